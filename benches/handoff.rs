@@ -18,7 +18,8 @@ use upcall::{Attach, Batch, Config, Runtime, clock};
 use upcall_benches::{heading, measured_cpu, percentile, smoke};
 use upcall_daemon::server::{self, Daemon};
 use upcall_shm::DomainId;
-use upcall_shm::turn_page::{ASLEEP, PAGE_BYTES, TurnPage};
+use upcall_shm::turn_page::{PAGE_BYTES, TurnPage};
+use upcall_shm::wake_word::ASLEEP;
 use upcall_sys::memfd::SharedMapping;
 use upcall_sys::{futex, schedule};
 
@@ -281,17 +282,19 @@ fn domains() -> (DomainId, DomainId) {
 
 fn pass(page: &TurnPage<SharedMapping>, to: DomainId) {
     assert!(page.turn().is_ok_and(|turn| page.pass(turn, to)), "nobody else passes it");
-    if page.ring(to) {
-        futex::wake_shared(page.bell(to), 1);
+    let wake_word = page.wake_word(to);
+    if wake_word.notify() {
+        futex::wake_shared(wake_word.word(), 1);
     }
 }
 
 fn wait_for_turn(page: &TurnPage<SharedMapping>, me: DomainId) {
+    let wake_word = page.wake_word(me);
     while page.holder() != Ok(me) {
-        if page.doze(me) {
-            let _ = futex::wait_shared_until(page.bell(me), ASLEEP, None);
+        if wake_word.prepare_wait() {
+            let _ = futex::wait_shared_until(wake_word.word(), ASLEEP, None);
         }
-        page.rouse(me);
+        wake_word.finish_wait();
     }
 }
 

@@ -16,7 +16,7 @@
 use std::hint::black_box;
 
 use upcall::activity::{ActivityId, ActivityParams, Terms};
-use upcall::policy::{DISCIPLINES, Discipline};
+use upcall::discipline::{DISCIPLINES, Discipline};
 use upcall::scheduler::{Command, Input, Outcome, Scheduler};
 use upcall::time::{Instant, Span};
 use upcall_benches::{heading, percentile, smoke};

@@ -7,7 +7,7 @@
 #![forbid(unsafe_code)]
 
 use upcall::activity::ActivityParams;
-use upcall::policy::{DISCIPLINES, Discipline};
+use upcall::discipline::{DISCIPLINES, Discipline};
 use upcall::time::Span;
 use upcall_benches::{heading, smoke};
 use upcall_sim::{SimActivity, SimSpec, Simulation};

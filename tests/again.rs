@@ -105,7 +105,7 @@ fn a_daemon_that_is_killed_and_started_again_has_the_same_domains_and_reservatio
     let mut newcomer = Runtime::start(config).unwrap();
     let rest = ActivityParams::new(Span::from_millis(10), Span::from_micros(4_500));
     let error = newcomer.handler("rest", rest, |_| {}).unwrap_err();
-    assert!(matches!(error, CreateError::RefusedThere { .. }), "{error:?}");
+    assert!(matches!(error, CreateError::RefusedByDaemon { .. }), "{error:?}");
     drop(newcomer);
 
     running.signal("INT");

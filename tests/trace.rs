@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use support::{Done, SpecFile, example, machine, upcall};
 use upcall::activity::Claim;
-use upcall::policy::DISCIPLINES;
+use upcall::discipline::DISCIPLINES;
 use upcall::scheduler::Command;
 use upcall_sim::trace::{Crossing, Record, Trace, Writer, read};
 

@@ -260,7 +260,7 @@ fn awake(other: &Shared) -> [Row; 3] {
             let ps = timed(POSTS, || {
                 assert_eq!(raiser.post(&raise(COUNTED)), Ok(Posted::Stored));
             });
-            raiser.tell().expect("it is there");
+            raiser.notify().expect("it is there");
             (0..POSTS).for_each(|_| taken(&mut posts));
             ps
         }),

@@ -21,7 +21,7 @@ use rustix::process::{Signal, getpid, getppid, kill_process};
 use upcall::time::{Instant, Span};
 use upcall_benches::{heading, percentile, smoke};
 use upcall_core::events::{
-    Ancestry, Delivery, Event, HandlerId, HandlerTerms, Next, SourceId, Verdict, When,
+    Ancestry, Delivery, EventHandlerId, HandlerTerms, Next, QueuedEvent, SourceId, Verdict, When,
 };
 use upcall_shm::channel::{self, ENTRIES_MAX, Form, counter, ring, slots, typed};
 use upcall_sys::{clock, schedule};
@@ -136,7 +136,7 @@ fn process_number(event: u64) -> u64 {
 static NUMBER: AtomicU64 = AtomicU64::new(0);
 
 /// A delivery with one handler and one source; no event runs away in it.
-fn delivery(pending_max: u32) -> (Delivery, HandlerId, SourceId) {
+fn delivery(pending_max: u32) -> (Delivery, EventHandlerId, SourceId) {
     NUMBER.store(u64::from(std::process::id()), Relaxed);
     let mut delivery = Delivery::new();
     let span = Span::from_nanos(1);
@@ -273,7 +273,7 @@ impl Crossing {
 
     fn cross(&mut self, at: Instant) {
         while let Ok(Some(event)) = self.taker.take() {
-            let event = Event::new(self.source, 0, event.payload[0]);
+            let event = QueuedEvent::new(self.source, 0, event.payload[0]);
             self.delivery.raise(at, event, When::NextCrossing).expect("there is room");
         }
         self.delivery.crossing();
@@ -331,7 +331,7 @@ fn handler() -> Row {
     row("handler upcall: raise to return", move || {
         let at = now();
         timed(EVENTS, || {
-            delivery.raise(at, Event::new(source, 0, 1), When::Now).expect("there is room");
+            delivery.raise(at, QueuedEvent::new(source, 0, 1), When::Now).expect("there is room");
             invoke_all(&mut delivery, at);
         })
     })
@@ -345,7 +345,7 @@ fn queue_add() -> Row {
         let mut rank = 0u64;
         let ps = timed(EVENTS, || {
             rank = rank.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            let event = Event::new(source, rank >> 32, 1);
+            let event = QueuedEvent::new(source, rank >> 32, 1);
             delivery.raise(at, event, When::Now).expect("there is room");
         });
         while delivery.take(handler).is_some() {}
@@ -357,7 +357,7 @@ fn queue_add() -> Row {
 fn queue_look() -> Row {
     let (mut delivery, _, source) = delivery(SLOTS);
     for rank in 0..64 {
-        let event = Event::new(source, rank, 1);
+        let event = QueuedEvent::new(source, rank, 1);
         delivery.raise(Instant::ZERO, event, When::Now).expect("there is room");
     }
     row("event queue: look (64 pending)", move || {

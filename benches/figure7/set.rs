@@ -2,7 +2,7 @@
 
 use upcall::activity::{ActivityParams, Terms};
 use upcall::admission::{Platform, Reservations, Share};
-use upcall::policy::rmdp::RMDP;
+use upcall::discipline::RMDP;
 use upcall::time::Span;
 
 /// PDUs of a job. One PDU is a quantum, so a handler asks after each tenth of

@@ -164,7 +164,7 @@ const FALSE_RANK: Rank = Rank::new(0, 0);
 fn claim(raw: &mut Raw, rank: Rank) {
     raw.owner.publish(Some(rank.into()));
     if raw.turn.request_recheck() {
-        ring_daemon(raw);
+        notify_daemon(raw);
     }
 }
 
@@ -185,19 +185,20 @@ fn without_turn(socket: &Path) {
     }
 }
 
-fn ring_daemon(raw: &Raw) {
-    let daemon = upcall_shm::DomainId::DAEMON;
-    if raw.turn.ring(daemon) {
-        upcall_sys::futex::wake_shared(raw.turn.bell(daemon), 1);
+fn notify_daemon(raw: &Raw) {
+    let wake_word = raw.turn.wake_word(upcall_shm::DomainId::DAEMON);
+    if wake_word.notify() {
+        upcall_sys::futex::wake_shared(wake_word.word(), 1);
     }
 }
 
 fn sleep(raw: &Raw) {
-    if raw.turn.doze(raw.me) {
-        let bell = raw.turn.bell(raw.me);
-        upcall_sys::futex::wait_shared_until(bell, upcall_shm::turn_page::ASLEEP, None);
+    let wake_word = raw.turn.wake_word(raw.me);
+    if wake_word.prepare_wait() {
+        let asleep = upcall_shm::wake_word::ASLEEP;
+        upcall_sys::futex::wait_shared_until(wake_word.word(), asleep, None);
     }
-    raw.turn.rouse(raw.me);
+    wake_word.finish_wait();
 }
 
 /// Claims a rank for ever, its own if it is not told another; whenever it has the turn, it
@@ -211,7 +212,7 @@ fn in_each_turn(socket: &Path, rank: Option<Rank>, mut act: impl FnMut(&Raw)) {
             Ok(turn) if turn.holder() == raw.me => {
                 act(&raw);
                 raw.turn.pass(turn, upcall_shm::DomainId::DAEMON);
-                ring_daemon(&raw);
+                notify_daemon(&raw);
             }
             _ => sleep(&raw),
         }

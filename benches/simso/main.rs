@@ -21,7 +21,7 @@ use std::process::{Command, ExitCode, Stdio};
 
 use serde::{Deserialize, Serialize};
 use upcall::activity::ActivityParams;
-use upcall::policy::{dws::DWS, rm::RM};
+use upcall::discipline::{DWS, RM};
 use upcall::time::Span;
 use upcall_benches::{heading, percentile, smoke};
 use upcall_sim::{EventKind, SimActivity, SimSpec, Simulation};

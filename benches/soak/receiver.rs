@@ -146,7 +146,7 @@ impl<'a> Receiver<'a> {
         self.has_released();
         self.has_started(due);
         if due.wake {
-            futex::wake_shared(self.reader.peer_bell(), 1);
+            futex::wake_shared(self.reader.peer_wait_word(), 1);
         }
     }
 
@@ -168,8 +168,8 @@ impl<'a> Receiver<'a> {
         let wait = self.reader.wait(units);
         self.has_released();
         self.has_started(wait.due);
-        sleep(wait, self.reader.bell(), self.reader.peer_bell());
-        self.reader.rouse();
+        sleep(wait, self.reader.wait_word(), self.reader.peer_wait_word());
+        self.reader.finish_wait();
     }
 
     fn about_to_release(&self) {

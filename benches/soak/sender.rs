@@ -66,7 +66,7 @@ impl<'a> Sender<'a> {
             }
         }
         if self.writer.end() {
-            futex::wake_shared(self.view.bell(End::Reader), 1);
+            futex::wake_shared(self.view.wait_word(End::Reader), 1);
         }
         Ok((Closed::Ended, self.committed))
     }
@@ -138,7 +138,7 @@ impl<'a> Sender<'a> {
         // Also of a stream whose reader is gone.
         self.has_committed();
         if due?.wake {
-            futex::wake_shared(self.writer.peer_bell(), 1);
+            futex::wake_shared(self.writer.peer_wait_word(), 1);
         }
         Ok(())
     }
@@ -155,8 +155,8 @@ impl<'a> Sender<'a> {
             self.about_to_commit();
             let wait = self.writer.rest_until_started();
             self.has_committed();
-            sleep(wait, self.writer.bell(), self.writer.peer_bell());
-            self.writer.rouse();
+            sleep(wait, self.writer.wait_word(), self.writer.peer_wait_word());
+            self.writer.finish_wait();
             return Ok(());
         }
         // For the next message, or for some more.
@@ -170,8 +170,8 @@ impl<'a> Sender<'a> {
         self.about_to_commit();
         let wait = self.writer.wait(more);
         self.has_committed();
-        sleep(wait, self.writer.bell(), self.writer.peer_bell());
-        self.writer.rouse();
+        sleep(wait, self.writer.wait_word(), self.writer.peer_wait_word());
+        self.writer.finish_wait();
         Ok(())
     }
 

@@ -241,7 +241,7 @@ impl<'a> Series<'a> {
                 drop(self.ends[at].take());
                 if stream.mark_dead(end) {
                     let other = if end == End::Writer { End::Reader } else { End::Writer };
-                    futex::wake_shared(stream.bell(other), 1);
+                    futex::wake_shared(stream.wait_word(other), 1);
                 }
             }
         }

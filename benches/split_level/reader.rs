@@ -19,7 +19,7 @@ use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, 
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::net::unix::pipe::Receiver;
 use upcall::activity::{ActivityParams, Terms};
-use upcall::policy::dws::DWS;
+use upcall::discipline::DWS;
 use upcall::stream::{Stream, StreamReader};
 use upcall::time::{Instant, Span};
 use upcall::{Batch, Config, FIFO_PRIORITY, HandlerId, Runtime};

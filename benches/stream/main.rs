@@ -323,7 +323,7 @@ fn in_stream(cpus: [u32; 2], case: Case, form: impl Fn(u32, u32) -> StreamForm) 
                 wait_for_room(&mut writer, case, ((left + 1).min(case.room / 2) * unit) as u64);
             }
             if left % part == 0 && writer.commit().expect("the reader is there").wake {
-                wake(writer.peer_bell());
+                wake(writer.peer_wait_word());
             }
         }
     };
@@ -335,7 +335,7 @@ fn in_stream(cpus: [u32; 2], case: Case, form: impl Fn(u32, u32) -> StreamForm) 
                 wait_for_data(&mut reader, case, ((left + 1).min(case.room / 2) * unit) as u64);
             }
             if left % part == 0 && reader.release().wake {
-                wake(reader.peer_bell());
+                wake(reader.peer_wait_word());
             }
         }
     };
@@ -393,12 +393,12 @@ fn wait_for_room(writer: &mut Writer<&[AtomicU64]>, case: Case, units: u64) {
     }
     let wait = writer.wait_for(units);
     if wait.due.wake {
-        wake(writer.peer_bell());
+        wake(writer.peer_wait_word());
     }
     if wait.sleep {
-        futex::wait_shared_until(writer.bell(), WAITING, None);
+        futex::wait_shared_until(writer.wait_word(), WAITING, None);
     }
-    writer.rouse();
+    writer.finish_wait();
 }
 
 fn wait_for_data(reader: &mut Reader<&[AtomicU64]>, case: Case, units: u64) {
@@ -408,12 +408,12 @@ fn wait_for_data(reader: &mut Reader<&[AtomicU64]>, case: Case, units: u64) {
     }
     let wait = reader.wait(units);
     if wait.due.wake {
-        wake(reader.peer_bell());
+        wake(reader.peer_wait_word());
     }
     if wait.sleep {
-        futex::wait_shared_until(reader.bell(), WAITING, None);
+        futex::wait_shared_until(reader.wait_word(), WAITING, None);
     }
-    reader.rouse();
+    reader.finish_wait();
 }
 
 fn wake(bell: &AtomicU64) {

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use upcall::activity::{ActivityParams, Terms};
 use upcall::channel::{Client, Route};
-use upcall::policy::dwcs::DWCS;
+use upcall::discipline::DWCS;
 use upcall::stream::{End, Stream, StreamConnection, StreamForm, StreamReader};
 use upcall::time::Span;
 use upcall::{Attach, Batch, Config, HandlerId, Runtime, clock};

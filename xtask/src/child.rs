@@ -1,6 +1,6 @@
-//! Child commands: each is echoed as a line to paste into a shell, then run.
+//! Runs child commands. Each is first printed as a line that can be pasted into a shell.
 
-use crate::gate::Failure;
+use crate::failure::Failure;
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, PipeReader};
 use std::os::unix::fs::MetadataExt;
@@ -8,17 +8,17 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long the output of a command may stay open after its end.
+/// How long the output of a command may stay open after the command ended.
 const LEFT_BEHIND_WAIT_MAX: Duration = Duration::from_secs(5);
 
-/// A `cargo` command in `root`: the cargo that runs us, or the one on the path.
+/// A `cargo` command in `root`: the cargo that started this program, or the one on the path.
 pub fn cargo(root: &Path) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(root);
     command
 }
 
-/// Echoes and runs `command` with our own output streams.
+/// Prints and runs `command`, which writes to the output streams of this program.
 ///
 /// # Errors
 /// If it cannot be started.
@@ -27,7 +27,7 @@ pub fn status(command: &mut Command) -> Result<ExitStatus, Failure> {
     command.status().map_err(|error| not_started(command, &error))
 }
 
-/// Runs `command` with our own output streams, and does not echo it.
+/// As [`status`], but does not print the command.
 ///
 /// # Errors
 /// If it cannot be started.
@@ -35,16 +35,16 @@ pub fn status_silent(command: &mut Command) -> Result<ExitStatus, Failure> {
     command.status().map_err(|error| not_started(command, &error))
 }
 
-/// As [`status`], where anything but success is a failure.
+/// As [`status`], but an exit status other than 0 is a failure.
 ///
 /// # Errors
-/// If it cannot be started, or exits with anything but 0.
+/// If it cannot be started, or does not exit with 0.
 pub fn succeed(command: &mut Command) -> Result<(), Failure> {
     let status = status(command)?;
     if status.success() { Ok(()) } else { Err(exited(command, status)) }
 }
 
-/// As [`succeed`], for at most `time_max`: then `command` is killed, its own children are not.
+/// As [`succeed`], for at most `time_max`. Then `command` is killed, but not its children.
 ///
 /// # Errors
 /// As [`succeed`], and if it did not end in time.
@@ -60,14 +60,14 @@ pub fn succeed_within(command: &mut Command, time_max: Duration) -> Result<(), F
             None => std::thread::sleep(Duration::from_millis(10)),
         }
     }
-    // If it ended just now, there is nothing to kill.
+    // This fails if the command has ended just now.
     let _ = child.kill();
     let _ = child.wait();
     let line = shell_line(command);
     Err(Failure(format!("`{line}` did not end within {} s", time_max.as_secs_f64())))
 }
 
-/// Echoes and runs `command`, and returns what it wrote; nothing is shown.
+/// Prints and runs `command`, and returns its output without showing it.
 ///
 /// # Errors
 /// If it cannot be started.
@@ -76,13 +76,12 @@ pub fn output(command: &mut Command) -> Result<Output, Failure> {
     command.output().map_err(|error| not_started(command, &error))
 }
 
-/// Echoes and runs `command`, shows what it writes to either stream line by
-/// line, in the order written, and returns it too. Bytes that are no UTF-8
-/// come as U+FFFD.
+/// Prints and runs `command`, shows its output line by line, and returns the output too. Both of
+/// its streams come in the order written. Bytes that are not UTF-8 become U+FFFD.
 ///
 /// # Errors
-/// If it cannot be started, or if it ends and a process it left behind keeps
-/// its output open: to wait for that one's end could take forever.
+/// If the command cannot be started, or if a process that it started keeps the output open after
+/// the command ended. That process might never end, so this does not wait for it.
 pub fn tee(command: &mut Command) -> Result<(ExitStatus, String), Failure> {
     let line = shell_line(command);
     println!("$ {line}");
@@ -90,7 +89,7 @@ pub fn tee(command: &mut Command) -> Result<(ExitStatus, String), Failure> {
     let (reader, writer) = std::io::pipe().map_err(not_run)?;
     let errors = writer.try_clone().map_err(not_run)?;
     let started = command.stdout(writer).stderr(errors).spawn();
-    // The command holds our ends of the pipe until it is given others.
+    // `command` holds the write ends of the pipe until it gets other streams.
     command.stdout(Stdio::null()).stderr(Stdio::null());
     let mut child = started.map_err(not_run)?;
     let copier = std::thread::spawn(move || show_and_keep(reader));
@@ -107,10 +106,10 @@ pub fn tee(command: &mut Command) -> Result<(ExitStatus, String), Failure> {
     Ok((status, kept))
 }
 
-/// Prints what comes in, and returns it at its end.
+/// Prints each line of `output`, and returns all of them at its end.
 fn show_and_keep(output: PipeReader) -> String {
     let mut kept = String::new();
-    // A read error ends the copy; the exit status then tells the story.
+    // A read error ends the copy. The exit status of the command then decides.
     for line in BufReader::new(output).split(b'\n').map_while(Result::ok) {
         let line = String::from_utf8_lossy(&line);
         println!("{line}");
@@ -120,7 +119,7 @@ fn show_and_keep(output: PipeReader) -> String {
     kept
 }
 
-/// The failure of a command that ran and did not succeed.
+/// The failure of a command that ran but did not succeed.
 pub fn exited(command: &Command, status: ExitStatus) -> Failure {
     Failure(format!("`{}`: {status}, expected success", shell_line(command)))
 }
@@ -132,8 +131,8 @@ pub fn cargo_has(root: &Path, name: &str) -> bool {
     probe.is_ok_and(|status| status.success())
 }
 
-/// Whether the program `name` lies on the path, or where Debian keeps what
-/// only root is expected to call.
+/// Whether the program `name` is on the path, or in the folders where Debian keeps programs for
+/// root.
 pub fn is_installed(name: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path)
@@ -141,25 +140,25 @@ pub fn is_installed(name: &str) -> bool {
         .any(|directory| directory.join(name).is_file())
 }
 
-/// Whether we are root: the owner of our own `/proc` entry is (proc(5)).
+/// Whether this program runs as root: root owns `/proc/self` then (proc(5)).
 pub fn is_root() -> bool {
     std::fs::metadata("/proc/self").is_ok_and(|entry| entry.uid() == 0)
 }
 
-/// Whether we may set up the network (`CAP_NET_ADMIN`).
+/// Whether this program may set up the network (`CAP_NET_ADMIN`).
 pub fn is_net_admin() -> bool {
     const CAP_NET_ADMIN: u32 = 12;
     has_capability(CAP_NET_ADMIN)
 }
 
-/// Whether we may raise limits (`CAP_SYS_RESOURCE`).
+/// Whether this program may raise limits (`CAP_SYS_RESOURCE`).
 pub fn may_raise_limits() -> bool {
     const CAP_SYS_RESOURCE: u32 = 24;
     has_capability(CAP_SYS_RESOURCE)
 }
 
-/// Root may have been denied a capability, as in a container (proc_pid_status(5),
-/// capabilities(7)).
+/// Whether this process has the capability. Even root may lack it, for example in a container
+/// (proc_pid_status(5), capabilities(7)).
 fn has_capability(number: u32) -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
@@ -167,15 +166,15 @@ fn has_capability(number: u32) -> bool {
     bits.is_some_and(|bits| bits >> number & 1 == 1)
 }
 
-/// Whether a child of ours may have the class `SCHED_FIFO`; if not, why.
-/// It is tried, not computed: rights, rlimits and cgroups all have a say.
+/// Tries whether a child may have the class `SCHED_FIFO`. The error says why not.
+/// Capabilities, rlimits and cgroups all decide about it, so this runs a child.
 pub fn realtime() -> Result<(), String> {
     let attempt = Command::new("chrt").args(["-f", "1", "true"]).output();
     match attempt {
         Ok(output) if output.status.success() => Ok(()),
         Ok(output) => {
-            let said = String::from_utf8_lossy(&output.stderr);
-            Err(format!("`chrt -f 1 true` says: {}", said.trim()))
+            let message = String::from_utf8_lossy(&output.stderr);
+            Err(format!("`chrt -f 1 true` fails: {}", message.trim()))
         }
         Err(error) => Err(format!("`chrt` (util-linux) cannot be run: {error}")),
     }
@@ -185,20 +184,20 @@ fn not_started(command: &Command, error: &std::io::Error) -> Failure {
     Failure(format!("`{}` cannot be run: {error}", shell_line(command)))
 }
 
-/// `command` as it would be typed in its directory: settings, name, arguments.
+/// `command` as a user would type it in its folder: variables, name, arguments.
 fn shell_line(command: &Command) -> String {
     let name = Path::new(command.get_program()).file_name().unwrap_or(command.get_program());
-    let settings = command
+    let variables = command
         .get_envs()
         .filter_map(|(key, value)| Some(format!("{}={}", key.to_string_lossy(), quoted(value?))));
-    settings
+    variables
         .chain([quoted(name)])
         .chain(command.get_args().map(quoted))
         .collect::<Vec<_>>()
         .join(" ")
 }
 
-/// `text` in single quotes if a shell would take it apart.
+/// `text`, in single quotes if a shell would split or expand it.
 fn quoted(text: &OsStr) -> String {
     let text = text.to_string_lossy();
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_=./:,+@%".contains(c);
@@ -214,7 +213,7 @@ pub fn cargo_home() -> PathBuf {
     std::env::var_os("CARGO_HOME").map_or_else(|| own_home().join(".cargo"), PathBuf::from)
 }
 
-/// The home of who runs this program.
+/// The home of the user who runs this program.
 pub fn own_home() -> PathBuf {
     std::env::var_os("HOME").map_or_else(|| "/root".into(), PathBuf::from)
 }
@@ -224,7 +223,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_command_is_echoed_as_it_would_be_typed() {
+    fn a_command_is_printed_as_a_user_would_type_it() {
         let mut command = Command::new("/usr/bin/cargo");
         command.env("RUSTDOCFLAGS", "-D warnings").args(["doc", "--no-deps", "it's"]);
         assert_eq!(
@@ -234,14 +233,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shown_is_also_returned() {
+    fn the_output_that_is_shown_is_also_returned() {
         let (status, text) =
             tee(Command::new("sh").args(["-c", "echo one; echo two >&2; exit 3"])).unwrap();
         assert_eq!((status.code(), text.as_str()), (Some(3), "one\ntwo\n"));
     }
 
     #[test]
-    fn a_process_left_behind_is_a_failure_and_not_waited_for() {
+    fn an_output_that_stays_open_is_a_failure() {
         let failure = tee(Command::new("sh").args(["-c", "sleep 20 & echo started"])).unwrap_err();
         assert!(failure.0.contains("left a process behind"), "{failure}");
     }

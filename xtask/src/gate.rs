@@ -1,46 +1,33 @@
-//! What a gate is, and the running of some in order.
+//! What a gate is, and how a list of gates runs.
 //!
-//! Called by `main` with the gates that were asked for. A gate is one function
-//! that ends in one of three ways, and a gate that could not look is never
-//! reported as passed: it says [`Verdict::Skipped`] and why.
+//! A gate is one function. It passes, fails, or is skipped. A gate that cannot do its check is
+//! never reported as passed: it returns [`Verdict::Skipped`] with the reason.
 
+pub use crate::failure::Failure;
 use crate::workspace::Workspace;
-use std::fmt;
 use std::time::{Duration, Instant};
 
 /// One check of the whole project.
 #[derive(Clone, Copy, Debug)]
 pub struct Gate {
-    /// Its subcommand.
+    /// Its name on the command line.
     pub name: &'static str,
-    /// What it demands, in one line.
+    /// What it checks, in one line.
     pub about: &'static str,
-    /// Does it. Blocks until done; prints what it finds as it goes.
+    /// Runs the check. Blocks until it is done, and prints its findings.
     pub run: fn(&Workspace) -> Result<Verdict, Failure>,
 }
 
-/// How a gate that did not fail ended.
+/// The result of a gate that did not fail.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Everything it demands was looked at and holds; what was looked at.
+    /// The gate checked everything, and all of it holds. Says what was checked.
     Passed(String),
-    /// It could not look; why.
+    /// The gate could not check. Says why.
     Skipped(String),
 }
 
-/// Why a gate failed, in one line. The details were printed before.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Failure(pub String);
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for Failure {}
-
-/// Prints each finding; no finding means [`Verdict::Passed`] with `looked_at`.
+/// Prints each finding. Without findings the verdict is [`Verdict::Passed`] with `looked_at`.
 pub fn judge(findings: &[String], looked_at: String) -> Result<Verdict, Failure> {
     for finding in findings {
         println!("{finding}");
@@ -52,18 +39,17 @@ pub fn judge(findings: &[String], looked_at: String) -> Result<Verdict, Failure>
     }
 }
 
-/// What became of one gate.
+/// The result of one gate, for the table at the end.
 struct Row {
     name: &'static str,
     outcome: Result<Verdict, Failure>,
     took: Duration,
 }
 
-/// Runs `gates` in order, up to the first that fails unless `keep_going`, then
-/// prints the table and the closing line. True if none failed.
+/// Runs `gates` in order, then prints a table and the closing line. True if no gate failed.
 ///
-/// Gates left out after a failure count as skipped, so that the three numbers
-/// always add up to the number of gates.
+/// The first failure ends the run unless `keep_going`. The gates after it count as skipped, so
+/// the three numbers of the closing line always add up to the number of gates.
 pub fn run(gates: &[Gate], workspace: &Workspace, keep_going: bool) -> bool {
     let mut rows: Vec<Row> = Vec::with_capacity(gates.len());
     let mut stopped_by = None;
@@ -89,7 +75,7 @@ pub fn run(gates: &[Gate], workspace: &Workspace, keep_going: bool) -> bool {
     rows.iter().all(|row| row.outcome.is_ok())
 }
 
-/// The word of the table for an outcome, and its note.
+/// The word and the note that the table shows for an outcome.
 fn describe(outcome: &Result<Verdict, Failure>) -> (&'static str, &str) {
     match outcome {
         Ok(Verdict::Passed(note)) => ("ok", note),
@@ -98,8 +84,8 @@ fn describe(outcome: &Result<Verdict, Failure>) -> (&'static str, &str) {
     }
 }
 
-/// A row a gate, then `N passed, N failed, N skipped` alone on the last line:
-/// tools outside read that line, so its form is fixed.
+/// A row for each gate, then `N passed, N failed, N skipped` alone on the last line. Other tools
+/// read that line, so its form is fixed.
 fn table(rows: &[Row]) -> String {
     let name_width = rows.iter().map(|row| row.name.len()).max().unwrap_or(0);
     let mut text = String::new();
@@ -130,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn the_closing_line_stands_alone_and_counts_every_gate() {
+    fn the_last_line_counts_every_gate() {
         let text = table(&[
             row("fmt", Ok(Verdict::Passed("3 files".into()))),
             row("loom", Ok(Verdict::Skipped("no loom tests".into()))),
@@ -144,12 +130,12 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_stops_the_gates_behind_it_unless_told_to_keep_going() {
+    fn a_failure_ends_the_run_unless_it_is_told_to_keep_going() {
         fn fails(_: &Workspace) -> Result<Verdict, Failure> {
             Err(Failure("broken".into()))
         }
         fn must_not_run(_: &Workspace) -> Result<Verdict, Failure> {
-            panic!("ran behind a failure");
+            panic!("ran after a failure");
         }
         fn skips(_: &Workspace) -> Result<Verdict, Failure> {
             Ok(Verdict::Skipped("nothing to do".into()))
@@ -161,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn any_finding_is_a_failure() {
+    fn a_finding_is_a_failure() {
         assert_eq!(judge(&[], "2 files".into()), Ok(Verdict::Passed("2 files".into())));
         assert_eq!(judge(&["a".into()], String::new()), Err(Failure("a".into())));
         assert!(judge(&["a".into(), "b".into()], String::new()).is_err());

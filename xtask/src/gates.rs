@@ -1,4 +1,4 @@
-//! Every gate, in the order CI runs them: what is quick to look at first.
+//! Every gate, in the order in which CI runs them: quick ones first.
 
 use crate::gate::Gate;
 
@@ -15,10 +15,14 @@ mod packages;
 mod publish;
 mod quick;
 mod readme;
+mod tasks;
 mod test;
 mod unsafe_code;
 
-/// All gates. Their names are the subcommands.
+pub use edges::list_circles;
+pub use files::count_findings;
+
+/// All gates.
 pub const ALL: [Gate; 16] = [
     packages::GATE,
     cargo::FMT,
@@ -34,12 +38,13 @@ pub const ALL: [Gate; 16] = [
     newcomer::GATE,
     publish::GATE,
     deb::GATE,
-    // After the benches: what they compiled of others' crates serves the fresh clones.
+    // After the benches: the fresh clones reuse the libraries that these compiled.
     benches::GATE,
     readme::GATE,
 ];
 
-/// What a developer runs before each commit: quick gates, and in place of `test` a part of it.
+/// The gates that a developer runs for every change: the quick ones, and `quick` in place of
+/// `test`.
 pub const CHECK: [Gate; 7] = [
     cargo::FMT,
     cargo::CLIPPY,
@@ -50,12 +55,20 @@ pub const CHECK: [Gate; 7] = [
     quick::GATE,
 ];
 
-/// Whether `cargo xtask NAME` does something.
-pub fn is_task(name: &str) -> bool {
-    ["ci", "check", "soak"].contains(&name) || named(name).is_some()
-}
-
-/// The gate of this name.
+/// The gate with this name.
 pub fn named(name: &str) -> Option<Gate> {
     ALL.into_iter().chain(CHECK).find(|gate| gate.name == name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn the_tasks_are_the_gates_and_three_commands() {
+        let gates = ALL.iter().chain(&CHECK).map(|gate| gate.name);
+        let tasks: BTreeSet<&str> = gates.chain(["check", "ci", "soak"]).collect();
+        assert!(tasks.into_iter().eq(tasks::TASKS));
+    }
 }

@@ -1,9 +1,9 @@
-//! The gates: the same on a developer's machine and in CI.
+//! The gates: checks of the whole project, the same on a developer's machine and in CI.
 //!
-//! `cargo xtask ci` runs them all, `cargo xtask check` what is quick of them, and
-//! `cargo xtask NAME...` those named. Each is a file of its own under `gates/`;
-//! `gates.rs` lists them in order. Beside them `cargo xtask soak`
-//! runs what takes longer than a gate may.
+//! `cargo xtask check` runs the quick gates, `cargo xtask ci` runs all of them, and
+//! `cargo xtask NAME...` runs the named ones. Each gate has a file of its own under `gates/`, and
+//! `gates.rs` lists them in order. `cargo xtask soak` runs a test that takes longer than a gate
+//! may.
 
 #![forbid(unsafe_code)]
 
@@ -12,12 +12,13 @@ use std::process::ExitCode;
 use workspace::Workspace;
 
 mod child;
+mod failure;
 mod gate;
 mod gates;
 mod tokens;
 mod workspace;
 
-/// What the command line asks for.
+/// The request of the command line.
 #[derive(Debug)]
 enum Request {
     Help,
@@ -25,11 +26,15 @@ enum Request {
         gates: Vec<Gate>,
         keep_going: bool,
     },
+    /// The crate whose circles are listed; none means every crate.
+    ListCircles(Option<String>),
+    /// How many findings of the gate `files` each folder has.
+    CountFiles,
     /// The arguments of the program `soak` of `benches/`.
     Soak(Vec<String>),
 }
 
-/// Exits with 0 if no gate failed, 1 if one did, 2 if the request made no sense.
+/// Exits with 0 if no gate failed, with 1 if one failed, with 2 on bad usage.
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let request = match parse(&arguments) {
@@ -53,11 +58,15 @@ fn main() -> ExitCode {
     }
 }
 
-/// Whether all that was asked for passed.
+/// Runs the request. True if no gate failed.
 fn run(request: &Request, workspace: &Workspace) -> Result<bool, Failure> {
     match request {
         Request::Help => Ok(true),
         Request::Run { gates, keep_going } => Ok(gate::run(gates, workspace, *keep_going)),
+        Request::ListCircles(name) => {
+            gates::list_circles(workspace, name.as_deref()).map(|()| true)
+        }
+        Request::CountFiles => gates::count_findings(workspace).map(|()| true),
         Request::Soak(arguments) => {
             let mut command = child::cargo(&workspace.root);
             command.args(["run", "--release", "--locked", "-p", "upcall-benches", "--bin", "soak"]);
@@ -66,10 +75,22 @@ fn run(request: &Request, workspace: &Workspace) -> Result<bool, Failure> {
     }
 }
 
-/// The request in `arguments`, or what is wrong with them.
+/// The request in `arguments`, or the mistake in them.
 fn parse(arguments: &[String]) -> Result<Request, String> {
     if let Some(("soak", rest)) = arguments.split_first().map(|(first, rest)| (&**first, rest)) {
         return Ok(Request::Soak(rest.to_vec()));
+    }
+    if let [edges, list, rest @ ..] = arguments
+        && (edges.as_str(), list.as_str()) == ("edges", "--list-circles")
+    {
+        return match rest {
+            [] => Ok(Request::ListCircles(None)),
+            [name] => Ok(Request::ListCircles(Some(name.clone()))),
+            [_, other, ..] => Err(format!("found `{other}`, expected one crate")),
+        };
+    }
+    if arguments == ["files", "--list"] {
+        return Ok(Request::CountFiles);
     }
     let (mut chosen, mut keep_going) = (Vec::new(), false);
     for argument in arguments {
@@ -91,28 +112,36 @@ fn parse(arguments: &[String]) -> Result<Request, String> {
 
 fn help() -> String {
     let mut text = "\
-The gates of this project: the same here and in CI.
+Checks the whole project. A gate is one check; the gates are the same here and in CI.
 
-Usage: cargo xtask ci [--keep-going]       every gate, in this order
-       cargo xtask check [--keep-going]    what is quick of it, before each commit
-       cargo xtask GATE... [--keep-going]  only those named
+Usage: cargo xtask check [--keep-going]    the quick gates: run them for every change
+       cargo xtask ci [--keep-going]       every gate: run them before you merge
+       cargo xtask GATE... [--keep-going]  only the named gates
+
+       cargo xtask edges --list-circles [CRATE]
+                          print the circles among the files of CRATE (core, xtask, ...)
+                          or of every crate, and exit with 0
+       cargo xtask files --list
+                          print how many findings of `files` each folder has
        cargo xtask soak streams [--messages N] [--kills N] [--seed N]
-                                           streams between processes that are killed
-                                           at random: until so much is done
+                          stream messages between processes that are killed at
+                          random, until the given numbers are reached
 
-Gates:
+Gates, in the order of `ci` (* marks those of `check`):
 "
     .to_owned();
+    let in_check = |gate: &Gate| gates::CHECK.iter().any(|other| other.name == gate.name);
     for gate in gates::ALL.iter().chain(&gates::CHECK[gates::CHECK.len() - 1..]) {
-        text += &format!("  {:11} {}\n", gate.name, gate.about);
+        let mark = if in_check(gate) { '*' } else { ' ' };
+        text += &format!("{mark} {:10} {}\n", gate.name, gate.about);
     }
     text + "
---keep-going  run the rest after a failure; without it they count as skipped
+--keep-going  run the later gates after a failure too; else they count as skipped
 
-Child commands are echoed behind `$`. A gate that cannot look is SKIPPED and
-says why. The last line is `N passed, N failed, N skipped`. Exits with 1 if a
-gate failed, 2 on bad usage, else 0. The target directory is cargo's own
-(CARGO_TARGET_DIR is obeyed).
+Each child command is printed after `$`. A gate that cannot check is SKIPPED and says
+why. The last line is `N passed, N failed, N skipped`. The exit status is 0 if no gate
+failed, 1 if one failed, 2 on bad usage. Cargo's target directory is used
+(CARGO_TARGET_DIR).
 "
 }
 
@@ -137,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn check_is_a_part_of_ci_but_for_the_quick_tests() {
+    fn check_is_a_part_of_ci_except_for_quick() {
         let Ok(Request::Run { gates, .. }) = parsed(&["check"]) else { panic!("expected gates") };
         let is_in_ci = |name: &str| gates::ALL.iter().any(|gate| gate.name == name);
         let others: Vec<_> =
@@ -147,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_behind_soak_is_for_it_alone() {
+    fn the_arguments_after_soak_belong_to_it() {
         let Ok(Request::Soak(rest)) = parsed(&["soak", "streams", "--kills", "ci"]) else {
             panic!("expected a soak");
         };
@@ -155,7 +184,19 @@ mod tests {
     }
 
     #[test]
-    fn a_word_that_is_no_gate_is_refused() {
+    fn the_lists_of_findings_are_no_gates() {
+        assert!(matches!(parsed(&["edges", "--list-circles"]), Ok(Request::ListCircles(None))));
+        let Ok(Request::ListCircles(Some(name))) = parsed(&["edges", "--list-circles", "core"])
+        else {
+            panic!("expected the circles of one crate");
+        };
+        assert_eq!(name, "core");
+        assert!(parsed(&["edges", "--list-circles", "core", "shm"]).is_err());
+        assert!(matches!(parsed(&["files", "--list"]), Ok(Request::CountFiles)));
+    }
+
+    #[test]
+    fn an_unknown_word_is_refused() {
         assert!(parsed(&["edge"]).unwrap_err().contains("`edge`"));
         assert!(parsed(&[]).is_err() && parsed(&["--keep-going"]).is_err());
         assert!(matches!(parsed(&["--help"]), Ok(Request::Help)));

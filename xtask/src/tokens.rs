@@ -1,32 +1,60 @@
-//! Rust source as words and signs, without comments, strings and lifetimes.
+//! Rust source as words, signs, comments and literals.
 //!
-//! Enough of the lexical structure (Rust reference, "Tokens") to ask whether a
-//! word stands in a file *as code*. Called by the gates `unsafe`, `files` and
-//! `loom`. It never fails: text that is no Rust gives some tokens or none.
+//! Enough of the lexical structure (Rust reference, "Tokens") to tell code from comments and
+//! strings. The gates `unsafe`, `files` and `loom` call it. It never fails: text that is no Rust
+//! gives some tokens or none.
 
 /// A word (identifier, keyword or number) or a single sign.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Token<'a> {
     /// As written.
     pub text: &'a str,
-    /// Line it stands on, from 1.
+    /// Its line, from 1.
     pub line: usize,
 }
 
-/// The tokens of `source`, in order. O(length).
-pub fn tokens(source: &str) -> Vec<Token<'_>> {
-    let mut found = Vec::new();
+/// A stretch of source text of one kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Piece<'a> {
+    /// What it is.
+    pub kind: Kind,
+    /// As written.
+    pub text: &'a str,
+    /// The line it begins on, from 1.
+    pub line: usize,
+}
+
+/// What a piece of source text is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A word or a sign.
+    Code,
+    /// Of a line or of a block; doc comments too.
+    Comment,
+    /// A string, a character, or a lifetime.
+    Literal,
+    /// One character of white space.
+    Space,
+}
+
+/// All of `source` as pieces, in order. O(length).
+pub fn pieces(source: &str) -> impl Iterator<Item = Piece<'_>> {
     let (mut rest, mut line) = (source, 1);
-    while let Some(first) = rest.chars().next() {
-        let (length, is_code) = next_piece(rest, first);
-        let (piece, behind) = rest.split_at(length);
-        if is_code {
-            found.push(Token { text: piece, line });
-        }
-        line += piece.matches('\n').count();
+    std::iter::from_fn(move || {
+        let first = rest.chars().next()?;
+        let (length, kind) = next_piece(rest, first);
+        let (text, behind) = rest.split_at(length);
+        let piece = Piece { kind, text, line };
+        line += text.matches('\n').count();
         rest = behind;
-    }
-    found
+        Some(piece)
+    })
+}
+
+/// The words and signs of `source`, in order. O(length).
+pub fn tokens(source: &str) -> Vec<Token<'_>> {
+    let code = pieces(source).filter(|piece| piece.kind == Kind::Code);
+    code.map(|piece| Token { text: piece.text, line: piece.line }).collect()
 }
 
 /// Whether `tokens` begin with `texts`.
@@ -34,25 +62,25 @@ pub fn starts_with(tokens: &[Token<'_>], texts: &[&str]) -> bool {
     tokens.len() >= texts.len() && tokens.iter().zip(texts).all(|(token, text)| token.text == *text)
 }
 
-/// Length in bytes of the piece that `rest` begins with, at least 1 character,
-/// and whether it is a token.
-fn next_piece(rest: &str, first: char) -> (usize, bool) {
+/// The length in bytes of the first piece of `rest`, at least 1 character, and its kind.
+fn next_piece(rest: &str, first: char) -> (usize, Kind) {
     if rest.starts_with("//") {
-        return (rest.find('\n').unwrap_or(rest.len()), false);
+        return (rest.find('\n').unwrap_or(rest.len()), Kind::Comment);
     }
     if rest.starts_with("/*") {
-        return (block_comment(rest), false);
+        return (block_comment(rest), Kind::Comment);
     }
     if let Some(length) = raw_string(rest) {
-        return (length, false);
+        return (length, Kind::Literal);
     }
     match first {
-        '"' => (quoted(rest, '"'), false),
-        '\'' => (char_or_lifetime(rest), false),
-        'b' | 'c' if rest[1..].starts_with('"') => (1 + quoted(&rest[1..], '"'), false),
-        'b' if rest[1..].starts_with('\'') => (1 + quoted(&rest[1..], '\''), false),
-        _ if is_word(first) => (rest.find(|c| !is_word(c)).unwrap_or(rest.len()), true),
-        _ => (first.len_utf8(), !first.is_whitespace()),
+        '"' => (quoted(rest, '"'), Kind::Literal),
+        '\'' => (char_or_lifetime(rest), Kind::Literal),
+        'b' | 'c' if rest[1..].starts_with('"') => (1 + quoted(&rest[1..], '"'), Kind::Literal),
+        'b' if rest[1..].starts_with('\'') => (1 + quoted(&rest[1..], '\''), Kind::Literal),
+        _ if is_word(first) => (rest.find(|c| !is_word(c)).unwrap_or(rest.len()), Kind::Code),
+        _ if first.is_whitespace() => (first.len_utf8(), Kind::Space),
+        _ => (first.len_utf8(), Kind::Code),
     }
 }
 
@@ -60,7 +88,7 @@ fn is_word(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
 }
 
-/// Length of the block comment `rest` begins with; they nest.
+/// Length of the block comment at the start of `rest`. Block comments nest.
 fn block_comment(rest: &str) -> usize {
     let (mut at, mut depth) = (0, 0_usize);
     while at < rest.len() {
@@ -79,21 +107,21 @@ fn block_comment(rest: &str) -> usize {
     rest.len()
 }
 
-/// Length of the raw string (`r"`, `br#"`, ...) `rest` begins with.
+/// Length of the raw string (`r"`, `br#"`, ...) at the start of `rest`.
 fn raw_string(rest: &str) -> Option<usize> {
     let prefix = ["r", "br", "cr"].into_iter().find(|prefix| {
         rest.strip_prefix(prefix).is_some_and(|after| after.starts_with(['"', '#']))
     })?;
     let after = &rest[prefix.len()..];
     let hashes = after.find(|c| c != '#')?;
-    // `r#name` is a raw identifier: no quote behind the hashes.
+    // `r#name` is a raw identifier: no quote follows the hashes.
     let body = after[hashes..].strip_prefix('"')?;
     let end = format!("\"{}", "#".repeat(hashes));
     let opening = prefix.len() + hashes + 1;
     Some(body.find(&end).map_or(rest.len(), |at| opening + at + end.len()))
 }
 
-/// Length of the literal `rest` begins with, up to the closing `quote`.
+/// Length of the literal at the start of `rest`, up to the closing `quote`.
 fn quoted(rest: &str, quote: char) -> usize {
     let mut escaped = false;
     for (at, c) in rest.char_indices().skip(1) {
@@ -107,7 +135,7 @@ fn quoted(rest: &str, quote: char) -> usize {
     rest.len()
 }
 
-/// Length of the character literal or lifetime `rest` begins with.
+/// Length of the character literal or lifetime at the start of `rest`.
 fn char_or_lifetime(rest: &str) -> usize {
     let mut chars = rest.chars().skip(1);
     match (chars.next(), chars.next()) {
@@ -146,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn text_that_ends_too_early_is_no_fault() {
+    fn text_that_ends_too_early_is_accepted() {
         for source in ["\"abc", "/* /* */", "r#\"abc\"", "'", "b'", "'\\", "é'é", "r##"] {
             let _ = tokens(source);
         }

@@ -1,40 +1,40 @@
-//! The project as the gates see it: its crates and its files.
+//! The crates and files of the project, read-only.
 //!
-//! Crates come from `cargo metadata` without dependencies (no network), files
-//! from the directory tree. Read-only.
+//! The crates come from `cargo metadata` without dependencies, which needs no network. The files
+//! come from the directory tree.
 
 use crate::child;
-use crate::gate::Failure;
+use crate::failure::Failure;
 use cargo_metadata::{Metadata, MetadataCommand, Package};
 use std::path::{Path, PathBuf};
 
-/// What holds no source of ours: build output and git's own.
+/// Folders without sources: build output and git's data.
 const NOT_OURS: [&str; 3] = ["target", "out", ".git"];
 
-/// The workspace this program runs for.
+/// The workspace that the gates check.
 pub struct Workspace {
     /// Absolute path of the repository.
     pub root: PathBuf,
-    /// Its members, and where cargo builds.
+    /// Its crates, and the folder in which cargo builds.
     pub metadata: Metadata,
 }
 
 /// A text file of the repository.
 pub struct Source {
-    /// Relative to the root, with `/`.
+    /// Relative to the root, with `/` between its parts.
     pub path: String,
-    /// All of it.
+    /// The whole text.
     pub text: String,
 }
 
 impl Workspace {
-    /// Asks cargo. Takes some 50 ms.
+    /// Asks cargo. This takes about 50 ms.
     ///
     /// # Errors
-    /// If cargo refuses: a broken manifest, or a `Cargo.lock` out of date.
+    /// If cargo fails, for example because `Cargo.lock` is out of date.
     pub fn load() -> Result<Workspace, Failure> {
-        // Cargo says at run time which clone it runs for: two that share a target
-        // directory share this binary, and it was built for one of them.
+        // Two clones that share a target directory share this binary, which was built in one of
+        // them. Cargo names the clone at run time.
         let manifest = std::env::var_os("CARGO_MANIFEST_DIR");
         let root = manifest.map_or(env!("CARGO_MANIFEST_DIR").into(), PathBuf::from).join("..");
         let root = root
@@ -44,7 +44,7 @@ impl Workspace {
         Ok(Workspace { root, metadata })
     }
 
-    /// Metadata of every crate in the graph, on every platform. May download.
+    /// Metadata of the crates and of all their dependencies on every platform. May download.
     ///
     /// # Errors
     /// As [`Workspace::load`], and if a crate cannot be fetched.
@@ -52,7 +52,7 @@ impl Workspace {
         ask_cargo(&self.root, &[])
     }
 
-    /// The same of the crate in `folder`, relative to the root, which is outside the workspace.
+    /// The same for a crate outside the workspace, in `folder` relative to the root.
     ///
     /// # Errors
     /// As [`Workspace::with_dependencies`].
@@ -60,16 +60,27 @@ impl Workspace {
         ask_cargo(&self.root.join(folder), &[])
     }
 
-    /// The rooms: directory name under `crates/`, and the crate.
-    pub fn rooms(&self) -> impl Iterator<Item = (&str, &Package)> {
+    /// The crates below `crates/`, each with the name of its folder.
+    pub fn crates(&self) -> impl Iterator<Item = (&str, &Package)> {
+        self.with_folder()
+            .filter_map(|(folder, package)| Some((folder.strip_prefix("crates/")?, package)))
+    }
+
+    /// All crates of the workspace: those below `crates/` with the name of their folder there,
+    /// the others with the path of their folder.
+    pub fn members(&self) -> impl Iterator<Item = (&str, &Package)> {
+        self.with_folder()
+            .map(|(folder, package)| (folder.strip_prefix("crates/").unwrap_or(folder), package))
+    }
+
+    fn with_folder(&self) -> impl Iterator<Item = (&str, &Package)> {
         self.metadata.packages.iter().filter_map(|package| {
             let relative = package.manifest_path.strip_prefix(&self.root).ok()?;
-            let room = relative.strip_prefix("crates").ok()?.parent()?;
-            Some((room.as_str(), package))
+            Some((relative.parent()?.as_str(), package))
         })
     }
 
-    /// Paths of all files of ours, relative to the root, sorted.
+    /// Paths of all files of the project, relative to the root, sorted.
     ///
     /// # Errors
     /// If a directory cannot be read.
@@ -99,7 +110,7 @@ impl Workspace {
         Ok(files)
     }
 
-    /// All files of ours whose name ends in one of `endings`, with their text.
+    /// All files of the project whose name ends in one of `endings`, with their text.
     ///
     /// # Errors
     /// If a file or directory cannot be read, or a file is not UTF-8.
@@ -137,11 +148,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_rooms_and_files_of_this_repository_are_found() {
+    fn the_crates_and_files_of_this_repository_are_found() {
         let workspace = Workspace::load().unwrap();
-        let rooms: Vec<&str> = workspace.rooms().map(|(room, _)| room).collect();
-        assert!(rooms.contains(&"core") && rooms.contains(&"cli"), "{rooms:?}");
-        assert!(!rooms.contains(&"xtask") && !rooms.contains(&"benches"), "{rooms:?}");
+        let crates: Vec<&str> = workspace.crates().map(|(name, _)| name).collect();
+        assert!(crates.contains(&"core") && crates.contains(&"cli"), "{crates:?}");
+        assert!(!crates.contains(&"xtask") && !crates.contains(&"benches"), "{crates:?}");
         let files = workspace.files().unwrap();
         assert!(files.contains(&"xtask/src/workspace.rs".to_owned()));
         assert!(

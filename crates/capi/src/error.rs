@@ -118,7 +118,7 @@ impl Failure {
 impl From<CreateError> for Failure {
     fn from(error: CreateError) -> Self {
         let kind = match &error {
-            CreateError::Refused(_) | CreateError::RefusedThere { .. } => Failed::Refused,
+            CreateError::Refused(_) | CreateError::RefusedByDaemon { .. } => Failed::Refused,
             CreateError::NameTaken(_) => Failed::NameTaken,
             CreateError::NothingToMeasure => Failed::NothingToMeasure,
             CreateError::TooMany { .. } => Failed::Full,
@@ -132,7 +132,7 @@ impl From<CreateError> for Failure {
                 reason: format!("`{}` is refused: {}", refusal.name, refusal.reason),
                 hint: refusal.hint.as_ref().map_or_else(String::new, ToString::to_string),
             },
-            CreateError::RefusedThere { reason, hint } => Failure {
+            CreateError::RefusedByDaemon { reason, hint } => Failure {
                 kind,
                 reason: format!("the daemon's admission refuses: {reason}"),
                 hint: hint.clone(),

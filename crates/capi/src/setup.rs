@@ -7,7 +7,7 @@
 
 use std::path::PathBuf;
 
-use upcall::policy;
+use upcall::discipline;
 use upcall::{Attach, Config, MemoryLock};
 
 use crate::error::{Failed, Failure};
@@ -37,7 +37,7 @@ impl Wish {
     pub(crate) fn config(self) -> Result<Config, Failure> {
         let mut config = Config { cpus: self.cpus, ..Config::default() };
         if let Some(name) = self.policy {
-            config.discipline = policy::discipline(&name).ok_or_else(|| unknown(&name))?;
+            config.discipline = discipline::by_name(&name).ok_or_else(|| unknown(&name))?;
         }
         if let Some(name) = self.memory_lock {
             let known = MemoryLock::EVERY.into_iter().find(|lock| lock.name() == name);
@@ -57,7 +57,7 @@ impl Wish {
 }
 
 fn unknown(name: &str) -> Failure {
-    let names: Vec<&str> = policy::DISCIPLINES.iter().map(|known| known.name).collect();
+    let names: Vec<&str> = discipline::DISCIPLINES.iter().map(|known| known.name).collect();
     let found = format!("policy `{name}`, expected one of {}", names.join(", "));
     Failure::new(Failed::Invalid, found)
 }

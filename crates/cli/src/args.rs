@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::builder::{OsStringValueParser, PossibleValuesParser, TypedValueParser};
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
-use upcall::policy::{DISCIPLINES, Discipline};
+use upcall::discipline::{DISCIPLINES, Discipline};
 use upcall::time::Span;
 use upcall_cli::arrivals::Recording;
 
@@ -416,7 +416,7 @@ pub fn visible() -> clap::Command {
 fn policies() -> impl TypedValueParser<Value = &'static Discipline> {
     let names = DISCIPLINES.iter().map(|discipline| discipline.name);
     PossibleValuesParser::new(names).try_map(|name| {
-        upcall::policy::discipline(&name).ok_or_else(|| format!("there is no policy {name}"))
+        upcall::discipline::by_name(&name).ok_or_else(|| format!("there is no policy {name}"))
     })
 }
 

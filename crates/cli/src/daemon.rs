@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use upcall::policy::{DISCIPLINES, Discipline};
+use upcall::discipline::{DISCIPLINES, Discipline};
 use upcall::time::Span;
 use upcall_daemon::registry::Quota;
 use upcall_daemon::server::{Access, Config, Daemon, DaemonEvent, Listener, Stopper};
@@ -263,9 +263,9 @@ fn stop_without_domains(daemon: &Daemon) {
 
 /// Parses the name of a policy that works across processes. Shells complete the names.
 fn policies() -> impl TypedValueParser<Value = &'static Discipline> {
-    let across = DISCIPLINES.iter().filter(|discipline| discipline.across_domains);
+    let across = DISCIPLINES.iter().filter(|discipline| discipline.compares_across_domains());
     PossibleValuesParser::new(across.map(|discipline| discipline.name)).try_map(|name| {
-        upcall::policy::discipline(&name).ok_or_else(|| format!("there is no policy {name}"))
+        upcall::discipline::by_name(&name).ok_or_else(|| format!("there is no policy {name}"))
     })
 }
 

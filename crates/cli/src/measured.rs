@@ -3,9 +3,9 @@
 //! `run` and its processes fill these types; `live` and `outcome` read them.
 
 use serde::{Deserialize, Serialize};
-use upcall::Mode;
 use upcall::time::Span;
 use upcall::udp::StreamCounters;
+use upcall::{Mode, Notice, NoticeKind};
 
 use crate::output::{self, Percentiles, Switches, WorkCounts};
 
@@ -78,6 +78,31 @@ pub struct ActivityResults {
     pub offences: Vec<String>,
 }
 
+/// What the runtimes of a run lack, by their notices.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+pub struct Missing {
+    pub real_time_class: bool,
+    pub memory_lock: bool,
+}
+
+impl Missing {
+    pub fn of(notices: &[Notice]) -> Self {
+        let has = |kind| notices.iter().any(|notice| notice.kind() == kind);
+        Missing {
+            real_time_class: has(NoticeKind::RealTimeClass),
+            memory_lock: has(NoticeKind::MemoryLock),
+        }
+    }
+
+    /// What at least one of the two lacks.
+    pub fn or(self, other: Missing) -> Self {
+        Missing {
+            real_time_class: self.real_time_class | other.real_time_class,
+            memory_lock: self.memory_lock | other.memory_lock,
+        }
+    }
+}
+
 /// Everything that one run measured.
 #[derive(Debug, Default)]
 pub struct Measured {
@@ -89,6 +114,7 @@ pub struct Measured {
     pub duration: Span,
     pub interrupted: bool,
     pub notices: Vec<String>,
+    pub missing: Missing,
     pub interface_drops: u64,
     /// CPU time that the host took from the CPUs during the run.
     pub steal_ns: u64,

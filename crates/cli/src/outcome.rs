@@ -255,14 +255,13 @@ fn platform(
     measured: &Measured,
 ) -> output::Machine {
     let machine = upcall::Machine::describe();
-    let denied = |what: &str| measured.notices.iter().any(|notice| notice.contains(what));
     output::Machine {
         cpu_model: machine.cpu_model,
         kernel: machine.kernel_release,
         cpus_online: machine.cpus_online,
         cpus: measured.cpus.clone(),
-        real_time: mode != Mode::Threads && !denied("real-time class"),
-        memory_locked: !denied("memory is not locked"),
+        real_time: mode != Mode::Threads && !measured.missing.real_time_class,
+        memory_locked: !measured.missing.memory_lock,
         switch_cost_ns: plan.platform.switch_cost.as_nanos(),
         wakeup_latency_ns,
         steal_ns: measured.steal_ns,

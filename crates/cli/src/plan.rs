@@ -4,7 +4,8 @@
 
 use upcall::activity::{ActivityParams, GroupId, Terms};
 use upcall::admission::{Hint, Platform, Refusal, Reservations, Share, TestResult};
-use upcall::policy::{Discipline, ps};
+use upcall::discipline::{self, Discipline};
+use upcall::policy::ps;
 use upcall::qos::mapping::BULK_DELAY;
 use upcall::qos::{Mapping, StreamSpec, map};
 use upcall::time::Span;
@@ -197,8 +198,9 @@ pub fn discipline(
 ) -> Result<&'static Discipline, Failure> {
     let known = policy.unwrap_or(spec.policy);
     let differs = spec.time_quantum != ps::QUANTUM_DEFAULT || !spec.groups.is_empty();
-    if known.name == ps::PS.name && differs {
-        let made = ps::with_groups(spec.time_quantum, groups(spec)).map_err(Failure::new)?;
+    if known.takes_groups() && differs {
+        let made =
+            discipline::ps_with_groups(spec.time_quantum, groups(spec)).map_err(Failure::new)?;
         // Leaked once in a run of the command, which needs the policy until it ends.
         return Ok(Box::leak(Box::new(made)));
     }
@@ -269,7 +271,7 @@ fn platform(spec: &Spec, discipline: &Discipline) -> Result<Platform, Failure> {
 /// The switch cost in mode upcall. Between processes it is what the daemon charges, or what the
 /// daemon that `run` starts will charge.
 fn switch_cost(spec: &Spec, discipline: &Discipline, cpus: &[u32]) -> Result<Span, Failure> {
-    let across = discipline.across_domains && has_domains(spec);
+    let across = discipline.compares_across_domains() && has_domains(spec);
     if across
         && let Ok(socket) = upcall::daemon_socket()
         && let Ok(status) = upcall::status::status(&socket)

@@ -43,7 +43,7 @@ mod timing;
 /// Whether each domain gets a process of its own. In the baseline modes the kernel decides, so the
 /// policy's ranks need not compare across processes.
 pub fn is_across_processes(plan: &Plan<'_>, mode: Mode) -> bool {
-    plan.domains().len() > 1 && (mode != Mode::Upcall || plan.discipline.across_domains)
+    plan.domains().len() > 1 && (mode != Mode::Upcall || plan.discipline.compares_across_domains())
 }
 
 /// Runs `plan` and returns its outcome. Calls `started` when everything is set up and nothing is

@@ -9,7 +9,7 @@ use std::sync::mpsc;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use upcall::admission::{Platform, Reservations, Share};
-use upcall::policy::Discipline;
+use upcall::discipline::Discipline;
 use upcall::time::Span;
 use upcall_cli::spec::sweep::Sweep;
 use upcall_cli::standard_error::say;
@@ -172,7 +172,7 @@ fn rows(sweep: &Sweep, number: u64, fingerprint: &str) -> String {
             wakeup_latency: Span::ZERO,
             defer_preemption: Span::ZERO,
         };
-        let mut reservations = Reservations::new(platform, discipline);
+        let mut reservations = Reservations::new(platform, *discipline);
         let refused =
             set.iter().find_map(|(params, terms)| reservations.reserve("", *params, terms).err());
         let tests = refused.as_ref().map_or_else(|| reservations.tests(), |r| r.tests.clone());

@@ -1,8 +1,8 @@
 //! `upcall sim --vopr N`: random machines, sets and faults under every checker.
 
 use indicatif::{ProgressBar, ProgressStyle};
-use upcall::policy::{DISCIPLINES, Discipline};
-use upcall_sim::vopr::{Tally, vopr};
+use upcall::discipline::{DISCIPLINES, Discipline};
+use upcall_sim::vopr::{Counts, vopr};
 
 use crate::output;
 
@@ -42,8 +42,8 @@ fn check_policy(
     first: u64,
     count: u64,
     bar: &ProgressBar,
-) -> (Tally, Option<output::FailedSeed>) {
-    let mut counts = Tally::default();
+) -> (Counts, Option<output::FailedSeed>) {
+    let mut counts = Counts::default();
     let until = first.saturating_add(count);
     let mut from = first;
     while from < until {

@@ -1,20 +1,20 @@
-//! The parameters of an activity: anything the policies schedule.
+//! The parameters of an activity: anything that the policies schedule.
 //!
-//! Made by the QoS mapping ([`crate::qos`]) or by a user who knows the numbers
-//! (`[[task]]` in a spec file); read by admission and by the policies. Values
-//! here are validated once, by [`ActivityParams::validated`], and are then
-//! trusted everywhere.
+//! The QoS mapping ([`crate::qos`]) makes them, or a user who knows the numbers states them
+//! (`[[task]]` in a spec file). Admission and the policies read them. [`ActivityParams::validated`]
+//! checks the values once; after that all code trusts them.
 
+use crate::share::Share;
 use crate::time::Span;
 use core::fmt;
 
-/// Names one activity within a scheduler: an index, never reused while the
-/// activity lives.
+/// Identifies one activity within a scheduler: an index that is not reused while the activity
+/// exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ActivityId(pub u32);
 
-/// What particular policies want to know beside the parameters; the others do
-/// not look at it. A program gives it beside the parameters, as `(params, terms)`:
+/// Parameters that only some policies read. A program gives them beside the parameters, as
+/// `(params, terms)`:
 ///
 /// ```
 /// # extern crate upcall_core as upcall;
@@ -28,54 +28,54 @@ pub struct ActivityId(pub u32);
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Terms {
-    /// PS: fixed share of the CPU, for real time.
-    pub share: Option<crate::admission::Share>,
-    /// PS: weight, for the adaptive; 1 if neither is given. `>= 1`.
+    /// PS: the fixed share of the CPU of a real-time activity.
+    pub share: Option<Share>,
+    /// PS: the weight of an adaptive activity, `>= 1`. An activity with neither share nor weight
+    /// has weight 1.
     pub weight: Option<u32>,
-    /// PS: the group whose part it shares in, by its weight and without a share of its
-    /// own; one that the policy does not have counts as none.
+    /// PS: the group of the activity. The activity gets its part of the group by its weight and has
+    /// no share of its own. A group that the policy does not have counts as none.
     pub group: Option<GroupId>,
     /// DWCS: how many periods may be missed.
     pub window: Option<Window>,
-    /// DWCS: may be served more than once a period if nobody else needs the CPU.
+    /// DWCS: the activity may be served more than once a period while no other activity needs the
+    /// CPU.
     pub work_conserving: bool,
-    /// DWS: from the logical arrival of a message to its deadline; the relative
-    /// deadline if absent.
+    /// DWS: from the logical arrival of a message to its deadline. The relative deadline if absent.
     pub delay_bound: Option<Span>,
-    /// DWS: what it comes before and after.
+    /// DWS: the class, which decides between activities of different urgency.
     pub class: WorkClass,
-    /// DWS: by how many messages a real-time activity may be ahead of their
-    /// logical arrivals, those it has processed ahead included; 0: it never is.
+    /// DWS: the number of messages that a real-time activity may be ahead of their logical
+    /// arrivals. Messages that it has processed ahead count. With 0 it never works ahead.
     pub workahead_max: u32,
-    /// Its messages do not come by the period but one by one, each said by
-    /// [`crate::scheduler::Input::Message`]; of a real-time activity they are a
-    /// period apart at least.
+    /// The messages do not come by the period but one by one, each announced by
+    /// [`crate::scheduler::Input::Message`]. Messages of a real-time activity are at least a period
+    /// apart.
     pub on_demand: bool,
-    /// RMDP and RM: among those of the same rank it goes first while an event waits for
-    /// it, and admission reckons with that. Under DWS and DWCS whoever has an event may,
-    /// for there it costs nobody what was promised.
+    /// RMDP and RM: while an event waits for the activity, it goes before activities of the same
+    /// rank. Admission accounts for that. Under DWS and DWCS every activity with an event goes
+    /// first, because that breaks no promise to another activity there.
     pub wins_ties: bool,
 }
 
-/// Names one of the groups that a discipline has: its place among them.
+/// Identifies one of the groups of a discipline: its index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GroupId(pub u16);
 
-/// What part of the CPU an activity claims under PS, for `Runtime::reweigh`
+/// The part of the CPU that an activity claims under PS, for `Runtime::reweigh`
 /// (proportional-share-1998 §4.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Claim {
-    /// This part, whatever the others do: it is real-time.
-    Share(crate::admission::Share),
-    /// So much of what the real-time leave, compared with the other adaptive ones;
-    /// 0 counts as 1.
+    /// A fixed part, independent of the other activities. The activity is real-time.
+    Share(Share),
+    /// A weight among the adaptive activities, which divide what the real-time activities leave; 0
+    /// counts as 1.
     Weight(u32),
 }
 
 impl Terms {
-    /// These terms with another claim of the same kind; `None` for a share in
-    /// place of a weight or the other way round. With a share the weight does not
-    /// count; members of a group have weights.
+    /// These terms with another claim of the same kind. `None` if a share would replace a weight,
+    /// or a weight a share. A share overrides a weight; members of a group have weights.
     pub fn claiming(self, claim: Claim) -> Option<Terms> {
         match (claim, self.share.filter(|_| self.group.is_none())) {
             (Claim::Share(share), Some(_)) => Some(Terms { share: Some(share), ..self }),
@@ -85,23 +85,22 @@ impl Terms {
     }
 }
 
-/// What kind of work a task or handler does under DWS, which says what it comes before
-/// (split-level-1991 §2.2): [`Terms::class`].
+/// The kind of work of a task or handler under DWS ([`Terms::class`]). It decides which activities
+/// go first (split-level-1991 §2.2).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum WorkClass {
     /// Messages with deadlines.
     #[default]
     RealTime,
-    /// No deadline, but somebody waits for the response.
+    /// No deadline, but a user waits for the response.
     Interactive,
-    /// What nobody waits for.
+    /// No deadline, and no user waits.
     Background,
 }
 
-/// `x/y`: at most `misses` of `periods` consecutive periods may be missed, one
-/// window after the other from the first release on (ecalls-2001 §2.4;
-/// [`crate::policy::dwcs`] says why not of *any* so many). `misses < periods`,
-/// `periods >= 1`.
+/// `x/y`: at most `misses` of `periods` consecutive periods may be missed. The windows follow one
+/// another from the first release on (ecalls-2001 §2.4). [`crate::policy::dwcs`] explains why the
+/// constraint does not hold for *any* `y` periods in a row. `misses < periods`, `periods >= 1`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Window {
     /// `x`.
@@ -110,14 +109,14 @@ pub struct Window {
     pub periods: u32,
 }
 
-/// Longest period that is accepted: one hour. Bounds every product of a
-/// period with a count well below `u64::MAX` nanoseconds.
+/// The longest accepted period: one hour. It keeps every product of a period and a count well below
+/// `u64::MAX` nanoseconds.
 pub const PERIOD_MAX: Span = Span::from_secs(3600);
 
-/// Most PDUs in a batch.
+/// The most PDUs in a batch.
 pub const BATCH_MAX: u32 = 1_000_000;
 
-/// What a periodic activity needs (rtu-1995 §2.1, §5).
+/// The parameters of a periodic activity (rtu-1995 §2.1, §5).
 ///
 /// ```
 /// # extern crate upcall_core as upcall;
@@ -134,21 +133,21 @@ pub const BATCH_MAX: u32 = 1_000_000;
 /// assert!(need.validated().is_ok());
 /// ```
 ///
-/// A job is released every `period`; it processes at most `batch` PDUs, each
-/// costing `pdu_cost`, and must finish `deadline` after its release.
+/// A job is released every `period`. It processes at most `batch` PDUs, each of which costs at most
+/// `pdu_cost`, and must finish within `deadline` of its release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ActivityParams {
     /// Time between two releases. `0 < period <= PERIOD_MAX`.
     pub period: Span,
-    /// From release to the moment the job must be done. `0 < deadline <= period`.
+    /// From the release to the moment when the job must be done. `0 < deadline <= period`.
     pub deadline: Span,
     /// From the start of the activity to its first release.
     pub offset: Span,
-    /// `B`: most PDUs a job processes. `1 <= batch <= BATCH_MAX`.
+    /// `B`: the most PDUs that a job processes. `1 <= batch <= BATCH_MAX`.
     pub batch: u32,
-    /// `b`: PDUs that run without interruption. `1 <= quantum <= batch`.
+    /// `b`: the number of PDUs that run without interruption. `1 <= quantum <= batch`.
     pub quantum: u32,
-    /// CPU time one PDU takes. `0 < pdu_cost`, and `batch * pdu_cost <= period`.
+    /// The CPU time of one PDU. `0 < pdu_cost`, and `batch * pdu_cost <= period`.
     pub pdu_cost: Span,
 }
 
@@ -203,7 +202,7 @@ impl ActivityParams {
         self.pdu_cost.saturating_mul(self.quantum as u64)
     }
 
-    /// PDUs of the job's last quantum: what is left of `B` after whole quanta.
+    /// PDUs of the job's last quantum: the remainder of `B` after whole quanta.
     pub const fn last_quantum(&self) -> u32 {
         match self.batch % self.quantum {
             0 => self.quantum,
@@ -216,10 +215,10 @@ impl ActivityParams {
         self.compute().as_nanos() as f64 / self.period.as_nanos() as f64
     }
 
-    /// The same parameters, if they are within the ranges their fields state.
+    /// The same parameters, if they are within the ranges that their fields state.
     ///
     /// # Errors
-    /// The first range that is broken.
+    /// The first parameter out of its range.
     pub fn validated(self) -> Result<Self, ParamError> {
         if self.period.is_zero() || self.period > PERIOD_MAX {
             return Err(ParamError::Period(self.period));
@@ -246,7 +245,7 @@ impl ActivityParams {
     }
 }
 
-/// A parameter outside its range: the caller's mistake.
+/// A parameter outside its range: a mistake of the caller.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ParamError {
@@ -256,7 +255,7 @@ pub enum ParamError {
     Deadline {
         /// As given.
         deadline: Span,
-        /// The most it may be.
+        /// The upper limit.
         period: Span,
     },
     /// The offset is longer than [`PERIOD_MAX`].
@@ -267,7 +266,7 @@ pub enum ParamError {
     Quantum {
         /// As given.
         quantum: u32,
-        /// The most it may be.
+        /// The upper limit.
         batch: u32,
     },
     /// A PDU that takes no CPU time.
@@ -276,7 +275,7 @@ pub enum ParamError {
     Cost {
         /// `batch * pdu_cost`.
         compute: Span,
-        /// The most it may be.
+        /// The upper limit.
         period: Span,
     },
 }

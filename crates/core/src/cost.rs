@@ -1,32 +1,31 @@
-//! What a PDU costs, as observed: a smoothed mean and a smoothed deviation.
+//! The observed cost of a PDU: a smoothed mean and a smoothed deviation.
 //!
-//! The runtime feeds one sample a job and compares the result with what was
-//! declared. The filter is the one TCP uses for round-trip times (RFC 6298
-//! §2.3, gains 1/8 and 1/4): cheap, integer, and slow enough that one page
-//! fault does not look like a new cost. It sees wall time inside the handler,
-//! so interrupts count; that is why a declaration is judged by the mean and
-//! not by the worst sample.
+//! The runtime adds one sample a job and compares the result with the declared cost. The filter is
+//! the one that TCP uses for round-trip times (RFC 6298 §2.3, gains 1/8 and 1/4). It is cheap, uses
+//! integers, and is slow enough that one page fault does not look like a new cost. A sample is wall
+//! time inside the handler, so it includes interrupts. Therefore a declaration is compared with the
+//! mean and not with the worst sample.
 
 use crate::time::Span;
 
-/// Smoothed cost of one PDU. All operations are O(1) and allocate nothing.
+/// The smoothed cost of one PDU. All operations are O(1) and allocate nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CostEstimate {
     /// Mean scaled by 8, so that the gain of 1/8 loses no bits.
     mean_ns_x8: u64,
-    /// Mean deviation scaled by 4.
+    /// The mean deviation scaled by 4.
     deviation_ns_x4: u64,
     samples: u64,
     max_ns: u64,
 }
 
 impl CostEstimate {
-    /// Takes in that `pdus` PDUs took `run` together; nothing if `pdus` is 0.
+    /// Adds a sample: `pdus` PDUs took `run` together. No effect if `pdus` is 0.
     pub fn observe(&mut self, run: Span, pdus: u32) {
         if pdus == 0 {
             return;
         }
-        // One hour a PDU is the most that can be meant (activity::PERIOD_MAX).
+        // No valid PDU costs more than one hour (activity::PERIOD_MAX).
         let sample_ns = (run.as_nanos() / u64::from(pdus)).min(3_600_000_000_000);
         if self.samples == 0 {
             self.mean_ns_x8 = sample_ns * 8;
@@ -40,17 +39,17 @@ impl CostEstimate {
         self.max_ns = self.max_ns.max(sample_ns);
     }
 
-    /// Smoothed cost of a PDU, `None` before the first sample.
+    /// The smoothed cost of a PDU; `None` before the first sample.
     pub fn mean(&self) -> Option<Span> {
         (self.samples > 0).then(|| Span::from_nanos(self.mean_ns_x8 / 8))
     }
 
-    /// Smoothed mean deviation; zero before the first sample.
+    /// The smoothed mean deviation; zero before the first sample.
     pub fn deviation(&self) -> Span {
         Span::from_nanos(self.deviation_ns_x4 / 4)
     }
 
-    /// Largest sample (a job's mean over its PDUs) so far.
+    /// The largest sample so far. A sample is the mean over the PDUs of a job.
     pub fn max(&self) -> Span {
         Span::from_nanos(self.max_ns)
     }
@@ -66,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_steady_cost_is_found_exactly_and_a_new_one_is_approached() {
+    fn a_steady_cost_is_found_exactly_and_a_new_one_gradually() {
         let mut estimate = CostEstimate::default();
         assert_eq!(estimate.mean(), None);
         for _ in 0..50 {

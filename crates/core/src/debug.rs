@@ -1,7 +1,7 @@
 //! `Debug` of errors.
 
-/// Gives errors a `Debug` that is their `Display`: `main` prints the `Debug` of the error that it
-/// returns, and the user of the program is to read a sentence.
+/// Gives an error type a `Debug` that equals its `Display`. `main` prints the `Debug` of the error
+/// that it returns, and the user of the program should read a sentence.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! debug_as_display {

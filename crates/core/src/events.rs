@@ -1,14 +1,14 @@
 //! The delivery of events: which handler is invoked next, and with which events.
 //!
-//! Driven by whoever serves event channels (ecalls-2001 §2.1, the *event dispatcher*); where the
-//! events are kept that a client wrote is `upcall-shm`'s `channel`. Like the scheduler it
-//! knows no clock and calls nobody: time is an argument, and what a handler made of an
-//! event comes back as a [`Verdict`]. All memory is taken as handlers and sources are added.
+//! The owner of an event dispatcher drives it (ecalls-2001 §2.1). `upcall-shm`'s `channel` holds
+//! the events that a client wrote. Like the scheduler, this module knows no clock and never calls
+//! out. Time is an argument, and a handler's decision on an event comes back as a [`Verdict`].
+//! Memory is allocated when handlers and sources are added.
 //!
-//! A *handler* is a service's, a client's, a thread of a service or a signal: whatever is
-//! invoked. A *source* is one kind of event of one client or service, with its *route*: the
-//! handlers that get it one after the other, each of which may drop it, merge it or pass
-//! it on (§2.3.2: preprocessing and filtering).
+//! A *handler* is anything that is invoked: a service, a client, a thread of a service or a signal.
+//! A *source* is one kind of event of one client or service, with its *route*. The handlers of the
+//! route get the event one after the other. Each may drop it, merge it or pass it on (§2.3.2:
+//! preprocessing and filtering).
 //!
 //! ```text
 //!   raise --(1)--> deferred --(2)--> ripe --(3) next: Invoke, (4) take--> handled
@@ -17,25 +17,24 @@
 //!   handler:  ready --(3) next: RunAway--> held --(6) its span allows--> ready
 //! ```
 //!
-//! 1. Refused if it would be recursion, or if the handler has as many pending as it
-//!    declared: lost, and counted.
-//! 2. At the next crossing, before the next scheduling decision, or once its delay is over:
-//!    many events come to one invocation (§2.3.1). At once if it was not deferred.
-//! 3. The handler whose most urgent ripe event is the most urgent of all (§2.1, the
-//!    *event queue*).
-//! 4. All that it has, in order of rank, or as many as it likes.
+//! 1. Refused if the event would be recursion, or if the handler has as many pending events as it
+//!    declared. A lost event is counted.
+//! 2. At the next crossing, before the next scheduling decision, or once its delay is over. So many
+//!    events come to one invocation (§2.3.1). At once if the event was not deferred.
+//! 3. The handler of the most urgent ripe event (§2.1, the *event queue*).
+//! 4. The handler takes all its events, in order of rank, or as many as it wants.
 //! 5. To the next handler of the route.
-//! 6. A handler invoked more often in a span than it declared has run away: it is held
-//!    and its events wait, until it may be invoked again without being so.
+//! 6. A handler that is invoked more often in a span than it declared has run away. It is held, and
+//!    its events wait, until an invocation is within its limit again.
 //!
 //! # Recursion
 //!
-//! An event knows the handlers that led to it ([`Event::led_by`], which a handler gives to what it
-//! raises). Raised towards one of them it leads back to where it came from, and is refused.
-//! What goes through a channel to another process and is raised there anew has lost that
-//! knowledge; going in circles, it runs away.
+//! An event knows the handlers that led to it ([`QueuedEvent::led_by`]; a handler gives this to the
+//! events that it raises). An event raised towards one of them would return to its origin, and is
+//! refused. An event that crosses a channel to another process and is raised anew there has lost
+//! this knowledge. If such events circle, their handler runs away.
 
-use crate::policy::heap::IndexedHeap;
+use crate::heap::IndexedHeap;
 use crate::time::Instant;
 use delayed::Delayed;
 use interface::Key;
@@ -50,8 +49,8 @@ mod pending;
 mod tests;
 
 pub use interface::{
-    AddError, Ancestry, Counts, Event, HANDLERS_MAX, HandlerId, HandlerTerms, INVOCATIONS_MAX,
-    Next, PENDING_MAX, ROUTE_MAX, Refused, SourceId, Verdict, When,
+    AddError, Ancestry, Counts, EventHandlerId, HANDLERS_MAX, HandlerTerms, INVOCATIONS_MAX, Next,
+    PENDING_MAX, QueuedEvent, ROUTE_MAX, Refused, SourceId, Verdict, When,
 };
 
 #[derive(Debug)]
@@ -64,15 +63,15 @@ struct Handler {
 
 #[derive(Debug)]
 struct Source {
-    route: Box<[HandlerId]>,
-    /// Where the last event is that came to each handler of the route, if it still waits.
+    route: Box<[EventHandlerId]>,
+    /// The place of the last event that came to each handler of the route, if it still waits.
     newest: [Option<u32>; ROUTE_MAX],
 }
 
-/// An event that is not ripe: for whom, and in which place.
-type Deferred = (HandlerId, u32);
+/// An event that is not ripe: its handler and its place.
+type Deferred = (EventHandlerId, u32);
 
-/// See the [module's head](self).
+/// Delivers events to handlers; the [module](self) describes how.
 #[derive(Debug)]
 pub struct Delivery {
     handlers: Vec<Handler>,
@@ -80,7 +79,7 @@ pub struct Delivery {
     serial: u64,
     /// Handlers that are not held, by their most urgent ripe event.
     ready: IndexedHeap<Key>,
-    /// Handlers that ran away, by when they may be invoked again.
+    /// Handlers that ran away, by the time of their next permitted invocation.
     held: IndexedHeap<Instant>,
     crossing: Vec<Deferred>,
     scheduling: Vec<Deferred>,
@@ -94,7 +93,7 @@ impl Default for Delivery {
 }
 
 impl Delivery {
-    /// Without handlers and sources. Allocates.
+    /// A delivery without handlers and sources. Allocates.
     pub fn new() -> Self {
         Delivery {
             handlers: Vec::new(),
@@ -112,7 +111,7 @@ impl Delivery {
     ///
     /// # Errors
     /// Too many handlers, or a value out of its range.
-    pub fn add_handler(&mut self, terms: HandlerTerms) -> Result<HandlerId, AddError> {
+    pub fn add_handler(&mut self, terms: HandlerTerms) -> Result<EventHandlerId, AddError> {
         let ranges = [
             ("pending_max", u64::from(terms.pending_max), u64::from(PENDING_MAX)),
             ("invocations_max", u64::from(terms.invocations_max), u64::from(INVOCATIONS_MAX)),
@@ -139,15 +138,15 @@ impl Delivery {
             is_held: false,
             counts: Counts::default(),
         });
-        Ok(HandlerId(number))
+        Ok(EventHandlerId(number))
     }
 
     /// Adds a source whose events go along `route`. Allocates.
     ///
     /// # Errors
     /// Too many sources, or no such route.
-    pub fn add_source(&mut self, route: &[HandlerId]) -> Result<SourceId, AddError> {
-        let exists = |handler: &HandlerId| (handler.0 as usize) < self.handlers.len();
+    pub fn add_source(&mut self, route: &[EventHandlerId]) -> Result<SourceId, AddError> {
+        let exists = |handler: &EventHandlerId| (handler.0 as usize) < self.handlers.len();
         let twice = (1..route.len()).any(|at| route[..at].contains(&route[at]));
         if !(1..=ROUTE_MAX).contains(&route.len()) || !route.iter().all(exists) || twice {
             return Err(AddError::Route);
@@ -157,23 +156,23 @@ impl Delivery {
         Ok(SourceId(number))
     }
 
-    /// Takes in an event for the first handler of its route. O(log n).
+    /// Accepts an event for the first handler of its route. O(log n).
     ///
     /// # Errors
-    /// There is no such source, recursion, or no room.
-    pub fn raise(&mut self, now: Instant, event: Event, when: When) -> Result<(), Refused> {
-        self.enter(now, Event { stage: 0, ..event }, when)
+    /// No such source, recursion, or the handler is full.
+    pub fn raise(&mut self, now: Instant, event: QueuedEvent, when: When) -> Result<(), Refused> {
+        self.enter(now, QueuedEvent { stage: 0, ..event }, when)
     }
 
-    /// Whether `handler` may be called at once, not as an event (the *fast* call of §2.3.1), by
-    /// handlers in `ancestry`: then what it raises is led by the result. O(1).
+    /// Whether handlers in `ancestry` may call `handler` directly, not by an event (the *fast*
+    /// call of §2.3.1). Events that the called handler raises carry the returned ancestry. O(1).
     ///
     /// # Errors
-    /// There is no such handler, recursion, or it has run away.
+    /// No such handler, recursion, or the handler has run away.
     pub fn call(
         &mut self,
         now: Instant,
-        handler: HandlerId,
+        handler: EventHandlerId,
         ancestry: Ancestry,
     ) -> Result<Ancestry, Refused> {
         let known = self.handlers.get_mut(handler.0 as usize).ok_or(Refused::Handler(handler))?;
@@ -190,22 +189,22 @@ impl Delivery {
         }
     }
 
-    /// Client and service meet: what was deferred to this becomes ripe. O(k log n).
+    /// Client and service cross: events deferred to the crossing become ripe. O(k log n).
     pub fn crossing(&mut self) {
         let mut those = std::mem::take(&mut self.crossing);
         self.ripen_all(&mut those);
         self.crossing = those;
     }
 
-    /// A scheduling decision is next: what was deferred to this becomes ripe. O(k log n).
+    /// A scheduling decision is next: events deferred to it become ripe. O(k log n).
     pub fn before_scheduling(&mut self) {
         let mut those = std::mem::take(&mut self.scheduling);
         self.ripen_all(&mut those);
         self.scheduling = those;
     }
 
-    /// What to do at `now`; `None`: nothing before [`Self::next_deadline`] and what comes
-    /// in until then. An invocation is counted. O(log n), and for each delay that is over.
+    /// The next action at `now`. `None` until [`Self::next_deadline`] or the next event. Counts an
+    /// invocation. O(log n), plus O(log n) for each delay that is over.
     pub fn next(&mut self, now: Instant) -> Option<Next> {
         while let Some((handler, place)) = self.delayed.pop(now) {
             self.ripen(handler, place);
@@ -213,10 +212,10 @@ impl Delivery {
         while let Some((_, number)) = self.held.peek().filter(|&(until, _)| until <= now) {
             self.held.remove(number);
             self.handlers[number as usize].is_held = false;
-            self.place(HandlerId(number));
+            self.place(EventHandlerId(number));
         }
         let (_, number) = self.ready.peek()?;
-        let handler = HandlerId(number);
+        let handler = EventHandlerId(number);
         let found = &mut self.handlers[number as usize];
         match found.limit.invoke(now) {
             Ok(()) => Some(Next::Invoke(handler)),
@@ -230,30 +229,31 @@ impl Delivery {
         }
     }
 
-    /// When [`Self::next`] is to be asked again even if nothing comes in. O(1).
+    /// When [`Self::next`] must be asked again even without a new event. O(1).
     pub fn next_deadline(&self) -> Option<Instant> {
         let held = self.held.peek().map(|(until, _)| until);
         self.delayed.next().into_iter().chain(held).min()
     }
 
-    /// The most urgent ripe event of `handler`, which is being invoked. Afterwards
-    /// comes [`Self::conclude`]. O(log n).
-    pub fn take(&mut self, handler: HandlerId) -> Option<Event> {
+    /// The most urgent ripe event of `handler`, which is being invoked. [`Self::conclude`] follows.
+    /// O(log n).
+    pub fn take(&mut self, handler: EventHandlerId) -> Option<QueuedEvent> {
         let pending = &mut self.handlers.get_mut(handler.0 as usize)?.pending;
         let (_, place) = pending.peek()?;
         self.remove(handler, place)
     }
 
-    /// What the handler made of an event that it took: which handler has it now. O(log n).
+    /// Processes the handler's verdict on an event that it took, and returns the handler that has
+    /// the event now. O(log n).
     ///
     /// # Errors
-    /// The next handler has no room, or led to it; it is gone.
+    /// The next handler is full, or led to the event. The event is lost.
     pub fn conclude(
         &mut self,
         now: Instant,
-        event: Event,
+        event: QueuedEvent,
         verdict: Verdict,
-    ) -> Result<Option<HandlerId>, Refused> {
+    ) -> Result<Option<EventHandlerId>, Refused> {
         let source = self.source(event.source)?;
         let (stage, next) = (event.stage as usize, event.stage as usize + 1);
         let at = *source.route.get(stage).ok_or(Refused::Source(event.source))?;
@@ -268,7 +268,7 @@ impl Delivery {
             (Verdict::Merge, Some(to)) => (to, newest),
             (Verdict::Pass, Some(to)) => (to, None),
         };
-        let event = Event { stage: event.stage + 1, ancestry: event.led_by(at), ..event };
+        let event = QueuedEvent { stage: event.stage + 1, ancestry: event.led_by(at), ..event };
         match newest {
             Some(place) if !event.ancestry.contains(to) => {
                 let found = &mut self.handlers[to.0 as usize];
@@ -283,7 +283,7 @@ impl Delivery {
 
     /// Removes all events of a source whose client or service is gone. O(n).
     pub fn withdraw(&mut self, source: SourceId) {
-        let is = |event: &Event| event.source == source;
+        let is = |event: &QueuedEvent| event.source == source;
         for stage in 0..ROUTE_MAX {
             let found = self.sources.get(source.0 as usize);
             let Some(&handler) = found.and_then(|found| found.route.get(stage)) else { return };
@@ -297,19 +297,19 @@ impl Delivery {
         }
     }
 
-    /// Whose event is the most urgent of those that are ripe, and its rank: what a
-    /// scheduler looks at (§2.1). O(1).
-    pub fn best(&self) -> Option<(HandlerId, u64)> {
-        self.ready.peek().map(|((rank, _), number)| (HandlerId(number), rank))
+    /// The handler of the most urgent ripe event, and the event's rank, for a scheduler (§2.1).
+    /// O(1).
+    pub fn best(&self) -> Option<(EventHandlerId, u64)> {
+        self.ready.peek().map(|((rank, _), number)| (EventHandlerId(number), rank))
     }
 
-    /// How many events wait for `handler`, deferred ones included. O(1).
-    pub fn pending(&self, handler: HandlerId) -> usize {
+    /// The number of events that wait for `handler`, including deferred ones. O(1).
+    pub fn pending(&self, handler: EventHandlerId) -> usize {
         self.handlers.get(handler.0 as usize).map_or(0, |found| found.pending.count())
     }
 
-    /// What happened at `handler` so far; `None`: there is none. O(1).
-    pub fn counts(&self, handler: HandlerId) -> Option<Counts> {
+    /// The counters of `handler`; `None` if there is no such handler. O(1).
+    pub fn counts(&self, handler: EventHandlerId) -> Option<Counts> {
         let found = self.handlers.get(handler.0 as usize)?;
         Some(Counts { invocations: found.limit.invocations(), ..found.counts })
     }
@@ -318,9 +318,9 @@ impl Delivery {
         self.sources.get(source.0 as usize).ok_or(Refused::Source(source))
     }
 
-    /// Puts an event before the handler of its stage.
+    /// Puts an event in the queue of the handler of its stage.
     #[inline]
-    fn enter(&mut self, now: Instant, event: Event, when: When) -> Result<(), Refused> {
+    fn enter(&mut self, now: Instant, event: QueuedEvent, when: When) -> Result<(), Refused> {
         let stage = event.stage as usize;
         let handler = self.source(event.source)?.route[stage];
         let found = &mut self.handlers[handler.0 as usize];
@@ -329,7 +329,7 @@ impl Delivery {
             return Err(Refused::Recursion(handler));
         }
         let serial = self.serial;
-        let Some(place) = found.pending.put(Event { serial, ..event }) else {
+        let Some(place) = found.pending.put(QueuedEvent { serial, ..event }) else {
             found.counts.lost += 1;
             return Err(Refused::Full(handler));
         };
@@ -344,7 +344,7 @@ impl Delivery {
         Ok(())
     }
 
-    /// In the order in which they came; the memory of `those` is kept.
+    /// Makes events ripe in the order in which they came. Keeps the memory of `those`.
     #[inline]
     fn ripen_all(&mut self, those: &mut Vec<Deferred>) {
         for (handler, place) in those.drain(..) {
@@ -353,13 +353,13 @@ impl Delivery {
     }
 
     #[inline]
-    fn ripen(&mut self, handler: HandlerId, place: u32) {
+    fn ripen(&mut self, handler: EventHandlerId, place: u32) {
         self.handlers[handler.0 as usize].pending.ripen(place);
         self.place(handler);
     }
 
     #[inline]
-    fn remove(&mut self, handler: HandlerId, place: u32) -> Option<Event> {
+    fn remove(&mut self, handler: EventHandlerId, place: u32) -> Option<QueuedEvent> {
         let event = self.handlers[handler.0 as usize].pending.remove(place)?;
         let newest = &mut self.sources[event.source.0 as usize].newest[event.stage as usize];
         if *newest == Some(place) {
@@ -369,9 +369,9 @@ impl Delivery {
         Some(event)
     }
 
-    /// Puts `handler` among the ready where its most urgent event wants it.
+    /// Updates the place of `handler` among the ready handlers.
     #[inline]
-    fn place(&mut self, handler: HandlerId) {
+    fn place(&mut self, handler: EventHandlerId) {
         let found = &self.handlers[handler.0 as usize];
         match found.pending.peek() {
             Some((key, _)) if !found.is_held => self.ready.set(key, handler.0),

@@ -1,23 +1,23 @@
-//! The pure core of Upcall: what decides, and nothing that acts.
+//! The pure core of Upcall: it makes every scheduling decision and performs no action.
 //!
-//! It knows no clock, no thread, no system call and no randomness: time is an
-//! argument, and everything that happens comes in as an [`scheduler::Input`]
-//! and goes out as a [`scheduler::Command`]. Three drivers run
-//! it: the in-process runtime, the daemon and the simulator. Whoever wants to
-//! know why something was scheduled reads this crate and no other.
+//! The core uses no clock, thread, system call or randomness. Time is an argument. Everything that
+//! happens comes in as a [`scheduler::Input`]; everything to do goes out as a
+//! [`scheduler::Command`]. Three drivers run the core: the in-process runtime, the daemon and the
+//! simulator. To find out why something was scheduled, read this crate and no other.
 //!
-//! | module | what it decides |
+//! | module | what it decides or describes |
 //! |---|---|
-//! | [`time`] | what an instant and a length of time are |
+//! | [`time`] | instants and lengths of time |
 //! | [`activity`] | the parameters of anything that is scheduled |
-//! | [`qos`] | from what a user says to those parameters |
-//! | [`admission`] | whether a set keeps every deadline, and where each activity runs |
-//! | [`policy`] | who outranks whom |
+//! | [`qos`] | how a user's specification becomes those parameters |
+//! | [`policy`] | which ready activity runs first |
 //! | [`scheduler`] | what one CPU does next |
-//! | [`cost`] | what a PDU costs, as observed |
+//! | [`admission`] | whether a set keeps every deadline, and on which CPU each activity runs |
+//! | [`discipline`] | which policy goes with which admission test, by name |
+//! | [`cost`] | the observed cost of a PDU |
 //! | [`events`] | which handler is invoked next, with which events of a channel |
-//! | [`record`] | what is known of a finished job |
-//! | [`trace`] | what crossed the interface, and the same again |
+//! | [`record`] | the facts about a finished job |
+//! | [`trace`] | every call of the core and its answer, and a replay of them |
 
 #![forbid(unsafe_code)]
 
@@ -25,10 +25,13 @@ pub mod activity;
 pub mod admission;
 pub mod cost;
 mod debug;
+pub mod discipline;
 pub mod events;
+mod heap;
 pub mod policy;
 pub mod qos;
 pub mod record;
 pub mod scheduler;
+mod share;
 pub mod time;
 pub mod trace;

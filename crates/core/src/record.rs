@@ -1,7 +1,7 @@
-//! What is known of a job when it has finished.
+//! The facts about a finished job.
 //!
-//! Written by the scheduler, read by whoever reports: live tables, CSV,
-//! histograms, checkers. Fixed size, plain data, no references.
+//! The scheduler writes records. Live tables, CSV files, histograms and checkers read them. A
+//! record has a fixed size and is plain data without references.
 
 use crate::activity::ActivityId;
 use crate::time::{Instant, Span};
@@ -9,19 +9,19 @@ use crate::time::{Instant, Span};
 /// One finished job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct JobRecord {
-    /// Whose job it was.
+    /// The activity of the job.
     pub id: ActivityId,
     /// Number of the job, counted from 0 at the activity's start.
     pub job: u64,
-    /// When the job became ready; under a policy that works ahead, the logical
-    /// arrival of its message, which `start` and `end` may come before.
+    /// When the job became ready. Under a policy that works ahead: the logical arrival of its
+    /// message, which can be later than `start` and `end`.
     pub release: Instant,
-    /// When it had to be done.
+    /// When the job had to be done.
     pub deadline: Instant,
-    /// When its handler was upcalled first.
+    /// When the handler of the job was upcalled first.
     pub start: Instant,
-    /// When its handler returned for the last time; of a job that the policy
-    /// dropped, when it did, but not before the deadline.
+    /// When the handler returned for the last time. For a job that the policy dropped: when the
+    /// policy dropped it, but not before the deadline.
     pub end: Instant,
     /// Time spent inside the handler, preemptions excluded.
     pub run: Span,
@@ -29,29 +29,29 @@ pub struct JobRecord {
     pub pdus: u32,
     /// How often the job yielded to an activity of better rank.
     pub preemptions: u32,
-    /// Whether it processed its batch or had nothing left to do; `false` if it
-    /// was cut short by a suspend or close, or dropped as lost.
+    /// Whether the job processed its batch or had nothing left to do. `false` if a suspend or close
+    /// cut it short, or if the policy dropped it as lost.
     pub completed: bool,
 }
 
 impl JobRecord {
-    /// From release to end; zero if it ended before.
+    /// From release to end; zero if the job ended before its release.
     pub fn response(&self) -> Span {
         self.end.since(self.release)
     }
 
-    /// From release to the first upcall; zero if that came before.
+    /// From release to the first upcall; zero if the upcall came before the release.
     pub fn wakeup_latency(&self) -> Span {
         self.start.since(self.release)
     }
 
-    /// Deadline minus end, in nanoseconds; negative is a miss.
+    /// Deadline minus end, in nanoseconds; a negative slack is a miss.
     pub fn slack_ns(&self) -> i64 {
         self.deadline.signed_since(self.end)
     }
 
-    /// Whether the job was not done at its deadline: it ended later, or just
-    /// then without being completed.
+    /// Whether the job was not done at its deadline: it ended later, or it ended at the deadline
+    /// without completing.
     pub fn missed(&self) -> bool {
         self.end > self.deadline || (!self.completed && self.end == self.deadline)
     }

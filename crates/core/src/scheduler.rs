@@ -1,11 +1,10 @@
 //! What one CPU does next: the state machine that every driver runs.
 //!
-//! One instance a CPU. Whoever drives it (the runtime's thread, the daemon,
-//! the simulator) says what happened with [`Scheduler::handle`], takes out
-//! what is to be done with [`Scheduler::poll_command`] until there is nothing,
-//! and then sleeps until [`Scheduler::next_deadline`]. It must not read a clock,
-//! call back, or block. Memory is taken once, in [`Scheduler::new`]; no later
-//! call allocates, and each is O(log n) in the number of activities.
+//! Each CPU has one instance. A driver (a thread of the runtime, the daemon, the simulator) reports
+//! what happened with [`Scheduler::handle`]. It takes commands from [`Scheduler::poll_command`]
+//! until there are none, and then sleeps until [`Scheduler::next_deadline`]. The scheduler does not
+//! read a clock, call back or block. It takes its memory once, in [`Scheduler::new`]. No later call
+//! allocates, and each is O(log n) in the number of activities.
 //!
 //! States of an activity (rtu-1995 Table 1, §6):
 //!
@@ -22,40 +21,39 @@
 //!      |                    +-- (7) Suspend from Waiting or Ready
 //! ```
 //!
-//! 1. `Create`: the parameters were admitted; nothing is delivered yet.
-//! 2. `Run`: the first release is `at + offset`, the others follow by the period.
-//! 3. A release makes a job ready. If the job before is not done, the new one
-//!    waits behind it and an *overrun* is counted.
-//! 4. `Ready -> Running` (unlabelled above is `Upcall`): the best rank is upcalled
-//!    when nothing runs.
-//! 5. At a quantum boundary an activity of better rank is ready: the handler is
-//!    told to return; what remains of the batch is kept for the next upcall.
-//! 6. The handler returned by itself: the job is done, and recorded.
-//! 7. `Suspend`: pending job and future releases are dropped. A running handler
-//!    is told to return at its next boundary, then it is suspended; a `Run` that
-//!    comes before makes the suspend undone. A job dropped after its deadline is missed.
-//! 8. `Close`: as 7, and the number is free again.
+//! 1. `Create`: the parameters were admitted; the activity gets no upcalls yet.
+//! 2. `Run`: the first release is `at + offset`; the others follow by the period.
+//! 3. A release makes a job ready. If the previous job is not done, the new one waits behind it,
+//!    and the scheduler counts an *overrun*.
+//! 4. `Ready -> Running` (the unlabelled arrow, `Upcall`): when nothing runs, the scheduler upcalls
+//!    the activity of the best rank.
+//! 5. At a quantum boundary an activity of better rank is ready. The scheduler tells the handler to
+//!    return and keeps the rest of the batch for the next upcall.
+//! 6. The handler returned by itself. The job is done and recorded.
+//! 7. `Suspend` drops the pending job and future releases. A running handler must return at its
+//!    next boundary, and is suspended then. A `Run` before that boundary cancels the suspend. A job
+//!    that is dropped after its deadline counts as missed.
+//! 8. `Close`: like 7, and the number is free again.
+//! 9. Not drawn: a policy may drop a ready job (`Ready -> Waiting`), which ends as missed and not
+//!    completed. A policy may also have the scheduler upcall a `Waiting` activity (`Waiting ->
+//!    Running -> Waiting`). That is an *extra* service: it is no job, leaves no record and ends
+//!    when it yields. Only its PDUs count.
 //!
-//! Under a policy that works ahead (DWS), `Arrived` does what a release does (3),
-//! but earlier: the job is ready now, and its release, the logical arrival of its
-//! message, is still to come. Its deadline counts from there all the same, and a
-//! job that ends before its release has a response of zero.
-//! 9. Not drawn: a policy may drop a ready job (`Ready -> Waiting`): it ends as
-//!    missed, not completed. And it may have an activity upcalled that is
-//!    `Waiting` (`Waiting -> Running -> Waiting`): an *extra* service, which is no
-//!    job, leaves no record and is abandoned when it yields; only its PDUs count.
+//! Under a policy that works ahead (DWS), `Arrived` does what a release does (3), but earlier. The
+//! job is ready now, and its release, the logical arrival of its message, is still to come. Its
+//! deadline counts from the release. A job that ends before its release has a response of zero.
 //!
-//! An activity *on demand* (`Terms::on_demand`) has one release and not
-//! a sequence of them: `Run` gives it the first, `Message` each further one, and
-//! may take back one that has not come (`scheduler/messages.rs`). Between a job's end and
-//! the next `Message` it is `Waiting` without a release. The rest is as drawn.
+//! An activity *on demand* (`Terms::on_demand`) has one release at a time instead of a sequence.
+//! `Run` sets the first release. `Message` sets each further one, and may replace one that has not
+//! come (`scheduler/messages.rs`). Between the end of a job and the next `Message` the activity is
+//! `Waiting` without a release. Everything else is as drawn.
 //!
-//! *Events* wait beside all this (`scheduler/events.rs`): `Posted` and `Taken` say of them, in
-//! every state, and they change no state. What they change is whom the policy prefers.
+//! *Events* wait independently of these states (`scheduler/events.rs`). `Posted` and `Taken` report
+//! them in every state and change no state. They change which activity the policy prefers.
 
 use crate::activity::{ActivityId, ActivityParams, Terms, WorkClass};
-use crate::policy::heap::IndexedHeap;
-use crate::policy::{Discipline, ExtraEnd, Policy, Ready, Standing};
+use crate::heap::IndexedHeap;
+use crate::policy::{ExtraEnd, Policy, PolicyFactory};
 use crate::time::{Instant, Span};
 use events::EventQueue;
 pub use events::{EVENTS_MAX, EVENTS_MAX_IN_ALL};
@@ -64,52 +62,60 @@ pub use slot::Counters;
 use slot::{JOB_FRESH, Running, Slot, Stop, end_job};
 use std::collections::VecDeque;
 
+mod arrivals;
 mod events;
 mod interface;
 mod messages;
+mod queries;
 mod slot;
 #[cfg(test)]
 mod tests;
 
-/// The scheduler of one CPU, as a state machine without clock or threads: [the module](self) has
+/// The scheduler of one CPU: a state machine without clock or threads. [The module](self) describes
 /// its states.
 ///
-/// [`Scheduler::handle`] takes what happened, [`Scheduler::poll_command`] gives what is to be done.
-/// Runtime, daemon and simulator drive it. A program that runs handlers does not need it.
+/// [`Scheduler::handle`] takes what happened; [`Scheduler::poll_command`] returns what to do. The
+/// runtime, the daemon and the simulator drive it. A program that runs handlers does not need it.
 #[derive(Debug)]
 pub struct Scheduler {
     slots: Vec<Option<Slot>>,
-    /// Next release of every active activity, running and ready ones included.
+    /// The next release of every active activity, including running and ready ones.
     releases: IndexedHeap<Instant>,
-    /// Orders the activities with a ready job that are not running.
+    /// Orders the activities that have a ready job and are not running.
     policy: Box<dyn Policy>,
     events: EventQueue,
     running: Option<Running>,
     /// At most `COMMANDS_MAX` wait at a time.
     commands: VecDeque<Command>,
-    /// Activities with a `Slot::lost`, by when it was.
+    /// The activities with a `Slot::lost`, by the time of the loss.
     lost: IndexedHeap<Instant>,
-    /// The latest `now` there was: one that is earlier counts as this.
+    /// The latest `now` so far. An earlier `now` counts as this one.
     clock: Instant,
-    /// Who was upcalled last, for counting switches.
+    /// The activity that was upcalled last, for counting switches.
     last_run: Option<ActivityId>,
     switches: u64,
 }
 
-/// One `handle` produces at most the end of a lost job and of a started one, a
-/// change of state and an answer.
+/// One `handle` produces at most the end of a lost job, the end of a started job, a change of state
+/// and an answer.
 const COMMANDS_MAX: usize = 4;
 
 impl Scheduler {
-    /// A scheduler for activities numbered `0..capacity` under `discipline`.
-    /// Takes all memory it will ever need.
-    pub fn new(capacity: u32, discipline: &Discipline) -> Self {
+    /// A scheduler for activities numbered `0..capacity` under `discipline`. Takes all memory that
+    /// it will ever need.
+    pub fn new(capacity: u32, discipline: &impl PolicyFactory) -> Self {
+        Scheduler::with_policy(capacity, discipline.policy(capacity))
+    }
+
+    /// A scheduler for activities numbered `0..capacity`, with a `policy` made for the same
+    /// numbers.
+    pub(crate) fn with_policy(capacity: u32, policy: Box<dyn Policy>) -> Self {
         let mut slots = Vec::new();
         slots.resize_with(capacity as usize, || None);
         Scheduler {
             slots,
             releases: IndexedHeap::with_capacity(capacity),
-            policy: (discipline.policy)(discipline, capacity),
+            policy,
             events: EventQueue::with_capacity(capacity),
             running: None,
             commands: VecDeque::with_capacity(COMMANDS_MAX),
@@ -120,11 +126,11 @@ impl Scheduler {
         }
     }
 
-    /// Takes in what happened at `now`, then releases every job that is due.
+    /// Processes what happened at `now`, then releases every job that is due.
     ///
-    /// `now` should not go backwards; a clock that does stands still until it is
-    /// past its latest reading, here and in [`Scheduler::poll_command`]. O(log n), or O(k log n) if k releases are
-    /// due. Commands must be polled dry before the next call.
+    /// `now` should not go backwards. If it does, the scheduler uses its latest reading until `now`
+    /// is past that, here and in [`Scheduler::poll_command`]. O(log n), or O(k log n) if k releases
+    /// are due. The driver must poll all commands before the next call.
     ///
     /// # Errors
     /// The input does not fit the state; see [`InputError`].
@@ -169,11 +175,11 @@ impl Scheduler {
         Ok(())
     }
 
-    /// As [`Scheduler::poll_command`], but begins no upcall: for a driver that
-    /// has more inputs to hand in first. O(log n).
+    /// Like [`Scheduler::poll_command`], but begins no upcall: for a driver that has more inputs to
+    /// deliver first. O(log n).
     #[inline]
     pub fn poll_notice(&mut self) -> Option<Command> {
-        // Mostly there is none, which is seen without a call.
+        // The usual case, without a notice, costs no call.
         let none = self.commands.is_empty() && self.lost.is_empty();
         if none { None } else { self.notice() }
     }
@@ -190,8 +196,8 @@ impl Scheduler {
         self.slots[number as usize].as_mut()?.lost.take().map(Command::JobDone)
     }
 
-    /// The next thing to do, `None` when the driver may sleep or go on running
-    /// the handler it runs. `now` is when an upcall would begin. O(log n).
+    /// The next command. `None` when the driver may sleep, or continue the running handler. `now`
+    /// is when an upcall would begin. O(log n).
     pub fn poll_command(&mut self, now: Instant) -> Option<Command> {
         self.clock = self.clock.max(now);
         let now = self.clock;
@@ -210,104 +216,14 @@ impl Scheduler {
         Some(self.upcall(now, id))
     }
 
-    /// When [`Input::Tick`] must come at the latest; `None` if no activity is
-    /// active. In the past if something is ready. O(1).
+    /// When [`Input::Tick`] must come at the latest; `None` if no activity is active. In the past
+    /// if an activity is ready. O(1).
     pub fn next_deadline(&self) -> Option<Instant> {
         if self.running.is_none() && self.policy.has_ready() {
             return Some(Instant::ZERO);
         }
         let next = self.next_release().min(self.policy.next_event());
         (next < Instant::FAR).then_some(next)
-    }
-
-    /// Who would be upcalled now, as far as was looked at the last
-    /// [`Scheduler::handle`], and its key in the order of all domains; `None` if
-    /// nobody, or under a policy without such an order. O(1).
-    pub fn best(&self) -> Option<Standing> {
-        self.policy.best()
-    }
-
-    /// From when on `id` has another rank than now, its next release or the
-    /// logical arrival of a message that is there, and the key it will have
-    /// (split-level-1991 §3.2.2: the table of workahead and sleeping processes);
-    /// `None` if it is not active, or as for [`Scheduler::best`]. O(1).
-    pub fn upcoming(&self, id: ActivityId) -> Option<(Instant, Standing)> {
-        let slot = self.slot(id).ok().filter(|slot| slot.active)?;
-        let ahead = slot.unfinished > 0 && slot.release > self.clock;
-        let release = if ahead { slot.release } else { slot.next_release };
-        let job = Ready { release, deadline: release + slot.deadline };
-        Some((release, self.policy.standing(id, job, release)?))
-    }
-
-    /// When the oldest job of `id` that has not ended was released, or will have been if
-    /// it is there before; `None`: it has none. O(1).
-    pub fn pending_since(&self, id: ActivityId) -> Option<Instant> {
-        let slot = self.slot(id).ok().filter(|slot| slot.unfinished > 0)?;
-        Some(slot.release)
-    }
-
-    /// The key of what is upcalled now, at `now`; as for [`Scheduler::best`].
-    /// It changes by the passing of time alone, where work ahead becomes
-    /// critical. The event is the one with which its job was begun, whether it was taken
-    /// since or not: one that came later is for the next choice. O(1).
-    pub fn running_standing(&self, now: Instant) -> Option<Standing> {
-        let running = self.running.as_ref()?;
-        let slot = self.slot(running.id).ok()?;
-        let standing = self.policy.standing(running.id, slot.oldest(), now.max(self.clock))?;
-        Some(Standing { event: self.policy.served(running.id), ..standing })
-    }
-
-    /// The activity that is upcalled now.
-    pub fn running(&self) -> Option<ActivityId> {
-        self.running.map(|running| running.id)
-    }
-
-    /// The latest `now` there was, which is what counts as now.
-    pub fn clock(&self) -> Instant {
-        self.clock
-    }
-
-    /// Whether `id` is delivered periodically (not suspended, not free).
-    pub fn is_active(&self, id: ActivityId) -> bool {
-        self.slot(id).is_ok_and(|slot| slot.active)
-    }
-
-    /// How often the CPU went from one activity to another.
-    pub fn switches(&self) -> u64 {
-        self.switches
-    }
-
-    /// What was counted for `id` until now; `None` if there is no such activity.
-    pub fn counters(&self, id: ActivityId) -> Option<Counters> {
-        self.slot(id).ok().map(|slot| slot.counters)
-    }
-
-    /// As [`Scheduler::counters`], with the jobs counted as missed whose
-    /// deadline passed before `now` though they have not ended. For the end of
-    /// a run: work that never got done must not look like a kept promise.
-    pub fn counters_at(&self, now: Instant, id: ActivityId) -> Option<Counters> {
-        self.slot(id).ok().map(|slot| slot.counters_at(now))
-    }
-
-    /// How many events wait for `id`, and the rank of the most urgent of them. O(1).
-    pub fn pending(&self, id: ActivityId) -> (u32, Option<u64>) {
-        let first = self.events.first(id).map(|first| first.rank);
-        (self.events.count(id), first)
-    }
-
-    /// What the policy knows of service: see [`Policy::lag_ns`].
-    pub fn lag_ns(&self, id: ActivityId, now: Instant) -> Option<i64> {
-        self.slot(id).ok().and_then(|_| self.policy.lag_ns(id, now))
-    }
-
-    /// What the policy knows of windows: see [`Policy::window_violations`].
-    pub fn window_violations(&self, id: ActivityId) -> Option<u64> {
-        self.slot(id).ok().and_then(|_| self.policy.window_violations(id))
-    }
-
-    /// Whether commands wait that came of the last input, so that no other may come.
-    pub(crate) fn has_commands(&self) -> bool {
-        !self.commands.is_empty()
     }
 
     fn slot(&self, id: ActivityId) -> Result<&Slot, InputError> {
@@ -376,56 +292,11 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Makes jobs of messages that are there before their releases.
-    fn arrived(&mut self, id: ActivityId, now: Instant, messages: u32) -> Result<(), InputError> {
-        self.slot(id)?;
-        self.release_due(now);
-        let ahead_max = u64::from(self.policy.workahead_max(id));
-        let stopping =
-            self.running.is_some_and(|running| running.id == id && running.stop.is_some());
-        let slot = self.slot_mut(id)?;
-        let furthest = now + slot.params.period.saturating_mul(ahead_max);
-        let none = messages == 0 || slot.on_demand.is_some();
-        if !slot.active || stopping || none || slot.next_release > furthest {
-            return Ok(());
-        }
-        let room_ns = furthest.since(slot.next_release).as_nanos();
-        let room = room_ns / slot.params.period.as_nanos() + 1;
-        let count = room.min(u64::from(messages));
-        slot.settle(now);
-        let idle = slot.add_jobs(count, slot.next_release);
-        slot.ahead += count;
-        let (next_release, oldest) = (slot.next_release, slot.oldest());
-        self.releases.set(next_release, id.0);
-        if idle {
-            self.policy.ready(id, oldest, now);
-        }
-        Ok(())
-    }
-
-    /// Puts off the next release to what a timestamp says.
-    fn advance(
-        &mut self,
-        id: ActivityId,
-        now: Instant,
-        critical: Instant,
-    ) -> Result<(), InputError> {
-        self.slot(id)?;
-        self.release_due(now);
-        let slot = self.slot_mut(id)?;
-        let idle = slot.active && slot.unfinished == 0 && slot.on_demand.is_none();
-        if idle && critical > slot.next_release {
-            slot.next_release = critical;
-            self.releases.set(critical, id.0);
-        }
-        Ok(())
-    }
-
-    /// Suspend or close: at once, or at the boundary if its handler is running.
+    /// Suspends or closes an activity: at once, or at the next boundary if its handler is running.
     fn stop(&mut self, id: ActivityId, now: Instant, stop: Stop) -> Result<(), InputError> {
         self.slot(id)?;
         if let Some(running) = self.running.as_mut().filter(|running| running.id == id) {
-            // A close is not taken back by a later suspend.
+            // A later suspend does not cancel a close.
             running.stop = Some(match running.stop {
                 Some(Stop::Close) => Stop::Close,
                 _ => stop,
@@ -437,14 +308,14 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Drops pending job and future releases of an activity that is not running.
+    /// Drops the pending job and future releases of an activity that is not running.
     fn deactivate(&mut self, id: ActivityId, now: Instant, stop: Stop) {
         self.releases.remove(id.0);
         let Some(slot) = self.slots.get_mut(id.0 as usize).and_then(Option::as_mut) else { return };
         if slot.unfinished > 0 {
             self.policy.withdraw(id, now);
         }
-        // What was lost is told while the activity is still there to be told of.
+        // A lost job is reported before the activity is gone.
         if let Some(record) = slot.lost.take() {
             self.lost.remove(id.0);
             self.commands.push_back(Command::JobDone(record));
@@ -456,7 +327,7 @@ impl Scheduler {
             slot.next_job(now);
             self.commands.push_back(Command::JobDone(record));
         }
-        // Work that never got done must not look like a kept promise.
+        // Unfinished work must not look like a kept promise.
         slot.counters = slot.counters_at(now);
         slot.unfinished = 0;
         slot.ahead = 0;
@@ -473,7 +344,7 @@ impl Scheduler {
         }
     }
 
-    /// Releases every job that is due at `now`, and lets the policy do what is.
+    /// Releases every job that is due at `now`, and lets the policy do what is due.
     fn release_due(&mut self, now: Instant) {
         self.policy.tick(now);
         self.drop_lost(now, false);
@@ -491,7 +362,7 @@ impl Scheduler {
                 self.releases.remove(number);
                 continue;
             };
-            // A driver that was late by many periods releases them in one step.
+            // If the driver was late by many periods, all of them are released in one step.
             let periods = now.since(at).whole(slot.params.period);
             let due = if slot.on_demand.is_some() { 1 } else { periods + 1 };
             slot.settle(now);
@@ -505,9 +376,9 @@ impl Scheduler {
         self.drop_lost(now, false);
     }
 
-    /// Ends the jobs that have no value any more, if the policy is one that says
-    /// so. Of several that an activity lost at once, or while one handler ran,
-    /// only the oldest is recorded; all are counted.
+    /// Ends the jobs that have lost their value, if the policy names any. If an activity lost
+    /// several jobs at once, or while one handler ran, only the oldest is recorded; all are
+    /// counted.
     fn drop_lost(&mut self, now: Instant, choosing: bool) {
         while let Some(id) = self.policy.overdue(now, choosing) {
             let slot = self.slots[id.0 as usize].as_mut().expect("only live activities are ready");
@@ -530,9 +401,9 @@ impl Scheduler {
         }
     }
 
-    /// Answers a running handler that wants to go on (rtu-1995 Figure 5).
+    /// Answers a running handler that asks to continue (rtu-1995 Figure 5).
     fn boundary(&mut self, now: Instant, running: Running) {
-        // Its own job is not made to wait for what is no job.
+        // An extra service does not delay a job of the same activity.
         let released = running.extra && self.slot(running.id).is_ok_and(|slot| slot.unfinished > 0);
         let gives_way = running.stop.is_some()
             || released
@@ -551,30 +422,19 @@ impl Scheduler {
             return Err(InputError::TooManyPdus { pdus, pdus_max: running.pdus_max });
         }
         self.running = None;
+        if running.extra {
+            return self.extra_returned(now, running, pdus, outcome);
+        }
         let id = running.id;
         let Some(slot) = self.slots.get_mut(id.0 as usize).and_then(Option::as_mut) else {
             return Err(InputError::Unknown(id));
         };
         let used = now.since(running.since);
         self.policy.ran(id, used, now);
-        if running.extra {
-            slot.counters.pdus += u64::from(pdus);
-            let end = match outcome {
-                Outcome::Yielded => ExtraEnd::Yielded,
-                _ if pdus == running.pdus_max => ExtraEnd::Filled,
-                _ => ExtraEnd::Done,
-            };
-            self.policy.extra_done(id, end, now);
-            if slot.unfinished > 0 {
-                self.policy.ready(id, slot.oldest(), now);
-            }
-            self.stop_returned(now, running, outcome);
-            return Ok(());
-        }
         slot.job.pdus += pdus;
         slot.job.run += used;
         slot.counters.pdus += u64::from(pdus);
-        // A handler that was told to return after its last PDU has nothing to come back for.
+        // A handler that yields after its last PDU has no work left.
         let completed = outcome != Outcome::Yielded || pdus == running.pdus_max;
         if !completed && running.stop.is_none() {
             slot.job.preemptions += 1;
@@ -592,14 +452,41 @@ impl Scheduler {
             }
         }
         if !completed {
-            // Stopped amid its job: as far as the policy goes, ready for a moment.
+            // The job was stopped halfway. For the policy it is ready again, and is then withdrawn.
             self.policy.resume(id, now);
         }
         self.stop_returned(now, running, outcome);
         Ok(())
     }
 
-    /// Does what waited for the running handler to return.
+    /// The handler returned from a service without a job.
+    fn extra_returned(
+        &mut self,
+        now: Instant,
+        running: Running,
+        pdus: u32,
+        outcome: Outcome,
+    ) -> Result<(), InputError> {
+        let id = running.id;
+        let Some(slot) = self.slots.get_mut(id.0 as usize).and_then(Option::as_mut) else {
+            return Err(InputError::Unknown(id));
+        };
+        self.policy.ran(id, now.since(running.since), now);
+        slot.counters.pdus += u64::from(pdus);
+        let end = match outcome {
+            Outcome::Yielded => ExtraEnd::Yielded,
+            _ if pdus == running.pdus_max => ExtraEnd::Filled,
+            _ => ExtraEnd::Done,
+        };
+        self.policy.extra_done(id, end, now);
+        if slot.unfinished > 0 {
+            self.policy.ready(id, slot.oldest(), now);
+        }
+        self.stop_returned(now, running, outcome);
+        Ok(())
+    }
+
+    /// Does the suspend or close that waited for the running handler to return.
     fn stop_returned(&mut self, now: Instant, running: Running, outcome: Outcome) {
         match (running.stop, outcome) {
             (Some(stop), _) => self.deactivate(running.id, now, stop),
@@ -625,8 +512,7 @@ impl Scheduler {
         Command::Upcall { id, pdus_max, resumed, check_at }
     }
 
-    /// Nothing can outrank the running activity before something is released,
-    /// unless its policy says so.
+    /// No activity can outrank the running one before a release, unless the policy says so.
     fn check_at(&self, running: ActivityId, since: Instant) -> Instant {
         let next_release = self.next_release();
         self.policy.check_at(running, since, next_release).min(self.policy.next_event())

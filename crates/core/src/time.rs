@@ -1,8 +1,7 @@
 //! Instants and lengths of time, in integer nanoseconds.
 //!
-//! Used by every room. An instant has no epoch of its own: the driver picks
-//! one (`CLOCK_MONOTONIC` in the runtime, zero in a simulation). Nothing here
-//! reads a clock.
+//! Every crate uses them. An instant has no epoch of its own: the driver picks one
+//! (`CLOCK_MONOTONIC` in the runtime, zero in a simulation). Nothing here reads a clock.
 
 use core::fmt;
 use core::ops::{Add, AddAssign, Div, Mul, Sub};
@@ -43,7 +42,7 @@ pub struct Span(u64);
 impl Instant {
     /// The driver's epoch.
     pub const ZERO: Instant = Instant(0);
-    /// Later than anything that happens.
+    /// Later than any instant that occurs.
     pub const FAR: Instant = Instant(u64::MAX);
 
     /// The instant `ns` nanoseconds after the epoch.
@@ -56,7 +55,7 @@ impl Instant {
         self.0
     }
 
-    /// The time since `earlier`; zero if `earlier` is in fact later.
+    /// The time since `earlier`; zero if `earlier` is later than this instant.
     pub const fn since(self, earlier: Instant) -> Span {
         Span(self.0.saturating_sub(earlier.0))
     }
@@ -74,9 +73,9 @@ impl Instant {
 }
 
 impl Span {
-    /// No time at all.
+    /// A span of zero.
     pub const ZERO: Span = Span(0);
-    /// The longest span; stands for "never ends".
+    /// The longest span; stands for "without end".
     pub const MAX: Span = Span(u64::MAX);
 
     /// `ns` nanoseconds.
@@ -104,12 +103,12 @@ impl Span {
         self.0
     }
 
-    /// In seconds, rounded to what an `f64` holds.
+    /// In seconds, rounded to the precision of `f64`.
     pub fn as_secs_f64(self) -> f64 {
         self.0 as f64 / 1e9
     }
 
-    /// Whether this is no time at all.
+    /// Whether the span is zero.
     pub const fn is_zero(self) -> bool {
         self.0 == 0
     }
@@ -119,19 +118,19 @@ impl Span {
         Span(self.0.saturating_sub(other.0))
     }
 
-    /// `self * n`, or [`Span::MAX`] where that does not fit.
+    /// `self * n`, or [`Span::MAX`] on overflow.
     pub const fn saturating_mul(self, n: u64) -> Span {
         Span(self.0.saturating_mul(n))
     }
 
-    /// How many times `period`, not zero, fits. Less than once, which is the rule where it is
-    /// asked, costs no division.
+    /// How many times `period` fits; `period` is not zero. The usual case, less than once, needs no
+    /// division.
     #[inline]
     pub(crate) const fn whole(self, period: Span) -> u64 {
         if self.0 < period.0 { 0 } else { self.0 / period.0 }
     }
 
-    /// `self * n`, or `None` where that does not fit.
+    /// `self * n`, or `None` on overflow.
     pub const fn checked_mul(self, n: u64) -> Option<Span> {
         match self.0.checked_mul(n) {
             Some(ns) => Some(Span(ns)),
@@ -211,8 +210,8 @@ impl core::iter::Sum for Span {
 }
 
 impl fmt::Display for Span {
-    /// The shortest of `s`, `ms`, `us`, `ns` that keeps three significant
-    /// places after the point: `11.111 ms`, `250 us`.
+    /// In the shortest of `s`, `ms`, `us`, `ns` that keeps three significant decimal places:
+    /// `11.111 ms`, `250 us`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (unit_ns, unit) = match self.0 {
             0 => return f.pad("0 ms"),

@@ -1,11 +1,10 @@
-//! Admission against an independent analysis: the crate
-//! `response-time-analysis`, whose limited-preemptive bound is derived from a
-//! machine-checked proof (Bozhko and Brandenburg, ECRTS 2020).
+//! Admission against an independent analysis: the crate `response-time-analysis`, whose
+//! limited-preemptive bound is derived from a machine-checked proof (Bozhko and Brandenburg, ECRTS
+//! 2020).
 //!
-//! Conventions there: an arrival at the end of a closed interval counts, as
-//! here; the blocking bound is what is left of a quantum that began before, the
-//! longest less one tick. It knows no hand-offs and no late wake-ups, so both
-//! are zero.
+//! Its conventions: an arrival at the end of a closed interval counts, as here. The blocking bound
+//! is the rest of a quantum that began before, the longest quantum less one tick. It has neither
+//! hand-offs nor late wake-ups, so both are zero.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -21,11 +20,10 @@ use response_time_analysis::wcet::Scalar;
 use upcall_core::activity::ActivityParams;
 use upcall_core::activity::Terms;
 use upcall_core::admission::{Platform, Reservations, Share};
-use upcall_core::policy::rmdp::RMDP;
+use upcall_core::discipline::RMDP;
 use upcall_core::time::Span;
 
-/// Above the length up to which that crate repeats each search by brute force
-/// in debug builds.
+/// Above the length up to which that crate repeats each search by brute force in debug builds.
 const LIMIT_TICKS: u64 = 200_000;
 
 fn arrivals(params: &ActivityParams) -> Periodic {
@@ -36,7 +34,7 @@ fn wcet(params: &ActivityParams) -> Scalar {
     Scalar::new(Service::from(params.compute().as_nanos()))
 }
 
-/// The worst response of each, best rank first, by the other analysis.
+/// The worst response of each activity, best rank first, by the other analysis.
 fn independent(ranked: &[ActivityParams]) -> Vec<Option<u64>> {
     let response = |index: usize| {
         let own = &ranked[index];
@@ -71,7 +69,7 @@ fn reservations(cpu_limit: Share) -> Reservations {
 }
 
 prop_compose! {
-    /// Any parameters within their ranges, with a load of up to `load_percent`.
+    /// Any valid parameters, with a load of up to `load_percent`.
     fn activity(load_percent: u64)(
         period in 4u64..200,
         load in 1..=load_percent,
@@ -84,7 +82,10 @@ prop_compose! {
         let batch = batch.min(u32::try_from(period / pdu_cost_ns).unwrap());
         let compute_ns = pdu_cost_ns * u64::from(batch);
         let deadline_ns =
-            if constrained { compute_ns + deadline_seed % (period - compute_ns + 1) } else { period };
+            match constrained {
+                true => compute_ns + deadline_seed % (period - compute_ns + 1),
+                false => period,
+            };
         ActivityParams::new(Span::from_nanos(period), Span::from_nanos(pdu_cost_ns))
             .batch(batch)
             .quantum(1 + quantum_seed % batch)
@@ -92,8 +93,7 @@ prop_compose! {
     }
 }
 
-/// One to eight activities in the order of their ranks. Some sets fill the CPU,
-/// many nearly.
+/// One to eight activities in the order of their ranks. Some sets fill the CPU, many nearly.
 fn ranked_set() -> impl Strategy<Value = Vec<ActivityParams>> {
     (1usize..9)
         .prop_flat_map(|count| {
@@ -106,13 +106,18 @@ fn ranked_set() -> impl Strategy<Value = Vec<ActivityParams>> {
 }
 
 proptest! {
-    #![proptest_config(Config { cases: 4_000, failure_persistence: None, max_global_rejects: 100_000, rng_seed: RngSeed::Fixed(2020), ..Config::default() })]
+    #![proptest_config(Config {
+        cases: 4_000,
+        failure_persistence: None,
+        max_global_rejects: 100_000,
+        rng_seed: RngSeed::Fixed(2020),
+        ..Config::default()
+    })]
 
     #[test]
     fn every_response_is_the_one_the_other_analysis_finds(set in ranked_set()) {
         let utilization: f64 = set.iter().map(ActivityParams::utilization).sum();
-        // Above 1 the other analysis searches up to its limit, and there is
-        // nothing to find.
+        // Above 1 the other analysis searches up to its limit and finds nothing.
         prop_assume!(utilization < 0.999_999);
         let mut reservations = reservations(Share::WHOLE);
         let found: Vec<_> = set
@@ -136,15 +141,15 @@ proptest! {
             .iter()
             .zip(&set)
             .all(|(response, params)| response.is_some_and(|ns| ns <= params.deadline.as_nanos()));
-        // In any order that leaves equal periods as they are: here a rotation
-        // between two periods.
+        // In any order that keeps the order of equal periods: here a rotation between two periods.
         let mut order = set.clone();
         let at = shuffled.index(set.len());
         if at > 0 && set[at - 1].period < set[at].period {
             order.rotate_left(at);
         }
         let mut reservations = reservations(Share::WHOLE);
-        let admitted = order.iter().all(|&params| reservations.reserve("", params, &Terms::default()).is_ok());
+        let mut reserve = |params| reservations.reserve("", params, &Terms::default());
+        let admitted = order.iter().all(|&params| reserve(params).is_ok());
         prop_assert_eq!(admitted, kept);
     }
 }

@@ -1,9 +1,9 @@
-//! Admission against what the scheduler does: the analysis says how long a
-//! response can be, the state machine in virtual time shows how long it is.
+//! Admission against the scheduler: the analysis states how long a response can be; the state
+//! machine in virtual time shows how long it is.
 //!
-//! With free hand-offs both must be equal, over all phases. With hand-offs that
-//! cost, with late wake-ups and with handlers that do less than declared,
-//! nothing may ever take longer than the analysis says.
+//! With free hand-offs both must be equal, over all phases. With hand-offs that cost time, late
+//! wake-ups and handlers that do less than declared, no response may be longer than the analysis
+//! states.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -12,7 +12,7 @@ use proptest::test_runner::{Config, RngSeed};
 use upcall_core::activity::ActivityParams;
 use upcall_core::activity::Terms;
 use upcall_core::admission::{Platform, Reservations, Share};
-use upcall_core::policy::rmdp::RMDP;
+use upcall_core::discipline::RMDP;
 use upcall_core::time::{Instant, Span};
 use virtual_time::{Conditions, IDEAL, Wakeup, observe, terms};
 
@@ -32,7 +32,7 @@ fn platform(switch_ns: u64, wakeup_ns: u64) -> Platform {
     }
 }
 
-/// The worst response of each by the analysis; `None` if one has no bound.
+/// The worst response of each activity by the analysis; `None` if one has no bound.
 fn analysed(set: &[ActivityParams], platform: Platform) -> Option<Vec<Span>> {
     let mut reservations = Reservations::new(platform, &RMDP);
     let ids: Vec<_> = set
@@ -52,13 +52,12 @@ fn hyperperiod_ns(set: &[ActivityParams]) -> u64 {
     })
 }
 
-/// The set with these offsets, and one more: so the CPU is asleep at the first
-/// release.
+/// The set with these offsets, and one more: so the CPU sleeps at the first release.
 fn shifted(set: &[ActivityParams], offsets: &[u64]) -> Vec<ActivityParams> {
     set.iter().zip(offsets).map(|(params, &offset)| params.offset(ns(1 + offset))).collect()
 }
 
-/// Counts `offsets` up, each below its limit; false when all were there.
+/// Counts `offsets` up, each below its limit. Returns false after the last combination.
 fn advance(offsets: &mut [u64], limits: &[u64]) -> bool {
     for (offset, &limit) in offsets.iter_mut().zip(limits) {
         *offset += 1;
@@ -70,19 +69,19 @@ fn advance(offsets: &mut [u64], limits: &[u64]) -> bool {
     false
 }
 
-/// As long as an active period can be, and at least two hyperperiods.
+/// The longest possible active period, and at least two hyperperiods.
 fn enough_ns(set: &[ActivityParams], wakeup: Wakeup) -> u64 {
     let (Wakeup::By(late) | Wakeup::UpTo(late)) = wakeup;
     let cycle_ns = hyperperiod_ns(set);
     let ahead_ns =
         late.as_nanos() + 2 * set.iter().map(|params| params.compute().as_nanos()).sum::<u64>();
-    // Work ahead shrinks by this much every cycle. On a full CPU never, and
-    // every cycle is like the first.
+    // Work ahead shrinks by this much every cycle. On a full CPU it never shrinks, and every cycle
+    // equals the first.
     let idle_ns = cycle_ns.saturating_sub(demand_ns(set, cycle_ns)).max(1);
     (ahead_ns.div_ceil(idle_ns) + 2) * cycle_ns
 }
 
-/// The longest response of each over all offsets below `limits`.
+/// The longest response of each activity over all offsets below `limits`.
 fn longest(set: &[ActivityParams], limits: &[u64], conditions: Conditions) -> Vec<Span> {
     let mut offsets = vec![0; set.len()];
     let mut longest = vec![Span::ZERO; set.len()];
@@ -106,7 +105,7 @@ fn periods_ns(set: &[ActivityParams]) -> Vec<u64> {
     set.iter().map(|params| params.period.as_nanos()).collect()
 }
 
-/// Every activity there is of this period, but for its deadline.
+/// Every possible activity of this period, with its deadline at the end of the period.
 fn all_of_period(period_ns: u64) -> impl Iterator<Item = ActivityParams> {
     (1..=period_ns).flat_map(move |cost_ns| {
         let batches = 1..=u32::try_from(period_ns / cost_ns).unwrap();
@@ -144,7 +143,7 @@ fn of_every_pair_with_periods_up_to_seven_the_analysis_is_exact() {
             assert_eq!(bounds.as_ref(), Some(&found), "{set:?}");
             pairs += 1;
             if demand_ns(&set, hyperperiod_ns(&set)) == hyperperiod_ns(&set) {
-                // Such a CPU never makes up for having woken late.
+                // Such a CPU never makes up for a late wake-up.
                 let wakeup = Wakeup::By(ns(3));
                 let late = longest(&set, &periods_ns(&set), Conditions { wakeup, ..IDEAL });
                 let found: Vec<_> = found.into_iter().zip(late).map(|(a, b)| a.max(b)).collect();
@@ -153,12 +152,12 @@ fn of_every_pair_with_periods_up_to_seven_the_analysis_is_exact() {
             }
         }
     }
-    // So many there are, and so many of them fill the CPU.
+    // The number of pairs, and how many of them fill the CPU.
     assert_eq!((pairs, full), (970, 283));
 }
 
-/// An activity with one of these periods and about `load` percent of a CPU.
-/// Small integers: that is where rounding and equal instants are.
+/// An activity with one of these periods and about `load` percent of a CPU. Small integers provoke
+/// rounding and equal instants.
 fn activity(
     periods_ns: &'static [u64],
     load: core::ops::Range<u64>,
@@ -229,9 +228,9 @@ proptest! {
 proptest! {
     #![proptest_config(cases(1_000))]
 
-    /// The phases that make the worst case are known: one blocks, the others
-    /// are released a nanosecond later. So larger sets need no search over all
-    /// phases to see that it is reached.
+    /// The phases of the worst case are known: one activity blocks, and the others are released a
+    /// nanosecond later. So larger sets need no search over all phases to show that the bound is
+    /// reached.
     #[test]
     fn the_analysed_response_is_reached_in_larger_sets_too(
         set in ranked_set(2..6, &[10, 12, 15, 20, 24, 30, 40, 60]),
@@ -248,29 +247,28 @@ proptest! {
     }
 }
 
-/// A would end within its quantum and be due then; the job that goes before it by its event
-/// takes longer than that. So it is not admitted beside A, but with a later deadline.
+/// A would end within its quantum and be due then. The job that goes before it by its event takes
+/// longer than that. So A is not admitted beside it, except with a later deadline.
 #[test]
-fn who_may_win_ties_is_reckoned_with_for_those_it_may_go_before() {
+fn the_analysis_includes_activities_that_win_ties() {
     let (a, b) = (ActivityParams::new(ns(100), ns(10)), ActivityParams::new(ns(100), ns(40)));
     let eager = terms(1, 0);
     let mut reservations = Reservations::new(platform(0, 0), &RMDP);
     let first = reservations.reserve("a", a.deadline(ns(50)), &Terms::default()).unwrap();
     assert_eq!(reservations.response_max(first.id), Some(ns(10)));
-    // Without ties won, b is of no matter to a but for its quantum.
+    // If b does not win ties, only its quantum affects a.
     let second = reservations.clone().reserve("b", b, &Terms::default());
     assert!(second.is_ok());
     let second = reservations.reserve("b", b, &eager).unwrap();
     assert_eq!(reservations.response_max(first.id), Some(ns(50)));
     assert_eq!(reservations.response_max(second.id), Some(ns(50)));
-    // And where a is due by 49, only one that does not win ties fits.
+    // If a is due by 49, only an activity that does not win ties fits.
     let mut reservations = Reservations::new(platform(0, 0), &RMDP);
     reservations.reserve("a", a.deadline(ns(49)), &Terms::default()).unwrap();
     assert!(reservations.reserve("b", b, &eager).is_err());
 }
 
-/// Periods whose hyperperiod is 7200: long enough for variety, short enough to
-/// be run through.
+/// Periods whose hyperperiod is 7200: long enough for variety, short enough to run completely.
 const PERIODS_NS: &[u64] = &[100, 120, 150, 160, 180, 200, 240, 300, 400, 600, 720, 900, 1200];
 
 prop_compose! {
@@ -286,7 +284,7 @@ prop_compose! {
 }
 
 prop_compose! {
-    /// One of those of which many have the same period.
+    /// An activity from a set in which many have the same period.
     fn tied()(
         params in activity(&[100, 200, 400], 1..60),
         share in prop_oneof![1 => Just(100), 2 => 40u64..100],
@@ -297,7 +295,7 @@ prop_compose! {
     }
 }
 
-/// Admits what fits of `wanted`, and counts the misses in two hyperperiods.
+/// Admits the activities of `wanted` that fit, and counts the misses in two hyperperiods.
 fn admit_and_run(
     wanted: &[ActivityParams],
     switch_ns: u64,
@@ -336,7 +334,7 @@ proptest! {
     #![proptest_config(cases(2_000))]
 
     #[test]
-    fn what_is_admitted_misses_no_deadline(
+    fn admitted_sets_miss_no_deadline(
         wanted in prop::collection::vec(constrained(), 2..9),
         switch_ns in prop_oneof![Just(0u64), 1u64..12],
         wakeup_ns in prop_oneof![Just(0u64), 1u64..60],
@@ -346,9 +344,9 @@ proptest! {
         admit_and_run(&wanted, switch_ns, wakeup_ns, (thrifty, 0), seed)?;
     }
 
-    /// Few periods, so that there are ties, and events that win them all the time.
+    /// Few periods, so that there are ties, which events win all the time.
     #[test]
-    fn what_is_admitted_misses_no_deadline_whoever_wins_ties_by_events(
+    fn admitted_sets_miss_no_deadline_whichever_ties_events_win(
         wanted in prop::collection::vec(tied(), 2..9),
         switch_ns in prop_oneof![Just(0u64), 1u64..12],
         wakeup_ns in prop_oneof![Just(0u64), 1u64..60],

@@ -1,11 +1,11 @@
-//! Admission with deferred preemption against what it is about: domains that go on with worse ranks of
-//! their own while all that outrank them were released a moment ago (decision 0014).
+//! Admission with deferred preemption against its subject: domains that continue with their own
+//! worse ranks while all activities that outrank them were released a moment ago (decision 0014).
 
 #![expect(clippy::unwrap_used, reason = "a test")]
 
 use upcall_core::activity::{ActivityParams, Terms};
 use upcall_core::admission::{Platform, Reservations, Share};
-use upcall_core::policy::rmdp::RMDP;
+use upcall_core::discipline::RMDP;
 use upcall_core::time::Span;
 
 const SETS: u64 = 400;
@@ -25,7 +25,7 @@ impl Chance {
 struct Job {
     params: ActivityParams,
     domain: u64,
-    /// Of the oldest job that has not ended; in the future: none is there.
+    /// The release of the oldest job that has not ended; in the future if there is none.
     release: u64,
     pdus: u32,
     worst: u64,
@@ -36,14 +36,14 @@ impl Job {
         self.release <= now
     }
 
-    /// PDUs of the quantum that is next.
+    /// PDUs of the next quantum.
     fn quantum(&self) -> u32 {
         self.params.quantum.min(self.params.batch - self.pdus)
     }
 }
 
-/// Runs `jobs`, best rank first, until `end`, quantum by quantum, as `Seat::next` and `may_go_on`
-/// have it; how often the CPU went to another domain.
+/// Runs `jobs`, best rank first, until `end`, quantum by quantum, by the rules of the runtime's
+/// virtual processor. Returns how often the CPU went to another domain.
 fn run(jobs: &mut [Job], defer_preemption: u64, end: u64) -> u64 {
     let (mut now, mut last, mut switches) = (0, None, 0);
     while now < end {
@@ -71,7 +71,7 @@ fn run(jobs: &mut [Job], defer_preemption: u64, end: u64) -> u64 {
     switches
 }
 
-/// None yet, on one CPU that may be full.
+/// No reservations, on one CPU that may be full.
 fn reservations(defer_preemption: Span) -> Reservations {
     let platform = Platform {
         cpus: vec![0],
@@ -109,7 +109,7 @@ fn no_response_is_longer_than_admitted_and_switches_are_spared() {
                 granted.ok().map(|granted| (granted.id, params, chance.below(DOMAINS)))
             })
             .collect();
-        // Among equals the one that came first; the sort is stable.
+        // The sort is stable: equal ones keep their order.
         set.sort_by_key(|(_, params, _)| params.period);
         if set.is_empty() {
             continue;
@@ -143,7 +143,7 @@ fn no_response_is_longer_than_admitted_and_switches_are_spared() {
 }
 
 #[test]
-fn deferred_preemption_costs_what_it_may_take_from_the_deadline() {
+fn deferred_preemption_costs_at_most_its_length() {
     let with = |defer_preemption_us| {
         let mut reservations = reservations(Span::from_micros(defer_preemption_us));
         let params = ActivityParams::new(Span::from_millis(10), Span::from_millis(4));

@@ -1,5 +1,5 @@
-//! Where no miss is allowed, DWCS is earliest deadline first: the upcalls are
-//! those of a few lines that know nothing but deadlines.
+//! Where no miss is allowed, DWCS is earliest deadline first: its upcalls equal those of a few
+//! lines that know only deadlines.
 
 #![expect(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test may panic")]
 
@@ -9,12 +9,12 @@ use upcall_core::time::Span;
 #[allow(dead_code, reason = "each test looks at what it needs")]
 mod dwcs_drive;
 
-/// A job: deadline, place in the file, quanta left.
+/// A job: deadline, index in the file, quanta left.
 type Job = (u64, usize, u32);
 
-/// Who runs from when on, quantum by quantum, with consecutive ones of a job as
-/// one. Releases come before choices, equal deadlines do not preempt, and of
-/// these the first in the file begins.
+/// Which job runs from when on, quantum by quantum; consecutive quanta of a job count as one.
+/// Releases come before picks. Equal deadlines do not preempt, and of these the first in the file
+/// begins.
 fn earliest_deadline_first(set: &[Task], until_ns: u64) -> Vec<(u64, u32)> {
     let mut next: Vec<u64> = set.iter().map(|(params, _)| params.offset.as_nanos()).collect();
     let mut ready: Vec<Job> = Vec::new();

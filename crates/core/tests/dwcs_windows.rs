@@ -1,9 +1,8 @@
 //! DWCS: what admission promises against what the scheduler does.
 //!
-//! Sets are drawn at random, admitted or refused, and run by the real scheduler
-//! over the cycle of their windows. Whether a window was violated is judged from
-//! the recorded jobs (`dwcs_drive::Seen::broken`), not from the policy's own
-//! count; the two must agree.
+//! Sets are drawn at random, admitted or refused, and run by the real scheduler over the cycle of
+//! their windows. The test finds violated windows in the recorded jobs
+//! (`dwcs_drive::Seen::broken`), not in the policy's own count; the two must agree.
 
 #![expect(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test may panic")]
 
@@ -41,7 +40,7 @@ fn broken(set: &[Task], seen: &[Seen]) -> u64 {
     set.iter().zip(seen).map(|(task, seen)| seen.broken(window(task))).sum()
 }
 
-/// Runs an admitted set and finds nothing to complain of; the misses.
+/// Runs an admitted set, asserts that all windows are kept, and returns the misses.
 fn keeps_its_windows(set: &[Task], conditions: Conditions, cycles: u64) -> u64 {
     let (seen, _) = drive(set, conditions, cycles * cycle_ns(set) + 1);
     for (task, seen) in set.iter().zip(&seen) {
@@ -56,8 +55,8 @@ fn keeps_its_windows(set: &[Task], conditions: Conditions, cycles: u64) -> u64 {
 
 const PERIODS: &[u32] = &[1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 16, 20];
 
-/// A set of equal run times and periods, of `slots` to the period, that needs
-/// exactly all of them; `None` if the draw did not come out even.
+/// A set of equal run times and periods, with `slots` to the period, that needs exactly all of
+/// them. `None` if the draw does not give such a set.
 fn full_set(chance: &mut Chance, slots: u64, cost_ns: u64, most: usize) -> Option<Vec<Task>> {
     let (mut set, mut cycle, mut used) = (Vec::new(), 1, 0);
     for _ in 0..20 {
@@ -105,7 +104,7 @@ fn at_utilization_one_with_equal_run_times_what_is_admitted_keeps_every_window()
         if admit(&set, &conditions).1 {
             missing += u64::from(keeps_its_windows(&set, conditions, 2) > 0);
         } else {
-            // The published guarantee has no exceptions; these are some.
+            // The published guarantee has no exceptions; these sets are exceptions.
             assert!(!is_canonical, "{set:?}");
             let (seen, _) = drive(&set, conditions, cycle_ns(&set) + 1);
             assert!(broken(&set, &seen) > 0, "refused for nothing: {set:?}");
@@ -150,8 +149,8 @@ fn slotted(chance: &mut Chance) -> Vec<Task> {
         .collect()
 }
 
-/// Hand-offs, late wake-ups, short jobs, events: none of them may break what was
-/// proved for equal periods.
+/// Hand-offs, late wake-ups, short jobs and events may not break the windows that were proved for
+/// equal periods.
 #[test]
 fn equal_periods_keep_their_windows_whatever_happens() {
     let mut chance = Chance(1999);
@@ -167,7 +166,7 @@ fn equal_periods_keep_their_windows_whatever_happens() {
             share: None,
             seed,
         };
-        // Those that are admitted because there is time for all have a test below.
+        // Sets that are admitted because there is time for all jobs have a test below.
         if set.iter().map(|task| task.0.utilization()).sum::<f64>() <= 1.0 && chance.below(8) > 0 {
             continue;
         }
@@ -175,7 +174,7 @@ fn equal_periods_keep_their_windows_whatever_happens() {
             refused += 1;
             continue;
         };
-        // That one proves nothing but for what is declared.
+        // That test proves only jobs that behave as declared.
         let conditions = match deciding(&reservations).name {
             "window-simulation" => Conditions { thrifty: false, events: 0, ..conditions },
             _ => conditions,
@@ -191,7 +190,7 @@ fn equal_periods_keep_their_windows_whatever_happens() {
 
 /// Periods of all kinds, with windows, more than the CPU can do.
 #[test]
-fn what_is_admitted_by_simulation_keeps_its_windows_cycle_after_cycle() {
+fn sets_admitted_by_simulation_keep_their_windows_in_every_cycle() {
     let mut chance = Chance(2004);
     let (mut admitted, mut refused) = (0, 0);
     while admitted < 60 {
@@ -226,11 +225,11 @@ fn what_is_admitted_by_simulation_keeps_its_windows_cycle_after_cycle() {
     assert!(refused > admitted);
 }
 
-/// Any phases, any quanta, and what a job takes less than declared: whoever is
-/// admitted because no job need be missed misses none. Events are served beside
-/// that from the share that is left, and out of turn.
+/// Any phases, any quanta, and jobs that take less than declared: a set that is admitted because no
+/// job need be missed misses none. Events are served besides, from the remaining share, and out of
+/// turn.
 #[test]
-fn what_is_admitted_as_earliest_deadline_first_misses_nothing_while_events_are_served() {
+fn sets_admitted_by_edf_demand_miss_nothing_while_events_are_served() {
     let mut chance = Chance(1973);
     let (mut admitted, mut with_share, mut extras, mut events) = (0, 0, 0, 0);
     while admitted < 1_500 {
@@ -282,7 +281,8 @@ fn what_is_admitted_as_earliest_deadline_first_misses_nothing_while_events_are_s
         with_share += u32::from(share.is_some());
     }
     println!(
-        "{admitted} admitted, {with_share} with a share for events, {extras} extra services, {events} events"
+        "{admitted} admitted, {with_share} with a share for events, {extras} extra services, \
+         {events} events"
     );
     assert!(with_share > 100 && extras > 5_000 && events > 5_000);
 }
@@ -303,7 +303,7 @@ fn the_count_of_violations_is_that_of_the_recorded_jobs_however_overloaded() {
         };
         let (seen, _) = drive(&set, conditions, 40 * 100);
         for (task, seen) in set.iter().zip(&seen) {
-            // Jobs that are due just now may be on either side.
+            // Jobs that are due just now may count either way.
             let broken = seen.broken(window(task));
             assert!(seen.violations.abs_diff(broken) <= 1, "{task:?} {set:?} {conditions:?}");
             violated += broken;
@@ -313,7 +313,7 @@ fn the_count_of_violations_is_that_of_the_recorded_jobs_however_overloaded() {
 }
 
 #[test]
-fn three_that_must_have_two_thirds_of_one_slot_are_not_hurt_by_the_events_of_one() {
+fn the_events_of_one_activity_break_no_window_of_a_full_slot() {
     let set = [task(3, 3, 2, 3), task(3, 3, 2, 3), task(3, 3, 2, 3)];
     assert!(admit(&set, &Conditions::default()).1);
     for seed in 0..50 {

@@ -1,9 +1,8 @@
-//! The hard variant of DWS against what the scheduler does in virtual time, and
-//! against an independent analysis: the crate `response-time-analysis`, whose
-//! bound for earliest deadline first with limited preemption is derived from a
-//! machine-checked proof (Bozhko and Brandenburg, ECRTS 2020).
+//! The hard variant of DWS against the scheduler in virtual time, and against an independent
+//! analysis: the crate `response-time-analysis`, whose bound for earliest deadline first with
+//! limited preemption is derived from a machine-checked proof (Bozhko and Brandenburg, ECRTS 2020).
 //!
-//! That analysis knows no hand-offs and no late wake-ups.
+//! That analysis has neither hand-offs nor late wake-ups.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -19,7 +18,7 @@ use response_time_analysis::time::{Duration, Service};
 use response_time_analysis::wcet::Scalar;
 use upcall_core::activity::{ActivityParams, Terms, WorkClass};
 use upcall_core::admission::{Platform, Reservations, Share};
-use upcall_core::policy::dws::DWS;
+use upcall_core::discipline::DWS;
 use upcall_core::time::Span;
 
 #[allow(dead_code, reason = "each test file uses its part")]
@@ -51,7 +50,7 @@ fn reservations(switch_ns: u64, wakeup_ns: u64) -> Reservations {
     Reservations::new(platform, &DWS)
 }
 
-/// Whether all of the set are admitted, one after the other.
+/// Whether all activities of the set are admitted, one after the other.
 fn admitted(set: &[Activity]) -> bool {
     let mut reservations = reservations(0, 0);
     set.iter().all(|(params, terms)| reservations.reserve("", *params, terms).is_ok())
@@ -67,8 +66,7 @@ fn hyperperiod_ns(set: &[Activity]) -> u64 {
     })
 }
 
-/// Small integers: that is where rounding and equal instants are. Their
-/// hyperperiod is 240.
+/// Small integers provoke rounding and equal instants. Their hyperperiod is 240.
 const PERIODS_NS: &[u64] = &[4, 5, 6, 8, 10, 12, 15, 16, 20, 24, 30, 40, 48, 60, 80];
 
 prop_compose! {
@@ -92,12 +90,15 @@ prop_compose! {
         let bound = ns((period_ns * bound_percent / 100).max(params.compute().as_nanos()));
         match bound <= params.period {
             true => (params.deadline(bound), Terms { workahead_max, ..Terms::default() }),
-            false => (params, Terms { workahead_max, delay_bound: Some(bound), ..Terms::default() }),
+            false => {
+                let delay_bound = Some(bound);
+                (params, Terms { workahead_max, delay_bound, ..Terms::default() })
+            }
         }
     }
 }
 
-/// One to which nothing is promised, and who may ask for whatever it likes.
+/// An activity without a promise, with any demand.
 fn other() -> impl Strategy<Value = Activity> {
     let class = prop_oneof![Just(WorkClass::Interactive), Just(WorkClass::Background)];
     (stream(1..60), class).prop_map(|((params, terms), class)| (params, Terms { class, ..terms }))
@@ -119,7 +120,7 @@ proptest! {
     #![proptest_config(cases(2_000))]
 
     #[test]
-    fn what_is_admitted_misses_no_deadline_however_early_messages_and_events_come(
+    fn admitted_sets_miss_no_deadline_however_early_messages_and_events_come(
         wanted in wanted(),
         switch_ns in prop_oneof![3 => Just(0u64), 1 => 1u64..4],
         wakeup_ns in prop_oneof![3 => Just(0u64), 1 => 1u64..12],
@@ -154,8 +155,8 @@ proptest! {
     }
 }
 
-/// Every activity with this period that fits in its delay bound, for bounds up to a
-/// nanosecond after the next message.
+/// Every activity with this period that fits in its delay bound, for bounds up to a nanosecond
+/// after the next message.
 fn all_of_period(period_ns: u64) -> impl Iterator<Item = Activity> {
     let shape = move |cost_ns: u64| {
         let batches = 1..=u32::try_from(period_ns / cost_ns).unwrap();
@@ -185,7 +186,7 @@ fn misses(set: [Activity; 2], conditions: Conditions) -> bool {
 }
 
 #[test]
-fn of_every_pair_with_periods_up_to_five_just_those_are_refused_that_can_miss() {
+fn of_all_pairs_with_periods_up_to_five_exactly_those_that_can_miss_are_refused() {
     let all: Vec<_> = (1..=5).flat_map(all_of_period).collect();
     let (mut kept, mut refused) = (0, 0);
     for (at, first) in all.iter().enumerate() {
@@ -201,11 +202,11 @@ fn of_every_pair_with_periods_up_to_five_just_those_are_refused_that_can_miss() 
             *(if fits { &mut kept } else { &mut refused }) += 1;
         }
     }
-    // So many fill the CPU at most, and so many of them fit.
+    // The number of sets that do not overfill the CPU and are kept, and the number refused.
     assert_eq!((kept, refused), (1326, 582));
 }
 
-/// By the other analysis: the worst response of each.
+/// The worst response of each activity by the other analysis.
 fn independent(set: &[Activity]) -> Vec<Option<u64>> {
     let arrivals = |(params, _): &Activity| Periodic::new(Duration::from(params.period.as_nanos()));
     let wcet = |(params, _): &Activity| Scalar::new(Service::from(params.compute().as_nanos()));
@@ -230,8 +231,8 @@ fn independent(set: &[Activity]) -> Vec<Option<u64>> {
                 max_np_segment: Service::from(set[other].0.quantum_cost().as_nanos()),
             })
             .collect();
-        // Above the length up to which that crate repeats each search by brute force
-        // in debug builds.
+        // Above the length up to which that crate repeats each search by brute force in debug
+        // builds.
         let limit = Duration::from(200_000);
         dedicated_uniproc_rta(&under_analysis, &others, limit).ok().map(u64::from)
     };
@@ -273,9 +274,12 @@ proptest! {
         prop_assert_eq!(admitted(&set), kept);
     }
 
-    /// What the limit is decides nothing, as long as hand-offs are free.
+    /// The CPU limit changes no verdict while hand-offs are free.
     #[test]
-    fn working_ahead_costs_nobody_anything(wanted in wanted(), limits in prop::array::uniform8(0u32..9)) {
+    fn working_ahead_costs_the_others_nothing(
+        wanted in wanted(),
+        limits in prop::array::uniform8(0u32..9),
+    ) {
         let changed: Vec<_> = wanted
             .iter()
             .zip(limits)
@@ -284,8 +288,8 @@ proptest! {
         prop_assert_eq!(admitted(&wanted), admitted(&changed));
     }
 
-    /// With deadlines at the next messages: `h(t) <= U t`, and what blocks comes to
-    /// `max b c - 1` in the shortest interval.
+    /// With deadlines at the next messages: `h(t) <= U t`, and blocking is `max b c - 1` in the
+    /// shortest interval.
     #[test]
     fn utilization_up_to_one_minus_blocking_is_admitted(
         set in streams(),
@@ -321,11 +325,11 @@ proptest! {
     }
 }
 
-/// S = 10. B comes at 100, due at 130. A, of 105 and due at 131, is begun ahead at 99,
-/// gives way at 110, and is gone to again at 125: it ends at 136. Never early, it would
-/// end by then at the latest: 12 and 15 are charged, and 27 is less than 30.
+/// S = 10. B comes at 100, due at 130. A, of 105 and due at 131, begins ahead at 99, gives way at
+/// 110, and continues at 125: it ends at 136. If it never worked ahead, it would end by then at the
+/// latest: 12 and 15 are charged, and 27 is less than 30.
 #[test]
-fn only_the_hand_off_to_a_message_ahead_is_to_be_reckoned_with() {
+fn work_ahead_costs_only_the_hand_off_to_it() {
     let bound = |bound_ns| Some(ns(bound_ns));
     let a = ActivityParams::new(ns(200), ns(1)).batch(2).offset(ns(105));
     let b = ActivityParams::new(ns(200), ns(5)).offset(ns(100));
@@ -350,7 +354,7 @@ fn only_the_hand_off_to_a_message_ahead_is_to_be_reckoned_with() {
     assert!(misses(1) > 0);
 }
 
-/// A CPU can be given away to the last nanosecond, and is used to the last.
+/// A CPU can be granted to the last nanosecond, and is used to the last.
 #[test]
 fn a_full_cpu_in_quanta_of_a_nanosecond_is_admitted_and_keeps_every_deadline() {
     let task = |period_ns, cost: u32| {

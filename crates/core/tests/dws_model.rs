@@ -1,5 +1,5 @@
-//! The scheduler under DWS against a model without heaps, queues or events, which
-//! looks through all messages each time: any sequence of inputs.
+//! The scheduler under DWS against a model without heaps, queues or events, which examines all
+//! messages at each call: any sequence of inputs.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -57,10 +57,17 @@ fn op() -> impl Strategy<Value = Op> {
 }
 
 proptest! {
-    #![proptest_config(Config { cases: 700, failure_persistence: None, rng_seed: RngSeed::Fixed(1991), ..Config::default() })]
+    #![proptest_config(Config {
+        cases: 700,
+        failure_persistence: None,
+        rng_seed: RngSeed::Fixed(1991),
+        ..Config::default()
+    })]
 
     #[test]
-    fn any_sequence_of_inputs_gives_what_the_model_gives(ops in prop::collection::vec(op(), 0..120)) {
+    fn any_sequence_of_inputs_has_the_results_of_the_model(
+        ops in prop::collection::vec(op(), 0..120),
+    ) {
         compare(&ops);
     }
 }

@@ -1,4 +1,4 @@
-//! DWS by examples worked by hand: who runs when, and how it is counted.
+//! DWS by examples that were worked out by hand: which activity runs when, and how it is counted.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -6,9 +6,9 @@ use dws_driver::{Activity, Conditions, IDEAL, Lead, Quantum, observe, run};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngSeed};
 use upcall_core::activity::{ActivityId, ActivityParams, Terms, WorkClass};
-use upcall_core::policy::Discipline;
-use upcall_core::policy::dws::DWS;
-use upcall_core::policy::rmdp::RMDP;
+use upcall_core::discipline::DWS;
+use upcall_core::discipline::Discipline;
+use upcall_core::discipline::RMDP;
 use upcall_core::record::JobRecord;
 use upcall_core::scheduler::{Command, Counters, Input, Outcome, Scheduler};
 use upcall_core::time::{Instant, Span};
@@ -49,7 +49,7 @@ fn class((params, terms): Activity, class: WorkClass) -> Activity {
     (params, Terms { class, ..terms })
 }
 
-/// Who had the CPU, from when to when.
+/// Which activity had the CPU, from when to when.
 fn stretches(quanta: &[Quantum]) -> Vec<Quantum> {
     let mut stretches: Vec<Quantum> = Vec::new();
     for &(id, begin, end) in quanta {
@@ -61,8 +61,8 @@ fn stretches(quanta: &[Quantum]) -> Vec<Quantum> {
     stretches
 }
 
-/// In the manner of split-level-1991 Figure 3: two critical streams, two that have
-/// a message before its time, an interactive and a background activity.
+/// In the manner of split-level-1991 Figure 3: two critical streams, two streams with an early
+/// message, an interactive and a background activity.
 ///
 /// ```text
 ///        there  l(m)  due  cost
@@ -76,11 +76,10 @@ fn stretches(quanta: &[Quantum]) -> Vec<Quantum> {
 ///
 /// Streams P2 and P3 may be one message ahead, and always are.
 ///
-/// P0 begins; at 1 P1 is due earlier. At 4 nothing is critical or interactive, and
-/// P2 works ahead, before P3, whose time comes later; at 5 I comes, and P2 gives
-/// way. At 9 P2 is critical, and I gives way. At 12 P3 works ahead; at 13 it is
-/// critical, which changes nothing. P2 and P3 work ahead on their next messages, of 49
-/// and 53, there since 9 and 13. G has what is left.
+/// P0 begins; at 1 P1 is due earlier. At 4 nothing is critical or interactive, and P2 works ahead,
+/// before P3, whose logical arrival is later. At 5 I comes, and P2 gives way. At 9 P2 is critical,
+/// and I gives way. At 12 P3 works ahead; at 13 it becomes critical, which changes nothing. P2 and
+/// P3 work ahead on their next messages, of 49 and 53, which came at 9 and 13. G gets the rest.
 #[test]
 fn each_level_comes_before_the_next() {
     let set = [
@@ -111,8 +110,8 @@ fn each_level_comes_before_the_next() {
     assert_eq!(counters.iter().map(|c| c.slack_ns_min).min(), Some(3));
 }
 
-/// At 4 only G has something to do, if the stream's message of 9 is not there. If it is,
-/// it comes before, and at 9 so does the one of 49.
+/// At 4 only G has work, unless the stream's message of 9 has come. If it has, it goes first, and
+/// at 9 so does the message of 49.
 #[test]
 fn without_early_messages_the_background_has_the_time() {
     let set = [
@@ -126,8 +125,7 @@ fn without_early_messages_the_background_has_the_time() {
     assert_eq!(stretches(&quanta), [(0, 0, 4), (1, 4, 7), (2, 7, 9), (1, 9, 12), (2, 12, 20)]);
 }
 
-/// Interactive activities among themselves: first come, first served, to the end
-/// of the job.
+/// Interactive activities among themselves: first come, first served, to the end of the job.
 #[test]
 fn interactive_activities_are_served_in_the_order_they_come() {
     let interactive =
@@ -137,11 +135,11 @@ fn interactive_activities_are_served_in_the_order_they_come() {
     assert_eq!(stretches(&quanta), [(1, 1, 5), (2, 5, 7), (0, 7, 10)]);
 }
 
-/// A scheduler that is polled dry after each input, as every driver does.
+/// A scheduler whose commands are all polled after each input, as in every driver.
 struct Bench(Scheduler);
 
 impl Bench {
-    /// With these activities created and running from 0 on.
+    /// A scheduler with these activities created and running from 0 on.
     fn running(set: &[Activity], discipline: &'static Discipline) -> (Bench, Vec<Command>) {
         let mut bench = Bench(Scheduler::new(8, discipline));
         for (&(params, terms), id) in set.iter().zip((0..).map(ActivityId)) {
@@ -167,7 +165,7 @@ impl Bench {
         self.tell(now, Input::Arrived { id, messages })
     }
 
-    /// Its record, and what comes after.
+    /// The record of the job, and the commands after it.
     fn done(&mut self, now: u64, pdus: u32) -> (JobRecord, Vec<Command>) {
         let mut commands = self.tell(now, Input::Returned { pdus, outcome: Outcome::Done });
         let Command::JobDone(record) = commands.remove(0) else { panic!("{commands:?}") };
@@ -184,7 +182,7 @@ fn upcall(id: ActivityId, pdus_max: u32, check_at: u64) -> Command {
 }
 
 #[test]
-fn a_message_that_ends_before_its_logical_arrival_has_no_response_and_all_its_slack() {
+fn a_job_that_ends_before_its_logical_arrival_has_response_0_and_full_slack() {
     let (mut bench, _) = Bench::running(&[offset(due(task(10, 2), 8), 5)], &DWS);
     assert_eq!(bench.arrived(1, A, 1), [upcall(A, 2, 15)]);
     let (record, after) = bench.done(3, 2);
@@ -201,14 +199,14 @@ fn a_message_that_ends_before_its_logical_arrival_has_no_response_and_all_its_sl
     assert_eq!((counters.slack_ns_min, counters.response_max), (10, Span::ZERO));
 }
 
-/// The limit counts from the logical arrivals: who has worked ahead has used it.
+/// The limit counts from the logical arrivals: an activity that has worked ahead has used it.
 #[test]
 fn messages_beyond_the_limit_wait_for_their_releases() {
     let (params, terms) = task(10, 1);
     let two = (params, Terms { workahead_max: 2, ..terms });
     let (mut bench, _) = Bench::running(&[two], &DWS);
     bench.done(1, 1);
-    // At 4 the ones of 10 and 20 are within 4 + 2 * 10, the one of 30 is not.
+    // At 4 the messages of 10 and 20 are within 4 + 2 * 10; the one of 30 is not.
     assert_eq!(bench.arrived(4, A, 9), [upcall(A, 1, 30)]);
     assert_eq!(bench.done(5, 1).1, [upcall(A, 1, 30)]);
     let (record, after) = bench.done(6, 1);
@@ -219,7 +217,7 @@ fn messages_beyond_the_limit_wait_for_their_releases() {
 }
 
 #[test]
-fn messages_that_are_early_do_not_count_where_nothing_works_ahead() {
+fn early_messages_do_not_count_under_policies_that_do_not_work_ahead() {
     let realtime = offset(task(10, 1), 5);
     let (params, terms) = realtime;
     let never = (params, Terms { workahead_max: 0, ..terms });
@@ -243,7 +241,7 @@ fn messages_that_are_early_do_not_count_where_nothing_works_ahead() {
     assert!(bench.0.handle(at(9), Input::Arrived { id: B, messages: 1 }).is_err());
 }
 
-/// B waits ahead and is critical at 6: A is to ask then, and to give way.
+/// B waits ahead and becomes critical at 6. A must ask then, and give way.
 #[test]
 fn a_handler_asks_when_one_that_waits_becomes_critical() {
     let first = class(task(100, 20), WorkClass::Interactive);
@@ -256,11 +254,10 @@ fn a_handler_asks_when_one_that_waits_becomes_critical() {
     assert_eq!(commands, [upcall(B, 2, 56)]);
 }
 
-/// Logical arrivals at 5, 15 and 25, all there at 1; due 8 later. The first ends at
-/// 20: by then the second should have begun. The second ends at 24, before the
-/// third's logical arrival.
+/// Logical arrivals at 5, 15 and 25, all messages present at 1; due 8 later. The first ends at 20,
+/// when the second should have begun. The second ends at 24, before the third's logical arrival.
 #[test]
-fn an_early_message_counts_as_overrun_only_where_its_logical_arrival_finds_the_one_before() {
+fn an_early_message_is_an_overrun_only_if_the_previous_one_is_unfinished_at_its_logical_arrival() {
     let (params, terms) = offset(due(task(10, 4), 8), 5);
     let set = [(params, Terms { workahead_max: 3, ..terms })];
     let (mut bench, _) = Bench::running(&set, &DWS);
@@ -287,24 +284,24 @@ fn a_delay_bound_may_reach_beyond_the_next_message() {
     assert_eq!((record.deadline, record.slack_ns()), (at(25), 4));
     let (record, _) = bench.done(36, 4);
     assert_eq!((record.release, record.deadline, record.missed()), (at(10), at(35), true));
-    // Under another policy it does not exist.
+    // Under another policy the message has not come yet.
     let (mut bench, _) = Bench::running(&[due(task(10, 4), 25)], &RMDP);
     assert_eq!(bench.done(9, 4).0.deadline, at(10));
 }
 
-/// A timestamp puts a message off, and those behind it. What its position says
-/// is the earliest: the declared rate holds.
+/// A timestamp postpones a message, and those behind it. The position in the stream gives the
+/// earliest release, because the declared rate holds.
 #[test]
 fn a_timestamp_puts_off_and_never_hastens() {
     let (mut bench, _) = Bench::running(&[task(10, 1)], &DWS);
-    // Not while one is unfinished.
+    // No effect while a job is unfinished.
     assert_eq!(bench.tell(0, Input::Advance { id: A, critical: at(99) }), []);
     bench.done(1, 1);
     assert_eq!(bench.tell(1, Input::Advance { id: A, critical: at(9) }), []);
     assert_eq!(bench.0.next_deadline(), Some(at(10)));
     assert_eq!(bench.tell(2, Input::Advance { id: A, critical: at(13) }), []);
     assert_eq!(bench.0.next_deadline(), Some(at(13)));
-    // It is there at 3, 10 before.
+    // It comes at 3, 10 before its logical arrival.
     assert_eq!(bench.arrived(3, A, 1), [upcall(A, 1, 23)]);
     let (record, _) = bench.done(4, 1);
     assert_eq!((record.release, record.deadline), (at(13), at(23)));
@@ -329,10 +326,15 @@ prop_compose! {
 }
 
 proptest! {
-    #![proptest_config(Config { cases: 300, failure_persistence: None, rng_seed: RngSeed::Fixed(1991), ..Config::default() })]
+    #![proptest_config(Config {
+        cases: 300,
+        failure_persistence: None,
+        rng_seed: RngSeed::Fixed(1991),
+        ..Config::default()
+    })]
 
-    /// One stream, due soonest of all, never early: whatever the others do
-    /// ahead or in the background, it waits for the rest of one quantum.
+    /// One stream, due soonest of all, never early. Whatever the others do ahead or in the
+    /// background, it waits for at most the rest of one quantum.
     #[test]
     fn nothing_delays_a_critical_activity_beyond_one_quantum(
         mut set in prop::collection::vec(

@@ -1,10 +1,9 @@
-//! Proportional share over long runs: no lag leaves one quantum, a fixed share stays
-//! what it is, and who does not keep to what it said hurts itself alone, or its group
-//! (proportional-share-1998 §3.2, §4.3).
+//! Proportional share over long runs. No lag exceeds one quantum, and a fixed share stays constant.
+//! An activity that breaks its declaration harms only itself or its group (proportional-share-1998
+//! §3.2, §4.3).
 //!
-//! The policy is driven directly here, by an imagined CPU in virtual time whose
-//! activities come, go, block and wake at any moment; through the scheduler in
-//! `ps_scheduler.rs`.
+//! The tests drive the policy directly, with a simulated CPU in virtual time whose activities come,
+//! go, block and wake at any moment. `ps_scheduler.rs` goes through the scheduler.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -19,7 +18,7 @@ use upcall_core::policy::{Policy, Ready};
 use upcall_core::time::{Instant, Span};
 
 const QUANTUM_NS: u64 = 1_000_000;
-/// Of rounding; see the head of `policy::ps::Instance`.
+/// The error of rounding; see the head of `policy::ps::Instance`.
 const ROUNDING_NS: i64 = 2;
 
 /// How an activity behaves.
@@ -27,23 +26,23 @@ const ROUNDING_NS: i64 = 2;
 struct Habit {
     share_percent: u32,
     weight: u32,
-    /// Declared.
+    /// The declared stretch.
     stretch_ns: u64,
     declared_stretches: u32,
-    /// Real.
+    /// The real stretch.
     stretch_real_ns: u64,
-    /// Whether stretches cost any time up to that, at random.
+    /// Whether stretches take a random time up to `stretch_real_ns`.
     varies: bool,
     /// Real stretches of a job, on average; 0: its jobs never end.
     stretches: u64,
-    /// One in so many steps of others, it wakes; 0: it is awake from the start and never
+    /// It wakes in one of this many steps of others; 0: it is awake from the start and never
     /// blocks.
     wakes: u64,
-    /// It leaves and comes anew, now and then.
+    /// Whether it leaves and joins again, now and then.
     leaves: bool,
-    /// One in so many steps of others, it claims another share or weight; 0: never.
+    /// It claims another share or weight in one of this many steps of others; 0: never.
     reweighs: u64,
-    /// Of those of its world; only with a weight.
+    /// The group, among those of its world; only with a weight.
     group: Option<u16>,
 }
 
@@ -61,7 +60,7 @@ const BUSY: Habit = Habit {
     group: None,
 };
 
-/// What an activity is at.
+/// The state of an activity.
 #[derive(Clone, Copy, PartialEq)]
 enum State {
     Gone,
@@ -74,17 +73,17 @@ struct World {
     policy: ProportionalShare,
     habits: Vec<Habit>,
     states: Vec<State>,
-    /// CPU time had.
+    /// The CPU time that each activity got.
     served_ns: Vec<u64>,
     lag_max_ns: Vec<i64>,
-    /// The same of its groups.
+    /// The same for groups.
     groups_lag_max_ns: Vec<i64>,
     now: Instant,
-    /// Requests served.
+    /// The number of requests served.
     quanta: u64,
-    /// How often anyone joined or woke.
+    /// How often an activity joined or woke.
     comings: u64,
-    /// How often anyone claimed another share or weight.
+    /// How often an activity claimed another share or weight.
     reweighs: u64,
     chance: Chance,
 }
@@ -141,7 +140,7 @@ impl World {
         self.states[number as usize] = State::Ready;
     }
 
-    /// Another share, up to what it began with, or another weight.
+    /// Claims another share, up to the initial one, or another weight.
     fn reweigh(&mut self, number: u32) {
         let most_ppm = u64::from(self.habits[number as usize].share_percent) * 10_000;
         let claim = match most_ppm {
@@ -155,8 +154,8 @@ impl World {
         self.reweighs += 1;
     }
 
-    /// Others come, go, block, wake and are reweighed at this moment, and whoever runs
-    /// may be reweighed as well.
+    /// Other activities come, go, block, wake and are reweighed at this moment. The running one may
+    /// be reweighed too.
     fn mingle(&mut self) {
         for number in 0..u32::try_from(self.habits.len()).unwrap() {
             let habit = self.habits[number as usize];
@@ -183,7 +182,7 @@ impl World {
         }
     }
 
-    /// Notes how far each is behind or ahead now.
+    /// Notes the present lag of each activity.
     fn watch(&mut self) {
         for (number, most) in (0..).zip(&mut self.lag_max_ns) {
             if let Some(lag) = self.policy.lag_ns(ActivityId(number), self.now) {
@@ -200,7 +199,7 @@ impl World {
     /// One upcall: stretch after stretch until the job is done or it gives way.
     fn step(&mut self) {
         let Some(id) = self.policy.pick(self.now) else {
-            assert!(!self.policy.has_ready(), "nobody is picked though somebody is ready");
+            assert!(!self.policy.has_ready(), "no activity is picked although one is ready");
             self.now += Span::from_nanos(1 + self.chance.below(QUANTUM_NS));
             self.mingle();
             return;
@@ -216,7 +215,7 @@ impl World {
                 true => 1 + self.chance.below(habit.stretch_real_ns),
                 false => habit.stretch_real_ns,
             };
-            // Something may happen within.
+            // Other activities may act within the stretch.
             let before_ns = self.chance.below(stretch_ns);
             self.now += Span::from_nanos(before_ns);
             self.mingle();
@@ -226,7 +225,7 @@ impl World {
                 self.policy.done(id, self.now, self.now);
                 self.states[number] = State::Idle;
                 if habit.wakes == 0 || self.chance.one_in(4) {
-                    // The next job was waiting.
+                    // The next job waited already.
                     self.wake(id.0);
                 }
                 break;
@@ -293,8 +292,8 @@ fn crowd(seed: u64, reweighs: u64) -> Vec<Habit> {
         .collect()
 }
 
-/// `quanta` requests of random crowds, each crowd for some thousands of them; in all
-/// so many operations.
+/// `quanta` requests of random crowds, each crowd for some thousands of them; `reweighs` operations
+/// in all.
 fn no_lag_leaves(bound_ns: u64, quanta: u64, reweighs: u64) -> u64 {
     let (mut served, mut comings, mut changes, mut lag_max_ns, mut seed) = (0, 0, 0, 0, 0);
     while served < quanta {
@@ -307,7 +306,7 @@ fn no_lag_leaves(bound_ns: u64, quanta: u64, reweighs: u64) -> u64 {
     }
     println!("crowds {seed}, quanta {served}, joins and wakes {comings}, reweighs {changes}");
     println!("largest lag {lag_max_ns} ns, the quantum is {QUANTUM_NS} ns");
-    // Somebody had to wait: not all of this is about nothing.
+    // Some activity had to wait, so the test is not trivial.
     assert!(lag_max_ns > QUANTUM_NS as i64 / 2, "{lag_max_ns}");
     assert_eq!(changes > 0, reweighs > 0);
     served + comings + changes
@@ -331,7 +330,7 @@ fn no_lag_leaves_in(bound_ns: u64, seed: u64, reweighs: u64) -> World {
     world
 }
 
-/// A share; a weight with two groups in it, one in the other; another share.
+/// A share; a weight with two groups in it, nested; another share.
 fn groups() -> [Group; 5] {
     let weight = |weight, parent: Option<u16>| Group {
         claim: Claim::Weight(weight),
@@ -341,12 +340,13 @@ fn groups() -> [Group; 5] {
     [share(100_000), weight(4, None), weight(2, Some(1)), weight(1, Some(2)), share(50_000)]
 }
 
-/// A crowd with the adaptive spread over groups and outside. How many were reweighed.
+/// A crowd whose adaptive activities are spread over groups and outside. Returns how many were
+/// reweighed.
 fn lags_of_groups_and_in_them(seed: u64, reweighs: u64) -> u64 {
     let mut habits = crowd(seed, reweighs);
     let mut chance = Chance(seed);
     for habit in &mut habits {
-        // Of 95 % that a crowd has, the groups take 15.
+        // Of the 95 % of a crowd, the groups take 15.
         habit.share_percent = habit.share_percent * 80 / 95;
         if habit.share_percent == 0 {
             habit.group = chance.one_of(&[None, Some(0), Some(1), Some(2), Some(3), Some(4)]);
@@ -361,7 +361,7 @@ fn lags_of_groups_and_in_them(seed: u64, reweighs: u64) -> u64 {
     for (number, &lag) in world.lag_max_ns.iter().enumerate() {
         assert!(lag <= bound, "seed {seed}: the lag of {number} was {lag} ns");
     }
-    // It asks for a quantum, and is served in the requests of its members.
+    // A group requests a quantum, and is served in the requests of its members.
     for (group, &lag) in world.groups_lag_max_ns.iter().enumerate() {
         assert!(
             lag <= bound + quantum_ns / 4,
@@ -373,13 +373,13 @@ fn lags_of_groups_and_in_them(seed: u64, reweighs: u64) -> u64 {
 }
 
 #[test]
-fn no_lag_in_a_group_leaves_a_quantum_and_none_of_a_group_much_more() {
+fn no_lag_in_a_group_exceeds_a_quantum_and_no_lag_of_a_group_much_more() {
     let all_had_to_wait: u64 =
         (0..8).map(|seed| lags_of_groups_and_in_them(seed, seed % 2 * 300)).sum();
     assert!(all_had_to_wait > 0);
 }
 
-/// As above, over 400 crowds: 8 million quanta. A debug build does 20.
+/// As above, over 400 crowds: 8 million quanta. A debug build does 20 crowds.
 #[test]
 #[ignore = "takes minutes: -- --ignored --nocapture, in a release build"]
 fn lags_of_groups_and_in_them_in_400_crowds() {
@@ -388,9 +388,9 @@ fn lags_of_groups_and_in_them_in_400_crowds() {
     }
 }
 
-/// One honest member and one outside, and a flood of others in the group or not.
+/// One honest member and one activity outside, and a flood of others, in the group or not.
 #[test]
-fn a_flood_in_a_group_hurts_nobody_outside() {
+fn a_flood_in_a_group_does_not_affect_activities_outside() {
     let own = |share_percent, group| Habit { share_percent, group, ..BUSY };
     let quiet = vec![own(30, None), own(0, None), own(0, Some(0)), own(0, Some(4))];
     let flood = Habit { weight: 20, stretches: 9, wakes: 7, leaves: true, group: Some(0), ..BUSY };
@@ -411,14 +411,14 @@ fn a_flood_in_a_group_hurts_nobody_outside() {
     assert!((served[0][2] - 10.0).abs() < 0.1 && served[1][2] < 1.0, "{served:?}");
 }
 
-/// Found among 1,500: a job longer than declared asked for less than a stretch, and was
+/// Found among 1,500 seeds: a job longer than declared requested less than a stretch, and was
 /// served for one.
 #[test]
 fn seed_374_asks_for_whole_stretches() {
     no_lag_leaves_a_quantum_in(374);
 }
 
-/// Found among 1,500: a share left with a debt, and the rest was due all of it at once.
+/// Found among 1,500 seeds: a share left with a debt, and the rest was due all of it at once.
 #[test]
 fn seeds_271_and_1053_pass_on_the_debt_of_a_share() {
     no_lag_leaves_a_quantum_in(271);
@@ -437,14 +437,14 @@ fn no_lag_leaves_a_quantum_while_weights_change_in_a_million_operations() {
     assert!(operations > 1_000_000, "{operations}");
 }
 
-/// Four a quantum: more often than anyone is served, which is beyond EEVDF's theorem.
+/// Four changes a quantum: more often than any activity is served, which is beyond EEVDF's theorem.
 #[test]
-fn a_storm_of_new_weights_moves_no_lag_by_another_quarter_of_a_quantum() {
+fn very_frequent_weight_changes_add_less_than_a_quarter_of_a_quantum_to_any_lag() {
     no_lag_leaves(QUANTUM_NS + QUANTUM_NS / 4, 60_000, 3);
 }
 
-/// As above, and longer; the figures are in `docs/results/ps-lag.txt`. A debug build
-/// does 1 million of the 50.
+/// As above, and longer; the figures are in `docs/results/ps-lag.txt`. A debug build does 1 million
+/// of the 50 million.
 #[test]
 #[ignore = "takes minutes: -- --ignored --nocapture, in a release build"]
 fn no_lag_leaves_a_quantum_for_fifty_million_quanta() {
@@ -476,7 +476,7 @@ fn a_fixed_share_is_constant_to_a_percent(reweighs: u64) {
     let mut habits = vec![
         Habit { share_percent: 25, ..BUSY },
         Habit { share_percent: 40, varies: true, stretches: 7, ..BUSY },
-        // Takes what is left.
+        // It takes the rest.
         Habit { reweighs, ..BUSY },
     ];
     let comes_and_goes =
@@ -503,15 +503,15 @@ fn a_fixed_share_is_constant_to_a_percent(reweighs: u64) {
     }
     println!("joins and wakes meanwhile: {}, reweighs {}", world.comings, world.reweighs);
     assert!(reweighs == 0 || world.reweighs > 10_000, "{}", world.reweighs);
-    // And they had something of it.
+    // The others had part of it.
     let had_ns: u64 = world.served_ns[3..].iter().sum();
     assert!(had_ns as f64 > 0.2 * world.now.as_nanos() as f64, "{had_ns}");
 }
 
-/// It says that a job takes 20 us in pieces of 10, and it takes seconds in pieces of 300
-/// (and a more honest one that says nothing of the kind would get just as much).
+/// The activity declares that a job takes 20 us in pieces of 10 us. In fact it takes seconds in
+/// pieces of 300 us (and an honest one would get just as much).
 #[test]
-fn who_underestimates_its_cost_gains_nothing_and_hurts_no_one() {
+fn an_underestimated_cost_gains_nothing_and_harms_no_other() {
     let honest = [
         Habit { share_percent: 30, ..BUSY },
         Habit { share_percent: 10, stretches: 5, wakes: 10, ..BUSY },
@@ -540,7 +540,7 @@ fn who_underestimates_its_cost_gains_nothing_and_hurts_no_one() {
 }
 
 #[test]
-fn who_overestimates_its_cost_hurts_no_one() {
+fn an_overestimated_cost_harms_no_activity() {
     let sleeper = Habit { stretches: 4, wakes: 8, ..BUSY };
     let habits = [
         Habit { share_percent: 30, ..sleeper },

@@ -1,5 +1,5 @@
-//! Proportional share against models that are exact and look at everyone: any
-//! sequence of calls, of one account and of the policy.
+//! Proportional share against exact models that examine every client: any sequence of calls, of one
+//! account and of the policy.
 
 #[path = "models/ps.rs"]
 mod ps;
@@ -14,7 +14,7 @@ fn config(cases: u32, seed: u64) -> Config {
     Config { cases, failure_persistence: None, rng_seed: RngSeed::Fixed(seed), ..Config::default() }
 }
 
-/// Runs `compare` on drawn cases; how many operations it went along with.
+/// Runs `compare` on drawn cases; returns how many operations were compared.
 fn compared<S: Strategy>(config: Config, cases: &S, compare: impl Fn(S::Value) -> usize) -> usize {
     let compared = Cell::new(0);
     let done = TestRunner::new(config).run(cases, |case| {
@@ -66,8 +66,8 @@ mod policy {
     }
 }
 
-/// Any sequence of operations picks whom the model picks, and leaves the lags that
-/// the model has.
+/// Any sequence of operations picks the client that the model picks, and leaves the lags of the
+/// model.
 #[test]
 fn an_account_behaves_as_the_model_does() {
     let cases = (any::<bool>(), prop::collection::vec(account::op(), 1..150));
@@ -76,8 +76,8 @@ fn an_account_behaves_as_the_model_does() {
     assert!(count > 20_000, "the model went along for {count} operations only");
 }
 
-/// Any lawful sequence of calls picks whom the model picks, preempts when it would, and
-/// leaves the lags that the model has.
+/// Any lawful sequence of calls picks the activity that the model picks, preempts when the model
+/// does, and leaves the lags of the model.
 #[test]
 fn the_policy_behaves_as_the_model_does() {
     let cases = prop::collection::vec(policy::op(), 1..250);

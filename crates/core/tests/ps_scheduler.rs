@@ -1,6 +1,5 @@
-//! Proportional share through the scheduler in virtual time: what admission promises
-//! a real-time activity is kept, whatever the adaptive do, and no lag leaves
-//! one quantum.
+//! Proportional share through the scheduler in virtual time. The promises of admission to real-time
+//! activities are kept, whatever adaptive activities do, and no lag exceeds one quantum.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -10,8 +9,8 @@ mod chance;
 use chance::Chance;
 use upcall_core::activity::{ActivityId, ActivityParams, Claim, Terms};
 use upcall_core::admission::{Platform, Reservations, Share};
-use upcall_core::policy::Discipline;
-use upcall_core::policy::ps::{self, PS};
+use upcall_core::discipline::Discipline;
+use upcall_core::discipline::{self, PS};
 use upcall_core::scheduler::{Command, Input, Outcome, Scheduler};
 use upcall_core::time::{Instant, Span};
 
@@ -22,7 +21,8 @@ struct Cpu {
     set: Set,
     now: Instant,
     platform: Platform,
-    /// Jobs are as long as declared; otherwise shorter, and PDUs cheaper, at random.
+    /// Whether jobs are as long as declared. If not, they are shorter and their PDUs cheaper, at
+    /// random.
     thrifty: bool,
     chance: Chance,
     batch_left: Vec<u32>,
@@ -114,7 +114,7 @@ impl Cpu {
             if self.now < check_at {
                 continue;
             }
-            // Not through `tell`: the answer is wanted.
+            // Not through `tell`, because the answer is needed.
             self.scheduler.handle(self.now, Input::Boundary).unwrap();
             match self.scheduler.poll_notice() {
                 Some(Command::Proceed { check_at: next }) => check_at = next,
@@ -132,8 +132,8 @@ fn platform(switch_cost: Span, wakeup_latency: Span) -> Platform {
     Platform { cpus: vec![0], cpu_limit, switch_cost, wakeup_latency, defer_preemption: Span::ZERO }
 }
 
-/// Activities that admission took, and the bound on the response of each; about half
-/// of them real-time, with shares somewhat above what they compute.
+/// Activities that admission accepted, and the bound on the response of each. About half of them
+/// are real-time, with shares somewhat above their demand.
 fn admitted(
     discipline: &'static Discipline,
     platform: &Platform,
@@ -152,7 +152,7 @@ fn admitted(
         if params.quantum_cost() > Span::from_micros(longest_us) || params.validated().is_err() {
             continue;
         }
-        // In millionths, 1 to 2.5 times what it computes.
+        // In millionths, 1 to 2.5 times the demand.
         let asked = params.compute().as_nanos() * 10_000 * (100 + chance.below(150));
         let asked = u32::try_from(asked / period.as_nanos()).unwrap();
         let mut terms = Terms::default();
@@ -172,11 +172,11 @@ fn admitted(
     (set, bounds)
 }
 
-/// 5 ms, for PDUs of up to 3 ms.
-static COARSE: Discipline = ps::with_quantum(Span::from_millis(5));
+/// A quantum of 5 ms, for PDUs of up to 3 ms.
+static COARSE: Discipline = discipline::ps_with_quantum(Span::from_millis(5));
 
 #[test]
-fn what_is_promised_to_real_time_activities_is_kept() {
+fn promises_to_real_time_activities_are_kept() {
     let (mut promised, mut nearest) = (0, 0.0f64);
     for seed in 0..150 {
         let mut chance = Chance(seed);
@@ -206,7 +206,7 @@ fn what_is_promised_to_real_time_activities_is_kept() {
         }
     }
     assert!(promised > 300, "{promised}");
-    // The bound is not far off: somebody comes near it.
+    // The bound is not far off: some activity comes near it.
     assert!(nearest > 0.8, "{nearest}");
 }
 
@@ -239,10 +239,10 @@ fn no_lag_leaves_a_quantum_while_activities_are_created_and_closed() {
     assert!(events > 10_000, "{events}");
 }
 
-/// Half of the CPU's time for a second, then a fifth of it, then half again; a suspended
-/// one is reweighed just as well, and a claim of the other kind does nothing.
+/// Half of the CPU's time for a second, then a fifth of it, then half again. A suspended activity
+/// can be reweighed too, and a claim of the other kind has no effect.
 #[test]
-fn a_share_that_changes_is_what_its_owner_gets_from_then_on() {
+fn a_changed_share_holds_at_once() {
     let busy = ActivityParams::new(Span::from_millis(100), Span::from_micros(100)).batch(1_000);
     let share = |percent: u32| Share::from_ppm(percent * 10_000).unwrap();
     let terms = Terms { share: Some(share(50)), ..Terms::default() };

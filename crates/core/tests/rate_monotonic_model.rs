@@ -1,5 +1,5 @@
-//! The scheduler under RMDP and RM against a model that looks at everything anew
-//! each time: any sequence of inputs.
+//! The scheduler under RMDP and RM against a model without queues, which examines everything at
+//! each call: any sequence of inputs.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -10,7 +10,7 @@ use model::{CAPACITY, Op, compare};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngSeed};
 use upcall_core::activity::ActivityParams;
-use upcall_core::policy::{rm::RM, rmdp::RMDP};
+use upcall_core::discipline::{RM, RMDP};
 use upcall_core::scheduler::Outcome;
 use upcall_core::time::Span;
 
@@ -40,10 +40,17 @@ fn op() -> impl Strategy<Value = Op> {
 }
 
 proptest! {
-    #![proptest_config(Config { cases: 1_000, failure_persistence: None, rng_seed: RngSeed::Fixed(1996), ..Config::default() })]
+    #![proptest_config(Config {
+        cases: 1_000,
+        failure_persistence: None,
+        rng_seed: RngSeed::Fixed(1996),
+        ..Config::default()
+    })]
 
     #[test]
-    fn any_sequence_of_inputs_gives_what_the_model_gives(ops in prop::collection::vec(op(), 0..120)) {
+    fn any_sequence_of_inputs_has_the_results_of_the_model(
+        ops in prop::collection::vec(op(), 0..120),
+    ) {
         compare(&RMDP, &ops);
         compare(&RM, &ops);
     }

@@ -1,15 +1,16 @@
-//! Several schedulers of one CPU, one a domain, against a single one that holds
-//! all activities: the same upcalls at the same moments (split-level-1991 §3.2).
+//! Several schedulers of one CPU, one a domain, against a single one that holds all activities: the
+//! same upcalls at the same moments (split-level-1991 §3.2).
 //!
-//! A domain that does not run is not told of the time; who runs goes by what
-//! it showed when it ran last, or when an event was posted to it. The order is that of
-//! `upcall_shm::user_area::Rank`, what preempts is `Rank::preempts`.
+//! A domain that does not run does not learn the time. The running domain uses what the others
+//! published when they ran last, or when an event was posted to them. The order is that of
+//! `upcall_shm::user_area::Rank`; `Rank::preempts` defines preemption.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 use chance::Chance;
 use upcall_core::activity::{ActivityId, ActivityParams, Terms, WorkClass};
-use upcall_core::policy::{DISCIPLINES, Discipline, Standing, discipline};
+use upcall_core::discipline::{DISCIPLINES, Discipline, by_name};
+use upcall_core::policy::Standing;
 use upcall_core::scheduler::{Command, EVENTS_MAX, Input, Outcome, Scheduler};
 use upcall_core::time::{Instant, Span};
 
@@ -20,25 +21,25 @@ mod chance;
 /// A place in the order of all domains: key, event, and order of admission.
 type Place = (u64, u64, u32);
 
-/// Of who has no event.
+/// The event of an activity without one.
 const NONE: u64 = u64::MAX;
 
-/// An activity of the set, what it takes, and whose it is.
+/// An activity of the set, its demand, and its domain.
 #[derive(Clone, Copy, Debug)]
 struct Member {
     params: ActivityParams,
     terms: Terms,
     domain: usize,
-    /// PDUs ahead of their releases that are said to it at the start.
+    /// PDUs ahead of their releases that are reported to it at the start.
     ahead: u32,
 }
 
-/// One upcall: when, whose, and of how many PDUs.
+/// One upcall: when, of which activity, and of how many PDUs.
 type Upcall = (Instant, u32, u32);
 
 struct Domain {
     scheduler: Scheduler,
-    /// Numbers in the set of its own activities.
+    /// The numbers of its own activities in the set.
     members: Vec<u32>,
 }
 
@@ -50,9 +51,9 @@ struct Machine<'a> {
     upcalls: Vec<Upcall>,
     hand_offs: u32,
     last: Option<usize>,
-    /// Events that come: the same for all that do the same.
+    /// The events that come: the same sequence for machines that behave the same.
     chance: Chance,
-    /// Of each activity how many wait.
+    /// How many events wait for each activity.
     events: Vec<u32>,
     posted: u64,
 }
@@ -90,8 +91,8 @@ impl<'a> Machine<'a> {
         .unwrap()
     }
 
-    /// Some event for somebody, or none. No two have the same rank: of those, each scheduler knows only
-    /// its own in the order in which they were posted.
+    /// Posts an event to some activity, or none. No two events have the same rank, because each
+    /// scheduler knows only the order in which its own were posted.
     fn post(&mut self) {
         let activity = u32::try_from(self.chance.below(self.set.len() as u64 * 2)).unwrap();
         let rank = self.chance.below(50) * 1_000_000 + self.posted;
@@ -104,7 +105,7 @@ impl<'a> Machine<'a> {
         self.tell(domain, Input::Posted { id, rank });
     }
 
-    /// What was upcalled takes some of its events.
+    /// The upcalled activity takes some of its events.
     fn take(&mut self, activity: u32) {
         let (domain, id) = self.place_of(activity);
         let waiting = &mut self.events[activity as usize];
@@ -113,8 +114,8 @@ impl<'a> Machine<'a> {
         self.tell(domain, Input::Taken { id, events });
     }
 
-    /// What a domain's pages say it has at `now`: what was ready when it ran, and
-    /// what was to come and has.
+    /// What a domain's pages show at `now`: what was ready when it ran, and what was to come and
+    /// has come.
     fn best(&self, domain: &Domain) -> Option<Place> {
         let shown = domain.scheduler.best();
         let ready = shown.map(|standing| place(domain, standing));
@@ -127,7 +128,7 @@ impl<'a> Machine<'a> {
         bests.filter_map(|(number, domain)| Some((self.best(domain)?, number))).min()
     }
 
-    /// Runs until `until`; every upcall.
+    /// Runs until `until`; returns every upcall.
     fn run(mut self, until: Instant) -> (Vec<Upcall>, u32) {
         while self.now < until {
             match self.best_of_all() {
@@ -141,7 +142,7 @@ impl<'a> Machine<'a> {
         (self.upcalls, self.hand_offs)
     }
 
-    /// A domain has the turn, and upcalls what it was given it for.
+    /// A domain has the turn, and upcalls the activity for which it got the turn.
     fn turn(&mut self, number: usize, expected: Place) {
         self.hand_offs += u32::from(self.last.replace(number) != Some(number));
         let now = self.now;
@@ -189,7 +190,7 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// Whether another domain shows what preempts what runs.
+    /// Whether another domain shows an activity that preempts the running one.
     fn is_preempted(&self, running: usize) -> bool {
         let own = self.running_place(running);
         let mut others = self.domains.iter().enumerate().filter(|(number, _)| *number != running);
@@ -208,8 +209,8 @@ impl<'a> Machine<'a> {
         place(domain, domain.scheduler.running_standing(self.now).unwrap())
     }
 
-    /// The earliest moment at which another domain may outrank what runs: of
-    /// work ahead, that may be when it becomes critical itself, so it is asked then too.
+    /// The earliest moment at which another domain may outrank the running activity. If that works
+    /// ahead, it may be the moment when it becomes critical itself, so it is asked then too.
     fn preempt_at(&self, running: usize) -> Instant {
         let own = self.running_place(running);
         let others = self.domains.iter().enumerate().filter(|(number, _)| *number != running);
@@ -228,7 +229,7 @@ impl<'a> Machine<'a> {
     }
 }
 
-/// What is to come of a domain, and its place from then on.
+/// The coming places of a domain's activities, and when they begin.
 fn upcoming(domain: &Domain) -> impl Iterator<Item = (Instant, Place)> {
     let each = domain.members.iter().zip(0..).filter_map(|(&number, id)| {
         let (at, standing) = domain.scheduler.upcoming(ActivityId(id))?;
@@ -242,7 +243,8 @@ fn place(domain: &Domain, standing: Standing) -> Place {
     (standing.key, standing.event.unwrap_or(NONE), domain.members[standing.id.0 as usize])
 }
 
-/// Events win where somebody is chosen; who runs with one keeps its place among equals.
+/// Events count when a scheduler picks; an activity that runs with an event keeps its place among
+/// equals.
 fn preempts((key, _, order): Place, (own_key, event, own_order): Place) -> bool {
     key < own_key || (key == own_key && event == NONE && order < own_order)
 }
@@ -276,9 +278,9 @@ fn random_set(seed: u64) -> Vec<Member> {
 }
 
 #[test]
-fn domains_together_upcall_what_one_scheduler_would() {
+fn domains_together_make_the_upcalls_of_one_scheduler() {
     for name in ["rmdp", "rm", "dws"] {
-        let discipline = discipline(name).unwrap();
+        let discipline = by_name(name).unwrap();
         let (mut upcalls, mut hand_offs) = (0, 0);
         for seed in 0..500 {
             let set = random_set(seed);
@@ -295,7 +297,7 @@ fn domains_together_upcall_what_one_scheduler_would() {
 }
 
 #[test]
-fn policies_whose_ranks_mean_nothing_elsewhere_say_so() {
+fn policies_whose_ranks_are_local_report_it() {
     let shows = |discipline: &Discipline| {
         let mut scheduler = Scheduler::new(1, discipline);
         let params = ActivityParams::new(Span::from_nanos(10), Span::from_nanos(1));
@@ -308,7 +310,7 @@ fn policies_whose_ranks_mean_nothing_elsewhere_say_so() {
     };
     let showing: Vec<_> = DISCIPLINES.iter().map(|d| (d.name, shows(d))).collect();
     for (discipline, (_, shown)) in DISCIPLINES.iter().zip(&showing) {
-        let across = discipline.across_domains;
+        let across = discipline.compares_across_domains();
         assert_eq!(*shown, (across, across), "{}", discipline.name);
     }
     let (yes, no) = ((true, true), (false, false));

@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use upcall_core::time::Span;
 use upcall_shm::DomainId;
-use upcall_shm::turn_page::{ASLEEP, PAGE_BYTES, TurnPage};
+use upcall_shm::turn_page::{PAGE_BYTES, TurnPage};
+use upcall_shm::wake_word::ASLEEP;
 use upcall_sys::memfd::SharedMapping;
 use upcall_sys::schedule::Band;
 use upcall_sys::{clock, futex, schedule};
@@ -73,17 +74,19 @@ fn pass_turn(page: &Page, to: DomainId) {
     if let Ok(turn) = page.turn() {
         page.pass(turn, to);
     }
-    if page.ring(to) {
-        futex::wake_shared(page.bell(to), 1);
+    let wake_word = page.wake_word(to);
+    if wake_word.notify() {
+        futex::wake_shared(wake_word.word(), 1);
     }
 }
 
 fn wait_for_turn(page: &Page, me: DomainId) {
+    let wake_word = page.wake_word(me);
     while page.holder() != Ok(me) {
-        if page.doze(me) {
-            let _ = futex::wait_shared_until(page.bell(me), ASLEEP, None);
+        if wake_word.prepare_wait() {
+            let _ = futex::wait_shared_until(wake_word.word(), ASLEEP, None);
         }
-        page.rouse(me);
+        wake_word.finish_wait();
     }
 }
 

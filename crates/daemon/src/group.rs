@@ -12,8 +12,9 @@ use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 
 use upcall_core::time::Instant;
 use upcall_shm::kernel_area::{self, Interrupt, State, Writer};
-use upcall_shm::turn_page::{self, ASLEEP, Turn, TurnPage};
+use upcall_shm::turn_page::{self, Turn, TurnPage};
 use upcall_shm::user_area::{self, NEVER, Owner, Peer, Pending, Rank, Slot, SlotState};
+use upcall_shm::wake_word::ASLEEP;
 use upcall_shm::{DomainId, PeerFault};
 use upcall_sys::memfd::{MapError, SharedMapping};
 use upcall_sys::process::{ThreadState, cpu_time_of, thread_id, thread_state};
@@ -226,25 +227,27 @@ impl DomainGroup {
 
     /// Wakes `domain` if it sleeps.
     pub(crate) fn notify(&self, domain: DomainId) {
-        if self.turn.ring(domain) {
-            futex::wake_shared(self.turn.bell(domain), 1);
+        let wake_word = self.turn.wake_word(domain);
+        if wake_word.notify() {
+            futex::wake_shared(wake_word.word(), 1);
         }
     }
 
     /// Wakes the KLS thread, whatever state its wake word shows.
     pub(crate) fn wake_kls(&self) {
         self.notify(DomainId::DAEMON);
-        futex::wake_shared(self.turn.bell(DomainId::DAEMON), 1);
+        futex::wake_shared(self.turn.wake_word(DomainId::DAEMON).word(), 1);
     }
 
     /// Sleeps on the daemon's wake word.
     pub(crate) fn sleep_until(&self, deadline: Option<Instant>) {
-        if self.turn.doze(DomainId::DAEMON) {
-            let bell = self.turn.bell(DomainId::DAEMON);
+        let wake_word = self.turn.wake_word(DomainId::DAEMON);
+        if wake_word.prepare_wait() {
+            let deadline_ns = deadline.map(Instant::as_nanos);
             // The result is ignored: the caller checks its condition after every wake-up.
-            let _ = futex::wait_shared_until(bell, ASLEEP, deadline.map(Instant::as_nanos));
+            let _ = futex::wait_shared_until(wake_word.word(), ASLEEP, deadline_ns);
         }
-        self.turn.rouse(DomainId::DAEMON);
+        wake_word.finish_wait();
     }
 
     /// The current turn. Resets an invalid turn page, so that the daemon has the turn.
@@ -257,8 +260,7 @@ impl DomainGroup {
 
     /// Whether a member sleeps on its wake word, and so is in no handler.
     pub(crate) fn is_asleep(&self, member: &Member) -> bool {
-        // Relaxed: a snapshot, ordered with nothing.
-        self.turn.bell(member.domain).load(Ordering::Relaxed) == u64::from(ASLEEP)
+        self.turn.wake_word(member.domain).is_asleep()
     }
 
     /// Sets the state of a member, in this struct and in the kernel area. A member that returns to

@@ -175,7 +175,7 @@ impl Kls {
                 self.group.mark_passed_over(member, state);
                 // A domain may have overwritten the holder's wake word. Without this the holder
                 // would sleep for ever.
-                futex::wake_shared(self.group.turn.bell(member.domain), 1);
+                futex::wake_shared(self.group.turn.wake_word(member.domain).word(), 1);
                 if self.revoke(turn) && state == State::Blocked {
                     self.raise(member);
                 }

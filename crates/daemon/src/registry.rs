@@ -9,8 +9,7 @@ use std::collections::BTreeMap;
 use upcall_core::activity::{ActivityParams, Terms, WorkClass};
 use upcall_core::admission::{Platform, Reservation, Reservations};
 use upcall_core::admission::{Share, Spot};
-use upcall_core::policy::Discipline;
-use upcall_core::policy::dws::DWS;
+use upcall_core::discipline::Discipline;
 use upcall_core::time::Span;
 use upcall_shm::DOMAINS_MAX;
 use upcall_shm::wire::Need;
@@ -59,7 +58,7 @@ impl Registry {
     /// # Errors
     /// See [`AttachError`]; nothing changed.
     pub fn attach(&mut self, owner: Owner, name: &str, policy: &str) -> Result<u32, AttachError> {
-        if policy != self.discipline.name {
+        if !self.discipline.is_named(policy) {
             let (found, expected) = (policy.to_owned(), self.discipline.name);
             return Err(AttachError::Policy { found, expected });
         }
@@ -164,8 +163,8 @@ impl Registry {
         }
         self.check_quota(uid, &params)?;
         let behind = self.domains.values().flat_map(|domain| domain.activities.range(order..));
-        let juniors: Vec<_> = behind.map(|(_, activity)| activity.reservation).collect();
-        let spot = Spot { cpu, juniors: &juniors };
+        let lower_ranked: Vec<_> = behind.map(|(_, activity)| activity.reservation).collect();
+        let spot = Spot { cpu, lower_ranked: &lower_ranked };
         let (reservation, refused) = match self.reservations.reserve_at(spot, name, params, &terms)
         {
             Ok(reservation) => (reservation, false),
@@ -298,26 +297,18 @@ impl Registry {
     }
 }
 
-/// The best ranks that an activity may show, by the keys of `rm`, `rmdp` and `dws`.
+/// The best ranks that an activity may show, by the keys of the discipline.
 fn admitted(
     discipline: &Discipline,
     order: u32,
     params: &ActivityParams,
     terms: &Terms,
 ) -> Admitted {
-    if discipline.name != DWS.name {
-        let wins_ties = terms.wins_ties;
-        return Admitted { order, key_min: params.period.as_nanos(), delay: None, wins_ties };
-    }
-    // The level is in the two highest bits of the key. Every event may win ties.
-    let wins_ties = true;
-    match terms.class {
-        WorkClass::RealTime => {
-            let delay = terms.delay_bound.unwrap_or(params.deadline);
-            Admitted { order, key_min: delay.as_nanos(), delay: Some(delay), wins_ties }
-        }
-        WorkClass::Interactive => Admitted { order, key_min: 1 << 62, delay: None, wins_ties },
-        WorkClass::Background => Admitted { order, key_min: 3 << 62, delay: None, wins_ties },
+    Admitted {
+        order,
+        key_min: discipline.key_min(params, terms),
+        delay: discipline.key_delay(params, terms),
+        wins_ties: discipline.wins_ties(terms),
     }
 }
 

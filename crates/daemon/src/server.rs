@@ -36,7 +36,6 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use upcall_core::admission::Platform;
-use upcall_core::policy::rmdp::RMDP;
 use upcall_core::time::{Instant, Span};
 use upcall_sys::grant::how_to_grant;
 use upcall_sys::local::Connection;
@@ -89,10 +88,10 @@ impl Daemon {
     }
 
     fn start_with(config: Config, passed: Option<Listener>) -> Result<Self, StartError> {
-        if !config.discipline.across_domains {
+        if !config.discipline.compares_across_domains() {
             return Err(StartError::Policy(config.discipline.name));
         }
-        if !config.defer_preemption.is_zero() && config.discipline.name != RMDP.name {
+        if !config.defer_preemption.is_zero() && !config.discipline.defers_preemption() {
             return Err(StartError::DeferPreemption(config.discipline.name));
         }
         let allowed = schedule::allowed_cpus()?;

@@ -231,7 +231,7 @@ fn share(period_ms: u64, batch: u32) {
     for number in 0..100 {
         match runtime.handler(&number.to_string(), need.batch(batch), |_| {}) {
             Ok(_) => {}
-            Err(CreateError::RefusedThere { reason, .. }) => {
+            Err(CreateError::RefusedByDaemon { reason, .. }) => {
                 println!("#refused {number} {reason}");
                 let _ = std::io::stdin().read(&mut [0]);
                 return;

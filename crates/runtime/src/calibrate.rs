@@ -1,25 +1,26 @@
-//! Measures what nobody declared: the cost of a hand-off, and of a PDU.
+//! Measures costs that the program did not declare: of a hand-off, and of a PDU.
 //!
-//! Called before admission, outside of any promise, on the caller's thread.
-//! The machine is shared and noisy, so a high percentile is taken and a margin
-//! added; the running estimate ([`crate::cost`]) then shows what is true.
+//! Runs before admission, on the caller's thread, before anything is promised. The machine is
+//! shared and noisy, so the result is a high percentile with a margin. The running estimate
+//! ([`crate::cost`]) shows the true cost later.
 
 use upcall_core::activity::{ActivityId, ActivityParams, Terms};
-use upcall_core::policy::rmdp::RMDP;
+use upcall_core::discipline::RMDP;
 use upcall_core::scheduler::{Command, Input, Outcome};
 use upcall_core::time::{Instant, Span};
 use upcall_core::trace::Traced;
 
-use crate::batch::{Authority, Batch, Grant};
 use crate::clock;
-use crate::doorbell::Doorbell;
-use crate::executor::Handler;
-use crate::gate::Gate;
+use crate::notify::Notifier;
+use crate::preemption::PreemptionPoint;
+use crate::trace::Ring;
+use crate::work::batch::{Authority, Batch, Grant};
+use crate::work::handler::Handler;
 
 /// Hand-offs measured at a time; the cost is their 99th percentile.
 const HAND_OFFS: usize = 400;
-/// As often; the least counts. What else runs meanwhile makes them dearer, and nothing
-/// makes them cheaper: this thread is of ordinary class, the executors are not.
+/// Rounds of that many hand-offs; the least cost counts. Other threads that run meanwhile only add
+/// to the cost: this thread is of the ordinary class, the executors are not.
 const ROUNDS: usize = 10;
 /// Trial batches of a handler without a declared cost.
 const TRIALS_MAX: usize = 32;
@@ -28,8 +29,8 @@ const TRIAL_TIME_MAX: Span = Span::from_millis(500);
 /// Added to a measured cost, in percent.
 const MARGIN_PERCENT: u64 = 20;
 
-/// Cost of going from one ready handler to the next inside a process: the
-/// return of one, the core's decision, and the upcall of the other.
+/// Cost of going from one ready handler to the next inside a process: the return of one, the core's
+/// decision, and the upcall of the other.
 ///
 /// Takes some milliseconds; does not block.
 pub fn switch_cost() -> Span {
@@ -38,24 +39,16 @@ pub fn switch_cost() -> Span {
 
 fn switch_cost_once() -> Span {
     let mut scheduler = Traced::new(2, &RMDP);
-    let doorbell = Doorbell::default();
-    let params =
-        ActivityParams::new(Span::from_secs(1), Span::from_nanos(1)).batch(u32::from(u16::MAX));
+    let notifier = Notifier::default();
     let mut handlers: [Handler; 2] = std::array::from_fn(|_| {
         Box::new(|batch: &mut Batch<'_>| {
             batch.proceed();
         }) as Handler
     });
-    // A virtual time in which a period passes at each hand-off, so that both
-    // handlers are always ready.
+    let period = run_two(&mut scheduler);
+    // A virtual time in which a period passes at each hand-off, so that both handlers are always
+    // ready.
     let mut virtual_now = Instant::ZERO;
-    for number in 0..2 {
-        let id = ActivityId(number);
-        let told = scheduler
-            .handle(virtual_now, Input::Create { id, params, terms: Terms::default() })
-            .and_then(|()| scheduler.handle(virtual_now, Input::Run { id, at: virtual_now }));
-        debug_assert!(told.is_ok(), "{told:?}");
-    }
     let mut costs_ns = Vec::with_capacity(HAND_OFFS);
     let mut before = clock::now();
     while costs_ns.len() < HAND_OFFS {
@@ -70,34 +63,48 @@ fn switch_cost_once() -> Span {
                     resumed,
                     aborting: false,
                 };
-                let gate = Gate::on_trial(&mut scheduler, &doorbell, None);
-                let mut batch = Batch::new(Authority::Gate(gate), grant);
+                let point = PreemptionPoint::on_trial(&mut scheduler, &notifier, None);
+                let mut batch = Batch::new(Authority::Scheduler(point), grant);
                 handlers[id.0 as usize](&mut batch);
                 let now = clock::now();
                 let used = batch.close(now);
-                let told = scheduler.handle(
-                    virtual_now,
-                    Input::Returned { pdus: used.pdus, outcome: Outcome::Done },
-                );
-                debug_assert!(told.is_ok(), "{told:?}");
+                let returned = Input::Returned { pdus: used.pdus, outcome: Outcome::Done };
+                handle(&mut scheduler, virtual_now, returned);
                 costs_ns.push(now.since(before).as_nanos());
                 before = now;
             }
             Some(_) => {}
             None => {
-                virtual_now += params.period;
-                let told = scheduler.handle(virtual_now, Input::Tick);
-                debug_assert!(told.is_ok(), "{told:?}");
+                virtual_now += period;
+                handle(&mut scheduler, virtual_now, Input::Tick);
             }
         }
     }
     Span::from_nanos(percentile(&mut costs_ns, 99))
 }
 
-/// CPU time of one PDU of `handler`, from trial runs of `batch` PDUs each;
-/// `None` if it found no PDU to process.
+/// Creates and runs two activities; returns their period.
+fn run_two(scheduler: &mut Traced<Ring>) -> Span {
+    let params =
+        ActivityParams::new(Span::from_secs(1), Span::from_nanos(1)).batch(u32::from(u16::MAX));
+    let at = Instant::ZERO;
+    for number in 0..2 {
+        let id = ActivityId(number);
+        handle(scheduler, at, Input::Create { id, params, terms: Terms::default() });
+        handle(scheduler, at, Input::Run { id, at });
+    }
+    params.period
+}
+
+fn handle(scheduler: &mut Traced<Ring>, now: Instant, input: Input) {
+    let handled = scheduler.handle(now, input);
+    debug_assert!(handled.is_ok(), "{handled:?}");
+}
+
+/// CPU time of one PDU of `handler`, from trial runs of `batch_max` PDUs each. `None` if the
+/// handler found no PDU to process.
 ///
-/// The PDUs it processes are consumed. Blocks as long as the handler does.
+/// The handler consumes the PDUs that it processes. Blocks as long as the handler does.
 pub(crate) fn pdu_cost(handler: &mut Handler, batch_max: u32) -> Option<Span> {
     let mut costs_ns = Vec::with_capacity(TRIALS_MAX);
     let begin = clock::now();
@@ -115,7 +122,7 @@ pub(crate) fn pdu_cost(handler: &mut Handler, batch_max: u32) -> Option<Span> {
             resumed: false,
             aborting: false,
         };
-        let mut batch = Batch::new(Authority::Nobody, grant);
+        let mut batch = Batch::new(Authority::Trial, grant);
         let cpu_before_ns = upcall_sys::clock::thread_cpu_ns();
         handler(&mut batch);
         let cpu_ns = upcall_sys::clock::thread_cpu_ns() - cpu_before_ns;
@@ -134,7 +141,7 @@ pub(crate) fn pdu_cost(handler: &mut Handler, batch_max: u32) -> Option<Span> {
     Some(Span::from_nanos(cost_ns + cost_ns * MARGIN_PERCENT / 100))
 }
 
-/// The smallest value that is not below `percent` % of `values`, which is not empty.
+/// The smallest value that at least `percent` % of `values` do not exceed. `values` is not empty.
 fn percentile(values: &mut [u64], percent: usize) -> u64 {
     values.sort_unstable();
     values[(values.len() * percent).div_ceil(100).saturating_sub(1)]

@@ -1,27 +1,27 @@
 //! How a runtime is set up.
 
 use upcall_core::admission::Share;
-use upcall_core::policy::Discipline;
-use upcall_core::policy::rmdp::RMDP;
+use upcall_core::discipline::Discipline;
+use upcall_core::discipline::RMDP;
 use upcall_core::time::Span;
 use upcall_sys::schedule::Band;
 
 /// Priority of the scheduling threads in `SCHED_FIFO`, where any priority is granted
 /// ([`Band::WHOLE`]).
 ///
-/// Above threaded interrupt handlers (50), so that a flood of interrupts does
-/// not come first, and with room above for a watchdog.
+/// Above threaded interrupt handlers (50), so that a flood of interrupts does not come first. Below
+/// the watchdog.
 pub const FIFO_PRIORITY: u8 = Band::WHOLE.handlers();
 
-/// Who decides what runs next.
+/// What decides which handler runs next.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Mode {
-    /// Upcall: one real-time thread a CPU, the policy decides.
+    /// Upcall: one real-time thread for each CPU, and the policy decides.
     #[default]
     Upcall,
-    /// The ordinary way: one ordinary thread a handler, the kernel decides.
+    /// The ordinary way: one ordinary thread for each handler, and the kernel decides.
     Threads,
-    /// The expert's way: one `SCHED_FIFO` thread a handler, priorities by rate.
+    /// The expert's way: one `SCHED_FIFO` thread for each handler, with priorities by rate.
     Fifo,
 }
 
@@ -39,12 +39,13 @@ impl Mode {
     }
 }
 
-/// Which memory of the process a [`Runtime`](crate::Runtime) locks, so that the kernel neither
-/// writes it out nor makes a handler wait until it is there.
+/// Which memory of the process a [`Runtime`](crate::Runtime) locks. The kernel does not write out
+/// locked pages, so no handler waits for them.
 ///
-/// The lock is the process's: it holds for all of its threads, and stays when the runtime is gone.
-/// `VmLck` of `/proc/self/status` counts address space, also what `malloc` reserves for each thread
-/// and never uses. What is in memory is `Locked` of `/proc/self/smaps`. A program with 23 threads:
+/// The lock belongs to the process: it holds for all its threads, and stays when the runtime is
+/// gone. `VmLck` of `/proc/self/status` counts address space, also the part that `malloc` reserves
+/// for each thread and never uses. `Locked` of `/proc/self/smaps` counts the memory in use. A
+/// program with 23 threads:
 ///
 /// | | `VmLck` | in memory |
 /// |---|---|---|
@@ -53,16 +54,16 @@ impl Mode {
 /// | `Off` | 0 | 0 |
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum MemoryLock {
-    /// All there is and will be: no handler ever waits for a page, whatever memory it uses. A new
-    /// thread or mapping takes as long as filling its memory does.
+    /// All present and future memory: no handler ever waits for a page. A new thread or mapping
+    /// takes as long as filling its memory does.
     #[default]
     All,
-    /// Each page once it was used. A handler waits for a page (a minor fault, some microseconds)
-    /// when it is the first to use it, and never again. The stack of the scheduling threads was
-    /// used before they begin.
+    /// Each page from its first use on. A handler waits for a page (a minor fault, some
+    /// microseconds) when it is the first to use it, and never again. The stacks of the scheduling
+    /// threads are faulted in at their start.
     OnFault,
-    /// Nothing: a handler waits whenever the kernel has taken a page away. A lock that the program
-    /// made by itself stays.
+    /// None: a handler waits whenever the kernel has taken a page away. A lock that the program
+    /// itself made stays.
     Off,
 }
 
@@ -80,13 +81,12 @@ impl MemoryLock {
     }
 }
 
-/// How a [`Runtime`](crate::Runtime) is set up. [`Config::default`] uses every
-/// allowed CPU but CPU 0, gives away at most 90 % of each, and measures the
-/// cost of a hand-off.
+/// How a [`Runtime`](crate::Runtime) is set up. [`Config::default`] uses every allowed CPU but CPU
+/// 0, reserves at most 90 % of each, and measures the cost of a hand-off.
 ///
 /// ```no_run
 /// # extern crate upcall_runtime as upcall;
-/// use upcall::policy::dws::DWS;
+/// use upcall::discipline::DWS;
 /// use upcall::{Attach, Config, Runtime, daemon_socket};
 ///
 /// // One CPU, and the policy that tasks need.
@@ -99,43 +99,44 @@ impl MemoryLock {
 /// ```
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// CPUs the handlers may use. Empty: all allowed but CPU 0, or the only one.
+    /// The CPUs that the handlers may use. Empty: all allowed but CPU 0, or the only one.
     pub cpus: Vec<u32>,
-    /// Most of a CPU that admission gives away.
+    /// The share of a CPU that admission may reserve at most.
     pub cpu_limit: Share,
-    /// Cost of a hand-off in admission; `None` measures it.
+    /// The cost of a hand-off in admission; `None` measures it.
     pub switch_cost: Option<Span>,
-    /// Longest wake-up latency that admission allows for; zero by default.
+    /// The longest wake-up latency that admission allows for; zero by default.
     pub wakeup_latency: Span,
-    /// The policy, in upcall mode; admission goes by it in every mode. One of [`RMDP`] (rate
-    /// monotonic, delayed preemption; the default), [`RM`](upcall_core::policy::rm::RM),
-    /// [`DWS`](upcall_core::policy::dws::DWS) (deadlines; tasks need it),
-    /// [`PS`](upcall_core::policy::ps::PS) (shares) and [`DWCS`](upcall_core::policy::dwcs::DWCS)
+    /// The policy of upcall mode. Admission uses it in every mode. One of [`RMDP`] (rate
+    /// monotonic, delayed preemption; the default), [`RM`](upcall_core::discipline::RM),
+    /// [`DWS`](upcall_core::discipline::DWS) (deadlines; tasks need it),
+    /// [`PS`](upcall_core::discipline::PS) (shares) and [`DWCS`](upcall_core::discipline::DWCS)
     /// (windows).
     pub discipline: &'static Discipline,
-    /// Who decides.
+    /// What decides which handler runs next.
     pub mode: Mode,
-    /// Run what admission refuses all the same: no promise is made then.
+    /// Run handlers even if admission refuses them. Then nothing is promised.
     pub unscreened: bool,
-    /// Keep what crosses the core's interface for [`Runtime::poll_trace`]. Only in
-    /// upcall mode. Takes 4 MiB a CPU.
+    /// Keep the core's inputs and commands for [`Runtime::poll_trace`]. Only in upcall mode. Takes
+    /// 4 MiB for each CPU.
     ///
     /// [`Runtime::poll_trace`]: crate::Runtime::poll_trace
     pub trace: bool,
-    /// Which memory of the process is locked. Where that is not granted,
+    /// Which memory of the process is locked. If the lock is not granted,
     /// [`Notice::NoMemoryLock`](crate::Notice::NoMemoryLock) says so.
     pub memory_lock: MemoryLock,
-    /// Take part as one domain among other processes: the CPUs, the cost of a hand-off
-    /// and admission are the daemon's. Only in upcall mode, under `rmdp`, `rm` or `dws`.
+    /// Take part as one domain among other processes. Then the CPUs, the cost of a hand-off and
+    /// admission are the daemon's. Only in upcall mode, under `rmdp`, `rm` or `dws`.
     pub daemon: Option<Attach>,
 }
 
-/// Where and as what a process attaches to a daemon, `upcalld`: see [`Config::daemon`].
+/// The socket and the name by which a process attaches to a daemon, `upcalld`: see
+/// [`Config::daemon`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attach {
     /// The daemon's socket.
     pub socket: std::path::PathBuf,
-    /// The domain's name, for people.
+    /// The domain's name, shown to people.
     pub name: String,
 }
 

@@ -1,38 +1,38 @@
-//! Events for a handler: whoever tells it of one says so here, and the scheduler prefers who has the most urgent
-//! (ecalls-2001 §2.4, decision 0013).
+//! Events for handlers: a program posts them, and the scheduler prefers the handler with the most
+//! urgent one (ecalls-2001 §2.4, decision 0013).
 //!
-//! A [`Poster`] is for any thread of the process; behind it is the activity's inbox ([`upcall_shm::inbox`]). The
-//! executor takes in what was posted before each choice, tells the core, and the handler takes its events in
-//! order of rank ([`crate::Batch::take_event`]).
+//! Any thread of the process may use a [`Poster`]; it posts into the activity's inbox
+//! ([`upcall_shm::inbox`]). Before each choice the executor takes in the posted events and tells
+//! the core. The handler takes its events in order of rank ([`crate::Batch::take_event`]).
 //!
 //! ```text
 //!   Poster::post (1)                Executor                              handler
 //!     inbox, mark  ---------------> Input::Posted (2)
-//!     rung only if (3) ------------> wakes, shows its rank to other domains
-//!                                   chooses: of equals who has an event --> take_event (4)
+//!     notifies only if (3) --------> wakes, shows its rank to other domains
+//!                                   chooses: of equals the one with an event --> take_event (4)
 //!                                   Input::Taken <------------------------
 //! ```
 //!
-//! 1. An event releases nothing and preempts no equal: it counts where somebody is chosen.
-//! 2. Between two upcalls; under DWCS, where a service beyond what was promised gives way to
-//!    events, at the boundaries of what runs, too.
-//! 3. The executor sleeps, and what it would do depends on it: it waits for the turn among other domains, or may
-//!    serve somebody beyond what was promised (DWCS). Until there is a poster it does not look for events,
-//!    nor say that it sleeps: who has none pays a load.
-//! 4. Being upcalled takes none.
+//! 1. An event releases nothing and preempts no handler of equal rank. It counts when the next
+//!    handler is chosen.
+//! 2. Between two upcalls. Under DWCS also at the boundaries of the handler that runs, because
+//!    service beyond the promise gives way to events.
+//! 3. The executor sleeps, and the event changes what it does next: it waits for the turn among
+//!    other domains, or may serve a handler beyond its promise (DWCS). Until there is a poster the
+//!    executor does not look for events, nor say that it sleeps. Without events it pays one load.
+//! 4. The upcall itself takes no event.
 
 use std::sync::Arc;
 
 use upcall_core::activity::{ActivityId, Terms};
-use upcall_core::policy::dwcs::DWCS;
-use upcall_core::policy::dws::DWS;
+use upcall_core::discipline::Discipline;
 use upcall_shm::inbox::{Inbox, Taker};
 
 pub use upcall_shm::inbox::{EVENTS_MAX, PostError, PostedEvent};
 
-use crate::executor::{ACTIVITIES_MAX, Shared};
+use crate::mailbox::{ACTIVITIES_MAX, Shared};
 
-// What an inbox lets in the core has room for.
+// The core has room for all events that the inboxes let in.
 const _: () = {
     assert!(EVENTS_MAX == upcall_core::scheduler::EVENTS_MAX as usize);
     assert!(ACTIVITIES_MAX == upcall_shm::inbox::INBOXES_MAX);
@@ -41,15 +41,15 @@ const _: () = {
     );
 };
 
-/// Posts events to one handler: see [`crate::Runtime::poster`]. Cheap to copy; for any thread of the process, and
-/// for handlers. Does not keep the handler, nor its runtime.
+/// Posts events to one handler: see [`crate::Runtime::poster`]. Cheap to clone. For any thread of
+/// the process, and for handlers. It keeps neither the handler nor its runtime alive.
 #[derive(Clone)]
 pub struct Poster {
     inbox: Arc<Inbox>,
     shared: Arc<Shared>,
     id: ActivityId,
-    /// Whether its events change whom an executor that sleeps would let run.
-    rings: bool,
+    /// Whether its events change the choice of an executor that sleeps.
+    notifies: bool,
 }
 
 impl std::fmt::Debug for Poster {
@@ -59,91 +59,93 @@ impl std::fmt::Debug for Poster {
 }
 
 impl Poster {
-    /// Posts an event of this rank, the smaller first: a priority, or an instant by which it should
-    /// be dealt with. Wait-free but for other posters of the same handler; allocates nothing; a
-    /// system call only if the scheduling thread sleeps and the event changes what that thread does
-    /// next.
+    /// Posts an event of this rank. A smaller rank comes first; the rank is a priority, or the
+    /// instant by which the event should be handled. Wait-free except for other posters of the same
+    /// handler. Allocates nothing. Makes a system call only if the scheduling thread sleeps and the
+    /// event changes what that thread does next.
     ///
     /// # Errors
-    /// [`EVENTS_MAX`] wait for the handler already, or it is closed.
+    /// [`EVENTS_MAX`] events wait for the handler already, or the handler is closed.
     pub fn post(&self, rank: u64) -> Result<(), PostError> {
         self.post_event(&PostedEvent { rank, words: [0; 5] })
     }
 
-    /// As [`Poster::post`], with words that the handler gets.
+    /// As [`Poster::post`], with words for the handler.
     ///
     /// # Errors
     /// As [`Poster::post`].
     pub fn post_event(&self, event: &PostedEvent) -> Result<(), PostError> {
         self.inbox.post(event)?;
-        if self.shared.marks.set(self.id.0) && self.rings {
-            self.shared.doorbell.ring();
+        if self.shared.marks.set(self.id.0) && self.notifies {
+            self.shared.notifier.notify();
         }
         Ok(())
     }
 }
 
-/// An activity's inbox, as its runtime knows it.
+/// The runtime's end of an activity's inbox.
 #[derive(Debug)]
 pub(crate) struct Posts {
     inbox: Arc<Inbox>,
-    rings: bool,
+    notifies: bool,
 }
 
 impl Posts {
-    /// And the executor's end. Allocates.
-    pub(crate) fn new(policy: &str, terms: &Terms) -> (Self, Taker) {
+    /// The runtime's and the executor's end. Allocates.
+    pub(crate) fn new(discipline: &Discipline, terms: &Terms) -> (Self, Taker) {
         let (inbox, taker) = Inbox::new();
-        let rings = terms.wins_ties || policy == DWS.name || policy == DWCS.name;
-        (Posts { inbox, rings }, taker)
+        let notifies = discipline.prefers_events(terms);
+        (Posts { inbox, notifies }, taker)
     }
 
     pub(crate) fn poster(&self, shared: &Arc<Shared>, id: ActivityId) -> Poster {
         shared.expect_events();
         let (inbox, shared) = (self.inbox.clone(), shared.clone());
-        Poster { inbox, shared, id, rings: self.rings }
+        Poster { inbox, shared, id, notifies: self.notifies }
     }
 
-    /// Nothing is posted from now on.
+    /// No event is accepted from now on.
     pub(crate) fn close(&self) {
         self.inbox.close();
     }
 }
 
-/// The inboxes of all activities of an executor: its end.
+/// The executor's ends of the inboxes of all its activities.
 #[derive(Debug)]
 pub(crate) struct Inboxes {
     /// By activity number.
     takers: Vec<Option<Taker>>,
     shared: Arc<Shared>,
-    /// Whether what runs gives way to events: DWCS.
+    /// Whether the handler that runs gives way to events: DWCS.
     pub(crate) interrupt: bool,
 }
 
 impl Inboxes {
-    pub(crate) fn new(policy: &str, shared: Arc<Shared>) -> Self {
+    pub(crate) fn new(discipline: &Discipline, shared: Arc<Shared>) -> Self {
         let mut takers = Vec::new();
         takers.resize_with(ACTIVITIES_MAX as usize, || None);
-        Inboxes { takers, shared, interrupt: policy == DWCS.name }
+        Inboxes { takers, shared, interrupt: discipline.yields_to_events() }
     }
 
-    /// An activity comes, whose events are looked for at once, or goes, and then it is for
-    /// another thread to drop what is given back.
+    /// Sets the inbox of an activity that is created, or removes that of one that is closed. Events
+    /// of a new activity are looked for at once. Returns the old end, which another thread must
+    /// drop.
     pub(crate) fn set(&mut self, id: ActivityId, taker: Option<Taker>) -> Option<Taker> {
-        // The executor itself is awake.
+        // The executor, which calls this, is awake.
         let _ = self.shared.marks.set(id.0);
         std::mem::replace(self.takers.get_mut(id.0 as usize)?, taker)
     }
 
-    /// Shows `each` what was posted since; whether anything was. Five loads, if nothing; one, if nobody can post.
+    /// Shows `each` the events posted since the last time; whether there were any. Five loads if
+    /// there were none; one if there is no poster.
     #[inline]
-    pub(crate) fn take_in(&mut self, each: impl FnMut(ActivityId, u64)) -> bool {
-        self.shared.expects_events() && self.take_in_marked(each)
+    pub(crate) fn poll(&mut self, each: impl FnMut(ActivityId, u64)) -> bool {
+        self.shared.expects_events() && self.poll_marked(each)
     }
 
-    /// Not inline: it would keep [`crate::gate::Gate::go_on`] from being so.
+    /// Not inline, which would keep [`crate::preemption::PreemptionPoint::go_on`] from being so.
     #[inline(never)]
-    fn take_in_marked(&mut self, mut each: impl FnMut(ActivityId, u64)) -> bool {
+    fn poll_marked(&mut self, mut each: impl FnMut(ActivityId, u64)) -> bool {
         let mut any = false;
         for number in self.shared.marks.take() {
             if let Some(Some(taker)) = self.takers.get_mut(number as usize) {

@@ -1,7 +1,7 @@
-//! The folder that holds a user's sockets: its daemon's and those of its services.
+//! The folder that holds a user's sockets: those of the user's daemon and services.
 //!
-//! Used by [`crate::domain`] and [`crate::channel`]. Whoever may write to such a folder can
-//! put a socket of their own there, so a folder is used only if nobody else may.
+//! [`crate::domain`] and [`crate::channel`] use it. A user who may write to such a folder can put a
+//! socket of their own there. So a folder is used only if no other user may write to it.
 
 use std::fmt;
 use std::fs::DirBuilder;
@@ -15,16 +15,16 @@ use upcall_sys::process::effective_user;
 pub enum FolderError {
     /// Another user owns it, others may write to it, or it is no folder.
     NotPrivate {
-        /// That one.
+        /// The folder.
         folder: PathBuf,
-        /// Whose it is.
+        /// Its owner.
         uid: u32,
-        /// Its mode: the kind of file and who may do what (inode(7)).
+        /// Its mode: the kind of file and the permissions (inode(7)).
         mode: u32,
     },
-    /// It could not be made or looked at.
+    /// The folder could not be made or inspected.
     Os {
-        /// That one.
+        /// The folder.
         folder: PathBuf,
         /// What the system said.
         error: std::io::Error,
@@ -66,8 +66,8 @@ pub(crate) fn variable(name: &str) -> Option<PathBuf> {
     std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from)
 }
 
-/// `$XDG_RUNTIME_DIR` if it is a folder of this user; else `/run` for root, and for others
-/// `upcall-UID` where temporary files are. It need not be there yet.
+/// `$XDG_RUNTIME_DIR` if it is a folder of this user. Otherwise `/run` for root, and `upcall-UID`
+/// in the folder for temporary files for other users. The folder need not exist yet.
 pub(crate) fn user_folder() -> PathBuf {
     variable("XDG_RUNTIME_DIR").filter(|folder| is_own(folder)).unwrap_or_else(|| {
         match effective_user() {
@@ -77,27 +77,27 @@ pub(crate) fn user_folder() -> PathBuf {
     })
 }
 
-/// Whether `folder` is one of this user. A relative path is none: it names another folder for each
-/// program (XDG Base Directory Specification: to be ignored).
+/// Whether `folder` belongs to this user. A relative path does not: it names another folder for
+/// each program (the XDG Base Directory Specification says to ignore it).
 fn is_own(folder: &Path) -> bool {
     folder.is_absolute()
         && std::fs::metadata(folder)
             .is_ok_and(|found| found.is_dir() && found.uid() == effective_user())
 }
 
-/// Makes `folder`, and what is missing above it, for this user alone. One that is there
-/// must be private.
+/// Makes `folder` and the missing folders above it, for this user alone. A folder that exists must
+/// be private.
 pub(crate) fn make(folder: &Path) -> Result<(), FolderError> {
     let made = DirBuilder::new().mode(0o700).recursive(true).create(folder);
-    // Something else may be at the path: then the check says what.
+    // If a file of another kind is at the path, the check says so.
     check(folder).map_err(|refused| match made {
         Err(error) if !folder.exists() => FolderError::Os { folder: folder.to_owned(), error },
         _ => refused,
     })
 }
 
-/// That nobody but this user and root can have put a socket into `folder`, nor have put
-/// `folder` into [`user_folder`].
+/// Checks that only this user and root can have put a socket into `folder`, or `folder` into
+/// [`user_folder`].
 pub(crate) fn check(folder: &Path) -> Result<(), FolderError> {
     let above = user_folder();
     if folder != above && folder.starts_with(&above) {
@@ -148,13 +148,13 @@ mod tests {
             let said = refused.to_string();
             let name = folder.path().to_str().unwrap();
             assert!(said.contains(name) && said.contains(&format!("{mode:o}")), "{said}");
-            // Anybody can take a name in /tmp first: the message says the way out.
+            // Any user can take a name in /tmp first: the message names the remedy.
             assert!(said.contains("XDG_RUNTIME_DIR"), "{said}");
         }
     }
 
     #[test]
-    fn a_folder_is_this_users_by_an_absolute_path_alone() {
+    fn only_an_absolute_path_names_a_folder_of_this_user() {
         let folder = tempfile::tempdir_in(".").unwrap();
         assert!(is_own(&folder.path().canonicalize().unwrap()));
         let name = Path::new(folder.path().file_name().unwrap());
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_is_refused_wherever_it_leads() {
+    fn a_symbolic_link_is_refused() {
         let beside = tempfile::tempdir().unwrap();
         let link = beside.path().join("link");
         std::os::unix::fs::symlink(beside.path(), &link).unwrap();

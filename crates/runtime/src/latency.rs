@@ -1,12 +1,12 @@
 //! A distribution of times: two significant digits, and the exact maximum.
 //!
-//! Used by executors on their hot path and by statistics off it. All memory is
-//! taken at creation (some 50 KB); observing is O(1) and allocates nothing.
+//! Executors use it on their hot path, statistics off it. It takes all its memory at creation (some
+//! 50 KB). Observing is O(1) and allocates nothing.
 
 use hdrhistogram::Histogram;
 use upcall_core::time::Span;
 
-/// Longest time that is told apart from longer ones: an hour.
+/// The longest time that percentiles tell from longer ones: an hour.
 const TIME_NS_MAX: u64 = 3_600_000_000_000;
 
 /// A distribution of times: how many, the exact maximum, and percentiles to two significant digits.
@@ -42,25 +42,25 @@ impl Latency {
         self.max = self.max.max(time);
     }
 
-    /// Takes in what `other` observed.
+    /// Adds the observations of `other`.
     pub(crate) fn merge(&mut self, other: &Latency) {
         // Cannot fail: all have the same bounds.
         let _ = self.histogram.add(&other.histogram);
         self.max = self.max.max(other.max);
     }
 
-    /// The time that `percent` (0 to 100) of the observed did not exceed; zero if
-    /// nothing was observed.
+    /// The time that `percent` (0 to 100) of the observed times did not exceed; zero if there are
+    /// none.
     pub fn percentile(&self, percent: f64) -> Span {
         Span::from_nanos(self.histogram.value_at_percentile(percent)).min(self.max)
     }
 
-    /// The longest.
+    /// The longest observed time.
     pub fn max(&self) -> Span {
         self.max
     }
 
-    /// How many were observed.
+    /// The number of observed times.
     pub fn count(&self) -> u64 {
         self.histogram.len()
     }

@@ -1,56 +1,74 @@
 //! Upcall's user-level scheduler: upcalls handlers on time inside one process.
 //!
 //! ```text
-//!   your threads (ordinary class)              one thread a CPU (SCHED_FIFO)
-//!   +---------+   control ring + doorbell   +-----------+  handle/poll  +------+
+//!   your threads (ordinary class)            one thread for each CPU (SCHED_FIFO)
+//!   +---------+   control ring + notifier   +----------+  handle/poll  +------+
 //!   | Runtime | --------------------------> | Executor | <-----------> | core |
-//!   |         | <-------------------------- |           |               +------+
-//!   +---------+        job records          +-----------+
+//!   |         | <-------------------------- |          |               +------+
+//!   +---------+        job records          +----------+
 //!                                             | upcall, in rank order
 //!                                             v
 //!                                           handler(&mut Batch)
 //! ```
 //!
-//! Beside handlers, under DWS, stand tasks: futures that the executor polls in the
-//! same order ([`Task`]), and handlers that are upcalled when a stream's level is reached
-//! ([`Runtime::stream_reader_handler`]). And beneath them all, for work that needs no promise, handlers
-//! in virtual time ([`Runtime::virtual_handler`]).
+//! There are four kinds of work:
 //!
-//! [`Runtime`] admits and controls, the executor runs, the core decides. Used
-//! by the facade `upcall`; in-process mode needs nothing else.
+//! - handlers, upcalled once a period ([`Runtime::handler`]);
+//! - under DWS, tasks: futures that the executor polls in the same order ([`Task`]);
+//! - handlers that are upcalled when a stream's level is reached
+//!   ([`Runtime::stream_reader_handler`]);
+//! - for work that needs no promise, handlers in virtual time ([`Runtime::virtual_handler`]).
+//!
+//! [`Runtime`] admits and controls, the executor runs, the core decides. The facade `upcall`
+//! re-exports this crate; in-process mode needs nothing else.
+//!
+//! The modules, bottom first; a module uses only modules above it in this list:
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | `clock`, `config`, `folder`, `latency`, `offence`, `rights`, `trace`, `panics` | leaves |
+//! | `notify`, `mailbox`, `events` | what controllers and executors share |
+//! | `domain` | a process among the domains of a daemon; its virtual processors |
+//! | [`channel`], the memory and watches of [`stream`] | event channels and streams |
+//! | `preemption` | what a handler asks at a quantum boundary; user interrupts |
+//! | `work` | batch, mask, tasks |
+//! | [`stream`] | readers, writers, the handlers of streams |
+//! | `cpu` | the executor of a CPU |
+//! | `virtual_time`, `reactor`, `calibrate`, `statistics` | beside the executors |
+//! | `runtime` | [`Runtime`] |
 
 #![forbid(unsafe_code)]
 
-mod batch;
 mod calibrate;
 pub mod channel;
 pub mod clock;
 mod config;
+mod cpu;
 mod domain;
-mod doorbell;
 mod events;
-mod executor;
 mod folder;
-mod gate;
-mod interrupt;
+mod id;
 pub mod io_events;
 mod latency;
+mod liveness;
 pub mod load;
-mod mask;
+mod mailbox;
 mod need;
+mod notify;
 mod offence;
 mod panics;
+mod preemption;
 mod reactor;
 mod rights;
 mod runtime;
 mod statistics;
 pub mod status;
 pub mod stream;
-mod task;
+mod thread_error;
 mod trace;
 pub mod udp;
-mod virtual_processor;
 mod virtual_time;
+mod work;
 
 pub use upcall_sys::clock::thread_cpu_ns;
 pub use upcall_sys::machine::Machine;
@@ -58,28 +76,32 @@ pub use upcall_sys::schedule::{Band, FifoRefusal, RealTime, Right, allowed_cpus}
 
 #[doc(hidden)]
 pub use upcall_core::debug_as_display;
-/// Records of what crosses the core's interface; see [`Config::trace`].
+/// Records of the core's inputs and commands; see [`Config::trace`].
 pub use upcall_core::trace::Record;
-pub use upcall_core::{activity, admission, cost, policy, qos, record, scheduler, time};
+pub use upcall_core::{
+    activity, admission, cost, discipline, policy, qos, record, scheduler, time,
+};
 
-pub use batch::Batch;
 pub use calibrate::switch_cost;
 pub use config::{Attach, Config, FIFO_PRIORITY, MemoryLock, Mode};
-pub use domain::{
-    AttachError, daemon_answers, daemon_socket, own_daemon_socket, system_daemon_socket,
-};
+pub use domain::error::AttachError;
+pub use domain::socket::{daemon_answers, daemon_socket, own_daemon_socket, system_daemon_socket};
 pub use events::{EVENTS_MAX, PostError, PostedEvent, Poster};
-pub use executor::{ACTIVITIES_MAX, Job};
 pub use folder::FolderError;
-pub use interrupt::Interrupt;
+pub use id::HandlerId;
 pub use latency::Latency;
-pub use mask::MaskedBatch;
+pub use mailbox::{ACTIVITIES_MAX, Job};
 pub use need::{CreateError, Need};
 pub use offence::{Measure, Offence};
-pub use rights::Notice;
+pub use preemption::interrupts::Interrupt;
+pub use rights::{Notice, NoticeKind};
 pub use runtime::interrupts::{InterruptError, IoInterrupt};
-pub use runtime::{Endings, HandlerId, Runtime, StartError, default_cpus};
+pub use runtime::start::{StartError, default_cpus};
+pub use runtime::{Endings, Runtime};
 pub use statistics::{ActivityReport, Report, Statistics};
-pub use task::{Checkpoint, IoWait, PreemptionMask, Task, TimeAdvance, TimedSleep};
+pub use thread_error::ThreadError;
 pub use upcall_sys::OsError;
 pub use virtual_time::{VirtualReport, VirtualStatistics};
+pub use work::batch::Batch;
+pub use work::mask::MaskedBatch;
+pub use work::task::{Checkpoint, IoWait, PreemptionMask, Task, TimeAdvance, TimedSleep};

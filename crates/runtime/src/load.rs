@@ -1,172 +1,39 @@
-//! Load around a run: embedded senders and background programs, each in a
-//! process of its own.
+//! Load around a run: embedded senders and background programs, each in a process of its own.
 //!
-//! The senders' process is this program started again; it reports through a
-//! shared page (`load_page` of the crate `upcall-shm`), which the parent reads as it reads
-//! any peer: copied once, then validated. Every process started here ends with
-//! its handle, and with the thread that started it.
-
-use std::fmt;
-use std::net::SocketAddr;
-use std::str::FromStr;
+//! The senders' process is this program, started again. It reports through a shared page
+//! (`load_page` of the crate `upcall-shm`). The parent reads the page as it reads any peer: it
+//! copies once, then validates. Each process ends with its handle, and with the thread that started
+//! it.
 
 use upcall_core::time::{Instant, Span};
-use upcall_shm::load_page::{
-    LayoutError, LoadParent, PAGE_BYTES, PeerFault, State, StreamCounters,
-};
+use upcall_shm::load_page::{LoadParent, PAGE_BYTES, State, StreamCounters};
 use upcall_sys::OsError;
 use upcall_sys::clock::{monotonic_ns, sleep_until_ns};
-use upcall_sys::memfd::{MapError, SharedMapping};
+use upcall_sys::memfd::SharedMapping;
 use upcall_sys::process::{self, Child, SpawnOptions, Stream};
 
+mod plan;
 mod sender;
 
+use plan::PAGE_FD;
+pub use plan::{LoadError, SenderPlan};
 pub use sender::serve;
 
-/// Time the senders' process has to get ready, and to end. One that died is
-/// noticed at once; this is for one that a busy machine gives little time.
+/// How long the senders' process may take to get ready, and to end. A process that died is noticed
+/// at once. The limit is for a process that gets little time on a busy machine.
 const READY_WITHIN: Span = Span::from_secs(60);
-/// Time a background program has to end by itself.
+/// How long a background program may take to end by itself.
 const END_WITHIN: Span = Span::from_millis(100);
-/// Descriptor under which the senders' process finds the page.
-const PAGE_FD: i32 = 3;
-
-/// What one embedded sender does: `burst` datagrams every `interval`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SenderPlan {
-    /// Where it sends to.
-    pub target: SocketAddr,
-    /// Time between two bursts.
-    pub interval: Span,
-    /// Datagrams sent at once.
-    pub burst: u32,
-    /// Largest PDU in bytes.
-    pub pdu_bytes: u32,
-    /// Largest datagram in bytes.
-    pub datagram_bytes: u32,
-    /// Named processor whose payload is sent.
-    pub work: String,
-}
-
 /// What one embedded sender did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SenderCounts {
-    /// Datagrams the kernel took from it.
+    /// Datagrams that the kernel took from the sender.
     pub offered: u64,
-    /// Times it was late and moved its schedule.
+    /// How often the sender was late and moved its schedule.
     pub slips: u64,
 }
 
-/// Why load could not be started or ended in order.
-#[derive(Clone)]
-#[non_exhaustive]
-pub enum LoadError {
-    /// The system refused something.
-    System(OsError),
-    /// The page could not be shared.
-    Map(MapError),
-    /// The page cannot serve: too many streams, another version.
-    Layout(LayoutError),
-    /// The senders' process wrote nonsense into the page.
-    Peer(PeerFault),
-    /// The senders' process did not answer in time, or is gone.
-    Silent,
-    /// A sender's plan that cannot be read.
-    Plan(String),
-}
-
-impl fmt::Display for LoadError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            LoadError::System(error) => write!(f, "load could not be started or ended: {error}"),
-            LoadError::Map(error) => write!(f, "the senders' page cannot be shared: {error}"),
-            LoadError::Layout(error) => write!(f, "the senders' page cannot serve: {error}"),
-            LoadError::Peer(error) => write!(f, "the senders' process is at fault: {error}"),
-            LoadError::Silent => f.write_str("the senders' process does not answer"),
-            LoadError::Plan(text) => write!(f, "found `{text}`, expected the plan of a sender"),
-        }
-    }
-}
-
-upcall_core::debug_as_display!(LoadError);
-
-impl std::error::Error for LoadError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            LoadError::System(error) => Some(error),
-            LoadError::Map(error) => Some(error),
-            LoadError::Layout(error) => Some(error),
-            LoadError::Peer(error) => Some(error),
-            _ => None,
-        }
-    }
-}
-
-impl From<OsError> for LoadError {
-    fn from(error: OsError) -> Self {
-        LoadError::System(error)
-    }
-}
-
-impl From<MapError> for LoadError {
-    fn from(error: MapError) -> Self {
-        LoadError::Map(error)
-    }
-}
-
-impl From<LayoutError> for LoadError {
-    fn from(error: LayoutError) -> Self {
-        LoadError::Layout(error)
-    }
-}
-
-impl From<PeerFault> for LoadError {
-    fn from(fault: PeerFault) -> Self {
-        LoadError::Peer(fault)
-    }
-}
-
-impl fmt::Display for SenderPlan {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{},{},{},{},{},{}",
-            self.target,
-            self.interval.as_nanos(),
-            self.burst,
-            self.pdu_bytes,
-            self.datagram_bytes,
-            self.work
-        )
-    }
-}
-
-impl FromStr for SenderPlan {
-    type Err = LoadError;
-
-    fn from_str(text: &str) -> Result<Self, LoadError> {
-        let bad = || LoadError::Plan(text.to_owned());
-        let fields: Vec<&str> = text.split(',').collect();
-        let &[target, interval_ns, burst, pdu_bytes, datagram_bytes, work] = fields.as_slice()
-        else {
-            return Err(bad());
-        };
-        let plan = SenderPlan {
-            target: target.parse().map_err(|_| bad())?,
-            interval: Span::from_nanos(interval_ns.parse().map_err(|_| bad())?),
-            burst: burst.parse().map_err(|_| bad())?,
-            pdu_bytes: pdu_bytes.parse().map_err(|_| bad())?,
-            datagram_bytes: datagram_bytes.parse().map_err(|_| bad())?,
-            work: work.to_owned(),
-        };
-        if plan.interval.is_zero() || plan.burst == 0 || plan.datagram_bytes == 0 {
-            return Err(bad());
-        }
-        Ok(plan)
-    }
-}
-
-/// The senders' process, seen from its parent.
+/// The senders' process, as its parent holds it.
 #[derive(Debug)]
 pub struct Senders {
     child: Child,
@@ -174,8 +41,8 @@ pub struct Senders {
 }
 
 impl Senders {
-    /// Starts `command` with a plan for each stream on `cpus`, and waits until
-    /// it is ready. Call from a thread that stays: the child ends with it.
+    /// Starts `command` with a plan for each stream on `cpus`, and waits until it is ready. Call it
+    /// from a thread that stays: the child ends with that thread.
     ///
     /// # Errors
     /// See [`LoadError`].
@@ -199,15 +66,15 @@ impl Senders {
         Ok(senders)
     }
 
-    /// Lets them begin at `at`; the first packets follow an interval later.
+    /// Starts the senders at `at`. The first packets follow one interval later.
     pub fn start(&self, at: Instant) {
         self.page.start(at.as_nanos());
     }
 
-    /// Ends them, and says what each stream was offered.
+    /// Ends the senders, and returns what each stream was offered.
     ///
     /// # Errors
-    /// See [`LoadError`]; the process is ended all the same.
+    /// See [`LoadError`]. The process is ended in any case.
     pub fn stop(mut self) -> Result<Vec<SenderCounts>, LoadError> {
         self.page.stop();
         self.wait_for(State::Done)?;
@@ -219,7 +86,7 @@ impl Senders {
     fn wait_for(&mut self, state: State) -> Result<(), LoadError> {
         let give_up_ns = monotonic_ns() + READY_WITHIN.as_nanos();
         while monotonic_ns() < give_up_ns {
-            // Its end is looked at first: what it did before is then seen.
+            // First checks whether the process ended: its last state is then seen below.
             let ended = self.child.try_wait()?.is_some();
             if self.page.poll()? >= state {
                 return Ok(());
@@ -239,43 +106,38 @@ impl From<&StreamCounters> for SenderCounts {
     }
 }
 
-/// The page, in the senders' process.
-fn attach_page() -> Result<SharedMapping, LoadError> {
-    let fd = process::inherited_fd(PAGE_FD)?;
-    Ok(SharedMapping::from_fd(fd, PAGE_BYTES)?)
-}
-
-/// A program that competes for the CPU, outside of any promise.
+/// A program that competes for the CPU, without any guarantee.
 #[derive(Debug)]
 pub struct BackgroundLoad {
     child: Child,
 }
 
 impl BackgroundLoad {
-    /// Starts `command` on `cpus` in the ordinary class, with neither input nor
-    /// output. Call from a thread that stays: the child ends with it.
+    /// Starts `command` on `cpus` in the ordinary class, without input and output. Call it from a
+    /// thread that stays: the child ends with that thread.
     ///
     /// # Errors
-    /// The system's: no such program, no right to run it.
+    /// The error of the system: no such program, no right to run it.
     pub fn start(command: &[String], cpus: &[u32]) -> Result<Self, OsError> {
         Ok(BackgroundLoad { child: process::spawn(command, cpus, SpawnOptions::default())? })
     }
 
-    /// Ends it and all it started; the CPU time they took together.
+    /// Ends the program and all processes that it started. Returns the CPU time that they used
+    /// together.
     pub fn stop(mut self) -> Span {
         let used = self.child.terminate(END_WITHIN.as_nanos()).unwrap_or_default();
         Span::from_nanos(used.cpu_ns())
     }
 }
 
-/// A background load's process: `threads` threads that compute until killed.
+/// The code of a background load's process: `threads` threads that compute until they are killed.
 pub fn spin(threads: u32) {
     std::thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| {
                 let mut state = 1u64;
                 loop {
-                    // Marsaglia's xorshift: computation no compiler removes.
+                    // Marsaglia's xorshift: a computation that the compiler does not remove.
                     state ^= state << 13;
                     state ^= state >> 7;
                     state ^= state << 17;
@@ -286,9 +148,8 @@ pub fn spin(threads: u32) {
     });
 }
 
-/// Packets that network interfaces of this host dropped on receive since boot,
-/// all together; 0 if the system does not tell
-/// (Documentation/ABI/testing/sysfs-class-net-statistics).
+/// How many received packets the network interfaces of this host dropped since boot, all together.
+/// 0 if the system does not report it (Documentation/ABI/testing/sysfs-class-net-statistics).
 pub fn interface_drops() -> u64 {
     let Ok(interfaces) = std::fs::read_dir("/sys/class/net") else { return 0 };
     let count = |folder: &std::path::Path, name: &str| -> u64 {

@@ -1,6 +1,7 @@
-//! What a handler is created with: a stream's QoS, or the numbers themselves.
+//! What a handler needs: the QoS of a stream, or the parameters themselves.
 
 use std::fmt;
+use std::sync::Arc;
 
 use upcall_core::activity::{ActivityParams, ParamError, Terms};
 use upcall_core::admission::Refusal;
@@ -8,14 +9,18 @@ use upcall_core::qos::{self, MapError, StreamSpec};
 use upcall_core::time::Span;
 use upcall_sys::OsError;
 
-/// What a handler needs. A PDU cost of zero means "measure it": the handler is
-/// then run on trial before admission, and what it processes is consumed.
+use crate::domain::error::AttachError;
+use crate::stream::StreamOpenError;
+use crate::thread_error::ThreadError;
+
+/// What a handler needs. A PDU cost of zero means "measure it": the handler then runs on trial
+/// before admission, and consumes the PDUs that it processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Need {
-    /// A stream, in its user's terms; mapped by [`qos::map`].
+    /// The QoS of a stream, in its user's terms; [`qos::map`] maps it.
     Stream(StreamSpec),
-    /// The numbers, for those who know them, and what the policy wants beside.
+    /// The parameters themselves, and the terms that the policy uses.
     Activity(ActivityParams, Terms),
 }
 
@@ -71,14 +76,14 @@ impl Need {
 }
 
 /// Why a handler was not created. Nothing was reserved.
-#[derive(Clone, PartialEq)]
+#[derive(Clone)]
 #[non_exhaustive]
 pub enum CreateError {
     /// The stream's specification has no mapping.
     Mapping(MapError),
     /// The parameters are out of range.
     Params(ParamError),
-    /// Admission refused, and says why and what would fit.
+    /// Admission refuses, and says why and what would fit.
     Refused(Box<Refusal>),
     /// Another handler has the name.
     NameTaken(String),
@@ -86,39 +91,39 @@ pub enum CreateError {
     NothingToMeasure,
     /// A CPU holds as many activities as it can.
     TooMany {
-        /// That many.
+        /// The limit.
         activities_max: u32,
     },
-    /// Tasks say when their next message is due, which only DWS understands.
+    /// Tasks say when their next message is due. Only DWS uses that.
     NotForTasks {
-        /// The policy that was chosen.
+        /// The policy of the runtime.
         policy: &'static str,
     },
-    /// Streams say when their next message is there, which these policies do not understand.
+    /// Streams say when their next message is there. PS and DWCS do not use that.
     NotForStreams {
         /// The policy that was chosen.
         policy: &'static str,
     },
     /// A CPU reads as many streams as it can.
     TooManyStreams {
-        /// That many.
+        /// The limit.
         streams_max: u32,
     },
-    /// The kernel does not let a thread sleep on several words.
+    /// The kernel does not let a thread sleep on several words (`futex_waitv(2)`).
     NoStreams(OsError),
-    /// The stream's memory was spoilt.
-    Stream(String),
-    /// A scheduling thread did not start.
-    Thread(String),
+    /// The stream's memory was damaged.
+    Stream(Arc<StreamOpenError>),
+    /// A thread of the runtime did not start.
+    Thread(ThreadError),
     /// The daemon's admission refused.
-    RefusedThere {
-        /// Why, in a line.
+    RefusedByDaemon {
+        /// The reason, in a line.
         reason: String,
-        /// One change that would fit, or empty.
+        /// One change that would fit; empty if there is none.
         hint: String,
     },
-    /// The daemon did not answer as one should: what it did, as a sentence.
-    Daemon(String),
+    /// The daemon did not answer as it should.
+    Daemon(Arc<AttachError>),
 }
 
 impl fmt::Display for CreateError {
@@ -140,8 +145,8 @@ impl fmt::Display for CreateError {
             }
             CreateError::NotForStreams { policy } => write!(
                 f,
-                "handlers of streams need the policy `dws`, `rmdp` or `rm`, the runtime was started \
-                 with `{policy}`"
+                "handlers of streams need the policy `dws`, `rmdp` or `rm`, the runtime was \
+                 started with `{policy}`"
             ),
             CreateError::TooManyStreams { streams_max } => {
                 write!(f, "a CPU reads at most {streams_max} streams")
@@ -149,12 +154,21 @@ impl fmt::Display for CreateError {
             CreateError::NoStreams(error) => {
                 write!(f, "handlers of streams need Linux 5.16: {error}")
             }
-            CreateError::Stream(what) => f.write_str(what),
+            CreateError::Stream(error) => error.fmt(f),
             CreateError::Thread(error) => write!(f, "a scheduling thread did not start: {error}"),
-            CreateError::RefusedThere { reason, hint } if hint.is_empty() => f.write_str(reason),
-            CreateError::RefusedThere { reason, hint } => write!(f, "{reason}; {hint}"),
-            CreateError::Daemon(what) => f.write_str(what),
+            CreateError::RefusedByDaemon { reason, hint } if hint.is_empty() => f.write_str(reason),
+            CreateError::RefusedByDaemon { reason, hint } => write!(f, "{reason}; {hint}"),
+            CreateError::Daemon(error) => error.fmt(f),
         }
+    }
+}
+
+/// Two errors are equal if they are of one kind and read the same: the errors of the system, which
+/// some contain, have no equality.
+impl PartialEq for CreateError {
+    fn eq(&self, other: &Self) -> bool {
+        std::mem::discriminant(self) == std::mem::discriminant(other)
+            && self.to_string() == other.to_string()
     }
 }
 
@@ -167,6 +181,9 @@ impl std::error::Error for CreateError {
             CreateError::Params(error) => Some(error),
             CreateError::Refused(refusal) => Some(refusal.as_ref()),
             CreateError::NoStreams(error) => Some(error),
+            CreateError::Stream(error) => Some(error.as_ref()),
+            CreateError::Thread(error) => Some(error),
+            CreateError::Daemon(error) => Some(error.as_ref()),
             _ => None,
         }
     }

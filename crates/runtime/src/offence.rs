@@ -1,20 +1,20 @@
-//! What a domain is told when the daemon's watchdog had to act against it.
+//! The daemon's report to a domain that its watchdog acted against it.
 
 use std::fmt;
 
 use upcall_core::time::Span;
 pub use upcall_shm::Measure;
 
-/// This process kept a CPU when it should have yielded, and the daemon acted. From
+/// This process kept a CPU when it should have yielded, and the daemon's watchdog acted. From
 /// [`Runtime::offences`](crate::Runtime::offences).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Offence {
-    /// On this CPU.
+    /// The CPU.
     pub cpu: u32,
-    /// What was done about it.
+    /// What the watchdog did.
     pub measure: Measure,
-    /// CPU time for which it had kept the CPU.
+    /// The CPU time for which the process had kept the CPU.
     pub held: Span,
 }
 

@@ -1,10 +1,10 @@
-//! Panics of handlers: noted where they happen, written by another thread.
+//! Panics of handlers: the scheduling thread notes them, another thread writes them.
 //!
-//! The standard hook resolves the names of a backtrace in the thread that panics, which takes
-//! 156 to 300 ms for this crate's tests: too long for a scheduling thread, whose other handlers
+//! The standard hook resolves the names of a backtrace in the thread that panics. That takes 156 to
+//! 300 ms for this crate's tests, which is too long for a scheduling thread: its other handlers
 //! wait meanwhile. Noting a panic takes 33 to 54 us with the frames, 4 to 9 us without (debug and
 //! release builds, `tests/panics.rs`, a busy machine). So [`crate::Runtime::start`] puts a hook
-//! before the one there is, once a process.
+//! before the present one, once for each process.
 //!
 //! ```text
 //!   scheduling thread                               upcall-panics (ordinary thread)
@@ -12,14 +12,15 @@
 //!   |     (full: counted) (1)
 //!   +-> the executor ends the handler              Runtime::stop waits for it, a while (2)
 //!
-//!   any other thread: the hook there was before (3)
+//!   any other thread: the previous hook (3)
 //! ```
 //!
-//! 1. Frames are addresses. std has one lock for taking and for resolving them, so the hook takes
-//!    none while another thread resolves, and the message says so: a scheduling thread never waits.
-//! 2. So that a program that ends right after does not lose the message.
-//! 3. It cannot be called for a scheduling thread: what it is given lives only in the thread that
-//!    panics. A hook that the program sets later replaces this one in all threads.
+//! 1. Frames are addresses. std has one lock for taking and for resolving them. While another
+//!    thread resolves, the hook takes no frames, and the message says so: a scheduling thread never
+//!    waits.
+//! 2. Otherwise a program that ends right after the panic would lose the message.
+//! 3. The previous hook cannot run for a scheduling thread later: its argument lives only in the
+//!    thread that panics. A hook that the program sets later replaces this one in all threads.
 
 use std::backtrace::Backtrace;
 use std::cell::{Cell, RefCell};
@@ -34,14 +35,14 @@ use upcall_sys::futex;
 #[cfg(test)]
 mod tests;
 
-/// Panics that wait to be written.
+/// Most panics that may wait to be written.
 const WAITING_MAX: usize = 16;
 
-/// How long the end of a runtime waits for what is not written yet.
+/// How long the end of a runtime waits for messages that are not written yet.
 const FLUSH: Duration = Duration::from_secs(2);
 
-/// What core says of panics that end the process as soon as the hook returns: nothing would be
-/// written later.
+/// Messages of panics that end the process as soon as the hook returns. They must be written at
+/// once.
 const ENDS_PROCESS: [&str; 2] =
     ["panic in a function that cannot unwind", "panic in a destructor during cleanup"];
 
@@ -52,11 +53,11 @@ static FRAMES: Mutex<()> = Mutex::new(());
 
 thread_local! {
     static IS_WATCHED: Cell<bool> = const { Cell::new(false) };
-    /// The last panic of this thread, until somebody asks for it.
+    /// The last panic of this thread, until it is taken.
     static LAST: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
-/// How much is asked for by `RUST_BACKTRACE`.
+/// What `RUST_BACKTRACE` asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Style {
     Off,
@@ -65,7 +66,7 @@ enum Style {
 }
 
 impl Style {
-    /// As std reads it.
+    /// Reads the variable as std does.
     fn of(value: Option<&str>) -> Self {
         match value {
             None | Some("0") => Style::Off,
@@ -81,26 +82,28 @@ struct Panic {
     tid: u32,
     location: String,
     text: String,
-    /// `None`: not asked for, or another thread took or resolved some.
+    /// `None`: not asked for, or another thread took or resolved frames.
     frames: Option<Backtrace>,
 }
 
-/// What scheduling threads hand to the writer. They neither wait for a lock nor for room.
+/// The panics that scheduling threads hand to the writer. Handing over waits neither for a lock nor
+/// for room.
 #[derive(Default)]
 struct Queue {
-    /// Empty, or what waits to be written. The lock is held to put and to take, never to write.
+    /// Each empty, or with a panic to be written. The lock is held to put and to take, never to
+    /// write.
     places: [Mutex<Option<Panic>>; WAITING_MAX],
     /// Changes with each panic; a futex for the writer.
     word: AtomicU32,
     handed: AtomicU64,
-    /// Found no place.
+    /// Panics that found no place.
     lost: AtomicU64,
     written: Mutex<u64>,
     changed: Condvar,
 }
 
-/// Starts the writer and sets the hook, once a process. Not where panics end the process at once,
-/// nor in a thread that panics, which may not set hooks: then another runtime does it.
+/// Starts the writer and sets the hook, once for each process. Does nothing if panics abort the
+/// process. Does nothing in a thread that panics, which may not set hooks: a later runtime does it.
 ///
 /// # Errors
 /// The thread did not start.
@@ -121,32 +124,34 @@ pub(crate) fn install() -> std::io::Result<()> {
         if IS_WATCHED.get() && note(queue, info, style) {
             return;
         }
-        // Also while the names are resolved by another hook no frames are taken. A hook that
-        // waits for another one is not kept from it.
+        // While the other hook resolves names, scheduling threads take no frames. `try_lock`: a
+        // hook that runs while another one does is not blocked.
         let _resolves = FRAMES.try_lock();
         before(info);
     }));
     Ok(())
 }
 
-/// Says that this is a scheduling thread.
+/// Marks this thread as a scheduling thread.
 pub(crate) fn watch_this_thread() {
     IS_WATCHED.set(true);
 }
 
-/// What the last panic of this scheduling thread said, and where; `None` if nobody noted it.
+/// The message and location of the last panic of this scheduling thread; `None` if it was not
+/// noted.
 pub(crate) fn take_last() -> Option<String> {
     LAST.take()
 }
 
-/// Waits until all that was handed over is written, or for two seconds.
+/// Waits until all panics that were handed over are written, at most for two seconds.
 pub(crate) fn flush() {
     if let Some(queue) = QUEUE.get() {
         queue.wait(FLUSH);
     }
 }
 
-/// Hands a panic over; `false`: it must be written now. Allocates; a system call wakes the writer.
+/// Hands a panic over; `false`: it must be written at once. Allocates; a system call wakes the
+/// writer.
 fn note(queue: &Queue, info: &PanicHookInfo<'_>, style: Style) -> bool {
     let text = text_of(info);
     if ENDS_PROCESS.contains(&&*text) {
@@ -168,7 +173,7 @@ fn note(queue: &Queue, info: &PanicHookInfo<'_>, style: Style) -> bool {
 impl Queue {
     fn hand(&self, panic: Panic) {
         let free = self.places.iter().find_map(|place| {
-            // One that is locked is being filled or emptied: the next one is not.
+            // A locked place is being filled or emptied: try the next one.
             place.try_lock().ok().filter(|place| place.is_none())
         });
         let Some(mut place) = free else {
@@ -176,17 +181,17 @@ impl Queue {
             self.lost.fetch_add(1, Ordering::Relaxed);
             return;
         };
-        // Before it can be written. Relaxed: who calls `wait` for this panic knows of it by the
-        // end of its handler.
+        // Counted before it can be written. Relaxed: a thread that calls `wait` for this panic has
+        // seen the end of its handler.
         self.handed.fetch_add(1, Ordering::Relaxed);
         *place = Some(panic);
         drop(place);
-        // Release pairs with the Acquire in `write_all`; the place has its lock.
+        // Release pairs with the Acquire in `write_all`; the lock of the place orders its content.
         self.word.fetch_add(1, Ordering::Release);
         futex::wake(&self.word, 1);
     }
 
-    /// What waits, in no order.
+    /// Takes the panics that wait, in no order.
     fn take(&self) -> impl Iterator<Item = Panic> {
         let lock = |place: &Mutex<Option<Panic>>| {
             place.lock().unwrap_or_else(PoisonError::into_inner).take()
@@ -199,7 +204,7 @@ impl Queue {
         self.changed.notify_all();
     }
 
-    /// Waits until all that was handed over is written, at most for `within`.
+    /// Waits until all panics that were handed over are written, at most for `within`.
     fn wait(&self, within: Duration) {
         let written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
         let is_behind = |written: &mut u64| *written < self.handed.load(Ordering::Relaxed);
@@ -214,7 +219,7 @@ fn text_of(info: &PanicHookInfo<'_>) -> String {
     text.unwrap_or("Box<dyn Any>").to_owned()
 }
 
-/// The thread: writes what comes, as long as the process is there.
+/// The writer's loop. It runs until the process ends.
 fn write_all(queue: &Queue, style: Style) {
     let mut hint = match style {
         Style::Off => {
@@ -224,7 +229,7 @@ fn write_all(queue: &Queue, style: Style) {
     };
     let mut lost_before = 0;
     loop {
-        // Before the places are looked at. Acquire pairs with the Release in `hand`.
+        // Read before the places. Acquire pairs with the Release in `hand`.
         let seen = queue.word.load(Ordering::Acquire);
         let mut any = false;
         for panic in queue.take() {
@@ -235,19 +240,19 @@ fn write_all(queue: &Queue, style: Style) {
                 text += &format!("note: {} more panics were not written\n", lost - lost_before);
                 lost_before = lost;
             }
-            // Nobody can be told if this fails.
+            // A failure cannot be reported anywhere.
             let _ = std::io::stderr().write_all(text.as_bytes());
             queue.wrote_one();
         }
         if !any {
-            // Whatever ends the wait, all is looked at again.
+            // Whatever ends the wait, the loop looks at all places again.
             let _ = futex::wait_until(&queue.word, seen, None);
         }
     }
 }
 
 impl Panic {
-    /// As the standard hook has it. Resolves the names of the backtrace.
+    /// The text that the standard hook writes. Resolves the names of the backtrace.
     fn text(&self, style: Style) -> String {
         let Panic { thread, tid, location, text, frames } = self;
         let message = format!("\nthread '{thread}' ({tid}) panicked at {location}:\n{text}\n");

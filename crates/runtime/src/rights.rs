@@ -1,7 +1,7 @@
-//! What the system let us have, and in one line each what it did not.
+//! Notices: what the system did not grant, one line each.
 //!
-//! Asked for once, at start, by the runtime. A missing right never stops a run:
-//! it is said what was missing, what is done instead, and how to grant it.
+//! The runtime asks for its rights once, at start. A missing right never stops a run: a notice says
+//! what is missing, what the runtime does instead, and how to grant the right.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -10,16 +10,19 @@ use upcall_sys::OsError;
 use upcall_sys::grant::{how_to_grant, how_to_grant_to};
 use upcall_sys::schedule::FifoRefusal;
 
-/// Something the system did not grant: what, and what is not promised therefore. Its text is one
-/// line for people, and says how to grant it. From [`Runtime::notices`](crate::Runtime::notices).
+/// Something that the system or the daemon did not grant. From
+/// [`Runtime::notices`](crate::Runtime::notices).
+///
+/// The text is one line for people. It says what is missing, what is not promised therefore, and
+/// how to grant it. Programs ask [`Notice::kind`].
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Notice {
-    /// No real-time class for the scheduling threads.
+    /// The scheduling threads do not get the real-time class.
     NoRealTimeClass(FifoRefusal),
-    /// As before, of the daemon.
+    /// The daemon cannot give the scheduling threads the real-time class.
     NoRealTimeDaemon {
-        /// The file that the daemon runs, where this user may know it.
+        /// The file that the daemon runs, if this user may know it.
         program: Option<PathBuf>,
     },
     /// Memory could not be locked: a page fault may delay a handler.
@@ -31,14 +34,42 @@ pub enum Notice {
         /// Why not.
         error: OsError,
     },
-    /// A daemon that was started again did not take an activity over: it goes on, but
+    /// A daemon that was started again did not take over an activity. The activity goes on, but
     /// nothing is promised to it any more.
     NotTakenOver {
-        /// Its name.
+        /// The activity's name.
         activity: String,
         /// What the daemon said.
         reason: String,
     },
+}
+
+/// What a [`Notice`] says is missing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum NoticeKind {
+    /// The real-time class: wake-up times are not promised.
+    RealTimeClass,
+    /// Locked memory: a page fault may delay a handler.
+    MemoryLock,
+    /// A thread's place on its CPU: wake-up times are not promised.
+    Pinning,
+    /// The reservation of an activity after the daemon was started again.
+    Reservation,
+}
+
+impl Notice {
+    /// What is missing.
+    pub const fn kind(&self) -> NoticeKind {
+        match self {
+            Notice::NoRealTimeClass(_) | Notice::NoRealTimeDaemon { .. } => {
+                NoticeKind::RealTimeClass
+            }
+            Notice::NoMemoryLock(_) => NoticeKind::MemoryLock,
+            Notice::NoPinning { .. } => NoticeKind::Pinning,
+            Notice::NotTakenOver { .. } => NoticeKind::Reservation,
+        }
+    }
 }
 
 impl fmt::Display for Notice {
@@ -66,8 +97,8 @@ impl fmt::Display for Notice {
             ),
             Notice::NotTakenOver { activity, reason } => write!(
                 f,
-                "the daemon was started again and did not take over `{activity}` ({reason}): it goes \
-                 on, and nothing is promised to it; close it and create it again"
+                "the daemon was started again and did not take over `{activity}` ({reason}): it \
+                 goes on, and nothing is promised to it; close it and create it again"
             ),
             Notice::NoPinning { cpu, error } => write!(
                 f,

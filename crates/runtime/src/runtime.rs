@@ -1,19 +1,21 @@
 //! The in-process runtime: creates, admits, runs and ends handlers.
 //!
-//! Used by programs through the facade. It lives in the program's own threads
-//! of ordinary class; the handlers run in the executors' threads. Semantics of
-//! create, run, suspend, close and sleep follow rtu-1995 Table 1 and §6.
+//! Programs use it through the facade. Its calls run in the program's own threads, of ordinary
+//! class; the handlers run in the executors' threads. Create, run, suspend, close and sleep mean
+//! what rtu-1995 Table 1 and §6 say.
 //!
-//! Here: what a runtime is, delivery, and what is known of it. `start`, `creation`
-//! and `ending` are the rest of its life, `abort` what comes before the end of the process.
+//! This file holds the runtime's state, delivery and queries. `start`, `creation` and `ending` hold
+//! the rest of its life, `abort` the abort phase before the end of a process. `channels`,
+//! `interrupts` and `remote` hold the calls for event channels, for user interrupts, and for
+//! handlers in other processes.
 
 mod abort;
 mod channels;
 mod creation;
-mod elsewhere;
 mod ending;
 pub(crate) mod interrupts;
-mod start;
+mod remote;
+pub(crate) mod start;
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -27,9 +29,12 @@ use upcall_sys::schedule::RealTime;
 
 use crate::clock;
 use crate::config::Config;
+use crate::cpu::executor::{Executor, Outcomes};
+use crate::cpu::link::{Control, Link, Retired};
 use crate::domain::Domain;
 use crate::events::{Poster, Posts};
-use crate::executor::{Control, Epoch, Executor, Job, Link, Outcomes, Retired};
+use crate::id::HandlerId;
+use crate::mailbox::{Epoch, Job};
 use crate::need::CreateError;
 use crate::offence::Offence;
 use crate::reactor::Reactor;
@@ -37,16 +42,8 @@ use crate::rights::Notice;
 use crate::statistics::Statistics;
 use crate::virtual_time::{VirtualStatistics, VirtualTime};
 
-pub use start::{StartError, default_cpus};
-
-/// How often a thread that waits takes in records meanwhile.
+/// How often a thread that waits takes in records.
 const LOOK_EVERY: Span = Span::from_millis(100);
-
-/// Names a handler or task of one [`Runtime`]: what [`Runtime::handler`] and the like return, and
-/// what the other calls take. Never reused. Of another runtime it names something else, or the call
-/// panics.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct HandlerId(usize);
 
 /// The scheduler of a program: creates handlers and tasks, admits them, upcalls them on time, and
 /// reports how they did.
@@ -60,7 +57,7 @@ pub struct HandlerId(usize);
 /// | create | [`handler`](Runtime::handler), [`stream_reader_handler`](Runtime::stream_reader_handler), [`stream_writer_handler`](Runtime::stream_writer_handler), [`task`](Runtime::task), [`virtual_handler`](Runtime::virtual_handler) |
 /// | deliver, or stop delivery | [`run`](Runtime::run), [`run_at`](Runtime::run_at), [`suspend`](Runtime::suspend), [`close`](Runtime::close) |
 /// | wait | [`wait`](Runtime::wait), [`endings`](Runtime::endings) |
-/// | tell a handler of an event | [`poster`](Runtime::poster), [`service`](Runtime::service), [`client`](Runtime::client) |
+/// | post an event to a handler | [`poster`](Runtime::poster), [`service`](Runtime::service), [`client`](Runtime::client) |
 /// | watch | [`poll`](Runtime::poll), [`statistics`](Runtime::statistics), [`notices`](Runtime::notices), [`offences`](Runtime::offences) |
 /// | end | [`stop`](Runtime::stop), [`abort`](Runtime::abort) |
 ///
@@ -89,31 +86,31 @@ pub struct HandlerId(usize);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// Dropped, it ends all delivery as [`Runtime::stop`] does, and the report is lost. A handler that
-/// panics is suspended, and the others go on.
+/// A runtime that is dropped ends all delivery as [`Runtime::stop`] does, and the report is lost. A
+/// handler that panics is suspended, and the others go on.
 pub struct Runtime {
     config: Config,
     reservations: Reservations,
-    /// Where admission is the daemon's.
+    /// `Some`: admission is the daemon's.
     domain: Option<Domain>,
     executors: Vec<ExecutorThread>,
     /// By `HandlerId`; `None` once closed.
     activities: Vec<Option<Activity>>,
-    /// Periods of what runs in other processes.
-    elsewhere: Vec<Span>,
+    /// Periods of the handlers that run in other processes.
+    remote_periods: Vec<Span>,
     inactive_epoch: Arc<Epoch>,
     notices: Vec<Notice>,
-    /// What this process may take by itself; `None` too in mode `threads`.
+    /// The right that this process itself has. `None` also in mode `threads`.
     real_time: Option<RealTime>,
-    /// From the first task on.
+    /// Present from the first task on.
     reactor: Option<Reactor>,
-    /// From the first virtual-time handler on. Their places in `activities` are empty.
+    /// Present from the first virtual-time handler on. Their places in `activities` are empty.
     virtual_time: Option<VirtualTime>,
 }
 
-/// Counts how often a handler of a runtime became inactive. For programs that
-/// keep the runtime behind a lock, which [`Runtime::wait`] would hold: note the
-/// count, look at [`Runtime::is_active`], and wait until the count has moved.
+/// Counts how often a handler of a runtime became inactive. For programs that keep the runtime
+/// behind a lock, which [`Runtime::wait`] would hold: read the count, ask [`Runtime::is_active`],
+/// and wait until the count has changed.
 #[derive(Clone, Debug)]
 pub struct Endings(Arc<Epoch>);
 
@@ -137,19 +134,19 @@ struct ExecutorThread {
     /// Present until the thread is launched.
     waiting: Option<Executor>,
     thread: Option<JoinHandle<(Outcomes, u64)>>,
-    /// Activity numbers that are taken.
+    /// Whether each activity number is taken.
     taken: Vec<bool>,
     /// Numbers that are being closed.
     closing: Vec<ActivityId>,
-    /// Closed by the executor, not yet taken note of.
+    /// Activities that the executor closed and no call has reported yet.
     retired: Vec<Retired>,
     has_interrupt_handler: bool,
-    /// Peers of event channels that it serves or may come to; `None`: it has no desk.
+    /// Peers of event channels that it serves or may get; `None`: it has no event dispatcher.
     peers_reserved: Option<usize>,
 }
 
 impl ExecutorThread {
-    /// Launched, and not at its end.
+    /// Whether it was launched and has not ended.
     fn runs(&self) -> bool {
         self.thread.as_ref().is_some_and(|thread| !thread.is_finished())
     }
@@ -161,42 +158,43 @@ struct Activity {
     reserved: Reserved,
     executor: usize,
     id: ActivityId,
-    /// Whether it has an end of a stream.
+    /// Whether the handler has an end of a stream.
     has_stream: bool,
     statistics: Statistics,
-    /// Whether it goes on when the process ends, until it finishes.
+    /// Whether the handler has an abort phase.
     abort_phase: bool,
-    /// `None`: a task, which takes no events.
+    /// `None` for a task, which takes no events.
     posts: Option<Posts>,
 }
 
-/// Whose reservation it is.
+/// The admission that holds the reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reserved {
-    Here(ReservationId),
-    /// The daemon's, by its place in the order of admission.
-    There(u32),
+    /// This runtime's.
+    Local(ReservationId),
+    /// The daemon's, by the place in the order of admission.
+    Daemon(u32),
 }
 
 impl Runtime {
-    /// What the system did not grant, one line each; as of the last [`Runtime::poll`] also
-    /// what a daemon that was started again did not.
+    /// What the system did not grant, one line each. As of the last [`Runtime::poll`], also what a
+    /// daemon that was started again did not grant.
     pub fn notices(&self) -> &[Notice] {
         &self.notices
     }
 
-    /// By which right this process has the real-time class, and at which priorities; `None`
-    /// if it has not, in mode `threads`, and under a daemon, which gives domains their class.
+    /// By which right this process has the real-time class, and at which priorities. `None` if it
+    /// has no right, in mode `threads`, and under a daemon, which gives domains their class.
     pub fn real_time(&self) -> Option<RealTime> {
         self.real_time.filter(|_| self.domain.is_none())
     }
 
-    /// What is reserved, and what admission says of it.
+    /// The reservations, and their analysis by admission.
     pub fn reservations(&self) -> &Reservations {
         &self.reservations
     }
 
-    /// The setup in force, with what was left open filled in.
+    /// The setup in force, with the open fields filled in.
     pub fn config(&self) -> &Config {
         &self.config
     }
@@ -204,14 +202,13 @@ impl Runtime {
     /// Delivers a handler periodically from now on (`rts_run`).
     ///
     /// # Errors
-    /// A scheduling thread did not start; only in the baseline modes.
+    /// A scheduling thread did not start. Only in the baseline modes.
     pub fn run(&mut self, id: HandlerId) -> Result<(), CreateError> {
         self.run_at(&[id], clock::now())
     }
 
-    /// Delivers several handlers, the first release of each at `at` plus its
-    /// offset, so that they are in phase. A virtual-time handler has no release: it is
-    /// delivered from now on.
+    /// Delivers several handlers. The first release of each is at `at` plus its offset, so that
+    /// they are in phase. A virtual-time handler has no release, and is delivered from now on.
     ///
     /// # Errors
     /// As [`Runtime::run`].
@@ -227,20 +224,19 @@ impl Runtime {
             self.post(executor, Control::Run { id, at });
             started.push(executor);
         }
-        // All is posted before the first bell: the executor may take this
-        // thread's CPU the moment it hears it, and what is not there by then
-        // waits as long as a real-time thread lets an ordinary one wait.
+        // All controls are posted before the first notification. The executor may take this
+        // thread's CPU at the notification. A control that is not posted by then waits as long as a
+        // real-time thread makes an ordinary one wait.
         started.dedup();
         for executor in started {
-            self.executors[executor].link.shared.doorbell.ring();
+            self.executors[executor].link.shared.notifier.notify();
             self.launch(executor).map_err(CreateError::Thread)?;
         }
         Ok(())
     }
 
-    /// Stops delivering a handler (`rts_suspend`): a pending upcall is dropped;
-    /// a running one is told to return at its next quantum boundary. Does not
-    /// wait for it.
+    /// Stops delivering a handler (`rts_suspend`). A pending upcall is dropped. A running one is
+    /// told to return at its next quantum boundary. Does not wait for it.
     pub fn suspend(&mut self, id: HandlerId) {
         if let Some(activity) = &self.activities[id.0] {
             let (executor, id) = (activity.executor, activity.id);
@@ -250,17 +246,16 @@ impl Runtime {
         }
     }
 
-    /// Gives a handler another share or weight, if admission grants it (PS): the
-    /// kind stays, a share for a share and a weight for a weight. It may run
-    /// meanwhile; it keeps what it is behind or ahead, and goes on until its
-    /// present request ends. No effect if it is closed, and none on who runs when
-    /// in the baseline modes, where the kernel decides. Does not wait for the
-    /// executor. Allocates; one analysis of its CPU, a refusal some 20.
+    /// Gives a handler another share or weight, if admission grants it (PS). The kind stays: a
+    /// share for a share, a weight for a weight. The handler may run meanwhile. It keeps its lag,
+    /// and goes on until its present request ends. No effect on a handler that is closed. In the
+    /// baseline modes the call does not change the order of execution, which the kernel decides.
+    /// Does not wait for the executor. Allocates; one analysis of the CPU, about 20 for a refusal.
     ///
     /// ```no_run
     /// # extern crate upcall_runtime as upcall;
     /// use upcall::{Config, Need, Runtime, activity::{ActivityParams, Claim, Terms}};
-    /// use upcall::{admission::Share, policy::ps::PS, time::Span};
+    /// use upcall::{admission::Share, discipline::PS, time::Span};
     /// let mut runtime = Runtime::start(Config { discipline: &PS, ..Config::default() })?;
     /// let params = ActivityParams::new(Span::from_millis(20), Span::from_micros(100));
     /// let terms = Terms { share: Share::from_ppm(200_000), ..Terms::default() };
@@ -272,12 +267,12 @@ impl Runtime {
     /// ```
     ///
     /// # Errors
-    /// Admission refuses, and says why and which share would fit. Nothing changed.
+    /// Admission refuses, and says why and which share would fit. Then nothing has changed.
     pub fn reweigh(&mut self, id: HandlerId, claim: Claim) -> Result<(), Box<Refusal>> {
         let Some(activity) = &self.activities[id.0] else { return Ok(()) };
         let (executor, number) = (activity.executor, activity.id);
-        // Shares and weights are PS's, which is not across domains.
-        let Reserved::Here(reservation) = activity.reserved else { return Ok(()) };
+        // Only PS has shares and weights, and a daemon does not schedule PS.
+        let Reserved::Local(reservation) = activity.reserved else { return Ok(()) };
         match self.config.unscreened {
             true => self.reservations.reweigh_unscreened(reservation, claim)?,
             false => self.reservations.reweigh(reservation, claim)?,
@@ -286,22 +281,24 @@ impl Runtime {
         Ok(())
     }
 
-    /// Gives the event server of `cpu` this share of it in place of what it had, if admission grants it (DWCS):
-    /// so much is spent on events ahead of jobs, and every job is done in time all the same. `None` takes it
-    /// back: then events are served where nothing is ready, or in order of deadlines.
-    /// No effect if there is no such CPU. Does not wait for the executor. Allocates; one analysis.
+    /// Gives the event server of `cpu` this share of the CPU, if admission grants it (DWCS). The
+    /// share replaces the earlier one. Events may use it ahead of jobs, and every job still meets
+    /// its deadline. `None` takes the share back: then events are served where nothing is ready, or
+    /// in order of deadlines. No effect if there is no such CPU. Does not wait for the executor.
+    /// Allocates; one analysis.
     ///
     /// ```no_run
     /// # extern crate upcall_runtime as upcall;
-    /// use upcall::{Config, Runtime, policy::dwcs::DWCS};
-    /// let mut runtime = Runtime::start(Config { discipline: &DWCS, cpus: vec![1], ..Config::default() })?;
-    /// // Once the handlers are created: whatever they leave.
+    /// use upcall::{Config, Runtime, discipline::DWCS};
+    /// let config = Config { discipline: &DWCS, cpus: vec![1], ..Config::default() };
+    /// let mut runtime = Runtime::start(config)?;
+    /// // After the handlers are created: the share that they leave.
     /// runtime.reserve_events(1, runtime.reservations().event_share(1))?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
     /// # Errors
-    /// It does not fit, or the policy has no event server. Nothing changed.
+    /// The share does not fit, or the policy has no event server. Then nothing has changed.
     pub fn reserve_events(&mut self, cpu: u32, share: Option<Share>) -> Result<(), Box<Refusal>> {
         self.reservations.reserve_events(cpu, share)?;
         if let Some(executor) = self.executors.iter().position(|one| one.cpu == cpu) {
@@ -310,12 +307,15 @@ impl Runtime {
         Ok(())
     }
 
-    /// What posts events to a handler, from any thread of this process; `None` if it is closed, a task or a
-    /// virtual-time handler. An event releases nothing: while it waits, the handler goes before those of equal rank
-    /// that have none, or a later one, wherever somebody is chosen to run, among the domains of a
-    /// daemon too. Under RMDP and RM only if it has [`activity::Terms::wins_ties`](crate::activity::Terms::wins_ties),
-    /// with which admission reckons; under DWS and DWCS any handler; under PS events count for nothing. The handler takes
-    /// them by [`Batch::take_event`](crate::Batch::take_event).
+    /// A [`Poster`] that posts events to a handler, from any thread of this process. `None` if the
+    /// handler is closed, a task or a virtual-time handler.
+    ///
+    /// An event releases nothing. While it waits, the handler goes before handlers of equal rank
+    /// that have no event, or a later one. This holds at every choice, among the domains of a
+    /// daemon too. Under RMDP and RM it holds only for handlers with
+    /// [`activity::Terms::wins_ties`](crate::activity::Terms::wins_ties), which admission takes
+    /// into account. Under DWS and DWCS it holds for any handler. Under PS events do not count. The
+    /// handler takes its events by [`Batch::take_event`](crate::Batch::take_event).
     ///
     /// ```no_run
     /// # extern crate upcall_runtime as upcall;
@@ -344,14 +344,15 @@ impl Runtime {
         Some(activity.posts.as_ref()?.poster(shared, activity.id))
     }
 
-    /// What a virtual-time handler has done; `None` if it is closed, or is none.
+    /// What a virtual-time handler has done. `None` if it is closed, or for another kind of
+    /// handler.
     pub fn virtual_statistics(&self, id: HandlerId) -> Option<VirtualStatistics> {
         self.virtual_time.as_ref()?.statistics(id)
     }
 
-    /// Blocks until at least one of `ids` is no longer delivered, and returns those
-    /// (`rts_sleep`, rtu-1995 §6 item 5). An empty answer means that `deadline` has come;
-    /// `None` is no limit. Returns at once if one is inactive already. Allocates.
+    /// Blocks until at least one of `ids` is no longer delivered, and returns those (`rts_sleep`,
+    /// rtu-1995 §6 item 5). An empty list means that `deadline` has come; `None` is no limit.
+    /// Returns at once if one is inactive already. Allocates.
     pub fn wait(&mut self, ids: &[HandlerId], deadline: Option<Instant>) -> Vec<HandlerId> {
         loop {
             let seen = self.inactive_epoch.now();
@@ -362,21 +363,21 @@ impl Runtime {
                 return inactive;
             }
             self.poll(|_, _| {});
-            // Wakes now and then to keep the records flowing.
+            // Wakes at intervals to take in records.
             let poll_at = clock::now() + LOOK_EVERY;
             let until = deadline.map_or(poll_at, |deadline| deadline.min(poll_at));
             self.inactive_epoch.wait_past(seen, Some(until));
         }
     }
 
-    /// The count of handlers that became inactive, to be waited for without the
-    /// runtime at hand: see [`Endings`].
+    /// The count of handlers that became inactive. A thread can wait for it without the runtime:
+    /// see [`Endings`].
     pub fn endings(&self) -> Endings {
         Endings(self.inactive_epoch.clone())
     }
 
-    /// Whether a handler is delivered: run, and neither suspended, closed nor
-    /// finished since.
+    /// Whether a handler is delivered: it was run, and was not suspended or closed and did not
+    /// finish since.
     pub fn is_active(&self, id: HandlerId) -> bool {
         let Some(activity) = &self.activities[id.0] else {
             return self.virtual_time.as_ref().is_some_and(|known| known.is_active(id));
@@ -385,9 +386,8 @@ impl Runtime {
         executor.link.shared.is_active(activity.id) && executor.runs()
     }
 
-    /// Takes in the records of jobs that ended since the last call, and shows
-    /// each to `on_job`. To be called a few times a second by whoever wants
-    /// complete statistics; the counters are complete without it.
+    /// Takes in the records of jobs that ended since the last call, and shows each to `on_job`. For
+    /// complete statistics, call it a few times a second. The counters are complete without it.
     pub fn poll(&mut self, mut on_job: impl FnMut(HandlerId, &Job)) {
         self.notices.extend(self.domain.iter().flat_map(Domain::take_notices));
         for (executor, thread) in self.executors.iter_mut().enumerate() {
@@ -405,11 +405,10 @@ impl Runtime {
         }
     }
 
-    /// Takes out what crossed the core's interface since the last call, and shows
-    /// each record with its CPU to `on_record`: a CPU's records in their order.
-    /// Nothing without [`Config::trace`]. What is not taken out in time is lost,
-    /// and a record in its place says how many were; ten times a second is often
-    /// enough for 300,000 records a second and CPU.
+    /// Takes the records of the core's inputs and commands since the last call, and shows each with
+    /// its CPU to `on_record`, each CPU's records in their order. Without [`Config::trace`] there
+    /// are none. Records that are not taken in time are lost, and one record in their place says
+    /// how many were. Ten calls a second suffice for 300,000 records a second and CPU.
     pub fn poll_trace(&mut self, mut on_record: impl FnMut(u32, &Record)) {
         for thread in &mut self.executors {
             let Some(records) = &mut thread.link.records else { continue };
@@ -419,53 +418,51 @@ impl Runtime {
         }
     }
 
-    /// What the daemon's watchdog had to do about this process since the last call, in
-    /// order: a handler kept its CPU, and others waited. Told a moment after it was done;
-    /// without [`Config::daemon`] there is none. Does not wait. Allocates if there is any.
+    /// The actions of the daemon's watchdog against this process since the last call, in order: a
+    /// handler kept its CPU while others waited. An action is reported a moment after it was taken.
+    /// Without [`Config::daemon`] there are none. Does not block. Allocates if there are any.
     pub fn offences(&mut self) -> Vec<Offence> {
         self.domain.as_mut().map(|domain| domain.offences().collect()).unwrap_or_default()
     }
 
-    /// The CPU of a handler and its number there, by which records call it;
-    /// `None` if it is closed. The number is used again then.
+    /// The CPU of a handler and its number there, which records use. `None` if the handler is
+    /// closed; then another handler may get the number.
     pub fn place(&self, id: HandlerId) -> Option<(u32, ActivityId)> {
         let activity = self.activities[id.0].as_ref()?;
         Some((self.executors[activity.executor].cpu, activity.id))
     }
 
-    /// What is known of a handler by the last [`Runtime::poll`]; `None` if it is
-    /// closed.
+    /// The statistics of a handler as of the last [`Runtime::poll`]. `None` if it is closed.
     pub fn statistics(&self, id: HandlerId) -> Option<&Statistics> {
         self.activities[id.0].as_ref().map(|activity| &activity.statistics)
     }
 
-    /// Parameters a handler was admitted with; `None` if it is closed.
+    /// The parameters that a handler was admitted with. `None` if it is closed.
     pub fn params(&self, id: HandlerId) -> Option<ActivityParams> {
         self.activities[id.0].as_ref().map(|activity| activity.params)
     }
 
-    /// The reservation of a handler; `None` if it is closed, or if admission is a
-    /// daemon's.
+    /// The reservation of a handler. `None` if it is closed, or if admission is a daemon's.
     pub fn reservation(&self, id: HandlerId) -> Option<ReservationId> {
         match self.activities[id.0].as_ref()?.reserved {
-            Reserved::Here(id) => Some(id),
-            Reserved::There(_) => None,
+            Reserved::Local(id) => Some(id),
+            Reserved::Daemon(_) => None,
         }
     }
 
     fn send(&mut self, executor: usize, control: Control) {
         self.post(executor, control);
-        self.executors[executor].link.shared.doorbell.ring();
+        self.executors[executor].link.shared.notifier.notify();
     }
 
-    /// Leaves a control for an executor, to be rung for later.
+    /// Leaves a control for an executor. The caller notifies the executor later.
     fn post(&mut self, executor: usize, mut control: Control) {
         let link = &mut self.executors[executor].link;
-        // The ring is full only if the executor did not get to it for hundreds
-        // of controls; then this thread, of ordinary class, waits.
+        // The ring is full only if hundreds of controls wait for the executor. Then this thread, of
+        // ordinary class, waits.
         while let Err(rtrb::PushError::Full(back)) = link.controls.push(control) {
             control = back;
-            link.shared.doorbell.ring();
+            link.shared.notifier.notify();
             std::thread::sleep(Duration::from_millis(1));
         }
     }

@@ -1,18 +1,18 @@
-//! What is known of an activity while it runs and when it is over.
+//! Statistics of an activity while it runs, and the report at its end.
 //!
-//! Made from the records that executors send; read by reports. Not on the hot
-//! path: it runs in the thread of whoever calls [`crate::Runtime::poll`].
+//! Made from the records that executors send. Not on the hot path: it runs in the thread that calls
+//! [`crate::Runtime::poll`].
 
 use upcall_core::cost::CostEstimate;
 use upcall_core::scheduler::Counters;
 use upcall_core::trace::Record;
 
-use crate::executor::Job;
 use crate::latency::Latency;
+use crate::mailbox::Job;
 use crate::offence::Offence;
 use crate::virtual_time::VirtualReport;
 
-/// What a handler or task did so far, as distributions: from
+/// Distributions of what a handler or task did so far: from
 /// [`Runtime::statistics`](crate::Runtime::statistics) and in [`ActivityReport`]. Made from the
 /// records of its jobs, which [`Runtime::poll`](crate::Runtime::poll) takes in.
 #[derive(Clone, Debug, Default)]
@@ -25,11 +25,11 @@ pub struct Statistics {
     pub cost: CostEstimate,
     /// Quanta that took longer than declared.
     pub quantum_overruns: u64,
-    /// Jobs seen so far (lags behind the scheduler's own count).
+    /// Jobs seen so far. Lags behind the scheduler's own count.
     pub jobs: u64,
-    /// Of these, ended after their deadline.
+    /// Those of them that ended after their deadline.
     pub misses: u64,
-    /// PDUs of these.
+    /// PDUs of these jobs.
     pub pdus: u64,
     /// Least slack in nanoseconds, `None` before the first job.
     pub slack_ns_min: Option<i64>,
@@ -58,20 +58,20 @@ impl Statistics {
 pub struct ActivityReport {
     /// Its name.
     pub name: String,
-    /// Where it ran.
+    /// The CPU on which it ran.
     pub cpu: u32,
-    /// What it was admitted with.
+    /// The parameters with which it was admitted.
     pub params: upcall_core::activity::ActivityParams,
-    /// Exact counts, unfinished late jobs included; `None` if its thread never
-    /// came back, see [`Report::stuck`].
+    /// Exact counts, with unfinished late jobs. `None` if its thread did not end, see
+    /// [`Report::stuck`].
     pub counters: Option<Counters>,
     /// Distributions.
     pub statistics: Statistics,
     /// The handler panicked and was suspended.
     pub faulted: bool,
-    /// What the panic said, and where: `index out of bounds (src/main.rs:5:9)`. `None` if the
-    /// handler did not panic, its thread never came back, or a panic hook that the program set
-    /// after [`Runtime::start`](crate::Runtime::start) took the message.
+    /// The message and location of the panic: `index out of bounds (src/main.rs:5:9)`. `None` if
+    /// the handler did not panic, if its thread did not end, or if a panic hook that the program
+    /// set after [`Runtime::start`](crate::Runtime::start) took the message.
     pub panic: Option<String>,
 }
 
@@ -81,30 +81,29 @@ pub struct ActivityReport {
 pub struct Report {
     /// In order of creation; closed ones included.
     pub activities: Vec<ActivityReport>,
-    /// Likewise, of virtual-time handlers.
+    /// The same of virtual-time handlers.
     pub virtual_handlers: Vec<VirtualReport>,
     /// Times a CPU went from one activity to another.
     pub activity_switches: u64,
-    /// Turns that this process passed on, over all CPUs: to another domain or, with
-    /// nothing to do, to the daemon. Zero without [`Config::daemon`](crate::Config::daemon).
+    /// Turns that this process passed on, over all CPUs: to a peer domain or, with nothing to run,
+    /// to the daemon. Zero without [`Config::daemon`](crate::Config::daemon).
     pub domain_switches: u64,
     /// Context switches of the scheduling threads, by the kernel's count.
     pub kernel_switches: u64,
     /// How late the scheduling threads woke, each time a release found one asleep.
     pub wakeup: Latency,
-    /// Jobs that are in the counters but not in the statistics, because nobody
-    /// polled in time.
+    /// Jobs that are in the counters but not in the statistics, because no thread polled in time.
     pub jobs_lost: u64,
-    /// CPUs whose handler did not yield when the run was to end.
+    /// CPUs whose handler did not yield at the end of the run.
     pub stuck: Vec<u32>,
-    /// Names of the handlers that were still in their abort phase when its time was
-    /// over; see [`Runtime::abort`](crate::Runtime::abort).
+    /// Names of the handlers that did not finish within the abort phase; see
+    /// [`Runtime::abort`](crate::Runtime::abort).
     pub unfinished: Vec<String>,
-    /// The end of the offences, behind what [`Runtime::offences`] gave.
+    /// The offences since the last call of [`Runtime::offences`].
     ///
     /// [`Runtime::offences`]: crate::Runtime::offences
     pub offences: Vec<Offence>,
-    /// The end of the trace, behind what [`Runtime::poll_trace`] gave.
+    /// The trace since the last call of [`Runtime::poll_trace`].
     ///
     /// [`Runtime::poll_trace`]: crate::Runtime::poll_trace
     pub trace: Vec<(u32, Record)>,

@@ -1,7 +1,7 @@
-//! How things stand at a daemon: its CPUs, domains and activities.
+//! The state of a running daemon: its CPUs, domains and activities.
 //!
-//! Used by `upcall top` and `upcall ps`, and by programs that watch. Takes no part: who
-//! asks is no domain, and costs the domains nothing.
+//! `upcall top`, `upcall ps` and monitoring programs use it. The process that asks does not become
+//! a domain, and costs the domains nothing.
 
 use std::fmt;
 use std::os::fd::AsFd;
@@ -19,46 +19,45 @@ pub use upcall_shm::wire::{ActivityStatus, CpuStatus, VirtualProcessorStatus};
 
 use crate::clock;
 
-/// How long the daemon may take for the whole answer: it is an ordinary thread.
+/// How long the daemon, an ordinary thread, may take for the whole answer.
 const ANSWER_WITHIN: Span = Span::from_secs(10);
 
-/// How things stand.
+/// The state of a daemon.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Status {
-    /// By which policy the daemon schedules.
+    /// The daemon's policy.
     pub policy: String,
     /// Whether handlers get the real-time class.
     pub real_time: bool,
-    /// What its admission charges for a hand-off.
+    /// The cost of a hand-off in the daemon's admission.
     pub switch_cost_ns: u64,
-    /// The CPUs it schedules.
+    /// The CPUs that the daemon schedules.
     pub cpus: Vec<CpuStatus>,
-    /// The domains the caller may see, by number: all, if it is root or the daemon's
-    /// own user, else those of its user.
+    /// The domains that the caller may see, by number. Root and the daemon's own user see all
+    /// domains, other users their own.
     pub domains: Vec<DomainStatus>,
-    /// How many domains of other users the caller may not see.
+    /// How many domains are hidden from the caller: those of other users.
     pub hidden_domains: u32,
 }
 
-/// A process that is attached. Counters and states of activities are what it says of
-/// itself.
+/// A process that is attached. It reports its counters and the states of its activities itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DomainStatus {
     /// Its number.
     pub domain: u32,
-    /// Tells it from the one that had the number before.
+    /// Tells it from an earlier domain with the same number.
     pub generation: u64,
     /// Its process.
     pub pid: u32,
-    /// Whose it is.
+    /// Its user.
     pub uid: u32,
-    /// When it was looked at (`CLOCK_MONOTONIC`).
+    /// When the daemon read it (`CLOCK_MONOTONIC`).
     pub at_ns: u64,
-    /// As it said.
+    /// Its name, as the process gave it.
     pub name: String,
-    /// It, on each CPU where it has its thread.
+    /// Its virtual processor on each CPU where it has a thread.
     pub virtual_processors: Vec<VirtualProcessorStatus>,
-    /// What it has places for, in the order of admission.
+    /// Its admitted activities, in the order of admission.
     pub activities: Vec<ActivityStatus>,
 }
 
@@ -66,19 +65,23 @@ pub struct DomainStatus {
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StatusError {
-    /// Nobody listens at the path, or it may not be used.
+    /// No daemon listens at the path, or this user may not use it.
     Connect {
-        /// That path.
+        /// The path.
         path: PathBuf,
         /// What the system said.
         error: OsError,
     },
-    /// The daemon did not say all in time.
+    /// The daemon did not send the whole answer in time.
     Silent,
-    /// The daemon closed the connection before it had said all: it has ended.
+    /// The daemon closed the connection before the end of its answer: it has ended.
     Closed,
-    /// The daemon said what no daemon of this version does.
+    /// The daemon did what no daemon of this version does.
     Daemon(String),
+    /// The daemon sent a message that no daemon of this version sends.
+    Wire(WireError),
+    /// The daemon sent a message that cannot be received.
+    Receive(ReceiveError),
     /// The connection failed.
     Os(OsError),
 }
@@ -94,6 +97,12 @@ impl fmt::Display for StatusError {
             StatusError::Daemon(what) => {
                 write!(f, "the daemon is another version or wrong: {what}")
             }
+            StatusError::Receive(error) => {
+                write!(f, "the daemon is another version or wrong: {error}")
+            }
+            StatusError::Wire(error) => {
+                write!(f, "the daemon is another version or wrong: {error}")
+            }
             StatusError::Os(error) => {
                 write!(f, "the connection to the daemon failed: {error}")
             }
@@ -107,6 +116,8 @@ impl std::error::Error for StatusError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             StatusError::Connect { error, .. } | StatusError::Os(error) => Some(error),
+            StatusError::Wire(error) => Some(error),
+            StatusError::Receive(error) => Some(error),
             _ => None,
         }
     }
@@ -120,13 +131,12 @@ impl From<OsError> for StatusError {
 
 impl From<WireError> for StatusError {
     fn from(error: WireError) -> Self {
-        StatusError::Daemon(error.to_string())
+        StatusError::Wire(error)
     }
 }
 
-/// Asks the daemon at `socket` how things stand. Blocks until it has said all, at most
-/// 10 s; allocates. About 0.1 ms a domain and CPU of the daemon's time, in its
-/// ordinary thread.
+/// Asks the daemon at `socket` for its state. Blocks until the whole answer is there, at most 10 s;
+/// allocates. Takes about 0.1 ms of the daemon's ordinary thread for each domain and CPU.
 ///
 /// ```no_run
 /// # extern crate upcall_runtime as upcall;
@@ -152,7 +162,7 @@ pub fn status(socket: &Path) -> Result<Status, StatusError> {
 }
 
 impl Status {
-    /// `false`: that was the end.
+    /// Adds a part; `false` after the last one.
     fn take(&mut self, part: StatusPart) -> Result<bool, StatusError> {
         let place = || StatusError::Daemon("a part of no domain".to_owned());
         match part {
@@ -180,8 +190,8 @@ impl Status {
 }
 
 impl DomainStatus {
-    /// The worst state of its virtual_processors: demoted, stopped, blocked, attached. `None`: it
-    /// is attaching, none of its threads is there yet.
+    /// The worst state of its virtual processors, in this order: demoted, stopped, blocked,
+    /// attached. `None`: it is attaching, and none of its threads has attached yet.
     pub fn state(&self) -> Option<VirtualProcessorState> {
         self.virtual_processors
             .iter()
@@ -189,7 +199,7 @@ impl DomainStatus {
             .max_by_key(|&state| state as u64)
     }
 
-    /// What is wrong with its pages, on the first CPU where something is.
+    /// The fault of its pages, on the first CPU with one.
     pub fn fault(&self) -> Option<&str> {
         self.virtual_processors
             .iter()
@@ -197,7 +207,8 @@ impl DomainStatus {
             .find(|fault| !fault.is_empty())
     }
 
-    /// What it counted on all CPUs. It may have counted anything: sums saturate.
+    /// The sum of its counters on all CPUs. The process may have written any value, so sums
+    /// saturate.
     pub fn counters(&self) -> DomainCounters {
         let mut sum = DomainCounters::default();
         for DomainCounters { upcalls, switches, jobs, misses, pdus, handoffs, slack_ns_min } in
@@ -214,7 +225,7 @@ impl DomainStatus {
         sum
     }
 
-    /// How often the watchdog had to act against it, on all CPUs.
+    /// The actions of the watchdog against it, on all CPUs.
     pub fn offences(&self) -> u64 {
         self.virtual_processors
             .iter()
@@ -222,7 +233,7 @@ impl DomainStatus {
             .fold(0, u64::saturating_add)
     }
 
-    /// Reserved for it on all CPUs, in millionths of one.
+    /// The CPU time reserved for it on all CPUs, in millionths of one CPU.
     pub fn reserved_ppm(&self) -> u64 {
         self.activities.iter().map(|activity| activity.reserved_ppm).fold(0, u64::saturating_add)
     }
@@ -242,7 +253,7 @@ impl DomainStatus {
     }
 }
 
-/// The next part of the answer, waited for.
+/// The next part of the answer. Blocks until it is there.
 fn next_part(connection: &Connection, until: Instant) -> Result<StatusPart, StatusError> {
     let mut buffer = [0; MESSAGE_BYTES_MAX];
     if !readiness::wait_until(connection.as_fd(), Direction::Readable, Some(until.as_nanos()))? {
@@ -255,6 +266,6 @@ fn next_part(connection: &Connection, until: Instant) -> Result<StatusPart, Stat
             other => Err(StatusError::Daemon(format!("{other:?} out of place"))),
         },
         Err(ReceiveError::Os(error)) => Err(error.into()),
-        Err(error) => Err(StatusError::Daemon(error.to_string())),
+        Err(error) => Err(StatusError::Receive(error)),
     }
 }

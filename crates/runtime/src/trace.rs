@@ -1,13 +1,13 @@
-//! The executor's end of a trace: where records wait for the collector.
+//! The executor's end of a trace: a ring in which records wait for the collector.
 
 use rtrb::{Consumer, Producer};
 use upcall_core::trace::{Crossing, Record, Sink};
 
-/// Records that may wait, 4 MiB a CPU; more are counted as lost.
+/// Most records that may wait, 4 MiB for each CPU; more are counted as lost.
 const RECORDS_MAX: usize = 32 * 1024;
 
-/// Takes records in constant time, without a lock, an allocation or a system
-/// call. What finds it full is lost, and a record in its place says how many were.
+/// Takes records in constant time, without a lock, an allocation or a system call. While the ring
+/// is full records are lost, and one record in their place says how many were.
 #[derive(Debug)]
 pub(crate) struct Ring {
     records: Producer<Record>,
@@ -15,7 +15,7 @@ pub(crate) struct Ring {
 }
 
 impl Ring {
-    /// An empty one and its other end. Takes all memory it needs.
+    /// An empty ring and its other end. Takes all memory it needs.
     pub(crate) fn new() -> (Self, Consumer<Record>) {
         Ring::with_room(RECORDS_MAX)
     }
@@ -25,7 +25,7 @@ impl Ring {
         (Ring { records, lost: 0 }, out)
     }
 
-    /// How many were lost since the last one that was not.
+    /// The records lost since the last one that was kept.
     pub(crate) fn lost(&self) -> u64 {
         self.lost
     }
@@ -63,11 +63,11 @@ mod tests {
     }
 
     #[test]
-    fn what_finds_no_room_is_counted_where_it_is_missing() {
+    fn lost_records_are_counted_where_they_are_missing() {
         let (mut ring, mut out) = Ring::with_room(3);
         (0..5).for_each(|ns| ring.note(tick(ns)));
         assert_eq!((out.pop(), ring.lost()), (Ok(tick(0)), 2));
-        // There is room for the gap only, so this one makes another.
+        // There is room for the gap only, so this record is lost too.
         ring.note(tick(5));
         assert_eq!(ring.lost(), 1);
         let mut found = Vec::new();

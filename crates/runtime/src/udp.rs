@@ -1,8 +1,8 @@
 //! UDP streams on kernel sockets, in batches, for use inside handlers.
 //!
-//! A receiver or sender belongs to one handler and moves into its closure; its
-//! counters stay readable from outside. Neither ever blocks: what is not there
-//! yet comes with the next period. All memory is taken at creation.
+//! A receiver or sender belongs to one handler and moves into its closure. Other threads may read
+//! its counters. Neither ever blocks: a datagram that has not arrived yet comes with the next
+//! period. Both allocate all their memory when they are created.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::OwnedFd;
@@ -18,31 +18,30 @@ use crate::clock;
 
 pub use upcall_sys::udp::Interface;
 
-/// What happened on one stream. Written by its handler only, so plain loads and
-/// stores do; read by anyone, each value exact, the set not of one instant.
+/// The counters of one stream. Only its handler writes them, so plain loads and stores suffice. Any
+/// thread may read them. Each value is exact, but the values are not of one moment.
 #[derive(Debug, Default)]
 pub struct StreamCounters {
-    /// Datagrams taken from the socket; for a sender, given to the kernel.
+    /// Datagrams that a receiver took from the socket, or a sender gave to the kernel.
     pub received: Count,
-    /// Payload bytes of these.
+    /// Their payload bytes.
     pub received_bytes: Count,
     /// Datagrams whose PDU was processed.
     pub processed: Count,
-    /// Payload bytes of these.
+    /// Their payload bytes.
     pub processed_bytes: Count,
-    /// Datagrams that were received and thrown away: malformed, too long, or
-    /// part of a frame with a gap; for a sender, those the kernel did not take.
+    /// Received datagrams that were thrown away: malformed, too long, or part of a frame with a
+    /// gap. For a sender, datagrams that the kernel did not take.
     pub dropped_queue: Count,
-    /// Datagrams the kernel threw away because the socket buffer was full, by
-    /// the kernel's own counter.
+    /// Datagrams that the kernel dropped because the socket buffer was full, by its own counter.
     pub dropped_socket: Count,
     /// Datagrams that had arrived but were not processed when the stream ended.
     pub unread: Count,
     /// PDUs that were processed later than `delay` after they arrived.
     pub late: Count,
-    /// Longest time from arrival to the end of processing, in nanoseconds.
+    /// The longest time from arrival to the end of processing, in nanoseconds.
     pub delay_ns_max: Count,
-    /// Errors the socket reported.
+    /// Errors that the socket reported.
     pub errors: Count,
 }
 
@@ -51,9 +50,9 @@ pub struct StreamCounters {
 pub struct Count(AtomicU64);
 
 impl Count {
-    /// The present value. Wait-free.
+    /// The current value. Wait-free.
     pub fn value(&self) -> u64 {
-        // Relaxed: a statistic, nothing hangs on its order.
+        // Relaxed: a statistic orders nothing else.
         self.0.load(Ordering::Relaxed)
     }
 
@@ -63,7 +62,7 @@ impl Count {
     }
 
     fn add(&self, more: u64) {
-        // One writer, so load and store need not be one step.
+        // There is one writer, so load and store need not be one step.
         self.set(self.value() + more);
     }
 
@@ -84,15 +83,15 @@ impl Count {
 /// ```
 #[derive(Clone, Debug)]
 pub struct ReceiverOptions {
-    /// Datagrams that the kernel holds for the handler at least. 64 of 2048 bytes, the default,
-    /// are granted to every user as Linux is delivered.
+    /// How many datagrams the kernel can hold for the handler, at least. By default 64 of 2048
+    /// bytes. Linux grants that to every user in its default configuration.
     pub buffered: u32,
-    /// Datagrams that one system call fetches at most: 1 to 1024. 32 by default.
+    /// How many datagrams one system call fetches at most: 1 to 1024, 32 by default.
     pub batch_max: u32,
-    /// Longest payload, in bytes: 1 to 65,507. 2048 by default. A longer datagram is dropped.
+    /// The longest payload in bytes: 1 to 65,507, 2048 by default. A longer datagram is dropped.
     pub datagram_bytes_max: u32,
-    /// From arrival to [`Receiver::processed`]; what takes longer counts as late. Without bound
-    /// by default.
+    /// The time from arrival to [`Receiver::processed`] beyond which a PDU counts as late. By
+    /// default there is no limit.
     pub delay_max: Span,
 }
 
@@ -107,20 +106,21 @@ impl Default for ReceiverOptions {
     }
 }
 
-/// A datagram that was taken from a [`Receiver`], where the kernel put it.
+/// A datagram that was taken from a [`Receiver`]. It lies where the kernel put it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Datagram<'a> {
-    /// What it carries, whole.
+    /// The whole payload.
     pub payload: &'a [u8],
-    /// Who sent it. An IPv6 socket that hears IPv4 too has `::ffff:a.b.c.d` here.
+    /// The sender's address. An IPv6 socket that also receives IPv4 has `::ffff:a.b.c.d` here.
     pub sender: SocketAddr,
-    /// When the kernel took it in (`SO_TIMESTAMPNS`), as a moment of `CLOCK_MONOTONIC`. `None`
-    /// if the kernel did not say.
+    /// When the kernel received it (`SO_TIMESTAMPNS`), as a moment of `CLOCK_MONOTONIC`. `None` if
+    /// the kernel gave no time.
     ///
-    /// The kernel notes it by the realtime clock. The receiver compares the two clocks once a
-    /// batch, which costs less than 1 us of exactness. If somebody sets the realtime clock
-    /// between arrival and [`Receiver::ready`], the moment is wrong by so much, but never later
-    /// than the batch was fetched. A datagram that arrived before any socket of the machine asked
+    /// The kernel uses the realtime clock. The receiver compares the two clocks once per batch,
+    /// which adds an error below 1 us. If the realtime clock is set between arrival and
+    /// [`Receiver::ready`], the moment is wrong by as much. It is never later than the fetch of the
+    /// batch. A datagram that arrived before any socket of the machine asked for arrival times has
+    /// the time of the fetch.
     /// for arrival times has the time at which it was fetched.
     pub arrival: Option<Instant>,
 }
@@ -144,34 +144,34 @@ pub struct Datagram<'a> {
 pub struct Receiver {
     socket: UdpSocket,
     batch: ReceiveBatch,
-    /// Datagrams in `batch`, and how many of them were taken.
+    /// How many datagrams are in `batch`, and how many of them were taken.
     held: usize,
     taken: usize,
-    /// What the realtime clock was ahead of the monotonic one when they were fetched, and when
-    /// that was.
+    /// How far the realtime clock was ahead of the monotonic one at the last fetch, and the time of
+    /// that fetch.
     realtime_ahead_ns: u64,
     fetched_at: Instant,
-    /// Taken and neither processed nor discarded yet.
+    /// Datagrams that were taken, and neither processed nor discarded yet.
     pending: u64,
     pending_bytes: u64,
-    /// When the last datagram taken arrived.
+    /// The arrival of the last datagram that was taken.
     arrival: Option<Instant>,
     delay_max: Span,
     buffer_shortfall: Option<(usize, usize)>,
-    /// What the kernel had dropped before the socket was adopted.
+    /// The kernel's drop counter when the socket was adopted.
     dropped_before: u64,
     counters: Arc<StreamCounters>,
 }
 
 impl Receiver {
-    /// Binds a new socket to `address`; port 0 lets the kernel choose. If `address` is a
-    /// multicast group, it is joined on the interface that the routing table names; for another
-    /// interface bind to the unspecified address and call [`Receiver::join_v4`]. Some system
-    /// calls; takes all memory that receiving will need.
+    /// Binds a new socket to `address`. With port 0 the kernel chooses the port. If `address` is a
+    /// multicast group, the socket joins it on the interface that the routing table names. For
+    /// another interface, bind to the unspecified address and call [`Receiver::join_v4`]. Some
+    /// system calls. Allocates all memory for receiving.
     ///
     /// # Errors
-    /// The system's, with the operation: the port is in use, the address is not
-    /// ours, no memory.
+    /// The error of the system, with the operation: the port is in use, the address is not local,
+    /// there is no memory.
     pub fn bind(address: SocketAddr, options: &ReceiverOptions) -> Result<Self, OsError> {
         let socket = UdpSocket::bind(address)?;
         let asked = options.buffer_bytes();
@@ -179,13 +179,13 @@ impl Receiver {
         Ok(Receiver::new(socket, (asked, granted), options))
     }
 
-    /// Receives from a socket that the program made, such as a `std::net::UdpSocket`: one that
-    /// shares its port, or came from another process. What waits in it is received first.
+    /// Receives from a socket that the program created, such as a `std::net::UdpSocket`. It may
+    /// share its port, or come from another process. Datagrams that wait in it are received first.
     ///
-    /// The receiver changes these things on the socket, for all who share it: the socket does
-    /// not block any more, the kernel does not join datagrams (`UDP_GRO`), its arrival times (`SO_TIMESTAMPNS`) and drop counter (`SO_RXQ_OVFL`)
-    /// are on, and its receive buffer grows to what `options` say. A larger one stays as it is.
-    /// Some system calls; takes all memory that receiving will need.
+    /// The receiver changes the socket for all its holders. The socket becomes non-blocking. The
+    /// kernel no longer joins datagrams (`UDP_GRO`). Arrival times (`SO_TIMESTAMPNS`) and the drop
+    /// counter (`SO_RXQ_OVFL`) are on. The receive buffer grows to what `options` ask for, and a
+    /// larger one stays as it is. Some system calls. Allocates all memory for receiving.
     ///
     /// ```
     /// # extern crate upcall_runtime as upcall;
@@ -196,8 +196,8 @@ impl Receiver {
     /// ```
     ///
     /// # Errors
-    /// The system's, with the operation: `ENOTSOCK`, `EPROTOTYPE` (no datagram socket of IPv4 or
-    /// IPv6).
+    /// The error of the system, with the operation: `ENOTSOCK`, `EPROTOTYPE` (not a datagram socket
+    /// of IPv4 or IPv6).
     pub fn from_socket(
         socket: impl Into<OwnedFd>,
         options: &ReceiverOptions,
@@ -233,7 +233,7 @@ impl Receiver {
         }
     }
 
-    /// Joins an IPv4 multicast group, until it is left or the receiver dropped. One system call.
+    /// Joins an IPv4 multicast group, until it is left or the receiver is dropped. One system call.
     ///
     /// ```no_run
     /// # extern crate upcall_runtime as upcall;
@@ -244,15 +244,15 @@ impl Receiver {
     /// ```
     ///
     /// # Errors
-    /// `ENODEV`: there is no such interface, or no route to the group. `EINVAL`: `group` is no
-    /// multicast address. `EADDRINUSE`: joined already. `ENOBUFS`: too many groups.
-    /// `ENOPROTOOPT`: an IPv6 socket.
+    /// `ENODEV`: there is no such interface, or no route to the group. `EINVAL`: `group` is not a
+    /// multicast address. `EADDRINUSE`: already joined. `ENOBUFS`: too many groups. `ENOPROTOOPT`:
+    /// an IPv6 socket.
     pub fn join_v4(&self, group: Ipv4Addr, interface: Interface) -> Result<(), OsError> {
         self.socket.join_v4(group, interface)
     }
 
-    /// Leaves an IPv4 multicast group. What had arrived by then is still received. One system
-    /// call.
+    /// Leaves an IPv4 multicast group. Datagrams that have arrived by then are still received. One
+    /// system call.
     ///
     /// # Errors
     /// `EADDRNOTAVAIL`: not joined there. `ENODEV`: there is no such interface.
@@ -260,8 +260,9 @@ impl Receiver {
         self.socket.leave_v4(group, interface)
     }
 
-    /// Joins an IPv6 multicast group on the interface with this index (0: the one the routing
-    /// table names), until it is left or the receiver dropped. One system call.
+    /// Joins an IPv6 multicast group on the interface with this index, until it is left or the
+    /// receiver is dropped. Index 0 stands for the interface that the routing table names. One
+    /// system call.
     ///
     /// # Errors
     /// As [`Receiver::join_v4`]; `ENOPROTOOPT`: an IPv4 socket.
@@ -269,8 +270,8 @@ impl Receiver {
         self.socket.join_v6(group, interface)
     }
 
-    /// Leaves an IPv6 multicast group. What had arrived by then is still received. One system
-    /// call.
+    /// Leaves an IPv6 multicast group. Datagrams that have arrived by then are still received. One
+    /// system call.
     ///
     /// # Errors
     /// `EADDRNOTAVAIL`: not joined there.
@@ -278,34 +279,34 @@ impl Receiver {
         self.socket.leave_v6(group, interface)
     }
 
-    /// The address in use, with the port the system chose if none was named.
+    /// The local address, with the port that the system chose if none was named.
     ///
     /// # Errors
-    /// The system's.
+    /// The error of the system.
     pub fn local_address(&self) -> Result<SocketAddr, OsError> {
         self.socket.local_addr()
     }
 
-    /// The counters, to be read by others.
+    /// The counters, for other threads to read.
     pub fn counters(&self) -> Arc<StreamCounters> {
         self.counters.clone()
     }
 
-    /// Kernel memory asked for and granted, in bytes, if that was less: then a
-    /// burst that was planned for may be dropped.
+    /// The kernel memory that was asked for and granted, in bytes, if less was granted. The kernel
+    /// may then drop part of a burst that was planned for.
     pub fn buffer_shortfall(&self) -> Option<(usize, usize)> {
         self.buffer_shortfall
     }
 
-    /// Whether a datagram is there to be taken. Fetches a batch from the kernel
-    /// if none is held: one system call, that does not block.
+    /// Whether there is a datagram to take. If the receiver holds none, it fetches a batch from the
+    /// kernel with one system call that does not block.
     pub fn ready(&mut self) -> bool {
         self.taken < self.held || self.fetch()
     }
 
-    /// The next datagram. `None` if [`Receiver::ready`] did not say there is one,
-    /// or if it was longer than declared: what is left of it would pass for
-    /// whole, so it is counted as dropped instead. Neither a system call nor an allocation.
+    /// The next datagram. `None` if [`Receiver::ready`] did not return `true`, or if the datagram
+    /// was longer than declared. The kernel cuts such a datagram, which would look whole, so it
+    /// counts as dropped. Makes no system call and does not allocate.
     pub fn take(&mut self) -> Option<Datagram<'_>> {
         if self.taken == self.held {
             return None;
@@ -326,8 +327,8 @@ impl Receiver {
         Some(Datagram { payload: datagram.payload, sender: datagram.sender, arrival })
     }
 
-    /// Says that the PDU made of all datagrams taken since the last call is
-    /// processed. Its delay counts from the arrival of its last datagram.
+    /// Counts the datagrams that were taken since the last call as one processed PDU. Its delay
+    /// counts from the arrival of its last datagram.
     pub fn processed(&mut self) {
         self.counters.processed.add(self.pending);
         self.counters.processed_bytes.add(self.pending_bytes);
@@ -340,7 +341,7 @@ impl Receiver {
         self.pending_bytes = 0;
     }
 
-    /// Says that all datagrams taken since the last call were thrown away.
+    /// Counts the datagrams that were taken since the last call as thrown away.
     pub fn discarded(&mut self) {
         self.counters.dropped_queue.add(self.pending);
         self.pending = 0;
@@ -373,18 +374,18 @@ impl Receiver {
 }
 
 impl ReceiverOptions {
-    /// Receive buffer for `buffered` datagrams, in the kernel's accounting.
+    /// The size of a receive buffer for `buffered` datagrams, as the kernel counts it.
     fn buffer_bytes(&self) -> usize {
         receive_buffer_bytes(self.buffered as usize, self.datagram_bytes_max as usize)
     }
 }
 
 impl Drop for Receiver {
-    /// Settles the account: what waited is `unread`, and the kernel is asked for
-    /// its drops once more, since it reports them only with later datagrams.
+    /// Completes the counters. Datagrams that still wait count as unread. The kernel reports its
+    /// drops with later datagrams only, so this asks it once more.
     fn drop(&mut self) {
         let mut unread = self.pending + (self.held - self.taken) as u64;
-        // Bounded: a sender that goes on cannot keep us here.
+        // Bounded: a sender that goes on sending cannot keep this loop running.
         for _ in 0..1_000 {
             self.taken = self.held;
             if !self.fetch() {
@@ -399,7 +400,7 @@ impl Drop for Receiver {
     }
 }
 
-/// Sends UDP datagrams from a handler, in batches: [`Sender::send`] puts one into the batch,
+/// Sends UDP datagrams from a handler, in batches. [`Sender::send`] adds one to the batch, and
 /// [`Sender::flush`] gives the batch to the kernel.
 #[derive(Debug)]
 pub struct Sender {
@@ -409,11 +410,11 @@ pub struct Sender {
 }
 
 impl Sender {
-    /// Sends to `address` from a port the system chooses; up to `batch_max`
-    /// datagrams of up to `datagram_bytes` wait for one system call.
+    /// Sends to `address` from a port that the system chooses. Up to `batch_max` datagrams of up to
+    /// `datagram_bytes` wait for one system call.
     ///
     /// # Errors
-    /// The system's, with the operation.
+    /// The error of the system, with the operation.
     pub fn connect(
         address: SocketAddr,
         batch_max: u32,
@@ -430,13 +431,13 @@ impl Sender {
         Ok(Sender { socket, batch, counters: Arc::default() })
     }
 
-    /// The counters, to be read by others.
+    /// The counters, for other threads to read.
     pub fn counters(&self) -> Arc<StreamCounters> {
         self.counters.clone()
     }
 
-    /// Puts a datagram into the batch; flushes first if it is full. A datagram
-    /// that does not fit even then is dropped and counted.
+    /// Adds a datagram to the batch. Flushes first if the batch is full. A datagram that does not
+    /// fit even then is dropped and counted.
     pub fn send(&mut self, payload: &[u8]) {
         if self.batch.push(payload).is_err() {
             self.flush();
@@ -449,8 +450,8 @@ impl Sender {
         self.counters.processed_bytes.add(payload.len() as u64);
     }
 
-    /// Gives the batch to the kernel: one system call, that does not block. What
-    /// the kernel does not take stays for the next time.
+    /// Gives the batch to the kernel, with one system call that does not block. Datagrams that the
+    /// kernel does not take stay for the next time.
     pub fn flush(&mut self) {
         match self.batch.flush(&self.socket) {
             Ok(sent) => self.counters.received.add(sent as u64),

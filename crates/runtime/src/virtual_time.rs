@@ -1,10 +1,10 @@
 //! Virtual-time upcalls: handlers without a period and without a rank, upcalled
 //! whenever the process would run anyway (rtu-1995 §9).
 //!
-//! Made by the runtime with the first of them, together with the one thread that upcalls
-//! them all, `upcall-virtual`. That thread is of the ordinary class: it runs when the
-//! kernel runs the process as one of many, and nothing is promised to it. It takes
-//! the handlers in turn, in the order in which they were created, each for a quantum.
+//! The runtime starts one thread, `upcall-virtual`, with the first virtual-time handler. That
+//! thread upcalls them all. It is of the ordinary class: it runs when the kernel runs the process
+//! as one of many, and nothing is promised to it. It takes the handlers in turn, in the order of
+//! their creation, each for a quantum.
 //!
 //! ```text
 //!              run (1)               turn comes (2)
@@ -17,19 +17,19 @@
 //!                returned: finished, suspended meanwhile, or panicked (5)
 //! ```
 //!
-//! 1. A run that comes while it runs outlives a finish of that upcall.
-//! 2. Nobody else runs: there is one thread, and no handler is left inside a quantum.
-//! 3. To the end of the round.
-//! 4. While it runs, at the end of its quantum.
-//! 5. Who waits for it is told.
+//! 1. If a `run` comes while the handler runs, a `finish` of that upcall does not undo it.
+//! 2. No other virtual handler runs: there is one thread, and no handler is left inside a quantum.
+//! 3. The handler goes to the end of the round.
+//! 4. A suspend takes effect at the end of the quantum if the handler runs.
+//! 5. Threads that wait for the handler are woken.
 //!
-//! At the end of the process those that were given an abort phase are upcalled on until
-//! they finish ([`Runtime::abort`](crate::Runtime::abort)): a protocol closes with its peer.
+//! At the end of the process, handlers with an abort phase are upcalled until they finish
+//! ([`Runtime::abort`](crate::Runtime::abort)), so that a protocol closes with its peer.
 //!
-//! So two virtual handlers of a process share data without a lock. With real-time
-//! handlers they do not: those preempt this thread as they do any of the process.
-//! The lock in here is the controllers' and this thread's; no executor takes it, and
-//! it is not held while a handler runs.
+//! By (2) two virtual handlers of a process share data without a lock. Real-time handlers need one:
+//! they preempt this thread as they do any thread of the process. The lock of this module belongs
+//! to the controllers and this thread. No executor takes it, and it is not held while a handler
+//! runs.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -39,17 +39,19 @@ use std::thread::JoinHandle;
 use upcall_core::scheduler::Outcome;
 use upcall_core::time::{Instant, Span};
 
-use crate::batch::{Authority, Batch, Grant, Use};
 use crate::clock;
-use crate::executor::{Epoch, Handler, upcall_handler};
-use crate::runtime::HandlerId;
+use crate::id::HandlerId;
+use crate::mailbox::Epoch;
+use crate::thread_error::ThreadError;
+use crate::work::batch::{Authority, Batch, Grant, Use};
+use crate::work::handler::{self, Handler};
 
 /// What a virtual-time handler has done so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct VirtualStatistics {
-    /// Times it was upcalled, the present one not counted.
+    /// Finished upcalls.
     pub upcalls: u64,
-    /// PDUs that it began in these.
+    /// PDUs that the handler began in these.
     pub pdus: u64,
     /// CPU time that these took.
     pub cpu: Span,
@@ -62,9 +64,9 @@ pub struct VirtualReport {
     pub name: String,
     /// What it did.
     pub statistics: VirtualStatistics,
-    /// It panicked, and was suspended.
+    /// The handler panicked, and was suspended.
     pub faulted: bool,
-    /// It did not return when all was to end, and was left behind.
+    /// The handler did not return at the end, and was left behind.
     pub stuck: bool,
 }
 
@@ -77,9 +79,9 @@ pub(crate) struct VirtualTime {
 /// What the controllers and the thread share.
 struct Board {
     table: Mutex<Table>,
-    /// There may be something to run, or it is over.
+    /// Notified when there may be a handler to run, and when the thread is to end.
     changed: Condvar,
-    /// Whoever runs is to return at the end of its quantum.
+    /// The handler that runs must return at the end of its quantum.
     turn_is_over: AtomicBool,
     inactive_epoch: Arc<Epoch>,
 }
@@ -100,15 +102,15 @@ struct Entry {
     handler: Option<Handler>,
     quantum: u32,
     delivered: bool,
-    /// It was run since its present upcall began.
+    /// The handler was run since its present upcall began.
     run_again: bool,
     faulted: bool,
-    /// It goes on when the process ends, until it finishes.
+    /// Whether the handler has an abort phase.
     abort_phase: bool,
     statistics: VirtualStatistics,
 }
 
-/// What the thread is to do next.
+/// The upcall that comes next.
 struct Turn {
     id: HandlerId,
     handler: Handler,
@@ -120,8 +122,8 @@ impl VirtualTime {
     /// Starts the thread. Allocates.
     ///
     /// # Errors
-    /// What the system said.
-    pub(crate) fn start(inactive_epoch: Arc<Epoch>) -> Result<Self, String> {
+    /// The thread did not start.
+    pub(crate) fn start(inactive_epoch: Arc<Epoch>) -> Result<Self, ThreadError> {
         let board = Arc::new(Board {
             table: Mutex::default(),
             changed: Condvar::new(),
@@ -129,19 +131,17 @@ impl VirtualTime {
             inactive_epoch,
         });
         let served = board.clone();
-        let thread = std::thread::Builder::new()
-            .name("upcall-virtual".to_owned())
-            .spawn(move || {
-                // Whoever made it may be of another class, which a thread inherits. To
-                // give up a class needs no right.
+        let thread =
+            std::thread::Builder::new().name("upcall-virtual".to_owned()).spawn(move || {
+                // A thread inherits the class of its creator, which may be another one. Giving up a
+                // class needs no right.
                 let _ = upcall_sys::schedule::set_ordinary();
                 served.serve();
-            })
-            .map_err(|error| error.to_string())?;
+            })?;
         Ok(VirtualTime { board, thread })
     }
 
-    /// Takes up a handler, suspended. `quantum` is at least 1.
+    /// Adds a handler, suspended. `quantum` is at least 1.
     pub(crate) fn enter(&self, id: HandlerId, name: &str, quantum: u32, handler: Handler) {
         let entry = Entry {
             name: name.to_owned(),
@@ -164,7 +164,7 @@ impl VirtualTime {
         self.board.lock().handlers.values().any(|entry| entry.name == name)
     }
 
-    /// Delivers it from now on; nothing if it is closed.
+    /// Delivers a handler from now on. No effect if it is closed.
     pub(crate) fn run(&self, id: HandlerId) {
         let mut table = self.board.lock();
         let running = table.running;
@@ -176,7 +176,7 @@ impl VirtualTime {
         self.board.changed.notify_one();
     }
 
-    /// Delivers it no more; does not wait for it.
+    /// Stops delivering a handler; does not wait for it.
     pub(crate) fn suspend(&self, id: HandlerId) {
         let mut table = self.board.lock();
         let running = table.running;
@@ -190,8 +190,8 @@ impl VirtualTime {
         }
     }
 
-    /// Takes it out, if it does not run just now: the caller suspended it, and asks
-    /// again. The handler is dropped here.
+    /// Removes and drops a handler. `None` while it runs: the caller, which has suspended it, tries
+    /// again.
     pub(crate) fn take(&self, id: HandlerId) -> Option<VirtualReport> {
         let mut table = self.board.lock();
         if table.running == Some(id) {
@@ -208,8 +208,8 @@ impl VirtualTime {
         }
     }
 
-    /// The process ends: those that have an abort phase are upcalled on with the news,
-    /// the others suspended.
+    /// The process ends: begins the abort phase of the handlers that have one, and suspends the
+    /// others.
     pub(crate) fn announce_abort(&self) {
         let mut table = self.board.lock();
         table.aborting = true;
@@ -217,13 +217,13 @@ impl VirtualTime {
             entry.delivered &= entry.abort_phase;
             entry.run_again &= entry.abort_phase;
         }
-        // Whoever runs returns at the end of its quantum, to be called again.
+        // The handler that runs returns at the end of its quantum, and is called again.
         self.board.turn_is_over.store(true, Ordering::Relaxed);
         drop(table);
         self.board.inactive_epoch.advance();
     }
 
-    /// The names of those whose abort phase is not over.
+    /// The names of the handlers whose abort phase is not over.
     pub(crate) fn aborting(&self) -> Vec<String> {
         let table = self.board.lock();
         let left = table.handlers.iter().filter(|&(&id, entry)| {
@@ -232,7 +232,7 @@ impl VirtualTime {
         left.map(|(_, entry)| entry.name.clone()).collect()
     }
 
-    /// Whether it is delivered, or has not returned yet since.
+    /// Whether a handler is delivered, or runs its last upcall.
     pub(crate) fn is_active(&self, id: HandlerId) -> bool {
         let table = self.board.lock();
         table.running == Some(id) || table.handlers.get(&id).is_some_and(|entry| entry.delivered)
@@ -251,13 +251,13 @@ impl VirtualTime {
         self.board.changed.notify_one();
     }
 
-    /// The thread is not at its end.
+    /// Whether the thread has not ended.
     pub(crate) fn runs(&self) -> bool {
         !self.thread.is_finished()
     }
 
-    /// How all of them did, in the order of creation. Whoever does not return is left
-    /// to itself.
+    /// The reports of all handlers, in the order of creation. A handler that does not return is
+    /// left behind.
     pub(crate) fn into_reports(self) -> Vec<VirtualReport> {
         let mut table = self.board.lock();
         let (handlers, running) = (std::mem::take(&mut table.handlers), table.running);
@@ -275,15 +275,16 @@ impl Entry {
 
 impl Board {
     fn lock(&self) -> MutexGuard<'_, Table> {
-        // No handler runs under the lock, and the table is whole between statements.
+        // A poisoned lock is ignored: no handler runs under it, and the table stays valid across
+        // panics.
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tells whoever runs whether somebody waits for its turn.
+    /// Tells the handler that runs whether its turn is over.
     fn show(&self, table: &Table) {
         let others = |running| {
             let mut handlers = table.handlers.iter();
-            // Another is delivered, or it itself is not any more.
+            // Another handler is delivered, or the running one is not any more.
             handlers.any(|(&id, entry)| entry.delivered == (id != running))
         };
         let over = table.quit || table.running.is_some_and(others);
@@ -291,7 +292,7 @@ impl Board {
         self.turn_is_over.store(over, Ordering::Relaxed);
     }
 
-    /// The thread: upcalls until it is over.
+    /// The thread's loop: upcalls handlers until `quit`.
     fn serve(&self) {
         let mut last = None;
         while let Some(Turn { id, mut handler, quantum, aborting }) = self.next(last) {
@@ -299,22 +300,22 @@ impl Board {
             let grant = Grant {
                 pdus_max: u32::MAX,
                 quantum,
-                // Nothing was declared.
+                // No cost was declared.
                 quantum_cost: Span::MAX,
                 check_at: Instant::FAR,
                 start: clock::now(),
                 resumed: false,
                 aborting,
             };
-            let batch = Batch::new(Authority::Round(&self.turn_is_over), grant);
-            let (used, panicked) = upcall_handler(&mut handler, batch);
+            let batch = Batch::new(Authority::VirtualTime(&self.turn_is_over), grant);
+            let (used, panicked) = handler::upcall(&mut handler, batch);
             let cpu_ns = upcall_sys::clock::thread_cpu_ns() - cpu_before_ns;
             self.returned(id, handler, &used, panicked, Span::from_nanos(cpu_ns));
             last = Some(id);
         }
     }
 
-    /// Whose turn it is after `last`; waits until it is somebody's. `None`: it is over.
+    /// The turn after that of `last`. Blocks until a handler is delivered. `None` after `quit`.
     fn next(&self, last: Option<HandlerId>) -> Option<Turn> {
         let mut table = self.lock();
         loop {
@@ -332,7 +333,7 @@ impl Board {
     fn returned(&self, id: HandlerId, handler: Handler, used: &Use, panicked: bool, cpu: Span) {
         let mut table = self.lock();
         table.running = None;
-        // What was taken for the last report is not there any more.
+        // The final report may have taken the handler out already.
         let Some(entry) = table.handlers.get_mut(&id) else { return };
         entry.handler = Some(handler);
         entry.statistics.upcalls += 1;
@@ -350,7 +351,7 @@ impl Board {
 }
 
 impl Table {
-    /// Begins the turn of the first that is delivered after `last`, in a circle.
+    /// Begins the turn of the first delivered handler after `last`, in a circle.
     fn begin(&mut self, last: Option<HandlerId>) -> Option<Turn> {
         let mut delivered = self.handlers.iter().filter(|(_, entry)| entry.delivered);
         let first = delivered.clone().find(|&(&id, _)| Some(id) > last);

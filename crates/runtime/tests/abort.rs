@@ -1,5 +1,5 @@
-//! The abort phase (rtu-1996 §7.3) on real threads. Nothing here asks about time but
-//! that a bound is one.
+//! The abort phase (rtu-1996 §7.3) on real threads. The tests assert no times, except that a bound
+//! is kept.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
@@ -13,21 +13,21 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, MutexGuard};
 
 use upcall_runtime::activity::ActivityParams;
-use upcall_runtime::policy::dws::DWS;
+use upcall_runtime::discipline::DWS;
 use upcall_runtime::time::Span;
 use upcall_runtime::{Batch, Config, HandlerId, Mode, Runtime, Task, clock};
 
-/// More than a busy machine makes of what takes milliseconds.
+/// Longer than a busy machine takes for work of milliseconds.
 const LONG: Span = Span::from_secs(60);
-/// Upcalls that a well-behaved handler's goodbye takes.
+/// Upcalls that a well-behaved handler needs to say goodbye.
 const FAREWELLS: u32 = 3;
 
 fn start(mode: Mode) -> (Runtime, MutexGuard<'static, ()>) {
     support::start(Config { mode, ..Config::default() })
 }
 
-/// Attempts at what a busy machine may spoil: where time is bounded it may give the
-/// handlers none.
+/// Attempts at tests that a busy machine may spoil: within a bound it may give the handlers no CPU
+/// time.
 const ATTEMPTS: usize = 10;
 
 #[track_caller]
@@ -35,11 +35,11 @@ fn in_some_attempt(attempt: impl Fn() -> bool) {
     assert!((0..ATTEMPTS).any(|_| attempt()), "in none of {ATTEMPTS} attempts");
 }
 
-/// What a handler counts.
+/// The counters of a handler.
 #[derive(Clone, Default)]
 struct Seen {
     upcalls: Arc<AtomicU32>,
-    /// Of these, in the abort phase.
+    /// Those of them in the abort phase.
     aborting: Arc<AtomicU32>,
 }
 
@@ -85,7 +85,7 @@ fn says_farewell(batch: &mut Batch<'_>, farewells: u32) {
     }
 }
 
-/// Runs them, and waits until each was upcalled.
+/// Runs the handlers, and waits until each was upcalled.
 fn run(runtime: &mut Runtime, all: &[(HandlerId, &Seen)]) {
     let give_up = clock::now() + LONG;
     for (id, _) in all {
@@ -116,7 +116,7 @@ fn a_handler_with_an_abort_phase_is_upcalled_on_until_it_finishes() {
 }
 
 #[test]
-fn one_that_does_not_finish_is_left_behind_and_named_and_one_that_panics_is_not_waited_for() {
+fn a_handler_that_does_not_finish_is_named_and_one_that_panics_is_not_waited_for() {
     in_some_attempt(|| {
         let (mut runtime, _alone) = start(Mode::Upcall);
         let (deaf, deaf_seen) = create(&mut runtime, "deaf", all_of_it);
@@ -134,13 +134,13 @@ fn one_that_does_not_finish_is_left_behind_and_named_and_one_that_panics_is_not_
 }
 
 #[test]
-fn a_handler_that_runs_when_the_end_comes_is_told_within_a_quantum() {
+fn a_running_handler_learns_of_the_end_within_a_quantum() {
     let (mut runtime, _alone) = start(Mode::Upcall);
     let enough = Arc::new(AtomicBool::new(false));
     let (seen, seen_by_handler) = (Seen::default(), Arc::new(AtomicU32::new(0)));
     let (counted, told, until) = (seen.clone(), seen_by_handler.clone(), enough.clone());
-    // One job of a million quanta a millisecond long, an hour of period: told only
-    // between two of them.
+    // One job of a million quanta of a millisecond, with a period of an hour: the handler learns of
+    // the end between two quanta.
     let need = ActivityParams::new(Span::from_secs(3600), Span::from_millis(1)).batch(1_000_000);
     let id = runtime
         .handler("endless", need, move |batch| {
@@ -178,7 +178,7 @@ fn farewells_at_drop(panics: bool) -> u32 {
 }
 
 #[test]
-fn a_panic_that_drops_the_runtime_is_an_end_and_an_ordinary_drop_is_not() {
+fn a_drop_in_a_panic_begins_the_abort_phase_and_an_ordinary_drop_does_not() {
     assert_eq!(farewells_at_drop(false), 0);
     in_some_attempt(|| farewells_at_drop(true) == FAREWELLS);
 }
@@ -210,7 +210,7 @@ where
     (id, far)
 }
 
-/// Says hello, serves its peer, and says goodbye when the process ends.
+/// A task that says hello, serves its peer, and says goodbye when the process ends.
 async fn serves(task: Task, peer: UnixDatagram) {
     peer.send(b"hello").unwrap();
     while let Ok(()) = task.io_wait(&peer).await {
@@ -221,7 +221,7 @@ async fn serves(task: Task, peer: UnixDatagram) {
     peer.send(b"goodbye").unwrap();
 }
 
-/// What is left of a peer when the runtime has ended.
+/// The last message to a peer when the runtime has ended.
 fn last_words(far: &UnixDatagram) -> Vec<u8> {
     let mut words = [0; 8];
     far.set_nonblocking(true).unwrap();

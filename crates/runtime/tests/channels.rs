@@ -1,5 +1,5 @@
-//! ChannelEvent channels whose handlers run in threads, in one process: every way to be told, what filters do, and that
-//! each side learns how the other went.
+//! Event channels within one process, with handlers in threads. Covers each kind of notification,
+//! filters, and that each side finds how the other one went.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
@@ -33,14 +33,14 @@ fn raise(number: u64) -> Raise {
     Raise::row(0).words(word(number))
 }
 
-/// What comes along a route.
+/// What a route's handlers saw.
 #[derive(Debug, PartialEq, Eq)]
 enum Seen {
     Event(ChannelEvent),
     Gone(Gone),
 }
 
-/// A route that shows all that comes.
+/// A route that shows everything that its handlers get.
 fn shows() -> (Route, mpsc::Receiver<Seen>) {
     let (sender, receiver) = mpsc::channel();
     let gone = sender.clone();
@@ -55,16 +55,16 @@ fn shows() -> (Route, mpsc::Receiver<Seen>) {
     (route, receiver)
 }
 
-/// What an event says that stops the thread which serves it.
+/// The word of an event that stops the thread which handles it.
 const HOLD: u64 = 1_000;
 
-/// Stops the thread that serves a route, so that all of what is posted meanwhile is found by one look.
+/// Stops the thread that serves a route. One poll then finds all events that are posted meanwhile.
 struct Gate {
     held: mpsc::Receiver<()>,
     go_on: mpsc::Sender<()>,
 }
 
-/// That, and `route` with it in front: the event that stops it is not seen behind.
+/// A gate, and `route` with the gate as its first filter. The event that stops it is not passed on.
 fn gated(route: Route) -> (Route, Gate) {
     let (holds, held) = mpsc::channel();
     let (go_on, goes_on) = mpsc::channel();
@@ -72,8 +72,8 @@ fn gated(route: Route) -> (Route, Gate) {
         while let Some(event) = events.take() {
             if event.words[0] == HOLD {
                 events.discard();
-                holds.send(()).expect("the test is there");
-                goes_on.recv().expect("the test is there");
+                holds.send(()).expect("the test still runs");
+                goes_on.recv().expect("the test still runs");
             }
         }
     });
@@ -81,19 +81,19 @@ fn gated(route: Route) -> (Route, Gate) {
 }
 
 impl Gate {
-    /// Posts and tells by `posts` while nobody looks.
+    /// Calls `posts`, which posts events, while the thread is stopped. Then notifies once.
     fn while_held(&self, raiser: &Raiser, posts: impl FnOnce()) {
         assert_eq!(raiser.raise(&raise(HOLD)), Ok(Posted::Stored));
         let held = self.held.recv_timeout(std::time::Duration::from_secs(60));
-        held.expect("nobody is ever held");
+        held.expect("the thread never stopped");
         posts();
-        raiser.tell().expect("it is there");
-        self.go_on.send(()).expect("it is held");
+        raiser.notify().expect("the service is there");
+        self.go_on.send(()).expect("the thread is stopped");
     }
 }
 
 fn next(seen: &mpsc::Receiver<Seen>) -> Seen {
-    seen.recv_timeout(std::time::Duration::from_secs(60)).expect("nothing ever came")
+    seen.recv_timeout(std::time::Duration::from_secs(60)).expect("no event came")
 }
 
 fn next_word(seen: &mpsc::Receiver<Seen>) -> u64 {
@@ -107,7 +107,7 @@ fn take(client: &mut Client) -> Result<ChannelEvent, TakeError> {
     loop {
         match client.take()? {
             Some(event) => return Ok(event),
-            None => assert!(client.wait(a_minute()), "never told"),
+            None => assert!(client.wait(a_minute()), "never notified"),
         }
     }
 }
@@ -158,20 +158,20 @@ fn many_deferred_events_cost_one_invocation_and_at_most_one_system_call() {
     gate.while_held(&raiser, || {
         let before = raiser.system_calls();
         (0..50).for_each(|number| assert_eq!(raiser.post(&raise(number)), Ok(Posted::Stored)));
-        raiser.tell().unwrap();
-        raiser.tell().unwrap();
+        raiser.notify().unwrap();
+        raiser.notify().unwrap();
         assert!(raiser.system_calls() <= before + 1);
     });
     assert_eq!((0..50).map(|_| next_word(&seen)).collect::<Vec<_>>(), (0..50).collect::<Vec<_>>());
     drop(client);
     assert_eq!(next(&seen), Seen::Gone(Gone::Ended));
-    // Of the gate two: the event that held it came by itself.
+    // Two of the calls are the gate's: its event came alone.
     let invocations: Vec<_> = service.counts().iter().map(|counts| counts.invocations).collect();
     assert_eq!(invocations, [2, 1]);
 }
 
 #[test]
-fn the_raiser_says_when_and_in_which_order() {
+fn the_raiser_sets_when_and_in_which_order_events_are_handled() {
     let name = name("when");
     let (route, seen) = shows();
     let (route, gate) = gated(route);
@@ -236,12 +236,12 @@ fn filters_drop_merge_and_pass_on_before_the_handler() {
         .collect();
     assert_eq!(events, [(2, 0), (12, 2)]);
     drop(client);
-    // Counts are told before that.
+    // The counts are published before that.
     assert_eq!(next(&seen), Seen::Gone(Gone::Ended));
     let counts = service.counts();
     assert_eq!((counts.len(), counts[0].dropped), (4, 1));
     assert_eq!((counts[1].dropped, counts[3].merged), (3, 2));
-    // None of their notes is kept: as many come through as there is room for.
+    // No pending event is leaked: as many events fit as before.
     let mut client = Client::polled(&name).unwrap();
     for _ in 0..20 {
         for number in [2, 10, 12, 14] {
@@ -279,18 +279,18 @@ fn a_service_has_many_clients_and_a_client_many_services() {
         assert_eq!(take(client).unwrap().words[0], 100);
     }
     assert!(clients[1].iter_mut().all(|client| client.take() == Ok(None)));
-    // Who leaves makes room.
+    // A client that leaves makes room for another.
     let left = clients[0].remove(0);
     drop(left);
     let give_up = a_minute().unwrap();
     while Client::polled(&names[0]).is_err() {
-        assert!(clock::now() < give_up, "there is never room again");
+        assert!(clock::now() < give_up, "there is never room for another client");
         std::thread::yield_now();
     }
 }
 
 #[test]
-fn a_client_is_told_in_a_thread_of_its_own() {
+fn a_client_gets_events_in_a_thread_of_its_own() {
     let name = name("thread");
     let service = Service::in_thread(&name, ServiceTerms::new(RINGS, Route::to(|_| {}))).unwrap();
     let (route, seen) = shows();
@@ -306,7 +306,7 @@ fn a_client_is_told_in_a_thread_of_its_own() {
 }
 
 #[test]
-fn a_client_is_told_by_a_real_time_signal_once_for_many_events() {
+fn a_client_gets_one_real_time_signal_for_many_events() {
     let name = name("signal");
     let service = Service::in_thread(&name, ServiceTerms::new(RINGS, Route::to(|_| {}))).unwrap();
     let number = channel::real_time_signals().start() + 7;
@@ -319,7 +319,7 @@ fn a_client_is_told_by_a_real_time_signal_once_for_many_events() {
         (0..10).for_each(|number| assert_eq!(raiser.raise(&raise(number)), Ok(Posted::Stored)));
         let give_up = a_minute().unwrap();
         while !came.swap(false, Ordering::SeqCst) {
-            assert!(clock::now() < give_up, "no signal ever came");
+            assert!(clock::now() < give_up, "no signal came");
             std::thread::yield_now();
         }
         assert!((0..10).all(|number| client.take().unwrap().unwrap().words[0] == number));
@@ -336,7 +336,7 @@ fn a_client_is_told_by_a_real_time_signal_once_for_many_events() {
 }
 
 #[test]
-fn a_handler_on_the_clients_behalf_drops_or_holds_back() {
+fn a_handler_on_the_clients_behalf_drops_or_merges_events() {
     let name = name("behalf");
     let terms = ServiceTerms::new(RINGS, Route::to(|_| {})).on_behalf(|_, raise| match raise {
         _ if *raise == self::raise(1) => Verdict::Drop,
@@ -349,7 +349,7 @@ fn a_handler_on_the_clients_behalf_drops_or_holds_back() {
     let to = service.clients()[0];
     assert_eq!(service.raise(to, &raise(1)), Err(RaiseError::Dropped));
     assert_eq!(service.raise(to, &raise(2)), Ok(Posted::Stored));
-    assert!(!client.wait(Some(clock::now() + Span::from_millis(5))), "told of what was held back");
+    assert!(!client.wait(Some(clock::now() + Span::from_millis(5))), "notified of a merged event");
     assert_eq!(service.raise(to, &raise(3)), Ok(Posted::Stored));
     assert!(client.wait(a_minute()));
     assert_eq!(take(&mut client).unwrap().words[0], 2);
@@ -357,7 +357,7 @@ fn a_handler_on_the_clients_behalf_drops_or_holds_back() {
 }
 
 #[test]
-fn a_fast_call_runs_in_the_calling_thread_and_asks_for_what_is_to_follow() {
+fn a_fast_call_runs_in_the_calling_thread_and_says_what_follows() {
     let name = name("fast");
     let caller = std::thread::current().id();
     let terms = ServiceTerms::new(RINGS, Route::to(|_| {}))
@@ -383,7 +383,7 @@ fn a_fast_call_runs_in_the_calling_thread_and_asks_for_what_is_to_follow() {
     }
     assert_eq!(service.fast_counts().unwrap().invocations, 4);
     assert_eq!(client.fast(&word(4)), Err(FastError::Panicked));
-    // From then on it is as if it always had to block.
+    // From now on, the service behaves as if the fast handler always had to block.
     assert_eq!(client.fast(&word(0)).unwrap().words, word(100));
     drop(service);
     let mut client = client;
@@ -418,7 +418,7 @@ fn recursion_and_run_away_of_a_fast_call_are_refused_and_counted() {
 }
 
 #[test]
-fn a_call_by_name_blocks_until_it_is_answered() {
+fn a_call_by_name_blocks_until_the_service_replies() {
     let called = name("call");
     let terms = ServiceTerms::new(RINGS, Route::to(|_| {})).call(|words| {
         std::thread::sleep(std::time::Duration::from_millis(2));
@@ -447,7 +447,7 @@ fn a_call_by_name_blocks_until_it_is_answered() {
 }
 
 #[test]
-fn a_handler_that_panics_ends_its_service_and_its_clients_find_that_it_died() {
+fn a_panic_in_a_handler_ends_its_service_and_the_clients_find_it_dead() {
     let name = name("panic");
     let route = Route::to(|_| panic!("a handler panics"));
     let service = Service::in_thread(&name, ServiceTerms::new(RINGS, route)).unwrap();
@@ -455,7 +455,7 @@ fn a_handler_that_panics_ends_its_service_and_its_clients_find_that_it_died() {
     client.raise(&raise(1)).unwrap();
     assert_eq!(take(&mut client), Err(TakeError::Gone(Gone::Died)));
     drop(service);
-    // The name is free again; a client's handler is treated alike.
+    // The name is free again. A client's handler is treated alike.
     let (route, seen) = shows();
     let service = Service::in_thread(&name, ServiceTerms::new(RINGS, route)).unwrap();
     let client = Client::in_thread(&name, Route::to(|_| panic!("a handler panics"))).unwrap();
@@ -465,7 +465,7 @@ fn a_handler_that_panics_ends_its_service_and_its_clients_find_that_it_died() {
 }
 
 #[test]
-fn a_handler_that_runs_away_is_held_and_what_finds_no_room_is_lost_at_its_raiser() {
+fn a_handler_that_runs_away_is_held_and_its_raiser_finds_the_segment_full() {
     let name = name("away");
     let (route, seen) = shows();
     let terms = HandlerTerms { pending_max: 4, invocations_max: 2, span: Span::from_millis(200) };
@@ -476,10 +476,11 @@ fn a_handler_that_runs_away_is_held_and_what_finds_no_room_is_lost_at_its_raiser
     let mut stored = 0;
     while service.counts()[0].run_aways == 0 {
         stored += u64::from(client.raise(&raise(stored)) == Ok(Posted::Stored));
-        assert!(clock::now() < from + Span::from_secs(60), "it never runs away");
+        assert!(clock::now() < from + Span::from_secs(60), "the handler never runs away");
         std::thread::sleep(std::time::Duration::from_millis(1));
     }
-    // It is held; 4 wait at the desk and 2 in the segment, and there is no room for more.
+    // The handler is held. 4 events wait at the dispatcher and 2 in the segment, and nothing more
+    // fits.
     let posted: Vec<_> = (0..8).map(|_| client.raise(&raise(stored)).unwrap()).collect();
     if posted[7] == Posted::Lost {
         assert!(posted.iter().filter(|&&posted| posted == Posted::Stored).count() <= 6);
@@ -490,7 +491,7 @@ fn a_handler_that_runs_away_is_held_and_what_finds_no_room_is_lost_at_its_raiser
 }
 
 #[test]
-fn what_cannot_be_is_refused() {
+fn invalid_names_forms_and_routes_are_refused() {
     let route = || Route::to(|_| {});
     for wrong in ["", ".hidden", "a/b", "a b", &"x".repeat(65)] {
         let refused = Service::in_thread(wrong, ServiceTerms::new(RINGS, route())).unwrap_err();
@@ -500,13 +501,13 @@ fn what_cannot_be_is_refused() {
     let _service = Service::in_thread(&taken, ServiceTerms::new(RINGS, route())).unwrap();
     let twice = Service::in_thread(&taken, ServiceTerms::new(RINGS, route())).unwrap_err();
     let user = upcall_sys::process::effective_user();
-    let said = format!("the name `{taken}` is taken: this process of user {user} serves it");
-    assert_eq!(twice.to_string(), said);
+    let expected = format!("the name `{taken}` is taken: this process of user {user} serves it");
+    assert_eq!(twice.to_string(), expected);
     let file = name("file");
     std::fs::write(channel::services_folder().join(&file), "").unwrap();
     let blocked = Service::in_thread(&file, ServiceTerms::new(RINGS, route())).unwrap_err();
     std::fs::remove_file(channel::services_folder().join(&file)).unwrap();
-    assert!(matches!(blocked, ChannelOpenError::Taken { holder: None, .. }), "{blocked}");
+    assert!(matches!(blocked, ChannelOpenError::Taken { owner: None, .. }), "{blocked}");
     let forms = Forms { to_service: Form::Ring { slots: 3 }, ..RINGS };
     let odd = Service::in_thread(&name("odd"), ServiceTerms::new(forms, route())).unwrap_err();
     assert!(matches!(odd, ChannelOpenError::Layout(_)), "{odd}");

@@ -16,7 +16,7 @@ use upcall_sys::memfd::SharedMapping;
 use upcall_sys::process::{self, Child, Exit, SpawnOptions};
 use upcall_sys::readiness::{self, Direction};
 
-/// What the other process does, and of which service: this program again, told by its environment.
+/// The environment variable that tells this program, started again, what to do with which service.
 const PART: &str = "UPCALL_TEST_PART";
 
 fn a_minute() -> Option<Instant> {
@@ -59,12 +59,12 @@ fn take(client: &mut Client) -> Result<u64, TakeError> {
     loop {
         match client.take()? {
             Some(event) => return Ok(event.words[0]),
-            None => assert!(client.wait(a_minute()), "never told"),
+            None => assert!(client.wait(a_minute()), "never notified"),
         }
     }
 }
 
-/// A client of `name`, once there is such a service.
+/// A client of `name`, as soon as that service exists.
 fn client_of(name: &str) -> Client {
     let give_up = a_minute().unwrap();
     loop {
@@ -76,7 +76,7 @@ fn client_of(name: &str) -> Client {
     }
 }
 
-/// A service that answers each event with its number and one more, and tells of clients that go.
+/// A service that replies to each event with the next number, and reports clients that are gone.
 fn echo(name: &str) -> (Service, mpsc::Receiver<Gone>) {
     let (sender, receiver) = mpsc::channel();
     let route = Route::to(|events| {
@@ -94,10 +94,10 @@ fn echo(name: &str) -> (Service, mpsc::Receiver<Gone>) {
 }
 
 fn next(gone: &mpsc::Receiver<Gone>) -> Gone {
-    gone.recv_timeout(std::time::Duration::from_secs(60)).expect("nobody is ever gone")
+    gone.recv_timeout(std::time::Duration::from_secs(60)).expect("no client is gone")
 }
 
-/// No test by itself: the other process of those below.
+/// Not a test of its own: the code of the other process of the tests below.
 #[test]
 fn the_other_process() {
     let Ok(part) = std::env::var(PART) else { return };
@@ -123,18 +123,18 @@ fn the_other_process() {
             let (_service, gone) = echo(name);
             next(&gone);
         }
-        "served for ever" => {
+        "serves forever" => {
             let (_service, _gone) = echo(name);
             std::thread::sleep(std::time::Duration::from_secs(60));
         }
-        "scribbles" => scribble(name, false),
-        "rings" => scribble(name, true),
+        "writes invalid values" => write_invalid_values(name, false),
+        "notifies only" => write_invalid_values(name, true),
         part => panic!("{part}"),
     }
 }
 
-/// Registers by hand, and writes what cannot be until it is hung up on.
-fn scribble(name: &str, only_the_bell: bool) {
+/// Registers by hand, and writes invalid values until the service closes the connection.
+fn write_invalid_values(name: &str, only_the_wake_word: bool) {
     let connection = Connection::connect(&channel::services_folder().join(name)).unwrap();
     connection.send(b"upchan01\x01\0\0\0\0\0\0\0\0", &[]).unwrap();
     let readable = |until| readiness::wait_until(connection.as_fd(), Direction::Readable, until);
@@ -144,10 +144,10 @@ fn scribble(name: &str, only_the_bell: bool) {
     let give_up = a_minute().unwrap();
     let mut seed = 1u64;
     while !readable(Some(0)).unwrap() {
-        assert!(clock::now() < give_up, "nobody minds");
+        assert!(clock::now() < give_up, "the service accepts invalid values");
         for (at, word) in memory.words().iter().enumerate() {
             seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            if at == 0 || !only_the_bell {
+            if at == 0 || !only_the_wake_word {
                 word.store(if at == 0 { 1 } else { seed }, std::sync::atomic::Ordering::SeqCst);
                 upcall_sys::futex::wake_shared(&memory.words()[0], 1);
             }
@@ -156,7 +156,7 @@ fn scribble(name: &str, only_the_bell: bool) {
 }
 
 #[test]
-fn a_client_in_another_process_is_answered_and_leaves() {
+fn a_client_in_another_process_gets_replies_and_leaves() {
     let name = name("good");
     let (service, gone) = echo(&name);
     let child = other_process("good", &name);
@@ -166,7 +166,7 @@ fn a_client_in_another_process_is_answered_and_leaves() {
 }
 
 #[test]
-fn of_a_client_that_is_killed_the_service_learns_and_others_go_on() {
+fn a_service_finds_a_killed_client_dead_and_other_clients_go_on() {
     let name = name("killed");
     let (service, gone) = echo(&name);
     let mut other = Client::polled(&name).unwrap();
@@ -189,20 +189,18 @@ fn of_a_client_that_is_killed_the_service_learns_and_others_go_on() {
 }
 
 #[test]
-fn a_name_that_another_process_serves_is_refused_with_that_process() {
+fn a_name_that_another_process_serves_is_refused_with_its_owner() {
     let name = name("taken");
-    let child = other_process("served for ever", &name);
+    let child = other_process("serves forever", &name);
     let client = client_of(&name);
     let route = Route::to(|_| {});
     let refused = Service::in_thread(&name, ServiceTerms::new(RINGS, route)).unwrap_err();
-    let ChannelOpenError::Taken { holder: Some(holder), .. } = &refused else {
-        panic!("{refused}")
-    };
-    assert_eq!((holder.pid, holder.uid), (child.pid(), process::effective_user()));
+    let ChannelOpenError::Taken { owner: Some(owner), .. } = &refused else { panic!("{refused}") };
+    assert_eq!((owner.pid, owner.uid), (child.pid(), process::effective_user()));
     let command = std::fs::read_to_string("/proc/self/comm").unwrap();
-    assert_eq!(holder.command.as_deref(), Some(command.trim_end()));
+    assert_eq!(owner.command.as_deref(), Some(command.trim_end()));
     assert!(refused.to_string().contains(&format!("process {} (", child.pid())), "{refused}");
-    // The service is not harmed.
+    // The refusal does not disturb the service.
     drop(client);
     drop(client_of(&name));
     child.kill_group().unwrap();
@@ -210,15 +208,15 @@ fn a_name_that_another_process_serves_is_refused_with_that_process() {
 }
 
 #[test]
-fn of_a_service_that_is_killed_its_clients_learn() {
+fn clients_find_a_killed_service_dead() {
     let name = name("service");
-    for (part, ended) in [("serves", Gone::Ended), ("served for ever", Gone::Died)] {
+    for (part, ended) in [("serves", Gone::Ended), ("serves forever", Gone::Died)] {
         let child = other_process(part, &name);
         let (mut client, other) = (client_of(&name), client_of(&name));
         client.raise(&raise(1)).unwrap();
         assert_eq!(take(&mut client), Ok(2));
         match part {
-            // It ends when the first client has gone.
+            // The service ends when its first client is gone.
             "serves" => drop(other),
             _ => child.kill_group().unwrap(),
         }
@@ -229,11 +227,11 @@ fn of_a_service_that_is_killed_its_clients_learn() {
 }
 
 #[test]
-fn a_hostile_client_is_detached_and_the_others_are_not_harmed() {
+fn a_hostile_client_is_detached_and_other_clients_go_on() {
     let name = name("hostile");
     let (service, gone) = echo(&name);
     let mut other = Client::polled(&name).unwrap();
-    for part in ["scribbles", "rings"] {
+    for part in ["writes invalid values", "notifies only"] {
         let child = other_process(part, &name);
         let mut number = 0;
         let how = loop {
@@ -253,7 +251,7 @@ fn a_hostile_client_is_detached_and_the_others_are_not_harmed() {
     }
     let give_up = a_minute().unwrap();
     while service.clients().len() != 1 {
-        assert!(clock::now() < give_up, "those that were detached are still clients");
+        assert!(clock::now() < give_up, "detached processes are still clients");
         std::thread::yield_now();
     }
 }

@@ -1,5 +1,6 @@
-//! Event channels whose handlers an executor invokes: at crossings, before decisions, and without a system call
-//! where it is awake. Whether in time depends on the machine; nothing here asks.
+//! Event channels whose handlers an executor invokes: at crossings, before scheduling decisions,
+//! and without a system call if the executor is awake. The tests do not check times, which depend
+//! on the machine.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -14,7 +15,7 @@ use upcall_runtime::channel::{
     ChannelOpenError, Client, FastAnswer, FastError, Form, Forms, Gone, HANDLER_TERMS,
     HandlerTerms, Posted, Raise, Raiser, Route, Service, ServiceTerms, When,
 };
-use upcall_runtime::policy::dws::DWS;
+use upcall_runtime::discipline::DWS;
 use upcall_runtime::stream::{Stream, StreamForm};
 use upcall_runtime::time::Span;
 use upcall_runtime::{Config, HandlerId, Mode, Runtime, clock};
@@ -29,7 +30,7 @@ fn name(of: &str) -> String {
     format!("executor-{of}-{}", std::process::id())
 }
 
-/// Until `is` so.
+/// Waits until `is` returns `true`.
 fn until(what: &str, mut is: impl FnMut() -> bool) {
     let give_up = clock::now() + Span::from_secs(60);
     while !is() {
@@ -58,11 +59,11 @@ fn shows() -> (Route, Seen) {
     (route, seen)
 }
 
-/// Held to nothing.
+/// Terms without limits.
 const FREE: HandlerTerms = HandlerTerms { invocations_max: 1 << 16, ..HANDLER_TERMS };
 
-/// A handler that raises `per_upcall` events in each of its upcalls, `count` in all, and then
-/// finishes; the system calls it made for it.
+/// A handler that raises `per_upcall` events in each upcall, `count` in all, and then finishes.
+/// Also returns the system calls that it made for them.
 fn raising(
     runtime: &mut Runtime,
     raiser: Raiser,
@@ -99,10 +100,11 @@ fn deferred_events_to_an_awake_executor_make_no_system_call() {
     let (id, calls) = raising(&mut runtime, client.raiser(), (8, 400), raise);
     runtime.run(id).unwrap();
     ended(&mut runtime, id);
-    until("all are handled", || seen.lock().unwrap().len() == 400);
+    until("all events are handled", || seen.lock().unwrap().len() == 400);
     assert_eq!(*seen.lock().unwrap(), (0..400).collect::<Vec<u64>>());
     assert_eq!(calls.load(Ordering::SeqCst), 0);
-    // Of the eight that an upcall raises none is handled before it returns, or is told to.
+    // None of the eight events of an upcall is handled before the upcall returns or must
+    // return.
     let invocations = service.counts()[0].invocations;
     assert!((1..=200).contains(&invocations), "{invocations} invocations for 50 upcalls");
 }
@@ -117,16 +119,16 @@ fn events_of_another_thread_wake_an_executor_that_sleeps() {
     let client = Client::polled(&name).unwrap();
     for number in 0..50 {
         client.raise(&raise(number)).unwrap();
-        until("it is handled", || seen.lock().unwrap().len() as u64 > number);
+        until("the event is handled", || seen.lock().unwrap().len() as u64 > number);
     }
     client.raise(&raise(50).when(When::After(Span::from_millis(5)))).unwrap();
-    until("it is handled", || seen.lock().unwrap().len() == 51);
+    until("the event is handled", || seen.lock().unwrap().len() == 51);
     assert!(client.raiser().system_calls() <= 51);
     assert!(service.counts()[0].invocations <= 51);
 }
 
 #[test]
-fn service_and_client_of_one_executor_answer_each_other() {
+fn service_and_client_of_one_executor_reply_to_each_other() {
     let (mut runtime, _alone) = start(Mode::Upcall);
     let cpu = cpu();
     let name = name("both");
@@ -141,13 +143,13 @@ fn service_and_client_of_one_executor_answer_each_other() {
     let client = runtime.client(cpu, &name, route).unwrap();
     for number in 0..100 {
         client.raise(&raise(number)).unwrap();
-        until("it is answered", || seen.lock().unwrap().len() as u64 > number);
+        until("the service replies", || seen.lock().unwrap().len() as u64 > number);
     }
     assert_eq!(*seen.lock().unwrap(), (0..100).collect::<Vec<u64>>());
 }
 
 #[test]
-fn what_leads_back_to_its_handler_is_recursion_and_counted() {
+fn an_event_that_leads_back_to_its_handler_is_refused_as_recursion_and_counted() {
     let (mut runtime, _alone) = start(Mode::Upcall);
     let cpu = cpu();
     let name = name("circle");
@@ -160,13 +162,13 @@ fn what_leads_back_to_its_handler_is_recursion_and_counted() {
     let service = runtime.service(cpu, &name, terms).unwrap();
     let client = runtime.client(cpu, &name, Route::to(echo)).unwrap();
     client.raise(&raise(0)).unwrap();
-    // To the service, to the client, and then back: that one is refused.
-    until("it is counted", || service.counts()[0].recursions == 1);
+    // The event goes to the service, to the client, and then back. The last step is refused.
+    until("the recursion is counted", || service.counts()[0].recursions == 1);
     assert_eq!((service.counts()[0].invocations, client.counts()[0].invocations), (1, 1));
 }
 
 #[test]
-fn a_handler_that_raises_without_end_runs_away_and_what_is_admitted_goes_on() {
+fn a_handler_that_raises_without_end_runs_away_and_admitted_handlers_go_on() {
     let (mut runtime, _alone) = start(Mode::Upcall);
     let cpu = cpu();
     let name = name("away");
@@ -190,7 +192,7 @@ fn a_handler_that_raises_without_end_runs_away_and_what_is_admitted_goes_on() {
         stored += u64::from(client.raise(&raise(stored)) == Ok(Posted::Stored));
         runtime.wait(&[id], Some(clock::after(Span::from_micros(300))));
     }
-    until("all are handled", || seen.lock().unwrap().len() as u64 == stored);
+    until("all events are handled", || seen.lock().unwrap().len() as u64 == stored);
     let counts = service.counts()[0];
     assert!(counts.run_aways >= 1, "{counts:?}");
     assert!(seen.lock().unwrap().iter().copied().eq(0..stored));
@@ -205,7 +207,7 @@ fn a_fast_call_in_a_handler_may_ask_for_the_scheduler_and_may_not_block() {
             0 => FastAnswer::done([7; 5]).and_schedule(),
             _ => FastAnswer::done([0; 5]).and_call(),
         })
-        .call(|_| panic!("called where nothing may block"));
+        .call(|_| panic!("called in an executor"));
     let _service = Service::in_thread(&name, terms).unwrap();
     let client = Client::polled(&name).unwrap();
     let yielded = Arc::new(AtomicU64::new(0));
@@ -217,7 +219,8 @@ fn a_fast_call_in_a_handler_may_ask_for_the_scheduler_and_may_not_block() {
             if std::mem::take(&mut is_first) {
                 assert_eq!(client.fast(&[1; 5]), Err(FastError::WouldBlock));
                 assert_eq!(client.fast(&[0; 5]).unwrap().words, [7; 5]);
-                // The scheduler is to decide: at the next boundary it must return.
+                // A new scheduling decision: the handler must return at its next
+                // boundary.
                 told.store(1 + u64::from(batch.proceed()), Ordering::SeqCst);
             } else {
                 batch.finish();
@@ -226,17 +229,17 @@ fn a_fast_call_in_a_handler_may_ask_for_the_scheduler_and_may_not_block() {
         .unwrap();
     runtime.run(id).unwrap();
     ended(&mut runtime, id);
-    assert_eq!(yielded.load(Ordering::SeqCst), 1, "it went on");
-    // A handler that panics shows as faulted, not here.
+    assert_eq!(yielded.load(Ordering::SeqCst), 1, "the handler did not yield");
+    // If the handler panicked, that would show as a fault, not here.
     assert!(!runtime.stop(|_, _| {}).activities[0].faulted);
 }
 
 #[test]
-fn services_come_and_go_and_each_side_learns_of_the_other() {
+fn services_come_and_go_and_each_side_finds_the_other_gone() {
     let (mut runtime, _alone) = start(Mode::Upcall);
     let cpu = cpu();
     let name = name("again");
-    // More than an executor has handlers: places are used again.
+    // More services than an executor has handlers: their slots are used again.
     for round in 0..80 {
         let gone = Arc::new(Mutex::new(None));
         let told = gone.clone();
@@ -247,11 +250,13 @@ fn services_come_and_go_and_each_side_learns_of_the_other() {
         client.raise(&raise(round)).unwrap();
         if round % 2 == 0 {
             drop(client);
-            until("the service is told", || *gone.lock().unwrap() == Some(Gone::Ended));
+            until("the service finds the client gone", || {
+                *gone.lock().unwrap() == Some(Gone::Ended)
+            });
             assert_eq!(*seen.lock().unwrap(), [round]);
         } else {
             drop(service);
-            until("the client is told", || client.take().is_err());
+            until("the client finds the service gone", || client.take().is_err());
             assert_eq!(client.gone(), Some(Gone::Ended));
         }
     }
@@ -259,19 +264,19 @@ fn services_come_and_go_and_each_side_learns_of_the_other() {
     let service = runtime.service(cpu, &name, ServiceTerms::new(RINGS, Route::to(|_| {}))).unwrap();
     let mut client = Client::polled(&name).unwrap();
     runtime.stop(|_, _| {});
-    until("the client is told", || client.take().is_err());
+    until("the client finds the service gone", || client.take().is_err());
     assert_eq!(client.gone(), Some(Gone::Died));
     drop(service);
 }
 
 #[test]
-fn where_there_is_no_desk_there_is_no_handler() {
+fn without_a_dispatcher_a_cpu_has_no_handlers_of_channels() {
     let terms = || ServiceTerms::new(RINGS, Route::to(|_| {}));
     let (mut runtime, alone) = start(Mode::Upcall);
     let cpu = cpu();
     let error = runtime.service(cpu + 1_000, &name("nowhere"), terms()).unwrap_err();
     assert!(matches!(error, ChannelOpenError::NoSuchCpu { .. }), "{error}");
-    // Streams and peers sleep on words of one set.
+    // Streams and peers share one set of words to sleep on.
     let _all = runtime.service(cpu, &name("all"), terms().clients_max(96)).unwrap();
     let error = runtime.service(cpu, &name("more"), terms()).unwrap_err();
     assert!(matches!(error, ChannelOpenError::Handlers(_)), "{error}");

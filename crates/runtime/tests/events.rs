@@ -1,5 +1,6 @@
-//! Events of handlers: of equal ranks the most urgent goes first (ecalls-2001 §2.4), whoever posted it. Orders and counts
-//! only; when anything happens depends on the machine.
+//! Events of handlers: of handlers of equal rank, the one with the most urgent event goes first
+//! (ecalls-2001 §2.4), from any poster. The tests assert orders and counts; times depend on the
+//! machine.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -12,11 +13,11 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use upcall_runtime::activity::{ActivityParams, Terms};
 use upcall_runtime::admission::Share;
 use upcall_runtime::channel::{Form, Forms, Raise, Route, Service, ServiceTerms};
-use upcall_runtime::policy::Discipline;
-use upcall_runtime::policy::dwcs::DWCS;
-use upcall_runtime::policy::dws::DWS;
-use upcall_runtime::policy::rm::RM;
-use upcall_runtime::policy::rmdp::RMDP;
+use upcall_runtime::discipline::DWCS;
+use upcall_runtime::discipline::DWS;
+use upcall_runtime::discipline::Discipline;
+use upcall_runtime::discipline::RM;
+use upcall_runtime::discipline::RMDP;
 use upcall_runtime::time::Span;
 use upcall_runtime::{
     Config, EVENTS_MAX, HandlerId, PostError, PostedEvent, Poster, Runtime, clock,
@@ -40,7 +41,7 @@ fn all_ended(runtime: &mut Runtime, ids: &[HandlerId]) {
 
 type Seen = Arc<Mutex<Vec<(usize, u64)>>>;
 
-/// Handlers that take an event a job, `jobs` in all, and note it.
+/// Handlers that take one event in each job, `jobs` in all, and note it.
 fn players(
     runtime: &mut Runtime,
     count: usize,
@@ -69,15 +70,15 @@ fn posters(runtime: &Runtime, ids: &[HandlerId]) -> Vec<Poster> {
     ids.iter().map(|&id| runtime.poster(id).unwrap()).collect()
 }
 
-/// What is to be done in each of four periods by each of three handlers.
+/// The ranks of the events of three handlers in four periods.
 const RANKS: [[u64; 3]; 4] = [[30, 10, 20], [110, 130, 120], [230, 220, 210], [310, 320, 330]];
 
-/// The order in which they took them.
+/// The order in which the handlers took the events.
 fn order_of(discipline: &'static Discipline, wins_ties: bool) -> Vec<(usize, u64)> {
     let (mut runtime, _alone) = start(discipline);
     let (ids, seen) = players(&mut runtime, 3, RANKS.len(), winning(wins_ties));
     let posters = posters(&runtime, &ids);
-    // The last first: what counts is the rank.
+    // Posted last first: only the rank counts.
     for ranks in RANKS.iter().rev() {
         posters.iter().zip(ranks).for_each(|(poster, &rank)| poster.post(rank).unwrap());
     }
@@ -90,7 +91,7 @@ fn order_of(discipline: &'static Discipline, wins_ties: bool) -> Vec<(usize, u64
 }
 
 #[test]
-fn of_three_handlers_of_one_rank_the_most_urgent_event_goes_first() {
+fn among_handlers_of_one_rank_the_most_urgent_event_goes_first() {
     let mut expected: Vec<(usize, u64)> =
         RANKS.iter().flat_map(|ranks| ranks.iter().copied().enumerate()).collect();
     expected.sort_unstable_by_key(|&(_, rank)| rank);
@@ -100,7 +101,7 @@ fn of_three_handlers_of_one_rank_the_most_urgent_event_goes_first() {
 }
 
 #[test]
-fn without_leave_to_win_ties_the_order_is_as_without_events() {
+fn without_wins_ties_the_order_is_as_without_events() {
     let (mut runtime, _alone) = start(&RMDP);
     let (ids, seen) = players(&mut runtime, 3, 1, winning(false));
     for (poster, rank) in posters(&runtime, &ids).iter().zip([30, 10, 20]) {
@@ -112,7 +113,7 @@ fn without_leave_to_win_ties_the_order_is_as_without_events() {
 }
 
 #[test]
-fn what_threads_post_while_handlers_run_is_taken_once_each() {
+fn each_event_that_threads_post_is_taken_once() {
     const EACH: u64 = 3_000;
     for discipline in [&RMDP, &DWS, &DWCS] {
         let (mut runtime, _alone) = start(discipline);
@@ -159,7 +160,7 @@ fn what_threads_post_while_handlers_run_is_taken_once_each() {
 }
 
 #[test]
-fn a_handler_that_takes_nothing_has_so_many_and_a_closed_one_none() {
+fn the_inbox_of_a_handler_is_bounded_and_that_of_a_closed_one_accepts_nothing() {
     let (mut runtime, _alone) = start(&RMDP);
     let id = runtime.handler("idle", (NEED, winning(true)), |_| {}).unwrap();
     let poster = runtime.poster(id).unwrap();
@@ -168,7 +169,7 @@ fn a_handler_that_takes_nothing_has_so_many_and_a_closed_one_none() {
     assert!(runtime.close(id).is_some());
     assert_eq!(poster.post(0), Err(PostError::Closed));
     assert!(runtime.poster(id).is_none());
-    // The number is used again, by one that has no events of the former's.
+    // A new handler gets the number, and none of the former handler's events.
     let (ids, seen) = players(&mut runtime, 1, 1, winning(true));
     runtime.poster(ids[0]).unwrap().post(77).unwrap();
     runtime.run(ids[0]).unwrap();
@@ -176,7 +177,7 @@ fn a_handler_that_takes_nothing_has_so_many_and_a_closed_one_none() {
     assert_eq!(*seen.lock().unwrap(), [(0, 77)]);
 }
 
-/// Two jobs are ready at once; in the first an event is posted to a handler that has no job then.
+/// Two jobs are ready at once. The first one posts an event to a handler without a job.
 fn order_with_an_event_amid_two_jobs(server: bool) -> Vec<&'static str> {
     let (mut runtime, _alone) = start(&DWCS);
     let cpu = cpu();
@@ -213,7 +214,7 @@ fn order_with_an_event_amid_two_jobs(server: bool) -> Vec<&'static str> {
         runtime.reserve_events(cpu, share).unwrap();
     }
     runtime.run(told).unwrap();
-    // Its own job is done, and its next one seconds away.
+    // The handler's own job is done, and its next one is seconds away.
     while upcalls.load(Ordering::Relaxed) == 0 {
         std::thread::sleep(std::time::Duration::from_millis(1));
     }
@@ -232,7 +233,7 @@ fn the_event_server_serves_an_event_ahead_of_a_job_that_is_ready() {
 }
 
 #[test]
-fn an_executor_that_sleeps_and_expects_no_event_hears_the_first() {
+fn an_executor_that_sleeps_without_posters_wakes_for_the_first_event() {
     let (mut runtime, _alone) = start(&DWCS);
     let cpu = cpu();
     let far = ActivityParams::new(Span::from_secs(3_600), Span::from_micros(100));
@@ -248,7 +249,7 @@ fn an_executor_that_sleeps_and_expects_no_event_hears_the_first() {
     runtime.run(player).unwrap();
     let next = || upcalls.recv_timeout(std::time::Duration::from_secs(60));
     assert_eq!(next(), Ok(None));
-    // Nothing happens for an hour, and nobody could post until now.
+    // Nothing is released for an hour, and there was no poster until now.
     runtime.poster(player).unwrap().post(7).unwrap();
     assert_eq!(next(), Ok(Some(7)));
 }
@@ -272,7 +273,7 @@ fn only_dwcs_has_an_event_server_and_only_as_large_as_fits() {
 }
 
 #[test]
-fn a_service_that_raises_posts_to_a_handler_that_is_admitted() {
+fn an_event_channel_posts_to_an_admitted_handler() {
     let (mut runtime, _alone) = start(&DWS);
     let cpu = cpu();
     let name = format!("frames-{}", std::process::id());
@@ -297,7 +298,7 @@ fn a_service_that_raises_posts_to_a_handler_that_is_admitted() {
     }
     runtime.run(player).unwrap();
     all_ended(&mut runtime, &[player]);
-    // They may come in parts, of which each is in order; none is lost, and its words come along.
+    // The events may come in parts, each in order. None is lost, and each keeps its words.
     let mut taken = std::mem::take(&mut *taken.lock().unwrap());
     taken.sort_unstable_by_key(|event| event.words[1]);
     let expected: Vec<PostedEvent> = (0..)

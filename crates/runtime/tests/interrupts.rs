@@ -1,5 +1,5 @@
-//! User interrupts on real threads (split-level-1991 §3.2.1): that they come, once, and
-//! where. How late is the machine's matter.
+//! User interrupts on real threads (split-level-1991 §3.2.1): each comes once, at the right place.
+//! How late depends on the machine.
 #![expect(clippy::unwrap_used, reason = "what fails here is the test")]
 
 #[allow(dead_code, reason = "each test program uses its own part")]
@@ -15,7 +15,7 @@ use upcall_runtime::activity::ActivityParams;
 use upcall_runtime::time::{Instant, Span};
 use upcall_runtime::{Config, Interrupt, InterruptError, Mode, Runtime, clock};
 
-/// A runtime on one CPU, that CPU, and what interrupts it: kind and time.
+/// A runtime on one CPU, that CPU, and its interrupts with kind and time.
 fn start() -> (Runtime, u32, Receiver<(Interrupt, Instant)>, MutexGuard<'static, ()>) {
     let (mut runtime, alone) = support::start(Config::default());
     let cpu = runtime.config().cpus[0];
@@ -34,7 +34,7 @@ fn a_timer_interrupts_an_idle_processor_once_and_not_too_early() {
         assert_eq!(kind, Interrupt::Timer);
         assert!(came >= at);
     }
-    // What was asked for before is forgotten.
+    // A later request replaces the earlier one.
     runtime.interrupt_at(cpu, clock::now() + Span::from_secs(3_600)).unwrap();
     runtime.interrupt_at(cpu, clock::now()).unwrap();
     assert_eq!(seen.recv().unwrap().0, Interrupt::Timer);
@@ -51,7 +51,7 @@ fn a_ready_descriptor_interrupts_once_until_it_is_armed_again() {
         assert!(seen.try_recv().is_err());
         far.write_all(b"x").unwrap();
         assert_eq!(seen.recv().unwrap().0, Interrupt::IoReady);
-        // Ready still, and not armed.
+        // The descriptor is still ready, and not armed.
         far.write_all(b"x").unwrap();
         near.read_exact(&mut [0; 2]).unwrap();
         io.arm().unwrap();
@@ -103,7 +103,7 @@ fn a_running_handler_is_interrupted_at_a_boundary_and_never_inside_a_quantum() {
 }
 
 #[test]
-fn what_cannot_interrupt_is_refused() {
+fn interrupts_without_an_executor_are_refused() {
     let (mut runtime, cpu, _seen, _alone) = start();
     let taken = runtime.on_interrupt(cpu, |_| {});
     assert!(matches!(taken, Err(InterruptError::Taken { cpu: there }) if there == cpu));

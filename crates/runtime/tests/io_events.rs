@@ -1,4 +1,4 @@
-//! What a poller promises, by whatever it is fed: one suite over all of them, with real descriptors.
+//! The guarantees of a poller, with each feed: one suite for all of them, with real descriptors.
 #![expect(clippy::unwrap_used, reason = "a test that fails says where")]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,7 +13,7 @@ use upcall_runtime::time::Span;
 
 const FEEDS: [Feed; 3] = [Feed::Ring, Feed::RingThread, Feed::EpollThread];
 
-/// Numbers of descriptors are the process's: one test at a time.
+/// Descriptor numbers belong to the process, so one test runs at a time.
 static ALONE: Mutex<()> = Mutex::new(());
 
 fn each(test: fn(&mut Poller, Feed)) {
@@ -31,7 +31,7 @@ fn pair() -> (UnixStream, UnixStream) {
     (near, far)
 }
 
-/// As a loop would: the next event, that must come.
+/// The next event, as a loop would get it. There must be one.
 fn next(poller: &mut Poller) -> IoEvent {
     poller.wait(Some(clock::after(Span::from_secs(20)))).unwrap().expect("no event in 20 s")
 }
@@ -40,8 +40,8 @@ fn readable(key: usize) -> IoEvent {
     IoEvent { key, readable: true, writable: false }
 }
 
-/// Interest has reached the kernel and all that came of it has come: a pair of our own speaks last.
-/// What else was said meanwhile. (The kernel says what happened in order.)
+/// Waits until the kernel has all interest, and has reported all that followed from it. A socket
+/// pair of this test reports last, because the kernel reports in order. Returns the other events.
 fn settle(poller: &mut Poller) -> Vec<IoEvent> {
     const FENCE: usize = usize::MAX;
     let (near, mut far) = pair();
@@ -73,7 +73,7 @@ fn drain(stream: &mut UnixStream) -> usize {
 }
 
 #[test]
-fn what_comes_is_said_at_each_edge_and_nothing_else() {
+fn each_edge_is_reported_and_nothing_else() {
     each(|poller, feed| {
         let (mut near, mut far) = pair();
         let (idle, _idle_peer) = pair();
@@ -86,19 +86,19 @@ fn what_comes_is_said_at_each_edge_and_nothing_else() {
             assert_eq!(drain(&mut near), 1);
         }
         assert!(settle(poller).iter().all(|event| *event == readable(7)));
-        // Where another thread raises, it is a hint.
+        // A hint only, if another thread raises.
         assert!(poller.active() == 0 || feed != Feed::Ring);
     });
 }
 
 #[test]
-fn what_was_ready_before_it_was_added_is_said() {
+fn a_descriptor_that_is_ready_when_added_is_reported() {
     each(|poller, _| {
         let (near, mut far) = pair();
         far.write_all(b"x").unwrap();
         poller.add(&near, 7, Interest::Readable).unwrap();
         assert_eq!(next(poller), readable(7));
-        // Not read: no edge; but who asks anew is told anew.
+        // Unread data is no new edge. A change of interest reports it again.
         assert_eq!(settle(poller), []);
         poller.modify(&near, 9, Interest::Readable).unwrap();
         assert_eq!(next(poller), readable(9));
@@ -106,7 +106,7 @@ fn what_was_ready_before_it_was_added_is_said() {
 }
 
 #[test]
-fn only_what_there_is_interest_in_is_said() {
+fn only_readiness_with_interest_is_reported() {
     each(|poller, _| {
         let (mut near, mut far) = pair();
         poller.add(&near, 7, Interest::Writable).unwrap();
@@ -115,7 +115,7 @@ fn only_what_there_is_interest_in_is_said() {
         assert!(settle(poller).iter().all(|event| !event.readable));
         poller.modify(&near, 7, Interest::Both).unwrap();
         assert_eq!(next(poller), IoEvent { key: 7, readable: true, writable: true });
-        // Filled: not writable until the other end reads.
+        // The socket is full: it is not writable until the other end reads.
         poller.modify(&near, 7, Interest::Readable).unwrap();
         settle(poller);
         while near.write(&[0; 4096]).is_ok() {}
@@ -127,7 +127,7 @@ fn only_what_there_is_interest_in_is_said() {
 }
 
 #[test]
-fn a_hang_up_is_readable_and_for_who_writes_writable() {
+fn a_hang_up_is_readable_and_also_writable_if_there_is_interest() {
     each(|poller, _| {
         let (mut near, far) = pair();
         poller.add(&near, 7, Interest::Readable).unwrap();
@@ -149,7 +149,7 @@ fn a_hang_up_is_readable_and_for_who_writes_writable() {
 }
 
 #[test]
-fn what_is_deleted_is_silent_even_if_it_was_ready() {
+fn a_deleted_descriptor_is_not_reported_even_if_it_was_ready() {
     each(|poller, _| {
         let (near, mut far) = pair();
         let (other, mut other_far) = pair();
@@ -158,7 +158,7 @@ fn what_is_deleted_is_silent_even_if_it_was_ready() {
         assert_eq!(settle(poller), []);
         far.write_all(b"x").unwrap();
         other_far.write_all(b"x").unwrap();
-        // Both are known by now, one of them said.
+        // The page knows of both by now, and has reported one.
         let first = next(poller).key;
         let (gone, gone_far) =
             if first == 7 { (&other, &mut other_far) } else { (&near, &mut far) };
@@ -185,7 +185,7 @@ fn a_deleted_descriptor_that_is_closed_is_closed_for_its_peer() {
 }
 
 #[test]
-fn a_number_that_is_used_again_speaks_for_the_new_file_only() {
+fn a_reused_number_reports_the_new_file_only() {
     each(|poller, feed| {
         for delete in [true, false] {
             for round in 0..100 {
@@ -195,7 +195,7 @@ fn a_number_that_is_used_again_speaks_for_the_new_file_only() {
                 if round % 3 == 0 {
                     settle(poller);
                 }
-                // A second descriptor keeps the old file, and what watches it, alive.
+                // A second descriptor keeps the old file and its watch alive.
                 let kept = near.try_clone().unwrap();
                 far.write_all(b"old").unwrap();
                 if delete {
@@ -207,7 +207,8 @@ fn a_number_that_is_used_again_speaks_for_the_new_file_only() {
                 poller.add(&new, 2, Interest::Readable).unwrap();
                 far.write_all(b"old").unwrap();
                 let said = settle(poller);
-                // From another thread one may be on its way; it is spurious then.
+                // A feeder thread may still deliver an event of the old file, which
+                // is spurious.
                 let spurious = if feed == Feed::Ring { 0 } else { 1 };
                 assert!(said.len() <= spurious, "{said:?}");
                 assert!(said.iter().all(|event| event.key == 2), "{said:?}");
@@ -222,7 +223,7 @@ fn a_number_that_is_used_again_speaks_for_the_new_file_only() {
 }
 
 #[test]
-fn closed_while_watched_and_never_deleted_harms_nobody() {
+fn a_descriptor_closed_without_delete_does_no_harm() {
     each(|poller, _| {
         let (near, mut far) = pair();
         poller.add(&near, 1, Interest::Both).unwrap();
@@ -239,7 +240,7 @@ fn closed_while_watched_and_never_deleted_harms_nobody() {
 }
 
 #[test]
-fn a_file_that_is_always_ready_is_said_once() {
+fn a_file_that_is_always_ready_is_reported_once() {
     each(|poller, _| {
         for path in ["/proc/self/exe", "/dev/null"] {
             let file = std::fs::File::open(path).unwrap();
@@ -253,9 +254,9 @@ fn a_file_that_is_always_ready_is_said_once() {
 }
 
 #[test]
-fn thousands_at_once_are_each_said_and_none_twice() {
+fn each_of_thousands_at_once_is_reported_and_none_twice() {
     each(|poller, _| {
-        // As many as there may be, fewer on a machine that is set up narrowly.
+        // As many as the limit allows, which may be few on a small machine.
         let limit = upcall_sys::descriptors::raise_limit().unwrap();
         let pairs_max = usize::try_from(limit.saturating_sub(200) / 4 * 2).unwrap().min(3_000);
         let mut pairs: Vec<_> = (0..pairs_max).map(|_| pair()).collect();
@@ -268,13 +269,13 @@ fn thousands_at_once_are_each_said_and_none_twice() {
             let mut said = BTreeSet::new();
             while said.len() < pairs_max {
                 let event = next(poller);
-                // Spurious ones are for what was drained.
+                // Events of descriptors that were drained are spurious.
                 let read = drain(&mut pairs[event.key].0);
                 assert!(said.insert(event.key) || read == 0, "round {round}: {event:?}");
             }
             assert!(poller.try_next().is_none_or(|event| drain(&mut pairs[event.key].0) == 0));
         }
-        // All hang up at once, half of them deleted just before.
+        // All hang up at once. Half of them were deleted just before.
         for (near, _) in pairs.iter().step_by(2) {
             poller.delete(near).unwrap();
         }
@@ -289,7 +290,7 @@ fn thousands_at_once_are_each_said_and_none_twice() {
 }
 
 #[test]
-fn a_busy_loop_makes_a_system_call_for_many_and_none_for_nothing() {
+fn a_busy_loop_makes_one_system_call_for_many_events_and_none_for_nothing() {
     each(|poller, feed| {
         let mut pairs: Vec<_> = (0..100).map(|_| pair()).collect();
         for (key, (near, _)) in pairs.iter().enumerate() {
@@ -309,7 +310,7 @@ fn a_busy_loop_makes_a_system_call_for_many_and_none_for_nothing() {
             }
         }
         assert!(events >= 2_000);
-        // The kernel makes 20 completions in a call, and one call may find that there are no more.
+        // The kernel gives 20 completions in a call, and one more call may find none.
         let after = poller.kernel_calls();
         let for_all = if feed == Feed::Ring { 20 * (100 / 20 + 1) } else { 0 };
         assert!(after <= before + for_all, "{feed:?}: {} calls", after - before);
@@ -319,7 +320,7 @@ fn a_busy_loop_makes_a_system_call_for_many_and_none_for_nothing() {
 }
 
 #[test]
-fn who_waits_is_woken_by_another_thread_each_time() {
+fn a_waiting_loop_is_woken_by_another_thread_each_time() {
     each(|poller, _| {
         let (mut near, mut far) = pair();
         let (mut answers, mut answer) = pair();
@@ -349,26 +350,26 @@ fn who_waits_is_woken_by_another_thread_each_time() {
 }
 
 #[test]
-fn a_notifier_ends_the_wait_under_way_or_the_next_one_and_is_no_event() {
+fn a_waker_ends_the_wait_in_progress_or_the_next_and_is_no_event() {
     each(|poller, _| {
-        let notifier = poller.notifier().unwrap();
+        let waker = poller.waker().unwrap();
         let mut events = vec![readable(1)];
-        notifier.notify();
-        poller.notifier().unwrap().notify();
-        assert_eq!(poller.wait_many(&mut events, None), Ok(0), "two are as one");
+        waker.wake();
+        poller.waker().unwrap().wake();
+        assert_eq!(poller.wait_many(&mut events, None), Ok(0), "two wakes count as one");
         assert!(events.is_empty());
         assert_eq!(poller.wait_many(&mut events, Some(clock::after(Span::from_millis(1)))), Ok(0));
         let (near, mut far) = pair();
         poller.add(&near, 7, Interest::Readable).unwrap();
         for _ in 0..20 {
             std::thread::scope(|threads| {
-                threads.spawn(|| notifier.notify());
+                threads.spawn(|| waker.wake());
                 assert_eq!(poller.wait(None), Ok(None));
             });
         }
-        // What is ready is said first, and the wait after it ends at once.
+        // Ready descriptors are reported first. The wait after that ends at once.
         far.write_all(b"x").unwrap();
-        notifier.notify();
+        waker.wake();
         let mut said = Vec::new();
         while poller.wait_many(&mut events, None).unwrap() > 0 {
             said.append(&mut events);
@@ -379,7 +380,7 @@ fn a_notifier_ends_the_wait_under_way_or_the_next_one_and_is_no_event() {
 }
 
 #[test]
-fn many_events_are_said_in_one_wait_each_once() {
+fn one_wait_reports_many_events_each_once() {
     each(|poller, _| {
         let mut pairs: Vec<_> = (0..300).map(|_| pair()).collect();
         for (key, (near, far)) in pairs.iter_mut().enumerate() {
@@ -398,7 +399,7 @@ fn many_events_are_said_in_one_wait_each_once() {
 }
 
 #[test]
-fn random_orders_come_to_what_poll_says() {
+fn random_operations_end_with_the_readiness_that_poll_reports() {
     each(|poller, _| {
         let mut state = 0x2545_f491_4f6c_dd1d_u64;
         let mut random = move |below: usize| {
@@ -428,7 +429,7 @@ fn random_orders_come_to_what_poll_says() {
                     4 if living.len() > 30 => {
                         let (near, _far) = living.remove(&one).unwrap();
                         unread.remove(&one);
-                        // Every other one is closed without a word.
+                        // Every second one is closed without being deleted.
                         if random(2) == 0 {
                             poller.delete(&near).unwrap();
                         }
@@ -452,7 +453,7 @@ fn random_orders_come_to_what_poll_says() {
         living: &mut BTreeMap<usize, (UnixStream, UnixStream)>,
         unread: &mut BTreeMap<usize, usize>,
     ) {
-        // One that was closed without a word may still be told of.
+        // A descriptor that was closed without being deleted may still be reported.
         if let Some((near, _)) = living.get_mut(&event.key) {
             let bytes = drain(near);
             assert_eq!(bytes, unread.remove(&event.key).unwrap_or(0));

@@ -1,4 +1,4 @@
-//! Sources, sinks and adapters: that nothing is lost, that all is bounded, and how they end.
+//! Sources, sinks and adapters: nothing is lost, everything is bounded, and how they end.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -22,7 +22,7 @@ use upcall_runtime::time::Span;
 const MINUTE: Span = Span::from_secs(60);
 const BYTES: StreamForm = StreamForm::Bytes { capacity: 4096 };
 
-/// Bytes that do not repeat soon.
+/// Bytes without a short period.
 fn noise(len: usize) -> Vec<u8> {
     let mut state = 0x2545_F491_4F6C_DD1D_u64;
     let next = |_| {
@@ -45,7 +45,7 @@ fn file_of(bytes: &[u8]) -> std::fs::File {
     file
 }
 
-/// All that comes, read by a thread, and how it ended.
+/// Reads everything in a thread. Also returns how the stream ended.
 fn read_all(reader: &mut StreamReader) -> (Vec<u8>, Closed) {
     let mut all = Vec::new();
     let mut bytes = [0; 1000];
@@ -60,7 +60,7 @@ fn read_all(reader: &mut StreamReader) -> (Vec<u8>, Closed) {
 }
 
 fn end_of(wait: &Wait) -> Carried {
-    wait.wait(Some(clock::after(MINUTE))).expect("it never ended")
+    wait.wait(Some(clock::after(MINUTE))).expect("the carry never ended")
 }
 
 #[test]
@@ -95,7 +95,8 @@ fn a_file_goes_through_two_streams_and_a_pipe_into_another_file() {
     }
 }
 
-/// All that the I/O pump had begun, it has done: a source of its own comes after.
+/// Waits until the I/O pump has done all that it had begun: a source that is added later does its
+/// step later.
 fn settle(pump: &IoPump) {
     let stream = Stream::create(BYTES, 0).unwrap();
     let source = pump.source(file_of(b"x"), stream.writer().unwrap()).unwrap();
@@ -122,7 +123,8 @@ fn a_source_is_bounded_by_its_stream_and_rests_until_below_b_start() {
             read += pop(&mut reader);
         }
         settle(&pump);
-        // What it took from the file is in the stream or was read: at 1024 it rests, below it does not.
+        // What the source took from the file is in the stream, or was read. At 1024 it
+        // rests, below that it does not.
         assert_eq!(file.stream_position().unwrap(), read + 1024);
         assert_eq!(reader.starts(), cycle);
         read += pop(&mut reader);
@@ -138,7 +140,7 @@ fn a_source_is_bounded_by_its_stream_and_rests_until_below_b_start() {
 }
 
 #[test]
-fn a_reader_that_waits_for_more_than_b_start_has_the_source_go_on() {
+fn a_reader_that_waits_for_more_than_b_start_makes_the_source_go_on() {
     let pump = IoPump::start().unwrap();
     for (form, level, start_level) in [
         (BYTES, 4096, 1024),
@@ -153,12 +155,12 @@ fn a_reader_that_waits_for_more_than_b_start_has_the_source_go_on() {
         let _source = pump.source(file_of(&content), stream.writer().unwrap()).unwrap();
         let (mut all, mut bytes) = (Vec::new(), [0; 1024]);
         loop {
-            // A little, then as much as there can be.
+            // First a little, then as much as the stream holds.
             let deadline = clock::after(MINUTE);
             assert!(reader.wait(level, Some(deadline)), "{form:?}: nothing comes any more");
             match reader.pop(&mut bytes) {
                 Ok(Some(len)) => all.extend_from_slice(&bytes[..len]),
-                Ok(None) => panic!("woken for nothing"),
+                Ok(None) => panic!("woken without data"),
                 Err(_) => break,
             }
         }
@@ -167,7 +169,7 @@ fn a_reader_that_waits_for_more_than_b_start_has_the_source_go_on() {
 }
 
 #[test]
-fn an_active_source_waits_for_what_comes_and_is_told_when_nobody_reads() {
+fn an_active_source_waits_for_input_and_finds_that_the_reader_is_gone() {
     let pump = IoPump::start().unwrap();
     let stream = Stream::create(BYTES, 0).unwrap();
     let (ours, theirs) = UnixStream::pair().unwrap();
@@ -192,9 +194,9 @@ fn an_active_source_waits_for_what_comes_and_is_told_when_nobody_reads() {
 }
 
 #[test]
-fn a_descriptor_that_fails_is_a_death_with_its_reason() {
+fn a_descriptor_that_fails_kills_the_end_and_gives_the_reason() {
     let pump = IoPump::start().unwrap();
-    // Nobody reads the pipe.
+    // The pipe has no reader.
     let stream = Stream::create(BYTES, 0).unwrap();
     let (reader, writer) = std::io::pipe().unwrap();
     let sink = pump.sink(stream.reader().unwrap(), writer).unwrap();
@@ -220,7 +222,7 @@ fn a_descriptor_that_fails_is_a_death_with_its_reason() {
 }
 
 #[test]
-fn a_full_device_keeps_what_was_not_written_in_the_stream() {
+fn a_full_device_leaves_unwritten_data_in_the_stream() {
     let pump = IoPump::start().unwrap();
     let stream = Stream::create(BYTES, 0).unwrap();
     let mut writer = stream.writer().unwrap();
@@ -236,7 +238,7 @@ fn a_full_device_keeps_what_was_not_written_in_the_stream() {
 }
 
 #[test]
-fn an_io_pump_that_is_stopped_leaves_ends_that_died() {
+fn a_stopped_io_pump_leaves_ends_that_died() {
     let pump = IoPump::start().unwrap();
     let stream = Stream::create(BYTES, 0).unwrap();
     let (_ours, theirs) = UnixStream::pair().unwrap();
@@ -254,7 +256,7 @@ impl Wake for Unpark {
     }
 }
 
-/// The smallest executor there is.
+/// A minimal executor.
 fn block_on<T>(future: impl Future<Output = T>) -> T {
     let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
     let mut context = Context::from_waker(&waker);
@@ -311,7 +313,7 @@ fn bytes_are_written_and_read_by_asynchronous_code() {
 }
 
 #[test]
-fn messages_are_awaited_one_by_one_and_then_the_death() {
+fn messages_are_awaited_one_by_one_and_then_the_death_of_the_writer() {
     let pump = IoPump::start().unwrap();
     let stream = Stream::create(StreamForm::Slots { slots: 4, slot_bytes: 8 }, 0).unwrap();
     let mut writer = stream.writer().unwrap();
@@ -323,7 +325,7 @@ fn messages_are_awaited_one_by_one_and_then_the_death() {
             }
             writer.commit().unwrap();
         }
-        // Unwinds.
+        // Dropped by a panic.
         assert!(writer.level() > 4, "on purpose");
     });
     let mut lens = Vec::new();
@@ -340,7 +342,7 @@ fn messages_are_awaited_one_by_one_and_then_the_death() {
     assert!(writer.join().is_err());
 }
 
-/// Each datagram of a socket, whatever finds room at the time, is one message, whole.
+/// Each datagram of a socket is one whole message, even if the stream has little room at the time.
 #[test]
 fn each_datagram_is_one_message() {
     for form in [
@@ -354,7 +356,8 @@ fn each_datagram_is_one_message() {
         let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
         let target = socket.local_addr().unwrap();
         let sender = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
-        // All wait in the socket, more than the stream has room for: 40 of up to 1,000 bytes.
+        // All datagrams wait in the socket, more than the stream holds: 40 of up to 1,000
+        // bytes.
         let lens: Vec<usize> = (0..40).map(|n| [1000, 0, 7, 500][n % 4]).collect();
         for (n, &len) in (0..).zip(&lens) {
             sender.send_to(&vec![n; len], target).unwrap();

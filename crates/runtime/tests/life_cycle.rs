@@ -1,6 +1,7 @@
 //! Create, run, suspend, close and wait on real threads (rtu-1995 Table 1).
-//! Whether a deadline is met depends on the machine; nothing here asks. Any
-//! thread may be stopped at any moment for as long as the machine likes.
+//!
+//! The tests assert no deadlines, which depend on the machine. Any thread may be stopped at any
+//! moment for any time.
 
 #[allow(dead_code, reason = "each test program uses its own part")]
 mod support;
@@ -12,7 +13,7 @@ use std::time::Duration;
 use upcall_core::trace::Crossing;
 use upcall_runtime::activity::{ActivityParams, Claim, Terms};
 use upcall_runtime::admission::Share;
-use upcall_runtime::policy::ps::PS;
+use upcall_runtime::discipline::PS;
 use upcall_runtime::scheduler::Input;
 use upcall_runtime::time::Span;
 use upcall_runtime::{
@@ -27,13 +28,13 @@ fn every(period_ms: u64, cost_us: u64) -> ActivityParams {
     ActivityParams::new(Span::from_millis(period_ms), Span::from_micros(cost_us))
 }
 
-/// Attempts at what a busy machine may spoil.
+/// Attempts at tests that a busy machine may spoil.
 const ATTEMPTS: usize = 10;
 
-/// The report of the first attempt that every scheduling thread ended in time.
-/// `stop` leaves behind a thread that does not end within half a second, and
-/// cannot tell a handler that does not yield from a machine that gave the
-/// thread no CPU. The handlers here yield, so an attempt later all are there.
+/// The report of the first attempt in which every scheduling thread ended in time. `stop` leaves
+/// behind a thread that does not end within half a second. It cannot tell a handler that does not
+/// yield from a machine that gave the thread no CPU time. The handlers here yield, so a later
+/// attempt succeeds.
 #[track_caller]
 fn report_of_all(attempt: impl Fn() -> Report) -> Report {
     for _ in 0..ATTEMPTS {
@@ -45,8 +46,8 @@ fn report_of_all(attempt: impl Fn() -> Report) -> Report {
     panic!("a scheduling thread did not end in any of {ATTEMPTS} attempts");
 }
 
-/// Closes a handler, asking again where the machine keeps the executor from
-/// answering within the half second that `close` waits.
+/// Closes a handler. Tries again if the machine keeps the executor from answering within the half
+/// second that `close` waits.
 #[track_caller]
 fn close(runtime: &mut Runtime, id: HandlerId) -> ActivityReport {
     let give_up = clock::now() + Span::from_secs(60);
@@ -59,7 +60,7 @@ fn close(runtime: &mut Runtime, id: HandlerId) -> ActivityReport {
 }
 
 #[test]
-fn a_handler_runs_its_batches_until_it_says_finish() {
+fn a_handler_runs_its_batches_until_it_calls_finish() {
     for mode in Mode::ALL {
         let report = report_of_all(|| {
             let (mut runtime, _alone) = start(mode);
@@ -69,7 +70,7 @@ fn a_handler_runs_its_batches_until_it_says_finish() {
                     while batch.proceed() {
                         pdus += 1;
                     }
-                    // The bell of `run` may still ring, and interrupts a batch.
+                    // The notification of `run` may still come, and end a batch.
                     if batch.remaining() > 0 {
                         return;
                     }
@@ -118,7 +119,7 @@ fn a_long_job_yields_at_quantum_boundaries_and_keeps_its_remaining_count() {
             })
             .unwrap();
         runtime.run(fast).unwrap();
-        // Only when it certainly is delivered does the long job begin.
+        // The long job begins only when the fast handler is certainly delivered.
         while jobs_of_fast.load(Ordering::Relaxed) == 0 {
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -127,9 +128,8 @@ fn a_long_job_yields_at_quantum_boundaries_and_keeps_its_remaining_count() {
         runtime.stop(|_, _| {})
     });
     let slow = report.activities[0].counters.unwrap();
-    // Six quanta, of 5.4 ms, see at least one release of the fast one whatever
-    // the machine does: time only adds releases. The 49 boundaries inside the
-    // job have eight times six.
+    // Six quanta, of 5.4 ms, see at least one release of the fast handler on any machine: more time
+    // only adds releases. The 49 boundaries inside the job are eight times six.
     assert_eq!((slow.completed, slow.pdus), (1, 50));
     assert!(slow.preemptions >= 8, "{slow:?}");
     assert!(report.activities[1].counters.unwrap().completed >= 8);
@@ -166,7 +166,7 @@ fn a_suspended_handler_is_not_upcalled_and_can_be_run_again() {
 #[test]
 fn closing_gives_back_name_number_and_reservation() {
     let (mut runtime, _alone) = start(Mode::Upcall);
-    // More rounds than there are numbers, each taking most of the CPU.
+    // More rounds than there are numbers. Each reserves most of the CPU.
     for round in 0..300 {
         let id = runtime.handler("h", every(1, 800), |batch| while batch.proceed() {}).unwrap();
         if round % 2 == 0 {
@@ -209,7 +209,7 @@ fn a_panic_ends_the_handler_and_nothing_else() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused_and_leaves_nothing_behind() {
+fn a_refused_handler_leaves_no_reservation() {
     let (mut runtime, _alone) = start(Mode::Upcall);
     let cpus = runtime.config().cpus.len();
     for number in 0..cpus {
@@ -228,8 +228,8 @@ fn what_does_not_fit_is_refused_and_leaves_nothing_behind() {
 #[test]
 fn a_handler_without_a_declared_cost_is_measured_before_admission() {
     let (mut runtime, _alone) = start(Mode::Upcall);
-    // Burns CPU time: a thread that was preempted meanwhile has not done its
-    // work yet. The period has room for whatever the host takes from a trial.
+    // Burns CPU time, not wall time: a preempted thread has not done its work yet. The period
+    // leaves room for the time that the host takes from a trial.
     let id = runtime
         .handler("h", every(10_000, 0).batch(4), |batch| {
             while batch.proceed() {
@@ -247,7 +247,7 @@ fn a_handler_without_a_declared_cost_is_measured_before_admission() {
 }
 
 #[test]
-fn waiting_with_a_timeout_returns_empty_handed() {
+fn waiting_until_the_deadline_returns_an_empty_list() {
     let (mut runtime, _alone) = start(Mode::Upcall);
     let id = runtime.handler("h", every(2, 10), |batch| while batch.proceed() {}).unwrap();
     runtime.run(id).unwrap();
@@ -300,13 +300,13 @@ fn a_running_handler_is_given_another_share_if_admission_grants_it() {
 }
 
 #[test]
-fn a_handler_that_takes_whole_quanta_counts_only_what_it_keeps() {
+fn pdus_that_are_put_back_do_not_count() {
     let report = report_of_all(|| {
         let (mut runtime, _alone) = start(Mode::Upcall);
         let mut jobs = 0;
         let id = runtime
             .handler("h", every(2, 10).batch(10).quantum(4), move |batch| {
-                // 4, 4 and 2 PDUs; of the last two one is put back.
+                // 4, 4 and 2 PDUs; one of the last two is put back.
                 let mut pdus = 0;
                 loop {
                     match batch.proceed_quantum() {
@@ -340,17 +340,17 @@ fn a_handler_that_takes_whole_quanta_counts_only_what_it_keeps() {
 }
 
 #[test]
-fn what_runs_elsewhere_takes_its_place_and_nothing_else() {
+fn a_remote_reservation_takes_its_share_only() {
     for mode in Mode::ALL {
         let (runtime, _alone) = start(mode);
         let cpus = runtime.config().cpus.iter().copied().take(1).collect();
         drop(runtime);
         let config = Config { mode, cpus, ..Config::default() };
         let mut runtime = Runtime::start(config).expect("the CPU is allowed");
-        runtime.reserve_elsewhere("theirs", every(10, 7_000)).expect("there is room");
+        runtime.reserve_remote("theirs", every(10, 7_000)).expect("there is room");
         let refused = runtime.handler("ours", every(10, 4_000), |_| {});
         assert!(matches!(refused, Err(CreateError::Refused(_))), "{refused:?}");
-        let refused = runtime.reserve_elsewhere("theirs too", every(10, 4_000));
+        let refused = runtime.reserve_remote("theirs too", every(10, 4_000));
         assert!(matches!(refused, Err(CreateError::Refused(_))), "{refused:?}");
         runtime.handler("ours", every(10, 500), |_| {}).expect("there is room for this");
         let report = runtime.stop(|_, _| {});

@@ -1,5 +1,5 @@
-//! More activities on a CPU than one page of a user area has slots for, and what the
-//! pages cost that nobody uses.
+//! More activities on a CPU than one page of a user area has slots for, and the memory that unused
+//! pages take.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use upcall_runtime::activity::{ActivityParams, Terms, WorkClass};
-use upcall_runtime::policy::dws::DWS;
+use upcall_runtime::discipline::DWS;
 use upcall_runtime::time::Span;
 use upcall_runtime::{ACTIVITIES_MAX, Config, CreateError, Need, Runtime, clock};
 use upcall_shm::user_area::{AREA_BYTES, PAGE_BYTES, PAGE_SLOTS, words_of};
@@ -21,7 +21,7 @@ fn start() -> Runtime {
 }
 
 #[test]
-fn as_many_tasks_as_there_may_be_are_woken_each_and_all_end() {
+fn the_maximum_number_of_tasks_can_be_woken_and_all_end() {
     let mut runtime = start();
     let params = ActivityParams::new(Span::from_secs(1), Span::from_nanos(100));
     let terms = Terms { class: WorkClass::Background, ..Terms::default() };
@@ -55,7 +55,7 @@ fn as_many_tasks_as_there_may_be_are_woken_each_and_all_end() {
 
 #[test]
 fn pages_of_slots_take_memory_when_they_are_used_even_where_all_memory_is_locked() {
-    // It locks all memory, where that is granted.
+    // The runtime locks all memory, if that is granted.
     let _runtime = start();
     let area = SharedMapping::create("upcall-test", AREA_BYTES).unwrap();
     let file = std::fs::File::from(area.fd().try_clone_to_owned().unwrap());

@@ -1,4 +1,5 @@
-//! What a runtime locks of a process with many threads, under each setting: children tell.
+//! The memory that a runtime locks in a process with many threads, under each setting. Child
+//! processes measure it.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -15,11 +16,11 @@ use upcall_runtime::{Config, MemoryLock, Notice, Runtime};
 const SETTING: &str = "UPCALL_TEST_MEMORY_LOCK";
 /// Threads of the child beside its main and scheduling threads.
 const THREADS: usize = 21;
-/// Memory that a handler is the first to use.
+/// Bytes that a handler is the first to use.
 const FRESH_BYTES: usize = 1 << 20;
 const PAGE_BYTES: usize = 4096;
 
-/// What a child found.
+/// The measurements of a child.
 #[derive(Debug)]
 struct Found {
     /// Address space that is locked, in KiB.
@@ -28,7 +29,7 @@ struct Found {
     locked_memory: u64,
     /// Page faults of a handler that used fresh memory.
     faults: u64,
-    /// Whether the runtime said that it may not lock.
+    /// Whether a notice said that memory is not locked.
     refused: bool,
 }
 
@@ -110,7 +111,7 @@ fn this_program() -> Command {
 }
 
 #[test]
-fn what_is_not_locked_was_refused_or_not_asked_for() {
+fn memory_is_locked_unless_refused_or_not_asked_for() {
     for setting in MemoryLock::EVERY {
         let found = found(this_program(), setting);
         let is_locked = setting != MemoryLock::Off && !found.refused;
@@ -127,16 +128,16 @@ fn each_setting_locks_as_it_says() {
     assert!(off.locked_memory < on_fault.locked_memory, "{shown}");
     assert!(on_fault.locked_memory < all.locked_memory, "{shown}");
     assert_eq!((off.locked_space, off.locked_memory), (0, 0), "{shown}");
-    // Only where all is locked, memory is there before a handler uses it.
+    // Only `All` faults memory in before a handler uses it.
     assert!(all.faults < on_fault.faults && all.faults < off.faults, "{shown}");
 }
 
 #[test]
 #[ignore = "needs root, to become another user"]
-fn a_refusal_is_said() {
+fn a_refused_lock_is_a_notice() {
     for setting in [MemoryLock::All, MemoryLock::OnFault] {
         let mut limited = Command::new("sh");
-        // A limit that every user may set for himself, and no capability goes beyond.
+        // A limit that every user may set for themselves, and that no capability exceeds.
         limited.args(["-c", "ulimit -l 64 && exec \"$0\" \"$@\""]).uid(65_534);
         limited.arg(std::env::current_exe().unwrap());
         let found = found(limited, setting);

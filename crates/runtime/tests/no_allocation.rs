@@ -1,5 +1,5 @@
-//! The promise of the hot path: once they run, executors allocate nothing.
-//! The whole process is watched while its only other thread sleeps.
+//! The hot path: a running executor allocates nothing. The test watches the whole process while its
+//! only other thread sleeps.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -16,12 +16,12 @@ const HANDLERS: u64 = 8;
 /// Upcalls of each handler while it is watched.
 const UPCALLS: u64 = 100;
 
-/// What handlers and test tell each other.
+/// What the handlers and the test share.
 #[derive(Default)]
 struct Watch {
     /// Handlers that have been upcalled at all.
     warm: AtomicU64,
-    /// Set by the test when it has nothing left to do but sleep.
+    /// Set by the test when it only sleeps from then on.
     on: AtomicBool,
     /// Handlers that have begun and ended their watched upcalls.
     begun: AtomicU64,
@@ -35,7 +35,7 @@ struct Watch {
 fn a_running_executor_does_not_allocate() {
     let _profiler = dhat::Profiler::builder().testing().build();
     let switch_cost = Some(Span::from_micros(1));
-    // A trace must not change that.
+    // A trace allocates nothing either.
     let config = Config { switch_cost, trace: true, ..Config::default() };
     let mut runtime = Runtime::start(config).unwrap();
     let watch = Arc::new(Watch::default());
@@ -68,8 +68,7 @@ fn a_running_executor_does_not_allocate() {
     while watch.warm.load(Ordering::Relaxed) < HANDLERS {
         std::thread::sleep(Duration::from_millis(5));
     }
-    // From here to the end of the next loop this thread only sleeps, however
-    // long that takes it.
+    // From here to the end of the next loop this thread only sleeps.
     watch.on.store(true, Ordering::Release);
     while watch.after.load(Ordering::Acquire) == 0 {
         std::thread::sleep(Duration::from_millis(5));
@@ -77,7 +76,7 @@ fn a_running_executor_does_not_allocate() {
     let after = watch.after.load(Ordering::Acquire);
     assert_eq!(after, watch.before.load(Ordering::Acquire));
     drop(runtime);
-    // The test can fail: an allocation is counted.
+    // Shows that the test can fail: an allocation is counted.
     drop(std::hint::black_box(Box::new(1)));
     assert!(dhat::HeapStats::get().total_blocks > after);
 }

@@ -1,5 +1,5 @@
-//! A handler that panics: which thread writes the message, and which hook is called. Children do
-//! it, for a hook is the process's.
+//! A handler that panics: which thread writes the message, and which hook is called. Child
+//! processes do it, because a hook belongs to the process.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -11,9 +11,9 @@ use upcall_runtime::activity::ActivityParams;
 use upcall_runtime::time::Span;
 use upcall_runtime::{ActivityReport, Config, HandlerId, Runtime, clock};
 
-/// Names to the child what it is to do.
+/// Names the part that a child plays.
 const PART: &str = "UPCALL_TEST_PANICS";
-/// Upcalls of a neighbour while a panic cannot be written.
+/// Upcalls of another handler while a panic cannot be written.
 const UPCALLS: u64 = 50;
 
 fn start() -> Runtime {
@@ -53,7 +53,7 @@ fn part(name: &str, backtrace: &str) -> Command {
     command
 }
 
-/// What it wrote to its standard error.
+/// What the child wrote to its standard error.
 fn errors_of(name: &str, backtrace: &str) -> String {
     let output = part(name, backtrace).output().unwrap();
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -66,7 +66,7 @@ fn errors_of(name: &str, backtrace: &str) -> String {
 fn as_a_process_with_a_part() {
     match std::env::var(PART).as_deref() {
         Ok("once") => drop(panic_once()),
-        Ok("neighbour") => neighbour(),
+        Ok("other_handler") => other_handler(),
         Ok("hook before") => hook_before(),
         Ok("hook after") => hook_after(),
         Ok("cannot unwind") => cannot_unwind(),
@@ -74,17 +74,17 @@ fn as_a_process_with_a_part() {
     }
 }
 
-/// Its standard error is a pipe that is full, so whoever writes there stops.
-fn neighbour() {
+/// Its standard error is a full pipe, so a thread that writes there blocks.
+fn other_handler() {
     let mut runtime = start();
     let upcalls = Arc::new(AtomicU64::new(0));
     let counted = upcalls.clone();
-    let neighbour = runtime.handler("neighbour", need(), move |batch| {
+    let other_handler = runtime.handler("other_handler", need(), move |batch| {
         while batch.proceed() {}
         counted.fetch_add(1, Ordering::Relaxed);
     });
     let panics = panics(&mut runtime);
-    runtime.run_at(&[panics, neighbour.unwrap()], clock::now()).unwrap();
+    runtime.run_at(&[panics, other_handler.unwrap()], clock::now()).unwrap();
     if runtime.wait(&[panics], Some(clock::after(Span::from_secs(60)))).is_empty() {
         std::process::exit(1); // a panic could not be written
     }
@@ -97,8 +97,8 @@ fn neighbour() {
             std::process::exit(1); // as above
         }
     }
-    println!("\nthe neighbour went on");
-    // The message is still not written: nothing waits for it for ever.
+    println!("\nthe other_handler went on");
+    // The message is still not written: no thread waits for it for ever.
     runtime.stop(|_, _| {});
 }
 
@@ -129,21 +129,22 @@ fn cannot_unwind() {
 }
 
 #[test]
-fn a_neighbour_goes_on_while_the_message_cannot_be_written() {
+fn other_handlers_go_on_while_the_message_cannot_be_written() {
     let (reader, writer) = std::io::pipe().unwrap();
     let full = upcall_sys::transfer::NonBlocking::new(writer.try_clone().unwrap().into()).unwrap();
     while full.write(&[b'.'; 4096]).is_ok() {}
     while full.write(b".").is_ok() {}
     drop(full); // blocks again
-    let child = part("neighbour", "full").stdout(Stdio::piped()).stderr(writer).spawn().unwrap();
+    let child =
+        part("other_handler", "full").stdout(Stdio::piped()).stderr(writer).spawn().unwrap();
     let output = child.wait_with_output().unwrap();
     drop(reader);
     let said = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success() && said.contains("the neighbour went on"), "{said}");
+    assert!(output.status.success() && said.contains("the other_handler went on"), "{said}");
 }
 
 #[test]
-fn the_message_is_the_standard_one_with_names_if_asked_for() {
+fn the_message_is_that_of_the_standard_hook() {
     let cpu = upcall_runtime::default_cpus().unwrap()[0];
     let head = format!("thread 'upcall-cpu{cpu}' (");
     let text = ":\nthis is handler number 7\n";
@@ -160,7 +161,7 @@ fn the_message_is_the_standard_one_with_names_if_asked_for() {
 }
 
 #[test]
-fn a_hook_that_was_there_before_serves_all_other_threads() {
+fn the_previous_hook_serves_all_other_threads() {
     let errors = errors_of("hook before", "0");
     assert!(errors.contains("this is handler number 7"), "{errors}");
     let hooks: Vec<&str> =
@@ -187,7 +188,7 @@ fn a_panic_that_ends_the_process_is_written_before() {
 }
 
 #[test]
-fn the_report_says_what_panicked_and_a_number_used_again_is_clean() {
+fn the_report_names_the_panic_and_a_reused_number_starts_clean() {
     let report = panic_once();
     assert!(report.faulted);
     let said = report.panic.unwrap();

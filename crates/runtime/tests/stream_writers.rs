@@ -1,5 +1,5 @@
-//! Handlers that write streams: when they are upcalled, in which order, and how they end. Whether a
-//! deadline is met depends on the machine; nothing here asks.
+//! Handlers that write streams: when they are upcalled, in which order, and how they end. The tests
+//! do not check deadlines, which depend on the machine.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use upcall_runtime::policy::{Discipline, dws::DWS, ps::PS, rmdp::RMDP};
+use upcall_runtime::discipline::{DWS, Discipline, PS, RMDP};
 use upcall_runtime::stream::{Closed, Stream, StreamReader, StreamWriter};
 use upcall_runtime::{Batch, Config, CreateError, Interrupt, Mode, Runtime};
 
@@ -24,7 +24,7 @@ fn soon() {
     std::thread::sleep(Duration::from_millis(2));
 }
 
-/// The next number, waited for; it is given back at once.
+/// Waits for the next number, and gives it back at once.
 fn read(reader: &mut StreamReader) -> Result<u64, Closed> {
     let mut bytes = [0; 8];
     loop {
@@ -33,16 +33,17 @@ fn read(reader: &mut StreamReader) -> Result<u64, Closed> {
                 reader.release();
                 return Ok(u64::from_ne_bytes(bytes));
             }
-            Ok(None) => assert!(reader.wait(1, a_minute()), "nothing ever came"),
+            Ok(None) => assert!(reader.wait(1, a_minute()), "no number came"),
             Err(_) => return Err(reader.closed().unwrap()),
         }
     }
 }
 
-/// In each upcall how much was there that was not read yet, and how many numbers were written.
+/// For each upcall: how much was not yet read, and how many numbers were written.
 type Upcalls = Arc<Mutex<Vec<(u64, u64)>>>;
 
-/// A handler that writes the numbers below `end`, as many as it may each time, and ends the stream.
+/// A handler that writes the numbers below `end`, as many as it may each time, and then ends the
+/// stream.
 fn write_all(
     upcalls: &Upcalls,
     end: u64,
@@ -85,7 +86,7 @@ fn a_handler_is_upcalled_when_there_is_room_for_its_level_and_not_before() {
             soon();
         }
         assert_eq!(*upcalls.lock().unwrap(), [(0, 64)], "upcalled without room for its level");
-        assert_eq!(reader.wakes(), 0, "a system call where nobody waits for so little room");
+        assert_eq!(reader.wakes(), 0, "a system call although there is too little room");
         for number in 15..1_000 {
             assert_eq!(read(&mut reader), Ok(number));
         }
@@ -99,7 +100,7 @@ fn a_handler_is_upcalled_when_there_is_room_for_its_level_and_not_before() {
 }
 
 #[test]
-fn a_source_is_started_below_b_start_and_no_sooner() {
+fn a_source_is_started_below_b_start_and_not_earlier() {
     let (mut runtime, _alone) = start(Mode::Upcall, &DWS);
     let stream = Stream::create(SLOTS, 8).unwrap();
     let (writer, mut reader) = (stream.writer().unwrap(), stream.reader().unwrap());
@@ -115,7 +116,7 @@ fn a_source_is_started_below_b_start_and_no_sooner() {
     });
     runtime.run(beat.unwrap()).unwrap();
     runtime.run(id).unwrap();
-    // The executor has upcalled others since: whatever it had to decide is decided.
+    // The executor has upcalled other handlers since, so it has made its decisions.
     let settle = || {
         let seen = beats.load(Ordering::Relaxed);
         while beats.load(Ordering::Relaxed) < seen + 2 {
@@ -144,7 +145,7 @@ fn a_source_is_started_below_b_start_and_no_sooner() {
 }
 
 #[test]
-fn a_source_at_rest_goes_on_for_who_waits_for_more_than_is_there() {
+fn a_source_at_rest_goes_on_for_a_reader_that_waits_for_more() {
     let (mut runtime, _alone) = start(Mode::Upcall, &DWS);
     let stream = Stream::create(SLOTS, 8).unwrap();
     let (writer, mut reader) = (stream.writer().unwrap(), stream.reader().unwrap());
@@ -156,8 +157,8 @@ fn a_source_at_rest_goes_on_for_who_waits_for_more_than_is_there() {
     runtime.run(id).unwrap();
     assert!(reader.wait(64, a_minute()));
     (0..20).for_each(|number| assert_eq!(read(&mut reader), Ok(number)));
-    // 44 are there, far above `B_start`.
-    assert!(reader.wait(56, a_minute()), "it rests for ever");
+    // There are 44, far above `B_start`.
+    assert!(reader.wait(56, a_minute()), "the source rests forever");
     assert_eq!(reader.level(), Ok(64));
     drop(reader);
     ended(&mut runtime, id);
@@ -202,7 +203,7 @@ fn a_writer_and_a_reader_of_one_cpu_take_turns_without_a_system_call() {
 }
 
 #[test]
-fn who_writes_interrupts_what_it_outranks_at_the_next_boundary_and_nothing_else() {
+fn a_writer_interrupts_an_outranked_handler_at_the_next_boundary_and_no_other() {
     for (writer_period_us, comes_between) in [(1_000, true), (900_000, false)] {
         let (mut runtime, _alone) = start(Mode::Upcall, &RMDP);
         let interrupts = Arc::new(Mutex::new(Vec::new()));
@@ -234,7 +235,7 @@ fn who_writes_interrupts_what_it_outranks_at_the_next_boundary_and_nothing_else(
                 while batch.proceed() {
                     let pdu = reads.lock().unwrap().iter().filter(|&&pdu| pdu < 1_000).count();
                     reads.lock().unwrap().push(pdu);
-                    // With the fourth there is room for the level.
+                    // The fourth one makes room for the level.
                     if (1..5).contains(&pdu) {
                         reader.front().unwrap().unwrap().done();
                         reader.release();
@@ -259,7 +260,7 @@ fn who_writes_interrupts_what_it_outranks_at_the_next_boundary_and_nothing_else(
 }
 
 #[test]
-fn a_handler_that_panics_is_a_writer_that_died_and_what_it_had_committed_is_read() {
+fn a_handler_that_panics_is_a_dead_writer_and_its_committed_data_is_read() {
     let (mut runtime, _alone) = start(Mode::Upcall, &DWS);
     let stream = Stream::create(SLOTS, 0).unwrap();
     let (writer, mut reader) = (stream.writer().unwrap(), stream.reader().unwrap());
@@ -268,7 +269,7 @@ fn a_handler_that_panics_is_a_writer_that_died_and_what_it_had_committed_is_read
             assert!(batch.proceed() && writer.push(&7_u64.to_ne_bytes()).unwrap());
             writer.commit().unwrap();
             assert!(writer.push(&[8; 8]).unwrap());
-            assert!(batch.aborting(), "dies with one staged");
+            assert!(batch.aborting(), "panics with one message staged");
         })
         .unwrap();
     runtime.run(id).unwrap();
@@ -308,7 +309,7 @@ fn a_handler_that_waits_for_room_is_finished_when_its_reader_goes() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_by_name() {
+fn invalid_levels_are_refused_by_name() {
     let (mut runtime, _alone) = start(Mode::Upcall, &PS);
     let stream = Stream::create(SLOTS, 0).unwrap();
     let writer = stream.writer().unwrap();

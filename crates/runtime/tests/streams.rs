@@ -1,73 +1,23 @@
-//! Handlers that read streams, on real threads and in several processes: order, counts, and that
-//! nothing committed is lost. Whether a deadline is met depends on the machine; nothing here asks.
+//! Handlers that read streams, on real threads in one process: order, counts, and that nothing
+//! committed is lost. The tests do not check deadlines, which depend on the machine.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
+#[path = "support/stream_handlers.rs"]
+mod stream_handlers;
 #[allow(dead_code, reason = "each test program uses its own part")]
 mod support;
 
-use std::os::fd::AsFd;
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 
 use upcall_runtime::activity::{Terms, WorkClass};
-use upcall_runtime::policy::{Discipline, dws::DWS, ps::PS, rmdp::RMDP};
-use upcall_runtime::stream::{
-    Closed, End, Stream, StreamListener, StreamListenerError, StreamReader, StreamWriter,
-};
-use upcall_runtime::time::{Instant, Span};
-use upcall_runtime::{Config, CreateError, Interrupt, Mode, Runtime, clock};
-use upcall_sys::process::{self, Child, Exit, PidFd, SpawnOptions};
+use upcall_runtime::discipline::{DWS, PS, RMDP};
+use upcall_runtime::stream::{Closed, Stream};
+use upcall_runtime::time::Span;
+use upcall_runtime::{CreateError, Interrupt, Mode, clock};
 
+use stream_handlers::{Shown, start, take_all, write};
 use support::{SLOTS, a_minute, cpu, ended, every_us};
-
-fn start(mode: Mode, discipline: &'static Discipline) -> (Runtime, MutexGuard<'static, ()>) {
-    support::start(Config { mode, cpus: vec![cpu()], discipline, ..Config::default() })
-}
-
-fn write(writer: &mut StreamWriter, number: u64) -> Result<(), Closed> {
-    while !writer.push(&number.to_ne_bytes()).unwrap_or(false) {
-        writer.commit()?;
-        assert!(writer.wait(8, a_minute()), "no room was ever made");
-    }
-    writer.commit()
-}
-
-/// The next number, if one is there.
-fn read(reader: &mut StreamReader) -> Option<u64> {
-    let mut bytes = [0; 8];
-    matches!(reader.pop(&mut bytes), Ok(Some(8))).then(|| u64::from_ne_bytes(bytes))
-}
-
-/// What a handler saw: in each upcall how many messages, and the numbers.
-#[derive(Debug, Default)]
-struct Seen {
-    counts: Vec<usize>,
-    numbers: Vec<u64>,
-    closed: Option<Closed>,
-}
-
-type Shown = Arc<Mutex<Seen>>;
-
-/// A handler that takes all there is, as far as its batch goes, and notes it.
-fn take_all(
-    seen: &Shown,
-) -> impl FnMut(&mut StreamReader, &mut upcall_runtime::Batch<'_>) + Send + 'static {
-    let seen = seen.clone();
-    move |reader, batch| {
-        let mut seen = seen.lock().unwrap();
-        let mut count = 0;
-        while let Some(message) = reader.next(batch) {
-            let mut bytes = [0; 8];
-            message.payload().copy_to(0, &mut bytes);
-            message.done();
-            seen.numbers.push(u64::from_ne_bytes(bytes));
-            count += 1;
-        }
-        seen.counts.push(count);
-        seen.closed = reader.closed();
-    }
-}
 
 #[test]
 fn a_handler_is_upcalled_when_its_level_is_reached_and_not_before() {
@@ -86,7 +36,7 @@ fn a_handler_is_upcalled_when_its_level_is_reached_and_not_before() {
             std::thread::sleep(std::time::Duration::from_millis(3));
         }
         assert!(seen.lock().unwrap().counts.is_empty(), "upcalled below its level");
-        assert_eq!(writer.wakes(), 0, "a system call where nobody waits for so little");
+        assert_eq!(writer.wakes(), 0, "a system call although the level is not reached");
         for number in 3..100 {
             write(&mut writer, number).unwrap();
         }
@@ -96,7 +46,7 @@ fn a_handler_is_upcalled_when_its_level_is_reached_and_not_before() {
         let seen = seen.lock().unwrap();
         assert_eq!(seen.numbers, (0..100).collect::<Vec<u64>>());
         assert_eq!(seen.closed, Some(Closed::Ended));
-        // Only at the end may there be less than the level.
+        // Only the last upcall may find less than the level.
         let before = &seen.counts[..seen.counts.len().saturating_sub(2)];
         assert!(before.iter().all(|&count| count >= 4), "{seen:?}");
         assert!(wakes >= 1 && wakes <= seen.counts.len() as u64, "{wakes} wakes, {seen:?}");
@@ -130,14 +80,14 @@ fn two_handlers_of_one_cpu_move_data_without_a_system_call() {
     runtime.run(writer).unwrap();
     ended(&mut runtime, writer);
     assert_eq!(*wakes.lock().unwrap(), 0);
-    // Its end goes with it.
+    // Dropping the writer ends the stream.
     assert!(runtime.close(writer).is_some());
     ended(&mut runtime, reader);
     assert_eq!(seen.lock().unwrap().numbers, (0..400).collect::<Vec<u64>>());
 }
 
 #[test]
-fn who_reads_interrupts_what_it_outranks_at_the_next_boundary_and_nothing_else() {
+fn a_reader_interrupts_an_outranked_handler_at_the_next_boundary_and_no_other() {
     for (reader_period_us, comes_between) in [(1_000, true), (900_000, false)] {
         let (mut runtime, _alone) = start(Mode::Upcall, &RMDP);
         let interrupts = Arc::new(Mutex::new(Vec::new()));
@@ -192,7 +142,7 @@ fn who_reads_interrupts_what_it_outranks_at_the_next_boundary_and_nothing_else()
 }
 
 #[test]
-fn the_batch_and_the_rate_bound_what_is_processed_ahead() {
+fn the_batch_and_the_rate_limit_how_far_ahead_a_handler_works() {
     let (mut runtime, _alone) = start(Mode::Upcall, &DWS);
     let stream = Stream::create(SLOTS, 0).unwrap();
     let (mut writer, reader) = (stream.writer().unwrap(), stream.reader().unwrap());
@@ -209,25 +159,25 @@ fn the_batch_and_the_rate_bound_what_is_processed_ahead() {
     ended(&mut runtime, id);
     let seen = seen.lock().unwrap();
     assert_eq!(seen.counts, [8, 8, 8, 8, 8]);
-    // Five messages arrive a period apart, and the last is processed two periods ahead at most.
+    // Five messages arrive a period apart. The last is processed at most two periods ahead.
     assert!(clock::now().since(began) >= Span::from_millis(10));
 }
 
 #[test]
-fn what_cannot_be_is_refused_by_name() {
+fn invalid_streams_and_levels_are_refused_by_name() {
     let (mut runtime, _alone) = start(Mode::Upcall, &PS);
     let stream = Stream::create(SLOTS, 0).unwrap();
     let refused =
         runtime.stream_reader_handler("r", every_us(1_000), stream.reader().unwrap(), 1, |_, _| {});
     assert_eq!(refused, Err(CreateError::NotForStreams { policy: "ps" }));
-    assert!(stream.reader().is_err(), "an end is not taken up twice");
+    assert!(stream.reader().is_err(), "an end is not taken twice");
     assert_eq!(stream.writer().unwrap().commit(), Err(Closed::Ended));
     let file = std::fs::File::open("/proc/self/exe").unwrap();
     assert!(Stream::from_fd(file.into()).is_err());
 }
 
 #[test]
-fn a_handler_that_panics_is_a_reader_that_died_and_a_suspended_one_reads_on() {
+fn a_handler_that_panics_is_a_dead_reader_and_a_suspended_one_reads_on() {
     let (mut runtime, _alone) = start(Mode::Upcall, &DWS);
     let stream = Stream::create(SLOTS, 0).unwrap();
     let mut writer = stream.writer().unwrap();
@@ -258,323 +208,10 @@ fn a_handler_that_panics_is_a_reader_that_died_and_a_suspended_one_reads_on() {
         std::thread::yield_now();
     }
     runtime.give_abort_phase(id);
-    // It waits for its stream, and is told of the end of the process nevertheless.
+    // The handler waits for its stream, and is upcalled for the abort phase even without data.
     let report = runtime.abort(Some(clock::after(Span::from_secs(60))), |_, _| {});
     assert!(report.unfinished.is_empty() && report.activities[0].faulted);
     assert_eq!(writer.push(&[0; 8]).and_then(|_| Ok(writer.commit()?)), Err(Closed::Died.into()));
-}
-
-// What follows is in two processes. The other one is this program again, told by its environment
-// which part it has.
-
-const PART: &str = "UPCALL_TEST_PART";
-const FD: i32 = 9;
-const MESSAGES: u64 = 20_000;
-
-fn other_process(part: &str, stream: &Stream) -> Child {
-    let exe = std::env::current_exe().unwrap().into_os_string().into_string().unwrap();
-    let part = format!("{PART}={part}");
-    let command = ["env", &part, &exe, "--exact", "the_other_process", "--nocapture"];
-    let options = SpawnOptions {
-        stderr: process::Stream::Inherit,
-        inherit: Some((stream.as_fd(), FD)),
-        ..SpawnOptions::default()
-    };
-    let cpus = upcall_runtime::allowed_cpus().unwrap();
-    process::spawn(&command.map(str::to_owned), &cpus, options).unwrap()
-}
-
-fn exit_of(child: &Child) -> Exit {
-    let give_up = a_minute().unwrap();
-    loop {
-        if let Some(exit) = child.try_wait().unwrap() {
-            return exit;
-        }
-        assert!(clock::now() < give_up, "the other process does not end");
-        std::thread::sleep(std::time::Duration::from_millis(1));
-    }
-}
-
-/// No test by itself: the other process of those below.
-#[test]
-fn the_other_process() {
-    let Ok(part) = std::env::var(PART) else { return };
-    let inherited = || Stream::from_fd(process::inherited_fd(FD).unwrap()).unwrap();
-    match part.as_str() {
-        "write" => {
-            let mut writer = inherited().writer().unwrap();
-            (0..MESSAGES).for_each(|number| write(&mut writer, number).unwrap());
-        }
-        "write for ever" => {
-            let mut writer = inherited().writer().unwrap();
-            for number in 0.. {
-                write(&mut writer, number).unwrap();
-            }
-        }
-        "read for ever" => {
-            let mut reader = inherited().reader().unwrap();
-            for expected in 0.. {
-                while reader.level() == Ok(0) {
-                    reader.wait(1, a_minute());
-                }
-                assert_eq!(read(&mut reader), Some(expected));
-                reader.release();
-            }
-        }
-        part => {
-            let (part, path) = part.split_once(" at:").unwrap();
-            let path = Path::new(path);
-            match part {
-                "received, write" => {
-                    let stream = Stream::create(SLOTS, 0).unwrap();
-                    let _ = stream.send(path, End::Reader).unwrap();
-                    let mut writer = stream.writer().unwrap();
-                    drop(stream);
-                    (0..100).for_each(|number| write(&mut writer, number).unwrap());
-                }
-                "received, write three, sleep" => {
-                    let stream = Stream::create(SLOTS, 0).unwrap();
-                    let _ = stream.send(path, End::Reader).unwrap();
-                    let mut writer = stream.writer().unwrap();
-                    (0..3).for_each(|number| write(&mut writer, number).unwrap());
-                    std::thread::sleep(std::time::Duration::from_secs(60));
-                }
-                "received, read three, sleep" => {
-                    let stream = Stream::create(SLOTS, 0).unwrap();
-                    let _ = stream.send(path, End::Writer).unwrap();
-                    let mut reader = stream.reader().unwrap();
-                    for expected in 0..3 {
-                        while reader.level() == Ok(0) {
-                            reader.wait(1, a_minute());
-                        }
-                        assert_eq!(read(&mut reader), Some(expected));
-                        reader.release();
-                    }
-                    std::thread::sleep(std::time::Duration::from_secs(60));
-                }
-                "accept, write for ever" => {
-                    let received = StreamListener::bind(path).unwrap().accept(a_minute()).unwrap();
-                    let mut writer = received.stream.writer().unwrap();
-                    for number in 0.. {
-                        write(&mut writer, number).unwrap();
-                    }
-                }
-                "accept, go" => {
-                    drop(StreamListener::bind(path).unwrap().accept(a_minute()).unwrap())
-                }
-                part => panic!("no part {part}"),
-            }
-        }
-    }
-}
-
-#[test]
-fn a_handler_reads_what_another_process_writes() {
-    for discipline in [&DWS, &RMDP] {
-        let (mut runtime, _alone) = start(Mode::Upcall, discipline);
-        let stream = Stream::create(SLOTS, 0).unwrap();
-        let seen = Shown::default();
-        let need = every_us(100).batch(32);
-        let reader = stream.reader().unwrap();
-        let id =
-            runtime.stream_reader_handler("reader", need, reader, 16, take_all(&seen)).unwrap();
-        runtime.run(id).unwrap();
-        let child = other_process("write", &stream);
-        ended(&mut runtime, id);
-        assert_eq!(exit_of(&child), Exit::Code(0));
-        let seen = seen.lock().unwrap();
-        assert!(seen.numbers.iter().copied().eq(0..MESSAGES));
-        assert_eq!(seen.closed, Some(Closed::Ended));
-        assert!(seen.counts.len() as u64 <= MESSAGES / 16 + 2, "upcalled below its level");
-    }
-}
-
-fn kill(child: &Child) {
-    child.kill_group().unwrap();
-    assert_eq!(exit_of(child), Exit::Signal(9));
-}
-
-/// A path for a door of its own, and the part of who is to know it.
-fn listener_of(part: &str) -> (PathBuf, String) {
-    let name = part.replace([' ', ','], "-");
-    let path = std::env::temp_dir().join(format!("upcall-{name}-{}", std::process::id()));
-    let told = format!("{part} at:{}", path.display());
-    (path, told)
-}
-
-/// The other process opens its door soon.
-fn send(stream: &Stream, path: &Path, end: End) {
-    let give_up = a_minute().unwrap();
-    while stream.send(path, end).is_err() {
-        assert!(clock::now() < give_up, "there is no listener");
-        std::thread::sleep(std::time::Duration::from_millis(1));
-    }
-}
-
-/// What a handler was upcalled for that reads 16 at a time until the writer is killed.
-fn read_until_killed(reader: StreamReader, child: &Child, least: usize) -> Seen {
-    let (mut runtime, _alone) = start(Mode::Upcall, &DWS);
-    let seen = Shown::default();
-    let need = every_us(100).batch(32);
-    let id = runtime.stream_reader_handler("reader", need, reader, 16, take_all(&seen)).unwrap();
-    runtime.run(id).unwrap();
-    while seen.lock().unwrap().numbers.len() < least {
-        std::thread::sleep(std::time::Duration::from_millis(1));
-    }
-    kill(child);
-    ended(&mut runtime, id);
-    std::mem::take(&mut *seen.lock().unwrap())
-}
-
-#[test]
-fn of_a_writer_that_was_killed_all_it_committed_is_read_and_then_its_death() {
-    // Inherited: what tells is a descriptor of the process.
-    let stream = Stream::create(SLOTS, 0).unwrap();
-    let child = other_process("write for ever", &stream);
-    stream.guard(&PidFd::open(child.pid()).unwrap(), End::Writer).unwrap();
-    let inherited = read_until_killed(stream.reader().unwrap(), &child, 1_000);
-    // Offered to the other: the connection.
-    let unused = Stream::create(SLOTS, 0).unwrap();
-    let (path, part) = listener_of("accept, write for ever");
-    let child = other_process(&part, &unused);
-    let stream = Stream::create(SLOTS, 0).unwrap();
-    send(&stream, &path, End::Writer);
-    let offered = read_until_killed(stream.reader().unwrap(), &child, 1_000);
-    std::fs::remove_file(&path).unwrap();
-    for seen in [inherited, offered] {
-        assert!(seen.numbers.iter().copied().eq(0..seen.numbers.len() as u64));
-        assert_eq!(seen.closed, Some(Closed::Died));
-    }
-}
-
-#[test]
-fn a_handler_that_waits_for_its_level_is_upcalled_for_what_is_there_when_its_writer_is_killed() {
-    let unused = Stream::create(SLOTS, 0).unwrap();
-    let (path, part) = listener_of("received, write three, sleep");
-    let listener = StreamListener::bind(&path).unwrap();
-    let child = other_process(&part, &unused);
-    let accepted = listener.accept(a_minute()).unwrap();
-    assert_eq!(accepted.end, End::Reader);
-    let mut reader = accepted.stream.reader().unwrap();
-    drop((listener, accepted));
-    while reader.level() != Ok(3) {
-        reader.wait(3, a_minute());
-    }
-    let seen = read_until_killed(reader, &child, 0);
-    std::fs::remove_file(&path).unwrap();
-    assert_eq!((seen.numbers, seen.closed), (vec![0, 1, 2], Some(Closed::Died)));
-}
-
-#[test]
-fn of_a_reader_that_was_killed_the_writer_finds_the_death_and_does_not_wait() {
-    let stream = Stream::create(SLOTS, 0).unwrap();
-    let mut writer = stream.writer().unwrap();
-    let child = other_process("read for ever", &stream);
-    stream.guard(&PidFd::open(child.pid()).unwrap(), End::Reader).unwrap();
-    (0..1_000).for_each(|number| write(&mut writer, number).unwrap());
-    kill(&child);
-    // It may be waiting for room by then, or come to wait.
-    assert_eq!((1_000..).find_map(|number| write(&mut writer, number).err()), Some(Closed::Died));
-}
-
-#[test]
-fn a_handler_that_waits_for_room_is_upcalled_when_its_reader_is_killed() {
-    let (mut runtime, _alone) = start(Mode::Upcall, &DWS);
-    let unused = Stream::create(SLOTS, 0).unwrap();
-    let (path, part) = listener_of("received, read three, sleep");
-    let listener = StreamListener::bind(&path).unwrap();
-    let child = other_process(&part, &unused);
-    let accepted = listener.accept(a_minute()).unwrap();
-    assert_eq!(accepted.end, End::Writer);
-    let writer = accepted.stream.writer().unwrap();
-    drop((listener, accepted));
-    std::fs::remove_file(&path).unwrap();
-    let (levels, closed) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(None)));
-    let (noted, found) = (levels.clone(), closed.clone());
-    let mut number = 0_u64;
-    let id = runtime
-        .stream_writer_handler(
-            "writer",
-            every_us(100).batch(64),
-            writer,
-            16,
-            move |writer, batch| {
-                while let Some(room) = writer.next(8, batch) {
-                    room.payload().fill(0, &number.to_ne_bytes());
-                    room.stage(8);
-                    number += 1;
-                }
-                writer.commit().unwrap_or(());
-                noted.lock().unwrap().push(writer.level());
-                *found.lock().unwrap() = writer.closed();
-            },
-        )
-        .unwrap();
-    runtime.run(id).unwrap();
-    while levels.lock().unwrap().is_empty() {
-        std::thread::sleep(std::time::Duration::from_millis(1));
-    }
-    kill(&child);
-    ended(&mut runtime, id);
-    assert_eq!(*closed.lock().unwrap(), Some(Closed::Died));
-    assert_eq!(levels.lock().unwrap().len(), 2, "upcalled without room, or not for the death");
-}
-
-#[test]
-fn who_takes_an_offer_and_goes_without_its_end_is_found_to_have_died() {
-    let unused = Stream::create(SLOTS, 0).unwrap();
-    let (path, part) = listener_of("accept, go");
-    let child = other_process(&part, &unused);
-    let stream = Stream::create(SLOTS, 0).unwrap();
-    let mut reader = stream.reader().unwrap();
-    send(&stream, &path, End::Writer);
-    assert!(reader.wait(1, a_minute()), "nobody told");
-    assert_eq!(reader.front().unwrap_err(), Closed::Died);
-    assert_eq!(exit_of(&child), Exit::Code(0));
-    std::fs::remove_file(&path).unwrap();
-}
-
-#[test]
-fn who_holds_a_pipe_open_is_taken_to_be_there_until_it_is_closed() {
-    let stream = Stream::create(SLOTS, 0).unwrap();
-    // As of a process that was killed: neither drop nor end, and its descriptors closed.
-    let (mut writer, mut reader) = (stream.writer().unwrap(), stream.reader().unwrap());
-    let (line, held) = std::io::pipe().unwrap();
-    stream.guard(&line, End::Writer).unwrap();
-    drop(line);
-    write(&mut writer, 7).unwrap();
-    std::mem::forget(writer);
-    assert!(!reader.wait(2, Some(clock::now() + Span::from_millis(20))));
-    drop(held);
-    assert!(reader.wait(2, a_minute()), "nobody told");
-    assert_eq!(read(&mut reader), Some(7));
-    assert_eq!(reader.front().unwrap_err(), Closed::Died);
-    let file = std::fs::File::open("/proc/self/exe").unwrap();
-    assert!(stream.guard(&file, End::Writer).unwrap_err().is_permission());
-}
-
-#[test]
-fn a_stream_is_handed_over_at_a_door() {
-    let (path, part) = listener_of("received, write");
-    let listener = StreamListener::bind(&path).unwrap();
-    assert!(matches!(listener.accept(Some(Instant::ZERO)), Err(StreamListenerError::Late)));
-    let unused = Stream::create(SLOTS, 0).unwrap();
-    let child = other_process(&part, &unused);
-    let received = listener.accept(a_minute()).unwrap();
-    assert_eq!(received.end, End::Reader);
-    let mut reader = received.stream.reader().unwrap();
-    for expected in 0..100 {
-        while reader.level() == Ok(0) {
-            assert!(reader.wait(1, a_minute()));
-        }
-        assert_eq!(read(&mut reader), Some(expected));
-        reader.release();
-    }
-    assert!(reader.wait(1, a_minute()));
-    // The line hangs up, and says nothing new of who had ended the stream.
-    assert_eq!(exit_of(&child), Exit::Code(0));
-    assert_eq!(reader.front().unwrap_err(), Closed::Ended);
-    std::fs::remove_file(&path).unwrap();
 }
 
 #[test]
@@ -585,7 +222,7 @@ fn a_source_that_rests_is_started_once_below_b_start_and_an_active_one_runs_on()
         let mut levels = Vec::new();
         for _ in 0..5 {
             while writer.push(&[1; 8]).unwrap() {}
-            assert!(writer.rest(a_minute()), "it was never started");
+            assert!(writer.rest(a_minute()), "the source was never started");
             levels.push(writer.level());
         }
         levels

@@ -1,5 +1,5 @@
-//! The promise of the hot path, for handlers that read streams: nothing is allocated between the
-//! second upcall and the hundredth, at either end. The whole process is watched.
+//! The guarantee of the hot path for handlers that read streams: neither end allocates between the
+//! second upcall and the hundredth. The test watches the whole process.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -38,7 +38,7 @@ fn a_stream_is_written_and_read_without_allocating() {
     std::thread::sleep(Duration::from_millis(20));
     runtime.run(id).unwrap();
     while after.load(Ordering::Acquire) == 0 {
-        // It sleeps for room, and now and then rests.
+        // The writer sleeps for room, and rests now and then.
         while !writer.push(&[7; 64]).unwrap() {
             writer.rest(None);
             writer.wait(64, None);
@@ -46,7 +46,7 @@ fn a_stream_is_written_and_read_without_allocating() {
         writer.commit().unwrap();
     }
     assert_eq!(after.load(Ordering::Acquire), before.load(Ordering::Acquire));
-    // The test can fail: an allocation is counted.
+    // Checks that the test can fail: an allocation is counted.
     drop(std::hint::black_box(Box::new(1)));
     assert!(dhat::HeapStats::get().total_blocks > after.load(Ordering::Acquire));
 }

@@ -1,5 +1,5 @@
-//! Tasks on real threads: order, counts, and that nothing is lost. Whether a
-//! deadline is met depends on the machine; nothing here asks.
+//! Tasks on real threads: order, counts, and that no wake-up is lost. The tests assert no
+//! deadlines, which depend on the machine.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -16,7 +16,7 @@ use std::thread::ThreadId;
 use std::time::Duration;
 
 use upcall_runtime::activity::{ActivityParams, Terms, WorkClass};
-use upcall_runtime::policy::dws::DWS;
+use upcall_runtime::discipline::DWS;
 use upcall_runtime::scheduler::Counters;
 use upcall_runtime::time::Span;
 use upcall_runtime::{Config, CreateError, HandlerId, Mode, Runtime, clock};
@@ -42,7 +42,7 @@ fn soon() -> upcall_runtime::time::Instant {
     clock::now() + Span::from_millis(30)
 }
 
-/// Waits until each has ended, or a minute: what was lost must not hang the test.
+/// Waits until each task has ended, at most a minute: a lost wake-up must not hang the test.
 fn all_end(runtime: &mut Runtime, ids: &[HandlerId]) {
     for &id in ids {
         assert_eq!(
@@ -60,7 +60,7 @@ fn note(log: &Log, what: &'static str) {
 }
 
 #[test]
-fn of_two_made_ready_together_the_earlier_deadline_goes_first() {
+fn of_two_tasks_ready_at_once_the_earlier_deadline_goes_first() {
     let (mut runtime, _alone) = start(Mode::Upcall);
     let log = Log::default();
     let [first, second] = [("late", 900), ("early", 500)].map(|(name, deadline_ms)| {
@@ -100,7 +100,7 @@ fn interactive_goes_before_workahead_and_that_before_background() {
 }
 
 #[test]
-fn what_comes_through_a_pipe_is_answered_through_another() {
+fn a_task_answers_one_pipe_through_another() {
     for mode in Mode::ALL {
         let (mut runtime, _alone) = start(mode);
         let (mut input, mut question) = std::io::pipe().unwrap();
@@ -131,7 +131,8 @@ fn what_comes_through_a_pipe_is_answered_through_another() {
     }
 }
 
-/// How an echo fares whose delay bound is 10 ms, with 6 questions 60 ms apart at least.
+/// The counters of an echo task with a delay bound of 10 ms, after 6 questions at least 60 ms
+/// apart.
 fn echoed(runtime: &mut Runtime, names_now: bool) -> Counters {
     let (mut asker, mut peer) = UnixStream::pair().unwrap();
     let need = every(20).deadline(Span::from_millis(10));
@@ -164,11 +165,11 @@ fn echoed(runtime: &mut Runtime, names_now: bool) -> Counters {
 }
 
 #[test]
-fn an_echo_that_names_no_critical_time_does_not_miss_what_comes_late() {
+fn an_echo_that_names_no_critical_time_does_not_miss_late_messages() {
     let (mut runtime, _alone) = start(Mode::Upcall);
     let named = echoed(&mut runtime, true);
     let unnamed = echoed(&mut runtime, false);
-    // A busy machine may hold up some.
+    // A busy machine may delay some.
     assert!(named.misses > 3, "each came after its deadline: {named:?}");
     assert!(unnamed.completed >= 7 && unnamed.misses < 3, "{unnamed:?}");
 }
@@ -214,7 +215,7 @@ fn a_sleep_is_never_too_short() {
 }
 
 #[test]
-fn who_masks_preemption_is_preempted_when_the_mask_is_dropped() {
+fn a_task_that_masks_preemption_is_preempted_when_the_mask_is_dropped() {
     let (mut runtime, _alone) = start(Mode::Upcall);
     let log = Log::default();
     let (long, urgent) = (log.clone(), log.clone());
@@ -224,9 +225,9 @@ fn who_masks_preemption_is_preempted_when_the_mask_is_dropped() {
     let long = runtime
         .task("long", every(60_000), async move |task| {
             let mask = task.mask_preemption();
-            // It is woken here, and by nothing else: however late this runs.
+            // Only this wakes the other task, however late it runs.
             calls.add();
-            // Until its next message may come, and longer than a quantum is declared to take.
+            // Until its next message may come, and longer than the declared cost of a quantum.
             let until = clock::now() + Span::from_millis(2);
             while clock::now() <= until {
                 task.checkpoint().await;
@@ -286,7 +287,7 @@ fn a_panic_ends_the_task_and_nothing_else() {
     let ids = [bad, good, handler];
     runtime.run_at(&ids, clock::now()).unwrap();
     all_end(&mut runtime, &ids);
-    // It stays ended, and is not touched again.
+    // The task stays ended, and is not polled again.
     runtime.run(bad).unwrap();
     all_end(&mut runtime, &[bad]);
     let report = runtime.stop(|_, _| {});
@@ -296,7 +297,7 @@ fn a_panic_ends_the_task_and_nothing_else() {
     assert_eq!(report.activities[2].counters.unwrap().completed, 5);
 }
 
-/// Says in which thread it was dropped.
+/// Notes in which thread it was dropped.
 struct Dropped(Arc<Mutex<Option<ThreadId>>>);
 
 impl Drop for Dropped {
@@ -306,7 +307,7 @@ impl Drop for Dropped {
 }
 
 #[test]
-fn a_closed_sleeper_is_dropped_by_who_closed_it() {
+fn the_thread_that_closes_a_sleeping_task_drops_it() {
     let (mut runtime, _alone) = start(Mode::Upcall);
     let begun = Arc::new(AtomicU32::new(0));
     let dropped = Arc::new(Mutex::new(None));
@@ -335,7 +336,7 @@ fn a_closed_sleeper_is_dropped_by_who_closed_it() {
     assert!(runtime.task("sleeper", every(10), async |_| {}).is_ok());
 }
 
-/// A count that a task can wait for: what it uses of another library.
+/// A count that a task can wait for. Stands for another library.
 #[derive(Default)]
 struct Counter {
     count: AtomicU32,
@@ -363,10 +364,10 @@ impl Counter {
 }
 
 #[test]
-fn none_of_ten_thousand_wakes_from_another_thread_is_lost() {
+fn no_wake_up_from_another_thread_is_lost() {
     const WAKES: u32 = 10_000;
     let (mut runtime, _alone) = start(Mode::Upcall);
-    // Each turn waits for the other side: one lost wake, and nothing ends.
+    // Each turn waits for the other side: a single lost wake-up would hang the test.
     let (there, back) = (Arc::new(Counter::default()), Arc::new(AtomicU32::new(0)));
     let (waited, answered) = (there.clone(), back.clone());
     let id = runtime
@@ -388,7 +389,7 @@ fn none_of_ten_thousand_wakes_from_another_thread_is_lost() {
             for _ in 0..random >> 22 {
                 std::hint::spin_loop();
             }
-            // Now and then all is still, so that the wake finds it asleep.
+            // Now and then a pause, so that the wake-up finds the executor asleep.
             while random >> 30 == 0 && back.load(Ordering::Acquire) < wake {
                 assert!(clock::now() < give_up, "wake {wake} was lost");
                 std::thread::yield_now();
@@ -425,7 +426,7 @@ fn tasks_of_one_cpu_wake_each_other() {
 }
 
 #[test]
-fn a_suspended_sleeper_sleeps_on_when_it_is_run_again() {
+fn a_suspended_task_goes_on_sleeping_when_it_is_run_again() {
     let (mut runtime, _alone) = start(Mode::Upcall);
     let until = clock::now() + Span::from_millis(60);
     let id = runtime
@@ -445,7 +446,7 @@ fn a_suspended_sleeper_sleeps_on_when_it_is_run_again() {
 }
 
 #[test]
-fn only_dws_knows_tasks() {
+fn only_dws_supports_tasks() {
     let _alone = support::alone();
     let mut runtime = Runtime::start(Config::default()).unwrap();
     let refused = runtime.task("t", every(10), async |_| {});

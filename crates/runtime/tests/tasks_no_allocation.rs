@@ -1,5 +1,5 @@
-//! The promise of the hot path, for tasks: nothing is allocated between the second
-//! poll and the hundredth. The whole process is watched.
+//! The hot path of tasks: nothing is allocated between the second poll and the hundredth. The test
+//! watches the whole process.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use upcall_runtime::activity::{ActivityParams, Terms, WorkClass};
-use upcall_runtime::policy::dws::DWS;
+use upcall_runtime::discipline::DWS;
 use upcall_runtime::time::Span;
 use upcall_runtime::{Config, Runtime, clock};
 
@@ -33,7 +33,7 @@ fn a_task_is_polled_without_allocating() {
                 task.time_advance(clock::now()).await;
                 task.checkpoint().await;
                 task.io_wait(&reader).await.unwrap();
-                // One that must be watched, and is given up.
+                // A wait on a descriptor that must be watched, and is given up.
                 let mut wait = std::pin::pin!(task.io_wait(&silent));
                 let polled = std::future::poll_fn(|context| {
                     std::task::Poll::Ready(wait.as_mut().poll(context).is_pending())
@@ -53,7 +53,7 @@ fn a_task_is_polled_without_allocating() {
         std::thread::sleep(Duration::from_millis(5));
     }
     assert_eq!(after.load(Ordering::Acquire), before.load(Ordering::Acquire));
-    // The test can fail: an allocation is counted.
+    // Shows that the test can fail: an allocation is counted.
     drop(std::hint::black_box(Box::new(1)));
     assert!(dhat::HeapStats::get().total_blocks > after.load(Ordering::Acquire));
 }

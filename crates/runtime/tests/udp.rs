@@ -1,4 +1,4 @@
-//! UDP receivers: what they tell of a datagram, sockets that the program made, and groups.
+//! UDP receivers: the facts about a datagram, sockets that the program created, and groups.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -10,7 +10,7 @@ use upcall_runtime::clock;
 use upcall_runtime::time::{Instant, Span};
 use upcall_runtime::udp::{Interface, Receiver, ReceiverOptions};
 
-/// A datagram as it was taken.
+/// A datagram that was taken.
 #[derive(Debug, PartialEq, Eq)]
 struct Taken {
     payload: Vec<u8>,
@@ -24,14 +24,15 @@ fn loopbacks() -> Vec<SocketAddr> {
     match UdpSocket::bind("[::1]:0") {
         Ok(_) => all.push("[::1]:0".parse().unwrap()),
         Err(error) => {
-            // Not by a macro: the output of a test that passes is not shown.
+            // Written directly: the test harness hides the output of macros if a test
+            // passes.
             let _ = writeln!(std::io::stderr(), "skipped: the IPv6 part of a test: {error}");
         }
     }
     all
 }
 
-/// Takes until `count` datagrams were taken or dropped as too long.
+/// Takes datagrams until `count` were taken, or dropped as too long.
 fn take(receiver: &mut Receiver, count: usize) -> Vec<Taken> {
     let mut all = Vec::new();
     let mut seen = 0;
@@ -67,9 +68,9 @@ fn a_datagram_comes_with_its_sender() {
     }
 }
 
-/// Sent between two moments, and fetched after a third, each a while apart. The kernel begins to
-/// note arrival times a while after the first socket asked for them, and says the time of
-/// fetching until then.
+/// The datagram is sent between two moments, and fetched after a third, each a while apart. The
+/// kernel begins to record arrival times a while after the first socket asked for them. Until then
+/// the arrival is the time of the fetch.
 #[test]
 fn an_arrival_is_a_moment_between_sending_and_fetching() {
     let address = loopbacks()[0];
@@ -92,7 +93,7 @@ fn an_arrival_is_a_moment_between_sending_and_fetching() {
 }
 
 #[test]
-fn what_takes_longer_than_it_may_is_late() {
+fn a_pdu_that_takes_longer_than_its_limit_is_late() {
     let address = loopbacks()[0];
     let options = ReceiverOptions { delay_max: Span::ZERO, ..ReceiverOptions::default() };
     let mut receiver = Receiver::bind(address, &options).unwrap();
@@ -103,7 +104,7 @@ fn what_takes_longer_than_it_may_is_late() {
 }
 
 #[test]
-fn an_adopted_socket_gives_what_waited_and_what_comes() {
+fn an_adopted_socket_gives_waiting_and_later_datagrams() {
     for address in loopbacks() {
         let socket = UdpSocket::bind(address).unwrap();
         let target = socket.local_addr().unwrap();
@@ -120,9 +121,9 @@ fn an_adopted_socket_gives_what_waited_and_what_comes() {
     }
 }
 
-/// Fills the buffer of an adopted socket before and after: only what came after counts.
+/// Fills the buffer of a socket before and after its adoption. Only later drops count.
 #[test]
-fn drops_before_the_adoption_are_not_the_receivers() {
+fn drops_before_the_adoption_do_not_count() {
     let address = loopbacks()[0];
     let socket = UdpSocket::bind(address).unwrap();
     let target = socket.local_addr().unwrap();
@@ -158,8 +159,8 @@ fn a_datagram_too_long_is_dropped_and_counted() {
     }
 }
 
-/// The interface of a `std::net::UdpSocket` cannot be chosen for sending, so membership is seen by
-/// its errors here; `upcall-sys` sends through the loopback interface.
+/// A `std::net::UdpSocket` cannot choose the interface for sending. So this test sees membership by
+/// its errors. `upcall-sys` tests sending through the loopback interface.
 #[test]
 fn groups_are_joined_once_and_left_once() {
     let [.., high, low] = std::process::id().to_be_bytes();
@@ -183,7 +184,7 @@ fn groups_are_joined_once_and_left_once() {
 }
 
 #[test]
-fn what_is_no_datagram_socket_is_refused() {
+fn a_socket_that_is_no_datagram_socket_is_refused() {
     let stream = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let refused = Receiver::from_socket(stream, &ReceiverOptions::default()).unwrap_err();
     assert!(refused.to_string().contains("receive datagrams"), "{refused}");

@@ -1,4 +1,4 @@
-//! The promise of the hot path, of a UDP receiver: taking datagrams allocates nothing.
+//! The guarantee of the hot path for a UDP receiver: taking datagrams allocates nothing.
 
 use std::net::UdpSocket;
 
@@ -33,7 +33,7 @@ fn a_receiver_does_not_allocate() {
     }
     assert_eq!(blocks(), before);
     assert_eq!(bytes, 500 * DATAGRAMS);
-    // The test can fail: an allocation is counted.
+    // Checks that the test can fail: an allocation is counted.
     drop(std::hint::black_box(Box::new(1)));
     assert_eq!(blocks(), before + 1);
 }

@@ -1,5 +1,5 @@
-//! Virtual-time handlers on real threads (rtu-1995 §9): who is upcalled after whom, and
-//! that nobody comes between the PDUs of a quantum. No time is asserted.
+//! Virtual-time handlers on real threads (rtu-1995 §9): the order of their upcalls, and that no
+//! other handler runs between the PDUs of a quantum. The tests assert no times.
 #![expect(clippy::unwrap_used, reason = "what fails here is the test")]
 
 #[allow(dead_code, reason = "each test program uses its own part")]
@@ -17,10 +17,10 @@ fn start() -> (Runtime, MutexGuard<'static, ()>) {
     support::start(Config::default())
 }
 
-/// What was done, in order.
+/// What the handlers did, in order.
 type Diary = Arc<Mutex<Vec<u32>>>;
 
-/// A handler that writes `number` once a PDU, up to `pdus` of them.
+/// A handler that writes `number` once for each PDU, for at most `pdus` PDUs.
 fn writer(diary: &Diary, number: u32, pdus: u32) -> impl FnMut(&mut Batch<'_>) + Send + 'static {
     let (diary, mut left) = (diary.clone(), pdus);
     move |batch| {
@@ -34,13 +34,14 @@ fn writer(diary: &Diary, number: u32, pdus: u32) -> impl FnMut(&mut Batch<'_>) +
     }
 }
 
-/// Holds the thread inside a PDU of its own, so that others can be run together.
-fn doorkeeper(runtime: &mut Runtime) -> (HandlerId, Arc<AtomicBool>) {
+/// Creates a handler that holds the thread inside a PDU, so that other handlers can be run
+/// together.
+fn holder(runtime: &mut Runtime) -> (HandlerId, Arc<AtomicBool>) {
     let open = Arc::new(AtomicBool::new(false));
     let (seen, entered) = (open.clone(), Arc::new(AtomicBool::new(false)));
     let inside = entered.clone();
     let id = runtime
-        .virtual_handler("doorkeeper", 1, move |batch| {
+        .virtual_handler("holder", 1, move |batch| {
             assert!(batch.proceed());
             inside.store(true, Ordering::SeqCst);
             while !seen.load(Ordering::SeqCst) {
@@ -66,30 +67,30 @@ fn wait_for_all(runtime: &mut Runtime, ids: &[HandlerId]) {
 fn handlers_take_turns_in_the_order_of_creation_a_quantum_each() {
     let (mut runtime, _alone) = start();
     let diary = Diary::default();
-    let (_, open) = doorkeeper(&mut runtime);
+    let (_, open) = holder(&mut runtime);
     let ids = [(1, 2, 6), (2, 3, 6), (3, 1, 2)].map(|(number, quantum, pdus)| {
         let handler = writer(&diary, number, pdus);
         runtime.virtual_handler(&format!("h{number}"), quantum, handler).unwrap()
     });
-    // Not in the order of creation, in which the turns go all the same.
+    // Run in another order than that of creation. The turns still go in the order of creation.
     for id in [ids[2], ids[0], ids[1]] {
         runtime.run(id).unwrap();
     }
     open.store(true, Ordering::SeqCst);
     wait_for_all(&mut runtime, &ids);
-    // Turns of 2, 3 and 1 PDUs. Who has PDUs left gets another.
+    // Turns of 2, 3 and 1 PDUs. A handler with PDUs left gets another turn.
     assert_eq!(*diary.lock().unwrap(), [1, 1, 2, 2, 2, 3, 1, 1, 2, 2, 2, 3, 1, 1]);
     let statistics = runtime.virtual_statistics(ids[0]).unwrap();
     assert_eq!((statistics.upcalls, statistics.pdus), (3, 6));
     let report = runtime.stop(|_, _| {});
     let names: Vec<&str> = report.virtual_handlers.iter().map(|one| one.name.as_str()).collect();
-    assert_eq!(names, ["doorkeeper", "h1", "h2", "h3"]);
+    assert_eq!(names, ["holder", "h1", "h2", "h3"]);
     assert!(report.virtual_handlers.iter().all(|one| !one.faulted && !one.stuck));
     assert!(report.activities.is_empty(), "nothing was reserved");
 }
 
 #[test]
-fn nobody_comes_between_the_pdus_of_a_quantum() {
+fn no_handler_runs_between_the_pdus_of_a_quantum() {
     const QUANTUM: u32 = 7;
     let (mut runtime, _alone) = start();
     let (inside, intruders) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
@@ -100,14 +101,14 @@ fn nobody_comes_between_the_pdus_of_a_quantum() {
             .virtual_handler(&format!("h{number}"), QUANTUM, move |batch| {
                 let mut of_quantum = 0;
                 while batch.proceed() {
-                    // The first claims the quantum; each other finds its claim.
+                    // The first PDU claims the quantum; the others must find the claim.
                     let expected = if of_quantum == 0 { 0 } else { number };
                     intruders.fetch_add(
                         u32::from(inside.swap(number, Ordering::SeqCst) != expected),
                         Ordering::SeqCst,
                     );
                     if of_quantum % 3 == 0 {
-                        // Anybody who could come, does.
+                        // Gives other handlers the chance to run.
                         std::thread::yield_now();
                     }
                     of_quantum += 1;
@@ -128,7 +129,7 @@ fn nobody_comes_between_the_pdus_of_a_quantum() {
             .unwrap()
     });
     runtime.run_at(&ids, clock::now()).unwrap();
-    // Controls at any time cut no quantum.
+    // Controls never cut a quantum, whenever they come.
     for _ in 0..50 {
         runtime.suspend(ids[1]);
         runtime.run(ids[1]).unwrap();
@@ -142,7 +143,7 @@ fn nobody_comes_between_the_pdus_of_a_quantum() {
     }
 }
 
-/// Counts its PDUs, as long as it is delivered.
+/// Creates a handler that counts its PDUs while it is delivered.
 fn counter(runtime: &mut Runtime, name: &str) -> (HandlerId, Arc<AtomicU32>) {
     let pdus = Arc::new(AtomicU32::new(0));
     let counted = pdus.clone();
@@ -164,7 +165,7 @@ fn wait_for_more(pdus: &AtomicU32) {
 }
 
 #[test]
-fn a_suspended_handler_rests_until_it_is_run_again_and_a_closed_one_for_ever() {
+fn a_suspended_handler_rests_until_it_is_run_again() {
     let (mut runtime, _alone) = start();
     let (id, pdus) = counter(&mut runtime, "h");
     assert!(!runtime.is_active(id));
@@ -187,16 +188,16 @@ fn a_suspended_handler_rests_until_it_is_run_again_and_a_closed_one_for_ever() {
     assert_eq!(Arc::strong_count(&pdus), 1, "the handler was dropped");
     assert!(!runtime.is_active(id) && runtime.virtual_statistics(id).is_none());
     assert!(runtime.close_virtual(id).is_none() && runtime.close(id).is_none());
-    // Controls of a closed one do nothing.
+    // Controls of a closed handler have no effect.
     runtime.run(id).unwrap();
     runtime.suspend(id);
     assert_eq!(runtime.wait(&[id], None), [id]);
 }
 
 #[test]
-fn a_run_during_an_upcall_outlives_its_finish() {
+fn a_finish_does_not_undo_a_run_during_its_upcall() {
     let (mut runtime, _alone) = start();
-    let (id, open) = doorkeeper(&mut runtime);
+    let (id, open) = holder(&mut runtime);
     runtime.run(id).unwrap();
     open.store(true, Ordering::SeqCst);
     assert_eq!(runtime.wait(&[id], None), [id]);
@@ -223,7 +224,7 @@ fn a_panic_ends_the_handler_and_nothing_else() {
 }
 
 #[test]
-fn real_time_handlers_beside_it_keep_their_counts() {
+fn real_time_handlers_keep_their_counts_beside_virtual_ones() {
     let (mut runtime, _alone) = start();
     let (virtual_id, pdus) = counter(&mut runtime, "background");
     let params = ActivityParams::new(Span::from_millis(4), Span::from_micros(50)).batch(3);
@@ -245,7 +246,7 @@ fn real_time_handlers_beside_it_keep_their_counts() {
     runtime.run_at(&[virtual_id, id], clock::now()).unwrap();
     assert_eq!(runtime.wait(&[id], None), [id]);
     wait_for_more(&pdus);
-    // Both were there; what is real counts all of its PDUs and nobody else's.
+    // Both ran. The real-time handler counts all of its own PDUs and no others.
     let report = runtime.stop(|_, _| {});
     let counters = report.activities[0].counters.unwrap();
     assert_eq!((counters.completed, counters.pdus), (10, 30));
@@ -254,9 +255,9 @@ fn real_time_handlers_beside_it_keep_their_counts() {
 }
 
 #[test]
-fn it_is_never_refused_but_for_its_name_or_quantum() {
+fn a_virtual_handler_is_refused_only_for_its_name_or_quantum() {
     let (mut runtime, _alone) = start();
-    // No room is left for a real one.
+    // No room is left for a real-time handler.
     for number in 0..runtime.config().cpus.len() {
         let params = ActivityParams::new(Span::from_millis(10), Span::from_micros(8_500));
         runtime.handler(&format!("full{number}"), params, |_| {}).unwrap();
@@ -275,13 +276,13 @@ fn it_is_never_refused_but_for_its_name_or_quantum() {
 }
 
 #[test]
-fn its_thread_is_of_the_ordinary_class() {
+fn the_thread_of_virtual_handlers_is_of_the_ordinary_class() {
     let (mut runtime, _alone) = start();
     let class = Arc::new(Mutex::new(String::new()));
     let seen = class.clone();
     let id = runtime
         .virtual_handler("h", 1, move |batch| {
-            // Field 41 of stat is the policy, the 38th behind the name in brackets.
+            // Field 41 of stat is the policy, the 38th after the name in parentheses.
             let stat = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
             let behind = stat.rsplit(") ").next().unwrap();
             *seen.lock().unwrap() = behind.split(' ').nth(38).unwrap().to_owned();
@@ -294,7 +295,7 @@ fn its_thread_is_of_the_ordinary_class() {
 }
 
 #[test]
-fn at_the_end_of_the_process_it_is_upcalled_until_it_has_closed_with_its_peer() {
+fn a_virtual_handler_with_an_abort_phase_is_upcalled_until_it_finishes() {
     let (mut runtime, _alone) = start();
     let closed = Arc::new(AtomicU32::new(0));
     let (said, mut left) = (closed.clone(), 3);

@@ -1,11 +1,10 @@
-//! The memory of event channels: one segment for each direction between a client
-//! and a service.
+//! The memory of event channels: one segment for each direction between a client and a service.
 //!
-//! Called by what registers services and clients (it brings the memory) and by the two ends, which
-//! raise and take events without system call, lock or allocation (ecalls-2001 §2.3). A segment
-//! has one *raiser* and one *taker*, each used by one thread at a time; a channel is two
-//! segments. What a payload means, who is invoked and when: not here
-//! (`upcall-core`'s `events` decides). Decision 0011 says why it is as it is.
+//! The code that registers services and clients brings the memory. The two ends raise and take
+//! events without system call, lock or allocation (ecalls-2001 §2.3). A segment has one *raiser*
+//! and one *taker*, each used by one thread at a time. A channel is two segments. The meaning of a
+//! payload, the choice of a handler and the time of its upcall are decided elsewhere
+//! (`upcall-core`'s `events`). Decision 0011 explains the design.
 //!
 //! | form | raiser, taker | an event that finds one of its kind pending | order of taking |
 //! |---|---|---|---|
@@ -14,31 +13,31 @@
 //! | [`Form::Slots`] | [`slots`] | takes another slot of its level; none free: lost | by level, 0 first; within a level by slot |
 //! | [`Form::Ring`] | [`ring`] | takes the next slot; none free: lost | as raised |
 //!
-//! Nothing is lost or merged silently: the raiser is told, and so is the taker
-//! (`lost()` of it, [`Event::merged`]).
+//! No event is lost or merged silently. The raiser learns of it from [`Posted`], the taker from
+//! `lost()` and [`TakenEvent::merged`].
 //!
 //! ```text
 //!   raiser                                     taker
 //!   post: (1) entry                            take: (5) raised
 //!         (2) mark, if there are marks               (6) mark and entry, or beyond
 //!         (3) raised + 1   -- Rel/Acq (5) ->             `taken`? (7) taken: an event
-//!   must_tell:                                       else (8) taken := what (5) found
+//!   must_notify:                                       else (8) taken := what (5) found
 //!         fence                                      fence
 //!         (4) taken        <- Rel/Acq (7) --         (9) raised: as (5)? None
 //!                                                        else from (5)
 //! ```
 //!
-//! 1. Nothing of a typed entry that is being read is torn: a sequence number
-//!    stands around it. A slot is written only while it is free.
-//! 3. Who sees the count sees all that stands before it.
-//! 4. The taker must be told if it has looked at all that it was told of. If it has not,
-//!    it will look again: of the two fences one comes first, so either (4) finds what (8) stored or
-//!    (9) finds what (3) did.
-//! 7. A copy was made: the slot may be written again.
-//! 9. So `None` means: nothing is pending, and the next one is told. A taker that stops
-//!    before knows that there may be more.
+//! 1. A typed entry has a sequence number around it, so a reader never gets parts of two events. A
+//!    slot is written only while it is free.
+//! 3. An end that sees the count sees all that was stored before it.
+//! 4. The taker must be notified if it has looked at all events it knows of. Otherwise it will look
+//!    again by itself. One of the two fences comes first: either (4) finds what (8) stored, or (9)
+//!    finds what (3) stored.
+//! 7. The event was copied, so the slot may be written again.
+//! 9. `None` therefore means that nothing is pending and that the raiser will notify of the next
+//!    event. A taker that stops before `None` knows that there may be more.
 //!
-//! How it is told is the caller's business; [`bell`] is one way.
+//! The caller decides how to notify. [`wake_line`] is one way.
 //!
 //! # Layout
 //!
@@ -55,9 +54,8 @@ use crate::words::{LINE_WORDS, Words};
 use crate::{AtomicU64, LayoutError, Ordering, PeerFault};
 use Ordering::Relaxed;
 use core::fmt;
-use layout::{KIND, word};
+use layout::{KIND, SLOT_BITS, TYPE_BITS, word};
 
-pub mod bell;
 pub mod counter;
 mod head;
 mod layout;
@@ -71,42 +69,42 @@ pub mod slots;
 #[cfg(test)]
 mod tests;
 pub mod typed;
+pub mod wake_line;
 
 pub use layout::LAYOUT_VERSION;
 
-/// Most entries of a segment with marks: those of slots are one cache line.
+/// The greatest number of entries with marks. The marks of so many slots fill one cache line.
 pub const ENTRIES_MAX: u32 = 512;
 
-/// Most slots of a ring: 4 MiB.
+/// The greatest number of slots of a ring: 4 MiB.
 pub const RING_SLOTS_MAX: u32 = 1 << 16;
 
-/// Words of an event's payload. Fewer under loom, which tries each value that each of them
-/// may have.
+/// Words of an event's payload. Fewer under loom, which tries each value that each word may have.
 pub const PAYLOAD_WORDS: usize = if cfg!(loom) { 2 } else { 7 };
 
-/// What an event carries: words whose meaning the two ends agree on.
+/// The payload of an event: words whose meaning the two ends agree on.
 pub type Payload = [u64; PAYLOAD_WORDS];
 
-/// How often a taker begins anew when the raiser was writing.
-/// Under loom every try is like the first, and more take minutes.
+/// How often a taker tries again while the raiser is writing. Under loom every try is like the
+/// first, and more tries take minutes.
 const TRIES_MAX: usize = if cfg!(loom) { 2 } else { 4 };
 
-/// How events of one direction wait until they are taken. The service chooses it.
+/// How the events of one direction wait until they are taken. The service chooses it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Form {
-    /// Events without payload and kind.
+    /// Events without payload and type.
     Counter,
-    /// An entry for each type; of several events of one type the latest counts.
+    /// One entry for each type. Of several events of one type the latest counts.
     Typed {
         /// 1 to [`ENTRIES_MAX`].
         types: u32,
     },
     /// `depth` entries for each level of priority.
     Slots {
-        /// At least 1; the first is the most urgent.
+        /// At least 1. Level 0 is the most urgent.
         levels: u32,
-        /// At least 1; `levels * depth` is at most [`ENTRIES_MAX`].
+        /// At least 1. `levels * depth` is at most [`ENTRIES_MAX`].
         depth: u32,
     },
     /// A ring, first in, first out.
@@ -117,7 +115,7 @@ pub enum Form {
 }
 
 impl Form {
-    /// Words that a segment of this form has; for a form that cannot be it is as if it could.
+    /// Words of a segment of this form. Also defined for a form that [`create`] refuses.
     pub fn words(self) -> usize {
         self.entries_at() + self.entries() as usize * LINE_WORDS
     }
@@ -127,7 +125,7 @@ impl Form {
         word::entries(self.marked(), self.mark_bits())
     }
 
-    /// Entries that have marks. As many as can be of a form that cannot be, which is refused.
+    /// Entries that have marks, at most [`ENTRIES_MAX`]. A form with more is refused.
     const fn marked(self) -> u32 {
         match self.entries() {
             _ if self.mark_bits() == 0 => 0,
@@ -139,8 +137,8 @@ impl Form {
     const fn mark_bits(self) -> u32 {
         match self {
             Form::Counter | Form::Ring { .. } => 0,
-            Form::Typed { .. } => marks::TYPE_BITS,
-            Form::Slots { .. } => marks::SLOT_BITS,
+            Form::Typed { .. } => TYPE_BITS,
+            Form::Slots { .. } => SLOT_BITS,
         }
     }
 
@@ -162,7 +160,7 @@ impl Form {
         }
     }
 
-    /// That there can be such a segment.
+    /// Checks the sizes of the form.
     fn check(self) -> Result<(), LayoutError> {
         let (name, max) = match self {
             Form::Counter => return Ok(()),
@@ -180,38 +178,38 @@ impl Form {
     }
 }
 
-/// What became of an event that was posted.
+/// The result of posting an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Posted {
-    /// It is pending by itself.
+    /// The event is pending in an entry of its own.
     Stored,
-    /// It took the place of one of its type that was pending.
+    /// The event replaced a pending event of its type.
     Merged,
-    /// There was no room. It was counted.
+    /// No entry was free. The event was counted as lost.
     Lost,
 }
 
-/// What was raised: [`Posted`], and whether the taker must be told.
+/// The result of raising an event: [`Posted`], and whether the taker must be notified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use = "the taker does not look by itself"]
+#[must_use = "the taker must be notified"]
 pub struct Raised {
-    /// What became of it.
+    /// What became of the event.
     pub posted: Posted,
-    /// The taker has looked at all that it was told of, and must be told now.
-    pub must_tell: bool,
+    /// The taker has looked at all events it knows of, and must be notified now.
+    pub must_notify: bool,
 }
 
 /// An event that was taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Event {
-    /// Its type, or its level of priority; 0 in a ring.
+pub struct TakenEvent {
+    /// Its type, or its level of priority. 0 in a ring.
     pub row: u32,
-    /// Slots and ring: how many events were accepted before it, as its raiser says.
-    /// Typed: how many of its type were.
+    /// Slots and ring: how many events the raiser says it accepted before. Typed: how many of this
+    /// type.
     pub serial: u64,
-    /// How many more of its type it stands for; 0 but for typed events.
+    /// How many more events of its type it stands for. 0 unless typed.
     pub merged: u64,
-    /// What it carries, as its raiser says.
+    /// The payload, as the raiser wrote it.
     pub payload: Payload,
 }
 
@@ -219,14 +217,14 @@ pub struct Event {
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SegmentError {
-    /// The caller names a type or a level that the segment does not have.
+    /// The segment does not have the type or level that the caller named.
     Row {
-        /// As named.
+        /// The number named.
         found: u32,
-        /// How many there are.
+        /// The number of types or levels.
         rows: u32,
     },
-    /// The taker wrote what cannot be.
+    /// The taker wrote an impossible value.
     Peer(PeerFault),
 }
 
@@ -258,16 +256,15 @@ impl From<PeerFault> for SegmentError {
     }
 }
 
-/// Makes `words`, all zero and shared with nobody yet, a segment of `form`.
-/// O(words).
+/// Makes `words` a segment of `form`. The words must be 0 and not shared yet. O(words).
 ///
 /// # Errors
-/// No such form, wrong length ([`Form::words`]), or a word that is not 0.
+/// The form or the length ([`Form::words`]) is wrong, or a word is not 0.
 pub fn create<W: AsRef<[AtomicU64]>>(words: W, form: Form) -> Result<(), LayoutError> {
     form.check()?;
     let words = Words::new(KIND, words, form.words())?;
     words.check_unused(KIND, |_| true)?;
-    // Relaxed: handing the memory over orders it.
+    // Relaxed: handing the memory over orders the stores.
     words.mark(KIND);
     for (at, value) in [word::FORM, word::ROWS, word::DEPTH].into_iter().zip(form.identity()) {
         words.store(at, value, Relaxed);
@@ -275,7 +272,7 @@ pub fn create<W: AsRef<[AtomicU64]>>(words: W, form: Form) -> Result<(), LayoutE
     Ok(())
 }
 
-/// Takes up a segment that is of `form`; it may be in use.
+/// Attaches to a segment of `form`. The segment may be in use.
 fn attach<W: AsRef<[AtomicU64]>>(words: W, form: Form) -> Result<Words<W>, LayoutError> {
     form.check()?;
     let words = Words::new(KIND, words, form.words())?;
@@ -289,12 +286,7 @@ fn attach<W: AsRef<[AtomicU64]>>(words: W, form: Form) -> Result<Words<W>, Layou
     Ok(words)
 }
 
-/// A value of the peer's that cannot be.
-const fn fault(name: &'static str, found: u64, max: u64) -> PeerFault {
-    PeerFault::Value { page: KIND.page, name, found, max }
-}
-
-/// Writes the entry at word `at`. Relaxed: what follows hands it over, a mark or the count.
+/// Writes the entry at word `at`. Relaxed: the mark or the count that follows hands it over.
 #[inline]
 fn store_entry<W: AsRef<[AtomicU64]>>(words: &Words<W>, at: usize, stamp: u64, payload: &Payload) {
     let line = words.line(at);
@@ -313,6 +305,6 @@ fn store_payload(line: &[AtomicU64; LINE_WORDS], payload: &Payload) {
 /// Copies a payload, once.
 #[inline]
 fn load_payload(line: &[AtomicU64; LINE_WORDS]) -> Payload {
-    // Relaxed: what came before it was acquired.
+    // Relaxed: the caller has acquired the entry before.
     core::array::from_fn(|at| line[1 + at].load(Relaxed))
 }

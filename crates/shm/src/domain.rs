@@ -1,17 +1,17 @@
-//! How the pages number the domains of one user on one CPU.
+//! The numbers of one user's domains on one CPU, as the pages use them.
 
 use core::fmt;
 
-/// Most domains of one user on one CPU, besides the daemon.
+/// The greatest number of domains of one user on one CPU, without the daemon.
 pub const DOMAINS_MAX: u32 = 32;
 
-/// A line for the daemon and one for each domain.
+/// One line for the daemon and one for each domain.
 pub(crate) const LINES: usize = DOMAINS_MAX as usize + 1;
 
-/// Which domain: 0 is the daemon, 1 to [`DOMAINS_MAX`] are the user's own.
+/// The number of a domain: 0 is the daemon, 1 to [`DOMAINS_MAX`] are the user's own domains.
 ///
-/// An index into the turn page and the kernel area. It says nothing of who has
-/// that number now: the generation in the kernel area does.
+/// It is an index into the turn page and the kernel area. The generation in the kernel area tells
+/// which domain has the number now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DomainId(u32);
 
@@ -19,12 +19,12 @@ impl DomainId {
     /// The daemon.
     pub const DAEMON: DomainId = DomainId(0);
 
-    /// Number `number`; `None` if above [`DOMAINS_MAX`].
+    /// The domain with `number`. `None` if `number` is above [`DOMAINS_MAX`].
     pub const fn new(number: u32) -> Option<Self> {
         if number <= DOMAINS_MAX { Some(DomainId(number)) } else { None }
     }
 
-    /// Every number from 1 on: all but the daemon.
+    /// Every number from 1 on: all but the daemon's.
     pub fn all() -> impl Iterator<Item = DomainId> {
         (1..=DOMAINS_MAX).map(DomainId)
     }
@@ -34,7 +34,7 @@ impl DomainId {
         self.0
     }
 
-    /// Which line of a page is its own.
+    /// The index of the domain's line in a page.
     pub(crate) const fn line(self) -> usize {
         self.0 as usize
     }

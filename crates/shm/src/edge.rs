@@ -1,103 +1,103 @@
-//! The stores, loads and fences that hand something over, by name, so that the
-//! loom tests can weaken each in turn and see the protocol break.
+//! Names for the stores, loads and fences that hand data over. The loom tests weaken each in turn
+//! and check that the protocol then breaks.
 
 use crate::{Ordering, fence};
 
-/// One side of what hands something over.
+/// One side of a hand-over: a store, a load or a fence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Edge {
-    /// Channel: events accepted, and found to be; how far the taker looked, and
-    /// found by the raiser.
+    /// Channel: the number of accepted events, stored and loaded. How far the taker has looked,
+    /// stored and loaded.
     ChannelRaised,
     ChannelRaisedLoad,
     ChannelAdvance,
     ChannelTaken,
-    /// Channel: between an event and the look at the taker; between having
-    /// found nothing and the look for events.
-    ChannelTellFence,
+    /// Channel: the fence between an event and the raiser's look at the taker. The fence between
+    /// the taker's empty look and its second look for events.
+    ChannelNotifyFence,
     ChannelSettleFence,
-    /// Channel: the marks of an entry, raised and found; the taker's, stored and found to
-    /// be free.
+    /// Channel: the raiser's mark of an entry, stored and loaded. The taker's mark, stored and
+    /// loaded by a raiser that looks for a free entry.
     MarkRaised,
     MarkFound,
     MarkFree,
     MarkFreed,
-    /// Channel: between an entry and the look whether its mark was taken, if it has to stay;
-    /// between the mark that was taken and its entry.
+    /// Channel: the fence between an entry whose mark must stay and the look whether the mark was
+    /// taken. The fence between a taken mark and its entry.
     MarkFullFence,
     MarkTakenFence,
-    /// Channel: around what a typed entry holds, as it is written and read.
+    /// Channel: around the content of a typed entry, as it is written and as it is read.
     StampOdd,
     StampEven,
     StampFirst,
     StampSecond,
-    /// Channel: the taker's bell, rung and heard.
-    ChannelRing,
-    ChannelHear,
-    /// Inbox: an entry, written and found; given back and held again.
+    /// Inbox: an entry, written and found. An entry, given back and held again.
     InboxWritten,
     InboxFind,
     InboxGiveBack,
     InboxHold,
-    /// Inbox: its mark, set and taken; between the mark and the look whether the taker
-    /// dozes; between dozing and the look for marks.
+    /// Inbox: its mark, set and taken. The fence between the mark and the look whether the taker
+    /// sleeps. The fence between `prepare_wait` and the look for marks.
     MarkSet,
     MarkTake,
     MarkFence,
-    DozeFence,
-    /// Turn page: the turn, given and found.
+    PrepareWaitFence,
+    /// Turn page: the turn, passed and loaded.
     Pass,
     Holder,
-    /// Turn page: the bell, rung and heard.
-    Ring,
-    Hear,
-    /// Turn page: the wish for a new look, stated and taken.
+    /// Turn page: a recheck request, stored and taken.
     RecheckRequest,
     RecheckTake,
-    /// Turn page: between the wish and the look at the holder; between finding
-    /// oneself holder and the look for wishes.
+    /// Turn page: the fence between a recheck request and the look at the holder. The fence between
+    /// the daemon's look at the holder and its look for a request.
     RequestFence,
     IdleFence,
-    /// I/O events: a leaf of bits, raised and taken; the client's bell, rung and heard.
+    /// I/O events: a leaf of bits, raised and taken.
     IoLeafRaise,
     IoLeafTake,
-    IoRing,
-    IoRouse,
+    /// Wake word: a notification, stored and acknowledged.
+    WakeNotify,
+    WakeAcknowledge,
+    /// Load page: the start, stored and loaded. The state of the child, stored and loaded.
+    LoadStartStore,
+    LoadStartLoad,
+    LoadStateStore,
+    LoadStateLoad,
     /// User area: around what is published, and around what is read.
     SequenceOdd,
     SequenceEven,
     SequenceFirst,
     SequenceSecond,
-    /// User and kernel area: between unmasking and the look for a request;
-    /// between the request and the look at the mask.
+    /// User and kernel area: the fence between unmasking and the look for a request. The fence
+    /// between a request and the look at the mask.
     UnmaskFence,
     YieldFence,
-    /// Kernel area: around a domain's line that is made, and that is read.
+    /// Kernel area: around a domain's line, as it is written and as it is read.
     GenerationNone,
     GenerationNew,
     GenerationFirst,
     GenerationSecond,
-    /// Kernel area: a user interrupt, raised and found.
+    /// Kernel area: a user interrupt, raised and loaded.
     InterruptRaise,
     InterruptLoad,
-    /// Kernel area: the table changed, told and found.
+    /// Kernel area: a change of the table of domains, stored and loaded.
     EpochStore,
     EpochLoad,
-    /// Stream: an index, stored and found.
+    /// Stream: an index, stored and loaded.
     StreamIndexStore,
     StreamIndexLoad,
-    /// Stream: between what an end did and its look whether the other waits; between
-    /// the wish to wait and the look at what the other did.
+    /// Stream: the fence between an end's own index, or its end, and the look whether the peer
+    /// waits. The fence between the start of a wait and the look at the peer's index.
     StreamPublishFence,
     StreamLeaveFence,
     StreamWaitFence,
-    /// Stream: what is waited for, said and found; the bell, heard.
-    StreamBellStore,
-    StreamBellLoad,
-    StreamHear,
-    /// Stream: that an end is gone, found.
+    /// Stream: the wait word, stored and loaded. The end of a wait.
+    StreamWaitStore,
+    StreamWaitLoad,
+    StreamWaitFinish,
+    /// Stream: the state of the other end, loaded.
     StreamGoneLoad,
-    /// Stream: between a source's going to rest and its look at the level.
+    /// Stream: the fence between a source's going to rest and its look at the level.
     StreamRestFence,
 }
 
@@ -110,7 +110,7 @@ pub(crate) fn barrier(edge: Edge, right: Ordering) {
     }
 }
 
-/// The ordering of an edge: the one that is right.
+/// The ordering of an edge: always the right one.
 #[cfg(not(all(test, loom)))]
 #[inline]
 pub(crate) const fn ordering(_: Edge, right: Ordering) -> Ordering {
@@ -127,13 +127,12 @@ mod weaken {
     use std::panic::catch_unwind;
 
     thread_local! {
-        /// Which ordering is weaker than right. Of the test's own thread: loom
-        /// runs the threads of a model on it.
+        /// Which edge is weakened. A thread-local of the test's thread: loom runs all threads of a
+        /// model on it.
         static WEAKENED: Cell<Option<Edge>> = const { Cell::new(None) };
     }
 
-    /// The ordering of an edge: the right one, or the next weaker that differs
-    /// in kind if a test says so.
+    /// The ordering of an edge: the right one, or a weaker one if a test says so.
     pub(crate) fn ordering(edge: Edge, right: Ordering) -> Ordering {
         match right {
             _ if WEAKENED.get() != Some(edge) => right,
@@ -142,13 +141,13 @@ mod weaken {
         }
     }
 
-    /// Runs `model` with one ordering weakened, or none, in every way there is.
+    /// Runs `model` in every interleaving, with one edge weakened or none.
     pub(crate) fn check(weakened: Option<Edge>, model: fn()) {
         run(weakened, None, model);
     }
 
-    /// Runs `model` in every way in which a thread is preempted, all in all, at
-    /// most so many times: for one that would take minutes.
+    /// Runs `model` in every interleaving with at most so many preemptions. For a model that would
+    /// take minutes without this bound.
     pub(crate) fn check_up_to(preemptions: usize, model: fn()) {
         run(None, Some(preemptions), model);
     }
@@ -161,7 +160,7 @@ mod weaken {
         builder.check(model);
     }
 
-    /// That each of `edges`, weakened, breaks its model in the way stated.
+    /// Checks that each of `edges`, weakened, breaks its model with the stated message.
     pub(crate) fn each_breaks(edges: &[(Edge, fn(), &str)]) {
         for &(edge, model, broken) in edges {
             let Err(found) = catch_unwind(|| check(Some(edge), model)) else {

@@ -1,9 +1,9 @@
-//! What can be wrong with a page, and with what a peer wrote to it.
+//! The faults of a page, and of what a peer wrote to it.
 
 use core::fmt;
 
-/// Gives errors a `Debug` that is their `Display`: `main` prints the `Debug` of the error that it
-/// returns, and the user of the program is to read a sentence.
+/// Gives an error a `Debug` that equals its `Display`. `main` prints the `Debug` of the error it
+/// returns, and the user of the program should read a sentence.
 macro_rules! debug_as_display {
     ($error:ty) => {
         impl core::fmt::Debug for $error {
@@ -19,51 +19,51 @@ pub(crate) use debug_as_display;
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LayoutError {
-    /// Not as many words as the page has.
+    /// The memory has another number of words than the page.
     Length {
-        /// Which kind of page.
+        /// The kind of page.
         page: &'static str,
-        /// Words there are.
+        /// Words of the memory.
         found: usize,
-        /// Words there should be.
+        /// Words of the page.
         expected: usize,
     },
-    /// Not created as such a page.
+    /// The memory was not created as such a page.
     Magic {
-        /// Which kind of page.
+        /// The kind of page.
         page: &'static str,
-        /// Where the magic number should be.
+        /// The word in the place of the magic number.
         found: u64,
         /// The magic number.
         expected: u64,
     },
-    /// Created by another version of Upcall.
+    /// The page was created by another version of Upcall.
     Version {
-        /// Which kind of page.
+        /// The kind of page.
         page: &'static str,
-        /// Its version.
+        /// The version of the page.
         found: u64,
-        /// Ours.
+        /// The version of this program.
         expected: u32,
     },
-    /// What identifies the page is not as it should be.
+    /// A word that identifies the page is out of its range.
     Value {
-        /// Which kind of page.
+        /// The kind of page.
         page: &'static str,
         /// What the word means.
         name: &'static str,
-        /// As found.
+        /// The value found.
         found: u64,
-        /// Least it may be.
+        /// The smallest value allowed.
         min: u64,
-        /// Most it may be.
+        /// The greatest value allowed.
         max: u64,
     },
-    /// Something stands where nothing may have been written yet.
+    /// A word that must be 0 is not.
     Used {
-        /// Which kind of page.
+        /// The kind of page.
         page: &'static str,
-        /// In bytes from the start.
+        /// Its place, in bytes from the start.
         offset: usize,
     },
 }
@@ -87,7 +87,7 @@ impl fmt::Display for LayoutError {
                 write!(f, "{page} has {name} {found}, expected {min} to {max}")
             }
             LayoutError::Used { page, offset } => {
-                write!(f, "{page} is not as new: the word at byte {offset} is not 0")
+                write!(f, "{page} is not new: the word at byte {offset} is not 0")
             }
         }
     }
@@ -97,33 +97,32 @@ debug_as_display!(LayoutError);
 
 impl core::error::Error for LayoutError {}
 
-/// What a peer did that a peer that keeps to the protocol does not do; only
-/// [`PeerFault::Torn`] may befall an honest one.
+/// How a peer broke the protocol. Only [`PeerFault::Torn`] may happen with an honest peer.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PeerFault {
-    /// It was changing what was read, at every try. An honest peer that was
-    /// stopped in the middle looks the same until it goes on.
+    /// The peer was changing the data at every try to read it. An honest peer that was stopped in
+    /// the middle of a change looks the same until it runs again.
     Torn {
-        /// Which kind of page.
+        /// The kind of page.
         page: &'static str,
     },
-    /// A value out of its range.
+    /// A value is out of its range.
     Value {
-        /// Which kind of page.
+        /// The kind of page.
         page: &'static str,
         /// What the word means.
         name: &'static str,
-        /// As found.
+        /// The value found.
         found: u64,
-        /// Most it may be.
+        /// The greatest value allowed.
         max: u64,
     },
     /// A reserved word was written.
     Reserved {
-        /// Which kind of page.
+        /// The kind of page.
         page: &'static str,
-        /// In bytes from the start.
+        /// Its place, in bytes from the start.
         offset: usize,
     },
 }
@@ -136,7 +135,7 @@ impl fmt::Display for PeerFault {
                 write!(f, "{page} has {name} {found}, expected 0 to {max}")
             }
             PeerFault::Reserved { page, offset } => {
-                write!(f, "{page} has its reserved word at byte {offset} written")
+                write!(f, "{page} has a changed reserved word at byte {offset}")
             }
         }
     }

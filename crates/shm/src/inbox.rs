@@ -1,8 +1,8 @@
-//! Events on their way to an activity: from any thread of a process to the one that upcalls it
+//! Events on their way to an activity, from any thread of a process to the thread that upcalls it
 //! (ecalls-2001 §2.4).
 //!
-//! Used by the runtime: posters are whoever tells a handler of an event, the *taker* is its executor. The
-//! one memory here that is not shared between processes; it is here because what hands it over is
+//! The runtime uses it. Any thread may be a *poster*. The *taker* is the executor of the activity.
+//! This memory is not shared between processes. It is in this crate because its hand-over is
 //! checked in the same way. Neither side waits, allocates or makes a system call.
 //!
 //! ```text
@@ -11,15 +11,16 @@
 //!   (2) writes it
 //!   (3) its bit: written    --- Release/Acq -->   (5) finds it; reads
 //!
-//!   (4) marks the inbox; must ring?               takes marks, looks into those inboxes
-//!           fence                                 dozes? fence, then no mark is there, or no sleep
+//!   (4) marks the inbox; must notify?           takes marks, looks into those inboxes
+//!           fence                               prepare_wait: fence; no mark: may sleep
 //! ```
 //!
-//! 1. Of [`EVENTS_MAX`] entries; held until the event is *taken* by the handler. So what waits is bounded by
-//!    the inbox alone, and who never takes its events harms itself. A poster that is stopped amid
-//!    (2) holds up nobody but its own event.
-//! 4. [`Marks`], one for all inboxes of an executor. Either the taker that goes to sleep finds the mark, or who
-//!    marks finds that it dozes and rings. A taker that is awake, or need not know, costs no ring.
+//! 1. One of [`EVENTS_MAX`] entries, held until the handler *takes* the event. So the inbox bounds
+//!    the number of waiting events, and a handler that never takes its events harms only itself. A
+//!    poster that is stopped amid (2) delays only its own event.
+//! 4. [`Marks`], one for all inboxes of an executor. Either a taker that goes to sleep finds the
+//!    mark, or the poster finds that the taker sleeps and notifies it. No notification is sent to a
+//!    taker that is awake.
 
 use crate::edge::{Edge, barrier, ordering};
 use crate::{AtomicU64, Ordering};
@@ -35,27 +36,27 @@ mod loom_tests;
 #[cfg(test)]
 mod tests;
 
-/// Most events that may wait for one activity.
+/// The greatest number of events that may wait for one activity.
 pub const EVENTS_MAX: usize = 64;
 
-/// Most inboxes that one taker has: their numbers are below.
+/// The greatest number of inboxes of one taker. Inboxes are numbered below it.
 pub const INBOXES_MAX: u32 = 256;
 
 /// An event for a handler, as a `Poster` posts it and `Batch::take_event` takes it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PostedEvent {
-    /// How urgent: the smaller first, and equal ones in the order in which they were posted. A priority, or an
-    /// instant by which it should be dealt with.
+    /// The urgency of the event: a priority, or an instant by which to handle it. The smallest rank
+    /// comes first. Events of equal rank are taken in the order in which they were posted.
     pub rank: u64,
-    /// What it carries, as its poster says.
+    /// The content, as the poster wrote it.
     pub words: [u64; 5],
 }
 
-/// Why an event was not posted. It is not lost unnoticed: whoever posts knows.
+/// Why an event was not posted. The poster gets this error.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PostError {
-    /// [`EVENTS_MAX`] wait already.
+    /// [`EVENTS_MAX`] events wait already.
     Full,
     /// The activity is closed.
     Closed,
@@ -77,26 +78,26 @@ impl core::error::Error for PostError {}
 #[derive(Debug)]
 struct Entry {
     rank: AtomicU64,
-    /// How many were posted before.
+    /// How many events were posted before.
     number: AtomicU64,
     words: [AtomicU64; 5],
 }
 
-/// The events of one activity. The posters' end.
+/// The events of one activity: the posters' end.
 #[derive(Debug)]
 pub struct Inbox {
-    /// A bit an entry: a poster's, until its event was taken.
+    /// A bit for each entry: held by a poster until its event was taken.
     held: AtomicU64,
-    /// A bit an entry: written, and not found yet.
+    /// A bit for each entry: written, and not found yet.
     written: AtomicU64,
     posted: AtomicU64,
-    /// 1 once nobody takes any more.
+    /// 1 once the inbox is closed.
     closed: AtomicU64,
     entries: [Entry; EVENTS_MAX],
 }
 
 impl Inbox {
-    /// An empty one, and the end that takes. Allocates.
+    /// Makes an empty inbox, and the end that takes. Allocates.
     pub fn new() -> (Arc<Self>, Taker) {
         let zero = || AtomicU64::new(0);
         let entry = |_| Entry { rank: zero(), number: zero(), words: from_fn(|_| zero()) };
@@ -106,18 +107,18 @@ impl Inbox {
         (inbox.clone(), Taker { inbox, found: 0 })
     }
 
-    /// Leaves an event. Then the inbox is to be marked ([`Marks::set`]). From any thread; three atomic
-    /// read-modify-writes and seven stores.
+    /// Posts an event. The caller then marks the inbox ([`Marks::set`]). For any thread. Three
+    /// atomic read-modify-writes and seven stores.
     ///
     /// # Errors
-    /// There is no room, or the inbox is closed.
+    /// The inbox is full or closed.
     pub fn post(&self, event: &PostedEvent) -> Result<(), PostError> {
-        // Relaxed: one that comes as it is closed is as if it had come before.
+        // Relaxed: a post during the close counts as one before it.
         if self.closed.load(Relaxed) != 0 {
             return Err(PostError::Closed);
         }
         let entry = self.hold().ok_or(PostError::Full)?;
-        // Relaxed, all of it: of two posts of which one happens before the other, the numbers are in that order.
+        // Relaxed, all of it: if one post happens before another, their numbers are in that order.
         let at = &self.entries[entry as usize];
         at.number.store(self.posted.fetch_add(1, Relaxed), Relaxed);
         at.rank.store(event.rank, Relaxed);
@@ -127,13 +128,14 @@ impl Inbox {
         Ok(())
     }
 
-    /// From now on nothing can be posted. What was is not found any more once the taker is dropped.
+    /// Refuses all later posts. An event that was posted before can be found until the taker is
+    /// dropped.
     pub fn close(&self) {
         // Relaxed: see `post`.
         self.closed.store(1, Relaxed);
     }
 
-    /// An entry that is nobody's; lock-free.
+    /// Claims a free entry. Lock-free.
     fn hold(&self) -> Option<u32> {
         let mut held = self.held.load(Relaxed);
         loop {
@@ -141,7 +143,8 @@ impl Inbox {
             if entry == u64::BITS {
                 return None;
             }
-            // Acquire pairs with the Release in `Taker::take`: it is written again only after it was read.
+            // Acquire pairs with the Release in `Taker::take`: the entry is written again only
+            // after it was read.
             let acquire = ordering(Edge::InboxHold, Acquire);
             match self.held.compare_exchange_weak(held, held | 1 << entry, acquire, Relaxed) {
                 Ok(_) => return Some(entry),
@@ -151,19 +154,20 @@ impl Inbox {
     }
 }
 
-/// The end of an inbox that takes: one thread's.
+/// The end of an inbox that takes. For one thread.
 #[derive(Debug)]
 pub struct Taker {
     inbox: Arc<Inbox>,
-    /// A bit an entry: found, and not taken yet.
+    /// A bit for each entry: found, and not taken yet.
     found: u64,
 }
 
 impl Taker {
-    /// Finds what was posted since, and shows `each` its rank. A load, if there is nothing.
+    /// Finds what was posted since the last call, and passes each rank to `each`. A load if there
+    /// is nothing.
     pub fn find(&mut self, mut each: impl FnMut(u64)) {
-        // Relaxed: only spares the swap; who marks the inbox has written before, and `Marks::take`
-        // sees that. Acquire pairs with the Release in `Inbox::post`.
+        // Relaxed: it only spares the exchange. A poster writes before it marks the inbox, and
+        // `Marks::take` acquires that. Acquire pairs with the Release in `Inbox::post`.
         if self.inbox.written.load(Relaxed) == 0 {
             return;
         }
@@ -172,10 +176,10 @@ impl Taker {
         bits(new).for_each(|entry| each(self.inbox.entries[entry as usize].rank.load(Relaxed)));
     }
 
-    /// Takes the most urgent event of those found: the one of the smallest rank, of equals the one that was posted
-    /// first. O(k) for k that wait, about 1 ns each.
+    /// Takes the most urgent of the found events: the smallest rank, and among equals the one that
+    /// was posted first. O(k) for k waiting events, about 1 ns each.
     pub fn take(&mut self) -> Option<PostedEvent> {
-        // Relaxed, all of it: what was found is the taker's until it is given back.
+        // Relaxed, all of it: a found entry belongs to the taker until it is given back.
         let place = |entry: &u32| {
             let Entry { rank, number, .. } = &self.inbox.entries[*entry as usize];
             (rank.load(Relaxed), number.load(Relaxed))
@@ -191,38 +195,39 @@ impl Taker {
     }
 }
 
-/// Which inboxes of one taker have something, and whether it must be rung for that.
+/// Which inboxes of one taker have events, and whether the taker must be notified of them.
 #[derive(Debug)]
 pub struct Marks {
     words: [AtomicU64; INBOXES_MAX as usize / 64],
-    /// 1 while the taker sleeps, or is about to, and wants to be rung.
-    dozes: AtomicU64,
+    /// 1 while the taker sleeps, or is about to.
+    asleep: AtomicU64,
 }
 
 impl Default for Marks {
     fn default() -> Self {
-        Marks { words: from_fn(|_| AtomicU64::new(0)), dozes: AtomicU64::new(0) }
+        Marks { words: from_fn(|_| AtomicU64::new(0)), asleep: AtomicU64::new(0) }
     }
 }
 
 impl Marks {
-    /// Marks inbox `number` after something was posted there; `true`: the taker must be rung. From any thread; a
-    /// read-modify-write, a fence and a load. No effect if there is no such inbox.
-    #[must_use = "who sleeps must be woken"]
+    /// Marks inbox `number` after an event was posted there. Returns `true` if the taker must be
+    /// notified. For any thread. A read-modify-write, a fence and a load. Without effect if there
+    /// is no such inbox.
+    #[must_use = "a sleeping taker must be notified"]
     pub fn set(&self, number: u32) -> bool {
         let Some(word) = self.words.get(number as usize / 64) else { return false };
-        // Release pairs with the Acquire in `take`: who takes the mark finds what was posted.
+        // Release pairs with the Acquire in `take`: a taker that takes the mark finds the event.
         word.fetch_or(1 << (number % 64), ordering(Edge::MarkSet, Release));
-        // Pairs with the fence in `doze`.
+        // Pairs with the fence in `prepare_wait`.
         barrier(Edge::MarkFence, SeqCst);
-        self.dozes.load(Relaxed) != 0
+        self.asleep.load(Relaxed) != 0
     }
 
-    /// Takes all marks. By the taker; four loads, if there is none.
+    /// Takes all marks. For the taker. Four loads if there is none.
     #[inline]
     pub fn take(&self) -> impl Iterator<Item = u32> {
         self.words.iter().zip(0u32..).flat_map(|(word, place)| {
-            // Relaxed: only spares the swap. Acquire pairs with the Release in `set`.
+            // Relaxed: it only spares the exchange. Acquire pairs with the Release in `set`.
             let any = word.load(Relaxed) != 0;
             let acquire = ordering(Edge::MarkTake, Acquire);
             let found = if any { word.swap(0, acquire) } else { 0 };
@@ -230,29 +235,29 @@ impl Marks {
         })
     }
 
-    /// Whether the taker may sleep now: whoever posts from now on rings. After the sleep comes [`Self::rouse`]; not
-    /// if this says `false`.
-    #[must_use = "what is marked is not to be slept on"]
-    pub fn doze(&self) -> bool {
-        self.dozes.store(1, Relaxed);
-        // Pairs with the fence in `set`: of two fences one comes first, and what was stored before it is
-        // seen after the other.
-        barrier(Edge::DozeFence, SeqCst);
+    /// Whether the taker may sleep now. From now on a poster notifies. After the sleep comes
+    /// [`Self::cancel_wait`]. If this returns `false`, it does not.
+    #[must_use = "the taker must not sleep while an inbox is marked"]
+    pub fn prepare_wait(&self) -> bool {
+        self.asleep.store(1, Relaxed);
+        // Pairs with the fence in `set`. One of the two fences comes first, and what was stored
+        // before it is seen after the other.
+        barrier(Edge::PrepareWaitFence, SeqCst);
         let is_quiet = self.words.iter().all(|word| word.load(Relaxed) == 0);
         if !is_quiet {
-            self.rouse();
+            self.cancel_wait();
         }
         is_quiet
     }
 
     /// The taker is awake, and looks by itself.
-    pub fn rouse(&self) {
-        // Relaxed: who still finds it asleep rings for nothing.
-        self.dozes.store(0, Relaxed);
+    pub fn cancel_wait(&self) {
+        // Relaxed: a poster that still finds 1 sends one notification too many.
+        self.asleep.store(0, Relaxed);
     }
 }
 
-/// The numbers of the bits that are set, the lowest first.
+/// The numbers of the bits that are set, lowest first.
 fn bits(mut set: u64) -> impl Iterator<Item = u32> {
     core::iter::from_fn(move || {
         let bit = (set != 0).then(|| set.trailing_zeros())?;

@@ -1,16 +1,17 @@
-//! The page by which an event loop and whoever watches descriptors for it say what
-//! the one is interested in and what the other found ready: ecalls-2001 §3.2.
+//! The page of I/O events, between an event loop and the thread that watches descriptors for it
+//! (ecalls-2001 §3.2).
 //!
-//! Used by the runtime's poller and its I/O service. The loop is the [`IoClient`], the
-//! watcher the [`IoService`]; each end is one thread's. Nothing here waits, allocates or makes a
+//! The loop states which descriptors it is interested in. The watcher reports which of them are
+//! ready. The loop is the [`IoClient`] (the runtime's poller), and the watcher is the [`IoService`]
+//! (its I/O service). Each end belongs to one thread. No function here waits, allocates or makes a
 //! system call. Descriptors are numbers below [`DESCRIPTORS_MAX`].
 //!
 //! ```text
 //!   IoClient                                        IoService
 //!   (1) interest word; updated bit --AcqRel-->      (2) takes updated; reads interest; arms
 //!   (4) takes active bits         <--AcqRel--       (3) raises active bits, ready or not read yet
-//!   (6) rouse, take; nothing:                       (5) ring: asleep? futex wake
-//!       doze, futex wait while ASLEEP
+//!   (6) finish_wait, take; nothing:                 (5) notify: asleep? futex wake
+//!       prepare_wait, futex wait while ASLEEP
 //! ```
 //!
 //! | the paper | here |
@@ -20,30 +21,34 @@
 //! | `fd_active` | a tree of 2 bits for each descriptor: readable, writable |
 //! | its `flag` | `raised` less `taken`, each written by one end alone |
 //!
-//! A generation tells a descriptor from a later one of the same number. Readiness carries none:
-//! an event may be *spurious*, and whoever gets one finds out by a call that does not block.
+//! A generation tells a descriptor from a later one of the same number. Readiness carries no
+//! generation, so an event may be *spurious*. The receiver finds out by a call that does not block.
 //!
 //! # Trees
 //!
-//! A leaf word has the bits of 32 descriptors; a summary word a bit for each of 64 leaves, the top
-//! word a bit for each summary word. So a look costs one load where nothing happened, and else as many
-//! exchanges as words were touched, however many descriptors there are.
+//! A leaf word holds the bits of 32 descriptors. A summary word has a bit for each of 64 leaves,
+//! and the top word a bit for each summary word. So a look costs one load if nothing happened.
+//! Otherwise it costs one exchange for each touched word, however many descriptors there are.
 //!
 //! ```text
 //!   raise: (a) leaf |= bits     was 0? (b) summary |= leaf     was 0? (c) top |= summary
 //!   take:  (d) top <- 0   then each (e) summary <- 0   then each (f) leaf <- 0
 //! ```
 //!
-//! Upwards and downwards are opposite orders, so no bit is left below a zero: whoever found a leaf at 0
-//! in (a) comes after (f), thus after (e), and what it sets in (b) is there for the next take; whoever
-//! did not comes before (f) and is taken with it. The same holds between (b), (c), (d) and (e). For
-//! *after (f), thus after (e)* both sides of each level acquire and release.
+//! Raising goes up and taking goes down, so no bit is left below a zero:
+//!
+//! - If (a) finds the leaf at 0, it comes after (f) and thus after (e). What it sets in (b) is
+//!   there for the next take.
+//! - If (a) finds the leaf not 0, it comes before (f) and is taken with the leaf.
+//!
+//! The same holds between (b), (c), (d) and (e). Both sides of each level acquire and release, so
+//! that a raise that comes after (f) also comes after (e).
 //!
 //! # Trust
 //!
-//! A wrong or hostile service can raise what is not ready, which is spurious, or raise nothing; a
-//! client can ask for descriptors that the service must check as it does those of any client. Bits
-//! beyond the page are not followed.
+//! A faulty or hostile service can raise descriptors that are not ready, which is spurious, or
+//! raise nothing. A client can ask for any descriptors, and the service must check them. Bits
+//! beyond the page are ignored.
 //!
 //! # Layout
 //!
@@ -52,19 +57,18 @@
 //! | 0..64 | magic, version, most descriptors, 5 reserved | creator, before sharing |
 //! | 64..128 | raised, 7 reserved | service |
 //! | 128..192 | taken, 7 reserved | client |
-//! | 192..256 | bell (0 silent, 1 rung, 2 asleep), 7 reserved | both |
+//! | 192..256 | wake word (0 idle, 1 notified, 2 asleep), 7 reserved | both |
 //! | 256..16960 | active: top, 7 reserved, 32 summaries, 2048 leaves | both |
 //! | 16960..33664 | updated: the same | both |
 //! | 33664..557952 | interest: low half 0 to 3, high half generation | client |
 //! | 557952..561152 | reserved | |
 
+use crate::wake_word::WakeWord;
 use crate::words::Words;
 use crate::{AtomicU64, LayoutError, Ordering};
-use Ordering::{Acquire, Relaxed, Release};
+use Ordering::Relaxed;
 use layout::{KIND, word};
 use tree::{Taker, Tree};
-
-use crate::edge::{Edge, ordering};
 
 mod layout;
 #[cfg(loom)]
@@ -80,22 +84,17 @@ pub use layout::{DESCRIPTORS_MAX, LAYOUT_VERSION, PAGE_BYTES};
 /// Words of a page.
 pub const PAGE_WORDS: usize = PAGE_BYTES / 8;
 
-/// What the low half of [`IoClient::bell`] holds while the client sleeps on it.
-pub const ASLEEP: u32 = 2;
-const SILENT: u64 = 0;
-const RUNG: u64 = 1;
-
-/// There is something to read, or the end has come.
+/// The descriptor has data to read, or its end was reached.
 pub const READABLE: u8 = 1;
-/// There is room to write, or nobody reads any more.
+/// The descriptor has room to write, or has no reader any more.
 pub const WRITABLE: u8 = 2;
 
-/// What a descriptor is to be watched for.
+/// What the loop wants to know of a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Interest {
-    /// [`READABLE`], [`WRITABLE`], both; 0: not watched any more.
+    /// [`READABLE`], [`WRITABLE`], both, or 0: no longer watched.
     pub bits: u8,
-    /// Which registration of this number it is; 0: there was none yet.
+    /// The registration of this number. 0: there was none yet.
     pub generation: u32,
 }
 
@@ -105,7 +104,7 @@ impl Interest {
     }
 
     fn of_word(found: u64) -> Self {
-        // What is not a direction is not an interest either.
+        // Only the two directions count as interest.
         Interest { bits: (found & 3) as u8, generation: (found >> 32) as u32 }
     }
 }
@@ -146,10 +145,11 @@ pub struct IoClient<W> {
 }
 
 impl<W: AsRef<[AtomicU64]>> IoClient<W> {
-    /// Makes `words`, all zero and shared with nobody yet, such a page. O([`PAGE_WORDS`]).
+    /// Makes `words` a page of I/O events. The words must be 0 and not shared yet.
+    /// O([`PAGE_WORDS`]).
     ///
     /// # Errors
-    /// Wrong length, or a word that is not 0.
+    /// The length is wrong, or a word is not 0.
     pub fn create(words: W) -> Result<Self, LayoutError> {
         Ok(IoClient { words: create(words)?, taken: 0, taker: Taker::default() })
     }
@@ -159,27 +159,28 @@ impl<W: AsRef<[AtomicU64]>> IoClient<W> {
         &self.words.0
     }
 
-    /// States what `descriptor` is to be watched for, in place of what was stated before.
-    /// Readiness that was not taken yet is forgotten: arming looks anew. `false`: the page
-    /// has no place for it. A store and up to 4 exchanges.
+    /// States the interest in `descriptor`, in place of an earlier one. Forgets readiness that was
+    /// not taken yet, because arming checks again. `false` if the page has no place for the
+    /// descriptor. A store and up to 4 exchanges.
     #[must_use = "a descriptor without a place is not watched"]
     pub fn state(&mut self, descriptor: u32, interest: Interest) -> bool {
         if !in_range(descriptor) {
             return false;
         }
-        // Before the new generation is there to be seen: what comes for it stays.
+        // Comes before the service can see the new generation, so readiness of that generation
+        // stays.
         let gone = tree(&self.words, word::ACTIVE).clear(descriptor);
-        let said = self.taker.forget(descriptor);
-        self.count_taken(u64::from(said) + u64::from(gone != 0));
-        // Relaxed: handed over by the bit in the tree, (1) to (2).
+        let dropped = self.taker.forget(descriptor);
+        self.count_taken(u64::from(dropped) + u64::from(gone != 0));
+        // Relaxed: the bit in the tree hands it over, (1) to (2).
         self.words.store(word::interest(descriptor), interest.to_word(), Relaxed);
         tree(&self.words, word::UPDATED).raise(descriptor, 1);
         true
     }
 
-    /// The next descriptor that is ready, and for what; `None`: there is none now. One load
-    /// where nothing happened; else O(words touched) over all calls. Round robin: what is
-    /// raised again comes after all that was raised before.
+    /// The next ready descriptor and its directions. `None` if none is ready now. One load if
+    /// nothing happened, otherwise O(touched words) over all calls. Round robin: a descriptor that
+    /// is raised again comes after all that were raised before.
     #[inline]
     pub fn take(&mut self) -> Option<(u32, u8)> {
         let found = self.taker.next(&tree(&self.words, word::ACTIVE))?;
@@ -187,31 +188,17 @@ impl<W: AsRef<[AtomicU64]>> IoClient<W> {
         Some(found)
     }
 
-    /// How many descriptors are ready: a hint where the service is another thread. Two loads.
+    /// How many descriptors are ready. A hint if the service is another thread. Two loads.
     pub fn active(&self) -> u64 {
-        // Relaxed: nothing follows from it. One end may be ahead of the other.
+        // Relaxed: it is only a hint. One end may be ahead of the other.
         let raised = self.words.load(word::RAISED, Relaxed);
         raised.wrapping_sub(self.taken).min(u64::from(DESCRIPTORS_MAX))
     }
 
-    /// Whether the client may sleep now: nobody rang since [`Self::rouse`]. Afterwards,
-    /// whatever it says, comes [`Self::rouse`] and then [`Self::take`].
-    #[must_use = "a bell that was rung is not to be slept on"]
-    pub fn doze(&self) -> bool {
-        // Relaxed: a rung bell stays so until `rouse` acquires it.
-        let asleep = u64::from(ASLEEP);
-        self.bell().compare_exchange(SILENT, asleep, Relaxed, Relaxed).is_ok()
-    }
-
-    /// Hears the bell: what was raised before it was rung is there to be taken.
-    pub fn rouse(&self) {
-        // Acquire pairs with the Release in `IoService::ring`.
-        self.bell().swap(SILENT, ordering(Edge::IoRouse, Acquire));
-    }
-
-    /// What the client sleeps on, by its low half, while that is [`ASLEEP`].
-    pub fn bell(&self) -> &AtomicU64 {
-        self.words.at(word::BELL)
+    /// The wake word of the client. After each wait comes [`WakeWord::finish_wait`], then
+    /// [`Self::take`].
+    pub fn wake_word(&self) -> WakeWord<'_> {
+        WakeWord::new(self.words.at(word::WAKE))
     }
 
     fn count_taken(&mut self, more: u64) {
@@ -220,7 +207,7 @@ impl<W: AsRef<[AtomicU64]>> IoClient<W> {
     }
 }
 
-/// The watcher's end: finds interest, raises readiness.
+/// The watcher's end: takes interest, raises readiness.
 #[derive(Debug)]
 pub struct IoService<W> {
     words: Words<W>,
@@ -229,18 +216,18 @@ pub struct IoService<W> {
 }
 
 impl<W: AsRef<[AtomicU64]>> IoService<W> {
-    /// Takes up the page that a client created in `words`. O([`PAGE_WORDS`]).
+    /// Attaches to the page that a client created in `words`. O([`PAGE_WORDS`]).
     ///
     /// # Errors
-    /// It is no such page, of another version, or its reserved words are used.
+    /// It is no such page, has another version, or its reserved words are used.
     pub fn attach(words: W) -> Result<Self, LayoutError> {
         let words = attach(words)?;
         let raised = words.load(word::RAISED, Relaxed); // by a service before this one
         Ok(IoService { words, raised, taker: Taker::default() })
     }
 
-    /// The next descriptor whose interest was stated since it was last said here, and the
-    /// newest statement; `None`: there is none. One load where nothing changed.
+    /// The next descriptor whose interest changed since it was last returned here, and its newest
+    /// interest. `None` if there is none. One load if nothing changed.
     #[inline]
     pub fn take_update(&mut self) -> Option<(u32, Interest)> {
         let (descriptor, _) = self.taker.next(&tree(&self.words, word::UPDATED))?;
@@ -249,9 +236,9 @@ impl<W: AsRef<[AtomicU64]>> IoService<W> {
         Some((descriptor, Interest::of_word(stated)))
     }
 
-    /// Says that `descriptor` is ready for `bits`; a number without a place is left out.
-    /// One exchange, 2 more for the first of 32, 64 * 32 neighbours. [`Self::ring`] once
-    /// after all.
+    /// Reports that `descriptor` is ready for `bits`. A number without a place is ignored. One
+    /// exchange, and 2 more for the first of 32 and of 64 * 32 adjacent descriptors. The caller
+    /// notifies the wake word once after all.
     #[inline]
     pub fn raise(&mut self, descriptor: u32, bits: u8) {
         if in_range(descriptor) && bits & 3 != 0 {
@@ -263,18 +250,8 @@ impl<W: AsRef<[AtomicU64]>> IoService<W> {
         }
     }
 
-    /// Tells the client that something was raised: `true` if it sleeps and the caller must
-    /// wake one waiter of [`Self::bell`]. One exchange.
-    #[must_use = "who sleeps must be woken"]
-    pub fn ring(&self) -> bool {
-        // Release pairs with the Acquire in `IoClient::rouse`. What is neither silent nor rung
-        // may be asleep.
-        let before = self.bell().swap(RUNG, ordering(Edge::IoRing, Release));
-        before != SILENT && before != RUNG
-    }
-
-    /// As [`IoClient::bell`].
-    pub fn bell(&self) -> &AtomicU64 {
-        self.words.at(word::BELL)
+    /// As [`IoClient::wake_word`]: to be notified after something was raised.
+    pub fn wake_word(&self) -> WakeWord<'_> {
+        WakeWord::new(self.words.at(word::WAKE))
     }
 }

@@ -1,11 +1,10 @@
-//! The page in which the daemon says which domains there are, and asks
-//! something of them.
+//! The kernel area: the page in which the daemon says which domains there are, and asks things of
+//! them.
 //!
-//! One for each user and CPU. Its [`Writer`] is in the daemon; [`Reader`]s are in
-//! that user's domains, which should map it for reading only. The *ksched* area
-//! of split-level scheduling (split-level-1991 §3.2.2) but for the ranks of others: those
-//! a domain reads from their user areas itself. Nothing here waits, allocates or
-//! makes a system call.
+//! There is one for each user and CPU. Its [`Writer`] is in the daemon. Its [`Reader`]s are in that
+//! user's domains, which should map it for reading only. It is the *ksched* area of split-level
+//! scheduling (split-level-1991 §3.2.2), without the ranks of other domains: a domain reads those
+//! from their user areas. No function here waits, allocates or makes a system call.
 //!
 //! ```text
 //!   daemon                                     domain
@@ -16,9 +15,9 @@
 //!   detach: (1), (4)
 //! ```
 //!
-//! What (6) copies of a line is of one domain, that of the generation. Each word by
-//! itself may change while the domain is there. Requests to yield and user interrupts are
-//! counts, for the domain may write nothing here: it compares with what it saw last
+//! All that (6) copies of a line belongs to one domain, the one of the generation. Each word by
+//! itself may change while the domain is attached. Yield requests and user interrupts are counts,
+//! because the domain may not write here. The domain compares each count with the one it saw last
 //! ([`Reader::yield_requests`], [`Interrupts::since`]).
 //!
 //! # Layout
@@ -49,20 +48,20 @@ pub use layout::{LAYOUT_VERSION, PAGE_BYTES};
 /// Words of a page.
 pub const PAGE_WORDS: usize = PAGE_BYTES / 8;
 
-/// How often a reader begins anew when the daemon was writing.
-/// Under loom every try is like the first, and more take minutes.
+/// How often a reader tries again while the daemon is writing. Under loom every try is like the
+/// first, and more tries take minutes.
 const TRIES_MAX: usize = if cfg!(loom) { 1 } else { 4 };
 
-/// How the daemon takes a domain to be.
+/// The state of a domain, as the daemon sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// It takes part.
+    /// The domain takes part.
     Attached = 1,
-    /// It is blocked in the kernel in the middle of its turn, and is passed over.
+    /// The domain blocks in the kernel in the middle of its turn, and is passed over.
     Blocked = 2,
-    /// It was stopped (a signal, a debugger), and is passed over.
+    /// The domain was stopped (by a signal or a debugger), and is passed over.
     Stopped = 3,
-    /// It was put into an ordinary class for an offence, and is passed over.
+    /// The domain was put into an ordinary class for an offence, and is passed over.
     Demoted = 4,
 }
 
@@ -71,21 +70,21 @@ impl State {
         [State::Attached, State::Blocked, State::Stopped, State::Demoted];
 }
 
-/// A user interrupt (split-level-1991 §3.2.1): what `Runtime::on_interrupt` has a handler called with.
+/// A user interrupt (split-level-1991 §3.2.1). `Runtime::on_interrupt` registers a handler for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interrupt {
-    /// A time that was asked for has come.
+    /// A requested time has come.
     Timer = 0,
     /// A descriptor is ready.
     IoReady = 1,
-    /// The domain resumes after it was preempted, for no one knows how long.
+    /// The domain resumes after a preemption of unknown length.
     Resume = 2,
 }
 
 impl Interrupt {
     const ALL: [Interrupt; 3] = [Interrupt::Timer, Interrupt::IoReady, Interrupt::Resume];
 
-    /// Where its count begins, of [`COUNT_BITS`].
+    /// The lowest bit of its count, which has [`COUNT_BITS`].
     const fn shift(self) -> u32 {
         self as u32 * COUNT_BITS
     }
@@ -94,14 +93,14 @@ impl Interrupt {
 /// Bits of the count of one kind of interrupt.
 const COUNT_BITS: u32 = 21;
 
-/// How often each interrupt has been raised so far: to be compared.
+/// How often each interrupt has been raised so far. Two of them are compared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Interrupts(u64);
 
 impl Interrupts {
-    /// Those raised since it was `seen`, each once however often it was. One may
-    /// come that was not raised, each 2^21 times that another was; none gets lost
-    /// short of 2^21 at once.
+    /// The interrupts raised since the count was `seen`, each at most once. Once in 2^21 raises of
+    /// one kind, the next kind may be reported without being raised. No interrupt is lost unless
+    /// 2^21 come at once.
     pub fn since(self, seen: Interrupts) -> impl Iterator<Item = Interrupt> {
         let changed = self.0 ^ seen.0;
         let count = (1 << COUNT_BITS) - 1;
@@ -109,35 +108,35 @@ impl Interrupts {
     }
 }
 
-/// A domain that is there, as the daemon takes it to be.
+/// An attached domain, as the daemon sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// How it stands.
+    /// Its state.
     pub state: State,
-    /// Tells it from those that had the number before.
+    /// Tells it from earlier domains with the same number.
     pub generation: NonZeroU64,
     /// The longest time, in ns, for which it was admitted to run without asking.
     pub quantum_ns_max: u64,
     /// How often it did not yield when it should have.
     pub offences: u64,
-    /// Its process; 0: not said.
+    /// Its process. 0: not stated.
     pub pid: u32,
 }
 
 /// The daemon's end.
 ///
-/// [`Self::attach`] and [`Self::detach`] are for one thread at a time; the other
-/// calls are wait-free and may come from the watchdog's meanwhile.
-/// `W` is the memory, owned or borrowed.
+/// [`Self::attach`] and [`Self::detach`] are for one thread at a time. The other calls are
+/// wait-free, and the watchdog may make them at the same time. `W` is the memory, owned or
+/// borrowed.
 #[derive(Debug)]
 pub struct Writer<W>(Words<W>);
 
 impl<W: AsRef<[AtomicU64]>> Writer<W> {
-    /// Makes `words`, all zero and shared with nobody yet, the kernel area of
-    /// `cpu`. There are no domains. O([`PAGE_WORDS`]).
+    /// Makes `words` the kernel area of `cpu`. The words must be 0 and not shared yet. There are no
+    /// domains. O([`PAGE_WORDS`]).
     ///
     /// # Errors
-    /// Wrong length, or a word that is not 0.
+    /// The length is wrong, or a word is not 0.
     pub fn create(words: W, cpu: u32) -> Result<Self, LayoutError> {
         Words::create_of_cpu(KIND, words, PAGE_WORDS, cpu).map(Writer)
     }
@@ -147,11 +146,11 @@ impl<W: AsRef<[AtomicU64]>> Writer<W> {
         &self.0.0
     }
 
-    /// Says that `domain` is there: as process `pid`, a `generation` no one has had,
-    /// admitted to run `quantum_ns_max` without asking. No requests, no offences.
+    /// Attaches `domain`: process `pid`, a new `generation`, admitted to run `quantum_ns_max`
+    /// without asking. It has no requests and no offences.
     pub fn attach(&self, domain: DomainId, generation: NonZeroU64, quantum_ns_max: u64, pid: u32) {
         let line = word::line(domain.line());
-        // Relaxed, with the fence: who reads anything of what follows reads this
+        // Relaxed, with the fence. A reader that reads any of what follows also reads this
         // generation or a later one after its own second fence (`Reader::entry`).
         self.0.store(line + word::GENERATION, 0, Relaxed);
         barrier(Edge::GenerationNone, Release);
@@ -166,37 +165,37 @@ impl<W: AsRef<[AtomicU64]>> Writer<W> {
         self.count_epoch();
     }
 
-    /// Says that `domain` is not there any more.
+    /// Detaches `domain`.
     pub fn detach(&self, domain: DomainId) {
         self.0.store(word::line(domain.line()) + word::GENERATION, 0, Relaxed);
         self.count_epoch();
     }
 
-    /// Says how `domain` stands. A store.
+    /// Sets the state of `domain`. A store.
     pub fn set_state(&self, domain: DomainId, state: State) {
-        // Relaxed: nothing is handed over with it.
+        // Relaxed: it hands nothing over.
         self.0.store(word::line(domain.line()) + word::STATE, state as u64, Relaxed);
     }
 
-    /// Says for how long `domain` may now run without asking, in ns. A store.
+    /// Sets how long `domain` may now run without asking, in ns. A store.
     pub fn set_quantum(&self, domain: DomainId, quantum_ns_max: u64) {
-        // Relaxed: nothing is handed over with it.
+        // Relaxed: it hands nothing over.
         self.0.store(word::line(domain.line()) + word::QUANTUM_NS_MAX, quantum_ns_max, Relaxed);
     }
 
-    /// Asks `domain` to yield at its next boundary, or when it unmasks. After it
-    /// the mask may be looked at ([`crate::user_area::Peer::is_masked`]).
+    /// Asks `domain` to yield at its next boundary, or when it unmasks. The caller may then look at
+    /// the mask ([`crate::user_area::Peer::is_masked`]).
     pub fn request_yield(&self, domain: DomainId) {
-        // Relaxed: nothing is handed over with it, and the watchdog alone counts.
+        // Relaxed: it hands nothing over, and only the watchdog counts here.
         let word = word::line(domain.line()) + word::YIELD_REQUESTS;
         self.0.store(word, self.0.load(word, Relaxed).wrapping_add(1), Relaxed);
-        // Pairs with the fence in `user_area::Owner::unmask`: either the owner
-        // sees the request, or who looks at the mask now sees it gone.
+        // Pairs with the fence in `user_area::Owner::unmask`. Either the owner sees the request, or
+        // a caller that looks at the mask now sees it gone.
         barrier(Edge::YieldFence, SeqCst);
     }
 
-    /// Raises `interrupt` in `domain`. What was stored before is seen by who
-    /// finds it; afterwards the mask may be looked at, as with [`Self::request_yield`].
+    /// Raises `interrupt` in `domain`. A domain that finds it sees what the caller stored before.
+    /// The caller may then look at the mask, as after [`Self::request_yield`].
     pub fn interrupt(&self, domain: DomainId, interrupt: Interrupt) {
         let interrupts = self.0.at(word::line(domain.line()) + word::INTERRUPTS);
         // Release pairs with the Acquire in `Reader::interrupts`.
@@ -206,10 +205,10 @@ impl<W: AsRef<[AtomicU64]>> Writer<W> {
         barrier(Edge::YieldFence, SeqCst);
     }
 
-    /// One offence more of `domain`; says how many now.
+    /// Counts one more offence of `domain`. Returns how many there are now.
     pub fn count_offence(&self, domain: DomainId) -> u64 {
         let offences = self.0.at(word::line(domain.line()) + word::OFFENCES);
-        // Relaxed: counts for itself.
+        // Relaxed: a number by itself.
         offences.fetch_add(1, Relaxed).wrapping_add(1)
     }
 
@@ -221,8 +220,8 @@ impl<W: AsRef<[AtomicU64]>> Writer<W> {
 
 /// A domain's end.
 ///
-/// The daemon may be another version's or gone wrong: each value is copied once
-/// and checked. Every call is bounded. `W` is the memory.
+/// The daemon may be of another version or faulty, so each value is copied once and checked. Every
+/// call is bounded. `W` is the memory.
 #[derive(Debug)]
 pub struct Reader<W> {
     words: Words<W>,
@@ -230,33 +229,33 @@ pub struct Reader<W> {
 }
 
 impl<W: AsRef<[AtomicU64]>> Reader<W> {
-    /// Takes up the page that a daemon created in `words`; it may be in use.
+    /// Attaches to the page that a daemon created in `words`. The page may be in use.
     /// O([`PAGE_WORDS`]).
     ///
     /// # Errors
-    /// It is no such page, of another version, or its reserved words are used.
+    /// It is no kernel area, has another version, or its reserved words are used.
     pub fn attach(words: W) -> Result<Self, LayoutError> {
         let (words, cpu) = Words::attach_of_cpu(KIND, words, PAGE_WORDS, word::is_reserved)?;
         Ok(Reader { words, cpu })
     }
 
-    /// Which CPU's domains these are.
+    /// The CPU of this page.
     pub fn cpu(&self) -> u32 {
         self.cpu
     }
 
-    /// Changes whenever a domain comes or goes. A load: while it stays, so do
-    /// the generations of all entries.
+    /// A number that changes whenever a domain attaches or detaches. While it is the same, the
+    /// generations of all entries are the same. A load.
     #[inline]
     pub fn epoch(&self) -> u64 {
         // Pairs with the Release in `Writer::attach` and `detach`.
         self.words.load(word::EPOCH, ordering(Edge::EpochLoad, Acquire))
     }
 
-    /// Who has the number `domain`; `None`: nobody. Loads from one cache line.
+    /// The domain that has the number `domain`. `None` if there is none. Loads from one cache line.
     ///
     /// # Errors
-    /// The daemon changed it at every try, or says what cannot be.
+    /// The daemon changed the line at every try, or wrote an impossible value.
     pub fn entry(&self, domain: DomainId) -> Result<Option<Entry>, PeerFault> {
         let line = word::line(domain.line());
         let load = |word| self.words.load(line + word, Relaxed);
@@ -269,8 +268,8 @@ impl<W: AsRef<[AtomicU64]>> Reader<W> {
             };
             let (state, pid) = (load(word::STATE), load(word::PID));
             let (quantum_ns_max, offences) = (load(word::QUANTUM_NS_MAX), load(word::OFFENCES));
-            // Pairs with the fence in `Writer::attach`: had anything newer been
-            // read, a newer generation is read now.
+            // Pairs with the fence in `Writer::attach`. If a newer word was read, a newer
+            // generation is read now.
             barrier(Edge::GenerationSecond, Acquire);
             if load(word::GENERATION) == before {
                 let Some(state) = check_state(state)? else { return Ok(None) };
@@ -282,22 +281,22 @@ impl<W: AsRef<[AtomicU64]>> Reader<W> {
         Err(PeerFault::Torn { page: KIND.page })
     }
 
-    /// How `domain` stands; `None`: not said. A Relaxed load, for who knows from
-    /// [`Self::epoch`] that it is still the same.
+    /// The state of `domain`. `None` if it was not stated. A Relaxed load, for a caller that knows
+    /// from [`Self::epoch`] that the domain is still the same.
     ///
     /// # Errors
-    /// A state there is not.
+    /// The state does not exist.
     #[inline]
     pub fn state(&self, domain: DomainId) -> Result<Option<State>, PeerFault> {
-        // Relaxed: nothing is handed over with it.
+        // Relaxed: it hands nothing over.
         check_state(self.words.load(word::line(domain.line()) + word::STATE, Relaxed))
     }
 
-    /// How often `domain`, the caller's own, was asked to yield so far: it is to look
-    /// whether it may go on when this has changed. A Relaxed load, for each boundary.
+    /// How often `domain`, the caller's own, was asked to yield so far. If the number has changed,
+    /// the domain checks whether it may go on. A Relaxed load, for each boundary.
     #[inline]
     pub fn yield_requests(&self, domain: DomainId) -> u64 {
-        // Relaxed: nothing is handed over with it.
+        // Relaxed: it hands nothing over.
         self.words.load(word::line(domain.line()) + word::YIELD_REQUESTS, Relaxed)
     }
 
@@ -312,7 +311,7 @@ impl<W: AsRef<[AtomicU64]>> Reader<W> {
 
 #[inline]
 fn check_state(found: u64) -> Result<Option<State>, PeerFault> {
-    // First of all what it mostly is: this is asked of every domain in each hand-off.
+    // The usual state comes first: each hand-off asks this about every domain.
     if found == State::Attached as u64 {
         return Ok(Some(State::Attached));
     }

@@ -1,26 +1,26 @@
-//! Layouts of memory shared between processes; the only place that reads what
-//! a peer has written.
+//! Layouts of memory that processes share. Only this crate reads what a peer has written.
 //!
-//! Called by the runtime, the daemon and the command, which bring the memory (mapped by
-//! the sys room): anything that is a slice of words. A peer is another program and may be
-//! wrong or hostile: every value is copied once, then checked, then used.
-//! What a peer did wrong comes back as an error; what is done about it is for
-//! the caller to say. Uses no other crate of ours and makes no system call.
+//! The runtime, the daemon and the command call this crate. They bring the memory, which is any
+//! slice of words. The crate `sys` maps it. A peer is another program and may be faulty or hostile,
+//! so each value is copied once, then checked, then used. A fault of a peer is returned as an
+//! error, and the caller decides what to do about it. This crate uses no other crate of the project
+//! and makes no system call.
 //!
 //! | module | what is shared |
 //! |---|---|
-//! | [`io_events`] | which descriptors a loop is interested in, and which are ready |
+//! | [`io_events`] | which descriptors an event loop is interested in, and which are ready |
 //! | [`load_page`] | what a load-generating child reports to its parent |
-//! | [`turn_page`] | who of one user's domains has the CPU, and how the others are woken |
-//! | [`user_area`] | what a domain says of itself: best rank, next releases, what runs |
-//! | [`kernel_area`] | what the daemon says of each domain, and asks of it |
+//! | [`turn_page`] | which of one user's domains has the CPU |
+//! | [`user_area`] | what a domain publishes about itself: best rank, next releases, what runs |
+//! | [`kernel_area`] | what the daemon says about each domain, and asks of it |
 //! | [`inbox`] | events for an activity, between threads of one process |
 //! | [`channel`] | events between a client and a service, with or without payload |
 //! | [`wire`] | the messages between a domain and the daemon |
-//! | [`stream`] | data, between the ends of a FIFO |
+//! | [`stream`] | data, between the two ends of a FIFO |
+//! | [`wake_word`] | the word by which one side notifies another, awake or asleep |
 //!
-//! Turn page, user area and kernel area make up split-level scheduling (decision 0008). Their numbers
-//! of domains are [`DomainId`], their errors [`LayoutError`] and [`PeerFault`].
+//! Turn page, user area and kernel area make up split-level scheduling (decision 0008). They number
+//! domains by [`DomainId`]. Their errors are [`LayoutError`] and [`PeerFault`].
 
 #![deny(unsafe_code)]
 
@@ -32,6 +32,7 @@ pub mod load_page;
 pub mod stream;
 pub mod turn_page;
 pub mod user_area;
+pub mod wake_word;
 pub mod wire;
 
 mod domain;
@@ -45,6 +46,6 @@ pub use fault::{LayoutError, PeerFault};
 pub use measure::Measure;
 
 #[cfg(not(loom))]
-use core::sync::atomic::{AtomicU64, Ordering, fence};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 #[cfg(loom)]
-use loom::sync::atomic::{AtomicU64, Ordering, fence};
+use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};

@@ -1,22 +1,21 @@
-//! What the watchdog does about a domain that does not yield.
+//! The measures of the watchdog against a domain that does not yield.
 
-/// What the daemon did about a process that kept its CPU. Of the first three, each is harder than the
-/// one before.
+/// What the daemon did about a process that kept its CPU. The first three are in order of severity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Measure {
-    /// Its thread is beneath everyone else's until it comes to a boundary.
+    /// Its thread has a lower priority than all others until it reaches a boundary.
     OutPrioritised = 1,
-    /// Its thread is of ordinary class.
+    /// Its thread is in the ordinary scheduling class.
     Demoted = 2,
     /// Its process gets SIGKILL.
     Killed = 3,
-    /// As [`Measure::OutPrioritised`], since it showed a rank that it was not admitted with:
-    /// it has nothing, for the others, until it shows the right ones.
+    /// As [`Measure::OutPrioritised`], because the domain published a rank that it was not admitted
+    /// with. The other domains ignore what it has ready until it publishes admitted ranks.
     Disbelieved = 4,
 }
 
 impl Measure {
-    /// The measure that a message numbers so; `None`: there is none.
+    /// The measure with `number`, as messages carry it. `None` if there is no such measure.
     pub fn of_number(number: u32) -> Option<Self> {
         use Measure::{Demoted, Disbelieved, Killed, OutPrioritised};
         [OutPrioritised, Demoted, Killed, Disbelieved]

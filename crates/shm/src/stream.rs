@@ -1,10 +1,10 @@
-//! Memory-mapped streams: a FIFO in shared memory between two domains, or between a domain
-//! and a service (split-level-1991 §4). Decision 0010.
+//! Memory-mapped streams: a FIFO in shared memory between two domains, or between a domain and a
+//! service (split-level-1991 §4). Decision 0010.
 //!
-//! Created by whoever brings the memory; one [`Writer`] and one [`Reader`], each in whatever
-//! process. Neither end makes a system call, takes a lock or allocates after it was made;
-//! every call is wait-free. What is to be done outside (wake the other end, start a passive
-//! source) is said by a [`Due`], and is for the caller to do.
+//! The creator brings the memory. A stream has one [`Writer`] and one [`Reader`], in any two
+//! processes. Once made, neither end makes a system call, takes a lock or allocates. Every call is
+//! wait-free. A [`Due`] tells the caller what it must do outside the stream: wake the other end, or
+//! start a passive source.
 //!
 //! ```text
 //!   writer                                    reader
@@ -14,71 +14,73 @@
 //!   (6) reserve: room      <-- Acq/Rel --     (5) release: N_read
 //! ```
 //!
-//! 1. Any number of messages; nobody sees them yet.
-//! 2. One store for all of them, then a look whether the reader waits for so many
-//!    (the wake rule stands in `stream/bell.rs`).
-//! 3. Looks at the writer's index only when it has read all that it knows of.
-//! 4. What was done is not read again: `N_read` is of the reader alone, and each end is
-//!    claimed once ([`Stream::writer`], [`Stream::reader`]).
-//! 5. One store for all of them: their room is the writer's again.
-//! 6. Looks at the reader's index only when it knows of no room.
+//! 1. Any number of messages. The reader does not see them yet.
+//! 2. One store for all of them, then a look whether the reader waits for this level
+//!    (`stream/wake.rs` describes the wake rule).
+//! 3. The reader loads the writer's index only after it has read all messages it knows of.
+//! 4. A message is read once: only the reader writes `N_read`, and each end is claimed once
+//!    ([`Stream::writer`], [`Stream::reader`]).
+//! 5. One store for all of them. The writer may use their room again.
+//! 6. The writer loads the reader's index only when it knows of no free room.
 //!
-//! # Ways of moving data
+//! # Forms
 //!
-//! | [`StreamForm`] | `N_write` and `N_read` count | a message stands |
+//! | [`StreamForm`] | `N_write` and `N_read` count | place of a message |
 //! |---|---|---|
-//! | `Bytes` | bytes | nowhere: plain bytes; copied in and out |
-//! | `Messages` | bytes | behind a word with its length, filled up to a word; goes on at the ring's start after its end; copied in and out |
-//! | `Slots` | slots | in its slot, behind a word with its length; filled and looked at in place |
+//! | `Bytes` | bytes | none: plain bytes; copied in and out |
+//! | `Messages` | bytes | behind a word with its length, filled up to a word; continues at the ring's start after its end; copied in and out |
+//! | `Slots` | slots | in its slot, behind a word with its length; filled and read in place |
 //! | `Buffers` | descriptors; `N_read` those given back | in a buffer, which a descriptor names (low half: number, high half: length); in place, given back in any order |
 //!
 //! # Waiting
 //!
-//! [`Reader::wait`] is `B_wakeup` and `waiting_for_IO` of the paper: the write that reaches
-//! the level says [`Due::wake`]. A reader with more than one thing to wait for watches its bell
-//! ([`Reader::watch`]), and is owed a wake only while it sleeps on it. A writer waits for room, and
-//! watches for it, in the same way ([`Writer::wait`], [`Writer::watch`]). A passive source
-//! ([`Writer::rest`]) is started again by the reader once the level is below `B_start`, or below what
-//! it waits for: its release or wait says [`Due::start`].
+//! [`Reader::wait`] is `B_wakeup` and `waiting_for_IO` of the paper. The commit that reaches the
+//! level returns [`Due::wake`]. A reader that waits for several things watches its wait word
+//! instead ([`Reader::watch`]). It must then be woken only while it sleeps on the word. A writer
+//! waits for room, and watches for it, in the same way ([`Writer::wait`], [`Writer::watch`]). A
+//! passive source ([`Writer::rest`]) rests until the level falls below `B_start`, or below what the
+//! reader waits for. The reader's release or wait then returns [`Due::start`].
 //!
 //! # Death
 //!
-//! An end says that it is gone ([`Writer::end`], [`Reader::end`]), or the daemon says it for one
-//! that died ([`Stream::mark_dead`]). A reader gets all that was committed, then [`Closed`].
+//! An end reports that it is gone ([`Writer::end`], [`Reader::end`]). The daemon reports it for an
+//! end that died ([`Stream::mark_dead`]). A reader gets all that was committed, then [`Closed`].
 //!
 //! # Trust
 //!
-//! A peer may write anything anywhere. Every word of it is copied once, checked, then used; what
-//! cannot be is [`Closed::Fault`], and nothing of this stream is used afterwards. A message's bytes
-//! are whatever the peer wants, also while they are looked at ([`Payload`]). A peer can wake its
-//! other end for nothing, and not wake it: who depends on a peer's wake waits with a deadline.
+//! A peer may write anything anywhere. Each of its words is copied once, checked, then used. An
+//! impossible value is [`Closed::Fault`], and the stream is not used afterwards. A peer may change
+//! the bytes of a message at any time, also while they are read ([`Payload`]). A peer may wake the
+//! other end without reason, or fail to wake it. An end that depends on the peer's wake waits with
+//! a deadline.
 //!
 //! # Layout
 //!
 //! | bytes | words of 8 bytes, native order | written by |
 //! |---|---|---|
-//! | 0..64 | magic, version, generation, form, count, bytes of a unit, `B_start`, 1 reserved | who creates, before sharing |
+//! | 0..64 | magic, version, generation, form, count, bytes of a unit, `B_start`, 1 reserved | creator, before sharing |
 //! | 64..128 | `N_write`, 7 reserved | writer |
 //! | 128..192 | `N_read`, 7 reserved | reader |
-//! | 192..256 | of the reader: claimed, gone (0 open, 1 ended, 2 died), `N_write` wanted, bell (1: waits, 2: waits and does not sleep), 4 reserved | reader; bell also writer, gone also daemon |
-//! | 256..320 | of the writer: the same | writer; bell also reader, gone also daemon |
+//! | 192..256 | of the reader: claimed, gone (0 open, 1 ended, 2 died), `N_write` wanted, wait word (1: waits, 2: waits and does not sleep), 4 reserved | reader; wait word also writer, gone also daemon |
+//! | 256..320 | of the writer: the same | writer; wait word also reader, gone also daemon |
 //! | 320..384 | active (0: passive), 7 reserved | writer; reader, which starts it |
 //! | 384..512 | reserved | |
 //! | 512.. | the ring; of buffers: descriptors, numbers given back, buffers | writer; numbers given back reader |
 
 use crate::words::Words;
 use crate::{AtomicU64, LayoutError, Ordering};
-use Ordering::{Acquire, Relaxed};
-use bell::{DIED, ENDED};
+use Ordering::Relaxed;
 use layout::{KIND, Shape, word};
+use wake::DIED;
 
-mod bell;
 #[cfg_attr(
     all(target_arch = "x86_64", not(loom), not(miri)),
     expect(unsafe_code, reason = "wide copies of words that a peer may write")
 )]
 mod copy;
+mod end;
 mod fault;
+mod form;
 mod layout;
 #[cfg(loom)]
 #[cfg(test)]
@@ -88,133 +90,19 @@ mod reader;
 #[cfg(not(loom))]
 #[cfg(test)]
 mod tests;
+mod wake;
 mod writer;
 
-pub use bell::{WAITING, WATCHED};
+pub use end::{Due, End, Leaving, Wait};
 pub use fault::{Closed, StreamError, StreamFault};
+pub use form::StreamForm;
 pub use layout::{HEADER_BYTES, LAYOUT_VERSION};
 pub use payload::Payload;
 pub use reader::{Kept, Message, Reader};
+pub use wake::{WAITING, WATCHED};
 pub use writer::{WriteChunk, Writer};
 
-/// How data gets from one end to the other.
-///
-/// A stream is created with at least the sizes that are asked for: a count or a capacity is rounded
-/// up to a power of two, a ring to 64 bytes at least, and the bytes of a slot or buffer to a
-/// multiple of 8. [`StreamForm::rounded`] and the stream's own `way` tell the result. Zero and a size
-/// above the greatest are refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StreamForm {
-    /// Plain bytes, copied through a ring.
-    Bytes {
-        /// Bytes of the ring, 1 to 2^30.
-        capacity: u32,
-    },
-    /// Messages of any size, copied through a ring.
-    Messages {
-        /// Bytes of the ring, 1 to 2^30. A message takes 8 more than its own, up to a
-        /// multiple of 8.
-        capacity: u32,
-    },
-    /// Slots of a fixed size, used in place and in order.
-    Slots {
-        /// How many, 1 to 65,536.
-        slots: u32,
-        /// Most bytes of a message, 1 to 2^24.
-        slot_bytes: u32,
-    },
-    /// Buffers of a fixed size, used in place and given back in any order.
-    Buffers {
-        /// How many, 1 to 65,536.
-        buffers: u32,
-        /// Most bytes of a message, 1 to 2^24.
-        buffer_bytes: u32,
-    },
-}
-
-impl StreamForm {
-    /// Its sizes as a stream has them: the next that are allowed. O(1).
-    ///
-    /// # Errors
-    /// A size of 0, or above the greatest.
-    pub fn rounded(self) -> Result<StreamForm, LayoutError> {
-        layout::rounded(self)
-    }
-
-    /// Words of memory that a stream of this way needs, after rounding.
-    ///
-    /// # Errors
-    /// As [`StreamForm::rounded`].
-    pub fn words(self) -> Result<usize, LayoutError> {
-        Shape::new(self.rounded()?, 0).map(|shape| shape.words())
-    }
-}
-
-/// One end of a stream.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
-    /// Which writes.
-    Writer,
-    /// Which reads.
-    Reader,
-}
-
-impl End {
-    const fn line(self) -> usize {
-        match self {
-            End::Writer => word::WRITER,
-            End::Reader => word::READER,
-        }
-    }
-
-    /// The one at the other side.
-    pub const fn other(self) -> End {
-        match self {
-            End::Writer => End::Reader,
-            End::Reader => End::Writer,
-        }
-    }
-}
-
-/// How an end goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Leaving {
-    /// In order: [`Closed::Ended`].
-    Ended,
-    /// It failed, and what it was to do is not all done: [`Closed::Died`].
-    Died,
-}
-
-impl Leaving {
-    const fn state(self) -> u64 {
-        match self {
-            Leaving::Ended => ENDED,
-            Leaving::Died => DIED,
-        }
-    }
-}
-
-/// What the caller is to do now, outside the stream.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[must_use = "who waits must be woken, and a source at rest started"]
-pub struct Due {
-    /// The other end waits and has what it waits for: make it eligible, or wake its futex.
-    pub wake: bool,
-    /// The source rests and is to go on: tell it. Of a reader only.
-    pub start: bool,
-}
-
-/// What became of a wish to wait.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Wait {
-    /// What is due first.
-    pub due: Due,
-    /// Whether to sleep while the end's bell is [`WAITING`]; then `rouse`. Otherwise what was
-    /// waited for is there, or the stream is closed: look.
-    pub sleep: bool,
-}
-
-/// The memory of a stream, as seen by neither end.
+/// A view of the memory of a stream, as neither of its ends.
 ///
 /// `W` is the memory, owned or borrowed.
 #[derive(Debug)]
@@ -224,13 +112,14 @@ pub struct Stream<W> {
 }
 
 impl<W: AsRef<[AtomicU64]>> Stream<W> {
-    /// Makes `words`, all zero and shared with nobody yet, a stream; `generation` tells it from
-    /// others that were in its place. A passive source is to be started again below
-    /// `start_level` (`B_start`, in units of the indexes); 0: the source is always active. The
-    /// sizes of `way` are rounded up ([`StreamForm::rounded`]). O(1).
+    /// Makes `words` a stream. The words must be 0 and not shared yet. `generation` tells the
+    /// stream from earlier ones in the same place. A passive source is started again below
+    /// `start_level` (`B_start`, in units of the indexes). With 0 the source is always active. The
+    /// sizes of `form` are rounded up ([`StreamForm::rounded`]). O(1).
     ///
     /// # Errors
-    /// Wrong length, a size that is 0 or above the greatest, `start_level` above the count, or a word of the header that is not 0.
+    /// The length is wrong, a size is 0 or too large, `start_level` is above the count, or a word
+    /// of the header is not 0.
     pub fn create(
         words: W,
         form: StreamForm,
@@ -247,11 +136,12 @@ impl<W: AsRef<[AtomicU64]>> Stream<W> {
         Ok(Stream { words, shape })
     }
 
-    /// Takes up the stream that another created in `words`; it may be in use. O(1).
+    /// Attaches to the stream that another process created in `words`. The stream may be in use.
+    /// O(1).
     ///
     /// # Errors
-    /// It is no stream, of another version or generation, of a size that is not that of the
-    /// memory, or its reserved words are used.
+    /// It is no stream, has another version or generation, does not fit the memory, or its reserved
+    /// words are used.
     pub fn attach(words: W, generation: u64) -> Result<Self, LayoutError> {
         let found = words.as_ref().len();
         if found < word::DATA {
@@ -267,12 +157,12 @@ impl<W: AsRef<[AtomicU64]>> Stream<W> {
         Ok(Stream { words, shape })
     }
 
-    /// The memory, to be handed to others.
+    /// The memory, to be handed to other processes.
     pub fn memory(&self) -> &W {
         &self.words.0
     }
 
-    /// How its data moves.
+    /// How the data of the stream moves.
     pub fn form(&self) -> StreamForm {
         self.shape.form
     }
@@ -280,7 +170,7 @@ impl<W: AsRef<[AtomicU64]>> Stream<W> {
     /// Becomes the writer. Allocates for [`StreamForm::Buffers`].
     ///
     /// # Errors
-    /// There is or was one already: an end is not taken up again.
+    /// The stream has or had a writer. An end is claimed only once.
     pub fn writer(self) -> Result<Writer<W>, LayoutError> {
         self.words.claim(word::WRITER, "writers")?;
         Ok(Writer::new(self.words, self.shape))
@@ -289,17 +179,18 @@ impl<W: AsRef<[AtomicU64]>> Stream<W> {
     /// Becomes the reader. Allocates for [`StreamForm::Buffers`].
     ///
     /// # Errors
-    /// There is or was one already: what it had read would be read twice.
+    /// The stream has or had a reader. A second one would read the same messages again.
     pub fn reader(self) -> Result<Reader<W>, LayoutError> {
         self.words.claim(word::READER, "readers")?;
         Ok(Reader::new(self.words, self.shape))
     }
 
-    /// Says that an end died, once its process is known to be gone: whether the other end must be
-    /// woken, which is so unless it is gone too. That end may sleep with a silent bell: it was
-    /// rung by one that was killed before it woke it. What the dead end had committed can still be
-    /// read. By whoever watches over the ends; one that ended in order stays so.
-    #[must_use = "who waits must be woken"]
+    /// Reports that an end died, once its process is known to be gone. Returns `true` if the other
+    /// end must be woken, which is so unless it is gone too. Its wait word may be 0 although it
+    /// sleeps: the dead end may have been killed after it notified and before it woke. What the
+    /// dead end committed can still be read. For the monitor of both ends. An end that ended in
+    /// order stays so.
+    #[must_use = "the other end must be woken"]
     pub fn mark_dead(&self, end: End) -> bool {
         let other = end.other().line();
         self.words.leave(end.line(), DIED, other) || self.words.gone(other).is_none()
@@ -307,32 +198,25 @@ impl<W: AsRef<[AtomicU64]>> Stream<W> {
 
     /// Whether the wait of an end that watches ([`Reader::watch`]) is over. A load.
     #[inline]
-    pub fn is_rung(&self, end: End) -> bool {
-        // Relaxed: only decides whether to look; `rouse` synchronises.
-        let bell = self.bell(end).load(Relaxed);
-        bell != u64::from(WATCHED) && bell != u64::from(WAITING)
+    pub fn is_notified(&self, end: End) -> bool {
+        // Relaxed: only decides whether to look. `finish_wait` synchronises.
+        let state = self.wait_word(end).load(Relaxed);
+        state != u64::from(WATCHED) && state != u64::from(WAITING)
     }
 
-    /// An end that watches is going to sleep on its bell, while it is [`WAITING`]: `false` if it
-    /// was rung by now.
-    pub fn doze(&self, end: End) -> bool {
-        self.words.change_bell(end.line(), WATCHED, WAITING)
+    /// Before an end that watches sleeps on its wait word, while it is [`WAITING`]. `false` if the
+    /// end was notified by now.
+    pub fn prepare_wait(&self, end: End) -> bool {
+        self.words.change_state(end.line(), WATCHED, WAITING)
     }
 
-    /// It sleeps no more, and watches again: `false` if it was rung.
-    pub fn stir(&self, end: End) -> bool {
-        self.words.change_bell(end.line(), WAITING, WATCHED)
+    /// After that sleep: the end watches again. `false` if it was notified.
+    pub fn cancel_wait(&self, end: End) -> bool {
+        self.words.change_state(end.line(), WAITING, WATCHED)
     }
 
-    /// The bell of an end: its low half is the futex, waited on while it is [`WAITING`].
-    pub fn bell(&self, end: End) -> &AtomicU64 {
-        self.words.at(end.line() + word::BELL)
+    /// The wait word of an end. Its low half is the futex, to sleep on while it is [`WAITING`].
+    pub fn wait_word(&self, end: End) -> &AtomicU64 {
+        self.words.at(end.line() + word::WAIT)
     }
-}
-
-/// Takes the resting source for its start: `true` for one caller only.
-fn claim_start<W: AsRef<[AtomicU64]>>(words: &Words<W>) -> bool {
-    // Acquire pairs with the fence in `Writer::rest_until_started`: its bell is found. Apart from
-    // that nothing is handed over; the fences decide who sees what.
-    words.at(word::ACTIVE).compare_exchange(0, 1, Acquire, Relaxed).is_ok()
 }

@@ -1,65 +1,54 @@
-//! The page in which one user's domains on one CPU say whose turn it is.
+//! The turn page: which of one user's domains has the turn on one CPU.
 //!
-//! Created by the daemon, one for each user and CPU; attached to by each
-//! domain of that user. At any moment one of them, the *holder*, has the CPU;
-//! the others sleep, each on its bell. Nothing here waits, allocates or makes a
-//! system call: who must sleep does so on [`TurnPage::bell`] with a futex, and
-//! who must be woken is said by [`TurnPage::ring`]. Every call is wait-free.
+//! The daemon creates one turn page for each user and CPU. Each domain of that user attaches to it.
+//! At any moment one of them, the *holder*, has the CPU. The others sleep, each on its [wake
+//! word](crate::wake_word). No function here waits, allocates or makes a system call. Every call is
+//! wait-free.
 //!
 //! ```text
 //!   A (holder)                                 B
 //!   (1) stores its work                        loop
 //!   (2) pass(turn, B)   -- Release/Acquire ->    (4) turn: mine? done
-//!   (3) ring(B): asleep? futex wake              (5) doze: may sleep?
+//!   (3) notify B: asleep? futex wake             (5) prepare_wait: may sleep?
 //!                       -- Release/Acquire ->        futex wait while ASLEEP
-//!                                                (6) rouse
-//!
-//!   bell of B:    +--(6)-- RUNG <--(3)--+
-//!                 v          ^          |
-//!               SILENT --(3)-+          |
-//!                 |  ^                  |
-//!                (5) +-------(6)--------+
-//!                 |                     |
-//!                 +-----------------> ASLEEP
+//!                                                (6) finish_wait
 //! ```
 //!
-//! 1. What whoever gets the turn must see: its user area above all.
-//! 2. Fails if the turn is not any more what A saw: it was taken from A. So a
-//!    domain that was stopped at this very place does not give away what
-//!    somebody else has by now.
-//! 3. Rung after the turn was passed. Who hears the bell sees the turn.
-//! 4. Who sees the turn sees (1).
-//! 5. Only a silent bell is slept on. Rung between this and the wait: the
-//!    futex is no longer `ASLEEP`, and the kernel does not put to sleep.
-//! 6. Hears the bell, whether there was one or a deadline came. Whatever was
-//!    stored before it was rung is seen now, the turn above all.
+//! 1. All that the next holder must see, above all A's user area.
+//! 2. Fails if the turn is no longer the one that A saw, because the daemon took it from A. So a
+//!    domain that was stopped at this very place does not give away a turn of another domain.
+//! 3. Comes after the turn was passed. A domain that acknowledges this sees the turn.
+//! 4. A domain that sees the turn sees (1).
+//! 5. Fails if a notification is pending. The wake word is then no longer `ASLEEP`, and the kernel
+//!    does not let B sleep.
+//! 6. Acknowledges, after a notification or a deadline. B then sees all that was stored before it
+//!    was notified, above all the turn.
 //!
-//! # A new look
+//! # Recheck
 //!
-//! Who becomes ready without having the turn (a datagram came, an activity was
-//! resumed) has whoever has the turn look again:
+//! A domain C may become ready while it does not have the turn: a datagram came, or an activity was
+//! resumed. C then asks the holder H to look at all user areas again.
 //!
 //! ```text
 //!   C                                          the holder H
 //!   (7) publishes in its user area
 //!   (8) request_recheck  -- Release/Acquire -> (9) take_recheck, at a boundary
-//!       nobody looks? ring the daemon              reads all user areas
+//!       daemon holds? notify the daemon            reads all user areas
 //! ```
 //!
-//! 8. Comes after *doze* where C is about to sleep: one that the daemon passed over
-//!    counts as there again by its bell being `ASLEEP`, and H may look but once.
-//!    Sets the flag, then looks who has the turn. A domain looks at the flag at
-//!    its next boundary; the daemon must be woken for it.
-//! 9. Before it sleeps with the turn, the daemon takes the flag with
-//!    [`TurnPage::take_recheck_idle`]: either it finds the flag, or C finds
-//!    that the daemon has the turn. A fence on each side sees to that.
+//! 8. Sets the flag, then looks who has the turn. A domain looks at the flag at its next boundary.
+//!    The daemon does not, so it must be notified. If C is about to sleep, `prepare_wait` comes
+//!    first. If the daemon had passed over C as blocked, H counts C as back once C's wake word is
+//!    `ASLEEP`. H may look only once, so it must find `ASLEEP` then.
+//! 9. Before the daemon sleeps with the turn, it takes the flag with
+//!    [`TurnPage::take_recheck_idle`]. Either the daemon finds the flag, or C finds that the daemon
+//!    has the turn. A fence on each side ensures this.
 //!
 //! # Trust
 //!
-//! All domains of a user may write all of this page, and trust each other with
-//! it. A holder there cannot be is [`PeerFault`], and is put right by the daemon
-//! with [`TurnPage::reset`]; a bell of another value counts as asleep to who
-//! rings it and as rung to who would sleep, and is put right by either.
+//! All domains of a user may write all of this page, and they trust each other with it. An
+//! impossible holder is a [`PeerFault`]. The daemon then repairs the turn with [`TurnPage::reset`].
+//! The head of [`crate::wake_word`] says what becomes of a wake word that holds no state.
 //!
 //! # Layout
 //!
@@ -69,10 +58,11 @@
 //! | 64..128 | turn (low half: holder; high half: times it changed hands), 7 reserved | the holder; the daemon |
 //! | 128..192 | recheck (0 or 1), 7 reserved | anyone |
 //! | 192..512 | reserved | |
-//! | 512..2624 | a line for each of 33 domains, the daemon first: bell (0 silent, 1 rung, 2 asleep), 7 reserved | anyone |
+//! | 512..2624 | a line for each of 33 domains, the daemon first: wake word (0 idle, 1 notified, 2 asleep), 7 reserved | anyone |
 //! | 2624..4096 | reserved | |
 
 use crate::edge::{Edge, barrier, ordering};
+use crate::wake_word::WakeWord;
 use crate::words::Words;
 use crate::{AtomicU64, DOMAINS_MAX, DomainId, LayoutError, Ordering, PeerFault};
 use Ordering::{Acquire, Relaxed, Release, SeqCst};
@@ -91,16 +81,7 @@ pub use layout::{LAYOUT_VERSION, PAGE_BYTES};
 /// Words of a page.
 pub const PAGE_WORDS: usize = PAGE_BYTES / 8;
 
-/// Nobody rang, and nobody sleeps.
-const SILENT: u64 = 0;
-/// Rung, and not heard yet.
-const RUNG: u64 = 1;
-
-/// What the futex (the low half of [`TurnPage::bell`]) holds while its domain
-/// sleeps on it: what the kernel is to compare with.
-pub const ASLEEP: u32 = 2;
-
-/// Who has the turn, and the how manieth it is: the two change together.
+/// The holder of the turn and its serial number. The two change together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Turn {
     holder: DomainId,
@@ -108,13 +89,13 @@ pub struct Turn {
 }
 
 impl Turn {
-    /// Whose it is.
+    /// The domain that has the turn.
     pub const fn holder(self) -> DomainId {
         self.holder
     }
 
-    /// How often the turn had been given or taken, modulo 2^32: equal twice,
-    /// the holder had it all the while.
+    /// How often the turn has changed hands, modulo 2^32. If it is the same twice, the holder kept
+    /// the turn in between.
     pub const fn serial(self) -> u32 {
         self.serial
     }
@@ -136,13 +117,13 @@ impl Turn {
         }
     }
 
-    /// The one after, of `to`.
+    /// The next turn, of `to`.
     const fn next(self, to: DomainId) -> Self {
         Turn { holder: to, serial: self.serial.wrapping_add(1) }
     }
 }
 
-/// One end of a turn page; all ends are alike.
+/// One end of a turn page. All ends are alike.
 ///
 /// `W` is the memory, owned or borrowed.
 #[derive(Debug)]
@@ -152,48 +133,48 @@ pub struct TurnPage<W> {
 }
 
 impl<W: AsRef<[AtomicU64]>> TurnPage<W> {
-    /// Makes `words`, all zero and shared with nobody yet, the turn page of
-    /// `cpu`. The daemon has the turn. O([`PAGE_WORDS`]).
+    /// Makes `words` the turn page of `cpu`. The words must be 0 and not shared yet. The daemon has
+    /// the turn. O([`PAGE_WORDS`]).
     ///
     /// # Errors
-    /// Wrong length, or a word that is not 0.
+    /// The length is wrong, or a word is not 0.
     pub fn create(words: W, cpu: u32) -> Result<Self, LayoutError> {
         let words = Words::create_of_cpu(KIND, words, PAGE_WORDS, cpu)?;
         Ok(TurnPage { words, cpu })
     }
 
-    /// Takes up the page that a daemon created in `words`; it may be in use.
+    /// Attaches to the page that a daemon created in `words`. The page may be in use.
     /// O([`PAGE_WORDS`]).
     ///
     /// # Errors
-    /// It is no such page, of another version, or its reserved words are used.
+    /// It is no turn page, has another version, or its reserved words are used.
     pub fn attach(words: W) -> Result<Self, LayoutError> {
         let (words, cpu) = Words::attach_of_cpu(KIND, words, PAGE_WORDS, word::is_reserved)?;
         Ok(TurnPage { words, cpu })
     }
 
-    /// The memory, to be handed to others.
+    /// The memory, to be handed to other processes.
     pub fn memory(&self) -> &W {
         &self.words.0
     }
 
-    /// Which CPU's turns these are.
+    /// The CPU of this page.
     pub fn cpu(&self) -> u32 {
         self.cpu
     }
 
-    /// Who has the turn. A load. Who finds that it is his own sees all that
-    /// was stored by whoever passed it.
+    /// The current turn. A load. A holder that finds its own number sees all that the previous
+    /// holder stored before it passed the turn.
     ///
     /// # Errors
-    /// A number that no domain has.
+    /// The holder's number belongs to no domain.
     #[inline]
     pub fn turn(&self) -> Result<Turn, PeerFault> {
         // Pairs with the Release in `pass` and `reset`.
         Turn::of_word(self.words.load(word::TURN, ordering(Edge::Holder, Acquire)))
     }
 
-    /// Who has the turn: [`Self::turn`] without the serial number.
+    /// The holder: [`Self::turn`] without the serial number.
     ///
     /// # Errors
     /// As [`Self::turn`].
@@ -202,100 +183,61 @@ impl<W: AsRef<[AtomicU64]>> TurnPage<W> {
         self.turn().map(Turn::holder)
     }
 
-    /// Gives the turn to `to`, if it still is as it was `seen`; then `to` must
-    /// be rung for. `false`: it has changed hands meanwhile, and nothing was done.
+    /// Passes the turn to `to`, if the turn is still as it was `seen`. Then `to` must be notified.
+    /// `false` if the turn has changed hands meanwhile: nothing was done.
     ///
-    /// By the holder; by the daemon, which has looked after a holder that is
-    /// blocked, stopped or gone and takes the turn from it; by nobody else.
+    /// Only the holder and the daemon call this. The daemon takes the turn from a holder that is
+    /// blocked, stopped or gone.
     #[inline]
     pub fn pass(&self, seen: Turn, to: DomainId) -> bool {
-        // Release pairs with the Acquire in `turn`. A failure hands over nothing.
+        // Release pairs with the Acquire in `turn`. A failed exchange hands over nothing.
         let next = seen.next(to).to_word();
         let release = ordering(Edge::Pass, Release);
         let turn = self.words.at(word::TURN);
         turn.compare_exchange(seen.to_word(), next, release, Relaxed).is_ok()
     }
 
-    /// Gives the turn to `to`, whatever stands there: when [`Self::turn`] finds
-    /// a fault. By the daemon only; with a sound turn it uses [`Self::pass`],
-    /// which cannot make two domains think that they have it.
+    /// Gives the turn to `to`, whatever the word holds. For the daemon alone, after [`Self::turn`]
+    /// returned a fault. With a valid turn the daemon uses [`Self::pass`], which never leaves two
+    /// domains that both believe they have the turn.
     pub fn reset(&self, to: DomainId) {
         let (serial, _) = halves(self.words.load(word::TURN, Relaxed));
         let turn = Turn { holder: to, serial: serial.wrapping_add(1) };
-        // Pairs with the Acquire in `turn`, as `pass` does.
+        // Pairs with the Acquire in `turn`, as in `pass`.
         self.words.store(word::TURN, turn.to_word(), ordering(Edge::Pass, Release));
     }
 
-    /// Rings for `domain`: `true` if it sleeps and the caller must wake one
-    /// waiter of the futex. From anyone; one exchange.
+    /// The wake word of `domain`. Its futex is shared between processes.
     #[inline]
-    #[must_use = "who sleeps must be woken"]
-    pub fn ring(&self, domain: DomainId) -> bool {
-        // Release pairs with the Acquire in `hear`: all that was stored before,
-        // the turn above all. An exchange, no store: who hears a later ring has
-        // heard this one too. What is neither silent nor rung may be asleep.
-        let before = self.bell(domain).swap(RUNG, ordering(Edge::Ring, Release));
-        before != SILENT && before != RUNG
+    pub fn wake_word(&self, domain: DomainId) -> WakeWord<'_> {
+        WakeWord::new(self.words.at(word::wake(domain.line())))
     }
 
-    /// The bell of `domain`. Its low half (first 4 bytes on a little-endian
-    /// machine) is the futex, shared between processes: waited on while it is
-    /// [`ASLEEP`]. Only for that; it changes by the calls here.
-    #[inline]
-    pub fn bell(&self, domain: DomainId) -> &AtomicU64 {
-        self.words.at(word::bell(domain.line()))
-    }
-
-    /// Whether `domain`, the caller's own, may sleep now. After this, whatever
-    /// it says and after the sleep if there was one, comes [`Self::rouse`].
-    #[inline]
-    #[must_use = "a bell that was rung is not to be slept on"]
-    pub fn doze(&self, domain: DomainId) -> bool {
-        // Relaxed: a rung bell stays so until `hear` acquires it.
-        let asleep = u64::from(ASLEEP);
-        self.bell(domain).compare_exchange(SILENT, asleep, Relaxed, Relaxed).is_ok()
-    }
-
-    /// `domain`, the caller's own, is awake and hears its bell: `true` if it was
-    /// rung. Afterwards the caller looks at the turn again.
-    #[inline]
-    pub fn rouse(&self, domain: DomainId) -> bool {
-        // Acquire pairs with the Release in `ring`.
-        self.bell(domain).swap(SILENT, ordering(Edge::Hear, Acquire)) == RUNG
-    }
-
-    /// As [`Self::rouse`], for who was not asleep: a load if it was not rung.
-    #[inline]
-    pub fn answer(&self, domain: DomainId) -> bool {
-        // Relaxed: only decides whether to look; `rouse` synchronises.
-        self.bell(domain).load(Relaxed) != SILENT && self.rouse(domain)
-    }
-
-    /// Asks whoever has the turn to look at all user areas again, after the
-    /// caller has published in its own. `true`: a domain that looks by itself
-    /// has it not, and the caller must [`Self::ring`] for the daemon.
+    /// Asks the holder to look at all user areas again. The caller has published in its own area
+    /// before. Returns `true` if no domain has the turn. The caller must then notify the daemon's
+    /// [wake word](Self::wake_word), because the daemon does not look by itself.
     ///
-    /// From anyone; an exchange and a fence, some 20 ns.
-    #[must_use = "the daemon does not look by itself"]
+    /// For any domain. An exchange and a fence, some 20 ns.
+    #[must_use = "the daemon must be notified"]
     pub fn request_recheck(&self) -> bool {
-        // Release pairs with the Acquire in `take_recheck`. An exchange, so that
-        // of two requests taken at once both are seen.
+        // Release pairs with the Acquire in `take_recheck`. An exchange continues the release
+        // sequence: a holder that takes two requests at once sees what both domains published.
         let recheck = self.words.at(word::RECHECK);
         recheck.swap(1, ordering(Edge::RecheckRequest, Release));
         // Pairs with the fence in `take_recheck_idle`.
         barrier(Edge::RequestFence, SeqCst);
-        // A holder there cannot be does not look either.
+        // An impossible holder does not look either.
         !self.holder().is_ok_and(|holder| holder != DomainId::DAEMON)
     }
 
-    /// Whether somebody asked for a new look. A Relaxed load, for each boundary.
+    /// Whether a recheck was requested. A Relaxed load, for each boundary.
     #[inline]
     pub fn is_recheck(&self) -> bool {
         self.words.load(word::RECHECK, Relaxed) != 0
     }
 
-    /// Takes the request, if there is one: `true`, and the user areas are to be
-    /// read now. By the holder; a load if there is none.
+    /// Takes the request, if there is one. Returns `true` if there was: the holder then reads the
+    /// user areas. For the holder. A load if there is no request.
     #[inline]
     pub fn take_recheck(&self) -> bool {
         // Acquire pairs with the Release in `request_recheck`.
@@ -303,31 +245,31 @@ impl<W: AsRef<[AtomicU64]>> TurnPage<W> {
         self.is_recheck() && self.words.at(word::RECHECK).swap(0, acquire) != 0
     }
 
-    /// As [`Self::take_recheck`], for the daemon once it has found the turn to be
-    /// its own and before it looks for how long it may sleep: whoever asks
-    /// later finds that the daemon has the turn, and rings.
+    /// As [`Self::take_recheck`], for the daemon before it sleeps. The daemon calls this after it
+    /// found that it has the turn, and before it computes how long it may sleep. A domain that
+    /// requests a recheck later finds that the daemon has the turn, and notifies it.
     pub fn take_recheck_idle(&self) -> bool {
-        // Pairs with the fence in `request_recheck`: of two fences one comes
-        // first, and what was stored before it is seen after the other.
+        // Pairs with the fence in `request_recheck`. One of the two fences comes first, and what
+        // was stored before it is seen after the other.
         barrier(Edge::IdleFence, SeqCst);
         self.take_recheck()
     }
 
-    /// Writes once more what identifies the page, and 0 to reserved words: after
-    /// [`Self::audit`] found them written. By the daemon. O([`PAGE_WORDS`]).
+    /// Writes the identity of the page again, and 0 to all reserved words, after [`Self::audit`]
+    /// found them changed. For the daemon. O([`PAGE_WORDS`]).
     pub fn repair(&self) {
-        // Relaxed, all of it: nobody has got anything by them.
+        // Relaxed, all of it: these words hand nothing over.
         self.words.mark_of_cpu(KIND, self.cpu);
         (0..PAGE_WORDS)
             .filter(|&word| word::is_reserved(word))
             .for_each(|word| self.words.store(word, 0, Relaxed));
     }
 
-    /// That no reserved word was written since, nor what identifies the page.
-    /// O([`PAGE_WORDS`]): now and then.
+    /// Checks that no domain changed the identity of the page or a reserved word.
+    /// O([`PAGE_WORDS`]), so for occasional use.
     ///
     /// # Errors
-    /// [`PeerFault::Reserved`]: some domain of the user scribbles.
+    /// [`PeerFault::Reserved`]: a domain of the user writes where it must not.
     pub fn audit(&self) -> Result<(), PeerFault> {
         if self.words.check_of_cpu(KIND) != Ok(self.cpu) {
             return Err(PeerFault::Reserved { page: KIND.page, offset: 0 });
@@ -339,8 +281,8 @@ impl<W: AsRef<[AtomicU64]>> TurnPage<W> {
     }
 }
 
-/// High and low half of a word.
-#[expect(clippy::cast_possible_truncation, reason = "the halves are what is wanted")]
+/// The high and the low half of a word.
+#[expect(clippy::cast_possible_truncation, reason = "each half is wanted")]
 const fn halves(word: u64) -> (u32, u32) {
     ((word >> 32) as u32, word as u32)
 }

@@ -1,11 +1,11 @@
-//! The pages in which a domain says of itself what the others must know.
+//! The user area: the pages in which a domain publishes what the other domains must know of it.
 //!
-//! One area for each domain and CPU. Its [`Owner`], the domain's executor on
-//! that CPU, writes; [`Peer`]s, the user's other domains and the daemon, read,
-//! also while the domain does not run: its best rank is the one it published,
-//! or that of a slot whose release has come since. The *usched* area of
-//! split-level scheduling (split-level-1991 §3.2.2). Neither end waits or makes
-//! a system call; an owner allocates once, when it creates.
+//! There is one area for each domain and CPU. Its [`Owner`], the domain's executor on that CPU,
+//! writes. [`Peer`]s, which are the user's other domains and the daemon, read. They also read while
+//! the domain does not run. Its best rank is then the published one, or that of a slot whose
+//! release has come since. It is the *usched* area of split-level scheduling (split-level-1991
+//! §3.2.2). Neither end waits or makes a system call. An owner allocates once, when it creates the
+//! area.
 //!
 //! ```text
 //!   owner                                      peer
@@ -15,16 +15,16 @@
 //!            (3) sequence even  -- Rel/Acq ->  (6) same sequence? else again
 //! ```
 //!
-//! What is read between (4) and (6) is of one moment. Tries are few, then it is
-//! [`PeerFault::Torn`](crate::PeerFault::Torn). The rest (what runs and since when, mask levels, counters) is
-//! single words, each right by itself.
+//! All that is read between (4) and (6) belongs to one moment. After a few tries the read fails
+//! with [`PeerFault::Torn`](crate::PeerFault::Torn). The rest (what runs and since when, mask
+//! levels, counters) is single words, and each is valid by itself.
 //!
 //! # Virtual masking
 //!
-//! Who wants the domain to yield sets a request in the kernel area
-//! ([`crate::kernel_area`]), then reads the mask level; the owner, when it unmasks,
-//! lowers the level, then reads the request. One of the two sees the other's.
-//! No system call (split-level-1991 §3.3).
+//! A thread that wants the domain to yield stores a request in the kernel area
+//! ([`crate::kernel_area`]), then reads the mask level. An owner that unmasks lowers the level,
+//! then reads the request. At least one of the two sees the other's store. No system call
+//! (split-level-1991 §3.3).
 //!
 //! # Layout
 //!
@@ -57,7 +57,7 @@ pub use lent_mask::LentMask;
 pub use owner::{NoSlot, Owner};
 pub use peer::{Peer, Rival, Running};
 
-/// A time that does not come, and a key that nothing has.
+/// A time that never comes, and a key that no activity has.
 pub const NEVER: u64 = u64::MAX;
 
 /// Words of an area with `slot_pages` (1 to [`SLOT_PAGES_MAX`]) pages of slots.
@@ -65,41 +65,41 @@ pub const fn words_of(slot_pages: usize) -> usize {
     word::HEADER + slot_pages * (PAGE_BYTES / 8)
 }
 
-/// Pages of slots in the area that a domain shares with the daemon and its peers. A page
-/// takes memory from the first use of a slot in it on: neither end looks at what is
-/// beyond the slots used, and where the area is mapped only the header and the first
-/// page are faulted in.
+/// Pages of slots in the area that a domain shares with the daemon and its peers. A page takes
+/// memory from the first use of one of its slots on. Neither end reads beyond the used slots, and a
+/// mapping faults in only the header and the first page.
 const SLOT_PAGES: usize = 2;
 
-/// Slots of that area: how many activities a domain may have on a CPU.
+/// Slots of that area: the greatest number of activities of a domain on a CPU.
 pub const AREA_SLOTS: usize = SLOT_PAGES * PAGE_SLOTS;
 
-/// Bytes of that area. Both ends map so much, so it belongs to the protocol.
+/// Bytes of that area. Both ends map this size, so it belongs to the protocol.
 pub const AREA_BYTES: usize = words_of(SLOT_PAGES) * 8;
 
-/// What is compared across domains where somebody is chosen: the smaller goes next.
+/// The rank by which domains are compared when the next one is chosen: the smaller goes first.
 ///
-/// The event only breaks ties (ecalls-2001 §2.4): whatever a domain says of it, it gains against those of the same
-/// key alone.
+/// The event only breaks ties (ecalls-2001 §2.4). Whatever event a domain states, it gains only
+/// against activities of the same key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Rank {
-    /// The period (RM, RMDP) or the deadline (DWS), in ns; below [`NEVER`].
+    /// The period (RM, RMDP) or the deadline (DWS), in ns. Below [`NEVER`].
     pub key: u64,
-    /// The most urgent event by which it goes before others of the same key; [`NEVER`]: it has none.
+    /// The most urgent event, which puts the activity before others of the same key. [`NEVER`]:
+    /// none.
     pub event: u64,
-    /// Place in the order of admission, so that no two are equal.
+    /// Its place in the order of admission, so that no two ranks are equal.
     pub order: u32,
 }
 
 impl Rank {
-    /// Without an event.
+    /// A rank without an event.
     pub const fn new(key: u64, order: u32) -> Self {
         Rank { key, event: NEVER, order }
     }
 
-    /// Whether it takes the CPU, at a boundary, from what runs with this rank. An event wins where somebody is
-    /// chosen and preempts no equal, and who runs with one keeps its place: else events would cost more
-    /// hand-offs than admission charges for (`upcall_core::policy::rmdp`).
+    /// Whether this rank preempts, at a boundary, an activity that runs with `running`. An event
+    /// decides which of two equals is chosen, but never preempts an equal. Otherwise events would
+    /// cost more hand-offs than admission charges for (`upcall_core::policy::rmdp`).
     #[inline]
     pub const fn preempts(&self, running: &Rank) -> bool {
         let is_first = running.event == NEVER && self.order < running.order;
@@ -107,28 +107,28 @@ impl Rank {
     }
 }
 
-/// What a domain has to run.
+/// What a domain has ready to run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pending {
-    /// The best of it.
+    /// The best rank.
     pub rank: Rank,
-    /// The first place in the order of admission among all of it that has this key: an event may put one before it
-    /// that comes later, and what it may preempt is not that one's to say.
+    /// The first place in the order of admission among all ready activities with this key. An event
+    /// may put a later one first, but only this place decides what they may preempt.
     pub first: u32,
-    /// Since when any of it has been waiting (`CLOCK_MONOTONIC`); not after it is published. 0:
-    /// always.
+    /// Since when any of it has been waiting (`CLOCK_MONOTONIC`), at the latest when it was
+    /// published. 0: always.
     pub since_ns: u64,
 }
 
 impl From<Rank> for Pending {
-    /// Alone, and nobody says since when it waits.
+    /// One activity alone, with an unknown waiting time.
     fn from(rank: Rank) -> Self {
         Pending { rank, first: rank.order, since_ns: 0 }
     }
 }
 
 impl Pending {
-    /// What both of them are together.
+    /// Both of them together.
     #[must_use]
     pub fn and(self, other: Pending) -> Pending {
         let (best, worse) = if self.rank <= other.rank { (self, other) } else { (other, self) };
@@ -138,27 +138,27 @@ impl Pending {
     }
 }
 
-/// Worse than any: of a slot that has none.
+/// Worse than any rank: of a slot without one.
 const NO_RANK: Rank = Rank::new(NEVER, 0);
 
-/// What an activity does.
+/// The state of an activity.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SlotState {
-    /// There is none in this slot.
+    /// The slot has no activity.
     #[default]
     Free = 0,
     /// Created, and not to be released.
     Suspended = 1,
-    /// For its release.
+    /// Waits for its release.
     Waiting = 2,
-    /// It would run.
+    /// Ready to run.
     Ready = 3,
-    /// It runs, or was about to when its domain lost the CPU.
+    /// Runs, or was about to run when its domain lost the CPU.
     Running = 4,
 }
 
 impl SlotState {
-    /// By number.
+    /// All states, by number.
     pub(crate) const ALL: [SlotState; 5] = [
         SlotState::Free,
         SlotState::Suspended,
@@ -168,20 +168,20 @@ impl SlotState {
     ];
 }
 
-/// What is published of an activity.
+/// What a domain publishes of an activity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slot {
-    /// When it is released next (`CLOCK_MONOTONIC`); [`NEVER`]: not known to be.
+    /// Its next release (`CLOCK_MONOTONIC`). [`NEVER`]: unknown.
     pub next_release_ns: u64,
-    /// Its rank from then on.
+    /// Its rank from its next release on.
     pub rank: Rank,
-    /// For display; what is ready counts by the published rank, what is
-    /// released by [`Self::next_release_ns`].
+    /// For display. Peers judge by the published rank what is ready, and by
+    /// [`Self::next_release_ns`] what is released.
     pub state: SlotState,
 }
 
 impl Slot {
-    /// Without an activity.
+    /// A slot without an activity.
     pub const FREE: Slot = Slot { next_release_ns: NEVER, rank: NO_RANK, state: SlotState::Free };
 }
 
@@ -190,18 +190,18 @@ impl Slot {
 pub struct Counters {
     /// Handlers and polls upcalled.
     pub upcalls: u64,
-    /// From one activity of the domain to another.
+    /// Switches from one activity of the domain to another.
     pub switches: u64,
     /// Jobs that ended.
     pub jobs: u64,
-    /// Of these, after their deadline.
+    /// Jobs that ended after their deadline.
     pub misses: u64,
     /// PDUs processed.
     pub pdus: u64,
-    /// Turns the domain passed on.
+    /// Turns that the domain passed on.
     pub handoffs: u64,
-    /// Least time from a job's end to its deadline, in ns; negative: a miss.
-    /// `i64::MAX`: no job ended yet.
+    /// The least time from a job's end to its deadline, in ns. Negative: a miss. `i64::MAX`: no job
+    /// ended yet.
     pub slack_ns_min: i64,
 }
 
@@ -219,12 +219,12 @@ impl Default for Counters {
     }
 }
 
-/// What can be masked without a system call. Masks nest: each has a level.
+/// A mask without a system call. Masks nest, so each has a level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mask {
-    /// The CPU going to another domain.
+    /// Masks the loss of the CPU to another domain.
     Preemption,
-    /// User interrupts.
+    /// Masks user interrupts.
     Interrupts,
 }
 
@@ -237,10 +237,11 @@ impl Mask {
     }
 }
 
-/// Words of an area of some number of slot pages, and how many slots those hold.
+/// Checks that the memory is an area of some number of slot pages. Also returns its number of
+/// slots.
 fn sized<W: AsRef<[AtomicU64]>>(memory: W) -> Result<(Words<W>, usize), LayoutError> {
     let found = memory.as_ref().len();
-    // To the next size up, within bounds: what an error says was expected.
+    // The next greater size, within bounds: an error states it as the expected one.
     let pages = found.saturating_sub(word::HEADER).div_ceil(PAGE_BYTES / 8);
     let pages = pages.clamp(1, SLOT_PAGES_MAX);
     let words = Words::new(KIND, memory, words_of(pages))?;

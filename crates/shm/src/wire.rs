@@ -1,13 +1,14 @@
-//! What a domain and the daemon say to each other over their socket.
+//! The messages between a domain and the daemon on their socket.
 //!
-//! One datagram a message (`SOCK_SEQPACKET`), both ends on one machine. Descriptors
-//! travel beside it and are the caller's business. Used by the runtime (a domain's
-//! end) and the daemon; neither is on the path of a hand-off. Allocates.
+//! Each message is one datagram (`SOCK_SEQPACKET`), and both ends are on one machine. The caller
+//! handles the descriptors that travel with it. The runtime (the end of a domain) and the daemon
+//! use this module. No hand-off depends on it. It allocates.
 //!
 //! ```text
 //!   domain                                        daemon
 //!   Hello           ------------------------->
-//!                   <-------------------------    Welcome, then VirtualProcessor with three descriptors a CPU:
+//!                   <-------------------------    Welcome, then VirtualProcessor with three
+//!                                                 descriptors a CPU:
 //!                                                 turn page, own user area, kernel area
 //!                   <-------------------------    Peer with its user area to read, now and later
 //!   Thread          ------------------------->    (gives it the real-time class)
@@ -17,9 +18,9 @@
 //!                   <-------------------------    Offence, when the watchdog had to act
 //! ```
 //!
-//! Who is no domain may say Inspect instead, and is told how things stand: module
-//! `status`. A frame is a fixed head, so many words and so many texts; what each kind has is
-//! checked before anything is looked at.
+//! A process that is not a domain may send Inspect instead. The daemon replies with its state: see
+//! module `status`. A frame is a fixed head, then words, then texts. Each kind has a fixed number
+//! of both, which is checked before anything is used.
 //!
 //! | bytes | native order | |
 //! |---|---|---|
@@ -30,136 +31,132 @@
 //! | then | words, of 8 bytes | |
 //! | then | texts | 4 bytes of length, then UTF-8 |
 
-use core::fmt;
+use frame::{Frame, encode, flag, narrow};
 
+mod frame;
 mod status;
 #[cfg(not(loom))]
 #[cfg(test)]
 mod tests;
 
+pub use frame::{MESSAGE_BYTES_MAX, PROTOCOL_VERSION, TEXT_BYTES_MAX, WireError};
 pub use status::{ActivityStatus, CpuStatus, DomainStatus, StatusPart, VirtualProcessorStatus};
 
-/// Of the messages below.
-pub const PROTOCOL_VERSION: u32 = 4;
-/// The kind of [`ToDaemon::Inspect`], apart from a domain's own.
+/// The kind of [`ToDaemon::Inspect`], apart from the kinds that a domain sends.
 const INSPECT: u32 = 32;
-/// No message is longer.
-pub const MESSAGE_BYTES_MAX: usize = 4096;
-/// No name or reason is longer, in bytes.
-pub const TEXT_BYTES_MAX: usize = 1024;
-
-/// What an activity needs, in numbers that the daemon checks.
+/// The requirements of an activity, in numbers that the daemon checks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Need {
-    /// Between two releases.
+    /// Time between two releases.
     pub period_ns: u64,
-    /// From a release to the end of the job.
+    /// Time from a release to the end of the job.
     pub deadline_ns: u64,
-    /// Before the first release.
+    /// Time before the first release.
     pub offset_ns: u64,
-    /// PDUs a period.
+    /// PDUs in a period.
     pub batch: u32,
     /// PDUs without preemption.
     pub quantum: u32,
-    /// Of one PDU.
+    /// Time for one PDU.
     pub pdu_cost_ns: u64,
     /// DWS: 0 real time, 1 interactive, 2 background.
     pub class: u32,
-    /// DWS: messages ahead.
+    /// DWS: the greatest number of messages ahead.
     pub workahead_max: u32,
-    /// DWS: from logical arrival to deadline; 0: the deadline.
+    /// DWS: time from logical arrival to deadline. 0: the deadline.
     pub delay_bound_ns: u64,
-    /// DWS: messages are said one by one.
+    /// DWS: messages are announced one by one.
     pub on_demand: bool,
-    /// RMDP and RM: among equals it goes first while an event waits for it.
+    /// RMDP and RM: it goes first among equals while an event waits for it.
     pub wins_ties: bool,
 }
 
-/// From a domain.
+/// A message from a domain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ToDaemon {
     /// The first message.
     Hello {
-        /// Of the domain, for people.
+        /// The name of the domain, for display.
         name: String,
-        /// The policy it counts on.
+        /// The policy that the domain expects.
         policy: String,
     },
-    /// Its virtual processor of a CPU is this thread.
+    /// This thread is the domain's virtual processor on a CPU.
     Thread {
         /// Which CPU.
         cpu: u32,
-        /// The thread, as its own process sees it.
+        /// The thread, as its own process numbers it.
         tid: u32,
     },
-    /// It asks for a place for an activity.
+    /// Asks for a place for an activity.
     Create {
-        /// Comes back with the answer.
+        /// The reply carries the same number.
         request: u64,
-        /// To be placed even if the tests fail.
+        /// Place the activity even if the tests fail.
         unscreened: bool,
-        /// What it needs.
+        /// The requirements.
         need: Need,
-        /// For people.
+        /// The name, for display.
         name: String,
     },
-    /// It gives the place of an activity back.
+    /// Gives the place of an activity back.
     Close {
         /// As granted.
         order: u32,
     },
-    /// It has an activity since before this daemon was there: answered as `Create` is.
+    /// Claims a place that an earlier daemon granted. The reply is as to `Create`.
     Claim {
-        /// Comes back with the answer.
+        /// The reply carries the same number.
         request: u64,
-        /// As when it was created.
+        /// As at its creation.
         unscreened: bool,
-        /// Where it runs.
+        /// The CPU on which it runs.
         cpu: u32,
         /// As the former daemon granted.
         order: u32,
-        /// What it needs.
+        /// The requirements.
         need: Need,
-        /// For people.
+        /// The name, for display.
         name: String,
     },
-    /// It ends in order: the daemon detaches it and closes the connection. A connection
-    /// that closes without this message is that of a process that died, or left it out.
+    /// The domain ends in order: the daemon detaches it and closes the connection. A connection
+    /// that closes without this message belongs to a process that died or omitted it.
     Detach,
-    /// How do things stand? From who is no domain; answered by [`ToDomain::Status`]es.
+    /// Asks for the state of the daemon. Sent by a process that is not a domain. The reply is a
+    /// sequence of [`ToDomain::Status`].
     Inspect,
 }
 
-/// From the daemon.
+/// A message from the daemon.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ToDomain {
-    /// It is attached.
+    /// The domain is attached.
     Welcome {
         /// Its number.
         domain: u32,
-        /// Tells it from the one that had the number before.
+        /// Tells it from an earlier domain with the same number.
         generation: u64,
         /// How many [`ToDomain::VirtualProcessor`]s follow.
         virtual_processors: u32,
         /// 1 if threads get the real-time class, 0 if they stay ordinary.
         real_time: bool,
-        /// What admission counts for a hand-off.
+        /// What admission charges for a hand-off.
         switch_cost_ns: u64,
-        /// For so long a domain may have released activities of others wait that outrank
-        /// what it goes on with; 0: not at all.
+        /// For how long the domain may let released activities of other domains wait that have a
+        /// higher rank than its own. 0: not at all.
         defer_preemption_ns: u64,
     },
-    /// It is not, and why; the daemon hangs up.
+    /// The domain is not attached. The daemon closes the connection.
     Rejected {
-        /// In a line.
+        /// Why, in one line.
         reason: String,
     },
-    /// Its pages on a CPU.
+    /// The pages of the domain on a CPU.
     VirtualProcessor {
         /// Which CPU.
         cpu: u32,
     },
-    /// Another domain of its user on a CPU.
+    /// Another domain of the same user on a CPU.
     Peer {
         /// Which CPU.
         cpu: u32,
@@ -172,18 +169,18 @@ pub enum ToDomain {
     Granted {
         /// As asked.
         request: u64,
-        /// Where.
+        /// The CPU of the activity.
         cpu: u32,
-        /// Its place in the order of admission, and its name from now on.
+        /// Its place in the order of admission. The domain names the activity by it from now on.
         order: u32,
-        /// Worst response as admitted; `u64::MAX` where nothing is promised.
+        /// The worst response time as admitted. `u64::MAX` if none is promised.
         response_max_ns: u64,
     },
     /// No place for an activity.
     Refused {
         /// As asked.
         request: u64,
-        /// Why, in a line.
+        /// Why, in one line.
         reason: String,
         /// What would fit, or empty.
         hint: String,
@@ -194,63 +191,15 @@ pub enum ToDomain {
         cpu: u32,
         /// The number of a [`Measure`](crate::Measure).
         measure: u32,
-        /// How long it had kept the turn after it should have yielded.
+        /// How long the domain had kept the turn after it should have yielded.
         held_ns: u64,
     },
     /// A part of the answer to [`ToDaemon::Inspect`].
     Status(StatusPart),
 }
 
-/// What came is no message: the peer's fault.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum WireError {
-    /// Shorter or longer than its head says, or than any message is.
-    Length {
-        /// Bytes that came.
-        found: usize,
-    },
-    /// Of another version.
-    Version {
-        /// That one.
-        found: u32,
-    },
-    /// No such message at this end.
-    Kind {
-        /// That one.
-        found: u32,
-    },
-    /// Other words or texts than the kind has, or one out of its range.
-    Content {
-        /// Of which kind.
-        kind: u32,
-    },
-    /// A text that is not UTF-8, or too long.
-    Text,
-}
-
-impl fmt::Display for WireError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match *self {
-            WireError::Length { found } => {
-                write!(f, "a message of {found} bytes that is not whole")
-            }
-            WireError::Version { found } => {
-                write!(f, "protocol version {found}, expected {PROTOCOL_VERSION}")
-            }
-            WireError::Kind { found } => write!(f, "unknown message {found}"),
-            WireError::Content { kind } => write!(f, "message {kind} with content out of range"),
-            WireError::Text => {
-                write!(f, "a text that is no UTF-8 of at most {TEXT_BYTES_MAX} bytes")
-            }
-        }
-    }
-}
-
-impl core::error::Error for WireError {}
-
 impl ToDaemon {
-    /// The datagram. Texts that are too long are cut.
+    /// Encodes the datagram. Cuts texts that are too long.
     pub fn encode(&self) -> Vec<u8> {
         match self {
             ToDaemon::Hello { name, policy } => encode(1, &[], &[name, policy]),
@@ -272,7 +221,7 @@ impl ToDaemon {
         }
     }
 
-    /// The message of a datagram.
+    /// Decodes a datagram.
     ///
     /// # Errors
     /// See [`WireError`].
@@ -310,7 +259,7 @@ impl ToDaemon {
 }
 
 impl ToDomain {
-    /// The datagram. Texts that are too long are cut.
+    /// Encodes the datagram. Cuts texts that are too long.
     pub fn encode(&self) -> Vec<u8> {
         match self {
             ToDomain::Welcome {
@@ -351,7 +300,7 @@ impl ToDomain {
         }
     }
 
-    /// The message of a datagram.
+    /// Decodes a datagram.
     ///
     /// # Errors
     /// See [`WireError`].
@@ -439,90 +388,5 @@ impl Need {
             on_demand: flag(words[9], content)?,
             wins_ties: flag(words[10], content)?,
         })
-    }
-}
-
-/// A datagram taken apart, its lengths checked.
-struct Frame {
-    kind: u32,
-    words: Vec<u64>,
-    texts: std::collections::VecDeque<String>,
-}
-
-const HEAD_BYTES: usize = 16;
-
-impl Frame {
-    fn decode(bytes: &[u8]) -> Result<Self, WireError> {
-        let length = WireError::Length { found: bytes.len() };
-        if bytes.len() > MESSAGE_BYTES_MAX {
-            return Err(length);
-        }
-        let mut rest = bytes;
-        let version = take_u32(&mut rest).ok_or(length)?;
-        if version != PROTOCOL_VERSION {
-            return Err(WireError::Version { found: version });
-        }
-        let kind = take_u32(&mut rest).ok_or(length)?;
-        let counts = take_u32(&mut rest).zip(take_u32(&mut rest));
-        let (word_count, text_count) = counts.ok_or(length)?;
-        let mut words = Vec::new();
-        for _ in 0..word_count {
-            let (word, behind) = rest.split_first_chunk().ok_or(length)?;
-            words.push(u64::from_ne_bytes(*word));
-            rest = behind;
-        }
-        let mut texts = std::collections::VecDeque::new();
-        for _ in 0..text_count {
-            let len = take_u32(&mut rest).ok_or(length)? as usize;
-            let (text, behind) = rest.split_at_checked(len).ok_or(length)?;
-            let text = core::str::from_utf8(text).map_err(|_| WireError::Text)?;
-            if text.len() > TEXT_BYTES_MAX {
-                return Err(WireError::Text);
-            }
-            texts.push_back(text.to_owned());
-            rest = behind;
-        }
-        if !rest.is_empty() {
-            return Err(length);
-        }
-        Ok(Frame { kind, words, texts })
-    }
-}
-
-fn encode(kind: u32, words: &[u64], texts: &[&String]) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(HEAD_BYTES + words.len() * 8);
-    let count = |len: usize| u32::try_from(len).unwrap_or(u32::MAX);
-    for head in [PROTOCOL_VERSION, kind, count(words.len()), count(texts.len())] {
-        bytes.extend(head.to_ne_bytes());
-    }
-    words.iter().for_each(|word| bytes.extend(word.to_ne_bytes()));
-    for text in texts {
-        let mut end = text.len().min(TEXT_BYTES_MAX);
-        while !text.is_char_boundary(end) {
-            end -= 1;
-        }
-        let cut = &text[..end];
-        bytes.extend(count(cut.len()).to_ne_bytes());
-        bytes.extend(cut.as_bytes());
-    }
-    debug_assert!(bytes.len() <= MESSAGE_BYTES_MAX);
-    bytes
-}
-
-fn take_u32(rest: &mut &[u8]) -> Option<u32> {
-    let (found, behind) = rest.split_first_chunk()?;
-    *rest = behind;
-    Some(u32::from_ne_bytes(*found))
-}
-
-fn narrow(word: u64, content: WireError) -> Result<u32, WireError> {
-    u32::try_from(word).map_err(|_| content)
-}
-
-fn flag(word: u64, content: WireError) -> Result<bool, WireError> {
-    match word {
-        0 => Ok(false),
-        1 => Ok(true),
-        _ => Err(content),
     }
 }

@@ -1,27 +1,27 @@
-//! The words of a page, found to be as many as it has.
+//! The words of a page, after a check of their number.
 
 use crate::{AtomicU64, DOMAINS_MAX, LayoutError, Ordering};
 use Ordering::Relaxed;
 
-/// A cache line: the most that two writers must not share.
+/// Bytes of a cache line. Two writers must not share a line.
 pub(crate) const LINE_BYTES: usize = 64;
 
-/// The same in words.
+/// Words of a cache line.
 pub(crate) const LINE_WORDS: usize = LINE_BYTES / 8;
 
-/// Where a page that all domains of a CPU share names that CPU, and how many they may
-/// be: behind magic and version.
+/// The words that name the CPU, and the greatest number of domains, in a page that all domains of a
+/// CPU share. They follow magic and version.
 pub(crate) const CPU: usize = 2;
 pub(crate) const DOMAINS: usize = 3;
 
-/// What tells one kind of page from another, and from older ones.
+/// Tells one kind of page from another, and from other versions of the same kind.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Kind {
-    /// What errors call it.
+    /// The name of the page in errors.
     pub(crate) page: &'static str,
-    /// Its first word.
+    /// The first word of the page.
     pub(crate) magic: u64,
-    /// Its second.
+    /// The second word of the page.
     pub(crate) version: u32,
 }
 
@@ -30,7 +30,7 @@ pub(crate) struct Kind {
 pub(crate) struct Words<W>(pub(crate) W);
 
 impl<W: AsRef<[AtomicU64]>> Words<W> {
-    /// That there are `expected`.
+    /// Checks that there are `expected` words.
     pub(crate) fn new(kind: Kind, words: W, expected: usize) -> Result<Self, LayoutError> {
         match words.as_ref().len() {
             found if found == expected => Ok(Words(words)),
@@ -43,7 +43,7 @@ impl<W: AsRef<[AtomicU64]>> Words<W> {
         &self.0.as_ref()[word]
     }
 
-    /// The line that begins at `word`: looked up once for all of it.
+    /// The cache line that begins at `word`. Its bounds are checked once for all eight words.
     #[inline]
     pub(crate) fn line(&self, word: usize) -> &[AtomicU64; LINE_WORDS] {
         let (line, _) = self.0.as_ref()[word..].split_first_chunk().expect("a whole line");
@@ -73,14 +73,15 @@ impl<W: AsRef<[AtomicU64]>> Words<W> {
         Ok(words)
     }
 
-    /// Writes what identifies such a page. Relaxed: handing the memory over orders it.
+    /// Writes the words that identify such a page. Relaxed: handing the memory over orders the
+    /// stores.
     pub(crate) fn mark_of_cpu(&self, kind: Kind, cpu: u32) {
         self.mark(kind);
         self.store(CPU, u64::from(cpu), Relaxed);
         self.store(DOMAINS, u64::from(DOMAINS_MAX), Relaxed);
     }
 
-    /// Takes up such a page that another created; says of which CPU it is.
+    /// Attaches to such a page that another process created. Also returns the page's CPU.
     pub(crate) fn attach_of_cpu(
         kind: Kind,
         words: W,
@@ -93,7 +94,7 @@ impl<W: AsRef<[AtomicU64]>> Words<W> {
         Ok((words, cpu))
     }
 
-    /// That it is such a page: of which CPU.
+    /// Checks that this is such a page, and returns its CPU.
     pub(crate) fn check_of_cpu(&self, kind: Kind) -> Result<u32, LayoutError> {
         self.check_kind(kind)?;
         let cpu = self.identity(kind, "CPU", CPU, (0, u64::from(u32::MAX)))?;
@@ -102,14 +103,14 @@ impl<W: AsRef<[AtomicU64]>> Words<W> {
         Ok(u32::try_from(cpu).unwrap_or(u32::MAX)) // was checked
     }
 
-    /// Writes the first two words. Relaxed: the page is shared with nobody yet.
+    /// Writes the first two words. Relaxed: the page is not shared yet.
     pub(crate) fn mark(&self, kind: Kind) {
         self.store(0, kind.magic, Relaxed);
         self.store(1, u64::from(kind.version), Relaxed);
     }
 
-    /// That the first two words are those of `kind`. Relaxed: what hands the
-    /// memory over (a message on a socket) orders it.
+    /// Checks that the first two words are those of `kind`. Relaxed: handing the memory over (by a
+    /// message on a socket) orders the loads.
     pub(crate) fn check_kind(&self, kind: Kind) -> Result<(), LayoutError> {
         let Kind { page, magic: expected, version } = kind;
         let found = self.load(0, Relaxed);
@@ -123,7 +124,7 @@ impl<W: AsRef<[AtomicU64]>> Words<W> {
         Ok(())
     }
 
-    /// A word of the identity, if from `min` to `max`.
+    /// A word of the identity, if it is in `min..=max`.
     pub(crate) fn identity(
         &self,
         kind: Kind,
@@ -145,7 +146,7 @@ impl<W: AsRef<[AtomicU64]>> Words<W> {
             .map(|at| at * 8)
     }
 
-    /// That the words picked by `which` are 0.
+    /// Checks that the words picked by `which` are 0.
     pub(crate) fn check_unused(
         &self,
         kind: Kind,

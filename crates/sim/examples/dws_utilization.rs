@@ -1,6 +1,6 @@
-//! How much of a CPU DWS gives away to deadlines at the next messages: by theory
-//! all of it but the longest quantum in the shortest period. Random sets are asked
-//! for, and each is simulated in the phases in which it is hardest.
+//! Measures how much of a CPU DWS grants to deadlines at the next messages. In theory it grants
+//! everything except the longest quantum per shortest period. The program asks admission for random
+//! sets, and simulates each one in its worst phases.
 //!
 //! ```sh
 //! cargo run --release -p upcall-sim --example dws_utilization   # 2 min
@@ -11,42 +11,43 @@ use std::process::ExitCode;
 
 use upcall_core::activity::{ActivityParams, Terms};
 use upcall_core::admission::{Platform, Reservations, Share};
-use upcall_core::policy::dws::DWS;
+use upcall_core::discipline::DWS;
 use upcall_core::time::Span;
 use upcall_sim::chance::Chance;
 use upcall_sim::{SimActivity, SimSpec, Simulation};
 
 /// Quanta, in parts per million of the set's shortest period; 0 is a nanosecond.
 const BLOCKINGS_PPM: [u64; 7] = [0, 10_000, 20_000, 50_000, 100_000, 200_000, 500_000];
-/// In thousandths of a CPU.
+/// Utilizations in thousandths of a CPU.
 const UTILIZATIONS: [u32; 11] = [800, 850, 900, 920, 940, 950, 960, 970, 980, 990, 1_000];
-/// Of a set. Of two, one is more often nearly all there is: that is where blocking hurts.
+/// Activities per set. In a set of two, one activity is more often almost the whole load, where
+/// blocking matters most.
 const ACTIVITIES: [u32; 2] = [2, 8];
-/// Whatever is drawn of them repeats after `HYPERPERIOD`: so all of it is simulated,
-/// and the analysis comes to an end at a utilization of 1. Short, as a batch of PDUs of
-/// a nanosecond has a limit.
+/// Every drawn set repeats after `HYPERPERIOD`. So the program simulates all of it, and the
+/// analysis ends at a utilization of 1. The periods are short, because a batch of PDUs of a
+/// nanosecond has a limit.
 const PERIODS_US: [u64; 15] =
     [40, 50, 60, 80, 100, 120, 150, 160, 200, 240, 300, 400, 480, 600, 800];
 const HYPERPERIOD: Span = Span::from_micros(2_400);
 const LONGEST: Span = Span::from_micros(800);
-/// Sets a point: the same parts and periods for each blocking.
+/// Sets per point: the same parts and periods for each blocking.
 const SETS: u64 = 200;
-/// First releases at random, beside the hardest.
+/// Random first releases, besides the worst ones.
 const PHASES: u64 = 3;
 const SEED: u64 = 1991;
 
-/// What came of the sets of one point.
+/// The counts over the sets of one point.
 #[derive(Clone, Copy, Default)]
-struct Tally {
+struct Counts {
     admitted: u64,
     refused: u64,
-    /// Whose utilization and blocking are 1 or less, by what was drawn.
+    /// Sets whose utilization and blocking are together 1 or less, by the drawn numbers.
     within: u64,
-    /// None, if the theory holds.
+    /// Sets within the bound that were refused: none, if the theory holds.
     within_refused: u64,
-    /// Who missed a deadline in some phases: none, if admission is right.
+    /// Admitted sets that missed a deadline in some phase: none, if admission is right.
     admitted_missed: u64,
-    /// All, if it refuses no more than it must.
+    /// Refused sets that missed a deadline: all, if admission refuses no more than it must.
     refused_missed: u64,
     simulations: u64,
     jobs: u64,
@@ -57,25 +58,25 @@ fn main() -> ExitCode {
     println!("DWS, deadlines at the next messages, {SETS} random sets a point, periods of");
     println!("{} to {} us; blocking: a quantum by the shortest period of the set", ends.0, ends.1);
     println!("(0: a nanosecond); bound: 1 - blocking, admitted by theory");
-    let all: Vec<Tally> = ACTIVITIES.into_iter().map(table).collect();
-    let sum = |of: fn(&Tally) -> u64| all.iter().map(of).sum::<u64>();
-    let broken = sum(|tally| tally.within_refused) + sum(|tally| tally.admitted_missed);
+    let all: Vec<Counts> = ACTIVITIES.into_iter().map(table).collect();
+    let sum = |of: fn(&Counts) -> u64| all.iter().map(of).sum::<u64>();
+    let broken = sum(|counts| counts.within_refused) + sum(|counts| counts.admitted_missed);
     if broken == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// A row a blocking, a column a utilization.
-fn table(activities: u32) -> Tally {
+/// Prints a table with a row per blocking and a column per utilization.
+fn table(activities: u32) -> Counts {
     println!(
         "\n{activities} activities: sets admitted, in %; * where utilization is within the bound"
     );
     print!("{:>8} {:>6} |", "blocking", "bound");
     UTILIZATIONS.iter().for_each(|&thousandths| print!(" {:>6.2}", f64::from(thousandths) / 1e3));
     println!();
-    let mut all = Tally::default();
+    let mut all = Counts::default();
     for blocking_ppm in BLOCKINGS_PPM {
         print!("{:>6} % {:>6.2} |", blocking_ppm / 10_000, 1.0 - blocking_ppm as f64 / 1e6);
         for thousandths in UTILIZATIONS {
-            let point = tally(activities, blocking_ppm, thousandths);
+            let point = counts(activities, blocking_ppm, thousandths);
             let within = u64::from(thousandths) * 1_000 + blocking_ppm <= 1_000_000;
             let mark = if within { '*' } else { ' ' };
             print!(" {:>5.1}{mark}", 100.0 * point.admitted as f64 / SETS as f64);
@@ -91,8 +92,8 @@ fn table(activities: u32) -> Tally {
     all
 }
 
-impl Tally {
-    fn add(&mut self, other: Tally) {
+impl Counts {
+    fn add(&mut self, other: Counts) {
         self.admitted += other.admitted;
         self.refused += other.refused;
         self.within += other.within;
@@ -104,8 +105,8 @@ impl Tally {
     }
 }
 
-fn tally(activities: u32, blocking_ppm: u64, thousandths: u32) -> Tally {
-    let mut tally = Tally::default();
+fn counts(activities: u32, blocking_ppm: u64, thousandths: u32) -> Counts {
+    let mut counts = Counts::default();
     for number in 0..SETS {
         let set = draw(activities, blocking_ppm, thousandths, number);
         let (fits, within) = (admitted(&set), is_within(&set));
@@ -113,17 +114,17 @@ fn tally(activities: u32, blocking_ppm: u64, thousandths: u32) -> Tally {
         for offsets in phases(activities, number) {
             let (jobs, misses) = run(&set, &offsets);
             missed |= misses > 0;
-            tally.jobs += jobs;
-            tally.simulations += 1;
+            counts.jobs += jobs;
+            counts.simulations += 1;
         }
-        tally.admitted += u64::from(fits);
-        tally.refused += u64::from(!fits);
-        tally.within += u64::from(within);
-        tally.within_refused += u64::from(!fits && within);
-        tally.admitted_missed += u64::from(fits && missed);
-        tally.refused_missed += u64::from(!fits && missed);
+        counts.admitted += u64::from(fits);
+        counts.refused += u64::from(!fits);
+        counts.within += u64::from(within);
+        counts.within_refused += u64::from(!fits && within);
+        counts.admitted_missed += u64::from(fits && missed);
+        counts.refused_missed += u64::from(!fits && missed);
     }
-    tally
+    counts
 }
 
 /// PDUs of a nanosecond, in quanta of `blocking_ppm` of the shortest period.
@@ -145,7 +146,7 @@ fn draw(activities: u32, blocking_ppm: u64, thousandths: u32, number: u64) -> Ve
     set.collect()
 }
 
-/// At least one PDU; no period has 4 billion nanoseconds.
+/// At least one PDU. No period has 4 billion nanoseconds.
 fn count(ns: u64) -> u32 {
     u32::try_from(ns).unwrap_or(u32::MAX).max(1)
 }
@@ -162,8 +163,8 @@ fn admitted(set: &[ActivityParams]) -> bool {
     set.iter().all(|params| reservations.reserve("", *params, &Terms::default()).is_ok())
 }
 
-/// `U + (b c - 1) / T <= 1` with the longest quantum and the shortest period, in whole
-/// numbers: a quantum that has begun before has a nanosecond less to go.
+/// `U + (b c - 1) / T <= 1` with the longest quantum and the shortest period, in whole numbers. A
+/// quantum that began earlier has at least a nanosecond less to run.
 fn is_within(set: &[ActivityParams]) -> bool {
     let in_cycle = |params: &ActivityParams| HYPERPERIOD.as_nanos() / params.period.as_nanos();
     let demand_ns: u64 =
@@ -173,7 +174,7 @@ fn is_within(set: &[ActivityParams]) -> bool {
     demand_ns + blocking_ns.unwrap_or(0) * most.unwrap_or(0) <= HYPERPERIOD.as_nanos()
 }
 
-/// First releases, in nanoseconds: all at once; each in turn a nanosecond before all
+/// First releases, in nanoseconds: all at once; each activity in turn a nanosecond before all
 /// others, so that its first quantum blocks them; and some at random.
 fn phases(activities: u32, number: u64) -> Vec<Vec<u64>> {
     let together = vec![0; activities as usize];
@@ -186,7 +187,7 @@ fn phases(activities: u32, number: u64) -> Vec<Vec<u64>> {
     once(together).chain(before).chain(any).collect()
 }
 
-/// Jobs, and deadlines missed, in two hyperperiods after the last first release.
+/// Jobs and missed deadlines, in two hyperperiods after the last first release.
 fn run(set: &[ActivityParams], offsets: &[u64]) -> (u64, u64) {
     let activities = set.iter().zip(offsets).map(|(params, &offset_ns)| {
         SimActivity::new("", params.offset(Span::from_nanos(offset_ns)))

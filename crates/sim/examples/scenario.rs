@@ -1,16 +1,17 @@
-//! What a seed of `upcall sim --vopr` makes, its events, and what every checker says.
+//! Prints the scenario of one seed of `upcall sim --vopr`, its events, and the result of every
+//! checker.
 //!
 //! `cargo run --release -p upcall-sim --example scenario -- rmdp 70`
 
 use std::process::ExitCode;
-use upcall_core::policy::{Discipline, discipline};
+use upcall_core::discipline::{Discipline, by_name};
 use upcall_sim::Simulation;
 use upcall_sim::vopr::{check, scenario};
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [policy, seed] = arguments.as_slice() else { return usage() };
-    match (discipline(policy), seed.parse()) {
+    match (by_name(policy), seed.parse()) {
         (Some(discipline), Ok(seed)) => one(discipline, seed),
         _ => usage(),
     }

@@ -1,25 +1,25 @@
-//! One activity as the simulated CPU sees it: its work, its place in it, and
-//! what was noted of it.
+//! One activity on a simulated CPU: its work, its position in the work, and its statistics.
 
 use crate::arrivals::Source;
 use crate::chance::{Chance, word};
 use crate::execution::{Costs, Execution, Position};
 use crate::fault::{Fault, Window};
-use crate::outcome::{ActivityOutcome, Responses, together};
+use crate::outcome::{ActivityOutcome, Responses, sum_of};
 use crate::posting::Posts;
 use crate::spec::SimSpec;
 use upcall_core::activity::{ActivityParams, Claim, Terms};
 use upcall_core::scheduler::Counters;
 use upcall_core::time::{Instant, Span};
 
-/// Purposes of chance; an activity's own are twice its place and one more, from here on.
+/// Random streams start here: activity `n` has the purposes `2 * n` and `2 * n + 1` after this
+/// number.
 const PURPOSE_ACTIVITY: u64 = 1 << 32;
-/// And of its events its place, from here on.
+/// Random streams of events start here: activity `n` has purpose `n` after this number.
 const PURPOSE_EVENTS: u64 = 1 << 40;
 
 #[derive(Debug)]
 pub(crate) struct Actor {
-    /// Its place in the spec.
+    /// Index in the spec.
     pub(crate) activity: u32,
     pub(crate) domain: u32,
     pub(crate) params: ActivityParams,
@@ -28,25 +28,25 @@ pub(crate) struct Actor {
     source: Source,
     pub(crate) posts: Option<Posts>,
     stream: u64,
-    /// When it never yields.
+    /// The windows in which it never yields.
     hogs: Vec<Window>,
 
     /// Whether its jobs are released.
     pub(crate) delivering: bool,
     /// By the clock.
     pub(crate) next_release: Instant,
-    /// Jobs released since it was created.
+    /// Jobs released since the activity was created.
     pub(crate) released: u64,
-    /// Whether its user wants it to be there.
+    /// Whether its user wants it to run.
     pub(crate) wanted: bool,
-    /// Whether its domain is there.
+    /// Whether its domain is alive.
     pub(crate) alive: bool,
 
-    /// Jobs begun, ever: the costs of the next are those of its number.
+    /// Jobs begun in total. The number of a job selects the costs of its PDUs.
     begun: u64,
-    /// PDUs the current job found.
+    /// PDUs that the current job found.
     pub(crate) total: u32,
-    /// How far the current job got.
+    /// The position of the current job.
     pub(crate) position: Position,
 
     released_ever: u64,
@@ -62,7 +62,7 @@ impl Actor {
         let own = &spec.activities[activity as usize];
         let purpose = PURPOSE_ACTIVITY + 2 * u64::from(activity);
         let hogs = spec.faults.iter().filter_map(|fault| match *fault {
-            Fault::NeverYields { activity: who, window } if who == activity => Some(window),
+            Fault::NeverYields { activity: hog, window } if hog == activity => Some(window),
             _ => None,
         });
         Actor {
@@ -99,7 +99,7 @@ impl Actor {
         self.terms
     }
 
-    /// It has another claim from now on, in its next life too.
+    /// Gives the activity another claim from now on, which stays after its domain dies.
     pub(crate) fn reweigh(&mut self, claim: Claim) {
         self.terms = self.terms.claiming(claim).unwrap_or(self.terms);
     }
@@ -110,7 +110,8 @@ impl Actor {
         Costs { execution: &self.execution, stream: self.stream, first }
     }
 
-    /// A job begins with what waits, at most `pdus_max`; how much has become too old.
+    /// Begins a job with the waiting PDUs, at most `pdus_max`. Returns the number of stale PDUs
+    /// that it dropped.
     pub(crate) fn begin_job(&mut self, now: Instant, pdus_max: u32) -> u32 {
         self.begun += 1;
         let stale = self.source.drop_stale(now);
@@ -119,7 +120,8 @@ impl Actor {
         stale
     }
 
-    /// Until when it spins if a quantum begins at `from`; `None` if it does not.
+    /// The time until which the activity spins if a quantum begins at `from`; `None` if it does not
+    /// spin.
     pub(crate) fn spins_until(&self, from: Instant) -> Option<Instant> {
         if self.position.pdu >= self.total {
             return None;
@@ -127,13 +129,13 @@ impl Actor {
         self.hogs.iter().filter(|window| window.contains(from)).map(|window| window.until).max()
     }
 
-    /// Delivery begins at `now`: what came before is lost.
+    /// Begins delivery at `now`. PDUs that came before are lost.
     pub(crate) fn join(&mut self, now: Instant) {
         self.source.discard(now);
         self.delivering = true;
     }
 
-    /// Goes on to the next release; what it was, and the job's number.
+    /// Advances to the next release. Returns the time and number of this one.
     pub(crate) fn release(&mut self) -> (Instant, u64) {
         let release = (self.next_release, self.released);
         self.next_release += self.params.period;
@@ -147,12 +149,12 @@ impl Actor {
         self.lag_ns = Some((least.min(lag_ns), most.max(lag_ns)));
     }
 
-    /// Its domain died; these were its counters.
+    /// Adds the counters of a life that ended with its domain.
     pub(crate) fn note_life(&mut self, counters: &Counters) {
-        self.past = Some(self.past.as_ref().map_or(*counters, |past| together(past, counters)));
+        self.past = Some(self.past.as_ref().map_or(*counters, |past| sum_of(past, counters)));
     }
 
-    /// All that was noted. `counters` are those of its present life, if it lives.
+    /// The results. `counters` are those of the present life, if the activity is alive.
     pub(crate) fn outcome(
         mut self,
         end: Instant,
@@ -164,7 +166,7 @@ impl Actor {
         }
         self.responses.sort();
         ActivityOutcome {
-            // A release at the very end is none of this run.
+            // A release at the very end does not belong to this run.
             counters: Counters {
                 jobs: self.released_ever,
                 ..self.past.expect("it lived at least once")

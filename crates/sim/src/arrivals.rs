@@ -1,8 +1,8 @@
-//! When PDUs come: the work that waits for an activity's jobs.
+//! Models of arriving PDUs, the work of an activity's jobs.
 //!
-//! An activity is upcalled once a period, whatever comes; what comes decides
-//! how many PDUs the job finds, as with a stream whose handler reads what the
-//! socket holds and returns. What is not taken waits for the next job.
+//! An activity is upcalled once per period, whatever arrives. The arrivals decide how many PDUs the
+//! job finds. It is like a stream whose handler reads what the socket holds and returns. PDUs that
+//! a job does not take wait for the next job.
 
 use crate::chance::Chance;
 use std::collections::VecDeque;
@@ -19,33 +19,33 @@ pub enum Arrivals {
         /// Above 0.
         every: Span,
     },
-    /// As `Periodic`, each up to `jitter` later. A PDU never overtakes another.
+    /// As `Periodic`, with each PDU up to `jitter` later. A PDU never overtakes another.
     Jittered {
         /// Above 0.
         every: Span,
-        /// Any time up to this, uniformly.
+        /// The delay is uniform from 0 to this.
         jitter: Span,
     },
-    /// Independent of each other, `mean` apart on average.
+    /// Independent of each other, on average `mean` apart.
     Poisson {
         /// Above 0.
         mean: Span,
     },
     /// `burst` PDUs at once, then none for `every` and up to `jitter` more.
     Bursty {
-        /// PDUs that come together.
+        /// PDUs that arrive together.
         burst: u32,
         /// Above 0.
         every: Span,
-        /// Any time up to this, uniformly.
+        /// The delay is uniform from 0 to this.
         jitter: Span,
     },
-    /// Just then, in this order (which must be that of time); none after the last.
+    /// At these times, which must be sorted; no PDU after the last.
     Recorded(Arc<[Instant]>),
 }
 
 impl Arrivals {
-    /// What is wrong with the model, if anything is.
+    /// The error of the model, if it has one.
     pub(crate) fn fault(&self) -> Option<&'static str> {
         match self {
             Arrivals::Periodic { every }
@@ -59,25 +59,25 @@ impl Arrivals {
                 Some("arrivals are 0 ns apart on average, expected at least 1 ns")
             }
             Arrivals::Recorded(at) if !at.is_sorted() => {
-                Some("recorded arrivals go back in time, expected them in order")
+                Some("recorded arrivals are not in order of time")
             }
             _ => None,
         }
     }
 }
 
-/// The arrivals of one activity as they come.
+/// The arrivals of one activity over time.
 #[derive(Debug)]
 pub(crate) struct Source {
     model: Arrivals,
     chance: Chance,
-    /// When the next PDU comes.
+    /// The time of the next PDU.
     next: Instant,
-    /// How many came before it (bursts: how many bursts).
+    /// The number of PDUs (or bursts) before it.
     index: u64,
     waiting: u64,
     arrived: u64,
-    /// From what age on a PDU is of no use to anybody, and when those came that wait.
+    /// The age from which a PDU is useless, and the arrival times of the waiting PDUs.
     stale_after: Option<Span>,
     came: VecDeque<Instant>,
 }
@@ -98,13 +98,13 @@ impl Source {
         source
     }
 
-    /// Those of that age are dropped by [`Source::drop_stale`]. At the beginning.
+    /// Makes [`Source::drop_stale`] drop PDUs older than `age`. Call it before the first arrival.
     pub(crate) fn stale_after(mut self, age: Option<Span>) -> Self {
         self.stale_after = age;
         self
     }
 
-    /// Drops what has become too old while it waited; how many that is.
+    /// Drops the waiting PDUs that are too old, and returns their number.
     pub(crate) fn drop_stale(&mut self, now: Instant) -> u32 {
         let Some(age) = self.stale_after else { return 0 };
         self.catch_up(now);
@@ -114,14 +114,13 @@ impl Source {
         u32::try_from(stale).unwrap_or(u32::MAX)
     }
 
-    /// PDUs that came by now, those that were never taken included; 0 for
-    /// [`Arrivals::Saturated`].
+    /// PDUs that arrived by now, including those never taken; 0 for [`Arrivals::Saturated`].
     pub(crate) fn arrived_by(&mut self, now: Instant) -> u64 {
         self.catch_up(now);
         self.arrived
     }
 
-    /// At most `most` of those that wait.
+    /// Takes at most `most` of the waiting PDUs.
     pub(crate) fn take(&mut self, now: Instant, most: u32) -> u32 {
         if matches!(self.model, Arrivals::Saturated) {
             return most;
@@ -133,7 +132,7 @@ impl Source {
         taken
     }
 
-    /// What came before `now` is lost: nobody was there.
+    /// Drops what arrived before `now`, because the activity was not present.
     pub(crate) fn discard(&mut self, now: Instant) {
         if now > Instant::ZERO {
             self.catch_up(now - Span::from_nanos(1));
@@ -142,12 +141,12 @@ impl Source {
         self.came.clear();
     }
 
-    /// When the next one comes, or the next burst.
+    /// The time of the next PDU or burst.
     pub(crate) fn next_at(&self) -> Instant {
         self.next
     }
 
-    /// Goes on to the one after it; how many it is.
+    /// Advances to the next PDU or burst, and returns the size of this one.
     pub(crate) fn pass(&mut self) -> u64 {
         self.index += 1;
         self.next = self.draw(self.next);
@@ -157,7 +156,7 @@ impl Source {
         }
     }
 
-    /// O(1) for each arrival since the last call.
+    /// Counts the arrivals up to `now`. O(1) for each arrival since the last call.
     fn catch_up(&mut self, now: Instant) {
         while self.next <= now && self.next < Instant::FAR {
             let came = self.next;
@@ -170,7 +169,7 @@ impl Source {
         }
     }
 
-    /// When PDU (burst) number `index` comes, the one before having come at `last`.
+    /// The time of PDU (or burst) `index`, when the previous one came at `last`.
     fn draw(&mut self, last: Instant) -> Instant {
         let up_to =
             |chance: &mut Chance, most: Span| Span::from_nanos(chance.between(0, most.as_nanos()));
@@ -210,7 +209,7 @@ mod tests {
     const TEN: Span = Span::from_nanos(10);
 
     #[test]
-    fn what_is_not_taken_waits() {
+    fn pdus_that_are_not_taken_wait() {
         let mut source = source(Arrivals::Periodic { every: TEN });
         assert_eq!(source.take(at(35), 3), 3);
         assert_eq!(source.take(at(39), 3), 1);
@@ -218,16 +217,16 @@ mod tests {
         assert_eq!(source.arrived_by(at(40)), 5);
         source.discard(at(79));
         assert_eq!((source.take(at(79), 3), source.take(at(80), 3)), (0, 1));
-        // Who comes just when a PDU does receives it.
+        // An activity that joins at the instant of a PDU receives it.
         source.discard(at(100));
         assert_eq!((source.take(at(100), 3), source.arrived_by(at(100))), (1, 11));
     }
 
     #[test]
-    fn what_is_too_old_is_dropped_and_the_rest_is_not() {
+    fn only_stale_pdus_are_dropped() {
         let mut source = source(Arrivals::Periodic { every: TEN }).stale_after(Some(TEN * 2));
         assert_eq!((source.drop_stale(at(20)), source.take(at(20), 1)), (0, 1));
-        // 10 is older than 20 at 31, and 20 is not at 40.
+        // At 31, PDU 10 is older than 20 ns. At 40, PDU 20 is not.
         assert_eq!(source.drop_stale(at(31)), 1);
         assert_eq!((source.drop_stale(at(40)), source.take(at(40), 9)), (0, 3));
         source.discard(at(60));
@@ -235,14 +234,14 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_at_the_very_beginning_is_received() {
+    fn pdus_at_time_zero_are_received() {
         let mut source = source(Arrivals::Recorded([at(0), at(0), at(3)].into()));
         source.discard(at(0));
         assert_eq!(source.take(at(0), 9), 2);
     }
 
     #[test]
-    fn recorded_arrivals_come_as_recorded_and_then_no_more() {
+    fn recorded_arrivals_come_as_recorded_and_then_end() {
         let mut source = source(Arrivals::Recorded([at(5), at(5), at(9)].into()));
         let taken = [4, 5, 8, 9, 1_000].map(|now| source.take(at(now), 9));
         assert_eq!(taken, [0, 2, 0, 1, 0]);
@@ -257,7 +256,7 @@ mod tests {
             late += n + 1 - source.arrived_by(at(n * 10));
             assert_eq!(source.arrived_by(at(n * 10 + 4)), n + 1);
         }
-        // Four of five are late at all.
+        // Four out of five are late.
         assert!((360..440).contains(&late), "{late}");
     }
 
@@ -275,7 +274,7 @@ mod tests {
     #[test]
     fn poisson_arrivals_keep_their_rate() {
         let mut source = source(Arrivals::Poisson { mean: Span::from_nanos(1_000) });
-        // A standard deviation is 100.
+        // One standard deviation is 100.
         assert!((9_500..10_500).contains(&source.arrived_by(at(10_000_000))));
     }
 

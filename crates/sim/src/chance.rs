@@ -1,18 +1,17 @@
-//! What is left to chance, repeatable on every machine.
+//! Random numbers, repeatable on every machine.
 //!
-//! Used by everything in this crate that draws. Word number `i` of a stream
-//! is a function of the stream and `i` alone: SplitMix64 (Steele, Lea and
-//! Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014) is a
-//! counter behind a mixing function. So the cost of a PDU does not depend on
-//! when the PDU ran, and two policies with the same seed get the same work.
-//! No floating point: its last bits differ between machines.
+//! Every module of this crate that draws random numbers uses it. Word `i` of a stream depends only
+//! on the stream and `i`. SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number
+//! generators", OOPSLA 2014) is a counter with a mixing function. So the cost of a PDU does not
+//! depend on when the PDU ran, and two policies with the same seed get the same work. No floating
+//! point, because its last bits differ between machines.
 
 use upcall_core::time::Span;
 
 /// The increment of SplitMix64: the golden ratio in 64 bits.
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// Draws until the parts of a utilization are all possible.
+/// The most draws until every part of a utilization is possible.
 const TRIES_MAX: u32 = 1_000;
 
 /// Word number `index` of `stream`.
@@ -23,13 +22,13 @@ pub(crate) fn word(stream: u64, index: u64) -> u64 {
     word ^ (word >> 31)
 }
 
-/// `word` brought down to `0..=most`, by the high half of the product (Lemire
-/// 2019). Off from uniform by at most `most / 2^64`.
+/// Scales `word` to `0..=most`, by the high half of the product (Lemire 2019). The error from
+/// uniform is at most `most / 2^64`.
 pub(crate) fn scaled(word: u64, most: u64) -> u64 {
     ((u128::from(word) * (u128::from(most) + 1)) >> 64) as u64
 }
 
-/// A stream, word by word.
+/// A stream of random words.
 #[derive(Clone, Debug)]
 pub struct Chance {
     stream: u64,
@@ -37,7 +36,7 @@ pub struct Chance {
 }
 
 impl Chance {
-    /// The stream of `seed` for one `purpose`: other purposes do not shift it.
+    /// The stream of `seed` for one `purpose`. Draws for other purposes do not shift it.
     pub fn new(seed: u64, purpose: u64) -> Self {
         Chance { stream: word(word(seed, 0), purpose), drawn: 0 }
     }
@@ -48,14 +47,14 @@ impl Chance {
         word(self.stream, self.drawn)
     }
 
-    /// Any of `least..=most`; `least` if they are not in order. O(1).
+    /// A number of `least..=most`; `least` if they are not in order. O(1).
     pub fn between(&mut self, least: u64, most: u64) -> u64 {
         least + scaled(self.word(), most.saturating_sub(least))
     }
 
-    /// `count` parts of `whole`, in billionths of a CPU: uniform among all that add up
-    /// to it (as by UUniFast: Bini and Buttazzo, Real-Time Systems 30, 2005), drawn
-    /// again while one is above a whole CPU. Allocates; O(n log n) a draw.
+    /// `count` parts of `whole`, in billionths of a CPU. Uniform among all parts with this sum (as
+    /// by UUniFast: Bini and Buttazzo, Real-Time Systems 30, 2005). Draws again while a part is
+    /// above a whole CPU. Allocates; O(n log n) per draw.
     pub fn parts(&mut self, count: u32, whole: u64) -> Vec<u64> {
         for _ in 0..TRIES_MAX {
             let mut cuts: Vec<u64> = (1..count).map(|_| self.between(0, whole)).collect();
@@ -68,11 +67,11 @@ impl Chance {
                 return parts;
             }
         }
-        // Only a whole of nearly `count` CPUs comes here.
+        // Only a whole of nearly `count` CPUs gets here.
         vec![whole / u64::from(count.max(1)); count as usize]
     }
 
-    /// Any of `0..=most`; the ends half of the time: the worst cases are there.
+    /// A time of `0..=most`. Half of the draws are an end, so the extreme cases occur.
     pub(crate) fn extreme(&mut self, most: Span) -> Span {
         match self.between(0, 3) {
             0 => Span::ZERO,
@@ -81,24 +80,23 @@ impl Chance {
         }
     }
 
-    /// True once in `n` times; `n >= 1`.
+    /// True once in `n` draws; `n >= 1`.
     pub(crate) fn one_in(&mut self, n: u64) -> bool {
         self.between(1, n) == 1
     }
 
-    /// One of the items, which are not none.
+    /// One of the items, which must not be empty.
     pub(crate) fn one_of<T: Copy>(&mut self, items: &[T]) -> T {
         let most = items.len() as u64 - 1;
         items[usize::try_from(self.between(0, most)).unwrap_or(0)]
     }
 
-    /// A time between two events that come independently, `mean` apart on
-    /// average: exponentially distributed, rounded down to nanoseconds.
+    /// The time between two independent events, `mean` apart on average: exponentially distributed,
+    /// rounded down to nanoseconds.
     ///
-    /// By comparisons alone (von Neumann, "Various techniques used in
-    /// connection with random digits", 1951): in uniform draws `u1 >= u2 >= ..`,
-    /// the run that starts with `u1` is of odd length with probability
-    /// `exp(-u1)`; each failure adds a whole `mean`.
+    /// Uses comparisons alone (von Neumann, "Various techniques used in connection with random
+    /// digits", 1951). In uniform draws `u1 >= u2 >= ..`, the run that starts with `u1` has odd
+    /// length with probability `exp(-u1)`. Each failure adds a whole `mean`.
     pub(crate) fn exponential(&mut self, mean: Span) -> Span {
         let mut whole = 0;
         loop {
@@ -152,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_add_up_and_none_is_more_than_a_cpu() {
+    fn parts_add_up_and_none_exceeds_a_cpu() {
         let mut chance = Chance::new(3, 0);
         for (count, whole) in [(1, 700_000_000), (2, 1_900_000_000), (8, 1_000_000_000)] {
             let all: Vec<_> = (0..1_000).map(|_| chance.parts(count, whole)).collect();
@@ -174,7 +172,7 @@ mod tests {
         let sum: Span = gaps.iter().copied().sum();
         // Five standard errors, 1/200 of the mean each.
         assert!((975..1_025).contains(&(sum.as_nanos() / 40_000_000)), "{sum}");
-        // exp(-1) = 0.3679 and exp(-3) = 0.0498 of them are longer than one and three means.
+        // exp(-1) = 0.3679 and exp(-3) = 0.0498 of the gaps are longer than one and three means.
         let longer = |n| gaps.iter().filter(|&&gap| gap > mean.saturating_mul(n)).count();
         assert!((14_200..15_200).contains(&longer(1)), "{}", longer(1));
         assert!((1_770..2_210).contains(&longer(3)), "{}", longer(3));

@@ -1,14 +1,14 @@
-//! The clock that a machine's drivers read, where it differs from true time.
+//! The clock that the drivers of a machine read, where it differs from true time.
 //!
-//! Virtual time itself never steps; what its drivers read off a clock may
-//! ([`Fault::ClockForward`], [`Fault::ClockBack`]). All that the core hears and
-//! says is in readings, all that happens (work, arrivals, sleep) in true time,
-//! and this is where one becomes the other. Used by [`crate::cpu`].
+//! Virtual time itself never steps. The clock that drivers read may step ([`Fault::ClockForward`],
+//! [`Fault::ClockBack`]). The core's inputs and outputs are in readings. Everything that happens
+//! (work, arrivals, sleep) is in true time. This module converts between the two for
+//! [`crate::cpu`].
 
 use crate::fault::{Fault, Window};
 use upcall_core::time::{Instant, Span};
 
-/// Every stretch in which readings are off, in order and apart.
+/// Every interval in which readings are wrong, in order and without overlap.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Clock(Vec<Step>);
 
@@ -25,7 +25,7 @@ enum Offset {
 }
 
 impl Clock {
-    /// Where two steps overlap, the one that begins first holds for its whole window.
+    /// Where two steps overlap, the earlier one holds for its whole window.
     pub(crate) fn of(faults: &[Fault]) -> Self {
         let mut steps: Vec<_> = faults
             .iter()
@@ -48,7 +48,7 @@ impl Clock {
         Clock(steps)
     }
 
-    /// What it reads at `at`: not in order, where it is set back.
+    /// The reading at `at`. Readings decrease where the clock is set back.
     pub(crate) fn reads(&self, at: Instant) -> Instant {
         match self.0.iter().find(|step| step.window.contains(at)) {
             Some(Step { by: Offset::Forward(by), .. }) => at + *by,
@@ -57,12 +57,12 @@ impl Clock {
         }
     }
 
-    /// When it reads `reading` or more for the first time.
+    /// The first time at which the clock reads `reading` or more.
     pub(crate) fn first(&self, reading: Instant) -> Instant {
         if reading == Instant::FAR {
             return reading;
         }
-        // Before the first step, between two, and behind the last it is right.
+        // Outside the steps the clock is right.
         let mut right_from = Instant::ZERO;
         for Step { window, by } in &self.0 {
             if reading < window.from {
@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_read_and_when_it_is_first_read_agree() {
+    fn readings_and_their_first_times_agree() {
         let at = Instant::from_nanos;
         let window = |from, until| Window { from: at(from), until: at(until) };
         let by = Span::from_nanos;

@@ -1,121 +1,120 @@
-//! What happened, one event at a time: the stream that checkers and trace
-//! writers read.
+//! The events of a run, in the order that checkers and trace writers read them.
 //!
-//! Events come in the order of time; at one instant, in the order things
-//! happened. Plain data. The text form is one line an event with integers
-//! only, the same on every machine.
+//! Events come in the order of time, and at one instant in the order in which they happened. They
+//! are plain data. The text form is one line per event with integers only, the same on every
+//! machine.
 
 use core::fmt;
 use upcall_core::record::JobRecord;
 use upcall_core::time::Instant;
 
-/// One thing that happened on one CPU.
+/// One event on one CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Event {
-    /// When. Never before the event in front of it.
+pub struct SimEvent {
+    /// The time of the event. Never before that of the previous event.
     pub at: Instant,
-    /// On which CPU, by its number.
+    /// The number of its CPU.
     pub cpu: u32,
-    /// What.
+    /// The kind of event.
     pub kind: EventKind,
 }
 
-/// What happened. `activity` is the place in [`crate::SimSpec::activities`],
-/// and so is [`JobRecord::id`].
+/// The kinds of events. `activity` is an index into [`crate::SimSpec::activities`], and so is
+/// [`JobRecord::id`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum EventKind {
-    /// Someone tells the CPU that an activity is to join, to leave, or to have another
-    /// share or weight, or has an event.
+    /// A message tells the CPU that an activity joins or leaves, gets another share or weight, or
+    /// has an event.
     Message {
-        /// Which one.
+        /// The activity.
         activity: u32,
     },
     /// The activity is delivered from now on.
     Join {
-        /// Which one.
+        /// The activity.
         activity: u32,
     },
-    /// The activity is delivered no longer, and what it had not done is dropped.
+    /// The activity is no longer delivered, and its unfinished work is dropped.
     Leave {
-        /// Which one.
+        /// The activity.
         activity: u32,
     },
-    /// A job became due for service.
+    /// A job is released.
     Release {
-        /// Whose.
+        /// The activity of the job.
         activity: u32,
-        /// Its number, from 0 since the activity was created.
+        /// Number of the job, from 0 since the activity was created.
         job: u64,
-        /// When it must be done: when the clock will say so.
+        /// The true time at which the clock will show the job's deadline.
         deadline: Instant,
     },
-    /// The CPU goes to a handler. If it was at another's before, the hand-off
-    /// comes first and costs what it costs.
+    /// The CPU calls a handler. If it ran another handler before, the hand-off comes first and
+    /// costs its time.
     Upcall {
-        /// Whose.
+        /// The activity of the handler.
         activity: u32,
         /// PDUs left of the batch.
         pdus_max: u32,
-        /// Whether the job had yielded.
+        /// Whether the job had yielded before.
         resumed: bool,
-        /// Whether the CPU was at another's handler last.
+        /// Whether the CPU ran another activity's handler last.
         switched: bool,
     },
-    /// The CPU has heard of an event for an activity, and keeps it until it is taken. One that
-    /// finds no room is lost, and not told.
+    /// The CPU has received an event for an activity, and keeps it until it is taken. An event that
+    /// finds no space is lost, without a report.
     Posted {
-        /// Whose.
+        /// The activity.
         activity: u32,
-        /// The smaller, the more urgent.
+        /// The rank; a smaller one is more urgent.
         rank: u64,
     },
-    /// So many of an activity's events were taken, the most urgent first.
+    /// Some of an activity's events were taken, the most urgent first.
     Taken {
-        /// Whose.
+        /// The activity.
         activity: u32,
-        /// How many.
+        /// The number of events.
         events: u32,
     },
-    /// A job that begins finds PDUs that have become too old, and drops them.
+    /// A job that begins finds PDUs that are too old, and drops them.
     Stale {
-        /// Whose.
+        /// The activity.
         activity: u32,
-        /// How many.
+        /// The number of PDUs.
         pdus: u32,
     },
-    /// The handler returned, told to, with work left; or in any way from a service that
-    /// was no job.
+    /// The handler returned with work left because the scheduler told it to yield. Also every
+    /// return from a service that was no job.
     Yield {
-        /// Whose.
+        /// The activity.
         activity: u32,
-        /// Whole PDUs it processed since its upcall.
+        /// Whole PDUs processed since the upcall.
         pdus: u32,
     },
     /// A job ended.
     JobDone(JobRecord),
-    /// How far the activity is behind its ideal share (negative: ahead). Comes
-    /// before each upcall and after each return, if the policy knows it.
+    /// How far the activity is behind its ideal share (negative: ahead). Comes before each upcall
+    /// and after each return, if the policy knows it.
     Lag {
-        /// Whose.
+        /// The activity.
         activity: u32,
         /// In nanoseconds of CPU time.
         lag_ns: i64,
     },
-    /// Nothing is to be done: the CPU sleeps.
+    /// There is nothing to do, so the CPU sleeps.
     Idle,
-    /// It woke.
+    /// The CPU woke.
     Wake,
     /// A fault begins, or heals.
     Fault {
-        /// Its place in [`crate::SimSpec::faults`].
+        /// Index into [`crate::SimSpec::faults`].
         index: u32,
-        /// Whether it begins.
+        /// `true`: it begins. `false`: it heals.
         begins: bool,
     },
 }
 
-impl fmt::Display for Event {
+impl fmt::Display for SimEvent {
     /// `40000000 cpu1 upcall 3 pdus 8 resumed false switched true`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} cpu{} ", self.at.as_nanos(), self.cpu)?;

@@ -1,35 +1,35 @@
-//! What a PDU costs, and how far a job got.
+//! The cost of a PDU, and the progress of a job.
 //!
-//! Used by the simulated CPU. The cost of PDU `i` of an activity is a
-//! function of `i`, not of when it runs: so a piece of work can be planned to
-//! its end, stopped anywhere, and taken up again, with the same result.
+//! The simulated CPU uses it. The cost of PDU `i` of an activity depends only on `i`, not on when
+//! the PDU runs. So a piece of work can be planned to its end, stopped anywhere and resumed, with
+//! the same result.
 
 use crate::chance::{scaled, word};
 use std::sync::Arc;
 use upcall_core::time::Span;
 
-/// A model of the CPU time a PDU takes. May be more or less than was declared.
+/// A model of the CPU time per PDU. It may differ from the declared cost.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Execution {
-    /// Always this.
+    /// The same cost for every PDU.
     Fixed(Span),
-    /// Any time from `least` to `most`, uniformly.
+    /// A uniform cost from `least` to `most`.
     Uniform {
         /// The cheapest PDU.
         least: Span,
-        /// The dearest; not below `least`.
+        /// The most expensive PDU; not below `least`.
         most: Span,
     },
-    /// One after the other, and from the front again; not empty.
+    /// These costs in order, repeated from the front; not empty.
     Recorded(Arc<[Span]>),
 }
 
 impl Execution {
-    /// What is wrong with the model, if anything is.
+    /// The error of the model, if it has one.
     pub(crate) fn fault(&self) -> Option<&'static str> {
         match self {
             Execution::Uniform { least, most } if least > most => {
-                Some("the cheapest PDU costs more than the dearest")
+                Some("the least cost of a PDU is above the greatest")
             }
             Execution::Recorded(costs) if costs.is_empty() => {
                 Some("no recorded costs, expected at least one")
@@ -39,12 +39,12 @@ impl Execution {
     }
 }
 
-/// How far a job got.
+/// The progress of a job.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Position {
     /// PDUs that are complete.
     pub(crate) pdu: u32,
-    /// CPU time that went into the one behind them.
+    /// CPU time spent in the PDU after them.
     pub(crate) into: Span,
 }
 
@@ -52,14 +52,14 @@ pub(crate) struct Position {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Costs<'a> {
     pub(crate) execution: &'a Execution,
-    /// The activity's own stream of chance.
+    /// The random stream of the activity.
     pub(crate) stream: u64,
-    /// Number of the job's first PDU among all of the activity.
+    /// Number of the job's first PDU among all PDUs of the activity.
     pub(crate) first: u64,
 }
 
 impl Costs<'_> {
-    /// Of the job's PDU number `pdu`.
+    /// The cost of the job's PDU number `pdu`.
     pub(crate) fn of(&self, pdu: u32) -> Span {
         let index = self.first.wrapping_add(u64::from(pdu));
         match self.execution {
@@ -74,11 +74,11 @@ impl Costs<'_> {
         }
     }
 
-    /// The first end of a step, at or after `limit` of work from `start`, and the
-    /// work until there. Steps are `step` PDUs, counted from the job's first; the
-    /// end of the job, at `total`, ends one too. At least one PDU, if any is left.
+    /// The first end of a step at or after `limit` of work from `start`, and the work until there.
+    /// A step is `step` PDUs, counted from the job's first PDU. The end of the job, at `total`,
+    /// also ends a step. At least one PDU, if any is left.
     ///
-    /// O(1) for fixed costs, else O(PDUs until there).
+    /// O(1) for fixed costs, otherwise O(PDUs until there).
     pub(crate) fn first_stop(
         &self,
         start: Position,
@@ -116,7 +116,7 @@ impl Costs<'_> {
         }
     }
 
-    /// Where `work` leads from `start`, not beyond `total`. As `first_stop`.
+    /// The position that `work` reaches from `start`, at most `total`. As fast as `first_stop`.
     pub(crate) fn after(&self, start: Position, work: Span, total: u32) -> Position {
         let mut into = start.into + work;
         let mut pdu = start.pdu;
@@ -152,9 +152,9 @@ mod tests {
     }
 
     proptest! {
-        /// The short cut for fixed costs, against a recording of the same costs.
+        /// The fast path for fixed costs gives the same as a recording of these costs.
         #[test]
-        fn fixed_costs_are_as_one_by_one(
+        fn fixed_costs_equal_recorded_ones(
             cost in 0u64..9, total in 1u32..30, step in 1u32..12, pdu in 0u32..30,
             into in 0u64..9, limit in 0u64..200,
         ) {
@@ -167,12 +167,13 @@ mod tests {
             if cost > 0 {
                 prop_assert_eq!(stop, slow.first_stop(start, step, total, ns(limit)));
             }
-            prop_assert_eq!(quick.after(start, ns(limit), total), slow.after(start, ns(limit), total));
+            let work = ns(limit);
+            prop_assert_eq!(quick.after(start, work, total), slow.after(start, work, total));
         }
 
-        /// Stopping anywhere and going on leads where going straight leads.
+        /// Stopping anywhere and resuming ends where an uninterrupted run ends.
         #[test]
-        fn a_stop_changes_nothing(seed in any::<u64>(), total in 1u32..20, cut in 0u64..300) {
+        fn a_stop_keeps_the_end(seed in any::<u64>(), total in 1u32..20, cut in 0u64..300) {
             let execution = Execution::Uniform { least: ns(3), most: ns(20) };
             let costs = Costs { execution: &execution, stream: seed, first: 40 };
             let start = Position::default();

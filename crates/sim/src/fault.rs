@@ -1,13 +1,13 @@
-//! What goes wrong, when, and until when.
+//! The faults of a run, and their windows.
 //!
-//! Every fault ends by itself: it *heals*, and from then on what was promised
-//! must hold again. `CLOCK_MONOTONIC`, which drivers read, is not set by anyone
-//! (`clock_gettime(2)`); that a counter is off after a guest was moved to another
-//! host, or between two CPUs, is what the clock's two faults stand for.
+//! Every fault ends by itself: it *heals*, and from then on the promises must hold again. No
+//! process can set `CLOCK_MONOTONIC`, which drivers read (`clock_gettime(2)`). But a counter may be
+//! off after a virtual machine moved to another host, or between two CPUs. The clock's two faults
+//! stand for that.
 
 use upcall_core::time::{Instant, Span};
 
-/// A stretch of time: from `from`, up to but not including `until`.
+/// An interval from `from` up to but not including `until`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
     /// Its first instant.
@@ -20,83 +20,80 @@ impl Window {
     /// All of time.
     pub const ALWAYS: Window = Window { from: Instant::ZERO, until: Instant::FAR };
 
-    /// Whether `at` is in it.
+    /// Whether `at` is in the window.
     pub fn contains(&self, at: Instant) -> bool {
         self.from <= at && at < self.until
     }
 }
 
-/// Something that goes wrong for a while.
+/// A fault for a limited time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// A CPU that sleeps and is due in `window` wakes late by any time up to
-    /// `by_max`, but not after the window's end.
+    /// A sleeping CPU that is due in `window` wakes late by any time up to `by_max`, but not after
+    /// the window's end.
     LateWakeups {
-        /// When.
+        /// The window of the fault.
         window: Window,
-        /// How late at most.
+        /// The largest delay.
         by_max: Span,
     },
-    /// An activity goes on spinning in the PDU it is in until the window ends,
-    /// once a quantum of it begins in the window. It returns at no boundary;
-    /// where the policy preempts inside a PDU, that still does.
+    /// An activity spins in its present PDU until the window ends, if one of its quanta begins in
+    /// the window. It returns at no boundary. A policy that preempts within a PDU still preempts
+    /// it.
     NeverYields {
-        /// Its place in the spec.
+        /// Its index in the spec.
         activity: u32,
-        /// When.
+        /// The window of the fault.
         window: Window,
     },
-    /// All activities of a domain are gone at the window's start, in the midst
-    /// of whatever they did, and created anew at its end: then they are the last
-    /// among equals, whatever the order of the file.
+    /// All activities of a domain die at the window's start, in the middle of their work. They are
+    /// created anew at its end. Then they are the last among equals, whatever the order of the
+    /// file.
     DomainDies {
         /// The domain.
         domain: u32,
-        /// When it is not there.
+        /// The window in which the domain is absent.
         window: Window,
     },
-    /// Of the messages that come to a sleeping CPU, one in `one_in` does not
-    /// wake it: it is found when the CPU wakes next, at the latest when the
-    /// window ends.
-    LostDoorbells {
-        /// When.
+    /// Of the messages to a sleeping CPU, one in `one_in` does not wake it. The CPU finds the
+    /// message when it wakes next, at the latest when the window ends.
+    LostNotifications {
+        /// The window of the fault.
         window: Window,
-        /// 1 loses all; at least 1.
+        /// At least 1. 1 loses every notification.
         one_in: u32,
     },
-    /// Nothing runs on any CPU, and time goes on: the machine's host took it
-    /// away, or the clock was set forward.
+    /// Nothing runs on any CPU while time continues: the host took the machine's CPUs away, or the
+    /// clock was set forward.
     Stall {
-        /// When.
+        /// The window of the fault.
         window: Window,
     },
-    /// What is read of the clock is ahead of the time by `by`, on every CPU, until it is set
-    /// right again. From then on readings lie before some that were read, for as
-    /// long again.
+    /// The clock reads ahead of true time by `by`, on every CPU, until it is set right again. For
+    /// as long as `by` after that, readings are below earlier readings.
     ClockForward {
-        /// When.
+        /// The window of the fault.
         window: Window,
-        /// How far.
+        /// The error of the clock.
         by: Span,
     },
-    /// What is read of the clock is behind the time by `by`, on every CPU, until it is set
-    /// right again.
+    /// The clock reads behind true time by `by`, on every CPU, until it is set right again.
     ClockBack {
-        /// When.
+        /// The window of the fault.
         window: Window,
-        /// How far.
+        /// The error of the clock.
         by: Span,
     },
 }
 
 impl Fault {
-    /// From its beginning until it heals.
+    /// The window from the beginning of the fault until it heals.
     pub fn window(&self) -> Window {
         match *self {
             Fault::LateWakeups { window, .. }
             | Fault::NeverYields { window, .. }
             | Fault::DomainDies { window, .. }
-            | Fault::LostDoorbells { window, .. }
+            | Fault::LostNotifications { window, .. }
             | Fault::Stall { window }
             | Fault::ClockBack { window, .. } => window,
             Fault::ClockForward { window, by } => {
@@ -105,9 +102,9 @@ impl Fault {
         }
     }
 
-    /// Whether what admission promised may break through it, where a wake-up
-    /// may be late by `wakeup_latency`. A domain's death is no excuse for the
-    /// others, nor is a message that was not heard.
+    /// Whether the fault may break admitted promises, where a wake-up may be late by
+    /// `wakeup_latency`. The death of a domain does not excuse other domains. A lost notification
+    /// does not excuse either.
     pub fn breaks_promises(&self, wakeup_latency: Span) -> bool {
         match *self {
             Fault::LateWakeups { by_max, .. } => by_max > wakeup_latency,
@@ -115,12 +112,12 @@ impl Fault {
             | Fault::Stall { .. }
             | Fault::ClockForward { .. }
             | Fault::ClockBack { .. } => true,
-            Fault::DomainDies { .. } | Fault::LostDoorbells { .. } => false,
+            Fault::DomainDies { .. } | Fault::LostNotifications { .. } => false,
         }
     }
 }
 
-/// When nothing runs: the windows of all stalls, in order and apart.
+/// The windows of all stalls, in order and without overlap.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Stalls(Vec<Window>);
 
@@ -146,12 +143,12 @@ impl Stalls {
         Stalls(apart)
     }
 
-    /// `at`, or the end of the stall it falls into.
+    /// `at`, or the end of the stall around it.
     pub(crate) fn clear(&self, at: Instant) -> Instant {
         self.0.iter().find(|window| window.contains(at)).map_or(at, |window| window.until)
     }
 
-    /// When `work` that begins at `from` is done.
+    /// The end of `work` that begins at `from`.
     pub(crate) fn end(&self, from: Instant, work: Span) -> Instant {
         let mut end = from + work;
         for window in self.0.iter().filter(|window| window.until > from) {
@@ -163,7 +160,7 @@ impl Stalls {
         end
     }
 
-    /// The time from `from` to `until` that was not stalled.
+    /// The time from `from` to `until` without stalls.
     pub(crate) fn between(&self, from: Instant, until: Instant) -> Span {
         let stalled =
             self.0.iter().map(|window| window.until.min(until).since(window.from.max(from))).sum();
@@ -180,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn work_stands_still_in_a_stall() {
+    fn work_stops_during_a_stall() {
         let faults =
             [(50, 60), (10, 20), (15, 30)].map(|(a, b)| Fault::Stall { window: window(a, b) });
         let stalls = Stalls::of(&faults);

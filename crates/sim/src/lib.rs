@@ -1,17 +1,16 @@
-//! Upcall's simulator: the very policies that run for real, in virtual time.
+//! Upcall's simulator: the policies of the real runtime, in virtual time.
 //!
-//! It drives [`upcall_core::scheduler::Scheduler`], one a CPU, as the runtime
-//! does, with a clock of its own, arrivals and costs by models, and faults from
-//! a seed. One spec gives one stream of events, byte for byte, on every
-//! machine: no clock, no hash map's order, no floating point decides anything.
+//! It drives one [`upcall_core::scheduler::Scheduler`] per CPU, as the runtime does. It has its own
+//! clock, models of arrivals and costs, and seeded faults. One spec gives one stream of events,
+//! byte for byte the same on every machine. No clock, no order of a hash map and no floating point
+//! decides anything.
 //!
-//! Costs are exact; hand-offs are free unless the spec says otherwise; releases
-//! at one instant are taken before the choice of what runs next, and ties go to
-//! the activity that stands first.
+//! Costs are exact. Hand-offs are free unless the spec gives them a cost. Releases at one instant
+//! come before the choice of what runs next. Ties go to the activity that is first in the spec.
 //!
 //! ```
 //! use upcall_core::activity::ActivityParams;
-//! use upcall_core::policy::rmdp::RMDP;
+//! use upcall_core::discipline::RMDP;
 //! use upcall_core::time::Span;
 //! use upcall_sim::{SimActivity, SimSpec, Simulation};
 //!
@@ -25,14 +24,14 @@
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | [`spec`] | what is simulated, and placing it by admission |
+//! | [`spec`] | the simulated machine and its activities, and their placement by admission |
 //! | [`arrivals`], [`posting`], [`execution`], [`fault`] | the models |
-//! | [`event`] | what happened, for checkers and trace writers |
-//! | [`chance`] | what is drawn, the same on every machine |
-//! | [`outcome`] | what it came to |
-//! | [`checkers`] | whether what was promised was kept, one file a promise |
-//! | [`trace`] | the file of a run, live or simulated, and its replay |
-//! | [`vopr`] | random machines, sets and faults, all checkers, from a seed |
+//! | [`event`] | the events of a run, for checkers and trace writers |
+//! | [`chance`] | random numbers, the same on every machine |
+//! | [`outcome`] | the results of a run |
+//! | [`checkers`] | checks of the promises, one file each |
+//! | [`trace`] | the trace file of a live or simulated run, and its replay |
+//! | [`vopr`] | random machines, sets and faults from a seed, under all checkers |
 
 #![forbid(unsafe_code)]
 
@@ -53,7 +52,7 @@ pub mod trace;
 pub mod vopr;
 
 pub use arrivals::Arrivals;
-pub use event::{Event, EventKind};
+pub use event::{EventKind, SimEvent};
 pub use execution::Execution;
 pub use fault::{Fault, Window};
 pub use outcome::Outcome;

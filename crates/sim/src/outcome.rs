@@ -1,62 +1,61 @@
-//! What a run came to.
+//! The results of a run.
 
 use upcall_core::scheduler::Counters;
 use upcall_core::time::{Instant, Span};
 
-/// The end of a simulation.
+/// The result of a simulation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
-    /// When it ended: the duration that was asked for.
+    /// The end: the requested duration.
     pub end: Instant,
     /// In the order of the spec.
     pub activities: Vec<ActivityOutcome>,
     /// In the order of the spec.
     pub cpus: Vec<CpuOutcome>,
-    /// How many events were told.
+    /// Number of emitted events.
     pub events: u64,
 }
 
-/// What one activity came to.
+/// The result of one activity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ActivityOutcome {
-    /// The scheduler's own count, over all lives of its domain. Jobs whose
-    /// deadline passed undone before the end are missed.
+    /// The scheduler's own counters, over all lives of its domain. A job counts as missed if its
+    /// deadline passed before the end and it was not done.
     pub counters: Counters,
-    /// PDUs that came; 0 where the arrivals are saturated.
+    /// PDUs that arrived; 0 for saturated arrivals.
     pub arrived: u64,
-    /// Of the completed jobs.
+    /// Response times of the completed jobs.
     pub responses: Responses,
-    /// CPU time its handler had, hand-offs to it included.
+    /// CPU time of its handler, including hand-offs to it.
     pub busy: Span,
-    /// Least and greatest lag at its upcalls and returns; `None` if the policy
-    /// knows none.
+    /// Least and greatest lag at its upcalls and returns; `None` if the policy knows no lag.
     pub lag_ns: Option<(i64, i64)>,
-    /// Events that found as many waiting as there is room for.
+    /// Events that were lost because the queue was full.
     pub events_lost: u64,
-    /// Windows with more misses than allowed, if the policy knows windows. Of
-    /// the last life of its domain.
+    /// Windows with more misses than allowed, if the policy knows windows. Counts the last life of
+    /// its domain.
     pub window_violations: Option<u64>,
 }
 
-/// What one CPU came to.
+/// The result of one CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CpuOutcome {
     /// Its number.
     pub cpu: u32,
-    /// How often it went from one activity to another, the first time included.
+    /// Switches from one activity to another, including the first upcall.
     pub switches: u64,
-    /// How often it went from one domain to another, the first time included.
+    /// Switches from one domain to another, including the first upcall.
     pub domain_switches: u64,
-    /// Time it was not asleep, stalls included.
+    /// Time awake, including stalls.
     pub busy: Span,
-    /// Time that went into hand-offs; part of `busy`.
+    /// Time spent in hand-offs, a part of `busy`.
     pub switching: Span,
 }
 
-/// All response times of an activity's completed jobs: exact, eight bytes a job.
+/// All response times of an activity's completed jobs: exact, eight bytes per job.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Responses {
-    /// In order once `sort` was called, and nothing is added after.
+    /// Sorted once `sort` was called; nothing is added afterwards.
     ns: Vec<u64>,
 }
 
@@ -69,36 +68,36 @@ impl Responses {
         self.ns.sort_unstable();
     }
 
-    /// How many there are.
+    /// Number of responses.
     pub fn count(&self) -> usize {
         self.ns.len()
     }
 
-    /// How many exceed `bound`. O(n).
+    /// Number of responses above `bound`. O(n).
     pub fn above(&self, bound: Span) -> u64 {
         self.ns.iter().filter(|&&ns| ns > bound.as_nanos()).count() as u64
     }
 
-    /// The least response that `percent` of all do not exceed (nearest rank);
-    /// `None` if there are none. `percent` is 1 to 100. O(1).
+    /// The least response that `percent` of all do not exceed (nearest rank); `None` if there are
+    /// none. `percent` is 1 to 100. O(1).
     pub fn percentile(&self, percent: u32) -> Option<Span> {
         let rank = (self.ns.len() * percent.clamp(1, 100) as usize).div_ceil(100);
         self.ns.get(rank.checked_sub(1)?).map(|&ns| Span::from_nanos(ns))
     }
 
-    /// The longest.
+    /// The longest response.
     pub fn max(&self) -> Option<Span> {
         self.percentile(100)
     }
 
-    /// All of them, the shortest first.
+    /// All responses, the shortest first.
     pub fn iter(&self) -> impl Iterator<Item = Span> + '_ {
         self.ns.iter().map(|&ns| Span::from_nanos(ns))
     }
 }
 
-/// What two lives of one activity come to together.
-pub(crate) fn together(a: &Counters, b: &Counters) -> Counters {
+/// Adds the counters of two lives of one activity.
+pub(crate) fn sum_of(a: &Counters, b: &Counters) -> Counters {
     Counters {
         jobs: a.jobs + b.jobs,
         completed: a.completed + b.completed,

@@ -1,8 +1,8 @@
-//! Events of an activity: when they come, and how urgent they are.
+//! Models of an activity's events: when they come, and how urgent they are.
 //!
-//! Beside its PDUs, and not tied to them: what is posted wakes the CPU and is heard by the
-//! policy, what is done is a matter of PDUs. A job or an extra service takes an event for
-//! each PDU that it finds or drops, the most urgent first, as a handler does that reads both.
+//! Events are separate from PDUs. A posted event wakes the CPU, and the policy takes it into
+//! account. The work itself is PDUs. A job or an extra service takes one event for each PDU that it
+//! finds or drops, the most urgent first, like a handler that reads both.
 
 use crate::arrivals::{Arrivals, Source};
 use crate::chance::Chance;
@@ -12,28 +12,28 @@ use upcall_core::time::{Instant, Span};
 /// A model of events.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Posting {
-    /// When they come; any model but [`Arrivals::Saturated`].
+    /// The times of the events; any model but [`Arrivals::Saturated`].
     pub arrivals: Arrivals,
-    /// How urgent they are.
+    /// The urgency of the events.
     pub rank: PostRank,
 }
 
-/// The rank of an event: the smaller, the more urgent.
+/// The rank of an event; a smaller one is more urgent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PostRank {
-    /// Always this: a priority of the activity.
+    /// The same rank always: a priority of the activity.
     Fixed(u64),
-    /// When it must be dealt with: so long after it came, in nanoseconds.
+    /// The deadline of the event, this long after it came, in nanoseconds.
     Due(Span),
-    /// One after the other, and from the front again; not empty.
+    /// These ranks in order, repeated from the front; not empty.
     Recorded(Arc<[u64]>),
 }
 
 impl Posting {
-    /// What is wrong with the model, if anything is.
+    /// The error of the model, if it has one.
     pub(crate) fn fault(&self) -> Option<&'static str> {
         match (&self.arrivals, &self.rank) {
-            (Arrivals::Saturated, _) => Some("events without end, expected some other arrivals"),
+            (Arrivals::Saturated, _) => Some("events cannot be saturated, expected other arrivals"),
             (_, PostRank::Recorded(ranks)) if ranks.is_empty() => {
                 Some("no recorded ranks of events, expected at least one")
             }
@@ -42,12 +42,12 @@ impl Posting {
     }
 }
 
-/// The events of one activity as they come.
+/// The events of one activity over time.
 #[derive(Debug)]
 pub(crate) struct Posts {
     source: Source,
     rank: PostRank,
-    /// How many came.
+    /// Number of events so far.
     index: u64,
 }
 
@@ -57,17 +57,17 @@ impl Posts {
         Posts { source, rank: posting.rank.clone(), index: 0 }
     }
 
-    /// When the next one comes.
+    /// The time of the next event or burst.
     pub(crate) fn next_at(&self) -> Instant {
         self.source.next_at()
     }
 
-    /// How many come next, at the same instant.
+    /// Advances, and returns the number of events at this instant.
     pub(crate) fn count(&mut self) -> u64 {
         self.source.pass()
     }
 
-    /// The rank of one that comes at `at`.
+    /// The rank of an event that comes at `at`.
     pub(crate) fn rank(&mut self, at: Instant) -> u64 {
         let index = self.index;
         self.index += 1;

@@ -1,13 +1,13 @@
-//! A run from its start to its end: steps the CPUs in one order of time.
+//! A run from start to end. Steps the CPUs in the order of time.
 
 use crate::cpu::{Cpu, Machine};
-use crate::event::Event;
+use crate::event::SimEvent;
 use crate::outcome::Outcome;
 use crate::spec::{SimSpec, SpecError};
 use upcall_core::time::{Instant, Span};
 use upcall_core::trace::Record;
 
-/// A simulation that can be run once.
+/// A simulation, which runs once.
 #[derive(Debug)]
 pub struct Simulation {
     spec: SimSpec,
@@ -16,10 +16,10 @@ pub struct Simulation {
 }
 
 impl Simulation {
-    /// The machine of `spec`, asleep at time 0. Takes memory for every activity.
+    /// The machine of `spec`, asleep at time 0. Allocates memory for every activity.
     ///
     /// # Errors
-    /// The spec makes no sense; see [`SpecError`].
+    /// The spec is invalid; see [`SpecError`].
     pub fn new(spec: SimSpec) -> Result<Self, SpecError> {
         spec.check()?;
         let machine = Machine::new(&spec);
@@ -27,51 +27,51 @@ impl Simulation {
         Ok(Simulation { spec, machine, cpus })
     }
 
-    /// Runs for `duration` of virtual time, telling every event to `told`.
+    /// Runs for `duration` of virtual time, and gives every event to `observe`.
     ///
-    /// What happens at the very end counts if it ends something; releases and
-    /// upcalls there are of another run. Takes O(log n) a step, one more for each
-    /// further CPU, and eight bytes for each completed job.
-    pub fn run(self, duration: Span, told: &mut impl FnMut(&Event)) -> Outcome {
-        self.drive(duration, told, &mut |_, _| {})
+    /// At the very end, only events that end something count. Releases and upcalls there belong to
+    /// no run. O(log n) per step, and O(1) more for each further CPU. Eight bytes for each
+    /// completed job.
+    pub fn run(self, duration: Span, observe: &mut impl FnMut(&SimEvent)) -> Outcome {
+        self.drive(duration, observe, &mut |_, _| {})
     }
 
-    /// As [`Simulation::run`], and gives `record` what crosses the core's
-    /// interface, with the number of its CPU, for [`crate::trace`].
+    /// As [`Simulation::run`]. Also gives `record` every crossing of the core's interface, with the
+    /// number of its CPU, for [`crate::trace`].
     pub fn run_traced(
         mut self,
         duration: Span,
-        told: &mut impl FnMut(&Event),
+        observe: &mut impl FnMut(&SimEvent),
         record: &mut impl FnMut(u32, &Record),
     ) -> Outcome {
         self.cpus.iter_mut().for_each(Cpu::trace);
-        self.drive(duration, told, record)
+        self.drive(duration, observe, record)
     }
 
     fn drive(
         mut self,
         duration: Span,
-        told: &mut impl FnMut(&Event),
+        observe: &mut impl FnMut(&SimEvent),
         record: &mut impl FnMut(u32, &Record),
     ) -> Outcome {
         let end = Instant::ZERO + duration;
         for cpu in &mut self.cpus {
-            cpu.start(&self.spec, told);
+            cpu.start(&self.spec, observe);
             cpu.take_records(record);
         }
-        // At one instant the first of the CPUs goes first.
+        // At one instant the first CPU of the spec goes first.
         while let Some((at, cpu)) =
             self.cpus.iter_mut().map(|cpu| (cpu.next_at(), cpu)).min_by_key(|(at, _)| *at)
             && at < end
         {
-            cpu.step(at, &self.machine, told);
+            cpu.step(at, &self.machine, observe);
             cpu.take_records(record);
         }
         let mut outcome = Outcome { end, activities: Vec::new(), cpus: Vec::new(), events: 0 };
         let mut activities = Vec::new();
         for cpu in self.cpus {
             let places: Vec<_> = cpu.activities().collect();
-            let (of_cpu, of_activities, events) = cpu.conclude(end, &self.machine, told, record);
+            let (of_cpu, of_activities, events) = cpu.conclude(end, &self.machine, observe, record);
             outcome.cpus.push(of_cpu);
             outcome.events += events;
             activities.extend(places.into_iter().zip(of_activities));

@@ -1,7 +1,6 @@
-//! What is simulated: activities, the machine, and what goes wrong.
+//! The input of a simulation: activities, the machine and its faults.
 //!
-//! Made by whoever asks for a simulation; checked once, by
-//! [`crate::Simulation::new`].
+//! The caller of a simulation makes a spec. [`crate::Simulation::new`] checks it once.
 
 use crate::arrivals::Arrivals;
 use crate::execution::Execution;
@@ -10,36 +9,38 @@ use crate::posting::Posting;
 use core::fmt;
 use upcall_core::activity::{ActivityParams, Claim, ParamError, Terms};
 use upcall_core::admission::{Refusal, Reservation, Reservations, Share};
-use upcall_core::policy::Discipline;
+use upcall_core::discipline::Discipline;
 use upcall_core::time::{Instant, Span};
 
-/// The most a clock may be off.
+/// The largest allowed error of a clock.
 const STEP_MAX: Span = Span::from_secs(3_600);
 
-/// A machine and what is on it.
+/// A machine and its activities.
 #[derive(Clone, Debug)]
 pub struct SimSpec {
     /// The policy of every CPU.
     pub discipline: &'static Discipline,
-    /// The CPUs' numbers, none twice.
+    /// The numbers of the CPUs, all different.
     pub cpus: Vec<u32>,
-    /// What it costs to go from one activity to another. It is spent before the
-    /// first PDU, nothing is preempted meanwhile, and it is charged to the one
-    /// that comes in.
+    /// Cost of a hand-off from one activity to another. It is spent before the first PDU, cannot be
+    /// preempted, and is charged to the new activity.
     pub switch_cost: Span,
-    /// In the order of the file: ties go to the one that stands first.
+    /// In the order of the file. Ties go to the first.
     pub activities: Vec<SimActivity>,
-    /// Where they overlap, all of them hold.
+    /// Where faults overlap, all of them apply.
     pub faults: Vec<Fault>,
-    /// DWCS: what the event servers of CPUs may spend. Taken as admitted.
+    /// DWCS: the shares of the CPUs' event servers. They must be admitted already.
     pub event_servers: Vec<(u32, Share)>,
-    /// For all that is left to chance. Arrivals and costs depend on it and on an
-    /// activity's place, not on the policy.
+    /// Whether the policies panic where their call protocol is broken, also in release builds
+    /// ([`upcall_core::policy::Checked`]).
+    pub checked: bool,
+    /// Seed of all random numbers. Arrivals and costs depend on it and on an activity's index, but
+    /// not on the policy.
     pub seed: u64,
 }
 
 impl SimSpec {
-    /// One CPU, number 0, hand-offs free, nothing wrong, seed 0.
+    /// One CPU, number 0, with free hand-offs, no faults and seed 0.
     pub fn new(discipline: &'static Discipline, activities: Vec<SimActivity>) -> Self {
         SimSpec {
             discipline,
@@ -48,6 +49,7 @@ impl SimSpec {
             activities,
             faults: Vec::new(),
             event_servers: Vec::new(),
+            checked: false,
             seed: 0,
         }
     }
@@ -85,15 +87,15 @@ impl SimSpec {
         }
         match *fault {
             Fault::NeverYields { activity, .. } if activity as usize >= self.activities.len() => {
-                Err("it names an activity that is not there")
+                Err("it names an activity that does not exist")
             }
             Fault::DomainDies { domain, .. }
                 if self.activities.iter().all(|activity| activity.domain != domain) =>
             {
-                Err("it names a domain that is not there")
+                Err("it names a domain that does not exist")
             }
-            Fault::LostDoorbells { one_in: 0, .. } => Err("it loses one message in 0"),
-            // Time must go on.
+            Fault::LostNotifications { one_in: 0, .. } => Err("it loses one notification in 0"),
+            // A larger error could stop time.
             Fault::ClockForward { by, .. } | Fault::ClockBack { by, .. } if by > STEP_MAX => {
                 Err("the clock is off by more than an hour")
             }
@@ -102,37 +104,37 @@ impl SimSpec {
     }
 }
 
-/// One activity and what it does.
+/// One activity and its behaviour.
 #[derive(Clone, Debug)]
 pub struct SimActivity {
-    /// For reports.
+    /// Name for reports.
     pub name: String,
-    /// The domain it belongs to: what dies together.
+    /// The domain of the activity. The activities of a domain die together.
     pub domain: u32,
-    /// What was declared.
+    /// The declared parameters.
     pub params: ActivityParams,
-    /// What the policy wants to know beside it.
+    /// Further parameters for the policy.
     pub terms: Terms,
     /// The number of its CPU.
     pub cpu: u32,
-    /// How many PDUs its jobs find.
+    /// Model of the PDUs that its jobs find.
     pub arrivals: Arrivals,
-    /// From what age on a PDU that waits is of no use, if ever: a job that begins later drops
-    /// it, at no cost.
+    /// Age from which a waiting PDU is useless, if any. A job that begins later drops it, at no
+    /// cost.
     pub stale_after: Option<Span>,
-    /// The events that come to it, if any do.
+    /// Its events, if it gets any.
     pub posting: Option<Posting>,
-    /// What they truly cost.
+    /// The true costs of its PDUs.
     pub execution: Execution,
-    /// When it is there: windows in order, with at least a period between two.
+    /// The windows in which it is present, in order, at least a period apart.
     pub present: Vec<Window>,
-    /// When it claims another part of the CPU, and which; each of the kind that it
-    /// has by its terms. Taken as admitted.
+    /// Times at which it claims another part of the CPU, with the claim. Each claim has the kind of
+    /// its terms. They must be admitted already.
     pub reweighs: Vec<(Instant, Claim)>,
 }
 
 impl SimActivity {
-    /// Does what it declares, on CPU 0 in domain 0, from the start to the end.
+    /// An activity that behaves as declared, on CPU 0 in domain 0, from the start to the end.
     pub fn new(name: impl Into<String>, params: ActivityParams) -> Self {
         SimActivity {
             name: name.into(),
@@ -169,17 +171,18 @@ impl SimActivity {
         }
         if self.reweighs.iter().any(|&(_, claim)| self.terms.claiming(claim).is_none()) {
             return Err(Cause::Model(
-                "it claims a share for a weight or a weight for a share, expected its own kind",
+                "it claims a share but has a weight, or a weight but has a share; expected its own \
+                 kind",
             ));
         }
         Ok(())
     }
 }
 
-/// Asks admission for a place for each, in order, and notes the CPU it got.
+/// Asks admission for a place for each activity, in order, and stores its CPU.
 ///
 /// # Errors
-/// The first refusal. Those before it keep what was reserved for them.
+/// The first refusal. Earlier activities keep their reservations.
 pub fn place(
     activities: &mut [SimActivity],
     reservations: &mut Reservations,
@@ -195,7 +198,7 @@ pub fn place(
         .collect()
 }
 
-/// What is wrong with one activity.
+/// The error of one activity.
 enum Cause {
     Params(ParamError),
     Cpu(u32),
@@ -213,42 +216,42 @@ impl Cause {
     }
 }
 
-/// A simulation that cannot be.
+/// The reason why a spec is invalid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SpecError {
     /// The machine has no CPU.
     NoCpu,
-    /// A CPU stands there twice.
+    /// A CPU is listed twice.
     CpuTwice(u32),
     /// More activities than a `u32` counts.
     TooMany,
-    /// Parameters outside their ranges.
+    /// A parameter is outside its range.
     Params {
-        /// Whose.
+        /// Name of the activity.
         name: String,
-        /// Which, and how.
+        /// The parameter and its error.
         error: ParamError,
     },
-    /// An activity's CPU is none of the machine's.
+    /// An activity is on a CPU that the machine does not have.
     UnknownCpu {
-        /// Whose.
+        /// Name of the activity.
         name: String,
-        /// Which.
+        /// Number of the CPU.
         cpu: u32,
     },
-    /// Arrivals, costs or presence that make no sense.
+    /// Arrivals, costs or presence are invalid.
     Model {
-        /// Whose.
+        /// Name of the activity.
         name: String,
-        /// What was found and expected.
+        /// The found and the expected value.
         what: &'static str,
     },
-    /// A fault that makes no sense.
+    /// A fault is invalid.
     Fault {
-        /// Its place.
+        /// Its index.
         index: usize,
-        /// What was found.
+        /// The found error.
         what: &'static str,
     },
 }
@@ -269,12 +272,19 @@ impl fmt::Display for SpecError {
     }
 }
 
-impl core::error::Error for SpecError {}
+impl core::error::Error for SpecError {
+    fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
+        match self {
+            SpecError::Params { error, .. } => Some(error),
+            _ => None,
+        }
+    }
+}
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use upcall_core::policy::rmdp::RMDP;
+    use upcall_core::discipline::RMDP;
 
     fn spec() -> SimSpec {
         let params = ActivityParams::new(Span::from_millis(10), Span::from_millis(1));
@@ -282,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_named() {
+    fn an_invalid_spec_names_its_error() {
         assert_eq!(spec().check(), Ok(()));
         let at = Instant::from_nanos;
         let refused = |change: &dyn Fn(&mut SimSpec)| {
@@ -292,7 +302,7 @@ mod tests {
         };
         let activity_2 = Fault::NeverYields { activity: 1, window: Window::ALWAYS };
         let gone = Fault::DomainDies { domain: 4, window: Window::ALWAYS };
-        let silent = Fault::LostDoorbells { one_in: 0, window: Window::ALWAYS };
+        let silent = Fault::LostNotifications { one_in: 0, window: Window::ALWAYS };
         let backward = Fault::Stall { window: Window { from: at(2), until: at(1) } };
         let endless = Posting { arrivals: Arrivals::Saturated, rank: crate::PostRank::Fixed(0) };
         let whole = Claim::Share(Share::WHOLE);
@@ -305,13 +315,16 @@ mod tests {
             (&|spec| spec.cpus = vec![3], "`a` is on CPU 0"),
             (&|spec| spec.activities[0].params.batch = 0, "`a`: the batch is 0, expected"),
             (&|spec| spec.activities[0].execution = Execution::Recorded([].into()), "no recorded"),
-            (&|spec| spec.activities[0].posting = Some(endless.clone()), "events without end"),
+            (
+                &|spec| spec.activities[0].posting = Some(endless.clone()),
+                "events cannot be saturated",
+            ),
             (&|spec| spec.event_servers = vec![(7, Share::WHOLE)], "`event server` is on CPU 7"),
             (&|spec| spec.activities[0].present = vec![soon(5), Window::ALWAYS], "out of order"),
             (&|spec| spec.activities[0].reweighs = vec![(at(1), whole)], "expected its own kind"),
             (&|spec| spec.faults = vec![activity_2], "fault 0: it names an activity"),
             (&|spec| spec.faults = vec![gone], "fault 0: it names a domain"),
-            (&|spec| spec.faults = vec![silent], "one message in 0"),
+            (&|spec| spec.faults = vec![silent], "one notification in 0"),
             (&|spec| spec.faults = vec![off], "more than an hour"),
             (&|spec| spec.faults = vec![backward], "ends before it begins"),
         ] {

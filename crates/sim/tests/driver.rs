@@ -1,5 +1,5 @@
-//! The simulated CPU against another driver of the same core, and against what
-//! can be worked out by hand.
+//! Compares the simulated CPU with another driver of the same core, and with results worked out by
+//! hand.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -7,14 +7,14 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, RngSeed};
 use std::collections::BTreeMap;
 use upcall_core::activity::ActivityParams;
-use upcall_core::policy::DISCIPLINES;
-use upcall_core::policy::rm::RM;
-use upcall_core::policy::rmdp::RMDP;
+use upcall_core::discipline::DISCIPLINES;
+use upcall_core::discipline::RM;
+use upcall_core::discipline::RMDP;
 use upcall_core::scheduler::Counters;
 use upcall_core::time::{Instant, Span};
 use upcall_sim::{
-    Arrivals, Event, EventKind, Execution, Fault, Outcome, PostRank, Posting, SimActivity, SimSpec,
-    Simulation, Window,
+    Arrivals, EventKind, Execution, Fault, Outcome, PostRank, Posting, SimActivity, SimEvent,
+    SimSpec, Simulation, Window,
 };
 use virtual_time::{Conditions, IDEAL, observe};
 
@@ -36,15 +36,15 @@ fn spec(set: &[ActivityParams]) -> SimSpec {
 
 fn run(spec: SimSpec, duration_ns: u64) -> (Outcome, Vec<String>) {
     let mut lines = Vec::new();
-    let told = &mut |event: &Event| lines.push(event.to_string());
-    let outcome = Simulation::new(spec).unwrap().run(ns(duration_ns), told);
+    let observe = &mut |event: &SimEvent| lines.push(event.to_string());
+    let outcome = Simulation::new(spec).unwrap().run(ns(duration_ns), observe);
     assert_eq!(outcome.events, lines.len() as u64);
     (outcome, lines)
 }
 
 #[test]
-fn the_events_of_a_small_set_are_those_worked_out_by_hand() {
-    // 2 of 10 in one PDU, and 9 of 30 in quanta of 6 and 3; a hand-off costs 1.
+fn the_events_of_a_small_set_match_a_calculation_by_hand() {
+    // 2 of 10 in one PDU, and 9 of 30 in quanta of 6 and 3. A hand-off costs 1.
     let small = [task(10, 2, 1, 1), task(30, 3, 3, 2)];
     let (outcome, lines) = run(SimSpec { switch_cost: ns(1), ..spec(&small) }, 20);
     let expected = "\
@@ -70,7 +70,7 @@ fn the_events_of_a_small_set_are_those_worked_out_by_hand() {
 }
 
 #[test]
-fn a_preemptive_policy_stops_a_pdu_in_its_midst_and_loses_nothing_of_it() {
+fn a_preemptive_policy_stops_within_a_pdu_and_keeps_its_progress() {
     let small = [task(10, 2, 1, 1), task(30, 9, 1, 1)];
     let (_, lines) = run(SimSpec { discipline: &RM, ..spec(&small) }, 20);
     assert!(lines.contains(&"10 cpu0 yield 1 pdus 0".to_owned()), "{lines:?}");
@@ -80,8 +80,8 @@ fn a_preemptive_policy_stops_a_pdu_in_its_midst_and_loses_nothing_of_it() {
     assert!(lines.contains(&done.to_owned()), "{lines:?}");
 }
 
-/// What both drivers must agree on; a release at the very end is one only to
-/// the other.
+/// The counters on which both drivers must agree. Only the other driver counts a release at the
+/// very end.
 fn agreed(counters: &Counters) -> Counters {
     Counters { jobs: 0, ..*counters }
 }
@@ -103,7 +103,7 @@ fn random_set() -> impl Strategy<Value = Vec<ActivityParams>> {
     prop::collection::vec(one, 1..6)
 }
 
-/// No more work than time, so that at the hyperperiod's end nothing is left.
+/// Whether the work fits into the time, so that none is left at the end of the hyperperiod.
 fn fits(set: &[ActivityParams], switch_ns: u64) -> bool {
     let cycle = hyperperiod_ns(set);
     let job = |p: &ActivityParams| p.compute().as_nanos() + 2 * switch_ns;
@@ -124,7 +124,7 @@ proptest! {
     #![proptest_config(cases(400))]
 
     #[test]
-    fn under_rmdp_it_counts_what_the_simple_driver_counts(set in random_set(), switch_ns in 0u64..3) {
+    fn under_rmdp_both_drivers_count_the_same(set in random_set(), switch_ns in 0u64..3) {
         prop_assume!(fits(&set, switch_ns));
         let switch_cost = ns(switch_ns);
         let end = 2 * hyperperiod_ns(&set);
@@ -135,15 +135,16 @@ proptest! {
         }
     }
 
-    /// Preemption anywhere is preemption between PDUs of a nanosecond.
+    /// Preemption anywhere equals preemption between PDUs of a nanosecond.
     #[test]
-    fn under_rm_it_preempts_as_between_pdus_of_a_nanosecond(set in random_set()) {
+    fn under_rm_preemption_equals_pdus_of_a_nanosecond(set in random_set()) {
         prop_assume!(fits(&set, 0));
         let end = 2 * hyperperiod_ns(&set);
         let (outcome, _) = run(SimSpec { discipline: &RM, ..spec(&set) }, end);
         let fine: Vec<_> = set
             .iter()
-            .map(|p| task(p.period.as_nanos(), 1, u32::try_from(p.compute().as_nanos()).unwrap(), 1))
+            .map(|p| (p.period.as_nanos(), u32::try_from(p.compute().as_nanos()).unwrap()))
+            .map(|(period_ns, batch)| task(period_ns, 1, batch, 1))
             .collect();
         let other = observe(&fine, IDEAL, Instant::from_nanos(end));
         for (activity, other) in outcome.activities.iter().zip(&other) {
@@ -153,7 +154,7 @@ proptest! {
     }
 }
 
-/// Everything at once: CPUs, arrivals, costs, presence, and every fault.
+/// All features at once: CPUs, arrivals, costs, presence and every fault.
 fn everything(seed: u64) -> SimSpec {
     let ms = Span::from_millis;
     let at = |ms: u64| Instant::from_nanos(ms * 1_000_000);
@@ -179,7 +180,7 @@ fn everything(seed: u64) -> SimSpec {
             Fault::LateWakeups { window: window(0, 500), by_max: Span::from_micros(300) },
             Fault::NeverYields { activity: 0, window: window(100, 130) },
             Fault::DomainDies { domain: 2, window: window(150, 250) },
-            Fault::LostDoorbells { window: window(0, 500), one_in: 2 },
+            Fault::LostNotifications { window: window(0, 500), one_in: 2 },
             Fault::Stall { window: window(400, 420) },
             Fault::ClockForward { window: window(600, 620), by: ms(35) },
             Fault::ClockBack { window: window(700, 780), by: ms(30) },
@@ -206,7 +207,7 @@ fn one_seed_gives_one_stream_of_events_byte_for_byte() {
         assert_eq!(of_seed(1), (first, lines.clone()));
         assert_ne!(digest(&of_seed(2).1), digest(&lines));
     }
-    // The same on every machine. It changes when the simulator does.
+    // The digest is the same on every machine. It changes when the simulator changes.
     let (_, lines) = run(everything(1), 1_000_000_000);
     assert_eq!(digest(&lines), GOLDEN, "{}", digest(&lines));
 }
@@ -214,8 +215,8 @@ fn one_seed_gives_one_stream_of_events_byte_for_byte() {
 const GOLDEN: u64 = 705_534_628_443_772_529;
 
 #[test]
-fn events_never_go_back_in_time_and_every_kind_of_them_is_told() {
-    let mut events: Vec<Event> = Vec::new();
+fn events_are_in_order_and_of_every_kind() {
+    let mut events: Vec<SimEvent> = Vec::new();
     let simulation = Simulation::new(everything(1)).unwrap();
     simulation.run(Span::from_secs(1), &mut |event| events.push(*event));
     assert!(events.windows(2).all(|pair| pair[0].at <= pair[1].at));
@@ -238,7 +239,7 @@ fn costs_and_arrivals_do_not_depend_on_the_policy() {
         let spec = SimSpec { switch_cost: Span::ZERO, ..spec };
         Simulation::new(spec).unwrap().run(Span::from_secs(1), &mut |event| {
             if let EventKind::JobDone(record) = event.kind {
-                // What is not saturated finds more PDUs the later it runs.
+                // With unsaturated arrivals a job finds more PDUs the later it runs.
                 if record.id.0 == 0 || record.id.0 == 4 {
                     runs.insert((record.id.0, record.job), record.run.as_nanos());
                 }
@@ -253,7 +254,7 @@ fn costs_and_arrivals_do_not_depend_on_the_policy() {
 }
 
 #[test]
-fn a_job_takes_the_pdus_that_wait_and_no_more() {
+fn a_job_takes_only_the_waiting_pdus() {
     let mut spec = spec(&[task(10, 1, 3, 1)]);
     let arrivals = [2u64, 11, 12, 13, 14, 40].map(Instant::from_nanos);
     spec.activities[0].arrivals = Arrivals::Recorded(arrivals.into());
@@ -268,7 +269,7 @@ fn a_job_takes_the_pdus_that_wait_and_no_more() {
 }
 
 #[test]
-fn a_hog_holds_the_cpu_under_rmdp_and_only_its_own_rank_under_rm() {
+fn a_spinning_handler_holds_the_cpu_under_rmdp_but_not_under_rm() {
     let set = [task(10, 1, 1, 1), task(40, 2, 2, 1)];
     let hog = Fault::NeverYields {
         activity: 1,
@@ -280,7 +281,7 @@ fn a_hog_holds_the_cpu_under_rmdp_and_only_its_own_rank_under_rm() {
         outcome.activities.iter().map(|a| a.counters).collect::<Vec<_>>()
     };
     let delayed = of(&RMDP);
-    // It spins in its first PDU until 35, and then the first one's jobs of 10, 20 and 30 are done.
+    // It spins in its first PDU until 35. Then the first activity's jobs of 10, 20 and 30 are done.
     assert_eq!((delayed[0].misses, delayed[0].response_max), (2, ns(26)));
     let immediate = of(&RM);
     assert_eq!((immediate[0].misses, immediate[0].preemptions), (0, 0));
@@ -288,7 +289,7 @@ fn a_hog_holds_the_cpu_under_rmdp_and_only_its_own_rank_under_rm() {
 }
 
 #[test]
-fn what_dies_is_gone_at_once_and_comes_back_with_all_its_counts() {
+fn a_dead_domain_stops_at_once_and_returns_with_its_counters() {
     let mut spec = spec(&[task(10, 1, 1, 1), task(40, 10, 2, 2)]);
     spec.activities[1].domain = 1;
     let window = Window { from: Instant::from_nanos(5), until: Instant::from_nanos(85) };
@@ -298,13 +299,14 @@ fn what_dies_is_gone_at_once_and_comes_back_with_all_its_counts() {
     assert!(lines.contains(&"5 cpu0 idle".to_owned()));
     assert!(lines.contains(&"85 cpu0 join 1".to_owned()));
     let counters = outcome.activities[1].counters;
-    // Cut short at 5; whole from 85 to 107 with two of the other's jobs between; a third at 125 is not of this run.
+    // Truncated at 5. Whole from 85 to 107, with two jobs of the other activity between. A third at
+    // 125 does not belong to this run.
     assert_eq!((counters.jobs, counters.completed, counters.pdus), (2, 1, 2));
     assert_eq!(outcome.activities[0].counters.completed, 13);
 }
 
 #[test]
-fn what_is_released_is_what_the_clock_says_and_work_takes_its_time() {
+fn releases_follow_the_clock_and_work_follows_true_time() {
     let window =
         |from, until| Window { from: Instant::from_nanos(from), until: Instant::from_nanos(until) };
     let of = |fault| {
@@ -317,28 +319,28 @@ fn what_is_released_is_what_the_clock_says_and_work_takes_its_time() {
         };
         (at("cpu0 release"), at("cpu0 done"), outcome.activities[0].counters)
     };
-    // From 25 to 35 it reads 20 more: 30 and 40 are over at once, 50 comes at 30,
-    // and until 55, when it is past 54 again, nothing.
+    // From 25 to 35 the clock reads 20 more. 30 and 40 have passed at once, and 50 comes at 30.
+    // Then nothing comes until 55, when the clock is past 54 again.
     let (releases, done, counters) = of(Fault::ClockForward { window: window(25, 35), by: ns(20) });
     assert_eq!(releases, [0, 10, 20, 25, 25, 30, 60, 70, 80, 90]);
     assert_eq!(done, [3, 13, 23, 28, 31, 34, 63, 73, 83, 93]);
     assert_eq!((counters.jobs, counters.completed, counters.misses), (10, 10, 2));
-    // It reads 20 less from 25 to 75: 30 comes at 50, and 60 and 70 together at 75.
+    // From 25 to 75 the clock reads 20 less: 30 comes at 50, and 60 and 70 come together at 75.
     let (releases, done, counters) = of(Fault::ClockBack { window: window(25, 75), by: ns(20) });
     assert_eq!(releases, [0, 10, 20, 50, 60, 70, 75, 75, 80, 90]);
     assert_eq!(done, [3, 13, 23, 53, 63, 73, 78, 81, 84, 93]);
     assert_eq!((counters.jobs, counters.completed, counters.misses), (10, 10, 2));
 }
 
-/// Seed 451 of `vopr` failed under DWS and DWCS: the core had released the job
-/// of the first join, and the simulator had not.
+/// Seed 451 of `vopr` failed under DWS and DWCS: the core had released the job of the first join,
+/// and the simulator had not.
 #[test]
-fn messages_that_are_found_together_are_taken_one_after_the_other() {
+fn messages_found_together_are_handled_in_order() {
     let mut spec = spec(&[task(10, 2, 1, 1)]);
     let at = Instant::from_nanos;
     let window = |from, until| Window { from: at(from), until: at(until) };
     spec.activities[0].present = vec![window(5, 30), window(45, 100)];
-    spec.faults = vec![Fault::LostDoorbells { window: window(0, 50), one_in: 1 }];
+    spec.faults = vec![Fault::LostNotifications { window: window(0, 50), one_in: 1 }];
     let (outcome, lines) = run(spec, 55);
     let at_50: Vec<_> = lines.iter().filter_map(|line| line.strip_prefix("50 cpu0 ")).collect();
     let expected = [
@@ -356,17 +358,17 @@ fn messages_that_are_found_together_are_taken_one_after_the_other() {
     assert_eq!(outcome.activities[0].counters.jobs, 2);
 }
 
-/// Seed 9149 of `vopr` failed under every policy: a CPU that a birth had woken
-/// left its messages unread, and was woken for them in the midst of a handler.
+/// Seed 9149 of `vopr` failed under every policy. A CPU that a birth had woken left its messages
+/// unread. Then they woke it in the middle of a handler.
 #[test]
-fn whatever_wakes_a_cpu_it_finds_the_messages_it_missed() {
+fn a_woken_cpu_finds_its_missed_messages() {
     let mut spec = spec(&[task(100, 2, 8, 1), task(100, 30, 1, 1)]);
     let at = Instant::from_nanos;
     let window = |from, until| Window { from: at(from), until: at(until) };
     spec.activities[0].present = vec![window(25, 300)];
     spec.activities[1].domain = 1;
     spec.faults = vec![
-        Fault::LostDoorbells { window: window(0, 50), one_in: 1 },
+        Fault::LostNotifications { window: window(0, 50), one_in: 1 },
         Fault::DomainDies { domain: 1, window: window(0, 40) },
     ];
     let (_, lines) = run(spec, 90);
@@ -377,10 +379,10 @@ fn whatever_wakes_a_cpu_it_finds_the_messages_it_missed() {
     assert!(done[0].starts_with("56 cpu0 done 0 ") && done[1].starts_with("86 cpu0 done 1 "));
 }
 
-/// A seed of `vopr` failed because of it, before domains that die were given
-/// periods of their own: admission had the file's order.
+/// A seed of `vopr` failed because of this, before activities of dying domains got different
+/// periods: admission used the file's order.
 #[test]
-fn who_is_born_again_is_the_last_among_equals() {
+fn an_activity_created_again_is_last_among_equals() {
     let mut spec = spec(&[task(10, 2, 1, 1), task(10, 2, 1, 1)]);
     spec.activities[1].domain = 1;
     let window = Window { from: Instant::from_nanos(5), until: Instant::from_nanos(20) };
@@ -395,13 +397,14 @@ fn who_is_born_again_is_the_last_among_equals() {
     assert_eq!(upcalls(1), ["20 cpu0 upcall 0 pdus 1 resumed false switched false"]);
 }
 
-/// A fixed share while six others, real-time and adaptive, are reweighed two hundred times a
-/// second: it has what it is due in every tenth of a second, and the lag checker agrees.
+/// A fixed share while six other activities, real-time and adaptive, are reweighed two hundred
+/// times a second. The activity gets its share in every tenth of a second, and the lag checker
+/// agrees.
 #[test]
 fn a_fixed_share_stays_while_others_are_reweighed() {
     use upcall_core::activity::{Claim, Terms};
     use upcall_core::admission::Share;
-    let ps = upcall_core::policy::discipline("ps").unwrap();
+    let ps = upcall_core::discipline::by_name("ps").unwrap();
     let busy = task(1_000_000_000, 100_000, 10_000, 1);
     let percent = |percent: u32| Share::from_ppm(percent * 10_000).unwrap();
     let with = |name: &str, terms| SimActivity { terms, ..SimActivity::new(name, busy) };
@@ -426,7 +429,7 @@ fn a_fixed_share_stays_while_others_are_reweighed() {
     let (mut lag_max_ns, mut shares, mut since) = (0, 0, (0, 0));
     let mut had_ns = 0;
     let mut upcalled = None;
-    let told = &mut |event: &Event| {
+    let observe = &mut |event: &SimEvent| {
         let at = event.at.as_nanos();
         match event.kind {
             EventKind::Lag { lag_ns, .. } => lag_max_ns = lag_max_ns.max(lag_ns.unsigned_abs()),
@@ -444,16 +447,16 @@ fn a_fixed_share_stays_while_others_are_reweighed() {
             _ => {}
         }
     };
-    let outcome = Simulation::new(spec).unwrap().run(ns(2_000_000_000), told);
+    let outcome = Simulation::new(spec).unwrap().run(ns(2_000_000_000), observe);
     assert!(shares >= 3, "{shares}");
     assert!(lag_max_ns <= 1_000_002, "{lag_max_ns}");
     assert!(outcome.activities.iter().all(|activity| activity.lag_ns.is_some()));
 }
 
-/// The second of two alike has an event at 0, which makes it the first of them, and one
-/// between its jobs, which wakes the CPU for nothing and counts at the next.
+/// The second of two equal activities has an event at 0, which makes it first. Another event comes
+/// between its jobs. It wakes the CPU without effect and counts at the next job.
 #[test]
-fn events_are_heard_win_a_tie_and_are_taken_by_the_next_job() {
+fn events_win_a_tie_and_are_taken_by_the_next_job() {
     let mut two = spec(&[task(10, 2, 1, 1), task(10, 2, 1, 1)]);
     two.activities[1].terms.wins_ties = true;
     let arrivals = Arrivals::Recorded([Instant::ZERO, Instant::from_nanos(15)].into());

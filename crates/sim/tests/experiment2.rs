@@ -1,11 +1,10 @@
-//! rtu-1995 Experiment 2 (§7.2): delayed preemption saves switches, and with
-//! them deadlines.
+//! rtu-1995 Experiment 2 (§7.2): delayed preemption saves switches and thus deadlines.
 
 use set::{BATCH, PERIODS_MS, Trial, activities, all_misses, misses, run};
 use upcall_core::admission::{Platform, Reservations, Share};
-use upcall_core::policy::Discipline;
-use upcall_core::policy::rm::RM;
-use upcall_core::policy::rmdp::RMDP;
+use upcall_core::discipline::Discipline;
+use upcall_core::discipline::RM;
+use upcall_core::discipline::RMDP;
 use upcall_core::time::Span;
 use upcall_sim::place;
 
@@ -13,7 +12,7 @@ use upcall_sim::place;
 #[path = "../examples/experiment2/set.rs"]
 mod set;
 
-/// Hand-offs included, immediate preemption uses 98.5 % of the CPU here.
+/// Including hand-offs, immediate preemption uses 98.5 % of the CPU here.
 fn trial(discipline: &'static Discipline, quantum: u32) -> Trial {
     Trial {
         discipline,
@@ -27,14 +26,14 @@ fn trial(discipline: &'static Discipline, quantum: u32) -> Trial {
 #[test]
 fn delayed_preemption_saves_the_papers_35_percent_of_switches_and_every_deadline() {
     let immediate = run(trial(&RM, BATCH));
-    // As in the paper, it is the 90 ms handlers that miss, and no others.
+    // As in the paper, only the 90 ms handlers miss.
     assert!(misses(&immediate, 90) > 0);
     assert_eq!(all_misses(&immediate), misses(&immediate, 90));
     let whole_batch = run(trial(&RMDP, BATCH));
     assert_eq!(all_misses(&whole_batch), 0);
     let (before, after) = (immediate.cpus[0].switches, whole_batch.cpus[0].switches);
     assert!(after * 100 <= before * 65, "{after} of {before}");
-    // Half of the batch saves less, and enough for every deadline.
+    // A quantum of half the batch saves less, but enough for every deadline.
     assert_eq!(all_misses(&run(trial(&RMDP, BATCH / 2))), 0);
 }
 
@@ -44,24 +43,25 @@ fn the_larger_the_quantum_the_fewer_the_switches() {
     let curve = [1, 2, 4, 8].map(|b| run(trial(&RMDP, b)).cpus[0].switches);
     assert!(immediate.cpus[0].switches > curve[0]);
     assert!(curve.windows(2).all(|pair| pair[0] > pair[1]), "{curve:?}");
-    // A job that is never preempted is one hand-off, or none if it follows its own.
+    // A job that is never preempted takes one hand-off, or none if it follows a job of the same
+    // activity.
     let whole_batch = run(trial(&RMDP, BATCH));
     let jobs: u64 = whole_batch.activities.iter().map(|a| a.counters.completed).sum();
     assert!(whole_batch.cpus[0].switches <= jobs + 1);
     assert!(whole_batch.activities.iter().all(|a| a.counters.preemptions == 0));
 }
 
-/// What counts is how late in a job it can be preempted last: after 6 of 8 PDUs
-/// with quanta of 6, after 4 with quanta of 4.
+/// The last point at which a job can be preempted decides: after 6 of 8 PDUs with quanta of 6,
+/// after 4 with quanta of 4.
 #[test]
-fn a_quantum_that_leaves_a_rest_saves_less_than_a_smaller_one_that_does_not() {
+fn a_quantum_that_divides_the_batch_saves_more_than_a_larger_one_that_does_not() {
     let [four, six] = [4, 6].map(|b| run(trial(&RMDP, b)).cpus[0].switches);
     assert!(four < six, "{four} {six}");
 }
 
-/// Admission must think of every phase, so it grants less than one phase needs.
+/// Admission must allow for every phase, so it grants less than one phase needs.
 #[test]
-fn admission_tells_the_two_apart_beforehand() {
+fn admission_accepts_delayed_preemption_and_refuses_immediate() {
     let platform = Platform {
         cpus: vec![0],
         cpu_limit: Share::WHOLE,
@@ -79,7 +79,7 @@ fn admission_tells_the_two_apart_beforehand() {
 }
 
 #[test]
-fn the_set_is_the_papers() {
+fn the_set_matches_the_paper() {
     let activities = activities(trial(&RM, BATCH));
     assert_eq!(activities.len(), 96);
     for (activity, period_ms) in activities.iter().zip(PERIODS_MS.iter().cycle()) {

@@ -1,5 +1,5 @@
-//! ecalls-2001 §3.3 (Figures 4 and 5): below saturation every player holds its rate, beyond it
-//! the loss is shared as configured.
+//! ecalls-2001 §3.3 (Figures 4 and 5): below saturation every player holds its rate. Beyond it, the
+//! loss is shared as configured.
 
 use players::{SECONDS, Scheduling, Shown, run, window};
 
@@ -7,7 +7,7 @@ use players::{SECONDS, Scheduling, Shown, run, window};
 #[path = "../examples/video_players/players.rs"]
 mod players;
 
-/// So many players at their declared cost fit into a period.
+/// The number of players that fit into a period at their declared cost.
 const SATURATION: usize = 11;
 
 fn frames(players: usize, scheduling: Scheduling) -> Vec<u64> {
@@ -27,7 +27,7 @@ fn below_saturation_every_player_holds_its_rate_by_events() {
 }
 
 #[test]
-fn a_job_that_comes_before_its_frame_loses_it_but_for_the_event() {
+fn a_job_before_its_frame_loses_it_without_the_event() {
     let players = SATURATION - 1;
     let without = frames(players, Scheduling::Windows).into_iter().min();
     let with = frames(players, Scheduling::WindowsAndEvents).into_iter().min();
@@ -42,7 +42,7 @@ fn beyond_saturation_windows_share_the_loss_as_configured() {
                 let window = window(number);
                 let asked = 30 * SECONDS * u64::from(window.periods - window.misses)
                     / u64::from(window.periods);
-                // Windows are counted from the start, and twenty seconds end amid one.
+                // Windows are counted from the start, and twenty seconds end within one.
                 let kept = in_time + u64::from(window.periods) >= asked;
                 assert!(kept, "{players} players, {number}: {in_time} of {asked}");
             }
@@ -51,7 +51,7 @@ fn beyond_saturation_windows_share_the_loss_as_configured() {
 }
 
 #[test]
-fn beyond_saturation_display_times_share_the_loss_alike_where_the_order_of_creation_starves() {
+fn beyond_saturation_display_times_share_the_loss_evenly_and_creation_order_does_not() {
     let players = 18;
     let ordinary = frames(players, Scheduling::Ordinary);
     assert!(ordinary.contains(&0) && ordinary.contains(&(30 * SECONDS)), "{ordinary:?}");
@@ -61,13 +61,13 @@ fn beyond_saturation_display_times_share_the_loss_alike_where_the_order_of_creat
         least.zip(most).is_some_and(|(least, most)| least + 2 * SECONDS > *most),
         "{by_display:?}"
     );
-    // As many in all.
+    // The same number in total.
     let (one, other) = (ordinary.iter().sum::<u64>(), by_display.iter().sum::<u64>());
     assert!(one.abs_diff(other) * 50 < one, "{one} {other}");
 }
 
 #[test]
-fn beyond_saturation_time_slices_show_hardly_a_frame_to_anybody() {
+fn beyond_saturation_time_slices_show_almost_no_frame() {
     let sliced: u64 = frames(18, Scheduling::RoundRobin).into_iter().sum();
     let by_display: u64 = frames(18, Scheduling::ByDisplayTime).into_iter().sum();
     assert!(sliced * 2 < by_display, "{sliced} of {by_display}");

@@ -1,15 +1,16 @@
-//! How many descriptors this process may have.
+//! The limit of open descriptors of this process.
 //!
-//! Called by benches and tests that need thousands; see getrlimit(2), `RLIMIT_NOFILE`.
+//! Benches and tests that need thousands of descriptors call this. See getrlimit(2),
+//! `RLIMIT_NOFILE`.
 
 use crate::OsError;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Raises what this process allows itself to what it may be allowed, and says how many that is
-/// (`u64::MAX`: no limit). Two system calls. Programs that use select(2) must not: its sets end at 1024.
+/// Raises the soft limit to the hard limit and returns it (`u64::MAX`: no limit). Two system calls.
+/// Programs that use the C library's select(2) must not call it: their sets end at 1024.
 ///
 /// # Errors
-/// What the kernel said; none that stock Linux is known to return.
+/// The kernel's error. Stock Linux is not known to return one.
 pub fn raise_limit() -> Result<u64, OsError> {
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum })
@@ -22,7 +23,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_limit_is_what_it_may_be_at_most() {
+    fn the_soft_limit_becomes_the_hard_limit() {
         let most = raise_limit().unwrap();
         let now = getrlimit(Resource::Nofile);
         assert_eq!((now.current, now.maximum.unwrap_or(u64::MAX)), (now.maximum, most));

@@ -1,42 +1,40 @@
-//! What the kernel refused: which operation, and why.
+//! The error of a failed system call: the operation and its errno.
 //!
-//! Returned by every room of this crate. One type, because what a caller does
-//! depends on the two questions asked of it (was it a missing right? would it
-//! have blocked?) and not on the system call.
+//! Every module of this crate returns it. One type is enough: callers ask whether a right was
+//! missing or whether the call would have blocked, whatever the system call.
 
 use rustix::io::Errno;
 use std::fmt;
 use std::io;
 
-/// A system call that failed: which, and with which `errno`. It converts to [`std::io::Error`].
+/// A system call that failed, with its `errno`. Converts to [`std::io::Error`].
 ///
-/// Two words, copied freely; making one does not allocate.
+/// Three words, cheap to copy. Creating one does not allocate.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct OsError {
-    /// The system call, and where it helps what it was called for:
-    /// `"setsockopt(SO_RCVBUF)"`.
+    /// The system call, with its option where that helps: `"setsockopt(SO_RCVBUF)"`.
     pub operation: &'static str,
     errno: i32,
 }
 
 impl OsError {
-    /// `operation` failed with `errno` (a number of `errno.h`).
+    /// The error `errno` (a number of `errno.h`) of `operation`.
     pub const fn new(operation: &'static str, errno: i32) -> Self {
         OsError { operation, errno }
     }
 
-    /// `operation` has just failed on this thread and left its `errno`.
+    /// The error of `operation`, which has just failed on this thread and set `errno`.
     pub(crate) fn last(operation: &'static str) -> Self {
         OsError::new(operation, io::Error::last_os_error().raw_os_error().unwrap_or(0))
     }
 
-    /// Makes rustix's errors errors of `operation`.
+    /// Converts an error of rustix to an error of `operation`.
     pub(crate) fn of(operation: &'static str) -> impl Fn(Errno) -> OsError {
         move |errno| OsError::new(operation, errno.raw_os_error())
     }
 
-    /// Makes an error of the standard library an error of `operation`; one
-    /// that did not come from the kernel counts as `EINVAL`.
+    /// Converts an error of the standard library to an error of `operation`. An error that did not
+    /// come from the kernel becomes `EINVAL`.
     pub(crate) fn of_io(operation: &'static str) -> impl Fn(io::Error) -> OsError {
         move |error| OsError::new(operation, error.raw_os_error().unwrap_or(libc::EINVAL))
     }
@@ -61,7 +59,7 @@ impl fmt::Display for OsError {
     /// `sched_setscheduler: Operation not permitted (EPERM)`. Allocates.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = io::Error::from_raw_os_error(self.errno).to_string();
-        // The standard library appends " (os error 1)"; a name says more.
+        // The standard library appends " (os error 1)". The name of the errno is clearer.
         let text = text.split(" (os error").next().unwrap_or_default();
         match name(self.errno) {
             Some(name) => write!(f, "{}: {text} ({name})", self.operation),
@@ -71,7 +69,7 @@ impl fmt::Display for OsError {
 }
 
 impl fmt::Debug for OsError {
-    /// The sentence: `main` prints the `Debug` of the error that it returns.
+    /// Same text as `Display`, because `main` prints the `Debug` form of the error that it returns.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }
@@ -80,13 +78,13 @@ impl fmt::Debug for OsError {
 impl std::error::Error for OsError {}
 
 impl From<OsError> for io::Error {
-    /// Keeps the number, and with it the kind; the operation is lost.
+    /// Keeps the number and thus the kind. The operation is lost.
     fn from(error: OsError) -> Self {
         io::Error::from_raw_os_error(error.errno)
     }
 }
 
-/// The name of an error number, for those this crate's calls can meet.
+/// The name of an error number that this crate's calls can return.
 fn name(errno: i32) -> Option<&'static str> {
     macro_rules! names {
         ($($name:ident)*) => {
@@ -110,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_error_says_operation_reason_and_name() {
+    fn the_text_has_operation_reason_and_name() {
         let error = OsError::new("sched_setscheduler", libc::EPERM);
         assert_eq!(error.to_string(), "sched_setscheduler: Operation not permitted (EPERM)");
         assert!(error.is_permission() && !error.is_would_block());
@@ -118,14 +116,14 @@ mod tests {
     }
 
     #[test]
-    fn an_error_without_a_name_here_shows_its_number() {
+    fn an_errno_without_a_known_name_shows_its_number() {
         let text = OsError::new("openat", libc::EKEYREVOKED).to_string();
         assert!(text.ends_with(&format!("(errno {})", libc::EKEYREVOKED)), "{text}");
     }
 
     #[test]
-    fn a_failed_call_leaves_its_number() {
-        // SAFETY: closing a descriptor that cannot exist touches no memory.
+    fn the_error_of_a_failed_call_has_its_errno() {
+        // SAFETY: the descriptor cannot exist, so the call touches no memory.
         unsafe { libc::close(-1) };
         assert_eq!(OsError::last("close").raw_os_error(), libc::EBADF);
     }

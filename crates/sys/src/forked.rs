@@ -1,7 +1,7 @@
 //! A second process for a test: a copy of this one, made with fork(2).
 //!
-//! Used only by the tests of this crate, for what can be shown between two
-//! processes only. The copy has one thread and everything the test had mapped.
+//! Only this crate's tests use it, for effects between two processes. The copy has one thread and
+//! all mappings of the test.
 
 use crate::OsError;
 use crate::process::Exit;
@@ -12,18 +12,18 @@ pub struct Forked {
     waited: bool,
 }
 
-/// Runs `work` in a copy of this process, which ends with the code it returns.
+/// Runs `work` in a copy of this process, which exits with the returned code.
 ///
 /// # Safety
-/// `work` may do only what is async-signal-safe: another thread of this process
-/// may have held any lock at the moment of the copy. So it makes system calls
-/// and touches memory, but does not allocate and does not panic.
+/// `work` may only make async-signal-safe calls, because another thread of this process may have
+/// held any lock at the moment of the copy. So it may make system calls and touch memory, but must
+/// not allocate or panic.
 pub unsafe fn forked(work: impl FnOnce() -> i32) -> Forked {
-    // SAFETY: the copy does what the caller promised, and then `_exit`.
+    // SAFETY: the copy runs `work`, which keeps the caller's promise, and then calls `_exit`.
     let pid = unsafe { libc::fork() };
     assert!(pid >= 0, "{}", OsError::last("fork"));
     if pid == 0 {
-        // SAFETY: both take numbers only; `_exit` runs nothing of the copy.
+        // SAFETY: both calls take only numbers. `_exit` runs no code of the copy.
         unsafe {
             libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
             libc::_exit(work());
@@ -37,7 +37,7 @@ impl Forked {
         self.pid.unsigned_abs()
     }
 
-    /// Blocks until it has ended.
+    /// Blocks until the copy has ended.
     pub fn wait(mut self) -> Exit {
         self.reap()
     }
@@ -60,7 +60,8 @@ impl Forked {
 impl Drop for Forked {
     fn drop(&mut self) {
         if !self.waited {
-            // SAFETY: takes numbers only; the child is ours and not waited for.
+            // SAFETY: the call takes only numbers. The child is not reaped yet, so the number is
+            // still its own.
             unsafe { libc::kill(self.pid, libc::SIGKILL) };
             self.reap();
         }

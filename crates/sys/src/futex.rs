@@ -1,9 +1,9 @@
-//! Waiting until a word of memory changes.
+//! Waits until a word of memory changes.
 //!
-//! Called by the runtime to park a thread and to wake it, within a process
-//! ([`wait_until`], [`wake`]) and between processes ([`wait_shared_until`],
-//! [`wake_shared`]); for several words at once ([`WaitSet`]). The two do not meet: who waits in one way is not woken in
-//! the other. See futex(2).
+//! The runtime parks and wakes threads with it: within a process ([`wait_until`], [`wake`]),
+//! between processes ([`wait_shared_until`], [`wake_shared`]), and on several words at once
+//! ([`WaitSet`]). Private and shared calls do not mix: `wake` does not wake a thread in
+//! `wait_shared_until`. See futex(2).
 
 use crate::OsError;
 use crate::clock::timespec;
@@ -14,64 +14,61 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 use rustix::io::Errno;
 use rustix::thread::{ClockId, futex};
 
-/// Why [`wait_until`] or [`wait_shared_until`] returned.
+/// The reason why [`wait_until`] or [`wait_shared_until`] returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wake {
-    /// Someone called [`wake`] or [`wake_shared`]. It says nothing about the word: look at it.
+    /// Another thread called [`wake`] or [`wake_shared`]. The word may have any value, so load it.
     Woken,
-    /// The word did not hold the expected value; the thread did not sleep.
+    /// The word did not hold the expected value, so the thread did not sleep.
     Changed,
-    /// The deadline has come.
+    /// The deadline has passed.
     TimedOut,
-    /// A signal, or for no reason. Treat it like [`Wake::Woken`].
+    /// A signal came, or the wake-up was spurious. Treat it like [`Wake::Woken`].
     Interrupted,
 }
 
-/// Sleeps while `word` holds `expected`, until woken or until `deadline_ns`
-/// (`CLOCK_MONOTONIC`; `None`: for as long as it takes).
+/// Sleeps while `word` holds `expected`, until woken or until `deadline_ns` (`CLOCK_MONOTONIC`;
+/// `None`: without limit).
 ///
-/// The kernel compares and goes to sleep in one step, so a store followed by
-/// [`wake`] is not lost. That the store is seen after the return is up to the
-/// caller: load the word with `Acquire`, to pair with the waker's `Release`
-/// store. One system call; does not allocate.
+/// The kernel compares and goes to sleep in one step, so a store followed by [`wake`] is not lost.
+/// The caller makes sure that it sees the store after the return: load the word with `Acquire`, to
+/// pair with the waker's `Release` store. One system call. Does not allocate.
 pub fn wait_until(word: &AtomicU32, expected: u32, deadline_ns: Option<u64>) -> Wake {
     wait(word, futex::Flags::PRIVATE, expected, deadline_ns)
 }
 
-/// Wakes at most `threads` of those that sleep on `word`, and says how many.
-/// A system call even if nobody sleeps; does not allocate.
+/// Wakes at most `threads` of the threads that sleep on `word`, and returns how many. Makes a
+/// system call even if no thread sleeps. Does not allocate.
 ///
 /// Store to the word first, with `Release` (see [`wait_until`]).
 pub fn wake(word: &AtomicU32, threads: u32) -> usize {
     wake_any(word, futex::Flags::PRIVATE, threads)
 }
 
-/// As [`wait_until`], for a word of memory that processes share: sleeps while the
-/// low 32 bits of `word` are `expected_low`, whatever the high ones are.
+/// As [`wait_until`], for a word of memory that processes share. Sleeps while the low 32 bits of
+/// `word` are `expected_low`, whatever the high bits are.
 ///
-/// The kernel knows the word by its file and place there, so each process may have
-/// mapped it elsewhere; a mapping that may only be read will do. One system call,
-/// in which the kernel looks the page up: dearer than the private way. Does not
-/// allocate.
+/// The kernel identifies the word by its file and offset. So each process may have mapped it at
+/// another address, and a read-only mapping is enough. One system call, in which the kernel looks
+/// up the page; it costs more than the private call. Does not allocate.
 pub fn wait_shared_until(word: &AtomicU64, expected_low: u32, deadline_ns: Option<u64>) -> Wake {
     wait(low_half(word), futex::Flags::empty(), expected_low, deadline_ns)
 }
 
-/// As [`wake`], for those of any process that sleep in [`wait_shared_until`] on
-/// `word`. A mapping that may only be read will do here too: a thread that may see
-/// a word may wake who sleeps on it.
+/// As [`wake`], for threads of any process that sleep in [`wait_shared_until`] on `word`. A
+/// read-only mapping is enough here too: a thread that may read a word may wake its sleepers.
 pub fn wake_shared(word: &AtomicU64, threads: u32) -> usize {
     wake_any(low_half(word), futex::Flags::empty(), threads)
 }
 
-/// Words that a thread waits for together: each with the value while which it sleeps.
+/// Several words on which a thread sleeps together, each with its expected value.
 ///
-/// For memory that may change at several places, each written by someone else, such as the bells of
-/// streams. 3 KiB on the stack; see futex2(2), `futex_waitv`, Linux 5.16.
+/// For memory that changes at several places with different writers, such as the wake words of
+/// streams. 3 KiB on the stack. See futex2(2), `futex_waitv`, Linux 5.16.
 #[derive(Debug)]
 pub struct WaitSet<'a> {
-    /// The first `len` were written, by `add`. Not the others: who sleeps on two words is not to
-    /// clear 3 KiB each time.
+    /// `add` wrote the first `len`. The others stay uninitialized, so that a sleep on two words
+    /// need not clear 3 KiB.
     waits: [MaybeUninit<futex::Wait>; WaitSet::WORDS_MAX],
     len: usize,
     words: PhantomData<&'a AtomicU64>,
@@ -84,41 +81,42 @@ impl Default for WaitSet<'_> {
 }
 
 impl<'a> WaitSet<'a> {
-    /// Most words: the kernel's `FUTEX_WAITV_MAX`.
+    /// The most words: the kernel's `FUTEX_WAITV_MAX`.
     pub const WORDS_MAX: usize = 128;
 
-    /// No word yet.
+    /// An empty set.
     pub const fn new() -> Self {
         WaitSet { waits: [MaybeUninit::uninit(); WaitSet::WORDS_MAX], len: 0, words: PhantomData }
     }
 
-    /// Whether the kernel knows how.
+    /// Checks that the kernel supports `futex_waitv`.
     ///
     /// # Errors
-    /// `ENOSYS` before Linux 5.16, `EPERM` where it is filtered out.
+    /// `ENOSYS` before Linux 5.16, `EPERM` where a filter forbids it.
     pub fn is_known() -> Result<(), OsError> {
         let word = AtomicU32::new(1);
         let mut set = WaitSet::new();
         set.add_private(&word, 0);
         match set.wait(None) {
-            // It does not hold what is expected.
+            // The word does not hold the expected value, so the kernel knows the call.
             Ok(_) | Err(Errno::AGAIN) => Ok(()),
             Err(errno) => Err(OsError::of("futex_waitv")(errno)),
         }
     }
 
-    /// One more, for [`wake`]. One that is too many is left out: whoever adds counts.
+    /// Adds a word for [`wake`]. A word beyond [`Self::WORDS_MAX`] is ignored, so the caller must
+    /// count.
     pub fn add_private(&mut self, word: &'a AtomicU32, expected: u32) {
         self.add(word, expected, futex::WaitFlags::PRIVATE);
     }
 
-    /// One more, for [`wake_shared`].
+    /// Adds a word for [`wake_shared`].
     pub fn add_shared(&mut self, word: &'a AtomicU64, expected_low: u32) {
         self.add(low_half(word), expected_low, futex::WaitFlags::empty());
     }
 
-    /// Sleeps while each holds what was said, until one is woken or until `deadline_ns`, as
-    /// [`wait_until`] does for one. One system call, O(words); does not allocate.
+    /// Sleeps while each word holds its expected value, until woken on any or until `deadline_ns`,
+    /// as [`wait_until`] does for one word. One system call, O(words). Does not allocate.
     pub fn wait_until(&self, deadline_ns: Option<u64>) -> Wake {
         match self.wait(deadline_ns) {
             Ok(_) => Wake::Woken,
@@ -131,7 +129,7 @@ impl<'a> WaitSet<'a> {
     fn add(&mut self, word: &'a AtomicU32, expected: u32, flags: futex::WaitFlags) {
         if let Some(wait) = self.waits.get_mut(self.len) {
             let wait = wait.write(futex::Wait::new());
-            // The kernel reads through it and no more.
+            // The kernel only reads through this pointer.
             wait.uaddr = futex::WaitPtr::new(core::ptr::from_ref(word).cast_mut().cast());
             wait.val = u64::from(expected);
             wait.flags = flags | futex::WaitFlags::SIZE_U32;
@@ -141,8 +139,8 @@ impl<'a> WaitSet<'a> {
 
     fn wait(&self, deadline_ns: Option<u64>) -> Result<usize, Errno> {
         let deadline = deadline_ns.map(timespec);
-        // SAFETY: a `MaybeUninit` has the layout of what it holds, and `add` wrote the first
-        // `len` of them, at most as many as there are: it alone counts, after it has written.
+        // SAFETY: a `MaybeUninit` has the layout of its content. `add` wrote the first `len`
+        // entries, at most as many as exist. Only `add` changes `len`, after it has written.
         let waits = unsafe {
             core::slice::from_raw_parts(self.waits.as_ptr().cast::<futex::Wait>(), self.len)
         };
@@ -153,21 +151,21 @@ impl<'a> WaitSet<'a> {
 /// The half of a word that the kernel compares.
 fn low_half(word: &AtomicU64) -> &AtomicU32 {
     let halves = core::ptr::from_ref(word).cast::<AtomicU32>();
-    // SAFETY: inside the word, aligned, and alive as long as it. It is for the
-    // kernel alone: nothing of ours loads or stores through it, so there are no
-    // atomic accesses of two sizes.
+    // SAFETY: the half is inside the word, aligned, and lives as long as the word. Only the kernel
+    // uses it. No code of this program loads or stores through it, so there are no atomic accesses
+    // of two sizes.
     unsafe { &*halves.add(usize::from(cfg!(target_endian = "big"))) }
 }
 
 fn wait(word: &AtomicU32, flags: futex::Flags, expected: u32, deadline_ns: Option<u64>) -> Wake {
     let deadline = deadline_ns.map(timespec);
-    // FUTEX_WAIT would take a length of time; FUTEX_WAIT_BITSET takes a moment.
+    // FUTEX_WAIT would take a duration. FUTEX_WAIT_BITSET takes a point in time.
     match futex::wait_bitset(word, flags, expected, deadline.as_ref(), NonZeroU32::MAX) {
         Ok(()) => Wake::Woken,
         Err(Errno::AGAIN) => Wake::Changed,
         Err(Errno::TIMEDOUT) => Wake::TimedOut,
-        // EINTR. The rest (no futexes, a bad address) cannot be: the standard
-        // library needs futexes too, and `word` is a reference.
+        // EINTR. Other errors (no futexes, a bad address) are impossible: the standard library
+        // needs futexes too, and `word` is a reference.
         Err(_) => Wake::Interrupted,
     }
 }
@@ -175,7 +173,7 @@ fn wait(word: &AtomicU32, flags: futex::Flags, expected: u32, deadline_ns: Optio
 fn wake_any(word: &AtomicU32, flags: futex::Flags, threads: u32) -> usize {
     // The kernel takes an int.
     let threads = threads.min(i32::MAX as u32);
-    // As in `wait`, nothing that could fail is left.
+    // As in `wait`, no error is possible.
     futex::wake(word, flags, threads).unwrap_or(0)
 }
 
@@ -189,12 +187,12 @@ mod tests {
     use core::sync::atomic::Ordering::{Acquire, Release};
 
     #[test]
-    fn a_word_that_changed_before_does_not_put_to_sleep() {
+    fn a_wait_on_a_changed_word_does_not_sleep() {
         assert_eq!(wait_until(&AtomicU32::new(1), 0, None), Wake::Changed);
     }
 
     #[test]
-    fn nobody_wakes_and_the_deadline_comes() {
+    fn a_wait_without_a_wake_ends_at_the_deadline() {
         let word = AtomicU32::new(0);
         let deadline_ns = monotonic_ns() + 2_000_000;
         while wait_until(&word, 0, Some(deadline_ns)) != Wake::TimedOut {}
@@ -228,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn wake_counts_those_it_woke_and_leaves_the_others() {
+    fn wake_counts_the_woken_threads_and_leaves_the_others() {
         let word = AtomicU32::new(0);
         assert_eq!(wake(&word, 1), 0);
         std::thread::scope(|threads| {
@@ -250,17 +248,17 @@ mod tests {
         });
     }
 
-    /// One process's part of a game in which each of two moves in turn: it plays the
-    /// turns of parity `mine`. False if it did not find what it should.
+    /// One process's part of a game in which two processes move alternately. It plays the turns of
+    /// parity `mine`. Returns false if it found a wrong value.
     fn play_shared(word: &AtomicU64, mine: u64, turns: u64) -> bool {
-        // What lies in the high half must not matter.
+        // The high half must not matter.
         const HIGH: u64 = 0xABCD << 32;
         let low = |value: u64| (value & 0xFFFF_FFFF) as u32;
         for turn in 0..turns {
             if turn % 2 != mine {
                 // Acquire pairs with the other process's Release below.
                 while low(word.load(Acquire)) == low(turn) {
-                    // A minute is for the case that a wake is lost, so that it is seen.
+                    // The minute is for the case of a lost wake, so that the test reports it.
                     let deadline_ns = Some(monotonic_ns() + 60_000_000_000);
                     if wait_shared_until(word, low(turn), deadline_ns) == Wake::TimedOut {
                         return false;
@@ -280,7 +278,7 @@ mod tests {
     fn every_turn_is_seen_when_two_processes_wake_each_other() {
         const TURNS: u64 = 2_000;
         let ours = SharedMapping::create("upcall-test", 4096).unwrap();
-        // At another address, as in a process of its own.
+        // A second mapping at another address, as in another process.
         let fd = ours.fd().try_clone_to_owned().unwrap();
         let theirs = SharedMapping::from_fd(fd, 4096).unwrap();
         // SAFETY: loads, stores and futex calls only.
@@ -290,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn who_may_only_read_a_word_may_wait_on_it_and_wake_others() {
+    fn a_reader_of_a_word_may_wait_on_it_and_wake_others() {
         let owner = SharedMapping::create_to_seal("upcall-test", 4096).unwrap();
         let reader = ReadOnlyMapping::from_fd(owner.read_only_fd().unwrap(), 4096).unwrap();
         owner.seal_future_writes().unwrap();
@@ -307,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shared_wait_ends_at_its_deadline_and_looks_at_the_low_half_only() {
+    fn a_shared_wait_ends_at_its_deadline_and_compares_the_low_half() {
         let word = AtomicU64::new(0xFFFF_FFFF_0000_0003);
         let deadline_ns = monotonic_ns() + 2_000_000;
         loop {
@@ -321,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn of_several_words_any_wakes_and_a_changed_one_does_not_put_to_sleep() {
+    fn a_wait_on_several_words_ends_when_any_is_woken_or_changed() {
         WaitSet::is_known().unwrap();
         let (private, shared) = (AtomicU32::new(7), AtomicU64::new(0xABCD_0000_0001));
         let sleep = |deadline_ns| {
@@ -330,12 +328,12 @@ mod tests {
             set.add_shared(&shared, 1);
             set.wait_until(deadline_ns)
         };
-        let ring: [&(dyn Fn() -> usize + Sync); 2] =
+        let wakes: [&(dyn Fn() -> usize + Sync); 2] =
             [&|| wake(&private, 1), &|| wake_shared(&shared, 1)];
         std::thread::scope(|threads| {
-            for ring in ring {
+            for notify in wakes {
                 let sleeper = threads.spawn(|| sleep(None));
-                while ring() == 0 {
+                while notify() == 0 {
                     std::thread::yield_now();
                 }
                 assert_eq!(sleeper.join().unwrap(), Wake::Woken);

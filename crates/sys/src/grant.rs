@@ -1,8 +1,8 @@
-//! How a program gets the rights that promises about time need, as one line for a person.
+//! One line of text for a user: how to grant a program the rights that real-time guarantees need.
 //!
-//! Called when such a right was refused. The line names the file that runs, because the
-//! program may be any that uses the library. Reads `/proc`, `/etc/passwd` and the mount
-//! of that file; allocates.
+//! Code calls this after such a right was refused. The line names the running file, because the
+//! program may be any that uses the library. Reads `/proc`, `/etc/passwd` and the mount of that
+//! file. Allocates.
 
 use std::borrow::Cow;
 use std::ffi::OsStr;
@@ -15,14 +15,14 @@ use rustix::fs::StatVfsMountFlags;
 
 use crate::schedule::Band;
 
-/// Programs that run what others wrote: their names begin so.
+/// Programs that run code of other files: their names start with one of these.
 const INTERPRETERS: [&str; 26] = [
     "python", "pypy", "perl", "ruby", "node", "deno", "bun", "java", "lua", "php", "guile", "bash",
     "dash", "zsh", "ksh", "busybox", "tclsh", "julia", "octave", "dotnet", "mono", "beam.smp",
     "qemu", "gdb", "ld-linux", "ld-musl",
 ];
 
-/// The sentence for this process and its user: "grant it with ...".
+/// The text for this process and its user: "grant it with ...".
 pub fn how_to_grant() -> String {
     match program() {
         Some(program) => how_to_grant_to(&program),
@@ -30,7 +30,7 @@ pub fn how_to_grant() -> String {
     }
 }
 
-/// As [`how_to_grant`], for another program of this user: the file `program`.
+/// As [`how_to_grant`], for the file `program`, another program of this user.
 pub fn how_to_grant_to(program: &Path) -> String {
     let limits = by_limits(&user_name());
     match obstacle(program) {
@@ -48,8 +48,8 @@ pub fn program() -> Option<PathBuf> {
     Some(file_of(link, Path::new("/proc/self/exe")))
 }
 
-/// The path in `link`, which the kernel made of the file `runs`: it marks one that was removed or
-/// replaced since. A file may have such a name, too.
+/// The path in `link`, which the kernel made for the file `runs`. The kernel appends " (deleted)"
+/// if the file was removed or replaced. A file name may also end that way.
 fn file_of(link: PathBuf, runs: &Path) -> PathBuf {
     let file = |path: &Path| fs::metadata(path).ok().map(|found| (found.dev(), found.ino()));
     let is_there = file(&link).is_some_and(|there| Some(there) == file(runs));
@@ -73,9 +73,9 @@ fn by_capability(program: &Path) -> String {
     format!("`sudo setcap cap_sys_nice,cap_ipc_lock+ep {path}`{again}{linked}")
 }
 
-/// Whether this process has the C library from a folder that `LD_LIBRARY_PATH` names. The loader
-/// ignores that variable for a file with capabilities (ld.so(8), secure-execution mode), so
-/// the program would not start any more.
+/// Whether this process loaded the C library from a folder that `LD_LIBRARY_PATH` names. The loader
+/// ignores that variable for a file with capabilities (ld.so(8), secure-execution mode). Then the
+/// program would not start any more.
 fn is_found_by_variable() -> bool {
     let maps = fs::read_to_string("/proc/self/maps").unwrap_or_default();
     let named = std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
@@ -84,7 +84,7 @@ fn is_found_by_variable() -> bool {
     libraries.any(|library| maps.contains(&*library.to_string_lossy()))
 }
 
-/// limits.conf(5), and what systemd has in its place.
+/// The lines for limits.conf(5), and the settings for a systemd service.
 fn by_limits(user: &str) -> String {
     let priority = Band::WHOLE.watchdog();
     format!(
@@ -94,7 +94,8 @@ fn by_limits(user: &str) -> String {
     )
 }
 
-/// Why a capability of the file would not reach this process, or would reach others.
+/// The reason why a capability of the file would not reach this process, or would also reach other
+/// programs.
 fn obstacle(program: &Path) -> Option<&'static str> {
     let name = program.file_name()?.to_string_lossy();
     if is_interpreter(&name) {
@@ -112,19 +113,19 @@ fn obstacle(program: &Path) -> Option<&'static str> {
 
 fn is_interpreter(name: &str) -> bool {
     INTERPRETERS.iter().any(|interpreter| {
-        // `python3.11` is one, `perlin` is not.
+        // `python3.11` is an interpreter, `perlin` is not.
         let rest = name.strip_prefix(interpreter);
         rest.is_some_and(|rest| !rest.starts_with(|next: char| next.is_ascii_alphabetic()))
     })
 }
 
-/// Cargo keeps `.fingerprint` beside what it builds, one folder up for examples and tests.
+/// Cargo keeps `.fingerprint` beside its output, or one folder up for examples and tests.
 fn is_built_by_cargo(program: &Path) -> bool {
     program.ancestors().skip(1).take(2).any(|folder| folder.join(".fingerprint").is_dir())
 }
 
-/// A path as a shell reads it, in one line and without a control character: who chose the name of a
-/// folder does not choose what a terminal does with the message. `$'...'` is for bash and zsh.
+/// A path as a shell reads it, in one line and without control characters. So the name of a folder
+/// cannot control the terminal that shows the message. `$'...'` works in bash and zsh.
 fn shell_word(path: &Path) -> Cow<'_, str> {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/._-+".contains(&byte);
     match path.to_str() {
@@ -136,15 +137,15 @@ fn shell_word(path: &Path) -> Cow<'_, str> {
     }
 }
 
-/// Neither a control character nor one that turns the order of those around it (Unicode,
-/// `Bidi_Control`) or ends a line.
+/// Whether the character is neither a control character, nor one that changes the text direction
+/// (Unicode, `Bidi_Control`) or ends a line.
 fn is_visible(character: char) -> bool {
     let turns = matches!(character, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}'
         | '\u{2066}'..='\u{2069}' | '\u{061c}' | '\u{2028}' | '\u{2029}');
     !character.is_control() && !turns
 }
 
-/// `bytes` for `$'...'`: what is not visible ASCII, in octal.
+/// `bytes` for `$'...'`: bytes that are not visible ASCII become octal.
 fn escaped(bytes: &[u8]) -> String {
     let one = |&byte: &u8| match byte {
         b'\'' | b'\\' => format!("\\{}", char::from(byte)),
@@ -154,14 +155,14 @@ fn escaped(bytes: &[u8]) -> String {
     bytes.iter().map(one).collect()
 }
 
-/// The name of this process's user, or `:UID`, which limits.conf(5) takes as well.
+/// The name of this process's user, or `:UID`, which limits.conf(5) also accepts.
 fn user_name() -> String {
     let uid = fs::metadata("/proc/self").map_or(0, |found| found.uid());
     let users = fs::read_to_string("/etc/passwd").unwrap_or_default();
     name_of(uid, &users).unwrap_or_else(|| format!(":{uid}"))
 }
 
-/// passwd(5): `name:password:uid:...`.
+/// Reads passwd(5): `name:password:uid:...`.
 fn name_of(uid: u32, users: &str) -> Option<String> {
     users.lines().find_map(|line| {
         let mut fields = line.split(':');
@@ -176,7 +177,7 @@ mod tests {
     use std::process::Command;
 
     #[test]
-    fn it_names_the_file_that_runs_and_that_a_build_replaces_it() {
+    fn the_text_names_the_running_file_and_warns_of_rebuilds() {
         let said = how_to_grant();
         let file = std::env::current_exe().unwrap();
         assert!(said.contains(file.to_str().unwrap()), "{said}");
@@ -189,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn an_installed_program_is_told_nothing_of_builds() {
+    fn the_text_for_an_installed_program_omits_builds() {
         let said = how_to_grant_to(Path::new("/usr/bin/env"));
         assert!(said.contains("/usr/bin/env"), "{said}");
         assert!(!said.contains("after each build"), "{said}");
@@ -217,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_does_nothing_to_a_terminal_and_a_shell_finds_it_all_the_same() {
+    fn a_path_is_harmless_to_a_terminal_and_valid_in_a_shell() {
         let names: [&[u8]; 5] =
             [b"a\x1b[2Jb", b"a\nsudo rm -rf b", b"\xff'\\", "\u{202e}x".as_bytes(), b"\xc2\x9b2J"];
         for name in names {
@@ -225,7 +226,7 @@ mod tests {
             let word = shell_word(&path);
             assert!(word.bytes().all(|byte| (b' '..=b'~').contains(&byte)), "{word:?}");
             let printed = Command::new("bash").arg("-c").arg(format!("printf %s {word}")).output();
-            // Where there is no bash, the line above is all that can be said.
+            // Without bash, only the assertion above applies.
             if let Ok(printed) = printed {
                 assert_eq!(printed.stdout, path.as_os_str().as_bytes(), "{word}");
             }
@@ -233,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_was_removed_is_told_from_one_whose_name_says_so() {
+    fn a_removed_file_is_distinguished_from_a_misleading_name() {
         let folder = std::env::temp_dir().join(format!("upcall-grant-{}", std::process::id()));
         fs::create_dir(&folder).unwrap();
         let (plain, marked) = (folder.join("program"), folder.join("program (deleted)"));

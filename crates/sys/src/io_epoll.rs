@@ -1,7 +1,8 @@
-//! Watching descriptors with epoll, in the same words as [`crate::io_uring`]: for where that is refused.
+//! Watches descriptors with epoll, with the interface of [`crate::io_uring`]. For machines that
+//! refuse io_uring.
 //!
-//! Called by the runtime's I/O service. Watches are edge-triggered (`EPOLLET`), as multishot polls are.
-//! See epoll(7).
+//! The runtime's I/O service uses it. Watches are edge-triggered (`EPOLLET`), as multishot polls
+//! are. See epoll(7).
 
 use crate::OsError;
 use crate::clock::{monotonic_ns, timespec};
@@ -11,7 +12,7 @@ use rustix::io::Errno;
 use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
 
-/// Events of one system call at most.
+/// The most events of one system call.
 const EVENTS_MAX: usize = 256;
 
 /// A set of watches, until dropped.
@@ -23,22 +24,22 @@ pub struct PollSet {
 }
 
 impl PollSet {
-    /// An empty set. One descriptor; allocates.
+    /// An empty set. One descriptor. Allocates.
     ///
     /// # Errors
-    /// What the kernel said (`EMFILE`, `ENOMEM`).
+    /// The kernel's error (`EMFILE`, `ENOMEM`).
     pub fn new() -> Result<Self, OsError> {
         let epoll =
             epoll::create(epoll::CreateFlags::CLOEXEC).map_err(OsError::of("epoll_create1"))?;
         Ok(PollSet { epoll, found: Vec::with_capacity(EVENTS_MAX), kernel_calls: 0 })
     }
 
-    /// Watches `fd` under `token`, in place of what was watched under this number. A file that
-    /// is always ready, and a number that is not open, say so by a [`Readiness`]. One system call,
-    /// two if the number was watched already; may allocate.
+    /// Watches `fd` under `token`, and replaces an earlier watch of this number. For a file that is
+    /// always ready, and for a number that is not open, a [`Readiness`] reports it. One system
+    /// call, or two if the number was watched already. May allocate.
     ///
     /// # Errors
-    /// What the kernel said (`ENOMEM`, `ENOSPC`).
+    /// The kernel's error (`ENOMEM`, `ENOSPC`).
     pub fn watch(
         &mut self,
         fd: RawFd,
@@ -69,15 +70,16 @@ impl PollSet {
         }
     }
 
-    /// Ends what is watched under this number. If it was closed and the file lives on elsewhere (in a
-    /// child, by dup(2)), the kernel goes on and cannot be told otherwise: the token tells. One system call.
+    /// Ends the watch of this number. If the number was closed but the file stays open elsewhere
+    /// (in a child, or by dup(2)), the kernel continues the watch and cannot stop it. The caller
+    /// recognizes such reports by the token. One system call.
     pub fn unwatch(&mut self, fd: RawFd) {
-        // Closed: then it is out already.
+        // A closed descriptor has already left the set.
         let _ = self.with(fd, |epoll, fd| epoll::delete(epoll, fd));
     }
 
-    /// Whether the kernel can tell when `fd` becomes ready: `false` for a file that always is
-    /// (`EPERM`). The set is as before, `fd` not in it. Two system calls.
+    /// Whether the kernel can report when `fd` becomes ready: `false` for a file that always is
+    /// (`EPERM`). The set stays as it was, without `fd`. Two system calls.
     pub fn can_tell(&mut self, fd: RawFd) -> bool {
         let nothing = (epoll::EventData::new_u64(0), epoll::EventFlags::empty());
         let added = self.with(fd, |epoll, fd| epoll::add(epoll, fd, nothing.0, nothing.1));
@@ -87,26 +89,26 @@ impl PollSet {
         added != Err(Errno::PERM)
     }
 
-    /// Says what was found; `false`: nothing. No system call.
+    /// Passes the found reports to `ready`; `false` if there were none. No system call.
     pub fn harvest(&mut self, ready: impl FnMut(Readiness)) -> bool {
         let any = !self.found.is_empty();
         self.found.drain(..).for_each(ready);
         any
     }
 
-    /// Blocks until something is found or until `deadline_ns` (`CLOCK_MONOTONIC`; `None`: for as
-    /// long as it takes; 0: not at all). A signal may cut it short. One system call, none if something
-    /// was found already.
+    /// Blocks until something is found or until `deadline_ns` (`CLOCK_MONOTONIC`; `None`: without
+    /// limit; 0: does not block). A signal may end the wait early. One system call, or none if
+    /// something was found already.
     ///
     /// # Errors
-    /// None that stock Linux is known to return.
+    /// Stock Linux is not known to return one.
     pub fn wait(&mut self, deadline_ns: Option<u64>) -> Result<(), OsError> {
         if !self.found.is_empty() {
             return Ok(());
         }
         let left = deadline_ns.map(|at_ns| {
             timespec(match at_ns {
-                0 => 0, // the clock need not be read
+                0 => 0, // no need to read the clock
                 at_ns => at_ns.saturating_sub(monotonic_ns()),
             })
         });
@@ -136,14 +138,14 @@ impl PollSet {
             return Err(Errno::BADF);
         }
         self.kernel_calls += 1;
-        // SAFETY: not -1. It is used for this call alone, which does not close it; that it may be
-        // closed or another file by now is what the kernel's answer is for.
+        // SAFETY: the number is not -1. Only this call uses it and does not close it. If the number
+        // is closed or another file by now, the kernel's answer shows it.
         call(&self.epoll, unsafe { BorrowedFd::borrow_raw(fd) })
     }
 }
 
 fn readiness(event: epoll::Event) -> Readiness {
-    // The kernel packs the structure: by value.
+    // The kernel packs the structure, so copy it by value.
     let (flags, data) = (event.flags, event.data);
     let both = epoll::EventFlags::HUP | epoll::EventFlags::ERR;
     let read = both | epoll::EventFlags::IN | epoll::EventFlags::RDHUP;
@@ -169,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_watch_speaks_at_each_edge_and_when_made_anew() {
+    fn a_watch_reports_at_each_edge_and_when_made_again() {
         let mut set = PollSet::new().unwrap();
         let (reader, mut writer) = std::io::pipe().unwrap();
         set.watch(reader.as_raw_fd(), true, false, 7).unwrap();
@@ -187,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_watched_is_told_once() {
+    fn an_unwatchable_descriptor_is_reported_once() {
         let mut set = PollSet::new().unwrap();
         let file = std::fs::File::open("/proc/self/exe").unwrap();
         for fd in [file.as_raw_fd(), 1 << 30, -1] {

@@ -1,28 +1,32 @@
-//! Watching descriptors with io_uring: one multishot poll for each, completions read from memory.
+//! Watches descriptors with io_uring: one multishot poll for each, with completions read from
+//! memory.
 //!
-//! Called by the runtime's I/O service. A *watch* is a poll request that stays
-//! (`IORING_POLL_ADD_MULTI`, Linux 5.13): the kernel puts a completion into the ring each time its
-//! descriptor becomes ready, and the ring is read without a system call ([`PollRing::harvest`]).
-//! See io_uring_enter(2), io_uring_setup(2).
+//! The runtime's I/O service uses it. A *watch* is a poll request that stays
+//! (`IORING_POLL_ADD_MULTI`, Linux 5.13). The kernel puts a completion into the ring each time its
+//! descriptor becomes ready. [`PollRing::harvest`] reads the ring without a system call. See
+//! io_uring_enter(2), io_uring_setup(2).
 //!
 //! ```text
 //!   watch --submit--> watched --ready: completion with F_MORE--> watched
-//!                        |  +-----completion without F_MORE----> ended: to be watched again, or never
+//!                        |  +-----completion without F_MORE----> ended: watch it again, or never
 //!                        +--------unwatch-----------------------> gone
 //! ```
 //!
-//! It is edge-triggered: a completion says that something came, and no other need follow until
-//! more comes. Watching anew looks first, and says at once what is ready already.
+//! A watch is edge-triggered: a completion says that something came, and the next one may follow
+//! only when more comes. A new watch checks first, and reports at once if the descriptor is already
+//! ready.
 //!
-//! What ends a watch: a full ring (its last completion is kept by the kernel, `IORING_FEAT_NODROP`,
-//! and fetched by [`PollRing::harvest`] with a system call), and a descriptor that cannot be polled.
+//! Two things end a watch. One is a full ring: the kernel keeps the last completion
+//! (`IORING_FEAT_NODROP`), and [`PollRing::harvest`] fetches it with a system call. The other is a
+//! descriptor that cannot be polled.
 //!
-//! The kernel makes completions when it is asked to (`IORING_SETUP_DEFER_TASKRUN`, Linux 6.1): a flag in
-//! memory says that there are some to be made, and one call makes up to 20 of them (Linux 6.18). By default it would interrupt
-//! the thread for each, and system calls in which that sleeps might return `EINTR`; decision 0012 has
-//! the prices. Only the thread that made the ring may use it.
+//! The kernel makes completions on request (`IORING_SETUP_DEFER_TASKRUN`, Linux 6.1). A flag in
+//! memory says that some are due, and one call makes up to 20 of them (Linux 6.18). Without this
+//! option the kernel would interrupt the thread for each completion, and a sleeping system call
+//! might return `EINTR`. docs/decisions/0012-io-events.md has the costs. Only the thread that made
+//! the ring may use it.
 //!
-//! A watch holds its file: it is not closed before [`PollRing::unwatch`] was submitted and harvested.
+//! A watch holds its file open until [`PollRing::unwatch`] was submitted and harvested.
 
 use crate::OsError;
 use crate::clock::monotonic_ns;
@@ -30,35 +34,36 @@ use io_uring::{IoUring, cqueue, opcode, squeue, types};
 use std::marker::PhantomData;
 use std::os::fd::RawFd;
 
-/// The token of requests whose completion says nothing.
+/// The token of requests whose completion is ignored.
 const NOBODY: u64 = u64::MAX;
 
-/// What became of a watch.
+/// What happens to a watch after a completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum After {
-    /// It goes on.
+    /// The watch continues.
     Watched,
-    /// It has ended; what it was for is to be watched anew.
+    /// The watch has ended. Watch the descriptor again.
     Ended,
-    /// It cannot be: the descriptor is closed or always ready. Watching anew would say the same.
+    /// The descriptor cannot be watched: it is closed or always ready. Another watch would report
+    /// the same.
     Never,
 }
 
-/// One watch has something to say.
+/// A report of one watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Readiness {
-    /// Of the watch.
+    /// The token of the watch.
     pub token: u64,
-    /// There is something to read, or the end has come, or a failure.
+    /// There is something to read, or the end of the stream, or a failure.
     pub readable: bool,
-    /// There is room to write, or nobody reads any more, or a failure.
+    /// There is free space to write, or no reader any more, or a failure.
     pub writable: bool,
-    /// Whether more will come.
+    /// Whether more reports will come.
     pub after: After,
 }
 
-/// Events of poll(2) that make a descriptor readable and writable here. A failure or a hang-up
-/// does both: the call that is tried next says which.
+/// The poll(2) events that count as readable and as writable here. A failure or a hang-up counts as
+/// both, and the next call on the descriptor returns the cause.
 const READABLE: i32 = (libc::POLLIN | libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR) as i32;
 const WRITABLE: i32 = (libc::POLLOUT | libc::POLLHUP | libc::POLLERR) as i32;
 
@@ -78,12 +83,12 @@ impl std::fmt::Debug for PollRing {
 }
 
 impl PollRing {
-    /// A ring with room for `completions` (rounded up to a power of two, 32768 at most). One
-    /// descriptor; memory locked by the kernel.
+    /// A ring for `completions` (rounded up to a power of two, 32768 at most). One descriptor, and
+    /// memory that the kernel locks.
     ///
     /// # Errors
-    /// `EPERM` or `ENOSYS` where io_uring is refused (`kernel.io_uring_disabled`, seccomp),
-    /// `EINVAL` before Linux 6.1, `EMFILE`, `ENOMEM`.
+    /// `EPERM` or `ENOSYS` where io_uring is refused (`kernel.io_uring_disabled`, seccomp).
+    /// `EINVAL` before Linux 6.1. `EMFILE`, `ENOMEM`.
     pub fn new(completions: u32) -> Result<Self, OsError> {
         let completions = completions.clamp(2, 32_768);
         let ring = IoUring::builder()
@@ -97,12 +102,12 @@ impl PollRing {
         Ok(PollRing { ring, kernel_calls: 0, not_send: PhantomData })
     }
 
-    /// Watches `fd` under `token`, not `u64::MAX` and not one in use, from the next
-    /// [`Self::submit`] on; a number that is not open says so by a [`Readiness`]. A system
-    /// call only if the queue is full (256 requests).
+    /// Watches `fd` under `token` from the next [`Self::submit`] on. The token must not be
+    /// `u64::MAX` or one in use. For a number that is not open, a [`Readiness`] reports it. A
+    /// system call only if the queue is full (256 requests).
     ///
     /// # Errors
-    /// What the kernel said of the requests before (`ENOMEM`); this one is not made.
+    /// The kernel's error for earlier requests (`ENOMEM`). This request is not made then.
     pub fn watch(
         &mut self,
         fd: RawFd,
@@ -123,20 +128,20 @@ impl PollRing {
         self.push(&poll.user_data(token))
     }
 
-    /// Ends the watch of `token`, if there is one, at the next [`Self::submit`]. It may say something
-    /// until [`Self::harvest`] has said all there was then.
+    /// Ends the watch of `token`, if there is one, at the next [`Self::submit`]. The watch may
+    /// still report until [`Self::harvest`] has returned all completions of that moment.
     ///
     /// # Errors
     /// As [`Self::watch`].
     pub fn unwatch(&mut self, token: u64) -> Result<(), OsError> {
-        // Not `PollRemove`: one that is about to complete it leaves (`EALREADY`).
+        // Not `PollRemove`, because it leaves a watch that is about to complete (`EALREADY`).
         self.push(&opcode::AsyncCancel::new(token).build().user_data(NOBODY))
     }
 
-    /// Hands the requests made so far to the kernel: one system call if there are any.
+    /// Passes the requests made so far to the kernel: one system call if there are any.
     ///
     /// # Errors
-    /// What the kernel said (`ENOMEM`, `EAGAIN`, `EBUSY`): the rest are handed over by the next call.
+    /// The kernel's error (`ENOMEM`, `EAGAIN`, `EBUSY`). The next call passes the rest.
     pub fn submit(&mut self) -> Result<(), OsError> {
         while !self.ring.submission().is_empty() {
             self.kernel_calls += 1;
@@ -149,9 +154,9 @@ impl PollRing {
         Ok(())
     }
 
-    /// Says what the ring holds; `false`: nothing, nor did the kernel have anything to put there. One system
-    /// call if the ring is empty and the kernel has flagged that it has, else none. Does not block
-    /// or allocate; O(completions).
+    /// Passes the ring's completions to `ready`. Returns `false` if there were none and the kernel
+    /// had none due. One system call if the ring is empty and the kernel has flagged due
+    /// completions, otherwise none. Does not block or allocate; O(completions).
     #[inline]
     pub fn harvest(&mut self, mut ready: impl FnMut(Readiness)) -> bool {
         if self.drain(&mut ready) {
@@ -163,7 +168,7 @@ impl PollRing {
         }
         drop(queue);
         self.kernel_calls += 1;
-        // What it cannot make now it makes next time: the flag stays.
+        // Completions that the kernel cannot make now come with the next call: the flag stays.
         let _ = self.ring.submit();
         self.drain(&mut ready)
     }
@@ -171,7 +176,7 @@ impl PollRing {
     #[inline]
     fn drain(&mut self, ready: &mut impl FnMut(Readiness)) -> bool {
         let mut any = false;
-        // Dropping the queue hands the places back to the kernel.
+        // Dropping the queue returns the entries to the kernel.
         for completion in self.ring.completion() {
             any = true;
             readiness(&completion).into_iter().for_each(&mut *ready);
@@ -179,12 +184,12 @@ impl PollRing {
         any
     }
 
-    /// Blocks until the ring holds something or until `deadline_ns` (`CLOCK_MONOTONIC`; `None`: for
-    /// as long as it takes); hands over the requests made so far. A signal may cut it short. One system
-    /// call, none if the ring holds something; does not allocate.
+    /// Blocks until the ring holds a completion or until `deadline_ns` (`CLOCK_MONOTONIC`; `None`:
+    /// without limit). Passes the requests made so far to the kernel. A signal may end the wait
+    /// early. One system call, or none if the ring already holds a completion. Does not allocate.
     ///
     /// # Errors
-    /// What the kernel said (`ENOMEM`, `EAGAIN`, `EBUSY`).
+    /// The kernel's error (`ENOMEM`, `EAGAIN`, `EBUSY`).
     pub fn wait(&mut self, deadline_ns: Option<u64>) -> Result<(), OsError> {
         self.submit()?;
         if !self.ring.completion().is_empty() {
@@ -215,14 +220,14 @@ impl PollRing {
         if self.ring.submission().is_full() {
             self.submit()?;
         }
-        // SAFETY: a poll request and its cancellation hold numbers only: the kernel reads and
-        // writes no memory of ours for them.
+        // SAFETY: a poll request and its cancellation contain only numbers. The kernel reads and
+        // writes no memory of this process for them.
         unsafe { self.ring.submission().push(request) }
             .map_err(|_| OsError::new("io_uring_enter", libc::EBUSY))
     }
 }
 
-/// What a completion says; `None`: nothing.
+/// The report of a completion; `None` for an ignored one.
 fn readiness(completion: &cqueue::Entry) -> Option<Readiness> {
     let (token, result) = (completion.user_data(), completion.result());
     if token == NOBODY {
@@ -236,11 +241,11 @@ fn readiness(completion: &cqueue::Entry) -> Option<Readiness> {
             writable: result & WRITABLE != 0,
             after: if ended { After::Ended } else { After::Watched },
         },
-        // Nothing came; whether something would is seen when it is watched anew.
+        // No event came. A new watch shows whether the descriptor is ready.
         _ if matches!(-result, libc::ECANCELED | libc::ENOMEM | libc::EAGAIN | libc::EINTR) => {
             Readiness { token, readable: false, writable: false, after: After::Ended }
         }
-        // EBADF: the call that is tried next says the same.
+        // EBADF: the next call on the descriptor returns the same.
         _ => Readiness { token, readable: true, writable: true, after: After::Never },
     })
 }
@@ -267,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn many_are_made_by_one_call_and_none_needs_no_call() {
+    fn one_call_makes_many_completions_and_an_idle_ring_needs_none() {
         let mut ring = PollRing::new(64).unwrap();
         let fds = events(4);
         for (token, fd) in (0..).zip(&fds) {
@@ -288,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ring_that_overflows_loses_nothing() {
+    fn a_full_ring_loses_no_readiness() {
         let mut ring = PollRing::new(2).unwrap();
         let fds = events(100);
         for (token, fd) in (0..).zip(&fds) {
@@ -300,7 +305,7 @@ mod tests {
         for token in 0..100 {
             assert!(found.iter().any(|one| one.token == token && one.readable), "{token}");
         }
-        // Those that did not fit have ended, and say so: they are the ones to watch anew.
+        // The watches that did not fit have ended and report it, so the test watches them again.
         let ended: Vec<u64> =
             found.iter().filter(|one| one.after == After::Ended).map(|one| one.token).collect();
         assert!(ended.len() >= 98, "{}", ended.len());
@@ -314,13 +319,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_unwatched_is_silent_and_its_file_is_let_go() {
+    fn an_ended_watch_reports_nothing_and_releases_its_file() {
         let mut ring = PollRing::new(64).unwrap();
         let (reader, mut writer) = std::io::pipe().unwrap();
         ring.watch(reader.as_raw_fd(), true, false, 7).unwrap();
         ring.submit().unwrap();
         drop(reader);
-        // The watch holds the reading end.
+        // The watch holds the reading end open.
         writer.write_all(b"x").unwrap();
         assert!(harvest(&mut ring)[0].readable);
         ring.unwatch(7).unwrap();
@@ -330,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn a_watch_that_has_something_to_say_can_be_ended() {
+    fn a_watch_with_a_pending_report_can_be_ended() {
         let mut ring = PollRing::new(64).unwrap();
         let fds = events(1);
         ring.watch(fds[0].as_raw_fd(), true, false, 7).unwrap();
@@ -344,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_that_is_not_open_is_told_and_not_watched() {
+    fn a_closed_number_is_reported_and_not_watched() {
         let mut ring = PollRing::new(64).unwrap();
         ring.watch(1 << 30, true, false, 7).unwrap();
         ring.submit().unwrap();

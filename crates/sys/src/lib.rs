@@ -1,34 +1,33 @@
-//! Every system call Upcall makes.
+//! Every system call that Upcall makes.
 //!
-//! Called by the runtime and the command; uses no other crate of ours. It
-//! knows nothing of activities, policies or files of ours: it wraps what the
-//! kernel offers, retries what the kernel asks to be retried, and says what
-//! failed as an [`OsError`]. Nothing here decides what is to be done about it.
+//! The runtime, the daemon and the command call this crate. It depends on no other crate of Upcall.
+//! It knows nothing of activities, policies or Upcall's files. It wraps the kernel's calls, retries
+//! them where the kernel asks for a retry, and returns an [`OsError`] when one fails. The callers
+//! decide how to react to an error.
 //!
-//! Times are `u64` nanoseconds of `CLOCK_MONOTONIC` unless a name says
-//! otherwise.
+//! Times are `u64` nanoseconds of `CLOCK_MONOTONIC` unless a name says otherwise.
 //!
 //! | module | what it wraps |
 //! |---|---|
 //! | [`clock`] | reading clocks, sleeping until a moment |
-//! | [`futex`] | waiting for a word of memory to change |
-//! | [`schedule`] | scheduling class, CPU affinity, timer slack, of this thread and of others |
-//! | [`memory`] | locking and faulting in memory |
+//! | [`futex`] | waiting until a word of memory changes |
+//! | [`schedule`] | scheduling class, CPU affinity and timer slack of threads |
+//! | [`memory`] | locking memory and faulting it in |
 //! | [`memfd`] | sealed memory shared between processes |
-//! | [`udp`] | datagrams in batches, and what the kernel dropped |
+//! | [`udp`] | datagrams in batches, and the kernel's count of drops |
 //! | [`local`] | messages and descriptors between processes of this machine |
-//! | [`process`] | child processes that leave nothing behind; processes and threads of others |
+//! | [`process`] | child processes; state and signals of other processes and threads |
 //! | [`readiness`] | waiting until descriptors are readable or writable |
-//! | [`io_uring`], [`io_epoll`] | watching thousands of descriptors: completions read from memory, or by epoll |
-//! | [`select`] | the same with select(2), to be compared with |
-//! | [`transfer`] | bytes from and to what does not block |
-//! | [`descriptors`] | how many descriptors there may be |
-//! | [`machine`] | what this machine is |
-//! | [`grant`] | how a program gets the rights that it lacks, in a line |
+//! | [`io_uring`], [`io_epoll`] | watching thousands of descriptors, by io_uring or by epoll |
+//! | [`select`] | the same with select(2), for comparison |
+//! | [`transfer`] | non-blocking reads and writes of bytes |
+//! | [`descriptors`] | the limit of open descriptors |
+//! | [`machine`] | a description of this machine |
+//! | [`grant`] | one line of text on how to grant a missing right |
 
 #[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]
 compile_error!(
-    "upcall-sys is written for 64-bit Linux: control messages and times are laid out so"
+    "upcall-sys supports 64-bit Linux only: it relies on the layout of control messages and times"
 );
 
 pub mod clock;

@@ -1,22 +1,21 @@
-//! What this machine is, for reports: a number without it means little.
+//! A description of this machine for reports, because a figure means little without it.
 //!
-//! Called once a run, by the command. Reads `/proc`, asks the kernel; never
-//! fails, because a report without a CPU's name is still a report.
+//! The command calls it once per run. It reads `/proc` and `/sys` and asks the kernel. It never
+//! fails, because a report without a CPU's name is still useful.
 
 use rustix::time::ClockId;
 use std::fs;
 
-/// A machine, as far as a reader of results wants to know it.
+/// The machine's properties that a reader of results needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Machine {
-    /// `"Intel(R) Xeon(R) Processor @ 2.50GHz"`; `"unknown"` where
-    /// `/proc/cpuinfo` does not say.
+    /// `"Intel(R) Xeon(R) Processor @ 2.50GHz"`; `"unknown"` if `/proc/cpuinfo` does not name it.
     pub cpu_model: String,
-    /// As `uname -r` prints it.
+    /// The release that `uname -r` prints.
     pub kernel_release: String,
-    /// CPUs online, whether this process may use them or not; at least 1.
+    /// CPUs online, including those that this process may not use; at least 1.
     pub cpus_online: u32,
-    /// Timer ticks a second (`CONFIG_HZ`); `None` if the clock does not tell.
+    /// Timer ticks per second (`CONFIG_HZ`); `None` if the clock does not show them.
     pub tick_hz: Option<u32>,
 }
 
@@ -38,7 +37,7 @@ impl Machine {
     }
 }
 
-/// The first CPU's name: `model name` on x86, `Model` or `uarch` elsewhere.
+/// The first CPU's name: `model name` on x86, `Model` or `uarch` on other machines.
 fn cpu_model(cpuinfo: &str) -> Option<String> {
     ["model name", "Model", "cpu model", "uarch", "CPU part"].iter().find_map(|wanted| {
         let value = cpuinfo.lines().find_map(|line| {
@@ -49,7 +48,7 @@ fn cpu_model(cpuinfo: &str) -> Option<String> {
     })
 }
 
-/// How many CPUs a kernel list such as `0-3,8` names (cpuset(7), "List format").
+/// Number of CPUs in a kernel list such as `0-3,8` (cpuset(7), "List format").
 fn count_cpus(list: &str) -> Option<u32> {
     list.split(',')
         .map(|part| match part.split_once('-') {
@@ -61,7 +60,7 @@ fn count_cpus(list: &str) -> Option<u32> {
         .sum()
 }
 
-/// The coarse clock moves once a tick, and its resolution says how long that is.
+/// The coarse clock advances once per tick. Its resolution is the length of a tick.
 fn tick_hz() -> Option<u32> {
     let tick_ns = crate::clock::nanos(rustix::time::clock_getres(ClockId::MonotonicCoarse));
     if tick_ns == 0 {

@@ -1,37 +1,37 @@
-//! Locking memory and faulting it in, so that no page fault comes later.
+//! Locks memory and faults it in, so that later accesses cause no page fault.
 //!
-//! Called once by the runtime before it starts to promise anything.
+//! The runtime calls this once, before it guarantees any deadline.
 
 use crate::OsError;
 use rustix::process::Resource;
 use rustix::thread::CapabilitySet;
 
-/// Locks every page this process has and will have. See mlockall(2); [`lock_on_fault`] says how
-/// much that is.
+/// Locks every present and future page of this process. See mlockall(2). [`lock_on_fault`] says how
+/// much memory that is.
 ///
-/// Pages are faulted in at once, future mappings when they are made: from
-/// here on, growing the heap is slow and using it is not. May take long.
+/// The kernel faults present pages in at once, and pages of future mappings when they are made.
+/// From then on growing the heap is slow and using it is fast. The call may take long.
 ///
-/// Only where no limit holds: under one, a later thread or allocation would
-/// fail, which is worse than a page fault.
+/// Use it only if no limit applies. Under a limit, a later thread or allocation would fail, which
+/// is worse than a page fault.
 ///
-/// By the C library, which the sanitizers put themselves in front of: they map
-/// terabytes of shadow that cannot be locked, and make this do nothing.
+/// The call goes through the C library, because the sanitizers intercept that function and make it
+/// do nothing. They map terabytes of shadow memory that cannot be locked.
 ///
 /// # Errors
-/// `EPERM` if there is a limit (`RLIMIT_MEMLOCK` without `CAP_IPC_LOCK`), and
-/// what mlockall(2) says.
+/// `EPERM` if a limit applies (`RLIMIT_MEMLOCK` without `CAP_IPC_LOCK`). Otherwise the errors of
+/// mlockall(2).
 pub fn lock_all() -> Result<(), OsError> {
     lock(libc::MCL_CURRENT | libc::MCL_FUTURE)
 }
 
-/// Locks each page once it has been used: the first use of a page faults, later ones do not
-/// (`MCL_ONFAULT`). Only where no limit holds, as [`lock_all`].
+/// Locks each page once it is used (`MCL_ONFAULT`): the first use of a page faults, later uses do
+/// not. Use it only if no limit applies, as with [`lock_all`].
 ///
-/// `VmLck` of /proc/self/status is the same in both cases, since it counts address space. What is
-/// in memory differs: for a program with 23 threads of 2 MiB stack both count 1,031,392 KiB, most
-/// of it arenas of malloc that are reserved without access. Of these 48,375 KiB are in memory
-/// under [`lock_all`], and 955 KiB under this (`Locked` of /proc/self/smaps, Linux 6.18).
+/// `VmLck` of /proc/self/status is the same for both calls, since it counts address space. The
+/// memory in use differs. For a program with 23 threads of 2 MiB stack both count 1,031,392 KiB.
+/// Most of that is malloc arenas that are reserved without access. In memory are 48,375 KiB under
+/// [`lock_all`] and 955 KiB under this call (`Locked` of /proc/self/smaps, Linux 6.18).
 ///
 /// # Errors
 /// As [`lock_all`].
@@ -46,7 +46,7 @@ fn lock(flags: libc::c_int) -> Result<(), OsError> {
     if !unlimited && !privileged {
         return Err(OsError::new("mlockall", libc::EPERM));
     }
-    // SAFETY: takes flags, and touches no memory of ours but to fault it in.
+    // SAFETY: the call takes flags and changes no memory. It only faults pages in.
     match unsafe { libc::mlockall(flags) } {
         0 => Ok(()),
         _ => Err(OsError::last("mlockall")),
@@ -56,9 +56,9 @@ fn lock(flags: libc::c_int) -> Result<(), OsError> {
 /// Undoes [`lock_all`] and [`lock_on_fault`].
 ///
 /// # Errors
-/// None that stock Linux is known to return.
+/// Stock Linux is not known to return one.
 pub fn unlock_all() -> Result<(), OsError> {
-    // SAFETY: takes nothing, and changes no memory.
+    // SAFETY: the call has no arguments and changes no memory.
     match unsafe { libc::munlockall() } {
         0 => Ok(()),
         _ => Err(OsError::last("munlockall")),
@@ -67,12 +67,12 @@ pub fn unlock_all() -> Result<(), OsError> {
 
 /// Faults in the next `BYTES` of the calling thread's stack.
 ///
-/// The stack is used, not grown: `BYTES` must leave room in what the thread
-/// was given, or the process ends as with any stack overflow. O(`BYTES`).
+/// The function uses the stack and does not enlarge it. `BYTES` must fit into the rest of the
+/// thread's stack; otherwise the process ends with a stack overflow. O(`BYTES`).
 #[inline(never)]
 pub fn prefault_stack<const BYTES: usize>() {
     let mut stack = [0u8; BYTES];
-    // The array must be there, every byte of it, for whoever might look.
+    // `black_box` forces the compiler to write every byte of the array.
     std::hint::black_box(&mut stack);
 }
 
@@ -92,16 +92,16 @@ mod tests {
         usage.ru_minflt + usage.ru_majflt
     }
 
-    /// Whether the process is locked concerns both tests.
+    /// Both tests change whether the process is locked, so they exclude each other.
     static LOCKED: Mutex<()> = Mutex::new(());
 
     #[test]
-    fn a_prefaulted_stack_faults_once_and_not_again() {
-        // Several times the largest page there is on a stack, 2 MiB, one of
-        // which the thread's start may have brought.
+    fn the_second_prefault_of_a_stack_faults_less() {
+        // Several times the largest page of a stack, 2 MiB. The thread's start may have faulted one
+        // such page in.
         const BYTES: usize = 8 << 20;
         let guard = LOCKED.lock();
-        // Larger than any stack the C library may have kept for reuse.
+        // Larger than any stack that the C library may have kept for reuse.
         let thread = std::thread::Builder::new().stack_size(64 << 20).spawn(|| {
             let before = faults();
             prefault_stack::<BYTES>();
@@ -111,13 +111,13 @@ mod tests {
         });
         let (first, second) = thread.unwrap().join().unwrap();
         drop(guard);
-        // Large folios may bring several pages at once: the order is sure, the
-        // numbers are not.
+        // Large folios may fault in several pages at once. So the order is certain, the numbers are
+        // not.
         assert!(first > 0 && second < first, "{first} faults, then {second}");
     }
 
     #[test]
-    fn locked_memory_is_counted_as_locked_or_the_limit_is_named() {
+    fn locking_raises_vmlck_or_fails_with_the_limit() {
         let locked_kib = || {
             let status = std::fs::read_to_string("/proc/self/status").unwrap();
             let line = status.lines().find(|line| line.starts_with("VmLck:")).unwrap();

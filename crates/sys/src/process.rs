@@ -1,12 +1,11 @@
-//! Child processes that leave nothing behind, and what can be known of others.
+//! Child processes that leave nothing behind, and handles of other processes.
 //!
-//! Called by the command for competing load and for its own helpers, and by the
-//! daemon for the processes that attached to it ([`PidFd`], [`thread_state`]). A child
-//! gets its own process group, the ordinary scheduling class and a set of
-//! CPUs; when its [`Child`] goes, the whole group goes, and the CPU time of
-//! all of it is known.
+//! The command starts competing load and its helpers with this module. The daemon uses [`PidFd`]
+//! and [`thread_state`] for the processes that attached to it. A child gets its own process group,
+//! the ordinary scheduling class and a set of CPUs. When its [`Child`] is dropped, the whole group
+//! is killed. [`Child::terminate`] also returns the CPU time of the whole group.
 //!
-//! How nothing is left over:
+//! How the module makes sure that nothing is left:
 //!
 //! ```text
 //!          (1) spawn                 (2) exit              (4) finish
@@ -15,18 +14,17 @@
 //!                         +-------- SIGKILL ---------+
 //! ```
 //!
-//! 1. The child is the leader of a new group. This process becomes a
-//!    *subreaper* (PR_SET_CHILD_SUBREAPER(2const)): grandchildren whose parent
-//!    dies become its children, so that it can wait for them too.
-//! 2. The leader ends by itself. It stays a zombie, looked at but not waited
-//!    for: as long as it is there, its number cannot become that of another
-//!    process or group, so the signals below reach nobody else.
-//! 3. [`Child::terminate`] asks first.
-//! 4. The group gets SIGKILL, and then everyone in it is waited for.
+//! 1. The child is the leader of a new group. This process becomes a *subreaper*
+//!    (PR_SET_CHILD_SUBREAPER(2const)): grandchildren whose parent dies become its children, so it
+//!    can wait for them too.
+//! 2. The leader exits. It stays a zombie: this module reads its exit status without reaping it.
+//!    While the zombie exists, the kernel gives its number to no other process or group. So the
+//!    signals below reach only the group.
+//! 3. [`Child::terminate`] sends SIGTERM first.
+//! 4. The group gets SIGKILL. Then this module waits for every process of the group.
 //!
-//! What a descendant does to leave the group (setsid(2)) also takes it out of
-//! reach. If this process is itself killed, the kernel kills the leader
-//! (PR_SET_PDEATHSIG), but not the leader's children.
+//! A descendant that leaves the group (setsid(2)) is out of reach. If this process itself is
+//! killed, the kernel kills the leader (PR_SET_PDEATHSIG), but not the leader's children.
 
 use crate::OsError;
 use crate::clock::monotonic_ns;
@@ -50,7 +48,7 @@ pub use thread::{
     thread_state, wait_time_of,
 };
 
-/// What a child's standard stream is connected to.
+/// The connection of a child's standard stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Stream {
     /// `/dev/null`.
@@ -58,11 +56,11 @@ pub enum Stream {
     Null,
     /// A pipe, whose other end is in [`Child`].
     Pipe,
-    /// What this process has.
+    /// The stream of this process.
     Inherit,
 }
 
-/// What a child gets beside its command. The default: nothing.
+/// The streams and the descriptor of a child. By default it gets none.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SpawnOptions<'fd> {
     /// Standard input.
@@ -71,8 +69,8 @@ pub struct SpawnOptions<'fd> {
     pub stdout: Stream,
     /// Standard error.
     pub stderr: Stream,
-    /// A descriptor, and the number (3 or above) the child finds it under.
-    /// Take one that this process does not itself open and close meanwhile.
+    /// A descriptor, and the number (3 or above) that it has in the child. Choose a number that
+    /// this process does not open or close until `spawn` returns.
     pub inherit: Option<(BorrowedFd<'fd>, RawFd)>,
 }
 
@@ -86,7 +84,7 @@ pub struct ResourceUse {
 }
 
 impl ResourceUse {
-    /// Both together.
+    /// The sum of both.
     pub const fn cpu_ns(&self) -> u64 {
         self.user_ns + self.system_ns
     }
@@ -95,20 +93,20 @@ impl ResourceUse {
 /// How a process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
-    /// It returned this.
+    /// The process returned this code.
     Code(i32),
-    /// This signal killed it.
+    /// This signal killed the process.
     Signal(i32),
 }
 
-/// A running child, leader of its process group. Dropping it kills the group
-/// and waits until all of it is gone.
+/// A running child, the leader of its process group. Dropping it kills the group and waits until
+/// every process of the group is gone.
 #[derive(Debug)]
 pub struct Child {
     pid: Pid,
     /// Whether the group has been killed and waited for.
     finished: bool,
-    /// How the leader ended, once it has been waited for.
+    /// How the leader ended, once it is reaped.
     exit: Option<Exit>,
     usage: ResourceUse,
     /// The pipe to its standard input, if asked for.
@@ -119,17 +117,17 @@ pub struct Child {
     pub stderr: Option<ChildStderr>,
 }
 
-/// Starts `command` (program, then arguments; looked up in `PATH`) in its own
-/// process group, on `cpus` only, in the ordinary scheduling class with
-/// ordinary timer slack whatever the calling thread has.
+/// Starts `command` (program, then arguments; looked up in `PATH`) in a process group of its own,
+/// on `cpus` only. The child runs in the ordinary scheduling class with ordinary timer slack,
+/// whatever the calling thread has.
 ///
-/// The child is killed if the calling *thread* ends, so call it from one that
-/// stays. Makes this process a subreaper (see the module). Allocates; blocks
-/// until the program is loaded.
+/// The kernel kills the child when the calling *thread* ends, so call this from a long-lived
+/// thread. Makes this process a subreaper (see the module). Allocates. Blocks until the program is
+/// loaded.
 ///
 /// # Errors
-/// `EINVAL` for an empty command, no usable CPU or a number below 3; `ENOENT`,
-/// `EACCES`, `ENOEXEC` if the program cannot be run; `EAGAIN`, `ENOMEM`.
+/// `EINVAL` for an empty command, no usable CPU or a number below 3. `ENOENT`, `EACCES` or
+/// `ENOEXEC` if the program cannot run. `EAGAIN`, `ENOMEM`.
 pub fn spawn(
     command: &[String],
     cpus: &[u32],
@@ -139,7 +137,7 @@ pub fn spawn(
     let cpus = cpu_set(cpus)?;
     let inherited = options.inherit.map(|(fd, number)| Inherited::hold(fd, number)).transpose()?;
     let passed = inherited.as_ref().map(Inherited::numbers);
-    // Any process number will do: it is a flag.
+    // The process number serves only as a flag here.
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
         .map_err(OsError::of("prctl(PR_SET_CHILD_SUBREAPER)"))?;
     let parent = rustix::process::getpid();
@@ -150,12 +148,11 @@ pub fn spawn(
         .stdin(stdio(options.stdin))
         .stdout(stdio(options.stdout))
         .stderr(stdio(options.stderr));
-    // SAFETY: the closure runs between fork and exec, where only what is
-    // async-signal-safe is allowed: `settle` makes system calls, and neither
-    // allocates nor takes a lock.
-    unsafe { child.pre_exec(move || Ok(settle(parent, &cpus, passed)?)) };
+    // SAFETY: the closure runs between fork and exec, where only async-signal-safe calls are
+    // allowed. `prepare_child` makes system calls, and neither allocates nor takes a lock.
+    unsafe { child.pre_exec(move || Ok(prepare_child(parent, &cpus, passed)?)) };
     let mut child = child.spawn().map_err(OsError::of_io("spawn"))?;
-    // The standard library's handle is dropped, which neither kills nor waits.
+    // Dropping the standard library's handle neither kills the child nor waits for it.
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     Ok(Child {
         pid: pid.ok_or(OsError::new("spawn", libc::ESRCH))?,
@@ -168,23 +165,23 @@ pub fn spawn(
     })
 }
 
-/// User of this process, by whose rights it acts (geteuid(2)). One system call.
+/// Effective user of this process (geteuid(2)). One system call.
 pub fn effective_user() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
-/// Has the kernel kill the calling process when the thread that started it
-/// ends. For a program of ours that was not started with [`spawn`].
+/// Makes the kernel kill the calling process when the thread that started it ends. For helper
+/// programs that were not started with [`spawn`].
 ///
 /// # Errors
-/// `ESRCH` if process `parent` is no longer the parent: it is too late.
+/// `ESRCH` if process `parent` is no longer the parent: the parent ended before this call.
 pub fn die_with_parent(parent: u32) -> Result<(), OsError> {
     const OPERATION: &str = "prctl(PR_SET_PDEATHSIG)";
     let parent = i32::try_from(parent).ok().and_then(Pid::from_raw);
     let parent = parent.ok_or(OsError::new(OPERATION, libc::ESRCH))?;
     rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))
         .map_err(OsError::of(OPERATION))?;
-    // It may have died before the call: then there will be no signal.
+    // If the parent died before the prctl call, no signal comes.
     if rustix::process::getppid() == Some(parent) {
         Ok(())
     } else {
@@ -193,7 +190,7 @@ pub fn die_with_parent(parent: u32) -> Result<(), OsError> {
 }
 
 impl Child {
-    /// Process number, and number of the group.
+    /// Number of the process and of its group.
     pub fn pid(&self) -> u32 {
         self.pid.as_raw_pid().unsigned_abs()
     }
@@ -201,7 +198,7 @@ impl Child {
     /// How the leader ended; `None` while it runs. Does not block.
     ///
     /// # Errors
-    /// `ECHILD` if someone else in this process waited for it.
+    /// `ECHILD` if other code in this process waited for the leader.
     pub fn try_wait(&self) -> Result<Option<Exit>, OsError> {
         if self.finished {
             return Ok(self.exit);
@@ -215,21 +212,21 @@ impl Child {
         }))
     }
 
-    /// Sends SIGKILL to everyone in the group; returns before they are gone.
+    /// Sends SIGKILL to every process of the group. Returns before they are gone.
     ///
     /// # Errors
-    /// `EPERM` if every one of them has changed its user.
+    /// `EPERM` if every process of the group has changed its user.
     pub fn kill_group(&self) -> Result<(), OsError> {
         self.signal_group(rustix::process::Signal::KILL)
     }
 
-    /// Ends the group: SIGTERM, at most `grace_ns` for the leader to end, then
-    /// SIGKILL for whoever is left. Returns when all are gone, with the CPU
-    /// time they used together, descendants that ended before included. After
-    /// that it is over at once, and returns the same.
+    /// Ends the group: sends SIGTERM, waits at most `grace_ns` for the leader, then sends SIGKILL.
+    ///
+    /// Returns when every process of the group is gone. The result is their CPU time together,
+    /// including descendants that ended earlier. A later call returns the same at once.
     ///
     /// # Errors
-    /// `EPERM` if every one of them has changed its user.
+    /// `EPERM` if every process of the group has changed its user.
     pub fn terminate(&mut self, grace_ns: u64) -> Result<ResourceUse, OsError> {
         let deadline_ns = monotonic_ns().saturating_add(grace_ns);
         self.signal_group(rustix::process::Signal::TERM)?;
@@ -247,19 +244,19 @@ impl Child {
 
     fn signal_group(&self, signal: rustix::process::Signal) -> Result<(), OsError> {
         if self.finished {
-            return Ok(()); // the number may be someone else's by now
+            return Ok(()); // the number may belong to another process by now
         }
         match rustix::process::kill_process_group(self.pid, signal) {
-            // The leader is at least a zombie, unless someone else waited.
+            // The leader is at least a zombie, unless other code waited for it.
             Ok(()) | Err(Errno::SRCH) => Ok(()),
             Err(errno) => Err(OsError::of("kill")(errno)),
         }
     }
 
-    /// Kills the group and waits for everyone in it: the leader and those that
-    /// became children of this process when their parent died. A process is
-    /// handed over before its parent can be waited for, so when there is
-    /// nobody left to wait for, there is nobody left.
+    /// Kills the group and waits for all its processes: the leader, and those that became children
+    /// of this process when their parent died. The kernel hands a process over before its parent
+    /// can be reaped. So when no child of the group is left to wait for, no process of the group is
+    /// left.
     fn finish(&mut self) -> Result<(), OsError> {
         if self.finished {
             return Ok(());
@@ -287,16 +284,16 @@ impl Child {
 
 impl Drop for Child {
     fn drop(&mut self) {
-        // Nobody is left to be told; `terminate` tells.
+        // Drop cannot report an error. Call `terminate` to get it.
         let _ = self.finish();
     }
 }
 
-/// Waits for any child in group `group` to end, and says which, how, and what
-/// it and the children it had waited for used (wait4(2)).
+/// Waits for any child in `group` to end. Returns its number, how it ended, and the CPU time of it
+/// and of the children that it had waited for (wait4(2)).
 fn wait_one(group: Pid) -> Result<(Pid, Exit, ResourceUse), OsError> {
     let mut status = 0;
-    // SAFETY: integers only; all zero is a valid value.
+    // SAFETY: the struct has only integers, for which all zero is valid.
     let mut usage: libc::rusage = unsafe { core::mem::zeroed() };
     // SAFETY: `status` and `usage` are valid for one write each.
     let pid = unsafe { libc::wait4(-group.as_raw_pid(), &raw mut status, 0, &raw mut usage) };
@@ -313,53 +310,57 @@ fn wait_one(group: Pid) -> Result<(Pid, Exit, ResourceUse), OsError> {
     Ok((pid, exit, usage))
 }
 
-/// A descriptor to be passed on, held under a number of ours meanwhile.
+/// A descriptor for the child, held under a number of this process until the child has it.
 struct Inherited {
     held: OwnedFd,
     number: RawFd,
 }
 
 impl Inherited {
-    /// Copies `fd` to `number`, or to the next free one above. So `number` is
-    /// in use while the child is started, and the standard library's own pipe
-    /// to the child cannot get it and be overwritten there.
+    /// Copies `fd` to `number`, or to the next free number above. So `number` is in use while the
+    /// child starts: the standard library's own pipe to the child cannot get it and be overwritten
+    /// there.
     fn hold(fd: BorrowedFd<'_>, number: RawFd) -> Result<Inherited, OsError> {
         const OPERATION: &str = "fcntl(F_DUPFD_CLOEXEC)";
         if number < 3 {
-            return Err(OsError::new(OPERATION, libc::EINVAL)); // the standard streams
+            return Err(OsError::new(OPERATION, libc::EINVAL)); // 0 to 2 are the standard streams
         }
         let held = rustix::io::fcntl_dupfd_cloexec(fd, number).map_err(OsError::of(OPERATION))?;
         Ok(Inherited { held, number })
     }
 
-    /// Where it is, and where it is to be.
+    /// The number here, and the number in the child.
     fn numbers(&self) -> (RawFd, RawFd) {
         (self.held.as_raw_fd(), self.number)
     }
 }
 
-/// What a child does before it becomes the program. Async-signal-safe.
-fn settle(parent: Pid, cpus: &CpuSet, passed: Option<(RawFd, RawFd)>) -> Result<(), OsError> {
+/// Prepares the child before it executes the program. Async-signal-safe.
+fn prepare_child(
+    parent: Pid,
+    cpus: &CpuSet,
+    passed: Option<(RawFd, RawFd)>,
+) -> Result<(), OsError> {
     die_with_parent(parent.as_raw_pid().unsigned_abs())?;
-    // Affinity first: it fails for CPUs that are not there.
+    // Affinity first, because this call fails for CPUs that do not exist.
     rustix::thread::sched_setaffinity(None, cpus).map_err(OsError::of("sched_setaffinity"))?;
     set_class(libc::SCHED_OTHER, 0)?;
-    // 50 us is what every process starts with; the caller may have set 1 ns.
+    // Every process starts with 50 us. The caller may have set 1 ns.
     rustix::thread::set_current_timer_slack(NonZeroU64::new(50_000))
         .map_err(OsError::of("prctl(PR_SET_TIMERSLACK)"))?;
-    passed.map_or(Ok(()), |(held, number)| pass_on(held, number))
+    passed.map_or(Ok(()), |(held, number)| copy_to_number(held, number))
 }
 
-/// Puts descriptor `held` under `number`, to stay open in the program.
-fn pass_on(held: RawFd, number: RawFd) -> Result<(), OsError> {
+/// Copies descriptor `held` to `number`, so that it stays open in the program.
+fn copy_to_number(held: RawFd, number: RawFd) -> Result<(), OsError> {
     if held == number {
         // SAFETY: the caller's OwnedFd keeps `held` open.
         let fd = unsafe { BorrowedFd::borrow_raw(held) };
         return rustix::io::fcntl_setfd(fd, rustix::io::FdFlags::empty())
             .map_err(OsError::of("fcntl(F_SETFD)"));
     }
-    // SAFETY: takes numbers only. Whatever the child had under `number` is
-    // closed; it is about to become another program anyway.
+    // SAFETY: the call takes only numbers. It closes the child's descriptor `number`, which the
+    // child does not use before it executes the program.
     if unsafe { libc::dup2(held, number) } < 0 {
         return Err(OsError::last("dup2"));
     }
@@ -374,19 +375,18 @@ fn stdio(stream: Stream) -> Stdio {
     }
 }
 
-/// A copy of the descriptor that [`spawn`] passed to this process as
-/// `number`. The original stays open, but goes no further: both are closed on
-/// exec.
+/// A copy of the descriptor that [`spawn`] passed to this process as `number`. The original stays
+/// open. Both are closed on exec.
 ///
 /// # Errors
-/// `EBADF` if nothing was passed under that number.
+/// `EBADF` if no descriptor was passed under that number.
 pub fn inherited_fd(number: RawFd) -> Result<OwnedFd, OsError> {
     const OPERATION: &str = "fcntl(F_DUPFD_CLOEXEC)";
     if number < 3 {
         return Err(OsError::new(OPERATION, libc::EBADF));
     }
-    // SAFETY: not -1. The number is only copied: if nothing is open there the
-    // kernel says so, and if something else is, its owner does not notice.
+    // SAFETY: the number is not -1. The call only copies the descriptor. If the number is not open,
+    // the kernel returns an error. If it belongs to other code, the copy does not affect its owner.
     let passed = unsafe { BorrowedFd::borrow_raw(number) };
     let fd = rustix::io::fcntl_dupfd_cloexec(passed, 3).map_err(OsError::of(OPERATION))?;
     rustix::io::fcntl_setfd(passed, rustix::io::FdFlags::CLOEXEC)

@@ -1,11 +1,10 @@
-//! Waiting until descriptors become readable or writable.
+//! Waits until descriptors become readable or writable.
 //!
-//! Called by the runtime for its tasks. A *watch* asks once: when its
-//! descriptor is ready, one call of [`Readiness::wait`] says the watch's number,
-//! and then it is silent until it is armed again. A watch holds a descriptor of
-//! its own for the same open file, so two may watch one file, and the caller may
-//! close its own meanwhile. See epoll(7), and there "Questions and answers" for why
-//! a watch is taken out before its descriptor is closed.
+//! The runtime uses it for its tasks. A *watch* is one-shot: when its descriptor is ready, one call
+//! of [`Readiness::wait`] reports the watch's number. The watch reports nothing more until it is
+//! armed again. It holds a duplicate of the descriptor. So two watches may watch one file, and the
+//! caller may close its descriptor. A watch is taken out before its duplicate is closed. See
+//! epoll(7), "Questions and answers", for the reason.
 
 use crate::OsError;
 use crate::clock::{monotonic_ns, timespec};
@@ -15,18 +14,18 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-/// What a descriptor is to become.
+/// The readiness that a watch waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
-    /// There is something to read, or the end has come.
+    /// There is something to read, or the end of the stream.
     Readable,
-    /// There is room to write, or nobody reads any more.
+    /// There is free space to write, or no reader any more.
     Writable,
 }
 
-/// The number that no watch may have: it ends the waiting.
+/// The number that no watch may have. It ends the waiting.
 const STOP: u64 = u64::MAX;
-/// Watches that one call reports at most.
+/// The most watches that one call reports.
 const EVENTS_MAX: usize = 64;
 
 /// A set of watches, and one thread that waits for them.
@@ -37,10 +36,10 @@ pub struct Readiness {
 }
 
 impl Readiness {
-    /// An empty set. Two descriptors.
+    /// An empty set. Uses two descriptors.
     ///
     /// # Errors
-    /// What the kernel said (`EMFILE`, `ENOMEM`).
+    /// The kernel's error (`EMFILE`, `ENOMEM`).
     pub fn new() -> Result<Self, OsError> {
         let epoll =
             epoll::create(epoll::CreateFlags::CLOEXEC).map_err(OsError::of("epoll_create1"))?;
@@ -51,15 +50,15 @@ impl Readiness {
         Ok(Readiness { epoll, stop })
     }
 
-    /// Blocks until watches are ready, and says the number of each; `false` when
-    /// [`Readiness::stop`] was called. One system call; does not allocate.
+    /// Blocks until watches are ready, and passes the number of each to `ready`. Returns `false`
+    /// after [`Readiness::stop`]. One system call. Does not allocate.
     pub fn wait(&self, mut ready: impl FnMut(u64)) -> bool {
         let mut events = [MaybeUninit::<epoll::Event>::uninit(); EVENTS_MAX];
         match epoll::wait(&self.epoll, &mut events, None) {
             Ok((events, _)) => {
                 let mut goes_on = true;
                 for event in events {
-                    // The kernel packs the structure: by value.
+                    // The kernel packs the structure, so copy the field by value.
                     match event.data.u64() {
                         STOP => goes_on = false,
                         number => ready(number),
@@ -67,21 +66,21 @@ impl Readiness {
                 }
                 goes_on
             }
-            // A signal.
+            // A signal came.
             Err(Errno::INTR) => true,
-            // The rest (a bad descriptor, a bad address) cannot be: both are ours.
+            // Other errors (a bad descriptor, a bad address) are impossible: this type owns both.
             Err(_) => false,
         }
     }
 
     /// Makes this and every later [`Readiness::wait`] return `false`.
     pub fn stop(&self) {
-        // It fails only if it was done 2^64 - 1 times before.
+        // The write fails only after 2^64 - 1 calls.
         let _ = rustix::io::write(&self.stop, &1u64.to_ne_bytes());
     }
 }
 
-/// One descriptor that is watched for one direction, until dropped.
+/// One descriptor, watched for one direction until dropped.
 #[derive(Debug)]
 pub struct Watch {
     readiness: Arc<Readiness>,
@@ -91,11 +90,11 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Armed: `number`, not `u64::MAX`, is said once when `fd` is ready, at once if
-    /// it is already. Two system calls; does not allocate.
+    /// Makes an armed watch. `number`, which must not be `u64::MAX`, is reported once when `fd` is
+    /// ready, at once if it is already ready. Two system calls. Does not allocate.
     ///
     /// # Errors
-    /// What the kernel said: `EMFILE`, or `EPERM` for a file that is always ready.
+    /// The kernel's error: `EMFILE`, or `EPERM` for a file that is always ready.
     pub fn new(
         readiness: &Arc<Readiness>,
         fd: BorrowedFd<'_>,
@@ -109,17 +108,17 @@ impl Watch {
         Ok(Watch { readiness: readiness.clone(), fd, direction, number })
     }
 
-    /// Arms it again after its number was said. One system call.
+    /// Arms the watch again after its number was reported. One system call.
     ///
     /// # Errors
-    /// What the kernel said (`ENOMEM`).
+    /// The kernel's error (`ENOMEM`).
     pub fn arm(&self) -> Result<(), OsError> {
         let data = epoll::EventData::new_u64(self.number);
         epoll::modify(&self.readiness.epoll, &self.fd, data, flags(self.direction))
             .map_err(OsError::of("epoll_ctl(EPOLL_CTL_MOD)"))
     }
 
-    /// Whether it is ready now. One system call; does not block.
+    /// Whether the descriptor is ready now. One system call. Does not block.
     ///
     /// # Errors
     /// As [`is_ready`].
@@ -130,8 +129,8 @@ impl Watch {
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        // It is in the set. Were it left there, the other descriptors of the file
-        // would keep it alive.
+        // The watch is in the set. If it stayed there, the other descriptors of the file would keep
+        // it alive.
         let _ = epoll::delete(&self.readiness.epoll, &self.fd);
     }
 }
@@ -144,21 +143,21 @@ fn flags(direction: Direction) -> epoll::EventFlags {
     what | epoll::EventFlags::ONESHOT
 }
 
-/// Whether `fd` is ready now: also if it has failed or hung up, for then a call
-/// would say so and not block. One system call; does not block or allocate.
+/// Whether `fd` is ready now. A failed or closed descriptor counts as ready, because a call on it
+/// would return that at once. One system call. Does not block or allocate.
 ///
 /// # Errors
-/// What the kernel said (`ENOMEM`).
+/// The kernel's error (`ENOMEM`).
 pub fn is_ready(fd: BorrowedFd<'_>, direction: Direction) -> Result<bool, OsError> {
     wait_until(fd, direction, Some(0))
 }
 
-/// Blocks until `fd` is ready as [`is_ready`] means it, or until `deadline_ns`
-/// (`CLOCK_MONOTONIC`; `None`: for as long as it takes); says whether it is. Signals do
-/// not cut it short. For a thread that waits for one descriptor (poll(2)).
+/// Blocks until `fd` is ready in the sense of [`is_ready`], or until `deadline_ns`
+/// (`CLOCK_MONOTONIC`; `None`: without limit). Returns whether it is ready. Signals do not end the
+/// wait early. For a thread that waits for one descriptor (poll(2)).
 ///
 /// # Errors
-/// What the kernel said (`ENOMEM`).
+/// The kernel's error (`ENOMEM`).
 pub fn wait_until(
     fd: BorrowedFd<'_>,
     direction: Direction,
@@ -170,9 +169,9 @@ pub fn wait_until(
     };
     let mut fds = [PollFd::from_borrowed_fd(fd, what)];
     loop {
-        // poll takes a length of time, so it is worked out again after a signal.
+        // poll takes a duration, so it is computed again after a signal.
         let left = deadline_ns.map(|at_ns| match at_ns {
-            0 => timespec(0), // the clock need not be read
+            0 => timespec(0), // no need to read the clock
             at_ns => timespec(at_ns.saturating_sub(monotonic_ns())),
         });
         match rustix::event::poll(&mut fds, left.as_ref()) {
@@ -189,7 +188,7 @@ mod tests {
     use std::io::{Read, Write};
 
     #[test]
-    fn a_watch_speaks_once_each_time_it_is_armed() {
+    fn a_watch_reports_once_each_time_it_is_armed() {
         let readiness = Arc::new(Readiness::new().unwrap());
         let (mut reader, mut writer) = std::io::pipe().unwrap();
         let first = Watch::new(&readiness, reader.as_fd(), Direction::Readable, 7).unwrap();
@@ -203,7 +202,7 @@ mod tests {
         said.sort_unstable();
         assert_eq!(said, [7, 8]);
         assert!(first.is_ready().unwrap() && second.is_ready().unwrap());
-        // Still ready, but only who is armed again speaks again.
+        // Both are still ready, but only the re-armed watch reports again.
         second.arm().unwrap();
         let mut again = Vec::new();
         assert!(readiness.wait(|number| again.push(number)));
@@ -213,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dropped_watch_is_silent_and_stop_ends_the_waiting() {
+    fn a_dropped_watch_reports_nothing_and_stop_ends_the_wait() {
         let readiness = Arc::new(Readiness::new().unwrap());
         let (reader, mut writer) = std::io::pipe().unwrap();
         drop(Watch::new(&readiness, reader.as_fd(), Direction::Readable, 7).unwrap());
@@ -233,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_ends_when_it_is_ready_or_at_the_deadline() {
+    fn a_wait_ends_when_the_descriptor_is_ready_or_at_the_deadline() {
         let (reader, mut writer) = std::io::pipe().unwrap();
         let deadline_ns = monotonic_ns() + 2_000_000;
         let waited = wait_until(reader.as_fd(), Direction::Readable, Some(deadline_ns));

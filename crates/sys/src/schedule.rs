@@ -1,102 +1,58 @@
 //! Scheduling class, CPU affinity and timer slack of a thread.
 //!
-//! Called by the runtime when it starts a thread, by the command to find
-//! out which promises it may make, and by the daemon for threads of others (the
-//! functions that end in `_of`). Everything here concerns one thread, never
-//! the whole process; a new thread inherits all of it but `SCHED_DEADLINE`.
+//! The runtime calls this module when it starts a thread. The command finds out with it which
+//! guarantees it can give. The daemon applies it to threads of other processes (functions whose
+//! names end in `_of`). Each function concerns one thread, never the whole process. A new thread
+//! inherits everything except `SCHED_DEADLINE`.
 
 use crate::OsError;
 use core::num::NonZeroU64;
-use rustix::thread::{CpuSet, Pid};
 
-mod another;
+mod affinity;
 mod band;
+mod class;
 mod deadline;
+mod other_thread;
 mod real_time;
 mod refusal;
 
-pub use another::{
+pub(crate) use affinity::cpu_set;
+pub use affinity::{CPUS_MAX, allowed_cpus, current_cpu, pin_thread};
+pub use band::Band;
+pub(crate) use class::set_class;
+pub use class::{set_fifo, set_ordinary};
+pub use deadline::{DeadlineRefusal, set_deadline};
+pub use other_thread::{
     Class, class_of, pin_thread_of, set_fifo_not_inherited_of, set_fifo_of, set_idle_of,
     set_ordinary_of,
 };
-pub use band::Band;
-pub use deadline::{DeadlineRefusal, set_deadline};
 pub use real_time::{RealTime, Right};
 pub use refusal::{FifoRefusal, fifo_permission};
 
-/// Puts the calling thread into `SCHED_FIFO` at `priority` (1 lowest to 99).
-/// See sched(7).
+/// Sets the calling thread's timer slack to 1 ns, the minimum.
+///
+/// The kernel wakes ordinary threads up to 50 us late otherwise, to batch wake-ups. Real-time
+/// classes have no slack. See PR_SET_TIMERSLACK(2const).
 ///
 /// # Errors
-/// `EPERM` without the right ([`fifo_permission`] says what is missing),
-/// `EINVAL` for a priority outside the range.
-pub fn set_fifo(priority: u8) -> Result<(), OsError> {
-    set_class(libc::SCHED_FIFO, priority)
-}
-
-/// Puts the calling thread back into the ordinary class, `SCHED_OTHER`. Its
-/// nice value is as it was.
-///
-/// # Errors
-/// None that stock Linux is known to return; a sandbox may refuse the call.
-pub fn set_ordinary() -> Result<(), OsError> {
-    set_class(libc::SCHED_OTHER, 0)
-}
-
-/// Lets the calling thread run on these CPUs only.
-///
-/// # Errors
-/// `EINVAL` if none of them exists and is allowed by the cpuset, or if a
-/// number is [`CPUS_MAX`] or more.
-pub fn pin_thread(cpus: &[u32]) -> Result<(), OsError> {
-    let set = cpu_set(cpus)?;
-    rustix::thread::sched_setaffinity(None, &set).map_err(OsError::of("sched_setaffinity"))
-}
-
-/// CPU numbers are below this (the size of the C library's `cpu_set_t`).
-pub const CPUS_MAX: u32 = 1024;
-const _: () = assert!(CPUS_MAX as usize == CpuSet::MAX_CPU);
-
-/// The CPUs the calling thread may run on, ascending. Allocates.
-///
-/// # Errors
-/// `EINVAL` on a kernel configured for more than [`CPUS_MAX`] CPUs.
-pub fn allowed_cpus() -> Result<Vec<u32>, OsError> {
-    let set = rustix::thread::sched_getaffinity(None).map_err(OsError::of("sched_getaffinity"))?;
-    Ok((0..CPUS_MAX).filter(|&cpu| set.is_set(cpu as usize)).collect())
-}
-
-/// The CPU the calling thread runs on now; unless it is pinned to one, the
-/// answer may be out of date when it comes. vDSO or rseq, some nanoseconds.
-pub fn current_cpu() -> u32 {
-    u32::try_from(rustix::thread::sched_getcpu()).unwrap_or(u32::MAX)
-}
-
-/// Sets the calling thread's timer slack to 1 ns, the least there is.
-///
-/// Ordinary threads are otherwise woken up to 50 us late, to batch wake-ups;
-/// real-time classes have no slack anyway. See PR_SET_TIMERSLACK(2const).
-///
-/// # Errors
-/// None that stock Linux is known to return.
+/// Stock Linux is not known to return one.
 pub fn set_timer_slack_least() -> Result<(), OsError> {
     rustix::thread::set_current_timer_slack(Some(NonZeroU64::MIN))
         .map_err(OsError::of("prctl(PR_SET_TIMERSLACK)"))
 }
 
-/// How often the kernel switched away from the calling thread since it began,
-/// because it slept or because something else came first (getrusage(2),
-/// `ru_nvcsw` and `ru_nivcsw`). One system call.
+/// How often the kernel has switched away from the calling thread since it started, voluntarily or
+/// by preemption (getrusage(2), `ru_nvcsw` and `ru_nivcsw`). One system call.
 pub fn thread_switches() -> u64 {
-    // SAFETY: integers only; all zero is a valid value.
+    // SAFETY: the struct has only integers, for which all zero is valid.
     let mut usage: libc::rusage = unsafe { core::mem::zeroed() };
-    // SAFETY: `usage` is valid for one write; the call cannot fail for
-    // RUSAGE_THREAD and a valid pointer (getrusage(2)), and leaves it zero.
+    // SAFETY: `usage` is valid for one write. The call cannot fail for RUSAGE_THREAD and a valid
+    // pointer (getrusage(2)); if it did, `usage` would stay zero.
     unsafe { libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage) };
     usage.ru_nvcsw.unsigned_abs() + usage.ru_nivcsw.unsigned_abs()
 }
 
-/// How much of each period all real-time threads of a CPU may use together.
+/// The part of each period that all real-time threads of a CPU may use together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RtRuntime {
     /// Microseconds of each period; `None`: all of it.
@@ -105,46 +61,15 @@ pub struct RtRuntime {
     pub period_us: u64,
 }
 
-/// The kernel's real-time throttling, from `/proc/sys/kernel/sched_rt_*_us`;
-/// `None` where the kernel has none. See sched(7). Allocates.
+/// The kernel's real-time throttling, from `/proc/sys/kernel/sched_rt_*_us`; `None` where the
+/// kernel has none. See sched(7). Allocates.
 pub fn rt_runtime() -> Option<RtRuntime> {
     let number = |path| std::fs::read_to_string(path).ok()?.trim().parse::<i64>().ok();
     Some(RtRuntime {
-        // -1 is how the kernel says "no limit".
+        // The kernel writes -1 for "no limit".
         runtime_us: u64::try_from(number("/proc/sys/kernel/sched_rt_runtime_us")?).ok(),
         period_us: u64::try_from(number("/proc/sys/kernel/sched_rt_period_us")?).ok()?,
     })
-}
-
-/// `cpus` as the kernel wants them.
-pub(crate) fn cpu_set(cpus: &[u32]) -> Result<CpuSet, OsError> {
-    let mut set = CpuSet::new();
-    for &cpu in cpus {
-        if cpu >= CPUS_MAX {
-            return Err(OsError::new("sched_setaffinity", libc::EINVAL));
-        }
-        set.set(cpu as usize);
-    }
-    Ok(set)
-}
-
-/// Async-signal-safe: also called between fork and exec ([`crate::process`]).
-pub(crate) fn set_class(class: i32, priority: u8) -> Result<(), OsError> {
-    set_class_by_number(0, class, priority)
-}
-
-fn set_class_of(tid: Pid, class: i32, priority: u8) -> Result<(), OsError> {
-    set_class_by_number(tid.as_raw_pid(), class, priority)
-}
-
-/// 0 is the calling thread. Async-signal-safe.
-fn set_class_by_number(tid: i32, class: i32, priority: u8) -> Result<(), OsError> {
-    let param = libc::sched_param { sched_priority: i32::from(priority) };
-    // The system call and not the C library's function: musl's refuses.
-    // SAFETY: the kernel reads one sched_param.
-    let result =
-        unsafe { libc::syscall(libc::SYS_sched_setscheduler, tid, class, &raw const param) };
-    if result == 0 { Ok(()) } else { Err(OsError::last("sched_setscheduler")) }
 }
 
 #[cfg(test)]
@@ -152,13 +77,13 @@ mod tests {
     use super::*;
 
     fn class() -> i32 {
-        // SAFETY: takes no pointer; 0 is the calling thread.
+        // SAFETY: the call takes no pointer. 0 is the calling thread.
         unsafe { libc::sched_getscheduler(0) }
     }
 
     #[test]
-    fn a_pinned_thread_runs_there_and_nowhere_else() {
-        // Affinity is the thread's own, and each test has its own thread.
+    fn a_pinned_thread_runs_only_on_its_cpu() {
+        // Affinity belongs to a thread, and each test has a thread of its own.
         for cpu in allowed_cpus().unwrap() {
             pin_thread(&[cpu]).unwrap();
             assert_eq!(allowed_cpus().unwrap(), [cpu]);
@@ -167,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cpu_that_is_not_there_is_refused() {
+    fn a_cpu_that_does_not_exist_is_refused() {
         for cpus in [&[][..], &[CPUS_MAX - 1], &[CPUS_MAX], &[0, u32::MAX]] {
             assert_eq!(pin_thread(cpus).unwrap_err().raw_os_error(), libc::EINVAL, "{cpus:?}");
         }
@@ -183,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn the_trial_tells_what_the_kernel_would_do_and_changes_nothing() {
+    fn the_permission_test_matches_the_kernel_and_changes_nothing() {
         let granted = fifo_permission(1).is_ok();
         assert_eq!(class(), libc::SCHED_OTHER);
         assert_eq!(set_fifo(1).is_ok(), granted);
@@ -193,7 +118,7 @@ mod tests {
 
     #[test]
     #[ignore = "needs the right to SCHED_FIFO: run by cargo xtask ci where it is granted"]
-    fn fifo_is_entered_at_the_priority_asked_for_and_left() {
+    fn fifo_is_entered_at_the_requested_priority_and_left() {
         assert_eq!(fifo_permission(7), Ok(()));
         set_fifo(7).unwrap();
         assert_eq!(class(), libc::SCHED_FIFO);
@@ -206,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn slack_is_least_after_it_was_set() {
+    fn timer_slack_is_one_nanosecond_after_it_was_set() {
         set_timer_slack_least().unwrap();
         assert_eq!(rustix::thread::current_timer_slack().unwrap(), 1);
     }

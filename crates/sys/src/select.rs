@@ -1,7 +1,7 @@
-//! Watching descriptors with select(2), however large their numbers are.
+//! Watches descriptors with select(2), however large their numbers are.
 //!
-//! Called by the benches, which compare other ways with it. The kernel takes sets of any
-//! length; what ends at 1023 is the C library's `fd_set`.
+//! The benches compare other mechanisms with it. The kernel takes sets of any length. Only the C
+//! library's `fd_set` ends at 1023.
 
 use crate::OsError;
 use rustix::event::{FdSetElement, FdSetIter, fd_set_insert, fd_set_num_elements, select};
@@ -9,10 +9,10 @@ use rustix::io::Errno;
 use std::marker::PhantomData;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
-/// Descriptors to be watched for something to read.
+/// Descriptors that are watched for input.
 #[expect(missing_debug_implementations, reason = "two sets of bits that have none")]
 pub struct SelectSet<'fd> {
-    /// They stay open meanwhile.
+    /// The descriptors stay open while the set exists.
     fds: PhantomData<&'fd [OwnedFd]>,
     end: RawFd,
     asked: Vec<FdSetElement>,
@@ -20,7 +20,7 @@ pub struct SelectSet<'fd> {
 }
 
 impl<'fd> SelectSet<'fd> {
-    /// Of these. Allocates.
+    /// A set of these descriptors. Allocates.
     pub fn new(fds: &'fd [OwnedFd]) -> Self {
         let end = fds.iter().map(|fd| fd.as_raw_fd() + 1).max().unwrap_or(0);
         let elements = fd_set_num_elements(fds.len(), end);
@@ -30,15 +30,16 @@ impl<'fd> SelectSet<'fd> {
         SelectSet { fds: PhantomData, end, asked, found }
     }
 
-    /// Blocks until some can be read from, and says which. One system call; O(largest number).
+    /// Blocks until some are readable, and passes each to `ready`. One system call; O(largest
+    /// number).
     ///
     /// # Errors
-    /// What the kernel said (`ENOMEM`).
+    /// The kernel's error (`ENOMEM`).
     pub fn wait(&mut self, ready: impl FnMut(RawFd)) -> Result<(), OsError> {
         loop {
             self.found.copy_from_slice(&self.asked);
-            // SAFETY: the sets have the numbers of `fds` alone, which are borrowed and so
-            // open as long as this is, and `new` made them long enough for `end`.
+            // SAFETY: the sets contain only numbers of `fds`, which are borrowed and thus open.
+            // `new` made them long enough for `end`.
             match unsafe { select(self.end, Some(&mut self.found), None, None, None) } {
                 Ok(_) => break,
                 Err(Errno::INTR) => {}
@@ -56,7 +57,7 @@ mod tests {
     use rustix::event::{EventfdFlags, eventfd};
 
     #[test]
-    fn those_that_can_be_read_from_are_found() {
+    fn readable_descriptors_are_found() {
         let fds: Vec<_> = (0..3).map(|_| eventfd(0, EventfdFlags::NONBLOCK).unwrap()).collect();
         let mut set = SelectSet::new(&fds);
         rustix::io::write(&fds[1], &1u64.to_ne_bytes()).unwrap();

@@ -1,7 +1,8 @@
-//! Bytes from and to a descriptor that does not block.
+//! Reads and writes bytes on a non-blocking descriptor.
 //!
-//! Called by the runtime, which moves them from and to streams. What is not ready says `EAGAIN`,
-//! and is waited for elsewhere ([`crate::readiness`], [`crate::io_uring`]). See read(2), write(2).
+//! The runtime moves bytes between descriptors and streams with it. A descriptor that is not ready
+//! returns `EAGAIN`. The caller then waits with [`crate::readiness`] or [`crate::io_uring`]. See
+//! read(2), write(2).
 
 use crate::OsError;
 use crate::udp::{is_icmp, separate_datagrams};
@@ -10,26 +11,27 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, SocketType};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// A file, a pipe, a socket or a terminal that does not block as long as this lives. The
-/// flag is the open file's, so others who have it find it set too; afterwards it is as it was.
+/// A file, a pipe, a socket or a terminal, made non-blocking until this is dropped. The flag
+/// belongs to the open file. So other holders of the file see it set meanwhile. Dropping restores
+/// the old flags.
 #[derive(Debug)]
 pub struct NonBlocking {
     fd: OwnedFd,
-    /// As they were.
+    /// The flags before.
     flags: OFlags,
-    /// `None`: no socket.
+    /// The socket's type; `None` if it is no socket.
     socket: Option<SocketType>,
 }
 
-/// How often a call for a datagram is made again after a signal or an ICMP error.
+/// How often a datagram call is retried after a signal or an ICMP error.
 const TRIES_MAX: u32 = 8;
 
 impl NonBlocking {
-    /// Of a socket of UDP the kernel does not join datagrams from now on (`UDP_GRO`). Four system
-    /// calls at most.
+    /// Makes `fd` non-blocking. For a UDP socket the kernel no longer joins datagrams (`UDP_GRO`).
+    /// At most four system calls.
     ///
     /// # Errors
-    /// What the kernel said (`EBADF`, `EPERM` for an append-only file of others).
+    /// The kernel's error (`EBADF`, `EPERM` for another user's append-only file).
     pub fn new(fd: OwnedFd) -> Result<Self, OsError> {
         let flags = rustix::fs::fcntl_getfl(&fd).map_err(OsError::of("fcntl(F_GETFL)"))?;
         rustix::fs::fcntl_setfl(&fd, flags | OFlags::NONBLOCK)
@@ -41,17 +43,17 @@ impl NonBlocking {
         Ok(NonBlocking { fd, flags, socket })
     }
 
-    /// Whether it is a socket for datagrams, which are to be taken by [`Self::receive`].
+    /// Whether it is a datagram socket. Take datagrams with [`Self::receive`].
     pub fn has_datagrams(&self) -> bool {
         self.socket == Some(SocketType::DGRAM)
     }
 
-    /// Takes one datagram, and says how long it was: if longer than `bytes`, its end is lost.
-    /// What an ICMP message said about a datagram sent earlier is passed over. One system call, a
+    /// Takes one datagram and returns its length. If it is longer than `bytes`, its end is lost.
+    /// Skips errors that ICMP messages report about datagrams sent earlier. One system call, or a
     /// few after signals and ICMP errors.
     ///
     /// # Errors
-    /// `EAGAIN`: nothing is there now. What else the kernel says.
+    /// `EAGAIN`: there is no datagram now. Any other error of the kernel.
     pub fn receive(&self, bytes: &mut [u8]) -> Result<usize, OsError> {
         let mut last = OsError::new("recv", libc::EAGAIN);
         for _ in 0..TRIES_MAX {
@@ -66,11 +68,11 @@ impl NonBlocking {
         Err(last)
     }
 
-    /// Reads as much as is there and finds room; 0: the end, if there is room. Not for datagrams.
-    /// One system call.
+    /// Reads the available bytes that fit; 0 means the end, if `bytes` is not empty. Not for
+    /// datagrams. One system call.
     ///
     /// # Errors
-    /// `EAGAIN`: nothing is there now. `EIO`, `ECONNRESET` and what else the kernel says.
+    /// `EAGAIN`: there is nothing to read now. `EIO`, `ECONNRESET` and other errors of the kernel.
     pub fn read(&self, bytes: &mut [u8]) -> Result<usize, OsError> {
         loop {
             match rustix::io::read(&self.fd, &mut *bytes) {
@@ -81,12 +83,12 @@ impl NonBlocking {
         }
     }
 
-    /// Writes as much as finds room, and says how much. A socket that nobody reads raises no
-    /// signal; a pipe does (`SIGPIPE`, which Rust programs ignore). What an ICMP message said about
-    /// a datagram sent earlier is passed over. One system call, a few after ICMP errors.
+    /// Writes as many bytes as fit and returns their number. A socket without a reader raises no
+    /// signal. A pipe does (`SIGPIPE`, which Rust programs ignore). Skips errors that ICMP messages
+    /// report about datagrams sent earlier. One system call, or a few after ICMP errors.
     ///
     /// # Errors
-    /// `EAGAIN`: there is no room now. `EPIPE`, `ENOSPC` and what else the kernel says.
+    /// `EAGAIN`: there is no free space now. `EPIPE`, `ENOSPC` and other errors of the kernel.
     pub fn write(&self, bytes: &[u8]) -> Result<usize, OsError> {
         let mut tries = 0;
         loop {
@@ -100,7 +102,8 @@ impl NonBlocking {
                 Err(Errno::INTR) => {}
                 Err(errno) => {
                     let error = OsError::of(operation)(errno);
-                    // The caller's own mistake stays, such as a datagram that is too long.
+                    // After the retries the error may be the caller's own, such as a datagram that
+                    // is too long.
                     if !self.has_datagrams() || !is_icmp(error) || tries >= TRIES_MAX {
                         return Err(error);
                     }
@@ -118,7 +121,7 @@ impl AsFd for NonBlocking {
 
 impl Drop for NonBlocking {
     fn drop(&mut self) {
-        // It could be set before, and so can be now.
+        // Setting the flags worked before, so it works now.
         let _ = rustix::fs::fcntl_setfl(&self.fd, self.flags);
     }
 }
@@ -129,7 +132,7 @@ mod tests {
     use std::os::unix::net::UnixStream;
 
     #[test]
-    fn what_is_not_ready_says_so_and_what_is_gone_too() {
+    fn a_pipe_reports_when_it_is_not_ready_and_when_its_reader_is_gone() {
         let (reader, writer) = std::io::pipe().unwrap();
         let (input, output) = (OwnedFd::from(reader), OwnedFd::from(writer));
         let (input, output) = (NonBlocking::new(input).unwrap(), NonBlocking::new(output).unwrap());
@@ -144,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_that_nobody_reads_raises_no_signal() {
+    fn a_socket_without_a_reader_raises_no_signal() {
         let (ours, theirs) = UnixStream::pair().unwrap();
         drop(theirs);
         let ours = NonBlocking::new(ours.into()).unwrap();
@@ -153,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_datagram_is_one_without_bytes_too() {
+    fn a_datagram_may_be_empty() {
         let ours = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
         let address = ours.local_addr().unwrap();
         let sender = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -176,21 +179,21 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_of_what_was_sent_is_passed_over() {
+    fn an_icmp_refusal_of_a_sent_datagram_is_skipped() {
         let nobody = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
         let target = nobody.local_addr().unwrap();
         drop(nobody);
         let ours = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
         ours.connect(target).unwrap();
         ours.send(b"x").unwrap();
-        // Without a call in between that would hear of it.
+        // No call in between could take the ICMP error.
         std::thread::sleep(std::time::Duration::from_millis(20));
         let receiver = NonBlocking::new(ours.into()).unwrap();
         assert!(receiver.receive(&mut [0; 4]).unwrap_err().is_would_block());
     }
 
     #[test]
-    fn the_file_blocks_again_afterwards() {
+    fn a_dropped_transfer_makes_the_file_blocking_again() {
         let (reader, _writer) = std::io::pipe().unwrap();
         let kept = reader.try_clone().unwrap();
         let is_set = || rustix::fs::fcntl_getfl(&kept).unwrap().contains(OFlags::NONBLOCK);

@@ -18,7 +18,7 @@ use std::net::UdpSocket;
 use std::time::Duration;
 
 use upcall::activity::{ActivityParams, Terms, WorkClass};
-use upcall::policy::dws::DWS;
+use upcall::discipline::DWS;
 use upcall::time::Span;
 use upcall::{Config, Runtime, Task};
 

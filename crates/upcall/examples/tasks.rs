@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use upcall::activity::{ActivityParams, Terms, WorkClass};
-use upcall::policy::dws::DWS;
+use upcall::discipline::DWS;
 use upcall::time::{Instant, Span};
 use upcall::{Config, Runtime, Task, clock};
 

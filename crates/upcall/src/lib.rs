@@ -1,8 +1,25 @@
 //! Upcall: a user-space real-time endsystem for stock Linux.
 //!
-//! Say what a piece of periodic work needs: its period, how much comes at a time, what that costs.
-//! Upcall admits it or refuses it with a reason. What was admitted is upcalled on time, between
-//! other work, without locks and almost without system calls.
+//! Upcall runs pieces of code on time. A program says what a piece of periodic work needs: its
+//! period, how much comes at a time, and the CPU time of that. Upcall computes whether the work
+//! fits beside all other work. If it does not fit, Upcall refuses it with a reason. If it fits,
+//! Upcall calls the program's handler on time, between other handlers, without locks and almost
+//! without system calls. It needs no kernel patch and no kernel module.
+//!
+//! It is for programs that process media, audio or packets by a deadline: media servers, VoIP, pro
+//! audio, robotics, protocol stacks. `SCHED_FIFO` threads alone run on time only while all of them
+//! fit together, and nothing checks that they do.
+//!
+//! # See it
+//!
+//! In a checkout of the repository this command runs four streams of UDP packets three ways: with
+//! Upcall, as ordinary threads, and as FIFO threads. It prints the three results side by side:
+//!
+//! ```sh
+//! cargo run --release -- run examples/conference.toml --compare
+//! ```
+//!
+//! The README shows what it prints.
 //!
 //! # The smallest program
 //!
@@ -34,21 +51,31 @@
 //!
 //! # The handbook
 //!
-//! Read the first two chapters, then what you need. Each is a page with examples that are compiled.
+//! Read the first two chapters, then those that you need. Each is a page with compiled examples.
 //!
 //! | | to | chapter | starts at |
 //! |---|---|---|---|
 //! | 1 | do periodic work | [handlers](guide::handlers) | [`Runtime::handler`] |
-//! | 2 | know before what will not fit | [refusals](guide::refusals) | [`CreateError::Refused`] |
+//! | 2 | know in advance what will not fit | [refusals](guide::refusals) | [`CreateError::Refused`] |
 //! | 3 | receive packets | [UDP](guide::udp) | [`udp::Receiver`], [`stream::IoPump`] |
 //! | 4 | move data between threads, handlers, processes | [streams](guide::streams) | [`stream::Stream`] |
 //! | 5 | write `async` code with deadlines | [tasks](guide::tasks) | [`Runtime::task`] |
-//! | 6 | tell others of events | [channels](guide::channels) | [`channel::Service`], [`Runtime::poster`] |
+//! | 6 | send events to others | [channels](guide::channels) | [`channel::Service`], [`Runtime::poster`] |
 //! | 7 | run several processes | [processes](guide::processes) | [`Config::daemon`] |
-//! | 8 | go along with tokio or hyper | [beside tokio](guide::beside_tokio) | [`stream::AsyncStreamWriter`] |
-//! | 9 | see how it went | [reports](guide::reports) | [`Runtime::stop`], [`Statistics`] |
+//! | 8 | combine it with tokio or hyper | [beside tokio](guide::beside_tokio) | [`stream::AsyncStreamWriter`] |
+//! | 9 | read counters and reports | [reports](guide::reports) | [`Runtime::stop`], [`Statistics`] |
 //! | 10 | know what is promised | [promises](guide::promises) | [`Notice`] |
 //! | 11 | write C or C++ | [C](guide::c) | |
+//!
+//! More pages are in the folder `docs` of the repository:
+//!
+//! | page | for |
+//! |---|---|
+//! | `media-and-audio.md` | programs that process media, audio or packets |
+//! | `c.md` | C and C++ |
+//! | `operators.md` | people who run machines and the daemon |
+//! | `researchers.md` | the simulator, the benches and the papers |
+//! | `GLOSSARY.md`, `bibliography.md` | every term, every source |
 //!
 //! # One of each
 //!
@@ -68,7 +95,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! **UDP**, fetched in batches by a periodic handler ([more](guide::udp)):
+//! **UDP**: a periodic handler fetches datagrams in batches ([more](guide::udp)):
 //!
 //! ```
 //! # use upcall::{Config, Runtime, activity::ActivityParams, time::Span};
@@ -86,7 +113,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! **A stream**, whose handler is upcalled when 8 messages are there ([more](guide::streams)):
+//! **A stream**: its handler is upcalled when the stream has 8 messages ([more](guide::streams)):
 //!
 //! ```
 //! # use upcall::{Config, Runtime, activity::ActivityParams, time::Span};
@@ -96,10 +123,10 @@
 //! let stream = Stream::create(StreamForm::Slots { slots: 64, slot_bytes: 1024 }, 0)?;
 //! let frames = upcall.stream_reader_handler("frames", need, stream.reader()?, 8, |reader, batch| {
 //!     while let Some(message) = reader.next(batch) {
-//!         message.done(); // after a look at `message.payload()`, where it stands
+//!         message.done(); // after a look at `message.payload()`, in place
 //!     }
 //! })?;
-//! let writer = stream.writer()?; // of any thread or process, a file or a socket
+//! let writer = stream.writer()?; // for any thread or process, a file or a socket
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
@@ -107,7 +134,7 @@
 //!
 //! ```
 //! # use upcall::{Config, Runtime, activity::ActivityParams, clock, time::Span};
-//! use upcall::policy::dws::DWS;
+//! use upcall::discipline::DWS;
 //! let mut upcall = Runtime::start(Config { discipline: &DWS, ..Config::default() })?;
 //! # let need = ActivityParams::new(Span::from_millis(5), Span::from_micros(50));
 //! let blink = upcall.task("blink", need, async move |task| {
@@ -122,20 +149,22 @@
 //!
 //! # Modules
 //!
-//! Programs need [`activity`] and [`time`], and [`udp`], [`stream`], [`channel`], [`io_events`],
-//! [`clock`], [`qos`], [`status`] as they like. [`policy`] has the policies by name. [`admission`],
-//! [`scheduler`], [`record`] and [`cost`] are the core that runtime and simulator share: their
-//! types stand in errors and reports. [`load`] and `work` are what the command `upcall run` measures
-//! with; `work` needs the feature `codecs`.
+//! Most programs need [`activity`] and [`time`]. [`udp`], [`stream`], [`channel`] and [`io_events`]
+//! move data and events. [`clock`], [`qos`], [`status`] and [`policy`] have the clock, the needs of
+//! streams, the state of a daemon, and the policies by name. The types of [`admission`],
+//! [`scheduler`], [`record`] and [`cost`] appear in errors and reports; runtime and simulator
+//! share these modules. The command `upcall run` measures with [`load`] and `work`; `work` needs
+//! the feature `codecs`.
 //!
 //! # Papers
 //!
-//! The pages cite the papers behind Upcall by name and section, such as (rtu-1995 §6):
+//! The pages cite five papers by name and section, such as (rtu-1995 §6). The other sources are
+//! in `docs/bibliography.md`.
 //!
 //! - **rtu-1995**: R. Gopalakrishnan, G. M. Parulkar: *Real-time Upcalls: A Mechanism to Provide
 //!   Real-time Processing Guarantees*. Washington University, WUCS-95-06.
-//! - **rtu-1996**: the same: *Efficient User Space Protocol Implementations with QoS Guarantees
-//!   using Real-time Upcalls*. WUCS-96-11.
+//! - **rtu-1996**: R. Gopalakrishnan, G. M. Parulkar: *Efficient User Space Protocol
+//!   Implementations with QoS Guarantees using Real-time Upcalls*. WUCS-96-11.
 //! - **split-level-1991**: R. Govindan, D. P. Anderson: *Scheduling and IPC Mechanisms for
 //!   Continuous Media*. University of California, Berkeley, UCB/CSD 91/622.
 //! - **ecalls-2001**: C. Poellabauer, K. Schwan, R. West: *Lightweight Kernel/User Communication
@@ -154,15 +183,15 @@ pub use upcall_runtime::{
     ACTIVITIES_MAX, ActivityReport, Attach, AttachError, Band, Batch, Checkpoint, Config,
     CreateError, EVENTS_MAX, Endings, FIFO_PRIORITY, FifoRefusal, FolderError, HandlerId,
     Interrupt, InterruptError, IoInterrupt, IoWait, Job, Latency, Machine, MaskedBatch, Measure,
-    MemoryLock, Mode, Need, Notice, Offence, OsError, PostError, PostedEvent, Poster,
+    MemoryLock, Mode, Need, Notice, NoticeKind, Offence, OsError, PostError, PostedEvent, Poster,
     PreemptionMask, RealTime, Record, Report, Right, Runtime, StartError, Statistics, Task,
-    TimeAdvance, TimedSleep, VirtualReport, VirtualStatistics, activity, admission, allowed_cpus,
-    channel, clock, cost, daemon_answers, daemon_socket, default_cpus, io_events, load,
-    own_daemon_socket, policy, qos, record, scheduler, status, stream, switch_cost,
-    system_daemon_socket, thread_cpu_ns, time, udp,
+    ThreadError, TimeAdvance, TimedSleep, VirtualReport, VirtualStatistics, activity, admission,
+    allowed_cpus, channel, clock, cost, daemon_answers, daemon_socket, default_cpus, discipline,
+    io_events, load, own_daemon_socket, policy, qos, record, scheduler, status, stream,
+    switch_cost, system_daemon_socket, thread_cpu_ns, time, udp,
 };
 
-/// The example in the repository's README, kept true.
+/// Compiles and runs the example in the README.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 pub struct Readme;

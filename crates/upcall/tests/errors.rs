@@ -13,10 +13,10 @@ use upcall::admission::{Platform, Refusal, Reservations, Share};
 use upcall::channel::{
     AddError, CallError, ChannelOpenError, FastError, Gone, RaiseError, ServiceRefusal, TakeError,
 };
+use upcall::discipline::RMDP;
 use upcall::io_events::{InterestError, PollerError};
 use upcall::load::LoadError;
 use upcall::policy::ps::GroupError;
-use upcall::policy::rmdp::RMDP;
 use upcall::qos::MapError;
 use upcall::scheduler::InputError;
 use upcall::status::StatusError;
@@ -28,7 +28,7 @@ use upcall::time::Span;
 use upcall::work::{Reject, UnknownWork, WorkError};
 use upcall::{
     AttachError, CreateError, FifoRefusal, FolderError, InterruptError, Mode, OsError, PostError,
-    StartError,
+    StartError, ThreadError,
 };
 
 /// Errors between the crates, which no application gets.
@@ -106,6 +106,7 @@ fn shown() -> Vec<(&'static str, String, String)> {
         StreamFault StreamFault::State { found: 3 };
         StreamOpenError no_bytes();
         TakeError TakeError::Gone(Gone::Ended);
+        ThreadError ThreadError::Ended;
         UnknownWork UnknownWork { found: "mp3".to_owned() };
         WorkError WorkError::NoPdu;
     }

@@ -1,10 +1,9 @@
-//! What the fuzz targets do with their bytes: plain functions that panic if something
-//! is wrong.
+//! The bodies of the fuzz targets: plain functions of bytes that panic if something is wrong.
 //!
-//! Called by libFuzzer through `fuzz/fuzz_targets` and, without it, by `tests/smoke.rs`
-//! on every build. Bytes become operations of a model in `crates/core/tests/models`,
-//! which gives them to the real thing as well and compares. No body knows a clock,
-//! a file or chance: the same bytes do the same.
+//! libFuzzer calls them through `fuzz/fuzz_targets`, and `tests/smoke.rs` calls them on every
+//! build. The bytes become operations of a model in `crates/core/tests/models`. The model applies
+//! them to the real code as well and compares. No body uses a clock, a file or randomness, so the
+//! same bytes always do the same.
 
 #![forbid(unsafe_code)]
 #![expect(clippy::unwrap_used, reason = "a model may panic")]
@@ -21,7 +20,7 @@ mod dwcs_model;
 mod dws_model;
 #[path = "../../../crates/core/tests/models/ps.rs"]
 mod ps_model;
-// The models of PS name it so.
+// The models of PS import it by this name.
 #[path = "../../../crates/core/tests/models/ps_instance.rs"]
 mod ps_instance;
 #[path = "../../../crates/core/tests/models/rate_monotonic.rs"]
@@ -32,10 +31,10 @@ pub use operations::{dwcs, dws, ps, ps_account, ps_groups, rm, rmdp};
 pub use spec_file::spec;
 pub use trace_file::trace;
 
-/// A target by its name in `fuzz/fuzz_targets` and `fuzz/seeds`.
+/// A target: its name in `fuzz/fuzz_targets` and `fuzz/seeds`, and its body.
 pub type Target = (&'static str, fn(&[u8]));
 
-/// All of them.
+/// All targets.
 pub const TARGETS: &[Target] = &[
     ("spec", spec),
     ("trace", trace),

@@ -1,30 +1,30 @@
-//! Bytes as operations of each policy's model. How often each kind comes is as in the
+//! Bytes as operations of each policy's model. Each kind of operation is as frequent as in the
 //! property tests of `crates/core/tests`.
 
-use crate::bytes::{Bytes, Told};
+use crate::bytes::{Bytes, Printed};
 use crate::{dwcs_model, dws_model, ps_instance, ps_model, rate_monotonic_model};
 use upcall_core::activity::{ActivityParams, Terms, WorkClass};
-use upcall_core::policy::{Discipline, rm::RM, rmdp::RMDP};
+use upcall_core::discipline::{Discipline, RM, RMDP};
 use upcall_core::scheduler::Outcome;
 use upcall_core::time::Span;
 
-/// Most operations that are looked at: the models are slow.
+/// The greatest number of operations of one input: the models are slow.
 const OPERATIONS_MAX: usize = 1_000;
 
-/// The scheduler under RMDP.
+/// Fuzzes the scheduler under RMDP.
 pub fn rmdp(data: &[u8]) {
     rate_monotonic(&RMDP, data);
 }
 
-/// The scheduler under RM.
+/// Fuzzes the scheduler under RM.
 pub fn rm(data: &[u8]) {
     rate_monotonic(&RM, data);
 }
 
-/// The scheduler under DWS.
+/// Fuzzes the scheduler under DWS.
 pub fn dws(data: &[u8]) {
     use dws_model::{CAPACITY, Op};
-    // One more than there are: out of range.
+    // One more than exist, so that one is out of range.
     const IDS: u32 = CAPACITY + 1;
     let ops = Bytes(data).all(OPERATIONS_MAX, |bytes| match bytes.small(32) {
         0..7 => Op::Pass(bytes.below(15)),
@@ -40,7 +40,7 @@ pub fn dws(data: &[u8]) {
                 ns => Some(Span::from_nanos(ns)),
             };
             let workahead_max = bytes.small(5);
-            // Taken from what there is, so that older seeds keep their meaning.
+            // Derived from an existing choice, so that older seeds keep their meaning.
             let on_demand = workahead_max == 4;
             Op::Create(
                 id,
@@ -62,21 +62,21 @@ pub fn dws(data: &[u8]) {
     dws_model::compare(&ops.0);
 }
 
-/// The policy PS.
+/// Fuzzes the policy PS.
 pub fn ps(data: &[u8]) {
     ps_model::compare(false, &ps_operations(data).0);
 }
 
-/// The PS policy with groups.
+/// Fuzzes the PS policy with groups.
 pub fn ps_groups(data: &[u8]) {
     ps_model::compare(true, &ps_operations(data).0);
 }
 
-fn ps_operations(data: &[u8]) -> Told<ps_model::Op> {
+fn ps_operations(data: &[u8]) -> Printed<ps_model::Op> {
     use ps_model::{COUNT, Op};
     Bytes(data).all(OPERATIONS_MAX, |bytes| match bytes.small(28) {
         0..6 => Op::Release(bytes.small(COUNT)),
-        // Taken from what there is, so that older seeds keep their meaning.
+        // Derived from an existing choice, so that older seeds keep their meaning.
         6 => match bytes.small(4 * COUNT) {
             number @ 0..COUNT => Op::Withdraw(number),
             other => Op::Reweigh(other % COUNT, other / COUNT - 1),
@@ -89,7 +89,7 @@ fn ps_operations(data: &[u8]) -> Told<ps_model::Op> {
     })
 }
 
-/// One account of PS, by weights or by shares.
+/// Fuzzes one account of PS, by weights or by shares.
 pub fn ps_account(data: &[u8]) {
     use ps_instance::{CLIENTS, Op};
     let mut bytes = Bytes(data);
@@ -108,7 +108,7 @@ pub fn ps_account(data: &[u8]) {
     ps_instance::compare(shares, &ops.0);
 }
 
-/// The policy DWCS.
+/// Fuzzes the policy DWCS.
 pub fn dwcs(data: &[u8]) {
     let mut bytes = Bytes(data);
     let share = match bytes.below(1_000_001) {
@@ -144,7 +144,7 @@ fn rate_monotonic(discipline: &Discipline, data: &[u8]) {
     compare(discipline, &ops.0);
 }
 
-/// A small activity, so that releases and deadlines often fall together.
+/// A small activity, so that releases and deadlines often coincide.
 fn params(bytes: &mut Bytes<'_>) -> ActivityParams {
     let period = 1 + bytes.small(11);
     let batch = (1 + bytes.small(4)).min(period);

@@ -5,7 +5,7 @@ use upcall_cli::spec::{FAULTS_MAX, Spec};
 #[path = "../../../crates/cli/src/spec/tests/form.rs"]
 mod form;
 
-/// Whatever a file holds, it is read or refused in the form that errors have.
+/// Reads `data` as a spec file. Panics if an error does not have the form of errors.
 pub fn spec(data: &[u8]) {
     form::check(data);
 }

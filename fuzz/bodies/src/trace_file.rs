@@ -1,9 +1,9 @@
-//! A trace file from any bytes: read or refused, and what was read is the same
-//! when it is written and read again, and replays or diverges.
+//! A trace file from any bytes. The reader accepts or refuses it. An accepted trace is the same
+//! after it is written and read again, and its replay agrees or diverges.
 
 use upcall_sim::trace::{Writer, read};
 
-/// Reads `data` as a trace. Panics if what was read does not survive being written.
+/// Reads `data` as a trace. Panics if an accepted trace changes when it is written and read again.
 pub fn trace(data: &[u8]) {
     let first = match read(data) {
         Ok(trace) => trace,

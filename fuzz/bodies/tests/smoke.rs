@@ -1,6 +1,6 @@
-//! Every fuzz target on stable, as part of the tests: its seeds, then bytes drawn
-//! from a fixed seed and seeds with some bytes changed. What guides itself by coverage
-//! is `cargo fuzz`, see `fuzz/README.md`.
+//! Runs every fuzz target on stable Rust, as part of the tests. The inputs are the target's seeds,
+//! bytes drawn from a fixed seed, and seeds with some bytes changed. `cargo fuzz` is guided by
+//! coverage: see `fuzz/README.md`.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -14,9 +14,9 @@ mod chance;
 
 use chance::Chance;
 
-/// Inputs drawn for each target.
+/// Number of inputs drawn for each target.
 const DRAWN: u64 = 1_500;
-/// Longest of them.
+/// The greatest length of an input.
 const BYTES_MAX: u64 = 600;
 
 fn fuzz() -> PathBuf {
@@ -33,7 +33,7 @@ fn seeds(target: &str) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn every_target_takes_its_seeds() {
+fn every_target_accepts_its_seeds() {
     for (name, body) in TARGETS {
         let seeds = seeds(name);
         assert!(!seeds.is_empty(), "{name} has no seeds");
@@ -44,7 +44,7 @@ fn every_target_takes_its_seeds() {
 }
 
 #[test]
-fn every_target_takes_any_bytes() {
+fn every_target_accepts_any_bytes() {
     for (name, body) in TARGETS {
         let mut chance = Chance(1998);
         let seeds = seeds(name);

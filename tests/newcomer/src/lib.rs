@@ -1,4 +1,4 @@
-//! What the six programs share: the notices of a runtime, and a check that ends a program.
+//! The code that the six programs share: they print the notices of a runtime and check counts.
 //!
 //! The programs were written from the rustdoc of `upcall` alone. `cargo xtask newcomer` builds and
 //! runs them.
@@ -8,21 +8,21 @@ use std::fmt::{Debug, Display};
 
 use upcall::Runtime;
 
-/// What `main` and its helpers return: any error ends the program with exit status 1.
+/// The result of `main` and its helpers. Any error ends the program with exit status 1.
 pub type Outcome<T = ()> = Result<T, Box<dyn Error>>;
 
-/// Prints which rights are missing, one line each. The program runs all the same.
+/// Prints a line for each missing right. The program runs without these rights.
 pub fn print_notices(upcall: &Runtime) {
     for notice in upcall.notices() {
         eprintln!("{notice}");
     }
 }
 
-/// Fails unless a count is what it should be.
+/// Fails unless the count `found` is the count `expected`.
 ///
 /// # Errors
 ///
-/// A text that names the count, what was found and what was expected.
+/// A text that names the count, with the found and the expected number.
 pub fn expect<T: PartialEq + Debug>(what: impl Display, found: T, expected: T) -> Outcome {
     if found == expected {
         return Ok(());

@@ -1,11 +1,11 @@
-//! The benches still run. They are not judged: a shared machine proves nothing.
+//! Every bench still runs. Its figures are not judged: a shared machine proves nothing.
 
 use crate::child;
 use crate::gate::{Failure, Gate, Verdict};
 use crate::workspace::Workspace;
 use std::process::{Child, Command, Stdio};
 
-/// Every bench runs to its end in its short form.
+/// Every bench runs to its end in its short form, `--smoke`.
 pub const GATE: Gate =
     Gate { name: "benches", about: "every bench runs to its end with --smoke (not judged)", run };
 
@@ -20,8 +20,8 @@ fn run(workspace: &Workspace) -> Result<Verdict, Failure> {
     Ok(Verdict::Passed(benches.join(", ")))
 }
 
-/// Begins to build all benches on CPUs that are idle otherwise, and says nothing. The gate
-/// `benches` builds what is left, and shows what fails. Returns none where `chrt` cannot do that.
+/// Begins to build all benches, silently, in the scheduling class for idle CPUs. The gate `benches`
+/// builds the rest and reports failures. Returns nothing if `chrt` cannot be started.
 pub fn build_when_idle(workspace: &Workspace) -> Option<Child> {
     let cargo = child::cargo(&workspace.root);
     let mut command = Command::new("chrt");
@@ -30,7 +30,7 @@ pub fn build_when_idle(workspace: &Workspace) -> Option<Child> {
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().ok()
 }
 
-/// The benches, by their targets.
+/// The names of the benches.
 fn names(workspace: &Workspace) -> Vec<&str> {
     let packages = workspace.metadata.packages.iter();
     packages
@@ -41,9 +41,9 @@ fn names(workspace: &Workspace) -> Vec<&str> {
         .collect()
 }
 
-/// What cargo is told to have `benches` built and run.
+/// The arguments with which cargo builds and runs `benches`.
 fn arguments<'a>(benches: &[&'a str]) -> Vec<&'a str> {
-    // By name: the library beside them has tests, which know no `--smoke`.
+    // By name: the library beside them has tests, which do not know `--smoke`.
     let named = benches.iter().flat_map(|bench| ["--bench", bench]);
     ["bench", "-p", "upcall-benches", "--locked"].into_iter().chain(named).collect()
 }

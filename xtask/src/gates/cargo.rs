@@ -1,4 +1,4 @@
-//! The gates that are one cargo command each: `fmt`, `clippy`, `doc`.
+//! The gates that run one cargo command each: `fmt`, `clippy`, `doc`.
 
 use crate::child;
 use crate::gate::{Failure, Gate, Verdict, judge};
@@ -6,15 +6,15 @@ use crate::workspace::Workspace;
 
 mod facade_pages;
 
-/// rustfmt has nothing to change.
+/// rustfmt has nothing to change in any file.
 pub const FMT: Gate =
     Gate { name: "fmt", about: "rustfmt has nothing to change in any file", run: fmt };
 
-/// Clippy and the compiler are silent.
+/// Clippy and the compiler give no warning.
 pub const CLIPPY: Gate =
     Gate { name: "clippy", about: "no warning from clippy, in tests and benches too", run: clippy };
 
-/// The documentation builds, its links hold, and that of the facade has no private path.
+/// The documentation builds without a warning, and the facade's pages name no private crate.
 pub const DOC: Gate = Gate {
     name: "doc",
     about: "rustdoc builds without a warning, and the facade's pages name no private crate",
@@ -45,16 +45,17 @@ fn clippy(workspace: &Workspace) -> Result<Verdict, Failure> {
     Ok(Verdict::Passed("every target".to_owned()))
 }
 
-/// The command and the facade are both called `upcall`, so their pages have
-/// the same path (cargo issue 6313). The command goes first, and by name, since its
-/// manifest asks for no documentation: both are checked, and the facade's pages are the
-/// ones that stay.
+/// Builds the pages of the command first, then those of all other crates.
+///
+/// The command and the facade are both called `upcall`, so their pages have the same path (cargo
+/// issue 6313). In this order both are checked, and the facade's pages stay. The command is chosen
+/// by name because its manifest asks for no documentation.
 fn doc(workspace: &Workspace) -> Result<Verdict, Failure> {
     let choices: [&[&str]; 2] =
         [&["-p", "upcall-cli", "--lib", "--bins"], &["--workspace", "--exclude", "upcall-cli"]];
     let pages = workspace.metadata.target_directory.join("doc/upcall");
     for choice in choices {
-        // Pages of what is no more would be looked at. Their absence makes rustdoc run again.
+        // Old pages may describe items that are gone. Without pages rustdoc runs again.
         let _ = std::fs::remove_dir_all(&pages);
         let mut command = child::cargo(&workspace.root);
         command.env("RUSTDOCFLAGS", "-D warnings").arg("doc").args(choice);

@@ -1,8 +1,8 @@
-//! The Debian packages: built, installed into a clean root, and used there.
+//! Builds the Debian packages, installs them into a clean root, and uses them there.
 //!
-//! What goes in stands in `[package.metadata.deb]` of crates/cli and crates/capi. This
-//! gate makes what the build does not (manual pages, completions, the layout of the C
-//! library) in `target/package-assets`, and calls cargo-deb. `docs/install.md` tells users.
+//! `[package.metadata.deb]` of crates/cli and crates/capi lists what the packages hold. The build
+//! does not make the manual pages, the completions and the layout of the C library. This gate makes
+//! them in `target/package-assets` and then calls cargo-deb. Users find it in `docs/install.md`.
 
 use crate::child;
 use crate::gate::{Failure, Gate, Verdict};
@@ -11,18 +11,18 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The packages install and work where nothing else is.
+/// The packages install and work in a root with nothing but Debian's essential packages.
 pub const GATE: Gate = Gate {
     name: "deb",
     about: "the Debian packages build, install into a clean root and work there",
     run,
 };
 
-/// The release of cargo-deb; it is built once into `target/tools`, for want of a package.
+/// The release of cargo-deb. Debian has no package of it, so it is built once into `target/tools`.
 const CARGO_DEB: &str = "3.8.0";
-/// Shells, and the file that each expects for a program.
+/// Shells, with the prefix and the suffix that each expects around a program's name.
 const SHELLS: [(&str, &str, &str); 3] = [("bash", "", ""), ("zsh", "_", ""), ("fish", "", ".fish")];
-/// What must be in the package of the command, beside its programs.
+/// Files that the package of the command must hold, beside its programs.
 const FILES: [&str; 9] = [
     "usr/share/man/man1/upcall.1.gz",
     "usr/share/man/man1/upcall-run.1.gz",
@@ -44,7 +44,7 @@ fn run(workspace: &Workspace) -> Result<Verdict, Failure> {
     let packages = build(workspace)?;
     c_library(workspace, &packages.c_library)?;
     if !child::is_root() || !child::is_installed("mmdebstrap") {
-        let why = "built, and not installed: only root can, with `mmdebstrap`";
+        let why = "built, but not installed: that needs root and `mmdebstrap`";
         return Ok(Verdict::Skipped(why.to_owned()));
     }
     let root = CleanRoot::make(&workspace.root)?;
@@ -73,8 +73,8 @@ fn build(workspace: &Workspace) -> Result<Packages, Failure> {
     let package = |name: &str, file: &str| {
         let path = root.join("target/debian").join(file);
         let mut command = Command::new(&cargo_deb);
-        // As a subcommand: cargo-deb expects its own name first. Fast: what is tried here is
-        // what is in a package, not its size.
+        // cargo-deb expects its own name first, as a subcommand of cargo. `--fast` compresses
+        // less: this gate checks what is in a package, not its size.
         command.current_dir(root).args([
             "deb",
             "--no-build",
@@ -94,7 +94,7 @@ fn build(workspace: &Workspace) -> Result<Packages, Failure> {
     })
 }
 
-/// Manual pages and completions, as the command itself makes them.
+/// Lets the command make its manual pages and completions.
 fn program_assets(upcall: &Path, assets: &Path) -> Result<(), Failure> {
     let man = assets.join("man");
     make(&man)?;
@@ -104,7 +104,7 @@ fn program_assets(upcall: &Path, assets: &Path) -> Result<(), Failure> {
         make(&folder)?;
         for program in ["upcall", "upcalld"] {
             let mut command = Command::new(upcall);
-            let script = said(command.args(["completions", shell, "--program", program]))?;
+            let script = printed_by(command.args(["completions", shell, "--program", program]))?;
             let path = folder.join(format!("{prefix}{program}{suffix}"));
             fs::write(&path, script).map_err(|error| failed(&path, &error))?;
         }
@@ -112,7 +112,7 @@ fn program_assets(upcall: &Path, assets: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The program cargo-deb: the one on the path, or one of our own, built once.
+/// The program cargo-deb: the one on the path, or the one in `target/tools`, which is built once.
 fn cargo_deb(root: &Path) -> Result<PathBuf, Failure> {
     if child::is_installed("cargo-deb") {
         return Ok("cargo-deb".into());
@@ -121,26 +121,26 @@ fn cargo_deb(root: &Path) -> Result<PathBuf, Failure> {
     let own = tools.join("bin/cargo-deb");
     if !own.is_file() {
         let mut command = child::cargo(root);
-        // Unoptimised, as it runs twice: a quarter of the time to build.
+        // It runs only twice, and a build without optimisation takes a quarter of the time.
         command.args(["install", "cargo-deb", "--version", CARGO_DEB, "--locked", "--debug"]);
         child::succeed(command.args(["--no-default-features", "--root"]).arg(&tools))?;
     }
     Ok(own)
 }
 
-/// A C program is built and run with nothing but the files of the package.
+/// Builds and runs a C program with the files of the package alone.
 fn c_library(workspace: &Workspace, package: &Path) -> Result<(), Failure> {
     let root = workspace.root.join("target/package-c");
     remove(&root)?;
     child::succeed(Command::new("dpkg-deb").arg("-x").arg(package).arg(&root))?;
     if !child::is_installed("gcc") || !child::is_installed("pkg-config") {
-        println!("no `gcc` or no `pkg-config`: the C library is not tried");
+        println!("no `gcc` or no `pkg-config`: the C library is not tested");
         return Ok(());
     }
     let mut flags = Command::new("pkg-config");
     flags.env("PKG_CONFIG_PATH", root.join("usr/lib/pkgconfig"));
     flags.env("PKG_CONFIG_SYSROOT_DIR", &root).args(["--cflags", "--libs", "upcall"]);
-    let flags = said(&mut flags)?;
+    let flags = printed_by(&mut flags)?;
     let program = root.join("periodic");
     let mut gcc = Command::new("gcc");
     gcc.arg(workspace.root.join("crates/capi/examples/periodic.c")).arg("-o").arg(&program);
@@ -149,17 +149,18 @@ fn c_library(workspace: &Workspace, package: &Path) -> Result<(), Failure> {
     remove(&root)
 }
 
-/// A Debian system with its essential packages, and removed when dropped.
+/// A Debian system with its essential packages. Removed when dropped.
 struct CleanRoot(PathBuf);
 
 impl CleanRoot {
     fn make(root: &Path) -> Result<Self, Failure> {
         let path = root.join("target/clean-root");
         remove(&path)?;
-        let release =
-            said(Command::new("sh").args(["-c", ". /etc/os-release; echo $VERSION_CODENAME"]))?;
-        // In mounts of its own: it binds the host's /dev/shm and others into the root. Were it
-        // killed, the next run would remove what is in them.
+        let release = printed_by(
+            Command::new("sh").args(["-c", ". /etc/os-release; echo $VERSION_CODENAME"]),
+        )?;
+        // mmdebstrap binds folders of the host, such as /dev/shm, into the root. In a namespace of
+        // its own the mounts end with it, so that removing the root never removes their content.
         let mut command = Command::new("unshare");
         command.args([
             "--mount",
@@ -174,7 +175,7 @@ impl CleanRoot {
         Ok(clean)
     }
 
-    /// A command in there.
+    /// A command that runs in this root.
     fn command(&self, program: &str, arguments: &[&str]) -> Command {
         let mut command = Command::new("chroot");
         command.arg(&self.0).arg(program).args(arguments).env_clear();
@@ -196,12 +197,12 @@ fn install_and_use(root: &CleanRoot, package: &Path) -> Result<(), Failure> {
     for file in FILES {
         if !root.0.join(file).is_file() {
             return Err(Failure(format!(
-                "/{file} is not there after installing {}",
+                "/{file} is missing after the installation of {}",
                 package.display()
             )));
         }
     }
-    let version = said(&mut root.command("upcall", &["--version"]))?;
+    let version = printed_by(&mut root.command("upcall", &["--version"]))?;
     if version.trim() != format!("upcall {}", env!("CARGO_PKG_VERSION")) {
         return Err(Failure(format!("found `{version}`, expected the version of this tree")));
     }
@@ -216,17 +217,17 @@ fn install_and_use(root: &CleanRoot, package: &Path) -> Result<(), Failure> {
     units(root)?;
     child::succeed(&mut root.command("dpkg", &["--purge", "upcall"]))?;
     match root.0.join("usr/bin/upcalld").exists() {
-        true => Err(Failure("/usr/bin/upcalld is there after a purge".to_owned())),
+        true => Err(Failure("/usr/bin/upcalld is still there after a purge".to_owned())),
         false => Ok(()),
     }
 }
 
-/// The program has no table of symbols.
+/// Checks that the program has no table of symbols.
 fn stripped(program: &Path) -> Result<(), Failure> {
     if !child::is_installed("readelf") {
         return Ok(());
     }
-    match said(Command::new("readelf").args(["--sections", "--wide"]).arg(program))? {
+    match printed_by(Command::new("readelf").args(["--sections", "--wide"]).arg(program))? {
         sections if sections.contains(".symtab") => {
             Err(Failure(format!("{} is not stripped", program.display())))
         }
@@ -234,7 +235,7 @@ fn stripped(program: &Path) -> Result<(), Failure> {
     }
 }
 
-/// man(1) formats the pages without a warning.
+/// Checks that man(1) formats the pages without a warning.
 fn manual_pages(root: &CleanRoot) -> Result<(), Failure> {
     if !child::is_installed("man") {
         println!("no `man`: the manual pages are not formatted");
@@ -252,7 +253,7 @@ fn manual_pages(root: &CleanRoot) -> Result<(), Failure> {
     Ok(())
 }
 
-/// systemd understands the units.
+/// Checks that systemd accepts the units.
 fn units(root: &CleanRoot) -> Result<(), Failure> {
     if !child::is_installed("systemd-analyze") {
         println!("no `systemd-analyze`: the units are not verified");
@@ -269,8 +270,8 @@ fn units(root: &CleanRoot) -> Result<(), Failure> {
     }
 }
 
-/// What `command` prints, if it succeeds.
-fn said(command: &mut Command) -> Result<String, Failure> {
+/// The output of `command`, which must succeed.
+fn printed_by(command: &mut Command) -> Result<String, Failure> {
     let output = child::output(command)?;
     if !output.status.success() {
         eprint!("{}", String::from_utf8_lossy(&output.stderr));
@@ -283,7 +284,7 @@ fn make(folder: &Path) -> Result<(), Failure> {
     fs::create_dir_all(folder).map_err(|error| failed(folder, &error))
 }
 
-/// Removes a folder of `target`, if it is there.
+/// Removes a folder of `target` if it exists.
 fn remove(folder: &Path) -> Result<(), Failure> {
     match fs::remove_dir_all(folder) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(failed(folder, &error)),

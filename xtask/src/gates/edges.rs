@@ -1,122 +1,133 @@
-//! The rooms and the edges between them (docs/ARCHITECTURE.md).
+//! Which crate may use which, and which file inside a crate.
+//!
+//! - `edges/crates.rs`: dependencies between our crates go only where the design lets them.
+//! - `edges/modules.rs`, `resolve.rs`, `circles.rs`: no file uses a file that uses it, directly or
+//!   through others.
+//! - `edges/layers.rs`: inside core and runtime a lower module uses no higher one.
+//!
+//! The circles of the crates below `crates/` and of xtask fail the gate. `cargo xtask edges
+//! --list-circles` prints them without failing, and those of the benches as well.
 
 use crate::gate::{Failure, Gate, Verdict, judge};
 use crate::workspace::Workspace;
-use cargo_metadata::DependencyKind;
-use std::collections::BTreeMap;
+use cargo_metadata::Target;
+use circles::circles;
+use modules::{File, Modules, read_crate};
+use resolve::{Edges, edges, first_use};
+use std::collections::BTreeSet;
 
-/// Dependencies between our crates go only where the design lets them.
-pub const GATE: Gate =
-    Gate { name: "edges", about: "rooms depend only on the rooms the design allows", run };
+mod circles;
+mod crates;
+mod layers;
+mod modules;
+mod resolve;
 
-/// Every room there may be, and the rooms it may use. A new room, or a new
-/// edge, is a decision: it goes here and into `docs/decisions/`.
-const ALLOWED: [(&str, &[&str]); 10] = [
-    ("core", &[]),
-    ("shm", &[]),
-    ("sys", &[]),
-    ("proto", &["core"]),
-    ("runtime", &["core", "proto", "shm", "sys"]),
-    ("daemon", &["core", "proto", "shm", "sys"]),
-    ("sim", &["core", "proto", "shm"]),
-    ("upcall", &["runtime"]),
-    ("cli", &["daemon", "sim", "upcall"]),
-    ("capi", &["upcall"]),
-];
+/// Edges between crates and between files go only where the design lets them.
+pub const GATE: Gate = Gate {
+    name: "edges",
+    about: "crates use what the design allows; files form no circle and use no higher layer",
+    run,
+};
 
-/// A room, and the names of our crates it depends on: rooms by the name of
-/// their directory, others by the name of the crate.
-type Graph = BTreeMap<String, Vec<String>>;
+/// Crates whose circles do not fail the gate: small programs of a few files each.
+const LISTED: [&str; 2] = ["benches", "fuzz/bodies"];
 
 fn run(workspace: &Workspace) -> Result<Verdict, Failure> {
-    let graph = graph(workspace);
-    let edges: usize = graph.values().map(Vec::len).sum();
-    judge(&violations(&graph), format!("{} rooms, {edges} edges", graph.len()))
+    let graph = crates::graph(workspace);
+    let mut findings = crates::violations(&graph);
+    let (mut files, mut edges) = (0, 0);
+    let insides = insides(workspace, None)?;
+    for inside in insides.iter().filter(|inside| !LISTED.contains(&inside.name.as_str())) {
+        let found = inside.findings();
+        if !found.is_empty() {
+            println!(
+                "{0}: `cargo xtask edges --list-circles {0}` prints its findings alone",
+                inside.name
+            );
+        }
+        findings.extend(found);
+        files += inside.modules.files.len();
+        edges += inside.edges.len();
+    }
+    let between: usize = graph.values().map(Vec::len).sum();
+    let crates = graph.len();
+    judge(&findings, format!("{crates} crates, {between} edges; {files} files, {edges} edges"))
 }
 
-/// The rooms of the workspace and their normal dependencies on our crates.
-/// Tests and build scripts may use what they like.
-fn graph(workspace: &Workspace) -> Graph {
-    let rooms: BTreeMap<&str, &str> =
-        workspace.rooms().map(|(room, package)| (package.name.as_str(), room)).collect();
-    workspace
-        .rooms()
-        .map(|(room, package)| {
-            let ours = package
-                .dependencies
-                .iter()
-                .filter(|used| used.kind == DependencyKind::Normal && used.path.is_some())
-                .map(|used| {
-                    rooms.get(used.name.as_str()).unwrap_or(&used.name.as_str()).to_string()
-                })
-                .collect();
-            (room.to_owned(), ours)
-        })
-        .collect()
+/// Prints the circles and the edges to higher layers of the crate `name`, or of every crate, and
+/// how many there are.
+///
+/// # Errors
+/// If a file does not parse, or no crate has this name.
+pub fn list_circles(workspace: &Workspace, name: Option<&str>) -> Result<(), Failure> {
+    for inside in insides(workspace, name)? {
+        let findings = inside.findings();
+        for finding in &findings {
+            println!("{finding}\n");
+        }
+        println!(
+            "{}: {} findings, {} files, {} edges",
+            inside.modules.files[0],
+            findings.len(),
+            inside.modules.files.len(),
+            inside.edges.len(),
+        );
+    }
+    Ok(())
 }
 
-/// One line for each room that is unknown and each edge that is not allowed.
-fn violations(graph: &Graph) -> Vec<String> {
+/// The files of one target of a crate, and the edges between them.
+struct Inside {
+    name: String,
+    modules: Modules,
+    edges: Edges,
+}
+
+/// The libraries, commands and benches of each crate, or of the crate called `only`.
+fn insides(workspace: &Workspace, only: Option<&str>) -> Result<Vec<Inside>, Failure> {
     let mut found = Vec::new();
-    for (room, uses) in graph {
-        let Some((_, allowed)) = ALLOWED.iter().find(|(name, _)| name == room) else {
-            found.push(format!("crates/{room}: no room of the design has this name"));
-            continue;
-        };
-        for used in uses.iter().filter(|used| !allowed.contains(&used.as_str())) {
-            let may =
-                if allowed.is_empty() { "no crate of ours".into() } else { allowed.join(", ") };
-            found.push(format!("{room} -> {used}: not allowed, {room} may use {may}"));
+    let read = |path: &str| std::fs::read_to_string(workspace.root.join(path)).ok();
+    for (name, package) in workspace.members().filter(|(name, _)| only.is_none_or(|it| it == *name))
+    {
+        let is_ours = |target: &&Target| target.is_lib() || target.is_bin() || target.is_bench();
+        for target in package.targets.iter().filter(is_ours) {
+            let root = target.src_path.strip_prefix(&workspace.root).unwrap_or(&target.src_path);
+            let modules = read_crate(root.as_str(), &read)?;
+            let edges = edges(&modules);
+            found.push(Inside { name: name.to_owned(), modules, edges });
         }
     }
-    found
+    match only {
+        Some(name) if found.is_empty() => Err(Failure(format!("no crate is called `{name}`"))),
+        _ => Ok(found),
+    }
+}
+
+impl Inside {
+    fn findings(&self) -> Vec<String> {
+        let circles = circles(self.modules.files.len(), &self.edges);
+        let circles = circles.iter().map(|members| self.circle(members));
+        circles.chain(layers::violations(&self.name, &self.modules, &self.edges)).collect()
+    }
+
+    /// The files of a circle, and a line for each edge in it.
+    fn circle(&self, members: &BTreeSet<File>) -> String {
+        let files = &self.modules.files;
+        let mut text = format!("{}: circle of {} files", self.name, members.len());
+        let is_inside =
+            |edge: &(File, File)| members.contains(&edge.0) && members.contains(&edge.1);
+        for ((from, to), items) in self.edges.iter().filter(|(edge, _)| is_inside(edge)) {
+            let (first, line) = first_use(items);
+            text += &format!("\n  {}:{line} -> {}: {first}", files[*from], files[*to]);
+            let others: Vec<&str> =
+                items.keys().map(String::as_str).filter(|item| *item != first).collect();
+            if !others.is_empty() {
+                text += &format!(" (and {})", others.join(", "));
+            }
+        }
+        text
+    }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn made_up(edges: &[(&str, &[&str])]) -> Graph {
-        let names = |uses: &[&str]| uses.iter().map(|used| (*used).to_owned()).collect();
-        edges.iter().map(|(room, uses)| ((*room).to_owned(), names(uses))).collect()
-    }
-
-    #[test]
-    fn the_rooms_of_this_workspace_keep_to_the_design() {
-        let workspace = Workspace::load().unwrap();
-        let graph = graph(&workspace);
-        assert!(graph["runtime"].contains(&"core".to_owned()), "edges are seen at all");
-        assert_eq!(violations(&graph), Vec::<String>::new());
-    }
-
-    #[test]
-    fn an_edge_the_design_does_not_have_is_named() {
-        let graph = made_up(&[
-            ("core", &["sys"]),
-            ("runtime", &["core", "shm"]),
-            ("cli", &["upcall-benches"]),
-        ]);
-        assert_eq!(
-            violations(&graph),
-            [
-                "cli -> upcall-benches: not allowed, cli may use daemon, sim, upcall",
-                "core -> sys: not allowed, core may use no crate of ours",
-            ]
-        );
-    }
-
-    #[test]
-    fn a_room_nobody_decided_on_is_an_error() {
-        assert_eq!(violations(&made_up(&[("net", &[])])).len(), 1);
-    }
-
-    #[test]
-    fn the_allowed_edges_point_one_way() {
-        // Each room may use only rooms that stand before it.
-        for (index, (room, uses)) in ALLOWED.iter().enumerate() {
-            for used in *uses {
-                assert!(ALLOWED[..index].iter().any(|(name, _)| name == used), "{room} -> {used}");
-            }
-        }
-    }
-}
+mod tests;

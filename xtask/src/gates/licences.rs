@@ -1,10 +1,9 @@
-//! The licence of every crate we build on.
+//! The licence of every library that the project uses.
 //!
-//! The whole graph counts: every platform, build scripts and tests too, since
-//! whoever works on the project downloads them all. The graph of the crate that the gate
-//! `newcomer` builds counts too: it is outside the workspace. A licence is an SPDX
-//! expression (SPDX specification 2.3, Annex D); crates.io still carries some
-//! of the older form `MIT/Apache-2.0`, where the slash means OR.
+//! The whole graph counts, with every platform, build scripts and tests, because a developer
+//! downloads all of it. The graph of `tests/newcomer`, which is outside the workspace, counts too.
+//! A licence is an SPDX expression (SPDX specification 2.3, Annex D). Some crates still have the
+//! older form `MIT/Apache-2.0`, in which the slash means OR.
 
 use super::newcomer;
 use crate::gate::{Failure, Gate, Verdict, judge};
@@ -12,15 +11,12 @@ use crate::workspace::Workspace;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-/// Nothing in the graph asks more of its users than we do.
-pub const GATE: Gate = Gate {
-    name: "licences",
-    about: "every crate in the graph can be had under a permissive licence",
-    run,
-};
+/// Every library can be used under a permissive licence.
+pub const GATE: Gate =
+    Gate { name: "licences", about: "every library can be used under a permissive licence", run };
 
-/// Licences that ask for no more than notices. Lower case: SPDX identifiers
-/// compare without case.
+/// Licences that ask for notices and no more, in lower case: SPDX identifiers are compared without
+/// case.
 const PERMISSIVE: [&str; 17] = [
     "0bsd",
     "apache-2.0",
@@ -67,10 +63,10 @@ fn run(workspace: &Workspace) -> Result<Verdict, Failure> {
     judge(&findings, format!("{} crates, {} different expressions", counts.0, counts.1))
 }
 
-/// Whether `expression` can be satisfied by permissive licences alone.
+/// Whether permissive licences alone satisfy `expression`.
 ///
 /// # Errors
-/// If it is no SPDX expression.
+/// If it is not an SPDX expression.
 fn is_permissive(expression: &str) -> Result<bool, NotSpdx> {
     let spaced = expression.replace('/', " OR ").replace('(', " ( ").replace(')', " ) ");
     let mut words = Words { rest: spaced.split_whitespace().collect(), at: 0 };
@@ -81,7 +77,7 @@ fn is_permissive(expression: &str) -> Result<bool, NotSpdx> {
     }
 }
 
-/// What stands where it cannot stand in a licence expression.
+/// A word that a licence expression cannot have at its place.
 #[derive(Debug, PartialEq, Eq)]
 struct NotSpdx {
     found: String,
@@ -103,8 +99,7 @@ impl fmt::Display for NotSpdx {
 
 impl std::error::Error for NotSpdx {}
 
-/// The words of an expression, read by recursive descent: OR binds weakest,
-/// then AND, then WITH.
+/// The words of an expression, read by recursive descent. WITH binds strongest, then AND, then OR.
 struct Words<'a> {
     rest: Vec<&'a str>,
     at: usize,
@@ -212,13 +207,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_expression_is_refused() {
+    fn a_text_that_is_no_expression_is_refused() {
         for text in
             ["", "OR MIT", "MIT OR", "MIT Apache-2.0", "(MIT", "MIT)", "MIT WITH", "see LICENSE!"]
         {
             assert!(is_permissive(text).is_err(), "{text}");
         }
-        let said = is_permissive("MIT OR").unwrap_err().to_string();
-        assert_eq!(said, "found its end, expected a licence");
+        let message = is_permissive("MIT OR").unwrap_err().to_string();
+        assert_eq!(message, "found its end, expected a licence");
     }
 }

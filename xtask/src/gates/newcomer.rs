@@ -1,8 +1,8 @@
-//! The programs of `tests/newcomer`, a crate outside the workspace, as a user's own is.
+//! Builds and runs the programs of `tests/newcomer`, a crate outside the workspace like a user's.
 //!
-//! They were written from the rustdoc of the facade alone, so they use what it recommends. Each
-//! ends by itself, and fails if a count is not what it should be. A compiler error here means
-//! that programs of users no longer compile.
+//! The programs were written from the rustdoc of the facade alone, so they use what it recommends.
+//! Each program ends by itself, and fails if one of its counts is wrong. A compiler error here
+//! means that the programs of users no longer compile.
 
 use crate::child;
 use crate::gate::{Failure, Gate, Verdict, judge};
@@ -12,7 +12,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-/// The programs of a user compile, and do what they show.
+/// The programs of a user compile, run, and find the counts that they expect.
 pub const GATE: Gate = Gate {
     name: "newcomer",
     about: "the programs of a crate outside the workspace compile, run and check their counts",
@@ -21,7 +21,7 @@ pub const GATE: Gate = Gate {
 
 /// The crate, relative to the root.
 pub const CRATE: &str = "tests/newcomer";
-/// Its programs, in the order of their runs.
+/// Its programs, in the order in which they run.
 const PROGRAMS: [&str; 6] =
     ["udp", "stream_between_processes", "task", "channel", "refusal", "beside_tokio"];
 /// How long a program may take. Each ends within 5 s unless the machine has other work.
@@ -43,20 +43,20 @@ fn run(workspace: &Workspace) -> Result<Verdict, Failure> {
     judge(&findings, format!("{} programs, {note}", PROGRAMS.len()))
 }
 
-/// The part of the target directory that is the crate's. Its features differ from the
-/// workspace's, so the two would compile each other's crates anew.
+/// The folder of the crate inside the target directory. Its features differ from those of the
+/// workspace. With one folder, each build would compile the libraries of the other one again.
 const CRATE_TARGET: &str = "newcomer";
 
 fn build(folder: &Path, target: &Path) -> Result<(), Failure> {
     let tools: [(&str, &[&str]); 2] =
         [("fmt", &["fmt", "--check"]), ("clippy", &["clippy", "--locked", "--", "-D", "warnings"])];
     for (tool, arguments) in tools {
-        // The gates `fmt` and `clippy` say so if the component is missing.
+        // The gates `fmt` and `clippy` report a component that is missing.
         if child::cargo_has(folder, tool) {
             child::succeed(cargo(folder, target).args(arguments))?;
         }
     }
-    // The facade's pages as this user has them. The gate `doc` has all features.
+    // The facade's pages with the features of this crate. The gate `doc` enables all features.
     let mut pages = cargo(folder, target);
     pages.env("RUSTDOCFLAGS", "-D warnings");
     child::succeed(pages.args(["doc", "-p", "upcall", "--no-deps", "--locked"]))?;
@@ -69,7 +69,7 @@ fn cargo(folder: &Path, target: &Path) -> Command {
     command
 }
 
-/// Runs the programs in `folder` one after the other. A line for each that failed.
+/// Runs the programs in `folder` one after the other. Returns a line for each one that failed.
 fn run_each(
     folder: &Path,
     programs: &[&str],
@@ -83,12 +83,13 @@ fn run_each(
     runs.filter_map(Result::err).collect()
 }
 
-/// The program with the rights that we have.
+/// The program with the rights of this process.
 fn as_it_is(program: &OsStr) -> Command {
     Command::new(program)
 }
 
-/// The program with no capability and no real-time limit: the real-time class is refused.
+/// The program without capabilities and without a real-time limit, so the kernel refuses it the
+/// real-time class.
 fn deprived(program: &OsStr) -> Command {
     let mut command = Command::new("prlimit");
     command.args(["--rtprio=0:0", "--", "setpriv", "--bounding-set=-all", "--inh-caps=-all", "--"]);
@@ -96,10 +97,10 @@ fn deprived(program: &OsStr) -> Command {
     command
 }
 
-/// Whether a program can be run without rights; if not, why.
+/// Checks that programs can be run without rights. The error says why not.
 fn without_rights() -> Result<(), String> {
     if !child::is_root() {
-        return Err("to take rights away needs root".to_owned());
+        return Err("only root can take rights away".to_owned());
     }
     match ["prlimit", "setpriv"].into_iter().find(|program| !child::is_installed(program)) {
         Some(program) => Err(format!("no `{program}` (util-linux)")),

@@ -1,16 +1,16 @@
-//! The programs that tests and gates call, from Debian's packages.
+//! The programs that tests and gates call. Each comes from a package of Debian.
 
 use crate::child;
 use crate::gate::{Failure, Gate, Verdict};
 use crate::workspace::Workspace;
 use std::process::Command;
 
-/// Programs that tests call are installed.
+/// The programs that tests and gates call are installed.
 pub const GATE: Gate =
-    Gate { name: "packages", about: "the Debian packages that tests call are there", run };
+    Gate { name: "packages", about: "the programs that tests call are installed", run };
 
-/// Each program that a test or a gate calls, by the name that stands behind `needs ` of the
-/// test, and its Debian package.
+/// Each program that a test or a gate calls, and its Debian package. A test that needs the program
+/// names it in its `#[ignore = "needs ..."]`.
 pub const PROGRAMS: [(&str, &str); 18] = [
     ("ffmpeg", "ffmpeg"),
     ("strace", "strace"),
@@ -57,13 +57,13 @@ pub fn missing() -> Vec<(&'static str, &'static str)> {
     PROGRAMS.into_iter().filter(|(program, _)| !child::is_installed(program)).collect()
 }
 
-/// Whether `reason` names `program` as a word of its own.
+/// Whether `program` is one of the words of `reason`.
 pub fn names(reason: &str, program: &str) -> bool {
     let is_of_a_name = |c: char| c.is_ascii_alphanumeric() || "-+".contains(c);
     reason.split(|c| !is_of_a_name(c)).any(|word| word == program)
 }
 
-/// `apt-get` that asks nothing, and waits up to 2 minutes for another one.
+/// `apt-get` that asks no question, and waits up to 2 minutes for another `apt-get`.
 fn apt_get(arguments: &[&str]) -> Command {
     let mut command = Command::new("apt-get");
     command.env("DEBIAN_FRONTEND", "noninteractive").args(["-o", "DPkg::Lock::Timeout=120"]);
@@ -71,7 +71,7 @@ fn apt_get(arguments: &[&str]) -> Command {
     command
 }
 
-/// Says what is missing and which tests will be skipped for it.
+/// Prints which tests will be skipped. The verdict names the missing programs.
 fn cannot_install(workspace: &Workspace, missing: &[(&str, &str)]) -> Result<Verdict, Failure> {
     for source in workspace.sources(&[".rs"])? {
         for (test, reason) in ignored_tests(&source.text) {
@@ -85,7 +85,7 @@ fn cannot_install(workspace: &Workspace, missing: &[(&str, &str)]) -> Result<Ver
     Ok(Verdict::Skipped(format!("only root can install, with apt-get: {}", list.join(", "))))
 }
 
-/// Name and reason of each test in `text` under `#[ignore = "REASON"]`.
+/// Name and reason of each test in `text` that has an `#[ignore = "REASON"]`.
 fn ignored_tests(text: &str) -> Vec<(&str, &str)> {
     let mut found = Vec::new();
     for (at, mark) in text.match_indices("#[ignore = \"") {
@@ -113,7 +113,7 @@ mod tests {
 
     #[test]
     fn ignored_tests_are_found_with_their_reasons() {
-        // In two pieces: this file is searched as well.
+        // In two pieces, because the gate searches this file too.
         let text = concat!(
             "#[test]\n#[ign",
             "ore = \"needs ffmpeg\"]\nfn frames_arrive() {}\n#[test]\nfn other() {}"

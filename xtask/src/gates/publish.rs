@@ -1,4 +1,4 @@
-//! The library crates can be published, and embedded without what the command needs.
+//! The library crates can be published, and a program can embed them without the codecs.
 
 use crate::child;
 use crate::gate::{Failure, Gate, Verdict, judge};
@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
-/// `cargo publish` would take every crate that is meant for it.
+/// `cargo publish` accepts every crate that is meant to be published.
 pub const GATE: Gate = Gate {
     name: "publish",
     about: "cargo would publish every library crate; the facade builds without codecs",
@@ -17,13 +17,13 @@ pub const GATE: Gate = Gate {
 
 /// Crates that only the feature `codecs` of the facade may bring.
 const CODECS: [&str; 4] = ["audio-codec-algorithms", "rtp-types", "zune-core", "zune-jpeg"];
-/// What crates.io takes at most.
+/// The limits of crates.io.
 const KEYWORDS_MAX: usize = 5;
 const KEYWORD_BYTES_MAX: usize = 20;
 
-/// Cargo makes the packages of all crates, in the order of their edges, and checks each
-/// manifest; siblings that are not published yet come from the packages. It builds the
-/// package of the facade and those beneath it: their files are all there.
+/// Cargo makes the packages of all crates in the order of their edges and checks each manifest. It
+/// takes siblings that are not published yet from these packages. Then it builds the package of the
+/// facade and of the crates that the facade uses, which shows that no file is missing.
 fn run(workspace: &Workspace) -> Result<Verdict, Failure> {
     let published: Vec<&Package> =
         workspace.metadata.packages.iter().filter(|package| is_published(package)).collect();
@@ -35,7 +35,7 @@ fn run(workspace: &Workspace) -> Result<Verdict, Failure> {
     let publish = |choice: &[&str]| {
         let mut command = child::cargo(&workspace.root);
         command.env("CARGO_TARGET_DIR", &own.target);
-        // A developer's tree is dirty; CI's is not.
+        // A developer's tree has changes that are not committed.
         command.args(["publish", "--dry-run", "--allow-dirty", "--locked"]).args(choice);
         child::succeed(&mut command)
     };
@@ -55,12 +55,13 @@ fn run(workspace: &Workspace) -> Result<Verdict, Failure> {
     Ok(Verdict::Passed(looked_at))
 }
 
-/// A target directory for one run, and so a registry of siblings for one run. Cargo takes what it
-/// has unpacked or compiled from a registry for unchangeable: at the same place, another run would
-/// build the siblings as they were in the first. Dropped, nothing of it is left.
+/// A target directory, and with it a registry of siblings, for one run. Removed when dropped.
+///
+/// Cargo assumes that a registry never changes what it unpacked or compiled from it. A second run
+/// with the same registry would therefore build the siblings of the first run.
 struct OwnRegistry {
     target: PathBuf,
-    /// Where cargo unpacks, by registry.
+    /// The folder in which cargo unpacks crates, with a folder for each registry.
     unpacked: PathBuf,
     before: BTreeSet<PathBuf>,
 }
@@ -78,14 +79,14 @@ impl Drop for OwnRegistry {
     fn drop(&mut self) {
         let made = local_registries(&self.unpacked);
         for folder in made.difference(&self.before).chain([&self.target]) {
-            // What stays behind costs room, and no run finds it.
+            // A folder that stays takes disk space, but no later run uses it.
             let _ = std::fs::remove_dir_all(folder);
         }
     }
 }
 
-/// Folders of registries that are a folder themselves: they have no host, and so their names begin
-/// with the mark before the number.
+/// The folders of registries that are local folders. These have no host, so the name begins with
+/// the `-` before the number.
 fn local_registries(unpacked: &Path) -> BTreeSet<PathBuf> {
     let folders = std::fs::read_dir(unpacked).into_iter().flatten().flatten();
     let is_local = |name: &OsStr| name.as_encoded_bytes().starts_with(b"-");
@@ -97,7 +98,7 @@ fn is_published(package: &Package) -> bool {
     package.publish.is_none()
 }
 
-/// What crates.io or its readers would miss, a line each.
+/// A line for each thing that crates.io or its readers would miss.
 fn missing(package: &Package) -> Vec<String> {
     let fields = [
         ("description", package.description.is_some()),
@@ -115,7 +116,7 @@ fn missing(package: &Package) -> Vec<String> {
     let wanting = fields.into_iter().filter(|(_, is_there)| !is_there);
     let mut found: Vec<String> =
         wanting.map(|(field, _)| format!("{}: expected {field}", package.name)).collect();
-    // Cargo strips a path, and wants a version for what stays.
+    // Cargo removes the path of a dependency, so the dependency needs a version.
     let bare = package.dependencies.iter().filter(|used| {
         used.path.is_some()
             && used.kind == cargo_metadata::DependencyKind::Normal
@@ -125,7 +126,7 @@ fn missing(package: &Package) -> Vec<String> {
     found
 }
 
-/// The facade builds without features, and then needs no codec.
+/// Checks that the facade builds without features, and that it needs no codec then.
 fn without_codecs(workspace: &Workspace) -> Result<(), Failure> {
     let choice = ["-p", "upcall", "--no-default-features", "--locked"];
     child::succeed(child::cargo(&workspace.root).arg("check").args(choice))?;
@@ -140,7 +141,7 @@ fn without_codecs(workspace: &Workspace) -> Result<(), Failure> {
     judge(&found, String::new()).map(drop)
 }
 
-/// A line for each codec in a tree of crates, one crate a line.
+/// A line for each codec in the output of `cargo tree`, which has a line for each crate.
 fn codecs(tree: &str) -> Vec<String> {
     let names: Vec<&str> = tree.lines().filter_map(|line| line.split(' ').next()).collect();
     let found = CODECS.iter().filter(|codec| names.contains(codec));
@@ -152,13 +153,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_room_is_published_and_nothing_else_is() {
+    fn every_crate_below_crates_is_published_and_no_other() {
         let workspace = Workspace::load().unwrap();
-        let rooms: Vec<&str> =
-            workspace.rooms().map(|(_, package)| package.name.as_str()).collect();
+        let crates: Vec<&str> =
+            workspace.crates().map(|(_, package)| package.name.as_str()).collect();
         for package in &workspace.metadata.packages {
             let name = package.name.as_str();
-            assert_eq!(is_published(package), rooms.contains(&name), "{name}");
+            assert_eq!(is_published(package), crates.contains(&name), "{name}");
         }
     }
 
@@ -175,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cargo_unpacked_for_one_run_goes_with_it() {
+    fn a_run_removes_what_cargo_unpacked_for_it() {
         let workspace = Workspace::load().unwrap();
         let scratch = workspace.metadata.target_directory.join("publish-test").into_std_path_buf();
         let (old, new) = (scratch.join("-old"), scratch.join("-new"));

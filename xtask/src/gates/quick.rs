@@ -1,33 +1,33 @@
-//! The part of `test` that a developer waits for.
+//! The quick part of the gate `test`, for `cargo xtask check`.
 
 use super::test;
 use crate::gate::{Failure, Gate, Verdict};
 use crate::workspace::Workspace;
 use std::collections::BTreeSet;
 
-/// Unit tests and tests of the command pass.
+/// The unit tests of every crate and the quick tests of the command pass.
 pub const GATE: Gate = Gate {
     name: "quick",
     about: "the quick part of `test`: unit tests of every crate, and tests of the command",
     run,
 };
 
-/// The crate whose tests run the command as a user does.
+/// The crate whose tests run the command.
 const COMMAND: &str = "upcall-cli";
-/// Test programs of the command that take half a minute each, and are left to `test`.
+/// Test programs of the command that take half a minute each. Only the gate `test` runs them.
 const LONG: [&str; 3] = ["domains", "figures", "streams"];
 
 fn run(workspace: &Workspace) -> Result<Verdict, Failure> {
-    // One call of cargo: with `-p` it would choose other features, and build all anew.
+    // One call of cargo without `-p`, which would choose other features and build everything again.
     let mut targets = vec!["--lib", "--bins"];
     let mut programs = test_programs(workspace, COMMAND);
     programs.retain(|name| !LONG.contains(name));
     targets.extend(programs.iter().flat_map(|name| ["--test", name]));
-    let tally = test::run_tests(workspace, &targets, &[])?;
-    let ignored = tally.ignored.len();
+    let counts = test::run_tests(workspace, &targets, &[])?;
+    let ignored = counts.ignored.len();
     let long = LONG.join(", ");
     let left = format!("{ignored} and the programs {long} left to `test`");
-    Ok(Verdict::Passed(format!("{} passed, {left}", tally.passed)))
+    Ok(Verdict::Passed(format!("{} passed, {left}", counts.passed)))
 }
 
 /// Names of the test programs of the crate `package`.

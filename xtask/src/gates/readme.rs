@@ -1,10 +1,10 @@
-//! What a new user is told to type, typed word for word in a fresh clone.
+//! Runs every command of the guides and examples, word for word, in a fresh clone.
 //!
-//! The commands are those of the guides (README.md, other README.md files, `docs/*.md`) and of the
-//! heads of examples; `readme/commands.rs` says how they are found. Root types them in a
-//! clone of its own, and then a new user without any right in another (`readme/reader.rs`).
-//! `readme/attempt.rs` says which commands cannot be run here, and how an end is judged.
-//! The report at the end names every command, and what became of it by each account.
+//! The commands come from the guides (every README.md and `docs/*.md`) and from the heads of the
+//! examples. `readme/commands.rs` finds them. Root runs them in one clone, then a new user without
+//! any right runs them in another clone (`readme/reader.rs`). `readme/attempt.rs` decides which
+//! commands cannot run here and whether a command ended as the document says. The report at the
+//! end names every command with its result for each account.
 
 mod attempt;
 mod commands;
@@ -12,6 +12,7 @@ mod fresh;
 mod plan;
 mod reader;
 
+use super::tasks::TASKS;
 use crate::child;
 use crate::gate::{Failure, Gate, Verdict, judge};
 use crate::workspace::Workspace;
@@ -23,14 +24,14 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
-/// What the documents tell to type works as written.
+/// The commands in the documents work as written.
 pub const GATE: Gate = Gate {
     name: "readme",
     about: "the commands of the guides and examples work as written, in a fresh clone",
     run,
 };
 
-/// The command that CI is, and the file that tells CI so.
+/// The command that is all of CI, and the file that CI runs.
 const CI: (&str, &str) = ("cargo xtask ci", ".ci/run");
 
 fn run(workspace: &Workspace) -> Result<Verdict, Failure> {
@@ -41,7 +42,7 @@ fn run(workspace: &Workspace) -> Result<Verdict, Failure> {
         Command::new("git").current_dir(&workspace.root).args(["status", "--porcelain"]),
     )?;
     if !status.stdout.is_empty() {
-        println!("note: what is not committed is not looked at");
+        println!("note: changes that are not committed are not checked");
     }
     let (accounts, skipped) = reader::accounts();
     let mut seed = workspace.metadata.target_directory.clone().into_std_path_buf();
@@ -71,8 +72,8 @@ fn run(workspace: &Workspace) -> Result<Verdict, Failure> {
     judge(&findings, format!("{ran} runs of commands{others}"))
 }
 
-/// Runs every block of the clone by its reader. Failures go to `findings`, a line each block to
-/// `report`.
+/// Runs every block of the reader's clone. Adds the failures to `findings`, and a line for each
+/// block to `report`.
 fn all_of(
     workspace: &Workspace,
     reader: &Reader,
@@ -80,7 +81,7 @@ fn all_of(
     report: &mut Vec<String>,
 ) -> Result<(), Failure> {
     let clone = Workspace { root: reader.clone_folder(), metadata: workspace.metadata.clone() };
-    let blocks = match told_in(&clone)? {
+    let blocks = match blocks_of(&clone)? {
         Ok(blocks) => blocks,
         Err(refused) => {
             findings.extend(refused);
@@ -90,14 +91,14 @@ fn all_of(
     findings.extend(not_ci(&clone, &blocks)?);
     let mut done = BTreeSet::new();
     let mut in_turn: Vec<&[Block]> = groups(&blocks).collect();
-    // The program has the rights that `sudo setcap` gives from then on.
+    // Last, because the program keeps the rights that `sudo setcap` gives it.
     in_turn.sort_by_key(|group| group.iter().any(attempt::names_sudo));
     for group in in_turn {
         let Some((block, beside)) = group.split_first() else { continue };
         let begun = Instant::now();
         let ran = beside.is_empty() && block.script.lines().all(|line| done.contains(line));
         let outcome = if ran {
-            Ok(Outcome::Skipped("the same ran before".to_owned()))
+            Ok(Outcome::Skipped("the same lines ran before".to_owned()))
         } else {
             attempt::run(reader, block, beside)
         };
@@ -120,11 +121,11 @@ fn all_of(
     Ok(())
 }
 
-/// All blocks of the guides and examples of `clone`, or what is wrong with them.
-fn told_in(clone: &Workspace) -> Result<Result<Vec<Block>, Vec<String>>, Failure> {
+/// All blocks of the guides and examples of `clone`, or a line for each mistake in them.
+fn blocks_of(clone: &Workspace) -> Result<Result<Vec<Block>, Vec<String>>, Failure> {
     let files = clone.files()?;
     let (mut blocks, mut refused) = (Vec::new(), Vec::new());
-    // The first page of all is read first.
+    // The README comes first, as for a user.
     let guides = files.iter().filter(|path| is_guide(path) && *path != "README.md");
     let guides = std::iter::once("README.md").chain(guides.map(String::as_str));
     let examples = files.iter().map(String::as_str).filter(|path| is_example(path));
@@ -145,7 +146,7 @@ fn told_in(clone: &Workspace) -> Result<Result<Vec<Block>, Vec<String>>, Failure
     Ok(if refused.is_empty() { Ok(blocks) } else { Err(refused) })
 }
 
-/// Whether users are meant to read the document at `path`: no decisions, no results.
+/// Whether the document at `path` is written for users. Decisions and results are not.
 fn is_guide(path: &str) -> bool {
     let path = Path::new(path);
     let is_page = path.extension().is_some_and(|ending| ending == "md");
@@ -154,8 +155,7 @@ fn is_guide(path: &str) -> bool {
     is_page && if in_docs { path.iter().count() == 2 } else { is_readme }
 }
 
-/// Whether `path` is an example, and no module of one: a spec, a C program, or what cargo
-/// takes for one.
+/// Whether `path` is an example: a spec, a C program, or a Rust example, but not a module of one.
 fn is_example(path: &str) -> bool {
     let parts: Vec<&str> = path.split('/').collect();
     match parts.as_slice() {
@@ -168,18 +168,19 @@ fn is_example(path: &str) -> bool {
     }
 }
 
-/// Each block with those that run beside it.
+/// Each block with the blocks that run beside it.
 fn groups(blocks: &[Block]) -> impl Iterator<Item = &[Block]> {
     blocks.chunk_by(|_, next| next.beside)
 }
 
-/// What is wrong with the README's command for all tests: CI is that one, and nothing else.
+/// Checks that the README has the command of CI, that CI runs this command alone, and that every
+/// `cargo xtask NAME` exists.
 fn not_ci(clone: &Workspace, blocks: &[Block]) -> Result<Vec<String>, Failure> {
     let (command, file) = CI;
     let mut findings = Vec::new();
     if !blocks.iter().any(|block| block.place.starts_with("README.md:") && block.script == command)
     {
-        findings.push(format!("README.md: no block tells to type `{command}`"));
+        findings.push(format!("README.md: no block has the command `{command}`"));
     }
     let text = clone.read(file.to_owned())?.text;
     if text.lines().last() != Some(&*format!("exec {command}")) {
@@ -187,7 +188,7 @@ fn not_ci(clone: &Workspace, blocks: &[Block]) -> Result<Vec<String>, Failure> {
     }
     for block in blocks {
         if let Some(task) = attempt::task_of_gates(&block.script)
-            && !super::is_task(task)
+            && !TASKS.contains(&task)
         {
             findings.push(format!("{}: `cargo xtask {task}` does not exist", block.place));
         }
@@ -200,7 +201,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn guides_are_for_users_and_examples_are_what_runs() {
+    fn guides_and_examples_are_found_by_their_paths() {
         for path in ["README.md", "fuzz/README.md", "crates/capi/README.md", "docs/spec.md"] {
             assert!(is_guide(path), "{path}");
         }
@@ -224,9 +225,9 @@ mod tests {
     }
 
     #[test]
-    fn this_repository_tells_commands_and_ci_is_one_of_them() {
+    fn the_command_of_ci_is_in_the_readme_of_this_repository() {
         let workspace = Workspace::load().unwrap();
-        let blocks = told_in(&workspace).unwrap().unwrap();
+        let blocks = blocks_of(&workspace).unwrap().unwrap();
         let main = "cargo run --release -- run examples/conference.toml --compare";
         assert_eq!(blocks[0].script, main);
         assert_eq!(not_ci(&workspace, &blocks).unwrap(), Vec::<String>::new());

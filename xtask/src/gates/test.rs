@@ -1,48 +1,47 @@
-//! Every test, and a plain word on those that could not run.
+//! Runs every test, and names each test that cannot run here.
 //!
-//! A test that needs a right or a program carries `#[ignore = "needs ..."]`.
-//! The first run leaves these out and tells which there are. Where the class
-//! `SCHED_FIFO` is granted a second run takes them one at a time: they watch
-//! the clock of a small machine, and each would be another's load.
+//! A test that needs a right or a program carries `#[ignore = "needs ..."]`. The first run leaves
+//! these tests out and lists them. If the class `SCHED_FIFO` is granted, a second run takes them
+//! one at a time. These tests measure time, so two at once would disturb each other.
 //!
-//! Tests of the first run sleep most of their time, so the benches are built beside them. The
-//! second run waits until that is done.
+//! The tests of the first run sleep most of the time, so the benches are built meanwhile. The
+//! second run begins when that build is done.
 
 use super::{benches, packages};
 use crate::child;
 use crate::gate::{Failure, Gate, Verdict};
 use crate::workspace::Workspace;
 
-/// Every test passes; those that need a right run where it is granted.
+/// Every test passes. A test that needs a right runs where the right is granted.
 pub const GATE: Gate = Gate {
     name: "test",
-    about: "every test passes; those that need rights run where we have them",
+    about: "every test passes; a test that needs a right runs where the right is granted",
     run,
 };
 
-/// What a run of `cargo test` printed, summed over its test programs.
+/// The results of a run of `cargo test`, summed over its test programs.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Tally {
+pub struct Counts {
     /// Tests that passed.
     pub passed: usize,
     /// Tests that failed.
     pub failed: usize,
-    /// Tests that were left out.
+    /// Tests that did not run.
     pub ignored: Vec<Ignored>,
 }
 
-/// A test that was left out.
+/// A test that did not run.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Ignored {
     /// Its path in its test program.
     pub name: String,
-    /// What stands in its `#[ignore = "..."]`; empty if nothing does.
+    /// The text of its `#[ignore = "..."]`, or nothing.
     pub reason: String,
 }
 
 impl Ignored {
-    /// Whether it is an example in a doc comment marked `ignore`: libtest
-    /// names those by file and line, and they are not meant to run.
+    /// Whether it is an example in a doc comment that is marked `ignore`. libtest names these by
+    /// file and line. They are not meant to run.
     fn is_in_documentation(&self) -> bool {
         self.name.contains(" (line ")
     }
@@ -54,7 +53,7 @@ fn run(workspace: &Workspace) -> Result<Verdict, Failure> {
     let benches = benches::build_when_idle(workspace);
     let open = run_tests(workspace, &[], &[]);
     if let Some(mut benches) = benches {
-        // The gate `benches` repeats the build, and judges it.
+        // The gate `benches` builds again and reports failures.
         let _ = benches.wait();
     }
     let open = open?;
@@ -66,15 +65,15 @@ fn run(workspace: &Workspace) -> Result<Verdict, Failure> {
                 print_skipped(test, "no right to SCHED_FIFO");
             }
             let (passed, skipped) = (open.passed, open.ignored.len());
-            format!("{passed} passed, {skipped} skipped for want of the right to SCHED_FIFO")
+            format!("{passed} passed, {skipped} skipped: no right to SCHED_FIFO")
         }
     };
     Ok(Verdict::Passed(verdict))
 }
 
-/// Runs what the `open` run left out, but for what needs a program or another
-/// right that is missing.
-fn with_rights(workspace: &Workspace, open: &Tally) -> Result<String, Failure> {
+/// Runs the tests that the `open` run left out, except those that need a missing program or
+/// another missing right.
+fn with_rights(workspace: &Workspace, open: &Counts) -> Result<String, Failure> {
     let missing = packages::missing();
     let rights = [
         ("root", child::is_root()),
@@ -113,7 +112,7 @@ fn with_rights(workspace: &Workspace, open: &Tally) -> Result<String, Failure> {
     Ok(format!("{total} passed ({passed} of them with rights), {skipped} skipped"))
 }
 
-/// Why a test cannot run that names one of `rights`, each with whether we have it.
+/// Why a test with this `reason` cannot run: it names one of the `rights` that is not granted.
 fn missing_right(reason: &str, rights: &[(&str, bool)]) -> Option<String> {
     let is_named = |right: &str| {
         reason.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').any(|word| word == right)
@@ -123,51 +122,51 @@ fn missing_right(reason: &str, rights: &[(&str, bool)]) -> Option<String> {
 }
 
 fn print_skipped(test: &Ignored, why: &str) {
-    let reason = if test.reason.is_empty() { "says not what it needs" } else { &test.reason };
+    let reason = if test.reason.is_empty() { "does not say what it needs" } else { &test.reason };
     println!("skipped: {}: {reason} ({why})", test.name);
 }
 
-/// `cargo test` over the workspace, all of it even if some fail.
+/// Runs `cargo test` over the workspace. Later test programs run even if one fails.
 pub fn run_tests(
     workspace: &Workspace,
     targets: &[&str],
     choice: &[&str],
-) -> Result<Tally, Failure> {
+) -> Result<Counts, Failure> {
     let mut command = child::cargo(&workspace.root);
     command.args(["test", "--workspace", "--locked", "--no-fail-fast"]).args(targets);
     if !choice.is_empty() {
         command.arg("--").args(choice);
     }
     let (status, text) = child::tee(&mut command)?;
-    let tally = tally(&text);
-    match tally.failed {
-        0 if status.success() => Ok(tally),
+    let counts = counts(&text);
+    match counts.failed {
+        0 if status.success() => Ok(counts),
         0 => Err(child::exited(&command, status)),
-        failed => Err(Failure(format!("{failed} failed, {} passed", tally.passed))),
+        failed => Err(Failure(format!("{failed} failed, {} passed", counts.passed))),
     }
 }
 
-/// Adds up what libtest printed.
-pub fn tally(text: &str) -> Tally {
-    let mut tally = Tally::default();
+/// Adds up the results that libtest printed.
+pub fn counts(text: &str) -> Counts {
+    let mut sum = Counts::default();
     for line in text.lines() {
-        // A child of a test may have written to the same line before it.
+        // A child of a test may have written to the start of this line.
         if let Some((_, counts)) = line.split_once("test result: ") {
-            tally.passed += count(counts, "passed");
-            tally.failed += count(counts, "failed");
+            sum.passed += count(counts, "passed");
+            sum.failed += count(counts, "failed");
         } else if let Some((name, reason)) =
             line.strip_prefix("test ").and_then(|test| test.split_once(" ... ignored"))
         {
-            tally.ignored.push(Ignored {
+            sum.ignored.push(Ignored {
                 name: name.trim_end_matches(" - should panic").to_owned(),
                 reason: reason.trim_start_matches(", ").to_owned(),
             });
         }
     }
-    tally
+    sum
 }
 
-/// The number that stands before `word` in `5 passed; 0 failed; ...`.
+/// The number before `word` in `5 passed; 0 failed; ...`.
 fn count(counts: &str, word: &str) -> usize {
     let words: Vec<&str> = counts.split([' ', ';']).filter(|word| !word.is_empty()).collect();
     words.windows(2).find(|pair| pair[1] == word).and_then(|pair| pair[0].parse().ok()).unwrap_or(0)
@@ -193,12 +192,12 @@ test result: ok. 0 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; fini
 
     #[test]
     fn the_results_of_all_test_programs_add_up() {
-        let tally = tally(PRINTED);
-        assert_eq!((tally.passed, tally.failed, tally.ignored.len()), (5, 2, 3));
+        let counts = counts(PRINTED);
+        assert_eq!((counts.passed, counts.failed, counts.ignored.len()), (5, 2, 3));
     }
 
     #[test]
-    fn a_test_is_left_out_for_a_right_that_it_names_and_we_lack() {
+    fn a_test_that_names_a_missing_right_is_left_out() {
         let rights = [("root", false), ("CAP_NET_ADMIN", true)];
         let why = missing_right("needs setpriv and root", &rights);
         assert_eq!(why.as_deref(), Some("no root here"));
@@ -208,7 +207,7 @@ test result: ok. 0 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; fini
 
     #[test]
     fn an_ignored_test_keeps_its_name_and_reason() {
-        let ignored = tally(PRINTED).ignored;
+        let ignored = counts(PRINTED).ignored;
         assert_eq!(ignored[0].name, "fifo::a_hog_is_demoted");
         assert_eq!(ignored[0].reason, "needs SCHED_FIFO");
         assert_eq!((ignored[1].name.as_str(), ignored[1].reason.as_str()), ("never_overflows", ""));

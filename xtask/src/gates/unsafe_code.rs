@@ -1,30 +1,29 @@
-//! Where `unsafe` may stand (docs/ARCHITECTURE.md), and what may stand nowhere.
+//! Which crates may hold `unsafe` (docs/ARCHITECTURE.md), and what no file may hold.
 
 use crate::gate::{Failure, Gate, Verdict, judge};
 use crate::tokens::{Token, starts_with, tokens};
 use crate::workspace::{Source, Workspace};
 
-/// `unsafe` stays in its rooms.
+/// `unsafe` code is only in the crates that may hold it.
 pub const GATE: Gate = Gate {
     name: "unsafe",
     about: "unsafe code only in shm, sys and capi; no static mut, no #![allow(...)]",
     run,
 };
 
-/// The rooms that may hold `unsafe`. The design lets in the task cells of
-/// `runtime` as well; today it has none, so it is not here.
-const ROOMS: [&str; 3] = ["capi", "shm", "sys"];
+/// The crates that may hold `unsafe`.
+const CRATES: [&str; 3] = ["capi", "shm", "sys"];
 
 fn run(workspace: &Workspace) -> Result<Verdict, Failure> {
     let mut findings = Vec::new();
-    for (room, package) in workspace.rooms().filter(|(room, _)| !ROOMS.contains(room)) {
-        // Tests, examples and benches of a room are held by the word alone.
+    for (name, package) in workspace.crates().filter(|(name, _)| !CRATES.contains(name)) {
+        // Tests, examples and benches need no `forbid`: the search for the word covers them.
         for target in package.targets.iter().filter(|target| target.is_lib() || target.is_bin()) {
             let relative =
                 target.src_path.strip_prefix(&workspace.root).unwrap_or(&target.src_path);
             if !forbids_unsafe(&tokens(&workspace.read(relative.to_string())?.text)) {
                 findings.push(format!(
-                    "{relative}: no `#![forbid(unsafe_code)]`, which room {room} needs"
+                    "{relative}: no `#![forbid(unsafe_code)]`, which crate {name} needs"
                 ));
             }
         }
@@ -35,9 +34,9 @@ fn run(workspace: &Workspace) -> Result<Verdict, Failure> {
     judge(&findings, format!("{} files", sources.len()))
 }
 
-/// Whether the file at `path` belongs to a room that may hold `unsafe`.
+/// Whether the file at `path` belongs to a crate that may hold `unsafe`.
 fn may_be_unsafe(path: &str) -> bool {
-    ROOMS.iter().any(|room| path.starts_with(&format!("crates/{room}/")))
+    CRATES.iter().any(|name| path.starts_with(&format!("crates/{name}/")))
 }
 
 fn forbids_unsafe(tokens: &[Token<'_>]) -> bool {
@@ -46,7 +45,7 @@ fn forbids_unsafe(tokens: &[Token<'_>]) -> bool {
     })
 }
 
-/// A line for each thing in `source` that may not stand there.
+/// A line for each thing in `source` that it may not hold.
 fn forbidden(source: &Source, unsafe_allowed: bool) -> Vec<String> {
     let tokens = tokens(&source.text);
     let mut found = Vec::new();
@@ -55,7 +54,7 @@ fn forbidden(source: &Source, unsafe_allowed: bool) -> Vec<String> {
         if token.text == "unsafe" && !unsafe_allowed {
             find(
                 token.line,
-                &format!("`unsafe`, which only the rooms {} may hold", ROOMS.join(", ")),
+                &format!("`unsafe`, which only the crates {} may hold", CRATES.join(", ")),
             );
         }
         if starts_with(&tokens[index..], &["static", "mut"]) {
@@ -64,10 +63,7 @@ fn forbidden(source: &Source, unsafe_allowed: bool) -> Vec<String> {
     }
     for (line, words) in inner_attributes(&tokens) {
         if words.iter().any(|word| word.text == "allow") {
-            find(
-                line,
-                "`#![allow(...)]` for all that follows: allow it on one item, with a reason",
-            );
+            find(line, "`#![allow(...)]` for a whole module: allow it on one item, with a reason");
         }
     }
     found
@@ -103,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn unsafe_as_code_is_found_and_in_words_about_it_is_not() {
+    fn unsafe_is_found_in_code_and_not_in_comments() {
         let text = "// unsafe\nlet a = \"unsafe\";\n#![forbid(unsafe_code)]\nunsafe { f() }";
         assert_eq!(lines_found(text, false), ["4"]);
         assert!(lines_found(text, true).is_empty());
@@ -115,14 +111,14 @@ mod tests {
     }
 
     #[test]
-    fn an_allow_for_a_whole_module_is_found_in_any_dress() {
+    fn an_allow_for_a_whole_module_is_found_in_each_form() {
         let text = "#![allow(dead_code)]\n#[allow(dead_code)]\n#![cfg_attr(loom, allow(unused))]";
         assert_eq!(lines_found(text, false), ["1", "3"]);
     }
 
     #[test]
-    fn only_a_forbid_forbids() {
-        assert!(forbids_unsafe(&tokens("//! A room.\n#![forbid(unsafe_code)]")));
+    fn only_a_forbid_for_the_whole_crate_counts() {
+        assert!(forbids_unsafe(&tokens("//! A crate.\n#![forbid(unsafe_code)]")));
         assert!(forbids_unsafe(&tokens("#![forbid(missing_docs, unsafe_code)]")));
         assert!(!forbids_unsafe(&tokens("// #![forbid(unsafe_code)]")));
         assert!(!forbids_unsafe(&tokens("#![deny(unsafe_code)]\n#![forbid(missing_docs)]")));
@@ -130,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn only_three_rooms_may_hold_it() {
+    fn only_three_crates_may_hold_unsafe() {
         assert!(may_be_unsafe("crates/shm/src/ring.rs") && may_be_unsafe("crates/capi/src/abi.rs"));
         assert!(!may_be_unsafe("crates/shmem/src/lib.rs") && !may_be_unsafe("xtask/src/main.rs"));
     }

@@ -76,7 +76,7 @@ int main(int argc, char **argv)
     static struct pcb polite = {"polite", 0, 0}, plain = {"plain", 0, 0};
     static struct pcb stubborn = {"stubborn", 0, 0};
     EXPECT(argc == 2);
-    EXPECT(atexit(last_of_all) == 0); /* registered before the library's function, so called after it */
+    EXPECT(atexit(last_of_all) == 0); /* before the library: called after it */
     EXPECT(rts_abort(-1) == -EINVAL && rts_abort(0) == 0);
     start(&polite, handler, RTS_ABORT_PHASE);
     start(&plain, handler, 0);

@@ -119,7 +119,7 @@ static void life_cycle(void)
         uint64_t before = statistics_of(descriptor).upcalls;
         EXPECT(rts_run(descriptor) == 0 && rts_run(descriptor) == 0);
         EXPECT(statistics_of(descriptor).active == 1);
-        EXPECT(sleep_for(descriptor, 10 * MILLISECOND) == 0); /* the handler does not end by itself */
+        EXPECT(sleep_for(descriptor, 10 * MILLISECOND) == 0); /* does not end by itself */
         while (statistics_of(descriptor).upcalls < before + 3)
             ;
         EXPECT(rts_suspend(descriptor) == 0);

@@ -229,7 +229,7 @@ fn trace(audio: &[u64]) -> Vec<u8> {
     let mut activities = ["video", "audio"].map(|name| SimActivity::new(name, params)).to_vec();
     let recorded = audio.iter().map(|&ms| Instant::ZERO + Span::from_millis(ms));
     activities[1].arrivals = Arrivals::Recorded(recorded.collect());
-    let spec = SimSpec::new(upcall::policy::DISCIPLINES[0], activities);
+    let spec = SimSpec::new(upcall::discipline::DISCIPLINES[0], activities);
     let mut writer = Writer::new(Vec::new(), &Header::of(&spec)).unwrap();
     let simulation = Simulation::new(spec).unwrap();
     simulation.run_traced(Span::from_millis(100), &mut |_| {}, &mut |cpu, record| {

@@ -4,7 +4,7 @@ use super::label::LABEL_MAX;
 use super::page::Axis;
 use super::*;
 use upcall::activity::ActivityParams;
-use upcall::policy::rmdp::RMDP;
+use upcall::discipline::RMDP;
 use upcall_sim::trace::{Header, Writer, read};
 use upcall_sim::{SimActivity, SimSpec, Simulation};
 

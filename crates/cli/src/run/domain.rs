@@ -17,6 +17,7 @@ use super::message::{ChildMessage, ParentMessage, Setup};
 use super::timing::POLL_EVERY;
 use crate::csv::CsvRow;
 use crate::exit::Failure;
+use crate::measured::Missing;
 use crate::plan::{self, Planned};
 use crate::spec::Spec;
 use crate::stream::Endpoint;
@@ -84,7 +85,8 @@ fn run(messages: &Receiver<ParentMessage>) -> Result<(), End> {
     let mut trace = Trace(writer.transpose().map_err(Failure::new)?);
     activities.run_at(at).map_err(Failure::new)?;
     let notices = activities.runtime.notices().iter().map(ToString::to_string).collect();
-    send(&ChildMessage::Running { notices })?;
+    let missing = Missing::of(activities.runtime.notices());
+    send(&ChildMessage::Running { notices, missing })?;
     let until = clock::now() + watch(messages, &mut activities, &mut trace, setup.log)?;
     drain(messages, &mut activities, &mut trace, until)?;
     let mut jobs = Vec::new();
@@ -164,7 +166,7 @@ fn create_all(
                     return Err(unexpected(&ParentMessage::ReserveRemote { activity }));
                 };
                 let need = (planned.params, planned.terms);
-                let reserved = activities.runtime.reserve_elsewhere(planned.name(), need);
+                let reserved = activities.runtime.reserve_remote(planned.name(), need);
                 reserved.map_err(Failure::new)?;
                 continue;
             }
@@ -181,7 +183,7 @@ fn create_all(
                 let cpu = place.map_or(0, |(cpu, _)| cpu);
                 send(&ChildMessage::Created { cpu })?;
             }
-            Err(CreateError::RefusedThere { reason, hint }) => {
+            Err(CreateError::RefusedByDaemon { reason, hint }) => {
                 send(&ChildMessage::Refused { reason, hint })?;
             }
             Err(error) => return Err(Failure::new(error).into()),

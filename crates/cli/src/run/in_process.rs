@@ -14,7 +14,7 @@ use super::timing::{LEAD, POLL_EVERY, drain_time};
 use crate::csv::JobLog;
 use crate::exit::Failure;
 use crate::live::Live;
-use crate::measured::{Measured, RunOptions};
+use crate::measured::{Measured, Missing, RunOptions};
 use crate::plan::Plan;
 use crate::spec::Spec;
 use crate::trace::TraceFile;
@@ -57,6 +57,7 @@ pub fn run(
     load.begin(start);
     activities.run_at(start).map_err(Failure::new)?;
     notices.extend(activities.runtime.notices().iter().map(ToString::to_string));
+    let missing = Missing::of(activities.runtime.notices());
     say_class(options.mode, activities.runtime.real_time(), &notices);
     let mut live = Live::new(options, plan, start);
     let mut files = Files { mode: options.mode, plan, log, trace };
@@ -79,6 +80,7 @@ pub fn run(
         duration: end.since(start),
         interrupted: interrupted.load(Ordering::Relaxed),
         notices,
+        missing,
         interface_drops: upcall::load::interface_drops().saturating_sub(drops_before),
         steal_ns: steal_ns(&plan.platform.cpus).saturating_sub(stolen_before_ns),
         broken: Vec::new(),
@@ -112,7 +114,7 @@ fn start_runtime(
 fn one_process(plan: &Plan<'_>, mode: Mode) -> Option<String> {
     let domains = plan.domains().len();
     let policy = plan.discipline.name;
-    (mode == Mode::Upcall && domains > 1 && !plan.discipline.across_domains).then(|| {
+    (mode == Mode::Upcall && domains > 1 && !plan.discipline.compares_across_domains()).then(|| {
         format!(
             "the {domains} domains run in one process: ranks under {policy} do not compare \
              across processes"

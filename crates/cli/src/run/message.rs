@@ -25,7 +25,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use crate::csv::CsvRow;
-use crate::measured::{ActivityResults, Progress};
+use crate::measured::{ActivityResults, Missing, Progress};
 
 /// From the parent to the child.
 #[derive(Debug, Deserialize, Serialize)]
@@ -100,6 +100,7 @@ pub enum ChildMessage {
     },
     Running {
         notices: Vec<String>,
+        missing: Missing,
     },
     State {
         rows: Vec<Progress>,

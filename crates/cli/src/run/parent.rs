@@ -29,7 +29,7 @@ use super::timing::{LEAD, POLL_EVERY, drain_time};
 use crate::csv::JobLog;
 use crate::exit::Failure;
 use crate::live::Live;
-use crate::measured::{ActivityResults, Measured, Progress, RunOptions};
+use crate::measured::{ActivityResults, Measured, Missing, Progress, RunOptions};
 use crate::plan::{Plan, Planned};
 use crate::spec::Spec;
 use crate::trace::TraceFile;
@@ -49,6 +49,7 @@ struct Parent<'p, 's> {
     /// The results of each process, once it reported them.
     parts: Vec<Option<ActivityResults>>,
     notices: Vec<String>,
+    missing: Missing,
     broken: Vec<String>,
     /// Whether this run started the daemon. That daemon itself reports what its watchdog does.
     own_daemon: bool,
@@ -100,6 +101,7 @@ pub fn run(
     let end = clock::now();
     parent.stop(interrupted);
     live.finish();
+    let missing = parent.missing;
     let (part, notices, broken) = parent.end();
     let measured = Measured {
         part,
@@ -108,6 +110,7 @@ pub fn run(
         duration: end.since(start),
         interrupted: interrupted.load(Ordering::Relaxed),
         notices,
+        missing,
         interface_drops: upcall::load::interface_drops().saturating_sub(drops_before),
         steal_ns: steal_ns(&cpus).saturating_sub(stolen_before_ns),
         broken,
@@ -157,6 +160,7 @@ impl<'p, 's> Parent<'p, 's> {
             processes,
             owners,
             notices,
+            missing: Missing::default(),
             broken: Vec::new(),
             own_daemon: false,
             log,
@@ -238,7 +242,8 @@ impl<'p, 's> Parent<'p, 's> {
         }
         for process in &mut self.processes {
             match process.reply()? {
-                ChildMessage::Running { notices } => {
+                ChildMessage::Running { notices, missing } => {
+                    self.missing = self.missing.or(missing);
                     for notice in notices {
                         if !self.notices.contains(&notice) {
                             self.notices.push(notice);

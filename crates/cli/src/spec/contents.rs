@@ -8,7 +8,7 @@ use super::source::{Place, Source};
 use super::stream::Stream;
 use super::task::Task;
 use std::ops::Range;
-use upcall::policy::Discipline;
+use upcall::discipline::Discipline;
 use upcall::time::Span;
 
 /// Most streams and tasks together; also most background loads.

@@ -16,9 +16,9 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::ops::Range;
 use toml::de::{DeTable, DeValue};
+use upcall::discipline::RMDP;
+use upcall::discipline::{DISCIPLINES, Discipline};
 use upcall::policy::ps;
-use upcall::policy::rmdp::RMDP;
-use upcall::policy::{DISCIPLINES, Discipline};
 use upcall::time::Span;
 
 /// Default part of a CPU that admission reserves. The kernel stops the whole real-time class above
@@ -82,7 +82,7 @@ pub(super) fn read_document(source: &Source, document: &DeTable<'_>, faults: &mu
     let mut named = Seen::default();
     let groups = read_each("group", &groups, source, faults, &mut named, read_group);
     named.check_names(source, faults);
-    spec.groups = resolve(groups, &mut spec.tasks, spec.policy.name, source, faults);
+    spec.groups = resolve(groups, &mut spec.tasks, spec.policy, source, faults);
     let mut loads = Seen::default();
     spec.backgrounds =
         read_each("background", &backgrounds, source, faults, &mut loads, read_background);

@@ -2,7 +2,7 @@
 //!
 //! [`super::Spec::parse`] reads all groups before it checks them against each other, because a
 //! group may come after its members. The result has the order that
-//! [`upcall::policy::ps::with_groups`] requires.
+//! [`upcall::discipline::ps_with_groups`] requires.
 
 use super::source::{Faults, Place, Source, quoted};
 use super::table::Table;
@@ -10,7 +10,7 @@ use super::task::{Task, WEIGHT_MAX};
 use std::collections::BTreeMap;
 use upcall::activity::{Claim, GroupId};
 use upcall::admission::Share;
-use upcall::policy::ps;
+use upcall::discipline::Discipline;
 
 /// A group as its user describes it.
 #[derive(Clone, Debug)]
@@ -48,12 +48,12 @@ pub(super) fn read_group(table: &mut Table<'_, '_>) -> Option<Group> {
 pub(super) fn resolve(
     groups: Vec<Group>,
     tasks: &mut [Task],
-    policy: &str,
+    policy: &Discipline,
     source: &Source,
     faults: &mut Faults,
 ) -> Vec<Group> {
-    if let Some(first) = groups.first().filter(|_| policy != ps::PS.name) {
-        let found = format!("found a group under policy {policy:?}");
+    if let Some(first) = groups.first().filter(|_| !policy.takes_groups()) {
+        let found = format!("found a group under policy {:?}", policy.name);
         let at = first.place.of("name");
         faults.push(at, &first.place.owner, "name", &found, "expected policy \"ps\"");
     }

@@ -10,7 +10,7 @@ use super::{as_text, read_bytes, syntax_error};
 use std::path::Path;
 use toml::de::{DeTable, DeValue};
 use upcall::activity::BATCH_MAX;
-use upcall::policy::{DISCIPLINES, Discipline};
+use upcall::discipline::{DISCIPLINES, Discipline, by_name};
 use upcall::time::Span;
 
 /// Most values of a list.
@@ -104,7 +104,7 @@ fn read_sweep(table: &mut Table<'_, '_>) -> Option<Sweep> {
     table.reject_unknown(KEYS);
     let policies = list(table, "policies", "an array of policies such as [\"rm\", \"dws\"]", |v| {
         let word = v.as_str()?;
-        DISCIPLINES.iter().copied().find(|known| known.name == word)
+        by_name(word)
     });
     table.require("utilizations", "an array of shares such as [\"50 %\", \"60 %\"]");
     let utilizations = list(table, "utilizations", "an array of shares such as [\"50 %\"]", |v| {

@@ -1,13 +1,13 @@
 //! The three sufficient tests of the literature, reported beside the exact one.
 //!
-//! Each compares a sum with `n (2^(1/n) - 1)`. They are stated for deadlines at
-//! the end of the period and do not apply otherwise. None of them decides:
-//! `liu-layland` knows no blocking and may pass a set that misses;
-//! `sha-blocking` and `rmdp-bound` never do, and refuse much that fits. Costs
-//! include hand-offs, blocking includes one, as in `response_time`.
+//! Each compares a sum with `n (2^(1/n) - 1)`. They hold for deadlines at the end of the period and
+//! do not apply otherwise. None of them decides. `liu-layland` ignores blocking and may pass a set
+//! that misses. `sha-blocking` and `rmdp-bound` never do, and refuse many sets that fit. Costs
+//! include hand-offs and blocking includes one hand-off, as in `response_time`.
 
+use super::platform::Platform;
 use super::response_time::blocking;
-use super::{Platform, TestResult};
+use super::test_result::TestResult;
 use crate::activity::ActivityParams;
 
 /// The tests that apply to a CPU whose activities, best rank first, ask for
@@ -39,15 +39,15 @@ pub(super) fn tests(
     .to_vec()
 }
 
-/// What `n` activities may ask for if nothing ever blocks them (Liu and Layland
-/// 1973; rtu-1995 §5.3).
+/// The utilization that `n` activities may have if nothing blocks them (Liu and Layland 1973;
+/// rtu-1995 §5.3).
 fn least_upper_bound(n: usize) -> f64 {
     let n = n as f64;
     n * (2f64.powf(1.0 / n) - 1.0)
 }
 
-/// `max B_i / T_i` (Sha, Rajkumar and Lehoczky 1990; rtu-1995 §5.3). A late
-/// wake-up can block the worst rank, too, which nothing else does.
+/// `max B_i / T_i` (Sha, Rajkumar and Lehoczky 1990; rtu-1995 §5.3). A late wake-up can also block
+/// the worst rank; nothing else does.
 fn sha_blocking(ranked: &[ActivityParams], platform: &Platform) -> f64 {
     let mut longest_ns = platform.wakeup_latency.as_nanos();
     let mut worst: f64 = 0.0;
@@ -58,10 +58,9 @@ fn sha_blocking(ranked: &[ActivityParams], platform: &Platform) -> f64 {
     worst
 }
 
-/// `c_max (1/T_1 - 1/T_n)`, the paper's improvement (rtu-1995 §5.3): a quantum
-/// that blocks is work of an activity whose period is `T_n` at most, and that
-/// work is in the sum already. A late wake-up is nobody's work and counts in
-/// full.
+/// `c_max (1/T_1 - 1/T_n)`, the paper's improvement (rtu-1995 §5.3). A quantum that blocks is work
+/// of an activity whose period is at most `T_n`, and the sum already contains that work. A late
+/// wake-up is no activity's work and counts in full.
 fn rmdp_blocking(ranked: &[ActivityParams], platform: &Platform) -> f64 {
     let period_ns = |params: &ActivityParams| params.period.as_nanos() as f64;
     let (Some(first), Some(last)) = (ranked.first(), ranked.last()) else { return 0.0 };
@@ -107,8 +106,7 @@ mod tests {
             assert!((result.bound - 0.779_763).abs() < 1e-6);
             assert_eq!(result.passed, name != "sha-blocking");
         }
-        // The hand-off blocks, and a late wake-up blocks the worst rank and is
-        // nobody's work.
+        // The hand-off blocks. A late wake-up blocks the worst rank and is no activity's work.
         let results = tests(7, &set(), utilization, &platform(3, 0));
         assert!((results[1].value - 0.83).abs() < 1e-12);
         let results = tests(7, &set(), utilization, &platform(0, 60));
@@ -117,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn they_are_left_out_where_a_deadline_is_not_the_period() {
+    fn the_bounds_are_left_out_if_a_deadline_is_not_the_period() {
         let [first, second, third] = set();
         let ranked = [first, second.deadline(Span::from_nanos(149)), third];
         assert_eq!(tests(0, &ranked, 0.5, &platform(0, 0)), []);

@@ -6,76 +6,78 @@
 //! sum of (1 - x_i/y_i) C'_i / T_i <= 1
 //! ```
 //!
-//! of a CPU (`window-utilization`; West and Poellabauer, RTSS 2000). No
-//! scheduler keeps the windows of a set above 1. The published guarantee is the
-//! converse: that DWCS keeps them up to 1, if all run times are the same `K` and
-//! all periods the same multiple `q K`, started together.
+//! of a CPU (`window-utilization`; West and Poellabauer, RTSS 2000). No scheduler keeps the windows
+//! of a set above 1. The published guarantee is the converse: DWCS keeps the windows up to 1, if
+//! all run times are the same `K`, all periods are the same multiple `q K`, and all activities
+//! start together.
 //!
-//! **It does not hold as published.** 12/15, 4/16 and 20/21 with `q = 1` ask for
-//! 1676/1680 and lose a window in period 104; the authors' page of DWCS itself
-//! came to say that it is guaranteed only for constraints in a "canonical" form.
-//! So the sum alone admits nothing. It is one of these three that does:
+//! **It does not hold as published.** 12/15, 4/16 and 20/21 with `q = 1` ask for 1676/1680 and lose
+//! a window in period 104. The authors' page of DWCS later said that the guarantee holds only for
+//! constraints in a "canonical" form. So the sum alone admits nothing. One of these three tests
+//! must admit the set:
 //!
-//! - **`edf-demand`: no job is missed at all.** DWCS is earliest deadline first,
-//!   and with quanta that block, all deadlines are kept if for every length `L`
-//!   the jobs that are released and due within `L`, and the longest quantum of
-//!   an activity with a deadline beyond `L`, fit into `L` (Baruah, ECRTS 2005).
-//!   Holds whatever the phases are, and for jobs that take less than declared.
-//! - **`window-slots`: equal periods, deadlines and offsets.** `q` jobs fit before
-//!   the deadline, of the longest run time with its hand-off. In each period the
-//!   `q` with the tightest windows are served. If each activity must be served
-//!   once a window (`y - x = 1`) or every time (`x = 0`), the tightest window is
-//!   the one that ends first: earliest deadline first of unit jobs on `q` slots,
-//!   which fails nobody while `sum of (1 - x/y) <= q`. That is the published
-//!   guarantee, where it holds. Any other set of this kind is run through
-//!   (`slot-simulation`) until all windows begin anew together. A job that takes
-//!   less than declared changes nothing: whoever is served once more has a
-//!   looser window then, and nobody comes later for it.
-//! - **`window-simulation`, of all else**, where hand-offs and wake-ups are free
-//!   and offsets equal, as in a simulation with exact costs: the scheduler itself
-//!   runs through the cycle of all windows. It proves that and no more: not
-//!   jobs that take less than declared, nor pending events.
+//! - **`edf-demand`: no job is missed at all.** DWCS is earliest deadline first, and its quanta
+//!   block. All deadlines are kept if, for every length `L`, two things fit into `L` together: the
+//!   jobs that are released and due within `L`, and the longest quantum of an activity with a
+//!   deadline beyond `L` (Baruah, ECRTS 2005). This holds for all phases, and for jobs that take
+//!   less than declared.
+//! - **`window-slots`: equal periods, deadlines and offsets.** `q` jobs of the longest run time,
+//!   with their hand-offs, fit before the deadline. In each period the `q` jobs with the tightest
+//!   windows are served. Suppose that each activity must be served once a window (`y - x = 1`) or
+//!   every time (`x = 0`). Then the tightest window is the one that ends first. That is earliest
+//!   deadline first of unit jobs on `q` slots, which keeps every window while `sum of (1 - x/y) <=
+//!   q`. This is the published guarantee, where it holds. Any other set of this kind is simulated
+//!   (`slot-simulation`) until all windows begin anew together. A job that takes less than declared
+//!   changes nothing: an activity that is served once more has a looser window then, and goes
+//!   before no other activity because of it.
+//! - **`window-simulation`, for all other sets**, where hand-offs and wake-ups are free and offsets
+//!   are equal, as in a simulation with exact costs. The scheduler itself runs through the cycle of
+//!   all windows. That proves this case only: neither jobs that take less than declared, nor
+//!   pending events.
 //!
-//! All of these but the first want the activities started at the same instant.
-//! Where none applies, the set is refused.
+//! All tests but the first require that the activities start at the same instant. A set to which
+//! none applies is refused.
 //!
-//! **The event server** ([`Reservations::reserve_events`](super::Reservations::reserve_events))
-//! is one more that asks for its share of every length of time. Only `edf-demand` knows
-//! of it: where jobs are missed as a matter of course, nothing is proved beside it.
+//! **The event server** ([`Reservations::reserve_events`](super::Reservations::reserve_events)) is
+//! one more demand, for its share of every interval. Only `edf-demand` accounts for it. Where
+//! windows let jobs be missed, nothing is proved beside an event server.
 //!
-//! What is compared with `cpu_limit` is the sum above. Jobs that may be missed
-//! run all the same while there is time, up to the whole CPU.
+//! `cpu_limit` is compared with the sum above. Jobs that may be missed still run while there is
+//! time, up to the whole CPU.
 
+use super::platform::Platform;
 use super::response_time::{Response, Steps, blocking};
+use super::test_result::TestResult;
 use super::utilization::{self, Demand};
-use super::verdict::{Failure, TestResult, Verdict, share};
-use super::{Platform, Share};
-use crate::activity::{ActivityParams, Terms, Window};
-use crate::policy::dwcs::window_of;
+use super::verdict::{Failure, Verdict, share};
+use crate::activity::{ActivityParams, Terms};
+use crate::share::Share;
 use crate::time::Span;
 use core::cmp::{Ordering, Reverse};
+use member::{Member, demand};
 use simulation::simulate;
 use std::collections::BinaryHeap;
 
+mod member;
 mod simulation;
 #[cfg(test)]
 mod tests;
 
-/// What was found out of a set. The tests that were made are in the verdict.
+/// The finding on a set. The verdict holds the tests that were made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Finding {
-    /// The windows alone ask for more than the CPU has.
+    /// The windows alone need more than the CPU has.
     TooMuch,
     NoMiss,
     Slots,
-    /// By the simulation of that name.
+    /// The simulation of that name kept every window.
     Simulated(&'static str),
-    /// In the simulation of that name, this one's window is not kept.
+    /// The simulation of that name did not keep the window of this activity.
     Violated(&'static str, usize),
     Unproven,
 }
 
-/// Applies the tests to what runs on `cpu`, in order of creation.
+/// Applies the tests to the set on `cpu`, in order of creation.
 pub(crate) fn verdict(
     cpu: u32,
     set: &[(ActivityParams, Terms)],
@@ -127,15 +129,15 @@ pub(crate) fn verdict(
     Verdict { responses, utilization, tests, failure }
 }
 
-/// The most that the event server may have beside these, so that every deadline is still
-/// kept; `None` if that is nothing.
+/// The most that the event server may have beside this set, so that every deadline is still kept;
+/// `None` if that is nothing.
 pub(super) fn event_share(set: &[ActivityParams], platform: &Platform) -> Option<Share> {
     let fits = |share: Share| {
         let demand = EdfDemand::new(set, platform, Some(share));
         demand.within(platform.cpu_limit)
             && demand.worst(&mut Steps::of_analysis()).is_some_and(|worst| worst <= 1.0)
     };
-    // What fits for one share fits for all below it.
+    // If one share fits, all smaller shares fit.
     let (mut fitting, mut over) = (0, Share::WHOLE.ppm() + 1);
     while over - fitting > 1 {
         let middle = fitting.midpoint(over);
@@ -145,50 +147,6 @@ pub(super) fn event_share(set: &[ActivityParams], platform: &Platform) -> Option
         }
     }
     Share::from_ppm(fitting)
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Member {
-    params: ActivityParams,
-    window: Window,
-}
-
-impl From<&(ActivityParams, Terms)> for Member {
-    fn from((params, terms): &(ActivityParams, Terms)) -> Self {
-        Member { params: *params, window: window_of(terms) }
-    }
-}
-
-impl Member {
-    /// `y - x`.
-    fn services(&self) -> u32 {
-        self.window.periods - self.window.misses
-    }
-
-    /// `(1 - x/y) C' / T`. Rounded up if it takes more than 64 bits, which it may
-    /// for windows of more than a million periods.
-    fn needed(&self, set: &[Member], platform: &Platform) -> Demand {
-        let preemptible = set.iter().any(|member| member.params.quantum < member.params.batch);
-        let all = demand(&self.params, preemptible, platform);
-        let mut cost = u128::from(all.cost_ns) * u128::from(self.services());
-        let mut period = u128::from(all.period_ns) * u128::from(self.window.periods);
-        let divisor = greatest_common_divisor(cost, period);
-        (cost, period) = (cost / divisor, period / divisor);
-        loop {
-            if let (Ok(cost_ns), Ok(period_ns)) = (u64::try_from(cost), u64::try_from(period)) {
-                return Demand { cost_ns, period_ns };
-            }
-            (cost, period) = (cost.div_ceil(2), (period / 2).max(1));
-        }
-    }
-}
-
-/// `C' / T`: a job's first upcall costs a hand-off, and so does the return to the
-/// one it interrupts, if anything can be.
-fn demand(params: &ActivityParams, preemptible: bool, platform: &Platform) -> Demand {
-    let hand_offs = platform.switch_cost.saturating_mul(1 + u64::from(preemptible));
-    let cost = params.compute() + hand_offs;
-    Demand { cost_ns: cost.as_nanos(), period_ns: params.period.as_nanos() }
 }
 
 /// The tests of one CPU, made one after the other until one decides.
@@ -238,7 +196,7 @@ impl Trial<'_> {
         passed
     }
 
-    /// Equal periods: see the module's head.
+    /// The test for equal periods, described in the [module](self).
     fn in_slots(&mut self) -> Finding {
         let Some(slots) = slots(self.set, self.platform) else { return Finding::Unproven };
         let in_slots = |member: &Member| Demand {
@@ -260,7 +218,7 @@ impl Trial<'_> {
         self.simulated("slot-simulation", &set)
     }
 
-    /// Everything else, where nothing but what is declared happens.
+    /// The test for all other sets, whose jobs behave exactly as declared.
     fn as_declared(&mut self) -> Finding {
         let Platform { switch_cost, wakeup_latency, .. } = *self.platform;
         let offset = self.set[0].params.offset;
@@ -282,12 +240,12 @@ impl Trial<'_> {
     }
 }
 
-/// How many jobs, whichever they are, are done before the deadline in every
-/// period; `None` if there is no such number above 0, or the activities are not
-/// released and due together. Not more than there are activities.
+/// How many jobs, whichever they are, are done before the deadline in every period; at most as many
+/// as there are activities. `None` if that is 0, or if the activities are not released and due
+/// together.
 ///
-/// What comes too late to be in time is not begun, but the hand-off to it may
-/// be, which then delays the next period; as does a late wake-up.
+/// A job that comes too late to be in time does not begin, but the hand-off to it may, which delays
+/// the next period. So does a late wake-up.
 fn slots(set: &[Member], platform: &Platform) -> Option<u64> {
     let key = |member: &Member| {
         let ActivityParams { period, deadline, offset, .. } = member.params;
@@ -304,18 +262,18 @@ fn slots(set: &[Member], platform: &Platform) -> Option<u64> {
     (fitting > 0).then_some(fitting.min(set.len() as u64))
 }
 
-/// What jobs ask for until their deadlines, whatever their phases.
+/// The demand of jobs until their deadlines, for any phases.
 struct EdfDemand<'a> {
     set: &'a [ActivityParams],
     platform: &'a Platform,
-    /// `C'/T` of each; with a server, its share last.
+    /// `C'/T` of each activity; with a server, its share last.
     demands: Vec<Demand>,
     server: bool,
 }
 
 impl<'a> EdfDemand<'a> {
-    /// With an event server of that share. Its services take hand-offs, too, which
-    /// weigh most with the shortest run time.
+    /// With an event server of that share, if any. Its services take hand-offs too, which are
+    /// largest relative to the shortest run time.
     fn new(set: &'a [ActivityParams], platform: &'a Platform, server: Option<Share>) -> Self {
         let preemptible = server.is_some() || set.iter().any(|p| p.quantum < p.batch);
         let mut demands: Vec<_> =
@@ -337,9 +295,8 @@ impl<'a> EdfDemand<'a> {
         utilization::compare(&self.demands, limit) != Ordering::Greater
     }
 
-    /// The largest part of a length `L` that is asked for within it, blocking
-    /// included: all deadlines are kept if it is at most 1. `None` if the steps
-    /// ran out, or no end of the search is known.
+    /// The largest demand within a length `L` relative to `L`, blocking included. All deadlines are
+    /// kept if it is at most 1. `None` if the steps ran out, or if the search has no known end.
     fn worst(&self, steps: &mut Steps) -> Option<f64> {
         if !self.within(Share::WHOLE) {
             return Some(utilization::sum(&self.demands).max(1f64.next_up()));
@@ -361,7 +318,7 @@ impl<'a> EdfDemand<'a> {
                 .checked_add(self.blocking_ns(length_ns))?
                 .checked_add(self.server_ns(length_ns)?)?;
             let part = all_ns as f64 / length_ns as f64;
-            // A quotient of 1 may be a rounded one.
+            // A quotient of 1 may be the result of rounding.
             worst = worst.max(if all_ns > length_ns { part.max(1f64.next_up()) } else { part });
             if all_ns > length_ns {
                 break;
@@ -370,9 +327,8 @@ impl<'a> EdfDemand<'a> {
         Some(worst)
     }
 
-    /// Lengths above this fit if those up to it do: beyond the longest deadline,
-    /// what is asked for of `L` is at most `U L` and what comes of deadlines
-    /// before the ends of periods.
+    /// If all lengths up to this one fit, longer ones fit as well. Beyond the longest deadline, the
+    /// demand in `L` is at most `U L`, plus a constant for deadlines before the ends of periods.
     fn search_ns(&self) -> Option<u64> {
         let longest_ns = self.set.iter().map(|params| params.deadline.as_nanos()).max()?;
         let early = |(params, demand): (&ActivityParams, &Demand)| {
@@ -388,16 +344,16 @@ impl<'a> EdfDemand<'a> {
         if rest <= 0.0 {
             return None;
         }
-        // Rounded up by more than these few operations can be off, but where
-        // `rest` is next to nothing; then the steps run out.
+        // Rounded up by more than the error of these few operations, unless `rest` is almost 0. In
+        // that case the steps run out.
         let search_ns = constant / rest * 1.000_001 + 1.0;
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates")]
         let search_ns = search_ns as u64;
         Some(search_ns.max(longest_ns))
     }
 
-    /// The longest time that something due after `length_ns` can go on. Events
-    /// may be served with a deadline as late as any.
+    /// The longest quantum of a job that is due after `length_ns`. A service of events may have any
+    /// deadline.
     fn blocking_ns(&self, length_ns: u64) -> u64 {
         let later =
             |params: &&ActivityParams| self.server || params.deadline.as_nanos() > length_ns;
@@ -406,22 +362,15 @@ impl<'a> EdfDemand<'a> {
         quantum_ns.max(self.platform.wakeup_latency.as_nanos())
     }
 
-    /// What the event server may spend, with its hand-offs.
+    /// The demand of the event server, with its hand-offs.
     fn of_server(&self) -> Option<&Demand> {
         self.demands.get(self.set.len())
     }
 
-    /// Most that the event server takes of a length.
+    /// The most that the event server takes of a length.
     fn server_ns(&self, length_ns: u64) -> Option<u64> {
         let Some(server) = self.of_server() else { return Some(0) };
         let product = u128::from(length_ns) * u128::from(server.cost_ns);
         u64::try_from(product.div_ceil(u128::from(server.period_ns))).ok()
     }
-}
-
-fn greatest_common_divisor(mut a: u128, mut b: u128) -> u128 {
-    while b != 0 {
-        (a, b) = (b, a % b);
-    }
-    a
 }

@@ -1,13 +1,12 @@
-//! The hard variant of DWS: an exact demand-bound test for earliest deadline
-//! first with non-preemptive quanta and work ahead.
+//! The hard variant of DWS: an exact demand-bound test for earliest deadline first with
+//! non-preemptive quanta and work ahead.
 //!
-//! What is analysed is what [`crate::scheduler`] does under [`crate::policy::dws`].
-//! A real-time activity `i` has messages whose logical arrivals are at least
-//! `T_i` apart, each due `D_i` after (`D_i` may be longer than `T_i`); a message
-//! costs `C_i`, in quanta of which the longest takes `b_i c_i`. Any message may
-//! be there up to `workahead_max` periods before its logical arrival. Interactive
-//! and background activities come when they like; nothing is promised to them,
-//! and nothing is given away to them. Time is discrete, in nanoseconds.
+//! The test analyses what [`crate::scheduler`] does under [`crate::policy::dws`]. A real-time
+//! activity `i` has messages whose logical arrivals are at least `T_i` apart. Each message is due
+//! `D_i` after its logical arrival (`D_i` may be longer than `T_i`). A message costs `C_i`, in
+//! quanta of which the longest takes `b_i c_i`. Any message may come up to `workahead_max` periods
+//! before its logical arrival. Interactive and background activities have work at any time; they
+//! are promised nothing and reserve nothing. Time is discrete, in nanoseconds.
 //!
 //! ```text
 //! h(t)  = sum over i of max(0, floor((t - D_i) / T_i) + 1) C'_i
@@ -16,66 +15,61 @@
 //! passes if h(t) + B(t) <= t for every t = D_i + k T_i in the horizon
 //! ```
 //!
-//! **Why that is enough.** Suppose a deadline `d` is missed. Let `t0` be the last
-//! moment up to which every message that has logically arrived and is due by `d`
-//! was done. From `t0` to `d` one of these is always pending, so what is begun
-//! then is due by `d`, and logically arrived since `t0`: at most `h(d - t0)`. Beside
-//! it there is only what runs at `t0` already, one quantum. It began at least 1 ns
-//! before, and with `t = d - t0` it is one of these:
+//! **Why the test is sufficient.** Suppose a deadline `d` is missed. Let `t0` be the last moment up
+//! to which every message that has logically arrived and is due by `d` was done. From `t0` to `d`
+//! such a message is always pending. So every quantum that begins in that time belongs to a message
+//! due by `d` that logically arrived since `t0`: at most `h(d - t0)`. The only other work is the
+//! one quantum that runs at `t0` already. It began at least 1 ns before. With `t = d - t0` it is
+//! one of these:
 //!
 //! - a quantum of an interactive or background activity;
 //! - a critical quantum due after `d`. It arrived before `t0`, so `D_j > t`;
-//! - a workahead quantum of a message due after `d`. Messages are done in order,
-//!   so every earlier message of its activity is done, and of the demand that
-//!   `h(t)` has for it **nothing is left**. If `D_j <= t`, that demand is `C'_j` at
-//!   least, more than the quantum: this also goes for an activity's own quantum
-//!   ahead. Such a quantum makes room, it takes none. If `D_j > t`, it blocks like a
-//!   critical one;
-//! - a workahead quantum of a message due by `d`. It logically arrives at `t0` or
-//!   after, or it would have been done: its work is in `h(t)`, and only the hand-off
-//!   to it may not be, `S - 1`.
+//! - a workahead quantum of a message due after `d`. Messages are done in order, so every earlier
+//!   message of its activity is done, and of the demand that `h(t)` has for the activity **nothing
+//!   is left**. If `D_j <= t`, that demand is at least `C'_j`, more than the quantum. This also
+//!   holds for a quantum ahead of the activity that misses. Such a quantum frees time and takes
+//!   none. If `D_j > t`, it blocks like a critical one;
+//! - a workahead quantum of a message due by `d`. It logically arrives at `t0` or after, because it
+//!   would have been done otherwise. So its work is in `h(t)`. Only the hand-off to it may not be:
+//!   `S - 1`.
 //!
-//! So working ahead costs nobody anything but that hand-off, whatever the limit:
-//! its quantum is one that must be reckoned with anyway. This stands in for the
-//! simulation under worst-case load by which the paper admits (split-level-1991
-//! §3.4): the interval from `t0` on, with all arrivals at its begin and the longest
-//! quantum a nanosecond before, is that worst load, for each length of time at once.
+//! So working ahead costs the others only that hand-off, whatever the limit; its quantum is counted
+//! in any case. This replaces the simulation under worst-case load by which the paper admits
+//! (split-level-1991 §3.4). The interval from `t0` on, with all arrivals at its begin and the
+//! longest quantum a nanosecond before, is that worst load for every length of time at once.
 //!
-//! **Why no less would do.** With `S` = 0 and a punctual CPU those phases exist: `j`
-//! begins its first quantum at `t0 - 1`, all others arrive at `t0`. (If `D_j = t + 1`, it
-//! is due at `d` itself and blocks only from ahead; but then `C'_j` is in `h(t + 1)`,
-//! and a set refused for `t` is refused for `t + 1`, too.) So a set that is refused
-//! misses a deadline in some phases, if its messages cost what they may.
+//! **Why the test is necessary.** With `S` = 0 and a punctual CPU these phases exist: `j` begins
+//! its first quantum at `t0 - 1`, and all others arrive at `t0`. (If `D_j = t + 1`, `j` is due at
+//! `d` itself and blocks only from ahead. But then `C'_j` is in `h(t + 1)`, and a set refused for
+//! `t` is refused for `t + 1` too.) So a set that is refused misses a deadline in some phases, if
+//! its messages cost what they may.
 //!
-//! **Hand-offs.** Going to another activity costs `S`, spent before its quantum;
-//! nothing is preempted meanwhile. Each message is gone to for the first time after
-//! it has become critical: one `S` each. Any other is a return to an `x` that yielded
-//! when it was critical. It yielded to the best, `h`, which is due earlier and became
-//! critical during `x`'s last quantum, or it would have been taken before `x`. A message
-//! becomes critical once, so each return can be charged to a different `h`, whose
-//! delay bound is shorter than that of `x`. So `C'_j = C_j + 2S` if any longer delay
-//! bound belongs to one with more than one quantum, else `C_j + S`. It is a bound: with
-//! hand-offs that cost the test is sufficient.
+//! **Hand-offs.** A hand-off to another activity costs `S`, spent before its quantum and without
+//! preemption. The first hand-off to a message after it became critical costs one `S` a message.
+//! Any other hand-off is a return to an `x` that yielded when it was critical. It yielded to the
+//! best message `h`. That message is due earlier and became critical during the last quantum of
+//! `x`, because it would have been taken before `x` otherwise. A message becomes critical once. So
+//! each return can be charged to a different `h`, whose delay bound is shorter than that of `x`. So
+//! `C'_j = C_j + 2S` if any activity with a longer delay bound has more than one quantum, else `C_j
+//! + S`. This is a bound: if hand-offs cost time, the test is sufficient but not necessary.
 //!
-//! **Late wake-ups.** As in `response_time`: a CPU that sleeps runs no quantum,
-//! and when it wakes it takes in all arrivals before it chooses. The longer counts.
+//! **Late wake-ups.** As in `response_time`: a CPU that sleeps runs no quantum, and when it wakes
+//! it sees all arrivals before it picks. The longer of both counts.
 //!
-//! **The horizon.** With blocking of at most `B`, something is always pending for
-//! no longer than the least `L = B + sum of ceil(L / T_i) C'_i`, and no interval
-//! above is longer. From the longest delay bound on only blocking that does not
-//! depend on `t` is left, often none. So `t` counts below `L(B(0))`, and below the
-//! longer of `max D_i` and `L(B(max D_i))`. If the sum of `C'/T` is exactly 1
-//! and such blocking is not 0, there is no `L`; but from `max D_i` on all repeats
-//! with the hyperperiod, and one is looked at. The search goes from long intervals to
-//! short ones and skips those that the demand of a longer one already covers
-//! (Zhang and Burns, "Schedulability analysis for real-time systems with EDF
-//! scheduling", IEEE Transactions on Computers 58, 2009). It may, for `h + B` never
-//! falls: who ceases to block at `t = D_j` begins to be due, with more than its
-//! quantum. The search is bounded by `Steps`; without an answer the set is refused.
+//! **The horizon.** With blocking of at most `B`, work is always pending for no longer than the
+//! least `L = B + sum of ceil(L / T_i) C'_i`, and no interval above is longer. From the longest
+//! delay bound on, only blocking that does not depend on `t` is left, often none. So `t` counts
+//! below `L(B(0))`, and below the longer of `max D_i` and `L(B(max D_i))`. If the sum of `C'/T` is
+//! exactly 1 and such blocking is not 0, there is no `L`. But from `max D_i` on everything repeats
+//! with the hyperperiod, and one hyperperiod is searched. The search goes from long intervals to
+//! short ones. It skips those that the demand of a longer one covers (Zhang and Burns,
+//! "Schedulability analysis for real-time systems with EDF scheduling", IEEE Transactions on
+//! Computers 58, 2009). This is valid because `h + B` never falls: an activity that ceases to block
+//! at `t = D_j` begins to be due, with more than its quantum. The search is bounded by `Steps`; a
+//! set without an answer is refused.
 //!
-//! **Worst responses.** For a message of `i` that arrives `a` after `t0` (Spuri,
-//! INRIA report 2772, 1996; with quanta: George, Rivierre and Spuri, INRIA report
-//! 2966, 1996):
+//! **Worst responses.** For a message of `i` that arrives `a` after `t0` (Spuri, INRIA report 2772,
+//! 1996; with quanta: George, Rivierre and Spuri, INRIA report 2966, 1996):
 //!
 //! ```text
 //! W_i(a) = B(a + D_i) + (floor(a / T_i) + 1) C'_i - q_i
@@ -83,16 +77,18 @@
 //! R_i    = max over a of W_i(a) + q_i - a
 //! ```
 //!
-//! with `q_i` the last quantum and `a` such that `a + D_i = D_j + k T_j`. It is a
-//! safe bound: who is due at the same moment is counted as coming before, where
-//! the order of creation might put it behind. `R_i <= D_i` for all `i` if and only
-//! if the test passes, and if the steps do not suffice for some `R_i`, `D_i` stands
-//! for it where the test has passed. To non-real-time activities no bound is given.
+//! with `q_i` the last quantum and `a` such that `a + D_i = D_j + k T_j`. This is a safe bound:
+//! messages due at the same moment count as earlier, although the order of creation might put them
+//! later. `R_i <= D_i` for all `i` if and only if the test passes. If the test has passed and the
+//! steps do not suffice for some `R_i`, `D_i` replaces it. Activities that are not real-time get no
+//! bound.
 
+use super::platform::Platform;
 use super::response_time::{Response, Steps};
-use super::verdict::{Failure, TestResult, Verdict, share};
-use super::{Platform, Share};
+use super::test_result::TestResult;
+use super::verdict::{Failure, Verdict, share};
 use crate::activity::{ActivityParams, Terms, WorkClass};
+use crate::share::Share;
 use crate::time::Span;
 use load::{Load, Outcome, Stream};
 
@@ -100,20 +96,13 @@ mod load;
 #[cfg(test)]
 mod tests;
 
-/// From the logical arrival of a message to its deadline.
-pub(crate) fn delay_bound(params: &ActivityParams, terms: &Terms) -> Span {
-    terms.delay_bound.unwrap_or(params.deadline)
-}
-
-/// The shortest delay bound that `set[index]` can be offered on one CPU, with what
-/// the others of `set` are promised; what it asks for itself does not matter.
-/// `None` if there is none, if `index` is out of range or not real time, if any
-/// parameters are out of range, or if the steps of one analysis did not suffice.
-/// Allocates.
+/// The shortest delay bound that `set[index]` can be offered on one CPU, with the promises to the
+/// others of `set`. The bound that it asks for itself does not matter. `None` if there is no such
+/// bound, if `index` is out of range or not real time, if any parameters are out of range, or if
+/// the steps of one analysis did not suffice. Allocates.
 ///
-/// With hand-offs that cost, a shorter one may exist: what is offered is
-/// tested, but the charge for hand-offs depends on the order of the delay
-/// bounds. The CPU limit is not looked at.
+/// If hand-offs cost time, a shorter bound may exist: the offered bound is tested, but the charge
+/// for hand-offs depends on the order of the delay bounds. The CPU limit is ignored.
 pub fn delay_bound_offered(
     set: &[(ActivityParams, Terms)],
     index: usize,
@@ -130,7 +119,7 @@ pub fn delay_bound_offered(
         trial[index].1.delay_bound = Some(Span::from_nanos(bound_ns));
         match Load::of(&trial, platform).decide(steps).0 {
             Outcome::Kept => Some(true),
-            // None of its own messages is due in it: no bound is long enough.
+            // No message of its own is due in this interval, so no bound is long enough.
             Outcome::Late { length_ns, .. } if length_ns < bound_ns => None,
             Outcome::Late { .. } => Some(false),
             Outcome::Overloaded | Outcome::Undecided => None,
@@ -151,7 +140,7 @@ pub fn delay_bound_offered(
     Some(Span::from_nanos(fits_ns))
 }
 
-/// What admission says of a set on one CPU, in any order.
+/// The verdict on a set on one CPU, in any order.
 pub(crate) fn verdict(
     cpu: u32,
     set: &[(ActivityParams, Terms)],
@@ -190,7 +179,7 @@ pub(crate) fn verdict(
 }
 
 impl Load {
-    /// Fills in the worst response of each, with part of the steps if they
+    /// Computes the worst response of each activity; with part of the steps, if the responses
     /// decide nothing.
     fn respond(
         &self,
@@ -227,7 +216,7 @@ impl Load {
         responses: &[Response],
         within_limit: bool,
     ) -> Option<Failure> {
-        // With no stream nothing is late, and nothing is given away.
+        // Without a stream nothing is late, and nothing is granted.
         let first = self.streams.first()?;
         match outcome {
             Outcome::Kept if within_limit => None,
@@ -252,22 +241,22 @@ impl Load {
         }
     }
 
-    /// Where the steps did not suffice to see who is late: who is due at the end of
-    /// the interval in which too much is due.
+    /// The steps did not suffice to find a late activity. Names the one that is due at the end of
+    /// the interval with too much demand.
     fn last_in(&self, length_ns: u64, excess_ns: u64) -> Failure {
         let due = |stream: &&Stream| {
             let rest_ns = length_ns.checked_sub(stream.deadline_ns);
             rest_ns.is_some_and(|rest_ns| rest_ns % stream.period_ns == 0)
         };
-        // Invariant: `search` looks at intervals that end with a deadline only.
+        // Invariant: `search` examines only intervals that end with a deadline.
         let victim = self.streams.iter().find(due).unwrap_or(&self.streams[0]);
         let deadline = Span::from_nanos(victim.deadline_ns);
         let response = deadline + Span::from_nanos(excess_ns);
         Failure::Misses { index: victim.index, response, deadline, exact: false }
     }
 
-    /// The largest response in delay bounds; where none is known to be late, what is
-    /// due in the worst interval by its length.
+    /// The largest response in delay bounds. If none is known to be late, the demand of the worst
+    /// interval relative to its length.
     fn value(&self, outcome: Outcome, responses: &[Response]) -> f64 {
         let in_deadlines = |stream: &Stream| match responses[stream.index] {
             Response::Bounded(response) | Response::AtLeast(response) => {

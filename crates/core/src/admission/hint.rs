@@ -1,22 +1,22 @@
 //! One change that would make a refused activity fit.
 //!
-//! Every change that is suggested was tried on the CPU where the activity came
-//! nearest, and passed. The order is that of what it costs the user: the
-//! quantum is a matter of the scheduler alone, a later deadline one of
-//! deferral, a cheaper PDU one of work. Nothing says that responses grow evenly
-//! with these parameters (a smaller quantum can make its owner slower), so the
-//! searches may overlook a change; they never suggest one that does not fit.
+//! Every suggested change was tested on the CPU where the activity came nearest, and passed.
+//! Changes are tried in the order of their cost to the user: the quantum affects the scheduler
+//! alone, a later deadline delays results, a cheaper PDU needs work. Responses need not be
+//! monotonic in these parameters (a smaller quantum can make its owner slower). So the searches may
+//! overlook a change, but never suggest one that does not fit.
 
+use super::cpu::Cpu;
+use super::platform::Platform;
 use super::response_time::{Response, Steps};
+use super::screen::AdmissionTest;
 use super::verdict::{Failure, Verdict};
-use super::{Cpu, Platform, Share};
 use crate::activity::{ActivityParams, PERIOD_MAX, Terms};
-use crate::policy::Discipline;
+use crate::share::Share;
 use crate::time::Span;
 use core::fmt;
 
-/// A change that would fit. Values are such that they lose nothing when
-/// printed.
+/// A change that would fit. The values print without loss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Hint {
@@ -34,21 +34,21 @@ pub enum Hint {
         /// What fits.
         to: Span,
     },
-    /// Less work a PDU, at least a tenth of what was asked.
+    /// Less work per PDU, at least a tenth of the stated cost.
     PduCost {
         /// As asked.
         from: Span,
         /// What fits.
         to: Span,
     },
-    /// The same batch less often, at most ten times the period asked.
+    /// The same batch less often, at most ten times the stated period.
     Period {
         /// As asked.
         from: Span,
         /// What fits.
         to: Span,
-        /// Whether the deadline goes with it, because it was the end of the
-        /// period; if not, it stays as asked.
+        /// Whether the deadline changes with the period, because it was the end of the period.
+        /// Otherwise it stays as stated.
         with_deadline: bool,
     },
     /// PS: another part of the CPU.
@@ -58,9 +58,9 @@ pub enum Hint {
         /// What fits.
         to: Share,
     },
-    /// Giving away more of the CPU.
+    /// A higher limit of what is granted of a CPU.
     CpuLimit {
-        /// As it is.
+        /// The present limit.
         from: Share,
         /// What fits.
         to: Share,
@@ -94,24 +94,23 @@ impl fmt::Display for Hint {
     }
 }
 
-/// A limit above this starves whatever guards the machine, so it is
-/// the last thing to suggest.
-const CPU_LIMIT_SAFE: Share = Share(950_000);
+/// A higher limit starves the threads that guard the machine, so it is suggested last.
+const CPU_LIMIT_SAFE: Share = Share::CPU_LIMIT_SAFE;
 
-/// Furthest that cost and period are changed.
+/// The largest factor by which cost and period are changed.
 const FACTOR_MAX: u64 = 10;
 
-/// Looks for a change of `asked`, which `verdict` refused on `cpu`. Bounded by
-/// the steps of one analysis.
+/// Searches for a change of `asked`, which `verdict` refused on `cpu`. Bounded by the steps of one
+/// analysis.
 pub(super) fn find(
     cpu: &Cpu,
-    discipline: &Discipline,
+    test: &AdmissionTest,
     platform: &Platform,
     (asked, terms): (&ActivityParams, &Terms),
     verdict: &Verdict,
 ) -> Option<Hint> {
     let steps = Steps::of_analysis();
-    let mut trials = Trials { cpu, discipline, platform, asked, terms, steps };
+    let mut trials = Trials { cpu, test, platform, asked, terms, steps };
     let limit = match verdict.failure {
         Some(Failure::OverLimit) => trials.limit(verdict),
         _ => None,
@@ -132,7 +131,7 @@ pub(super) fn find(
 /// Changed parameters are tried one after the other until the steps run out.
 struct Trials<'a> {
     cpu: &'a Cpu,
-    discipline: &'a Discipline,
+    test: &'a AdmissionTest,
     platform: &'a Platform,
     asked: &'a ActivityParams,
     terms: &'a Terms,
@@ -145,9 +144,9 @@ impl Trials<'_> {
     }
 
     fn fits_on(&mut self, params: &ActivityParams, platform: &Platform) -> bool {
-        let set = self.cpu.ranked_with(self.discipline, params, self.terms);
+        let set = self.cpu.ranked_with(self.test, params, self.terms);
         let Cpu { number, events, .. } = *self.cpu;
-        self.discipline.screen(number, &set, events, platform, &mut self.steps).failure.is_none()
+        self.test.screen(number, &set, events, platform, &mut self.steps).failure.is_none()
     }
 
     /// The lowest limit, in tenths of a percent, within which the CPU fits.
@@ -164,8 +163,8 @@ impl Trials<'_> {
         fits.then_some(Hint::CpuLimit { from: self.platform.cpu_limit, to })
     }
 
-    /// The largest quantum below that fits; else the smallest above, for a
-    /// longer last quantum protects its owner (rtu-1995 §7.2).
+    /// The largest smaller quantum that fits. Otherwise the smallest larger one, because a longer
+    /// last quantum protects its owner (rtu-1995 §7.2).
     fn quantum(&mut self) -> Option<Hint> {
         let (from, batch) = (self.asked.quantum, self.asked.batch);
         let halves = core::iter::successors(Some(from), |&quantum| Some(quantum / 2));
@@ -185,10 +184,9 @@ impl Trials<'_> {
         Some(Hint::Quantum { from, to: u32::try_from(to).ok()? })
     }
 
-    /// A deadline is no part of anyone's response: the worst response itself is
-    /// the answer.
+    /// No response depends on a deadline, so the worst response itself is the answer.
     fn deadline(&mut self, verdict: &Verdict) -> Option<Hint> {
-        let place = self.cpu.place_of(self.discipline, self.asked);
+        let place = self.cpu.place_of(self.test, self.asked);
         let Response::Bounded(response) = verdict.responses[place] else { return None };
         let (from, period) = (self.asked.deadline, self.asked.period);
         let printable_ns = response.as_nanos().next_multiple_of(granule_ns(response));
@@ -232,9 +230,8 @@ impl Trials<'_> {
         Some(Hint::Period { from, to, with_deadline })
     }
 
-    /// Tries `values` until one fits, the first of them being the one refused;
-    /// then goes back from it towards the one before by halves, in whole
-    /// `granule`s.
+    /// Tries `values`, the first of which was refused, until one fits. Then searches by halves
+    /// between that value and the one before it, in whole `granule`s.
     fn nearest(
         &mut self,
         values: &[u64],
@@ -258,7 +255,7 @@ impl Trials<'_> {
     }
 }
 
-/// Spans of about this length print without loss in multiples of it.
+/// Spans of about this length print without loss in multiples of the granule.
 fn granule_ns(span: Span) -> u64 {
     match span.as_nanos() {
         ns if ns >= 10_000_000_000 => 1_000_000,

@@ -1,443 +1,54 @@
-//! Admission: whether a set keeps every deadline, and where each activity runs.
+//! Admission: whether a set keeps every deadline, and on which CPU each activity runs.
 //!
-//! Called by `upcall plan`, by the runtime when an activity is created
-//! (`rts_creat`, rtu-1995 §6), and by whoever wants the worst response of what
-//! runs already. It decides from numbers alone and starts nothing.
+//! `upcall plan` calls it, the runtime when it creates an activity (`rts_creat`, rtu-1995 §6), and
+//! any code that needs the worst responses of the activities that run. Admission decides from
+//! numbers alone and starts nothing.
 //!
-//! | file | what it holds |
+//! | file | content |
 //! |---|---|
+//! | `platform`, `cpu` | the machine, and the reservations on one CPU |
+//! | `reservations` | all CPUs: reserve, release, report |
+//! | `screen` | which test admits under which policy |
 //! | `response_time` | the exact test: worst response under deferred preemption |
 //! | [`dws`] | the same for DWS: the exact demand-bound test, and delay bounds |
-//! | `bounds` | the three sufficient tests, reported beside it |
+//! | `bounds` | the three sufficient tests, reported beside the exact one |
 //! | `utilization` | sums of shares of a CPU, compared without rounding |
 //! | `verdict` | all tests of one CPU, and which of them decides |
 //! | `ps` | the tests for proportional share |
-//! | `dwcs` | the same for windows |
-//! | `event_server` | what a CPU's event server may spend |
+//! | `dwcs` | the tests for windows |
+//! | `event_server` | the share of a CPU's event server |
 //! | `hint` | one change that would make a refused activity fit |
-//! | `reweigh` | another claim of one that is reserved |
-//! | `refusal` | what is said of a refusal |
+//! | `reweigh` | another claim of a reserved activity |
+//! | `refusal`, `test_result` | the reason for a refusal, and the outcome of a test |
 //!
-//! Activities are spread over the CPUs first-fit: each goes to the first CPU,
-//! in the order given, where the exact test passes for all that would be there.
-
-use crate::activity::{ActivityParams, Terms};
-use crate::policy::Discipline;
-use crate::time::Span;
-use core::fmt;
-pub(crate) use response_time::Response;
-pub(crate) use response_time::Steps;
-pub(crate) use verdict::Verdict;
+//! Activities are assigned to CPUs first-fit: each goes to the first CPU, in the order given, on
+//! which the exact test passes for all activities that would be there.
 
 mod bounds;
-pub(crate) mod dwcs;
+mod cpu;
+mod dwcs;
 pub mod dws;
 mod event_server;
 mod hint;
-pub(crate) mod ps;
+mod platform;
+mod ps;
 mod refusal;
+mod reservations;
 mod response_time;
 mod reweigh;
+mod screen;
+mod test_result;
 #[cfg(test)]
 mod tests;
 mod utilization;
 mod verdict;
 
+pub use crate::share::Share;
+pub use cpu::ReservationId;
 pub use hint::Hint;
+pub use platform::Platform;
 pub use refusal::{Reason, Refusal};
-pub use verdict::TestResult;
-
-/// Part of a CPU, in millionths. `0 < share <= 1_000_000`.
-///
-/// ```
-/// # extern crate upcall_core as upcall;
-/// use upcall::admission::Share;
-///
-/// assert_eq!(Share::from_ppm(900_000), Some(Share::CPU_LIMIT_DEFAULT)); // 90 %
-/// assert_eq!(Share::from_ppm(0), None);
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Share(u32);
-
-impl Share {
-    /// The whole CPU.
-    pub const WHOLE: Share = Share(1_000_000);
-
-    /// What admission gives away of a CPU unless told otherwise, 90 %:
-    /// by default the kernel stops the whole real-time class above 95 %
-    /// (`sched_rt_runtime_us`).
-    pub const CPU_LIMIT_DEFAULT: Share = Share(900_000);
-
-    /// `ppm` millionths, `None` outside `1 ..= 1_000_000`.
-    pub const fn from_ppm(ppm: u32) -> Option<Share> {
-        match ppm {
-            1..=1_000_000 => Some(Share(ppm)),
-            _ => None,
-        }
-    }
-
-    /// In millionths.
-    pub const fn ppm(self) -> u32 {
-        self.0
-    }
-
-    /// As a fraction of 1.
-    pub fn as_f64(self) -> f64 {
-        f64::from(self.0) / 1e6
-    }
-}
-
-impl fmt::Display for Share {
-    /// In percent, with as many places as it takes: `90 %`, `33.3333 %`.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(&refusal::percent(u64::from(self.0)))
-    }
-}
-
-/// What admission has to know of the machine.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Platform {
-    /// CPUs that may be used, the one to fill first at the front. A number that
-    /// stands there twice counts once; an empty list stands for CPU 0 alone.
-    pub cpus: Vec<u32>,
-    /// Most of a CPU that is given away, hand-offs included.
-    pub cpu_limit: Share,
-    /// What it costs to go from one activity to another.
-    pub switch_cost: Span,
-    /// How late a CPU's thread may wake when a release finds it asleep.
-    pub wakeup_latency: Span,
-    /// For so long from its release an activity may be kept waiting by worse ranks of the
-    /// domain that has the CPU; 0: by none but the quantum that runs. Under RMDP only,
-    /// the other policies' tests do not know it (decision 0014).
-    pub defer_preemption: Span,
-}
-
-/// Names one reservation of a [`Reservations`]; never reused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ReservationId(u64);
-
-/// What admission granted: a place on a CPU.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Reservation {
-    /// To release it by.
-    pub id: ReservationId,
-    /// The CPU it runs on.
-    pub cpu: u32,
-}
-
-/// Where an activity is to be again: it was admitted there before, by somebody who
-/// does not know any more.
-#[derive(Clone, Copy, Debug)]
-pub struct Spot<'a> {
-    /// On this CPU and no other.
-    pub cpu: u32,
-    /// Among equals it stands before these.
-    pub juniors: &'a [ReservationId],
-}
-
-/// How much of one CPU is given away.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct CpuLoad {
-    /// Which one.
-    pub cpu: u32,
-    /// Sum of `C / T`, each job's hand-offs included; `sum C/T` where they are
-    /// free.
-    pub utilization: f64,
-    /// The most it may be.
-    pub limit: f64,
-}
-
-/// What runs on the CPUs, and what may be added.
-///
-/// Every call that changes it analyses one CPU anew (a refusal: every CPU).
-/// That takes time in proportion to `n^2 * k` for `n` activities on the CPU
-/// with `k` jobs in their busiest period, and is bounded where a CPU is so
-/// nearly full that `k` explodes. Allocates.
-#[derive(Clone, Debug)]
-pub struct Reservations {
-    discipline: &'static Discipline,
-    platform: Platform,
-    cpus: Vec<Cpu>,
-    next_id: u64,
-}
-
-/// What is reserved on one CPU.
-#[derive(Clone, Debug)]
-struct Cpu {
-    number: u32,
-    /// In the order of their ranks.
-    members: Vec<Member>,
-    /// DWCS: of its event server.
-    events: Option<Share>,
-    verdict: Verdict,
-}
-
-#[derive(Clone, Debug)]
-struct Member {
-    id: ReservationId,
-    name: String,
-    params: ActivityParams,
-    terms: Terms,
-}
-
-impl Reservations {
-    /// Nothing reserved on any of the platform's CPUs, to be admitted as
-    /// `discipline` asks.
-    pub fn new(platform: Platform, discipline: &'static Discipline) -> Self {
-        let mut cpus: Vec<Cpu> = Vec::new();
-        let numbers = if platform.cpus.is_empty() { &[0][..] } else { &platform.cpus };
-        for &number in numbers {
-            if cpus.iter().all(|cpu| cpu.number != number) {
-                let verdict =
-                    discipline.screen(number, &[], None, &platform, &mut Steps::of_analysis());
-                cpus.push(Cpu { number, members: Vec::new(), events: None, verdict });
-            }
-        }
-        Reservations { discipline, platform, cpus, next_id: 0 }
-    }
-
-    /// Reserves a place on the first CPU where the exact test passes for all.
-    ///
-    /// # Errors
-    /// Why no CPU can take it, and one change that would fit. Nothing changed.
-    pub fn reserve(
-        &mut self,
-        name: &str,
-        params: ActivityParams,
-        terms: &Terms,
-    ) -> Result<Reservation, Refusal> {
-        if let Err(error) = params.validated() {
-            return Err(Refusal::of_params(name, error));
-        }
-        let mut trials = Vec::with_capacity(self.cpus.len());
-        for (at, cpu) in self.cpus.iter().enumerate() {
-            let ranked = cpu.ranked_with(self.discipline, &params, terms);
-            let steps = &mut Steps::of_analysis();
-            let verdict = self.screened(at, &ranked, steps);
-            if verdict.failure.is_none() {
-                let place = cpu.place_of(self.discipline, &params);
-                return Ok(self.place(at, place, name, params, terms, verdict));
-            }
-            trials.push((at, verdict));
-        }
-        let nearest = trials.into_iter().min_by(|(_, a), (_, b)| a.excess().total_cmp(&b.excess()));
-        // Invariant: there is at least one CPU, and each was tried.
-        let (at, verdict) = nearest.expect("a platform has a CPU");
-        let cpu = &self.cpus[at];
-        let place = cpu.place_of(self.discipline, &params);
-        Err(self.refusal(cpu, place, name, params, terms, verdict))
-    }
-
-    /// Places it on the least utilized CPU whatever the tests say (`--soft`).
-    ///
-    /// `params` must be valid, as [`crate::scheduler::Input::Create`] asks.
-    pub fn reserve_unscreened(
-        &mut self,
-        name: &str,
-        params: ActivityParams,
-        terms: &Terms,
-    ) -> Reservation {
-        debug_assert_eq!(params.validated(), Ok(params));
-        let utilization = |at: &usize| self.cpus[*at].verdict.utilization;
-        let at = (0..self.cpus.len())
-            .min_by(|a, b| utilization(a).total_cmp(&utilization(b)))
-            .expect("a platform has a CPU");
-        let ranked = self.cpus[at].ranked_with(self.discipline, &params, terms);
-        let steps = &mut Steps::of_analysis();
-        let verdict = self.screened(at, &ranked, steps);
-        let place = self.cpus[at].place_of(self.discipline, &params);
-        self.place(at, place, name, params, terms, verdict)
-    }
-
-    /// As [`Reservations::reserve`], but at `spot` and nowhere else.
-    ///
-    /// # Errors
-    /// `None`: the platform has no such CPU. Else why the CPU cannot take it, and one
-    /// change that would fit. Nothing changed.
-    pub fn reserve_at(
-        &mut self,
-        spot: Spot<'_>,
-        name: &str,
-        params: ActivityParams,
-        terms: &Terms,
-    ) -> Result<Reservation, Option<Refusal>> {
-        if let Err(error) = params.validated() {
-            return Err(Some(Refusal::of_params(name, error)));
-        }
-        let (at, place, verdict) = self.tried_at(spot, &params, terms).ok_or(None)?;
-        if verdict.failure.is_some() {
-            return Err(Some(self.refusal(&self.cpus[at], place, name, params, terms, verdict)));
-        }
-        Ok(self.place(at, place, name, params, terms, verdict))
-    }
-
-    /// Places it at `spot` whatever the tests say; `None` if the platform has no such
-    /// CPU. `params` must be valid.
-    pub fn reserve_unscreened_at(
-        &mut self,
-        spot: Spot<'_>,
-        name: &str,
-        params: ActivityParams,
-        terms: &Terms,
-    ) -> Option<Reservation> {
-        debug_assert_eq!(params.validated(), Ok(params));
-        let (at, place, verdict) = self.tried_at(spot, &params, terms)?;
-        Some(self.place(at, place, name, params, terms, verdict))
-    }
-
-    /// The CPU and the place on it that `spot` means, and what the tests say of it.
-    fn tried_at(
-        &self,
-        spot: Spot<'_>,
-        params: &ActivityParams,
-        terms: &Terms,
-    ) -> Option<(usize, usize, Verdict)> {
-        let at = self.cpus.iter().position(|cpu| cpu.number == spot.cpu)?;
-        let cpu = &self.cpus[at];
-        let place = cpu.place_before(self.discipline, params, spot.juniors);
-        let mut ranked = cpu.ranked();
-        ranked.insert(place, (*params, *terms));
-        let steps = &mut Steps::of_analysis();
-        Some((at, place, self.screened(at, &ranked, steps)))
-    }
-
-    /// Takes a reservation back; no effect if it is gone already.
-    ///
-    /// Release it once the scheduler has told
-    /// [`crate::scheduler::Command::Closed`]: until then a last quantum may run
-    /// that nothing was reserved for.
-    pub fn release(&mut self, id: ReservationId) {
-        for at in 0..self.cpus.len() {
-            let members = &mut self.cpus[at].members;
-            if let Some(place) = members.iter().position(|member| member.id == id) {
-                members.remove(place);
-                let ranked = self.cpus[at].ranked();
-                self.cpus[at].verdict = self.screened(at, &ranked, &mut Steps::of_analysis());
-            }
-        }
-    }
-
-    /// What the tests say of such a set on that CPU, with its event server.
-    fn screened(
-        &self,
-        at: usize,
-        ranked: &[(ActivityParams, Terms)],
-        steps: &mut Steps,
-    ) -> Verdict {
-        let Cpu { number, events, .. } = self.cpus[at];
-        self.discipline.screen(number, ranked, events, &self.platform, steps)
-    }
-
-    /// Worst time from release to end over all jobs, with what is reserved now.
-    ///
-    /// `None` if there is no such reservation, if there is no bound because
-    /// more is asked than the CPU has, if none was found within the step bound,
-    /// or if nothing is promised to it (DWS: not real time). After `reserve_unscreened` it may be longer than the deadline.
-    pub fn response_max(&self, id: ReservationId) -> Option<Span> {
-        let (cpu, place) = self.cpus.iter().find_map(|cpu| {
-            let place = cpu.members.iter().position(|member| member.id == id)?;
-            Some((cpu, place))
-        })?;
-        match cpu.verdict.responses[place] {
-            Response::Bounded(span) => Some(span),
-            Response::AtLeast(_) | Response::Unbounded => None,
-        }
-    }
-
-    /// What it charges for a hand-off.
-    pub fn switch_cost(&self) -> Span {
-        self.platform.switch_cost
-    }
-
-    /// The load of each CPU, in the platform's order.
-    pub fn load(&self) -> Vec<CpuLoad> {
-        let limit = self.platform.cpu_limit.as_f64();
-        self.cpus
-            .iter()
-            .map(|cpu| CpuLoad { cpu: cpu.number, utilization: cpu.verdict.utilization, limit })
-            .collect()
-    }
-
-    /// Every test that applies to what is reserved now, CPU by CPU; none for a
-    /// CPU with nothing on it. Exactly one a CPU is marked as deciding.
-    pub fn tests(&self) -> Vec<TestResult> {
-        self.cpus.iter().flat_map(|cpu| cpu.verdict.tests.iter().copied()).collect()
-    }
-
-    fn place(
-        &mut self,
-        at: usize,
-        place: usize,
-        name: &str,
-        params: ActivityParams,
-        terms: &Terms,
-        verdict: Verdict,
-    ) -> Reservation {
-        let id = ReservationId(self.next_id);
-        self.next_id += 1;
-        let cpu = &mut self.cpus[at];
-        cpu.members.insert(place, Member { id, name: name.to_owned(), params, terms: *terms });
-        cpu.verdict = verdict;
-        Reservation { id, cpu: cpu.number }
-    }
-
-    fn refusal(
-        &self,
-        cpu: &Cpu,
-        place: usize,
-        name: &str,
-        params: ActivityParams,
-        terms: &Terms,
-        verdict: Verdict,
-    ) -> Refusal {
-        let victim = |index: usize| match index.cmp(&place) {
-            core::cmp::Ordering::Less => cpu.members[index].name.clone(),
-            core::cmp::Ordering::Equal => name.to_owned(),
-            core::cmp::Ordering::Greater => cpu.members[index - 1].name.clone(),
-        };
-        let hint = hint::find(cpu, self.discipline, &self.platform, (&params, terms), &verdict);
-        let reason = Reason::of(cpu.number, &verdict, self.platform.cpu_limit, victim);
-        Refusal { name: name.to_owned(), reason, hint, tests: verdict.tests }
-    }
-}
-
-impl Cpu {
-    /// Where a newcomer of these parameters stands among the members: it is created
-    /// after them all, so among equals it is the last.
-    fn place_of(&self, discipline: &Discipline, params: &ActivityParams) -> usize {
-        let key = (discipline.order)(params);
-        self.members.partition_point(|member| (discipline.order)(&member.params) <= key)
-    }
-
-    /// The same, but before those of its equals that are among `juniors`.
-    fn place_before(
-        &self,
-        discipline: &Discipline,
-        params: &ActivityParams,
-        juniors: &[ReservationId],
-    ) -> usize {
-        let key = (discipline.order)(params);
-        let end = self.place_of(discipline, params);
-        let junior = |member: &&Member| {
-            (discipline.order)(&member.params) == key && juniors.contains(&member.id)
-        };
-        end - self.members[..end].iter().rev().take_while(junior).count()
-    }
-
-    /// What the members ask for, best first.
-    fn ranked(&self) -> Vec<(ActivityParams, Terms)> {
-        self.members.iter().map(|member| (member.params, member.terms)).collect()
-    }
-
-    /// The same with a newcomer at its place.
-    fn ranked_with(
-        &self,
-        discipline: &Discipline,
-        params: &ActivityParams,
-        terms: &Terms,
-    ) -> Vec<(ActivityParams, Terms)> {
-        let mut ranked = self.ranked();
-        ranked.insert(self.place_of(discipline, params), (*params, *terms));
-        ranked
-    }
-}
+pub use reservations::{CpuLoad, Reservation, Reservations, Spot};
+pub use screen::AdmissionTest;
+pub(crate) use screen::Test;
+pub use test_result::TestResult;

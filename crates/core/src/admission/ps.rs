@@ -1,18 +1,17 @@
 //! The tests of one CPU under proportional share ([`crate::policy::ps`]).
 //!
-//! A *real-time* activity has a fixed share `f`, and its deadline is promised. An
-//! *adaptive* one has a weight only: it gets what is left, so nothing bounds
-//! its response, its deadline serves to report lateness, and it is always admitted.
-//! It counts here for its stretches alone, which others may have to wait for. So does a
-//! member of a group; the share of its group, or of the one around that, is given
-//! away of every CPU where a member is.
+//! A *real-time* activity has a fixed share `f`, and its deadline is promised. An *adaptive*
+//! activity has only a weight and gets the rest. So nothing bounds its response, its deadline
+//! serves to report lateness, and it is always admitted. It counts here only by its stretches, for
+//! which others may have to wait. The same holds for a member of a group. The share of its group,
+//! or of the group around that, is granted on every CPU that has a member.
 //!
-//! `share-sum`: the shares together are below 1 (proportional-share-1998
-//! §4.3). `cpu-limit`: and at most what is given away of a CPU. What a CPU has
-//! given away are its shares, whether they are used or not.
+//! `share-sum`: the sum of the shares is below 1 (proportional-share-1998 §4.3). `cpu-limit`: the
+//! sum is at most the limit of what is granted of a CPU. A CPU's shares count as granted whether
+//! they are used or not.
 //!
-//! `response-time`: with `q` the time quantum, `s` the stretch `b c` of an activity,
-//! `r = s max(1, floor(q / s))` its longest request and `S` the hand-off,
+//! `response-time`: with `q` the time quantum, `s` the stretch `b c` of an activity, `r = s max(1,
+//! floor(q / s))` its longest request and `S` the hand-off,
 //!
 //! ```text
 //! C' = C + m S                               must be <= f T
@@ -23,43 +22,42 @@
 //! ```
 //!
 //! - **J.** A release is noticed at the next boundary, or when the CPU wakes.
-//! - **G / f.** At a release the activity's lag is 0, so its virtual start is
-//!   now: had it not paid by now for the job before, then `C' > f T`, or the job
-//!   before was noticed late, by `J` at most, and this one's start is that late
-//!   instead, not in addition. The starts move by `u / f` for what is used,
-//!   so the last request's virtual deadline is `G / f` after the start, if `G` is what
-//!   was used before and that request. Requests end where the job is
-//!   expected or declared to, but are whole stretches, so `G < C + s`, whatever was
-//!   expected. The virtual time of shares is the service given, and a busy CPU
-//!   gives all its time.
-//! - **B.** A request is served no later than its virtual deadline and the
-//!   longest request of another, which may have begun just before (EEVDF, Stoica et
-//!   al. 1996: lags are above `-q` and below `q`). The demand due by a deadline
-//!   `D` from activities that start at `t` or later is at most `sum f_j (D - t) <= D - t`,
-//!   and none of those that start before `t` is due by `D` if a later deadline was
-//!   preferred at `t`.
+//! - **G / f.** At a release the activity's lag is 0, so its virtual start is now. Otherwise it
+//!   would not have paid for the previous job by now. Then `C' > f T`, or the previous job was
+//!   noticed late, by at most `J`. In that case the start of this job is late by the same amount,
+//!   not by a further one. Starts move by `u / f` for used time. So the virtual deadline of the
+//!   last request is `G / f` after the start, where `G` is the earlier use plus that request.
+//!   Requests end where the job is expected or declared to end, but are whole stretches. So
+//!   `G < C + s`, whatever was expected. The virtual time of shares is the service given, and a
+//!   busy CPU gives all its time.
+//! - **B.** A request is served by its virtual deadline plus the longest request of another
+//!   activity, which may have begun just before (EEVDF, Stoica et al. 1996: lags are above `-q` and
+//!   below `q`). The demand due by a deadline `D` from activities that start at `t` or later is at
+//!   most `sum f_j (D - t) <= D - t`. No activity that starts before `t` is due by `D`, if a later
+//!   deadline was preferred at `t`.
 //!
-//! A hand-off is charged to who comes. Its first stretch then ends `S` later, which
-//! the policy takes for a longer stretch of up to `s + S`, and a request may end
-//! `S` late. A full request then holds at least `1 + (q - 2 s - 3 S) / s` stretches,
-//! and at least one; all but three requests of a job are full (its expected,
-//! its declared and its last end). That gives `m`, at most the number of
-//! stretches. The job is charged for more than was declared, so its last request
-//! may be a full one. Each of `n` activities may end one request `S` late.
+//! A hand-off is charged to the activity that gets the CPU. Its first stretch then ends `S` later.
+//! The policy takes this for a longer stretch of up to `s + S`, and a request may end `S` late. A
+//! full request then holds at least `1 + (q - 2 s - 3 S) / s` stretches, and at least one. All but
+//! three requests of a job are full (those at its expected, its declared and its last end). That
+//! gives `m`, at most the number of stretches. The job is charged more than was declared, so its
+//! last request may be a full one. Each of `n` activities may end one request `S` late.
 //!
-//! It is a bound, not the worst case: the terms need not come together. It is
-//! on the safe side of what the paper's own experiment does (§5), where a share of
-//! just `C / T` is asked for and `+-` a quantum accepted: who wants the
-//! deadline at the end of the period kept has to ask for a little more than `C / T`.
+//! The result is a bound, not the worst case: the terms need not occur together. It is stricter
+//! than the paper's own experiment (§5), which asks for a share of exactly `C / T` and accepts `+-`
+//! a quantum. For a guaranteed deadline at the end of the period, an activity must ask for slightly
+//! more than `C / T`.
 
+use super::platform::Platform;
 use super::response_time::Response;
-use super::verdict::{Failure, TestResult, Verdict};
-use super::{Platform, Share};
+use super::test_result::TestResult;
+use super::verdict::{Failure, Verdict};
 use crate::activity::{ActivityParams, Claim, Terms};
 use crate::policy::ps::{Group, group_of, outermost, slice};
+use crate::share::Share;
 use crate::time::Span;
 
-/// The tests for what runs on `cpu` with a time quantum of `quantum`, in the order given.
+/// The tests for the set on `cpu`, in the order given, with a time quantum of `quantum`.
 pub(crate) fn verdict(
     cpu: u32,
     set: &[(ActivityParams, Terms)],
@@ -83,7 +81,7 @@ pub(crate) fn verdict(
         ("response-time", late.map_or(0.0, |(in_deadlines, _)| in_deadlines), 1.0),
         ("cpu-limit", in_wholes(sum_ppm), in_wholes(limit_ppm)),
     ]
-    // Quotients of small integers by the same one compare as the integers do.
+    // Quotients of small integers with the same divisor compare like the integers.
     .map(|(name, value, bound)| TestResult {
         name,
         cpu,
@@ -93,7 +91,7 @@ pub(crate) fn verdict(
         deciding: false,
     })
     .to_vec();
-    // The first that refuses decides; if none does, the one of all shares.
+    // The first test that refuses decides. If none does, the sum of all shares decides.
     let refusing = tests.iter().position(|test| !test.passed);
     tests[refusing.unwrap_or(0)].deciding = true;
     let failure = match (refusing, late) {
@@ -111,12 +109,12 @@ fn ppm(share: Share) -> u64 {
     u64::from(share.ppm())
 }
 
-/// What it is promised for itself. What a group gets is promised to none of its members.
+/// The share that is promised to the activity itself. A member of a group has none.
 fn own_share(terms: &Terms, groups: &[Group]) -> Option<Share> {
     terms.share.filter(|_| group_of(terms, groups).is_none())
 }
 
-/// The shares of the groups that have a member here.
+/// The shares of the groups that have a member in the set.
 fn group_shares(set: &[(ActivityParams, Terms)], groups: &[Group]) -> impl Iterator<Item = Share> {
     let mut used = vec![false; groups.len()];
     for group in set.iter().filter_map(|(_, terms)| group_of(terms, groups)) {
@@ -128,14 +126,14 @@ fn group_shares(set: &[(ActivityParams, Terms)], groups: &[Group]) -> impl Itera
     })
 }
 
-/// What is known of an activity's response.
+/// The known bound on an activity's response.
 #[derive(Clone, Copy, Debug)]
 enum Bound {
-    /// Adaptive: nothing but that it takes the compute time.
+    /// Adaptive: no bound except the compute time from below.
     Unpromised(Span),
     /// `R`.
     Promised(Span),
-    /// `R` of the first job; the share is too small for one in every period.
+    /// `R` of the first job. The share is too small for one job in every period.
     FallsBehind(Span),
 }
 
@@ -184,7 +182,7 @@ impl Bound {
     }
 }
 
-/// `m`: how often a job is handed the CPU at most.
+/// `m`: the most hand-offs to a job.
 fn requests_max(params: &ActivityParams, switch: Span, quantum: Span) -> u64 {
     let stretches = u64::from(params.batch.div_ceil(params.quantum));
     let stretch = params.quantum_cost();
@@ -200,7 +198,7 @@ fn at_share(service: Span, share: Share) -> Span {
     Span::from_nanos(u64::try_from(ns).unwrap_or(u64::MAX))
 }
 
-/// The largest promised response in deadlines, and what it would mean.
+/// The largest promised response in deadlines, and the failure that it would be.
 fn latest(set: &[(ActivityParams, Terms)], bounds: &[Bound]) -> Option<(f64, Failure)> {
     let each = bounds.iter().enumerate().filter_map(|(index, bound)| {
         let deadline = set[index].0.deadline;

@@ -1,20 +1,22 @@
-//! What is said of a refusal: which activity would miss, by how much, and one
-//! change that would fit.
+//! The reason for a refusal: which activity would miss, by how much, and one change that would fit.
 
+use super::hint::Hint;
 use super::response_time::STEPS_MAX;
+use super::test_result::TestResult;
 use super::verdict::{Failure, Verdict};
-use super::{Hint, Share, TestResult};
 use crate::activity::{ParamError, Window};
+use crate::share::{Share, percent};
 use crate::time::Span;
 use core::fmt;
 
-/// An activity was not admitted: why, and one change that would fit. Its text says both in a line.
+/// An activity was not admitted: the reason, and one change that would fit. The text states both in
+/// one line.
 #[derive(Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Refusal {
-    /// Whose place was asked for.
+    /// The activity that asked for a place.
     pub name: String,
-    /// Why it did not get one, on the CPU where it came nearest.
+    /// The reason, on the CPU where the activity came nearest.
     pub reason: Reason,
     /// One change that was tried and fits; `None` if none was found.
     pub hint: Option<Hint>,
@@ -33,15 +35,15 @@ pub enum Reason {
     MissesDeadline {
         /// The CPU.
         cpu: u32,
-        /// Who would miss most, compared with its deadline: the newcomer or one
+        /// The activity that would miss most, compared with its deadline: the new one or one
         /// admitted before.
         victim: String,
         /// The worst response of its jobs.
         response: Span,
-        /// What it may be.
+        /// The longest permitted response.
         deadline: Span,
-        /// Whether that is the worst of all jobs; if not, the worst of as many
-        /// as could be looked at.
+        /// Whether that is the worst of all jobs. If not, it is the worst of the jobs that the
+        /// analysis reached.
         exact: bool,
     },
     /// More would be asked of the CPU than it has.
@@ -53,22 +55,20 @@ pub enum Reason {
         /// Sum of `C / T`, hand-offs included. Above 1.
         utilization: f64,
     },
-    /// Every deadline would be kept, but more would be given away than is
-    /// allowed.
+    /// Every deadline would be kept, but more would be granted than the limit.
     OverLimit {
         /// The CPU.
         cpu: u32,
         /// Sum of `C / T`, hand-offs included.
         utilization: f64,
-        /// The most it may be.
+        /// The upper limit.
         limit: Share,
     },
-    /// The CPU would be so nearly full that the search for the worst response
-    /// was given up.
+    /// The CPU would be so nearly full that the search for the worst response was given up.
     Undecided {
         /// The CPU.
         cpu: u32,
-        /// Whose response was not found.
+        /// The activity whose response was not found.
         victim: String,
     },
     /// DWCS: the periods that may not be missed would take more than the CPU.
@@ -78,35 +78,33 @@ pub enum Reason {
         /// Sum of `(1 - x/y) C / T`, hand-offs included. Above 1.
         utilization: f64,
     },
-    /// DWCS: more periods would be missed in a window than may be.
+    /// DWCS: more periods of a window would be missed than permitted.
     ViolatesWindow {
         /// The CPU.
         cpu: u32,
-        /// Whose window: the newcomer's or one admitted before.
+        /// The owner of the window: the new activity or one admitted before.
         victim: String,
-        /// What would be violated.
+        /// The window.
         window: Window,
     },
-    /// DWCS: not all jobs can be done, and nothing shows that only those are
-    /// missed that may be.
+    /// DWCS: not all jobs can be done, and no test shows that only permitted misses occur.
     WindowsUnproven {
         /// The CPU.
         cpu: u32,
     },
-    /// A share is asked for an event server, and the policy has none.
+    /// A share was asked for an event server, and the policy has none.
     NoEventServer {
         /// The policy.
         policy: &'static str,
     },
-    /// A share or a weight is claimed under a policy that knows neither.
+    /// A share or a weight was claimed under a policy without either.
     NotShared {
         /// The policy.
         policy: &'static str,
     },
-    /// PS: a share is claimed for an adaptive activity, or a weight for a real-time
-    /// one.
+    /// PS: a share was claimed for an adaptive activity, or a weight for a real-time one.
     OtherKind {
-        /// Whether it is real-time, and has a share.
+        /// Whether the activity is real-time, so that it has a share.
         real_time: bool,
     },
 }
@@ -166,7 +164,7 @@ impl fmt::Display for Reason {
             ),
             Reason::OverLimit { cpu, utilization, limit } => write!(
                 f,
-                "with it, {} of CPU {cpu} would be given away, more than the limit of {limit}",
+                "with it, {} of CPU {cpu} would be reserved, more than the limit of {limit}",
                 percent_above(*utilization, *limit)
             ),
             Reason::Undecided { cpu, victim } => write!(
@@ -188,7 +186,7 @@ impl fmt::Display for Reason {
                 write!(f, "the policy `{policy}` has no event server, expected `dwcs`")
             }
             Reason::NotShared { policy } => {
-                write!(f, "the policy `{policy}` knows neither shares nor weights, expected `ps`")
+                write!(f, "the policy `{policy}` takes neither shares nor weights, expected `ps`")
             }
             Reason::OtherKind { real_time: true } => f.write_str(
                 "it was admitted with a share and can claim another share, not a weight",
@@ -198,9 +196,8 @@ impl fmt::Display for Reason {
             ),
             Reason::WindowsUnproven { cpu } => write!(
                 f,
-                "with it, CPU {cpu} could not do every job, and nothing shows that only those \
-                 would be missed that may be: that is known where periods, deadlines and \
-                 offsets are alike"
+                "with it, CPU {cpu} could not do every job, and no test shows that only permitted \
+                 periods would be missed: such a test needs equal periods, deadlines and offsets"
             ),
         }
     }
@@ -227,17 +224,8 @@ impl core::error::Error for Refusal {
     }
 }
 
-/// Millionths as percent, without zeros at the end.
-pub(super) fn percent(ppm: u64) -> String {
-    let (whole, fraction) = (ppm / 10_000, format!("{:04}", ppm % 10_000));
-    match fraction.trim_end_matches('0') {
-        "" => format!("{whole} %"),
-        fraction => format!("{whole}.{fraction} %"),
-    }
-}
-
-/// What is asked for beyond `limit`, for a person: rounded up to a tenth of a percent but for what
-/// a sum of floats is off. What is over the limit must not print as the limit.
+/// A utilization beyond `limit`, for messages. Rounded up to a tenth of a percent, except for the
+/// error of a sum of floats. A value over the limit must not print as the limit.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates")]
 fn percent_above(utilization: f64, limit: Share) -> String {
     let tenths = (utilization * 1e3 - 1e-9).ceil() as u64;

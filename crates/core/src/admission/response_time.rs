@@ -1,16 +1,13 @@
-//! The exact test: worst response times under fixed priorities with deferred
-//! preemption.
+//! The exact test: worst response times under fixed priorities with deferred preemption.
 //!
-//! What is analysed is what [`crate::scheduler`] does under RMDP. Each job of
-//! activity `i` consists of quanta of `b` PDUs, the last one shorter if `b`
-//! does not divide `B`. Ranks are fixed and strict. Preemption happens between
-//! two quanta only: the model of fixed preemption points (Burns 1994; Bril,
-//! Lukkien and Verhaegh, "Worst-case response time analysis of real-time tasks
-//! under fixed-priority scheduling with deferred preemption", Real-Time Systems
-//! 42, 2009). Time is discrete, in nanoseconds.
+//! The test analyses what [`crate::scheduler`] does under RMDP. Each job of activity `i` consists
+//! of quanta of `b` PDUs; the last one is shorter if `b` does not divide `B`. Ranks are fixed and
+//! strict. Preemption happens only between two quanta: the model of fixed preemption points (Burns
+//! 1994; Bril, Lukkien and Verhaegh, "Worst-case response time analysis of real-time tasks under
+//! fixed-priority scheduling with deferred preemption", Real-Time Systems 42, 2009). Time is
+//! discrete, in nanoseconds.
 //!
-//! For `i`, with `T` periods, `C'` costs (see below), and `j < i` for the
-//! better ranks:
+//! For `i`, with periods `T`, costs `C'` (see below), and `j < i` for the better ranks:
 //!
 //! ```text
 //! B_i   = max over worse ranks j of (S + b_j c_j) - 1, or the wake-up latency, if longer
@@ -19,98 +16,91 @@
 //! R_i   = max over k with k T_i < L_i + P of W_i,k + q_i - k T_i + P
 //! ```
 //!
-//! each the least solution. The *active period* `L_i` is the longest time in
-//! which work of `i` or better is always pending; `W_i,k` is when its job `k`
-//! can last be preempted; `q_i` is its last quantum. All jobs of the active
-//! period must be looked at, because the last quantum of a job pushes others
-//! into the next one: the first job need not be the worst, even where every job
-//! meets its deadline.
+//! each the least solution. The *active period* `L_i` is the longest time in which work of `i` or
+//! better is always pending. `W_i,k` is the last moment at which its job `k` can be preempted;
+//! `q_i` is its last quantum. All jobs of the active period must be examined, because the last
+//! quantum of a job pushes other work into the next job. So the first job need not be the worst,
+//! even if every job meets its deadline.
 //!
-//! **Blocking.** A quantum of worse rank must have begun before the active
-//! period, hence the nanosecond. A release that finds the CPU asleep waits for
-//! the thread to wake instead: at most `wakeup_latency`. A CPU that sleeps runs
-//! no quantum, and when it wakes it takes in all releases before it chooses, so
-//! the two exclude each other and the longer one counts.
+//! **Blocking.** A quantum of worse rank must have begun before the active period, hence the
+//! nanosecond. If the CPU sleeps at a release, the job waits instead for the thread to wake: at
+//! most `wakeup_latency`. A CPU that sleeps runs no quantum, and when it wakes it sees all releases
+//! before it picks. So the two exclude each other and the longer one counts.
 //!
-//! **Deferral.** With `P` above 0, a domain that has the CPU may go on with worse ranks of its own
-//! while all that outrank them were released less than `P` ago (decision 0014). Say
-//! that a job is *eligible* when it is begun, or `P` after its release if that is earlier. Who is
-//! begun then outranks all who are eligible, and what is above holds with eligible in
-//! place of released: to the others' ranks a job's release jitters by `P`. A bound: not
-//! every job meets worse ranks of the domain that has the CPU.
+//! **Deferral.** With `P` above 0, a domain that has the CPU may continue with its own worse ranks
+//! while all activities that outrank them were released less than `P` ago (decision 0014). Call a
+//! job *eligible* when it begins, or `P` after its release if that is earlier. A job that begins
+//! then outranks all eligible jobs, and the analysis holds with eligible in place of released: to
+//! the other ranks, the release of a job jitters by `P`. This is a bound, because not every job
+//! meets worse ranks of the domain that has the CPU.
 //!
-//! **Hand-offs.** Going to another activity costs `S`, spent before its
-//! quantum, and nothing is preempted meanwhile. There are two kinds. A job's
-//! first upcall: one a job. A return to a job `x` that yielded: `x` began its
-//! quantum when nothing better was ready, so the job `h` it yielded to was
-//! released since and began at that moment. A job begins once, so each return
-//! can be charged to a different `h` of better rank than `x`. So in the
-//! analysis of `i`
+//! **Hand-offs.** A hand-off to another activity costs `S`, spent before its quantum and without
+//! preemption. There are two kinds. The first upcall of a job costs one a job. The second kind is a
+//! return to a job `x` that yielded. `x` began its quantum when nothing better was ready. So the
+//! job `h` to which it yielded was released since, and began at that moment. A job begins once, so
+//! each return can be charged to a different `h` of better rank than `x`. So in the analysis of `i`
 //!
-//! - a job of `i` costs `C_i + S`, for a job of `i` interrupts none that
-//!   matters to `i`;
-//! - a job of `j < i` costs `C_j + 2S`, or `C_j + S` if nothing ranked between
-//!   it (exclusive) and `i` (inclusive) has more than one quantum, for then
-//!   nothing it could interrupt ever returns;
+//! - a job of `i` costs `C_i + S`, because a job of `i` interrupts no job that matters to `i`;
+//! - a job of `j < i` costs `C_j + 2S`. It costs `C_j + S` if no activity ranked between it
+//!   (exclusive) and `i` (inclusive) has more than one quantum, because then no job that it could
+//!   interrupt ever returns;
 //! - a blocking quantum is preceded by a hand-off, which blocks as well;
-//! - if `i` has one quantum only, its hand-off cannot be preempted either, and
-//!   counts to `q_i`.
+//! - if `i` has only one quantum, its hand-off cannot be preempted either, and counts towards
+//!   `q_i`.
 //!
-//! It is a bound: suppose the last quantum began after `W`. Then the CPU spent
-//! all of `[0, W)` on blocking, on jobs released by `W`, on hand-offs charged
-//! to them and on `i` up to its last quantum. By the equation that is all there
-//! is of these, so at `W` nothing better is pending, no return is owed, and the
-//! last quantum begins. With `S` = 0 it is exact, for the phases that make
-//! every term true exist: all ranks up to `i` released together, one nanosecond
-//! after the longest quantum of worse rank began. Cheaper PDUs and shorter
-//! batches never make it worse.
+//! This is a bound. Suppose that the last quantum began after `W`. Then the CPU spent all of `[0,
+//! W)` on blocking, on jobs released by `W`, on hand-offs charged to them, and on `i` up to its
+//! last quantum. By the equation these fill exactly `[0, W)`. So at `W` nothing better is pending,
+//! no return is owed, and the last quantum begins. With `S` = 0 the test is exact, because phases
+//! exist that make every term occur: all ranks up to `i` are released together, one nanosecond
+//! after the longest quantum of worse rank began. Cheaper PDUs and shorter batches never increase a
+//! response.
 //!
-//! **Ties that events win.** An activity that [`wins_ties`](crate::activity::Terms) may go
-//! before any other of its period, so for `i` those of them that stand behind it count as
-//! better ranks, too, each between what was better and `i`. All above holds: they preempt
-//! none of that period, and while they run only shorter periods preempt them
-//! ([`crate::policy::rmdp`]), so again each return is owed to a release that nobody has
-//! yielded to before. It is a bound, not exact, for no event need come.
+//! **Ties that events win.** An activity that [`wins_ties`](crate::activity::Terms) may go before
+//! any other activity of its period. So for `i`, those of them that rank behind it count as better
+//! ranks too, each between the better ranks and `i`. All of the above holds. They preempt no
+//! activity of that period, and while they run only shorter periods preempt them
+//! ([`crate::policy::rmdp`]). So each return is still charged to a release to which no activity has
+//! yielded before. This is a bound and not exact, because no event need come.
 //!
-//! **Full CPUs.** Where the sum of `C'/T` is above 1, there is no bound. Where
-//! it is exactly 1 and `B_i` is not 0, the active period never ends, but all
-//! that happens in it repeats with the hyperperiod: then the jobs of one
-//! hyperperiod are looked at. Close below 1, it may be too long to be searched:
-//! the search is bounded by [`Steps`], and its answer is then
-//! [`Response::AtLeast`].
+//! **Full CPUs.** Where the sum of `C'/T` is above 1, there is no bound. Where it is exactly 1 and
+//! `B_i` is not 0, the active period never ends, but everything in it repeats with the hyperperiod.
+//! Then the jobs of one hyperperiod are examined. Close below 1, the active period may be too long
+//! to search. [`Steps`] bound the search, and its answer is [`Response::AtLeast`] then.
 
+use super::platform::Platform;
 use super::utilization::{self, Demand};
-use super::{Platform, Share};
 use crate::activity::ActivityParams;
+use crate::share::Share;
 use crate::time::Span;
 use core::cmp::Ordering;
 
 /// The worst response of an activity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Response {
-    /// This long, and not longer.
+    /// The exact worst response.
     Bounded(Span),
-    /// This long among the jobs that were looked at before the steps ran out.
+    /// The worst response of the jobs that were examined before the steps ran out.
     AtLeast(Span),
-    /// Longer with every job: more is asked of the CPU than it has.
+    /// The response grows with every job: the demand is more than the CPU has.
     Unbounded,
 }
 
-/// How much work an analysis may still do: terms of the sums above.
+/// The work that an analysis may still do, in terms of the sums above.
 #[derive(Debug)]
 pub(crate) struct Steps(u64);
 
-/// A fraction of a second. A hundred activities that fill three quarters of a
-/// CPU take a twentieth of it.
+/// A fraction of a second. A hundred activities that fill three quarters of a CPU take a twentieth
+/// of it.
 pub(super) const STEPS_MAX: u64 = 10_000_000;
 
 impl Steps {
-    /// What one analysis of a CPU may take.
+    /// The steps of one analysis of a CPU.
     pub(crate) fn of_analysis() -> Self {
         Steps(STEPS_MAX)
     }
 
-    /// Takes out what is left, divided by `divisor`, for what nothing depends on.
+    /// Takes the remaining steps divided by `divisor`, for an analysis that decides nothing.
     pub(super) fn take_part(&mut self, divisor: u64) -> Steps {
         let part = self.0 / divisor;
         self.0 -= part;
@@ -123,20 +113,20 @@ impl Steps {
     }
 }
 
-/// The worst response of each activity of one CPU, best rank first. Of each,
-/// whether it `wins_ties`. Lazy: an activity is analysed when it is asked for.
+/// The worst response of each activity of one CPU, best rank first. `wins_ties` has one value per
+/// activity. Lazy: an activity is analysed when its response is asked for.
 pub(super) fn responses<'a>(
     ranked: &'a [ActivityParams],
     wins_ties: &'a [bool],
     platform: &'a Platform,
     steps: &'a mut Steps,
 ) -> impl Iterator<Item = Response> + 'a {
-    let all = given_away(ranked, platform);
+    let all = granted(ranked, platform);
     let fullness = utilization::compare(&all, Share::WHOLE);
     (0..ranked.len()).map(move |index| {
         let level = Level::of(ranked, wins_ties, index, platform);
         let fullness = match fullness {
-            // No level asks for more than the last, and each without all for less.
+            // No level has more demand than the last one, and only the last one has all of it.
             Ordering::Less => Ordering::Less,
             Ordering::Equal if level.demands.len() == ranked.len() => Ordering::Equal,
             Ordering::Equal => Ordering::Less,
@@ -146,15 +136,15 @@ pub(super) fn responses<'a>(
     })
 }
 
-/// What all activities of one CPU take of it, hand-offs included.
-pub(super) fn given_away(ranked: &[ActivityParams], platform: &Platform) -> Vec<Demand> {
+/// The demand of all activities of one CPU, hand-offs included.
+pub(super) fn granted(ranked: &[ActivityParams], platform: &Platform) -> Vec<Demand> {
     match ranked.len() {
         0 => Vec::new(),
         count => Level::of(ranked, &[], count - 1, platform).demands,
     }
 }
 
-/// What the response of one activity depends on.
+/// The inputs of one activity's analysis.
 #[derive(Debug)]
 struct Level {
     /// `B_i`.
@@ -212,7 +202,7 @@ impl Level {
         }
         let delay_ns = self.blocking_ns.saturating_add(self.defer_preemption_ns);
         let endless = fullness == Ordering::Equal && delay_ns > 0;
-        // A hyperperiod that does not fit is longer than what can be searched.
+        // A hyperperiod that overflows is longer than any search.
         let search_ns = if endless { self.hyperperiod().unwrap_or(u64::MAX) } else { u64::MAX };
         let mut worst_ns = 0;
         match self.search(search_ns, &mut worst_ns, steps) {
@@ -221,12 +211,12 @@ impl Level {
         }
     }
 
-    /// Goes through the jobs of the active period released before `search_ns`.
-    /// `None` if the steps ran out, or time left the range of 584 years.
+    /// Examines the jobs of the active period that are released before `search_ns`. `None` if the
+    /// steps ran out, or if time exceeded the range of 584 years.
     fn search(&self, search_ns: u64, worst_ns: &mut u64, steps: &mut Steps) -> Option<()> {
         let (own, better) = self.demands.split_last()?;
-        // Grows towards `L_i` as far as needed to know whether the next job
-        // belongs to it.
+        // Grows towards `L_i` as far as needed to decide whether the next job belongs to the active
+        // period.
         let mut active_ns = self
             .demands
             .iter()
@@ -261,7 +251,7 @@ impl Level {
             *worst_ns = end_ns.saturating_sub(release_ns).max(*worst_ns);
             release_ns = release_ns.checked_add(own.period_ns)?;
             own_ns = own_ns.checked_add(own.cost_ns)?;
-            // The next job's last quantum begins at least a job later.
+            // The last quantum of the next job begins at least a job later.
             start_ns = start_ns.checked_add(own.cost_ns)?;
         }
         Some(())
@@ -276,13 +266,12 @@ impl Level {
     }
 }
 
-/// Longest stretch of an activity without a preemption point, its hand-off
-/// included.
+/// The longest stretch of an activity without a preemption point, its hand-off included.
 pub(super) fn blocking(params: &ActivityParams, platform: &Platform) -> Span {
     platform.switch_cost + params.quantum_cost()
 }
 
-/// `base_ns` and `jobs(T)` jobs of each demand.
+/// `base_ns` plus `jobs(T)` jobs of each demand.
 fn pending(base_ns: u64, demands: &[Demand], jobs: impl Fn(u64) -> u64) -> Option<u64> {
     demands.iter().try_fold(base_ns, |sum, demand| {
         sum.checked_add(jobs(demand.period_ns).checked_mul(demand.cost_ns)?)

@@ -1,28 +1,32 @@
-//! Another claim of an activity that has its place: screened as a newcomer is,
-//! with all that is beside it.
+//! Another claim of an activity that has a reservation. It is screened like a new activity, with
+//! all others on its CPU.
 //!
-//! The kind stays: to become real-time is to be promised a deadline, and to become
-//! adaptive is to give that up. Either is a new activity, and says so.
+//! The kind of the claim stays. A change to real-time would add a promise of a deadline, and a
+//! change to adaptive would remove it. Such a change needs a new activity.
 
+use super::cpu::{Cpu, ReservationId};
+use super::hint::Hint;
+use super::refusal::{Reason, Refusal};
+use super::reservations::Reservations;
 use super::response_time::Steps;
-use super::{Cpu, Hint, Reason, Refusal, ReservationId, Reservations, Share, Verdict};
+use super::verdict::Verdict;
 use crate::activity::{ActivityParams, Claim, Terms};
+use crate::share::Share;
 
 impl Reservations {
-    /// Gives an activity another share or weight (PS), where it is. A weight is
-    /// always granted: nothing is promised to who has one. Once granted, tell the
-    /// scheduler by [`crate::scheduler::Input::Reweigh`]. No effect if the
-    /// reservation is gone. One analysis of its CPU, and up to 20 for the hint of a
-    /// refusal.
+    /// Gives an activity another share or weight (PS) on its CPU. A weight is always granted,
+    /// because an activity with a weight has no promise. Once granted, tell the scheduler by
+    /// [`crate::scheduler::Input::Reweigh`]. No effect if the reservation is gone. One analysis of
+    /// its CPU, and up to 20 for the hint of a refusal.
     ///
     /// # Errors
-    /// The share does not fit, or is too small for what its owner does; or the
-    /// claim is not of the kind that was admitted. Nothing changed.
+    /// The share does not fit, or is too small for the activity's demand; or the claim is not of
+    /// the kind that was admitted. Nothing changed.
     pub fn reweigh(&mut self, id: ReservationId, claim: Claim) -> Result<(), Refusal> {
         self.claim(id, claim, matches!(claim, Claim::Share(_)))
     }
 
-    /// As [`Reservations::reweigh`], whatever the tests say (`--soft`).
+    /// Like [`Reservations::reweigh`], whatever the tests say (`--soft`).
     ///
     /// # Errors
     /// The claim is not of the kind that was admitted. Nothing changed.
@@ -51,14 +55,14 @@ impl Reservations {
     }
 
     fn same_kind(&self, terms: &Terms, claim: Claim) -> Result<Terms, Reason> {
-        if self.discipline.time_quantum.is_none() {
-            return Err(Reason::NotShared { policy: self.discipline.name });
+        if !self.test.shares_time() {
+            return Err(Reason::NotShared { policy: self.test.policy });
         }
         let real_time = terms.share.is_some() && terms.group.is_none();
         terms.claiming(claim).ok_or(Reason::OtherKind { real_time })
     }
 
-    /// What is said of the CPU if that member has those terms.
+    /// The verdict on the CPU if that member has those terms.
     fn verdict_with(&self, at: usize, place: usize, terms: Terms) -> Verdict {
         let cpu = &self.cpus[at];
         let ranked = cpu.ranked_claiming(place, terms);
@@ -74,8 +78,8 @@ impl Reservations {
         Refusal { name: victim(place), reason, hint, tests: verdict.tests }
     }
 
-    /// The share nearest to what was asked that was tried and fits, between it and
-    /// what is had.
+    /// The tested share between the present and the asked one that fits and is nearest to the asked
+    /// one.
     fn nearest_share(&self, at: usize, place: usize, asked: Share) -> Option<Hint> {
         let terms = self.cpus[at].members[place].terms;
         let fits = |ppm: u32| {
@@ -100,7 +104,7 @@ impl Reservations {
 }
 
 impl Cpu {
-    /// What the members ask for, one of them with other terms.
+    /// The parameters of the members, one of them with other terms.
     fn ranked_claiming(&self, place: usize, terms: Terms) -> Vec<(ActivityParams, Terms)> {
         let mut ranked = self.ranked();
         ranked[place].1 = terms;

@@ -1,10 +1,10 @@
-//! Reserving, releasing, refusing, and what is said of it. The numbers behind
-//! it are tested in `response_time/tests.rs` and in
-//! `tests/admission_against_*.rs`.
+//! Reserving, releasing, refusing, and the text of a refusal. `response_time/tests.rs` and
+//! `tests/admission_against_*.rs` test the numbers.
 
 use super::*;
-use crate::activity::Terms;
-use crate::policy::rmdp::RMDP;
+use crate::activity::{ActivityParams, Terms};
+use crate::discipline::RMDP;
+use crate::time::Span;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngSeed};
 
@@ -41,7 +41,7 @@ fn each_goes_to_the_first_cpu_where_all_fit() {
             reservations.reserve("t", task(period, cost), &Terms::default()).unwrap().cpu
         })
         .collect();
-    // 50 + 40 % fill CPU 3; the rest stands on CPU 1, which is named once.
+    // 50 + 40 % fill CPU 3; the others are on CPU 1, which is listed twice and counts once.
     assert_eq!(cpus, [3, 3, 1, 1, 1]);
     let load: Vec<_> =
         reservations.load().iter().map(|load| (load.cpu, load.utilization, load.limit)).collect();
@@ -53,7 +53,7 @@ fn each_goes_to_the_first_cpu_where_all_fit() {
 }
 
 #[test]
-fn without_a_list_there_is_cpu_0() {
+fn without_a_list_cpu_0_is_used() {
     let mut reservations = Reservations::new(platform(&[]), &RMDP);
     assert_eq!(reservations.tests(), []);
     assert_eq!(reservations.reserve("t", task(10, 1), &Terms::default()).unwrap().cpu, 0);
@@ -77,13 +77,13 @@ fn exactly_the_limit_is_within_it_and_a_nanosecond_more_is_not() {
     assert!(response_time.passed);
     assert_eq!(
         refusal.to_string(),
-        "`one` is refused: with it, 90.1 % of CPU 0 would be given away, more than the limit \
+        "`one` is refused: with it, 90.1 % of CPU 0 would be reserved, more than the limit \
          of 90 %; a cpu_limit of 90.1 % instead of 90 % would fit"
     );
 }
 
 #[test]
-fn the_one_who_would_miss_is_named_with_how_late_it_would_be() {
+fn a_refusal_names_the_activity_that_would_miss_and_its_lateness() {
     let mut reservations = Reservations::new(platform(&[1]), &RMDP);
     let audio = task(20, 2).deadline(ms(10));
     let id = reservations.reserve("audio", audio, &Terms::default()).unwrap().id;
@@ -116,7 +116,7 @@ fn the_one_who_would_miss_is_named_with_how_late_it_would_be() {
 }
 
 #[test]
-fn of_several_cpus_the_nearest_is_spoken_of() {
+fn a_refusal_describes_the_cpu_that_came_nearest() {
     let mut reservations = Reservations::new(platform(&[0, 1, 2]), &RMDP);
     for cost in [9, 8, 9] {
         reservations.reserve("t", task(10, cost), &Terms::default()).unwrap();
@@ -133,12 +133,11 @@ fn of_several_cpus_the_nearest_is_spoken_of() {
     );
 }
 
-/// They fill the CPU, and shift against each other by two nanoseconds a period.
-/// The first job ends a nanosecond before its deadline and each of the next a
-/// nanosecond earlier, until after 166 million of them the last quantum waits
-/// for one more half second.
+/// The two fill the CPU and shift against each other by two nanoseconds a period. The first job
+/// ends a nanosecond before its deadline, and each later one a nanosecond earlier. After 166
+/// million of them the last quantum waits for one more half second.
 #[test]
-fn what_cannot_be_decided_in_time_is_refused() {
+fn an_undecided_set_is_refused() {
     let whole = Platform { cpu_limit: Share::WHOLE, ..platform(&[0]) };
     let mut reservations = Reservations::new(whole, &RMDP);
     reservations.reserve("second", task(1_000, 500), &Terms::default()).unwrap();
@@ -166,7 +165,7 @@ fn parameters_out_of_range_are_refused_before_any_test() {
 }
 
 #[test]
-fn unscreened_ones_go_to_the_least_utilized_cpu_and_show_in_the_tests() {
+fn unscreened_activities_go_to_the_least_utilized_cpu_and_show_in_the_tests() {
     let mut reservations = Reservations::new(platform(&[0, 1]), &RMDP);
     let first = reservations.reserve("first", task(10, 5), &Terms::default()).unwrap();
     let soft = reservations.reserve_unscreened("soft", task(10, 9), &Terms::default());
@@ -178,15 +177,14 @@ fn unscreened_ones_go_to_the_least_utilized_cpu_and_show_in_the_tests() {
     assert_eq!(deciding(&tests), [(0, "response-time", false), (1, "response-time", true)]);
     let infinite = tests.iter().find(|test| test.name == "response-time").unwrap();
     assert!(infinite.value.is_infinite());
-    // 5 ms + 5 ms fill the CPU: 10 ms are the deadline, and only the limit is
-    // broken.
+    // 5 ms + 5 ms fill the CPU: 10 ms is the deadline, and only the limit is exceeded.
     reservations.release(softer.id);
     reservations.reserve_unscreened("full", task(10, 5), &Terms::default());
     assert_eq!(deciding(&reservations.tests())[0], (0, "cpu-limit", false));
 }
 
 #[test]
-fn what_is_released_is_free_again() {
+fn a_released_reservation_is_free_again() {
     let mut reservations = Reservations::new(platform(&[0]), &RMDP);
     let big = reservations.reserve("big", task(10, 8), &Terms::default()).unwrap();
     reservations.reserve("next", task(10, 5), &Terms::default()).unwrap_err();
@@ -199,8 +197,8 @@ fn what_is_released_is_free_again() {
     assert!(next.id != big.id);
 }
 
-/// The scheduler orders equal periods by creation, whatever number an activity
-/// gets; so a newcomer is behind all that are there.
+/// The scheduler orders equal periods by creation, whatever the number of an activity. So a new
+/// activity ranks behind all present ones.
 #[test]
 fn equal_periods_rank_in_the_order_of_reservation() {
     let mut reservations = Reservations::new(platform(&[0]), &RMDP);
@@ -219,7 +217,7 @@ fn equal_periods_rank_in_the_order_of_reservation() {
     );
 }
 
-/// `asked` and `platform` changed as the hint says.
+/// `asked` and `platform`, changed as the hint says.
 fn apply(hint: Hint, asked: ActivityParams, platform: &mut Platform) -> ActivityParams {
     match hint {
         Hint::Quantum { from, to } => {
@@ -245,7 +243,7 @@ fn apply(hint: Hint, asked: ActivityParams, platform: &mut Platform) -> Activity
             platform.cpu_limit = to;
             asked
         }
-        Hint::Share { .. } => unreachable!("nobody here has one"),
+        Hint::Share { .. } => unreachable!("no activity here has a share"),
     }
 }
 
@@ -259,23 +257,22 @@ fn each_kind_of_hint_is_given_where_it_is_the_first_that_helps() {
         let refusal = reservations.reserve("asked", asked, &Terms::default()).unwrap_err();
         assert_eq!(refusal.hint.map(|hint| hint.to_string()).as_deref(), Some(hint), "{refusal}");
     };
-    // Its last PDU waits for the other's second job; as part of a longer
-    // quantum it does not.
+    // Its last PDU waits for the other's second job; within a longer quantum it does not wait.
     let often = task(10, 5).quantum(1);
     let interrupted = ActivityParams::new(ms(40), ms(1)).batch(6).deadline(ms(11));
     expect(&[often], interrupted, "a quantum of 2 PDUs instead of 1 would fit");
     // Rank 1 twice, itself once: 18 ms.
     expect(&[often], task(40, 4).deadline(ms(8)), "a deadline of 9 ms instead of 8 ms would fit");
-    // Too long a piece for the other, but it can be cut.
+    // The job is too long for the other one, but it can be cut.
     let short = task(10, 2).deadline(ms(5));
     let chunks = ActivityParams::new(ms(100), ms(1)).batch(40).quantum(20);
     expect(&[short], chunks, "a quantum of 3 PDUs instead of 20 would fit");
     // It cannot be cut: 3 ms and a nanosecond block for 3 ms.
     expect(&[short], task(100, 6), "a cost of 3 ms per PDU instead of 6 ms would fit");
-    // Whatever it cost, it would be blocked for 12 ms.
+    // Whatever its cost, it would be blocked for 12 ms.
     let piece = task(100, 12);
     expect(&[piece], task(10, 1), "a period and deadline of 13 ms instead of 10 ms would fit");
-    // Only the limit is in the way, and what is left up to 95 % will do.
+    // Only the limit is exceeded, and the rest up to 95 % suffices.
     expect(&[task(10, 8)], task(100, 1).batch(12), "a cpu_limit of 92 % instead of 90 % would fit");
     // More than 95 % is suggested only if nothing else fits.
     let eighth = ActivityParams { pdu_cost: Span::from_micros(200), ..task(10, 1) };
@@ -294,7 +291,7 @@ fn there_is_no_hint_where_nothing_fits() {
 }
 
 #[test]
-fn what_is_asked_for_prints_to_a_tenth_of_a_percent_and_above_the_limit() {
+fn utilization_prints_to_a_tenth_of_a_percent_and_above_the_limit() {
     let refused = |utilization, limit_ppm| {
         let limit = Share::from_ppm(limit_ppm).unwrap();
         let said = Reason::OverLimit { cpu: 0, utilization, limit }.to_string();
@@ -326,7 +323,7 @@ fn shares_print_in_percent() {
     assert_eq!((Share::from_ppm(0), Share::from_ppm(1_000_001)), (None, None));
 }
 
-/// What a reader of the text has: the span it names.
+/// What a reader understands: the span that the text names.
 fn read_back(text: &str) -> Span {
     let (number, unit) = text.split_once(' ').unwrap();
     let unit_ns = match unit {
@@ -360,13 +357,18 @@ prop_compose! {
 }
 
 proptest! {
-    #![proptest_config(Config { cases: 1_500, failure_persistence: None, rng_seed: RngSeed::Fixed(1995), ..Config::default() })]
+    #![proptest_config(Config {
+        cases: 1_500,
+        failure_persistence: None,
+        rng_seed: RngSeed::Fixed(1995),
+        ..Config::default()
+    })]
 
-    /// What holds of every set: one test a CPU decides, and it decided what was
-    /// done; the two sufficient tests that know of blocking never pass what the
-    /// exact one refuses; a hint fits.
+    /// Properties of every set: one test a CPU decides, and its result is the decision. The two
+    /// sufficient tests that include blocking never pass a set that the exact test refuses. A hint
+    /// fits.
     #[test]
-    fn tests_agree_with_what_was_done_and_hints_fit(
+    fn the_deciding_test_agrees_with_the_decision_and_hints_fit(
         wanted in prop::collection::vec(wanted(), 1..7),
         cpus in 1u32..3,
         switch_us in prop_oneof![Just(0u64), 1u64..20],
@@ -395,8 +397,12 @@ proptest! {
                         for &params in &admitted {
                             again.reserve("t", params, &Terms::default()).unwrap();
                         }
-                        prop_assert!(again.reserve("t", changed, &Terms::default()).is_ok(), "{refusal}");
-                        if let Hint::Deadline { to, .. } | Hint::PduCost { to, .. } | Hint::Period { to, .. } = hint {
+                        let again = again.reserve("t", changed, &Terms::default());
+                        prop_assert!(again.is_ok(), "{refusal}");
+                        if let Hint::Deadline { to, .. }
+                        | Hint::PduCost { to, .. }
+                        | Hint::Period { to, .. } = hint
+                        {
                             prop_assert!(read_back(&to.to_string()) == to || to == params.period);
                         }
                     }
@@ -406,7 +412,8 @@ proptest! {
             consistent(&tests)?;
             let used = reservations.load().iter().filter(|load| load.utilization > 0.0).count();
             prop_assert_eq!(deciding(&tests).len(), used);
-            prop_assert!(deciding(&tests).iter().all(|&(_, name, passed)| name == "response-time" && passed));
+            let is_sound = |&(_, name, passed): &_| name == "response-time" && passed;
+            prop_assert!(deciding(&tests).iter().all(is_sound));
         }
     }
 }
@@ -425,16 +432,16 @@ fn consistent(tests: &[TestResult]) -> Result<(), TestCaseError> {
 }
 
 #[test]
-fn what_is_put_back_stands_where_it_stood_whatever_comes_first() {
+fn a_restored_reservation_has_its_former_rank_in_any_order() {
     let mut before = Reservations::new(platform(&[0, 1]), &RMDP);
     let set = [task(20, 3), task(10, 2), task(20, 4), task(20, 5)];
     let ids = set.map(|params| before.reserve("t", params, &Terms::default()).unwrap().id);
     let mut after = Reservations::new(platform(&[0, 1]), &RMDP);
     let mut back: Vec<(usize, ReservationId)> = Vec::new();
     for at in [3, 0, 2, 1] {
-        let juniors: Vec<_> =
+        let lower_ranked: Vec<_> =
             back.iter().filter(|(other, _)| *other > at).map(|(_, id)| *id).collect();
-        let spot = Spot { cpu: 0, juniors: &juniors };
+        let spot = Spot { cpu: 0, lower_ranked: &lower_ranked };
         let put = after.reserve_at(spot, "t", set[at], &Terms::default()).unwrap();
         assert_eq!(put.cpu, 0);
         back.push((at, put.id));
@@ -445,14 +452,14 @@ fn what_is_put_back_stands_where_it_stood_whatever_comes_first() {
 }
 
 #[test]
-fn what_does_not_fit_back_is_refused_on_its_own_cpu_unless_nothing_is_screened() {
+fn a_former_place_that_no_longer_fits_is_refused_unless_unscreened() {
     let mut reservations = Reservations::new(platform(&[0, 1]), &RMDP);
     reservations.reserve("a", task(10, 8), &Terms::default()).unwrap();
-    let spot = |cpu| Spot { cpu, juniors: &[] };
+    let spot = |cpu| Spot { cpu, lower_ranked: &[] };
     let refusal = reservations.reserve_at(spot(0), "b", task(10, 2), &Terms::default());
     assert_eq!(refusal.unwrap_err().unwrap().name, "b");
-    let stranger = reservations.reserve_at(spot(7), "b", task(10, 2), &Terms::default());
-    assert!(stranger.unwrap_err().is_none());
+    let unknown_cpu = reservations.reserve_at(spot(7), "b", task(10, 2), &Terms::default());
+    assert!(unknown_cpu.unwrap_err().is_none());
     assert!(
         reservations.reserve_unscreened_at(spot(7), "b", task(10, 2), &Terms::default()).is_none()
     );

@@ -1,11 +1,11 @@
 //! Sums of shares of a CPU, compared without rounding.
 //!
-//! A set that asks for exactly 90 % of a CPU must pass a limit of 90 %, and one
-//! that asks for exactly all of it has bounded responses while one a billionth
-//! above has none. Periods are arbitrary, so the common denominator of the sum
-//! does not fit any machine integer; the few long multiplications below do.
+//! A set that asks for exactly 90 % of a CPU must pass a limit of 90 %. A set that asks for exactly
+//! all of it has bounded responses; one a billionth above has none. Periods are arbitrary, so the
+//! common denominator of the sum does not fit any machine integer. The few long multiplications
+//! below do.
 
-use super::Share;
+use crate::share::Share;
 use core::cmp::Ordering;
 
 /// `cost_ns` of CPU time in every `period_ns`. `0 < period_ns`.
@@ -119,8 +119,7 @@ mod tests {
         let mut pairs: Vec<_> = (0..127).map(|k| (28_000_000_000, hour - 2 * k - 1)).collect();
         let below = compare(&demands(&pairs), Share::WHOLE);
         assert_eq!(below, Ordering::Less);
-        // Fill up with one demand: largest cost that stays below, then one
-        // more.
+        // Fill up with one demand: the largest cost that stays below, then one more.
         let (mut fits, mut over) = (0, hour);
         while over - fits > 1 {
             let cost = fits.midpoint(over);
@@ -131,8 +130,7 @@ mod tests {
             }
             pairs.pop();
         }
-        // The rest is that much in floats, too, but they cannot tell the last
-        // nanosecond.
+        // The rest is that large in floats too, but they cannot resolve the last nanosecond.
         let rest = (1.0 - sum(&demands(&pairs))) * hour as f64;
         assert!((fits as f64 - rest).abs() < 2.0, "{fits} {rest}");
     }

@@ -1,41 +1,19 @@
 //! All tests of one CPU, and which of them decides.
 
+use super::bounds;
+use super::platform::Platform;
 use super::response_time::{self, Response, Steps};
+use super::test_result::TestResult;
 use super::utilization::{self, Demand};
-use super::{Platform, Share, bounds};
 use crate::activity::{ActivityParams, Terms, Window};
+use crate::share::Share;
 use crate::time::Span;
 use core::cmp::Ordering;
 
-/// Outcome of one schedulability test on one CPU. `passed` agrees with `value
-/// <= bound`.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct TestResult {
-    /// `liu-layland`, `sha-blocking`, `rmdp-bound`, `response-time`,
-    /// `demand-bound`, `utilization` or `cpu-limit`; of DWCS `window-utilization`,
-    /// `edf-demand`, `window-slots` or `window-simulation`.
-    pub name: &'static str,
-    /// The CPU.
-    pub cpu: u32,
-    /// Whether the test accepts the set.
-    pub passed: bool,
-    /// What was found: a utilization, for `response-time` and `demand-bound`
-    /// the largest response in deadlines, for `edf-demand` the largest part of a length of
-    /// time that is due within it, for `window-slots` the part of the slots that
-    /// is needed, for the simulations the windows violated. Infinite if a
-    /// response has no bound, or none was found.
-    pub value: f64,
-    /// The most it may be.
-    pub bound: f64,
-    /// Whether admission goes by it: `response-time` or `demand-bound`, under DWCS the test that
-    /// proved or refused, or `cpu-limit` where that alone refuses.
-    pub deciding: bool,
-}
-
-/// What the tests say of one CPU.
+/// The outcome of all tests of one CPU.
 #[derive(Clone, Debug)]
 pub(crate) struct Verdict {
-    /// Of each activity, best rank first.
+    /// The response of each activity, best rank first.
     pub responses: Vec<Response>,
     /// Hand-offs included.
     pub utilization: f64,
@@ -45,28 +23,28 @@ pub(crate) struct Verdict {
     pub failure: Option<Failure>,
 }
 
-/// Why a CPU cannot take what it was given. `index` counts ranks.
+/// Why a CPU cannot take a set. `index` counts ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Failure {
-    /// This one ends last, compared with its deadline.
+    /// This activity ends last, compared with its deadline.
     Misses { index: usize, response: Span, deadline: Span, exact: bool },
     /// The best rank whose response grows without bound.
     FallsBehind { index: usize },
-    /// All deadlines would be kept, but too much would be given away.
+    /// All deadlines would be kept, but more would be granted than the limit.
     OverLimit,
-    /// No response of this one was found within the step bound.
+    /// The response of this activity was not found within the step limit.
     Undecided { index: usize },
-    /// The periods that may not be missed are more than the CPU has time for.
+    /// The periods that may not be missed need more time than the CPU has.
     WindowsOverCpu,
-    /// This one's window is not always kept.
+    /// The window of this activity is not always kept.
     ViolatesWindow { index: usize, window: Window },
-    /// Jobs are missed, and nothing shows that only those are that may be.
+    /// Jobs are missed, and no test shows that only permitted misses occur.
     WindowsUnproven,
 }
 
 impl Verdict {
-    /// Applies the tests for fixed priorities to what runs on `cpu`, best rank
-    /// first: with preemption at the ends of quanta if `delayed`, anywhere if not.
+    /// Applies the tests for fixed priorities to the set on `cpu`, best rank first: with preemption
+    /// at the ends of quanta if `delayed`, anywhere if not.
     pub(crate) fn of_fixed_priority(
         cpu: u32,
         set: &[(ActivityParams, Terms)],
@@ -81,7 +59,7 @@ impl Verdict {
         let responses: Vec<_> =
             response_time::responses(ranked, &wins_ties, platform, steps).collect();
         let (utilization, within_limit) =
-            share(&response_time::given_away(ranked, platform), platform.cpu_limit);
+            share(&response_time::granted(ranked, platform), platform.cpu_limit);
         let failure = failure(ranked, &responses, within_limit);
         let mut tests = Vec::new();
         if !ranked.is_empty() {
@@ -111,8 +89,8 @@ impl Verdict {
         Verdict { responses, utilization, tests, failure }
     }
 
-    /// How far the deciding test is from passing: above 1 if it does not. For a
-    /// CPU that has no bound, still larger the more is asked of it.
+    /// How far the deciding test is from passing: above 1 if it fails. On a CPU without a bound the
+    /// value grows further with the utilization.
     pub(super) fn excess(&self) -> f64 {
         let deciding = self.tests.iter().find(|test| test.deciding);
         match deciding.map_or(0.0, |test| test.value / test.bound) {
@@ -131,9 +109,8 @@ fn divided(params: &ActivityParams) -> ActivityParams {
     ActivityParams { batch, quantum: 1, pdu_cost: Span::from_nanos(unit_ns), ..*params }
 }
 
-/// The sum of the demands, and whether it is within the limit. The comparison
-/// is exact, and where the sum was rounded to the other side of the limit it is
-/// put right.
+/// The sum of the demands, and whether it is within the limit. The comparison is exact. A sum that
+/// was rounded to the other side of the limit is corrected.
 pub(super) fn share(demands: &[Demand], limit: Share) -> (f64, bool) {
     let sum = utilization::sum(demands);
     let order = utilization::compare(demands, limit);
@@ -145,7 +122,7 @@ pub(super) fn share(demands: &[Demand], limit: Share) -> (f64, bool) {
     }
 }
 
-/// The largest response in deadlines.
+/// The largest response, in deadlines.
 fn value(ranked: &[ActivityParams], responses: &[Response]) -> f64 {
     let in_deadlines = |(params, &response): (&ActivityParams, &Response)| {
         let known = match response {

@@ -1,38 +1,38 @@
-//! Events with a delay, by when it is over.
+//! Events with a delay, by the end of the delay.
 
-use super::HandlerId;
+use super::interface::EventHandlerId;
 use crate::time::Instant;
 use core::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// At most as many as there is room for: one for each place of a handler.
+/// At most one entry for each place of each handler.
 #[derive(Debug, Default)]
-pub(super) struct Delayed(BinaryHeap<Reverse<(Instant, u64, HandlerId, u32)>>);
+pub(super) struct Delayed(BinaryHeap<Reverse<(Instant, u64, EventHandlerId, u32)>>);
 
 impl Delayed {
-    /// Makes room for `count` more, so that no later call allocates.
+    /// Reserves memory for `count` more, so that no later call allocates.
     pub fn reserve(&mut self, count: usize) {
         self.0.reserve(count);
     }
 
-    /// Adds one, the `serial`th. O(log n).
-    pub fn push(&mut self, due: Instant, serial: u64, handler: HandlerId, place: u32) {
+    /// Adds the event number `serial`. O(log n).
+    pub fn push(&mut self, due: Instant, serial: u64, handler: EventHandlerId, place: u32) {
         self.0.push(Reverse((due, serial, handler, place)));
     }
 
-    /// When the first is due. O(1).
+    /// When the first event is due. O(1).
     pub fn next(&self) -> Option<Instant> {
         self.0.peek().map(|Reverse((due, ..))| *due)
     }
 
-    /// Takes the first that is due by `now`. O(log n).
-    pub fn pop(&mut self, now: Instant) -> Option<(HandlerId, u32)> {
+    /// Takes the first event that is due by `now`. O(log n).
+    pub fn pop(&mut self, now: Instant) -> Option<(EventHandlerId, u32)> {
         self.next().filter(|&due| due <= now)?;
         self.0.pop().map(|Reverse((_, _, handler, place))| (handler, place))
     }
 
-    /// Removes what stands in `place` of `handler`. O(n).
-    pub fn remove(&mut self, handler: HandlerId, place: u32) {
+    /// Removes the event in `place` of `handler`. O(n).
+    pub fn remove(&mut self, handler: EventHandlerId, place: u32) {
         self.0.retain(|Reverse((_, _, of, at))| (*of, *at) != (handler, place));
     }
 }

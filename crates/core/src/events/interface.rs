@@ -1,37 +1,37 @@
-//! What goes into a [`Delivery`](super::Delivery) and what comes out of it.
+//! The inputs and outputs of a [`Delivery`](super::Delivery).
 
 use crate::time::{Instant, Span};
 use core::fmt;
 
-/// Most handlers of a delivery.
+/// The most handlers of a delivery.
 pub const HANDLERS_MAX: u32 = 64;
 
-/// Most handlers of a route.
+/// The most handlers of a route.
 pub const ROUTE_MAX: usize = 4;
 
-/// Most events that may wait for a handler.
+/// The most events that may wait for a handler.
 pub const PENDING_MAX: u32 = 1 << 16;
 
-/// Most invocations in a span that a handler may declare.
+/// The most invocations in a span that a handler may declare.
 pub const INVOCATIONS_MAX: u32 = 1 << 16;
 
-/// Rank, then order of coming: smaller first.
+/// Rank, then order of arrival: smaller first.
 pub(super) type Key = (u64, u64);
 
-/// Names a handler.
+/// Identifies a handler of a [`Delivery`](super::Delivery).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct HandlerId(pub(super) u32);
+pub struct EventHandlerId(pub(super) u32);
 
-/// Names a source.
+/// Identifies a source of a [`Delivery`](super::Delivery).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SourceId(pub(super) u32);
 
-/// What a handler of events is held to: what comes beyond waits or is lost, and is counted.
+/// The limits of a handler of events. Further events wait or are lost, and are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HandlerTerms {
-    /// Most events that wait for it, deferred ones included. 1 to [`PENDING_MAX`].
+    /// The most events that wait for the handler, including deferred ones. 1 to [`PENDING_MAX`].
     pub pending_max: u32,
-    /// Most invocations in any `span`. 1 to [`INVOCATIONS_MAX`].
+    /// The most invocations in any `span`. 1 to [`INVOCATIONS_MAX`].
     pub invocations_max: u32,
     /// Above 0.
     pub span: Span,
@@ -40,75 +40,75 @@ pub struct HandlerTerms {
 /// When the handler of an event is invoked (ecalls-2001 §2.3.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum When {
-    /// As it is raised.
+    /// When the event is raised.
     Now,
     /// At the next crossing between client and service.
     NextCrossing,
-    /// So long after it was raised.
+    /// This long after the event was raised.
     After(Span),
     /// Before the next scheduling decision.
     BeforeScheduling,
 }
 
-/// A set of handlers: those that led to an event.
+/// A set of handlers that led to an event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ancestry(u64);
 
 impl Ancestry {
-    /// Of what no handler raised.
+    /// The ancestry of an event that no handler raised.
     pub const NONE: Ancestry = Ancestry(0);
 
-    /// Those of both.
+    /// The union of both sets.
     #[must_use]
     pub const fn and(self, other: Ancestry) -> Self {
         Ancestry(self.0 | other.0)
     }
 
-    /// Whether `handler` is one of them.
-    pub const fn contains(self, handler: HandlerId) -> bool {
+    /// Whether `handler` is in the set.
+    pub const fn contains(self, handler: EventHandlerId) -> bool {
         self.0 >> handler.0 & 1 != 0
     }
 
-    pub(super) const fn with(self, handler: HandlerId) -> Self {
+    pub(super) const fn with(self, handler: EventHandlerId) -> Self {
         Ancestry(self.0 | 1 << handler.0)
     }
 }
 
-/// An event, as it is raised and as it is taken.
+/// An event of a [`Delivery`](super::Delivery), from raise to take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Event {
-    /// What it is.
+pub struct QueuedEvent {
+    /// Its source.
     pub source: SourceId,
-    /// Smaller first; equal ones in the order in which they were raised.
+    /// Smaller ranks first; equal ranks in the order in which they were raised.
     pub rank: u64,
-    /// The driver's own: where the payload is.
+    /// For the driver: where the payload is.
     pub token: u64,
-    /// How many others it stands for: 0 as it is raised.
+    /// How many other events were merged into this one; 0 when it is raised.
     pub merged: u64,
     /// The handlers that led to it.
     pub ancestry: Ancestry,
-    /// Which handler of its route it is at.
+    /// The index of its handler in the route.
     pub(super) stage: u8,
     pub(super) serial: u64,
 }
 
-impl Event {
-    /// An event that no handler led to.
+impl QueuedEvent {
+    /// An event without ancestry.
     pub const fn new(source: SourceId, rank: u64, token: u64) -> Self {
         let ancestry = Ancestry::NONE;
-        Event { source, rank, token, merged: 0, ancestry, stage: 0, serial: 0 }
+        QueuedEvent { source, rank, token, merged: 0, ancestry, stage: 0, serial: 0 }
     }
 
-    /// The same, raised by handlers in `ancestry` ([`Self::led_by`]).
+    /// The same event, raised by handlers in `ancestry` ([`Self::led_by`]).
     #[must_use]
     pub const fn because(mut self, ancestry: Ancestry) -> Self {
         self.ancestry = ancestry;
         self
     }
 
-    /// What `handler` gives to events that it raises because of this one.
+    /// The ancestry of events that `handler` raises because of this one.
     #[must_use]
-    pub const fn led_by(&self, handler: HandlerId) -> Ancestry {
+    pub const fn led_by(&self, handler: EventHandlerId) -> Ancestry {
         self.ancestry.with(handler)
     }
 
@@ -117,48 +117,48 @@ impl Event {
     }
 }
 
-/// What a handler made of an event.
+/// A handler's decision on an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It ends here.
+    /// The event ends here.
     Drop,
-    /// It goes to the next handler of its route, and there into the last of its source that
-    /// came there if that still waits: the newer token and the more urgent rank count.
+    /// The event goes to the next handler of its route. If the last event of its source that came
+    /// there still waits, the two merge: the newer token and the more urgent rank count.
     Merge,
-    /// It goes to the next handler of its route.
+    /// The event goes to the next handler of its route.
     Pass,
 }
 
-/// What is to be done next.
+/// The next action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// Invoke the handler, and have it [`take`](super::Delivery::take).
-    Invoke(HandlerId),
-    /// The handler has run away; said once. It is held until then.
+    /// Invoke the handler, which then [`take`](super::Delivery::take)s its events.
+    Invoke(EventHandlerId),
+    /// The handler has run away and is held. Reported once.
     RunAway {
-        /// Which.
-        handler: HandlerId,
+        /// The handler.
+        handler: EventHandlerId,
         /// When it may be invoked again.
         until: Instant,
     },
 }
 
-/// Why an event was not accepted, or a handler not called.
+/// Why an event was not accepted, or a handler may not be called.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Refused {
-    /// There is no such source.
+    /// No such source.
     Source(SourceId),
-    /// There is no such handler.
-    Handler(HandlerId),
-    /// As many wait for the handler as it declared; counted.
-    Full(HandlerId),
-    /// It would lead back to a handler that led to it; counted.
-    Recursion(HandlerId),
-    /// The handler has been called as often in its span as it declared; counted.
+    /// No such handler.
+    Handler(EventHandlerId),
+    /// As many events wait for the handler as it declared. Counted.
+    Full(EventHandlerId),
+    /// The event would lead back to a handler that led to it. Counted.
+    Recursion(EventHandlerId),
+    /// The handler has been called as often in its span as it declared. Counted.
     RunAway {
-        /// Which.
-        handler: HandlerId,
+        /// The handler.
+        handler: EventHandlerId,
         /// When it may be called again.
         until: Instant,
     },
@@ -168,14 +168,14 @@ impl fmt::Display for Refused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Refused::Source(SourceId(source)) => write!(f, "there is no source {source}"),
-            Refused::Handler(HandlerId(handler)) => write!(f, "there is no handler {handler}"),
-            Refused::Full(HandlerId(handler)) => {
+            Refused::Handler(EventHandlerId(handler)) => write!(f, "there is no handler {handler}"),
+            Refused::Full(EventHandlerId(handler)) => {
                 write!(f, "as many events wait for handler {handler} as it declared")
             }
-            Refused::Recursion(HandlerId(handler)) => {
+            Refused::Recursion(EventHandlerId(handler)) => {
                 write!(f, "the event leads back to handler {handler}, which led to it")
             }
-            Refused::RunAway { handler: HandlerId(handler), until } => {
+            Refused::RunAway { handler: EventHandlerId(handler), until } => {
                 write!(f, "handler {handler} has run away, held until {} ns", until.as_nanos())
             }
         }
@@ -194,14 +194,14 @@ pub enum AddError {
     TooMany,
     /// A declared value is out of its range.
     Terms {
-        /// Which.
+        /// The name of the value.
         name: &'static str,
         /// As declared.
         found: u64,
-        /// Most it may be; the least is 1.
+        /// The upper limit; the lower limit is 1.
         max: u64,
     },
-    /// A route has from 1 to [`ROUTE_MAX`] handlers that exist, each once.
+    /// A route has from 1 to [`ROUTE_MAX`] existing handlers, each once.
     Route,
 }
 
@@ -223,19 +223,19 @@ crate::debug_as_display!(AddError);
 
 impl core::error::Error for AddError {}
 
-/// What happened at a handler so far.
+/// The counters of a handler.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Invocations and calls.
     pub invocations: u64,
-    /// Events that found as many waiting as it declared.
+    /// Events that came while as many events waited as the handler declared.
     pub lost: u64,
-    /// Events that it dropped.
+    /// Events that the handler dropped.
     pub dropped: u64,
-    /// Events merged into one that waited for it.
+    /// Events that were merged into a waiting one.
     pub merged: u64,
-    /// Events and calls refused because it led to them.
+    /// Events and calls that were refused because the handler led to them.
     pub recursions: u64,
-    /// Times it was held, and calls refused for the same reason.
+    /// How often the handler was held, plus the calls refused for the same reason.
     pub run_aways: u64,
 }

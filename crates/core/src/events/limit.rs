@@ -2,32 +2,32 @@
 
 use crate::time::{Instant, Span};
 
-/// The last invocations of a handler, as many as there may be in a span.
-/// Memory is taken once, at creation; each call is O(1).
+/// The last invocations of a handler, as many as are permitted in a span. Takes its memory once, at
+/// creation; each call is O(1).
 #[derive(Debug)]
 pub(super) struct Limit {
     span: Span,
-    /// A ring once it is full: then `next` is the oldest.
+    /// A ring once it is full; then `next` is the oldest entry.
     times: Box<[Instant]>,
     next: usize,
-    /// The latest of them.
+    /// The latest entry.
     last: Instant,
     invocations: u64,
 }
 
 impl Limit {
-    /// At most `invocations_max` (at least 1) in any `span`, which includes its
-    /// begin and not its end.
+    /// At most `invocations_max` (at least 1) in any `span`, which includes its begin and not its
+    /// end.
     pub fn new(invocations_max: u32, span: Span) -> Self {
         let times = vec![Instant::ZERO; invocations_max.max(1) as usize].into();
         Limit { span, times, next: 0, last: Instant::ZERO, invocations: 0 }
     }
 
-    /// Counts an invocation at `now`, or says from when on there may be one. A clock
-    /// that goes back stands still.
+    /// Counts an invocation at `now`, or returns when the next one is permitted. A clock that goes
+    /// back counts as standing still.
     #[inline]
     pub fn invoke(&mut self, now: Instant) -> Result<(), Instant> {
-        // No remainder: a division takes longer than all else here.
+        // No remainder: a division takes longer than everything else here.
         let count = self.times.len();
         let oldest = &mut self.times[self.next];
         let from = *oldest + self.span;
@@ -41,7 +41,7 @@ impl Limit {
         Ok(())
     }
 
-    /// How many were counted.
+    /// The number of counted invocations.
     pub fn invocations(&self) -> u64 {
         self.invocations
     }

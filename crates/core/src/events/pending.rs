@@ -1,18 +1,18 @@
-//! The events that wait for one handler: bounded, by rank, then in the order in which they came.
+//! The events that wait for one handler: bounded, sorted by rank, then by arrival.
 
-use super::{Event, Key};
-use crate::policy::heap::IndexedHeap;
+use super::interface::{Key, QueuedEvent};
+use crate::heap::IndexedHeap;
 use std::collections::VecDeque;
 
 /// Places for events, each free, deferred or ripe. Memory is taken once, at creation.
 #[derive(Debug)]
 pub(super) struct Pending {
-    places: Box<[Option<Event>]>,
+    places: Box<[Option<QueuedEvent>]>,
     free: Vec<u32>,
-    /// Those that may be taken and became so in order, as events of equal rank do: no heap is needed for them. What
-    /// does not agree with its place any more is passed over; the first does.
+    /// Ripe events that became ripe in order, as events of equal rank do. They need no heap.
+    /// Entries that no longer match their place are skipped; the first entry matches.
     run: VecDeque<(Key, u32)>,
-    /// The others that may be taken.
+    /// The other ripe events.
     rest: IndexedHeap<Key>,
 }
 
@@ -26,26 +26,26 @@ impl Pending {
         }
     }
 
-    /// How many can wait.
+    /// How many events can wait.
     pub fn room(&self) -> usize {
         self.places.len()
     }
 
-    /// How many wait, deferred ones included.
+    /// How many events wait, including deferred ones.
     #[inline]
     pub fn count(&self) -> usize {
         self.places.len() - self.free.len()
     }
 
-    /// Puts `event` in a place, not to be taken yet; `None`: there is none free. O(1).
+    /// Puts `event` in a place, not ripe yet; `None` if no place is free. O(1).
     #[inline]
-    pub fn put(&mut self, event: Event) -> Option<u32> {
+    pub fn put(&mut self, event: QueuedEvent) -> Option<u32> {
         let place = self.free.pop()?;
         self.places[place as usize] = Some(event);
         Some(place)
     }
 
-    /// Lets the event in `place` be taken. O(1) in order of rank, else O(log n).
+    /// Makes the event in `place` ripe. O(1) in order of rank, else O(log n).
     #[inline]
     pub fn ripen(&mut self, place: u32) {
         let Some(event) = &self.places[place as usize] else { return };
@@ -58,7 +58,7 @@ impl Pending {
         }
     }
 
-    /// The most urgent that may be taken. O(1).
+    /// The most urgent ripe event. O(1).
     #[inline]
     pub fn peek(&self) -> Option<(Key, u32)> {
         match (self.run.front().copied(), self.rest.peek()) {
@@ -67,9 +67,9 @@ impl Pending {
         }
     }
 
-    /// Takes the event out of `place`. O(1) if it is the first of those in order, else O(log n).
+    /// Takes the event out of `place`. O(1) for the first of those in order, else O(log n).
     #[inline]
-    pub fn remove(&mut self, place: u32) -> Option<Event> {
+    pub fn remove(&mut self, place: u32) -> Option<QueuedEvent> {
         let event = self.places[place as usize].take()?;
         self.rest.remove(place);
         self.free.push(place);
@@ -77,9 +77,9 @@ impl Pending {
         Some(event)
     }
 
-    /// Merges `event` into the one in `place`, which is ripe: the more urgent rank and the
-    /// newer token count. O(log n).
-    pub fn merge(&mut self, place: u32, event: Event) {
+    /// Merges `event` into the ripe event in `place`: the more urgent rank and the newer token
+    /// count. O(log n).
+    pub fn merge(&mut self, place: u32, event: QueuedEvent) {
         let Some(pending) = &mut self.places[place as usize] else { return };
         let before = pending.key();
         pending.rank = pending.rank.min(event.rank);
@@ -93,7 +93,7 @@ impl Pending {
         }
     }
 
-    /// Lets go what is first and was removed, or is among the rest now.
+    /// Skips first entries whose event was removed, or is among the rest now.
     #[inline]
     fn pass_over(&mut self) {
         while let Some(&(key, place)) = self.run.front() {
@@ -104,8 +104,8 @@ impl Pending {
         }
     }
 
-    /// The first place whose event `is` so. O(n).
-    pub fn find(&self, is: impl Fn(&Event) -> bool) -> Option<u32> {
+    /// The first place whose event satisfies `is`. O(n).
+    pub fn find(&self, is: impl Fn(&QueuedEvent) -> bool) -> Option<u32> {
         let place = self.places.iter().position(|event| event.as_ref().is_some_and(&is))?;
         u32::try_from(place).ok()
     }

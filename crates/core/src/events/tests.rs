@@ -10,7 +10,7 @@ const fn terms(pending_max: u32, invocations_max: u32, span_ns: u64) -> HandlerT
     HandlerTerms { pending_max, invocations_max, span: Span::from_nanos(span_ns) }
 }
 
-/// Handlers of room for 8 that may be invoked as often as they like, and a source for
+/// A delivery with handlers that hold 8 events and have no limit of invocations, and a source for
 /// each route.
 fn delivery<const N: usize>(handlers: u32, routes: [&[u32]; N]) -> (Delivery, [SourceId; N]) {
     let mut delivery = Delivery::new();
@@ -18,39 +18,43 @@ fn delivery<const N: usize>(handlers: u32, routes: [&[u32]; N]) -> (Delivery, [S
         delivery.add_handler(terms(8, 1000, 1)).unwrap();
     }
     let sources = routes.map(|route| {
-        let route: Vec<_> = route.iter().copied().map(HandlerId).collect();
+        let route: Vec<_> = route.iter().copied().map(EventHandlerId).collect();
         delivery.add_source(&route).unwrap()
     });
     (delivery, sources)
 }
 
-fn raise(delivery: &mut Delivery, event: Event) -> Result<(), Refused> {
+fn raise(delivery: &mut Delivery, event: QueuedEvent) -> Result<(), Refused> {
     delivery.raise(at(0), event, When::Now)
 }
 
 fn tokens(delivery: &mut Delivery, handler: u32) -> Vec<u64> {
-    core::iter::from_fn(|| delivery.take(HandlerId(handler))).map(|event| event.token).collect()
+    core::iter::from_fn(|| delivery.take(EventHandlerId(handler)))
+        .map(|event| event.token)
+        .collect()
 }
 
 const fn invoke(handler: u32) -> Option<Next> {
-    Some(Next::Invoke(HandlerId(handler)))
+    Some(Next::Invoke(EventHandlerId(handler)))
 }
 
 #[test]
 fn the_handler_with_the_most_urgent_event_is_first_and_takes_all_it_has() {
     let (mut delivery, [a, b]) = delivery(2, [&[0], &[1]]);
     assert_eq!((delivery.next(at(0)), delivery.best()), (None, None));
-    for event in [Event::new(a, 5, 50), Event::new(b, 4, 40), Event::new(b, 9, 90)] {
+    for event in
+        [QueuedEvent::new(a, 5, 50), QueuedEvent::new(b, 4, 40), QueuedEvent::new(b, 9, 90)]
+    {
         raise(&mut delivery, event).unwrap();
     }
-    raise(&mut delivery, Event::new(a, 5, 51)).unwrap();
-    assert_eq!(delivery.best(), Some((HandlerId(1), 4)));
+    raise(&mut delivery, QueuedEvent::new(a, 5, 51)).unwrap();
+    assert_eq!(delivery.best(), Some((EventHandlerId(1), 4)));
     assert_eq!(delivery.next(at(0)), invoke(1));
     assert_eq!(tokens(&mut delivery, 1), [40, 90]);
     assert_eq!(delivery.next(at(0)), invoke(0));
     assert_eq!(tokens(&mut delivery, 0), [50, 51]);
     assert_eq!(delivery.next(at(0)), None);
-    assert_eq!(delivery.counts(HandlerId(0)).unwrap().invocations, 1);
+    assert_eq!(delivery.counts(EventHandlerId(0)).unwrap().invocations, 1);
 }
 
 #[test]
@@ -62,9 +66,9 @@ fn many_deferred_events_come_to_one_invocation() {
         (3, When::After(Span::from_nanos(10))),
         (4, When::NextCrossing),
     ] {
-        delivery.raise(at(5), Event::new(a, 0, token), when).unwrap();
+        delivery.raise(at(5), QueuedEvent::new(a, 0, token), when).unwrap();
     }
-    assert_eq!((delivery.next(at(14)), delivery.pending(HandlerId(0))), (None, 4));
+    assert_eq!((delivery.next(at(14)), delivery.pending(EventHandlerId(0))), (None, 4));
     assert_eq!(delivery.next_deadline(), Some(at(15)));
     delivery.crossing();
     assert_eq!(delivery.next(at(14)), invoke(0));
@@ -72,25 +76,25 @@ fn many_deferred_events_come_to_one_invocation() {
     delivery.before_scheduling();
     assert_eq!(delivery.next(at(15)), invoke(0));
     assert_eq!(tokens(&mut delivery, 0), [2, 3]);
-    assert_eq!((delivery.next_deadline(), delivery.pending(HandlerId(0))), (None, 0));
+    assert_eq!((delivery.next_deadline(), delivery.pending(EventHandlerId(0))), (None, 0));
 }
 
 #[test]
 fn a_filter_drops_merges_and_passes_on() {
     let (mut delivery, [a]) = delivery(2, [&[0, 1]]);
     for (token, rank) in [(1, 7), (2, 6), (3, 9), (4, 5)] {
-        raise(&mut delivery, Event::new(a, rank, token)).unwrap();
+        raise(&mut delivery, QueuedEvent::new(a, rank, token)).unwrap();
     }
-    let to = Ok(Some(HandlerId(1)));
+    let to = Ok(Some(EventHandlerId(1)));
     let verdicts = [Verdict::Drop, Verdict::Merge, Verdict::Pass, Verdict::Merge];
     for (verdict, expected) in verdicts.into_iter().zip([Ok(None), to, to, to]) {
-        let event = delivery.take(HandlerId(0)).unwrap();
+        let event = delivery.take(EventHandlerId(0)).unwrap();
         assert_eq!(delivery.conclude(at(0), event, verdict), expected);
     }
-    let counts = delivery.counts(HandlerId(1)).unwrap();
-    assert_eq!((counts.merged, delivery.counts(HandlerId(0)).unwrap().dropped), (1, 1));
+    let counts = delivery.counts(EventHandlerId(1)).unwrap();
+    assert_eq!((counts.merged, delivery.counts(EventHandlerId(0)).unwrap().dropped), (1, 1));
     // By rank came 4 (dropped), 2 (nothing to merge with), 1 (passed), 3 (into 1).
-    let taken: Vec<_> = core::iter::from_fn(|| delivery.take(HandlerId(1)))
+    let taken: Vec<_> = core::iter::from_fn(|| delivery.take(EventHandlerId(1)))
         .map(|event| (event.token, event.rank, event.merged))
         .collect();
     assert_eq!(taken, [(2, 6, 0), (3, 7, 1)]);
@@ -100,18 +104,18 @@ fn a_filter_drops_merges_and_passes_on() {
 #[test]
 fn an_event_that_leads_back_to_its_handler_is_refused() {
     let (mut delivery, [to_service, to_client]) = delivery(2, [&[0], &[1]]);
-    let (service, client) = (HandlerId(0), HandlerId(1));
-    raise(&mut delivery, Event::new(to_service, 0, 1)).unwrap();
+    let (service, client) = (EventHandlerId(0), EventHandlerId(1));
+    raise(&mut delivery, QueuedEvent::new(to_service, 0, 1)).unwrap();
     let event = delivery.take(service).unwrap();
-    let again = Event::new(to_service, 0, 2).because(event.led_by(service));
+    let again = QueuedEvent::new(to_service, 0, 2).because(event.led_by(service));
     assert_eq!(raise(&mut delivery, again), Err(Refused::Recursion(service)));
-    let reply = Event::new(to_client, 0, 3).because(event.led_by(service));
+    let reply = QueuedEvent::new(to_client, 0, 3).because(event.led_by(service));
     assert_eq!(raise(&mut delivery, reply), Ok(()));
     let reply = delivery.take(client).unwrap();
-    let back = Event::new(to_service, 0, 4).because(reply.led_by(client));
+    let back = QueuedEvent::new(to_service, 0, 4).because(reply.led_by(client));
     assert_eq!(raise(&mut delivery, back), Err(Refused::Recursion(service)));
     assert_eq!(delivery.counts(service).unwrap().recursions, 2);
-    // The same called at once.
+    // The same, called directly.
     let within = delivery.call(at(0), service, Ancestry::NONE).unwrap();
     let deeper = delivery.call(at(0), client, within).unwrap();
     assert_eq!(delivery.call(at(0), service, deeper), Err(Refused::Recursion(service)));
@@ -119,12 +123,12 @@ fn an_event_that_leads_back_to_its_handler_is_refused() {
 }
 
 #[test]
-fn a_route_that_leads_back_is_cut_where_it_does() {
+fn a_route_that_leads_back_is_cut_at_that_handler() {
     let (mut delivery, [a]) = delivery(2, [&[0, 1]]);
-    let led = Event::new(a, 0, 1).led_by(HandlerId(1));
-    raise(&mut delivery, Event::new(a, 0, 2).because(led)).unwrap();
-    let event = delivery.take(HandlerId(0)).unwrap();
-    let refused = Err(Refused::Recursion(HandlerId(1)));
+    let led = QueuedEvent::new(a, 0, 1).led_by(EventHandlerId(1));
+    raise(&mut delivery, QueuedEvent::new(a, 0, 2).because(led)).unwrap();
+    let event = delivery.take(EventHandlerId(0)).unwrap();
+    let refused = Err(Refused::Recursion(EventHandlerId(1)));
     assert_eq!(delivery.conclude(at(0), event, Verdict::Pass), refused);
     assert_eq!(delivery.conclude(at(0), event, Verdict::Merge), refused);
 }
@@ -136,9 +140,9 @@ fn a_handler_that_runs_away_is_held_and_the_others_go_on() {
     let tame = delivery.add_handler(terms(8, 2, 100)).unwrap();
     let sources = [wild, tame].map(|handler| delivery.add_source(&[handler]).unwrap());
     for token in 0..3 {
-        raise(&mut delivery, Event::new(sources[0], 0, token)).unwrap();
+        raise(&mut delivery, QueuedEvent::new(sources[0], 0, token)).unwrap();
     }
-    raise(&mut delivery, Event::new(sources[1], 1, 3)).unwrap();
+    raise(&mut delivery, QueuedEvent::new(sources[1], 1, 3)).unwrap();
     for now in [10, 20] {
         assert_eq!(delivery.next(at(now)), Some(Next::Invoke(wild)));
         assert!(delivery.take(wild).is_some());
@@ -147,7 +151,7 @@ fn a_handler_that_runs_away_is_held_and_the_others_go_on() {
     assert_eq!(delivery.next(at(30)), Some(run_away));
     assert_eq!(delivery.next(at(30)), Some(Next::Invoke(tame)));
     assert_eq!(tokens(&mut delivery, 1), [3]);
-    raise(&mut delivery, Event::new(sources[0], 0, 4)).unwrap();
+    raise(&mut delivery, QueuedEvent::new(sources[0], 0, 4)).unwrap();
     assert_eq!((delivery.next(at(109)), delivery.next_deadline()), (None, Some(at(110))));
     let refused = Refused::RunAway { handler: wild, until: at(110) };
     assert_eq!(delivery.call(at(109), wild, Ancestry::NONE), Err(refused));
@@ -158,23 +162,23 @@ fn a_handler_that_runs_away_is_held_and_the_others_go_on() {
 }
 
 #[test]
-fn who_floods_fills_no_more_than_its_own_room() {
+fn a_flood_fills_only_the_queue_of_its_handler() {
     let (mut delivery, [a, b]) = delivery(2, [&[0], &[1]]);
-    let refused = Err(Refused::Full(HandlerId(0)));
+    let refused = Err(Refused::Full(EventHandlerId(0)));
     for token in 0..10 {
-        let raised = delivery.raise(at(0), Event::new(a, 0, token), When::NextCrossing);
+        let raised = delivery.raise(at(0), QueuedEvent::new(a, 0, token), When::NextCrossing);
         assert_eq!(raised, if token < 8 { Ok(()) } else { refused });
     }
-    assert_eq!(raise(&mut delivery, Event::new(b, 0, 0)), Ok(()));
-    assert_eq!(delivery.counts(HandlerId(0)).unwrap().lost, 2);
+    assert_eq!(raise(&mut delivery, QueuedEvent::new(b, 0, 0)), Ok(()));
+    assert_eq!(delivery.counts(EventHandlerId(0)).unwrap().lost, 2);
     delivery.withdraw(a);
     delivery.crossing();
-    assert_eq!((delivery.pending(HandlerId(0)), delivery.take(HandlerId(0))), (0, None));
-    assert_eq!(raise(&mut delivery, Event::new(a, 0, 0)), Ok(()));
+    assert_eq!((delivery.pending(EventHandlerId(0)), delivery.take(EventHandlerId(0))), (0, None));
+    assert_eq!(raise(&mut delivery, QueuedEvent::new(a, 0, 0)), Ok(()));
 }
 
 #[test]
-fn only_what_can_be_is_added() {
+fn invalid_handlers_and_sources_are_not_added() {
     let mut delivery = Delivery::new();
     for (wrong, name, found, max) in [
         (terms(0, 1, 1), "pending_max", 0, 65_536),
@@ -192,10 +196,13 @@ fn only_what_can_be_is_added() {
     }
     assert_eq!(Delivery::new().add_source(&[first]), Err(AddError::Route));
     let unknown = SourceId(7);
-    assert_eq!(raise(&mut delivery, Event::new(unknown, 0, 0)), Err(Refused::Source(unknown)));
+    assert_eq!(
+        raise(&mut delivery, QueuedEvent::new(unknown, 0, 0)),
+        Err(Refused::Source(unknown))
+    );
 }
 
-/// What may happen.
+/// The operations.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Raise {
@@ -207,7 +214,7 @@ enum Step {
     Crossing,
     Scheduling,
     Pass(u64),
-    /// Next; an invoked handler takes so many, with this verdict on each.
+    /// Calls `next`; an invoked handler takes this many events, with this verdict on each.
     Next {
         takes: u8,
         verdict: u8,
@@ -243,7 +250,7 @@ enum Ripe {
 struct Model {
     now: Instant,
     serial: u64,
-    waiting: Vec<(u32, Event, Ripe)>,
+    waiting: Vec<(u32, QueuedEvent, Ripe)>,
     invocations: [Vec<Instant>; 3],
     held_until: [Option<Instant>; 3],
 }
@@ -254,16 +261,16 @@ const INVOCATIONS: usize = 2;
 const SPAN: Span = Span::from_nanos(10);
 
 impl Model {
-    fn enter(&mut self, event: Event, ripe: Ripe) -> Result<(), Refused> {
+    fn enter(&mut self, event: QueuedEvent, ripe: Ripe) -> Result<(), Refused> {
         let number = ROUTES[event.source.0 as usize][event.stage as usize];
-        let handler = HandlerId(number);
+        let handler = EventHandlerId(number);
         if event.ancestry.contains(handler) {
             return Err(Refused::Recursion(handler));
         }
         if self.waiting.iter().filter(|(of, ..)| *of == number).count() == ROOM {
             return Err(Refused::Full(handler));
         }
-        self.waiting.push((number, Event { serial: self.serial, ..event }, ripe));
+        self.waiting.push((number, QueuedEvent { serial: self.serial, ..event }, ripe));
         self.serial += 1;
         Ok(())
     }
@@ -278,13 +285,13 @@ impl Model {
         for held in &mut self.held_until {
             *held = held.filter(|&until| until > now);
         }
-        let ready = |at: &&(u32, Event, Ripe)| {
+        let ready = |at: &&(u32, QueuedEvent, Ripe)| {
             at.2 == Ripe::Now && self.held_until[at.0 as usize].is_none()
         };
         let &(number, ..) = self.waiting.iter().filter(ready).min_by_key(|at| at.1.key())?;
         let times = &mut self.invocations[number as usize];
         let recent: Vec<_> = times.iter().copied().filter(|&time| time + SPAN > now).collect();
-        let handler = HandlerId(number);
+        let handler = EventHandlerId(number);
         if recent.len() >= INVOCATIONS {
             let until = recent[recent.len() - INVOCATIONS] + SPAN;
             self.held_until[number as usize] = Some(until);
@@ -294,28 +301,29 @@ impl Model {
         Some(Next::Invoke(handler))
     }
 
-    fn take(&mut self, number: u32) -> Option<Event> {
+    fn take(&mut self, number: u32) -> Option<QueuedEvent> {
         let mine = self.waiting.iter().enumerate().filter(|(_, at)| at.0 == number);
         let ripe = mine.filter(|(_, at)| at.2 == Ripe::Now);
         let (index, _) = ripe.min_by_key(|(_, at)| at.1.key())?;
         Some(self.waiting.remove(index).1)
     }
 
-    /// The last of the source to come to a stage, if it still waits: `last` knows its serial.
+    /// `last` is the serial of the last event of the source that came to a stage, whether it still
+    /// waits or not.
     fn conclude(
         &mut self,
-        event: Event,
+        event: QueuedEvent,
         verdict: Verdict,
         last: Option<u64>,
-    ) -> Result<Option<HandlerId>, Refused> {
+    ) -> Result<Option<EventHandlerId>, Refused> {
         let route = ROUTES[event.source.0 as usize];
         let next = event.stage as usize + 1;
         if verdict == Verdict::Drop || next == route.len() {
             return Ok(None);
         }
-        let to = HandlerId(route[next]);
-        let ancestry = event.led_by(HandlerId(route[next - 1]));
-        let event = Event { stage: event.stage + 1, ancestry, ..event };
+        let to = EventHandlerId(route[next]);
+        let ancestry = event.led_by(EventHandlerId(route[next - 1]));
+        let event = QueuedEvent { stage: event.stage + 1, ancestry, ..event };
         let found = self.waiting.iter_mut().find(|at| Some(at.1.serial) == last);
         match found {
             Some(at) if verdict == Verdict::Merge && !ancestry.contains(to) => {
@@ -331,7 +339,7 @@ impl Model {
 }
 
 proptest! {
-    /// Any sequence of steps gives what lists searched from end to end give.
+    /// Any sequence of steps has the same result as lists searched from end to end.
     #[test]
     fn behaves_like_lists(steps in steps()) {
         let mut delivery = Delivery::new();
@@ -342,7 +350,7 @@ proptest! {
             delivery.add_handler(terms).unwrap();
         }
         for route in ROUTES {
-            let route: Vec<_> = route.iter().copied().map(HandlerId).collect();
+            let route: Vec<_> = route.iter().copied().map(EventHandlerId).collect();
             delivery.add_source(&route).unwrap();
         }
         let mut model = Model {
@@ -359,8 +367,9 @@ proptest! {
             match step {
                 Step::Raise { source, rank, when, cause } => {
                     token += 1;
-                    let event = Event::new(SourceId(source), rank, token);
-                    let event = if cause { event.because(event.led_by(HandlerId(1))) } else { event };
+                    let event = QueuedEvent::new(SourceId(source), rank, token);
+                    let led = event.led_by(EventHandlerId(1));
+                    let event = if cause { event.because(led) } else { event };
                     let delay = Span::from_nanos(4);
                     let (when, ripe) = match when {
                         0 => (When::Now, Ripe::Now),
@@ -388,7 +397,8 @@ proptest! {
                         let event = delivery.take(handler);
                         prop_assert_eq!(event, model.take(handler.0));
                         let Some(event) = event else { break };
-                        let verdict = [Verdict::Drop, Verdict::Merge, Verdict::Pass][verdict as usize];
+                        let verdicts = [Verdict::Drop, Verdict::Merge, Verdict::Pass];
+                        let verdict = verdicts[verdict as usize];
                         let newest = &mut last[event.source.0 as usize][event.stage as usize + 1];
                         let before = model.serial;
                         let expected = model.conclude(event, verdict, *newest);
@@ -405,7 +415,7 @@ proptest! {
             }
             for number in 0..3 {
                 let waiting = model.waiting.iter().filter(|at| at.0 == number).count();
-                prop_assert_eq!(delivery.pending(HandlerId(number)), waiting);
+                prop_assert_eq!(delivery.pending(EventHandlerId(number)), waiting);
             }
         }
     }

@@ -1,76 +1,72 @@
 //! DWCS: dynamic window-constrained scheduling, with events (ecalls-2001 §2.4).
 //!
-//! An activity has a period `T`, a run time `C = B * cost` and a
-//! window-constraint `x/y`: of each `y` periods, all but `x` get the whole run
-//! time before their deadline. It is eligible from the start of its period; its
-//! rank is its deadline, then how tight its window has become.
+//! An activity has a period `T`, a run time `C = B * cost` and a window-constraint `x/y`: in each
+//! `y` periods, all but `x` get the whole run time before their deadline. An activity is eligible
+//! from the start of its period. Its rank is its deadline, then how tight its window has become.
 //!
-//! # Where the rules are from
+//! # Sources of the rules
 //!
-//! The paper gives the idea and leaves the rules to the DWCS papers. From those
-//! (West and Schwan, ICMCS 1999; West, Schwan and Poellabauer, RTAS 1999; West
-//! and Poellabauer, RTSS 2000; West, Zhang, Schwan and Poellabauer, IEEE
-//! Transactions on Computers 53(6), 2004), in the version of the last two:
+//! The paper gives the idea and leaves the rules to the DWCS papers (West and Schwan, ICMCS 1999;
+//! West, Schwan and Poellabauer, RTAS 1999; West and Poellabauer, RTSS 2000; West, Zhang, Schwan
+//! and Poellabauer, IEEE Transactions on Computers 53(6), 2004). The rules here are from the last
+//! two:
 //!
-//! - **Precedence**: `window::Order`. The version of 1999 looks at windows
-//!   before deadlines; ecalls-2001 has deadlines first, as the later ones.
-//! - **Service** before the deadline: `y'` falls by one; if `x' = y'`, so does
-//!   `x'`. **Miss**: both fall by one while `x' > 0`. Where `y'` reaches 0, a new
-//!   window begins with `x/y`.
-//! - **Violation**, a miss with `x' = 0`: `y'` grows by epsilon, here 1, and the
-//!   next service begins a new window.
+//! - **Precedence**: `window::Order`. The version of 1999 compares windows before deadlines.
+//!   ecalls-2001 compares deadlines first, like the later versions.
+//! - **Service** before the deadline: `y'` falls by one; if `x' = y'`, so does `x'`. **Miss**: both
+//!   fall by one while `x' > 0`. Where `y'` reaches 0, a new window begins with `x/y`.
+//! - **Violation**, a miss with `x' = 0`: `y'` grows by epsilon, here 1, and the next service
+//!   begins a new window.
 //!
-//! The paper says of a service that numerator and denominator fall, relaxing the
-//! constraint, and of a miss that only the numerator falls. The first cannot be:
-//! `(x-1)/(y-1)` is less than `x/y`, thus tighter. So the published rules count,
-//! by which a service relaxes and a miss tightens.
+//! The paper says that a service lowers numerator and denominator, which relaxes the constraint,
+//! and that a miss lowers only the numerator. The first is impossible: `(x-1)/(y-1)` is less than
+//! `x/y`, so it is tighter. Therefore this module uses the published rules, by which a service
+//! relaxes the constraint and a miss tightens it.
 //!
-//! # What had to be decided
+//! # Decisions
 //!
-//! - **Windows follow each other.** By these rules a window is `y` periods from
-//!   the first release on, and then the next `y`. Two neighbours can each have
-//!   their misses where they meet: among *any* `x + y` periods in a row there
-//!   are up to `2x` misses. No scheduler can promise `x` of any `y` at full
-//!   utilization (1/2, 2/3 and 5/6 with equal periods is a counterexample).
-//!   `window_violations` counts windows so laid.
-//! - **A lost period.** A job that is not done at its deadline has no value any
-//!   more: it is dropped, and its window adjusted. So is, when the CPU is about
-//!   to be given away, a job whose run time no longer fits before its deadline:
-//!   published DWCS serves whole slots and has no such job. A quantum that could
-//!   only end late would take the time of the next period.
-//! - **A suspended activity's window stands still.**
+//! - **Windows follow one another.** By these rules a window is `y` periods from the first release
+//!   on, then the next `y`. Two adjacent windows can both have their misses where they meet, so
+//!   among *any* `x + y` periods in a row there are up to `2x` misses. No scheduler can promise `x`
+//!   of any `y` at full utilization (1/2, 2/3 and 5/6 with equal periods is a counterexample).
+//!   `window_violations` counts these adjacent windows.
+//! - **A lost period.** A job that is not done at its deadline has lost its value. The policy drops
+//!   it and adjusts its window. When the CPU is about to be assigned, the policy also drops a job
+//!   whose run time no longer fits before its deadline. Published DWCS serves whole slots and has
+//!   no such job. A quantum that could only end late would take the time of the next period.
+//! - **The window of a suspended activity does not move.**
 //! - **Equal deadlines do not preempt**: a service is of `C` at once.
-//! - **Work-conserving** activities are served again in a period when nothing is
-//!   ready, until a service finds nothing left to do. Windows count periods, so
-//!   such *extra* services do not adjust them. One is begun only if its quantum,
-//!   counted twice for the hand-offs nobody tells a policy of, ends before the
-//!   next release: an extra service never delays a job.
+//! - **Work-conserving** activities are served again in a period while nothing is ready, until a
+//!   service finds nothing left to do. Windows count periods, so such *extra* services do not
+//!   adjust them. An extra service begins only if its quantum ends before the next release. The
+//!   quantum counts twice, for hand-offs that the policy does not know. So an extra service never
+//!   delays a job.
 //!
 //! # Events
 //!
-//! Events wait for an activity from [`Policy::posted`] to [`Policy::taken`], by their rank,
-//! and so do the activities: the most urgent event first. An upcall has *seen* the events
-//! that there are. They count again when one more comes or the handler takes some and
-//! leaves others; so a handler that takes none is not called for ever. The paper's three
-//! modifications:
+//! Events wait for an activity from [`Policy::posted`] to [`Policy::taken`], ordered by rank.
+//! Activities with events are ordered by their most urgent event. An upcall has *seen* the events
+//! that wait at its start. Seen events count again when another event comes, or when the handler
+//! takes some and leaves others. So a handler that takes no event is not called for ever. The three
+//! modifications of the paper:
 //!
-//! 1. *Of equal deadlines, one with an event goes first, as long as this does
-//!    not at once violate what was promised to another.* Taken literally this
-//!    breaks promises later: of three activities with `2/3` in one slot a period,
-//!    one with events all the time makes the two others miss until neither may
-//!    miss any more. Therefore here: if all those it overtakes still fit before
-//!    the deadline, each counted twice, as above. The order changes and who is
-//!    served does not. At most [`OVERTAKEN_MAX`] are overtaken.
-//! 2. *Where a work-conserving activity would be served again, one with an event
-//!    is served instead*, even if it is not work-conserving.
+//! 1. *Of equal deadlines, one with an event goes first, as long as this does not at once violate
+//!    what was promised to another.* Taken literally, this breaks promises later. Of three
+//!    activities with `2/3` in one slot a period, one that always has events makes the other two
+//!    miss until neither may miss any more. Therefore an activity with an event overtakes others
+//!    only if all of them still fit before the deadline, each counted twice, as above. This changes
+//!    the order of service and not which jobs are served. At most [`OVERTAKEN_MAX`] jobs are
+//!    overtaken.
+//! 2. *Where a work-conserving activity would be served again, one with an event is served
+//!    instead*, even if it is not work-conserving.
 //! 3. *The same in place of best-effort work*: when nothing is ready.
 //!
 //! The event server (`server`) serves events ahead of jobs.
 
-use super::heap::IndexedHeap;
-use super::{Discipline, EventRank, ExtraEnd, Policy, Ready};
+use super::{EventRank, ExtraEnd, Policy, Ready};
 use crate::activity::{ActivityId, ActivityParams, Terms, Window};
-use crate::admission::{Share, dwcs};
+use crate::heap::IndexedHeap;
+use crate::share::Share;
 use crate::time::{Instant, Span};
 use server::Server;
 use window::{Order, Progress};
@@ -80,47 +76,31 @@ mod server;
 mod tests;
 mod window;
 
-/// Dynamic window-constrained scheduling: of each `y` periods at most `x` may be missed. For
-/// handlers without streams, in one process.
-pub static DWCS: Discipline = Discipline {
-    name: "dwcs",
-    preemptive: false,
-    time_quantum: None,
-    across_domains: false,
-    groups: Vec::new(),
-    policy: |_, capacity| Box::new(WindowConstrained::new(capacity)),
-    // Ties are by creation, and the verdict knows no ranks.
-    order: |_| 0,
-    verdict: |_, cpu, set, events, platform, steps| {
-        dwcs::verdict(cpu, set, events, platform, steps)
-    },
-};
-
-/// No miss allowed: what an activity without a window gets.
+/// No miss allowed: the window of an activity that states none.
 pub(crate) const NO_MISSES: Window = Window { misses: 0, periods: 1 };
 
-/// The window-constraint of these terms, in its range.
+/// The window-constraint of these terms, put into its valid range.
 pub(crate) fn window_of(terms: &Terms) -> Window {
     Progress::new(terms.window.unwrap_or(NO_MISSES)).window()
 }
 
-/// Most jobs that one with an event may overtake. Bounds what a pick looks at.
+/// The most jobs that an activity with an event may overtake. Bounds the work of a pick.
 pub const OVERTAKEN_MAX: usize = 16;
 
 /// Ranks by deadline and window. Every call is O(log n).
 #[derive(Debug)]
 pub struct WindowConstrained {
     members: Vec<Option<Member>>,
-    /// All ready activities, and those of them with events by their deadlines.
+    /// All ready activities, and the ready activities with events by their deadlines.
     ready: IndexedHeap<Order>,
     eager: IndexedHeap<(Instant, EventRank)>,
-    /// All that do not run and could be served for an event.
+    /// All activities that do not run and could be served for an event.
     waiting: IndexedHeap<EventRank>,
-    /// Idle ones that may be served beyond their periods.
+    /// Idle activities that may be served beyond their periods.
     idle: IndexedHeap<(Extra, Order)>,
     running: Option<(ActivityId, Service)>,
     server: Option<Server>,
-    /// Activities that ever joined, for ties. Wraps after 4 billion.
+    /// How many activities ever joined, for ties. Wraps after 4 billion.
     created: u32,
 }
 
@@ -131,20 +111,20 @@ struct Member {
     work_conserving: bool,
     tie: u32,
     state: State,
-    /// Was released since it was suspended or created.
+    /// Whether it was released since it was created or suspended.
     active: bool,
-    /// Of the oldest job; of the last one while idle.
+    /// The deadline of the oldest job; of the last job while idle.
     deadline: Instant,
-    /// Run time the oldest job still has.
+    /// The remaining run time of the oldest job.
     left: Span,
     progress: Progress,
-    /// The most urgent event that waits.
+    /// The most urgent waiting event.
     first: Option<EventRank>,
-    /// Its last upcall saw all that wait.
+    /// Whether its last upcall saw all waiting events.
     seen: bool,
     /// The event for which it was upcalled without a job, if it yielded then.
     again: Option<EventRank>,
-    /// Its last extra service in this period found nothing left to do.
+    /// Whether its last extra service in this period found nothing left to do.
     exhausted: bool,
 }
 
@@ -155,22 +135,22 @@ enum State {
     Running,
 }
 
-/// Why an idle activity is served; the smaller one first (modification 2).
+/// Why an idle activity is served; the smaller reason goes first (modification 2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Extra {
     Event(EventRank),
     WorkConserving,
 }
 
-/// What the running activity was picked for.
+/// The service for which the running activity was picked.
 #[derive(Clone, Copy, Debug)]
 enum Service {
-    /// Its oldest job. `urgency` is its deadline, or the event server's if that
-    /// is earlier.
+    /// Its oldest job. `urgency` is the deadline of the job, or that of the event server if
+    /// earlier.
     Job { urgency: Instant },
-    /// Nobody else was ready. `until` is the next release.
+    /// No other activity was ready. `until` is the next release.
     Extra { kind: Extra, until: Instant },
-    /// It is idle, and the event server pays.
+    /// The activity is idle, and the event server pays.
     Event { urgency: Instant, event: EventRank },
 }
 
@@ -179,7 +159,7 @@ impl Member {
         Order { deadline: self.deadline, current: self.progress.current(), tie: self.tie }
     }
 
-    /// The event that counts for it.
+    /// The event that counts for the activity.
     fn event(&self) -> Option<EventRank> {
         let unseen = self.first.filter(|_| !self.seen);
         unseen.into_iter().chain(self.again).min()
@@ -199,15 +179,15 @@ impl Member {
         now + self.left <= self.deadline
     }
 
-    /// Whether a quantum that begins at `now` ends before `until`, with a
-    /// hand-off that costs as much.
+    /// Whether a quantum that begins at `now` ends before `until`, with a hand-off of the same
+    /// cost.
     fn quantum_fits(&self, now: Instant, until: Instant) -> bool {
         now + self.quantum_cost * 2 <= until
     }
 }
 
 impl WindowConstrained {
-    /// For activities numbered `0..capacity`. Takes all memory it will ever need.
+    /// A policy for activities numbered `0..capacity`. Takes all memory that it will ever need.
     pub fn new(capacity: u32) -> Self {
         WindowConstrained {
             members: vec![None; capacity as usize],
@@ -225,10 +205,10 @@ impl WindowConstrained {
         self.members.get(id.0 as usize)?.as_ref()
     }
 
-    /// Changes a member, and then its place in the queues.
+    /// Changes a member, then updates its place in the queues.
     fn change(&mut self, id: ActivityId, now: Instant, change: impl FnOnce(&mut Member)) {
         let Some(member) = self.members.get_mut(id.0 as usize).and_then(Option::as_mut) else {
-            // Invariant: the scheduler names only those that joined.
+            // Invariant: the scheduler names only activities that joined.
             debug_assert!(false, "activity {} never joined", id.0);
             return;
         };
@@ -255,7 +235,8 @@ impl WindowConstrained {
         }
     }
 
-    /// Whom the event server would serve, for which event, and by when.
+    /// The activity that the event server would serve, with the event and the deadline of the
+    /// service.
     fn server_turn(&self) -> Option<(Instant, ActivityId, EventRank)> {
         let (event, number) = self.waiting.peek()?;
         let id = ActivityId(number);
@@ -263,7 +244,7 @@ impl WindowConstrained {
         Some((deadline, id, event))
     }
 
-    /// The same if that is before all who are ready, charged to the server.
+    /// The same, charged to the server, if that service goes before all ready activities.
     fn serve_event(&mut self, now: Instant) -> Option<(ActivityId, Service)> {
         let (deadline, id, event) = self.server_turn()?;
         let member = self.member(id)?;
@@ -282,7 +263,7 @@ impl WindowConstrained {
         Some((id, service))
     }
 
-    /// The best of those ready, or one with an event that may overtake it.
+    /// The best ready activity, or one with an event that may overtake it.
     fn next_job(&self, now: Instant) -> Option<(ActivityId, Service)> {
         let (best, number) = self.ready.peek()?;
         let service = Service::Job { urgency: best.deadline };
@@ -296,8 +277,7 @@ impl WindowConstrained {
         Some((ActivityId(number), service))
     }
 
-    /// Whether all that stand before `number`, of the same deadline, still fit
-    /// after it.
+    /// Whether all activities of the same deadline before `number` still fit after it.
     fn may_overtake(&self, number: u32, now: Instant) -> bool {
         let Some(order) = self.member(ActivityId(number)).map(Member::order) else { return false };
         let left = |number| self.member(ActivityId(number)).map_or(Span::MAX, |member| member.left);
@@ -311,7 +291,7 @@ impl WindowConstrained {
         }) && sum * 2 <= room
     }
 
-    /// `id` begins to run. The upcall sees its events.
+    /// Starts the service of `id`. The upcall sees its events.
     fn begin(&mut self, now: Instant, (id, service): (ActivityId, Service)) -> ActivityId {
         self.running = Some((id, service));
         self.change(id, now, |member| {
@@ -321,14 +301,14 @@ impl WindowConstrained {
         id
     }
 
-    /// The earliest deadline of those that wait, the event server's included.
+    /// The earliest deadline of the waiting activities, including that of the event server.
     fn most_urgent(&self) -> Option<Instant> {
         let job = self.ready.peek().map(|(order, _)| order.deadline);
         job.into_iter().chain(self.server_turn().map(|(deadline, ..)| deadline)).min()
     }
 }
 
-/// Puts `id` into a queue, moves it, or takes it out.
+/// Inserts `id` into a queue, moves it, or removes it.
 fn place<K: Ord + Copy>(queue: &mut IndexedHeap<K>, id: ActivityId, key: Option<K>) {
     match key {
         Some(key) => queue.set(key, id.0),
@@ -453,7 +433,7 @@ impl Policy for WindowConstrained {
         self.change(id, now, |member| {
             member.state = State::Idle;
             member.exhausted = end == ExtraEnd::Done;
-            // It did not get to the end of what the event asks for.
+            // The service ended before the handler had dealt with the event.
             member.again = event.filter(|_| end == ExtraEnd::Yielded);
         });
     }

@@ -1,26 +1,25 @@
 //! DWS: deadline/workahead scheduling (split-level-1991 §2.2, Figure 3).
 //!
-//! A real-time activity handles a stream of messages, a message a job. The
-//! *logical arrival* of a message is the release that its position in the stream
-//! gives it, or a later one that its timestamp says
-//! ([`crate::scheduler::Input::Advance`]); its deadline is the logical arrival
-//! plus the activity's delay bound. A message may be there before
-//! ([`crate::scheduler::Input::Arrived`]). So there are four levels, and each is
-//! strictly before the next:
+//! A real-time activity handles a stream of messages; each message is a job. The *logical arrival*
+//! of a message is the release that its position in the stream gives it, or a later instant that
+//! its timestamp states ([`crate::scheduler::Input::Advance`]). Its deadline is the logical arrival
+//! plus the delay bound of the activity. A message may come before its logical arrival
+//! ([`crate::scheduler::Input::Arrived`]). So there are four levels, and each goes strictly before
+//! the next:
 //!
-//! | level | who | smaller key first |
+//! | level | members | smaller key first |
 //! |---|---|---|
 //! | critical | real time, the logical arrival of the oldest message has come | deadline |
 //! | interactive | [`WorkClass::Interactive`] with a job | release |
 //! | workahead | real time, the logical arrival is still to come | logical arrival |
 //! | background | [`WorkClass::Background`] with a job | release |
 //!
-//! Within a level equals go by pending events (ecalls-2001 §2.4), the most urgent first, then
-//! by creation. As under [`super::rmdp`], an event wins where somebody is chosen and
-//! preempts no equal, and whoever was chosen with one keeps its place until its job is done.
-//! Admission reckons with any order of those that are due together. The paper leaves the last three orders
-//! open and takes the one of the logical arrivals where it needs one (footnote
-//! 2); by release means first come, first served.
+//! Within a level, activities with equal keys go by their pending events (ecalls-2001 §2.4), the
+//! most urgent event first, then by creation. As under [`super::rmdp`], an event counts when the
+//! scheduler picks and preempts no equal, and an activity that was picked with an event keeps its
+//! place until its job is done. Admission allows any order of messages that are due together. The
+//! paper leaves the last three orders open and uses the order of logical arrivals where it needs
+//! one (footnote 2). The order by release means first come, first served.
 //!
 //! ```text
 //!          Arrived             l(m) comes
@@ -30,34 +29,18 @@
 //!                  release at l(m)
 //! ```
 //!
-//! A workahead activity becomes critical by the passing of time alone, whether
-//! it waits or runs. The earliest such moment among those that wait is
-//! [`Policy::next_event`]; a running one is looked at when it asks. Preemption is
-//! delayed as under RMDP: it is looked at only when a quantum is complete, so
-//! work ahead never holds up a critical activity by more than one quantum.
+//! A workahead activity becomes critical by the passing of time alone, whether it waits or runs.
+//! [`Policy::next_event`] is the earliest such moment among the waiting activities; a running one
+//! is checked when it asks. Preemption is delayed as under RMDP: ranks are compared only when a
+//! quantum is complete. So work ahead delays a critical activity by at most one quantum.
 //!
-//! The *hard* variant is admission by [`crate::admission::dws`]; the *soft* one is
-//! `reserve_unscreened`, and lateness stands in the job records and counters.
+//! The *hard* variant is admission by [`crate::admission::dws`]. The *soft* variant is
+//! `reserve_unscreened`; job records and counters then show lateness.
 
-use super::heap::IndexedHeap;
-use super::{Discipline, EventRank, Policy, Rank, Ready, Standing};
+use super::{EventRank, Policy, Rank, Ready, Standing};
 use crate::activity::{ActivityId, ActivityParams, Terms, WorkClass};
-use crate::admission::dws;
+use crate::heap::IndexedHeap;
 use crate::time::{Instant, Span};
-
-/// Deadline/workahead with delayed preemption: the earlier deadline goes first. Tasks need it; it
-/// takes handlers, also of streams, alone and under a daemon.
-pub static DWS: Discipline = Discipline {
-    name: "dws",
-    preemptive: false,
-    time_quantum: None,
-    across_domains: true,
-    groups: Vec::new(),
-    policy: |_, capacity| Box::new(DeadlineWorkahead::new(capacity)),
-    // Ranks change from message to message: the order means nothing to `verdict`.
-    order: |params| params.deadline.as_nanos(),
-    verdict: |_, cpu, set, _, platform, steps| dws::verdict(cpu, set, platform, steps),
-};
 
 /// The queues, best first.
 const CRITICAL: usize = 0;
@@ -65,23 +48,37 @@ const INTERACTIVE: usize = 1;
 const WORKAHEAD: usize = 2;
 const BACKGROUND: usize = 3;
 
-/// Above every instant of 73 years.
+/// The two highest bits of a key. Instants of the first 146 years do not reach them.
 fn level(queue: usize) -> u64 {
     (queue as u64) << 62
 }
 
-/// One CPU's order. Every call is O(log n), or O(k log n) if k activities have
-/// become critical since the last.
+/// From the logical arrival of a message to its deadline.
+pub(crate) fn delay_bound(params: &ActivityParams, terms: &Terms) -> Span {
+    terms.delay_bound.unwrap_or(params.deadline)
+}
+
+/// The smallest key that such an activity has in the order of all domains, for a release at 0.
+pub(crate) fn key_min(params: &ActivityParams, terms: &Terms) -> u64 {
+    match terms.class {
+        WorkClass::RealTime => level(CRITICAL) | delay_bound(params, terms).as_nanos(),
+        WorkClass::Interactive => level(INTERACTIVE),
+        WorkClass::Background => level(BACKGROUND),
+    }
+}
+
+/// The order of one CPU. Every call is O(log n), or O(k log n) if k activities have become critical
+/// since the last call.
 #[derive(Debug)]
-struct DeadlineWorkahead {
-    /// By activity number; meaningful for those that joined.
+pub(crate) struct DeadlineWorkahead {
+    /// By activity number; meaningful for activities that joined.
     members: Vec<Member>,
-    /// Invariant: a ready activity is in exactly one; who is in `WORKAHEAD` was
-    /// not critical at the last `tick`.
+    /// Invariant: a ready activity is in exactly one queue. An activity in `WORKAHEAD` was not
+    /// critical at the last `tick`.
     queues: [IndexedHeap<Rank>; 4],
-    /// Those of them with an event, by queue and key.
+    /// The ready activities with an event, by queue and key.
     eager: IndexedHeap<(usize, u64, EventRank)>,
-    /// Activities that ever joined, for ties. Wraps after 4 billion.
+    /// How many activities ever joined, for ties. Wraps after 4 billion.
     created: u32,
 }
 
@@ -90,16 +87,16 @@ struct Member {
     class: WorkClass,
     workahead_max: u32,
     tie: u32,
-    /// The last one that became ready.
+    /// The last job that became ready.
     job: Ready,
-    /// The most urgent event that waits.
+    /// The most urgent waiting event.
     first: Option<EventRank>,
-    /// The event with which its job was begun.
+    /// The event with which the job began.
     served: Option<EventRank>,
 }
 
 impl Member {
-    /// Its queue and its place there.
+    /// The queue of the activity, and its rank there.
     fn place(&self, now: Instant) -> (usize, Rank) {
         let Ready { release, deadline } = self.job;
         let (queue, key) = match self.class {
@@ -111,19 +108,19 @@ impl Member {
         (queue, Rank { key: key.as_nanos(), tie: self.tie })
     }
 
-    /// The event by which it goes before its equals.
+    /// The event by which the activity goes before others of equal rank.
     fn event(&self) -> Option<EventRank> {
         self.first.into_iter().chain(self.served).min()
     }
 }
 
 impl DeadlineWorkahead {
-    fn new(capacity: u32) -> Self {
+    pub(crate) fn new(capacity: u32) -> Self {
         let job = Ready { release: Instant::ZERO, deadline: Instant::ZERO };
         let class = WorkClass::RealTime;
-        let nobody = Member { class, workahead_max: 0, tie: 0, job, first: None, served: None };
+        let empty = Member { class, workahead_max: 0, tie: 0, job, first: None, served: None };
         DeadlineWorkahead {
-            members: vec![nobody; capacity as usize],
+            members: vec![empty; capacity as usize],
             queues: core::array::from_fn(|_| IndexedHeap::with_capacity(capacity)),
             eager: IndexedHeap::with_capacity(capacity),
             created: 0,
@@ -147,7 +144,7 @@ impl DeadlineWorkahead {
         self.eager.remove(id.0);
     }
 
-    /// The best queue that is not empty, and its first.
+    /// The best queue that is not empty, and its first activity.
     fn best_queued(&self) -> Option<(usize, Rank, u32)> {
         self.queues.iter().enumerate().find_map(|(queue, waiting)| {
             let (rank, number) = waiting.peek()?;
@@ -155,7 +152,7 @@ impl DeadlineWorkahead {
         })
     }
 
-    /// Whom `pick` would take, from which queue, by which key.
+    /// The activity that `pick` would return, its queue and its key.
     fn next(&self) -> Option<(ActivityId, usize, u64)> {
         let (queue, rank, number) = self.best_queued()?;
         let first = match self.eager.peek() {
@@ -169,7 +166,7 @@ impl DeadlineWorkahead {
         let member = &mut self.members[id.0 as usize];
         member.first = first;
         let event = member.event();
-        // Where it stands, which is as of the last `tick`.
+        // Its place is that of the last `tick`.
         let job = member.job;
         for queue in [CRITICAL, INTERACTIVE, WORKAHEAD, BACKGROUND] {
             if self.queues[queue].contains(id.0) {
@@ -218,7 +215,7 @@ impl Policy for DeadlineWorkahead {
         self.best_queued().is_some()
     }
 
-    /// The level in the two highest bits.
+    /// The key has the level in its two highest bits.
     fn best(&self) -> Option<Standing> {
         let (_, _, first) = self.best_queued()?;
         let (id, queue, key) = self.next()?;
@@ -264,7 +261,7 @@ impl Policy for DeadlineWorkahead {
     }
 
     fn relative_deadline(&self, params: &ActivityParams, terms: &Terms) -> Span {
-        dws::delay_bound(params, terms)
+        delay_bound(params, terms)
     }
 
     fn workahead_max(&self, id: ActivityId) -> u32 {
@@ -272,14 +269,14 @@ impl Policy for DeadlineWorkahead {
         if member.class == WorkClass::RealTime { member.workahead_max } else { 0 }
     }
 
-    /// When the first of those that wait ahead becomes critical. O(1).
+    /// When the first of the activities that wait ahead becomes critical. O(1).
     fn next_event(&self) -> Instant {
         self.queues[WORKAHEAD]
             .peek()
             .map_or(Instant::FAR, |(rank, _)| Instant::from_nanos(rank.key))
     }
 
-    /// Moves those that have become critical.
+    /// Moves the activities that have become critical.
     fn tick(&mut self, now: Instant) {
         while let Some((rank, number)) = self.queues[WORKAHEAD].peek() {
             if rank.key > now.as_nanos() {

@@ -1,314 +1,272 @@
-//! Who outranks whom: one file a policy, all behind [`Policy`].
+//! Which ready activity runs first: one file per policy, all behind [`Policy`].
 //!
-//! Every policy of the papers is the same two numbers an activity, when it
-//! becomes eligible and its rank among the eligible. A policy keeps
-//! them for one CPU; [`crate::scheduler::Scheduler`] tells it what happened and
-//! asks it who is next. A policy knows no handler, no record and no clock, and
-//! never calls out.
+//! Every policy of the papers computes two numbers for an activity: when it becomes eligible, and
+//! its rank among the eligible activities. A policy keeps them for one CPU.
+//! [`crate::scheduler::Scheduler`] tells the policy what happened and asks it for the next
+//! activity. A policy knows no handler, no record and no clock, and never calls out.
 //!
-//! A policy is added by a file with a [`Discipline`] in it and a line in
-//! [`DISCIPLINES`]; nothing else is touched.
+//! To add a policy, write a file here and a static in [`crate::discipline`].
 
 use core::fmt;
 
 use crate::activity::{ActivityId, ActivityParams, Claim, Terms};
-use crate::admission::{Platform, Share, Steps, Verdict};
+use crate::share::Share;
 use crate::time::{Instant, Span};
 
+mod checked;
 pub mod dwcs;
 pub mod dws;
 pub mod ps;
-pub mod rm;
 pub mod rmdp;
 
-pub(crate) mod heap;
+pub use checked::Checked;
 
-/// Every policy there is, by the name a spec file calls it.
-pub static DISCIPLINES: &[&Discipline] = &[&rmdp::RMDP, &rm::RM, &dws::DWS, &ps::PS, &dwcs::DWCS];
-
-/// The discipline of that name.
-pub fn discipline(name: &str) -> Option<&'static Discipline> {
-    DISCIPLINES.iter().copied().find(|discipline| discipline.name == name)
+/// Makes the policy of each CPU.
+pub trait PolicyFactory {
+    /// One CPU's policy for activities numbered `0..capacity`. Takes all memory that the policy
+    /// will ever need.
+    fn policy(&self, capacity: u32) -> Box<dyn Policy>;
 }
 
-/// A policy: who goes first, and by which test a set of activities is admitted. A program names one
-/// of the statics, such as [`rmdp::RMDP`], in its configuration.
-pub struct Discipline {
-    /// The word for it in spec files and JSON.
-    pub name: &'static str,
-    /// Whether a handler may lose the CPU inside a quantum. Only the simulator
-    /// and the kernel can do that; in the runtime it yields after each PDU.
-    pub preemptive: bool,
-    /// The longest an activity is served before another may be, where the policy
-    /// shares time out; `None` where it does not.
-    pub time_quantum: Option<Span>,
-    /// Whether its ranks compare between schedulers ([`Policy::standing`]), so that the
-    /// domains of a CPU can be put in one order.
-    pub across_domains: bool,
-    /// PS: groups of activities that share one part of the CPU.
-    pub groups: Vec<ps::Group>,
-    /// One CPU's policy for activities numbered `0..capacity`; takes all memory
-    /// it will ever need.
-    pub(crate) policy: fn(&Discipline, capacity: u32) -> Box<dyn Policy>,
-    /// Sorts activities for `verdict`, best first; equals in order of creation.
-    pub(crate) order: fn(&ActivityParams) -> u64,
-    /// What admission says of a set on one CPU, sorted by `order`.
-    pub(crate) verdict: Screen,
-}
-
-/// The tests of one CPU: its number, the set, what its event server may spend, the
-/// machine, and the steps that may be taken.
-pub(crate) type Screen = fn(
-    &Discipline,
-    u32,
-    &[(ActivityParams, Terms)],
-    Option<Share>,
-    &Platform,
-    &mut Steps,
-) -> Verdict;
-
-impl Discipline {
-    /// What admission says of a set on `cpu`, sorted by `order`, and an event server
-    /// (DWCS) beside it.
-    pub(crate) fn screen(
-        &self,
-        cpu: u32,
-        set: &[(ActivityParams, Terms)],
-        events: Option<Share>,
-        platform: &Platform,
-        steps: &mut Steps,
-    ) -> Verdict {
-        (self.verdict)(self, cpu, set, events, platform, steps)
+impl<F: PolicyFactory> PolicyFactory for &F {
+    fn policy(&self, capacity: u32) -> Box<dyn Policy> {
+        F::policy(self, capacity)
     }
 }
 
-impl fmt::Debug for Discipline {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name)
-    }
-}
-
-/// Place among the eligible: the smaller one runs first.
+/// The place of an activity among the eligible activities. The smallest rank runs first.
 ///
-/// Ends in the order of creation, so two activities never tie and the one that
-/// stands first in the file wins. Of equal keys, one with an
-/// event goes before that where the policy says so ([`rmdp`], [`dws`]).
+/// Ranks end with the order of creation, so no two activities tie. Of equal ones, the first in the
+/// spec file wins. Under [`rmdp`] and [`dws`] an activity with a pending event goes before
+/// activities with the same key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Rank {
-    /// What the policy orders by.
+    /// The number that the policy sorts by.
     pub key: u64,
-    /// How many activities were created before it.
+    /// How many activities were created before this one.
     pub tie: u32,
 }
 
-/// The place of an event among all that wait: the smaller one first (ecalls-2001 §2.1:
-/// the *event queue*). No two events of a scheduler have the same.
+/// The place of an event among all waiting events. The smallest goes first (ecalls-2001 §2.1: the
+/// *event queue*). No two events of a scheduler have the same rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EventRank {
-    /// What whoever posted it said: a priority, or when it must be dealt with.
+    /// The rank that the poster of the event stated: a priority, or an instant by which the event
+    /// must be dealt with.
     pub rank: u64,
-    /// How many were posted before it.
+    /// How many events were posted before this one.
     pub posted: u64,
 }
 
-/// A place in the one order of a CPU that several schedulers share, one a domain
-/// ([`Policy::standing`]): the smaller key goes first, and equals by their order of
-/// admission, which only who holds them all together knows.
+/// The place of an activity in the common order of a CPU. Several schedulers, one per domain, share
+/// that order ([`Policy::standing`]). The smaller key goes first. Equal keys go by their order of
+/// admission, which only the daemon knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Standing {
-    /// Whose.
+    /// The activity.
     pub id: ActivityId,
-    /// Compares with those of other schedulers of the same policy.
+    /// Compares with the keys of other schedulers of the same policy.
     pub key: u64,
-    /// The rank of the event by which it goes before others of the same key, the
-    /// smaller first and those without one last; `None` if it has none.
+    /// The rank of the event by which the activity goes before others with the same key. The
+    /// smaller rank goes first, and activities without an event go last. `None` without an event.
     pub event: Option<u64>,
-    /// Of what is ready in its scheduler and has this key, the first without regard to events: events
-    /// preempt no equal, and do not keep it from doing so. Itself, where one is asked for.
+    /// The first ready activity of the scheduler with this key, without regard to events. Events do
+    /// not preempt activities of an equal key, and do not protect from preemption by them.
+    /// [`Policy::standing`] sets it to `id`.
     pub first: ActivityId,
 }
 
 /// A job that became ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ready {
-    /// When it was released; at or before now, or later where
-    /// [`Policy::workahead_max`] is above 0.
+    /// When the job was released. At or before now, or later under a policy with
+    /// [`Policy::workahead_max`] above 0.
     pub release: Instant,
-    /// When it must be done.
+    /// When the job must be done.
     pub deadline: Instant,
 }
 
 /// How an extra service ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExtraEnd {
-    /// Told to return, amid what it did.
+    /// The scheduler told the handler to return before the handler was done.
     Yielded,
-    /// All PDUs done that it was given; there may be more.
+    /// The handler processed all PDUs that it was given; there may be more work.
     Filled,
-    /// Nothing was left to do.
+    /// The handler had nothing left to do.
     Done,
 }
 
-/// One CPU's order. The scheduler keeps these rules: `join` comes first and
-/// `leave` last; an activity is *ready* from [`Policy::ready`] until it is picked
-/// or withdrawn; at most one is picked at a time, and `ran` follows before the
-/// next `pick`; then it is either ready again (`resume`, or `ready` with its next
-/// job) or idle. A policy that drops jobs or serves idle activities says so by
-/// [`Policy::overdue`] and [`Policy::pick_extra`]; by default there is no such
-/// thing. `now` never goes back. No call may allocate after creation, and each
-/// should be O(log n).
+/// The order of one CPU.
+///
+/// # Protocol
+///
+/// The scheduler keeps these rules, and [`Checked`] asserts them:
+///
+/// - `join` comes first and `leave` last. An activity that leaves is idle.
+/// - An idle activity becomes *ready* by [`Policy::ready`], and stays ready until it is picked or
+///   withdrawn, or until its job is lost. A ready activity is not made ready again.
+/// - At most one activity is picked at a time. Exactly one `ran` follows, for the picked activity
+///   and for no more time than passed, then one of `resume`, `done` and `extra_done`. Only then may
+///   `pick` be called again.
+/// - After `resume` the activity is ready with the same job. After `done` and `extra_done` it is
+///   idle; `ready` follows if it has a job.
+/// - `pick` and [`Policy::pick_extra`] may name an idle activity. That is an *extra* service, which
+///   is no job and ends with `extra_done`.
+/// - `lost` answers the last [`Policy::overdue`]; no other change comes between the two.
+/// - `gives_way`, `check_at` and `served` name the picked activity, before `ran`.
+/// - `now` never goes back.
+///
+/// No call may allocate after creation, and each should be O(log n).
 pub trait Policy: fmt::Debug + Send {
-    /// An activity comes under this policy, idle.
+    /// Adds an idle activity.
     fn join(&mut self, id: ActivityId, params: &ActivityParams, terms: &Terms, now: Instant);
 
-    /// It goes. It is idle.
+    /// Removes an idle activity.
     fn leave(&mut self, id: ActivityId, now: Instant);
 
-    /// An activity claims another part of the CPU from now on. Policies that do not
-    /// share time out do nothing, nor is anything done if the claim is not of the
-    /// kind that it joined with.
+    /// Changes the part of the CPU that the activity claims. No effect under a policy that does not
+    /// share time, or if the claim is not of the kind with which the activity joined.
     fn reweigh(&mut self, id: ActivityId, claim: Claim, now: Instant) {
         let _ = (id, claim, now);
     }
 
-    /// An idle activity has a job.
+    /// Gives an idle activity a job.
     fn ready(&mut self, id: ActivityId, job: Ready, now: Instant);
 
-    /// A ready activity loses its job without having run it: it was suspended.
+    /// Takes the job from a ready activity, because the activity was suspended.
     fn withdraw(&mut self, id: ActivityId, now: Instant);
 
-    /// Takes out the activity that runs next; `None` if none is ready.
+    /// Picks the activity that runs next; `None` if none is ready.
     fn pick(&mut self, now: Instant) -> Option<ActivityId>;
 
-    /// Whether any is ready.
+    /// Whether `pick` would find an activity.
     fn has_ready(&self) -> bool;
 
-    /// Who `pick` would take, and its key in the order of all domains; `None` if nobody is
-    /// ready, or if ranks mean something to this scheduler alone. O(1), after a `tick`.
+    /// The activity that `pick` would return, and its key in the order of all domains. `None` if no
+    /// activity is ready, or if ranks compare only within this scheduler. O(1), after a `tick`.
     fn best(&self) -> Option<Standing> {
         None
     }
 
-    /// The key that `id` has at `at` in the order of all domains, with this job;
-    /// `None` where there is no such order. O(1).
+    /// The key that `id` has at `at` with this job, in the order of all domains. `None` if there is
+    /// no such order. O(1).
     fn standing(&self, id: ActivityId, job: Ready, at: Instant) -> Option<Standing> {
         let _ = (id, job, at);
         None
     }
 
-    /// The rank of the event with which the job of `running` was begun, if it was: no equal preempts it.
+    /// The rank of the event with which the job of `running` began, if there was one. No activity
+    /// of equal rank preempts such a job.
     fn served(&self, running: ActivityId) -> Option<u64> {
         let _ = running;
         None
     }
 
-    /// Whether `running`, picked at `since` and at a point where it may be
-    /// preempted, must give way to another.
+    /// Whether `running`, picked at `since` and now at a preemption point, must give way to another
+    /// activity.
     fn gives_way(&mut self, running: ActivityId, since: Instant, now: Instant) -> bool;
 
-    /// When `gives_way` must be asked next, if nothing is released before
-    /// `next_release`: not later than that.
+    /// When `gives_way` must be asked next, if nothing is released before `next_release`. Not later
+    /// than `next_release`.
     fn check_at(&self, running: ActivityId, since: Instant, next_release: Instant) -> Instant {
         let _ = (running, since);
         next_release
     }
 
-    /// The activity that was picked ran for `used`. Followed by `resume`, `done`
-    /// or `withdraw`.
+    /// Charges the picked activity `used`. `resume`, `done` or `extra_done` follows.
     fn ran(&mut self, id: ActivityId, used: Span, now: Instant) {
         let _ = (id, used, now);
     }
 
-    /// It gave way with work left: it is ready again, with the same job.
+    /// The activity gave way with work left. It is ready again, with the same job.
     fn resume(&mut self, id: ActivityId, now: Instant);
 
-    /// Its job, due at `deadline`, is done at `now`: it is idle.
+    /// The job, due at `deadline`, ended at `now`. The activity is idle.
     fn done(&mut self, id: ActivityId, deadline: Instant, now: Instant) {
         let _ = (id, deadline, now);
     }
 
-    /// From a job's release to the moment it must be done. Asked once, when the
-    /// activity is created.
+    /// From a job's release to its deadline. Asked once, when the activity is created.
     fn relative_deadline(&self, params: &ActivityParams, terms: &Terms) -> Span {
         let _ = terms;
         params.deadline
     }
 
-    /// How many jobs may be ready ahead of their releases, those done ahead
-    /// included; 0 where nothing runs before its release.
+    /// How many jobs may be ready before their releases, including jobs that were done ahead. 0 if
+    /// nothing runs before its release.
     fn workahead_max(&self, id: ActivityId) -> u32 {
         let _ = id;
         0
     }
 
-    /// When the policy itself has something to do, such as to note a deadline
-    /// that passed; [`Instant::FAR`] if never.
+    /// When `tick` has something to do, such as to note that a deadline passed. [`Instant::FAR`] if
+    /// never.
     fn next_event(&self) -> Instant {
         Instant::FAR
     }
 
-    /// Does what is due by `now`.
+    /// Does everything that is due by `now`.
     fn tick(&mut self, now: Instant) {
         let _ = now;
     }
 
-    /// A ready activity whose oldest job has no value any more: because its
-    /// deadline is `now` or before, or, if `choosing` (nothing runs, and `pick`
-    /// follows), because the policy will not run it. Answered by
-    /// [`Policy::lost`], and asked until there is none.
+    /// A ready activity whose oldest job has lost its value. Its deadline is at or before `now`;
+    /// or, if `choosing` (nothing runs, and `pick` follows), the policy will not run the job any
+    /// more. The scheduler answers with [`Policy::lost`] and asks again until the answer is `None`.
     fn overdue(&mut self, now: Instant, choosing: bool) -> Option<ActivityId> {
         let _ = (now, choosing);
         None
     }
 
-    /// A ready activity lost its oldest job and those behind it that are as
-    /// late, `jobs >= 1` in all. It is idle; `ready` follows if it has more.
+    /// A ready activity lost its oldest job and the jobs behind it that are as late: `jobs >= 1` in
+    /// all. The activity is idle; `ready` follows if it has more jobs.
     fn lost(&mut self, id: ActivityId, jobs: u64, now: Instant) {
         let _ = (id, jobs, now);
     }
 
-    /// Asked when nothing is ready: an active activity without a job that is
-    /// served all the same, an *extra* service; `None` if there is none that may
-    /// begin now. Nothing is released before `next_release`. It is picked;
-    /// `ran` and `extra_done` follow.
+    /// Asked when nothing is ready. Returns an active activity without a job that gets an *extra*
+    /// service, or `None` if no such service may begin now. Nothing is released before
+    /// `next_release`. The activity counts as picked; `ran` and `extra_done` follow.
     fn pick_extra(&mut self, now: Instant, next_release: Instant) -> Option<ActivityId> {
         let _ = (now, next_release);
         None
     }
 
-    /// What was picked without a job has returned: it is idle.
+    /// The extra service of the activity has ended. The activity is idle.
     fn extra_done(&mut self, id: ActivityId, end: ExtraEnd, now: Instant) {
         let _ = (id, end, now);
     }
 
-    /// An idle activity has no job and is not served until it is `ready` again.
+    /// An idle activity is suspended. It gets no service until it is `ready` again.
     fn suspended(&mut self, id: ActivityId, now: Instant) {
         let _ = (id, now);
     }
 
-    /// One more event waits for an activity; `first` is the most urgent of them all.
+    /// One more event waits for an activity; `first` is the most urgent of its events.
     fn posted(&mut self, id: ActivityId, first: EventRank, now: Instant) {
         let _ = (id, first, now);
     }
 
-    /// Some of its events were taken; `first` is the most urgent of those that are left.
+    /// Some events of the activity were taken; `first` is the most urgent of those left.
     fn taken(&mut self, id: ActivityId, first: Option<EventRank>, now: Instant) {
         let _ = (id, first, now);
     }
 
-    /// What share of the CPU is reserved for events, beside what is for their owners.
+    /// Sets the share of the CPU that is reserved for events, in addition to what their owners
+    /// have.
     fn set_event_share(&mut self, share: Option<Share>, now: Instant) {
         let _ = (share, now);
     }
 
-    /// PS: how far service is behind the ideal share, in nanoseconds of CPU time
-    /// (negative: ahead); `None` where there is no such thing.
+    /// PS: how far the activity's service is behind its ideal share, in nanoseconds of CPU time
+    /// (negative: ahead). `None` under other policies.
     fn lag_ns(&self, id: ActivityId, now: Instant) -> Option<i64> {
         let _ = (id, now);
         None
     }
 
-    /// DWCS: windows in which more periods were missed than allowed.
+    /// DWCS: the number of windows in which more periods were missed than allowed.
     fn window_violations(&self, id: ActivityId) -> Option<u64> {
         let _ = id;
         None

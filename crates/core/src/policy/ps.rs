@@ -1,98 +1,95 @@
-//! PS: proportional share by earliest eligible virtual deadline first
-//! (proportional-share-1998 §3, §4.2-4.4; the algorithm is EEVDF, Stoica et al. 1996).
+//! PS: proportional share by earliest eligible virtual deadline first (proportional-share-1998 §3,
+//! §4.2-4.4; the algorithm is EEVDF, Stoica et al. 1996).
 //!
-//! An activity is eligible while its lag is not negative, and its rank is its
-//! virtual deadline; [`Instance`] keeps both and says what happens to lag when
-//! one joins or leaves. Here is what an activity asks of it.
+//! An activity is eligible while its lag is not negative. Its rank is its virtual deadline.
+//! [`Instance`] keeps both, and defines what happens to lag when an activity joins or leaves. This
+//! module defines what an activity requests from it.
 //!
-//! **Shares and weights** (§3.2, §4.3). An activity has a fixed share `f`, and is
-//! then *real-time*, or a weight `w`, and is *adaptive*; with both, the share
-//! holds, with neither, the weight is 1. Let `F` be the sum of the shares and `W_a` of
-//! the weights of those who compete. The weight of a real-time activity is to be
-//! such that equation (1) of §3 gives it `f`, whatever the total:
+//! **Shares and weights** (§3.2, §4.3). A *real-time* activity has a fixed share `f`; an *adaptive*
+//! one has a weight `w`. If an activity has both, the share counts; with neither, its weight is 1.
+//! Let `F` be the sum of the shares and `W_a` the sum of the weights of the competing activities.
+//! The weight of a real-time activity must be such that equation (1) of §3 gives it `f`, whatever
+//! the total:
 //!
 //! ```text
 //! w_i / (W_a + sum w_j) = f_i   for all real-time i; summed up: sum w_j / (W_a + sum w_j) = F
 //! so  W_a + sum w_j = W_a / (1 - F)   and   w_i = f_i W_a / (1 - F)
 //! ```
 //!
-//! So all these weights change with every activity that comes, goes, blocks or
-//! wakes. But put into the virtual time of the whole, `dV = dt / (W_a + sum w_j)`,
-//! the service such an activity is due is `w_i dV = f_i dt`: the weights cancel
-//! out. So they need never be computed. There are two instances, one in the other:
+//! So all these weights change whenever an activity comes, goes, blocks or wakes. But in the
+//! virtual time of the whole, `dV = dt / (W_a + sum w_j)`, such an activity is due the service `w_i
+//! dV = f_i dt`: the weights cancel out. So the policy never computes them. There are two
+//! instances, one inside the other:
 //!
 //! ```text
 //! top (shares, in millionths):  real-time f_1 .. f_n, and the rest, 1 - F
 //! rest (weights):               adaptive  w_1 .. w_m
 //! ```
 //!
-//! In `top` all shares together are the whole, and its virtual time is the service
-//! given, to the nanosecond. Nobody who comes, goes, blocks or wakes moves the account of
-//! a real-time activity, at no cost. The rest is served as one client, for `1 - F` and
-//! for all that real-time activities leave, before these may get more than they
-//! are due. What the rest gets, it shares out by weight; the lag of an adaptive
-//! activity is to its part of that.
+//! In `top`, all shares together are the whole, and the virtual time is the service given, to the
+//! nanosecond. The account of a real-time activity does not change when another activity comes,
+//! goes, blocks or wakes, and this costs nothing. The rest is served as one client. It gets `1 -
+//! F`, and everything that real-time activities leave, before these may get more than they are due.
+//! The rest divides its service by weight. The lag of an adaptive activity is relative to its part
+//! of that service.
 //!
-//! Should the shares reach 1, which admission prevents, the rest is left with a
-//! millionth and every share shrinks in proportion.
+//! If the shares reached 1, which admission prevents, the rest would keep one millionth and every
+//! share would shrink in proportion.
 //!
-//! **Groups** ([`with_groups`]). A group is an account in the top, if it claims a share, or in the
-//! rest or in another group, by weight. Its members share by weight what it gets, and only
-//! that; their lag is to their part of it. To those outside it is one client more, so an
-//! overload inside is paid inside. A group that nobody of is ready leaves its part to
-//! the others. A group asks for a quantum at a time and is served in the requests of its
-//! members, which may be shorter: if its part is `f`, it may be `(1 + f) q` behind.
+//! **Groups** ([`Group`]). A group with a share is an account in the top. A group with a weight is
+//! an account in the rest or in another group. Its members divide its service by weight, and get
+//! only that; their lag is relative to their part of it. For activities outside, a group is one
+//! more client, so an overload inside a group affects only its members. A group with no ready
+//! member cedes its part to the others. A group requests one quantum at a time. It is served in the
+//! requests of its members, which may be shorter: with a part `f`, a group may be `(1 + f) q`
+//! behind.
 //!
-//! **Who competes** (§3: the active). An activity with a ready or running job.
-//! When its jobs are done it leaves, and comes back with the next release as
-//! [`Instance`] says: what it was behind is forfeit, what it was ahead is kept
-//! until it is paid or the CPU has nothing to do. A job that was waiting behind the
-//! one that ended is no new beginning.
+//! **Competing activities** (§3: the active). An activity competes while it has a ready or running
+//! job. When its jobs are done it leaves, and it returns with the next release as [`Instance`]
+//! describes. An activity that was behind forfeits its lag. An activity that was ahead keeps its
+//! debt until the debt is paid or the CPU has nothing to do. A job that waited behind the one that
+//! ended does not count as a return.
 //!
-//! **Another share or weight** ([`Instance::reweigh`]) holds at once, whatever its owner is
-//! at: what it is behind or ahead stays the same amount of service, so that nobody gains or
-//! loses by the change itself. The kind stays: a promise is not given or taken back on the
-//! way. A larger weight brings the deadline of a request that waits nearer than it was
-//! when the others' were fixed. So while changes come about as often as requests end,
-//! lags leave the quantum by a few percent of it (`tests/ps_lag.rs`, `docs/results/ps-lag.txt`);
-//! EEVDF's bound is for changes where lag is 0. Nothing else is kept: to wait for
-//! that, or to forfeit what is behind, would starve who is reweighed often.
+//! **Another share or weight** ([`Instance::reweigh`]) holds at once, in every state. The lag stays
+//! the same amount of service, so no activity gains or loses by the change itself. The kind stays:
+//! a change neither gives nor takes back a promise. A larger weight moves the deadline of a waiting
+//! request closer than it was when the deadlines of the others were set. So if changes are about as
+//! frequent as ends of requests, lags exceed the quantum by a few percent of it (`tests/ps_lag.rs`,
+//! `docs/results/ps-lag.txt`). The bound of EEVDF is for changes at a lag of 0. To wait for that,
+//! or to forfeit lag, would starve activities that are reweighed often.
 //!
-//! **Requests and quanta** (§4.2). The CPU goes to one activity for one request,
-//! at most the time quantum `q`, and nobody preempts it within. A
-//! request ends where the handler can be preempted: at a boundary of its own
-//! quantum of PDUs, its *stretch* here to keep the two apart. So a request is a
-//! whole number of stretches, and longer than `q` only if one stretch is. It ends at the
-//! boundary after which another stretch might not fit. When a request ends, the next
-//! begins with its own deadline; the activity gives way if another comes first
-//! then. With all stretches within `q`, no lag leaves `-q ..= q`.
+//! **Requests and quanta** (§4.2). The CPU goes to one activity for one request of at most the time
+//! quantum `q`, without preemption. A request ends where the handler can be preempted: at a
+//! boundary of its own quantum of PDUs. That quantum is called its *stretch* here, to distinguish
+//! the two. So a request is a whole number of stretches, and longer than `q` only if a single
+//! stretch is. It ends at the boundary after which another stretch might not fit. When a request
+//! ends, the next one begins with its own deadline, and the activity gives way if another activity
+//! goes first then. If all stretches are within `q`, all lags stay within `-q ..= q`.
 //!
-//! **Cost estimates** (§4.3). A request is as long as the job is expected to go
-//! on. What is expected is what recent jobs took, smoothed as [`CostEstimate`]
-//! does it; before any ended, and once a job has taken more, what was declared;
-//! once it has taken that too, a full quantum. A wrong estimate makes its
-//! owner's deadlines too early or too late, and its requests too many or too
-//! long; neither changes what it is charged or what the others are due. If a
-//! stretch turns out longer than declared, the request ran over its end, and others
-//! waited: from then on the stretch is taken to be that long, up to `q`, and its owner
-//! asked earlier. That is not unlearned.
+//! **Cost estimates** (§4.3). A request is as long as the job is expected to continue. The
+//! expectation is what recent jobs took, smoothed by [`CostEstimate`]. Before a job has ended, and
+//! once a job has taken more than that, it is the declared cost. Once a job has taken that too, it
+//! is a full quantum. A wrong estimate makes the deadlines of its owner too early or too late, and
+//! its requests too many or too long. It changes neither what its owner is charged nor what the
+//! others are due. If a stretch turns out longer than declared, the request ran over its end while
+//! others waited. From then on the policy assumes that length, up to `q`, and has its owner asked
+//! earlier. The policy does not reduce the length again.
 //!
-//! **Hand-offs** are charged to the activity that is handed the CPU, like any
-//! time between its upcall and its return.
+//! **Hand-offs** are charged to the activity that gets the CPU, like any time between its upcall
+//! and its return.
 //!
-//! The order is decided at boundaries only, as under RMDP: activities of one CPU
-//! share data without locks.
+//! The order is decided at boundaries only, as under RMDP. So activities of one CPU share data
+//! without locks.
 
-use super::{Discipline, Policy, Ready};
+use super::{Policy, Ready};
 use crate::activity::{ActivityId, ActivityParams, Claim, GroupId, Terms};
-use crate::admission;
 use crate::cost::CostEstimate;
 use crate::time::{Instant, Span};
-pub use group::{GROUPS_MAX, Group, GroupError, with_groups};
+pub(crate) use group::check_groups;
+pub use group::{GROUPS_MAX, Group, GroupError};
 pub(crate) use group::{group_of, outermost};
 pub use instance::{FRACTION_BITS, Instance};
 
-use group::quantum_of;
 use tree::{REST, TOP, Tree};
 
 mod group;
@@ -101,45 +98,19 @@ mod instance;
 mod tests;
 mod tree;
 
-/// The time quantum, if nothing else is said: 1 ms (proportional-share-1998 §4.2).
+/// The default time quantum: 1 ms (proportional-share-1998 §4.2).
 pub const QUANTUM_DEFAULT: Span = Span::from_millis(1);
 
-/// Proportional share with [`QUANTUM_DEFAULT`]: each activity gets its share, or a part by its
-/// weight. For handlers without streams, in one process.
-pub static PS: Discipline = with_quantum(QUANTUM_DEFAULT);
-
-/// Proportional share with that time quantum; 0 counts as 1 ns. A driver asks
-/// for `&'static`: a constant goes into a `static`, a number read at the start
-/// of a program through `Box::leak`.
-pub const fn with_quantum(quantum: Span) -> Discipline {
-    Discipline {
-        name: "ps",
-        preemptive: false,
-        time_quantum: Some(quantum),
-        across_domains: false,
-        policy: |discipline, capacity| {
-            let quantum = quantum_of(discipline);
-            Box::new(ProportionalShare::with_groups(capacity, quantum, &discipline.groups))
-        },
-        groups: Vec::new(),
-        // Nobody ranks before another: the order of creation.
-        order: |_| 0,
-        verdict: |discipline, cpu, set, _, platform, _| {
-            let quantum = quantum_of(discipline);
-            admission::ps::verdict(cpu, set, platform, quantum, &discipline.groups)
-        },
-    }
-}
-
-/// What is served at a time of an activity with such stretches: whole ones that fit
-/// into the quantum, at least one.
+/// The length of a full request of an activity with such stretches: whole stretches that fit into
+/// the quantum, at least one.
 pub(crate) fn slice(stretch: Span, quantum: Span) -> Span {
     let stretch_ns = stretch.as_nanos().max(1);
     Span::from_nanos((quantum.as_nanos() / stretch_ns * stretch_ns).max(stretch_ns))
 }
 
-/// The policy PS of one CPU: who is eligible, and whose virtual deadline is first. [The
-/// module](self) says by which rules. A program chooses it by [`PS`] and does not call it.
+/// The policy PS of one CPU. It decides which activity is eligible and has the earliest virtual
+/// deadline; [the module](self) describes the rules. A program selects it by
+/// [`PS`](crate::discipline::PS) and does not call it.
 #[derive(Debug)]
 pub struct ProportionalShare {
     quantum: Span,
@@ -153,19 +124,20 @@ pub struct ProportionalShare {
 
 #[derive(Clone, Copy, Debug)]
 struct Slot {
-    /// The account it is a client of; real-time in the top, adaptive elsewhere.
+    /// The account of which it is a client: the top for real-time activities, another one for
+    /// adaptive activities.
     node: usize,
-    /// There; in the top a share in millionths.
+    /// Its weight in that account; in the top a share in millionths.
     weight: u32,
-    /// Longest time without a boundary: declared, or longer if found so.
+    /// The longest time without a boundary: as declared, or longer if observed so.
     stretch: Span,
-    /// The most `stretch` may grow to.
+    /// The upper limit of `stretch`.
     stretch_max: Span,
-    /// CPU time of a job, declared.
+    /// The declared CPU time of a job.
     compute: Span,
-    /// CPU time of a job, observed.
+    /// The observed CPU time of a job.
     estimate: CostEstimate,
-    /// Of the current job.
+    /// CPU time that the current job has used.
     used: Span,
 }
 
@@ -174,11 +146,11 @@ struct Running {
     id: ActivityId,
     /// When it was picked.
     since: Instant,
-    /// What it was charged since.
+    /// The time that it was charged since then.
     charged: Span,
-    /// What of that was before the current request.
+    /// The part of `charged` from before the current request.
     before: Span,
-    /// Length of the current request.
+    /// The length of the current request.
     request: Span,
 }
 
@@ -191,7 +163,7 @@ impl Slot {
         Slot { node, weight, stretch, stretch_max, compute, estimate, used }
     }
 
-    /// Length of the next request.
+    /// The length of the next request.
     fn request(&self, quantum: Span) -> Span {
         let slice_ns = slice(self.stretch, quantum).as_nanos();
         let (used_ns, declared_ns) = (self.used.as_nanos(), self.compute.as_nanos());
@@ -203,27 +175,27 @@ impl Slot {
         } else {
             slice_ns
         };
-        // Never less than a stretch: who is served for longer than it asked for takes
-        // it from the others.
+        // Never less than a stretch: service beyond the request would be at the expense of the
+        // others.
         let stretch_ns = self.stretch.as_nanos();
         Span::from_nanos(left_ns.div_ceil(stretch_ns).saturating_mul(stretch_ns).min(slice_ns))
     }
 
-    /// How much of a request may be used before boundaries are of interest: up to
-    /// there, another stretch fits.
+    /// How much of a request may be used before boundaries matter. Up to there, another stretch
+    /// fits.
     fn unasked(&self, request: Span) -> Span {
         request.saturating_sub(self.stretch)
     }
 }
 
 impl ProportionalShare {
-    /// For activities numbered `0..capacity`, served for at most `quantum` at a
-    /// time. Takes all memory it will ever need.
+    /// A policy for activities numbered `0..capacity`, each served for at most `quantum` at a time.
+    /// Takes all memory that it will ever need.
     pub fn new(capacity: u32, quantum: Span) -> Self {
         ProportionalShare::with_groups(capacity, quantum, &[])
     }
 
-    /// The same with groups, as [`with_groups`] takes them.
+    /// The same with groups, each behind its parent.
     pub fn with_groups(capacity: u32, quantum: Span, groups: &[Group]) -> Self {
         let quantum = quantum.max(Span::from_nanos(1));
         ProportionalShare {
@@ -237,15 +209,15 @@ impl ProportionalShare {
         }
     }
 
-    /// How far a group is behind its part, as [`Policy::lag_ns`] says it of an activity;
-    /// `None` if there is no such group, or it has a share and no member here. O(depth).
+    /// How far a group is behind its part, in the terms of [`Policy::lag_ns`]. `None` if there is
+    /// no such group, or if it has a share and no member here. O(depth).
     pub fn group_lag_ns(&self, group: GroupId, now: Instant) -> Option<i64> {
         let node = Tree::of_group(usize::from(group.0));
         let (serving, pending) = self.pending(now);
         self.tree.account_lag_ns(node, serving, pending)
     }
 
-    /// Who runs, and what it had that is not charged yet.
+    /// The account and number of the running activity, and its time that is not charged yet.
     fn pending(&self, now: Instant) -> (Option<(usize, u32)>, Span) {
         let Some(running) = self.running else { return (None, Span::ZERO) };
         let pending = now.since(running.since).saturating_sub(running.charged);
@@ -267,7 +239,7 @@ impl ProportionalShare {
         self.tree.request(node, id.0, request);
     }
 
-    /// `id` has no job.
+    /// Removes `id`, which has no job, from the competition.
     fn retire(&mut self, id: ActivityId) {
         let node = self.slot(id).node;
         self.tree.retire(node, id.0);
@@ -276,14 +248,14 @@ impl ProportionalShare {
         }
     }
 
-    /// Who runs does not any more; a request of it follows, or its end.
+    /// Ends the service of the running activity. Its next request or its end follows.
     fn stop(&mut self) {
         if let Some(running) = self.running.take() {
             self.tree.put_back(self.slot(running.id).node);
         }
     }
 
-    /// Charges the running activity, which has had `used` since it was picked.
+    /// Charges the running activity, which has used `used` since it was picked.
     fn charge(&mut self, used: Span) {
         let Some(running) = &mut self.running else { return };
         let id = running.id;
@@ -294,16 +266,16 @@ impl ProportionalShare {
         self.tree.charge(node, id.0, uncharged);
     }
 
-    /// Brings the accounts to `now`, before anyone joins or leaves.
+    /// Brings the accounts to `now`, before an activity joins or leaves.
     fn sync(&mut self, now: Instant) {
         if let Some(running) = self.running {
             self.charge(now.since(running.since));
         }
     }
 
-    /// Whether the running activity's request is over at this boundary. If it ran
-    /// over its end, its stretch is longer than was thought: at least as long as
-    /// from where it was asked to here.
+    /// Whether the request of the running activity is over at this boundary. If the activity ran
+    /// past the end of its request, its stretch is longer than assumed: at least as long as the
+    /// time since boundaries mattered.
     fn request_is_over(&mut self, running: Running) -> bool {
         let used = running.charged.saturating_sub(running.before);
         let unasked = self.slot(running.id).unasked(running.request);
@@ -319,7 +291,7 @@ impl ProportionalShare {
     }
 }
 
-/// Numbers are below the capacity, as the trait's rules say.
+/// Activity numbers are below the capacity, as the trait requires.
 impl Policy for ProportionalShare {
     fn join(&mut self, id: ActivityId, params: &ActivityParams, terms: &Terms, now: Instant) {
         self.sync(now);
@@ -384,7 +356,7 @@ impl Policy for ProportionalShare {
         if !self.request_is_over(running) {
             return false;
         }
-        // Its next request competes with what is ready.
+        // The next request of the activity competes with the ready ones.
         let id = running.id;
         self.stop();
         self.enqueue(id);

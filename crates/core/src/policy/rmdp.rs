@@ -1,54 +1,37 @@
-//! RMDP: rate monotonic with delayed preemption (rtu-1995 §5.1, Figure 5;
-//! rtu-1996 §4.1).
+//! RMDP: rate monotonic with delayed preemption (rtu-1995 §5.1, Figure 5; rtu-1996 §4.1).
 //!
-//! An activity is eligible from its release, and its rank is its period, which
-//! never changes. What makes it *delayed* preemption is not the rank but where
-//! it is looked at: only when a quantum of `b` PDUs is complete
-//! ([`crate::scheduler::Input::Boundary`]). Between two boundaries nothing
-//! else of the same CPU runs, so activities share data without locks.
+//! An activity is eligible from its release. Its rank is its period, which never changes.
+//! Preemption is *delayed* because ranks are compared only when a quantum of `b` PDUs is complete
+//! ([`crate::scheduler::Input::Boundary`]). Between two boundaries nothing else runs on the same
+//! CPU, so activities share data without locks.
 //!
 //! # Events
 //!
-//! Of equal periods, an activity with a pending event goes first (ecalls-2001 §2.4), the
-//! most urgent event first of all, if it may by [`Terms::wins_ties`]: whoever it goes before
-//! is delayed, and admission must know ([`crate::admission`], `response_time`). Three rules make
-//! that safe, and keep the number of hand-offs to what admission charges for:
+//! Of activities with equal periods, one with a pending event goes first, and the most urgent event
+//! goes first of all (ecalls-2001 §2.4). The activity must allow this by [`Terms::wins_ties`]: it
+//! delays the activities that it overtakes, and admission must account for that
+//! ([`crate::admission`], `response_time`). Three rules make this safe and limit the number of
+//! hand-offs to the number that admission charges:
 //!
-//! - An event wins where somebody is chosen, and preempts nobody of the same period.
-//! - Whoever was chosen with an event keeps its place until its job is done, though the
-//!   events were taken meanwhile: an earlier one of the same period does not preempt it.
-//! - Between different periods events count for nothing.
+//! - An event counts when the scheduler picks, and preempts no activity of the same period.
+//! - An activity that was picked with an event keeps its place until its job is done, even if the
+//!   event was taken meanwhile. An earlier activity of the same period does not preempt it.
+//! - Events do not count between different periods.
 
-use super::heap::IndexedHeap;
-use super::{Discipline, EventRank, Policy, Rank, Ready, Standing};
+use super::{EventRank, Policy, Rank, Ready, Standing};
 use crate::activity::{ActivityId, ActivityParams, Terms};
-use crate::admission::Verdict;
+use crate::heap::IndexedHeap;
 use crate::time::Instant;
 
-/// Rate monotonic with delayed preemption: the default. The shorter period goes first, and preempts
-/// at the end of a quantum only. For handlers, also of streams, alone and under a daemon.
-pub static RMDP: Discipline = Discipline {
-    name: "rmdp",
-    preemptive: false,
-    time_quantum: None,
-    across_domains: true,
-    groups: Vec::new(),
-    policy: |_, capacity| Box::new(RateMonotonic::new(capacity)),
-    order: |params| params.period.as_nanos(),
-    verdict: |_, cpu, set, _, platform, steps| {
-        Verdict::of_fixed_priority(cpu, set, platform, steps, true)
-    },
-};
-
-/// Ranks by period. Every call is O(log n).
+/// Ranks activities by period. Every call is O(log n).
 #[derive(Debug)]
-pub(super) struct RateMonotonic {
-    /// By activity number; meaningful for those that joined.
+pub(crate) struct RateMonotonic {
+    /// By activity number; meaningful for activities that joined.
     members: Vec<Member>,
     ready: IndexedHeap<Rank>,
-    /// Those that are ready and have an event, by period.
+    /// The ready activities with an event, by period.
     eager: IndexedHeap<(u64, EventRank)>,
-    /// Activities that ever joined, for ties. Wraps after 4 billion.
+    /// How many activities ever joined, for ties. Wraps after 4 billion.
     created: u32,
 }
 
@@ -56,14 +39,14 @@ pub(super) struct RateMonotonic {
 struct Member {
     rank: Rank,
     wins_ties: bool,
-    /// The most urgent event that waits.
+    /// The most urgent waiting event.
     first: Option<EventRank>,
-    /// The event with which its job was begun.
+    /// The event with which the job began.
     served: Option<EventRank>,
 }
 
 impl Member {
-    /// The event by which it goes before its equals.
+    /// The event by which the activity goes before others of the same period.
     fn event(&self) -> Option<EventRank> {
         let events = self.first.into_iter().chain(self.served);
         events.min().filter(|_| self.wins_ties)
@@ -71,11 +54,11 @@ impl Member {
 }
 
 impl RateMonotonic {
-    pub(super) fn new(capacity: u32) -> Self {
+    pub(crate) fn new(capacity: u32) -> Self {
         let rank = Rank { key: 0, tie: 0 };
-        let nobody = Member { rank, wins_ties: false, first: None, served: None };
+        let empty = Member { rank, wins_ties: false, first: None, served: None };
         RateMonotonic {
-            members: vec![nobody; capacity as usize],
+            members: vec![empty; capacity as usize],
             ready: IndexedHeap::with_capacity(capacity),
             eager: IndexedHeap::with_capacity(capacity),
             created: 0,
@@ -96,7 +79,7 @@ impl RateMonotonic {
         self.eager.remove(id.0);
     }
 
-    /// Whom `pick` would take.
+    /// The activity that `pick` would return.
     fn next(&self) -> Option<ActivityId> {
         let (rank, number) = self.ready.peek()?;
         match self.eager.peek() {

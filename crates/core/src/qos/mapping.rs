@@ -1,19 +1,19 @@
-//! QoS mapping: from what a user says of a stream to what it needs
-//! (rtu-1996 §2 "QoS Mapping", §2.1; rtu-1995 §2.1).
+//! QoS mapping: from the specification of a stream to its needs (rtu-1996 §2 "QoS Mapping", §2.1;
+//! rtu-1995 §2.1).
 //!
-//! Called once a stream, before admission, by whoever turns a specification into
-//! an activity. It decides nothing about other streams: whether the result
-//! fits beside them is [`crate::admission`]'s question.
+//! Code that turns a specification into an activity calls the mapping once a stream, before
+//! admission. The mapping decides nothing about other streams: [`crate::admission`] decides whether
+//! the result fits beside them.
 //!
-//! The papers give the model (`B` PDUs every period `T`, where `T` is `B` times
-//! the time of one PDU; `C` CPU time for `B` PDUs; the deadline `D` at the next
-//! period) and leave the choice of `B` to a work of theirs that is not at hand.
-//! Here the *delay* the user gave decides it. Every quantity follows.
+//! The papers give the model (`B` PDUs every period `T`, where `T` is `B` times the time of one
+//! PDU; `C` CPU time for `B` PDUs; the deadline `D` at the next period). They leave the choice of
+//! `B` to another work of their authors, which was not available. Here the *delay* that the user
+//! stated decides it. Every other quantity follows.
 //!
 //! # How PDUs arrive
 //!
-//! In all classes a *unit* of `n` PDUs arrives at once every interval `I`, and
-//! `a` PDUs may come ahead of that. `S` is the PDU size in bytes.
+//! In all classes a *unit* of `n` PDUs arrives at once every interval `I`, and `a` PDUs may come
+//! ahead of that. `S` is the PDU size in bytes.
 //!
 //! | specification | `n` | `I` | `a` | payload, bits/s |
 //! |---|---|---|---|---|
@@ -24,97 +24,89 @@
 //! | [`Class::Transaction`] `R`, burst `b` | 1 | `1 / R` | `b - 1` | `8 S R` |
 //! | [`Class::MessageStream`] `R` of `F` bytes | `ceil(F / S)` | `1 / R` | 0 | `8 F R` |
 //!
-//! The bandwidth row is rtu-1996 §2.1: bandwidth and PDU size give the time one
-//! PDU takes. `I` is kept as a fraction, so nothing is rounded yet. The
-//! *PDU interval* is `tau = I / n`.
+//! The bandwidth row is rtu-1996 §2.1: bandwidth and PDU size give the time of one PDU. `I` is kept
+//! as a fraction, so nothing is rounded yet. The *PDU interval* is `tau = I / n`.
 //!
-//! **(1)** Within a half-open window `(t, t + w]` at most
-//! `alpha(w) = a + n * ceil(w / I)` PDUs arrive. For units at least `I` apart
-//! that is counting; a token bucket of depth `a + 1` lets `a + 1 + floor(v / I)`
-//! through in a closed window of length `v`, and a half-open one of length `w` holds
-//! closed ones of every `v < w`. (The window is half-open because a handler
-//! that looks at or after its release sees what arrived at the release.)
+//! **(1)** Within a half-open window `(t, t + w]` at most `alpha(w) = a + n * ceil(w / I)` PDUs
+//! arrive. For units at least `I` apart this is counting. A token bucket of depth `a + 1` lets `a +
+//! 1 + floor(v / I)` PDUs through in a closed window of length `v`, and a half-open window of
+//! length `w` holds closed ones of every `v < w`. (The window is half-open because a handler that
+//! runs at or after its release sees the PDUs that arrived at the release.)
 //!
 //! # Period, deadline, batch
 //!
 //! **(2)** `D = T` (rtu-1995 §2.1).
 //!
-//! **(3)** `B = alpha(T)`. Then a job takes all that arrived up to its release and
-//! was not taken before: if the job before did, that is what arrived within one
-//! period, at most `alpha(T)`.
+//! **(3)** `B = alpha(T)`. Then a job takes all PDUs that arrived up to its release and were not
+//! taken before. If the previous job did so, these are the arrivals of one period, at most
+//! `alpha(T)`.
 //!
-//! **(4)** So a PDU that arrives just after a release is taken by the next job and
-//! done at that job's deadline: it waits less than `T + D`, and `2 T <= delay`
-//! keeps what the user asked for. [`Mapping::delay_max`] is `T + D`.
+//! **(4)** So a PDU that arrives just after a release is taken by the next job and done at that
+//! job's deadline. It waits less than `T + D`, and `2 T <= delay` keeps the delay that the user
+//! stated. [`Mapping::delay_max`] is `T + D`.
 //!
-//! **(5)** Of the periods up to `H = floor(delay / 2)` two are worth a look: the
-//! longest, `H`, and the longest that is whole intervals, `m I` with
-//! `m = floor(H / I)`. A `T` between two multiples has the batch of the upper one,
-//! so it reserves `B / T` for PDUs that do not come. The one with the smaller
-//! `B / T` is taken, the longer if they are equal.
+//! **(5)** Of the periods up to `H = floor(delay / 2)` two are candidates: the longest, `H`, and
+//! the longest that is a whole number of intervals, `m I` with `m = floor(H / I)`. A `T` between
+//! two multiples has the batch of the upper one, so it reserves `B / T` for PDUs that do not come.
+//! The mapping takes the one with the smaller `B / T`, and the longer one if they are equal.
 //!
-//! For all but transactions that is `T = m I` and `B = m n`, and the reservation is
-//! exactly the stream's rate; for a steady flow `B = floor(delay * R / 2)`. If
-//! `m = 0`, that is, if the user wants a PDU done within less than two intervals, then
-//! `B = n` and `T = H`: the handler looks more often than units arrive, and
-//! the reservation is `I / T` times what the stream uses on average. That is
-//! the price of the short delay. A transaction stream with a deep bucket pays it for
-//! the burst: `a / T` PDUs a second that mostly do not come, fewer the longer `T`.
+//! For all classes but transactions that is `T = m I` and `B = m n`, and the reservation is exactly
+//! the stream's rate; for a steady flow `B = floor(delay * R / 2)`. If `m = 0`, the user wants a
+//! PDU done within less than two intervals. Then `B = n` and `T = H`: the handler runs more often
+//! than units arrive, and the reservation is `I / T` times what the stream uses on average. That is
+//! the price of the short delay. A transaction stream with a deep bucket pays the same for its
+//! burst: `a / T` PDUs a second that mostly do not come, fewer the longer `T` is.
 //!
 //! **(6)** `T` is at most the longest of [`PERIOD_LONGEST`] and `(a + 1) I`, at most
-//! [`crate::activity::PERIOD_MAX`], and so short that
-//! `B <=` [`BATCH_MAX`](crate::activity::BATCH_MAX). A shorter period
-//! keeps the delay all the more.
+//! [`crate::activity::PERIOD_MAX`], and so short that `B <=`
+//! [`BATCH_MAX`](crate::activity::BATCH_MAX). A shorter period also keeps the delay.
 //!
-//! Rounding: `T` down to nanoseconds, hence `B / T` never below the rate, and
-//! `T + D` never above the delay. A longer delay never reserves more CPU (beyond
-//! the nanosecond to which `T` is rounded) nor releases more jobs.
+//! Rounding: `T` is rounded down to nanoseconds. So `B / T` is never below the rate, and `T + D`
+//! never above the delay. A longer delay never reserves more CPU (beyond the nanosecond to which
+//! `T` is rounded) and never releases more jobs.
 //!
 //! # CPU, quantum, buffers
 //!
-//! **(7)** `C = B * cost` (rtu-1995 §2.1), which must fit into `T`; the utilization
-//! is `C / T`. If it does not fit, the shortest delay that would do is `2 T'`, where
-//! `T' = (a + n k) * cost` with the smallest `k >= 1` for which
-//! `(a + n k) * cost <= k I`. There is none if units cost more than their
-//! interval, or if `T'` is more than (6) allows.
+//! **(7)** `C = B * cost` (rtu-1995 §2.1), which must fit into `T`; the utilization is `C / T`. If
+//! it does not fit, the shortest delay that would fit is `2 T'`, where `T' = (a + n k) * cost` with
+//! the smallest `k >= 1` for which `(a + n k) * cost <= k I`. There is no such delay if units cost
+//! more than their interval, or if `T'` is more than (6) allows.
 //!
-//! **(8)** Quantum: the smallest `b` with `b * cost >= 100 * switch_cost`, within
-//! `1 ..= B`. A preemption costs two hand-offs, away and back, and there is at most
-//! one a quantum, so at most 2 % of the time goes there. A larger quantum would save
-//! part of those 2 %; a smaller one shortens `b * cost`, the time for which all
-//! others are held up (rtu-1995 §5). A user who insists names their own.
+//! **(8)** Quantum: the smallest `b` with `b * cost >= 100 * switch_cost`, within `1 ..= B`. A
+//! preemption costs two hand-offs, away and back, and there is at most one a quantum. So hand-offs
+//! take at most 2 % of the time. A larger quantum would save part of those 2 %. A smaller one
+//! shortens `b * cost`, the time for which all others wait (rtu-1995 §5). A user may state another
+//! quantum.
 //!
-//! **(9)** Buffers: `N = alpha(T + D)`. Just before a job's deadline there are the
-//! PDUs it works on, which arrived in the period before its release, and those that
-//! arrived since: a window of `T + D`. A PDU counts from its arrival to
-//! the end of its *job*. Slots that a ring keeps empty, and buffers that an interface
-//! fills before the PDU has arrived, are not in it.
+//! **(9)** Buffers: `N = alpha(T + D)`. Just before a job's deadline there are the PDUs of the job,
+//! which arrived in the period before its release, and those that arrived since: a window of `T +
+//! D`. A PDU counts from its arrival to the end of its *job*. Slots that a ring keeps empty do not
+//! count, nor do buffers that an interface fills before the PDU has arrived.
 //!
-//! **(10)** Bandwidth: the payload of the table, rounded up. (Not `8 S n / I`: the last
-//! PDU of a frame may be short, and the user knows the frame.)
+//! **(10)** Bandwidth: the payload of the table, rounded up. (Not `8 S n / I`: the last PDU of a
+//! frame may be short, and the user knows the frame.)
 //!
 //! # What is not promised
 //!
-//! *Early PDUs.* The unit number `i` arrives logically at `l(i)`: when it is there, but
-//! not before `I` after `l(i - 1)` (split-level-1991 §2.2; with `a > 0` the first `a + 1`
-//! may come together). (3) and (4) hold with logical for real arrivals, because a
-//! unit is there at its logical arrival at the latest. So jitter on the network does
-//! no harm to the others, and the delay of a PDU that comes early counts from the moment it
-//! was due. It does take a buffer from the moment it came: a stream that may
-//! run ahead by `k` PDUs needs `N + k` buffers. A frame or message that trickles in
-//! counts as arrived with its last PDU, and needs up to `n` more.
+//! *Early PDUs.* Unit number `i` arrives logically at `l(i)`: when it arrives, but not before `I`
+//! after `l(i - 1)` (split-level-1991 §2.2; with `a > 0` the first `a + 1` may come together). (3)
+//! and (4) hold with logical arrivals in place of real ones, because a unit has arrived at its
+//! logical arrival at the latest. So jitter on the network does not harm other streams, and the
+//! delay of a PDU that comes early counts from its logical arrival. It does take a buffer from its
+//! real arrival: a stream that may run ahead by `k` PDUs needs `N + k` buffers. A frame or message
+//! whose PDUs arrive one by one counts as arrived with its last PDU, and needs up to `n` more
+//! buffers.
 //!
-//! *Fast senders.* The declared rate is the most that may come. Where the reservation
-//! equals the rate, a sender whose clock runs 100 ppm fast gains one PDU in
-//! 10 000, which stays in the queue: its logical arrival falls behind the real one, at
-//! last buffers run out and PDUs are dropped. For the same reason a backlog from before the
-//! first release does not shrink. Declare the rate with the drift in it
-//! (`"50.01/s"`).
+//! *Fast senders.* The declared rate is an upper limit. Where the reservation equals the rate, a
+//! sender whose clock runs 100 ppm fast gains one PDU in 10 000, which stays in the queue. Its
+//! logical arrival falls behind the real one, until buffers run out and PDUs are dropped. For the
+//! same reason a backlog from before the first release does not shrink. Declare the rate with the
+//! drift in it (`"50.01/s"`).
 //!
-//! *Late releases.* `D` counts from the release as planned, so a job that starts late has
-//! less time. Admission answers for that, not the mapping.
+//! *Late releases.* `D` counts from the planned release, so a job that starts late has less time.
+//! Admission accounts for that, not the mapping.
 //!
-//! # What a longer delay buys
+//! # The effect of a longer delay
 //!
 //! Audio, PDUs of 100 B at 50/s, 1 ms each (computed by a test of this module):
 //!
@@ -148,42 +140,27 @@
 //! # Ok::<(), upcall::qos::MapError>(())
 //! ```
 
-use super::{Class, StreamSpec};
+use super::spec::{Class, StreamSpec};
 use crate::activity::ActivityParams;
 use crate::time::Span;
 use arrivals::Arrivals;
 
 mod arrivals;
 mod error;
+mod limits;
 #[cfg(test)]
 mod tests;
 
 pub use error::MapError;
+pub use limits::{BULK_DELAY, PDU_BYTES_MAX, PERIOD_LONGEST};
 
 #[cfg(doc)]
-use super::Flow;
+use super::spec::Flow;
 
-/// Delay of a bulk stream whose user names none.
-pub const BULK_DELAY: Span = Span::from_millis(200);
-
-/// Largest PDU in bytes.
-pub const PDU_BYTES_MAX: u32 = 1 << 30;
-
-/// The period to which batching is worth its buffers.
-///
-/// What a longer period saves is hand-offs, two a job: at 5 us each, 0.001 % of a
-/// CPU is left to save at one second, while buffers and the length of a job
-/// grow on. So a careless delay of an hour does not make a batch of an hour. Two
-/// kinds of stream have longer periods, if their delay allows: one whose units are
-/// further apart than this (the period is their interval, or the handler would look
-/// for nothing), and one with bursts (until as many PDUs come by rate as by burst,
-/// so that the burst reserves no more than the rate).
-pub const PERIOD_LONGEST: Span = Span::from_secs(1);
-
-/// A quantum is worth so many hand-offs; formula (8).
+/// A quantum is worth this many hand-offs; formula (8).
 const QUANTUM_SWITCHES: u128 = 100;
 
-/// What a stream needs of the endsystem, derived from what its user said.
+/// The needs of a stream, derived from its specification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mapping {
     /// `tau`: time between two PDUs at the specified rate, rounded down.
@@ -197,12 +174,12 @@ pub struct Mapping {
     pub buffer_bytes: u64,
     /// Network bandwidth in bits of payload a second, rounded up.
     pub bandwidth_bps: u64,
-    /// The delay this mapping keeps, at most what the user asked for.
+    /// The delay that this mapping keeps, at most the stated one.
     pub delay_max: Span,
 }
 
-/// Derives what the stream needs. `switch_cost` is what one hand-off takes; it
-/// decides the quantum only. Constant time, no allocation.
+/// Derives the needs of a stream. `switch_cost` is the cost of one hand-off; it affects only the
+/// quantum. Constant time, no allocation.
 ///
 /// # Errors
 /// See [`MapError`].
@@ -233,7 +210,7 @@ pub fn map(spec: &StreamSpec, switch_cost: Span) -> Result<Mapping, MapError> {
     })
 }
 
-/// The delay asked for, or the default of the class; at least 2 ns.
+/// The stated delay, or the default of the class; at least 2 ns.
 fn delay(spec: &StreamSpec) -> Result<Span, MapError> {
     let delay = match (spec.delay, spec.class) {
         (Some(delay), _) => delay,
@@ -268,7 +245,7 @@ fn check_cost(
     })
 }
 
-/// Formula (8), or what the user insists on.
+/// Formula (8), or the quantum that the user stated.
 fn quantum(
     spec: &StreamSpec,
     switch_cost: Span,

@@ -1,21 +1,22 @@
-//! The events that wait for the activities of one scheduler, the most urgent of each
-//! activity first (ecalls-2001 §2.1: the *event queue*).
+//! The events that wait for the activities of one scheduler, the most urgent of each activity first
+//! (ecalls-2001 §2.1: the *event queue*).
 //!
-//! Used by [`super`] alone, which tells the policy of the first one; among activities it is
-//! for the policy to choose. Bounded twice: no activity has more than [`EVENTS_MAX`], so
-//! that one whose events are never taken does not use up what all have together.
+//! Only [`super`] uses it. The scheduler tells the policy the first event of each activity; the
+//! policy picks the activity. There are two bounds. No activity has more than [`EVENTS_MAX`]
+//! events, so an activity whose events are never taken cannot use up the common pool.
 //!
-//! A leftist heap an activity (Knuth, *The Art of Computer Programming* 3, §5.2.3), with
-//! all nodes in one pool, which is taken once: adding and taking are O(log k) for k events
-//! of the activity, whatever came before, and nothing is allocated.
+//! Each activity has a leftist heap (Knuth, *The Art of Computer Programming* 3, §5.2.3). All nodes
+//! are in one pool, which is allocated once. Adding and taking are O(log k) for k events of the
+//! activity, in every case, and allocate nothing.
 
 use crate::activity::ActivityId;
 use crate::policy::EventRank;
 
-/// Most events that may wait for one activity.
+/// The most events that may wait for one activity.
 pub const EVENTS_MAX: u32 = 64;
 
-/// Most events that may wait in one scheduler: of 1,024 activities that have all they may.
+/// The most events that may wait in one scheduler: those of 1,024 activities with `EVENTS_MAX`
+/// each.
 pub const EVENTS_MAX_IN_ALL: u32 = 1 << 16;
 
 /// No node.
@@ -24,11 +25,11 @@ const NONE: u32 = u32::MAX;
 #[derive(Clone, Copy, Debug)]
 struct Node {
     rank: EventRank,
-    /// `NONE`, or a node of a later rank. While a node is free, `left` is the next one.
+    /// `NONE`, or a node of a later rank. In a free node, `left` is the next free node.
     left: u32,
     right: u32,
-    /// Nodes from here to the nearest missing child. Invariant: that of `left` is not below
-    /// that of `right`, so the way down on the right is at most log2 of the nodes long.
+    /// The number of nodes from here to the nearest missing child. Invariant: the height of `left`
+    /// is not below that of `right`, so the path along `right` has at most log2 n nodes.
     height: u32,
 }
 
@@ -38,19 +39,19 @@ struct Waiting {
     count: u32,
 }
 
-/// See the module's head.
+/// The queue of all activities; the [module](self) describes it.
 #[derive(Debug)]
 pub(super) struct EventQueue {
     pool: Vec<Node>,
     free: u32,
     /// By activity number.
     waiting: Vec<Waiting>,
-    /// How many were ever posted.
+    /// The number of events ever posted.
     posted: u64,
 }
 
 impl EventQueue {
-    /// Empty, for activities numbered `0..capacity`.
+    /// An empty queue for activities numbered `0..capacity`.
     pub(super) fn with_capacity(capacity: u32) -> Self {
         let nodes = capacity.saturating_mul(EVENTS_MAX).min(EVENTS_MAX_IN_ALL);
         EventQueue {
@@ -61,8 +62,8 @@ impl EventQueue {
         }
     }
 
-    /// Adds an event; the most urgent of that activity then. `None`: there is no room.
-    /// `id` is below the capacity. O(log k).
+    /// Adds an event and returns the most urgent event of the activity. `None` if a bound is
+    /// reached. `id` is below the capacity. O(log k).
     pub(super) fn post(&mut self, id: ActivityId, rank: u64) -> Option<EventRank> {
         let Waiting { first, count } = self.waiting[id.0 as usize];
         if count >= EVENTS_MAX {
@@ -76,7 +77,8 @@ impl EventQueue {
         Some(self.pool[first as usize].rank)
     }
 
-    /// Removes so many, the most urgent first, or all there are; how many. O(log k) for each.
+    /// Removes this many events, the most urgent first, or all if there are fewer. Returns how many
+    /// it removed. O(log k) for each.
     pub(super) fn take(&mut self, id: ActivityId, events: u32) -> u32 {
         let Waiting { mut first, count } = self.waiting[id.0 as usize];
         let taken = events.min(count);
@@ -90,18 +92,18 @@ impl EventQueue {
         taken
     }
 
-    /// The most urgent one. O(1).
+    /// The most urgent event. O(1).
     pub(super) fn first(&self, id: ActivityId) -> Option<EventRank> {
         let waiting = self.waiting.get(id.0 as usize)?;
         self.pool.get(waiting.first as usize).map(|node| node.rank)
     }
 
-    /// How many there are. O(1).
+    /// The number of events. O(1).
     pub(super) fn count(&self, id: ActivityId) -> u32 {
         self.waiting.get(id.0 as usize).map_or(0, |waiting| waiting.count)
     }
 
-    /// Puts a node somewhere, if there is room.
+    /// Stores a node, if the pool has a free place.
     fn node(&mut self, node: Node) -> Option<u32> {
         if self.free != NONE {
             let at = self.free;
@@ -116,7 +118,8 @@ impl EventQueue {
         u32::try_from(self.pool.len() - 1).ok()
     }
 
-    /// Both heaps in one; its first. As deep as their ways down on the right.
+    /// Merges two heaps and returns the first node. The recursion is as deep as both right paths
+    /// together.
     fn merged(&mut self, a: u32, b: u32) -> u32 {
         if a == NONE || b == NONE {
             return a.min(b);
@@ -145,7 +148,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn one_activity_does_not_use_up_what_all_have_together() {
+    fn one_activity_cannot_use_up_the_common_pool() {
         let mut queue = EventQueue::with_capacity(2_000);
         let all = |queue: &mut EventQueue, id| {
             (0..u64::from(EVENTS_MAX) + 1).filter(|&rank| queue.post(id, rank).is_some()).count()
@@ -160,9 +163,11 @@ mod tests {
     }
 
     proptest! {
-        /// Any posts and takes leave what sorted lists have, and the memory as it was.
+        /// After any posts and takes the queue holds what sorted lists hold, in the same memory.
         #[test]
-        fn behaves_like_sorted_lists(ops in prop::collection::vec((0u32..3, 0u64..9, 0u32..12), 0..400)) {
+        fn behaves_like_sorted_lists(
+            ops in prop::collection::vec((0u32..3, 0u64..9, 0u32..12), 0..400),
+        ) {
             let mut queue = EventQueue::with_capacity(3);
             let (capacity, mut posted) = (queue.pool.capacity(), 0);
             let mut lists = vec![Vec::new(); 3];

@@ -1,149 +1,146 @@
-//! What a driver and the scheduler of a CPU say to each other.
+//! The inputs and commands of a scheduler.
 //!
-//! Written and read by every driver (runtime, daemon, simulator) and by the
-//! trace. Values only: what they do is in [`super`].
+//! Every driver (runtime, daemon, simulator) and the trace use them. They are values only;
+//! [`super`] describes what they do.
 
 use crate::activity::{ActivityId, ActivityParams, Claim, Terms};
-use crate::admission::Share;
 use crate::record::JobRecord;
+use crate::share::Share;
 use crate::time::Instant;
 use core::fmt;
 
-/// Something that happened.
+/// An event that the driver reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Input {
-    /// An admitted activity comes in, suspended.
+    /// A new activity, which was admitted. It is suspended.
     Create {
         /// A free number.
         id: ActivityId,
         /// Validated parameters.
         params: ActivityParams,
-        /// What the policy wants to know beside them.
+        /// Parameters for particular policies.
         terms: Terms,
     },
-    /// Start delivering. No effect if it is active already, but that a suspend that
-    /// waits for the next boundary is as if it had never come.
+    /// Start upcalls. If the activity is active already, this only cancels a suspend that waits for
+    /// the next boundary.
     Run {
-        /// Which one.
+        /// The activity.
         id: ActivityId,
         /// Its first release is `at + offset`.
         at: Instant,
     },
-    /// Stop delivering.
+    /// Stop upcalls.
     Suspend {
-        /// Which one.
+        /// The activity.
         id: ActivityId,
     },
-    /// Stop delivering and free the number.
+    /// Stop upcalls and free the number.
     Close {
-        /// Which one.
+        /// The activity.
         id: ActivityId,
     },
-    /// It claims another part of the CPU from now on, whatever it is at, and keeps
-    /// what it is behind or ahead; for policies that share time out. No effect if
-    /// the claim is of another kind than its own. A running handler goes on until
-    /// its present request ends.
+    /// The activity claims another part of the CPU from now on. It keeps its lag. For policies that
+    /// share time. No effect if the claim is of another kind than the activity's own. A running
+    /// handler continues until its present request ends.
     Reweigh {
-        /// Which one.
+        /// The activity.
         id: ActivityId,
-        /// Admitted.
+        /// The new claim, which was admitted.
         claim: Claim,
     },
-    /// Messages are there ahead of their logical arrivals: the next ones of the
-    /// stream, whose releases are after now. Under a policy that works ahead
-    /// each is a ready job from now on, as far as `Terms::workahead_max` goes.
-    /// What goes beyond it, and everything under other policies, waits for its
-    /// release as if it had not been said. No effect unless the activity is
-    /// active. A handler that is running should be asked at its next boundary.
+    /// The next messages of the stream came before their logical arrivals, so their releases are
+    /// after now. Under a policy that works ahead, each is a ready job from now on, up to
+    /// `Terms::workahead_max`. Further messages, and all messages under other policies, wait for
+    /// their releases as if this input had not come. No effect unless the activity is active. A
+    /// running handler should be asked at its next boundary.
     Arrived {
-        /// Whose.
+        /// The activity.
         id: ActivityId,
-        /// How many more than were said before.
+        /// The number of messages in addition to those reported before.
         messages: u32,
     },
-    /// The timestamp of the next message, which is not there yet, says that its
-    /// logical arrival is `critical`: it is released then, and those behind it
-    /// follow by the period. No effect if that is earlier than its position in
-    /// the stream says, for the declared rate holds; nor while a job is
-    /// unfinished, unless the activity is active, or if it is on demand.
+    /// The timestamp of the next message, which has not come yet, says that its logical arrival is
+    /// `critical`. The message is released then, and later ones follow by the period. No effect if
+    /// `critical` is before the release that the message's position gives it, because the declared
+    /// rate holds. No effect while a job is unfinished, if the activity is not active, or if it is
+    /// on demand.
     Advance {
-        /// Whose.
+        /// The activity.
         id: ActivityId,
         /// The logical arrival.
         critical: Instant,
     },
-    /// The next message of an activity on demand: its logical arrival is
-    /// `critical`, but not before the last one's, and of a real-time activity not
-    /// before a period after it, for the declared rate holds. It is there, and its job ready, from `from` on or when the
-    /// policy lets it work so far ahead, whichever is later. One that was said
-    /// before and is not there yet is taken back. No effect while a job is
-    /// unfinished, or unless the activity is active and on demand.
+    /// The next message of an activity on demand. Its logical arrival is `critical`, but not before
+    /// the previous one's; for a real-time activity at least a period after it, because the
+    /// declared rate holds. The job is ready at `from`, or when the policy lets the activity work
+    /// so far ahead, whichever is later. It replaces a message that was announced before and is not
+    /// ready yet. No effect while a job is unfinished, or unless the activity is active and on
+    /// demand.
     Message {
-        /// Whose.
+        /// The activity.
         id: ActivityId,
         /// The logical arrival.
         critical: Instant,
-        /// Not ready before; in the past if it is there.
+        /// The job is not ready before. In the past if the message has come.
         from: Instant,
     },
-    /// An event waits for an activity, until it is taken or the activity closed
-    /// (ecalls-2001 §2.4). Seen when the next choice is made, by policies that prefer who
-    /// has events; a running handler need not be asked but for a work-conserving one
-    /// under DWCS. O(log n) and O(log k) with k events of the activity; does not allocate.
+    /// An event waits for an activity until it is taken or the activity is closed (ecalls-2001
+    /// §2.4). Policies that prefer activities with events see it at the next pick. A running
+    /// handler need not be asked, except for an extra service of a work-conserving activity under
+    /// DWCS. O(log n), and O(log k) for k events of the activity; does not allocate.
     Posted {
-        /// Whose.
+        /// The activity.
         id: ActivityId,
-        /// How urgent: the smaller first, and equal ones in the order in which they were
-        /// posted. A priority, or an instant by which it should be dealt with.
+        /// The urgency: smaller ranks first, equal ranks in the order of posting. A priority, or an
+        /// instant by which the event should be dealt with.
         rank: u64,
     },
-    /// So many of an activity's events were taken, the most urgent first; all, if there
-    /// are not more. To be said when the handler takes them, be it in an upcall or not:
-    /// being upcalled alone takes none. O(log n), and O(log k) for each.
+    /// This many events of an activity were taken, the most urgent first; all events if there are
+    /// fewer. Report it when the handler takes them, in an upcall or not. An upcall alone takes
+    /// none. O(log n), and O(log k) for each.
     Taken {
-        /// Whose.
+        /// The activity.
         id: ActivityId,
-        /// How many.
+        /// The number of events.
         events: u32,
     },
-    /// What the event server may spend on events beyond what is reserved for their
-    /// owners, as [`crate::admission::Reservations::reserve_events`] granted. For DWCS.
+    /// DWCS: the share that the event server may spend on events, in addition to what is reserved
+    /// for their owners. [`crate::admission::Reservations::reserve_events`] grants it.
     EventServer {
-        /// `None`, as at the start: nothing.
+        /// `None`, as at the start: no share.
         share: Option<Share>,
     },
     /// Time passed.
     Tick,
-    /// The running handler completed a quantum at or after the moment it was
-    /// told to ask, and wants to go on. Answered by [`Command::Proceed`] or
-    /// [`Command::Yield`].
+    /// The running handler completed a quantum at or after the moment when it had to ask, and wants
+    /// to continue. The answer is [`Command::Proceed`] or [`Command::Yield`].
     Boundary,
     /// The running handler returned.
     Returned {
-        /// PDUs it processed since its upcall, at most what it was given.
+        /// PDUs that it processed since its upcall, at most `pdus_max` of the upcall.
         pdus: u32,
-        /// Why it returned.
+        /// The reason.
         outcome: Outcome,
     },
 }
 
-/// Why a handler returned.
+/// The reason why a handler returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It was told to, with work left.
+    /// The scheduler told it to return, with work left.
     Yielded,
     /// Its batch is done, or it has nothing left to do in this period.
     Done,
-    /// Done, and it wants no further upcalls: suspend it.
+    /// Like `Done`, and the handler wants no further upcalls: suspend it.
     Finished,
 }
 
-/// Something the driver is to do.
+/// An action for the driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Command {
-    /// Upcall the handler; report back with [`Input::Returned`].
+    /// Upcall the handler, and report its return with [`Input::Returned`].
     Upcall {
-        /// Whose handler.
+        /// The activity of the handler.
         id: ActivityId,
         /// PDUs left of the job's batch.
         pdus_max: u32,
@@ -161,26 +158,25 @@ pub enum Command {
     Yield,
     /// A job ended.
     JobDone(JobRecord),
-    /// The activity is suspended: whoever waits for it may be told.
+    /// The activity is suspended. A thread that waits for this may be told.
     Inactive {
-        /// Which one.
+        /// The activity.
         id: ActivityId,
     },
-    /// The activity is gone and its number free: drop its handler.
+    /// The activity is gone and its number is free: drop its handler.
     Closed {
-        /// Which one.
+        /// The activity.
         id: ActivityId,
     },
 }
 
-/// An input that does not fit the state: the driver's or the caller's mistake.
-/// Nothing was changed.
+/// An input that does not fit the state: a mistake of the driver or the caller. Nothing changed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum InputError {
     /// The number is at or above the scheduler's capacity.
     OutOfRange(ActivityId),
-    /// `Create` with a number that is taken.
+    /// `Create` with a number that is in use.
     Taken(ActivityId),
     /// No activity has the number.
     Unknown(ActivityId),
@@ -193,8 +189,8 @@ pub enum InputError {
         /// Given.
         pdus_max: u32,
     },
-    /// `Posted`, and [`super::EVENTS_MAX`] wait for it already, or as many as there is
-    /// room for in all.
+    /// `Posted`, while [`super::EVENTS_MAX`] events wait for the activity, or while the pool of the
+    /// scheduler is full.
     TooManyEvents(ActivityId),
 }
 

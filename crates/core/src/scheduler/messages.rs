@@ -1,10 +1,9 @@
-//! Activities whose messages are said one by one: the tasks of the runtime.
+//! Activities whose messages are announced one by one: the tasks of the runtime.
 //!
-//! A lightweight process says itself when its next message is due
-//! (split-level-1991 §3.1): it advances its critical time, sleeps, or waits for
-//! what will say it for it. So there is no sequence of releases but one release
-//! at a time, and since what is waited for may come before the sleep ends, it
-//! can be taken back as long as no job has been made of it.
+//! A lightweight process decides when its next message is due (split-level-1991 §3.1). It advances
+//! its critical time, sleeps, or waits for an input. So it has one release at a time instead of a
+//! sequence. The input may come before the sleep ends, so a release may be replaced until a job has
+//! been made of it.
 //!
 //! ```text
 //!              Run                    ready from               upcalled
@@ -14,20 +13,21 @@
 //!              (said again)    +<-------------------- (d) no release <-----+
 //! ```
 //!
-//! (a) and (d) are `Waiting` in the head of [`super`]. `Message` has no effect in
-//! (b) and (c): who has a job will see what else came when it runs.
+//! (a) and (d) are `Waiting` in the head of [`super`]. `Message` has no effect in (b) and (c): an
+//! activity with a job sees any other input when it runs.
 //!
-//! The declared rate holds, as for [`super::Input::Advance`]: logical arrivals of a
-//! real-time activity are a period apart at least, or admission would have promised
-//! too much. A message that comes sooner is ahead of its logical arrival, and work
-//! ahead. Those that are promised nothing come when they like, in order.
+//! The declared rate holds, as for [`super::Input::Advance`]: logical arrivals of a real-time
+//! activity are at least a period apart, because admission relies on that. A message that comes
+//! sooner is ahead of its logical arrival, and counts as work ahead. Messages without a promise may
+//! come at any time, in order.
 
-use super::{InputError, Scheduler};
+use super::Scheduler;
+use super::interface::InputError;
 use crate::activity::ActivityId;
 use crate::time::Instant;
 
 impl Scheduler {
-    /// [`super::Input::Message`]. The caller makes ready what is due.
+    /// Processes [`super::Input::Message`]. The caller then makes ready what is due.
     pub(super) fn message(
         &mut self,
         id: ActivityId,

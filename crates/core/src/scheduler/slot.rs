@@ -1,22 +1,22 @@
-//! One activity of a scheduler: its parameters, its jobs, and what was counted.
+//! One activity of a scheduler: its parameters, its jobs and its counters.
 //!
-//! Used by [`super`] alone. Knows neither the policy nor the other activities.
+//! Only [`super`] uses it. It knows neither the policy nor the other activities.
 
 use crate::activity::{ActivityId, ActivityParams};
 use crate::policy::Ready;
 use crate::record::JobRecord;
 use crate::time::{Instant, Span};
 
-/// What the scheduler counted for one activity since its creation.
+/// The counters of one activity since its creation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Counters {
-    /// Jobs released, or there ahead of their releases.
+    /// Jobs released, or ready before their releases.
     pub jobs: u64,
     /// Jobs completed, late ones included.
     pub completed: u64,
-    /// Jobs that ended after their deadline, or have not ended though it passed.
+    /// Jobs that ended after their deadline, or that have not ended by their deadline.
     pub misses: u64,
-    /// Releases that found the job before still unfinished.
+    /// Releases at which the previous job was unfinished.
     pub overruns: u64,
     /// Yields to an activity of better rank.
     pub preemptions: u64,
@@ -44,29 +44,28 @@ impl Counters {
 #[derive(Debug)]
 pub(super) struct Slot {
     pub(super) params: ActivityParams,
-    /// From release to deadline, as the policy sees it.
+    /// From release to deadline, as the policy defines it.
     pub(super) deadline: Span,
     pub(super) active: bool,
-    /// Release of the oldest job that has not ended; meaningful while
-    /// `unfinished > 0`.
+    /// The release of the oldest job that has not ended. Meaningful while `unfinished > 0`.
     pub(super) release: Instant,
-    /// On demand: the logical arrival of the message that was said, which may be
-    /// after the moment it is ready; `FAR` if none was.
+    /// On demand: the logical arrival of the announced message, which may be after the moment when
+    /// the job is ready. `FAR` without a message.
     pub(super) next_release: Instant,
-    /// On demand, releases follow by `Message` and not by the period: the least
-    /// time between two logical arrivals. 0 for who is promised nothing.
+    /// On demand, releases follow by `Message` and not by the period: the least time between two
+    /// logical arrivals. 0 for an activity without a promise.
     pub(super) on_demand: Option<Span>,
     /// On demand: the earliest logical arrival that the declared rate allows.
     pub(super) earliest: Instant,
-    /// Jobs released, or there, and not ended.
+    /// Jobs that are released or came early, and have not ended.
     pub(super) unfinished: u64,
-    /// How many of them, the last ones, were there ahead of their releases and
-    /// have not been reached by them as far as was looked.
+    /// How many of them, the last ones, came before their releases and had not reached them at the
+    /// last check.
     pub(super) ahead: u64,
     pub(super) job: Job,
     pub(super) counters: Counters,
-    /// A job that was dropped and not told of yet: that waits until nothing runs,
-    /// for a running handler wants its answer and nothing else.
+    /// A dropped job that was not reported yet. It waits until nothing runs, because a running
+    /// handler expects its answer and nothing else.
     pub(super) lost: Option<JobRecord>,
 }
 
@@ -86,13 +85,13 @@ impl Slot {
         counters
     }
 
-    /// The oldest unfinished job, as the policy wants it.
+    /// The oldest unfinished job, in the form that the policy takes.
     pub(super) fn oldest(&self) -> Ready {
         Ready { release: self.release, deadline: self.release + self.deadline }
     }
 
-    /// `count` jobs more, the first of them to be released at `at`. Whether it
-    /// is the oldest now.
+    /// Adds `count` jobs, the first of which is released at `at`. Returns whether that is now the
+    /// oldest job.
     pub(super) fn add_jobs(&mut self, count: u64, at: Instant) -> bool {
         let idle = self.unfinished == 0;
         if idle {
@@ -107,8 +106,8 @@ impl Slot {
         idle
     }
 
-    /// How many of the jobs that were there ahead have releases before `now`,
-    /// and how many of these releases found the job before unfinished.
+    /// How many of the early jobs have releases before `now`, and at how many of these releases the
+    /// previous job was unfinished.
     pub(super) fn reached(&self, now: Instant) -> (u64, u64) {
         if self.ahead == 0 {
             return (0, 0);
@@ -123,14 +122,14 @@ impl Slot {
         (reached, reached - u64::from(before == 0))
     }
 
-    /// Counts what has been reached by its release before `now`.
+    /// Counts the early jobs whose releases are before `now`.
     pub(super) fn settle(&mut self, now: Instant) {
         let (reached, overruns) = self.reached(now);
         self.ahead -= reached;
         self.counters.overruns += overruns;
     }
 
-    /// Goes on to the job behind the oldest one, which ended at `now`.
+    /// Advances to the job behind the oldest one, which ended at `now`.
     pub(super) fn next_job(&mut self, now: Instant) {
         self.settle(now);
         self.unfinished -= 1;
@@ -156,7 +155,7 @@ pub(super) struct Running {
     pub(super) id: ActivityId,
     pub(super) since: Instant,
     pub(super) pdus_max: u32,
-    /// Whether it was upcalled without a job.
+    /// Whether the activity was upcalled without a job.
     pub(super) extra: bool,
     /// Set by `Suspend` and `Close`.
     pub(super) stop: Option<Stop>,
@@ -168,7 +167,7 @@ pub(super) enum Stop {
     Close,
 }
 
-/// Counts and describes the end of the oldest unfinished job.
+/// Counts the end of the oldest unfinished job, and returns its record.
 pub(super) fn end_job(id: ActivityId, slot: &mut Slot, end: Instant, completed: bool) -> JobRecord {
     let record = JobRecord {
         id,
@@ -186,7 +185,7 @@ pub(super) fn end_job(id: ActivityId, slot: &mut Slot, end: Instant, completed: 
     if completed {
         counters.completed += 1;
     }
-    // A job that was cut short broke no promise unless it was late already.
+    // A job that was cut short broke no promise, unless it was late already.
     if record.missed() {
         counters.misses += 1;
     }

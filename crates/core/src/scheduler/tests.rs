@@ -1,9 +1,9 @@
-//! The state machine of the module's head, transition by transition. Any sequence
-//! of inputs against a model is in `tests/rate_monotonic_model.rs`.
+//! The state machine of the module's head, transition by transition.
+//! `tests/rate_monotonic_model.rs` compares any sequence of inputs with a model.
 
 use super::*;
 use crate::activity::Terms;
-use crate::policy::rmdp::RMDP;
+use crate::discipline::RMDP;
 use crate::record::JobRecord;
 
 const A: ActivityId = ActivityId(0);
@@ -17,24 +17,24 @@ const fn at(ns: u64) -> Instant {
     Instant::from_nanos(ns)
 }
 
-/// One PDU costs 1; what a test takes to run one is its own affair.
+/// One PDU costs 1 as declared; each test decides how long it runs.
 const fn task(period_ns: u64, batch: u32) -> ActivityParams {
     ActivityParams::new(ns(period_ns), ns(1)).batch(batch)
 }
 
-/// A scheduler that is polled dry after each input, as every driver does.
+/// A scheduler whose commands are all polled after each input, as in every driver.
 struct Bench(Scheduler);
 
 impl Bench {
-    /// With these activities created and running from 0 on, numbered as they
-    /// stand. Nothing has been released yet unless its offset is 0.
+    /// A scheduler with these activities created and running from 0 on, numbered as they stand.
+    /// Nothing has been released yet unless its offset is 0.
     fn running(set: &[ActivityParams]) -> (Bench, Vec<Command>) {
         let mut bench = Bench(Scheduler::new(8, &RMDP));
         for (&params, number) in set.iter().zip(0..) {
             let id = ActivityId(number);
             assert_eq!(bench.tell(0, Input::Create { id, params, terms: Terms::default() }), []);
         }
-        // Nothing is polled in between: all offsets of 0 are released together.
+        // No command is polled in between: all offsets of 0 are released together.
         for number in 0..u32::try_from(set.len()).unwrap() {
             bench.0.handle(at(0), Input::Run { id: ActivityId(number), at: at(0) }).unwrap();
         }
@@ -88,7 +88,7 @@ fn a_created_activity_is_suspended_and_never_upcalled() {
 
 #[test]
 fn a_clock_that_is_set_back_stands_still_until_it_is_past_its_latest_reading() {
-    // What it is told at the readings of a clock that goes wrong, and right.
+    // The answers at the readings of a faulty clock and of a correct one.
     let answers = |readings: [u64; 8]| {
         let (mut bench, mut commands) = Bench::running(&[task(10, 3), task(40, 9)]);
         let inputs = [
@@ -155,7 +155,7 @@ fn a_release_of_worse_rank_lets_the_handler_go_on_and_one_of_better_rank_does_no
     let (mut bench, commands) =
         Bench::running(&[task(20, 2), task(50, 5), task(90, 1).offset(ns(3))]);
     assert_eq!(commands, [upcall(A, 2, false, 3)]);
-    // The third was released at 3: asked for nothing.
+    // The third was released at 3, so the question changes nothing.
     assert_eq!(bench.tell(4, Input::Boundary), [Command::Proceed { check_at: at(20) }]);
     assert_eq!(bench.returned(5, 2, Outcome::Done)[1..], [upcall(B, 5, false, 20)]);
     // A release at the very instant of the boundary is seen.
@@ -165,7 +165,7 @@ fn a_release_of_worse_rank_lets_the_handler_go_on_and_one_of_better_rank_does_no
 }
 
 #[test]
-fn what_remains_of_the_batch_is_kept_across_preemptions() {
+fn the_rest_of_the_batch_is_kept_across_preemptions() {
     let (mut bench, commands) = Bench::running(&[task(10, 1).offset(ns(5)), task(100, 9)]);
     assert_eq!(commands, [upcall(B, 9, false, 5)]);
     assert_eq!(bench.tell(6, Input::Boundary), [Command::Yield]);
@@ -194,7 +194,7 @@ fn a_job_with_nothing_left_to_do_ends_early_and_leaves_nothing_behind() {
 }
 
 #[test]
-fn a_handler_that_yields_with_its_batch_done_has_ended_its_job() {
+fn a_handler_that_yields_after_its_batch_has_ended_its_job() {
     let (mut bench, _) = Bench::running(&[task(10, 8)]);
     let commands = bench.returned(9, 8, Outcome::Yielded);
     assert_eq!(commands.len(), 1, "{commands:?}");
@@ -205,7 +205,7 @@ fn a_handler_that_yields_with_its_batch_done_has_ended_its_job() {
 #[test]
 fn a_release_before_the_job_is_done_is_an_overrun_and_waits_behind_it() {
     let (mut bench, _) = Bench::running(&[task(10, 2)]);
-    // Nothing outranks it, though its own next job waits.
+    // No activity outranks it, although its own next job waits.
     assert_eq!(bench.tell(12, Input::Boundary), [Command::Proceed { check_at: at(20) }]);
     assert_eq!(bench.counters(A).overruns, 1);
     let commands = bench.returned(15, 2, Outcome::Done);
@@ -237,12 +237,12 @@ fn a_driver_that_was_late_releases_all_periods_in_one_step() {
 }
 
 #[test]
-fn suspending_what_waits_drops_its_releases() {
+fn suspending_a_waiting_activity_drops_its_releases() {
     let (mut bench, _) = Bench::running(&[task(10, 1).offset(ns(5))]);
     assert_eq!(bench.tell(1, Input::Suspend { id: A }), [Command::Inactive { id: A }]);
     assert_eq!(bench.tell(50, Input::Tick), []);
     assert_eq!((bench.0.is_active(A), bench.counters(A).jobs), (false, 0));
-    // It is suspended already: nobody is told again.
+    // It is suspended already, so there is no second report.
     assert_eq!(bench.tell(51, Input::Suspend { id: A }), []);
     // It can be run again, from its offset on.
     assert_eq!(bench.tell(60, Input::Run { id: A, at: at(60) }), []);
@@ -250,11 +250,11 @@ fn suspending_what_waits_drops_its_releases() {
 }
 
 #[test]
-fn suspending_what_is_ready_drops_its_job() {
+fn suspending_a_ready_activity_drops_its_job() {
     let (mut bench, _) = Bench::running(&[task(10, 1), task(100, 9)]);
     assert_eq!(bench.tell(1, Input::Suspend { id: B }), [Command::Inactive { id: B }]);
     assert_eq!(bench.returned(2, 1, Outcome::Done).len(), 1);
-    // One that had begun is recorded as cut short.
+    // A job that had begun is recorded as cut short.
     bench.tell(3, Input::Run { id: B, at: at(3) });
     bench.tell(11, Input::Boundary);
     bench.returned(11, 4, Outcome::Yielded);
@@ -268,9 +268,9 @@ fn suspending_what_is_ready_drops_its_job() {
 
 /// Under a policy that drops what is late; found by seed 2610 of the simulator.
 #[test]
-fn what_was_lost_is_told_before_its_activity_is_inactive_or_gone() {
+fn a_lost_job_is_reported_before_its_activity_is_inactive_or_gone() {
     for close in [false, true] {
-        let mut scheduler = Scheduler::new(2, &crate::policy::dwcs::DWCS);
+        let mut scheduler = Scheduler::new(2, &crate::discipline::DWCS);
         let tell = |scheduler: &mut Scheduler, now: u64, input| {
             scheduler.handle(at(now), input).unwrap();
             core::iter::from_fn(|| scheduler.poll_notice()).collect::<Vec<_>>()
@@ -282,7 +282,7 @@ fn what_was_lost_is_told_before_its_activity_is_inactive_or_gone() {
         tell(&mut scheduler, 0, Input::Run { id: B, at: at(0) });
         assert!(matches!(scheduler.poll_command(at(0)), Some(Command::Upcall { id: B, .. })));
         tell(&mut scheduler, 1, Input::Run { id: A, at: at(1) });
-        // Its deadline passes while B runs, which must not be told anything.
+        // Its deadline passes while B runs, which must not get any report.
         assert_eq!(tell(&mut scheduler, 15, Input::Tick), []);
         let stop = if close { Input::Close { id: A } } else { Input::Suspend { id: A } };
         let told = tell(&mut scheduler, 16, stop);
@@ -305,7 +305,7 @@ fn a_running_handler_is_suspended_at_its_next_boundary() {
     assert!(!records(&commands)[0].completed);
     assert_eq!(commands[1..], [Command::Inactive { id: A }]);
     assert_eq!(bench.counters(A).preemptions, 0);
-    // One that was done by then is simply done.
+    // A job that was done by then is simply done.
     bench.tell(3, Input::Run { id: A, at: at(3) });
     bench.tell(4, Input::Suspend { id: A });
     let commands = bench.returned(5, 4, Outcome::Done);
@@ -325,15 +325,15 @@ fn a_suspended_handler_that_still_runs_gets_no_further_release() {
 }
 
 #[test]
-fn a_run_undoes_a_suspend_that_has_not_come_about() {
+fn a_run_cancels_a_pending_suspend() {
     let (mut bench, _) = Bench::running(&[task(10, 4)]);
     bench.tell(1, Input::Suspend { id: A });
     assert_eq!(bench.tell(2, Input::Run { id: A, at: at(2) }), []);
-    // As if it had never been: the releases go on as they were.
+    // As if the suspend had never come: the releases continue as before.
     assert_eq!(bench.tell(3, Input::Boundary), [Command::Proceed { check_at: at(10) }]);
     assert_eq!(bench.returned(5, 4, Outcome::Done).len(), 1);
     assert_eq!(bench.tell(10, Input::Tick), [upcall(A, 4, false, 20)]);
-    // A close is not undone.
+    // A close is not cancelled.
     bench.tell(13, Input::Close { id: A });
     bench.tell(13, Input::Run { id: A, at: at(13) });
     assert_eq!(bench.tell(14, Input::Boundary), [Command::Yield]);
@@ -343,15 +343,14 @@ fn a_run_undoes_a_suspend_that_has_not_come_about() {
 #[test]
 fn close_frees_the_number_in_any_state() {
     let closed = [Command::Inactive { id: A }, Command::Closed { id: A }];
-    // Suspended: nobody waits for it.
+    // Suspended: no job waits.
     let mut bench = Bench(Scheduler::new(1, &RMDP));
     bench.tell(0, Input::Create { id: A, params: task(10, 1), terms: Terms::default() });
     assert_eq!(bench.tell(0, Input::Close { id: A }), closed[1..]);
     // Waiting.
     let (mut bench, _) = Bench::running(&[task(10, 1).offset(ns(5))]);
     assert_eq!(bench.tell(1, Input::Close { id: A }), closed);
-    // Running, at the boundary; a suspend that comes later does not take it
-    // back.
+    // Running, at the boundary; a later suspend does not cancel the close.
     bench.tell(1, Input::Create { id: A, params: task(10, 4), terms: Terms::default() });
     bench.tell(1, Input::Run { id: A, at: at(1) });
     bench.tell(2, Input::Close { id: A });
@@ -363,7 +362,7 @@ fn close_frees_the_number_in_any_state() {
     let (mut bench, _) = Bench::running(&[task(90, 1), task(10, 1)]);
     assert_eq!(bench.tell(1, Input::Close { id: A }), closed);
     assert_eq!(bench.returned(2, 1, Outcome::Done).len(), 1);
-    // The number starts from nothing.
+    // The counters of the number begin at zero.
     bench.tell(3, Input::Create { id: A, params: task(20, 1), terms: Terms::default() });
     assert_eq!(bench.counters(A), Counters::NONE);
 }
@@ -414,12 +413,12 @@ fn an_input_that_does_not_fit_is_an_error_and_changes_nothing() {
 fn at_the_end_of_a_run_unfinished_late_jobs_count_as_missed() {
     let (mut bench, _) = Bench::running(&[task(10, 1).deadline(ns(6)), task(1000, 900)]);
     bench.returned(1, 1, Outcome::Done);
-    // B runs on and on; A is released at 10 and at 20, due at 16 and 26.
+    // B runs without end; A is released at 10 and at 20, due at 16 and 26.
     let misses_at = |bench: &Bench, now| bench.0.counters_at(at(now), A).unwrap().misses;
     bench.tell(25, Input::Tick);
     assert_eq!(bench.counters(A).misses, 0);
     assert_eq!([15, 16, 17, 26, 27].map(|now| misses_at(&bench, now)), [0, 0, 1, 1, 2]);
-    // Only what was released can be late.
+    // Only a released job can be late.
     assert_eq!(misses_at(&bench, 500), 2);
     let counters = bench.0.counters_at(at(30), A).unwrap();
     assert_eq!((counters.slack_ns_min, counters.response_max), (-14, ns(20)));

@@ -1,52 +1,52 @@
-//! The same inputs again, and whether the same commands come out.
+//! Replays recorded inputs and compares the commands.
 
-use super::{Crossing, Record};
+use super::crossing::{Crossing, Record};
 use crate::activity::Terms;
-use crate::policy::Discipline;
+use crate::policy::PolicyFactory;
 use crate::scheduler::{Command, Input, InputError, Scheduler};
 use crate::time::Instant;
 use core::fmt;
 
-/// Latest `now` a record may have: 73 years after the driver's epoch. Bounds
-/// what a forged trace can make the core count.
+/// The latest `now` that a record may have: 73 years after the driver's epoch. Bounds the counts
+/// that a forged trace can cause in the core.
 pub const INSTANT_MAX: Instant = Instant::from_nanos(1 << 61);
 
-/// What was the same.
+/// The number of crossings that were as recorded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Replayed {
-    /// Inputs handed in, the refused ones included.
+    /// Inputs given, including refused ones.
     pub inputs: u64,
-    /// Commands that came out, all as recorded.
+    /// Commands, all as recorded.
     pub commands: u64,
-    /// Answers that there is no command, all as recorded.
+    /// Answers without a command, all as recorded.
     pub silences: u64,
-    /// Crossings that were not recorded. The replay ends at the first of them,
-    /// for nobody knows the state behind it.
+    /// Crossings that were not recorded. The replay ends at the first of them, because the state
+    /// after it is unknown.
     pub lost: u64,
 }
 
-/// The first crossing that is not as recorded.
+/// The first crossing that differs from the record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Divergence {
-    /// Its place among the records, from 0.
+    /// Its index among the records.
     pub index: usize,
-    /// What was recorded.
+    /// The record.
     pub recorded: Record,
-    /// What the core does.
+    /// What the core does instead.
     pub found: Found,
 }
 
-/// What the core does in place of what was recorded.
+/// What the core does instead of the recorded crossing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Found {
     /// Another answer.
     Command(Option<Command>),
-    /// It takes an input that was refused.
+    /// It accepts an input that was refused.
     Taken,
-    /// It refuses an input that was taken.
+    /// It refuses an input that was accepted.
     Refused(InputError),
-    /// It was not asked, because no driver may do what stands there.
+    /// The core was not called, because no driver may make this call.
     Disorder(&'static str),
 }
 
@@ -78,27 +78,27 @@ fn answer(f: &mut fmt::Formatter<'_>, command: Option<Command>) -> fmt::Result {
 
 impl core::error::Error for Divergence {}
 
-/// Hands the inputs of one scheduler's `records` to a fresh one of the same
-/// `capacity` under `discipline`, asks it what it was asked, and compares every
-/// answer. Allocates as [`Scheduler::new`] does; O(log n) a record.
+/// Gives the inputs of one scheduler's `records` to a fresh scheduler of the same `capacity` under
+/// `discipline`, repeats the recorded calls, and compares every answer. Allocates like
+/// [`Scheduler::new`]; O(log n) a record.
 ///
 /// # Errors
-/// The first record that is not what the core says.
+/// The first record that differs from what the core does.
 pub fn replay(
-    discipline: &Discipline,
+    discipline: &impl PolicyFactory,
     capacity: u32,
     records: impl IntoIterator<Item = Record>,
 ) -> Result<Replayed, Box<Divergence>> {
     replay_seen(discipline, capacity, records, |_, _| {})
 }
 
-/// As [`replay`], and shows `seen` the scheduler behind every record that was as
-/// recorded: for what the policy knows, and no record tells.
+/// Like [`replay`], and shows `seen` the scheduler after every record that was as recorded: for the
+/// policy's figures that no record holds.
 ///
 /// # Errors
 /// See [`replay`].
 pub fn replay_seen(
-    discipline: &Discipline,
+    discipline: &impl PolicyFactory,
     capacity: u32,
     records: impl IntoIterator<Item = Record>,
     mut seen: impl FnMut(&Scheduler, &Record),
@@ -174,7 +174,7 @@ impl Replay {
     }
 }
 
-/// Whether the fields are within the ranges they state.
+/// Whether the fields are within the ranges that they state.
 fn in_range(terms: &Terms) -> bool {
     terms.weight != Some(0)
         && terms.window.is_none_or(|window| window.misses < window.periods)

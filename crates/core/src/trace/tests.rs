@@ -1,10 +1,10 @@
-//! That a replay says the same, and that it sees whatever is not.
+//! A replay gives the same answers, and notices every difference.
 
 use super::*;
 use crate::activity::{ActivityId, ActivityParams, Terms};
-use crate::policy::DISCIPLINES;
-use crate::scheduler::Outcome;
-use crate::time::Span;
+use crate::discipline::{DISCIPLINES, Discipline};
+use crate::scheduler::{Command, Input, Outcome, Scheduler};
+use crate::time::{Instant, Span};
 
 const CAPACITY: u32 = 4;
 
@@ -12,8 +12,8 @@ const fn at(ns: u64) -> Instant {
     Instant::from_nanos(ns)
 }
 
-/// What a driver does: three activities, PDUs that cost 10, 40 upcalls, then
-/// the end of one of them and an input that does not fit.
+/// Acts as a driver: three activities, PDUs that cost 10, 40 upcalls, then the end of one activity
+/// and an invalid input.
 fn driven(discipline: &Discipline) -> Vec<Record> {
     let mut core = Traced::new(CAPACITY, discipline);
     core.set_sink(Vec::new());
@@ -66,7 +66,7 @@ fn the_same_inputs_give_the_same_commands_under_every_policy() {
 }
 
 #[test]
-fn the_scheduler_is_shown_behind_every_record_up_to_the_first_gap() {
+fn the_scheduler_is_shown_after_every_record_up_to_the_first_gap() {
     let discipline = DISCIPLINES[0];
     let mut records = driven(discipline);
     records[60].crossing = Crossing::Lost { records: 1 };
@@ -86,7 +86,7 @@ fn the_scheduler_is_shown_behind_every_record_up_to_the_first_gap() {
 }
 
 #[test]
-fn another_answer_is_found_where_it_stands() {
+fn a_changed_answer_is_found_at_its_index() {
     let discipline = DISCIPLINES[0];
     let good = driven(discipline);
     for index in 0..good.len() {
@@ -124,7 +124,7 @@ fn an_input_left_out_is_found() {
 }
 
 #[test]
-fn what_was_lost_ends_the_replay_and_is_no_divergence() {
+fn lost_records_end_the_replay_without_a_divergence() {
     let discipline = DISCIPLINES[0];
     let mut records = driven(discipline);
     let lost = Record { now: records[10].now, crossing: Crossing::Lost { records: 30 } };
@@ -135,7 +135,7 @@ fn what_was_lost_ends_the_replay_and_is_no_divergence() {
 }
 
 #[test]
-fn what_no_driver_does_is_disorder_and_no_panic() {
+fn calls_that_no_driver_makes_are_disorder_and_no_panic() {
     let discipline = DISCIPLINES[0];
     let good = driven(discipline);
     let disorder = |change: &dyn Fn(&mut Vec<Record>)| {
@@ -153,7 +153,7 @@ fn what_no_driver_does_is_disorder_and_no_panic() {
         params.batch = 0;
     });
     disorder(&|records| {
-        // Of a job's end nobody took note.
+        // The end of a job that was not noted.
         let ended = |record: &Record| {
             matches!(record.crossing, Crossing::Notice(Some(Command::JobDone(_))))
         };

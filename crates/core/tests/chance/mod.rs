@@ -1,5 +1,5 @@
-//! Chance for tests: a small generator, so that a failure is found again from its seed
-//! (Steele, Lea and Flood 2014).
+//! Random numbers for tests: a small generator, so that a seed reproduces its failure (Steele, Lea
+//! and Flood 2014).
 
 pub struct Chance(pub u64);
 
@@ -13,13 +13,13 @@ impl Chance {
         word ^ (word >> 31)
     }
 
-    /// Any of `0..end`.
+    /// A number in `0..end`.
     pub fn below(&mut self, end: u64) -> u64 {
         self.word() % end
     }
 
-    /// Any of `0 ..= most`, the ends more often than the rest: that is where
-    /// the worst cases are.
+    /// A number in `0 ..= most`. The ends, which provoke the worst cases, come more often than the
+    /// rest.
     pub fn up_to(&mut self, most: u64) -> u64 {
         let word = self.word();
         match word >> 61 {

@@ -1,5 +1,4 @@
-//! Drives the real scheduler under DWCS in virtual time, and judges what it did
-//! from the recorded jobs alone.
+//! Drives the real scheduler under DWCS in virtual time, and judges it by the recorded jobs alone.
 
 #[path = "../chance/mod.rs"]
 #[allow(dead_code, reason = "each driver draws what it needs")]
@@ -8,7 +7,7 @@ mod chance;
 pub use chance::Chance;
 use upcall_core::activity::{ActivityId, ActivityParams, Terms, Window};
 use upcall_core::admission::{Platform, Reservations, Share, TestResult};
-use upcall_core::policy::dwcs::DWCS;
+use upcall_core::discipline::DWCS;
 use upcall_core::scheduler::{Command, Counters, EVENTS_MAX, Input, Outcome, Scheduler};
 use upcall_core::time::{Instant, Span};
 
@@ -24,18 +23,18 @@ pub fn window(task: &Task) -> Window {
     task.1.window.unwrap_or(Window { misses: 0, periods: 1 })
 }
 
-/// What the machine, the handlers and the raisers of events do.
+/// The behaviour of the machine, the handlers and the posters of events.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Conditions {
     /// Spent at every upcall of another activity than the last.
     pub switch_ns: u64,
-    /// Most that a sleeping thread wakes late.
+    /// The longest delay with which a sleeping thread wakes.
     pub wakeup_ns: u64,
     /// Whether jobs may have fewer PDUs, and quanta cost less, than declared.
     pub thrifty: bool,
-    /// How often of 8 choices somebody is told to have events.
+    /// At how many of 8 picks an activity gets events.
     pub events: u64,
-    /// Of the event server.
+    /// The share of the event server.
     pub share: Option<Share>,
     pub seed: u64,
 }
@@ -52,8 +51,8 @@ impl Conditions {
     }
 }
 
-/// All of them reserved, and whether that would have been admitted. Does not ask
-/// for hints, which take longer than everything else here.
+/// Reserves all activities, and returns whether they would have been admitted. Does not ask for
+/// hints, which take longer than everything else here.
 pub fn admit(set: &[Task], conditions: &Conditions) -> (Reservations, bool) {
     let mut reservations = Reservations::new(conditions.platform(), &DWCS);
     for (params, terms) in set {
@@ -72,13 +71,13 @@ pub fn deciding(reservations: &Reservations) -> TestResult {
     *test
 }
 
-/// What was seen of one activity.
+/// The observations of one activity.
 #[derive(Clone, Debug)]
 pub struct Seen {
-    /// Of each period in order, whether its job was done in time.
+    /// For each period in order, whether its job was done in time.
     pub served: Vec<bool>,
     pub counters: Counters,
-    /// As the policy counts.
+    /// The violations that the policy counted.
     pub violations: u64,
     /// Upcalls without a job.
     pub extras: u64,
@@ -87,23 +86,22 @@ pub struct Seen {
 }
 
 impl Seen {
-    /// Windows, one after the other from the first period on, with more misses
-    /// than allowed. The last one may be cut off.
+    /// Windows with more misses than allowed, counted one after the other from the first period on.
+    /// The last window may be cut off.
     pub fn broken(&self, window: Window) -> u64 {
         let misses = |periods: &[bool]| periods.iter().filter(|&&served| !served).count();
         let windows = self.served.chunks(window.periods as usize);
         windows.filter(|periods| misses(periods) > window.misses as usize).count() as u64
     }
 
-    /// Most misses among any so many periods in a row.
+    /// The most misses among any `periods` periods in a row.
     pub fn misses_in_any(&self, periods: u32) -> usize {
         let misses = |periods: &[bool]| periods.iter().filter(|&&served| !served).count();
         self.served.windows(periods as usize).map(misses).max().unwrap_or(0)
     }
 }
 
-/// Runs the activities, all started at 0, until `until_ns`. Also who was upcalled
-/// when.
+/// Runs the activities, all started at 0, until `until_ns`. Also returns which was upcalled when.
 pub fn drive(set: &[Task], conditions: Conditions, until_ns: u64) -> (Vec<Seen>, Vec<(u64, u32)>) {
     let capacity = u32::try_from(set.len()).unwrap();
     let mut driver = Driver {
@@ -144,7 +142,7 @@ struct Driver<'a> {
     chance: Chance,
     batch_left: Vec<u32>,
     last: Option<ActivityId>,
-    /// Of each, the numbers of the jobs done in time.
+    /// For each activity, the numbers of the jobs done in time.
     done: Vec<Vec<u64>>,
     /// Whether a job of it yielded and has not ended.
     has_job: Vec<bool>,
@@ -162,8 +160,8 @@ impl Driver<'_> {
     fn seen(&self, id: ActivityId) -> Seen {
         let index = id.0 as usize;
         let counters = self.scheduler.counters(id).unwrap();
-        // Jobs whose deadline has passed, each of which has ended somehow but
-        // those a running handler keeps from being dropped.
+        // Jobs whose deadline has passed. Each of them has ended, except those that a running
+        // handler keeps from being dropped.
         let (params, _) = self.set[index];
         let first_due = params.offset + params.deadline;
         let past = self.now.since(Instant::ZERO).saturating_sub(first_due);
@@ -288,8 +286,8 @@ impl Driver<'_> {
     }
 }
 
-/// Any of `0 ..= most`, the ends more often than the rest: that is where
-/// the worst cases are. Two draws: the sets of these tests hang on it.
+/// A number in `0 ..= most`; the ends, which provoke the worst cases, come more often. Takes two
+/// draws: the sets of these tests depend on it.
 pub fn up_to(chance: &mut Chance, most: u64) -> u64 {
     match chance.below(8) {
         0 => 0,

@@ -1,9 +1,7 @@
-//! Drives the scheduler under DWS in virtual time, with messages that arrive
-//! early, and looks over its shoulder: before each quantum, asked for or not,
-//! whoever runs must be the one that the paper's rules put first.
+//! Drives the scheduler under DWS in virtual time, with early messages. Before each quantum it
+//! checks that the running activity is the one that the paper's rules put first.
 //!
-//! Costs are exact, hand-offs cost what the conditions say, and the CPU's
-//! thread oversleeps as they say.
+//! Costs are exact. The conditions state the cost of hand-offs and how late the CPU's thread wakes.
 
 #[path = "../chance/mod.rs"]
 #[allow(dead_code, reason = "each driver draws what it needs")]
@@ -11,41 +9,41 @@ mod chance;
 
 use chance::Chance;
 use upcall_core::activity::{ActivityId, ActivityParams, Terms, WorkClass};
-use upcall_core::policy::dws::DWS;
+use upcall_core::discipline::DWS;
 use upcall_core::scheduler::{Command, Counters, EVENTS_MAX, Input, Outcome, Scheduler};
 use upcall_core::time::{Instant, Span};
 
 pub type Activity = (ActivityParams, Terms);
 
-/// What the machine, the senders and the handlers do.
+/// The behaviour of the machine, the senders and the handlers.
 #[derive(Clone, Copy, Debug)]
 pub struct Conditions {
     /// Spent at every upcall of another activity than the last, before its
     /// first quantum.
     pub switch_cost: Span,
-    /// How late the thread may wake when it sleeps: any time up to this.
+    /// How late the thread may wake from sleep: any time up to this.
     pub wakeup_latency: Span,
     /// Whether jobs may have fewer PDUs, and quanta cost less, than declared.
     pub thrifty: bool,
-    /// How early messages are there.
+    /// How early messages come.
     pub lead: Lead,
-    /// Whether events come to everybody, at any time.
+    /// Whether events come to all activities, at any time.
     pub events: bool,
-    /// For what is left to chance.
+    /// The seed of all random numbers.
     pub seed: u64,
 }
 
-/// How long before its logical arrival a message is there.
+/// How long before its logical arrival a message comes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lead {
     None,
-    /// As long as the workahead limit lets it.
+    /// As long as the workahead limit permits.
     Most,
-    /// Any time up to that.
+    /// A random time up to that.
     Random,
 }
 
-/// Everything as declared; hand-offs and wake-ups free, nothing early.
+/// Everything as declared; hand-offs and wake-ups free, no early messages.
 pub const IDEAL: Conditions = Conditions {
     switch_cost: Span::ZERO,
     wakeup_latency: Span::ZERO,
@@ -55,16 +53,16 @@ pub const IDEAL: Conditions = Conditions {
     seed: 0,
 };
 
-/// A quantum: whose, from when to when.
+/// A quantum: its activity, from when to when.
 pub type Quantum = (u32, u64, u64);
 
-/// Runs the activities, numbered as they stand in `set`, from their offsets on
-/// until `until`; what was counted for each.
+/// Runs the activities, numbered as they stand in `set`, from their offsets until `until`; returns
+/// the counters of each.
 pub fn observe(set: &[Activity], conditions: Conditions, until: u64) -> Vec<Counters> {
     run(set, conditions, until).0
 }
 
-/// As `observe`, with every quantum that was run.
+/// Like `observe`, with every quantum that ran.
 pub fn run(set: &[Activity], conditions: Conditions, until: u64) -> (Vec<Counters>, Vec<Quantum>) {
     let capacity = u32::try_from(set.len()).unwrap();
     let mut driver = Driver {
@@ -106,9 +104,9 @@ struct Driver<'a> {
     batch_left: Vec<u32>,
     /// Messages that each activity has processed.
     done: Vec<u64>,
-    /// Messages that are there: those that were told, if their time has not come.
+    /// Messages that have come: those that were reported early, and those whose time has come.
     there: Vec<u64>,
-    /// When the next one behind them arrives.
+    /// When the next message behind them comes.
     arrivals: Vec<u64>,
     last: Option<ActivityId>,
     quanta: Vec<Quantum>,
@@ -141,12 +139,12 @@ impl Driver<'_> {
         self.arrivals[index] = logical.saturating_sub(lead).max(self.arrivals[index]);
     }
 
-    /// Tells of the messages that have arrived; whether there was any to tell.
+    /// Reports the messages that have come; returns whether there were any.
     fn deliver(&mut self) -> bool {
         let mut told = false;
         for index in 0..self.set.len() {
             while self.arrivals[index] <= self.now {
-                // One whose time has come is released without being told.
+                // A message whose time has come is released without a report.
                 if self.logical_arrival(index, self.there[index]) > self.now {
                     let id = ActivityId(u32::try_from(index).unwrap());
                     self.tell(Input::Arrived { id, messages: 1 });
@@ -159,7 +157,7 @@ impl Driver<'_> {
         told
     }
 
-    /// An event, now and then; or some are taken.
+    /// Posts an event now and then, or takes some.
     fn raise(&mut self) {
         if !self.conditions.events {
             return;
@@ -175,7 +173,7 @@ impl Driver<'_> {
         }
     }
 
-    /// Does what is to be done, or sleeps.
+    /// Executes the next command, or sleeps.
     fn step(&mut self) {
         self.raise();
         match self.poll() {
@@ -263,7 +261,7 @@ impl Driver<'_> {
         terms.delay_bound.unwrap_or(params.deadline).as_nanos()
     }
 
-    /// Where an activity stands, by the paper's rules; `None` if it has nothing to do.
+    /// The place of an activity by the paper's rules; `None` if it has nothing to do.
     fn place(&self, index: usize) -> Option<(u32, u64, usize)> {
         let logical = self.logical_arrival(index, self.done[index]);
         let come = logical <= self.now;
@@ -280,7 +278,7 @@ impl Driver<'_> {
     fn is_first(&self, id: ActivityId) {
         let first = (0..self.set.len()).filter_map(|index| self.place(index)).min();
         let own = self.place(id.0 as usize);
-        // Events are for equals.
+        // Events decide between equals.
         let rank = |place: Option<(u32, u64, usize)>| place.map(|(level, key, _)| (level, key));
         assert_eq!(rank(own), rank(first), "at {}", self.now);
         assert!(self.conditions.events || own == first, "at {}", self.now);

@@ -1,20 +1,19 @@
-//! DWCS as one would write it down: no queues, nothing kept that can be computed,
-//! fractions as fractions. It plays the scheduler's part, too, within the rules
-//! that [`Policy`] states.
+//! DWCS in its simplest form: no queues, no stored values that can be computed, fractions as
+//! fractions. The model also plays the scheduler's part, within the protocol of [`Policy`].
 
 use upcall_core::activity::{ActivityId, ActivityParams, Terms, Window};
 use upcall_core::admission::Share;
 use upcall_core::policy::dwcs::WindowConstrained;
-use upcall_core::policy::{EventRank, ExtraEnd, Policy, Ready};
+use upcall_core::policy::{Checked, EventRank, ExtraEnd, Policy, Ready};
 use upcall_core::time::{Instant, Span};
 
-/// What a task is: cost of a PDU in ns, batch, `x`, `y - x`, whether work-conserving.
+/// A task: cost of a PDU in ns, batch, `x`, `y - x`, whether work-conserving.
 pub type Task = (u64, u32, u32, u32, bool);
 
-/// An operation: which, on whom, and how much of it.
+/// An operation: its number, its task, and an amount.
 pub type Operation = (u32, u32, u64);
 
-/// How many operations there are to choose among.
+/// The number of operations.
 pub const OPERATIONS: u32 = 12;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,16 +36,16 @@ struct Activity {
     active: bool,
     deadline: u64,
     left: u64,
-    /// Events that wait.
+    /// The waiting events.
     events: Vec<EventRank>,
     seen: bool,
-    /// Yielded amid a service for this one.
+    /// The event during whose service it yielded.
     again: Option<EventRank>,
     exhausted: bool,
 }
 
-/// What runs: a job by its urgency, an event by the server's, or an extra
-/// service until then, for an event or for work.
+/// The running service: a job with its urgency, an event with the server's urgency, or an extra
+/// service until an instant, for an event or for work.
 #[derive(Clone, Copy, Debug)]
 enum Runs {
     Job(u64),
@@ -58,6 +57,8 @@ enum Runs {
 struct Model {
     all: Vec<Activity>,
     running: Option<(usize, Runs)>,
+    /// When it was picked.
+    since: u64,
     share: Option<u32>,
     spent_until: u64,
     begun: Option<u64>,
@@ -134,7 +135,7 @@ impl Model {
         self.best(|activity| activity.state == State::Ready)
     }
 
-    /// Who has an event, does not run and could be served.
+    /// The activity that has an event, does not run and could be served.
     fn with_event(&self) -> Option<usize> {
         self.most_urgent_event(|activity| {
             let idle = activity.state == State::Idle && activity.active;
@@ -151,7 +152,7 @@ impl Model {
         self.most_urgent_event(Activity::wants_extra).or_else(|| self.best(Activity::wants_extra))
     }
 
-    /// After every operation: since when an event waits for the server.
+    /// After every operation: notes since when an event waits for the server.
     fn note(&mut self, now: u64) {
         self.begun = match (self.share, self.with_event()) {
             (Some(_), Some(_)) => Some(self.begun.unwrap_or(now.max(self.spent_until))),
@@ -169,7 +170,7 @@ impl Model {
         ready.into_iter().chain(self.server_deadline()).min()
     }
 
-    /// Who runs next, and the deadline that the server is charged.
+    /// The activity that runs next, and the deadline that the server is charged.
     fn pick(&self, now: u64) -> Option<(usize, Runs, Option<u64>)> {
         let best = self.ready();
         if let (Some(first), Some(deadline)) = (self.with_event(), self.server_deadline()) {
@@ -226,9 +227,9 @@ impl Model {
     }
 }
 
-/// Does the operations on both, as a scheduler might. Panics where they differ.
+/// Applies the operations to both, like a scheduler. Panics where they differ.
 pub fn compare(tasks: &[Task], share: Option<u32>, operations: &[Operation]) {
-    let mut policy = WindowConstrained::new(8);
+    let mut policy = Checked::new(Box::new(WindowConstrained::new(8)), 8);
     let mut model = Model::default();
     let mut now = 0;
     for (&(cost, batch, misses, more, work_conserving), id) in
@@ -271,7 +272,7 @@ pub fn compare(tasks: &[Task], share: Option<u32>, operations: &[Operation]) {
     }
 }
 
-fn agree(policy: &mut WindowConstrained, model: &Model, now: u64) {
+fn agree(policy: &mut Checked<WindowConstrained>, model: &Model, now: u64) {
     let at = Instant::from_nanos(now);
     assert_eq!(policy.has_ready(), model.most_urgent().is_some());
     let next = model.ready().map_or(Instant::FAR, |a| Instant::from_nanos(model.all[a].deadline));
@@ -281,12 +282,15 @@ fn agree(policy: &mut WindowConstrained, model: &Model, now: u64) {
     }
     if let Some((a, _)) = model.running {
         let id = ActivityId(u32::try_from(a).unwrap_or(0));
-        assert_eq!(policy.gives_way(id, at, at), model.gives_way(now));
+        assert_eq!(
+            policy.gives_way(id, Instant::from_nanos(model.since), at),
+            model.gives_way(now)
+        );
     }
 }
 
 fn operate(
-    policy: &mut WindowConstrained,
+    policy: &mut Checked<WindowConstrained>,
     model: &mut Model,
     now: &mut u64,
     operation: u32,
@@ -296,7 +300,7 @@ fn operate(
     let a = id.0 as usize;
     let at = Instant::from_nanos(*now);
     match operation {
-        // Time passes; whoever runs has run meanwhile.
+        // Time passes while the running activity runs.
         0..=2 => *now += amount,
         3..=5 if model.all[a].state == State::Idle => {
             let deadline = *now + 4 * amount + 1;
@@ -334,7 +338,7 @@ fn operate(
     }
 }
 
-fn choose(policy: &mut WindowConstrained, model: &mut Model, now: u64, amount: u64) {
+fn choose(policy: &mut Checked<WindowConstrained>, model: &mut Model, now: u64, amount: u64) {
     let at = Instant::from_nanos(now);
     while let Some(best) = model.ready() {
         let activity = &mut model.all[best];
@@ -355,6 +359,7 @@ fn choose(policy: &mut WindowConstrained, model: &mut Model, now: u64, amount: u
     let picked = model.pick(now);
     let number = |a: usize| ActivityId(u32::try_from(a).unwrap_or(0));
     assert_eq!(policy.pick(at), picked.map(|(a, ..)| number(a)));
+    model.since = now;
     if let Some(picked) = picked {
         model.begin(picked);
         return;
@@ -369,12 +374,13 @@ fn choose(policy: &mut WindowConstrained, model: &mut Model, now: u64, amount: u
 }
 
 /// The running handler returns: its batch done, or with some of it left.
-fn finish(policy: &mut WindowConstrained, model: &mut Model, now: u64, amount: u64) {
+fn finish(policy: &mut Checked<WindowConstrained>, model: &mut Model, now: u64, amount: u64) {
     let Some((a, runs)) = model.running.take() else { return };
     let at = Instant::from_nanos(now);
     let id = ActivityId(u32::try_from(a).unwrap_or(0));
     let activity = &mut model.all[a];
-    policy.ran(id, Span::from_nanos(amount), at);
+    let used = amount.min(now - model.since);
+    policy.ran(id, Span::from_nanos(used), at);
     let end = match amount % 4 {
         0 => ExtraEnd::Yielded,
         2 => ExtraEnd::Filled,
@@ -383,7 +389,7 @@ fn finish(policy: &mut WindowConstrained, model: &mut Model, now: u64, amount: u
     let more = amount.is_multiple_of(2);
     match runs {
         Runs::Job(_) => {
-            activity.left = activity.left.saturating_sub(amount);
+            activity.left = activity.left.saturating_sub(used);
             if more {
                 policy.resume(id, at);
                 activity.state = State::Ready;

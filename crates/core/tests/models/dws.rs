@@ -1,20 +1,20 @@
-//! The scheduler under DWS without heaps, queues or events: all messages are looked
-//! through each time. The property test and the fuzz target give it operations.
+//! The scheduler under DWS without heaps, queues or events: the model examines all messages at each
+//! call. The property test and the fuzz target give it operations.
 
 use std::collections::VecDeque;
 use upcall_core::activity::{ActivityId, ActivityParams, Terms, WorkClass};
-use upcall_core::policy::dws::DWS;
+use upcall_core::discipline::DWS;
 use upcall_core::scheduler::{Command, EVENTS_MAX, Input, Outcome, Scheduler};
 use upcall_core::time::Instant;
 
-/// Activities there may be; operations name one more, which is out of range.
+/// The number of activities; operations name one more, which is out of range.
 pub const CAPACITY: u32 = 4;
 
 const fn at(ns: u64) -> Instant {
     Instant::from_nanos(ns)
 }
 
-/// What may happen; times are from now on.
+/// The operations. Times are relative to now.
 #[derive(Clone, Copy, Debug)]
 pub enum Op {
     Pass(u64),
@@ -24,7 +24,7 @@ pub enum Op {
     Close(u32),
     Arrived(u32, u32),
     Advance(u32, u64),
-    /// Logical arrival, and how long before it the message is there.
+    /// Logical arrival, and how long before it the message comes.
     Message(u32, u64, u64),
     Posted(u32, u64),
     Taken(u32, u32),
@@ -58,7 +58,7 @@ fn input(now: u64, op: Op) -> Input {
 #[derive(Clone, Copy, Debug)]
 struct Message {
     logical: u64,
-    /// Whether it was there early, and its logical arrival has not passed.
+    /// Whether it came early, and its logical arrival has not passed.
     early: bool,
 }
 
@@ -66,19 +66,19 @@ struct Message {
 struct Known {
     params: ActivityParams,
     terms: Terms,
-    /// How many were created before it.
+    /// How many activities were created before it.
     created: u32,
-    /// The logical arrival of the message after the last one there.
+    /// The logical arrival of the message after the last one that came.
     next: Option<u64>,
-    /// On demand: when that message is there; and before when it cannot arrive.
+    /// On demand: when that message comes. Otherwise the earliest time at which it can arrive.
     from: u64,
     earliest: u64,
     active: bool,
-    /// It runs and is to be stopped: nothing comes.
+    /// It runs and must stop: no further message comes.
     held: bool,
-    /// Rank and number of the events that wait.
+    /// Rank and number of the waiting events.
     events: Vec<(u64, u64)>,
-    /// The event with which its job was begun.
+    /// The event with which its job began.
     served: Option<(u64, u64)>,
     pending: VecDeque<Message>,
     started: Option<u64>,
@@ -94,7 +94,7 @@ impl Known {
         self.params.period.as_nanos()
     }
 
-    /// When the next message is there.
+    /// When the next message comes.
     fn ready_at(&self) -> Option<u64> {
         let ahead = match self.terms.class {
             WorkClass::RealTime => self.period() * u64::from(self.terms.workahead_max),
@@ -110,7 +110,7 @@ impl Known {
         self.terms.delay_bound.unwrap_or(self.params.deadline).as_nanos()
     }
 
-    /// Level and place in it, by the paper's rules.
+    /// The level and the place in it, by the paper's rules.
     fn place(&self, now: u64) -> Option<(u32, u64, u32)> {
         let logical = self.pending.front()?.logical;
         let (level, key) = match self.terms.class {
@@ -126,7 +126,7 @@ impl Known {
         self.events.iter().copied().chain(self.served).min()
     }
 
-    /// Logical arrivals that pass while the message before is unfinished.
+    /// Counts logical arrivals that pass while the previous message is unfinished.
     fn pass(&mut self, now: u64) {
         for (place, message) in self.pending.iter_mut().enumerate() {
             if message.early && message.logical < now {
@@ -141,13 +141,13 @@ impl Known {
     }
 }
 
-/// How a running activity is to be stopped: for good, or not.
+/// How a running activity must stop: for good, or not.
 type Closing = Option<bool>;
 
 #[derive(Default)]
 struct Model {
     known: Vec<Option<Known>>,
-    /// Who runs, with how many PDUs at most, and how it is to be stopped.
+    /// The running activity, its PDU limit, and how it must stop.
     running: Option<(u32, u32, Closing)>,
     created: u32,
     /// Logical arrival, deadline, end, and whether it was completed.
@@ -160,7 +160,7 @@ impl Model {
         self.known.get_mut(id as usize)?.as_mut()
     }
 
-    /// What logically arrives by `now`, and is there then at the latest.
+    /// Releases messages that logically arrive by `now`.
     fn release(&mut self, now: u64) {
         for known in self.known.iter_mut().flatten() {
             known.pass(now);
@@ -178,7 +178,7 @@ impl Model {
         }
     }
 
-    /// Those with a message that do not run, and their places.
+    /// Activities with a message that do not run, and their places.
     fn waiting(&self, now: u64) -> impl Iterator<Item = ((u32, u64, u32), &Known, u32)> {
         let running = self.running.map(|(id, ..)| id);
         self.known.iter().zip(0..).filter_map(move |(known, id)| {
@@ -188,7 +188,7 @@ impl Model {
         })
     }
 
-    /// Who should run next: of equals first those with events.
+    /// The activity that should run next: of equals, those with events first.
     fn best(&self, now: u64) -> Option<u32> {
         let with_event = |((level, key, created), known, id): (_, &Known, u32)| {
             let event = known.event();
@@ -197,7 +197,7 @@ impl Model {
         self.waiting(now).map(with_event).min().map(|(_, id): ((u32, u64, _, _, u32), _)| id)
     }
 
-    /// The next moment at which the order can change by itself.
+    /// The next moment at which the order can change without an input.
     fn next_change(&self, now: u64) -> u64 {
         let running = self.running.map(|(id, ..)| id);
         let change = |(known, id): (&Option<Known>, u32)| {
@@ -216,7 +216,7 @@ impl Model {
         let logical = known.pending.pop_front().unwrap().logical;
         let deadline = logical + known.bound();
         known.completed += u64::from(completed);
-        // One that is cut short just then was not done when it was due.
+        // A job that is cut short at its deadline was not done when it was due.
         known.misses += u64::from(deadline < now || (!completed && deadline == now));
         (known.started, known.pdus, known.served) = (None, 0, None);
         self.records.push((logical, deadline, now, completed));
@@ -287,7 +287,7 @@ impl Model {
         }
     }
 
-    /// Does the same; whether it fitted, and the answer to a boundary.
+    /// Applies the operation; returns whether it was valid, and the answer to a boundary.
     fn apply(&mut self, now: u64, op: Op) -> (bool, Option<Command>) {
         let mut answer = None;
         match op {
@@ -399,11 +399,11 @@ impl Model {
     }
 }
 
-/// Does the operations on both. Panics where they differ: the first by the paper's
-/// rules is upcalled whenever nothing runs, a boundary is answered rightly, every
-/// job is recorded rightly, and nothing is miscounted.
+/// Applies the operations to both. Panics where they differ: whenever nothing runs, the first
+/// activity by the paper's rules is upcalled; a boundary is answered correctly; every job is
+/// recorded correctly; and all counts are correct.
 pub fn compare(ops: &[Op]) {
-    let mut scheduler = Scheduler::new(CAPACITY, &DWS);
+    let mut scheduler = Scheduler::new(CAPACITY, &DWS.checked());
     let mut model = Model { known: vec![None; CAPACITY as usize], ..Model::default() };
     let mut now = 0;
     for &op in ops {

@@ -1,58 +1,57 @@
-//! The PS policy as its documentation has it, over plain accounts, one in the other: who
-//! competes, how long a request is, where one ends. The property test and the fuzz target give
-//! it operations.
+//! The PS policy by its documentation, over plain nested accounts: which activities compete, how
+//! long a request is, where it ends. The property test and the fuzz target give it operations.
 
 use super::ps_instance::Model;
 use upcall_core::activity::{ActivityId, ActivityParams, Claim, GroupId, Terms};
 use upcall_core::admission::Share;
 use upcall_core::cost::CostEstimate;
 use upcall_core::policy::ps::{Group, ProportionalShare};
-use upcall_core::policy::{Policy, Ready};
+use upcall_core::policy::{Checked, Policy, Ready};
 use upcall_core::time::{Instant, Span};
 
-/// How many activities there may be.
+/// The number of activities.
 pub const COUNT: u32 = 6;
-/// Accounts: the top, what it leaves to the adaptive, and from there on groups.
+/// Accounts: the top, the rest for adaptive activities, and from there on groups.
 const TOP: usize = 0;
 const REST: usize = 1;
-/// Where each has its account: three real-time ones and three adaptive ones.
+/// The account of each: three real-time and three adaptive activities.
 const FLAT: [usize; 6] = [TOP, TOP, TOP, REST, REST, REST];
-/// With groups: two beside a group in a group, and one in another in the rest.
+/// With groups: two beside a group in a group, and one in another group of the rest.
 const GROUPED: [usize; 6] = [TOP, REST, 2, 2, 3, 4];
-/// Of each group its account above and its weight there; in the top a share.
+/// For each group the account above it and its weight there; in the top a share.
 const GROUPS: [(usize, u32); 3] = [(TOP, 100_000), (2, 2), (REST, 2)];
 
 const QUANTUM_NS: u64 = 1_000_000;
-/// Declared for everyone; what is done between two boundaries may be more.
+/// The declared stretch of all activities. The real time between two boundaries may be longer.
 const STRETCH_NS: u64 = 100_000;
-/// What a real-time activity may ask for: the sum stays below the whole.
+/// The shares that a real-time activity may ask for; their sum stays below the whole.
 const SHARES_PPM: [u32; 3] = [100_000, 200_000, 250_000];
 const WEIGHTS: [u32; 3] = [1, 1, 2];
 const BATCHES: [u32; 6] = [7, 7, 7, 25, 25, 25];
 
 const JOB: Ready = Ready { release: Instant::ZERO, deadline: Instant::FAR };
 
-/// What may happen. What does not fit is left out.
+/// The operations. Invalid ones are skipped.
 #[derive(Clone, Debug)]
 pub enum Op {
-    /// A job of an idle one.
+    /// An idle activity gets a job.
     Release(u32),
-    /// A ready one is suspended.
+    /// A ready activity is suspended.
     Withdraw(u32),
-    /// An idle one goes.
+    /// An idle activity leaves.
     Leave(u32),
-    /// One that went comes back, with another share or weight.
+    /// An activity that left joins again, with another share or weight.
     Join(u32, u32),
-    /// One claims another share or weight, whatever it is at.
+    /// An activity claims another share or weight, in any state.
     Reweigh(u32, u32),
-    /// The CPU goes to the next, or whoever runs goes on for so long and comes to a
+    /// The CPU goes to the next activity; or the running one continues for this long and reaches a
     /// boundary.
     Run(u64),
-    /// The job ends after so long; the next was waiting if so.
+    /// The job ends after this long; if `true`, the next job waited.
     Done(u64, bool),
 }
 
-/// What is to be known of one that joined.
+/// The state of an activity that joined.
 #[derive(Clone, Copy, Debug)]
 struct Member {
     claim: u32,
@@ -64,8 +63,7 @@ struct Member {
 }
 
 impl Member {
-    /// Whole stretches for what the job is expected to take yet, at most what fits
-    /// into a quantum.
+    /// Whole stretches for the rest of the job's expected time, at most a quantum.
     fn request_ns(&self) -> u64 {
         let most_ns = QUANTUM_NS / self.stretch_ns * self.stretch_ns;
         let expected_ns = self.estimate.mean().map_or(self.declared_ns, Span::as_nanos);
@@ -77,7 +75,7 @@ impl Member {
     }
 }
 
-/// Who runs, for how long so far in its request, and how long that is.
+/// The running activity, how long its request has run, and the length of the request.
 #[derive(Clone, Copy, Debug)]
 struct Running {
     number: u32,
@@ -90,7 +88,7 @@ struct Running {
 struct Node {
     account: Model,
     parent: usize,
-    /// There; in the top a share.
+    /// Its weight there; in the top a share.
     weight: u32,
     members: u32,
 }
@@ -98,7 +96,7 @@ struct Node {
 #[derive(Clone)]
 struct ModelPolicy {
     nodes: Vec<Node>,
-    seats: [usize; COUNT as usize],
+    node_of_activity: [usize; COUNT as usize],
     members: [Option<Member>; COUNT as usize],
     running: Option<Running>,
     created: u32,
@@ -118,7 +116,7 @@ impl ModelPolicy {
     fn new(grouped: bool) -> Self {
         let capacity = COUNT as usize + 1 + GROUPS.len();
         let (members, parent) = (0, TOP);
-        // Multiples of what is divided by: the shares, and what they leave to the rest.
+        // Multiples of the divisors: the shares, and what they leave to the rest.
         let mut top = Model::new(capacity, true, 1_000_000 * 720_720i128.pow(3));
         top.join(client_of(REST), 1_000_000, u32::MAX);
         let of_weights = Model::new(capacity, false, 12i128.pow(18));
@@ -128,16 +126,16 @@ impl ModelPolicy {
             let account = of_weights.clone();
             Node { account, parent, weight, members }
         }));
-        // A group with a weight is there from the start.
+        // A group with a weight exists from the start.
         for node in 2..nodes.len() {
             let Node { parent, weight, .. } = nodes[node];
             if parent != TOP {
                 nodes[parent].account.join(client_of(node), weight, tie_of(node));
             }
         }
-        let seats = if grouped { GROUPED } else { FLAT };
+        let node_of_activity = if grouped { GROUPED } else { FLAT };
         let created = u32::try_from(nodes.len()).expect("a few");
-        ModelPolicy { nodes, seats, members: [None; 6], running: None, created }
+        ModelPolicy { nodes, node_of_activity, members: [None; 6], running: None, created }
     }
 
     fn of(&mut self, number: u32) -> &mut Member {
@@ -148,17 +146,17 @@ impl ModelPolicy {
         self.running.is_some_and(|running| running.number == number)
     }
 
-    fn seat(&self, number: u32) -> usize {
-        self.seats[number as usize]
+    fn node(&self, number: u32) -> usize {
+        self.node_of_activity[number as usize]
     }
 
     fn is_real_time(&self, number: u32) -> bool {
-        self.seat(number) == TOP
+        self.node(number) == TOP
     }
 
-    /// The accounts from a seat up to the top, each with the number it is called by above.
-    fn path(&self, seat: usize) -> Vec<usize> {
-        let mut path = vec![seat];
+    /// The accounts from an account up to the top, each with its client number above.
+    fn path(&self, node: usize) -> Vec<usize> {
+        let mut path = vec![node];
         while let Some(&node) = path.last().filter(|&&node| node != TOP) {
             path.push(self.nodes[node].parent);
         }
@@ -187,7 +185,7 @@ impl ModelPolicy {
         self.nodes[node].account.join(client, weight, tie);
     }
 
-    /// What a share used in advance is owed by the rest, which gets it.
+    /// The rest gets a share that leaves, and owes what the share used in advance.
     fn exit(&mut self, node: usize, client: u32) {
         let ahead_ns = self.nodes[node].account.lag_ns(client).unwrap_or(0).min(0).unsigned_abs();
         self.nodes[node].account.leave(client);
@@ -209,49 +207,49 @@ impl ModelPolicy {
         let (stretch_ns, used_ns, ready) = (STRETCH_NS, 0, false);
         self.members[number as usize] =
             Some(Member { claim, declared_ns, stretch_ns, used_ns, estimate, ready });
-        self.enter(self.seat(number), number, claim, self.created);
+        self.enter(self.node(number), number, claim, self.created);
         self.created += 1;
     }
 
     fn reweigh(&mut self, number: u32, claim: u32) {
         self.of(number).claim = claim;
-        let seat = self.seat(number);
-        self.nodes[seat].account.reweigh(number, claim);
-        if seat == TOP {
+        let node = self.node(number);
+        self.nodes[node].account.reweigh(number, claim);
+        if node == TOP {
             self.weigh_rest();
         }
     }
 
     fn leave(&mut self, number: u32) {
         self.members[number as usize] = None;
-        self.exit(self.seat(number), number);
+        self.exit(self.node(number), number);
     }
 
-    /// It is ready, with its next request.
+    /// The activity is ready, with its next request.
     fn request(&mut self, number: u32) {
         self.of(number).ready = true;
         let request_ns = self.of(number).request_ns();
-        let seat = self.seat(number);
-        self.nodes[seat].account.request(number, request_ns);
-        self.place(seat);
+        let node = self.node(number);
+        self.nodes[node].account.request(number, request_ns);
+        self.place(node);
     }
 
     fn retire(&mut self, number: u32) {
         (self.of(number).ready, self.of(number).used_ns) = (false, 0);
-        let seat = self.seat(number);
-        self.nodes[seat].account.retire(number);
-        self.place(seat);
+        let node = self.node(number);
+        self.nodes[node].account.retire(number);
+        self.place(node);
         if self.running.is_none() {
-            for node in self.path(seat).into_iter().chain([REST, TOP]) {
+            for node in self.path(node).into_iter().chain([REST, TOP]) {
                 self.nodes[node].account.settle();
             }
         }
     }
 
-    /// Every account above follows the one below, but where one of it is served.
-    fn place(&mut self, seat: usize) {
-        let served = self.running.map(|running| self.path(self.seat(running.number)));
-        for node in self.path(seat) {
+    /// Every account above follows the one below, unless a member of it is served.
+    fn place(&mut self, node: usize) {
+        let served = self.running.map(|running| self.path(self.node(running.number)));
+        for node in self.path(node) {
             if node == TOP || served.as_ref().is_some_and(|served| served.contains(&node)) {
                 return;
             }
@@ -287,14 +285,14 @@ impl ModelPolicy {
         let number = running.number;
         self.of(number).used_ns += ns;
         let mut client = number;
-        for node in self.path(self.seat(number)) {
+        for node in self.path(self.node(number)) {
             self.nodes[node].account.charge(client, ns);
             client = if node == TOP { client } else { client_of(node) };
         }
     }
 
-    /// Whether the request is over at this boundary; one that ran over its end had a
-    /// longer stretch than was thought.
+    /// Whether the request is over at this boundary. A request that ran past its end had a longer
+    /// stretch than assumed.
     fn request_is_over(&mut self) -> bool {
         let Some(running) = self.running else { return false };
         let stretch_ns = self.of(running.number).stretch_ns;
@@ -311,7 +309,7 @@ impl ModelPolicy {
     }
 
     fn lag_ns(&self, number: u32) -> Option<i64> {
-        self.nodes[self.seat(number)].account.lag_ns(number)
+        self.nodes[self.node(number)].account.lag_ns(number)
     }
 
     fn group_lag_ns(&self, group: usize) -> Option<i64> {
@@ -322,7 +320,7 @@ impl ModelPolicy {
 
 /// The policy and the model side by side.
 struct Both {
-    policy: ProportionalShare,
+    policy: Checked<ProportionalShare>,
     model: ModelPolicy,
     now: Instant,
 }
@@ -340,6 +338,7 @@ impl Both {
         let groups: Vec<_> = model.nodes[2..].iter().map(group).collect();
         let quantum = Span::from_nanos(QUANTUM_NS);
         let policy = ProportionalShare::with_groups(COUNT, quantum, &groups);
+        let policy = Checked::new(Box::new(policy), COUNT);
         let mut both = Both { policy, model, now: Instant::ZERO };
         for number in 0..COUNT {
             both.join(number, number % 3);
@@ -351,7 +350,7 @@ impl Both {
         let (ppm, weight) = (SHARES_PPM[claim as usize % 3], WEIGHTS[claim as usize % 3]);
         let is_real_time = self.model.is_real_time(number);
         let group =
-            self.model.seat(number).checked_sub(2).and_then(|group| u16::try_from(group).ok());
+            self.model.node(number).checked_sub(2).and_then(|group| u16::try_from(group).ok());
         let terms = match is_real_time {
             true => Terms { share: Share::from_ppm(ppm), ..Terms::default() },
             false => Terms { weight: Some(weight), group: group.map(GroupId), ..Terms::default() },
@@ -431,7 +430,7 @@ impl Both {
                 self.pass(ns);
                 self.stop(running);
                 let id = ActivityId(running.number);
-                self.policy.done(id, self.now, self.now);
+                self.policy.done(id, JOB.deadline, self.now);
                 let member = self.model.of(running.number);
                 member.estimate.observe(Span::from_nanos(member.used_ns), 1);
                 self.model.retire(running.number);
@@ -443,7 +442,7 @@ impl Both {
         }
     }
 
-    /// Where a request ends, whoever the model would pick then must have the CPU.
+    /// Where a request ends, the activity that the model would pick then must have the CPU.
     fn boundary(&mut self, running: Running) {
         let id = ActivityId(running.number);
         let over = self.model.request_is_over();
@@ -462,21 +461,21 @@ impl Both {
         match (&mut self.model.running, picked) {
             (Some(next), _) if !gives_way => next.since = running.since,
             (_, Some(other)) => {
-                // Put back: it was only looked at.
+                // Put back: this was only a check.
                 self.model.running = None;
                 self.model.request(other);
                 self.stop(running);
                 self.policy.resume(id, self.now);
                 self.model.request(running.number);
             }
-            (_, None) => unreachable!("whoever ran is ready"),
+            (_, None) => unreachable!("the activity that ran is ready"),
         }
     }
 }
 
-/// Does the operations on both, until the model can go no further; how many that
-/// were. Panics where they differ: in who is picked, in who gives way, or in a lag by
-/// more than the rounding.
+/// Applies the operations to both, until the model is no longer exact; returns how many it applied.
+/// Panics where they differ: in the picked activity, in preemption, or in a lag by more than the
+/// rounding.
 pub fn compare(grouped: bool, ops: &[Op]) -> usize {
     let mut both = Both::new(grouped);
     for (count, op) in ops.iter().enumerate() {
@@ -497,7 +496,7 @@ pub fn compare(grouped: bool, ops: &[Op]) -> usize {
         }
         for group in 0..both.model.nodes.len() - 2 {
             let id = GroupId(u16::try_from(group).expect("a few"));
-            let found = both.policy.group_lag_ns(id, both.now);
+            let found = both.policy.policy().group_lag_ns(id, both.now);
             let expected = both.model.group_lag_ns(group);
             assert_eq!(found.is_some(), expected.is_some());
             let difference = found.unwrap_or(0) - expected.unwrap_or(0);

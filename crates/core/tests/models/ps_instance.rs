@@ -1,13 +1,11 @@
-//! What an instance does, said as plainly as possible: virtual times are exact
-//! fractions over one common denominator, and everything is found by looking at
-//! everyone.
+//! An instance in its simplest form: virtual times are exact fractions over one common denominator,
+//! and every question is answered by examining all clients.
 //!
-//! The property tests of instances and of the policy, and the fuzz targets, give it
-//! operations.
+//! The property tests of instances and of the policy, and the fuzz targets, give it operations.
 //!
-//! Where one who lingers drops out amid a charge, what is left of it is divided anew,
-//! and the denominators multiply. No denominator is enough for ever; a model says
-//! when it can no longer be exact.
+//! If a lingering client drops out during a charge, the rest of the charge is divided anew, and the
+//! denominators multiply. No denominator suffices for ever; a model reports when it is no longer
+//! exact.
 
 use upcall_core::policy::ps::Instance;
 use upcall_core::time::Span;
@@ -103,7 +101,7 @@ impl Model {
     pub fn pick(&mut self) -> Option<u32> {
         let ready = self.clients.iter().filter(|place| place.standing == Ready);
         let earliest = ready.map(|place| place.start).min()?;
-        // A jump if nobody is eligible.
+        // A jump if no client is eligible.
         self.clock = self.clock.max(earliest);
         self.drop_out();
         let eligible = (0..self.clients.len()).filter(|&client| {
@@ -123,7 +121,7 @@ impl Model {
         let place = &mut self.clients[client as usize];
         self.exact &= left % place.weight == 0;
         place.start += left / place.weight;
-        // Step by step, from one who drops out to the next.
+        // Step by step, from one client that drops out to the next.
         loop {
             let lingering = self.clients.iter().filter(|place| place.standing == Lingering);
             let next = lingering.map(|place| place.start - self.clock).min();
@@ -156,7 +154,7 @@ impl Model {
         place.start = clock + ahead / place.weight;
     }
 
-    /// It gets what another leaves behind.
+    /// It gets what another client leaves behind.
     pub fn inherit(&mut self, client: u32, debt_ns: u64) {
         let place = &mut self.clients[client as usize];
         if place.left {
@@ -205,7 +203,7 @@ impl Model {
         (!place.left).then(|| i64::try_from(lag).expect("a lag of years"))
     }
 
-    /// Those whose lag has become 0 go.
+    /// Clients whose lag has become 0 leave.
     fn drop_out(&mut self) {
         for place in &mut self.clients {
             if place.standing == Lingering && place.start <= self.clock {
@@ -224,7 +222,7 @@ impl Model {
     }
 }
 
-/// What may happen; the second number is a length or a time in ns, or a weight.
+/// The operations. The second number is a length or a time in ns, or a weight.
 #[derive(Clone, Debug)]
 pub enum Op {
     Request(u32, u64),
@@ -238,10 +236,10 @@ pub enum Op {
     Settle,
 }
 
-/// How many clients there are.
+/// The number of clients.
 pub const CLIENTS: u32 = 5;
 
-/// Both, and who is picked and not yet back.
+/// Both, and the client that is picked and not yet back.
 struct Both {
     instance: Instance,
     model: Model,
@@ -261,7 +259,7 @@ impl Both {
         both
     }
 
-    /// Who was picked by each, if anyone is.
+    /// The client that each picked, if any.
     fn apply(&mut self, op: &Op) -> Option<(Option<u32>, Option<u32>)> {
         let Both { instance, model, picked } = self;
         if let Op::Request(client, _)
@@ -321,9 +319,8 @@ impl Both {
     }
 }
 
-/// Does the operations on both, until the model can go no further; how many that
-/// were. Panics where they differ: in who is picked, or in a lag by more than the
-/// rounding.
+/// Applies the operations to both, until the model is no longer exact; returns how many it applied.
+/// Panics where they differ: in the picked client, or in a lag by more than the rounding.
 pub fn compare(shares: bool, ops: &[Op]) -> usize {
     let mut both = Both::new(shares);
     for (count, op) in ops.iter().enumerate() {

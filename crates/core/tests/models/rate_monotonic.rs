@@ -1,22 +1,20 @@
-//! The scheduler under RMDP and RM as one would write it down: no heaps, no order,
-//! everything looked through each time. The property test and the fuzz target give
-//! it operations.
+//! The scheduler under RMDP and RM in its simplest form: no heaps and no order; the model examines
+//! everything at each call. The property test and the fuzz target give it operations.
 
 use std::collections::VecDeque;
 use upcall_core::activity::{ActivityId, ActivityParams, Terms};
-use upcall_core::policy::Discipline;
+use upcall_core::discipline::Discipline;
 use upcall_core::scheduler::{Command, EVENTS_MAX, Input, Outcome, Scheduler};
 use upcall_core::time::Instant;
 
-/// Activities there may be; operations name one more, which is out of range.
+/// The number of activities; operations name one more, which is out of range.
 pub const CAPACITY: u32 = 4;
 
 const fn at(ns: u64) -> Instant {
     Instant::from_nanos(ns)
 }
 
-/// What may happen, in the words of a test: whether it fits is for both sides
-/// to say.
+/// The operations. Both sides decide whether an operation is valid.
 #[derive(Clone, Copy, Debug)]
 pub enum Op {
     Pass(u64),
@@ -30,28 +28,27 @@ pub enum Op {
     Returned(u32, Outcome),
 }
 
-/// How a running activity is to be stopped.
+/// How a running activity must stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stop {
     Suspend,
     Close,
 }
 
-/// What is to be known of an activity: no heaps, no order, looked through each
-/// time.
+/// The state of an activity.
 #[derive(Clone, Debug)]
 struct Known {
     params: ActivityParams,
-    /// How many were created before it.
+    /// How many activities were created before it.
     created: u32,
     next_release: Option<u64>,
     /// Whether it goes before its equals while an event waits for it.
     wins_ties: bool,
-    /// Rank and number of the events that wait.
+    /// Rank and number of the waiting events.
     events: Vec<(u64, u64)>,
-    /// The event with which its job was begun.
+    /// The event with which its job began.
     served: Option<(u64, u64)>,
-    /// It runs and is to be stopped: nothing is released.
+    /// It runs and must stop: nothing is released.
     held: bool,
     /// Releases of the jobs that have not ended.
     pending: VecDeque<u64>,
@@ -68,7 +65,7 @@ impl Known {
     }
 }
 
-/// All but one may win ties.
+/// All activities but one may win ties.
 fn wins_ties(number: u32) -> bool {
     number != 0
 }
@@ -76,7 +73,7 @@ fn wins_ties(number: u32) -> bool {
 #[derive(Default)]
 struct Model {
     known: Vec<Option<Known>>,
-    /// Who runs, with how many PDUs at most, and how it is to be stopped.
+    /// The running activity, its PDU limit, and how it must stop.
     running: Option<(u32, u32, Option<Stop>)>,
     created: u32,
     posted: u64,
@@ -101,7 +98,7 @@ impl Model {
         self.known[id as usize].as_mut().unwrap()
     }
 
-    /// Those with a job that do not run.
+    /// Activities with a job that do not run.
     fn ready(&self) -> impl Iterator<Item = (&Known, u32)> {
         let running = self.running.map(|(id, ..)| id);
         let known =
@@ -109,7 +106,7 @@ impl Model {
         known.filter(move |(known, id)| running != Some(*id) && !known.pending.is_empty())
     }
 
-    /// Who should run next: of equal periods first those with events.
+    /// The activity that should run next: of equal periods, those with events first.
     fn best_ready(&self) -> Option<u32> {
         let place = |known: &Known| {
             let event = known.event();
@@ -126,7 +123,7 @@ impl Model {
     fn drop_jobs(&mut self, id: u32, now: u64, stop: Stop) {
         let known = self.of(id);
         let deadline_ns = known.params.deadline.as_nanos();
-        // One that had begun is recorded: it was not done when it was due.
+        // A job that had begun is recorded: it was not done when it was due.
         let cut_short = known.started
             && known.pending.front().is_some_and(|release| release + deadline_ns == now);
         let late = known.pending.drain(..).filter(|release| release + deadline_ns < now).count();
@@ -148,7 +145,7 @@ impl Model {
         }
     }
 
-    /// Whether the handler must return. Releases were taken in.
+    /// Whether the handler must return. Releases were processed.
     fn must_yield(&self) -> bool {
         let (id, _, stop) = self.running.unwrap();
         let known = self.known[id as usize].as_ref().unwrap();
@@ -176,7 +173,7 @@ impl Model {
         }
     }
 
-    /// What an upcall must say, if there must be one.
+    /// The upcall that must come, if there must be one.
     fn upcall(&mut self) -> Option<Command> {
         if self.running.is_some() {
             return None;
@@ -191,7 +188,7 @@ impl Model {
         Some(Command::Upcall { id: ActivityId(id), pdus_max, resumed, check_at })
     }
 
-    /// Does the same; whether it fitted, and the answer to a boundary.
+    /// Applies the operation; returns whether it was valid, and the answer to a boundary.
     fn apply(&mut self, now: u64, op: Op) -> (bool, Option<Command>) {
         let mut answer = None;
         match op {
@@ -292,11 +289,11 @@ fn input(now: u64, op: Op) -> Input {
     }
 }
 
-/// Does the operations on both. Panics where they differ: the best-ranked ready
-/// activity is upcalled whenever nothing runs, a boundary is answered rightly, and
-/// nothing is miscounted.
+/// Applies the operations to both. Panics where they differ: whenever nothing runs, the ready
+/// activity of the best rank is upcalled; a boundary is answered correctly; and all counts are
+/// correct.
 pub fn compare(discipline: &Discipline, ops: &[Op]) {
-    let mut scheduler = Scheduler::new(CAPACITY, discipline);
+    let mut scheduler = Scheduler::new(CAPACITY, &discipline.checked());
     let mut model = Model { known: vec![None; CAPACITY as usize], ..Model::default() };
     let mut now = 0;
     for &op in ops {

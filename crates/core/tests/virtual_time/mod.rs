@@ -1,9 +1,7 @@
-//! Drives the real state machine in virtual time, as the runtime drives it in
-//! real time.
+//! Drives the real state machine in virtual time, as the runtime drives it in real time.
 //!
-//! Costs are exact, hand-offs cost what the conditions say, and the CPU's
-//! thread oversleeps as they say. What is observed is the scheduler's own
-//! count.
+//! Costs are exact. The conditions state the cost of hand-offs and how late the CPU's thread wakes.
+//! The scheduler's own counters are observed.
 
 #[path = "../chance/mod.rs"]
 #[allow(dead_code, reason = "each driver draws what it needs")]
@@ -12,23 +10,24 @@ mod chance;
 use chance::Chance;
 use upcall_core::activity::Terms;
 use upcall_core::activity::{ActivityId, ActivityParams};
-use upcall_core::policy::rmdp::RMDP;
+use upcall_core::discipline::RMDP;
 use upcall_core::scheduler::{Command, Counters, EVENTS_MAX, Input, Outcome, Scheduler};
 use upcall_core::time::{Instant, Span};
 
-/// What the machine and the handlers do.
+/// The behaviour of the machine and the handlers.
 #[derive(Clone, Copy, Debug)]
 pub struct Conditions {
     /// Spent at every upcall of another activity than the last, before its
     /// first quantum.
     pub switch_cost: Span,
-    /// How late the thread wakes when it sleeps.
+    /// How late the thread wakes from sleep.
     pub wakeup: Wakeup,
     /// Whether jobs may have fewer PDUs, and quanta cost less, than declared.
     pub thrifty: bool,
-    /// Who wins ties, a bit an activity; events come to everybody then, at any time.
+    /// Which activities win ties, one bit each. Unless it is 0, events come to all activities at
+    /// any time.
     pub wins_ties: u64,
-    /// For what is left to chance.
+    /// The seed of all random numbers.
     pub seed: u64,
 }
 
@@ -40,9 +39,9 @@ pub fn terms(wins_ties: u64, number: usize) -> Terms {
 /// How late a sleeping thread wakes.
 #[derive(Clone, Copy, Debug)]
 pub enum Wakeup {
-    /// By just this much, every time.
+    /// By exactly this much, every time.
     By(Span),
-    /// By any time up to this, at random.
+    /// By a random time up to this.
     UpTo(Span),
 }
 
@@ -55,8 +54,8 @@ pub const IDEAL: Conditions = Conditions {
     seed: 0,
 };
 
-/// Runs the activities, numbered as they stand in `set`, from their offsets on
-/// until `until`; what was counted for each.
+/// Runs the activities, numbered as they stand in `set`, from their offsets until `until`; returns
+/// the counters of each.
 pub fn observe(set: &[ActivityParams], conditions: Conditions, until: Instant) -> Vec<Counters> {
     let capacity = u32::try_from(set.len()).unwrap();
     let mut driver = Driver {
@@ -97,7 +96,7 @@ impl Driver<'_> {
         self.scheduler.handle(self.now, input).unwrap();
     }
 
-    /// An event, now and then.
+    /// Posts an event now and then.
     fn raise(&mut self) {
         while let Some(notice) = self.scheduler.poll_notice() {
             assert!(
@@ -114,7 +113,7 @@ impl Driver<'_> {
         }
     }
 
-    /// Does what is to be done, or sleeps.
+    /// Executes the next command, or sleeps.
     fn step(&mut self) {
         self.raise();
         match self.scheduler.poll_command(self.now) {

@@ -56,14 +56,14 @@ fn a_kls_thread_ends_though_its_wake_word_was_overwritten() {
     let group = Arc::new(DomainGroup::new(cpu, 1000).unwrap());
     cpu_state.set_groups(|groups| groups.push(group.clone()));
     let thread = crate::kls::start(crate::kls::Kls::new(cpu_state, group.clone(), None)).unwrap();
-    let bell = group.turn.bell(DomainId::DAEMON);
-    while bell.load(Ordering::Relaxed) != u64::from(ASLEEP) {
+    let wake_word = group.turn.wake_word(DomainId::DAEMON);
+    while !wake_word.is_asleep() {
         std::thread::yield_now();
     }
     // The thread sets the word shortly before it sleeps in the kernel. Once it sleeps there, an
     // overwritten word keeps a notification from waking it.
     std::thread::sleep(std::time::Duration::from_millis(20));
-    bell.store(0, Ordering::Relaxed);
+    wake_word.word().store(0, Ordering::Relaxed);
     group.quit();
     thread.join().unwrap();
 }

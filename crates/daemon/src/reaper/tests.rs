@@ -3,7 +3,8 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use upcall_shm::DomainId;
-use upcall_shm::turn_page::{ASLEEP, PAGE_BYTES, TurnPage};
+use upcall_shm::turn_page::{PAGE_BYTES, TurnPage};
+use upcall_shm::wake_word::ASLEEP;
 use upcall_sys::memfd::SharedMapping;
 use upcall_sys::schedule;
 
@@ -82,7 +83,7 @@ fn a_group_is_drained_though_a_domain_keeps_writing_its_wake_word() {
         move || {
             while !enough.load(Ordering::Relaxed) {
                 for value in [0, u64::from(ASLEEP)] {
-                    page.bell(DomainId::DAEMON).store(value, Ordering::Relaxed);
+                    page.wake_word(DomainId::DAEMON).word().store(value, Ordering::Relaxed);
                 }
             }
         }

@@ -1,5 +1,5 @@
 use super::*;
-use upcall_core::policy::rmdp::RMDP;
+use upcall_core::discipline::RMDP;
 
 const QUOTA: Quota = Quota { domains_max: 3, share_max_ppm: 500_000 };
 

@@ -6,8 +6,8 @@ use core::fmt;
 use std::path::PathBuf;
 
 use upcall_core::admission::Share;
-use upcall_core::policy::Discipline;
-use upcall_core::policy::rmdp::RMDP;
+use upcall_core::discipline::Discipline;
+use upcall_core::discipline::RMDP;
 use upcall_core::time::Span;
 use upcall_sys::OsError;
 use upcall_sys::local::Access;

@@ -249,7 +249,7 @@ fn deferred_preemption_needs_rmdp() {
     let cpu = *schedule::allowed_cpus().unwrap().last().unwrap();
     let socket = std::env::temp_dir().join("upcalld-that-does-not-start");
     let defer_preemption = Span::from_millis(1);
-    for discipline in [&upcall_core::policy::dws::DWS, &upcall_core::policy::rm::RM] {
+    for discipline in [&upcall_core::discipline::DWS, &upcall_core::discipline::RM] {
         let config =
             Config { discipline, defer_preemption, ..Config::new(socket.clone(), vec![cpu]) };
         let refused = Daemon::start(config).err().map(|error| error.to_string());

@@ -3,7 +3,7 @@
 use super::*;
 use crate::registry::{Owner, Quota};
 use upcall_core::admission::Platform;
-use upcall_core::policy::rmdp::RMDP;
+use upcall_core::discipline::RMDP;
 use upcall_shm::wire::{MESSAGE_BYTES_MAX, Need, TEXT_BYTES_MAX};
 
 /// Activities of a domain. The messages of three such domains do not fit into a socket at once.

@@ -107,7 +107,7 @@ fn asleep(
     owner.publish(key.map(|key| Rank::new(key, uid).into()));
     let admitted = Admitted { order: uid, key_min: 0, delay: None, wins_ties: false };
     member.limits.ranks.lock().unwrap().set(vec![admitted], Instant::ZERO);
-    assert!(group.turn.doze(member.domain));
+    assert!(group.turn.wake_word(member.domain).prepare_wait());
     (group, member, owner)
 }
 

@@ -1,4 +1,4 @@
-//! A client: registered with a service by its name, with how it is told of the service's events.
+//! A client: registered with a service by its name, with handlers or without.
 
 use std::fmt;
 use std::os::fd::AsFd;
@@ -11,45 +11,52 @@ use upcall_core::events::Counts;
 use upcall_core::time::{Instant, Span};
 use upcall_shm::PeerFault;
 use upcall_shm::channel::Posted;
-use upcall_shm::channel::bell::{ASLEEP, Bell};
+use upcall_shm::channel::wake_line::WakeLine;
+use upcall_shm::wake_word::ASLEEP;
+use upcall_sys::OsError;
 use upcall_sys::futex;
 use upcall_sys::local::{Connection, Received};
 use upcall_sys::readiness::{self, Direction};
 
-use super::desk::{Link, Place};
-use super::fast::{self, Calls};
-use super::line::{Caller, Line, Newcomer};
+use super::dispatcher::NewRegistrant;
+use super::errors::{ChannelOpenError, FastError, RaiseError, ServiceRefusal, TakeError};
+use super::event::{ChannelEvent, Words};
+use super::fast::{self, Calls, FastDone};
+use super::link::{Link, LinkState};
 use super::message::{BYTES_MAX, ToClient, ToService};
-use super::porter::{self, Watched};
-use super::raise::{Out, Tell};
+use super::notifier::DispatcherNotifier;
+use super::peer::{Gone, PeerId};
+use super::raise::Raise;
+use super::raiser::{Notification, Raiser, RaisingEnd};
+use super::registration::Registration;
 use super::route::Route;
-use super::segment::{Pair, Part, Side, Takes};
-use super::{
-    ChannelEvent, ChannelOpenError, FastDone, FastError, Gone, PeerId, Raise, RaiseError, Raiser,
-    TakeError, Words, here, name, thread,
-};
+use super::segment::{ChannelMemory, Part, SegmentTaker, Side};
+use super::{handler_thread, name, thread_context};
 use crate::clock;
+use crate::liveness::{self, WatchEntry};
+use crate::notify::Notifier;
 
-/// How long a service may take to answer: it is an ordinary thread.
+/// How long a service may take to reply: it does so in an ordinary thread.
 const ANSWER_WITHIN: Span = Span::from_secs(10);
 
-/// A client of one service; a program may have many, of many services. For one thread at a time. Dropped, it
-/// leaves: the service finds [`Gone::Ended`], and in a thread that panics [`Gone::Died`].
+/// A client of one service. A program may have many clients, of many services. For one thread at a
+/// time. Dropping it leaves the service, which finds [`Gone::Ended`], or [`Gone::Died`] if a panic
+/// drops it.
 pub struct Client {
-    out: Arc<Out>,
-    told: Told,
+    raising_end: Arc<RaisingEnd>,
+    reception: Reception,
     connection: Arc<Connection>,
-    watched: Option<Watched>,
-    /// Of a service in this process.
+    watch: Option<WatchEntry>,
+    /// The calls of a service in this process.
     calls: Option<Arc<Calls>>,
 }
 
-/// How it is told.
-enum Told {
-    /// It looks itself.
-    Polls { takes: Takes, bell: Arc<Bell<Part>> },
-    /// Its handlers are invoked.
-    Handles { line: Arc<Line>, server: Option<JoinHandle<()>> },
+/// How a client gets its events.
+enum Reception {
+    /// The program takes them.
+    Polled { taker: SegmentTaker, wake_line: Arc<WakeLine<Part>> },
+    /// Its handlers get them.
+    Handled { registration: Arc<Registration>, server: Option<JoinHandle<()>> },
 }
 
 impl fmt::Debug for Client {
@@ -58,32 +65,34 @@ impl fmt::Debug for Client {
     }
 }
 
-/// What registration gave.
+/// What the service gave a new client.
 struct Registered {
     connection: Arc<Connection>,
-    pair: Pair,
+    memory: ChannelMemory,
     calls: Option<Arc<Calls>>,
 }
 
 impl Client {
-    /// Registers with the service `name` a client that looks for its events itself ([`Client::take`]), and may
-    /// sleep until it is told ([`Client::wait`]). Allocates; blocks until the service has answered,
-    /// 10 s at most.
+    /// Registers a client with the service `name`. The program takes its events ([`Client::take`]),
+    /// and may sleep until there are some ([`Client::wait`]). Allocates. Blocks until the service
+    /// has replied, 10 s at most.
     ///
     /// # Errors
-    /// See [`ChannelOpenError`]; `ENOENT` or `ECONNREFUSED` if there is no such service, or not even a folder for it.
+    /// See [`ChannelOpenError`]; `ENOENT` or `ECONNREFUSED` if there is no such service, `ENOENT`
+    /// if there is no folder for services.
     pub fn polled(name: &str) -> Result<Self, ChannelOpenError> {
-        Client::that_looks(name, 0, 0)
+        Client::polling(name, 0, 0)
     }
 
-    /// As [`Client::polled`], but this process is sent the real-time signal `number` with `value` beside
-    /// (`si_value`, sigqueue(3)) when there are events and it has taken all it was told of before.
+    /// As [`Client::polled`], but the service also sends this process the real-time signal
+    /// `number`. The signal carries `value` (`si_value`, sigqueue(3)). The service sends it when
+    /// there are events and the client has taken all that it was notified of before.
     ///
     /// ```no_run
     /// # extern crate upcall_runtime as upcall;
     /// use upcall::channel::{Client, real_time_signals};
     ///
-    /// // Its handler must be there, or the signal blocked for sigwaitinfo(2): by default it kills.
+    /// // Install a handler first, or block the signal for sigwaitinfo(2): by default it kills.
     /// let signal = real_time_signals().start() + 3;
     /// let mut client = Client::signalled("camera", signal, 7)?;
     /// // ... once the signal has come:
@@ -94,16 +103,17 @@ impl Client {
     /// ```
     ///
     /// # Errors
-    /// As there, and if it is no real-time signal.
+    /// As [`Client::polled`], and if `number` is no real-time signal.
     pub fn signalled(name: &str, number: i32, value: i32) -> Result<Self, ChannelOpenError> {
         if number == 0 {
-            return Err(ChannelOpenError::Refused(super::ServiceRefusal::Signal));
+            return Err(ChannelOpenError::Refused(ServiceRefusal::Signal));
         }
-        Client::that_looks(name, number, value)
+        Client::polling(name, number, value)
     }
 
-    /// Registers a client whose events go along `route`, in a thread of its own. In an executor:
-    /// [`Runtime::client`](crate::Runtime::client). Allocates; blocks as [`Client::polled`] does.
+    /// Registers a client whose events take `route`, in a thread of its own. For handlers in an
+    /// executor there is [`Runtime::client`](crate::Runtime::client). Allocates. Blocks as
+    /// [`Client::polled`] does.
     ///
     /// ```
     /// # extern crate upcall_runtime as upcall;
@@ -128,84 +138,86 @@ impl Client {
     /// See [`ChannelOpenError`].
     pub fn in_thread(name: &str, route: Route) -> Result<Self, ChannelOpenError> {
         crate::stream::check_kernel().map_err(ChannelOpenError::Kernel)?;
-        let caller = thread::caller();
-        let admit = |newcomer| thread::start(&caller, newcomer).map(Some);
-        Client::that_handles(name, route, &caller, admit)
+        let notifier = Arc::<Notifier>::default();
+        let admit = |registrant| handler_thread::start(&notifier, registrant).map(Some);
+        Client::with_handlers(name, route, &DispatcherNotifier::Thread(notifier.clone()), admit)
     }
 
-    /// Registers it once `admit` has given it a desk, which `caller` calls.
-    pub(crate) fn that_handles(
+    /// Registers a client once `admit` has handed its handlers to the dispatcher of `notifier`.
+    pub(crate) fn with_handlers(
         name: &str,
         route: Route,
-        caller: &Caller,
-        admit: impl FnOnce(Newcomer) -> Result<Option<JoinHandle<()>>, ChannelOpenError>,
+        notifier: &DispatcherNotifier,
+        admit: impl FnOnce(NewRegistrant) -> Result<Option<JoinHandle<()>>, ChannelOpenError>,
     ) -> Result<Self, ChannelOpenError> {
         route.check()?;
         let registered = register(name, 0, 0)?;
-        let out = registered.out(Some(caller.clone()))?;
-        let Registered { connection, pair, calls } = registered;
-        let (line, newcomer) = Line::new(caller.clone(), route, 1);
-        let line = Arc::new(line);
-        let hangs_up = connection.clone();
-        line.on_over(move || hangs_up.hang_up());
-        let (fate, looks) = (out.fate.clone(), Arc::downgrade(&line));
+        let raising_end = registered.raising_end(Some(notifier.clone()))?;
+        let Registered { connection, memory, calls } = registered;
+        let (registration, registrant) = Registration::new(notifier.clone(), route, 1);
+        let registration = Arc::new(registration);
+        let hung_up = connection.clone();
+        registration.on_hang_up(move || hung_up.hang_up());
+        let (exit, weak) = (raising_end.exit.clone(), Arc::downgrade(&registration));
         let link = Link {
-            peer: out.peer,
-            takes: pair.takes(Side::Client)?,
-            bell: pair.bell(Side::Client)?,
-            out: out.clone(),
+            peer: raising_end.peer,
+            taker: memory.taker(Side::Client)?,
+            wake_line: memory.wake_line(Side::Client)?,
+            raising_end: raising_end.clone(),
             is_local: calls.is_some(),
             connection: connection.clone(),
-            at: Place::default(),
+            state: LinkState::default(),
         };
-        let server = admit(newcomer)?;
-        // From here on dropping it undoes all.
-        let told = Told::Handles { line: line.clone(), server };
-        let mut client = Client { out, told, connection, watched: None, calls };
-        line.join(link);
-        let told = move |gone| {
-            fate.set(gone);
-            if let Some(line) = looks.upgrade() {
-                line.look();
+        let server = admit(registrant)?;
+        // From here on, dropping the client undoes everything.
+        let reception = Reception::Handled { registration: registration.clone(), server };
+        let mut client = Client { raising_end, reception, connection, watch: None, calls };
+        registration.join(link);
+        let on_gone = move |gone| {
+            exit.set(gone);
+            if let Some(registration) = weak.upgrade() {
+                registration.check_peers();
             }
         };
-        client.watched = Some(porter::watch(&client.connection, told)?);
+        client.watch = Some(watch(&client.connection, on_gone)?);
         Ok(client)
     }
 
-    fn that_looks(name: &str, signal: i32, value: i32) -> Result<Self, ChannelOpenError> {
+    fn polling(name: &str, signal: i32, value: i32) -> Result<Self, ChannelOpenError> {
         let registered = register(name, signal, value)?;
-        let out = registered.out(None)?;
-        let Registered { connection, pair, calls } = registered;
-        let bell = Arc::new(pair.bell(Side::Client)?);
-        let (fate, rung) = (out.fate.clone(), bell.clone());
-        let told = move |gone| {
-            fate.set(gone);
-            if rung.ring() {
-                futex::wake_shared(rung.word(), 1);
+        let raising_end = registered.raising_end(None)?;
+        let Registered { connection, memory, calls } = registered;
+        let wake_line = Arc::new(memory.wake_line(Side::Client)?);
+        let (exit, notified) = (raising_end.exit.clone(), wake_line.clone());
+        let on_gone = move |gone| {
+            exit.set(gone);
+            if notified.wake_word().notify() {
+                futex::wake_shared(notified.wake_word().word(), 1);
             }
         };
-        let watched = Some(porter::watch(&connection, told)?);
-        let told = Told::Polls { takes: pair.takes(Side::Client)?, bell };
-        Ok(Client { out, told, connection, watched, calls })
+        let watch = Some(watch(&connection, on_gone)?);
+        let reception = Reception::Polled { taker: memory.taker(Side::Client)?, wake_line };
+        Ok(Client { raising_end, reception, connection, watch, calls })
     }
 
-    /// Raises an event towards the service, as [`Raiser::raise`] does: its handler is invoked later (§2.3.1,
-    /// *deferred*), once for all that are there by then. No system call, unless who serves it sleeps.
+    /// Raises an event towards the service, as [`Raiser::raise`] does. The service's handler is
+    /// invoked later (§2.3.1, *deferred*), once for all events that wait by then. Makes no system
+    /// call, unless the thread that serves the service sleeps.
     ///
     /// # Errors
     /// See [`RaiseError`].
     pub fn raise(&self, raise: &Raise) -> Result<Posted, RaiseError> {
-        self.out.raise(raise)
+        self.raising_end.raise(raise)
     }
 
-    /// What raises towards the service, for other threads and for handlers.
+    /// The raiser towards the service, for other threads and for handlers.
     pub fn raiser(&self) -> Raiser {
-        Raiser(self.out.clone())
+        Raiser(self.raising_end.clone())
     }
 
-    /// Calls the service's fast handler (§2.3.1), which is code of this process: in this thread, at once, without
-    /// system call. What it says is to be done besides is done before this returns.
+    /// Calls the service's fast handler (§2.3.1) in this thread, at once and without a system call.
+    /// The service must be in this process. What the handler asks for in its
+    /// [`FastAnswer`](super::FastAnswer) is done before this returns.
     ///
     /// ```
     /// # extern crate upcall_runtime as upcall;
@@ -226,92 +238,100 @@ impl Client {
     /// ```
     ///
     /// # Errors
-    /// See [`FastError`]; [`FastError::OtherProcess`] if the service is not of this one.
+    /// See [`FastError`]; [`FastError::OtherProcess`] if the service is in another process.
     pub fn fast(&self, words: &Words) -> Result<FastDone, FastError> {
-        if let Some(gone) = self.out.fate.gone() {
+        if let Some(gone) = self.raising_end.exit.gone() {
             return Err(FastError::Gone(gone));
         }
         self.calls.as_ref().ok_or(FastError::OtherProcess)?.fast(words)
     }
 
-    /// The next event, of a client that looks for them itself: the most urgent as the segment's form has it.
-    /// `None`: there is none now. A load then; neither blocks nor allocates.
+    /// The next event of a client without handlers: the most urgent one by the segment's form.
+    /// `None` if there is none now, at the cost of one load. Neither blocks nor allocates.
     ///
     /// # Errors
-    /// See [`TakeError`]; the service is gone, and all it raised is taken.
+    /// See [`TakeError`]; the service is gone, and all its events are taken.
     pub fn take(&mut self) -> Result<Option<ChannelEvent>, TakeError> {
-        let Told::Polls { takes, .. } = &mut self.told else { return Err(TakeError::Handled) };
-        // First: what it raised before it went is seen.
-        let gone = self.out.fate.gone();
+        let Reception::Polled { taker, .. } = &mut self.reception else {
+            return Err(TakeError::Handled);
+        };
+        // Read before the segment: events that the service raised before it went are then seen.
+        let gone = self.raising_end.exit.gone();
         if let Some(Gone::Fault(fault)) = gone {
             return Err(TakeError::Gone(Gone::Fault(fault)));
         }
-        match takes.take() {
+        match taker.take() {
             Ok(Some(event)) => {
                 let [a, b, c, d, e, ..] = event.payload;
                 let (row, merged, words) = (event.row, event.merged, [a, b, c, d, e]);
-                Ok(Some(ChannelEvent { peer: self.out.peer, row, merged, words }))
+                Ok(Some(ChannelEvent { peer: self.raising_end.peer, row, merged, words }))
             }
             Ok(None) | Err(PeerFault::Torn { .. }) => match gone {
                 None => Ok(None),
                 Some(gone) => Err(TakeError::Gone(gone)),
             },
             Err(fault) => {
-                self.out.fate.set(Gone::Fault(fault));
+                self.raising_end.exit.set(Gone::Fault(fault));
                 Err(TakeError::Gone(Gone::Fault(fault)))
             }
         }
     }
 
-    /// Sleeps until it is told that there are events, the service is gone, or `deadline` has come: `false` only
-    /// then, and at once of a client with handlers. After [`Client::take`] said `None`; one that is told by a signal waits for that.
+    /// Sleeps until the service has notified of events, the service is gone, or `deadline` has
+    /// come. Returns `false` at the deadline, and at once for a client with handlers. Call it after
+    /// [`Client::take`] has returned `None`. A client that gets signals waits for the signal
+    /// instead.
     pub fn wait(&self, deadline: Option<Instant>) -> bool {
-        let Told::Polls { bell, .. } = &self.told else { return false };
+        let Reception::Polled { wake_line, .. } = &self.reception else { return false };
         loop {
-            if bell.answer() || self.out.fate.gone().is_some() {
+            if wake_line.wake_word().acknowledge() || self.raising_end.exit.gone().is_some() {
                 return true;
             }
-            if bell.doze() {
-                let _ =
-                    futex::wait_shared_until(bell.word(), ASLEEP, deadline.map(Instant::as_nanos));
+            if wake_line.wake_word().prepare_wait() {
+                let _ = futex::wait_shared_until(
+                    wake_line.wake_word().word(),
+                    ASLEEP,
+                    deadline.map(Instant::as_nanos),
+                );
             }
-            bell.stir();
+            wake_line.wake_word().cancel_wait();
             if deadline.is_some_and(|deadline| clock::now() >= deadline) {
-                return bell.answer();
+                return wake_line.wake_word().acknowledge();
             }
         }
     }
 
-    /// What has become of the service; `None`: it is there, as far as is known. A load.
+    /// How the service went. `None` if the service is not known to be gone. A load.
     pub fn gone(&self) -> Option<Gone> {
-        self.out.fate.gone()
+        self.raising_end.exit.gone()
     }
 
-    /// The service, as [`ChannelEvent::peer`] has it.
+    /// The service's number, as in [`ChannelEvent::peer`].
     pub fn service(&self) -> PeerId {
-        self.out.peer
+        self.raising_end.peer
     }
 
-    /// What happened at each handler of its route so far, filters first; nothing of a client without.
+    /// The counts of each handler of the route so far, filters first. Empty for a client without
+    /// handlers.
     pub fn counts(&self) -> Vec<Counts> {
-        match &self.told {
-            Told::Polls { .. } => Vec::new(),
-            Told::Handles { line, .. } => line.counts(),
+        match &self.reception {
+            Reception::Polled { .. } => Vec::new(),
+            Reception::Handled { registration, .. } => registration.counts(),
         }
     }
 }
 
 impl Drop for Client {
     fn drop(&mut self) {
-        // It is not told of its own leave.
-        self.watched = None;
+        // Ends the watch first, so that the client does not find its own exit.
+        self.watch = None;
         if !std::thread::panicking() {
             let _ = self.connection.send(ToService::Bye.encode().bytes(), &[]);
         }
         self.connection.hang_up();
-        if let Told::Handles { line, server } = &mut self.told {
-            line.leave();
-            if let Some(server) = server.take().filter(|_| here::may_wait()) {
+        if let Reception::Handled { registration, server } = &mut self.reception {
+            registration.leave();
+            if let Some(server) = server.take().filter(|_| thread_context::may_wait()) {
                 let _ = server.join();
             }
         }
@@ -320,19 +340,36 @@ impl Drop for Client {
 
 impl Registered {
     /// The end that raises towards the service.
-    fn out(&self, caller: Option<Caller>) -> Result<Arc<Out>, ChannelOpenError> {
-        Ok(Arc::new(Out {
+    fn raising_end(
+        &self,
+        own_dispatcher: Option<DispatcherNotifier>,
+    ) -> Result<Arc<RaisingEnd>, ChannelOpenError> {
+        Ok(Arc::new(RaisingEnd {
             peer: PeerId::next(),
-            raises: self.pair.raises(Side::Service)?.into(),
-            bell: self.pair.bell(Side::Service)?,
-            tell: Tell::Bell,
-            fate: Arc::default(),
-            behalf: None,
+            raiser: self.memory.raiser(Side::Service)?.into(),
+            wake_line: self.memory.wake_line(Side::Service)?,
+            notification: Notification::WakeWord,
+            exit: Arc::default(),
+            on_behalf: None,
             system_calls: AtomicU64::new(0),
-            owed: AtomicBool::new(false),
-            caller,
+            signal_owed: AtomicBool::new(false),
+            own_dispatcher,
         }))
     }
+}
+
+/// Calls `on_gone` once, when the service at the other end of `connection` is gone.
+fn watch(
+    connection: &Arc<Connection>,
+    on_gone: impl FnOnce(Gone) + Send + 'static,
+) -> Result<WatchEntry, OsError> {
+    let received = connection.clone();
+    liveness::watch(connection.as_fd(), move || {
+        let mut bytes = [0; BYTES_MAX];
+        let message = received.receive(&mut bytes).ok();
+        let message = message.and_then(|received| ToClient::decode(&bytes[..received.len]));
+        on_gone(if message == Some(ToClient::Bye) { Gone::Ended } else { Gone::Died });
+    })
 }
 
 /// Asks the service for a channel.
@@ -352,20 +389,20 @@ fn register(name: &str, signal: i32, value: i32) -> Result<Registered, ChannelOp
     };
     match (ToClient::decode(&bytes[..len]), <[_; 1]>::try_from(fds)) {
         (Some(ToClient::Registered(forms)), Ok([fd])) => {
-            let calls = of_this_process(&connection, &path)?;
-            let pair = Pair::from_fd(fd, forms)?;
-            Ok(Registered { connection: Arc::new(connection), pair, calls })
+            let calls = calls_in_this_process(&connection, &path)?;
+            let memory = ChannelMemory::from_fd(fd, forms)?;
+            Ok(Registered { connection: Arc::new(connection), memory, calls })
         }
         (Some(ToClient::Refused(refusal)), _) => Err(ChannelOpenError::Refused(refusal)),
         _ => Err(ChannelOpenError::NoAnswer),
     }
 }
 
-/// The service's code, if it is of this process.
-fn of_this_process(
+/// The service's calls, if the service is in this process.
+fn calls_in_this_process(
     connection: &Connection,
     path: &Path,
 ) -> Result<Option<Arc<Calls>>, ChannelOpenError> {
-    let is_here = connection.peer_credentials()?.pid == std::process::id();
-    Ok(if is_here { fast::find(path) } else { None })
+    let is_local = connection.peer_credentials()?.pid == std::process::id();
+    Ok(if is_local { fast::find(path) } else { None })
 }

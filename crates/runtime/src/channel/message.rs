@@ -1,53 +1,41 @@
-//! What service and client say to each other when they meet and part: never on the path of an event.
+//! The messages between service and client when a client registers, calls or leaves. Events do not
+//! use them.
 //!
-//! A message is 9 bytes, which are the version and its kind, and numbers in native order: both are on
-//! one machine.
+//! A message begins with 9 bytes: the version and the kind. Numbers follow in native byte order,
+//! because both processes are on one machine.
 
-use super::Words;
+use super::errors::ServiceRefusal;
+use super::event::Words;
 use super::segment::Forms;
 
 const VERSION: &[u8; 8] = b"upchan01";
-/// No message is longer.
+/// The length of the longest message.
 pub(super) const BYTES_MAX: usize = 64;
 
-/// To a service.
+/// A message to a service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ToService {
-    /// `signal`: how the client is to be told, 0: by its bell.
+    /// `signal` is the signal that notifies the client. 0 stands for its wake word.
     Register {
         signal: i32,
         value: i32,
     },
     Call(Words),
-    /// It goes because it wants to.
+    /// The client leaves in order.
     Bye,
 }
 
-/// To a client.
+/// A message to a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ToClient {
-    /// With the descriptor of the channel's memory.
+    /// Comes with the descriptor of the channel's memory.
     Registered(Forms),
-    Answer(Words),
+    Reply(Words),
     Refused(ServiceRefusal),
     Bye,
 }
 
-/// Why a service does not do what it was asked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum ServiceRefusal {
-    /// It has as many clients as it can.
-    Full,
-    /// It is not called, it only takes events.
-    NoCall,
-    /// The signal is no real-time signal.
-    Signal,
-    /// It has no memory or descriptors left.
-    Resources,
-}
-
-/// A message as it is sent.
+/// An encoded message.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Encoded {
     bytes: [u8; BYTES_MAX],
@@ -82,7 +70,7 @@ impl ToService {
         }
     }
 
-    /// `None`: nothing that a client of this version says.
+    /// `None` if the bytes are no message that a client of this version sends.
     pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
         match split(bytes)? {
             (1, numbers) => {
@@ -103,7 +91,7 @@ impl ToClient {
             ToClient::Registered(forms) => {
                 Encoded::new(1, &forms.to_words().map(u32::to_ne_bytes).concat())
             }
-            ToClient::Answer(words) => Encoded::new(2, &words.map(u64::to_ne_bytes).concat()),
+            ToClient::Reply(words) => Encoded::new(2, &words.map(u64::to_ne_bytes).concat()),
             ToClient::Refused(refusal) => Encoded::new(
                 3,
                 &[match refusal {
@@ -117,7 +105,7 @@ impl ToClient {
         }
     }
 
-    /// `None`: nothing that a service of this version says.
+    /// `None` if the bytes are no message that a service of this version sends.
     pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
         match split(bytes)? {
             (1, numbers) => {
@@ -130,7 +118,7 @@ impl ToClient {
                 }
                 Some(ToClient::Registered(Forms::from_words(found)?))
             }
-            (2, numbers) => Some(ToClient::Answer(words(numbers)?)),
+            (2, numbers) => Some(ToClient::Reply(words(numbers)?)),
             (3, [1]) => Some(ToClient::Refused(ServiceRefusal::Full)),
             (3, [2]) => Some(ToClient::Refused(ServiceRefusal::NoCall)),
             (3, [3]) => Some(ToClient::Refused(ServiceRefusal::Signal)),
@@ -141,7 +129,7 @@ impl ToClient {
     }
 }
 
-/// Kind and numbers.
+/// Splits a message into its kind and its numbers.
 fn split(bytes: &[u8]) -> Option<(u8, &[u8])> {
     let (kind, numbers) = bytes.strip_prefix(VERSION)?.split_first()?;
     Some((*kind, numbers))
@@ -164,19 +152,19 @@ mod tests {
     use upcall_shm::channel::Form;
 
     #[test]
-    fn what_is_said_is_heard_and_nothing_else() {
+    fn messages_decode_to_what_was_encoded_and_prefixes_do_not_decode() {
         let forms = Forms {
             to_service: Form::Slots { levels: 3, depth: 4 },
             to_client: Form::Ring { slots: 8 },
         };
         let words = [1, 2, 3, 4, u64::MAX];
-        for said in
+        for message in
             [ToService::Register { signal: 40, value: -1 }, ToService::Call(words), ToService::Bye]
         {
-            let bytes = said.encode();
-            assert_eq!(ToService::decode(bytes.bytes()), Some(said));
+            let bytes = message.encode();
+            assert_eq!(ToService::decode(bytes.bytes()), Some(message));
             for len in 0..bytes.bytes().len() {
-                assert_eq!(ToService::decode(&bytes.bytes()[..len]), None, "{said:?}");
+                assert_eq!(ToService::decode(&bytes.bytes()[..len]), None, "{message:?}");
             }
         }
         let refusals = [
@@ -185,12 +173,12 @@ mod tests {
             ServiceRefusal::Signal,
             ServiceRefusal::Resources,
         ];
-        let said = [ToClient::Registered(forms), ToClient::Answer(words), ToClient::Bye];
-        for said in said.into_iter().chain(refusals.map(ToClient::Refused)) {
-            let bytes = said.encode();
-            assert_eq!(ToClient::decode(bytes.bytes()), Some(said));
+        let message = [ToClient::Registered(forms), ToClient::Reply(words), ToClient::Bye];
+        for message in message.into_iter().chain(refusals.map(ToClient::Refused)) {
+            let bytes = message.encode();
+            assert_eq!(ToClient::decode(bytes.bytes()), Some(message));
             for len in 0..bytes.bytes().len() {
-                assert_eq!(ToClient::decode(&bytes.bytes()[..len]), None, "{said:?}");
+                assert_eq!(ToClient::decode(&bytes.bytes()[..len]), None, "{message:?}");
             }
         }
         assert_eq!(ToClient::decode(b"upchan02\x04"), None);

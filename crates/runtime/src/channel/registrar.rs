@@ -1,12 +1,13 @@
-//! The thread of a service that takes registrations and calls, and learns that clients are gone.
+//! The thread of a service that takes registrations and calls, and notices that clients are gone.
 //!
 //! ```text
 //!   connected --Register--> registered (1) --Bye--> ended
 //!       |                        |
-//!       +--Call--> answered      +--hung up, or nonsense--> died
+//!       +--Call--> replied       +--hung up, or a message it does not know--> died
 //! ```
 //!
-//! 1. Its memory is made and handed over, its end brought to the desk. It can touch no other client's.
+//! 1. The registrar creates the channel's memory and hands it to the client. It hands this end of
+//!    the channel to the dispatcher. The client has access to no other client's memory.
 
 use std::os::fd::AsFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -18,178 +19,203 @@ use upcall_sys::local::{Connection, Listener};
 use upcall_sys::process::real_time_signals;
 use upcall_sys::readiness::{Direction, Watch};
 
-use super::desk::{Link, Place};
-use super::message::{BYTES_MAX, ServiceRefusal, ToClient, ToService};
-use super::raise::{Fate, Out, Tell, lock};
-use super::segment::{Pair, Side};
-use super::service::Hall;
-use super::{Gone, PeerId};
+use super::errors::ServiceRefusal;
+use super::event::Words;
+use super::link::{Link, LinkState};
+use super::lock::lock;
+use super::message::{BYTES_MAX, ToClient, ToService};
+use super::peer::{ExitState, Gone, PeerId};
+use super::raiser::{Notification, RaisingEnd};
+use super::segment::{ChannelMemory, Side};
+use super::service_state::ServiceState;
 
 /// The number of the listener's watch.
 pub(super) const LISTENER: u64 = 0;
-/// Connections beside those of clients: calls under way.
+/// Connections beyond those of clients, for calls in progress.
 const CALLERS_MAX: usize = 64;
-/// How long it waits for descriptors to be closed.
+/// How long the registrar waits before it tries again for a descriptor.
 const SHORT_OF_DESCRIPTORS: Duration = Duration::from_millis(10);
 
-struct Guest {
+/// A connection of a process that calls, or registers a client.
+struct PendingConnection {
     number: u64,
     connection: Arc<Connection>,
     watch: Watch,
-    /// Once it is registered.
-    client: Option<(PeerId, Arc<Fate>)>,
+    /// The client, once it is registered.
+    client: Option<(PeerId, Arc<ExitState>)>,
 }
 
-/// Serves until it is stopped.
-pub(super) fn run(hall: &Hall, listener: &Listener, listens: Watch) {
-    let mut guests: Vec<Guest> = Vec::new();
+/// Serves until the service ends.
+pub(super) fn run(service: &ServiceState, listener: &Listener, watch: Watch) {
+    let mut connections: Vec<PendingConnection> = Vec::new();
     let mut next = LISTENER + 1;
     let mut ready = Vec::new();
-    while hall.readiness.wait(|number| ready.push(number)) {
+    while service.readiness.wait(|number| ready.push(number)) {
         for number in ready.drain(..) {
-            if number != LISTENER {
-                hear(hall, &mut guests, number);
-                continue;
+            if number == LISTENER {
+                accept_all(service, listener, &mut connections, &mut next);
+                let _ = watch.arm();
+            } else {
+                handle_input(service, &mut connections, number);
             }
-            loop {
-                match listener.accept() {
-                    Ok(Some(connection)) if guests.len() < hall.clients_max + CALLERS_MAX => {
-                        guests.extend(Guest::new(hall, connection, next));
-                        next += 1;
-                    }
-                    Ok(Some(_)) => {} // hung up on
-                    Ok(None) => break,
-                    Err(_) => {
-                        // It stays readable until there are descriptors again.
-                        std::thread::sleep(SHORT_OF_DESCRIPTORS);
-                        break;
-                    }
-                }
-            }
-            let _ = listens.arm();
         }
     }
     // Relaxed: stored before the stop.
-    let bye = hall.ends.load(Ordering::Relaxed);
-    for guest in guests {
-        if bye && guest.client.is_some() {
-            let _ = guest.connection.send(ToClient::Bye.encode().bytes(), &[]);
+    let says_bye = service.says_bye.load(Ordering::Relaxed);
+    for connection in connections {
+        if says_bye && connection.client.is_some() {
+            let _ = connection.connection.send(ToClient::Bye.encode().bytes(), &[]);
         }
-        part(hall, guest, Gone::Ended);
+        disconnect(service, connection, Gone::Ended);
     }
 }
 
-impl Guest {
-    fn new(hall: &Hall, connection: Connection, number: u64) -> Option<Self> {
+/// Accepts all connections that wait. Closes those beyond the limit.
+fn accept_all(
+    service: &ServiceState,
+    listener: &Listener,
+    connections: &mut Vec<PendingConnection>,
+    next: &mut u64,
+) {
+    loop {
+        match listener.accept() {
+            Ok(Some(connection)) if connections.len() < service.clients_max + CALLERS_MAX => {
+                connections.extend(PendingConnection::new(service, connection, *next));
+                *next += 1;
+            }
+            Ok(Some(_)) => {} // dropped, and so closed
+            Ok(None) => break,
+            Err(_) => {
+                // The listener stays readable until there are descriptors again.
+                std::thread::sleep(SHORT_OF_DESCRIPTORS);
+                break;
+            }
+        }
+    }
+}
+
+impl PendingConnection {
+    fn new(service: &ServiceState, connection: Connection, number: u64) -> Option<Self> {
         let connection = Arc::new(connection);
         let fd = connection.as_fd();
-        let watch = Watch::new(&hall.readiness, fd, Direction::Readable, number).ok()?;
-        Some(Guest { number, connection, watch, client: None })
+        let watch = Watch::new(&service.readiness, fd, Direction::Readable, number).ok()?;
+        Some(PendingConnection { number, connection, watch, client: None })
+    }
+
+    fn send(&self, message: &ToClient) -> bool {
+        self.connection.send(message.encode().bytes(), &[]).is_ok()
     }
 }
 
-/// Answers what a guest says, or lets it go.
-fn hear(hall: &Hall, guests: &mut Vec<Guest>, number: u64) {
-    let Some(at) = guests.iter().position(|guest| guest.number == number) else { return };
-    let guest = &mut guests[at];
+/// Replies to a message, or closes the connection.
+fn handle_input(service: &ServiceState, connections: &mut Vec<PendingConnection>, number: u64) {
+    let Some(at) = connections.iter().position(|known| known.number == number) else { return };
+    let connection = &mut connections[at];
     let mut bytes = [0; BYTES_MAX];
-    let said = match guest.connection.receive(&mut bytes) {
+    let message = match connection.connection.receive(&mut bytes) {
         Err(error) if error.is_would_block() => {
-            let _ = guest.watch.arm();
+            let _ = connection.watch.arm();
             return;
         }
         received => received.ok().and_then(|received| ToService::decode(&bytes[..received.len])),
     };
-    let goes_on = match said {
-        Some(ToService::Register { signal, value }) if guest.client.is_none() => {
-            register(hall, guest, signal, value)
+    let stays = match message {
+        Some(ToService::Register { signal, value }) if connection.client.is_none() => {
+            register(service, connection, signal, value)
         }
-        Some(ToService::Call(words)) => {
-            // A panic is the handler's fault: the caller is hung up on, and the next one may call.
-            let called = catch_unwind(AssertUnwindSafe(|| hall.calls.call(&words)));
-            let answer = called.map(|answer| match answer {
-                Some(words) => ToClient::Answer(words),
-                None => ToClient::Refused(ServiceRefusal::NoCall),
-            });
-            answer.is_ok_and(|it| guest.connection.send(it.encode().bytes(), &[]).is_ok())
-        }
+        Some(ToService::Call(words)) => call(service, connection, &words),
         _ => false,
     };
-    if !goes_on || guest.watch.arm().is_err() {
-        let guest = guests.swap_remove(at);
-        part(hall, guest, if said == Some(ToService::Bye) { Gone::Ended } else { Gone::Died });
+    if !stays || connection.watch.arm().is_err() {
+        let connection = connections.swap_remove(at);
+        let ended = message == Some(ToService::Bye);
+        disconnect(service, connection, if ended { Gone::Ended } else { Gone::Died });
     }
 }
 
-/// Lets a guest go, and says of a client that it is gone. Its desk has the connection, too.
-fn part(hall: &Hall, guest: Guest, gone: Gone) {
-    guest.connection.hang_up();
-    let Some((peer, fate)) = guest.client else { return };
-    fate.set(gone);
-    lock(&hall.outs).retain(|(of, _)| *of != peer);
-    hall.line.look();
+/// Runs the service's call and replies. Returns whether the connection stays.
+fn call(service: &ServiceState, connection: &PendingConnection, words: &Words) -> bool {
+    // If the handler panics, this caller's connection is closed. The next caller may call.
+    let called = catch_unwind(AssertUnwindSafe(|| service.calls.call(words)));
+    let reply = called.map(|reply| match reply {
+        Some(words) => ToClient::Reply(words),
+        None => ToClient::Refused(ServiceRefusal::NoCall),
+    });
+    reply.is_ok_and(|reply| connection.send(&reply))
 }
 
-fn register(hall: &Hall, guest: &mut Guest, signal: i32, value: i32) -> bool {
-    let (pair, link) = match enter(hall, guest, signal, value) {
-        Ok(made) => made,
-        Err(refusal) => {
-            let refused = ToClient::Refused(refusal).encode();
-            return guest.connection.send(refused.bytes(), &[]).is_ok();
-        }
-    };
-    let (peer, out) = (link.peer, link.out.clone());
-    let fate = out.fate.clone();
-    if !hall.line.join(link) {
-        let refused = ToClient::Refused(ServiceRefusal::Full).encode();
-        return guest.connection.send(refused.bytes(), &[]).is_ok();
-    }
-    lock(&hall.outs).push((peer, out));
-    guest.client = Some((peer, fate));
-    let registered = ToClient::Registered(hall.forms).encode();
-    guest.connection.send(registered.bytes(), &[pair.fd()]).is_ok()
+/// Closes a connection, and reports that its client is gone. The dispatcher has the connection,
+/// too.
+fn disconnect(service: &ServiceState, connection: PendingConnection, gone: Gone) {
+    connection.connection.hang_up();
+    let Some((peer, exit)) = connection.client else { return };
+    exit.set(gone);
+    lock(&service.raising_ends).retain(|(of, _)| *of != peer);
+    service.registration.check_peers();
 }
 
-/// Makes the channel of a client.
-fn enter(
-    hall: &Hall,
-    guest: &Guest,
+/// Registers a client. Returns whether the connection stays.
+fn register(
+    service: &ServiceState,
+    connection: &mut PendingConnection,
     signal: i32,
     value: i32,
-) -> Result<(Pair, Link), ServiceRefusal> {
-    let out_of = |_| ServiceRefusal::Resources;
-    let tell = match signal {
-        0 => Tell::Bell,
+) -> bool {
+    let (memory, link) = match create_channel(service, connection, signal, value) {
+        Ok(created) => created,
+        Err(refusal) => return connection.send(&ToClient::Refused(refusal)),
+    };
+    let (peer, raising_end) = (link.peer, link.raising_end.clone());
+    let exit = raising_end.exit.clone();
+    if !service.registration.join(link) {
+        return connection.send(&ToClient::Refused(ServiceRefusal::Full));
+    }
+    lock(&service.raising_ends).push((peer, raising_end));
+    connection.client = Some((peer, exit));
+    let registered = ToClient::Registered(service.forms).encode();
+    connection.connection.send(registered.bytes(), &[memory.fd()]).is_ok()
+}
+
+/// Creates the channel of a client.
+fn create_channel(
+    service: &ServiceState,
+    connection: &PendingConnection,
+    signal: i32,
+    value: i32,
+) -> Result<(ChannelMemory, Link), ServiceRefusal> {
+    let no_resources = |_| ServiceRefusal::Resources;
+    let notification = match signal {
+        0 => Notification::WakeWord,
         number if real_time_signals().contains(&number) => {
-            // Of the process that connected, and of no other: the client says for itself.
-            let process = guest.connection.peer_pidfd().map_err(out_of)?;
-            Tell::Signal { process, number, value }
+            // The signal goes to the process that connected. A client chooses for itself only.
+            let process = connection.connection.peer_pidfd().map_err(no_resources)?;
+            Notification::Signal { process, number, value }
         }
         _ => return Err(ServiceRefusal::Signal),
     };
-    let local = guest.connection.peer_credentials().map_err(out_of)?.pid == std::process::id();
-    let pair = Pair::create(hall.forms).map_err(|_| ServiceRefusal::Resources)?;
+    let credentials = connection.connection.peer_credentials().map_err(no_resources)?;
+    let memory = ChannelMemory::create(service.forms).map_err(|_| ServiceRefusal::Resources)?;
     let layout = |_| ServiceRefusal::Resources;
     let peer = PeerId::next();
-    let out = Arc::new(Out {
+    let raising_end = Arc::new(RaisingEnd {
         peer,
-        raises: pair.raises(Side::Client).map_err(layout)?.into(),
-        bell: pair.bell(Side::Client).map_err(layout)?,
-        tell,
-        fate: Arc::default(),
-        behalf: hall.behalf.clone(),
+        raiser: memory.raiser(Side::Client).map_err(layout)?.into(),
+        wake_line: memory.wake_line(Side::Client).map_err(layout)?,
+        notification,
+        exit: Arc::default(),
+        on_behalf: service.on_behalf.clone(),
         system_calls: AtomicU64::new(0),
-        owed: AtomicBool::new(false),
-        caller: Some(hall.line.caller()),
+        signal_owed: AtomicBool::new(false),
+        own_dispatcher: Some(service.registration.notifier()),
     });
     let link = Link {
         peer,
-        takes: pair.takes(Side::Service).map_err(layout)?,
-        bell: pair.bell(Side::Service).map_err(layout)?,
-        out,
-        is_local: local,
-        connection: guest.connection.clone(),
-        at: Place::default(),
+        taker: memory.taker(Side::Service).map_err(layout)?,
+        wake_line: memory.wake_line(Side::Service).map_err(layout)?,
+        raising_end,
+        is_local: credentials.pid == std::process::id(),
+        connection: connection.connection.clone(),
+        state: LinkState::default(),
     };
-    Ok((pair, link))
+    Ok((memory, link))
 }

@@ -1,17 +1,13 @@
-//! What a service or a client has invoked for the events that come to it.
+//! The handlers of a service or a client, and the order in which they get events.
 
 use upcall_core::events::{AddError, HandlerTerms, ROUTE_MAX, When};
 use upcall_core::time::Span;
 
-use super::{Events, Gone, PeerId};
+use super::dispatcher::{Code, Events, OnGone};
+use super::peer::{Gone, PeerId};
 use crate::events::{PostedEvent, Poster};
 
-/// A user's code: takes what events it likes.
-pub(super) type Code = Box<dyn FnMut(&mut Events<'_>) + Send>;
-/// A user's code: told that a peer is gone.
-pub(super) type OnGone = Box<dyn FnMut(PeerId, Gone) + Send>;
-
-/// What a handler is held to that declares nothing: 64 events may wait for it, and it may be invoked a
+/// The limits of a handler that declares none: 64 events may wait for it, and it may be invoked a
 /// thousand times in any 10 ms.
 pub const HANDLER_TERMS: HandlerTerms =
     HandlerTerms { pending_max: 64, invocations_max: 1_000, span: Span::from_millis(10) };
@@ -22,8 +18,8 @@ pub(super) struct Step {
     pub(super) code: Code,
 }
 
-/// The handlers that get events one after the other (§2.3.2): filters first, then *the* handler. Each may
-/// drop an event, merge it into the one before, or pass it on.
+/// The handlers that get events one after the other (§2.3.2): filters first, then *the* handler.
+/// Each may drop an event, merge it into the one before, or pass it on.
 ///
 /// ```
 /// # extern crate upcall_runtime as upcall;
@@ -58,9 +54,9 @@ impl std::fmt::Debug for Route {
 }
 
 impl Route {
-    /// To this handler, at the next crossing. It is invoked once for all events that are there, in its
-    /// executor, where it must not block, or in a thread of its own, where it may. One that
-    /// panics is not invoked again, and its peers find that it died.
+    /// A route to this handler, at the next crossing. One invocation handles all events that wait.
+    /// The handler runs in its executor, where it must not block, or in a thread of its own, where
+    /// it may. A handler that panics is not invoked again, and its peers find that it died.
     pub fn to(handler: impl FnMut(&mut Events<'_>) + Send + 'static) -> Self {
         let handler = Step { terms: HANDLER_TERMS, code: Box::new(handler) };
         Route {
@@ -71,10 +67,10 @@ impl Route {
         }
     }
 
-    /// To an *admitted* handler: each event is posted to it, its first word being its rank, with all its words. So a
-    /// service in another process posts to a handler by raising (§3.3: frames queued by display time). What is
-    /// posted to a handler that has as many as it may, or is closed, is lost; who raises
-    /// is not told.
+    /// A route to an *admitted* handler. Each event is posted to the handler with all its words.
+    /// Its first word is its rank. So a service in another process posts to a handler by raising
+    /// (§3.3: frames queued by display time). An event is lost if the handler is closed or has as
+    /// many events as may wait. The raiser is not told.
     ///
     /// ```no_run
     /// # extern crate upcall_runtime as upcall;
@@ -102,33 +98,35 @@ impl Route {
         })
     }
 
-    /// Through this one before, and after those that were given already; at most 3.
+    /// Adds a filter after those that were added before. At most 3.
     #[must_use]
     pub fn through(mut self, filter: impl FnMut(&mut Events<'_>) + Send + 'static) -> Self {
         self.filters.push(Step { terms: HANDLER_TERMS, code: Box::new(filter) });
         self
     }
 
-    /// What each of them is held to.
+    /// Sets the limits of each handler of the route.
     #[must_use]
     pub fn terms(mut self, terms: HandlerTerms) -> Self {
         self.filters.iter_mut().chain([&mut self.handler]).for_each(|step| step.terms = terms);
         self
     }
 
-    /// When they are invoked for events that do not say it themselves (§2.3.1). At the next crossing: between two
-    /// upcalls, and at a boundary of what runs. Before the next scheduling decision: between
-    /// two upcalls. In a thread, both are when it looks, at once if it sleeps.
+    /// Sets when the handlers are invoked for events that do not say so themselves (§2.3.1). The
+    /// next crossing is between two upcalls, or at a boundary of the running upcall. The next
+    /// scheduling decision is between two upcalls. In a handler thread, both are the next poll,
+    /// which is at once if the thread sleeps.
     #[must_use]
     pub fn when(mut self, when: When) -> Self {
         self.when = when;
         self
     }
 
-    /// Told of each peer that is gone, once, after what it raised was handled. Invoked where handlers are.
+    /// Sets what is called once for each peer that is gone, after its events are handled. It runs
+    /// where the handlers run.
     #[must_use]
-    pub fn on_gone(mut self, told: impl FnMut(PeerId, Gone) + Send + 'static) -> Self {
-        self.on_gone = Box::new(told);
+    pub fn on_gone(mut self, code: impl FnMut(PeerId, Gone) + Send + 'static) -> Self {
+        self.on_gone = Box::new(code);
         self
     }
 
@@ -138,7 +136,7 @@ impl Route {
         (filters, on_gone, when)
     }
 
-    /// That it has no more steps than there can be.
+    /// Checks that the route is not too long.
     pub(super) fn check(&self) -> Result<(), AddError> {
         if self.filters.len() < ROUTE_MAX { Ok(()) } else { Err(AddError::Route) }
     }

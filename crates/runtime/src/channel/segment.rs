@@ -1,27 +1,27 @@
-//! The memory of one channel, and its two segments whatever their form.
+//! The memory of one channel, with its two segments of any form.
 //!
-//! Made by the service as a client registers, and mapped by the client: one sealed memfd that these two
-//! have and nobody else.
+//! The service creates the memory when a client registers, and the client maps it. It is one sealed
+//! memfd that no other process has.
 //!
 //! | words | |
 //! |---|---|
-//! | 0..8 | the bell of the service ([`Bell`]) |
-//! | 8..16 | the bell of the client |
-//! | 16.. | the segment to the service, then the one to the client |
+//! | 0..8 | the wake word of the service ([`WakeLine`]) |
+//! | 8..16 | the wake word of the client |
+//! | 16.. | the segment to the service, then the segment to the client |
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use upcall_shm::channel::bell::{BELL_WORDS, Bell};
-use upcall_shm::channel::{self as shm, Event, Form, Payload, Posted, SegmentError};
+use upcall_shm::channel::wake_line::{WAKE_LINE_WORDS, WakeLine};
+use upcall_shm::channel::{self as shm, Form, Payload, Posted, SegmentError, TakenEvent};
 use upcall_shm::channel::{counter, ring, slots, typed};
 use upcall_shm::{LayoutError, PeerFault};
 use upcall_sys::memfd::SharedMapping;
 
-use super::ChannelOpenError;
+use super::errors::ChannelOpenError;
 
-/// Part of a channel's memory.
+/// A part of a channel's memory.
 #[derive(Clone, Debug)]
 pub(super) struct Part {
     memory: Arc<SharedMapping>,
@@ -36,21 +36,21 @@ impl AsRef<[AtomicU64]> for Part {
     }
 }
 
-/// In which [`Form`] the events of each direction wait. The service chooses both.
+/// The [`Form`] in which the events of each direction wait. The service chooses both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Forms {
-    /// Of events from a client to the service.
+    /// The form of events from a client to the service.
     pub to_service: Form,
-    /// Of events from the service to a client.
+    /// The form of events from the service to a client.
     pub to_client: Form,
 }
 
 impl Forms {
     fn bytes(self) -> usize {
-        (2 * BELL_WORDS + self.to_service.words() + self.to_client.words()) * 8
+        (2 * WAKE_LINE_WORDS + self.to_service.words() + self.to_client.words()) * 8
     }
 
-    /// As a message has them.
+    /// The forms as a message carries them.
     pub(super) fn to_words(self) -> [u32; 6] {
         let [a, b] = [self.to_service, self.to_client].map(|form| match form {
             Form::Typed { types } => [2, types, 0],
@@ -73,7 +73,7 @@ impl Forms {
     }
 }
 
-/// Who has an end.
+/// One end of a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Side {
     Service,
@@ -82,57 +82,57 @@ pub(super) enum Side {
 
 /// The memory of a channel.
 #[derive(Debug)]
-pub(super) struct Pair {
+pub(super) struct ChannelMemory {
     memory: Arc<SharedMapping>,
     forms: Forms,
 }
 
-impl Pair {
+impl ChannelMemory {
     pub(super) fn create(forms: Forms) -> Result<Self, ChannelOpenError> {
         let memory = Arc::new(SharedMapping::create("upcall-channel", forms.bytes())?);
-        let pair = Pair { memory, forms };
-        shm::create(pair.segment(Side::Service), forms.to_service)?;
-        shm::create(pair.segment(Side::Client), forms.to_client)?;
-        Ok(pair)
+        let memory = ChannelMemory { memory, forms };
+        shm::create(memory.segment(Side::Service), forms.to_service)?;
+        shm::create(memory.segment(Side::Client), forms.to_client)?;
+        Ok(memory)
     }
 
     pub(super) fn from_fd(fd: OwnedFd, forms: Forms) -> Result<Self, ChannelOpenError> {
-        Ok(Pair { memory: Arc::new(SharedMapping::from_fd(fd, forms.bytes())?), forms })
+        Ok(ChannelMemory { memory: Arc::new(SharedMapping::from_fd(fd, forms.bytes())?), forms })
     }
 
     pub(super) fn fd(&self) -> BorrowedFd<'_> {
         self.memory.fd()
     }
 
-    /// The bell of who takes at `side`.
-    pub(super) fn bell(&self, side: Side) -> Result<Bell<Part>, LayoutError> {
-        let from = if side == Side::Service { 0 } else { BELL_WORDS };
-        Bell::new(self.part(from, BELL_WORDS))
+    /// The wake word of the taker at `side`.
+    pub(super) fn wake_line(&self, side: Side) -> Result<WakeLine<Part>, LayoutError> {
+        let from = if side == Side::Service { 0 } else { WAKE_LINE_WORDS };
+        WakeLine::new(self.part(from, WAKE_LINE_WORDS))
     }
 
-    /// What is taken at `side`.
-    pub(super) fn takes(&self, side: Side) -> Result<Takes, LayoutError> {
+    /// The taker at `side`.
+    pub(super) fn taker(&self, side: Side) -> Result<SegmentTaker, LayoutError> {
         let words = self.segment(side);
         Ok(match self.form(side) {
-            Form::Typed { types } => Takes::Typed(typed::Taker::attach(words, types)?),
+            Form::Typed { types } => SegmentTaker::Typed(typed::Taker::attach(words, types)?),
             Form::Slots { levels, depth } => {
-                Takes::Slots(slots::Taker::attach(words, levels, depth)?)
+                SegmentTaker::Slots(slots::Taker::attach(words, levels, depth)?)
             }
-            Form::Ring { slots } => Takes::Ring(ring::Taker::attach(words, slots)?),
-            _ => Takes::Counter(counter::Taker::attach(words)?),
+            Form::Ring { slots } => SegmentTaker::Ring(ring::Taker::attach(words, slots)?),
+            _ => SegmentTaker::Counter(counter::Taker::attach(words)?),
         })
     }
 
-    /// What is raised towards `side`.
-    pub(super) fn raises(&self, side: Side) -> Result<Raises, LayoutError> {
+    /// The raiser towards `side`.
+    pub(super) fn raiser(&self, side: Side) -> Result<SegmentRaiser, LayoutError> {
         let words = self.segment(side);
         Ok(match self.form(side) {
-            Form::Typed { types } => Raises::Typed(typed::Raiser::attach(words, types)?),
+            Form::Typed { types } => SegmentRaiser::Typed(typed::Raiser::attach(words, types)?),
             Form::Slots { levels, depth } => {
-                Raises::Slots(slots::Raiser::attach(words, levels, depth)?)
+                SegmentRaiser::Slots(slots::Raiser::attach(words, levels, depth)?)
             }
-            Form::Ring { slots } => Raises::Ring(ring::Raiser::attach(words, slots)?),
-            _ => Raises::Counter(counter::Raiser::attach(words)?),
+            Form::Ring { slots } => SegmentRaiser::Ring(ring::Raiser::attach(words, slots)?),
+            _ => SegmentRaiser::Counter(counter::Raiser::attach(words)?),
         })
     }
 
@@ -144,8 +144,8 @@ impl Pair {
     fn segment(&self, side: Side) -> Part {
         let first = self.forms.to_service.words();
         match side {
-            Side::Service => self.part(2 * BELL_WORDS, first),
-            Side::Client => self.part(2 * BELL_WORDS + first, self.forms.to_client.words()),
+            Side::Service => self.part(2 * WAKE_LINE_WORDS, first),
+            Side::Client => self.part(2 * WAKE_LINE_WORDS + first, self.forms.to_client.words()),
         }
     }
 
@@ -156,22 +156,22 @@ impl Pair {
 
 /// A raiser of any form.
 #[derive(Debug)]
-pub(super) enum Raises {
+pub(super) enum SegmentRaiser {
     Counter(counter::Raiser<Part>),
     Typed(typed::Raiser<Part>),
     Slots(slots::Raiser<Part>),
     Ring(ring::Raiser<Part>),
 }
 
-impl Raises {
+impl SegmentRaiser {
     #[inline]
     pub(super) fn post(&mut self, row: u32, payload: &Payload) -> Result<Posted, SegmentError> {
         match self {
-            Raises::Typed(raiser) => raiser.post(row, payload),
-            Raises::Slots(raiser) => raiser.post(row, payload),
+            SegmentRaiser::Typed(raiser) => raiser.post(row, payload),
+            SegmentRaiser::Slots(raiser) => raiser.post(row, payload),
             _ if row > 0 => Err(SegmentError::Row { found: row, rows: 1 }),
-            Raises::Ring(raiser) => Ok(raiser.post(payload)?),
-            Raises::Counter(raiser) => {
+            SegmentRaiser::Ring(raiser) => Ok(raiser.post(payload)?),
+            SegmentRaiser::Counter(raiser) => {
                 raiser.post();
                 Ok(Posted::Stored)
             }
@@ -179,34 +179,34 @@ impl Raises {
     }
 
     #[inline]
-    pub(super) fn must_tell(&mut self) -> Result<bool, PeerFault> {
+    pub(super) fn must_notify(&mut self) -> Result<bool, PeerFault> {
         match self {
-            Raises::Counter(raiser) => raiser.must_tell(),
-            Raises::Typed(raiser) => raiser.must_tell(),
-            Raises::Slots(raiser) => raiser.must_tell(),
-            Raises::Ring(raiser) => raiser.must_tell(),
+            SegmentRaiser::Counter(raiser) => raiser.must_notify(),
+            SegmentRaiser::Typed(raiser) => raiser.must_notify(),
+            SegmentRaiser::Slots(raiser) => raiser.must_notify(),
+            SegmentRaiser::Ring(raiser) => raiser.must_notify(),
         }
     }
 }
 
 /// A taker of any form.
 #[derive(Debug)]
-pub(super) enum Takes {
+pub(super) enum SegmentTaker {
     Counter(counter::Taker<Part>),
     Typed(typed::Taker<Part>),
     Slots(slots::Taker<Part>),
     Ring(ring::Taker<Part>),
 }
 
-impl Takes {
-    /// The next; all that were counted at once.
+impl SegmentTaker {
+    /// The next event. A counter yields all that it has counted as one event.
     #[inline]
-    pub(super) fn take(&mut self) -> Result<Option<Event>, PeerFault> {
+    pub(super) fn take(&mut self) -> Result<Option<TakenEvent>, PeerFault> {
         match self {
-            Takes::Typed(taker) => taker.take(),
-            Takes::Slots(taker) => taker.take(),
-            Takes::Ring(taker) => taker.take(),
-            Takes::Counter(taker) => Ok(taker.take()?.map(|count| Event {
+            SegmentTaker::Typed(taker) => taker.take(),
+            SegmentTaker::Slots(taker) => taker.take(),
+            SegmentTaker::Ring(taker) => taker.take(),
+            SegmentTaker::Counter(taker) => Ok(taker.take()?.map(|count| TakenEvent {
                 row: 0,
                 serial: 0,
                 merged: count - 1,

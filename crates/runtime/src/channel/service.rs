@@ -1,4 +1,4 @@
-//! A service: registered under a name, with what is invoked for events of its clients.
+//! A service: registered under a name, with handlers for the events of its clients.
 
 use std::fmt;
 use std::io;
@@ -14,27 +14,36 @@ use upcall_sys::OsError;
 use upcall_sys::local::{Access, Listener};
 use upcall_sys::readiness::{Direction, Readiness, Watch};
 
-use super::Holder;
+use super::dispatcher::NewRegistrant;
+use super::errors::{ChannelOpenError, RaiseError};
+use super::event::Words;
 use super::fast::{self, CallHandler, Calls, FastAnswer, FastHandler};
-use super::line::{Caller, Line, Newcomer};
-use super::raise::{Behalf, Out, lock};
+use super::lock::lock;
+use super::notifier::DispatcherNotifier;
+use super::owner::ServiceOwner;
+use super::peer::PeerId;
+use super::raise::Raise;
+use super::raiser::{OnBehalf, Raiser, RaisingEnd};
 use super::registrar::{self, LISTENER};
+use super::registration::Registration;
 use super::route::{HANDLER_TERMS, Route};
-use super::segment::{Forms, Pair};
-use super::{ChannelOpenError, PeerId, Raise, RaiseError, Raiser, Words, here, name, thread};
+use super::segment::{ChannelMemory, Forms};
+use super::service_state::ServiceState;
+use super::{handler_thread, name, thread_context};
+use crate::notify::Notifier;
 
-/// Clients of a service, if it does not say how many.
+/// Clients of a service that sets no number.
 const CLIENTS_MAX: usize = 16;
 
-/// What a service is: the forms in which events wait, and what is invoked for them. A builder:
-/// begin with [`ServiceTerms::new`], and add what is needed.
+/// What a service consists of: the forms in which events wait, and its handlers. A builder: begin
+/// with [`ServiceTerms::new`], and add what is needed.
 pub struct ServiceTerms {
     forms: Forms,
     route: Route,
     clients_max: usize,
     fast: Option<(HandlerTerms, FastHandler)>,
     call: Option<CallHandler>,
-    behalf: Option<Arc<Behalf>>,
+    on_behalf: Option<Arc<OnBehalf>>,
 }
 
 impl fmt::Debug for ServiceTerms {
@@ -49,28 +58,32 @@ impl fmt::Debug for ServiceTerms {
 }
 
 impl ServiceTerms {
-    /// Each client has two segments of these forms; what clients raise goes along `route`.
+    /// A service whose clients each get two segments of these forms. The events of clients take
+    /// `route`.
     pub fn new(forms: Forms, route: Route) -> Self {
         let clients_max = CLIENTS_MAX;
-        ServiceTerms { forms, route, clients_max, fast: None, call: None, behalf: None }
+        ServiceTerms { forms, route, clients_max, fast: None, call: None, on_behalf: None }
     }
 
-    /// With so many clients at a time, 16 if it is not said. All that a thread serves may together have 96.
+    /// Sets how many clients there may be at a time. The default is 16. All services and clients of
+    /// one thread may have 96 peers together.
     #[must_use]
     pub fn clients_max(mut self, clients_max: usize) -> Self {
         self.clients_max = clients_max;
         self
     }
 
-    /// With a handler for fast calls (§2.3.1), which runs in the calling thread of this process and must not
-    /// block. Of two threads that call at once one is given to the [`call`](ServiceTerms::call).
+    /// Adds a handler for fast calls (§2.3.1). It runs in the calling thread of this process and
+    /// must not block. If two threads call at once, one of them gets the
+    /// [`call`](ServiceTerms::call) instead.
     #[must_use]
     pub fn fast(self, handler: impl FnMut(&Words) -> FastAnswer + Send + 'static) -> Self {
         let most = HandlerTerms { invocations_max: 1 << 16, ..HANDLER_TERMS };
         self.fast_within(most, handler)
     }
 
-    /// The same, with what it is held to; nothing of it waits.
+    /// As [`ServiceTerms::fast`], with limits for the handler. Fast calls never wait, so
+    /// `pending_max` does not matter.
     #[must_use]
     pub fn fast_within(
         mut self,
@@ -81,24 +94,25 @@ impl ServiceTerms {
         self
     }
 
-    /// With a handler for calls by name, which may block: in a thread of the service, or, where a fast call
-    /// leads to it, in the calling one.
+    /// Adds a handler for calls by name. It may block: it runs in a thread of the service, or in
+    /// the calling thread if a fast call leads to it.
     #[must_use]
     pub fn call(mut self, handler: impl FnMut(&Words) -> Words + Send + 'static) -> Self {
         self.call = Some(Box::new(handler));
         self
     }
 
-    /// With a handler that looks at each event on its way to a client, on the client's behalf and in the thread that
-    /// raises it (§2.3.2, the *kernel handler function*): it may drop it, pass it on, or
-    /// [merge](Verdict::Merge) it: then the client is not told, and finds it with the next that is passed on.
+    /// Adds a handler that sees each event on its way to a client (§2.3.2, the *kernel handler
+    /// function*). It acts on the client's behalf, in the thread that raises the event. It may drop
+    /// the event, pass it on, or [merge](Verdict::Merge) it. A merged event does not notify the
+    /// client. The client finds it with the next event that is passed on.
     ///
     /// ```
     /// # extern crate upcall_runtime as upcall;
     /// use upcall::channel::{Client, Form, Forms, Raise, Route, Service, ServiceTerms, Verdict};
     ///
     /// let forms = Forms { to_service: Form::Counter, to_client: Form::Typed { types: 2 } };
-    /// // A client is told of alarms (type 1); levels (type 0) it finds then.
+    /// // Alarms (type 1) notify the client, which then finds the levels (type 0) as well.
     /// let terms = ServiceTerms::new(forms, Route::to(|_| {})).on_behalf(|_client, raise| {
     ///     if *raise == Raise::row(1) { Verdict::Pass } else { Verdict::Merge }
     /// });
@@ -116,32 +130,19 @@ impl ServiceTerms {
         mut self,
         handler: impl Fn(PeerId, &Raise) -> Verdict + Send + Sync + 'static,
     ) -> Self {
-        self.behalf = Some(Arc::new(handler));
+        self.on_behalf = Some(Arc::new(handler));
         self
     }
-}
-
-/// What the service's threads share.
-pub(super) struct Hall {
-    pub(super) forms: Forms,
-    pub(super) line: Line,
-    pub(super) outs: Mutex<Vec<(PeerId, Arc<Out>)>>,
-    pub(super) calls: Arc<Calls>,
-    pub(super) behalf: Option<Arc<Behalf>>,
-    pub(super) readiness: Arc<Readiness>,
-    pub(super) clients_max: usize,
-    /// It ends because it wants to.
-    pub(super) ends: AtomicBool,
 }
 
 /// A registered service. From [`Service::in_thread`] or
 /// [`Runtime::service`](crate::Runtime::service).
 ///
-/// It takes events from its clients by its route, and raises events towards one
-/// ([`Service::raise`]) or all ([`Service::raise_all`]). Dropped, it ends: its clients find
-/// [`Gone::Ended`](super::Gone), in a thread that panics [`Gone::Died`](super::Gone).
+/// Its handlers get the events of its clients. It raises events towards one client
+/// ([`Service::raise`]) or all ([`Service::raise_all`]). Dropping it ends it: its clients find
+/// [`Gone::Ended`](super::Gone), or [`Gone::Died`](super::Gone) if a panic drops it.
 pub struct Service {
-    hall: Arc<Hall>,
+    state: Arc<ServiceState>,
     path: PathBuf,
     registrar: Option<JoinHandle<()>>,
     server: Option<JoinHandle<()>>,
@@ -154,15 +155,17 @@ impl fmt::Debug for Service {
 }
 
 impl Service {
-    /// Registers a service under `name` (letters, digits, `-`, `_` and `.`, at most 64), for processes of this user,
-    /// whose handlers are invoked in a thread of its own and may block. Another thread takes registrations
-    /// and calls. In an executor: [`Runtime::service`](crate::Runtime::service). Allocates.
+    /// Registers a service under `name` (letters, digits, `-`, `_` and `.`, at most 64), for
+    /// processes of this user. Its handlers are invoked in a thread of its own and may block.
+    /// Another thread takes registrations and calls. For handlers in an executor there is
+    /// [`Runtime::service`](crate::Runtime::service). Allocates.
     ///
     /// ```
     /// # extern crate upcall_runtime as upcall;
     /// use upcall::channel::{Client, Form, Forms, Raise, Route, Service, ServiceTerms};
     ///
-    /// let forms = Forms { to_service: Form::Ring { slots: 64 }, to_client: Form::Ring { slots: 64 } };
+    /// let ring = Form::Ring { slots: 64 };
+    /// let forms = Forms { to_service: ring, to_client: ring };
     /// let echo = Route::to(|events| {
     ///     while let Some(event) = events.take() {
     ///         let _ = events.raise(event.peer, &Raise::row(0).words(event.words));
@@ -176,7 +179,7 @@ impl Service {
     /// let event = loop {
     ///     match client.take()? {
     ///         Some(event) => break event,
-    ///         None => client.wait(None), // sleeps until it is told
+    ///         None => client.wait(None), // sleeps until there are events
     ///     };
     /// };
     /// assert_eq!(event.words[0], 7);
@@ -187,21 +190,23 @@ impl Service {
     /// See [`ChannelOpenError`]; [`ChannelOpenError::Taken`] if there is such a service.
     pub fn in_thread(name: &str, terms: ServiceTerms) -> Result<Self, ChannelOpenError> {
         crate::stream::check_kernel().map_err(ChannelOpenError::Kernel)?;
-        let caller = thread::caller();
-        Service::open(name, terms, &caller, |newcomer| thread::start(&caller, newcomer).map(Some))
+        let notifier = Arc::<Notifier>::default();
+        Service::open(name, terms, &DispatcherNotifier::Thread(notifier.clone()), |registrant| {
+            handler_thread::start(&notifier, registrant).map(Some)
+        })
     }
 
-    /// Opens it once `admit` has given it a desk, which `caller` calls.
+    /// Opens a service once `admit` has handed its handlers to the dispatcher of `notifier`.
     pub(crate) fn open(
         name: &str,
         terms: ServiceTerms,
-        caller: &Caller,
-        admit: impl FnOnce(Newcomer) -> Result<Option<JoinHandle<()>>, ChannelOpenError>,
+        notifier: &DispatcherNotifier,
+        admit: impl FnOnce(NewRegistrant) -> Result<Option<JoinHandle<()>>, ChannelOpenError>,
     ) -> Result<Self, ChannelOpenError> {
-        let ServiceTerms { forms, route, clients_max, fast, call, behalf } = terms;
+        let ServiceTerms { forms, route, clients_max, fast, call, on_behalf } = terms;
         route.check()?;
-        // The forms are found to be possible before anybody comes.
-        drop(Pair::create(forms)?);
+        // Finds out that the forms are possible before the first client comes.
+        drop(ChannelMemory::create(forms)?);
         let path = name::path_of(name)?;
         name::make_folder(&path)?;
         let calls = Arc::new(Calls::new(fast, call)?);
@@ -209,33 +214,41 @@ impl Service {
             Listener::bind(&path, Access::Owner).map_err(|error| not_bound(name, &path, error))?;
         let readiness = Arc::new(Readiness::new()?);
         let listens = Watch::new(&readiness, listener.as_fd(), Direction::Readable, LISTENER)?;
-        let (line, newcomer) = Line::new(caller.clone(), route, clients_max);
+        let (registration, registrant) = Registration::new(notifier.clone(), route, clients_max);
         let stop = readiness.clone();
-        line.on_over(move || stop.stop());
-        let outs = Mutex::default();
-        let ends = AtomicBool::new(false);
-        let hall =
-            Arc::new(Hall { forms, line, outs, calls, behalf, readiness, clients_max, ends });
-        let server = admit(newcomer)?;
-        // From here on dropping it undoes all.
-        let mut service = Service { hall: hall.clone(), path, registrar: None, server };
+        registration.on_hang_up(move || stop.stop());
+        let raising_ends = Mutex::default();
+        let says_bye = AtomicBool::new(false);
+        let state = Arc::new(ServiceState {
+            forms,
+            registration,
+            raising_ends,
+            calls,
+            on_behalf,
+            readiness,
+            clients_max,
+            says_bye,
+        });
+        let server = admit(registrant)?;
+        // From here on, dropping the service undoes everything.
+        let mut service = Service { state: state.clone(), path, registrar: None, server };
         let named = std::thread::Builder::new().name("upcall-service".to_owned());
-        let registrar = named.spawn(move || registrar::run(&hall, &listener, listens));
-        service.registrar =
-            Some(registrar.map_err(|error| ChannelOpenError::Thread(error.to_string()))?);
-        fast::enter(&service.path, &service.hall.calls);
+        let registrar = named.spawn(move || registrar::run(&state, &listener, listens));
+        service.registrar = Some(registrar.map_err(ChannelOpenError::Thread)?);
+        fast::register(&service.path, &service.state.calls);
         Ok(service)
     }
 
-    /// The clients that are there, as far as is known.
+    /// The clients that are not known to be gone.
     pub fn clients(&self) -> Vec<PeerId> {
-        lock(&self.hall.outs).iter().map(|(peer, _)| *peer).collect()
+        lock(&self.state.raising_ends).iter().map(|(peer, _)| *peer).collect()
     }
 
-    /// What raises events towards one client; `None`: it is gone.
+    /// The raiser towards one client, or `None` if the client is gone.
     pub fn raiser(&self, client: PeerId) -> Option<Raiser> {
-        let outs = lock(&self.hall.outs);
-        outs.iter().find(|(peer, _)| *peer == client).map(|(_, out)| Raiser(out.clone()))
+        let raising_ends = lock(&self.state.raising_ends);
+        let mut ends = raising_ends.iter();
+        ends.find(|(peer, _)| *peer == client).map(|(_, end)| Raiser(end.clone()))
     }
 
     /// Raises an event towards one client, as [`Raiser::raise`] does.
@@ -246,50 +259,52 @@ impl Service {
         self.raiser(client).ok_or(RaiseError::NoPeer(client))?.raise(raise)
     }
 
-    /// Raises an event towards all clients; how many got it. One that could not be reached keeps it from nobody
-    /// else. O(clients).
+    /// Raises an event towards all clients. Returns how many got it. If one client cannot be
+    /// reached, the others still get the event. O(clients).
     pub fn raise_all(&self, raise: &Raise) -> usize {
-        let outs = lock(&self.hall.outs);
-        outs.iter().filter(|(_, out)| out.raise(raise).is_ok_and(|to| to != Posted::Lost)).count()
+        let raising_ends = lock(&self.state.raising_ends);
+        let got = |end: &RaisingEnd| end.raise(raise).is_ok_and(|to| to != Posted::Lost);
+        raising_ends.iter().filter(|(_, end)| got(end)).count()
     }
 
-    /// What happened at each handler of its route so far, filters first: among it events refused because the
-    /// handler had led to them, and the times it ran away.
+    /// The counts of each handler of the route so far, filters first. They include the events that
+    /// were refused as recursion, and how often the handler ran away.
     pub fn counts(&self) -> Vec<Counts> {
-        self.hall.line.counts()
+        self.state.registration.counts()
     }
 
-    /// The same of its fast handler.
+    /// The counts of the fast handler.
     pub fn fast_counts(&self) -> Option<Counts> {
-        self.hall.calls.fast_counts()
+        self.state.calls.fast_counts()
     }
 }
 
-/// Why no socket is at `path`, and whose it is if it is taken.
+/// Why no socket could be made at `path`, and the owner of the name if it is taken.
 fn not_bound(name: &str, path: &Path, error: OsError) -> ChannelOpenError {
     let kind = io::Error::from_raw_os_error(error.raw_os_error()).kind();
     if kind != io::ErrorKind::AddrInUse {
         return error.into();
     }
     let (name, socket) = (name.to_owned(), path.to_owned());
-    ChannelOpenError::Taken { name, holder: Holder::of(&socket), socket }
+    ChannelOpenError::Taken { name, owner: ServiceOwner::of(&socket), socket }
 }
 
 impl Drop for Service {
     fn drop(&mut self) {
-        // First: as long as somebody listens, nobody else can have taken the path.
+        // First: no other service can have taken the path while this one still listens.
         let _ = std::fs::remove_file(&self.path);
-        // Relaxed: the thread sees it behind the call.
-        self.hall.ends.store(!std::thread::panicking(), Ordering::Relaxed);
-        self.hall.readiness.stop();
+        // Relaxed: `stop` comes after the store and orders it for the registrar.
+        self.state.says_bye.store(!std::thread::panicking(), Ordering::Relaxed);
+        self.state.readiness.stop();
         if let Some(registrar) = self.registrar.take() {
-            // It may be in a call's handler, and this within it: then it ends by itself.
+            // A call's handler may drop the service. The registrar cannot join itself: it ends
+            // alone.
             if registrar.thread().id() != std::thread::current().id() {
                 let _ = registrar.join();
             }
         }
-        self.hall.line.leave();
-        if let Some(server) = self.server.take().filter(|_| here::may_wait()) {
+        self.state.registration.leave();
+        if let Some(server) = self.server.take().filter(|_| thread_context::may_wait()) {
             let _ = server.join();
         }
     }

@@ -1,7 +1,7 @@
-//! The thread that hears what the daemon says, and finds the next one when it has gone.
+//! The thread that receives the daemon's messages, and attaches again after the daemon has gone.
 //!
-//! Started by [`super::Domain::attach`]; see there for the states. Of ordinary class: an
-//! executor never waits for it.
+//! [`super::Domain::attach`] starts it; see [`super`] for the states. It is of the ordinary class,
+//! and no executor ever waits for it.
 
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
@@ -18,51 +18,55 @@ use upcall_sys::local::{Connection, Received};
 use upcall_sys::memfd::ReadOnlyMapping;
 use upcall_sys::readiness::{self, Direction};
 
-use super::{AttachError, Held, Holdings, Opened};
-use super::{locked, next_message, open, out_of_place, receive};
+use super::attach::{Connected, connect, next_message, out_of_place, receive};
+use super::attach_state::{AdmittedActivity, AttachState, lock};
+use super::control::VirtualProcessorControl;
+use super::error::AttachError;
+use super::peers::PeerDomain;
+use super::virtual_processor::VirtualProcessor;
 use crate::clock;
 use crate::offence::Offence;
 use crate::rights::Notice;
-use crate::virtual_processor::{Neighbour, Usher, VirtualProcessor};
 
 /// How long the listener waits before it looks whether it is still wanted.
 const LOOK_EVERY: Span = Span::from_millis(100);
-/// Looks from one attempt to attach again to the next.
+/// Looks between two attempts to attach again.
 const LOOKS_BETWEEN: u32 = 2;
-/// The same after a daemon answered that this domain is nothing for it.
+/// Looks between two attempts after a daemon refused this domain.
 const LOOKS_AFTER_REJECTION: u32 = 20;
 
 /// See the module's head.
 pub(super) struct Listener {
     pub(super) path: PathBuf,
-    /// Of the domain.
+    /// The domain's name.
     pub(super) name: String,
     pub(super) policy: String,
-    /// The other end of each executor's virtual processor, by CPU.
-    pub(super) ushers: Vec<(u32, Usher)>,
+    /// The controller end of each executor's virtual processor, with its CPU.
+    pub(super) controls: Vec<(u32, VirtualProcessorControl)>,
     /// Of the present virtual processors.
     pub(super) orphaned: Arc<AtomicBool>,
-    pub(super) holdings: Arc<Mutex<Holdings>>,
+    pub(super) state: Arc<Mutex<AttachState>>,
+    /// `None`: the daemon closed the connection.
     pub(super) answers: mpsc::Sender<Option<ToDomain>>,
     pub(super) offences: mpsc::Sender<Offence>,
     pub(super) hung_up: Arc<AtomicBool>,
 }
 
-/// A domain among others again, but that its executors do not know.
+/// A domain that is attached again, before its executors know.
 struct Attachment {
     connection: Arc<Connection>,
     virtual_processors: Vec<(u32, VirtualProcessor)>,
-    ushers: Vec<(u32, Usher)>,
+    controls: Vec<(u32, VirtualProcessorControl)>,
     orphaned: Arc<AtomicBool>,
-    /// Claimed, whether with success or not.
-    claimed: BTreeMap<u32, Held>,
-    /// Places that were refused, and why.
+    /// The activities that were claimed, granted or refused.
+    claimed: BTreeMap<u32, AdmittedActivity>,
+    /// The places that were refused, and why.
     refused: Vec<(u32, String)>,
     missing: Option<Notice>,
 }
 
 impl Listener {
-    /// Until the domain is given up.
+    /// Runs until the domain is dropped.
     pub(super) fn run(mut self, connection: Arc<Connection>) {
         let mut attached = Some(connection);
         while let Some(connection) = attached.take() {
@@ -78,10 +82,10 @@ impl Listener {
         !self.hung_up.load(Ordering::Relaxed)
     }
 
-    /// Until the daemon or this process hangs up.
+    /// Receives until the daemon or this process closes the connection.
     fn listen(&mut self, connection: &Connection) {
         while self.is_wanted() {
-            self.ushers.iter_mut().for_each(|(_, usher)| usher.clear());
+            self.controls.iter_mut().for_each(|(_, control)| control.clear());
             let until = clock::now() + LOOK_EVERY;
             let fd = connection.as_fd();
             match readiness::wait_until(fd, Direction::Readable, Some(until.as_nanos())) {
@@ -90,38 +94,45 @@ impl Listener {
                 Err(_) => return,
             }
             match receive(connection) {
-                Ok(Some((ToDomain::Peer { cpu, domain, generation }, received))) => {
-                    // A peer that cannot be mapped does not take part for this domain.
-                    let _ = introduce(&mut self.ushers, (cpu, domain, generation), received);
-                }
-                Ok(Some((ToDomain::Offence { cpu, measure, held_ns }, _))) => {
-                    // A measure that is not known here is another version's.
-                    let held = Span::from_nanos(held_ns);
-                    let offence =
-                        Measure::of_number(measure).map(|measure| Offence { cpu, measure, held });
-                    // Nobody listens when the runtime is just being dropped.
-                    let _ = offence.map(|offence| self.offences.send(offence));
-                }
-                Ok(Some((message, _))) => {
-                    let _ = self.answers.send(Some(message));
-                }
+                Ok(Some((message, received))) => self.handle_message(message, received),
                 Ok(None) => {}
                 Err(_) => return,
             }
         }
     }
 
+    fn handle_message(&mut self, message: ToDomain, received: Received) {
+        match message {
+            ToDomain::Peer { cpu, domain, generation } => {
+                // A peer that cannot be mapped does not take part for this domain.
+                let _ = introduce(&mut self.controls, (cpu, domain, generation), received);
+            }
+            ToDomain::Offence { cpu, measure, held_ns } => {
+                // A measure that is unknown here belongs to another version.
+                let held = Span::from_nanos(held_ns);
+                let offence =
+                    Measure::of_number(measure).map(|measure| Offence { cpu, measure, held });
+                // While the runtime is being dropped the receiver is gone.
+                let _ = offence.map(|offence| self.offences.send(offence));
+            }
+            message => {
+                let _ = self.answers.send(Some(message));
+            }
+        }
+    }
+
     fn become_orphan(&self) {
-        // Relaxed: the bell hands it over.
+        // Relaxed: the notification hands it over.
         self.orphaned.store(true, Ordering::Relaxed);
-        self.ushers.iter().for_each(|(_, usher)| usher.ring());
-        let mut holdings = locked(&self.holdings);
-        holdings.connection = None;
-        // Under the lock: who has the next connection has this one behind it.
+        self.controls.iter().for_each(|(_, control)| control.notify());
+        let mut state = lock(&self.state);
+        state.connection = None;
+        // Under the lock: a thread that takes the next connection finds this mark before the
+        // answers to its own request.
         let _ = self.answers.send(None);
     }
 
-    /// Attaches again, as soon as there is a daemon; `None`: it is not wanted any more.
+    /// Attaches again, as soon as there is a daemon; `None` once the domain is dropped.
     fn find_daemon(&mut self) -> Option<Arc<Connection>> {
         let mut looks = LOOKS_BETWEEN;
         loop {
@@ -133,57 +144,62 @@ impl Listener {
             }
             looks = match self.attach_again() {
                 Ok(attachment) => return Some(self.take_up(attachment)),
-                Err(AttachError::Rejected(_) | AttachError::Daemon(_)) => LOOKS_AFTER_REJECTION,
+                Err(
+                    AttachError::Rejected(_)
+                    | AttachError::Daemon(_)
+                    | AttachError::Wire(_)
+                    | AttachError::Receive(_)
+                    | AttachError::Layout(_),
+                ) => LOOKS_AFTER_REJECTION,
                 Err(_) => LOOKS_BETWEEN,
             };
         }
     }
 
-    /// Says hello, claims what this domain had, and gives its threads over. The
-    /// executors go on as orphans meanwhile.
+    /// Says hello, claims the places of this domain's activities, and hands its threads over.
+    /// Meanwhile the executors go on as orphans.
     fn attach_again(&self) -> Result<Attachment, AttachError> {
-        let opened = open(&self.path, &self.name, &self.policy)?;
-        let Opened { connection, virtual_processors: all, orphaned, missing, .. } = opened;
+        let connected = connect(&self.path, &self.name, &self.policy)?;
+        let Connected { connection, virtual_processors: all, orphaned, missing, .. } = connected;
         let (claimed, threads) = {
-            let mut holdings = locked(&self.holdings);
-            holdings.attempts += 1;
-            (holdings.held.clone(), holdings.threads.clone())
+            let mut state = lock(&self.state);
+            state.attempts += 1;
+            (state.admitted.clone(), state.threads.clone())
         };
-        let (mut virtual_processors, mut ushers) = (Vec::new(), Vec::new());
-        for (cpu, virtual_processor, usher) in all {
-            // On other CPUs it has no thread.
-            if self.ushers.iter().any(|(own, _)| *own == cpu) {
+        let (mut virtual_processors, mut controls) = (Vec::new(), Vec::new());
+        for (cpu, virtual_processor, control) in all {
+            // The domain has no thread on other CPUs.
+            if self.controls.iter().any(|(own, _)| *own == cpu) {
                 virtual_processors.push((cpu, virtual_processor));
-                ushers.push((cpu, usher));
+                controls.push((cpu, control));
             }
         }
-        if virtual_processors.len() < self.ushers.len() || threads.len() < self.ushers.len() {
-            let what =
-                format!("it schedules {} of {} CPUs", virtual_processors.len(), self.ushers.len());
-            return Err(AttachError::Daemon(what));
+        let (found, wanted) = (virtual_processors.len(), self.controls.len());
+        if found < wanted || threads.len() < wanted {
+            return Err(AttachError::Daemon(format!("it schedules {found} of {wanted} CPUs")));
         }
         let mut refused = Vec::new();
-        for (&order, held) in &claimed {
-            if let Some(reason) = claim(&connection, order, held)? {
+        for (&order, activity) in &claimed {
+            if let Some(reason) = claim(&connection, order, activity)? {
                 refused.push((order, reason));
             }
         }
         for (&cpu, &tid) in &threads {
             connection.send(&ToDaemon::Thread { cpu, tid }.encode(), &[])?;
         }
-        // It is taking part on a CPU when it hears of the daemon as one of the others.
+        // The domain takes part on a CPU once the daemon names itself there as a peer.
         let mut awaited = threads.len();
         while awaited > 0 {
             let (message, received) = next_message(&connection)?;
             let ToDomain::Peer { cpu, domain, generation } = message else { continue };
-            introduce(&mut ushers, (cpu, domain, generation), received)?;
+            introduce(&mut controls, (cpu, domain, generation), received)?;
             awaited -= usize::from(domain == DomainId::DAEMON.number());
         }
         let connection = Arc::new(connection);
         Ok(Attachment {
             connection,
             virtual_processors,
-            ushers,
+            controls,
             orphaned,
             claimed,
             refused,
@@ -196,32 +212,32 @@ impl Listener {
         let Attachment {
             connection,
             virtual_processors,
-            ushers,
+            controls,
             orphaned,
             claimed,
             refused,
             missing,
         } = attachment;
-        let mut holdings = locked(&self.holdings);
-        // Closed meanwhile.
-        for &order in claimed.keys().filter(|order| !holdings.held.contains_key(order)) {
+        let mut state = lock(&self.state);
+        // Activities that the program closed meanwhile.
+        for &order in claimed.keys().filter(|order| !state.admitted.contains_key(order)) {
             let _ = connection.send(&ToDaemon::Close { order }.encode(), &[]);
         }
         let unclaimed: Vec<u32> = refused.iter().map(|(order, _)| *order).collect();
         for (order, reason) in refused {
-            if let Some(Held { name: activity, .. }) = holdings.held.remove(&order) {
-                holdings.notices.push(Notice::NotTakenOver { activity, reason });
+            if let Some(AdmittedActivity { name: activity, .. }) = state.admitted.remove(&order) {
+                state.notices.push(Notice::NotTakenOver { activity, reason });
             }
         }
-        holdings.notices.extend(missing);
-        holdings.connection = Some(connection.clone());
-        drop(holdings);
+        state.notices.extend(missing);
+        state.connection = Some(connection.clone());
+        drop(state);
         self.orphaned = orphaned;
-        let mut old = std::mem::replace(&mut self.ushers, ushers);
+        let mut old = std::mem::replace(&mut self.controls, controls);
         for (cpu, mut virtual_processor) in virtual_processors {
             virtual_processor.set_unclaimed(unclaimed.clone());
-            let (mut old, mut new) = (old.iter_mut(), self.ushers.iter_mut());
-            let of_cpu = |usher: &&mut (u32, Usher)| usher.0 == cpu;
+            let (mut old, mut new) = (old.iter_mut(), self.controls.iter_mut());
+            let of_cpu = |control: &&mut (u32, VirtualProcessorControl)| control.0 == cpu;
             if let (Some((_, old)), Some((_, new))) = (old.find(of_cpu), new.find(of_cpu)) {
                 old.replace(Box::new(virtual_processor), new);
             }
@@ -230,9 +246,13 @@ impl Listener {
     }
 }
 
-/// Claims a place: `Some` reason if it is refused. Blocks until the daemon has answered.
-fn claim(connection: &Connection, order: u32, held: &Held) -> Result<Option<String>, AttachError> {
-    let Held { cpu, unscreened, need, name } = held.clone();
+/// Claims a place; the reason if the daemon refuses. Blocks until the daemon has answered.
+fn claim(
+    connection: &Connection,
+    order: u32,
+    activity: &AdmittedActivity,
+) -> Result<Option<String>, AttachError> {
+    let AdmittedActivity { cpu, unscreened, need, name } = activity.clone();
     let request = u64::from(order);
     let asked = ToDaemon::Claim { request, unscreened, cpu, order, need, name };
     connection.send(&asked.encode(), &[])?;
@@ -243,20 +263,20 @@ fn claim(connection: &Connection, order: u32, held: &Held) -> Result<Option<Stri
     }
 }
 
-/// Tells the executor of a CPU that there is another domain, with a generation.
+/// Tells the executor of a CPU of another domain, with its generation.
 fn introduce(
-    ushers: &mut [(u32, Usher)],
+    controls: &mut [(u32, VirtualProcessorControl)],
     (cpu, domain, generation): (u32, u32, u64),
     received: Received,
 ) -> Result<(), AttachError> {
-    let usher = ushers.iter_mut().find(|(own, _)| *own == cpu);
+    let control = controls.iter_mut().find(|(own, _)| *own == cpu);
     let fd = received.fds.into_iter().next();
-    let (Some((_, usher)), Some(fd), Some(domain)) = (usher, fd, DomainId::new(domain)) else {
+    let (Some((_, control)), Some(fd), Some(domain)) = (control, fd, DomainId::new(domain)) else {
         return Err(AttachError::Daemon("a peer without its area".to_owned()));
     };
     let mapping = ReadOnlyMapping::from_fd(fd, user_area::AREA_BYTES)?;
     let _ = (mapping.lock(), mapping.dont_fork());
     let area = Peer::attach(mapping, domain, generation)?;
-    usher.introduce(Neighbour { domain, generation, area, is_there: false });
+    control.introduce(PeerDomain { domain, generation, area, is_present: false });
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Where a daemon listens, and whether one does.
+//! Finds the daemon's socket, and whether a daemon listens there.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -8,23 +8,22 @@ use upcall_sys::local::Connection;
 
 use crate::folder::{self, FolderError};
 
-/// Names the socket, before any other rule.
+/// The variable that names the socket, before any other rule.
 const VARIABLE: &str = "UPCALL_SOCKET";
-/// Of the daemon that serves all users of the machine; root alone can put it there.
+/// The socket of the daemon that serves all users of the machine; only root can put it there.
 const SYSTEM: &str = "/run/upcall.sock";
 
-/// The daemon that programs of this user speak with:
+/// The socket of the daemon that programs of this user use:
 ///
 /// 1. `$UPCALL_SOCKET`, whether or not a daemon answers there;
 /// 2. the user's own ([`own_daemon_socket`]), if a daemon answers there;
 /// 3. the system's at `/run/upcall.sock`, if a daemon answers there that this user may
 ///    attach to (`upcalld --access everyone`);
-/// 4. else the user's own, where no daemon is yet.
+/// 4. otherwise the user's own, where no daemon listens yet.
 ///
 /// Connects to at most two sockets; does not wait for an answer. Allocates.
 ///
-/// # Errors
-/// There is no daemon, and the folder for the user's own cannot be trusted: somebody else
+/// # Errors There is no daemon, and the folder for the user's own cannot be trusted: another user
 /// made it, or may write to it.
 pub fn daemon_socket() -> Result<PathBuf, FolderError> {
     if let Some(named) = folder::variable(VARIABLE) {
@@ -35,22 +34,26 @@ pub fn daemon_socket() -> Result<PathBuf, FolderError> {
     let system = Path::new(SYSTEM);
     let first = if trusted.is_ok() { own.as_path() } else { system };
     for socket in [first, system] {
-        // An error: one that this user may not use.
+        // An error: a socket that this user may not use.
         if daemon_answers(socket) == Ok(true) {
             return Ok(socket.to_owned());
         }
     }
     match trusted {
-        // The folder is made when a daemon is started.
+        // The start of a daemon makes the folder.
         Err(FolderError::Os { error, .. }) if error.kind() == ErrorKind::NotFound => Ok(own),
         trusted => trusted.map(|()| own),
     }
 }
 
-/// Where a daemon listens that this user starts: `$UPCALL_SOCKET`; else `upcall.sock` in
-/// `$XDG_RUNTIME_DIR` if that folder is the user's; else `/run/upcall.sock` for root, and
-/// for others `upcall.sock` in the folder `upcall-UID` where temporary files are. That
-/// folder is made, for this user alone. Allocates.
+/// The socket of a daemon that this user starts:
+///
+/// 1. `$UPCALL_SOCKET`;
+/// 2. `upcall.sock` in `$XDG_RUNTIME_DIR`, if that folder belongs to the user;
+/// 3. `/run/upcall.sock` for root; for other users `upcall.sock` in the folder `upcall-UID` beside
+///    temporary files. The call makes that folder, for this user alone.
+///
+/// Allocates.
 ///
 /// # Errors
 /// The folder cannot be made, or cannot be trusted.
@@ -62,17 +65,17 @@ pub fn own_daemon_socket() -> Result<PathBuf, FolderError> {
     folder::make(folder_of(&own)).map(|()| own)
 }
 
-/// Where a daemon listens that serves every user: `$UPCALL_SOCKET`; else `/run/upcall.sock`, where
-/// programs of all users look. Root's own folder is no place for it: others cannot enter that.
+/// The socket of a daemon that serves every user: `$UPCALL_SOCKET`, otherwise `/run/upcall.sock`,
+/// where programs of all users look. Root's own folder does not serve: other users cannot enter it.
 pub fn system_daemon_socket() -> PathBuf {
     folder::variable(VARIABLE).unwrap_or_else(|| SYSTEM.into())
 }
 
-/// Whether a daemon listens at `path`. Does not wait for it to say anything.
+/// Whether a daemon listens at `path`. Does not wait for a message of the daemon.
 ///
 /// # Errors
-/// It cannot be told: no right to connect (`EACCES`), a socket of another kind
-/// (`EPROTOTYPE`), too many wait (`EAGAIN`), a path that is too long.
+/// The answer is unknown: no right to connect (`EACCES`), a socket of another kind (`EPROTOTYPE`),
+/// too many connections wait (`EAGAIN`), or a path that is too long.
 pub fn daemon_answers(path: &Path) -> Result<bool, OsError> {
     match Connection::connect(path) {
         Ok(_) => Ok(true),

@@ -1,19 +1,21 @@
-//! Between the page of I/O events and the kernel.
+//! Connects the page of I/O events to the kernel.
 //!
-//! Used by the poller, on the loop's thread, or by its service on another. It arms what the page
-//! states and raises what the kernel says.
+//! The poller uses it in the loop's thread, or the feeder thread does. It arms the interest that
+//! the page states, and raises the readiness that the kernel reports.
 //!
 //! ```text
 //!         (1) stated                (2) after: Ended
-//!   none ------------> watched ------------------------> undone
+//!   none ------------> watched ------------------------> refused
 //!    ^                  |   ^                              |
 //!    +---(3) stated ----+   +---(4) next pass, in order ---+
 //! ```
 //!
-//! 1. A generation of its own: it is part of the watch's token, so what comes for an older one is known.
-//! 2. A full ring, a kernel without memory.
-//! 3. Under another generation, with interest or without.
-//! 4. Whatever the kernel could not take. A watch made anew looks first, so nothing is lost between.
+//! 1. Each interest has a generation of its own. The watch's token holds it, so completions of an
+//!    older watch are recognised.
+//! 2. The ring is full, or the kernel has no memory.
+//! 3. Stated under another generation, with or without interest.
+//! 4. Requests that the kernel could not take. A new watch first checks for readiness, so no event
+//!    is lost in between.
 
 use std::os::fd::RawFd;
 use std::sync::atomic::AtomicU64;
@@ -23,10 +25,10 @@ use upcall_sys::OsError;
 use upcall_sys::io_epoll::PollSet;
 use upcall_sys::io_uring::{After, PollRing, Readiness};
 
-/// Completions the ring has room for: what does not fit is not lost, but dear.
+/// Completions for which the ring has room. More are not lost, but cost more.
 const COMPLETIONS: u32 = 32_768;
 
-/// Where the kernel is heard.
+/// The kernel interface that reports readiness.
 #[derive(Debug)]
 pub(super) enum Source {
     Ring(Box<PollRing>),
@@ -83,7 +85,7 @@ impl Source {
     }
 }
 
-/// One watch of the kernel's.
+/// One watch of the kernel.
 #[derive(Clone, Copy, Debug)]
 struct Watch {
     fd: RawFd,
@@ -91,22 +93,22 @@ struct Watch {
     token: u64,
 }
 
-/// What the kernel is still to be told.
+/// A request to the kernel.
 #[derive(Clone, Copy, Debug)]
 enum Request {
     Watch(Watch),
     Unwatch(Watch),
 }
 
-/// What is armed for a number.
+/// The interest that is armed for a descriptor.
 #[derive(Clone, Copy, Debug, Default)]
 struct Armed {
     generation: u32,
     bits: u8,
 }
 
-/// The token of the doorbell: a descriptor there cannot be.
-const DOORBELL: u64 = u64::MAX - 1;
+/// The token of the wake socket. No descriptor has it.
+const WAKE_SOCKET: u64 = u64::MAX - 1;
 
 fn token(number: u32, generation: u32) -> u64 {
     u64::from(generation) << 32 | u64::from(number)
@@ -117,32 +119,41 @@ fn token(number: u32, generation: u32) -> u64 {
 pub(super) struct Feeder<W> {
     page: IoService<W>,
     source: Source,
-    /// By the descriptor's number.
+    /// Indexed by the descriptor's number.
     armed: Vec<Armed>,
-    undone: Vec<Request>,
-    doorbell: Option<Watch>,
-    /// To ask whether the kernel can tell when a descriptor is ready; made when first asked.
-    asked: Option<PollSet>,
+    refused: Vec<Request>,
+    wake_socket: Option<Watch>,
+    /// Asks the kernel whether it can report the readiness of a descriptor. Created at first
+    /// use.
+    probe: Option<PollSet>,
 }
 
 impl<W: AsRef<[AtomicU64]>> Feeder<W> {
     pub(super) fn new(page: IoService<W>, source: Source) -> Self {
-        Feeder { page, source, armed: Vec::new(), undone: Vec::new(), doorbell: None, asked: None }
+        Feeder {
+            page,
+            source,
+            armed: Vec::new(),
+            refused: Vec::new(),
+            wake_socket: None,
+            probe: None,
+        }
     }
 
-    /// Has `fd` make [`Self::wait`] return and [`Self::harvest`] say `true`, as if its own.
-    pub(super) fn watch_doorbell(&mut self, fd: RawFd) {
-        let doorbell = Watch { fd, bits: READABLE, token: DOORBELL };
-        self.doorbell = Some(doorbell);
-        self.request(Request::Watch(doorbell));
-        // What is not taken by the kernel now is by the next pass.
+    /// Watches `fd`: when it is readable, [`Self::wait`] returns and [`Self::harvest`] returns
+    /// `true`.
+    pub(super) fn watch_wake_socket(&mut self, fd: RawFd) {
+        let wake_socket = Watch { fd, bits: READABLE, token: WAKE_SOCKET };
+        self.wake_socket = Some(wake_socket);
+        self.submit(Request::Watch(wake_socket));
+        // A request that the kernel refuses now is repeated in the next pass.
         let _ = self.source.submit();
     }
 
-    /// Tells the kernel what was stated: `false`, it did not take all of it, and this is to be called
-    /// again. May allocate.
+    /// Gives the kernel the stated interest. Returns `false` if the kernel did not take all of it:
+    /// then call again. May allocate.
     pub(super) fn apply(&mut self) -> bool {
-        self.retry();
+        self.retry_refused();
         while let Some((number, stated)) = self.page.take_update() {
             let at = number as usize;
             if at >= self.armed.len() {
@@ -154,41 +165,41 @@ impl<W: AsRef<[AtomicU64]>> Feeder<W> {
             }
             self.armed[at] = Armed { generation: stated.generation, bits: stated.bits };
             if before.bits != 0 {
-                self.request(Request::Unwatch(watch(number, before)));
+                self.submit(Request::Unwatch(watch(number, before)));
             }
             if stated.bits != 0 {
-                self.request(Request::Watch(watch(number, self.armed[at])));
+                self.submit(Request::Watch(watch(number, self.armed[at])));
             }
         }
-        self.source.submit().is_ok() && self.undone.is_empty()
+        self.source.submit().is_ok() && self.refused.is_empty()
     }
 
-    /// Raises what the kernel has said: a system call if it has flagged that there is more than it
-    /// said, and if watches ended. `true`: there was something.
+    /// Raises what the kernel has reported. Makes a system call if the kernel has flagged that it
+    /// holds more, and if watches have ended. Returns whether there was any report.
     #[inline]
     pub(super) fn harvest(&mut self) -> bool {
-        let Feeder { page, source, armed, undone, asked, doorbell } = self;
+        let Feeder { page, source, armed, refused, probe, wake_socket } = self;
         let mut any = source.harvest(|ready| {
-            if ready.token != DOORBELL {
-                hear(ready, page, armed, undone, asked);
+            if ready.token != WAKE_SOCKET {
+                handle_readiness(ready, page, armed, refused, probe);
             } else if ready.after == After::Ended {
-                undone.extend(doorbell.map(Request::Watch));
+                refused.extend(wake_socket.map(Request::Watch));
             }
         });
-        if !self.undone.is_empty() {
-            self.retry();
+        if !self.refused.is_empty() {
+            self.retry_refused();
             any |= self.source.submit().is_ok();
         }
         any
     }
 
-    /// Blocks until the kernel says something or until `deadline_ns`.
+    /// Blocks until the kernel reports something, or until `deadline_ns`.
     pub(super) fn wait(&mut self, deadline_ns: Option<u64>) -> Result<(), OsError> {
-        self.retry();
+        self.retry_refused();
         self.source.wait(deadline_ns)
     }
 
-    /// The page's end, to ring its bell.
+    /// The page's end, with the loop's wake word.
     pub(super) fn page(&self) -> &IoService<W> {
         &self.page
     }
@@ -198,35 +209,35 @@ impl<W: AsRef<[AtomicU64]>> Feeder<W> {
             Source::Ring(ring) => ring.kernel_calls(),
             Source::Set(set) => set.kernel_calls(),
         };
-        source + self.asked.as_ref().map_or(0, PollSet::kernel_calls)
+        source + self.probe.as_ref().map_or(0, PollSet::kernel_calls)
     }
 
-    fn retry(&mut self) {
-        if self.undone.is_empty() {
+    fn retry_refused(&mut self) {
+        if self.refused.is_empty() {
             return;
         }
-        for request in std::mem::take(&mut self.undone) {
-            // Stated anew meanwhile: then the newest statement sees to it.
+        for request in std::mem::take(&mut self.refused) {
+            // If the interest was stated again meanwhile, the newest statement counts.
             let stale = matches!(request, Request::Watch(watch) if !self.is_current(watch.token));
             if !stale {
-                self.request(request);
+                self.submit(request);
             }
         }
     }
 
     fn is_current(&self, token: u64) -> bool {
-        token == DOORBELL || current(&self.armed, token).is_some()
+        token == WAKE_SOCKET || current(&self.armed, token).is_some()
     }
 
-    fn request(&mut self, request: Request) {
+    fn submit(&mut self, request: Request) {
         let done = match request {
-            // After one that is undone: they are to come in order.
-            _ if !self.undone.is_empty() => Err(()),
+            // Refused too if an earlier request was: requests must stay in order.
+            _ if !self.refused.is_empty() => Err(()),
             Request::Watch(watch) => self.source.watch(watch).map_err(drop),
             Request::Unwatch(watch) => self.source.unwatch(watch).map_err(drop),
         };
         if done.is_err() {
-            self.undone.push(request);
+            self.refused.push(request);
         }
     }
 }
@@ -236,7 +247,7 @@ fn watch(number: u32, armed: Armed) -> Watch {
     Watch { fd, bits: armed.bits, token: token(number, armed.generation) }
 }
 
-/// The number that `token` is of, and what is armed for it; `None`: not any more.
+/// The descriptor of `token`, and its armed interest. `None` if the token is of an older watch.
 #[expect(clippy::cast_possible_truncation, reason = "the halves are what is wanted")]
 #[inline]
 fn current(armed: &[Armed], token: u64) -> Option<(u32, Armed)> {
@@ -245,14 +256,14 @@ fn current(armed: &[Armed], token: u64) -> Option<(u32, Armed)> {
     (armed.generation == generation && armed.bits != 0).then_some((number, armed))
 }
 
-/// One thing the kernel said.
+/// Handles one report of the kernel.
 #[inline]
-fn hear<W: AsRef<[AtomicU64]>>(
+fn handle_readiness<W: AsRef<[AtomicU64]>>(
     ready: Readiness,
     page: &mut IoService<W>,
     armed: &[Armed],
-    undone: &mut Vec<Request>,
-    asked: &mut Option<PollSet>,
+    refused: &mut Vec<Request>,
+    probe: &mut Option<PollSet>,
 ) {
     let Some((number, armed)) = current(armed, ready.token) else {
         return; // of an older watch
@@ -262,12 +273,13 @@ fn hear<W: AsRef<[AtomicU64]>>(
     page.raise(number, found & armed.bits);
     if ready.after == After::Ended {
         let watch = watch(number, armed);
-        // One that is always ready ends each time. Epoll says of which that holds.
-        if asked.is_none() {
-            *asked = PollSet::new().ok();
+        // The watch of a file that is always ready ends each time. Epoll tells which files
+        // are so.
+        if probe.is_none() {
+            *probe = PollSet::new().ok();
         }
-        if asked.as_mut().is_none_or(|asked| asked.can_tell(watch.fd)) {
-            undone.push(Request::Watch(watch));
+        if probe.as_mut().is_none_or(|probe| probe.can_tell(watch.fd)) {
+            refused.push(Request::Watch(watch));
         }
     }
 }
@@ -280,7 +292,7 @@ mod tests {
     use std::os::unix::net::UnixStream;
     use upcall_shm::io_events::{Interest, IoClient, PAGE_WORDS};
 
-    /// Sixty descriptors and a ring of four: most completions do not fit, and end their watch.
+    /// With sixty descriptors and a ring of four, most completions do not fit and end their watch.
     #[test]
     fn a_ring_that_is_far_too_small_loses_no_edge() {
         let words: Vec<AtomicU64> = (0..PAGE_WORDS).map(|_| AtomicU64::new(0)).collect();
@@ -304,7 +316,7 @@ mod tests {
                     left.retain(|&fd| fd.unsigned_abs() != number);
                 }
                 passes += 1;
-                assert!(passes < 10_000, "round {round}: {left:?} were never said");
+                assert!(passes < 10_000, "round {round}: {left:?} were never reported");
             }
             pairs.iter_mut().for_each(|(near, _)| near.read_exact(&mut [0]).unwrap());
         }

@@ -1,30 +1,31 @@
 //! The child's side of embedded senders: sends packets on time.
 //!
-//! A source keeps to what its stream declares: never faster. A send that is
-//! late by more than a quarter of its interval moves all later ones (a *slip*),
-//! so a delayed sender thins out its traffic and never bunches it. What a
-//! receiver then loses, it lost by itself.
+//! A source never sends faster than its stream declares. If a send is late by more than a quarter
+//! of its interval, all later sends move by that time (a *slip*). So a delayed sender thins out its
+//! traffic, and never bunches it. A packet that the receiver then misses is the receiver's own
+//! loss.
 
 use upcall_core::time::{Instant, Span};
-use upcall_shm::load_page::{LoadChild, StreamCounters};
+use upcall_shm::load_page::{LoadChild, PAGE_BYTES, StreamCounters};
 use upcall_sys::OsError;
 use upcall_sys::clock::{monotonic_ns, sleep_until_ns};
 use upcall_sys::memfd::SharedMapping;
+use upcall_sys::process;
 use upcall_sys::schedule::RealTime;
 use upcall_sys::udp::{SendBatch, UdpSocket};
 
-use super::{LoadError, SenderPlan, attach_page};
+use super::plan::{LoadError, PAGE_FD, SenderPlan};
 
-/// Longest sleep, so that a request to stop is seen soon.
+/// The longest sleep, so that a request to stop is seen soon.
 const LOOK_EVERY: Span = Span::from_millis(20);
-/// Part of the interval a send may be late before it counts as a slip.
+/// The part of the interval that a send may be late before it counts as a slip.
 const SLIP_DIVISOR: u32 = 4;
 
-/// The senders' process: sends `plans` until told to stop. `fill(stream,
+/// The code of the senders' process. Sends `plans` until it is told to stop. `fill(stream,
 /// sequence, payload)` writes a datagram and returns its length.
 ///
 /// # Errors
-/// The page or a socket cannot be had.
+/// The page or a socket could not be opened.
 pub fn serve(
     plans: &[SenderPlan],
     mut fill: impl FnMut(usize, u32, &mut [u8]) -> usize,
@@ -32,8 +33,8 @@ pub fn serve(
     let mapping = attach_page()?;
     let mut page = LoadChild::attach(mapping)?;
     let mut sources = plans.iter().map(Source::open).collect::<Result<Vec<_>, _>>()?;
-    // Below anything Upcall schedules. Without the right, it sends as an ordinary process
-    // does: late at times, which shows as slips.
+    // A priority below all that Upcall schedules. Without the right to it, the process sends as
+    // an ordinary one: late at times, which shows as slips.
     if let Some(priority) = RealTime::granted().ok().and_then(|granted| granted.band.sender()) {
         let _ = upcall_sys::schedule::set_fifo(priority);
     }
@@ -60,7 +61,13 @@ pub fn serve(
     Ok(())
 }
 
-/// The moment to start, `None` if told to stop before.
+/// Maps the page in the senders' process.
+fn attach_page() -> Result<SharedMapping, LoadError> {
+    let fd = process::inherited_fd(PAGE_FD)?;
+    Ok(SharedMapping::from_fd(fd, PAGE_BYTES)?)
+}
+
+/// The moment to start. `None` if the process is told to stop before.
 fn wait_for_start(page: &LoadChild<SharedMapping>) -> Option<u64> {
     loop {
         if page.stop_requested() {
@@ -74,7 +81,7 @@ fn wait_for_start(page: &LoadChild<SharedMapping>) -> Option<u64> {
     }
 }
 
-/// One stream's source.
+/// The source of one stream.
 struct Source {
     socket: UdpSocket,
     batch: SendBatch,
@@ -131,7 +138,8 @@ impl Source {
         }
     }
 
-    /// Gives the batch to the kernel. What it does not take is not offered.
+    /// Gives the batch to the kernel. Datagrams that the kernel does not take do not count as
+    /// offered.
     fn flush(&mut self) {
         let waiting = self.batch.len() as u64;
         let sent = self.batch.flush(&self.socket).unwrap_or(0) as u64;

@@ -1,4 +1,4 @@
-//! What is handed over is written once, or counted as lost.
+//! Each panic that is handed over is written once, or counted as lost.
 
 use super::*;
 
@@ -8,7 +8,7 @@ fn panic_of(text: &str) -> Panic {
 }
 
 #[test]
-fn what_finds_no_place_is_counted_and_the_rest_is_kept() {
+fn a_panic_without_a_place_is_counted_and_the_others_are_kept() {
     let queue = Queue::default();
     for number in 0..WAITING_MAX + 3 {
         queue.hand(panic_of(&number.to_string()));
@@ -22,9 +22,9 @@ fn what_finds_no_place_is_counted_and_the_rest_is_kept() {
     assert_eq!(queue.lost.load(Ordering::Relaxed), 3);
 }
 
-/// A scheduling thread that finds the writer at work in every place gives up.
+/// A scheduling thread that finds every place locked gives up.
 #[test]
-fn who_hands_over_never_waits() {
+fn handing_over_never_waits() {
     let queue = Queue::default();
     let held: Vec<_> = queue.places.iter().map(|place| place.lock().unwrap()).collect();
     queue.hand(panic_of("not now"));
@@ -35,7 +35,7 @@ fn who_hands_over_never_waits() {
 }
 
 #[test]
-fn waiting_ends_when_all_is_written_or_time_is_over() {
+fn waiting_ends_when_all_is_written_or_at_the_bound() {
     let queue = Queue::default();
     queue.wait(Duration::MAX); // nothing was handed over
     queue.hand(panic_of("one"));

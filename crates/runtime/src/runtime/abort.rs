@@ -1,47 +1,49 @@
-//! The abort phase: what a handler has still to do when its process ends
-//! (rtu-1996 §7.3).
+//! The abort phase: the last upcalls of a handler when its process ends (rtu-1996 §7.3).
 //!
-//! A handler or task that speaks a protocol owes its peer an end. When the process ends in an
-//! orderly way, those that were given the phase are upcalled on, with
-//! [`Batch::aborting`](crate::Batch::aborting) true, until they finish, and a task is
-//! polled on, with [`Task::aborting`](crate::Task::aborting) true, until it ends; all others
-//! are suspended. In the paper the kernel waits for them without end; here a bound stands
-//! in the way of one that never does. A process that is killed has no such phase.
+//! A handler or task that speaks a protocol must close the connection to its peer. When the process
+//! ends in an orderly way, handlers with the phase are upcalled further, with
+//! [`Batch::aborting`](crate::Batch::aborting) true, until they finish. Tasks with the phase are
+//! polled further, with [`Task::aborting`](crate::Task::aborting) true, until they end. All others
+//! are suspended. In the paper the kernel waits for the handlers without end; here a bound limits
+//! the wait for a handler that never finishes. A process that is killed has no such phase.
 //!
 //! ```text
-//!   active --abort, was given the phase--> (1) aborting --finish, panic, suspend--> inactive
-//!      \                                        \--bound passed--> (2) left behind
-//!       \--abort, was not--> suspended
+//!   active --abort, has the phase--> (1) aborting --finish, panic, suspend--> inactive
+//!      \                                  \--bound passed--> (2) left behind
+//!       \--abort, has no phase--> suspended
 //! ```
 //!
-//! 1. Upcalled each period as before: nobody's promise suffers from it. A task is woken
-//!    out of what it waits for, once, and then goes on as before.
+//! 1. Upcalled each period as before, so no promise suffers. A task is woken once, out of any wait,
+//!    and then goes on as before.
 //! 2. Ended as by [`Runtime::stop`], and named in [`Report::unfinished`].
 
 use upcall_core::time::{Instant, Span};
 
 use crate::clock;
-use crate::executor::{Control, Job};
+use crate::cpu::link::Control;
+use crate::id::HandlerId;
+use crate::mailbox::Job;
 use crate::statistics::Report;
 use crate::virtual_time::VirtualTime;
 
-use super::{HandlerId, LOOK_EVERY, Runtime};
+use super::{LOOK_EVERY, Runtime};
 
-/// What a process that panics gives its handlers.
+/// The bound of the abort phase in a process that panics.
 pub(super) const WITHIN_AT_PANIC: Span = Span::from_millis(500);
 
 impl Runtime {
-    /// Gives a handler or task an abort phase (rtu-1996 §7.3): if it is active when the process
-    /// ends in an orderly way, it is upcalled on, with
-    /// [`Batch::aborting`](crate::Batch::aborting) true, until it calls
-    /// [`Batch::finish`](crate::Batch::finish). A task is polled on, with
-    /// [`Task::aborting`](crate::Task::aborting) true and what it awaits cut short, until
-    /// it ends. No effect on one that is closed.
+    /// Gives a handler or task an abort phase (rtu-1996 §7.3).
     ///
-    /// An orderly end is [`Runtime::abort`], or a panic that drops the runtime while it
-    /// unwinds: then for at most half a second. [`Runtime::stop`] and an ordinary drop
-    /// are not the end of the process, and end delivery at once. A signal is for the
-    /// program to catch, and to call `abort` for.
+    /// If a handler with the phase is active when the process ends in an orderly way, it is
+    /// upcalled further, with [`Batch::aborting`](crate::Batch::aborting) true, until it calls
+    /// [`Batch::finish`](crate::Batch::finish). A task is polled further, with
+    /// [`Task::aborting`](crate::Task::aborting) true and its present wait cut short, until it
+    /// ends. No effect on a handler that is closed.
+    ///
+    /// An orderly end is [`Runtime::abort`], or a panic that drops the runtime while it unwinds. In
+    /// a panic the phase lasts at most half a second. [`Runtime::stop`] and an ordinary drop are
+    /// not the end of the process, and end delivery at once. The program itself must catch signals
+    /// and call `abort`.
     ///
     /// ```no_run
     /// # extern crate upcall_runtime as upcall;
@@ -62,7 +64,7 @@ impl Runtime {
     /// })?;
     /// runtime.give_abort_phase(tcp);
     /// runtime.run(tcp)?;
-    /// // ... and when SIGTERM was caught:
+    /// // ... and after SIGTERM was caught:
     /// let report = runtime.abort(Some(clock::after(Span::from_millis(500))), |_, _| {});
     /// assert!(report.unfinished.is_empty());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -75,11 +77,11 @@ impl Runtime {
         }
     }
 
-    /// Ends the process's handlers in an orderly way, and says how it went: those that
-    /// have an abort phase are waited for, until `deadline` (`None`: until all have finished),
-    /// then all is ended as by [`Runtime::stop`]. A handler that did not finish in time is named
-    /// in [`Report::unfinished`], and a task is dropped. A handler whose next period begins after
-    /// `deadline` is not upcalled any more. Blocks until `deadline` and half a second at most.
+    /// Ends the process's handlers in an orderly way, and returns the report. Waits until
+    /// `deadline` for the handlers with an abort phase (`None`: until all have finished). Then it
+    /// ends all delivery as [`Runtime::stop`] does. [`Report::unfinished`] names the handlers that
+    /// did not finish in time; tasks are dropped. A handler whose next period begins after
+    /// `deadline` is not upcalled any more. Blocks at most until `deadline` and half a second more.
     pub fn abort(
         mut self,
         deadline: Option<Instant>,
@@ -89,7 +91,7 @@ impl Runtime {
         Report { unfinished, ..self.stop(on_job) }
     }
 
-    /// The names of those that did not finish.
+    /// Runs the abort phase. Returns the names of the handlers that did not finish.
     pub(super) fn abort_phase(
         &mut self,
         deadline: Option<Instant>,
@@ -104,14 +106,14 @@ impl Runtime {
             if left.is_empty() || deadline.is_some_and(|deadline| now >= deadline) {
                 return left;
             }
-            // Wakes now and then to keep the records flowing.
+            // Wakes at intervals to take in records.
             let look_at = now + LOOK_EVERY;
             let until = deadline.map_or(look_at, |deadline| deadline.min(look_at));
             self.inactive_epoch.wait_past(seen, Some(until));
         }
     }
 
-    /// Tells each active handler: to abort, or to be suspended.
+    /// Begins the abort phase of the active handlers that have one, and suspends the others.
     fn announce_abort(&mut self) {
         if let Some(virtual_time) = &self.virtual_time {
             virtual_time.announce_abort();
@@ -130,14 +132,15 @@ impl Runtime {
             }
         }
         for activity in self.activities.iter().flatten().filter(|known| known.abort_phase) {
-            // A task is to look now; a handler is not woken by it. The flag came before.
+            // Wakes tasks and handlers of streams; other handlers ignore it. The flag was set
+            // before.
             let shared = &self.executors[activity.executor].link.shared;
             shared.wake(activity.id);
         }
-        // Also for the flags: a handler that runs returns at its next boundary, and is
-        // called again with the news.
+        // The flags need the notification too: a handler that runs returns at its next boundary,
+        // and is called again with `aborting` true.
         for executor in &self.executors {
-            executor.link.shared.doorbell.ring();
+            executor.link.shared.notifier.notify();
         }
     }
 

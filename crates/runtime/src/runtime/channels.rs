@@ -1,20 +1,22 @@
-//! A runtime's calls for event channels whose handlers an executor invokes (ecalls-2001 §2).
+//! A runtime's calls for event channels with handlers that an executor invokes (ecalls-2001 §2).
 
 use std::time::Duration;
 
 use super::Runtime;
 use crate::channel::{
-    Caller, ChannelOpenError, Client, Desk, Newcomer, Route, Service, ServiceTerms,
+    ChannelOpenError, Client, DispatcherNotifier, EventDispatcher, NewRegistrant, Route, Service,
+    ServiceTerms,
 };
 use crate::config::Mode;
-use crate::executor::Control;
+use crate::cpu::link::Control;
 use crate::stream::{self, WATCHES_MAX};
 
 impl Runtime {
-    /// Registers a service under `name` whose handlers the scheduling thread of `cpu` invokes: between two upcalls and, if its
-    /// route says so, at quantum boundaries of what runs, never inside a quantum. They are not
-    /// admitted and must not block; [`Route::terms`] holds them back. Allocates; waits for the executor, whose
-    /// other events wait meanwhile.
+    /// Registers a service under `name`. The scheduling thread of `cpu` invokes its handlers:
+    /// between two upcalls and, if the route says so, at quantum boundaries of the handler that
+    /// runs, never inside a quantum. The handlers of events are not admitted and must not block;
+    /// [`Route::terms`] limits them. Allocates. Waits for the executor; the other events of that
+    /// executor wait meanwhile.
     ///
     /// ```no_run
     /// # extern crate upcall_runtime as upcall;
@@ -23,7 +25,7 @@ impl Runtime {
     /// let mut runtime = Runtime::start(Config::default())?;
     /// # let cpu = runtime.config().cpus[0];
     ///
-    /// // Of each parameter the latest counts, and before the next decision is soon enough.
+    /// // Keep the latest value of each parameter, and deliver it before the next decision.
     /// let forms = Forms { to_service: Form::Typed { types: 8 }, to_client: Form::Counter };
     /// let route = Route::to(|events| {
     ///     while let Some(event) = events.take() {
@@ -44,13 +46,13 @@ impl Runtime {
         terms: ServiceTerms,
     ) -> Result<Service, ChannelOpenError> {
         let (executor, caller) = self.events_of(cpu)?;
-        Service::open(name, terms, &caller, |newcomer| {
-            self.seat_party(executor, newcomer).map(|()| None)
+        Service::open(name, terms, &caller, |registrant| {
+            self.add_registrant(executor, registrant).map(|()| None)
         })
     }
 
-    /// Registers a client of the service `name` whose handlers the scheduling thread of `cpu` invokes, as
-    /// [`Runtime::service`] has it.
+    /// Registers a client of the service `name`. The scheduling thread of `cpu` invokes its
+    /// handlers, as for [`Runtime::service`].
     ///
     /// ```no_run
     /// # extern crate upcall_runtime as upcall;
@@ -74,13 +76,13 @@ impl Runtime {
         route: Route,
     ) -> Result<Client, ChannelOpenError> {
         let (executor, caller) = self.events_of(cpu)?;
-        Client::that_handles(name, route, &caller, |newcomer| {
-            self.seat_party(executor, newcomer).map(|()| None)
+        Client::with_handlers(name, route, &caller, |registrant| {
+            self.add_registrant(executor, registrant).map(|()| None)
         })
     }
 
-    /// The executor of `cpu`, and how it is called.
-    fn events_of(&self, cpu: u32) -> Result<(usize, Caller), ChannelOpenError> {
+    /// The executor of `cpu`, and how its dispatcher is notified.
+    fn events_of(&self, cpu: u32) -> Result<(usize, DispatcherNotifier), ChannelOpenError> {
         if self.config.mode != Mode::Upcall {
             return Err(ChannelOpenError::NotInMode(self.config.mode));
         }
@@ -88,36 +90,44 @@ impl Runtime {
         let mut executors = self.executors.iter();
         let found = executors.position(|one| one.cpu == cpu);
         let executor = found.ok_or(ChannelOpenError::NoSuchCpu { cpu })?;
-        Ok((executor, Caller::Executor(self.executors[executor].link.shared.clone())))
+        Ok((executor, DispatcherNotifier::Executor(self.executors[executor].link.shared.clone())))
     }
 
-    /// Brings a party to the desk of an executor, which lends it meanwhile.
-    fn seat_party(&mut self, executor: usize, newcomer: Newcomer) -> Result<(), ChannelOpenError> {
+    /// Adds a registrant to the event dispatcher of an executor, which lends the dispatcher
+    /// meanwhile.
+    fn add_registrant(
+        &mut self,
+        executor: usize,
+        registrant: NewRegistrant,
+    ) -> Result<(), ChannelOpenError> {
         let here = |known: &&super::Activity| known.has_stream && known.executor == executor;
         let streams = self.activities.iter().flatten().filter(here).count();
-        let mut desk = match self.executors[executor].peers_reserved {
-            None => Box::new(Desk::new()),
-            Some(_) => self.borrow_desk(executor)?,
+        let mut dispatcher = match self.executors[executor].peers_reserved {
+            None => Box::new(EventDispatcher::new()),
+            Some(_) => self.borrow_dispatcher(executor)?,
         };
-        let bells = streams + desk.peers_reserved() + newcomer.peers_max;
-        let admitted = match bells <= WATCHES_MAX {
-            true => desk.admit(newcomer).map_err(ChannelOpenError::from),
-            false => Err(ChannelOpenError::TooManyBells { bells_max: WATCHES_MAX }),
+        let wake_words = streams + dispatcher.peers_reserved() + registrant.peers_max;
+        let admitted = match wake_words <= WATCHES_MAX {
+            true => dispatcher.admit(registrant).map_err(ChannelOpenError::from),
+            false => Err(ChannelOpenError::TooManyPeers { peers_max: WATCHES_MAX }),
         };
-        self.executors[executor].peers_reserved = Some(desk.peers_reserved());
-        self.send(executor, Control::TakeDesk { desk });
+        self.executors[executor].peers_reserved = Some(dispatcher.peers_reserved());
+        self.send(executor, Control::TakeDispatcher { dispatcher });
         admitted
     }
 
-    fn borrow_desk(&mut self, executor: usize) -> Result<Box<Desk>, ChannelOpenError> {
-        self.send(executor, Control::LendDesk);
+    fn borrow_dispatcher(
+        &mut self,
+        executor: usize,
+    ) -> Result<Box<EventDispatcher>, ChannelOpenError> {
+        self.send(executor, Control::LendDispatcher);
         loop {
             let runs = self.executors[executor].runs();
-            if let Ok(desk) = self.executors[executor].link.desks.pop() {
-                return Ok(desk);
+            if let Ok(dispatcher) = self.executors[executor].link.dispatchers.pop() {
+                return Ok(dispatcher);
             }
             if !runs {
-                return Err(ChannelOpenError::Thread("the scheduling thread has ended".to_owned()));
+                return Err(ChannelOpenError::ThreadEnded);
             }
             std::thread::sleep(Duration::from_micros(100));
         }

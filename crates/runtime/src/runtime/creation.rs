@@ -1,26 +1,28 @@
-//! How handlers and tasks come to be: measured, admitted, and handed to an executor.
+//! How handlers and tasks are created: measured, admitted, and handed to an executor.
 
 use std::sync::Arc;
 
 use upcall_core::activity::{ActivityId, ActivityParams, BATCH_MAX, ParamError, Terms};
 use upcall_core::admission::Reservation;
-use upcall_core::policy::dws::DWS;
 use upcall_core::time::Span;
 
-use crate::batch::Batch;
 use crate::config::Mode;
+use crate::cpu::link::{Control, Work};
 use crate::events::Posts;
-use crate::executor::{ACTIVITIES_MAX, Control, Handler, Work};
+use crate::id::HandlerId;
+use crate::mailbox::ACTIVITIES_MAX;
 use crate::need::{CreateError, Need};
 use crate::statistics::Statistics;
 use crate::stream::{self, StreamReader, StreamWork, StreamWriter, WATCHES_MAX};
-use crate::task::{Address, Task, TaskCell, TaskWork};
 use crate::virtual_time::VirtualTime;
+use crate::work::batch::Batch;
+use crate::work::handler::Handler;
+use crate::work::task::{Address, Task, TaskCell, TaskWork};
 use crate::{calibrate, clock};
 
-use super::{Activity, HandlerId, Reserved, Runtime};
+use super::{Activity, Reserved, Runtime};
 
-/// What admission gave an activity.
+/// The place that admission gave an activity.
 struct Admitted {
     reserved: Reserved,
     executor: usize,
@@ -28,12 +30,12 @@ struct Admitted {
 }
 
 impl Runtime {
-    /// Creates a handler, suspended, if admission finds room for it
-    /// (`rts_creat`, rtu-1995 §6). May be called while others run.
+    /// Creates a handler, suspended, if admission finds room for it (`rts_creat`, rtu-1995 §6). May
+    /// be called while others run.
     ///
-    /// A need without a cost is measured first: the handler runs on trial in
-    /// this thread, up to half a second, and consumes what it processes.
-    /// Allocates; O(n) analyses for n handlers.
+    /// A need without a cost is measured first: the handler runs on trial in this thread, for at
+    /// most half a second, and consumes the PDUs that it processes. Allocates; O(n) analyses for n
+    /// handlers.
     ///
     /// ```
     /// # extern crate upcall_runtime as upcall;
@@ -69,7 +71,7 @@ impl Runtime {
         let mut need = need.into();
         let switch_cost = self.config.switch_cost.unwrap_or_default();
         if need.pdu_cost().is_zero() {
-            // Any cost gives the batch: mapping derives it from rate and delay.
+            // The batch does not depend on the cost: mapping derives it from rate and delay.
             let batch = need.with_cost(Span::from_nanos(1)).params(switch_cost)?.batch;
             let cost =
                 calibrate::pdu_cost(&mut handler, batch).ok_or(CreateError::NothingToMeasure)?;
@@ -81,15 +83,15 @@ impl Runtime {
         Ok(self.enter(name, admitted, params, terms, Work::Handler(handler)))
     }
 
-    /// Creates a task, suspended, if admission finds room for it: a lightweight
-    /// process (split-level-1991 §3.1), whose code is the future that `task` makes.
-    /// It is run, suspended, closed and waited for as a handler is; it ends when
-    /// the future does. The cost of a PDU must be declared; a PDU is what it does
-    /// between two checkpoints. May be called while others run. Allocates.
+    /// Creates a task, suspended, if admission finds room for it. A task is a lightweight process
+    /// (split-level-1991 §3.1); its code is the future that `task` returns. The calls that run,
+    /// suspend, close and wait for handlers do the same with tasks. A task ends when its future
+    /// does. The cost of a PDU must be declared; a PDU is the work between two checkpoints. May be
+    /// called while others run. Allocates.
     ///
     /// ```no_run
     /// # extern crate upcall_runtime as upcall;
-    /// use upcall::{Config, Runtime, activity::ActivityParams, policy::dws::DWS};
+    /// use upcall::{Config, Runtime, activity::ActivityParams, discipline::DWS};
     /// use upcall::{clock, time::Span};
     /// let mut runtime = Runtime::start(Config { discipline: &DWS, ..Config::default() })?;
     /// let need = ActivityParams::new(Span::from_millis(20), Span::from_micros(100));
@@ -116,13 +118,13 @@ impl Runtime {
         T: Future<Output = ()> + Send + 'static,
     {
         self.check_name(name)?;
-        if self.config.discipline.name != DWS.name {
+        if !self.config.discipline.takes_tasks() {
             return Err(CreateError::NotForTasks { policy: self.config.discipline.name });
         }
         let need = need.into();
         let params = need.params(self.config.switch_cost.unwrap_or_default())?;
         let terms = Terms { on_demand: true, ..need.terms() };
-        // Before anything is reserved: it is the caller's code, and may panic.
+        // Before anything is reserved, because `task` is the caller's code and may panic.
         let cell = Arc::new(TaskCell::new(clock::now));
         let work = TaskWork::new(cell.clone(), task(Task::new(cell.clone())));
         if self.reactor.is_none() {
@@ -135,17 +137,21 @@ impl Runtime {
         Ok(self.enter(name, admitted, params, terms, Work::Task(work)))
     }
 
-    /// Creates a handler whose input is a stream, suspended, if admission finds room for it: it is
-    /// upcalled when `level` (`B_wakeup`: bytes, slots or descriptors, 1 at least, and at most as many
-    /// as there can be) is there to be read, or the stream has ended, and not before. It is run, suspended,
-    /// closed and waited for as others are; it is finished when it has found the end of the stream. A writer
-    /// that waits for room should find it while the level is not reached: `level` and a message more fit in.
+    /// Creates a handler that reads a stream, suspended, if admission finds room for it.
     ///
-    /// The message that reaches the level logically arrives then, or a period after the one before, for the
-    /// declared rate holds; `Terms::workahead_max` says how much sooner it may be processed (DWS), and the batch
-    /// how many PDUs in one upcall. If the level is still reached when the handler
-    /// returns, that is the next message. Every boundary of what runs beside it looks whether the level
-    /// is reached: a load for each stream of the CPU. The cost of a PDU must be declared. Allocates.
+    /// The handler is upcalled when at least `level` can be read, or when the stream has ended, and
+    /// not before. `level` (`B_wakeup`) counts bytes, slots or descriptors; it is at least 1, and
+    /// at most the capacity of the stream. The calls that run, suspend, close and wait for other
+    /// handlers do the same with this one. The handler finishes when it finds the end of the
+    /// stream. A writer that waits for room should find it while the level is not reached: choose
+    /// `level` so that one more message fits in.
+    ///
+    /// The message that reaches the level logically arrives at that moment, or one period after the
+    /// message before, because the declared rate holds. `Terms::workahead_max` says how much sooner
+    /// it may be processed (DWS), and the batch says how many PDUs one upcall may process. If the
+    /// level is still reached when the handler returns, that counts as the next message. At each
+    /// boundary of other handlers on the CPU the executor checks the level: a load for each stream.
+    /// The cost of a PDU must be declared. Allocates.
     ///
     /// ```no_run
     /// # extern crate upcall_runtime as upcall;
@@ -154,7 +160,8 @@ impl Runtime {
     /// let mut runtime = Runtime::start(Config::default())?;
     /// let stream = Stream::create(StreamForm::Slots { slots: 64, slot_bytes: 1024 }, 0)?;
     /// let need = ActivityParams::new(Span::from_millis(10), Span::from_micros(50)).batch(8);
-    /// let video = runtime.stream_reader_handler("video", need, stream.reader()?, 8, |reader, batch| {
+    /// let reader = stream.reader()?;
+    /// let video = runtime.stream_reader_handler("video", need, reader, 8, |reader, batch| {
     ///     while let Some(message) = reader.next(batch) {
     ///         message.done();
     ///     }
@@ -163,9 +170,9 @@ impl Runtime {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
-    /// # Errors
-    /// As [`Runtime::handler`]; [`CreateError::NotForStreams`] under PS and DWCS,
-    /// [`CreateError::TooManyStreams`] beyond 127 on a CPU, [`CreateError::NoStreams`] before Linux 5.16.
+    /// # Errors As [`Runtime::handler`]; [`CreateError::NotForStreams`] under PS and DWCS,
+    /// [`CreateError::TooManyStreams`] beyond 127 on a CPU, [`CreateError::NoStreams`] before Linux
+    /// 5.16.
     pub fn stream_reader_handler<F>(
         &mut self,
         name: &str,
@@ -180,15 +187,21 @@ impl Runtime {
         self.enter_stream(name, need.into(), StreamWork::reads(reader, level, handler))
     }
 
-    /// Creates a handler that writes a stream, suspended, if admission finds room for it: it is upcalled when
-    /// there is room for `level` (bytes, slots or descriptors, 1 at least, and at most as many as there can be),
-    /// or the reader is gone, and not before. So with a large `level` it is upcalled seldom, and writes much. If the
-    /// stream has a `B_start`, the handler is a source that rests: where it leaves less room than `level`, it is
-    /// upcalled again once the reader has brought what is there below `B_start`, or waits for more. Otherwise
-    /// reader and writer should not both wait: the levels of the two together are at most what there can be.
+    /// Creates a handler that writes a stream, suspended, if admission finds room for it.
     ///
-    /// What it wrote is committed when it returns, if not before. It is finished when it has found that the reader
-    /// is gone, or has ended the stream itself ([`StreamWriter::end`]). All else is as for [`Runtime::stream_reader_handler`]: if
+    /// The handler is upcalled when there is room for `level`, or when the reader is gone, and not
+    /// before. `level` counts bytes, slots or descriptors; it is at least 1, and at most the
+    /// capacity of the stream. With a large `level` the handler is upcalled seldom, and writes
+    /// much.
+    ///
+    /// If the stream has a `B_start`, the handler is a source that rests. When it leaves less room
+    /// than `level`, it rests until the reader has emptied the stream below `B_start`, or waits for
+    /// more. Without `B_start`, reader and writer must not both wait: the levels of the two
+    /// together should be at most the capacity.
+    ///
+    /// The return of the handler commits what it wrote, if the handler did not commit it before.
+    /// The handler finishes when it finds that the reader is gone, or when it ends the stream
+    /// itself ([`StreamWriter::end`]). All else is as for [`Runtime::stream_reader_handler`]: if
     /// there still is room for `level`, the next upcall comes at the declared rate. Allocates.
     ///
     /// ```no_run
@@ -198,7 +211,8 @@ impl Runtime {
     /// let mut runtime = Runtime::start(Config::default())?;
     /// let stream = Stream::create(StreamForm::Slots { slots: 64, slot_bytes: 1024 }, 0)?;
     /// let need = ActivityParams::new(Span::from_millis(10), Span::from_micros(50)).batch(32);
-    /// let tone = runtime.stream_writer_handler("tone", need, stream.writer()?, 32, |writer, batch| {
+    /// let writer = stream.writer()?;
+    /// let tone = runtime.stream_writer_handler("tone", need, writer, 32, |writer, batch| {
     ///     while let Some(room) = writer.next(1024, batch) {
     ///         room.payload().fill(0, &[0; 1024]);
     ///         room.stage(1024);
@@ -224,7 +238,7 @@ impl Runtime {
         self.enter_stream(name, need.into(), StreamWork::writes(writer, level, handler))
     }
 
-    /// Creates what has an end of a stream.
+    /// Creates a handler with an end of a stream.
     fn enter_stream(
         &mut self,
         name: &str,
@@ -232,17 +246,18 @@ impl Runtime {
         work: StreamWork,
     ) -> Result<HandlerId, CreateError> {
         self.check_name(name)?;
-        if !self.config.discipline.across_domains {
+        if !self.config.discipline.compares_across_domains() {
             return Err(CreateError::NotForStreams { policy: self.config.discipline.name });
         }
         stream::check_kernel().map_err(CreateError::NoStreams)?;
         let params = need.params(self.config.switch_cost.unwrap_or_default())?;
         let terms = Terms { on_demand: true, ..need.terms() };
-        work.watched().map_err(|error| CreateError::Stream(error.to_string()))?;
+        work.watched().map_err(|error| CreateError::Stream(Arc::new(error)))?;
         let admitted = self.admit(name, params, &terms)?;
-        let here = |known: &&Activity| known.has_stream && known.executor == admitted.executor;
+        let shares_executor =
+            |known: &&Activity| known.has_stream && known.executor == admitted.executor;
         let peers = self.executors[admitted.executor].peers_reserved.unwrap_or(0);
-        if self.activities.iter().flatten().filter(here).count() + peers >= WATCHES_MAX {
+        if self.activities.iter().flatten().filter(shares_executor).count() + peers >= WATCHES_MAX {
             self.executors[admitted.executor].taken[admitted.id.0 as usize] = false;
             self.release(admitted.reserved);
             let streams_max = u32::try_from(WATCHES_MAX).unwrap_or(u32::MAX);
@@ -251,23 +266,22 @@ impl Runtime {
         Ok(self.enter(name, admitted, params, terms, Work::Stream(Box::new(work))))
     }
 
-    /// Creates a virtual-time handler, suspended: one without a period and without a
-    /// real-time rank, for protocols that need no guarantee (rtu-1995 §9). While it is
-    /// delivered it is upcalled whenever the kernel runs this process as an ordinary
-    /// one, by the thread `upcall-virtual`, which all virtual handlers share. They take turns in
-    /// the order of their creation: [`Batch::proceed`] answers `false` at the end of
-    /// `quantum` PDUs if another waits, and else goes on. Nothing is promised to it
-    /// and nothing reserved for it, so admission has no say.
+    /// Creates a virtual-time handler, suspended: a handler without a period and without a
+    /// real-time rank, for protocols that need no guarantee (rtu-1995 §9).
     ///
-    /// Virtual handlers of a process never interleave inside a quantum, and share data
-    /// without a lock. Real-time handlers and tasks preempt them anywhere, as they do
-    /// every ordinary thread.
+    /// While the handler is delivered, it is upcalled whenever the kernel runs this process as an
+    /// ordinary one. All virtual handlers share the thread `upcall-virtual`, and take turns in the
+    /// order of their creation. [`Batch::proceed`] returns `false` at the end of `quantum` PDUs if
+    /// another handler waits. Nothing is promised to it and nothing is reserved for it, so
+    /// admission does not decide about it.
     ///
-    /// It is run, suspended, waited for and stopped as others are, and closed by
-    /// [`Runtime::close_virtual`]. One that finds nothing to do should say
-    /// [`Batch::finish`] and be run again when there is: until then it is upcalled
-    /// over and over. It may have an abort phase ([`Runtime::give_abort_phase`]).
-    /// May be called while others run. Allocates.
+    /// Virtual handlers of a process never interleave inside a quantum, and share data without a
+    /// lock. Real-time handlers and tasks preempt them anywhere, as they do every ordinary thread.
+    ///
+    /// The calls that run, suspend, wait for and stop other handlers do the same with this one;
+    /// [`Runtime::close_virtual`] closes it. A handler without work should call [`Batch::finish`],
+    /// and be run again when there is work: otherwise it is upcalled over and over. It may have an
+    /// abort phase ([`Runtime::give_abort_phase`]). May be called while others run. Allocates.
     ///
     /// ```
     /// # extern crate upcall_runtime as upcall;
@@ -351,7 +365,7 @@ impl Runtime {
         Ok(Admitted { reserved, executor, id })
     }
 
-    /// Asks admission, here or in the daemon, for a place: the reservation and its CPU.
+    /// Asks admission, this runtime's or the daemon's, for a place: the reservation and its CPU.
     fn reserve(
         &mut self,
         name: &str,
@@ -360,17 +374,17 @@ impl Runtime {
     ) -> Result<(Reserved, u32), CreateError> {
         if let Some(domain) = &mut self.domain {
             let asked = domain.create(name, &params, terms, self.config.unscreened);
-            return match asked.map_err(|error| CreateError::Daemon(error.to_string()))? {
-                Ok(place) => Ok((Reserved::There(place.order), place.cpu)),
-                Err(no) => Err(CreateError::RefusedThere { reason: no.reason, hint: no.hint }),
+            return match asked.map_err(|error| CreateError::Daemon(Arc::new(error)))? {
+                Ok(place) => Ok((Reserved::Daemon(place.order), place.cpu)),
+                Err(no) => Err(CreateError::RefusedByDaemon { reason: no.reason, hint: no.hint }),
             };
         }
-        let reservation = self.reserve_here(name, params, terms)?;
-        Ok((Reserved::Here(reservation.id), reservation.cpu))
+        let reservation = self.reserve_local(name, params, terms)?;
+        Ok((Reserved::Local(reservation.id), reservation.cpu))
     }
 
-    /// Asks admission here.
-    pub(super) fn reserve_here(
+    /// Asks this runtime's admission.
+    pub(super) fn reserve_local(
         &mut self,
         name: &str,
         params: ActivityParams,
@@ -388,9 +402,9 @@ impl Runtime {
     /// Gives a place back.
     pub(super) fn release(&mut self, reserved: Reserved) {
         match (reserved, &self.domain) {
-            (Reserved::Here(id), _) => self.reservations.release(id),
-            (Reserved::There(order), Some(domain)) => domain.close(order),
-            (Reserved::There(_), None) => {}
+            (Reserved::Local(id), _) => self.reservations.release(id),
+            (Reserved::Daemon(order), Some(domain)) => domain.close(order),
+            (Reserved::Daemon(_), None) => {}
         }
     }
 
@@ -406,12 +420,11 @@ impl Runtime {
         let Admitted { reserved, executor, id } = admitted;
         let has_stream = matches!(work, Work::Stream(_));
         let order = match reserved {
-            Reserved::There(order) => Some(order),
-            Reserved::Here(_) => None,
+            Reserved::Daemon(order) => Some(order),
+            Reserved::Local(_) => None,
         };
         let events = !matches!(work, Work::Task(_));
-        let (posts, inbox) =
-            events.then(|| Posts::new(self.config.discipline.name, &terms)).unzip();
+        let (posts, inbox) = events.then(|| Posts::new(self.config.discipline, &terms)).unzip();
         self.send(executor, Control::Create { id, params, terms, work, order, inbox });
         let statistics = Statistics::default();
         let name = name.to_owned();

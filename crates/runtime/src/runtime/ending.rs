@@ -1,4 +1,4 @@
-//! How handlers end, one by one and all together, and what is said of them then.
+//! How handlers end, one by one and all together, and how they are reported.
 
 use std::time::Duration;
 
@@ -6,24 +6,26 @@ use upcall_core::time::Span;
 use upcall_core::trace::{Crossing, Record};
 
 use crate::clock;
+use crate::cpu::link::{Control, End};
 use crate::events::Posts;
-use crate::executor::{Control, End, Job};
+use crate::id::HandlerId;
+use crate::mailbox::Job;
 use crate::panics;
 use crate::statistics::{ActivityReport, Report};
 use crate::virtual_time::{VirtualReport, VirtualTime};
 
-use super::{Activity, ExecutorThread, HandlerId, Runtime, abort};
+use super::{Activity, ExecutorThread, Runtime, abort};
 
 /// How long `stop` waits for a handler to yield.
 const STOP_GRACE: Duration = Duration::from_millis(500);
 
-/// Fewest times it looks before it gives up: a virtual machine that was paused
-/// finds the grace used up, and nobody has run meanwhile.
+/// Fewest looks before `stop` gives up. After a pause of the virtual machine the grace is used up,
+/// but no thread has run meanwhile.
 const STOP_LOOKS_MIN: u32 = 20;
 
 impl Drop for Runtime {
-    /// Ends all delivery, as [`Runtime::stop`] does. In a thread that panics, handlers
-    /// have their abort phase before: see [`Runtime::give_abort_phase`].
+    /// Ends all delivery, as [`Runtime::stop`] does. In a thread that panics, the handlers' abort
+    /// phase comes first: see [`Runtime::give_abort_phase`].
     fn drop(&mut self) {
         if std::thread::panicking() {
             let deadline = clock::after(abort::WITHIN_AT_PANIC);
@@ -35,13 +37,12 @@ impl Drop for Runtime {
 }
 
 impl Runtime {
-    /// Suspends a handler, gives back all it held (`rts_close`), and says how it
-    /// did. Blocks until the executor let go of it, a quantum normally.
+    /// Suspends a handler, gives back its reservation (`rts_close`), and returns its report. Blocks
+    /// until the executor has released the handler, normally for a quantum.
     ///
-    /// `None` if it is closed already, or if it did not yield within half a
-    /// second: then it still holds what it held, and may be closed again. Also `None`
-    /// for a virtual-time handler, which is closed nevertheless: its report is another
-    /// one, [`Runtime::close_virtual`].
+    /// `None` if the handler is closed already, or if it did not yield within half a second: then
+    /// it keeps its reservation, and may be closed again. Also `None` for a virtual-time handler,
+    /// which is closed nevertheless: [`Runtime::close_virtual`] returns its report.
     pub fn close(&mut self, id: HandlerId) -> Option<ActivityReport> {
         let Some(activity) = &self.activities[id.0] else {
             let _ = self.close_virtual(id);
@@ -49,7 +50,7 @@ impl Runtime {
         };
         let (executor, number) = (activity.executor, activity.id);
         let _ = activity.posts.as_ref().map(Posts::close);
-        // A close that was given up is under way already, or done by now.
+        // An earlier close that was given up is still under way, or done by now.
         if !self.executors[executor].closing.contains(&number) {
             self.executors[executor].closing.push(number);
             self.send(executor, Control::Close { id: number });
@@ -61,12 +62,12 @@ impl Runtime {
             while let Ok(one) = self.executors[executor].link.retired.pop() {
                 retired.push(one);
             }
-            // Their last records were sent before they were retired.
+            // The executor sent their last records before it retired them.
             self.poll(|_, _| {});
             self.executors[executor].retired.extend(retired);
             let kept = &mut self.executors[executor].retired;
             if let Some(at) = kept.iter().position(|retired| retired.id == number) {
-                // The handler is dropped here, not in the executor.
+                // This thread drops the handler, not the executor.
                 let end = kept.swap_remove(at).end;
                 let thread = &mut self.executors[executor];
                 thread.closing.retain(|&closing| closing != number);
@@ -82,11 +83,11 @@ impl Runtime {
         }
     }
 
-    /// Suspends a virtual-time handler, drops it, and says how it did. Blocks until it
-    /// returned, a quantum normally.
+    /// Suspends a virtual-time handler, drops it, and returns its report. Blocks until the handler
+    /// has returned, normally for a quantum.
     ///
-    /// `None` if it is closed already, or is none, or if it did not return within half
-    /// a second: then it may be closed again.
+    /// `None` for a handler that is closed already or of another kind, or that did not return
+    /// within half a second. The last may be closed again.
     pub fn close_virtual(&mut self, id: HandlerId) -> Option<VirtualReport> {
         let virtual_time = self.virtual_time.as_ref().filter(|known| known.has(id))?;
         virtual_time.suspend(id);
@@ -100,9 +101,9 @@ impl Runtime {
         }
     }
 
-    /// Ends all delivery and says how it went. Waits half a second for handlers
-    /// to yield; one that does not is left behind and named in the report. If handlers panicked,
-    /// waits up to two seconds more until their messages are written.
+    /// Ends all delivery and returns the report. Waits half a second for handlers to yield. A
+    /// handler that does not yield is left behind, and the report names its CPU. If handlers
+    /// panicked, waits up to two seconds more until their messages are written.
     pub fn stop(mut self, on_job: impl FnMut(HandlerId, &Job)) -> Report {
         self.quit();
         self.poll(on_job);
@@ -116,7 +117,7 @@ impl Runtime {
             if executor.thread.is_some() {
                 report.stuck.push(executor.cpu);
             }
-            // Relaxed: a statistic; the thread was joined or is given up.
+            // Relaxed: a statistic; the thread has ended or is left behind.
             let lost = &executor.link.shared.jobs_lost;
             report.jobs_lost += lost.load(std::sync::atomic::Ordering::Relaxed);
             let outcome = finished.and_then(|thread| thread.join().ok());
@@ -143,7 +144,7 @@ impl Runtime {
         report
     }
 
-    /// Tells all executors to quit, and gives them the grace to do so.
+    /// Tells all executors to quit, and waits for them, at most for the grace.
     fn quit(&mut self) {
         for executor in 0..self.executors.len() {
             if self.executors[executor].runs() {

@@ -4,26 +4,27 @@ use std::fmt;
 use std::os::fd::AsFd;
 
 use upcall_core::time::Instant;
+use upcall_shm::kernel_area::Interrupt;
 use upcall_sys::OsError;
 use upcall_sys::readiness::{Direction, Watch};
 
 use super::Runtime;
 use crate::config::Mode;
-use crate::executor::Control;
-use crate::interrupt::Interrupt;
+use crate::cpu::link::Control;
+use crate::thread_error::ThreadError;
 
 impl Runtime {
-    /// Has `handler` called with each user interrupt of the scheduling thread of `cpu`: in
-    /// that thread, between two upcalls or at a quantum boundary of the handler that
-    /// runs, never inside a quantum. It is not admitted and its time is that of whoever
-    /// runs, so it should only take note. A panic ends it, and nothing else. While
+    /// Calls `handler` with each user interrupt of the scheduling thread of `cpu`. That thread
+    /// calls it between two upcalls or at a quantum boundary of the handler that runs, never inside
+    /// a quantum. The interrupt handler is not admitted and uses the time of the handler that runs,
+    /// so it should be short. A panic ends the interrupt handler only. While
     /// [`Batch::mask_interrupts`](crate::Batch::mask_interrupts) holds, interrupts wait.
     ///
-    /// Among the domains of a daemon it is called while this one has the turn, and
-    /// [`Interrupt::Resume`] says that it has it again after it was passed over as
-    /// blocked, stopped or out-prioritised. Nothing else raises that one.
+    /// Under a daemon the interrupt handler is called while this domain has the turn.
+    /// [`Interrupt::Resume`] says that the domain has the turn again after it was passed over as
+    /// blocked, stopped or out-prioritised. Only the daemon raises that interrupt.
     ///
-    /// Once a CPU. Allocates.
+    /// At most one handler for each CPU. Allocates.
     ///
     /// ```
     /// # extern crate upcall_runtime as upcall;
@@ -35,7 +36,7 @@ impl Runtime {
     /// let cpu = runtime.config().cpus[0];
     /// let (sender, receiver) = mpsc::sync_channel(8);
     /// runtime.on_interrupt(cpu, move |interrupt| {
-    ///     let _ = sender.try_send(interrupt); // takes note, and does not wait
+    ///     let _ = sender.try_send(interrupt); // short, and never blocks
     /// })?;
     /// runtime.interrupt_at(cpu, clock::after(Span::from_millis(5)))?;
     /// assert_eq!(receiver.recv()?, Interrupt::Timer);
@@ -57,9 +58,8 @@ impl Runtime {
         Ok(())
     }
 
-    /// Asks for [`Interrupt::Timer`] on `cpu` at `at` or as soon after as there is a
-    /// boundary, once; what was asked for before is forgotten (the paper's
-    /// `set_timer`).
+    /// Requests [`Interrupt::Timer`] on `cpu` once, at the first boundary from `at` on. Replaces an
+    /// earlier request (the paper's `set_timer`).
     ///
     /// # Errors
     /// See [`InterruptError`].
@@ -69,8 +69,9 @@ impl Runtime {
         Ok(())
     }
 
-    /// Asks for [`Interrupt::IoReady`] on `cpu` when `fd` is readable, at its end, or has
-    /// failed: at once if it is already. Once, until it is armed again.
+    /// Requests [`Interrupt::IoReady`] on `cpu` once, when `fd` is readable, has reached its end,
+    /// or has failed. Interrupts at once if that is the case already. [`IoInterrupt::arm`] requests
+    /// it again.
     ///
     /// # Errors
     /// See [`InterruptError`].
@@ -100,42 +101,42 @@ impl Runtime {
     }
 }
 
-/// A descriptor that interrupts when it is ready, as long as this lives.
+/// A descriptor that interrupts when it is ready, until this is dropped.
 #[derive(Debug)]
-#[must_use = "nothing interrupts any more once this is dropped"]
+#[must_use = "the descriptor interrupts only until this is dropped"]
 pub struct IoInterrupt {
     watch: Watch,
 }
 
 impl IoInterrupt {
-    /// Arms it again after it interrupted: at once if the descriptor is ready. One
-    /// system call; does not block or allocate.
+    /// Requests the next interrupt after one was delivered. Interrupts at once if the descriptor is
+    /// ready. One system call; does not block or allocate.
     ///
     /// # Errors
-    /// What the kernel said (`ENOMEM`).
+    /// The kernel has no memory (`ENOMEM`).
     pub fn arm(&self) -> Result<(), OsError> {
         self.watch.arm()
     }
 }
 
-/// Why there will be no interrupt.
+/// Why no interrupt was requested.
 #[derive(Clone)]
 #[non_exhaustive]
 pub enum InterruptError {
-    /// The runtime has no scheduling thread there.
+    /// The runtime has no scheduling thread on the CPU.
     NoSuchCpu {
-        /// There.
+        /// The CPU.
         cpu: u32,
     },
-    /// In this mode the kernel decides, and threads are handlers'.
+    /// In this mode the kernel decides, and each handler has a thread of its own.
     NotInMode(Mode),
-    /// The CPU has a handler already.
+    /// The CPU has an interrupt handler already.
     Taken {
-        /// That one.
+        /// The CPU.
         cpu: u32,
     },
     /// The thread that waits for descriptors did not start.
-    Thread(String),
+    Thread(ThreadError),
     /// The descriptor cannot be waited for.
     Watch(OsError),
 }
@@ -167,6 +168,7 @@ upcall_core::debug_as_display!(InterruptError);
 impl std::error::Error for InterruptError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
+            InterruptError::Thread(error) => Some(error),
             InterruptError::Watch(error) => Some(error),
             _ => None,
         }

@@ -1,21 +1,24 @@
-//! How a runtime starts, and each of its scheduling threads.
+//! How a runtime and its scheduling threads start.
 
 use std::sync::Arc;
 use std::sync::mpsc;
 
 use upcall_core::admission::{Platform, Reservations};
-use upcall_core::policy::rmdp::RMDP;
+use upcall_core::discipline::RMDP;
 use upcall_core::time::Span;
 use upcall_sys::schedule::{FifoRefusal, RealTime};
 
 use crate::calibrate;
 use crate::config::{Config, MemoryLock, Mode};
-use crate::domain::{AttachError, Domain};
-use crate::executor::{ACTIVITIES_MAX, Executor};
+use crate::cpu::executor::Executor;
+use crate::domain::Domain;
+use crate::domain::error::AttachError;
+use crate::domain::virtual_processor::VirtualProcessor;
+use crate::mailbox::ACTIVITIES_MAX;
 use crate::panics;
 use crate::reactor::Reactor;
 use crate::rights::Notice;
-use crate::virtual_processor::VirtualProcessor;
+use crate::thread_error::ThreadError;
 
 use super::{ExecutorThread, Runtime};
 
@@ -26,19 +29,19 @@ const STACK_BYTES: usize = 256 * 1024;
 #[derive(Clone)]
 #[non_exhaustive]
 pub enum StartError {
-    /// A CPU was named that this process may not use.
+    /// The configuration names a CPU that this process may not use.
     CpuNotAllowed {
-        /// That one.
+        /// The CPU.
         cpu: u32,
-        /// The ones it may use.
+        /// The CPUs that it may use.
         allowed: Vec<u32>,
     },
-    /// A CPU was named twice.
+    /// The configuration names a CPU twice.
     CpuTwice(u32),
     /// [`Config::trace`] in a mode in which the kernel decides.
     NothingToTrace(Mode),
-    /// A scheduling thread did not start.
-    Thread(String),
+    /// A thread of the runtime did not start.
+    Thread(ThreadError),
     /// [`Config::daemon`] in a mode in which the kernel decides, or under a policy
     /// whose ranks mean nothing to other processes (PS, DWCS).
     NotAcrossDomains {
@@ -49,7 +52,7 @@ pub enum StartError {
     },
     /// The daemon did not attach this process.
     Attach(Arc<AttachError>),
-    /// The CPUs this process may use could not be found out.
+    /// The system did not tell which CPUs this process may use.
     Cpus(upcall_sys::OsError),
 }
 
@@ -66,8 +69,8 @@ impl std::fmt::Display for StartError {
             StartError::Thread(error) => write!(f, "a scheduling thread did not start: {error}"),
             StartError::NotAcrossDomains { mode, policy } => write!(
                 f,
-                "a daemon cannot schedule mode {} under `{policy}`, expected mode upcall under rmdp, \
-                 rm or dws",
+                "a daemon cannot schedule mode {} under `{policy}`, expected mode upcall under \
+                 rmdp, rm or dws",
                 mode.name()
             ),
             StartError::Attach(error) => error.fmt(f),
@@ -85,16 +88,17 @@ impl std::error::Error for StartError {
         match self {
             StartError::Attach(error) => Some(error.as_ref()),
             StartError::Cpus(error) => Some(error),
+            StartError::Thread(error) => Some(error),
             _ => None,
         }
     }
 }
 
-/// The CPUs handlers use when nobody names any: all that are allowed but CPU 0,
-/// or CPU 0 if it is alone.
+/// The CPUs that handlers use by default: all that are allowed but CPU 0, or CPU 0 if it is the
+/// only one.
 ///
 /// # Errors
-/// The system does not tell.
+/// The system does not tell which CPUs this process may use.
 pub fn default_cpus() -> Result<Vec<u32>, StartError> {
     let allowed = upcall_sys::schedule::allowed_cpus().map_err(StartError::Cpus)?;
     let rest: Vec<u32> = allowed.iter().copied().filter(|&cpu| cpu != 0).collect();
@@ -102,91 +106,59 @@ pub fn default_cpus() -> Result<Vec<u32>, StartError> {
 }
 
 impl Runtime {
-    /// Starts the scheduling threads and takes what rights there are; what was
-    /// not granted is in [`Runtime::notices`]. Blocks for a few milliseconds.
+    /// Starts the scheduling threads with the rights that this process has. [`Runtime::notices`]
+    /// says what was not granted. Blocks for a few milliseconds.
     ///
-    /// The first call in a process sets a panic hook (`std::panic::set_hook`). If a handler
-    /// panics in a scheduling thread, the hook only notes message, location and the addresses of the
-    /// backtrace (if `RUST_BACKTRACE` asks for one), and the thread `upcall-panics` writes them to
-    /// standard error. Noting takes some 50 us, and resolving the names 150 ms and more, which the
-    /// other handlers would lose.
-    /// In all other threads the hook runs the one that was there before. A hook that the program
-    /// sets later takes the place of both, in scheduling threads too. A handler's message is in its
-    /// report ([`ActivityReport::panic`](crate::ActivityReport::panic)). A process that ends without
-    /// [`Runtime::stop`] or drop may end before the message is written.
+    /// The first call in a process sets a panic hook (`std::panic::set_hook`). If a handler panics
+    /// in a scheduling thread, the hook only notes the message, the location, and the addresses of
+    /// the backtrace if `RUST_BACKTRACE` asks for one. The thread `upcall-panics` then writes them
+    /// to standard error. Noting takes about 50 us. Resolving the names takes 150 ms and more,
+    /// which the other handlers would lose. In all other threads the hook calls the previous hook.
+    /// A hook that the program sets later replaces both, in scheduling threads too. A handler's
+    /// report holds its message ([`ActivityReport::panic`](crate::ActivityReport::panic)). A
+    /// process that ends without [`Runtime::stop`] or drop may end before the message is written.
     ///
     /// # Errors
     /// See [`StartError`].
     pub fn start(mut config: Config) -> Result<Self, StartError> {
         let mut notices = Vec::new();
-        panics::install().map_err(|error| StartError::Thread(error.to_string()))?;
-        // Before areas are mapped: it would fault in all that there is of them.
+        panics::install().map_err(|error| StartError::Thread(error.into()))?;
+        // Before the areas are mapped: the lock would fault in all of their pages.
         let locked = match config.memory_lock {
             MemoryLock::All => upcall_sys::memory::lock_all(),
             MemoryLock::OnFault => upcall_sys::memory::lock_on_fault(),
             MemoryLock::Off => Ok(()),
         };
-        let (domain, virtual_processors) = match &config.daemon {
-            None => (None, Vec::new()),
-            Some(daemon) => {
-                let (mode, policy) = (config.mode, config.discipline.name);
-                if mode != Mode::Upcall || !config.discipline.across_domains {
-                    return Err(StartError::NotAcrossDomains { mode, policy });
-                }
-                let attached = Domain::attach(&daemon.socket, &daemon.name, policy)
-                    .map_err(|error| StartError::Attach(Arc::new(error)))?;
-                config.cpus = attached.virtual_processors.iter().map(|(cpu, _)| *cpu).collect();
-                config.switch_cost = Some(attached.switch_cost);
-                notices.extend(attached.missing);
-                (Some(attached.domain), attached.virtual_processors)
-            }
-        };
+        let (domain, virtual_processors) = attach(&mut config, &mut notices)?;
         if config.cpus.is_empty() {
             config.cpus = default_cpus()?;
         }
         if config.trace && config.mode != Mode::Upcall {
             return Err(StartError::NothingToTrace(config.mode));
         }
-        let allowed = upcall_sys::schedule::allowed_cpus().map_err(StartError::Cpus)?;
-        for (position, &cpu) in config.cpus.iter().enumerate() {
-            if config.cpus[..position].contains(&cpu) {
-                return Err(StartError::CpuTwice(cpu));
-            }
-            if !allowed.contains(&cpu) {
-                return Err(StartError::CpuNotAllowed { cpu, allowed });
-            }
-        }
+        check_cpus(&config.cpus)?;
         let real_time = match config.mode {
             Mode::Threads => None,
             Mode::Upcall | Mode::Fifo => match RealTime::granted() {
                 Ok(granted) => Some(granted),
                 Err(refusal) => {
                     // The daemon gives domains their class, and says if it cannot.
-                    let ours = domain.is_none().then_some(Notice::NoRealTimeClass(refusal));
-                    notices.extend(ours);
+                    let notice = domain.is_none().then_some(Notice::NoRealTimeClass(refusal));
+                    notices.extend(notice);
                     None
                 }
             },
         };
-        // Behind the class, which matters more.
+        // After the notice of the class, which matters more.
         notices.extend(locked.err().map(Notice::NoMemoryLock));
-        let switch_cost = *config.switch_cost.get_or_insert_with(calibrate::switch_cost);
-        let platform = Platform {
-            cpus: config.cpus.clone(),
-            cpu_limit: config.cpu_limit,
-            switch_cost,
-            wakeup_latency: config.wakeup_latency,
-            // Of domains there is one.
-            defer_preemption: Span::ZERO,
-        };
-        let reservations = Reservations::new(platform, config.discipline);
+        let reservations = reservations(&mut config);
         let mut runtime = Runtime {
             config,
             reservations,
             domain,
             executors: Vec::new(),
             activities: Vec::new(),
-            elsewhere: Vec::new(),
+            remote_periods: Vec::new(),
             inactive_epoch: Arc::default(),
             notices,
             real_time,
@@ -194,19 +166,22 @@ impl Runtime {
             virtual_time: None,
         };
         if runtime.config.mode == Mode::Upcall {
-            let mut virtual_processors: Vec<Option<VirtualProcessor>> = virtual_processors
-                .into_iter()
-                .map(|(_, virtual_processor)| Some(virtual_processor))
-                .collect();
-            virtual_processors.resize_with(runtime.config.cpus.len(), || None);
-            for (cpu, virtual_processor) in
-                runtime.config.cpus.clone().into_iter().zip(virtual_processors)
-            {
-                let executor = runtime.add_executor(cpu, virtual_processor);
-                runtime.launch(executor).map_err(StartError::Thread)?;
-            }
+            runtime.start_executors(virtual_processors).map_err(StartError::Thread)?;
         }
         Ok(runtime)
+    }
+
+    /// Starts an executor on each CPU, each with its virtual processor if there is a daemon.
+    fn start_executors(
+        &mut self,
+        virtual_processors: Vec<VirtualProcessor>,
+    ) -> Result<(), ThreadError> {
+        let mut virtual_processors = virtual_processors.into_iter();
+        for cpu in self.config.cpus.clone() {
+            let executor = self.add_executor(cpu, virtual_processors.next());
+            self.launch(executor)?;
+        }
+        Ok(())
     }
 
     pub(super) fn add_executor(
@@ -214,7 +189,7 @@ impl Runtime {
         cpu: u32,
         virtual_processor: Option<VirtualProcessor>,
     ) -> usize {
-        // Alone on its thread, a handler needs no policy: the kernel has its own.
+        // A handler alone on its thread needs no policy: the kernel schedules it.
         let (meter_cpu, discipline) = match self.config.mode {
             Mode::Upcall => (false, self.config.discipline),
             Mode::Threads | Mode::Fifo => (true, &RMDP),
@@ -240,16 +215,16 @@ impl Runtime {
         self.executors.len() - 1
     }
 
-    /// Starts the thread that waits for descriptors, above handlers where that is granted.
-    pub(super) fn start_reactor(&self) -> Result<Reactor, String> {
+    /// Starts the thread that waits for descriptors, at a priority above the handlers if granted.
+    pub(super) fn start_reactor(&self) -> Result<Reactor, ThreadError> {
         Reactor::start(self.real_time.map(|real_time| real_time.band.reactor()))
     }
 
-    /// Starts the thread of an executor, if it does not run yet.
-    pub(super) fn launch(&mut self, index: usize) -> Result<(), String> {
+    /// Starts the thread of an executor, if it was not started yet.
+    pub(super) fn launch(&mut self, index: usize) -> Result<(), ThreadError> {
         let highest = self.real_time.map(|real_time| real_time.band.handlers());
         let fifo_priority = match self.config.mode {
-            // The daemon gives it its class.
+            // The daemon gives the thread its class.
             Mode::Upcall if self.domain.is_some() => None,
             Mode::Upcall => highest,
             Mode::Threads => None,
@@ -259,19 +234,17 @@ impl Runtime {
         let Some(waiting) = executor.waiting.take() else { return Ok(()) };
         let cpu = executor.cpu;
         let (notices_in, notices) = mpsc::channel();
-        let thread = std::thread::Builder::new()
-            .name(format!("upcall-cpu{cpu}"))
-            .spawn(move || {
+        let thread =
+            std::thread::Builder::new().name(format!("upcall-cpu{cpu}")).spawn(move || {
                 let tid = upcall_sys::process::thread_id();
                 let _ = notices_in.send((tid, prepare_thread(cpu, fifo_priority)));
                 let outcomes = waiting.run();
                 (outcomes, upcall_sys::schedule::thread_switches())
-            })
-            .map_err(|error| error.to_string())?;
+            })?;
         executor.thread = Some(thread);
-        let (tid, found) = notices.recv().map_err(|error| error.to_string())?;
+        let (tid, found) = notices.recv().map_err(|_| ThreadError::Ended)?;
         if let Some(domain) = &self.domain {
-            domain.thread(cpu, tid).map_err(|error| error.to_string())?;
+            domain.thread(cpu, tid)?;
         }
         for notice in found {
             let known = self
@@ -286,7 +259,56 @@ impl Runtime {
     }
 }
 
-/// Pins, raises, and pre-faults the calling thread; says what was not granted.
+/// Attaches to the daemon that `config` names, if any. Fills in the CPUs and the cost of a
+/// hand-off, which are the daemon's, and adds what the daemon cannot grant.
+fn attach(
+    config: &mut Config,
+    notices: &mut Vec<Notice>,
+) -> Result<(Option<Domain>, Vec<VirtualProcessor>), StartError> {
+    let Some(daemon) = &config.daemon else { return Ok((None, Vec::new())) };
+    let (mode, policy) = (config.mode, config.discipline.name);
+    if mode != Mode::Upcall || !config.discipline.compares_across_domains() {
+        return Err(StartError::NotAcrossDomains { mode, policy });
+    }
+    let attached = Domain::attach(&daemon.socket, &daemon.name, policy)
+        .map_err(|error| StartError::Attach(Arc::new(error)))?;
+    let (cpus, virtual_processors) = attached.virtual_processors.into_iter().unzip();
+    config.cpus = cpus;
+    config.switch_cost = Some(attached.switch_cost);
+    notices.extend(attached.missing);
+    Ok((Some(attached.domain), virtual_processors))
+}
+
+/// Checks that each CPU is named once and that this process may use it.
+fn check_cpus(cpus: &[u32]) -> Result<(), StartError> {
+    let allowed = upcall_sys::schedule::allowed_cpus().map_err(StartError::Cpus)?;
+    for (position, &cpu) in cpus.iter().enumerate() {
+        if cpus[..position].contains(&cpu) {
+            return Err(StartError::CpuTwice(cpu));
+        }
+        if !allowed.contains(&cpu) {
+            return Err(StartError::CpuNotAllowed { cpu, allowed });
+        }
+    }
+    Ok(())
+}
+
+/// The empty reservations of `config`. Measures the cost of a hand-off if it is not given.
+fn reservations(config: &mut Config) -> Reservations {
+    let switch_cost = *config.switch_cost.get_or_insert_with(calibrate::switch_cost);
+    let platform = Platform {
+        cpus: config.cpus.clone(),
+        cpu_limit: config.cpu_limit,
+        switch_cost,
+        wakeup_latency: config.wakeup_latency,
+        // There is one domain, so no preemption between domains.
+        defer_preemption: Span::ZERO,
+    };
+    Reservations::new(platform, config.discipline)
+}
+
+/// Pins the calling thread, raises its priority and faults in its stack. Returns what was not
+/// granted.
 fn prepare_thread(cpu: u32, fifo_priority: Option<u8>) -> Vec<Notice> {
     let mut notices = Vec::new();
     if let Err(error) = upcall_sys::schedule::pin_thread(&[cpu]) {

@@ -1,7 +1,7 @@
-//! Ends of a stream for ordinary asynchronous code: the traits of `futures-core` and `futures-io`.
+//! Ends of a stream for asynchronous code: the traits of `futures-core` and `futures-io`.
 //!
-//! For whoever awaits in another executor than ours, and for tasks. What is there is taken without a
-//! system call; who waits is woken by a [`IoPump`], in its thread.
+//! For tasks, and for code that awaits in another executor. Data that has arrived is taken without
+//! a system call. An end that waits is woken by the thread of an [`IoPump`].
 
 use std::io;
 use std::pin::Pin;
@@ -10,105 +10,106 @@ use std::task::{Context, Poll};
 
 use futures_core::Stream as FuturesStream;
 use futures_io::{AsyncRead, AsyncWrite};
-use upcall_shm::stream as shm;
+use upcall_shm::stream::{self as shm, Closed, End, StreamError, StreamForm};
 
-use super::io_pump::{Desk, IoPump, IoPumpError};
-use super::{
-    Closed, End, Memory, Stream, StreamError, StreamForm, StreamOpenError, StreamReader,
-    StreamWriter,
-};
+use super::handle::{Stream, StreamOpenError};
+use super::io_pump::{IoPump, IoPumpError, PumpRequests};
+use super::memory::Memory;
+use super::reader::StreamReader;
+use super::writer::StreamWriter;
 
-/// A reader to be awaited, by tokio or any other executor: the messages of a stream, or its bytes.
+/// A reader for tokio or any other executor. Code awaits the messages of a stream, or its bytes.
 /// From [`IoPump::reader`].
 ///
 /// It is a `futures_core::Stream` of messages (`Vec<u8>` each) and a `futures_io::AsyncRead` of
 /// their bytes. Use the methods of `futures-util`: `StreamExt::next`, `AsyncReadExt::read`. It ends
-/// when the writer has ended the stream; that the writer died or is at fault is an error, after all
-/// that was committed. A message that is there is taken without a system call.
+/// when the writer has ended the stream. If the writer died or is at fault, the reader first gives
+/// all that was committed, and then an error. Taking a message that has arrived makes no system
+/// call.
 #[derive(Debug)]
 pub struct AsyncStreamReader {
     reader: StreamReader,
-    bell: Bell,
-    /// Bytes of the message at the front that were read.
+    waiter: Waiter,
+    /// How many bytes of the message at the front were read.
     read: usize,
 }
 
-/// A writer to be awaited, by tokio or any other executor. From [`IoPump::writer`].
+/// A writer for tokio or any other executor. From [`IoPump::writer`].
 ///
 /// It is a `futures_io::AsyncWrite`. Use the methods of `futures-util`: `AsyncWriteExt::write_all`.
-/// It waits while the stream is full. What is written is committed at once; each write is a
-/// message, and what is longer than a message may be becomes several. Closed or dropped, the stream
-/// ends.
+/// It waits while the stream is full. Each write is committed at once, as one message. A write that
+/// is longer than a message may be becomes several messages. Closing or dropping the writer ends
+/// the stream.
 #[derive(Debug)]
 pub struct AsyncStreamWriter {
     writer: Option<StreamWriter>,
-    bell: Bell,
+    waiter: Waiter,
 }
 
-/// Who is told when the bell of an end rings.
+/// Has a waker woken when the other end notifies this end.
 #[derive(Debug)]
-struct Bell {
-    desk: Arc<Desk>,
+struct Waiter {
+    requests: Arc<PumpRequests>,
     stream: Stream,
     end: End,
-    /// Whether its stream has plain bytes.
+    /// Whether the stream has plain bytes.
     is_bytes: bool,
 }
 
-impl Bell {
+impl Waiter {
     fn new(pump: &IoPump, stream: &Stream, end: End) -> Result<Self, IoPumpError> {
         let is_bytes =
             matches!(stream.form().map_err(IoPumpError::Open)?, StreamForm::Bytes { .. });
-        pump.desk().take_bell()?;
-        Ok(Bell { desk: pump.desk().clone(), stream: stream.clone(), end, is_bytes })
+        pump.requests().reserve_stream()?;
+        Ok(Waiter { requests: pump.requests().clone(), stream: stream.clone(), end, is_bytes })
     }
 
-    /// Its end has begun to wait.
-    fn tell(&self, context: &Context<'_>) -> Result<(), StreamOpenError> {
+    /// Registers the waker. The end must have begun to wait.
+    fn register(&self, context: &Context<'_>) -> Result<(), StreamOpenError> {
         let stream: shm::Stream<Memory> = self.stream.attach()?;
-        self.desk.tell(stream, self.end, context.waker().clone());
+        self.requests.wake_when_ready(stream, self.end, context.waker().clone());
         Ok(())
     }
 }
 
-impl Drop for Bell {
+impl Drop for Waiter {
     fn drop(&mut self) {
-        self.desk.give_bell_back();
+        self.requests.release_stream();
     }
 }
 
 impl IoPump {
-    /// A reader to be awaited. The I/O pump must live as long as anybody waits; when it goes, it wakes all,
-    /// and who waits after that does so for ever.
+    /// A reader that can be awaited. The I/O pump must live as long as the reader is used. When the
+    /// pump is dropped, it wakes all waiting ends. An end that waits later is never woken.
     ///
     /// # Errors
     /// [`IoPumpError::Full`].
     pub fn reader(&self, reader: StreamReader) -> Result<AsyncStreamReader, IoPumpError> {
-        let bell = Bell::new(self, reader.stream(), End::Reader)?;
-        Ok(AsyncStreamReader { reader, bell, read: 0 })
+        let waiter = Waiter::new(self, reader.stream(), End::Reader)?;
+        Ok(AsyncStreamReader { reader, waiter, read: 0 })
     }
 
-    /// A writer to be awaited. As [`IoPump::reader`].
+    /// A writer that can be awaited. As [`IoPump::reader`].
     ///
     /// # Errors
     /// [`IoPumpError::Full`].
     pub fn writer(&self, writer: StreamWriter) -> Result<AsyncStreamWriter, IoPumpError> {
-        let bell = Bell::new(self, writer.stream(), End::Writer)?;
-        Ok(AsyncStreamWriter { writer: Some(writer), bell })
+        let waiter = Waiter::new(self, writer.stream(), End::Writer)?;
+        Ok(AsyncStreamWriter { writer: Some(writer), waiter })
     }
 }
 
 impl AsyncStreamReader {
-    /// Ready once something is there, or the stream is closed.
-    fn poll_there(&mut self, context: &Context<'_>) -> Poll<Result<(), Closed>> {
+    /// Ready once a message has arrived, or the stream is closed.
+    fn poll_readable(&mut self, context: &Context<'_>) -> Poll<Result<(), Closed>> {
         loop {
-            self.reader.rouse();
+            self.reader.finish_wait();
             match self.reader.front().map(|message| message.is_some()) {
                 Ok(true) => return Poll::Ready(Ok(())),
                 Ok(false) if self.reader.begin_wait(1) => {
-                    // A header that was spoilt is a peer at fault, and would never wake.
-                    let told = self.bell.tell(context);
-                    return if told.is_ok() {
+                    // If the peer has corrupted the header, it would never wake this end.
+                    let registered = self.waiter.register(context);
+                    return if registered.is_ok() {
                         Poll::Pending
                     } else {
                         Poll::Ready(Err(Closed::Died))
@@ -121,13 +122,13 @@ impl AsyncStreamReader {
     }
 }
 
-/// Each message in memory of its own; of plain bytes, all there are.
+/// Yields each message in memory of its own, and of plain bytes all that have arrived.
 impl FuturesStream for AsyncStreamReader {
     type Item = Result<Vec<u8>, Closed>;
 
     fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let this = self.get_mut();
-        match this.poll_there(context) {
+        match this.poll_readable(context) {
             Poll::Pending => return Poll::Pending,
             Poll::Ready(Err(Closed::Ended)) => return Poll::Ready(None),
             Poll::Ready(Err(closed)) => return Poll::Ready(Some(Err(closed))),
@@ -142,14 +143,14 @@ impl FuturesStream for AsyncStreamReader {
                 this.reader.release();
                 Poll::Ready(Some(Ok(bytes)))
             }
-            // It was there; a peer took it back.
+            // The message was there: a faulty peer took it back.
             Ok(None) => Poll::Ready(Some(Err(Closed::Died))),
             Err(closed) => Poll::Ready(Some(Err(closed))),
         }
     }
 }
 
-/// The bytes of all messages one after the other.
+/// Reads the bytes of all messages one after the other.
 impl AsyncRead for AsyncStreamReader {
     fn poll_read(
         self: Pin<&mut Self>,
@@ -161,7 +162,7 @@ impl AsyncRead for AsyncStreamReader {
             return Poll::Ready(Ok(0));
         }
         loop {
-            match this.poll_there(context) {
+            match this.poll_readable(context) {
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(Err(Closed::Ended)) => return Poll::Ready(Ok(0)),
                 Poll::Ready(Err(closed)) => return Poll::Ready(Err(failed(closed))),
@@ -169,7 +170,7 @@ impl AsyncRead for AsyncStreamReader {
             }
             let Ok(Some(message)) = this.reader.front() else { continue };
             let len = message.payload().copy_to(this.read, bytes);
-            if this.bell.is_bytes {
+            if this.waiter.is_bytes {
                 message.done_with(len);
                 this.reader.release();
                 return Poll::Ready(Ok(len));
@@ -180,7 +181,7 @@ impl AsyncRead for AsyncStreamReader {
                 this.read = 0;
                 this.reader.release();
             }
-            // A message of no bytes must not look like the end.
+            // An empty message must not look like the end of the stream.
             if len > 0 {
                 return Poll::Ready(Ok(len));
             }
@@ -188,7 +189,8 @@ impl AsyncRead for AsyncStreamReader {
     }
 }
 
-/// Each write is a message, of as much as one may have; of plain bytes, as much as there is room for.
+/// Each write is one message, at most as long as a message may be. Of plain bytes, each write is as
+/// many as there is room for.
 impl AsyncWrite for AsyncStreamWriter {
     fn poll_write(
         self: Pin<&mut Self>,
@@ -200,19 +202,19 @@ impl AsyncWrite for AsyncStreamWriter {
             return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
         };
         loop {
-            writer.rouse();
+            writer.finish_wait();
             let room = match writer.writer().room() {
                 Ok(room) => usize::try_from(room).unwrap_or(usize::MAX),
                 Err(closed) => return Poll::Ready(Err(failed(closed))),
             };
             let most = writer.writer().len_max();
-            let most = if this.bell.is_bytes { most.min(room.max(1)) } else { most };
+            let most = if this.waiter.is_bytes { most.min(room.max(1)) } else { most };
             let bytes = &bytes[..bytes.len().min(most)];
             match writer.push(bytes).and_then(|pushed| Ok((pushed, writer.commit()?).0)) {
                 Ok(true) => return Poll::Ready(Ok(bytes.len())),
                 Ok(false) if writer.begin_wait(bytes.len()) => {
-                    let told = this.bell.tell(context);
-                    return if told.is_ok() {
+                    let registered = this.waiter.register(context);
+                    return if registered.is_ok() {
                         Poll::Pending
                     } else {
                         Poll::Ready(Err(failed(Closed::Died)))
@@ -235,7 +237,7 @@ impl AsyncWrite for AsyncStreamWriter {
     }
 }
 
-/// The error that a closed stream is: that nobody reads or writes any more.
+/// The I/O error for a closed stream.
 fn failed(closed: Closed) -> io::Error {
     let kind = match closed {
         Closed::Ended => io::ErrorKind::BrokenPipe,

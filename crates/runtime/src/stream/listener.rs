@@ -1,25 +1,27 @@
-//! How a stream's memory gets to another process: a socket at a path, where it is left.
+//! How a stream's memory gets to another process: through a socket at a path.
 //!
-//! Used by programs whose domains do not start each other; those that do may let the child inherit
-//! the descriptor. The connection stays as a *line*, as long as the stream does in either process: it hangs
-//! up when one ends, however it does, and so tells the other one ([`Stream::guard`]).
+//! For programs whose domains do not start each other. A domain that starts another may let the
+//! child inherit the descriptor instead. The connection stays open as long as either process has
+//! the stream. It hangs up when one process ends for any reason, and so tells the other one
+//! ([`Stream::guard`]).
 
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 
 use upcall_core::time::Instant;
+use upcall_shm::stream::End;
 use upcall_sys::OsError;
 use upcall_sys::local::{Access, Connection, Listener, ReceiveError, Received};
 use upcall_sys::readiness::{self, Direction};
 
-use super::{End, Stream, StreamOpenError};
+use super::handle::{Stream, StreamOpenError};
 
-/// What an offer begins with; the end that the other is to take follows.
-const OFFER: &[u8; 8] = b"upstrm01";
-const OFFER_BYTES: usize = OFFER.len() + 1;
+/// The first bytes of a message. One byte for the end that the receiver takes follows.
+const MESSAGE_PREFIX: &[u8; 8] = b"upstrm01";
+const MESSAGE_BYTES: usize = MESSAGE_PREFIX.len() + 1;
 
-/// A socket at a path where other processes of this user offer streams ([`Stream::send`]).
+/// A socket at a path. Other processes of this user send streams there ([`Stream::send`]).
 ///
 /// ```
 /// # extern crate upcall_runtime as upcall;
@@ -27,8 +29,8 @@ const OFFER_BYTES: usize = OFFER.len() + 1;
 /// use upcall::stream::{StreamListener, End, Stream, StreamForm};
 /// use upcall::time::Span;
 ///
-/// let path = std::env::temp_dir().join(format!("door-{}", std::process::id()));
-/// let door = StreamListener::bind(&path)?;
+/// let path = std::env::temp_dir().join(format!("streams-{}", std::process::id()));
+/// let listener = StreamListener::bind(&path)?;
 /// // The other process; here a thread stands in for it.
 /// let at = path.clone();
 /// let camera = std::thread::spawn(move || {
@@ -38,47 +40,47 @@ const OFFER_BYTES: usize = OFFER.len() + 1;
 ///     writer.push(b"hello").unwrap();
 ///     writer.commit().unwrap();
 /// });
-/// let offer = door.accept(Some(clock::now() + Span::from_secs(10)))?;
-/// assert_eq!(offer.end, End::Reader);
-/// let mut reader = offer.stream.reader()?;
+/// let received = listener.accept(Some(clock::now() + Span::from_secs(10)))?;
+/// assert_eq!(received.end, End::Reader);
+/// let mut reader = received.stream.reader()?;
 /// assert!(reader.wait(1, Some(clock::now() + Span::from_secs(10))));
 /// # camera.join().unwrap();
 /// std::fs::remove_file(&path)?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// The file at the path stays when the door is dropped.
+/// The file at the path stays when the listener is dropped.
 #[derive(Debug)]
 pub struct StreamListener {
     listener: Listener,
 }
 
-/// A stream that another process offered.
+/// A stream that another process sent.
 #[derive(Debug)]
 pub struct ReceivedStream {
-    /// The stream; the process that offered it keeps the other end.
+    /// The stream. The process that sent it keeps the other end.
     pub stream: Stream,
-    /// The end that this process is to take.
+    /// The end for this process.
     pub end: End,
-    /// For who wants to know by itself that the other process is gone.
+    /// For programs that want to notice by themselves that the other process is gone.
     pub connection: StreamConnection,
 }
 
-/// Becomes readable when the process at its other end is gone, or has no copy or end of the stream any
-/// more. Nothing depends on it: the stream is guarded by a descriptor of its own.
+/// Becomes readable when the process at its other end is gone, or has no clone or end of the stream
+/// left. A program may drop it: the stream is guarded by a descriptor of its own.
 #[derive(Debug)]
 pub struct StreamConnection(Connection);
 
-/// Why no stream was handed over.
+/// Why no stream was received.
 #[non_exhaustive]
 pub enum StreamListenerError {
-    /// What the system said.
+    /// The system refused something.
     Os(OsError),
     /// The deadline has come.
     Late,
-    /// The other process said what none of this version does, or hung up.
+    /// The other process sent a message that this version does not know, or hung up.
     NoStream,
-    /// The memory that came is not a stream's.
+    /// The received memory is not that of a stream.
     Open(StreamOpenError),
 }
 
@@ -86,12 +88,12 @@ impl fmt::Display for StreamListenerError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             StreamListenerError::Os(error) => write!(f, "no stream was handed over: {error}"),
-            StreamListenerError::Late => f.write_str("no stream was offered in time"),
+            StreamListenerError::Late => f.write_str("no stream was received in time"),
             StreamListenerError::NoStream => {
-                f.write_str("the other process sent what is no received of a stream, or hung up")
+                f.write_str("the other process sent no stream that this version knows, or hung up")
             }
             StreamListenerError::Open(error) => {
-                write!(f, "the offered stream cannot be opened: {error}")
+                write!(f, "the received stream cannot be opened: {error}")
             }
         }
     }
@@ -116,18 +118,19 @@ impl From<OsError> for StreamListenerError {
 }
 
 impl StreamListener {
-    /// Opens at `path`, for processes of this user. What a dead process left there is removed.
+    /// Listens at `path`, for processes of this user. Removes a socket that a dead process left
+    /// there.
     ///
     /// # Errors
-    /// `EADDRINUSE` if somebody answers there, `ENAMETOOLONG`, `ENOENT`, `EACCES`.
+    /// `EADDRINUSE` if another process listens there; `ENAMETOOLONG`, `ENOENT`, `EACCES`.
     pub fn bind(path: &Path) -> Result<Self, OsError> {
         Ok(StreamListener { listener: Listener::bind(path, Access::Owner)? })
     }
 
-    /// The next stream that is offered. Blocks until `deadline`; allocates.
+    /// The next stream that another process sends. Blocks until `deadline`. Allocates.
     ///
     /// # Errors
-    /// See [`StreamListenerError`]; the door stays open.
+    /// See [`StreamListenerError`]. The listener stays open.
     pub fn accept(&self, deadline: Option<Instant>) -> Result<ReceivedStream, StreamListenerError> {
         let connection = loop {
             wait(self.listener.as_fd(), deadline)?;
@@ -136,7 +139,7 @@ impl StreamListener {
             }
         };
         wait(connection.as_fd(), deadline)?;
-        let mut bytes = [0; OFFER_BYTES];
+        let mut bytes = [0; MESSAGE_BYTES];
         let received = connection.receive(&mut bytes);
         let Received { len, fds } = match received {
             Ok(received) => received,
@@ -144,7 +147,7 @@ impl StreamListener {
             Err(_) => return Err(StreamListenerError::NoStream),
         };
         let end = match bytes {
-            _ if len != OFFER_BYTES || !bytes.starts_with(OFFER) => {
+            _ if len != MESSAGE_BYTES || !bytes.starts_with(MESSAGE_PREFIX) => {
                 return Err(StreamListenerError::NoStream);
             }
             [.., b'r'] => End::Reader,
@@ -159,18 +162,19 @@ impl StreamListener {
 }
 
 impl Stream {
-    /// Offers it to the process that has its [`StreamListener`] at `path`, which is to take `end`. Does not wait
-    /// until it does. When that process goes, taken up or not, its end is found to have died; and to
-    /// that process the other end, when this one has neither copy nor end of the stream any more: who brings
-    /// two others together keeps it.
+    /// Sends the stream to the process that has its [`StreamListener`] at `path`, and that takes
+    /// `end`. Does not wait until the process takes it. When that process is gone, `end` is found
+    /// to have died, even if the process never took it. When this process has no clone and no end
+    /// of the stream left, that process finds the other end dead. So a process that connects two
+    /// others must keep the stream.
     ///
     /// # Errors
-    /// `ENOENT` if there is no door, `ECONNREFUSED` if nobody answers; as [`Stream::guard`].
+    /// `ENOENT` if there is no socket, `ECONNREFUSED` if no process listens; as [`Stream::guard`].
     pub fn send(&self, path: &Path, end: End) -> Result<StreamConnection, OsError> {
         let connection = Connection::connect(path)?;
-        let mut bytes = [0; OFFER_BYTES];
-        bytes[..OFFER.len()].copy_from_slice(OFFER);
-        bytes[OFFER.len()] = if end == End::Reader { b'r' } else { b'w' };
+        let mut bytes = [0; MESSAGE_BYTES];
+        bytes[..MESSAGE_PREFIX.len()].copy_from_slice(MESSAGE_PREFIX);
+        bytes[MESSAGE_PREFIX.len()] = if end == End::Reader { b'r' } else { b'w' };
         connection.send(&bytes, &[self.fd()])?;
         self.guard(&connection, end)?;
         Ok(StreamConnection(connection))

@@ -1,37 +1,51 @@
-//! The end that reads, and wakes who it makes room for.
+//! The end that reads. It wakes the writer when it makes room.
 
 use upcall_core::time::Instant;
-use upcall_shm::stream::{Due, Leaving, Reader, Wait};
+use upcall_shm::stream::{Closed, Due, Kept, Leaving, Payload, Reader, StreamError, Wait};
 
-use super::{Closed, Kept, Memory, Message, Payload, Stream, StreamError, sleep_on, wake};
-use crate::batch::Batch;
+use super::handle::{Stream, StreamOpenError};
+use super::memory::{Memory, Message};
+use super::wait::{sleep_on, wake};
 use crate::clock;
+use crate::work::batch::Batch;
 
 /// The end of a stream that reads. From [`Stream::reader`]; each stream has one.
 ///
-/// A handler uses [`StreamReader::next`], a thread [`StreamReader::wait`] and [`StreamReader::pop`]. For one thread at a
-/// time. Dropped, it ends the stream; dropped by a panic, its writer finds that it
-/// [died](Closed::Died).
+/// A handler uses [`StreamReader::next`], a thread [`StreamReader::wait`] and
+/// [`StreamReader::pop`]. For one thread at a time. Dropping it ends the stream. If a panic drops
+/// it, its writer finds that it [died](Closed::Died).
 #[derive(Debug)]
 pub struct StreamReader {
     reader: Reader<Memory>,
     stream: Stream,
-    /// As it was found.
+    /// Why the stream is closed, as far as was found.
     closed: Option<Closed>,
     wakes: u64,
     starts: u64,
 }
 
+impl Stream {
+    /// The end that reads. Allocates for
+    /// [`StreamForm::Buffers`](upcall_shm::stream::StreamForm::Buffers).
+    ///
+    /// # Errors
+    /// The end was taken before, in this process or another.
+    pub fn reader(&self) -> Result<StreamReader, StreamOpenError> {
+        Ok(StreamReader::new(self.attach()?.reader()?, self.clone()))
+    }
+}
+
 impl StreamReader {
-    pub(super) fn new(reader: Reader<Memory>, stream: Stream) -> Self {
+    fn new(reader: Reader<Memory>, stream: Stream) -> Self {
         StreamReader { reader, stream, closed: None, wakes: 0, starts: 0 }
     }
 
-    /// The next message, or all plain bytes there are; `None`: nothing is there now. It stays the next
-    /// until it is done with. O(1); neither blocks nor allocates.
+    /// The next message, or all plain bytes that have arrived. `None` if there is nothing now. The
+    /// message stays at the front until the reader is done with it. O(1); neither blocks nor
+    /// allocates.
     ///
     /// # Errors
-    /// Nothing will be there any more.
+    /// The stream is closed, and everything is read.
     #[inline]
     pub fn front(&mut self) -> Result<Option<Message<'_>>, Closed> {
         match self.reader.front() {
@@ -43,15 +57,15 @@ impl StreamReader {
         }
     }
 
-    /// The next message as the next PDU of an upcall: `None` if nothing is there, or `batch` says that the
-    /// handler must return. Of the two [`StreamReader::closed`] tells the end.
+    /// The next message as the next PDU of an upcall. `None` if there is none, or if `batch` says
+    /// that the handler must return. [`StreamReader::closed`] tells whether the stream has ended.
     ///
     /// ```no_run
     /// # extern crate upcall_runtime as upcall;
     /// use upcall::{Batch, stream::StreamReader};
     /// # fn handler(reader: &mut StreamReader, batch: &mut Batch<'_>) {
     /// while let Some(message) = reader.next(batch) {
-    ///     // look at it where it stands
+    ///     // read it in place
     ///     message.done();
     /// }
     /// # }
@@ -62,11 +76,12 @@ impl StreamReader {
         if is_there && batch.proceed() { self.reader.front().ok().flatten() } else { None }
     }
 
-    /// Copies the next message into `bytes` and is done with it; of plain bytes, as many as there are
-    /// and find room. `None`: nothing is there now. O(bytes).
+    /// Copies the next message into `bytes` and is done with it. Copies as many plain bytes as have
+    /// arrived and fit. `None` if there is nothing now. O(bytes).
     ///
     /// # Errors
-    /// It is longer than `bytes`, and still the next; or nothing will be there any more.
+    /// The message is longer than `bytes`, and stays at the front. Or the stream is closed, and
+    /// everything is read.
     pub fn pop(&mut self, bytes: &mut [u8]) -> Result<Option<usize>, StreamError> {
         let popped = self.reader.pop(bytes);
         if let Err(StreamError::Closed(closed)) = popped {
@@ -75,25 +90,25 @@ impl StreamReader {
         popped
     }
 
-    /// Why nothing will be there any more, once that was found by reading on.
+    /// Why the stream is closed, once a read has found that.
     pub fn closed(&self) -> Option<Closed> {
         self.closed
     }
 
-    /// How much is there to be read, in units of the indexes. Loads.
+    /// How much can be read, in units of the indexes. A few loads.
     ///
     /// # Errors
-    /// An index that cannot be.
+    /// An index is out of range.
     pub fn level(&mut self) -> Result<u64, Closed> {
         self.reader.level()
     }
 
-    /// Gives the room of all that is done with back to the writer, wakes it if it sleeps
-    /// for so much, and starts a source that rests if the level is below `B_start`. A handler's reader
-    /// does so by itself when the handler returns. A system call if somebody sleeps.
+    /// Gives the room of all finished messages back to the writer. Wakes the writer if it sleeps
+    /// for that much. Starts a source that rests if the level is below `B_start`. For a handler,
+    /// this happens when the handler returns. A system call if the writer sleeps.
     pub fn release(&mut self) {
         let due = self.reader.release();
-        self.see_to(due);
+        self.wake_peer(due);
     }
 
     /// The bytes of a message that was kept (`keep()` of [`Message`]).
@@ -101,23 +116,23 @@ impl StreamReader {
         self.reader.kept(kept)
     }
 
-    /// Done with a kept message, in any order.
+    /// Gives a kept message back, in any order.
     pub fn give_back(&mut self, kept: Kept) {
         self.reader.give_back(kept);
     }
 
-    /// Releases, and blocks until `units` (bytes, slots, descriptors; at most as many as there can
-    /// be) are there, the stream is closed, or `deadline` has come: `false` only then. For a thread
-    /// of its own; a handler is upcalled when they are there.
+    /// Releases, and blocks until `units` (bytes, slots, descriptors) have arrived, the stream is
+    /// closed, or `deadline` has come. Returns `false` only at the deadline. `units` is at most the
+    /// capacity of the stream. For a thread of its own: a handler is upcalled instead.
     pub fn wait(&mut self, units: u64, deadline: Option<Instant>) -> bool {
         loop {
             let Wait { due, sleep } = self.reader.wait(units);
-            self.see_to(due);
+            self.wake_peer(due);
             if !sleep {
                 return true;
             }
-            sleep_on(self.reader.bell(), deadline.map(Instant::as_nanos));
-            if self.reader.rouse() {
+            sleep_on(self.reader.wait_word(), deadline.map(Instant::as_nanos));
+            if self.reader.finish_wait() {
                 return true;
             }
             if deadline.is_some_and(|deadline| clock::now() >= deadline) {
@@ -126,54 +141,56 @@ impl StreamReader {
         }
     }
 
-    /// System calls that it made to wake its writer.
+    /// How many system calls this end made to wake its writer.
     pub fn wakes(&self) -> u64 {
         self.wakes
     }
 
-    /// How often it started a source that rested.
+    /// How often this end started a source that rested.
     pub fn starts(&self) -> u64 {
         self.starts
     }
 
-    /// Releases, and wishes to be rung for `units`: whether the stream's bell is to be looked at.
+    /// Releases, and asks to be notified of `units`. Returns whether the caller must watch the
+    /// stream's wait word.
     pub(crate) fn watch(&mut self, units: u64) -> bool {
         let Wait { due, sleep } = self.reader.watch(units);
-        self.see_to(due);
+        self.wake_peer(due);
         sleep
     }
 
-    /// As [`StreamReader::watch`], whether its bell is to be slept on.
+    /// As [`StreamReader::watch`]. Returns whether the caller must sleep on the wait word.
     pub(super) fn begin_wait(&mut self, units: u64) -> bool {
         let Wait { due, sleep } = self.reader.wait(units);
-        self.see_to(due);
+        self.wake_peer(due);
         sleep
     }
 
-    /// After [`StreamReader::watch`]; what it was rung for is seen.
-    pub(crate) fn rouse(&mut self) {
-        self.reader.rouse();
+    /// Ends a wait that [`StreamReader::watch`] began. What the writer published before it notified
+    /// is then seen.
+    pub(crate) fn finish_wait(&mut self) {
+        self.reader.finish_wait();
     }
 
     pub(crate) fn stream(&self) -> &Stream {
         &self.stream
     }
 
-    /// It will read no more, and not because it wants to.
+    /// Leaves the stream as an end that died, because the handler or the pump failed.
     pub(crate) fn fail(&mut self) {
         self.leave(Leaving::Died);
     }
 
     fn leave(&mut self, how: Leaving) {
         let wake = self.reader.leave(how);
-        self.see_to(Due { wake, start: false });
+        self.wake_peer(Due { wake, start: false });
     }
 
-    fn see_to(&mut self, due: Due) {
+    fn wake_peer(&mut self, due: Due) {
         self.starts += u64::from(due.start);
         if due.wake {
             self.wakes += 1;
-            wake(self.reader.peer_bell());
+            wake(self.reader.peer_wait_word());
         }
     }
 }

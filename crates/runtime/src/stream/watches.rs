@@ -1,24 +1,27 @@
-//! The bells that an executor watches, one of each stream that a handler of it reads or writes.
+//! The wait words that an executor watches: one per stream that one of its handlers reads or
+//! writes.
 //!
-//! Used by the executor of one CPU: between two upcalls, at the boundaries of what runs, and around
-//! its sleep. A bell in a peer's reach says no more than that its stream should be looked at.
+//! The executor of one CPU polls them between two upcalls and at the boundaries of the running
+//! upcall, and sleeps on them. A peer can write to its stream's wait word. So the word only tells
+//! the executor to look at the stream.
 
 use upcall_core::activity::ActivityId;
 use upcall_core::time::Instant;
 use upcall_shm::stream::{self as shm, End, WAITING};
 use upcall_sys::futex::WaitSet;
 
-use super::Memory;
+use super::memory::Memory;
 
-/// Most ends of streams that one executor has: its own bell is one of the words it sleeps on.
+/// Most ends of streams that one executor may have. Its notifier is one more word that it sleeps
+/// on.
 pub(crate) const WATCHES_MAX: usize = WaitSet::WORDS_MAX - 1;
 
 /// See the module's head.
 #[derive(Debug)]
 pub(crate) struct Watches {
-    /// Few: each that is open is looked at.
+    /// Few entries: the executor reads each open one.
     all: Vec<Watch>,
-    /// How many are open.
+    /// How many entries are open.
     open: usize,
 }
 
@@ -26,15 +29,15 @@ pub(crate) struct Watches {
 struct Watch {
     id: ActivityId,
     stream: shm::Stream<Memory>,
-    /// Which is here.
+    /// The end in this process.
     end: End,
-    /// No message logically arrives before.
+    /// No message logically arrives before this moment.
     not_before: Instant,
     is_open: bool,
 }
 
 impl Watches {
-    /// Takes all memory it needs.
+    /// Allocates all memory that it needs.
     pub(crate) fn new() -> Self {
         Watches { all: Vec::with_capacity(WATCHES_MAX), open: 0 }
     }
@@ -48,20 +51,20 @@ impl Watches {
         self.open = self.all.iter().filter(|watch| watch.is_open).count();
     }
 
-    /// Its first message does not arrive before `at`.
+    /// The first message does not arrive before `at`.
     pub(crate) fn set_not_before(&mut self, id: ActivityId, at: Instant) {
         if let Some(watch) = self.all.iter_mut().find(|watch| watch.id == id) {
             watch.not_before = at;
         }
     }
 
-    /// When a message that is found at `now` arrives.
+    /// The logical arrival of a message that is found at `now`.
     pub(crate) fn arrival(&self, id: ActivityId, now: Instant) -> Instant {
         let watch = self.all.iter().find(|watch| watch.id == id);
         watch.map_or(now, |watch| watch.not_before.max(now))
     }
 
-    /// Watches the bell of `id`, or does not any more.
+    /// Starts or stops watching the wait word of `id`.
     pub(crate) fn set_open(&mut self, id: ActivityId, is_open: bool) {
         if let Some(watch) = self.all.iter_mut().find(|watch| watch.id == id) {
             self.open = self.open + usize::from(is_open) - usize::from(watch.is_open);
@@ -69,42 +72,47 @@ impl Watches {
         }
     }
 
-    /// Whether any bell is watched.
+    /// Whether any wait word is watched.
     #[inline]
     pub(crate) fn any(&self) -> bool {
         self.open > 0
     }
 
-    /// Tells of each stream whose bell was rung, and when its message arrives if it is found at
-    /// `now`; it is not watched any more. A load for each that is open, if none was.
+    /// Calls `notified` for each stream whose other end has notified, with the arrival of its
+    /// message if that is found at `now`. Stops watching that stream. One load per open entry if
+    /// there is none.
     #[inline]
-    pub(crate) fn hear(&mut self, now: Instant, mut heard: impl FnMut(ActivityId, Instant)) {
+    pub(crate) fn poll_streams(
+        &mut self,
+        now: Instant,
+        mut notified: impl FnMut(ActivityId, Instant),
+    ) {
         if self.open == 0 {
             return;
         }
         for watch in &mut self.all {
-            if watch.is_open && watch.stream.is_rung(watch.end) {
+            if watch.is_open && watch.stream.is_notified(watch.end) {
                 watch.is_open = false;
                 self.open -= 1;
-                heard(watch.id, watch.not_before.max(now));
+                notified(watch.id, watch.not_before.max(now));
             }
         }
     }
 
-    /// Adds the open bells to what is slept on; `false` if one was rung by now. Either way
-    /// [`Watches::stir`] follows.
-    pub(crate) fn doze<'a>(&'a self, set: &mut WaitSet<'a>) -> bool {
+    /// Adds the open wait words to `set`. Returns `false` if an end was notified meanwhile. The
+    /// caller calls [`Watches::cancel_wait`] afterwards in both cases.
+    pub(crate) fn prepare_wait<'a>(&'a self, set: &mut WaitSet<'a>) -> bool {
         self.all.iter().filter(|watch| watch.is_open).all(|watch| {
-            set.add_shared(watch.stream.bell(watch.end), WAITING);
-            watch.stream.doze(watch.end)
+            set.add_shared(watch.stream.wait_word(watch.end), WAITING);
+            watch.stream.prepare_wait(watch.end)
         })
     }
 
-    /// The executor is awake.
-    pub(crate) fn stir(&self) {
+    /// The executor is awake again.
+    pub(crate) fn cancel_wait(&self) {
         for watch in self.all.iter().filter(|watch| watch.is_open) {
-            // One that was rung is heard next.
-            let _ = watch.stream.stir(watch.end);
+            // A notification that came meanwhile is found by the next poll.
+            let _ = watch.stream.cancel_wait(watch.end);
         }
     }
 }

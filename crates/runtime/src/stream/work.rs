@@ -1,28 +1,32 @@
-//! The executor's side of a handler that has an end of a stream.
+//! A handler with an end of a stream, as the executor runs it.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use upcall_core::scheduler::Outcome;
-use upcall_shm::stream as shm;
+use upcall_shm::stream::{self as shm, End};
 
-use super::{End, Memory, StreamOpenError, StreamReader, StreamWriter};
-use crate::batch::{Batch, Use};
+use super::handle::StreamOpenError;
+use super::memory::Memory;
+use super::reader::StreamReader;
+use super::writer::StreamWriter;
 use crate::clock;
+use crate::work::batch::{Batch, Use};
 
-/// A handler, and its end of a stream: called when the level is reached, or the stream is closed.
+/// A handler and its end of a stream. The executor upcalls it when the level is reached, or the
+/// stream is closed.
 pub(crate) struct StreamWork {
-    tie: Tie,
-    /// `B_wakeup`: so much to be read, or so much room.
+    end: HandlerEnd,
+    /// `B_wakeup`: how much there must be to read, or how much room to write.
     level: u64,
     has_ended: bool,
 }
 
-enum Tie {
+enum HandlerEnd {
     Reads(StreamReader, Handler<StreamReader>),
     Writes(StreamWriter, Handler<StreamWriter>),
 }
 
-/// A user's code.
+/// A user's handler.
 type Handler<E> = Box<dyn FnMut(&mut E, &mut Batch<'_>) + Send>;
 
 impl StreamWork {
@@ -32,7 +36,7 @@ impl StreamWork {
         level: u64,
         handler: impl FnMut(&mut StreamReader, &mut Batch<'_>) + Send + 'static,
     ) -> Self {
-        StreamWork { tie: Tie::Reads(reader, Box::new(handler)), level, has_ended: false }
+        StreamWork { end: HandlerEnd::Reads(reader, Box::new(handler)), level, has_ended: false }
     }
 
     /// A handler that writes. Allocates.
@@ -41,62 +45,63 @@ impl StreamWork {
         level: u64,
         handler: impl FnMut(&mut StreamWriter, &mut Batch<'_>) + Send + 'static,
     ) -> Self {
-        StreamWork { tie: Tie::Writes(writer, Box::new(handler)), level, has_ended: false }
+        StreamWork { end: HandlerEnd::Writes(writer, Box::new(handler)), level, has_ended: false }
     }
 
-    /// What the executor looks at: the bell of this end.
+    /// The stream and end whose wait word the executor watches.
     pub(crate) fn watched(&self) -> Result<(shm::Stream<Memory>, End), StreamOpenError> {
-        Ok(match &self.tie {
-            Tie::Reads(reader, _) => (reader.stream().attach()?, End::Reader),
-            Tie::Writes(writer, _) => (writer.stream().attach()?, End::Writer),
+        Ok(match &self.end {
+            HandlerEnd::Reads(reader, _) => (reader.stream().attach()?, End::Reader),
+            HandlerEnd::Writes(writer, _) => (writer.stream().attach()?, End::Writer),
         })
     }
 
-    /// Whether the handler found the end of the stream, or panicked: it is not called again.
+    /// Whether the handler has found the end of the stream, or has panicked. It is not called
+    /// again.
     pub(crate) fn has_ended(&self) -> bool {
         self.has_ended
     }
 
     /// `MMS_read` or `MMS_write` up to its `IO_wait`: releases what was read, or commits what was
-    /// written; whether the level is still to be waited for.
-    pub(crate) fn waits(&mut self) -> bool {
-        match &mut self.tie {
-            Tie::Reads(reader, _) => reader.watch(self.level),
-            Tie::Writes(writer, _) => writer.watch(self.level),
+    /// written. Returns whether the level is still to be waited for.
+    pub(crate) fn prepare_wait(&mut self) -> bool {
+        match &mut self.end {
+            HandlerEnd::Reads(reader, _) => reader.watch(self.level),
+            HandlerEnd::Writes(writer, _) => writer.watch(self.level),
         }
     }
 
-    /// Calls the handler; what it used, and whether it panicked. Once it has found the end of the
-    /// stream, it is finished.
+    /// Upcalls the handler. Returns what it used, and whether it panicked. The handler is finished
+    /// once it has found the end of the stream.
     pub(crate) fn upcall(&mut self, mut batch: Batch<'_>) -> (Use, bool) {
-        // What was published before the bell was rung is seen. Of what follows the indexes stay valid
-        // if the handler panics.
-        let called = match &mut self.tie {
-            Tie::Reads(reader, handler) => {
-                reader.rouse();
+        // Ends the wait first, so that the handler sees what was published before the notification.
+        // The indexes stay valid even if the handler panics.
+        let called = match &mut self.end {
+            HandlerEnd::Reads(reader, handler) => {
+                reader.finish_wait();
                 catch_unwind(AssertUnwindSafe(|| handler(reader, &mut batch)))
             }
-            Tie::Writes(writer, handler) => {
-                writer.rouse();
-                writer.look();
+            HandlerEnd::Writes(writer, handler) => {
+                writer.finish_wait();
+                writer.check_reader();
                 catch_unwind(AssertUnwindSafe(|| handler(writer, &mut batch)))
             }
         };
         let mut used = batch.close(clock::now());
         let panicked = called.is_err();
-        let is_closed = match &mut self.tie {
-            Tie::Reads(reader, _) => {
+        let is_closed = match &mut self.end {
+            HandlerEnd::Reads(reader, _) => {
                 reader.release();
                 if panicked {
                     reader.fail();
                 }
                 reader.closed().is_some()
             }
-            Tie::Writes(writer, _) => {
+            HandlerEnd::Writes(writer, _) => {
                 if panicked {
                     writer.fail();
                 } else {
-                    // That nobody reads it is kept for the next line.
+                    // An error is stored in the writer, and read in the next line.
                     let _ = writer.commit();
                 }
                 writer.closed().is_some()

@@ -1,56 +1,71 @@
-//! The end that writes, and wakes who has what it waits for.
+//! The end that writes. It wakes the reader when it commits what the reader waits for.
 
 use upcall_core::time::Instant;
-use upcall_shm::stream::{Due, Leaving, Wait, Writer};
+use upcall_shm::stream::{Closed, Due, Leaving, StreamError, Wait, Writer};
 
-use super::{Closed, Memory, Stream, StreamError, WriteChunk, sleep_on, wake};
-use crate::batch::Batch;
+use super::handle::{Stream, StreamOpenError};
+use super::memory::{Memory, WriteChunk};
+use super::wait::{sleep_on, wake};
 use crate::clock;
+use crate::work::batch::Batch;
 
 /// The end of a stream that writes. From [`Stream::writer`]; each stream has one.
 ///
-/// A handler uses [`StreamWriter::next`], a thread [`StreamWriter::push`], [`StreamWriter::commit`] and
-/// [`StreamWriter::wait`]. For one thread at a time. Dropped, it ends the stream after what was
-/// committed; what was pushed and not committed is lost. [`StreamWriter::end`] commits first. Dropped by
-/// a panic, its reader finds that it [died](Closed::Died).
+/// A handler uses [`StreamWriter::next`], a thread [`StreamWriter::push`], [`StreamWriter::commit`]
+/// and [`StreamWriter::wait`]. For one thread at a time. Dropping it ends the stream after what was
+/// committed. Messages that were pushed and not committed are lost. [`StreamWriter::end`] commits
+/// first. If a panic drops it, its reader finds that it [died](Closed::Died).
 #[derive(Debug)]
 pub struct StreamWriter {
     writer: Writer<Memory>,
     stream: Stream,
-    /// As it was found, or said.
+    /// Why the stream is closed, as far as was found or set.
     closed: Option<Closed>,
     wakes: u64,
 }
 
+impl Stream {
+    /// The end that writes. Allocates for
+    /// [`StreamForm::Buffers`](upcall_shm::stream::StreamForm::Buffers).
+    ///
+    /// # Errors
+    /// The end was taken before, in this process or another.
+    pub fn writer(&self) -> Result<StreamWriter, StreamOpenError> {
+        Ok(StreamWriter::new(self.attach()?.writer()?, self.clone()))
+    }
+}
+
 impl StreamWriter {
-    pub(super) fn new(writer: Writer<Memory>, stream: Stream) -> Self {
+    fn new(writer: Writer<Memory>, stream: Stream) -> Self {
         StreamWriter { writer, stream, closed: None, wakes: 0 }
     }
 
-    /// Room for a message (or so many bytes) of `len`; `None`: not now. It is given up unless
-    /// staged. O(1), for buffers O(those given back); neither blocks nor allocates.
+    /// Space for a message (or plain bytes) of `len`. `None` if there is no room now. Unless it is
+    /// staged, the space is given up. O(1), for buffers O(those given back); neither blocks nor
+    /// allocates.
     ///
     /// # Errors
-    /// Longer than any may be; or, where there is no room, the stream is closed.
+    /// No message may be so long. Or there is no room, and the stream is closed.
     #[inline]
     pub fn reserve(&mut self, len: usize) -> Result<Option<WriteChunk<'_>>, StreamError> {
-        // In two steps: what is lent cannot be looked at for errors and handed on.
+        // Two steps: a borrowed chunk cannot be both checked for errors and returned.
         match self.writer.has_room(len) {
             Ok(true) => self.writer.reserve(len),
             Ok(false) => Ok(None),
-            Err(error) => Err(self.note(error)),
+            Err(error) => Err(self.remember_closed(error)),
         }
     }
 
-    /// Room for a message of `len` as the next PDU of an upcall: `None` if there is none now, `batch` says that
-    /// the handler must return, the stream is closed ([`StreamWriter::closed`]), or none may be so long.
+    /// Space for a message of `len` as the next PDU of an upcall. `None` if there is no room now,
+    /// `batch` says that the handler must return, the stream is closed ([`StreamWriter::closed`]),
+    /// or no message may be so long.
     ///
     /// ```no_run
     /// # extern crate upcall_runtime as upcall;
     /// use upcall::{Batch, stream::StreamWriter};
     /// # fn handler(writer: &mut StreamWriter, batch: &mut Batch<'_>) {
     /// while let Some(room) = writer.next(8, batch) {
-    ///     // fill it where it stands
+    ///     // fill it in place
     ///     room.stage(8);
     /// }
     /// # }
@@ -61,27 +76,27 @@ impl StreamWriter {
         if is_there && batch.proceed() { self.writer.reserve(len).ok().flatten() } else { None }
     }
 
-    /// Reserves, fills and stages: `false` if there is no room now. O(bytes).
+    /// Reserves, fills and stages a message. Returns `false` if there is no room now. O(bytes).
     ///
     /// # Errors
     /// As [`StreamWriter::reserve`].
     #[inline]
     pub fn push(&mut self, bytes: &[u8]) -> Result<bool, StreamError> {
-        self.writer.push(bytes).map_err(|error| self.note(error))
+        self.writer.push(bytes).map_err(|error| self.remember_closed(error))
     }
 
-    /// Hands over all that was staged. A system call only if this reaches the level that the reader waits
-    /// for, and the reader, or the executor of its CPU, sleeps.
+    /// Hands over all that was staged. Makes a system call only if this reaches the level that the
+    /// reader waits for, and the reader or its executor sleeps.
     ///
-    /// Of a handler that shares its CPU with other domains, it is then that domain which looks next what it
-    /// has, and this one goes on, unless it is outranked at its next boundary.
+    /// If the writer's handler shares its CPU with other domains, the reader's domain looks next at
+    /// what has arrived. The handler then goes on, unless it is outranked at its next boundary.
     ///
     /// # Errors
-    /// The reader is gone; nobody will read it.
+    /// The reader is gone, and the data will not be read.
     pub fn commit(&mut self) -> Result<(), Closed> {
         match self.writer.commit() {
             Ok(due) => {
-                self.see_to(due);
+                self.wake_peer(due);
                 Ok(())
             }
             Err(closed) => {
@@ -91,22 +106,24 @@ impl StreamWriter {
         }
     }
 
-    /// Commits, and ends the stream: its reader finds the end behind all that was committed. For a handler, whose
-    /// writer is not its own to drop: it is then finished. What is written afterwards nobody reads.
+    /// Commits, and ends the stream. The reader finds the end after all that was committed. For a
+    /// handler, which cannot drop its writer: the handler is then finished. Later writes are not
+    /// read.
     pub fn end(&mut self) {
-        // If the reader is gone by itself, it is not told either.
+        // If the reader has left already, the commit fails, and no reader is left to be told.
         let _ = self.commit();
         self.closed.get_or_insert(Closed::Ended);
         self.leave(Leaving::Ended);
     }
 
-    /// Why nothing more is to be written, once that was found by writing on, or said by [`StreamWriter::end`].
+    /// Why the stream is closed, once a write has found that, or [`StreamWriter::end`] was called.
     pub fn closed(&self) -> Option<Closed> {
         self.closed
     }
 
-    /// Commits, and blocks until there is room for `len` (at most what there can be), the stream
-    /// is closed, or `deadline` has come: `false` only then. For a thread of its own.
+    /// Commits, and blocks until there is room for `len`, the stream is closed, or `deadline` has
+    /// come. Returns `false` only at the deadline. `len` is at most the capacity of the stream. For
+    /// a thread of its own.
     pub fn wait(&mut self, len: usize, deadline: Option<Instant>) -> bool {
         loop {
             let Wait { due, sleep } = self.writer.wait(len);
@@ -119,9 +136,10 @@ impl StreamWriter {
         }
     }
 
-    /// A passive source has done what it was asked: commits, rests, and blocks until the reader starts
-    /// it, because the level is below `B_start`, the stream is closed (a write says so), or `deadline` has
-    /// come: `false` only then.
+    /// Commits, rests as a passive source that has done its work, and blocks until the reader
+    /// starts it. The reader starts it when the level is below `B_start`. Also returns when the
+    /// stream is closed, which the next write reports, or when `deadline` has come. Returns `false`
+    /// only at the deadline.
     pub fn rest(&mut self, deadline: Option<Instant>) -> bool {
         loop {
             let Wait { due, sleep } = self.writer.rest_until_started();
@@ -134,55 +152,56 @@ impl StreamWriter {
         }
     }
 
-    /// How much is there that the reader has not given back. Loads.
+    /// How much was written that the reader has not given back. A few loads.
     pub fn level(&self) -> u64 {
         self.writer.level()
     }
 
-    /// System calls that it made to wake its reader.
+    /// How many system calls this end made to wake its reader.
     pub fn wakes(&self) -> u64 {
         self.wakes
     }
 
-    /// Commits, and wishes to be rung for room for `units`, or when a source that rests is started: whether the
-    /// stream's bell is to be looked at.
+    /// Commits, and asks to be notified of room for `units`, or of the start of a source that
+    /// rests. Returns whether the caller must watch the stream's wait word.
     pub(crate) fn watch(&mut self, units: u64) -> bool {
         let wait = self.writer.watch(units);
-        self.see_to(wait.due);
+        self.wake_peer(wait.due);
         wait.sleep
     }
 
-    /// Looks whether the reader is there.
-    pub(crate) fn look(&mut self) {
+    /// Checks whether the reader is still there.
+    pub(crate) fn check_reader(&mut self) {
         if let Err(closed) = self.writer.room() {
             self.closed = Some(closed);
         }
     }
 
-    /// Commits, and wishes to be rung when there is room for `len`: whether its bell is to be slept on.
+    /// Commits, and asks to be notified of room for `len`. Returns whether the caller must sleep on
+    /// the wait word.
     pub(super) fn begin_wait(&mut self, len: usize) -> bool {
         let wait = self.writer.wait(len);
-        self.see_to(wait.due);
+        self.wake_peer(wait.due);
         wait.sleep
     }
 
-    /// As [`StreamWriter::begin_wait`], when a source that rests is started.
+    /// As [`StreamWriter::begin_wait`], for the start of a source that rests.
     pub(super) fn begin_rest(&mut self) -> bool {
         let wait = self.writer.rest_until_started();
-        self.see_to(wait.due);
+        self.wake_peer(wait.due);
         wait.sleep
     }
 
-    /// As [`StreamWriter::begin_wait`], when the reader is gone.
+    /// As [`StreamWriter::begin_wait`], for the end of the reader.
     pub(super) fn begin_wait_for_end(&mut self) -> bool {
         let wait = self.writer.wait_for_end();
-        self.see_to(wait.due);
+        self.wake_peer(wait.due);
         wait.sleep
     }
 
-    /// After one of these.
-    pub(super) fn rouse(&mut self) {
-        self.writer.rouse();
+    /// Ends a wait that one of these methods began.
+    pub(super) fn finish_wait(&mut self) {
+        self.writer.finish_wait();
     }
 
     pub(super) fn writer(&mut self) -> &mut Writer<Memory> {
@@ -193,39 +212,40 @@ impl StreamWriter {
         &self.stream
     }
 
-    /// That the stream is closed is remembered.
+    /// Remembers that the stream is closed.
     #[cold]
-    fn note(&mut self, error: StreamError) -> StreamError {
+    fn remember_closed(&mut self, error: StreamError) -> StreamError {
         if let StreamError::Closed(closed) = error {
             self.closed = Some(closed);
         }
         error
     }
 
-    /// It will write no more, though there was more to be written.
+    /// Leaves the stream as an end that died, because the handler or the pump failed.
     pub(super) fn fail(&mut self) {
         self.leave(Leaving::Died);
     }
 
     fn leave(&mut self, how: Leaving) {
         let wake = self.writer.leave(how);
-        self.see_to(Due { wake, start: false });
+        self.wake_peer(Due { wake, start: false });
     }
 
-    /// Does what is due, and sleeps if it is to: whether it need not any more.
+    /// Wakes the reader if that is due, and sleeps if `sleep` is set. Returns whether the wait is
+    /// over.
     fn is_over(&mut self, due: Due, sleep: bool, deadline: Option<Instant>) -> bool {
-        self.see_to(due);
+        self.wake_peer(due);
         if !sleep {
             return true;
         }
-        sleep_on(self.writer.bell(), deadline.map(Instant::as_nanos));
-        self.writer.rouse()
+        sleep_on(self.writer.wait_word(), deadline.map(Instant::as_nanos));
+        self.writer.finish_wait()
     }
 
-    fn see_to(&mut self, due: Due) {
+    fn wake_peer(&mut self, due: Due) {
         if due.wake {
             self.wakes += 1;
-            wake(self.writer.peer_bell());
+            wake(self.writer.peer_wait_word());
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What the tests share that run handlers on real threads.
+//! Helpers of the tests that run handlers on real threads.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -10,25 +10,26 @@ use upcall_runtime::{Config, HandlerId, Runtime, clock};
 /// Messages of a number each.
 pub const SLOTS: StreamForm = StreamForm::Slots { slots: 64, slot_bytes: 8 };
 
-/// Held by who has the only runtime: two would share CPUs without knowing of each other.
+/// Held by the test that has the only runtime: two runtimes would share CPUs unaware of each other.
 pub fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A runtime that does not measure what a switch costs, and the right to be the only one as long as it is held.
+/// A runtime that does not measure the cost of a hand-off, and the guard by which it is the only
+/// one.
 pub fn start(config: Config) -> (Runtime, MutexGuard<'static, ()>) {
     let alone = alone();
     let switch_cost = Some(Span::from_micros(1));
     (Runtime::start(Config { switch_cost, ..config }).expect("its CPUs are allowed"), alone)
 }
 
-/// A CPU that handlers may have.
+/// A CPU that handlers may use.
 pub fn cpu() -> u32 {
     upcall_runtime::default_cpus().expect("there is one")[0]
 }
 
-/// A handler's need that is always admitted.
+/// A need that is always admitted.
 pub fn every_us(period_us: u64) -> ActivityParams {
     ActivityParams::new(Span::from_micros(period_us), Span::from_nanos(100))
 }
@@ -43,7 +44,7 @@ pub fn ended(runtime: &mut Runtime, id: HandlerId) {
     );
 }
 
-/// When a wait is given up as a hang.
+/// When a wait counts as a hang.
 pub fn a_minute() -> Option<Instant> {
     Some(clock::now() + Span::from_secs(60))
 }

@@ -4,18 +4,18 @@ use super::head::{RaiserHead, TakerHead};
 use super::{Form, KIND, TRIES_MAX};
 use crate::{AtomicU64, LayoutError, PeerFault};
 
-/// Most events that are pending in good faith: more is a count that went back.
+/// The greatest number of events that can be pending. More means that the count went back.
 const PENDING_MAX: u64 = u64::MAX >> 1;
 
-/// Who raises. `W` is the memory, owned or borrowed.
+/// The end that raises. `W` is the memory, owned or borrowed.
 #[derive(Debug)]
 pub struct Raiser<W>(RaiserHead<W>);
 
 impl<W: AsRef<[AtomicU64]>> Raiser<W> {
-    /// Takes up a segment of [`Form::Counter`]; one raiser at a time. O(words).
+    /// Attaches to a segment of [`Form::Counter`]. One raiser at a time. O(words).
     ///
     /// # Errors
-    /// It is no such segment, of another version, or its words cannot be.
+    /// It is no such segment, has another version, or holds an impossible value.
     pub fn attach(words: W) -> Result<Self, LayoutError> {
         RaiserHead::attach(words, Form::Counter, PENDING_MAX).map(Raiser)
     }
@@ -26,33 +26,33 @@ impl<W: AsRef<[AtomicU64]>> Raiser<W> {
         self.0.accept();
     }
 
-    /// See [`super::ring::Raiser::must_tell`].
+    /// See [`super::ring::Raiser::must_notify`].
     ///
     /// # Errors
-    /// The taker wrote what cannot be.
+    /// The taker wrote an impossible value.
     #[inline]
-    #[must_use = "the taker does not look by itself"]
-    pub fn must_tell(&mut self) -> Result<bool, PeerFault> {
-        self.0.must_tell()
+    #[must_use = "the taker must be notified"]
+    pub fn must_notify(&mut self) -> Result<bool, PeerFault> {
+        self.0.must_notify()
     }
 
-    /// [`Self::post`] and [`Self::must_tell`].
+    /// [`Self::post`] and [`Self::must_notify`].
     ///
     /// # Errors
-    /// As [`Self::must_tell`]; the event was counted.
+    /// As [`Self::must_notify`]. The event was counted.
     #[inline]
     pub fn raise(&mut self) -> Result<bool, PeerFault> {
         self.post();
-        self.must_tell()
+        self.must_notify()
     }
 }
 
-/// Who takes. `W` is the memory, owned or borrowed.
+/// The end that takes. `W` is the memory, owned or borrowed.
 #[derive(Debug)]
 pub struct Taker<W>(TakerHead<W>);
 
 impl<W: AsRef<[AtomicU64]>> Taker<W> {
-    /// Takes up a segment of [`Form::Counter`]; one taker at a time. O(words).
+    /// Attaches to a segment of [`Form::Counter`]. One taker at a time. O(words).
     ///
     /// # Errors
     /// As [`Raiser::attach`].
@@ -60,11 +60,11 @@ impl<W: AsRef<[AtomicU64]>> Taker<W> {
         TakerHead::attach(words, Form::Counter, PENDING_MAX).map(Taker)
     }
 
-    /// All that is pending: how many events, at least 1. `None`: nothing, and who
-    /// raises next is told to tell. Wait-free; a load where nothing is new.
+    /// The number of pending events, all of which are taken. `None` if nothing is pending: the
+    /// raiser then notifies of the next event. Wait-free. A load if nothing is new.
     ///
     /// # Errors
-    /// The count went back. [`PeerFault::Torn`]: it changed at every try; look again.
+    /// The count went back. [`PeerFault::Torn`]: it changed at every try, so look again.
     #[inline]
     pub fn take(&mut self) -> Result<Option<u64>, PeerFault> {
         for _ in 0..TRIES_MAX {

@@ -1,26 +1,25 @@
-//! What all forms of a segment share: how many events were accepted, how far the
-//! taker has looked, and from both whether it must be told. The steps are
-//! numbered in the [channel's head](super).
+//! What all forms of a segment share: the number of accepted events, how far the taker has looked,
+//! and whether it must be notified. The [channel's head](super) numbers the steps.
 
-use super::layout::KIND;
-use super::{Form, attach, fault, word};
+use super::layout::{KIND, fault, word};
+use super::{Form, attach};
 use crate::edge::{Edge, barrier, ordering};
 use crate::words::{LINE_WORDS, Words};
 use crate::{AtomicU64, LayoutError, Ordering, PeerFault};
 use Ordering::{Acquire, Relaxed, Release, SeqCst};
 
-/// The raiser's half.
+/// The raiser's part.
 #[derive(Debug)]
 pub(super) struct RaiserHead<W> {
     pub words: Words<W>,
-    /// Events accepted; what stands in the segment is a copy.
+    /// Number of accepted events. The word in the segment is a copy.
     pub raised: u64,
     lost: u64,
-    /// The taker's word as it was last found to be possible.
+    /// The taker's word, as last loaded and checked.
     pub taken: u64,
-    /// Of `raised`, what the taker was told of or finds by itself.
-    told: u64,
-    /// Most events that can be pending.
+    /// The value of `raised` up to which the taker was notified, or finds the events by itself.
+    notified: u64,
+    /// The greatest number of events that can be pending.
     pending_max: u64,
     /// The word of the first entry.
     entries_at: usize,
@@ -29,14 +28,15 @@ pub(super) struct RaiserHead<W> {
 impl<W: AsRef<[AtomicU64]>> RaiserHead<W> {
     pub fn attach(words: W, form: Form, pending_max: u64) -> Result<Self, LayoutError> {
         let words = attach(words, form)?;
-        // Relaxed: what handed the memory over ordered them.
+        // Relaxed: handing the memory over ordered them.
         let raised = words.load(word::RAISED, Relaxed);
         let lost = words.load(word::LOST, Relaxed);
         let taken = words.load(word::TAKEN, Relaxed);
         check_pending(raised, taken, pending_max).map_err(pending_error(pending_max))?;
-        // What its predecessor told is not known: of what is pending it tells again.
+        // It is unknown what the previous raiser notified of, so this one notifies again of all
+        // that is pending.
         let entries_at = form.entries_at();
-        Ok(RaiserHead { words, raised, lost, taken, told: taken, pending_max, entries_at })
+        Ok(RaiserHead { words, raised, lost, taken, notified: taken, pending_max, entries_at })
     }
 
     /// The first word of `entry`.
@@ -45,7 +45,7 @@ impl<W: AsRef<[AtomicU64]>> RaiserHead<W> {
         self.entries_at + entry as usize * LINE_WORDS
     }
 
-    /// Accepts an event that stands in its entry already.
+    /// Accepts an event that is in its entry already.
     #[inline]
     pub fn accept(&mut self) {
         self.raised = self.raised.wrapping_add(1);
@@ -53,14 +53,14 @@ impl<W: AsRef<[AtomicU64]>> RaiserHead<W> {
         self.words.store(word::RAISED, self.raised, ordering(Edge::ChannelRaised, Release));
     }
 
-    /// Counts an event for which there is no room.
+    /// Counts an event that found no free entry.
     pub fn lose(&mut self) {
         self.lost = self.lost.wrapping_add(1);
-        // Relaxed: a number for itself.
+        // Relaxed: a number by itself.
         self.words.store(word::LOST, self.lost, Relaxed);
     }
 
-    /// How far the taker has looked, if that can be.
+    /// Loads how far the taker has looked, and checks it.
     pub fn refresh(&mut self) -> Result<(), PeerFault> {
         // Pairs with the Release in `TakerHead::advance`.
         let found = self.words.load(word::TAKEN, ordering(Edge::ChannelTaken, Acquire));
@@ -70,7 +70,7 @@ impl<W: AsRef<[AtomicU64]>> RaiserHead<W> {
         Ok(())
     }
 
-    /// Whether as many are pending as can be.
+    /// Whether the greatest number of events is pending.
     #[inline]
     pub fn is_full(&mut self) -> Result<bool, PeerFault> {
         if self.raised.wrapping_sub(self.taken) < self.pending_max {
@@ -80,28 +80,28 @@ impl<W: AsRef<[AtomicU64]>> RaiserHead<W> {
         Ok(self.raised.wrapping_sub(self.taken) >= self.pending_max)
     }
 
-    /// See [`super::ring::Raiser::must_tell`].
-    pub fn must_tell(&mut self) -> Result<bool, PeerFault> {
-        if self.raised == self.told {
+    /// See [`super::ring::Raiser::must_notify`].
+    pub fn must_notify(&mut self) -> Result<bool, PeerFault> {
+        if self.raised == self.notified {
             return Ok(false);
         }
         // Pairs with the fence in `TakerHead::settle`.
-        barrier(Edge::ChannelTellFence, SeqCst);
+        barrier(Edge::ChannelNotifyFence, SeqCst);
         self.refresh()?;
-        let untold = self.raised.wrapping_sub(self.told);
-        self.told = self.raised;
-        // From 1, for it may have come to look at the latest by itself.
-        Ok((1..=untold).contains(&self.raised.wrapping_sub(self.taken)))
+        let unnotified = self.raised.wrapping_sub(self.notified);
+        self.notified = self.raised;
+        // From 1: the taker may have found the latest event by itself.
+        Ok((1..=unnotified).contains(&self.raised.wrapping_sub(self.taken)))
     }
 }
 
-/// The taker's half.
+/// The taker's part.
 #[derive(Debug)]
 pub(super) struct TakerHead<W> {
     pub words: Words<W>,
-    /// How far it has looked; what stands in the segment is a copy.
+    /// How far the taker has looked. The word in the segment is a copy.
     pub taken: u64,
-    /// After `taken` was stored, nothing more was found to be accepted.
+    /// No event was accepted after `taken` was stored.
     settled: bool,
     lost: u64,
     pending_max: u64,
@@ -112,7 +112,7 @@ pub(super) struct TakerHead<W> {
 impl<W: AsRef<[AtomicU64]>> TakerHead<W> {
     pub fn attach(words: W, form: Form, pending_max: u64) -> Result<Self, LayoutError> {
         let words = attach(words, form)?;
-        // Relaxed: what handed the memory over ordered them.
+        // Relaxed: handing the memory over ordered them.
         let raised = words.load(word::RAISED, Relaxed);
         let taken = words.load(word::TAKEN, Relaxed);
         check_pending(raised, taken, pending_max).map_err(pending_error(pending_max))?;
@@ -126,7 +126,7 @@ impl<W: AsRef<[AtomicU64]>> TakerHead<W> {
         self.entries_at + entry as usize * LINE_WORDS
     }
 
-    /// How many events were accepted, if that can be.
+    /// Loads the number of accepted events, and checks it.
     pub fn raised(&self) -> Result<u64, PeerFault> {
         // Pairs with the Release in `RaiserHead::accept`.
         let found = self.words.load(word::RAISED, ordering(Edge::ChannelRaisedLoad, Acquire));
@@ -135,7 +135,7 @@ impl<W: AsRef<[AtomicU64]>> TakerHead<W> {
         Ok(found)
     }
 
-    /// It has looked up to `taken`, and copied what stands before.
+    /// Stores that the taker has looked up to `taken`, and has copied what comes before.
     pub fn advance(&mut self, taken: u64) {
         self.taken = taken;
         self.settled = false;
@@ -143,24 +143,24 @@ impl<W: AsRef<[AtomicU64]>> TakerHead<W> {
         self.words.store(word::TAKEN, taken, ordering(Edge::ChannelAdvance, Release));
     }
 
-    /// Whether nothing was accepted since it had looked up to `self.taken`: then
-    /// the next event is told.
+    /// Whether no event was accepted since the taker looked up to `self.taken`. The raiser then
+    /// notifies of the next event.
     pub fn settle(&mut self) -> Result<bool, PeerFault> {
-        // Pairs with the fence in `RaiserHead::must_tell`: of two fences one comes
-        // first, and what was stored before it is seen after the other.
+        // Pairs with the fence in `RaiserHead::must_notify`. One of the two fences comes first, and
+        // what was stored before it is seen after the other.
         barrier(Edge::ChannelSettleFence, SeqCst);
         self.settled = self.raised()? == self.taken;
         Ok(self.settled)
     }
 
-    /// Whether it has settled already at `raised`: there is nothing new.
+    /// Whether the taker has settled at `raised` already, so nothing is new.
     pub fn is_settled(&self, raised: u64) -> bool {
         self.settled && self.taken == raised
     }
 
-    /// Events for which there was no room since this was asked last.
+    /// Events lost since the last call.
     pub fn lost(&mut self) -> u64 {
-        // Relaxed: a number for itself.
+        // Relaxed: a number by itself.
         let found = self.words.load(word::LOST, Relaxed);
         let since = found.wrapping_sub(self.lost);
         self.lost = found;
@@ -168,7 +168,8 @@ impl<W: AsRef<[AtomicU64]>> TakerHead<W> {
     }
 }
 
-/// That from `taken` to `raised` there are at most `max`; else how many.
+/// Checks that at most `max` events are pending from `taken` to `raised`. The error is their
+/// number.
 fn check_pending(raised: u64, taken: u64, max: u64) -> Result<(), u64> {
     match raised.wrapping_sub(taken) {
         pending if pending <= max => Ok(()),
@@ -180,7 +181,7 @@ fn pending_fault(max: u64) -> impl FnOnce(u64) -> PeerFault {
     move |found| fault("pending", found, max)
 }
 
-/// The same found before the segment is taken up.
+/// The same error, for an attach.
 fn pending_error(max: u64) -> impl FnOnce(u64) -> LayoutError {
     move |found| LayoutError::Value { page: KIND.page, name: "pending", found, min: 0, max }
 }

@@ -1,9 +1,9 @@
-//! Where everything stands in a segment.
+//! The layout of a segment.
 //!
-//! Written down once, as structures; the word numbers that the accessors use
-//! are taken from them. Change anything here and [`LAYOUT_VERSION`] changes,
-//! and with it the golden tables in the tests.
+//! The structures below are its only definition. The word numbers for the accessors are computed
+//! from them. A change here requires a new [`LAYOUT_VERSION`] and new golden tables in the tests.
 
+use crate::PeerFault;
 use crate::words::{Kind, LINE_BYTES};
 use core::mem::{offset_of, size_of};
 
@@ -17,12 +17,27 @@ pub(super) const HEAD_BYTES: usize = 192;
 pub(super) const KIND: Kind =
     Kind { page: "channel", magic: u64::from_le_bytes(*b"upcchan\0"), version: LAYOUT_VERSION };
 
+/// An impossible value that the peer wrote.
+pub(super) const fn fault(name: &'static str, found: u64, max: u64) -> PeerFault {
+    PeerFault::Value { page: KIND.page, name, found, max }
+}
+
+/// Bits of the mark of a slot.
+pub(super) const SLOT_BITS: u32 = 1;
+/// Bits of the mark of a type. Fewer under loom, so that a model reaches a full mark.
+pub(super) const TYPE_BITS: u32 = if cfg!(loom) { 2 } else { 8 };
+
+/// Words of the marks of `entries`, for each end.
+pub(super) const fn words_of(entries: u32, bits: u32) -> usize {
+    (entries * bits).div_ceil(u64::BITS) as usize
+}
+
 #[repr(C, align(64))]
 struct Segment {
     identity: Identity,
     raiser: RaiserLine,
     taker: TakerLine,
-    // Behind it: lines of the raiser's marks, lines of the taker's, entries.
+    // Then follow the lines of the raiser's marks, the lines of the taker's marks, and the entries.
 }
 
 #[repr(C, align(64))]
@@ -43,22 +58,22 @@ struct Identity {
 struct RaiserLine {
     /// Events accepted so far.
     raised: u64,
-    /// Events for which there was no room, so far.
+    /// Events that found no free entry so far.
     lost: u64,
     reserved: [u64; 6],
 }
 
 #[repr(C, align(64))]
 struct TakerLine {
-    /// Of `raised`, how far the taker has looked.
+    /// The value of `raised` up to which the taker has looked.
     taken: u64,
     reserved: [u64; 7],
 }
 
 #[repr(C, align(64))]
 struct Entry {
-    /// Typed: twice the number of times it was written, odd while it is being written.
-    /// Slots and ring: how many events were accepted before.
+    /// Typed: twice the number of times it was written, odd while it is being written. Slots and
+    /// ring: how many events were accepted before.
     stamp: u64,
     payload: [u64; 7],
 }
@@ -85,8 +100,7 @@ const _: () = {
 
 /// Numbers of words: offsets in bytes over 8.
 pub(super) mod word {
-    use super::super::marks;
-    use super::{HEAD_BYTES, Identity, RaiserLine, Segment, TakerLine, offset_of};
+    use super::{HEAD_BYTES, Identity, RaiserLine, Segment, TakerLine, offset_of, words_of};
     use crate::words::LINE_WORDS;
 
     pub const FORM: usize = offset_of!(Identity, form) / 8;
@@ -98,12 +112,12 @@ pub(super) mod word {
     /// The raiser's marks.
     pub const MARKS: usize = HEAD_BYTES / 8;
 
-    /// The taker's marks, of so many entries with so many bits each.
+    /// The taker's marks, of `entries` with `bits` each.
     pub const fn taker_marks(entries: u32, bits: u32) -> usize {
-        MARKS + marks::words_of(entries, bits).next_multiple_of(LINE_WORDS)
+        MARKS + words_of(entries, bits).next_multiple_of(LINE_WORDS)
     }
 
-    /// The first entry, behind such marks.
+    /// The first entry, behind the marks.
     pub const fn entries(entries: u32, bits: u32) -> usize {
         MARKS + 2 * (taker_marks(entries, bits) - MARKS)
     }
@@ -119,8 +133,8 @@ pub(super) mod word {
             0..RAISED => word >= IDENTITY,
             RAISED..TAKEN => word >= RAISER,
             TAKEN..MARKS => word >= TAKER,
-            _ if word < taker_marks => word >= MARKS + marks::words_of(of, bits),
-            _ => word < entries(of, bits) && word >= taker_marks + marks::words_of(of, bits),
+            _ if word < taker_marks => word >= MARKS + words_of(of, bits),
+            _ => word < entries(of, bits) && word >= taker_marks + words_of(of, bits),
         }
     }
 }

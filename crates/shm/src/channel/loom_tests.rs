@@ -1,9 +1,10 @@
-//! The protocols under every interleaving and every reordering that the memory
-//! model allows, and the proof that each ordering is needed.
+//! The protocols in every interleaving and every reordering that the memory model allows, and the
+//! proof that each ordering is needed.
 //!
-//! `RUSTFLAGS="--cfg loom" cargo test -p upcall-shm --release`
+//! `RUSTFLAGS="--cfg loom" cargo test -p upcall-shm --release channel`
 
-use super::marks::{RaiserMarks, TYPE_BITS, TakerMarks};
+use super::marks::{RaiserMarks, TakerMarks};
+use super::wake_line::{WAKE_LINE_WORDS, WakeLine};
 use super::*;
 use crate::edge::{Edge, check, each_breaks};
 
@@ -11,32 +12,32 @@ use core::iter::repeat_with;
 use loom::thread;
 use std::sync::Arc;
 
-/// Memory that both ends own; loom need not watch that.
+/// Memory that both ends own. Loom does not track this `Arc`.
 type Memory = Arc<[AtomicU64]>;
 
 fn zeros(count: usize) -> Memory {
     repeat_with(|| AtomicU64::new(0)).take(count).collect()
 }
 
-/// A new segment, made before any thread is started: `load_page`'s loom tests say why.
+/// A new segment, made before any thread starts: the loom tests of `load_page` say why.
 fn segment(form: Form) -> Memory {
     let words = zeros(form.words());
     create(words.clone(), form).unwrap();
     words
 }
 
-/// Both words tell which event it is.
+/// Both words identify the event.
 const fn payload(serial: u64) -> Payload {
     [serial; PAYLOAD_WORDS]
 }
 
-/// What of a payload that is mixed up says so.
-fn which(event: Event) -> u64 {
+/// Panics if the payload has parts of two events.
+fn which(event: TakenEvent) -> u64 {
     assert_eq!(event.payload, payload(event.payload[0]), "mixed");
     event.payload[0]
 }
 
-/// Takes until nothing is found, once; a raiser at work at every try is no more than that.
+/// Takes until one take finds nothing or an event. A raiser at work at every try counts as nothing.
 fn found<T>(taken: Result<Option<T>, PeerFault>) -> Option<T> {
     match taken {
         Ok(found) => found,
@@ -47,9 +48,8 @@ fn found<T>(taken: Result<Option<T>, PeerFault>) -> Option<T> {
     }
 }
 
-/// Two events are counted; the taker looks until it finds nothing, and once more if it is
-/// told.
-fn told_of_a_count() {
+/// Two events are counted. The taker looks until it finds nothing, and once more if it is notified.
+fn notified_of_a_count() {
     let words = segment(Form::Counter);
     let mut raiser = counter::Raiser::attach(words.clone()).unwrap();
     let mut taker = counter::Taker::attach(words).unwrap();
@@ -66,13 +66,13 @@ fn told_of_a_count() {
             break;
         }
     }
-    let must_tell = raises.join().unwrap();
-    assert!(taken == 2 || must_tell || !settled, "nobody told");
+    let must_notify = raises.join().unwrap();
+    assert!(taken == 2 || must_notify || !settled, "no notification");
     taken += taker.take().unwrap().unwrap_or(0);
     assert_eq!(taken, 2);
 }
 
-/// Three events in a ring of one slot, whose taker says beforehand (`copied`) that it takes.
+/// Three events in a ring of one slot. The taker stores `copied` before it takes.
 fn ring_of_one() {
     let words = segment(Form::Ring { slots: 1 });
     let mut raiser = ring::Raiser::attach(words.clone(), 1).unwrap();
@@ -125,13 +125,13 @@ fn level_of_one() {
     assert_eq!(all, if posted == Posted::Stored { vec![1, 2] } else { vec![1] });
 }
 
-/// A type is written again as its taker takes the one before: it finds either, whole, and
-/// none is left that it is not told of.
+/// The raiser writes a type again while the taker takes the event before. The taker finds either
+/// event, whole, and is notified of any event that is left.
 fn overwritten() {
     let words = segment(Form::Typed { types: 1 });
     let mut raiser = typed::Raiser::attach(words.clone(), 1).unwrap();
     let mut taker = typed::Taker::attach(words, 1).unwrap();
-    assert!(raiser.raise(0, &payload(1)).unwrap().must_tell);
+    assert!(raiser.raise(0, &payload(1)).unwrap().must_notify);
     let raises = thread::spawn(move || raiser.post(0, &payload(2)).unwrap());
     let first = found(taker.take());
     let posted = raises.join().unwrap();
@@ -146,7 +146,7 @@ fn overwritten() {
     assert_eq!(taker.take(), Ok(None));
 }
 
-/// Which event stands in an entry agrees with how often it was written.
+/// The event in an entry agrees with the number of times the entry was written.
 fn read_as_it_is_written() {
     let words = segment(Form::Typed { types: 1 });
     let mut raiser = typed::Raiser::attach(words.clone(), 1).unwrap();
@@ -160,24 +160,24 @@ fn read_as_it_is_written() {
     raises.join().unwrap();
 }
 
-/// Two types, one raised before the taker looks and one meanwhile: none is
-/// left that it was not told of.
-fn told_of_types() {
+/// Two types, one raised before the taker looks and one meanwhile. The taker is notified of any
+/// event that is left.
+fn notified_of_types() {
     let words = segment(Form::Typed { types: 2 });
     let mut raiser = typed::Raiser::attach(words.clone(), 2).unwrap();
     let mut taker = typed::Taker::attach(words, 2).unwrap();
-    assert!(raiser.raise(1, &payload(1)).unwrap().must_tell);
+    assert!(raiser.raise(1, &payload(1)).unwrap().must_notify);
     assert_eq!(found(taker.take()).map(which), Some(1));
     let raises = thread::spawn(move || raiser.raise(0, &payload(2)).unwrap());
     let taken = taker.take();
-    let must_tell = raises.join().unwrap().must_tell;
+    let must_notify = raises.join().unwrap().must_notify;
     if taken == Ok(None) {
-        assert!(must_tell, "nobody told");
-        assert_eq!(found(taker.take()).map(which), Some(2), "told too early");
+        assert!(must_notify, "no notification");
+        assert_eq!(found(taker.take()).map(which), Some(2), "notified too early");
     }
 }
 
-/// A mark is what hands an entry over: who finds it reads that entry, or a later one.
+/// A mark hands an entry over. A taker that finds the mark reads that event or a later one.
 fn handed_over_by_a_mark() {
     let words = Arc::new(Words(segment(Form::Typed { types: 1 })));
     let beside = zeros(1);
@@ -195,13 +195,13 @@ fn handed_over_by_a_mark() {
     marks.join().unwrap();
 }
 
-/// As many of a type are pending as its mark can say, and one more is merged as its taker takes: the latest is found,
-/// with the rest or by itself.
+/// As many events of a type are pending as its mark can hold. One more is merged while the taker
+/// takes. The taker finds the latest event, with the others or alone.
 fn merged_into_a_full_mark() {
     merged_into(3);
 }
 
-/// The same where the mark can say one more.
+/// The same with a mark that can hold one more.
 fn merged_into_a_mark() {
     merged_into(2);
 }
@@ -223,7 +223,7 @@ fn merged_into(pending: u64) {
     assert_eq!(taker.take(), Ok(None));
 }
 
-/// A count of a ring that is acquired brings what was stored before.
+/// An acquired count of a ring brings what was stored before.
 fn count_hands_over() {
     let words = segment(Form::Ring { slots: 1 });
     let mut raiser = ring::Raiser::attach(words.clone(), 1).unwrap();
@@ -237,71 +237,55 @@ fn count_hands_over() {
     raises.join().unwrap();
 }
 
-/// A futex, as far as it matters: who waits compares the word where who wakes cannot come between.
+/// A model of a futex. A waiter compares the word and begins to wait in one step.
 #[derive(Default)]
 struct Futex(loom::sync::Mutex<()>, loom::sync::Condvar);
 
-/// A taker that sleeps on its bell until it has taken what is raised meanwhile: else it hangs.
-fn woken_by_its_bell() {
+/// A taker sleeps on its wake word until it has taken an event raised meanwhile. If a wake is lost,
+/// the model hangs.
+fn woken_by_its_wake_word() {
     let words = segment(Form::Counter);
     let mut raiser = counter::Raiser::attach(words.clone()).unwrap();
     let mut taker = counter::Taker::attach(words).unwrap();
-    let bell = Arc::new(bell::Bell::new(zeros(bell::BELL_WORDS)).unwrap());
+    let line = Arc::new(WakeLine::new(zeros(WAKE_LINE_WORDS)).unwrap());
     let futex = Arc::new(Futex::default());
     let raises = {
-        let (bell, futex) = (bell.clone(), futex.clone());
+        let (line, futex) = (line.clone(), futex.clone());
         thread::spawn(move || {
-            if raiser.raise().unwrap() && bell.ring() {
+            if raiser.raise().unwrap() && line.wake_word().notify() {
                 let _guard = futex.0.lock().unwrap();
                 futex.1.notify_one();
             }
         })
     };
-    // It has looked once, and from then on only if it is told.
+    // The taker looks once without a notification, and afterwards only after one.
     let mut taken = found(taker.take());
     while taken.is_none() {
-        if bell.doze() {
+        let wake_word = line.wake_word();
+        if wake_word.prepare_wait() {
             let guard = futex.0.lock().unwrap();
-            if bell.word().load(Relaxed) == u64::from(bell::ASLEEP) {
+            if wake_word.is_asleep() {
                 drop(futex.1.wait(guard).unwrap());
             }
         }
-        bell.stir();
-        if bell.answer() {
+        wake_word.cancel_wait();
+        if wake_word.acknowledge() {
             taken = found(taker.take());
-            assert!(taken.is_some(), "told of what is not seen");
+            assert!(taken.is_some(), "notified too early");
         }
     }
     raises.join().unwrap();
 }
 
-/// What was stored before a ring is seen by who answers.
-fn handed_over_by_a_bell() {
-    let bell = Arc::new(bell::Bell::new(zeros(bell::BELL_WORDS)).unwrap());
-    let beside = zeros(1);
-    let rings = {
-        let (bell, beside) = (bell.clone(), beside.clone());
-        thread::spawn(move || {
-            beside[0].store(1, Relaxed);
-            assert!(!bell.ring(), "nobody sleeps");
-        })
-    };
-    if bell.answer() {
-        assert_eq!(beside[0].load(Relaxed), 1, "not handed over");
-    }
-    rings.join().unwrap();
-}
-
 #[test]
-fn a_taker_that_sleeps_on_its_bell_is_woken() {
-    check(None, woken_by_its_bell);
-    check(None, handed_over_by_a_bell);
+fn a_taker_that_sleeps_on_its_wake_word_is_woken() {
+    check(None, woken_by_its_wake_word);
 }
 
 #[test]
 fn no_event_is_slept_through() {
-    check(None, told_of_a_count);
-    check(None, told_of_types);
+    check(None, notified_of_a_count);
+    check(None, notified_of_types);
 }
 
 #[test]
@@ -312,7 +296,7 @@ fn a_slot_is_written_again_only_once_it_was_copied() {
 }
 
 #[test]
-fn of_a_type_the_latest_is_found_whole() {
+fn the_latest_event_of_a_type_is_found_whole() {
     check(None, overwritten);
     check(None, read_as_it_is_written);
     check(None, handed_over_by_a_mark);
@@ -323,8 +307,8 @@ fn of_a_type_the_latest_is_found_whole() {
 #[test]
 fn no_ordering_can_be_weaker() {
     each_breaks(&[
-        (Edge::ChannelTellFence, told_of_a_count, "nobody told"),
-        (Edge::ChannelSettleFence, told_of_a_count, "nobody told"),
+        (Edge::ChannelNotifyFence, notified_of_a_count, "no notification"),
+        (Edge::ChannelSettleFence, notified_of_a_count, "no notification"),
         (Edge::ChannelRaised, count_hands_over, "not handed over"),
         (Edge::ChannelRaisedLoad, count_hands_over, "not handed over"),
         (Edge::ChannelAdvance, ring_of_one, "written too early"),
@@ -335,8 +319,6 @@ fn no_ordering_can_be_weaker() {
         (Edge::MarkFound, handed_over_by_a_mark, "not handed over"),
         (Edge::MarkFullFence, merged_into_a_full_mark, "the latest was lost"),
         (Edge::MarkTakenFence, merged_into_a_full_mark, "the latest was lost"),
-        (Edge::ChannelRing, handed_over_by_a_bell, "not handed over"),
-        (Edge::ChannelHear, handed_over_by_a_bell, "not handed over"),
         (Edge::StampOdd, overwritten, "mixed"),
         (Edge::StampEven, overwritten, "mixed"),
         (Edge::StampFirst, overwritten, "mixed"),

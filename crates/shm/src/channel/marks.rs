@@ -1,8 +1,9 @@
-//! Marks: which entries of a segment hold what was not taken.
+//! Marks: which entries of a segment hold an event that was not taken.
 //!
-//! Two small numbers an entry, packed: what its raiser says and what its taker says. The entry is pending
-//! while they differ, and by how much is how often it was raised since. Each number has one writer, so
-//! a store does where a shared bit needs a locked instruction.
+//! Each entry has two small numbers, packed into words: one of the raiser and one of the taker. The
+//! entry is pending while they differ. The difference is how often it was raised since the last
+//! take. Each number has one writer, so a store suffices where a shared bit would need a locked
+//! instruction.
 //!
 //! ```text
 //!   raiser                                            taker
@@ -13,43 +14,34 @@
 //!                 (2) again; if (3), else stays
 //! ```
 //!
-//! 2. May be old: then there is more room than it seems. As long as the raiser is never further ahead than
-//!    the number can say, what the taker has taken is never mistaken for what it has not.
-//! 3. What is found at (4) is found with its entry.
-//! 5. No look at the raiser's number: another event may come, and is found at the next (4).
-//! 6. Of an event whose mark stays the taker reads at (6): of the two fences one comes first, so either (2)
-//!    finds what (5) stored, or (6) finds what (1) did.
+//! 2. May be out of date. There is then more room than it seems. The raiser is never further ahead
+//!    than the number can hold, so an entry that was taken is never mistaken for one that was not.
+//! 3. The taker that finds this at (4) finds the entry too.
+//! 5. Does not load the raiser's number. Another event may come, and is found at the next (4).
+//! 6. If the mark stays, the taker reads this event at (6). One of the two fences comes first:
+//!    either (2) finds what (5) stored, or (6) finds what (1) stored.
 //!
-//! Slots have a bit an entry: there is never room, for a slot is written only while free ([`RaiserMarks::first_free`]).
-//! Typed entries have 8: from the 256th event on that finds nobody taking, each costs a fence.
+//! A slot has 1 bit. It never has room for one more, because a slot is written only while it is
+//! free ([`RaiserMarks::first_free`]). A typed entry has 8 bits. If the taker takes nothing, each
+//! event from the 256th on costs a fence.
 
-use super::{KIND, fault, word};
+use super::layout::{KIND, fault, word, words_of};
 use crate::edge::{Edge, barrier, ordering};
 use crate::words::Words;
 use crate::{AtomicU64, LayoutError, Ordering, PeerFault};
 use Ordering::{Acquire, Relaxed, Release, SeqCst};
 
-/// Bits of a slot's number.
-pub(super) const SLOT_BITS: u32 = 1;
-/// Bits of a type's number. Fewer under loom, which is to find it full.
-pub(super) const TYPE_BITS: u32 = if cfg!(loom) { 2 } else { 8 };
-
-/// Words of the numbers of `entries`, of each end.
-pub(super) const fn words_of(entries: u32, bits: u32) -> usize {
-    (entries * bits).div_ceil(u64::BITS) as usize
-}
-
-/// The raiser's numbers. `BITS` divides 64. What the taker says of its own is not checked: with what cannot be it
-/// loses events that were for itself.
+/// The raiser's numbers. `BITS` divides 64. The taker's numbers are not checked: with impossible
+/// ones the taker loses only its own events.
 #[derive(Debug)]
 pub(super) struct RaiserMarks<const BITS: u32> {
-    /// What stands in the segment is a copy.
+    /// The words in the segment are a copy.
     own: Box<[u64]>,
     taken_at: usize,
 }
 
 impl<const BITS: u32> RaiserMarks<BITS> {
-    /// Takes up the marks of `entries`. Allocates.
+    /// Attaches to the marks of `entries`. Allocates.
     pub fn attach<W: AsRef<[AtomicU64]>>(
         words: &Words<W>,
         entries: u32,
@@ -58,13 +50,13 @@ impl<const BITS: u32> RaiserMarks<BITS> {
         Ok(RaiserMarks { own, taken_at: word::taker_marks(entries, BITS) })
     }
 
-    /// Marks `entry`, which was written: whether one was pending there. A load and a store; a fence
-    /// if as many are pending as can be said.
+    /// Marks `entry`, which was written. Returns whether an event was pending there. A load and a
+    /// store. Also a fence if the number can hold no more.
     #[inline]
     pub fn mark<W: AsRef<[AtomicU64]>>(&mut self, words: &Words<W>, entry: u32) -> bool {
         let (at, mask) = place::<BITS>(entry);
         let (own, next) = (self.own[at], add_one::<BITS>(self.own[at], mask));
-        // Relaxed: an older one is as good.
+        // Relaxed: an older value is as good.
         let mut taken = words.load(self.taken_at + at, Relaxed);
         if (next ^ taken) & mask == 0 {
             // Pairs with the fence in `settle_entry`.
@@ -74,18 +66,18 @@ impl<const BITS: u32> RaiserMarks<BITS> {
                 return true;
             }
         }
-        self.say(words, at, next);
+        self.store_own(words, at, next);
         (own ^ taken) & mask != 0
     }
 
-    /// Marks `entry`, which was written where [`Self::first_free`] said.
+    /// Marks `entry`, which was written in the place that [`Self::first_free`] returned.
     #[inline]
     pub fn fill<W: AsRef<[AtomicU64]>>(&mut self, words: &Words<W>, entry: u32) {
         let (at, mask) = place::<BITS>(entry);
-        self.say(words, at, add_one::<BITS>(self.own[at], mask));
+        self.store_own(words, at, add_one::<BITS>(self.own[at], mask));
     }
 
-    fn say<W: AsRef<[AtomicU64]>>(&mut self, words: &Words<W>, at: usize, own: u64) {
+    fn store_own<W: AsRef<[AtomicU64]>>(&mut self, words: &Words<W>, at: usize, own: u64) {
         self.own[at] = own;
         // Pairs with the Acquire in `TakerMarks::first`.
         words.store(word::MARKS + at, own, ordering(Edge::MarkRaised, Release));
@@ -93,7 +85,7 @@ impl<const BITS: u32> RaiserMarks<BITS> {
 }
 
 impl RaiserMarks<1> {
-    /// The first from `from` to before `to` that is not pending: it may be written.
+    /// The first entry of the range that is not pending and may be written.
     #[inline]
     pub fn first_free<W: AsRef<[AtomicU64]>>(
         &self,
@@ -103,7 +95,7 @@ impl RaiserMarks<1> {
         let mut at = from as usize / 64;
         let mut within = u64::MAX << (from % 64);
         while number(at) * 64 < to {
-            // Pairs with the Release in `TakerMarks::take`: what was there was copied.
+            // Acquire pairs with the Release in `TakerMarks::take`: the old event was copied.
             let taken = words.load(self.taken_at + at, ordering(Edge::MarkFreed, Acquire));
             let free = !(self.own[at] ^ taken) & within;
             if free != 0 {
@@ -119,22 +111,22 @@ impl RaiserMarks<1> {
 /// The taker's numbers.
 #[derive(Debug)]
 pub(super) struct TakerMarks<const BITS: u32> {
-    /// What stands in the segment is a copy.
+    /// The words in the segment are a copy.
     own: Box<[u64]>,
     own_at: usize,
     entries: u32,
 }
 
-/// An entry that is pending.
+/// A pending entry.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Marked {
     pub entry: u32,
-    /// The word in which the raiser says so.
-    says: u64,
+    /// The raiser's word of its mark.
+    raised: u64,
 }
 
 impl<const BITS: u32> TakerMarks<BITS> {
-    /// Takes up the marks of `entries`. Allocates.
+    /// Attaches to the marks of `entries`. Allocates.
     pub fn attach<W: AsRef<[AtomicU64]>>(
         words: &Words<W>,
         entries: u32,
@@ -144,16 +136,16 @@ impl<const BITS: u32> TakerMarks<BITS> {
         Ok(TakerMarks { own, own_at, entries })
     }
 
-    /// The first entry that is pending. As many loads as there are words, at most.
+    /// The first pending entry. At most one load for each word.
     #[inline]
     pub fn first<W: AsRef<[AtomicU64]>>(
         &self,
         words: &Words<W>,
     ) -> Result<Option<Marked>, PeerFault> {
         for (at, own) in self.own.iter().enumerate() {
-            // Pairs with the Release in `RaiserMarks::say`.
-            let says = words.load(word::MARKS + at, ordering(Edge::MarkFound, Acquire));
-            let pending = says ^ own;
+            // Pairs with the Release in `RaiserMarks::store_own`.
+            let raised = words.load(word::MARKS + at, ordering(Edge::MarkFound, Acquire));
+            let pending = raised ^ own;
             if pending == 0 {
                 continue;
             }
@@ -162,45 +154,46 @@ impl<const BITS: u32> TakerMarks<BITS> {
                 return Err(fault("marks", pending, max));
             }
             let entry = number(at) * (64 / BITS) + pending.trailing_zeros() / BITS;
-            return Ok(Some(Marked { entry, says }));
+            return Ok(Some(Marked { entry, raised }));
         }
         Ok(None)
     }
 
-    /// Takes what [`Self::first`] found: before its entry is read ([`settle_entry`]), or after it was copied.
+    /// Takes the entry that [`Self::first`] found. For a typed entry, before it is read
+    /// ([`settle_entry`]). For a slot, after it was copied.
     #[inline]
     pub fn take<W: AsRef<[AtomicU64]>>(&mut self, words: &Words<W>, marked: Marked) {
         let (at, mask) = place::<BITS>(marked.entry);
-        self.own[at] = self.own[at] & !mask | marked.says & mask;
-        // Pairs with the Acquire in `RaiserMarks::first_free`; typed entries need none.
+        self.own[at] = self.own[at] & !mask | marked.raised & mask;
+        // Release pairs with the Acquire in `RaiserMarks::first_free`. Typed entries need none.
         words.store(self.own_at + at, self.own[at], ordering(Edge::MarkFree, Release));
     }
 
-    /// How often `entry` was raised and not taken, as its raiser says. Where the memory was handed over.
+    /// How often the raiser says that it raised `entry` since the last take. For an attach.
     pub fn pending<W: AsRef<[AtomicU64]>>(&self, words: &Words<W>, entry: u32) -> u64 {
         let (at, mask) = place::<BITS>(entry);
-        // Relaxed: what handed it over ordered it.
-        let says = words.load(word::MARKS + at, Relaxed);
+        // Relaxed: handing the memory over ordered it.
+        let raised = words.load(word::MARKS + at, Relaxed);
         let of = |word: u64| (word & mask) >> mask.trailing_zeros();
-        of(says).wrapping_sub(of(self.own[at])) & of(u64::MAX)
+        of(raised).wrapping_sub(of(self.own[at])) & of(u64::MAX)
     }
 }
 
-/// Between the mark that was taken and the entry that is read.
+/// The fence between a taken mark and the read of its entry.
 #[inline]
 pub(super) fn settle_entry() {
     // Pairs with the fence in `RaiserMarks::mark`.
     barrier(Edge::MarkTakenFence, SeqCst);
 }
 
-/// The numbers from `from` on, if none is beyond `entries`.
+/// The marks from word `from` on. An error if a bit beyond `entries` is set.
 fn load<const BITS: u32, W: AsRef<[AtomicU64]>>(
     words: &Words<W>,
     from: usize,
     entries: u32,
 ) -> Result<Box<[u64]>, LayoutError> {
     let numbers = (0..words_of(entries, BITS)).map(|at| {
-        // Relaxed: what handed the memory over ordered them.
+        // Relaxed: handing the memory over ordered them.
         let (found, max) = (words.load(from + at, Relaxed), valid::<BITS>(entries, at));
         let error = LayoutError::Value { page: KIND.page, name: "marks", found, min: 0, max };
         if found & !max == 0 { Ok(found) } else { Err(error) }
@@ -213,7 +206,7 @@ const fn valid<const BITS: u32>(entries: u32, at: usize) -> u64 {
     below(entries * BITS, at)
 }
 
-/// The bits of word `at` before bit `bit` of all.
+/// The bits of word `at` below bit `bit` of all words.
 const fn below(bit: u32, at: usize) -> u64 {
     match bit.saturating_sub(number(at) * 64) {
         0 => 0,
@@ -222,7 +215,7 @@ const fn below(bit: u32, at: usize) -> u64 {
     }
 }
 
-/// The word of `entry`, from the first, and its bits there.
+/// The word of `entry`, counted from the first, and its bits in that word.
 #[inline]
 const fn place<const BITS: u32>(entry: u32) -> (usize, u64) {
     let each = 64 / BITS;
@@ -230,7 +223,8 @@ const fn place<const BITS: u32>(entry: u32) -> (usize, u64) {
     ((entry / each) as usize, (one << (BITS - 1) << 1).wrapping_sub(one))
 }
 
-/// `word` with one more in the bits `mask`, around to 0 and not into what is beside.
+/// `word` with the number in the bits `mask` incremented. It wraps to 0 and leaves the other bits
+/// alone.
 #[inline]
 const fn add_one<const BITS: u32>(word: u64, mask: u64) -> u64 {
     // The highest bit of each number.

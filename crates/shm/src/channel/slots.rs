@@ -1,20 +1,21 @@
 //! Events of one kind in entries of their own, by levels of priority.
 //!
-//! With one level it is the paper's list of entries of the same type in which an
-//! event takes the next free one; with one entry a level its list in which the position is the
-//! priority (ecalls-2001 §2.3, cases 1 and 2).
+//! With one level, this is the paper's list of entries of the same type, in which an event takes
+//! the next free one. With one entry a level, it is the list in which the position is the priority
+//! (ecalls-2001 §2.3, cases 1 and 2).
 
 use super::head::{RaiserHead, TakerHead};
-use super::marks::{Marked, RaiserMarks, SLOT_BITS, TakerMarks};
-use super::{Event, Form, KIND, Payload, Posted, Raised, SegmentError, TRIES_MAX};
+use super::layout::{KIND, SLOT_BITS};
+use super::marks::{Marked, RaiserMarks, TakerMarks};
+use super::{Form, Payload, Posted, Raised, SegmentError, TRIES_MAX, TakenEvent};
 use super::{load_payload, store_entry};
 use crate::{AtomicU64, LayoutError, Ordering, PeerFault};
 use Ordering::Relaxed;
 
-/// As [`super::counter`]'s: the room is judged by the marks.
+/// As in [`super::counter`]: the marks decide whether an entry is free.
 const PENDING_MAX: u64 = u64::MAX >> 1;
 
-/// Who raises. `W` is the memory, owned or borrowed.
+/// The end that raises. `W` is the memory, owned or borrowed.
 #[derive(Debug)]
 pub struct Raiser<W> {
     head: RaiserHead<W>,
@@ -24,21 +25,23 @@ pub struct Raiser<W> {
 }
 
 impl<W: AsRef<[AtomicU64]>> Raiser<W> {
-    /// Takes up a segment of [`Form::Slots`]; one raiser at a time. O(words); allocates a bit an entry.
+    /// Attaches to a segment of [`Form::Slots`]. One raiser at a time. O(words). Allocates a bit an
+    /// entry.
     ///
     /// # Errors
-    /// It is no such segment, of another version, or its words cannot be.
+    /// It is no such segment, has another version, or holds an impossible value.
     pub fn attach(words: W, levels: u32, depth: u32) -> Result<Self, LayoutError> {
         let head = RaiserHead::attach(words, Form::Slots { levels, depth }, PENDING_MAX)?;
         let marks = RaiserMarks::attach(&head.words, levels * depth)?;
         Ok(Raiser { head, marks, levels, depth })
     }
 
-    /// Puts an event in the first free entry of `level`: [`Posted::Stored`], or
-    /// [`Posted::Lost`] and counted if none is. Wait-free; stores, and a load of a word of the taker's.
+    /// Puts an event in the first free entry of `level`: [`Posted::Stored`]. If none is free, the
+    /// event is counted as [`Posted::Lost`]. Wait-free. Stores, and a load of a word of the
+    /// taker's.
     ///
     /// # Errors
-    /// No such level; nothing was posted.
+    /// The level does not exist. Nothing was posted.
     #[inline]
     pub fn post(&mut self, level: u32, payload: &Payload) -> Result<Posted, SegmentError> {
         if level >= self.levels {
@@ -57,28 +60,28 @@ impl<W: AsRef<[AtomicU64]>> Raiser<W> {
         Ok(Posted::Stored)
     }
 
-    /// See [`super::ring::Raiser::must_tell`].
+    /// See [`super::ring::Raiser::must_notify`].
     ///
     /// # Errors
-    /// The taker wrote what cannot be.
+    /// The taker wrote an impossible value.
     #[inline]
-    #[must_use = "the taker does not look by itself"]
-    pub fn must_tell(&mut self) -> Result<bool, PeerFault> {
-        self.head.must_tell()
+    #[must_use = "the taker must be notified"]
+    pub fn must_notify(&mut self) -> Result<bool, PeerFault> {
+        self.head.must_notify()
     }
 
-    /// [`Self::post`] and [`Self::must_tell`].
+    /// [`Self::post`] and [`Self::must_notify`].
     ///
     /// # Errors
-    /// As those two; what was posted before the second stays so.
+    /// As those two. A fault of the second leaves the event posted.
     #[inline]
     pub fn raise(&mut self, level: u32, payload: &Payload) -> Result<Raised, SegmentError> {
         let posted = self.post(level, payload)?;
-        Ok(Raised { posted, must_tell: self.must_tell()? })
+        Ok(Raised { posted, must_notify: self.must_notify()? })
     }
 }
 
-/// Who takes. `W` is the memory, owned or borrowed.
+/// The end that takes. `W` is the memory, owned or borrowed.
 #[derive(Debug)]
 pub struct Taker<W> {
     head: TakerHead<W>,
@@ -87,7 +90,8 @@ pub struct Taker<W> {
 }
 
 impl<W: AsRef<[AtomicU64]>> Taker<W> {
-    /// Takes up a segment of [`Form::Slots`]; one taker at a time. O(words); allocates a bit an entry.
+    /// Attaches to a segment of [`Form::Slots`]. One taker at a time. O(words). Allocates a bit an
+    /// entry.
     ///
     /// # Errors
     /// As [`Raiser::attach`].
@@ -97,16 +101,16 @@ impl<W: AsRef<[AtomicU64]>> Taker<W> {
         Ok(Taker { head, marks, depth })
     }
 
-    /// An event of the most urgent level that has any; within a level the
-    /// entry that stands first, which [`Event::serial`] tells from the oldest. `None`: nothing is
-    /// pending, and who raises next is told to tell. Wait-free; a load where nothing
-    /// is new, else at most 8.
+    /// An event of the most urgent level that has any. Within a level the first entry comes first,
+    /// and [`TakenEvent::serial`] tells whether it is the oldest. `None` if nothing is pending: the
+    /// raiser then notifies of the next event. Wait-free. A load if nothing is new, otherwise at
+    /// most 8.
     ///
     /// # Errors
-    /// A mark without an entry, or a count that went back.
-    /// [`PeerFault::Torn`]: the count changed at every try; look again.
+    /// A mark without an entry, or a count that went back. [`PeerFault::Torn`]: the count changed
+    /// at every try, so look again.
     #[inline]
-    pub fn take(&mut self) -> Result<Option<Event>, PeerFault> {
+    pub fn take(&mut self) -> Result<Option<TakenEvent>, PeerFault> {
         for _ in 0..TRIES_MAX {
             let raised = self.head.raised()?;
             if self.head.is_settled(raised) {
@@ -123,19 +127,18 @@ impl<W: AsRef<[AtomicU64]>> Taker<W> {
         Err(PeerFault::Torn { page: KIND.page })
     }
 
-    /// How many events found their level full since this was asked last, as the
-    /// raiser says.
+    /// How many events the raiser says found their level full since the last call.
     pub fn lost(&mut self) -> u64 {
         self.head.lost()
     }
 
-    /// Copies an entry that was found to be pending, then frees it.
-    fn copy(&mut self, marked: Marked) -> Event {
+    /// Copies a pending entry, then frees it.
+    fn copy(&mut self, marked: Marked) -> TakenEvent {
         let words = &self.head.words;
         let line = words.line(self.head.entry(marked.entry));
         // Relaxed: `TakerMarks::first` has acquired it.
         let (serial, payload) = (line[0].load(Relaxed), load_payload(line));
         self.marks.take(words, marked);
-        Event { row: marked.entry / self.depth, serial, merged: 0, payload }
+        TakenEvent { row: marked.entry / self.depth, serial, merged: 0, payload }
     }
 }

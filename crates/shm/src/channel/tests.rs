@@ -39,7 +39,7 @@ const RING: Form = Form::Ring { slots: 4 };
 const FORMS: [Form; 4] = [Form::Counter, TYPED, SLOTS, RING];
 
 #[test]
-fn every_byte_of_a_counter_stands_where_version_2_has_it() {
+fn every_byte_of_a_counter_is_where_version_2_has_it() {
     let words = segment(Form::Counter);
     let mut raiser = counter::Raiser::attach(&words).unwrap();
     let mut taker = counter::Taker::attach(&words).unwrap();
@@ -53,7 +53,7 @@ fn every_byte_of_a_counter_stands_where_version_2_has_it() {
 }
 
 #[test]
-fn every_byte_of_typed_entries_stands_where_version_2_has_it() {
+fn every_byte_of_typed_entries_is_where_version_2_has_it() {
     let words = segment(TYPED);
     let mut raiser = typed::Raiser::attach(&words, 70).unwrap();
     raiser.post(69, &payload(0x21)).unwrap();
@@ -84,7 +84,7 @@ fn every_byte_of_typed_entries_stands_where_version_2_has_it() {
 }
 
 #[test]
-fn every_byte_of_slots_stands_where_version_2_has_it() {
+fn every_byte_of_slots_is_where_version_2_has_it() {
     let words = segment(SLOTS);
     let mut raiser = slots::Raiser::attach(&words, 3, 2).unwrap();
     let mut taker = slots::Taker::attach(&words, 3, 2).unwrap();
@@ -114,7 +114,7 @@ fn every_byte_of_slots_stands_where_version_2_has_it() {
 }
 
 #[test]
-fn every_byte_of_a_ring_stands_where_version_2_has_it() {
+fn every_byte_of_a_ring_is_where_version_2_has_it() {
     let words = segment(RING);
     let mut raiser = ring::Raiser::attach(&words, 4).unwrap();
     let mut taker = ring::Taker::attach(&words, 4).unwrap();
@@ -145,7 +145,7 @@ fn every_byte_of_a_ring_stands_where_version_2_has_it() {
 }
 
 #[test]
-fn only_forms_that_can_be_are_created_in_new_memory_of_their_size() {
+fn only_valid_forms_are_created_and_only_in_new_memory_of_their_size() {
     for (form, name, found, max) in [
         (Form::Typed { types: 0 }, "types", 0, 512),
         (Form::Typed { types: 513 }, "types", 513, 512),
@@ -175,7 +175,7 @@ fn only_forms_that_can_be_are_created_in_new_memory_of_their_size() {
 }
 
 #[test]
-fn only_segments_of_the_form_agreed_on_are_taken_up() {
+fn only_segments_of_the_agreed_form_are_attached() {
     for form in FORMS {
         for word in 0..form.words().min(form.entries_at() + 1) {
             let words = segment(form);
@@ -204,39 +204,40 @@ fn only_segments_of_the_form_agreed_on_are_taken_up() {
             assert_eq!(attach(&words, form).unwrap_err(), expected);
         }
     }
-    // Of the same length.
+    // A segment of the same length, but of another form.
     let words = segment(Form::Ring { slots: 8 });
     let error = typed::Taker::attach(&words[..], 6).unwrap_err();
     assert_eq!(error, LayoutError::Value { page: PAGE, name: "form", found: 4, min: 2, max: 2 });
 }
 
 #[test]
-fn many_events_are_told_of_once() {
+fn many_events_need_one_notification() {
     let words = segment(Form::Counter);
     let mut raiser = counter::Raiser::attach(&words).unwrap();
     let mut taker = counter::Taker::attach(&words).unwrap();
-    assert_eq!(raiser.must_tell(), Ok(false), "nothing was posted");
+    assert_eq!(raiser.must_notify(), Ok(false), "nothing was posted");
     assert_eq!(raiser.raise(), Ok(true));
     assert_eq!((raiser.raise(), raiser.raise()), (Ok(false), Ok(false)));
     assert_eq!((taker.take(), taker.take()), (Ok(Some(3)), Ok(None)));
     raiser.post();
     raiser.post();
-    assert_eq!((raiser.must_tell(), raiser.must_tell()), (Ok(true), Ok(false)));
+    assert_eq!((raiser.must_notify(), raiser.must_notify()), (Ok(true), Ok(false)));
     assert_eq!((taker.take(), taker.take()), (Ok(Some(2)), Ok(None)));
 }
 
 #[test]
-fn of_a_type_the_latest_counts_and_the_first_type_comes_first() {
+fn the_latest_event_of_a_type_counts_and_the_first_type_comes_first() {
     let words = segment(TYPED);
     let mut raiser = typed::Raiser::attach(&words, 70).unwrap();
     let mut taker = typed::Taker::attach(&words, 70).unwrap();
-    let stored = |must_tell| Ok(Raised { posted: Posted::Stored, must_tell });
-    let merged = Ok(Raised { posted: Posted::Merged, must_tell: false });
+    let stored = |must_notify| Ok(Raised { posted: Posted::Stored, must_notify });
+    let merged = Ok(Raised { posted: Posted::Merged, must_notify: false });
     assert_eq!(raiser.raise(69, &payload(1)), stored(true));
     assert_eq!(raiser.raise(64, &payload(2)), stored(false));
     assert_eq!(raiser.raise(69, &payload(3)), merged);
     assert_eq!(raiser.post(70, &payload(0)), Err(SegmentError::Row { found: 70, rows: 70 }));
-    let event = |row, serial, merged, first| Event { row, serial, merged, payload: payload(first) };
+    let event =
+        |row, serial, merged, first| TakenEvent { row, serial, merged, payload: payload(first) };
     assert_eq!(taker.take(), Ok(Some(event(64, 0, 0, 2))));
     assert_eq!(taker.take(), Ok(Some(event(69, 1, 1, 3))));
     assert_eq!(taker.take(), Ok(None));
@@ -245,7 +246,7 @@ fn of_a_type_the_latest_counts_and_the_first_type_comes_first() {
 }
 
 #[test]
-fn a_full_level_loses_and_counts_and_the_others_go_on() {
+fn a_full_level_counts_lost_events_and_the_others_go_on() {
     let words = segment(SLOTS);
     let mut raiser = slots::Raiser::attach(&words, 3, 2).unwrap();
     let mut taker = slots::Taker::attach(&words, 3, 2).unwrap();
@@ -262,18 +263,18 @@ fn a_full_level_loses_and_counts_and_the_others_go_on() {
 }
 
 #[test]
-fn whoever_follows_an_end_that_died_goes_on_where_it_was() {
+fn a_new_end_continues_where_a_dead_one_stopped() {
     let words = segment(TYPED);
     let mut first = typed::Raiser::attach(&words, 70).unwrap();
     let mut dead = typed::Taker::attach(&words, 70).unwrap();
-    assert!(first.raise(5, &payload(1)).unwrap().must_tell);
+    assert!(first.raise(5, &payload(1)).unwrap().must_notify);
     assert_eq!(dead.take().unwrap().map(|event| event.serial), Some(0));
     let _ = first.post(5, &payload(2));
     let _ = first.post(6, &payload(3));
     words[TYPED.entries_at() + 6 * 8].store(5, Relaxed); // died as it wrote
     let mut raiser = typed::Raiser::attach(&words, 70).unwrap();
     let mut taker = typed::Taker::attach(&words, 70).unwrap();
-    assert_eq!(raiser.must_tell(), Ok(true), "it is not known whether the other told");
+    assert_eq!(raiser.must_notify(), Ok(true), "the dead raiser may not have notified");
     let event = taker.take().unwrap().unwrap();
     assert_eq!((event.row, event.serial, event.merged), (5, 1, 0));
     assert_eq!(taker.take(), Err(PeerFault::Torn { page: PAGE }));
@@ -283,7 +284,7 @@ fn whoever_follows_an_end_that_died_goes_on_where_it_was() {
 }
 
 #[test]
-fn what_a_peer_cannot_say_is_a_fault_and_spoils_no_more_than_the_segment() {
+fn an_impossible_value_is_a_fault_and_harms_only_the_segment() {
     let fault = |name, found, max| PeerFault::Value { page: PAGE, name, found, max };
     let words = segment(RING);
     let mut raiser = ring::Raiser::attach(&words, 4).unwrap();
@@ -296,12 +297,12 @@ fn what_a_peer_cannot_say_is_a_fault_and_spoils_no_more_than_the_segment() {
         raiser.post(&payload(1)).unwrap();
     }
     words[word::TAKEN].store(4, Relaxed);
-    assert_eq!(raiser.must_tell(), Err(fault("pending", u64::MAX, 3)));
+    assert_eq!(raiser.must_notify(), Err(fault("pending", u64::MAX, 3)));
     words[word::TAKEN].store(2, Relaxed);
-    assert_eq!(raiser.must_tell(), Ok(true));
+    assert_eq!(raiser.must_notify(), Ok(true));
     words[word::TAKEN].store(1, Relaxed); // back
     raiser.post(&payload(1)).unwrap();
-    assert_eq!(raiser.must_tell(), Err(fault("pending", 3, 2)));
+    assert_eq!(raiser.must_notify(), Err(fault("pending", 3, 2)));
     assert_eq!(
         ring::Raiser::attach(&segment_with(RING, word::TAKEN, 1), 4).unwrap_err(),
         LayoutError::Value { page: PAGE, name: "pending", found: u64::MAX, min: 0, max: 4 }
@@ -313,7 +314,7 @@ fn what_a_peer_cannot_say_is_a_fault_and_spoils_no_more_than_the_segment() {
     words[word::MARKS].store(1 << 6, Relaxed);
     assert_eq!(taker.take(), Err(fault("marks", 64, 63)));
     raiser.post(0, &payload(1)).unwrap();
-    // A taker that says what cannot be loses room, of its own.
+    // A taker that writes impossible marks loses only its own events.
     words[word::taker_marks(6, 1)].store(u64::MAX, Relaxed);
     assert_eq!(raiser.post(0, &payload(1)), Ok(Posted::Stored));
     assert_eq!(raiser.post(0, &payload(1)), Ok(Posted::Lost));
@@ -333,12 +334,12 @@ fn what_a_peer_cannot_say_is_a_fault_and_spoils_no_more_than_the_segment() {
 }
 
 #[test]
-fn of_a_type_more_are_merged_than_its_mark_can_say() {
+fn more_events_of_a_type_are_merged_than_its_mark_can_hold() {
     let words = segment(TYPED);
     let mut raiser = typed::Raiser::attach(&words, 70).unwrap();
     let mut taker = typed::Taker::attach(&words, 70).unwrap();
     let mut serial = 0;
-    // Around once and again, from wherever the mark stands.
+    // The marks wrap around more than once, from each place.
     for count in [1, 254, 255, 256, 257, 1_000, 1, 512] {
         for number in 0..count {
             let posted = raiser.post(68, &payload(serial)).unwrap();
@@ -350,7 +351,7 @@ fn of_a_type_more_are_merged_than_its_mark_can_say() {
         assert_eq!(found, (68, serial - 1, count - 1, payload(serial - 1)));
         assert_eq!(taker.take(), Ok(None));
     }
-    // Who follows counts what is pending, as far as the mark says.
+    // A new taker counts what is pending, as far as the mark holds it.
     for _ in 0..3 {
         raiser.post(0, &payload(1)).unwrap();
     }
@@ -364,22 +365,22 @@ fn segment_with(form: Form, word: usize, value: u64) -> Memory {
     words
 }
 
-/// A taker that sleeps unless it is told, and a raiser that tells only when it must, as fast as
-/// they can on this machine's own memory model.
+/// A taker that sleeps until it is notified, and a raiser that notifies only when it must. Both run
+/// as fast as they can, with this machine's own memory model.
 #[test]
 fn no_event_is_slept_through_between_threads() {
     const EVENTS: u64 = 20_000;
     let words = segment(RING);
     let mut raiser = ring::Raiser::attach(&words, 4).unwrap();
     let mut taker = ring::Taker::attach(&words, 4).unwrap();
-    let (tell, told) = std::sync::mpsc::channel();
+    let (notify, notified) = std::sync::mpsc::channel();
     std::thread::scope(|scope| {
         scope.spawn(move || {
             for serial in 0..EVENTS {
                 loop {
                     let raised = raiser.raise(&payload(serial)).unwrap();
-                    if raised.must_tell {
-                        tell.send(()).unwrap();
+                    if raised.must_notify {
+                        notify.send(()).unwrap();
                     }
                     if raised.posted == Posted::Stored {
                         break;
@@ -390,7 +391,7 @@ fn no_event_is_slept_through_between_threads() {
         });
         let mut taken = 0;
         while taken < EVENTS {
-            told.recv().expect("the raiser left without telling");
+            notified.recv().expect("the raiser left without a notification");
             while let Some(event) = taker.take().unwrap() {
                 assert_eq!((event.serial, event.payload), (taken, payload(taken)));
                 taken += 1;

@@ -1,5 +1,5 @@
-//! The hand-over of events, and of who looks for them, under every interleaving and every reordering that the
-//! memory model allows, and the proof that each ordering is needed.
+//! The hand-over of events and of marks in every interleaving and every reordering that the memory
+//! model allows, and the proof that each ordering is needed.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p upcall-shm --release inbox`
 
@@ -11,7 +11,7 @@ const fn event(value: u64) -> PostedEvent {
     PostedEvent { rank: value, words: [value; 5] }
 }
 
-/// Two post at once as the taker looks: each is found once, and whole.
+/// Two posters post while the taker looks. Each event is found once, and whole.
 fn two_posters() {
     let (inbox, mut taker) = Inbox::new();
     let first = inbox.clone();
@@ -28,8 +28,7 @@ fn two_posters() {
     assert_eq!(taken, [event(1), event(2)], "not handed over");
 }
 
-/// The only entry that is free is one that was just given back, by a taker that says beforehand (`copied`) that
-/// it takes.
+/// The only free entry was just given back. The taker stores `copied` before it takes.
 fn last_entry() {
     let (inbox, mut taker) = Inbox::new();
     let others = !1;
@@ -50,7 +49,7 @@ fn last_entry() {
     posts.join().unwrap();
 }
 
-/// Who takes the mark finds the event.
+/// A taker that takes the mark finds the event.
 fn marked() {
     let (inbox, mut taker) = Inbox::new();
     let marks = Arc::new(Marks::default());
@@ -68,14 +67,14 @@ fn marked() {
     posts.join().unwrap();
 }
 
-/// A taker that goes to sleep: it finds the mark, or is rung.
-fn dozing() {
+/// A taker that goes to sleep finds the mark or is notified.
+fn sleeping() {
     let marks = Arc::new(Marks::default());
     let posts = {
         let marks = marks.clone();
         thread::spawn(move || marks.set(0))
     };
-    let sleeps = marks.doze();
+    let sleeps = marks.prepare_wait();
     let rings = posts.join().unwrap();
     assert!(!sleeps || rings, "slept through");
 }
@@ -89,7 +88,7 @@ fn every_event_is_found_once_and_whole() {
 #[test]
 fn no_event_is_slept_through() {
     check(None, marked);
-    check(None, dozing);
+    check(None, sleeping);
 }
 
 #[test]
@@ -101,7 +100,7 @@ fn no_ordering_can_be_weaker() {
         (Edge::InboxHold, last_entry, "written too early"),
         (Edge::MarkSet, marked, "a mark for nothing"),
         (Edge::MarkTake, marked, "a mark for nothing"),
-        (Edge::MarkFence, dozing, "slept through"),
-        (Edge::DozeFence, dozing, "slept through"),
+        (Edge::MarkFence, sleeping, "slept through"),
+        (Edge::PrepareWaitFence, sleeping, "slept through"),
     ]);
 }

@@ -12,7 +12,7 @@ fn all(taker: &mut Taker) -> Vec<u64> {
 }
 
 #[test]
-fn events_are_taken_by_rank_and_equals_as_they_were_posted() {
+fn events_are_taken_by_rank_and_then_in_order_of_posting() {
     let (inbox, mut taker) = Inbox::new();
     let numbered = |rank, number| PostedEvent { rank, words: [number, 0, 0, 0, 0] };
     for (number, rank) in [(0, 7), (1, 3), (2, 7), (3, 3)] {
@@ -22,21 +22,21 @@ fn events_are_taken_by_rank_and_equals_as_they_were_posted() {
     taker.find(|rank| shown.push(rank));
     assert_eq!(shown, [7, 3, 7, 3]);
     assert_eq!(taker.take(), Some(numbered(3, 1)));
-    // The entry that was given back is the lowest that is free.
+    // The lowest free entry is the one that was given back.
     inbox.post(&numbered(3, 4)).unwrap();
-    assert_eq!(taker.take(), Some(numbered(3, 3)), "what was not looked for is not there");
+    assert_eq!(taker.take(), Some(numbered(3, 3)), "not found yet");
     taker.find(|rank| assert_eq!(rank, 3));
     let rest: Vec<_> = core::iter::from_fn(|| taker.take()).map(|event| event.words[0]).collect();
     assert_eq!(rest, [4, 0, 2]);
 }
 
 #[test]
-fn a_full_inbox_says_so_until_an_event_is_taken_and_a_closed_one_for_good() {
+fn a_full_inbox_refuses_until_a_take_and_a_closed_one_forever() {
     let (inbox, mut taker) = Inbox::new();
     (0..EVENTS_MAX as u64).for_each(|rank| inbox.post(&ranked(rank)).unwrap());
     assert_eq!(inbox.post(&ranked(0)), Err(PostError::Full));
     taker.find(|_| {});
-    assert_eq!(inbox.post(&ranked(0)), Err(PostError::Full), "found is not taken");
+    assert_eq!(inbox.post(&ranked(0)), Err(PostError::Full), "found, but not taken");
     assert_eq!(taker.take(), Some(ranked(0)));
     inbox.post(&ranked(99)).unwrap();
     inbox.close();
@@ -47,21 +47,21 @@ fn a_full_inbox_says_so_until_an_event_is_taken_and_a_closed_one_for_good() {
 }
 
 #[test]
-fn only_a_taker_that_dozes_is_rung_for() {
+fn only_a_taker_that_prepared_to_wait_is_notified() {
     let marks = Marks::default();
     assert!(!marks.set(3) && !marks.set(255) && !marks.set(256));
-    assert!(!marks.doze(), "something is marked");
+    assert!(!marks.prepare_wait(), "something is marked");
     assert_eq!(marks.take().collect::<Vec<_>>(), [3, 255]);
-    assert!(marks.doze());
+    assert!(marks.prepare_wait());
     assert!(marks.set(70));
-    marks.rouse();
+    marks.cancel_wait();
     assert!(!marks.set(70));
     assert_eq!(marks.take().collect::<Vec<_>>(), [70]);
     assert_eq!(marks.take().count(), 0);
 }
 
 #[test]
-fn of_many_posters_every_event_is_taken_once_and_whole() {
+fn every_event_of_many_posters_is_taken_once_and_whole() {
     const EACH: u32 = 20_000;
     let (inbox, mut taker) = Inbox::new();
     let mut seen = HashSet::new();

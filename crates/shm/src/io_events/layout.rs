@@ -1,8 +1,7 @@
-//! Where everything stands in a page of I/O events.
+//! The layout of a page of I/O events.
 //!
-//! Written down once, as structures; the word numbers that the accessors use
-//! are taken from them. Change anything here and [`LAYOUT_VERSION`] changes,
-//! and with it the golden table in the tests.
+//! The structures below are its only definition. The word numbers for the accessors are computed
+//! from them. A change here requires a new [`LAYOUT_VERSION`] and a new golden table in the tests.
 
 use crate::words::{Kind, LINE_BYTES};
 use core::mem::{offset_of, size_of};
@@ -10,7 +9,8 @@ use core::mem::{offset_of, size_of};
 /// Version of this layout.
 pub const LAYOUT_VERSION: u32 = 1;
 
-/// Descriptors have numbers below this: a top word of 32 used bits, 64 leaves each, of 32.
+/// Descriptors are numbered below this: a top word with 32 used bits, 64 leaves each, 32
+/// descriptors each.
 pub const DESCRIPTORS_MAX: u32 = 65_536;
 
 /// Bytes of a page: whole pages of the machine.
@@ -32,7 +32,7 @@ struct IoEventsPage {
     identity: Identity,
     raised: CountLine,
     taken: CountLine,
-    bell: CountLine,
+    wake: CountLine,
     active: TreeWords,
     updated: TreeWords,
     interest: [u64; DESCRIPTORS_MAX as usize],
@@ -49,7 +49,7 @@ struct Identity {
     reserved: [u64; 5],
 }
 
-/// One word that is written often, away from others.
+/// One word that is written often, in a line of its own.
 #[repr(C, align(64))]
 struct CountLine {
     value: u64,
@@ -69,7 +69,7 @@ const _: () = {
     assert!(size_of::<TreeWords>() == 16_704);
     assert!(offset_of!(IoEventsPage, raised) == 64);
     assert!(offset_of!(IoEventsPage, taken) == 128);
-    assert!(offset_of!(IoEventsPage, bell) == 192);
+    assert!(offset_of!(IoEventsPage, wake) == 192);
     assert!(offset_of!(IoEventsPage, active) == 256);
     assert!(offset_of!(IoEventsPage, updated) == 16_960);
     assert!(offset_of!(IoEventsPage, interest) == 33_664);
@@ -89,7 +89,7 @@ pub(super) mod word {
     pub const DESCRIPTORS: usize = offset_of!(Identity, descriptors) / 8;
     pub const RAISED: usize = offset_of!(IoEventsPage, raised) / 8;
     pub const TAKEN: usize = offset_of!(IoEventsPage, taken) / 8;
-    pub const BELL: usize = offset_of!(IoEventsPage, bell) / 8;
+    pub const WAKE: usize = offset_of!(IoEventsPage, wake) / 8;
     pub const ACTIVE: usize = offset_of!(IoEventsPage, active) / 8;
     pub const UPDATED: usize = offset_of!(IoEventsPage, updated) / 8;
 
@@ -109,7 +109,7 @@ pub(super) mod word {
     /// Whether `word` is 0 in every page.
     pub const fn is_reserved(word: usize) -> bool {
         match word {
-            0..=DESCRIPTORS | RAISED | TAKEN | BELL | ACTIVE | UPDATED => false,
+            0..=DESCRIPTORS | RAISED | TAKEN | WAKE | ACTIVE | UPDATED => false,
             _ if word < ACTIVE => true,
             _ if word < UPDATED => word < ACTIVE + TREE_SUMMARIES,
             _ if word < INTEREST => word < UPDATED + TREE_SUMMARIES,

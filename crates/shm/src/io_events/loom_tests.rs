@@ -1,39 +1,38 @@
-//! The tree and the bell under every interleaving and every reordering that the memory
-//! model allows, and the proof that orderings and orders are needed.
+//! The tree in every interleaving and every reordering that the memory model allows, and the proof
+//! that its orderings and its order of levels are needed.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p upcall-shm --release io_events`
 //!
-//! Loom gives the exchanges of one word the order in which it ran them, so it cannot tell whether
-//! those of the summaries and of the top may be weaker than `AcqRel`; that they may not is argued in
-//! the module's head. What it can tell is shown: each edge by name, and the order of the levels.
+//! Loom orders the exchanges of one word as it ran them. So it cannot tell whether those of the
+//! summaries and of the top may be weaker than `AcqRel`. The module's head argues that they may
+//! not. These tests show what loom can tell: each edge by name, and the order of the levels.
 
 use super::tree::{Taker, Tree};
 use super::*;
-use crate::edge::{check, each_breaks};
+use crate::edge::{Edge, check, each_breaks};
 use loom::thread;
 use std::sync::Arc;
 
-/// A tree of two leaves (descriptors 0 to 31 and 32 to 63), a bell, and what is handed over.
+/// A tree of two leaves (descriptors 0 to 31 and 32 to 63), and data to hand over.
 struct Shared {
     top: AtomicU64,
     summaries: [AtomicU64; 1],
     leaves: [AtomicU64; 2],
-    bell: AtomicU64,
     data: AtomicU64,
 }
 
 impl Shared {
     fn new() -> Arc<Self> {
         let zero = || AtomicU64::new(0);
-        let (top, bell, data) = (zero(), zero(), zero());
-        Arc::new(Shared { top, summaries: [zero()], leaves: [zero(), zero()], bell, data })
+        let (top, data) = (zero(), zero());
+        Arc::new(Shared { top, summaries: [zero()], leaves: [zero(), zero()], data })
     }
 
     fn tree(&self) -> Tree<'_> {
         Tree::of_parts(&self.top, &self.summaries, &self.leaves)
     }
 
-    /// Takes all there is, ORed together.
+    /// Takes everything, and ORs the bits together.
     fn take_all(&self, taker: &mut Taker, found: &mut [u8; 64]) {
         while let Some((descriptor, bits)) = taker.next(&self.tree()) {
             found[descriptor as usize] |= bits;
@@ -41,7 +40,7 @@ impl Shared {
     }
 }
 
-/// Two leaves are raised, one of them twice, while they are taken: nothing is left behind.
+/// Two leaves are raised, one of them twice, while they are taken. Nothing is left behind.
 fn raise_and_take() {
     let shared = Shared::new();
     let service = {
@@ -59,13 +58,15 @@ fn raise_and_take() {
     assert_eq!((found[1], found[40], found[2]), (READABLE, READABLE, WRITABLE), "lost");
 }
 
-/// Who takes a bit sees what was stored before it was raised: a statement of interest.
+/// A taker of a bit sees what was stored before the bit was raised, such as a statement of
+/// interest.
 fn hand_over() {
     let shared = Shared::new();
     let client = {
         let shared = shared.clone();
         thread::spawn(move || {
-            // The second finds the leaf in use and goes no further up: the leaf alone hands over.
+            // The second raise finds the leaf in use and goes no further up, so only the leaf hands
+            // over.
             shared.tree().raise(3, 1);
             shared.data.store(7, Relaxed);
             shared.tree().raise(4, 1);
@@ -79,28 +80,7 @@ fn hand_over() {
     client.join().unwrap();
 }
 
-/// Who is about to sleep, and who raises meanwhile: either the bell is heard with all that was
-/// raised, or it is rung for who sleeps.
-fn sleep() {
-    let shared = Shared::new();
-    let service = {
-        let shared = shared.clone();
-        thread::spawn(move || {
-            shared.data.store(1, Relaxed);
-            // As `IoService::ring`.
-            shared.bell.swap(RUNG, ordering(Edge::IoRing, Release)) == u64::from(ASLEEP)
-        })
-    };
-    // As `IoClient::rouse`, a look and `IoClient::doze`.
-    shared.bell.swap(SILENT, ordering(Edge::IoRouse, Acquire));
-    let seen = shared.data.load(Relaxed) == 1;
-    let asleep = u64::from(ASLEEP);
-    let dozes = shared.bell.compare_exchange(SILENT, asleep, Relaxed, Relaxed).is_ok();
-    let woken = service.join().unwrap();
-    assert!(!dozes || seen || woken, "slept through");
-}
-
-/// As [`raise_and_take`], by a service that sets the summary first: the mutant.
+/// A mutant of [`raise_and_take`]: the service sets the summary first.
 fn summary_first() {
     let shared = Shared::new();
     let service = {
@@ -119,7 +99,7 @@ fn summary_first() {
     assert_eq!(found[0], 1, "lost");
 }
 
-/// As [`raise_and_take`], by a client that empties a leaf before its summary: the other mutant.
+/// A mutant of [`raise_and_take`]: the client empties a leaf before its summary.
 fn leaf_first() {
     let shared = Shared::new();
     let service = {
@@ -148,22 +128,15 @@ fn nothing_raised_is_left_behind() {
 }
 
 #[test]
-fn who_takes_a_bit_sees_what_was_stored_before() {
+fn a_taker_of_a_bit_sees_what_was_stored_before() {
     check(None, hand_over);
 }
 
 #[test]
-fn no_readiness_is_slept_through() {
-    check(None, sleep);
-}
-
-#[test]
-fn no_ordering_can_be_weaker_and_no_order_another() {
+fn no_ordering_can_be_weaker_and_no_level_can_be_reordered() {
     each_breaks(&[
         (Edge::IoLeafRaise, hand_over, "taken too early"),
         (Edge::IoLeafTake, hand_over, "taken too early"),
-        (Edge::IoRing, sleep, "slept through"),
-        (Edge::IoRouse, sleep, "slept through"),
     ]);
     for mutant in [summary_first as fn(), leaf_first] {
         let found =

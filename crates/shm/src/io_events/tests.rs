@@ -15,7 +15,7 @@ fn both(generation: u32) -> Interest {
 }
 
 #[test]
-fn every_byte_stands_where_version_1_has_it() {
+fn every_byte_is_where_version_1_has_it() {
     let words = blank();
     let (mut client, mut service) = ends(&words);
     assert!(client.state(0, both(7)));
@@ -26,7 +26,7 @@ fn every_byte_stands_where_version_1_has_it() {
     service.raise(5, WRITABLE);
     assert_eq!(client.take(), Some((5, WRITABLE)));
     service.raise(6, READABLE);
-    assert!(!service.ring());
+    assert!(!service.wake_word().notify());
     let bytes: Vec<u8> = words.iter().flat_map(|word| word.load(Relaxed).to_le_bytes()).collect();
     let mut golden = vec![0u8; PAGE_BYTES];
     for (offset, expected) in [
@@ -35,7 +35,7 @@ fn every_byte_stands_where_version_1_has_it() {
         (16, &[0, 0, 1]),              // descriptors
         (64, &[4]),                    // raised
         (128, &[1]),                   // taken
-        (192, &[1]),                   // bell: rung
+        (192, &[1]),                   // wake word: notified
         (256, &[1, 0, 0, 0x80]),       // active, top; the 1 is of descriptor 6
         (320, &[1]),                   // summary 0: leaf 0; leaf 1 is to be looked at by the client
         (320 + 31 * 8 + 7, &[0x80]),   // the last summary, the last leaf
@@ -52,7 +52,7 @@ fn every_byte_stands_where_version_1_has_it() {
     ] {
         golden[offset..offset + expected.len()].copy_from_slice(expected);
     }
-    // What the client has looked up and not said is in its cursor, not in the page.
+    // The client keeps descriptors it has taken and not returned in its cursor, not in the page.
     golden[256..260].copy_from_slice(&[1, 0, 0, 0]);
     golden[320..328].copy_from_slice(&[1, 0, 0, 0, 0, 0, 0, 0]);
     assert_eq!((LAYOUT_VERSION, DESCRIPTORS_MAX, PAGE_BYTES), (1, 65_536, 561_152));
@@ -62,7 +62,7 @@ fn every_byte_stands_where_version_1_has_it() {
 }
 
 #[test]
-fn only_new_pages_are_created_and_only_sound_ones_attached() {
+fn only_new_pages_are_created_and_only_valid_ones_attached() {
     let page = "page of I/O events";
     for found in [0, PAGE_WORDS - 1, PAGE_WORDS + 1] {
         let words: Vec<_> = (0..found).map(|_| AtomicU64::new(0)).collect();
@@ -91,7 +91,7 @@ fn only_new_pages_are_created_and_only_sound_ones_attached() {
 }
 
 #[test]
-fn what_was_raised_is_taken_once_with_all_its_bits() {
+fn a_raised_descriptor_is_taken_once_with_all_its_bits() {
     let words = blank();
     let (mut client, mut service) = ends(&words);
     assert_eq!((client.take(), client.active()), (None, 0));
@@ -106,7 +106,7 @@ fn what_was_raised_is_taken_once_with_all_its_bits() {
 }
 
 #[test]
-fn who_is_raised_again_and_again_comes_after_the_others() {
+fn a_descriptor_raised_repeatedly_comes_after_the_others() {
     let words = blank();
     let (mut client, mut service) = ends(&words);
     let crowd = [3, 4, 70, 3_000, 65_000];
@@ -123,12 +123,12 @@ fn who_is_raised_again_and_again_comes_after_the_others() {
 }
 
 #[test]
-fn a_new_statement_forgets_what_was_raised_for_the_old() {
+fn a_new_interest_forgets_readiness_of_the_old_one() {
     let words = blank();
     let (mut client, mut service) = ends(&words);
     [64, 65, 66, 2_000].iter().for_each(|&one| service.raise(one, READABLE));
     assert_eq!(client.take(), Some((64, READABLE)));
-    // In the cursor by now, and in the page still.
+    // These are in the cursor by now, and still in the page.
     assert!(client.state(65, both(2)) && client.state(2_000, both(2)));
     service.raise(65, WRITABLE);
     assert_eq!(client.take(), Some((66, READABLE)));
@@ -137,7 +137,7 @@ fn a_new_statement_forgets_what_was_raised_for_the_old() {
 }
 
 #[test]
-fn the_service_finds_the_newest_statement_of_each_descriptor() {
+fn the_service_finds_the_newest_interest_of_each_descriptor() {
     let words = blank();
     let (mut client, mut service) = ends(&words);
     assert_eq!(service.take_update(), None);
@@ -150,16 +150,16 @@ fn the_service_finds_the_newest_statement_of_each_descriptor() {
 }
 
 #[test]
-fn a_rung_bell_is_not_slept_on() {
+fn both_ends_have_the_same_wake_word() {
     let words = blank();
     let (client, service) = ends(&words);
-    assert!(!service.ring() && !client.doze());
-    client.rouse();
-    assert!(client.doze());
-    assert_eq!(client.bell().load(Relaxed), u64::from(ASLEEP));
-    assert!(service.ring() && !service.ring());
-    client.rouse();
-    assert_eq!(client.bell().load(Relaxed), SILENT);
+    assert!(!service.wake_word().notify() && !client.wake_word().prepare_wait());
+    client.wake_word().finish_wait();
+    assert!(client.wake_word().prepare_wait());
+    assert!(service.wake_word().is_asleep());
+    assert!(service.wake_word().notify() && !service.wake_word().notify());
+    client.wake_word().finish_wait();
+    assert!(!service.wake_word().is_notified());
 }
 
 #[test]
@@ -179,7 +179,7 @@ fn a_page_full_of_ones_is_survived() {
 
 proptest! {
     #[test]
-    fn the_page_is_a_map_of_what_is_ready(
+    fn the_page_holds_exactly_the_ready_descriptors(
         steps in prop::collection::vec((0..4u8, 0..DESCRIPTORS_MAX, 1..4u8), 1..400),
         narrow in any::<bool>(),
     ) {

@@ -1,4 +1,4 @@
-//! Bits under a summary: see the module above, "Trees".
+//! Bits under a summary: see "Trees" in the [module's head](super).
 
 use super::layout::word;
 use crate::edge::{Edge, ordering};
@@ -17,7 +17,7 @@ pub(super) struct Tree<'a> {
 }
 
 impl<'a> Tree<'a> {
-    /// `words` as the layout has them.
+    /// The tree in `words`, in the order of the layout.
     #[inline]
     pub(super) fn new(words: &'a [AtomicU64]) -> Self {
         Tree::of_parts(
@@ -35,44 +35,45 @@ impl<'a> Tree<'a> {
         Tree { top, summaries, leaves }
     }
 
-    /// Sets `bits`, 1 to 3, of a descriptor that has a leaf; says which were set before.
+    /// Sets `bits`, 1 to 3, of a descriptor that has a leaf. Returns which were set before.
     #[inline]
     pub(super) fn raise(&self, descriptor: u32, bits: u8) -> u8 {
         let (leaf, shift) = place(descriptor);
-        // AcqRel pairs with the exchange of the leaf in `Taker::next`, both ways: what was
-        // stored before is seen by who takes; a leaf found at 0 was taken, and its summary before.
+        // AcqRel pairs with the exchange of the leaf in `Taker::next`, both ways. The taker sees
+        // what was stored before. A leaf found at 0 was taken, and its summary before it.
         let before = self.leaves[leaf]
             .fetch_or(u64::from(bits) << shift, ordering(Edge::IoLeafRaise, AcqRel));
         if before == 0 {
-            // AcqRel pairs with the exchange of the summary there: the same, one level up.
+            // AcqRel pairs with the exchange of the summary in `Taker::next`: the same, one level
+            // up.
             let summary = &self.summaries[leaf / 64];
             if summary.fetch_or(1 << (leaf % 64), AcqRel) == 0 {
-                // AcqRel pairs with the exchange of the top there.
+                // AcqRel pairs with the exchange of the top in `Taker::next`.
                 self.top.fetch_or(1 << (leaf / 64), AcqRel);
             }
         }
         bits_at(before, shift)
     }
 
-    /// Takes back the bits of a descriptor that has a leaf; says which there were. What stands
-    /// above stays: a leaf at 0 is passed over.
+    /// Takes back the bits of a descriptor that has a leaf. Returns which were set. The levels
+    /// above stay: the taker skips a leaf at 0.
     pub(super) fn clear(&self, descriptor: u32) -> u8 {
         let (leaf, shift) = place(descriptor);
-        // AcqRel as where all of the leaf is taken: if this leaves 0, the next `raise` sets the
+        // AcqRel as in the exchange of the whole leaf. If this leaves 0, the next `raise` sets the
         // summary again.
         bits_at(self.leaves[leaf].fetch_and(!(3 << shift), AcqRel), shift)
     }
 }
 
-/// What was taken from a tree and not said yet.
+/// What was taken from a tree and not returned yet.
 #[derive(Debug, Default)]
 pub(super) struct Taker {
     /// Summary words to look at.
     top: u64,
-    /// Leaves to look at, of the summary word of this number.
+    /// Leaves to look at, of the summary word with this number.
     summary: u64,
     summary_number: usize,
-    /// Descriptors to say, of the leaf of this number.
+    /// Descriptors to return, of the leaf with this number.
     leaf: u64,
     leaf_number: usize,
 }
@@ -93,7 +94,7 @@ impl Taker {
         Some((first + shift / 2, bits))
     }
 
-    /// Drops what was taken of `descriptor` and not said: whether there was something.
+    /// Drops what was taken of `descriptor` and not returned. Returns whether there was something.
     pub(super) fn forget(&mut self, descriptor: u32) -> bool {
         let (leaf, shift) = place(descriptor);
         let found = leaf == self.leaf_number && bits_at(self.leaf, shift) != 0;
@@ -108,7 +109,7 @@ impl Taker {
             self.next_summary(tree)?;
         }
         self.leaf_number = self.summary_number * 64 + lowest(&mut self.summary);
-        // A peer may have set bits for leaves there are not.
+        // A peer may have set bits for leaves that do not exist.
         if let Some(leaf) = tree.leaves.get(self.leaf_number) {
             // AcqRel pairs with `raise` and `clear`.
             self.leaf = leaf.swap(0, ordering(Edge::IoLeafTake, AcqRel));
@@ -118,7 +119,7 @@ impl Taker {
 
     fn next_summary(&mut self, tree: &Tree<'_>) -> Option<()> {
         if self.top == 0 {
-            // Relaxed: only decides whether to look; the exchange synchronises.
+            // Relaxed: only decides whether to look. The exchange synchronises.
             if tree.top.load(Relaxed) == 0 {
                 return None;
             }
@@ -135,14 +136,14 @@ impl Taker {
     }
 }
 
-/// Takes the lowest bit out of `mask`, which has one: its number.
+/// Removes the lowest bit of `mask`, which has one, and returns its number.
 fn lowest(mask: &mut u64) -> usize {
     let number = mask.trailing_zeros();
     *mask &= *mask - 1;
     number as usize
 }
 
-/// The leaf of a descriptor, and where its bits stand there.
+/// The leaf of a descriptor, and the place of its bits there.
 const fn place(descriptor: u32) -> (usize, u32) {
     ((descriptor / PER_LEAF) as usize, descriptor % PER_LEAF * 2)
 }

@@ -1,8 +1,7 @@
-//! Where everything stands in a kernel area.
+//! The layout of a kernel area.
 //!
-//! Written down once, as structures; the word numbers that the accessors use
-//! are taken from them. Change anything here and [`LAYOUT_VERSION`] changes,
-//! and with it the golden table in the tests.
+//! The structures below are its only definition. The word numbers for the accessors are computed
+//! from them. A change here requires a new [`LAYOUT_VERSION`] and a new golden table in the tests.
 
 use crate::domain::LINES;
 use crate::words::{CPU, DOMAINS, Kind, LINE_BYTES};
@@ -33,7 +32,7 @@ struct Identity {
     cpu: u64,
     /// `DOMAINS_MAX`.
     domains: u64,
-    /// Counts domains that came and went.
+    /// Counts domains that attached and detached.
     epoch: u64,
     reserved: [u64; 3],
 }
@@ -42,10 +41,10 @@ struct Identity {
 struct DomainLine {
     /// A `State`, or 0.
     state: u64,
-    /// 0: nobody.
+    /// 0: no domain.
     generation: u64,
     quantum_ns_max: u64,
-    /// 0: go on.
+    /// How often the daemon asked the domain to yield.
     yield_requests: u64,
     /// Three counts of 21 bits, the first lowest.
     interrupts: u64,

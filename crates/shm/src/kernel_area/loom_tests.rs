@@ -1,7 +1,7 @@
-//! The protocols under every interleaving and every reordering that the memory
-//! model allows, and the proof that each ordering is needed.
+//! The protocols in every interleaving and every reordering that the memory model allows, and the
+//! proof that each ordering is needed.
 //!
-//! `RUSTFLAGS="--cfg loom" cargo test -p upcall-shm --release`
+//! `RUSTFLAGS="--cfg loom" cargo test -p upcall-shm --release kernel_area`
 
 use super::*;
 use crate::edge::{check, each_breaks};
@@ -10,7 +10,7 @@ use core::iter::repeat_with;
 use loom::sync::Arc;
 use loom::thread;
 
-/// Memory that both ends own; loom need not watch that.
+/// Memory that both ends own. Loom does not track this `Arc`.
 type Memory = std::sync::Arc<[AtomicU64]>;
 
 const ME: DomainId = DomainId::new(1).unwrap();
@@ -19,20 +19,19 @@ fn zeros(count: usize) -> Memory {
     repeat_with(|| AtomicU64::new(0)).take(count).collect()
 }
 
-/// Both ends of a new page, made before any thread is started: `load_page`'s
-/// loom tests say why.
+/// Both ends of a new page, made before any thread starts: the loom tests of `load_page` say why.
 fn ends() -> (Writer<Memory>, Reader<Memory>) {
     let words = zeros(PAGE_WORDS);
     (Writer::create(words.clone(), 0).unwrap(), Reader::attach(words).unwrap())
 }
 
-/// A domain whose quantum and process are told from its generation.
+/// Attaches a domain whose quantum and process follow from its generation.
 fn attach(writer: &Writer<Memory>, generation: u32) {
     let number = NonZeroU64::new(u64::from(generation)).unwrap();
     writer.attach(ME, number, u64::from(generation), generation);
 }
 
-/// One domain goes and another takes its number; a third looks.
+/// One domain detaches and another attaches with its number, while a third reads the line.
 fn replaced() {
     let (writer, reader) = ends();
     attach(&writer, 1);
@@ -51,17 +50,17 @@ fn replaced() {
     assert_eq!(reader.entry(ME).unwrap().unwrap().generation.get(), 2);
 }
 
-/// A domain comes; who sees the epoch change sees it.
+/// A domain attaches. A reader that sees the epoch change sees the domain.
 fn epoch() {
     let (writer, reader) = ends();
     let daemon = thread::spawn(move || attach(&writer, 1));
     if reader.epoch() == 1 {
-        assert!(matches!(reader.entry(ME), Ok(Some(_))), "told too early");
+        assert!(matches!(reader.entry(ME), Ok(Some(_))), "notified too early");
     }
     daemon.join().unwrap();
 }
 
-/// The daemon does something and raises an interrupt; who finds it sees that.
+/// The daemon stores data and raises an interrupt. A domain that finds the interrupt sees the data.
 fn interrupt() {
     let (writer, reader) = ends();
     let data = Arc::new(AtomicU64::new(0));
@@ -78,8 +77,8 @@ fn interrupt() {
     daemon.join().unwrap();
 }
 
-/// The daemon asks a domain to yield as it unmasks: either the domain finds the
-/// request, or the daemon that it is masked no more.
+/// The daemon asks a domain to yield while it unmasks. Either the domain finds the request, or the
+/// daemon finds that the mask is gone.
 fn unmask() {
     let (writer, reader) = ends();
     let area = zeros(user_area::words_of(1));
@@ -102,12 +101,12 @@ fn a_line_read_is_of_one_domain() {
 }
 
 #[test]
-fn who_sees_the_epoch_sees_the_domain() {
+fn a_reader_that_sees_the_epoch_sees_the_domain() {
     check(None, epoch);
 }
 
 #[test]
-fn who_finds_an_interrupt_sees_what_it_is_about() {
+fn a_domain_that_finds_an_interrupt_sees_its_data() {
     check(None, interrupt);
 }
 
@@ -123,8 +122,8 @@ fn no_ordering_can_be_weaker() {
         (Edge::GenerationNew, replaced, "mixed"),
         (Edge::GenerationFirst, replaced, "mixed"),
         (Edge::GenerationSecond, replaced, "mixed"),
-        (Edge::EpochStore, epoch, "told too early"),
-        (Edge::EpochLoad, epoch, "told too early"),
+        (Edge::EpochStore, epoch, "notified too early"),
+        (Edge::EpochLoad, epoch, "notified too early"),
         (Edge::InterruptRaise, interrupt, "raised too early"),
         (Edge::InterruptLoad, interrupt, "raised too early"),
         (Edge::UnmaskFence, unmask, "neither saw the other"),

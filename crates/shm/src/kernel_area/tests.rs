@@ -22,7 +22,7 @@ fn ends(words: &[AtomicU64]) -> (Writer<&[AtomicU64]>, Reader<&[AtomicU64]>) {
 }
 
 #[test]
-fn every_byte_stands_where_version_2_has_it() {
+fn every_byte_is_where_version_2_has_it() {
     let words = blank();
     let writer = Writer::create(&words, 0x0304).unwrap();
     writer.attach(DomainId::DAEMON, generation(1), 0, 0x0908);
@@ -98,7 +98,7 @@ fn only_pages_whose_identity_and_reserved_words_hold_are_attached() {
 }
 
 #[test]
-fn domains_come_go_and_are_told_apart_from_those_before() {
+fn generations_tell_domains_with_one_number_apart() {
     let words = blank();
     let (writer, reader) = ends(&words);
     let me = domain(3);
@@ -125,11 +125,11 @@ fn domains_come_go_and_are_told_apart_from_those_before() {
     writer.attach(me, generation(6), 1000, 42);
     let next = Entry { generation: generation(6), ..entry };
     assert_eq!((reader.epoch(), reader.entry(me)), (3, Ok(Some(next))));
-    assert_eq!(reader.yield_requests(me), 0, "asked of the one before");
+    assert_eq!(reader.yield_requests(me), 0, "asked of the domain before");
 }
 
 #[test]
-fn each_request_to_yield_is_another() {
+fn each_request_to_yield_is_counted() {
     let words = blank();
     let (writer, reader) = ends(&words);
     assert_eq!(reader.yield_requests(domain(1)), 0);
@@ -159,7 +159,7 @@ fn interrupts_are_found_once_each() {
 }
 
 #[test]
-fn a_count_that_overflows_raises_one_too_many_and_loses_none() {
+fn an_overflowing_count_raises_one_too_many_and_loses_none() {
     let words = blank();
     let (writer, reader) = ends(&words);
     words[word::line(1) + word::INTERRUPTS].store((1 << 21) - 1, Relaxed);
@@ -175,7 +175,7 @@ fn a_count_that_overflows_raises_one_too_many_and_loses_none() {
 }
 
 #[test]
-fn what_a_daemon_cannot_say_is_a_fault() {
+fn an_impossible_value_of_the_daemon_is_a_fault() {
     let words = blank();
     let (writer, reader) = ends(&words);
     writer.attach(domain(1), generation(1), 1, 1);
@@ -191,7 +191,7 @@ fn what_a_daemon_cannot_say_is_a_fault() {
 
 proptest! {
     #[test]
-    fn whatever_stands_in_the_page_the_answers_stay_in_range(
+    fn any_page_gives_answers_in_range(
         random in prop::collection::vec(any::<u64>(), PAGE_WORDS),
         number in 0..=DOMAINS_MAX,
         state in 0..8u64,

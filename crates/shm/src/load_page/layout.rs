@@ -1,8 +1,7 @@
-//! Where everything stands in a load page.
+//! The layout of a load page.
 //!
-//! Written down once, as structures; the word numbers that the accessors use
-//! are taken from them. Change anything here and [`LAYOUT_VERSION`] changes,
-//! and with it the golden table in the tests.
+//! The structures below are its only definition. The word numbers for the accessors are computed
+//! from them. A change here requires a new [`LAYOUT_VERSION`] and a new golden table in the tests.
 
 use core::mem::{offset_of, size_of};
 
@@ -12,13 +11,16 @@ pub const LAYOUT_VERSION: u32 = 1;
 /// Bytes of a load page.
 pub const PAGE_BYTES: usize = 4096;
 
-/// Most streams one page reports on: what is left after three lines.
+/// Words of a page, for both ends.
+pub const PAGE_WORDS: usize = PAGE_BYTES / 8;
+
+/// The greatest number of streams of one page: the lines left after the first three.
 pub const STREAMS_MAX: usize = PAGE_BYTES / LINE_BYTES - 3;
 
 /// `upcload` and a zero, in memory on a little-endian machine.
 pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"upcload\0");
 
-/// A cache line: the most that two writers must not share.
+/// Bytes of a cache line. Two writers must not share a line.
 const LINE_BYTES: usize = 64;
 
 #[repr(C, align(4096))]
@@ -40,9 +42,9 @@ struct Identity {
 
 #[repr(C, align(64))]
 struct ParentLine {
-    /// 0: not yet.
+    /// 0: no start yet.
     start_at_ns: u64,
-    /// 0: go on.
+    /// 1: the child must finish early.
     stop: u64,
     reserved: [u64; 6],
 }

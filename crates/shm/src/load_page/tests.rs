@@ -9,7 +9,7 @@ fn counters(first: u64) -> StreamCounters {
 }
 
 #[test]
-fn every_byte_stands_where_version_1_has_it() {
+fn every_byte_is_where_version_1_has_it() {
     let words = blank();
     let parent = LoadParent::create(&words, 2).unwrap();
     let mut child = LoadChild::attach(&words).unwrap();
@@ -43,7 +43,7 @@ fn every_byte_stands_where_version_1_has_it() {
 }
 
 #[test]
-fn what_the_child_reports_the_parent_reads() {
+fn the_parent_reads_what_the_child_reports() {
     let words = blank();
     let mut parent = LoadParent::create(&words, STREAMS_MAX).unwrap();
     assert_eq!(parent.poll(), Ok(State::Starting));
@@ -118,7 +118,7 @@ fn only_pages_as_the_parent_leaves_them_are_attached() {
 }
 
 #[test]
-fn a_child_that_comes_late_finds_itself_started_and_stopped() {
+fn a_late_child_finds_itself_started_and_stopped() {
     let words = blank();
     let parent = LoadParent::create(&words, 1).unwrap();
     parent.start(9);
@@ -140,8 +140,8 @@ fn running(words: &[AtomicU64]) -> LoadParent<&[AtomicU64]> {
 }
 
 #[test]
-fn every_word_the_child_may_not_write_is_watched() {
-    // What each word of the child's lines does when it becomes 1.
+fn every_word_that_the_child_may_not_write_is_checked() {
+    // The result of a poll after each word of the child's lines becomes 1.
     for word in word::STATE..PAGE_WORDS {
         let words = blank();
         let mut parent = running(&words);
@@ -165,7 +165,7 @@ fn every_word_the_child_may_not_write_is_watched() {
 }
 
 #[test]
-fn a_state_there_is_not_is_a_fault() {
+fn a_state_that_does_not_exist_is_a_fault() {
     for found in [4, 1 << 32, u64::MAX] {
         let words = blank();
         let mut parent = running(&words);
@@ -175,7 +175,7 @@ fn a_state_there_is_not_is_a_fault() {
 }
 
 #[test]
-fn a_fault_in_one_stream_takes_nothing_in_from_the_others() {
+fn a_fault_in_one_stream_leaves_all_counters_as_they_were() {
     let words = blank();
     let mut parent = running(&words);
     words[word::line(0)].store(99, Relaxed);

@@ -1,4 +1,4 @@
-//! How a stream ends, and what a call asks that cannot be.
+//! How a stream ends, and why a call fails.
 
 use core::fmt;
 
@@ -6,12 +6,11 @@ use core::fmt;
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Closed {
-    /// The other end ended the stream: end of stream.
+    /// The other end ended the stream in order.
     Ended,
-    /// The other end is gone and did not end the stream: its process ended, or its thread
-    /// panicked.
+    /// The other end is gone and did not end the stream: its process ended, or its thread panicked.
     Died,
-    /// The other end did what an end that keeps to the protocol does not do.
+    /// The other end broke the protocol.
     Fault(StreamFault),
 }
 
@@ -36,38 +35,38 @@ impl core::error::Error for Closed {
     }
 }
 
-/// What a peer wrote that cannot be.
+/// An impossible value that a peer wrote.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StreamFault {
-    /// An index that went back, or on by more than there is.
+    /// An index went back, or forward by more than there is.
     Index {
         /// `N_write` or `N_read`.
         name: &'static str,
-        /// As found.
+        /// The value found.
         found: u64,
-        /// Least it may be.
+        /// The smallest value allowed.
         min: u64,
-        /// Most it may be.
+        /// The greatest value allowed.
         max: u64,
     },
-    /// A message longer than what was committed of it, or than any may be.
+    /// A message is longer than what was committed of it, or than any message may be.
     Length {
-        /// In bytes, as found.
+        /// The bytes found.
         found: u64,
-        /// Most it may be.
+        /// The greatest number allowed.
         max: u64,
     },
-    /// A buffer that there is not, or that its finder has already.
+    /// A buffer does not exist, or this end has it already.
     Buffer {
-        /// Its number, as found.
+        /// The number found.
         found: u64,
-        /// How many there are.
+        /// The number of buffers.
         buffers: u64,
     },
-    /// A state of an end that there is not.
+    /// A state of an end that does not exist.
     State {
-        /// As found.
+        /// The value found.
         found: u64,
     },
 }
@@ -82,7 +81,10 @@ impl fmt::Display for StreamFault {
                 write!(f, "stream has a message of {found} bytes, expected 0 to {max}")
             }
             StreamFault::Buffer { found, buffers } => {
-                write!(f, "stream hands over buffer {found}, expected one of {buffers} not had yet")
+                write!(
+                    f,
+                    "stream hands over buffer {found}, expected one of {buffers} that this end does not have"
+                )
             }
             StreamFault::State { found } => {
                 write!(f, "stream has an end in state {found}, expected 0 to 2")
@@ -99,13 +101,13 @@ impl core::error::Error for StreamFault {}
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StreamError {
-    /// Nor will any other.
+    /// The stream is closed: no other message can be written or read either.
     Closed(Closed),
-    /// It is longer than what it is to go into.
+    /// The message is longer than its destination.
     TooLong {
-        /// Its bytes.
+        /// Bytes of the message.
         found: usize,
-        /// Most that find room.
+        /// Bytes that fit.
         max: usize,
     },
 }

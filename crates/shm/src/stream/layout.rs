@@ -1,10 +1,10 @@
-//! Where everything stands in the memory of a stream.
+//! The layout of a stream.
 //!
-//! Written down once, as structures; the word numbers that the accessors use
-//! are taken from them. Change anything here and [`LAYOUT_VERSION`] changes,
-//! and with it the golden table in the tests.
+//! The structures below are its only definition. The word numbers for the accessors are computed
+//! from them. A change here requires a new [`LAYOUT_VERSION`] and a new golden table in the tests.
 
-use super::{Payload, StreamForm};
+use super::form::StreamForm;
+use super::payload::Payload;
 use crate::words::{Kind, LINE_BYTES, LINE_WORDS, Words};
 use crate::{AtomicU64, LayoutError};
 use core::mem::{offset_of, size_of};
@@ -40,7 +40,7 @@ struct Identity {
     form: u64,
     /// Bytes of the ring, slots, or buffers: a power of two.
     count: u64,
-    /// Bytes of a slot or of a buffer; 1 for a ring of bytes.
+    /// Bytes of a slot or of a buffer. 1 for a ring of bytes.
     unit_bytes: u64,
     start_level: u64,
     reserved: u64,
@@ -54,14 +54,14 @@ struct IndexLine {
 
 #[repr(C, align(64))]
 struct EndLine {
-    /// 1 once somebody is this end.
+    /// 1 once the end is claimed.
     claimed: u64,
     /// 0 open, 1 ended, 2 died.
     gone: u64,
-    /// The peer's index at which this end is to be woken.
+    /// The peer's index at which this end must be woken.
     wanted: u64,
-    /// Low half: a futex. 1: waits.
-    bell: u64,
+    /// The wait word. Its low half is a futex.
+    wait: u64,
     reserved: [u64; 4],
 }
 
@@ -83,7 +83,7 @@ const _: () = {
     assert!(offset_of!(Identity, start_level) == 48 && offset_of!(Identity, reserved) == 56);
     assert!(offset_of!(IndexLine, index) == 0 && offset_of!(IndexLine, reserved) == 8);
     assert!(offset_of!(EndLine, claimed) == 0 && offset_of!(EndLine, gone) == 8);
-    assert!(offset_of!(EndLine, wanted) == 16 && offset_of!(EndLine, bell) == 24);
+    assert!(offset_of!(EndLine, wanted) == 16 && offset_of!(EndLine, wait) == 24);
     assert!(offset_of!(EndLine, reserved) == 32);
 };
 
@@ -93,7 +93,7 @@ pub(super) mod word {
     use crate::words::LINE_WORDS;
 
     pub const GENERATION: usize = offset_of!(Identity, generation) / 8;
-    pub const WAY: usize = offset_of!(Identity, form) / 8;
+    pub const FORM: usize = offset_of!(Identity, form) / 8;
     pub const COUNT: usize = offset_of!(Identity, count) / 8;
     pub const UNIT_BYTES: usize = offset_of!(Identity, unit_bytes) / 8;
     pub const START_LEVEL: usize = offset_of!(Identity, start_level) / 8;
@@ -102,14 +102,14 @@ pub(super) mod word {
     pub const READ: usize = offset_of!(Header, read) / 8;
     pub const ACTIVE: usize = offset_of!(Header, active) / 8;
 
-    /// The lines of the two ends; what stands in them is below.
+    /// The lines of the two ends. The words within a line are below.
     pub const READER: usize = offset_of!(Header, reader) / 8;
     pub const WRITER: usize = offset_of!(Header, writer) / 8;
 
     pub const CLAIMED: usize = offset_of!(EndLine, claimed) / 8;
     pub const GONE: usize = offset_of!(EndLine, gone) / 8;
     pub const WANTED: usize = offset_of!(EndLine, wanted) / 8;
-    pub const BELL: usize = offset_of!(EndLine, bell) / 8;
+    pub const WAIT: usize = offset_of!(EndLine, wait) / 8;
 
     pub const DATA: usize = HEADER_BYTES / 8;
 
@@ -118,7 +118,7 @@ pub(super) mod word {
         match word {
             0..WRITTEN => word > START_LEVEL,
             WRITTEN | READ | ACTIVE => false,
-            READER..ACTIVE => word % LINE_WORDS > BELL,
+            READER..ACTIVE => word % LINE_WORDS > WAIT,
             _ => word < DATA,
         }
     }
@@ -127,11 +127,11 @@ pub(super) mod word {
 /// The next sizes that a stream may have.
 ///
 /// # Errors
-/// A size of 0, or above the greatest.
+/// A size is 0 or too large.
 pub(super) fn rounded(form: StreamForm) -> Result<StreamForm, LayoutError> {
     let ring = |capacity: u32| {
         within("capacity", u64::from(capacity), (1, RING_BYTES.1))?;
-        // The greatest is a power of two: no overflow.
+        // The greatest capacity is a power of two, so this does not overflow.
         Ok(capacity.max(RING_BYTES_MIN).next_power_of_two())
     };
     let units = |count: u32, bytes: u32| {
@@ -153,26 +153,44 @@ pub(super) fn rounded(form: StreamForm) -> Result<StreamForm, LayoutError> {
     })
 }
 
-/// Least and most that a ring of bytes, a number of slots or buffers, and a slot or a
-/// buffer may be.
+/// The bounds of the bytes of a ring, of the number of slots or buffers, and of the bytes of a slot
+/// or buffer.
 const RING_BYTES_MIN: u32 = 64;
 const RING_BYTES: (u64, u64) = (RING_BYTES_MIN as u64, 1 << 30);
 const UNITS: (u64, u64) = (1, 1 << 16);
 const UNIT_BYTES: (u64, u64) = (8, 1 << 24);
 
-/// A [`StreamForm`] that was checked, in the numbers that the ends need.
+/// A checked [`StreamForm`], in the numbers that the ends need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Shape {
     pub(super) form: StreamForm,
-    /// Most that [`word::WRITTEN`] may be ahead of [`word::READ`]: a power of two.
+    /// The most by which [`word::WRITTEN`] may be ahead of [`word::READ`]: a power of two.
     pub(super) count: u64,
-    /// Most bytes of a message.
+    /// The greatest number of bytes of a message.
     pub(super) len_max: usize,
     pub(super) start_level: u64,
-    /// Words of a slot with its header; of a buffer.
+    /// Words of a slot with its header, or of a buffer.
     stride: usize,
-    /// Words of each of the two rings of buffers.
+    /// Words of each of the two rings, with buffers.
     ring_words: usize,
+}
+
+impl StreamForm {
+    /// The form with its sizes rounded up, as a stream has them. O(1).
+    ///
+    /// # Errors
+    /// A size is 0 or too large.
+    pub fn rounded(self) -> Result<StreamForm, LayoutError> {
+        rounded(self)
+    }
+
+    /// Words of memory for a stream of this form, after rounding.
+    ///
+    /// # Errors
+    /// As [`StreamForm::rounded`].
+    pub fn words(self) -> Result<usize, LayoutError> {
+        Shape::new(self.rounded()?, 0).map(|shape| shape.words())
+    }
 }
 
 impl Shape {
@@ -205,12 +223,12 @@ impl Shape {
         Ok(Shape { form, count, len_max, start_level, stride, ring_words })
     }
 
-    /// By what stands in the identity.
+    /// The shape stated in the identity.
     pub(super) fn of_words<W: AsRef<[AtomicU64]>>(words: &Words<W>) -> Result<Self, LayoutError> {
         let narrow = (0, u64::from(u32::MAX));
         let number = |name, word| words.identity(KIND, name, word, narrow);
         let half = |found: u64| u32::try_from(found).unwrap_or(u32::MAX); // was checked
-        let form = words.identity(KIND, "form", word::WAY, (1, 4))?;
+        let form = words.identity(KIND, "form", word::FORM, (1, 4))?;
         let count = half(number("capacity", word::COUNT)?);
         let unit_bytes = half(number("bytes of a unit", word::UNIT_BYTES)?);
         let form = match form {
@@ -225,7 +243,7 @@ impl Shape {
     pub(super) fn mark<W: AsRef<[AtomicU64]>>(&self, words: &Words<W>) {
         use crate::Ordering::Relaxed; // handing the memory over orders it
         let (form, count, unit_bytes) = numbers(self.form);
-        words.store(word::WAY, form, Relaxed);
+        words.store(word::FORM, form, Relaxed);
         words.store(word::COUNT, count, Relaxed);
         words.store(word::UNIT_BYTES, unit_bytes, Relaxed);
         words.store(word::START_LEVEL, self.start_level, Relaxed);
@@ -260,7 +278,7 @@ impl Shape {
             }
     }
 
-    /// By how much a message of `len` bytes moves an index.
+    /// How far a message of `len` bytes moves an index.
     #[inline]
     pub(super) const fn units(&self, len: usize) -> u64 {
         match self.form {
@@ -270,7 +288,7 @@ impl Shape {
         }
     }
 
-    /// Where the message of `len` bytes at `index`, or in `buffer`, stands.
+    /// The place of a message of `len` bytes: at `index`, or in `buffer`.
     #[inline]
     pub(super) fn payload<'a, W: AsRef<[AtomicU64]>>(
         &self,
@@ -299,7 +317,7 @@ impl Shape {
         self.len_max / 8
     }
 
-    /// Where the reader says which buffer it gives back.
+    /// The word in which the reader gives a buffer back.
     #[inline]
     pub(super) const fn back(&self, index: u64) -> usize {
         word::DATA + self.ring_words + self.place(index)
@@ -330,7 +348,7 @@ const fn value(name: &'static str, found: u64, (min, max): (u64, u64)) -> Layout
     LayoutError::Value { page: KIND.page, name, found, min, max }
 }
 
-#[expect(clippy::cast_possible_truncation, reason = "what is cast is at most 2^30")]
+#[expect(clippy::cast_possible_truncation, reason = "the number is at most 2^30")]
 const fn usize_of(number: u64) -> usize {
     number as usize
 }

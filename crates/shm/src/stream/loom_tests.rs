@@ -1,7 +1,7 @@
-//! The protocol under every interleaving and every reordering that the memory
-//! model allows, and the proof that each ordering is needed.
+//! The protocol in every interleaving and every reordering that the memory model allows, and the
+//! proof that each ordering is needed.
 //!
-//! `RUSTFLAGS="--cfg loom" cargo test -p upcall-shm --release`
+//! `RUSTFLAGS="--cfg loom" cargo test -p upcall-shm --release stream`
 
 use super::*;
 use crate::edge::{Edge, check, each_breaks};
@@ -9,17 +9,17 @@ use loom::sync::{Condvar, Mutex};
 use loom::thread;
 use std::sync::Arc;
 
-/// Memory that both ends own; loom need not watch that.
+/// Memory that both ends own. Loom does not track this `Arc`.
 type Memory = Arc<[AtomicU64]>;
 
-/// As in the loom tests of the turn page.
+/// A model of a futex, as in the loom tests of the turn page.
 #[derive(Default)]
 struct Futex(Mutex<()>, Condvar);
 
 impl Futex {
-    fn wait(&self, bell: &AtomicU64) {
+    fn wait(&self, word: &AtomicU64) {
         let guard = self.0.lock().unwrap();
-        if bell.load(Relaxed) == u64::from(WAITING) {
+        if word.load(Relaxed) == u64::from(WAITING) {
             drop(self.1.wait(guard).unwrap());
         }
     }
@@ -40,7 +40,7 @@ fn ends(form: StreamForm, start_level: u64) -> (Writer<Memory>, Reader<Memory>) 
 const SLOTS: StreamForm = StreamForm::Slots { slots: 2, slot_bytes: 8 };
 const BUFFERS: StreamForm = StreamForm::Buffers { buffers: 1, buffer_bytes: 8 };
 
-/// A batch of two is written and the stream ended; the reader polls twice.
+/// The writer commits a batch of two and ends the stream. The reader polls twice.
 fn a_batch_is_handed_over() {
     let (mut writer, mut reader) = ends(SLOTS, 0);
     let other = thread::spawn(move || {
@@ -64,7 +64,7 @@ fn a_batch_is_handed_over() {
     other.join().unwrap();
 }
 
-/// The reader waits until two are there; each is committed by itself.
+/// The reader waits for two messages. Each is committed by itself.
 fn the_level_is_waited_for() {
     let (mut writer, mut reader) = ends(SLOTS, 0);
     let futex = Arc::new(Futex::default());
@@ -80,8 +80,8 @@ fn the_level_is_waited_for() {
         })
     };
     if reader.wait(2).sleep {
-        futex.wait(reader.bell());
-        assert!(reader.rouse());
+        futex.wait(reader.wait_word());
+        assert!(reader.finish_wait());
     }
     assert_eq!(reader.level(), Ok(2), "woken too early");
     other.join().unwrap();
@@ -100,15 +100,15 @@ fn the_end_is_waited_for() {
         })
     };
     if reader.wait(1).sleep {
-        futex.wait(reader.bell());
-        assert!(reader.rouse());
+        futex.wait(reader.wait_word());
+        assert!(reader.finish_wait());
     }
     assert_eq!(reader.front().unwrap_err(), Closed::Ended);
     other.join().unwrap();
 }
 
-/// A buffer comes back while the other is the writer's already: what stood where its number
-/// is to stand names that one.
+/// A buffer comes back while the writer has the other one. The word that will hold its number held
+/// the number of the other.
 fn a_buffer_comes_back() {
     let (mut writer, mut reader) = ends(StreamForm::Buffers { buffers: 2, buffer_bytes: 8 }, 0);
     assert!(writer.push(&[1; 8]).unwrap() && writer.push(&[2; 8]).unwrap());
@@ -121,7 +121,7 @@ fn a_buffer_comes_back() {
         let _ = reader.release();
     });
     let _ = writer.wait(8);
-    writer.rouse();
+    writer.finish_wait();
     let pushed = writer.push(&[3; 8]).and_then(|_| writer.push(&[4; 8]));
     assert!(pushed.is_ok(), "was given back too early");
     other.join().unwrap();
@@ -143,14 +143,14 @@ fn room_is_waited_for() {
         })
     };
     if writer.wait(8).sleep {
-        futex.wait(writer.bell());
-        assert!(writer.rouse());
+        futex.wait(writer.wait_word());
+        assert!(writer.finish_wait());
     }
     assert!(writer.push(&[2; 8]).unwrap(), "woken too early");
     other.join().unwrap();
 }
 
-/// The reader watches its bell, and then sleeps on it: it is woken if it does.
+/// The reader watches its wait word, and then sleeps on it. If it sleeps, it is woken.
 fn the_level_is_watched_for() {
     let words: Memory = (0..SLOTS.words().unwrap()).map(|_| AtomicU64::new(0)).collect();
     let stream = Stream::create(words.clone(), SLOTS, 0, 0).unwrap();
@@ -167,17 +167,18 @@ fn the_level_is_watched_for() {
         })
     };
     if reader.watch(1).sleep {
-        if stream.doze(End::Reader) {
-            futex.wait(reader.bell());
-            assert!(!stream.stir(End::Reader), "woken for nothing");
+        if stream.prepare_wait(End::Reader) {
+            futex.wait(reader.wait_word());
+            assert!(!stream.cancel_wait(End::Reader), "woken for nothing");
         }
-        assert!(stream.is_rung(End::Reader) && reader.rouse());
+        assert!(stream.is_notified(End::Reader) && reader.finish_wait());
     }
     assert_eq!(reader.level(), Ok(1), "woken too early");
     other.join().unwrap();
 }
 
-/// As [`the_level_is_watched_for`], of the writer and the room; or, with a `B_start`, of a source that rests.
+/// As [`the_level_is_watched_for`], for the writer and its room. With a `B_start`, for a source
+/// that rests.
 fn room_is_watched_for_with(start_level: u64) {
     let words: Memory = (0..BUFFERS.words().unwrap()).map(|_| AtomicU64::new(0)).collect();
     let stream = Stream::create(words.clone(), BUFFERS, 0, start_level).unwrap();
@@ -197,11 +198,11 @@ fn room_is_watched_for_with(start_level: u64) {
         })
     };
     if writer.watch(1).sleep {
-        if stream.doze(End::Writer) {
-            futex.wait(writer.bell());
-            assert!(!stream.stir(End::Writer), "woken for nothing");
+        if stream.prepare_wait(End::Writer) {
+            futex.wait(writer.wait_word());
+            assert!(!stream.cancel_wait(End::Writer), "woken for nothing");
         }
-        assert!(stream.is_rung(End::Writer) && writer.rouse());
+        assert!(stream.is_notified(End::Writer) && writer.finish_wait());
     }
     assert!(writer.push(&[2; 8]).unwrap(), "woken too early");
     other.join().unwrap();
@@ -215,7 +216,7 @@ fn a_start_is_watched_for() {
     room_is_watched_for_with(1);
 }
 
-/// A source goes to rest and sleeps until it is started.
+/// A source rests and sleeps until it is started.
 fn a_source_waits_to_be_started() {
     let (mut writer, mut reader) = ends(SLOTS, 1);
     assert!(writer.push(&[1; 8]).unwrap());
@@ -234,13 +235,13 @@ fn a_source_waits_to_be_started() {
     };
     let wait = writer.rest_until_started();
     if wait.sleep {
-        futex.wait(writer.bell());
-        assert!(writer.rouse());
+        futex.wait(writer.wait_word());
+        assert!(writer.finish_wait());
     }
-    assert_eq!(other.join().unwrap().0, wait.sleep, "started twice, or by nobody");
+    assert_eq!(other.join().unwrap().0, wait.sleep, "started twice, or not at all");
 }
 
-/// A source goes to rest above `B_start`, and the reader waits for more.
+/// A source rests above `B_start`, and the reader waits for more.
 fn a_source_at_rest_is_waited_for() {
     let (mut writer, mut reader) = ends(SLOTS, 1);
     let futexes = Arc::new((Futex::default(), Futex::default()));
@@ -250,8 +251,8 @@ fn a_source_at_rest_is_waited_for() {
             assert!(writer.push(&[5; 8]).unwrap());
             let wait = writer.rest_until_started();
             if wait.sleep {
-                futexes.1.wait(writer.bell());
-                assert!(writer.rouse());
+                futexes.1.wait(writer.wait_word());
+                assert!(writer.finish_wait());
             }
             assert!(writer.push(&[6; 8]).unwrap());
             if writer.commit().unwrap().wake {
@@ -264,14 +265,14 @@ fn a_source_at_rest_is_waited_for() {
         futexes.1.wake();
     }
     if wait.sleep {
-        futexes.0.wait(reader.bell());
-        assert!(reader.rouse());
+        futexes.0.wait(reader.wait_word());
+        assert!(reader.finish_wait());
     }
     assert_eq!(reader.level(), Ok(2), "woken too early");
     other.join().unwrap();
 }
 
-/// A source goes to rest as the level falls: one of the two has it go on.
+/// A source rests while the level falls. One of the two ends makes it go on.
 fn a_source_goes_to_rest() {
     let (mut writer, mut reader) = ends(SLOTS, 1);
     assert!(writer.push(&[1; 8]).unwrap());
@@ -326,16 +327,16 @@ fn no_ordering_can_be_weaker() {
         (Edge::StreamPublishFence, room_is_waited_for, "deadlock"),
         (Edge::StreamPublishFence, room_is_watched_for, "deadlock"),
         (Edge::StreamWaitFence, room_is_watched_for, "deadlock"),
-        (Edge::StreamHear, room_is_watched_for, "woken too early"),
+        (Edge::StreamWaitFinish, room_is_watched_for, "woken too early"),
         (Edge::StreamRestFence, a_start_is_watched_for, "deadlock"),
         (Edge::StreamPublishFence, the_level_is_watched_for, "deadlock"),
         (Edge::StreamWaitFence, the_level_is_watched_for, "deadlock"),
-        (Edge::StreamHear, the_level_is_watched_for, "woken too early"),
+        (Edge::StreamWaitFinish, the_level_is_watched_for, "woken too early"),
         (Edge::StreamLeaveFence, the_end_is_waited_for, "deadlock"),
         (Edge::StreamWaitFence, the_end_is_waited_for, "deadlock"),
-        (Edge::StreamBellStore, the_level_is_waited_for, "woken too early"),
-        (Edge::StreamBellLoad, the_level_is_waited_for, "woken too early"),
-        (Edge::StreamHear, the_level_is_waited_for, "woken too early"),
+        (Edge::StreamWaitStore, the_level_is_waited_for, "woken too early"),
+        (Edge::StreamWaitLoad, the_level_is_waited_for, "woken too early"),
+        (Edge::StreamWaitFinish, the_level_is_waited_for, "woken too early"),
         (Edge::StreamPublishFence, a_source_goes_to_rest, "rests for ever"),
         (Edge::StreamRestFence, a_source_goes_to_rest, "rests for ever"),
         (Edge::StreamRestFence, a_source_waits_to_be_started, "deadlock"),

@@ -1,4 +1,4 @@
-//! Bytes that stand in words which a peer may write at any moment.
+//! Bytes in words that a peer may write at any moment.
 
 use super::copy;
 use crate::AtomicU64;
@@ -8,15 +8,15 @@ use crate::Ordering::Relaxed;
 #[cfg(test)]
 mod tests;
 
-/// A message, or the room for one, where it stands in the shared memory.
+/// A message, or the room for one, in its place in the shared memory.
 ///
-/// Words, not bytes: a peer that does not keep to the protocol may change them while they
-/// are looked at, which a `&[u8]` rules out. Copy once, then check, then use.
+/// It is made of words, not bytes. A faulty peer may change them while they are read, which a
+/// `&[u8]` would not allow. Copy once, then check, then use.
 #[derive(Clone, Copy, Debug)]
 pub struct Payload<'a> {
-    /// What it stands in; goes on at the start after the end.
+    /// The words that hold it. It continues at their start after their end.
     words: &'a [AtomicU64],
-    /// Its first byte there.
+    /// Its first byte in the words.
     start: usize,
     len: usize,
 }
@@ -27,27 +27,27 @@ impl<'a> Payload<'a> {
         Payload { words, start, len }
     }
 
-    /// In bytes.
+    /// Its length in bytes.
     #[inline]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there is nothing in it.
+    /// Whether it has no bytes.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The words in place, the last one perhaps not all used: always for slots and buffers;
-    /// `None` in a ring of bytes, where they may be in two pieces. O(1).
+    /// The words in place. The last one may be used in part. Always present for slots and buffers.
+    /// `None` in a ring of bytes, where the bytes may be in two pieces. O(1).
     #[inline]
     pub fn words(&self) -> Option<&'a [AtomicU64]> {
         let whole = self.start.is_multiple_of(8) && self.start + self.len <= self.words.len() * 8;
         whole.then(|| &self.words[self.start / 8..(self.start + self.len).div_ceil(8)])
     }
 
-    /// Writes `bytes` from its byte `at` on; says how many found room. O(bytes).
+    /// Writes `bytes` from its byte `at` on, and returns how many fit. O(bytes).
     #[inline]
     pub fn fill(&self, at: usize, bytes: &[u8]) -> usize {
         let bytes = &bytes[..bytes.len().min(self.len.saturating_sub(at))];
@@ -58,7 +58,7 @@ impl<'a> Payload<'a> {
         bytes.len()
     }
 
-    /// Copies from its byte `at` on into `bytes`; says how many there were. O(bytes).
+    /// Copies from its byte `at` on into `bytes`, and returns how many. O(bytes).
     #[inline]
     pub fn copy_to(&self, at: usize, bytes: &mut [u8]) -> usize {
         let len = bytes.len().min(self.len.saturating_sub(at));
@@ -69,7 +69,7 @@ impl<'a> Payload<'a> {
         len
     }
 
-    /// Where its byte `at` stands; anywhere if it has none.
+    /// The place of its byte `at`. Any place if it has no such byte.
     #[inline]
     fn place(&self, at: usize) -> usize {
         let bytes = self.words.len() * 8;
@@ -78,7 +78,7 @@ impl<'a> Payload<'a> {
     }
 }
 
-/// Relaxed, all of it: the index that is stored afterwards hands it over.
+/// Relaxed, all of it: the index that is stored afterwards hands the bytes over.
 #[inline]
 fn store(words: &[AtomicU64], place: usize, bytes: &[u8]) {
     let offset = place % 8;
@@ -98,8 +98,8 @@ fn store(words: &[AtomicU64], place: usize, bytes: &[u8]) {
     }
 }
 
-/// Part of a word. Not atomic, nor need it be: one end alone stores to the data, and the
-/// bytes that it leaves keep their values.
+/// Stores a part of a word. Not atomic, and it need not be: only one end stores to the data, and
+/// the other bytes of the word keep their values.
 #[inline]
 fn merge(word: &AtomicU64, offset: usize, bytes: &[u8]) {
     let mut whole = word.load(Relaxed).to_ne_bytes();

@@ -1,28 +1,29 @@
-//! The end that reads.
+//! The reader of a stream.
 
-use super::bell::{ENDED, WAITING, WATCHED};
+use super::end::{Due, Leaving, Wait, claim_start};
+use super::fault::{Closed, StreamError, StreamFault};
+use super::form::StreamForm;
 use super::layout::{Shape, word};
-use super::{
-    Closed, Due, Leaving, Payload, StreamError, StreamFault, StreamForm, Wait, claim_start,
-};
+use super::payload::Payload;
+use super::wake::{ENDED, WAITING, WATCHED};
 use crate::AtomicU64;
 use crate::Ordering::Relaxed;
 use crate::words::Words;
 
-/// See the module's head. One thread at a time.
+/// See the [module's head](super). For one thread at a time.
 #[derive(Debug)]
 pub struct Reader<W> {
     words: Words<W>,
     shape: Shape,
-    /// Up to here it has read.
+    /// The index up to which it has read.
     taken: u64,
-    /// Up to here it is done with what it read: less than `taken` by the buffers it keeps.
+    /// The index up to which it is done. The buffers that it keeps make it smaller than `taken`.
     done: u64,
     /// `N_read`.
     released: u64,
-    /// `N_write`, as last seen.
+    /// `N_write`, as last loaded.
     written: u64,
-    /// Which buffers it has.
+    /// For each buffer, whether the reader keeps it.
     kept: Vec<bool>,
     closed: Option<Closed>,
 }
@@ -35,14 +36,14 @@ impl<W: AsRef<[AtomicU64]>> Reader<W> {
         Reader { words, shape, taken: 0, done: 0, released: 0, written: 0, kept, closed: None }
     }
 
-    /// The next message, or all plain bytes there are; `None`: nothing is there now. It stays
-    /// there until it is done with. O(1).
+    /// The next message, or all plain bytes that have come. `None` if there are none now. The
+    /// message stays until the reader is done with it. O(1).
     ///
     /// # Errors
-    /// Nothing will be there any more.
+    /// The stream is closed, and nothing more will come.
     #[inline]
     pub fn front(&mut self) -> Result<Option<Message<'_, W>>, Closed> {
-        // Of plain bytes there may be more than it knows of.
+        // More plain bytes than the reader knows of may have come.
         let bytes = matches!(self.shape.form, StreamForm::Bytes { .. });
         if (bytes || self.taken == self.written) && !self.look()? {
             return Ok(None);
@@ -54,11 +55,11 @@ impl<W: AsRef<[AtomicU64]>> Reader<W> {
         Ok(Some(Message { reader: self, buffer, len }))
     }
 
-    /// Copies the next message into `bytes` and is done with it; of plain bytes, as many as
-    /// there are and find room. `None`: nothing is there now. O(bytes).
+    /// Copies the next message into `bytes` and is done with it. Copies as many plain bytes as have
+    /// come and fit. `None` if there are none now. O(bytes).
     ///
     /// # Errors
-    /// It is longer than `bytes`, and still the next; or nothing will be there any more.
+    /// The message is longer than `bytes` and stays the next, or the stream is closed.
     #[inline]
     pub fn pop(&mut self, bytes: &mut [u8]) -> Result<Option<usize>, StreamError> {
         let Some(message) = self.front()? else { return Ok(None) };
@@ -76,8 +77,8 @@ impl<W: AsRef<[AtomicU64]>> Reader<W> {
         Ok(Some(len))
     }
 
-    /// Gives the room of all that is done with back to the writer: a store, a fence and a load,
-    /// whatever the number.
+    /// Gives the room of all finished messages back to the writer. A store, a fence and a load, for
+    /// any number of messages.
     #[inline]
     pub fn release(&mut self) -> Due {
         let mut wake = false;
@@ -86,67 +87,68 @@ impl<W: AsRef<[AtomicU64]>> Reader<W> {
             wake = self.words.publish(word::READ, self.released, word::WRITER);
         }
         let start = self.starts();
-        // Behind the fence of the last release. It may wait to be started.
-        let wake = (start && self.words.ring(word::WRITER)) || wake;
+        // Behind the fence of the last release. The writer may wait to be started.
+        let wake = (start && self.words.notify(word::WRITER)) || wake;
         Due { wake, start }
     }
 
-    /// Releases, and wishes to wait for `units` (bytes, slots, descriptors) more than were read;
-    /// at most as many as there can be. A source that rests is started for it.
+    /// Releases, and prepares to wait for `units` (bytes, slots, descriptors) more than were read,
+    /// at most as many as there can be. Starts a source that rests.
     pub fn wait(&mut self, units: u64) -> Wait {
         self.wait_with(units, WAITING)
     }
 
-    /// As [`Self::wait`], for who does not sleep but looks now and then at
-    /// [`Stream::is_rung`](super::Stream::is_rung): no wake is due to it. With `sleep` it is to
-    /// look; then to `rouse`.
+    /// As [`Self::wait`], for a reader that does not sleep but now and then calls
+    /// [`Stream::is_notified`](super::Stream::is_notified). The writer does not wake it. If the
+    /// result says `sleep`, the reader watches, and then calls `finish_wait`.
     pub fn watch(&mut self, units: u64) -> Wait {
         self.wait_with(units, WATCHED)
     }
 
-    fn wait_with(&mut self, units: u64, bell: u32) -> Wait {
+    fn wait_with(&mut self, units: u64, state: u32) -> Wait {
         let mut due = self.release();
         let most = self.released + self.shape.count;
         let wanted = self.taken.saturating_add(units.max(1)).min(most);
-        self.words.begin_wait(word::READER, wanted, bell);
-        // Closed: the next look says so.
+        self.words.begin_wait(word::READER, wanted, state);
+        // If the stream is closed, the next look says so.
         let gone = self.words.gone(word::WRITER).is_some();
         let sleep = !gone && self.refresh().is_ok() && self.written < wanted;
         if !sleep {
-            self.words.end_wait(word::READER);
+            self.words.finish_wait(word::READER);
         } else if self.rests() && claim_start(&self.words) {
-            // What it waits for comes from nobody else, though the level be above `B_start`.
+            // Only this source can deliver what the reader waits for, even if the level is above
+            // `B_start`.
             due.start = true;
-            due.wake |= self.words.ring(word::WRITER);
+            due.wake |= self.words.notify(word::WRITER);
         }
         Wait { due, sleep }
     }
 
-    /// After a wait, whether there was a sleep or not: whether the writer rang.
-    pub fn rouse(&mut self) -> bool {
-        self.words.end_wait(word::READER)
+    /// Ends a wait, after a sleep or without one. Returns `true` if the writer notified.
+    pub fn finish_wait(&mut self) -> bool {
+        self.words.finish_wait(word::READER)
     }
 
-    /// Its own bell, to sleep on; the writer's is [`Self::peer_bell`].
-    pub fn bell(&self) -> &AtomicU64 {
-        self.words.at(word::READER + word::BELL)
+    /// The reader's wait word, to sleep on. [`Self::peer_wait_word`] is the writer's.
+    pub fn wait_word(&self) -> &AtomicU64 {
+        self.words.at(word::READER + word::WAIT)
     }
 
-    /// The writer's bell: the futex to be woken when that is due.
-    pub fn peer_bell(&self) -> &AtomicU64 {
-        self.words.at(word::WRITER + word::BELL)
+    /// The writer's wait word: the futex to wake after [`Due::wake`].
+    pub fn peer_wait_word(&self) -> &AtomicU64 {
+        self.words.at(word::WRITER + word::WAIT)
     }
 
-    /// How much is there to be read, as of a look now. Loads.
+    /// How much can be read now. Loads.
     ///
     /// # Errors
-    /// An index that cannot be.
+    /// An impossible index.
     pub fn level(&mut self) -> Result<u64, Closed> {
         self.refresh()?;
         Ok(self.written - self.taken)
     }
 
-    /// Where a kept message stands. Of another stream's: any bytes.
+    /// The place of a kept message. For a message of another stream, any bytes.
     pub fn kept(&self, kept: &Kept) -> Payload<'_> {
         let StreamForm::Buffers { buffers, buffer_bytes } = self.shape.form else {
             return Payload::new(&[], 0, 0);
@@ -156,34 +158,34 @@ impl<W: AsRef<[AtomicU64]>> Reader<W> {
         self.shape.payload(&self.words, 0, buffer, len)
     }
 
-    /// Done with a kept message, in any order; the writer has its buffer with the next
-    /// [`Self::release`]. One of another stream is not taken.
+    /// Ends the use of a kept message, in any order. The writer gets its buffer with the next
+    /// [`Self::release`]. A message of another stream is ignored.
     pub fn give_back(&mut self, kept: Kept) {
         if self.kept.get(kept.buffer as usize) == Some(&true) {
             self.finish(kept.buffer, 1);
         }
     }
 
-    /// Reads no more: whether the writer must be woken.
-    #[must_use = "who waits must be woken"]
+    /// Ends the stream as its reader. Returns `true` if the writer must be woken.
+    #[must_use = "the other end must be woken"]
     pub fn end(self) -> bool {
         self.words.leave(word::READER, ENDED, word::WRITER)
     }
 
-    /// As [`Self::end`], for who keeps the value: how, is what the writer will find.
-    #[must_use = "who waits must be woken"]
+    /// As [`Self::end`], for a caller that keeps the reader. The writer will find `how`.
+    #[must_use = "the other end must be woken"]
     pub fn leave(&mut self, how: Leaving) -> bool {
         self.words.leave(word::READER, how.state(), word::WRITER)
     }
 
-    /// Whether there is more than was known of.
+    /// Whether there is more to read than the reader knew of.
     fn look(&mut self) -> Result<bool, Closed> {
         self.refresh()?;
         if self.taken != self.written {
             return Ok(true);
         }
         let Some(closed) = self.words.gone(word::WRITER) else { return Ok(false) };
-        // What it committed last, now for certain.
+        // What the writer committed last is visible by now.
         self.refresh()?;
         if self.taken != self.written { Ok(true) } else { Err(self.close(closed)) }
     }
@@ -215,7 +217,7 @@ impl<W: AsRef<[AtomicU64]>> Reader<W> {
         let (buffer, found) = match self.shape.form {
             StreamForm::Buffers { buffers, .. } => {
                 let (len, buffer) = (found >> 32, found & u64::from(u32::MAX));
-                // Out of range, or had already.
+                // The buffer does not exist, or the reader has it already.
                 let index = usize::try_from(buffer).unwrap_or(usize::MAX);
                 if self.kept.get(index) != Some(&false) {
                     let buffers = u64::from(buffers);
@@ -236,7 +238,7 @@ impl<W: AsRef<[AtomicU64]>> Reader<W> {
         }
     }
 
-    /// Done with `units` that stood in `buffer`, if in one.
+    /// Is done with `units`, which stood in `buffer` if the form has buffers.
     #[inline]
     fn finish(&mut self, buffer: u32, units: u64) {
         if let StreamForm::Buffers { .. } = self.shape.form {
@@ -247,7 +249,7 @@ impl<W: AsRef<[AtomicU64]>> Reader<W> {
         self.done += units;
     }
 
-    /// Whether the source rests, is to go on, and nobody else tells it.
+    /// Whether the source rests, must be started, and this call claimed the start.
     fn starts(&mut self) -> bool {
         self.rests()
             && self.refresh().is_ok()
@@ -258,8 +260,8 @@ impl<W: AsRef<[AtomicU64]>> Reader<W> {
 
     /// Whether the source rests.
     fn rests(&self) -> bool {
-        // The fences in `publish`, behind the last release, and in `begin_wait` pair with that in
-        // `Writer::rest`.
+        // The fences in `publish`, behind the last release, and in `begin_wait` pair with the fence
+        // in `Writer::rest`.
         self.shape.start_level != 0 && self.words.load(word::ACTIVE, Relaxed) == 0
     }
 
@@ -269,7 +271,7 @@ impl<W: AsRef<[AtomicU64]>> Reader<W> {
     }
 }
 
-/// The next message, lent.
+/// The next message, lent by the reader.
 #[derive(Debug)]
 pub struct Message<'a, W> {
     reader: &'a mut Reader<W>,
@@ -278,33 +280,33 @@ pub struct Message<'a, W> {
 }
 
 impl<W: AsRef<[AtomicU64]>> Message<'_, W> {
-    /// In bytes.
+    /// Its length in bytes.
     #[inline]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether it has no bytes; it is a message all the same.
+    /// Whether it has no bytes. An empty message is a message too.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Where it stands.
+    /// Its place in the memory.
     #[inline]
     pub fn payload(&self) -> Payload<'_> {
         let reader = &self.reader;
         reader.shape.payload(&reader.words, reader.taken, self.buffer, self.len)
     }
 
-    /// Done with it; its room is the writer's with the next [`Reader::release`].
+    /// Is done with it. The writer gets its room with the next [`Reader::release`].
     #[inline]
     pub fn done(self) {
         let len = self.len;
         self.done_with(len);
     }
 
-    /// Done with the first `len` plain bytes. Of a message: with all of it.
+    /// Is done with the first `len` plain bytes, or with the whole message in the other forms.
     #[inline]
     pub fn done_with(self, len: usize) {
         let Message { reader, buffer, len: all } = self;
@@ -314,8 +316,8 @@ impl<W: AsRef<[AtomicU64]>> Message<'_, W> {
         reader.finish(buffer, units);
     }
 
-    /// Keeps it while others are read, until [`Reader::give_back`]. Only what stands in a buffer
-    /// can be kept; otherwise `None`, and it stays the next.
+    /// Keeps it while others are read, until [`Reader::give_back`]. Only a message in a buffer can
+    /// be kept. Otherwise returns `None`, and the message stays the next.
     pub fn keep(self) -> Option<Kept> {
         let Message { reader, buffer, len } = self;
         *reader.kept.get_mut(buffer as usize)? = true;
@@ -324,7 +326,7 @@ impl<W: AsRef<[AtomicU64]>> Message<'_, W> {
     }
 }
 
-/// A message that its reader keeps. Dropped, its buffer is lost to the stream.
+/// A message that its reader keeps. If it is dropped, the stream loses its buffer.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "a buffer that is not given back is lost to the stream"]
 pub struct Kept {

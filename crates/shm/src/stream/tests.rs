@@ -5,7 +5,7 @@ use std::thread;
 
 type Memory = Vec<AtomicU64>;
 
-const WAYS: [StreamForm; 4] = [
+const FORMS: [StreamForm; 4] = [
     StreamForm::Bytes { capacity: 64 },
     StreamForm::Messages { capacity: 128 },
     StreamForm::Slots { slots: 4, slot_bytes: 40 },
@@ -28,7 +28,7 @@ fn created(form: StreamForm, start_level: u64) -> Memory {
 }
 
 #[test]
-fn every_byte_stands_where_version_1_has_it() {
+fn every_byte_is_where_version_1_has_it() {
     let form = StreamForm::Buffers { buffers: 2, buffer_bytes: 16 };
     let words = blank(form);
     let stream = Stream::create(&words, form, 0x0506, 1).unwrap();
@@ -76,7 +76,7 @@ fn every_byte_stands_where_version_1_has_it() {
 }
 
 #[test]
-fn the_data_of_each_way_stands_where_version_1_has_it() {
+fn the_data_of_each_form_is_where_version_1_has_it() {
     let places = |form: StreamForm| {
         let words = created(form, 0);
         let (mut writer, _reader) = ends(&words);
@@ -88,15 +88,15 @@ fn the_data_of_each_way_stands_where_version_1_has_it() {
         whole[..bytes.len()].copy_from_slice(bytes);
         u64::from_ne_bytes(whole)
     };
-    assert_eq!(places(WAYS[0])[..2], [word(b"abc"), 0]);
-    assert_eq!(places(WAYS[1])[..5], [2, word(b"ab"), 1, word(b"c"), 0]);
-    let slots = places(WAYS[2]);
+    assert_eq!(places(FORMS[0])[..2], [word(b"abc"), 0]);
+    assert_eq!(places(FORMS[1])[..5], [2, word(b"ab"), 1, word(b"c"), 0]);
+    let slots = places(FORMS[2]);
     assert_eq!((&slots[..2], &slots[8..10]), (&[2, word(b"ab")][..], &[1, word(b"c")][..]));
 }
 
 #[test]
-fn only_what_was_created_is_attached() {
-    for form in WAYS {
+fn only_created_streams_are_attached() {
+    for form in FORMS {
         for word in 0..word::DATA {
             let words = created(form, 0);
             words[word].store(1 << 40, Relaxed);
@@ -136,7 +136,7 @@ fn sizes_out_of_range_are_refused() {
         };
         assert_eq!((found, max), (u64::from(refused), u64::from(most)), "as asked, not as rounded");
     }
-    assert!(Stream::create(blank(WAYS[2]), WAYS[2], 0, 5).is_err(), "level above the slots");
+    assert!(Stream::create(blank(FORMS[2]), FORMS[2], 0, 5).is_err(), "level above the slots");
 }
 
 #[test]
@@ -157,18 +157,18 @@ fn sizes_are_rounded_up_to_the_next_that_are_allowed() {
         let words = blank(asked);
         assert_eq!(Stream::create(&words, asked, 7, 0).unwrap().form(), expected);
         assert_eq!(Stream::attach(&words, 7).unwrap().form(), expected);
-        // What a peer has written is not rounded.
+        // The sizes that a peer has written are not rounded.
         words[word::COUNT].store(48, Relaxed);
         assert!(Stream::attach(&words, 7).is_err());
     }
-    for form in WAYS {
+    for form in FORMS {
         assert_eq!(form.rounded(), Ok(form), "allowed already");
     }
 }
 
 #[test]
 fn an_end_is_claimed_once() {
-    let words = created(WAYS[1], 0);
+    let words = created(FORMS[1], 0);
     let (writer, _reader) = ends(&words);
     let _ = writer.end();
     assert!(Stream::attach(&words, 7).unwrap().writer().is_err());
@@ -177,7 +177,7 @@ fn an_end_is_claimed_once() {
 
 #[test]
 fn a_batch_is_seen_only_once_committed() {
-    for form in WAYS {
+    for form in FORMS {
         let words = created(form, 0);
         let (mut writer, mut reader) = ends(&words);
         assert!(writer.push(b"first").unwrap() && writer.push(b"second").unwrap());
@@ -188,8 +188,8 @@ fn a_batch_is_seen_only_once_committed() {
 }
 
 #[test]
-fn a_write_that_reaches_the_level_wakes_and_no_other() {
-    for form in &WAYS[2..] {
+fn only_a_write_that_reaches_the_level_wakes() {
+    for form in &FORMS[2..] {
         let words = created(*form, 0);
         let (mut writer, mut reader) = ends(&words);
         assert!(reader.wait(3).sleep);
@@ -197,19 +197,19 @@ fn a_write_that_reaches_the_level_wakes_and_no_other() {
             assert!(writer.push(b"x").unwrap());
             assert_eq!(writer.commit(), Ok(Due { wake, start: false }));
         }
-        assert!(reader.rouse());
+        assert!(reader.finish_wait());
         assert_eq!(reader.level(), Ok(4));
         assert!(!reader.wait(4).sleep, "they are there");
         // And the other form: room for one.
         assert!(!writer.push(b"y").unwrap() && writer.wait(1).sleep);
         reader.front().unwrap().unwrap().done();
-        assert!(reader.release().wake && writer.rouse() && writer.push(b"y").unwrap());
+        assert!(reader.release().wake && writer.finish_wait() && writer.push(b"y").unwrap());
     }
 }
 
 #[test]
-fn who_waits_for_more_than_can_be_is_woken_by_as_much_as_can_be() {
-    let words = created(WAYS[2], 0);
+fn a_wait_for_more_than_fits_ends_when_the_stream_is_full() {
+    let words = created(FORMS[2], 0);
     let (mut writer, mut reader) = ends(&words);
     assert!(reader.wait(u64::MAX).sleep);
     for _ in 0..4 {
@@ -219,8 +219,8 @@ fn who_waits_for_more_than_can_be_is_woken_by_as_much_as_can_be() {
 }
 
 #[test]
-fn a_source_at_rest_is_started_once_and_below_its_level_only() {
-    let words = created(WAYS[2], 2);
+fn a_resting_source_is_started_once_and_only_below_its_level() {
+    let words = created(FORMS[2], 2);
     let (mut writer, mut reader) = ends(&words);
     while writer.push(b"x").unwrap() {}
     assert_eq!(writer.rest(), (Due::default(), false));
@@ -231,13 +231,13 @@ fn a_source_at_rest_is_started_once_and_below_its_level_only() {
         })
         .collect();
     assert_eq!(starts, [false, false, true, false], "4 left 3, 2, 1 and 0");
-    // Below the level it goes on by itself; nobody starts it a second time.
+    // Below the level the source goes on by itself. No reader starts it a second time.
     assert_eq!((writer.rest().1, reader.release().start), (true, false));
 }
 
 #[test]
-fn what_was_committed_is_read_and_then_the_end_is_told() {
-    for form in WAYS {
+fn the_end_is_reported_after_all_that_was_committed() {
+    for form in FORMS {
         for (died, closed) in [(false, Closed::Ended), (true, Closed::Died)] {
             let words = created(form, 0);
             let (mut writer, mut reader) = ends(&words);
@@ -249,7 +249,7 @@ fn what_was_committed_is_read_and_then_the_end_is_told() {
                 true => Stream::attach(&words, 7).unwrap().mark_dead(End::Writer),
                 false => writer.end(),
             };
-            assert!(wake && reader.rouse());
+            assert!(wake && reader.finish_wait());
             let mut bytes = [0; 40];
             assert_eq!(reader.pop(&mut bytes), Ok(Some(4)));
             assert_eq!(&bytes[..4], b"kept");
@@ -261,17 +261,17 @@ fn what_was_committed_is_read_and_then_the_end_is_told() {
 }
 
 #[test]
-fn who_was_rung_by_an_end_that_died_before_it_woke_it_is_woken_all_the_same() {
-    for form in WAYS {
+fn an_end_notified_by_a_dead_peer_that_did_not_wake_it_is_woken() {
+    for form in FORMS {
         let words = created(form, 0);
         let (mut writer, mut reader) = ends(&words);
         assert!(reader.wait(1).sleep);
         assert!(writer.push(b"last").unwrap());
-        // Killed here: nobody does what is due.
+        // Killed here, before it wakes the other end.
         assert!(writer.commit().unwrap().wake);
         let view = Stream::attach(&words, 7).unwrap();
         assert!(view.mark_dead(End::Writer), "the reader sleeps");
-        // The same for a writer that ended and died before it told.
+        // The same for a writer that ended and died before it woke the other end.
         let words = created(form, 0);
         let (writer, mut reader) = ends(&words);
         assert!(reader.wait(1).sleep && writer.end());
@@ -281,12 +281,12 @@ fn who_was_rung_by_an_end_that_died_before_it_woke_it_is_woken_all_the_same() {
 
 #[test]
 fn a_writer_learns_that_its_reader_is_gone() {
-    for form in WAYS {
+    for form in FORMS {
         let words = created(form, 0);
         let (mut writer, reader) = ends(&words);
         while writer.push(b"x").unwrap() {}
         assert!(writer.wait(1).sleep);
-        assert!(reader.end() && writer.rouse());
+        assert!(reader.end() && writer.finish_wait());
         assert_eq!(writer.push(b"x"), Err(StreamError::Closed(Closed::Ended)));
         assert_eq!(writer.commit(), Err(Closed::Ended));
         assert!(Stream::attach(&words, 7).unwrap().mark_dead(End::Reader));
@@ -295,8 +295,8 @@ fn a_writer_learns_that_its_reader_is_gone() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused_and_lost_by_nobody() {
-    for form in &WAYS[1..] {
+fn a_message_that_does_not_fit_is_refused_and_not_lost() {
+    for form in &FORMS[1..] {
         let words = created(*form, 0);
         let (mut writer, mut reader) = ends(&words);
         let max = if let StreamForm::Messages { .. } = form { 120 } else { 40 };
@@ -311,7 +311,7 @@ fn what_does_not_fit_is_refused_and_lost_by_nobody() {
 
 #[test]
 fn buffers_come_back_in_any_order() {
-    let words = created(WAYS[3], 0);
+    let words = created(FORMS[3], 0);
     let (mut writer, mut reader) = ends(&words);
     for round in 0..100u8 {
         for number in 0..4 {
@@ -333,7 +333,7 @@ fn buffers_come_back_in_any_order() {
     }
 }
 
-/// What a model of a stream does: an end's calls, in any order.
+/// The calls of both ends in a model of a stream, in any order.
 #[derive(Clone, Debug)]
 enum Step {
     Push(usize),
@@ -342,6 +342,10 @@ enum Step {
     Keep,
     GiveBack(usize),
     Release,
+}
+
+fn any_word() -> impl Strategy<Value = u64> {
+    prop_oneof![0u64..5, any::<u64>(), (0u64..9).prop_map(|n| n << 32)]
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -357,8 +361,8 @@ fn step() -> impl Strategy<Value = Step> {
 
 proptest! {
     #[test]
-    fn what_is_read_is_what_was_committed(
-        form in prop::sample::select(&WAYS[1..]), steps in prop::collection::vec(step(), 0..400),
+    fn exactly_the_committed_data_is_read(
+        form in prop::sample::select(&FORMS[1..]), steps in prop::collection::vec(step(), 0..400),
     ) {
         let words = created(form, 0);
         let (mut writer, mut reader) = ends(&words);
@@ -367,7 +371,8 @@ proptest! {
         for step in steps {
             match step {
                 Step::Push(len) => {
-                    let bytes: Vec<u8> = (0..len).map(|_| { next = next.wrapping_add(1); next }).collect();
+                    let bytes = (0..len).map(|_| { next = next.wrapping_add(1); next });
+                    let bytes: Vec<u8> = bytes.collect();
                     if writer.push(&bytes).unwrap() { staged.push_back(bytes) }
                 }
                 Step::Commit => { let _ = writer.commit(); committed.append(&mut staged) }
@@ -399,7 +404,7 @@ proptest! {
     fn plain_bytes_come_out_as_they_went_in(
         steps in prop::collection::vec((0usize..=64, 0usize..=64), 0..300),
     ) {
-        let words = created(WAYS[0], 0);
+        let words = created(FORMS[0], 0);
         let (mut writer, mut reader) = ends(&words);
         let (mut model, mut next) = (VecDeque::new(), 0u8);
         for (push, pop) in steps {
@@ -417,15 +422,15 @@ proptest! {
     }
 
     #[test]
-    fn a_peer_that_scribbles_ends_the_stream_and_no_more(
-        form in prop::sample::select(&WAYS[..]),
-        scribbles in prop::collection::vec((any::<usize>(), prop_oneof![0u64..5, any::<u64>(), (0u64..9).prop_map(|n| n << 32)], step()), 0..200),
+    fn a_faulty_peer_ends_the_stream_and_harms_nothing_else(
+        form in prop::sample::select(&FORMS[..]),
+        writes in prop::collection::vec((any::<usize>(), any_word(), step()), 0..200),
     ) {
         let words = created(form, 2);
         let (mut writer, mut reader) = ends(&words);
         let mut kept = Vec::new();
         let mut faults = (None, None);
-        for (at, value, step) in scribbles {
+        for (at, value, step) in writes {
             words[word::WRITTEN + at % (words.len() - word::WRITTEN)].store(value, Relaxed);
             match step {
                 Step::Push(len) => match (writer.push(&vec![1; len]), faults.0) {
@@ -447,13 +452,15 @@ proptest! {
                 },
                 Step::Keep => kept.extend(reader.front().ok().flatten().and_then(Message::keep)),
                 Step::GiveBack(_) => if let Some(one) = kept.pop() { reader.give_back(one) },
-                Step::Release => { let _ = (reader.release(), reader.wait(at as u64), writer.wait(at % 50)); }
+                Step::Release => {
+                    let _ = (reader.release(), reader.wait(at as u64), writer.wait(at % 50));
+                }
             }
         }
     }
 }
 
-/// Its own number many times over, and a checksum.
+/// Its own number many times, and a checksum.
 fn message(number: u64) -> [u64; 3] {
     [number, number.wrapping_mul(0x9E37_79B9_7F4A_7C15), !number]
 }
@@ -479,7 +486,7 @@ fn two_threads_lose_nothing_and_read_nothing_twice() {
                         if writer.wait(24).sleep {
                             thread::yield_now();
                         }
-                        writer.rouse();
+                        writer.finish_wait();
                     }
                     if number % 16 == 15 {
                         let _ = writer.commit();
@@ -500,7 +507,7 @@ fn two_threads_lose_nothing_and_read_nothing_twice() {
                         if reader.wait(1).sleep {
                             thread::yield_now();
                         }
-                        reader.rouse();
+                        reader.finish_wait();
                     }
                     Err(error) => {
                         assert_eq!(error, StreamError::Closed(Closed::Ended));

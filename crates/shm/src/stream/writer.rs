@@ -1,25 +1,26 @@
-//! The end that writes.
+//! The writer of a stream.
 
-use super::bell::{ENDED, WAITING, WATCHED};
+use super::end::{Due, Leaving, Wait, claim_start};
+use super::fault::{Closed, StreamError, StreamFault};
+use super::form::StreamForm;
 use super::layout::{Shape, word};
-use super::{
-    Closed, Due, Leaving, Payload, StreamError, StreamFault, StreamForm, Wait, claim_start,
-};
+use super::payload::Payload;
+use super::wake::{ENDED, WAITING, WATCHED};
 use crate::AtomicU64;
 use crate::Ordering::{Acquire, Relaxed, SeqCst};
 use crate::edge::{Edge, barrier};
 use crate::words::Words;
 
-/// See the module's head. One thread at a time.
+/// See the [module's head](super). For one thread at a time.
 #[derive(Debug)]
 pub struct Writer<W> {
     words: Words<W>,
     shape: Shape,
-    /// Up to here it is written, but not told.
+    /// The index up to which it has written, committed or not.
     staged: u64,
     /// `N_write`.
     committed: u64,
-    /// `N_read`, as last seen.
+    /// `N_read`, as last loaded.
     read: u64,
     buffers: Free,
     closed: Option<Closed>,
@@ -31,20 +32,20 @@ impl<W: AsRef<[AtomicU64]>> Writer<W> {
         Writer { words, shape, staged: 0, committed: 0, read: 0, buffers, closed: None }
     }
 
-    /// Room for a message (or so many bytes) of `len`; `None`: not now. It is given up
-    /// unless staged. O(1), for buffers O(those given back).
+    /// Room for a message of `len` bytes, or for `len` plain bytes. `None` if there is none now.
+    /// Room that is not staged is given up. O(1), with buffers O(buffers given back).
     ///
     /// # Errors
-    /// Longer than any may be; or, where there is no room, the stream is closed.
+    /// `len` is greater than any message may be, or there is no room and the stream is closed.
     #[inline]
     pub fn reserve(&mut self, len: usize) -> Result<Option<WriteChunk<'_, W>>, StreamError> {
         Ok(if self.has_room(len)? { Some(WriteChunk { writer: self, len }) } else { None })
     }
 
-    /// Whether [`Self::reserve`] finds room. As it.
+    /// Whether [`Self::reserve`] would find room. The same costs.
     ///
     /// # Errors
-    /// As it.
+    /// As [`Self::reserve`].
     #[inline]
     pub fn has_room(&mut self, len: usize) -> Result<bool, StreamError> {
         if len > self.shape.len_max {
@@ -54,7 +55,7 @@ impl<W: AsRef<[AtomicU64]>> Writer<W> {
         Ok(self.shape.count - (self.staged - self.read) >= units || self.look(units)?)
     }
 
-    /// Reserves, fills and stages: `false` if there is no room now. O(bytes).
+    /// Reserves, fills and stages. `false` if there is no room now. O(bytes).
     ///
     /// # Errors
     /// As [`Self::reserve`].
@@ -66,10 +67,10 @@ impl<W: AsRef<[AtomicU64]>> Writer<W> {
         Ok(true)
     }
 
-    /// Hands over all that was staged: a store, a fence and two loads, whatever the number.
+    /// Hands over all staged messages. A store, a fence and two loads, for any number of messages.
     ///
     /// # Errors
-    /// The reader is gone; nobody will read it.
+    /// The reader is gone and will not read them.
     #[inline]
     pub fn commit(&mut self) -> Result<Due, Closed> {
         let due = Due { wake: self.publish(), start: false };
@@ -79,20 +80,21 @@ impl<W: AsRef<[AtomicU64]>> Writer<W> {
         }
     }
 
-    /// Commits, and wishes to wait until there is room for `len` (at most what there can be).
+    /// Commits, and prepares to wait for room for `len` bytes, at most as many as there can be.
     pub fn wait(&mut self, len: usize) -> Wait {
         self.wait_for(self.shape.units(len.min(self.shape.len_max)))
     }
 
-    /// As [`Self::wait`], for `units` (bytes, slots, descriptors; at most as many as there can be): for
-    /// half of them a writer sleeps less often.
+    /// As [`Self::wait`], for `units` (bytes, slots, descriptors), at most as many as there can be.
+    /// A writer that waits for half of them sleeps less often.
     pub fn wait_for(&mut self, units: u64) -> Wait {
         self.wait_with(units.clamp(1, self.shape.count), WAITING)
     }
 
-    /// As [`Self::wait_for`], for who does not sleep but looks now and then at
-    /// [`Stream::is_rung`](super::Stream::is_rung): no wake is due to it. With `sleep` it is to look;
-    /// then to `rouse`. A source that rests is rung when it is started instead.
+    /// As [`Self::wait_for`], for a writer that does not sleep but now and then calls
+    /// [`Stream::is_notified`](super::Stream::is_notified). The reader does not wake it. If the
+    /// result says `sleep`, the writer watches, and then calls `finish_wait`. A source that rests
+    /// is notified when it is started instead.
     pub fn watch(&mut self, units: u64) -> Wait {
         let units = units.clamp(1, self.shape.count);
         if !self.rests() {
@@ -106,36 +108,36 @@ impl<W: AsRef<[AtomicU64]>> Writer<W> {
         Wait { due, sleep: self.rest_with(WATCHED).sleep }
     }
 
-    fn wait_with(&mut self, units: u64, bell: u32) -> Wait {
+    fn wait_with(&mut self, units: u64, state: u32) -> Wait {
         let due = Due { wake: self.publish(), start: false };
-        // Not before 0: then there is room already.
+        // Not below 0: then there is room already.
         let wanted = (self.staged + units).saturating_sub(self.shape.count);
-        self.words.begin_wait(word::WRITER, wanted, bell);
+        self.words.begin_wait(word::WRITER, wanted, state);
         let sleep = matches!(self.look(units), Ok(false));
         if !sleep {
-            self.words.end_wait(word::WRITER);
+            self.words.finish_wait(word::WRITER);
         }
         Wait { due, sleep }
     }
 
-    /// After a wait, whether there was a sleep or not: whether the reader rang.
-    pub fn rouse(&mut self) -> bool {
-        self.words.end_wait(word::WRITER)
+    /// Ends a wait, after a sleep or without one. Returns `true` if the reader notified.
+    pub fn finish_wait(&mut self) -> bool {
+        self.words.finish_wait(word::WRITER)
     }
 
-    /// Its own bell, to sleep on; the reader's is [`Self::peer_bell`].
-    pub fn bell(&self) -> &AtomicU64 {
-        self.words.at(word::WRITER + word::BELL)
+    /// The writer's wait word, to sleep on. [`Self::peer_wait_word`] is the reader's.
+    pub fn wait_word(&self) -> &AtomicU64 {
+        self.words.at(word::WRITER + word::WAIT)
     }
 
-    /// The reader's bell: the futex to be woken when that is due.
-    pub fn peer_bell(&self) -> &AtomicU64 {
-        self.words.at(word::READER + word::BELL)
+    /// The reader's wait word: the futex to wake after [`Due::wake`].
+    pub fn peer_wait_word(&self) -> &AtomicU64 {
+        self.words.at(word::READER + word::WAIT)
     }
 
-    /// A passive source has done what it was asked, commits and rests until it is started:
-    /// with `true` it is to go on at once, as the level is below `B_start`, or what the reader waits
-    /// for, and nobody will start it. With `B_start` 0 nobody ever does.
+    /// Commits, and lets a passive source rest until it is started. Returns `true` if the source
+    /// must go on at once: the level is below `B_start` or below what the reader waits for, and no
+    /// reader will start it. With `B_start` 0 no reader ever does.
     pub fn rest(&mut self) -> (Due, bool) {
         let due = Due { wake: self.publish(), start: false };
         // Relaxed: the fence orders it.
@@ -146,40 +148,41 @@ impl<W: AsRef<[AtomicU64]>> Writer<W> {
         (due, goes_on && claim_start(&self.words))
     }
 
-    /// As [`Self::rest`], and waits to be started: with `sleep` it is to sleep on its bell, then to
-    /// `rouse` and go on. The release that starts it says [`Due::wake`] beside
-    /// [`Due::start`]; so does the reader's end. Without, it is to go on at once, or finds the stream
-    /// closed.
+    /// As [`Self::rest`], and waits to be started. If the result says `sleep`, the source sleeps on
+    /// its wait word, then calls `finish_wait` and goes on. The release that starts it returns
+    /// [`Due::wake`] beside [`Due::start`], and so does the end of the reader. Otherwise the source
+    /// goes on at once, or finds the stream closed.
     pub fn rest_until_started(&mut self) -> Wait {
         self.rest_with(WAITING)
     }
 
-    fn rest_with(&mut self, bell: u32) -> Wait {
+    fn rest_with(&mut self, state: u32) -> Wait {
         let wake = self.publish();
-        // No index is ever there. The fence in it makes the store in `rest` a release, for the
-        // Acquire in `claim_start`: who starts it finds the bell.
-        self.words.begin_wait(word::WRITER, u64::MAX, bell);
+        // No index ever reaches this level. The fence in `begin_wait` makes the store in `rest` a
+        // release for the Acquire in `claim_start`. The reader that starts the source finds the
+        // wait word.
+        self.words.begin_wait(word::WRITER, u64::MAX, state);
         let (_, goes_on) = self.rest();
         let sleep = !goes_on && self.words.gone(word::READER).is_none();
         if !sleep {
-            self.words.end_wait(word::WRITER);
+            self.words.finish_wait(word::WRITER);
         }
         Wait { due: Due { wake, start: false }, sleep }
     }
 
-    /// As [`Self::wait`], for nothing but the reader's end: a source that has nothing to write is
-    /// told that nobody reads any more.
+    /// As [`Self::wait`], but only for the end of the reader. A source with nothing to write learns
+    /// that the reader is gone.
     pub fn wait_for_end(&mut self) -> Wait {
         let wake = self.publish();
         self.words.begin_wait(word::WRITER, u64::MAX, WAITING);
         let sleep = self.words.gone(word::READER).is_none();
         if !sleep {
-            self.words.end_wait(word::WRITER);
+            self.words.finish_wait(word::WRITER);
         }
         Wait { due: Due { wake, start: false }, sleep }
     }
 
-    /// How much room there is, in units of the indexes, as of a look now.
+    /// The free room now, in units of the indexes.
     ///
     /// # Errors
     /// The stream is closed.
@@ -188,41 +191,40 @@ impl<W: AsRef<[AtomicU64]>> Writer<W> {
         Ok(self.shape.count - (self.staged - self.read))
     }
 
-    /// Whether a source that finds no room is to rest ([`Self::rest_until_started`]): `B_start` is
-    /// not 0.
+    /// Whether a source without room must rest ([`Self::rest_until_started`]): `B_start` is not 0.
     pub fn rests(&self) -> bool {
         self.shape.start_level != 0
     }
 
-    /// Most bytes of a message; of plain bytes, of one write.
+    /// The greatest number of bytes of a message, or of one write of plain bytes.
     pub fn len_max(&self) -> usize {
         self.shape.len_max
     }
 
-    /// How much is there that the reader has not given back, as of a look now. Loads. What cannot be
-    /// is found when room is looked for.
+    /// How much the reader has not given back yet. Loads. [`Self::reserve`] finds an impossible
+    /// index.
     pub fn level(&self) -> u64 {
         self.committed.saturating_sub(self.words.index(word::READ))
     }
 
-    /// As [`Self::end`], for who keeps the value: how, is what the reader will find.
-    #[must_use = "who waits must be woken"]
+    /// As [`Self::end`], for a caller that keeps the writer. The reader will find `how`.
+    #[must_use = "the other end must be woken"]
     pub fn leave(&mut self, how: Leaving) -> bool {
         self.words.leave(word::WRITER, how.state(), word::READER)
     }
 
-    /// Ends the stream after all that was committed: whether the reader must be woken. What was
-    /// only staged is dropped.
-    #[must_use = "who waits must be woken"]
+    /// Ends the stream after all that was committed. Returns `true` if the reader must be woken.
+    /// Messages that were only staged are dropped.
+    #[must_use = "the other end must be woken"]
     pub fn end(self) -> bool {
         self.words.leave(word::WRITER, ENDED, word::READER)
     }
 
-    /// Whether the reader waits for more than is there, of what there can be.
+    /// Whether the reader waits for more than is committed, and for no more than fits.
     fn is_waited_for(&self) -> bool {
-        let bell = self.words.at(word::READER + word::BELL);
-        // Acquire pairs with the Release in `begin_wait`: `wanted` is of this wait.
-        self.shape.start_level != 0 && bell.load(Acquire) != 0 && {
+        let state = self.words.at(word::READER + word::WAIT);
+        // Acquire pairs with the Release in `begin_wait`: `wanted` belongs to this wait.
+        self.shape.start_level != 0 && state.load(Acquire) != 0 && {
             let wanted = self.words.load(word::READER + word::WANTED, Relaxed);
             let most = self.words.index(word::READ).saturating_add(self.shape.count);
             (self.committed + 1..=most).contains(&wanted)
@@ -238,7 +240,7 @@ impl<W: AsRef<[AtomicU64]>> Writer<W> {
         self.words.publish(word::WRITTEN, self.committed, word::READER)
     }
 
-    /// Whether there is room for `units`, after a look at how far the reader is.
+    /// Whether there is room for `units`, after a look at the reader's index.
     fn look(&mut self, units: u64) -> Result<bool, Closed> {
         if let Some(closed) = self.closed {
             return Err(closed);
@@ -257,7 +259,7 @@ impl<W: AsRef<[AtomicU64]>> Writer<W> {
         Ok(self.shape.count - (self.staged - self.read) >= units)
     }
 
-    /// The reader is at `found`: what it has given back is free.
+    /// The reader's index is `found`: what it has given back is free.
     fn take_back(&mut self, found: u64) -> Result<(), Closed> {
         if let StreamForm::Buffers { buffers, .. } = self.shape.form {
             for index in self.read..found {
@@ -279,7 +281,7 @@ impl<W: AsRef<[AtomicU64]>> Writer<W> {
     }
 }
 
-/// Room for a message, not seen by the reader yet.
+/// Room for a message that the reader does not see yet.
 #[derive(Debug)]
 #[must_use = "room that is not staged is given up"]
 pub struct WriteChunk<'a, W> {
@@ -288,17 +290,17 @@ pub struct WriteChunk<'a, W> {
 }
 
 impl<W: AsRef<[AtomicU64]>> WriteChunk<'_, W> {
-    /// Where the message goes.
+    /// The place of the message.
     #[inline]
     pub fn payload(&self) -> Payload<'_> {
         let writer = &self.writer;
-        // Room is there only with a free buffer.
+        // A reservation succeeds only with a free buffer.
         let buffer = writer.buffers.free.last().copied().unwrap_or(0);
         writer.shape.payload(&writer.words, writer.staged, buffer, self.len)
     }
 
-    /// The message is there, of `len` bytes: at most what was reserved counts. It is committed
-    /// with the next [`Writer::commit`].
+    /// Stages the message, of `len` bytes, at most as many as were reserved. The next
+    /// [`Writer::commit`] hands it over.
     #[inline]
     pub fn stage(self, len: usize) {
         let WriteChunk { writer, len: max } = self;
@@ -315,7 +317,7 @@ impl<W: AsRef<[AtomicU64]>> WriteChunk<'_, W> {
     }
 }
 
-/// Which buffers are free. Of other ways: none.
+/// The free buffers. Empty in the other forms.
 #[derive(Debug)]
 struct Free {
     free: Vec<u32>,
@@ -337,7 +339,7 @@ impl Free {
         buffer
     }
 
-    /// `false`: it was not lent. Never grows beyond the buffers there are: no allocation.
+    /// `false` if the buffer was not lent. Holds at most all buffers, so it never allocates.
     fn give_back(&mut self, number: u64) -> bool {
         let (Ok(buffer), Ok(index)) = (u32::try_from(number), usize::try_from(number)) else {
             return false;

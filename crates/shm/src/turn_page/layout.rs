@@ -1,8 +1,7 @@
-//! Where everything stands in a turn page.
+//! The layout of a turn page.
 //!
-//! Written down once, as structures; the word numbers that the accessors use
-//! are taken from them. Change anything here and [`LAYOUT_VERSION`] changes,
-//! and with it the golden table in the tests.
+//! The structures below are its only definition. The word numbers for the accessors are computed
+//! from them. A change here requires a new [`LAYOUT_VERSION`] and a new golden table in the tests.
 
 use crate::domain::LINES;
 use crate::words::{CPU, DOMAINS, Kind, LINE_BYTES};
@@ -24,7 +23,7 @@ struct TurnPage {
     turn: TurnLine,
     recheck: RecheckLine,
     reserved: [u64; 5 * LINE_BYTES / 8],
-    bells: [BellLine; LINES],
+    wake_words: [WakeLine; LINES],
 }
 
 #[repr(C, align(64))]
@@ -40,22 +39,22 @@ struct Identity {
 
 #[repr(C, align(64))]
 struct TurnLine {
-    /// Low half: the holder's number. High half: how often it changed hands.
+    /// Low half: the holder's number. High half: how often the turn changed hands.
     turn: u64,
     reserved: [u64; 7],
 }
 
 #[repr(C, align(64))]
 struct RecheckLine {
-    /// 0: nothing new.
+    /// 1 if a recheck was requested.
     recheck: u64,
     reserved: [u64; 7],
 }
 
 #[repr(C, align(64))]
-struct BellLine {
-    /// Low half: a futex.
-    bell: u64,
+struct WakeLine {
+    /// A wake word. Its low half is a futex.
+    state: u64,
     reserved: [u64; 7],
 }
 
@@ -64,19 +63,19 @@ const _: () = {
     assert!(size_of::<Identity>() == LINE_BYTES);
     assert!(size_of::<TurnLine>() == LINE_BYTES);
     assert!(size_of::<RecheckLine>() == LINE_BYTES);
-    assert!(size_of::<BellLine>() == LINE_BYTES);
+    assert!(size_of::<WakeLine>() == LINE_BYTES);
     assert!(offset_of!(TurnPage, identity) == 0);
     assert!(offset_of!(TurnPage, turn) == 64);
     assert!(offset_of!(TurnPage, recheck) == 128);
     assert!(offset_of!(TurnPage, reserved) == 192);
-    assert!(offset_of!(TurnPage, bells) == 512);
+    assert!(offset_of!(TurnPage, wake_words) == 512);
     assert!(offset_of!(Identity, cpu) == 8 * CPU && offset_of!(Identity, domains) == 8 * DOMAINS);
     // What is not named below is reserved.
     assert!(offset_of!(Identity, magic) == 0 && offset_of!(Identity, version) == 8);
     assert!(offset_of!(Identity, reserved) == 8 * 4);
     assert!(offset_of!(TurnLine, reserved) == 8);
     assert!(offset_of!(RecheckLine, reserved) == 8);
-    assert!(offset_of!(BellLine, reserved) == 8);
+    assert!(offset_of!(WakeLine, reserved) == 8);
 };
 
 /// Numbers of words: offsets in bytes over 8.
@@ -87,11 +86,11 @@ pub(super) mod word {
     pub const TURN: usize = offset_of!(TurnPage, turn.turn) / 8;
     pub const RECHECK: usize = offset_of!(TurnPage, recheck.recheck) / 8;
 
-    const BELLS: usize = offset_of!(TurnPage, bells) / 8;
+    const WAKE_WORDS: usize = offset_of!(TurnPage, wake_words) / 8;
 
-    /// The bell of a line.
-    pub const fn bell(line: usize) -> usize {
-        BELLS + line * LINE_WORDS
+    /// The wake word of a line.
+    pub const fn wake(line: usize) -> usize {
+        WAKE_WORDS + line * LINE_WORDS
     }
 
     /// Whether `word` is 0 in every page.
@@ -99,7 +98,7 @@ pub(super) mod word {
         match word {
             0..=TURN => word >= offset_of!(Identity, reserved) / 8 && word != TURN,
             RECHECK => false,
-            _ => word < BELLS || word >= bell(LINES) || !word.is_multiple_of(LINE_WORDS),
+            _ => word < WAKE_WORDS || word >= wake(LINES) || !word.is_multiple_of(LINE_WORDS),
         }
     }
 }

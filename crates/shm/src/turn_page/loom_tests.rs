@@ -1,7 +1,7 @@
-//! The protocols under every interleaving and every reordering that the memory
-//! model allows, and the proof that each ordering is needed.
+//! The protocols in every interleaving and every reordering that the memory model allows, and the
+//! proof that each ordering is needed.
 //!
-//! `RUSTFLAGS="--cfg loom" cargo test -p upcall-shm --release`
+//! `RUSTFLAGS="--cfg loom" cargo test -p upcall-shm --release turn_page`
 
 use super::*;
 use crate::edge::{check, check_up_to, each_breaks};
@@ -11,19 +11,19 @@ use loom::sync::{Condvar, Mutex};
 use loom::thread;
 use std::sync::Arc;
 
-/// Memory that all ends own; loom need not watch that. (Nor may it: it would
-/// panic for a second time when a model that is found to hang lets go of it.)
+/// Memory that all ends own. Loom does not track this `Arc`: its own `Arc` would panic a second
+/// time when a model that hangs is dropped.
 type Memory = Arc<[AtomicU64]>;
 
-/// A futex, as far as it matters: who waits compares the word where who wakes
-/// cannot come between, and a wake finds only who waits by then.
+/// A model of a futex. A waiter compares the word and begins to wait in one step. A wake reaches
+/// only threads that already wait.
 #[derive(Default)]
 struct Futex(Mutex<()>, Condvar);
 
 impl Futex {
-    fn wait(&self, bell: &AtomicU64) {
+    fn wait(&self, word: &WakeWord<'_>) {
         let guard = self.0.lock().unwrap();
-        if bell.load(Relaxed) == u64::from(ASLEEP) {
+        if word.is_asleep() {
             drop(self.1.wait(guard).unwrap());
         }
     }
@@ -34,13 +34,13 @@ impl Futex {
     }
 }
 
-/// A page and the futexes of its first three bells.
+/// A page and the futexes of its first three wake words.
 struct Cpu {
     page: TurnPage<Memory>,
     futexes: [Futex; 3],
     /// Handed on with the turn.
     work: AtomicU64,
-    /// How many act as the holder.
+    /// How many threads act as the holder.
     acting: AtomicU64,
 }
 
@@ -52,8 +52,8 @@ fn zeros(count: usize) -> Memory {
 }
 
 impl Cpu {
-    /// Of a new page, the turn at `holder`. Before any thread is started:
-    /// `load_page`'s loom tests say why.
+    /// A new page with the turn at `holder`. Made before any thread starts: the loom tests of
+    /// `load_page` say why.
     fn new(holder: DomainId) -> Arc<Cpu> {
         let page = TurnPage::create(zeros(PAGE_WORDS), 0).unwrap();
         page.reset(holder);
@@ -61,22 +61,23 @@ impl Cpu {
         Arc::new(Cpu { page, futexes: Default::default(), work, acting })
     }
 
-    fn ring(&self, to: DomainId) {
-        if self.page.ring(to) {
+    fn notify(&self, to: DomainId) {
+        if self.page.wake_word(to).notify() {
             self.futexes[to.line()].wake();
         }
     }
 
     fn pass(&self, seen: Turn, to: DomainId) {
-        assert!(self.page.pass(seen, to), "taken from the holder");
-        self.ring(to);
+        assert!(self.page.pass(seen, to), "the turn was taken from the holder");
+        self.notify(to);
     }
 
     fn sleep(&self, me: DomainId) {
-        if self.page.doze(me) {
-            self.futexes[me.line()].wait(self.page.bell(me));
+        let wake_word = self.page.wake_word(me);
+        if wake_word.prepare_wait() {
+            self.futexes[me.line()].wait(&wake_word);
         }
-        self.page.rouse(me);
+        wake_word.finish_wait();
     }
 
     fn wait_for_turn(&self, me: DomainId) -> Turn {
@@ -88,7 +89,7 @@ impl Cpu {
         }
     }
 
-    /// What the holder does: finds `work` as the one before left it.
+    /// Acts as the holder and checks that `work` is as the previous holder left it.
     fn act(&self, before: u64) {
         assert_eq!(self.acting.fetch_add(1, Relaxed), 0, "two act at once");
         assert_eq!(self.work.load(Relaxed), before, "passed too early");
@@ -97,7 +98,7 @@ impl Cpu {
     }
 }
 
-/// A passes to B, and B back to A; both sleep while it is not their turn.
+/// A passes to B, and B passes back to A. Each sleeps while it does not have the turn.
 fn there_and_back() {
     let cpu = Cpu::new(A);
     let first = cpu.page.turn().unwrap();
@@ -116,9 +117,8 @@ fn there_and_back() {
     b.join().unwrap();
 }
 
-/// A passes to B as the daemon takes the turn from A to give it to itself: it
-/// goes to one of them.
-fn taken_amid_a_pass() {
+/// A passes to B while the daemon takes the turn from A for itself. Exactly one of them succeeds.
+fn taken_during_a_pass() {
     let cpu = Cpu::new(A);
     let seen = cpu.page.turn().unwrap();
     let a = {
@@ -132,7 +132,7 @@ fn taken_amid_a_pass() {
     assert_eq!(cpu.page.holder(), Ok(holder));
 }
 
-/// The daemon sleeps and looks in turn until it finds what B published.
+/// The daemon sleeps and looks by turns until it finds what B published.
 fn daemon_looks(cpu: &Cpu) {
     let daemon = DomainId::DAEMON;
     while !(cpu.page.holder() == Ok(daemon) && cpu.page.take_recheck_idle()) {
@@ -141,28 +141,28 @@ fn daemon_looks(cpu: &Cpu) {
     assert_eq!(cpu.work.load(Relaxed), 7, "looked too early");
 }
 
-/// B publishes, and asks for a new look.
-fn asks(cpu: Arc<Cpu>) -> thread::JoinHandle<()> {
+/// B publishes and requests a recheck.
+fn requests_recheck(cpu: Arc<Cpu>) -> thread::JoinHandle<()> {
     thread::spawn(move || {
         cpu.work.store(7, Relaxed);
         if cpu.page.request_recheck() {
-            cpu.ring(DomainId::DAEMON);
+            cpu.notify(DomainId::DAEMON);
         }
     })
 }
 
-/// B asks for a new look as the turn becomes the daemon's, which sleeps once it
-/// finds nothing to do.
+/// B requests a recheck while the turn becomes the daemon's. The daemon sleeps once it finds
+/// nothing to do.
 fn recheck_of_an_idle_cpu() {
     let cpu = Cpu::new(A);
     let turn = cpu.page.turn().unwrap();
-    let b = asks(cpu.clone());
+    let b = requests_recheck(cpu.clone());
     assert!(cpu.page.pass(turn, DomainId::DAEMON));
     daemon_looks(&cpu);
     b.join().unwrap();
 }
 
-/// The same with A as a third: it gives the daemon the turn, and wakes it.
+/// The same with A as a third thread, which passes the turn to the daemon and wakes it.
 fn recheck_as_the_cpu_goes_idle() {
     let cpu = Cpu::new(A);
     let turn = cpu.page.turn().unwrap();
@@ -170,14 +170,13 @@ fn recheck_as_the_cpu_goes_idle() {
         let cpu = cpu.clone();
         thread::spawn(move || cpu.pass(turn, DomainId::DAEMON))
     };
-    let b = asks(cpu.clone());
+    let b = requests_recheck(cpu.clone());
     daemon_looks(&cpu);
     a.join().unwrap();
     b.join().unwrap();
 }
 
-/// B publishes in its user area and asks for a new look; the holder takes the
-/// request and reads.
+/// B publishes in its user area and requests a recheck. The holder takes the request and reads.
 fn recheck_of_a_holder() {
     let cpu = Cpu::new(A);
     let area = zeros(crate::user_area::words_of(1));
@@ -197,26 +196,25 @@ fn recheck_of_a_holder() {
     b.join().unwrap();
 }
 
-/// B was passed over as blocked and is back. A, which takes it to be away as long as its
-/// bell does not say that it sleeps, looks when it takes the request, and not again.
-fn back_from_the_kernel(says_it_sleeps: fn(&Cpu), asks: fn(&Cpu)) {
+/// B was passed over as blocked and is back. A counts B as blocked until B's wake word says
+/// `ASLEEP`. A looks when it takes the request, and not again.
+fn back_from_the_kernel(prepares: fn(&Cpu), asks: fn(&Cpu)) {
     let cpu = Cpu::new(A);
     let b = {
         let cpu = cpu.clone();
         thread::spawn(move || {
-            says_it_sleeps(&cpu);
+            prepares(&cpu);
             asks(&cpu);
         })
     };
     if cpu.page.take_recheck() {
-        let bell = cpu.page.bell(B).load(Relaxed);
-        assert_eq!(bell, u64::from(ASLEEP), "taken to be away");
+        assert!(cpu.page.wake_word(B).is_asleep(), "counted as blocked");
     }
     b.join().unwrap();
 }
 
-fn dozes(cpu: &Cpu) {
-    assert!(cpu.page.doze(B));
+fn prepares_wait(cpu: &Cpu) {
+    assert!(cpu.page.wake_word(B).prepare_wait());
 }
 
 fn requests(cpu: &Cpu) {
@@ -224,11 +222,11 @@ fn requests(cpu: &Cpu) {
 }
 
 fn back_and_asleep() {
-    back_from_the_kernel(dozes, requests);
+    back_from_the_kernel(prepares_wait, requests);
 }
 
 fn back_and_asks_too_early() {
-    back_from_the_kernel(requests, dozes);
+    back_from_the_kernel(requests, prepares_wait);
 }
 
 #[test]
@@ -238,29 +236,29 @@ fn the_turn_goes_there_and_back_and_no_wake_is_lost() {
 
 #[test]
 fn a_turn_goes_to_one_domain_only() {
-    check(None, taken_amid_a_pass);
+    check(None, taken_during_a_pass);
 }
 
 #[test]
-fn no_request_for_a_new_look_is_slept_through() {
+fn no_recheck_request_is_slept_through() {
     check(None, recheck_of_an_idle_cpu);
     // Without a bound it passes too, in 2 minutes.
     check_up_to(3, recheck_as_the_cpu_goes_idle);
 }
 
 #[test]
-fn who_takes_the_request_sees_what_was_published() {
+fn a_holder_that_takes_the_request_sees_what_was_published() {
     check(None, recheck_of_a_holder);
 }
 
 #[test]
-fn who_is_back_from_the_kernel_is_seen_asleep_by_who_takes_its_request() {
+fn a_domain_back_from_the_kernel_is_found_asleep_with_its_request() {
     check(None, back_and_asleep);
 }
 
 #[test]
-#[should_panic(expected = "taken to be away")]
-fn who_asks_before_its_bell_says_that_it_sleeps_may_be_missed() {
+#[should_panic(expected = "counted as blocked")]
+fn a_domain_that_asks_before_it_prepares_to_wait_may_be_missed() {
     check(None, back_and_asks_too_early);
 }
 
@@ -269,13 +267,13 @@ fn no_ordering_can_be_weaker() {
     each_breaks(&[
         (Edge::Pass, there_and_back, "passed too early"),
         (Edge::Holder, there_and_back, "passed too early"),
-        (Edge::Ring, there_and_back, "deadlock"),
-        (Edge::Hear, there_and_back, "deadlock"),
+        (Edge::WakeNotify, there_and_back, "deadlock"),
+        (Edge::WakeAcknowledge, there_and_back, "deadlock"),
         (Edge::RequestFence, recheck_of_an_idle_cpu, "deadlock"),
         (Edge::IdleFence, recheck_of_an_idle_cpu, "deadlock"),
         (Edge::RecheckRequest, recheck_of_a_holder, "looked too early"),
         (Edge::RecheckTake, recheck_of_a_holder, "looked too early"),
-        (Edge::RecheckRequest, back_and_asleep, "taken to be away"),
-        (Edge::RecheckTake, back_and_asleep, "taken to be away"),
+        (Edge::RecheckRequest, back_and_asleep, "counted as blocked"),
+        (Edge::RecheckTake, back_and_asleep, "counted as blocked"),
     ]);
 }

@@ -10,13 +10,13 @@ fn domain(number: u32) -> DomainId {
 }
 
 #[test]
-fn every_byte_stands_where_version_1_has_it() {
+fn every_byte_is_where_version_1_has_it() {
     let words = blank();
     let page = TurnPage::create(&words, 0x0304).unwrap();
     assert!(page.pass(page.turn().unwrap(), domain(32)));
-    assert!(!page.ring(DomainId::DAEMON));
-    assert!(page.doze(domain(1)));
-    assert!(!page.ring(domain(32)));
+    assert!(!page.wake_word(DomainId::DAEMON).notify());
+    assert!(page.wake_word(domain(1)).prepare_wait());
+    assert!(!page.wake_word(domain(32)).notify());
     assert!(!page.request_recheck());
     let bytes: Vec<u8> = words.iter().flat_map(|word| word.load(Relaxed).to_le_bytes()).collect();
     let mut golden = vec![0u8; 4096];
@@ -28,9 +28,9 @@ fn every_byte_stands_where_version_1_has_it() {
         (64, &[32]),        // holder
         (68, &[1]),         // times passed
         (128, &[1]),        // recheck
-        (512, &[1]),        // the daemon's bell: rung
-        (512 + 64, &[2]),   // the bell of domain 1: asleep
-        (512 + 2048, &[1]), // the last domain's: rung
+        (512, &[1]),        // the daemon's wake word: notified
+        (512 + 64, &[2]),   // of domain 1: asleep
+        (512 + 2048, &[1]), // of the last domain: notified
     ] {
         golden[offset..offset + expected.len()].copy_from_slice(expected);
     }
@@ -62,14 +62,14 @@ fn only_pages_whose_identity_and_reserved_words_hold_are_attached() {
         let created = TurnPage::create(&words, 1).unwrap();
         let found = 1 << 40;
         words[word].store(found, Relaxed);
-        let bell = word % 8 == 0 && (64..64 + 33 * 8).contains(&word);
+        let wake = word % 8 == 0 && (64..64 + 33 * 8).contains(&word);
         let expected = match word {
             0 => LayoutError::Magic { page, found, expected: KIND.magic },
             1 => LayoutError::Version { page, found, expected: 1 },
             2 => LayoutError::Value { page, name: "CPU", found, min: 0, max: 0xffff_ffff },
             3 => LayoutError::Value { page, name: "domains", found, min: 32, max: 32 },
             word::TURN | word::RECHECK => continue, // in use
-            _ if bell => continue,
+            _ if wake => continue,
             _ => LayoutError::Used { page, offset: word * 8 },
         };
         assert_eq!(TurnPage::attach(&words).unwrap_err(), expected);
@@ -90,23 +90,23 @@ fn a_page_in_use_is_attached() {
 }
 
 #[test]
-fn the_turn_is_passed_only_as_it_was_seen() {
+fn the_turn_is_passed_only_if_it_has_not_changed() {
     let words = blank();
     let page = TurnPage::create(&words, 0).unwrap();
     let first = page.turn().unwrap();
     assert_eq!((first.holder(), first.serial()), (DomainId::DAEMON, 0));
     assert!(page.pass(first, domain(1)));
-    assert!(!page.pass(first, domain(2)), "not the daemon's any more");
+    assert!(!page.pass(first, domain(2)), "no longer the turn of the daemon");
     let second = page.turn().unwrap();
     assert!(page.pass(second, domain(2)));
     assert!(page.pass(page.turn().unwrap(), domain(1)));
-    assert!(!page.pass(second, domain(3)), "domain 1 has it again, and not as it had");
+    assert!(!page.pass(second, domain(3)), "domain 1 has a later turn");
     let now = page.turn().unwrap();
     assert_eq!((now.holder(), now.serial()), (domain(1), 3));
 }
 
 #[test]
-fn a_serial_wraps_and_leaves_the_holder_alone() {
+fn a_serial_wraps_without_changing_the_holder() {
     let words = blank();
     let page = TurnPage::create(&words, 0).unwrap();
     words[word::TURN].store(u64::from(u32::MAX) << 32 | 5, Relaxed);
@@ -118,14 +118,14 @@ fn a_serial_wraps_and_leaves_the_holder_alone() {
 }
 
 #[test]
-fn a_holder_there_cannot_be_is_a_fault_until_the_daemon_resets_it() {
+fn an_impossible_holder_is_a_fault_until_the_daemon_resets_it() {
     for found in [33, 1 << 31, u32::MAX] {
         let words = blank();
         let page = TurnPage::create(&words, 0).unwrap();
         words[word::TURN].store(7 << 32 | u64::from(found), Relaxed);
         let fault = page.turn().unwrap_err();
         assert_eq!(fault.to_string(), format!("turn page has holder {found}, expected 0 to 32"));
-        assert!(page.request_recheck(), "the daemon must put it right");
+        assert!(page.request_recheck(), "the daemon must repair it");
         page.reset(domain(4));
         let turn = page.turn().unwrap();
         assert_eq!((turn.holder(), turn.serial()), (domain(4), 8));
@@ -133,41 +133,19 @@ fn a_holder_there_cannot_be_is_a_fault_until_the_daemon_resets_it() {
 }
 
 #[test]
-fn only_a_silent_bell_is_slept_on_and_only_who_sleeps_is_woken() {
+fn each_domain_has_a_wake_word_of_its_own() {
     let words = blank();
     let page = TurnPage::create(&words, 0).unwrap();
-    let me = domain(7);
-    assert!(!page.answer(me));
-    assert!(!page.ring(me), "awake");
-    assert!(!page.doze(me), "rung");
-    assert!(page.rouse(me));
-    assert!(page.doze(me));
-    assert_eq!(page.bell(me).load(Relaxed), u64::from(ASLEEP));
-    assert!(page.ring(me), "asleep");
-    assert!(!page.ring(me), "woken already");
-    assert!(page.answer(me));
-    assert!(page.doze(me));
-    assert!(!page.rouse(me), "nobody rang: a deadline came");
-    assert!(!page.answer(me));
+    assert!(page.wake_word(domain(7)).prepare_wait());
+    assert!(!page.wake_word(domain(6)).notify(), "awake");
+    assert!(page.wake_word(domain(7)).notify(), "asleep");
+    assert!(page.wake_word(domain(6)).acknowledge());
+    assert!(page.wake_word(domain(7)).finish_wait());
+    assert!(!page.wake_word(DomainId::DAEMON).is_notified());
 }
 
 #[test]
-fn a_bell_of_another_value_is_put_right_by_whoever_meets_it() {
-    let words = blank();
-    let page = TurnPage::create(&words, 0).unwrap();
-    for found in [3, 1 << 32, 2 + (1 << 32), u64::MAX] {
-        page.bell(domain(1)).store(found, Relaxed);
-        assert!(!page.doze(domain(1)));
-        assert!(!page.rouse(domain(1)));
-        assert!(page.doze(domain(1)));
-        page.bell(domain(1)).store(found, Relaxed);
-        assert!(page.ring(domain(1)), "may be asleep");
-        assert!(page.answer(domain(1)));
-    }
-}
-
-#[test]
-fn the_daemon_is_rung_for_only_if_it_has_the_turn() {
+fn the_daemon_is_notified_only_if_it_has_the_turn() {
     let words = blank();
     let page = TurnPage::create(&words, 0).unwrap();
     assert!(!page.take_recheck());
@@ -183,7 +161,7 @@ fn the_daemon_is_rung_for_only_if_it_has_the_turn() {
 
 proptest! {
     #[test]
-    fn whatever_stands_in_the_page_the_answers_stay_in_range(
+    fn any_page_gives_answers_in_range(
         random in prop::collection::vec(any::<u64>(), PAGE_WORDS),
         number in 0..=DOMAINS_MAX,
     ) {
@@ -194,15 +172,18 @@ proptest! {
         }
         match page.turn() {
             Ok(turn) => prop_assert!(page.pass(turn, domain(number))),
-            Err(PeerFault::Value { name: "holder", found, max: 32, .. }) => prop_assert!(found > 32),
+            Err(PeerFault::Value { name: "holder", found, max: 32, .. }) => {
+                prop_assert!(found > 32);
+            }
             Err(fault) => prop_assert!(false, "{fault}"),
         }
         page.reset(domain(number));
         prop_assert_eq!(page.holder(), Ok(domain(number)));
-        // One round puts a bell right, however it stood.
-        let _ = page.ring(domain(number));
-        prop_assert!(page.answer(domain(number)));
-        prop_assert!(page.doze(domain(number)));
+        // One round replaces any value in a wake word.
+        let wake_word = page.wake_word(domain(number));
+        let _ = wake_word.notify();
+        prop_assert!(wake_word.acknowledge());
+        prop_assert!(wake_word.prepare_wait());
         page.take_recheck();
         prop_assert!(!page.is_recheck());
         prop_assert!(TurnPage::attach(&words).is_err());

@@ -1,8 +1,7 @@
-//! Where everything stands in a user area.
+//! The layout of a user area.
 //!
-//! Written down once, as structures; the word numbers that the accessors use
-//! are taken from them. Change anything here and [`LAYOUT_VERSION`] changes,
-//! and with it the golden table in the tests.
+//! The structures below are its only definition. The word numbers for the accessors are computed
+//! from them. A change here requires a new [`LAYOUT_VERSION`] and a new golden table in the tests.
 
 use crate::words::{Kind, LINE_BYTES};
 use core::mem::{offset_of, size_of};
@@ -10,13 +9,13 @@ use core::mem::{offset_of, size_of};
 /// Version of this layout.
 pub const LAYOUT_VERSION: u32 = 3;
 
-/// Bytes of a page: the header is one, and each page of slots.
+/// Bytes of a page. The header is one page, and the slots take further pages.
 pub const PAGE_BYTES: usize = 4096;
 
 /// Slots on one page.
 pub const PAGE_SLOTS: usize = PAGE_BYTES / size_of::<SlotWords>();
 
-/// Most pages of slots in one area.
+/// The greatest number of pages of slots in one area.
 pub const SLOT_PAGES_MAX: usize = 8;
 
 /// `upcuser` and a zero, in memory on a little-endian machine.
@@ -46,15 +45,15 @@ struct Identity {
 
 #[repr(C, align(64))]
 struct ReadyLine {
-    /// Odd while what it guards is changed: ready, slots used, and the slots.
+    /// Odd while the words that it guards change: ready, slots used, and the slots.
     sequence: u64,
     /// `NEVER`: nothing is ready.
     ready_key: u64,
-    /// The order, and in the high half the first one among the ready of that key.
+    /// The order. In the high half the first order among the ready activities of that key.
     ready_orders: u64,
-    /// Slots from this one on were never set.
+    /// The slots from this one on were never set.
     slots_used: u64,
-    /// A slot's number and 1; 0: nothing runs.
+    /// The number of the running slot, plus 1. 0: nothing runs.
     running: u64,
     upcalled_at_ns: u64,
     ready_since_ns: u64,
@@ -90,7 +89,7 @@ struct SlotWords {
     key: u64,
     /// `NEVER`: none.
     event: u64,
-    /// The order, and in the high half a `SlotState`.
+    /// The order. In the high half a `SlotState`.
     order_state: u64,
 }
 

@@ -1,7 +1,7 @@
-//! The sequence under every interleaving and every reordering that the memory
-//! model allows, and the proof that each ordering is needed.
+//! The sequence in every interleaving and every reordering that the memory model allows, and the
+//! proof that each ordering is needed.
 //!
-//! `RUSTFLAGS="--cfg loom" cargo test -p upcall-shm --release`
+//! `RUSTFLAGS="--cfg loom" cargo test -p upcall-shm --release user_area`
 
 use super::*;
 use crate::edge::{Edge, check, check_up_to, each_breaks};
@@ -9,11 +9,10 @@ use crate::{DomainId, PeerFault};
 use core::iter::repeat_with;
 use loom::thread;
 
-/// Memory that both ends own; loom need not watch that.
+/// Memory that both ends own. Loom does not track this `Arc`.
 type Memory = std::sync::Arc<[AtomicU64]>;
 
-/// Both ends of a new area, made before any thread is started: `load_page`'s
-/// loom tests say why.
+/// Both ends of a new area, made before any thread starts: the loom tests of `load_page` say why.
 fn ends() -> (Owner<Memory>, Peer<Memory>) {
     let words: Memory = repeat_with(|| AtomicU64::new(0)).take(words_of(1)).collect();
     let domain = DomainId::new(1).unwrap();
@@ -24,7 +23,7 @@ const fn both(value: u32) -> Rank {
     Rank { key: value as u64, event: value as u64, order: value }
 }
 
-/// An owner publishes once more; a peer reads the rank before or after, or a tear.
+/// An owner publishes a second time. A peer reads the old rank, the new one, or a tear.
 fn ready() {
     let (mut owner, peer) = ends();
     owner.publish(Some(both(1).into()));
@@ -39,8 +38,8 @@ fn ready() {
     assert_eq!(peer.best(0), Ok(Some(both(2))));
 }
 
-/// As a job is released, its slot's release moves on and its rank becomes
-/// ready: at no moment is it neither.
+/// A job is released: its slot's release moves on and its rank becomes ready. At every moment a
+/// peer finds the job in one of the two places.
 fn release() {
     let (mut owner, peer) = ends();
     let slot = |at| Slot { next_release_ns: at, rank: both(1), state: SlotState::Waiting };
@@ -57,12 +56,12 @@ fn release() {
 }
 
 #[test]
-fn what_is_read_is_of_one_publication() {
+fn a_read_is_of_one_publication() {
     check(None, ready);
 }
 
 #[test]
-fn a_job_is_never_between_its_slot_and_the_ready() {
+fn a_released_job_is_always_found() {
     // Without a bound it passes too, in half a minute.
     check_up_to(3, release);
 }

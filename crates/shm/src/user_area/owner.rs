@@ -8,34 +8,33 @@ use Ordering::{Relaxed, Release, SeqCst};
 use core::fmt;
 use layout::{KIND, word};
 
-/// A domain's own end of its area on one CPU: it says how things stand.
+/// A domain's end of its own area on one CPU. It publishes the state of the domain.
 ///
-/// Keeps a copy of what it published, and never reads the memory: whatever
-/// happens to that, the domain's own view stands. `W` is the memory.
+/// It keeps a copy of what it published and never reads the memory. So nothing that happens to the
+/// memory changes the domain's own view. `W` is the memory.
 #[derive(Debug)]
 pub struct Owner<W> {
     words: Words<W>,
     sequence: u64,
     ready: Option<Pending>,
     slots: Box<[Slot]>,
-    /// Slots from this one on were never set.
+    /// The slots from this one on were never set.
     slots_used: usize,
-    /// As published.
+    /// The same number, as published.
     slots_used_before: usize,
-    /// A bit a slot: set since the last time.
+    /// A bit for each slot: set since the last publication.
     changed: Box<[u64]>,
     preemption_mask: u32,
     interrupt_mask: u32,
 }
 
 impl<W: AsRef<[AtomicU64]>> Owner<W> {
-    /// Makes `words` ([`super::words_of`] some pages), all zero and shared with
-    /// nobody yet, the area of `domain`, `generation` being its own there. Nothing
-    /// is ready. Allocates a copy of the slots; O(words of a page of slots): what is
-    /// beyond is not touched, and written before it is used.
+    /// Makes `words` ([`super::words_of`] some pages) the area of `domain` with `generation`. The
+    /// words must be 0 and not shared yet. Nothing is ready. Allocates a copy of the slots. O(words
+    /// of a page of slots): the rest is not touched here, and is written before it is used.
     ///
     /// # Errors
-    /// Wrong length, or a word that is not 0.
+    /// The length is wrong, or a word is not 0.
     pub fn create(words: W, domain: DomainId, generation: u64) -> Result<Self, LayoutError> {
         let (words, slots) = sized(words)?;
         words.check_unused(KIND, |word| word < super::words_of(1))?;
@@ -66,14 +65,14 @@ impl<W: AsRef<[AtomicU64]>> Owner<W> {
         &self.words.0
     }
 
-    /// Slots there are.
+    /// The number of slots.
     pub fn slots(&self) -> usize {
         self.slots.len()
     }
 
-    /// What the next [`Self::publish`] says of slot `index`. Nothing is written
-    /// now, and nothing then if it is as it was. O(1), but for the first use of
-    /// a slot, which makes all below it free ones.
+    /// Sets what the next [`Self::publish`] says of slot `index`. It writes nothing now, and
+    /// nothing later if the slot has not changed. O(1), except for the first use of a slot, which
+    /// frees all slots below it.
     ///
     /// # Errors
     /// There are not so many slots.
@@ -81,7 +80,7 @@ impl<W: AsRef<[AtomicU64]>> Owner<W> {
         let slots = self.slots.len();
         let known = self.slots.get_mut(index).ok_or(NoSlot { index, slots })?;
         if index >= self.slots_used {
-            // In memory they are 0, which is no free slot.
+            // In memory they are 0, which is not a free slot.
             (self.slots_used..=index).for_each(|slot| mark(&mut self.changed, slot));
             self.slots_used = index + 1;
         }
@@ -92,19 +91,19 @@ impl<W: AsRef<[AtomicU64]>> Owner<W> {
         Ok(())
     }
 
-    /// Says that `ready` has the best rank of what is ready or runs (`None`:
-    /// nothing is; a key of [`NEVER`] counts as one less), and what was set since.
+    /// Publishes that `ready` is the best rank of what is ready or runs, and all slots that were
+    /// set. `None`: nothing is ready or runs. A key of [`NEVER`] counts as one less.
     ///
-    /// `false`: all is as published, nothing was written. Otherwise some 11
-    /// stores, of which 4 for each slot. Whoever published without having
-    /// the turn then calls [`crate::turn_page::TurnPage::request_recheck`].
+    /// `false`: nothing changed, and nothing was written. Otherwise some 11 stores, and 4 for each
+    /// changed slot. A caller without the turn then calls
+    /// [`crate::turn_page::TurnPage::request_recheck`].
     pub fn publish(&mut self, ready: Option<Pending>) -> bool {
         let bits = self.changed.len().min(self.slots_used.div_ceil(64));
         if ready == self.ready && self.changed[..bits].iter().all(|&bits| bits == 0) {
             return false;
         }
-        // Relaxed, with the fence: who reads anything of what follows reads
-        // this sequence or a later one after its own second fence (`Peer::read`).
+        // Relaxed, with the fence. A peer that reads any of what follows also reads this sequence
+        // or a later one after its own second fence (`Peer::read`).
         self.words.store(word::SEQUENCE, self.sequence.wrapping_add(1), Relaxed);
         barrier(Edge::SequenceOdd, Release);
         if ready != self.ready {
@@ -135,23 +134,22 @@ impl<W: AsRef<[AtomicU64]>> Owner<W> {
         true
     }
 
-    /// Says what runs: the slot upcalled at `at_ns` (`CLOCK_MONOTONIC`), or nothing
-    /// since then. Two stores: for each upcall.
+    /// Publishes what runs: the slot upcalled at `at_ns` (`CLOCK_MONOTONIC`), or nothing since
+    /// then. Two stores, for each upcall.
     #[inline]
     pub fn set_running(&self, slot: Option<usize>, at_ns: u64) {
-        // Relaxed, these and the next: nothing is handed over with them.
+        // Relaxed, here and below: it hands nothing over.
         self.words.store(word::RUNNING, slot.map_or(0, |slot| slot as u64 + 1), Relaxed);
         self.words.store(word::UPCALLED_AT_NS, at_ns, Relaxed);
     }
 
-    /// Says that the domain asked at `at_ns` whether it may go on. A store: for
-    /// each boundary.
+    /// Publishes that the domain asked at `at_ns` whether it may go on. A store, for each boundary.
     #[inline]
     pub fn set_asked(&self, at_ns: u64) {
         self.words.store(word::ASKED_AT_NS, at_ns, Relaxed);
     }
 
-    /// Says how much was done so far. Seven stores to one cache line.
+    /// Publishes the counters. Seven stores to one cache line.
     pub fn count(&self, counters: &Counters) {
         let Counters { upcalls, switches, jobs, misses, pdus, handoffs, slack_ns_min } = *counters;
         for (word, total) in [
@@ -163,27 +161,27 @@ impl<W: AsRef<[AtomicU64]>> Owner<W> {
             (word::HANDOFFS, handoffs),
             (word::SLACK_NS_MIN, slack_ns_min.cast_unsigned()),
         ] {
-            // Relaxed: each counts for itself.
+            // Relaxed: each is a number by itself.
             self.words.store(word, total, Relaxed);
         }
     }
 
-    /// One level more of `mask`; says how many now. A store.
+    /// Raises the level of `mask` by one. Returns the new level. A store.
     #[inline]
     pub fn mask(&mut self, mask: Mask) -> u32 {
         let level = self.level(mask).saturating_add(1);
         *self.level(mask) = level;
-        // Relaxed: who reads it on this CPU has stopped us, and sees it; who
-        // reads it elsewhere may be a moment early, and only asks then.
+        // Relaxed: a thread that reads it on this CPU has stopped the domain, and sees it. A thread
+        // on another CPU may read the old level for a moment, and then asks without need.
         self.words.store(mask.word(), u64::from(level), Relaxed);
         level
     }
 
-    /// One level less of `mask`; says how many are left (0 also if there was
-    /// none). At 0 the caller must look for a request in its kernel area
-    /// (`kernel_area::Reader::yield_requests`, `interrupts`): one that came meanwhile
-    /// is seen now, or by now the one who made it saw the mask gone.
-    /// A store; at 0 a fence as well, some 10 ns.
+    /// Lowers the level of `mask` by one. Returns the new level, which is 0 also if it was 0
+    /// before. At 0 the caller must look for a request in its kernel area
+    /// (`kernel_area::Reader::yield_requests`, `interrupts`). Either it sees a request that came
+    /// meanwhile, or the requesting thread sees the mask gone. A store. At 0 also a fence, some 10
+    /// ns.
     #[inline]
     #[must_use = "at 0 there may be a request"]
     pub fn unmask(&mut self, mask: Mask) -> u32 {
@@ -191,9 +189,8 @@ impl<W: AsRef<[AtomicU64]>> Owner<W> {
         *self.level(mask) = level;
         self.words.store(mask.word(), u64::from(level), Relaxed);
         if level == 0 {
-            // Pairs with the fence in `kernel_area::Writer::request_yield` and
-            // `interrupt`: of two fences one comes first, and what was stored
-            // before it is seen after the other.
+            // Pairs with the fence in `kernel_area::Writer::request_yield` and `interrupt`. One of
+            // the two fences comes first, and what was stored before it is seen after the other.
             barrier(Edge::UnmaskFence, SeqCst);
         }
         level
@@ -221,12 +218,12 @@ fn write<W: AsRef<[AtomicU64]>>(words: &Words<W>, index: usize, slot: &Slot) {
     words.store(first + word::ORDER_STATE, order_state, Relaxed);
 }
 
-/// A slot that the area has not.
+/// The area has no such slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoSlot {
-    /// Its number.
+    /// The number of the slot.
     pub index: usize,
-    /// How many there are.
+    /// The number of slots there are.
     pub slots: usize,
 }
 

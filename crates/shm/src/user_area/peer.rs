@@ -7,14 +7,14 @@ use crate::{AtomicU64, DomainId, LayoutError, Ordering, PeerFault};
 use Ordering::{Acquire, Relaxed};
 use layout::{KIND, word};
 
-/// How often a reader begins anew when the owner was writing.
-/// Under loom every try is like the first, and more take minutes.
+/// How often a reader tries again while the owner is writing. Under loom every try is like the
+/// first, and more tries take minutes.
 const TRIES_MAX: usize = if cfg!(loom) { 1 } else { 4 };
 
-/// What runs in a domain, as it says.
+/// What runs in a domain, as the domain states it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Running {
-    /// Which slot was upcalled last; `None`: nothing runs.
+    /// The slot that was upcalled last. `None`: nothing runs.
     pub slot: Option<usize>,
     /// When it was upcalled, or ended (`CLOCK_MONOTONIC`).
     pub upcalled_at_ns: u64,
@@ -22,21 +22,21 @@ pub struct Running {
     pub asked_at_ns: u64,
 }
 
-/// How a domain stands to what runs in another: see [`Peer::rival`].
+/// How a domain compares with a running activity of another: see [`Peer::rival`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rival {
-    /// The earliest release of a slot that preempts it, from then on (`CLOCK_MONOTONIC`, may be past), or since
-    /// when something ready does; [`NEVER`]: there is none ([`Rank::preempts`]).
+    /// From when on the domain preempts it (`CLOCK_MONOTONIC`, may be past): the earliest release
+    /// of a slot that preempts it, or since when a ready activity does. [`NEVER`]: it does not
+    /// ([`Rank::preempts`]).
     pub preempts_at_ns: u64,
-    /// The best that was there by the moment asked for.
+    /// The best rank that was ready or released by the given moment.
     pub best: Option<Rank>,
 }
 
-/// Another's end of a user area: it learns how things stand there.
+/// The end of another process. It reads the state of the domain.
 ///
-/// Trusts nothing: each value is copied once and checked. Every call is bounded,
-/// whatever the owner does, and allocates nothing. `W` is the memory; what maps
-/// it should do so for reading only.
+/// It trusts nothing: each value is copied once and checked. Every call is bounded, whatever the
+/// owner does, and allocates nothing. `W` is the memory, which should be mapped for reading only.
 #[derive(Debug)]
 pub struct Peer<W> {
     words: Words<W>,
@@ -44,12 +44,12 @@ pub struct Peer<W> {
 }
 
 impl<W: AsRef<[AtomicU64]>> Peer<W> {
-    /// Takes up the area that `domain` created in `words` as its generation
-    /// `generation`; it may be in use. O(1).
+    /// Attaches to the area that `domain` created in `words` with `generation`. The area may be in
+    /// use. O(1).
     ///
     /// # Errors
-    /// It is no such area, of another version, domain or generation, not as
-    /// long as it says, or its reserved words are used.
+    /// It is no user area, has another version, domain or generation, does not have the length it
+    /// states, or its reserved words are used.
     pub fn attach(words: W, domain: DomainId, generation: u64) -> Result<Self, LayoutError> {
         let (words, slots) = sized(words)?;
         words.check_kind(KIND)?;
@@ -69,12 +69,12 @@ impl<W: AsRef<[AtomicU64]>> Peer<W> {
         &self.words.0
     }
 
-    /// The best rank the domain has of what was there by `at_ns` (`CLOCK_MONOTONIC`, now or
-    /// before): of what it said is ready, and of every slot whose release had come by then.
-    /// `None`: it has nothing to run. O(slots used), about 1 ns each.
+    /// The best rank that the domain had to run at `at_ns` (`CLOCK_MONOTONIC`, now or before). It
+    /// considers the published rank and every slot whose release had come by then. `None`: nothing
+    /// to run. O(slots used), about 1 ns each.
     ///
     /// # Errors
-    /// It was writing at every try, or says that it uses more slots than it has.
+    /// The owner was writing at every try, or states that it uses more slots than it has.
     #[inline]
     pub fn best(&self, at_ns: u64) -> Result<Option<Rank>, PeerFault> {
         let best = self.read(|slots| {
@@ -86,7 +86,8 @@ impl<W: AsRef<[AtomicU64]>> Peer<W> {
         Ok((best.key != NEVER).then_some(best))
     }
 
-    /// As [`Self::best`], with who is first of those of that key; since always. To show it to others.
+    /// As [`Self::best`], with the first place in the order of admission of that key. Its waiting
+    /// time is unknown. For showing it to others.
     ///
     /// # Errors
     /// As [`Self::best`].
@@ -100,8 +101,9 @@ impl<W: AsRef<[AtomicU64]>> Peer<W> {
         Ok((all.rank.key != NEVER).then_some(Pending { since_ns: 0, ..all }))
     }
 
-    /// How it stands to what runs with this rank: from when on it preempts that, and [`Self::best`]. One look
-    /// for both, for whoever gives way. O(slots used).
+    /// How the domain compares with an activity of rank `running`: from when on it preempts that,
+    /// and its [`Self::best`]. One look for both, for a thread that may cede the CPU. O(slots
+    /// used).
     ///
     /// # Errors
     /// As [`Self::best`].
@@ -122,7 +124,7 @@ impl<W: AsRef<[AtomicU64]>> Peer<W> {
         Ok(Rival { preempts_at_ns, best: (best.key != NEVER).then_some(best) })
     }
 
-    /// The earliest release of any slot; [`NEVER`]: there is none. O(slots used).
+    /// The earliest release of any slot. [`NEVER`]: there is none. O(slots used).
     ///
     /// # Errors
     /// As [`Self::best`].
@@ -130,10 +132,10 @@ impl<W: AsRef<[AtomicU64]>> Peer<W> {
         self.read(|slots| earliest(copies(slots)))
     }
 
-    /// What runs. Three loads, each right by itself.
+    /// What runs. Three loads, each valid by itself.
     ///
     /// # Errors
-    /// It says that a slot runs that it has not.
+    /// The domain states that a slot runs that it does not have.
     pub fn running(&self) -> Result<Running, PeerFault> {
         let running = self.below("running", word::RUNNING)?;
         Ok(Running {
@@ -143,16 +145,15 @@ impl<W: AsRef<[AtomicU64]>> Peer<W> {
         })
     }
 
-    /// Whether `mask` is in effect. For who asks the domain to yield or
-    /// interrupts it: after that was done in the kernel area. A load.
+    /// Whether `mask` is in effect. For a caller that has asked the domain to yield, or has
+    /// interrupted it, in the kernel area. A load.
     pub fn is_masked(&self, mask: Mask) -> bool {
-        // Relaxed: the fence in `kernel_area::Writer::request_yield` comes
-        // before it, and pairs with the one in `Owner::unmask`.
+        // Relaxed: the fence in `kernel_area::Writer::request_yield` comes before it, and pairs
+        // with the fence in `Owner::unmask`.
         self.words.load(mask.word(), Relaxed) != 0
     }
 
-    /// What the domain counted. Not all of one moment; any values at all from a
-    /// domain that lies.
+    /// What the domain counted. Not all of one moment. A faulty domain may state any values.
     pub fn counters(&self) -> Counters {
         let load = |word| self.words.load(word, Relaxed);
         Counters {
@@ -166,16 +167,16 @@ impl<W: AsRef<[AtomicU64]>> Peer<W> {
         }
     }
 
-    /// Slots there are.
+    /// The number of slots.
     pub fn slots(&self) -> usize {
         self.slots
     }
 
-    /// What it says of slot `index`; a free one if it has not so many. For
-    /// display: one of several, each of its own moment.
+    /// The content of slot `index`. A free slot if there are not so many. For display: each slot is
+    /// of its own moment.
     ///
     /// # Errors
-    /// As [`Self::best`], and a state there is not.
+    /// As [`Self::best`], and a state that does not exist.
     pub fn slot(&self, index: usize) -> Result<Slot, PeerFault> {
         let found = self.read(|slots| slots.get(index).map(SlotCopy::of))?;
         let Some(SlotCopy { next_release_ns, rank, state }) = found else {
@@ -191,10 +192,10 @@ impl<W: AsRef<[AtomicU64]>> Peer<W> {
         Ok(Slot { next_release_ns, rank, state })
     }
 
-    /// That no reserved word was written since. O(1), 500 loads: now and then.
+    /// Checks that no reserved word was written. O(1), 500 loads, so for occasional use.
     ///
     /// # Errors
-    /// [`PeerFault::Reserved`]: the domain scribbles.
+    /// [`PeerFault::Reserved`]: the domain writes where it must not.
     pub fn audit(&self) -> Result<(), PeerFault> {
         match self.words.first_used(word::is_reserved) {
             Some(offset) => Err(PeerFault::Reserved { page: KIND.page, offset }),
@@ -202,7 +203,7 @@ impl<W: AsRef<[AtomicU64]>> Peer<W> {
         }
     }
 
-    /// What `look` makes of the slots in use, all of one moment.
+    /// The result of `look` at the slots in use, all of one moment.
     #[inline]
     fn read<T>(&self, look: impl Fn(&[SlotWords]) -> T) -> Result<T, PeerFault> {
         match self.try_read(&look)? {
@@ -211,7 +212,7 @@ impl<W: AsRef<[AtomicU64]>> Peer<W> {
         }
     }
 
-    /// All tries but the first: out of the way of who need not wait for anybody.
+    /// All tries but the first, apart from the usual path without a wait.
     #[cold]
     fn read_again<T>(&self, look: impl Fn(&[SlotWords]) -> T) -> Result<T, PeerFault> {
         for _ in 1..TRIES_MAX {
@@ -232,18 +233,18 @@ impl<W: AsRef<[AtomicU64]>> Peer<W> {
         if !before.is_multiple_of(2) {
             return Ok(None);
         }
-        // An honest owner never stores one too many, at any moment.
+        // An honest owner never stores a number too large, at any moment.
         let used = self.below("slots used", word::SLOTS_USED)?;
         let words = &self.words.0.as_ref()[word::HEADER..word::slot(used)];
         let found = look(words.as_chunks().0);
-        // Pairs with the fence in `Owner::publish`: had anything newer
-        // been read, a newer sequence is read now.
+        // Pairs with the fence in `Owner::publish`. If a newer word was read, a newer sequence is
+        // read now.
         barrier(Edge::SequenceSecond, Acquire);
         let after = self.words.load(word::SEQUENCE, Relaxed);
         Ok((after == before).then_some(found))
     }
 
-    /// Of what is ready. Within [`Self::read`] only.
+    /// What is ready. Only within [`Self::read`].
     #[inline]
     fn ready(&self) -> Pending {
         let load = |word| self.words.load(word, Relaxed);
@@ -252,7 +253,7 @@ impl<W: AsRef<[AtomicU64]>> Peer<W> {
         Pending { rank, first, since_ns: load(word::READY_SINCE_NS) }
     }
 
-    /// A word that is no more than there are slots.
+    /// A word that is at most the number of slots.
     #[inline]
     fn below(&self, name: &'static str, word: usize) -> Result<usize, PeerFault> {
         let found = self.words.load(word, Relaxed);
@@ -266,11 +267,11 @@ impl<W: AsRef<[AtomicU64]>> Peer<W> {
 /// A slot in memory.
 type SlotWords = [AtomicU64; word::SLOT];
 
-/// What is scanned of a slot, copied.
+/// The words of a slot that a scan needs, copied.
 struct SlotCopy {
     next_release_ns: u64,
     rank: Rank,
-    /// A [`SlotState`], if it is one.
+    /// A [`SlotState`], or an impossible value.
     state: u32,
 }
 
@@ -291,9 +292,9 @@ fn copies(slots: &[SlotWords]) -> impl Iterator<Item = SlotCopy> {
     slots.iter().map(SlotCopy::of)
 }
 
-/// The low half of a word and the high one.
+/// The low and the high half of a word.
 #[inline]
-#[expect(clippy::cast_possible_truncation, reason = "the halves are what is wanted")]
+#[expect(clippy::cast_possible_truncation, reason = "each half is wanted")]
 const fn halves(word: u64) -> (u32, u32) {
     (word as u32, (word >> 32) as u32)
 }

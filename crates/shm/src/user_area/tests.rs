@@ -26,7 +26,7 @@ fn ends(words: &[AtomicU64]) -> (Owner<&[AtomicU64]>, Peer<&[AtomicU64]>) {
     (owner, Peer::attach(words, ME, 9).unwrap())
 }
 
-/// Also that the best of a rival is the best.
+/// Also checks that the best rank of a rival is the best of the area.
 fn preempts_at(peer: &Peer<&[AtomicU64]>, running: Rank) -> Result<u64, PeerFault> {
     let rival = peer.rival(running, 150);
     assert_eq!(rival.map(|rival| rival.best), peer.best(150));
@@ -38,7 +38,7 @@ fn copy(words: &[AtomicU64]) -> Vec<u64> {
 }
 
 #[test]
-fn every_byte_stands_where_version_3_has_it() {
+fn every_byte_is_where_version_3_has_it() {
     let words = blank(2);
     let mut owner = Owner::create(&words, ME, 0x0506).unwrap();
     owner.set(1, Slot { state: SlotState::Running, ..slot(0x11, 0x12, 0x13) }).unwrap();
@@ -166,7 +166,7 @@ fn a_new_area_has_nothing_to_run() {
 }
 
 #[test]
-fn the_best_rank_is_of_what_is_ready_and_of_what_was_released_since() {
+fn the_best_rank_counts_ready_and_since_released_activities() {
     let words = blank(1);
     let (mut owner, peer) = ends(&words);
     owner.set(0, slot(100, 40, 0)).unwrap();
@@ -194,7 +194,7 @@ fn equal_keys_are_told_apart_by_order() {
 }
 
 #[test]
-fn of_equal_keys_the_most_urgent_event_is_chosen_and_preempts_nobody() {
+fn the_most_urgent_event_wins_among_equal_keys_and_preempts_none() {
     let words = blank(1);
     let (mut owner, peer) = ends(&words);
     let with_event = |order, event| Rank { event, ..rank(40, order) };
@@ -207,7 +207,8 @@ fn of_equal_keys_the_most_urgent_event_is_chosen_and_preempts_nobody() {
     // A smaller key goes first, whatever the events.
     assert!(rank(39, 9) < with_event(1, 0));
     owner.publish(None);
-    // What runs with an event keeps its place; without one it yields to who comes before in the order.
+    // An activity that runs with an event keeps its place. Without one it yields to an earlier
+    // place in the order.
     for (running, at_ns) in [
         (rank(40, 8), 5),
         (rank(40, 6), NEVER),
@@ -217,20 +218,20 @@ fn of_equal_keys_the_most_urgent_event_is_chosen_and_preempts_nobody() {
     ] {
         assert_eq!(preempts_at(&peer, running), Ok(at_ns), "{running:?}");
     }
-    // One that is ready is not hidden by an event of another's that comes later.
+    // An event of a later activity does not hide one that is ready.
     let ready = Pending { rank: with_event(9, 50), first: 2, since_ns: 1 };
     owner.publish(Some(ready));
     assert_eq!(peer.best(4), Ok(Some(with_event(9, 50))));
     assert_eq!(preempts_at(&peer, rank(40, 3)), Ok(1));
     assert_eq!(preempts_at(&peer, rank(40, 2)), Ok(NEVER));
     assert_eq!(peer.pending(4), Ok(Some(Pending { since_ns: 0, ..ready })));
-    // Nor where it is shown to others, together with what has another key.
+    // Nor in what is shown to other domains, together with activities of another key.
     let all = Pending::from(rank(41, 0)).and(ready).and(rank(40, 1).into());
     assert_eq!(all, Pending { first: 1, since_ns: 0, ..ready });
 }
 
 #[test]
-fn who_will_outrank_does_so_at_its_earliest_release() {
+fn a_slot_preempts_from_its_earliest_release_on() {
     let words = blank(1);
     let (mut owner, peer) = ends(&words);
     for (index, (release, key)) in [(300, 10), (200, 20), (100, 30)].into_iter().enumerate() {
@@ -264,7 +265,7 @@ fn only_what_changed_is_written() {
         owner.set(index, slot(100, 1, 1)).unwrap();
     }
     assert!(owner.publish(Some(rank(1, 1).into())));
-    // Whatever is not written keeps this.
+    // A word that is not written keeps this value.
     for word in &words[5..] {
         word.store(77, Relaxed);
     }
@@ -281,7 +282,7 @@ fn only_what_changed_is_written() {
 }
 
 #[test]
-fn a_slot_there_is_not_is_refused() {
+fn a_slot_that_does_not_exist_is_refused() {
     let words = blank(1);
     let (mut owner, peer) = ends(&words);
     let error = owner.set(128, Slot::FREE).unwrap_err();
@@ -300,7 +301,7 @@ fn the_worst_key_is_no_key() {
 }
 
 #[test]
-fn masks_nest_and_end_at_none() {
+fn masks_nest_down_to_level_0() {
     let words = blank(1);
     let (mut owner, peer) = ends(&words);
     for mask in [Mask::Preemption, Mask::Interrupts] {
@@ -314,7 +315,7 @@ fn masks_nest_and_end_at_none() {
 }
 
 #[test]
-fn what_runs_is_told() {
+fn what_runs_is_published() {
     let words = blank(1);
     let (owner, peer) = ends(&words);
     owner.set_running(Some(127), 5);
@@ -327,7 +328,7 @@ fn what_runs_is_told() {
 }
 
 #[test]
-fn an_owner_stopped_amid_writing_is_torn_and_not_waited_for() {
+fn reading_from_an_owner_stopped_in_a_write_fails_without_waiting() {
     let words = blank(1);
     let (mut owner, peer) = ends(&words);
     words[word::SEQUENCE].store(1, Relaxed);
@@ -344,7 +345,7 @@ fn an_owner_stopped_amid_writing_is_torn_and_not_waited_for() {
 }
 
 #[test]
-fn lies_about_slots_are_faults() {
+fn impossible_slots_are_faults() {
     let words = blank(1);
     let (mut owner, peer) = ends(&words);
     owner.set(0, slot(1, 1, 1)).unwrap();
@@ -352,7 +353,7 @@ fn lies_about_slots_are_faults() {
     words[word::slot(0) + word::ORDER_STATE].store(1 | 5 << 32, Relaxed);
     let fault = PeerFault::Value { page: PAGE, name: "slot state", found: 5, max: 4 };
     assert_eq!(peer.slot(0), Err(fault));
-    assert_eq!(peer.best(1), Ok(Some(rank(1, 1))), "a state is for display");
+    assert_eq!(peer.best(1), Ok(Some(rank(1, 1))), "a state is only for display");
     for found in [129, 1 << 32, u64::MAX] {
         words[word::SLOTS_USED].store(found, Relaxed);
         let fault = PeerFault::Value { page: PAGE, name: "slots used", found, max: 128 };
@@ -362,14 +363,14 @@ fn lies_about_slots_are_faults() {
 }
 
 #[test]
-fn a_reader_of_a_restless_owner_sees_whole_publications_or_a_tear() {
+fn a_reader_sees_whole_publications_or_a_tear() {
     let words = blank(1);
     let (mut owner, peer) = ends(&words);
     let over = AtomicBool::new(false);
     let (whole, torn) = thread::scope(|scope| {
         scope.spawn(|| {
             for round in 1.. {
-                // Between them they always tell which round it is.
+                // Together they always identify the round.
                 owner.set(0, slot(round, round, round)).unwrap();
                 owner.set(1, slot(round, round, round)).unwrap();
                 owner.publish(Some(rank(round, round).into()));
@@ -397,8 +398,8 @@ fn a_reader_of_a_restless_owner_sees_whole_publications_or_a_tear() {
     assert!(whole > 0, "{torn} tears and nothing else");
 }
 
-/// What may come of a read, whatever stands there: an answer or a fault that
-/// says what was found. `answer` says whether an answer may be.
+/// Checks the result of a read of any memory: a value for which `answer` is true, or a fault that
+/// states what was found.
 fn typed<T>(read: Result<T, PeerFault>, answer: impl Fn(&T) -> bool) -> bool {
     match read {
         Ok(read) => answer(&read),
@@ -410,9 +411,9 @@ fn typed<T>(read: Result<T, PeerFault>, answer: impl Fn(&T) -> bool) -> bool {
 
 proptest! {
     #[test]
-    fn whatever_stands_in_the_area_the_answers_stay_in_range(
+    fn any_area_gives_answers_in_range(
         random in prop::collection::vec(any::<u64>(), words_of(1)),
-        // Most random words are refused at once: let some get further.
+        // Most random words are refused at once, so some are made valid here.
         sequence in any::<u64>(),
         slots_used in prop_oneof![0..=128u64, any::<u64>()],
         running in prop_oneof![0..=128u64, any::<u64>()],
@@ -449,7 +450,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_set_and_published_is_what_peers_read(
+    fn peers_read_what_is_set_and_published(
         sets in prop::collection::vec((0..128usize, 1..50u64, 1..50u64, 0..8u64), 0..60),
         each in 1..10usize,
         now_ns in 0..60u64,
@@ -459,7 +460,8 @@ proptest! {
         let words = blank(1);
         let (mut owner, peer) = ends(&words);
         let mut known = [Slot::FREE; 128];
-        let ready = ready.map(|(key, order, since_ns)| Pending { since_ns, ..rank(key, order).into() });
+        let pending = |(key, order, since_ns)| Pending { since_ns, ..rank(key, order).into() };
+        let ready = ready.map(pending);
         for sets in sets.chunks(each) {
             for &(index, release, key, order) in sets {
                 known[index] = slot(release, key, order);
@@ -489,9 +491,9 @@ proptest! {
 }
 
 #[test]
-fn what_is_beyond_the_first_page_of_slots_is_written_before_it_is_read_and_not_touched_before() {
+fn later_pages_of_slots_are_written_before_use_and_untouched_before() {
     let words = blank(4);
-    // Left there by nobody in particular: in a new area it is 0, but neither end looks.
+    // In a new area these words are 0, but neither end reads them.
     words[words_of(1)..].iter().for_each(|word| word.store(7, Relaxed));
     let (mut owner, peer) = ends(&words);
     owner.set(0, slot(100, 40, 0)).unwrap();

@@ -1,54 +1,54 @@
-//! How things stand: what the daemon answers to [`ToDaemon::Inspect`].
+//! The state of a running daemon: its reply to [`ToDaemon::Inspect`].
 //!
 //! ```text
 //!   inspector (no domain)                         daemon
 //!   Inspect         ------------------------->
 //!                   <-------------------------    Cpu, for each CPU
-//!                   <-------------------------    Domain, then its VirtualProcessors, then its Activities;
-//!                                                 for each domain the inspector may see
+//!                   <-------------------------    for each domain the inspector may see:
+//!                                                 Domain, its VirtualProcessors, its Activities
 //!                   <-------------------------    End
 //! ```
 //!
-//! Each domain is of one moment, [`DomainStatus::at_ns`]; the answer as a whole is not.
-//! Counters and slots are what a domain says of itself.
+//! Each domain is of one moment, [`DomainStatus::at_ns`]. The reply as a whole is not. Counters and
+//! slots are what a domain states of itself.
 //!
 //! [`ToDaemon::Inspect`]: super::ToDaemon::Inspect
 
 use std::collections::VecDeque;
 
-use super::{WireError, encode, flag, narrow};
+use super::frame::{WireError, encode, flag, narrow};
 use crate::kernel_area::State;
 use crate::user_area::{Counters, SlotState};
 
-/// The first of their kinds; those of a domain are apart.
+/// The first kind of these messages, apart from the kinds of a domain.
 const CPU: u32 = 32;
 const DOMAIN: u32 = 33;
-const SEAT: u32 = 34;
+const VIRTUAL_PROCESSOR: u32 = 34;
 const ACTIVITY: u32 = 35;
 const END: u32 = 36;
-/// Their kinds.
+/// The kinds of these messages.
 pub(super) const KINDS: core::ops::RangeInclusive<u32> = CPU..=END;
 
-/// One part of the answer.
+/// One part of the reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StatusPart {
     /// A CPU that the daemon schedules.
     Cpu(CpuStatus),
-    /// A domain; what follows is of it.
+    /// A domain. The parts that follow belong to it.
     Domain(DomainStatus),
-    /// It, on one CPU.
+    /// The domain on one CPU.
     VirtualProcessor(VirtualProcessorStatus),
-    /// What it has a place for.
+    /// An activity of the domain that has a place.
     Activity(ActivityStatus),
-    /// That was all.
+    /// The end of the reply.
     End {
-        /// By which policy it schedules.
+        /// The policy by which the daemon schedules.
         policy: String,
         /// Whether handlers get the real-time class.
         real_time: bool,
         /// What admission charges for a hand-off.
         switch_cost_ns: u64,
-        /// Domains of other users, of which the inspector may see nothing else.
+        /// How many domains of other users there are. The inspector may see nothing else of them.
         hidden_domains: u32,
     },
 }
@@ -56,11 +56,11 @@ pub enum StatusPart {
 /// A CPU that the daemon schedules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CpuStatus {
-    /// Which one.
+    /// Its number.
     pub cpu: u32,
-    /// Reserved by all domains, hand-offs included, in millionths of the CPU.
+    /// Reserved by all domains, with hand-offs, in millionths of the CPU.
     pub reserved_ppm: u64,
-    /// The most that admission gives away, in millionths.
+    /// The most that admission gives out, in millionths.
     pub limit_ppm: u64,
 }
 
@@ -69,36 +69,36 @@ pub struct CpuStatus {
 pub struct DomainStatus {
     /// Its number.
     pub domain: u32,
-    /// Tells it from the one that had the number before.
+    /// Tells it from an earlier domain with the same number.
     pub generation: u64,
     /// Its process.
     pub pid: u32,
-    /// Whose it is.
+    /// The user it belongs to.
     pub uid: u32,
-    /// When it was looked at (`CLOCK_MONOTONIC`).
+    /// When the daemon looked at it (`CLOCK_MONOTONIC`).
     pub at_ns: u64,
-    /// As it said.
+    /// Its name, as it stated.
     pub name: String,
 }
 
-/// A domain on one CPU, from its thread on.
+/// A domain on one CPU, once its thread is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VirtualProcessorStatus {
     /// Which CPU.
     pub cpu: u32,
-    /// Its thread there.
+    /// Its thread on that CPU.
     pub tid: u32,
-    /// How the daemon takes it to be.
+    /// Its state, as the daemon sees it.
     pub state: State,
-    /// How often the watchdog had to act against it.
+    /// How often the watchdog had to act against the domain.
     pub offences: u64,
-    /// Reserved for it, in millionths of the CPU, hand-offs not included.
+    /// Reserved for the domain, without hand-offs, in millionths of the CPU.
     pub reserved_ppm: u64,
     /// CPU time of its thread so far.
     pub used_ns: u64,
-    /// What it counted.
+    /// Its counters.
     pub counters: Counters,
-    /// What is wrong with its pages; empty: nothing.
+    /// The fault of its pages. Empty if there is none.
     pub fault: String,
 }
 
@@ -107,29 +107,29 @@ pub struct VirtualProcessorStatus {
 pub struct ActivityStatus {
     /// Its place in the order of admission.
     pub order: u32,
-    /// Where it runs.
+    /// The CPU on which it runs.
     pub cpu: u32,
-    /// Between two releases.
+    /// Time between two releases.
     pub period_ns: u64,
-    /// From a release to the end of the job.
+    /// Time from a release to the end of the job.
     pub deadline_ns: u64,
-    /// PDUs a period.
+    /// PDUs in a period.
     pub batch: u32,
     /// PDUs without preemption.
     pub quantum: u32,
-    /// Of one PDU.
+    /// Time for one PDU.
     pub pdu_cost_ns: u64,
     /// Reserved, in millionths of the CPU.
     pub reserved_ppm: u64,
-    /// Worst response as admitted now; `u64::MAX` where nothing is promised.
+    /// The worst response time as admitted now. `u64::MAX` if none is promised.
     pub response_ns_max: u64,
-    /// Admission refused it, and it was placed all the same.
+    /// Admission refused it, and the domain placed it all the same.
     pub unscreened: bool,
-    /// As its domain says; [`SlotState::Free`] if it says nothing of it.
+    /// Its state, as its domain states it. [`SlotState::Free`] if the domain states none.
     pub state: SlotState,
-    /// When it is released next (`CLOCK_MONOTONIC`); `u64::MAX`: not known to be.
+    /// Its next release (`CLOCK_MONOTONIC`). `u64::MAX`: unknown.
     pub next_release_ns: u64,
-    /// As its domain calls it.
+    /// Its name, as its domain states it.
     pub name: String,
 }
 
@@ -144,7 +144,7 @@ impl StatusPart {
                 encode(DOMAIN, &[domain, *generation, pid, uid, *at_ns], &[name])
             }
             StatusPart::VirtualProcessor(virtual_processor) => {
-                encode(SEAT, &virtual_processor.words(), &[&virtual_processor.fault])
+                encode(VIRTUAL_PROCESSOR, &virtual_processor.words(), &[&virtual_processor.fault])
             }
             StatusPart::Activity(activity) => {
                 encode(ACTIVITY, &activity.words(), &[&activity.name])
@@ -174,11 +174,9 @@ impl StatusPart {
                 let name = text()?;
                 Ok(StatusPart::Domain(DomainStatus { domain, generation, pid, uid, at_ns, name }))
             }
-            (SEAT, words) => Ok(StatusPart::VirtualProcessor(VirtualProcessorStatus::of(
-                words,
-                text()?,
-                content,
-            )?)),
+            (VIRTUAL_PROCESSOR, words) => Ok(StatusPart::VirtualProcessor(
+                VirtualProcessorStatus::of(words, text()?, content)?,
+            )),
             (ACTIVITY, words) => {
                 Ok(StatusPart::Activity(ActivityStatus::of(words, text()?, content)?))
             }

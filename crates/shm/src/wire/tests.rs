@@ -133,7 +133,7 @@ fn a_message_that_is_cut_or_longer_is_refused() {
 }
 
 #[test]
-fn what_is_wrong_is_named() {
+fn each_error_names_the_fault() {
     let good = ToDaemon::Thread { cpu: 1, tid: 2 }.encode();
     let with = |at: usize, byte: u8| {
         let mut bytes = good.clone();
@@ -149,9 +149,9 @@ fn what_is_wrong_is_named() {
     assert!(ToDaemon::decode(&vec![0; MESSAGE_BYTES_MAX + 1]).is_err());
 }
 
-/// What stands on the wire does not change by accident.
+/// The bytes of a message do not change by accident.
 #[test]
-fn a_part_of_the_status_is_these_bytes() {
+fn a_part_of_the_status_has_fixed_bytes() {
     let part = StatusPart::Cpu(CpuStatus { cpu: 1, reserved_ppm: 450_000, limit_ppm: 900_000 });
     let heads = [PROTOCOL_VERSION, 32, 3, 0].map(u32::to_ne_bytes);
     let words = [1u64, 450_000, 900_000].map(u64::to_ne_bytes);
@@ -165,8 +165,9 @@ fn a_part_of_the_status_is_these_bytes() {
 }
 
 #[test]
-fn a_status_with_a_state_there_is_not_is_refused() {
-    // Words begin at byte 16; the state is the third of a virtual processor, the 11th of an activity.
+fn a_status_with_an_unknown_state_is_refused() {
+    // Words begin at byte 16. The state is the third word of a virtual processor, and the 11th of
+    // an activity.
     for (part, word, kind) in [(2, 2, 34), (3, 10, 35)] {
         let mut bytes = ToDomain::Status(status().remove(part)).encode();
         bytes[16 + 8 * word] = 5;
@@ -188,9 +189,12 @@ fn a_text_that_is_too_long_is_cut_at_a_character() {
 
 proptest! {
     #[test]
-    fn no_bytes_make_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200), at in 0..17usize) {
+    fn no_bytes_make_it_panic(
+        bytes in proptest::collection::vec(any::<u8>(), 0..200),
+        at in 0..17usize,
+    ) {
         let _ = (ToDaemon::decode(&bytes), ToDomain::decode(&bytes));
-        // Behind a good beginning, too.
+        // Also behind a valid beginning.
         let all: Vec<_> = from_domain().iter().map(ToDaemon::encode)
             .chain(to_domain().iter().map(ToDomain::encode)).collect();
         let mixed = [&all[at][..all[at].len() / 2], &bytes].concat();

@@ -1,12 +1,11 @@
-//! Prints what rtu-1995 §7.2 measured, from virtual time: switches and worst
-//! slack with immediate and with delayed preemption, and how much load each
-//! can take.
+//! Repeats the measurement of rtu-1995 §7.2 in virtual time. Prints switches and worst slack with
+//! immediate and with delayed preemption, and the largest load of each.
 //!
 //! `cargo run --release -p upcall-sim --example experiment2`
 
 use set::{BATCH, PERIODS_MS, Trial, all_misses, late_handlers, run, slack_ns_min};
-use upcall_core::policy::rm::RM;
-use upcall_core::policy::rmdp::RMDP;
+use upcall_core::discipline::RM;
+use upcall_core::discipline::RMDP;
 use upcall_core::time::Span;
 
 mod set;
@@ -20,7 +19,7 @@ fn main() {
     most_load();
 }
 
-/// Immediate preemption, and delayed by each quantum.
+/// Immediate preemption, and preemption delayed by each quantum.
 fn columns() -> [(&'static str, Trial); 5] {
     let trial = |discipline, quantum| Trial {
         discipline,
@@ -38,7 +37,7 @@ fn columns() -> [(&'static str, Trial); 5] {
     ]
 }
 
-/// One row a policy and quantum. In brackets how many of the 16 handlers missed.
+/// Prints one row per policy and quantum. The brackets show how many of the 16 handlers missed.
 fn table(utilization_ppm: u64) {
     println!("\nutilization {:.1} %, hand-off 50 us", utilization_ppm as f64 / 1e4);
     print!("{:>10} {:>9} {:>7} {:>9} {:>7} {:>6}", "", "switches", "", "domain", "busy", "misses");
@@ -62,7 +61,7 @@ fn table(utilization_ppm: u64) {
     }
 }
 
-/// How much hangs on the first releases.
+/// Prints the influence of the first releases.
 fn over_phases() {
     println!("\nutilization 86.0 %, hand-off 50 us, over 20 sets of first releases");
     let phases = 1..=20;
@@ -84,7 +83,7 @@ fn over_phases() {
     }
 }
 
-/// The paper's gain in useful utilization.
+/// Prints the gain in useful utilization, as in the paper.
 fn most_load() {
     println!("\nmost utilization without a miss, in steps of 0.5 %, hand-offs not counted");
     for switch_us in [20, 50, 100] {

@@ -1,39 +1,39 @@
-//! rtu-1995 §7.2 in virtual time: 16 domains of 6 handlers, periods 40 to 90 ms.
+//! The set of rtu-1995 §7.2 in virtual time: 16 domains of 6 handlers, with periods of 40 to 90 ms.
 //!
-//! What the paper does not say is chosen here: every handler has the same
-//! utilization and a batch of 8 PDUs, and first releases are at random: a phase
-//! number makes them, to the nanosecond. (The paper's clock ticked once a
-//! millisecond, so more of its releases fell together; Upcall has no tick.)
+//! The paper leaves some details open, which are chosen here. Every handler has the same
+//! utilization and a batch of 8 PDUs. First releases are random to the nanosecond: a phase number
+//! determines them. (The paper's clock ticked once a millisecond, so more of its releases
+//! coincided. Upcall has no tick.)
 
 use upcall_core::activity::ActivityParams;
-use upcall_core::policy::Discipline;
+use upcall_core::discipline::Discipline;
 use upcall_core::time::Span;
 use upcall_sim::{Outcome, SimActivity, SimSpec, Simulation};
 
-/// Processes.
+/// Number of domains.
 pub const DOMAINS: u32 = 16;
-/// Of the six handlers of each.
+/// Periods of the six handlers of each domain.
 pub const PERIODS_MS: [u64; 6] = [40, 50, 60, 70, 80, 90];
-/// PDUs of a job.
+/// PDUs per job.
 pub const BATCH: u32 = 8;
-/// The load repeats after this: the least common multiple of the periods.
+/// The load repeats after this time, the least common multiple of the periods.
 pub const HYPERPERIOD: Span = Span::from_millis(25_200);
-/// What is tried.
+/// The parameters of one run.
 #[derive(Clone, Copy)]
 pub struct Trial {
     /// RM or RMDP.
     pub discipline: &'static Discipline,
-    /// PDUs without preemption; RM does not mind.
+    /// PDUs without preemption. RM ignores it.
     pub quantum: u32,
-    /// Of all 96 together, in millionths of a CPU, hand-offs not counted.
+    /// Load of all 96 together, in millionths of a CPU, without hand-offs.
     pub utilization_ppm: u64,
-    /// What a hand-off costs.
+    /// Cost of a hand-off.
     pub switch_cost: Span,
-    /// Makes the first releases; at least 1.
+    /// Number that determines the first releases; at least 1.
     pub phases: u64,
 }
 
-/// All 96; costs are rounded down to nanoseconds a PDU.
+/// All 96 activities. Costs are rounded down to nanoseconds per PDU.
 pub fn activities(trial: Trial) -> Vec<SimActivity> {
     let handlers = u64::from(DOMAINS) * PERIODS_MS.len() as u64;
     let mut chance = trial.phases;
@@ -55,7 +55,7 @@ pub fn activities(trial: Trial) -> Vec<SimActivity> {
         .collect()
 }
 
-/// A hyperperiod from the last first release on.
+/// Runs one hyperperiod from the last first release on.
 pub fn run(trial: Trial) -> Outcome {
     let spec = SimSpec {
         switch_cost: trial.switch_cost,
@@ -65,25 +65,25 @@ pub fn run(trial: Trial) -> Outcome {
     simulation.run(HYPERPERIOD + Span::from_millis(90), &mut |_event| {})
 }
 
-/// Jobs that missed their deadline, of all handlers with that period.
+/// Jobs that missed their deadline, over all handlers with that period.
 pub fn misses(outcome: &Outcome, period_ms: u64) -> u64 {
     let of_period = outcome.activities.iter().skip(place(period_ms)).step_by(PERIODS_MS.len());
     of_period.map(|activity| activity.counters.misses).sum()
 }
 
-/// Handlers of that period that missed at all.
+/// Handlers with that period that missed at least one deadline.
 pub fn late_handlers(outcome: &Outcome, period_ms: u64) -> usize {
     let of_period = outcome.activities.iter().skip(place(period_ms)).step_by(PERIODS_MS.len());
     of_period.filter(|activity| activity.counters.misses > 0).count()
 }
 
-/// The least slack of all handlers of that period.
+/// The least slack of all handlers with that period.
 pub fn slack_ns_min(outcome: &Outcome, period_ms: u64) -> i64 {
     let of_period = outcome.activities.iter().skip(place(period_ms)).step_by(PERIODS_MS.len());
     of_period.map(|activity| activity.counters.slack_ns_min).min().unwrap_or(i64::MAX)
 }
 
-/// All misses.
+/// All missed deadlines.
 pub fn all_misses(outcome: &Outcome) -> u64 {
     PERIODS_MS.iter().map(|&period_ms| misses(outcome, period_ms)).sum()
 }

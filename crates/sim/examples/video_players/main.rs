@@ -1,5 +1,5 @@
-//! Prints what ecalls-2001 §3.3 shows in Figures 4 and 5, from virtual time: frame rates of
-//! ever more video players on one CPU, with ordinary and with event-aware scheduling.
+//! Repeats Figures 4 and 5 of ecalls-2001 §3.3 in virtual time: frame rates of a growing number of
+//! video players on one CPU, with ordinary and with event-aware scheduling.
 //!
 //! ```sh
 //! cargo run --release -p upcall-sim --example video_players   # 1 min
@@ -9,7 +9,7 @@ use players::{COSTS, JITTER, PERIOD, SECONDS, SHOWN_AFTER, Scheduling, Shown, ru
 
 mod players;
 
-/// Beyond saturation, which is between 11 players (all cost what is declared) and 13.
+/// Beyond saturation, which lies between 11 players (all at the declared cost) and 13.
 const PLAYERS_MAX: usize = 22;
 
 fn main() {
@@ -34,7 +34,7 @@ fn main() {
     classes();
 }
 
-/// How the loss is shared where it is configured.
+/// Prints how the loss is shared if it is configured.
 fn classes() {
     println!("\nframes/s of the worst player of each window; in brackets what the window asks for");
     print!("{:>7} {:>9}", "players", "");

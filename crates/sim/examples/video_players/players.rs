@@ -1,65 +1,62 @@
 //! ecalls-2001 §3.3 in virtual time: players of 30 frames a second on one CPU.
 //!
-//! The streams come over a network: the frames of a player arrive a period apart at a phase
-//! of its own, each up to [`JITTER`] late. A frame is to be shown [`SHOWN_AFTER`] after it
-//! arrived; one that cannot be is skipped. All players are upcalled by the clock of one
-//! screen, 30 times a second, and decode the oldest frame that waits.
+//! The streams come over a network. The frames of a player arrive a period apart at the player's
+//! own phase, each up to [`JITTER`] late. A frame must be shown [`SHOWN_AFTER`] after it arrived,
+//! otherwise it is skipped. The clock of one screen upcalls all players 30 times a second. Each
+//! decodes the oldest waiting frame.
 //!
-//! What the paper does not say is chosen here: the costs, the jitter, how long before its display
-//! a frame comes, and that players skip what is too late. Its policy is Linux's round robin
-//! with slices of 150 us at one priority; here that is PS with equal weights and that quantum, and
-//! frames in [`PARTS`] of at most a slice, for PS interrupts no PDU.
+//! The paper leaves some details open, which are chosen here: the costs, the jitter, the time
+//! between arrival and display, and that players skip late frames. The paper's policy is Linux's
+//! round robin with slices of 150 us at one priority. Here that is PS with equal weights and that
+//! quantum. Frames come in [`PARTS`] of at most a slice, because PS interrupts no PDU.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, LazyLock};
 use upcall_core::activity::{ActivityParams, Terms, Window};
 use upcall_core::admission::{Platform, Reservations, Share};
-use upcall_core::policy::Discipline;
-use upcall_core::policy::dwcs::DWCS;
-use upcall_core::policy::ps;
-use upcall_core::policy::rmdp::RMDP;
+use upcall_core::discipline::{self, DWCS, Discipline, RMDP};
 use upcall_core::time::{Instant, Span};
 use upcall_sim::chance::Chance;
 use upcall_sim::{
-    Arrivals, Event, EventKind, Execution, PostRank, Posting, SimActivity, SimSpec, Simulation,
+    Arrivals, EventKind, Execution, PostRank, Posting, SimActivity, SimEvent, SimSpec, Simulation,
 };
 
-/// Between two frames: 30 a second.
+/// Time between two frames: 30 a second.
 pub const PERIOD: Span = Span::from_nanos(33_333_333);
-/// To decode a frame, any time from the first to the second; the second is declared.
+/// Cost to decode a frame, from the first to the second value. The second is declared.
 pub const COSTS: (Span, Span) = (Span::from_micros(2_000), Span::from_micros(3_000));
-/// The most that a frame is late.
+/// The largest delay of a frame.
 pub const JITTER: Span = Span::from_millis(5);
-/// From the arrival of a frame to its display.
+/// Time from the arrival of a frame to its display.
 pub const SHOWN_AFTER: Span = Span::from_millis(50);
-/// Of a slice under PS, and parts of a frame there.
+/// Length of a slice under PS, and parts per frame there.
 const SLICE: Span = Span::from_micros(150);
 const PARTS: u32 = 20;
-/// What it costs to go from one player to another.
+/// Cost of a switch from one player to another.
 const SWITCH_COST: Span = Span::from_micros(10);
-/// Seconds that are counted, after one that is not.
+/// Counted seconds, after one second that is not counted.
 pub const SECONDS: u64 = 20;
 
-static ROUND_ROBIN: LazyLock<Discipline> = LazyLock::new(|| ps::with_quantum(SLICE));
+static ROUND_ROBIN: LazyLock<Discipline> = LazyLock::new(|| discipline::ps_with_quantum(SLICE));
 
-/// How players are scheduled.
+/// The scheduling of the players.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scheduling {
-    /// PS, equal weights.
+    /// PS with equal weights.
     RoundRobin,
-    /// RMDP: all alike, so in the order of their creation.
+    /// RMDP: all players are equal, so they run in the order of their creation.
     Ordinary,
-    /// RMDP, and of equals first whose frame is to be shown first.
+    /// RMDP; among equals the player whose frame must be shown first.
     ByDisplayTime,
     /// DWCS with the windows of [`window`].
     Windows,
-    /// The same, with events by display time, and an event server with all that admission
-    /// gives it.
+    /// The same, with events by display time, and an event server with the largest share that
+    /// admission grants.
     WindowsAndEvents,
 }
 
 impl Scheduling {
-    /// All of them, with a name.
+    /// All of them, with their names.
     pub const ALL: [(Scheduling, &str); 5] = [
         (Scheduling::RoundRobin, "ps"),
         (Scheduling::Ordinary, "rmdp"),
@@ -76,7 +73,7 @@ impl Scheduling {
         }
     }
 
-    /// PDUs of a frame.
+    /// PDUs per frame.
     fn parts(self) -> u32 {
         if self == Scheduling::RoundRobin { PARTS } else { 1 }
     }
@@ -86,7 +83,7 @@ impl Scheduling {
     }
 }
 
-/// Under DWCS, what a player may lose: a third of them one frame in ten, a third half of
+/// The frames that a player may lose under DWCS: a third of the players one in ten, a third half of
 /// them, a third four of five.
 pub fn window(player: usize) -> Window {
     let windows = [(1, 10), (1, 2), (4, 5)];
@@ -94,7 +91,7 @@ pub fn window(player: usize) -> Window {
     Window { misses, periods }
 }
 
-/// When the frames of a player arrive, in order.
+/// Arrival times of a player's frames, in order.
 fn frames(player: usize) -> Arc<[Instant]> {
     let mut chance = Chance::new(2001, player as u64);
     let phase = Span::from_nanos(chance.between(0, PERIOD.as_nanos() - 1));
@@ -106,7 +103,7 @@ fn frames(player: usize) -> Arc<[Instant]> {
     arrivals.collect()
 }
 
-/// A player as it is declared and as it is.
+/// A player, with its declared and its true behaviour.
 pub fn player(number: usize, scheduling: Scheduling) -> SimActivity {
     let parts = scheduling.parts();
     let (least, most) = (COSTS.0 / parts, COSTS.1 / parts);
@@ -127,25 +124,25 @@ pub fn player(number: usize, scheduling: Scheduling) -> SimActivity {
     player
 }
 
-/// What became of the frames of one player in [`SECONDS`].
+/// The frames of one player in [`SECONDS`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Shown {
-    /// Decoded by the time they were to be shown.
+    /// Decoded in time for display.
     pub in_time: u64,
-    /// Decoded later, for nothing.
+    /// Decoded too late.
     pub late: u64,
     /// Skipped.
     pub skipped: u64,
 }
 
 impl Shown {
-    /// Frames a second.
+    /// Frames per second.
     pub fn rate(&self) -> f64 {
         self.in_time as f64 / SECONDS as f64
     }
 }
 
-/// What the event server may have beside these, if it is theirs to have.
+/// The share of the event server besides these players, if the scheduling has one.
 fn event_server(players: &[SimActivity], scheduling: Scheduling) -> Option<Share> {
     if scheduling != Scheduling::WindowsAndEvents {
         return None;
@@ -165,7 +162,7 @@ fn event_server(players: &[SimActivity], scheduling: Scheduling) -> Option<Share
     reservations.reserve_events(0, Some(share)).is_ok().then_some(share)
 }
 
-/// So many players on one CPU.
+/// Runs this many players on one CPU.
 pub fn run(players: usize, scheduling: Scheduling) -> Vec<Shown> {
     let activities: Vec<_> = (0..players).map(|number| player(number, scheduling)).collect();
     let mut waiting: Vec<VecDeque<Instant>> =
@@ -179,10 +176,10 @@ pub fn run(players: usize, scheduling: Scheduling) -> Vec<Shown> {
     };
     let simulation = Simulation::new(spec).expect("the players make sense");
     let counted = Instant::ZERO + Span::from_secs(1);
-    simulation.run(Span::from_secs(SECONDS + 1), &mut |event: &Event| {
+    simulation.run(Span::from_secs(SECONDS + 1), &mut |event: &SimEvent| {
         let (player, pdus, skipped) = match event.kind {
             EventKind::JobDone(record) => (record.id.0, record.pdus, false),
-            // An extra service: a job's PDUs are counted at its end.
+            // An extra service. PDUs of a job are counted at its end.
             EventKind::Yield { activity, pdus } if scheduling.parts() == 1 => {
                 (activity, pdus, false)
             }

@@ -1,14 +1,14 @@
-//! No admitted deadline missed: a job for which admission gave a worst response
-//! ends within it, or within its deadline if that is shorter.
+//! Checks admitted deadlines. A job for which admission gave a worst response ends within it, or
+//! within its deadline if that is shorter.
 
+use super::checker::{Checker, Promises};
 use super::excuse::Excuse;
 use super::pending::{Pending, PendingJob};
-use super::{Checker, Promises};
-use crate::event::Event;
+use crate::event::SimEvent;
 use crate::spec::SimSpec;
 use upcall_core::time::{Instant, Span};
 
-/// See the module's head.
+/// The checker of deadlines; see the module.
 #[derive(Debug)]
 pub struct Deadlines {
     bounds: Bounds,
@@ -17,14 +17,14 @@ pub struct Deadlines {
 
 #[derive(Debug)]
 struct Bounds {
-    /// Of each activity.
+    /// The bound of each activity.
     longest: Vec<Option<Span>>,
     cpus: Vec<u32>,
     excuse: Excuse,
 }
 
 impl Deadlines {
-    /// For the activities of `spec`, with the bounds of `promises`.
+    /// The checker for the activities of `spec`, with the bounds of `promises`.
     pub fn new(spec: &SimSpec, promises: &Promises) -> Self {
         let bounds = spec.activities.iter().zip(&promises.response_max);
         let longest = bounds
@@ -40,7 +40,7 @@ impl Deadlines {
 }
 
 impl Bounds {
-    /// `job` ended at `end`, or had not ended by then.
+    /// Checks `job`, which ended at `end` or had not ended by then.
     fn check(&self, job: PendingJob, end: Instant) -> Result<(), String> {
         let activity = job.activity as usize;
         match self.longest[activity] {
@@ -48,7 +48,8 @@ impl Bounds {
                 if end.since(job.release) > longest && !self.excuse.holds(self.cpus[activity]) =>
             {
                 Err(format!(
-                    "activity {activity}: the job released at {} ns is {} ns old, admitted were {} ns",
+                    "activity {activity}: the job released at {} ns is {} ns old, admitted were \
+                     {} ns",
                     job.release.as_nanos(),
                     end.since(job.release).as_nanos(),
                     longest.as_nanos()
@@ -64,7 +65,7 @@ impl Checker for Deadlines {
         "deadlines"
     }
 
-    fn event(&mut self, event: &Event) -> Result<(), String> {
+    fn event(&mut self, event: &SimEvent) -> Result<(), String> {
         self.bounds.excuse.event(event);
         self.pending.event(event, |ended| self.bounds.check(ended.job, event.at))
     }

@@ -1,38 +1,37 @@
-//! When a CPU is excused from its promises: from the beginning of a fault that
-//! breaks them, until the CPU has nothing left to do after it healed: until it idles, or
-//! upcalls somebody though there is no job (DWCS: for an event).
+//! Tells when a CPU is excused from its promises. The excuse begins with a fault that breaks
+//! them. It ends when the CPU has nothing left to do after the fault has healed: when it idles, or
+//! upcalls an activity that has no job (DWCS: for an event).
 //!
-//! Work that piled up is worked off by then, and what comes later starts from
-//! nothing, as admission assumes.
+//! By then the accumulated work is done. Later work starts from an empty queue, as admission
+//! assumes.
 
 use super::pending::Pending;
-use crate::event::{Event, EventKind};
+use crate::event::{EventKind, SimEvent};
 use crate::spec::SimSpec;
 use std::collections::BTreeMap;
 use upcall_core::time::Span;
 
-/// Follows the faults of one run.
+/// The excuses of one run.
 #[derive(Clone, Debug)]
 pub struct Excuse {
-    /// Of each fault, whether it breaks promises.
+    /// For each fault, whether it breaks promises.
     breaks: Vec<bool>,
     cpus: BTreeMap<u32, CpuExcuse>,
     pending: Pending,
-    /// Of each activity, its CPU.
+    /// The CPU of each activity.
     places: Vec<u32>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 struct CpuExcuse {
-    /// Faults that have not healed.
+    /// Number of active faults.
     faults: u32,
-    /// Whether work from their time may be left.
+    /// Whether work from a fault may be left.
     aftermath: bool,
 }
 
 impl Excuse {
-    /// Nothing is wrong yet. Wake-ups that are late by no more than
-    /// `wakeup_latency` never are.
+    /// Begins without faults. Wake-ups that are late by at most `wakeup_latency` are no fault.
     pub fn new(spec: &SimSpec, wakeup_latency: Span) -> Self {
         let breaks = spec.faults.iter().map(|fault| fault.breaks_promises(wakeup_latency));
         Excuse {
@@ -43,9 +42,9 @@ impl Excuse {
         }
     }
 
-    /// Takes in the next event.
-    pub fn event(&mut self, event: &Event) {
-        // What ended without having been there is for others to find.
+    /// Handles the next event.
+    pub fn event(&mut self, event: &SimEvent) {
+        // Other checkers report a job that ends without a release.
         let _ = self.pending.event(event, |_| Ok(()));
         match event.kind {
             EventKind::Fault { index, begins } if self.breaks[index as usize] => {

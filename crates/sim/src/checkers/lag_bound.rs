@@ -1,14 +1,13 @@
-//! Lag within bounds: at every upcall and return, service is behind or ahead of
-//! the ideal share by no more than a bound (proportional-share-1998 §3: one
-//! quantum).
+//! Checks the lag. At every upcall and return, an activity is behind or ahead of its ideal share by
+//! at most a bound (proportional-share-1998 §3: one quantum).
 
+use super::checker::{Checker, Promises};
 use super::excuse::Excuse;
-use super::{Checker, Promises};
-use crate::event::{Event, EventKind};
+use crate::event::{EventKind, SimEvent};
 use crate::spec::SimSpec;
 use upcall_core::time::{Instant, Span};
 
-/// See the module's head.
+/// The checker of the lag; see the module.
 #[derive(Debug)]
 pub struct LagBound {
     lag_max: Span,
@@ -16,7 +15,7 @@ pub struct LagBound {
 }
 
 impl LagBound {
-    /// For a run of `spec`: `-lag_max <= lag <= lag_max`.
+    /// The checker for a run of `spec`: `-lag_max <= lag <= lag_max`.
     pub fn new(spec: &SimSpec, promises: &Promises, lag_max: Span) -> Self {
         LagBound { lag_max, excuse: Excuse::new(spec, promises.wakeup_latency) }
     }
@@ -27,7 +26,7 @@ impl Checker for LagBound {
         "lag_bound"
     }
 
-    fn event(&mut self, event: &Event) -> Result<(), String> {
+    fn event(&mut self, event: &SimEvent) -> Result<(), String> {
         self.excuse.event(event);
         match event.kind {
             EventKind::Lag { activity, lag_ns }

@@ -1,36 +1,35 @@
-//! Whether what was promised was kept: one file a promise, each over events
-//! alone.
+//! Checkers of the promises, one file each, which read only the events.
 //!
-//! A checker believes neither the scheduler nor its counters: it has the
-//! releases, which the simulator works out by itself, and what the CPU did.
-//! Checkers read the events of one run in order, and stop at the first promise
-//! that was broken.
+//! A checker trusts neither the scheduler nor its counters. It uses the releases, which the
+//! simulator computes by itself, and the work of the CPU. Checkers read the events of one run in
+//! order, and stop at the first broken promise.
 //!
 //! | checker | what must hold |
 //! |---|---|
-//! | [`deadlines`] | no job for which admission gave a bound ends after it |
+//! | [`deadlines`] | no job with an admitted bound ends after it |
 //! | [`work_conserved`] | no awake CPU idles, or lets time pass, while a job is ready |
-//! | [`no_lost_wakeup`] | no CPU sleeps on while a job or a message waits |
+//! | [`no_lost_wakeup`] | no CPU stays asleep while a job or a message waits |
 //! | [`lag_bound`] | the lag of an activity stays within a bound |
-//! | [`ties`] | of equals, nobody goes before one with a more urgent event |
+//! | [`ties`] | among equals, the one with the most urgent event runs first |
 //! | [`windows`] | at most `x` of the `y` periods of a window are missed |
-//! | [`progress`] | once faults have healed, everyone gets on |
+//! | [`progress`] | after faults have healed, every activity makes progress |
 //!
-//! What a fault breaks is excused, from its beginning until the CPU has nothing
-//! left to do after it healed ([`excuse`]).
+//! Faults excuse the promises that they break. The excuse lasts from the fault's beginning until
+//! the CPU has nothing left to do after it healed ([`excuse`]).
 
-use crate::event::Event;
+use crate::event::SimEvent;
 use crate::spec::SimSpec;
-use core::fmt;
+pub use checker::{Checker, Promises, Violation};
 use deadlines::Deadlines;
 use lag_bound::LagBound;
 use no_lost_wakeup::NoLostWakeup;
 use progress::Progress;
 use ties::Ties;
-use upcall_core::time::{Instant, Span};
+use upcall_core::time::Instant;
 use windows::Windows;
 use work_conserved::WorkConserved;
 
+mod checker;
 pub mod deadlines;
 pub mod excuse;
 pub mod lag_bound;
@@ -43,67 +42,14 @@ pub mod ties;
 pub mod windows;
 pub mod work_conserved;
 
-/// One promise, watched over the events of one run.
-pub trait Checker {
-    /// Its name, as its file's.
-    fn name(&self) -> &'static str;
-
-    /// Takes in the next event. Amortized O(1), O(CPUs) or O(activities of a CPU).
-    ///
-    /// # Errors
-    /// The promise was broken: how, in a line.
-    fn event(&mut self, event: &Event) -> Result<(), String>;
-
-    /// The run ended at `end`.
-    ///
-    /// # Errors
-    /// The promise was broken by what did not happen.
-    fn finish(&mut self, end: Instant) -> Result<(), String>;
-}
-
-/// What was promised for a run.
-#[derive(Clone, Debug)]
-pub struct Promises {
-    /// Of each activity, the longest response admission allows; `None` where it
-    /// gave no bound.
-    pub response_max: Vec<Option<Span>>,
-    /// How late a CPU may wake.
-    pub wakeup_latency: Span,
-    /// The most a lag may be, either way; `None` where nothing was said.
-    pub lag_max: Option<Span>,
-    /// Whether window-constraints are kept.
-    pub windows: bool,
-    /// By how long after the last fault everyone gets on.
-    pub settled_after: Span,
-}
-
-/// A promise that was broken.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Violation {
-    /// By the checker of that name.
-    pub checker: &'static str,
-    /// When.
-    pub at: Instant,
-    /// How.
-    pub what: String,
-}
-
-impl fmt::Display for Violation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} at {} ns: {}", self.checker, self.at.as_nanos(), self.what)
-    }
-}
-
-impl core::error::Error for Violation {}
-
-/// Every checker that applies, side by side.
+/// All checkers that apply to a run.
 pub struct Checkers {
     checkers: Vec<Box<dyn Checker>>,
     violation: Option<Violation>,
 }
 
 impl Checkers {
-    /// All of them, for a run of `spec` with `promises`.
+    /// The checkers for a run of `spec` with `promises`.
     pub fn all(spec: &SimSpec, promises: &Promises) -> Self {
         let mut checkers: Vec<Box<dyn Checker>> = vec![
             Box::new(Deadlines::new(spec, promises)),
@@ -123,8 +69,8 @@ impl Checkers {
         Checkers { checkers, violation: None }
     }
 
-    /// Hands the event to each, until one has found something.
-    pub fn event(&mut self, event: &Event) {
+    /// Gives the event to each checker, until one has found a violation.
+    pub fn event(&mut self, event: &SimEvent) {
         if self.violation.is_some() {
             return;
         }
@@ -136,7 +82,7 @@ impl Checkers {
         }
     }
 
-    /// What was found first, the end of the run included.
+    /// The first violation, including those at the end of the run.
     ///
     /// # Errors
     /// A promise was broken.

@@ -1,21 +1,21 @@
-//! No lost wake-up: a CPU that sleeps wakes for a release, and for a message,
-//! no later than it may.
+//! Checks for lost wake-ups. A sleeping CPU wakes for a release, and for a message, within the
+//! wake-up latency.
 //!
-//! A fault that keeps it asleep (late wake-ups, stalls, lost doorbells) excuses
-//! it only until that heals.
+//! A fault that keeps it asleep (late wake-ups, stalls, lost notifications) excuses it only until
+//! the fault heals.
 
-use super::Checker;
-use crate::event::{Event, EventKind};
+use super::checker::Checker;
+use crate::event::{EventKind, SimEvent};
 use crate::fault::Fault;
 use crate::spec::SimSpec;
 use std::collections::BTreeMap;
 use upcall_core::time::{Instant, Span};
 
-/// See the module's head.
+/// The checker of wake-ups; see the module.
 #[derive(Debug)]
 pub struct NoLostWakeup {
     wakeup_latency: Span,
-    /// Of each fault, whether it keeps a CPU asleep for longer than it may.
+    /// For each fault, whether it keeps a CPU asleep beyond the latency.
     keeps_asleep: Vec<bool>,
     cpus: BTreeMap<u32, CpuSleep>,
 }
@@ -23,19 +23,19 @@ pub struct NoLostWakeup {
 #[derive(Clone, Copy, Debug)]
 struct CpuSleep {
     asleep: bool,
-    /// Since when something waits for it to wake.
+    /// The time since which a release or a message waits for the CPU.
     waited_for: Option<Instant>,
-    /// Faults that keep it asleep now.
+    /// Number of active faults that keep it asleep.
     faults: u32,
 }
 
 impl NoLostWakeup {
-    /// For the CPUs of `spec`, which may wake late by `wakeup_latency`.
+    /// The checker for the CPUs of `spec`, which may wake late by `wakeup_latency`.
     pub fn new(spec: &SimSpec, wakeup_latency: Span) -> Self {
         let keeps_asleep = spec.faults.iter().map(|fault| match *fault {
             Fault::LateWakeups { by_max, .. } => by_max > wakeup_latency,
-            Fault::Stall { .. } | Fault::LostDoorbells { .. } => true,
-            // It sleeps until its own clock says so, and so are releases told.
+            Fault::Stall { .. } | Fault::LostNotifications { .. } => true,
+            // The CPU sleeps by its own clock, and releases are emitted by the same clock.
             Fault::NeverYields { .. }
             | Fault::DomainDies { .. }
             | Fault::ClockForward { .. }
@@ -49,7 +49,7 @@ impl NoLostWakeup {
         }
     }
 
-    /// Every CPU that should have woken before `now` has.
+    /// Checks that every CPU that should have woken before `now` has.
     fn all_woke(&self, now: Instant) -> Result<(), String> {
         for (number, cpu) in &self.cpus {
             if let Some(since) = cpu.waited_for
@@ -57,7 +57,7 @@ impl NoLostWakeup {
                 && since + self.wakeup_latency < now
             {
                 return Err(format!(
-                    "cpu{number} sleeps though something waits since {} ns",
+                    "cpu{number} sleeps while a job or a message waits since {} ns",
                     since.as_nanos()
                 ));
             }
@@ -71,10 +71,10 @@ impl Checker for NoLostWakeup {
         "no_lost_wakeup"
     }
 
-    fn event(&mut self, event: &Event) -> Result<(), String> {
+    fn event(&mut self, event: &SimEvent) -> Result<(), String> {
         self.all_woke(event.at)?;
         let Some(cpu) = self.cpus.get_mut(&event.cpu) else {
-            return Err(format!("cpu{} is none of the machine's", event.cpu));
+            return Err(format!("the machine has no cpu{}", event.cpu));
         };
         match event.kind {
             EventKind::Release { .. } | EventKind::Message { .. } if cpu.asleep => {
@@ -84,7 +84,7 @@ impl Checker for NoLostWakeup {
             EventKind::Idle => cpu.asleep = true,
             EventKind::Fault { index, begins } if self.keeps_asleep[index as usize] => {
                 cpu.faults = if begins { cpu.faults + 1 } else { cpu.faults.saturating_sub(1) };
-                // From its end on it has the time it may take.
+                // From the fault's end the CPU again has the whole latency.
                 cpu.waited_for = cpu.waited_for.map(|_| event.at);
             }
             _ => {}

@@ -1,11 +1,10 @@
-//! Jobs that were released and have not ended, as the events tell.
+//! Jobs that were released and have not ended, according to the events.
 //!
-//! A job ends by its own record, or by that of another: a policy that drops a
-//! late job drops those behind it that are late too, and tells of the oldest
-//! only (`completed` is false); and jobs end in order. What an activity has not
-//! done when it leaves is dropped.
+//! A job ends by its own record or by the record of another job. A policy that drops a late job
+//! also drops later jobs that are late too, and reports only the oldest (`completed` is false).
+//! Jobs end in order. When an activity leaves, its unfinished jobs are dropped.
 
-use crate::event::{Event, EventKind};
+use crate::event::{EventKind, SimEvent};
 use std::collections::VecDeque;
 use upcall_core::time::Instant;
 
@@ -18,15 +17,15 @@ pub(crate) struct PendingJob {
     pub(crate) deadline: Instant,
 }
 
-/// How a job ended.
+/// The end of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ended {
     pub(crate) job: PendingJob,
-    /// Whether it was not done at its deadline.
+    /// Whether the job was not done at its deadline.
     pub(crate) missed: bool,
 }
 
-/// Of every activity, the oldest first.
+/// The pending jobs of every activity, the oldest first.
 #[derive(Clone, Debug)]
 pub(crate) struct Pending(Vec<VecDeque<PendingJob>>);
 
@@ -35,14 +34,14 @@ impl Pending {
         Pending(vec![VecDeque::new(); activities])
     }
 
-    /// Takes in the next event, and hands every job that ends by it to `ended`
-    /// until that fails. Amortized O(1).
+    /// Handles the next event, and gives every job that ends by it to `ended` until that fails.
+    /// Amortized O(1).
     ///
     /// # Errors
-    /// That of `ended`; or a job ended that was never released.
+    /// The error of `ended`, or a job ended that was never released.
     pub(crate) fn event(
         &mut self,
-        event: &Event,
+        event: &SimEvent,
         mut ended: impl FnMut(Ended) -> Result<(), String>,
     ) -> Result<(), String> {
         let at = event.at;
@@ -68,7 +67,7 @@ impl Pending {
                 match found {
                     true => Ok(()),
                     false => Err(format!(
-                        "activity {}: job {} ended, and was not there",
+                        "activity {}: job {} ended without a release",
                         record.id.0, record.job
                     )),
                 }
@@ -83,17 +82,17 @@ impl Pending {
         }
     }
 
-    /// The oldest of an activity.
+    /// The oldest job of an activity.
     pub(crate) fn oldest(&self, activity: u32) -> Option<PendingJob> {
         self.0[activity as usize].front().copied()
     }
 
-    /// How many there are of an activity.
+    /// Number of pending jobs of an activity.
     pub(crate) fn count(&self, activity: u32) -> usize {
         self.0[activity as usize].len()
     }
 
-    /// All of them, activity by activity.
+    /// All pending jobs, activity by activity.
     pub(crate) fn iter(&self) -> impl Iterator<Item = PendingJob> + '_ {
         self.0.iter().flatten().copied()
     }

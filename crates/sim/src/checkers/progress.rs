@@ -1,40 +1,40 @@
-//! Progress after healing: a while after the last fault has healed every CPU is
-//! back to its promises, and everyone who has jobs gets some of them done.
+//! Checks progress after faults have healed. Some time after the last fault, every CPU keeps its
+//! promises again, and every activity with jobs completes some.
 //!
-//! Who was promised a response gets one done every few releases. Who was not
-//! (an adaptive activity under PS) has what others leave: it may fall behind as
-//! far as they like, but is not left out for good.
+//! An activity with a promised response completes a job every few releases. An activity without
+//! one (adaptive, under PS) gets what others leave. It may fall behind without limit, but must get
+//! the CPU now and then.
 
+use super::checker::{Checker, Promises};
 use super::excuse::Excuse;
-use super::{Checker, Promises};
-use crate::event::{Event, EventKind};
+use crate::event::{EventKind, SimEvent};
 use crate::spec::SimSpec;
 use upcall_core::time::Instant;
 
-/// As many releases without one job done are no progress.
-const DEFER_PREEMPTION: u64 = 3;
+/// Number of releases without a completed job that are allowed to an activity with a promise.
+const RELEASES_WITHOUT_JOB_MAX: u64 = 3;
 
-/// As many without the CPU once are no turn at all, for who was promised nothing:
-/// the longest others have it is a few of their periods, and periods differ by
-/// no more than fifteen times in what `vopr` draws.
-const LEFT_OUT: u64 = 64;
+/// Number of releases without any CPU that are allowed to an activity without a promise. Others
+/// have the CPU for a few of their periods at most, and the periods that `vopr` draws differ by a
+/// factor of fifteen at most.
+const RELEASES_WITHOUT_CPU_MAX: u64 = 64;
 
-/// See the module's head.
+/// The checker of progress; see the module.
 #[derive(Debug)]
 pub struct Progress {
-    /// From here on.
+    /// The time from which the check applies.
     settled: Instant,
     cpus: Vec<u32>,
-    /// Of each activity, releases since it was settled or last got on.
+    /// For each activity, releases since that time or since its last progress.
     waiting: Vec<u64>,
-    /// Of each activity, whether admission gave it a bound.
+    /// For each activity, whether admission gave it a bound.
     promised: Vec<bool>,
     excuse: Excuse,
 }
 
 impl Progress {
-    /// For a run of `spec`; it has settled `promises.settled_after` after the
-    /// last fault healed.
+    /// The checker for a run of `spec`. It applies from `promises.settled_after` after the last
+    /// fault healed.
     pub fn new(spec: &SimSpec, promises: &Promises) -> Self {
         let healed = spec.faults.iter().map(|fault| fault.window().until).max();
         Progress {
@@ -52,15 +52,15 @@ impl Checker for Progress {
         "progress"
     }
 
-    fn event(&mut self, event: &Event) -> Result<(), String> {
+    fn event(&mut self, event: &SimEvent) -> Result<(), String> {
         self.excuse.event(event);
         match event.kind {
             EventKind::Release { activity, .. } if event.at >= self.settled => {
                 let waiting = &mut self.waiting[activity as usize];
                 *waiting += 1;
-                if *waiting > DEFER_PREEMPTION && self.promised[activity as usize] {
+                if *waiting > RELEASES_WITHOUT_JOB_MAX && self.promised[activity as usize] {
                     return Err(format!(
-                        "activity {activity}: {waiting} releases, and no job got done"
+                        "activity {activity}: {waiting} releases without a completed job"
                     ));
                 }
             }
@@ -75,18 +75,20 @@ impl Checker for Progress {
     }
 
     fn finish(&mut self, end: Instant) -> Result<(), String> {
-        // Those with a promise were looked at release by release. A run lasts long
-        // enough for everyone else's turn: see `vopr`.
+        // Activities with a promise were checked at each release. A run is long enough for every
+        // other activity to get the CPU: see `vopr`.
         let promised = self.promised.iter();
-        let left_out = self.waiting.iter().zip(promised).position(|(&w, p)| !p && w > LEFT_OUT);
+        let left_out = self
+            .waiting
+            .iter()
+            .zip(promised)
+            .position(|(&w, p)| !p && w > RELEASES_WITHOUT_CPU_MAX);
         if let Some(activity) = left_out {
             let waiting = self.waiting[activity];
-            return Err(format!(
-                "activity {activity}: {waiting} releases, and it never had the CPU"
-            ));
+            return Err(format!("activity {activity}: {waiting} releases without any CPU time"));
         }
         match self.cpus.iter().find(|cpu| self.settled < end && self.excuse.holds(**cpu)) {
-            Some(cpu) => Err(format!("cpu{cpu} never had nothing to do since its faults healed")),
+            Some(cpu) => Err(format!("cpu{cpu} was never idle after its faults healed")),
             None => Ok(()),
         }
     }

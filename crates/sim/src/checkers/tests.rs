@@ -1,6 +1,5 @@
-//! Each checker on a run where all is well, and on one where its promise is
-//! broken: by a driver that does wrong (a fault the checker is not told of), by
-//! a set nobody admitted, or by events that were tampered with.
+//! Tests each checker on a correct run and on a broken one. Broken are: a driver with a fault that
+//! the checker does not know, a set that was not admitted, or changed events.
 
 use super::*;
 use crate::arrivals::Arrivals;
@@ -10,8 +9,9 @@ use crate::posting::{PostRank, Posting};
 use crate::simulation::Simulation;
 use crate::spec::SimActivity;
 use upcall_core::activity::{ActivityParams, Window as Misses};
-use upcall_core::policy::rm::RM;
-use upcall_core::policy::rmdp::RMDP;
+use upcall_core::discipline::RM;
+use upcall_core::discipline::RMDP;
+use upcall_core::time::Span;
 
 const MS: u64 = 1_000_000;
 
@@ -23,7 +23,7 @@ fn window(from: u64, until: u64) -> Window {
     Window { from: at(from), until: at(until) }
 }
 
-/// 2 of 10 ms and 6 of 20 ms, on two CPUs alike.
+/// 2 of 10 ms and 6 of 20 ms, the same on both CPUs.
 fn spec() -> SimSpec {
     let task = |period, cost, cpu| {
         let params = ActivityParams::new(Span::from_millis(period), Span::from_millis(cost));
@@ -35,8 +35,8 @@ fn spec() -> SimSpec {
     SimSpec { cpus: vec![0, 1], ..SimSpec::new(&RMDP, activities) }
 }
 
-/// The worst responses of that set: a quantum of 3 ms blocks, and the second
-/// waits for the first.
+/// The worst responses of that set: a quantum of 3 ms blocks, and the second activity waits for the
+/// first.
 fn promises() -> Promises {
     let bounds = [5, 10, 5, 10].map(|ms| Some(Span::from_millis(ms)));
     Promises {
@@ -48,34 +48,34 @@ fn promises() -> Promises {
     }
 }
 
-fn events_of(spec: &SimSpec) -> Vec<Event> {
+fn events_of(spec: &SimSpec) -> Vec<SimEvent> {
     let mut events = Vec::new();
     let simulation = Simulation::new(spec.clone()).unwrap();
     simulation.run(Span::from_millis(400), &mut |event| events.push(*event));
     events
 }
 
-/// What the checkers say of `events`, if they are told that `told` was run.
-fn verdict(told: &SimSpec, promises: &Promises, events: &[Event]) -> Result<(), Violation> {
-    let mut checkers = Checkers::all(told, promises);
+/// The result of the checkers for `events`, if they know the spec `known`.
+fn verdict(known: &SimSpec, promises: &Promises, events: &[SimEvent]) -> Result<(), Violation> {
+    let mut checkers = Checkers::all(known, promises);
     events.iter().for_each(|event| checkers.event(event));
     checkers.finish(at(400))
 }
 
-fn broken(told: &SimSpec, promises: &Promises, events: &[Event]) -> (&'static str, String) {
-    let violation = verdict(told, promises, events).unwrap_err();
+fn broken(known: &SimSpec, promises: &Promises, events: &[SimEvent]) -> (&'static str, String) {
+    let violation = verdict(known, promises, events).unwrap_err();
     (violation.checker, violation.what)
 }
 
-/// The events, with faults the checkers are not told of taken out.
-fn hidden(spec: &SimSpec) -> Vec<Event> {
+/// The events without the faults that the checkers do not know.
+fn hidden(spec: &SimSpec) -> Vec<SimEvent> {
     let mut events = events_of(spec);
     events.retain(|event| !matches!(event.kind, EventKind::Fault { .. }));
     events
 }
 
 #[test]
-fn where_all_is_well_nothing_is_found() {
+fn a_correct_run_has_no_violation() {
     assert_eq!(verdict(&spec(), &promises(), &events_of(&spec())), Ok(()));
 }
 
@@ -87,7 +87,7 @@ fn a_response_longer_than_admitted_is_found_and_excused_only_by_its_fault() {
     assert_eq!(checker, "deadlines");
     assert!(what.starts_with("activity 0: the job released at 110000000 ns"), "{what}");
     assert_eq!(verdict(&faulty, &promises(), &events_of(&faulty)), Ok(()));
-    // It healed, and its work was done; then another comes that nobody knows of.
+    // The fault healed and its work was done. Then a second, unknown fault comes.
     let mut twice = faulty.clone();
     twice.faults.push(Fault::NeverYields { activity: 1, window: window(200, 218) });
     let mut events = events_of(&twice);
@@ -106,7 +106,7 @@ fn a_response_longer_than_admitted_is_found_and_excused_only_by_its_fault() {
 #[test]
 fn a_job_that_is_never_done_is_found_at_the_end() {
     let mut events = events_of(&spec());
-    let last = |event: &Event| matches!(event.kind, EventKind::JobDone(r) if r.id.0 == 2);
+    let last = |event: &SimEvent| matches!(event.kind, EventKind::JobDone(r) if r.id.0 == 2);
     let place = events.iter().rposition(last).unwrap();
     // The CPU seems to run the job to the end.
     let cpu = events[place].cpu;
@@ -121,22 +121,22 @@ fn a_job_that_is_never_done_is_found_at_the_end() {
 }
 
 #[test]
-fn a_cpu_that_idles_or_dawdles_though_a_job_is_ready_is_found() {
-    // At 0 both jobs of CPU 0 are ready; it goes to sleep after the first.
-    let first_done = |event: &Event| matches!(event.kind, EventKind::JobDone(_));
+fn a_cpu_that_idles_while_a_job_is_ready_is_found() {
+    // At 0 both jobs of CPU 0 are ready. The CPU goes to sleep after the first.
+    let first_done = |event: &SimEvent| matches!(event.kind, EventKind::JobDone(_));
     let mut events = events_of(&spec());
     let place = events.iter().position(first_done).unwrap();
-    let idle = Event { kind: EventKind::Idle, ..events[place] };
+    let idle = SimEvent { kind: EventKind::Idle, ..events[place] };
     events.insert(place + 1, idle);
     assert_eq!(broken(&spec(), &promises(), &events).0, "work_conserved");
-    // It takes its time to begin the second.
+    // Time passes before the second job begins.
     let mut events = events_of(&spec());
     let upcall = (place + 1..).find(|&next| {
         matches!(events[next].kind, EventKind::Upcall { .. }) && events[next].cpu == 0
     });
     events[upcall.unwrap()].at += Span::from_nanos(1);
     assert_eq!(broken(&spec(), &promises(), &events).0, "work_conserved");
-    // What was never released cannot end.
+    // A job that was never released cannot end.
     let mut events = events_of(&spec());
     events.insert(place + 1, events[place]);
     assert!(verdict(&spec(), &promises(), &events).is_err());
@@ -148,14 +148,14 @@ fn a_cpu_that_oversleeps_is_found_and_excused_only_by_its_fault() {
     let late = SimSpec { faults: vec![fault], ..spec() };
     let (checker, what) = broken(&spec(), &promises(), &hidden(&late));
     assert_eq!(checker, "no_lost_wakeup");
-    assert!(what.contains("sleeps though something waits since 1"), "{what}");
+    assert!(what.contains("sleeps while a job or a message waits since 1"), "{what}");
     assert_eq!(verdict(&late, &promises(), &events_of(&late)), Ok(()));
-    // It may be that late.
+    // The CPU may be that late.
     let wakeup_latency = Span::from_micros(50);
     let bounds = promises().response_max.iter().map(|b| b.map(|b| b + wakeup_latency)).collect();
     let allowed = Promises { wakeup_latency, response_max: bounds, ..promises() };
     assert_eq!(verdict(&spec(), &allowed, &hidden(&late)), Ok(()));
-    // It never wakes again.
+    // The CPU never wakes again.
     let mut events = events_of(&spec());
     events.retain(|event| {
         event.at < at(200) || event.cpu == 0 || matches!(event.kind, EventKind::Release { .. })
@@ -164,20 +164,20 @@ fn a_cpu_that_oversleeps_is_found_and_excused_only_by_its_fault() {
 }
 
 #[test]
-fn a_message_nobody_hears_is_found_and_excused_only_by_its_fault() {
-    let mut deaf = spec();
-    // CPU 0 sleeps from 8 ms on; nothing but the message could wake it.
-    deaf.activities[0].present = vec![window(9, 400)];
-    deaf.activities[1].present = vec![window(0, 0)];
-    assert_eq!(verdict(&deaf, &promises(), &events_of(&deaf)), Ok(()));
-    let mut lost = deaf.clone();
-    lost.faults = vec![Fault::LostDoorbells { window: window(5, 50), one_in: 1 }];
-    let (checker, what) = broken(&deaf, &promises(), &hidden(&lost));
+fn a_lost_message_is_found_and_excused_only_by_its_fault() {
+    let mut unreachable = spec();
+    // CPU 0 sleeps from 8 ms on. Only the message could wake it.
+    unreachable.activities[0].present = vec![window(9, 400)];
+    unreachable.activities[1].present = vec![window(0, 0)];
+    assert_eq!(verdict(&unreachable, &promises(), &events_of(&unreachable)), Ok(()));
+    let mut lost = unreachable.clone();
+    lost.faults = vec![Fault::LostNotifications { window: window(5, 50), one_in: 1 }];
+    let (checker, what) = broken(&unreachable, &promises(), &hidden(&lost));
     assert_eq!((checker, what.contains("since 9000000 ns")), ("no_lost_wakeup", true), "{what}");
     let events = events_of(&lost);
     assert_eq!(verdict(&lost, &promises(), &events), Ok(()));
-    // It was found when the fault healed.
-    let join = Event { at: at(50), cpu: 0, kind: EventKind::Join { activity: 0 } };
+    // The CPU found the message when the fault healed.
+    let join = SimEvent { at: at(50), cpu: 0, kind: EventKind::Join { activity: 0 } };
     assert!(events.contains(&join));
 }
 
@@ -189,15 +189,14 @@ fn a_lag_beyond_its_bound_is_found() {
         let mut events = events_of(&spec());
         let place = events.len() / 2;
         let kind = EventKind::Lag { activity: 1, lag_ns };
-        events.insert(place, Event { kind, cpu: 0, ..events[place] });
+        events.insert(place, SimEvent { kind, cpu: 0, ..events[place] });
         let verdict = verdict(&spec(), &promises(), &events);
         assert_eq!(verdict.is_ok(), is_kept);
         assert!(is_kept || verdict.unwrap_err().checker == "lag_bound");
     }
 }
 
-/// Twice the load there is room for: under RM the second gets nothing in some
-/// periods.
+/// Twice the load that fits: under RM the second activity gets no CPU in some periods.
 fn overloaded(allowed: Misses) -> (SimSpec, Promises) {
     let mut spec = spec();
     spec.discipline = &RM;
@@ -218,7 +217,7 @@ fn a_window_with_more_misses_than_allowed_is_found() {
     let (checker, what) = broken(&spec, &promises, &events_of(&spec));
     assert_eq!(checker, "windows");
     assert_eq!(what, "activity 1: 5 periods missed in a window of 4/5");
-    // The first job is on time if there is less to do; then four are missed.
+    // The first job is on time with less work. Then four are missed.
     let (mut spec, promises) = overloaded(Misses { misses: 3, periods: 4 });
     spec.activities[0].present = vec![window(15, 400)];
     let events = events_of(&spec);
@@ -234,21 +233,21 @@ fn a_window_with_more_misses_than_allowed_is_found() {
 }
 
 #[test]
-fn who_gets_nothing_done_after_healing_is_found() {
+fn an_activity_without_progress_after_healing_is_found() {
     let (mut starved, mut promises) = overloaded(Misses { misses: 4, periods: 5 });
     promises.windows = false;
-    // The first takes all there is.
+    // The first activity takes the whole CPU.
     starved.activities[0].execution = crate::Execution::Fixed(Span::from_millis(5));
-    // Nobody was promised anything, and 20 releases are no time at all.
+    // No activity has a promise, and 20 releases are too few.
     assert_eq!(verdict(&starved, &promises, &events_of(&starved)), Ok(()));
     promises.response_max = vec![Some(Span::from_secs(1000)); starved.activities.len()];
     let (checker, what) = broken(&starved, &promises, &events_of(&starved));
     assert_eq!(checker, "progress");
-    assert_eq!(what, "activity 1: 4 releases, and no job got done");
+    assert_eq!(what, "activity 1: 4 releases without a completed job");
 }
 
 #[test]
-fn who_is_left_out_for_good_is_found_though_nothing_was_promised() {
+fn an_activity_without_promise_that_never_runs_is_found() {
     let (mut starved, mut promises) = overloaded(Misses { misses: 4, periods: 5 });
     promises.windows = false;
     starved.activities[0].params.period = Span::from_millis(4);
@@ -260,12 +259,12 @@ fn who_is_left_out_for_good_is_found_though_nothing_was_promised() {
     starved.activities[1].params.pdu_cost = Span::from_millis(1);
     let (checker, what) = broken(&starved, &promises, &events_of(&starved));
     assert_eq!(checker, "progress");
-    assert!(what.ends_with("releases, and it never had the CPU"), "{what}");
+    assert!(what.ends_with("releases without any CPU time"), "{what}");
 }
 
 #[test]
 fn a_cpu_that_never_catches_up_after_healing_is_found() {
-    // A full CPU: what a stall took from it is never made good.
+    // A full CPU never makes up for a stall.
     let mut full = spec();
     full.activities[1].params.pdu_cost = Span::from_millis(8);
     full.activities[1].execution = crate::Execution::Fixed(Span::from_millis(8));
@@ -275,10 +274,10 @@ fn a_cpu_that_never_catches_up_after_healing_is_found() {
     promises.windows = false;
     let (checker, what) = broken(&full, &promises, &events_of(&full));
     assert_eq!(checker, "progress");
-    assert_eq!(what, "cpu0 never had nothing to do since its faults healed");
+    assert_eq!(what, "cpu0 was never idle after its faults healed");
 }
 
-/// Three of the same period on one CPU, of which the last has events at 0, 10 ms, ...
+/// Three activities of the same period on one CPU. The last has events at 0, 10 ms, ...
 fn tied() -> SimSpec {
     let mut spec = spec();
     spec.cpus = vec![0];
@@ -293,32 +292,32 @@ fn tied() -> SimSpec {
 }
 
 #[test]
-fn who_goes_before_an_equal_with_a_more_urgent_event_is_found() {
+fn a_tie_lost_by_the_more_urgent_event_is_found() {
     let tied = tied();
     let promises = Promises { response_max: vec![None; 3], ..promises() };
     let events = events_of(&tied);
     assert_eq!(verdict(&tied, &promises, &events), Ok(()));
-    // The event makes it the first of the three, and not the last.
+    // The event makes it the first of the three instead of the last.
     let done = events.iter().filter_map(|event| match event.kind {
         EventKind::JobDone(record) => Some(record.id.0),
         _ => None,
     });
     let done: Vec<_> = done.take(6).collect();
     assert_eq!(done, [2, 0, 1, 2, 0, 1]);
-    let posted = |event: &Event| matches!(event.kind, EventKind::Posted { .. });
+    let posted = |event: &SimEvent| matches!(event.kind, EventKind::Posted { .. });
     let place = events.iter().rposition(posted).unwrap();
     let event =
-        |activity, rank| Event { kind: EventKind::Posted { activity, rank }, ..events[place] };
+        |activity, rank| SimEvent { kind: EventKind::Posted { activity, rank }, ..events[place] };
     let with = |more| {
         let mut events = events.clone();
         events.insert(place, more);
         verdict(&tied, &promises, &events)
     };
-    // Another, less urgent event changes nothing; a more urgent one would have.
+    // Another, less urgent event changes nothing; a more urgent one would.
     assert_eq!(with(event(0, 2)), Ok(()));
     let violation = with(event(0, 0)).unwrap_err();
     assert_eq!(violation.checker, "ties");
     assert!(violation.what.starts_with("activity 2 runs, and an event of rank 0 waits"));
-    // Nor may one without an event go first.
+    // An activity without an event may not go first either.
     assert_eq!(with(event(1, 2)).unwrap_err().checker, "ties");
 }

@@ -1,38 +1,32 @@
-//! Ties go by events: of those that are ready and of equal rank, nobody is begun or gone
-//! on with while a more urgent event waits for another (RMDP, RM and DWS; ecalls-2001 §2.4).
+//! Checks that events decide ties. Among ready activities of equal rank, no other runs or continues
+//! while a more urgent event waits for one of them (RMDP, RM and DWS; ecalls-2001 §2.4).
 //!
-//! Equal are periods under RMDP and RM, where only those count that may win ties, and class and
-//! deadline (or release, where there is no deadline) under DWS. Whoever was begun with an
-//! event keeps it to the end of its job. DWCS has no such rule: there an event gives way to
-//! what windows need, which is the matter of [`super::windows`].
+//! RMDP and RM compare periods, and only events of activities that may win ties count. DWS compares
+//! class and deadline (or release, if there is no deadline). An activity that was begun with an
+//! event keeps it to the end of its job. DWCS has no such rule: there the needs of windows come
+//! before events, which [`super::windows`] checks.
 //!
-//! While a fault of the clock or its aftermath lasts nobody can say from outside what the
-//! CPU took for equal; that is excused as everywhere.
+//! During a fault of the clock and its aftermath, an observer cannot tell what the CPU took for
+//! equal. That is excused like other faults.
 
+use super::checker::{Checker, Promises};
 use super::excuse::Excuse;
 use super::pending::{Pending, PendingJob};
-use super::{Checker, Promises};
-use crate::event::{Event, EventKind};
+use crate::event::{EventKind, SimEvent};
 use crate::spec::SimSpec;
 use upcall_core::activity::WorkClass;
+use upcall_core::discipline::EventTie;
 use upcall_core::time::{Instant, Span};
 
-/// See the module's head.
+/// The checker of ties; see the module.
 #[derive(Debug)]
 pub struct Ties {
-    equal: Equal,
+    equal: EventTie,
     activities: Vec<Standing>,
     pending: Pending,
-    /// How many events were ever posted.
+    /// Number of events posted so far.
     posted: u64,
     excuse: Excuse,
-}
-
-/// What must be equal for a tie.
-#[derive(Clone, Copy, Debug)]
-enum Equal {
-    Period,
-    Urgency,
 }
 
 #[derive(Clone, Debug)]
@@ -43,7 +37,7 @@ struct Standing {
     /// From the release of a job to its deadline.
     bound: Span,
     wins_ties: bool,
-    /// Rank and number of the events that wait.
+    /// Rank and number of the waiting events.
     events: Vec<(u64, u64)>,
     /// The event with which its job was begun.
     served: Option<(u64, u64)>,
@@ -56,19 +50,15 @@ impl Standing {
 }
 
 impl Ties {
-    /// For the activities of `spec`; `None` if its policy has no such rule.
+    /// The checker for `spec`; `None` if its policy has no such rule.
     pub fn new(spec: &SimSpec, promises: &Promises) -> Option<Self> {
-        let equal = match spec.discipline.name {
-            "rmdp" | "rm" => Equal::Period,
-            "dws" => Equal::Urgency,
-            _ => return None,
-        };
+        let equal = spec.discipline.event_tie()?;
         let activities = spec.activities.iter().map(|activity| Standing {
             cpu: activity.cpu,
             period: activity.params.period,
             class: activity.terms.class,
             bound: activity.terms.delay_bound.unwrap_or(activity.params.deadline),
-            wins_ties: activity.terms.wins_ties || matches!(equal, Equal::Urgency),
+            wins_ties: spec.discipline.wins_ties(&activity.terms),
             events: Vec::new(),
             served: None,
         });
@@ -81,15 +71,15 @@ impl Ties {
         })
     }
 
-    /// What is compared of those that are ready.
+    /// The key that the policy compares.
     fn key(&self, job: PendingJob) -> (u8, u64) {
         let standing = &self.activities[job.activity as usize];
         let due = |span: Span| (job.release + span).max(Instant::ZERO).as_nanos();
         match (self.equal, standing.class) {
-            (Equal::Period, _) => (0, standing.period.as_nanos()),
-            (Equal::Urgency, WorkClass::RealTime) => (0, due(standing.bound)),
-            (Equal::Urgency, WorkClass::Interactive) => (1, due(Span::ZERO)),
-            (Equal::Urgency, WorkClass::Background) => (3, due(Span::ZERO)),
+            (EventTie::Period, _) => (0, standing.period.as_nanos()),
+            (EventTie::Urgency, WorkClass::RealTime) => (0, due(standing.bound)),
+            (EventTie::Urgency, WorkClass::Interactive) => (1, due(Span::ZERO)),
+            (EventTie::Urgency, WorkClass::Background) => (3, due(Span::ZERO)),
         }
     }
 
@@ -120,7 +110,7 @@ impl Checker for Ties {
         "ties"
     }
 
-    fn event(&mut self, event: &Event) -> Result<(), String> {
+    fn event(&mut self, event: &SimEvent) -> Result<(), String> {
         self.excuse.event(event);
         self.pending.event(event, |_| Ok(()))?;
         match event.kind {

@@ -1,18 +1,18 @@
-//! Windows kept: of the `y` periods of a window, at most `x` are missed.
+//! Checks windows: of the `y` periods of a window, at most `x` are missed.
 //!
-//! Windows follow each other without overlap, counted in periods from the
-//! moment the activity joins: "in a window of T y time units" (ecalls-2001
-//! §2.4). A period is missed if its job ends after its deadline, or not at all.
+//! Windows follow each other without overlap, counted in periods from the moment the activity
+//! joins: "in a window of T y time units" (ecalls-2001 §2.4). A period is missed if its job ends
+//! after its deadline, or never.
 
+use super::checker::{Checker, Promises};
 use super::excuse::Excuse;
 use super::pending::{Ended, Pending};
-use super::{Checker, Promises};
-use crate::event::{Event, EventKind};
+use crate::event::{EventKind, SimEvent};
 use crate::spec::SimSpec;
 use upcall_core::activity::Window;
 use upcall_core::time::Instant;
 
-/// See the module's head.
+/// The checker of windows; see the module.
 #[derive(Debug)]
 pub struct Windows {
     periods: Vec<Periods>,
@@ -31,7 +31,7 @@ struct Periods {
 }
 
 impl Windows {
-    /// For the activities of `spec` that have a window-constraint.
+    /// The checker for the activities of `spec` with a window-constraint.
     pub fn new(spec: &SimSpec, promises: &Promises) -> Self {
         let periods = spec.activities.iter().map(|activity| Periods {
             allowed: activity.terms.window,
@@ -49,7 +49,7 @@ impl Windows {
 }
 
 impl Periods {
-    /// A job ended, and with it its period.
+    /// Counts a job that ended, and with it its period.
     fn pass(&mut self, ended: Ended, excuse: &Excuse) -> Result<(), String> {
         let Some(allowed) = self.allowed else { return Ok(()) };
         self.passed += 1;
@@ -78,7 +78,7 @@ impl Checker for Windows {
         "windows"
     }
 
-    fn event(&mut self, event: &Event) -> Result<(), String> {
+    fn event(&mut self, event: &SimEvent) -> Result<(), String> {
         self.excuse.event(event);
         self.pending.event(event, |ended| {
             self.periods[ended.job.activity as usize].pass(ended, &self.excuse)

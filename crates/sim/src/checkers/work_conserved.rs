@@ -1,17 +1,17 @@
-//! Work conserved: a CPU that is awake idles only if no job is ready, and lets
-//! no time pass between one handler and the next.
+//! Checks work conservation. An awake CPU idles only if no job is ready, and lets no time pass
+//! between two handlers.
 //!
-//! There is no excuse from it: whatever goes wrong, what can run runs. A CPU
-//! that sleeps is the matter of [`super::no_lost_wakeup`].
+//! No fault excuses it, because ready work runs in any case. [`super::no_lost_wakeup`] checks
+//! sleeping CPUs.
 
-use super::Checker;
+use super::checker::Checker;
 use super::pending::Pending;
-use crate::event::{Event, EventKind};
+use crate::event::{EventKind, SimEvent};
 use crate::spec::SimSpec;
 use std::collections::BTreeMap;
 use upcall_core::time::Instant;
 
-/// See the module's head.
+/// The checker of work conservation; see the module.
 #[derive(Debug)]
 pub struct WorkConserved {
     pending: Pending,
@@ -22,12 +22,12 @@ pub struct WorkConserved {
 struct CpuWork {
     activities: Vec<u32>,
     running: Option<u32>,
-    /// Since when it is awake and runs nothing.
+    /// The time since which the CPU is awake and runs nothing.
     choosing: Option<Instant>,
 }
 
 impl WorkConserved {
-    /// For the activities of `spec`.
+    /// The checker for the activities of `spec`.
     pub fn new(spec: &SimSpec) -> Self {
         let mut cpus: BTreeMap<_, _> =
             spec.cpus.iter().map(|&cpu| (cpu, CpuWork::default())).collect();
@@ -43,11 +43,15 @@ impl Checker for WorkConserved {
         "work_conserved"
     }
 
-    fn event(&mut self, event: &Event) -> Result<(), String> {
+    fn event(&mut self, event: &SimEvent) -> Result<(), String> {
         self.pending.event(event, |_| Ok(()))?;
         let cpu = self.cpus.entry(event.cpu).or_default();
         if let Some(since) = cpu.choosing.filter(|since| *since < event.at) {
-            return Err(format!("cpu{} runs nothing since {} ns", event.cpu, since.as_nanos()));
+            return Err(format!(
+                "cpu{} is awake but runs nothing since {} ns",
+                event.cpu,
+                since.as_nanos()
+            ));
         }
         match event.kind {
             EventKind::JobDone(record) if cpu.running == Some(record.id.0) => {
@@ -63,7 +67,7 @@ impl Checker for WorkConserved {
                 let ready = cpu.activities.iter().find(|&&a| self.pending.count(a) > 0);
                 if let Some(activity) = ready {
                     return Err(format!(
-                        "cpu{} goes to sleep, and activity {activity} is ready",
+                        "cpu{} goes to sleep while activity {activity} is ready",
                         event.cpu
                     ));
                 }
@@ -74,7 +78,7 @@ impl Checker for WorkConserved {
     }
 
     fn finish(&mut self, end: Instant) -> Result<(), String> {
-        // At the very end nothing is begun.
+        // At the very end nothing begins.
         match self.cpus.iter().find(|(_, cpu)| cpu.choosing.is_some_and(|since| since < end)) {
             Some((number, _)) => Err(format!("cpu{number} ran nothing at the end")),
             None => Ok(()),

@@ -1,9 +1,8 @@
 //! A record as a kind and named numbers, and back.
 //!
-//! The kind is an event's name and the numbers are its annotations, so whoever
-//! clicks an event in the user interface sees all there is. What is absent is
-//! `None`, or `false`. Numbers of kinds and fields are part of the format: new
-//! ones go to the end.
+//! The kind is the event's name, and the numbers are its annotations. So a click on an event in the
+//! user interface shows the whole record. An absent number means `None` or `false`. The numbers of
+//! kinds and fields are part of the format: new ones go to the end.
 
 use upcall_core::activity::{ActivityId, ActivityParams, Claim, GroupId, Terms, Window, WorkClass};
 use upcall_core::admission::Share;
@@ -13,7 +12,7 @@ use upcall_core::scheduler::{Command, Input, Outcome};
 use upcall_core::time::{Instant, Span};
 use upcall_core::trace::Crossing;
 
-/// An enum whose values are numbered from 1 as they stand, with their names.
+/// Defines an enum whose values are numbered from 1 in order, with their names.
 macro_rules! numbered {
     ($(#[$doc:meta])* $enum:ident { $($value:ident = $name:literal,)* }) => {
         $(#[$doc])*
@@ -40,7 +39,7 @@ macro_rules! numbered {
 }
 
 numbered! {
-    /// What an event of a core's track is.
+    /// The kinds of events on a core's track.
     Kind {
         Header = "header",
         Activity = "activity",
@@ -51,7 +50,7 @@ numbered! {
         Close = "close",
         Arrived = "arrived",
         Advance = "advance",
-        // An input that no driver ever sent, and that is no more.
+        // An old input that no driver ever sent.
         Pending = "pending",
         EventServer = "event server",
         Tick = "tick",
@@ -73,7 +72,7 @@ numbered! {
 }
 
 numbered! {
-    /// What is said of it. Times in nanoseconds.
+    /// The annotations of an event. Times in nanoseconds.
     Field {
         Format = "format",
         Policy = "policy",
@@ -129,7 +128,7 @@ numbered! {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Values([Option<u64>; Field::ALL.len()]);
 
-/// Numbers that are no record.
+/// The error of numbers that form no record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Bad {
     Missing(Field),
@@ -139,7 +138,7 @@ pub(super) enum Bad {
 impl Values {
     pub(super) const NONE: Values = Values([None; Field::ALL.len()]);
 
-    /// `false` if it is there already.
+    /// Sets a number; `false` if it was set already.
     pub(super) fn set(&mut self, field: Field, value: u64) -> bool {
         self.0[field as usize].replace(value).is_none()
     }
@@ -148,7 +147,7 @@ impl Values {
         self.0[field as usize].ok_or(Bad::Missing(field))
     }
 
-    /// Those that are there, in the order of the fields.
+    /// The numbers that are set, in the order of the fields.
     pub(super) fn iter(&self) -> impl Iterator<Item = (Field, u64)> + '_ {
         let fields = Field::ALL.iter().zip(&self.0);
         fields.filter_map(|((field, _), value)| Some((*field, (*value)?)))
@@ -204,7 +203,7 @@ impl Values {
     }
 }
 
-/// What is written for a crossing.
+/// The kind and the numbers of a crossing.
 pub(super) fn encode(crossing: &Crossing) -> (Kind, Values) {
     match *crossing {
         Crossing::Input { input, refused } => {
@@ -259,7 +258,7 @@ fn encode_claim(values: Values, claim: Claim) -> Values {
     }
 }
 
-/// What is written of the group at that place.
+/// The numbers of the group at index `place`.
 pub(super) fn encode_group(place: u32, group: &Group) -> Values {
     let parent = group.parent.map(|parent| parent.0.into());
     encode_claim(Values::NONE.with(Field::Id, place), group.claim).maybe(Field::Group, parent)
@@ -325,7 +324,7 @@ fn encode_job(values: Values, record: &JobRecord) -> Values {
         .flag(Field::Completed, record.completed)
 }
 
-/// What was crossing; `None` if the kind is of no crossing.
+/// The crossing of an event; `None` if the kind is no crossing.
 pub(super) fn decode(kind: Kind, values: &Values) -> Result<Option<Crossing>, Bad> {
     let input = |input| Some(Crossing::Input { input, refused: values.is_set(Field::Refused) });
     let answer = |command| match values.is_set(Field::Polled) {
@@ -387,7 +386,7 @@ pub(super) fn decode(kind: Kind, values: &Values) -> Result<Option<Crossing>, Ba
     })
 }
 
-/// The value that stands at the number's place.
+/// The value at the number's index.
 fn one_of<T: Copy, const N: usize>(values: &Values, field: Field, these: [T; N]) -> Result<T, Bad> {
     let number = values.number(field)?;
     let place = usize::try_from(number).ok();
@@ -399,7 +398,7 @@ fn decode_share(values: &Values) -> Result<Option<Share>, Bad> {
     Share::from_ppm(ppm).map(Some).ok_or(Bad::Range(Field::Share, ppm.into()))
 }
 
-/// A group and its place.
+/// A group and its index.
 pub(super) fn decode_group(values: &Values) -> Result<(u32, Group), Bad> {
     let group = Group { claim: decode_claim(values)?, parent: decode_group_id(values)? };
     Ok((values.small(Field::Id)?, group))
@@ -411,7 +410,7 @@ fn decode_group_id(values: &Values) -> Result<Option<GroupId>, Bad> {
     Ok(Some(GroupId(place)))
 }
 
-/// A share, or else a weight.
+/// A share if there is one, otherwise a weight.
 fn decode_claim(values: &Values) -> Result<Claim, Bad> {
     match decode_share(values)? {
         Some(share) => Ok(Claim::Share(share)),

@@ -1,19 +1,18 @@
-//! The few messages of Perfetto's format that we write and read; field numbers
-//! from its `protos/perfetto/trace/*.proto`. Whoever reads them skips what it
-//! does not know.
+//! The messages of Perfetto's format that this module writes and reads. Field numbers come from
+//! Perfetto's `protos/perfetto/trace/*.proto`. A reader skips unknown fields.
 
 use prost::Message;
 
-/// `TracePacket`: what a trace is a list of.
+/// `TracePacket`, the element of a trace.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct Packet {
     #[prost(uint64, optional, tag = "8")]
     pub timestamp: Option<u64>,
-    /// `trusted_packet_sequence_id`: interned names hold within a sequence.
+    /// `trusted_packet_sequence_id`: interned names are valid within a sequence.
     #[prost(uint32, optional, tag = "10")]
     pub sequence: Option<u32>,
     #[prost(message, optional, tag = "11")]
-    pub event: Option<Event>,
+    pub event: Option<TrackEvent>,
     #[prost(message, optional, tag = "12")]
     pub interned: Option<Interned>,
     #[prost(uint32, optional, tag = "13")]
@@ -24,9 +23,9 @@ pub(super) struct Packet {
 
 /// `SEQ_INCREMENTAL_STATE_CLEARED`: interning starts here.
 pub(super) const FLAG_CLEARED: u32 = 1;
-/// `SEQ_NEEDS_INCREMENTAL_STATE`: it uses interned names.
+/// `SEQ_NEEDS_INCREMENTAL_STATE`: the packet uses interned names.
 pub(super) const FLAG_NEEDS_STATE: u32 = 2;
-/// Number of `Trace.packet`, with the wire type of what has a length.
+/// Number of `Trace.packet`, with the wire type of length-delimited fields.
 pub(super) const PACKET_KEY: u8 = 1 << 3 | 2;
 
 /// `TrackDescriptor`.
@@ -42,7 +41,7 @@ pub(super) struct Track {
 
 /// `TrackEvent`.
 #[derive(Clone, PartialEq, Message)]
-pub(super) struct Event {
+pub(super) struct TrackEvent {
     #[prost(message, repeated, tag = "4")]
     pub annotations: Vec<Annotation>,
     #[prost(uint32, optional, tag = "9")]

@@ -1,76 +1,79 @@
-//! Reads a trace back, whoever wrote it: no input makes it panic, and memory
-//! stays within a small multiple of the input's length.
+//! Reads a trace back, of any origin. No input makes it panic, and it takes memory of a small
+//! multiple of the input's length.
 
 use super::fields::{Bad, Field, Kind, Values, decode, decode_group};
-use super::proto::{Event, PACKET_KEY, Packet};
-use super::{Clock, FORMAT, Header, Named, Row, Trace};
+use super::header::{Clock, FORMAT, Header, Named};
+use super::proto::{PACKET_KEY, Packet, TrackEvent};
+use super::replay::Trace;
+use super::row::Row;
 use core::fmt;
 use prost::Message;
 use std::collections::BTreeMap;
 use upcall_core::activity::ActivityId;
-use upcall_core::policy::{Discipline, discipline, ps};
+use upcall_core::discipline::{self, Discipline};
+use upcall_core::policy::ps::Group;
 use upcall_core::time::{Instant, Span};
 use upcall_core::trace::Record;
 
-/// Longest packet that is accepted; ours are below 8 KiB.
+/// Longest accepted packet. Upcall's packets are below 8 KiB.
 pub const PACKET_BYTES_MAX: usize = 64 * 1024;
-/// Most activities of all schedulers together that are accepted, and as often again
-/// for each group: what a replay takes in memory and time before its first record.
+/// Largest accepted sum of all schedulers' capacities, counted once more for each group. It limits
+/// the memory and time that a replay takes before its first record.
 pub const CAPACITY_MAX: u32 = 1 << 18;
-/// Most CPUs that are accepted, as in a spec file.
+/// Largest accepted number of CPUs, as in a spec file.
 const CPUS_MAX: usize = 1024;
-/// What a time quantum may be.
+/// Range of a time quantum.
 const QUANTA: core::ops::RangeInclusive<Span> = Span::from_nanos(1)..=Span::from_secs(3600);
 
-/// A file that is no trace of ours.
+/// The error of a file that is not an Upcall trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReadError {
-    /// Where the packet begins, in bytes from the start.
+    /// Start of the packet, in bytes from the start of the file.
     pub offset: usize,
-    /// What is wrong with it.
+    /// The error of the packet.
     pub cause: Cause,
 }
 
-/// What is wrong with a packet.
+/// The error of a packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Cause {
-    /// The file ends inside it.
+    /// The file ends inside the packet.
     Truncated,
-    /// The key of a packet is 0x0a only.
+    /// The key of the packet is not 0x0a.
     Key(u8),
-    /// Longer than [`PACKET_BYTES_MAX`].
+    /// The packet is longer than [`PACKET_BYTES_MAX`].
     TooLong(u64),
-    /// It does not hold what its length and keys say.
+    /// The packet is not valid protobuf.
     Packet(prost::DecodeError),
-    /// An event of a core's row without this.
+    /// An event of a `core` row lacks this part.
     Missing(&'static str),
-    /// A value outside its range.
+    /// A value is outside its range.
     Range {
-        /// Of what.
+        /// Name of the field.
         field: &'static str,
-        /// As found.
+        /// The found value.
         found: u64,
     },
-    /// It is said twice.
+    /// This part appears twice.
     Twice(&'static str),
-    /// A word that is not known.
+    /// A word is unknown.
     Word {
-        /// For what.
+        /// Name of the field.
         field: &'static str,
-        /// As found.
+        /// The found word.
         found: String,
     },
-    /// A record of a CPU whose header did not come before.
+    /// A record precedes the header of its CPU.
     NoHeader {
-        /// Which.
+        /// Number of the CPU.
         cpu: u32,
     },
-    /// There is no header in the whole file.
+    /// The file has no header.
     NoTrace,
-    /// More than the one process that was expected.
+    /// The file has several processes, and one was expected.
     Several {
-        /// How many.
+        /// Number of processes.
         processes: usize,
     },
 }
@@ -89,7 +92,7 @@ impl fmt::Display for ReadError {
             Cause::Packet(error) => error.fmt(f),
             Cause::Missing(what) => write!(f, "found no {what}"),
             Cause::Range { field, found } => write!(f, "{field} {found} is out of range"),
-            Cause::Twice(what) => write!(f, "{what} stands there twice"),
+            Cause::Twice(what) => write!(f, "{what} appears twice"),
             Cause::Word { field, found } => write!(f, "found {field} `{found}`, which is unknown"),
             Cause::NoHeader { cpu } => write!(f, "a record of CPU {cpu} without a header before"),
             Cause::Several { processes } => {
@@ -112,7 +115,7 @@ impl core::error::Error for ReadError {
 /// Reads a whole trace of one process; see [`read_all`].
 ///
 /// # Errors
-/// The first thing that cannot be; see [`Cause`].
+/// The first error; see [`Cause`].
 pub fn read(bytes: &[u8]) -> Result<Trace, ReadError> {
     let mut traces = read_all(bytes)?;
     let processes = traces.len();
@@ -120,11 +123,11 @@ pub fn read(bytes: &[u8]) -> Result<Trace, ReadError> {
     one.ok_or(ReadError { offset: bytes.len(), cause: Cause::Several { processes } })
 }
 
-/// Reads a whole trace: of each process in the order of their numbers, at least one.
-/// Packets of others are skipped, as are the rows for people. O(n).
+/// Reads a whole trace: one result for each process in the order of their numbers, at least one.
+/// Skips packets of other programs and the rows for people. O(n).
 ///
 /// # Errors
-/// The first thing that cannot be; see [`Cause`].
+/// The first error; see [`Cause`].
 pub fn read_all(bytes: &[u8]) -> Result<Vec<Trace>, ReadError> {
     let mut reader = Reader::default();
     let mut rest = bytes;
@@ -141,7 +144,7 @@ pub fn read_all(bytes: &[u8]) -> Result<Vec<Trace>, ReadError> {
     }
 }
 
-/// Cuts off the first packet.
+/// Takes the first packet from `rest`.
 fn take_packet<'a>(rest: &mut &'a [u8]) -> Result<&'a [u8], Cause> {
     let (&key, mut after) = rest.split_first().ok_or(Cause::Truncated)?;
     if key != PACKET_KEY {
@@ -157,7 +160,7 @@ fn take_packet<'a>(rest: &mut &'a [u8]) -> Result<&'a [u8], Cause> {
     Ok(packet)
 }
 
-/// Seven bits a byte, the low ones first. Lengths have five bytes at most.
+/// Reads a varint: seven bits per byte, the low ones first. Lengths have five bytes at most.
 fn take_varint(rest: &mut &[u8]) -> Result<u64, Cause> {
     let mut value = 0;
     for shift in [0, 7, 14, 21, 28] {
@@ -173,19 +176,19 @@ fn take_varint(rest: &mut &[u8]) -> Result<u64, Cause> {
 
 #[derive(Default)]
 struct Reader {
-    /// By number.
+    /// By number of the process.
     processes: BTreeMap<u16, Process>,
-    /// By all of them.
+    /// The part of [`CAPACITY_MAX`] that all processes use.
     taken: u64,
 }
 
-/// What is known of one process.
+/// The state of one process.
 #[derive(Default)]
 struct Process {
     known: Option<(&'static Discipline, Option<Span>, Clock, Instant)>,
-    groups: Vec<ps::Group>,
+    groups: Vec<Group>,
     cpus: Vec<(u32, u32)>,
-    /// Place of a CPU in `cpus`.
+    /// Index of a CPU in `cpus`.
     places: BTreeMap<u32, usize>,
     activities: Vec<Named>,
     records: Vec<Vec<Record>>,
@@ -201,7 +204,7 @@ impl Reader {
         let now = Instant::from_nanos(packet.timestamp.ok_or(Cause::Missing("timestamp"))?);
         let (values, texts) = annotations(event)?;
         let of = self.processes.entry(process).or_default();
-        // Records are many, and take nothing.
+        // Records are frequent and use none of the capacity.
         if !matches!(kind, Kind::Header | Kind::Group) {
             return of.event((kind, cpu, now), &values, texts, 0);
         }
@@ -228,7 +231,7 @@ impl Process {
         Some(Trace { header, records: self.records })
     }
 
-    /// What a replay takes of [`CAPACITY_MAX`].
+    /// The part of [`CAPACITY_MAX`] that a replay of this process uses.
     fn taken(&self) -> u64 {
         self.cpus.iter().map(|&(_, capacity)| u64::from(capacity)).sum::<u64>()
             * (self.groups.len() as u64 + 1)
@@ -280,7 +283,7 @@ impl Process {
             found: found.chars().take(64).collect(),
         };
         let policy = texts.one(Field::Policy)?;
-        let discipline = discipline(policy).ok_or_else(|| word(Field::Policy, policy))?;
+        let discipline = discipline::by_name(policy).ok_or_else(|| word(Field::Policy, policy))?;
         let time_quantum = values.number(Field::TimeQuantum).ok().map(Span::from_nanos);
         let another = time_quantum != discipline.time_quantum;
         if let Some(quantum) = time_quantum.filter(|&quantum| {
@@ -296,7 +299,9 @@ impl Process {
         // All CPUs have one policy and one clock.
         match self.known {
             None => self.known = Some((discipline, time_quantum, clock, start)),
-            Some((first, ..)) if first.name != policy => return Err(word(Field::Policy, policy)),
+            Some((first, ..)) if !first.is_named(policy) => {
+                return Err(word(Field::Policy, policy));
+            }
             Some((_, first, ..)) if first != time_quantum => {
                 return Err(Cause::Twice("the time quantum"));
             }
@@ -309,7 +314,7 @@ impl Process {
         Ok(())
     }
 
-    /// The next group, if the policy may have it.
+    /// Reads the next group, if the policy allows groups.
     fn group(&mut self, values: &Values, elsewhere: u64) -> Result<(), Cause> {
         let (place, group) = decode_group(values)?;
         let range = |field: Field, found: u64| Cause::from(Bad::Range(field, found));
@@ -320,7 +325,7 @@ impl Process {
         let taken = elsewhere + self.taken();
         let quantum = self.known.and_then(|(_, quantum, ..)| quantum);
         let quantum = quantum.filter(|_| taken <= u64::from(CAPACITY_MAX));
-        match quantum.map(|quantum| ps::with_groups(quantum, self.groups.clone())) {
+        match quantum.map(|quantum| discipline::ps_with_groups(quantum, self.groups.clone())) {
             Some(Ok(_)) => Ok(()),
             _ => Err(range(Field::Group, place.into())),
         }
@@ -335,7 +340,7 @@ impl Process {
     }
 }
 
-/// The annotations that are text.
+/// The text annotations of an event.
 struct Texts(Vec<(Field, String)>);
 
 impl Texts {
@@ -350,8 +355,8 @@ impl Texts {
     }
 }
 
-/// Those of ours, sorted by what they are.
-fn annotations(event: Event) -> Result<(Values, Texts), Cause> {
+/// The annotations of an event, numbers and texts.
+fn annotations(event: TrackEvent) -> Result<(Values, Texts), Cause> {
     let (mut values, mut texts) = (Values::NONE, Texts(Vec::new()));
     for annotation in event.annotations {
         let iid = annotation.name_iid.ok_or(Cause::Missing("name of an annotation"))?;

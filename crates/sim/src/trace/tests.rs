@@ -1,18 +1,19 @@
-//! Nothing is lost on the way to the file and back, and what is no trace is
-//! refused, not believed.
+//! Records survive writing and reading, and a file that is no trace is refused.
 
 use super::fields::{Field, Kind, decode, encode};
 use super::*;
 use crate::Simulation;
 use crate::vopr::scenario;
 use proptest::prelude::*;
+use upcall_core::activity::ActivityId;
 use upcall_core::activity::{ActivityParams, Claim, GroupId, Terms, Window, WorkClass};
 use upcall_core::admission::Share;
-use upcall_core::policy::DISCIPLINES;
+use upcall_core::discipline::DISCIPLINES;
 use upcall_core::policy::ps::Group;
 use upcall_core::record::JobRecord;
 use upcall_core::scheduler::{Command, Input, Outcome};
-use upcall_core::time::Span;
+
+use upcall_core::time::{Instant, Span};
 
 const ID: ActivityId = ActivityId(3);
 
@@ -20,7 +21,7 @@ const fn at(ns: u64) -> Instant {
     Instant::from_nanos(ns)
 }
 
-/// Every input with every argument apart from what others have.
+/// Every input, with different values for all arguments.
 fn inputs() -> Vec<Input> {
     let params = ActivityParams {
         period: Span::from_nanos(1001),
@@ -135,7 +136,7 @@ fn written(header: &Header, records: impl IntoIterator<Item = (u32, Record)>) ->
     writer.finish().unwrap()
 }
 
-/// One of each crossing, on two CPUs by turns.
+/// One of each crossing, alternating between two CPUs.
 fn one_of_each() -> Vec<(u32, Record)> {
     let cpus = [2, 0].into_iter().cycle();
     let now = (100..).map(at);
@@ -144,7 +145,7 @@ fn one_of_each() -> Vec<(u32, Record)> {
 }
 
 #[test]
-fn numbers_of_kinds_and_fields_are_their_places() {
+fn numbers_of_kinds_and_fields_are_their_positions() {
     for (place, (kind, _)) in (1..).zip(Kind::ALL) {
         assert_eq!((kind.iid(), Kind::of_iid(place)), (place, Some(*kind)));
     }
@@ -155,7 +156,7 @@ fn numbers_of_kinds_and_fields_are_their_places() {
 }
 
 #[test]
-fn every_crossing_comes_back_from_its_numbers() {
+fn every_crossing_survives_encoding() {
     for crossing in crossings() {
         let (kind, values) = encode(&crossing);
         assert_eq!(decode(kind, &values), Ok(Some(crossing)));
@@ -163,7 +164,7 @@ fn every_crossing_comes_back_from_its_numbers() {
 }
 
 #[test]
-fn every_crossing_comes_back_from_the_file() {
+fn every_crossing_survives_the_file() {
     let all = one_of_each();
     let trace = read(&written(&header(), all.clone())).unwrap();
     let (found, expected) = (&trace.header, header());
@@ -179,7 +180,7 @@ fn every_crossing_comes_back_from_the_file() {
 
 /// Two processes on one CPU, whose activities have the same numbers there.
 #[test]
-fn processes_are_kept_apart_however_their_packets_are_mixed() {
+fn processes_are_separated_in_any_order_of_packets() {
     let records = one_of_each();
     let mut whole = Vec::new();
     let mut writers = [1, 2].map(|process| {
@@ -210,7 +211,7 @@ fn processes_are_kept_apart_however_their_packets_are_mixed() {
     let error = read(&whole).unwrap_err();
     assert_eq!(error.cause, Cause::Several { processes: 2 });
     assert!(error.to_string().ends_with("found a trace of 2 processes, expected one"));
-    // Nor together: as of CPUs.
+    // The limit also applies to the sum, as for CPUs.
     let big = |process| {
         let cpus = vec![(7, CAPACITY_MAX / 2 + 1)];
         written(&Header { process, cpus, activities: Vec::new(), ..header() }, [])
@@ -219,14 +220,14 @@ fn processes_are_kept_apart_however_their_packets_are_mixed() {
     assert!(error.contains("capacity 131073 is out of range"), "{error}");
 }
 
-/// As it would be after `with_groups`.
+/// The header that `with_groups` would give.
 fn grouped(groups: Vec<Group>) -> Header {
-    let ps = upcall_core::policy::discipline("ps").unwrap();
+    let ps = upcall_core::discipline::by_name("ps").unwrap();
     Header { discipline: ps, time_quantum: ps.time_quantum, groups, ..header() }
 }
 
 #[test]
-fn groups_come_back_from_the_file_and_those_that_cannot_be_are_refused() {
+fn groups_survive_the_file_and_invalid_ones_are_refused() {
     let inside = |parent| Group { claim: Claim::Weight(2), parent: Some(GroupId(parent)) };
     let share = Group { claim: Claim::Share(Share::WHOLE), parent: None };
     let groups = vec![share, inside(0), inside(1)];
@@ -237,14 +238,14 @@ fn groups_come_back_from_the_file_and_those_that_cannot_be_are_refused() {
     let both = Group { parent: Some(GroupId(0)), ..share };
     assert!(refused(&grouped(vec![share, both])).contains("group 1 is out of range"));
     assert!(refused(&Header { groups, ..header() }).contains("group 0 is out of range"));
-    // Each takes memory for everyone.
+    // Each group takes memory for every activity.
     let mut many = grouped(vec![share; 2]);
     (many.cpus, many.activities) = (vec![(2, CAPACITY_MAX / 2)], Vec::new());
     assert!(refused(&many).contains("group 1 is out of range"));
 }
 
 #[test]
-fn a_file_cut_anywhere_is_refused_or_shorter_and_never_a_panic() {
+fn a_truncated_file_is_refused_or_shorter() {
     let whole = written(&header(), one_of_each());
     let (mut shorter, mut cut) = (0, 0);
     for length in 0..whole.len() {
@@ -257,7 +258,7 @@ fn a_file_cut_anywhere_is_refused_or_shorter_and_never_a_panic() {
                 assert!(offset < length);
                 cut += 1;
             }
-            // Before the first header there is nothing yet.
+            // Before the first header there is nothing to read.
             Err(error) => assert_eq!(error.cause, Cause::NoTrace),
         }
     }
@@ -265,7 +266,7 @@ fn a_file_cut_anywhere_is_refused_or_shorter_and_never_a_panic() {
 }
 
 #[test]
-fn what_is_wrong_is_named_with_its_place() {
+fn an_error_names_its_offset_and_cause() {
     let good = written(&header(), []);
     let refused = |bytes: &[u8]| read(bytes).unwrap_err().to_string();
     assert_eq!(refused(b""), "byte 0: found no trace that Upcall wrote");
@@ -274,12 +275,13 @@ fn what_is_wrong_is_named_with_its_place() {
     assert!(refused(&[0x0a, 0xff, 0xff, 0xff, 0xff, 0xff, 1]).contains("at most 65536"));
     assert!(refused(&[0x0a, 2, 0x5a, 9]).starts_with("byte 0: failed to decode"));
     let twice = [&good[..], &good[..]].concat();
-    assert!(refused(&twice).contains("the header of a CPU stands there twice"));
+    assert!(refused(&twice).contains("the header of a CPU appears twice"));
     let mut other = header();
     other.cpus = vec![(7, CAPACITY_MAX + 1)];
     other.activities.clear();
     assert!(refused(&written(&other, [])).contains("capacity 262145 is out of range"));
-    // Nor together: a few bytes must not make a replay take memory for millions.
+    // The limit also applies to the sum: a few bytes must not make a replay take memory for
+    // millions.
     other.cpus = vec![(7, CAPACITY_MAX), (8, 1)];
     assert!(refused(&written(&other, [])).contains("capacity 1 is out of range"));
     other.cpus = (0..1025).map(|cpu| (cpu, 1)).collect();
@@ -319,9 +321,11 @@ proptest! {
         let _ = read(&bytes);
     }
 
-    /// Changed bytes give an error or a trace, and that a replay or a divergence.
+    /// Changed bytes give an error or a trace. A trace gives a replay or a divergence.
     #[test]
-    fn changed_bytes_do_no_harm(changes in proptest::collection::vec((any::<u16>(), any::<u8>()), 1..4)) {
+    fn changed_bytes_do_no_harm(
+        changes in proptest::collection::vec((any::<u16>(), any::<u8>()), 1..4),
+    ) {
         let mut spec = scenario(DISCIPLINES[usize::from(changes[0].1) % DISCIPLINES.len()], 1).spec;
         spec.activities.truncate(3);
         spec.faults.clear();

@@ -1,11 +1,12 @@
-//! Writes a trace as its records come.
+//! Writes a trace record by record.
 
 use super::fields::{Field, Kind, Values, encode, encode_group};
+use super::header::{FORMAT, Header, Named};
 use super::proto::{
-    Annotation, Event, FLAG_CLEARED, FLAG_NEEDS_STATE, INSTANT, Interned, Name, PACKET_KEY, Packet,
-    SLICE_BEGIN, SLICE_END, Track,
+    Annotation, FLAG_CLEARED, FLAG_NEEDS_STATE, INSTANT, Interned, Name, PACKET_KEY, Packet,
+    SLICE_BEGIN, SLICE_END, Track, TrackEvent,
 };
-use super::{FORMAT, Header, Named, Row};
+use super::row::Row;
 use prost::Message;
 use std::collections::BTreeMap;
 use std::io;
@@ -15,23 +16,23 @@ use upcall_core::scheduler::{Command, Input};
 use upcall_core::time::Instant;
 use upcall_core::trace::{Crossing, Record};
 
-/// Writes one trace. Each record is written when it comes, through no buffer of
-/// its own: give it a [`io::BufWriter`]. Allocates; keeps a few words an activity.
+/// Writer of one trace. It writes each record at once, without a buffer of its own: give it an
+/// [`io::BufWriter`]. Allocates; keeps a few words per activity.
 #[derive(Debug)]
 pub struct Writer<W> {
     out: W,
     process: u16,
     bytes: Vec<u8>,
     cpus: BTreeMap<u32, Cpu>,
-    /// Place and name of each activity, by CPU and number.
+    /// Index and name of each activity, by CPU and number.
     named: BTreeMap<(u32, u32), (u32, String)>,
     flows: u64,
 }
 
-/// What a CPU does.
+/// The present state of a CPU's rows.
 #[derive(Debug)]
 struct Cpu {
-    /// Its packets are one sequence, with names of its own.
+    /// The CPU's packets are one sequence, with interned names of their own.
     sequence: u32,
     running: Option<ActivityId>,
     /// The flow of each activity's present job.
@@ -39,12 +40,12 @@ struct Cpu {
 }
 
 impl<W: io::Write> Writer<W> {
-    /// Writes what is known before the first record.
+    /// Writes the header.
     ///
     /// # Errors
-    /// `out` does not take it.
+    /// `out` does not accept it.
     pub fn new(out: W, header: &Header) -> io::Result<Self> {
-        // What a sequence or a flow is called must differ from those of other processes.
+        // Numbers of sequences and flows must differ from those of other processes.
         let process = header.process;
         let sequences = header.cpus.iter().zip(u32::from(process) << 16 | 1..);
         let cpus = sequences.map(|(&(cpu, _), sequence)| {
@@ -64,7 +65,7 @@ impl<W: io::Write> Writer<W> {
         for &(cpu, capacity) in &header.cpus {
             writer.begin_cpu(header, cpu, capacity)?;
         }
-        // Once, though every CPU has them.
+        // Once, although every CPU has them.
         if let Some(&(cpu, _)) = header.cpus.first() {
             for (place, group) in (0..).zip(&header.groups) {
                 let values = encode_group(place, group);
@@ -83,7 +84,7 @@ impl<W: io::Write> Writer<W> {
     /// Writes the next record of `cpu`.
     ///
     /// # Errors
-    /// `out` does not take it; `InvalidInput` for a CPU that is not in the header.
+    /// `out` does not accept it. `InvalidInput` for a CPU that is not in the header.
     pub fn record(&mut self, cpu: u32, record: &Record) -> io::Result<()> {
         let (kind, values) = encode(&record.crossing);
         self.core_event(cpu, record.now, (kind, &values), &[])?;
@@ -98,19 +99,19 @@ impl<W: io::Write> Writer<W> {
             Crossing::Input { input: Input::Returned { .. }, refused: false } => {
                 self.returned(cpu, record.now)
             }
-            // Nobody knows what runs behind the gap.
+            // After the gap the running handler is unknown.
             Crossing::Lost { .. } => self.returned(cpu, record.now),
             _ => Ok(()),
         }
     }
 
-    /// What it writes to, such as a `Vec` to be emptied: whole packets are in it.
+    /// The output, such as a `Vec` to be emptied. It contains whole packets.
     pub fn out_mut(&mut self) -> &mut W {
         &mut self.out
     }
 
-    /// Flushes, and gives back what was written to. What was not written stays
-    /// unknown to the file: a trace may end anywhere.
+    /// Flushes, and returns the output. Records that were not written are missing from the file,
+    /// because a trace may end anywhere.
     ///
     /// # Errors
     /// `out` cannot be flushed.
@@ -124,7 +125,7 @@ impl<W: io::Write> Writer<W> {
         self.cpus.get_mut(&cpu).ok_or_else(unknown)
     }
 
-    /// The names of its sequence, its two rows, and its header.
+    /// Writes the names of its sequence, its two rows and its header.
     fn begin_cpu(&mut self, header: &Header, cpu: u32, capacity: u32) -> io::Result<()> {
         let sequence = self.cpu(cpu)?.sequence;
         let name = |iid: u64, name: &str| Name { iid: Some(iid), name: Some(name.to_owned()) };
@@ -141,7 +142,7 @@ impl<W: io::Write> Writer<W> {
             sequence_flags: Some(FLAG_CLEARED),
             ..Packet::default()
         })?;
-        // Of several processes each is a domain.
+        // With several processes, each is a domain.
         let of = header.activities.first().filter(|_| header.process > 0);
         let of = of.map_or_else(String::new, |activity| format!(", domain {}", activity.domain));
         self.row(Row::Cpu(cpu), &format!("CPU {cpu}{of}"), None)?;
@@ -154,7 +155,7 @@ impl<W: io::Write> Writer<W> {
         self.core_event(cpu, header.start, (Kind::Header, &numbers), &texts)
     }
 
-    /// A row for each domain and activity.
+    /// Writes a row for each domain and activity.
     fn rows(&mut self, activities: &[Named]) -> io::Result<()> {
         let mut domains: BTreeMap<&str, u32> = BTreeMap::new();
         for (activity, place) in activities.iter().zip(0u32..) {
@@ -177,7 +178,7 @@ impl<W: io::Write> Writer<W> {
         self.packet(&Packet { track: Some(track), ..Packet::default() })
     }
 
-    /// An instant of the row that is read back.
+    /// Writes an instant on the row that is read back.
     fn core_event(
         &mut self,
         cpu: u32,
@@ -195,17 +196,17 @@ impl<W: io::Write> Writer<W> {
             number: None,
             text: Some((*text).to_owned()),
         });
-        let event = Event {
+        let event = TrackEvent {
             annotations: numbers.chain(texts).collect(),
             kind: Some(INSTANT),
             name_iid: Some(kind.iid()),
             track: Some(Row::Core(cpu).uuid(self.process)),
-            ..Event::default()
+            ..TrackEvent::default()
         };
         self.event(cpu, now, event)
     }
 
-    /// A slice begins on the rows of the CPU and of the activity.
+    /// Begins a slice on the rows of the CPU and of the activity.
     fn upcall(&mut self, cpu: u32, now: Instant, id: ActivityId, resumed: bool) -> io::Result<()> {
         let flow = (!resumed).then(|| {
             self.flows += 1;
@@ -216,14 +217,14 @@ impl<W: io::Write> Writer<W> {
         if let Some(flow) = flow {
             state.flows.insert(id.0, flow);
         }
-        let (row, name) = self.who(cpu, id);
+        let (row, name) = self.row_and_name(cpu, id);
         let process = self.process;
-        let event = |row: Row, flow: Option<u64>| Event {
+        let event = |row: Row, flow: Option<u64>| TrackEvent {
             kind: Some(SLICE_BEGIN),
             track: Some(row.uuid(process)),
             name: Some(name.clone()),
             flows: flow.into_iter().collect(),
-            ..Event::default()
+            ..TrackEvent::default()
         };
         let of_cpu = event(Row::Cpu(cpu), None);
         let of_activity = row.map(|row| event(row, flow));
@@ -231,22 +232,22 @@ impl<W: io::Write> Writer<W> {
         of_activity.map_or(Ok(()), |event| self.event(cpu, now, event))
     }
 
-    /// Both slices end, if there are any.
+    /// Ends both slices, if there are any.
     fn returned(&mut self, cpu: u32, now: Instant) -> io::Result<()> {
         let Some(id) = self.cpu(cpu)?.running.take() else { return Ok(()) };
-        let (row, _) = self.who(cpu, id);
+        let (row, _) = self.row_and_name(cpu, id);
         for row in row.into_iter().chain([Row::Cpu(cpu)]) {
             let track = Some(row.uuid(self.process));
-            let event = Event { kind: Some(SLICE_END), track, ..Event::default() };
+            let event = TrackEvent { kind: Some(SLICE_END), track, ..TrackEvent::default() };
             self.event(cpu, now, event)?;
         }
         Ok(())
     }
 
-    /// What is known of a job when it has ended.
+    /// Writes the instants of a job that has ended.
     fn job_done(&mut self, cpu: u32, job: &JobRecord) -> io::Result<()> {
         let flow = self.cpu(cpu)?.flows.remove(&job.id.0);
-        // An arrow from the release to what was before it, or at once, says nothing.
+        // An arrow between two points at the same time, or backwards, has no meaning.
         let flow = flow.filter(|_| job.release < job.start);
         self.instant(cpu, job.release, Some(job.id), "release", flow)?;
         self.instant(cpu, job.deadline, Some(job.id), "deadline", None)?;
@@ -256,7 +257,7 @@ impl<W: io::Write> Writer<W> {
         Ok(())
     }
 
-    /// An instant of an activity's row; nothing if it has none.
+    /// Writes an instant on an activity's row, if it has one.
     fn instant(
         &mut self,
         cpu: u32,
@@ -265,26 +266,26 @@ impl<W: io::Write> Writer<W> {
         name: &str,
         flow: Option<u64>,
     ) -> io::Result<()> {
-        let Some(row) = id.and_then(|id| self.who(cpu, id).0) else { return Ok(()) };
-        let event = Event {
+        let Some(row) = id.and_then(|id| self.row_and_name(cpu, id).0) else { return Ok(()) };
+        let event = TrackEvent {
             kind: Some(INSTANT),
             track: Some(row.uuid(self.process)),
             name: Some(name.to_owned()),
             flows: flow.into_iter().collect(),
-            ..Event::default()
+            ..TrackEvent::default()
         };
         self.event(cpu, now, event)
     }
 
-    /// Its row, if the header has it, and its name.
-    fn who(&self, cpu: u32, id: ActivityId) -> (Option<Row>, String) {
+    /// The activity's row, if the header names it, and its name.
+    fn row_and_name(&self, cpu: u32, id: ActivityId) -> (Option<Row>, String) {
         match self.named.get(&(cpu, id.0)) {
             Some((place, name)) => (Some(Row::Activity(*place)), name.clone()),
             None => (None, format!("activity {}", id.0)),
         }
     }
 
-    fn event(&mut self, cpu: u32, now: Instant, event: Event) -> io::Result<()> {
+    fn event(&mut self, cpu: u32, now: Instant, event: TrackEvent) -> io::Result<()> {
         let sequence = self.cpu(cpu)?.sequence;
         self.packet(&Packet {
             timestamp: Some(now.as_nanos()),

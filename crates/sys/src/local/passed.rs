@@ -1,6 +1,7 @@
-//! A listening socket that a service manager has opened and passes on (sd_listen_fds(3)).
+//! A listening socket that a service manager opened and passes on (sd_listen_fds(3)).
 
-use super::{Listener, OsError};
+use super::listener::Listener;
+use crate::OsError;
 use core::sync::atomic::{AtomicBool, Ordering};
 use rustix::net::sockopt;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketType};
@@ -17,14 +18,14 @@ const FIRST: RawFd = 3;
 static TAKEN: AtomicBool = AtomicBool::new(false);
 
 impl Listener {
-    /// The socket that a service manager passed to this process; `None` if none was
-    /// passed, or an earlier call took it. The environment says so (`LISTEN_PID`,
-    /// `LISTEN_FDS`) and stays as it is. From now on the socket is non-blocking and closed
-    /// on exec. Does not block; allocates.
+    /// The socket that a service manager passed to this process. `None` if none was passed, or if
+    /// an earlier call took it. The function reads `LISTEN_PID` and `LISTEN_FDS` and leaves the
+    /// environment unchanged. It makes the socket non-blocking and closed on exec. Does not block.
+    /// Allocates.
     ///
     /// # Errors
-    /// `EINVAL` if not exactly one socket was passed; `EPROTOTYPE` if the descriptor is
-    /// no listening Unix socket of kind `SOCK_SEQPACKET`; `EBADF`, `ENOTSOCK`.
+    /// `EINVAL` if more than one socket was passed. `EPROTOTYPE` if the descriptor is no listening
+    /// Unix socket of kind `SOCK_SEQPACKET`. `EBADF`, `ENOTSOCK`.
     pub fn passed() -> Result<Option<Listener>, OsError> {
         const OPERATION: &str = "LISTEN_FDS";
         let number = |name| env::var(name).ok().and_then(|text| text.parse::<u32>().ok());
@@ -39,20 +40,19 @@ impl Listener {
         if TAKEN.swap(true, Ordering::Relaxed) {
             return Ok(None);
         }
-        // SAFETY: F_GETFD reads a flag, of any number.
+        // SAFETY: F_GETFD reads a flag and accepts any number.
         if unsafe { libc::fcntl(FIRST, libc::F_GETFD) } < 0 {
             return Err(OsError::last(OPERATION));
         }
-        // SAFETY: the descriptor is open. The service manager opened it for this process,
-        // which it named by number, and `TAKEN` lets one call per process have it.
+        // SAFETY: the descriptor is open. The service manager opened it for this process, which
+        // LISTEN_PID names. `TAKEN` lets only one call per process take it.
         Listener::adopt(unsafe { OwnedFd::from_raw_fd(FIRST) }).map(Some)
     }
 
-    /// Takes over a socket that listens already.
+    /// Takes over a socket that already listens.
     ///
     /// # Errors
-    /// `EPROTOTYPE` if `fd` is no listening Unix socket of kind `SOCK_SEQPACKET`;
-    /// `ENOTSOCK`.
+    /// `EPROTOTYPE` if `fd` is no listening Unix socket of kind `SOCK_SEQPACKET`. `ENOTSOCK`.
     fn adopt(fd: OwnedFd) -> Result<Listener, OsError> {
         let failed = OsError::of("getsockopt");
         let fits = sockopt::socket_domain(&fd).map_err(&failed)? == AddressFamily::UNIX
@@ -64,13 +64,13 @@ impl Listener {
         rustix::io::ioctl_fionbio(&fd, true).map_err(OsError::of("ioctl(FIONBIO)"))?;
         rustix::io::fcntl_setfd(&fd, rustix::io::FdFlags::CLOEXEC)
             .map_err(OsError::of("fcntl(F_SETFD)"))?;
-        Ok(Listener { fd })
+        Ok(Listener::of(fd))
     }
 
-    /// The path of the socket; `None` if it has none. One system call; allocates.
+    /// The path of the socket; `None` if it has none. One system call. Allocates.
     ///
     /// # Errors
-    /// None that stock Linux is known to return.
+    /// Stock Linux is not known to return one.
     pub fn path(&self) -> Result<Option<PathBuf>, OsError> {
         let address = rustix::net::getsockname(self.as_fd()).map_err(OsError::of("getsockname"))?;
         let address = SocketAddrUnix::try_from(address).map_err(OsError::of("getsockname"))?;
@@ -86,12 +86,12 @@ mod tests {
     use rustix::net::SocketFlags;
 
     #[test]
-    fn a_socket_that_listens_is_taken_over_and_accepts() {
+    fn a_listening_socket_is_taken_over_and_accepts() {
         let folder = env::temp_dir().join(format!("upcall-passed-{}", std::process::id()));
         std::fs::create_dir(&folder).unwrap();
         let path = folder.join("socket");
         let bound = Listener::bind(&path, Access::Owner).unwrap();
-        // Blocking and kept on exec, as a service manager passes it.
+        // A service manager passes the socket blocking and kept on exec.
         let passed = rustix::io::dup(&bound).unwrap();
         rustix::io::ioctl_fionbio(&passed, false).unwrap();
         let listener = Listener::adopt(passed).unwrap();
@@ -110,7 +110,7 @@ mod tests {
         let socket =
             |kind| rustix::net::socket_with(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None);
         assert_eq!(errno(socket(SocketType::STREAM).unwrap()), libc::EPROTOTYPE);
-        // It does not listen.
+        // This socket does not listen.
         assert_eq!(errno(socket(SocketType::SEQPACKET).unwrap()), libc::EPROTOTYPE);
         let file = std::fs::File::open("/proc/self/exe").unwrap();
         assert_eq!(errno(file.into()), libc::ENOTSOCK);

@@ -1,10 +1,15 @@
+use super::connection::socket;
+use super::listener::lock_directory;
 use super::*;
+use crate::OsError;
 use crate::forked::forked;
 use crate::process::Exit;
 use crate::process::PidFd;
 use crate::readiness::{Direction, is_ready, wait_until};
+use core::fmt;
+use rustix::net::SocketAddrUnix;
 use std::io::{Read, Write};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
@@ -37,8 +42,8 @@ fn is_closed_on_exec(fd: &impl AsFd) -> bool {
     rustix::io::fcntl_getfd(fd).unwrap().contains(rustix::io::FdFlags::CLOEXEC)
 }
 
-/// Whether the other end of a pipe stays open. A child that another test makes has
-/// copies of all there is, for as long as it lives: hence more than one look.
+/// Whether the other end of a pipe stays open. A child of another test has copies of all
+/// descriptors while it lives. So the function checks more than once.
 fn is_read_by_anyone(mut writer: impl Write) -> bool {
     (0..2_000).all(|_| {
         std::thread::sleep(core::time::Duration::from_millis(1));
@@ -47,7 +52,7 @@ fn is_read_by_anyone(mut writer: impl Write) -> bool {
 }
 
 #[test]
-fn messages_stay_apart_and_in_order_and_the_end_is_seen() {
+fn messages_stay_separate_and_in_order_until_the_end() {
     let place = Place::new("order");
     let listener = Listener::bind(&place.socket(), Access::Owner).unwrap();
     assert!(listener.accept().unwrap().is_none());
@@ -71,7 +76,7 @@ fn messages_stay_apart_and_in_order_and_the_end_is_seen() {
 }
 
 #[test]
-fn a_sent_descriptor_arrives_as_another_of_the_same_file() {
+fn a_sent_descriptor_arrives_as_a_copy() {
     let (here, there) = Connection::pair().unwrap();
     let (mut reader, writer) = std::io::pipe().unwrap();
     let memory = crate::memfd::SharedMapping::create("upcall-test", 4096).unwrap();
@@ -90,7 +95,7 @@ fn a_sent_descriptor_arrives_as_another_of_the_same_file() {
 }
 
 #[test]
-fn as_many_descriptors_as_the_kernel_takes_go_at_once_and_one_more_does_not() {
+fn the_maximum_of_descriptors_is_sent_and_one_more_is_refused() {
     let (here, there) = Connection::pair().unwrap();
     let (_reader, writer) = std::io::pipe().unwrap();
     let most = [writer.as_fd(); FDS_MAX];
@@ -114,7 +119,7 @@ fn a_message_that_is_too_long_is_an_error_and_its_descriptors_are_closed() {
 }
 
 #[test]
-fn descriptors_nobody_took_are_closed_with_the_message_and_with_the_socket() {
+fn untaken_descriptors_are_closed_with_the_message_and_with_the_socket() {
     let (here, there) = Connection::pair().unwrap();
     let pipes: [_; 2] = core::array::from_fn(|_| std::io::pipe().unwrap());
     for (reader, _) in &pipes {
@@ -129,14 +134,14 @@ fn descriptors_nobody_took_are_closed_with_the_message_and_with_the_socket() {
 }
 
 #[test]
-fn a_process_that_may_not_open_so_many_descriptors_gets_an_error_and_none() {
+fn too_many_descriptors_for_the_process_are_an_error_and_are_closed() {
     let (here, there) = Connection::pair().unwrap();
     let (reader, _writer) = std::io::pipe().unwrap();
     here.send(b"m", &[reader.as_fd(); 20]).unwrap();
     here.send(b"next", &[]).unwrap();
-    // A child, because the limit is the process's. It may open ten more at most.
-    // SAFETY: system calls only; `receive` allocates for descriptors alone, and
-    // there are none in what it returns here.
+    // In a child, because the limit belongs to the process. The child may open ten more at most.
+    // SAFETY: system calls only. `receive` allocates only for descriptors, and its result here has
+    // none.
     let child = unsafe {
         forked(|| {
             let lowest = libc::dup(there.as_fd().as_raw_fd());
@@ -156,7 +161,7 @@ fn a_process_that_may_not_open_so_many_descriptors_gets_an_error_and_none() {
 }
 
 #[test]
-fn an_end_that_does_not_read_stops_the_other_without_blocking_it() {
+fn a_full_connection_refuses_messages_without_blocking() {
     let (here, there) = Connection::pair().unwrap();
     let mut sent = 0;
     let error = loop {
@@ -174,7 +179,7 @@ fn an_end_that_does_not_read_stops_the_other_without_blocking_it() {
 }
 
 #[test]
-fn what_cannot_be_sent_or_received_is_refused() {
+fn empty_messages_and_buffers_are_refused() {
     let (here, there) = Connection::pair().unwrap();
     assert_eq!(errno(here.send(b"", &[])), libc::EINVAL);
     assert_eq!(errno(here.send(&vec![0; 64 << 20], &[])), libc::EMSGSIZE);
@@ -185,12 +190,12 @@ fn what_cannot_be_sent_or_received_is_refused() {
 }
 
 #[test]
-fn a_socket_that_was_left_behind_is_replaced_and_one_that_is_answered_is_not() {
+fn a_stale_socket_is_replaced_and_a_served_one_is_not() {
     let place = Place::new("stale");
     let path = place.socket();
     let first = Listener::bind(&path, Access::Owner).unwrap();
     assert_eq!(errno(Listener::bind(&path, Access::Owner)), libc::EADDRINUSE);
-    // The attempt above looked whether somebody answers; that is all it left.
+    // The attempt above connected to check. Take that connection.
     drop(first.accept().unwrap());
     let client = Connection::connect(&path).unwrap();
     assert!(first.accept().unwrap().is_some());
@@ -202,7 +207,7 @@ fn a_socket_that_was_left_behind_is_replaced_and_one_that_is_answered_is_not() {
 }
 
 #[test]
-fn what_is_no_socket_of_ours_is_left_alone() {
+fn other_files_at_the_path_stay() {
     let place = Place::new("other");
     let path = place.socket();
     std::fs::write(&path, "precious").unwrap();
@@ -213,14 +218,14 @@ fn what_is_no_socket_of_ours_is_left_alone() {
     assert_eq!(errno(Listener::bind(&path, Access::Owner)), libc::EADDRINUSE);
     drop(stream);
     std::fs::remove_file(&path).unwrap();
-    // A link is not followed, neither by the check nor by what would remove it.
+    // Neither the check nor the removal follows a link.
     std::os::unix::fs::symlink(place.0.join("nowhere"), &path).unwrap();
     assert_eq!(errno(Listener::bind(&path, Access::Owner)), libc::EADDRINUSE);
     assert!(std::fs::symlink_metadata(&path).unwrap().is_symlink());
 }
 
 #[test]
-fn of_two_who_come_at_the_same_moment_one_waits_and_not_for_ever() {
+fn a_second_bind_waits_for_the_lock_for_a_limited_time() {
     let place = Place::new("lock");
     let lock = lock_directory(&place.socket()).unwrap();
     assert!(Listener::bind(&place.socket(), Access::Owner).unwrap_err().is_would_block());
@@ -233,7 +238,7 @@ fn of_two_who_come_at_the_same_moment_one_waits_and_not_for_ever() {
 }
 
 #[test]
-fn the_mode_is_the_one_asked_for_whatever_the_umask() {
+fn the_mode_is_independent_of_the_umask() {
     for (access, expected) in [(Access::Owner, 0o600), (Access::Everyone, 0o666)] {
         let place = Place::new(&format!("mode-{expected:o}"));
         let _listener = Listener::bind(&place.socket(), access).unwrap();
@@ -243,7 +248,7 @@ fn the_mode_is_the_one_asked_for_whatever_the_umask() {
 }
 
 #[test]
-fn a_path_the_kernel_cannot_take_is_refused() {
+fn a_path_that_is_too_long_is_refused() {
     let place = Place::new("path");
     let long = place.0.join("x".repeat(200));
     assert_eq!(errno(Listener::bind(&long, Access::Owner)), libc::ENAMETOOLONG);
@@ -254,7 +259,7 @@ fn a_path_the_kernel_cannot_take_is_refused() {
 }
 
 #[test]
-fn the_kernel_says_which_process_connected_and_when_it_has_ended() {
+fn the_kernel_identifies_the_peer_and_reports_its_end() {
     let place = Place::new("peer");
     let listener = Listener::bind(&place.socket(), Access::Owner).unwrap();
     let address = SocketAddrUnix::new(place.socket()).unwrap();
@@ -278,7 +283,7 @@ fn the_kernel_says_which_process_connected_and_when_it_has_ended() {
     let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
     let expected = Credentials { pid: child.pid(), uid: uid.as_raw(), gid: gid.as_raw() };
     assert_eq!(credentials, expected);
-    // By the socket where the kernel knows how, and by the number as before 6.5.
+    // By the socket where the kernel supports it, and by the number as before Linux 6.5.
     let by_number = PidFd::open(credentials.pid).unwrap();
     let handle = server.peer_pidfd().unwrap();
     if let Err(error) = server.peer_pidfd_by_socket() {
@@ -289,7 +294,7 @@ fn the_kernel_says_which_process_connected_and_when_it_has_ended() {
     drop(opener);
     assert!(handle.wait(None).unwrap() && by_number.wait(None).unwrap());
     assert_eq!(child.wait(), Exit::Code(7));
-    // Now that it has been waited for, a handle tells so, or there is none.
+    // The process is reaped. A handle shows that, or the kernel gives none.
     match server.peer_pidfd() {
         Ok(handle) => assert!(handle.has_exited().unwrap()),
         Err(error) => {
@@ -299,7 +304,7 @@ fn the_kernel_says_which_process_connected_and_when_it_has_ended() {
 }
 
 #[test]
-fn errors_say_what_was_expected() {
+fn errors_name_the_limits() {
     let text = ReceiveError::Message { room_bytes: 5 }.to_string();
     assert_eq!(text, "a message is longer than the 5 bytes expected at most");
     assert!(ReceiveError::Descriptors.to_string().contains("RLIMIT_NOFILE"));

@@ -1,4 +1,4 @@
-//! Pages of a memfd, mapped until dropped: what both kinds of mapping are made of.
+//! Pages of a memfd, mapped until dropped. Both kinds of mapping contain them.
 
 use crate::OsError;
 use core::ptr::NonNull;
@@ -6,31 +6,30 @@ use core::sync::atomic::AtomicU64;
 use rustix::mm::{Advice, MapFlags, MlockFlags, MprotectFlags, ProtFlags};
 use std::os::fd::BorrowedFd;
 
-/// What is faulted in when it is mapped; see [`Pages::map`].
+/// Bytes that [`Pages::map`] faults in.
 const POPULATED_BYTES: usize = 8192;
 
-/// Whole words of a file, mapped shared.
+/// Whole words of a file, in a shared mapping.
 #[derive(Debug)]
 pub(super) struct Pages {
     start: NonNull<AtomicU64>,
     bytes: usize,
 }
 
-// SAFETY: the pages belong to the mapping and not to a thread, and all access
-// through it is atomic (`words`).
+// SAFETY: the pages belong to the mapping and not to a thread. All access through the mapping is
+// atomic (`words`).
 unsafe impl Send for Pages {}
 // SAFETY: as above.
 unsafe impl Sync for Pages {}
 
 impl Pages {
-    /// Maps the first `bytes` of `fd`, which the caller knows to be at least that
-    /// long for ever ([`super::check_file`]). Readable at least: `protection`
-    /// contains `READ`.
+    /// Maps the first `bytes` of `fd`. The caller has checked that the file is at least that long
+    /// for ever ([`super::seals::check_file`]). `protection` must contain `READ`.
     ///
-    /// The first [`POPULATED_BYTES`] are faulted in, so that no page fault comes when
-    /// they are used. What is beyond takes memory when it is touched first, also in a
-    /// process that has all of its memory locked (mlockall(2)): it is mapped without access,
-    /// since nothing else is exempt from being faulted in there, and then opened.
+    /// The first [`POPULATED_BYTES`] are faulted in, so that using them causes no page fault. The
+    /// rest takes memory when it is first touched, also in a process that has locked all its memory
+    /// (mlockall(2)). For that the function maps the rest without access and then opens it: only
+    /// mappings without access are exempt from being faulted in.
     pub(super) fn map(
         fd: BorrowedFd<'_>,
         bytes: usize,
@@ -41,8 +40,7 @@ impl Pages {
             true => (ProtFlags::empty(), MapFlags::SHARED),
             false => (protection, populated),
         };
-        // SAFETY: a new mapping at a place the kernel chooses changes no
-        // memory that exists.
+        // SAFETY: a new mapping at an address that the kernel chooses changes no existing memory.
         let start = unsafe { rustix::mm::mmap(core::ptr::null_mut(), bytes, first, flags, fd, 0) }
             .map_err(OsError::of("mmap"))?;
         let start = NonNull::new(start.cast()).ok_or(OsError::new("mmap", libc::ENOMEM))?;
@@ -53,8 +51,8 @@ impl Pages {
         Ok(pages)
     }
 
-    /// Gives pages that were mapped without access, and more than are faulted in, what
-    /// they are for.
+    /// Gives `protection` to pages that were mapped without access. There are more than
+    /// [`POPULATED_BYTES`].
     fn open(
         &self,
         fd: BorrowedFd<'_>,
@@ -62,13 +60,13 @@ impl Pages {
         flags: MapFlags,
     ) -> Result<(), OsError> {
         let start = self.start.as_ptr().cast::<core::ffi::c_void>();
-        // SAFETY: replaces the first pages of what `map` has just mapped, which is
-        // longer, by the same pages of the same file. Nobody has a reference yet.
+        // SAFETY: replaces the first pages of the mapping that `map` has just made, which is
+        // longer, by the same pages of the same file. No reference to them exists yet.
         unsafe { rustix::mm::mmap(start, POPULATED_BYTES, protection, flags, fd, 0) }
             .map_err(OsError::of("mmap"))?;
         let rest = MprotectFlags::from_bits_truncate(protection.bits());
-        // SAFETY: within the mapping, of which `POPULATED_BYTES` is a part, and all else of
-        // it; only what could not be touched changes.
+        // SAFETY: the range is the part of the mapping after `POPULATED_BYTES`. Only pages that
+        // could not be accessed change.
         unsafe {
             let start = start.byte_add(POPULATED_BYTES);
             rustix::mm::mprotect(start, self.bytes - POPULATED_BYTES, rest)
@@ -85,30 +83,26 @@ impl Pages {
     }
 
     pub(super) fn words(&self) -> &[AtomicU64] {
-        // SAFETY: `map` made `start` the start of `bytes` readable bytes, page
-        // aligned and hence aligned for a word, that stay mapped until `drop`,
-        // which needs `self` back. The file cannot be shortened
-        // (`super::SEALS_NEEDED`), so no page disappears. Every bit pattern is
-        // an AtomicU64. The only access this room gives is through this slice,
-        // and another process is to the hardware one more thread: its stores
-        // race with atomic loads, which is defined. Where the pages may not be
-        // written, see `super::ReadOnlyMapping::words`.
+        // SAFETY: `map` made `start` the start of `bytes` readable bytes. They are page aligned,
+        // and so aligned for a word. They stay mapped until `drop`, which needs `self` back. The
+        // file cannot be shortened (`super::seals::SEALS_NEEDED`), so no page disappears. Every bit
+        // pattern is a valid AtomicU64. This crate accesses the pages only through this slice.
+        // Another process acts like one more thread: its stores race with atomic loads, which is
+        // defined. For pages that may not be written, see `super::ReadOnlyMapping::words`.
         unsafe { core::slice::from_raw_parts(self.start.as_ptr(), self.bytes / 8) }
     }
 
     pub(super) fn lock(&self) -> Result<(), OsError> {
         let start = self.start.as_ptr().cast();
-        // SAFETY: exactly what `map` mapped; where the pages lie changes
-        // nothing about what they hold.
+        // SAFETY: exactly the range that `map` mapped. Locking does not change its content.
         unsafe { rustix::mm::mlock_with(start, self.bytes, MlockFlags::ONFAULT) }
             .map_err(OsError::of("mlock2"))
     }
 
     pub(super) fn dont_fork(&self) -> Result<(), OsError> {
-        // SAFETY: exactly what `map` mapped. It changes nothing in this
-        // process. In a copy of it the references from `words` dangle, which is
-        // the business of whoever calls fork (an unsafe function): see
-        // `super::SharedMapping::dont_fork`.
+        // SAFETY: exactly the range that `map` mapped. The call changes nothing in this process. In
+        // a forked copy the references from `words` dangle. The caller of fork (an unsafe function)
+        // must handle that: see `super::SharedMapping::dont_fork`.
         unsafe {
             rustix::mm::madvise(self.start.as_ptr().cast(), self.bytes, Advice::LinuxDontFork)
         }
@@ -118,8 +112,8 @@ impl Pages {
 
 impl Drop for Pages {
     fn drop(&mut self) {
-        // SAFETY: exactly what `map` mapped; references from `words` borrow
-        // `self` and are gone. It cannot fail for a mapping that exists.
+        // SAFETY: exactly the range that `map` mapped. References from `words` borrow `self` and
+        // are gone. The call cannot fail for an existing mapping.
         let _ = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.bytes) };
     }
 }

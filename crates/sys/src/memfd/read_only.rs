@@ -1,12 +1,14 @@
-//! A mapping through which nothing can be written.
+//! A mapping that cannot be written.
 
-use super::{MapError, check_file, check_length, pages::Pages};
+use super::error::MapError;
+use super::pages::Pages;
+use super::seals::{check_file, check_length};
 use crate::OsError;
 use core::sync::atomic::AtomicU64;
 use rustix::mm::ProtFlags;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// Pages that another process writes and this one only reads, until dropped.
+/// Pages that another process writes and this process only reads, until dropped.
 #[derive(Debug)]
 pub struct ReadOnlyMapping {
     pages: Pages,
@@ -14,9 +16,8 @@ pub struct ReadOnlyMapping {
 }
 
 impl ReadOnlyMapping {
-    /// Maps the memory behind `fd` for reading. A descriptor from
-    /// [`super::SharedMapping::read_only_fd`] will do, and so will one that could
-    /// be written.
+    /// Maps the memory of `fd` for reading. Takes a descriptor from
+    /// [`super::SharedMapping::read_only_fd`] or a writable one.
     ///
     /// # Errors
     /// As [`super::SharedMapping::from_fd`].
@@ -27,12 +28,12 @@ impl ReadOnlyMapping {
         Ok(ReadOnlyMapping { pages, fd })
     }
 
-    /// The descriptor, to hand on. Closed on exec.
+    /// The descriptor, to pass on. Closed on exec.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 
-    /// Start of the memory, page aligned, valid as long as `self`.
+    /// Start of the memory, page aligned, valid while `self` lives.
     pub fn as_ptr(&self) -> *const AtomicU64 {
         self.pages.as_ptr()
     }
@@ -43,15 +44,14 @@ impl ReadOnlyMapping {
         self.pages.len()
     }
 
-    /// The memory as words, *for loads only*. Other processes may change them at
-    /// any time: copy a value once, then check it.
+    /// The memory as words, *for loads only*. Other processes may change them at any time, so copy
+    /// a value once, then check it.
     ///
-    /// A store, an exchange or any other change kills the process with SIGSEGV.
-    /// Loads do not write: [`core::sync::atomic`], "Atomic accesses to read-only
-    /// memory", promises it of `Relaxed` loads of 8 bytes on every 64-bit target
-    /// Linux has, and on x86-64 and aarch64 an `Acquire` load of 8 bytes is one
-    /// load instruction too (`mov`, `ldar` or `ldapr`). Elsewhere, load `Relaxed` and put
-    /// an `Acquire` fence after it.
+    /// A store, an exchange or any other change kills the process with SIGSEGV. Loads do not write:
+    /// [`core::sync::atomic`], "Atomic accesses to read-only memory", guarantees it for `Relaxed`
+    /// loads of 8 bytes on every 64-bit target of Linux. On x86-64 and aarch64 an `Acquire` load of
+    /// 8 bytes is one load instruction too (`mov`, `ldar` or `ldapr`). On other targets, load
+    /// `Relaxed` and put an `Acquire` fence after the load.
     pub fn words(&self) -> &[AtomicU64] {
         self.pages.words()
     }
@@ -59,15 +59,15 @@ impl ReadOnlyMapping {
     /// Keeps the pages in memory, as [`super::SharedMapping::lock`].
     ///
     /// # Errors
-    /// As there.
+    /// As [`super::SharedMapping::lock`].
     pub fn lock(&self) -> Result<(), OsError> {
         self.pages.lock()
     }
 
-    /// Leaves the pages out of children, as [`super::SharedMapping::dont_fork`].
+    /// Excludes the pages from children, as [`super::SharedMapping::dont_fork`].
     ///
     /// # Errors
-    /// As there.
+    /// As [`super::SharedMapping::dont_fork`].
     pub fn dont_fork(&self) -> Result<(), OsError> {
         self.pages.dont_fork()
     }

@@ -1,15 +1,21 @@
+use super::seals::SEALS_NEEDED;
 use super::*;
+use crate::OsError;
 use crate::forked::forked;
 use crate::process::Exit;
+use core::fmt;
 use core::sync::atomic::Ordering::Relaxed;
+use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
+use rustix::io::Errno;
 use std::fs::File;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 fn again(mapping: &SharedMapping) -> OwnedFd {
     mapping.fd().try_clone_to_owned().unwrap()
 }
 
 #[test]
-fn two_mappings_of_one_memory_show_each_other_what_they_wrote() {
+fn two_mappings_of_one_memory_share_their_content() {
     let mine = SharedMapping::create("upcall-test", 8192).unwrap();
     assert_eq!(mine.words().len(), 1024);
     assert!(mine.words().iter().all(|word| word.load(Relaxed) == 0));
@@ -24,7 +30,7 @@ fn two_mappings_of_one_memory_show_each_other_what_they_wrote() {
 }
 
 #[test]
-fn a_size_that_is_not_the_expected_one_is_refused_either_way() {
+fn a_smaller_or_larger_size_is_refused() {
     let mapping = SharedMapping::create("upcall-test", 4096).unwrap();
     for expected in [8, 4088, 4104, 8192] {
         assert_eq!(
@@ -35,7 +41,7 @@ fn a_size_that_is_not_the_expected_one_is_refused_either_way() {
 }
 
 #[test]
-fn memory_whose_owner_could_shorten_it_is_refused() {
+fn memory_without_size_seals_is_refused() {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     for seals in [
         SealFlags::empty(),
@@ -51,14 +57,14 @@ fn memory_whose_owner_could_shorten_it_is_refused() {
 }
 
 #[test]
-fn a_file_that_is_no_memory_is_refused() {
+fn a_file_that_is_no_memfd_is_refused() {
     let file = File::open("/proc/self/exe").unwrap();
     let bytes = usize::try_from(file.metadata().unwrap().len()).unwrap() / 8 * 8;
     assert_eq!(SharedMapping::from_fd(file.into(), bytes).unwrap_err(), MapError::Unsealed);
 }
 
 #[test]
-fn memory_that_may_not_be_written_is_refused_by_the_kernel() {
+fn the_kernel_refuses_to_map_write_sealed_memory() {
     let fd = rustix::fs::memfd_create("upcall-test", MemfdFlags::ALLOW_SEALING).unwrap();
     rustix::fs::ftruncate(&fd, 4096).unwrap();
     rustix::fs::fcntl_add_seals(&fd, SEALS_NEEDED | SealFlags::WRITE).unwrap();
@@ -100,7 +106,7 @@ fn unmapped_memory_is_gone_from_the_address_space() {
     assert!(!is_there(&maps()));
 }
 
-/// Opens the file behind `fd` once more, as anyone who holds it may try.
+/// Opens the file behind `fd` again for writing, as any holder may try.
 fn reopened_for_writing(fd: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
     let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
     rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
@@ -112,13 +118,13 @@ fn os_error<T: fmt::Debug>(result: Result<T, MapError>) -> i32 {
 }
 
 #[test]
-fn a_reader_sees_what_the_owner_writes_afterwards() {
+fn a_reader_sees_later_writes_of_the_owner() {
     let owner = SharedMapping::create_to_seal("upcall-test", 4096).unwrap();
     let reader = ReadOnlyMapping::from_fd(owner.read_only_fd().unwrap(), 4096).unwrap();
     assert_eq!((reader.len(), reader.words().len()), (4096, 512));
     owner.words()[511].store(9, Relaxed);
     assert_eq!(reader.words()[511].load(Relaxed), 9);
-    // An exchange would fault: a load must not be one, whatever its ordering.
+    // An exchange would fault, so no load may be one, whatever its ordering.
     assert_eq!(reader.words()[511].load(core::sync::atomic::Ordering::Acquire), 9);
     assert_eq!(reader.words()[511].load(core::sync::atomic::Ordering::SeqCst), 9);
     drop(owner);
@@ -126,10 +132,10 @@ fn a_reader_sees_what_the_owner_writes_afterwards() {
 }
 
 #[test]
-fn a_store_through_a_reader_kills_who_does_it_and_changes_nothing() {
+fn a_store_through_a_read_only_mapping_kills_the_process_and_changes_nothing() {
     let owner = SharedMapping::create_to_seal("upcall-test", 4096).unwrap();
     let reader = ReadOnlyMapping::from_fd(owner.read_only_fd().unwrap(), 4096).unwrap();
-    // SAFETY: one store and nothing else.
+    // SAFETY: the child makes one store and nothing else.
     let child = unsafe {
         forked(|| {
             reader.words()[0].store(1, Relaxed);
@@ -156,13 +162,13 @@ fn a_descriptor_for_reading_gives_no_write_access_by_itself() {
 fn make_writable(reader: &ReadOnlyMapping) -> Result<(), Errno> {
     let start = reader.as_ptr().cast_mut().cast();
     let protection = rustix::mm::MprotectFlags::READ | rustix::mm::MprotectFlags::WRITE;
-    // SAFETY: the whole mapping; that more may be done with it breaks nothing.
+    // SAFETY: the whole mapping. More access to it breaks nothing.
     unsafe { rustix::mm::mprotect(start, reader.len(), protection) }
 }
 
 #[test]
 fn without_the_seal_a_reader_could_open_the_file_again_and_write() {
-    // Why the seal is needed. If this fails, the kernel has become stricter.
+    // This shows why the seal is needed. If the test fails, the kernel has become stricter.
     let owner = SharedMapping::create_to_seal("upcall-test", 4096).unwrap();
     let reader = ReadOnlyMapping::from_fd(owner.read_only_fd().unwrap(), 4096).unwrap();
     let fd = reopened_for_writing(reader.fd()).unwrap();
@@ -171,7 +177,7 @@ fn without_the_seal_a_reader_could_open_the_file_again_and_write() {
 }
 
 #[test]
-fn after_the_seal_the_owner_writes_and_nobody_else_can_whatever_they_hold() {
+fn after_the_seal_only_the_owner_can_write() {
     let creator = SharedMapping::create_to_seal("upcall-test", 4096).unwrap();
     let owner = SharedMapping::from_fd(again(&creator), 4096).unwrap();
     creator.seal_future_writes().unwrap();
@@ -192,7 +198,7 @@ fn after_the_seal_the_owner_writes_and_nobody_else_can_whatever_they_hold() {
 
 #[test]
 #[ignore = "needs root, to become another user: run by cargo xtask ci where it is granted"]
-fn the_seal_holds_against_another_user_too_and_the_file_mode_does_not() {
+fn the_seal_stops_another_user_and_the_file_mode_does_not() {
     const NOBODY: libc::uid_t = 65_534;
     for (is_sealed, expected) in [(false, 1), (true, 2)] {
         let owner = SharedMapping::create_to_seal("upcall-test", 4096).unwrap();
@@ -201,7 +207,7 @@ fn the_seal_holds_against_another_user_too_and_the_file_mode_does_not() {
             owner.seal_future_writes().unwrap();
         }
         let path = format!("/proc/self/fd/{}\0", reader.fd().as_raw_fd());
-        // SAFETY: system calls only. `path` ends in a zero; mmap places it.
+        // SAFETY: system calls only. `path` ends in a zero, and mmap chooses the address.
         let child = unsafe {
             forked(|| {
                 if libc::syscall(libc::SYS_setresuid, NOBODY, NOBODY, NOBODY) != 0 {
@@ -222,18 +228,18 @@ fn the_seal_holds_against_another_user_too_and_the_file_mode_does_not() {
 }
 
 #[test]
-fn memory_whose_seals_were_closed_cannot_be_sealed_against_writers() {
+fn memory_with_closed_seals_cannot_be_sealed_against_writers() {
     let mapping = SharedMapping::create("upcall-test", 4096).unwrap();
     let error = mapping.seal_future_writes().unwrap_err();
     assert_eq!(error, OsError::new("fcntl(F_SEAL_FUTURE_WRITE)", libc::EPERM));
-    // As a hostile owner would, between (2) and (3).
+    // A hostile owner could do this between (2) and (3).
     let creator = SharedMapping::create_to_seal("upcall-test", 4096).unwrap();
     rustix::fs::fcntl_add_seals(creator.fd(), SealFlags::SEAL).unwrap();
     assert!(creator.seal_future_writes().unwrap_err().is_permission());
 }
 
 #[test]
-fn a_reader_is_as_choosy_as_a_writer() {
+fn a_reader_checks_the_file_as_a_writer_does() {
     let mapping = SharedMapping::create("upcall-test", 4096).unwrap();
     assert_eq!(
         ReadOnlyMapping::from_fd(again(&mapping), 8192).unwrap_err(),
@@ -248,13 +254,13 @@ fn a_reader_is_as_choosy_as_a_writer() {
 }
 
 #[test]
-fn pages_that_are_not_forked_are_missing_in_the_child_and_others_are_there() {
+fn only_pages_marked_dont_fork_are_missing_in_the_child() {
     for keeps in [true, false] {
         let mapping = SharedMapping::create("upcall-test", 4096).unwrap();
         if !keeps {
             mapping.dont_fork().unwrap();
         }
-        // SAFETY: one store and nothing else; the mapping is not dropped there.
+        // SAFETY: the child makes one store and nothing else, and does not drop the mapping.
         let child = unsafe {
             forked(|| {
                 mapping.words()[0].store(1, Relaxed);
@@ -268,7 +274,7 @@ fn pages_that_are_not_forked_are_missing_in_the_child_and_others_are_there() {
 }
 
 #[test]
-fn locked_pages_say_so_or_the_limit_is_named() {
+fn locked_pages_are_counted_or_the_limit_refuses() {
     let mapping = SharedMapping::create("upcall-lock", 8192).unwrap();
     match mapping.lock() {
         Ok(()) => assert_eq!(locked_kib(mapping.as_ptr().addr()), Some(8)),

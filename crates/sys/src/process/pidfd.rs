@@ -1,15 +1,15 @@
-//! A process that may be anyone's, held by a descriptor and not by its number.
+//! A process held by a descriptor instead of its number. It may belong to any parent.
 //!
-//! Called by the daemon for the processes that attached to it: it learns of
-//! their end and can signal them, and never hits a process that got the same
-//! number afterwards. See pidfd_open(2), pidfd_send_signal(2).
+//! The daemon uses it for the processes that attached to it. It learns of their end and can signal
+//! them, and never hits a process that got the same number afterwards. See pidfd_open(2),
+//! pidfd_send_signal(2).
 
 use crate::OsError;
 use crate::readiness::{Direction, is_ready, wait_until};
 use rustix::process::{Pid, PidfdFlags};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-/// A process. Closed when dropped, and on exec; the process is not touched.
+/// A handle of a process. Closed when dropped, and on exec; the process itself is unaffected.
 ///
 /// Its descriptor becomes readable when the process ends, so it can be watched
 /// ([`crate::readiness::Watch`]).
@@ -18,26 +18,26 @@ pub struct PidFd {
     fd: OwnedFd,
 }
 
-/// What can be sent to a process.
+/// A signal that can be sent to a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signal {
-    /// SIGTERM: end in your own way.
+    /// SIGTERM: asks the process to end.
     Terminate,
-    /// SIGKILL: it ends, whatever it does.
+    /// SIGKILL: ends the process at once.
     Kill,
-    /// SIGSTOP: all its threads stand still.
+    /// SIGSTOP: stops all its threads.
     Stop,
-    /// SIGCONT: they go on.
+    /// SIGCONT: resumes them.
     Continue,
 }
 
 impl PidFd {
-    /// Process `pid`, be it a zombie. The number is looked up now: be sure that it is
-    /// still the process that is meant. One system call.
+    /// Opens process `pid`, also if it is a zombie. The kernel looks the number up now, so the
+    /// caller must know that it still belongs to the intended process. One system call.
     ///
     /// # Errors
-    /// `ESRCH` if there is none; `ENOENT` (on older kernels `EINVAL`) if it is the
-    /// number of a thread that is not its process's first; `EMFILE`.
+    /// `ESRCH` if there is no such process. `ENOENT` (on older kernels `EINVAL`) if it is the
+    /// number of a thread that is not the first of its process. `EMFILE`.
     pub fn open(pid: u32) -> Result<PidFd, OsError> {
         const OPERATION: &str = "pidfd_open";
         let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
@@ -47,29 +47,28 @@ impl PidFd {
             .map_err(OsError::of(OPERATION))
     }
 
-    /// Whether it has ended: all its threads, even if nobody has waited for it. Does
-    /// not block. One system call.
+    /// Whether the process has ended, that is, all its threads, even if its parent has not reaped
+    /// it. Does not block. One system call.
     ///
     /// # Errors
-    /// What the kernel said (`ENOMEM`).
+    /// The kernel's error (`ENOMEM`).
     pub fn has_exited(&self) -> Result<bool, OsError> {
         is_ready(self.fd.as_fd(), Direction::Readable)
     }
 
-    /// Blocks until it has ended, or until the deadline (`None`: as long as it
-    /// takes); says whether it has.
+    /// Blocks until the process has ended, or until the deadline (`None`: without limit). Returns
+    /// whether it has ended.
     ///
     /// # Errors
-    /// What the kernel said (`ENOMEM`).
+    /// The kernel's error (`ENOMEM`).
     pub fn wait(&self, deadline_ns: Option<u64>) -> Result<bool, OsError> {
         wait_until(self.fd.as_fd(), Direction::Readable, deadline_ns)
     }
 
-    /// Sends it a signal; returns before it has any effect. One system call.
+    /// Sends the process a signal. Returns before the signal has any effect. One system call.
     ///
     /// # Errors
-    /// `ESRCH` if it has ended and been waited for, `EPERM` without the right
-    /// (kill(2)).
+    /// `ESRCH` if the process has ended and been reaped. `EPERM` without the right (kill(2)).
     pub fn send_signal(&self, signal: Signal) -> Result<(), OsError> {
         use rustix::process::Signal as Number;
         let number = match signal {
@@ -82,12 +81,13 @@ impl PidFd {
             .map_err(OsError::of("pidfd_send_signal"))
     }
 
-    /// Queues a real-time signal for it with `value` beside (`si_value`, as sigqueue(3) does): each is
-    /// delivered, in order. One system call; does not block or allocate.
+    /// Queues a real-time signal with `value` (`si_value`, as sigqueue(3) does). Each queued signal
+    /// is delivered, in order. One system call. Does not block or allocate.
     ///
     /// # Errors
-    /// `EINVAL` if `number` is none of [`real_time_signals`]; `EAGAIN` if it has as many waiting as its
-    /// `RLIMIT_SIGPENDING` allows; `ESRCH`, `EPERM` as [`PidFd::send_signal`].
+    /// `EINVAL` if `number` is not in [`real_time_signals`]. `EAGAIN` if the process has as many
+    /// signals pending as its `RLIMIT_SIGPENDING` allows. `ESRCH`, `EPERM` as
+    /// [`PidFd::send_signal`].
     pub fn queue_signal(&self, number: i32, value: i32) -> Result<(), OsError> {
         const OPERATION: &str = "pidfd_send_signal";
         if !real_time_signals().contains(&number) {
@@ -96,14 +96,14 @@ impl PidFd {
         let info = Queued {
             number,
             code: libc::SI_QUEUE,
-            // What a receiver may look at; the kernel takes it as it comes.
+            // The receiver may read these. The kernel does not check them.
             pid: std::process::id(),
             uid: rustix::process::getuid().as_raw(),
             value: u64::from(value.cast_unsigned()),
             ..Queued::default()
         };
-        // SAFETY: the kernel reads one siginfo_t from `info`, which is as long and laid out as one
-        // (asserted below), and alive for the call.
+        // SAFETY: the kernel reads one siginfo_t from `info`. It has the size and layout of one
+        // (asserted below) and lives for the call.
         let result = unsafe {
             libc::syscall(
                 libc::SYS_pidfd_send_signal,
@@ -143,8 +143,8 @@ const _: () = {
 };
 
 impl From<OwnedFd> for PidFd {
-    /// `fd` is a pidfd, as one that another process sent; of any other descriptor,
-    /// the calls here say nonsense or fail.
+    /// `fd` must be a pidfd, for example one that another process sent. For any other descriptor
+    /// the methods fail or return meaningless results.
     fn from(fd: OwnedFd) -> Self {
         PidFd { fd }
     }
@@ -166,7 +166,7 @@ mod tests {
     use std::sync::Arc;
 
     fn sleeper() -> (Forked, PidFd) {
-        // SAFETY: one system call, again and again.
+        // SAFETY: the child only repeats one system call.
         let child = unsafe {
             forked(|| {
                 loop {
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_a_process_is_seen_once_it_has_come() {
+    fn the_end_of_a_process_is_reported_when_it_has_ended() {
         let (child, handle) = sleeper();
         assert!(!handle.has_exited().unwrap());
         assert!(!handle.wait(Some(monotonic_ns() + 1_000_000)).unwrap());
@@ -196,7 +196,7 @@ mod tests {
         assert!(readiness.wait(|number| said.push(number)));
         assert_eq!(said, [5]);
         assert!(handle.wait(None).unwrap() && handle.has_exited().unwrap());
-        // A zombie is there still; once waited for, it is not.
+        // A zombie still exists. Once reaped, it does not.
         handle.send_signal(Signal::Terminate).unwrap();
         assert_eq!(thread_state(child.pid(), child.pid()), Ok(ThreadState::Dead));
         assert_eq!(child.wait(), Exit::Signal(libc::SIGKILL));
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_is_stopped_goes_on_and_is_asked_to_end() {
+    fn a_process_is_stopped_resumed_and_asked_to_end() {
         let (child, handle) = sleeper();
         handle.send_signal(Signal::Stop).unwrap();
         wait_for_state(child.pid(), ThreadState::Stopped);
@@ -219,7 +219,7 @@ mod tests {
     #[test]
     fn queued_signals_come_in_order_with_their_values() {
         let number = libc::SIGRTMIN() + 5;
-        // SAFETY: signal calls only; a set that sigemptyset has made.
+        // SAFETY: signal calls only, on a set that sigemptyset initialized.
         let child = unsafe {
             forked(|| {
                 let mut set = core::mem::zeroed();
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn no_process_no_handle() {
+    fn a_number_without_a_process_is_refused() {
         // Beyond pid_max (4194304 on 64 bits), so it cannot exist.
         for pid in [0, 5_000_000, u32::MAX] {
             assert_eq!(PidFd::open(pid).unwrap_err().raw_os_error(), libc::ESRCH, "{pid}");

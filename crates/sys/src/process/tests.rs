@@ -19,7 +19,7 @@ fn shell(script: &str, options: SpawnOptions<'_>) -> Child {
     spawn(&command, &allowed_cpus().unwrap(), options).unwrap()
 }
 
-/// All the child writes until it ends or closes its output.
+/// All output of the child until it ends or closes its output.
 fn output(child: &mut Child) -> String {
     let mut text = String::new();
     child.stdout.take().unwrap().read_to_string(&mut text).unwrap();
@@ -31,7 +31,7 @@ fn lines(child: &mut Child, count: usize) -> Vec<String> {
     reader.lines().take(count).map(Result::unwrap).collect()
 }
 
-/// Whether a process is there, be it as a zombie.
+/// Whether a process exists, also as a zombie.
 fn exists(pid: u32) -> bool {
     std::fs::exists(format!("/proc/{pid}")).unwrap()
 }
@@ -50,8 +50,8 @@ fn wait(child: &Child) -> Exit {
 }
 
 #[test]
-fn a_dropped_child_is_gone_with_its_children_and_grandchildren() {
-    // The subshell's child outlives its parent's death only if nobody looks.
+fn dropping_a_child_ends_its_children_and_grandchildren() {
+    // The subshell's child would outlive its parent's death if nobody waited for it.
     let script = "sleep 1000 & echo $!; (sleep 1000 & echo $!; wait) & echo $!; wait";
     let mut child = shell(script, PIPES);
     let mut pids: Vec<u32> =
@@ -63,7 +63,7 @@ fn a_dropped_child_is_gone_with_its_children_and_grandchildren() {
 }
 
 #[test]
-fn orphans_of_a_leader_that_ended_first_are_gone_too() {
+fn dropping_a_child_ends_orphans_of_a_leader_that_ended_first() {
     let mut child = shell("sleep 1000 & echo $!", PIPES);
     let orphan: u32 = lines(&mut child, 1)[0].parse().unwrap();
     assert_eq!(wait(&child), Exit::Code(0));
@@ -82,7 +82,7 @@ fn a_child_that_ignores_sigterm_is_killed_after_the_grace() {
 }
 
 #[test]
-fn a_child_that_heeds_sigterm_ends_in_its_own_way() {
+fn a_child_that_handles_sigterm_ends_by_itself() {
     let mut child = shell("trap 'exit 7' TERM; echo ready; while :; do sleep 0.01; done", PIPES);
     assert_eq!(lines(&mut child, 1), ["ready"]);
     child.terminate(MINUTE_NS).unwrap();
@@ -90,7 +90,7 @@ fn a_child_that_heeds_sigterm_ends_in_its_own_way() {
 }
 
 #[test]
-fn what_a_busy_child_used_is_counted_and_stays_the_same_afterwards() {
+fn the_cpu_time_of_a_busy_child_is_counted_once() {
     let mut child = shell("while :; do :; done", SpawnOptions::default());
     while process_cpu_ns(child.pid()).unwrap() < 20_000_000 {
         pause();
@@ -99,13 +99,13 @@ fn what_a_busy_child_used_is_counted_and_stays_the_same_afterwards() {
     assert!(usage.cpu_ns() >= 15_000_000, "{usage:?}");
     assert_eq!(child.try_wait().unwrap(), Some(Exit::Signal(libc::SIGTERM)));
     assert_eq!(child.terminate(0).unwrap(), usage);
-    child.kill_group().unwrap(); // of nobody
+    child.kill_group().unwrap(); // the group is empty
 }
 
 #[test]
-fn what_descendants_used_counts_whether_their_parent_waited_for_them_or_not() {
-    // The first busy process is waited for by the shell, the second is not:
-    // SIGTERM ends the shell before.
+fn the_cpu_time_of_descendants_counts_whether_reaped_by_their_parent_or_not() {
+    // The shell waits for the first busy process but not for the second: SIGTERM ends the shell
+    // before.
     let busy = "i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done";
     let mut child = shell(&format!("({busy}); (while :; do :; done) & echo $!; wait"), PIPES);
     let second: u32 = lines(&mut child, 1)[0].parse().unwrap();
@@ -114,7 +114,7 @@ fn what_descendants_used_counts_whether_their_parent_waited_for_them_or_not() {
     }
     let second_ns = process_cpu_ns(second).unwrap();
     let usage = child.terminate(MINUTE_NS).unwrap();
-    // The first takes tens of milliseconds at least, but say only that it counts.
+    // The first uses tens of milliseconds at least, but the test asserts only that it counts.
     assert!(usage.cpu_ns() > second_ns, "{usage:?}, second alone {second_ns}");
     assert!(!exists(second));
 }
@@ -138,13 +138,13 @@ fn a_child_of_a_fifo_thread_is_ordinary() {
     set_fifo(1).unwrap();
     let child = shell("sleep 1000", SpawnOptions::default());
     set_ordinary().unwrap();
-    // SAFETY: takes a number only.
+    // SAFETY: the call takes a number only.
     let class = unsafe { libc::sched_getscheduler(child.pid.as_raw_pid()) };
     assert_eq!(class, libc::SCHED_OTHER);
 }
 
 #[test]
-fn a_pipe_goes_in_and_one_comes_out() {
+fn a_child_reads_and_writes_pipes() {
     let mut child = shell("cat", PIPES);
     child.stdin.take().unwrap().write_all(b"there and back").unwrap();
     assert_eq!(output(&mut child), "there and back");
@@ -152,14 +152,14 @@ fn a_pipe_goes_in_and_one_comes_out() {
 }
 
 #[test]
-fn shared_memory_passed_on_is_the_same_memory() {
+fn a_child_inherits_the_same_shared_memory() {
     let mapping = SharedMapping::create("upcall-test", 4096).unwrap();
     let passed = |number| SpawnOptions { inherit: Some((mapping.fd(), number)), ..PIPES };
-    // 3 is where the standard library's own pipe would land; 250 is free; the
-    // mapping's own number must not confuse anyone.
+    // 3 is where the standard library's own pipe would land. 250 is free. The third is the
+    // mapping's own number.
     for (turn, number) in [3, 250, mapping.fd().as_raw_fd()].into_iter().enumerate() {
-        // By its name, because dash knows no descriptors above 9; for reading
-        // too, because it may not be truncated. printf takes octal.
+        // By its name, because dash supports no descriptors above 9. Opened for reading too,
+        // because the file may not be truncated. printf takes octal.
         let script = format!("printf '\\00{}' 1<> /proc/self/fd/{number}", turn + 1);
         let child = shell(&script, passed(number));
         assert_eq!(wait(&child), Exit::Code(0));
@@ -168,7 +168,7 @@ fn shared_memory_passed_on_is_the_same_memory() {
 }
 
 #[test]
-fn a_program_that_is_not_there_is_an_error_even_with_a_descriptor_at_3() {
+fn a_missing_program_is_an_error_even_with_a_descriptor_at_3() {
     let mapping = SharedMapping::create("upcall-test", 4096).unwrap();
     let command = ["/nonexistent/upcall".to_owned()];
     for inherit in [None, Some((mapping.fd(), 3))] {
@@ -180,7 +180,7 @@ fn a_program_that_is_not_there_is_an_error_even_with_a_descriptor_at_3() {
 }
 
 #[test]
-fn what_cannot_be_started_is_refused() {
+fn a_command_that_cannot_start_is_refused() {
     let cpus = allowed_cpus().unwrap();
     let mapping = SharedMapping::create("upcall-test", 4096).unwrap();
     let sleep = ["sleep".to_owned(), "1000".to_owned()];
@@ -204,16 +204,16 @@ fn a_child_dies_with_the_thread_that_started_it() {
 }
 
 #[test]
-fn it_is_too_late_to_die_with_someone_who_is_not_the_parent() {
+fn die_with_parent_fails_if_the_parent_is_another_process() {
     let error = die_with_parent(std::process::id()).unwrap_err();
     assert_eq!(error.raw_os_error(), libc::ESRCH);
     assert_eq!(die_with_parent(u32::MAX).unwrap_err().raw_os_error(), libc::ESRCH);
-    // The flag is the thread's parent's business; take it back for the tests.
+    // The call set the flag before it failed. Clear it for the other tests.
     rustix::process::set_parent_process_death_signal(None).unwrap();
 }
 
 #[test]
-fn an_inherited_descriptor_is_copied_and_goes_no_further() {
+fn an_inherited_descriptor_is_copied_and_closed_on_exec() {
     let mapping = SharedMapping::create("upcall-test", 4096).unwrap();
     let number = mapping.fd().as_raw_fd();
     let copy = inherited_fd(number).unwrap();

@@ -1,8 +1,7 @@
-//! What a thread, of whichever process, does at this moment, and how often the
-//! kernel switched away from it.
+//! The present state of a thread of any process, its CPU time and its context switches.
 //!
-//! Called by the daemon before it believes that a thread is blocked, and for
-//! its figures. Read from `/proc`: see proc_pid_stat(5), proc_pid_status(5).
+//! The daemon reads this before it concludes that a thread is blocked, and for its statistics. The
+//! source is `/proc`: see proc_pid_stat(5), proc_pid_status(5).
 
 use crate::OsError;
 use rustix::fs::{Mode, OFlags};
@@ -10,14 +9,12 @@ use rustix::io::Errno;
 use std::ffi::CString;
 use std::io::Write;
 
-/// What a thread does (`include/linux/sched.h` and the letter of
-/// proc_pid_stat(5)).
+/// The state of a thread (`include/linux/sched.h` and the letter of proc_pid_stat(5)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ThreadState {
     /// R: on a CPU, or ready and waiting for one.
     Running,
-    /// S: waits, and a signal would wake it. Idle and parked threads of the kernel
-    /// (I, P) count as such.
+    /// S: waits, and a signal would wake it. Includes idle and parked threads of the kernel (I, P).
     Sleeping,
     /// D: waits for a device or a page, and no signal wakes it.
     DiskSleep,
@@ -25,38 +22,38 @@ pub enum ThreadState {
     Stopped,
     /// t: stopped by a debugger.
     Traced,
-    /// Z, X: ended; or there is no such thread any more.
+    /// Z, X: ended. Also a thread that does not exist.
     Dead,
 }
 
-/// How often the kernel switched away from a thread since it began.
+/// How often the kernel has switched away from a thread since it started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ThreadSwitches {
-    /// Because it waited for something.
+    /// The thread waited for something.
     pub voluntary: u64,
-    /// Because something else came first.
+    /// The kernel preempted the thread.
     pub involuntary: u64,
 }
 
 impl ThreadSwitches {
-    /// Both together.
+    /// The sum of both.
     pub const fn total(&self) -> u64 {
         self.voluntary + self.involuntary
     }
 }
 
-/// What thread `tid` of process `pid` does now; out of date when it comes.
+/// The present state of thread `tid` of process `pid`. It may be out of date at once.
 ///
-/// Three system calls, some microseconds; does not block or allocate. A thread that
-/// is not there is [`ThreadState::Dead`]; where `/proc` is mounted with `hidepid=2`,
-/// so is every thread of another user.
+/// Three system calls, some microseconds. Does not block or allocate. A thread that does not exist
+/// is [`ThreadState::Dead`]. If `/proc` is mounted with `hidepid=2`, so is every thread of another
+/// user.
 ///
 /// # Errors
-/// `EACCES` where `/proc` hides it (`hidepid=1`), `EMFILE`; `EINVAL` for a letter this
-/// does not know.
+/// `EACCES` where `/proc` hides the thread (`hidepid=1`). `EMFILE`. `EINVAL` for an unknown state
+/// letter.
 pub fn thread_state(pid: u32, tid: u32) -> Result<ThreadState, OsError> {
     const OPERATION: &str = "read(/proc/pid/task/tid/stat)";
-    // A name has at most 64 bytes and a number 20, so the letter is among these.
+    // A name has at most 64 bytes and a number 20, so the letter is within this buffer.
     let mut text = [0u8; 512];
     match read_of_task(pid, tid, "stat", &mut text) {
         Ok(length) => {
@@ -67,19 +64,19 @@ pub fn thread_state(pid: u32, tid: u32) -> Result<ThreadState, OsError> {
     }
 }
 
-/// CPU time that thread `tid` of process `pid` has used so far, in ns; of one that
-/// runs, as of the kernel's last tick. Three system calls; does not block or allocate.
+/// CPU time that thread `tid` of process `pid` has used so far, in ns. For a running thread it is
+/// the value of the kernel's last tick. Three system calls. Does not block or allocate.
 ///
 /// # Errors
-/// `ENOENT` or `ESRCH` if there is no such thread (or `/proc` hides it), `EMFILE`;
-/// `EINVAL` if the kernel does not count (without `CONFIG_SCHED_INFO`).
+/// `ENOENT` or `ESRCH` if there is no such thread (or `/proc` hides it). `EMFILE`. `EINVAL` if the
+/// kernel does not count it (without `CONFIG_SCHED_INFO`).
 pub fn cpu_time_of(pid: u32, tid: u32) -> Result<u64, OsError> {
     schedstat_of(pid, tid, 0)
 }
 
-/// How long thread `tid` of process `pid` was ready so far and had no CPU because other
-/// threads had them, in ns (Documentation/scheduler/sched-stats.rst: time spent waiting on a
-/// runqueue). Three system calls; does not block or allocate.
+/// How long thread `tid` of process `pid` was ready so far while other threads had the CPUs, in ns
+/// (Documentation/scheduler/sched-stats.rst: time spent waiting on a runqueue). Three system calls.
+/// Does not block or allocate.
 ///
 /// # Errors
 /// As [`cpu_time_of`].
@@ -87,7 +84,7 @@ pub fn wait_time_of(pid: u32, tid: u32) -> Result<u64, OsError> {
     schedstat_of(pid, tid, 1)
 }
 
-/// A number of a thread's `schedstat`, by its place.
+/// Number `place` of a thread's `schedstat` file.
 fn schedstat_of(pid: u32, tid: u32, place: usize) -> Result<u64, OsError> {
     const OPERATION: &str = "read(/proc/pid/task/tid/schedstat)";
     let mut text = [0u8; 128];
@@ -97,18 +94,18 @@ fn schedstat_of(pid: u32, tid: u32, place: usize) -> Result<u64, OsError> {
     number.and_then(|ns| ns.parse().ok()).ok_or_else(|| OsError::new(OPERATION, libc::EINVAL))
 }
 
-/// The beginning of a file in a thread's directory; how much it is.
+/// Reads the beginning of a file in a thread's directory. Returns the length read.
 fn read_of_task(pid: u32, tid: u32, file: &str, text: &mut [u8]) -> Result<usize, Errno> {
     let mut path = [0u8; 64];
-    // It fits: 11 + 10 + 6 + 10 + 11 bytes and a zero.
+    // The path fits: 11 + 10 + 6 + 10 + 11 bytes and a zero.
     write!(&mut path[..], "/proc/{pid}/task/{tid}/{file}\0").map_err(|_| Errno::NAMETOOLONG)?;
     let path = core::ffi::CStr::from_bytes_until_nul(&path).map_err(|_| Errno::NAMETOOLONG)?;
     let file = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
     rustix::io::read(&file, text)
 }
 
-/// The state in the first part of a `stat` line, `pid (name) S ppid ...`. A name may
-/// hold spaces and parentheses; what follows it holds none.
+/// The state in the first part of a `stat` line, `pid (name) S ppid ...`. A name may contain spaces
+/// and parentheses; the rest of the line contains none.
 fn state_of(stat: &[u8]) -> Option<ThreadState> {
     let after_name = stat.iter().rposition(|&byte| byte == b')')? + 1;
     let [b' ', letter, b' ', ..] = stat[after_name..] else { return None };
@@ -123,13 +120,13 @@ fn state_of(stat: &[u8]) -> Option<ThreadState> {
     }
 }
 
-/// How often the kernel switched away from thread `tid` of process `pid`, as
-/// [`crate::schedule::thread_switches`] counts for the calling thread. Reads a file of
-/// a kilobyte or more; allocates.
+/// How often the kernel has switched away from thread `tid` of process `pid`.
+/// [`crate::schedule::thread_switches`] counts the same for the calling thread. Reads a file of a
+/// kilobyte or more. Allocates.
 ///
 /// # Errors
-/// `ENOENT` or `ESRCH` if there is no such thread (or `/proc` hides it), `EMFILE`;
-/// `EINVAL` if the kernel does not count.
+/// `ENOENT` or `ESRCH` if there is no such thread (or `/proc` hides it). `EMFILE`. `EINVAL` if the
+/// kernel does not count switches.
 pub fn switches_of(pid: u32, tid: u32) -> Result<ThreadSwitches, OsError> {
     const OPERATION: &str = "read(/proc/pid/task/tid/status)";
     let status = std::fs::read(format!("/proc/{pid}/task/{tid}/status"))
@@ -137,8 +134,8 @@ pub fn switches_of(pid: u32, tid: u32) -> Result<ThreadSwitches, OsError> {
     parse_switches(&status).ok_or(OsError::new(OPERATION, libc::EINVAL))
 }
 
-/// The two counters of a `status` file. The kernel escapes line feeds in a name, so
-/// no line of it can pass for a counter.
+/// The two counters of a `status` file. The kernel escapes line feeds in a name, so no line of the
+/// name can look like a counter.
 fn parse_switches(status: &[u8]) -> Option<ThreadSwitches> {
     let counter = |key: &[u8]| {
         let value = status.split(|&byte| byte == b'\n').find_map(|line| line.strip_prefix(key))?;
@@ -150,16 +147,16 @@ fn parse_switches(status: &[u8]) -> Option<ThreadSwitches> {
     })
 }
 
-/// Number of the calling thread, by which others name it (gettid(2)). One system call.
+/// Number of the calling thread, by which other threads refer to it (gettid(2)). One system call.
 pub fn thread_id() -> u32 {
     rustix::thread::gettid().as_raw_pid().unsigned_abs()
 }
 
-/// Names the calling thread, for `ps` and debuggers; the kernel keeps the first 15
-/// bytes (PR_SET_NAME(2const)). Allocates.
+/// Names the calling thread, for `ps` and debuggers. The kernel keeps the first 15 bytes
+/// (PR_SET_NAME(2const)). Allocates.
 ///
 /// # Errors
-/// `EINVAL` if there is a zero byte in it.
+/// `EINVAL` if the name contains a zero byte.
 pub fn set_thread_name(name: &str) -> Result<(), OsError> {
     const OPERATION: &str = "prctl(PR_SET_NAME)";
     let name = CString::new(name).map_err(|_| OsError::new(OPERATION, libc::EINVAL))?;
@@ -189,13 +186,13 @@ mod tests {
     }
 
     #[test]
-    fn who_shares_a_cpu_waits_for_it() {
+    fn a_thread_that_shares_a_cpu_has_wait_time() {
         let cpu = crate::schedule::allowed_cpus().unwrap()[0];
         let over = std::sync::atomic::AtomicBool::new(false);
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 crate::schedule::pin_thread(&[cpu]).unwrap();
-                // Relaxed: nothing is handed over with it.
+                // Relaxed: the flag guards no other data.
                 while !over.load(std::sync::atomic::Ordering::Relaxed) {
                     core::hint::spin_loop();
                 }
@@ -211,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn the_state_is_found_whatever_the_name() {
+    fn the_state_is_found_for_any_thread_name() {
         for (stat, expected) in [
             (&b"12 (sh) R 1 2"[..], Some(ThreadState::Running)),
             (b"12 (a b) S 1 2", Some(ThreadState::Sleeping)),
@@ -234,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_runs_then_sleeps_then_is_gone_under_a_name_meant_to_deceive() {
+    fn a_misleading_name_does_not_change_the_reported_state() {
         let (mut gate, opener) = std::io::pipe().unwrap();
         let (tell, tid) = channel();
         let pid = std::process::id();
@@ -254,22 +251,22 @@ mod tests {
         drop(opener);
         thread.join().unwrap();
         while thread_state(pid, tid).unwrap() != ThreadState::Dead {
-            std::thread::yield_now(); // joined is a moment before gone
+            std::thread::yield_now(); // the thread is joined a moment before it is gone
         }
     }
 
     #[test]
-    fn nobody_is_dead_and_has_no_switches() {
+    fn a_missing_thread_is_dead_and_has_no_switches() {
         // Beyond pid_max (4194304 on 64 bits), so it cannot exist.
         assert_eq!(thread_state(u32::MAX, u32::MAX), Ok(ThreadState::Dead));
         let error = switches_of(5_000_000, 5_000_000).unwrap_err();
         assert_eq!(error.raw_os_error(), libc::ENOENT);
-        // A thread of another process is not one of this.
+        // Thread 1 belongs to another process.
         assert_eq!(thread_state(std::process::id(), 1), Ok(ThreadState::Dead));
     }
 
     #[test]
-    fn a_long_name_is_cut_and_one_with_a_zero_refused() {
+    fn a_long_name_is_truncated_and_a_zero_byte_refused() {
         std::thread::spawn(|| {
             set_thread_name("0123456789abcdefgh").unwrap();
             let path = format!("/proc/self/task/{}/comm", thread_id());
@@ -281,9 +278,9 @@ mod tests {
     }
 
     #[test]
-    fn switches_are_those_the_thread_counts_itself() {
+    fn switches_match_the_count_of_the_thread_itself() {
         let (pid, tid) = (std::process::id(), thread_id());
-        // A sleep that is over before the thread has left the CPU is no switch.
+        // If a sleep is over before the thread has left the CPU, there is no switch.
         let enough = thread_switches() + 20;
         while thread_switches() < enough {
             std::thread::sleep(core::time::Duration::from_micros(100));
@@ -295,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn counters_are_told_apart() {
+    fn the_two_switch_counters_are_distinguished() {
         let status = b"Name:\tx\\nvoluntary_ctxt_switches:\t9\nvoluntary_ctxt_switches:\t3\n\
                        nonvoluntary_ctxt_switches:\t4\n";
         let expected = ThreadSwitches { voluntary: 3, involuntary: 4 };

@@ -1,6 +1,6 @@
 //! The real-time priorities that Upcall uses.
 //!
-//! The runtime, the daemon and the senders of test traffic take theirs from here.
+//! The runtime, the daemon and the senders of test traffic take their priorities from this module.
 //!
 //! ```text
 //!   62  watchdog
@@ -11,13 +11,13 @@
 //!   ..  senders of test traffic, at 40
 //! ```
 //!
-//! With a lower `RLIMIT_RTPRIO` the whole band moves down, and its order stays. 60 is
-//! above threaded interrupt handlers (50). A band that ends below 53 puts handlers
-//! beneath them: then a flood of interrupts delays handlers.
+//! With a lower `RLIMIT_RTPRIO` the whole band moves down and keeps its order. Priority 60 is above
+//! threaded interrupt handlers (50). If the band ends below 53, handlers run beneath the interrupt
+//! threads. Then a flood of interrupts delays handlers.
 
-/// Five neighbouring priorities in `SCHED_FIFO`. From the highest: the daemon's watchdog, threads
-/// that were blocked in their turn, the threads that run handlers, the daemon's kernel-level
-/// scheduler, and processes that kept the CPU too long.
+/// Five adjacent priorities in `SCHED_FIFO`. From the highest: the daemon's watchdog, threads that
+/// were blocked in their turn, the threads that run handlers, the daemon's kernel-level scheduler,
+/// and processes that kept the CPU too long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Band {
     top: u8,
@@ -28,7 +28,7 @@ impl Band {
     pub const WHOLE: Band = Band { top: 62 };
     /// How many priorities a band has.
     pub const WIDTH: u8 = 5;
-    /// Of senders, where the band leaves room beneath it.
+    /// Priority of senders, if the band starts above it.
     const SENDER_MAX: u8 = 40;
 
     /// The highest band with no priority above `limit`; `None` if `limit` is below
@@ -38,38 +38,38 @@ impl Band {
         (limit >= Band::WIDTH).then_some(Band { top: limit.min(Band::WHOLE.top) })
     }
 
-    /// Of the daemon's watchdog: the highest.
+    /// Priority of the daemon's watchdog, the highest.
     pub const fn watchdog(self) -> u8 {
         self.top
     }
 
-    /// Of a thread that was blocked in its turn, until it has finished its quantum.
+    /// Priority of a thread that was blocked in its turn, until it has finished its quantum.
     pub const fn returner(self) -> u8 {
         self.top - 1
     }
 
-    /// Of the thread that waits for descriptors.
+    /// Priority of the thread that waits for descriptors.
     pub const fn reactor(self) -> u8 {
         self.top - 1
     }
 
-    /// Of scheduling threads, which run handlers.
+    /// Priority of scheduling threads, which run handlers.
     pub const fn handlers(self) -> u8 {
         self.top - 2
     }
 
-    /// Of the daemon's kernel-level scheduler.
+    /// Priority of the daemon's kernel-level scheduler.
     pub const fn kernel_level(self) -> u8 {
         self.top - 3
     }
 
-    /// Of a process that kept the CPU too long: the lowest of the band.
+    /// Priority of a process that kept the CPU too long, the lowest of the band.
     pub const fn offender(self) -> u8 {
         self.top - 4
     }
 
-    /// Of senders of test traffic: 40 or the next beneath the band; `None` if the band
-    /// ends at 1.
+    /// Priority of senders of test traffic: 40, or the next below the band. `None` if the band ends
+    /// at 1.
     pub const fn sender(self) -> Option<u8> {
         match self.offender() - 1 {
             0 => None,
@@ -83,7 +83,7 @@ impl Band {
 mod tests {
     use super::*;
 
-    /// From the lowest.
+    /// The priorities from the lowest to the highest.
     fn order(band: Band) -> [u8; 5] {
         let Band { top } = band;
         let order = [band.offender(), band.kernel_level(), band.handlers(), band.returner(), top];
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn the_order_is_the_same_under_every_limit_and_nothing_is_above_it() {
+    fn the_order_is_the_same_under_every_limit_and_within_it() {
         for limit in 0..=200 {
             let Some(band) = Band::below(limit) else {
                 assert!(limit < u64::from(Band::WIDTH), "{limit}");
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn the_whole_band_is_the_one_that_is_documented() {
+    fn the_whole_band_matches_the_documentation() {
         assert_eq!(order(Band::WHOLE), [58, 59, 60, 61, 62]);
         assert_eq!(Band::WHOLE.sender(), Some(40));
         assert_eq!(Band::below(u64::MAX), Some(Band::WHOLE));

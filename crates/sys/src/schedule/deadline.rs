@@ -1,21 +1,21 @@
-//! `SCHED_DEADLINE`: the kernel's own earliest deadline first, with admission.
+//! `SCHED_DEADLINE`: the kernel's earliest-deadline-first class, with admission.
 //!
-//! Called for a thread that must come before every real-time thread and may not
-//! take more than its share. See sched(7) and Documentation/scheduler/sched-deadline.rst.
+//! For a thread that must preempt every real-time thread and must not use more than its share. See
+//! sched(7) and Documentation/scheduler/sched-deadline.rst.
 
 use crate::OsError;
 use core::fmt;
 
-/// What `libc` knows of the structure is its first version, which every kernel takes.
+/// `libc` defines the first version of the structure, which every kernel accepts.
 const BYTES: u32 = 48;
 const _: () = assert!(size_of::<libc::sched_attr>() == BYTES as usize);
 
-/// Puts the calling thread into `SCHED_DEADLINE`: in each `period_ns` it gets
-/// `runtime_ns` of CPU within `deadline_ns` of its waking, and then stands still until
-/// the next. It comes before every `SCHED_FIFO` thread. [`super::set_ordinary`] undoes it.
+/// Puts the calling thread into `SCHED_DEADLINE`. In each `period_ns` it gets `runtime_ns` of CPU
+/// within `deadline_ns` of its wake-up. Then the kernel stops it until the next period. It preempts
+/// every `SCHED_FIFO` thread. [`super::set_ordinary`] undoes it.
 ///
-/// Not below 1,024 ns each, in the order runtime, deadline, period. In this class a
-/// thread may start no other (`EAGAIN`), and be pinned to no CPU. Does not allocate.
+/// Each value is at least 1,024 ns, and runtime <= deadline <= period. A thread of this class can
+/// start no other thread (`EAGAIN`) and cannot be pinned to a CPU. Does not allocate.
 ///
 /// # Errors
 /// See [`DeadlineRefusal`].
@@ -48,26 +48,26 @@ pub fn set_deadline(
     })
 }
 
-/// Why `SCHED_DEADLINE` was refused.
+/// The reason why `SCHED_DEADLINE` was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DeadlineRefusal {
-    /// `EBUSY`: with what others were granted it would be more than the kernel gives
-    /// away (`sched_rt_runtime_us` of `sched_rt_period_us`, on each CPU).
+    /// `EBUSY`: together with earlier grants it would exceed what the kernel grants
+    /// (`sched_rt_runtime_us` of `sched_rt_period_us`, on each CPU).
     Bandwidth,
-    /// `EPERM`: `CAP_SYS_NICE` is missing, or the thread is pinned to fewer CPUs than
-    /// the kernel balances over.
+    /// `EPERM`: `CAP_SYS_NICE` is missing, or the thread is pinned to fewer CPUs than the kernel
+    /// balances over.
     Permission,
     /// `EINVAL`: the times are not in order or out of range.
     Times {
-        /// As asked for.
+        /// The requested runtime.
         runtime_ns: u64,
-        /// As asked for.
+        /// The requested deadline.
         deadline_ns: u64,
-        /// As asked for.
+        /// The requested period.
         period_ns: u64,
     },
-    /// Anything else.
+    /// Any other error.
     Os(OsError),
 }
 
@@ -92,7 +92,14 @@ impl fmt::Display for DeadlineRefusal {
     }
 }
 
-impl std::error::Error for DeadlineRefusal {}
+impl std::error::Error for DeadlineRefusal {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            DeadlineRefusal::Os(error) => Some(error),
+            _ => None,
+        }
+    }
+}
 
 #[cfg(test)]
 mod tests {
@@ -115,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_says_what_was_found_and_expected() {
+    fn a_refusal_names_the_found_and_the_expected_times() {
         let refusal = DeadlineRefusal::Times { runtime_ns: 2, deadline_ns: 1, period_ns: 3 };
         let text = refusal.to_string();
         assert!(text.contains("2 ns within 1 ns of each 3 ns; expected 1024 ns"), "{text}");
@@ -123,8 +130,8 @@ mod tests {
     }
 
     #[test]
-    #[ignore = "needs the right to SCHED_DEADLINE (root): run by cargo xtask ci where it is granted"]
-    fn the_class_is_entered_and_left_and_not_by_a_pinned_thread() {
+    #[ignore = "needs the right to SCHED_DEADLINE (root): cargo xtask ci runs it if granted"]
+    fn the_class_is_entered_and_left_but_refused_to_a_pinned_thread() {
         set_deadline(MS, 10 * MS, 10 * MS).unwrap();
         assert_eq!(class_of(thread_id()), Ok(Class::Deadline));
         set_ordinary().unwrap();
@@ -137,25 +144,25 @@ mod tests {
     }
 
     #[test]
-    #[ignore = "needs the right to SCHED_DEADLINE (root): run by cargo xtask ci where it is granted"]
-    fn more_than_there_is_is_not_given_away() {
-        // Almost a CPU for each, one thread more than there are CPUs. They sleep.
+    #[ignore = "needs the right to SCHED_DEADLINE (root): cargo xtask ci runs it if granted"]
+    fn more_than_the_available_bandwidth_is_refused() {
+        // Almost a whole CPU for each thread, with one thread more than CPUs. The threads sleep.
         let count = allowed_cpus().unwrap().len() + 1;
         let (tell, told) = channel();
         std::thread::scope(|threads| {
-            let gates: Vec<_> = (0..count)
+            let releases: Vec<_> = (0..count)
                 .map(|_| {
                     let (go, gate) = channel::<()>();
                     let tell = tell.clone();
                     threads.spawn(move || {
                         tell.send(set_deadline(99 * MS, 100 * MS, 100 * MS)).unwrap();
-                        let _ = gate.recv(); // until all have asked
+                        let _ = gate.recv(); // until every thread has asked
                     });
                     go
                 })
                 .collect();
             let answers: Vec<_> = told.iter().take(count).collect();
-            drop(gates);
+            drop(releases);
             assert!(answers.contains(&Err(DeadlineRefusal::Bandwidth)), "{answers:?}");
         });
     }

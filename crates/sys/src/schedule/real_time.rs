@@ -1,6 +1,6 @@
-//! Which real-time priorities this process may take, and by which right.
+//! The real-time priorities that this process may use, and the right that grants them.
 //!
-//! Asked once at start.
+//! The runtime and the daemon ask once, when they start.
 
 use core::fmt;
 use rustix::thread::CapabilitySet;
@@ -8,7 +8,7 @@ use rustix::thread::CapabilitySet;
 use super::band::Band;
 use super::refusal::{self, FifoRefusal, fifo_permission};
 
-/// The right by which a process has the real-time class.
+/// The right that grants a process the real-time class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Right {
@@ -16,12 +16,12 @@ pub enum Right {
     Capability,
     /// `RLIMIT_RTPRIO`.
     Limit {
-        /// The limit; 99 stands for no limit.
+        /// The limit; 99 if there is no limit.
         priority_max: u64,
     },
 }
 
-/// That this process has the real-time class: by which right, at which priorities.
+/// The real-time class as granted to this process: by which right, and at which priorities.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RealTime {
     /// The right.
@@ -31,12 +31,12 @@ pub struct RealTime {
 }
 
 impl RealTime {
-    /// What this process may take: the whole band if the kernel grants its highest
-    /// priority, else the highest band that `RLIMIT_RTPRIO` grants. Starts one or two
-    /// threads that end at once; blocks until they have ended.
+    /// Finds what the kernel grants this process: the whole band if it grants the highest priority,
+    /// otherwise the highest band that `RLIMIT_RTPRIO` allows. Starts one or two short-lived
+    /// threads and blocks until they have ended.
     ///
     /// # Errors
-    /// Which right is missing.
+    /// The missing right.
     pub fn granted() -> Result<RealTime, FifoRefusal> {
         let refused = match fifo_permission(Band::WHOLE.watchdog()) {
             Ok(()) => return Ok(RealTime { right: own_right(), band: Band::WHOLE }),
@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_granted_is_what_the_kernel_lets_a_thread_do() {
+    fn the_granted_band_matches_what_the_kernel_allows() {
         match RealTime::granted() {
             Ok(real_time) => {
                 assert_eq!(fifo_permission(real_time.band.watchdog()), Ok(()));

@@ -1,4 +1,4 @@
-//! Whether the calling process may take the class `SCHED_FIFO`, and why not.
+//! Whether the calling process may use the class `SCHED_FIFO`, and if not, why.
 
 use crate::OsError;
 use core::fmt;
@@ -6,16 +6,16 @@ use rustix::process::Resource;
 use rustix::thread::CapabilitySet;
 
 use super::band::Band;
-use super::set_fifo;
+use super::class::set_fifo;
 
-/// Whether the calling thread could be put into `SCHED_FIFO` at `priority`.
+/// Checks whether the calling thread could enter `SCHED_FIFO` at `priority`.
 ///
-/// Found out by doing it on a thread that then ends: the rules (limits,
-/// capabilities, control groups, sandboxes) are the kernel's and not worth
-/// guessing. Starts a thread; blocks until it has ended.
+/// A short-lived thread tries it. The rules (limits, capabilities, control groups, sandboxes)
+/// belong to the kernel, so the function does not predict them. Starts a thread and blocks until it
+/// has ended.
 ///
 /// # Errors
-/// What is missing.
+/// The missing right.
 pub fn fifo_permission(priority: u8) -> Result<(), FifoRefusal> {
     let trial = std::thread::Builder::new()
         .name("upcall-fifo-try".into())
@@ -25,29 +25,29 @@ pub fn fifo_permission(priority: u8) -> Result<(), FifoRefusal> {
     trial.map_err(|error| FifoRefusal::new(priority, error))
 }
 
-/// `RLIMIT_RTPRIO`; 99 for no limit, which is the same.
+/// `RLIMIT_RTPRIO`; 99 if there is no limit, which has the same effect.
 pub(super) fn priority_limit() -> u64 {
     rustix::process::getrlimit(Resource::Rtprio).current.unwrap_or(99)
 }
 
-/// Why `SCHED_FIFO` was refused, with the two rights that would have granted
-/// it (sched(7), "Privileges and resource limits").
+/// The reason why `SCHED_FIFO` was refused, with the two rights that would have granted it
+/// (sched(7), "Privileges and resource limits").
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FifoRefusal {
-    /// What was asked for.
+    /// The requested priority.
     pub priority: u8,
-    /// `RLIMIT_RTPRIO`: the most an unprivileged thread may take; 0: none.
+    /// `RLIMIT_RTPRIO`: the highest priority for an unprivileged thread; 0 for none.
     pub priority_limit: u64,
-    /// Whether the thread has `CAP_SYS_NICE`. If so, or if the limit is high
-    /// enough, it was a control group or a sandbox that refused.
+    /// Whether the thread has `CAP_SYS_NICE`. If it has, or if the limit is high enough, a control
+    /// group or a sandbox refused.
     pub has_sys_nice: bool,
-    /// What the kernel answered.
+    /// The kernel's error.
     pub error: OsError,
 }
 
 impl FifoRefusal {
-    /// Of `priority`, which was refused with `error` just now.
+    /// Describes `priority`, which was just refused with `error`.
     pub fn new(priority: u8, error: OsError) -> Self {
         FifoRefusal {
             priority,
@@ -60,7 +60,7 @@ impl FifoRefusal {
 }
 
 impl fmt::Debug for FifoRefusal {
-    /// The sentence: `main` prints the `Debug` of the error that it returns.
+    /// Same text as `Display`, because `main` prints the `Debug` form of the error that it returns.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }
@@ -74,9 +74,12 @@ impl fmt::Display for FifoRefusal {
             return write!(f, "{error}");
         }
         if *has_sys_nice || *priority_limit >= u64::from(*priority) {
-            write!(f, "the right is there, so a control group or sandbox forbids it ({error})")
+            write!(
+                f,
+                "the thread has the right, so a control group or sandbox forbids it ({error})"
+            )
         } else {
-            // A limit that leaves room for the band is enough for the band.
+            // A limit at or above the band's width is enough for a lower band.
             write!(f, "RLIMIT_RTPRIO is {priority_limit}, expected {priority} or more")?;
             if *priority_limit < u64::from(Band::WIDTH) && Band::WIDTH < *priority {
                 write!(f, " ({} for lower priorities)", Band::WIDTH)?;

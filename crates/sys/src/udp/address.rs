@@ -1,19 +1,21 @@
-//! Who sent a datagram, as the kernel writes it: `sockaddr_in`, `sockaddr_in6`.
+//! The sender of a datagram, as the kernel writes it: `sockaddr_in`, `sockaddr_in6`.
 //!
-//! Read as bytes, without pointers, because a buffer holds either of the two. See ip(7), ipv6(7).
+//! The module reads bytes, without pointers, because a buffer holds either of the two. See ip(7),
+//! ipv6(7).
 
 use core::mem::size_of;
 use core::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 
-/// Room for the longer of the two.
+/// Size of the longer of the two.
 pub(super) const ADDRESS_BYTES: usize = ADDRESS_LENGTH as usize;
 
-/// The same, as the kernel counts it.
+/// The same size in the kernel's type.
 pub(super) const ADDRESS_LENGTH: libc::socklen_t = 28;
 
 const _: () = assert!(ADDRESS_BYTES == size_of::<libc::sockaddr_in6>());
 
-/// The address in `bytes`, as many as the kernel filled in; `None` if it is of neither kind.
+/// The address in `bytes`, the part that the kernel filled in. `None` if it is neither IPv4 nor
+/// IPv6.
 pub(super) fn parse(bytes: &[u8]) -> Option<SocketAddr> {
     let family = i32::from(u16::from_ne_bytes(field(bytes, 0)?));
     let port = u16::from_be_bytes(field(bytes, 2)?);
@@ -23,7 +25,7 @@ pub(super) fn parse(bytes: &[u8]) -> Option<SocketAddr> {
             Some((ip, port).into())
         }
         libc::AF_INET6 => {
-            // std keeps the flow label as the kernel has it, in network order.
+            // std keeps the flow label in the kernel's form, in network order.
             let flow = u32::from_ne_bytes(field(bytes, 4)?);
             let ip = Ipv6Addr::from(field::<16>(bytes, 8)?);
             let scope = u32::from_ne_bytes(field(bytes, 24)?);

@@ -1,31 +1,31 @@
-//! What the kernel says beside a datagram: control messages (cmsg(3)).
+//! The control messages beside a datagram (cmsg(3)).
 //!
-//! Read as bytes, without pointers: a header of length, level and type, then
-//! the data, then padding to a word.
+//! The module reads bytes, without pointers: a header of length, level and type, then the data,
+//! then padding to a word.
 
 use core::mem::size_of;
 
 /// Length (`size_t`), level and type (`int`).
 const HEADER_BYTES: usize = size_of::<libc::cmsghdr>();
 
-/// Room for the two messages a socket asks for, drops (`u32`) and arrival (`timespec`), and for
-/// the longest that can come before them if the owner of an adopted socket asked for more:
-/// `SCM_TIMESTAMPING` (three `timespec`). The kernel puts those of IP behind them.
+/// Size of the two messages that a socket requests, drops (`u32`) and arrival (`timespec`), and of
+/// the longest message that can precede them. That is `SCM_TIMESTAMPING` (three `timespec`), if the
+/// owner of an adopted socket asked for it. The kernel puts the messages of IP behind them.
 pub(super) const CONTROL_BYTES: usize = 128;
 
-/// What the messages beside one datagram said.
+/// The content of the messages beside one datagram.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Control {
-    /// Drops at the socket before this datagram was queued, modulo 2^32.
-    /// Absent as long as there are none.
+    /// Drops at the socket before this datagram was queued, modulo 2^32. Absent while there are
+    /// none.
     pub drops: Option<u32>,
-    /// When it arrived.
+    /// Arrival time of the datagram.
     pub arrival_realtime_ns: Option<u64>,
 }
 
 impl Control {
-    /// Reads `bytes`, as many as the kernel filled in. Anything it does not
-    /// know or that does not fit is left out.
+    /// Reads `bytes`, the part that the kernel filled in. Leaves out messages that are unknown or
+    /// do not fit.
     pub fn parse(mut bytes: &[u8]) -> Control {
         let mut control = Control::default();
         while let Some((length, level, kind)) = header(bytes) {
@@ -45,7 +45,7 @@ impl Control {
     }
 }
 
-/// Length with header, level and type of the message that `bytes` starts with.
+/// Length (with header), level and type of the first message in `bytes`.
 fn header(bytes: &[u8]) -> Option<(usize, i32, i32)> {
     let length = usize::from_ne_bytes(word(bytes, 0)?);
     let level = i32::from_ne_bytes(word(bytes, 8)?);
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn both_messages_are_found_in_any_company() {
+    fn both_messages_are_found_beside_others() {
         let mut bytes = message(libc::SOL_IP, libc::IP_TTL, &1u32.to_ne_bytes());
         bytes.extend(both());
         let expected = Control { drops: Some(7), arrival_realtime_ns: Some(3_000_000_005) };
@@ -96,13 +96,13 @@ mod tests {
     }
 
     #[test]
-    fn both_messages_fit_into_the_room_for_them_and_hardware_times_too() {
+    fn both_messages_and_hardware_times_fit_into_the_buffer() {
         let times = message(libc::SOL_SOCKET, libc::SCM_TIMESTAMPING, &[0; 48]);
         assert!(both().len() + times.len() <= CONTROL_BYTES);
     }
 
     #[test]
-    fn a_message_cut_short_or_with_a_wrong_length_ends_the_reading() {
+    fn a_truncated_message_or_a_wrong_length_ends_the_reading() {
         let bytes = both();
         for length in 0..bytes.len() {
             Control::parse(&bytes[..length]); // must not panic

@@ -1,21 +1,24 @@
-//! Many datagrams with one system call: recvmmsg(2).
+//! Receives many datagrams with one system call: recvmmsg(2).
 
 use super::address::{self, ADDRESS_BYTES, ADDRESS_LENGTH};
 use super::control::{CONTROL_BYTES, Control};
+use super::counter::count_on;
 use super::icmp::is_icmp;
-use super::{BATCH_MAX, PAYLOAD_BYTES_MAX, TRIES_MAX, UdpSocket, count_on};
+use super::limits::{BATCH_MAX, PAYLOAD_BYTES_MAX, TRIES_MAX};
+use super::send::{empty_headers, empty_vectors};
+use super::socket::UdpSocket;
 use crate::OsError;
 use core::net::{Ipv4Addr, SocketAddr};
 use std::fmt;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd};
 
-/// Buffers for the datagrams of one call, taken once and used again and again.
+/// Buffers for the datagrams of one call, allocated once and reused.
 pub struct ReceiveBatch {
-    /// One after the other, `bytes_each` long.
+    /// Slots of `bytes_each`.
     payloads: Box<[u8]>,
-    /// One after the other, `CONTROL_BYTES` long.
+    /// Slots of `CONTROL_BYTES`.
     controls: Box<[u8]>,
-    /// One after the other, `ADDRESS_BYTES` long.
+    /// Slots of `ADDRESS_BYTES`.
     senders: Box<[u8]>,
     vectors: Box<[libc::iovec]>,
     headers: Box<[libc::mmsghdr]>,
@@ -25,41 +28,40 @@ pub struct ReceiveBatch {
     icmp_errors: u64,
 }
 
-// SAFETY: what makes this !Send are the pointers in `vectors` and `headers`.
-// They point into the boxes beside them, which move with the batch, and are
-// used only in `receive`, which writes them anew first.
+// SAFETY: the pointers in `vectors` and `headers` make this type !Send. They point into the boxes
+// beside them, which move with the batch. Only `receive` uses them, and it writes them anew first.
 unsafe impl Send for ReceiveBatch {}
 
 /// A datagram in a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Datagram<'batch> {
-    /// What it carries, as far as it fitted.
+    /// The content, as far as it fits the buffer.
     pub payload: &'batch [u8],
-    /// Who sent it. An IPv6 socket that hears IPv4 too has `::ffff:a.b.c.d` here.
+    /// The sender. On an IPv6 socket that also receives IPv4, an IPv4 sender is `::ffff:a.b.c.d`.
     pub sender: SocketAddr,
-    /// When the kernel took it in, by `CLOCK_REALTIME`. If no socket of the
-    /// machine had asked for arrival times until then, when it was received.
+    /// When the kernel took the datagram in, by `CLOCK_REALTIME`. If no socket of the machine had
+    /// requested arrival times by then, this is the time of the receive call.
     pub arrival_realtime_ns: Option<u64>,
-    /// Whether the end is missing, because it was longer than a buffer.
+    /// Whether the end is missing because the datagram was longer than a buffer.
     pub truncated: bool,
 }
 
 impl ReceiveBatch {
-    /// Room for `datagrams` (1 to [`BATCH_MAX`]) of `bytes_each` (1 to
-    /// [`PAYLOAD_BYTES_MAX`]); values outside are taken as the nearest inside.
+    /// Buffers for `datagrams` (1 to [`BATCH_MAX`]) of `bytes_each` (1 to [`PAYLOAD_BYTES_MAX`]).
+    /// Values outside are clamped.
     ///
     /// Allocates and touches all memory that receiving will ever need.
     pub fn new(datagrams: usize, bytes_each: usize) -> ReceiveBatch {
         let datagrams = datagrams.clamp(1, BATCH_MAX);
         let bytes_each = bytes_each.clamp(1, PAYLOAD_BYTES_MAX);
-        // Zeroes would be pages that are not there yet; ones are written.
+        // Zeroes would be pages without memory yet. Ones are written, so the memory is there.
         let filled = |bytes| vec![0xFF; bytes].into_boxed_slice();
         ReceiveBatch {
             payloads: filled(datagrams * bytes_each),
             controls: filled(datagrams * CONTROL_BYTES),
             senders: filled(datagrams * ADDRESS_BYTES),
-            vectors: super::send::empty_vectors(datagrams),
-            headers: super::send::empty_headers(datagrams),
+            vectors: empty_vectors(datagrams),
+            headers: empty_headers(datagrams),
             bytes_each,
             received: 0,
             drops: 0,
@@ -67,23 +69,22 @@ impl ReceiveBatch {
         }
     }
 
-    /// Takes what waits at `socket`, as much as fits, and says how many
-    /// datagrams that were; 0 if there are none. They replace those of the
-    /// call before.
+    /// Takes the datagrams that wait at `socket`, as many as fit, and returns their number; 0 if
+    /// there are none. They replace those of the last call.
     ///
-    /// One system call, a few after signals and ICMP errors. Never blocks,
-    /// never allocates. O(datagrams the batch has room for).
+    /// One system call, or a few after signals and ICMP errors. Never blocks or allocates.
+    /// O(datagrams that the batch can hold).
     ///
     /// # Errors
-    /// None is expected of a healthy socket (`ENOMEM` is possible). The batch
-    /// is empty then.
+    /// A healthy socket is not expected to return one (`ENOMEM` is possible). The batch is empty
+    /// then.
     pub fn receive(&mut self, socket: &UdpSocket) -> Result<usize, OsError> {
         self.received = 0;
         for _ in 0..TRIES_MAX {
             match self.try_receive(socket) {
                 Ok(received) => {
                     self.received = received;
-                    // Counts only grow, so the last datagram knows them all.
+                    // The kernel's counts only grow, so the last datagram has the latest one.
                     if let Some(drops) = received.checked_sub(1).and_then(|i| self.control(i).drops)
                     {
                         self.drops = count_on(self.drops, drops);
@@ -120,16 +121,15 @@ impl ReceiveBatch {
         (0..self.received).map(|index| self.datagram(index))
     }
 
-    /// Datagrams the socket had dropped when the last one received was
-    /// queued, in total, by `SO_RXQ_OVFL`. Free of charge but behind: drops
-    /// with no datagram after them are missing, for which see
-    /// [`UdpSocket::drops`]. Meant for one socket a batch.
+    /// Datagrams that the socket had dropped when the last received datagram was queued, in total,
+    /// by `SO_RXQ_OVFL`. Costs no system call, but lags behind: it misses drops with no datagram
+    /// after them. For these see [`UdpSocket::drops`]. Use one socket per batch.
     pub fn socket_drops(&self) -> u64 {
         self.drops
     }
 
-    /// ICMP errors heard of and passed over ("port unreachable" for what the
-    /// same socket sent).
+    /// ICMP errors received and skipped (such as "port unreachable" for datagrams that the same
+    /// socket sent).
     pub fn icmp_errors(&self) -> u64 {
         self.icmp_errors
     }
@@ -137,7 +137,7 @@ impl ReceiveBatch {
     fn sender(&self, index: usize) -> SocketAddr {
         let start = index * ADDRESS_BYTES;
         let bytes = (self.headers[index].msg_hdr.msg_namelen as usize).min(ADDRESS_BYTES);
-        // The kernel names the sender of every datagram of UDP.
+        // The kernel names the sender of every UDP datagram.
         address::parse(&self.senders[start..start + bytes])
             .unwrap_or_else(|| (Ipv4Addr::UNSPECIFIED, 0).into())
     }
@@ -148,18 +148,17 @@ impl ReceiveBatch {
         Control::parse(&self.controls[start..start + bytes])
     }
 
-    /// One recvmmsg.
+    /// Calls recvmmsg once.
     fn try_receive(&mut self, socket: &UdpSocket) -> Result<usize, OsError> {
         self.point_headers();
         #[expect(clippy::cast_possible_truncation, reason = "at most BATCH_MAX")]
         let count = self.headers.len() as libc::c_uint;
-        // SAFETY: `headers` are `count`, and `point_headers` has
-        // just made each point at memory that the boxes of `self` own, that is
-        // as long as it says, and that nothing else refers to while `self` is
-        // borrowed mutably.
+        // SAFETY: `headers` has `count` entries. `point_headers` has just made each point at memory
+        // that the boxes of `self` own. The memory is as long as the header says, and nothing else
+        // refers to it while `self` is borrowed mutably.
         let received = unsafe {
             libc::recvmmsg(
-                socket.fd.as_raw_fd(),
+                socket.as_fd().as_raw_fd(),
                 self.headers.as_mut_ptr(),
                 count,
                 libc::MSG_DONTWAIT,
@@ -169,8 +168,8 @@ impl ReceiveBatch {
         usize::try_from(received).map_err(|_| OsError::last("recvmmsg"))
     }
 
-    /// Makes each header offer its payload, control and address buffer, at full length:
-    /// the kernel overwrote the lengths, and the batch may have moved.
+    /// Points each header at its payload, control and address buffer, at full length. The kernel
+    /// overwrote the lengths, and the batch may have moved.
     fn point_headers(&mut self) {
         let payloads = self.payloads.chunks_exact_mut(self.bytes_each);
         let controls = self.controls.chunks_exact_mut(CONTROL_BYTES);

@@ -1,13 +1,14 @@
-//! Many datagrams with one system call: sendmmsg(2).
+//! Sends many datagrams with one system call: sendmmsg(2).
 
-use super::{BATCH_MAX, PAYLOAD_BYTES_MAX, TRIES_MAX, UdpSocket};
+use super::limits::{BATCH_MAX, PAYLOAD_BYTES_MAX, TRIES_MAX};
+use super::socket::UdpSocket;
 use crate::OsError;
 use std::fmt;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd};
 
-/// A queue of datagrams for a connected socket, its memory taken once.
+/// A queue of datagrams for a connected socket, allocated once.
 pub struct SendBatch {
-    /// Slots of `bytes_each`, used in a circle.
+    /// Slots of `bytes_each`, used as a ring.
     payloads: Box<[u8]>,
     /// Bytes used of each slot.
     lengths: Box<[usize]>,
@@ -20,14 +21,13 @@ pub struct SendBatch {
     refusals: u64,
 }
 
-// SAFETY: as for ReceiveBatch: the pointers in `vectors` and `headers` point
-// into boxes that move along, and are used only in `try_send`, which writes
-// them anew first.
+// SAFETY: as for ReceiveBatch. The pointers in `vectors` and `headers` point into boxes that move
+// along. Only `try_send` uses them, and it writes them anew first.
 unsafe impl Send for SendBatch {}
 
 impl SendBatch {
-    /// Room for `datagrams` (1 to [`BATCH_MAX`]) of at most `bytes_each` (1 to
-    /// [`PAYLOAD_BYTES_MAX`]); values outside are taken as the nearest inside.
+    /// Slots for `datagrams` (1 to [`BATCH_MAX`]) of at most `bytes_each` (1 to
+    /// [`PAYLOAD_BYTES_MAX`]). Values outside are clamped.
     ///
     /// Allocates and touches all memory that sending will ever need.
     pub fn new(datagrams: usize, bytes_each: usize) -> SendBatch {
@@ -45,10 +45,10 @@ impl SendBatch {
         }
     }
 
-    /// Queues a copy of `payload`. O(bytes); does not allocate.
+    /// Queues a copy of `payload`. O(bytes). Does not allocate.
     ///
     /// # Errors
-    /// The queue is full, or the payload longer than a slot. Nothing changes.
+    /// The queue is full, or the payload is longer than a slot. Nothing changes then.
     pub fn push(&mut self, payload: &[u8]) -> Result<(), PushError> {
         if payload.len() > self.bytes_each {
             return Err(PushError::Length { found: payload.len(), most: self.bytes_each });
@@ -64,22 +64,20 @@ impl SendBatch {
         Ok(())
     }
 
-    /// Sends what is queued, oldest first, and says how many datagrams the
-    /// kernel took. The rest stays queued: call again later.
+    /// Sends the queued datagrams, oldest first, and returns how many the kernel took. The rest
+    /// stays queued for a later call.
     ///
-    /// One system call, unless the kernel stops early; then as many as it
-    /// takes to learn why, at most two a datagram. That the peer's port was
-    /// closed a moment ago ("port unreachable") stops nothing. Never blocks,
-    /// never allocates.
+    /// One system call, unless the kernel stops early. Then it makes more calls to learn why, at
+    /// most two per datagram. An earlier "port unreachable" of the peer does not stop it. Never
+    /// blocks or allocates.
     ///
     /// # Errors
-    /// What the kernel says of the oldest datagram still queued: `EMSGSIZE`,
-    /// `EDESTADDRREQ` (not connected), `ENETUNREACH`, `EPERM` (a firewall). It
-    /// stays queued; [`Self::clear`] gives it up.
+    /// The kernel's error for the oldest datagram still queued: `EMSGSIZE`, `EDESTADDRREQ` (not
+    /// connected), `ENETUNREACH`, `EPERM` (a firewall). That datagram stays queued; [`Self::clear`]
+    /// drops it.
     pub fn flush(&mut self, socket: &UdpSocket) -> Result<usize, OsError> {
         let before = self.queued;
-        // Each round sends something or meets one error, and each datagram
-        // sent can bring back one refusal.
+        // Each round sends something or meets one error. Each datagram sent can cause one refusal.
         for _ in 0..2 * before + TRIES_MAX as usize {
             if self.queued == 0 {
                 break;
@@ -98,7 +96,7 @@ impl SendBatch {
         Ok(before - self.queued)
     }
 
-    /// Forgets what is queued.
+    /// Drops the queued datagrams.
     pub fn clear(&mut self) {
         self.queued = 0;
     }
@@ -113,23 +111,23 @@ impl SendBatch {
         self.queued == 0
     }
 
-    /// Times the peer's host has said that nobody listens there (ICMP "port
-    /// unreachable"). At most as many as datagrams were sent.
+    /// How often the peer's host reported that no process listens there (ICMP "port unreachable").
+    /// At most the number of datagrams sent.
     pub fn refusals(&self) -> u64 {
         self.refusals
     }
 
-    /// One sendmmsg of all that is queued.
+    /// Calls sendmmsg once for all queued datagrams.
     fn try_send(&mut self, socket: &UdpSocket) -> Result<usize, OsError> {
         self.point_headers();
         #[expect(clippy::cast_possible_truncation, reason = "at most BATCH_MAX")]
         let count = self.queued as libc::c_uint;
-        // SAFETY: at least `count` headers exist, and `point_headers` has
-        // just made each of them point at memory that the boxes of `self` own
-        // and that is as long as it says. The kernel only reads payloads.
+        // SAFETY: at least `count` headers exist. `point_headers` has just made each of them point
+        // at memory that the boxes of `self` own and that is as long as the header says. The kernel
+        // only reads payloads.
         let sent = unsafe {
             libc::sendmmsg(
-                socket.fd.as_raw_fd(),
+                socket.as_fd().as_raw_fd(),
                 self.headers.as_mut_ptr(),
                 count,
                 libc::MSG_DONTWAIT,
@@ -138,8 +136,7 @@ impl SendBatch {
         usize::try_from(sent).map_err(|_| OsError::last("sendmmsg"))
     }
 
-    /// Makes the first `queued` headers point at the queued payloads, oldest
-    /// first.
+    /// Points the first `queued` headers at the queued payloads, oldest first.
     fn point_headers(&mut self) {
         let slots = (self.first..self.lengths.len()).chain(0..self.first);
         let places = self.headers.iter_mut().zip(&mut self.vectors).take(self.queued);
@@ -164,31 +161,31 @@ impl fmt::Debug for SendBatch {
     }
 }
 
-/// Headers that point nowhere.
+/// Headers with null pointers.
 pub(super) fn empty_headers(count: usize) -> Box<[libc::mmsghdr]> {
-    // SAFETY: integers and pointers; all zero is a valid value, with no name,
-    // no buffers and no control messages.
+    // SAFETY: the struct has only integers and pointers. All zero is valid: no name, no buffers, no
+    // control messages.
     let empty: libc::mmsghdr = unsafe { core::mem::zeroed() };
     vec![empty; count].into()
 }
 
-/// Vectors that point nowhere.
+/// Vectors with null pointers.
 pub(super) fn empty_vectors(count: usize) -> Box<[libc::iovec]> {
     vec![libc::iovec { iov_base: core::ptr::null_mut(), iov_len: 0 }; count].into()
 }
 
-/// Why a datagram was not queued.
+/// The reason why a datagram was not queued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PushError {
     /// All slots are taken.
     Full {
-        /// How many there are.
+        /// The number of slots.
         datagrams: usize,
     },
-    /// It does not fit into a slot.
+    /// The payload is longer than a slot.
     Length {
-        /// Its bytes.
+        /// Bytes of the payload.
         found: usize,
         /// Bytes of a slot.
         most: usize,

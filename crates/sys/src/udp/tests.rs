@@ -1,32 +1,34 @@
+use super::counter::count_on;
 use super::*;
+use crate::OsError;
 use crate::clock::realtime_ns;
 use crate::schedule::{current_cpu, pin_thread};
 use std::io::Write;
+use std::os::fd::{AsRawFd, OwnedFd};
 
 const LOOPBACK: &str = "127.0.0.1:0";
 const LOOPBACK_6: &str = "[::1]:0";
 
-/// Those this machine has: a container may lack IPv6.
+/// The loopback addresses of this machine. A container may lack IPv6.
 fn loopbacks() -> Vec<&'static str> {
     match UdpSocket::bind(LOOPBACK_6.parse().unwrap()) {
         Ok(_) => vec![LOOPBACK, LOOPBACK_6],
         Err(error) => {
-            // Not by a macro: the output of a test that passes is not shown.
+            // Not by a macro, because the output of a passing test is hidden.
             let _ = writeln!(std::io::stderr(), "skipped: the IPv6 part of a test: {error}");
             vec![LOOPBACK]
         }
     }
 }
 
-/// An address of the loopback network (127/8, RFC 1122 §3.2.1.3) that nobody
-/// else chooses: a port of it stays free when its socket is closed, and nobody
-/// hears what is sent there then.
+/// An address of the loopback network (127/8, RFC 1122 §3.2.1.3) that no other program chooses. So
+/// a port of it stays free when its socket is closed, and no socket receives datagrams sent there.
 fn loopback_of_our_own() -> String {
     let [.., high, low] = std::process::id().to_be_bytes();
     format!("127.90.{high}.{low}:0")
 }
 
-/// A receiver, and a sender connected to it; pins the thread.
+/// A receiver and a sender connected to it. Pins the thread.
 fn pair(address: &str) -> (UdpSocket, UdpSocket) {
     pin_thread(&[current_cpu()]).unwrap(); // for `settle`
     let receiver = UdpSocket::bind(address.parse().unwrap()).unwrap();
@@ -35,8 +37,8 @@ fn pair(address: &str) -> (UdpSocket, UdpSocket) {
     (receiver, sender)
 }
 
-/// Sends `count` datagrams numbered from `first`, each `bytes` long, and
-/// returns when the kernel has queued or dropped every one.
+/// Sends `count` datagrams numbered from `first`, each `bytes` long. Returns when the kernel has
+/// queued or dropped every one.
 fn send(sender: &UdpSocket, first: u32, count: u32, bytes: usize) {
     let mut batch = SendBatch::new(64, bytes);
     let mut payload = vec![0; bytes];
@@ -53,11 +55,10 @@ fn send(sender: &UdpSocket, first: u32, count: u32, bytes: usize) {
     }
 }
 
-/// Waits until the kernel has delivered what this thread sent before. Usually
-/// that is so when sending returns, but under load it is left to a thread
-/// (ksoftirqd). Each CPU's queue is first in, first out: when a marker sent
-/// last arrives, so has everything else, if the CPU was the same. Few enough
-/// may be on the way for none to be dropped (`net.core.netdev_max_backlog`).
+/// Waits until the kernel has delivered all that this thread sent before. Usually it has when the
+/// send returns, but under load it leaves that to a thread (ksoftirqd). Each CPU's queue is first
+/// in, first out. So when a marker sent last arrives, all else sent from the same CPU has arrived.
+/// Few enough datagrams must be in transit that none is dropped (`net.core.netdev_max_backlog`).
 fn settle((receiver, sender): &(UdpSocket, UdpSocket)) {
     let mut out = SendBatch::new(1, 1);
     out.push(&[0]).unwrap();
@@ -66,7 +67,7 @@ fn settle((receiver, sender): &(UdpSocket, UdpSocket)) {
     assert_eq!(ReceiveBatch::new(1, 1).receive(receiver), Ok(1));
 }
 
-/// The numbers of all datagrams that wait.
+/// The numbers of all waiting datagrams.
 fn receive_all(batch: &mut ReceiveBatch, receiver: &UdpSocket) -> Vec<u32> {
     let mut numbers = Vec::new();
     while batch.receive(receiver).unwrap() > 0 {
@@ -82,7 +83,7 @@ fn batches_lose_nothing_and_keep_the_order() {
     for address in loopbacks() {
         let (receiver, sender) = pair(address);
         receiver.set_receive_buffer(receive_buffer_bytes(100, 1470)).unwrap();
-        let mut batch = ReceiveBatch::new(7, 1470); // no divisor of what is sent
+        let mut batch = ReceiveBatch::new(7, 1470); // not a divisor of the number sent
         for round in 0..20 {
             send(&sender, round * 100, 100, 1470);
             let expected: Vec<u32> = (round * 100..round * 100 + 100).collect();
@@ -93,7 +94,7 @@ fn batches_lose_nothing_and_keep_the_order() {
 }
 
 #[test]
-fn nothing_waits_and_nothing_blocks() {
+fn receiving_from_an_empty_socket_does_not_block() {
     let (receiver, _sender) = pair(LOOPBACK);
     let mut batch = ReceiveBatch::new(4, 100);
     assert_eq!(batch.receive(&receiver), Ok(0));
@@ -102,7 +103,7 @@ fn nothing_waits_and_nothing_blocks() {
 }
 
 #[test]
-fn a_waiting_thread_hears_of_a_datagram() {
+fn a_waiting_thread_is_woken_by_a_datagram() {
     let (receiver, sender) = pair(LOOPBACK);
     std::thread::scope(|threads| {
         let waiter = threads.spawn(|| receiver.wait_readable(60_000_000_000));
@@ -112,7 +113,7 @@ fn a_waiting_thread_hears_of_a_datagram() {
 }
 
 #[test]
-fn a_flood_is_received_or_counted_to_the_last_datagram() {
+fn every_datagram_of_a_flood_is_received_or_counted_as_dropped() {
     for address in loopbacks() {
         let (receiver, sender) = pair(address);
         receiver.set_receive_buffer(receive_buffer_bytes(50, 100)).unwrap();
@@ -120,14 +121,14 @@ fn a_flood_is_received_or_counted_to_the_last_datagram() {
         let mut received = 0;
         for round in 1..=3u64 {
             send(&sender, 0, 5_000, 100);
-            // At the end of a flood only the kernel's own counter is right:
-            // no datagram came after the drops to tell of them.
+            // At the end of a flood only the kernel's own counter is right, because no datagram
+            // came after the drops to report them.
             received += receive_all(&mut batch, &receiver).len() as u64;
             assert_eq!(received + receiver.drops().unwrap(), round * 5_000);
             assert!(batch.socket_drops() < receiver.drops().unwrap());
             assert_eq!(round == 1, batch.socket_drops() == 0);
         }
-        // One more datagram, and the other counter has caught up.
+        // After one more datagram the other counter is up to date.
         send(&sender, 0, 1, 100);
         assert_eq!(receive_all(&mut batch, &receiver).len(), 1);
         assert_eq!(batch.socket_drops(), receiver.drops().unwrap());
@@ -136,7 +137,7 @@ fn a_flood_is_received_or_counted_to_the_last_datagram() {
 }
 
 #[test]
-fn the_buffer_holds_what_it_was_computed_for_and_less_than_thrice_that() {
+fn the_buffer_holds_its_computed_number_and_less_than_three_times_that() {
     for address in loopbacks() {
         for bytes in [4, 100, 197, 645, 700, 1470, 1472, 2000, 4000, 9000, 16_100, 32_000, 65_000] {
             let (receiver, sender) = pair(address);
@@ -146,8 +147,8 @@ fn the_buffer_holds_what_it_was_computed_for_and_less_than_thrice_that() {
                 continue; // more than net.core.rmem_max, without the right
             }
             send(&sender, 0, 40, bytes);
-            // Read some, leaving the kernel's debt: what is read stays
-            // charged. The same number of new ones must fit.
+            // Reads some datagrams, whose memory stays charged. The same number of new ones must
+            // fit.
             for round in 0..20 {
                 for _ in 0..5 {
                     assert_eq!(batch.receive(&receiver), Ok(1));
@@ -155,8 +156,8 @@ fn the_buffer_holds_what_it_was_computed_for_and_less_than_thrice_that() {
                 send(&sender, 0, 5, bytes);
                 assert_eq!(receiver.drops(), Ok(0), "{bytes} bytes, round {round}");
             }
-            // Generous, but not by much: twice what the charge comes to, and
-            // the third on top that the debt can take.
+            // Generous, but not by much: twice the charge, plus the third that charged memory of
+            // read datagrams can take.
             send(&sender, 0, 1000, bytes);
             let held = receive_all(&mut batch, &receiver).len();
             assert!((40..=107).contains(&held), "{bytes} bytes: {held} held");
@@ -165,7 +166,7 @@ fn the_buffer_holds_what_it_was_computed_for_and_less_than_thrice_that() {
 }
 
 #[test]
-fn counters_of_32_bits_are_carried_on() {
+fn a_32_bit_counter_is_extended() {
     assert_eq!(count_on(0, 0), 0);
     assert_eq!(count_on(5, 7), 7);
     assert_eq!(count_on(0xFFFF_FFFF, 1), 0x1_0000_0001);
@@ -184,19 +185,19 @@ fn a_port_in_use_is_an_error() {
             drop(taken);
             UdpSocket::bind(address).is_ok()
         };
-        // Another test may be given the same port meanwhile, but hardly again.
+        // Another test may get the same port meanwhile, but hardly twice.
         assert!((0..3).any(|_| is_free_after_close()));
     }
 }
 
 #[test]
-fn an_address_of_someone_else_is_an_error() {
+fn an_address_of_another_machine_is_an_error() {
     let error = UdpSocket::bind("192.0.2.1:0".parse().unwrap()).unwrap_err();
     assert_eq!(error.raw_os_error(), libc::EADDRNOTAVAIL);
 }
 
 #[test]
-fn a_datagram_too_long_is_cut_and_says_so() {
+fn a_datagram_that_is_too_long_is_truncated_and_marked() {
     let (receiver, sender) = pair(LOOPBACK);
     let mut batch = ReceiveBatch::new(4, 10);
     let mut out = SendBatch::new(3, 11);
@@ -210,10 +211,9 @@ fn a_datagram_too_long_is_cut_and_says_so() {
     assert_eq!(seen, [(10, true), (10, false), (0, false)]);
 }
 
-/// Returns when the kernel notes arrival times. The first socket to ask for
-/// them has it begin so in a worker thread (`net_enable_timestamp`,
-/// net/core/dev.c), which a busy machine lets wait; a datagram that came before
-/// has the time of its reception.
+/// Returns when the kernel records arrival times. The first socket that asks for them makes the
+/// kernel start in a worker thread (`net_enable_timestamp`, net/core/dev.c). On a busy machine that
+/// thread waits. A datagram that comes earlier has the time of its reception.
 fn wait_for_arrival_times() {
     let (receiver, sender) = pair(LOOPBACK);
     let mut batch = ReceiveBatch::new(1, 100);
@@ -254,18 +254,18 @@ fn a_batch_that_was_moved_receives_as_before() {
 }
 
 #[test]
-fn only_the_peer_is_heard_after_connect() {
+fn a_connected_socket_receives_only_from_its_peer() {
     let (receiver, sender) = pair(LOOPBACK);
-    let stranger = UdpSocket::bind(LOOPBACK.parse().unwrap()).unwrap();
+    let other = UdpSocket::bind(LOOPBACK.parse().unwrap()).unwrap();
     receiver.connect(sender.local_addr().unwrap()).unwrap();
-    stranger.connect(receiver.local_addr().unwrap()).unwrap();
-    send(&stranger, 7, 1, 100);
+    other.connect(receiver.local_addr().unwrap()).unwrap();
+    send(&other, 7, 1, 100);
     send(&sender, 8, 1, 100);
     assert_eq!(receive_all(&mut ReceiveBatch::new(4, 100), &receiver), [8]);
 }
 
 #[test]
-fn nobody_listens_and_sending_goes_on() {
+fn sending_continues_when_no_socket_listens() {
     let (receiver, sender) = pair(&loopback_of_our_own());
     let address = receiver.local_addr().unwrap();
     drop(receiver);
@@ -274,15 +274,15 @@ fn nobody_listens_and_sending_goes_on() {
     for _ in 0..10 {
         out.push(&[0; 4]).unwrap();
         assert_eq!(out.flush(&sender), Ok(1));
-        settle(&marker); // the datagram was refused, and
+        settle(&marker); // the datagram was refused
         settle(&marker); // the refusal has arrived
     }
-    // Each datagram brought one refusal, which the next call heard of.
+    // Each datagram caused one refusal, which the next call received.
     assert_eq!(out.refusals(), 9);
     let mut batch = ReceiveBatch::new(1, 4);
     assert_eq!(batch.receive(&sender), Ok(0));
     assert_eq!(batch.icmp_errors(), 1);
-    // In the midst of a batch it is the same, if they are so quick.
+    // The same happens within a batch, if the refusals are fast enough.
     for _ in 0..10 {
         out.push(&[0; 4]).unwrap();
     }
@@ -290,14 +290,14 @@ fn nobody_listens_and_sending_goes_on() {
     settle(&marker);
     settle(&marker);
     assert!((9..=19).contains(&out.refusals()));
-    // Somebody listens again: the next arrives.
+    // A socket listens again, so the next datagram arrives.
     let receiver = UdpSocket::bind(address).unwrap();
     send(&sender, 42, 1, 4);
     assert_eq!(receive_all(&mut batch, &receiver), [42]);
 }
 
 #[test]
-fn what_cannot_be_queued_is_refused_and_changes_nothing() {
+fn a_datagram_that_cannot_be_queued_is_refused_without_effect() {
     let mut out = SendBatch::new(2, 4);
     assert_eq!(out.push(&[0; 5]), Err(PushError::Length { found: 5, most: 4 }));
     out.push(&[1; 4]).unwrap();
@@ -307,7 +307,7 @@ fn what_cannot_be_queued_is_refused_and_changes_nothing() {
 }
 
 #[test]
-fn what_the_kernel_does_not_take_stays_queued_in_order() {
+fn unsent_datagrams_stay_queued_in_order() {
     let marker = pair(LOOPBACK);
     let receiver = UdpSocket::bind(LOOPBACK.parse().unwrap()).unwrap();
     let sender = UdpSocket::bind(LOOPBACK.parse().unwrap()).unwrap();
@@ -315,12 +315,12 @@ fn what_the_kernel_does_not_take_stays_queued_in_order() {
     for number in 0..3u32 {
         out.push(&number.to_ne_bytes()).unwrap();
     }
-    let error = out.flush(&sender).unwrap_err(); // not connected
+    let error = out.flush(&sender).unwrap_err(); // the socket is not connected
     assert_eq!(error.raw_os_error(), libc::EDESTADDRREQ);
     assert_eq!(out.len(), 3);
     sender.connect(receiver.local_addr().unwrap()).unwrap();
     assert_eq!(out.flush(&sender), Ok(3));
-    // Once round the circle of slots.
+    // Once around the ring of slots.
     for number in 3..5u32 {
         out.push(&number.to_ne_bytes()).unwrap();
     }
@@ -333,7 +333,7 @@ fn what_the_kernel_does_not_take_stays_queued_in_order() {
 }
 
 #[test]
-fn sizes_out_of_range_are_taken_as_the_nearest_inside() {
+fn sizes_out_of_range_are_clamped() {
     let (receiver, sender) = pair(LOOPBACK);
     send(&sender, 0, 2, 100);
     let mut batch = ReceiveBatch::new(0, 0);
@@ -360,7 +360,7 @@ fn a_buffer_is_granted_up_to_the_limit() {
 
 #[test]
 #[ignore = "needs CAP_NET_ADMIN: run by cargo xtask ci where it is granted"]
-fn the_right_grants_more_than_the_limit() {
+fn cap_net_admin_grants_more_than_the_limit() {
     let limit = std::fs::read_to_string("/proc/sys/net/core/rmem_max").unwrap();
     let limit: usize = limit.trim().parse().unwrap();
     let (receiver, _) = pair(LOOPBACK);
@@ -368,14 +368,14 @@ fn the_right_grants_more_than_the_limit() {
 }
 
 #[test]
-fn a_group_is_joined_for_as_long_as_the_socket_lives() {
-    // Interface 1 is the loopback interface in every network namespace. The
-    // group is interface-local and this test's own.
+fn a_group_is_joined_while_the_socket_lives() {
+    // Interface 1 is the loopback interface in every network namespace. The group is
+    // interface-local and used only by this test.
     let group = format!("[ff01::5ca1:{:x}%1]:0", std::process::id() & 0xFFFF);
     let shown =
         format!("ff0100000000000000000000{:08x}", 0x5ca1_0000 | std::process::id() & 0xFFFF);
     if loopbacks().len() == 1 {
-        return; // without IPv6
+        return; // no IPv6
     }
     let joined = || std::fs::read_to_string("/proc/net/igmp6").unwrap().contains(&shown);
     assert!(!joined());
@@ -386,9 +386,9 @@ fn a_group_is_joined_for_as_long_as_the_socket_lives() {
 }
 
 #[test]
-fn a_group_is_heard_where_there_is_a_route_to_it() {
-    // Organization-local scope (RFC 2365), time to live 1: it goes no further
-    // than the first network.
+fn a_group_is_received_if_there_is_a_route_to_it() {
+    // Organization-local scope (RFC 2365) and time to live 1, so the datagram stays within the
+    // first network.
     let group = "239.195.202.161:0".parse().unwrap();
     let receiver = match UdpSocket::bind(group) {
         Ok(receiver) => receiver,
@@ -427,7 +427,7 @@ fn a_datagram_names_its_sender() {
 }
 
 #[test]
-fn an_adopted_socket_keeps_what_waits_and_tells_times_and_drops() {
+fn an_adopted_socket_keeps_its_datagrams_and_reports_times_and_drops() {
     for address in loopbacks() {
         let theirs = std::net::UdpSocket::bind(address).unwrap();
         let (_, sender) = pair(address);
@@ -437,7 +437,7 @@ fn an_adopted_socket_keeps_what_waits_and_tells_times_and_drops() {
         let receiver = UdpSocket::from_fd(theirs.into()).unwrap();
         let mut batch = ReceiveBatch::new(8, 100);
         assert_eq!(receive_all(&mut batch, &receiver), [0, 1, 2]);
-        // All who share it find that it does not block.
+        // All who share the socket find it non-blocking.
         let blocked = copy.recv(&mut [0; 8]).unwrap_err();
         assert_eq!(blocked.kind(), std::io::ErrorKind::WouldBlock);
         receiver.set_receive_buffer(receive_buffer_bytes(50, 100)).unwrap();
@@ -452,7 +452,7 @@ fn an_adopted_socket_keeps_what_waits_and_tells_times_and_drops() {
 }
 
 #[test]
-fn what_is_no_datagram_socket_of_ip_is_refused() {
+fn a_descriptor_that_is_no_udp_socket_is_refused() {
     let file = std::fs::File::open("/dev/null").unwrap();
     let error = UdpSocket::from_fd(file.into()).unwrap_err();
     assert_eq!(error.raw_os_error(), libc::ENOTSOCK);
@@ -465,13 +465,13 @@ fn what_is_no_datagram_socket_of_ip_is_refused() {
 /// Sets an option of UDP: `UDP_GRO`, `UDP_SEGMENT`.
 fn set(socket: &impl AsRawFd, option: i32, value: i32) {
     let value = (&raw const value).cast();
-    // SAFETY: the kernel reads one int from `value`, which is there until the end.
+    // SAFETY: the kernel reads one int from `value`, which lives until the end of the call.
     let result = unsafe { libc::setsockopt(socket.as_raw_fd(), libc::SOL_UDP, option, value, 4) };
     assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
 }
 
 #[test]
-fn datagrams_of_an_adopted_socket_come_one_by_one_though_its_owner_had_them_joined() {
+fn an_adopted_socket_receives_separate_datagrams_despite_gro() {
     let adopted = || {
         let socket = std::net::UdpSocket::bind(LOOPBACK).unwrap();
         set(&socket, libc::UDP_GRO, 1);

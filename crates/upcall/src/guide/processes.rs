@@ -30,7 +30,7 @@
 //! ```
 //!
 //! - The CPUs are the daemon's, and [`Config::cpus`](crate::Config::cpus) does not count.
-//! - A refusal is the daemon's: `CreateError::RefusedThere`, with reason and hint in words.
+//! - A refusal is the daemon's: `CreateError::RefusedByDaemon`, with reason and hint in words.
 //! - A process that keeps the CPU when it should yield is put last, and told so:
 //!   [`Runtime::offences`](crate::Runtime::offences).
 //! - If the daemon ends, the processes go on with what they have, and attach to the next daemon at

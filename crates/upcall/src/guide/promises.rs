@@ -38,7 +38,7 @@
 //!
 //! | | |
 //! |---|---|
-//! | threads | one for each CPU; `upcall-panics`, which writes the messages of handlers that panicked; `upcall-io` with tasks; `upcall-io-pump` with an I/O pump; `upcall-virtual` with virtual-time handlers; `upcall-sentry` for streams to other processes |
+//! | threads | one for each CPU; `upcall-panics`, which writes the messages of handlers that panicked; `upcall-io` with tasks; `upcall-io-pump` with an I/O pump; `upcall-virtual` with virtual-time handlers; `upcall-liveness` for streams to other processes and clients of channels |
 //! | memory | all of the process is locked (`mlockall`), so it stays in RAM; [`MemoryLock`](crate::MemoryLock) says otherwise |
 //! | signals | none; block those that the program handles before `Runtime::start`, so that none arrives in a scheduling thread |
 //! | time | `CLOCK_MONOTONIC`, in nanoseconds: [`clock::now`](crate::clock::now) |

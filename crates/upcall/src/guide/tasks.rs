@@ -4,12 +4,12 @@
 //! in the same thread. Write a task where the code waits for several things in turn, such as a
 //! protocol on a socket. Write a handler where the code is upcalled at a steady rate.
 //!
-//! Tasks need the policy [`DWS`](crate::policy::dws::DWS) (deadline/workahead scheduling):
+//! Tasks need the policy [`DWS`](crate::discipline::DWS) (deadline/workahead scheduling):
 //!
 //! ```
 //! use std::net::UdpSocket;
 //! use upcall::activity::{ActivityParams, Terms, WorkClass};
-//! use upcall::policy::dws::DWS;
+//! use upcall::discipline::DWS;
 //! use upcall::time::Span;
 //! use upcall::{Config, Runtime};
 //!

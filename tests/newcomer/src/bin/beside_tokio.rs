@@ -1,5 +1,6 @@
-//! An HTTP server by tokio and hyper beside a handler. `POST` writes its body into a stream, which
-//! the handler reads. `GET` answers how many bytes the handler saw. The program is its own client.
+//! An HTTP server by tokio and hyper beside a handler. `POST` writes its body into a stream, and
+//! the handler reads the stream. `GET` returns the number of bytes that the handler has read. The
+//! program is its own client.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -134,7 +135,7 @@ impl Server {
     }
 }
 
-/// Posts, then asks until the handler has seen all. Says what the server showed last.
+/// Sends the posts, then asks until the handler has read all bytes. Returns the last answer.
 async fn ask(address: SocketAddr) -> Outcome<u64> {
     let body = "x".repeat(BODY_BYTES as usize);
     for _ in 0..POSTS {
@@ -149,7 +150,7 @@ async fn ask(address: SocketAddr) -> Outcome<u64> {
     }
 }
 
-/// One request on a connection of its own; the body of the answer.
+/// Sends one request on a connection of its own. Returns the body of the answer.
 async fn exchange(address: SocketAddr, method: &str, body: &str) -> Outcome<String> {
     let mut connection = TcpStream::connect(address).await?;
     let request = format!(

@@ -1,6 +1,6 @@
 //! A service and a client. A handler of a scheduling thread serves the channel: it answers each
-//! event with the square of its first word. The client is the main thread. A call by name, which
-//! blocks for its answer, tells the total.
+//! event with the square of the event's first word. The client is the main thread. At the end a
+//! call by name, which blocks for its answer, returns the number of events served.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -53,7 +53,7 @@ fn main() -> Outcome {
     expect("sum of squares", sum, (1..=REQUESTS).map(|number| number * number).sum())
 }
 
-/// The next answer of the service; sleeps until it is there.
+/// Waits for the next answer of the service, and returns it.
 fn answer(client: &mut Client) -> Outcome<u64> {
     let deadline = clock::after(Span::from_secs(3));
     loop {

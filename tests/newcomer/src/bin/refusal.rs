@@ -1,4 +1,5 @@
-//! What does not fit is refused, with a reason and a hint. What the hint says is admitted.
+//! Admission refuses a handler that does not fit, with a reason and a hint. A handler that follows
+//! the hint is admitted.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,7 +11,7 @@ use upcall::time::Span;
 use upcall::{Config, CreateError, Runtime, clock, default_cpus};
 
 fn main() -> Outcome {
-    // One CPU, so that the second handler finds no room on another.
+    // One CPU, so that the second handler cannot go to another CPU.
     let cpus = default_cpus()?.into_iter().take(1).collect();
     let mut upcall = Runtime::start(Config { cpus, ..Config::default() })?;
     print_notices(&upcall);

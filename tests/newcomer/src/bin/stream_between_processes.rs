@@ -1,6 +1,6 @@
-//! A stream between two processes. The first process opens a door, starts this program again as
-//! the second, and writes. The second creates the stream, offers it at the door, and reads it in
-//! a handler.
+//! A stream between two processes. The first process binds a listener, starts this program again as
+//! the second process, and writes. The second process creates the stream, sends it to the listener,
+//! and reads it in a handler.
 
 use std::path::Path;
 use std::process::{Child, Command};
@@ -23,14 +23,14 @@ fn main() -> Outcome {
     }
 }
 
-/// The process that writes. It opens the door before it starts the other process, so that the
-/// other finds it.
+/// The process that writes. It binds the listener before it starts the other process, so that the
+/// other process finds it.
 fn camera() -> Outcome {
     let path = std::env::temp_dir().join(format!("newcomer-{}", std::process::id()));
     let listener = StreamListener::bind(&path)?;
     let mut display = Command::new(std::env::current_exe()?).arg(&path).spawn()?;
     let written = write(&listener);
-    std::fs::remove_file(&path)?; // the file stays when the door is dropped
+    std::fs::remove_file(&path)?; // the file stays when the listener is dropped
     if written.is_err() {
         end(&mut display);
     }
@@ -39,7 +39,7 @@ fn camera() -> Outcome {
     if status.success() { Ok(()) } else { Err(format!("the second process: {status}").into()) }
 }
 
-/// Writes numbered frames, and says how many.
+/// Writes numbered frames. Returns their number.
 fn write(listener: &StreamListener) -> Outcome<u64> {
     let received = listener.accept(Some(clock::after(Span::from_secs(3))))?;
     expect("the end for this process", received.end, End::Writer)?;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use newcomer::{Outcome, expect, print_notices};
 use upcall::activity::{ActivityParams, Terms, WorkClass};
-use upcall::policy::dws::DWS;
+use upcall::discipline::DWS;
 use upcall::time::Span;
 use upcall::{Config, Runtime, clock};
 
@@ -47,8 +47,8 @@ fn main() -> Outcome {
     expect("right answers", answers, REQUESTS)
 }
 
-/// Sends the requests one after the other, then an empty datagram. Says how many right answers
-/// came.
+/// Sends the requests one after the other, then an empty datagram. Returns the number of right
+/// answers.
 fn ask(address: std::net::SocketAddr) -> Outcome<u32> {
     let client = UdpSocket::bind("127.0.0.1:0")?;
     client.connect(address)?;

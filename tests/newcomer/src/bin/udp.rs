@@ -1,5 +1,5 @@
-//! Receives UDP datagrams event-driven: the handler is upcalled when a datagram is there, and not
-//! otherwise. The main thread sends them in two bursts, with a pause between.
+//! Receives UDP datagrams: the handler is upcalled only when a datagram is there. The main thread
+//! sends the datagrams in two bursts, with a pause between them.
 
 use std::net::UdpSocket;
 use std::sync::Arc;
@@ -76,7 +76,7 @@ fn main() -> Outcome {
     expect("upcalls while nothing came", in_pause, 0)
 }
 
-/// What the handler counts, for the main thread to read without a lock.
+/// The counts of the handler. The main thread reads them without a lock.
 #[derive(Default)]
 struct Counts {
     upcalls: AtomicU64,

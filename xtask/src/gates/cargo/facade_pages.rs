@@ -1,19 +1,19 @@
-//! The pages of the facade speak to its users: no path of a private crate, no private module.
+//! The pages of the facade name no private crate and no private module.
 //!
-//! Called by the gate `doc` once rustdoc has built them. rustdoc itself does not object to an
-//! example that says `use upcall_runtime::`, for where the example stands it compiles.
+//! The gate `doc` calls this after rustdoc has built the pages. rustdoc itself accepts an example
+//! that says `use upcall_runtime::`, because it compiles in the crate where the example stands.
 
 use crate::gate::Failure;
 use std::path::Path;
 
-/// What a program that depends on `upcall` cannot write, or cannot look up.
+/// Words that a program which depends on `upcall` cannot write, or that its reader cannot look up.
 const PRIVATE: [&str; 5] =
     ["upcall_core::", "upcall_runtime::", "upcall_shm::", "upcall_sys::", "module’s head"];
 
-/// A line for each page below `pages` with private words in it.
+/// A line for each private word on each page below `pages`.
 ///
 /// # Errors
-/// A page cannot be read, or there is none.
+/// If a page cannot be read, or if there is no page.
 pub fn findings(pages: &Path) -> Result<Vec<String>, Failure> {
     let unreadable = |path: &Path, error| Failure(format!("{}: {error}", path.display()));
     let mut found = Vec::new();
@@ -40,13 +40,13 @@ pub fn findings(pages: &Path) -> Result<Vec<String>, Failure> {
     }
 }
 
-/// Which of [`PRIVATE`] a reader of the page sees.
+/// The words of [`PRIVATE`] that a reader of the page sees.
 fn private_words(page: &str) -> impl Iterator<Item = &'static str> {
     let text = text_of(page);
     PRIVATE.into_iter().filter(move |word| text.contains(word))
 }
 
-/// A page without its tags, which name the crates of the source.
+/// The text of a page without its tags. The tags name the crates of the source.
 fn text_of(page: &str) -> String {
     let mut text = String::with_capacity(page.len());
     for piece in page.split('<') {
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
     use crate::workspace::Workspace;
 
-    /// What `cargo doc` at the root documents, and opens with `--open`.
+    /// `cargo doc --open` at the root opens the pages of the library.
     #[test]
     fn the_root_documents_the_library_and_not_the_command() {
         let metadata = Workspace::load().unwrap().metadata;
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn private_words_are_seen_in_the_text_and_not_in_tags() {
+    fn private_words_are_found_in_the_text_and_not_in_tags() {
         let page = "<p>use <b>upcall_runtime</b>::Batch; see the module’s head</p>\
             <a href=\"../src/upcall_core/time.rs.html\" title=\"upcall_core::time\">Source</a>";
         let found: Vec<_> = private_words(page).collect();
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn no_page_at_all_is_no_success() {
+    fn a_folder_without_pages_is_a_failure() {
         let empty = std::env::temp_dir().join(format!("xtask-pages-{}", std::process::id()));
         std::fs::create_dir(&empty).unwrap();
         let found = findings(&empty);

@@ -1,4 +1,6 @@
-//! Runs a block until its end says something, and judges that end.
+//! Runs a block of commands, and decides whether it ended as the document says.
+//!
+//! A broken promise is tried again if the host took the CPU away meanwhile.
 
 use super::commands::{Block, Ending};
 use super::reader::{Reader, was_interrupted, was_killed};
@@ -11,33 +13,33 @@ use std::time::Duration;
 #[cfg(test)]
 mod tests;
 
-/// A command of which the document says nothing else ends within this time, building included.
+/// A command ends within this time, building included, unless the document says that it lasts.
 const LIMIT: Duration = Duration::from_secs(900);
-/// A command that ends by an interrupt, or takes minutes, gets it after this time.
+/// A command that lasts until an interrupt, or for minutes, is interrupted after this time.
 const INTERRUPT_AFTER: Duration = Duration::from_secs(10);
-/// Commands in another shell begin so long after the first one.
+/// Commands in another shell begin this long after the first one.
 const BESIDE_AFTER: Duration = Duration::from_secs(5);
-/// Runs with a broken promise that are too many, and runs in all.
+/// The block fails after this many runs with a broken promise, and runs this often at most.
 const BROKEN_MAX: u32 = 2;
 const ATTEMPTS_MAX: u32 = 4;
-/// Exit status of the command `upcall` when a promise was broken (the contract).
+/// The exit status of `upcall` after a broken promise (docs/contract.md).
 const PROMISE_BROKEN: i32 = 4;
-/// Gives a `sudo` to a shell that has the rights already.
+/// Defines `sudo` for a shell that has the rights already.
 const SUDO: &str = "sudo() { \"$@\"; }\n";
 
-/// What became of a block that did not fail.
+/// The result of a block that did not fail.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It ran, and ended as the document says; what else is to be said.
+    /// It ran and ended as the document says. Holds a note for the report.
     Ran(&'static str),
-    /// It did not run; why.
+    /// It did not run. Says why.
     Skipped(String),
 }
 
 /// Runs `block`, and `beside` in other shells.
 ///
 /// # Errors
-/// If a command ends in another way than the document says.
+/// If a command does not end as the document says.
 pub fn run(reader: &Reader, block: &Block, beside: &[Block]) -> Result<Outcome, Failure> {
     if let Some(why) = not_run(block, beside) {
         return Ok(Outcome::Skipped(why));
@@ -58,8 +60,8 @@ pub fn run(reader: &Reader, block: &Block, beside: &[Block]) -> Result<Outcome, 
     attempts(block, &rights, || once(reader, block, beside))
 }
 
-/// Runs `block` once, and `beside` in other shells. The first status that is not as the
-/// document says is returned, else that of `block`.
+/// Runs `block` once, and `beside` in other shells. Returns the exit status of `block`, or an error
+/// if a command beside it failed.
 fn once(reader: &Reader, block: &Block, beside: &[Block]) -> Result<ExitStatus, Failure> {
     let limit = match block.ending {
         Ending::Itself(_) => LIMIT,
@@ -92,18 +94,19 @@ fn once(reader: &Reader, block: &Block, beside: &[Block]) -> Result<ExitStatus, 
     if findings.is_empty() { status } else { Err(Failure(findings.join("; "))) }
 }
 
-/// What a broken promise depends on.
+/// The facts that decide whether a broken promise counts.
 struct Rights<'a> {
     /// Whether the reader's programs may have the class `SCHED_FIFO`.
     realtime: bool,
-    /// Ticks that the host has taken from the CPU so far.
+    /// The ticks that the host has taken from the CPU since the machine started.
     stolen: &'a dyn Fn() -> u64,
 }
 
-/// Runs by `once` until the block ends as the document says. Without the right to `SCHED_FIFO`
-/// no wake-up time is promised, and a broken promise is no failure. With it, two attempts are
-/// held against us. An attempt in which the host took the CPU away says nothing: no
-/// scheduler inside can help it.
+/// Calls `once` until the block ends as the document says, and judges the end.
+///
+/// Without the right to `SCHED_FIFO` nothing is promised about wake-up times, so a broken promise
+/// is not a failure. With the right, the second broken promise is one. An attempt in which the
+/// host took the CPU away does not count, because no scheduler in this machine can prevent that.
 fn attempts(
     block: &Block,
     rights: &Rights<'_>,
@@ -136,7 +139,7 @@ fn attempts(
     Ok(Outcome::Ran("promises not judged: the host took the CPU away in nearly every attempt"))
 }
 
-/// Whether `status` is the end of which the document speaks.
+/// Checks that `status` is the end that the document names.
 fn judge(
     block: &Block,
     status: ExitStatus,
@@ -144,12 +147,12 @@ fn judge(
 ) -> Result<Outcome, Failure> {
     let place = &block.place;
     let found = match block.ending {
-        _ if was_killed(status) => "did not end at an interrupt, and was killed".to_owned(),
+        _ if was_killed(status) => "did not end after an interrupt, and was killed".to_owned(),
         Ending::Itself(code) if status.code() == Some(code) => {
             return Ok(Outcome::Ran(note.unwrap_or_default()));
         }
         Ending::Itself(_) if was_interrupted(status) => {
-            format!("did not end in {} s, nor says `# 2 min` or the like", LIMIT.as_secs())
+            format!("did not end in {} s, and has no comment such as `# 2 min`", LIMIT.as_secs())
         }
         Ending::Itself(code) => format!("{status}, expected {code}"),
         Ending::Interrupted if was_interrupted(status) => {
@@ -159,12 +162,12 @@ fn judge(
             return Ok(Outcome::Ran(note.unwrap_or_default()));
         }
         Ending::Interrupted => format!("{status}, expected 0, or an interrupt"),
-        Ending::NotRun => "it ran, and is marked `console`".to_owned(),
+        Ending::NotRun => "it ran although it is marked `console`".to_owned(),
     };
     Err(Failure(format!("{place}: {found}")))
 }
 
-/// Why a block is not run on this machine, if so.
+/// Why a block cannot run on this machine, if it cannot.
 fn not_run(block: &Block, beside: &[Block]) -> Option<String> {
     if block.ending == Ending::NotRun {
         return Some("it changes the machine (`console`)".to_owned());
@@ -184,7 +187,7 @@ fn not_run(block: &Block, beside: &[Block]) -> Option<String> {
         return None;
     }
     if !block.script.lines().all(|line| line.trim_start().starts_with("sudo setcap ")) {
-        return Some("`sudo` changes the machine; only `sudo setcap` is run".to_owned());
+        return Some("`sudo` changes the machine; the gate runs only `sudo setcap`".to_owned());
     }
     if !child::is_root() {
         return Some("`sudo` needs root".to_owned());
@@ -202,7 +205,8 @@ pub fn task_of_gates(script: &str) -> Option<&str> {
     script.lines().find_map(|line| line.trim().strip_prefix("cargo xtask ")?.split(' ').next())
 }
 
-/// The command that only builds what `script` runs: its few seconds are for the run.
+/// The command that only builds the program of `script`, so that the time until the interrupt is
+/// left for the run.
 fn build_of(script: &str) -> Option<String> {
     let arguments = script.strip_prefix("cargo run ")?;
     let arguments = arguments.split_once(" # ").map_or(arguments, |(arguments, _)| arguments);
@@ -211,15 +215,14 @@ fn build_of(script: &str) -> Option<String> {
     Some(format!("cargo build {}", of_cargo.trim()))
 }
 
-/// Ticks in which the host ran something else on the CPU that handlers use by
-/// default, the first after CPU 0 (proc_stat(5), `steal`); 0 where it does not
-/// tell.
+/// The ticks in which the host ran something else on the CPU that handlers use by default, the
+/// first after CPU 0 (proc_stat(5), `steal`). 0 if the host does not report them.
 fn stolen_ticks() -> u64 {
     let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
     steal_in(&stat).unwrap_or(0)
 }
 
-/// The same, of what `/proc/stat` says.
+/// The same, from the text of `/proc/stat`.
 fn steal_in(stat: &str) -> Option<u64> {
     let of = |cpu: &str| stat.lines().find(|line| line.split_whitespace().next() == Some(cpu));
     // user nice system idle iowait irq softirq steal

@@ -1,25 +1,30 @@
-//! The commands that a document or the head of an example tells its reader to type.
+//! Finds the commands in a document and in the head of an example.
 //!
-//! A document marks a block of commands with the info string `sh`. One that changes the machine is
-//! marked `console`: it is reported, and not run. Output and usage lines carry another one (`text`).
-//! A fence without one is refused, and so is the name of another shell (`bash`): its commands would
-//! be left out without a word.
+//! In a document the info string of a fence says what its block holds:
+//!
+//! - `sh`: commands that the gate runs.
+//! - `console`: commands that change the machine. The gate reports them and does not run them.
+//! - `text` and others: output, usage lines, code.
+//!
+//! A fence without an info string is refused. So is the name of another shell, such as `bash`,
+//! because the gate would silently leave its commands out.
+//!
 //! The head of an example is its first comment. In a `.rs` file the head follows the rules of a
-//! document, and a line that is nothing but `` `cargo ...` `` is a command too. In other files
-//! a command is a line that is indented by three spaces or more behind the mark of the comment.
+//! document, and a line that holds only `` `cargo ...` `` is a command too. In other files a
+//! command is a line that is indented by three spaces or more after the mark of the comment.
 //!
-//! A comment behind a command says how the command ends, if not soon, by itself and with 0:
-//! `# 2 min` or `# until Ctrl-C` (it is interrupted), `# exits with 4`. A block below a paragraph
-//! that names `another shell` or `other shells` runs beside the block above that paragraph; so do
-//! blocks that follow it without another paragraph between.
+//! A comment after a command says how the command ends: `# 2 min` or `# until Ctrl-C` (the gate
+//! interrupts it), or `# exits with 4`. A command without such a comment ends soon, with 0. A block
+//! below a paragraph that says `another shell` or `other shells` runs beside the block above that
+//! paragraph. So do the blocks that follow it without another paragraph between.
 
 #[cfg(test)]
 mod tests;
 
-/// Info strings that mean commands to a reader, and nothing to the gate.
+/// Info strings that mean commands to a reader and that the gate refuses.
 const OTHER_SHELLS: [&str; 6] = ["bash", "shell", "zsh", "fish", "ksh", "shell-session"];
 
-/// Commands that a reader pastes into a shell at once.
+/// Commands that a reader pastes into a shell in one go.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Block {
     /// File and line, `README.md:50`.
@@ -32,21 +37,21 @@ pub struct Block {
     pub beside: bool,
 }
 
-/// How a block ends, by what the document says of it.
+/// How a block ends, as the document says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
     /// By itself, with this exit status.
     Itself(i32),
     /// By an interrupt from the keyboard, or after minutes.
     Interrupted,
-    /// It is not run: it changes the machine, and its fence is marked `console`.
+    /// It does not run: its fence is marked `console`.
     NotRun,
 }
 
 /// The `sh` blocks of the Markdown `text` of the file `path`.
 ///
 /// # Errors
-/// A line for each fence without an info string, or without an end.
+/// A line for each fence without an info string or without an end.
 pub fn of_document(path: &str, text: &str) -> Result<Vec<Block>, Vec<String>> {
     let lines = text.lines().enumerate().map(|(index, line)| (index + 1, line));
     fenced(path, lines)
@@ -55,7 +60,7 @@ pub fn of_document(path: &str, text: &str) -> Result<Vec<Block>, Vec<String>> {
 /// The commands in the head of the example `path` with the source `text`.
 ///
 /// # Errors
-/// As [`of_document`], and a line if the head holds no command.
+/// As [`of_document`], and if the head holds no command.
 pub fn of_example(path: &str, text: &str) -> Result<Vec<Block>, Vec<String>> {
     let found = if path.ends_with(".rs") {
         let marked = text.lines().enumerate().map_while(|(index, line)| {
@@ -66,12 +71,12 @@ pub fn of_example(path: &str, text: &str) -> Result<Vec<Block>, Vec<String>> {
         indented(path, text)
     };
     if found.is_empty() {
-        return Err(vec![format!("{path}: the head tells no command that runs this example")]);
+        return Err(vec![format!("{path}: the head has no command that runs this example")]);
     }
     Ok(found)
 }
 
-/// The blocks of `lines`, each with its number.
+/// The blocks of `lines`. Each line comes with its number.
 fn fenced<'a>(
     path: &str,
     lines: impl Iterator<Item = (usize, &'a str)>,
@@ -102,15 +107,7 @@ fn fenced<'a>(
             }
             None if ticks >= 3 => {
                 let info = trimmed[ticks..].trim();
-                if info.is_empty() {
-                    findings.push(format!(
-                        "{path}:{number}: the fence has no info string, expected `sh` for commands \
-                         that are run by the gate `readme`, `console` or `text` for others"
-                    ));
-                }
-                if OTHER_SHELLS.contains(&info) {
-                    findings.push(format!("{path}:{number}: found `{info}`, expected `sh`"));
-                }
+                findings.extend(wrong_info(info).map(|wrong| format!("{path}:{number}: {wrong}")));
                 open = Some((number, &trimmed[..ticks], info, Vec::new()));
             }
             None => match only_command(trimmed) {
@@ -127,7 +124,16 @@ fn fenced<'a>(
     if findings.is_empty() { Ok(found) } else { Err(findings) }
 }
 
-/// What stands in `line`, if all of it is one code span that calls cargo.
+/// The mistake in the info string of a fence, if it has one.
+fn wrong_info(info: &str) -> Option<String> {
+    if info.is_empty() {
+        let kinds = "`sh` for commands that the gate `readme` runs, `console` or `text` for others";
+        return Some(format!("the fence has no info string, expected {kinds}"));
+    }
+    OTHER_SHELLS.contains(&info).then(|| format!("found `{info}`, expected `sh`"))
+}
+
+/// The command in `line`, if the whole line is one code span that calls cargo.
 fn only_command(line: &str) -> Option<&str> {
     let command = line.strip_prefix('`')?.strip_suffix('`')?;
     (command.starts_with("cargo ") && !command.contains('`')).then_some(command)
@@ -158,7 +164,7 @@ fn indented(path: &str, text: &str) -> Vec<Block> {
     found
 }
 
-/// The block of `lines` at line `number`, below `prose`, whose text begins anew.
+/// The block of `lines` at line `number`, below `prose`. Clears the text of `prose`.
 fn block(path: &str, number: usize, lines: &[&str], prose: &mut Prose) -> Block {
     if !prose.text.trim().is_empty() {
         let names = |words| prose.text.contains(words);
@@ -188,12 +194,12 @@ fn ending(line: &str) -> Option<Ending> {
     lasts.then_some(Ending::Interrupted)
 }
 
-/// What stands above the next block.
+/// The text above the next block.
 #[derive(Default)]
 struct Prose {
     /// The text since the last block, in one line.
     text: String,
-    /// What the last text said: it holds for all blocks up to the next text.
+    /// Whether the last text names another shell. Holds for all blocks up to the next text.
     beside: bool,
 }
 

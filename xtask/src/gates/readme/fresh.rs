@@ -1,9 +1,9 @@
-//! A fresh clone in an empty home, and what spares it the work of others.
+//! Makes a fresh clone in an empty home, with the libraries that are compiled already.
 //!
-//! The clone holds what is committed, and nothing is built in it. So that each crate of others is
-//! neither downloaded nor compiled again, the home gets a copy of cargo's registry, and the
-//! clone the compiled crates of others from another target directory. Cargo decides by itself
-//! whether they fit. Every crate of ours is compiled in the clone.
+//! The clone holds what is committed, and nothing is built in it. The home gets a copy of cargo's
+//! registry, and the clone gets the compiled libraries of another target directory. This saves the
+//! time to download and compile them. Cargo decides by itself whether they fit. Every crate of this
+//! project is compiled in the clone.
 
 use super::reader::{Account, ORDINARY_ID, Reader};
 use crate::child;
@@ -16,10 +16,10 @@ use std::process::Command;
 #[cfg(test)]
 mod tests;
 
-/// What cargo keeps of a crate below `target/release`.
+/// The folders below `target/release` in which cargo keeps a compiled crate.
 const ARTIFACTS: [&str; 3] = [".fingerprint", "build", "deps"];
 
-/// A reader of `account`, whose clone is seeded from the target directory `seed`.
+/// A reader of `account`. Its clone gets the compiled libraries of the target directory `seed`.
 ///
 /// # Errors
 /// If a command fails: `git clone`, `cp`, `chown`.
@@ -43,7 +43,7 @@ pub fn reader(workspace: &Workspace, account: Account, seed: &Path) -> Result<Re
     }
     let ours = names(workspace);
     for kind in ARTIFACTS {
-        let compiled = compiled_of_others(&seed.join("release").join(kind), &ours);
+        let compiled = compiled_libraries(&seed.join("release").join(kind), &ours);
         copy(&compiled, &reader.clone_folder().join("target/release").join(kind))?;
     }
     if account == Account::Ordinary {
@@ -53,8 +53,8 @@ pub fn reader(workspace: &Workspace, account: Account, seed: &Path) -> Result<Re
     Ok(reader)
 }
 
-/// Clones the repository at `from` into `into`. The clone shares no file with it: by default git
-/// makes hard links of the objects, and a new owner of the clone would own these too.
+/// Clones the repository at `from` into `into`. The clone shares no file with the repository. By
+/// default git makes hard links of the objects, and a new owner of the clone would own these too.
 fn clone(from: &Path, into: &Path) -> Result<(), Failure> {
     let mut command = Command::new("git");
     command.args(["clone", "--quiet", "--no-hardlinks"]).arg(from).arg(into);
@@ -64,7 +64,7 @@ fn clone(from: &Path, into: &Path) -> Result<(), Failure> {
 /// Removes the home, with the clone.
 ///
 /// # Errors
-/// If it is there and cannot be removed.
+/// If it exists and cannot be removed.
 pub fn remove(home: &Path) -> Result<(), Failure> {
     match std::fs::remove_dir_all(home) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
@@ -74,7 +74,7 @@ pub fn remove(home: &Path) -> Result<(), Failure> {
     }
 }
 
-/// The folder of the toolchain that builds this project.
+/// The folder of the toolchain that builds the project.
 fn toolchain(workspace: &Workspace) -> Result<PathBuf, Failure> {
     let mut command = Command::new(std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()));
     let output = child::output(command.current_dir(&workspace.root).args(["--print", "sysroot"]))?;
@@ -85,7 +85,7 @@ fn toolchain(workspace: &Workspace) -> Result<PathBuf, Failure> {
     Err(Failure(format!("no bin/cargo in the toolchain's folder `{}`", folder.display())))
 }
 
-/// Names under which cargo files what is compiled of our crates.
+/// The names of our crates and targets, as they are in the names of compiled files.
 fn names(workspace: &Workspace) -> BTreeSet<String> {
     let packages = &workspace.metadata.packages;
     let targets = packages.iter().flat_map(|package| &package.targets);
@@ -97,8 +97,8 @@ fn names(workspace: &Workspace) -> BTreeSet<String> {
         .collect()
 }
 
-/// The entries of `folder`, `NAME-HASH` or `libNAME-HASH.rlib`, whose name is none of `ours`.
-fn compiled_of_others(folder: &Path, ours: &BTreeSet<String>) -> Vec<PathBuf> {
+/// The entries of `folder`, `NAME-HASH` or `libNAME-HASH.rlib`, whose name is not in `ours`.
+fn compiled_libraries(folder: &Path, ours: &BTreeSet<String>) -> Vec<PathBuf> {
     let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
     let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
     paths
@@ -112,7 +112,7 @@ fn compiled_of_others(folder: &Path, ours: &BTreeSet<String>) -> Vec<PathBuf> {
         .collect()
 }
 
-/// Copies `paths` into the new folder `into`, with their times: cargo compares these.
+/// Copies `paths` into the new folder `into`. Keeps their times, because cargo compares them.
 fn copy(paths: &[PathBuf], into: &Path) -> Result<(), Failure> {
     if paths.is_empty() {
         return Ok(());
@@ -125,6 +125,6 @@ fn copy(paths: &[PathBuf], into: &Path) -> Result<(), Failure> {
     if output.status.success() {
         return Ok(());
     }
-    let said = String::from_utf8_lossy(&output.stderr);
-    Err(Failure(format!("copying to {}: {}", into.display(), said.trim())))
+    let message = String::from_utf8_lossy(&output.stderr);
+    Err(Failure(format!("copying to {}: {}", into.display(), message.trim())))
 }

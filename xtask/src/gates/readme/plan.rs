@@ -1,4 +1,4 @@
-//! What the command says to programs, beside what it shows: a plan in JSON.
+//! Checks the output of the command for programs: a plan in JSON.
 
 use super::reader::Reader;
 use crate::child;
@@ -8,10 +8,10 @@ use std::time::Duration;
 
 const SCRIPT: &str = "target/release/upcall plan --json examples/conference.toml";
 
-/// The plan of the main example is one JSON object that says the set was admitted.
+/// Checks that the plan of the main example is a JSON object that says the set was admitted.
 ///
 /// # Errors
-/// If it is not, or if the command does not exit with 0.
+/// If it is not, or if the command fails.
 pub fn is_admitted(reader: &Reader) -> Result<(), Failure> {
     let output = child::output(&mut reader.shell(SCRIPT, Duration::from_secs(60)))?;
     if !output.status.success() {
@@ -21,7 +21,7 @@ pub fn is_admitted(reader: &Reader) -> Result<(), Failure> {
     admitted(&output.stdout).map_err(|found| Failure(format!("`{SCRIPT}`: {found}")))
 }
 
-/// Whether `json` is a plan that was admitted; if not, what it is.
+/// Checks that `json` is a plan that was admitted. The error says what it is.
 fn admitted(json: &[u8]) -> Result<(), String> {
     let plan: Value = serde_json::from_slice(json).map_err(|error| format!("no JSON: {error}"))?;
     match plan.get("admitted") {

@@ -1,17 +1,20 @@
-//! The accounts that type the commands, each with a home of its own and nothing else.
+//! The accounts that run the commands, each with a home of its own.
 //!
-//! Root starts each command in new namespaces of mounts and processes. There the toolchain is
-//! `/media/rust`, `/etc/passwd` knows one user more, and the reader's home covers root's. It must
-//! be there: cargo compiles a crate of others anew if the path of its registry is another one.
-//! `/tmp` and `/run` are the reader's own, which its shells share: a command neither finds a daemon
-//! of the machine nor leaves a socket there. All mounts, and every process that a command leaves
-//! behind, end with the command. The host gets no user, no mount and no file outside of the target
-//! directory.
-//! Without root there is no other account: commands run in the present one.
+//! Root starts each command in new namespaces of mounts and processes. In these:
 //!
-//! The environment is empty but for `HOME`, `USER`, `LOGNAME`, `SHELL`, `LANG` and `PATH`. In
-//! particular there is no `XDG_RUNTIME_DIR`. Where cargo's folder is not in the home, `CARGO_HOME`
-//! names it too. It holds a copy of the registry; only the present user keeps the own one.
+//! - The toolchain is at `/media/rust`, and `/etc/passwd` has one user more.
+//! - The reader's home is mounted over the home of the user who runs this program. At another path
+//!   cargo would compile every library again, because the path of its registry would differ.
+//! - `/tmp` and `/run` belong to the reader, and all its shells share them. A command finds no
+//!   daemon of the machine and leaves no socket there.
+//!
+//! All mounts, and all processes that a command leaves behind, end with the command. The host gets
+//! no user, no mount, and no file outside of the target directory. Without root the commands run in
+//! the account of the user who runs this program.
+//!
+//! The environment holds only `HOME`, `USER`, `LOGNAME`, `SHELL`, `LANG` and `PATH`, so there is no
+//! `XDG_RUNTIME_DIR`. `CARGO_HOME` is set too if cargo's folder is not in the home. Cargo's folder
+//! holds a copy of the registry, except in the account of the user who runs this program.
 
 use crate::child;
 use crate::gate::Failure;
@@ -25,15 +28,15 @@ use std::time::Duration;
 #[cfg(test)]
 mod tests;
 
-/// User and group of the ordinary account: nothing on the host belongs to this number.
+/// User and group number of the ordinary account. No file on the host has this number.
 pub const ORDINARY_ID: u32 = 54_321;
-/// Where the toolchain is seen by the two.
+/// Where the commands in namespaces find the toolchain.
 const TOOLCHAIN: &str = "/media/rust";
 const SYSTEM_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-/// After an interrupt a command has so long to end.
+/// How long a command may take to end after an interrupt.
 const KILL_AFTER: &str = "--kill-after=15";
-/// Sets the namespace up, and runs the command behind its first seven arguments. The shell stays:
-/// the first process of a namespace must wait for those that lost their parent.
+/// Sets the namespace up, and runs the command after its first seven arguments. The shell stays,
+/// because the first process of a namespace must wait for processes that lost their parent.
 const ENTER: &str = r#"
 home=$1 toolchain=$2 passwd=$3 seen_home=$4 seen_toolchain=$5 seen_cargo_home=$6 own=$7
 shift 7
@@ -73,7 +76,7 @@ pub enum Account {
     Root,
     /// A new user without any right.
     Ordinary,
-    /// The one that runs this program, which is not root.
+    /// The account that runs this program, if it is not root.
     Present,
 }
 
@@ -95,7 +98,7 @@ pub struct Reader {
     pub account: Account,
     /// Its home as this program sees it.
     pub home: PathBuf,
-    /// Its home as its commands see it, the place of the home of who runs this program.
+    /// Its home as its commands see it: the path of the home of the user who runs this program.
     pub seen_home: PathBuf,
     /// The toolchain's folder, with `bin/cargo`.
     pub toolchain: PathBuf,
@@ -107,13 +110,13 @@ impl Reader {
         self.home.join("upcall")
     }
 
-    /// Runs `script` in the clone by `sh -e`, for at most `limit`; then it is interrupted.
-    /// The exit status is 124 if it was, 137 if it had to be killed.
+    /// Runs `script` in the clone by `sh -e`, and interrupts it after `limit`. The exit status is
+    /// 124 after an interrupt, and 137 if the command had to be killed.
     pub fn shell(&self, script: &str, limit: Duration) -> Command {
         self.command(self.account, script, limit)
     }
 
-    /// The same, but `script` has the rights of root in the reader's clone if the gate has them.
+    /// The same, but `script` runs in the reader's clone as root if this program does.
     pub fn shell_of_root(&self, script: &str, limit: Duration) -> Command {
         let account = if self.account == Account::Present { self.account } else { Account::Root };
         self.command(account, script, limit)
@@ -145,7 +148,7 @@ impl Reader {
         command
     }
 
-    /// A command that runs what stands behind its last argument, in namespaces of its own.
+    /// A command in new namespaces. It runs the command that the caller adds as further arguments.
     fn namespaces(&self) -> Command {
         let mut command = Command::new("unshare");
         command.args(["--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]);
@@ -156,7 +159,7 @@ impl Reader {
         command
     }
 
-    /// All variables of the reader's shell.
+    /// The variables of the reader's shell.
     fn environment(&self, account: Account) -> Vec<String> {
         let (home, toolchain) = match account {
             Account::Present => (self.home.as_path(), self.toolchain.as_path()),
@@ -181,12 +184,12 @@ impl Reader {
         variables.into_iter().chain(cargo_home).collect()
     }
 
-    /// Where `/tmp` and `/run` of the reader are.
+    /// The folder with `/tmp` and `/run` of the reader.
     fn own_folders(&self) -> PathBuf {
         self.home.with_extension("own")
     }
 
-    /// Makes them, empty.
+    /// Makes `/tmp` and `/run` of the reader, empty.
     ///
     /// # Errors
     /// If they cannot be made.
@@ -208,7 +211,7 @@ impl Reader {
         self.home.with_extension("passwd")
     }
 
-    /// Writes the list of users that the namespace sees: the host's, and the ordinary one.
+    /// Writes the `/etc/passwd` of the namespace: the host's, with the ordinary account added.
     ///
     /// # Errors
     /// If a file cannot be read or written.
@@ -220,7 +223,7 @@ impl Reader {
         std::fs::write(self.passwd(), users + &one_more).map_err(failed)
     }
 
-    /// Whether the reader's programs may have the class `SCHED_FIFO`: it is tried.
+    /// Tries whether the reader's programs may have the class `SCHED_FIFO`.
     pub fn is_realtime(&self) -> bool {
         let mut attempt = self.shell("chrt -f 1 true", Duration::from_secs(10));
         attempt.stdout(Stdio::null()).stderr(Stdio::null());
@@ -228,10 +231,10 @@ impl Reader {
     }
 }
 
-/// The accounts that we can run commands by, and what must be said of the others.
+/// The accounts that can run commands here, and why the others cannot.
 pub fn accounts() -> (Vec<Account>, Option<String>) {
     if !child::is_root() {
-        let why = "root and a new user: only root can start commands by them";
+        let why = "root and a new user: only root can run commands in these accounts";
         return (vec![Account::Present], Some(why.to_owned()));
     }
     let mut attempt = Command::new("unshare");
@@ -240,20 +243,20 @@ pub fn accounts() -> (Vec<Account>, Option<String>) {
     match attempt.stdout(Stdio::null()).output() {
         Ok(output) if output.status.success() => (vec![Account::Root, Account::Ordinary], None),
         Ok(output) => {
-            let said = String::from_utf8_lossy(&output.stderr);
-            let why = format!("a new user: no namespaces: {} ({})", said.trim(), output.status);
+            let message = String::from_utf8_lossy(&output.stderr);
+            let why = format!("a new user: no namespaces: {} ({})", message.trim(), output.status);
             (vec![Account::Present], Some(why))
         }
         Err(error) => (vec![Account::Present], Some(format!("a new user: `unshare`: {error}"))),
     }
 }
 
-/// Whether a status says that the command was interrupted for its time, and obeyed.
+/// Whether the command ended after it was interrupted at its limit.
 pub fn was_interrupted(status: std::process::ExitStatus) -> bool {
     status.code() == Some(124)
 }
 
-/// Whether it had to be killed after the interrupt.
+/// Whether the command had to be killed after the interrupt.
 pub fn was_killed(status: std::process::ExitStatus) -> bool {
     status.code() == Some(137) || status.signal() == Some(9)
 }

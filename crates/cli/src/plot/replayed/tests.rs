@@ -2,9 +2,9 @@
 
 use super::*;
 use upcall::activity::{ActivityParams, Terms};
-use upcall::policy::Discipline;
-use upcall::policy::ps::PS;
-use upcall::policy::rmdp::RMDP;
+use upcall::discipline::Discipline;
+use upcall::discipline::PS;
+use upcall::discipline::RMDP;
 use upcall_sim::fault::{Fault, Window};
 use upcall_sim::trace::{Header, Writer, read};
 use upcall_sim::{Outcome, SimActivity, SimSpec, Simulation};

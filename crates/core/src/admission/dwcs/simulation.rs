@@ -1,23 +1,22 @@
 //! The scheduler itself, run through the cycle of all windows.
 //!
-//! Everything is released together at 0 and takes just what is declared. After
-//! the least common multiple of all `y T` every window begins anew. Nothing
-//! runs across that moment: no job is due after it, and none is begun that
-//! could not be done in time. So if no window was violated until then, all is as
-//! it was at 0, and goes on like that for ever.
+//! All activities are released together at 0 and take exactly what is declared. After the least
+//! common multiple of all `y T` every window begins anew. Nothing runs across that moment: no job
+//! is due after it, and no job begins that cannot be done in time. So if no window was violated
+//! until then, the state equals the state at 0, and the cycle repeats for ever.
 
-use super::{Member, greatest_common_divisor};
+use super::member::{Member, greatest_common_divisor};
 use crate::activity::{ActivityId, Terms};
 use crate::admission::response_time::Steps;
-use crate::policy::dwcs::DWCS;
+use crate::policy::dwcs::WindowConstrained;
 use crate::scheduler::{Command, Input, InputError, Outcome, Scheduler};
 use crate::time::{Instant, Span};
 
-/// What simulating a job costs, in terms of the sums of the other analyses.
+/// The cost of simulating a job, in terms of the sums of the other analyses.
 const STEPS_PER_JOB: u64 = 20;
 
-/// How many windows of each member are violated in a cycle; `None` if that takes
-/// too long.
+/// How many windows of each member are violated in a cycle; `None` if the simulation takes too
+/// long.
 pub(super) fn simulate(set: &[Member], steps: &mut Steps) -> Option<Vec<u64>> {
     let until_ns = cycle_ns(set)?;
     let of_member = |member: &Member| {
@@ -49,7 +48,9 @@ struct Run<'a> {
 impl<'a> Run<'a> {
     fn new(set: &'a [Member]) -> Result<Self, InputError> {
         let capacity = u32::try_from(set.len()).unwrap_or(u32::MAX);
-        let mut run = Run { set, scheduler: Scheduler::new(capacity, &DWCS), now: Instant::ZERO };
+        let policy = Box::new(WindowConstrained::new(capacity));
+        let mut run =
+            Run { set, scheduler: Scheduler::with_policy(capacity, policy), now: Instant::ZERO };
         for (member, id) in set.iter().zip((0..).map(ActivityId)) {
             let terms = Terms { window: Some(member.window), ..Terms::default() };
             let params = member.params.offset(Span::ZERO);
@@ -65,7 +66,7 @@ impl<'a> Run<'a> {
         self.scheduler.handle(self.now, input)
     }
 
-    /// The violations of each member, of jobs due by `end`.
+    /// The violations of each member, for jobs due by `end`.
     fn until(mut self, end: Instant) -> Result<Vec<u64>, InputError> {
         while self.now < end {
             match self.scheduler.poll_command(self.now) {
@@ -83,7 +84,7 @@ impl<'a> Run<'a> {
         Ok((0..).take(self.set.len()).map(violations).collect())
     }
 
-    /// The handler's part, as rtu-1995 Figure 5 has it.
+    /// The handler's part, as in rtu-1995 Figure 5.
     fn upcall(
         &mut self,
         id: ActivityId,

@@ -1,10 +1,11 @@
-//! What is said of sets that can be judged by hand.
+//! The verdict on sets that can be judged by hand.
 
 use super::*;
+use crate::activity::Window;
 use crate::admission::Reservations;
 use crate::admission::{Hint, Reason, ReservationId};
-use crate::policy::dwcs::DWCS;
-use crate::policy::rmdp::RMDP;
+use crate::discipline::DWCS;
+use crate::discipline::RMDP;
 
 fn platform(limit_ppm: u32, switch_ns: u64, wakeup_ns: u64) -> Platform {
     Platform {
@@ -26,7 +27,7 @@ fn terms(misses: u32, periods: u32) -> Terms {
 
 const FREE: (u32, u64, u64) = (1_000_000, 0, 0);
 
-/// Reserves whatever the tests say; which of them decides, and whether for it.
+/// Reserves the set whatever the tests say; returns which test decides, and whether it passes.
 fn judged(
     set: &[(ActivityParams, Terms)],
     (limit_ppm, switch_ns, wakeup_ns): (u32, u64, u64),
@@ -37,7 +38,7 @@ fn judged(
     let tests = all.tests();
     let deciding: Vec<_> = tests.iter().filter(|test| test.deciding).collect();
     assert_eq!(deciding.len(), 1, "{tests:?}");
-    // No bound is 0 but that of the simulations, which count.
+    // Only the simulations, which count, have a bound of 0.
     assert!(tests.iter().all(|test| test.passed == (test.value <= test.bound)), "{tests:?}");
     (deciding[0].name, deciding[0].passed, all, ids)
 }
@@ -51,18 +52,18 @@ fn each_kind_of_set_is_decided_by_its_own_test() {
     // All of them fit.
     let half = (params(10, 5), terms(0, 1));
     assert_eq!(decided(&[half, half], FREE), ("edf-demand", true));
-    // Three halves of a CPU, each to be served once in two periods.
+    // Three halves of a CPU, each of which must be served once in two periods.
     let every_other = (params(10, 10), terms(1, 2));
     assert_eq!(decided(&[every_other; 2], FREE), ("window-slots", true));
     assert_eq!(decided(&[every_other; 3], FREE), ("window-utilization", false));
-    // More than once in a window: run through.
+    // More than once in a window: simulated.
     let twice = (params(10, 10), terms(2, 4));
     assert_eq!(decided(&[twice, every_other], FREE), ("slot-simulation", true));
-    // Two jobs fit, but there is one slot only of the longer.
+    // Two jobs fit, but only one slot of the longer.
     let (long, short) = ((params(10, 6), terms(0, 1)), (params(10, 4), terms(1, 2)));
     let mixed = [long, short, short];
     assert_eq!(decided(&mixed, FREE), ("window-simulation", true));
-    // The same where hand-offs or wake-ups cost: nothing is known.
+    // The same where hand-offs or wake-ups cost time: nothing is known.
     for given in [(1_000_000, 1, 0), (1_000_000, 0, 1)] {
         assert!(!decided(&mixed, given).1);
     }
@@ -85,11 +86,11 @@ fn a_hand_off_and_a_late_wake_up_take_a_slot() {
 }
 
 #[test]
-fn what_is_proved_for_phases_together_is_not_said_of_others() {
+fn sets_proved_for_equal_offsets_are_not_admitted_with_others() {
     let every_other = (params(10, 10), terms(1, 2));
     let later = (params(10, 10).offset(Span::from_nanos(5)), terms(1, 2));
     assert!(!judged(&[every_other, later], FREE).1);
-    // Nor of other periods, unless they are run through.
+    // Nor with other periods, unless they are simulated.
     assert_eq!(judged(&[every_other, (params(20, 10), terms(0, 1))], FREE).0, "window-simulation");
 }
 
@@ -104,7 +105,7 @@ fn a_quantum_blocks_one_that_is_due_before_it() {
 }
 
 #[test]
-fn the_worst_response_is_known_where_nothing_may_be_missed() {
+fn the_worst_response_is_known_if_no_miss_is_allowed() {
     let deadline = Span::from_nanos(20);
     let never = (params(20, 10).deadline(deadline), terms(0, 1));
     let sometimes = (params(20, 10), terms(1, 2));
@@ -116,7 +117,7 @@ fn the_worst_response_is_known_where_nothing_may_be_missed() {
 }
 
 #[test]
-fn a_refusal_says_what_would_go_wrong_and_what_would_fit() {
+fn a_refusal_states_the_failure_and_a_change_that_fits() {
     let mut all = Reservations::new(platform(1_000_000, 0, 0), &DWCS);
     all.reserve("first", params(10, 6), &terms(0, 1)).unwrap();
     let refusal = all.reserve("second", params(10, 6), &terms(0, 1)).unwrap_err();
@@ -148,7 +149,7 @@ fn a_window_of_billions_of_periods_is_judged_and_not_run_through() {
 }
 
 #[test]
-fn the_event_server_may_have_what_is_left_and_not_what_blocking_needs() {
+fn the_event_server_gets_the_rest_without_the_time_for_blocking() {
     let share = |set: &[_], given| judged(set, given).2.event_share(0).map(Share::ppm);
     // Nothing blocks for a quantum of 1 ns less 1.
     let set = [(params(100, 1).batch(40), terms(0, 1))];
@@ -169,17 +170,17 @@ fn the_event_server_may_have_what_is_left_and_not_what_blocking_needs() {
 }
 
 #[test]
-fn what_the_event_server_was_given_nobody_else_gets_until_it_is_taken_back() {
+fn the_share_of_the_event_server_is_reserved_until_it_is_taken_back() {
     let quarter = Share::from_ppm(250_000);
     let half = (params(100, 1).batch(50), terms(0, 1));
     let mut all = Reservations::new(platform(1_000_000, 0, 0), &DWCS);
-    // Granted before anybody is there, it counts all the same.
+    // A share that was granted before any activity came counts as well.
     assert_eq!(all.reserve_events(0, quarter), Ok(()));
     all.reserve("half", half.0, &half.1).unwrap();
     assert!((all.load()[0].utilization - 0.75).abs() < 1e-9, "{:?}", all.load());
     let refused = all.reserve("half", half.0, &half.1).unwrap_err();
     assert!(matches!(refused.reason, Reason::WindowsOverCpu { .. }), "{refused}");
-    // Nor do windows help beside it: what is missed then is not proved.
+    // Windows do not help beside it either: no test proves the misses then.
     let loose = (half.0, terms(1, 2));
     let refused = all.reserve("loose", loose.0, &loose.1).unwrap_err();
     assert!(matches!(refused.reason, Reason::WindowsUnproven { .. }), "{refused}");

@@ -1,27 +1,28 @@
-//! What the real-time activities of one CPU demand of it, and what blocks them: the
-//! sums of the head of [`super`], which says why they are right.
+//! The demand of the real-time activities of one CPU, and what blocks them. The head of [`super`]
+//! proves the sums that are computed here.
 //!
-//! Made and asked by `super` alone. Every product and sum is checked: what does not
-//! fit has no answer.
+//! Only `super` uses this module. Every product and sum is checked; an overflow means that there is
+//! no answer.
 
-use super::delay_bound;
 use crate::activity::{ActivityParams, Terms, WorkClass};
+use crate::admission::platform::Platform;
 use crate::admission::response_time::{Steps, greatest_common_divisor};
 use crate::admission::utilization::{self, Demand};
-use crate::admission::{Platform, Share};
+use crate::policy::dws::delay_bound;
+use crate::share::Share;
 use crate::time::Span;
 use core::cmp::Ordering;
 
-/// What the demand-bound test finds.
+/// The result of the demand-bound test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     /// Every deadline is kept.
     Kept,
-    /// In an interval of `length_ns`, `excess_ns` more is due than can be done.
+    /// In an interval of `length_ns`, the demand exceeds the time by `excess_ns`.
     Late { length_ns: u64, excess_ns: u64 },
-    /// More is asked of the CPU than it has.
+    /// The demand is more than the CPU has.
     Overloaded,
-    /// The steps ran out, or time left the range of 584 years.
+    /// The steps ran out, or time exceeded the range of 584 years.
     Undecided,
 }
 
@@ -29,16 +30,16 @@ pub(super) enum Outcome {
 #[derive(Debug)]
 pub(super) struct Load {
     pub(super) streams: Vec<Stream>,
-    /// Quanta that block intervals shorter than `reach_ns`, shortest reach first,
-    /// with the longest blocking among those that reach as far.
+    /// Quanta that block intervals shorter than `reach_ns`, shortest reach first. Each has the
+    /// longest blocking of all quanta with at least its reach.
     blockers: Vec<Blocker>,
-    /// What blocks intervals of any length.
+    /// The blocking of intervals of any length.
     standing_ns: u64,
 }
 
 #[derive(Debug)]
 pub(super) struct Stream {
-    /// Its place in the set.
+    /// Its index in the set.
     pub(super) index: usize,
     /// `D_i`.
     pub(super) deadline_ns: u64,
@@ -125,7 +126,7 @@ impl Load {
         longest_ns.max(self.standing_ns)
     }
 
-    /// The test, and the horizon it found.
+    /// Runs the test; returns the outcome and the horizon.
     pub(super) fn decide(&self, steps: &mut Steps) -> (Outcome, u64) {
         let fullness = utilization::compare(&self.demands(), Share::WHOLE);
         if fullness == Ordering::Greater {
@@ -137,7 +138,7 @@ impl Load {
         (self.search(horizon_ns, steps).unwrap_or(Outcome::Undecided), horizon_ns)
     }
 
-    /// No interval as long as this, or longer, needs to be looked at.
+    /// No interval of this length or longer needs to be examined.
     fn horizon(&self, fullness: Ordering, steps: &mut Steps) -> Option<u64> {
         let longest_ns = self.streams.iter().map(|stream| stream.deadline_ns).max().unwrap_or(0);
         if fullness == Ordering::Less {
@@ -150,11 +151,11 @@ impl Load {
         let hyperperiod_ns = self.streams.iter().try_fold(1u64, |lcm, stream| {
             lcm.checked_mul(stream.period_ns / greatest_common_divisor(lcm, stream.period_ns))
         })?;
-        // The first deadlines after the longest one belong to the stretch that repeats.
+        // The first deadlines after the longest one belong to the part that repeats.
         longest_ns.checked_add(hyperperiod_ns)?.checked_add(1)
     }
 
-    /// The longest time something is pending behind `blocking_ns`.
+    /// The longest time in which work is pending after blocking of `blocking_ns`.
     fn busy(&self, blocking_ns: u64, steps: &mut Steps) -> Option<u64> {
         let pending = |jobs: &dyn Fn(u64) -> u64| {
             self.streams.iter().try_fold(blocking_ns, |sum, stream| {
@@ -172,7 +173,7 @@ impl Load {
         }
     }
 
-    /// Looks for an interval below the horizon in which too much is due.
+    /// Searches below the horizon for an interval with too much demand.
     fn search(&self, horizon_ns: u64, steps: &mut Steps) -> Option<Outcome> {
         let mut below_ns = horizon_ns;
         while let Some(length_ns) = self.deadline_before(below_ns) {
@@ -184,7 +185,7 @@ impl Load {
             if due_ns > length_ns {
                 return Some(Outcome::Late { length_ns, excess_ns: due_ns - length_ns });
             }
-            // In an interval from `due_ns` up to `length_ns` no more is due, and that fits.
+            // In intervals from `due_ns` up to `length_ns` the demand is no larger, and it fits.
             below_ns = due_ns;
         }
         Some(Outcome::Kept)
@@ -199,7 +200,7 @@ impl Load {
         self.streams.iter().filter_map(last).max()
     }
 
-    /// Goes through the arrivals of `own` that can be its worst.
+    /// Examines the arrivals of `own` that can be its worst.
     pub(super) fn worst_response(
         &self,
         own: &Stream,

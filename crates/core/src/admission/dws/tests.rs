@@ -1,10 +1,11 @@
-//! Verdicts worked by hand, and what the two analyses must have in common. Against
-//! another analysis and against the scheduler itself: `tests/dws_admission.rs`.
+//! Verdicts worked out by hand, and what the two analyses have in common. `tests/dws_admission.rs`
+//! compares with another analysis and with the scheduler itself.
 
 use super::*;
 use crate::admission::utilization;
 use crate::admission::{Hint, Reason, Reservations};
-use crate::policy::dws::DWS;
+use crate::discipline::DWS;
+use crate::policy::dws::delay_bound;
 use core::cmp::Ordering;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngSeed};
@@ -67,7 +68,7 @@ fn responses_as_worked_by_hand() {
     expected.push(Response::AtLeast(Span::ZERO));
     let verdict = judged(&set, &platform(1, 0));
     assert_eq!((verdict.responses, verdict.failure), (expected, None));
-    // 5/20 + 9/30: nothing is given away to the third.
+    // 5/20 + 9/30: nothing is granted to the third.
     assert!((verdict.utilization - 0.55).abs() < 1e-12);
 }
 
@@ -80,9 +81,10 @@ fn a_hand_off_to_the_only_quantum_protects_like_it() {
     assert_eq!(judged(&set, &platform(1, 0)).responses, bounded(&[8, 9]));
 }
 
-/// The tests' names are part of the contract, one decides, and each agrees with itself.
+/// The names of the tests are part of the contract. One test decides, and each result is
+/// consistent.
 #[test]
-fn the_tests_say_what_decides() {
+fn exactly_one_test_is_marked_as_deciding() {
     let names = |verdict: &Verdict| {
         for test in &verdict.tests {
             assert_eq!(test.passed, test.value <= test.bound, "{test:?}");
@@ -114,12 +116,12 @@ fn the_tests_say_what_decides() {
     assert_eq!(late.failure, Some(misses));
     assert!(judged(&[], &platform(0, 0)).tests.is_empty());
     assert_eq!(judged(&[], &platform(0, 0)).failure, None);
-    let nobody = judged(&[class(half, WorkClass::Background)], &platform(0, 0));
-    assert_eq!((names(&nobody), nobody.failure), (vec![("demand-bound", true)], None));
+    let empty = judged(&[class(half, WorkClass::Background)], &platform(0, 0));
+    assert_eq!((names(&empty), empty.failure), (vec![("demand-bound", true)], None));
 }
 
-/// On a full CPU what blocks for ever is made up for by delay bounds that reach beyond
-/// the next message: 20 due in 20, and 5 of the background before.
+/// On a full CPU, delay bounds beyond the next message make up for permanent blocking: 20 due in
+/// 20, and 5 of the background before.
 #[test]
 fn a_full_cpu_with_background_quanta_needs_longer_delay_bounds() {
     let background = class(stream(20, 1, 1, 6), WorkClass::Background);
@@ -134,24 +136,24 @@ fn a_full_cpu_with_background_quanta_needs_longer_delay_bounds() {
 }
 
 #[test]
-fn a_refusal_says_who_would_be_late_and_what_would_fit() {
+fn a_refusal_names_the_late_activity_and_a_change_that_fits() {
     let mut reservations = Reservations::new(platform(0, 0), &DWS);
     let (params, terms) = stream(100, 1, 1, 20);
     reservations.reserve("a", params.deadline(ns(30)), &terms).unwrap();
     let refusal = reservations.reserve("b", params.deadline(ns(35)), &terms).unwrap_err();
-    // Both at once; `b` comes second. But a `b` that begins 1 ns before makes `a` later:
-    // 19 + 20 of 30, where `b` ends at 40 of 35.
+    // Both at once; `b` comes second. But a `b` that begins 1 ns before delays `a` more: 19 + 20 of
+    // 30, where `b` ends at 40 of 35.
     let Reason::MissesDeadline { ref victim, response, deadline, exact, .. } = refusal.reason
     else {
         panic!("{refusal}")
     };
     assert_eq!((victim.as_str(), response, deadline, exact), ("a", ns(39), ns(30), true));
-    // No deadline of `b` would help `a`; a shorter quantum it has not.
+    // No deadline of `b` would help `a`, and `b` has no shorter quantum.
     assert!(matches!(refusal.hint, Some(Hint::PduCost { to, .. }) if to == ns(11)), "{refusal}");
 }
 
 #[test]
-fn the_longest_times_there_are_do_not_overflow() {
+fn the_longest_times_do_not_overflow() {
     let hour_ns = 3_600_000_000_000;
     let set = vec![
         due(stream(hour_ns, 1_000_000, 1, 1_000_000), u64::MAX),
@@ -171,7 +173,7 @@ fn the_longest_times_there_are_do_not_overflow() {
     }
     let broken = [stream(0, 1, 1, 1)];
     assert_eq!(delay_bound_offered(&broken, 0, &platform(0, 0)), None);
-    // What nobody could wait for is kept, too.
+    // Longer than any user could wait, and still kept.
     assert_eq!(judged(&set[..2], &platform(0, 0)).failure, None);
 }
 
@@ -189,7 +191,7 @@ fn a_search_that_would_take_too_long_is_given_up_and_the_set_refused() {
     assert_eq!(delay_bound_offered(&set, 0, &platform(0, 1)), None);
 }
 
-/// Where the test passes but the worst responses take too long, the promise stands for
+/// Where the test passes but the worst responses take too long to compute, the delay bounds replace
 /// them.
 #[test]
 fn a_response_that_is_not_found_is_bounded_by_the_delay_bound() {
@@ -199,7 +201,7 @@ fn a_response_that_is_not_found_is_bounded_by_the_delay_bound() {
     let found = |index: usize| verdict.responses[index];
     assert!(matches!(found(0), Response::Bounded(span) if span < set[0].0.deadline));
     assert_eq!(verdict_with(&set, 100_000).responses[199], Response::Bounded(set[199].0.deadline));
-    // A late set of which too little is known is refused all the same.
+    // A late set is refused even if its worst responses are unknown.
     let late: Set = set.iter().map(|&(params, terms)| due((params, terms), 90_000)).collect();
     let verdict = verdict_with(&late, 30_000);
     assert!(matches!(verdict.failure, Some(Failure::Misses { .. })), "{:?}", verdict.failure);
@@ -244,7 +246,7 @@ fn cases(cases: u32) -> Config {
 proptest! {
     #![proptest_config(cases(1_500))]
 
-    /// Two ways to the same answer: demand, and responses. With all that costs.
+    /// Two ways to the same answer: demand and responses, with all costs.
     #[test]
     fn the_test_passes_if_and_only_if_no_response_is_longer_than_its_delay_bound(
         set in set(),
@@ -255,14 +257,18 @@ proptest! {
         let verdict = judged(&set, &platform);
         let kept = set.iter().zip(&verdict.responses).all(|((params, terms), response)| {
             terms.class != WorkClass::RealTime
-                || matches!(response, Response::Bounded(span) if *span <= delay_bound(params, terms))
+                || matches!(
+                    response,
+                    Response::Bounded(span) if *span <= delay_bound(params, terms)
+                )
         });
         prop_assert_eq!(verdict.failure.is_none(), kept);
-        // And a third: every interval there is, one by one.
+        // A third way: every interval, one by one.
         let load = Load::of(&set, &platform);
         let (outcome, _) = load.decide(&mut Steps::of_analysis());
         let late = (1..3_000).any(|length_ns| {
-            let due: u64 = load.streams.iter().map(|stream| stream.demand(length_ns).unwrap()).sum();
+            let demands = load.streams.iter().map(|stream| stream.demand(length_ns).unwrap());
+            let due: u64 = demands.sum();
             due > 0 && due + load.blocking(length_ns) > length_ns
         });
         match outcome {

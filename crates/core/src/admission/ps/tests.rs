@@ -1,10 +1,10 @@
-//! Bounds worked by hand, and what is said of a refusal. That the bounds hold is
-//! tested in `tests/ps_scheduler.rs`.
+//! Bounds worked out by hand, and the text of a refusal. `tests/ps_scheduler.rs` tests that the
+//! bounds hold.
 
 use super::super::{Hint, Reason, Reservations};
 use super::*;
 use crate::activity::GroupId;
-use crate::policy::ps::{PS, with_groups};
+use crate::discipline::{PS, ps_with_groups};
 
 const fn us(us: u64) -> Span {
     Span::from_micros(us)
@@ -50,7 +50,7 @@ fn the_bounds_are_what_a_pocket_calculator_gives() {
         responses(&set, &platform(FREE, FREE)),
         [Response::Bounded(us(own)), adaptive, Response::Bounded(us(of_piece))]
     );
-    // The wake-up, where it is longer.
+    // The wake-up, if it is longer.
     assert_eq!(
         responses(&set, &platform(FREE, us(2_000))),
         [Response::Bounded(us(own)), adaptive, Response::Bounded(us(of_piece + 1_300))]
@@ -66,7 +66,7 @@ fn the_bounds_are_what_a_pocket_calculator_gives() {
             Response::Bounded(us(705 + 6_005 * 2 + 1_015))
         ]
     );
-    // Alone, it waits for nobody.
+    // Alone, it never waits.
     assert_eq!(responses(&set[..1], &platform(FREE, FREE)), [Response::Bounded(us(11_250))]);
 }
 
@@ -77,7 +77,7 @@ fn a_share_below_the_utilization_promises_nothing() {
     assert_eq!(responses(&set(4), &platform(FREE, FREE)), [Response::Unbounded]);
     let exact = verdict(0, &set(5), &platform(FREE, FREE), us(1_000), &[]);
     assert_eq!(exact.responses, [Response::Bounded(us(45_000))]);
-    // A bit later than the period: see the module's head.
+    // Slightly later than the period: see the module's head.
     let late =
         Failure::Misses { index: 0, response: us(45_000), deadline: us(40_000), exact: true };
     assert_eq!(exact.failure, Some(late));
@@ -92,7 +92,7 @@ fn deciding(tests: &[TestResult]) -> Vec<(&'static str, bool)> {
 }
 
 #[test]
-fn shares_are_given_away_up_to_the_limit() {
+fn shares_are_granted_up_to_the_limit() {
     let mut reservations = Reservations::new(platform(FREE, FREE), &PS);
     assert_eq!(reservations.tests(), []);
     let ids =
@@ -103,7 +103,7 @@ fn shares_are_given_away_up_to_the_limit() {
     let refusal = reservations.reserve("more", audio(), &share(1 + 5)).unwrap_err();
     assert_eq!(deciding(&refusal.tests), [("cpu-limit", false)]);
     assert_eq!(refusal.hint.map(|hint| hint.to_string()), None.or(limit_hint(96)));
-    // Adaptive ones are taken, and nothing is promised to them.
+    // Adaptive activities are accepted, without a promise.
     let adaptive = reservations.reserve("adaptive", piece(90_000), &Terms::default());
     assert!(adaptive.is_err(), "pieces of 90 ms keep the others waiting");
     let adaptive = reservations.reserve("adaptive", piece(500), &Terms::default()).unwrap();
@@ -128,7 +128,7 @@ fn shares_stay_below_the_whole_whatever_the_limit() {
 }
 
 #[test]
-fn who_would_be_late_is_named() {
+fn a_refusal_names_the_late_activity() {
     let mut reservations = Reservations::new(platform(FREE, FREE), &PS);
     reservations.reserve("audio", audio().deadline(us(13_000)), &share(20)).unwrap();
     let refusal = reservations.reserve("block", piece(2_000), &Terms::default()).unwrap_err();
@@ -159,7 +159,7 @@ fn another_share_is_granted_where_it_fits() {
         assert!(said.starts_with("`audio` is refused: ") && said.contains(hint), "{said}");
         assert_eq!(reservations.tests(), before);
     }
-    // What was given back is there for another.
+    // A share that was given back is free for another activity.
     reservations.reweigh(audio_id, claim(10)).unwrap();
     reservations.reweigh(other_id, claim(80)).unwrap();
     reservations.release(audio_id);
@@ -181,19 +181,19 @@ fn the_kind_of_a_claim_stays() {
         assert_eq!(reservations.reweigh_unscreened(id, claim).unwrap_err(), screened);
     }
     reservations.reweigh(adaptive, Claim::Weight(7)).unwrap();
-    // Unscreened, anything of the kind goes; a weight then is no worse than before.
+    // Unscreened, any claim of the same kind is accepted. A weight then fares no worse than before.
     reservations.reweigh_unscreened(real_time, Claim::Share(Share::WHOLE)).unwrap();
     reservations.reweigh(adaptive, Claim::Weight(8)).unwrap();
     let hint = reservations.reweigh(real_time, Claim::Share(Share::WHOLE)).unwrap_err().hint;
     assert_eq!(hint, None, "what it has does not fit either");
-    let mut other = Reservations::new(platform(FREE, FREE), &crate::policy::rmdp::RMDP);
+    let mut other = Reservations::new(platform(FREE, FREE), &crate::discipline::RMDP);
     let id = other.reserve("t", audio(), &Terms::default()).unwrap().id;
     let refusal = other.reweigh(id, Claim::Weight(2)).unwrap_err();
     assert_eq!(refusal.reason, Reason::NotShared { policy: "rmdp" });
 }
 
 #[test]
-fn the_share_of_a_group_is_given_away_where_it_has_members() {
+fn the_share_of_a_group_is_granted_on_cpus_with_members() {
     let share_of = |percent: u32| Claim::Share(Share::from_ppm(percent * 10_000).unwrap());
     let within = Group { claim: Claim::Weight(2), parent: Some(GroupId(0)) };
     let groups = vec![
@@ -202,7 +202,7 @@ fn the_share_of_a_group_is_given_away_where_it_has_members() {
         Group { claim: share_of(50), parent: None },
         Group { claim: Claim::Weight(9), parent: None },
     ];
-    let ps: &_ = Box::leak(Box::new(with_groups(us(1_000), groups).unwrap()));
+    let ps: &_ = Box::leak(Box::new(ps_with_groups(us(1_000), groups).unwrap()));
     let member = |group| Terms { group: Some(GroupId(group)), ..share(90) };
     let mut reservations = Reservations::new(platform(FREE, FREE), ps);
     let given_away = |reservations: &Reservations| reservations.load()[0].utilization;

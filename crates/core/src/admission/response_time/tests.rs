@@ -1,5 +1,5 @@
-//! Worst responses against examples worked by hand. Against another analysis
-//! and against the scheduler itself: `tests/admission_against_*.rs`.
+//! Worst responses against examples worked out by hand. `tests/admission_against_*.rs` compare with
+//! another analysis and with the scheduler itself.
 
 use super::*;
 
@@ -37,7 +37,7 @@ fn bounded(spans_ns: &[u64]) -> Vec<Response> {
 /// A: T = 2.5 ms, B: T = 3.5 ms, C: T = 3.5 ms, each takes 1 ms; below, 1 is
 /// 0.1 ms. A waits for a message that began one tick before: 9 + 10 = 19. B for
 /// the same, then for A: `W = 9 + 10`, and at 19 there is no other A: 29. C is
-/// blocked by nobody. Active period: 10+10+10 -> 20+10+10 -> 20+20+20 ->
+/// not blocked. Active period: 10+10+10 -> 20+10+10 -> 20+20+20 ->
 /// 30+20+20 = 70, so two jobs. First: `W = 10 + 10`, ends at 30. Second,
 /// released at 35: `W = 10 + 10 (floor(W/25)+1) + 10 (floor(W/35)+1)`: 30 -> 40
 /// -> 50 -> 60, and at 60: 10 + 30 + 20. Ends at 70: 35.
@@ -93,21 +93,20 @@ fn the_last_quantum_protects_and_the_longest_one_blocks() {
 /// blocked by 3 + 40 - 1 and ends at 55; rank 2 begins to be handed over at `W
 /// = 10 + 3`, and ends at 13 + 43 = 56.
 #[test]
-fn hand_offs_are_charged_to_who_causes_them() {
+fn hand_offs_are_charged_to_their_cause() {
     let set = [task(100, 1, 1, 10), task(200, 2, 1, 20)];
     assert_eq!(found(&set, &platform(3, 0)), bounded(&[35, 59]));
     let set = [set[0], set[1].quantum(2)];
     assert_eq!(found(&set, &platform(3, 0)), bounded(&[55, 56]));
-    // Given away: 16/100 + 43/200, and 13/100 + 43/200.
+    // Granted: 16/100 + 43/200, and 13/100 + 43/200.
     let costs = |quantum| {
-        let demands = given_away(&[set[0], set[1].quantum(quantum)], &platform(3, 0));
+        let demands = granted(&[set[0], set[1].quantum(quantum)], &platform(3, 0));
         demands.iter().map(|demand| demand.cost_ns).collect::<Vec<_>>()
     };
     assert_eq!((costs(1), costs(2)), (vec![16, 43], vec![13, 43]));
 }
 
-/// A late wake-up takes the place of a shorter blocking quantum and gives way
-/// to a longer one.
+/// A late wake-up replaces a shorter blocking quantum, and does not count beside a longer one.
 #[test]
 fn a_late_wake_up_blocks_instead_of_a_quantum() {
     let set = [task(100, 1, 1, 10), task(200, 2, 1, 20)];
@@ -140,7 +139,7 @@ fn above_the_whole_cpu_only_the_ranks_that_fit_have_a_bound() {
 /// Half a CPU in each of two long coprime periods: the hyperperiod has 10^9
 /// jobs.
 #[test]
-fn a_search_that_would_take_too_long_is_given_up_with_what_is_known() {
+fn a_search_that_takes_too_long_ends_with_the_known_bound() {
     let set =
         [task(2 * 998_244_353, 1, 1, 998_244_353), task(2 * 1_000_000_007, 1, 1, 1_000_000_007)];
     for wakeup_ns in [0, 1] {
@@ -153,7 +152,7 @@ fn a_search_that_would_take_too_long_is_given_up_with_what_is_known() {
 }
 
 #[test]
-fn the_longest_times_there_are_do_not_overflow() {
+fn the_longest_times_do_not_overflow() {
     let set = [task(3_600_000_000_000, 1_000_000, 1, 1_000_000), task(3_600_000_000_000, 1, 1, 1)];
     for (switch, wakeup) in [(u64::MAX, 0), (0, u64::MAX), (u64::MAX, u64::MAX), (u64::MAX / 4, 1)]
     {

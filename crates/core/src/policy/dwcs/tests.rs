@@ -1,7 +1,8 @@
-//! The rules one by one, the papers' example, and the scheduler's part. Any sequence
-//! of operations against a model is in `tests/dwcs_model.rs`.
+//! Each rule by itself, the papers' example, and the scheduler's part. `tests/dwcs_model.rs`
+//! compares any sequence of operations with a model.
 
 use super::*;
+use crate::discipline::DWCS;
 use crate::scheduler::{Command, Input, Outcome, Scheduler};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngSeed};
@@ -33,7 +34,7 @@ fn order(deadline: u64, misses: u32, periods: u32, tie: u32) -> Order {
 #[test]
 fn the_table_of_precedence_is_kept_line_by_line() {
     let sorted = [
-        // Earliest deadline first, however loose.
+        // Earliest deadline first, however loose the window.
         order(1, 9, 9, 9),
         // Equal deadlines: lowest window-constraint first; of several that are 0,
         // highest denominator first.
@@ -64,7 +65,7 @@ fn a_window_relaxes_with_a_service_tightens_with_a_miss_and_begins_anew() {
     assert_eq!(progress.current(), window(0, 1));
     progress.served();
     assert_eq!(progress.current(), window(1, 3));
-    // All that must be served is: the rest of the window may go.
+    // Everything that must be served is served: the rest of the window may be missed.
     progress.served();
     progress.served();
     assert_eq!(progress.current(), window(1, 1));
@@ -106,9 +107,9 @@ fn policy(period: u64, cost: u64, windows: &[(u32, u32)]) -> WindowConstrained {
     policy
 }
 
-/// Three streams with `C = T = 1` that together need all there is: the example
-/// of the DWCS papers (West et al. 2004), worked by hand from the rules. Who is
-/// served in each slot, and the three window-constraints after it.
+/// Three streams with `C = T = 1` that together need the whole CPU: the example of the DWCS papers
+/// (West et al. 2004), worked out by hand from the rules. The table has the activity served in each
+/// slot, and the three window-constraints after it.
 #[test]
 fn the_example_of_the_papers_comes_out_slot_by_slot() {
     let mut policy = policy(1, 1, &[(1, 2), (3, 4), (6, 8)]);
@@ -140,7 +141,7 @@ fn the_example_of_the_papers_comes_out_slot_by_slot() {
 }
 
 #[test]
-fn one_with_an_event_overtakes_if_all_before_it_still_fit() {
+fn an_activity_with_an_event_overtakes_if_all_before_it_still_fit() {
     let mut policy = policy(12, 2, &[(0, 1), (1, 2), (3, 4)]);
     policy.posted(C, event(5), at(0));
     assert_eq!(policy.pick(at(0)), Some(C));
@@ -181,7 +182,7 @@ fn an_earlier_deadline_is_not_overtaken_and_more_than_the_most_are_not() {
 }
 
 #[test]
-fn of_those_with_events_the_most_urgent_event_goes_first_whatever_the_windows() {
+fn the_most_urgent_event_goes_first_whatever_the_windows() {
     let mut policy = policy(100, 2, &[(0, 1), (1, 2), (3, 4)]);
     policy.posted(B, event(7), at(0));
     policy.posted(C, event(6), at(0));
@@ -191,8 +192,8 @@ fn of_those_with_events_the_most_urgent_event_goes_first_whatever_the_windows() 
     policy.done(B, at(100), at(4));
     assert_eq!(policy.pick(at(4)), Some(A));
     policy.done(A, at(100), at(6));
-    // Nothing is ready: the same order (modifications 2 and 3), and then nobody, for no
-    // events have come.
+    // Nothing is ready: the same order (modifications 2 and 3), and then none, because no further
+    // event has come.
     policy.posted(A, event(9), at(6));
     policy.posted(B, event(8), at(6));
     for id in [B, A] {
@@ -200,7 +201,7 @@ fn of_those_with_events_the_most_urgent_event_goes_first_whatever_the_windows() 
         policy.extra_done(id, ExtraEnd::Done, at(6));
     }
     assert_eq!(policy.pick_extra(at(6), at(100)), None);
-    // What is left of those that were taken from counts again.
+    // The remaining events of a handler that took some count again.
     policy.taken(B, Some(event(8)), at(6));
     assert_eq!(policy.pick_extra(at(6), at(100)), Some(B));
 }
@@ -233,8 +234,7 @@ fn the_event_server_goes_by_its_own_deadline_and_no_oftener_than_its_share() {
     policy.posted(A, event(1), at(10));
     assert_eq!(policy.pick(at(10)), Some(A));
     policy.extra_done(A, ExtraEnd::Done, at(20));
-    // The next one is due 40 after the first: at 90. And the one after that
-    // behind B.
+    // The next one is due 40 after the first: at 90. The one after that goes behind B.
     policy.posted(A, event(2), at(20));
     assert_eq!(policy.pick(at(20)), Some(A));
     policy.extra_done(A, ExtraEnd::Done, at(30));
@@ -283,7 +283,8 @@ fn a_lost_period_ends_as_missed_and_not_completed_and_the_next_one_is_fresh() {
     let mut scheduler = scheduler(&[task(0), task(1)]);
     assert_eq!(upcalled(&drain(&mut scheduler, 0)), Some(A));
     let commands = tell(&mut scheduler, 6, Input::Returned { pdus: 2, outcome: DONE });
-    // At 6, 6 more do not fit before 10: lost at once, and said to have ended then.
+    // At 6, 6 more do not fit before 10: the job is lost at once, and its record ends at that
+    // moment.
     let Command::JobDone(lost) = commands[1] else { panic!("{commands:?}") };
     assert_eq!((lost.id, lost.job, lost.end, lost.completed), (B, 0, at(10), false));
     assert!(lost.missed());
@@ -297,7 +298,7 @@ fn a_lost_period_ends_as_missed_and_not_completed_and_the_next_one_is_fresh() {
 }
 
 #[test]
-fn a_driver_that_was_late_by_many_periods_loses_them_all_at_once() {
+fn a_driver_late_by_many_periods_loses_all_of_them_at_once() {
     let mut scheduler = scheduler(&[(ActivityParams::new(ns(10), ns(3)), terms(1, 4))]);
     // Released at 0 to 90; those from 0 to 80 are lost.
     let commands = tell(&mut scheduler, 95, Input::Tick);
@@ -320,12 +321,12 @@ fn a_job_cut_off_by_its_deadline_gives_way_and_is_lost() {
     assert_eq!(tell(&mut scheduler, 12, Input::Boundary), [Command::Yield]);
     let commands = tell(&mut scheduler, 12, Input::Returned { pdus: 2, outcome: Outcome::Yielded });
     assert!(matches!(commands[0], Command::JobDone(record) if record.pdus == 2 && record.missed()));
-    // The period that began meanwhile has time for its whole batch.
+    // The period that began meanwhile has its whole batch left.
     assert!(matches!(commands[1], Command::Upcall { pdus_max: 4, resumed: false, .. }));
 }
 
 #[test]
-fn what_is_lost_while_a_handler_runs_is_told_when_it_returned() {
+fn a_job_lost_while_a_handler_runs_is_reported_after_its_return() {
     let long = ActivityParams::new(ns(100), ns(20)).batch(2);
     let short = ActivityParams::new(ns(10), ns(1)).offset(ns(1));
     let mut scheduler = scheduler(&[(long, terms(0, 1)), (short, terms(1, 2))]);
@@ -336,7 +337,7 @@ fn what_is_lost_while_a_handler_runs_is_told_when_it_returned() {
     assert!(matches!(commands[0], Command::JobDone(record) if record.id == B && record.job == 0));
     assert_eq!(upcalled(&commands), Some(B));
     assert_eq!(scheduler.counters(B).unwrap().misses, 2);
-    // And not at all of one that is gone.
+    // Nothing is reported of an activity that is gone.
     tell(&mut scheduler, 26, Input::Returned { pdus: 1, outcome: DONE });
     assert_eq!(tell(&mut scheduler, 60, Input::Tick), []);
     tell(&mut scheduler, 60, Input::Close { id: B });
@@ -357,7 +358,7 @@ fn a_work_conserving_activity_is_served_until_it_has_nothing_left() {
     assert_eq!(scheduler.next_deadline(), Some(at(30)));
     let counters = scheduler.counters(A).unwrap();
     assert_eq!((counters.jobs, counters.completed, counters.pdus), (1, 1, 11));
-    // The other one is not work-conserving, but for its events.
+    // The other one is not work-conserving, so it is served only for its events.
     assert_eq!(upcalled(&tell(&mut scheduler, 30, Input::Tick)), Some(B));
     assert_eq!(upcalled(&tell(&mut scheduler, 34, returned(4))), None);
     assert_eq!(upcalled(&tell(&mut scheduler, 40, Input::Posted { id: B, rank: 2 })), Some(B));
@@ -394,7 +395,7 @@ proptest! {
         ..Config::default()
     })]
 
-    /// However long a row of misses is, it counts as that many single ones.
+    /// A long row of misses counts like that many single ones.
     #[test]
     fn many_misses_at_once_are_as_one_after_the_other(
         misses in 0u32..6,
@@ -418,7 +419,9 @@ proptest! {
             prop_assert_eq!(at_once.violations(), single.violations());
             let broken = history
                 .chunks((misses + more) as usize)
-                .filter(|periods| periods.iter().filter(|&&served| !served).count() > misses as usize);
+                .filter(|periods| {
+                    periods.iter().filter(|&&served| !served).count() > misses as usize
+                });
             prop_assert_eq!(at_once.violations(), broken.count() as u64);
         }
     }

@@ -1,11 +1,10 @@
-//! Where an activity stands in its window, and its place among the ready.
+//! The state of an activity's window, and its place among the ready activities.
 //!
-//! Two accounts are kept of the same outcomes. The *current constraint*
-//! `x'/y'` is what the published rules order by, and after a violation they
-//! begin a new window wherever they like. The *count* is for whoever was
-//! promised something: windows of `y` periods, one after the other from the
-//! first release on, and in how many of them more than `x` were missed. While
-//! nothing is violated, the two agree on where a window begins.
+//! Two accounts of the same outcomes are kept. The *current constraint* `x'/y'` is the one that the
+//! published rules sort by; after a violation those rules begin a new window at any period. The
+//! *count* is for the user who was promised a window: windows of `y` periods follow one another
+//! from the first release on, and the count says in how many of them more than `x` periods were
+//! missed. Without a violation, both agree on where a window begins.
 
 use crate::activity::Window;
 use crate::time::Instant;
@@ -21,26 +20,25 @@ pub(super) struct Progress {
     window: Window,
     /// `x'/y'`, `0 <= x' <= y'`, `1 <= y'`.
     current: Window,
-    /// A miss that was not allowed has not been followed by a service.
+    /// Whether a miss that was not allowed has not been followed by a service yet.
     violated: bool,
-    /// Periods of the counted window that are over. Below `window.periods`.
+    /// How many periods of the counted window are over. Below `window.periods`.
     over: u32,
-    /// How many of them were missed.
+    /// How many of these were missed.
     missed: u32,
     violations: u64,
 }
 
 impl Progress {
-    /// At the start of a window. One that is out of its range is taken for the
-    /// nearest that is not: no periods for one period, and as many misses as
-    /// periods for one less.
+    /// At the start of a window. A window out of its range becomes the nearest valid one: no
+    /// periods become one period, and too many misses become one less than the periods.
     pub(super) fn new(window: Window) -> Self {
         let periods = window.periods.max(1);
         let window = Window { misses: window.misses.min(periods - 1), periods };
         Progress { window, current: window, violated: false, over: 0, missed: 0, violations: 0 }
     }
 
-    /// `x/y`, as it was put into its range.
+    /// `x/y`, after it was put into its range.
     pub(super) fn window(&self) -> Window {
         self.window
     }
@@ -68,7 +66,7 @@ impl Progress {
         }
     }
 
-    /// So many periods in a row went by without. `1 <= periods`.
+    /// The activity missed this many periods in a row. `1 <= periods`.
     pub(super) fn missed(&mut self, periods: u64) {
         let mut left = self.miss_counted(periods);
         while left > 0 {
@@ -80,8 +78,8 @@ impl Progress {
             self.current.periods -= allowed_u32;
             left -= allowed;
             if self.current.periods == 0 {
-                // The window is over, and the next one has a period that may
-                // not be missed: this happens at most once.
+                // The window is over, and the next one has a period that may not be missed. So this
+                // happens at most once.
                 self.restart();
             } else if left > 0 {
                 let periods = u64::from(self.current.periods).saturating_add(left * VIOLATION);
@@ -97,7 +95,7 @@ impl Progress {
         self.violated = false;
     }
 
-    /// Counts missed periods; gives them back for the current constraint.
+    /// Counts missed periods, and returns them for the current constraint.
     fn miss_counted(&mut self, periods: u64) -> u64 {
         let window = self.window;
         let here = u64::from(window.periods - self.over).min(periods);
@@ -112,8 +110,7 @@ impl Progress {
         periods
     }
 
-    /// So many periods are over, all of the same outcome. At most what is left
-    /// of the window.
+    /// Counts periods of the same outcome. At most as many as the window has left.
     fn count(&mut self, over: u32, missed: u32) {
         let Window { misses, periods } = self.window;
         let before = self.missed;
@@ -128,14 +125,14 @@ impl Progress {
     }
 }
 
-/// Place among the ready: the smaller one runs first.
+/// The place among the ready activities: the smaller one runs first.
 ///
-/// The published table (West and Poellabauer 2000; West et al. 2004, Table 1):
-/// earliest deadline; then lowest `x'/y'`; if that is 0 for both, highest `y'`;
-/// if it is equal and not 0, lowest `x'`; then who was created first.
+/// The published table (West and Poellabauer 2000; West et al. 2004, Table 1): earliest deadline;
+/// then lowest `x'/y'`; if that is 0 for both, highest `y'`; if it is equal and not 0, lowest `x'`;
+/// then the earlier creation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Order {
-    /// Of the oldest job.
+    /// The deadline of the oldest job.
     pub(super) deadline: Instant,
     /// `x'/y'`.
     pub(super) current: Window,

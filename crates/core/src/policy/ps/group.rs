@@ -1,41 +1,39 @@
-//! Groups: activities that share one part of the CPU among them.
+//! Groups: activities that share one part of the CPU.
 //!
-//! Said once, when a discipline is made ([`super::with_groups`]); which group an
-//! activity is of stands in its terms. Admission counts their shares, the policy
-//! makes an account of each.
+//! Groups are defined when a discipline is made ([`crate::discipline::ps_with_groups`]). The terms
+//! of an activity name its group. Admission counts the shares of groups; the policy has an account
+//! for each group.
 
-use super::{Discipline, QUANTUM_DEFAULT, with_quantum};
 use crate::activity::{Claim, GroupId, Terms};
-use crate::time::Span;
 use core::fmt;
 
-/// Most groups of a discipline: each takes memory for every activity.
+/// The most groups of a discipline. Each group takes memory for every activity.
 pub const GROUPS_MAX: usize = 64;
 
-/// A group: what it claims, and of what.
+/// A group: its claim, and its parent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Group {
-    /// Of the CPU if a share, of what the real-time leave if a weight; inside
-    /// another group a weight, of what that one gets.
+    /// A share of the CPU, or a weight among the adaptive activities. Inside another group, a
+    /// weight among its members.
     pub claim: Claim,
-    /// The group it is in; one that stands before it.
+    /// The group around it, which must stand before it.
     pub parent: Option<GroupId>,
 }
 
-/// Groups that cannot be. `group` counts from 0.
+/// Invalid groups. `group` counts from 0.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum GroupError {
     /// More than [`GROUPS_MAX`].
     TooMany(usize),
-    /// Its parent does not stand before it.
+    /// The parent does not stand before the group.
     Parent {
-        /// Which.
+        /// The group.
         group: usize,
     },
-    /// It is inside another, and claims a share.
+    /// The group is inside another one, and claims a share.
     ShareInside {
-        /// Which.
+        /// The group.
         group: usize,
     },
 }
@@ -60,12 +58,8 @@ crate::debug_as_display!(GroupError);
 
 impl core::error::Error for GroupError {}
 
-/// As [`with_quantum`], with groups. Each CPU has all of them; a group counts on a CPU
-/// while it has a member there. Allocates.
-///
-/// # Errors
-/// See [`GroupError`].
-pub fn with_groups(quantum: Span, groups: Vec<Group>) -> Result<Discipline, GroupError> {
+/// Checks the groups of a discipline.
+pub(crate) fn check_groups(groups: &[Group]) -> Result<(), GroupError> {
     if groups.len() > GROUPS_MAX {
         return Err(GroupError::TooMany(groups.len()));
     }
@@ -78,23 +72,18 @@ pub fn with_groups(quantum: Span, groups: Vec<Group>) -> Result<Discipline, Grou
             _ => {}
         }
     }
-    Ok(Discipline { groups, ..with_quantum(quantum) })
+    Ok(())
 }
 
-/// The place of the group that the terms name, if there is one.
+/// The index of the group that the terms name, if there is one.
 pub(crate) fn group_of(terms: &Terms, groups: &[Group]) -> Option<usize> {
     terms.group.map(|group| usize::from(group.0)).filter(|&group| group < groups.len())
 }
 
-/// The outermost group around one.
+/// The outermost group around a group.
 pub(crate) fn outermost(mut group: usize, groups: &[Group]) -> usize {
     while let Some(parent) = groups[group].parent {
         group = usize::from(parent.0);
     }
     group
-}
-
-/// The quantum of a discipline of proportional share.
-pub(super) fn quantum_of(discipline: &Discipline) -> Span {
-    discipline.time_quantum.unwrap_or(QUANTUM_DEFAULT)
 }

@@ -1,16 +1,15 @@
 //! One proportional-share account: EEVDF over clients with weights.
 //!
-//! An instance shares out whatever service it is given, and knows its clients
-//! by number only. Whether a client is an activity, a flow's packets or another
-//! instance is the business of whoever holds them: to nest instances, pick down
-//! the tree and charge what ran at every level on the way (proportional-share-1998
-//! §4.5 does so inside the IP activity; [`super::ProportionalShare`] is two of
-//! them). Called by policies; it may not call out.
+//! An instance divides the service that it is given among its clients, which it knows by number
+//! only. A client may be an activity, the packets of a flow or another instance. To nest instances,
+//! the caller picks down the tree and charges the service at every level on the way
+//! (proportional-share-1998 §4.5 does so inside the IP activity; [`super::ProportionalShare`] has
+//! nested instances). Policies call this module; it never calls out.
 //!
-//! **Virtual time.** The instance's clock `V` advances by `u / W` when a client
-//! was served for `u`, with `W` the total weight (Stoica, Abdel-Wahab, Jeffay,
-//! Baruah, Gehrke and Plaxton 1996, "EEVDF" below). A client of weight `w` has a
-//! start `s`, the `V` at which its lag is 0; being served moves it by `u / w`. Then
+//! **Virtual time.** The instance's clock `V` advances by `u / W` when a client was served for `u`,
+//! where `W` is the total weight (Stoica, Abdel-Wahab, Jeffay, Baruah, Gehrke and Plaxton 1996,
+//! "EEVDF" below). A client of weight `w` has a start `s`, the `V` at which its lag is 0. Service
+//! moves the start by `u / w`. Then
 //!
 //! ```text
 //! lag      = w (V - s)      service due less service had; ahead if negative
@@ -18,9 +17,9 @@
 //! deadline = s + r / w      for a request of length r
 //! ```
 //!
-//! and the eligible client of the earliest deadline is served next. The clock
-//! counts service, not time: what interrupts or hand-offs take is nobody's debt,
-//! and an instance inside another needs no clock but its own.
+//! and the eligible client of the earliest deadline is served next. The clock counts service, not
+//! time. So interrupts and hand-offs cause no debt, and an instance inside another one needs no
+//! other clock.
 //!
 //! **Joining and leaving** with lag (EEVDF's dynamic operations; states below):
 //!
@@ -37,50 +36,49 @@
 //!        (6) V reaches s            (1) request: Ready, as it was
 //! ```
 //!
-//! 1. It joins the competition with lag 0: `s = V`.
-//! 2. It has the earliest deadline; it is served and charged.
-//! 3. It wants more: its lag is kept.
-//! 4. What it was still due is forfeit. Nobody's account changes: to move `V`
-//!    ahead for it would bring the deadlines of the others nearer than the
-//!    service for them. It runs from what is free until `V` catches up.
-//! 5. It was ahead: it had service of the others. It goes only when its lag is
-//!    0, and its weight counts until then, as EEVDF proves that no lag of
-//!    anyone else is moved then. So blocking for a moment gains nothing.
-//! 6. Its lag is 0, and its weight counts no longer.
+//! 1. The client joins the competition with lag 0: `s = V`.
+//! 2. The client has the earliest deadline. It is served and charged.
+//! 3. The client has a further request and keeps its lag.
+//! 4. The client forfeits the service that it was still due. No other account changes: moving `V`
+//!    ahead would bring the deadlines of the others nearer than the service for them. The client
+//!    runs in free time until `V` catches up.
+//! 5. The client was ahead, so it had service of the others. It leaves only when its lag is 0, and
+//!    its weight counts until then. EEVDF proves that this moves no other lag. So blocking for a
+//!    moment gains nothing.
+//! 6. The lag of the client is 0, and its weight no longer counts.
 //!
-//! If no ready client is eligible, `V` jumps to the earliest start: service is
-//! never withheld. So the lags of those who compete add up to 0 or less. When
-//! nobody is ready or picked, all debts are forgiven ([`Instance::settle`]).
+//! If no ready client is eligible, `V` jumps to the earliest start, because service is never
+//! withheld. So the lags of the competing clients add up to 0 or less. When no client is ready or
+//! picked, all debts are forgiven ([`Instance::settle`]).
 //!
-//! With these, a client whose requests are at most `r` has `-r <= lag <= max(r,
-//! q)`, where `q` is the longest that any client is served at a time (EEVDF's
-//! theorem on steady systems; joins come with lag 0, forfeits only take demand away,
-//! and jumps happen when no lag is above 0, so it goes on holding).
+//! With these rules, a client whose requests are at most `r` has `-r <= lag <= max(r, q)`, where
+//! `q` is the longest time that any client is served at once (EEVDF's theorem on steady systems).
+//! The bound continues to hold: clients join with lag 0, forfeits only take demand away, and jumps
+//! happen when no lag is above 0.
 //!
-//! **Shares.** In an instance [`Instance::of_shares`], the weight of every client
-//! counts whether it competes or not. Then `V` advances at a constant rate, and
-//! each client is due a constant fraction of the service: rates of others cannot
-//! move it. Nobody lingers, for a weight that always counts need not be kept.
+//! **Shares.** In an instance [`Instance::of_shares`], the weight of every client counts, whether
+//! the client competes or not. Then `V` advances at a constant rate, and each client is due a
+//! constant fraction of the service, whatever the other clients do. No client lingers, because a
+//! weight that always counts need not be kept.
 //!
-//! **Rounding.** Virtual time has [`FRACTION_BITS`] bits behind the point. `V` is
-//! rounded up and starts down, so that a lag of exactly 0 is never found
-//! negative; each charge errs by less than `w * 2^-60` ns of lag, which after
-//! 10^9 charges is below 1 us for any `w < 2^20`, and below 4 ms for the heaviest.
-//! Deadlines are compared in units of 2^-32 ns, so that those which are equal stay so and
-//! the tie is broken by order, not by rounding. For the same reason a start that is
-//! later than `V` by less than that counts as `V`.
+//! **Rounding.** Virtual time has [`FRACTION_BITS`] fractional bits. `V` is rounded up and starts
+//! are rounded down, so a lag of exactly 0 never appears negative. Each charge errs by less than `w
+//! * 2^-60` ns of lag. After 10^9 charges that is below 1 us for any `w < 2^20`, and below 4 ms for
+//! the heaviest client. Deadlines are compared in units of 2^-32 ns, so equal deadlines stay equal,
+//! and the order of the clients breaks the tie instead of rounding. For the same reason a start
+//! that is later than `V` by less than that counts as `V`.
 
-use crate::policy::heap::IndexedHeap;
+use crate::heap::IndexedHeap;
 use crate::time::Span;
 use core::cmp::Ordering;
 
-/// Bits of virtual time behind the point.
+/// The fractional bits of virtual time.
 pub const FRACTION_BITS: u32 = 60;
 
-/// Bits of a deadline that are not looked at.
+/// The lowest bits of a deadline, which comparisons ignore.
 const DEADLINE_BITS_CUT: u32 = 28;
 
-/// Longest that is charged or asked for at once, 36 years; keeps `ns <<
+/// The longest service that is charged or requested at once, 36 years. It keeps `ns <<
 /// FRACTION_BITS` within an `i128`.
 const SERVICE_NS_MAX: u64 = 1 << 60;
 
@@ -103,9 +101,9 @@ impl PartialOrd for Virtual {
     }
 }
 
-/// Where a client stands; see the module's head.
+/// The state of a client; the [module](self) describes the states.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Standing {
+enum ClientState {
     Idle,
     Lingering,
     Ready,
@@ -114,15 +112,15 @@ enum Standing {
 
 #[derive(Clone, Copy, Debug)]
 struct Client {
-    /// 0: there never was such a client.
+    /// 0: there was never such a client.
     weight: u32,
-    /// It left; only its debt may still be here, lingering.
+    /// Whether the client left. Its debt may still linger here.
     left: bool,
-    /// Breaks ties; the smaller goes first.
+    /// Breaks ties; the smaller value goes first.
     tie: u32,
-    standing: Standing,
+    state: ClientState,
     start: Virtual,
-    /// The clock when it retired after being served, if with lag to spare.
+    /// The clock when the client retired after service with a lag of 0 or more.
     retired: Option<Virtual>,
     request_ns: u64,
 }
@@ -132,7 +130,7 @@ impl Client {
         weight: 0,
         left: false,
         tie: 0,
-        standing: Standing::Idle,
+        state: ClientState::Idle,
         start: Virtual(0),
         retired: None,
         request_ns: 0,
@@ -142,7 +140,7 @@ impl Client {
         self.weight > 0 && !self.left
     }
 
-    /// Whether it is not ahead at `clock`, but for rounding.
+    /// Whether the client is not ahead at `clock`, rounding aside.
     fn is_eligible(&self, clock: Virtual) -> bool {
         self.start < Virtual(clock.0 + (1 << DEADLINE_BITS_CUT))
     }
@@ -152,7 +150,7 @@ impl Client {
         fixed(ns) / i128::from(self.weight.max(1))
     }
 
-    /// Deadline of its request, rounded to what deadlines are compared by.
+    /// The deadline of its request, rounded to the precision of comparisons.
     fn deadline(&self) -> Virtual {
         let half = 1 << (DEADLINE_BITS_CUT - 1);
         Virtual((self.start.0 + self.stretch(self.request_ns) + half) >> DEADLINE_BITS_CUT)
@@ -161,32 +159,32 @@ impl Client {
 
 /// Virtual time, and the lag of each client, of one group of clients that share by weight: the
 /// algorithm EEVDF (proportional-share-1998 §3). [`ProportionalShare`](super::ProportionalShare) is
-/// made of these.
+/// made of instances.
 ///
-/// A method given a number at or above the capacity, or
-/// of a client that never joined or left, does nothing. Nothing allocates after creation.
+/// A method does nothing if the number is at or above the capacity, or if the client never joined
+/// or left. Nothing allocates after creation.
 #[derive(Debug)]
 pub struct Instance {
     clients: Vec<Client>,
     clock: Virtual,
-    /// Sum of the weights that count.
+    /// The sum of the weights that count.
     total: u64,
     /// Whether the weight of an idle client counts.
     shares: bool,
-    /// Ready, and not eligible when last looked at; by start.
+    /// Ready clients that were not eligible at the last check, by start.
     waiting: IndexedHeap<(Virtual, u32)>,
-    /// Ready and eligible; by deadline.
+    /// Ready and eligible clients, by deadline.
     eligible: IndexedHeap<(Virtual, u32)>,
-    /// By start.
+    /// Lingering clients, by start.
     lingering: IndexedHeap<Virtual>,
     picked: u32,
-    /// No start is later.
+    /// The latest start so far.
     start_max: Virtual,
 }
 
 impl Instance {
-    /// For clients numbered `0..capacity`; a client is due the part of the service
-    /// that its weight is of the weights of those who compete. Allocates.
+    /// An instance for clients numbered `0..capacity`. A client is due its weight's part of the
+    /// weights of all competing clients. Allocates.
     pub fn of_weights(capacity: u32) -> Self {
         Instance {
             clients: vec![Client::NONE; capacity as usize],
@@ -201,20 +199,19 @@ impl Instance {
         }
     }
 
-    /// For clients numbered `0..capacity`; a client is due the part of the service
-    /// that its weight is of the weights of all there are, and what the idle
-    /// leave goes to whoever is ready. Allocates.
+    /// An instance for clients numbered `0..capacity`. A client is due its weight's part of the
+    /// weights of all clients; what idle clients leave goes to the ready ones. Allocates.
     pub fn of_shares(capacity: u32) -> Self {
         Instance { shares: true, ..Instance::of_weights(capacity) }
     }
 
-    /// A client comes, idle. `weight` of 0 counts as 1; among equal
-    /// deadlines the smallest `tie` goes first. O(log n).
+    /// Adds an idle client. A `weight` of 0 counts as 1. Among equal deadlines the smallest `tie`
+    /// goes first. O(log n).
     pub fn join(&mut self, client: u32, weight: u32, tie: u32) {
         self.leave(client);
         let Some(place) = self.clients.get(client as usize) else { return };
-        if place.standing == Standing::Lingering {
-            // The one who had the number before: its debt is written off.
+        if place.state == ClientState::Lingering {
+            // The debt of the previous client with this number is written off.
             self.drop_out(client);
         }
         let weight = weight.max(1);
@@ -224,8 +221,8 @@ impl Instance {
         }
     }
 
-    /// It goes, whatever it is at. If it lingers, its weight goes when it would have
-    /// gone. O(log n).
+    /// Removes the client in any state. If it lingers, its weight leaves at the moment at which it
+    /// would have left. O(log n).
     pub fn leave(&mut self, client: u32) {
         self.retire(client);
         let Some(place) = self.client_mut(client) else { return };
@@ -236,79 +233,78 @@ impl Instance {
         }
     }
 
-    /// Another weight, at once; what the client is behind or ahead stays the same
-    /// amount of service (EEVDF: as if it left and joined with its lag). O(log n).
+    /// Changes the weight at once. The lag stays the same amount of service (EEVDF: as if the
+    /// client left and joined with its lag). O(log n).
     pub fn reweigh(&mut self, client: u32, weight: u32) {
         let clock = self.clock;
         let counts_idle = self.shares;
         let weight = weight.max(1);
         let Some(place) = self.client_mut(client) else { return };
         let before = core::mem::replace(&mut place.weight, weight);
-        // Rounded down, as every start is.
+        // Rounded down, like every start.
         let ahead = (place.start.0 - clock.0).saturating_mul(i128::from(before));
         place.start = Virtual(clock.0 + ahead.div_euclid(i128::from(weight)));
-        let (standing, start) = (place.standing, place.start);
+        let (state, start) = (place.state, place.start);
         self.start_max = self.start_max.max(start);
-        if counts_idle || standing != Standing::Idle {
+        if counts_idle || state != ClientState::Idle {
             self.total = self.total - u64::from(before) + u64::from(weight);
         }
-        self.replace(client, standing);
+        self.replace(client, state);
     }
 
-    /// The client wants to be served for `length`.
-    /// If it is ready already, that replaces its request. O(log n).
+    /// The client requests service for `length`. This replaces the request of a client that is
+    /// ready. O(log n).
     pub fn request(&mut self, client: u32, length: Span) {
         let (clock, shares) = (self.clock, self.shares);
         let Some(place) = self.client_mut(client) else { return };
         place.request_ns = clamped_ns(length);
-        let standing = core::mem::replace(&mut place.standing, Standing::Ready);
+        let state = core::mem::replace(&mut place.state, ClientState::Ready);
         let weight = u64::from(place.weight);
-        // The same instant as it retired: it never stopped competing.
-        if standing == Standing::Idle && place.retired != Some(clock) {
+        // At the instant at which it retired: it never stopped competing.
+        if state == ClientState::Idle && place.retired != Some(clock) {
             place.start = place.start.max(clock);
         }
-        match standing {
-            Standing::Idle if !shares => self.total += weight,
-            Standing::Picked => self.picked -= 1,
-            Standing::Lingering => self.lingering.remove(client),
-            Standing::Idle | Standing::Ready => {}
+        match state {
+            ClientState::Idle if !shares => self.total += weight,
+            ClientState::Picked => self.picked -= 1,
+            ClientState::Lingering => self.lingering.remove(client),
+            ClientState::Idle | ClientState::Ready => {}
         }
         self.enqueue(client);
     }
 
-    /// It wants nothing more. O(log n).
+    /// The client has no further request. O(log n).
     pub fn retire(&mut self, client: u32) {
         let (clock, shares) = (self.clock, self.shares);
         let Some(place) = self.client_mut(client) else { return };
         let ahead = place.start > clock;
-        let (standing, start, weight) = (place.standing, place.start, u64::from(place.weight));
-        if matches!(standing, Standing::Idle | Standing::Lingering) {
+        let (state, start, weight) = (place.state, place.start, u64::from(place.weight));
+        if matches!(state, ClientState::Idle | ClientState::Lingering) {
             return;
         }
         let lingers = ahead && !shares;
-        place.standing = if lingers { Standing::Lingering } else { Standing::Idle };
-        place.retired = (standing == Standing::Picked).then_some(clock);
+        place.state = if lingers { ClientState::Lingering } else { ClientState::Idle };
+        place.retired = (state == ClientState::Picked).then_some(clock);
         if lingers {
             self.lingering.set(start, client);
         } else if !shares {
             self.total -= weight;
         }
-        match standing {
-            Standing::Picked => self.picked -= 1,
+        match state {
+            ClientState::Picked => self.picked -= 1,
             _ => self.dequeue(client),
         }
     }
 
-    /// Takes out the client to be served next: (2). `None` if none is ready.
-    /// O(log n) amortized: a client passes from the waiting to the eligible, or from
-    /// the lingering to the idle, once a request.
+    /// Takes out the client that is served next: (2). `None` if none is ready. O(log n) amortized:
+    /// once a request, a client passes from waiting to eligible, or from lingering to idle.
     pub fn pick(&mut self) -> Option<u32> {
         let client = self.peek()?;
         self.take(client);
         Some(client)
     }
 
-    /// Who `pick` would take. Complexity as for it.
+    /// The client that `pick` would return, at the same cost.
     pub fn peek(&mut self) -> Option<u32> {
         if !self.has_eligible() {
             let ((start, _), _) = self.waiting.peek()?;
@@ -324,51 +320,51 @@ impl Instance {
         self.eligible.peek().map(|(_, client)| client)
     }
 
-    /// Takes out this one, if it is ready. O(log n).
+    /// Takes out this client, if it is ready. O(log n).
     pub fn take(&mut self, client: u32) {
         let Some(place) = self.client_mut(client) else { return };
-        if place.standing == Standing::Ready {
-            place.standing = Standing::Picked;
+        if place.state == ClientState::Ready {
+            place.state = ClientState::Picked;
             self.picked += 1;
             self.dequeue(client);
         }
     }
 
-    /// A picked client was served for `used`. O(log n) amortized, as `pick`.
+    /// Charges a picked client `used`. O(log n) amortized, like `pick`.
     pub fn charge(&mut self, client: u32, used: Span) {
         let used_ns = clamped_ns(used);
         let Some(place) = self.client_mut(client) else { return };
-        debug_assert_eq!(place.standing, Standing::Picked, "only who was picked is served");
+        debug_assert_eq!(place.state, ClientState::Picked, "only a picked client is served");
         place.start.0 += place.stretch(used_ns);
         let start = place.start;
         self.start_max = self.start_max.max(start);
         self.advance(used_ns);
     }
 
-    /// Lets a ready client that is ahead begin anew with lag 0, so that it is
-    /// eligible. For one that is to have what nobody else has a claim to. O(log n).
+    /// Gives a ready client that is ahead a lag of 0, so that it is eligible: for a client that
+    /// gets service to which no other client has a claim. O(log n).
     pub fn forgive(&mut self, client: u32) {
         let clock = self.clock;
         let Some(place) = self.client_mut(client) else { return };
-        if place.standing == Standing::Ready && place.start > clock {
+        if place.state == ClientState::Ready && place.start > clock {
             place.start = clock;
             self.enqueue(client);
         }
     }
 
-    /// What the client is behind is forfeit, and it is ahead by `debt` more. For one
-    /// that gets the share of another which left, with all that other owed. O(log n).
+    /// The client forfeits the lag by which it is behind, and is ahead by `debt` more: for a client
+    /// that gets the share of a client that left, with its whole debt. O(log n).
     pub fn inherit(&mut self, client: u32, debt: Span) {
         let clock = self.clock;
         let Some(place) = self.client_mut(client) else { return };
         place.start = Virtual(place.start.max(clock).0 + place.stretch(clamped_ns(debt)));
-        let (standing, start) = (place.standing, place.start);
+        let (state, start) = (place.state, place.start);
         self.start_max = self.start_max.max(start);
-        self.replace(client, standing);
+        self.replace(client, state);
     }
 
-    /// If nobody is ready or picked, the next to come begin with lag 0, whatever
-    /// they were at. O(1), and O(log n) for each who lingers.
+    /// If no client is ready or picked, the next ones begin with lag 0, whatever their lag was.
+    /// O(1), and O(log n) for each lingering client.
     pub fn settle(&mut self) {
         if self.picked > 0 || self.has_ready() {
             return;
@@ -376,7 +372,7 @@ impl Instance {
         while let Some((_, client)) = self.lingering.peek() {
             self.drop_out(client);
         }
-        // Past every start, and past the moment anyone retired.
+        // Past every start, and past the last retirement.
         self.clock = Virtual(self.clock.0.max(self.start_max.0) + 1);
     }
 
@@ -385,9 +381,9 @@ impl Instance {
         self.waiting.peek().is_some() || self.eligible.peek().is_some()
     }
 
-    /// Whether this one is ready. O(1).
+    /// Whether this client is ready. O(1).
     pub fn is_ready(&self, client: u32) -> bool {
-        self.clients.get(client as usize).is_some_and(|place| place.standing == Standing::Ready)
+        self.clients.get(client as usize).is_some_and(|place| place.state == ClientState::Ready)
     }
 
     /// Whether a ready client is eligible. O(log n) amortized, as `pick`.
@@ -396,9 +392,9 @@ impl Instance {
         self.eligible.peek().is_some()
     }
 
-    /// How far behind its due the client is, in nanoseconds of service, negative if
-    /// ahead; `None` if there is no such client. `serving` was served for `pending`
-    /// that is not charged yet; who would drop out meanwhile still counts. O(1).
+    /// How far the client is behind its due, in nanoseconds of service; negative if ahead, `None`
+    /// if there is no such client. `serving` was served for `pending` that is not charged yet;
+    /// clients that would drop out meanwhile still count. O(1).
     pub fn lag_ns(&self, client: u32, serving: Option<u32>, pending: Span) -> Option<i64> {
         let place = self.clients.get(client as usize).filter(|place| place.exists())?;
         let pending_ns = clamped_ns(pending);
@@ -410,10 +406,10 @@ impl Instance {
             start += place.stretch(pending_ns);
         }
         let lag = (clock - start).saturating_mul(i128::from(place.weight)) >> FRACTION_BITS;
-        let lag = match place.standing {
-            // It is due nothing; it may owe.
-            Standing::Idle | Standing::Lingering => lag.min(0),
-            Standing::Ready | Standing::Picked => lag,
+        let lag = match place.state {
+            // Such a client is due nothing, and may have a debt.
+            ClientState::Idle | ClientState::Lingering => lag.min(0),
+            ClientState::Ready | ClientState::Picked => lag,
         };
         Some(i64::try_from(lag).unwrap_or(if lag < 0 { i64::MIN } else { i64::MAX }))
     }
@@ -422,8 +418,8 @@ impl Instance {
         self.clients.get_mut(client as usize).filter(|place| place.exists())
     }
 
-    /// Moves the clock by what `used_ns` of service makes of it, stopping where
-    /// someone who lingers drops out, for from there on it runs faster.
+    /// Advances the clock by `used_ns` of service. It stops where a lingering client drops out,
+    /// because the clock runs faster from there on.
     fn advance(&mut self, used_ns: u64) {
         let mut left = fixed(used_ns);
         while let Some((start, client)) = self.lingering.peek() {
@@ -432,7 +428,7 @@ impl Instance {
                 break;
             }
             let passed = (start.0 - self.clock.0).max(0);
-            // Fits: it is not more than `left`, but for rounding.
+            // At most `left`, rounding aside.
             left -= (passed * total).min(left);
             self.clock.0 += passed;
             self.drop_out(client);
@@ -440,20 +436,22 @@ impl Instance {
         self.clock.0 += div_ceil(left, i128::from(self.total));
     }
 
-    /// (6) of [the policy's description](super).
+    /// Step (6) of [the module's states](self).
     fn drop_out(&mut self, client: u32) {
         self.lingering.remove(client);
         let place = &mut self.clients[client as usize];
-        place.standing = Standing::Idle;
+        place.state = ClientState::Idle;
         self.total -= u64::from(place.weight);
     }
 
-    /// Its start or weight changed.
-    fn replace(&mut self, client: u32, standing: Standing) {
-        match standing {
-            Standing::Ready => self.enqueue(client),
-            Standing::Lingering => self.lingering.set(self.clients[client as usize].start, client),
-            Standing::Idle | Standing::Picked => {}
+    /// Moves a client whose start or weight changed.
+    fn replace(&mut self, client: u32, state: ClientState) {
+        match state {
+            ClientState::Ready => self.enqueue(client),
+            ClientState::Lingering => {
+                self.lingering.set(self.clients[client as usize].start, client)
+            }
+            ClientState::Idle | ClientState::Picked => {}
         }
     }
 
@@ -472,7 +470,7 @@ impl Instance {
         self.eligible.remove(client);
     }
 
-    /// Makes eligible who became so as the clock went.
+    /// Makes clients eligible whose start the clock has reached.
     fn promote(&mut self) {
         while let Some((_, client)) = self.waiting.peek() {
             if !self.clients[client as usize].is_eligible(self.clock) {

@@ -1,8 +1,9 @@
-//! What an activity asks for and who gets what is left. Every call against a model is
-//! in `tests/ps_model.rs`, long runs are in `tests/ps_lag.rs`.
+//! What an activity requests, and which activity gets the rest. `tests/ps_model.rs` compares every
+//! call with a model; `tests/ps_lag.rs` has long runs.
 
 use super::*;
 use crate::admission::Share;
+use crate::discipline::ps_with_groups;
 
 const fn us(us: u64) -> Span {
     Span::from_micros(us)
@@ -27,7 +28,7 @@ fn task(batch: u32) -> ActivityParams {
 
 const JOB: Ready = Ready { release: Instant::ZERO, deadline: Instant::FAR };
 
-/// A policy with a quantum of 1 ms, and everyone ready at 0.
+/// A policy with a quantum of 1 ms, with all activities ready at 0.
 fn policy(set: &[(ActivityParams, Terms)]) -> ProportionalShare {
     let mut policy =
         ProportionalShare::new(u32::try_from(set.len()).unwrap(), Span::from_millis(1));
@@ -38,7 +39,7 @@ fn policy(set: &[(ActivityParams, Terms)]) -> ProportionalShare {
     policy
 }
 
-/// Serves whoever comes next for `used`; it has more to do.
+/// Serves the next activity for `used`; it has more to do.
 fn serve(policy: &mut ProportionalShare, now: &mut Instant, used: Span) -> u32 {
     let id = policy.pick(*now).unwrap();
     *now += used;
@@ -67,7 +68,7 @@ fn shares_are_kept_and_the_rest_goes_by_weight() {
 
 /// Equation (1) of proportional-share-1998 with `w = f W_a / (1 - F)` gives the same.
 #[test]
-fn the_weights_that_were_never_computed_are_those_of_the_paper() {
+fn shares_without_computed_weights_match_the_weights_of_the_paper() {
     let big = task(1_000);
     let mut policy =
         policy(&[(big, share(20)), (big, share(30)), (big, weight(3)), (big, weight(2))]);
@@ -81,7 +82,7 @@ fn the_weights_that_were_never_computed_are_those_of_the_paper() {
 }
 
 #[test]
-fn what_real_time_activities_leave_goes_to_the_adaptive() {
+fn adaptive_activities_get_the_rest_of_real_time_activities() {
     let big = task(1_000);
     let mut policy = policy(&[(big, share(20)), (big, share(70)), (big, weight(1))]);
     policy.withdraw(ActivityId(1), at(0));
@@ -117,7 +118,7 @@ fn a_share_is_free_again_when_its_activity_leaves() {
 }
 
 #[test]
-fn what_was_used_in_advance_of_a_share_that_leaves_is_the_rests_debt() {
+fn the_rest_owes_what_a_leaving_share_used_in_advance() {
     let big = task(1_000);
     let mut policy = policy(&[(big, share(40)), (big, share(50)), (big, weight(1))]);
     let lag =
@@ -127,7 +128,7 @@ fn what_was_used_in_advance_of_a_share_that_leaves_is_the_rests_debt() {
     assert_eq!((lag(&policy), policy.lag_ns(ActivityId(1), now)), (100_000, Some(-500_000)));
     policy.withdraw(ActivityId(1), now);
     policy.leave(ActivityId(1), now);
-    // What it was behind is forfeit.
+    // It forfeits the service by which it was behind.
     assert!((-500_001..=-500_000).contains(&lag(&policy)), "{}", lag(&policy));
 }
 
@@ -143,7 +144,7 @@ fn the_first_in_the_file_wins_a_tie() {
 }
 
 #[test]
-fn a_request_is_what_the_job_is_expected_to_take_yet() {
+fn a_request_is_the_expected_rest_of_the_job() {
     let quantum = Span::from_millis(1);
     let mut slot = Slot::new(us(100), quantum, us(700));
     assert_eq!(slot.request(quantum), us(700));
@@ -163,7 +164,7 @@ fn a_request_is_what_the_job_is_expected_to_take_yet() {
     assert_eq!(slot.request(quantum), us(400));
     slot.used = us(650);
     assert_eq!(slot.request(quantum), us(100));
-    // Expected to take more than was declared.
+    // Expected to take more than declared.
     slot.used = us(700);
     (0..100).for_each(|_| slot.estimate.observe(us(5_000), 1));
     assert_eq!(slot.request(quantum), us(1_000));
@@ -189,7 +190,7 @@ fn a_handler_is_asked_from_where_another_stretch_might_not_fit() {
     assert_eq!(id, ActivityId(0));
     let after = |us: u64| Instant::from_nanos(us * 1_000 + 1);
     assert_eq!(policy.check_at(id, at(0), Instant::FAR), after(900));
-    // A release may not be waited through.
+    // A handler may not run past a release without asking.
     assert_eq!(policy.check_at(id, at(0), at(50)), at(50));
     assert!(!policy.gives_way(id, at(0), at(100)));
     assert!(!policy.gives_way(id, at(0), at(900)), "one of 100 us fits");
@@ -197,7 +198,7 @@ fn a_handler_is_asked_from_where_another_stretch_might_not_fit() {
 }
 
 #[test]
-fn the_quantum_goes_on_while_nobody_else_is_due() {
+fn the_quantum_continues_while_no_other_activity_is_due() {
     let mut policy = policy(&[(task(50), weight(1)), (task(50), weight(1))]);
     policy.withdraw(ActivityId(1), at(0));
     let id = policy.pick(at(0)).unwrap();
@@ -216,7 +217,7 @@ fn the_quantum_goes_on_while_nobody_else_is_due() {
 
 #[test]
 fn a_stretch_that_turns_out_longer_is_asked_about_earlier() {
-    // It says 100 us and takes 300.
+    // Declares 100 us and takes 300.
     let mut policy = policy(&[(task(50), weight(1)), (task(50), weight(1))]);
     let (mut now, mut lags) = (at(0), Vec::new());
     for _ in 0..100 {
@@ -235,7 +236,8 @@ fn a_stretch_that_turns_out_longer_is_asked_about_earlier() {
         policy.resume(id, now);
         lags.push(policy.lag_ns(ActivityId(1), now).unwrap());
     }
-    // The first request of 1 ms took 1.2 ms. Now it is known that 900 us are all that fits.
+    // The first request of 1 ms took 1.2 ms. Now the policy knows that 900 us is the most that
+    // fits.
     assert_eq!(lags[0], 600_000);
     assert!(lags[1..].iter().all(|lag| lag.abs() <= 500_000), "{lags:?}");
 }
@@ -252,12 +254,12 @@ fn lag_is_known_in_the_middle_of_a_quantum() {
     policy.ran(ActivityId(0), us(1_000), at(1_000));
     policy.resume(ActivityId(0), at(1_000));
     assert_eq!(policy.pick(at(1_000)), Some(ActivityId(1)));
-    // The rest has been given 400 us so far, all to one of two.
+    // The rest has got 400 us so far, all for one of its two activities.
     assert_eq!(lags(&policy, 1_400), [-300, -200, 200]);
     assert_eq!(policy.lag_ns(ActivityId(9), at(0)), None);
 }
 
-/// A group at the top or in the rest.
+/// A group in the top or in the rest.
 fn group(claim: Claim) -> Group {
     Group { claim, parent: None }
 }
@@ -274,7 +276,7 @@ fn member(of: u16, weight: u32) -> Terms {
     Terms { group: Some(GroupId(of)), weight: Some(weight), ..Terms::default() }
 }
 
-/// As `policy`, all with jobs that go on and on.
+/// Like `policy`, with jobs that never end.
 fn grouped(groups: &[Group], set: &[Terms]) -> ProportionalShare {
     let capacity = u32::try_from(set.len()).unwrap();
     let mut policy = ProportionalShare::with_groups(capacity, Span::from_millis(1), groups);
@@ -329,7 +331,7 @@ fn a_group_comes_with_its_first_member_and_goes_with_its_last() {
     assert_eq!(policy.group_lag_ns(GroupId(0), at(0)), None);
     policy.join(ActivityId(3), &task(1_000), &set[3], at(0));
     assert_eq!(policy.tree.shares_ppm(), 900_000);
-    // Idle, it leaves its part to whoever is ready.
+    // An idle group cedes its part to the ready ones.
     assert_eq!(quanta(&mut policy, 1_000), [500, 500, 0, 0]);
 }
 
@@ -344,8 +346,8 @@ fn a_group_that_the_policy_does_not_have_counts_as_none() {
 }
 
 #[test]
-fn groups_that_cannot_be_are_refused() {
-    let made = |groups: Vec<Group>| with_groups(QUANTUM_DEFAULT, groups).map(|made| made.name);
+fn invalid_groups_are_refused() {
+    let made = |groups: Vec<Group>| ps_with_groups(QUANTUM_DEFAULT, groups).map(|made| made.name);
     assert_eq!(made(vec![group(share_of(1)), within(0, 1), within(1, 1)]), Ok("ps"));
     assert_eq!(made(vec![within(0, 1)]), Err(GroupError::Parent { group: 0 }));
     let inside = Group { claim: share_of(1), parent: Some(GroupId(0)) };

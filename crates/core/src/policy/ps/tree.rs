@@ -1,4 +1,4 @@
-//! The accounts of one CPU, one in the other.
+//! The accounts of one CPU, nested.
 //!
 //! ```text
 //! top (shares)          real-time activities, groups with a share, the rest
@@ -7,62 +7,62 @@
 //!  +- group             ...
 //! ```
 //!
-//! To pick, one goes down; whoever is served is charged at every level on the way up.
-//! Called by [`super::ProportionalShare`], which knows what an activity is; here all are
-//! numbers: activities those below the capacity, accounts those from there on.
+//! A pick goes down the tree. Service is charged at every level on the way up.
+//! [`super::ProportionalShare`] calls this module and knows the activities. Here everything is a
+//! number: activities have those below the capacity, accounts those from the capacity on.
 //!
-//! Of an account and its client in the one above: the client is ready while
-//! the account has anyone ready, and picked while one of them is served. A share counts
-//! while its group has a member. A weight counts only while somebody competes by it, so
-//! groups that have one are there from the start, and keep what they are ahead.
+//! An account is a client of the account above it. The client is ready while the account has a
+//! ready member, and picked while a member is served. A share counts while its group has a member.
+//! A weight counts only while a member competes, so groups with a weight exist from the start, and
+//! keep their debt.
 
-use super::Group;
+use super::group::Group;
 use super::instance::Instance;
 use crate::activity::Claim;
-use crate::admission::Share;
+use crate::share::Share;
 use crate::time::Span;
 
-/// The account of the whole.
+/// The account of the whole CPU.
 pub(super) const TOP: usize = 0;
-/// What real time leaves, an account in the top.
+/// The account of what real-time activities leave; a client of the top.
 pub(super) const REST: usize = 1;
-/// Ties go to the real-time: the rest comes last.
+/// Real-time activities win ties: the rest comes last.
 const REST_TIE: u32 = u32::MAX;
 
 #[derive(Debug)]
 struct Node {
     account: Instance,
-    /// The account it is a client of. Of the top: itself.
+    /// The account above. The top has itself.
     parent: usize,
-    /// Its number there.
+    /// Its number as a client there.
     client: u32,
-    /// Its weight there, of the top's clients a share in millionths.
+    /// Its weight there; for clients of the top a share in millionths.
     weight: u32,
-    /// Among equals there: groups come in their order, before all activities.
+    /// Its place among equals there. Groups come in their order, before all activities.
     tie: u32,
-    /// Of a group: activities below.
+    /// The number of activities below a group.
     members: u32,
-    /// Longest stretch of anyone below so far.
+    /// The longest stretch of any activity below so far.
     stretch_max: Span,
-    /// Whether one below is being served.
+    /// Whether an activity below is being served.
     served: bool,
 }
 
-/// See the module's head. Nothing allocates after creation; with `d` accounts from an
-/// activity up, each call is O(d log n).
+/// All accounts of a CPU; the [module](self) describes them. Nothing allocates after creation. With
+/// `d` accounts above an activity, each call is O(d log n).
 #[derive(Debug)]
 pub(super) struct Tree {
     nodes: Vec<Node>,
     capacity: u32,
     quantum: Span,
-    /// Sum of the shares, in millionths.
+    /// The sum of the shares, in millionths.
     shares_ppm: u32,
 }
 
 impl Tree {
-    /// For activities numbered `0..capacity`. Parents stand before their groups.
+    /// A tree for activities numbered `0..capacity`. Parents stand before their groups.
     pub(super) fn new(capacity: u32, quantum: Span, groups: &[Group]) -> Self {
-        // A capacity of `u32::MAX` would need more memory than there is.
+        // A capacity of `u32::MAX` would need more memory than exists.
         let accounts = u32::try_from(groups.len() + 1).unwrap_or(u32::MAX);
         let clients = capacity.saturating_add(accounts);
         let node = |account, parent, client, weight, tie| {
@@ -81,7 +81,7 @@ impl Tree {
                 (Some(parent), Claim::Weight(weight)) => (usize::from(parent.0) + 2, weight),
                 (None, Claim::Share(share)) => (TOP, share.ppm()),
                 (_, Claim::Weight(weight)) => (REST, weight),
-                // Refused where groups are made.
+                // Such groups are refused when a discipline is made.
                 (Some(_), Claim::Share(_)) => (REST, 1),
             };
             if parent != TOP {
@@ -97,7 +97,7 @@ impl Tree {
         group + 2
     }
 
-    /// A client comes into the account `node`, idle, with the weight that it has there.
+    /// Adds an idle client to the account `node`, with its weight there.
     pub(super) fn join(&mut self, node: usize, client: u32, weight: u32, tie: u32) {
         let mut at = node;
         while at > REST {
@@ -114,8 +114,8 @@ impl Tree {
         self.nodes[node].account.join(client, weight, tie);
     }
 
-    /// It goes, idle. What it leaves of the top, the rest gets, and what it used
-    /// of that in advance.
+    /// Removes an idle client. The rest gets the part of a client of the top, with what the client
+    /// used of it in advance.
     pub(super) fn leave(&mut self, node: usize, client: u32, weight: u32) {
         let account = &mut self.nodes[node].account;
         let lag_ns = account.lag_ns(client, None, Span::ZERO).unwrap_or(0);
@@ -136,7 +136,7 @@ impl Tree {
         }
     }
 
-    /// Another weight in the same account.
+    /// Changes the weight of a client in its account.
     pub(super) fn reweigh(&mut self, node: usize, client: u32, before: u32, weight: u32) {
         self.nodes[node].account.reweigh(client, weight);
         if node == TOP {
@@ -145,14 +145,14 @@ impl Tree {
         }
     }
 
-    /// The sum of the shares changed.
+    /// Notes a new sum of the shares.
     fn weigh_rest(&mut self, shares_ppm: u32) {
         self.shares_ppm = shares_ppm;
         let weight = Share::WHOLE.ppm().saturating_sub(shares_ppm).max(1);
         self.nodes[TOP].account.reweigh(self.capacity, weight);
     }
 
-    /// Someone below may go on for so long without a boundary.
+    /// An activity below may run this long without a boundary.
     pub(super) fn note_stretch(&mut self, mut node: usize, stretch: Span) {
         while node != TOP {
             self.nodes[node].stretch_max = self.nodes[node].stretch_max.max(stretch);
@@ -166,13 +166,13 @@ impl Tree {
         self.place(node);
     }
 
-    /// It wants nothing more.
+    /// The client has no further request.
     pub(super) fn retire(&mut self, node: usize, client: u32) {
         self.nodes[node].account.retire(client);
         self.place(node);
     }
 
-    /// Nobody runs: who of these accounts has nobody ready begins anew.
+    /// Nothing runs: accounts without a ready member begin anew.
     pub(super) fn settle(&mut self, mut node: usize) {
         while node > REST {
             self.nodes[node].account.settle();
@@ -182,8 +182,8 @@ impl Tree {
         self.nodes[TOP].account.settle();
     }
 
-    /// Lets an account compete in the one above while anyone in it is ready; as long as
-    /// one of them is served, it stays picked.
+    /// Lets an account compete in the one above while it has a ready member. While a member is
+    /// served, the account stays picked.
     fn place(&mut self, mut node: usize) {
         while node != TOP && !self.nodes[node].served {
             let Node { ref account, parent, client, stretch_max, .. } = self.nodes[node];
@@ -194,19 +194,19 @@ impl Tree {
             } else if above.is_ready(client) {
                 return;
             } else {
-                // No one of them is served for longer, so it is never charged for
-                // more than it asked for.
+                // No member is served for longer, so the account is never charged for more than it
+                // requested.
                 above.request(client, self.quantum.max(stretch_max));
             }
             node = parent;
         }
     }
 
-    /// The activity that comes next.
+    /// The activity that is served next.
     pub(super) fn choose(&mut self) -> Option<u32> {
         let top = &mut self.nodes[TOP].account;
         if !top.has_eligible() {
-            // Nobody has a claim: the rest goes before those who have had their share.
+            // No client has a claim: the rest goes before clients that have had their share.
             top.forgive(self.capacity);
         }
         let mut client = top.peek()?;
@@ -228,7 +228,7 @@ impl Tree {
         }
     }
 
-    /// It is served no longer; `request` or `retire` follows.
+    /// The activity is no longer served; `request` or `retire` follows.
     pub(super) fn put_back(&mut self, mut node: usize) {
         while node != TOP {
             self.nodes[node].served = false;
@@ -236,7 +236,7 @@ impl Tree {
         }
     }
 
-    /// What is served was served for `used`.
+    /// Charges the served activity and the accounts above it `used`.
     pub(super) fn charge(&mut self, mut node: usize, mut client: u32, used: Span) {
         loop {
             self.nodes[node].account.charge(client, used);
@@ -247,7 +247,7 @@ impl Tree {
         }
     }
 
-    /// Whether any is ready. O(1), and one look for each group.
+    /// Whether any activity is ready. O(1), with one check for each group.
     pub(super) fn has_ready(&self) -> bool {
         self.nodes.iter().any(|node| node.account.has_ready())
     }

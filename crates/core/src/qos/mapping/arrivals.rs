@@ -1,24 +1,23 @@
-//! How PDUs of a stream may arrive: the one model behind all four classes.
+//! How the PDUs of a stream may arrive: the one model behind all four classes.
 //!
-//! Made from a specification by [`Arrivals::new`]; asked by [`super::map`] for
-//! the period, the batch and the buffers. The formulas and their proofs stand in
-//! the head of [`super`]; here they are computed, exactly, in `u128`.
+//! [`Arrivals::new`] makes it from a specification. [`super::map`] asks it for the period, the
+//! batch and the buffers. The head of [`super`] has the formulas and their proofs. Here they are
+//! computed exactly, in `u128`.
 
-use super::{MapError, PERIOD_LONGEST};
+use super::error::MapError;
+use super::limits::PERIOD_LONGEST;
 use crate::activity::{BATCH_MAX, PERIOD_MAX};
-use crate::qos::{Class, Flow, Rate, StreamSpec};
+use crate::qos::spec::{Class, Flow, Rate, StreamSpec};
 use crate::time::Span;
 
 const NANOS_PER_SEC: u128 = 1_000_000_000;
 const MICRO: u128 = 1_000_000;
 const BITS_PER_BYTE: u128 = 8;
 
-/// A unit of `unit_pdus` PDUs at once every `I`, and `ahead` PDUs more at any
-/// one time.
+/// A unit of `unit_pdus` PDUs at once every `I`, and `ahead` PDUs more at any one time.
 ///
-/// Invariants: `1 <= ahead + unit_pdus <= BATCH_MAX`; `ahead` is 0 unless
-/// `unit_pdus` is 1; `I` is at least `unit_pdus` nanoseconds and at most
-/// `u64::MAX`.
+/// Invariants: `1 <= ahead + unit_pdus <= BATCH_MAX`; `ahead` is 0 unless `unit_pdus` is 1; `I` is
+/// at least `unit_pdus` nanoseconds and at most `u64::MAX`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Arrivals {
     /// `I` as a fraction of nanoseconds, `num / den`.
@@ -33,7 +32,7 @@ pub(super) struct Arrivals {
 }
 
 impl Arrivals {
-    /// How the PDUs of `spec` may arrive. Expects its PDU size to be checked.
+    /// How the PDUs of `spec` may arrive. The caller has checked the PDU size.
     pub(super) fn new(spec: &StreamSpec) -> Result<Self, MapError> {
         let pdu_bytes = u128::from(spec.pdu_bytes);
         match spec.class {
@@ -73,7 +72,7 @@ impl Arrivals {
         }
     }
 
-    /// Units of `unit_bytes` in `unit_pdus` PDUs, `rate` of them a second.
+    /// Units of `unit_bytes` in `unit_pdus` PDUs, at `rate` units a second.
     fn of_rate(
         key: &'static str,
         rate: Rate,
@@ -89,8 +88,8 @@ impl Arrivals {
         Self::of_interval(key, interval, unit_pdus, ahead, saturated(payload_bps))
     }
 
-    /// Checks that no more than one PDU a nanosecond arrives: what lies beyond
-    /// has no cost that would fit, and rounds to a period of zero.
+    /// Checks that at most one PDU a nanosecond arrives. No cost would fit beyond that, and the
+    /// period would round to zero.
     fn of_interval(
         key: &'static str,
         (interval_num, interval_den): (u128, u128),
@@ -121,8 +120,8 @@ impl Arrivals {
         u32::try_from(self.ahead + self.unit_pdus * units).unwrap_or(u32::MAX)
     }
 
-    /// The period: of the whole number of intervals and of all that fits into
-    /// `half` the delay, the one that reserves fewer PDUs a second.
+    /// The period: either the whole number of intervals or all that fits into `half` the delay,
+    /// whichever reserves fewer PDUs a second.
     pub(super) fn period(&self, half: Span) -> Span {
         let all = half.min(self.period_max());
         let intervals = u128::from(all.as_nanos()) * self.interval_den / self.interval_num;
@@ -134,15 +133,15 @@ impl Arrivals {
         if intervals > 0 && reserves_less(whole, all) { whole } else { all }
     }
 
-    /// The shortest period that holds its own batch at `pdu_cost` a PDU, if one
-    /// does. Every longer one that [`Arrivals::period`] chooses does too.
+    /// The shortest period that holds its own batch at `pdu_cost` a PDU, if there is one. Every
+    /// longer period that [`Arrivals::period`] chooses holds its batch too.
     pub(super) fn period_min(&self, pdu_cost: Span) -> Option<Span> {
         let cost_ns = u128::from(pdu_cost.as_nanos());
         let unit_cost_ns = self.unit_pdus * cost_ns;
         if unit_cost_ns > u128::from(PERIOD_MAX.as_nanos()) {
             return None;
         }
-        // What each interval leaves over, in 1/den ns, pays off what came ahead.
+        // The spare time of each interval, in 1/den ns, pays for the PDUs ahead.
         let spare = self.interval_num.checked_sub(unit_cost_ns * self.interval_den)?;
         let debt = self.ahead * cost_ns * self.interval_den;
         let units = match (debt, spare) {
@@ -157,7 +156,7 @@ impl Arrivals {
         (period <= self.period_max()).then_some(period)
     }
 
-    /// No period is longer: see [`PERIOD_LONGEST`].
+    /// The upper limit of a period: see [`PERIOD_LONGEST`].
     fn period_max(&self) -> Span {
         let worth_it = PERIOD_LONGEST.max(self.intervals(self.ahead + 1));
         let batch_fits = self.intervals((u128::from(BATCH_MAX) - self.ahead) / self.unit_pdus);
@@ -170,7 +169,7 @@ impl Arrivals {
     }
 }
 
-/// PDUs of a unit of `bytes`, which arrive at once.
+/// The number of PDUs of a unit of `bytes`, which arrive at once.
 fn cut(key: &'static str, bytes: u64, pdu_bytes: u128) -> Result<u128, MapError> {
     positive(key, bytes)?;
     let pdus = u128::from(bytes).div_ceil(pdu_bytes);

@@ -1,18 +1,18 @@
-//! Why a specification has no mapping, in the terms of whoever wrote it.
+//! Why a specification has no mapping, in the terms of its author.
 
-use super::{BULK_DELAY, PDU_BYTES_MAX};
+use super::limits::{BULK_DELAY, PDU_BYTES_MAX};
 use crate::activity::BATCH_MAX;
 use crate::time::Span;
 use core::fmt;
 
-/// A specification that has no mapping: the caller's mistake.
+/// A specification that has no mapping: a mistake of the caller.
 ///
-/// `Display` says what was found and what was expected; [`MapError::key`] names
-/// the key of the spec file at fault.
+/// `Display` states what was found and what was expected. [`MapError::key`] names the faulty key of
+/// the spec file.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MapError {
-    /// Something is 0 that has to be more.
+    /// A value is 0 that must be more.
     Zero {
         /// Its key in the spec file.
         key: &'static str,
@@ -22,7 +22,7 @@ pub enum MapError {
         /// As given.
         pdu_bytes: u32,
     },
-    /// No delay, in a class that has no default.
+    /// No delay in a class without a default.
     DelayMissing,
     /// A delay that cannot be split into a wait and a deadline.
     DelayShort {
@@ -33,12 +33,12 @@ pub enum MapError {
     AtOnce {
         /// `burst`, `frame` or `message`.
         key: &'static str,
-        /// So many.
+        /// The number of PDUs.
         pdus: u64,
     },
     /// More than one PDU a nanosecond.
     RateLarge {
-        /// What the rate was given by.
+        /// The key that gave the rate.
         key: &'static str,
         /// PDUs a second, rounded down.
         pdu_rate_hz: u64,
@@ -53,16 +53,16 @@ pub enum MapError {
         batch: u32,
         /// The period derived from the delay.
         period: Span,
-        /// The most a PDU could cost with this delay, if it could cost anything.
+        /// The largest cost of a PDU with this delay, if any cost fits.
         pdu_cost_max: Option<Span>,
-        /// The least delay that would do with this cost, if one would.
+        /// The least delay that fits this cost, if there is one.
         delay_min: Option<Span>,
     },
     /// The quantum is 0 or larger than the batch.
     Quantum {
         /// As given.
         quantum: u32,
-        /// The batch derived from rate and delay: the most it may be.
+        /// The batch derived from rate and delay: the upper limit.
         batch: u32,
         /// The period of that batch.
         period: Span,
@@ -70,7 +70,7 @@ pub enum MapError {
 }
 
 impl MapError {
-    /// The key of the spec file whose value is at fault.
+    /// The key of the spec file with the faulty value.
     pub const fn key(&self) -> &'static str {
         match *self {
             MapError::Zero { key }
@@ -152,20 +152,20 @@ fn fmt_remedy(
     }
 }
 
-/// The longest span not longer than this that [`Span`] prints exactly, so that
-/// what a user copies from the message fits.
+/// The longest span up to this one that [`Span`] prints exactly, so that a value copied from the
+/// message fits.
 fn printed_down(span: Span) -> Span {
     let step_ns = printed_step_ns(span);
     Span::from_nanos(span.as_nanos() / step_ns * step_ns)
 }
 
-/// The shortest span not shorter than this that [`Span`] prints exactly.
+/// The shortest span from this one on that [`Span`] prints exactly.
 fn printed_up(span: Span) -> Span {
     let step_ns = printed_step_ns(span);
     Span::from_nanos(span.as_nanos().div_ceil(step_ns).saturating_mul(step_ns))
 }
 
-/// [`Span`] prints three places after the point of the unit it chooses.
+/// [`Span`] prints three decimal places of the unit that it chooses.
 fn printed_step_ns(span: Span) -> u64 {
     match span.as_nanos() {
         ns if ns >= 10_000_000_000 => 1_000_000,

@@ -1,5 +1,5 @@
-//! Examples worked by hand, each mistake a user can make, and the table of the
-//! module's head. What holds for all specifications stands in [`properties`].
+//! Examples worked out by hand, each mistake that a user can make, and the table of the module's
+//! head. [`properties`] tests what holds for all specifications.
 
 use super::*;
 use crate::activity::{BATCH_MAX, PERIOD_MAX};
@@ -77,7 +77,7 @@ fn each_way_to_state_a_flow_is_mapped_as_by_hand() {
     // 14 PDUs a frame, 13 of 1470 B and one of 890 B; 50 ms hold one frame.
     let frames = Flow::Frames { frame_rate: Rate::from_hertz(30), frame_bytes: 20_000 };
     assert_eq!(essence(&media(frames, 1470, 100)), (33_333_333, 14, 28, 4_800_000));
-    // 20 ms hold none: look every 20 ms. Two frames may come in 40 ms.
+    // 20 ms hold none: the handler runs every 20 ms. Two frames may come in 40 ms.
     assert_eq!(essence(&media(frames, 1470, 40)), (20_000_000, 14, 28, 4_800_000));
     // 40 000 PDUs in 60 s: one every 1.5 ms, 66 in 100 ms.
     let transfer = Flow::Transfer { bytes: 60_000_000, within: Span::from_secs(60) };
@@ -91,7 +91,7 @@ fn bursts_and_messages_are_mapped_as_by_hand() {
         let class = Class::Transaction { rate: Rate::from_hertz(hertz), burst };
         essence(&stream(class, 100, delay_ms, ms(1)))
     };
-    // Half of an interval: the burst alone. In a whole one nothing more comes.
+    // Half of an interval: the burst alone. A whole interval brings nothing more.
     assert_eq!(transaction(5, 3, 200), (100_000_000, 3, 3, 4_000));
     // 2.5 intervals hold 2 + 3, as many a second as two intervals with 2 + 2: the longer.
     assert_eq!(transaction(5, 3, 1000), (500_000_000, 5, 7, 4_000));
@@ -113,7 +113,7 @@ fn a_careless_delay_does_not_make_a_batch_of_an_hour() {
     };
     let media = |rate| Class::ContinuousMedia(Flow::PduRate(rate));
     assert_eq!(period_and_batch(media(Rate::from_hertz(50))), (PERIOD_LONGEST, 50));
-    // One PDU a minute: the period is that minute, not sixty looks for nothing.
+    // One PDU a minute: the period is that minute, because sixty runs would find nothing.
     let one_a_minute = Rate::from_micro_hertz(16_667);
     let (period, batch) = period_and_batch(media(one_a_minute));
     assert_eq!((period.as_nanos() / 1_000_000, batch), (59_998, 1));
@@ -123,7 +123,7 @@ fn a_careless_delay_does_not_make_a_batch_of_an_hour() {
 }
 
 #[test]
-fn no_batch_and_no_period_exceeds_what_an_activity_may_have() {
+fn no_batch_and_no_period_exceeds_the_limits_of_an_activity() {
     let fast = stream(Class::Bulk(hertz(10_000_000)), 64, 10_000, Span::from_nanos(50));
     assert_eq!(map(&fast, SWITCH).unwrap().params.batch, BATCH_MAX);
     let rare = Class::Bulk(Flow::PduRate(Rate::from_micro_hertz(1)));
@@ -204,7 +204,7 @@ fn each_mistake_is_named_by_its_key_and_in_the_user_s_terms() {
 }
 
 #[test]
-fn a_cost_that_does_not_fit_is_answered_with_what_would() {
+fn a_cost_that_does_not_fit_is_refused_with_values_that_fit() {
     let said = |spec: &StreamSpec| map(spec, SWITCH).unwrap_err().to_string();
     let hurried = StreamSpec { delay: Some(ms(10)), pdu_cost: ms(6), ..camera() };
     assert_eq!(
@@ -235,7 +235,7 @@ fn a_cost_that_does_not_fit_is_answered_with_what_would() {
 }
 
 #[test]
-fn the_table_of_what_a_longer_delay_buys_is_true() {
+fn the_table_of_the_effect_of_a_longer_delay_is_true() {
     for delay_ms in [20, 60, 100, 500] {
         let audio = stream(Class::ContinuousMedia(hertz(50)), 100, delay_ms, ms(1));
         let mapping = map(&audio, SWITCH).unwrap();

@@ -3,8 +3,8 @@
 
 use super::*;
 use upcall_core::activity::Terms;
-use upcall_core::policy::Discipline;
-use upcall_core::policy::dws::DWS;
+use upcall_core::discipline::Discipline;
+use upcall_core::discipline::{DWS, RMDP};
 use upcall_runtime::{HandlerId, Poster};
 
 /// A KLS thread may read a domain's area while the domain is writing it. The domain then counts as
@@ -33,7 +33,7 @@ impl Players {
             config.discipline = discipline;
             config.switch_cost = Some(Span::from_micros(20));
         });
-        let terms = Terms { wins_ties: discipline.name != DWS.name, ..Terms::default() };
+        let terms = Terms { wins_ties: !discipline.takes_tasks(), ..Terms::default() };
         let domains = handlers.into_iter().enumerate().map(|(at, handler)| {
             let attach = Attach { socket: daemon.socket.clone(), name: format!("player {at}") };
             let config =

@@ -3,6 +3,7 @@
 use super::status::ByHand;
 use super::*;
 use std::sync::atomic::AtomicBool;
+use upcall_core::discipline::{DWS, RM, RMDP};
 use upcall_runtime::status::{VirtualProcessorState, status};
 use upcall_shm::user_area::{AREA_BYTES, Owner as AreaOwner, Rank, Slot, SlotState};
 use upcall_shm::wire::{ToDaemon, ToDomain};
@@ -133,7 +134,7 @@ fn showing_another_domains_place_is_an_offence() {
 
 #[test]
 fn creating_and_closing_activities_is_no_offence() {
-    for discipline in [&RMDP, &upcall_core::policy::rm::RM, &upcall_core::policy::dws::DWS] {
+    for discipline in [&RMDP, &RM, &DWS] {
         let daemon = Running::start(|config| {
             config.discipline = discipline;
             config.switch_cost = Some(Span::from_micros(20));

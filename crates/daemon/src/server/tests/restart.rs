@@ -129,7 +129,7 @@ fn domains_keep_their_reservations_across_daemons() {
     let mut new_domain = daemon.domain("newcomer");
     let wide = ActivityParams::new(Span::from_millis(10), Span::from_millis(4));
     let error = new_domain.handler("wide", wide, spin).unwrap_err();
-    assert!(matches!(error, CreateError::RefusedThere { .. }), "{error:?}");
+    assert!(matches!(error, CreateError::RefusedByDaemon { .. }), "{error:?}");
     // A new activity comes last in the order, and a closed one has gone.
     let small = domains[1].handler("small", params(100), spin).unwrap();
     domains[1].run(small).unwrap();
@@ -220,7 +220,7 @@ fn domains_do_not_attach_to_a_daemon_with_another_policy() {
     daemon.end();
     daemon.restart(|config| {
         priced(config);
-        config.discipline = &upcall_core::policy::dws::DWS;
+        config.discipline = &upcall_core::discipline::DWS;
     });
     wait_for_jobs(&mut domains, &handlers);
     let events = daemon.end();

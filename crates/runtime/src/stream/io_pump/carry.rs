@@ -1,46 +1,49 @@
-//! One carry: between a descriptor and a stream, step by step.
+//! One carry between a descriptor and a stream, step by step.
 //!
 //! ```text
-//!            step: something is moved
-//!             /\    (1) stream: no room, nothing there; bell rung -> step
-//!   ---> step ---> (2) descriptor: would block; event -> step, and if the reader goes
+//!            step: some data is moved
+//!             /\    (1) stream: no room, or no data; notified -> step
+//!   ---> step ---> (2) descriptor: would block; event -> step, also if the reader goes
 //!             \--> (3) over: end of input, stream closed, failure
 //! ```
 //!
-//! Used by the I/O pump's thread alone. No step blocks, but in a read of a file.
+//! Only the I/O pump's thread uses it. No step blocks, except for the read of a file.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::AtomicU64;
 
-use upcall_shm::stream as shm;
+use upcall_shm::stream::{self as shm, Closed, End, StreamError, StreamForm};
 use upcall_sys::OsError;
 use upcall_sys::transfer::NonBlocking;
 
-use super::{Carried, CarryEnd, IoPumpError, is_waiting};
+use super::outcome::{Carried, CarryEnd, IoPumpError};
 use crate::io_events::Interest;
-use crate::stream::{Closed, End, Memory, StreamError, StreamForm, StreamReader, StreamWriter};
+use crate::stream::memory::Memory;
+use crate::stream::reader::StreamReader;
+use crate::stream::wait::is_waiting;
+use crate::stream::writer::StreamWriter;
 
-/// Most bytes of one read or write.
+/// The most bytes of one read or write.
 const BLOCK_BYTES: usize = 64 * 1024;
-/// Reads or writes before others have their turn.
+/// How many reads or writes a carry does before the other carries get a step.
 const BLOCKS_MAX: u32 = 8;
 
 /// What a carry waits for.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Step {
-    /// Nothing.
+    /// Nothing: it can do another step.
     Again,
-    /// The bell of its end.
-    Bell,
+    /// The wait word of its end.
+    WaitWord,
     Descriptor,
-    /// Either.
+    /// The descriptor, or the end of the reader.
     DescriptorOrEnd,
     Over(Carried),
 }
 
 impl Step {
-    pub(super) fn is_on_bell(self) -> bool {
-        matches!(self, Step::Bell | Step::DescriptorOrEnd)
+    pub(super) fn is_on_wait_word(self) -> bool {
+        matches!(self, Step::WaitWord | Step::DescriptorOrEnd)
     }
 }
 
@@ -48,7 +51,7 @@ impl Step {
 pub(super) struct Carry {
     fd: NonBlocking,
     form: Moves,
-    /// To look at the bell.
+    /// Used to read the wait word.
     stream: shm::Stream<Memory>,
     buffer: Vec<u8>,
     bytes: u64,
@@ -60,17 +63,17 @@ enum Moves {
     In(StreamWriter),
     Out {
         reader: StreamReader,
-        /// Bytes of the message at the front that were written.
+        /// How many bytes of the message at the front were written.
         written: usize,
     },
 }
 
 impl Carry {
-    /// Allocates.
+    /// A carry from `fd` into a stream. Allocates.
     pub(super) fn source(fd: NonBlocking, mut writer: StreamWriter) -> Result<Self, IoPumpError> {
         let stream = writer.stream().attach().map_err(|error| IoPumpError::Open(error.into()))?;
         let most = match stream.form() {
-            // So that it goes on before all is read.
+            // A quarter, so that the writer can go on before the reader has read everything.
             StreamForm::Bytes { capacity } | StreamForm::Messages { capacity } => {
                 capacity as usize / 4
             }
@@ -80,7 +83,7 @@ impl Carry {
         Ok(Carry { fd, form: Moves::In(writer), stream, buffer, bytes: 0, too_long: 0 })
     }
 
-    /// Allocates.
+    /// A carry from a stream to `fd`. Allocates.
     pub(super) fn sink(reader: StreamReader, fd: NonBlocking) -> Result<Self, IoPumpError> {
         let stream = reader.stream().attach().map_err(|error| IoPumpError::Open(error.into()))?;
         let buffer = vec![0; BLOCK_BYTES];
@@ -106,16 +109,16 @@ impl Carry {
         }
     }
 
-    pub(super) fn bell(&self) -> &AtomicU64 {
-        self.stream.bell(self.end())
+    pub(super) fn wait_word(&self) -> &AtomicU64 {
+        self.stream.wait_word(self.end())
     }
 
-    /// Whether its end still waits.
+    /// Whether the carry's end still waits.
     pub(super) fn waits(&self) -> bool {
         is_waiting(&self.stream, self.end())
     }
 
-    /// Moves what can be moved, up to a measure.
+    /// Moves data, at most [`BLOCKS_MAX`] blocks.
     pub(super) fn step(&mut self) -> Step {
         for _ in 0..BLOCKS_MAX {
             let step = match &self.form {
@@ -130,42 +133,54 @@ impl Carry {
     }
 
     fn read_one(&mut self) -> Step {
-        let Moves::In(writer) = &mut self.form else { return Step::Again };
-        writer.rouse();
-        // Also where there is room: nothing is read that nobody will read.
-        let room = match writer.writer().room() {
-            Ok(room) => usize::try_from(room).unwrap_or(usize::MAX),
-            Err(closed) => return self.over(CarryEnd::Closed(closed)),
-        };
-        let most = match self.stream.form() {
-            // What a datagram does not find room for would be lost.
+        match self.read_len_max() {
+            Err(closed) => self.over(CarryEnd::Closed(closed)),
+            Ok(0) => self.wait_for_room(),
+            Ok(len_max) => self.read_and_commit(len_max),
+        }
+    }
+
+    /// How much may be read now, so that the stream has room for it.
+    fn read_len_max(&mut self) -> Result<usize, Closed> {
+        let Moves::In(writer) = &mut self.form else { return Ok(0) };
+        writer.finish_wait();
+        // Checked even if there is room: if the reader is gone, no more input is read.
+        let room = usize::try_from(writer.writer().room()?).unwrap_or(usize::MAX);
+        let len_max = match self.stream.form() {
+            // A datagram that does not fit would be lost.
             _ if self.fd.has_datagrams() => match writer.writer().has_room(self.buffer.len()) {
                 Ok(true) => self.buffer.len(),
                 _ => 0,
             },
             StreamForm::Bytes { .. } => room,
-            // Its length stands before it.
+            // The length stands before the message.
             StreamForm::Messages { .. } => room.saturating_sub(8),
             _ if room == 0 => 0,
             _ => writer.writer().len_max(),
         };
-        let most = most.min(self.buffer.len());
-        if most == 0 {
-            // Bytes wait only where there is no room at all, so that a reader never waits for
-            // what does not come.
-            let len = if self.fd.has_datagrams() { self.buffer.len() } else { 1 };
-            let rests = writer.writer().rests();
-            let waits = if rests { writer.begin_rest() } else { writer.begin_wait(len) };
-            return if waits { Step::Bell } else { Step::Again };
-        }
-        match read(&self.fd, &mut self.buffer[..most]) {
+        Ok(len_max.min(self.buffer.len()))
+    }
+
+    fn wait_for_room(&mut self) -> Step {
+        let Moves::In(writer) = &mut self.form else { return Step::Again };
+        // Plain bytes wait only if there is no room at all. Otherwise a reader could wait for
+        // bytes that never come.
+        let len = if self.fd.has_datagrams() { self.buffer.len() } else { 1 };
+        let rests = writer.writer().rests();
+        let waits = if rests { writer.begin_rest() } else { writer.begin_wait(len) };
+        if waits { Step::WaitWord } else { Step::Again }
+    }
+
+    fn read_and_commit(&mut self, len_max: usize) -> Step {
+        let Moves::In(writer) = &mut self.form else { return Step::Again };
+        match read(&self.fd, &mut self.buffer[..len_max]) {
             Ok(None) => self.over(CarryEnd::EndOfInput),
-            Ok(Some(len)) if len > most => {
+            Ok(Some(len)) if len > len_max => {
                 self.too_long += 1;
                 Step::Again
             }
             Ok(Some(len)) => {
-                // There is room for all of it.
+                // There is room for all of it: `read_len_max` checked that.
                 let pushed = writer.push(&self.buffer[..len]);
                 match pushed.and_then(|_| Ok(writer.commit()?)) {
                     Ok(()) => {
@@ -176,7 +191,7 @@ impl Carry {
                 }
             }
             Err(error) if error.is_would_block() => {
-                // If the reader has gone by now, the next step finds it.
+                // If the reader has left meanwhile, the next step finds that.
                 if writer.begin_wait_for_end() { Step::DescriptorOrEnd } else { Step::Again }
             }
             Err(error) => self.fail(error),
@@ -185,15 +200,15 @@ impl Carry {
 
     fn write_one(&mut self) -> Step {
         let Moves::Out { reader, written } = &mut self.form else { return Step::Again };
-        reader.rouse();
+        reader.finish_wait();
         let copied = match reader.front() {
             Ok(Some(message)) => message.payload().copy_to(*written, &mut self.buffer),
             Ok(None) => {
-                return if reader.begin_wait(1) { Step::Bell } else { Step::Again };
+                return if reader.begin_wait(1) { Step::WaitWord } else { Step::Again };
             }
             Err(closed) => return self.over(CarryEnd::Closed(closed)),
         };
-        // A message of no bytes is one all the same, and nothing to be written.
+        // An empty message counts as one message, but there is nothing to write.
         let wrote = if copied == 0 { Ok(0) } else { self.fd.write(&self.buffer[..copied]) };
         match wrote {
             Ok(len) => {
@@ -217,13 +232,13 @@ impl Carry {
         }
     }
 
-    /// The descriptor failed: the other end of the stream finds that this one died.
+    /// The descriptor failed. The other end of the stream finds that this end died.
     pub(super) fn fail(&mut self, error: OsError) -> Step {
         self.die();
         self.over(CarryEnd::Failed(error))
     }
 
-    /// It is not to go on.
+    /// Ends the carry, because the pump stops.
     pub(super) fn stop(&mut self) -> Carried {
         self.die();
         self.carried(CarryEnd::Stopped)
@@ -239,7 +254,7 @@ impl Carry {
     fn over_by(&mut self, error: StreamError) -> Step {
         let closed = match error {
             StreamError::Closed(closed) => closed,
-            // What is longer than can be is not asked for.
+            // Not possible: no carry asks for more than a message may hold.
             _ => Closed::Died,
         };
         self.over(CarryEnd::Closed(closed))
@@ -254,8 +269,8 @@ impl Carry {
     }
 }
 
-/// Reads bytes, or a datagram, and says how many bytes it has, the lost end included; `None`: the
-/// end of the input.
+/// Reads bytes, or a datagram. Returns the length, which for a datagram includes the part that did
+/// not fit. `None` at the end of the input.
 fn read(fd: &NonBlocking, bytes: &mut [u8]) -> Result<Option<usize>, OsError> {
     match fd.has_datagrams() {
         true => Ok(Some(fd.receive(bytes)?)),

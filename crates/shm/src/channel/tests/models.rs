@@ -1,5 +1,4 @@
-//! Each form beside what it is a bounded, shared version of, and all of them beside a
-//! peer that writes anything.
+//! Each form beside a simple model of it, and all forms beside a peer that writes anything.
 
 use super::*;
 use proptest::prelude::*;
@@ -9,26 +8,26 @@ use std::collections::{BTreeMap, VecDeque};
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Post(u32),
-    Tell,
-    /// Only if the taker is awake: it was told and has not found nothing since.
+    Notify,
+    /// Only if the taker is awake: it was notified, and has found events at every look since.
     Take,
 }
 
 fn steps(rows: u32) -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
         3 => (0..rows).prop_map(Step::Post),
-        2 => Just(Step::Tell),
+        2 => Just(Step::Notify),
         4 => Just(Step::Take),
     ];
     prop::collection::vec(step, 0..200)
 }
 
-/// A taker that looks only once it is told, beside a model of what is pending.
+/// A taker that looks only after a notification, beside a model of what is pending.
 struct Awake(bool);
 
 impl Awake {
-    fn told(&mut self, must_tell: bool) {
-        self.0 |= must_tell;
+    fn notified(&mut self, must_notify: bool) {
+        self.0 |= must_notify;
     }
 
     fn took<T>(&mut self, taken: Option<&T>) {
@@ -43,10 +42,10 @@ proptest! {
         let mut raiser = counter::Raiser::attach(&words).unwrap();
         let mut taker = counter::Taker::attach(&words).unwrap();
         let (mut pending, mut awake) = (0, Awake(false));
-        for step in steps.into_iter().chain([Step::Tell]) {
+        for step in steps.into_iter().chain([Step::Notify]) {
             match step {
                 Step::Post(_) => { raiser.post(); pending += 1; }
-                Step::Tell => awake.told(raiser.must_tell().unwrap()),
+                Step::Notify => awake.notified(raiser.must_notify().unwrap()),
                 Step::Take if awake.0 => {
                     let taken = taker.take().unwrap();
                     prop_assert_eq!(taken.unwrap_or(0), pending);
@@ -56,7 +55,7 @@ proptest! {
                 Step::Take => {}
             }
         }
-        prop_assert!(pending == 0 || awake.0, "{} events and nobody told", pending);
+        prop_assert!(pending == 0 || awake.0, "{} events without a notification", pending);
     }
 
     #[test]
@@ -66,7 +65,7 @@ proptest! {
         let mut taker = ring::Taker::attach(&words, 4).unwrap();
         let (mut pending, mut serial, mut lost) = (VecDeque::new(), 0, 0);
         let mut awake = Awake(false);
-        for step in steps.into_iter().chain([Step::Tell]) {
+        for step in steps.into_iter().chain([Step::Notify]) {
             match step {
                 Step::Post(_) => match raiser.post(&payload(serial)).unwrap() {
                     Posted::Stored => { pending.push_back(serial); serial += 1; }
@@ -75,11 +74,11 @@ proptest! {
                         lost += 1;
                     }
                 },
-                Step::Tell => awake.told(raiser.must_tell().unwrap()),
+                Step::Notify => awake.notified(raiser.must_notify().unwrap()),
                 Step::Take if awake.0 => {
                     let taken = taker.take().unwrap();
                     let expected = pending.pop_front().map(|serial| {
-                        Event { row: 0, serial, merged: 0, payload: payload(serial) }
+                        TakenEvent { row: 0, serial, merged: 0, payload: payload(serial) }
                     });
                     prop_assert_eq!(taken, expected);
                     awake.took(taken.as_ref());
@@ -88,7 +87,7 @@ proptest! {
             }
             prop_assert!(pending.len() <= 4);
         }
-        prop_assert!(pending.is_empty() || awake.0, "{:?} and nobody told", pending);
+        prop_assert!(pending.is_empty() || awake.0, "{:?} without a notification", pending);
         prop_assert_eq!(taker.lost(), lost);
     }
 
@@ -97,10 +96,10 @@ proptest! {
         let words = segment(TYPED);
         let mut raiser = typed::Raiser::attach(&words, 70).unwrap();
         let mut taker = typed::Taker::attach(&words, 70).unwrap();
-        // By type: how many it stands for, and the payload.
+        // By type: how many events it stands for, and the payload.
         let mut pending: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
         let (mut serial, mut awake) = (0, Awake(false));
-        for step in steps.into_iter().chain([Step::Tell]) {
+        for step in steps.into_iter().chain([Step::Notify]) {
             match step {
                 Step::Post(kind) => {
                     serial += 1;
@@ -110,10 +109,10 @@ proptest! {
                     let expected = if before > 0 { Posted::Merged } else { Posted::Stored };
                     prop_assert_eq!(posted, expected);
                 }
-                Step::Tell => {
-                    let must_tell = raiser.must_tell().unwrap();
-                    prop_assert!(!(must_tell && awake.0), "told twice");
-                    awake.told(must_tell);
+                Step::Notify => {
+                    let must_notify = raiser.must_notify().unwrap();
+                    prop_assert!(!(must_notify && awake.0), "notified twice");
+                    awake.notified(must_notify);
                 }
                 Step::Take if awake.0 => {
                     let taken = taker.take().unwrap();
@@ -126,7 +125,7 @@ proptest! {
                 Step::Take => {}
             }
         }
-        prop_assert!(pending.is_empty() || awake.0, "{:?} and nobody told", pending);
+        prop_assert!(pending.is_empty() || awake.0, "{:?} without a notification", pending);
     }
 
     #[test]
@@ -137,7 +136,7 @@ proptest! {
         // Serial numbers by level.
         let mut pending: BTreeMap<u32, Vec<u64>> = BTreeMap::new();
         let (mut serial, mut lost, mut awake) = (0, 0, Awake(false));
-        for step in steps.into_iter().chain([Step::Tell]) {
+        for step in steps.into_iter().chain([Step::Notify]) {
             match step {
                 Step::Post(level) => {
                     let posted = raiser.post(level, &payload(serial)).unwrap();
@@ -151,10 +150,10 @@ proptest! {
                         serial += 1;
                     }
                 }
-                Step::Tell => {
-                    let must_tell = raiser.must_tell().unwrap();
-                    prop_assert!(!(must_tell && awake.0), "told twice");
-                    awake.told(must_tell);
+                Step::Notify => {
+                    let must_notify = raiser.must_notify().unwrap();
+                    prop_assert!(!(must_notify && awake.0), "notified twice");
+                    awake.notified(must_notify);
                 }
                 Step::Take if awake.0 => {
                     let taken = taker.take().unwrap();
@@ -173,14 +172,14 @@ proptest! {
             }
         }
         let left: usize = pending.values().map(Vec::len).sum();
-        prop_assert!(left == 0 || awake.0, "{} events and nobody told", left);
+        prop_assert!(left == 0 || awake.0, "{} events without a notification", left);
         prop_assert_eq!(taker.lost(), lost);
     }
 
-    /// A peer that writes anything anywhere, between any two calls: every answer is in
-    /// range or a fault, and every call returns.
+    /// A peer that writes anything anywhere, between any two calls. Every result is in range or a
+    /// fault, and every call returns.
     #[test]
-    fn whatever_a_peer_writes_the_answers_stay_in_range(
+    fn anything_a_peer_writes_gives_answers_in_range(
         writes in prop::collection::vec(
             (5usize..96, prop_oneof![0..9u64, any::<u64>(), Just(u64::MAX)]), 0..60),
     ) {
@@ -199,7 +198,8 @@ proptest! {
                 }
             }
             let event = payload(value >> 1);
-            let _ = (typed.0.raise(69, &event), slots.0.raise(2, &event), ring_ends.0.raise(&event));
+            let _ = (typed.0.raise(69, &event), slots.0.raise(2, &event));
+            let _ = ring_ends.0.raise(&event);
             let taken = [(typed.1.take(), 70), (slots.1.take(), 3), (ring_ends.1.take(), 1)];
             for (taken, rows) in taken {
                 match taken {

@@ -1,6 +1,6 @@
 use super::*;
 
-/// Bytes that tell their place.
+/// Bytes that differ by their place.
 fn pattern(len: usize) -> Vec<u8> {
     (0..len).map(|at| (at * 7 + at / 256 * 13 + 1).to_le_bytes()[0]).collect()
 }
@@ -13,16 +13,16 @@ fn bytes_of(words: &[AtomicU64]) -> Vec<u8> {
     words.iter().flat_map(|word| word.load(Relaxed).to_ne_bytes()).collect()
 }
 
-/// Around a word, a block of registers, and where the string instruction takes over.
+/// Lengths around a word, a block of registers, and the first length for the string instruction.
 fn lengths() -> impl Iterator<Item = usize> {
     (0..200).chain(2040..2072).chain([4095, 4096, 4099])
 }
 
 #[test]
-fn what_is_filled_at_any_place_is_copied_out_as_it_was_and_nothing_beside_it_changes() {
+fn bytes_filled_anywhere_are_copied_out_and_nothing_else_changes() {
     const BYTES: usize = 4608;
     for len in lengths() {
-        // The last ones go on at the start.
+        // The last ones continue at the start.
         for start in [0, 1, 5, 8, 63, 64, 300, BYTES - 2056, BYTES - 65, BYTES - 9] {
             let (words, bytes) = (blank(BYTES / 8), pattern(len));
             let payload = Payload::new(&words, start, len);

@@ -7,35 +7,35 @@ use std::io::Write;
 const LOOPBACK: u32 = 1;
 const MINUTE_NS: u64 = 60_000_000_000;
 
-/// A group of this process alone, organization-local (RFC 2365).
+/// A group that only this process uses, organization-local (RFC 2365).
 fn group_v4() -> Ipv4Addr {
     let [.., high, low] = std::process::id().to_be_bytes();
     Ipv4Addr::new(239, 196, high, low)
 }
 
-/// A group of this process alone, interface-local (RFC 4291).
+/// A group that only this process uses, interface-local (RFC 4291).
 fn group_v6() -> Ipv6Addr {
     let [.., high, low] = std::process::id().to_be_bytes();
     Ipv6Addr::new(0xff01, 0, 0, 0, 0, 0, 0x5ca2, u16::from_be_bytes([high, low]))
 }
 
-/// A receiver on any address, and the port that the kernel chose.
+/// A receiver on any address, and its port.
 fn receiver() -> (UdpSocket, u16) {
     let socket = UdpSocket::bind("0.0.0.0:0".parse().unwrap()).unwrap();
     let port = socket.local_addr().unwrap().port();
     (socket, port)
 }
 
-/// Sends one datagram to the group, then one to the receiver's own address, and says which of
-/// them arrive. The second comes last: both go through one queue, of this thread's CPU.
-fn heard(receiver: &UdpSocket, group: Ipv4Addr, port: u16) -> Vec<Vec<u8>> {
+/// Sends one datagram to the group, then one to the receiver's own address, and returns those that
+/// arrive. The second comes last, because both go through one queue of this thread's CPU.
+fn received(receiver: &UdpSocket, group: Ipv4Addr, port: u16) -> Vec<Vec<u8>> {
     crate::schedule::pin_thread(&[crate::schedule::current_cpu()]).unwrap();
     for (target, payload) in [(group, b"group"), (Ipv4Addr::LOCALHOST, b"alone")] {
         let sender = UdpSocket::bind("127.0.0.1:0".parse().unwrap()).unwrap();
-        // What it sends to groups stays on the loopback interface.
-        sockopt::set_ip_multicast_if(&sender.fd, &Ipv4Addr::LOCALHOST).unwrap();
+        // Datagrams to groups stay on the loopback interface.
+        sockopt::set_ip_multicast_if(&sender, &Ipv4Addr::LOCALHOST).unwrap();
         sender.connect((target, port).into()).unwrap();
-        rustix::net::send(&sender.fd, payload, rustix::net::SendFlags::empty()).unwrap();
+        rustix::net::send(&sender, payload, rustix::net::SendFlags::empty()).unwrap();
     }
     let mut batch = ReceiveBatch::new(4, 100);
     let mut all = Vec::new();
@@ -48,33 +48,33 @@ fn heard(receiver: &UdpSocket, group: Ipv4Addr, port: u16) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn a_group_of_ipv4_is_heard_from_join_to_leave() {
+fn datagrams_to_an_ipv4_group_arrive_from_join_to_leave() {
     let group = group_v4();
     for interface in [Interface::Index(LOOPBACK), Interface::Address(Ipv4Addr::LOCALHOST)] {
         let (receiver, port) = receiver();
-        assert_eq!(heard(&receiver, group, port), [b"alone"]);
+        assert_eq!(received(&receiver, group, port), [b"alone"]);
         receiver.join_v4(group, interface).unwrap();
-        assert_eq!(heard(&receiver, group, port), [b"group", b"alone"]);
+        assert_eq!(received(&receiver, group, port), [b"group", b"alone"]);
         let twice = receiver.join_v4(group, interface).unwrap_err();
         assert_eq!(twice.raw_os_error(), libc::EADDRINUSE);
         receiver.leave_v4(group, interface).unwrap();
-        assert_eq!(heard(&receiver, group, port), [b"alone"]);
+        assert_eq!(received(&receiver, group, port), [b"alone"]);
         let twice = receiver.leave_v4(group, interface).unwrap_err();
         assert_eq!(twice.raw_os_error(), libc::EADDRNOTAVAIL);
     }
 }
 
-/// The kernel's list is asked in place of a sender: the loopback interface has no route to groups
-/// of IPv6.
+/// The test reads the kernel's list instead of sending, because the loopback interface has no route
+/// to IPv6 groups.
 #[test]
-fn a_group_of_ipv6_is_joined_from_join_to_leave() {
+fn an_ipv6_group_is_listed_from_join_to_leave() {
     let group = group_v6();
     let shown: String = group.octets().iter().map(|octet| format!("{octet:02x}")).collect();
     let is_joined = || std::fs::read_to_string("/proc/net/igmp6").unwrap().contains(&shown);
     let socket = match UdpSocket::bind("[::]:0".parse().unwrap()) {
         Ok(socket) => socket,
         Err(error) => {
-            // Not by a macro: the output of a test that passes is not shown.
+            // Not by a macro, because the output of a passing test is hidden.
             let _ = writeln!(std::io::stderr(), "skipped: groups of IPv6: {error}");
             return;
         }
@@ -89,7 +89,7 @@ fn a_group_of_ipv6_is_joined_from_join_to_leave() {
 }
 
 #[test]
-fn what_is_no_group_and_no_interface_are_errors() {
+fn wrong_groups_and_interfaces_are_errors() {
     let group = group_v4();
     let (receiver, _) = receiver();
     let error = receiver.join_v4(Ipv4Addr::LOCALHOST, Interface::Index(LOOPBACK)).unwrap_err();

@@ -5,8 +5,8 @@ use std::io::Error;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket as StdSocket};
 use std::os::fd::{AsRawFd, OwnedFd};
 
-/// Type and code of the messages that the kernel passes on to a connected socket.
-const TOLD: [(u8, u8); 12] = [
+/// Type and code of the messages that the kernel reports to a connected socket.
+const REPORTED: [(u8, u8); 12] = [
     (3, 2),
     (3, 3),
     (3, 4),
@@ -21,7 +21,7 @@ const TOLD: [(u8, u8); 12] = [
     (12, 0),
 ];
 
-/// RFC 1071.
+/// The Internet checksum (RFC 1071).
 fn checksum(bytes: &[u8]) -> [u8; 2] {
     let words = bytes.chunks(2).map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]])));
     let mut sum: u32 = words.sum();
@@ -31,7 +31,7 @@ fn checksum(bytes: &[u8]) -> [u8; 2] {
     (!u16::try_from(sum).unwrap()).to_be_bytes()
 }
 
-/// What a router sends of a datagram from port `from` to port `to` of the loopback interface.
+/// A router's message about a datagram from port `from` to port `to` of the loopback interface.
 fn message((kind, code): (u8, u8), from: u16, to: u16) -> Vec<u8> {
     let [host, peer] = [Ipv4Addr::LOCALHOST.octets(); 2];
     let mut quoted = vec![0x45, 0, 0, 28, 0, 1, 0, 0, 64, 17, 0, 0];
@@ -46,8 +46,9 @@ fn message((kind, code): (u8, u8), from: u16, to: u16) -> Vec<u8> {
     message
 }
 
-/// Sends each message of [`TOLD`] about what `ours` sent to `peer`; after each one, calls `then`.
-fn each_told(ours: u16, peer: u16, mut then: impl FnMut((u8, u8))) {
+/// Sends each message of [`REPORTED`] about the datagram that `ours` sent to `peer`. Calls `then`
+/// after each one.
+fn each_reported(ours: u16, peer: u16, mut then: impl FnMut((u8, u8))) {
     let raw = rustix::net::socket_with(
         AddressFamily::INET,
         SocketType::RAW,
@@ -56,10 +57,10 @@ fn each_told(ours: u16, peer: u16, mut then: impl FnMut((u8, u8))) {
     );
     let raw: OwnedFd = raw.unwrap();
     let host: SocketAddr = (Ipv4Addr::LOCALHOST, 0).into();
-    for kind in TOLD {
+    for kind in REPORTED {
         let message = message(kind, ours, peer);
         rustix::net::sendto(&raw, &message, SendFlags::empty(), &host).unwrap();
-        // Loopback hands it over within the call, or soon after.
+        // Loopback delivers the message within the call, or soon after.
         std::thread::sleep(std::time::Duration::from_millis(5));
         then(kind);
     }
@@ -74,14 +75,14 @@ fn connected() -> (StdSocket, StdSocket, u16, u16) {
     (ours, peer, port, peer_port)
 }
 
-/// Runs `work` on a thread that has a network of its own, with a loopback interface: the kernel
-/// remembers for minutes what ICMP says of a path, for all who use the address.
+/// Runs `work` on a thread with a network namespace of its own and a loopback interface. The kernel
+/// remembers for minutes what ICMP reports of a path, for all users of the address.
 fn in_own_network(work: fn()) {
     let thread = std::thread::spawn(move || {
-        // SAFETY: changes the network of this thread alone, which has no socket yet.
+        // SAFETY: changes the network of this thread only, which has no socket yet.
         assert_eq!(unsafe { libc::unshare(libc::CLONE_NEWNET) }, 0, "{}", Error::last_os_error());
         let socket = StdSocket::bind("0.0.0.0:0").unwrap();
-        // SAFETY: integers and arrays of them; zero is a value of each.
+        // SAFETY: the struct has only integers and arrays of integers, for which zero is valid.
         let mut request: libc::ifreq = unsafe { core::mem::zeroed() };
         for (place, byte) in request.ifr_name.iter_mut().zip(c"lo".to_bytes_with_nul()) {
             *place = libc::c_char::from_ne_bytes([*byte]);
@@ -97,26 +98,26 @@ fn in_own_network(work: fn()) {
 
 #[test]
 #[ignore = "needs root: makes a network namespace and forges ICMP messages in it"]
-fn no_message_of_a_router_ends_receiving_or_sending() {
+fn no_icmp_message_ends_receiving_or_sending() {
     in_own_network(no_message_ends_receiving_or_sending);
 }
 
 fn no_message_ends_receiving_or_sending() {
     let (ours, peer, port, peer_port) = connected();
     let plain = NonBlocking::new(ours.try_clone().unwrap().into()).unwrap();
-    each_told(port, peer_port, |kind| {
+    each_reported(port, peer_port, |kind| {
         let refused = plain.receive(&mut [0; 4]).unwrap_err();
         assert!(refused.is_would_block(), "{kind:?}: {refused}");
     });
-    each_told(port, peer_port, |kind| {
+    each_reported(port, peer_port, |kind| {
         let sent = plain.write(b"four");
         assert_eq!(sent, Ok(4), "{kind:?}");
         assert_eq!(peer.recv(&mut [0; 4]).unwrap(), 4);
     });
     let socket = UdpSocket::from_fd(ours.into()).unwrap();
     let mut batch = ReceiveBatch::new(1, 4);
-    each_told(port, peer_port, |kind| {
+    each_reported(port, peer_port, |kind| {
         assert_eq!(batch.receive(&socket), Ok(0), "{kind:?}");
     });
-    assert_eq!(batch.icmp_errors(), TOLD.len() as u64);
+    assert_eq!(batch.icmp_errors(), REPORTED.len() as u64);
 }

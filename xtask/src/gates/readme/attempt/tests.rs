@@ -31,7 +31,7 @@ fn exit(code: i32) -> ExitStatus {
 }
 
 #[test]
-fn a_readme_with_a_broken_command_fails_and_a_true_one_passes() {
+fn a_block_fails_with_any_of_its_commands() {
     let reader = reader("broken");
     assert_eq!(run(&reader, &block("true\ntest -d ."), &[]), Ok(Outcome::Ran("")));
     for broken in ["cargo-of-no-toolchain run", "false\ntrue", "exit 2"] {
@@ -42,7 +42,7 @@ fn a_readme_with_a_broken_command_fails_and_a_true_one_passes() {
 }
 
 #[test]
-fn a_command_in_another_shell_counts_as_well() {
+fn a_failure_in_another_shell_fails_the_block() {
     let reader = reader("beside");
     let first =
         block("for n in 1 2 3 4 5 6 7 8; do test -e there && exit 0; sleep 1; done; exit 1");
@@ -53,7 +53,7 @@ fn a_command_in_another_shell_counts_as_well() {
 }
 
 #[test]
-fn an_end_is_right_if_the_document_says_so() {
+fn a_block_must_end_as_the_document_says() {
     let soon = block("cargo run");
     assert_eq!(judge(&soon, exit(0), None), Ok(Outcome::Ran("")));
     for code in [1, 4, 101, 124, 130, 137] {
@@ -69,7 +69,7 @@ fn an_end_is_right_if_the_document_says_so() {
 }
 
 #[test]
-fn a_broken_promise_fails_only_where_one_was_given() {
+fn a_broken_promise_is_a_failure_only_with_the_right_to_fifo() {
     let quiet = || 7;
     let ends = |code, realtime| {
         attempts(&block("upcall run"), &Rights { realtime, stolen: &quiet }, || Ok(exit(code)))
@@ -77,11 +77,11 @@ fn a_broken_promise_fails_only_where_one_was_given() {
     assert!(ends(4, true).is_err());
     assert!(ends(4, false).is_ok());
     assert!(ends(0, true).is_ok());
-    assert!(ends(2, false).is_err(), "a bad spec is never right");
+    assert!(ends(2, false).is_err(), "a bad spec is always a failure");
 }
 
 #[test]
-fn what_the_host_took_is_not_held_against_us_and_nothing_else_is_let_off() {
+fn a_promise_broken_while_the_host_took_the_cpu_does_not_count() {
     let ticks = Cell::new(0);
     let busy = || ticks.replace(ticks.get() + 1);
     let rights = Rights { realtime: true, stolen: &busy };
@@ -91,7 +91,7 @@ fn what_the_host_took_is_not_held_against_us_and_nothing_else_is_let_off() {
 }
 
 #[test]
-fn a_promise_that_must_break_is_judged_at_once() {
+fn an_expected_broken_promise_needs_one_attempt() {
     let runs = Cell::new(0);
     let rights = Rights { realtime: true, stolen: &|| 7 };
     let outcome = attempts(&block("upcall sim   # exits with 4"), &rights, || {
@@ -102,7 +102,7 @@ fn a_promise_that_must_break_is_judged_at_once() {
 }
 
 #[test]
-fn what_changes_the_machine_or_runs_this_gate_is_skipped() {
+fn a_block_that_changes_the_machine_or_runs_this_gate_is_skipped() {
     let why = |script| not_run(&block(script), &[]);
     assert!(why("cargo xtask ci").unwrap().contains("`cargo xtask ci`"));
     assert!(why("sudo apt-get install gcc").unwrap().contains("`sudo`"));
@@ -114,7 +114,7 @@ fn what_changes_the_machine_or_runs_this_gate_is_skipped() {
 }
 
 #[test]
-fn what_is_interrupted_is_built_before() {
+fn a_program_is_built_before_the_run_that_is_interrupted() {
     let build = |script| build_of(script).unwrap();
     assert_eq!(build("cargo run --release -p a -- --b   # 2 min"), "cargo build --release -p a");
     assert_eq!(build("cargo run --example a   # 2 min"), "cargo build --example a");
@@ -122,7 +122,7 @@ fn what_is_interrupted_is_built_before() {
 }
 
 #[test]
-fn steal_is_that_of_the_cpu_in_use() {
+fn steal_is_read_for_the_cpu_of_the_handlers() {
     let two = "cpu  1 2 3 4 5 6 7 30 0 0\ncpu0 1 2 3 4 5 6 7 10 0 0\ncpu1 1 2 3 4 5 6 7 20 0 0\n";
     assert_eq!(steal_in(two), Some(20));
     assert_eq!(steal_in(&two[..52]), Some(10));

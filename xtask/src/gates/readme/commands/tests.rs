@@ -5,7 +5,7 @@ fn scripts(blocks: &[Block]) -> Vec<&str> {
 }
 
 #[test]
-fn a_document_tells_the_commands_of_its_sh_blocks_only() {
+fn only_sh_blocks_of_a_document_are_commands() {
     let text = "Run:\n\n```sh\ncargo run\n  cargo xtask ci\n```\n\n```text\nno\n```\n\
         - in a list:\n  ```sh\n  ls\n  ```\n````rust\n```sh\nno\n```\n````\n`cargo doc`\n";
     let blocks = of_document("README.md", text).unwrap();
@@ -15,7 +15,7 @@ fn a_document_tells_the_commands_of_its_sh_blocks_only() {
 }
 
 #[test]
-fn a_fence_without_mark_or_end_is_refused() {
+fn a_fence_without_info_string_or_end_is_refused() {
     let findings = of_document("a.md", "```\nls\n```\n").unwrap_err();
     assert!(findings[0].starts_with("a.md:1: the fence has no info string"), "{findings:?}");
     assert_eq!(of_document("a.md", "```sh\nls\n").unwrap_err(), ["a.md:1: the fence has no end"]);
@@ -53,12 +53,12 @@ fn an_example_without_a_command_is_refused() {
         [("a.toml", "policy = \"rm\"\n"), ("a.rs", "//! It runs.\n"), ("a.c", "/* In C. */\n")]
     {
         let findings = of_example(path, text).unwrap_err();
-        assert!(findings[0].contains("tells no command"), "{path}: {findings:?}");
+        assert!(findings[0].contains("has no command"), "{path}: {findings:?}");
     }
 }
 
 #[test]
-fn a_comment_behind_a_command_says_how_it_ends() {
+fn a_comment_after_a_command_says_how_it_ends() {
     for (line, expected) in [
         ("cargo run", None),
         ("cargo run # half a minute", None),

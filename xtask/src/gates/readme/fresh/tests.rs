@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn only_what_is_compiled_of_others_is_taken() {
+fn only_compiled_libraries_are_copied() {
     let folder = std::env::temp_dir().join(format!("upcall-fresh-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     let workspace = Workspace::load().unwrap();
@@ -10,14 +10,17 @@ fn only_what_is_compiled_of_others_is_taken() {
     for name in others.iter().chain(&ours) {
         std::fs::write(folder.join(name), "").unwrap();
     }
-    let mut taken: Vec<String> = compiled_of_others(&folder, &names(&workspace))
+    let mut taken: Vec<String> = compiled_libraries(&folder, &names(&workspace))
         .iter()
         .map(|path| path.file_name().unwrap().to_string_lossy().into_owned())
         .collect();
     taken.sort();
     assert_eq!(taken, others);
     std::fs::remove_dir_all(&folder).unwrap();
-    assert!(compiled_of_others(&folder, &BTreeSet::new()).is_empty(), "nothing built is no error");
+    assert!(
+        compiled_libraries(&folder, &BTreeSet::new()).is_empty(),
+        "a missing folder is no error"
+    );
 }
 
 /// All files below `folder`.
@@ -32,7 +35,7 @@ fn files(folder: &Path) -> Vec<std::fs::Metadata> {
 }
 
 #[test]
-fn a_clone_shares_no_file_with_the_repository_so_a_new_owner_changes_nothing_there() {
+fn a_clone_shares_no_file_with_the_repository() {
     use std::os::unix::fs::MetadataExt;
     let folder = std::env::temp_dir().join(format!("upcall-clone-{}", std::process::id()));
     let (from, into) = (folder.join("from"), folder.join("into"));

@@ -46,35 +46,35 @@ fn a_command_is_interrupted_at_its_limit() {
 
 #[test]
 #[ignore = "needs root and setpriv"]
-fn the_ordinary_user_is_known_has_no_rights_and_leaves_nothing_behind() {
+fn the_ordinary_user_has_no_rights_and_leaves_nothing_behind() {
     let reader = reader(Account::Ordinary);
     let folder = reader.clone_folder();
     std::os::unix::fs::chown(&folder, Some(ORDINARY_ID), Some(ORDINARY_ID)).unwrap();
     let script = "id -un; pwd; ulimit -r; grep CapEff /proc/self/status; touch here; \
         test -x /media/rust/bin/env; (sleep 1000.54321 >/dev/null 2>&1 &); \
         touch /tmp/left-by-reader-54321; ls \"$HOME\"";
-    let said = printed(&reader, script);
-    let lines: Vec<&str> = said.lines().collect();
+    let shown = printed(&reader, script);
+    let lines: Vec<&str> = shown.lines().collect();
     let place = child::own_home().join("upcall").display().to_string();
     assert_eq!(lines[..3], ["reader", &*place, "0"]);
     assert_eq!(lines[3], "CapEff:\t0000000000000000");
     assert!(!reader.is_realtime());
     assert!(folder.join("here").exists() && !Path::new(TOOLCHAIN).exists());
     let users = std::fs::read_to_string("/etc/passwd").unwrap();
-    assert!(!users.contains("\nreader:"), "the host got a user");
+    assert!(!users.contains("\nreader:"), "the host has a new user");
     if !child::own_home().starts_with("/tmp") {
-        assert!(!Path::new("/tmp/left-by-reader-54321").exists(), "the host got a file");
+        assert!(!Path::new("/tmp/left-by-reader-54321").exists(), "the host has a new file");
     }
     let processes = std::fs::read_dir("/proc").unwrap().flatten();
     let command = |entry: std::fs::DirEntry| std::fs::read(entry.path().join("cmdline")).ok();
     let mut commands = processes.filter_map(command);
-    assert!(!commands.any(|line| line == b"sleep\x001000.54321\0"), "a process stayed");
+    assert!(!commands.any(|line| line == b"sleep\x001000.54321\0"), "a process is left");
     remove(&reader);
 }
 
 #[test]
 #[ignore = "needs root and setpriv"]
-fn what_a_command_leaves_in_tmp_and_run_is_not_on_the_host() {
+fn files_in_tmp_and_run_are_not_on_the_host() {
     let reader = reader(Account::Root);
     let name = format!("upcall-left-{}", std::process::id());
     for folder in ["/tmp", "/run"] {

@@ -1,5 +1,5 @@
-//! One instance by itself: a schedule worked by hand, each rule of joining and
-//! leaving. Every operation against a model is in `tests/ps_model.rs`.
+//! One instance by itself: a schedule worked out by hand, and each rule of joining and leaving.
+//! `tests/ps_model.rs` compares every operation with a model.
 
 use super::*;
 use core::cell::Cell;
@@ -16,16 +16,16 @@ fn lag(instance: &Instance, client: u32) -> i64 {
     instance.lag_ns(client, None, Span::ZERO).unwrap()
 }
 
-/// Serves whoever comes next for `used`, and leaves it picked.
+/// Serves the next client for `used`, and leaves it picked.
 fn serve(instance: &mut Instance, used: Span) -> u32 {
     let client = instance.pick().unwrap();
     instance.charge(client, used);
     client
 }
 
-/// The example with which Stoica et al. (1996) introduce the algorithm: two clients of
-/// weight 2, quanta of 1. Client 1 is active from 0 and asks for 2 at a time,
-/// client 2 from 1 and for 1. Worked by hand:
+/// The example with which Stoica et al. (1996) introduce the algorithm: two clients of weight 2,
+/// quanta of 1. Client 1 is active from 0 and requests 2 at a time; client 2 is active from 1 and
+/// requests 1. Worked out by hand:
 ///
 /// ```text
 /// t    V      client 1: s, d   client 2: s, d   served
@@ -47,7 +47,7 @@ fn the_example_of_the_literature_is_scheduled_as_it_is_there() {
     let half = 500_000;
     instance.request(1, ms(2));
     let mut schedule = Vec::new();
-    // Of a request of two quanta one is left after the first.
+    // Of a request of two quanta, one is left after the first.
     let mut left_of_1 = 2;
     let mut seen = Vec::new();
     for time in 0..8 {
@@ -86,8 +86,8 @@ fn service_is_in_proportion_to_weight() {
     assert_eq!(quanta, [100, 200, 500]);
 }
 
-/// A client that blocks as soon as it has been served gets no more than one that
-/// does not: it comes back as far ahead as it went.
+/// A client that blocks as soon as it has been served gets no more than one that does not: it
+/// returns as far ahead as it left.
 #[test]
 fn blocking_for_a_moment_gains_nothing() {
     let mut instance = Instance::of_weights(2);
@@ -109,7 +109,7 @@ fn blocking_for_a_moment_gains_nothing() {
 }
 
 #[test]
-fn who_is_ahead_counts_until_its_lag_is_0() {
+fn a_client_that_is_ahead_counts_until_its_lag_is_0() {
     let mut instance = Instance::of_weights(3);
     for client in 0..3 {
         instance.join(client, 1, client);
@@ -117,9 +117,9 @@ fn who_is_ahead_counts_until_its_lag_is_0() {
     }
     assert_eq!(serve(&mut instance, ms(3)), 0);
     instance.retire(0);
-    // Due 1 ms of 3, it had all.
+    // Due 1 ms of 3, it had all 3.
     assert_eq!([0, 1, 2].map(|client| lag(&instance, client)), [-2_000_000, 1_000_000, 1_000_000]);
-    // After 6 ms more it is due what it had; from then on the others share alone.
+    // After 6 ms more it is due what it had. From then on the others share alone.
     assert_eq!(serve(&mut instance, ms(3)), 1);
     assert_eq!(lag(&instance, 0), -1_000_000);
     instance.request(1, ms(3));
@@ -131,7 +131,7 @@ fn who_is_ahead_counts_until_its_lag_is_0() {
 }
 
 #[test]
-fn what_a_client_is_behind_when_it_goes_is_forfeit_and_moves_nobody() {
+fn a_client_that_leaves_forfeits_its_lag_and_changes_no_other() {
     let mut instance = Instance::of_weights(2);
     for client in 0..2 {
         instance.join(client, 1, client);
@@ -142,7 +142,7 @@ fn what_a_client_is_behind_when_it_goes_is_forfeit_and_moves_nobody() {
     assert_eq!([0, 1].map(|client| lag(&instance, client)), [-1_000_000, 1_000_000]);
     instance.retire(1);
     assert_eq!([0, 1].map(|client| lag(&instance, client)), [-1_000_000, 0]);
-    // It alone is ready: it is served though it is ahead, and that is written off.
+    // It alone is ready: it is served although it is ahead, and its debt is written off.
     assert_eq!(instance.peek(), Some(0));
     assert_eq!(lag(&instance, 0), 0);
     instance.request(1, ms(2));
@@ -168,7 +168,7 @@ fn a_new_job_at_the_moment_the_last_one_ended_keeps_the_lag() {
 }
 
 #[test]
-fn when_nobody_wants_service_all_debts_are_forgiven() {
+fn without_requests_all_debts_are_forgiven() {
     for mut instance in [Instance::of_weights(2), Instance::of_shares(2)] {
         for client in 0..2 {
             instance.join(client, 1, client);
@@ -176,7 +176,7 @@ fn when_nobody_wants_service_all_debts_are_forgiven() {
         }
         assert_eq!(serve(&mut instance, ms(1)), 0);
         instance.settle();
-        assert_eq!(lag(&instance, 0), -500_000, "somebody is picked and ready");
+        assert_eq!(lag(&instance, 0), -500_000, "one client is picked and ready");
         instance.retire(0);
         assert_eq!(serve(&mut instance, Span::from_micros(10)), 1);
         instance.retire(1);
@@ -190,7 +190,7 @@ fn when_nobody_wants_service_all_debts_are_forgiven() {
 }
 
 #[test]
-fn a_new_weight_leaves_everybodys_lag() {
+fn a_new_weight_changes_no_lag() {
     let mut instance = Instance::of_weights(3);
     for (client, weight) in [(0, 3), (1, 7), (2, 11)] {
         instance.join(client, weight, client);
@@ -219,7 +219,7 @@ fn a_new_weight_leaves_everybodys_lag() {
 }
 
 #[test]
-fn a_share_is_what_it_is_whoever_else_comes() {
+fn a_share_does_not_change_when_other_clients_come() {
     let mut instance = Instance::of_shares(4);
     for (client, weight) in [(0, 25), (1, 25), (2, 40), (3, 10)] {
         instance.join(client, weight, client);
@@ -227,20 +227,20 @@ fn a_share_is_what_it_is_whoever_else_comes() {
     instance.request(0, ms(1));
     instance.request(1, ms(1));
     serve(&mut instance, ms(1));
-    // Due a quarter each though only half of the shares are there.
+    // Each is due a quarter, although only half of the shares exist.
     assert_eq!([0, 1].map(|client| lag(&instance, client)), [-750_000, 250_000]);
     instance.request(0, ms(1));
     assert_eq!(serve(&mut instance, ms(1)), 1);
     instance.request(1, ms(1));
-    // Nobody is eligible; the virtual time goes to where somebody is.
+    // No client is eligible, so the virtual time jumps to where one is.
     assert_eq!(instance.peek(), Some(0));
     assert_eq!([0, 1].map(|client| lag(&instance, client)), [0, 0]);
     instance.forgive(1);
     assert_eq!(lag(&instance, 1), 0);
 }
 
-/// proportional-share-1998 §4.5: an activity that shares out its own quanta. Each flow
-/// gets its part of the activity's part.
+/// proportional-share-1998 §4.5: an activity that divides its own quanta. Each flow gets its part
+/// of the activity's part.
 #[test]
 fn an_instance_can_be_a_client_of_another() {
     const STACK: u32 = 0;
@@ -270,18 +270,18 @@ fn an_instance_can_be_a_client_of_another() {
     assert_eq!(flows, [300, 600]);
 }
 
-/// Found by fuzzing: starts are rounded where a weight is no power of 2, and the one
-/// rounded down more came first.
+/// Found by fuzzing: starts are rounded where a weight is no power of 2, and the one that was
+/// rounded down further came first.
 #[test]
 fn starts_that_differ_by_rounding_only_are_a_tie_when_the_clock_jumps() {
     let mut instance = Instance::of_shares(3);
     (0..3).for_each(|client| instance.join(client, 1, client));
-    // The third is idle: the two others are ahead when they have been served once.
+    // The third is idle: the other two are ahead after one service each.
     for _ in 0..10 {
         for client in [0, 1] {
             instance.request(client, ms(1));
         }
-        // There and back: twice rounded down.
+        // There and back: rounded down twice.
         instance.reweigh(1, 7);
         instance.reweigh(1, 1);
         assert_eq!([serve(&mut instance, ms(1)), serve(&mut instance, ms(1))], [0, 1]);
@@ -299,7 +299,7 @@ fn numbers_that_do_not_exist_do_nothing() {
     instance.leave(0);
     assert_eq!(instance.pick(), None);
     assert_eq!(instance.lag_ns(0, None, Span::ZERO), None);
-    // A number is free for another once its client left, even if that lingers.
+    // A number is free for another client once its client left, even if that lingers.
     instance.join(0, 2, 0);
     instance.join(1, 1, 1);
     instance.request(0, ms(1));
@@ -358,10 +358,10 @@ fn comparisons_a_quantum(count: u32) -> f64 {
 }
 
 #[test]
-fn a_pick_costs_no_more_than_the_logarithm_of_how_many_there_are() {
+fn a_pick_costs_at_most_the_logarithm_of_the_number_of_clients() {
     let small = comparisons_a_quantum(16);
     let large = comparisons_a_quantum(4 * 1024);
-    // log 16 = 4, log 4096 = 12: it may grow by that ratio, and no more.
+    // log 16 = 4, log 4096 = 12: the count may grow by that ratio, and no more.
     assert!(large <= small * 12.0 / 4.0, "{small} comparisons became {large}");
     assert!(large < 20.0 * 12.0, "{large}");
 }

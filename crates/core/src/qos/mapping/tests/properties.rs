@@ -1,5 +1,4 @@
-//! What holds for every specification that has a mapping, and for every one that
-//! has none.
+//! Properties of every specification that has a mapping, and of every one that has none.
 
 use super::simulation::{SLOWEST, Service, Source, present_max, serve, wait_max};
 use super::*;
@@ -33,9 +32,9 @@ fn class() -> impl Strategy<Value = Class> {
     ]
 }
 
-/// What might be in a spec file. The delay is given in intervals of the stream,
-/// so that short, long and whole multiples all occur; the cost in thousandths of
-/// what the stream's rate leaves, so that about half of them fit.
+/// Specifications as they might be in a spec file. The delay is given in intervals of the stream,
+/// so that short, long and whole multiples all occur. The cost is given in thousandths of what the
+/// stream's rate leaves, so that about half of them fit.
 fn plausible() -> impl Strategy<Value = StreamSpec> {
     let delay_milli_intervals = prop_oneof![1..6_000_u64, (1..40_u64).prop_map(|n| n * 1_000)];
     (class(), 1_000..2_000_u32, delay_milli_intervals, 1..1_200_u64).prop_map(
@@ -71,7 +70,7 @@ fn service() -> impl Strategy<Value = Service> {
     ]
 }
 
-/// Mostly as soon as allowed; some a little late; some so late that the bucket fills.
+/// Mostly as soon as permitted; some a little late; some so late that the bucket fills.
 fn slack() -> impl Strategy<Value = u128> {
     prop_oneof![6 => Just(0), 2 => 0..2_000_u128, 1 => 0..100_000_u128]
 }
@@ -80,7 +79,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 
     #[test]
-    fn what_is_mapped_is_valid_keeps_the_delay_and_the_rate((spec, mapping) in cheap()) {
+    fn every_mapping_is_valid_and_keeps_the_delay_and_the_rate((spec, mapping) in cheap()) {
         let params = mapping.params;
         prop_assert_eq!(params.validated(), Ok(params));
         prop_assert_eq!(mapping.delay_max, params.period + params.deadline);
@@ -113,7 +112,7 @@ proptest! {
     }
 
     #[test]
-    fn a_pdu_that_comes_early_is_in_time_from_when_it_was_due(
+    fn an_early_pdu_is_in_time_counted_from_its_logical_arrival(
         (spec, mapping) in cheap(),
         early in prop::collection::vec(0..3_000_u128, 40..200),
         services in prop::collection::vec(service(), 1..100),
@@ -134,7 +133,7 @@ proptest! {
         let mut next = services.iter().copied().cycle();
         let done = serve(&source, &mapping, &arrivals, || next.next().unwrap());
         prop_assert!(wait_max(&due, &done) <= source.parts_of(mapping.delay_max));
-        // Of those that are there, the ones that are not due.
+        // Of the present PDUs, the ones that are not due.
         let by = |times: &[u128], at: u128| times.partition_point(|&time| time <= at);
         let ahead = |pdu: usize| by(&arrivals, arrivals[pdu]) - by(&due, arrivals[pdu]);
         let ahead_max = (0..arrivals.len()).map(ahead).max().unwrap();
@@ -150,7 +149,7 @@ proptest! {
         let longer = map(&StreamSpec { delay: Some(delay), ..spec }, SWITCH).unwrap();
         let (short, long) = (mapping.params, longer.params);
         prop_assert!(long.period >= short.period);
-        // Rounding took less than 1 ns from the longer period.
+        // Rounding shortened the longer period by less than 1 ns.
         let long_ns = u128::from(long.period.as_nanos()) + 1;
         prop_assert!(
             u128::from(long.batch) * u128::from(short.period.as_nanos())
@@ -182,7 +181,7 @@ proptest! {
     }
 
     #[test]
-    fn nothing_that_is_said_makes_the_mapping_panic(
+    fn no_specification_makes_the_mapping_panic(
         kind in 0..6_u8,
         one in extreme(),
         other in extreme(),
@@ -216,7 +215,7 @@ proptest! {
     }
 }
 
-/// Any size of number equally often, and the ends of the range.
+/// Numbers of any size equally often, and the ends of the range.
 fn extreme() -> impl Strategy<Value = u64> {
     prop_oneof![
         1 => Just(0),

@@ -1,19 +1,19 @@
-//! Arrivals against a server that is as slow as it may be: the derivation's
-//! opponent. It shares no code with the mapping, only its result.
+//! Arrivals against a server that is as slow as permitted: the adversary of the derivation. It
+//! shares no code with the mapping, only its result.
 //!
-//! Time is counted in fractions of a nanosecond, so that nothing is rounded.
+//! Time is counted in fractions of a nanosecond, so nothing is rounded.
 
 use super::*;
 
-/// Units of PDUs and how they may come, read from a specification anew.
+/// Units of PDUs and how they may come, computed independently from a specification.
 pub(super) struct Source {
-    /// Parts of a nanosecond that time is counted in.
+    /// The number of parts of a nanosecond in which time is counted.
     pub parts: u128,
-    /// Between two units.
+    /// The time between two units.
     pub interval: u128,
-    /// Which each brings.
+    /// The PDUs of each unit.
     pub unit_pdus: u32,
-    /// That may come at once.
+    /// The most units at once.
     pub burst: u32,
 }
 
@@ -48,8 +48,8 @@ impl Source {
         u128::from(span.as_nanos()) * self.parts
     }
 
-    /// `units` units from `start` on, each as soon as the bucket allows it plus
-    /// what `slack` gives out of 1000 intervals (0: always at once).
+    /// `units` units from `start` on. Each comes as soon as the bucket permits, plus what `slack`
+    /// gives out of 1000 intervals (0: always at once).
     pub(super) fn arrivals(
         &self,
         start: u128,
@@ -69,7 +69,7 @@ impl Source {
         arrivals
     }
 
-    /// When each arrival was due at the latest: itself if it kept to the bucket.
+    /// When each arrival was due at the latest: the arrival itself if it kept to the bucket.
     pub(super) fn logical(&self, arrivals: &[u128]) -> Vec<u128> {
         let mut full_at = 0;
         let mut logical = Vec::new();
@@ -84,18 +84,18 @@ impl Source {
     }
 }
 
-/// What one job does, in thousandths: when it looks at its queue, between its
-/// release and its end; when it ends, between its release and its deadline.
+/// The behaviour of one job, in thousandths: when it reads its queue, between its release and its
+/// end; when it ends, between its release and its deadline.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Service {
     pub looks_at: u128,
     pub ends_at: u128,
 }
 
-/// Looks at its release, ends at its deadline.
+/// Reads its queue at its release, ends at its deadline.
 pub(super) const SLOWEST: Service = Service { looks_at: 0, ends_at: 1000 };
 
-/// Serves `arrivals`: when each PDU is done. The first release is at 0.
+/// Serves `arrivals`; returns when each PDU is done. The first release is at 0.
 pub(super) fn serve(
     source: &Source,
     mapping: &Mapping,
@@ -105,7 +105,7 @@ pub(super) fn serve(
     let period = source.parts_of(mapping.params.period);
     let deadline = source.parts_of(mapping.params.deadline);
     let mut done = Vec::new();
-    // No job before the first arrival does anything.
+    // No job before the first arrival has work.
     let mut release = arrivals.first().map_or(0, |first| first / period * period);
     while done.len() < arrivals.len() {
         let job = service();
@@ -119,8 +119,8 @@ pub(super) fn serve(
     done
 }
 
-/// Most PDUs present at once; what is done at the instant another arrives is
-/// still there.
+/// The most PDUs present at once. A PDU that is done at the instant at which another arrives still
+/// counts.
 pub(super) fn present_max(arrivals: &[u128], done: &[u128]) -> usize {
     let mut gone = 0;
     let mut most = 0;
@@ -133,7 +133,7 @@ pub(super) fn present_max(arrivals: &[u128], done: &[u128]) -> usize {
     most
 }
 
-/// Longest time from `since` to being done.
+/// The longest time from `since` to done.
 pub(super) fn wait_max(since: &[u128], done: &[u128]) -> u128 {
     since.iter().zip(done).map(|(since, done)| done.saturating_sub(*since)).max().unwrap_or(0)
 }
@@ -171,7 +171,7 @@ fn a_stream_faster_than_declared_falls_behind() {
     let done = serve(&source, &mapping, &arrivals, || SLOWEST);
     assert!(present_max(&arrivals, &done) > mapping.buffers as usize);
     assert!(wait_max(&arrivals, &done) > source.parts_of(ms(50)));
-    // Counted from when they were due, they are on time all the same.
+    // Counted from when they were due, they are still on time.
     source.interval = declared;
     let due = source.logical(&arrivals);
     assert!(wait_max(&due, &done) <= source.parts_of(mapping.delay_max));

@@ -1,0 +1,70 @@
+//! The reservations on one CPU.
+
+use super::screen::AdmissionTest;
+use super::verdict::Verdict;
+use crate::activity::{ActivityParams, Terms};
+use crate::share::Share;
+
+/// Identifies one reservation of a [`Reservations`](super::Reservations); never reused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ReservationId(pub(super) u64);
+
+/// The reservations on one CPU.
+#[derive(Clone, Debug)]
+pub(super) struct Cpu {
+    pub(super) number: u32,
+    /// In the order of their ranks.
+    pub(super) members: Vec<Member>,
+    /// DWCS: the share of its event server.
+    pub(super) events: Option<Share>,
+    pub(super) verdict: Verdict,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Member {
+    pub(super) id: ReservationId,
+    pub(super) name: String,
+    pub(super) params: ActivityParams,
+    pub(super) terms: Terms,
+}
+
+impl Cpu {
+    /// The place of a new activity with these parameters among the members. It is created last, so
+    /// it is the last among equals.
+    pub(super) fn place_of(&self, test: &AdmissionTest, params: &ActivityParams) -> usize {
+        let key = test.order(params);
+        self.members.partition_point(|member| test.order(&member.params) <= key)
+    }
+
+    /// The same, but before those of its equals that are in `lower_ranked`.
+    pub(super) fn place_before(
+        &self,
+        test: &AdmissionTest,
+        params: &ActivityParams,
+        lower_ranked: &[ReservationId],
+    ) -> usize {
+        let key = test.order(params);
+        let end = self.place_of(test, params);
+        let ranks_lower = |member: &&Member| {
+            test.order(&member.params) == key && lower_ranked.contains(&member.id)
+        };
+        end - self.members[..end].iter().rev().take_while(ranks_lower).count()
+    }
+
+    /// The parameters of the members, best rank first.
+    pub(super) fn ranked(&self) -> Vec<(ActivityParams, Terms)> {
+        self.members.iter().map(|member| (member.params, member.terms)).collect()
+    }
+
+    /// The same with a new activity at its place.
+    pub(super) fn ranked_with(
+        &self,
+        test: &AdmissionTest,
+        params: &ActivityParams,
+        terms: &Terms,
+    ) -> Vec<(ActivityParams, Terms)> {
+        let mut ranked = self.ranked();
+        ranked.insert(self.place_of(test, params), (*params, *terms));
+        ranked
+    }
+}

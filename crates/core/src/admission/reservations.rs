@@ -1,0 +1,276 @@
+//! Which activities have a place on which CPU.
+
+use super::cpu::{Cpu, Member, ReservationId};
+use super::hint;
+use super::platform::Platform;
+use super::refusal::{Reason, Refusal};
+use super::response_time::{Response, Steps};
+use super::screen::AdmissionTest;
+use super::test_result::TestResult;
+use super::verdict::Verdict;
+use crate::activity::{ActivityParams, Terms};
+use crate::time::Span;
+
+/// A granted place on a CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reservation {
+    /// For releasing it.
+    pub id: ReservationId,
+    /// The CPU on which the activity runs.
+    pub cpu: u32,
+}
+
+/// The former place of an activity that was admitted before, by a daemon that has ended.
+#[derive(Clone, Copy, Debug)]
+pub struct Spot<'a> {
+    /// The only CPU to use.
+    pub cpu: u32,
+    /// Among equals the activity ranks before these.
+    pub lower_ranked: &'a [ReservationId],
+}
+
+/// How much of one CPU is granted.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct CpuLoad {
+    /// The CPU.
+    pub cpu: u32,
+    /// Sum of `C / T`, each job's hand-offs included; `sum C/T` where they are free.
+    pub utilization: f64,
+    /// The upper limit of `utilization`.
+    pub limit: f64,
+}
+
+/// The activities on the CPUs, and a test for further ones.
+///
+/// Every call that changes the reservations analyses one CPU anew (a refusal: every CPU). That
+/// takes time in proportion to `n^2 * k` for `n` activities on the CPU with `k` jobs in their
+/// busiest period. The analysis is bounded for a CPU that is so nearly full that `k` explodes.
+/// Allocates.
+#[derive(Clone, Debug)]
+pub struct Reservations {
+    pub(super) test: AdmissionTest,
+    pub(super) platform: Platform,
+    pub(super) cpus: Vec<Cpu>,
+    next_id: u64,
+}
+
+impl Reservations {
+    /// No reservation on any CPU of the platform. `test` is the admission test, usually of a
+    /// [`Discipline`](crate::discipline::Discipline).
+    pub fn new(platform: Platform, test: impl Into<AdmissionTest>) -> Self {
+        let test = test.into();
+        let mut cpus: Vec<Cpu> = Vec::new();
+        let numbers = if platform.cpus.is_empty() { &[0][..] } else { &platform.cpus };
+        for &number in numbers {
+            if cpus.iter().all(|cpu| cpu.number != number) {
+                let verdict = test.screen(number, &[], None, &platform, &mut Steps::of_analysis());
+                cpus.push(Cpu { number, members: Vec::new(), events: None, verdict });
+            }
+        }
+        Reservations { test, platform, cpus, next_id: 0 }
+    }
+
+    /// Reserves a place on the first CPU where the exact test passes for all activities.
+    ///
+    /// # Errors
+    /// Why no CPU can take it, and one change that would fit. Nothing changed.
+    pub fn reserve(
+        &mut self,
+        name: &str,
+        params: ActivityParams,
+        terms: &Terms,
+    ) -> Result<Reservation, Refusal> {
+        if let Err(error) = params.validated() {
+            return Err(Refusal::of_params(name, error));
+        }
+        let mut trials = Vec::with_capacity(self.cpus.len());
+        for (at, cpu) in self.cpus.iter().enumerate() {
+            let ranked = cpu.ranked_with(&self.test, &params, terms);
+            let steps = &mut Steps::of_analysis();
+            let verdict = self.screened(at, &ranked, steps);
+            if verdict.failure.is_none() {
+                let place = cpu.place_of(&self.test, &params);
+                return Ok(self.place(at, place, name, params, terms, verdict));
+            }
+            trials.push((at, verdict));
+        }
+        let nearest = trials.into_iter().min_by(|(_, a), (_, b)| a.excess().total_cmp(&b.excess()));
+        // Invariant: there is at least one CPU, and each was tried.
+        let (at, verdict) = nearest.expect("a platform has a CPU");
+        let cpu = &self.cpus[at];
+        let place = cpu.place_of(&self.test, &params);
+        Err(self.refusal(cpu, place, name, params, terms, verdict))
+    }
+
+    /// Reserves a place on the least utilized CPU, whatever the tests say (`--soft`).
+    ///
+    /// `params` must be valid, as [`crate::scheduler::Input::Create`] requires.
+    pub fn reserve_unscreened(
+        &mut self,
+        name: &str,
+        params: ActivityParams,
+        terms: &Terms,
+    ) -> Reservation {
+        debug_assert_eq!(params.validated(), Ok(params));
+        let utilization = |at: &usize| self.cpus[*at].verdict.utilization;
+        let at = (0..self.cpus.len())
+            .min_by(|a, b| utilization(a).total_cmp(&utilization(b)))
+            .expect("a platform has a CPU");
+        let ranked = self.cpus[at].ranked_with(&self.test, &params, terms);
+        let steps = &mut Steps::of_analysis();
+        let verdict = self.screened(at, &ranked, steps);
+        let place = self.cpus[at].place_of(&self.test, &params);
+        self.place(at, place, name, params, terms, verdict)
+    }
+
+    /// Like [`Reservations::reserve`], but only at `spot`.
+    ///
+    /// # Errors
+    /// `None` if the platform has no such CPU. Else why the CPU cannot take it, and one change that
+    /// would fit. Nothing changed.
+    pub fn reserve_at(
+        &mut self,
+        spot: Spot<'_>,
+        name: &str,
+        params: ActivityParams,
+        terms: &Terms,
+    ) -> Result<Reservation, Option<Refusal>> {
+        if let Err(error) = params.validated() {
+            return Err(Some(Refusal::of_params(name, error)));
+        }
+        let (at, place, verdict) = self.tried_at(spot, &params, terms).ok_or(None)?;
+        if verdict.failure.is_some() {
+            return Err(Some(self.refusal(&self.cpus[at], place, name, params, terms, verdict)));
+        }
+        Ok(self.place(at, place, name, params, terms, verdict))
+    }
+
+    /// Reserves a place at `spot`, whatever the tests say; `None` if the platform has no such CPU.
+    /// `params` must be valid.
+    pub fn reserve_unscreened_at(
+        &mut self,
+        spot: Spot<'_>,
+        name: &str,
+        params: ActivityParams,
+        terms: &Terms,
+    ) -> Option<Reservation> {
+        debug_assert_eq!(params.validated(), Ok(params));
+        let (at, place, verdict) = self.tried_at(spot, &params, terms)?;
+        Some(self.place(at, place, name, params, terms, verdict))
+    }
+
+    /// The CPU and the place that `spot` means, and the verdict on them.
+    fn tried_at(
+        &self,
+        spot: Spot<'_>,
+        params: &ActivityParams,
+        terms: &Terms,
+    ) -> Option<(usize, usize, Verdict)> {
+        let at = self.cpus.iter().position(|cpu| cpu.number == spot.cpu)?;
+        let cpu = &self.cpus[at];
+        let place = cpu.place_before(&self.test, params, spot.lower_ranked);
+        let mut ranked = cpu.ranked();
+        ranked.insert(place, (*params, *terms));
+        let steps = &mut Steps::of_analysis();
+        Some((at, place, self.screened(at, &ranked, steps)))
+    }
+
+    /// Releases a reservation; no effect if it is gone already.
+    ///
+    /// Call it after the scheduler has reported [`crate::scheduler::Command::Closed`]. Until then a
+    /// last quantum may run, which needs the reservation.
+    pub fn release(&mut self, id: ReservationId) {
+        for at in 0..self.cpus.len() {
+            let members = &mut self.cpus[at].members;
+            if let Some(place) = members.iter().position(|member| member.id == id) {
+                members.remove(place);
+                let ranked = self.cpus[at].ranked();
+                self.cpus[at].verdict = self.screened(at, &ranked, &mut Steps::of_analysis());
+            }
+        }
+    }
+
+    /// The verdict on such a set on that CPU, with its event server.
+    pub(super) fn screened(
+        &self,
+        at: usize,
+        ranked: &[(ActivityParams, Terms)],
+        steps: &mut Steps,
+    ) -> Verdict {
+        let Cpu { number, events, .. } = self.cpus[at];
+        self.test.screen(number, ranked, events, &self.platform, steps)
+    }
+
+    /// The worst time from release to end over all jobs, with the present reservations.
+    ///
+    /// `None` if there is no such reservation, or no bound because more is asked of the CPU than it
+    /// has. `None` also if no bound was found within the step limit, or if nothing is promised to
+    /// the activity (DWS: not real time). After `reserve_unscreened` the response may be longer
+    /// than the deadline.
+    pub fn response_max(&self, id: ReservationId) -> Option<Span> {
+        let (cpu, place) = self.cpus.iter().find_map(|cpu| {
+            let place = cpu.members.iter().position(|member| member.id == id)?;
+            Some((cpu, place))
+        })?;
+        match cpu.verdict.responses[place] {
+            Response::Bounded(span) => Some(span),
+            Response::AtLeast(_) | Response::Unbounded => None,
+        }
+    }
+
+    /// The cost of a hand-off that admission assumes.
+    pub fn switch_cost(&self) -> Span {
+        self.platform.switch_cost
+    }
+
+    /// The load of each CPU, in the platform's order.
+    pub fn load(&self) -> Vec<CpuLoad> {
+        let limit = self.platform.cpu_limit.as_f64();
+        self.cpus
+            .iter()
+            .map(|cpu| CpuLoad { cpu: cpu.number, utilization: cpu.verdict.utilization, limit })
+            .collect()
+    }
+
+    /// Every test that applies to the present reservations, CPU by CPU; none for a CPU without
+    /// reservations. Exactly one test a CPU is marked as deciding.
+    pub fn tests(&self) -> Vec<TestResult> {
+        self.cpus.iter().flat_map(|cpu| cpu.verdict.tests.iter().copied()).collect()
+    }
+
+    fn place(
+        &mut self,
+        at: usize,
+        place: usize,
+        name: &str,
+        params: ActivityParams,
+        terms: &Terms,
+        verdict: Verdict,
+    ) -> Reservation {
+        let id = ReservationId(self.next_id);
+        self.next_id += 1;
+        let cpu = &mut self.cpus[at];
+        cpu.members.insert(place, Member { id, name: name.to_owned(), params, terms: *terms });
+        cpu.verdict = verdict;
+        Reservation { id, cpu: cpu.number }
+    }
+
+    fn refusal(
+        &self,
+        cpu: &Cpu,
+        place: usize,
+        name: &str,
+        params: ActivityParams,
+        terms: &Terms,
+        verdict: Verdict,
+    ) -> Refusal {
+        let victim = |index: usize| match index.cmp(&place) {
+            core::cmp::Ordering::Less => cpu.members[index].name.clone(),
+            core::cmp::Ordering::Equal => name.to_owned(),
+            core::cmp::Ordering::Greater => cpu.members[index - 1].name.clone(),
+        };
+        let hint = hint::find(cpu, &self.test, &self.platform, (&params, terms), &verdict);
+        let reason = Reason::of(cpu.number, &verdict, self.platform.cpu_limit, victim);
+        Refusal { name: name.to_owned(), reason, hint, tests: verdict.tests }
+    }
+}

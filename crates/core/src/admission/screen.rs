@@ -1,0 +1,77 @@
+//! Which test admits activities under which policy.
+
+use super::platform::Platform;
+use super::response_time::Steps;
+use super::verdict::Verdict;
+use super::{dwcs, dws, ps};
+use crate::activity::{ActivityParams, Terms};
+use crate::policy::ps::Group;
+use crate::share::Share;
+use crate::time::Span;
+
+/// The admission test of a discipline. [`Reservations::new`](super::Reservations::new) makes it
+/// from a [`Discipline`](crate::discipline::Discipline).
+#[derive(Clone, Debug)]
+pub struct AdmissionTest {
+    /// The name of the policy, for messages.
+    pub(crate) policy: &'static str,
+    pub(crate) test: Test,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum Test {
+    /// With preemption at the ends of quanta if `delayed`, anywhere if not.
+    FixedPriority {
+        delayed: bool,
+    },
+    DeadlineWorkahead,
+    ProportionalShare {
+        quantum: Span,
+        groups: Vec<Group>,
+    },
+    WindowConstrained,
+}
+
+impl AdmissionTest {
+    /// Sorts activities for `screen`, best rank first; equal ones in the order of creation.
+    pub(super) fn order(&self, params: &ActivityParams) -> u64 {
+        match self.test {
+            Test::FixedPriority { .. } => params.period.as_nanos(),
+            // Ranks change from message to message. The test accepts any order.
+            Test::DeadlineWorkahead => params.deadline.as_nanos(),
+            // No activity ranks before another one: the order of creation.
+            Test::ProportionalShare { .. } | Test::WindowConstrained => 0,
+        }
+    }
+
+    /// The verdict on a set on `cpu`, sorted by `order`, and an event server (DWCS) beside it.
+    pub(super) fn screen(
+        &self,
+        cpu: u32,
+        set: &[(ActivityParams, Terms)],
+        events: Option<Share>,
+        platform: &Platform,
+        steps: &mut Steps,
+    ) -> Verdict {
+        match &self.test {
+            Test::FixedPriority { delayed } => {
+                Verdict::of_fixed_priority(cpu, set, platform, steps, *delayed)
+            }
+            Test::DeadlineWorkahead => dws::verdict(cpu, set, platform, steps),
+            Test::ProportionalShare { quantum, groups } => {
+                ps::verdict(cpu, set, platform, *quantum, groups)
+            }
+            Test::WindowConstrained => dwcs::verdict(cpu, set, events, platform, steps),
+        }
+    }
+
+    /// Whether an event server can be admitted.
+    pub(super) fn has_event_server(&self) -> bool {
+        matches!(self.test, Test::WindowConstrained)
+    }
+
+    /// Whether activities claim shares or weights.
+    pub(super) fn shares_time(&self) -> bool {
+        matches!(self.test, Test::ProportionalShare { .. })
+    }
+}

@@ -1,0 +1,261 @@
+//! A scheduling discipline: a policy, the admission test that fits it, and its capabilities.
+//!
+//! This module stands above [`crate::policy`] and [`crate::admission`] and joins them. A discipline
+//! has a name, an ordering (the constructor of its [`Policy`]), an admission test and capabilities.
+//! Code outside this module never compares names of disciplines. It asks a capability, such as
+//! [`Discipline::takes_tasks`].
+//!
+//! To add a policy, write a file in `policy/`, an admission test in `admission/`, and a static
+//! here with a line in [`DISCIPLINES`].
+
+use crate::activity::{ActivityParams, Terms, WorkClass};
+use crate::admission::{AdmissionTest, Test};
+use crate::policy::dwcs::WindowConstrained;
+use crate::policy::dws::{self, DeadlineWorkahead};
+use crate::policy::ps::{Group, GroupError, ProportionalShare, QUANTUM_DEFAULT, check_groups};
+use crate::policy::rmdp::RateMonotonic;
+use crate::policy::{Checked, Policy, PolicyFactory};
+use crate::time::Span;
+use core::fmt;
+
+/// Every discipline, in the order of the documentation.
+pub static DISCIPLINES: &[&Discipline] = &[&RMDP, &RM, &DWS, &PS, &DWCS];
+
+/// The discipline with this name.
+pub fn by_name(name: &str) -> Option<&'static Discipline> {
+    DISCIPLINES.iter().copied().find(|discipline| discipline.name == name)
+}
+
+/// A policy, its admission test and its capabilities. A program names one of the statics, such as
+/// [`RMDP`], in its configuration.
+pub struct Discipline {
+    /// Its name in spec files and JSON.
+    pub name: &'static str,
+    /// Whether a handler may lose the CPU inside a quantum. Only the simulator
+    /// and the kernel can preempt there. In the runtime a handler yields after each PDU.
+    pub preemptive: bool,
+    /// PS: the longest time that an activity is served before another one may be served.
+    /// `None` under a policy that does not share the CPU by time quanta.
+    pub time_quantum: Option<Span>,
+    /// PS: groups of activities that share one part of the CPU.
+    pub groups: Vec<Group>,
+    kind: Kind,
+}
+
+/// The orderings. Each capability is derived from the ordering.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    RateMonotonic,
+    DeadlineWorkahead,
+    ProportionalShare,
+    WindowConstrained,
+}
+
+/// What makes two ready activities equal in rank, so that a pending event decides between them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EventTie {
+    /// The same period, for activities with [`Terms::wins_ties`].
+    Period,
+    /// The same level and deadline or release, for every activity.
+    Urgency,
+}
+
+/// Rate monotonic with delayed preemption: the default. The shorter period goes first, and preempts
+/// at the end of a quantum only. For handlers, also of streams, alone and under a daemon.
+pub static RMDP: Discipline = Discipline {
+    name: "rmdp",
+    preemptive: false,
+    time_quantum: None,
+    groups: Vec::new(),
+    kind: Kind::RateMonotonic,
+};
+
+/// Rate monotonic with immediate preemption (Liu and Layland 1973, cited in rtu-1995 §3): the
+/// baseline of the papers. The order is that of [`RMDP`]. In the runtime a handler can yield
+/// after each PDU; the kernel preempts inside a PDU in `--mode fifo`.
+pub static RM: Discipline = Discipline {
+    name: "rm",
+    preemptive: true,
+    time_quantum: None,
+    groups: Vec::new(),
+    kind: Kind::RateMonotonic,
+};
+
+/// Deadline/workahead with delayed preemption: the earlier deadline goes first. Tasks need it; it
+/// takes handlers, also of streams, alone and under a daemon.
+pub static DWS: Discipline = Discipline {
+    name: "dws",
+    preemptive: false,
+    time_quantum: None,
+    groups: Vec::new(),
+    kind: Kind::DeadlineWorkahead,
+};
+
+/// Proportional share with [`QUANTUM_DEFAULT`]: each activity gets its share, or a part by its
+/// weight. For handlers without streams, in one process.
+pub static PS: Discipline = ps_with_quantum(QUANTUM_DEFAULT);
+
+/// Dynamic window-constrained scheduling: of each `y` periods at most `x` may be missed. For
+/// handlers without streams, in one process.
+pub static DWCS: Discipline = Discipline {
+    name: "dwcs",
+    preemptive: false,
+    time_quantum: None,
+    groups: Vec::new(),
+    kind: Kind::WindowConstrained,
+};
+
+/// Proportional share with this time quantum; 0 counts as 1 ns. A driver asks
+/// for `&'static`: a constant goes into a `static`, a value read when a
+/// program starts goes through `Box::leak`.
+pub const fn ps_with_quantum(quantum: Span) -> Discipline {
+    Discipline {
+        name: "ps",
+        preemptive: false,
+        time_quantum: Some(quantum),
+        groups: Vec::new(),
+        kind: Kind::ProportionalShare,
+    }
+}
+
+/// Like [`ps_with_quantum`], with groups. Each CPU has all groups; a group counts on a CPU
+/// while it has a member there. Allocates.
+///
+/// # Errors
+/// See [`GroupError`].
+pub fn ps_with_groups(quantum: Span, groups: Vec<Group>) -> Result<Discipline, GroupError> {
+    check_groups(&groups)?;
+    Ok(Discipline { groups, ..ps_with_quantum(quantum) })
+}
+
+/// Capabilities.
+impl Discipline {
+    /// Whether `name` is its name: for names that come from a file or another process.
+    pub fn is_named(&self, name: &str) -> bool {
+        self.name == name
+    }
+
+    /// Whether ranks compare between the schedulers of several processes
+    /// ([`Policy::standing`]), so that the domains of a CPU can be put in one order.
+    pub fn compares_across_domains(&self) -> bool {
+        matches!(self.kind, Kind::RateMonotonic | Kind::DeadlineWorkahead)
+    }
+
+    /// Whether it schedules tasks: activities whose messages are announced one by one.
+    pub fn takes_tasks(&self) -> bool {
+        self.kind == Kind::DeadlineWorkahead
+    }
+
+    /// Whether its activities may share one part of the CPU as a group.
+    pub fn takes_groups(&self) -> bool {
+        self.kind == Kind::ProportionalShare
+    }
+
+    /// Whether its admission test accounts for deferred preemption.
+    pub fn defers_preemption(&self) -> bool {
+        self.kind == Kind::RateMonotonic && !self.preemptive
+    }
+
+    /// Whether an event of an activity with these terms can change what runs next.
+    pub fn prefers_events(&self, terms: &Terms) -> bool {
+        matches!(self.kind, Kind::DeadlineWorkahead | Kind::WindowConstrained) || terms.wins_ties
+    }
+
+    /// Whether a running activity may have to yield to an event.
+    pub fn yields_to_events(&self) -> bool {
+        self.kind == Kind::WindowConstrained
+    }
+
+    /// Between which activities a pending event decides; `None` if the policy has no such rule.
+    pub fn event_tie(&self) -> Option<EventTie> {
+        match self.kind {
+            Kind::RateMonotonic => Some(EventTie::Period),
+            Kind::DeadlineWorkahead => Some(EventTie::Urgency),
+            Kind::ProportionalShare | Kind::WindowConstrained => None,
+        }
+    }
+
+    /// Whether an activity with these terms goes before others of equal rank by its event, in the
+    /// order of all domains.
+    pub fn wins_ties(&self, terms: &Terms) -> bool {
+        terms.wins_ties || self.event_tie() == Some(EventTie::Urgency)
+    }
+
+    /// The smallest key ([`crate::policy::Standing::key`]) that such an activity can have at a
+    /// release at 0, in the order of all domains.
+    pub fn key_min(&self, params: &ActivityParams, terms: &Terms) -> u64 {
+        match self.kind {
+            Kind::DeadlineWorkahead => dws::key_min(params, terms),
+            _ => params.period.as_nanos(),
+        }
+    }
+
+    /// From a release to the deadline that is the key of such an activity; `None` if its key does
+    /// not depend on a deadline.
+    pub fn key_delay(&self, params: &ActivityParams, terms: &Terms) -> Option<Span> {
+        let by_deadline = self.takes_tasks() && terms.class == WorkClass::RealTime;
+        by_deadline.then(|| dws::delay_bound(params, terms))
+    }
+
+    /// The same discipline, whose policies panic where their call protocol is broken.
+    pub fn checked(&self) -> CheckedDiscipline<'_> {
+        CheckedDiscipline(self)
+    }
+
+    fn new_policy(&self, capacity: u32) -> Box<dyn Policy> {
+        match self.kind {
+            Kind::RateMonotonic => Box::new(RateMonotonic::new(capacity)),
+            Kind::DeadlineWorkahead => Box::new(DeadlineWorkahead::new(capacity)),
+            Kind::ProportionalShare => {
+                Box::new(ProportionalShare::with_groups(capacity, self.quantum(), &self.groups))
+            }
+            Kind::WindowConstrained => Box::new(WindowConstrained::new(capacity)),
+        }
+    }
+
+    fn quantum(&self) -> Span {
+        self.time_quantum.unwrap_or(QUANTUM_DEFAULT)
+    }
+}
+
+impl PolicyFactory for Discipline {
+    /// In debug builds the policy checks its call protocol.
+    fn policy(&self, capacity: u32) -> Box<dyn Policy> {
+        match cfg!(debug_assertions) {
+            true => self.checked().policy(capacity),
+            false => self.new_policy(capacity),
+        }
+    }
+}
+
+/// A discipline whose policies check their call protocol in release builds too.
+#[derive(Clone, Copy, Debug)]
+pub struct CheckedDiscipline<'a>(&'a Discipline);
+
+impl PolicyFactory for CheckedDiscipline<'_> {
+    fn policy(&self, capacity: u32) -> Box<dyn Policy> {
+        // A `Checked` of each policy type would change how the compiler inlines the policies.
+        Box::new(Checked::new(self.0.new_policy(capacity), capacity))
+    }
+}
+
+impl From<&Discipline> for AdmissionTest {
+    fn from(discipline: &Discipline) -> Self {
+        let test = match discipline.kind {
+            Kind::RateMonotonic => Test::FixedPriority { delayed: !discipline.preemptive },
+            Kind::DeadlineWorkahead => Test::DeadlineWorkahead,
+            Kind::ProportionalShare => Test::ProportionalShare {
+                quantum: discipline.quantum(),
+                groups: discipline.groups.clone(),
+            },
+            Kind::WindowConstrained => Test::WindowConstrained,
+        };
+        AdmissionTest { policy: discipline.name, test }
+    }
+}
+
+impl fmt::Debug for Discipline {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)
+    }
+}

@@ -1,0 +1,167 @@
+//! A binary heap of activities with removal by number.
+//!
+//! The scheduler and the policies use it for their queues. The smallest key is on top. Every
+//! activity is in the heap at most once. The heap takes its memory once, at creation; no operation
+//! allocates.
+
+/// Marks an activity that is not in the heap.
+const ABSENT: u32 = u32::MAX;
+
+/// Min-heap of `(key, activity number)`, numbers below the capacity.
+#[derive(Debug)]
+pub(crate) struct IndexedHeap<K> {
+    entries: Vec<(K, u32)>,
+    /// The index of each activity in `entries`. Invariant: for each `i` in range,
+    /// `place[entries[i].1] == i`, and every other place is `ABSENT`.
+    place: Vec<u32>,
+}
+
+impl<K: Ord + Copy> IndexedHeap<K> {
+    /// An empty heap for activities numbered `0..capacity`.
+    pub(crate) fn with_capacity(capacity: u32) -> Self {
+        let capacity = capacity as usize;
+        IndexedHeap { entries: Vec::with_capacity(capacity), place: vec![ABSENT; capacity] }
+    }
+
+    /// The smallest entry. O(1).
+    #[inline]
+    pub(crate) fn peek(&self) -> Option<(K, u32)> {
+        self.entries.first().copied()
+    }
+
+    /// Whether the heap is empty. O(1).
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Whether `number` is in the heap. O(1).
+    pub(crate) fn contains(&self, number: u32) -> bool {
+        self.place[number as usize] != ABSENT
+    }
+
+    /// Inserts `number`, or moves it if it is in the heap already. O(log n).
+    #[inline]
+    pub(crate) fn set(&mut self, key: K, number: u32) {
+        let at = match self.place[number as usize] {
+            ABSENT => {
+                self.entries.push((key, number));
+                self.entries.len() - 1
+            }
+            at => {
+                self.entries[at as usize].0 = key;
+                at as usize
+            }
+        };
+        self.settle(at);
+    }
+
+    /// Removes `number`, if it is in the heap. O(log n).
+    #[inline]
+    pub(crate) fn remove(&mut self, number: u32) {
+        let at = self.place[number as usize];
+        if at == ABSENT {
+            return;
+        }
+        self.place[number as usize] = ABSENT;
+        let at = at as usize;
+        self.entries.swap_remove(at);
+        if at < self.entries.len() {
+            self.settle(at);
+        }
+    }
+
+    /// Calls `visit` for every number whose key is below `bound`, in no particular order, until
+    /// `visit` returns `false`. Returns whether `visit` never did. O(k) for k visited entries.
+    pub(crate) fn all_below(&self, bound: K, visit: &mut impl FnMut(u32) -> bool) -> bool {
+        self.all_below_from(0, bound, visit)
+    }
+
+    /// Does the same from the entry at `at` downwards. The recursion is as deep as the heap: log n.
+    fn all_below_from(&self, at: usize, bound: K, visit: &mut impl FnMut(u32) -> bool) -> bool {
+        match self.entries.get(at) {
+            Some(&(key, number)) if key < bound => {
+                visit(number)
+                    && self.all_below_from(2 * at + 1, bound, visit)
+                    && self.all_below_from(2 * at + 2, bound, visit)
+            }
+            _ => true,
+        }
+    }
+
+    /// Moves the entry at `at` to its place in the order.
+    fn settle(&mut self, mut at: usize) {
+        while at > 0 {
+            let parent = (at - 1) / 2;
+            if self.entries[parent] <= self.entries[at] {
+                break;
+            }
+            self.entries.swap(parent, at);
+            self.mark(at);
+            at = parent;
+        }
+        loop {
+            let left = 2 * at + 1;
+            let Some(smaller) = [left, left + 1]
+                .into_iter()
+                .filter(|&child| child < self.entries.len())
+                .min_by_key(|&child| self.entries[child])
+            else {
+                break;
+            };
+            if self.entries[at] <= self.entries[smaller] {
+                break;
+            }
+            self.entries.swap(at, smaller);
+            self.mark(at);
+            at = smaller;
+        }
+        self.mark(at);
+    }
+
+    #[expect(clippy::cast_possible_truncation, reason = "at < capacity, a u32")]
+    fn mark(&mut self, at: usize) {
+        let number = self.entries[at].1;
+        self.place[number as usize] = at as u32;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::IndexedHeap;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    proptest! {
+        /// After any sequence of `set` and `remove` the top is that of a sorted map.
+        #[test]
+        fn behaves_like_a_sorted_map(
+            ops in prop::collection::vec((any::<bool>(), 0u64..50, 0u32..20), 0..200),
+        ) {
+            let mut heap = IndexedHeap::with_capacity(20);
+            let mut model = BTreeMap::new();
+            for (insert, key, number) in ops {
+                if insert {
+                    heap.set(key, number);
+                    model.insert(number, key);
+                } else {
+                    heap.remove(number);
+                    model.remove(&number);
+                }
+                prop_assert_eq!(heap.contains(number), model.contains_key(&number));
+                let smallest = model.iter().map(|(&number, &key)| (key, number)).min();
+                prop_assert_eq!(heap.peek(), smallest);
+                let mut below = Vec::new();
+                let whole = heap.all_below(key, &mut |number| {
+                    below.push(number);
+                    true
+                });
+                below.sort_unstable();
+                let smaller = model.iter().filter(|&(_, &other)| other < key);
+                let expected: Vec<u32> = smaller.map(|(&number, _)| number).collect();
+                prop_assert!(whole);
+                prop_assert_eq!(below, expected);
+            }
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! What a driver may ask a scheduler. No call changes anything.
+
+use super::Scheduler;
+use super::slot::Counters;
+use crate::activity::ActivityId;
+use crate::policy::{Ready, Standing};
+use crate::time::Instant;
+
+#[cfg(doc)]
+use crate::policy::Policy;
+
+impl Scheduler {
+    /// The activity that would be upcalled now, as of the last [`Scheduler::handle`], and its key
+    /// in the order of all domains. `None` if none is ready, or under a policy without such an
+    /// order. O(1).
+    pub fn best(&self) -> Option<Standing> {
+        self.policy.best()
+    }
+
+    /// When the rank of `id` changes next, and the key it will have then (split-level-1991 §3.2.2:
+    /// the table of workahead and sleeping processes). That is its next release, or the logical
+    /// arrival of a message that came early. `None` if `id` is not active, or under a policy
+    /// without an order of all domains. O(1).
+    pub fn upcoming(&self, id: ActivityId) -> Option<(Instant, Standing)> {
+        let slot = self.slot(id).ok().filter(|slot| slot.active)?;
+        let ahead = slot.unfinished > 0 && slot.release > self.clock;
+        let release = if ahead { slot.release } else { slot.next_release };
+        let job = Ready { release, deadline: release + slot.deadline };
+        Some((release, self.policy.standing(id, job, release)?))
+    }
+
+    /// The release of the oldest job of `id` that has not ended. The release lies in the future if
+    /// the job came early. `None` without a job. O(1).
+    pub fn pending_since(&self, id: ActivityId) -> Option<Instant> {
+        let slot = self.slot(id).ok().filter(|slot| slot.unfinished > 0)?;
+        Some(slot.release)
+    }
+
+    /// The key of the running activity at `now`; `None` as for [`Scheduler::best`]. The key changes
+    /// by the passing of time alone where work ahead becomes critical. Its event is the one with
+    /// which the job began, even if that event was taken since. A later event counts at the next
+    /// pick. O(1).
+    pub fn running_standing(&self, now: Instant) -> Option<Standing> {
+        let running = self.running.as_ref()?;
+        let slot = self.slot(running.id).ok()?;
+        let standing = self.policy.standing(running.id, slot.oldest(), now.max(self.clock))?;
+        Some(Standing { event: self.policy.served(running.id), ..standing })
+    }
+
+    /// The running activity.
+    pub fn running(&self) -> Option<ActivityId> {
+        self.running.map(|running| running.id)
+    }
+
+    /// The latest `now` so far, which the scheduler uses as the current time.
+    pub fn clock(&self) -> Instant {
+        self.clock
+    }
+
+    /// Whether `id` is active (neither suspended nor closed).
+    pub fn is_active(&self, id: ActivityId) -> bool {
+        self.slot(id).is_ok_and(|slot| slot.active)
+    }
+
+    /// How often the CPU went from one activity to another.
+    pub fn switches(&self) -> u64 {
+        self.switches
+    }
+
+    /// The counters of `id` so far; `None` if there is no such activity.
+    pub fn counters(&self, id: ActivityId) -> Option<Counters> {
+        self.slot(id).ok().map(|slot| slot.counters)
+    }
+
+    /// Like [`Scheduler::counters`], but jobs that have not ended count as missed if their deadline
+    /// passed before `now`. For the end of a run: unfinished work must not look like a kept
+    /// promise.
+    pub fn counters_at(&self, now: Instant, id: ActivityId) -> Option<Counters> {
+        self.slot(id).ok().map(|slot| slot.counters_at(now))
+    }
+
+    /// The number of events that wait for `id`, and the rank of the most urgent one. O(1).
+    pub fn pending(&self, id: ActivityId) -> (u32, Option<u64>) {
+        let first = self.events.first(id).map(|first| first.rank);
+        (self.events.count(id), first)
+    }
+
+    /// How far the policy's service of `id` is behind: see [`Policy::lag_ns`].
+    pub fn lag_ns(&self, id: ActivityId, now: Instant) -> Option<i64> {
+        self.slot(id).ok().and_then(|_| self.policy.lag_ns(id, now))
+    }
+
+    /// The window violations of `id`: see [`Policy::window_violations`].
+    pub fn window_violations(&self, id: ActivityId) -> Option<u64> {
+        self.slot(id).ok().and_then(|_| self.policy.window_violations(id))
+    }
+
+    /// Whether commands of the last input are left. No other input may come before they are polled.
+    pub(crate) fn has_commands(&self) -> bool {
+        !self.commands.is_empty()
+    }
+}

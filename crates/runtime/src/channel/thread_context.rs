@@ -1,0 +1,67 @@
+//! What the current thread runs: a handler of which dispatcher, and whether it is an executor.
+
+use std::cell::{Cell, RefCell};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use crate::mailbox::Shared;
+
+/// The dispatcher whose handler runs in this thread, and the handlers that led to the event it
+/// handles, one bit each.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Origin {
+    /// The dispatcher's number. 0 for none.
+    pub(super) dispatcher: u16,
+    pub(super) led_by: u64,
+}
+
+thread_local! {
+    static ORIGIN: Cell<Origin> = const { Cell::new(Origin { dispatcher: 0, led_by: 0 }) };
+    static IN_HANDLER: Cell<bool> = const { Cell::new(false) };
+    /// Set in scheduling threads only.
+    static EXECUTOR: RefCell<Option<Arc<Shared>>> = const { RefCell::new(None) };
+}
+
+pub(super) fn origin() -> Origin {
+    ORIGIN.get()
+}
+
+pub(super) fn set_origin(origin: Origin) {
+    ORIGIN.set(origin);
+}
+
+/// Runs a user's code for a dispatcher. Returns whether the code panicked.
+pub(super) fn in_handler(code: impl FnOnce()) -> bool {
+    IN_HANDLER.set(true);
+    // A panic ends only the registrant: the dispatcher's state is valid between two calls.
+    let called = catch_unwind(AssertUnwindSafe(code));
+    IN_HANDLER.set(false);
+    ORIGIN.set(Origin::default());
+    called.is_err()
+}
+
+/// Marks this thread as an executor.
+pub(crate) fn set_executor(shared: &Arc<Shared>) {
+    EXECUTOR.set(Some(shared.clone()));
+}
+
+/// Whether this thread is an executor, which must not wait.
+#[inline]
+pub(super) fn is_executor() -> bool {
+    EXECUTOR.with_borrow(Option::is_some)
+}
+
+/// Whether this thread may wait for a dispatcher. It must not inside a handler of one.
+pub(super) fn may_wait() -> bool {
+    !is_executor() && !IN_HANDLER.get()
+}
+
+/// Asks for a new scheduling decision: of the executor at its next boundary, in another thread of
+/// the kernel at once.
+pub(super) fn invoke_scheduler() {
+    let is_executor = EXECUTOR
+        .with_borrow(|shared| shared.as_ref().inspect(|shared| shared.notifier.notify()).is_some());
+    if !is_executor {
+        std::thread::yield_now();
+    }
+}

@@ -1,0 +1,6 @@
+//! One executor for each CPU, and the messages by which it is controlled.
+
+mod control;
+pub(crate) mod executor;
+pub(crate) mod link;
+mod sources;

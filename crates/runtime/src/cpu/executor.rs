@@ -1,0 +1,436 @@
+//! The loop of one scheduling thread: asks the core what to do, and does it.
+//!
+//! An executor upcalls handlers and polls tasks ([`crate::work`]). In
+//! [`Mode::Upcall`](crate::Mode) there is one executor for each CPU, and it holds all handlers of
+//! that CPU. In the two baseline modes there is one executor for each handler, so that the same
+//! jobs run the ordinary way. The modes differ only in the party that decides: the core or the
+//! kernel.
+//!
+//! Each round of the loop does these steps:
+//!
+//! 1. It takes in what others left for it: streams, controls, events of channels, posted events
+//!    (`sources`, `control`).
+//! 2. Among other domains it finds out which domain is best. If that is a peer, the executor passes
+//!    the turn and sleeps ([`crate::domain::virtual_processor`]).
+//! 3. It delivers user interrupts ([`crate::preemption::interrupts`]).
+//! 4. It upcalls the work that the core chose, or sleeps until the next release.
+//!
+//! Once started, the executor allocates nothing and takes no lock. It makes a system call only to
+//! sleep when nothing is ready, to wake a thread that waits, and, in the baseline modes, to read
+//! its own CPU time.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use upcall_core::activity::{ActivityId, ActivityParams};
+use upcall_core::discipline::Discipline;
+use upcall_core::record::JobRecord;
+use upcall_core::scheduler::{Command, Counters, Input, Outcome};
+use upcall_core::time::{Instant, Span};
+use upcall_core::trace::Traced;
+
+use super::link::{End, Link, Retired, Rings, Work, link};
+use crate::channel::{DispatchPoint, set_executor};
+use crate::clock;
+use crate::domain::virtual_processor::{Next, VirtualProcessor};
+use crate::events::Inboxes;
+use crate::latency::Latency;
+use crate::mailbox::{ACTIVITIES_MAX, Epoch, Job, Shared};
+use crate::notify::Notifier;
+use crate::panics;
+use crate::preemption::PreemptionPoint;
+use crate::preemption::interrupts::Interrupts;
+use crate::stream::{WATCHES_MAX, set_among_domains};
+use crate::trace::Ring;
+use crate::work::batch::{Authority, Batch, Grant, Use};
+use crate::work::handler;
+use crate::work::task::NextMessage;
+
+/// What is left when an executor has quit.
+#[derive(Debug)]
+pub(crate) struct Outcomes {
+    /// By activity number, for the activities that exist.
+    pub(crate) ends: Vec<End>,
+    pub(crate) switches: u64,
+    /// Turns passed on, if there are other domains.
+    pub(crate) handoffs: u64,
+    /// How late the thread woke, each time a release found it asleep.
+    pub(crate) wakeup: Latency,
+    /// Records that were lost after the last one in the ring.
+    pub(crate) records_lost: u64,
+}
+
+/// See the module's head.
+pub(crate) struct Executor {
+    pub(super) scheduler: Traced<Ring>,
+    pub(super) slots: Vec<Slot>,
+    pub(super) rings: Rings,
+    pub(super) shared: Arc<Shared>,
+    /// Whether to meter handlers by thread CPU time, because the kernel may preempt them.
+    meter_cpu: bool,
+    wakeup: Latency,
+    /// If there are other domains.
+    pub(super) virtual_processor: Option<VirtualProcessor>,
+    pub(super) interrupts: Interrupts,
+    pub(super) inboxes: Inboxes,
+    /// Scratch of [`Executor::poll_streams`]: streams whose level is reached, and when their
+    /// messages arrive.
+    pub(super) reached: Vec<(ActivityId, Instant)>,
+}
+
+/// What the executor knows of one activity.
+#[derive(Default)]
+pub(super) struct Slot {
+    pub(super) work: Option<Work>,
+    pub(super) params: Option<ActivityParams>,
+    /// Of the present job.
+    quantum_overruns: u32,
+    /// CPU time of the present job.
+    cpu: Span,
+    /// Kept from the close until the activity is gone.
+    pub(super) last_counters: Option<Counters>,
+    /// The message of its handler's panic.
+    panic: Option<String>,
+}
+
+impl Slot {
+    pub(super) fn new(work: Work, params: ActivityParams) -> Self {
+        Slot { work: Some(work), params: Some(params), ..Slot::default() }
+    }
+}
+
+/// The domain that is to run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Turn {
+    /// This domain, or there is no other.
+    Own,
+    /// A peer domain: this one waits for a notification.
+    Peer,
+}
+
+/// What controllers had asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Drained {
+    Nothing,
+    Something,
+    Quit,
+}
+
+impl Executor {
+    /// An executor and the link to control it. Takes all memory it needs.
+    pub(crate) fn new(
+        discipline: &Discipline,
+        meter_cpu: bool,
+        traced: bool,
+        inactive_epoch: Arc<Epoch>,
+        virtual_processor: Option<VirtualProcessor>,
+    ) -> (Self, Link) {
+        let handle = virtual_processor.as_ref().map(VirtualProcessor::wake_handle);
+        let notifier = handle.map(Notifier::shared).unwrap_or_default();
+        let mask = virtual_processor.as_ref().map(VirtualProcessor::lent_mask);
+        let shared = Arc::new(Shared::new(notifier, inactive_epoch).with_mask(mask));
+        let mut scheduler = Traced::new(ACTIVITIES_MAX, discipline);
+        let records = traced.then(|| {
+            let (ring, records) = Ring::new();
+            scheduler.set_sink(ring);
+            records
+        });
+        let mut slots = Vec::new();
+        slots.resize_with(ACTIVITIES_MAX as usize, Slot::default);
+        let (rings, link) = link(shared.clone(), records);
+        let executor = Executor {
+            scheduler,
+            slots,
+            rings,
+            shared: shared.clone(),
+            meter_cpu,
+            wakeup: Latency::default(),
+            interrupts: Interrupts::new(shared.clone(), virtual_processor.as_ref()),
+            inboxes: Inboxes::new(discipline, shared),
+            reached: Vec::with_capacity(WATCHES_MAX),
+            virtual_processor,
+        };
+        (executor, link)
+    }
+
+    /// Runs until a controller sends `Quit`.
+    pub(crate) fn run(mut self) -> Outcomes {
+        let mut now = clock::now();
+        if self.virtual_processor.is_some() {
+            set_among_domains();
+        }
+        set_executor(&self.shared);
+        panics::watch_this_thread();
+        loop {
+            if self.interrupts.watches.any() {
+                self.poll_streams(now);
+            }
+            if self.acknowledge() && self.poll_controls(now) == Drained::Quit {
+                return self.outcomes(now);
+            }
+            if self.interrupts.serve(now, DispatchPoint::Scheduling) {
+                now = clock::now();
+            }
+            self.poll_events(now);
+            if self.turn(now) == Turn::Peer {
+                let (woken, drained) = self.await_turn();
+                now = woken;
+                if drained == Drained::Quit {
+                    return self.outcomes(now);
+                }
+                continue;
+            }
+            if self.interrupts.deliver(now, self.virtual_processor.as_ref()) {
+                now = clock::now();
+                self.poll_events(now);
+            }
+            match self.next_upcall(now) {
+                Some((id, grant)) => now = self.upcall(id, grant),
+                None => {
+                    let (woken, drained) = self.await_release();
+                    now = woken;
+                    if drained == Drained::Quit {
+                        return self.outcomes(now);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Sleeps until this domain has the turn, or until a controller asks for something. Returns the
+    /// time, and what controllers asked.
+    #[inline]
+    fn await_turn(&mut self) -> (Instant, Drained) {
+        let notified = self.sleep_until(None);
+        let now = clock::now();
+        let drained = if notified { self.poll_controls(now) } else { Drained::Something };
+        if drained == Drained::Nothing
+            && let Some(virtual_processor) = &mut self.virtual_processor
+        {
+            virtual_processor.woken_by_turn();
+        }
+        (now, drained)
+    }
+
+    /// Sleeps until the next release or interrupt of the timer, or until a notification. Returns
+    /// the time, and what controllers asked.
+    #[inline]
+    fn await_release(&mut self) -> (Instant, Drained) {
+        let deadline = self.scheduler.next_deadline();
+        let timer = self.interrupts.timer();
+        let until = deadline.map_or(timer, |deadline| deadline.min(timer));
+        let until = (until != Instant::FAR).then_some(until);
+        let notified = self.sleep_until(until);
+        let now = clock::now();
+        // If the thread woke before the release, a notification woke it.
+        if let Some(due) = deadline.filter(|&due| due <= now) {
+            self.wakeup.observe(now.since(due));
+        }
+        self.handle_input(now, Input::Tick);
+        (now, if notified { self.poll_controls(now) } else { Drained::Nothing })
+    }
+
+    /// Whether this domain is to run now. If a peer is, the executor publishes what this domain
+    /// has, and passes the turn on if it held it.
+    fn turn(&mut self, now: Instant) -> Turn {
+        let Some(virtual_processor) = self
+            .virtual_processor
+            .as_mut()
+            .filter(|virtual_processor| !virtual_processor.is_alone())
+        else {
+            return Turn::Own;
+        };
+        let has_turn = virtual_processor.has_turn();
+        // The return of an upcall already told the core what was due by its end.
+        if has_turn && self.scheduler.clock() < now {
+            self.handle_input(now, Input::Tick);
+        }
+        let Some(virtual_processor) = &mut self.virtual_processor else { return Turn::Own };
+        match has_turn.then(|| virtual_processor.next(&self.scheduler, now)) {
+            Some(Next::Own) => return Turn::Own,
+            Some(Next::Other(domain)) => {
+                virtual_processor.publish(&self.scheduler);
+                virtual_processor.pass(domain);
+            }
+            None => virtual_processor.publish(&self.scheduler),
+        }
+        Turn::Peer
+    }
+
+    /// Hands the core a task's next message, if it is known.
+    pub(super) fn handle_message(
+        &mut self,
+        now: Instant,
+        id: ActivityId,
+        next: Option<NextMessage>,
+    ) {
+        if let Some(NextMessage { critical, from }) = next {
+            self.handle_input(now, Input::Message { id, critical, from });
+        }
+    }
+
+    /// Hands an input to the core and carries out the core's commands, upcalls excepted. Inputs
+    /// come from the controller, which keeps the core's rules. An input that the core refuses is a
+    /// bug, and changes nothing.
+    pub(super) fn handle_input(&mut self, now: Instant, input: Input) {
+        let handled = self.scheduler.handle(now, input);
+        debug_assert!(handled.is_ok(), "{handled:?}");
+        while let Some(command) = self.scheduler.poll_notice() {
+            self.carry_out(command);
+        }
+    }
+
+    /// The upcall that is due, if one is.
+    fn next_upcall(&mut self, now: Instant) -> Option<(ActivityId, Grant)> {
+        let (id, pdus_max, resumed, check_at) = loop {
+            match self.scheduler.poll_command(now)? {
+                Command::Upcall { id, pdus_max, resumed, check_at } => {
+                    break (id, pdus_max, resumed, check_at);
+                }
+                // The end of a job that the policy gives up (DWCS), found while it chooses.
+                command => self.carry_out(command),
+            }
+        };
+        let params = self.slots[id.0 as usize].params?;
+        let grant = Grant {
+            pdus_max,
+            quantum: params.quantum,
+            quantum_cost: params.quantum_cost(),
+            check_at,
+            start: now,
+            resumed,
+            aborting: self.shared.is_aborting(id),
+        };
+        Some((id, grant))
+    }
+
+    /// Carries out a command of the core that is not an upcall.
+    pub(super) fn carry_out(&mut self, command: Command) {
+        match command {
+            Command::JobDone(record) => self.job_done(record),
+            Command::Inactive { id } => {
+                self.shared.set_active(id, false);
+                self.shared.inactive_epoch.advance();
+            }
+            Command::Closed { id } => self.retire(id),
+            // `run` begins the upcalls; the preemption point takes the replies to `Boundary`.
+            Command::Upcall { .. } | Command::Proceed { .. } | Command::Yield => {
+                debug_assert!(false, "{command:?} out of place");
+            }
+        }
+    }
+
+    /// Hands a closed activity back to the controller.
+    fn retire(&mut self, id: ActivityId) {
+        if let Some(virtual_processor) = &mut self.virtual_processor {
+            virtual_processor.set_order(id, None);
+        }
+        self.interrupts.watches.remove(id);
+        let Slot { work, last_counters, panic, .. } =
+            std::mem::take(&mut self.slots[id.0 as usize]);
+        let _inbox = self.inboxes.set(id, None);
+        let end = End { counters: last_counters, panic };
+        // The ring has room for one entry of each activity, and the controller uses a number again
+        // only after it took the entry out.
+        let pushed = self.rings.retired.push(Retired { id, _work: work, _inbox, end });
+        debug_assert!(pushed.is_ok());
+    }
+
+    fn job_done(&mut self, mut record: JobRecord) {
+        if let Some(virtual_processor) = &mut self.virtual_processor {
+            virtual_processor.job_done(&record);
+        }
+        let slot = &mut self.slots[record.id.0 as usize];
+        if self.meter_cpu {
+            record.run = slot.cpu;
+        }
+        let job = Job { record, quantum_overruns: slot.quantum_overruns };
+        slot.quantum_overruns = 0;
+        slot.cpu = Span::ZERO;
+        if self.rings.jobs.push(job).is_err() {
+            // Relaxed: a statistic.
+            self.shared.jobs_lost.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Upcalls a handler or task and hands the core the result. Returns the time.
+    fn upcall(&mut self, id: ActivityId, mut grant: Grant) -> Instant {
+        if let Some(virtual_processor) = &mut self.virtual_processor {
+            grant.check_at =
+                grant.check_at.min(virtual_processor.upcall(&self.scheduler, grant.start));
+        }
+        let cpu_before = self.meter_cpu.then(upcall_sys::clock::thread_cpu_ns);
+        let (mut used, panicked, next) = self.call(id, &grant);
+        let slot = &mut self.slots[id.0 as usize];
+        if let Some(before) = cpu_before {
+            slot.cpu += Span::from_nanos(upcall_sys::clock::thread_cpu_ns() - before);
+        }
+        if !self.meter_cpu {
+            slot.quantum_overruns += used.quantum_overruns;
+        }
+        if panicked {
+            slot.panic = panics::take_last();
+            self.shared.set_faulted(id);
+            used.outcome = Outcome::Finished;
+        }
+        if let Some(virtual_processor) = &mut self.virtual_processor {
+            virtual_processor.returned(used.end);
+        }
+        self.handle_input(used.end, Input::Returned { pdus: used.pdus, outcome: used.outcome });
+        if let Some(virtual_processor) = &mut self.virtual_processor {
+            virtual_processor.count(self.scheduler.switches());
+        }
+        self.handle_message(used.end, id, next);
+        if used.outcome == Outcome::Done {
+            self.wait_for_level(used.end, id);
+        }
+        used.end
+    }
+
+    /// Calls the code of an activity. Returns what it used, whether it panicked, and its next
+    /// message if it is a task.
+    #[inline]
+    fn call(&mut self, id: ActivityId, grant: &Grant) -> (Use, bool, Option<NextMessage>) {
+        let mut point = PreemptionPoint {
+            scheduler: &mut self.scheduler,
+            notifier: &self.shared.notifier,
+            virtual_processor: self.virtual_processor.as_mut(),
+            interrupts: Some(&mut self.interrupts),
+            inboxes: Some(&mut self.inboxes),
+        };
+        match self.slots[id.0 as usize].work.as_mut() {
+            Some(Work::Handler(handler)) => {
+                let batch = Batch::new(Authority::Scheduler(point), *grant);
+                let (used, panicked) = handler::upcall(handler, batch);
+                (used, panicked, None)
+            }
+            Some(Work::Stream(stream)) => {
+                let batch = Batch::new(Authority::Scheduler(point), *grant);
+                let (used, panicked) = stream.upcall(batch);
+                (used, panicked, None)
+            }
+            Some(Work::Task(task)) => {
+                let polled = task.upcall(&mut point, grant);
+                (polled.used, polled.panicked, polled.next)
+            }
+            None => {
+                let end = clock::now();
+                (Use { pdus: 0, quantum_overruns: 0, outcome: Outcome::Finished, end }, true, None)
+            }
+        }
+    }
+
+    fn outcomes(&mut self, now: Instant) -> Outcomes {
+        let ends = (0..ACTIVITIES_MAX).zip(&mut self.slots).map(|(number, slot)| End {
+            counters: self.scheduler.counters_at(now, ActivityId(number)),
+            panic: slot.panic.take(),
+        });
+        Outcomes {
+            ends: ends.collect(),
+            switches: self.scheduler.switches(),
+            handoffs: self.virtual_processor.as_ref().map_or(0, VirtualProcessor::handoffs),
+            wakeup: self.wakeup.clone(),
+            records_lost: self.scheduler.sink_mut().map_or(0, |ring| ring.lost()),
+        }
+    }
+}

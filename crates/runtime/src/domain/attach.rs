@@ -1,0 +1,171 @@
+//! How a process attaches to a daemon: it says hello, and maps the pages that the daemon sends.
+
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use upcall_core::time::Span;
+use upcall_shm::kernel_area::Reader;
+use upcall_shm::turn_page::TurnPage;
+use upcall_shm::user_area::{LentMask, Owner};
+use upcall_shm::wire::{MESSAGE_BYTES_MAX, ToDaemon, ToDomain};
+use upcall_shm::{DomainId, kernel_area, turn_page, user_area};
+use upcall_sys::local::{Connection, ReceiveError, Received};
+use upcall_sys::memfd::{ReadOnlyMapping, SharedMapping};
+use upcall_sys::readiness::{self, Direction};
+
+use super::control::VirtualProcessorControl;
+use super::error::AttachError;
+use super::virtual_processor::{Pages, VirtualProcessor};
+use crate::clock;
+use crate::mailbox::ACTIVITIES_MAX;
+use crate::rights::Notice;
+
+/// How long the daemon may take for an answer: it is an ordinary thread.
+pub(super) const ANSWER_WITHIN: Span = Span::from_secs(10);
+/// A slot for each activity that an executor may have.
+const _: () = assert!(user_area::AREA_SLOTS == ACTIVITIES_MAX as usize);
+
+/// What a daemon gives to a domain that it attaches.
+pub(super) struct Connected {
+    pub(super) connection: Connection,
+    /// With their CPUs.
+    pub(super) virtual_processors: Vec<(u32, VirtualProcessor, VirtualProcessorControl)>,
+    pub(super) orphaned: Arc<AtomicBool>,
+    /// What the daemon cannot grant.
+    pub(super) missing: Option<Notice>,
+    pub(super) switch_cost: Span,
+}
+
+/// What the daemon's welcome says.
+struct Welcome {
+    me: DomainId,
+    generation: u64,
+    virtual_processors: u32,
+    real_time: bool,
+    switch_cost: Span,
+    defer_preemption: Span,
+}
+
+/// Connects and says hello. Blocks until the daemon has answered.
+pub(super) fn connect(path: &Path, name: &str, policy: &str) -> Result<Connected, AttachError> {
+    let connection = Connection::connect(path)
+        .map_err(|error| AttachError::Connect { path: path.to_owned(), error })?;
+    let (name, policy) = (name.to_owned(), policy.to_owned());
+    connection.send(&ToDaemon::Hello { name, policy }.encode(), &[])?;
+    let welcome = welcome(next_message(&connection)?.0)?;
+    let orphaned = Arc::new(AtomicBool::new(false));
+    let mut virtual_processors = Vec::new();
+    for _ in 0..welcome.virtual_processors {
+        let (message, received) = next_message(&connection)?;
+        let ToDomain::VirtualProcessor { cpu } = message else {
+            return Err(out_of_place(&message));
+        };
+        let pages = pages(received, welcome.me, welcome.generation)?;
+        let (virtual_processor, control) = VirtualProcessorControl::pair(
+            pages,
+            welcome.me,
+            welcome.defer_preemption,
+            orphaned.clone(),
+        );
+        virtual_processors.push((cpu, virtual_processor, control));
+    }
+    let missing =
+        (!welcome.real_time).then(|| Notice::NoRealTimeDaemon { program: program_of(&connection) });
+    let switch_cost = welcome.switch_cost;
+    Ok(Connected { connection, virtual_processors, orphaned, missing, switch_cost })
+}
+
+fn welcome(message: ToDomain) -> Result<Welcome, AttachError> {
+    match message {
+        ToDomain::Welcome {
+            domain,
+            generation,
+            virtual_processors,
+            real_time,
+            switch_cost_ns,
+            defer_preemption_ns,
+        } => Ok(Welcome {
+            me: DomainId::new(domain)
+                .filter(|&me| me != DomainId::DAEMON)
+                .ok_or_else(|| AttachError::Daemon(format!("domain number {domain}")))?,
+            generation,
+            virtual_processors,
+            real_time,
+            switch_cost: Span::from_nanos(switch_cost_ns),
+            defer_preemption: Span::from_nanos(defer_preemption_ns),
+        }),
+        ToDomain::Rejected { reason } => Err(AttachError::Rejected(reason)),
+        other => Err(out_of_place(&other)),
+    }
+}
+
+/// The file that the daemon runs. `None` if the kernel does not tell this user, or if systemd
+/// listens in the daemon's place, as it does for a socket unit.
+fn program_of(connection: &Connection) -> Option<PathBuf> {
+    let pid = connection.peer_credentials().ok()?.pid;
+    let file = std::fs::read_link(format!("/proc/{pid}/exe")).ok()?;
+    let is_systemd = file.file_name().is_some_and(|name| name == "systemd");
+    (!is_systemd).then_some(file)
+}
+
+/// Maps what came with a virtual processor: the turn page, the own user area to write, the kernel
+/// area.
+fn pages(received: Received, me: DomainId, generation: u64) -> Result<Pages, AttachError> {
+    let mut fds = received.fds.into_iter();
+    let (Some(turn), Some(user), Some(kernel)) = (fds.next(), fds.next(), fds.next()) else {
+        return Err(AttachError::Daemon("a virtual processor without its pages".to_owned()));
+    };
+    let turn = SharedMapping::from_fd(turn, turn_page::PAGE_BYTES)?;
+    let again = user.try_clone().map_err(AttachError::Descriptor)?;
+    let user = SharedMapping::from_fd(user, user_area::AREA_BYTES)?;
+    let lent = SharedMapping::from_fd(again, user_area::AREA_BYTES)?;
+    let kernel = ReadOnlyMapping::from_fd(kernel, kernel_area::PAGE_BYTES)?;
+    // Pages that cannot be locked may be paged out: a notice of the runtime says so.
+    let _ = (turn.lock(), user.lock(), lent.lock(), kernel.lock());
+    turn.dont_fork()?;
+    user.dont_fork()?;
+    lent.dont_fork()?;
+    kernel.dont_fork()?;
+    let user = Owner::create(user, me, generation)?;
+    Ok(Pages {
+        turn: Arc::new(TurnPage::attach(turn)?),
+        mask: Arc::new(LentMask::attach(lent)?),
+        user,
+        kernel: Reader::attach(kernel)?,
+    })
+}
+
+/// The next message. Blocks until it is there.
+pub(super) fn next_message(connection: &Connection) -> Result<(ToDomain, Received), AttachError> {
+    let until = clock::now() + ANSWER_WITHIN;
+    loop {
+        let fd = connection.as_fd();
+        if !readiness::wait_until(fd, Direction::Readable, Some(until.as_nanos()))? {
+            return Err(AttachError::Silent);
+        }
+        if let Some(message) = receive(connection)? {
+            return Ok(message);
+        }
+    }
+}
+
+/// A message, if one is there.
+pub(super) fn receive(
+    connection: &Connection,
+) -> Result<Option<(ToDomain, Received)>, AttachError> {
+    let mut buffer = [0; MESSAGE_BYTES_MAX];
+    match connection.receive(&mut buffer) {
+        Ok(Received { len: 0, .. }) => Err(AttachError::Closed),
+        Ok(received) => Ok(Some((ToDomain::decode(&buffer[..received.len])?, received))),
+        Err(error) if error.is_would_block() => Ok(None),
+        Err(ReceiveError::Os(error)) => Err(error.into()),
+        Err(error) => Err(AttachError::Receive(error)),
+    }
+}
+
+/// A message that no daemon sends at this point.
+pub(super) fn out_of_place(message: &ToDomain) -> AttachError {
+    AttachError::Daemon(format!("{message:?} out of place"))
+}

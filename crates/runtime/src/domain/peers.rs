@@ -1,0 +1,135 @@
+//! The peer domains of a CPU, as one domain sees them.
+//!
+//! The shm crate copies and checks what peers wrote. A peer with invalid memory counts as having
+//! nothing to run: its own promise may break, the promises of the others hold.
+
+use upcall_core::time::Instant;
+use upcall_shm::DomainId;
+use upcall_shm::kernel_area::{Reader, State};
+use upcall_shm::turn_page::TurnPage;
+use upcall_shm::user_area::{NEVER, Peer, Rank};
+use upcall_sys::memfd::{ReadOnlyMapping, SharedMapping};
+
+/// Another domain of the CPU.
+#[derive(Debug)]
+pub(crate) struct PeerDomain {
+    pub(crate) domain: DomainId,
+    pub(crate) generation: u64,
+    pub(crate) area: Peer<ReadOnlyMapping>,
+    /// Whether the kernel area names the domain, as of its last change.
+    pub(crate) is_present: bool,
+}
+
+/// See the module's head.
+#[derive(Debug)]
+pub(super) struct Peers {
+    /// Few: each is looked at in every hand-off.
+    all: Vec<PeerDomain>,
+    /// Epoch of the kernel area when the peers were last compared with it; `None`: not yet.
+    epoch: Option<u64>,
+}
+
+impl Peers {
+    /// Takes all memory it needs.
+    pub(super) fn new() -> Self {
+        Peers { all: Vec::with_capacity(upcall_shm::DOMAINS_MAX as usize + 1), epoch: None }
+    }
+
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    /// Adds a peer in place of an earlier one with the same number.
+    pub(super) fn add(&mut self, new: PeerDomain) {
+        self.all.retain(|peer| peer.domain != new.domain);
+        // There is room: at most one of each number.
+        self.all.push(new);
+        // Its presence is looked up again.
+        self.epoch = None;
+    }
+
+    /// Notes which peers came and went. A load if none did.
+    #[inline]
+    pub(super) fn update(&mut self, kernel: &Reader<ReadOnlyMapping>) {
+        let epoch = kernel.epoch();
+        if self.epoch != Some(epoch) {
+            self.epoch = Some(epoch);
+            for peer in &mut self.all {
+                let entry = kernel.entry(peer.domain).ok().flatten();
+                peer.is_present = entry.is_some_and(|of| of.generation.get() == peer.generation);
+            }
+        }
+    }
+
+    /// The peers that would run if they had the turn.
+    #[inline]
+    pub(super) fn ready<'a>(
+        &'a self,
+        kernel: &'a Reader<ReadOnlyMapping>,
+        page: &'a TurnPage<SharedMapping>,
+    ) -> impl Iterator<Item = (DomainId, &'a Peer<ReadOnlyMapping>)> {
+        let present = self.all.iter().filter(|peer| peer.is_present);
+        present
+            .filter(move |peer| would_run(kernel, page, peer.domain))
+            .map(|peer| (peer.domain, &peer.area))
+    }
+}
+
+#[inline]
+fn would_run(
+    kernel: &Reader<ReadOnlyMapping>,
+    page: &TurnPage<SharedMapping>,
+    domain: DomainId,
+) -> bool {
+    match kernel.state(domain) {
+        Ok(Some(State::Attached)) => true,
+        state => is_back(page, domain, state.ok().flatten()),
+    }
+}
+
+/// Whether a domain that was blocked or stopped runs again: it is back once it sleeps on its wake
+/// word.
+#[cold]
+fn is_back(page: &TurnPage<SharedMapping>, domain: DomainId, state: Option<State>) -> bool {
+    matches!(state, Some(State::Blocked | State::Stopped)) && page.wake_word(domain).is_asleep()
+}
+
+/// The best of all ready peers, of what was released by `by`.
+pub(super) fn best_of<'a>(
+    ready: impl Iterator<Item = (DomainId, &'a Peer<ReadOnlyMapping>)>,
+    by: Instant,
+) -> Option<(Rank, DomainId)> {
+    ready.fold(None, |best, (domain, peer)| {
+        better(best, peer.best(by.as_nanos()).ok().flatten(), domain)
+    })
+}
+
+/// The earliest moment at which a ready peer preempts `own`, which may be past, and the best of all
+/// ready peers, of what was released by `by`.
+pub(super) fn rivals_of<'a>(
+    ready: impl Iterator<Item = (DomainId, &'a Peer<ReadOnlyMapping>)>,
+    own: Rank,
+    by: Instant,
+) -> (Instant, Option<(Rank, DomainId)>) {
+    let mut preempted_at_ns = NEVER;
+    let mut best = None;
+    for (domain, peer) in ready {
+        if let Ok(rival) = peer.rival(own, by.as_nanos()) {
+            preempted_at_ns = preempted_at_ns.min(rival.preempts_at_ns);
+            best = better(best, rival.best, domain);
+        }
+    }
+    (Instant::from_nanos(preempted_at_ns), best)
+}
+
+/// The better of the best so far and the rank of `domain`.
+#[inline]
+fn better(
+    best: Option<(Rank, DomainId)>,
+    rank: Option<Rank>,
+    domain: DomainId,
+) -> Option<(Rank, DomainId)> {
+    let rank = rank.filter(|&rank| best.is_none_or(|(least, _)| rank < least));
+    rank.map(|rank| (rank, domain)).or(best)
+}

@@ -1,0 +1,455 @@
+//! A domain's place on a CPU among the other domains there (docs/decisions/0008).
+//!
+//! The executor of a domain that is attached to a daemon uses it. A virtual processor publishes
+//! what the executor's scheduler has to run, finds the domain that comes next, and passes the turn
+//! on. It allocates nothing and takes no lock. It waits only in
+//! [`VirtualProcessor::sleep_until`] and [`VirtualProcessor::sleep_among`], and makes a system call
+//! only there and to wake a domain that sleeps.
+
+use std::cell::Cell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use rtrb::{Consumer, Producer};
+use upcall_core::activity::ActivityId;
+use upcall_core::policy::Standing;
+use upcall_core::scheduler::Scheduler;
+use upcall_core::time::{Instant, Span};
+use upcall_shm::DomainId;
+use upcall_shm::kernel_area::{Interrupts, Reader, State};
+use upcall_shm::turn_page::TurnPage;
+use upcall_shm::user_area::{
+    Counters, LentMask, Mask, NEVER, Owner, Peer, Pending, Rank, Slot, SlotState,
+};
+use upcall_shm::wake_word::ASLEEP;
+use upcall_sys::futex;
+use upcall_sys::memfd::{ReadOnlyMapping, SharedMapping};
+
+use super::peers::{PeerDomain, Peers, best_of, rivals_of};
+use crate::mailbox::ACTIVITIES_MAX;
+use crate::notify::{SharedNotifier, WakeHandle, notify_domain};
+
+#[cfg(test)]
+mod tests;
+
+/// The pages of a domain on a CPU, as the daemon sent them.
+#[derive(Debug)]
+pub(crate) struct Pages {
+    pub(crate) turn: Arc<TurnPage<SharedMapping>>,
+    pub(crate) user: Owner<SharedMapping>,
+    /// The masks of the own user area, for tasks.
+    pub(crate) mask: Arc<LentMask<SharedMapping>>,
+    pub(crate) kernel: Reader<ReadOnlyMapping>,
+}
+
+/// The executor's ends of the rings to and from the controller end.
+#[derive(Debug)]
+pub(super) struct Mail {
+    /// Domains that were attached since. A notification follows each.
+    pub(super) arrivals: Consumer<PeerDomain>,
+    /// The virtual processor to go over to, once there is another daemon. A notification follows.
+    pub(super) successors: Consumer<Box<VirtualProcessor>>,
+    /// Takes this virtual processor once the executor has left it.
+    pub(super) predecessors: Producer<Box<VirtualProcessor>>,
+}
+
+/// The domain that is to have the turn now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// This domain: its scheduler has the best rank.
+    Own,
+    /// Another domain, or the daemon if no domain has anything to run.
+    Other(DomainId),
+}
+
+/// See the module's head.
+#[derive(Debug)]
+pub(crate) struct VirtualProcessor {
+    pages: Pages,
+    me: DomainId,
+    notifier: SharedNotifier,
+    handle: WakeHandle,
+    mail: Mail,
+    peers: Peers,
+    /// For each activity, its place in the order of admission; `None`: there is no activity.
+    orders: Vec<Option<u32>>,
+    /// No activity ever had this number or a higher one.
+    orders_used: usize,
+    /// The holder of the turn has not been asked yet to look at what was published.
+    must_ask: Cell<bool>,
+    /// The peer that was found to outrank the handler that was told to yield.
+    found: Option<(Rank, DomainId)>,
+    /// The domain that passed the turn found this domain to be best of all, and nothing has changed
+    /// since.
+    is_best: bool,
+    /// Set when the daemon has gone: no turns are passed any more.
+    orphaned: Arc<AtomicBool>,
+    /// Places of activities that the daemon of this virtual processor does not know.
+    unclaimed: Vec<u32>,
+    /// The count of requests to yield at the last look at a boundary.
+    yields_seen: u64,
+    /// For so long a better domain may wait while this domain goes on (decision 0014).
+    defer_preemption: Span,
+    counters: Counters,
+}
+
+impl VirtualProcessor {
+    /// The virtual processor of domain `me`. Allocates.
+    pub(super) fn new(
+        pages: Pages,
+        me: DomainId,
+        defer_preemption: Span,
+        orphaned: Arc<AtomicBool>,
+        mail: Mail,
+    ) -> Self {
+        let notifier = SharedNotifier::new(pages.turn.clone(), me);
+        let handle = WakeHandle::new(notifier.clone());
+        VirtualProcessor {
+            pages,
+            me,
+            notifier,
+            handle,
+            mail,
+            peers: Peers::new(),
+            orders: vec![None; ACTIVITIES_MAX as usize],
+            orders_used: 0,
+            must_ask: Cell::new(false),
+            found: None,
+            is_best: false,
+            orphaned,
+            unclaimed: Vec::new(),
+            yields_seen: 0,
+            defer_preemption,
+            counters: Counters::default(),
+        }
+    }
+
+    /// Its notifier, for the executor alone. It stays the same for the life of this virtual
+    /// processor.
+    #[inline]
+    pub(crate) fn notifier(&self) -> &SharedNotifier {
+        &self.notifier
+    }
+
+    /// Whether a message was left for the executor since the last time. For the executor, after it
+    /// acknowledged a notification. A load if there is none.
+    #[inline]
+    pub(crate) fn take_message(&self) -> bool {
+        self.handle.take_message()
+    }
+
+    /// Its notifier, for all other threads.
+    pub(crate) fn wake_handle(&self) -> WakeHandle {
+        self.handle.clone()
+    }
+
+    /// Other threads use the handle of the previous virtual processor from now on.
+    pub(super) fn set_wake_handle(&mut self, handle: &WakeHandle) {
+        self.handle.clone_from(handle);
+    }
+
+    /// The daemon of this virtual processor refused these places. Allocates.
+    pub(crate) fn set_unclaimed(&mut self, orders: Vec<u32>) {
+        self.unclaimed = orders;
+    }
+
+    /// Goes over to the next virtual processor, if the listener has sent one; whether it did. The
+    /// domain's orders and counters go along. A load if there is none.
+    pub(crate) fn move_on(&mut self) -> bool {
+        let Ok(mut next) = self.mail.successors.pop() else { return false };
+        std::mem::swap(&mut next.orders, &mut self.orders);
+        for order in next.orders.iter_mut().flatten() {
+            // Another activity may have that place: this one becomes the last among its equals.
+            if next.unclaimed.contains(order) {
+                *order = u32::MAX;
+            }
+        }
+        next.orders_used = self.orders_used;
+        next.counters = self.counters;
+        std::mem::swap(self, &mut *next);
+        // There is room: this virtual processor has one predecessor.
+        let pushed = self.mail.predecessors.push(next);
+        debug_assert!(pushed.is_ok());
+        true
+    }
+
+    /// Where a task shows its mask while it is polled: the virtual processor is not at hand then.
+    pub(crate) fn lent_mask(&self) -> Arc<LentMask<SharedMapping>> {
+        self.pages.mask.clone()
+    }
+
+    /// Takes in the domains that have arrived; whether any has.
+    pub(crate) fn take_in_peers(&mut self) -> bool {
+        let mut any = false;
+        while let Ok(peer) = self.mail.arrivals.pop() {
+            self.peers.add(peer);
+            any = true;
+        }
+        any
+    }
+
+    /// Gives up its place, because it has nothing to run any more.
+    pub(crate) fn leave(&mut self, scheduler: &Scheduler) {
+        self.orders.fill(None);
+        self.publish(scheduler);
+        self.ask_holder();
+        self.pass(DomainId::DAEMON);
+    }
+
+    /// An activity is created, with its place in the order of admission, or closed.
+    pub(crate) fn set_order(&mut self, id: ActivityId, order: Option<u32>) {
+        self.orders[id.0 as usize] = order;
+        self.orders_used = self.orders_used.max(id.0 as usize + 1);
+    }
+
+    /// The executor woke without a message: if this domain has the turn, a peer passed it just now.
+    pub(crate) fn woken_by_turn(&mut self) {
+        self.is_best = self.has_turn();
+    }
+
+    /// Whether the domain runs without turns, because its daemon has gone or has put it into an
+    /// ordinary class.
+    pub(crate) fn is_alone(&self) -> bool {
+        // Relaxed: no other data is read because of it.
+        self.orphaned.load(Ordering::Relaxed)
+            || self.pages.kernel.state(self.me) == Ok(Some(State::Demoted))
+    }
+
+    /// Whether the domain has the turn. A load.
+    #[inline]
+    pub(crate) fn has_turn(&self) -> bool {
+        self.pages.turn.holder() == Ok(self.me)
+    }
+
+    /// Whether the handler that runs must look further than at its clock, because the turn was
+    /// taken or a look was requested. Three loads.
+    #[inline]
+    pub(crate) fn must_look(&self) -> bool {
+        !self.has_turn()
+            || self.pages.turn.is_recheck()
+            || self.pages.kernel.yield_requests(self.me) != self.yields_seen
+    }
+
+    /// Publishes one level more of `mask`. A store.
+    pub(crate) fn raise_mask(&mut self, mask: Mask) {
+        self.pages.user.mask(mask);
+    }
+
+    /// Publishes one level less. A store, and at the last level a fence: from now on a request that
+    /// came meanwhile is seen, by [`VirtualProcessor::must_look`] or in
+    /// [`VirtualProcessor::interrupts`].
+    pub(crate) fn lower_mask(&mut self, mask: Mask) {
+        // The preemption point looks for requests, not this method.
+        let _ = self.pages.user.unmask(mask);
+    }
+
+    /// The interrupts that the daemon has raised so far. A load.
+    #[inline]
+    pub(crate) fn interrupts(&self) -> Interrupts {
+        self.pages.kernel.interrupts(self.me)
+    }
+
+    /// Publishes what `scheduler` has to run. O(activities that ever existed at once).
+    pub(crate) fn publish(&mut self, scheduler: &Scheduler) {
+        for (number, order) in self.orders[..self.orders_used].iter().enumerate() {
+            let id = ActivityId(u32::try_from(number).unwrap_or(u32::MAX));
+            let slot = order.map_or(Slot::FREE, |order| slot(scheduler, id, order));
+            // The area has a slot for each order.
+            let set = self.pages.user.set(number, slot);
+            debug_assert!(set.is_ok());
+        }
+        let ready = scheduler.best().and_then(|standing| {
+            let rank = self.rank(standing)?;
+            let first = self.order(standing.first).unwrap_or(rank.order);
+            Some(Pending { rank, first, since_ns: self.pending_since_ns(scheduler) })
+        });
+        let changed = self.pages.user.publish(ready);
+        // Ask even if nothing changed: the holder may have passed over this domain, which is ready
+        // again.
+        let wanted = changed || ready.is_some();
+        if self.has_turn() {
+            // This domain looks itself.
+            self.must_ask.set(false);
+            return;
+        }
+        // What was found belongs to another turn.
+        self.found = None;
+        // The holder is asked when this domain goes to sleep.
+        self.must_ask.set(wanted || self.must_ask.get());
+    }
+
+    /// Sleeps until a notification or `deadline_ns`; `true` if there was a notification.
+    pub(crate) fn sleep_until(&self, deadline_ns: Option<u64>) -> bool {
+        self.sleep(|word| {
+            // Whatever ends the wait, the caller looks again.
+            let _ = futex::wait_shared_until(word, ASLEEP, deadline_ns);
+        })
+    }
+
+    /// As [`Self::sleep_until`], but also wakes when a word of `others` changes. Adds its own word
+    /// to `others`.
+    pub(crate) fn sleep_among<'a>(
+        &'a self,
+        others: &mut futex::WaitSet<'a>,
+        deadline_ns: Option<u64>,
+    ) -> bool {
+        self.sleep(|word| {
+            others.add_shared(word, ASLEEP);
+            let _ = others.wait_until(deadline_ns);
+        })
+    }
+
+    /// Does `wait` unless there is a notification already; whether there was one in the end.
+    ///
+    /// The holder of the turn is asked to look only after the wake word says that this domain
+    /// sleeps. That word tells peers that a domain that was blocked in the kernel is back. A holder
+    /// that looked earlier would not look again.
+    #[inline]
+    fn sleep<'a>(&'a self, wait: impl FnOnce(&'a AtomicU64)) -> bool {
+        let wake_word = self.pages.turn.wake_word(self.me);
+        if wake_word.prepare_wait() {
+            self.ask_holder();
+            wait(wake_word.word());
+        }
+        wake_word.finish_wait()
+    }
+
+    /// Asks the holder of the turn to look at all user areas, if it has not been asked since the
+    /// last publication.
+    fn ask_holder(&self) {
+        if self.must_ask.take() && self.pages.turn.request_recheck() {
+            notify_domain(&self.pages.turn, DomainId::DAEMON);
+        }
+    }
+
+    /// The best domain at `now`. O(slots in use of all peers).
+    pub(crate) fn next(&mut self, scheduler: &Scheduler, now: Instant) -> Next {
+        self.peers.update(&self.pages.kernel);
+        let own = scheduler.best().and_then(|standing| self.rank(standing));
+        let found = self.found.take();
+        let asked = self.pages.turn.take_recheck();
+        if std::mem::take(&mut self.is_best) && !asked && own.is_some() {
+            return Next::Own;
+        }
+        let by = if own.is_some() { self.deferred_until(now) } else { now };
+        // No rank gets worse while this domain has the turn.
+        let other = if asked { None } else { found }.or_else(|| best_of(self.ready_peers(), by));
+        match (own, other) {
+            (Some(own), Some((other, _))) if own < other => Next::Own,
+            (_, Some((_, domain))) => Next::Other(domain),
+            (Some(_), None) => Next::Own,
+            (None, None) => Next::Other(DomainId::DAEMON),
+        }
+    }
+
+    /// Gives the turn to another domain; does nothing if the turn was taken meanwhile.
+    pub(crate) fn pass(&mut self, to: DomainId) {
+        let Ok(turn) = self.pages.turn.turn() else { return };
+        if turn.holder() == self.me && self.pages.turn.pass(turn, to) {
+            self.counters.handoffs += 1;
+            // Before the other domain runs: this one may never wake again.
+            self.pages.user.count(&self.counters);
+            notify_domain(&self.pages.turn, to);
+        }
+    }
+
+    /// Turns passed on so far: to peers and, with nothing to run, to the daemon.
+    pub(crate) fn handoffs(&self) -> u64 {
+        self.counters.handoffs
+    }
+
+    /// Notes an upcall. Returns until when peers need not be looked at: with peers, until the first
+    /// boundary. An upcall of one quantum has no boundary, and spares the look at their slots.
+    pub(crate) fn upcall(&mut self, scheduler: &Scheduler, now: Instant) -> Instant {
+        self.counters.upcalls += 1;
+        let running = scheduler.running();
+        self.pages.user.set_running(running.map(|id| id.0 as usize), now.as_nanos());
+        if self.peers.is_empty() { Instant::FAR } else { now }
+    }
+
+    /// Notes that the upcall is over.
+    pub(crate) fn returned(&mut self, now: Instant) {
+        self.pages.user.set_running(None, now.as_nanos());
+    }
+
+    /// Publishes the counters, with the jobs that the last upcall ended. Some stores.
+    pub(crate) fn count(&mut self, switches: u64) {
+        self.counters.switches = switches;
+        self.pages.user.count(&self.counters);
+    }
+
+    /// Counts a job that ended.
+    pub(crate) fn job_done(&mut self, record: &upcall_core::record::JobRecord) {
+        let counters = &mut self.counters;
+        counters.jobs += 1;
+        counters.misses += u64::from(record.missed());
+        counters.pdus += u64::from(record.pdus);
+        counters.slack_ns_min = counters.slack_ns_min.min(record.slack_ns());
+    }
+
+    /// At a boundary: until when peers let the handler go on. `None` if a peer outranks it or the
+    /// turn was taken.
+    pub(crate) fn may_go_on(&mut self, scheduler: &Scheduler, now: Instant) -> Option<Instant> {
+        self.pages.user.set_asked(now.as_nanos());
+        self.yields_seen = self.pages.kernel.yield_requests(self.me);
+        self.peers.update(&self.pages.kernel);
+        let _ = self.pages.turn.take_recheck();
+        let own = scheduler.running_standing(now).and_then(|standing| self.rank(standing))?;
+        let by = self.deferred_until(now);
+        let (preempted_at, best) = rivals_of(self.ready_peers(), own, by);
+        self.found = best.filter(|_| preempted_at <= by);
+        (self.has_turn() && preempted_at > by).then(|| preempted_at + self.defer_preemption)
+    }
+
+    #[inline]
+    fn ready_peers(&self) -> impl Iterator<Item = (DomainId, &Peer<ReadOnlyMapping>)> {
+        self.peers.ready(&self.pages.kernel, &self.pages.turn)
+    }
+
+    /// A release after this moment may wait at `now`.
+    #[inline]
+    fn deferred_until(&self, now: Instant) -> Instant {
+        Instant::from_nanos(now.as_nanos().saturating_sub(self.defer_preemption.as_nanos()))
+    }
+
+    /// When the earliest of what the domain has to run was released; 0 without deferral, where no
+    /// peer uses it.
+    fn pending_since_ns(&self, scheduler: &Scheduler) -> u64 {
+        if self.defer_preemption.is_zero() {
+            return 0;
+        }
+        let ids = (0u32..).map(ActivityId).take(self.orders_used);
+        let since = ids.filter_map(|id| scheduler.pending_since(id)).min();
+        since.map_or(0, |since| since.min(scheduler.clock()).as_nanos())
+    }
+
+    fn rank(&self, standing: Standing) -> Option<Rank> {
+        Some(rank(standing, self.order(standing.id)?))
+    }
+
+    fn order(&self, id: ActivityId) -> Option<u32> {
+        self.orders.get(id.0 as usize).copied()?
+    }
+}
+
+/// The rank among all domains. `NEVER` means no event, so an event that late ranks with the moment
+/// before.
+fn rank(standing: Standing, order: u32) -> Rank {
+    let event = standing.event.map_or(NEVER, |event| event.min(NEVER - 1));
+    Rank { key: standing.key, event, order }
+}
+
+fn slot(scheduler: &Scheduler, id: ActivityId, order: u32) -> Slot {
+    match scheduler.upcoming(id) {
+        Some((at, standing)) => Slot {
+            next_release_ns: at.as_nanos(),
+            rank: rank(standing, order),
+            state: SlotState::Waiting,
+        },
+        None => Slot {
+            next_release_ns: NEVER,
+            rank: Rank::new(NEVER, order),
+            state: SlotState::Suspended,
+        },
+    }
+}

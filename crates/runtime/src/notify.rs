@@ -1,0 +1,203 @@
+//! How other threads get the attention of an executor.
+//!
+//! A [`Notifier`] is a word that is a flag and a futex at once. The executor reads it between two
+//! quanta with a plain load, and sleeps on it as a futex. A controller puts a message into a ring
+//! of the executor and then notifies it. Only the executor acknowledges.
+//!
+//! A notifier is one of two kinds:
+//!
+//! - private: the word belongs to this process, and no daemon takes part;
+//! - shared: the word is the wake word of the domain in the turn page of a CPU. Peer domains
+//!   notify it too, when they pass the turn on. Threads of this process reach it through a
+//!   [`WakeHandle`], the executor itself through its [`SharedNotifier`].
+
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use upcall_core::time::Instant;
+use upcall_shm::DomainId;
+use upcall_shm::turn_page::TurnPage;
+use upcall_sys::futex::{self, WaitSet};
+use upcall_sys::memfd::SharedMapping;
+
+const IDLE: u32 = 0;
+const NOTIFIED: u32 = 1;
+/// Not notified, and the executor sleeps on the word or is about to.
+const ASLEEP: u32 = 2;
+
+/// See the module's head.
+#[derive(Debug, Default)]
+pub(crate) struct Notifier {
+    /// Used if the notifier is private.
+    word: AtomicU32,
+    /// Used instead if the notifier is shared. The executor acknowledges at its virtual processor.
+    shared: Option<WakeHandle>,
+}
+
+impl Notifier {
+    /// The notifier of an executor that runs among other domains.
+    pub(crate) fn shared(handle: WakeHandle) -> Self {
+        Notifier { word: AtomicU32::new(IDLE), shared: Some(handle) }
+    }
+
+    /// Asks for attention. From any thread; one system call if the executor sleeps.
+    pub(crate) fn notify(&self) {
+        match &self.shared {
+            Some(handle) => handle.notify(),
+            // Release: a message that was put into the ring before is seen by the thread that
+            // acquires the word in `acknowledge`.
+            None if self.word.swap(NOTIFIED, Ordering::Release) == ASLEEP => {
+                futex::wake(&self.word, 1);
+            }
+            None => {}
+        }
+    }
+
+    /// Whether a thread asked for attention. One load; a few more if the notifier is shared.
+    /// Does not wait.
+    #[inline]
+    pub(crate) fn is_notified(&self) -> bool {
+        match &self.shared {
+            Some(handle) => handle.is_notified(),
+            // Relaxed: only decides whether to look; `acknowledge` synchronises.
+            None => self.word.load(Ordering::Relaxed) == NOTIFIED,
+        }
+    }
+
+    /// Takes the notification: `true` if there was one since the last time. Only for a private
+    /// notifier.
+    pub(crate) fn acknowledge(&self) -> bool {
+        // Acquire pairs with the Release in `notify`.
+        self.is_notified() && self.word.swap(IDLE, Ordering::Acquire) == NOTIFIED
+    }
+
+    /// Sleeps until a notification or `deadline`. Returns at once if there is a notification
+    /// already, and may return early. Only for a private notifier.
+    pub(crate) fn sleep_until(&self, deadline: Option<Instant>) {
+        self.sleep_while(|word| {
+            let _ = futex::wait_until(word, ASLEEP, deadline.map(Instant::as_nanos));
+        });
+    }
+
+    /// Like [`Notifier::sleep_until`], but also wakes when a word of `others` changes. Adds its own
+    /// word to `others`.
+    pub(crate) fn sleep_among<'a>(&'a self, others: &mut WaitSet<'a>, deadline: Option<Instant>) {
+        self.sleep_while(|word| {
+            others.add_private(word, ASLEEP);
+            let _ = others.wait_until(deadline.map(Instant::as_nanos));
+        });
+    }
+
+    fn sleep_while<'a>(&'a self, sleep: impl FnOnce(&'a AtomicU32)) {
+        // Relaxed, both exchanges: a notification stays in the word until `acknowledge` acquires
+        // it. A notification between the first exchange and the wait changes the word, and the
+        // kernel then does not put the thread to sleep.
+        let relaxed = Ordering::Relaxed;
+        if self.word.compare_exchange(IDLE, ASLEEP, relaxed, relaxed).is_ok() {
+            // Whatever ends the wait, the caller looks at the clock and the word again.
+            sleep(&self.word);
+            let _ = self.word.compare_exchange(ASLEEP, IDLE, relaxed, relaxed);
+        }
+    }
+}
+
+/// The wake word of a domain on a CPU, and how to get that domain to look.
+#[derive(Clone, Debug)]
+pub(crate) struct SharedNotifier {
+    page: Arc<TurnPage<SharedMapping>>,
+    domain: DomainId,
+}
+
+impl SharedNotifier {
+    pub(crate) fn new(page: Arc<TurnPage<SharedMapping>>, domain: DomainId) -> Self {
+        SharedNotifier { page, domain }
+    }
+
+    /// From any thread of this process; a system call if the executor sleeps.
+    pub(crate) fn notify(&self) {
+        notify_domain(&self.page, self.domain);
+    }
+
+    /// Whether there is a notification. A load.
+    #[inline]
+    pub(crate) fn is_notified(&self) -> bool {
+        self.page.wake_word(self.domain).is_notified()
+    }
+
+    /// Takes the notification. For the executor alone.
+    pub(crate) fn acknowledge(&self) -> bool {
+        self.page.wake_word(self.domain).acknowledge()
+    }
+}
+
+/// Where other threads of this process find the wake word of an executor. The word moves to another
+/// turn page when the daemon was started again.
+///
+/// The executor itself does not use the handle in an upcall or a hand-off, and so never waits for
+/// its lock. It uses the [`SharedNotifier`] of its virtual processor.
+#[derive(Clone, Debug)]
+pub(crate) struct WakeHandle(Arc<Target>);
+
+#[derive(Debug)]
+struct Target {
+    notifier: RwLock<SharedNotifier>,
+    /// Whether a message was left for the executor. A turn that is passed to it notifies the same
+    /// word, and then the executor need not look for messages.
+    has_message: AtomicBool,
+}
+
+impl WakeHandle {
+    pub(crate) fn new(notifier: SharedNotifier) -> Self {
+        let (notifier, has_message) = (RwLock::new(notifier), AtomicBool::new(false));
+        WakeHandle(Arc::new(Target { notifier, has_message }))
+    }
+
+    /// Says that a message was left for the executor. The caller notifies the executor after it.
+    pub(crate) fn mark_message(&self) {
+        // Release pairs with the Acquire in `take_message`. An exchange: if two threads mark
+        // before the executor takes the mark, the executor sees what both did before.
+        self.0.has_message.swap(true, Ordering::Release);
+    }
+
+    /// Whether a message was left. For the executor, after it acknowledged a notification. A load
+    /// if there is none. A mark that this call misses is followed by another notification.
+    #[inline]
+    pub(crate) fn take_message(&self) -> bool {
+        // Relaxed: only spares the swap. The mark of the thread whose notification was
+        // acknowledged is seen (`WakeWord::notify`). Acquire pairs with the Release in
+        // `mark_message`.
+        self.0.has_message.load(Ordering::Relaxed)
+            && self.0.has_message.swap(false, Ordering::Acquire)
+    }
+
+    /// As [`SharedNotifier::notify`], and marks a message.
+    ///
+    /// The executor sees what was left for it before, even if the old word is notified. The caller
+    /// holds the lock, so [`WakeHandle::move_to`] ends after the notification of the old word, and
+    /// the executor gets its new virtual processor later still.
+    pub(crate) fn notify(&self) {
+        self.mark_message();
+        self.0.notifier.read().unwrap_or_else(PoisonError::into_inner).notify();
+    }
+
+    /// As [`SharedNotifier::is_notified`]. `false` while the handle is being moved: a notification
+    /// follows the move. Does not wait.
+    #[inline]
+    pub(crate) fn is_notified(&self) -> bool {
+        self.0.notifier.try_read().is_ok_and(|notifier| notifier.is_notified())
+    }
+
+    /// From now on the handle notifies `notifier`. Call it before the new virtual processor is
+    /// handed over, and notify the old word after that.
+    pub(crate) fn move_to(&self, notifier: SharedNotifier) {
+        *self.0.notifier.write().unwrap_or_else(PoisonError::into_inner) = notifier;
+    }
+}
+
+/// Gets `domain` to look. One system call if its executor sleeps.
+pub(crate) fn notify_domain(page: &TurnPage<SharedMapping>, domain: DomainId) {
+    let wake_word = page.wake_word(domain);
+    if wake_word.notify() {
+        futex::wake_shared(wake_word.word(), 1);
+    }
+}

@@ -1,0 +1,283 @@
+//! A handler's share of the present period, which it holds while it runs.
+//!
+//! The executor makes a batch for each upcall, the handler uses it, and the executor reads it back.
+//! The paper's loop over the PDUs of one invocation (rtu-1995 Figure 5) became one method,
+//! [`Batch::proceed`].
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use upcall_core::scheduler::Outcome;
+use upcall_core::time::{Instant, Span};
+use upcall_shm::user_area::Mask;
+
+use crate::events::PostedEvent;
+use crate::preemption::PreemptionPoint;
+
+#[cfg(test)]
+mod tests;
+
+/// What a handler is given: how many PDUs it may process in this upcall, and whether it may go on.
+///
+/// A PDU (protocol data unit) is a unit of work that the program chooses: a packet, a block of
+/// samples, a frame. A handler calls [`Batch::proceed`] before each PDU and returns when the answer
+/// is `false`.
+///
+/// ```no_run
+/// # extern crate upcall_runtime as upcall;
+/// # fn process_one_pdu() {}
+/// # fn handler(batch: &mut upcall::Batch<'_>) {
+/// while batch.proceed() {
+///     process_one_pdu();
+/// }
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Batch<'a> {
+    authority: Authority<'a>,
+    /// PDUs this upcall may process.
+    pdus_max: u32,
+    /// PDUs that were begun.
+    begun: u32,
+    /// Further PDUs of the present quantum that need no permission.
+    quantum_left: u32,
+    quantum: u32,
+    /// Before this moment no other work can outrank the handler.
+    check_at: Instant,
+    quantum_start: Instant,
+    quantum_cost: Span,
+    quantum_overruns: u32,
+    resumed: bool,
+    aborting: bool,
+    told_to_yield: bool,
+    finished: bool,
+    /// Levels of the mask of preemption and of that of interrupts.
+    masks: [u32; 2],
+}
+
+/// What decides at a quantum boundary whether the handler goes on.
+#[derive(Debug)]
+pub(crate) enum Authority<'a> {
+    /// Nothing does: a trial run.
+    Trial,
+    /// The scheduler, through the preemption point.
+    Scheduler(PreemptionPoint<'a>),
+    /// The round of virtual time: the flag says that another handler waits for its turn.
+    VirtualTime(&'a AtomicBool),
+}
+
+/// The terms of an upcall, as the executor grants it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Grant {
+    pub(crate) pdus_max: u32,
+    pub(crate) quantum: u32,
+    pub(crate) quantum_cost: Span,
+    pub(crate) check_at: Instant,
+    pub(crate) start: Instant,
+    pub(crate) resumed: bool,
+    pub(crate) aborting: bool,
+}
+
+/// What an upcall used, and how it ended.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Use {
+    pub(crate) pdus: u32,
+    pub(crate) quantum_overruns: u32,
+    pub(crate) outcome: Outcome,
+    pub(crate) end: Instant,
+}
+
+impl<'a> Batch<'a> {
+    pub(crate) fn new(authority: Authority<'a>, grant: Grant) -> Self {
+        Batch {
+            authority,
+            pdus_max: grant.pdus_max,
+            begun: 0,
+            quantum_left: 0,
+            quantum: grant.quantum,
+            check_at: grant.check_at,
+            quantum_start: grant.start,
+            quantum_cost: grant.quantum_cost,
+            quantum_overruns: 0,
+            resumed: grant.resumed,
+            aborting: grant.aborting,
+            told_to_yield: false,
+            finished: false,
+            masks: [0; 2],
+        }
+    }
+
+    /// Whether the handler may process one more PDU now. On `false` it must return.
+    ///
+    /// Call it once before each PDU, and only when there is a PDU to process: each `true` counts as
+    /// one. Within a quantum it is a decrement. At the end of a quantum it reads the clock and one
+    /// flag. It asks the scheduler, O(log n), only if something was released meanwhile. It never
+    /// blocks, allocates, or makes a system call (it reads the clock in the vDSO).
+    #[inline]
+    pub fn proceed(&mut self) -> bool {
+        if self.quantum_left > 0 {
+            self.quantum_left -= 1;
+            self.begun += 1;
+            return true;
+        }
+        self.boundary()
+    }
+
+    /// As [`Batch::proceed`], but for the rest of the present quantum, or the whole next one, at
+    /// once. Returns how many PDUs the handler may process now; on 0 it must return. For callers
+    /// that count by themselves, such as C code: they put back the PDUs that they do not process.
+    /// Costs as much as `proceed`.
+    pub fn proceed_quantum(&mut self) -> u32 {
+        let begun = self.begun;
+        if self.proceed() {
+            self.begun += std::mem::take(&mut self.quantum_left);
+        }
+        self.begun - begun
+    }
+
+    /// Gives back PDUs that [`Batch::proceed_quantum`] gave last and that the handler did not
+    /// begin. They do not count, and may be begun later in this upcall. At most as many as it gave.
+    pub fn put_back(&mut self, pdus: u32) {
+        let pdus = pdus.min(self.begun).min(self.quantum - self.quantum_left);
+        self.begun -= pdus;
+        self.quantum_left += pdus;
+    }
+
+    /// Before this moment no other work can outrank the handler. From then on [`Batch::proceed`]
+    /// asks the scheduler at the end of a quantum.
+    pub fn check_at(&self) -> Instant {
+        self.check_at
+    }
+
+    /// PDUs that may still be begun in this upcall, if nothing outranks the handler.
+    pub fn remaining(&self) -> u32 {
+        self.pdus_max - self.begun
+    }
+
+    /// Whether this upcall continues a job that had to yield.
+    pub fn resumed(&self) -> bool {
+        self.resumed
+    }
+
+    /// Takes the most urgent event that was posted to this handler ([`crate::Poster`]): the one of
+    /// the smallest rank, and of equals the first.
+    ///
+    /// A taken event no longer counts when the next handler is chosen. The upcall itself takes no
+    /// event. A handler that was chosen because of an event keeps its place until its job is done,
+    /// whatever it takes. Costs a clock reading and O(k) for k waiting events; does not block or
+    /// allocate. `None` also in a trial run and in virtual time.
+    ///
+    /// ```no_run
+    /// # extern crate upcall_runtime as upcall;
+    /// use upcall::{Batch, PostedEvent};
+    /// # fn show(frame: PostedEvent) {}
+    /// # fn handler(batch: &mut Batch<'_>) {
+    /// while let Some(frame) = batch.take_event() {
+    ///     if !batch.proceed() {
+    ///         break;
+    ///     }
+    ///     show(frame);
+    /// }
+    /// # }
+    /// ```
+    pub fn take_event(&mut self) -> Option<PostedEvent> {
+        match &mut self.authority {
+            Authority::Scheduler(point) => point.take_event(),
+            Authority::Trial | Authority::VirtualTime(_) => None,
+        }
+    }
+
+    /// Whether the process ends (rtu-1996 §7.3, the *abort* field). The handler should then end its
+    /// work and call [`finish`](Batch::finish). Only for handlers to which
+    /// [`Runtime::give_abort_phase`](crate::Runtime::give_abort_phase) gave the phase. The value is
+    /// settled when an upcall begins. A handler that runs when the process ends is asked to yield,
+    /// and is called again.
+    pub fn aborting(&self) -> bool {
+        self.aborting
+    }
+
+    /// Ends the upcalls of this handler: when it returns, its job is done and the activity is
+    /// suspended, as by `rts_suspend` (rtu-1995 §6).
+    pub fn finish(&mut self) {
+        self.finished = true;
+    }
+
+    pub(crate) fn raise_mask(&mut self, mask: Mask) {
+        self.masks[mask as usize] += 1;
+        if let Authority::Scheduler(point) = &mut self.authority {
+            point.raise_mask(mask);
+        }
+    }
+
+    /// Other work is seen at the next boundary. If a boundary was passed over under the mask, that
+    /// is the next `proceed`, because nothing is left of the quantum.
+    pub(crate) fn lower_mask(&mut self, mask: Mask) {
+        self.masks[mask as usize] -= 1;
+        if let Authority::Scheduler(point) = &mut self.authority {
+            point.lower_mask(mask);
+        }
+    }
+
+    fn boundary(&mut self) -> bool {
+        if self.told_to_yield || self.begun == self.pdus_max {
+            return false;
+        }
+        if self.masks[Mask::Preemption as usize] > 0 && self.begun > 0 {
+            self.begun += 1;
+            return true;
+        }
+        // The upcall itself is the permission for the first quantum.
+        if self.begun > 0 {
+            let now = crate::clock::now();
+            self.meter(now);
+            if !self.may_go_on(now) {
+                self.told_to_yield = true;
+                return false;
+            }
+        }
+        self.quantum_left = self.quantum.min(self.pdus_max - self.begun) - 1;
+        self.begun += 1;
+        true
+    }
+
+    /// Counts an overrun if the quantum that ends took longer than declared.
+    fn meter(&mut self, now: Instant) {
+        if now.since(self.quantum_start) > self.quantum_cost {
+            self.quantum_overruns += 1;
+        }
+        self.quantum_start = now;
+    }
+
+    fn may_go_on(&mut self, now: Instant) -> bool {
+        let goes_on = match &mut self.authority {
+            Authority::Trial => Some(self.check_at),
+            Authority::Scheduler(point) => point.go_on(now, self.check_at),
+            // Relaxed: only decides whether to return; see `virtual_time`.
+            Authority::VirtualTime(over) => {
+                (!over.load(Ordering::Relaxed)).then_some(self.check_at)
+            }
+        };
+        self.check_at = goes_on.unwrap_or(self.check_at);
+        goes_on.is_some()
+    }
+
+    /// Ends the upcall at `end`.
+    pub(crate) fn close(mut self, end: Instant) -> Use {
+        // Guards that were forgotten (`std::mem::forget`).
+        for mask in [Mask::Preemption, Mask::Interrupts] {
+            while self.masks[mask as usize] > 0 {
+                self.lower_mask(mask);
+            }
+        }
+        if self.begun > 0 && !self.told_to_yield {
+            self.meter(end);
+        }
+        let outcome = if self.finished {
+            Outcome::Finished
+        } else if self.told_to_yield && self.begun < self.pdus_max {
+            Outcome::Yielded
+        } else {
+            Outcome::Done
+        };
+        Use { pdus: self.begun, quantum_overruns: self.quantum_overruns, outcome, end }
+    }
+}

@@ -1,0 +1,32 @@
+//! The properties that all CPUs of a simulation share.
+
+use crate::fault::{Fault, Stalls};
+use crate::spec::SimSpec;
+use upcall_core::time::Span;
+
+pub(super) const NANOSECOND: Span = Span::from_nanos(1);
+
+/// The properties that all CPUs share and that never change.
+#[derive(Debug)]
+pub(crate) struct Machine {
+    pub(super) preemptive: bool,
+    pub(super) switch_cost: Span,
+    pub(super) faults: Vec<Fault>,
+    pub(super) stalls: Stalls,
+}
+
+impl Machine {
+    pub(crate) fn new(spec: &SimSpec) -> Self {
+        Machine {
+            preemptive: spec.discipline.preemptive,
+            switch_cost: spec.switch_cost,
+            faults: spec.faults.clone(),
+            stalls: Stalls::of(&spec.faults),
+        }
+    }
+}
+
+/// No spec has more activities than a `u32` can count.
+pub(super) fn count(len: usize) -> u32 {
+    u32::try_from(len).unwrap_or(u32::MAX)
+}

@@ -1,0 +1,155 @@
+//! One end of a connection: messages and descriptors, sent and received.
+
+use super::error::ReceiveError;
+use crate::OsError;
+use core::mem::MaybeUninit;
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
+    SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
+};
+use std::io::{IoSlice, IoSliceMut};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+
+/// The most descriptors in one message: the kernel's `SCM_MAX_FD`.
+pub const FDS_MAX: usize = 253;
+
+/// Size of the control message that carries [`FDS_MAX`] descriptors.
+const CONTROL_BYTES: usize = rustix::cmsg_space!(ScmRights(FDS_MAX));
+
+/// One end of a connection. Closed when dropped, and on exec.
+#[derive(Debug)]
+pub struct Connection {
+    fd: OwnedFd,
+}
+
+/// The result of one [`Connection::receive`].
+#[derive(Debug)]
+pub struct Received {
+    /// Bytes of the message. 0 means that the other end is closed, or sent an empty message against
+    /// the rule. Close the connection in both cases.
+    pub len: usize,
+    /// The descriptors that came with the message, in the order they were sent.
+    pub fds: Vec<OwnedFd>,
+}
+
+impl Connection {
+    /// Wraps a connected socket.
+    pub(super) fn of(fd: OwnedFd) -> Connection {
+        Connection { fd }
+    }
+
+    /// Connects to the listener at `path`. Does not block.
+    ///
+    /// # Errors
+    /// `ENOENT` if there is no file. `ECONNREFUSED` if no process listens there. `EACCES` if the
+    /// mode forbids it. `EAGAIN` if too many connections wait to be accepted. `EPROTOTYPE` for a
+    /// socket of another kind.
+    pub fn connect(path: &Path) -> Result<Connection, OsError> {
+        let failed = OsError::of("connect");
+        let address = SocketAddrUnix::new(path).map_err(&failed)?;
+        let fd = socket()?;
+        rustix::net::connect(&fd, &address).map_err(failed)?;
+        Ok(Connection { fd })
+    }
+
+    /// Both ends of a new connection, in this process.
+    ///
+    /// # Errors
+    /// The kernel's error (`EMFILE`, `ENOMEM`).
+    pub fn pair() -> Result<(Connection, Connection), OsError> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
+            .map(|(one, other)| (Connection { fd: one }, Connection { fd: other }))
+            .map_err(OsError::of("socketpair"))
+    }
+
+    /// Sends `message` whole, with copies of `fds`. One system call. Does not block or allocate.
+    ///
+    /// # Errors
+    /// `EINVAL` for an empty message or more than [`FDS_MAX`] descriptors. `EAGAIN` if the other
+    /// end has too much unread. `EMSGSIZE` if the message is too long for any send buffer. `EPIPE`
+    /// or `ECONNRESET` if the other end is closed. `ETOOMANYREFS` if too many descriptors of this
+    /// user are in transit.
+    pub fn send(&self, message: &[u8], fds: &[BorrowedFd<'_>]) -> Result<(), OsError> {
+        const OPERATION: &str = "sendmsg";
+        // The receiver would take an empty message for the end.
+        if message.is_empty() || fds.len() > FDS_MAX {
+            return Err(OsError::new(OPERATION, libc::EINVAL));
+        }
+        let mut room = [MaybeUninit::uninit(); CONTROL_BYTES];
+        let mut control = SendAncillaryBuffer::new(&mut room);
+        if !fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(fds)) {
+            return Err(OsError::new(OPERATION, libc::EINVAL)); // the buffer fits FDS_MAX
+        }
+        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+        loop {
+            match rustix::net::sendmsg(&self.fd, &[IoSlice::new(message)], &mut control, flags) {
+                // A SOCK_SEQPACKET socket sends the message whole.
+                Ok(_) => return Ok(()),
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(OsError::of(OPERATION)(errno)),
+            }
+        }
+    }
+
+    /// Closes both directions, even if other processes have a copy of the descriptor. The other end
+    /// reads the messages sent so far, then finds the connection closed, and so does this end. One
+    /// system call.
+    pub fn hang_up(&self) {
+        // ENOTCONN: the other end has already closed the connection.
+        let _ = rustix::net::shutdown(&self.fd, rustix::net::Shutdown::Both);
+    }
+
+    /// Takes the next message into `buffer`. One system call. Does not block. Allocates only for
+    /// descriptors.
+    ///
+    /// # Errors
+    /// [`ReceiveError::Message`] and [`ReceiveError::Descriptors`]: the message is lost, and its
+    /// descriptors are closed. Otherwise the kernel's error: `EAGAIN` if there is no message,
+    /// `ECONNRESET` if the other end was closed with messages unread.
+    pub fn receive(&self, buffer: &mut [u8]) -> Result<Received, ReceiveError> {
+        if buffer.is_empty() {
+            return Err(OsError::new("recvmsg", libc::EINVAL).into());
+        }
+        let room_bytes = buffer.len();
+        let mut room = [MaybeUninit::uninit(); CONTROL_BYTES];
+        // Dropping `control` closes every descriptor that was not taken from it.
+        let mut control = RecvAncillaryBuffer::new(&mut room);
+        let mut parts = [IoSliceMut::new(buffer)];
+        let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
+        let message = loop {
+            match rustix::net::recvmsg(&self.fd, &mut parts, &mut control, flags) {
+                Ok(message) => break message,
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(OsError::of("recvmsg")(errno).into()),
+            }
+        };
+        if message.flags.contains(ReturnFlags::TRUNC) {
+            return Err(ReceiveError::Message { room_bytes });
+        }
+        if message.flags.contains(ReturnFlags::CTRUNC) {
+            return Err(ReceiveError::Descriptors);
+        }
+        let mut fds = Vec::new();
+        for part in control.drain() {
+            if let RecvAncillaryMessage::ScmRights(received) = part {
+                fds.extend(received);
+            }
+        }
+        Ok(Received { len: message.bytes, fds })
+    }
+}
+
+impl AsFd for Connection {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+pub(super) fn socket() -> Result<OwnedFd, OsError> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
+        .map_err(OsError::of("socket"))
+}
