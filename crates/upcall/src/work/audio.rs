@@ -5,8 +5,10 @@
 
 use audio_codec_algorithms::{decode_alaw, decode_ulaw, encode_alaw, encode_ulaw};
 
+use super::buffer;
+use super::counters::WorkCounters;
+use super::outcome::{Reject, Taken, WorkError};
 use super::rtp::{self, Arrival, Arrivals};
-use super::{Reject, Taken, WorkCounters, WorkError};
 
 /// -6 dB as a factor in 1/32768: 10^(-6/20) * 32768, rounded.
 const GAIN_Q15: i32 = 16_423;
@@ -43,7 +45,7 @@ impl Audio {
     pub(super) fn new(coding: Coding, pdu_bytes: u32) -> Self {
         let limit = pdu_bytes.min(DATAGRAM_BYTES_MAX) as usize;
         let empty_buffer = || {
-            let mut buffer = super::touched(limit);
+            let mut buffer = buffer::touched(limit);
             buffer.clear();
             buffer
         };

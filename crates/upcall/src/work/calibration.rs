@@ -4,8 +4,11 @@
 
 use upcall_runtime::time::Span;
 
+use super::clock::CpuClock;
+use super::kind::WorkKind;
+use super::outcome::Taken;
+use super::processor::Work;
 use super::sample::{sample_bytes_min, sample_datagrams, sample_payload};
-use super::{CpuClock, Taken, Work, WorkKind};
 
 /// Runs that count, if there is time for them.
 const RUNS_MAX: usize = 100;
@@ -39,12 +42,23 @@ pub struct Calibration {
     pub pdu_bytes: u32,
 }
 
-/// As [`Work::calibrate`].
-pub(super) fn calibrate(
-    kind: WorkKind,
-    pdu_bytes: u32,
-    cpu_clock: CpuClock,
-) -> Option<Calibration> {
+impl Work {
+    /// Measures what a PDU of `pdu_bytes` costs on this CPU, for admission of
+    /// a stream whose cost nobody declared: runs the built-in sample of
+    /// [`sample_payload`] at the caller's priority, through [`Work::take`] and
+    /// [`Work::process`]. `None` for [`WorkKind::Spin`], whose cost is what is
+    /// declared.
+    ///
+    /// Computes for up to half a second, longer where 20 runs take longer.
+    /// The sample of `RtpJpeg` has about 11 pixels per byte; a stream that is
+    /// compressed harder costs more per byte, one compressed less costs less.
+    pub fn calibrate(kind: WorkKind, pdu_bytes: u32, cpu_clock: CpuClock) -> Option<Calibration> {
+        calibrate(kind, pdu_bytes, cpu_clock)
+    }
+}
+
+/// [`Work::calibrate`].
+fn calibrate(kind: WorkKind, pdu_bytes: u32, cpu_clock: CpuClock) -> Option<Calibration> {
     if kind == WorkKind::Spin {
         return None;
     }

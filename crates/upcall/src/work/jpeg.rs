@@ -18,6 +18,8 @@
 //! a picture is worth nothing after its successor.
 
 mod frame;
+mod headers;
+mod huffman;
 mod payload;
 mod tables;
 
@@ -30,11 +32,14 @@ use zune_core::colorspace::ColorSpace;
 use zune_core::options::DecoderOptions;
 use zune_jpeg::JpegDecoder;
 
+use super::buffer;
+use super::counters::WorkCounters;
+use super::outcome::{Reject, Taken, WorkError};
 use super::rtp::{self, Arrival, Arrivals};
-use super::{Reject, Taken, WorkCounters, WorkError};
 use frame::{Frame, FrameKey};
+use headers::{HEADER_BYTES_MAX, Headers};
 use payload::{Fragment, Head};
-use tables::{HEADER_BYTES_MAX, Headers, Tables};
+use tables::Tables;
 
 /// The longest scan that the 24-bit fragment offset and a datagram can reach.
 const SCAN_BYTES_MAX: u32 = (1 << 24) + (1 << 16);
@@ -98,8 +103,8 @@ impl Jpeg {
         Jpeg {
             limit,
             pixels_max,
-            file: super::touched(HEADER_BYTES_MAX + limit + TAIL.len()),
-            rgb: super::touched(pixels_max * RGB_BYTES),
+            file: buffer::touched(HEADER_BYTES_MAX + limit + TAIL.len()),
+            rgb: buffer::touched(pixels_max * RGB_BYTES),
             rgb_used: 0,
             cache: vec![None; CACHED_Q.count()],
             frame: None,

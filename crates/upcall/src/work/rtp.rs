@@ -5,7 +5,8 @@
 
 use rtp_types::{RtpPacket, RtpParseError};
 
-use super::{Reject, WorkCounters};
+use super::counters::WorkCounters;
+use super::outcome::Reject;
 
 /// A forward jump that is a new start of the sender rather than a loss
 /// (`MAX_DROPOUT`, RFC 3550 appendix A.1).

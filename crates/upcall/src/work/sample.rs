@@ -12,7 +12,7 @@
 
 use rtp_types::RtpPacketBuilder;
 
-use super::WorkKind;
+use super::kind::WorkKind;
 
 /// Length of an RTP header without contributing sources.
 const RTP_BYTES: usize = 12;

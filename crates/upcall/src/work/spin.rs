@@ -9,7 +9,9 @@ use core::hint::black_box;
 
 use upcall_runtime::time::Span;
 
-use super::{CpuClock, Taken, WorkCounters, WorkError};
+use super::clock::CpuClock;
+use super::counters::WorkCounters;
+use super::outcome::{Taken, WorkError};
 
 /// The part of the declared cost that is burnt. Receiving the datagram and
 /// accounting for it are part of a PDU's cost too and take the rest.

@@ -3,6 +3,8 @@
 use core::time::Duration;
 use std::time::Instant;
 
+use upcall_runtime::time::Span;
+
 use super::*;
 
 /// A stand-in for the thread's CPU time.

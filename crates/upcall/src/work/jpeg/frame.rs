@@ -4,7 +4,7 @@
 //! covered so far are kept as a short sorted list of pieces. Writes nothing
 //! itself: it says whether a fragment may be written where it says it belongs.
 
-use super::super::Reject;
+use super::super::outcome::Reject;
 use super::payload::Head;
 use super::tables::Tables;
 

@@ -13,7 +13,7 @@
 //!  +------+------+-------+--------+
 //! ```
 
-use super::super::Reject;
+use super::super::outcome::Reject;
 use super::tables::Tables;
 
 /// Length of the main header (§3.1).
