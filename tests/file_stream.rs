@@ -11,7 +11,7 @@ mod support;
 use std::path::Path;
 use std::process::Command;
 
-use example::{Content, DOOR, receive, send};
+use example::{Content, LISTENER, receive, send};
 use support::machine;
 use upcall::stream::{End, Stream, StreamForm};
 
@@ -25,7 +25,7 @@ fn reader(test: &str) -> Command {
 /// No test by itself: the process that reads.
 #[test]
 fn as_the_reader() {
-    let Some(listener) = std::env::var_os(DOOR) else { return };
+    let Some(listener) = std::env::var_os(LISTENER) else { return };
     println!(); // behind what the test harness wrote
     receive(Path::new(&listener)).unwrap();
 }
@@ -33,7 +33,7 @@ fn as_the_reader() {
 /// No test by itself: a process that reads a little and is killed.
 #[test]
 fn as_a_reader_that_is_killed() {
-    let Some(listener) = std::env::var_os(DOOR) else { return };
+    let Some(listener) = std::env::var_os(LISTENER) else { return };
     let stream = Stream::create(StreamForm::Slots { slots: 4, slot_bytes: 64 }, 2).unwrap();
     let mut reader = stream.reader().unwrap();
     stream.send(Path::new(&listener), End::Writer).unwrap();

@@ -1,6 +1,6 @@
-//! M-JPEG as real senders make it: packets captured from ffmpeg, pictures made
-//! by libjpeg, and both of them broken on purpose. Every picture is checked
-//! against what another decoder or another path made of it.
+//! M-JPEG of real senders: packets captured from ffmpeg, pictures made by libjpeg, and both of them
+//! broken on purpose. Each picture is compared with that of another decoder, or with the same
+//! picture by another path.
 
 #![expect(clippy::cast_possible_truncation, reason = "fixtures are smaller than any field")]
 
@@ -16,7 +16,7 @@ const REFERENCE: &[u8] = include_bytes!("fixtures/ffmpeg-420.ppm");
 const LIBJPEG_420: &[u8] = include_bytes!("fixtures/cjpeg-420-q30.jpg");
 const LIBJPEG_422: &[u8] = include_bytes!("fixtures/cjpeg-422-q80.jpg");
 
-/// Fragments of this many scan bytes.
+/// Scan bytes of a fragment.
 const CUT_BYTES: usize = 700;
 
 fn work(pdu_bytes: u32) -> Work {
@@ -33,7 +33,7 @@ fn datagrams(mut fixture: &[u8]) -> Vec<Vec<u8>> {
     datagrams
 }
 
-/// What is needed of a JPEG file to send it by RFC 2435.
+/// The parts of a JPEG file that RFC 2435 sends.
 struct Picture {
     width: usize,
     height: usize,
@@ -67,8 +67,8 @@ impl Picture {
         }
     }
 
-    /// The RTP packets of one frame with the timestamp `frame`. `table_header`
-    /// stands behind the main header of the first.
+    /// The RTP packets of one frame with the timestamp `frame`. `table_header` follows the main
+    /// header of the first packet.
     fn packets(&self, q: u8, frame: u32, sequence: u16, table_header: &[u8]) -> Vec<Vec<u8>> {
         let count = self.scan.len().div_ceil(CUT_BYTES);
         let packet = |(place, scan): (usize, &[u8])| {
@@ -101,7 +101,7 @@ fn decoded(file: &[u8]) -> Vec<u8> {
     JpegDecoder::new(ZCursor::new(file)).decode().expect("a fixture is a picture")
 }
 
-/// All but the last give `More`, the last gives `Pdu`, and it decodes.
+/// All packets but the last give `More`, the last gives `Pdu`, and the frame decodes.
 fn takes_and_decodes(work: &mut Work, packets: &[Vec<u8>]) {
     let (last, others) = packets.split_last().expect("a frame has a packet");
     for packet in others {
@@ -111,8 +111,8 @@ fn takes_and_decodes(work: &mut Work, packets: &[Vec<u8>]) {
     assert_eq!(work.process(), Ok(()));
 }
 
-/// The mean absolute difference between the means of 4 x 4 pixels of `rgb`,
-/// 320 x 240, and the fixture that ffmpeg's decoder made.
+/// The mean absolute difference between `rgb`, 320 x 240 pixels averaged over 4 x 4, and the
+/// fixture that ffmpeg's decoder made.
 fn difference_to_ffmpeg(rgb: &[u8]) -> f64 {
     let reference = REFERENCE.strip_prefix(b"P6\n80 60\n255\n").expect("a portable pixmap");
     assert_eq!((rgb.len(), reference.len()), (320 * 240 * 3, 80 * 60 * 3));
@@ -138,7 +138,7 @@ fn ffmpeg_frames_decode_to_the_picture_ffmpeg_decodes() {
             }
             assert_eq!(work.process(), Ok(()));
             let difference = difference_to_ffmpeg(work.output());
-            // The second frame of the pattern differs from the first, but not by much.
+            // The second frame of the pattern differs little from the first.
             assert!(difference < if pdus == 0 { 1.0 } else { 3.0 }, "{difference}");
             pdus += 1;
         }
@@ -150,7 +150,7 @@ fn ffmpeg_frames_decode_to_the_picture_ffmpeg_decodes() {
 }
 
 #[test]
-fn a_quality_stands_for_the_tables_libjpeg_makes_of_it() {
+fn a_quality_gives_the_tables_of_libjpeg() {
     for (file, q, kind) in [(LIBJPEG_420, 30, 1), (LIBJPEG_422, 80, 0)] {
         let picture = Picture::of(file);
         assert_eq!(picture.kind, kind);
@@ -179,7 +179,7 @@ fn tables_of_q_128_to_254_are_kept_and_those_of_255_are_not() {
         } else {
             assert_eq!(work.take(&later[0]), Taken::Rejected(Reject::JpegNoTables { q }));
         }
-        // Another Q has no tables, nor has the same Q of another sender.
+        // Another Q has no tables, and neither has the same Q of another sender.
         let other_q = picture.packets(129, 3, 300, &none).swap_remove(0);
         assert_eq!(work.take(&other_q), Taken::Rejected(Reject::JpegNoTables { q: 129 }));
         let mut other_sender = picture.packets(q, 4, 301, &none).swap_remove(0);
@@ -230,7 +230,7 @@ fn a_packet_lost_for_good_is_counted() {
 }
 
 #[test]
-fn a_frame_is_kept_up_to_the_size_announced() {
+fn a_frame_may_have_the_announced_size_and_no_more() {
     let picture = Picture::of(LIBJPEG_420);
     let scan_bytes = picture.scan.len() as u32;
     let packets = picture.packets(30, 1, 0, &[]);
@@ -357,10 +357,10 @@ impl Bits {
     }
 }
 
-/// Every block of luminance brighter than the one before by the most there is,
-/// with the largest quantizers: the sum does not fit 32 bits.
+/// Every block of luminance is brighter than the one before by the largest difference, with the
+/// largest quantizers: the sum does not fit 32 bits.
 #[test]
-fn a_picture_that_overflows_the_decoder_is_survived() {
+fn a_picture_that_overflows_the_decoder_does_no_harm() {
     let mut bits = Bits::default();
     for _ in 0..127 * 127 {
         for _ in 0..4 {
@@ -382,7 +382,7 @@ fn a_picture_that_overflows_the_decoder_is_survived() {
         assert_eq!(work.take(packet), Taken::More);
     }
     assert_eq!(work.take(last), Taken::Pdu);
-    // An error where the decoder checks its sums, a picture of no meaning where it does not.
+    // A decoder that checks its sums gives an error. One that does not gives a meaningless picture.
     let result = work.process();
     assert_eq!(result.is_ok(), work.counters().processed == 1);
     assert_eq!(result.is_err(), work.counters().decode_errors == 1);
@@ -390,9 +390,9 @@ fn a_picture_that_overflows_the_decoder_is_survived() {
 }
 
 #[test]
-fn padding_after_the_end_of_the_image_is_not_looked_at() {
+fn padding_after_the_end_of_the_image_is_ignored() {
     let mut picture = Picture::of(LIBJPEG_420);
-    // §3.1.9: an end-of-image marker, then undefined bytes; here a forged frame header.
+    // §3.1.9: an end-of-image marker, then undefined bytes. Here these are a forged frame header.
     picture.scan.extend([0xff, 0xd9, 0xff, 0xc0, 0, 17, 8, 255, 255, 255, 255, 3]);
     let mut work = work(10_000);
     takes_and_decodes(&mut work, &picture.packets(30, 1, 0, &[]));
@@ -400,7 +400,7 @@ fn padding_after_the_end_of_the_image_is_not_looked_at() {
 }
 
 #[test]
-fn the_sample_is_a_picture_of_the_size_asked_for() {
+fn the_sample_is_a_picture_of_the_requested_size() {
     let mut datagram = [0; 1500];
     for (pdu_bytes, size) in [(480, (320, 16)), (7_304, (320, 240)), (31_000, (640, 512))] {
         let mut work = work(pdu_bytes);
@@ -418,7 +418,7 @@ fn the_sample_is_a_picture_of_the_size_asked_for() {
     }
 }
 
-/// A stream of frames, one of the fixtures or the sample.
+/// The packets of one of the fixtures, or of the sample.
 fn stream(which: usize) -> Vec<Vec<u8>> {
     match which {
         0 => datagrams(TWO_TABLES),
@@ -439,9 +439,9 @@ fn stream(which: usize) -> Vec<Vec<u8>> {
     }
 }
 
-/// Feeds `packets` and processes what comes of them; each result must be one
-/// of those documented, and a picture must have the size it says.
-fn survives(work: &mut Work, packets: &[Vec<u8>]) {
+/// Takes `packets` and processes each complete frame. Each result must be one of the documented
+/// ones, and a picture must have its announced size.
+fn assert_documented_results(work: &mut Work, packets: &[Vec<u8>]) {
     for packet in packets {
         let before = work.counters();
         match work.take(packet) {
@@ -466,7 +466,7 @@ fn survives(work: &mut Work, packets: &[Vec<u8>]) {
 
 proptest! {
     #[test]
-    fn random_bytes_are_refused_or_survived(
+    fn random_bytes_never_panic(
         packets in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..200), 1..20),
         rtp in any::<bool>(),
     ) {
@@ -485,9 +485,12 @@ proptest! {
 
     /// Bytes changed anywhere, packets cut, dropped, doubled and swapped.
     #[test]
-    fn broken_streams_are_refused_or_survived(
+    fn broken_streams_give_documented_results(
         which in 0_usize..5,
-        changes in proptest::collection::vec((any::<prop::sample::Index>(), 0_usize..1400, any::<u8>()), 0..12),
+        changes in proptest::collection::vec(
+            (any::<prop::sample::Index>(), 0_usize..1400, any::<u8>()),
+            0..12,
+        ),
         cut in proptest::option::weighted(0.2, (any::<prop::sample::Index>(), 0_usize..1400)),
         swap in (any::<prop::sample::Index>(), any::<prop::sample::Index>()),
         drop in proptest::option::weighted(0.2, any::<prop::sample::Index>()),
@@ -512,8 +515,8 @@ proptest! {
             packets.remove(packet.index(packets.len()));
         }
         let mut work = work(20_000);
-        survives(&mut work, &packets);
-        // Whatever came before, a good frame of another sender decodes.
+        assert_documented_results(&mut work, &packets);
+        // After any broken packets, a good frame of another sender decodes.
         let mut good = stream(2);
         good.iter_mut().for_each(|packet| packet[4..12].fill(0x77));
         takes_and_decodes(&mut work, &good);

@@ -19,6 +19,6 @@
 //! }
 //! ```
 //!
-//! Calls return a negative `errno` on failure, and `rts_refusal` says in words why. With
-//! `UPCALL_SOCKET` naming a daemon's socket the same program is a domain of that daemon. Streams,
-//! tasks and channels are for Rust only.
+//! Calls return a negative `errno` on failure, and `rts_refusal` gives the reason in words. If
+//! `UPCALL_SOCKET` names the socket of a daemon, the same program is a domain of that daemon.
+//! Streams, tasks and channels are for Rust only.

@@ -1,7 +1,7 @@
-//! Buffers that cause no page fault later.
+//! Buffers that cause no page fault after they were made.
 
-/// A buffer of `bytes` whose pages are all there: written, not merely reserved.
+/// A buffer of `bytes`, all of whose pages are in memory: it is written, not only reserved.
 pub(super) fn touched(bytes: usize) -> Vec<u8> {
-    // A fill with zero would be left to the kernel, page by page, on first use.
+    // For a fill with zero the kernel would map each page on its first use.
     vec![0xa5; bytes]
 }

@@ -1,37 +1,37 @@
-//! The names of the processors, as a spec has them.
+//! The kinds of processors, and their names in a spec.
 
 use core::fmt;
 use core::str::FromStr;
 
-/// The processors there are.
+/// The kinds of processors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum WorkKind {
-    /// Uses up the declared cost. Takes any datagram, one PDU each.
+    /// Uses CPU time up to the declared cost. Any datagram is one PDU.
     Spin,
-    /// Puts the fragments of a frame together, builds the JPEG file they stand
-    /// for and decodes it to RGB (RFC 2435). A PDU is a frame; its size is the
-    /// size of the compressed scan, without headers.
+    /// Reassembles the fragments of a frame, adds the JPEG headers that RFC 2435 leaves out, and
+    /// decodes the picture to RGB. A PDU is a frame. Its size is the size of the compressed scan,
+    /// without headers.
     ///
-    /// The output, the frame and the tables live in memory taken by
-    /// [`Work::new`]. The decoder (zune-jpeg 0.5.15) still allocates per
-    /// frame: rows of MCUs for each component, before and after upsampling, in
-    /// 17 pieces (54 KiB for a picture 320 pixels wide, 316 KiB for 1920,
-    /// counted), and on a broken frame the text of the error.
+    /// [`Work::new`](super::Work::new) allocates the memory of the output, the frame and the
+    /// tables. The decoder (zune-jpeg 0.5.15) still allocates for each frame. It allocates 17
+    /// buffers for rows of MCUs of each component, before and after upsampling: 54 KiB for a
+    /// picture 320 pixels wide, 316 KiB for 1920 (both counted). For a broken frame it also
+    /// allocates the text of the error.
     RtpJpeg,
-    /// Takes 6 dB off 16-bit big-endian samples, any rate and number of
-    /// channels (RFC 3551 §4.5.11). One PDU per datagram.
+    /// Lowers 16-bit big-endian samples by 6 dB, at any rate and number of channels (RFC 3551
+    /// §4.5.11). One PDU per datagram.
     RtpL16,
-    /// Decodes G.711 mu-law, takes 6 dB off, encodes (RFC 3551 §4.5.14). One
+    /// Decodes G.711 mu-law, lowers the samples by 6 dB and encodes them (RFC 3551 §4.5.14). One
     /// PDU per datagram.
     RtpPcmu,
-    /// Decodes G.711 A-law, takes 6 dB off, encodes (RFC 3551 §4.5.14). One
-    /// PDU per datagram.
+    /// Decodes G.711 A-law, lowers the samples by 6 dB and encodes them (RFC 3551 §4.5.14). One PDU
+    /// per datagram.
     RtpPcma,
 }
 
 impl WorkKind {
-    /// Every kind, in the order help texts show them.
+    /// Every kind, in the order of the help texts.
     pub const ALL: [WorkKind; 5] =
         [WorkKind::Spin, WorkKind::RtpJpeg, WorkKind::RtpL16, WorkKind::RtpPcmu, WorkKind::RtpPcma];
 
@@ -76,7 +76,7 @@ impl FromStr for WorkKind {
 /// A name that is not in [`WorkKind::ALL`].
 #[derive(Clone, PartialEq, Eq)]
 pub struct UnknownWork {
-    /// What was found.
+    /// The name that was found.
     pub found: String,
 }
 

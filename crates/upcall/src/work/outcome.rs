@@ -1,31 +1,31 @@
-//! The results of a datagram and of a PDU: taken, rejected, processed or failed.
+//! The results of [`Work::take`](super::Work::take) and [`Work::process`](super::Work::process).
 
 use core::fmt;
 
-/// What became of a datagram.
+/// The result of a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Taken {
-    /// A PDU is complete; [`Work::process`] may be called.
+    /// A PDU is complete: [`Work::process`](super::Work::process) may be called.
     Pdu,
-    /// Kept; the PDU needs more datagrams.
+    /// The datagram is kept. Its PDU needs more datagrams.
     More,
-    /// Not used, and why.
+    /// The datagram was not used, for this reason.
     Rejected(Reject),
 }
 
-/// Why a datagram was not used. Sizes are bytes unless named otherwise.
+/// Why a datagram was not used. Sizes are in bytes unless a field says otherwise.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Reject {
-    /// Shorter than its RTP header says (RFC 3550 §5.1).
+    /// The datagram is shorter than its RTP header says (RFC 3550 §5.1).
     RtpTruncated {
         /// Bytes in the datagram.
         found: usize,
-        /// Bytes the header asks for.
+        /// Bytes that the header announces.
         expected: usize,
     },
-    /// An RTP version other than 2.
+    /// The RTP version is not 2.
     RtpVersion {
         /// The version.
         found: u8,
@@ -35,74 +35,74 @@ pub enum Reject {
         /// The count.
         found: u8,
     },
-    /// The datagram is longer than the PDUs announced.
+    /// The datagram is longer than the announced PDUs.
     TooLong {
         /// Bytes in the datagram.
         found: usize,
-        /// Most bytes a PDU has.
+        /// The largest PDU, in bytes.
         limit: usize,
     },
-    /// An RTP packet with nothing in it.
+    /// The RTP packet has no payload.
     Empty,
-    /// L16 with half a sample at the end.
+    /// The payload of L16 ends with half a sample.
     HalfSample {
         /// Bytes of payload.
         found: usize,
     },
-    /// A sequence number seen before.
+    /// The sequence number was seen before.
     Duplicate,
-    /// A fragment of a frame that is done or was given up.
+    /// The fragment belongs to a frame that is finished or was dropped.
     Late,
-    /// An RFC 2435 header goes past the end of the payload.
+    /// The RFC 2435 headers are longer than the payload.
     JpegTruncated {
         /// Bytes of payload.
         found: usize,
-        /// Bytes the headers ask for.
+        /// Bytes that the headers announce.
         expected: usize,
     },
-    /// A type other than 0, 1, 64 and 65 (RFC 2435 §4.1).
+    /// The type is not 0, 1, 64 or 65 (RFC 2435 §4.1).
     JpegType {
         /// The type.
         found: u8,
     },
-    /// The reserved Q 0 or 100 to 127 (RFC 2435 §4.2).
+    /// The Q is reserved: 0, or 100 to 127 (RFC 2435 §4.2).
     JpegQ {
         /// The Q.
         found: u8,
     },
-    /// A picture with no width or no height.
+    /// The width or the height is 0.
     JpegNoPixels,
-    /// More pixels than the bytes of the largest PDU can describe.
+    /// The picture has more pixels than the bytes of the largest PDU can describe.
     JpegPicture {
         /// Pixels.
         found: u32,
-        /// Most pixels.
+        /// The largest number of pixels.
         limit: u32,
     },
-    /// A restart interval of 0 (RFC 2435 §3.1.7).
+    /// The restart interval is 0 (RFC 2435 §3.1.7).
     JpegRestart,
-    /// In-band quantization tables that are not one or two whole tables.
+    /// The in-band quantization tables are not exactly one or two tables.
     JpegTables {
         /// Bytes of tables.
         found: usize,
     },
-    /// No quantization tables came with this Q, nor earlier.
+    /// Neither this frame nor an earlier one brought quantization tables for this Q.
     JpegNoTables {
         /// The Q.
         q: u8,
     },
-    /// The fragment contradicts the rest of its frame: another size, type or
-    /// Q, or an end beyond the last fragment.
+    /// The fragment contradicts the rest of its frame: it has another size, type or Q, or it ends
+    /// beyond the last fragment.
     JpegMismatch,
     /// The fragment covers bytes that another one brought.
     JpegOverlap,
-    /// The fragments of the frame arrive in more pieces than are kept track of.
+    /// The fragments that arrived form more separate pieces than the processor tracks.
     JpegScattered,
-    /// The frame is larger than the PDUs announced.
+    /// The frame is larger than the announced PDUs.
     JpegTooLong {
         /// The end of this fragment in the frame.
         found: usize,
-        /// Most bytes a frame has.
+        /// The largest frame, in bytes.
         limit: usize,
     },
 }
@@ -168,9 +168,9 @@ impl core::error::Error for Reject {}
 pub enum WorkError {
     /// No PDU is complete.
     NoPdu,
-    /// The frame is complete but its content is not a picture.
+    /// The frame is complete, but its content is not a picture.
     Jpeg {
-        /// What the decoder found, in its words.
+        /// The error of the decoder, in its words.
         reason: String,
     },
 }

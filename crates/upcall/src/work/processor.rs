@@ -1,4 +1,4 @@
-//! A stream's processor: one of the kinds, behind one type.
+//! One type for the processors of all kinds.
 
 use upcall_runtime::time::Span;
 
@@ -10,7 +10,7 @@ use super::kind::WorkKind;
 use super::outcome::{Taken, WorkError};
 use super::spin::Spin;
 
-/// One stream's processor.
+/// The processor of one stream.
 #[derive(Debug)]
 pub struct Work {
     kind: WorkKind,
@@ -25,14 +25,14 @@ enum Stage {
 }
 
 impl Work {
-    /// Takes all the memory the processor will need and touches it, so that no
-    /// page fault is left for the stream. `pdu_bytes` is the largest PDU: for
-    /// [`WorkKind::RtpJpeg`] the compressed frame, else the datagram. `cost`
-    /// is what [`WorkKind::Spin`] uses up and means nothing to the others.
+    /// Allocates all memory that the processor will need, and touches it, so that the stream causes
+    /// no page fault. `pdu_bytes` is the largest PDU: for [`WorkKind::RtpJpeg`] the compressed
+    /// frame, for the others the datagram. `cost` is the CPU time that [`WorkKind::Spin`] uses. The
+    /// other kinds ignore it.
     ///
-    /// Blocks for as long as that takes; `Spin` also computes for some
-    /// milliseconds to learn the speed of this CPU. `RtpJpeg` takes
-    /// `pdu_bytes` plus 192 bytes of output for each of them, 12.5 MB at most.
+    /// Blocks until this is done. `Spin` also computes for some milliseconds, to learn the speed of
+    /// this CPU. `RtpJpeg` takes `pdu_bytes`, plus 192 bytes of output for each byte of these, at
+    /// most 12.5 MB.
     pub fn new(kind: WorkKind, pdu_bytes: u32, cost: Span, cpu_clock: CpuClock) -> Self {
         let stage = match kind {
             WorkKind::Spin => Stage::Spin(Spin::new(cost, cpu_clock)),
@@ -44,13 +44,13 @@ impl Work {
         Work { kind, stage }
     }
 
-    /// Which processor this is.
+    /// The kind of this processor.
     pub fn kind(&self) -> WorkKind {
         self.kind
     }
 
-    /// Takes in one datagram, as it came from the socket, and copies what it
-    /// needs. A PDU that was complete and not processed is overwritten.
+    /// Takes one datagram, as it came from the socket, and copies the bytes that it needs. A
+    /// complete PDU that was not processed is overwritten.
     ///
     /// Never blocks, never allocates; O(bytes of the datagram).
     pub fn take(&mut self, datagram: &[u8]) -> Taken {
@@ -61,13 +61,13 @@ impl Work {
         }
     }
 
-    /// Processes the complete PDU. Never blocks; allocates only as said at
-    /// [`WorkKind::RtpJpeg`].
+    /// Processes the complete PDU. Never blocks. Allocates only what [`WorkKind::RtpJpeg`]
+    /// documents.
     ///
     /// # Errors
     ///
-    /// [`WorkError::NoPdu`] where [`Work::take`] announced none since the last
-    /// call, else what was wrong with the PDU, which is then gone.
+    /// [`WorkError::NoPdu`] if [`Work::take`] has announced no PDU since the last call. Otherwise
+    /// the error of the PDU, which is dropped.
     pub fn process(&mut self) -> Result<(), WorkError> {
         match &mut self.stage {
             Stage::Spin(spin) => spin.process(),
@@ -76,8 +76,8 @@ impl Work {
         }
     }
 
-    /// What the last successful [`Work::process`] made: audio payload in the
-    /// coding it came in, a picture's RGB rows without gaps; empty for spin.
+    /// The output of the last successful [`Work::process`]: an audio payload in its original
+    /// coding, or the RGB rows of a picture without gaps. Empty for `Spin`.
     pub fn output(&self) -> &[u8] {
         match &self.stage {
             Stage::Spin(_) => &[],

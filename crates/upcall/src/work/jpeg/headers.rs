@@ -6,7 +6,7 @@ use super::huffman::{CHROMA_AC, CHROMA_DC, LUMA_AC, LUMA_DC};
 use super::payload::{Head, Sampling};
 use super::tables::{Table, Tables};
 
-/// Most bytes [`Headers`] can have: SOI, DRI, two 16-bit DQT, SOF0, four DHT, SOS.
+/// The longest [`Headers`], in bytes: SOI, DRI, two 16-bit DQT, SOF0, four DHT, SOS.
 pub(super) const HEADER_BYTES_MAX: usize = 2 + 6 + 2 * 133 + 19 + 2 * (33 + 183) + 14;
 
 /// The bytes of a JPEG file up to its scan.
@@ -16,7 +16,7 @@ pub(super) struct Headers {
 }
 
 impl Headers {
-    /// The headers that `head` and `tables` stand for (RFC 2435 Appendix B).
+    /// The headers for `head` and `tables` (RFC 2435 Appendix B).
     pub(super) fn of(head: &Head, tables: &Tables) -> Self {
         let mut headers = Headers { bytes: [0; HEADER_BYTES_MAX], length: 0 };
         headers.push(&[0xff, 0xd8]); // SOI
@@ -33,7 +33,7 @@ impl Headers {
         {
             headers.segment(0xc4, &[&[class_and_place], table]); // DHT, T.81 §B.2.4.2
         }
-        // SOS, T.81 §B.2.3: components and their Huffman tables; all 64 coefficients, once.
+        // SOS, T.81 §B.2.3: components and their Huffman tables; all 64 coefficients in one scan.
         headers.segment(0xda, &[&[3, 1, 0x00, 2, 0x11, 3, 0x11, 0, 63, 0]]);
         headers
     }
@@ -42,14 +42,14 @@ impl Headers {
         self.bytes.get(..self.length).unwrap_or(&[])
     }
 
-    /// DQT, T.81 §B.2.4.1. Baseline JPEG has 8-bit entries; a sender that
-    /// chose 16 bits gets them passed on, decoders understand them.
+    /// DQT, T.81 §B.2.4.1. Baseline JPEG has 8-bit entries. 16-bit entries of a sender are passed
+    /// on, because decoders understand them.
     fn quantization(&mut self, place: u8, table: &Table) {
         self.segment(0xdb, &[&[u8::from(table.wide) << 4 | place], table.used()]);
     }
 
-    /// SOF0, T.81 §B.2.2: 8-bit samples; luminance sampled as the type says,
-    /// chrominance 1 x 1 (RFC 2435 §4.1).
+    /// SOF0, T.81 §B.2.2: 8-bit samples; luminance sampled by the type, chrominance 1 x 1 (RFC 2435
+    /// §4.1).
     fn frame(&mut self, head: &Head, chroma_table: u8) {
         let luma_sampling = match head.sampling {
             Sampling::Half => 0x21,
@@ -66,11 +66,11 @@ impl Headers {
         );
     }
 
-    /// A marker segment: marker, length with itself, content.
+    /// A marker segment: the marker, the length including its own two bytes, and the content.
     fn segment(&mut self, marker: u8, parts: &[&[u8]]) {
         let length = 2 + parts.iter().map(|part| part.len()).sum::<usize>();
         self.push(&[0xff, marker]);
-        // The longest segment here has 183 bytes.
+        // Fits: the longest segment has 183 bytes.
         self.push(&u16::try_from(length).unwrap_or(u16::MAX).to_be_bytes());
         for part in parts {
             self.push(part);
@@ -78,7 +78,7 @@ impl Headers {
     }
 
     fn push(&mut self, bytes: &[u8]) {
-        // HEADER_BYTES_MAX is the sum of all segments at their longest.
+        // Fits: HEADER_BYTES_MAX is the sum of all segments at their longest.
         for byte in bytes {
             if let Some(slot) = self.bytes.get_mut(self.length) {
                 *slot = *byte;

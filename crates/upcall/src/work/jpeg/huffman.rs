@@ -2,14 +2,15 @@
 //!
 //! They are facts of ITU-T T.81 Annex K. RFC 2435 Appendix B takes them from there.
 
-/// T.81 table K.3, luminance DC: how many codes of 1 to 16 bits, then their values.
+/// T.81 table K.3, luminance DC: the number of codes of each length from 1 to 16 bits, then their
+/// values.
 #[rustfmt::skip]
 pub(super) const LUMA_DC: [u8; 28] = [
     0, 1, 5, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0,
     0x00, 0x01, 0x02, 0x03, 0x04, 0x05, 0x06, 0x07, 0x08, 0x09, 0x0a, 0x0b,
 ];
 
-/// T.81 table K.5, luminance AC, likewise.
+/// T.81 table K.5, luminance AC, in the same form.
 #[rustfmt::skip]
 pub(super) const LUMA_AC: [u8; 178] = [
     0, 2, 1, 3, 3, 2, 4, 3, 5, 5, 4, 4, 0, 0, 1, 125,
@@ -26,14 +27,14 @@ pub(super) const LUMA_AC: [u8; 178] = [
     0xf9, 0xfa,
 ];
 
-/// T.81 table K.4, chrominance DC, likewise.
+/// T.81 table K.4, chrominance DC, in the same form.
 #[rustfmt::skip]
 pub(super) const CHROMA_DC: [u8; 28] = [
     0, 3, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0,
     0x00, 0x01, 0x02, 0x03, 0x04, 0x05, 0x06, 0x07, 0x08, 0x09, 0x0a, 0x0b,
 ];
 
-/// T.81 table K.6, chrominance AC, likewise.
+/// T.81 table K.6, chrominance AC, in the same form.
 #[rustfmt::skip]
 pub(super) const CHROMA_AC: [u8; 178] = [
     0, 2, 1, 2, 4, 4, 3, 4, 7, 5, 4, 4, 0, 1, 2, 119,

@@ -1,11 +1,11 @@
-//! The quantization tables of a frame: computed from a quality, or as a packet has them.
+//! The quantization tables of a frame: computed from a quality, or read from a packet.
 //!
 //! Pure: numbers in, tables out. The standard tables are facts of ITU-T T.81 Annex K. RFC 2435
 //! Appendix A takes them from there.
 
-/// T.81 table K.1, luminance, in zig-zag order, as DQT wants it and in-band
-/// tables come (RFC 2435 Appendix A prints it row by row; senders that follow
-/// libjpeg, and the test's fixtures, have it in zig-zag order on the wire).
+/// T.81 table K.1, luminance, in zig-zag order, as DQT and in-band tables have it. RFC 2435
+/// Appendix A prints the table row by row. Senders that follow libjpeg, and the fixtures of the
+/// tests, send it in zig-zag order.
 #[rustfmt::skip]
 const LUMA_QUANTIZERS: [u8; 64] = [
      16,  11,  12,  14,  12,  10,  16,  14,  13,  14,  18,  17,  16,  19,  24,  40,
@@ -26,7 +26,7 @@ const CHROMA_QUANTIZERS: [u8; 64] = [
 /// One quantization table: 64 entries of 8 bits or of 16 bits, in zig-zag order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Table {
-    /// 64 bytes used, or 128 (T.81 §B.2.4.1).
+    /// 64 of the bytes are used, or 128 (T.81 §B.2.4.1).
     bytes: [u8; 128],
     pub(super) wide: bool,
 }
@@ -49,14 +49,15 @@ impl Table {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Tables {
     pub(super) luma: Table,
-    /// `None`: chroma uses luminance's (what ffmpeg sends when they are equal).
+    /// `None`: chrominance uses the table of luminance. ffmpeg sends one table if the two are
+    /// equal.
     pub(super) chroma: Option<Table>,
 }
 
 impl Tables {
-    /// The tables of a quality from 1 to 99 (RFC 2435 Appendix A, which is
-    /// what libjpeg does): below 50 the standard tables times 50 / q, above
-    /// times (100 - q) / 50, each entry from 1 to 255.
+    /// The tables of a quality from 1 to 99 (RFC 2435 Appendix A, as in libjpeg). Below 50 they are
+    /// the standard tables times 50 / q, from 50 on times (100 - q) / 50. Each entry is from 1 to
+    /// 255.
     pub(super) fn of_quality(q: u8) -> Self {
         let q = u32::from(q.clamp(1, 99));
         let percent = if q < 50 { 5000 / q } else { 200 - q * 2 };
@@ -70,9 +71,9 @@ impl Tables {
         Tables { luma: scaled(&LUMA_QUANTIZERS), chroma: Some(scaled(&CHROMA_QUANTIZERS)) }
     }
 
-    /// The tables in `bytes`; bit `i` of `precision`, from the right, says that
-    /// table `i` has 16-bit entries (RFC 2435 §3.1.8). `None` where `bytes` is
-    /// not exactly one or two tables.
+    /// The tables in `bytes`. Bit `i` of `precision`, from the right, is set if table `i` has
+    /// 16-bit entries (RFC 2435 §3.1.8). Returns `None` if `bytes` is not exactly one or two
+    /// tables.
     pub(super) fn in_band(precision: u8, bytes: &[u8]) -> Option<Self> {
         let wide = [precision & 1 != 0, precision & 2 != 0];
         let (luma, chroma) = bytes.split_at_checked(table_bytes(wide[0]))?;
@@ -106,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn the_ends_of_quality_are_held_to_a_byte() {
+    fn the_extreme_qualities_are_clamped_to_a_byte() {
         let (luma, chroma) = luma_and_chroma(1);
         assert!(luma.iter().chain(&chroma).all(|entry| *entry == 255));
         let (luma, _) = luma_and_chroma(99);
@@ -116,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn in_band_tables_are_one_or_two_of_the_announced_width() {
+    fn in_band_tables_are_one_or_two_tables_of_the_announced_width() {
         let bytes: Vec<u8> = (0..=255).collect();
         for (precision, length, expected) in [
             (0, 64, Some((64, None))),
