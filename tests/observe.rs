@@ -1,4 +1,4 @@
-//! Watching a daemon: `upcall ps` and `upcall top` as programs.
+//! `upcall ps` and `upcall top`, as whole programs, with a running daemon and without one.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -18,7 +18,7 @@ use upcall::activity::ActivityParams;
 use upcall::time::Span;
 use upcall::{Attach, Config, Runtime};
 
-/// A daemon of this test's own.
+/// A daemon for one test.
 struct Daemon {
     running: Running,
     socket: PathBuf,
@@ -51,7 +51,7 @@ impl Daemon {
 }
 
 #[test]
-fn ps_lists_a_domain_with_its_activities_until_it_has_gone() {
+fn ps_lists_a_domain_with_its_activities_until_it_ends() {
     let _machine = support::machine();
     let daemon = Daemon::start();
     let empty = daemon.ps();
@@ -130,13 +130,13 @@ fn ps_lists_a_domain_with_its_activities_until_it_has_gone() {
     }
 
     drop(domain);
-    wait_until("its end", || list(&daemon.ps(), "domains").is_empty());
+    wait_until("the end of the domain", || list(&daemon.ps(), "domains").is_empty());
     daemon.running.signal("TERM");
     daemon.running.finish().assert_code(&[0]);
 }
 
 #[test]
-fn without_a_daemon_it_is_said_in_a_line() {
+fn a_missing_daemon_is_reported_in_a_line() {
     let folder = folder();
     let path = folder.path().join("nobody.sock");
     let path = path.to_str().unwrap();
@@ -147,7 +147,7 @@ fn without_a_daemon_it_is_said_in_a_line() {
 }
 
 #[test]
-fn a_socket_that_a_daemon_left_behind_is_told_apart_from_none() {
+fn the_socket_of_an_ended_daemon_is_reported_differently() {
     let folder = folder();
     let path = folder.path().join("left.sock");
     let daemon = support::daemon(Command::new(UPCALL).arg("daemon"), &path);
@@ -162,7 +162,7 @@ fn a_socket_that_a_daemon_left_behind_is_told_apart_from_none() {
 }
 
 #[test]
-fn top_without_a_terminal_says_so_and_points_to_ps() {
+fn top_without_a_terminal_names_ps() {
     let done = upcall(&["top"]);
     done.assert_code(&[2]);
     assert_eq!((done.stdout.as_str(), done.stderr.lines().count()), ("", 1), "{done:#?}");
