@@ -171,7 +171,7 @@ fn calls_of(thread: &str, log: &str) -> BTreeMap<String, usize> {
 
 #[cfg(test)]
 mod tests {
-    use super::{calls_of, summed_up};
+    use super::{calls_in_summary, calls_of};
 
     #[test]
     fn calls_are_counted_for_one_thread_and_where_they_begin() {
@@ -211,7 +211,7 @@ mod tests {
    gettid                 2      0     0.002     0.002
 
 ";
-        let calls = summed_up("8", summary);
+        let calls = calls_in_summary("8", summary);
         assert_eq!(
             calls.into_iter().collect::<Vec<_>>(),
             [("futex".to_owned(), 222), ("gettid".to_owned(), 2)]
