@@ -50,31 +50,8 @@ impl Daemon {
     }
 }
 
-#[test]
-fn ps_lists_a_domain_with_its_activities_until_it_ends() {
-    let _machine = support::machine();
-    let daemon = Daemon::start();
-    let empty = daemon.ps();
-    assert_eq!(list(&empty, "domains"), &[] as &[Value]);
-    let cpus = list(&empty, "cpus");
-    assert_eq!((cpus.len(), number(&cpus[0], "cpu")), (1, u64::from(a_cpu())));
-    assert_fields(&empty, &[("policy", Text), ("real_time", Bool), ("switch_cost_ns", Count)]);
-
-    let mut domain = daemon.domain("player");
-    let params = |period_ms| {
-        ActivityParams::new(Span::from_millis(period_ms), Span::from_micros(100)).batch(2)
-    };
-    let tick = domain.handler("tick", params(10), |batch| while batch.proceed() {}).unwrap();
-    domain.handler("rest", params(40), |batch| while batch.proceed() {}).unwrap();
-    domain.run(tick).unwrap();
-    let mut seen = Value::Null;
-    wait_until("some jobs", || {
-        seen = daemon.ps();
-        number(named(&seen, "domains", "player"), "jobs") > 2
-    });
-
-    let player = named(&seen, "domains", "player");
-    assert_eq!(number(player, "pid"), u64::from(std::process::id()));
+/// Checks the fields of a domain and of its two activities (docs/observing.md).
+fn assert_is_a_domain(player: &Value) {
     assert_fields(
         player,
         &[
@@ -113,6 +90,34 @@ fn ps_lists_a_domain_with_its_activities_until_it_ends() {
             ],
         );
     }
+}
+
+#[test]
+fn ps_lists_a_domain_with_its_activities_until_it_ends() {
+    let _machine = support::machine();
+    let daemon = Daemon::start();
+    let empty = daemon.ps();
+    assert_eq!(list(&empty, "domains"), &[] as &[Value]);
+    let cpus = list(&empty, "cpus");
+    assert_eq!((cpus.len(), number(&cpus[0], "cpu")), (1, u64::from(a_cpu())));
+    assert_fields(&empty, &[("policy", Text), ("real_time", Bool), ("switch_cost_ns", Count)]);
+
+    let mut domain = daemon.domain("player");
+    let params = |period_ms| {
+        ActivityParams::new(Span::from_millis(period_ms), Span::from_micros(100)).batch(2)
+    };
+    let tick = domain.handler("tick", params(10), |batch| while batch.proceed() {}).unwrap();
+    domain.handler("rest", params(40), |batch| while batch.proceed() {}).unwrap();
+    domain.run(tick).unwrap();
+    let mut seen = Value::Null;
+    wait_until("some jobs", || {
+        seen = daemon.ps();
+        number(named(&seen, "domains", "player"), "jobs") > 2
+    });
+
+    let player = named(&seen, "domains", "player");
+    assert_eq!(number(player, "pid"), u64::from(std::process::id()));
+    assert_is_a_domain(player);
     let tick = named(player, "activities", "tick");
     let numbers = ["period_ns", "batch", "pdu_cost_ns"].map(|path| number(tick, path));
     assert_eq!(numbers, [10_000_000, 2, 100_000]);

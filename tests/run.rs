@@ -8,6 +8,7 @@ mod support;
 use std::fs;
 
 use serde_json::Value;
+use support::Type::{Bool, Count, CountOrNull, List, Object, SignedOrNull, Text};
 use support::{
     Done, SpecFile, Type, assert_fields, field, list, machine, named, number, on_a_cpu, text,
     truth, upcall, with_ports,
@@ -56,82 +57,81 @@ fn run(spec: &SpecFile, options: &[&str]) -> Done {
     done
 }
 
+/// The fields of a run.
+const RUN_FIELDS: &[(&str, Type)] = &[
+    ("mode", Text),
+    ("policy", Text),
+    ("duration_ns", Count),
+    ("activities", List),
+    ("streams", List),
+    ("background", List),
+    ("switches.activity", Count),
+    ("switches.domain", Count),
+    ("switches.kernel", Count),
+    ("platform", Object),
+    ("platform.cpu_model", Text),
+    ("platform.kernel", Text),
+    ("platform.real_time", Bool),
+    ("platform.memory_locked", Bool),
+    ("platform.notices", List),
+    ("platform.steal_ns", Count),
+    ("promised", Bool),
+    ("refusals", List),
+    ("kept", Bool),
+    ("broken", List),
+    ("interrupted", Bool),
+];
+
+/// The fields of an activity of a run.
+const ACTIVITY_FIELDS: &[(&str, Type)] = &[
+    ("name", Text),
+    ("domain", Text),
+    ("cpu", Count),
+    ("jobs", Count),
+    ("completed", Count),
+    ("misses", Count),
+    ("response_ns.p50", Count),
+    ("response_ns.p99", Count),
+    ("response_ns.max", Count),
+    ("slack_ns_min", SignedOrNull),
+    ("preemptions", Count),
+    ("pdus", Count),
+    ("response_ns_max", CountOrNull),
+    ("responses_above_max", CountOrNull),
+    ("overruns", Count),
+    ("quantum_overruns", Count),
+    ("pdu_cost_ns.declared", Count),
+    ("pdu_cost_ns.measured", CountOrNull),
+    ("wakeup_latency_ns.max", Count),
+    ("faulted", Bool),
+];
+
+/// The fields of a stream of a run.
+const STREAM_FIELDS: &[(&str, Type)] = &[
+    ("name", Text),
+    ("offered", Count),
+    ("received", Count),
+    ("processed", Count),
+    ("dropped.interface", Count),
+    ("dropped.queue", Count),
+    ("dropped.socket", Count),
+    ("throughput_bps", Count),
+    ("direction", Text),
+    ("unread", Count),
+    ("late", Count),
+    ("delay_ns_max", Count),
+    ("errors", Count),
+];
+
 /// Checks the fields of `run` in docs/contract.md ("JSON"), and the sums of its counts.
 fn assert_is_a_run(run: &Value) {
-    use Type::{Bool, Count, CountOrNull, List, Object, SignedOrNull, Text};
-    assert_fields(
-        run,
-        &[
-            ("mode", Text),
-            ("policy", Text),
-            ("duration_ns", Count),
-            ("activities", List),
-            ("streams", List),
-            ("background", List),
-            ("switches.activity", Count),
-            ("switches.domain", Count),
-            ("switches.kernel", Count),
-            ("platform", Object),
-            ("platform.cpu_model", Text),
-            ("platform.kernel", Text),
-            ("platform.real_time", Bool),
-            ("platform.memory_locked", Bool),
-            ("platform.notices", List),
-            ("platform.steal_ns", Count),
-            ("promised", Bool),
-            ("refusals", List),
-            ("kept", Bool),
-            ("broken", List),
-            ("interrupted", Bool),
-        ],
-    );
+    assert_fields(run, RUN_FIELDS);
     for activity in list(run, "activities") {
-        assert_fields(
-            activity,
-            &[
-                ("name", Text),
-                ("domain", Text),
-                ("cpu", Count),
-                ("jobs", Count),
-                ("completed", Count),
-                ("misses", Count),
-                ("response_ns.p50", Count),
-                ("response_ns.p99", Count),
-                ("response_ns.max", Count),
-                ("slack_ns_min", SignedOrNull),
-                ("preemptions", Count),
-                ("pdus", Count),
-                ("response_ns_max", CountOrNull),
-                ("responses_above_max", CountOrNull),
-                ("overruns", Count),
-                ("quantum_overruns", Count),
-                ("pdu_cost_ns.declared", Count),
-                ("pdu_cost_ns.measured", CountOrNull),
-                ("wakeup_latency_ns.max", Count),
-                ("faulted", Bool),
-            ],
-        );
+        assert_fields(activity, ACTIVITY_FIELDS);
         assert_activity_adds_up(activity);
     }
     for stream in list(run, "streams") {
-        assert_fields(
-            stream,
-            &[
-                ("name", Text),
-                ("offered", Count),
-                ("received", Count),
-                ("processed", Count),
-                ("dropped.interface", Count),
-                ("dropped.queue", Count),
-                ("dropped.socket", Count),
-                ("throughput_bps", Count),
-                ("direction", Text),
-                ("unread", Count),
-                ("late", Count),
-                ("delay_ns_max", Count),
-                ("errors", Count),
-            ],
-        );
+        assert_fields(stream, STREAM_FIELDS);
         assert_stream_adds_up(stream);
     }
     for background in list(run, "background") {
@@ -361,4 +361,69 @@ fn a_comparison_of_a_refused_set_is_refused_too() {
     let spec = SpecFile::new(on_a_cpu(OVERLOAD));
     let done = upcall(&["run", spec.path(), "--duration", "1s", "--json", "--compare"]);
     assert!(!truth(&done.assert_code(&[3]).json(), "admitted"));
+}
+
+/// The optional task does not fit.
+const CROWDED: &str = r#"
+[[task]]
+name = "first"
+period = "20 ms"
+cost = "5 ms"
+[[task]]
+name = "guest"
+period = "10 ms"
+cost = "9 ms"
+optional = true
+[[task]]
+name = "second"
+period = "40 ms"
+cost = "5 ms"
+"#;
+
+#[test]
+fn a_refused_optional_activity_is_left_out_if_there_is_admission() {
+    let _machine = machine();
+    let spec = SpecFile::new(on_a_cpu(CROWDED));
+    let run = |options: &[&str]| {
+        let always = ["run", spec.path(), "--duration", "1s", "--json"];
+        upcall(&[&always, options].concat())
+    };
+    let compared = run(&["--compare"]);
+    let runs = compared.assert_code(&[0, 4]).json();
+    let names = |run: &Value| -> Vec<String> {
+        list(run, "activities").iter().map(|each| text(each, "name").to_owned()).collect()
+    };
+    let [own, threads, fifo] = list(&runs, "runs") else { panic!("{runs:#}") };
+    assert_eq!(names(own), ["first", "second"]);
+    let [refusal] = list(own, "refusals") else { panic!("{own:#}") };
+    assert_eq!((text(refusal, "name"), truth(refusal, "optional")), ("guest", true));
+    assert!(!text(refusal, "reason").is_empty(), "{own:#}");
+    assert_eq!(truth(own, "promised"), truth(own, "platform.real_time"), "{own:#}");
+    for other in [threads, fifo] {
+        assert_eq!(names(other), ["first", "second", "guest"]);
+        assert!(list(other, "refusals").is_empty() && !truth(other, "promised"), "{other:#}");
+    }
+    let soft = run(&["--soft"]).assert_code(&[0, 4]).json();
+    assert_eq!(names(&soft), ["first", "second", "guest"]);
+    assert!(list(&soft, "refusals").is_empty() && !truth(&soft, "promised"), "{soft:#}");
+    let sim = upcall(&["sim", spec.path(), "--duration", "1s", "--json"]);
+    let sim = sim.assert_code(&[0]).json();
+    assert_eq!((names(&sim), list(&sim, "refusals").len()), (names(own), 1));
+    // The same with processes. Each process maps the whole spec.
+    let text = CROWDED.replace("cost = \"5 ms\"\n[[", "cost = \"5 ms\"\ndomain = \"one\"\n[[");
+    let spec = SpecFile::new(on_a_cpu(&text));
+    let across = upcall(&["run", spec.path(), "--json", "--duration", "1s"]);
+    let across = across.assert_code(&[0, 4]).json();
+    assert_eq!((names(&across), list(&across, "refusals").len()), (names(own), 1));
+    assert!(number(&across, "switches.domain") > 0, "two processes: {across:#}");
+}
+
+#[test]
+fn a_refused_required_activity_refuses_the_set() {
+    let required = CROWDED.replace("optional = true\n", "");
+    let spec = SpecFile::new(on_a_cpu(&required));
+    let done = upcall(&["run", spec.path(), "--duration", "1s", "--json"]);
+    let plan = done.assert_code(&[3]).json();
+    assert!(!truth(&plan, "admitted"), "{plan:#}");
+    assert!(list(&plan, "refusals").iter().all(|refusal| !truth(refusal, "optional")));
 }

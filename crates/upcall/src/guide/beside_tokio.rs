@@ -10,8 +10,8 @@
 //! | tokio's, and all others | ordinary | any |
 //!
 //! - A handler runs before every ordinary thread of its CPU. By default admission leaves at least
-//!   10 % of each CPU, and the kernel moves ordinary threads to CPUs with more free time. By default
-//!   no handler is on CPU 0, unless it is the only CPU.
+//!   10 % of each CPU, and the kernel moves ordinary threads to CPUs with more free time.
+//! - By default no handler is on CPU 0, unless it is the only CPU.
 //! - Never call a runtime's blocking methods (`wait`, `close`, `stop`) in an `async` function. Call
 //!   them in `tokio::task::spawn_blocking`, or in the main thread.
 //! - A handler must not call into tokio: tokio's locks would make the handler wait for an ordinary

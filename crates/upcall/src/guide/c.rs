@@ -7,7 +7,8 @@
 //! ```sh
 //! cargo build --release -p upcall-capi && crates/capi/install.sh "$HOME/.local"
 //! export PKG_CONFIG_PATH="$HOME/.local/lib/pkgconfig" LD_LIBRARY_PATH="$HOME/.local/lib"
-//! cc crates/capi/examples/periodic.c -o periodic $(pkg-config --cflags --libs upcall) && ./periodic
+//! cc crates/capi/examples/periodic.c -o periodic $(pkg-config --cflags --libs upcall)
+//! ./periodic
 //! ```
 //!
 //! ```c
