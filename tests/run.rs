@@ -325,7 +325,7 @@ fn the_job_log_of_a_comparison_names_the_mode() {
     }
 }
 
-/// More than a CPU has.
+/// Two tasks that need more time than a CPU has.
 const OVERLOAD: &str = r#"
 [[task]]
 name = "first"

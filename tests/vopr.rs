@@ -1,4 +1,4 @@
-//! `upcall sim --vopr`, as a whole program.
+//! `upcall sim --vopr`, as a whole program: random scenarios under each policy.
 
 #[expect(dead_code, reason = "each test program uses its own part")]
 mod support;

@@ -483,7 +483,7 @@ proptest! {
         }
     }
 
-    /// Bytes changed anywhere, packets cut, dropped, doubled and swapped.
+    /// Changes bytes anywhere, and cuts, drops, doubles and swaps packets.
     #[test]
     fn broken_streams_give_documented_results(
         which in 0_usize..5,

@@ -30,7 +30,7 @@
 //! ```
 //!
 //! - The process runs on the CPUs of the daemon. [`Config::cpus`](crate::Config::cpus) is ignored.
-//! - The daemon refuses with `CreateError::RefusedThere`, with reason and hint in words.
+//! - The daemon refuses with `CreateError::RefusedByDaemon`, with reason and hint in words.
 //! - A process that keeps the CPU when it should yield is ranked last.
 //!   [`Runtime::offences`](crate::Runtime::offences) tells it so.
 //! - If the daemon ends, the processes go on with their reservations, and attach to the next daemon

@@ -42,7 +42,8 @@
 //!   fits: a smaller quantum, a later deadline, a cheaper PDU, a longer period.
 //! - Reason and hint are enums for programs. Printed with `{}`, each is a sentence by itself.
 //! - [`CreateError`](crate::CreateError) has the other causes: parameters out of range, a name that
-//!   is taken. Under a daemon the daemon refuses, in words: `CreateError::RefusedThere`.
+//!   is taken. Under a daemon the daemon refuses, in words:
+//!   `CreateError::RefusedByDaemon`.
 //! - By default 90 % of a CPU may be reserved ([`Config::cpu_limit`](crate::Config::cpu_limit)).
 //!   The rest is for the kernel and for ordinary threads.
 //! - [`Config::unscreened`](crate::Config::unscreened) runs handlers that admission would refuse,

@@ -21,7 +21,7 @@ const WARM_UP_RUNS: usize = 3;
 /// Added to p95, in percent. The quanta of a stream do not follow each other as the runs do here:
 /// other activities fill the caches in between.
 const MARGIN_PERCENT: u64 = 25;
-/// Room for the longest datagram.
+/// Size of a buffer for the longest datagram.
 const DATAGRAM_BYTES: usize = 65_536;
 
 /// The result of [`Work::calibrate`]. All times are CPU time of the caller for a PDU, including

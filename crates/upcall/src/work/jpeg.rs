@@ -84,7 +84,7 @@ pub(super) struct Jpeg {
 }
 
 impl fmt::Debug for Jpeg {
-    /// Without the buffers.
+    /// Shows all fields except the buffers.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Jpeg")
             .field("limit", &self.limit)
