@@ -10,7 +10,7 @@
 //!            datagram                 PDU
 //!   socket ----------> Work::take ---------> Work::process --> Work::output
 //!                        |  More: the PDU needs more datagrams
-//!                        |  Rejected: dropped, and counted with its reason
+//!                        |  Rejected: dropped and counted; the caller gets the reason
 //! ```
 //!
 //! Datagrams are not trusted. Every length is checked. No bytes make a processor panic, and none
