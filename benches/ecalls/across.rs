@@ -21,7 +21,7 @@ use upcall::channel::{
 use upcall_sys::process::PidFd;
 use upcall_sys::schedule;
 
-use super::{REAL_TIME_SIGNAL, Row, per_event, row, timed};
+use crate::row::{REAL_TIME_SIGNAL, Row, per_event, row, timed};
 
 /// Tells a process that it is the other one, with whose name and on which CPU.
 const PART: &str = "UPCALL_ECALLS_OTHER";

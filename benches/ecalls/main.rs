@@ -11,12 +11,14 @@
 #![forbid(unsafe_code)]
 
 mod across;
+mod row;
 
 use std::hint::black_box;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::Instant as Wall;
 
+use row::{REAL_TIME_SIGNAL, Row, per_event, row, timed};
 use rustix::process::{Signal, getpid, getppid, kill_process};
 use upcall::time::{Instant, Span};
 use upcall_benches::{heading, percentile, smoke};
@@ -38,8 +40,6 @@ const CHANNELS: u64 = 16;
 const ROUNDS: u64 = 4;
 /// Slots of the ring: a sample's events, so that none is lost.
 const SLOTS: u32 = 1_024;
-/// A real-time signal (signal(7)): 34 to 64 can be used.
-const REAL_TIME_SIGNAL: i32 = 40;
 /// Handlers may not be invoked more often than so in a span of 1 ns: twice what a sample does.
 const INVOCATIONS_MAX: u32 = 2 * SLOTS;
 
@@ -64,27 +64,6 @@ fn main() {
         }
     }
     print(&rows, &mut found);
-}
-
-/// One line: picoseconds of one event, each time that it is called.
-struct Row {
-    name: &'static str,
-    sample: Box<dyn FnMut() -> u64>,
-}
-
-fn row(name: &'static str, sample: impl FnMut() -> u64 + 'static) -> Row {
-    Row { name, sample: Box::new(sample) }
-}
-
-/// Times `events` calls of `each`.
-fn timed(events: u64, mut each: impl FnMut()) -> u64 {
-    let begun = Wall::now();
-    (0..events).for_each(|_| each());
-    per_event(begun, events)
-}
-
-fn per_event(begun: Wall, events: u64) -> u64 {
-    u64::try_from(begun.elapsed().as_nanos() * 1_000 / u128::from(events)).unwrap_or(u64::MAX)
 }
 
 const SYSTEM_CALL: &str = "system call (getppid)";

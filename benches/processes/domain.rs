@@ -9,7 +9,7 @@ use upcall_benches::{measured_cpu, threads_named};
 use upcall_sys::process;
 
 use crate::working_set::WorkingSet;
-use crate::{BOUNDARY_NS, PERIODS_MS, Way, need, number, offsets};
+use crate::workload::{BOUNDARY_NS, PERIODS_MS, Way, need, number, offsets};
 
 /// What the handlers of a process do.
 pub struct Work {

@@ -20,13 +20,14 @@
 mod domain;
 mod witness;
 mod working_set;
+mod workload;
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 
 use domain::{Work, domain};
-use upcall::activity::{ActivityParams, Terms};
+use upcall::activity::Terms;
 use upcall::admission::{Platform, Reservations, Share};
 use upcall::clock;
 use upcall::load::BackgroundLoad;
@@ -37,15 +38,10 @@ use upcall_daemon::server::{self, Daemon, DaemonEvent};
 use upcall_sim::{SimActivity, SimSpec, Simulation};
 use witness::Witness;
 use working_set::reload;
+use workload::{BATCH, DEFER_PREEMPTION, PERIODS_MS, Way, need, number, offsets};
 
 /// What a process started by this one is to do: its variable of the environment.
 const ROLE: &str = "UPCALL_BENCH_ROLE";
-/// Of the handlers of each process.
-const PERIODS_MS: [u64; 6] = [40, 50, 60, 70, 80, 90];
-/// Iterations of a job: at 85 % and 96 handlers, 3.7 to 8.3 us each.
-const BATCH: u32 = 96;
-/// Of an iteration's cost, what its boundary takes; the rest is spun.
-const BOUNDARY_NS: u64 = 300;
 /// Makes the first set of first releases, that of the simulator's test of Experiment 2; the
 /// second is made of the next number, and so on.
 const PHASES: u64 = 1995;
@@ -53,8 +49,6 @@ const PHASES: u64 = 1995;
 const LIMIT_PPM: u32 = 950_000;
 /// From the last process's start to the first release.
 const LEAD: Span = Span::from_millis(300);
-/// The deferral of `Way::Deferred`.
-const DEFER_PREEMPTION: Span = Span::from_millis(5);
 /// Threads of ordinary class that compete, in the half under load.
 const LOAD_THREADS: u32 = 2;
 
@@ -76,52 +70,6 @@ fn main() {
             ),
             _ => panic!("unknown role {role:?}"),
         },
-    }
-}
-
-fn number<T: std::str::FromStr>(text: &str) -> T {
-    text.parse().unwrap_or_else(|_| panic!("`{text}` is no number"))
-}
-
-/// Who is preempted when.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
-    /// A thread a handler, by the kernel at once.
-    Fifo,
-    Immediate,
-    Delayed,
-    /// As delayed, and a domain goes on while others have waited for less than [`DEFER_PREEMPTION`].
-    Deferred,
-}
-
-impl Way {
-    const ALL: [Way; 4] = [Way::Fifo, Way::Immediate, Way::Delayed, Way::Deferred];
-
-    fn name(self) -> &'static str {
-        match self {
-            Way::Fifo => "fifo",
-            Way::Immediate => "immediate",
-            Way::Delayed => "delayed",
-            Way::Deferred => "deferred",
-        }
-    }
-
-    fn quantum(self) -> u32 {
-        match self {
-            Way::Fifo | Way::Immediate => 1,
-            Way::Delayed | Way::Deferred => BATCH,
-        }
-    }
-
-    fn defer_preemption(self) -> Span {
-        if self == Way::Deferred { DEFER_PREEMPTION } else { Span::ZERO }
-    }
-}
-
-impl std::str::FromStr for Way {
-    type Err = ();
-    fn from_str(name: &str) -> Result<Self, ()> {
-        Way::ALL.into_iter().find(|way| way.name() == name).ok_or(())
     }
 }
 
@@ -429,20 +377,6 @@ fn simulated(setting: Setting, share_ppm: u64, switch_cost: Span, millis: u64) -
     let simulation = Simulation::new(spec).expect("the set makes sense");
     let outcome = simulation.run(Span::from_millis(millis), &mut |_| {});
     outcome.cpus.iter().map(|cpu| cpu.domain_switches).sum()
-}
-
-/// Of a handler of a process that is to use so much of the CPU.
-fn need(period_ms: u64, share_ppm: u64, quantum: u32) -> ActivityParams {
-    let period = Span::from_millis(period_ms);
-    let handlers = PERIODS_MS.len() as u64;
-    let pdu_ns = period.as_nanos() * share_ppm / 1_000_000 / handlers / u64::from(BATCH);
-    ActivityParams::new(period, Span::from_nanos(pdu_ns)).batch(BATCH).quantum(quantum)
-}
-
-/// A number for each handler of all processes: Lehmer's generator with Park and Miller's
-/// numbers (CACM 1988).
-fn offsets(phases: u64) -> impl Iterator<Item = u64> {
-    std::iter::successors(Some(phases), |chance| Some(chance * 48_271 % 0x7fff_ffff)).skip(1)
 }
 
 /// A process, as the one who started it sees it.

@@ -8,35 +8,14 @@
 use std::fs::OpenOptions;
 use std::io::{BufRead, Write};
 use std::os::fd::OwnedFd;
-use std::sync::atomic::AtomicU64;
 
-use upcall_shm::stream::{Closed, Stream, WAITING, Wait};
+use upcall_shm::stream::{Closed, Stream};
 use upcall_sys::memfd::SharedMapping;
-use upcall_sys::{futex, schedule};
+use upcall_sys::schedule;
 
 use crate::job::{Job, Place, Position};
 use crate::receiver::Receiver;
 use crate::sender::Sender;
-
-/// Words of the memory in which each end says, apart from the stream, how far it is in units of
-/// the stream's indexes: before it commits (releases), and after.
-pub mod account {
-    /// Writer: what it is about to commit.
-    pub const COMMITTING: usize = 0;
-    /// Writer: what the stream said is committed.
-    pub const COMMITTED: usize = 8;
-    /// Reader: what it is about to release.
-    pub const RELEASING: usize = 16;
-    /// Reader: what the stream said is released.
-    pub const RELEASED: usize = 24;
-    /// Reader: how often it started a source that rested.
-    pub const STARTS: usize = 25;
-    /// All words.
-    pub const WORDS: usize = 32;
-}
-
-/// A stream in a child.
-pub type Shared<'a> = Stream<&'a [AtomicU64]>;
 
 /// Which end a process is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,14 +75,4 @@ fn map((pid, fd, bytes): Place) -> Result<SharedMapping, String> {
     let file = OpenOptions::new().read(true).write(true).open(&path);
     let fd = OwnedFd::from(file.map_err(|error| format!("{path}: {error}"))?);
     SharedMapping::from_fd(fd, bytes).map_err(|error| error.to_string())
-}
-
-/// Does what is due, and sleeps if that was wished for.
-pub fn sleep(wait: Wait, own: &AtomicU64, peer: &AtomicU64) {
-    if wait.due.wake {
-        futex::wake_shared(peer, 1);
-    }
-    if wait.sleep {
-        futex::wait_shared_until(own, WAITING, None);
-    }
 }

@@ -41,7 +41,7 @@ pub struct Job {
     pub seed: u64,
     /// The stream.
     pub memory: Place,
-    /// See [`crate::end::account`].
+    /// See [`crate::shared::account`].
     pub accounts: Place,
     /// Where the stream begins.
     pub begin: Position,

@@ -33,6 +33,7 @@ mod message;
 mod page;
 mod receiver;
 mod sender;
+mod shared;
 mod supervisor;
 
 const USAGE: &str = "usage: soak streams [--messages N] [--kills N] [--seed N]";

@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use upcall_shm::stream::{Closed, Due, Kept, Message, Reader, StreamForm};
 use upcall_sys::futex;
 
-use crate::end::{Shared, account, sleep};
 use crate::job::{Job, Position, units_of};
 use crate::message::{BYTES_MAX, Dice, bytes_of, check, check_bytes, compose_bytes};
+use crate::shared::{Shared, account, sleep};
 
 /// See the module's head.
 pub struct Receiver<'a> {

@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use upcall_shm::stream::{Closed, End, StreamError, StreamForm, WriteChunk, Writer};
 use upcall_sys::futex;
 
-use crate::end::{Shared, account, sleep};
 use crate::job::{Job, Position};
 use crate::message::{BYTES_MAX, Dice, WORDS_MAX, bytes_of, compose, compose_bytes};
+use crate::shared::{Shared, account, sleep};
 
 /// See the module's head.
 pub struct Sender<'a> {

@@ -12,10 +12,11 @@ use upcall_sys::memfd::SharedMapping;
 use upcall_sys::process::{self, Child, SpawnOptions};
 use upcall_sys::{futex, readiness, schedule};
 
-use crate::end::{Role, account};
+use crate::end::Role;
 use crate::job::{Job, Place, Position, position, units_of};
 use crate::message::{BYTES_MAX, Dice};
 use crate::page::Page;
+use crate::shared::account;
 
 /// No index moves, or an end says nothing, for so long: it sleeps and nobody wakes it.
 const STALL_MAX: Duration = Duration::from_secs(20);

@@ -11,9 +11,8 @@ use upcall::stream::{Stream, StreamForm, StreamWriter};
 use upcall_sys::clock::{monotonic_ns, process_cpu_ns};
 use upcall_sys::process::switches_of;
 
-use crate::ROLE;
 use crate::log::{Log, path_of};
-use crate::reader::{MESSAGE_BYTES, Order};
+use crate::reader::{MESSAGE_BYTES, Order, ROLE};
 use crate::way::Way;
 
 /// Slots of a stream: as many messages as a pipe has room for.

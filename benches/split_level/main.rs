@@ -31,11 +31,8 @@ mod there;
 mod wakes;
 mod way;
 
-/// What a process started by this one is to do: its variable of the environment.
-const ROLE: &str = "UPCALL_BENCH_ROLE";
-
 fn main() {
-    if let Ok(order) = std::env::var(ROLE) {
+    if let Ok(order) = std::env::var(reader::ROLE) {
         return reader::serve(&order);
     }
     let arguments: Vec<String> = std::env::args().skip(1).collect();

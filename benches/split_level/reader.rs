@@ -29,6 +29,8 @@ use upcall_sys::schedule;
 use crate::log::{Log, open};
 use crate::way::Way;
 
+/// What a process started by this one is to do: its variable of the environment.
+pub const ROLE: &str = "UPCALL_BENCH_ROLE";
 /// Bytes of a message; the first word says when it was sent.
 pub const MESSAGE_BYTES: usize = 64;
 /// What is read at a time where bytes are: all that is there, up to so many messages.

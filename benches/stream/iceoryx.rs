@@ -11,7 +11,7 @@ use iceoryx2::prelude::{LogLevel, NodeBuilder, ZeroCopySend, ipc, set_log_level}
 use iceoryx2::sample::Sample;
 use iceoryx2::service::port_factory::publish_subscribe::PortFactory;
 
-use crate::{Case, pause};
+use crate::case::{Case, pause};
 
 type Ipc = ipc::Service;
 /// A word that nobody fills: the only safe way to a sample whose bytes are not written.

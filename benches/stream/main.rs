@@ -21,7 +21,6 @@
 use std::hint::{black_box, spin_loop};
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
-use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
@@ -31,27 +30,18 @@ use upcall_shm::stream::{Reader, Stream, StreamForm, WAITING, Writer};
 use upcall_sys::memfd::SharedMapping;
 use upcall_sys::{futex, schedule};
 
+mod case;
 #[cfg(feature = "iceoryx2")]
 mod iceoryx;
 mod verdict;
 
+use case::{BATCHES, Case, RING_BYTES_MAX, SAMPLES, SIZES, pause};
 use verdict::Medians;
 
-const SIZES: [usize; 3] = [64, 1 << 10, 64 << 10];
-const BATCHES: [usize; 3] = [1, 16, 256];
 /// What the ratios are to.
 const BASE: &str = "pipe";
 /// How often each row of a case has its turn.
 const BLOCKS: usize = 15;
-/// Samples of a turn.
-const SAMPLES: usize = 5;
-/// Most bytes of a ring: see the head.
-const RING_BYTES_MAX: u32 = 512 << 10;
-
-/// One end that writes: a batch of equal messages, all of them.
-type Send<'a> = Box<dyn FnMut(&[u8], usize) + 'a>;
-/// One end that reads: a batch, into a buffer for one message.
-type Receive<'a> = Box<dyn FnMut(&mut [u8], usize) + 'a>;
 /// A row of a case: measures one block.
 type Row = (&'static str, fn([u32; 2], Case) -> Vec<u64>);
 
@@ -84,17 +74,6 @@ const ROWS: &[Row] = &[
     ("stream, buffers", |cpus, case| in_stream(cpus, case, IN_PLACE[1].1)),
     ("memcpy, twice", |_, case| copies(case)),
 ];
-
-/// One measurement.
-#[derive(Clone, Copy)]
-struct Case {
-    size: usize,
-    batch: usize,
-    /// Who finds nothing looks again and does not sleep.
-    polls: bool,
-    /// Messages that find room.
-    room: usize,
-}
 
 fn main() {
     let cpus = default_cpus().unwrap_or_default();
@@ -184,69 +163,6 @@ fn compare(cores: &str, cpus: [u32; 2], case: Case) -> Vec<(&'static str, u64)> 
     medians
 }
 
-impl Case {
-    fn new(size: usize, batch: usize, polls: bool) -> Self {
-        let room = (2 * batch).max((64 << 10) / size).min(RING_BYTES_MAX as usize / size);
-        Case { size, batch, polls, room: room.next_power_of_two() }
-    }
-
-    /// Messages that a stream hands over at a time: a batch, or a part of it.
-    fn part(self) -> usize {
-        if 2 * self.batch <= self.room { self.batch } else { (self.room / 4).max(1) }
-    }
-
-    /// Batches of one sample.
-    fn batches(self) -> usize {
-        let messages = if self.size > 4096 { 256 } else { 4096 };
-        (messages / self.batch).max(4)
-    }
-
-    /// Moves messages; picoseconds of one, of each sample, as the reader sees them. Each end is
-    /// made by its own thread, and is there until the other is done.
-    fn run<'a>(
-        self,
-        cpus: [u32; 2],
-        send: impl FnOnce() -> Send<'a> + std::marker::Send,
-        receive: impl FnOnce() -> Receive<'a> + std::marker::Send,
-    ) -> Vec<u64> {
-        let samples = if smoke() { 2 } else { SAMPLES };
-        let batches = self.batches();
-        // The first warms up.
-        let total = (samples + 1) * batches;
-        let together = Barrier::new(2);
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                schedule::pin_thread(&cpus[..1]).expect("the CPU is allowed");
-                let (mut send, message) = (send(), vec![7; self.size]);
-                together.wait();
-                (0..total).for_each(|_| send(&message, self.batch));
-                together.wait();
-            });
-            let reader = scope.spawn(|| {
-                schedule::pin_thread(&cpus[1..]).expect("the CPU is allowed");
-                let (mut receive, mut message) = (receive(), vec![0; self.size]);
-                together.wait();
-                let mut sample = || {
-                    let begun = Instant::now();
-                    (0..batches).for_each(|_| receive(&mut message, self.batch));
-                    let ps = begun.elapsed().as_nanos() * 1_000;
-                    u64::try_from(ps / (batches * self.batch) as u128).unwrap_or(u64::MAX)
-                };
-                sample();
-                let samples = (0..samples).map(|_| sample()).collect();
-                together.wait();
-                samples
-            });
-            reader.join().expect("no measurement panics")
-        })
-    }
-}
-
-/// Who finds nothing, where nobody can wake it.
-fn pause(case: Case) {
-    if case.polls { spin_loop() } else { std::thread::yield_now() }
-}
-
 fn in_pipe(cpus: [u32; 2], case: Case, gathered: bool) -> Vec<u64> {
     let (reader, writer) = std::io::pipe().expect("a pipe");
     by_file(cpus, case, writer, reader, gathered)
@@ -260,8 +176,8 @@ fn in_socket(cpus: [u32; 2], case: Case) -> Vec<u64> {
 fn by_file(
     cpus: [u32; 2],
     case: Case,
-    mut writer: impl Write + std::marker::Send,
-    mut reader: impl Read + std::marker::Send,
+    mut writer: impl Write + Send,
+    mut reader: impl Read + Send,
     gathered: bool,
 ) -> Vec<u64> {
     let (out, mut into) = (vec![7; case.size * case.batch], vec![0; case.size * case.batch]);

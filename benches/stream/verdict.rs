@@ -1,8 +1,8 @@
 //! What must hold of streams, by the medians of this run.
 
-use crate::{BATCHES, SIZES};
-
 use std::collections::BTreeMap;
+
+use crate::case::{BATCHES, SIZES};
 
 /// Picoseconds of each row, by cores, bytes and batch.
 pub type Medians = BTreeMap<(&'static str, usize, usize), Vec<(&'static str, u64)>>;

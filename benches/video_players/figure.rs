@@ -7,8 +7,8 @@ use svg::Document;
 use svg::node::element::{Circle, Group, Line, Polygon, Polyline, Rectangle, Text, Title};
 
 use crate::results::Results;
+use crate::setup::{RATE, class_name};
 use crate::way::Way;
-use crate::{RATE, class_name};
 
 /// Of a panel, with its labels, and what is left for labels at the left, above and below.
 const WIDTH: f64 = 400.0;

@@ -14,11 +14,13 @@
 #![forbid(unsafe_code)]
 
 mod clip;
+mod costs;
 mod decoder;
 mod figure;
 mod player;
 mod results;
 mod screen;
+mod setup;
 mod source;
 mod step;
 mod way;
@@ -26,38 +28,17 @@ mod way;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use clip::Clip;
-use decoder::Decoder;
+use costs::Costs;
 use player::Role;
 use results::Results;
+use setup::{JITTER, PERIOD, RATE, ROLE, SHOWN_AFTER, WARM_FRAMES};
 use step::{Outcome, Setting};
-use upcall::activity::Window;
-use upcall::admission::Share;
-use upcall::time::Span;
-use upcall_benches::{heading, measured_cpu, percentile, smoke};
+use upcall_benches::{heading, smoke};
 use upcall_sys::schedule;
 use way::Way;
 
-/// What a process started by this one is to do: its variable of the environment.
-const ROLE: &str = "UPCALL_BENCH_ROLE";
-/// Between two frames: 30 a second.
-const PERIOD: Span = Span::from_nanos(33_333_333);
-const RATE: f64 = 30.0;
-/// The most that a frame is late.
-const JITTER: Span = Span::from_millis(5);
-/// From the arrival of a frame to its display.
-const SHOWN_AFTER: Span = Span::from_millis(50);
-/// Of round robin in the paper.
-const SLICE: Duration = Duration::from_micros(150);
-/// Of each player, in front of those that count.
-const WARM_FRAMES: u64 = 15;
-/// Most that admission gives away here.
-const CPU_LIMIT: Share = match Share::from_ppm(950_000) {
-    Some(share) => share,
-    None => Share::WHOLE,
-};
 /// More than that taken by the host spoils a step.
 const STOLEN_MAX: f64 = 0.01;
 /// How often a step is done at most.
@@ -189,80 +170,6 @@ fn draw(results: &Results) {
         match figure::write(&folder, name, heading, &ways, results) {
             Ok(()) => println!("wrote docs/results/video-players-real-{name}.svg"),
             Err(error) => println!("no {name}: {error}"),
-        }
-    }
-}
-
-/// What players may lose under DWCS: a third of them one frame in ten, a third half of
-/// them, a third four of five.
-const CLASSES: [Window; 3] = [
-    Window { misses: 1, periods: 10 },
-    Window { misses: 1, periods: 2 },
-    Window { misses: 4, periods: 5 },
-];
-
-fn window(player: usize) -> Window {
-    CLASSES[player % CLASSES.len()]
-}
-
-/// Frames/s that a class's window asks for.
-fn asked(class: usize) -> f64 {
-    let Window { misses, periods } = CLASSES[class];
-    RATE * f64::from(periods - misses) / f64::from(periods)
-}
-
-fn class_name(class: usize) -> String {
-    let Window { misses, periods } = CLASSES[class];
-    format!("{misses}/{periods} ({:.0})", asked(class))
-}
-
-fn number<T: std::str::FromStr>(text: &str) -> T {
-    text.parse().unwrap_or_else(|_| panic!("`{text}` is no number"))
-}
-
-/// CPU time that decoding a frame takes.
-#[derive(Clone, Copy, Debug)]
-struct Costs {
-    /// The median of all frames, each by the least of its tries.
-    usual: Span,
-    /// Declared: the costliest frame and a fifth more, for what caches and the host's other guests
-    /// do.
-    most: Span,
-}
-
-impl Costs {
-    /// On the CPU that is measured, by players in turn, whose pictures push each other's out of
-    /// the cache.
-    fn measure(clip: &Clip) -> Costs {
-        std::thread::scope(|scope| {
-            let measuring = scope.spawn(|| {
-                schedule::pin_thread(&[measured_cpu()]).expect("it is allowed");
-                Costs::measure_here(clip)
-            });
-            measuring.join().expect("the decoder does not panic")
-        })
-    }
-
-    fn measure_here(clip: &Clip) -> Costs {
-        const PLAYERS: usize = 12;
-        let tries = if smoke() { 1 } else { 8 };
-        let pixels = (clip.size.0 * clip.size.1) as usize;
-        let mut decoders: Vec<Decoder> =
-            (0..PLAYERS).map(|_| Decoder::new(clip.bytes_max(), pixels, None)).collect();
-        let mut least_ns = vec![u64::MAX; clip.frames.len()];
-        let frames = (0..tries).flat_map(|_| clip.frames.iter().enumerate());
-        for (turn, (place, frame)) in frames.enumerate() {
-            let decoder = &mut decoders[turn % PLAYERS];
-            decoder.room(frame.len()).copy_from_slice(frame);
-            let before_ns = upcall::thread_cpu_ns();
-            decoder.decode(frame.len());
-            let cost_ns = upcall::thread_cpu_ns() - before_ns;
-            least_ns[place] = least_ns[place].min(cost_ns);
-        }
-        let most_ns = least_ns.iter().copied().max().unwrap_or_default();
-        Costs {
-            usual: Span::from_nanos(percentile(&mut least_ns, 50.0)),
-            most: Span::from_nanos(most_ns + most_ns / 5),
         }
     }
 }

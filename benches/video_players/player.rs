@@ -13,8 +13,8 @@ use upcall_sys::{process, schedule};
 
 use crate::decoder::Decoder;
 use crate::screen::{HEADER_BYTES, Screen, Tally};
+use crate::setup::{CPU_LIMIT, PERIOD, SLICE, WARM_FRAMES, number, window};
 use crate::way::Way;
-use crate::{CPU_LIMIT, PERIOD, SLICE, WARM_FRAMES, number, window};
 
 /// Frames that a stream holds; of those that wait two can still be shown at most.
 const STREAM_FRAMES: u32 = 16;

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 
 use upcall::time::Span;
 
+use crate::costs::Costs;
+use crate::setup::{CLASSES, CPU_LIMIT, PERIOD, RATE, asked, class_name};
 use crate::step::Outcome;
 use crate::way::Way;
-use crate::{CLASSES, CPU_LIMIT, Costs, PERIOD, RATE, asked, class_name};
 
 /// Of a rate that is held: all but one frame in fifty.
 const HELD: f64 = RATE * 0.98;

@@ -7,6 +7,7 @@ use upcall::time::{Instant, Span};
 use upcall::{Batch, clock};
 
 use crate::decoder::Decoder;
+use crate::setup::number;
 
 /// In front of each frame in its stream: its number, and when it is to be shown.
 pub const HEADER_BYTES: usize = 16;
@@ -45,7 +46,7 @@ impl Tally {
 
     /// As `to_line` has it.
     pub fn of_line(line: &str) -> Self {
-        let numbers: Vec<u64> = line.split(' ').map(crate::number).collect();
+        let numbers: Vec<u64> = line.split(' ').map(number).collect();
         let &[in_time, late, skipped, cpu_ns, cpu_ns_max] = numbers.as_slice() else {
             panic!("a player said `{line}`")
         };

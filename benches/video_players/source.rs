@@ -13,7 +13,7 @@ use upcall_sys::schedule;
 
 use crate::clip::Clip;
 use crate::screen::HEADER_BYTES;
-use crate::{JITTER, PERIOD, SHOWN_AFTER};
+use crate::setup::{JITTER, PERIOD, SHOWN_AFTER};
 
 /// Above what is ordinary on its CPU.
 const PRIORITY: u8 = 40;

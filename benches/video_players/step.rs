@@ -15,9 +15,9 @@ use upcall_daemon::server::{self, Daemon, DaemonEvent};
 use crate::clip::Clip;
 use crate::player::Role;
 use crate::screen::Tally;
+use crate::setup::{CLASSES, CPU_LIMIT, PERIOD, ROLE, WARM_FRAMES};
 use crate::source::{self, Receiver, Sent};
 use crate::way::Way;
-use crate::{CLASSES, CPU_LIMIT, PERIOD, ROLE, WARM_FRAMES};
 
 /// From when all are ready to the first frame.
 const LEAD: Span = Span::from_millis(150);

@@ -1,0 +1,55 @@
+//! CPU time that decoding a frame takes, measured before the steps.
+
+use upcall::time::Span;
+use upcall_benches::{measured_cpu, percentile, smoke};
+use upcall_sys::schedule;
+
+use crate::clip::Clip;
+use crate::decoder::Decoder;
+
+/// CPU time that decoding a frame takes.
+#[derive(Clone, Copy, Debug)]
+pub struct Costs {
+    /// The median of all frames, each by the least of its tries.
+    pub usual: Span,
+    /// Declared: the costliest frame and a fifth more, for what caches and the host's other guests
+    /// do.
+    pub most: Span,
+}
+
+impl Costs {
+    /// On the CPU that is measured, by players in turn, whose pictures push each other's out of
+    /// the cache.
+    pub fn measure(clip: &Clip) -> Costs {
+        std::thread::scope(|scope| {
+            let measuring = scope.spawn(|| {
+                schedule::pin_thread(&[measured_cpu()]).expect("it is allowed");
+                Costs::measure_here(clip)
+            });
+            measuring.join().expect("the decoder does not panic")
+        })
+    }
+
+    fn measure_here(clip: &Clip) -> Costs {
+        const PLAYERS: usize = 12;
+        let tries = if smoke() { 1 } else { 8 };
+        let pixels = (clip.size.0 * clip.size.1) as usize;
+        let mut decoders: Vec<Decoder> =
+            (0..PLAYERS).map(|_| Decoder::new(clip.bytes_max(), pixels, None)).collect();
+        let mut least_ns = vec![u64::MAX; clip.frames.len()];
+        let frames = (0..tries).flat_map(|_| clip.frames.iter().enumerate());
+        for (turn, (place, frame)) in frames.enumerate() {
+            let decoder = &mut decoders[turn % PLAYERS];
+            decoder.room(frame.len()).copy_from_slice(frame);
+            let before_ns = upcall::thread_cpu_ns();
+            decoder.decode(frame.len());
+            let cost_ns = upcall::thread_cpu_ns() - before_ns;
+            least_ns[place] = least_ns[place].min(cost_ns);
+        }
+        let most_ns = least_ns.iter().copied().max().unwrap_or_default();
+        Costs {
+            usual: Span::from_nanos(percentile(&mut least_ns, 50.0)),
+            most: Span::from_nanos(most_ns + most_ns / 5),
+        }
+    }
+}
