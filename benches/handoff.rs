@@ -59,7 +59,7 @@ const WORK_NS: u64 = 100_000;
 const ROWS: [&str; 11] = [
     "bare futex ping-pong, one way",
     "the same after 100 us of work, the way there",
-    "the turn and its bell alone, one way",
+    "the turn and its wake word alone, one way",
     "domain to domain, each 25 us, to one that outranks",
     "domain to domain, each 25 us, back",
     "within a domain, each 25 us, to one that outranks",
@@ -204,7 +204,7 @@ fn ping_pong(cpu: u32, rounds: usize, work_ns: u64) -> Vec<u64> {
         for _ in 0..rounds {
             work(work_ns);
             stamps.push(now());
-            ring(&words[PING]);
+            notify(&words[PING]);
             wait(&words[PONG]);
             stamps.push(now());
         }
@@ -222,12 +222,12 @@ fn echo(cpu: u32, rounds: usize, path: &str) {
     prepare(cpu);
     let words = page.words();
     let mut stamps = Vec::with_capacity(2 * rounds);
-    ring(&words[PONG]);
+    notify(&words[PONG]);
     for _ in 0..rounds {
         wait(&words[PING]);
         stamps.push(now());
         stamps.push(now());
-        ring(&words[PONG]);
+        notify(&words[PONG]);
     }
     print_stamps("echo", &stamps);
 }
@@ -302,7 +302,7 @@ fn prepare(cpu: u32) {
     }
 }
 
-fn ring(word: &AtomicU64) {
+fn notify(word: &AtomicU64) {
     word.store(1, Ordering::Release);
     futex::wake_shared(word, 1);
 }

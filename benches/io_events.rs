@@ -56,8 +56,8 @@ impl<'a> Select<'a> {
 impl Watch for Select<'_> {
     fn collect(&mut self, ready: &mut dyn FnMut(usize)) {
         let Select(set, indices) = self;
-        let said = |fd| ready(indices[usize::try_from(fd).expect("open")]);
-        set.wait(said).expect("select");
+        let report = |fd| ready(indices[usize::try_from(fd).expect("open")]);
+        set.wait(report).expect("select");
     }
 }
 
@@ -172,7 +172,7 @@ fn write(fd: &OwnedFd) {
 }
 
 /// A row of the tables; the first is what all others are less of.
-const WAYS: [&str; 9] = [
+const VARIANTS: [&str; 9] = [
     "nobody watches",
     "select",
     "poll",
@@ -188,9 +188,9 @@ const POLL: usize = 2;
 /// The row that the ratios are over.
 const BASE: usize = 3;
 
-fn watch<'a>(way: usize, fds: &'a [OwnedFd]) -> Option<Box<dyn Watch + 'a>> {
+fn watch<'a>(variant: usize, fds: &'a [OwnedFd]) -> Option<Box<dyn Watch + 'a>> {
     let level = epoll::EventFlags::IN;
-    Some(match way {
+    Some(match variant {
         0 => return None,
         SELECT => Box::new(Select::new(fds)),
         POLL => Box::new(Poll(
@@ -273,18 +273,18 @@ fn main() {
         }
         let mut samples = BTreeMap::<usize, Vec<f64>>::new();
         for block in 0..blocks {
-            for turn in 0..WAYS.len() {
-                let way = (turn + block) % WAYS.len();
+            for turn in 0..VARIANTS.len() {
+                let variant = (turn + block) % VARIANTS.len();
                 // It knows who, but not when: it would spin.
-                if way == 0 && scene.writer == Writer::Other {
+                if variant == 0 && scene.writer == Writer::Other {
                     continue;
                 }
-                let mut watch = watch(way, &fds);
-                let cost = measure(scene, way, watch.as_deref_mut(), &fds, cpus[0]);
+                let mut watch = watch(variant, &fds);
+                let cost = measure(scene, variant, watch.as_deref_mut(), &fds, cpus[0]);
                 if let Some(mut watch) = watch {
                     watch.end();
                 }
-                samples.entry(way).or_default().push(cost);
+                samples.entry(variant).or_default().push(cost);
             }
         }
         print(scene, &samples);
@@ -306,14 +306,14 @@ fn active(nth: usize) -> usize {
 /// CPU nanoseconds for an event.
 fn measure(
     scene: &Scene,
-    way: usize,
+    variant: usize,
     watch: Option<&mut (dyn Watch + '_)>,
     fds: &Arc<[OwnedFd]>,
     cpu: u32,
 ) -> f64 {
     let rounds = if smoke() { scene.rounds / 10 } else { scene.rounds };
     // Each look of poll goes over all: a twentieth is long enough.
-    let rounds = if [SELECT, POLL].contains(&way) { rounds.div_ceil(20) } else { rounds };
+    let rounds = if [SELECT, POLL].contains(&variant) { rounds.div_ceil(20) } else { rounds };
     let go = Arc::new(AtomicU64::new(0));
     let writer =
         (scene.writer == Writer::Other).then(|| start_writer(scene.batch, rounds, fds, &go, cpu));
@@ -383,15 +383,15 @@ fn print(scene: &Scene, samples: &BTreeMap<usize, Vec<f64>>) {
         "{:<30} {:>9} {:>9} {:>9}   {:>7} {:>7} {:>7}",
         "CPU ns for an event", "p10", "median", "p90", "/epoll", "median", "p90"
     );
-    let less = |way: usize, block: usize| {
-        samples[&way][block] - samples.get(&0).map_or(0.0, |bare| bare[block])
+    let less = |variant: usize, block: usize| {
+        samples[&variant][block] - samples.get(&0).map_or(0.0, |bare| bare[block])
     };
-    for (&way, found) in samples {
-        let name = WAYS[way];
+    for (&variant, found) in samples {
+        let name = VARIANTS[variant];
         let [p10, median, p90] = three(found.iter().copied());
         print!("{name:<30} {p10:>9.0} {median:>9.0} {p90:>9.0}");
-        if way > 0 {
-            let ratios = (0..found.len()).map(|block| less(way, block) / less(BASE, block));
+        if variant > 0 {
+            let ratios = (0..found.len()).map(|block| less(variant, block) / less(BASE, block));
             let [p10, median, p90] = three(ratios);
             print!("   {p10:>7.2} {median:>7.2} {p90:>7.2}");
         }

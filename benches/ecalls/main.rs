@@ -10,7 +10,7 @@
 
 #![forbid(unsafe_code)]
 
-mod across;
+mod remote;
 mod row;
 
 use std::hint::black_box;
@@ -44,7 +44,7 @@ const SLOTS: u32 = 1_024;
 const INVOCATIONS_MAX: u32 = 2 * SLOTS;
 
 fn main() {
-    if across::was_other_process() {
+    if remote::run_as_remote() {
         return;
     }
     let cpus = upcall::allowed_cpus().unwrap_or_default();
@@ -54,7 +54,7 @@ fn main() {
     println!("{}", heading("ecalls"));
     println!("nanoseconds for one event or crossing, on CPU {cpu}; ratios of medians\n");
     let mut rows = rows();
-    rows.extend(across::rows(cpu, beside));
+    rows.extend(remote::rows(cpu, beside));
     let (blocks, samples) = if smoke() { (1, 2) } else { (BLOCKS, SAMPLES) };
     let mut found = vec![Vec::new(); rows.len()];
     for _ in 0..blocks {
@@ -101,7 +101,7 @@ fn rows() -> Vec<Row> {
         crossing_with(BATCH, FULL),
         handler(),
         queue_add(),
-        queue_look(),
+        queue_best(),
     ];
     rows.extend(signals());
     rows
@@ -333,7 +333,7 @@ fn queue_add() -> Row {
 }
 
 /// What a scheduler asks: whose event is the most urgent.
-fn queue_look() -> Row {
+fn queue_best() -> Row {
     let (mut delivery, _, source) = delivery(SLOTS);
     for rank in 0..64 {
         let event = Event::new(source, rank, 1);

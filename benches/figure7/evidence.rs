@@ -52,7 +52,7 @@ pub struct Rivals(pub BTreeMap<String, u32>);
 
 impl Rivals {
     /// Looks at every thread of the system. Takes some milliseconds.
-    pub fn look(&mut self, cpu: u32) {
+    pub fn scan(&mut self, cpu: u32) {
         let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
         for process in processes {
             // Not the links `self` and `thread-self`, nor what is no process.

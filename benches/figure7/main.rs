@@ -40,7 +40,7 @@ const UTILIZATIONS_PERCENT: [f64; 10] =
 const HYPERPERIOD: Span = Span::from_millis(25_200);
 
 /// What is to be run.
-struct Order {
+struct Options {
     utilizations_percent: Vec<f64>,
     duration: Span,
 }
@@ -52,14 +52,14 @@ fn main() -> ExitCode {
         upcall::load::spin(threads);
         return ExitCode::SUCCESS;
     }
-    let order = match order(&arguments) {
-        Ok(order) => order,
+    let options = match options(&arguments) {
+        Ok(options) => options,
         Err(error) => {
             eprintln!("figure7: {error}");
             return ExitCode::from(2);
         }
     };
-    match run(&order) {
+    match run(&options) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("figure7: {error}");
@@ -68,12 +68,12 @@ fn main() -> ExitCode {
     }
 }
 
-fn order(arguments: &[String]) -> Result<Order, String> {
-    let mut order =
-        Order { utilizations_percent: UTILIZATIONS_PERCENT.to_vec(), duration: HYPERPERIOD };
+fn options(arguments: &[String]) -> Result<Options, String> {
+    let mut options =
+        Options { utilizations_percent: UTILIZATIONS_PERCENT.to_vec(), duration: HYPERPERIOD };
     if smoke() {
-        order.utilizations_percent = vec![50.0, 80.0];
-        order.duration = Span::from_millis(1_300);
+        options.utilizations_percent = vec![50.0, 80.0];
+        options.duration = Span::from_millis(1_300);
     }
     let mut arguments = arguments.iter();
     while let Some(option) = arguments.next() {
@@ -86,29 +86,29 @@ fn order(arguments: &[String]) -> Result<Order, String> {
         };
         match option.as_str() {
             "--smoke" => {}
-            "--utilization" => order.utilizations_percent = vec![number(1.0)? * 100.0],
+            "--utilization" => options.utilizations_percent = vec![number(1.0)? * 100.0],
             "--seconds" => {
                 let seconds = std::time::Duration::from_secs_f64(number(3600.0)?);
-                order.duration = Span::from(seconds);
+                options.duration = Span::from(seconds);
             }
             other => return Err(format!("no option {other}")),
         }
     }
-    Ok(order)
+    Ok(options)
 }
 
-fn run(order: &Order) -> Result<(), String> {
+fn run(options: &Options) -> Result<(), String> {
     let cpus = upcall::default_cpus().map_err(|error| error.to_string())?;
     let cpu = cpus.last().copied().unwrap_or_default();
     let switch_cost = upcall::switch_cost();
-    print_setup(order, cpu, switch_cost);
+    print_setup(options, cpu, switch_cost);
     let mut steps = Vec::new();
-    for &percent in &order.utilizations_percent {
+    for &percent in &options.utilizations_percent {
         let set = Set::new(percent, cpu, switch_cost);
         for loaded in [false, true] {
             let load = if loaded { "loaded" } else { "idle" };
             eprint!("figure7: utilization {:.2} {load} ... ", percent / 100.0);
-            let step = Step::run(&set, order.duration, || {
+            let step = Step::run(&set, options.duration, || {
                 loaded.then(|| Competitors::start(cpu)).transpose()
             })?;
             eprintln!("{} jobs, {} missed", step.jobs, step.misses());
@@ -122,14 +122,14 @@ fn run(order: &Order) -> Result<(), String> {
     Ok(())
 }
 
-fn print_setup(order: &Order, cpu: u32, switch_cost: Span) {
+fn print_setup(options: &Options, cpu: u32, switch_cost: Span) {
     println!("{}", heading("figure7"));
     println!(
         "set:     a40..a90, b40..b90 on CPU {cpu}, released in phase; batch {}, quantum 1; a handler burns",
         set::BATCH
     );
     println!("         98 % of its cost in CPU time, the rest is for upcalls and accounting");
-    println!("length:  {} a step", order.duration);
+    println!("length:  {} a step", options.duration);
     println!(
         "admits:  by response times with a hand-off of {switch_cost} (measured), up to 90 % of the CPU"
     );

@@ -17,7 +17,7 @@ const LEAD: Span = Span::from_millis(300);
 /// The longest period and some time to record the last job.
 const DRAIN: Span = Span::from_millis(120);
 /// How often job records are taken in and rivals are looked for.
-const POLL_EVERY: Duration = Duration::from_millis(500);
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 /// What was measured in one run.
 pub struct Step {
@@ -92,9 +92,9 @@ impl Step {
         let before = Host::now(set.cpu);
         while clock::now() < end + DRAIN {
             let left: Duration = (end + DRAIN).since(clock::now()).into();
-            std::thread::sleep(left.min(POLL_EVERY));
+            std::thread::sleep(left.min(POLL_INTERVAL));
             runtime.poll(&mut take);
-            rivals.look(set.cpu);
+            rivals.scan(set.cpu);
         }
         let host = Host::now(set.cpu).since(before);
         let loaded = competitors.is_some();

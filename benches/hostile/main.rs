@@ -73,7 +73,7 @@ fn suite() {
         let server = Server::start(kill);
         let of_server = ATTACKS.iter().filter(|attack| attack.kill == kill);
         for attack in of_server.filter(|attack| chosen(attack, only.as_deref())) {
-            let outcome = undergo(&server, attack, millis);
+            let outcome = run_attack(&server, attack, millis);
             println!("{outcome}  {}", attack.what);
         }
         if kill && only.is_none() {
@@ -105,9 +105,9 @@ impl Server {
         (config.access, config.kill) = (Access::Everyone, kill);
         let daemon = Daemon::start(config).expect("a daemon");
         let (stopper, events) = (daemon.stopper(), Arc::new(Mutex::new(Vec::new())));
-        let heard = events.clone();
+        let recorded = events.clone();
         let serving = std::thread::spawn(move || {
-            daemon.run(|event, _| heard.lock().expect("nobody panicked").push(event.clone()));
+            daemon.run(|event, _| recorded.lock().expect("nobody panicked").push(event.clone()));
         });
         Server { socket, stopper, serving, events }
     }
@@ -123,7 +123,7 @@ impl Server {
 }
 
 /// The line of the table for one attack.
-fn undergo(server: &Server, attack: &Attack, millis: u64) -> String {
+fn run_attack(server: &Server, attack: &Attack, millis: u64) -> String {
     let socket = server.socket.display();
     let mut victims: Vec<Child> = ["one", "two"]
         .iter()
@@ -137,7 +137,7 @@ fn undergo(server: &Server, attack: &Attack, millis: u64) -> String {
         Outside::Debugger => (None, debug(server, &attacker, rest)),
         how => (outside(how, &attacker, rest), String::new()),
     };
-    let told: Vec<Told> = victims.iter_mut().map(Told::read).collect();
+    let reports: Vec<VictimReport> = victims.iter_mut().map(VictimReport::read).collect();
     let ended = attacker.try_wait().ok().flatten();
     let _ = attacker.kill();
     let _ = attacker.wait();
@@ -147,31 +147,31 @@ fn undergo(server: &Server, attack: &Attack, millis: u64) -> String {
     }
     // Its detachment is told last.
     std::thread::sleep(Duration::from_millis(50));
-    let mut fate = seen;
+    let mut outcome = seen;
     for event in server.take_events() {
         if let DaemonEvent::Offence { measure, name, held, .. } = event {
             let held_ms = held.as_secs_f64() * 1e3;
             let _ = write!(
-                fate,
+                outcome,
                 "{}{measure} ({held_ms:.1} ms)",
                 if name == "attacker" { "" } else { "VICTIM " }
             );
-            fate.push_str(", ");
+            outcome.push_str(", ");
         }
     }
-    fate.push_str(&match ended {
+    outcome.push_str(&match ended {
         Some(status) => status.to_string(),
         None => "runs".to_owned(),
     });
-    let sum = |of: fn(&Told) -> u64| told.iter().map(of).sum::<u64>();
-    let worst_ns = told.iter().map(|told| told.worst_ns).max().unwrap_or_default();
+    let sum = |of: fn(&VictimReport) -> u64| reports.iter().map(of).sum::<u64>();
+    let worst_ns = reports.iter().map(|report| report.worst_ns).max().unwrap_or_default();
     format!(
-        "{:<18} {:>6} {:>6} {:>10.2} {:>7}  {fate:<60}",
+        "{:<18} {:>6} {:>6} {:>10.2} {:>7}  {outcome:<60}",
         attack.name,
-        sum(|told| told.jobs),
-        sum(|told| told.misses),
+        sum(|report| report.jobs),
+        sum(|report| report.misses),
         worst_ns as f64 / 1e6,
-        told.iter().filter(|told| told.jobs == 0).count(),
+        reports.iter().filter(|report| report.jobs == 0).count(),
     )
 }
 
@@ -216,13 +216,13 @@ fn debug(server: &Server, attacker: &Child, rest: Duration) -> String {
         Ok(gdb) => gdb,
         Err(error) => return format!("gdb: {error}, "),
     };
-    let (mut traced, mut told) = (false, String::new());
+    let (mut traced, mut daemon_state) = (false, String::new());
     while gdb.try_wait().is_ok_and(|ended| ended.is_none()) {
         if let Some((tid, state, _)) = virtual_processor_of(server)
             && thread_state_of(tid) == Some('t')
         {
             traced = true;
-            told = state;
+            daemon_state = state;
         }
         std::thread::sleep(Duration::from_millis(2));
     }
@@ -231,13 +231,13 @@ fn debug(server: &Server, attacker: &Child, rest: Duration) -> String {
     std::thread::sleep(rest / 8);
     let since = jobs().saturating_sub(before);
     let state = if traced { "t" } else { "never t" };
-    format!("thread state {state}, to the daemon {told}; {since} jobs after, ")
+    format!("thread state {state}, to the daemon {daemon_state}; {since} jobs after, ")
 }
 
 /// Of the attacker as the daemon tells it: its thread, its state, and its jobs.
 fn virtual_processor_of(server: &Server) -> Option<(u32, String, u64)> {
-    let told = upcall::status::status(&server.socket).ok()?;
-    let attacker = told.domains.into_iter().find(|domain| domain.name == "attacker")?;
+    let status = upcall::status::status(&server.socket).ok()?;
+    let attacker = status.domains.into_iter().find(|domain| domain.name == "attacker")?;
     let virtual_processor = attacker.virtual_processors.first()?;
     Some((
         virtual_processor.tid,
@@ -254,25 +254,25 @@ fn thread_state_of(tid: u32) -> Option<char> {
 
 /// What a victim says at its end.
 #[derive(Debug, Default)]
-struct Told {
+struct VictimReport {
     jobs: u64,
     misses: u64,
     worst_ns: u64,
 }
 
-impl Told {
-    fn read(child: &mut Child) -> Told {
+impl VictimReport {
+    fn read(child: &mut Child) -> VictimReport {
         let output = child.stdout.take().expect("it is piped");
         for line in BufReader::new(output).lines().map_while(Result::ok) {
             let numbers: Option<Vec<u64>> = line
                 .strip_prefix("victim ")
                 .map(|rest| rest.split(' ').filter_map(|word| word.parse().ok()).collect());
             if let Some(&[jobs, misses, worst_ns]) = numbers.as_deref() {
-                return Told { jobs, misses, worst_ns };
+                return VictimReport { jobs, misses, worst_ns };
             }
             println!("{line}");
         }
-        Told::default()
+        VictimReport::default()
     }
 }
 

@@ -57,7 +57,7 @@ impl Raw {
             connection,
         };
         schedule::pin_thread(&[cpu]).expect("its own CPU");
-        raw.say(&ToDaemon::Thread { cpu, tid: process::thread_id() });
+        raw.send(&ToDaemon::Thread { cpu, tid: process::thread_id() });
         raw.rank.order = raw.create();
         raw
     }
@@ -73,7 +73,7 @@ impl Raw {
             ..Need::default()
         };
         let name = "attack".to_owned();
-        self.say(&ToDaemon::Create { request: 1, unscreened: false, need, name });
+        self.send(&ToDaemon::Create { request: 1, unscreened: false, need, name });
         loop {
             match next(&self.connection).0 {
                 ToDomain::Granted { order, .. } => return order,
@@ -83,7 +83,7 @@ impl Raw {
         }
     }
 
-    pub fn say(&self, message: &ToDaemon) {
+    pub fn send(&self, message: &ToDaemon) {
         self.connection.send(&message.encode(), &[]).expect("it is connected");
     }
 

@@ -9,26 +9,26 @@ use upcall_benches::{measured_cpu, threads_named};
 use upcall_sys::process;
 
 use crate::working_set::WorkingSet;
-use crate::workload::{BOUNDARY_NS, PERIODS_MS, Way, need, number, offsets};
+use crate::workload::{BOUNDARY_NS, PERIODS_MS, Variant, need, number, offsets};
 
 /// What the handlers of a process do.
 pub struct Work {
     /// Of all of them together, of the CPU, in ppm.
     pub share_ppm: u64,
-    pub way: Way,
+    pub variant: Variant,
     pub set_kib: usize,
     pub phases: u64,
 }
 
 /// Runs the handlers of one process from the start that it is told, and says what came of it.
 pub fn domain(socket: &Path, place: usize, work: Work, millis: u64) {
-    let Work { share_ppm, way, set_kib, phases } = work;
+    let Work { share_ppm, variant, set_kib, phases } = work;
     let warm = WorkingSet::new(set_kib).warm();
     let name = format!("d{place}");
     let daemon = Some(Attach { socket: socket.into(), name: name.clone() });
     // What admission refuses runs all the same, as in the paper.
-    let config = match way {
-        Way::Fifo => {
+    let config = match variant {
+        Variant::Fifo => {
             let cpus = vec![measured_cpu()];
             Config { unscreened: true, mode: Mode::Fifo, cpus, ..Config::default() }
         }
@@ -39,7 +39,7 @@ pub fn domain(socket: &Path, place: usize, work: Work, millis: u64) {
         .iter()
         .zip(offsets(phases).skip(place * PERIODS_MS.len()))
         .map(|(&period_ms, chance)| {
-            let need = need(period_ms, share_ppm, way.quantum());
+            let need = need(period_ms, share_ppm, variant.quantum());
             let need = need.offset(Span::from_nanos(chance % need.period.as_nanos()));
             let spin = need.pdu_cost.as_nanos().saturating_sub(BOUNDARY_NS);
             let spin = Span::from_nanos(spin.saturating_sub(warm.as_nanos()));

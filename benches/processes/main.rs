@@ -38,7 +38,7 @@ use upcall_daemon::server::{self, Daemon, DaemonEvent};
 use upcall_sim::{SimActivity, SimSpec, Simulation};
 use witness::Witness;
 use working_set::reload;
-use workload::{BATCH, DEFER_PREEMPTION, PERIODS_MS, Way, need, number, offsets};
+use workload::{BATCH, DEFER_PREEMPTION, PERIODS_MS, Variant, need, number, offsets};
 
 /// What a process started by this one is to do: its variable of the environment.
 const ROLE: &str = "UPCALL_BENCH_ROLE";
@@ -57,12 +57,14 @@ fn main() {
         Err(_) => experiments(),
         Ok(role) => match role[..] {
             ["spin"] => upcall::load::spin(LOAD_THREADS),
-            [socket, place, share_ppm, way, millis, set_kib, phases] => domain(
+            [socket, place, share_ppm, variant, millis, set_kib, phases] => domain(
                 Path::new(socket),
                 number(place),
                 Work {
                     share_ppm: number(share_ppm),
-                    way: way.parse().unwrap_or_else(|()| panic!("`{way}` is no way")),
+                    variant: variant
+                        .parse()
+                        .unwrap_or_else(|()| panic!("`{variant}` is no variant")),
                     set_kib: number(set_kib),
                     phases: number(phases),
                 },
@@ -79,7 +81,7 @@ struct Setting {
     processes: u32,
     /// Of all processes together, in percent of the CPU.
     utilization: u32,
-    way: Way,
+    variant: Variant,
     loaded: bool,
     /// Working set of a handler, in KiB.
     set_kib: usize,
@@ -139,11 +141,11 @@ fn experiments() {
             for &utilization in &utilizations {
                 let mut saved = [Saved::default(), Saved::default()];
                 for phases in PHASES..PHASES + sets {
-                    let run_as = |way| {
+                    let run_as = |variant| {
                         let setting = Setting {
                             processes,
                             utilization,
-                            way,
+                            variant,
                             loaded,
                             set_kib,
                             reload,
@@ -153,13 +155,15 @@ fn experiments() {
                         print!("{}", line(setting, &outcome, millis));
                         outcome
                     };
-                    let before = [Way::Immediate, Way::Fifo].map(|way| {
-                        let outcome = run_as(way);
+                    let before = [Variant::Immediate, Variant::Fifo].map(|variant| {
+                        let outcome = run_as(variant);
                         println!();
                         outcome
                     });
-                    for (way, saved) in [Way::Delayed, Way::Deferred].into_iter().zip(&mut saved) {
-                        println!(" {}", saved.count(&before, &run_as(way)));
+                    for (variant, saved) in
+                        [Variant::Delayed, Variant::Deferred].into_iter().zip(&mut saved)
+                    {
+                        println!(" {}", saved.count(&before, &run_as(variant)));
                     }
                 }
                 if sets > 1 {
@@ -215,12 +219,12 @@ impl std::fmt::Display for Saved {
 }
 
 fn line(setting: Setting, outcome: &Outcome, millis: u64) -> String {
-    let Setting { processes, utilization, way, loaded, .. } = setting;
+    let Setting { processes, utilization, variant, loaded, .. } = setting;
     let handlers = u64::from(processes) * PERIODS_MS.len() as u64;
     format!(
         "{processes:>9} {:>6} {utilization:>5} {:<9} {:>8} {:>7.1} {:>7} {:>7} {:>10.2} {:>10.2} {:>9} {:>9} {:>9} {:>6} {:>7.1}",
         if loaded { "spin" } else { "idle" },
-        way.name(),
+        variant.name(),
         format!("{}/{handlers}", outcome.admitted),
         outcome.cpu_ns as f64 / millis as f64 / 1e4,
         outcome.jobs,
@@ -261,7 +265,7 @@ fn run(setting: Setting, millis: u64) -> Outcome {
     let socket = std::env::temp_dir().join(format!("upcall-processes-{}", std::process::id()));
     let config = server::Config {
         cpu_limit: Share::from_ppm(LIMIT_PPM).expect("it is in range"),
-        defer_preemption: setting.way.defer_preemption(),
+        defer_preemption: setting.variant.defer_preemption(),
         ..server::Config::new(socket.clone(), vec![cpu])
     };
     let daemon = Daemon::start(config).expect("a daemon");
@@ -269,8 +273,8 @@ fn run(setting: Setting, millis: u64) -> Outcome {
     let switch_cost = daemon.switch_cost() + setting.reload;
     let admitted = admitted(setting, share_ppm, cpu, switch_cost);
     // The simulator knows no deferred preemption.
-    let simulated =
-        (setting.way != Way::Deferred).then(|| simulated(setting, share_ppm, switch_cost, millis));
+    let simulated = (setting.variant != Variant::Deferred)
+        .then(|| simulated(setting, share_ppm, switch_cost, millis));
     let stopper = daemon.stopper();
     let serving = std::thread::spawn(move || {
         daemon.run(|event, _| {
@@ -286,16 +290,16 @@ fn run(setting: Setting, millis: u64) -> Outcome {
     });
     let mut domains: Vec<Domain> = (0..setting.processes)
         .map(|number| {
-            let Setting { way, set_kib, phases, .. } = setting;
-            let (socket, way) = (socket.display(), way.name());
+            let Setting { variant, set_kib, phases, .. } = setting;
+            let (socket, variant) = (socket.display(), variant.name());
             Domain::start(&format!(
-                "{socket}|{number}|{share_ppm}|{way}|{millis}|{set_kib}|{phases}"
+                "{socket}|{number}|{share_ppm}|{variant}|{millis}|{set_kib}|{phases}"
             ))
         })
         .collect();
-    domains.iter_mut().for_each(|domain| assert_eq!(domain.hear(), "ready"));
+    domains.iter_mut().for_each(|domain| assert_eq!(domain.read_line(), "ready"));
     let start = (clock::now() + LEAD).as_nanos();
-    domains.iter_mut().for_each(|domain| domain.say(start));
+    domains.iter_mut().for_each(|domain| domain.write_number(start));
     let mut all = Outcome {
         admitted,
         jobs: 0,
@@ -312,11 +316,11 @@ fn run(setting: Setting, millis: u64) -> Outcome {
     let witness = Witness::start(cpu);
     let stolen_before_ms = steal_ms(cpu).unwrap_or_default();
     for mut domain in domains {
-        let told = domain.hear();
-        let numbers: Vec<i64> = told.split(' ').map(number).collect();
+        let line = domain.read_line();
+        let numbers: Vec<i64> = line.split(' ').map(number).collect();
         let &[jobs, misses, slack, slack_longest, switches, hand_offs, cpu_ns] = numbers.as_slice()
         else {
-            panic!("a domain said `{told}`")
+            panic!("a domain said `{line}`")
         };
         all.jobs += jobs.unsigned_abs();
         all.misses += misses.unsigned_abs();
@@ -344,12 +348,12 @@ fn admitted(setting: Setting, share_ppm: u64, cpu: u32, switch_cost: Span) -> u6
         cpu_limit: Share::from_ppm(LIMIT_PPM).expect("it is in range"),
         switch_cost,
         wakeup_latency: Span::ZERO,
-        defer_preemption: setting.way.defer_preemption(),
+        defer_preemption: setting.variant.defer_preemption(),
     };
     let mut reservations = Reservations::new(platform, &RMDP);
     let mut admitted = 0;
     for period_ms in (0..setting.processes).flat_map(|_| PERIODS_MS) {
-        let params = need(period_ms, share_ppm, setting.way.quantum());
+        let params = need(period_ms, share_ppm, setting.variant.quantum());
         let terms = Terms::default();
         match reservations.reserve("handler", params, &terms) {
             Ok(_) => admitted += 1,
@@ -367,8 +371,8 @@ fn simulated(setting: Setting, share_ppm: u64, switch_cost: Span, millis: u64) -
     let chances = offsets(setting.phases).zip(0..);
     let activities = handlers.zip(chances).map(|((domain, period_ms), (chance, number))| {
         // Among threads any switch is one of the kernel's.
-        let domain = if setting.way == Way::Fifo { number } else { domain };
-        let params = need(period_ms, share_ppm, setting.way.quantum());
+        let domain = if setting.variant == Variant::Fifo { number } else { domain };
+        let params = need(period_ms, share_ppm, setting.variant.quantum());
         let params = params.offset(Span::from_nanos(chance % params.period.as_nanos()));
         let activity = SimActivity::new(format!("d{domain}-{period_ms}"), params);
         SimActivity { domain, ..activity }
@@ -398,13 +402,13 @@ impl Domain {
         Domain { child, lines: BufReader::new(output).lines() }
     }
 
-    fn say(&mut self, number: u64) {
+    fn write_number(&mut self, number: u64) {
         use std::io::Write;
         let input = self.child.stdin.as_mut().expect("it is piped");
         writeln!(input, "{number}").expect("it listens");
     }
 
-    fn hear(&mut self) -> String {
+    fn read_line(&mut self) -> String {
         self.lines.next().expect("it speaks").expect("text")
     }
 }

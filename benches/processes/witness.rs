@@ -16,7 +16,7 @@ pub struct Witness {
 }
 
 impl Witness {
-    const LOOK_EVERY: Span = Span::from_millis(2);
+    const INTERVAL: Span = Span::from_millis(2);
     const PRIORITY: u8 = 98;
 
     /// Beside the CPU that is measured.
@@ -32,7 +32,7 @@ impl Witness {
             }
             let mut late_ns_max = 0;
             while !seen.load(Ordering::Relaxed) {
-                let at = clock::now() + Witness::LOOK_EVERY;
+                let at = clock::now() + Witness::INTERVAL;
                 upcall_sys::clock::sleep_until_ns(at.as_nanos());
                 late_ns_max = late_ns_max.max(clock::now().since(at).as_nanos());
             }

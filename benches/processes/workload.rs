@@ -18,7 +18,7 @@ pub fn number<T: std::str::FromStr>(text: &str) -> T {
 
 /// Who is preempted when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum Variant {
     /// A thread a handler, by the kernel at once.
     Fifo,
     Immediate,
@@ -27,34 +27,35 @@ pub enum Way {
     Deferred,
 }
 
-impl Way {
-    pub const ALL: [Way; 4] = [Way::Fifo, Way::Immediate, Way::Delayed, Way::Deferred];
+impl Variant {
+    pub const ALL: [Variant; 4] =
+        [Variant::Fifo, Variant::Immediate, Variant::Delayed, Variant::Deferred];
 
     pub fn name(self) -> &'static str {
         match self {
-            Way::Fifo => "fifo",
-            Way::Immediate => "immediate",
-            Way::Delayed => "delayed",
-            Way::Deferred => "deferred",
+            Variant::Fifo => "fifo",
+            Variant::Immediate => "immediate",
+            Variant::Delayed => "delayed",
+            Variant::Deferred => "deferred",
         }
     }
 
     pub fn quantum(self) -> u32 {
         match self {
-            Way::Fifo | Way::Immediate => 1,
-            Way::Delayed | Way::Deferred => BATCH,
+            Variant::Fifo | Variant::Immediate => 1,
+            Variant::Delayed | Variant::Deferred => BATCH,
         }
     }
 
     pub fn defer_preemption(self) -> Span {
-        if self == Way::Deferred { DEFER_PREEMPTION } else { Span::ZERO }
+        if self == Variant::Deferred { DEFER_PREEMPTION } else { Span::ZERO }
     }
 }
 
-impl std::str::FromStr for Way {
+impl std::str::FromStr for Variant {
     type Err = ();
     fn from_str(name: &str) -> Result<Self, ()> {
-        Way::ALL.into_iter().find(|way| way.name() == name).ok_or(())
+        Variant::ALL.into_iter().find(|variant| variant.name() == name).ok_or(())
     }
 }
 

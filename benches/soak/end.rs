@@ -13,7 +13,7 @@ use upcall_shm::stream::{Closed, Stream};
 use upcall_sys::memfd::SharedMapping;
 use upcall_sys::schedule;
 
-use crate::job::{Job, Place, Position};
+use crate::job::{Job, Position, RemoteMemory};
 use crate::receiver::Receiver;
 use crate::sender::Sender;
 
@@ -40,26 +40,26 @@ impl Role {
 pub fn serve(role: Role) {
     let mut at = None;
     for line in std::io::stdin().lock().lines().map_while(Result::ok) {
-        let said = match Job::parse(&line).and_then(|job| run(role, &job, &mut at)) {
+        let output = match Job::parse(&line).and_then(|job| run(role, &job, &mut at)) {
             Ok(how) => format!("{how} {}", at.unwrap_or_default()),
             Err(error) => format!("error {error}"),
         };
         // A supervisor that is gone reads nothing, and the loop ends.
-        let _ = writeln!(std::io::stdout(), "{said}");
+        let _ = writeln!(std::io::stdout(), "{output}");
     }
 }
 
 fn run(role: Role, job: &Job, at: &mut Option<Position>) -> Result<&'static str, String> {
     let own = *at.get_or_insert(job.begin);
     if own != job.begin {
-        return Err(format!("is at `{own}` by its own count, was told `{}`", job.begin));
+        return Err(format!("is at `{own}` by its own count, expected `{}`", job.begin));
     }
     schedule::pin_thread(&[job.cpu]).map_err(|error| error.to_string())?;
-    let (memory, accounts) = (map(job.memory)?, map(job.accounts)?);
+    let (memory, progress) = (map(job.memory)?, map(job.progress)?);
     let stream = || Stream::attach(memory.words(), job.generation).map_err(|e| e.to_string());
     let (closed, reached) = match role {
-        Role::Sender => Sender::new(job, stream()?, stream()?, accounts.words())?.run()?,
-        Role::Receiver => Receiver::new(job, stream()?, accounts.words())?.run()?,
+        Role::Sender => Sender::new(job, stream()?, stream()?, progress.words())?.run()?,
+        Role::Receiver => Receiver::new(job, stream()?, progress.words())?.run()?,
     };
     *at = Some(reached);
     match closed {
@@ -70,7 +70,7 @@ fn run(role: Role, job: &Job, at: &mut Option<Position>) -> Result<&'static str,
 }
 
 /// Another process's memory, by its descriptor in `/proc`.
-fn map((pid, fd, bytes): Place) -> Result<SharedMapping, String> {
+fn map((pid, fd, bytes): RemoteMemory) -> Result<SharedMapping, String> {
     let path = format!("/proc/{pid}/fd/{fd}");
     let file = OpenOptions::new().read(true).write(true).open(&path);
     let fd = OwnedFd::from(file.map_err(|error| format!("{path}: {error}"))?);

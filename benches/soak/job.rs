@@ -30,7 +30,7 @@ impl Position {
 }
 
 /// Memory of another process: its number, the descriptor there, bytes.
-pub type Place = (u32, i32, usize);
+pub type RemoteMemory = (u32, i32, usize);
 
 /// One stream, for one end.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,9 +40,9 @@ pub struct Job {
     /// Of all dice and messages.
     pub seed: u64,
     /// The stream.
-    pub memory: Place,
+    pub memory: RemoteMemory,
     /// See [`crate::shared::account`].
-    pub accounts: Place,
+    pub progress: RemoteMemory,
     /// Where the stream begins.
     pub begin: Position,
     /// The first message that is not written any more.
@@ -59,10 +59,10 @@ pub struct Job {
 
 impl fmt::Display for Job {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Job { generation, seed, memory, accounts, begin, end, sleeps, batch, group, cpu } =
+        let Job { generation, seed, memory, progress, begin, end, sleeps, batch, group, cpu } =
             self;
         write!(f, "{generation} {seed} {} {} {}", memory.0, memory.1, memory.2)?;
-        write!(f, " {} {} {} {begin}", accounts.0, accounts.1, accounts.2)?;
+        write!(f, " {} {} {} {begin}", progress.0, progress.1, progress.2)?;
         write!(f, " {end} {sleeps} {batch} {group} {cpu}")
     }
 }
@@ -84,7 +84,7 @@ impl Job {
             generation: next!(),
             seed: next!(),
             memory: (next!(), next!(), next!()),
-            accounts: (next!(), next!(), next!()),
+            progress: (next!(), next!(), next!()),
             begin: Position { number: next!(), byte: next!() },
             end: next!(),
             sleeps: next!(),
@@ -145,7 +145,7 @@ mod tests {
             generation: 1,
             seed: 2,
             memory: (3, 4, 5),
-            accounts: (6, 7, 8),
+            progress: (6, 7, 8),
             begin: Position { number: 9, byte: 10 },
             end: u64::MAX,
             sleeps: 11,

@@ -25,7 +25,7 @@
 use std::process::ExitCode;
 
 use end::{Role, serve};
-use supervisor::{Wanted, soak};
+use supervisor::{Goal, soak};
 
 mod end;
 mod job;
@@ -46,37 +46,37 @@ fn main() -> ExitCode {
             return ExitCode::SUCCESS;
         }
     }
-    let wanted = match parse(&arguments) {
-        Ok(wanted) => wanted,
+    let goal = match parse(&arguments) {
+        Ok(goal) => goal,
         Err(found) => {
             eprintln!("error: {found}\n{USAGE}");
             return ExitCode::from(2);
         }
     };
     // The same program again, whatever became of its file since it was started.
-    match soak(wanted, "/proc/self/exe") {
+    match soak(goal, "/proc/self/exe") {
         Ok(done) => {
             println!("nothing lost, nothing twice, nothing damaged: {done}");
             ExitCode::SUCCESS
         }
         Err(error) => {
-            eprintln!("error: {error} (seed {})", wanted.seed);
+            eprintln!("error: {error} (seed {})", goal.seed);
             ExitCode::FAILURE
         }
     }
 }
 
-fn parse(arguments: &[String]) -> Result<Wanted, String> {
-    let mut wanted = Wanted { messages: 10_000_000, kills: 40, seed: 1 };
+fn parse(arguments: &[String]) -> Result<Goal, String> {
+    let mut goal = Goal { messages: 10_000_000, kills: 40, seed: 1 };
     let (first, options) = arguments.split_first().ok_or("found nothing, expected `streams`")?;
     if first != "streams" {
         return Err(format!("found `{first}`, expected `streams`"));
     }
     for option in options.chunks(2) {
         let place = match option[0].as_str() {
-            "--messages" => &mut wanted.messages,
-            "--kills" => &mut wanted.kills,
-            "--seed" => &mut wanted.seed,
+            "--messages" => &mut goal.messages,
+            "--kills" => &mut goal.kills,
+            "--seed" => &mut goal.seed,
             name => return Err(format!("found `{name}`, expected --messages, --kills or --seed")),
         };
         let value = option.get(1).map_or("", String::as_str);
@@ -84,5 +84,5 @@ fn parse(arguments: &[String]) -> Result<Wanted, String> {
         *place =
             number.map_err(|_| format!("{}: found `{value}`, expected a number", option[0]))?;
     }
-    Ok(wanted)
+    Ok(goal)
 }

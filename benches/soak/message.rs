@@ -20,12 +20,12 @@ pub fn mix(number: u64) -> u64 {
 
 /// Numbers that look random, the same for the same seed.
 #[derive(Debug)]
-pub struct Dice(u64);
+pub struct Random(u64);
 
-impl Dice {
+impl Random {
     /// Those of `seed`.
     pub fn new(seed: u64) -> Self {
-        Dice(mix(seed))
+        Random(mix(seed))
     }
 
     /// From 0 to below `end`, which is not 0.
@@ -162,9 +162,9 @@ mod tests {
 
     #[test]
     fn dice_stay_in_their_range_and_reach_its_ends() {
-        let mut dice = Dice::new(1);
-        let batches: Vec<u64> = (0..5_000).map(|_| dice.batch(256)).collect();
+        let mut random = Random::new(1);
+        let batches: Vec<u64> = (0..5_000).map(|_| random.batch(256)).collect();
         assert_eq!((batches.iter().min(), batches.iter().max()), (Some(&1), Some(&256)));
-        assert!((0..1_000).all(|_| dice.below(3) < 3 && dice.batch(1) == 1));
+        assert!((0..1_000).all(|_| random.below(3) < 3 && random.batch(1) == 1));
     }
 }

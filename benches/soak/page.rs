@@ -42,7 +42,7 @@ impl Page<'_> {
     ///
     /// # Errors
     /// One is not there, or damaged.
-    pub fn salvage(&self) -> Result<u64, String> {
+    pub fn check_unread(&self) -> Result<u64, String> {
         let (read, written) = (self.read(), self.written());
         let first = position(self.form, self.seed, self.begin, read)?;
         match self.form {

@@ -8,16 +8,16 @@ use upcall_shm::stream::{Closed, Due, Kept, Message, Reader, StreamForm};
 use upcall_sys::futex;
 
 use crate::job::{Job, Position, units_of};
-use crate::message::{BYTES_MAX, Dice, bytes_of, check, check_bytes, compose_bytes};
-use crate::shared::{Shared, account, sleep};
+use crate::message::{BYTES_MAX, Random, bytes_of, check, check_bytes, compose_bytes};
+use crate::shared::{Shared, progress, sleep};
 
 /// See the module's head.
 pub struct Receiver<'a> {
     job: &'a Job,
     form: StreamForm,
     reader: Reader<&'a [AtomicU64]>,
-    accounts: &'a [AtomicU64],
-    dice: Dice,
+    progress: &'a [AtomicU64],
+    random: Random,
     /// Up to here it is read.
     at: Position,
     /// Units done with.
@@ -35,7 +35,7 @@ impl<'a> Receiver<'a> {
     pub fn new(
         job: &'a Job,
         stream: Shared<'a>,
-        accounts: &'a [AtomicU64],
+        progress: &'a [AtomicU64],
     ) -> Result<Self, String> {
         // What a reader before this one had released of the next message.
         let mut before = [0; BYTES_MAX];
@@ -44,8 +44,8 @@ impl<'a> Receiver<'a> {
             job,
             form: stream.form(),
             reader: stream.reader().map_err(|error| error.to_string())?,
-            accounts,
-            dice: Dice::new(job.seed ^ (job.generation << 1 | 1)),
+            progress,
+            random: Random::new(job.seed ^ (job.generation << 1 | 1)),
             at: job.begin,
             units: 0,
             part: before[..job.begin.byte].to_vec(),
@@ -66,7 +66,7 @@ impl<'a> Receiver<'a> {
     }
 
     fn batch(&mut self) -> Result<Option<Closed>, String> {
-        for _ in 0..self.dice.batch(self.job.batch) {
+        for _ in 0..self.random.batch(self.job.batch) {
             loop {
                 match self.next()? {
                     Ok(true) => break,
@@ -88,7 +88,7 @@ impl<'a> Receiver<'a> {
             Err(closed) => return Ok(Err(closed)),
         };
         if let StreamForm::Bytes { .. } = self.form {
-            let part = 1 + usize::try_from(self.dice.below(BYTES_MAX as u64)).unwrap_or(0);
+            let part = 1 + usize::try_from(self.random.below(BYTES_MAX as u64)).unwrap_or(0);
             let part = part.min(message.len());
             let from = self.part.len();
             self.part.resize(from + part, 0);
@@ -131,10 +131,10 @@ impl<'a> Receiver<'a> {
     fn give_back(&mut self) {
         self.grouped = 0;
         while !self.kept.is_empty() {
-            let at = usize::try_from(self.dice.below(self.kept.len() as u64)).unwrap_or(0);
+            let at = usize::try_from(self.random.below(self.kept.len() as u64)).unwrap_or(0);
             self.reader.give_back(self.kept.swap_remove(at));
             self.units += 1;
-            if self.dice.chance(10) {
+            if self.random.chance(10) {
                 self.release();
             }
         }
@@ -151,7 +151,7 @@ impl<'a> Receiver<'a> {
     }
 
     fn wait(&mut self) {
-        if !self.dice.chance(self.job.sleeps) {
+        if !self.random.chance(self.job.sleeps) {
             self.release();
             return spin_loop();
         }
@@ -163,7 +163,7 @@ impl<'a> Receiver<'a> {
             StreamForm::Slots { slots, .. } => u64::from(slots),
             StreamForm::Buffers { buffers, .. } => u64::from(buffers) - self.job.group,
         };
-        let units = self.dice.batch(most);
+        let units = self.random.batch(most);
         self.about_to_release();
         let wait = self.reader.wait(units);
         self.has_released();
@@ -174,18 +174,18 @@ impl<'a> Receiver<'a> {
 
     fn about_to_release(&self) {
         // Relaxed, and below: as in the sender.
-        self.accounts[account::RELEASING].store(self.units, Relaxed);
+        self.progress[progress::RELEASING].store(self.units, Relaxed);
     }
 
     fn has_started(&self, due: Due) {
         if due.start {
             // Relaxed: looked at when this process is done with the stream.
-            self.accounts[account::STARTS].fetch_add(1, Relaxed);
+            self.progress[progress::STARTS].fetch_add(1, Relaxed);
         }
     }
 
     fn has_released(&self) {
-        self.accounts[account::RELEASED].store(self.units, Relaxed);
+        self.progress[progress::RELEASED].store(self.units, Relaxed);
     }
 }
 

@@ -9,8 +9,8 @@ use upcall_shm::stream::{Closed, End, StreamError, StreamForm, WriteChunk, Write
 use upcall_sys::futex;
 
 use crate::job::{Job, Position};
-use crate::message::{BYTES_MAX, Dice, WORDS_MAX, bytes_of, compose, compose_bytes};
-use crate::shared::{Shared, account, sleep};
+use crate::message::{BYTES_MAX, Random, WORDS_MAX, bytes_of, compose, compose_bytes};
+use crate::shared::{Shared, progress, sleep};
 
 /// See the module's head.
 pub struct Sender<'a> {
@@ -19,8 +19,8 @@ pub struct Sender<'a> {
     writer: Writer<&'a [AtomicU64]>,
     /// The same stream, for the bell of a reader when the writer is no more.
     view: Shared<'a>,
-    accounts: &'a [AtomicU64],
-    dice: Dice,
+    progress: &'a [AtomicU64],
+    random: Random,
     /// Up to here it is staged, and committed.
     staged: Position,
     committed: Position,
@@ -37,15 +37,15 @@ impl<'a> Sender<'a> {
         job: &'a Job,
         stream: Shared<'a>,
         view: Shared<'a>,
-        accounts: &'a [AtomicU64],
+        progress: &'a [AtomicU64],
     ) -> Result<Self, String> {
         Ok(Sender {
             job,
             form: stream.form(),
             writer: stream.writer().map_err(|error| error.to_string())?,
             view,
-            accounts,
-            dice: Dice::new(job.seed ^ job.generation << 1),
+            progress,
+            random: Random::new(job.seed ^ job.generation << 1),
             staged: job.begin,
             committed: job.begin,
             units: 0,
@@ -72,7 +72,7 @@ impl<'a> Sender<'a> {
     }
 
     fn batch(&mut self) -> Result<(), StreamError> {
-        for _ in 0..self.dice.batch(self.job.batch) {
+        for _ in 0..self.random.batch(self.job.batch) {
             if self.staged.number >= self.job.end {
                 break;
             }
@@ -104,7 +104,7 @@ impl<'a> Sender<'a> {
             StreamForm::Bytes { .. } => {
                 self.compose(number, bytes);
                 let left = bytes - byte;
-                let part = if self.dice.chance(75) { left } else { self.part_of(left) };
+                let part = if self.random.chance(75) { left } else { self.part_of(left) };
                 if !self.writer.push(&self.bytes[byte..byte + part])? {
                     return Ok(false);
                 }
@@ -122,7 +122,7 @@ impl<'a> Sender<'a> {
     }
 
     fn part_of(&mut self, bytes: usize) -> usize {
-        1 + usize::try_from(self.dice.below(bytes as u64)).unwrap_or(0)
+        1 + usize::try_from(self.random.below(bytes as u64)).unwrap_or(0)
     }
 
     fn compose(&mut self, number: u64, bytes: usize) {
@@ -144,7 +144,7 @@ impl<'a> Sender<'a> {
     }
 
     fn wait(&mut self) -> Result<(), StreamError> {
-        if !self.dice.chance(self.job.sleeps) {
+        if !self.random.chance(self.job.sleeps) {
             if self.committed != self.staged {
                 self.commit()?;
             }
@@ -161,7 +161,7 @@ impl<'a> Sender<'a> {
         }
         // For the next message, or for some more.
         let bytes = bytes_of(self.job.seed, self.staged.number);
-        let more = if self.dice.chance(50) { bytes } else { bytes + self.part_of(BYTES_MAX) };
+        let more = if self.random.chance(50) { bytes } else { bytes + self.part_of(BYTES_MAX) };
         let more = if let StreamForm::Slots { .. } | StreamForm::Buffers { .. } = self.form {
             bytes
         } else {
@@ -178,11 +178,11 @@ impl<'a> Sender<'a> {
     fn about_to_commit(&self) {
         // Relaxed, and below: the stream's own release store and fence stand between the two, and
         // the supervisor looks when this process is dead.
-        self.accounts[account::COMMITTING].store(self.units, Relaxed);
+        self.progress[progress::COMMITTING].store(self.units, Relaxed);
     }
 
     fn has_committed(&mut self) {
-        self.accounts[account::COMMITTED].store(self.units, Relaxed);
+        self.progress[progress::COMMITTED].store(self.units, Relaxed);
         self.committed = self.staged;
     }
 }

@@ -8,7 +8,7 @@ use upcall_sys::futex;
 
 /// Words of the memory in which each end says, apart from the stream, how far it is in units of
 /// the stream's indexes: before it commits (releases), and after.
-pub mod account {
+pub mod progress {
     /// Writer: what it is about to commit.
     pub const COMMITTING: usize = 0;
     /// Writer: what the stream said is committed.

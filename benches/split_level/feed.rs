@@ -12,8 +12,8 @@ use upcall_sys::clock::{monotonic_ns, process_cpu_ns};
 use upcall_sys::process::switches_of;
 
 use crate::log::{Log, path_of};
-use crate::reader::{MESSAGE_BYTES, Order, ROLE};
-use crate::way::Way;
+use crate::reader::{MESSAGE_BYTES, ROLE, ReaderSpec};
+use crate::variant::Variant;
 
 /// Slots of a stream: as many messages as a pipe has room for.
 const SLOTS: u32 = 1_024;
@@ -43,32 +43,32 @@ pub struct Usage {
 
 impl Reader {
     /// Starts one with so many network activities, and waits until it waits.
-    pub fn start(mut order: Order, networks: usize) -> Self {
+    pub fn start(mut spec: ReaderSpec, networks: usize) -> Self {
         let log = Log::create();
         let (mut outputs, mut pipes) = (Vec::new(), Vec::<PipeReader>::new());
         let mut streams = Vec::new();
         let mut listener = None;
         for _ in 0..networks {
-            if order.way.level().is_some() {
+            if spec.variant.level().is_some() {
                 let bytes = u32::try_from(MESSAGE_BYTES).expect("a size of this bench");
                 let moves = StreamForm::Slots { slots: SLOTS, slot_bytes: bytes };
                 let stream = Stream::create(moves, 0).expect("memory");
-                order.inputs.push(path_of(&std::os::fd::AsRawFd::as_raw_fd(&stream.fd())));
+                spec.inputs.push(path_of(&std::os::fd::AsRawFd::as_raw_fd(&stream.fd())));
                 outputs.push(Output::Stream(Box::new(stream.writer().expect("a new stream"))));
                 streams.push(stream);
-            } else if order.way == Way::ThreadSocket {
+            } else if spec.variant == Variant::ThreadSocket {
                 let (listener, path) = listener.get_or_insert_with(listen);
                 let _ = &listener;
-                order.inputs.push(path.display().to_string());
+                spec.inputs.push(path.display().to_string());
             } else {
                 let (reader, writer) = std::io::pipe().expect("a pipe");
-                order.inputs.push(path_of(&reader));
+                spec.inputs.push(path_of(&reader));
                 pipes.push(reader);
                 outputs.push(Output::Bytes(Box::new(writer)));
             }
         }
         let child = Command::new(std::env::current_exe().expect("this program"))
-            .env(ROLE, order.text(&log))
+            .env(ROLE, spec.text(&log))
             .stdin(Stdio::piped())
             .spawn()
             .expect("this program can be started");

@@ -13,9 +13,9 @@ use upcall_sys::clock::{monotonic_ns, sleep_until_ns};
 use upcall_sys::schedule::{pin_thread, set_timer_slack_least};
 
 use crate::feed::{Output, Reader};
-use crate::reader::Order;
+use crate::reader::ReaderSpec;
 use crate::table::NOT_ABOVE;
-use crate::way::{AHEAD, Way};
+use crate::variant::{AHEAD, Variant};
 
 const NETWORKS: u32 = 5;
 const DEVICES: u32 = 3;
@@ -28,13 +28,13 @@ const SLEEP_MIN_NS: u64 = 150_000;
 const KEPT_UP: f64 = 0.97;
 
 /// The ways, and how they are called; the first are ours.
-pub const WAYS: [(Way, &str); 6] = [
-    (Way::Split, "split-level, B_wakeup = 1"),
-    (Way::SplitAhead, "split-level, B_wakeup = 8"),
-    (Way::ThreadPipe, "threads, read of pipes"),
-    (Way::ThreadSocket, "threads, read of UNIX sockets"),
-    (Way::Epoll, "epoll, pipes and timerfds"),
-    (Way::Tokio, "tokio, pipes and intervals"),
+pub const VARIANTS: [(Variant, &str); 6] = [
+    (Variant::Split, "split-level, B_wakeup = 1"),
+    (Variant::SplitAhead, "split-level, B_wakeup = 8"),
+    (Variant::ThreadPipe, "threads, read of pipes"),
+    (Variant::ThreadSocket, "threads, read of UNIX sockets"),
+    (Variant::Epoll, "epoll, pipes and timerfds"),
+    (Variant::Tokio, "tokio, pipes and intervals"),
 ];
 const OURS: usize = 2;
 
@@ -67,7 +67,7 @@ impl Point {
 }
 
 /// One way: its name, and points up to where it is saturated.
-pub struct Line {
+pub struct Curve {
     pub name: &'static str,
     pub points: Vec<Point>,
 }
@@ -81,10 +81,10 @@ struct Found {
 }
 
 /// Measures and prints.
-pub fn run(cpus: [u32; 2]) -> Vec<Line> {
+pub fn run(cpus: [u32; 2]) -> Vec<Curve> {
     let (blocks, millis) = if smoke() { (1, 30) } else { (3, 400) };
-    let mut lines: Vec<Line> =
-        WAYS.iter().map(|&(_, name)| Line { name, points: Vec::new() }).collect();
+    let mut curves: Vec<Curve> =
+        VARIANTS.iter().map(|&(_, name)| Curve { name, points: Vec::new() }).collect();
     println!(
         "\n{NETWORKS} network and {DEVICES} device activities; {blocks} blocks of {millis} ms each"
     );
@@ -103,24 +103,24 @@ pub fn run(cpus: [u32; 2]) -> Vec<Line> {
     );
     let rates: &[u32] = if smoke() { &RATES[2..4] } else { &RATES };
     for &rate in rates {
-        let mut found: Vec<Vec<Found>> = WAYS.iter().map(|_| Vec::new()).collect();
+        let mut found: Vec<Vec<Found>> = VARIANTS.iter().map(|_| Vec::new()).collect();
         for _ in 0..blocks {
-            for (nth, &(way, _)) in WAYS.iter().enumerate() {
-                let saturated = lines[nth].points.last().is_some_and(|point| !point.kept_up);
+            for (nth, &(variant, _)) in VARIANTS.iter().enumerate() {
+                let saturated = curves[nth].points.last().is_some_and(|point| !point.kept_up);
                 if !saturated {
-                    found[nth].push(measure(way, cpus, rate, millis));
+                    found[nth].push(measure(variant, cpus, rate, millis));
                 }
             }
         }
-        for (line, found) in lines.iter_mut().zip(found) {
+        for (curve, found) in curves.iter_mut().zip(found) {
             if !found.is_empty() {
-                line.points.push(point(rate, millis, found));
+                curve.points.push(point(rate, millis, found));
             }
         }
-        print_rate(rate, &lines);
+        print_rate(rate, &curves);
     }
-    verdicts(&lines);
-    lines
+    verdicts(&curves);
+    curves
 }
 
 fn point(rate: u32, millis: u64, mut found: Vec<Found>) -> Point {
@@ -142,17 +142,17 @@ fn point(rate: u32, millis: u64, mut found: Vec<Found>) -> Point {
     Point { wanted, messages, percent, percents: [least, most], switches, late_us, kept_up }
 }
 
-fn measure(way: Way, cpus: [u32; 2], rate: u32, millis: u64) -> Found {
+fn measure(variant: Variant, cpus: [u32; 2], rate: u32, millis: u64) -> Found {
     let period_ns = 1_000_000_000 / u64::from(rate);
-    let order = Order {
-        way,
+    let spec = ReaderSpec {
+        variant,
         cpu: cpus[0],
         devices: DEVICES,
         period_ns,
         gap_ns: period_ns,
         inputs: Vec::new(),
     };
-    let mut reader = Reader::start(order, NETWORKS as usize);
+    let mut reader = Reader::start(spec, NETWORKS as usize);
     let over = AtomicBool::new(false);
     let mut outputs = std::mem::take(&mut reader.outputs);
     let found = std::thread::scope(|scope| {
@@ -199,16 +199,17 @@ fn send(outputs: &mut [Output], cpu: u32, apart_ns: u64, over: &AtomicBool) {
     }
 }
 
-fn print_rate(rate: u32, lines: &[Line]) {
+fn print_rate(rate: u32, curves: &[Curve]) {
     let wanted = rate * ACTIVITIES;
-    let point_of = |line: &Line| line.points.iter().find(|point| point.wanted == wanted).copied();
+    let point_of =
+        |curve: &Curve| curve.points.iter().find(|point| point.wanted == wanted).copied();
     // The reader of pipes, which all the others are measured by.
-    let base = point_of(&lines[OURS]).map(|point| point.each_us());
-    for line in lines {
-        let Some(point) = point_of(line) else { continue };
+    let base = point_of(&curves[OURS]).map(|point| point.each_us());
+    for curve in curves {
+        let Some(point) = point_of(curve) else { continue };
         let [least, most] = point.percents;
         let [late, p99] = point.late_us;
-        print!("{wanted:>10} {:<32} {:>8.2} {least:>7.2} {most:>7.2}", line.name, point.percent);
+        print!("{wanted:>10} {:<32} {:>8.2} {least:>7.2} {most:>7.2}", curve.name, point.percent);
         print!(" {:>9.2} {:>9.3} {late:>9.1} {p99:>9.1}", point.each_us(), point.switches);
         match base {
             Some(base) => print!(" {:>9.2}", point.each_us() / base),
@@ -220,10 +221,10 @@ fn print_rate(rate: u32, lines: &[Line]) {
 }
 
 /// What must hold, of all rates at which both keep up.
-fn verdicts(lines: &[Line]) {
+fn verdicts(curves: &[Curve]) {
     println!("overhead over that of the others, at all rates at which both keep up: least to most");
-    for ours in &lines[..OURS] {
-        for other in &lines[OURS..] {
+    for ours in &curves[..OURS] {
+        for other in &curves[OURS..] {
             let pairs = ours.points.iter().zip(&other.points);
             let mut ratios: Vec<f64> = pairs
                 .filter(|(one, other)| one.kept_up && other.kept_up)

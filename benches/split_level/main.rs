@@ -26,14 +26,14 @@ mod feed;
 mod figure;
 mod log;
 mod reader;
+mod ready_messages;
 mod table;
-mod there;
+mod variant;
 mod wakes;
-mod way;
 
 fn main() {
-    if let Ok(order) = std::env::var(reader::ROLE) {
-        return reader::serve(&order);
+    if let Ok(spec) = std::env::var(reader::ROLE) {
+        return reader::serve(&spec);
     }
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let is_asked = |what: &str| arguments.iter().any(|argument| argument == what);
@@ -53,10 +53,10 @@ fn main() {
         table::run([cpu, other]);
     }
     if !is_asked("table") {
-        let lines = figure::run([cpu, other]);
+        let curves = figure::run([cpu, other]);
         let path = arguments.iter().skip_while(|argument| *argument != "--draw").nth(1);
         if let Some(path) = path.map(PathBuf::from) {
-            std::fs::write(&path, draw::picture(&lines)).expect("the picture can be written");
+            std::fs::write(&path, draw::picture(&curves)).expect("the picture can be written");
             println!("drawn: {}", path.display());
         }
     }

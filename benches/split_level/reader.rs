@@ -27,7 +27,7 @@ use upcall_sys::clock::{monotonic_ns, sleep_until_ns};
 use upcall_sys::schedule;
 
 use crate::log::{Log, open};
-use crate::way::Way;
+use crate::variant::Variant;
 
 /// What a process started by this one is to do: its variable of the environment.
 pub const ROLE: &str = "UPCALL_BENCH_ROLE";
@@ -40,8 +40,8 @@ const LEAD_NS: u64 = 3_000_000;
 
 /// What a reader is to do.
 #[derive(Clone)]
-pub struct Order {
-    pub way: Way,
+pub struct ReaderSpec {
+    pub variant: Variant,
     pub cpu: u32,
     pub devices: u32,
     /// Of each device.
@@ -52,45 +52,55 @@ pub struct Order {
     pub inputs: Vec<String>,
 }
 
-impl Order {
+impl ReaderSpec {
     /// For [`Order::parse`].
     pub fn text(&self, log: &Log) -> String {
-        let Order { way, cpu, devices, period_ns, gap_ns, inputs } = self;
-        let (way, log, inputs) = (way.word(), log.path(), inputs.join(" "));
-        format!("{way} {cpu} {devices} {period_ns} {gap_ns} {log} {inputs}")
+        let ReaderSpec { variant, cpu, devices, period_ns, gap_ns, inputs } = self;
+        let (variant, log, inputs) = (variant.word(), log.path(), inputs.join(" "));
+        format!("{variant} {cpu} {devices} {period_ns} {gap_ns} {log} {inputs}")
     }
 
     fn parse(text: &str) -> (Self, Log) {
         let mut words = text.split_whitespace();
-        let mut word = || words.next().expect("an order of this bench");
-        let way = Way::of(word());
+        let mut word = || words.next().expect("a spec of this bench");
+        let variant = Variant::of(word());
         let mut number = || word().parse().expect("a number");
         let [cpu, devices, period_ns, gap_ns]: [u64; 4] = std::array::from_fn(|_| number());
         let small = |number| u32::try_from(number).expect("a small number");
         let log = Log::open(word());
         let inputs = words.map(str::to_owned).collect();
-        (Order { way, cpu: small(cpu), devices: small(devices), period_ns, gap_ns, inputs }, log)
+        (
+            ReaderSpec {
+                variant,
+                cpu: small(cpu),
+                devices: small(devices),
+                period_ns,
+                gap_ns,
+                inputs,
+            },
+            log,
+        )
     }
 }
 
 /// Reads until the standard input ends.
 pub fn serve(text: &str) {
-    let (order, log) = Order::parse(text);
+    let (spec, log) = ReaderSpec::parse(text);
     let log = Arc::new(log);
-    let runtime = match order.way {
-        Way::Split | Way::SplitAhead | Way::Task => Some(in_upcalls(&order, &log)),
-        Way::ThreadPipe | Way::ThreadRanked | Way::ThreadSocket => {
-            in_threads(&order, &log);
+    let runtime = match spec.variant {
+        Variant::Split | Variant::SplitAhead | Variant::Task => Some(in_upcalls(&spec, &log)),
+        Variant::ThreadPipe | Variant::ThreadRanked | Variant::ThreadSocket => {
+            in_threads(&spec, &log);
             None
         }
-        Way::Epoll | Way::EpollRanked => {
-            let (order, log, pipes) = (order.clone(), log.clone(), pipes(&order));
-            std::thread::spawn(move || by_epoll(&order, &log, pipes));
+        Variant::Epoll | Variant::EpollRanked => {
+            let (spec, log, pipes) = (spec.clone(), log.clone(), pipes(&spec));
+            std::thread::spawn(move || by_epoll(&spec, &log, pipes));
             None
         }
-        Way::Tokio => {
-            let (order, log, pipes) = (order.clone(), log.clone(), pipes(&order));
-            std::thread::spawn(move || in_tokio(&order, &log, pipes));
+        Variant::Tokio => {
+            let (spec, log, pipes) = (spec.clone(), log.clone(), pipes(&spec));
+            std::thread::spawn(move || in_tokio(&spec, &log, pipes));
             None
         }
     };
@@ -117,8 +127,8 @@ struct Rank {
 }
 
 impl Rank {
-    fn of(way: Way) -> Self {
-        Rank { changes: matches!(way, Way::ThreadRanked | Way::EpollRanked), more: 0 }
+    fn of(variant: Variant) -> Self {
+        Rank { changes: matches!(variant, Variant::ThreadRanked | Variant::EpollRanked), more: 0 }
     }
 
     fn change(&mut self) {
@@ -130,8 +140,8 @@ impl Rank {
 }
 
 /// When device `nth` is due first: they are not in phase.
-fn first_due(order: &Order, nth: u32) -> u64 {
-    monotonic_ns() + LEAD_NS + order.period_ns * u64::from(nth) / u64::from(order.devices)
+fn first_due(spec: &ReaderSpec, nth: u32) -> u64 {
+    monotonic_ns() + LEAD_NS + spec.period_ns * u64::from(nth) / u64::from(spec.devices)
 }
 
 /// How a runtime of this bench is set up.
@@ -152,12 +162,12 @@ pub fn need(gap_ns: u64, batch: u32) -> (ActivityParams, Terms) {
     (ActivityParams::new(Span::from_nanos(gap_ns), cost).batch(batch), terms)
 }
 
-fn in_upcalls(order: &Order, log: &Arc<Log>) -> Runtime {
-    let mut runtime = Runtime::start(config(order.cpu)).expect("the CPU is allowed");
-    for (input, nth) in order.inputs.iter().zip(0..) {
+fn in_upcalls(spec: &ReaderSpec, log: &Arc<Log>) -> Runtime {
+    let mut runtime = Runtime::start(config(spec.cpu)).expect("the CPU is allowed");
+    for (input, nth) in spec.inputs.iter().zip(0..) {
         let reader =
             Stream::from_fd(open(input)).and_then(|stream| stream.reader()).expect("a stream");
-        let level = order.way.level().expect("tasks read nothing here");
+        let level = spec.variant.level().expect("tasks read nothing here");
         let log = log.clone();
         let network = move |reader: &mut StreamReader, batch: &mut Batch<'_>| {
             while let Some(message) = reader.next(batch) {
@@ -165,25 +175,31 @@ fn in_upcalls(order: &Order, log: &Arc<Log>) -> Runtime {
                 message.done();
             }
         };
-        let need = need(order.gap_ns, 16);
+        let need = need(spec.gap_ns, 16);
         let created =
             runtime.stream_reader_handler(&format!("network{nth}"), need, reader, level, network);
         runtime.run(created.expect("unscreened")).expect("its thread is there");
     }
-    for nth in 0..order.devices {
-        let due_ns = first_due(order, nth);
-        let id = device(&mut runtime, order, nth, due_ns, log.clone());
+    for nth in 0..spec.devices {
+        let due_ns = first_due(spec, nth);
+        let id = device(&mut runtime, spec, nth, due_ns, log.clone());
         runtime.run_at(&[id], Instant::from_nanos(due_ns)).expect("its thread is there");
     }
     runtime
 }
 
-fn device(runtime: &mut Runtime, order: &Order, nth: u32, due_ns: u64, log: Arc<Log>) -> HandlerId {
-    let (mut due_ns, period_ns) = (due_ns, order.period_ns);
+fn device(
+    runtime: &mut Runtime,
+    spec: &ReaderSpec,
+    nth: u32,
+    due_ns: u64,
+    log: Arc<Log>,
+) -> HandlerId {
+    let (mut due_ns, period_ns) = (due_ns, spec.period_ns);
     let (name, mut need) = (format!("device{nth}"), need(period_ns, 1));
     need.1.workahead_max = 0;
-    let created = match order.way {
-        Way::Task => runtime.task(&name, need, async move |task| {
+    let created = match spec.variant {
+        Variant::Task => runtime.task(&name, need, async move |task| {
             loop {
                 log.arrived(due_ns);
                 due_ns += period_ns;
@@ -200,14 +216,14 @@ fn device(runtime: &mut Runtime, order: &Order, nth: u32, due_ns: u64, log: Arc<
     created.expect("unscreened")
 }
 
-fn in_threads(order: &Order, log: &Arc<Log>) {
-    let cpu = order.cpu;
-    for input in &order.inputs {
-        let mut input: Box<dyn Read + Send> = match order.way {
-            Way::ThreadSocket => Box::new(UnixStream::connect(input).expect("it listens")),
+fn in_threads(spec: &ReaderSpec, log: &Arc<Log>) {
+    let cpu = spec.cpu;
+    for input in &spec.inputs {
+        let mut input: Box<dyn Read + Send> = match spec.variant {
+            Variant::ThreadSocket => Box::new(UnixStream::connect(input).expect("it listens")),
             _ => Box::new(File::open(input).expect("a pipe")),
         };
-        let (log, mut rank) = (log.clone(), Rank::of(order.way));
+        let (log, mut rank) = (log.clone(), Rank::of(spec.variant));
         std::thread::spawn(move || {
             prepare(cpu);
             let mut bytes = [0; READ_BYTES];
@@ -217,9 +233,9 @@ fn in_threads(order: &Order, log: &Arc<Log>) {
             }
         });
     }
-    for nth in 0..order.devices {
-        let (mut due_ns, period_ns, log) = (first_due(order, nth), order.period_ns, log.clone());
-        let mut rank = Rank::of(order.way);
+    for nth in 0..spec.devices {
+        let (mut due_ns, period_ns, log) = (first_due(spec, nth), spec.period_ns, log.clone());
+        let mut rank = Rank::of(spec.variant);
         std::thread::spawn(move || {
             prepare(cpu);
             loop {
@@ -241,20 +257,20 @@ fn note(bytes: &[u8], log: &Log) {
     }
 }
 
-fn by_epoll(order: &Order, log: &Log, mut fds: Vec<OwnedFd>) {
-    prepare(order.cpu);
+fn by_epoll(spec: &ReaderSpec, log: &Log, mut fds: Vec<OwnedFd>) {
+    prepare(spec.cpu);
     let set = epoll::create(epoll::CreateFlags::CLOEXEC).expect("epoll");
     let mut dues_ns = Vec::new();
-    for nth in 0..order.devices {
-        let due_ns = first_due(order, nth);
+    for nth in 0..spec.devices {
+        let due_ns = first_due(spec, nth);
         dues_ns.push(due_ns);
-        fds.push(timer(due_ns, order.period_ns));
+        fds.push(timer(due_ns, spec.period_ns));
     }
     for (fd, nth) in fds.iter().zip(0..) {
         let data = epoll::EventData::new_u64(nth);
         epoll::add(&set, fd, data, epoll::EventFlags::IN).expect("epoll");
     }
-    let (mut bytes, mut rank) = ([0; READ_BYTES], Rank::of(order.way));
+    let (mut bytes, mut rank) = ([0; READ_BYTES], Rank::of(spec.variant));
     loop {
         let mut events = [MaybeUninit::<epoll::Event>::uninit(); 16];
         let (events, _) = match epoll::wait(&set, &mut events, None) {
@@ -264,19 +280,19 @@ fn by_epoll(order: &Order, log: &Log, mut fds: Vec<OwnedFd>) {
         for event in events.iter() {
             let nth = usize::try_from(event.data.u64()).expect("a small number");
             let Ok(read) = rustix::io::read(&fds[nth], &mut bytes) else { continue };
-            match nth.checked_sub(order.inputs.len()) {
+            match nth.checked_sub(spec.inputs.len()) {
                 Some(device) => {
                     let due_ns = &mut dues_ns[device];
                     for _ in 0..expirations(&bytes) {
                         log.arrived(*due_ns);
-                        *due_ns += order.period_ns;
+                        *due_ns += spec.period_ns;
                     }
                 }
                 // The other end is gone: so is this process, soon.
                 None if read == 0 => return,
                 None => note(&bytes[..read], log),
             }
-            if order.way == Way::EpollRanked {
+            if spec.variant == Variant::EpollRanked {
                 rank.change();
                 // In vain, and only then it waits.
                 let _ = rustix::io::read(&fds[nth], &mut bytes);
@@ -287,13 +303,13 @@ fn by_epoll(order: &Order, log: &Log, mut fds: Vec<OwnedFd>) {
 
 /// The ends to read from, which do not block. Whoever starts this process closes its own once
 /// it is ready.
-fn pipes(order: &Order) -> Vec<OwnedFd> {
+fn pipes(spec: &ReaderSpec) -> Vec<OwnedFd> {
     let open = |path: &String| {
         let fd = File::open(path).expect("a pipe").into();
         rustix::io::ioctl_fionbio(&fd, true).expect("a pipe");
         fd
     };
-    order.inputs.iter().map(open).collect()
+    spec.inputs.iter().map(open).collect()
 }
 
 fn timer(due_ns: u64, period_ns: u64) -> OwnedFd {
@@ -312,8 +328,8 @@ fn expirations(bytes: &[u8]) -> u64 {
     u64::from_ne_bytes(word)
 }
 
-fn in_tokio(order: &Order, log: &Arc<Log>, pipes: Vec<OwnedFd>) {
-    prepare(order.cpu);
+fn in_tokio(spec: &ReaderSpec, log: &Arc<Log>, pipes: Vec<OwnedFd>) {
+    prepare(spec.cpu);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.expect("epoll").block_on(async {
         for pipe in pipes {
@@ -332,9 +348,9 @@ fn in_tokio(order: &Order, log: &Arc<Log>, pipes: Vec<OwnedFd>) {
                 }
             });
         }
-        for nth in 0..order.devices {
-            let mut due_ns = first_due(order, nth);
-            let (period_ns, log) = (order.period_ns, log.clone());
+        for nth in 0..spec.devices {
+            let mut due_ns = first_due(spec, nth);
+            let (period_ns, log) = (spec.period_ns, log.clone());
             tokio::spawn(async move {
                 let lead = Duration::from_nanos(due_ns.saturating_sub(monotonic_ns()));
                 let first = tokio::time::Instant::now() + lead;

@@ -2,9 +2,9 @@
 
 use upcall_benches::{percentile, smoke};
 
-use crate::there;
+use crate::ready_messages;
+use crate::variant::Variant;
 use crate::wakes::{self, Cause};
-use crate::way::Way;
 
 /// The paper's overheads in us, by the rows that are like them; its thread takes 145.
 const PAPER_THREAD_US: f64 = 145.0;
@@ -38,20 +38,23 @@ pub fn run(cpus: [u32; 2]) {
     let mut rows = rows();
     for _ in 0..blocks {
         let mut row = rows.iter_mut();
-        for (_, measure) in there::ROWS {
+        for (_, measure) in ready_messages::ROWS {
             row.next().expect("a row of each").take(measure(cpus[0]), Vec::new());
         }
         for cause in Cause::ALL {
-            for &way in cause.ways() {
+            for &variant in cause.variants() {
                 // A thousand wakes a second, of a timer.
                 let wakes = if cause == Cause::Timer { wakes / 10 } else { wakes };
-                let found = wakes::measure(cause, way, cpus, wakes);
+                let found = wakes::measure(cause, variant, cpus, wakes);
                 let ps = found.taken_ns.into_iter().map(|ns| ns * 1_000).collect();
                 row.next().expect("a row of each").take(ps, found.late_ns);
             }
         }
     }
-    let base = there::ROWS.iter().position(|(name, _)| *name == there::THREADS).unwrap_or(0);
+    let base = ready_messages::ROWS
+        .iter()
+        .position(|(name, _)| *name == ready_messages::THREADS)
+        .unwrap_or(0);
     print(&mut rows, base);
     verdicts(&rows, base);
 }
@@ -77,12 +80,16 @@ impl Row {
 }
 
 fn rows() -> Vec<Row> {
-    let there = there::ROWS.iter().zip([17.0, 17.0, 17.0, 0.0, 145.0, 129.0, 0.0, 0.0, 0.0]);
-    let there = there.map(|(&(name, _), paper_us)| (name.to_owned(), paper_us));
+    let ready =
+        ready_messages::ROWS.iter().zip([17.0, 17.0, 17.0, 0.0, 145.0, 129.0, 0.0, 0.0, 0.0]);
+    let ready = ready.map(|(&(name, _), paper_us)| (name.to_owned(), paper_us));
     let wakes = Cause::ALL.into_iter().flat_map(|cause| {
-        cause.ways().iter().map(move |&way| (name(cause, way).to_owned(), paper_us(cause, way)))
+        cause
+            .variants()
+            .iter()
+            .map(move |&variant| (name(cause, variant).to_owned(), paper_us(cause, variant)))
     });
-    there
+    ready
         .chain(wakes)
         .map(|(name, paper_us)| Row {
             name,
@@ -94,29 +101,29 @@ fn rows() -> Vec<Row> {
         .collect()
 }
 
-fn name(cause: Cause, way: Way) -> &'static str {
-    match (cause, way) {
-        (Cause::Timer, Way::Split) => "handler, its next release",
-        (Cause::Timer, Way::Task) => "task, timed_sleep()",
-        (Cause::Timer, Way::Epoll) => "epoll: timerfd, epoll_wait, read(2)",
-        (Cause::Timer, Way::Tokio) => "tokio: interval",
-        (_, Way::EpollRanked) => "epoll: a read in vain, epoll_wait, read(2), priority",
-        (Cause::Timer, Way::ThreadRanked) => "thread: clock_nanosleep(2), priority",
-        (_, Way::ThreadRanked) => "thread: blocked in read(2) of a pipe, priority",
+fn name(cause: Cause, variant: Variant) -> &'static str {
+    match (cause, variant) {
+        (Cause::Timer, Variant::Split) => "handler, its next release",
+        (Cause::Timer, Variant::Task) => "task, timed_sleep()",
+        (Cause::Timer, Variant::Epoll) => "epoll: timerfd, epoll_wait, read(2)",
+        (Cause::Timer, Variant::Tokio) => "tokio: interval",
+        (_, Variant::EpollRanked) => "epoll: a read in vain, epoll_wait, read(2), priority",
+        (Cause::Timer, Variant::ThreadRanked) => "thread: clock_nanosleep(2), priority",
+        (_, Variant::ThreadRanked) => "thread: blocked in read(2) of a pipe, priority",
         (Cause::Timer, _) => "thread: clock_nanosleep(2)",
-        (_, Way::ThreadSocket) => "thread: blocked in recv(2) of a UNIX socket",
-        (_, Way::Epoll) => "epoll: pipe, epoll_wait, read(2)",
-        (_, Way::Tokio) => "tokio: pipe",
-        (_, Way::Split) => "stream's handler",
+        (_, Variant::ThreadSocket) => "thread: blocked in recv(2) of a UNIX socket",
+        (_, Variant::Epoll) => "epoll: pipe, epoll_wait, read(2)",
+        (_, Variant::Tokio) => "tokio: pipe",
+        (_, Variant::Split) => "stream's handler",
         _ => "thread: blocked in read(2) of a pipe",
     }
 }
 
-fn paper_us(cause: Cause, way: Way) -> f64 {
-    match (cause, way) {
-        (Cause::Timer, Way::Split | Way::Task) => 132.0,
-        (_, Way::Split) => 67.0,
-        (Cause::Here | Cause::Elsewhere, Way::EpollRanked) => 384.0,
+fn paper_us(cause: Cause, variant: Variant) -> f64 {
+    match (cause, variant) {
+        (Cause::Timer, Variant::Split | Variant::Task) => 132.0,
+        (_, Variant::Split) => 67.0,
+        (Cause::SameCpu | Cause::OtherCpu, Variant::EpollRanked) => 384.0,
         _ => 0.0,
     }
 }
@@ -138,14 +145,14 @@ fn print(rows: &mut [Row], base: usize) {
         "p90",
     );
     let mut first = 0;
-    let mut sections = vec![("the message is there", there::ROWS.len())];
+    let mut sections = vec![("the message is there", ready_messages::ROWS.len())];
     for cause in Cause::ALL {
         let title = match cause {
-            Cause::Here => "woken by a message, sent by an ordinary process of the same CPU",
-            Cause::Elsewhere => "woken by a message, sent from the other CPU",
+            Cause::SameCpu => "woken by a message, sent by an ordinary process of the same CPU",
+            Cause::OtherCpu => "woken by a message, sent from the other CPU",
             Cause::Timer => "woken by a timer",
         };
-        sections.push((title, cause.ways().len()));
+        sections.push((title, cause.variants().len()));
     }
     for (title, count) in sections {
         println!("{title}");
@@ -177,14 +184,14 @@ fn line(row: &mut Row, [low, ratio, high]: [f64; 3]) {
 
 /// What must hold.
 fn verdicts(rows: &[Row], base: usize) {
-    let place = |cause: Cause, way: Way| {
+    let place = |cause: Cause, variant: Variant| {
         let before: usize = Cause::ALL
             .into_iter()
             .take_while(|&other| other != cause)
-            .map(|other| other.ways().len())
+            .map(|other| other.variants().len())
             .sum();
-        let nth = cause.ways().iter().position(|&other| other == way);
-        there::ROWS.len() + before + nth.expect("a row of this cause")
+        let nth = cause.variants().iter().position(|&other| other == variant);
+        ready_messages::ROWS.len() + before + nth.expect("a row of this cause")
     };
     let claim = |text, of, over, at_most| Claim { text, of, over, at_most };
     let mut claims = vec![
@@ -196,12 +203,18 @@ fn verdicts(rows: &[Row], base: usize) {
         claim("a message and time_advance(), tasks in turn", 2, 8, NOT_ABOVE),
     ];
     for (cause, text) in [
-        (Cause::Here, "woken by a message of the same CPU"),
-        (Cause::Elsewhere, "woken by a message of the other CPU"),
+        (Cause::SameCpu, "woken by a message of the same CPU"),
+        (Cause::OtherCpu, "woken by a message of the other CPU"),
         (Cause::Timer, "woken by a timer"),
     ] {
-        for over in [Way::ThreadPipe, Way::Epoll, Way::Tokio, Way::ThreadRanked, Way::EpollRanked] {
-            claims.push(claim(text, place(cause, Way::Split), place(cause, over), NOT_ABOVE));
+        for over in [
+            Variant::ThreadPipe,
+            Variant::Epoll,
+            Variant::Tokio,
+            Variant::ThreadRanked,
+            Variant::EpollRanked,
+        ] {
+            claims.push(claim(text, place(cause, Variant::Split), place(cause, over), NOT_ABOVE));
         }
     }
     println!("what must hold");

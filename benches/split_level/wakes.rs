@@ -12,43 +12,43 @@ use upcall_sys::schedule::{pin_thread, set_timer_slack_least};
 
 use crate::feed::Reader;
 use crate::log::Log;
-use crate::reader::Order;
-use crate::way::Way;
+use crate::reader::ReaderSpec;
+use crate::variant::Variant;
 
 /// Where a message comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Cause {
     /// An ordinary process of the reader's CPU, which it preempts.
-    Here,
+    SameCpu,
     /// The other CPU.
-    Elsewhere,
+    OtherCpu,
     /// A timer.
     Timer,
 }
 
 impl Cause {
-    pub const ALL: [Cause; 3] = [Cause::Here, Cause::Elsewhere, Cause::Timer];
+    pub const ALL: [Cause; 3] = [Cause::SameCpu, Cause::OtherCpu, Cause::Timer];
 
     /// Who can be woken so.
-    pub fn ways(self) -> &'static [Way] {
+    pub fn variants(self) -> &'static [Variant] {
         match self {
             Cause::Timer => &[
-                Way::Split,
-                Way::Task,
-                Way::ThreadPipe,
-                Way::ThreadRanked,
-                Way::Epoll,
-                Way::EpollRanked,
-                Way::Tokio,
+                Variant::Split,
+                Variant::Task,
+                Variant::ThreadPipe,
+                Variant::ThreadRanked,
+                Variant::Epoll,
+                Variant::EpollRanked,
+                Variant::Tokio,
             ],
             _ => &[
-                Way::Split,
-                Way::ThreadPipe,
-                Way::ThreadRanked,
-                Way::ThreadSocket,
-                Way::Epoll,
-                Way::EpollRanked,
-                Way::Tokio,
+                Variant::Split,
+                Variant::ThreadPipe,
+                Variant::ThreadRanked,
+                Variant::ThreadSocket,
+                Variant::Epoll,
+                Variant::EpollRanked,
+                Variant::Tokio,
             ],
         }
     }
@@ -74,20 +74,20 @@ const PERIOD_NS: u64 = 1_000_000;
 const GAP_MIN_NS: u64 = 250;
 
 /// Measures so many wakes.
-pub fn measure(cause: Cause, way: Way, cpus: [u32; 2], wakes: u64) -> Wakes {
+pub fn measure(cause: Cause, variant: Variant, cpus: [u32; 2], wakes: u64) -> Wakes {
     let timer = cause == Cause::Timer;
-    let order = Order {
-        way,
+    let spec = ReaderSpec {
+        variant,
         cpu: cpus[0],
         devices: u32::from(timer),
         period_ns: PERIOD_NS,
         gap_ns: 1_600,
         inputs: Vec::new(),
     };
-    let mut reader = Reader::start(order, usize::from(!timer));
+    let mut reader = Reader::start(spec, usize::from(!timer));
     let taken_ns = match cause {
-        Cause::Here => interrupted_sender(&mut reader, cpus[0], wakes),
-        Cause::Elsewhere => sent_from(&mut reader, cpus, wakes),
+        Cause::SameCpu => interrupted_sender(&mut reader, cpus[0], wakes),
+        Cause::OtherCpu => sent_from(&mut reader, cpus, wakes),
         Cause::Timer => interrupted(&reader.log, cpus[0], |count| count >= wakes),
     };
     Wakes { taken_ns, late_ns: reader.log.late_ns(0) }

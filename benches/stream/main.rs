@@ -46,9 +46,9 @@ const BLOCKS: usize = 15;
 type Row = (&'static str, fn([u32; 2], Case) -> Vec<u64>);
 
 /// A way for so many messages of so many bytes.
-type MakeWay = fn(u32, u32) -> StreamForm;
+type MakeForm = fn(u32, u32) -> StreamForm;
 
-const IN_PLACE: [(&str, MakeWay); 2] = [
+const IN_PLACE: [(&str, MakeForm); 2] = [
     ("stream, slots", |slots, slot_bytes| StreamForm::Slots { slots, slot_bytes }),
     ("stream, buffers", |buffers, buffer_bytes| StreamForm::Buffers { buffers, buffer_bytes }),
 ];
@@ -114,7 +114,7 @@ fn main() {
 }
 
 /// Prints what messages of each size cost, and the largest over the smallest.
-fn independence(cores: &str, cpus: [u32; 2], name: &str, form: MakeWay, fitted: bool) {
+fn independence(cores: &str, cpus: [u32; 2], name: &str, form: MakeForm, fitted: bool) {
     let cases = SIZES.map(|size| Case { size, batch: 16, polls: cores == "cross", room: 32 });
     let mut samples = SIZES.map(|_| Vec::new());
     let largest = u32::try_from(SIZES[2]).expect("a size of this bench");

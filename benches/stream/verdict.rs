@@ -21,9 +21,9 @@ pub fn print(medians: &Medians) {
         // Copying in and out by the C library, and nothing else: what copies cannot be faster.
         let bound = ratio("same", size, 16, "pipe", "memcpy, twice").unwrap_or(f64::INFINITY);
         println!("{size:>8} bytes: the copying alone would be {bound:.1} times as fast");
-        for way in ["stream, bytes", "stream, messages", "stream, slots", "stream, buffers"] {
-            if let Some(times) = ratio("same", size, 16, "pipe", way) {
-                println!("                {way:<17} {times:>5.1}{}", holds(times >= 3.0));
+        for form in ["stream, bytes", "stream, messages", "stream, slots", "stream, buffers"] {
+            if let Some(times) = ratio("same", size, 16, "pipe", form) {
+                println!("                {form:<17} {times:>5.1}{}", holds(times >= 3.0));
             }
         }
     }
@@ -36,13 +36,13 @@ pub fn print(medians: &Medians) {
                 ("stream, buffers", "iceoryx2, in place"),
             ];
             let found =
-                pairs.map(|(way, other)| Some((way, ratio("cross", size, batch, way, other)?)));
+                pairs.map(|(form, other)| Some((form, ratio("cross", size, batch, form, other)?)));
             if found.iter().all(Option::is_none) {
                 continue;
             }
             print!("{size:>8} bytes, batch {batch:>3}:");
-            for (way, times) in found.into_iter().flatten() {
-                print!("  {way} {times:.2}{}", holds(times <= 1.2));
+            for (form, times) in found.into_iter().flatten() {
+                print!("  {form} {times:.2}{}", holds(times <= 1.2));
             }
             println!();
         }

@@ -40,7 +40,7 @@ impl Costs {
         let frames = (0..tries).flat_map(|_| clip.frames.iter().enumerate());
         for (turn, (place, frame)) in frames.enumerate() {
             let decoder = &mut decoders[turn % PLAYERS];
-            decoder.room(frame.len()).copy_from_slice(frame);
+            decoder.buffer(frame.len()).copy_from_slice(frame);
             let before_ns = upcall::thread_cpu_ns();
             decoder.decode(frame.len());
             let cost_ns = upcall::thread_cpu_ns() - before_ns;

@@ -22,7 +22,7 @@ impl Decoder {
     }
 
     /// Where a frame of `len` bytes is to stand.
-    pub fn room(&mut self, len: usize) -> &mut [u8] {
+    pub fn buffer(&mut self, len: usize) -> &mut [u8] {
         &mut self.file[..len]
     }
 
@@ -53,11 +53,11 @@ struct Sliced<'a> {
 
 impl Sliced<'_> {
     /// A look at the clock, some 20 ns, every so many reads of 4 bytes: about each microsecond.
-    const READS_A_LOOK: u32 = 16;
+    const READS_PER_CHECK: u32 = 16;
 
     fn read(&mut self) {
         self.reads += 1;
-        if self.reads.is_multiple_of(Self::READS_A_LOOK) && self.since.elapsed() >= self.slice {
+        if self.reads.is_multiple_of(Self::READS_PER_CHECK) && self.since.elapsed() >= self.slice {
             std::thread::yield_now();
             self.since = Instant::now();
         }

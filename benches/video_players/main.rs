@@ -23,7 +23,7 @@ mod screen;
 mod setup;
 mod source;
 mod step;
-mod way;
+mod variant;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -37,15 +37,15 @@ use setup::{JITTER, PERIOD, RATE, ROLE, SHOWN_AFTER, WARM_FRAMES};
 use step::{Outcome, Setting};
 use upcall_benches::{heading, smoke};
 use upcall_sys::schedule;
-use way::Way;
+use variant::Variant;
 
 /// More than that taken by the host spoils a step.
 const STOLEN_MAX: f64 = 0.01;
 /// How often a step is done at most.
-const TRIES_MAX: u32 = 3;
+const ATTEMPTS_MAX: u32 = 3;
 
 /// Steps that are done again, in all: the whole stays below eight minutes.
-const AGAIN_MAX: u32 = 12;
+const REPEATS_MAX: u32 = 12;
 
 fn main() {
     if let Ok(role) = std::env::var(ROLE) {
@@ -60,15 +60,15 @@ fn main() {
         }
     };
     let costs = Costs::measure(&clip);
-    let ways = ways();
+    let variants = variants();
     let setting = Setting { clip, cost: costs.most, frames: if smoke() { 15 } else { 150 } };
     print_setting(&setting, &costs);
-    let mut results = Results { costs, ways, steps: BTreeMap::new() };
-    let mut again_left = if smoke() { 0 } else { AGAIN_MAX };
+    let mut results = Results { costs, variants, steps: BTreeMap::new() };
+    let mut repeats_left = if smoke() { 0 } else { REPEATS_MAX };
     for players in numbers_of_players(&costs) {
-        for &way in &results.ways {
-            let outcome = calm_step(&setting, way, players, &mut again_left);
-            results.steps.entry(players).or_default().insert(way, outcome);
+        for &variant in &results.variants {
+            let outcome = calmest_step(&setting, variant, players, &mut repeats_left);
+            results.steps.entry(players).or_default().insert(variant, outcome);
         }
     }
     results.print_rates();
@@ -80,13 +80,13 @@ fn main() {
 }
 
 /// All of them; without the right to it none in `SCHED_RR`.
-fn ways() -> Vec<Way> {
-    let mut ways = Way::ALL.to_vec();
+fn variants() -> Vec<Variant> {
+    let mut variants = Variant::ALL.to_vec();
     if let Err(refusal) = schedule::fifo_permission(step::PRIORITY) {
         println!("no SCHED_RR, and nothing is promised: {refusal}");
-        ways.retain(|way| !way.is_round_robin());
+        variants.retain(|variant| !variant.is_round_robin());
     }
-    ways
+    variants
 }
 
 fn print_setting(setting: &Setting, costs: &Costs) {
@@ -139,14 +139,19 @@ fn numbers_of_players(costs: &Costs) -> Vec<usize> {
 }
 
 /// The calmest of some tries.
-fn calm_step(setting: &Setting, way: Way, players: usize, again_left: &mut u32) -> Outcome {
-    let mut calmest = step::run(setting, way, players);
-    for _ in 1..TRIES_MAX {
-        if calmest.stolen() <= STOLEN_MAX || *again_left == 0 {
+fn calmest_step(
+    setting: &Setting,
+    variant: Variant,
+    players: usize,
+    repeats_left: &mut u32,
+) -> Outcome {
+    let mut calmest = step::run(setting, variant, players);
+    for _ in 1..ATTEMPTS_MAX {
+        if calmest.stolen() <= STOLEN_MAX || *repeats_left == 0 {
             break;
         }
-        *again_left -= 1;
-        let outcome = step::run(setting, way, players);
+        *repeats_left -= 1;
+        let outcome = step::run(setting, variant, players);
         if outcome.stolen_ms < calmest.stolen_ms {
             calmest = outcome;
         }
@@ -157,9 +162,9 @@ fn calm_step(setting: &Setting, way: Way, players: usize, again_left: &mut u32) 
 /// Figures 4 and 5, into `docs/results`.
 fn draw(results: &Results) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/results");
-    let (with, without): (Vec<Way>, Vec<Way>) =
-        results.ways.iter().partition(|way| way.is_upcall());
-    for (name, heading, ways) in [
+    let (with, without): (Vec<Variant>, Vec<Variant>) =
+        results.variants.iter().partition(|variant| variant.is_upcall());
+    for (name, heading, variants) in [
         ("figure4", "As Figure 4 of ecalls-2001: frame rates with ordinary scheduling", without),
         (
             "figure5",
@@ -167,7 +172,7 @@ fn draw(results: &Results) {
             with,
         ),
     ] {
-        match figure::write(&folder, name, heading, &ways, results) {
+        match figure::write(&folder, name, heading, &variants, results) {
             Ok(()) => println!("wrote docs/results/video-players-real-{name}.svg"),
             Err(error) => println!("no {name}: {error}"),
         }

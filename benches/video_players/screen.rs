@@ -19,14 +19,14 @@ pub struct Screen {
     cost: Span,
     /// Numbers of the frames that count.
     counted: Range<u64>,
-    tally: Tally,
+    counts: FrameCounts,
     /// Frames that it is done with and whose events it has yet to take.
     events_due: u64,
 }
 
 /// What became of the frames of a player.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Tally {
+pub struct FrameCounts {
     /// Decoded by the time they were to be shown.
     pub in_time: u64,
     /// Decoded later, for nothing.
@@ -38,9 +38,9 @@ pub struct Tally {
     pub cpu_ns_max: u64,
 }
 
-impl Tally {
+impl FrameCounts {
     pub fn to_line(self) -> String {
-        let Tally { in_time, late, skipped, cpu_ns, cpu_ns_max } = self;
+        let FrameCounts { in_time, late, skipped, cpu_ns, cpu_ns_max } = self;
         format!("{in_time} {late} {skipped} {cpu_ns} {cpu_ns_max}")
     }
 
@@ -50,17 +50,17 @@ impl Tally {
         let &[in_time, late, skipped, cpu_ns, cpu_ns_max] = numbers.as_slice() else {
             panic!("a player said `{line}`")
         };
-        Tally { in_time, late, skipped, cpu_ns, cpu_ns_max }
+        FrameCounts { in_time, late, skipped, cpu_ns, cpu_ns_max }
     }
 }
 
 impl Screen {
     pub fn new(decoder: Decoder, cost: Span, counted: Range<u64>) -> Self {
-        Screen { decoder, cost, counted, tally: Tally::default(), events_due: 0 }
+        Screen { decoder, cost, counted, counts: FrameCounts::default(), events_due: 0 }
     }
 
-    pub fn tally(&self) -> Tally {
-        self.tally
+    pub fn counts(&self) -> FrameCounts {
+        self.counts
     }
 
     /// Takes as many events as frames: those that remain are of frames that wait. An event may come
@@ -80,7 +80,7 @@ impl Screen {
             }
             message.done();
             self.events_due += 1;
-            self.tally.skipped += u64::from(self.counted.contains(&number));
+            self.counts.skipped += u64::from(self.counted.contains(&number));
         }
         false
     }
@@ -90,7 +90,7 @@ impl Screen {
         let Ok(Some(message)) = reader.front() else { return };
         let (number, due) = header(&message);
         let len = message.len() - HEADER_BYTES;
-        message.payload().copy_to(HEADER_BYTES, self.decoder.room(len));
+        message.payload().copy_to(HEADER_BYTES, self.decoder.buffer(len));
         message.done();
         self.events_due += 1;
         let before_ns = upcall::thread_cpu_ns();
@@ -98,10 +98,10 @@ impl Screen {
         let cpu_ns = upcall::thread_cpu_ns() - before_ns;
         if self.counted.contains(&number) {
             let in_time = clock::now() <= due;
-            self.tally.in_time += u64::from(in_time);
-            self.tally.late += u64::from(!in_time);
-            self.tally.cpu_ns += cpu_ns;
-            self.tally.cpu_ns_max = self.tally.cpu_ns_max.max(cpu_ns);
+            self.counts.in_time += u64::from(in_time);
+            self.counts.late += u64::from(!in_time);
+            self.counts.cpu_ns += cpu_ns;
+            self.counts.cpu_ns_max = self.counts.cpu_ns_max.max(cpu_ns);
         }
     }
 }

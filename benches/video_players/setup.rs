@@ -38,14 +38,14 @@ pub fn window(player: usize) -> Window {
 }
 
 /// Frames/s that a class's window asks for.
-pub fn asked(class: usize) -> f64 {
+pub fn required_rate(class: usize) -> f64 {
     let Window { misses, periods } = CLASSES[class];
     RATE * f64::from(periods - misses) / f64::from(periods)
 }
 
 pub fn class_name(class: usize) -> String {
     let Window { misses, periods } = CLASSES[class];
-    format!("{misses}/{periods} ({:.0})", asked(class))
+    format!("{misses}/{periods} ({:.0})", required_rate(class))
 }
 
 pub fn number<T: std::str::FromStr>(text: &str) -> T {

@@ -14,15 +14,15 @@ use upcall_daemon::server::{self, Daemon, DaemonEvent};
 
 use crate::clip::Clip;
 use crate::player::Role;
-use crate::screen::Tally;
+use crate::screen::FrameCounts;
 use crate::setup::{CLASSES, CPU_LIMIT, PERIOD, ROLE, WARM_FRAMES};
 use crate::source::{self, Receiver, Sent};
-use crate::way::Way;
+use crate::variant::Variant;
 
 /// From when all are ready to the first frame.
 const LEAD: Span = Span::from_millis(150);
 /// A player that does not come to its stream until then does not come.
-const DEFER_PREEMPTION: Span = Span::from_secs(30);
+const CONNECT_TIMEOUT: Span = Span::from_secs(30);
 /// Of those in `SCHED_RR`.
 pub const PRIORITY: u8 = 30;
 
@@ -38,7 +38,7 @@ pub struct Setting {
 /// What came of a step.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    pub tallies: Vec<Tally>,
+    pub all_counts: Vec<FrameCounts>,
     pub sent: Sent,
     /// Of the CPU, by the host, while the frames came.
     pub stolen_ms: u64,
@@ -50,7 +50,7 @@ impl Outcome {
     /// Frames a second of each player.
     pub fn rates(&self) -> Vec<f64> {
         let seconds = self.frames as f64 * PERIOD.as_nanos() as f64 / 1e9;
-        self.tallies.iter().map(|tally| tally.in_time as f64 / seconds).collect()
+        self.all_counts.iter().map(|counts| counts.in_time as f64 / seconds).collect()
     }
 
     /// Mean of the players, the worst and the best of them.
@@ -68,15 +68,15 @@ impl Outcome {
 
     /// Decoded too late, and not decoded at all.
     pub fn late_and_dropped(&self) -> [u64; 2] {
-        let late = self.tallies.iter().map(|tally| tally.late).sum();
-        let skipped: u64 = self.tallies.iter().map(|tally| tally.skipped).sum();
+        let late = self.all_counts.iter().map(|counts| counts.late).sum();
+        let skipped: u64 = self.all_counts.iter().map(|counts| counts.skipped).sum();
         [late, skipped + self.sent.dropped.iter().sum::<u64>()]
     }
 
     /// CPU time of decoding a frame.
     pub fn cost_mean(&self) -> Span {
-        let cpu_ns: u64 = self.tallies.iter().map(|tally| tally.cpu_ns).sum();
-        let decoded: u64 = self.tallies.iter().map(|tally| tally.in_time + tally.late).sum();
+        let cpu_ns: u64 = self.all_counts.iter().map(|counts| counts.cpu_ns).sum();
+        let decoded: u64 = self.all_counts.iter().map(|counts| counts.in_time + counts.late).sum();
         Span::from_nanos(cpu_ns / decoded.max(1))
     }
 
@@ -93,25 +93,25 @@ impl Outcome {
 
     /// Every frame was shown, late, skipped, or found no room: no other way.
     fn check(&self) {
-        for (tally, dropped) in self.tallies.iter().zip(&self.sent.dropped) {
-            let all = tally.in_time + tally.late + tally.skipped + dropped;
-            assert_eq!(all, self.frames, "frames of {tally:?}, {dropped} dropped");
+        for (counts, dropped) in self.all_counts.iter().zip(&self.sent.dropped) {
+            let all = counts.in_time + counts.late + counts.skipped + dropped;
+            assert_eq!(all, self.frames, "frames of {counts:?}, {dropped} dropped");
         }
     }
 }
 
 /// Plays.
-pub fn run(setting: &Setting, way: Way, players: usize) -> Outcome {
+pub fn run(setting: &Setting, variant: Variant, players: usize) -> Outcome {
     let cpu = measured_cpu();
     let place = |what| std::env::temp_dir().join(format!("upcall-{what}-{}", std::process::id()));
     let (socket, listener_path) = (place("video"), place("video-listener"));
-    let daemon = way.has_daemon().then(|| Serving::start(socket.clone(), cpu));
+    let daemon = variant.has_daemon().then(|| Serving::start(socket.clone(), cpu));
     let frames_service = format!("upcall-video-{}", std::process::id());
-    let service = way.has_events().then(|| event_service(&frames_service, players));
+    let service = variant.has_events().then(|| event_service(&frames_service, players));
     let listener = StreamListener::bind(&listener_path).expect("a place for a listener");
     let (width, height) = setting.clip.size;
     let role = Role {
-        way,
+        variant,
         first: 0,
         players: 1,
         cpu,
@@ -124,7 +124,7 @@ pub fn run(setting: &Setting, way: Way, players: usize) -> Outcome {
         listener: listener_path.clone(),
         socket,
     };
-    let roles: Vec<Role> = if way.has_windows() {
+    let roles: Vec<Role> = if variant.has_windows() {
         vec![Role { players, ..role }]
     } else {
         (0..players).map(|first| Role { first, ..role.clone() }).collect()
@@ -134,12 +134,12 @@ pub fn run(setting: &Setting, way: Way, players: usize) -> Outcome {
         let mut process = Process::start(&role);
         for _ in 0..role.players {
             let received =
-                listener.accept(Some(clock::now() + DEFER_PREEMPTION)).expect("a player's stream");
+                listener.accept(Some(clock::now() + CONNECT_TIMEOUT)).expect("a player's stream");
             let writer: StreamWriter = received.stream.writer().expect("nobody has it");
             writers.push(writer);
             connections.push(received.connection);
         }
-        assert_eq!(process.hear(), "ready");
+        assert_eq!(process.read_line(), "ready");
         processes.push((process, role.players));
     }
     let _ = std::fs::remove_file(listener_path);
@@ -150,15 +150,15 @@ pub fn run(setting: &Setting, way: Way, players: usize) -> Outcome {
     let source = source::start(setting.clip.clone(), players, begin, counted, cpu);
     let sent = source.join().expect("the source does not panic");
     let stolen_ms = steal_ms(cpu).unwrap_or_default() - stolen_before_ms;
-    let mut tallies = Vec::new();
+    let mut all_counts = Vec::new();
     for (mut process, players) in processes {
-        tallies.extend((0..players).map(|_| Tally::of_line(&process.hear())));
+        all_counts.extend((0..players).map(|_| FrameCounts::of_line(&process.read_line())));
         let _ = process.child.wait();
     }
     if let Some(daemon) = daemon {
         daemon.stop();
     }
-    let outcome = Outcome { tallies, sent, stolen_ms, frames: setting.frames };
+    let outcome = Outcome { all_counts, sent, stolen_ms, frames: setting.frames };
     outcome.check();
     outcome
 }
@@ -222,7 +222,7 @@ struct Process {
 impl Process {
     fn start(role: &Role) -> Self {
         let program = std::env::current_exe().expect("this program");
-        let mut command = if role.way.is_round_robin() {
+        let mut command = if role.variant.is_round_robin() {
             let mut command = Command::new("chrt");
             command.args(["--rr", &PRIORITY.to_string()]).arg(program);
             command
@@ -235,7 +235,7 @@ impl Process {
         Process { child, lines: BufReader::new(output).lines() }
     }
 
-    fn hear(&mut self) -> String {
+    fn read_line(&mut self) -> String {
         self.lines.next().expect("it speaks").expect("text")
     }
 }

@@ -2,7 +2,7 @@
 
 /// See the module's head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Way {
+pub enum Variant {
     /// Handlers that read streams, upcalled for each message; periodic handlers.
     Split,
     /// The same, upcalled once this many messages are there.
@@ -27,43 +27,46 @@ pub enum Way {
 /// `B_wakeup` of [`Way::SplitAhead`].
 pub const AHEAD: u64 = 8;
 
-impl Way {
-    pub const ALL: [Way; 9] = [
-        Way::Split,
-        Way::SplitAhead,
-        Way::Task,
-        Way::ThreadPipe,
-        Way::ThreadRanked,
-        Way::ThreadSocket,
-        Way::Epoll,
-        Way::EpollRanked,
-        Way::Tokio,
+impl Variant {
+    pub const ALL: [Variant; 9] = [
+        Variant::Split,
+        Variant::SplitAhead,
+        Variant::Task,
+        Variant::ThreadPipe,
+        Variant::ThreadRanked,
+        Variant::ThreadSocket,
+        Variant::Epoll,
+        Variant::EpollRanked,
+        Variant::Tokio,
     ];
 
     /// As a child is told.
     pub fn word(self) -> &'static str {
         match self {
-            Way::Split => "split",
-            Way::SplitAhead => "split-ahead",
-            Way::Task => "task",
-            Way::ThreadPipe => "thread-pipe",
-            Way::ThreadRanked => "thread-ranked",
-            Way::ThreadSocket => "thread-socket",
-            Way::Epoll => "epoll",
-            Way::EpollRanked => "epoll-ranked",
-            Way::Tokio => "tokio",
+            Variant::Split => "split",
+            Variant::SplitAhead => "split-ahead",
+            Variant::Task => "task",
+            Variant::ThreadPipe => "thread-pipe",
+            Variant::ThreadRanked => "thread-ranked",
+            Variant::ThreadSocket => "thread-socket",
+            Variant::Epoll => "epoll",
+            Variant::EpollRanked => "epoll-ranked",
+            Variant::Tokio => "tokio",
         }
     }
 
     pub fn of(word: &str) -> Self {
-        Way::ALL.into_iter().find(|way| way.word() == word).expect("a way of this bench")
+        Variant::ALL
+            .into_iter()
+            .find(|variant| variant.word() == word)
+            .expect("a variant of this bench")
     }
 
     /// `B_wakeup`, of one that reads streams.
     pub fn level(self) -> Option<u64> {
         match self {
-            Way::Split => Some(1),
-            Way::SplitAhead => Some(AHEAD),
+            Variant::Split => Some(1),
+            Variant::SplitAhead => Some(AHEAD),
             _ => None,
         }
     }

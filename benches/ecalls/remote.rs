@@ -24,7 +24,7 @@ use upcall_sys::schedule;
 use crate::row::{REAL_TIME_SIGNAL, Row, per_event, row, timed};
 
 /// Tells a process that it is the other one, with whose name and on which CPU.
-const PART: &str = "UPCALL_ECALLS_OTHER";
+const ROLE: &str = "UPCALL_ECALLS_OTHER";
 /// Round trips of a sample.
 const TURNS: u64 = 8;
 /// Posts of a sample: they find room, as do their answers.
@@ -61,19 +61,19 @@ fn socket(name: &str) -> PathBuf {
 }
 
 /// Whether this is the other process: then it has done its part.
-pub fn was_other_process() -> bool {
-    let Ok(part) = std::env::var(PART) else { return false };
-    let (name, cpu) = part.rsplit_once(' ').expect("a name and a CPU");
+pub fn run_as_remote() -> bool {
+    let Ok(role) = std::env::var(ROLE) else { return false };
+    let (name, cpu) = role.rsplit_once(' ').expect("a name and a CPU");
     schedule::pin_thread(&[cpu.parse().expect("a CPU")]).expect("it may be used");
     let flag = Arc::new(AtomicBool::new(false));
     signal_hook::flag::register(REAL_TIME_SIGNAL, flag.clone()).expect("a signal");
     let service = Service::in_thread(name, free(echo())).expect("a service");
     let polled = Client::polled(&format!("{name}-first")).expect("the other's service");
-    let bells = [0; 2].map(|_| eventfd(0, EventfdFlags::CLOEXEC).expect("an eventfd"));
+    let eventfds = [0; 2].map(|_| eventfd(0, EventfdFlags::CLOEXEC).expect("an eventfd"));
     let listener = UnixListener::bind(socket(name)).expect("a socket");
-    println!("{} {}", bells[0].as_raw_fd(), bells[1].as_raw_fd());
+    println!("{} {}", eventfds[0].as_raw_fd(), eventfds[1].as_raw_fd());
     std::thread::spawn(move || answer_on_sockets(&listener));
-    std::thread::spawn(move || answer_on_eventfds(&bells));
+    std::thread::spawn(move || answer_on_eventfds(&eventfds));
     std::thread::spawn(move || answer_on_a_channel(polled, &service));
     std::thread::spawn(answer_on_pipes);
     let first = PidFd::open(getppid().map_or(0, |pid| pid.as_raw_pid().cast_unsigned()));
@@ -108,15 +108,15 @@ fn answer_on_sockets(listener: &UnixListener) {
 
 fn answer_on_eventfds([there, back]: &[OwnedFd; 2]) {
     loop {
-        ring_eventfd(back, wait_eventfd(there));
+        write_eventfd(back, read_eventfd(there));
     }
 }
 
-fn ring_eventfd(fd: &OwnedFd, value: u64) {
+fn write_eventfd(fd: &OwnedFd, value: u64) {
     rustix::io::write(fd, &value.to_ne_bytes()).expect("an eventfd");
 }
 
-fn wait_eventfd(fd: &OwnedFd) -> u64 {
+fn read_eventfd(fd: &OwnedFd) -> u64 {
     let mut bytes = [0; 8];
     rustix::io::read(fd, &mut bytes).expect("an eventfd");
     u64::from_ne_bytes(bytes)
@@ -159,33 +159,33 @@ fn wait_for_signal(flag: &AtomicBool) {
 }
 
 /// The other process, as the first has it.
-struct Other {
+struct RemoteProcess {
     child: Child,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
     name: String,
-    bells: [OwnedFd; 2],
+    eventfds: [OwnedFd; 2],
     /// What the other raised towards the service of this one last, and how often.
-    said: Arc<[AtomicU64; 2]>,
+    last_raised: Arc<[AtomicU64; 2]>,
     service: Service,
 }
 
-impl Other {
-    fn start(cpu: u32) -> Arc<std::sync::Mutex<Other>> {
+impl RemoteProcess {
+    fn start(cpu: u32) -> Arc<std::sync::Mutex<RemoteProcess>> {
         let name = format!("ecalls-{}-{cpu}", std::process::id());
-        let said = Arc::new([AtomicU64::new(0), AtomicU64::new(0)]);
-        let says = said.clone();
+        let last_raised = Arc::new([AtomicU64::new(0), AtomicU64::new(0)]);
+        let handler_raised = last_raised.clone();
         let route = Route::to(move |events| {
             while let Some(event) = events.take() {
-                says[0].store(event.words[0], SeqCst);
-                says[1].fetch_add(1, SeqCst);
+                handler_raised[0].store(event.words[0], SeqCst);
+                handler_raised[1].fetch_add(1, SeqCst);
             }
         });
         let service = Service::in_thread(&format!("{name}-first"), free(route));
         let service = service.expect("a service");
         let exe = std::env::current_exe().expect("a program");
         let mut child = Command::new(exe)
-            .env(PART, format!("{name} {cpu}"))
+            .env(ROLE, format!("{name} {cpu}"))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -201,23 +201,25 @@ impl Other {
             pidfd_getfd(&pidfd, number, PidfdGetfdFlags::empty()).expect("an eventfd of a child")
         };
         let (there, back) = line.trim().split_once(' ').expect("two numbers");
-        let bells = [fetch(there), fetch(back)];
-        Arc::new(Other { child, input, output, name, bells, said, service }.into())
+        let eventfds = [fetch(there), fetch(back)];
+        Arc::new(
+            RemoteProcess { child, input, output, name, eventfds, last_raised, service }.into(),
+        )
     }
 
     /// Says so to the other's thread that looks or sleeps, and waits for the answer.
-    fn be(&self, word: u64) -> u64 {
-        let before = self.said[1].load(SeqCst);
+    fn set_mode(&self, word: u64) -> u64 {
+        let before = self.last_raised[1].load(SeqCst);
         let to = self.service.clients()[0];
         self.service.raise(to, &raise(word)).expect("it is there");
-        while self.said[1].load(SeqCst) == before {
+        while self.last_raised[1].load(SeqCst) == before {
             std::thread::yield_now();
         }
-        self.said[0].load(SeqCst)
+        self.last_raised[0].load(SeqCst)
     }
 }
 
-impl Drop for Other {
+impl Drop for RemoteProcess {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -231,18 +233,18 @@ pub fn rows(own: u32, beside: Option<u32>) -> Vec<Row> {
     signal_hook::flag::register(REAL_TIME_SIGNAL, flag.clone()).expect("a signal");
     let mut rows = Vec::new();
     if let Some(beside) = beside {
-        let other = Other::start(beside);
+        let other = RemoteProcess::start(beside);
         rows.extend(awake(&other));
         rows.extend(asleep(&other, &flag, "other CPU"));
     }
-    rows.extend(asleep(&Other::start(own), &flag, "same CPU"));
+    rows.extend(asleep(&RemoteProcess::start(own), &flag, "same CPU"));
     rows
 }
 
-type Shared = Arc<std::sync::Mutex<Other>>;
+type Shared = Arc<std::sync::Mutex<RemoteProcess>>;
 
 /// Takes what is raised back, asleep until it comes.
-fn taken(client: &mut Client) {
+fn wait_for_event(client: &mut Client) {
     while client.take().expect("it is there").is_none() {
         client.wait(None);
     }
@@ -261,24 +263,24 @@ fn awake(other: &Shared) -> [Row; 3] {
                 assert_eq!(raiser.post(&raise(COUNTED)), Ok(Posted::Stored));
             });
             raiser.tell().expect("it is there");
-            (0..POSTS).for_each(|_| taken(&mut posts));
+            (0..POSTS).for_each(|_| wait_for_event(&mut posts));
             ps
         }),
         row("across: raise, told awake, other CPU", move || {
             let other = raises.lock().expect("one thread");
-            let before = other.be(AWAKE);
+            let before = other.set_mode(AWAKE);
             let raiser = other.service.raiser(other.service.clients()[0]).expect("it is there");
             let calls = raiser.system_calls();
             let ps = timed(POSTS, || {
                 assert_eq!(raiser.raise(&raise(COUNTED)), Ok(Posted::Stored));
             });
             assert_eq!(raiser.system_calls(), calls, "it is awake");
-            assert_eq!(other.be(ASLEEP), before + POSTS, "each came");
+            assert_eq!(other.set_mode(ASLEEP), before + POSTS, "each came");
             ps
         }),
         row("across: there and back, both awake", move || {
             let other = answers.lock().expect("one thread");
-            other.be(AWAKE);
+            other.set_mode(AWAKE);
             let raiser = other.service.raiser(other.service.clients()[0]).expect("it is there");
             let ps = timed(POSTS, || {
                 raiser.raise(&raise(ANSWER)).expect("it is there");
@@ -286,7 +288,7 @@ fn awake(other: &Shared) -> [Row; 3] {
                     std::hint::spin_loop();
                 }
             });
-            other.be(ASLEEP);
+            other.set_mode(ASLEEP);
             ps
         }),
     ]
@@ -303,7 +305,7 @@ fn asleep(other: &Shared, flag: &Arc<AtomicBool>, place: &str) -> Vec<Row> {
     let (path, flag) = (socket(&name), flag.clone());
     let peer = PidFd::open(pid).expect("a child");
     let named = |what: &str| &*Box::leak(format!("{what}, {place}").into_boxed_str());
-    let [pipe, bells] = [other.clone(), other.clone()];
+    let [pipe, eventfds] = [other.clone(), other.clone()];
     let turn = |stream: &mut UnixStream| {
         let mut bytes = [1; 40];
         stream.write_all(&bytes).and_then(|()| stream.read_exact(&mut bytes)).expect("a socket");
@@ -312,7 +314,7 @@ fn asleep(other: &Shared, flag: &Arc<AtomicBool>, place: &str) -> Vec<Row> {
         row(named("across: raise, handler, raised back"), move || {
             timed(TURNS, || {
                 client.raise(&raise(ANSWER)).expect("it is there");
-                taken(&mut client);
+                wait_for_event(&mut client);
             })
         }),
         row(named("pipe: there and back"), move || {
@@ -324,10 +326,10 @@ fn asleep(other: &Shared, flag: &Arc<AtomicBool>, place: &str) -> Vec<Row> {
             })
         }),
         row(named("eventfd: there and back"), move || {
-            let other = bells.lock().expect("one thread");
+            let other = eventfds.lock().expect("one thread");
             timed(TURNS, || {
-                ring_eventfd(&other.bells[0], 1);
-                wait_eventfd(&other.bells[1]);
+                write_eventfd(&other.eventfds[0], 1);
+                read_eventfd(&other.eventfds[1]);
             })
         }),
         row(named("signal: rt_sigqueueinfo and back"), move || {

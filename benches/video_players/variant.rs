@@ -2,7 +2,7 @@
 
 /// Figure 4 of the paper has one of the first three, Figure 5 one of the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Way {
+pub enum Variant {
     /// Ordinary processes, `SCHED_OTHER`.
     Ordinary,
     /// `SCHED_RR` at one priority, with the kernel's slice.
@@ -19,44 +19,44 @@ pub enum Way {
     DwcsEvents,
 }
 
-impl Way {
-    pub const ALL: [Way; 7] = [
-        Way::Ordinary,
-        Way::RoundRobin,
-        Way::Sliced,
-        Way::Rmdp,
-        Way::RmdpEvents,
-        Way::Dwcs,
-        Way::DwcsEvents,
+impl Variant {
+    pub const ALL: [Variant; 7] = [
+        Variant::Ordinary,
+        Variant::RoundRobin,
+        Variant::Sliced,
+        Variant::Rmdp,
+        Variant::RmdpEvents,
+        Variant::Dwcs,
+        Variant::DwcsEvents,
     ];
 
     pub fn name(self) -> &'static str {
         match self {
-            Way::Ordinary => "other",
-            Way::RoundRobin => "rr",
-            Way::Sliced => "rr-150us",
-            Way::Rmdp => "rmdp",
-            Way::RmdpEvents => "rmdp+ev",
-            Way::Dwcs => "dwcs",
-            Way::DwcsEvents => "dwcs+ev",
+            Variant::Ordinary => "other",
+            Variant::RoundRobin => "rr",
+            Variant::Sliced => "rr-150us",
+            Variant::Rmdp => "rmdp",
+            Variant::RmdpEvents => "rmdp+ev",
+            Variant::Dwcs => "dwcs",
+            Variant::DwcsEvents => "dwcs+ev",
         }
     }
 
-    pub fn named(name: &str) -> Way {
-        let found = Way::ALL.into_iter().find(|way| way.name() == name);
-        found.unwrap_or_else(|| panic!("`{name}` is no way"))
+    pub fn named(name: &str) -> Variant {
+        let found = Variant::ALL.into_iter().find(|variant| variant.name() == name);
+        found.unwrap_or_else(|| panic!("`{name}` is no variant"))
     }
 
     /// In a figure.
     pub fn long_name(self) -> &'static str {
         match self {
-            Way::Ordinary => "SCHED_OTHER",
-            Way::RoundRobin => "SCHED_RR, the kernel's slices",
-            Way::Sliced => "SCHED_RR, slices of 150 us",
-            Way::Rmdp => "upcalld, RMDP, no events",
-            Way::RmdpEvents => "upcalld, RMDP, events by display time",
-            Way::Dwcs => "DWCS, no events",
-            Way::DwcsEvents => "DWCS, events by display time",
+            Variant::Ordinary => "SCHED_OTHER",
+            Variant::RoundRobin => "SCHED_RR, the kernel's slices",
+            Variant::Sliced => "SCHED_RR, slices of 150 us",
+            Variant::Rmdp => "upcalld, RMDP, no events",
+            Variant::RmdpEvents => "upcalld, RMDP, events by display time",
+            Variant::Dwcs => "DWCS, no events",
+            Variant::DwcsEvents => "DWCS, events by display time",
         }
     }
 
@@ -66,21 +66,21 @@ impl Way {
 
     /// Whether each player is a domain among others.
     pub fn has_daemon(self) -> bool {
-        matches!(self, Way::Rmdp | Way::RmdpEvents)
+        matches!(self, Variant::Rmdp | Variant::RmdpEvents)
     }
 
     /// Whether all players are handlers of one process: no daemon has DWCS, whose ranks do
     /// not compare between processes.
     pub fn has_windows(self) -> bool {
-        matches!(self, Way::Dwcs | Way::DwcsEvents)
+        matches!(self, Variant::Dwcs | Variant::DwcsEvents)
     }
 
     pub fn has_events(self) -> bool {
-        matches!(self, Way::RmdpEvents | Way::DwcsEvents)
+        matches!(self, Variant::RmdpEvents | Variant::DwcsEvents)
     }
 
     /// Whether the processes are to be started in `SCHED_RR`.
     pub fn is_round_robin(self) -> bool {
-        matches!(self, Way::RoundRobin | Way::Sliced)
+        matches!(self, Variant::RoundRobin | Variant::Sliced)
     }
 }
