@@ -476,7 +476,7 @@ fn stamps_of(child: &mut Child, name: &str) -> Vec<u64> {
         let line = String::from_utf8(line).expect("numbers");
         match line.strip_prefix(name) {
             Some(stamps) => return stamps.split_whitespace().map(number).collect(),
-            None if line.is_empty() => panic!("the process that says `{name}` has ended"),
+            None if line.is_empty() => panic!("the process that prints `{name}` has ended"),
             None => println!("{line}"),
         }
     }

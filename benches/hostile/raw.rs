@@ -96,7 +96,7 @@ impl Raw {
 fn next(connection: &Connection) -> (ToDomain, Received) {
     let until = clock::monotonic_ns() + 5_000_000_000;
     let ready = readiness::wait_until(connection.as_fd(), Direction::Readable, Some(until));
-    assert!(ready.is_ok_and(|ready| ready), "the daemon says nothing");
+    assert!(ready.is_ok_and(|ready| ready), "the daemon sends nothing");
     let mut buffer = [0; MESSAGE_BYTES_MAX];
     let received = connection.receive(&mut buffer).expect("a message is there");
     let message = ToDomain::decode(&buffer[..received.len]).expect("it is one");

@@ -320,7 +320,7 @@ fn run(setting: Setting, millis: u64) -> Outcome {
         let numbers: Vec<i64> = line.split(' ').map(number).collect();
         let &[jobs, misses, slack, slack_longest, switches, hand_offs, cpu_ns] = numbers.as_slice()
         else {
-            panic!("a domain said `{line}`")
+            panic!("a domain printed `{line}`")
         };
         all.jobs += jobs.unsigned_abs();
         all.misses += misses.unsigned_abs();

@@ -160,25 +160,25 @@ fn python() -> Result<String, String> {
 fn quietly(command: &mut Command) -> Result<(), String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let output = command.output().map_err(|error| format!("{name}: {error}"))?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    let last = said.lines().last().unwrap_or("it failed");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    let last = errors.lines().last().unwrap_or("it failed");
     if output.status.success() { Ok(()) } else { Err(format!("{name}: {last}")) }
 }
 
 fn ask_simso(python: &str, sets: &[Set]) -> Result<Vec<Answer>, String> {
-    let said = |error: &dyn std::fmt::Display| format!("simulate.py: {error}");
+    let failure = |error: &dyn std::fmt::Display| format!("simulate.py: {error}");
     let mut child = Command::new(python)
         .arg(SCRIPT)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
-        .map_err(|error| said(&error))?;
-    let question = serde_json::to_vec(sets).map_err(|error| said(&error))?;
+        .map_err(|error| failure(&error))?;
+    let question = serde_json::to_vec(sets).map_err(|error| failure(&error))?;
     if let Some(mut stdin) = child.stdin.take() {
-        stdin.write_all(&question).map_err(|error| said(&error))?;
+        stdin.write_all(&question).map_err(|error| failure(&error))?;
     }
-    let output = child.wait_with_output().map_err(|error| said(&error))?;
-    serde_json::from_slice(&output.stdout).map_err(|error| said(&error))
+    let output = child.wait_with_output().map_err(|error| failure(&error))?;
+    serde_json::from_slice(&output.stdout).map_err(|error| failure(&error))
 }
 
 /// CPU seconds of a run, the median of some, and what it came to.

@@ -370,7 +370,7 @@ impl<'a> Series<'a> {
         let place = line.strip_prefix(how).and_then(Position::parse);
         place
             .map(Some)
-            .ok_or(format!("{:?} says `{line}`, expected `{how}` and a place", ROLES[at]))
+            .ok_or(format!("{:?} reports `{line}`, expected `{how}` and a position", ROLES[at]))
     }
 
     /// The accounts of a stream that is over.

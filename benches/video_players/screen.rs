@@ -48,7 +48,7 @@ impl FrameCounts {
     pub fn of_line(line: &str) -> Self {
         let numbers: Vec<u64> = line.split(' ').map(number).collect();
         let &[in_time, late, skipped, cpu_ns, cpu_ns_max] = numbers.as_slice() else {
-            panic!("a player said `{line}`")
+            panic!("a player printed `{line}`")
         };
         FrameCounts { in_time, late, skipped, cpu_ns, cpu_ns_max }
     }

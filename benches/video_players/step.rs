@@ -180,8 +180,11 @@ fn receivers(writers: Vec<StreamWriter>, service: Option<&Service>) -> Vec<Recei
         .into_iter()
         .map(|writer| Receiver { writer, raiser: raisers.next().flatten() })
         .collect();
-    let told = receivers.iter().filter(|receiver| receiver.raiser.is_some()).count();
-    assert!(service.is_none() || told == receivers.len(), "{told} players are told of events");
+    let with_events = receivers.iter().filter(|receiver| receiver.raiser.is_some()).count();
+    assert!(
+        service.is_none() || with_events == receivers.len(),
+        "{with_events} players receive events"
+    );
     receivers
 }
 
