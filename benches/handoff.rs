@@ -1,8 +1,8 @@
-//! The price of a hand-off between two domains, processes of their own: from the last
-//! thing one handler does to the first the other does, against a bare futex ping-pong
-//! between two processes, in one run on one CPU.
+//! The price of a hand-off between two domains in two processes. It is the time from the last
+//! action of one handler to the first action of the other. The bench compares it with a bare futex
+//! ping-pong between two processes, in one run on one CPU.
 //!
-//! Nothing here is asserted: the machine is shared. Read the ratios.
+//! The bench asserts nothing, because the machine is shared. Read the ratios.
 
 #![forbid(unsafe_code)]
 
@@ -22,11 +22,11 @@ use upcall_shm::turn_page::{ASLEEP, PAGE_BYTES, TurnPage};
 use upcall_sys::memfd::SharedMapping;
 use upcall_sys::{futex, schedule};
 
-/// What a process started by this one is to do: its variable of the environment.
+/// The environment variable that gives a process started by this one its role.
 const ROLE: &str = "UPCALL_BENCH_ROLE";
-/// Of the domains' threads too.
+/// The real-time priority, the same as that of the domains' threads.
 const FIFO_PRIORITY: u8 = 60;
-/// Words of the ping-pong's page: one cache line each.
+/// Words of the ping-pong's page. Each word that is used has its own cache line.
 const WORDS: usize = 512;
 const PING: usize = 0;
 const PONG: usize = 8;
@@ -49,13 +49,13 @@ fn number<T: std::str::FromStr>(text: &str) -> T {
     text.parse().unwrap_or_else(|_| panic!("`{text}` is no number"))
 }
 
-/// How often the handler that outranks is released: so that hand-offs come soon after each other,
-/// as ping-pongs do, and as seldom as the ping-pong after work does.
+/// Release intervals of the handler with the higher rank. In the first, hand-offs follow each other
+/// as fast as ping-pongs. In the second, they are as rare as in the ping-pong after work.
 const PERIODS_US: [u64; 2] = [25, 100];
-/// What the ping-pong that is seldom does before.
+/// The work before each round of the rare ping-pong.
 const WORK_NS: u64 = 100_000;
 
-/// Rows of the table. With the first and the second the others are compared.
+/// Rows of the table. The other rows are compared with the first two.
 const ROWS: [&str; 11] = [
     "bare futex ping-pong, one way",
     "the same after 100 us of work, the way there",
@@ -69,7 +69,7 @@ const ROWS: [&str; 11] = [
     "within a domain, each 100 us, to one that outranks",
     "within a domain, each 100 us, back",
 ];
-/// More rows, by the two that each is the difference of.
+/// More rows, each the difference of two rows.
 const DIFFERENCES: [(&str, usize, usize); 4] = [
     ("the hand-off alone, each 25 us, to one that outranks", 3, 5),
     ("the hand-off alone, each 25 us, back", 4, 6),
@@ -128,8 +128,8 @@ fn compare() {
     println!("{CONTENTS}");
 }
 
-/// Samples of each row, and the median of the bare ping-pong. Together, and that one on both sides: the machine is
-/// not the same all the time.
+/// Samples of each row, and the median of the bare ping-pong. One block measures all rows, and the
+/// ping-pong at both ends, because the speed of the machine changes over time.
 fn block(cpu: u32, rounds: usize, millis: u64) -> ([Vec<u64>; ROWS.len()], u64) {
     let mut bare = ping_pong(cpu, rounds, 0);
     let [often, seldom] = PERIODS_US.map(|period_us| {
@@ -137,7 +137,7 @@ fn block(cpu: u32, rounds: usize, millis: u64) -> ([Vec<u64>; ROWS.len()], u64) 
         let (within, back_within) = hand_offs(cpu, millis, period_us, &[&["often", "long"]]);
         [there, back, within, back_within]
     });
-    // Only the way there comes after the pause.
+    // Only the first way follows the pause.
     let after_work = ping_pong(cpu, rounds / 2, WORK_NS).into_iter().step_by(2).collect();
     let turns = pass_turns(cpu, rounds);
     let mut end = ping_pong(cpu, rounds, 0);
@@ -147,7 +147,8 @@ fn block(cpu: u32, rounds: usize, millis: u64) -> ([Vec<u64>; ROWS.len()], u64) 
     (std::array::from_fn(|_| rows.next().expect("so many")), median.max(1))
 }
 
-/// Ratios in thousandths, of the medians of one block each, to the bare ping-pong and to the seldom one.
+/// Ratios in thousandths, of the medians of one block, to the bare ping-pong and to the rare
+/// ping-pong.
 struct Ratios([Vec<u64>; 2]);
 
 impl Ratios {
@@ -170,7 +171,7 @@ impl Ratios {
     }
 }
 
-/// The tenth, the median and the ninetieth percentile of ratios in thousandths.
+/// The tenth, the fiftieth and the ninetieth percentile of ratios in thousandths.
 fn spread(ratios: &mut [u64]) -> [f64; 3] {
     [10.0, 50.0, 90.0].map(|of| percentile(ratios, of) as f64 / 1_000.0)
 }
@@ -190,8 +191,8 @@ what a row contains, beside its name
                         of the medians of a block
   /bare, /seldom        to the ping-pong, and to the one after work; of the medians of a block, median and spread";
 
-/// Samples in ns, one way each, both ways, the way there first. Before each, one side
-/// works for `work_ns`.
+/// Samples of both ways in ns, each of one way, the first way first. One side works for `work_ns`
+/// before each round.
 fn ping_pong(cpu: u32, rounds: usize, work_ns: u64) -> Vec<u64> {
     let page = SharedMapping::create("upcall-bench", WORDS * 8).expect("a page");
     let path = format!("/proc/{}/fd/{}", std::process::id(), page.fd().as_raw_fd());
@@ -212,7 +213,7 @@ fn ping_pong(cpu: u32, rounds: usize, work_ns: u64) -> Vec<u64> {
     });
     let here = sent.join().expect("no measurement panics");
     let there = stamps_of(&mut child, "echo");
-    // Here: sent, received, sent, received; there: received, sent, ...
+    // This process stamps: sent, received, sent, received. The other stamps: received, sent, ...
     here.iter().zip(&there).map(|(here, there)| here.abs_diff(*there)).collect()
 }
 
@@ -232,7 +233,7 @@ fn echo(cpu: u32, rounds: usize, path: &str) {
     print_stamps("echo", &stamps);
 }
 
-/// As the ping-pong, with a turn page: what a hand-off is without anything to decide.
+/// A ping-pong with a turn page: a hand-off without a decision.
 fn pass_turns(cpu: u32, rounds: usize) -> Vec<u64> {
     let memory = SharedMapping::create("upcall-bench", PAGE_BYTES).expect("a page");
     let path = format!("/proc/{}/fd/{}", std::process::id(), memory.fd().as_raw_fd());
@@ -263,7 +264,7 @@ fn turns(cpu: u32, rounds: usize, path: &str) {
     prepare(cpu);
     let (other, me) = domains();
     let mut stamps = Vec::with_capacity(2 * rounds);
-    // The daemon has the turn of a new page: it goes to the one who counts.
+    // The daemon holds the turn of a new page. It passes to the process that measures.
     pass(&page, other);
     for _ in 0..rounds {
         wait_for_turn(&page, me);
@@ -323,8 +324,8 @@ fn now() -> u64 {
     clock::now().as_nanos()
 }
 
-/// Samples in ns: to the handler that outranks the other, and back. `domains`: which
-/// handlers each has.
+/// Samples in ns: to the handler with the higher rank, and back. `domains` lists the handlers of
+/// each domain.
 fn hand_offs(cpu: u32, millis: u64, period_us: u64, domains: &[&[&str]]) -> (Vec<u64>, Vec<u64>) {
     let socket = std::env::temp_dir().join(format!("upcall-bench-{}", std::process::id()));
     let daemon = Daemon::start(server::Config::new(socket.clone(), vec![cpu])).expect("a daemon");
@@ -355,13 +356,13 @@ fn hand_offs(cpu: u32, millis: u64, period_us: u64, domains: &[&[&str]]) -> (Vec
     (spans(&long[1], &often[0]), spans(&often[1], &long[0]))
 }
 
-/// From the last of `from` before each of `to`, where nothing lies between.
+/// The times from the last stamp of `from` to each stamp of `to`, if nothing ran between the two.
 fn spans(from: &[u64], to: &[u64]) -> Vec<u64> {
     let mut samples = Vec::new();
     for pair in to.windows(2) {
         let at = from.partition_point(|&stamp| stamp <= pair[1]);
-        // Another handler of the same domain, or a sleep, lies between if the stamp is
-        // older than the one before.
+        // If the stamp is older than the previous one of `to`, another handler of the same domain
+        // ran in between, or the domain slept.
         if let Some(&before) = at.checked_sub(1).and_then(|at| from.get(at))
             && before > pair[0]
         {
@@ -371,8 +372,8 @@ fn spans(from: &[u64], to: &[u64]) -> Vec<u64> {
     samples
 }
 
-/// A domain with these handlers: `often` runs every `period_us` for a moment, `long` the rest
-/// of the time, in quanta of 2 us.
+/// A domain with these handlers: `often` runs for a moment every `period_us`. `long` runs for the
+/// rest of the time, in quanta of 2 us.
 fn domain(socket: &str, millis: u64, period_us: u64, handlers: &[&str]) {
     let daemon = Some(Attach { socket: socket.into(), name: handlers.concat() });
     let config = Config { unscreened: true, daemon, ..Config::default() };
@@ -413,13 +414,13 @@ fn domain(socket: &str, millis: u64, period_us: u64, handlers: &[&str]) {
     }
 }
 
-/// When a handler was entered, and when it did the last thing before it returned.
+/// The times at which a handler was entered and at which it did its last action before it returned.
 #[derive(Default)]
 struct Stamps {
     begun: Vec<u64>,
     ended: Vec<u64>,
     last: u64,
-    /// Where they go in the end.
+    /// Where the stamps go at the end.
     kept: Option<Arc<Mutex<Stamps>>>,
 }
 
@@ -429,8 +430,8 @@ impl Stamps {
         Stamps { begun: room(), ended: room(), last: 0, kept: Some(kept) }
     }
 
-    /// The end of the upcall before is put down only now: it is not to be part of
-    /// what is measured.
+    /// Records the end of the previous upcall only now, so that recording is not part of the
+    /// measurement.
     fn enter(&mut self, entered: u64) {
         if self.begun.len() < self.begun.capacity() {
             self.begun.push(entered);

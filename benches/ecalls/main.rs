@@ -1,12 +1,12 @@
-//! What it costs to tell a service, and to be told by it, without the kernel: ecalls-2001
-//! Table 1 for what stands in `upcall_shm::channel` and `upcall::events`, in one run.
+//! The cost of an event to a service, and of one back, without the kernel. This is ecalls-2001
+//! Table 1 for `upcall_shm::channel` and `upcall::events`, in one run.
 //!
-//! All rows take turns, block by block, on one thread of one CPU. In the first part client and service are one
-//! process, as a library service is: no row holds a change of address space, nor waking a
-//! thread that sleeps. The service's handler returns the process's
-//! number, as in the paper. The second part ([`across`]) is between two processes.
+//! All rows take turns, block by block, on one thread of one CPU. In the first part client and
+//! service share one process, as with a library service. So no row of it contains a change of
+//! address space or the wake of a sleeping thread. The service's handler returns the process's
+//! number, as in the paper. The second part ([`remote`]) measures between two processes.
 //!
-//! Nothing here is asserted: the machine is shared. Read the ratios.
+//! The bench asserts nothing, because the machine is shared. Read the ratios.
 
 #![forbid(unsafe_code)]
 
@@ -28,19 +28,19 @@ use upcall_core::events::{
 use upcall_shm::channel::{self, ENTRIES_MAX, Form, counter, ring, slots, typed};
 use upcall_sys::{clock, schedule};
 
-/// How often each row has its turn, and samples of a turn.
+/// The number of turns of each row, and the samples of a turn.
 const BLOCKS: usize = 11;
 const SAMPLES: usize = 20;
 /// Events of one sample.
 const EVENTS: u64 = 1_024;
-/// Events of a crossing, where there are many.
+/// Events of a crossing, in the row with many.
 const BATCH: u64 = 16;
-/// Channels that cross one after the other, and how often.
+/// Channels that cross one after the other, and the rounds of a sample.
 const CHANNELS: u64 = 16;
 const ROUNDS: u64 = 4;
-/// Slots of the ring: a sample's events, so that none is lost.
+/// Slots of the ring: as many as a sample has events, so that none is lost.
 const SLOTS: u32 = 1_024;
-/// Handlers may not be invoked more often than so in a span of 1 ns: twice what a sample does.
+/// The most invocations of a handler in a span of 1 ns: twice as many as a sample makes.
 const INVOCATIONS_MAX: u32 = 2 * SLOTS;
 
 fn main() {
@@ -114,7 +114,8 @@ fn process_number(event: u64) -> u64 {
 
 static NUMBER: AtomicU64 = AtomicU64::new(0);
 
-/// A delivery with one handler and one source; no event runs away in it.
+/// A delivery with one handler and one source. Its limits are so high that no event counts as a
+/// runaway.
 fn delivery(pending_max: u32) -> (Delivery, HandlerId, SourceId) {
     NUMBER.store(u64::from(std::process::id()), Relaxed);
     let mut delivery = Delivery::new();
@@ -130,7 +131,8 @@ fn now() -> Instant {
     Instant::from_nanos(clock::monotonic_ns())
 }
 
-/// The paper's Fast User-ECall: checked against recursion and running away, then called.
+/// The paper's Fast User-ECall: the delivery checks for recursion and runaway, then the handler is
+/// called.
 fn fast(with_clock: bool) -> Row {
     let (mut delivery, handler, _) = delivery(SLOTS);
     let service: fn(u64) -> u64 = process_number;
@@ -216,7 +218,8 @@ fn post_slots() -> Row {
     })
 }
 
-/// The same type over and over, that nobody takes: its mark can say no more, and each post has a fence.
+/// Posts the same type over and over, and no end takes it. Its mark is at its maximum, so each post
+/// needs a fence.
 fn post_over_255() -> Row {
     let words = segment(Form::Typed { types: 64 });
     let mut raiser = typed::Raiser::attach(words, 64).expect("a segment");
@@ -227,8 +230,8 @@ fn post_over_255() -> Row {
     })
 }
 
-/// A client and a service that meet: the segment is emptied into the delivery, and what was
-/// deferred to this is handled.
+/// A crossing of a client and a service. The service empties the segment into the delivery and
+/// handles the events that were deferred to this crossing.
 struct Crossing {
     raiser: ring::Raiser<Arc<[AtomicU64]>>,
     taker: ring::Taker<Arc<[AtomicU64]>>,
@@ -260,7 +263,7 @@ impl Crossing {
     }
 }
 
-/// Invokes handlers until nothing is ripe: how many events they had.
+/// Invokes handlers until no event is ripe. Returns the number of events that they took.
 fn invoke_all(delivery: &mut Delivery, at: Instant) -> u64 {
     let mut handled = 0;
     while let Some(Next::Invoke(handler)) = delivery.next(at) {
@@ -281,8 +284,8 @@ fn crossing_without() -> Row {
     })
 }
 
-/// Of a whole crossing; the posts are not in it. Of several channels one after the other, so that the clock is not
-/// read around each.
+/// Measures a whole crossing without its posts. Several channels cross one after the other, so that
+/// the clock is not read around each.
 fn crossing_with(events: u64, name: &'static str) -> Row {
     let mut all: Vec<_> = (0..CHANNELS).map(|_| Crossing::new(16)).collect();
     row(name, move || {
@@ -304,7 +307,8 @@ fn crossing_with(events: u64, name: &'static str) -> Row {
     })
 }
 
-/// The service's event, handled by the client (or by the service on its behalf: the same).
+/// An event of the service, handled by the client. The service could handle it on the client's
+/// behalf at the same cost.
 fn handler() -> Row {
     let (mut delivery, _, source) = delivery(SLOTS);
     row("handler upcall: raise to return", move || {
@@ -316,7 +320,7 @@ fn handler() -> Row {
     })
 }
 
-/// To put an event in the queue in which others of every rank are.
+/// Adds an event to a queue that holds events of many ranks.
 fn queue_add() -> Row {
     let (mut delivery, handler, source) = delivery(SLOTS);
     row("event queue: add (to 0..1024)", move || {
@@ -332,7 +336,7 @@ fn queue_add() -> Row {
     })
 }
 
-/// What a scheduler asks: whose event is the most urgent.
+/// Finds the most urgent event, which is the question of a scheduler.
 fn queue_best() -> Row {
     let (mut delivery, _, source) = delivery(SLOTS);
     for rank in 0..64 {
@@ -346,7 +350,7 @@ fn queue_best() -> Row {
     })
 }
 
-/// To the process itself: the kernel runs the handler before the call returns.
+/// Signals to the process itself. The kernel runs the handler before the call returns.
 fn signals() -> [Row; 2] {
     let counted = Arc::new(AtomicUsize::new(0));
     let register = |signal| {

@@ -1,6 +1,8 @@
-//! The same between two processes: this program again is the other one, on this CPU or on another.
+//! The same measurements between two processes. The bench starts itself as the second process, on
+//! this CPU or on another.
 //!
-//! Who is told sleeps, unless a row says that it is awake. Beside each the kernel's own ways there and back.
+//! The process that receives an event sleeps, unless a row says that it is awake. The kernel's own
+//! round trips stand beside each row.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -23,16 +25,16 @@ use upcall_sys::schedule;
 
 use crate::row::{REAL_TIME_SIGNAL, Row, per_event, row, timed};
 
-/// Tells a process that it is the other one, with whose name and on which CPU.
+/// The environment variable that makes a process the remote one: its name and its CPU.
 const ROLE: &str = "UPCALL_ECALLS_OTHER";
 /// Round trips of a sample.
 const TURNS: u64 = 8;
-/// Posts of a sample: they find room, as do their answers.
+/// Posts of a sample. The rings have room for them and for their replies.
 const POSTS: u64 = 256;
 const RINGS: Forms =
     Forms { to_service: Form::Ring { slots: 1_024 }, to_client: Form::Ring { slots: 1_024 } };
 
-/// What an event says: to be awake until the last, to be answered, nothing.
+/// The commands that an event carries: stay awake, send a reply, only count, sleep again.
 const AWAKE: u64 = 1;
 const ANSWER: u64 = 2;
 const COUNTED: u64 = 3;
@@ -47,7 +49,7 @@ fn free(route: Route) -> ServiceTerms {
     ServiceTerms::new(RINGS, route.terms(terms)).call(|words| words.map(|word| word + 1))
 }
 
-/// Answers each event with the same.
+/// Replies to each event with the same event.
 fn echo() -> Route {
     Route::to(|events| {
         while let Some(event) = events.take() {
@@ -60,7 +62,7 @@ fn socket(name: &str) -> PathBuf {
     std::env::temp_dir().join(format!("{name}.sock"))
 }
 
-/// Whether this is the other process: then it has done its part.
+/// If this process is the remote one, runs its part. Returns whether it was.
 pub fn run_as_remote() -> bool {
     let Ok(role) = std::env::var(ROLE) else { return false };
     let (name, cpu) = role.rsplit_once(' ').expect("a name and a CPU");
@@ -78,7 +80,7 @@ pub fn run_as_remote() -> bool {
     std::thread::spawn(answer_on_pipes);
     let first = PidFd::open(getppid().map_or(0, |pid| pid.as_raw_pid().cast_unsigned()));
     let first = first.expect("the parent is there");
-    // In the first thread: signals of a process come to it.
+    // The loop runs in the first thread, because signals of a process reach this thread.
     loop {
         wait_for_signal(&flag);
         first.queue_signal(REAL_TIME_SIGNAL, 0).expect("the parent is there");
@@ -122,10 +124,10 @@ fn read_eventfd(fd: &OwnedFd) -> u64 {
     u64::from_ne_bytes(bytes)
 }
 
-/// Asleep until it is told to be awake; then it looks without end.
+/// Sleeps until an event sets it awake. Then it polls without end.
 fn answer_on_a_channel(mut client: Client, service: &Service) {
     let (mut is_awake, mut counted) = (false, 0);
-    // Whose turns are counted: the second client of this service, once it is there.
+    // The raiser of replies, towards the second client of this service, once that client exists.
     let mut answers = None;
     loop {
         match client.take().expect("the first process is there") {
@@ -151,21 +153,23 @@ fn answer_on_a_channel(mut client: Client, service: &Service) {
     }
 }
 
-/// A signal that comes before the sleep costs one of a millisecond: rare, for each waits for the other's.
+/// Waits for a signal. A signal that comes before the sleep costs a sleep of a millisecond. This is
+/// rare, because each process waits for the signal of the other.
 fn wait_for_signal(flag: &AtomicBool) {
     while !flag.swap(false, SeqCst) {
         let _ = nanosleep(&Timespec { tv_sec: 0, tv_nsec: 1_000_000 });
     }
 }
 
-/// The other process, as the first has it.
+/// The remote process, as the first process sees it.
 struct RemoteProcess {
     child: Child,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
     name: String,
     eventfds: [OwnedFd; 2],
-    /// What the other raised towards the service of this one last, and how often.
+    /// The last word that the remote process raised to the service of this one, and the number of
+    /// such events.
     last_raised: Arc<[AtomicU64; 2]>,
     service: Service,
 }
@@ -207,7 +211,7 @@ impl RemoteProcess {
         )
     }
 
-    /// Says so to the other's thread that looks or sleeps, and waits for the answer.
+    /// Sends a command to the remote thread that polls or sleeps, and waits for its reply.
     fn set_mode(&self, word: u64) -> u64 {
         let before = self.last_raised[1].load(SeqCst);
         let to = self.service.clients()[0];
@@ -227,7 +231,8 @@ impl Drop for RemoteProcess {
     }
 }
 
-/// Rows with another process on `own`, the CPU of this one, and on `beside`, if there is another.
+/// Rows with a remote process on `own`, the CPU of this process, and on `beside` if there is
+/// another CPU.
 pub fn rows(own: u32, beside: Option<u32>) -> Vec<Row> {
     let flag = Arc::new(AtomicBool::new(false));
     signal_hook::flag::register(REAL_TIME_SIGNAL, flag.clone()).expect("a signal");
@@ -243,14 +248,14 @@ pub fn rows(own: u32, beside: Option<u32>) -> Vec<Row> {
 
 type Shared = Arc<std::sync::Mutex<RemoteProcess>>;
 
-/// Takes what is raised back, asleep until it comes.
+/// Waits for the event that the remote process raises back, asleep until it comes.
 fn wait_for_event(client: &mut Client) {
     while client.take().expect("it is there").is_none() {
         client.wait(None);
     }
 }
 
-/// What needs no kernel: the other looks, on its own CPU.
+/// Rows that need no kernel: the remote process polls on its own CPU.
 fn awake(other: &Shared) -> [Row; 3] {
     let name = other.lock().expect("one thread").name.clone();
     let mut posts = Client::polled(&name).expect("its service");
@@ -294,7 +299,7 @@ fn awake(other: &Shared) -> [Row; 3] {
     ]
 }
 
-/// There and back, each woken by the other.
+/// Round trips in which each process wakes the other.
 fn asleep(other: &Shared, flag: &Arc<AtomicBool>, place: &str) -> Vec<Row> {
     let (name, pid) = {
         let other = other.lock().expect("one thread");

@@ -2,10 +2,10 @@
 
 use std::time::Instant as Wall;
 
-/// A real-time signal (signal(7)): 34 to 64 can be used.
+/// A real-time signal (signal(7)). The numbers 34 to 64 are free for programs.
 pub const REAL_TIME_SIGNAL: i32 = 40;
 
-/// One line: picoseconds of one event, each time that it is called.
+/// One row of the table. A call of `sample` returns picoseconds of one event.
 pub struct Row {
     pub name: &'static str,
     pub sample: Box<dyn FnMut() -> u64>,
@@ -15,7 +15,7 @@ pub fn row(name: &'static str, sample: impl FnMut() -> u64 + 'static) -> Row {
     Row { name, sample: Box::new(sample) }
 }
 
-/// Times `events` calls of `each`.
+/// The picoseconds of one of `events` calls of `each`.
 pub fn timed(events: u64, mut each: impl FnMut()) -> u64 {
     let begun = Wall::now();
     (0..events).for_each(|_| each());

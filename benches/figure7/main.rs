@@ -1,21 +1,19 @@
 //! Ability to meet deadlines (rtu-1995 §7.1, Figure 7).
 //!
-//! Twelve handlers, two of each period from 40 to 90 ms, share one CPU in equal
-//! parts. Total utilization goes from 0.5 to 0.95; each step runs for the least
-//! common multiple of the periods, 25.2 s, once on an idle machine and once
-//! beside programs that compete for it. The paper put the two sets into two
-//! processes; here one process holds both.
+//! Twelve handlers, two of each period from 40 to 90 ms, share one CPU in equal parts. Total
+//! utilization goes from 0.5 to 0.95. Each step runs for the least common multiple of the periods,
+//! 25.2 s. It runs once on an idle machine and once beside programs that compete for the machine.
+//! The paper divided the handlers among two processes; here one process holds all.
 //!
 //! ```text
 //! cargo bench -p upcall-benches --bench figure7 [-- OPTIONS]
 //!   --smoke             two steps of 1.3 s, to see that it works
 //!   --utilization U     this step only, 0 < U <= 1
-//!   --seconds S         this long a step
+//!   --seconds S         the length of a step
 //! ```
 //!
-//! Nothing is asserted: where the host takes the CPU away, a promise breaks that
-//! nobody on this side could keep. Whatever broke is printed with what is known
-//! of the host at that time.
+//! The bench asserts nothing. If the host takes the CPU away, no scheduler in the guest can keep a
+//! promise. The bench prints each broken promise with the evidence about the host at that time.
 
 #![forbid(unsafe_code)]
 
@@ -36,10 +34,10 @@ use upcall_benches::{heading, smoke};
 /// Steps of the figure, in percent of the CPU.
 const UTILIZATIONS_PERCENT: [f64; 10] =
     [50.0, 55.0, 60.0, 65.0, 70.0, 75.0, 80.0, 85.0, 90.0, 95.0];
-/// Least common multiple of 40, 50, 60, 70, 80 and 90 ms: then the pattern repeats.
+/// Least common multiple of 40, 50, 60, 70, 80 and 90 ms. After this time the pattern repeats.
 const HYPERPERIOD: Span = Span::from_millis(25_200);
 
-/// What is to be run.
+/// The steps to run.
 struct Options {
     utilizations_percent: Vec<f64>,
     duration: Span,

@@ -1,11 +1,11 @@
-//! The tables of Figure 7, and what is said below them.
+//! The tables of Figure 7, and the text below them.
 
 use upcall_benches::percentile;
 
 use crate::set::PERIODS_MS;
 use crate::step::{LateJob, Step};
 
-/// Most late jobs of one step that are told one by one.
+/// The most late jobs of one step that are printed one by one.
 const LATE_MAX: usize = 6;
 
 pub fn print(steps: &[Step]) {

@@ -1,4 +1,4 @@
-//! What hostile or broken domains do: each runs in a process of its own, on a real-time
+//! The actions of hostile or broken domains. Each runs in a process of its own, on a real-time
 //! thread that the daemon gave it.
 
 use std::path::Path;
@@ -18,29 +18,29 @@ use crate::raw::Raw;
 pub struct Attack {
     pub name: &'static str,
     pub what: &'static str,
-    /// What the process does; it need not come back.
+    /// The action of the process. It may never return.
     pub act: fn(&Path),
-    /// What is done to the process from outside.
+    /// The action on the process from outside.
     pub outside: Outside,
-    /// As another user than the victims', [`OTHER_USER`].
+    /// Whether the process runs as another user than the victims, [`OTHER_USER`].
     pub other_user: bool,
-    /// Under a daemon that kills who had to be demoted.
+    /// Whether the daemon kills a domain after demoting it.
     pub kill: bool,
 }
 
-/// nobody.
+/// The user `nobody`.
 pub const OTHER_USER: u32 = 65534;
 
-/// What the one who started it does to it.
+/// The action of the parent process on the attacker.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Outside {
     Nothing,
     /// SIGSTOP, and SIGCONT later.
     StopAndContinue,
     Kill,
-    /// `strace -f` on it, which stops it at each system call.
+    /// `strace -f`, which stops the process at each system call.
     Trace,
-    /// `gdb` stops it for a second, and lets it go.
+    /// `gdb` stops the process for a second and lets it continue.
     Debugger,
 }
 
@@ -97,7 +97,7 @@ const fn attack(name: &'static str, what: &'static str, act: fn(&Path)) -> Attac
     Attack { name, what, act, outside: Outside::Nothing, other_user: false, kill: false }
 }
 
-/// One handler, released every 5 ms for 0.1 ms: before all victims.
+/// Runs one handler that is released every 5 ms for 0.1 ms. Its rank is above those of all victims.
 fn run(socket: &Path, handler: impl FnMut(&mut Batch<'_>) + Send + 'static) {
     let daemon = Some(Attach { socket: socket.into(), name: "attacker".to_owned() });
     let mut runtime =
@@ -131,7 +131,7 @@ fn endless(socket: &Path) {
     });
 }
 
-/// Never ends, and asks: a job that is longer than declared.
+/// Never ends, but calls `proceed`: a job that is longer than declared.
 fn endless_asking(socket: &Path) {
     run(socket, |batch| {
         while batch.proceed() {
@@ -157,10 +157,10 @@ fn false_life(socket: &Path) {
     }
 }
 
-/// Better than all else.
+/// A rank above all others.
 const FALSE_RANK: Rank = Rank::new(0, 0);
 
-/// Says that it has something to run.
+/// Claims that the domain has work of this rank.
 fn claim(raw: &mut Raw, rank: Rank) {
     raw.owner.publish(Some(rank.into()));
     if raw.turn.request_recheck() {
@@ -168,7 +168,7 @@ fn claim(raw: &mut Raw, rank: Rank) {
     }
 }
 
-/// Gets the turn as one would by the rules.
+/// Waits for the turn, as the rules require.
 fn be_ready(raw: &mut Raw) {
     let rank = raw.rank;
     claim(raw, rank);
@@ -177,7 +177,7 @@ fn be_ready(raw: &mut Raw) {
     }
 }
 
-/// Has nothing, waits for nothing.
+/// Loops without ready work and without the turn.
 fn without_turn(socket: &Path) {
     let _raw = Raw::attach(socket, "attacker");
     loop {
@@ -200,8 +200,8 @@ fn sleep(raw: &Raw) {
     raw.turn.rouse(raw.me);
 }
 
-/// Claims a rank for ever, its own if it is not told another; whenever it has the turn, it
-/// acts and returns it.
+/// Claims a rank without end: `rank`, or its own if that is `None`. Whenever the domain holds the
+/// turn, it acts and returns the turn.
 fn in_each_turn(socket: &Path, rank: Option<Rank>, mut act: impl FnMut(&Raw)) {
     let mut raw = Raw::attach(socket, "attacker");
     let rank = rank.unwrap_or(raw.rank);
@@ -266,12 +266,12 @@ fn scribble_for_ever(raw: &Raw) {
     let words = raw.words();
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     loop {
-        // Marsaglia's xorshift64: it need only hit everything.
+        // Marsaglia's xorshift64 suffices, because it only has to reach every word.
         state ^= state << 13;
         state ^= state >> 7;
         state ^= state << 17;
         let at = usize::try_from(state >> 20).unwrap_or_default() % words.len();
-        // Small values do more harm than large ones, which are found out.
+        // Small values do more harm than large ones, which the checks detect.
         words[at].store(if state & 1 == 0 { state } else { state >> 1 & 3 }, Relaxed);
     }
 }
@@ -300,7 +300,7 @@ fn forks(socket: &Path) {
         while batch.proceed() {
             if children < 4 {
                 children += 1;
-                // It ends when this process does, or after some seconds.
+                // The child ends with this process, or after some seconds.
                 let _ =
                     Command::new("timeout").args(["4", "sh", "-c", "while :; do :; done"]).spawn();
             }
@@ -340,7 +340,7 @@ fn flood(socket: &Path) {
             scope.spawn(move || {
                 let _ = schedule::set_ordinary();
                 loop {
-                    // Refused when the daemon has hung up: then once more.
+                    // Connecting fails after the daemon has hung up. The loop then tries again.
                     let Ok(connection) = upcall_sys::local::Connection::connect(socket) else {
                         continue;
                     };

@@ -1,10 +1,10 @@
-//! What hostile and broken domains cost the others: one attacker at a time beside two
-//! victims, all processes of their own on one CPU under one daemon.
+//! The cost of hostile and broken domains for the others. One attacker at a time runs beside two
+//! victims. All are processes of their own on one CPU under one daemon.
 //!
-//! For each attack: the victims' jobs, misses and worst response, and what became of
-//! the attacker. The daemon must be there after all of them, must attach the next
-//! domain, and must not have grown after thousands of domains that were killed.
-//! `-- NAME` runs only attacks whose name contains NAME.
+//! For each attack the bench prints the victims' jobs, misses and worst response, and how the
+//! attacker ended. The daemon must survive all attacks and must attach the next domain. It must not
+//! have grown after thousands of domains that were killed. `-- NAME` runs only attacks whose name
+//! contains NAME.
 
 #![forbid(unsafe_code)]
 
@@ -29,9 +29,9 @@ use upcall_sys::process::{PidFd, Signal};
 
 use attacks::{ATTACKS, Attack, OTHER_USER, Outside};
 
-/// What a process started by this one is to do: its variable of the environment.
+/// The environment variable that gives a process started by this one its role.
 const ROLE: &str = "UPCALL_BENCH_ROLE";
-/// From the victims' start to that of the attacker, and what is left after its end.
+/// Time from the victims' start to the attacker's start, and from the attacker's end to theirs.
 const LEAD: Duration = Duration::from_millis(300);
 
 fn main() {
@@ -97,7 +97,7 @@ struct Server {
 }
 
 impl Server {
-    /// One that kills who had to be demoted, or does not.
+    /// Starts a daemon. `kill`: whether it kills a domain after demoting it.
     fn start(kill: bool) -> Self {
         let cpu = measured_cpu();
         let socket = std::env::temp_dir().join(format!("upcall-hostile-{}", std::process::id()));
@@ -122,7 +122,7 @@ impl Server {
     }
 }
 
-/// The line of the table for one attack.
+/// Runs one attack and returns its line of the table.
 fn run_attack(server: &Server, attack: &Attack, millis: u64) -> String {
     let socket = server.socket.display();
     let mut victims: Vec<Child> = ["one", "two"]
@@ -145,7 +145,7 @@ fn run_attack(server: &Server, attack: &Attack, millis: u64) -> String {
         let _ = process.kill();
         let _ = process.wait();
     }
-    // Its detachment is told last.
+    // The daemon reports the detachment last.
     std::thread::sleep(Duration::from_millis(50));
     let mut outcome = seen;
     for event in server.take_events() {
@@ -175,7 +175,7 @@ fn run_attack(server: &Server, attack: &Attack, millis: u64) -> String {
     )
 }
 
-/// What is done to an attacker from outside, over `rest`.
+/// Acts on the attacker from outside during `rest`.
 fn outside(how: Outside, attacker: &Child, rest: Duration) -> Option<Child> {
     std::thread::sleep(rest / 4);
     let process = PidFd::open(attacker.id()).ok();
@@ -201,8 +201,8 @@ fn outside(how: Outside, attacker: &Child, rest: Duration) -> Option<Child> {
     }
 }
 
-/// Stops an attacker with gdb and lets it go: how its thread stood meanwhile, and how many
-/// jobs it ended once it was back.
+/// Stops an attacker with gdb and lets it continue. Returns the state of its thread meanwhile, and
+/// the number of jobs that it ended afterwards.
 fn debug(server: &Server, attacker: &Child, rest: Duration) -> String {
     std::thread::sleep(rest / 4);
     let hold = format!("shell sleep {}", if smoke() { 0.2 } else { 1.0 });
@@ -234,7 +234,7 @@ fn debug(server: &Server, attacker: &Child, rest: Duration) -> String {
     format!("thread state {state}, to the daemon {daemon_state}; {since} jobs after, ")
 }
 
-/// Of the attacker as the daemon tells it: its thread, its state, and its jobs.
+/// The attacker's thread, state and jobs, as the daemon reports them.
 fn virtual_processor_of(server: &Server) -> Option<(u32, String, u64)> {
     let status = upcall::status::status(&server.socket).ok()?;
     let attacker = status.domains.into_iter().find(|domain| domain.name == "attacker")?;
@@ -246,13 +246,13 @@ fn virtual_processor_of(server: &Server) -> Option<(u32, String, u64)> {
     ))
 }
 
-/// The letter of a thread in `/proc/TID/stat`.
+/// The state letter of a thread in `/proc/TID/stat`.
 fn thread_state_of(tid: u32) -> Option<char> {
     let stat = std::fs::read_to_string(format!("/proc/{tid}/stat")).ok()?;
     stat.rsplit_once(") ")?.1.chars().next()
 }
 
-/// What a victim says at its end.
+/// The report of a victim at its end.
 #[derive(Debug, Default)]
 struct VictimReport {
     jobs: u64,
@@ -304,7 +304,7 @@ fn victim(socket: &Path, name: &str, millis: u64) {
     println!("victim {jobs} {misses} {worst_ns}");
 }
 
-/// Domains that attach, are given a thread and a reservation, and are killed.
+/// Attaches domains, gives each a thread and a reservation, and kills them.
 fn attach_and_kill(server: &Server, rounds: usize) -> String {
     let round = || {
         let mut child = start(&format!("attach|{}", server.socket.display()));
@@ -315,7 +315,7 @@ fn attach_and_kill(server: &Server, rounds: usize) -> String {
         let _ = child.kill();
         let _ = child.wait();
     };
-    // What is taken once is taken by then.
+    // The first rounds allocate everything that the daemon allocates only once.
     (0..rounds / 10).for_each(|_| round());
     std::thread::sleep(Duration::from_millis(200));
     server.take_events();
@@ -340,7 +340,7 @@ fn attach_and_kill(server: &Server, rounds: usize) -> String {
     )
 }
 
-/// Resident KiB, descriptors and mappings of this process, which is the daemon's.
+/// Resident KiB, descriptors and mappings of this process, which contains the daemon.
 fn own_size() -> (u64, usize, usize) {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     let pages: u64 = statm.split(' ').nth(1).and_then(|text| text.parse().ok()).unwrap_or(0);
@@ -354,7 +354,7 @@ fn start(role: &str) -> Child {
     command(role).spawn().expect("this program can be started")
 }
 
-/// As another user, if this is root.
+/// Starts the process as another user, if this process is root.
 fn start_as_other(role: &str) -> Child {
     use std::os::unix::process::CommandExt;
     let mut command = command(role);
@@ -368,7 +368,7 @@ fn start_as_other(role: &str) -> Child {
 
 fn command(role: &str) -> Command {
     let program = std::env::current_exe().expect("this program");
-    // Attackers may say what they like.
+    // Attackers may print anything.
     let stderr = if role.starts_with("attack|") { Stdio::null() } else { Stdio::inherit() };
     let mut command = Command::new(program);
     command.env(ROLE, role).stdout(Stdio::piped()).stderr(stderr);

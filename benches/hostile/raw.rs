@@ -1,4 +1,4 @@
-//! A domain without the runtime: it may do with its pages what it likes.
+//! A domain without the runtime. It can write anything into its pages.
 
 use std::os::fd::AsFd;
 use std::path::Path;
@@ -13,18 +13,18 @@ use upcall_sys::memfd::SharedMapping;
 use upcall_sys::readiness::{self, Direction};
 use upcall_sys::{clock, process, schedule};
 
-/// Of what it reserves: before all victims.
+/// Period of its reservation. It is shorter than those of all victims.
 const PERIOD_NS: u64 = 5_000_000;
 
-/// See the module's head.
+/// A domain that follows the protocol only as far as an attack wants.
 pub struct Raw {
     pub connection: Connection,
     pub me: DomainId,
     pub turn: TurnPage<SharedMapping>,
-    /// The turn page and the user area once more, to scribble on.
+    /// The turn page and the user area as plain memory, for random writes.
     pub pages: [SharedMapping; 2],
     pub owner: Owner<SharedMapping>,
-    /// What it was admitted with.
+    /// The rank with which it was admitted.
     pub rank: Rank,
 }
 
@@ -62,7 +62,7 @@ impl Raw {
         raw
     }
 
-    /// A small reservation, so that it is like others.
+    /// Makes a small reservation, as ordinary domains do.
     fn create(&self) -> u32 {
         let need = Need {
             period_ns: PERIOD_NS,
@@ -87,7 +87,7 @@ impl Raw {
         self.connection.send(&message.encode(), &[]).expect("it is connected");
     }
 
-    /// All it may write.
+    /// All words that the domain may write.
     pub fn words(&self) -> Vec<&AtomicU64> {
         self.pages.iter().flat_map(|page| page.words()).collect()
     }

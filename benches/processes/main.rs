@@ -1,19 +1,23 @@
-//! rtu-1995 Experiments 1 and 2 (§7.1, §7.2) for real: 2 and 16 processes of 6 handlers
-//! each, periods 40 to 90 ms, first releases at random, under one daemon on one CPU;
-//! immediate preemption (a handler yields after every iteration if it must, one of 96)
-//! against delayed (after all of them), and against the kernel's own: a `SCHED_FIFO` thread
-//! a handler, priorities by rate, no daemon. Then delayed with deferred preemption (decision 0014).
+//! rtu-1995 Experiments 1 and 2 (§7.1, §7.2) with real processes: 2 and 16 processes of 6 handlers
+//! each, with periods from 40 to 90 ms and random first releases. All run under one daemon on one
+//! CPU.
 //!
-//! Switches are the kernel's count of the domains' threads; beside them stands how many
-//! hand-offs the simulator needs for the same set at the hand-off's measured cost, and what
-//! the host did: how long it ran something else on the CPU (steal), and how late a thread
-//! on another CPU woke at worst, which nothing here can delay. Nothing is asserted: the machine
-//! is shared. `-- 16` runs only the sets of 16 processes,
-//! `-- 16 85` only at 85 %, `-- 16 85 256` with a working set of 256 KiB a handler: like the
-//! paper's, the load is then what jobs take under ideal conditions (one alone, its working set
-//! in the cache), and every switch costs what it takes to bring the working set back.
-//! `-- 16 85 256 9` does all that for nine sets of first releases, which the share of switches
-//! that is saved depends on.
+//! The bench compares four variants. *Immediate*: a handler can yield after every iteration, of
+//! which a job has 96. *Delayed*: it can yield after all of them. *Fifo*: the kernel preempts; each
+//! handler has a `SCHED_FIFO` thread with a priority by rate, and there is no daemon. *Deferred*:
+//! delayed, with deferred preemption (decision 0014).
+//!
+//! The table has the kernel's count of switches of the domains' threads. Beside it stands the
+//! number of hand-offs that the simulator needs for the same set at the measured cost of a
+//! hand-off. The table also shows the disturbance by the host: the time for which it ran something
+//! else on the CPU (steal), and the worst wake-up latency of a thread on another CPU, which nothing
+//! in this bench can delay. The bench asserts nothing, because the machine is shared.
+//!
+//! `-- 16` runs only the sets of 16 processes, and `-- 16 85` only those at 85 %. `-- 16 85 256`
+//! gives each handler a working set of 256 KiB. The load is then, as in the paper, the time that
+//! jobs take under ideal conditions: one job alone, with its working set in the cache. Every switch
+//! costs the time to bring the working set back. `-- 16 85 256 9` does all this for nine sets of
+//! first releases, because the share of saved switches depends on them.
 
 #![forbid(unsafe_code)]
 
@@ -40,16 +44,16 @@ use witness::Witness;
 use working_set::reload;
 use workload::{BATCH, DEFER_PREEMPTION, PERIODS_MS, Variant, need, number, offsets};
 
-/// What a process started by this one is to do: its variable of the environment.
+/// The environment variable that gives a process started by this one its role.
 const ROLE: &str = "UPCALL_BENCH_ROLE";
-/// Makes the first set of first releases, that of the simulator's test of Experiment 2; the
-/// second is made of the next number, and so on.
+/// The seed of the first set of first releases, which is that of the simulator's test of Experiment
+/// 2. The second set uses the next number, and so on.
 const PHASES: u64 = 1995;
-/// Most that admission gives away here: what the kernel leaves to the real-time class.
+/// The most that admission grants here. The kernel leaves this part to the real-time class.
 const LIMIT_PPM: u32 = 950_000;
-/// From the last process's start to the first release.
+/// Time from the last process's start to the first release.
 const LEAD: Span = Span::from_millis(300);
-/// Threads of ordinary class that compete, in the half under load.
+/// Competing threads of ordinary class, in the half under load.
 const LOAD_THREADS: u32 = 2;
 
 fn main() {
@@ -79,20 +83,20 @@ fn main() {
 #[derive(Clone, Copy)]
 struct Setting {
     processes: u32,
-    /// Of all processes together, in percent of the CPU.
+    /// Utilization by all processes together, in percent of the CPU.
     utilization: u32,
     variant: Variant,
     loaded: bool,
     /// Working set of a handler, in KiB.
     set_kib: usize,
-    /// What it takes to bring it back into the cache.
+    /// Time to bring the working set back into the cache.
     reload: Span,
-    /// What the first releases are made of.
+    /// The seed of the first releases.
     phases: u64,
 }
 
 fn experiments() {
-    // Cargo adds words of its own.
+    // Cargo adds arguments of its own.
     let mut wanted = std::env::args().filter_map(|word| word.parse::<u32>().ok());
     let (size, utilization) = (wanted.next(), wanted.next());
     let set_kib = wanted.next().map_or(0, |kib| kib as usize);
@@ -176,7 +180,7 @@ fn experiments() {
     }
 }
 
-/// How many switches fewer than before, in percent, one a set of first releases.
+/// The percentage of switches saved, one value for each set of first releases.
 #[derive(Default)]
 struct Saved {
     than_immediate: Vec<f64>,
@@ -239,24 +243,24 @@ fn line(setting: Setting, outcome: &Outcome, millis: u64) -> String {
     )
 }
 
-/// Of one process, or of all.
+/// Results of one process, or of all.
 #[derive(Clone, Copy, Debug)]
 struct Outcome {
-    /// Handlers that admission took; the others run all the same.
+    /// Handlers that admission accepted. The others run without a promise.
     admitted: u64,
     jobs: u64,
     misses: u64,
     slack_ns_min: i64,
-    /// Of the handlers with the longest period.
+    /// Least slack of the handlers with the longest period.
     slack_longest_ns_min: i64,
     switches: u64,
     hand_offs: u64,
-    /// From one domain to another, as the simulator has it.
+    /// Switches between domains in the simulator.
     simulated: Option<u64>,
     cpu_ns: u64,
-    /// Of the CPU, by the host.
+    /// Time for which the host took the CPU.
     stolen_ms: u64,
-    /// Of the witness.
+    /// The worst wake-up latency of the witness.
     late_ns_max: u64,
 }
 
@@ -272,7 +276,7 @@ fn run(setting: Setting, millis: u64) -> Outcome {
     let share_ppm = u64::from(setting.utilization * 10_000 / setting.processes);
     let switch_cost = daemon.switch_cost() + setting.reload;
     let admitted = admitted(setting, share_ppm, cpu, switch_cost);
-    // The simulator knows no deferred preemption.
+    // The simulator does not model deferred preemption.
     let simulated = (setting.variant != Variant::Deferred)
         .then(|| simulated(setting, share_ppm, switch_cost, millis));
     let stopper = daemon.stopper();
@@ -341,7 +345,7 @@ fn run(setting: Setting, millis: u64) -> Outcome {
     all
 }
 
-/// How many handlers the daemon's admission takes, in its order.
+/// The number of handlers that the daemon's admission accepts, in its order.
 fn admitted(setting: Setting, share_ppm: u64, cpu: u32, switch_cost: Span) -> u64 {
     let platform = Platform {
         cpus: vec![cpu],
@@ -370,7 +374,7 @@ fn simulated(setting: Setting, share_ppm: u64, switch_cost: Span, millis: u64) -
     let handlers = (0..setting.processes).flat_map(|domain| PERIODS_MS.map(|ms| (domain, ms)));
     let chances = offsets(setting.phases).zip(0..);
     let activities = handlers.zip(chances).map(|((domain, period_ms), (chance, number))| {
-        // Among threads any switch is one of the kernel's.
+        // With threads, every switch is a switch of the kernel.
         let domain = if setting.variant == Variant::Fifo { number } else { domain };
         let params = need(period_ms, share_ppm, setting.variant.quantum());
         let params = params.offset(Span::from_nanos(chance % params.period.as_nanos()));
@@ -383,7 +387,7 @@ fn simulated(setting: Setting, share_ppm: u64, switch_cost: Span, millis: u64) -
     outcome.cpus.iter().map(|cpu| cpu.domain_switches).sum()
 }
 
-/// A process, as the one who started it sees it.
+/// A process, as its parent sees it.
 struct Domain {
     child: Child,
     lines: std::io::Lines<BufReader<ChildStdout>>,

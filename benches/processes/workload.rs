@@ -3,27 +3,28 @@
 use upcall::activity::ActivityParams;
 use upcall::time::Span;
 
-/// Of the handlers of each process.
+/// The periods of the handlers of each process.
 pub const PERIODS_MS: [u64; 6] = [40, 50, 60, 70, 80, 90];
-/// Iterations of a job: at 85 % and 96 handlers, 3.7 to 8.3 us each.
+/// Iterations of a job. At 85 % and with 96 handlers, each takes 3.7 to 8.3 us.
 pub const BATCH: u32 = 96;
-/// Of an iteration's cost, what its boundary takes; the rest is spun.
+/// The part of an iteration's cost that its boundary takes. The handler spins for the rest.
 pub const BOUNDARY_NS: u64 = 300;
-/// The deferral of `Way::Deferred`.
+/// The deferral of [`Variant::Deferred`].
 pub const DEFER_PREEMPTION: Span = Span::from_millis(5);
 
 pub fn number<T: std::str::FromStr>(text: &str) -> T {
     text.parse().unwrap_or_else(|_| panic!("`{text}` is no number"))
 }
 
-/// Who is preempted when.
+/// When a handler is preempted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Variant {
-    /// A thread a handler, by the kernel at once.
+    /// The kernel preempts at once. Each handler has a thread.
     Fifo,
     Immediate,
     Delayed,
-    /// As delayed, and a domain goes on while others have waited for less than [`DEFER_PREEMPTION`].
+    /// As delayed. In addition, a domain continues while others have waited for less than
+    /// [`DEFER_PREEMPTION`].
     Deferred,
 }
 
@@ -59,7 +60,7 @@ impl std::str::FromStr for Variant {
     }
 }
 
-/// Of a handler of a process that is to use so much of the CPU.
+/// The parameters of a handler in a process that uses `share_ppm` of the CPU.
 pub fn need(period_ms: u64, share_ppm: u64, quantum: u32) -> ActivityParams {
     let period = Span::from_millis(period_ms);
     let handlers = PERIODS_MS.len() as u64;
@@ -67,7 +68,7 @@ pub fn need(period_ms: u64, share_ppm: u64, quantum: u32) -> ActivityParams {
     ActivityParams::new(period, Span::from_nanos(pdu_ns)).batch(BATCH).quantum(quantum)
 }
 
-/// A number for each handler of all processes: Lehmer's generator with Park and Miller's
+/// A number for each handler of all processes, from Lehmer's generator with Park and Miller's
 /// numbers (CACM 1988).
 pub fn offsets(phases: u64) -> impl Iterator<Item = u64> {
     std::iter::successors(Some(phases), |chance| Some(chance * 48_271 % 0x7fff_ffff)).skip(1)
