@@ -1,9 +1,9 @@
-//! One end of a stream, in a process of its own, that may be killed at any moment.
+//! One end of a stream, in a process of its own that may be killed at any moment.
 //!
-//! Started by the supervisor. It is told a [`Job`] in a line of its standard input, does it until
-//! the stream is closed, says in a line of its standard output how far it is, and waits for the
-//! next: an end that outlives its peer goes on with a new stream from where it is by its own
-//! count, and finds out whether the supervisor thinks the same.
+//! The supervisor starts the process and writes a [`Job`] as a line to its standard input. The
+//! process does the job until the stream is closed. Then it prints its position as a line to
+//! standard output and waits for the next job. An end that outlives its peer continues with a new
+//! stream from its own position, and checks that the supervisor has found the same position.
 
 use std::fs::OpenOptions;
 use std::io::{BufRead, Write};
@@ -17,17 +17,17 @@ use crate::job::{Job, Position, RemoteMemory};
 use crate::receiver::Receiver;
 use crate::sender::Sender;
 
-/// Which end a process is.
+/// The end of a stream that a process is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// Which writes.
+    /// The writing end.
     Sender,
-    /// Which reads.
+    /// The reading end.
     Receiver,
 }
 
 impl Role {
-    /// What a process of this role is started with.
+    /// The argument with which a process of this role is started.
     pub const fn word(self) -> &'static str {
         match self {
             Role::Sender => "sender",
@@ -36,7 +36,7 @@ impl Role {
     }
 }
 
-/// Does jobs until standard input ends; an error is said on standard output.
+/// Does jobs until standard input ends. Prints errors to standard output.
 pub fn serve(role: Role) {
     let mut at = None;
     for line in std::io::stdin().lock().lines().map_while(Result::ok) {
@@ -44,7 +44,7 @@ pub fn serve(role: Role) {
             Ok(how) => format!("{how} {}", at.unwrap_or_default()),
             Err(error) => format!("error {error}"),
         };
-        // A supervisor that is gone reads nothing, and the loop ends.
+        // If the supervisor is gone, the write fails and the loop ends.
         let _ = writeln!(std::io::stdout(), "{output}");
     }
 }
@@ -69,7 +69,7 @@ fn run(role: Role, job: &Job, at: &mut Option<Position>) -> Result<&'static str,
     }
 }
 
-/// Another process's memory, by its descriptor in `/proc`.
+/// Maps memory of another process through its descriptor in `/proc`.
 fn map((pid, fd, bytes): RemoteMemory) -> Result<SharedMapping, String> {
     let path = format!("/proc/{pid}/fd/{fd}");
     let file = OpenOptions::new().read(true).write(true).open(&path);

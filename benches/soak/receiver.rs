@@ -1,5 +1,5 @@
-//! The end that reads: checks each message, releases in batches, keeps buffers and gives them
-//! back in any order, sleeping or polling when nothing is there, as the dice fall.
+//! The end that reads. It checks each message, releases in batches, and keeps buffers and gives
+//! them back in random order. When no message is there, it sleeps or polls at random.
 
 use std::hint::spin_loop;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -11,18 +11,18 @@ use crate::job::{Job, Position, units_of};
 use crate::message::{BYTES_MAX, Random, bytes_of, check, check_bytes, compose_bytes};
 use crate::shared::{Shared, progress, sleep};
 
-/// See the module's head.
+/// The reading end of one stream.
 pub struct Receiver<'a> {
     job: &'a Job,
     form: StreamForm,
     reader: Reader<&'a [AtomicU64]>,
     progress: &'a [AtomicU64],
     random: Random,
-    /// Up to here it is read.
+    /// Everything before this position is read.
     at: Position,
-    /// Units done with.
+    /// Units that the receiver is done with.
     units: u64,
-    /// What there is of message `at`, in a stream of plain bytes.
+    /// The part of message `at` that has been read, in a stream of plain bytes.
     part: Vec<u8>,
     /// Buffers of this group that were not given back yet.
     kept: Vec<Kept>,
@@ -37,7 +37,7 @@ impl<'a> Receiver<'a> {
         stream: Shared<'a>,
         progress: &'a [AtomicU64],
     ) -> Result<Self, String> {
-        // What a reader before this one had released of the next message.
+        // The part of the next message that an earlier reader had released.
         let mut before = [0; BYTES_MAX];
         compose_bytes(job.begin.number, bytes_of(job.seed, job.begin.number), &mut before);
         Ok(Receiver {
@@ -54,7 +54,7 @@ impl<'a> Receiver<'a> {
         })
     }
 
-    /// Reads until there is no more: why, and how far it is.
+    /// Reads until the stream is closed. Returns the reason and the position reached.
     pub fn run(mut self) -> Result<(Closed, Position), String> {
         loop {
             if let Some(closed) = self.batch()? {
@@ -79,7 +79,7 @@ impl<'a> Receiver<'a> {
         Ok(None)
     }
 
-    /// Reads one message, or some bytes; whether there was one.
+    /// Reads one message, or some bytes. Returns whether there was one.
     fn next(&mut self) -> Result<Result<bool, Closed>, String> {
         let seed = self.job.seed;
         let message = match self.reader.front() {
@@ -113,7 +113,7 @@ impl<'a> Receiver<'a> {
         Ok(Ok(true))
     }
 
-    /// Checks what there is of plain bytes, message by message.
+    /// Checks the whole messages among the plain bytes read.
     fn whole_messages(&mut self) -> Result<(), String> {
         let mut from = 0;
         loop {
@@ -127,7 +127,7 @@ impl<'a> Receiver<'a> {
         Ok(())
     }
 
-    /// All of the group, in any order, with a release in between now and then.
+    /// Gives back the whole group in random order, with a release in between from time to time.
     fn give_back(&mut self) {
         self.grouped = 0;
         while !self.kept.is_empty() {
@@ -155,7 +155,7 @@ impl<'a> Receiver<'a> {
             self.release();
             return spin_loop();
         }
-        // No more than the writer can have written while so much is kept.
+        // The most that the writer can have written while the reader keeps this many.
         let most = match self.form {
             StreamForm::Bytes { capacity } | StreamForm::Messages { capacity } => {
                 u64::from(capacity) - 2 * (BYTES_MAX as u64 + 8)
@@ -173,13 +173,13 @@ impl<'a> Receiver<'a> {
     }
 
     fn about_to_release(&self) {
-        // Relaxed, and below: as in the sender.
+        // Relaxed, here and below, for the reason given in the sender.
         self.progress[progress::RELEASING].store(self.units, Relaxed);
     }
 
     fn has_started(&self, due: Due) {
         if due.start {
-            // Relaxed: looked at when this process is done with the stream.
+            // Relaxed: the supervisor reads it after this process is done with the stream.
             self.progress[progress::STARTS].fetch_add(1, Relaxed);
         }
     }
@@ -199,7 +199,7 @@ fn check_message(
     if let StreamForm::Messages { .. } = form {
         let mut bytes = [0; BYTES_MAX];
         let copied = payload.copy_to(0, &mut bytes);
-        // What is longer than any is told by its length.
+        // A message longer than any valid one is rejected by its length.
         let found = if copied == len {
             check_bytes(seed, number, &bytes[..len])
         } else {

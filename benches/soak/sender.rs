@@ -1,6 +1,6 @@
-//! The end that writes: message after message, in batches, sleeping or polling when there is
-//! no room, as the dice fall. Of a stream with a `B_start` it is a passive source, which rests in place of
-//! sleeping for room.
+//! The end that writes. It writes message after message in batches. When there is no room, it
+//! sleeps or polls at random. If the stream has a `B_start`, the sender is a passive source, which
+//! rests instead of sleeping for room.
 
 use std::hint::spin_loop;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -12,21 +12,21 @@ use crate::job::{Job, Position};
 use crate::message::{BYTES_MAX, Random, WORDS_MAX, bytes_of, compose, compose_bytes};
 use crate::shared::{Shared, progress, sleep};
 
-/// See the module's head.
+/// The writing end of one stream.
 pub struct Sender<'a> {
     job: &'a Job,
     form: StreamForm,
     writer: Writer<&'a [AtomicU64]>,
-    /// The same stream, for the bell of a reader when the writer is no more.
+    /// The same stream, for the wake word of a reader after the writer has ended.
     view: Shared<'a>,
     progress: &'a [AtomicU64],
     random: Random,
-    /// Up to here it is staged, and committed.
+    /// The positions up to which messages are staged and committed.
     staged: Position,
     committed: Position,
     /// Units staged.
     units: u64,
-    /// Which message stands in `bytes`, for the ways that copy.
+    /// The message that stands in `bytes`, for the forms that copy.
     composed: Option<u64>,
     bytes: Box<[u8; BYTES_MAX]>,
 }
@@ -54,8 +54,8 @@ impl<'a> Sender<'a> {
         })
     }
 
-    /// Writes until the reader is gone, or all is written and the stream ended: why, and how far
-    /// it committed.
+    /// Writes until the reader is gone, or until all is written and the stream ended. Returns the
+    /// reason and the position committed.
     pub fn run(mut self) -> Result<(Closed, Position), String> {
         while self.staged.number < self.job.end {
             if let Err(error) = self.batch() {
@@ -83,7 +83,7 @@ impl<'a> Sender<'a> {
         self.commit()
     }
 
-    /// Stages the next message, or some bytes; `false`: there is no room.
+    /// Stages the next message, or some bytes. `false`: there is no room.
     fn stage(&mut self) -> Result<bool, StreamError> {
         let Position { number, byte } = self.staged;
         let bytes = bytes_of(self.job.seed, number);
@@ -135,7 +135,7 @@ impl<'a> Sender<'a> {
     fn commit(&mut self) -> Result<(), StreamError> {
         self.about_to_commit();
         let due = self.writer.commit();
-        // Also of a stream whose reader is gone.
+        // The commit also counts in a stream whose reader is gone.
         self.has_committed();
         if due?.wake {
             futex::wake_shared(self.writer.peer_bell(), 1);
@@ -159,7 +159,7 @@ impl<'a> Sender<'a> {
             self.writer.rouse();
             return Ok(());
         }
-        // For the next message, or for some more.
+        // Waits for room for the next message, or for some more.
         let bytes = bytes_of(self.job.seed, self.staged.number);
         let more = if self.random.chance(50) { bytes } else { bytes + self.part_of(BYTES_MAX) };
         let more = if let StreamForm::Slots { .. } | StreamForm::Buffers { .. } = self.form {
@@ -176,8 +176,8 @@ impl<'a> Sender<'a> {
     }
 
     fn about_to_commit(&self) {
-        // Relaxed, and below: the stream's own release store and fence stand between the two, and
-        // the supervisor looks when this process is dead.
+        // Relaxed, here and below: the stream's own release store and fence stand between the two
+        // stores, and the supervisor reads them after this process is dead.
         self.progress[progress::COMMITTING].store(self.units, Relaxed);
     }
 

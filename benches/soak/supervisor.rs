@@ -1,4 +1,4 @@
-//! Starts the two ends, kills them, and does the accounts.
+//! Starts the two ends, kills them, and checks the counts.
 
 use std::fmt;
 use std::io::{BufRead, BufReader, Write};
@@ -18,35 +18,38 @@ use crate::message::{BYTES_MAX, Random};
 use crate::page::Page;
 use crate::shared::progress;
 
-/// No index moves, or an end says nothing, for so long: it sleeps and nobody wakes it.
+/// If no index moves, or an end reports nothing, for this long, then the end sleeps and is not
+/// woken.
 const STALL_MAX: Duration = Duration::from_secs(20);
-/// Between looks at the indexes.
+/// Interval between two reads of the indexes.
 const CHECK_INTERVAL: Duration = Duration::from_micros(200);
-/// Between lines about how far it is.
+/// Interval between two lines of progress.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Ways, and sources that rest, by their place.
+/// The forms, and passive sources, by their index.
 const KINDS: [&str; 5] = ["bytes", "messages", "slots", "buffers", "passive sources"];
 const PARTS: u64 = KINDS.len() as u64;
 const PASSIVE: usize = 4;
 
-/// What is wanted.
+/// The amount of work of a soak.
 #[derive(Clone, Copy, Debug)]
 pub struct Goal {
-    /// At least so many messages, a fifth of them in each form, and by passive sources of all ways.
+    /// At least this many messages. Each form has a fifth of them, and so have passive sources of
+    /// all forms.
     pub messages: u64,
-    /// So many kills.
+    /// The number of kills.
     pub kills: u64,
-    /// Of everything that is left to chance, but the moments at which processes run.
+    /// Seed of everything that is random, except the times at which processes run.
     pub seed: u64,
 }
 
-/// What was done.
+/// The work done so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counts {
-    /// Read by an end: below `N_read`.
+    /// Messages that an end read: those below `N_read`.
     pub read: u64,
-    /// Committed and not released when its reader was killed; found in the memory.
+    /// Messages that were committed and not released when their reader was killed, found in the
+    /// memory.
     pub recovered: u64,
     /// Senders killed.
     pub senders: u64,
@@ -54,7 +57,7 @@ pub struct Counts {
     pub receivers: u64,
     /// Streams.
     pub streams: u64,
-    /// How often a source that rested was started.
+    /// The number of times that a resting source was started.
     pub starts: u64,
 }
 
@@ -91,15 +94,15 @@ impl fmt::Display for Counts {
     }
 }
 
-/// All ways, one after the other, and at last passive sources.
+/// Runs all forms one after the other, and passive sources last.
 ///
 /// # Errors
-/// What was lost, damaged, or never came.
+/// A message was lost or damaged, or never came.
 pub fn soak(goal: Goal, program: &str) -> Result<Counts, String> {
     let begun = Instant::now();
     let mut all = Counts::default();
     for (form, name) in KINDS.into_iter().enumerate() {
-        // What a division leaves over goes to the first.
+        // The remainder of a division goes to the first parts.
         let part = |whole: u64| whole / PARTS + u64::from((form as u64) < whole % PARTS);
         let part = Goal { messages: part(goal.messages), kills: part(goal.kills), ..goal };
         let mut series = Series::new(name, form, part, program)?;
@@ -127,7 +130,7 @@ struct Series<'a> {
     progress: SharedMapping,
     /// Sender and receiver, if alive.
     ends: [Option<Process>; 2],
-    /// Up to here everything is accounted for.
+    /// All messages before this position are counted.
     at: Position,
     done: Counts,
     last_progress: Instant,
@@ -175,11 +178,12 @@ impl<'a> Series<'a> {
         }
     }
 
-    /// The next stream's way and sizes, and its `B_start`.
+    /// The next stream's form and sizes, and its `B_start`.
     fn shape(&mut self) -> (StreamForm, u64) {
         let passive = self.form == PASSIVE;
         let form = if passive {
-            // Of plain bytes a message may be in two streams: then all are.
+            // Without plain bytes: there a message may lie in two streams, so all streams of a
+            // series would have to be of plain bytes.
             usize::try_from(1 + self.random.below(3)).unwrap_or(1)
         } else {
             self.form
@@ -207,7 +211,7 @@ impl<'a> Series<'a> {
         (form, start_level)
     }
 
-    /// One stream, from its making to the accounts.
+    /// Runs one stream, from its creation to the check of its counts.
     fn stream(
         &mut self,
         form: StreamForm,
@@ -233,7 +237,7 @@ impl<'a> Series<'a> {
         self.wait_until(&page, target, last)?;
         for (at, end) in [End::Writer, End::Reader].into_iter().enumerate() {
             if victims[at] {
-                // Kills, and waits until it is gone.
+                // Kills the process and waits until it is gone.
                 drop(self.ends[at].take());
                 if stream.mark_dead(end) {
                     let other = if end == End::Writer { End::Reader } else { End::Writer };
@@ -263,7 +267,7 @@ impl<'a> Series<'a> {
             StreamForm::Buffers { buffers, .. } => self.random.batch(u64::from(buffers) / 2),
             _ => 1,
         };
-        // One more at the least, so that there is an end to be seen.
+        // At least one more message, so that the end of the stream is tested.
         let end = self.goal.messages.max(self.at.number + 1);
         Job {
             generation,
@@ -279,14 +283,14 @@ impl<'a> Series<'a> {
         }
     }
 
-    /// Tells both ends, those that are not there are started.
+    /// Starts the ends that are missing, and sends the job to both.
     fn start(&mut self, job: &Job) -> Result<(), String> {
         let together = self.random.chance(25) || self.cpus.len() < 2;
         let first = usize::try_from(self.random.below(self.cpus.len() as u64)).unwrap_or(0);
         for (at, role) in ROLES.into_iter().enumerate() {
             let other = if together { 0 } else { at };
             let cpu = self.cpus[(first + other) % self.cpus.len()];
-            // Who polls on the CPU of its peer only waits for its slice to end.
+            // An end that polls on the CPU of its peer only waits for its slice to end.
             let sleeps = if together { 100 } else { job.sleeps };
             let job = Job { cpu, sleeps, ..job.clone() };
             if self.ends[at].is_none() {
@@ -299,7 +303,7 @@ impl<'a> Series<'a> {
         Ok(())
     }
 
-    /// Who is to die: sender, receiver.
+    /// The ends to kill: sender, receiver.
     fn victims(&mut self) -> [bool; 2] {
         let two = self.done.kills() + 2 <= self.goal.kills && self.random.chance(12);
         let sender = self.random.chance(50);
@@ -313,7 +317,7 @@ impl<'a> Series<'a> {
         }
         let left = self.goal.messages.saturating_sub(self.at.number);
         let mean = left / (self.goal.kills - self.done.kills() + 1);
-        // A small ring is slow where its ends sleep.
+        // A small ring is slow while its ends sleep.
         let units = match form {
             StreamForm::Bytes { capacity } | StreamForm::Messages { capacity } => {
                 u64::from(capacity) / 128
@@ -327,7 +331,7 @@ impl<'a> Series<'a> {
         messages * sample / 64
     }
 
-    /// Until the writer is there, or both ends have something to say.
+    /// Waits until the writer has reached `target`, or both ends have a report.
     fn wait_until(&mut self, page: &Page<'_>, target: u64, last: bool) -> Result<(), String> {
         let (mut seen, mut moved) = ((0, 0), Instant::now());
         loop {
@@ -344,7 +348,7 @@ impl<'a> Series<'a> {
                 return Ok(());
             }
             if !last && reported.contains(&true) {
-                // It has no reason to: what it says is an error.
+                // An end reports here only if it found an error.
                 return Err(self.reports());
             }
             if moved.elapsed() > STALL_MAX {
@@ -363,7 +367,7 @@ impl<'a> Series<'a> {
             .join("; ")
     }
 
-    /// Where an end is that lives and has closed the stream.
+    /// The position of an end that is alive and has closed the stream.
     fn read_report(&mut self, at: usize, how: &str) -> Result<Option<Position>, String> {
         let Some(process) = &mut self.ends[at] else { return Ok(None) };
         let line = process.read_report().map_err(|error| format!("{:?} {error}", ROLES[at]))?;
@@ -373,7 +377,7 @@ impl<'a> Series<'a> {
             .ok_or(format!("{:?} reports `{line}`, expected `{how}` and a position", ROLES[at]))
     }
 
-    /// The accounts of a stream that is over.
+    /// Checks the counts of a stream that is over.
     fn check_counts(
         &mut self,
         page: &Page<'_>,
@@ -403,7 +407,7 @@ impl<'a> Series<'a> {
         let left = if victims[1] { page.check_unread()? } else { 0 };
         within("what is left", written - read, left, written - read)?;
         self.done.starts += at(progress::STARTS);
-        // A message of which a part was released counts as found.
+        // A message that was partly released counts as found.
         let released = position(read)?.number;
         self.done.read += released - self.at.number;
         self.done.recovered += end.number - released;
@@ -436,7 +440,7 @@ impl Process {
         readiness::is_ready(fd, readiness::Direction::Readable).map_err(|error| error.to_string())
     }
 
-    /// What it says, if it does so in time.
+    /// The report of the end, if it comes in time.
     fn read_report(&mut self) -> Result<String, String> {
         let deadline = Instant::now() + STALL_MAX;
         while !self.has_report()? {

@@ -1,21 +1,22 @@
-//! Figure 9 as SVG: once with the paper's straight axes, once with powers of ten on both.
+//! Figure 9 as SVG, once with linear axes as in the paper, and once with logarithmic axes.
 
 use svg::Document;
 use svg::node::element::{Circle, Group, Line as Stroke, Polyline, Rectangle, Text};
 
 use crate::figure::Curve;
 
-/// Distinct for people who see few colours apart (Okabe and Ito 2008).
+/// Colours that colour-blind readers can distinguish (Okabe and Ito 2008).
 const COLOURS: [&str; 6] = ["#0072b2", "#56b4e9", "#d55e00", "#e69f00", "#009e73", "#cc79a7"];
 const WIDTH: f64 = 520.0;
 const HEIGHT: f64 = 360.0;
 const LEFT: f64 = 70.0;
 const TOP: f64 = 60.0;
 const BETWEEN: f64 = 90.0;
-/// The paper's figure ends at 200 messages a second of each activity, 1,600 in all; ours go further.
+/// The paper's figure ends at 200 messages per second of each activity, which is 1,600 in all. This
+/// figure goes further.
 const STRAIGHT_MAX: f64 = 12_800.0;
 
-/// From a value to a place between 0 and 1, and where marks stand.
+/// Maps a value to a place between 0 and 1, and lists the marks.
 struct Axis {
     least: f64,
     most: f64,
@@ -49,7 +50,7 @@ impl Axis {
     }
 }
 
-/// The picture.
+/// The figure as text.
 pub fn picture(curves: &[Curve]) -> String {
     let shown = curves.iter().flat_map(|curve| &curve.points);
     let most = shown
@@ -146,7 +147,7 @@ fn panel(curves: &[Curve], (left, top): (f64, f64), across: &Axis, up: &Axis) ->
     group
 }
 
-/// With commas between thousands.
+/// Formats a number with commas between thousands.
 fn number(value: f64) -> String {
     let text = value.to_string();
     if value < 1_000.0 {

@@ -1,4 +1,4 @@
-//! A reader in a process of its own, and what it is fed through.
+//! A reader in a process of its own, and the outputs that feed it.
 
 use std::io::{PipeReader, Write};
 use std::os::unix::net::UnixListener;
@@ -17,23 +17,23 @@ use crate::variant::Variant;
 
 /// Slots of a stream: as many messages as a pipe has room for.
 const SLOTS: u32 = 1_024;
-/// The variable that names sockets of this process.
+/// Distinguishes the names of the sockets of this process.
 static SOCKETS: AtomicU32 = AtomicU32::new(0);
 
-/// See the module's head.
+/// A running reader process.
 pub struct Reader {
     pub log: Log,
     pub outputs: Vec<Output>,
     child: Child,
 }
 
-/// Where messages to a reader go in.
+/// The end into which messages to a reader are written.
 pub enum Output {
     Stream(Box<StreamWriter>),
     Bytes(Box<dyn Write + Send>),
 }
 
-/// What a process used up to now.
+/// CPU time, switches and messages of a process so far.
 #[derive(Clone, Copy)]
 pub struct Usage {
     pub cpu_ns: u64,
@@ -42,7 +42,7 @@ pub struct Usage {
 }
 
 impl Reader {
-    /// Starts one with so many network activities, and waits until it waits.
+    /// Starts a reader with `networks` network activities, and blocks until the reader waits.
     pub fn start(mut spec: ReaderSpec, networks: usize) -> Self {
         let log = Log::create();
         let (mut outputs, mut pipes) = (Vec::new(), Vec::<PipeReader>::new());
@@ -85,7 +85,7 @@ impl Reader {
         Reader { log, outputs, child }
     }
 
-    /// What it used up to now.
+    /// The usage of the reader so far.
     pub fn usage(&self) -> Usage {
         let pid = self.child.id();
         let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
@@ -108,7 +108,7 @@ impl Drop for Reader {
 }
 
 impl Output {
-    /// Sends one message; blocks while there is no room.
+    /// Sends one message. Blocks while there is no room.
     pub fn send(&mut self) {
         let mut message = [0; MESSAGE_BYTES];
         message[..8].copy_from_slice(&monotonic_ns().to_ne_bytes());
@@ -124,7 +124,7 @@ impl Output {
     }
 }
 
-/// A socket to connect to.
+/// A listening socket and its path.
 fn listen() -> (UnixListener, PathBuf) {
     // Relaxed: only its own value matters.
     let name = format!("upcall-bench-{}-{}", std::process::id(), SOCKETS.fetch_add(1, Relaxed));

@@ -1,9 +1,9 @@
-//! Figure 9 of split-level-1991: what 5 network and 3 device activities take of a CPU, by the rate
-//! of their messages.
+//! Figure 9 of split-level-1991: the part of a CPU that 5 network and 3 device activities take, by
+//! the rate of their messages.
 //!
-//! The network activities read what a process on the other CPU sends, one message after the other and
-//! to each in turn; each device activity is clocked by a timer of the same rate. Nothing is done
-//! with a message. What is counted is all CPU time of the reading process.
+//! A process on the other CPU sends messages to the network activities one after the other, to each
+//! in turn. A timer of the same rate clocks each device activity. The reader does nothing with a
+//! message. The bench counts all CPU time of the reading process.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
@@ -20,14 +20,14 @@ use crate::variant::{AHEAD, Variant};
 const NETWORKS: u32 = 5;
 const DEVICES: u32 = 3;
 const ACTIVITIES: u32 = NETWORKS + DEVICES;
-/// Messages of each activity in a second.
+/// Messages of each activity per second.
 const RATES: [u32; 12] = [25, 50, 100, 200, 400, 800, 1_600, 3_200, 6_400, 12_800, 25_600, 51_200];
-/// Sleeps that are shorter than this are spent looking at the clock.
+/// Instead of a sleep shorter than this, the sender polls the clock.
 const SLEEP_MIN_NS: u64 = 150_000;
-/// Less of what was sent than this has come: it is saturated.
+/// A variant is saturated if less than this part of the messages has arrived.
 const KEPT_UP: f64 = 0.97;
 
-/// The ways, and how they are called; the first are ours.
+/// The variants and their names. The first ones are those of Upcall.
 pub const VARIANTS: [(Variant, &str); 6] = [
     (Variant::Split, "split-level, B_wakeup = 1"),
     (Variant::SplitAhead, "split-level, B_wakeup = 8"),
@@ -38,14 +38,14 @@ pub const VARIANTS: [(Variant, &str); 6] = [
 ];
 const OURS: usize = 2;
 
-/// What one way took at one rate: medians of the blocks.
+/// The measurements of one variant at one rate: medians of the blocks.
 #[derive(Clone, Copy)]
 pub struct Point {
-    /// What was to be sent in a second.
+    /// Messages to be sent per second.
     wanted: u32,
-    /// What came, of all activities together, in a second.
+    /// Messages of all activities that arrived per second.
     messages: f64,
-    /// Of the CPU.
+    /// Percent of the CPU.
     pub percent: f64,
     percents: [f64; 2],
     switches: f64,
@@ -59,20 +59,20 @@ impl Point {
         self.percent * 1e4 / self.rate()
     }
 
-    /// Messages in a second: of one that keeps up what was sent, for of each stream a batch may
-    /// have been still to come.
+    /// Messages per second. For a variant that keeps up, this is the rate sent, because a batch of
+    /// each stream may not have arrived yet.
     pub fn rate(&self) -> f64 {
         if self.kept_up { f64::from(self.wanted) } else { self.messages }
     }
 }
 
-/// One way: its name, and points up to where it is saturated.
+/// One variant: its name, and its points up to the rate at which it is saturated.
 pub struct Curve {
     pub name: &'static str,
     pub points: Vec<Point>,
 }
 
-/// What was found in one block.
+/// The measurements of one block.
 struct Found {
     messages: f64,
     percent: f64,
@@ -136,7 +136,7 @@ fn point(rate: u32, millis: u64, mut found: Vec<Found>) -> Point {
         found.iter_mut().flat_map(|found| found.late_ns.drain(..)).collect();
     let late_us = [50.0, 99.0].map(|of| percentile(&mut late_ns, of) as f64 / 1e3);
     let wanted = rate * ACTIVITIES;
-    // Of each stream a batch may be still to come.
+    // A batch of each stream may not have arrived yet.
     let to_come = (u64::from(NETWORKS) * AHEAD * 1_000 / millis) as f64;
     let kept_up = messages + to_come >= KEPT_UP * f64::from(wanted);
     Point { wanted, messages, percent, percents: [least, most], switches, late_us, kept_up }
@@ -157,7 +157,7 @@ fn measure(variant: Variant, cpus: [u32; 2], rate: u32, millis: u64) -> Found {
     let mut outputs = std::mem::take(&mut reader.outputs);
     let found = std::thread::scope(|scope| {
         scope.spawn(|| send(&mut outputs, cpus[1], period_ns / u64::from(NETWORKS), &over));
-        // Both have begun.
+        // Waits until both processes run.
         std::thread::sleep(Duration::from_millis(10.max(millis / 10)));
         let (before, begun_ns) = (reader.usage(), monotonic_ns());
         std::thread::sleep(Duration::from_millis(millis));
@@ -177,7 +177,7 @@ fn measure(variant: Variant, cpus: [u32; 2], rate: u32, millis: u64) -> Found {
     found
 }
 
-/// Sends to each in turn, every `apart_ns`, until it is over.
+/// Sends to each output in turn, every `apart_ns`, until `over` is set.
 fn send(outputs: &mut [Output], cpu: u32, apart_ns: u64, over: &AtomicBool) {
     pin_thread(&[cpu]).expect("the CPU is allowed");
     let _ = set_timer_slack_least();
@@ -203,7 +203,7 @@ fn print_rate(rate: u32, curves: &[Curve]) {
     let wanted = rate * ACTIVITIES;
     let point_of =
         |curve: &Curve| curve.points.iter().find(|point| point.wanted == wanted).copied();
-    // The reader of pipes, which all the others are measured by.
+    // The reader of pipes, to which all others are compared.
     let base = point_of(&curves[OURS]).map(|point| point.each_us());
     for curve in curves {
         let Some(point) = point_of(curve) else { continue };
@@ -220,7 +220,7 @@ fn print_rate(rate: u32, curves: &[Curve]) {
     println!();
 }
 
-/// What must hold, of all rates at which both keep up.
+/// Prints what must hold at all rates at which both variants keep up.
 fn verdicts(curves: &[Curve]) {
     println!("overhead over that of the others, at all rates at which both keep up: least to most");
     for ours in &curves[..OURS] {

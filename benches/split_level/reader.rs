@@ -1,6 +1,7 @@
-//! The program that reads: a process of its own, in one of the ways, with any number of network
-//! activities, each fed by a stream, pipe or socket, and device activities, each clocked by a timer.
-//! All its work is to put down that a message came. All its threads are `SCHED_FIFO` on one CPU.
+//! The program that reads, in a process of its own and in one of the variants. It has any number of
+//! network activities, each fed by a stream, pipe or socket, and of device activities, each clocked
+//! by a timer. It only records the arrival of each message. All its threads are `SCHED_FIFO` on one
+//! CPU.
 
 use std::fs::File;
 use std::future::poll_fn;
@@ -29,31 +30,31 @@ use upcall_sys::schedule;
 use crate::log::{Log, open};
 use crate::variant::Variant;
 
-/// What a process started by this one is to do: its variable of the environment.
+/// The environment variable that gives a process started by this one its role.
 pub const ROLE: &str = "UPCALL_BENCH_ROLE";
-/// Bytes of a message; the first word says when it was sent.
+/// Bytes of a message. The first word is the time at which it was sent.
 pub const MESSAGE_BYTES: usize = 64;
-/// What is read at a time where bytes are: all that is there, up to so many messages.
+/// Where a reader reads bytes, it reads all that have arrived, up to this many messages.
 const READ_BYTES: usize = 64 * MESSAGE_BYTES;
-/// How soon the first release comes.
+/// Time to the first release.
 const LEAD_NS: u64 = 3_000_000;
 
-/// What a reader is to do.
+/// The task of a reader.
 #[derive(Clone)]
 pub struct ReaderSpec {
     pub variant: Variant,
     pub cpu: u32,
     pub devices: u32,
-    /// Of each device.
+    /// Period of each device.
     pub period_ns: u64,
-    /// What the streams' handlers declare.
+    /// The gap that the streams' handlers declare.
     pub gap_ns: u64,
-    /// Where its inputs are.
+    /// The paths of its inputs.
     pub inputs: Vec<String>,
 }
 
 impl ReaderSpec {
-    /// For [`Order::parse`].
+    /// The text for [`ReaderSpec::parse`].
     pub fn text(&self, log: &Log) -> String {
         let ReaderSpec { variant, cpu, devices, period_ns, gap_ns, inputs } = self;
         let (variant, log, inputs) = (variant.word(), log.path(), inputs.join(" "));
@@ -104,7 +105,7 @@ pub fn serve(text: &str) {
             None
         }
     };
-    // Whoever is to run first has begun to wait.
+    // Gives the threads that must run first time to wait.
     std::thread::sleep(Duration::from_millis(2));
     log.set_ready();
     let _ = std::io::stdin().read(&mut [0]);
@@ -112,14 +113,14 @@ pub fn serve(text: &str) {
     std::process::exit(0);
 }
 
-/// To where and how all of them run.
+/// Moves the thread to its CPU and into its class.
 fn prepare(cpu: u32) {
     schedule::pin_thread(&[cpu]).expect("the CPU is allowed");
-    // `main` says so if it is refused.
+    // `main` reports a refusal.
     let _ = schedule::set_fifo(FIFO_PRIORITY);
 }
 
-/// What a thread must do whose next message has another deadline, if it is to be ranked by
+/// The priority change that a thread needs for each new deadline, if it is to be ranked by
 /// deadlines.
 struct Rank {
     changes: bool,
@@ -139,12 +140,12 @@ impl Rank {
     }
 }
 
-/// When device `nth` is due first: they are not in phase.
+/// The first due time of device `nth`. Devices are not in phase.
 fn first_due(spec: &ReaderSpec, nth: u32) -> u64 {
     monotonic_ns() + LEAD_NS + spec.period_ns * u64::from(nth) / u64::from(spec.devices)
 }
 
-/// How a runtime of this bench is set up.
+/// The configuration of a runtime of this bench.
 pub fn config(cpu: u32) -> Config {
     Config {
         cpus: vec![cpu],
@@ -155,7 +156,7 @@ pub fn config(cpu: u32) -> Config {
     }
 }
 
-/// What a handler here declares: messages may be processed ahead.
+/// The declaration of a handler of this bench. Messages may be processed ahead of time.
 pub fn need(gap_ns: u64, batch: u32) -> (ActivityParams, Terms) {
     let cost = Span::from_nanos((gap_ns / u64::from(batch)).clamp(1, 100));
     let terms = Terms { workahead_max: 1_000, ..Terms::default() };
@@ -248,7 +249,7 @@ fn in_threads(spec: &ReaderSpec, log: &Arc<Log>) {
     }
 }
 
-/// Puts down all messages there are. No write, and so no read, ends amid one.
+/// Records all messages in `bytes`. No write ends inside a message, and so no read does.
 fn note(bytes: &[u8], log: &Log) {
     for message in bytes.chunks_exact(MESSAGE_BYTES) {
         let mut word = [0; 8];
@@ -288,21 +289,21 @@ fn by_epoll(spec: &ReaderSpec, log: &Log, mut fds: Vec<OwnedFd>) {
                         *due_ns += spec.period_ns;
                     }
                 }
-                // The other end is gone: so is this process, soon.
+                // The other end is gone, and this process ends soon.
                 None if read == 0 => return,
                 None => note(&bytes[..read], log),
             }
             if spec.variant == Variant::EpollRanked {
                 rank.change();
-                // In vain, and only then it waits.
+                // The thread waits only after a read in vain.
                 let _ = rustix::io::read(&fds[nth], &mut bytes);
             }
         }
     }
 }
 
-/// The ends to read from, which do not block. Whoever starts this process closes its own once
-/// it is ready.
+/// The non-blocking reading ends of the pipes. The parent closes its own copies once this process
+/// is ready.
 fn pipes(spec: &ReaderSpec) -> Vec<OwnedFd> {
     let open = |path: &String| {
         let fd = File::open(path).expect("a pipe").into();
@@ -321,7 +322,7 @@ fn timer(due_ns: u64, period_ns: u64) -> OwnedFd {
     fd
 }
 
-/// What a timerfd says, timerfd_create(2).
+/// The number of expirations that a timerfd reports (timerfd_create(2)).
 fn expirations(bytes: &[u8]) -> u64 {
     let mut word = [0; 8];
     word.copy_from_slice(&bytes[..8]);

@@ -1,4 +1,4 @@
-//! Table 1 of split-level-1991, on this machine: all ways in blocks of one run.
+//! Table 1 of split-level-1991 on this machine: all variants in the blocks of one run.
 
 use upcall_benches::{percentile, smoke};
 
@@ -6,10 +6,11 @@ use crate::ready_messages;
 use crate::variant::Variant;
 use crate::wakes::{self, Cause};
 
-/// The paper's overheads in us, by the rows that are like them; its thread takes 145.
+/// The paper's overhead of a thread in us. The other overheads of the paper stand beside the rows
+/// that correspond to them.
 const PAPER_THREAD_US: f64 = 145.0;
 
-/// Not above another: so much is noise between two runs.
+/// A ratio up to this counts as not above another, because two runs differ by this much noise.
 pub const NOT_ABOVE: f64 = 1.05;
 
 /// A line of the table.
@@ -19,11 +20,11 @@ struct Row {
     /// Picoseconds.
     samples_ps: Vec<u64>,
     late_ns: Vec<u64>,
-    /// Of each block.
+    /// The median of each block.
     medians_ps: Vec<u64>,
 }
 
-/// What is compared: places of rows.
+/// A comparison of two rows, by their index.
 struct Claim {
     text: &'static str,
     of: usize,
@@ -43,7 +44,7 @@ pub fn run(cpus: [u32; 2]) {
         }
         for cause in Cause::ALL {
             for &variant in cause.variants() {
-                // A thousand wakes a second, of a timer.
+                // A timer makes a thousand wakes per second.
                 let wakes = if cause == Cause::Timer { wakes / 10 } else { wakes };
                 let found = wakes::measure(cause, variant, cpus, wakes);
                 let ps = found.taken_ns.into_iter().map(|ns| ns * 1_000).collect();
@@ -66,7 +67,7 @@ impl Row {
         self.late_ns.append(&mut late_ns);
     }
 
-    /// p10, median and p90 of the ratios of blocks.
+    /// The tenth, the fiftieth and the ninetieth percentile of the ratios of blocks.
     fn over(&self, other: &Row) -> [f64; 3] {
         let mut ratios: Vec<u64> = self
             .medians_ps
@@ -182,7 +183,7 @@ fn line(row: &mut Row, [low, ratio, high]: [f64; 3]) {
     println!();
 }
 
-/// What must hold.
+/// Prints the comparisons that must hold.
 fn verdicts(rows: &[Row], base: usize) {
     let place = |cause: Cause, variant: Variant| {
         let before: usize = Cause::ALL

@@ -1,30 +1,30 @@
-//! The ways of reading messages and keeping time that are compared.
+//! The variants that are compared: ways to read messages and to wait for a time.
 
-/// See the module's head.
+/// A way to read messages and to wait for a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Variant {
-    /// Handlers that read streams, upcalled for each message; periodic handlers.
+    /// Handlers that read streams, upcalled for each message, and periodic handlers.
     Split,
-    /// The same, upcalled once this many messages are there.
+    /// The same, upcalled once [`AHEAD`] messages are there.
     SplitAhead,
-    /// Tasks; only time is kept, by `timed_sleep`.
+    /// Tasks that only wait for a time, with `timed_sleep`.
     Task,
-    /// A thread for each, that blocks in read(2) of a pipe or sleeps.
+    /// A thread for each activity, which blocks in read(2) of a pipe or sleeps.
     ThreadPipe,
-    /// The same, and after each message a call to change its priority, as to another deadline.
+    /// The same, with a call to change its priority after each message, as for another deadline.
     ThreadRanked,
-    /// As [`Way::ThreadPipe`], of UNIX sockets.
+    /// As [`Variant::ThreadPipe`], with UNIX sockets.
     ThreadSocket,
     /// One thread with non-blocking pipes, timerfds and epoll.
     Epoll,
-    /// The same as the paper's pure LWPs: a read in vain before it waits, and a call to change
-    /// its priority.
+    /// The same as the paper's pure LWPs: a read in vain before the thread waits, and a call to
+    /// change its priority.
     EpollRanked,
     /// One thread of tokio with pipes and intervals.
     Tokio,
 }
 
-/// `B_wakeup` of [`Way::SplitAhead`].
+/// `B_wakeup` of [`Variant::SplitAhead`].
 pub const AHEAD: u64 = 8;
 
 impl Variant {
@@ -40,7 +40,7 @@ impl Variant {
         Variant::Tokio,
     ];
 
-    /// As a child is told.
+    /// The word for the variant in a reader's specification.
     pub fn word(self) -> &'static str {
         match self {
             Variant::Split => "split",
@@ -62,7 +62,7 @@ impl Variant {
             .expect("a variant of this bench")
     }
 
-    /// `B_wakeup`, of one that reads streams.
+    /// `B_wakeup` of a variant that reads streams.
     pub fn level(self) -> Option<u64> {
         match self {
             Variant::Split => Some(1),

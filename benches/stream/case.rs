@@ -11,21 +11,21 @@ pub const SIZES: [usize; 3] = [64, 1 << 10, 64 << 10];
 pub const BATCHES: [usize; 3] = [1, 16, 256];
 /// Samples of a turn.
 pub const SAMPLES: usize = 5;
-/// Most bytes of a ring: see the head.
+/// Most bytes of a ring. The head of `main.rs` gives the reason.
 pub const RING_BYTES_MAX: u32 = 512 << 10;
 
-/// One end that writes: a batch of equal messages, all of them.
+/// The writing end: writes a batch of equal messages.
 pub type Send<'a> = Box<dyn FnMut(&[u8], usize) + 'a>;
-/// One end that reads: a batch, into a buffer for one message.
+/// The reading end: reads a batch, into a buffer for one message.
 pub type Receive<'a> = Box<dyn FnMut(&mut [u8], usize) + 'a>;
 /// One measurement.
 #[derive(Clone, Copy)]
 pub struct Case {
     pub size: usize,
     pub batch: usize,
-    /// Who finds nothing looks again and does not sleep.
+    /// Whether an end with nothing to do polls and does not sleep.
     pub polls: bool,
-    /// Messages that find room.
+    /// Messages that the ring has room for.
     pub room: usize,
 }
 
@@ -46,8 +46,8 @@ impl Case {
         (messages / self.batch).max(4)
     }
 
-    /// Moves messages; picoseconds of one, of each sample, as the reader sees them. Each end is
-    /// made by its own thread, and is there until the other is done.
+    /// Moves messages. Returns picoseconds of one message for each sample, as the reader measures
+    /// them. Each end is created by its own thread and lives until the other is done.
     pub fn run<'a>(
         self,
         cpus: [u32; 2],
@@ -56,7 +56,7 @@ impl Case {
     ) -> Vec<u64> {
         let samples = if smoke() { 2 } else { SAMPLES };
         let batches = self.batches();
-        // The first warms up.
+        // The first sample warms the caches.
         let total = (samples + 1) * batches;
         let together = Barrier::new(2);
         std::thread::scope(|scope| {
@@ -87,7 +87,7 @@ impl Case {
     }
 }
 
-/// Who finds nothing, where nobody can wake it.
+/// The pause of an end that has nothing to do and that no peer wakes.
 #[inline]
 pub fn pause(case: Case) {
     if case.polls { spin_loop() } else { std::thread::yield_now() }

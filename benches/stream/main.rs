@@ -1,20 +1,23 @@
-//! What it costs to move a message by a stream, in each of its ways, against a pipe, a UNIX
-//! socket, `rtrb` in process, iceoryx2 and the copying alone; one run, two threads.
+//! The cost of moving a message through a stream, in each form. The bench compares it with a pipe,
+//! a UNIX socket, `rtrb` in one process, iceoryx2, and plain copying. All run between two threads,
+//! in one run.
 //!
-//! Same core: both threads on one CPU; who finds nothing sleeps until a batch is there (by
-//! futex; `rtrb` and iceoryx2, which have no such thing, yield). Cross core: two CPUs; all but
-//! pipe and socket, which block, poll. One write of a pipe or socket is one message, or
-//! (`gathered`) a batch. Copied ways copy all bytes in and out, those in place touch one word of
-//! the message at each end. Threads of one process: the change of address space that two domains
-//! on one CPU pay is in no row.
+//! *Same core*: both threads are on one CPU. An end with nothing to do sleeps until a batch is
+//! there, by futex. `rtrb` and iceoryx2 cannot sleep and yield instead. *Cross core*: the threads
+//! are on two CPUs. Pipe and socket block; all others poll. One write to a pipe or socket is one
+//! message, or a batch (`gathered`). The forms that copy move all bytes in and out. The forms in
+//! place touch one word of the message at each end. The threads belong to one process, so no row
+//! contains the change of address space between two domains on one CPU.
 //!
-//! Rings find room for two batches, for 64 KiB at the least (as a pipe has) and for 512 KiB at most:
-//! what is larger leaves the cache of a CPU (1 MiB here) between being written and read, and a pipe
-//! does not. Of a batch that is more than half of its ring a stream hands over a quarter of the ring at a
-//! time, and gives back as much, so that both ends are at work; the others hand over each message.
+//! A ring has room for two batches, but for at least 64 KiB (as a pipe has) and at most 512 KiB. A
+//! larger ring leaves the cache of a CPU (1 MiB here) between writing and reading, while a pipe
+//! does not. If a batch is more than half of its ring, a stream hands over a quarter of the ring at
+//! a time, and gives back as much, so that both ends work at the same time. The others hand over
+//! each message.
 //!
-//! iceoryx2 only with `--features iceoryx2`: it takes a minute to build. All rows of a case take
-//! turns, block by block. Nothing here is asserted: the machine is shared. Read the ratios.
+//! iceoryx2 takes part only with `--features iceoryx2`, because it takes a minute to build. All
+//! rows of a case take turns, block by block. The bench asserts nothing, because the machine is
+//! shared. Read the ratios.
 
 #![forbid(unsafe_code)]
 
@@ -38,14 +41,14 @@ mod verdict;
 use case::{BATCHES, Case, RING_BYTES_MAX, SAMPLES, SIZES, pause};
 use verdict::Medians;
 
-/// What the ratios are to.
+/// The row to which the ratios refer.
 const BASE: &str = "pipe";
-/// How often each row of a case has its turn.
+/// The number of turns of each row of a case.
 const BLOCKS: usize = 15;
-/// A row of a case: measures one block.
+/// A row of a case. The function measures one block.
 type Row = (&'static str, fn([u32; 2], Case) -> Vec<u64>);
 
-/// A way for so many messages of so many bytes.
+/// Makes the form for a number of messages of a size.
 type MakeForm = fn(u32, u32) -> StreamForm;
 
 const IN_PLACE: [(&str, MakeForm); 2] = [
@@ -113,7 +116,7 @@ fn main() {
     }
 }
 
-/// Prints what messages of each size cost, and the largest over the smallest.
+/// Prints the cost of messages of each size, and the ratio of the largest to the smallest.
 fn independence(cores: &str, cpus: [u32; 2], name: &str, form: MakeForm, fitted: bool) {
     let cases = SIZES.map(|size| Case { size, batch: 16, polls: cores == "cross", room: 32 });
     let mut samples = SIZES.map(|_| Vec::new());
@@ -131,12 +134,12 @@ fn independence(cores: &str, cpus: [u32; 2], name: &str, form: MakeForm, fitted:
         print!("  {size} bytes {:.1}", median / 1e3);
     }
     let times = medians[2] / medians[0];
-    // Where small ones stand side by side they come by the cache line's neighbour.
+    // Small messages side by side arrive with the prefetch of the neighbouring cache line.
     let verdict = if fitted { "" } else { verdict::holds(times <= 1.2) };
     println!("  {times:.2} times{verdict}");
 }
 
-/// Prints a case; the medians of its rows.
+/// Prints a case. Returns the medians of its rows.
 fn compare(cores: &str, cpus: [u32; 2], case: Case) -> Vec<(&'static str, u64)> {
     let mut samples = vec![Vec::new(); ROWS.len()];
     for _ in 0..if smoke() { 1 } else { BLOCKS } {
@@ -235,7 +238,7 @@ fn in_stream(cpus: [u32; 2], case: Case, form: impl Fn(u32, u32) -> StreamForm) 
     let send = move |message: &[u8], batch: usize| {
         for left in (0..batch).rev() {
             while !write(&mut writer, message, kind) {
-                // For the rest of the batch, or half of the ring, as the reader does.
+                // Waits for the rest of the batch, or for half of the ring, as the reader does.
                 wait_for_room(&mut writer, case, ((left + 1).min(case.room / 2) * unit) as u64);
             }
             if left % part == 0 && writer.commit().expect("the reader is there").wake {
@@ -246,7 +249,7 @@ fn in_stream(cpus: [u32; 2], case: Case, form: impl Fn(u32, u32) -> StreamForm) 
     let receive = move |message: &mut [u8], batch: usize| {
         for left in (0..batch).rev() {
             while !read(&mut reader, message, kind) {
-                // For the rest of the batch, or half of the ring: a writer that finds no room
+                // Waits for the rest of the batch, or for half of the ring. A writer without room
                 // commits a part, and a message that does not fit leaves some room unused.
                 wait_for_data(&mut reader, case, ((left + 1).min(case.room / 2) * unit) as u64);
             }
@@ -258,14 +261,14 @@ fn in_stream(cpus: [u32; 2], case: Case, form: impl Fn(u32, u32) -> StreamForm) 
     case.run(cpus, || Box::new(send), || Box::new(receive))
 }
 
-/// How the bytes get in and out.
+/// The way in which bytes get in and out.
 #[derive(Clone, Copy)]
 enum Kind {
-    /// Copied, and whole by what the reader knows of their number.
+    /// Copied. The reader knows how many bytes make a message.
     Bytes,
     /// Copied.
     Messages,
-    /// One word of them is touched.
+    /// One word of each message is touched.
     InPlace,
 }
 
@@ -303,7 +306,7 @@ fn read(reader: &mut Reader<&[AtomicU64]>, into: &mut [u8], kind: Kind) -> bool 
 
 fn wait_for_room(writer: &mut Writer<&[AtomicU64]>, case: Case, units: u64) {
     if case.polls {
-        // What is staged may be all that there is room for.
+        // The staged messages may fill the ring.
         let _ = writer.commit().expect("the reader is there");
         return spin_loop();
     }
@@ -336,7 +339,7 @@ fn wake(bell: &AtomicU64) {
     futex::wake_shared(bell, 1);
 }
 
-/// Copying in and out through memory as large as the rings: what no way that copies can beat.
+/// Copies in and out through memory as large as the rings. No form that copies can be faster.
 fn copies(case: Case) -> Vec<u64> {
     let samples = if smoke() { 2 } else { SAMPLES };
     let (from, mut into) = (vec![7u8; case.size], vec![0u8; case.size]);

@@ -1,4 +1,4 @@
-//! What must hold of streams, by the medians of this run.
+//! The ratios that must hold for streams, by the medians of this run.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use crate::case::{BATCHES, SIZES};
 /// Picoseconds of each row, by cores, bytes and batch.
 pub type Medians = BTreeMap<(&'static str, usize, usize), Vec<(&'static str, u64)>>;
 
-/// Prints the ratios, and whether they are what is wanted.
+/// Prints the ratios, and whether they hold.
 pub fn print(medians: &Medians) {
     let of = |cores, size, batch, name: &str| {
         let rows = medians.get(&(cores, size, batch))?;
@@ -18,7 +18,8 @@ pub fn print(medians: &Medians) {
     };
     println!("same core, batch 16: how many times as fast as a pipe (at least 3)");
     for size in SIZES {
-        // Copying in and out by the C library, and nothing else: what copies cannot be faster.
+        // Copying in and out with the C library and nothing else. No form that copies can be
+        // faster.
         let bound = ratio("same", size, 16, "pipe", "memcpy, twice").unwrap_or(f64::INFINITY);
         println!("{size:>8} bytes: the copying alone would be {bound:.1} times as fast");
         for form in ["stream, bytes", "stream, messages", "stream, slots", "stream, buffers"] {
@@ -52,7 +53,7 @@ pub fn print(medians: &Medians) {
     }
 }
 
-/// What stands behind a figure that is not as wanted.
+/// The text after a ratio that does not hold.
 pub fn holds(does: bool) -> &'static str {
     if does { "" } else { "  DOES NOT HOLD" }
 }

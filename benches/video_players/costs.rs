@@ -1,4 +1,4 @@
-//! CPU time that decoding a frame takes, measured before the steps.
+//! Measures the CPU time to decode a frame, before the steps.
 
 use upcall::time::Span;
 use upcall_benches::{measured_cpu, percentile, smoke};
@@ -7,19 +7,19 @@ use upcall_sys::schedule;
 use crate::clip::Clip;
 use crate::decoder::Decoder;
 
-/// CPU time that decoding a frame takes.
+/// CPU time to decode a frame.
 #[derive(Clone, Copy, Debug)]
 pub struct Costs {
-    /// The median of all frames, each by the least of its tries.
+    /// The median over all frames. Each frame counts with the least of its attempts.
     pub usual: Span,
-    /// Declared: the costliest frame and a fifth more, for what caches and the host's other guests
-    /// do.
+    /// The declared cost: that of the costliest frame plus a fifth, for the effects of caches and
+    /// of other guests of the host.
     pub most: Span,
 }
 
 impl Costs {
-    /// On the CPU that is measured, by players in turn, whose pictures push each other's out of
-    /// the cache.
+    /// Measures on the CPU of the steps. Several decoders take turns, and their pictures push each
+    /// other out of the cache.
     pub fn measure(clip: &Clip) -> Costs {
         std::thread::scope(|scope| {
             let measuring = scope.spawn(|| {

@@ -1,4 +1,4 @@
-//! The figures: frame rate against the number of players.
+//! The figures: frame rate by the number of players.
 
 use std::fs;
 use std::path::Path;
@@ -10,27 +10,28 @@ use crate::results::Results;
 use crate::setup::{RATE, class_name};
 use crate::variant::Variant;
 
-/// Of a panel, with its labels, and what is left for labels at the left, above and below.
+/// Size of a panel with its labels, and the margins for labels at the left, the right, above and
+/// below.
 const WIDTH: f64 = 400.0;
 const HEIGHT: f64 = 290.0;
 const LEFT: f64 = 46.0;
 const RIGHT: f64 = 12.0;
 const ABOVE: f64 = 30.0;
 const BELOW: f64 = 44.0;
-/// For the heading.
+/// Height of the heading.
 const TOP: f64 = 54.0;
-/// Where the vertical axis ends, in frames/s.
+/// The end of the vertical axis, in frames/s.
 const RATE_MAX: f64 = 32.0;
-/// Distinct for people who see few colours apart (Okabe and Ito 2008).
+/// Colours that colour-blind readers can distinguish (Okabe and Ito 2008).
 const COLOURS: [&str; 4] = ["#d55e00", "#0072b2", "#009e73", "#cc79a7"];
 const INK: &str = "#202020";
 const GRID: &str = "#e4e4e4";
 
-/// Writes `video-players-real-NAME.svg` into `folder`: a panel with the means of all `ways`, and one
-/// for each of them with the worst and the best player.
+/// Writes `video-players-real-NAME.svg` into `folder`. The first panel has the means of all
+/// `variants`. Each variant has another panel with its worst and its best player.
 ///
 /// # Errors
-/// Of writing.
+/// The file cannot be written.
 pub fn write(
     folder: &Path,
     name: &str,
@@ -96,7 +97,7 @@ impl Figure {
         self.content = std::mem::take(&mut self.content).add(node);
     }
 
-    /// The means of all.
+    /// Draws the means of all variants.
     fn overview(&mut self, variants: &[Variant], results: &Results) {
         self.axes("mean of all players", results);
         for (place, &variant) in variants.iter().enumerate() {
@@ -113,7 +114,8 @@ impl Figure {
         }
     }
 
-    /// One way: its mean between the worst and the best; of windows, the worst of each.
+    /// Draws one variant: its mean between the worst and the best player. With windows, also the
+    /// worst player of each window.
     fn panel(&mut self, variant: Variant, colour: &str, results: &Results) {
         self.axes(variant.long_name(), results);
         let all: Vec<(f64, [f64; 3])> = results
@@ -201,7 +203,7 @@ impl Figure {
     }
 }
 
-/// Legible where it stands over a curve.
+/// Makes a label legible over a curve.
 fn haloed(label: Text) -> Text {
     label.set("paint-order", "stroke").set("stroke", "white").set("stroke-width", 4)
 }
@@ -214,7 +216,7 @@ fn label(at: (f64, f64), anchor: &str, text: &str) -> Text {
         .set("fill", INK)
 }
 
-/// To hundredths of a point: nobody sees more, and files stay small.
+/// Rounds to hundredths of a point, which is invisible and keeps files small.
 fn round(value: f64) -> f64 {
     (value * 100.0).round() / 100.0
 }

@@ -1,15 +1,15 @@
-//! ecalls-2001 §3.3 for real (Figures 4 and 5): processes that play Motion JPEG at 30 frames
-//! a second on one CPU, from one to beyond saturation, with ordinary and with event-aware
-//! scheduling.
+//! ecalls-2001 §3.3 with real processes (Figures 4 and 5). Players show Motion JPEG at 30 frames
+//! per second on one CPU. Their number goes from one to beyond saturation, with ordinary and with
+//! event-aware scheduling.
 //!
-//! ffmpeg makes a clip; a source on another CPU sends it to each player through a stream, a
-//! frame a period from a phase of the player's own on, up to 5 ms late, as over a network. A frame is to be
-//! shown 50 ms after it came: it counts only if it is decoded by then, and a player skips one
-//! that cannot be. That is `crates/sim/examples/video_players` with real processes, a real decoder and
-//! a real kernel.
+//! ffmpeg makes a clip. A source on another CPU sends it to each player through a stream, one frame
+//! each period. Each player has its own phase, and frames are up to 5 ms late, as over a network. A
+//! frame is to be shown 50 ms after it arrived. It counts only if it is decoded by then, and a
+//! player skips a frame that it cannot decode in time. The bench repeats
+//! `crates/sim/examples/video_players` with real processes, a real decoder and a real kernel.
 //!
-//! A step from which the host took more than 1 % of the CPU is done again, twice at most, and
-//! the calmest is kept. `-- --figures` writes the figures to `docs/results`.
+//! If the host took more than 1 % of the CPU in a step, the bench repeats the step, at most twice,
+//! and keeps the calmest run. `-- --figures` writes the figures to `docs/results`.
 
 #![forbid(unsafe_code)]
 
@@ -39,12 +39,12 @@ use upcall_benches::{heading, smoke};
 use upcall_sys::schedule;
 use variant::Variant;
 
-/// More than that taken by the host spoils a step.
+/// If the host takes more than this part of the CPU, the step is repeated.
 const STOLEN_MAX: f64 = 0.01;
-/// How often a step is done at most.
+/// The most runs of a step.
 const ATTEMPTS_MAX: u32 = 3;
 
-/// Steps that are done again, in all: the whole stays below eight minutes.
+/// The most repeated steps in all. So the bench takes less than eight minutes.
 const REPEATS_MAX: u32 = 12;
 
 fn main() {
@@ -79,7 +79,7 @@ fn main() {
     }
 }
 
-/// All of them; without the right to it none in `SCHED_RR`.
+/// All variants. Without the right to `SCHED_RR`, all variants without it.
 fn variants() -> Vec<Variant> {
     let mut variants = Variant::ALL.to_vec();
     if let Err(refusal) = schedule::fifo_permission(step::PRIORITY) {
@@ -119,7 +119,7 @@ fn print_setting(setting: &Setting, costs: &Costs) {
     );
 }
 
-/// From one player to far beyond saturation.
+/// Numbers of players, from one to far beyond saturation.
 fn numbers_of_players(costs: &Costs) -> Vec<usize> {
     let full = PERIOD.as_nanos() as f64 / costs.usual.as_nanos().max(1) as f64;
     if smoke() {
@@ -138,7 +138,7 @@ fn numbers_of_players(costs: &Costs) -> Vec<usize> {
     numbers
 }
 
-/// The calmest of some tries.
+/// The calmest of up to [`ATTEMPTS_MAX`] runs.
 fn calmest_step(
     setting: &Setting,
     variant: Variant,
@@ -159,7 +159,7 @@ fn calmest_step(
     calmest
 }
 
-/// Figures 4 and 5, into `docs/results`.
+/// Draws Figures 4 and 5 into `docs/results`.
 fn draw(results: &Results) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/results");
     let (with, without): (Vec<Variant>, Vec<Variant>) =

@@ -16,10 +16,10 @@ use crate::screen::{FrameCounts, HEADER_BYTES, Screen};
 use crate::setup::{CPU_LIMIT, PERIOD, SLICE, WARM_FRAMES, number, window};
 use crate::variant::Variant;
 
-/// Frames that a stream holds; of those that wait two can still be shown at most.
+/// Frames that a stream holds. At most two of the waiting frames can still be shown.
 const STREAM_FRAMES: u32 = 16;
 
-/// What a process is told in its environment.
+/// The role of a process, passed in its environment.
 #[derive(Clone, Debug)]
 pub struct Role {
     pub variant: Variant,
@@ -27,19 +27,19 @@ pub struct Role {
     pub first: usize,
     pub players: usize,
     pub cpu: u32,
-    /// Of a frame: its bytes, its pixels, and what decoding it takes.
+    /// The most bytes of a frame, its pixels, and its declared cost.
     pub bytes_max: usize,
     pub pixels: usize,
     pub cost: Span,
-    /// So many frames count.
+    /// The number of frames that count.
     pub frames: u64,
-    /// Who started it.
+    /// The process that started this one.
     pub parent: u32,
-    /// Where the source takes its end of a stream.
+    /// The path at which the source receives its end of a stream.
     pub listener: PathBuf,
-    /// Of the daemon.
+    /// The path of the daemon's socket.
     pub socket: PathBuf,
-    /// Which tells of frames.
+    /// The service that raises an event for each frame.
     pub service: String,
 }
 
@@ -90,7 +90,7 @@ impl Role {
         }
     }
 
-    /// Plays until the source ends, and says what came of it.
+    /// Plays until the source ends, and prints the counts.
     pub fn play(&self) {
         process::die_with_parent(self.parent).expect("its parent lives");
         if self.variant.is_upcall() { self.play_upcalled() } else { self.play_in_turn() }
@@ -102,7 +102,7 @@ impl Role {
         Screen::new(decoder, self.cost, WARM_FRAMES..WARM_FRAMES + self.frames)
     }
 
-    /// A stream whose other end the source has; as long as the line stands.
+    /// A stream whose other end the source has. It lives as long as the connection.
     fn stream(&self) -> (StreamReader, StreamConnection) {
         let slot_bytes = (HEADER_BYTES + self.bytes_max).next_multiple_of(8);
         let slot_bytes = u32::try_from(slot_bytes).expect("a frame is not that long");
@@ -113,7 +113,7 @@ impl Role {
         (reader, connection)
     }
 
-    /// As a program that blocks for its next frame.
+    /// Plays as a program that blocks for its next frame.
     fn play_in_turn(&self) {
         schedule::pin_thread(&[self.cpu]).expect("it is allowed");
         let mut screen = self.screen();
@@ -128,7 +128,7 @@ impl Role {
         println!("{}", screen.counts().to_line());
     }
 
-    /// As handlers of Upcall: one, of a domain, or all players of this process.
+    /// Plays as handlers of Upcall: one handler in a domain, or all players of this process.
     fn play_upcalled(&self) {
         let mut runtime = Runtime::start(self.config()).expect("started, or attached");
         let all_counts: Arc<Mutex<Vec<FrameCounts>>> = Arc::default();
@@ -143,9 +143,9 @@ impl Role {
                 id
             })
             .collect();
-        // The clock of one screen.
+        // All players share the clock of one screen.
         runtime.run_at(&ids, clock::now()).expect("its thread is there");
-        // From here on it has nothing to do where it is measured.
+        // From here on this thread has no work on the measured CPU.
         let mut others = upcall::allowed_cpus().unwrap_or_default();
         others.retain(|&other| other != self.cpu);
         if !others.is_empty() {
@@ -160,7 +160,7 @@ impl Role {
     }
 
     fn config(&self) -> Config {
-        // What admission refuses plays all the same.
+        // Handlers that admission refuses play without a promise.
         let config = Config { unscreened: true, ..Config::default() };
         if self.variant.has_daemon() {
             let (socket, name) = (self.socket.clone(), format!("player{}", self.first));
@@ -194,7 +194,7 @@ impl Role {
             // Upcalled when a frame is there.
             runtime.stream_reader_handler(&name, need, reader, 1, play)
         } else {
-            // Upcalled by the clock of the screen: windows count periods.
+            // Upcalled by the clock of the screen, because windows count periods.
             runtime.handler(&name, need, move |batch| {
                 play(&mut reader, batch);
                 reader.release();
@@ -206,7 +206,8 @@ impl Role {
         handler.expect("unscreened")
     }
 
-    /// Has the player told of its frames, by the time when they are to be shown.
+    /// Connects the player to the service that raises an event for each frame, ranked by display
+    /// time.
     fn client(&self, runtime: &mut Runtime, id: HandlerId) -> Client {
         let poster = runtime.poster(id).expect("it is a handler");
         let route = Route::to_handler(poster);
@@ -214,7 +215,7 @@ impl Role {
     }
 }
 
-/// What a player declares.
+/// The declaration of a player.
 fn need(player: usize, cost: Span, variant: Variant) -> (ActivityParams, Terms) {
     let window = Some(window(player));
     let terms = Terms { window, wins_ties: variant.has_events(), ..Terms::default() };

@@ -1,4 +1,4 @@
-//! What all steps came to: the tables, and what must hold of them.
+//! The results of all steps: the tables, and what must hold.
 
 use std::collections::BTreeMap;
 
@@ -9,17 +9,17 @@ use crate::setup::{CLASSES, CPU_LIMIT, PERIOD, RATE, class_name, required_rate};
 use crate::step::Outcome;
 use crate::variant::Variant;
 
-/// Of a rate that is held: all but one frame in fifty.
+/// A player holds its rate if it shows all but one frame in fifty.
 const HELD: f64 = RATE * 0.98;
-/// Windows are counted from the first release on, and the seconds that count end amid one.
+/// Windows count from the first release on, and the measured seconds end inside a window.
 const WINDOW_SLACK: f64 = 1.0;
-/// Below saturation is where frames take so much at most of what the host left of the CPU, at what
-/// decoding one took in that step: its other guests make both differ.
+/// Below saturation, decoding takes at most this part of the CPU that the host left, by the cost of
+/// decoding in that step. The host's other guests change both.
 const BELOW_SATURATION: f64 = 0.85;
-/// Beyond saturation is where they would take so much at least.
+/// Beyond saturation, decoding would take at least this part.
 const ABOVE_SATURATION: f64 = 1.1;
 
-/// By the number of players and the way.
+/// By the number of players and the variant.
 pub struct Results {
     pub costs: Costs,
     pub variants: Vec<Variant>,
@@ -27,7 +27,7 @@ pub struct Results {
 }
 
 impl Results {
-    /// Of the steps of one way, by the number of players.
+    /// The steps of one variant, by the number of players.
     pub fn of(&self, variant: Variant) -> impl DoubleEndedIterator<Item = (usize, &Outcome)> {
         self.steps
             .iter()
@@ -38,19 +38,19 @@ impl Results {
         self.steps.keys().copied().max().unwrap_or(1)
     }
 
-    /// What decoding a frame took in all steps, the mean.
+    /// The mean cost of decoding a frame over all steps.
     fn cost_mean(&self) -> Span {
         let costs = || self.steps.values().flat_map(BTreeMap::values).map(Outcome::cost_mean);
         let steps = costs().count().max(1) as u64;
         Span::from_nanos(costs().map(Span::as_nanos).sum::<u64>() / steps)
     }
 
-    /// So many players fill the CPU.
+    /// The number of players that fill the CPU.
     pub fn saturation(&self) -> f64 {
         PERIOD.as_nanos() as f64 / self.cost_mean().as_nanos().max(1) as f64
     }
 
-    /// The steps of a way whose load is such.
+    /// The steps of a variant whose load fulfils `predicate`.
     fn with_load(
         &self,
         variant: Variant,
@@ -59,7 +59,7 @@ impl Results {
         self.of(variant).filter(move |(players, outcome)| predicate(outcome.load(*players as f64)))
     }
 
-    /// Frames/s of all.
+    /// Prints frames/s of all steps.
     pub fn print_rates(&self) {
         println!(
             "\nframes/s shown in time: mean of the players, and the worst and the best of them"
@@ -77,7 +77,7 @@ impl Results {
         }
     }
 
-    /// How the loss is shared where it is configured, and what else is known of a step.
+    /// Prints how windows share the loss, and the other facts of each step.
     pub fn print_steps(&self) {
         println!(
             "\nframes/s of the worst player of each window, in brackets what the window asks for;\n\
@@ -109,7 +109,7 @@ impl Results {
         }
     }
 
-    /// What must hold, and what the paper says.
+    /// Prints what must hold, and the paper's results.
     pub fn print_verdicts(&self) {
         println!(
             "\na frame takes {} to decode, the mean of all steps: {:.1} players fill the CPU; {} is declared: \
@@ -177,7 +177,7 @@ impl Results {
         );
     }
 
-    /// A line: whether something holds of each of these steps, and the figures it goes by.
+    /// Prints one line: whether each of these steps fulfils `judge`, and the figures that it uses.
     fn verdict<'a>(
         &self,
         what: &str,
@@ -200,14 +200,14 @@ impl Results {
         println!("{word}: {what} ({bound}): {}", figures.collect::<Vec<_>>().join(", "));
     }
 
-    /// Players whose declared cost admission has room for.
+    /// The number of players whose declared cost admission has room for.
     pub fn admitted(&self) -> usize {
         let room = PERIOD.as_nanos() * u64::from(CPU_LIMIT.ppm()) / 1_000_000;
         usize::try_from(room / self.costs.most.as_nanos().max(1)).unwrap_or(usize::MAX)
     }
 
-    /// Whether there is room for what the windows ask for, at what decoding took in that step, and at
-    /// what is declared.
+    /// Whether the CPU has room for the rates that the windows ask for, both at the cost of
+    /// decoding in that step and at the declared cost.
     fn windows_fit(&self, &(players, outcome): &(usize, &Outcome)) -> bool {
         let required: f64 =
             (0..players).map(|player| required_rate(player % CLASSES.len()) / RATE).sum();

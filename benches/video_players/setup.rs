@@ -6,27 +6,27 @@ use upcall::activity::Window;
 use upcall::admission::Share;
 use upcall::time::Span;
 
-/// What a process started by this one is to do: its variable of the environment.
+/// The environment variable that gives a process started by this one its role.
 pub const ROLE: &str = "UPCALL_BENCH_ROLE";
-/// Between two frames: 30 a second.
+/// Interval between two frames: 30 per second.
 pub const PERIOD: Span = Span::from_nanos(33_333_333);
 pub const RATE: f64 = 30.0;
-/// The most that a frame is late.
+/// The most by which a frame is late.
 pub const JITTER: Span = Span::from_millis(5);
-/// From the arrival of a frame to its display.
+/// Time from the arrival of a frame to its display.
 pub const SHOWN_AFTER: Span = Span::from_millis(50);
-/// Of round robin in the paper.
+/// The slice of round robin in the paper.
 pub const SLICE: Duration = Duration::from_micros(150);
-/// Of each player, in front of those that count.
+/// Frames of each player before those that count.
 pub const WARM_FRAMES: u64 = 15;
-/// Most that admission gives away here.
+/// The most that admission grants here.
 pub const CPU_LIMIT: Share = match Share::from_ppm(950_000) {
     Some(share) => share,
     None => Share::WHOLE,
 };
 
-/// What players may lose under DWCS: a third of them one frame in ten, a third half of
-/// them, a third four of five.
+/// Windows of players under DWCS. A third of the players may lose one frame in ten, a third half of
+/// the frames, and a third four of five.
 pub const CLASSES: [Window; 3] = [
     Window { misses: 1, periods: 10 },
     Window { misses: 1, periods: 2 },

@@ -1,4 +1,4 @@
-//! One step: so many players, scheduled one way, for some seconds.
+//! One step: a number of players, under one variant, for some seconds.
 
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
@@ -19,41 +19,41 @@ use crate::setup::{CLASSES, CPU_LIMIT, PERIOD, ROLE, WARM_FRAMES};
 use crate::source::{self, Receiver, Sent};
 use crate::variant::Variant;
 
-/// From when all are ready to the first frame.
+/// Time from the last player's report that it is ready to the first frame.
 const LEAD: Span = Span::from_millis(150);
-/// A player that does not come to its stream until then does not come.
+/// The source waits this long for a player's stream.
 const CONNECT_TIMEOUT: Span = Span::from_secs(30);
-/// Of those in `SCHED_RR`.
+/// Priority of players in `SCHED_RR`.
 pub const PRIORITY: u8 = 30;
 
-/// What is the same in all steps.
+/// The settings that all steps share.
 pub struct Setting {
     pub clip: Arc<Clip>,
-    /// Declared, of a frame.
+    /// The declared cost of a frame.
     pub cost: Span,
-    /// That count, after those of [`WARM_FRAMES`].
+    /// Frames that count, after the first [`WARM_FRAMES`].
     pub frames: u64,
 }
 
-/// What came of a step.
+/// The results of a step.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     pub all_counts: Vec<FrameCounts>,
     pub sent: Sent,
-    /// Of the CPU, by the host, while the frames came.
+    /// Time for which the host took the CPU while frames came.
     pub stolen_ms: u64,
-    /// Frames that count, of each player.
+    /// Frames of each player that count.
     pub frames: u64,
 }
 
 impl Outcome {
-    /// Frames a second of each player.
+    /// Frames per second of each player.
     pub fn rates(&self) -> Vec<f64> {
         let seconds = self.frames as f64 * PERIOD.as_nanos() as f64 / 1e9;
         self.all_counts.iter().map(|counts| counts.in_time as f64 / seconds).collect()
     }
 
-    /// Mean of the players, the worst and the best of them.
+    /// The mean of the players, the worst and the best.
     pub fn mean_worst_best(&self) -> [f64; 3] {
         let rates = self.rates();
         let mean = rates.iter().sum::<f64>() / rates.len().max(1) as f64;
@@ -61,12 +61,12 @@ impl Outcome {
         [mean, worst, rates.iter().copied().fold(0.0, f64::max)]
     }
 
-    /// Frames a second of the worst player of a class; `None`: there is none.
+    /// Frames per second of the worst player of a class. `None`: the class is empty.
     pub fn worst_of_class(&self, class: usize) -> Option<f64> {
         self.rates().into_iter().skip(class).step_by(CLASSES.len()).reduce(f64::min)
     }
 
-    /// Decoded too late, and not decoded at all.
+    /// Frames that were decoded too late, and frames that were not decoded.
     pub fn late_and_dropped(&self) -> [u64; 2] {
         let late = self.all_counts.iter().map(|counts| counts.late).sum();
         let skipped: u64 = self.all_counts.iter().map(|counts| counts.skipped).sum();
@@ -80,18 +80,18 @@ impl Outcome {
         Span::from_nanos(cpu_ns / decoded.max(1))
     }
 
-    /// Part of the CPU that the host took.
+    /// The part of the CPU that the host took.
     pub fn stolen(&self) -> f64 {
         self.stolen_ms as f64 * 1e6 / (self.frames * PERIOD.as_nanos()) as f64
     }
 
-    /// What decoding all frames of so many players takes, of what the host left of the CPU.
+    /// Decoding all frames of `players` players takes this part of the CPU that the host left.
     pub fn load(&self, players: f64) -> f64 {
         let wanted = players * self.cost_mean().as_nanos() as f64 / PERIOD.as_nanos() as f64;
         wanted / (1.0 - self.stolen()).max(0.01)
     }
 
-    /// Every frame was shown, late, skipped, or found no room: no other way.
+    /// Checks that every frame was shown, late, skipped, or found no room.
     fn check(&self) {
         for (counts, dropped) in self.all_counts.iter().zip(&self.sent.dropped) {
             let all = counts.in_time + counts.late + counts.skipped + dropped;
@@ -100,7 +100,7 @@ impl Outcome {
     }
 }
 
-/// Plays.
+/// Plays one step.
 pub fn run(setting: &Setting, variant: Variant, players: usize) -> Outcome {
     let cpu = measured_cpu();
     let place = |what| std::env::temp_dir().join(format!("upcall-{what}-{}", std::process::id()));
@@ -163,8 +163,8 @@ pub fn run(setting: &Setting, variant: Variant, players: usize) -> Outcome {
     outcome
 }
 
-/// What tells players of their frames (the paper's I/O module): raises an event for each, by the time
-/// when it is to be shown.
+/// The service that raises an event for each frame, ranked by its display time (the paper's I/O
+/// module).
 fn event_service(name: &str, players: usize) -> Service {
     let forms = Forms { to_service: Form::Counter, to_client: Form::Ring { slots: 64 } };
     let terms = ServiceTerms::new(forms, Route::to(|_| {})).clients_max(players);
@@ -216,7 +216,7 @@ impl Serving {
     }
 }
 
-/// A process with players, as the one who started it sees it.
+/// A process with players, as its parent sees it.
 struct Process {
     child: Child,
     lines: std::io::Lines<BufReader<ChildStdout>>,

@@ -1,19 +1,19 @@
-//! How players are scheduled.
+//! The variants: how players are scheduled.
 
-/// Figure 4 of the paper has one of the first three, Figure 5 one of the others.
+/// Figure 4 of the paper has the first three, Figure 5 the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Variant {
     /// Ordinary processes, `SCHED_OTHER`.
     Ordinary,
     /// `SCHED_RR` at one priority, with the kernel's slice.
     RoundRobin,
-    /// The same, and players that go to the end of the queue every 150 us.
+    /// The same, with players that move to the end of the queue every 150 us.
     Sliced,
-    /// Domains under a daemon, RMDP: all alike, so in the order of their admission.
+    /// Domains under a daemon with RMDP. All have the same rank, so the order of admission decides.
     Rmdp,
-    /// The same, and of equals first whose frame is to be shown first.
+    /// The same. Among equals, the domain whose frame is shown first goes first.
     RmdpEvents,
-    /// DWCS with the windows of [`crate::window`].
+    /// DWCS with the windows of [`crate::setup::window`].
     Dwcs,
     /// The same, with events by display time.
     DwcsEvents,
@@ -47,7 +47,7 @@ impl Variant {
         found.unwrap_or_else(|| panic!("`{name}` is no variant"))
     }
 
-    /// In a figure.
+    /// The name in a figure.
     pub fn long_name(self) -> &'static str {
         match self {
             Variant::Ordinary => "SCHED_OTHER",
@@ -69,7 +69,7 @@ impl Variant {
         matches!(self, Variant::Rmdp | Variant::RmdpEvents)
     }
 
-    /// Whether all players are handlers of one process: no daemon has DWCS, whose ranks do
+    /// Whether all players are handlers of one process. No daemon offers DWCS, because its ranks do
     /// not compare between processes.
     pub fn has_windows(self) -> bool {
         matches!(self, Variant::Dwcs | Variant::DwcsEvents)
@@ -79,7 +79,7 @@ impl Variant {
         matches!(self, Variant::RmdpEvents | Variant::DwcsEvents)
     }
 
-    /// Whether the processes are to be started in `SCHED_RR`.
+    /// Whether the processes are started in `SCHED_RR`.
     pub fn is_round_robin(self) -> bool {
         matches!(self, Variant::RoundRobin | Variant::Sliced)
     }
