@@ -46,7 +46,7 @@ fn main() {
 }
 
 fn number<T: std::str::FromStr>(text: &str) -> T {
-    text.parse().unwrap_or_else(|_| panic!("`{text}` is no number"))
+    text.parse().unwrap_or_else(|_| panic!("`{text}` is not a number"))
 }
 
 /// Release intervals of the handler with the higher rank. In the first, hand-offs follow each other
@@ -60,20 +60,20 @@ const ROWS: [&str; 11] = [
     "bare futex ping-pong, one way",
     "the same after 100 us of work, the way there",
     "the turn and its wake word alone, one way",
-    "domain to domain, each 25 us, to one that outranks",
+    "domain to domain, each 25 us, to a higher rank",
     "domain to domain, each 25 us, back",
-    "within a domain, each 25 us, to one that outranks",
+    "within a domain, each 25 us, to a higher rank",
     "within a domain, each 25 us, back",
-    "domain to domain, each 100 us, to one that outranks",
+    "domain to domain, each 100 us, to a higher rank",
     "domain to domain, each 100 us, back",
-    "within a domain, each 100 us, to one that outranks",
+    "within a domain, each 100 us, to a higher rank",
     "within a domain, each 100 us, back",
 ];
 /// More rows, each the difference of two rows.
 const DIFFERENCES: [(&str, usize, usize); 4] = [
-    ("the hand-off alone, each 25 us, to one that outranks", 3, 5),
+    ("the hand-off alone, each 25 us, to a higher rank", 3, 5),
     ("the hand-off alone, each 25 us, back", 4, 6),
-    ("the hand-off alone, each 100 us, to one that outranks", 7, 9),
+    ("the hand-off alone, each 100 us, to a higher rank", 7, 9),
     ("the hand-off alone, each 100 us, back", 8, 10),
 ];
 
@@ -144,7 +144,7 @@ fn block(cpu: u32, rounds: usize, millis: u64) -> ([Vec<u64>; ROWS.len()], u64) 
     let median = u64::midpoint(percentile(&mut bare, 50.0), percentile(&mut end, 50.0));
     bare.append(&mut end);
     let mut rows = [bare, after_work, turns].into_iter().chain(often).chain(seldom);
-    (std::array::from_fn(|_| rows.next().expect("so many")), median.max(1))
+    (std::array::from_fn(|_| rows.next().expect("one of each row")), median.max(1))
 }
 
 /// Ratios in thousandths, of the medians of one block, to the bare ping-pong and to the rare
@@ -178,18 +178,23 @@ fn spread(ratios: &mut [u64]) -> [f64; 3] {
 
 const CONTENTS: &str = "\
 what a row contains, beside its name
-  ping-pong             a read of the clock, a store, wake, wait, the kernel's switch, a read of the clock
-  after work            the same where it is as seldom as each 100 us below: the kernel's own path is not in
-                        the caches as it is where nothing else is done
-  the turn alone        the same with the page that domains share: the turn is passed, a bell rung, a bell slept on
-  to one that outranks  the same, and: the boundary at which the handler learns that it must yield, its return,
-                        the decision, its ranks into the page; there the decision, and the upcall
-  back                  the end of the job and its record, and the rest of it; there the upcall
-  within a domain       the same two handlers in one process, under the same daemon: boundary, return, decision and
-                        upcall, and no hand-off
-  the hand-off alone    what it costs more that the next handler is in another process: the difference of the two,
-                        of the medians of a block
-  /bare, /seldom        to the ping-pong, and to the one after work; of the medians of a block, median and spread";
+  ping-pong           a read of the clock, a store, wake, wait, the kernel's switch, a read of the
+                      clock
+  after work          the same, but as rarely as the rows of 100 us below. The kernel's own path
+                      is then less present in the caches than without work in between
+  the turn alone      the same with the page that domains share: one thread passes the turn and
+                      notifies a wake word, and the other sleeps on its wake word
+  to a higher rank    the same, and before it the boundary at which the handler learns that it
+                      must yield, its return, the decision, and its ranks into the page; after it,
+                      in the other domain, the decision and the upcall
+  back                the end of the job, its record, and the rest as above; then, in the other
+                      domain, the upcall
+  within a domain     the same two handlers in one process, under the same daemon: boundary,
+                      return, decision and upcall, but no hand-off
+  the hand-off alone  the extra cost if the next handler is in another process: the difference of
+                      the two rows, by the medians of a block
+  /bare, /seldom      ratios to the ping-pong and to the one after work, by the medians of a
+                      block: the median and the spread";
 
 /// Samples of both ways in ns, each of one way, the first way first. One side works for `work_ns`
 /// before each round.
@@ -281,7 +286,7 @@ fn domains() -> (DomainId, DomainId) {
 }
 
 fn pass(page: &TurnPage<SharedMapping>, to: DomainId) {
-    assert!(page.turn().is_ok_and(|turn| page.pass(turn, to)), "nobody else passes it");
+    assert!(page.turn().is_ok_and(|turn| page.pass(turn, to)), "no other thread passes it");
     if page.ring(to) {
         futex::wake_shared(page.bell(to), 1);
     }
@@ -404,11 +409,11 @@ fn domain(socket: &str, millis: u64, period_us: u64, handlers: &[&str]) {
         })
         .collect();
     let ids: Vec<_> = started.iter().map(|(_, id, _)| *id).collect();
-    runtime.run_at(&ids, clock::now()).expect("its thread is there");
+    runtime.run_at(&ids, clock::now()).expect("the CPU has its thread");
     std::thread::sleep(Duration::from_millis(millis));
     runtime.stop(|_, _| {});
     for (name, _, kept) in started {
-        let kept = kept.lock().expect("nobody panicked");
+        let kept = kept.lock().expect("no thread panicked");
         print_stamps(&format!("{name}-begun"), &kept.begun);
         print_stamps(&format!("{name}-ended"), &kept.ended);
     }
@@ -467,7 +472,7 @@ fn print_stamps(name: &str, stamps: &[u64]) {
 /// Reads lines of the child up to the one that begins with `name`.
 fn stamps_of(child: &mut Child, name: &str) -> Vec<u64> {
     use std::io::Read;
-    let output = child.stdout.as_mut().expect("it is piped");
+    let output = child.stdout.as_mut().expect("the pipe exists");
     loop {
         let mut line = Vec::new();
         let mut byte = [0];

@@ -175,7 +175,7 @@ fn write(fd: &OwnedFd) {
 
 /// The rows of the tables. The first row is subtracted from all others.
 const VARIANTS: [&str; 9] = [
-    "nobody watches",
+    "no watching",
     "select",
     "poll",
     "epoll, level",
@@ -298,9 +298,10 @@ fn main() {
 
 const CONTENTS: &str = "\
 what a row contains
-  first table  the write (if it is the loop's), the waiting and looking, the read: CPU time of all threads but the writer
-  /epoll       medians over that of epoll, level, of what is left when the row `nobody watches` is taken off each
-               block by block; the three columns are p10, median and p90 of the ratios of one block";
+  first columns  the write (if the loop does it), the waiting and looking for events, and the
+                 read: CPU time of all threads except the writer
+  /epoll         the row minus the row `no watching`, over the same of `epoll, level`, by the
+                 medians of a block; the three columns are p10, median and p90 of these ratios";
 
 /// The descriptor of the `nth` active one. Active descriptors lie among the idle ones.
 fn active(nth: usize) -> usize {

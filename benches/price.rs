@@ -66,14 +66,15 @@ fn main() {
 
 const CONTENTS: &str = "\
 what a row contains, beside its name
-  dispatch, in turn     return, end of the job, its record into the ring, decision, upcall, one proceed();
-                        one read of the clock, which the scheduler needs. Caches as 2 ms asleep left them.
-  dispatch, the same    as above, the same handler again: caches warm
-  proceed(), inside     its two counters are in memory, as they are for a handler that calls other code
-  proceed(), boundary   one read of the clock, one flag
-  indirect call         a call of `fn(u64) -> u64` through a pointer; each waits for the one before
-  tokio                 Notify::notify_one, park of one task, poll of the other, in one thread
-  futex                 wake, wait, and the kernel's switch; half a round trip";
+  dispatch, in turn    the return, the end of the job, its record into the ring, the decision, the
+                       upcall, one proceed(), and one read of the clock, which the scheduler
+                       needs. The caches are as a sleep of 2 ms left them
+  dispatch, the same   as above, but the same handler again, so that the caches are warm
+  proceed(), inside    its two counters are in memory, as in a handler that calls other code
+  proceed(), boundary  one read of the clock, one flag
+  indirect call        a call of `fn(u64) -> u64` through a pointer; each waits for the one before
+  tokio                Notify::notify_one, park of one task, poll of the other, in one thread
+  futex                wake, wait, and the kernel's switch; half a round trip";
 
 fn print(mut rows: Vec<Row>) {
     let medians: Vec<u64> =

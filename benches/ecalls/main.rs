@@ -256,7 +256,7 @@ impl Crossing {
     fn cross(&mut self, at: Instant) {
         while let Ok(Some(event)) = self.taker.take() {
             let event = Event::new(self.source, 0, event.payload[0]);
-            self.delivery.raise(at, event, When::NextCrossing).expect("there is room");
+            self.delivery.raise(at, event, When::NextCrossing).expect("the queue has room");
         }
         self.delivery.crossing();
         self.handled += invoke_all(&mut self.delivery, at);
@@ -314,7 +314,7 @@ fn handler() -> Row {
     row("handler upcall: raise to return", move || {
         let at = now();
         timed(EVENTS, || {
-            delivery.raise(at, Event::new(source, 0, 1), When::Now).expect("there is room");
+            delivery.raise(at, Event::new(source, 0, 1), When::Now).expect("the queue has room");
             invoke_all(&mut delivery, at);
         })
     })
@@ -329,7 +329,7 @@ fn queue_add() -> Row {
         let ps = timed(EVENTS, || {
             rank = rank.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             let event = Event::new(source, rank >> 32, 1);
-            delivery.raise(at, event, When::Now).expect("there is room");
+            delivery.raise(at, event, When::Now).expect("the queue has room");
         });
         while delivery.take(handler).is_some() {}
         ps
@@ -341,7 +341,7 @@ fn queue_best() -> Row {
     let (mut delivery, _, source) = delivery(SLOTS);
     for rank in 0..64 {
         let event = Event::new(source, rank, 1);
-        delivery.raise(Instant::ZERO, event, When::Now).expect("there is room");
+        delivery.raise(Instant::ZERO, event, When::Now).expect("the queue has room");
     }
     row("event queue: look (64 pending)", move || {
         timed(EVENTS, || {
@@ -364,13 +364,13 @@ fn signals() -> [Row; 2] {
         row("signal: SIGUSR1, kill(2)", move || {
             let own = getpid();
             timed(EVENTS, || {
-                kill_process(own, Signal::USR1).expect("oneself");
+                kill_process(own, Signal::USR1).expect("this process");
                 check(&first);
             })
         }),
         row("real-time signal: raise(3)", move || {
             timed(EVENTS, || {
-                signal_hook::low_level::raise(REAL_TIME_SIGNAL).expect("oneself");
+                signal_hook::low_level::raise(REAL_TIME_SIGNAL).expect("this process");
                 check(&second);
             })
         }),
@@ -403,14 +403,20 @@ fn print(rows: &[Row], found: &mut [Vec<u64>]) {
 const CONTENTS: &str = "\
 what a row contains
   system call   getppid: into the kernel and back
-  fast call     the check against recursion and running away, an indirect call of the handler
-  post          one event into the segment; typed takes turns with 64 types, and merges with those that are pending
-  crossing      the segment emptied, events made ripe, the handler invoked once, each event taken and concluded
-  handler       an event raised, the handler chosen, invoked, the event taken and concluded
-  across        the other process, this program again; a handler in a service's thread that raises back, the client asleep
-                on its bell; awake: it looks without end, and no side makes a system call
-  call by name  connects, asks and is answered by a thread of the service, as a UNIX socket that is connected to anew
-  there, back   two system calls a side; the signal is queued with its value and comes to a thread that sleeps
-  add           an event of any rank into a queue that goes from none to 1,024
-  signal        kill(2) is one system call and signal_hook's handler; raise(3) of glibc is three (getpid, gettid,
-                tgkill); the kernel makes a frame, and sigreturn is one more";
+  fast call     the check for recursion and runaway, and an indirect call of the handler
+  post          one event into the segment; typed cycles through 64 types, and merges with events
+                that are pending
+  crossing      the segment emptied, events made ripe, the handler invoked once, each event taken
+                and concluded
+  handler       an event raised, the handler chosen and invoked, the event taken and concluded
+  across        to the other process, which is this program again. A handler in a thread of its
+                service raises back, and the client sleeps on its wake word. Awake: the receiver
+                polls without end, and no side makes a system call
+  call by name  connects and calls, and a thread of the service replies; comparable to a UNIX
+                socket that is connected anew
+  round trip    two system calls on each side; the signal is queued with its value and reaches a
+                thread that sleeps
+  add           an event of any rank into a queue that grows from 0 to 1,024
+  signal        kill(2) is one system call, with signal_hook's handler; raise(3) of glibc makes
+                three (getpid, gettid, tgkill). The kernel makes a frame, and sigreturn is one
+                more call";

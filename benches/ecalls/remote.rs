@@ -66,7 +66,7 @@ fn socket(name: &str) -> PathBuf {
 pub fn run_as_remote() -> bool {
     let Ok(role) = std::env::var(ROLE) else { return false };
     let (name, cpu) = role.rsplit_once(' ').expect("a name and a CPU");
-    schedule::pin_thread(&[cpu.parse().expect("a CPU")]).expect("it may be used");
+    schedule::pin_thread(&[cpu.parse().expect("a CPU")]).expect("the CPU is allowed");
     let flag = Arc::new(AtomicBool::new(false));
     signal_hook::flag::register(REAL_TIME_SIGNAL, flag.clone()).expect("a signal");
     let service = Service::in_thread(name, free(echo())).expect("a service");
@@ -134,15 +134,15 @@ fn answer_on_a_channel(mut client: Client, service: &Service) {
             Some(event) => match event.words[0] {
                 ANSWER => {
                     let to: Option<&Raiser> = answers.as_ref();
-                    to.expect("it was told to be awake")
+                    to.expect("an AWAKE event came first")
                         .raise(&raise(ANSWER))
-                        .expect("it is there");
+                        .expect("the peer is there");
                 }
                 COUNTED => counted += 1,
                 word => {
                     is_awake = word == AWAKE;
                     answers = service.raiser(service.clients()[1]);
-                    client.raise(&raise(counted)).expect("it is there");
+                    client.raise(&raise(counted)).expect("the peer is there");
                 }
             },
             None if is_awake => std::hint::spin_loop(),
@@ -197,7 +197,7 @@ impl RemoteProcess {
         let input = child.stdin.take().expect("a pipe");
         let mut output = BufReader::new(child.stdout.take().expect("a pipe"));
         let mut line = String::new();
-        output.read_line(&mut line).expect("it is ready");
+        output.read_line(&mut line).expect("the child prints a line");
         let pid = Pid::from_child(&child);
         let pidfd = pidfd_open(pid, PidfdFlags::empty()).expect("a child");
         let fetch = |number: &str| {
@@ -215,7 +215,7 @@ impl RemoteProcess {
     fn set_mode(&self, word: u64) -> u64 {
         let before = self.last_raised[1].load(SeqCst);
         let to = self.service.clients()[0];
-        self.service.raise(to, &raise(word)).expect("it is there");
+        self.service.raise(to, &raise(word)).expect("the peer is there");
         while self.last_raised[1].load(SeqCst) == before {
             std::thread::yield_now();
         }
@@ -250,7 +250,7 @@ type Shared = Arc<std::sync::Mutex<RemoteProcess>>;
 
 /// Waits for the event that the remote process raises back, asleep until it comes.
 fn wait_for_event(client: &mut Client) {
-    while client.take().expect("it is there").is_none() {
+    while client.take().expect("the peer is there").is_none() {
         client.wait(None);
     }
 }
@@ -262,19 +262,20 @@ fn awake(other: &Shared) -> [Row; 3] {
     let mut turns = Client::polled(&name).expect("its service");
     let (raises, answers) = (other.clone(), other.clone());
     [
-        row("across: post, nobody told", move || {
+        row("across: post, no notification", move || {
             let raiser = posts.raiser();
             let ps = timed(POSTS, || {
                 assert_eq!(raiser.post(&raise(COUNTED)), Ok(Posted::Stored));
             });
-            raiser.tell().expect("it is there");
+            raiser.tell().expect("the peer is there");
             (0..POSTS).for_each(|_| wait_for_event(&mut posts));
             ps
         }),
-        row("across: raise, told awake, other CPU", move || {
+        row("across: raise, peer awake, other CPU", move || {
             let other = raises.lock().expect("one thread");
             let before = other.set_mode(AWAKE);
-            let raiser = other.service.raiser(other.service.clients()[0]).expect("it is there");
+            let raiser =
+                other.service.raiser(other.service.clients()[0]).expect("the peer is there");
             let calls = raiser.system_calls();
             let ps = timed(POSTS, || {
                 assert_eq!(raiser.raise(&raise(COUNTED)), Ok(Posted::Stored));
@@ -283,13 +284,14 @@ fn awake(other: &Shared) -> [Row; 3] {
             assert_eq!(other.set_mode(ASLEEP), before + POSTS, "each came");
             ps
         }),
-        row("across: there and back, both awake", move || {
+        row("across: round trip, both awake", move || {
             let other = answers.lock().expect("one thread");
             other.set_mode(AWAKE);
-            let raiser = other.service.raiser(other.service.clients()[0]).expect("it is there");
+            let raiser =
+                other.service.raiser(other.service.clients()[0]).expect("the peer is there");
             let ps = timed(POSTS, || {
-                raiser.raise(&raise(ANSWER)).expect("it is there");
-                while turns.take().expect("it is there").is_none() {
+                raiser.raise(&raise(ANSWER)).expect("the peer is there");
+                while turns.take().expect("the peer is there").is_none() {
                     std::hint::spin_loop();
                 }
             });
@@ -318,11 +320,11 @@ fn asleep(other: &Shared, flag: &Arc<AtomicBool>, place: &str) -> Vec<Row> {
     vec![
         row(named("across: raise, handler, raised back"), move || {
             timed(TURNS, || {
-                client.raise(&raise(ANSWER)).expect("it is there");
+                client.raise(&raise(ANSWER)).expect("the peer is there");
                 wait_for_event(&mut client);
             })
         }),
-        row(named("pipe: there and back"), move || {
+        row(named("pipe: round trip"), move || {
             let mut other = pipe.lock().expect("one thread");
             timed(TURNS, || {
                 let mut bytes = [1; 8];
@@ -330,7 +332,7 @@ fn asleep(other: &Shared, flag: &Arc<AtomicBool>, place: &str) -> Vec<Row> {
                 other.output.read_exact(&mut bytes).expect("a pipe");
             })
         }),
-        row(named("eventfd: there and back"), move || {
+        row(named("eventfd: round trip"), move || {
             let other = eventfds.lock().expect("one thread");
             timed(TURNS, || {
                 write_eventfd(&other.eventfds[0], 1);
@@ -349,13 +351,13 @@ fn asleep(other: &Shared, flag: &Arc<AtomicBool>, place: &str) -> Vec<Row> {
                 assert_eq!(channel::call(&name, &[1; 5], None), Ok([2; 5]));
             })
         }),
-        row(named("UNIX socket: connect, there and back"), move || {
+        row(named("UNIX socket: connect, round trip"), move || {
             let begun = Wall::now();
             for _ in 0..TURNS {
                 turn(&mut UnixStream::connect(&path).expect("its socket"));
             }
             per_event(begun, TURNS)
         }),
-        row(named("UNIX socket: there and back"), move || timed(TURNS, || turn(&mut stream))),
+        row(named("UNIX socket: round trip"), move || timed(TURNS, || turn(&mut stream))),
     ]
 }

@@ -46,19 +46,19 @@ pub enum Outside {
 
 pub const ATTACKS: [Attack; 25] = [
     attack("none", "a domain that keeps to the rules", behave),
-    attack("endless loop", "a handler never asks and never returns", endless),
+    attack("endless loop", "a handler neither calls proceed() nor returns", endless),
     attack("no turn", "its thread loops without ever having the turn", without_turn),
     attack("masked", "preemption masked, then an endless loop", masked),
-    attack("false life", "as before, and says all the while that it asks", false_life),
+    attack("false life", "an endless loop that reports all the time that it asks", false_life),
     attack("false rank", "always ready with the best rank, returns the turn at once", false_rank),
     attack("greed", "always ready with the best rank, and works", greed),
-    attack("greed, no lie", "the same with the rank it was admitted with", greed_as_admitted),
-    attack("scribble", "random words over all it can write, and on", scribble),
+    attack("greed, no lie", "the same with the rank of its admission", greed_as_admitted),
+    attack("scribble", "random words over all memory it can write, without end", scribble),
     attack("scribble beside", "the same from an ordinary thread on another CPU", scribble_beside),
     attack("blocks", "a handler sleeps in the kernel, 20 ms each time", blocks),
     Attack {
         outside: Outside::StopAndContinue,
-        ..attack("SIGSTOP", "stopped amid a handler, continued 1 s later", endless_asking)
+        ..attack("SIGSTOP", "stopped inside a handler, continued 1 s later", endless_asking)
     },
     Attack {
         outside: Outside::Trace,
@@ -66,15 +66,18 @@ pub const ATTACKS: [Attack; 25] = [
     },
     Attack {
         outside: Outside::Debugger,
-        ..attack("debugger", "stopped by gdb, let go 1 s later", behave)
+        ..attack("debugger", "stopped by gdb, continued 1 s later", behave)
     },
-    Attack { outside: Outside::Kill, ..attack("SIGKILL", "killed amid a handler", endless_asking) },
+    Attack {
+        outside: Outside::Kill,
+        ..attack("SIGKILL", "killed inside a handler", endless_asking)
+    },
     attack("fork", "a handler starts busy children", forks),
     attack("exec", "a handler becomes another program, which loops", execs),
-    attack("exit", "exit() amid a handler", exits),
-    attack("abort", "abort() amid a handler", aborts),
+    attack("exit", "exit() inside a handler", exits),
+    attack("abort", "abort() inside a handler", aborts),
     attack("highest priority", "its thread takes SCHED_FIFO 99 and loops", highest),
-    attack("flood", "nonsense and requests at the daemon's socket, from 4 threads", flood),
+    attack("flood", "invalid messages and requests to the daemon's socket, from 4 threads", flood),
     Attack {
         other_user: true,
         ..attack("scribble, other", "as `scribble`, by another user's domain", scribble)
@@ -85,11 +88,11 @@ pub const ATTACKS: [Attack; 25] = [
     },
     Attack {
         kill: true,
-        ..attack("endless, --kill", "as `endless loop`, and the daemon is to kill", endless)
+        ..attack("endless, --kill", "as `endless loop`, under a daemon that kills", endless)
     },
     Attack {
         kill: true,
-        ..attack("scribble, --kill", "as `scribble`, and the daemon is to kill", scribble)
+        ..attack("scribble, --kill", "as `scribble`, under a daemon that kills", scribble)
     },
 ];
 
@@ -104,7 +107,7 @@ fn run(socket: &Path, handler: impl FnMut(&mut Batch<'_>) + Send + 'static) {
         Runtime::start(Config { daemon, ..Config::default() }).expect("it is attached");
     let need = ActivityParams::new(Span::from_millis(5), Span::from_micros(100));
     let id = runtime.handler("attack", need, handler).expect("it is admitted");
-    runtime.run(id).expect("its thread is there");
+    runtime.run(id).expect("the CPU has its thread");
     loop {
         std::thread::sleep(Duration::from_secs(1));
     }

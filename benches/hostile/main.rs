@@ -62,7 +62,7 @@ fn suite() {
     let only = std::env::args().skip(1).find(|argument| !argument.starts_with('-'));
     println!("{}", heading("hostile"));
     println!(
-        "victims: 2 processes of 2 handlers, 10 ms and 20 ms, 1 ms of work each, {millis} ms an attack"
+        "victims: 2 processes of 2 handlers with periods of 10 ms and 20 ms, 1 ms of work each, {millis} ms an attack"
     );
     println!();
     println!(
@@ -107,13 +107,13 @@ impl Server {
         let (stopper, events) = (daemon.stopper(), Arc::new(Mutex::new(Vec::new())));
         let recorded = events.clone();
         let serving = std::thread::spawn(move || {
-            daemon.run(|event, _| recorded.lock().expect("nobody panicked").push(event.clone()));
+            daemon.run(|event, _| recorded.lock().expect("no thread panicked").push(event.clone()));
         });
         Server { socket, stopper, serving, events }
     }
 
     fn take_events(&self) -> Vec<DaemonEvent> {
-        std::mem::take(&mut self.events.lock().expect("nobody panicked"))
+        std::mem::take(&mut self.events.lock().expect("no thread panicked"))
     }
 
     fn stop(self) {
@@ -262,7 +262,7 @@ struct VictimReport {
 
 impl VictimReport {
     fn read(child: &mut Child) -> VictimReport {
-        let output = child.stdout.take().expect("it is piped");
+        let output = child.stdout.take().expect("the pipe exists");
         for line in BufReader::new(output).lines().map_while(Result::ok) {
             let numbers: Option<Vec<u64>> = line
                 .strip_prefix("victim ")
@@ -288,10 +288,10 @@ fn victim(socket: &Path, name: &str, millis: u64) {
                     while clock::monotonic_ns() < until {}
                 }
             });
-            created.expect("there is room")
+            created.expect("the queue has room")
         })
         .into();
-    runtime.run_at(&ids, upcall::clock::now()).expect("its thread is there");
+    runtime.run_at(&ids, upcall::clock::now()).expect("the CPU has its thread");
     std::thread::sleep(Duration::from_millis(millis));
     let report = runtime.stop(|_, _| {});
     let (mut jobs, mut misses, mut worst_ns) = (0, 0, 0);
@@ -309,7 +309,7 @@ fn attach_and_kill(server: &Server, rounds: usize) -> String {
     let round = || {
         let mut child = start(&format!("attach|{}", server.socket.display()));
         let mut line = String::new();
-        let output = child.stdout.as_mut().expect("it is piped");
+        let output = child.stdout.as_mut().expect("the pipe exists");
         let _ = BufReader::new(output).read_line(&mut line);
         assert_eq!(line, "attached\n", "the daemon attaches domains still");
         let _ = child.kill();

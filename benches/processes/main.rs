@@ -68,7 +68,7 @@ fn main() {
                     share_ppm: number(share_ppm),
                     variant: variant
                         .parse()
-                        .unwrap_or_else(|()| panic!("`{variant}` is no variant")),
+                        .unwrap_or_else(|()| panic!("`{variant}` is not a variant")),
                     set_kib: number(set_kib),
                     phases: number(phases),
                 },
@@ -109,7 +109,7 @@ fn experiments() {
     let utilizations = utilization.map_or(utilizations, |utilization| vec![utilization]);
     println!("{}", heading("processes"));
     println!(
-        "{millis} ms a run, {BATCH} iterations a job; immediate: quantum 1, delayed: quantum {BATCH}; fifo: a thread a handler; deferred: delayed, deferral {} ms",
+        "{millis} ms a run, {BATCH} iterations a job; immediate: quantum 1, delayed: quantum {BATCH}; fifo: a thread for each handler; deferred: delayed, deferral {} ms",
         DEFER_PREEMPTION.as_nanos() / 1_000_000
     );
     println!("under load: {LOAD_THREADS} spinning threads of ordinary class on the same CPU");
@@ -402,17 +402,17 @@ impl Domain {
             .stdout(Stdio::piped())
             .spawn()
             .expect("this program can be started");
-        let output = child.stdout.take().expect("it is piped");
+        let output = child.stdout.take().expect("the pipe exists");
         Domain { child, lines: BufReader::new(output).lines() }
     }
 
     fn write_number(&mut self, number: u64) {
         use std::io::Write;
-        let input = self.child.stdin.as_mut().expect("it is piped");
-        writeln!(input, "{number}").expect("it listens");
+        let input = self.child.stdin.as_mut().expect("the pipe exists");
+        writeln!(input, "{number}").expect("the child reads");
     }
 
     fn read_line(&mut self) -> String {
-        self.lines.next().expect("it speaks").expect("text")
+        self.lines.next().expect("the child prints a line").expect("text")
     }
 }

@@ -13,7 +13,7 @@ pub const BOUNDARY_NS: u64 = 300;
 pub const DEFER_PREEMPTION: Span = Span::from_millis(5);
 
 pub fn number<T: std::str::FromStr>(text: &str) -> T {
-    text.parse().unwrap_or_else(|_| panic!("`{text}` is no number"))
+    text.parse().unwrap_or_else(|_| panic!("`{text}` is not a number"))
 }
 
 /// When a handler is preempted.

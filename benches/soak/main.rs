@@ -57,7 +57,7 @@ fn main() -> ExitCode {
     // Starts the same program again, even if its file was replaced meanwhile.
     match soak(goal, "/proc/self/exe") {
         Ok(done) => {
-            println!("nothing lost, nothing twice, nothing damaged: {done}");
+            println!("nothing lost, nothing duplicated, nothing damaged: {done}");
             ExitCode::SUCCESS
         }
         Err(error) => {

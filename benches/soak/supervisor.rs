@@ -166,7 +166,7 @@ impl<'a> Series<'a> {
                 )
             })?;
             if last && self.form == PASSIVE && self.done.starts == 0 {
-                return Err(format!("{}: none was ever started: {}", self.name, self.done));
+                return Err(format!("{}: no source was ever started: {}", self.name, self.done));
             }
             if last {
                 return Ok(self.done);
@@ -352,7 +352,7 @@ impl<'a> Series<'a> {
                 return Err(self.reports());
             }
             if moved.elapsed() > STALL_MAX {
-                return Err(format!("N_write {} and N_read {} stand still", now.0, now.1));
+                return Err(format!("N_write {} and N_read {} do not change", now.0, now.1));
             }
             std::thread::sleep(CHECK_INTERVAL);
         }
@@ -402,10 +402,10 @@ impl<'a> Series<'a> {
             return Err(format!("the reader read up to `{receiver:?}`, N_write is `{end}`"));
         }
         if !victims[1] && read != written {
-            return Err(format!("N_read is {read}, expected {written}: all was read"));
+            return Err(format!("N_read is {read}, expected {written}, because all was read"));
         }
         let left = if victims[1] { page.check_unread()? } else { 0 };
-        within("what is left", written - read, left, written - read)?;
+        within("the unread part", written - read, left, written - read)?;
         self.done.starts += at(progress::STARTS);
         // A message that was partly released counts as found.
         let released = position(read)?.number;
@@ -445,7 +445,7 @@ impl Process {
         let deadline = Instant::now() + STALL_MAX;
         while !self.has_report()? {
             if Instant::now() > deadline {
-                return Err("sleeps, and nobody wakes it".to_owned());
+                return Err("sleeps and is not woken".to_owned());
             }
             std::thread::sleep(CHECK_INTERVAL);
         }

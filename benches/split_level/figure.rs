@@ -222,7 +222,7 @@ fn print_rate(rate: u32, curves: &[Curve]) {
 
 /// Prints what must hold at all rates at which both variants keep up.
 fn verdicts(curves: &[Curve]) {
-    println!("overhead over that of the others, at all rates at which both keep up: least to most");
+    println!("overhead relative to the others, at all rates at which both keep up: least to most");
     for ours in &curves[..OURS] {
         for other in &curves[OURS..] {
             let pairs = ours.points.iter().zip(&other.points);
@@ -242,13 +242,18 @@ fn verdicts(curves: &[Curve]) {
 
 const CONTENTS: &str = "\
 what a row contains
-  messages/s   of all eight activities together; the paper's figure ends at 200 of each, 1,600 together
-  % of CPU     CPU time of all threads of the reader, by the kernel's clock of the process; no work is done with a message but
-               one reading of the clock and three stores
-  switches     how often the kernel switched away from a thread of the reader, for each message
-  late         from the sending, or the moment that was due, to the reader: median and 99th percentile
-  B_wakeup     with {AHEAD} a handler is upcalled once {AHEAD} messages are there: the paper's network activities are ahead of their time, and are
-               not woken for each. What that costs is in `late`
-  read         of a pipe or socket all that is there, up to 64 messages: where several have come one call is made
-  tokio        its timers go by whole milliseconds; above 1,000 a second of one device several releases come at once
-  paper        threads 4 times, pure LWPs 6 times as much as split-level, at all rates up to 200 of each";
+  messages/s  of all eight activities together; the paper's figure ends at 200 of each, 1,600 in
+              all
+  % of CPU    CPU time of all threads of the reader, by the kernel's clock of the process. For a
+              message the reader only reads the clock once and stores three words
+  switches    how often the kernel switched away from a thread of the reader, for each message
+  late        from the sending, or from the due time, to the reader: median and 99th percentile
+  B_wakeup    with {AHEAD}, a handler is upcalled once {AHEAD} messages are there. The paper's
+              network activities are ahead of their time, and no message wakes them by itself. The
+              price of this is in `late`
+  read        a reader of a pipe or socket reads all that is there, up to 64 messages, with one
+              call
+  tokio       its timers have a resolution of one millisecond; above 1,000 a second of one device
+              several releases come at once
+  paper       threads take 4 times as much as split-level and pure LWPs 6 times, at all rates up
+              to 200 of each";

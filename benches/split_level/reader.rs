@@ -179,12 +179,12 @@ fn in_upcalls(spec: &ReaderSpec, log: &Arc<Log>) -> Runtime {
         let need = need(spec.gap_ns, 16);
         let created =
             runtime.stream_reader_handler(&format!("network{nth}"), need, reader, level, network);
-        runtime.run(created.expect("unscreened")).expect("its thread is there");
+        runtime.run(created.expect("unscreened")).expect("the CPU has its thread");
     }
     for nth in 0..spec.devices {
         let due_ns = first_due(spec, nth);
         let id = device(&mut runtime, spec, nth, due_ns, log.clone());
-        runtime.run_at(&[id], Instant::from_nanos(due_ns)).expect("its thread is there");
+        runtime.run_at(&[id], Instant::from_nanos(due_ns)).expect("the CPU has its thread");
     }
     runtime
 }
@@ -221,7 +221,7 @@ fn in_threads(spec: &ReaderSpec, log: &Arc<Log>) {
     let cpu = spec.cpu;
     for input in &spec.inputs {
         let mut input: Box<dyn Read + Send> = match spec.variant {
-            Variant::ThreadSocket => Box::new(UnixStream::connect(input).expect("it listens")),
+            Variant::ThreadSocket => Box::new(UnixStream::connect(input).expect("the child reads")),
             _ => Box::new(File::open(input).expect("a pipe")),
         };
         let (log, mut rank) = (log.clone(), Rank::of(spec.variant));

@@ -104,15 +104,15 @@ fn filled_stream() -> (StreamWriter, StreamReader) {
     let stream = Stream::create(StreamForm::Slots { slots, slot_bytes }, 0).expect("memory");
     let mut writer = stream.writer().expect("a new stream");
     for _ in 0..MESSAGES {
-        assert!(writer.push(&[7; MESSAGE_BYTES]).expect("nobody left"), "there is room");
+        assert!(writer.push(&[7; MESSAGE_BYTES]).expect("the other end is there"), "there is room");
     }
-    writer.commit().expect("nobody left");
+    writer.commit().expect("the other end is there");
     (writer, stream.reader().expect("a new stream"))
 }
 
 fn filled_pipe() -> (impl Write, PipeReader) {
     let (reader, mut writer) = std::io::pipe().expect("a pipe");
-    writer.write_all(&[7; MESSAGES * MESSAGE_BYTES]).expect("there is room");
+    writer.write_all(&[7; MESSAGES * MESSAGE_BYTES]).expect("the queue has room");
     (writer, reader)
 }
 
@@ -141,7 +141,7 @@ fn one_upcall(cpu: u32) -> Vec<u64> {
         1,
         handler,
     );
-    runtime.run(created.expect("unscreened")).expect("its thread is there");
+    runtime.run(created.expect("unscreened")).expect("the CPU has its thread");
     let samples = meter.samples(1);
     runtime.stop(|_, _| {});
     drop(writer);
@@ -191,7 +191,7 @@ fn in_turn(
         ids.push(create(&mut runtime, nth, reader, meter.clone()));
     }
     let at = clock::now() + Span::from_millis(1);
-    runtime.run_at(&ids, at).expect("its thread is there");
+    runtime.run_at(&ids, at).expect("the CPU has its thread");
     let samples = meter.samples(READERS);
     runtime.stop(|_, _| {});
     samples
@@ -238,11 +238,11 @@ fn read_socket(meter: &Meter) {
     let mut message = [0; MESSAGE_BYTES];
     for _ in 0..MESSAGES as u64 / STRETCH {
         for _ in 0..STRETCH {
-            writer.write_all(&[7; MESSAGE_BYTES]).expect("there is room");
+            writer.write_all(&[7; MESSAGE_BYTES]).expect("the queue has room");
         }
         let begun_ns = monotonic_ns();
         for _ in 0..STRETCH {
-            reader.read_exact(&mut message).expect("it is there");
+            reader.read_exact(&mut message).expect("the peer is there");
         }
         let ps = (monotonic_ns() - begun_ns) * 1_000 / STRETCH;
         meter.samples_ps.lock().expect("no measurement panics").push(ps);
@@ -268,7 +268,7 @@ fn read_by_epoll(meter: &Meter) {
 fn read(reader: &mut impl Read, mut then: impl FnMut()) {
     let mut message = [0; MESSAGE_BYTES];
     for _ in 0..MESSAGES {
-        reader.read_exact(&mut message).expect("it is there");
+        reader.read_exact(&mut message).expect("the peer is there");
         black_box(message[0]);
         then();
     }

@@ -237,14 +237,21 @@ fn verdicts(rows: &[Row], base: usize) {
 
 const CONTENTS: &str = "\
 what a row contains
-  /thread               over `thread: read(2), sched_yield(2)`, the paper's `a system call to read the next message and
-                        another to switch to the next thread` of 145 us; /145 is the paper's own ratio
-  the message is there  reading one word of it, 64 bytes in place or copied, and what is between it and the next one. A
-                        stream's handler passes a boundary after each: the clock is read and all bells are looked at
-  woken                 what is taken from an ordinary program that runs on the CPU: interrupt or call, both switches, the
-                        reading, going to sleep again. Of the same CPU: all that the sender's call takes, it included
-  late                  from before the sending, or from the moment that was due, to the reader (median)
-  all readers           SCHED_FIFO, the same priority, the same CPU; those who are woken are another process
-  priority              handlers and tasks are ranked by the deadline of each message. Threads are so only where they make a call
-                        after each (here sched_setscheduler), as the paper's pure LWPs do: the rows that say so
-  epoll                 epoll_wait and one read; the paper's 384 us are a read in vain, a signal, select, read, and the call";
+  /thread               over `thread: read(2), sched_yield(2)`, the paper's `a system call to read
+                        the next message and another to switch to the next thread` of 145 us; /145
+                        is the paper's own ratio
+  the message is there  the reading of one word of it, 64 bytes in place or copied, and the way to
+                        the next message. A stream's handler passes a boundary after each message:
+                        it reads the clock and looks at all wake words
+  woken                 the time taken from an ordinary program that runs on the CPU: interrupt or
+                        call, both switches, the reading, going to sleep again. On the same CPU it
+                        includes the sender's call
+  late                  from before the sending, or from the due time, to the reader (median)
+  all readers           SCHED_FIFO, the same priority, the same CPU; readers that are woken are in
+                        another process
+  priority              handlers and tasks are ranked by the deadline of each message. Threads are
+                        only so ranked if they make a call after each message (here
+                        sched_setscheduler), as the paper's pure LWPs do: in the rows that say
+                        `priority`
+  epoll                 epoll_wait and one read; the paper's 384 us are a read in vain, a signal,
+                        select, read, and the call";

@@ -104,8 +104,8 @@ fn main() {
     }
     verdict::print(&medians);
     println!("\nin place: nanoseconds for one message of a batch of 16, with room for 32");
-    println!("  alike: all in units of 64 KiB, so that nothing differs but the message's size");
-    println!("  fitted: in units of the message's size, so that small ones stand side by side");
+    println!("  alike: all units have 64 KiB, so that only the message's size differs");
+    println!("  fitted: units have the message's size, so that small messages stand side by side");
     for (cores, second) in [("same", Some(last)), ("cross", other)] {
         let Some(second) = second else { continue };
         for (name, form) in IN_PLACE {

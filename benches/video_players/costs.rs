@@ -23,7 +23,7 @@ impl Costs {
     pub fn measure(clip: &Clip) -> Costs {
         std::thread::scope(|scope| {
             let measuring = scope.spawn(|| {
-                schedule::pin_thread(&[measured_cpu()]).expect("it is allowed");
+                schedule::pin_thread(&[measured_cpu()]).expect("the CPU is allowed");
                 Costs::measure_here(clip)
             });
             measuring.join().expect("the decoder does not panic")

@@ -109,12 +109,13 @@ fn print_setting(setting: &Setting, costs: &Costs) {
     let slice =
         std::fs::read_to_string("/proc/sys/kernel/sched_rr_timeslice_ms").unwrap_or_default();
     println!(
-        "other: SCHED_OTHER. rr: SCHED_RR, whose slice is {} ms here and can only be set for all; as no frame takes that\n\
-         long, who waits longest goes first, and all being shown {SHOWN_AFTER} after they came, that is the order of display\n\
-         times. rr-150us: players that go to the end of its queue every 150 us, the paper's slice. rmdp: a domain a\n\
-         player under a daemon, all of one rank. dwcs: players as handlers of one process (no daemon has DWCS), windows\n\
-         of 1/10, 1/2, 4/5 in turn, upcalled by the clock of one screen, no event server. +ev: events by display time,\n\
-         raised by a service in the process that sends the frames.",
+        "other: SCHED_OTHER. rr: SCHED_RR, whose slice is {} ms here and can only be set for the whole system.\n\
+         No frame takes that long, so the player that has waited longest goes first. All frames are shown\n\
+         {SHOWN_AFTER} after they came, so this is the order of display times. rr-150us: players that go to\n\
+         the end of the queue every 150 us, the paper's slice. rmdp: each player is a domain under a daemon,\n\
+         all of one rank. dwcs: players are handlers of one process (no daemon has DWCS), with windows of\n\
+         1/10, 1/2, 4/5 in turn, upcalled by the clock of one screen, without an event server. +ev: events by\n\
+         display time, raised by a service in the process that sends the frames.",
         slice.trim()
     );
 }

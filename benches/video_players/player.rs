@@ -108,14 +108,14 @@ impl Role {
         let slot_bytes = u32::try_from(slot_bytes).expect("a frame is not that long");
         let form = StreamForm::Slots { slots: STREAM_FRAMES, slot_bytes };
         let stream = Stream::create(form, 0).expect("memory for a stream");
-        let reader = stream.reader().expect("nobody has it");
+        let reader = stream.reader().expect("this end is free");
         let connection = stream.send(&self.listener, End::Writer).expect("the source takes it");
         (reader, connection)
     }
 
     /// Plays as a program that blocks for its next frame.
     fn play_in_turn(&self) {
-        schedule::pin_thread(&[self.cpu]).expect("it is allowed");
+        schedule::pin_thread(&[self.cpu]).expect("the CPU is allowed");
         let mut screen = self.screen();
         let (mut reader, _connection) = self.stream();
         println!("ready");
@@ -144,12 +144,12 @@ impl Role {
             })
             .collect();
         // All players share the clock of one screen.
-        runtime.run_at(&ids, clock::now()).expect("its thread is there");
+        runtime.run_at(&ids, clock::now()).expect("the CPU has its thread");
         // From here on this thread has no work on the measured CPU.
         let mut others = upcall::allowed_cpus().unwrap_or_default();
         others.retain(|&other| other != self.cpu);
         if !others.is_empty() {
-            schedule::pin_thread(&others).expect("they are allowed");
+            schedule::pin_thread(&others).expect("the CPUs are allowed");
         }
         println!("ready");
         while !ids.is_empty() {

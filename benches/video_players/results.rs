@@ -80,9 +80,9 @@ impl Results {
     /// Prints how windows share the loss, and the other facts of each step.
     pub fn print_steps(&self) {
         println!(
-            "\nframes/s of the worst player of each window, in brackets what the window asks for;\n\
-             frames of all players that were decoded late and that were not decoded; CPU time of decoding one;\n\
-             what the host took from the CPU meanwhile, and how late a frame was sent at most"
+            "\nframes/s of the worst player of each window, in brackets the rate that the window asks for;\n\
+             frames of all players that were decoded late or not decoded; CPU time of decoding one;\n\
+             the time for which the host took the CPU, and the most by which a frame was sent late"
         );
         print!("{:>7} {:>9}", "players", "");
         (0..CLASSES.len()).for_each(|class| print!(" {:>9}", class_name(class)));
@@ -112,8 +112,8 @@ impl Results {
     /// Prints what must hold, and the paper's results.
     pub fn print_verdicts(&self) {
         println!(
-            "\na frame takes {} to decode, the mean of all steps: {:.1} players fill the CPU; {} is declared: \
-             {} are admitted",
+            "\nthe mean time to decode a frame, over all steps, is {}: {:.1} players fill the CPU; {} is \
+             declared: {} are admitted",
             self.cost_mean(),
             self.saturation(),
             self.costs.most,
@@ -128,7 +128,7 @@ impl Results {
             );
         }
         self.verdict(
-            "beyond saturation players under rmdp+ev lose alike",
+            "beyond saturation players under rmdp+ev share the loss equally",
             "the worst has three quarters of the mean at least",
             self.with_load(Variant::RmdpEvents, |load| load >= ABOVE_SATURATION),
             |_, outcome| {
@@ -154,9 +154,9 @@ impl Results {
                 },
             );
         }
-        println!("beside that:");
+        println!("also measured:");
         self.verdict(
-            "beyond saturation, without events, rmdp starves who was admitted last",
+            "beyond saturation, without events, rmdp starves the players admitted last",
             "the worst has a quarter of the mean at most",
             self.with_load(Variant::Rmdp, |load| load >= ABOVE_SATURATION),
             |_, outcome| {
@@ -165,7 +165,7 @@ impl Results {
             },
         );
         self.verdict(
-            "Figure 4 against 5: beyond saturation slices of 150 us show less than half of what events do",
+            "Figure 4 against 5: beyond saturation slices of 150 us show less than half of the frames shown with events",
             "of the mean of rmdp+ev",
             self.with_load(Variant::Sliced, |load| load >= ABOVE_SATURATION),
             |players, outcome| {

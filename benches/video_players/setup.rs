@@ -49,5 +49,5 @@ pub fn class_name(class: usize) -> String {
 }
 
 pub fn number<T: std::str::FromStr>(text: &str) -> T {
-    text.parse().unwrap_or_else(|_| panic!("`{text}` is no number"))
+    text.parse().unwrap_or_else(|_| panic!("`{text}` is not a number"))
 }

@@ -48,7 +48,7 @@ pub fn start(
         let mut others = allowed_cpus().unwrap_or_default();
         others.retain(|&other| other != beside);
         if !others.is_empty() {
-            schedule::pin_thread(&others).expect("they are allowed");
+            schedule::pin_thread(&others).expect("the CPUs are allowed");
         }
         // Without the right to a real-time class it sends as an ordinary thread. The bench prints
         // how late it was.

@@ -135,7 +135,7 @@ pub fn run(setting: &Setting, variant: Variant, players: usize) -> Outcome {
         for _ in 0..role.players {
             let received =
                 listener.accept(Some(clock::now() + CONNECT_TIMEOUT)).expect("a player's stream");
-            let writer: StreamWriter = received.stream.writer().expect("nobody has it");
+            let writer: StreamWriter = received.stream.writer().expect("this end is free");
             writers.push(writer);
             connections.push(received.connection);
         }
@@ -234,11 +234,11 @@ impl Process {
         };
         command.env(ROLE, role.to_line()).stdin(Stdio::null()).stdout(Stdio::piped());
         let mut child = command.spawn().expect("this program, and chrt, can be started");
-        let output = child.stdout.take().expect("it is piped");
+        let output = child.stdout.take().expect("the pipe exists");
         Process { child, lines: BufReader::new(output).lines() }
     }
 
     fn read_line(&mut self) -> String {
-        self.lines.next().expect("it speaks").expect("text")
+        self.lines.next().expect("the child prints a line").expect("text")
     }
 }

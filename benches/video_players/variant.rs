@@ -44,7 +44,7 @@ impl Variant {
 
     pub fn named(name: &str) -> Variant {
         let found = Variant::ALL.into_iter().find(|variant| variant.name() == name);
-        found.unwrap_or_else(|| panic!("`{name}` is no variant"))
+        found.unwrap_or_else(|| panic!("`{name}` is not a variant"))
     }
 
     /// The name in a figure.
