@@ -144,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_message_is_known_from_its_neighbours_and_from_a_damaged_one() {
+    fn check_rejects_other_and_damaged_messages() {
         for number in (0..2_000).chain(u64::MAX - 5..u64::MAX) {
             let bytes = bytes_of(7, number);
             assert!((BYTES_MIN..=BYTES_MAX).contains(&bytes));

@@ -335,8 +335,8 @@ fn wait_for_data(reader: &mut Reader<&[AtomicU64]>, case: Case, units: u64) {
     reader.rouse();
 }
 
-fn wake(bell: &AtomicU64) {
-    futex::wake_shared(bell, 1);
+fn wake(word: &AtomicU64) {
+    futex::wake_shared(word, 1);
 }
 
 /// Copies in and out through memory as large as the rings. No form that copies can be faster.
