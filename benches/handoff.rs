@@ -286,7 +286,7 @@ fn domains() -> (DomainId, DomainId) {
 }
 
 fn pass(page: &TurnPage<SharedMapping>, to: DomainId) {
-    assert!(page.turn().is_ok_and(|turn| page.pass(turn, to)), "no other thread passes it");
+    assert!(page.turn().is_ok_and(|turn| page.pass(turn, to)), "nobody else passes it");
     if page.ring(to) {
         futex::wake_shared(page.bell(to), 1);
     }

@@ -256,7 +256,7 @@ impl Crossing {
     fn cross(&mut self, at: Instant) {
         while let Ok(Some(event)) = self.taker.take() {
             let event = Event::new(self.source, 0, event.payload[0]);
-            self.delivery.raise(at, event, When::NextCrossing).expect("the queue has room");
+            self.delivery.raise(at, event, When::NextCrossing).expect("there is room");
         }
         self.delivery.crossing();
         self.handled += invoke_all(&mut self.delivery, at);
@@ -314,7 +314,7 @@ fn handler() -> Row {
     row("handler upcall: raise to return", move || {
         let at = now();
         timed(EVENTS, || {
-            delivery.raise(at, Event::new(source, 0, 1), When::Now).expect("the queue has room");
+            delivery.raise(at, Event::new(source, 0, 1), When::Now).expect("there is room");
             invoke_all(&mut delivery, at);
         })
     })
@@ -329,7 +329,7 @@ fn queue_add() -> Row {
         let ps = timed(EVENTS, || {
             rank = rank.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             let event = Event::new(source, rank >> 32, 1);
-            delivery.raise(at, event, When::Now).expect("the queue has room");
+            delivery.raise(at, event, When::Now).expect("there is room");
         });
         while delivery.take(handler).is_some() {}
         ps
@@ -341,7 +341,7 @@ fn queue_best() -> Row {
     let (mut delivery, _, source) = delivery(SLOTS);
     for rank in 0..64 {
         let event = Event::new(source, rank, 1);
-        delivery.raise(Instant::ZERO, event, When::Now).expect("the queue has room");
+        delivery.raise(Instant::ZERO, event, When::Now).expect("there is room");
     }
     row("event queue: look (64 pending)", move || {
         timed(EVENTS, || {
