@@ -409,7 +409,7 @@ fn domain(socket: &str, millis: u64, period_us: u64, handlers: &[&str]) {
         })
         .collect();
     let ids: Vec<_> = started.iter().map(|(_, id, _)| *id).collect();
-    runtime.run_at(&ids, clock::now()).expect("the CPU has its thread");
+    runtime.run_at(&ids, clock::now()).expect("the executor runs");
     std::thread::sleep(Duration::from_millis(millis));
     runtime.stop(|_, _| {});
     for (name, _, kept) in started {

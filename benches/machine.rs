@@ -47,14 +47,14 @@ pub fn measured_cpu() -> u32 {
     default_cpus().ok().and_then(|cpus| cpus.last().copied()).unwrap_or(0)
 }
 
-/// The threads of this process whose names (proc_pid_comm(5)) fulfil `is_such`. Empty if the system
+/// The threads of this process whose names (proc_pid_comm(5)) fulfil `predicate`. Empty if the system
 /// does not report them.
-pub fn threads_named(is_such: impl Fn(&str) -> bool) -> Vec<u32> {
+pub fn threads_named(predicate: impl Fn(&str) -> bool) -> Vec<u32> {
     let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
     tasks
         .filter(|task| {
             let comm = std::fs::read_to_string(task.path().join("comm"));
-            comm.is_ok_and(|comm| is_such(comm.trim_end()))
+            comm.is_ok_and(|comm| predicate(comm.trim_end()))
         })
         .filter_map(|task| task.file_name().to_str()?.parse().ok())
         .collect()
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_release_into_silence_wakes_the_thread() {
+    fn a_latency_counts_from_a_release_that_finds_the_thread_idle() {
         // Two jobs overlap: the second is released while the first runs. A third job comes after a
         // rest. The records are in the order in which the jobs end.
         let records =

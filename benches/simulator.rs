@@ -31,7 +31,7 @@ fn line(discipline: &'static Discipline, count: u64, events: u64) {
     let duration = Span::from_micros(events / 4 * MEAN_PERIOD_US / count);
     let mut rates: Vec<_> = (0..7)
         .map(|_| {
-            let simulation = Simulation::new(spec(discipline, count)).expect("a good spec");
+            let simulation = Simulation::new(spec(discipline, count)).expect("a valid spec");
             let begun_ns = upcall::thread_cpu_ns();
             let outcome = simulation.run(duration, &mut |event| {
                 std::hint::black_box(event);

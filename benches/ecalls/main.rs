@@ -49,12 +49,12 @@ fn main() {
     }
     let cpus = upcall::allowed_cpus().unwrap_or_default();
     let cpu = cpus.last().copied().unwrap_or(0);
-    let beside = cpus.iter().copied().find(|&other| other != cpu);
+    let other_cpu = cpus.iter().copied().find(|&other| other != cpu);
     schedule::pin_thread(&[cpu]).expect("the CPU is allowed");
     println!("{}", heading("ecalls"));
     println!("nanoseconds for one event or crossing, on CPU {cpu}; ratios of medians\n");
     let mut rows = rows();
-    rows.extend(remote::rows(cpu, beside));
+    rows.extend(remote::rows(cpu, other_cpu));
     let (blocks, samples) = if smoke() { (1, 2) } else { (BLOCKS, SAMPLES) };
     let mut found = vec![Vec::new(); rows.len()];
     for _ in 0..blocks {
@@ -295,7 +295,7 @@ fn crossing_with(events: u64, name: &'static str) -> Row {
             for both in &mut all {
                 both.handled = 0;
                 for number in 0..events {
-                    both.raiser.post(&[number; 7]).expect("a sane taker");
+                    both.raiser.post(&[number; 7]).expect("a valid taker");
                 }
             }
             let begun = Wall::now();
@@ -354,12 +354,12 @@ fn queue_best() -> Row {
 fn signals() -> [Row; 2] {
     let counted = Arc::new(AtomicUsize::new(0));
     let register = |signal| {
-        signal_hook::flag::register_usize(signal, counted.clone(), 1).expect("a signal to be had");
+        signal_hook::flag::register_usize(signal, counted.clone(), 1).expect("the signal is free");
     };
     register(Signal::USR1.as_raw());
     register(REAL_TIME_SIGNAL);
     let [first, second] = [counted.clone(), counted];
-    let check = |counted: &AtomicUsize| assert_eq!(counted.swap(0, Relaxed), 1, "it came");
+    let check = |counted: &AtomicUsize| assert_eq!(counted.swap(0, Relaxed), 1, "the signal came");
     [
         row("signal: SIGUSR1, kill(2)", move || {
             let own = getpid();
@@ -413,7 +413,7 @@ what a row contains
                 service raises back, and the client sleeps on its wake word. Awake: the receiver
                 polls without end, and no side makes a system call
   call by name  connects and calls, and a thread of the service replies; comparable to a UNIX
-                socket that is connected anew
+                socket with a new connection
   round trip    two system calls on each side; the signal is queued with its value and reaches a
                 thread that sleeps
   add           an event of any rank into a queue that grows from 0 to 1,024

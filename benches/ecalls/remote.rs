@@ -36,7 +36,7 @@ const RINGS: Forms =
 
 /// The commands that an event carries: stay awake, send a reply, only count, sleep again.
 const AWAKE: u64 = 1;
-const ANSWER: u64 = 2;
+const REPLY: u64 = 2;
 const COUNTED: u64 = 3;
 const ASLEEP: u64 = 4;
 
@@ -74,10 +74,10 @@ pub fn run_as_remote() -> bool {
     let eventfds = [0; 2].map(|_| eventfd(0, EventfdFlags::CLOEXEC).expect("an eventfd"));
     let listener = UnixListener::bind(socket(name)).expect("a socket");
     println!("{} {}", eventfds[0].as_raw_fd(), eventfds[1].as_raw_fd());
-    std::thread::spawn(move || answer_on_sockets(&listener));
-    std::thread::spawn(move || answer_on_eventfds(&eventfds));
-    std::thread::spawn(move || answer_on_a_channel(polled, &service));
-    std::thread::spawn(answer_on_pipes);
+    std::thread::spawn(move || reply_on_sockets(&listener));
+    std::thread::spawn(move || reply_on_eventfds(&eventfds));
+    std::thread::spawn(move || reply_on_a_channel(polled, &service));
+    std::thread::spawn(reply_on_pipes);
     let first = PidFd::open(getppid().map_or(0, |pid| pid.as_raw_pid().cast_unsigned()));
     let first = first.expect("the parent is there");
     // The loop runs in the first thread, because signals of a process reach this thread.
@@ -87,7 +87,7 @@ pub fn run_as_remote() -> bool {
     }
 }
 
-fn answer_on_pipes() {
+fn reply_on_pipes() {
     let (mut input, mut output) = (std::io::stdin().lock(), std::io::stdout().lock());
     let mut bytes = [0; 8];
     while input.read_exact(&mut bytes).is_ok() {
@@ -96,7 +96,7 @@ fn answer_on_pipes() {
     std::process::exit(0);
 }
 
-fn answer_on_sockets(listener: &UnixListener) {
+fn reply_on_sockets(listener: &UnixListener) {
     for stream in listener.incoming() {
         let mut stream = stream.expect("a client");
         std::thread::spawn(move || {
@@ -108,7 +108,7 @@ fn answer_on_sockets(listener: &UnixListener) {
     }
 }
 
-fn answer_on_eventfds([there, back]: &[OwnedFd; 2]) {
+fn reply_on_eventfds([there, back]: &[OwnedFd; 2]) {
     loop {
         write_eventfd(back, read_eventfd(there));
     }
@@ -125,23 +125,23 @@ fn read_eventfd(fd: &OwnedFd) -> u64 {
 }
 
 /// Sleeps until an event sets it awake. Then it polls without end.
-fn answer_on_a_channel(mut client: Client, service: &Service) {
+fn reply_on_a_channel(mut client: Client, service: &Service) {
     let (mut is_awake, mut counted) = (false, 0);
     // The raiser of replies, towards the second client of this service, once that client exists.
-    let mut answers = None;
+    let mut replies = None;
     loop {
         match client.take().expect("the first process is there") {
             Some(event) => match event.words[0] {
-                ANSWER => {
-                    let to: Option<&Raiser> = answers.as_ref();
+                REPLY => {
+                    let to: Option<&Raiser> = replies.as_ref();
                     to.expect("an AWAKE event came first")
-                        .raise(&raise(ANSWER))
+                        .raise(&raise(REPLY))
                         .expect("the peer is there");
                 }
                 COUNTED => counted += 1,
                 word => {
                     is_awake = word == AWAKE;
-                    answers = service.raiser(service.clients()[1]);
+                    replies = service.raiser(service.clients()[1]);
                     client.raise(&raise(counted)).expect("the peer is there");
                 }
             },
@@ -231,14 +231,14 @@ impl Drop for RemoteProcess {
     }
 }
 
-/// Rows with a remote process on `own`, the CPU of this process, and on `beside` if there is
+/// Rows with a remote process on `own`, the CPU of this process, and on `other_cpu` if there is
 /// another CPU.
-pub fn rows(own: u32, beside: Option<u32>) -> Vec<Row> {
+pub fn rows(own: u32, other_cpu: Option<u32>) -> Vec<Row> {
     let flag = Arc::new(AtomicBool::new(false));
     signal_hook::flag::register(REAL_TIME_SIGNAL, flag.clone()).expect("a signal");
     let mut rows = Vec::new();
-    if let Some(beside) = beside {
-        let other = RemoteProcess::start(beside);
+    if let Some(other_cpu) = other_cpu {
+        let other = RemoteProcess::start(other_cpu);
         rows.extend(awake(&other));
         rows.extend(asleep(&other, &flag, "other CPU"));
     }
@@ -260,7 +260,7 @@ fn awake(other: &Shared) -> [Row; 3] {
     let name = other.lock().expect("one thread").name.clone();
     let mut posts = Client::polled(&name).expect("its service");
     let mut turns = Client::polled(&name).expect("its service");
-    let (raises, answers) = (other.clone(), other.clone());
+    let (raises, replies) = (other.clone(), other.clone());
     [
         row("across: post, no notification", move || {
             let raiser = posts.raiser();
@@ -285,12 +285,12 @@ fn awake(other: &Shared) -> [Row; 3] {
             ps
         }),
         row("across: round trip, both awake", move || {
-            let other = answers.lock().expect("one thread");
+            let other = replies.lock().expect("one thread");
             other.set_mode(AWAKE);
             let raiser =
                 other.service.raiser(other.service.clients()[0]).expect("the peer is there");
             let ps = timed(POSTS, || {
-                raiser.raise(&raise(ANSWER)).expect("the peer is there");
+                raiser.raise(&raise(REPLY)).expect("the peer is there");
                 while turns.take().expect("the peer is there").is_none() {
                     std::hint::spin_loop();
                 }
@@ -320,7 +320,7 @@ fn asleep(other: &Shared, flag: &Arc<AtomicBool>, place: &str) -> Vec<Row> {
     vec![
         row(named("across: raise, handler, raised back"), move || {
             timed(TURNS, || {
-                client.raise(&raise(ANSWER)).expect("the peer is there");
+                client.raise(&raise(REPLY)).expect("the peer is there");
                 wait_for_event(&mut client);
             })
         }),

@@ -107,7 +107,7 @@ fn run(socket: &Path, handler: impl FnMut(&mut Batch<'_>) + Send + 'static) {
         Runtime::start(Config { daemon, ..Config::default() }).expect("it is attached");
     let need = ActivityParams::new(Span::from_millis(5), Span::from_micros(100));
     let id = runtime.handler("attack", need, handler).expect("it is admitted");
-    runtime.run(id).expect("the CPU has its thread");
+    runtime.run(id).expect("the executor runs");
     loop {
         std::thread::sleep(Duration::from_secs(1));
     }

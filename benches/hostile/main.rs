@@ -291,7 +291,7 @@ fn victim(socket: &Path, name: &str, millis: u64) {
             created.expect("the queue has room")
         })
         .into();
-    runtime.run_at(&ids, upcall::clock::now()).expect("the CPU has its thread");
+    runtime.run_at(&ids, upcall::clock::now()).expect("the executor runs");
     std::thread::sleep(Duration::from_millis(millis));
     let report = runtime.stop(|_, _| {});
     let (mut jobs, mut misses, mut worst_ns) = (0, 0, 0);
@@ -311,7 +311,7 @@ fn attach_and_kill(server: &Server, rounds: usize) -> String {
         let mut line = String::new();
         let output = child.stdout.as_mut().expect("the pipe exists");
         let _ = BufReader::new(output).read_line(&mut line);
-        assert_eq!(line, "attached\n", "the daemon attaches domains still");
+        assert_eq!(line, "attached\n", "the daemon still attaches domains");
         let _ = child.kill();
         let _ = child.wait();
     };

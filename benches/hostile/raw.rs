@@ -33,7 +33,7 @@ impl Raw {
     pub fn attach(socket: &Path, name: &str) -> Raw {
         let connection = Connection::connect(socket).expect("the daemon listens");
         let hello = ToDaemon::Hello { name: name.into(), policy: "rmdp".into() };
-        connection.send(&hello.encode(), &[]).expect("it is connected");
+        connection.send(&hello.encode(), &[]).expect("the domain is connected");
         let (welcome, _) = next(&connection);
         let ToDomain::Welcome { domain, generation, .. } = welcome else {
             panic!("expected a welcome, found {welcome:?}")
@@ -45,9 +45,9 @@ impl Raw {
         let bytes = [PAGE_BYTES, AREA_BYTES];
         let map = |at: usize| {
             let fd = received.fds[at].as_fd().try_clone_to_owned().expect("descriptors are left");
-            SharedMapping::from_fd(fd, bytes[at]).expect("it is a page")
+            SharedMapping::from_fd(fd, bytes[at]).expect("the descriptor is a page")
         };
-        let me = DomainId::new(domain).expect("the daemon numbers right");
+        let me = DomainId::new(domain).expect("the daemon assigns a valid number");
         let mut raw = Raw {
             me,
             rank: Rank::new(PERIOD_NS, 0),
@@ -84,7 +84,7 @@ impl Raw {
     }
 
     pub fn send(&self, message: &ToDaemon) {
-        self.connection.send(&message.encode(), &[]).expect("it is connected");
+        self.connection.send(&message.encode(), &[]).expect("the domain is connected");
     }
 
     /// All words that the domain may write.
@@ -99,6 +99,7 @@ fn next(connection: &Connection) -> (ToDomain, Received) {
     assert!(ready.is_ok_and(|ready| ready), "the daemon sends nothing");
     let mut buffer = [0; MESSAGE_BYTES_MAX];
     let received = connection.receive(&mut buffer).expect("a message is there");
-    let message = ToDomain::decode(&buffer[..received.len]).expect("it is one");
+    let message =
+        ToDomain::decode(&buffer[..received.len]).expect("the daemon sends a valid message");
     (message, received)
 }

@@ -59,7 +59,7 @@ pub fn domain(socket: &Path, place: usize, work: Work, millis: u64) {
     let mut line = String::new();
     std::io::stdin().read_line(&mut line).expect("a start");
     let start = Instant::from_nanos(number(line.trim()));
-    runtime.run_at(&ids, start).expect("the CPU has its thread");
+    runtime.run_at(&ids, start).expect("the executor runs");
     // Waits for the start, because attaching is not part of the experiment.
     std::thread::sleep(start.since(clock::now()).into());
     let before = kernel_account();

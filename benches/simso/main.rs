@@ -186,7 +186,7 @@ fn run_here(set: &Set) -> (f64, Vec<Summary>) {
     let mut tasks = Vec::new();
     for _ in 0..RUNS {
         tasks = vec![(0, 0, 0); set.tasks.len()];
-        let simulation = Simulation::new(spec(set)).expect("a good spec");
+        let simulation = Simulation::new(spec(set)).expect("a valid spec");
         let begun_ns = upcall::thread_cpu_ns();
         simulation.run(Span::from_millis(set.duration_ms), &mut |event| {
             if let EventKind::JobDone(record) = event.kind

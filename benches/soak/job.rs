@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn an_index_is_a_place_in_the_row_of_messages() {
+    fn an_index_maps_to_a_position_among_the_messages() {
         let (seed, begin) = (5, Position { number: 40, byte: 3 });
         let first = bytes_of(seed, 40) as u64;
         let bytes = StreamForm::Bytes { capacity: 1024 };

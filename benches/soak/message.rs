@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn dice_stay_in_their_range_and_reach_its_ends() {
+    fn random_numbers_stay_in_range_and_reach_both_ends() {
         let mut random = Random::new(1);
         let batches: Vec<u64> = (0..5_000).map(|_| random.batch(256)).collect();
         assert_eq!((batches.iter().min(), batches.iter().max()), (Some(&1), Some(&256)));

@@ -179,12 +179,12 @@ fn in_upcalls(spec: &ReaderSpec, log: &Arc<Log>) -> Runtime {
         let need = need(spec.gap_ns, 16);
         let created =
             runtime.stream_reader_handler(&format!("network{nth}"), need, reader, level, network);
-        runtime.run(created.expect("unscreened")).expect("the CPU has its thread");
+        runtime.run(created.expect("unscreened")).expect("the executor runs");
     }
     for nth in 0..spec.devices {
         let due_ns = first_due(spec, nth);
         let id = device(&mut runtime, spec, nth, due_ns, log.clone());
-        runtime.run_at(&[id], Instant::from_nanos(due_ns)).expect("the CPU has its thread");
+        runtime.run_at(&[id], Instant::from_nanos(due_ns)).expect("the executor runs");
     }
     runtime
 }

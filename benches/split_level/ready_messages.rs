@@ -141,7 +141,7 @@ fn one_upcall(cpu: u32) -> Vec<u64> {
         1,
         handler,
     );
-    runtime.run(created.expect("unscreened")).expect("the CPU has its thread");
+    runtime.run(created.expect("unscreened")).expect("the executor runs");
     let samples = meter.samples(1);
     runtime.stop(|_, _| {});
     drop(writer);
@@ -191,7 +191,7 @@ fn in_turn(
         ids.push(create(&mut runtime, nth, reader, meter.clone()));
     }
     let at = clock::now() + Span::from_millis(1);
-    runtime.run_at(&ids, at).expect("the CPU has its thread");
+    runtime.run_at(&ids, at).expect("the executor runs");
     let samples = meter.samples(READERS);
     runtime.stop(|_, _| {});
     samples

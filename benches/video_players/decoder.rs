@@ -37,7 +37,7 @@ impl Decoder {
                 JpegDecoder::new_with_options(sliced, options).decode_into(&mut self.rgb)
             }
         };
-        decoded.expect("ffmpeg's pictures are in order");
+        decoded.expect("ffmpeg's pictures are valid");
         std::hint::black_box(&mut self.rgb);
     }
 }

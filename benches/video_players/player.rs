@@ -144,7 +144,7 @@ impl Role {
             })
             .collect();
         // All players share the clock of one screen.
-        runtime.run_at(&ids, clock::now()).expect("the CPU has its thread");
+        runtime.run_at(&ids, clock::now()).expect("the executor runs");
         // From here on this thread has no work on the measured CPU.
         let mut others = upcall::allowed_cpus().unwrap_or_default();
         others.retain(|&other| other != self.cpu);

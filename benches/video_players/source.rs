@@ -42,11 +42,11 @@ pub fn start(
     mut players: Vec<Receiver>,
     begin: Instant,
     counted: Range<u64>,
-    beside: u32,
+    measured_cpu: u32,
 ) -> JoinHandle<Sent> {
     std::thread::spawn(move || {
         let mut others = allowed_cpus().unwrap_or_default();
-        others.retain(|&other| other != beside);
+        others.retain(|&other| other != measured_cpu);
         if !others.is_empty() {
             schedule::pin_thread(&others).expect("the CPUs are allowed");
         }
