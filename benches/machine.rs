@@ -47,8 +47,8 @@ pub fn measured_cpu() -> u32 {
     default_cpus().ok().and_then(|cpus| cpus.last().copied()).unwrap_or(0)
 }
 
-/// The threads of this process whose names (proc_pid_comm(5)) fulfil `predicate`. Empty if the system
-/// does not report them.
+/// The threads of this process whose names (proc_pid_comm(5)) fulfil `predicate`. Empty if the
+/// system does not report them.
 pub fn threads_named(predicate: impl Fn(&str) -> bool) -> Vec<u32> {
     let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
     tasks
