@@ -1,8 +1,8 @@
-//! The price of a hand-off between two domains, processes of their own: from the last
-//! thing one handler does to the first the other does, against a bare futex ping-pong
-//! between two processes, in one run on one CPU.
+//! The price of a hand-off between two domains in two processes. It is the time from the last
+//! action of one handler to the first action of the other. The bench compares it with a bare futex
+//! ping-pong between two processes, in one run on one CPU.
 //!
-//! Nothing here is asserted: the machine is shared. Read the ratios.
+//! The bench asserts nothing, because the machine is shared. Read the ratios.
 
 #![forbid(unsafe_code)]
 
@@ -23,11 +23,11 @@ use upcall_shm::wake_word::ASLEEP;
 use upcall_sys::memfd::SharedMapping;
 use upcall_sys::{futex, schedule};
 
-/// What a process started by this one is to do: its variable of the environment.
+/// The environment variable that gives a process started by this one its role.
 const ROLE: &str = "UPCALL_BENCH_ROLE";
-/// Of the domains' threads too.
+/// The real-time priority, the same as that of the domains' threads.
 const FIFO_PRIORITY: u8 = 60;
-/// Words of the ping-pong's page: one cache line each.
+/// Words of the ping-pong's page. Each word that is used has its own cache line.
 const WORDS: usize = 512;
 const PING: usize = 0;
 const PONG: usize = 8;
@@ -47,34 +47,34 @@ fn main() {
 }
 
 fn number<T: std::str::FromStr>(text: &str) -> T {
-    text.parse().unwrap_or_else(|_| panic!("`{text}` is no number"))
+    text.parse().unwrap_or_else(|_| panic!("`{text}` is not a number"))
 }
 
-/// How often the handler that outranks is released: so that hand-offs come soon after each other,
-/// as ping-pongs do, and as seldom as the ping-pong after work does.
+/// Release intervals of the handler with the higher rank. In the first, hand-offs follow each other
+/// as fast as ping-pongs. In the second, they are as rare as in the ping-pong after work.
 const PERIODS_US: [u64; 2] = [25, 100];
-/// What the ping-pong that is seldom does before.
+/// The work before each round of the rare ping-pong.
 const WORK_NS: u64 = 100_000;
 
-/// Rows of the table. With the first and the second the others are compared.
+/// Rows of the table. The other rows are compared with the first two.
 const ROWS: [&str; 11] = [
     "bare futex ping-pong, one way",
     "the same after 100 us of work, the way there",
-    "the turn and its bell alone, one way",
-    "domain to domain, each 25 us, to one that outranks",
+    "the turn and its wake word alone, one way",
+    "domain to domain, each 25 us, to a higher rank",
     "domain to domain, each 25 us, back",
-    "within a domain, each 25 us, to one that outranks",
+    "within a domain, each 25 us, to a higher rank",
     "within a domain, each 25 us, back",
-    "domain to domain, each 100 us, to one that outranks",
+    "domain to domain, each 100 us, to a higher rank",
     "domain to domain, each 100 us, back",
-    "within a domain, each 100 us, to one that outranks",
+    "within a domain, each 100 us, to a higher rank",
     "within a domain, each 100 us, back",
 ];
-/// More rows, by the two that each is the difference of.
+/// More rows, each the difference of two rows.
 const DIFFERENCES: [(&str, usize, usize); 4] = [
-    ("the hand-off alone, each 25 us, to one that outranks", 3, 5),
+    ("the hand-off alone, each 25 us, to a higher rank", 3, 5),
     ("the hand-off alone, each 25 us, back", 4, 6),
-    ("the hand-off alone, each 100 us, to one that outranks", 7, 9),
+    ("the hand-off alone, each 100 us, to a higher rank", 7, 9),
     ("the hand-off alone, each 100 us, back", 8, 10),
 ];
 
@@ -129,8 +129,8 @@ fn compare() {
     println!("{CONTENTS}");
 }
 
-/// Samples of each row, and the median of the bare ping-pong. Together, and that one on both sides: the machine is
-/// not the same all the time.
+/// Samples of each row, and the median of the bare ping-pong. One block measures all rows, and the
+/// ping-pong at both ends, because the speed of the machine changes over time.
 fn block(cpu: u32, rounds: usize, millis: u64) -> ([Vec<u64>; ROWS.len()], u64) {
     let mut bare = ping_pong(cpu, rounds, 0);
     let [often, seldom] = PERIODS_US.map(|period_us| {
@@ -138,17 +138,18 @@ fn block(cpu: u32, rounds: usize, millis: u64) -> ([Vec<u64>; ROWS.len()], u64) 
         let (within, back_within) = hand_offs(cpu, millis, period_us, &[&["often", "long"]]);
         [there, back, within, back_within]
     });
-    // Only the way there comes after the pause.
+    // Only the first way follows the pause.
     let after_work = ping_pong(cpu, rounds / 2, WORK_NS).into_iter().step_by(2).collect();
     let turns = pass_turns(cpu, rounds);
     let mut end = ping_pong(cpu, rounds, 0);
     let median = u64::midpoint(percentile(&mut bare, 50.0), percentile(&mut end, 50.0));
     bare.append(&mut end);
     let mut rows = [bare, after_work, turns].into_iter().chain(often).chain(seldom);
-    (std::array::from_fn(|_| rows.next().expect("so many")), median.max(1))
+    (std::array::from_fn(|_| rows.next().expect("one of each row")), median.max(1))
 }
 
-/// Ratios in thousandths, of the medians of one block each, to the bare ping-pong and to the seldom one.
+/// Ratios in thousandths, of the medians of one block, to the bare ping-pong and to the rare
+/// ping-pong.
 struct Ratios([Vec<u64>; 2]);
 
 impl Ratios {
@@ -171,28 +172,33 @@ impl Ratios {
     }
 }
 
-/// The tenth, the median and the ninetieth percentile of ratios in thousandths.
+/// The tenth, the fiftieth and the ninetieth percentile of ratios in thousandths.
 fn spread(ratios: &mut [u64]) -> [f64; 3] {
     [10.0, 50.0, 90.0].map(|of| percentile(ratios, of) as f64 / 1_000.0)
 }
 
 const CONTENTS: &str = "\
 what a row contains, beside its name
-  ping-pong             a read of the clock, a store, wake, wait, the kernel's switch, a read of the clock
-  after work            the same where it is as seldom as each 100 us below: the kernel's own path is not in
-                        the caches as it is where nothing else is done
-  the turn alone        the same with the page that domains share: the turn is passed, a bell rung, a bell slept on
-  to one that outranks  the same, and: the boundary at which the handler learns that it must yield, its return,
-                        the decision, its ranks into the page; there the decision, and the upcall
-  back                  the end of the job and its record, and the rest of it; there the upcall
-  within a domain       the same two handlers in one process, under the same daemon: boundary, return, decision and
-                        upcall, and no hand-off
-  the hand-off alone    what it costs more that the next handler is in another process: the difference of the two,
-                        of the medians of a block
-  /bare, /seldom        to the ping-pong, and to the one after work; of the medians of a block, median and spread";
+  ping-pong           a read of the clock, a store, wake, wait, the kernel's switch, a read of the
+                      clock
+  after work          the same, but as rarely as the rows of 100 us below. The kernel's own path
+                      is then less present in the caches than without work in between
+  the turn alone      the same with the page that domains share: one thread passes the turn and
+                      notifies a wake word, and the other sleeps on its wake word
+  to a higher rank    the same, and before it the boundary at which the handler learns that it
+                      must yield, its return, the decision, and its ranks into the page; after it,
+                      in the other domain, the decision and the upcall
+  back                the end of the job, its record, and the rest as above; then, in the other
+                      domain, the upcall
+  within a domain     the same two handlers in one process, under the same daemon: boundary,
+                      return, decision and upcall, but no hand-off
+  the hand-off alone  the extra cost if the next handler is in another process: the difference of
+                      the two rows, by the medians of a block
+  /bare, /seldom      ratios to the ping-pong and to the one after work, by the medians of a
+                      block: the median and the spread";
 
-/// Samples in ns, one way each, both ways, the way there first. Before each, one side
-/// works for `work_ns`.
+/// Samples of both ways in ns, each of one way, the first way first. One side works for `work_ns`
+/// before each round.
 fn ping_pong(cpu: u32, rounds: usize, work_ns: u64) -> Vec<u64> {
     let page = SharedMapping::create("upcall-bench", WORDS * 8).expect("a page");
     let path = format!("/proc/{}/fd/{}", std::process::id(), page.fd().as_raw_fd());
@@ -205,7 +211,7 @@ fn ping_pong(cpu: u32, rounds: usize, work_ns: u64) -> Vec<u64> {
         for _ in 0..rounds {
             work(work_ns);
             stamps.push(now());
-            ring(&words[PING]);
+            notify(&words[PING]);
             wait(&words[PONG]);
             stamps.push(now());
         }
@@ -213,7 +219,7 @@ fn ping_pong(cpu: u32, rounds: usize, work_ns: u64) -> Vec<u64> {
     });
     let here = sent.join().expect("no measurement panics");
     let there = stamps_of(&mut child, "echo");
-    // Here: sent, received, sent, received; there: received, sent, ...
+    // This process stamps: sent, received, sent, received. The other stamps: received, sent, ...
     here.iter().zip(&there).map(|(here, there)| here.abs_diff(*there)).collect()
 }
 
@@ -223,17 +229,17 @@ fn echo(cpu: u32, rounds: usize, path: &str) {
     prepare(cpu);
     let words = page.words();
     let mut stamps = Vec::with_capacity(2 * rounds);
-    ring(&words[PONG]);
+    notify(&words[PONG]);
     for _ in 0..rounds {
         wait(&words[PING]);
         stamps.push(now());
         stamps.push(now());
-        ring(&words[PONG]);
+        notify(&words[PONG]);
     }
     print_stamps("echo", &stamps);
 }
 
-/// As the ping-pong, with a turn page: what a hand-off is without anything to decide.
+/// A ping-pong with a turn page: a hand-off without a decision.
 fn pass_turns(cpu: u32, rounds: usize) -> Vec<u64> {
     let memory = SharedMapping::create("upcall-bench", PAGE_BYTES).expect("a page");
     let path = format!("/proc/{}/fd/{}", std::process::id(), memory.fd().as_raw_fd());
@@ -264,7 +270,7 @@ fn turns(cpu: u32, rounds: usize, path: &str) {
     prepare(cpu);
     let (other, me) = domains();
     let mut stamps = Vec::with_capacity(2 * rounds);
-    // The daemon has the turn of a new page: it goes to the one who counts.
+    // The daemon holds the turn of a new page. It passes to the process that measures.
     pass(&page, other);
     for _ in 0..rounds {
         wait_for_turn(&page, me);
@@ -305,7 +311,7 @@ fn prepare(cpu: u32) {
     }
 }
 
-fn ring(word: &AtomicU64) {
+fn notify(word: &AtomicU64) {
     word.store(1, Ordering::Release);
     futex::wake_shared(word, 1);
 }
@@ -326,8 +332,8 @@ fn now() -> u64 {
     clock::now().as_nanos()
 }
 
-/// Samples in ns: to the handler that outranks the other, and back. `domains`: which
-/// handlers each has.
+/// Samples in ns: to the handler with the higher rank, and back. `domains` lists the handlers of
+/// each domain.
 fn hand_offs(cpu: u32, millis: u64, period_us: u64, domains: &[&[&str]]) -> (Vec<u64>, Vec<u64>) {
     let socket = std::env::temp_dir().join(format!("upcall-bench-{}", std::process::id()));
     let daemon = Daemon::start(server::Config::new(socket.clone(), vec![cpu])).expect("a daemon");
@@ -358,13 +364,13 @@ fn hand_offs(cpu: u32, millis: u64, period_us: u64, domains: &[&[&str]]) -> (Vec
     (spans(&long[1], &often[0]), spans(&often[1], &long[0]))
 }
 
-/// From the last of `from` before each of `to`, where nothing lies between.
+/// The times from the last stamp of `from` to each stamp of `to`, if nothing ran between the two.
 fn spans(from: &[u64], to: &[u64]) -> Vec<u64> {
     let mut samples = Vec::new();
     for pair in to.windows(2) {
         let at = from.partition_point(|&stamp| stamp <= pair[1]);
-        // Another handler of the same domain, or a sleep, lies between if the stamp is
-        // older than the one before.
+        // If the stamp is older than the previous one of `to`, another handler of the same domain
+        // ran in between, or the domain slept.
         if let Some(&before) = at.checked_sub(1).and_then(|at| from.get(at))
             && before > pair[0]
         {
@@ -374,8 +380,8 @@ fn spans(from: &[u64], to: &[u64]) -> Vec<u64> {
     samples
 }
 
-/// A domain with these handlers: `often` runs every `period_us` for a moment, `long` the rest
-/// of the time, in quanta of 2 us.
+/// A domain with these handlers: `often` runs for a moment every `period_us`. `long` runs for the
+/// rest of the time, in quanta of 2 us.
 fn domain(socket: &str, millis: u64, period_us: u64, handlers: &[&str]) {
     let daemon = Some(Attach { socket: socket.into(), name: handlers.concat() });
     let config = Config { unscreened: true, daemon, ..Config::default() };
@@ -406,23 +412,23 @@ fn domain(socket: &str, millis: u64, period_us: u64, handlers: &[&str]) {
         })
         .collect();
     let ids: Vec<_> = started.iter().map(|(_, id, _)| *id).collect();
-    runtime.run_at(&ids, clock::now()).expect("its thread is there");
+    runtime.run_at(&ids, clock::now()).expect("the executor runs");
     std::thread::sleep(Duration::from_millis(millis));
     runtime.stop(|_, _| {});
     for (name, _, kept) in started {
-        let kept = kept.lock().expect("nobody panicked");
+        let kept = kept.lock().expect("no thread panicked");
         print_stamps(&format!("{name}-begun"), &kept.begun);
         print_stamps(&format!("{name}-ended"), &kept.ended);
     }
 }
 
-/// When a handler was entered, and when it did the last thing before it returned.
+/// The times at which a handler was entered and at which it did its last action before it returned.
 #[derive(Default)]
 struct Stamps {
     begun: Vec<u64>,
     ended: Vec<u64>,
     last: u64,
-    /// Where they go in the end.
+    /// Where the stamps go at the end.
     kept: Option<Arc<Mutex<Stamps>>>,
 }
 
@@ -432,8 +438,8 @@ impl Stamps {
         Stamps { begun: room(), ended: room(), last: 0, kept: Some(kept) }
     }
 
-    /// The end of the upcall before is put down only now: it is not to be part of
-    /// what is measured.
+    /// Records the end of the previous upcall only now, so that recording is not part of the
+    /// measurement.
     fn enter(&mut self, entered: u64) {
         if self.begun.len() < self.begun.capacity() {
             self.begun.push(entered);
@@ -469,7 +475,7 @@ fn print_stamps(name: &str, stamps: &[u64]) {
 /// Reads lines of the child up to the one that begins with `name`.
 fn stamps_of(child: &mut Child, name: &str) -> Vec<u64> {
     use std::io::Read;
-    let output = child.stdout.as_mut().expect("it is piped");
+    let output = child.stdout.as_mut().expect("the pipe exists");
     loop {
         let mut line = Vec::new();
         let mut byte = [0];
@@ -479,7 +485,7 @@ fn stamps_of(child: &mut Child, name: &str) -> Vec<u64> {
         let line = String::from_utf8(line).expect("numbers");
         match line.strip_prefix(name) {
             Some(stamps) => return stamps.split_whitespace().map(number).collect(),
-            None if line.is_empty() => panic!("the process that says `{name}` has ended"),
+            None if line.is_empty() => panic!("the process that prints `{name}` has ended"),
             None => println!("{line}"),
         }
     }

@@ -1,12 +1,12 @@
-//! What an event costs a loop over 10,000 idle and 100 active descriptors: the I/O event service
-//! against select, poll, epoll and plain io_uring, in one run (ecalls-2001 §3.2).
+//! The cost of an event in a loop over 10,000 idle and 100 active descriptors. The bench compares
+//! the I/O event service with select, poll, epoll and plain io_uring in one run (ecalls-2001 §3.2).
 //!
-//! CPU time of the whole process, service threads and interrupts included, for a round in which
-//! some of the active eventfds are written to, are said to be ready, and are read; less what the same
-//! round costs if nobody watches and the loop knows. All that watch take turns, block by block,
-//! and each watches alone.
+//! A round writes to some of the active eventfds, learns which are ready, and reads them. The bench
+//! measures the CPU time of the whole process, with service threads and interrupts. It subtracts
+//! the cost of the same round without any watching, in which the loop knows the ready descriptors.
+//! The variants take turns, block by block, and only one watches at a time.
 //!
-//! Nothing here is asserted but that every event came: the machine is shared. Read the ratios.
+//! The bench only asserts that every event came, because the machine is shared. Read the ratios.
 
 #![forbid(unsafe_code)]
 
@@ -30,18 +30,19 @@ use upcall_sys::select::SelectSet;
 
 const IDLE: usize = 10_000;
 const ACTIVE: usize = 100;
-/// Events that one call of epoll_wait takes at most.
+/// The most events that one call of epoll_wait takes.
 const EVENTS_MAX: usize = 256;
 
-/// One way to learn who is ready.
+/// One way to learn which descriptors are ready.
 trait Watch {
-    /// Blocks until somebody is ready and says who: indices of descriptors.
+    /// Blocks until a descriptor is ready, and calls `ready` with the index of each ready
+    /// descriptor.
     fn collect(&mut self, ready: &mut dyn FnMut(usize));
-    /// Watches nobody any more, before the next does.
+    /// Stops watching, before the next variant starts.
     fn end(&mut self) {}
 }
 
-/// And the index of each descriptor, by its number.
+/// The set, and the index of each descriptor by its number.
 struct Select<'a>(SelectSet<'a>, Vec<usize>);
 
 impl<'a> Select<'a> {
@@ -56,8 +57,8 @@ impl<'a> Select<'a> {
 impl Watch for Select<'_> {
     fn collect(&mut self, ready: &mut dyn FnMut(usize)) {
         let Select(set, indices) = self;
-        let said = |fd| ready(indices[usize::try_from(fd).expect("open")]);
-        set.wait(said).expect("select");
+        let report = |fd| ready(indices[usize::try_from(fd).expect("open")]);
+        set.wait(report).expect("select");
     }
 }
 
@@ -95,7 +96,7 @@ impl Watch for Epoll {
     }
 }
 
-/// Multishot polls and nothing else: what a loop gets that keeps no page.
+/// Multishot polls and nothing else: the bare interface, without the page that the service keeps.
 struct Ring(PollRing, usize);
 
 impl Ring {
@@ -134,7 +135,8 @@ impl<'a> Service<'a> {
             poller.add(fd, at, Interest::Readable).expect("below 65,536");
         }
         poller.try_next();
-        // The thread has armed all once it says the last; it is to be ready for that.
+        // The thread has armed all descriptors once it reports the last one, so the last one must
+        // be ready.
         rustix::io::write(&fds[fds.len() - 1], &1u64.to_ne_bytes()).expect("eventfd");
         let last = poller.wait(None).expect("io_uring").map(|event| event.key);
         assert_eq!(last, Some(fds.len() - 1));
@@ -162,7 +164,7 @@ fn index(data: u64) -> usize {
     usize::try_from(data).expect("an index")
 }
 
-/// Whether there was something. One call: an eventfd is empty then.
+/// Whether the eventfd had a value. One call suffices, because a read empties an eventfd.
 fn read(fd: &OwnedFd) -> bool {
     rustix::io::read(fd, &mut [0; 8]).is_ok()
 }
@@ -171,9 +173,9 @@ fn write(fd: &OwnedFd) {
     rustix::io::write(fd, &1u64.to_ne_bytes()).expect("eventfd");
 }
 
-/// A row of the tables; the first is what all others are less of.
-const WAYS: [&str; 9] = [
-    "nobody watches",
+/// The rows of the tables. The first row is subtracted from all others.
+const VARIANTS: [&str; 9] = [
+    "no watching",
     "select",
     "poll",
     "epoll, level",
@@ -185,12 +187,12 @@ const WAYS: [&str; 9] = [
 ];
 const SELECT: usize = 1;
 const POLL: usize = 2;
-/// The row that the ratios are over.
+/// The row to which the ratios refer.
 const BASE: usize = 3;
 
-fn watch<'a>(way: usize, fds: &'a [OwnedFd]) -> Option<Box<dyn Watch + 'a>> {
+fn watch<'a>(variant: usize, fds: &'a [OwnedFd]) -> Option<Box<dyn Watch + 'a>> {
     let level = epoll::EventFlags::IN;
-    Some(match way {
+    Some(match variant {
         0 => return None,
         SELECT => Box::new(Select::new(fds)),
         POLL => Box::new(Poll(
@@ -205,10 +207,10 @@ fn watch<'a>(way: usize, fds: &'a [OwnedFd]) -> Option<Box<dyn Watch + 'a>> {
     })
 }
 
-/// Who writes.
+/// The thread that writes.
 #[derive(Clone, Copy, PartialEq)]
 enum Writer {
-    /// The loop's own thread, before it looks.
+    /// The loop's own thread, before it looks for events.
     Loop,
     /// A thread on the other CPU, while the loop waits.
     Other,
@@ -262,7 +264,8 @@ fn main() {
     );
     let cpus = allowed_cpus().expect("sched_getaffinity");
     if let [_, .., last] = cpus[..] {
-        // The thread of a service is of the loop's CPU, as whoever starts it.
+        // The thread of a service runs on the CPU of the thread that starts it, which is the
+        // loop's.
         pin_thread(&[last]).expect("sched_setaffinity");
     }
     let blocks = if smoke() { 1 } else { 11 };
@@ -273,18 +276,19 @@ fn main() {
         }
         let mut samples = BTreeMap::<usize, Vec<f64>>::new();
         for block in 0..blocks {
-            for turn in 0..WAYS.len() {
-                let way = (turn + block) % WAYS.len();
-                // It knows who, but not when: it would spin.
-                if way == 0 && scene.writer == Writer::Other {
+            for turn in 0..VARIANTS.len() {
+                let variant = (turn + block) % VARIANTS.len();
+                // This variant knows the ready descriptors, but not when they become ready. It
+                // would spin.
+                if variant == 0 && scene.writer == Writer::Other {
                     continue;
                 }
-                let mut watch = watch(way, &fds);
-                let cost = measure(scene, way, watch.as_deref_mut(), &fds, cpus[0]);
+                let mut watch = watch(variant, &fds);
+                let cost = measure(scene, variant, watch.as_deref_mut(), &fds, cpus[0]);
                 if let Some(mut watch) = watch {
                     watch.end();
                 }
-                samples.entry(way).or_default().push(cost);
+                samples.entry(variant).or_default().push(cost);
             }
         }
         print(scene, &samples);
@@ -294,11 +298,12 @@ fn main() {
 
 const CONTENTS: &str = "\
 what a row contains
-  first table  the write (if it is the loop's), the waiting and looking, the read: CPU time of all threads but the writer
-  /epoll       medians over that of epoll, level, of what is left when the row `nobody watches` is taken off each
-               block by block; the three columns are p10, median and p90 of the ratios of one block";
+  first columns  the write (if the loop does it), the waiting and looking for events, and the
+                 read: CPU time of all threads except the writer
+  /epoll         the row minus the row `no watching`, over the same of `epoll, level`, by the
+                 medians of a block; the three columns are p10, median and p90 of these ratios";
 
-/// Which descriptor is the `nth` active one: they lie among the idle.
+/// The descriptor of the `nth` active one. Active descriptors lie among the idle ones.
 fn active(nth: usize) -> usize {
     nth % ACTIVE * (IDLE + ACTIVE) / ACTIVE
 }
@@ -306,14 +311,15 @@ fn active(nth: usize) -> usize {
 /// CPU nanoseconds for an event.
 fn measure(
     scene: &Scene,
-    way: usize,
+    variant: usize,
     watch: Option<&mut (dyn Watch + '_)>,
     fds: &Arc<[OwnedFd]>,
     cpu: u32,
 ) -> f64 {
     let rounds = if smoke() { scene.rounds / 10 } else { scene.rounds };
-    // Each look of poll goes over all: a twentieth is long enough.
-    let rounds = if [SELECT, POLL].contains(&way) { rounds.div_ceil(20) } else { rounds };
+    // Each call of select or poll scans all descriptors, so a twentieth of the rounds takes long
+    // enough.
+    let rounds = if [SELECT, POLL].contains(&variant) { rounds.div_ceil(20) } else { rounds };
     let go = Arc::new(AtomicU64::new(0));
     let writer =
         (scene.writer == Writer::Other).then(|| start_writer(scene.batch, rounds, fds, &go, cpu));
@@ -355,7 +361,7 @@ fn rounds_of(
     }
 }
 
-/// Says what it cost itself.
+/// Starts the writer. Its result is its own CPU time.
 fn start_writer(
     batch: usize,
     rounds: usize,
@@ -383,15 +389,15 @@ fn print(scene: &Scene, samples: &BTreeMap<usize, Vec<f64>>) {
         "{:<30} {:>9} {:>9} {:>9}   {:>7} {:>7} {:>7}",
         "CPU ns for an event", "p10", "median", "p90", "/epoll", "median", "p90"
     );
-    let less = |way: usize, block: usize| {
-        samples[&way][block] - samples.get(&0).map_or(0.0, |bare| bare[block])
+    let less = |variant: usize, block: usize| {
+        samples[&variant][block] - samples.get(&0).map_or(0.0, |bare| bare[block])
     };
-    for (&way, found) in samples {
-        let name = WAYS[way];
+    for (&variant, found) in samples {
+        let name = VARIANTS[variant];
         let [p10, median, p90] = three(found.iter().copied());
         print!("{name:<30} {p10:>9.0} {median:>9.0} {p90:>9.0}");
-        if way > 0 {
-            let ratios = (0..found.len()).map(|block| less(way, block) / less(BASE, block));
+        if variant > 0 {
+            let ratios = (0..found.len()).map(|block| less(variant, block) / less(BASE, block));
             let [p10, median, p90] = three(ratios);
             print!("   {p10:>7.2} {median:>7.2} {p90:>7.2}");
         }
@@ -399,9 +405,10 @@ fn print(scene: &Scene, samples: &BTreeMap<usize, Vec<f64>>) {
     }
 }
 
-/// p10, median and p90.
+/// The tenth, the fiftieth and the ninetieth percentile.
 fn three(samples: impl Iterator<Item = f64>) -> [f64; 3] {
-    // In thousandths, as whole numbers: none is negative but by noise.
+    // The percentile works on whole numbers, so values are in thousandths. Only noise makes one
+    // negative.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,

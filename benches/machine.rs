@@ -1,4 +1,4 @@
-//! What every bench prints beside its table, and how it sums up samples.
+//! The heading that every bench prints, and the statistics of its samples.
 
 #![forbid(unsafe_code)]
 
@@ -8,16 +8,16 @@ use upcall::default_cpus;
 use upcall::record::JobRecord;
 use upcall::time::Instant;
 
-/// Whether only a short run is wanted, to see that the bench works.
+/// Whether the option `--smoke` asks for a short run, which only shows that the bench works.
 pub fn smoke() -> bool {
     std::env::args().any(|argument| argument == "--smoke")
 }
 
-/// What must stand beside every table: machine, kernel, date and command, and
-/// how busy the machine was with other things (proc_loadavg(5)).
+/// The heading of every table: machine, kernel, date, command, and how busy the machine was before
+/// the run (proc_loadavg(5)).
 pub fn heading(bench: &str) -> String {
     let machine = upcall::Machine::describe();
-    // Cargo adds `--bench` by itself.
+    // Cargo itself adds `--bench`.
     let options: Vec<String> = std::env::args().skip(1).filter(|a| a != "--bench").collect();
     let options =
         if options.is_empty() { String::new() } else { format!(" -- {}", options.join(" ")) };
@@ -33,8 +33,7 @@ pub fn heading(bench: &str) -> String {
     )
 }
 
-/// The value that `percent` % of `samples` do not exceed; 0 if there are none.
-/// Sorts them.
+/// The value that `percent` % of `samples` do not exceed, or 0 without samples. Sorts `samples`.
 pub fn percentile(samples: &mut [u64], percent: f64) -> u64 {
     samples.sort_unstable();
     let rank = (samples.len() as f64 * percent / 100.0).ceil();
@@ -43,28 +42,28 @@ pub fn percentile(samples: &mut [u64], percent: f64) -> u64 {
     samples.get(rank - 1).copied().unwrap_or_default()
 }
 
-/// The CPU to measure on: the last that a runtime would use; 0 where that is not known.
+/// The CPU to measure on: the last one that a runtime would use, or 0 if it is not known.
 pub fn measured_cpu() -> u32 {
     default_cpus().ok().and_then(|cpus| cpus.last().copied()).unwrap_or(0)
 }
 
-/// Threads of this process whose names (proc_pid_comm(5)) are such; none where the system
-/// does not tell.
-pub fn threads_named(is_such: impl Fn(&str) -> bool) -> Vec<u32> {
+/// The threads of this process whose names (proc_pid_comm(5)) fulfil `predicate`. Empty if the
+/// system does not report them.
+pub fn threads_named(predicate: impl Fn(&str) -> bool) -> Vec<u32> {
     let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
     tasks
         .filter(|task| {
             let comm = std::fs::read_to_string(task.path().join("comm"));
-            comm.is_ok_and(|comm| is_such(comm.trim_end()))
+            comm.is_ok_and(|comm| predicate(comm.trim_end()))
         })
         .filter_map(|task| task.file_name().to_str()?.parse().ok())
         .collect()
 }
 
-/// Time for which the host ran something else on `cpu` since boot, in milliseconds and in
-/// steps of a tick (proc_stat(5), `steal`); `None` where the system does not tell.
+/// The time for which the host ran something else on `cpu` since boot, in milliseconds. It grows in
+/// steps of a tick (proc_stat(5), `steal`). `None` if the system does not report it.
 pub fn steal_ms(cpu: u32) -> Option<u64> {
-    /// USER_HZ is 100 on every architecture Linux runs Rust programs on.
+    /// USER_HZ is 100 on every architecture on which Linux runs Rust programs.
     const TICK_MS: u64 = 10;
     let stat = std::fs::read_to_string("/proc/stat").ok()?;
     let name = format!("cpu{cpu}");
@@ -77,14 +76,14 @@ pub fn steal_ms(cpu: u32) -> Option<u64> {
     Some(ticks * TICK_MS)
 }
 
-/// How late a thread woke, by the records of all jobs it ran: for each release
-/// that found nothing to do before it, the time to the first upcall after it,
-/// in nanoseconds, sorted. O(n log n).
+/// Wake-up latencies in nanoseconds, sorted, computed from the records of all jobs of a thread. A
+/// latency is the time from a release that found the thread idle to the first upcall after it. O(n
+/// log n).
 pub fn wakeup_latencies_ns(records: &[JobRecord]) -> Vec<u64> {
     let mut by_release: Vec<&JobRecord> = records.iter().collect();
     by_release.sort_unstable_by_key(|record| record.release);
     let mut latencies_ns = Vec::new();
-    // Nothing released so far is unfinished from here on.
+    // All jobs released so far have ended at this time.
     let mut busy_until = Instant::ZERO;
     for together in by_release.chunk_by(|one, other| one.release == other.release) {
         let release = together[0].release;
@@ -122,9 +121,9 @@ mod tests {
     }
 
     #[test]
-    fn only_a_release_into_silence_wakes_the_thread() {
-        // Two together, one released while they run, one after a rest; the
-        // records come in the order of their ends.
+    fn a_latency_counts_from_a_release_that_finds_the_thread_idle() {
+        // Two jobs overlap: the second is released while the first runs. A third job comes after a
+        // rest. The records are in the order in which the jobs end.
         let records =
             [record(10, 13, 20), record(18, 20, 30), record(10, 30, 40), record(50, 55, 60)];
         assert_eq!(wakeup_latencies_ns(&records), [3, 5]);

@@ -1,15 +1,15 @@
-//! What one scheduling decision costs in sets of 10, 1,000 and 100,000
-//! activities, under every policy.
+//! The cost of one scheduling decision in sets of 10, 1,000 and 100,000 activities, under every
+//! policy.
 //!
-//! A *cycle* is what a driver does for one job: the release is taken in, the
-//! next activity picked, and its return told. Two cases: activities released one
-//! after another (the set is large, the ready queue short), and all at once (the
-//! ready queue holds them all, and is drained by picks). Times are CPU time of
-//! the thread, so what others do costs only their traces in the caches.
+//! A *cycle* is the work of a driver for one job: it passes the release to the scheduler, picks the
+//! next activity and reports its return. There are two cases. In the first, activities are released
+//! one after another: the set is large and the ready queue is short. In the second, all are
+//! released at once: the ready queue holds them all, and picks empty it. Times are CPU time of the
+//! thread, so other programs only cost cache misses.
 //!
-//! Nothing here is asserted. With 100,000 activities the state (some 20 MB) is
-//! larger than the caches: a cycle then costs a few cache misses more, whatever
-//! the policy; the last column divides that growth by that of log2 n.
+//! The bench asserts nothing. With 100,000 activities the state (some 20 MB) is larger than the
+//! caches. A cycle then costs a few more cache misses under every policy. The last column divides
+//! this growth by the growth of log2 n.
 
 #![forbid(unsafe_code)]
 
@@ -22,7 +22,8 @@ use upcall::time::{Instant, Span};
 use upcall_benches::{heading, percentile, smoke};
 
 const SIZES: [u32; 3] = [10, 1_000, 100_000];
-/// Cycles of one sample; of a larger set, one each: a whole period.
+/// Cycles of one sample. In a larger set a sample has one cycle for each activity, which is a whole
+/// period.
 const CYCLES: u32 = 10_000;
 const PERIOD: Span = Span::from_secs(1);
 
@@ -58,7 +59,7 @@ fn main() {
     }
 }
 
-/// A scheduler with so many active activities.
+/// A scheduler with a given number of active activities.
 struct Set {
     scheduler: Scheduler,
     now: Instant,
@@ -84,7 +85,7 @@ impl Set {
         Set { scheduler, now: Instant::ZERO, cycles: CYCLES.max(size) }
     }
 
-    /// Picoseconds of a cycle, the mean of so many.
+    /// Picoseconds of a cycle, as the mean of `cycles` cycles.
     fn sample_ps(&mut self) -> u64 {
         let begun_ns = upcall::thread_cpu_ns();
         for _ in 0..self.cycles {

@@ -1,8 +1,8 @@
-//! The price of an upcall: what it costs to go from one ready handler to the
-//! next, and to ask whether to go on, against a bare indirect call and against
-//! two ways of waking somebody, all in one run on one CPU.
+//! The price of an upcall. The bench measures the step from one ready handler to the next, and the
+//! question whether to go on. It compares both with a bare indirect call and with two ways to wake
+//! a thread or a task. All rows come from one run on one CPU.
 //!
-//! Nothing here is asserted: the machine is shared. Read the ratios.
+//! The bench asserts nothing, because the machine is shared. Read the ratios.
 
 #![forbid(unsafe_code)]
 
@@ -18,18 +18,18 @@ use upcall_sys::{futex, schedule};
 
 /// Handlers that are released together, so that one is ready when another ends.
 const HANDLERS: usize = 32;
-/// Periods that are due at once when a handler is to run again and again. The
-/// records of that many jobs find room in the executor's ring.
+/// Periods that are due at once when a handler is to run again and again. The executor's ring can
+/// hold the records of that many jobs.
 const BACKLOG: u64 = 10_000;
-/// Events of one sample, where a clock read around each would be dear.
+/// Events of one sample, where a clock read around each event would cost too much.
 const EVENTS: u64 = 1_000;
 /// Priority of the threads that wake each other.
 const FIFO_PRIORITY: u8 = 50;
 
-/// What was measured for one line of the table.
+/// The measurements of one line of the table.
 struct Row {
     name: &'static str,
-    /// Events whose mean one sample is.
+    /// Number of events over which one sample is the mean.
     events: u64,
     /// Picoseconds for one event.
     samples_ps: Vec<u64>,
@@ -42,7 +42,7 @@ fn main() {
     let mut rows = in_handlers(cpu, samples);
     rows.extend(std::thread::scope(|scope| {
         let others = scope.spawn(|| {
-            // The others run where and as the handlers ran.
+            // These rows run on the CPU and in the class in which the handlers ran.
             let class = schedule::pin_thread(&[cpu]).and(schedule::set_fifo(FIFO_PRIORITY));
             if let Err(error) = class {
                 println!(
@@ -66,14 +66,15 @@ fn main() {
 
 const CONTENTS: &str = "\
 what a row contains, beside its name
-  dispatch, in turn     return, end of the job, its record into the ring, decision, upcall, one proceed();
-                        one read of the clock, which the scheduler needs. Caches as 2 ms asleep left them.
-  dispatch, the same    as above, the same handler again: caches warm
-  proceed(), inside     its two counters are in memory, as they are for a handler that calls other code
-  proceed(), boundary   one read of the clock, one flag
-  indirect call         a call of `fn(u64) -> u64` through a pointer; each waits for the one before
-  tokio                 Notify::notify_one, park of one task, poll of the other, in one thread
-  futex                 wake, wait, and the kernel's switch; half a round trip";
+  dispatch, in turn    the return, the end of the job, its record into the ring, the decision, the
+                       upcall, one proceed(), and one read of the clock, which the scheduler
+                       needs. The caches are as a sleep of 2 ms left them
+  dispatch, the same   as above, but the same handler again, so that the caches are warm
+  proceed(), inside    its two counters are in memory, as in a handler that calls other code
+  proceed(), boundary  one read of the clock, one flag
+  indirect call        a call of `fn(u64) -> u64` through a pointer; each waits for the one before
+  tokio                Notify::notify_one, park of one task, poll of the other, in one thread
+  futex                wake, wait, and the kernel's switch; half a round trip";
 
 fn print(mut rows: Vec<Row>) {
     let medians: Vec<u64> =
@@ -105,7 +106,7 @@ fn print(mut rows: Vec<Row>) {
 const DISPATCH: &str = "dispatch of a ready handler, 32 of them in turn";
 const CALL: &str = "bare indirect call";
 
-/// What handlers measure themselves in a running `Runtime`.
+/// The rows that handlers measure themselves in a running `Runtime`.
 fn in_handlers(cpu: u32, samples: usize) -> Vec<Row> {
     let config = Config { cpus: vec![cpu], unscreened: true, ..Config::default() };
     let mut runtime = Runtime::start(config).expect("the CPU is allowed");
@@ -122,8 +123,8 @@ fn in_handlers(cpu: u32, samples: usize) -> Vec<Row> {
     rows
 }
 
-/// A burst of handlers, one after the other: from the upcall of the first to
-/// that of the last.
+/// Measures a burst of handlers that run one after the other, from the upcall of the first to that
+/// of the last.
 fn dispatch_in_turn(runtime: &mut Runtime, samples: usize) -> Row {
     let need = ActivityParams::new(Span::from_millis(2), Span::from_nanos(100));
     let (first, last) = (Stamps::new(samples), Stamps::new(samples));
@@ -158,7 +159,7 @@ fn dispatch_in_turn(runtime: &mut Runtime, samples: usize) -> Row {
     Row { name: DISPATCH, events, samples_ps }
 }
 
-/// One handler that has many periods to catch up with.
+/// Measures one handler that has many missed periods to catch up with.
 fn dispatch_again(runtime: &mut Runtime, samples: usize) -> Row {
     const EVENTS: u64 = 100;
     let period = Span::from_micros(1);
@@ -178,7 +179,7 @@ fn dispatch_again(runtime: &mut Runtime, samples: usize) -> Row {
     let id = id.expect("unscreened");
     let mut samples_ps = Vec::with_capacity(samples);
     while samples_ps.len() < samples {
-        // So that there is room in the ring again.
+        // Takes records out, so that the ring has room again.
         runtime.poll(|_, _| {});
         let due = Instant::from_nanos(clock::now().as_nanos() - 2 * BACKLOG * 1_000);
         runtime.run_at(&[id], due).expect("the thread runs");
@@ -190,7 +191,7 @@ fn dispatch_again(runtime: &mut Runtime, samples: usize) -> Row {
     Row { name: "dispatch of a ready handler, the same again", events: EVENTS, samples_ps }
 }
 
-/// A handler that asks `EVENTS` times and does nothing else.
+/// Measures a handler that calls `proceed` `EVENTS` times and does nothing else.
 fn proceed(runtime: &mut Runtime, name: &'static str, quantum: u64, samples: usize) -> Row {
     let whole = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
     let need = ActivityParams::new(Span::from_millis(2), Span::from_nanos(100))
@@ -206,7 +207,8 @@ fn proceed(runtime: &mut Runtime, name: &'static str, quantum: u64, samples: usi
             pdus += black_box(1);
         }
         let end = clock::now();
-        // One that was told to return, because somebody rang, is no sample.
+        // A batch that `proceed` ended early, because another thread notified the executor, is no
+        // sample.
         if pdus == EVENTS {
             my_begins.push(begin);
             my_ends.push(end);
@@ -224,8 +226,8 @@ fn proceed(runtime: &mut Runtime, name: &'static str, quantum: u64, samples: usi
     Row { name, events: EVENTS, samples_ps }
 }
 
-/// Moments a handler writes down: into memory taken before, under a lock that
-/// is free while handlers run.
+/// Times that a handler records. The memory is allocated before, and the lock is free while
+/// handlers run.
 #[derive(Clone)]
 struct Stamps(Arc<Mutex<Vec<Instant>>>);
 
@@ -238,7 +240,7 @@ impl Stamps {
         self.0.lock().expect("no handler panics").push(now);
     }
 
-    /// What was written since the last time.
+    /// The times that were recorded since the last call.
     fn taken(&self) -> Vec<Instant> {
         self.0.lock().expect("no handler panics").drain(..).collect()
     }
@@ -248,7 +250,7 @@ fn picoseconds(begin: Instant, end: Instant, events: u64) -> u64 {
     end.since(begin).as_nanos() * 1_000 / events
 }
 
-/// One read of the clock that all of the above read.
+/// One read of the clock that all rows above read.
 fn clock_read(samples: usize) -> Row {
     per_event("one read of the clock (vDSO)", samples, || {
         black_box(clock::now());
@@ -256,7 +258,7 @@ fn clock_read(samples: usize) -> Row {
 }
 
 fn indirect_call(samples: usize) -> Row {
-    // Which function it is, the compiler is not told.
+    // `black_box` hides from the compiler which function this is.
     let function: fn(u64) -> u64 = black_box(|state| state.wrapping_add(1));
     let mut state = 0;
     let row = per_event(CALL, samples, || state = function(state));
@@ -264,7 +266,7 @@ fn indirect_call(samples: usize) -> Row {
     row
 }
 
-/// Time of one event, from stretches of `EVENTS`.
+/// Time of one event, measured over `EVENTS` events at a time.
 fn per_event(name: &'static str, samples: usize, mut event: impl FnMut()) -> Row {
     let one = |_| {
         let begin = clock::now();
@@ -276,12 +278,12 @@ fn per_event(name: &'static str, samples: usize, mut event: impl FnMut()) -> Row
     Row { name, events: EVENTS, samples_ps: (0..samples).map(one).collect() }
 }
 
-/// Two threads of one CPU that wake each other: from the wake to running.
+/// Two threads of one CPU wake each other. Measures the time from the wake call to running.
 fn futex_wake_up(cpu: u32, samples: usize) -> Row {
     let turn = AtomicU32::new(0);
     let samples_ps = std::thread::scope(|scope| {
         scope.spawn(|| {
-            // As the caller: where it has no right, this one has none either.
+            // If the caller lacks the right to a real-time class, this thread lacks it too.
             let _ = schedule::pin_thread(&[cpu]).and(schedule::set_fifo(FIFO_PRIORITY));
             for _ in 0..samples {
                 wait_for(&turn, 1);
@@ -313,7 +315,7 @@ fn wait_for(turn: &AtomicU32, mine: u32) {
     }
 }
 
-/// Two tasks of one thread that wake each other.
+/// Two tasks of one thread wake each other.
 fn tokio_wake_up(samples: usize) -> Row {
     const ROUND_TRIPS: u64 = 50;
     let runtime =

@@ -1,8 +1,8 @@
-//! How many scheduling events a second the simulator gets through on one core.
+//! The number of scheduling events that the simulator processes per second on one core.
 //!
-//! Each line is the best, the median and the worst of some runs of the same simulation, by
-//! the CPU time the thread had: the machine may be busy otherwise.
-//! An event is one that is told (release, upcall, yield, end of a job, idle, wake).
+//! Each line has the best, the median and the worst of several runs of the same simulation. Time is
+//! CPU time of the thread, because the machine may be busy otherwise. An event is one that the
+//! simulator reports: release, upcall, yield, end of a job, idle, wake.
 
 #![forbid(unsafe_code)]
 
@@ -27,11 +27,11 @@ fn main() {
 }
 
 fn line(discipline: &'static Discipline, count: u64, events: u64) {
-    // About four events a job, a job a period.
+    // A job has about four events, and a period has one job.
     let duration = Span::from_micros(events / 4 * MEAN_PERIOD_US / count);
     let mut rates: Vec<_> = (0..7)
         .map(|_| {
-            let simulation = Simulation::new(spec(discipline, count)).expect("a good spec");
+            let simulation = Simulation::new(spec(discipline, count)).expect("a valid spec");
             let begun_ns = upcall::thread_cpu_ns();
             let outcome = simulation.run(duration, &mut |event| {
                 std::hint::black_box(event);
@@ -53,11 +53,11 @@ fn line(discipline: &'static Discipline, count: u64, events: u64) {
     );
 }
 
-/// Of the periods below.
+/// The mean of the periods below.
 const MEAN_PERIOD_US: u64 = 65_000;
 
-/// Periods from 40 to 90 ms, no two alike up to 50,000, together 80 % of a CPU;
-/// jobs of eight PDUs, two a quantum.
+/// A set with periods from 40 to 90 ms that uses 80 % of a CPU. All periods differ up to 50,000
+/// activities. A job has eight PDUs, and a quantum two.
 fn spec(discipline: &'static Discipline, count: u64) -> SimSpec {
     let activities = (0..count).map(|number| {
         let period = Span::from_micros(40_000 + number * 7_919 % 50_000);

@@ -1,5 +1,4 @@
-//! The daemon is killed under running domains and started again: it costs nobody a
-//! reservation.
+//! A daemon is killed under running domains and started again. No domain loses a reservation.
 
 #[allow(dead_code, reason = "each test program uses its own part")]
 mod support;
@@ -16,7 +15,7 @@ use upcall::activity::ActivityParams;
 use upcall::time::Span;
 use upcall::{Attach, Config, CreateError, Runtime};
 
-/// Two domains, half a CPU.
+/// Two domains, which take half a CPU.
 const SET: &str = r#"
 [[task]]
 name = "balance"
@@ -47,7 +46,7 @@ fn ps(socket: &str) -> Value {
     done.assert_code(&[0]).json()
 }
 
-/// Who has what and where, in the order of admission.
+/// The order, CPU, name and domain of each activity, in the order of admission.
 fn reserved(seen: &Value) -> Vec<(u64, u64, String, String)> {
     let mut all: Vec<_> = list(seen, "domains")
         .iter()
@@ -68,7 +67,7 @@ fn handoffs(seen: &Value) -> u64 {
 }
 
 #[test]
-fn a_daemon_that_is_killed_and_started_again_has_the_same_domains_and_reservations() {
+fn a_daemon_that_is_killed_and_started_again_has_the_same_reservations() {
     let _machine = support::machine();
     let spec = SpecFile::new(on_a_cpu(SET));
     let (socket, log) = (spec.beside("upcall.sock"), spec.beside("jobs.csv"));
@@ -100,13 +99,13 @@ fn a_daemon_that_is_killed_and_started_again_has_the_same_domains_and_reservatio
     more_jobs("jobs under the second daemon");
     wait_until("hand-offs", || handoffs(&ps(&socket)) > then + 10);
 
-    let attach = Attach { socket: PathBuf::from(&socket), name: "newcomer".to_owned() };
+    let attach = Attach { socket: PathBuf::from(&socket), name: "another".to_owned() };
     let config = Config { daemon: Some(attach), ..Config::default() };
-    let mut newcomer = Runtime::start(config).unwrap();
+    let mut another = Runtime::start(config).unwrap();
     let rest = ActivityParams::new(Span::from_millis(10), Span::from_micros(4_500));
-    let error = newcomer.handler("rest", rest, |_| {}).unwrap_err();
+    let error = another.handler("rest", rest, |_| {}).unwrap_err();
     assert!(matches!(error, CreateError::RefusedByDaemon { .. }), "{error:?}");
-    drop(newcomer);
+    drop(another);
 
     running.signal("INT");
     let run = running.finish().assert_code(&[0, 4]).json();

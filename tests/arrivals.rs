@@ -1,5 +1,5 @@
-//! `upcall sim --arrivals`, as a whole program: what was recorded arrives, each time
-//! the same, and what is no recording is refused before anything is simulated.
+//! `upcall sim --arrivals`, as a whole program. Recorded packets arrive, the same in each
+//! simulation. A file that is not a recording is refused before the simulation starts.
 
 #[expect(dead_code, reason = "each test program uses its own part")]
 mod support;
@@ -14,7 +14,7 @@ use build::{Order, enhanced, ethernet, interface, ipv4, ipv6, section, udp};
 use serde_json::Value;
 use support::{Done, SpecFile, named, number, upcall};
 
-/// Two streams of a call, one a task; 50 packets of video a second are the most.
+/// Two streams of a call, and a task. Video has at most 50 packets a second.
 const CALL: &str = r#"
 switch_cost = "5 us"
 [[stream]]
@@ -40,8 +40,8 @@ cost = "200 us"
 batch = 4
 "#;
 
-/// A call of 2 s by two interfaces: camera 30 a second, audio 50 a second over IPv6,
-/// the last of either 20 ms before the one before it.
+/// A call of 2 s, captured at two interfaces: the camera with 30 packets a second, and audio with
+/// 50 a second over IPv6. The last packet of each comes 20 ms before the one before it.
 fn call() -> Vec<u8> {
     let order = Order::Little;
     let camera = ethernet(&[0x8100], 0x0800, &ipv4(17, &[], 0, &udp(5004)));
@@ -52,7 +52,8 @@ fn call() -> Vec<u8> {
     let mut file =
         [section(order), interface(order, 1, &[]), interface(order, 1, &[(9, &[9])])].concat();
     for (at_us, is_camera) in packets {
-        // An interface each, of microseconds and nanoseconds; 2026-11-21.
+        // Each stream has an interface, one of microseconds and one of nanoseconds. The day is
+        // 2026-11-21.
         let at_us = 1_795_219_200_000_000 + at_us;
         file.extend(match is_camera {
             true => enhanced(order, 0, at_us, &camera),
@@ -62,10 +63,10 @@ fn call() -> Vec<u8> {
     file
 }
 
-/// The spec, and beside it the call.
+/// The spec, with the captured call beside it.
 fn place() -> SpecFile {
     let spec = SpecFile::new(support::on_a_cpu(CALL));
-    fs::write(spec.beside("call.pcapng"), call()).expect("a free disk");
+    fs::write(spec.beside("call.pcapng"), call()).expect("space on the disk");
     spec
 }
 
@@ -73,14 +74,14 @@ fn sim(spec: &SpecFile, more: &[&str]) -> Done {
     upcall(&[&["sim", spec.path(), "--duration", "3s", "--json"], more].concat())
 }
 
-/// Offered, received, processed and unread of a stream.
+/// The counts offered, received, processed and unread of a stream.
 fn counts(outcome: &Value, name: &str) -> [u64; 4] {
     let stream = named(outcome, "streams", name);
     ["offered", "received", "processed", "unread"].map(|field| number(stream, field))
 }
 
 #[test]
-fn what_was_captured_arrives() {
+fn captured_packets_arrive() {
     let spec = place();
     let (camera, audio) = (spec.beside("call.pcapng:5004"), spec.beside("call.pcapng:5006"));
     let (camera, audio) = (format!("camera={camera}"), format!("audio={audio}"));
@@ -91,7 +92,7 @@ fn what_was_captured_arrives() {
     assert_eq!(counts(&done.json(), "camera"), [60, 60, 60, 0]);
     assert_eq!(counts(&done.json(), "audio"), [100, 100, 100, 0]);
     assert_eq!(sim(&spec, &arguments).stdout, done.stdout);
-    // Every packet, where no port is asked for; audio as it is declared.
+    // Without a port all packets belong to the camera. Audio arrives as declared.
     let all = format!("camera={}", spec.beside("call.pcapng"));
     let done = sim(&spec, &["--arrivals", &all]);
     assert_eq!(counts(&done.json(), "camera")[..2], [160, 160]);
@@ -99,10 +100,10 @@ fn what_was_captured_arrives() {
 }
 
 #[test]
-fn more_than_was_declared_waits_and_is_counted() {
+fn packets_beyond_the_declared_rate_wait_and_are_counted() {
     let spec = place();
-    // 400 at once: a job takes its batch, a second later the most of them still wait.
-    fs::write(spec.beside("burst.txt"), "1\n".repeat(400)).expect("a free disk");
+    // 400 packets at once. Each job takes its batch, so most packets still wait a second later.
+    fs::write(spec.beside("burst.txt"), "1\n".repeat(400)).expect("space on the disk");
     let burst = format!("camera={}", spec.beside("burst.txt"));
     let outcome = sim(&spec, &["--arrivals", &burst]).json();
     let [offered, received, processed, unread] = counts(&outcome, "camera");
@@ -111,15 +112,15 @@ fn more_than_was_declared_waits_and_is_counted() {
 }
 
 #[test]
-fn a_task_does_what_its_trace_recorded() {
+fn a_task_repeats_the_jobs_of_its_trace() {
     let spec = place();
     fs::write(spec.beside("times.txt"), "# two bursts\n0\n0\n0\n0.5\n510 ms\n2.999\n9\n")
-        .expect("a free disk");
+        .expect("space on the disk");
     let (times, trace) = (spec.beside("times.txt"), spec.beside("call.pftrace"));
     let done = sim(&spec, &["--arrivals", &format!("mixer={times}"), "--trace", &trace]);
     done.assert_code(&[0]);
     assert_eq!(done.stderr, "upcall: mixer: 1 of 7 arrivals come after 3000 ms, the end\n");
-    // What came 1 ms before the end is no job's.
+    // The packet 1 ms before the end belongs to no job.
     let pdus = |done: &Done| number(named(&done.json(), "activities", "mixer"), "pdus");
     assert_eq!(pdus(&done), 5);
     let again = sim(&spec, &["--arrivals", &format!("mixer={trace}")]);
@@ -127,16 +128,16 @@ fn a_task_does_what_its_trace_recorded() {
 }
 
 #[test]
-fn what_was_cut_off_or_out_of_order_is_said() {
+fn a_cut_capture_and_a_wrong_order_are_reported() {
     let spec = place();
     let call = call();
-    fs::write(spec.beside("cut.pcapng"), &call[..call.len() - 3]).expect("a free disk");
+    fs::write(spec.beside("cut.pcapng"), &call[..call.len() - 3]).expect("space on the disk");
     let cut = spec.beside("cut.pcapng");
     let done = sim(&spec, &["--arrivals", &format!("audio={cut}:5006")]);
     assert_eq!(counts(&done.json(), "audio")[0], 99);
     let said = format!("upcall: {cut}: the capture is cut off; the 159 whole packets were read\n");
     assert_eq!(done.stderr, said);
-    fs::write(spec.beside("back.txt"), "0.3\n0.1\n0.2\n").expect("a free disk");
+    fs::write(spec.beside("back.txt"), "0.3\n0.1\n0.2\n").expect("space on the disk");
     let back = spec.beside("back.txt");
     let done = sim(&spec, &["--arrivals", &format!("audio={back}")]);
     assert_eq!(counts(&done.json(), "audio")[0], 3);
@@ -144,11 +145,11 @@ fn what_was_cut_off_or_out_of_order_is_said() {
 }
 
 #[test]
-fn what_is_no_recording_is_told_in_one_line() {
+fn an_invalid_recording_is_refused_in_one_line() {
     let spec = place();
     let call = spec.beside("call.pcapng");
-    fs::write(spec.beside("call:5004"), "0\n").expect("a free disk");
-    fs::write(spec.beside("packed.gz"), b"\x1f\x8b\x08\0").expect("a free disk");
+    fs::write(spec.beside("call:5004"), "0\n").expect("space on the disk");
+    fs::write(spec.beside("packed.gz"), b"\x1f\x8b\x08\0").expect("space on the disk");
     let odd = spec.beside("call:5004");
     assert_eq!(
         counts(&sim(&spec, &["--arrivals", &format!("camera={odd}:")]).json(), "camera")[0],

@@ -1,9 +1,8 @@
-//! Bad input, as a whole program: exit 2, nothing on standard output, a first
-//! line on standard error that a program can search, and nothing started.
+//! Bad input, as a whole program: exit status 2, nothing on standard output, a first line on
+//! standard error that a program can search, and no process started.
 //!
-//! What each mistake in a spec reads like, in all its variants, is tested
-//! beside the reader (`crates/cli/src/spec/tests`); here is one of each kind,
-//! to see that it reaches the user.
+//! The tests beside the reader check the text of each mistake in a spec
+//! (`crates/cli/src/spec/tests`). These tests check that one mistake of each kind reaches the user.
 
 #[allow(dead_code, reason = "each test program uses its own part")]
 mod support;
@@ -14,7 +13,7 @@ use std::path::Path;
 
 use support::{Done, SpecFile, folder, free_port, upcall};
 
-/// A stream that is right, and a background load that leaves a trace.
+/// A valid stream, and a background load that creates a file.
 fn good(port: u16, trace: &str) -> String {
     format!(
         "[[stream]]\nname = \"camera\"\nclass = \"continuous-media\"\nrate = \"90/s\"\n\
@@ -24,7 +23,7 @@ fn good(port: u16, trace: &str) -> String {
     )
 }
 
-/// Ended as bad input must; returns the first line on standard error.
+/// Checks that the command ended as bad input must. Returns the first line on standard error.
 #[track_caller]
 fn first_line(done: &Done) -> &str {
     done.assert_code(&[2]);
@@ -32,8 +31,8 @@ fn first_line(done: &Done) -> &str {
     done.stderr.lines().next().unwrap_or_default()
 }
 
-/// `plan` and `run` refuse `text` alike; the first line is `expected`, where
-/// `SPEC` stands for the file's path.
+/// `plan` and `run` refuse `text` in the same way. The first line is `expected`, in which `SPEC`
+/// stands for the path of the file.
 #[track_caller]
 fn assert_refused(text: impl AsRef<[u8]>, expected: &str) {
     let file = SpecFile::new(text);
@@ -44,8 +43,8 @@ fn assert_refused(text: impl AsRef<[u8]>, expected: &str) {
     }
 }
 
-/// Refused with an error at `place`, a line and a column, of `good` with one edit;
-/// the words are the reader's own and tested there.
+/// `plan` refuses `good` with one edit, with an error at `place`, a line and a column. The reader's
+/// own tests check the words.
 #[track_caller]
 fn assert_edit_refused(from: &str, to: &str, place: &str) {
     let text = good(5004, "/dev/null");
@@ -58,7 +57,7 @@ fn assert_edit_refused(from: &str, to: &str, place: &str) {
 }
 
 #[test]
-fn a_mistake_is_told_with_line_column_key_and_what_was_expected() {
+fn a_mistake_is_reported_with_line_column_key_and_expected_value() {
     // A type, a unit, a range, an unknown key, and numbers that contradict each other.
     assert_edit_refused("\"90/s\"", "90", "4:8");
     assert_edit_refused("\"50 ms\"", "\"50 parsec\"", "6:9");
@@ -69,7 +68,7 @@ fn a_mistake_is_told_with_line_column_key_and_what_was_expected() {
 }
 
 #[test]
-fn every_error_of_a_file_is_told_at_once() {
+fn all_errors_of_a_file_are_reported_together() {
     let text = good(5004, "/dev/null").replace("\"90/s\"", "90").replace("\"1 ms\"", "\"1\"");
     let file = SpecFile::new(text);
     let done = upcall(&["plan", file.path()]);
@@ -100,11 +99,11 @@ fn an_empty_file_has_nothing_to_run() {
 }
 
 #[test]
-fn ten_megabytes_of_garbage_are_not_even_parsed() {
-    // A period that fits into no power of two, so that nothing lines up.
+fn ten_megabytes_of_garbage_are_not_parsed() {
+    // Its period is no power of two, so it aligns with no buffer.
     let garbage: Vec<u8> = (0..10_000_000_u32).map(|at| (at % 251) as u8).collect();
     assert_refused(&garbage, "SPEC: found more than 1048576 bytes, expected at most 1 MiB");
-    // Just small enough to be looked at.
+    // Just small enough to be parsed.
     let file = SpecFile::new(&garbage[..1 << 20]);
     let done = upcall(&["plan", file.path()]);
     assert!(first_line(&done).contains("expected UTF-8 text"), "{done:#?}");
@@ -112,7 +111,7 @@ fn ten_megabytes_of_garbage_are_not_even_parsed() {
 }
 
 #[test]
-fn a_name_is_given_once() {
+fn a_name_may_appear_once() {
     let one = "[[task]]\nname = \"t\"\nperiod = \"10 ms\"\ncost = \"1 ms\"\n";
     let file = SpecFile::new(one.to_owned() + one);
     let done = upcall(&["plan", file.path()]);
@@ -123,11 +122,11 @@ fn a_name_is_given_once() {
 fn numbers_must_fit_each_other() {
     let task = |more: &str| format!("[[task]]\nname = \"t\"\nperiod = \"10 ms\"\n{more}\n");
     for (text, place) in [
-        // A quantum longer than the batch.
+        // The quantum is longer than the batch.
         (task("cost = \"1 ms\"\nbatch = 2\nquantum = 3"), ":6:11: "),
-        // More work in a period than there is time.
+        // A period has more work than time.
         (task("cost = \"6 ms\"\nbatch = 2"), ":4:8: "),
-        // A deadline after the period.
+        // The deadline is after the period.
         (task("cost = \"1 ms\"\ndeadline = \"11 ms\""), ":5:12: "),
     ] {
         let file = SpecFile::new(&text);
@@ -139,7 +138,7 @@ fn numbers_must_fit_each_other() {
 }
 
 #[test]
-fn a_cpu_that_does_not_exist_is_told_where_it_stands() {
+fn a_missing_cpu_is_reported_with_its_place() {
     let text = "cpus = [1023]\n".to_owned() + &good(5004, "/dev/null");
     let file = SpecFile::new(text);
     for command in ["plan", "run"] {
@@ -150,7 +149,7 @@ fn a_cpu_that_does_not_exist_is_told_where_it_stands() {
 }
 
 #[test]
-fn an_unknown_policy_is_told_the_known_ones() {
+fn an_unknown_policy_is_reported_with_the_known_ones() {
     let file = SpecFile::new("policy = \"edf\"\n".to_owned() + &good(5004, "/dev/null"));
     let done = upcall(&["plan", file.path()]);
     let line = first_line(&done);
@@ -165,7 +164,7 @@ fn an_unknown_policy_is_told_the_known_ones() {
 }
 
 #[test]
-fn an_edit_that_is_no_toml_is_a_syntax_error() {
+fn invalid_toml_is_a_syntax_error() {
     let file = SpecFile::new(good(5004, "/dev/null").replacen("[[stream]]", "[[stream", 1));
     let done = upcall(&["plan", file.path()]);
     assert!(first_line(&done).starts_with(&format!("{}:1:", file.path())), "{done:#?}");
@@ -189,8 +188,8 @@ fn a_port_in_use_stops_the_run_before_anything_is_started() {
 }
 
 #[test]
-fn an_address_that_is_not_ours_is_told_where_it_stands() {
-    // Of TEST-NET-1 (RFC 5737): nobody's.
+fn a_foreign_address_is_reported_with_its_place() {
+    // An address of TEST-NET-1 (RFC 5737), which no machine has.
     let text = good(5004, "/dev/null").replace("127.0.0.1", "192.0.2.1");
     let file = SpecFile::new(text);
     let done = upcall(&["run", file.path(), "--duration", "1s", "--json"]);
@@ -198,7 +197,7 @@ fn an_address_that_is_not_ours_is_told_where_it_stands() {
 }
 
 #[test]
-fn a_background_program_that_does_not_exist_is_told_where_it_stands() {
+fn a_missing_background_program_is_reported_with_its_place() {
     let text = good(free_port(), "/dev/null").replace("\"touch\"", "\"no-such-program\"");
     let file = SpecFile::new(text);
     let done = upcall(&["run", file.path(), "--duration", "1s", "--json"]);
@@ -223,7 +222,7 @@ fn a_job_log_that_cannot_be_written_stops_the_run() {
 }
 
 #[test]
-fn bad_usage_is_told_and_runs_nothing() {
+fn bad_usage_is_reported_and_runs_nothing() {
     let folder = folder();
     let trace = folder.path().join("trace");
     let file = SpecFile::new(good(free_port(), trace.to_str().expect("UTF-8")));

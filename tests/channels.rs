@@ -1,5 +1,6 @@
-//! Event channels among the domains of a daemon: a service in one, its clients in others, handlers of both in
-//! executors. One client is killed and started again, one writes anything into its channel.
+//! Event channels among the domains of a daemon: a service in one, its clients in others, with
+//! handlers of both in executors. One client is killed and started again. Another writes garbage
+//! into its channel.
 
 #[allow(dead_code, reason = "each test program uses its own part")]
 mod support;
@@ -22,25 +23,25 @@ use upcall::channel::{
 use upcall::time::Span;
 use upcall::{Attach, Config, Runtime};
 
-/// Tells this program which part it has: service, client or scribbler, and its arguments.
+/// Tells this program its part and its arguments: service, client or hostile client.
 const PART: &str = "UPCALL_TEST_PART";
-/// What is raised by a client that ends by itself.
+/// Events of a client that ends by itself.
 const RAISED: u64 = 400;
-/// More than is ever raised: nothing finds a full ring.
+/// Larger than the events that are ever pending, so that the ring is never full.
 const RING: Form = Form::Ring { slots: 1 << 14 };
 const FORMS: Forms = Forms { to_service: RING, to_client: RING };
-/// Clients that go before the last.
+/// Clients that leave before the last one.
 const GONE: usize = 4;
-/// The client that says that the service is to end.
+/// The client that ends the service.
 const LAST: u64 = u64::MAX;
 
 fn event(client: u64, serial: u64) -> Raise {
     Raise::row(0).words([client, serial, 0, 0, 0])
 }
 
-/// A domain with a handler that runs each 2 ms.
+/// Starts a domain with a handler that runs each 2 ms.
 fn domain(name: &str, mut each: impl FnMut() -> bool + Send + 'static) -> Runtime {
-    let socket = std::env::var_os("UPCALL_SOCKET").expect("there is a daemon");
+    let socket = std::env::var_os("UPCALL_SOCKET").expect("the socket of a daemon");
     let attach = Attach { socket: socket.into(), name: name.into() };
     let config = Config { cpus: vec![a_cpu()], daemon: Some(attach), ..Config::default() };
     let mut runtime = Runtime::start(config).expect("the daemon answers");
@@ -52,49 +53,50 @@ fn domain(name: &str, mut each: impl FnMut() -> bool + Send + 'static) -> Runtim
             }
         }
     });
-    runtime.run(handler.expect("there is room")).expect("it is suspended");
+    runtime.run(handler.expect("the handler is admitted")).expect("the handler is suspended");
     runtime
 }
 
-/// What the service's main thread is told by its handlers.
-enum Told {
+/// What the handlers report to the main thread of the service.
+enum Report {
     Event(PeerId, u64, u64),
     Gone(PeerId, String),
 }
 
-/// Answers each event, and prints how each client went and how many of its events came, each once and in order.
+/// Answers each event. Prints for each client how it left and how many of its events came. Checks
+/// that each event came once and in order.
 fn serve(name: &str) {
     let mut runtime = domain("service", || true);
-    let (sender, told) = mpsc::channel();
+    let (sender, reports) = mpsc::channel();
     let gone = sender.clone();
     let route = Route::to(move |events| {
         while let Some(event) = events.take() {
             let [client, serial, ..] = event.words;
-            // To one that is killed it fails.
+            // It fails for a client that was killed.
             let _ = events.raise(event.peer, &self::event(client, serial));
-            let _ = sender.send(Told::Event(event.peer, client, serial));
+            let _ = sender.send(Report::Event(event.peer, client, serial));
         }
     });
     let route = route.on_gone(move |peer, how| {
-        let _ = gone.send(Told::Gone(peer, format!("{how:?}")));
+        let _ = gone.send(Report::Gone(peer, format!("{how:?}")));
     });
     let service = runtime.service(a_cpu(), name, ServiceTerms::new(FORMS, route));
     let _service = service.expect("a service");
     let mut clients: BTreeMap<PeerId, (u64, u64)> = BTreeMap::new();
     let (mut is_last, mut gone) = (false, 0);
     while !is_last || gone < GONE {
-        match told.recv_timeout(Duration::from_secs(60)).expect("nothing comes") {
-            Told::Event(_, LAST, _) => is_last = true,
-            Told::Event(peer, client, serial) => {
+        match reports.recv_timeout(Duration::from_secs(60)).expect("a report within 60 s") {
+            Report::Event(_, LAST, _) => is_last = true,
+            Report::Event(peer, client, serial) => {
                 let (of, count) = clients.entry(peer).or_insert((client, 0));
-                // A scribbler's may be anything.
+                // The events of the hostile client may be anything.
                 assert!(
                     client != *of || *of > 2 || serial == *count,
                     "{client}: {serial}, {count}"
                 );
                 *count += 1;
             }
-            Told::Gone(peer, how) => {
+            Report::Gone(peer, how) => {
                 let (client, count) = clients.get(&peer).copied().unwrap_or((9, 0));
                 println!("\ngone {client} {count} {how}");
                 gone += 1;
@@ -104,8 +106,8 @@ fn serve(name: &str) {
     runtime.stop(|_, _| {});
 }
 
-/// Raises `count` events from its executor and waits until each is answered, in order. `raised` is a file that says
-/// how many were raised.
+/// Raises `count` events from its executor and waits until each is answered, in order. Writes the
+/// number of raised events into the file `raised`.
 fn raise_all(name: &str, client: u64, count: u64, raised: &Path) {
     let raised = File::create(raised).expect("the folder is there");
     let (answered, counts) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
@@ -137,8 +139,9 @@ fn raise_all(name: &str, client: u64, count: u64, raised: &Path) {
     runtime.stop(|_, _| {});
 }
 
-/// Writes anything anywhere in the only memory that it has in common with the service, until it is hung up on.
-fn scribble(name: &str) {
+/// Writes garbage into the memory that it shares with the service, until the service disconnects
+/// it.
+fn write_garbage(name: &str) {
     let client = Client::polled(name).expect("a service");
     client.raise(&event(7, 0)).expect("the service is there");
     let descriptors = fs::read_dir("/proc/self/fd").expect("/proc is mounted");
@@ -147,27 +150,28 @@ fn scribble(name: &str) {
         fs::read_link(fd).is_ok_and(|to| to.to_string_lossy().contains("memfd:upcall"))
     });
     let [memory] = &shared[..] else { panic!("{shared:?}") };
-    let memory = File::options().read(true).write(true).open(memory).expect("it is its own");
+    let memory =
+        File::options().read(true).write(true).open(memory).expect("the memory can be opened");
     let bytes = memory.metadata().expect("a file").len();
     let mut seed = 1u64;
-    wait_until("the service to mind", || {
-        // Behind the client's bell: rung all the time.
+    wait_until("the disconnection", || {
+        // After the wake word of the client, which is notified all the time.
         for at in (128..bytes.min(8_192)).step_by(8) {
             seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            memory.write_all_at(&seed.to_ne_bytes(), at).expect("it can be written");
+            memory.write_all_at(&seed.to_ne_bytes(), at).expect("the memory is writable");
         }
-        memory.write_all_at(&1u64.to_ne_bytes(), 0).expect("it can be written");
+        memory.write_all_at(&1u64.to_ne_bytes(), 0).expect("the memory is writable");
         client.gone().is_some()
     });
 }
 
-/// No test by itself: the other processes of the one below.
+/// Not a test of its own: the other processes of the test below.
 #[test]
 fn the_other_process() {
     let Ok(part) = std::env::var(PART) else { return };
     match part.split(' ').collect::<Vec<_>>()[..] {
         ["service", name] => serve(name),
-        ["scribbler", name] => scribble(name),
+        ["hostile", name] => write_garbage(name),
         ["client", name, client, count, raised] => {
             let [client, count] = [client, count].map(|text| text.parse().expect("a number"));
             raise_all(name, client, count, Path::new(raised));
@@ -190,7 +194,7 @@ fn ended(running: Running) -> Done {
 }
 
 #[test]
-fn clients_and_a_service_in_domains_handle_all_once_whoever_is_killed_or_scribbles() {
+fn each_event_is_handled_once_despite_a_kill_and_a_hostile_client() {
     let _machine = machine();
     let folder = folder();
     let socket = folder.path().join("upcall.sock");
@@ -216,13 +220,13 @@ fn clients_and_a_service_in_domains_handle_all_once_whoever_is_killed_or_scribbl
         assert!(victim.runs(), "the victim ended by itself");
         raised("victim") > 100
     });
-    let scribbler = start(&socket, &format!("scribbler {name}"));
+    let hostile = start(&socket, &format!("hostile {name}"));
     victim.signal("KILL");
     let _ = victim.finish();
     let again = client(2, RAISED, "again");
     ended(again);
     ended(steady);
-    ended(scribbler);
+    ended(hostile);
 
     let last = Client::polled(&name).expect("the service is there");
     last.raise(&event(LAST, 0)).expect("the service is there");
@@ -231,7 +235,7 @@ fn clients_and_a_service_in_domains_handle_all_once_whoever_is_killed_or_scribbl
     let of = |begin: &str| gone.iter().filter(|line| line.starts_with(begin)).count();
     assert_eq!(of(&format!("gone 1 {RAISED} Ended")), 1, "{gone:?}");
     assert_eq!(of(&format!("gone 2 {RAISED} Ended")), 1, "{gone:?}");
-    // It may have been killed between the raise and its note.
+    // The victim may have been killed between the raise and the write of its count.
     let victim = raised("victim");
     let handled = [victim, victim + 1].map(|count| of(&format!("gone 2 {count} Died")));
     assert_eq!(handled.iter().sum::<usize>(), 1, "{victim} raised: {gone:?}");

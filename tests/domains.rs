@@ -1,5 +1,5 @@
-//! A spec with several domains: each a process of its own, one order of handlers over
-//! all, one admission, and nothing left behind.
+//! A spec with several domains. Each is a process of its own. The daemon has one order of all
+//! handlers and one admission. No process is left behind.
 
 #![expect(clippy::unwrap_used, reason = "a test")]
 #[allow(dead_code, reason = "each test program uses its own part")]
@@ -17,7 +17,7 @@ use support::{
 use upcall::scheduler::Command as CoreCommand;
 use upcall_sim::trace::{Crossing, Record, read_all};
 
-/// Three domains of two activities each, one of them a stream; a third of a CPU.
+/// Three domains of two activities each. One activity is a stream. They take a third of a CPU.
 const SET: &str = r#"
 switch_cost = "20 us"
 [[task]]
@@ -60,7 +60,7 @@ cost = "500 us"
 domain = "recorder"
 "#;
 
-/// Two domains that take a good half of a CPU together.
+/// Two domains, which take a little more than half a CPU.
 const HALF: &str = r#"
 switch_cost = "20 us"
 [[task]]
@@ -77,7 +77,7 @@ batch = 24
 domain = "right"
 "#;
 
-/// A spec, and a folder of its own for the socket of its daemon.
+/// A spec, and the path of the socket of its own daemon.
 struct Set {
     spec: SpecFile,
     socket: String,
@@ -90,7 +90,7 @@ impl Set {
         Set { spec, socket }
     }
 
-    /// Starts it under the daemon at `socket`.
+    /// Starts the set under the daemon at `socket`.
     fn start_at(&self, socket: &str, options: &[&str]) -> Running {
         let mut command = Command::new(UPCALL);
         command.args(["run", self.spec.path(), "--json"]).args(options);
@@ -101,7 +101,7 @@ impl Set {
         self.start_at(&self.socket, options)
     }
 
-    /// Starts it for an hour and waits until hundreds of jobs are done.
+    /// Starts the set for an hour and waits until it has done hundreds of jobs.
     fn started(&self) -> Running {
         self.started_with(&[])
     }
@@ -122,7 +122,7 @@ impl Set {
     }
 }
 
-/// Processes beneath `pid` that were started with `word` as their command.
+/// Descendants of `pid` that were started with the command `word`.
 fn started_as(pid: u32, word: &str) -> Vec<u32> {
     let is_one = |pid: &u32| {
         let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
@@ -131,14 +131,14 @@ fn started_as(pid: u32, word: &str) -> Vec<u32> {
     descendants(pid).into_iter().filter(is_one).collect()
 }
 
-/// Real-time priorities of the threads beneath `pid` that run handlers, by process;
+/// Real-time priorities of the threads that run handlers, by process, of the descendants of `pid`.
 /// 0 for an ordinary thread.
 fn priorities(pid: u32) -> Vec<Vec<u32>> {
     let of = |pid: u32| {
         let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
         let stats = threads.filter_map(|task| fs::read_to_string(task.path().join("stat")).ok());
         let handlers = stats.filter(|stat| stat.contains("(upcall-cpu"));
-        // proc_pid_stat(5): field 40, of which the third follows the name.
+        // proc_pid_stat(5): field 40. The third field is the first after the name.
         let of_thread = |stat: String| stat.rsplit_once(')')?.1.split(' ').nth(38)?.parse().ok();
         let mut found: Vec<u32> = handlers.filter_map(of_thread).collect();
         found.sort_unstable();
@@ -151,7 +151,7 @@ fn priorities(pid: u32) -> Vec<Vec<u32>> {
 fn assert_all_ran(run: &Value, activities: usize) {
     assert_eq!(list(run, "activities").len(), activities, "{run:#}");
     for activity in list(run, "activities") {
-        // A tenth of a second at the least, had the machine no more time.
+        // At least a tenth of a second, even if the machine had no more time.
         assert!(number(activity, "completed") > 2, "{activity:#}");
     }
 }
@@ -184,9 +184,9 @@ fn domains_run_as_processes_under_a_daemon_and_leave_nothing_behind() {
     assert_eq!(lines, 1 + jobs);
 }
 
-/// The priorities are by period among all processes, and no process knows the others.
+/// The priorities follow the periods across all processes, although no process knows the others.
 #[test]
-fn where_the_kernel_decides_domains_are_processes_too_and_need_no_daemon() {
+fn in_the_modes_threads_and_fifo_domains_need_no_daemon() {
     let _machine = machine();
     for mode in ["threads", "fifo"] {
         let set = Set::new(SET);
@@ -195,7 +195,7 @@ fn where_the_kernel_decides_domains_are_processes_too_and_need_no_daemon() {
         let pid = running.pid();
         let ready = |found: &[Vec<u32>]| found.len() == 3 && found.iter().all(|of| of.len() == 2);
         wait_until("six threads", || ready(&priorities(pid)) || !running.runs());
-        // The class is given a moment after the name; jobs come later.
+        // A thread gets its class shortly after its name. Jobs come later.
         let lines = || fs::read_to_string(&log).map_or(0, |log| log.lines().count());
         wait_until("jobs", || lines() > 1 || !running.runs());
         let (mut found, daemons) = (priorities(pid), started_as(pid, "daemon"));
@@ -223,7 +223,7 @@ fn where_the_kernel_decides_domains_are_processes_too_and_need_no_daemon() {
             shorter.dedup();
             if real_time { first - u32::try_from(shorter.len()).unwrap() } else { 0 }
         };
-        // The activities stand in the file by domain, two each.
+        // The activities are in the file by domain, two each.
         let mut expected: Vec<Vec<u32>> =
             periods.chunks(2).map(|two| two.iter().map(priority).collect()).collect();
         expected.iter_mut().for_each(|of| of.sort_unstable());
@@ -256,7 +256,7 @@ fn a_comparison_has_the_same_processes_in_every_mode() {
 }
 
 #[test]
-fn a_domain_that_is_killed_where_the_kernel_decides_costs_only_its_own_part() {
+fn without_a_daemon_a_killed_domain_loses_only_its_own_part() {
     let _machine = machine();
     let set = Set::new(SET);
     let mut running = set.started_with(&["--mode", "threads"]);
@@ -276,7 +276,7 @@ fn a_domain_that_is_killed_where_the_kernel_decides_costs_only_its_own_part() {
 
 #[test]
 #[ignore = "needs setpriv and root"]
-fn an_ordinary_user_has_domains_too_and_is_told_what_is_not_promised() {
+fn an_ordinary_user_has_domains_and_a_notice_of_missing_promises() {
     let _machine = machine();
     let set = Set::new(SET);
     let program = set.spec.beside("upcall");
@@ -302,12 +302,12 @@ fn runs_at_the_same_time_share_one_daemon_and_its_admission() {
     let (first, small) = (Set::new(HALF), Set::new(SET));
     let running = first.started();
     let all = descendants(running.pid());
-    // By itself the same set again would be admitted.
+    // Alone the same set would be admitted again.
     let refused = first.start(&["--duration", "1s"]).finish();
     let plan = refused.assert_code(&[3]).json();
     assert!(!truth(&plan, "admitted"), "{plan:#}");
     let [refusal] = list(&plan, "refusals") else { panic!("{plan:#}") };
-    // 55 % and 25 % fit beneath 90 %, 30 % more do not.
+    // 55 % and 25 % fit below 90 %. 30 % more do not.
     assert_eq!(text(refusal, "name"), "two");
     assert!(refused.stderr.contains("the daemon refuses two"), "{refused:#?}");
 
@@ -346,7 +346,7 @@ fn ctrl_c_ends_all_domains_and_prints_the_outcome() {
 }
 
 #[test]
-fn a_domain_that_is_killed_costs_only_its_own_part() {
+fn a_killed_domain_loses_only_its_own_part() {
     let _machine = machine();
     let set = Set::new(SET);
     let trace = set.spec.beside("trace");
@@ -371,7 +371,7 @@ fn a_domain_that_is_killed_costs_only_its_own_part() {
         list(&run, "activities").iter().partition(|each| text(each, "domain") == domain);
     assert_eq!((its.len(), others.len()), (2, 4), "{run:#}");
     assert!(others.iter().all(|each| number(each, "response_ns.max") > 0), "{run:#}");
-    // What it decided until then is there, and that of the others to the end.
+    // The jobs of the killed domain until then are there, and those of the others to the end.
     let replay = upcall(&["sim", "--json", "--replay", &trace]).assert_code(&[0]).json();
     assert_eq!(list(&replay, "cpus").len(), 3, "{replay:#}");
     assert!(list(&replay, "cpus").iter().all(|of| number(of, "commands") > 10), "{replay:#}");
@@ -389,7 +389,7 @@ fn processes_end_with_a_parent_that_was_killed() {
 }
 
 #[test]
-fn what_cannot_be_set_up_in_a_domain_is_told_with_its_place() {
+fn a_failed_setup_in_a_domain_is_reported_with_its_place() {
     let set = Set::new(SET);
     let taken = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port().to_string();
@@ -413,7 +413,7 @@ fn a_trace_of_several_processes_gives_the_same_commands_again_domain_by_domain()
     let domains: Vec<_> = list(&replay, "cpus").iter().map(|of| text(of, "domain")).collect();
     assert_eq!(domains, ["robot", "intercom", "recorder"]);
     let jobs = list(&run, "activities").iter().map(|each| number(each, "completed")).sum::<u64>();
-    // Each was begun and ended by a command at least.
+    // At least one command began and one ended each job.
     assert!(number(&replay, "commands") >= 2 * jobs, "{jobs} {replay:#}");
     let traces = read_all(&fs::read(&trace).unwrap()).unwrap();
     let ended = |record: &&Record| match record.crossing {
@@ -441,7 +441,7 @@ fn a_trace_of_several_processes_gives_the_same_commands_again_domain_by_domain()
 }
 
 #[test]
-fn policies_without_comparable_ranks_run_in_one_process_and_say_so() {
+fn policies_without_comparable_ranks_run_in_one_process_with_a_notice() {
     let _machine = machine();
     let set = Set::new(&format!("policy = \"dwcs\"\n{HALF}"));
     let done = set.start(&["--duration", "1s"]).finish();

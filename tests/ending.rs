@@ -1,5 +1,5 @@
-//! How a run ends before its time: Ctrl-C, SIGTERM, SIGKILL, a reader that went
-//! away, a disk that is full. Nothing is left behind.
+//! A run that ends early: Ctrl-C, SIGTERM, SIGKILL, a reader that closes the pipe, a full disk. No
+//! process is left behind.
 
 #[allow(dead_code, reason = "each test program uses its own part")]
 mod support;
@@ -15,7 +15,7 @@ use support::{
     upcall, wait_until, wait_until_bound, with_ports,
 };
 
-/// Senders, a stream to us, a hog of our own, and one that says when it runs.
+/// Senders, a stream to the test, a hog of upcall, and a program that reports its start.
 const SET: &str = r#"
 [[stream]]
 name = "voice"
@@ -42,20 +42,20 @@ name = "trace"
 command = ["sh", "-c", "echo $$ > TRACE; exec sleep 1000"]
 "#;
 
-/// The set, the port of its voice, and where its echo arrives.
+/// The set, the port of its stream `voice`, and the socket at which its echo arrives.
 fn set() -> (SpecFile, u16, UdpSocket) {
     let (text, ports) = with_ports(SET);
     let echo = UdpSocket::bind("127.0.0.1:0").expect("a free port");
     let address = echo.local_addr().expect("it is bound").to_string();
     let spec = SpecFile::new("");
     let text = text.replace("TRACE", &spec.beside("trace")).replace("ECHO", &address);
-    fs::write(spec.path(), text).expect("it is ours");
+    fs::write(spec.path(), text).expect("the file is writable");
     (spec, ports[0], echo)
 }
 
-/// Starts the set for an hour and waits until jobs are done: the socket is
-/// bound, the background load runs, so do the senders, and an echo has come.
-/// Their pids, and those of all else it started.
+/// Starts the set for an hour and waits until it has done jobs: the socket is bound, the background
+/// load and the senders run, and an echo has come. Returns the pids of all processes that it
+/// started.
 fn started(options: &[&str]) -> (SpecFile, Running, Vec<u32>) {
     let (spec, port, echo) = set();
     let mut arguments = vec!["run", spec.path(), "--duration", "3600s"];
@@ -64,22 +64,22 @@ fn started(options: &[&str]) -> (SpecFile, Running, Vec<u32>) {
     wait_until_bound(&mut running, port);
     let trace = spec.beside("trace");
     wait_until("the background load", || fs::metadata(&trace).is_ok_and(|file| file.len() > 0));
-    // The hog, the trace and the senders; the latter are the last to start.
+    // The hog, the trace and the senders, which start last.
     wait_until("the senders", || descendants(running.pid()).len() >= 3);
     echo.set_read_timeout(Some(Duration::from_secs(60))).expect("not zero");
-    // Of several jobs, so that there is something to interrupt.
+    // Echoes of several jobs, so that jobs are running when the test interrupts them.
     for _ in 0..10 {
         echo.recv(&mut [0; 100]).expect("an echo within a minute");
     }
     let children = descendants(running.pid());
     let background: u32 =
-        fs::read_to_string(trace).expect("it is there").trim().parse().expect("a pid");
+        fs::read_to_string(trace).expect("the trace").trim().parse().expect("a pid");
     assert!(children.contains(&background), "{children:?}, {background}");
     (spec, running, children)
 }
 
-/// Waits for the end. The issue says within a second, which a busy machine may
-/// not have for us; by itself the run would go on for an hour.
+/// Waits for the end. The bound is generous, because a busy machine may need more than the
+/// specified second. Without the interrupt the run would last an hour.
 fn assert_ends_early(running: &mut Running) {
     wait_until("the end of an interrupted run", || !running.runs());
 }
@@ -95,7 +95,7 @@ fn ctrl_c_and_sigterm_end_the_run_and_print_the_outcome() {
         let (_spec, mut running, children) = started(&["--json"]);
         running.signal(signal);
         assert_ends_early(&mut running);
-        // Already, not soon: whoever waits for it may rely on it.
+        // All children have ended before the run ends, so that a caller can rely on it.
         assert!(children.iter().all(|&pid| !is_alive(pid)), "{signal}: {children:?}");
         let done = running.finish();
         let outcome = done.assert_code(&[0, 4]).json();
@@ -138,7 +138,7 @@ fn an_interrupted_comparison_does_not_begin_the_next_mode() {
 }
 
 #[test]
-fn the_job_log_of_an_interrupted_run_is_whole() {
+fn the_job_log_of_an_interrupted_run_is_complete() {
     let _machine = machine();
     let folder = support::folder();
     let path = folder.path().join("jobs.csv");
@@ -147,7 +147,7 @@ fn the_job_log_of_an_interrupted_run_is_whole() {
     running.signal("INT");
     assert_ends_early(&mut running);
     let outcome = running.finish().assert_code(&[0, 4]).json();
-    let log = fs::read_to_string(path).expect("it was written");
+    let log = fs::read_to_string(path).expect("the log was written");
     assert!(log.ends_with('\n'));
     let activities = list(&outcome, "activities").iter();
     let completed: u64 = activities.map(|activity| number(activity, "completed")).sum();
@@ -169,7 +169,7 @@ fn children_end_with_a_parent_that_was_killed() {
 fn a_run_that_ends_in_time_leaves_nothing_behind() {
     let _machine = machine();
     let (spec, ..) = set();
-    // Long enough to be seen, should this test be stopped meanwhile.
+    // Long enough to be noticed if this test is stopped meanwhile.
     let running = start(&["run", spec.path(), "--duration", "3s", "--json"]);
     wait_until("the senders", || descendants(running.pid()).len() >= 3);
     let children = descendants(running.pid());
@@ -178,9 +178,9 @@ fn a_run_that_ends_in_time_leaves_nothing_behind() {
     assert!(!truth(&outcome, "interrupted"));
 }
 
-/// As with `| head -1`: the reader takes a line and goes.
+/// As with `| head -1`: the reader takes one line and closes the pipe.
 #[test]
-fn a_reader_that_went_away_is_no_failure() {
+fn a_closed_pipe_is_no_failure_of_a_run() {
     let _machine = machine();
     let (spec, ..) = set();
     let mut child = Command::new(UPCALL)
@@ -189,23 +189,23 @@ fn a_reader_that_went_away_is_no_failure() {
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
-        .expect("it starts");
+        .expect("upcall starts");
     let mut line = String::new();
-    let stdout = child.stdout.take().expect("it is piped");
-    BufReader::new(stdout).read_line(&mut line).expect("there is a line");
+    let stdout = child.stdout.take().expect("a pipe");
+    BufReader::new(stdout).read_line(&mut line).expect("a line");
     assert!(!line.is_empty());
-    // The reader is dropped: the outcome meets a closed pipe.
-    let output = child.wait_with_output().expect("it ends");
+    // The reader is dropped, so the outcome is written to a closed pipe.
+    let output = child.wait_with_output().expect("upcall ends");
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(matches!(output.status.code(), Some(0 | 4)), "{:?} {stderr}", output.status);
     assert!(!stderr.contains("panicked"), "{stderr}");
 }
 
 #[test]
-fn other_commands_survive_a_reader_that_went_away_too() {
+fn other_commands_survive_a_closed_pipe_too() {
     let plan = support::example("conference.toml");
     for command in ["\"$0\" plan \"$1\"", "\"$0\" completions bash", "\"$0\" --help"] {
-        // In the parentheses the status goes to a file descriptor that stays.
+        // In the braces the status goes to a file descriptor that stays open.
         let script = format!("{{ {command}; echo status $? >&2; }} | true");
         let output =
             Command::new("sh").args(["-c", &script, UPCALL, &plan]).output().expect("a shell");
@@ -216,7 +216,7 @@ fn other_commands_survive_a_reader_that_went_away_too() {
 }
 
 #[test]
-fn a_full_disk_takes_the_job_log_and_not_the_outcome() {
+fn a_full_disk_loses_the_job_log_but_not_the_outcome() {
     let _machine = machine();
     let (spec, ..) = set();
     let done = upcall(&["run", spec.path(), "--duration", "1s", "--json", "--csv", "/dev/full"]);
@@ -226,12 +226,12 @@ fn a_full_disk_takes_the_job_log_and_not_the_outcome() {
     assert!(done.stderr.contains("No space left on device"), "{done:#?}");
 }
 
-/// Runs a shell's command line, in which `$0` is the program and `$1` the set, and gives
-/// its exit status.
+/// Runs a command line of the shell, in which `$0` is the program and `$1` the set. Returns its
+/// exit status.
 fn status_of(script: &str, set: &str) -> Option<i32> {
     let mut command = Command::new("sh");
     command.args(["-c", script, UPCALL, set]).stdin(Stdio::null()).stdout(Stdio::null());
-    // Where a script leaves standard error alone.
+    // Used if a script does not redirect standard error.
     command.stderr(Stdio::null()).status().expect("a shell").code()
 }
 
@@ -254,14 +254,14 @@ fn a_standard_error_that_is_full_or_closed_changes_no_exit_status() {
     }
 }
 
-/// A run tells notices and its progress there, and what its daemon says.
+/// A run writes notices and progress to standard error, and so does its daemon.
 #[test]
 fn a_run_survives_a_full_standard_error_in_one_process_and_in_several() {
     let _machine = machine();
     let (alone, ..) = set();
     let together = support::example("domains.toml");
     for set in [alone.path(), &together] {
-        // Longer than it is to the first line of progress.
+        // Longer than the time to the first line of progress.
         let script = "UPCALL_SOCKET=$(mktemp -u) \"$0\" run \"$1\" --soft --duration 6s \
                       --json 2>/dev/full";
         // A busy machine may break promises.
@@ -277,6 +277,6 @@ fn an_outcome_that_cannot_be_written_is_a_failure() {
         .stdout(file)
         .stderr(Stdio::null())
         .status()
-        .expect("it starts");
+        .expect("upcall starts");
     assert_eq!(status.code(), Some(2));
 }

@@ -1,5 +1,5 @@
-//! `examples/ffmpeg.toml` for real: ffmpeg sends, by the command lines that
-//! stand in the file, and what it sends is decoded.
+//! `examples/ffmpeg.toml` with real senders: ffmpeg sends by the command lines in the file, and the
+//! run decodes its packets.
 
 #[allow(dead_code, reason = "each test program uses its own part")]
 mod support;
@@ -13,8 +13,8 @@ use support::{
     wait_until_bound,
 };
 
-/// The command lines in the comments of a spec: each begins with `#   ffmpeg`
-/// and goes on as long as a line ends in a backslash.
+/// The command lines in the comments of a spec. Each begins with `# ffmpeg` and continues after a
+/// line that ends in a backslash.
 fn ffmpeg_lines(spec: &str) -> Vec<String> {
     let mut found = Vec::new();
     let mut lines = spec.lines();
@@ -47,7 +47,7 @@ fn the_example_is_admitted_and_the_decoders_cost_is_measured() {
     let camera = named(&plan, "activities", "camera");
     assert!(support::truth(camera, "cost_measured"), "{camera:#}");
     assert!(!support::truth(named(&plan, "activities", "sound"), "cost_measured"));
-    // As the comments in the file say.
+    // The numbers are those in the comments of the file.
     let shape = |name| {
         let activity = named(&plan, "activities", name);
         (number(activity, "batch"), number(activity, "period_ns") / 100_000)
@@ -60,10 +60,9 @@ fn the_example_is_admitted_and_the_decoders_cost_is_measured() {
 #[ignore = "needs ffmpeg"]
 fn pictures_and_sound_from_ffmpeg_are_decoded() {
     let _machine = machine();
-    // ffmpeg has no right to the CPU either: it may be slow to begin, and when it
-    // catches up after a pause, it sends more at once than was declared, and
-    // there is room for. So there is more time for it at each attempt, and what
-    // came must be right in all of them.
+    // ffmpeg has no reserved CPU time either. It may be slow to begin. When it catches up after a
+    // pause, it sends more at once than declared and than the buffers hold. So each attempt takes
+    // longer, and the received packets must be right in all of them.
     let mut seen_enough = false;
     for duration in ["4s", "8s", "16s", "32s"] {
         let run = run_with_ffmpeg(duration);
@@ -79,7 +78,7 @@ fn pictures_and_sound_from_ffmpeg_are_decoded() {
             assert!(number(sound, "work.peak") > 0, "{sound:#}");
         }
         if is_enough && lost(camera) + lost(sound) == 0 {
-            // A busy machine may be late; nothing else may be wrong.
+            // A busy machine may be late. Nothing else may be wrong.
             for line in list(&run, "broken") {
                 let line = line.as_str().expect("a line");
                 assert!(line.contains("deadlines missed") || line.contains("later than"), "{line}");
@@ -91,7 +90,7 @@ fn pictures_and_sound_from_ffmpeg_are_decoded() {
     skipped("that nothing is lost: ffmpeg got too little CPU to send evenly, in four attempts");
 }
 
-/// Whatever came was taken for what it is, and is accounted for.
+/// The received packets were processed without error, and the counts add up.
 fn assert_is_right(stream: &Value) {
     assert_adds_up(stream);
     for none in ["work.decode_errors", "work.rejected"] {
@@ -99,7 +98,7 @@ fn assert_is_right(stream: &Value) {
     }
 }
 
-/// The outcome of the example, with the file's own command lines as senders.
+/// Runs the example with the file's own command lines as senders. Returns the outcome.
 fn run_with_ffmpeg(duration: &str) -> Value {
     let mut spec = fs::read_to_string(example("ffmpeg.toml")).expect("the example");
     let ports = [("5004", free_port()), ("5006", free_port())];
@@ -112,7 +111,7 @@ fn run_with_ffmpeg(duration: &str) -> Value {
     for (_, free) in ports {
         wait_until_bound(&mut running, free);
     }
-    // Killed when they go out of scope; `exec` makes the pid ffmpeg's own.
+    // Killed at the end of the scope. With `exec` the pid is that of ffmpeg.
     let _senders: Vec<Running> = commands
         .iter()
         .map(|command| Running::start(Command::new("sh").args(["-c", &format!("exec {command}")])))

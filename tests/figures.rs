@@ -1,8 +1,8 @@
-//! The figures of a run against whoever else counts the same: its trace, the kernel's files
-//! in /proc, and the daemon it ran under.
+//! The figures of a run, compared with others that count the same: its trace, the kernel's files in
+//! /proc, and its daemon.
 //!
-//! docs/screens.md names these tests. What a figure is sampled from goes on counting, so a
-//! sample during the run is at most the final figure; what has ended is compared exactly.
+//! docs/screens.md names these tests. Some figures are sampled while they still grow, so a sample
+//! during the run is at most the final figure. Finished figures are compared exactly.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -24,7 +24,7 @@ use upcall::time::Span;
 use upcall::{Attach, Config, Runtime};
 use upcall_sim::trace::{Crossing, Record, Trace, read_all};
 
-/// Two tasks in one process, and what competes.
+/// Two tasks in one process, and a program that competes with them.
 const TASKS: &str = r#"
 [[task]]
 name = "fast"
@@ -41,7 +41,7 @@ name = "hog"
 spin = 1
 "#;
 
-/// One task alone: each release finds the thread asleep.
+/// One task alone: the thread sleeps at each release.
 const ALONE: &str = "[[task]]\nname = \"alone\"\nperiod = \"5 ms\"\ncost = \"50 us\"\n";
 
 /// Two domains.
@@ -59,7 +59,7 @@ batch = 4
 domain = "two"
 "#;
 
-/// Runs `spec` with a trace: its JSON, and the one trace.
+/// Runs `spec` with a trace. Returns the JSON, and the only trace.
 fn traced(spec: &str) -> (Value, Trace) {
     let spec = SpecFile::new(on_a_cpu(spec));
     let path = spec.beside("trace");
@@ -69,7 +69,7 @@ fn traced(spec: &str) -> (Value, Trace) {
     (run, traces.pop().unwrap())
 }
 
-/// The jobs of one activity that a trace tells of.
+/// The completed jobs of one activity in a trace.
 fn jobs_of(trace: &Trace, name: &str) -> Vec<upcall::record::JobRecord> {
     let known = trace.header.activities.iter().find(|known| known.name == name).unwrap();
     let job = |record: &Record| match record.crossing {
@@ -90,7 +90,7 @@ fn jobs_responses_slack_and_misses_are_those_of_the_trace() {
         assert_eq!(number(activity, "completed"), jobs.len() as u64, "{activity:#}");
         let mut responses: Vec<u64> = jobs.iter().map(|job| job.response().as_nanos()).collect();
         responses.sort_unstable();
-        // A job that the end cut short counts beside those that ended.
+        // The outcome also counts a job that the end of the run cut short.
         let all_ended = number(activity, "completed") == number(activity, "jobs");
         if all_ended {
             assert_eq!(number(activity, "response_ns.max"), *responses.last().unwrap());
@@ -112,7 +112,7 @@ fn jobs_responses_slack_and_misses_are_those_of_the_trace() {
         for (path, percent) in [("response_ns.p50", 50), ("response_ns.p99", 99)] {
             let rank = (responses.len() * percent).div_ceil(100).max(1);
             let (exact, told) = (responses[rank - 1], number(activity, path));
-            // Two significant digits: 1 % up, and never above the longest.
+            // Two significant digits: at most 1 % above, and never above the longest.
             assert!(told.abs_diff(exact) <= exact / 50 + 1, "{path} {told}, by the trace {exact}");
         }
     }
@@ -129,7 +129,8 @@ fn jobs_responses_slack_and_misses_are_those_of_the_trace() {
     assert_eq!(number(&run, "switches.activity"), switches, "{run:#}");
 }
 
-/// One task alone is asleep at each release: the first input after one tells when it woke.
+/// One task alone is asleep at each release: the first tick after the release tells when the thread
+/// woke.
 #[test]
 fn the_latest_wake_up_is_that_of_the_trace() {
     let _machine = machine();
@@ -144,7 +145,7 @@ fn the_latest_wake_up_is_that_of_the_trace() {
         .map(|record| record.now)
         .collect();
     let late = jobs_of(&trace, "alone").into_iter().filter_map(|job| {
-        // Without one the thread was awake: the job before had taken that long.
+        // Without a tick the thread was awake: the previous job had taken that long.
         let woke = ticks.iter().find(|&&tick| tick >= job.release && tick <= job.start)?;
         Some(woke.since(job.release).as_nanos())
     });
@@ -154,9 +155,9 @@ fn the_latest_wake_up_is_that_of_the_trace() {
     assert!(of("p50") <= of("p99") && of("p99") <= of("max"), "{run:#}");
 }
 
-/// A thread that wakes late among others may have waited for them; that is no wake-up.
+/// A thread that runs late among others may have waited for them, which is no wake-up.
 #[test]
-fn a_wake_up_that_nobody_measures_is_null() {
+fn a_wake_up_that_is_not_measured_is_null() {
     let _machine = machine();
     for mode in ["threads", "fifo"] {
         let spec = SpecFile::new(on_a_cpu(TASKS));
@@ -177,7 +178,7 @@ fn a_wake_up_that_nobody_measures_is_null() {
     assert_eq!(truth(&run, "promised"), truth(&run, "platform.real_time"), "{run:#}");
 }
 
-/// Children of `pid` that were started with `word`.
+/// Descendants of `pid` that were started with the command `word`.
 fn started_as(pid: u32, word: &str) -> Vec<u32> {
     let is_one = |pid: &u32| {
         let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
@@ -186,14 +187,14 @@ fn started_as(pid: u32, word: &str) -> Vec<u32> {
     descendants(pid).into_iter().filter(is_one).collect()
 }
 
-/// CPU time of a process in ticks: utime and stime of proc_pid_stat(5).
+/// CPU time of a process in ticks: the sum of utime and stime of proc_pid_stat(5).
 fn cpu_ticks(pid: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let behind: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
     Some(behind.get(11)?.parse::<u64>().ok()? + behind.get(12)?.parse::<u64>().ok()?)
 }
 
-/// Switches of the threads of `pid` that run handlers, by proc_pid_status(5).
+/// Context switches of the threads of `pid` that run handlers, by proc_pid_status(5).
 fn thread_switches(pid: u32) -> u64 {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     let statuses = tasks.filter_map(|task| fs::read_to_string(task.path().join("status")).ok());
@@ -225,21 +226,21 @@ fn background_time_and_kernel_switches_are_those_of_proc() {
     }
     let since = sampled.elapsed();
     let run = running.finish().assert_code(&[0, 4]).json();
-    // A tick is 10 ms; proc_pid_stat(5) rounds down, twice.
+    // A tick is 10 ms. proc_pid_stat(5) rounds two values down.
     let (seen_ns, told_ns) =
         (ticks * 10_000_000, number(named(&run, "background", "hog"), "cpu_ns"));
     assert!(seen_ns > 0 && seen_ns <= told_ns, "seen {seen_ns}, told {told_ns}");
     let of_hog = |of: &str| number(named(&run, "background", "hog"), of);
-    // One thread, and it runs from before the first release until all is processed.
+    // The hog has one thread, which runs from before the first release until all is processed.
     assert!(of_hog("lifetime_ns") >= told_ns.max(number(&run, "duration_ns")), "{run:#}");
     let most_ns = seen_ns + 20_000_000 + u64::try_from(since.as_nanos()).unwrap();
     assert!(told_ns <= most_ns, "seen {seen_ns}, told {told_ns}, {since:?} later");
     let told = number(&run, "switches.kernel");
-    // The last sample is from shortly before the end: most switches were seen by then.
+    // The last sample was taken shortly before the end, so it has most switches.
     assert!(switches > 0 && switches <= told && told <= 2 * switches, "{switches}, told {told}");
 }
 
-/// A spec on one CPU, and the socket of a daemon of its own.
+/// A spec on one CPU, and the path of the socket of its own daemon.
 fn domains(text: &str) -> (SpecFile, String) {
     let spec = SpecFile::new(on_a_cpu(&with_ports(text).0));
     let socket = spec.beside("upcall.sock");
@@ -252,7 +253,7 @@ fn run_at(spec: &SpecFile, socket: &str, options: &[&str]) -> Running {
     Running::start(command.env("UPCALL_SOCKET", socket))
 }
 
-/// What `ps` says while it can be asked.
+/// The output of `ps`, if a daemon answers.
 fn ps(socket: &str) -> Option<Value> {
     let done = upcall(&["ps", "--json", "--socket", socket]);
     (done.code() == 0).then(|| done.json())
@@ -273,7 +274,7 @@ fn ps_never_counts_more_than_the_run_and_the_trace() {
         last = seen.or(last);
     }
     let run = running.finish().assert_code(&[0, 4]).json();
-    let seen = last.expect("ps answered amid the run");
+    let seen = last.expect("ps answered during the run");
     assert_eq!(number(&seen, "switch_cost_ns"), number(&run, "platform.switch_cost_ns"));
     let traces = read_all(&fs::read(&path).unwrap()).unwrap();
     for (activity, trace) in list(&run, "activities").iter().zip(&traces) {
@@ -294,9 +295,9 @@ fn ps_never_counts_more_than_the_run_and_the_trace() {
     assert!(sum("upcalls") >= sum("jobs"), "each job was upcalled: {seen:#}");
 }
 
-/// A handler that has finished counts no more: both tell exactly the same.
+/// The counts of a finished handler do not change: both are exactly the same.
 #[test]
-fn ps_and_the_report_agree_about_what_has_finished() {
+fn ps_and_the_report_agree_about_finished_handlers() {
     let _machine = machine();
     let folder = support::folder();
     let socket = folder.path().join("upcall.sock");
@@ -318,7 +319,7 @@ fn ps_and_the_report_agree_about_what_has_finished() {
     runtime.wait(&[handler], None);
     let path = socket.to_str().unwrap();
     let mut seen = Value::Null;
-    // The last job is told a moment after its handler has returned.
+    // The daemon learns of the last job shortly after its handler has returned.
     wait_until("the last job", || {
         seen = ps(path).unwrap();
         number(named(&seen, "domains", "bounded"), "jobs") >= 20
@@ -358,8 +359,8 @@ fn the_cpu_time_of_ps_is_that_of_proc() {
     let need = ActivityParams::new(Span::from_millis(5), Span::from_micros(100));
     let handler = runtime.handler("busy", need, |batch| while batch.proceed() {}).unwrap();
     runtime.run(handler).unwrap();
-    let mut looks = 0;
-    wait_until("a virtual processor, and some looks", || {
+    let mut checks = 0;
+    wait_until("a virtual processor, and five checks", || {
         let virtual_processor = |seen: &Value| {
             let virtual_processor =
                 list(named(seen, "domains", "busy"), "virtual_processors").first()?.clone();
@@ -374,8 +375,8 @@ fn the_cpu_time_of_ps_is_that_of_proc() {
         let after_ns = thread_cpu_ns(tid);
         let told_ns = number(&seen, "used_ns");
         assert!((before_ns..=after_ns).contains(&told_ns), "{before_ns} {told_ns} {after_ns}");
-        looks += 1;
-        looks == 5
+        checks += 1;
+        checks == 5
     });
     runtime.stop(|_, _| {});
     daemon.signal("TERM");
@@ -397,9 +398,9 @@ fn the_line_of_progress_never_counts_more_than_the_outcome() {
     assert!(count(3) <= sum("misses"), "{line} {run:#}");
 }
 
-/// Between processes a hand-off costs what the daemon says, on every screen.
+/// The cost of a hand-off between processes is that of the daemon, on every screen.
 #[test]
-fn plan_run_and_daemon_tell_one_hand_off_cost() {
+fn plan_run_and_daemon_show_one_hand_off_cost() {
     let _machine = machine();
     let (spec, socket) = domains(&format!("switch_cost = \"7 us\"\n{DOMAINS}"));
     let daemon = support::daemon(Command::new(UPCALL).arg("daemon"), std::path::Path::new(&socket));
@@ -409,17 +410,18 @@ fn plan_run_and_daemon_tell_one_hand_off_cost() {
         let done = Running::start(command.env("UPCALL_SOCKET", socket)).finish();
         number(&done.assert_code(&[0]).json(), "switch_cost_ns")
     };
-    assert_eq!(plan(&socket), 20_000, "the daemon's");
+    assert_eq!(plan(&socket), 20_000, "the daemon's cost");
     assert_eq!(number(&ps(&socket).unwrap(), "switch_cost_ns"), 20_000);
     let done = run_at(&spec, &socket, &["--duration", "1s"]).finish();
     let run = done.assert_code(&[0, 4]).json();
     assert_eq!(number(&run, "platform.switch_cost_ns"), 20_000);
     daemon.signal("TERM");
     daemon.finish().assert_code(&[0]);
-    assert_eq!(plan(&spec.beside("nobody.sock")), 7_000, "the spec's, where nobody listens");
+    assert_eq!(plan(&spec.beside("nobody.sock")), 7_000, "the spec's cost without a daemon");
 }
 
-/// Measured anew for processes: their turns go through the kernel, handlers of one do not.
+/// A hand-off between processes costs more than one between handlers of a process, because the turn
+/// goes through the kernel.
 #[test]
 fn a_hand_off_between_processes_is_measured_between_processes() {
     let cost = |spec: &str| {
@@ -430,71 +432,6 @@ fn a_hand_off_between_processes_is_measured_between_processes() {
         number(&done.assert_code(&[0]).json(), "switch_cost_ns")
     };
     let in_one = DOMAINS.replace("domain = \"two\"", "domain = \"one\"");
-    // Two system calls and a switch by the kernel against a return and a call.
+    // Two system calls and a switch by the kernel, compared with a return and a call.
     assert!(cost(DOMAINS) > cost(&in_one), "on CPU {}", a_cpu());
-}
-
-/// The optional task has no room.
-const CROWDED: &str = r#"
-[[task]]
-name = "first"
-period = "20 ms"
-cost = "5 ms"
-[[task]]
-name = "guest"
-period = "10 ms"
-cost = "9 ms"
-optional = true
-[[task]]
-name = "second"
-period = "40 ms"
-cost = "5 ms"
-"#;
-
-#[test]
-fn an_optional_activity_that_is_refused_is_left_out_where_there_is_admission() {
-    let _machine = machine();
-    let spec = SpecFile::new(on_a_cpu(CROWDED));
-    let run = |options: &[&str]| {
-        let always = ["run", spec.path(), "--duration", "1s", "--json"];
-        upcall(&[&always, options].concat())
-    };
-    let compared = run(&["--compare"]);
-    let runs = compared.assert_code(&[0, 4]).json();
-    let names = |run: &Value| -> Vec<String> {
-        list(run, "activities").iter().map(|each| text(each, "name").to_owned()).collect()
-    };
-    let [own, threads, fifo] = list(&runs, "runs") else { panic!("{runs:#}") };
-    assert_eq!(names(own), ["first", "second"]);
-    let [refusal] = list(own, "refusals") else { panic!("{own:#}") };
-    assert_eq!((text(refusal, "name"), truth(refusal, "optional")), ("guest", true));
-    assert!(!text(refusal, "reason").is_empty(), "{own:#}");
-    assert_eq!(truth(own, "promised"), truth(own, "platform.real_time"), "{own:#}");
-    for other in [threads, fifo] {
-        assert_eq!(names(other), ["first", "second", "guest"]);
-        assert!(list(other, "refusals").is_empty() && !truth(other, "promised"), "{other:#}");
-    }
-    let soft = run(&["--soft"]).assert_code(&[0, 4]).json();
-    assert_eq!(names(&soft), ["first", "second", "guest"]);
-    assert!(list(&soft, "refusals").is_empty() && !truth(&soft, "promised"), "{soft:#}");
-    let sim = upcall(&["sim", spec.path(), "--duration", "1s", "--json"]);
-    let sim = sim.assert_code(&[0]).json();
-    assert_eq!((names(&sim), list(&sim, "refusals").len()), (names(own), 1));
-    // The same with processes: each maps the whole spec by itself.
-    let text = CROWDED.replace("cost = \"5 ms\"\n[[", "cost = \"5 ms\"\ndomain = \"one\"\n[[");
-    let (spec, socket) = domains(&text);
-    let across = run_at(&spec, &socket, &["--duration", "1s"]).finish();
-    let across = across.assert_code(&[0, 4]).json();
-    assert_eq!((names(&across), list(&across, "refusals").len()), (names(own), 1));
-    assert!(number(&across, "switches.domain") > 0, "two processes: {across:#}");
-}
-
-#[test]
-fn what_is_not_optional_is_still_refused_as_a_whole() {
-    let required = CROWDED.replace("optional = true\n", "");
-    let spec = SpecFile::new(on_a_cpu(&required));
-    let done = upcall(&["run", spec.path(), "--duration", "1s", "--json"]);
-    let plan = done.assert_code(&[3]).json();
-    assert!(!truth(&plan, "admitted"), "{plan:#}");
-    assert!(list(&plan, "refusals").iter().all(|refusal| !truth(refusal, "optional")));
 }

@@ -1,4 +1,4 @@
-//! The example `file_stream`: a file through a stream to a handler of another process.
+//! The example `file_stream`: a file goes through a stream to a handler of another process.
 
 #![expect(clippy::unwrap_used, reason = "a test")]
 
@@ -11,29 +11,29 @@ mod support;
 use std::path::Path;
 use std::process::Command;
 
-use example::{Content, DOOR, receive, send};
+use example::{Content, LISTENER, receive, send};
 use support::machine;
 use upcall::stream::{End, Stream, StreamForm};
 
-/// This program again, as the reader that a test plays.
+/// A command for this program again, with one of the tests below as the reader.
 fn reader(test: &str) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args([test, "--exact", "--nocapture"]);
     command
 }
 
-/// No test by itself: the process that reads.
+/// Not a test of its own: the process that reads.
 #[test]
 fn as_the_reader() {
-    let Some(listener) = std::env::var_os(DOOR) else { return };
-    println!(); // behind what the test harness wrote
-    receive(Path::new(&listener)).unwrap();
+    let Some(path) = std::env::var_os(LISTENER) else { return };
+    println!(); // ends the line of the test harness
+    receive(Path::new(&path)).unwrap();
 }
 
-/// No test by itself: a process that reads a little and is killed.
+/// Not a test of its own: a process that reads a little and is killed.
 #[test]
 fn as_a_reader_that_is_killed() {
-    let Some(listener) = std::env::var_os(DOOR) else { return };
+    let Some(listener) = std::env::var_os(LISTENER) else { return };
     let stream = Stream::create(StreamForm::Slots { slots: 4, slot_bytes: 64 }, 2).unwrap();
     let mut reader = stream.reader().unwrap();
     stream.send(Path::new(&listener), End::Writer).unwrap();
@@ -48,9 +48,9 @@ fn as_a_reader_that_is_killed() {
 }
 
 #[test]
-fn a_file_arrives_as_it_is_in_another_process() {
+fn a_file_arrives_unchanged_in_another_process() {
     let _machine = machine();
-    // Some megabytes, and not a multiple of anything.
+    // Some megabytes, and not a multiple of the slot size.
     let file = std::env::current_exe().unwrap();
     let expected = Content::of(&file).unwrap();
     assert!(expected.bytes > 1_000_000);
@@ -61,7 +61,7 @@ fn a_file_arrives_as_it_is_in_another_process() {
 }
 
 #[test]
-fn of_a_reader_that_is_killed_the_sender_finds_the_death() {
+fn the_sender_finds_the_death_of_a_killed_reader() {
     let _machine = machine();
     let file = std::env::current_exe().unwrap();
     let error = send(&file, reader("as_a_reader_that_is_killed")).unwrap_err();

@@ -1,4 +1,4 @@
-//! What teaches the command: help, completions, manual pages.
+//! The texts that explain the command: help, completions, manual pages.
 
 #[allow(dead_code, reason = "each test program uses its own part")]
 mod support;
@@ -24,12 +24,12 @@ fn the_help_shows_examples_and_exit_statuses() {
     for status in STATUSES {
         assert!(statuses.lines().any(|line| line.trim_start().starts_with(status)), "{status}");
     }
-    // Started by `run` only.
+    // Only `run` starts the hidden commands.
     assert!(!done.stdout.contains("__"), "{}", done.stdout);
 }
 
 #[test]
-fn every_command_that_runs_a_spec_tells_its_exit_statuses_and_an_example() {
+fn the_help_of_each_command_shows_an_example() {
     for command in ["plan", "run"] {
         for arguments in [&[command, "--help"][..], &["help", command]] {
             let done = upcall(arguments);
@@ -51,7 +51,7 @@ fn every_command_that_runs_a_spec_tells_its_exit_statuses_and_an_example() {
 }
 
 #[test]
-fn the_version_is_told() {
+fn the_version_is_printed() {
     let done = upcall(&["--version"]);
     done.assert_code(&[0]);
     assert_eq!(done.stdout, format!("upcall {}\n", env!("CARGO_PKG_VERSION")));
@@ -68,25 +68,25 @@ fn there_are_completions_for_each_shell() {
         assert!(done.stderr.is_empty(), "{done:#?}");
         // Only the command itself calls these.
         assert!(!done.stdout.contains("__send") && !done.stdout.contains("__spin"), "{shell}");
-        // Each policy of `sim` and `daemon`; the others hold in one process only.
+        // The policies of `sim` and `daemon`. The others are for one process only.
         assert!(done.stdout.contains("rmdp") && done.stdout.contains("dwcs"), "{shell}");
     }
 }
 
-/// Asks the script for what bash would offer after `words`.
+/// Runs the script as bash does, and compares its completions after `words`.
 #[test]
 fn bash_completes_policies_modes_and_files() {
     let folder = folder();
     let script = folder.path().join("completions");
     let text = upcall(&["completions", "bash"]).stdout;
     assert!(text.contains("-o default upcall"), "{text}");
-    fs::write(&script, text).expect("a free disk");
-    fs::write(folder.path().join("talk.toml"), "").expect("a free disk");
+    fs::write(&script, text).expect("space on the disk");
+    fs::write(folder.path().join("talk.toml"), "").expect("space on the disk");
     for (words, expected) in [
         ("upcall sim --policy ''", "rmdp rm dws ps dwcs"),
         ("upcall daemon --policy ''", "rmdp rm dws"),
         ("upcall run --mode ''", "upcall threads fifo"),
-        // None of its own: then bash offers files, as the script asks for.
+        // The script has no completion, so bash completes file names, as the script requests.
         ("upcall plan tal", ""),
         ("upcall plot x --output tal", "talk.toml"),
     ] {
@@ -96,8 +96,8 @@ fn bash_completes_policies_modes_and_files() {
              \"${{COMP_WORDS[COMP_CWORD - 1]}}\" 2>/dev/null; echo ${{COMPREPLY[@]}}"
         );
         let mut bash = Command::new("bash");
-        let offered = bash.args(["-c", &ask]).current_dir(folder.path()).output().expect("bash");
-        assert_eq!(String::from_utf8_lossy(&offered.stdout).trim(), expected, "{words}");
+        let output = bash.args(["-c", &ask]).current_dir(folder.path()).output().expect("bash");
+        assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), expected, "{words}");
     }
 }
 
@@ -117,11 +117,11 @@ fn there_is_a_manual_page_for_each_command() {
     let folder = folder();
     let path = folder.path().to_str().expect("UTF-8");
     upcall(&["man", path]).assert_code(&[0]);
-    // A folder that is not there is made, with those above it.
+    // A missing folder is created, with its parents.
     let below = folder.path().join("share/man/man1");
     upcall(&["man", below.to_str().expect("UTF-8")]).assert_code(&[0]);
     assert!(below.join("upcall-plan.1").is_file());
-    // Where none can be made, the command says which.
+    // If it cannot be created, the command names it.
     let under_file = folder.path().join("upcall.1/man1");
     let under_file = under_file.to_str().expect("UTF-8");
     let refused = upcall(&["man", under_file]);
@@ -131,12 +131,12 @@ fn there_is_a_manual_page_for_each_command() {
         let text = fs::read_to_string(folder.path().join(page)).expect(page);
         assert!(text.contains(".TH"), "{page}");
     }
-    let daemon = fs::read_to_string(folder.path().join("upcalld.8")).expect("of the daemon");
+    let daemon = fs::read_to_string(folder.path().join("upcalld.8")).expect("the daemon's page");
     assert!(daemon.contains(".TH upcalld 8") && daemon.contains("user\\-share"), "{daemon}");
-    let run = fs::read_to_string(folder.path().join("upcall-run.1")).expect("it is there");
+    let run = fs::read_to_string(folder.path().join("upcall-run.1")).expect("the page of run");
     assert!(run.contains("soft"), "{run}");
-    // The hidden commands are nobody's to read about.
-    let pages = fs::read_dir(folder.path()).expect("it is ours");
+    // The hidden commands have no page.
+    let pages = fs::read_dir(folder.path()).expect("the folder can be read");
     for page in pages.flatten() {
         let name = page.file_name().into_string().expect("UTF-8");
         assert!(!name.contains("__"), "{name}");

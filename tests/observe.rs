@@ -1,4 +1,4 @@
-//! Watching a daemon: `upcall ps` and `upcall top` as programs.
+//! `upcall ps` and `upcall top`, as whole programs, with a running daemon and without one.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -18,7 +18,7 @@ use upcall::activity::ActivityParams;
 use upcall::time::Span;
 use upcall::{Attach, Config, Runtime};
 
-/// A daemon of this test's own.
+/// A daemon for one test.
 struct Daemon {
     running: Running,
     socket: PathBuf,
@@ -50,31 +50,8 @@ impl Daemon {
     }
 }
 
-#[test]
-fn ps_lists_a_domain_with_its_activities_until_it_has_gone() {
-    let _machine = support::machine();
-    let daemon = Daemon::start();
-    let empty = daemon.ps();
-    assert_eq!(list(&empty, "domains"), &[] as &[Value]);
-    let cpus = list(&empty, "cpus");
-    assert_eq!((cpus.len(), number(&cpus[0], "cpu")), (1, u64::from(a_cpu())));
-    assert_fields(&empty, &[("policy", Text), ("real_time", Bool), ("switch_cost_ns", Count)]);
-
-    let mut domain = daemon.domain("player");
-    let params = |period_ms| {
-        ActivityParams::new(Span::from_millis(period_ms), Span::from_micros(100)).batch(2)
-    };
-    let tick = domain.handler("tick", params(10), |batch| while batch.proceed() {}).unwrap();
-    domain.handler("rest", params(40), |batch| while batch.proceed() {}).unwrap();
-    domain.run(tick).unwrap();
-    let mut seen = Value::Null;
-    wait_until("some jobs", || {
-        seen = daemon.ps();
-        number(named(&seen, "domains", "player"), "jobs") > 2
-    });
-
-    let player = named(&seen, "domains", "player");
-    assert_eq!(number(player, "pid"), u64::from(std::process::id()));
+/// Checks the fields of a domain and of its two activities (docs/observing.md).
+fn assert_is_a_domain(player: &Value) {
     assert_fields(
         player,
         &[
@@ -113,6 +90,34 @@ fn ps_lists_a_domain_with_its_activities_until_it_has_gone() {
             ],
         );
     }
+}
+
+#[test]
+fn ps_lists_a_domain_with_its_activities_until_it_ends() {
+    let _machine = support::machine();
+    let daemon = Daemon::start();
+    let empty = daemon.ps();
+    assert_eq!(list(&empty, "domains"), &[] as &[Value]);
+    let cpus = list(&empty, "cpus");
+    assert_eq!((cpus.len(), number(&cpus[0], "cpu")), (1, u64::from(a_cpu())));
+    assert_fields(&empty, &[("policy", Text), ("real_time", Bool), ("switch_cost_ns", Count)]);
+
+    let mut domain = daemon.domain("player");
+    let params = |period_ms| {
+        ActivityParams::new(Span::from_millis(period_ms), Span::from_micros(100)).batch(2)
+    };
+    let tick = domain.handler("tick", params(10), |batch| while batch.proceed() {}).unwrap();
+    domain.handler("rest", params(40), |batch| while batch.proceed() {}).unwrap();
+    domain.run(tick).unwrap();
+    let mut seen = Value::Null;
+    wait_until("some jobs", || {
+        seen = daemon.ps();
+        number(named(&seen, "domains", "player"), "jobs") > 2
+    });
+
+    let player = named(&seen, "domains", "player");
+    assert_eq!(number(player, "pid"), u64::from(std::process::id()));
+    assert_is_a_domain(player);
     let tick = named(player, "activities", "tick");
     let numbers = ["period_ns", "batch", "pdu_cost_ns"].map(|path| number(tick, path));
     assert_eq!(numbers, [10_000_000, 2, 100_000]);
@@ -130,13 +135,13 @@ fn ps_lists_a_domain_with_its_activities_until_it_has_gone() {
     }
 
     drop(domain);
-    wait_until("its end", || list(&daemon.ps(), "domains").is_empty());
+    wait_until("the end of the domain", || list(&daemon.ps(), "domains").is_empty());
     daemon.running.signal("TERM");
     daemon.running.finish().assert_code(&[0]);
 }
 
 #[test]
-fn without_a_daemon_it_is_said_in_a_line() {
+fn a_missing_daemon_is_reported_in_a_line() {
     let folder = folder();
     let path = folder.path().join("nobody.sock");
     let path = path.to_str().unwrap();
@@ -147,7 +152,7 @@ fn without_a_daemon_it_is_said_in_a_line() {
 }
 
 #[test]
-fn a_socket_that_a_daemon_left_behind_is_told_apart_from_none() {
+fn the_socket_of_an_ended_daemon_is_reported_differently() {
     let folder = folder();
     let path = folder.path().join("left.sock");
     let daemon = support::daemon(Command::new(UPCALL).arg("daemon"), &path);
@@ -162,7 +167,7 @@ fn a_socket_that_a_daemon_left_behind_is_told_apart_from_none() {
 }
 
 #[test]
-fn top_without_a_terminal_says_so_and_points_to_ps() {
+fn top_without_a_terminal_names_ps() {
     let done = upcall(&["top"]);
     done.assert_code(&[2]);
     assert_eq!((done.stdout.as_str(), done.stderr.lines().count()), ("", 1), "{done:#?}");

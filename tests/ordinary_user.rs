@@ -1,5 +1,5 @@
-//! An ordinary user, in an environment as bare as `su` or cron leaves it: without
-//! `XDG_RUNTIME_DIR`, with a limit on priorities or with none.
+//! An ordinary user, in a bare environment such as that of `su` or cron: without `XDG_RUNTIME_DIR`,
+//! and with a limit on priorities or with none.
 
 #[allow(dead_code, reason = "each test program uses its own part")]
 mod support;
@@ -14,12 +14,12 @@ use support::{
     Running, SpecFile, TWO_DOMAINS, UPCALL, UPCALLD, list, machine, number, text, truth,
 };
 
-/// Nobody else's on any machine that has its users from useradd.
+/// A user id that no machine has whose users come from useradd.
 const USER: u32 = 59_431;
-/// Another one.
-const STRANGER: u32 = 59_432;
+/// Another such user.
+const OTHER_USER: u32 = 59_432;
 
-/// The programs, a spec and a folder for temporary files, all where any user may go.
+/// The programs, a spec and a folder for temporary files, which any user may enter.
 struct Public {
     spec: SpecFile,
     temporary: PathBuf,
@@ -29,12 +29,13 @@ impl Public {
     fn new() -> Public {
         let spec = SpecFile::new(TWO_DOMAINS);
         for (program, name) in [(UPCALL, "upcall"), (UPCALLD, "upcalld")] {
-            fs::copy(program, spec.beside(name)).expect("the folder is ours");
+            fs::copy(program, spec.beside(name)).expect("the folder is writable");
         }
         let temporary = spec.folder.path().join("tmp");
-        fs::create_dir(&temporary).expect("the folder is ours");
+        fs::create_dir(&temporary).expect("the folder is writable");
         for (path, mode) in [(spec.folder.path(), 0o755), (&temporary, 0o1777)] {
-            fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("it is ours");
+            fs::set_permissions(path, fs::Permissions::from_mode(mode))
+                .expect("the test owns the file");
         }
         Public { spec, temporary }
     }
@@ -44,8 +45,8 @@ impl Public {
         self.temporary.join(format!("upcall-{USER}"))
     }
 
-    /// A shell without any variable but `TMPDIR`, in which `$as_user ...` runs a command as
-    /// the user, with no right and with `limit` as its highest real-time priority.
+    /// A shell without variables except `TMPDIR`. In it `$as_user ...` runs a command as the user,
+    /// without rights, and with `limit` as its highest real-time priority.
     fn shell(&self, limit: u8, script: &str) -> Command {
         let before = format!(
             "ulimit -r {limit}\nas_user='setpriv --reuid {USER} --regid {USER} --clear-groups \
@@ -63,7 +64,7 @@ impl Public {
         Running::start(&mut self.shell(limit, &format!("$as_user ./upcall {arguments}")))
     }
 
-    /// The answer of `upcall ps` once both domains have their activities.
+    /// The output of `upcall ps` once both domains have their activities.
     fn domains(&self, limit: u8) -> Value {
         let mut told = Value::Null;
         support::wait_until("both domains have their activities", || {
@@ -92,7 +93,7 @@ fn two_domains_run_without_a_runtime_folder_and_ps_finds_their_daemon() {
     for activity in list(&outcome, "activities") {
         assert!(number(activity, "completed") > 10, "{activity:#}");
     }
-    // The daemon's words and the runs' name the file to give the right to.
+    // The messages of the daemon and of the run name the file that needs the right.
     let program = public.spec.beside("upcall");
     for start in ["upcalld: SCHED_FIFO", "upcall: the daemon has no right"] {
         let line = done.stderr.lines().find(|line| line.starts_with(start));
@@ -107,12 +108,12 @@ fn two_domains_run_without_a_runtime_folder_and_ps_finds_their_daemon() {
 
 #[test]
 #[ignore = "needs setpriv and root"]
-fn a_folder_that_somebody_else_made_is_refused_by_name() {
+fn a_folder_of_another_user_is_refused_by_name() {
     let _machine = machine();
     let public = Public::new();
-    fs::create_dir(public.folder()).expect("the folder is ours");
-    chown(public.folder(), Some(STRANGER), Some(STRANGER)).expect("this is root");
-    // What a hostile user would have there: a socket that answers.
+    fs::create_dir(public.folder()).expect("the folder is writable");
+    chown(public.folder(), Some(OTHER_USER), Some(OTHER_USER)).expect("this is root");
+    // A hostile user could have a socket there that answers.
     for mode in [0o755, 0o777] {
         fs::set_permissions(public.folder(), fs::Permissions::from_mode(mode)).expect("root");
         for arguments in ["run spec.toml --duration 1s", "ps", "daemon", "top"] {
@@ -120,7 +121,7 @@ fn a_folder_that_somebody_else_made_is_refused_by_name() {
             assert_eq!(done.code(), 2, "{arguments}: {done:#?}");
             let said = format!("{} cannot be trusted", public.folder().display());
             assert!(done.stderr.contains(&said), "{arguments}: {done:#?}");
-            assert!(done.stderr.contains(&format!("user {STRANGER} owns it")), "{done:#?}");
+            assert!(done.stderr.contains(&format!("user {OTHER_USER} owns it")), "{done:#?}");
         }
     }
     assert_eq!(fs::read_dir(public.folder()).expect("root").count(), 0);
@@ -128,15 +129,15 @@ fn a_folder_that_somebody_else_made_is_refused_by_name() {
 
 #[test]
 #[ignore = "needs setpriv, unshare and root"]
-fn the_systems_daemon_serves_a_user_without_one_and_the_users_own_comes_first() {
+fn the_systems_daemon_serves_users_without_a_daemon_of_their_own() {
     let _machine = machine();
     let public = Public::new();
     let cpu = support::a_cpu();
-    // Its own /run, so that no daemon of this machine is asked.
+    // The script has its own /run, so that it finds no daemon of this machine.
     let script = format!(
         "mount -t tmpfs -o mode=755 tmpfs /run || exit 9
          await() {{ for _ in $(seq 600); do [ -S \"$1\" ] && return; sleep 0.1; done; exit 8; }}
-         # As where root has logged in by itself: nobody else may enter that folder.
+         # As after a login of root: no other user may enter that folder.
          mkdir -m 700 /run/of-root
          XDG_RUNTIME_DIR=/run/of-root ./upcalld --cpus {cpu} --switch-cost 20us \
              --access everyone & system=$!
@@ -148,7 +149,7 @@ fn the_systems_daemon_serves_a_user_without_one_and_the_users_own_comes_first() 
          kill $own; wait $own
          $as_user ./upcall ps --json > third
          kill $system; wait $system
-         chown {STRANGER} '{}'; ./upcalld --cpus {cpu} --switch-cost 20us --access everyone & system=$!
+         chown {OTHER_USER} '{}'; ./upcalld --cpus {cpu} --switch-cost 20us --access everyone & system=$!
          await /run/upcall.sock; sleep 1
          $as_user ./upcall ps --json > fourth
          kill $system; wait $system",
@@ -159,7 +160,7 @@ fn the_systems_daemon_serves_a_user_without_one_and_the_users_own_comes_first() 
     let mut command = Command::new("unshare");
     command.args(["--mount", "--propagation", "private"]).arg(shell.get_program());
     let done = Running::start(command.args(shell.get_args())).finish();
-    // The last: nobody's folder keeps a user from the system's daemon.
+    // The fourth: the folder of another user keeps no user from the system's daemon.
     for (name, policy) in
         [("first", "rmdp"), ("second", "dws"), ("third", "rmdp"), ("fourth", "rmdp")]
     {
@@ -183,7 +184,7 @@ fn fifo_priority(tid: u64) -> u64 {
 
 /// The threads of `pid` whose names begin with `name`.
 fn threads(pid: u32, name: &str) -> Vec<u64> {
-    let tasks = fs::read_dir(format!("/proc/{pid}/task")).expect("it runs");
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).expect("a running process");
     let named = tasks.flatten().filter(|task| {
         fs::read_to_string(task.path().join("comm")).is_ok_and(|found| found.starts_with(name))
     });
@@ -192,12 +193,12 @@ fn threads(pid: u32, name: &str) -> Vec<u64> {
 
 #[test]
 #[ignore = "needs setpriv, CAP_SYS_RESOURCE and root"]
-fn a_limit_on_priorities_moves_the_daemon_and_its_domains_down_together() {
+fn a_limit_on_priorities_lowers_the_daemon_and_its_domains_together() {
     let _machine = machine();
     let public = Public::new();
     let cpu = support::a_cpu();
-    // Not a shell's child: the daemon's threads are looked up by its number.
-    // On a slow machine nobody is an offender for that.
+    // `exec`, so that the pid is the daemon's: its threads are found by it. The long grace keeps a
+    // slow machine from making a domain an offender.
     let arguments = format!("--cpus {cpu} --switch-cost 20us --grace 10s");
     let script = format!("exec $as_user ./upcalld {arguments}");
     let daemon = Running::start(&mut public.shell(20, &script));
@@ -211,7 +212,7 @@ fn a_limit_on_priorities_moves_the_daemon_and_its_domains_down_together() {
         .collect();
     assert_eq!(virtual_processors.len(), 2, "{told:#}");
     for virtual_processor in virtual_processors {
-        // 18; at 19 until a quantum ends in which it was blocked.
+        // The priority is 18, or 19 until the end of a quantum in which the thread was blocked.
         let found = fifo_priority(number(virtual_processor, "tid"));
         assert!((18..=19).contains(&found), "{found}: {virtual_processor:#}");
     }
@@ -230,7 +231,7 @@ fn a_limit_on_priorities_moves_the_daemon_and_its_domains_down_together() {
 
 #[test]
 #[ignore = "needs setpriv, CAP_SYS_RESOURCE and root"]
-fn a_run_says_by_which_right_it_has_the_class_and_below_which_limit_it_has_none() {
+fn a_run_reports_the_right_and_the_limit_of_its_class() {
     let _machine = machine();
     let public = Public::new();
     for (limit, handlers) in [(99, 60), (62, 60), (20, 18), (5, 3)] {
@@ -251,7 +252,7 @@ fn a_run_says_by_which_right_it_has_the_class_and_below_which_limit_it_has_none(
 
 #[test]
 #[ignore = "needs setpriv, unshare and root"]
-fn setcap_is_not_offered_where_it_cannot_work() {
+fn setcap_is_not_suggested_where_it_cannot_work() {
     let _machine = machine();
     let public = Public::new();
     let script =

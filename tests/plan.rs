@@ -1,5 +1,5 @@
-//! `upcall plan`, as a whole program: the contract's JSON, the exit statuses,
-//! the numbers against a computation by hand, and hints that keep their word.
+//! `upcall plan`, as a whole program: the JSON of the contract, the exit statuses, the numbers
+//! compared with a computation by hand, and hints that are true.
 
 #[allow(dead_code, reason = "each test program uses its own part")]
 mod support;
@@ -10,7 +10,7 @@ use support::{
     text, truth, upcall,
 };
 
-/// The contract, "JSON", `plan`, and what was added since.
+/// Checks the fields of `plan` in docs/contract.md ("JSON").
 fn assert_is_a_plan(plan: &Value) {
     use Type::{Bool, Count, CountOrNull, Float, FloatOrNull, List, Text, TextOrNull};
     assert_fields(
@@ -70,7 +70,7 @@ fn assert_is_a_plan(plan: &Value) {
     assert_eq!(truth(plan, "admitted"), refusals.iter().all(|each| truth(each, "optional")));
 }
 
-/// The test that decided; there is exactly one on the one CPU.
+/// The test that decided. The only CPU has exactly one.
 fn deciding(plan: &Value) -> &Value {
     let mut deciding = list(plan, "tests")
         .iter()
@@ -80,7 +80,7 @@ fn deciding(plan: &Value) -> &Value {
     found
 }
 
-/// Plans `spec` on one CPU: what that one does not hold is refused.
+/// Plans `spec` on one CPU: a set that does not fit there is refused.
 fn plan(spec: &str) -> Done {
     upcall(&["plan", SpecFile::new(on_a_cpu(spec)).path(), "--json"])
 }
@@ -92,7 +92,7 @@ fn the_conference_is_admitted() {
     assert_is_a_plan(&plan);
     assert!(truth(&plan, "admitted"));
     assert_eq!(text(&plan, "policy"), "rmdp");
-    // What the issue and the file's comments say of the mapping.
+    // The mapping is that in the comments of the file.
     for (name, period_ns, batch) in
         [("audio", 20_000_000, 1), ("video", 44_444_444, 4), ("file", 100_000_000, 20)]
     {
@@ -102,7 +102,7 @@ fn the_conference_is_admitted() {
         assert_eq!(number(activity, "batch"), batch, "{name}");
         assert!(number(activity, "response_ns_max") <= period_ns, "{name}");
     }
-    // The guest has no room; the others are admitted all the same.
+    // The guest does not fit. The others are admitted.
     let [refusal] = list(&plan, "refusals") else { panic!("{plan:#}") };
     assert_eq!((text(refusal, "name"), truth(refusal, "optional")), ("guest", true));
     assert!(text(refusal, "reason").contains("120"), "{refusal:#}");
@@ -113,7 +113,7 @@ fn the_conference_is_admitted() {
 }
 
 #[test]
-fn an_optional_activity_takes_no_place_from_another_wherever_it_stands() {
+fn an_optional_activity_takes_no_time_from_others_in_any_order() {
     let optional =
         "[[task]]\nname = \"greedy\"\nperiod = \"10 ms\"\ncost = \"6 ms\"\noptional = true\n";
     let needed = "[[task]]\nname = \"needed\"\nperiod = \"10 ms\"\ncost = \"5 ms\"\n";
@@ -125,10 +125,9 @@ fn an_optional_activity_takes_no_place_from_another_wherever_it_stands() {
     }
 }
 
-/// Of two activities each waits for a request of the other, which is as long as the
-/// quantum lets it be.
+/// Each of two activities waits for a request of the other, which is as long as the quantum allows.
 #[test]
-fn the_time_quantum_of_a_spec_is_what_proportional_share_is_admitted_by() {
+fn proportional_share_admits_by_the_time_quantum_of_the_spec() {
     let response = |settings: &str| {
         let task = |name: &str| {
             format!(
@@ -147,11 +146,11 @@ fn the_time_quantum_of_a_spec_is_what_proportional_share_is_admitted_by() {
     assert_eq!(response("time_quantum = \"100 us\"\n"), of_default - 900_000);
 }
 
-/// In `groups.toml` nothing but the shares of two groups is given away; another share that
-/// does not fit beside them is refused.
+/// In `groups.toml` only the shares of two groups are given away. Another share that does not fit
+/// beside them is refused.
 #[test]
 fn groups_are_admitted_by_their_shares() {
-    let example = std::fs::read_to_string(example("groups.toml")).expect("it is there");
+    let example = std::fs::read_to_string(example("groups.toml")).expect("the spec has it");
     let plan = |text: String| {
         let spec = SpecFile::new(text);
         let done = upcall(&["plan", spec.path(), "--json"]);
@@ -171,7 +170,7 @@ fn groups_are_admitted_by_their_shares() {
 #[test]
 fn the_contracts_own_example_is_admitted() {
     let contract = std::fs::read_to_string(example("contract.toml")).expect("the example");
-    // It names CPU 1, which a machine with one CPU, or a cpuset, has not.
+    // It names CPU 1, which a machine with one CPU, or a cpuset, may lack.
     let here = contract.replace("cpus = [1] ", &format!("cpus = [{}] ", a_cpu()));
     assert!(here.contains(&format!("cpus = [{}] ", a_cpu())), "{here}");
     let plan = upcall(&["plan", SpecFile::new(here).path(), "--json"]).assert_code(&[0]).json();
@@ -189,11 +188,13 @@ fn the_contracts_own_example_is_admitted() {
     assert_eq!(number(&plan, "switch_cost_ns"), 5_000);
 }
 
-/// t1, t2 and t3 in the order of their ranks. Hand-offs are free, times in ms,
-/// e = 1 ns; B, C, q, L, W and R as in the head of core's `response_time`.
+/// t1, t2 and t3 in the order of their ranks. Hand-offs are free, times are in ms, and e = 1 ns. B,
+/// C, q, L, W and R are as in the head of core's `response_time`.
 ///
 /// ```text
-/// t1: T 10, C 2 x 1 =  2, q 1     t2: T 20, C 4 x 1 =  4, q 2     t3: T 50, C 5 x 2 = 10, q 2 (2+2+1 PDUs)
+/// t1: T 10, C 2 x 1 =  2, q 1
+/// t2: T 20, C 4 x 1 =  4, q 2
+/// t3: T 50, C 5 x 2 = 10, q 2 (2+2+1 PDUs)
 ///
 /// t1: B = max(2 x 1, 2 x 2) - e = 4 - e
 ///     L = B + 2 = 6 - e < 10: one job.  W = B + 2 - 1 = 5 - e.  R = W + 1 = 6 - e
@@ -237,22 +238,22 @@ fn responses_are_as_computed_by_hand() {
         assert_eq!(number(activity, "response_ns_max"), response_ns, "{name}");
     }
     let names: Vec<&str> = list(&plan, "activities").iter().map(|a| text(a, "name")).collect();
-    assert_eq!(names, ["t3", "t1", "t2"], "activities stand in the order of the file");
+    assert_eq!(names, ["t3", "t1", "t2"], "the activities are in the order of the file");
     // 2/10 + 4/20 + 10/50
     let used = field(&list(&plan, "cpus")[0], "utilization").as_f64().unwrap();
     assert!((used - 0.6).abs() < 1e-12, "{used}");
     let names: Vec<&str> = list(&plan, "tests").iter().map(|test| text(test, "name")).collect();
     assert_eq!(names, ["liu-layland", "sha-blocking", "rmdp-bound", "response-time", "cpu-limit"]);
-    // The largest response in deadlines is t1's.
+    // t1 has the largest response relative to its deadline.
     let decided = deciding(&plan);
     assert_eq!(text(decided, "name"), "response-time");
     let value = field(decided, "value").as_f64().unwrap();
     assert!((value - 0.599_999_9).abs() < 1e-12, "{value}");
 }
 
-/// One nanosecond of blocking more than t1's deadline takes.
+/// The blocking is one nanosecond longer than t1's deadline allows.
 #[test]
-fn a_deadline_at_the_response_is_admitted_and_a_nanosecond_less_refused() {
+fn a_deadline_equal_to_the_response_is_admitted_and_a_nanosecond_less_refused() {
     let with_deadline = |deadline: &str| {
         let with = format!("period = \"10 ms\"\ndeadline = \"{deadline}\"");
         plan(&BY_HAND.replace("period = \"10 ms\"", &with))
@@ -263,7 +264,7 @@ fn a_deadline_at_the_response_is_admitted_and_a_nanosecond_less_refused() {
 }
 
 #[test]
-fn the_limit_of_a_cpu_may_be_used_up_and_not_exceeded() {
+fn a_cpu_may_be_filled_to_its_limit_and_not_beyond() {
     let one = |cost: &str| {
         plan(&format!(
             "cpu_limit = \"90 %\"\nswitch_cost = \"0 us\"\n\
@@ -280,12 +281,13 @@ fn the_limit_of_a_cpu_may_be_used_up_and_not_exceeded() {
     assert!(field(&list(&refused, "activities")[0], "cpu").is_null());
 }
 
-/// A task block with more lines.
+/// A task block with `more` lines.
 fn task(name: &str, period: &str, cost: &str, more: &str) -> String {
     format!("[[task]]\nname = \"{name}\"\nperiod = \"{period}\"\ncost = \"{cost}\"\n{more}\n")
 }
 
-/// The one refusal of a set, checked: it names `name`, and its hint changes `what`.
+/// The only refusal of a set. Checks that it names `name` and that its hint changes `what`. Returns
+/// the hint.
 fn refusal(spec: &str, name: &str, what: &str) -> String {
     let done = plan(spec);
     let refused = done.assert_code(&[3]).json();
@@ -299,8 +301,8 @@ fn refusal(spec: &str, name: &str, what: &str) -> String {
     hint
 }
 
-/// `spec` with the change of a hint, `a KEY of VALUE [...] instead of OLD [...] would fit`,
-/// made to the task `name`, or to the file if the key is the file's.
+/// `spec` with the change of a hint, `a KEY of VALUE [...] instead of OLD [...] would fit`. The
+/// change is made to the task `name`, or to the file if the key belongs to the file.
 fn with_hint(spec: &str, name: &str, hint: &str) -> String {
     let (keys, values) =
         hint.strip_prefix("a ").and_then(|h| h.split_once(" of ")).expect("a hint");
@@ -315,7 +317,8 @@ fn with_hint(spec: &str, name: &str, hint: &str) -> String {
         let kept: Vec<&str> = spec.lines().filter(|line| !line.starts_with(keys)).collect();
         return head(keys) + &kept.join("\n");
     }
-    let (before, block) = spec.split_once(&format!("name = \"{name}\"\n")).expect("it is there");
+    let (before, block) =
+        spec.split_once(&format!("name = \"{name}\"\n")).expect("the spec has it");
     let (block, after) = match block.split_once("[[") {
         Some((block, after)) => (block, format!("[[{after}")),
         None => (block, String::new()),
@@ -333,7 +336,7 @@ fn with_hint(spec: &str, name: &str, hint: &str) -> String {
     format!("{before}{lines}{after}")
 }
 
-/// Refused with a hint about `what`, and admitted with the hint taken.
+/// Checks that the set is refused with a hint about `what`, and admitted with that change.
 fn assert_the_hint_fits(spec: &str, name: &str, what: &str) {
     let hint = refusal(spec, name, what);
     let changed = with_hint(spec, name, &hint);
@@ -349,7 +352,7 @@ fn a_quantum_that_blocks_too_long_is_refused_and_the_hint_is_true() {
         + &task("urgent", "10 ms", "1 ms", "deadline = \"5 ms\"")
         + &task("heavy", "100 ms", "1 ms", "batch = 10\nquantum = 10");
     assert_the_hint_fits(&spec, "heavy", "quantum");
-    // 4 PDUs block for 4 ms - 1 ns, and 1 ms follows: the most that fits.
+    // 4 PDUs block for 4 ms - 1 ns, and 1 ms follows: the longest quantum that fits.
     assert_eq!(refusal(&spec, "heavy", "quantum"), "a quantum of 4 PDUs instead of 10 would fit");
 }
 
@@ -373,7 +376,7 @@ fn more_than_a_cpu_is_refused_and_the_hint_is_true() {
     assert_the_hint_fits(&spec, "second", "cost");
     let plan = plan(&spec).json();
     assert!(text(&list(&plan, "refusals")[0], "reason").contains("110 %"), "{plan:#}");
-    // No bound: the value of the deciding test is null.
+    // The response has no bound, so the value of the deciding test is null.
     assert!(field(deciding(&plan), "value").is_null());
 }
 
@@ -397,15 +400,15 @@ fn a_refused_stream_gets_a_hint_that_is_true() {
         + &task("t", "10 ms", "4700 us", "")
         + "[[stream]]\nname = \"s\"\nclass = \"continuous-media\"\nrate = \"90/s\"\n\
            pdu = \"1470 B\"\ndelay = \"100 ms\"\ncost = \"5 ms\"\nreceive = \"udp://127.0.0.1:5004\"\n";
-    // 47 % + 45 %: within what the limit may be raised to.
+    // 47 % + 45 %: a higher limit would allow it.
     assert_the_hint_fits(&spec, "s", "cpu_limit");
-    // 47 % + 54 %: more than there is.
+    // 47 % + 54 %: more than a whole CPU.
     let spec = spec.replace("cost = \"5 ms\"", "cost = \"6 ms\"");
     assert_the_hint_fits(&spec, "s", "cost");
 }
 
 #[test]
-fn a_refused_plan_says_so_to_people_too() {
+fn the_text_of_a_refused_plan_names_refusal_and_hint() {
     let file = SpecFile::new(FREE.to_owned() + &task("t", "10 ms", "9500 us", ""));
     let done = upcall(&["plan", file.path()]);
     done.assert_code(&[3]);
@@ -415,7 +418,7 @@ fn a_refused_plan_says_so_to_people_too() {
 }
 
 #[test]
-fn the_same_plan_twice_is_the_same_byte_for_byte() {
+fn the_same_plan_prints_the_same_bytes() {
     let file = SpecFile::new(BY_HAND);
     let [first, second] = [(); 2].map(|()| upcall(&["plan", file.path(), "--json"]).stdout);
     assert_eq!(first, second);

@@ -1,8 +1,8 @@
-//! Whether promises are kept, for real: the conference beside a hog, and a
-//! stream beside a flood.
+//! Checks on a real machine that promises are kept: the conference beside a hog, and a stream
+//! beside a flood.
 //!
-//! These need the right to `SCHED_FIFO` and a CPU that is there when it is
-//! asked for; each is tried a few times, see [`support::assert_kept`].
+//! These tests need the right to `SCHED_FIFO` and a CPU that the host does not take away. Each is
+//! tried a few times, see [`support::assert_kept`].
 
 #[allow(dead_code, reason = "each test program uses its own part")]
 mod support;
@@ -15,7 +15,7 @@ use support::{
     upcall, wait_until_bound, with_ports,
 };
 
-/// Misses, late PDUs and losses of a run, added up; those of the guest left aside.
+/// The sums of misses, late PDUs and losses of a run, without those of the guest.
 fn faults(run: &Value) -> [u64; 3] {
     let of = |path| list(run, path).iter().filter(|each| text(each, "name") != "guest");
     let misses = of("activities").map(|activity| number(activity, "misses")).sum();
@@ -30,13 +30,13 @@ fn faults(run: &Value) -> [u64; 3] {
 
 #[test]
 #[ignore = "needs the right to SCHED_FIFO"]
-fn the_conference_keeps_every_promise_and_threads_that_take_the_guest_in_do_not() {
+fn the_conference_keeps_every_promise_and_threads_with_the_guest_do_not() {
     let _machine = machine();
     let conference = std::fs::read_to_string(example("conference.toml")).expect("the example");
     let conference = ["5004", "5006", "5008", "5010"]
         .iter()
         .fold(conference, |text, port| text.replace(&format!(":{port}\""), ":{}\""));
-    // Beside the hog, and with nowhere else to go.
+    // On one CPU, which it shares with the hog.
     let conference = on_a_cpu(&conference);
     assert_kept(a_cpu(), || {
         let spec = SpecFile::new(with_ports(&conference).0);
@@ -49,7 +49,7 @@ fn the_conference_keeps_every_promise_and_threads_that_take_the_guest_in_do_not(
         assert_eq!(refused, ["guest"], "admission does not depend on the machine's load");
         for run in runs {
             for stream in list(run, "streams") {
-                // A third of what the slowest would send: its sender may be stopped.
+                // A third of the packets of the slowest stream: its sender may have been stopped.
                 let enough = number(stream, "offered") > 50;
                 if !enough {
                     return Err(format!("{}: hardly anything was sent", text(stream, "name")));
@@ -59,7 +59,7 @@ fn the_conference_keeps_every_promise_and_threads_that_take_the_guest_in_do_not(
         if upcall != [0, 0, 0] || done.code() != 0 {
             return Err(format!("upcall: [misses, late, drops] {upcall:?}, exit {}", done.code()));
         }
-        // 120 % of a CPU: whoever takes the guest in has no time for all of the others.
+        // 120 % of a CPU: a mode that accepts the guest has no time for all others.
         for (mode, faults) in [("threads", threads), ("fifo", fifo)] {
             if faults[0] == 0 || faults[2] == 0 {
                 return Err(format!("{mode}: [misses, late, drops] {faults:?} with the guest"));
@@ -69,7 +69,7 @@ fn the_conference_keeps_every_promise_and_threads_that_take_the_guest_in_do_not(
     });
 }
 
-/// What the flood must not touch, and what it hits.
+/// A task and a stream that the flood must not affect, and the stream that it hits.
 const FLOODED: &str = r#"
 [[task]]
 name = "control"
@@ -94,7 +94,7 @@ cost = "1 ms"
 receive = "udp://127.0.0.1:{}"
 "#;
 
-/// Two thousand times what the flooded stream has buffers for.
+/// Two thousand times the buffers of the flooded stream.
 const FLOOD: u64 = 20_000;
 
 #[test]
@@ -109,8 +109,8 @@ fn a_flood_costs_its_own_stream_and_no_other() {
         let sent = flood(ports[1]);
         let run = running.finish().assert_code(&[0, 4]).json();
         let flooded = named(&run, "streams", "flooded");
-        // Nothing is lost sight of: the kernel counted what it threw away. True
-        // on any machine, so not one of the things that are tried again.
+        // Every datagram is accounted for: the kernel counted those it dropped. This holds on any
+        // machine, so a failure is not retried.
         let of = |field| number(flooded, field);
         assert_eq!(sent, of("received") + of("dropped.socket"), "{flooded:#}");
         assert_eq!(of("offered"), sent, "{flooded:#}");
@@ -131,25 +131,25 @@ fn a_flood_costs_its_own_stream_and_no_other() {
     });
 }
 
-/// Datagrams on the way at once: far fewer than the kernel takes in before it
-/// drops some where no socket counts them (`net.core.netdev_max_backlog`), many
-/// more than the stream has room for.
+/// Datagrams on their way at once. They are far fewer than the backlog of the kernel, which drops
+/// without counting at a socket (`net.core.netdev_max_backlog`). They are far more than the stream
+/// holds.
 const ON_THE_WAY_MAX: u64 = 64;
 
-/// Sends as fast as the kernel delivers it, and says how many it took. Under
-/// load that is left to a thread (ksoftirqd), in the order sent: when a marker
-/// comes back, so has what went before it.
+/// Sends as fast as the kernel delivers, and returns the number of datagrams that it took. Under
+/// load a thread delivers them (ksoftirqd), in the order sent. So when a marker comes back, all
+/// datagrams before it have been delivered.
 fn flood(port: u16) -> u64 {
     let socket = UdpSocket::bind("127.0.0.1:0").expect("a free port");
-    socket.connect(("127.0.0.1", port)).expect("loopback is there");
+    socket.connect(("127.0.0.1", port)).expect("the loopback interface");
     let marker = UdpSocket::bind("127.0.0.1:0").expect("a free port");
-    marker.connect(marker.local_addr().expect("it is bound")).expect("loopback is there");
+    marker.connect(marker.local_addr().expect("it is bound")).expect("the loopback interface");
     let mut sent = 0;
     for number in 1..=FLOOD {
         sent += u64::from(socket.send(&[0x5A; 200]).is_ok());
         if number % ON_THE_WAY_MAX == 0 {
-            marker.send(&[0]).expect("it is taken");
-            marker.recv(&mut [0]).expect("it is not lost");
+            marker.send(&[0]).expect("the marker is sent");
+            marker.recv(&mut [0]).expect("the marker arrives");
         }
     }
     sent

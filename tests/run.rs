@@ -1,6 +1,6 @@
-//! `upcall run`, as a whole program: the contract's JSON and CSV, and that the
-//! numbers in them agree with each other. Whether promises are kept is asked in
-//! `promises.rs`; here a machine without rights or time may break them all.
+//! `upcall run`, as a whole program: the JSON and CSV of the contract, and the agreement of their
+//! numbers. `promises.rs` tests whether promises are kept. Here a machine without rights or time
+//! may break them all.
 
 #[allow(dead_code, reason = "each test program uses its own part")]
 mod support;
@@ -8,12 +8,13 @@ mod support;
 use std::fs;
 
 use serde_json::Value;
+use support::Type::{Bool, Count, CountOrNull, List, Object, SignedOrNull, Text};
 use support::{
     Done, SpecFile, Type, assert_fields, field, list, machine, named, number, on_a_cpu, text,
     truth, upcall, with_ports,
 };
 
-/// Two streams that Upcall feeds itself, a task, and a hog.
+/// Two streams with embedded senders, a task, and a hog.
 const SET: &str = r#"
 [[stream]]
 name = "voice"
@@ -47,7 +48,7 @@ fn set() -> SpecFile {
     SpecFile::new(with_ports(SET).0)
 }
 
-/// Runs `spec` for a second and more as `options` say; broken promises are no failure.
+/// Runs `spec` for at least a second with `options`. A broken promise is no failure.
 fn run(spec: &SpecFile, options: &[&str]) -> Done {
     let mut arguments = vec!["run", spec.path(), "--duration", "1s"];
     arguments.extend(options);
@@ -56,82 +57,81 @@ fn run(spec: &SpecFile, options: &[&str]) -> Done {
     done
 }
 
-/// The contract, "JSON", `run`, what was added since, and what must add up.
+/// The fields of a run.
+const RUN_FIELDS: &[(&str, Type)] = &[
+    ("mode", Text),
+    ("policy", Text),
+    ("duration_ns", Count),
+    ("activities", List),
+    ("streams", List),
+    ("background", List),
+    ("switches.activity", Count),
+    ("switches.domain", Count),
+    ("switches.kernel", Count),
+    ("platform", Object),
+    ("platform.cpu_model", Text),
+    ("platform.kernel", Text),
+    ("platform.real_time", Bool),
+    ("platform.memory_locked", Bool),
+    ("platform.notices", List),
+    ("platform.steal_ns", Count),
+    ("promised", Bool),
+    ("refusals", List),
+    ("kept", Bool),
+    ("broken", List),
+    ("interrupted", Bool),
+];
+
+/// The fields of an activity of a run.
+const ACTIVITY_FIELDS: &[(&str, Type)] = &[
+    ("name", Text),
+    ("domain", Text),
+    ("cpu", Count),
+    ("jobs", Count),
+    ("completed", Count),
+    ("misses", Count),
+    ("response_ns.p50", Count),
+    ("response_ns.p99", Count),
+    ("response_ns.max", Count),
+    ("slack_ns_min", SignedOrNull),
+    ("preemptions", Count),
+    ("pdus", Count),
+    ("response_ns_max", CountOrNull),
+    ("responses_above_max", CountOrNull),
+    ("overruns", Count),
+    ("quantum_overruns", Count),
+    ("pdu_cost_ns.declared", Count),
+    ("pdu_cost_ns.measured", CountOrNull),
+    ("wakeup_latency_ns.max", Count),
+    ("faulted", Bool),
+];
+
+/// The fields of a stream of a run.
+const STREAM_FIELDS: &[(&str, Type)] = &[
+    ("name", Text),
+    ("offered", Count),
+    ("received", Count),
+    ("processed", Count),
+    ("dropped.interface", Count),
+    ("dropped.queue", Count),
+    ("dropped.socket", Count),
+    ("throughput_bps", Count),
+    ("direction", Text),
+    ("unread", Count),
+    ("late", Count),
+    ("delay_ns_max", Count),
+    ("errors", Count),
+];
+
+/// Checks the fields of `run` in docs/contract.md ("JSON"), and the sums of its counts.
 fn assert_is_a_run(run: &Value) {
-    use Type::{Bool, Count, CountOrNull, List, Object, SignedOrNull, Text};
-    assert_fields(
-        run,
-        &[
-            ("mode", Text),
-            ("policy", Text),
-            ("duration_ns", Count),
-            ("activities", List),
-            ("streams", List),
-            ("background", List),
-            ("switches.activity", Count),
-            ("switches.domain", Count),
-            ("switches.kernel", Count),
-            ("platform", Object),
-            ("platform.cpu_model", Text),
-            ("platform.kernel", Text),
-            ("platform.real_time", Bool),
-            ("platform.memory_locked", Bool),
-            ("platform.notices", List),
-            ("platform.steal_ns", Count),
-            ("promised", Bool),
-            ("refusals", List),
-            ("kept", Bool),
-            ("broken", List),
-            ("interrupted", Bool),
-        ],
-    );
+    assert_fields(run, RUN_FIELDS);
     for activity in list(run, "activities") {
-        assert_fields(
-            activity,
-            &[
-                ("name", Text),
-                ("domain", Text),
-                ("cpu", Count),
-                ("jobs", Count),
-                ("completed", Count),
-                ("misses", Count),
-                ("response_ns.p50", Count),
-                ("response_ns.p99", Count),
-                ("response_ns.max", Count),
-                ("slack_ns_min", SignedOrNull),
-                ("preemptions", Count),
-                ("pdus", Count),
-                ("response_ns_max", CountOrNull),
-                ("responses_above_max", CountOrNull),
-                ("overruns", Count),
-                ("quantum_overruns", Count),
-                ("pdu_cost_ns.declared", Count),
-                ("pdu_cost_ns.measured", CountOrNull),
-                ("wakeup_latency_ns.max", Count),
-                ("faulted", Bool),
-            ],
-        );
+        assert_fields(activity, ACTIVITY_FIELDS);
         assert_activity_adds_up(activity);
     }
     for stream in list(run, "streams") {
-        assert_fields(
-            stream,
-            &[
-                ("name", Text),
-                ("offered", Count),
-                ("received", Count),
-                ("processed", Count),
-                ("dropped.interface", Count),
-                ("dropped.queue", Count),
-                ("dropped.socket", Count),
-                ("throughput_bps", Count),
-                ("direction", Text),
-                ("unread", Count),
-                ("late", Count),
-                ("delay_ns_max", Count),
-                ("errors", Count),
-            ],
-        );
+        assert_fields(stream, STREAM_FIELDS);
         assert_stream_adds_up(stream);
     }
     for background in list(run, "background") {
@@ -148,9 +148,9 @@ fn assert_activity_adds_up(activity: &Value) {
     assert!(of("response_ns.p50") <= of("response_ns.p99"), "{activity:#}");
     let slack_ns = field(activity, "slack_ns_min").as_i64().expect("a job ended");
     if of("completed") == of("jobs") {
-        // With every job ended, a miss is a job whose slack was below nothing.
+        // If every job has ended, a miss is a job with negative slack.
         assert_eq!(of("misses") > 0, slack_ns < 0, "{activity:#}");
-        // D - R of the worst job; all jobs of an activity have the same D.
+        // D - R of the worst job. All jobs of an activity have the same D.
         let worst_ns = i64::try_from(of("response_ns.max")).expect("584 years");
         let deadline_ns = i64::try_from(of("deadline_ns")).expect("584 years");
         assert_eq!(slack_ns, deadline_ns - worst_ns, "{activity:#}");
@@ -168,7 +168,7 @@ fn assert_stream_adds_up(stream: &Value) {
     assert!(of("late") <= of("processed"), "{stream:#}");
 }
 
-/// What is true of `SET`, whoever decides.
+/// Checks what holds for `SET` in every mode.
 fn assert_is_a_run_of_the_set(run: &Value) {
     assert_is_a_run(run);
     let names = |path| -> Vec<&str> { list(run, path).iter().map(|e| text(e, "name")).collect() };
@@ -187,7 +187,7 @@ fn assert_is_a_run_of_the_set(run: &Value) {
         assert!(number(stream, "processed") > 0, "{stream:#}");
         assert_eq!(text(stream, "direction"), "receive");
     }
-    // One datagram is one PDU here.
+    // In this set one datagram is one PDU.
     for name in ["voice", "file"] {
         assert_eq!(
             number(named(run, "streams", name), "processed"),
@@ -210,12 +210,12 @@ fn the_outcome_has_every_field_and_adds_up() {
 }
 
 #[test]
-fn the_baseline_modes_are_told_in_the_same_words() {
+fn the_other_modes_have_the_same_outcome_fields() {
     let _machine = machine();
     for mode in ["threads", "fifo"] {
         let done = run(&set(), &["--json", "--mode", mode]);
         let outcome = done.json();
-        // Its threads have no class, or each its own priority.
+        // The threads have no class, or a priority each.
         let of_class = done.stderr.lines().filter(|line| line.starts_with("upcall: real-time"));
         let class = "upcall: real-time class, threads at rate-monotonic priorities from ";
         assert!(of_class.clone().all(|line| line.starts_with(class)), "{done:#?}");
@@ -235,12 +235,12 @@ fn a_comparison_is_one_object_with_three_runs_in_order() {
     runs.iter().for_each(assert_is_a_run_of_the_set);
     let modes: Vec<&str> = runs.iter().map(|run| text(run, "mode")).collect();
     assert_eq!(modes, ["upcall", "threads", "fifo"]);
-    // The other modes promise nothing: what they break is not counted.
+    // The other modes promise nothing, so their misses break no promise.
     assert_eq!(done.code() == 0, truth(&runs[0], "kept"));
 }
 
 #[test]
-fn a_person_gets_the_plan_the_outcome_and_the_verdict() {
+fn the_text_has_the_plan_the_outcome_and_the_verdict() {
     let _machine = machine();
     let done = run(&set(), &[]);
     for expected in ["admitted: voice, file, control\n", "voice", "background hog", "switches: "] {
@@ -256,15 +256,15 @@ fn a_person_gets_the_plan_the_outcome_and_the_verdict() {
     assert!(done.stdout.contains(verdict), "{done:#?}");
 }
 
-/// A line of the job log, as rt-app has it; `period` is empty for a first job.
+/// A line of the job log, in rt-app's columns. `period` is empty for a first job.
 #[derive(Debug)]
-struct Line {
+struct CsvRow {
     mode: String,
     name: String,
     slack_us: i64,
 }
 
-fn read_log(path: &str, header: &str) -> Vec<Line> {
+fn read_log(path: &str, header: &str) -> Vec<CsvRow> {
     let log = fs::read_to_string(path).expect("the log was written");
     let mut lines = log.lines();
     assert_eq!(lines.next(), Some(header));
@@ -281,13 +281,13 @@ fn read_log(path: &str, header: &str) -> Vec<Line> {
                 panic!("found `{line}`, expected `{header}`");
             };
             assert!(run_us >= 0 && wakeup_us >= 0, "{line}");
-            Line { mode: mode.to_owned(), name: name.to_owned(), slack_us }
+            CsvRow { mode: mode.to_owned(), name: name.to_owned(), slack_us }
         })
         .collect()
 }
 
-/// The log against the outcome: a line a job, and a negative slack a miss.
-fn assert_log_fits(lines: &[Line], mode: &str, run: &Value) {
+/// Compares the log with the outcome: a line for each job, and a negative slack for each miss.
+fn assert_log_fits(lines: &[CsvRow], mode: &str, run: &Value) {
     for activity in list(run, "activities") {
         let name = text(activity, "name");
         let of_it = || lines.iter().filter(|line| line.mode == mode && line.name == name);
@@ -295,8 +295,7 @@ fn assert_log_fits(lines: &[Line], mode: &str, run: &Value) {
         let (jobs, completed) = (number(activity, "jobs"), number(activity, "completed"));
         assert_eq!(logged, completed, "{mode} {activity:#}");
         let negative = of_it().filter(|line| line.slack_us < 0).count() as u64;
-        // A job that was late and had not ended when the run did is a miss
-        // without a line.
+        // A late job that had not ended at the end of the run is a miss without a line.
         let misses = number(activity, "misses");
         assert!(negative <= misses && misses <= negative + (jobs - completed), "{activity:#}");
     }
@@ -326,7 +325,7 @@ fn the_job_log_of_a_comparison_names_the_mode() {
     }
 }
 
-/// More than a CPU has.
+/// Two tasks that need more time than a CPU has.
 const OVERLOAD: &str = r#"
 [[task]]
 name = "first"
@@ -339,19 +338,19 @@ cost = "16 ms"
 "#;
 
 #[test]
-fn what_admission_refuses_is_not_run_unless_told_to() {
+fn a_refused_set_runs_only_with_soft() {
     let _machine = machine();
     let spec = SpecFile::new(on_a_cpu(OVERLOAD));
     let done = upcall(&["run", spec.path(), "--duration", "1s", "--json"]);
     let refused = done.assert_code(&[3]).json();
-    // The plan is what there is to tell.
+    // The plan is the only result.
     assert!(!truth(&refused, "admitted"));
     assert!(refused.get("mode").is_none(), "{refused:#}");
     assert!(done.stderr.contains("--soft"), "{done:#?}");
 
     let outcome = run(&spec, &["--json", "--soft"]).json();
     assert_is_a_run(&outcome);
-    // 120 % of a CPU: the first, of better rank, has its time; the second cannot.
+    // 120 % of a CPU: the first has the better rank and its time. The second cannot.
     let second = named(&outcome, "activities", "second");
     assert!(number(second, "misses") > 0, "{outcome:#}");
     assert!(!truth(&outcome, "kept"));
@@ -362,4 +361,69 @@ fn a_comparison_of_a_refused_set_is_refused_too() {
     let spec = SpecFile::new(on_a_cpu(OVERLOAD));
     let done = upcall(&["run", spec.path(), "--duration", "1s", "--json", "--compare"]);
     assert!(!truth(&done.assert_code(&[3]).json(), "admitted"));
+}
+
+/// The optional task does not fit.
+const CROWDED: &str = r#"
+[[task]]
+name = "first"
+period = "20 ms"
+cost = "5 ms"
+[[task]]
+name = "guest"
+period = "10 ms"
+cost = "9 ms"
+optional = true
+[[task]]
+name = "second"
+period = "40 ms"
+cost = "5 ms"
+"#;
+
+#[test]
+fn a_refused_optional_activity_is_left_out_if_there_is_admission() {
+    let _machine = machine();
+    let spec = SpecFile::new(on_a_cpu(CROWDED));
+    let run = |options: &[&str]| {
+        let always = ["run", spec.path(), "--duration", "1s", "--json"];
+        upcall(&[&always, options].concat())
+    };
+    let compared = run(&["--compare"]);
+    let runs = compared.assert_code(&[0, 4]).json();
+    let names = |run: &Value| -> Vec<String> {
+        list(run, "activities").iter().map(|each| text(each, "name").to_owned()).collect()
+    };
+    let [own, threads, fifo] = list(&runs, "runs") else { panic!("{runs:#}") };
+    assert_eq!(names(own), ["first", "second"]);
+    let [refusal] = list(own, "refusals") else { panic!("{own:#}") };
+    assert_eq!((text(refusal, "name"), truth(refusal, "optional")), ("guest", true));
+    assert!(!text(refusal, "reason").is_empty(), "{own:#}");
+    assert_eq!(truth(own, "promised"), truth(own, "platform.real_time"), "{own:#}");
+    for other in [threads, fifo] {
+        assert_eq!(names(other), ["first", "second", "guest"]);
+        assert!(list(other, "refusals").is_empty() && !truth(other, "promised"), "{other:#}");
+    }
+    let soft = run(&["--soft"]).assert_code(&[0, 4]).json();
+    assert_eq!(names(&soft), ["first", "second", "guest"]);
+    assert!(list(&soft, "refusals").is_empty() && !truth(&soft, "promised"), "{soft:#}");
+    let sim = upcall(&["sim", spec.path(), "--duration", "1s", "--json"]);
+    let sim = sim.assert_code(&[0]).json();
+    assert_eq!((names(&sim), list(&sim, "refusals").len()), (names(own), 1));
+    // The same with processes. Each process maps the whole spec.
+    let text = CROWDED.replace("cost = \"5 ms\"\n[[", "cost = \"5 ms\"\ndomain = \"one\"\n[[");
+    let spec = SpecFile::new(on_a_cpu(&text));
+    let across = upcall(&["run", spec.path(), "--json", "--duration", "1s"]);
+    let across = across.assert_code(&[0, 4]).json();
+    assert_eq!((names(&across), list(&across, "refusals").len()), (names(own), 1));
+    assert!(number(&across, "switches.domain") > 0, "two processes: {across:#}");
+}
+
+#[test]
+fn a_refused_required_activity_refuses_the_set() {
+    let required = CROWDED.replace("optional = true\n", "");
+    let spec = SpecFile::new(on_a_cpu(&required));
+    let done = upcall(&["run", spec.path(), "--duration", "1s", "--json"]);
+    let plan = done.assert_code(&[3]).json();
+    assert!(!truth(&plan, "admitted"), "{plan:#}");
+    assert!(list(&plan, "refusals").iter().all(|refusal| !truth(refusal, "optional")));
 }

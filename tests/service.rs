@@ -1,5 +1,5 @@
-//! The daemon under a service manager, which this test plays: a socket passed as descriptor
-//! 3, a socket to be told at, and scrapers of metrics.
+//! The daemon under a service manager. The test acts as the manager: it passes a socket as
+//! descriptor 3, and receives the messages of the daemon. It also scrapes metrics.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -21,7 +21,7 @@ use upcall::time::Span;
 use upcall::{Attach, Config, Runtime};
 use upcall_daemon::server::{Access, Listener};
 
-/// How long a message or an answer may take: a hang fails the test.
+/// The longest wait for a message or an answer. A hang fails the test.
 const ANSWER_WITHIN: Duration = Duration::from_secs(60);
 
 fn domain(socket: &Path, name: &str) -> Runtime {
@@ -29,15 +29,15 @@ fn domain(socket: &Path, name: &str) -> Runtime {
     Runtime::start(Config { daemon, ..Config::default() }).unwrap()
 }
 
-/// What the service manager is told next.
+/// The next message to the service manager.
 fn told(manager: &UnixDatagram) -> String {
     let mut message = [0; 4096];
     let length = manager.recv(&mut message).unwrap();
     String::from_utf8_lossy(&message[..length]).into_owned()
 }
 
-/// The daemon as a service manager starts it: the shell becomes the daemon, so that its
-/// process is the one that `LISTEN_PID` names.
+/// Starts the daemon as a service manager does. The shell replaces itself by the daemon, so that
+/// the process is the one of `LISTEN_PID`.
 fn as_service(listener: &Listener, manager: &Path) -> Command {
     use std::os::fd::AsFd;
     let mut command = Command::new("sh");
@@ -45,13 +45,13 @@ fn as_service(listener: &Listener, manager: &Path) -> Command {
     command.args(["-c", daemon, UPCALLD]);
     command.args(["--cpus", &a_cpu().to_string(), "--switch-cost", "20us"]);
     command.env("LISTEN_FDS", "1").env("NOTIFY_SOCKET", manager);
-    // Standard input has no close-on-exec: the shell makes it descriptor 3.
+    // Standard input has no close-on-exec flag. The shell makes it descriptor 3.
     command.stdin(Stdio::from(listener.as_fd().try_clone_to_owned().unwrap()));
     command
 }
 
 #[test]
-fn a_service_manager_passes_the_socket_and_is_told_of_start_and_end() {
+fn a_service_manager_passes_the_socket_and_learns_of_start_and_end() {
     let _machine = support::machine();
     let folder = folder();
     let [socket, notify] = ["upcall.sock", "notify"].map(|name| folder.path().join(name));
@@ -73,7 +73,7 @@ fn a_service_manager_passes_the_socket_and_is_told_of_start_and_end() {
     signal(daemon.id(), "TERM");
     assert_eq!(told(&manager), "STOPPING=1\n");
     assert_eq!(daemon.wait().unwrap().code(), Some(0));
-    // The manager listens on, and passes the socket to the next daemon.
+    // The manager keeps the socket open, and passes it to the next daemon.
     assert!(socket.exists());
     let mut next = as_service(&listener, &notify).spawn().unwrap();
     assert!(told(&manager).contains("READY=1"));
@@ -103,7 +103,7 @@ fn a_passed_socket_of_another_kind_or_place_is_refused_in_a_line() {
 }
 
 #[test]
-fn the_daemon_of_a_run_tells_the_service_manager_of_that_run_nothing() {
+fn the_daemon_of_a_run_sends_nothing_to_the_service_manager() {
     let _machine = support::machine();
     let folder = folder();
     let [socket, notify] = ["upcall.sock", "notify"].map(|name| folder.path().join(name));
@@ -113,7 +113,7 @@ fn the_daemon_of_a_run_tells_the_service_manager_of_that_run_nothing() {
     let mut run = Command::new(UPCALL);
     run.args(["run", &domains, "--duration", "1s"]).stdout(Stdio::null());
     let ended = run.env("UPCALL_SOCKET", &socket).env("NOTIFY_SOCKET", &notify).status().unwrap();
-    // A promise may be broken where there is no right to the real-time class.
+    // A promise may be broken without the right to the real-time class.
     assert!([0, 4].contains(&ended.code().unwrap()), "{ended}");
     let told = manager.recv(&mut [0; 4096]).unwrap_err();
     assert_eq!(told.kind(), std::io::ErrorKind::WouldBlock);
@@ -131,7 +131,7 @@ impl Scraped {
     fn start() -> Self {
         let folder = folder();
         let socket = folder.path().join("upcall.sock");
-        // Free now, and the kernel hands out ports in an order of its own.
+        // The port is free now. The kernel hands out ports in its own order.
         let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let address = free.local_addr().unwrap();
         drop(free);
@@ -141,16 +141,17 @@ impl Scraped {
         Scraped { running, socket, address, _folder: folder }
     }
 
-    /// A connection on which `request` was sent.
+    /// Opens a connection and sends `request`.
     fn send(&self, request: &[u8]) -> TcpStream {
         let mut stream = TcpStream::connect(self.address).unwrap();
         stream.set_read_timeout(Some(ANSWER_WITHIN)).unwrap();
-        // It may have hung up already.
+        // The daemon may have closed the connection already.
         let _ = stream.write_all(request);
         stream
     }
 
-    /// Head and body of the answer to `request`; empty if it hangs up.
+    /// Head and body of the answer to `request`. Both are empty if the daemon closes the
+    /// connection.
     fn ask(&self, request: &[u8]) -> (String, String) {
         let mut answer = String::new();
         let _ = self.send(request).read_to_string(&mut answer);
@@ -167,7 +168,7 @@ impl Scraped {
     }
 }
 
-/// The value of the series that begins so.
+/// The value of the series that begins with `series`.
 fn value(metrics: &str, series: &str) -> Option<f64> {
     let line = metrics.lines().find(|line| line.starts_with(series))?;
     line.rsplit(' ').next()?.parse().ok()
@@ -203,7 +204,7 @@ fn a_scraper_finds_what_ps_shows() {
     daemon.running.finish().assert_code(&[0]);
 }
 
-/// How many threads of `pid` are called `name`.
+/// The number of threads of `pid` with the name `name`.
 fn threads(pid: u32, name: &str) -> usize {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap().flatten();
     let names = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("comm")).ok());
@@ -211,16 +212,16 @@ fn threads(pid: u32, name: &str) -> usize {
 }
 
 #[test]
-fn hostile_scrapers_hold_up_neither_domains_nor_the_next_scraper() {
+fn hostile_scrapers_delay_neither_domains_nor_other_scrapers() {
     let _machine = support::machine();
     let daemon = Scraped::start();
-    // Many that say nothing, or half a request, and do not hang up.
+    // Many scrapers that send nothing, or half a request, and keep the connection.
     let silent: Vec<_> = (0..40).map(|_| daemon.send(b"")).collect();
     let slow: Vec<_> = (0..40).map(|_| daemon.send(b"GET /metrics HT")).collect();
     let requests = || threads(daemon.running.pid(), "upcall-scrape");
     wait_until("a request", || requests() > 0);
     drop(domain(&daemon.socket, "meanwhile"));
-    // Each of them is hung up on, and few are held at a time.
+    // The daemon closes each connection, and holds few at a time.
     for mut stream in silent.into_iter().chain(slow) {
         assert!(requests() <= 8, "{}", requests());
         let mut answer = Vec::new();
@@ -243,7 +244,7 @@ fn hostile_scrapers_hold_up_neither_domains_nor_the_next_scraper() {
 }
 
 #[test]
-fn metrics_stay_on_this_machine_and_a_taken_port_is_told() {
+fn metrics_need_a_loopback_address_and_a_free_port() {
     let refused = |address: &str| {
         let mut command = Command::new(UPCALLD);
         let done = Running::start(command.args(["--metrics", address])).finish();
@@ -278,7 +279,7 @@ fn a_full_standard_error_does_not_end_the_daemon() {
 }
 
 #[test]
-fn a_quiet_daemon_keeps_to_warnings_whatever_rust_log_says() {
+fn a_quiet_daemon_logs_only_warnings_with_any_rust_log() {
     let _machine = support::machine();
     let folder = folder();
     let socket = folder.path().join("upcall.sock");
@@ -309,7 +310,7 @@ fn with_rust_log_a_line_has_fields() {
     }
 }
 
-/// A set of two domains that another user runs: with one there would be no daemon.
+/// A set of two domains that another user runs. With one domain the run would need no daemon.
 const SET: &str = "
 [[task]]
 name = \"tick\"
@@ -334,7 +335,7 @@ fn the_capabilities_of_the_unit_suffice_for_domains_of_other_users() {
         .split(' ')
         .map(|name| format!(",+{}", name.strip_prefix("CAP_").unwrap().to_lowercase()))
         .collect();
-    // Where anyone may reach it.
+    // A folder that any user may enter.
     let spec = SpecFile::new(support::on_a_cpu(SET));
     let program = spec.folder.path().join("upcall");
     std::fs::copy(UPCALL, &program).unwrap();
@@ -355,6 +356,6 @@ fn the_capabilities_of_the_unit_suffice_for_domains_of_other_users() {
     for part in ["real-time class", "`player`: process", "of user 65534"] {
         assert!(done.stderr.contains(part), "no `{part}`: {}", done.stderr);
     }
-    // Itself, and the coming and going of two.
+    // One line of the daemon itself, and two for each of the two domains.
     assert_eq!(done.stderr.lines().count(), 5, "a right is missing: {}", done.stderr);
 }

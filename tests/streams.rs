@@ -1,4 +1,4 @@
-//! Streams whose other end is the test: what is sent is what is counted.
+//! Streams whose other end is the test, which compares its own counts with those of the outcome.
 
 #[allow(dead_code, reason = "each test program uses its own part")]
 mod support;
@@ -14,8 +14,8 @@ use support::{
     with_ports,
 };
 
-/// Room for 80 datagrams: none of these tests sends as many, so no machine is
-/// so slow that one is dropped for want of a buffer.
+/// Buffers for 80 datagrams. Each test sends fewer, so none is dropped for lack of a buffer on a
+/// slow machine.
 const ROOMY: &str = r#"
 [[stream]]
 name = "in"
@@ -27,15 +27,15 @@ cost = "200 us"
 receive = "udp://127.0.0.1:{}"
 "#;
 
-/// A stream with `work` for the test to send to; returns when it is bound.
+/// Starts a stream with `work` to which the test sends. Returns when its socket is bound.
 fn receiver(work: &str) -> (SpecFile, Running, UdpSocket) {
     let (text, ports) = with_ports(&format!("{ROOMY}work = \"{work}\"\n"));
     let spec = SpecFile::new(text);
-    // Twenty times as long as any of these sends, should it be stopped meanwhile.
+    // Twenty times as long as a test sends, in case the test is stopped meanwhile.
     let mut running = start(&["run", spec.path(), "--duration", "4s", "--json"]);
     wait_until_bound(&mut running, ports[0]);
     let socket = UdpSocket::bind("127.0.0.1:0").expect("a free port");
-    socket.connect(("127.0.0.1", ports[0])).expect("loopback is there");
+    socket.connect(("127.0.0.1", ports[0])).expect("the loopback interface");
     (spec, running, socket)
 }
 
@@ -54,11 +54,11 @@ fn rtp(sequence: u16, payload: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn what_others_send_is_received_and_counted() {
+fn datagrams_of_others_are_received_and_counted() {
     let _machine = machine();
     let (_spec, running, socket) = receiver("rtp-pcmu");
     for sequence in 0..40 {
-        assert_eq!(socket.send(&rtp(sequence, &[0x10; 160])).expect("it is taken"), 172);
+        assert_eq!(socket.send(&rtp(sequence, &[0x10; 160])).expect("the datagram is sent"), 172);
         sleep(Duration::from_millis(5));
     }
     let run = outcome(running);
@@ -75,7 +75,7 @@ fn what_others_send_is_received_and_counted() {
 }
 
 #[test]
-fn malformed_packets_are_counted_and_break_nothing() {
+fn malformed_packets_are_counted_and_do_no_harm() {
     let _machine = machine();
     let (_spec, running, socket) = receiver("rtp-l16");
     let good: Vec<Vec<u8>> = (0..10).map(|sequence| rtp(sequence, &[0x10; 160])).collect();
@@ -92,8 +92,8 @@ fn malformed_packets_are_counted_and_break_nothing() {
         &[&[0x90], &good[1][1..12], &[0xFF; 8]].concat(), // an extension beyond the end
     ];
     for (good, bad) in good.iter().zip(bad) {
-        socket.send(bad).expect("it is taken");
-        socket.send(good).expect("it is taken");
+        socket.send(bad).expect("the datagram is sent");
+        socket.send(good).expect("the datagram is sent");
     }
     let run = outcome(running);
     let stream = named(&run, "streams", "in");
@@ -105,14 +105,14 @@ fn malformed_packets_are_counted_and_break_nothing() {
 }
 
 #[test]
-fn a_datagram_longer_than_declared_is_dropped_and_not_cut() {
+fn a_datagram_longer_than_declared_is_dropped_whole() {
     let _machine = machine();
     for work in ["spin", "rtp-l16"] {
         let (_spec, running, socket) = receiver(work);
         for sequence in 0..5 {
-            // By two bytes, so that what is left of it would be whole samples; and by far.
+            // Longer by two bytes, so that the kept part would be whole samples. And longer by far.
             for bytes in [160, 162, 3_000] {
-                socket.send(&rtp(sequence, &vec![0x10; bytes])).expect("it is taken");
+                socket.send(&rtp(sequence, &vec![0x10; bytes])).expect("the datagram is sent");
             }
         }
         let run = outcome(running);
@@ -124,14 +124,14 @@ fn a_datagram_longer_than_declared_is_dropped_and_not_cut() {
 }
 
 #[test]
-fn pieces_of_pictures_and_garbage_do_not_stop_a_video_stream() {
+fn incomplete_pictures_and_garbage_do_not_stop_a_video_stream() {
     let _machine = machine();
     let (_spec, running, socket) = receiver("rtp-jpeg");
     for sequence in 0..30_u16 {
-        // A JPEG header of type 1, Q 128 with tables that are not there, and noise.
+        // A JPEG header of type 1, Q 128 without its tables, and noise.
         let noise =
             [&[0, 0, 0, 0, 1, 128, 2, 2, 0, 0, 0, 64], &[sequence.to_le_bytes()[0]; 40][..]];
-        socket.send(&rtp(sequence, &noise.concat())).expect("it is taken");
+        socket.send(&rtp(sequence, &noise.concat())).expect("the datagram is sent");
     }
     let run = outcome(running);
     let stream = named(&run, "streams", "in");
@@ -162,9 +162,9 @@ fn sender(work: &str, pdu: usize, port: u16) -> SpecFile {
 }
 
 #[test]
-fn what_is_sent_arrives_in_number_and_size() {
+fn sent_datagrams_arrive_in_number_and_size() {
     let _machine = machine();
-    // So short that the socket holds all of a run, should nobody read meanwhile.
+    // So short that the socket holds all datagrams of a run, if the test reads none meanwhile.
     for (work, pdu) in [("spin", 400), ("rtp-pcmu", 172)] {
         let socket = UdpSocket::bind("127.0.0.1:0").expect("a free port");
         socket.set_read_timeout(Some(Duration::from_millis(100))).expect("not zero");
@@ -193,8 +193,8 @@ fn what_is_sent_arrives_in_number_and_size() {
     }
 }
 
-/// Sizes of all that arrives, until nothing more does and there are as many as
-/// is said in the end; or a minute later.
+/// Sizes of all arriving datagrams, until the announced number has come and no more come. At most
+/// for a minute.
 fn receive_all(socket: &UdpSocket, to_expect: &mpsc::Receiver<u64>) -> Vec<usize> {
     let (mut sizes, mut buffer) = (Vec::new(), vec![0; 65_536]);
     let mut expected = None;
@@ -204,7 +204,7 @@ fn receive_all(socket: &UdpSocket, to_expect: &mpsc::Receiver<u64>) -> Vec<usize
         match socket.recv(&mut buffer) {
             Ok(bytes) => sizes.push(bytes),
             Err(_) if expected.is_some_and(|expected| sizes.len() as u64 >= expected) => break,
-            // The end is known, and something is still on its way.
+            // The announced number is known, and datagrams are still on their way.
             Err(_) => waits_left -= u32::from(expected.is_some()),
         }
     }
@@ -212,13 +212,13 @@ fn receive_all(socket: &UdpSocket, to_expect: &mpsc::Receiver<u64>) -> Vec<usize
 }
 
 #[test]
-fn a_receiver_that_is_not_there_breaks_nothing() {
+fn a_missing_receiver_does_no_harm() {
     let _machine = machine();
     let spec = sender("spin", 500, free_port());
     let done = upcall(&["run", spec.path(), "--duration", "1s", "--json"]);
     let run = done.assert_code(&[0, 4]).json();
     let stream = named(&run, "streams", "out");
-    // Every PDU was made and given to the kernel in spite of "port unreachable".
+    // Every PDU was made and given to the kernel, in spite of "port unreachable".
     let made = number(stream, "processed");
     assert!(made > 0, "{stream:#}");
     assert_eq!(number(named(&run, "activities", "out"), "pdus"), made);

@@ -1,5 +1,5 @@
-//! No system call between two handlers that are both ready: counted by strace
-//! on `crates/upcall/examples/together.rs`.
+//! There is no system call between two ready handlers. strace counts the calls of
+//! `crates/upcall/examples/together.rs`.
 
 #[allow(dead_code, reason = "each test program uses its own part")]
 mod support;
@@ -18,17 +18,17 @@ use upcall::{Attach, Config, Runtime, clock};
 const HANDLERS: usize = 8;
 const JOBS: usize = 200;
 
-/// Calls a scheduling thread makes to set itself up and to end, whatever runs
-/// on it: name, stack, signal stack, pinning, class, and the undoing of these.
+/// Calls of a scheduling thread for its start and end: name, stack, signal stack, pinning, class,
+/// and the undoing of these.
 const SETUP_MAX: usize = 40;
 
-/// Builds the example as this program was built, and says where it lies.
+/// Builds the example with the profile of this program. Returns its path.
 fn together() -> PathBuf {
     let mut command = Command::new(env!("CARGO"));
     command.current_dir(root());
     command.args(["build", "--locked", "--package", "upcall", "--example", "together"]);
     command.args(["--message-format", "json"]);
-    // However long that takes: it may find little built, or wait for another.
+    // The build has no time limit: it may start from nothing, or wait for another build.
     let output = command.output().expect("cargo starts");
     let stdout = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -36,7 +36,7 @@ fn together() -> PathBuf {
     let executable = built.filter(|message| message["target"]["name"] == "together");
     let mut paths =
         executable.filter_map(|message| message["executable"].as_str().map(PathBuf::from));
-    paths.next_back().expect("cargo names what it built")
+    paths.next_back().expect("cargo names the program")
 }
 
 #[test]
@@ -45,16 +45,16 @@ fn between_two_ready_handlers_there_is_no_system_call() {
     assert_no_call_between(&[]);
 }
 
-/// Virtual masking: both levels go up and down for each PDU (split-level-1991 §3.3).
+/// Virtual masking: both masks are set and released for each PDU (split-level-1991 §3.3).
 #[test]
 #[ignore = "needs strace"]
 fn masking_preemption_and_interrupts_takes_no_system_call() {
     assert_no_call_between(&["masked"]);
 }
 
-/// Among domains too: the turn is passed on when no handler of this one is ready, and
-/// not between two that are. By perf: strace stops a thread at each call, and who is
-/// stopped with the turn loses it.
+/// The same among domains: the turn is passed on when no handler of this domain is ready, and not
+/// between two ready handlers. perf counts here, because strace stops a thread at each call, and a
+/// domain that is stopped with the turn loses it.
 #[test]
 #[ignore = "needs perf and root"]
 fn between_two_ready_handlers_of_a_domain_there_is_no_system_call() {
@@ -63,14 +63,15 @@ fn between_two_ready_handlers_of_a_domain_there_is_no_system_call() {
     let folder = folder();
     let socket = folder.path().join("upcall.sock");
     let _daemon = support::daemon(&mut Command::new(UPCALLD), &socket);
-    // Another domain, whose handler the others outrank.
+    // Another domain, whose handler has the lowest rank.
     let attach = Attach { socket: socket.clone(), name: "beside".into() };
     let mut beside = Runtime::start(Config { daemon: Some(attach), ..Config::default() })
         .expect("the daemon answers");
     let need = ActivityParams::new(Span::from_millis(20), Span::from_micros(200));
-    let handler =
-        beside.handler("beside", need, |batch| while batch.proceed() {}).expect("there is room");
-    beside.run_at(&[handler], clock::now()).expect("it is suspended");
+    let handler = beside
+        .handler("beside", need, |batch| while batch.proceed() {})
+        .expect("the handler is admitted");
+    beside.run_at(&[handler], clock::now()).expect("the handler is suspended");
 
     let log = folder.path().join("calls");
     let mut command = Command::new("perf");
@@ -81,19 +82,19 @@ fn between_two_ready_handlers_of_a_domain_there_is_no_system_call() {
     let report = beside.stop(|_, _| {});
     let jobs = report.activities[0].counters.map_or(0, |counters| counters.completed);
     assert!(jobs > 2 && report.domain_switches > 2, "{jobs} jobs, {report:#?}");
-    // Two for each time that the turn is passed on: to ring and to sleep.
-    assert_few(&summed_up(&thread, &text), 2);
+    // Two calls each time that the turn is passed on: to notify and to sleep.
+    assert_few(&calls_in_summary(&thread, &text), 2);
 }
 
 #[track_caller]
 fn assert_no_call_between(arguments: &[&str]) {
     let program = together();
     let _machine = machine();
-    // One to sleep.
+    // One call, to sleep.
     assert_few(&calls_in(&program, arguments), 1);
 }
 
-/// Calls of the thread that runs all handlers, by strace.
+/// The calls of the thread that runs all handlers, by strace.
 #[track_caller]
 fn calls_in(program: &Path, arguments: &[&str]) -> BTreeMap<String, usize> {
     let folder = folder();
@@ -104,39 +105,39 @@ fn calls_in(program: &Path, arguments: &[&str]) -> BTreeMap<String, usize> {
     calls_of(&thread, &fs::read_to_string(&log).expect("strace wrote it"))
 }
 
-/// Has all handlers upcalled JOBS times, and says by which thread.
+/// Runs until all handlers were upcalled JOBS times. Returns the thread that ran them.
 #[track_caller]
 fn run_all(command: &mut Command, arguments: &[&str]) -> String {
     command.args([HANDLERS.to_string(), JOBS.to_string()]).args(arguments);
     let done = Running::start(command).finish();
     done.assert_code(&[0]);
     let upcalls = HANDLERS * JOBS;
-    // A release that comes while the one before still runs, as may happen under
-    // strace, is a job too; what counts is that all were upcalled.
+    // Under strace a release may come while the job before is still running. It is a job too. The
+    // test requires that all were upcalled.
     assert!(done.stdout.starts_with(&format!("upcalls {upcalls}, jobs {upcalls},")), "{done:#?}");
-    let (_, thread) = done.stdout.trim_end().rsplit_once("thread ").expect("it names its thread");
+    let (_, thread) = done.stdout.trim_end().rsplit_once("thread ").expect("the thread");
     assert!(thread.parse::<u32>().is_ok(), "{done:#?}");
     thread.into()
 }
 
-/// So many for each of the JOBS moments of release, and none for each upcall.
+/// Checks that there are `of_a_moment` calls for each of the JOBS moments of release, and none for
+/// each upcall.
 #[track_caller]
 fn assert_few(calls: &BTreeMap<String, usize>, of_a_moment: usize) {
     let futex = calls.get("futex").copied().unwrap_or(0);
     let others: usize = calls.values().sum::<usize>() - futex;
-    // Besides: a bell that is rung for each handler's creation and start wakes it
-    // once, and it wakes the one who waits for the end of each.
+    // In addition, the wake word is notified for the creation and the start of each handler, which
+    // wakes the thread once each. The thread also notifies the waiter at the end of each handler.
     let sleeps_max = of_a_moment * (JOBS + 4 * HANDLERS) + 16;
     assert!(futex > 0, "strace did not see the sleeps: {calls:?}");
     assert!(futex <= sleeps_max, "{futex} futex calls, expected at most {sleeps_max}: {calls:?}");
     assert!(others <= SETUP_MAX, "{others} other calls, expected at most {SETUP_MAX}: {calls:?}");
 }
 
-/// The same from perf's summary: a line with the thread, a table with its calls, an
-/// empty line behind it. Not by the thread's name: perf reads what each CPU recorded in
-/// turn, and one that hears of the name before it hears of the thread forgets the name,
-/// and the calls until then.
-fn summed_up(thread: &str, summary: &str) -> BTreeMap<String, usize> {
+/// The same from perf's summary: a line with the thread, a table with its calls, and an empty line.
+/// The thread is not found by its name. perf reads the records of one CPU after another. If it
+/// reads the name before the thread, it forgets the name and the calls until then.
+fn calls_in_summary(thread: &str, summary: &str) -> BTreeMap<String, usize> {
     let of_thread =
         |line: &&str| line.contains(&format!("({thread}), ")) && line.contains(" events, ");
     let lines = summary.lines().map(str::trim);
@@ -150,8 +151,8 @@ fn summed_up(thread: &str, summary: &str) -> BTreeMap<String, usize> {
     rows.filter_map(count).collect()
 }
 
-/// How often each system call was made by that thread, from strace's log: a pid, then
-/// the call. A call that another thread's output cuts in two is counted where it begins.
+/// The count of each system call of that thread, from strace's log: a pid, then the call. A call
+/// that the output of another thread cuts in two is counted at its beginning.
 fn calls_of(thread: &str, log: &str) -> BTreeMap<String, usize> {
     let lines = log.lines().filter_map(|line| {
         let (pid, call) = line.split_once(' ')?;
@@ -170,7 +171,7 @@ fn calls_of(thread: &str, log: &str) -> BTreeMap<String, usize> {
 
 #[cfg(test)]
 mod tests {
-    use super::{calls_of, summed_up};
+    use super::{calls_in_summary, calls_of};
 
     #[test]
     fn calls_are_counted_for_one_thread_and_where_they_begin() {
@@ -210,7 +211,7 @@ mod tests {
    gettid                 2      0     0.002     0.002
 
 ";
-        let calls = summed_up("8", summary);
+        let calls = calls_in_summary("8", summary);
         assert_eq!(
             calls.into_iter().collect::<Vec<_>>(),
             [("futex".to_owned(), 222), ("gettid".to_owned(), 2)]

@@ -1,5 +1,5 @@
-//! `--trace` and `--replay`, as a whole program: what was decided once, live or
-//! in virtual time, is decided again; and what is no such trace is refused.
+//! `--trace` and `--replay`, as a whole program. A replay decides the same as the recorded run,
+//! live or in virtual time. A file that is not such a trace is refused.
 
 #[expect(dead_code, reason = "each test program uses its own part")]
 mod support;
@@ -32,7 +32,7 @@ share = "40 %"
 domain = "media"
 "#;
 
-/// A folder that goes away, and a file in it that is not there yet.
+/// A folder that is removed with the test, and the path of a file in it that does not exist yet.
 fn file() -> (tempfile::TempDir, PathBuf) {
     let folder = support::folder();
     let path = folder.path().join("out.pftrace");
@@ -54,27 +54,27 @@ fn replay(path: &Path) -> Done {
     upcall(&["sim", "--replay", text(path)])
 }
 
-/// Writes what `change` makes of the trace in `path` over it.
+/// Changes the trace in `path` with `change`.
 fn rewrite(path: &Path, change: impl FnOnce(&mut Trace)) {
-    let mut trace = read(&fs::read(path).expect("it was written")).expect("it is a trace");
+    let mut trace = read(&fs::read(path).expect("the trace was written")).expect("a trace");
     change(&mut trace);
-    let mut writer = Writer::new(Vec::new(), &trace.header).expect("memory takes all");
+    let mut writer = Writer::new(Vec::new(), &trace.header).expect("a Vec takes all bytes");
     for ((cpu, _), records) in trace.header.cpus.iter().zip(&trace.records) {
         for record in records {
-            writer.record(*cpu, record).expect("memory takes all");
+            writer.record(*cpu, record).expect("a Vec takes all bytes");
         }
     }
-    fs::write(path, writer.finish().expect("memory takes all")).expect("it can be written");
+    fs::write(path, writer.finish().expect("a Vec takes all bytes")).expect("the file is writable");
 }
 
 #[test]
 fn a_live_run_gives_the_same_commands_again() {
     let _machine = machine();
     let (_folder, path) = file();
-    // Several domains would be several processes: `domains.rs` has those.
+    // Several domains would be several processes. `domains.rs` tests those.
     let spec = SpecFile::new(TASKS.replace("media", "control"));
     let run = upcall(&["run", spec.path(), "--duration", "1s", "--json", "--trace", text(&path)]);
-    // A machine without rights or time may break promises; it decides all the same.
+    // Without rights or time the machine may break promises, but the core still decides.
     run.assert_code(&[0, 4]);
     let jobs: u64 = run.json()["activities"]
         .as_array()
@@ -89,24 +89,24 @@ fn a_live_run_gives_the_same_commands_again() {
     assert!(done.stdout.contains("clock monotonic"), "{done:#?}");
     let json = upcall(&["sim", "--json", "--replay", text(&path)]).json();
     assert_eq!((&json["same"], &json["lost"]), (&true.into(), &0.into()));
-    // Each job was begun and ended by a command at least.
+    // At least one command began and one ended each job.
     assert!(json["commands"].as_u64() >= Some(2 * jobs) && jobs > 50, "{jobs} {json}");
 
-    let trace = read(&fs::read(&path).expect("it was written")).expect("it is a trace");
+    let trace = read(&fs::read(&path).expect("the trace was written")).expect("a trace");
     let names: Vec<_> = trace.header.activities.iter().map(|named| &*named.name).collect();
     let domains: Vec<_> = trace.header.activities.iter().map(|named| &*named.domain).collect();
     assert_eq!((names, domains), (vec!["fast", "slow"], vec!["control", "control"]));
 }
 
-/// The file has what a spec said of groups: without it other commands would come out.
+/// The file has the groups of the spec: without them the commands would differ.
 #[test]
 fn a_live_run_and_a_simulation_with_groups_give_the_same_commands_again() {
     let _machine = machine();
-    let groups = fs::read_to_string(example("groups.toml")).expect("it is there");
+    let groups = fs::read_to_string(example("groups.toml")).expect("the example");
     let spec = SpecFile::new(groups);
     for command in ["sim", "run"] {
         let (_folder, path) = file();
-        // Its hogs are late on purpose.
+        // The hogs of the example are late on purpose.
         upcall(&[command, spec.path(), "--duration", "500ms", "--trace", text(&path)])
             .assert_code(&[4]);
         let done = replay(&path);
@@ -137,7 +137,7 @@ fn a_simulation_gives_the_same_commands_again_under_every_policy() {
 }
 
 #[test]
-fn another_command_than_recorded_is_shown() {
+fn a_replay_shows_the_first_different_command() {
     let (_folder, path) = file();
     simulate(&path);
     rewrite(&path, |trace| {
@@ -156,7 +156,7 @@ fn another_command_than_recorded_is_shown() {
 }
 
 #[test]
-fn a_trace_with_a_gap_is_not_called_the_same_nor_another() {
+fn a_trace_with_a_gap_gives_no_verdict() {
     let (_folder, path) = file();
     simulate(&path);
     rewrite(&path, |trace| {
@@ -171,16 +171,16 @@ fn a_trace_with_a_gap_is_not_called_the_same_nor_another() {
 }
 
 #[test]
-fn what_is_no_whole_trace_is_refused_with_its_place() {
+fn an_incomplete_trace_is_refused_with_its_place() {
     let (_folder, path) = file();
     let done = replay(&path);
     assert!(done.assert_code(&[2]).stderr.contains("out.pftrace"), "{done:#?}");
     simulate(&path);
-    let whole = fs::read(&path).expect("it was written");
-    fs::write(&path, &whole[..whole.len() - 1]).expect("it can be written");
+    let whole = fs::read(&path).expect("the trace was written");
+    fs::write(&path, &whole[..whole.len() - 1]).expect("the file is writable");
     let done = replay(&path);
     assert!(done.assert_code(&[2]).stderr.contains("the file ends inside a packet"), "{done:#?}");
-    fs::write(&path, TASKS.trim_start()).expect("it can be written");
+    fs::write(&path, TASKS.trim_start()).expect("the file is writable");
     let done = replay(&path);
     assert!(done.assert_code(&[2]).stderr.contains("no Perfetto trace"), "{done:#?}");
 }
@@ -195,7 +195,7 @@ fn a_trace_without_a_record_proves_nothing() {
 }
 
 #[test]
-fn a_trace_of_what_the_kernel_decides_is_refused() {
+fn a_trace_of_a_mode_without_the_core_is_refused() {
     let (_folder, path) = file();
     let spec = SpecFile::new(TASKS);
     for options in [&["--mode", "threads"][..], &["--mode", "fifo"], &["--compare"]] {

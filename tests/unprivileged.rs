@@ -1,5 +1,4 @@
-//! Without rights: the same program, the same interface, and a plain word on
-//! what is not promised.
+//! Without rights: the same program and interface, and a plain message about the missing promises.
 
 #[allow(dead_code, reason = "each test program uses its own part")]
 mod support;
@@ -33,7 +32,7 @@ name = "hog"
 spin = 1
 "#;
 
-/// The program and a spec where anyone may read them.
+/// The program and a spec, which any user may read.
 struct Public {
     spec: SpecFile,
     program: PathBuf,
@@ -43,16 +42,17 @@ impl Public {
     fn new() -> Public {
         let spec = SpecFile::new(with_ports(SET).0);
         let program = spec.folder.path().join("upcall");
-        fs::copy(UPCALL, &program).expect("the folder is ours");
+        fs::copy(UPCALL, &program).expect("the folder is writable");
         for (path, mode) in [(spec.folder.path(), 0o755), (&program, 0o755)] {
-            fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("it is ours");
+            fs::set_permissions(path, fs::Permissions::from_mode(mode))
+                .expect("the test owns the file");
         }
         Public { spec, program }
     }
 
-    /// Runs the set as nobody; `limits` are given to the shell's `ulimit`.
+    /// Runs the set as the user `nobody`. The shell's `ulimit` gets `limits`.
     fn run(&self, limits: &str, options: &[&str]) -> Done {
-        // Limits outlive the change of user, rights do not.
+        // Limits stay after the change of user, rights do not.
         let script = format!(
             "{limits} exec setpriv --reuid 65534 --regid 65534 --clear-groups \
                               --bounding-set -all --inh-caps -all \"$@\""
@@ -71,7 +71,7 @@ fn notices<'d>(done: &'d Done, what: &str) -> Vec<&'d str> {
     done.stderr.lines().filter(|line| line.contains(what)).collect()
 }
 
-/// Work was done, though nothing was promised.
+/// Checks that work was done, although nothing was promised.
 fn assert_ran(run: &Value) {
     for activity in list(run, "activities") {
         assert!(number(activity, "completed") > 0, "{activity:#}");
@@ -82,13 +82,13 @@ fn assert_ran(run: &Value) {
 
 #[test]
 #[ignore = "needs setpriv and root"]
-fn without_the_real_time_class_it_runs_and_says_once_what_is_not_promised() {
+fn without_the_real_time_class_a_run_reports_once_what_is_not_promised() {
     let _machine = machine();
     let public = Public::new();
     let done = public.run("ulimit -r 0;", &["--json"]);
     let lines = notices(&done, "real-time class");
     let [line] = lines.as_slice() else { panic!("expected one line, found {done:#?}") };
-    // What is missing, what is done instead, how to grant it.
+    // The line says what is missing, what is done instead, and how to grant it.
     let setcap = format!("sudo setcap cap_sys_nice,cap_ipc_lock+ep {}`", public.program.display());
     for part in ["no right", "NOT promised", "ordinary thread", &setcap] {
         assert!(line.contains(part), "no `{part}`: {line}");
@@ -103,7 +103,7 @@ fn without_the_real_time_class_it_runs_and_says_once_what_is_not_promised() {
 
 #[test]
 #[ignore = "needs setpriv and root"]
-fn a_person_reads_it_before_the_outcome() {
+fn the_text_shows_the_missing_promise_before_the_outcome() {
     let _machine = machine();
     let done = Public::new().run("ulimit -r 0;", &[]);
     assert_eq!(notices(&done, "NOT promised").len(), 1, "{done:#?}");
@@ -114,12 +114,12 @@ fn a_person_reads_it_before_the_outcome() {
 
 #[test]
 #[ignore = "needs setpriv and root"]
-fn without_locked_memory_it_runs_and_says_so() {
+fn without_locked_memory_a_run_reports_it() {
     let _machine = machine();
     let done = Public::new().run("ulimit -r 0; ulimit -l 0;", &["--json"]);
     let lines = notices(&done, "memory is not locked");
     let [line] = lines.as_slice() else { panic!("expected one line, found {done:#?}") };
-    // The line of the class has the remedy for both; the JSON has it in each.
+    // The line about the class has the command for both rights. The JSON has it in each notice.
     assert!(line.ends_with("; granted as told above"), "{line}");
     assert_eq!(done.stderr.matches("cap_ipc_lock").count(), 1, "{done:#?}");
     let run = done.json();
@@ -132,9 +132,9 @@ fn without_locked_memory_it_runs_and_says_so() {
 
 #[test]
 #[ignore = "needs setpriv and root"]
-fn with_little_memory_to_lock_it_runs() {
+fn a_run_needs_little_lockable_memory() {
     let _machine = machine();
-    // Enough for a part: whether it is granted is the kernel's affair.
+    // Enough for a part of the memory. The kernel decides whether it is granted.
     for limit in ["64", "8192"] {
         let done = Public::new().run(&format!("ulimit -r 0; ulimit -l {limit};"), &["--json"]);
         assert_ran(&done.json());
@@ -143,7 +143,7 @@ fn with_little_memory_to_lock_it_runs() {
 
 #[test]
 #[ignore = "needs setpriv and root"]
-fn the_fifo_baseline_says_that_it_is_none() {
+fn the_fifo_mode_without_the_class_is_reported() {
     let _machine = machine();
     let done = Public::new().run("ulimit -r 0;", &["--json", "--mode", "fifo"]);
     assert_eq!(notices(&done, "real-time class").len(), 1, "{done:#?}");
@@ -152,7 +152,7 @@ fn the_fifo_baseline_says_that_it_is_none() {
     assert_ran(&run);
 }
 
-/// The program as another user, without any right.
+/// Starts the program as another user, without any right.
 fn as_user(user: &str, program: &str, arguments: &[&str], socket: &str) -> Running {
     let mut command = Command::new("sh");
     command.args([
@@ -170,9 +170,10 @@ fn a_daemon_without_rights_serves_its_own_user_and_no_other() {
     let _machine = machine();
     let spec = SpecFile::new(TWO_DOMAINS);
     let (program, socket) = (spec.beside("upcall"), spec.beside("upcalld.sock"));
-    fs::copy(UPCALL, &program).expect("the folder is ours");
+    fs::copy(UPCALL, &program).expect("the folder is writable");
     for path in [spec.folder.path().to_str().expect("it is text"), &program] {
-        fs::set_permissions(path, fs::Permissions::from_mode(0o777)).expect("it is ours");
+        fs::set_permissions(path, fs::Permissions::from_mode(0o777))
+            .expect("the test owns the file");
     }
     let daemon = as_user("65534", &program, &["daemon"], &socket);
     let listens = || fs::metadata(&socket).is_ok_and(|of| of.permissions().mode() & 0o777 == 0o600);
@@ -188,20 +189,20 @@ fn a_daemon_without_rights_serves_its_own_user_and_no_other() {
     assert!(!truth(&told, "real_time"), "{told:#}");
     assert!(list(&told, "domains").iter().all(|of| number(of, "uid") == 65534), "{told:#}");
 
-    // Neither to look nor to attach.
-    let stranger = as_user("65533", &program, &["ps", "--json"], &socket).finish();
+    // Another user may neither see nor attach.
+    let other = as_user("65533", &program, &["ps", "--json"], &socket).finish();
     let said = "Permission denied (os error 13): the socket belongs to user 65534 and has mode 600";
-    assert!(stranger.stderr.contains(&format!("{socket}: {said}")), "{stranger:#?}");
-    assert_eq!((stranger.code(), stranger.stderr.lines().count()), (2, 1), "{stranger:#?}");
-    // Nor to find out whether there is a socket, in a folder that is closed to it.
+    assert!(other.stderr.contains(&format!("{socket}: {said}")), "{other:#?}");
+    assert_eq!((other.code(), other.stderr.lines().count()), (2, 1), "{other:#?}");
+    // Another user also cannot find out whether a closed folder has a socket.
     let closed = spec.beside("closed");
-    fs::DirBuilder::new().mode(0o700).create(&closed).expect("the folder is ours");
+    fs::DirBuilder::new().mode(0o700).create(&closed).expect("the folder is writable");
     let outside = as_user("65533", &program, &["ps"], &format!("{closed}/upcall.sock")).finish();
     let said = format!("folder {closed} belongs to user 0 and has mode 700");
     assert!(outside.stderr.contains(&said), "{outside:#?}");
-    let stranger = as_user("65533", &program, &["run", spec.path(), "--duration", "1s"], &socket);
-    let stranger = stranger.finish();
-    assert!(stranger.stderr.contains("ermission denied"), "{stranger:#?}");
+    let other = as_user("65533", &program, &["run", spec.path(), "--duration", "1s"], &socket);
+    let other = other.finish();
+    assert!(other.stderr.contains("ermission denied"), "{other:#?}");
 
     let run = run.finish();
     let outcome = run.assert_code(&[0, 4]).json();

@@ -1,4 +1,4 @@
-//! `upcall sim --vopr`, as a whole program.
+//! `upcall sim --vopr`, as a whole program: random scenarios under each policy.
 
 #[expect(dead_code, reason = "each test program uses its own part")]
 mod support;
@@ -6,7 +6,7 @@ mod support;
 use support::upcall;
 
 #[test]
-fn random_scenarios_pass_under_every_policy_and_say_the_same_again() {
+fn random_scenarios_pass_under_every_policy_and_repeat_exactly() {
     let done = upcall(&["sim", "--vopr", "20", "--json"]);
     assert_eq!(done.status.code(), Some(0), "{done:?}");
     let told: serde_json::Value = serde_json::from_str(&done.stdout).expect("one object");
@@ -21,7 +21,7 @@ fn random_scenarios_pass_under_every_policy_and_say_the_same_again() {
 }
 
 #[test]
-fn one_policy_and_a_first_seed_can_be_named() {
+fn one_policy_and_a_first_seed_can_be_chosen() {
     let done = upcall(&["sim", "--vopr", "3", "--seed", "946", "--policy", "dwcs"]);
     assert_eq!(done.status.code(), Some(0), "{done:?}");
     assert!(done.stdout.contains("dwcs 3 seeds"), "{done:?}");
@@ -29,7 +29,7 @@ fn one_policy_and_a_first_seed_can_be_named() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused() {
+fn invalid_arguments_are_refused() {
     for bad in [
         &["sim", "--vopr", "0"][..],
         &["sim", "--vopr", "5", "--policy", "edf"],

@@ -1,22 +1,24 @@
-//! What it costs to tell a service, and to be told by it, without the kernel: ecalls-2001
-//! Table 1 for what stands in `upcall_shm::channel` and `upcall::events`, in one run.
+//! The cost of an event to a service, and of one back, without the kernel. This is ecalls-2001
+//! Table 1 for `upcall_shm::channel` and `upcall::events`, in one run.
 //!
-//! All rows take turns, block by block, on one thread of one CPU. In the first part client and service are one
-//! process, as a library service is: no row holds a change of address space, nor waking a
-//! thread that sleeps. The service's handler returns the process's
-//! number, as in the paper. The second part ([`across`]) is between two processes.
+//! All rows take turns, block by block, on one thread of one CPU. In the first part client and
+//! service share one process, as with a library service. So no row of it contains a change of
+//! address space or the wake of a sleeping thread. The service's handler returns the process's
+//! number, as in the paper. The second part ([`remote`]) measures between two processes.
 //!
-//! Nothing here is asserted: the machine is shared. Read the ratios.
+//! The bench asserts nothing, because the machine is shared. Read the ratios.
 
 #![forbid(unsafe_code)]
 
-mod across;
+mod remote;
+mod row;
 
 use std::hint::black_box;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::Instant as Wall;
 
+use row::{REAL_TIME_SIGNAL, Row, per_event, row, timed};
 use rustix::process::{Signal, getpid, getppid, kill_process};
 use upcall::time::{Instant, Span};
 use upcall_benches::{heading, percentile, smoke};
@@ -26,35 +28,33 @@ use upcall_core::events::{
 use upcall_shm::channel::{self, ENTRIES_MAX, Form, counter, ring, slots, typed};
 use upcall_sys::{clock, schedule};
 
-/// How often each row has its turn, and samples of a turn.
+/// The number of turns of each row, and the samples of a turn.
 const BLOCKS: usize = 11;
 const SAMPLES: usize = 20;
 /// Events of one sample.
 const EVENTS: u64 = 1_024;
-/// Events of a crossing, where there are many.
+/// Events of a crossing, in the row with many.
 const BATCH: u64 = 16;
-/// Channels that cross one after the other, and how often.
+/// Channels that cross one after the other, and the rounds of a sample.
 const CHANNELS: u64 = 16;
 const ROUNDS: u64 = 4;
-/// Slots of the ring: a sample's events, so that none is lost.
+/// Slots of the ring: as many as a sample has events, so that none is lost.
 const SLOTS: u32 = 1_024;
-/// A real-time signal (signal(7)): 34 to 64 can be used.
-const REAL_TIME_SIGNAL: i32 = 40;
-/// Handlers may not be invoked more often than so in a span of 1 ns: twice what a sample does.
+/// The most invocations of a handler in a span of 1 ns: twice as many as a sample makes.
 const INVOCATIONS_MAX: u32 = 2 * SLOTS;
 
 fn main() {
-    if across::was_other_process() {
+    if remote::run_as_remote() {
         return;
     }
     let cpus = upcall::allowed_cpus().unwrap_or_default();
     let cpu = cpus.last().copied().unwrap_or(0);
-    let beside = cpus.iter().copied().find(|&other| other != cpu);
+    let other_cpu = cpus.iter().copied().find(|&other| other != cpu);
     schedule::pin_thread(&[cpu]).expect("the CPU is allowed");
     println!("{}", heading("ecalls"));
     println!("nanoseconds for one event or crossing, on CPU {cpu}; ratios of medians\n");
     let mut rows = rows();
-    rows.extend(across::rows(cpu, beside));
+    rows.extend(remote::rows(cpu, other_cpu));
     let (blocks, samples) = if smoke() { (1, 2) } else { (BLOCKS, SAMPLES) };
     let mut found = vec![Vec::new(); rows.len()];
     for _ in 0..blocks {
@@ -64,27 +64,6 @@ fn main() {
         }
     }
     print(&rows, &mut found);
-}
-
-/// One line: picoseconds of one event, each time that it is called.
-struct Row {
-    name: &'static str,
-    sample: Box<dyn FnMut() -> u64>,
-}
-
-fn row(name: &'static str, sample: impl FnMut() -> u64 + 'static) -> Row {
-    Row { name, sample: Box::new(sample) }
-}
-
-/// Times `events` calls of `each`.
-fn timed(events: u64, mut each: impl FnMut()) -> u64 {
-    let begun = Wall::now();
-    (0..events).for_each(|_| each());
-    per_event(begun, events)
-}
-
-fn per_event(begun: Wall, events: u64) -> u64 {
-    u64::try_from(begun.elapsed().as_nanos() * 1_000 / u128::from(events)).unwrap_or(u64::MAX)
 }
 
 const SYSTEM_CALL: &str = "system call (getppid)";
@@ -122,7 +101,7 @@ fn rows() -> Vec<Row> {
         crossing_with(BATCH, FULL),
         handler(),
         queue_add(),
-        queue_look(),
+        queue_best(),
     ];
     rows.extend(signals());
     rows
@@ -135,7 +114,8 @@ fn process_number(event: u64) -> u64 {
 
 static NUMBER: AtomicU64 = AtomicU64::new(0);
 
-/// A delivery with one handler and one source; no event runs away in it.
+/// A delivery with one handler and one source. Its limits are so high that no event counts as a
+/// runaway.
 fn delivery(pending_max: u32) -> (Delivery, EventHandlerId, SourceId) {
     NUMBER.store(u64::from(std::process::id()), Relaxed);
     let mut delivery = Delivery::new();
@@ -151,7 +131,8 @@ fn now() -> Instant {
     Instant::from_nanos(clock::monotonic_ns())
 }
 
-/// The paper's Fast User-ECall: checked against recursion and running away, then called.
+/// The paper's Fast User-ECall: the delivery checks for recursion and runaway, then the handler is
+/// called.
 fn fast(with_clock: bool) -> Row {
     let (mut delivery, handler, _) = delivery(SLOTS);
     let service: fn(u64) -> u64 = process_number;
@@ -237,7 +218,8 @@ fn post_slots() -> Row {
     })
 }
 
-/// The same type over and over, that nobody takes: its mark can say no more, and each post has a fence.
+/// Posts the same type over and over, and no end takes it. Its mark is at its maximum, so each post
+/// needs a fence.
 fn post_over_255() -> Row {
     let words = segment(Form::Typed { types: 64 });
     let mut raiser = typed::Raiser::attach(words, 64).expect("a segment");
@@ -248,8 +230,8 @@ fn post_over_255() -> Row {
     })
 }
 
-/// A client and a service that meet: the segment is emptied into the delivery, and what was
-/// deferred to this is handled.
+/// A crossing of a client and a service. The service empties the segment into the delivery and
+/// handles the events that were deferred to this crossing.
 struct Crossing {
     raiser: ring::Raiser<Arc<[AtomicU64]>>,
     taker: ring::Taker<Arc<[AtomicU64]>>,
@@ -281,7 +263,7 @@ impl Crossing {
     }
 }
 
-/// Invokes handlers until nothing is ripe: how many events they had.
+/// Invokes handlers until no event is ripe. Returns the number of events that they took.
 fn invoke_all(delivery: &mut Delivery, at: Instant) -> u64 {
     let mut handled = 0;
     while let Some(Next::Invoke(handler)) = delivery.next(at) {
@@ -302,8 +284,8 @@ fn crossing_without() -> Row {
     })
 }
 
-/// Of a whole crossing; the posts are not in it. Of several channels one after the other, so that the clock is not
-/// read around each.
+/// Measures a whole crossing without its posts. Several channels cross one after the other, so that
+/// the clock is not read around each.
 fn crossing_with(events: u64, name: &'static str) -> Row {
     let mut all: Vec<_> = (0..CHANNELS).map(|_| Crossing::new(16)).collect();
     row(name, move || {
@@ -313,7 +295,7 @@ fn crossing_with(events: u64, name: &'static str) -> Row {
             for both in &mut all {
                 both.handled = 0;
                 for number in 0..events {
-                    both.raiser.post(&[number; 7]).expect("a sane taker");
+                    both.raiser.post(&[number; 7]).expect("a valid taker");
                 }
             }
             let begun = Wall::now();
@@ -325,7 +307,8 @@ fn crossing_with(events: u64, name: &'static str) -> Row {
     })
 }
 
-/// The service's event, handled by the client (or by the service on its behalf: the same).
+/// An event of the service, handled by the client. The service could handle it on the client's
+/// behalf at the same cost.
 fn handler() -> Row {
     let (mut delivery, _, source) = delivery(SLOTS);
     row("handler upcall: raise to return", move || {
@@ -337,7 +320,7 @@ fn handler() -> Row {
     })
 }
 
-/// To put an event in the queue in which others of every rank are.
+/// Adds an event to a queue that holds events of many ranks.
 fn queue_add() -> Row {
     let (mut delivery, handler, source) = delivery(SLOTS);
     row("event queue: add (to 0..1024)", move || {
@@ -353,8 +336,8 @@ fn queue_add() -> Row {
     })
 }
 
-/// What a scheduler asks: whose event is the most urgent.
-fn queue_look() -> Row {
+/// Finds the most urgent event, which is the question of a scheduler.
+fn queue_best() -> Row {
     let (mut delivery, _, source) = delivery(SLOTS);
     for rank in 0..64 {
         let event = QueuedEvent::new(source, rank, 1);
@@ -367,27 +350,27 @@ fn queue_look() -> Row {
     })
 }
 
-/// To the process itself: the kernel runs the handler before the call returns.
+/// Signals to the process itself. The kernel runs the handler before the call returns.
 fn signals() -> [Row; 2] {
     let counted = Arc::new(AtomicUsize::new(0));
     let register = |signal| {
-        signal_hook::flag::register_usize(signal, counted.clone(), 1).expect("a signal to be had");
+        signal_hook::flag::register_usize(signal, counted.clone(), 1).expect("the signal is free");
     };
     register(Signal::USR1.as_raw());
     register(REAL_TIME_SIGNAL);
     let [first, second] = [counted.clone(), counted];
-    let check = |counted: &AtomicUsize| assert_eq!(counted.swap(0, Relaxed), 1, "it came");
+    let check = |counted: &AtomicUsize| assert_eq!(counted.swap(0, Relaxed), 1, "the signal came");
     [
         row("signal: SIGUSR1, kill(2)", move || {
             let own = getpid();
             timed(EVENTS, || {
-                kill_process(own, Signal::USR1).expect("oneself");
+                kill_process(own, Signal::USR1).expect("this process");
                 check(&first);
             })
         }),
         row("real-time signal: raise(3)", move || {
             timed(EVENTS, || {
-                signal_hook::low_level::raise(REAL_TIME_SIGNAL).expect("oneself");
+                signal_hook::low_level::raise(REAL_TIME_SIGNAL).expect("this process");
                 check(&second);
             })
         }),
@@ -420,14 +403,20 @@ fn print(rows: &[Row], found: &mut [Vec<u64>]) {
 const CONTENTS: &str = "\
 what a row contains
   system call   getppid: into the kernel and back
-  fast call     the check against recursion and running away, an indirect call of the handler
-  post          one event into the segment; typed takes turns with 64 types, and merges with those that are pending
-  crossing      the segment emptied, events made ripe, the handler invoked once, each event taken and concluded
-  handler       an event raised, the handler chosen, invoked, the event taken and concluded
-  across        the other process, this program again; a handler in a service's thread that raises back, the client asleep
-                on its bell; awake: it looks without end, and no side makes a system call
-  call by name  connects, asks and is answered by a thread of the service, as a UNIX socket that is connected to anew
-  there, back   two system calls a side; the signal is queued with its value and comes to a thread that sleeps
-  add           an event of any rank into a queue that goes from none to 1,024
-  signal        kill(2) is one system call and signal_hook's handler; raise(3) of glibc is three (getpid, gettid,
-                tgkill); the kernel makes a frame, and sigreturn is one more";
+  fast call     the check for recursion and runaway, and an indirect call of the handler
+  post          one event into the segment; typed cycles through 64 types, and merges with events
+                that are pending
+  crossing      the segment emptied, events made ripe, the handler invoked once, each event taken
+                and concluded
+  handler       an event raised, the handler chosen and invoked, the event taken and concluded
+  across        to the other process, which is this program again. A handler in a thread of its
+                service raises back, and the client sleeps on its wake word. Awake: the receiver
+                polls without end, and no side makes a system call
+  call by name  connects and calls, and a thread of the service replies; comparable to a UNIX
+                socket with a new connection
+  round trip    two system calls on each side; the signal is queued with its value and reaches a
+                thread that sleeps
+  add           an event of any rank into a queue that grows from 0 to 1,024
+  signal        kill(2) is one system call, with signal_hook's handler; raise(3) of glibc makes
+                three (getpid, gettid, tgkill). The kernel makes a frame, and sigreturn is one
+                more call";

@@ -1,6 +1,5 @@
-//! Programs that compete for the machine, as `primes`, `netscape` and `make` did
-//! in the paper: one that computes, one that makes system calls, and one that
-//! starts processes and reads files.
+//! Programs that compete for the machine, as `primes`, `netscape` and `make` did in the paper. The
+//! first computes, the second makes system calls, and the third starts processes and reads files.
 
 use upcall::load::BackgroundLoad;
 use upcall::time::Span;
@@ -9,14 +8,14 @@ pub const DESCRIPTION: &str =
     "beside it, on the handlers' CPU: a spinning thread; dd if=/dev/zero of=/dev/null bs=64k;
          a shell that lists and reads files, a process each";
 
-/// How this program is told to be the spinning one.
+/// The option that makes this program the spinning competitor.
 const SPIN_OPTION: &str = "--spin-threads";
 
 /// Starts processes, walks directories, reads files.
 const FILES: &str = "while :; do ls -R /usr/include /etc /usr/share/doc; \
                      for file in /etc/*; do cat \"$file\"; done; done >/dev/null 2>&1";
 
-/// If this process was started to spin: with how many threads.
+/// The number of threads with which to spin, if this process was started to spin.
 pub fn spin_threads(arguments: &[String]) -> Option<u32> {
     match arguments {
         [option, threads] if option == SPIN_OPTION => threads.parse().ok(),
@@ -24,16 +23,15 @@ pub fn spin_threads(arguments: &[String]) -> Option<u32> {
     }
 }
 
-/// All of them, running until stopped or dropped.
+/// All competitors. They run until they are stopped or dropped.
 pub struct Competitors(Vec<BackgroundLoad>);
 
 impl Competitors {
-    /// Starts each kind on `cpu`. Not on the other CPUs too: a virtual machine
-    /// whose every CPU is busy is stopped by its host for 100 ms at a time, which
-    /// says nothing of what is measured here.
+    /// Starts each kind on `cpu`, and none on the other CPUs. If every CPU of a virtual machine is
+    /// busy, its host stops the machine for 100 ms at a time, which would disturb the measurement.
     ///
     /// # Errors
-    /// A program that cannot be started.
+    /// A program cannot be started.
     pub fn start(cpu: u32) -> Result<Self, String> {
         let this = std::env::current_exe().map_err(|error| error.to_string())?;
         let commands = [
@@ -48,7 +46,7 @@ impl Competitors {
         Ok(Competitors(started.collect::<Result<_, _>>()?))
     }
 
-    /// Ends them; the CPU time they took.
+    /// Ends the competitors and returns their CPU time.
     pub fn stop(self) -> Span {
         self.0.into_iter().fold(Span::ZERO, |sum, load| sum + load.stop())
     }

@@ -1,21 +1,19 @@
 //! Ability to meet deadlines (rtu-1995 §7.1, Figure 7).
 //!
-//! Twelve handlers, two of each period from 40 to 90 ms, share one CPU in equal
-//! parts. Total utilization goes from 0.5 to 0.95; each step runs for the least
-//! common multiple of the periods, 25.2 s, once on an idle machine and once
-//! beside programs that compete for it. The paper put the two sets into two
-//! processes; here one process holds both.
+//! Twelve handlers, two of each period from 40 to 90 ms, share one CPU in equal parts. Total
+//! utilization goes from 0.5 to 0.95. Each step runs for the least common multiple of the periods,
+//! 25.2 s. It runs once on an idle machine and once beside programs that compete for the machine.
+//! The paper divided the handlers among two processes; here one process holds all.
 //!
 //! ```text
 //! cargo bench -p upcall-benches --bench figure7 [-- OPTIONS]
 //!   --smoke             two steps of 1.3 s, to see that it works
 //!   --utilization U     this step only, 0 < U <= 1
-//!   --seconds S         this long a step
+//!   --seconds S         the length of a step
 //! ```
 //!
-//! Nothing is asserted: where the host takes the CPU away, a promise breaks that
-//! nobody on this side could keep. Whatever broke is printed with what is known
-//! of the host at that time.
+//! The bench asserts nothing. If the host takes the CPU away, no scheduler in the guest can keep a
+//! promise. The bench prints each broken promise with the evidence about the host at that time.
 
 #![forbid(unsafe_code)]
 
@@ -36,11 +34,11 @@ use upcall_benches::{heading, smoke};
 /// Steps of the figure, in percent of the CPU.
 const UTILIZATIONS_PERCENT: [f64; 10] =
     [50.0, 55.0, 60.0, 65.0, 70.0, 75.0, 80.0, 85.0, 90.0, 95.0];
-/// Least common multiple of 40, 50, 60, 70, 80 and 90 ms: then the pattern repeats.
+/// Least common multiple of 40, 50, 60, 70, 80 and 90 ms. After this time the pattern repeats.
 const HYPERPERIOD: Span = Span::from_millis(25_200);
 
-/// What is to be run.
-struct Order {
+/// The steps to run.
+struct Options {
     utilizations_percent: Vec<f64>,
     duration: Span,
 }
@@ -52,14 +50,14 @@ fn main() -> ExitCode {
         upcall::load::spin(threads);
         return ExitCode::SUCCESS;
     }
-    let order = match order(&arguments) {
-        Ok(order) => order,
+    let options = match options(&arguments) {
+        Ok(options) => options,
         Err(error) => {
             eprintln!("figure7: {error}");
             return ExitCode::from(2);
         }
     };
-    match run(&order) {
+    match run(&options) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("figure7: {error}");
@@ -68,12 +66,12 @@ fn main() -> ExitCode {
     }
 }
 
-fn order(arguments: &[String]) -> Result<Order, String> {
-    let mut order =
-        Order { utilizations_percent: UTILIZATIONS_PERCENT.to_vec(), duration: HYPERPERIOD };
+fn options(arguments: &[String]) -> Result<Options, String> {
+    let mut options =
+        Options { utilizations_percent: UTILIZATIONS_PERCENT.to_vec(), duration: HYPERPERIOD };
     if smoke() {
-        order.utilizations_percent = vec![50.0, 80.0];
-        order.duration = Span::from_millis(1_300);
+        options.utilizations_percent = vec![50.0, 80.0];
+        options.duration = Span::from_millis(1_300);
     }
     let mut arguments = arguments.iter();
     while let Some(option) = arguments.next() {
@@ -86,29 +84,29 @@ fn order(arguments: &[String]) -> Result<Order, String> {
         };
         match option.as_str() {
             "--smoke" => {}
-            "--utilization" => order.utilizations_percent = vec![number(1.0)? * 100.0],
+            "--utilization" => options.utilizations_percent = vec![number(1.0)? * 100.0],
             "--seconds" => {
                 let seconds = std::time::Duration::from_secs_f64(number(3600.0)?);
-                order.duration = Span::from(seconds);
+                options.duration = Span::from(seconds);
             }
             other => return Err(format!("no option {other}")),
         }
     }
-    Ok(order)
+    Ok(options)
 }
 
-fn run(order: &Order) -> Result<(), String> {
+fn run(options: &Options) -> Result<(), String> {
     let cpus = upcall::default_cpus().map_err(|error| error.to_string())?;
     let cpu = cpus.last().copied().unwrap_or_default();
     let switch_cost = upcall::switch_cost();
-    print_setup(order, cpu, switch_cost);
+    print_setup(options, cpu, switch_cost);
     let mut steps = Vec::new();
-    for &percent in &order.utilizations_percent {
+    for &percent in &options.utilizations_percent {
         let set = Set::new(percent, cpu, switch_cost);
         for loaded in [false, true] {
             let load = if loaded { "loaded" } else { "idle" };
             eprint!("figure7: utilization {:.2} {load} ... ", percent / 100.0);
-            let step = Step::run(&set, order.duration, || {
+            let step = Step::run(&set, options.duration, || {
                 loaded.then(|| Competitors::start(cpu)).transpose()
             })?;
             eprintln!("{} jobs, {} missed", step.jobs, step.misses());
@@ -122,14 +120,14 @@ fn run(order: &Order) -> Result<(), String> {
     Ok(())
 }
 
-fn print_setup(order: &Order, cpu: u32, switch_cost: Span) {
+fn print_setup(options: &Options, cpu: u32, switch_cost: Span) {
     println!("{}", heading("figure7"));
     println!(
         "set:     a40..a90, b40..b90 on CPU {cpu}, released in phase; batch {}, quantum 1; a handler burns",
         set::BATCH
     );
     println!("         98 % of its cost in CPU time, the rest is for upcalls and accounting");
-    println!("length:  {} a step", order.duration);
+    println!("length:  {} a step", options.duration);
     println!(
         "admits:  by response times with a hand-off of {switch_cost} (measured), up to 90 % of the CPU"
     );

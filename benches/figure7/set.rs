@@ -1,12 +1,12 @@
-//! The twelve handlers, and what admission says of them.
+//! The twelve handlers, and the answer of admission to them.
 
 use upcall::activity::{ActivityParams, Terms};
 use upcall::admission::{Platform, Reservations, Share};
 use upcall::discipline::RMDP;
 use upcall::time::Span;
 
-/// PDUs of a job. One PDU is a quantum, so a handler asks after each tenth of
-/// its job whether it may go on ("no pre-emption delay").
+/// PDUs of a job. One PDU is a quantum, so a handler asks after each tenth of its job whether it
+/// may go on ("no pre-emption delay").
 pub const BATCH: u32 = 10;
 /// In milliseconds.
 pub const PERIODS_MS: [u64; 6] = [40, 50, 60, 70, 80, 90];
@@ -16,7 +16,7 @@ pub struct Member {
     pub name: String,
     pub period_ms: u64,
     pub params: ActivityParams,
-    /// The longest response the analysis finds; `None`: there is no bound.
+    /// The longest response that the analysis finds. `None`: there is no bound.
     pub response_max: Option<Span>,
 }
 
@@ -26,12 +26,12 @@ pub struct Set {
     pub cpu: u32,
     pub switch_cost: Span,
     pub members: Vec<Member>,
-    /// What the first refused handler is told; `None`: all are admitted.
+    /// The reason for the first refusal. `None`: all handlers are admitted.
     pub refusal: Option<String>,
 }
 
 impl Set {
-    /// The set that uses `utilization_percent` of `cpu`, each handler the same part.
+    /// The set that uses `utilization_percent` of `cpu`, with the same part for each handler.
     pub fn new(utilization_percent: f64, cpu: u32, switch_cost: Span) -> Self {
         let share = utilization_percent / 100.0 / (2 * PERIODS_MS.len()) as f64;
         let named = ["a", "b"].iter().flat_map(|set| PERIODS_MS.map(|period_ms| (set, period_ms)));
@@ -74,7 +74,7 @@ impl Set {
         self.refusal.is_none()
     }
 
-    /// The largest analytic response in deadlines, and whose.
+    /// The largest analytic response in deadlines, and the name of its handler.
     pub fn worst(&self) -> Option<(f64, &str)> {
         let in_deadlines = |member: &'_ Member| -> Option<f64> {
             let response = member.response_max?;
@@ -88,7 +88,7 @@ impl Set {
         all?.into_iter().max_by(|(a, _), (b, _)| a.total_cmp(b))
     }
 
-    /// The least slack the analysis promises for a period.
+    /// The least slack that the analysis promises for a period.
     pub fn slack_promised_ns(&self, period_ms: u64) -> Option<i64> {
         let of_period = self.members.iter().filter(|member| member.period_ms == period_ms);
         let slacks: Option<Vec<i64>> = of_period
@@ -101,7 +101,7 @@ impl Set {
     }
 }
 
-/// What the first that is refused is told.
+/// The reason with which admission refuses the first handler that it refuses.
 fn screen(members: &[Member], platform: &Platform) -> Option<String> {
     let mut reservations = Reservations::new(platform.clone(), &RMDP);
     members

@@ -12,61 +12,61 @@ use crate::competitors::Competitors;
 use crate::evidence::{Host, Rivals};
 use crate::set::{Member, PERIODS_MS, Set};
 
-/// From the last preparation to the first release; competitors get going in it.
+/// Time from the last preparation to the first release, in which competitors start.
 const LEAD: Span = Span::from_millis(300);
 /// The longest period and some time to record the last job.
 const DRAIN: Span = Span::from_millis(120);
-/// How often job records are taken in and rivals are looked for.
-const POLL_EVERY: Duration = Duration::from_millis(500);
+/// The interval between two reads of job records, each with a scan for rivals.
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
-/// What was measured in one run.
+/// The measurements of one run.
 pub struct Step {
     pub utilization_percent: f64,
     pub loaded: bool,
-    /// What the first refused handler was told.
+    /// The reason for the first refusal.
     pub refusal: Option<String>,
-    /// The largest analytic response in deadlines, and whose.
+    /// The largest analytic response in deadlines, and the name of its handler.
     pub worst: Option<(f64, String)>,
     /// By period, as in [`PERIODS_MS`].
     pub slack_promised_ns: Vec<Option<i64>>,
     pub slack_ns_min: Vec<Option<i64>>,
     /// Jobs released in the step.
     pub jobs: u64,
-    /// Of these, that had not ended when the step was over.
+    /// Jobs that had not ended when the step was over.
     pub unfinished: u64,
     /// Jobs that took longer than the analysis allows.
     pub beyond_bound: u64,
-    /// Jobs whose handlers ran longer than declared, and the most by which one did.
+    /// Jobs whose handlers ran longer than declared, and the largest excess.
     pub over_cost: u64,
     pub over_cost_ns_max: u64,
-    /// Ended late.
+    /// Jobs that ended late.
     pub late: Vec<LateJob>,
-    /// From a release that found the thread asleep to the first upcall. Sorted.
+    /// Times from a release that found the thread asleep to the first upcall, sorted.
     pub wakeups_ns: Vec<u64>,
     pub host: Host,
     pub rivals: Rivals,
     pub competitors_cpu: Span,
     pub activity_switches: u64,
     pub kernel_switches: u64,
-    /// Of the runtime: what was not granted.
+    /// Notices of the runtime about rights that it was not granted.
     pub notices: Vec<String>,
 }
 
-/// A job that missed its deadline, and what is known about why.
+/// A job that missed its deadline, with the evidence about the cause.
 pub struct LateJob {
     pub name: String,
     pub record: JobRecord,
-    /// From the start of the step to its release.
+    /// Time from the start of the step to its release.
     pub after: Span,
     /// CPU time declared for it.
     pub declared: Span,
 }
 
 impl Step {
-    /// Runs `set` for `duration`. `competitors` are started when all is ready.
+    /// Runs `set` for `duration`. Starts `competitors` after all other preparations.
     ///
     /// # Errors
-    /// Something could not be started.
+    /// A part of the step could not be started.
     pub fn run(
         set: &Set,
         duration: Span,
@@ -92,9 +92,9 @@ impl Step {
         let before = Host::now(set.cpu);
         while clock::now() < end + DRAIN {
             let left: Duration = (end + DRAIN).since(clock::now()).into();
-            std::thread::sleep(left.min(POLL_EVERY));
+            std::thread::sleep(left.min(POLL_INTERVAL));
             runtime.poll(&mut take);
-            rivals.look(set.cpu);
+            rivals.scan(set.cpu);
         }
         let host = Host::now(set.cpu).since(before);
         let loaded = competitors.is_some();
@@ -116,7 +116,7 @@ impl Step {
         })
     }
 
-    /// Jobs that ended after their deadline or had not ended when it was long past.
+    /// Jobs that ended after their deadline, and jobs that had not ended long after it.
     pub fn misses(&self) -> u64 {
         self.late.len() as u64 + self.unfinished
     }
@@ -125,11 +125,10 @@ impl Step {
         self.refusal.is_none()
     }
 
-    /// Whether the host and other threads kept the handlers' thread from running
-    /// for as long as the least slack that was promised: with less, no single
-    /// loss of the CPU makes a job late.
+    /// Whether the host and other threads kept the handlers' thread from running for at least the
+    /// least slack that was promised. A shorter loss of the CPU makes no job late by itself.
     pub fn cpu_was_taken(&self) -> bool {
-        /// The kernel counts what the host takes by the tick.
+        /// The kernel counts steal time by the tick.
         const TICK_MS: u64 = 10;
         let taken_ms = self.host.steal_ms + TICK_MS + self.host.waited_ns / 1_000_000;
         let promised_ns = self.slack_promised_ns.iter().flatten().min().copied().unwrap_or(0);
@@ -181,14 +180,14 @@ impl Step {
     }
 }
 
-/// Makes the handlers, in the order of the set. Each burns its declared cost.
+/// Creates the handlers in the order of the set. Each burns its declared cost.
 fn create(runtime: &mut Runtime, set: &Set) -> Result<Vec<HandlerId>, String> {
     let one = |member: &Member| {
         let mut work = Work::new(WorkKind::Spin, 1, member.params.pdu_cost, upcall::thread_cpu_ns);
         let created = runtime.handler(&member.name, member.params, move |batch| {
             while batch.proceed() {
                 let _ = work.take(&[]);
-                // Spinning cannot fail once it took a PDU.
+                // Spinning cannot fail after it took a PDU.
                 let _ = work.process();
             }
         });
@@ -197,8 +196,8 @@ fn create(runtime: &mut Runtime, set: &Set) -> Result<Vec<HandlerId>, String> {
     set.members.iter().map(one).collect()
 }
 
-/// Time inside the handler beyond what was declared: the clock ran on while the
-/// CPU was taken away, or the handler broke its word.
+/// Time inside the handler beyond its declared cost. Either the clock ran on while the thread had
+/// lost the CPU, or the handler used more than declared.
 fn over_cost_ns(record: &JobRecord, member: &Member) -> u64 {
     record.run.saturating_sub(member.params.compute()).as_nanos()
 }

@@ -1,11 +1,11 @@
-//! The tables of Figure 7, and what is said below them.
+//! The tables of Figure 7, and the text below them.
 
 use upcall_benches::percentile;
 
 use crate::set::PERIODS_MS;
 use crate::step::{LateJob, Step};
 
-/// Most late jobs of one step that are told one by one.
+/// The most late jobs of one step that are printed one by one.
 const LATE_MAX: usize = 6;
 
 pub fn print(steps: &[Step]) {
@@ -13,9 +13,9 @@ pub fn print(steps: &[Step]) {
     promises(steps);
     println!("\n2. Figure 7: least time left to the deadline, in ms, by period\n");
     slack(steps);
-    println!("\n3. The machine meanwhile\n");
+    println!("\n3. The machine during each step\n");
     machine(steps);
-    println!("\n4. What was late in admitted steps\n");
+    println!("\n4. Late jobs of admitted steps\n");
     late(steps);
     println!("\n{}", closing(steps));
 }
@@ -69,7 +69,7 @@ fn promises(steps: &[Step]) {
         .filter_map(|step| Some((step.utilization_percent / 100.0, step.refusal.as_ref()?)))
         .collect();
     if !refusals.is_empty() {
-        println!("refused, and run all the same without a promise:");
+        println!("refused, and run without a promise:");
     }
     for (utilization, refusal) in refusals {
         println!("  {utilization:.2}: {refusal}");
@@ -130,15 +130,15 @@ fn machine(steps: &[Step]) {
     }
     println!();
     println!(
-        "wake: from a release that found the thread asleep to its first upcall. steal: the host ran something else"
+        "wake: from a release that found the thread asleep to its first upcall. steal: the host ran"
     );
     println!(
-        "on this CPU. waited: the thread could run and did not. over cost: jobs whose handlers ran longer than"
+        "something else on this CPU. waited: the thread could run and did not. over cost: jobs whose"
     );
     println!(
-        "declared, by the wall clock. competitors: CPU time of the background programs. rivals: threads of others seen in"
+        "handlers ran longer than declared, by the wall clock. competitors: CPU time of the background"
     );
-    println!("a real-time class on this CPU.");
+    println!("programs. rivals: threads of other programs seen in a real-time class on this CPU.");
 }
 
 fn late(steps: &[Step]) {
@@ -192,13 +192,13 @@ fn closing(steps: &[Step]) -> String {
     let jobs: u64 = admitted.iter().map(|step| step.jobs).sum();
     let misses: u64 = admitted.iter().map(|step| step.misses()).sum();
     format!(
-        "0 misses in {} of {} steps that admission says yes to ({misses} misses in {jobs} jobs).\n\
-         Of the other {}, the host and other threads took the CPU for longer than the least slack promised\n\
-         in {}; {unexplained} must be explained otherwise.",
+        "0 misses in {} of {} admitted steps ({misses} misses in {jobs} jobs).\n\
+         In {} of the other {}, the host and other threads took the CPU for longer than the least\n\
+         slack promised; {unexplained} must be explained otherwise.",
         admitted.len() - broken.len(),
         admitted.len(),
-        broken.len(),
         broken.len() - unexplained,
+        broken.len(),
     )
 }
 

@@ -1,4 +1,4 @@
-//! What hostile or broken domains do: each runs in a process of its own, on a real-time
+//! The actions of hostile or broken domains. Each runs in a process of its own, on a real-time
 //! thread that the daemon gave it.
 
 use std::path::Path;
@@ -18,47 +18,47 @@ use crate::raw::Raw;
 pub struct Attack {
     pub name: &'static str,
     pub what: &'static str,
-    /// What the process does; it need not come back.
+    /// The action of the process. It may never return.
     pub act: fn(&Path),
-    /// What is done to the process from outside.
+    /// The action on the process from outside.
     pub outside: Outside,
-    /// As another user than the victims', [`OTHER_USER`].
+    /// Whether the process runs as another user than the victims, [`OTHER_USER`].
     pub other_user: bool,
-    /// Under a daemon that kills who had to be demoted.
+    /// Whether the daemon kills a domain after demoting it.
     pub kill: bool,
 }
 
-/// nobody.
+/// The user `nobody`.
 pub const OTHER_USER: u32 = 65534;
 
-/// What the one who started it does to it.
+/// The action of the parent process on the attacker.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Outside {
     Nothing,
     /// SIGSTOP, and SIGCONT later.
     StopAndContinue,
     Kill,
-    /// `strace -f` on it, which stops it at each system call.
+    /// `strace -f`, which stops the process at each system call.
     Trace,
-    /// `gdb` stops it for a second, and lets it go.
+    /// `gdb` stops the process for a second and lets it continue.
     Debugger,
 }
 
 pub const ATTACKS: [Attack; 25] = [
     attack("none", "a domain that keeps to the rules", behave),
-    attack("endless loop", "a handler never asks and never returns", endless),
+    attack("endless loop", "a handler neither calls proceed() nor returns", endless),
     attack("no turn", "its thread loops without ever having the turn", without_turn),
     attack("masked", "preemption masked, then an endless loop", masked),
-    attack("false life", "as before, and says all the while that it asks", false_life),
+    attack("false life", "an endless loop that reports all the time that it asks", false_life),
     attack("false rank", "always ready with the best rank, returns the turn at once", false_rank),
     attack("greed", "always ready with the best rank, and works", greed),
-    attack("greed, no lie", "the same with the rank it was admitted with", greed_as_admitted),
-    attack("scribble", "random words over all it can write, and on", scribble),
+    attack("greed, no lie", "the same with the rank of its admission", greed_as_admitted),
+    attack("scribble", "random words over all memory it can write, without end", scribble),
     attack("scribble beside", "the same from an ordinary thread on another CPU", scribble_beside),
     attack("blocks", "a handler sleeps in the kernel, 20 ms each time", blocks),
     Attack {
         outside: Outside::StopAndContinue,
-        ..attack("SIGSTOP", "stopped amid a handler, continued 1 s later", endless_asking)
+        ..attack("SIGSTOP", "stopped inside a handler, continued 1 s later", endless_asking)
     },
     Attack {
         outside: Outside::Trace,
@@ -66,15 +66,18 @@ pub const ATTACKS: [Attack; 25] = [
     },
     Attack {
         outside: Outside::Debugger,
-        ..attack("debugger", "stopped by gdb, let go 1 s later", behave)
+        ..attack("debugger", "stopped by gdb, continued 1 s later", behave)
     },
-    Attack { outside: Outside::Kill, ..attack("SIGKILL", "killed amid a handler", endless_asking) },
+    Attack {
+        outside: Outside::Kill,
+        ..attack("SIGKILL", "killed inside a handler", endless_asking)
+    },
     attack("fork", "a handler starts busy children", forks),
     attack("exec", "a handler becomes another program, which loops", execs),
-    attack("exit", "exit() amid a handler", exits),
-    attack("abort", "abort() amid a handler", aborts),
+    attack("exit", "exit() inside a handler", exits),
+    attack("abort", "abort() inside a handler", aborts),
     attack("highest priority", "its thread takes SCHED_FIFO 99 and loops", highest),
-    attack("flood", "nonsense and requests at the daemon's socket, from 4 threads", flood),
+    attack("flood", "invalid messages and requests to the daemon's socket, from 4 threads", flood),
     Attack {
         other_user: true,
         ..attack("scribble, other", "as `scribble`, by another user's domain", scribble)
@@ -85,11 +88,11 @@ pub const ATTACKS: [Attack; 25] = [
     },
     Attack {
         kill: true,
-        ..attack("endless, --kill", "as `endless loop`, and the daemon is to kill", endless)
+        ..attack("endless, --kill", "as `endless loop`, under a daemon that kills", endless)
     },
     Attack {
         kill: true,
-        ..attack("scribble, --kill", "as `scribble`, and the daemon is to kill", scribble)
+        ..attack("scribble, --kill", "as `scribble`, under a daemon that kills", scribble)
     },
 ];
 
@@ -97,14 +100,14 @@ const fn attack(name: &'static str, what: &'static str, act: fn(&Path)) -> Attac
     Attack { name, what, act, outside: Outside::Nothing, other_user: false, kill: false }
 }
 
-/// One handler, released every 5 ms for 0.1 ms: before all victims.
+/// Runs one handler that is released every 5 ms for 0.1 ms. Its rank is above those of all victims.
 fn run(socket: &Path, handler: impl FnMut(&mut Batch<'_>) + Send + 'static) {
     let daemon = Some(Attach { socket: socket.into(), name: "attacker".to_owned() });
     let mut runtime =
         Runtime::start(Config { daemon, ..Config::default() }).expect("it is attached");
     let need = ActivityParams::new(Span::from_millis(5), Span::from_micros(100));
     let id = runtime.handler("attack", need, handler).expect("it is admitted");
-    runtime.run(id).expect("its thread is there");
+    runtime.run(id).expect("the executor runs");
     loop {
         std::thread::sleep(Duration::from_secs(1));
     }
@@ -131,7 +134,7 @@ fn endless(socket: &Path) {
     });
 }
 
-/// Never ends, and asks: a job that is longer than declared.
+/// Never ends, but calls `proceed`: a job that is longer than declared.
 fn endless_asking(socket: &Path) {
     run(socket, |batch| {
         while batch.proceed() {
@@ -157,10 +160,10 @@ fn false_life(socket: &Path) {
     }
 }
 
-/// Better than all else.
+/// A rank above all others.
 const FALSE_RANK: Rank = Rank::new(0, 0);
 
-/// Says that it has something to run.
+/// Claims that the domain has work of this rank.
 fn claim(raw: &mut Raw, rank: Rank) {
     raw.owner.publish(Some(rank.into()));
     if raw.turn.request_recheck() {
@@ -168,7 +171,7 @@ fn claim(raw: &mut Raw, rank: Rank) {
     }
 }
 
-/// Gets the turn as one would by the rules.
+/// Waits for the turn, as the rules require.
 fn be_ready(raw: &mut Raw) {
     let rank = raw.rank;
     claim(raw, rank);
@@ -177,7 +180,7 @@ fn be_ready(raw: &mut Raw) {
     }
 }
 
-/// Has nothing, waits for nothing.
+/// Loops without ready work and without the turn.
 fn without_turn(socket: &Path) {
     let _raw = Raw::attach(socket, "attacker");
     loop {
@@ -201,8 +204,8 @@ fn sleep(raw: &Raw) {
     wake_word.finish_wait();
 }
 
-/// Claims a rank for ever, its own if it is not told another; whenever it has the turn, it
-/// acts and returns it.
+/// Claims a rank without end: `rank`, or its own if that is `None`. Whenever the domain holds the
+/// turn, it acts and returns the turn.
 fn in_each_turn(socket: &Path, rank: Option<Rank>, mut act: impl FnMut(&Raw)) {
     let mut raw = Raw::attach(socket, "attacker");
     let rank = rank.unwrap_or(raw.rank);
@@ -267,12 +270,12 @@ fn scribble_for_ever(raw: &Raw) {
     let words = raw.words();
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     loop {
-        // Marsaglia's xorshift64: it need only hit everything.
+        // Marsaglia's xorshift64 suffices, because it only has to reach every word.
         state ^= state << 13;
         state ^= state >> 7;
         state ^= state << 17;
         let at = usize::try_from(state >> 20).unwrap_or_default() % words.len();
-        // Small values do more harm than large ones, which are found out.
+        // Small values do more harm than large ones, which the checks detect.
         words[at].store(if state & 1 == 0 { state } else { state >> 1 & 3 }, Relaxed);
     }
 }
@@ -301,7 +304,7 @@ fn forks(socket: &Path) {
         while batch.proceed() {
             if children < 4 {
                 children += 1;
-                // It ends when this process does, or after some seconds.
+                // The child ends with this process, or after some seconds.
                 let _ =
                     Command::new("timeout").args(["4", "sh", "-c", "while :; do :; done"]).spawn();
             }
@@ -341,7 +344,7 @@ fn flood(socket: &Path) {
             scope.spawn(move || {
                 let _ = schedule::set_ordinary();
                 loop {
-                    // Refused when the daemon has hung up: then once more.
+                    // Connecting fails after the daemon has hung up. The loop then tries again.
                     let Ok(connection) = upcall_sys::local::Connection::connect(socket) else {
                         continue;
                     };

@@ -1,10 +1,10 @@
-//! What hostile and broken domains cost the others: one attacker at a time beside two
-//! victims, all processes of their own on one CPU under one daemon.
+//! The cost of hostile and broken domains for the others. One attacker at a time runs beside two
+//! victims. All are processes of their own on one CPU under one daemon.
 //!
-//! For each attack: the victims' jobs, misses and worst response, and what became of
-//! the attacker. The daemon must be there after all of them, must attach the next
-//! domain, and must not have grown after thousands of domains that were killed.
-//! `-- NAME` runs only attacks whose name contains NAME.
+//! For each attack the bench prints the victims' jobs, misses and worst response, and how the
+//! attacker ended. The daemon must survive all attacks and must attach the next domain. It must not
+//! have grown after thousands of domains that were killed. `-- NAME` runs only attacks whose name
+//! contains NAME.
 
 #![forbid(unsafe_code)]
 
@@ -29,9 +29,9 @@ use upcall_sys::process::{PidFd, Signal};
 
 use attacks::{ATTACKS, Attack, OTHER_USER, Outside};
 
-/// What a process started by this one is to do: its variable of the environment.
+/// The environment variable that gives a process started by this one its role.
 const ROLE: &str = "UPCALL_BENCH_ROLE";
-/// From the victims' start to that of the attacker, and what is left after its end.
+/// Time from the victims' start to the attacker's start, and from the attacker's end to theirs.
 const LEAD: Duration = Duration::from_millis(300);
 
 fn main() {
@@ -62,7 +62,7 @@ fn suite() {
     let only = std::env::args().skip(1).find(|argument| !argument.starts_with('-'));
     println!("{}", heading("hostile"));
     println!(
-        "victims: 2 processes of 2 handlers, 10 ms and 20 ms, 1 ms of work each, {millis} ms an attack"
+        "victims: 2 processes of 2 handlers with periods of 10 ms and 20 ms, 1 ms of work each, {millis} ms an attack"
     );
     println!();
     println!(
@@ -73,7 +73,7 @@ fn suite() {
         let server = Server::start(kill);
         let of_server = ATTACKS.iter().filter(|attack| attack.kill == kill);
         for attack in of_server.filter(|attack| chosen(attack, only.as_deref())) {
-            let outcome = undergo(&server, attack, millis);
+            let outcome = run_attack(&server, attack, millis);
             println!("{outcome}  {}", attack.what);
         }
         if kill && only.is_none() {
@@ -97,7 +97,7 @@ struct Server {
 }
 
 impl Server {
-    /// One that kills who had to be demoted, or does not.
+    /// Starts a daemon. `kill`: whether it kills a domain after demoting it.
     fn start(kill: bool) -> Self {
         let cpu = measured_cpu();
         let socket = std::env::temp_dir().join(format!("upcall-hostile-{}", std::process::id()));
@@ -105,15 +105,15 @@ impl Server {
         (config.access, config.kill) = (Access::Everyone, kill);
         let daemon = Daemon::start(config).expect("a daemon");
         let (stopper, events) = (daemon.stopper(), Arc::new(Mutex::new(Vec::new())));
-        let heard = events.clone();
+        let recorded = events.clone();
         let serving = std::thread::spawn(move || {
-            daemon.run(|event, _| heard.lock().expect("nobody panicked").push(event.clone()));
+            daemon.run(|event, _| recorded.lock().expect("no thread panicked").push(event.clone()));
         });
         Server { socket, stopper, serving, events }
     }
 
     fn take_events(&self) -> Vec<DaemonEvent> {
-        std::mem::take(&mut self.events.lock().expect("nobody panicked"))
+        std::mem::take(&mut self.events.lock().expect("no thread panicked"))
     }
 
     fn stop(self) {
@@ -122,8 +122,8 @@ impl Server {
     }
 }
 
-/// The line of the table for one attack.
-fn undergo(server: &Server, attack: &Attack, millis: u64) -> String {
+/// Runs one attack and returns its line of the table.
+fn run_attack(server: &Server, attack: &Attack, millis: u64) -> String {
     let socket = server.socket.display();
     let mut victims: Vec<Child> = ["one", "two"]
         .iter()
@@ -137,7 +137,7 @@ fn undergo(server: &Server, attack: &Attack, millis: u64) -> String {
         Outside::Debugger => (None, debug(server, &attacker, rest)),
         how => (outside(how, &attacker, rest), String::new()),
     };
-    let told: Vec<Told> = victims.iter_mut().map(Told::read).collect();
+    let reports: Vec<VictimReport> = victims.iter_mut().map(VictimReport::read).collect();
     let ended = attacker.try_wait().ok().flatten();
     let _ = attacker.kill();
     let _ = attacker.wait();
@@ -145,37 +145,37 @@ fn undergo(server: &Server, attack: &Attack, millis: u64) -> String {
         let _ = process.kill();
         let _ = process.wait();
     }
-    // Its detachment is told last.
+    // The daemon reports the detachment last.
     std::thread::sleep(Duration::from_millis(50));
-    let mut fate = seen;
+    let mut outcome = seen;
     for event in server.take_events() {
         if let DaemonEvent::Offence { measure, name, held, .. } = event {
             let held_ms = held.as_secs_f64() * 1e3;
             let _ = write!(
-                fate,
+                outcome,
                 "{}{measure} ({held_ms:.1} ms)",
                 if name == "attacker" { "" } else { "VICTIM " }
             );
-            fate.push_str(", ");
+            outcome.push_str(", ");
         }
     }
-    fate.push_str(&match ended {
+    outcome.push_str(&match ended {
         Some(status) => status.to_string(),
         None => "runs".to_owned(),
     });
-    let sum = |of: fn(&Told) -> u64| told.iter().map(of).sum::<u64>();
-    let worst_ns = told.iter().map(|told| told.worst_ns).max().unwrap_or_default();
+    let sum = |of: fn(&VictimReport) -> u64| reports.iter().map(of).sum::<u64>();
+    let worst_ns = reports.iter().map(|report| report.worst_ns).max().unwrap_or_default();
     format!(
-        "{:<18} {:>6} {:>6} {:>10.2} {:>7}  {fate:<60}",
+        "{:<18} {:>6} {:>6} {:>10.2} {:>7}  {outcome:<60}",
         attack.name,
-        sum(|told| told.jobs),
-        sum(|told| told.misses),
+        sum(|report| report.jobs),
+        sum(|report| report.misses),
         worst_ns as f64 / 1e6,
-        told.iter().filter(|told| told.jobs == 0).count(),
+        reports.iter().filter(|report| report.jobs == 0).count(),
     )
 }
 
-/// What is done to an attacker from outside, over `rest`.
+/// Acts on the attacker from outside during `rest`.
 fn outside(how: Outside, attacker: &Child, rest: Duration) -> Option<Child> {
     std::thread::sleep(rest / 4);
     let process = PidFd::open(attacker.id()).ok();
@@ -201,8 +201,8 @@ fn outside(how: Outside, attacker: &Child, rest: Duration) -> Option<Child> {
     }
 }
 
-/// Stops an attacker with gdb and lets it go: how its thread stood meanwhile, and how many
-/// jobs it ended once it was back.
+/// Stops an attacker with gdb and lets it continue. Returns the state of its thread meanwhile, and
+/// the number of jobs that it ended afterwards.
 fn debug(server: &Server, attacker: &Child, rest: Duration) -> String {
     std::thread::sleep(rest / 4);
     let hold = format!("shell sleep {}", if smoke() { 0.2 } else { 1.0 });
@@ -216,13 +216,13 @@ fn debug(server: &Server, attacker: &Child, rest: Duration) -> String {
         Ok(gdb) => gdb,
         Err(error) => return format!("gdb: {error}, "),
     };
-    let (mut traced, mut told) = (false, String::new());
+    let (mut traced, mut daemon_state) = (false, String::new());
     while gdb.try_wait().is_ok_and(|ended| ended.is_none()) {
         if let Some((tid, state, _)) = virtual_processor_of(server)
             && thread_state_of(tid) == Some('t')
         {
             traced = true;
-            told = state;
+            daemon_state = state;
         }
         std::thread::sleep(Duration::from_millis(2));
     }
@@ -231,13 +231,13 @@ fn debug(server: &Server, attacker: &Child, rest: Duration) -> String {
     std::thread::sleep(rest / 8);
     let since = jobs().saturating_sub(before);
     let state = if traced { "t" } else { "never t" };
-    format!("thread state {state}, to the daemon {told}; {since} jobs after, ")
+    format!("thread state {state}, to the daemon {daemon_state}; {since} jobs after, ")
 }
 
-/// Of the attacker as the daemon tells it: its thread, its state, and its jobs.
+/// The attacker's thread, state and jobs, as the daemon reports them.
 fn virtual_processor_of(server: &Server) -> Option<(u32, String, u64)> {
-    let told = upcall::status::status(&server.socket).ok()?;
-    let attacker = told.domains.into_iter().find(|domain| domain.name == "attacker")?;
+    let status = upcall::status::status(&server.socket).ok()?;
+    let attacker = status.domains.into_iter().find(|domain| domain.name == "attacker")?;
     let virtual_processor = attacker.virtual_processors.first()?;
     Some((
         virtual_processor.tid,
@@ -246,33 +246,33 @@ fn virtual_processor_of(server: &Server) -> Option<(u32, String, u64)> {
     ))
 }
 
-/// The letter of a thread in `/proc/TID/stat`.
+/// The state letter of a thread in `/proc/TID/stat`.
 fn thread_state_of(tid: u32) -> Option<char> {
     let stat = std::fs::read_to_string(format!("/proc/{tid}/stat")).ok()?;
     stat.rsplit_once(") ")?.1.chars().next()
 }
 
-/// What a victim says at its end.
+/// The report of a victim at its end.
 #[derive(Debug, Default)]
-struct Told {
+struct VictimReport {
     jobs: u64,
     misses: u64,
     worst_ns: u64,
 }
 
-impl Told {
-    fn read(child: &mut Child) -> Told {
-        let output = child.stdout.take().expect("it is piped");
+impl VictimReport {
+    fn read(child: &mut Child) -> VictimReport {
+        let output = child.stdout.take().expect("the pipe exists");
         for line in BufReader::new(output).lines().map_while(Result::ok) {
             let numbers: Option<Vec<u64>> = line
                 .strip_prefix("victim ")
                 .map(|rest| rest.split(' ').filter_map(|word| word.parse().ok()).collect());
             if let Some(&[jobs, misses, worst_ns]) = numbers.as_deref() {
-                return Told { jobs, misses, worst_ns };
+                return VictimReport { jobs, misses, worst_ns };
             }
             println!("{line}");
         }
-        Told::default()
+        VictimReport::default()
     }
 }
 
@@ -288,10 +288,10 @@ fn victim(socket: &Path, name: &str, millis: u64) {
                     while clock::monotonic_ns() < until {}
                 }
             });
-            created.expect("there is room")
+            created.expect("the queue has room")
         })
         .into();
-    runtime.run_at(&ids, upcall::clock::now()).expect("its thread is there");
+    runtime.run_at(&ids, upcall::clock::now()).expect("the executor runs");
     std::thread::sleep(Duration::from_millis(millis));
     let report = runtime.stop(|_, _| {});
     let (mut jobs, mut misses, mut worst_ns) = (0, 0, 0);
@@ -304,18 +304,18 @@ fn victim(socket: &Path, name: &str, millis: u64) {
     println!("victim {jobs} {misses} {worst_ns}");
 }
 
-/// Domains that attach, are given a thread and a reservation, and are killed.
+/// Attaches domains, gives each a thread and a reservation, and kills them.
 fn attach_and_kill(server: &Server, rounds: usize) -> String {
     let round = || {
         let mut child = start(&format!("attach|{}", server.socket.display()));
         let mut line = String::new();
-        let output = child.stdout.as_mut().expect("it is piped");
+        let output = child.stdout.as_mut().expect("the pipe exists");
         let _ = BufReader::new(output).read_line(&mut line);
-        assert_eq!(line, "attached\n", "the daemon attaches domains still");
+        assert_eq!(line, "attached\n", "the daemon still attaches domains");
         let _ = child.kill();
         let _ = child.wait();
     };
-    // What is taken once is taken by then.
+    // The first rounds allocate everything that the daemon allocates only once.
     (0..rounds / 10).for_each(|_| round());
     std::thread::sleep(Duration::from_millis(200));
     server.take_events();
@@ -340,7 +340,7 @@ fn attach_and_kill(server: &Server, rounds: usize) -> String {
     )
 }
 
-/// Resident KiB, descriptors and mappings of this process, which is the daemon's.
+/// Resident KiB, descriptors and mappings of this process, which contains the daemon.
 fn own_size() -> (u64, usize, usize) {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     let pages: u64 = statm.split(' ').nth(1).and_then(|text| text.parse().ok()).unwrap_or(0);
@@ -354,7 +354,7 @@ fn start(role: &str) -> Child {
     command(role).spawn().expect("this program can be started")
 }
 
-/// As another user, if this is root.
+/// Starts the process as another user, if this process is root.
 fn start_as_other(role: &str) -> Child {
     use std::os::unix::process::CommandExt;
     let mut command = command(role);
@@ -368,7 +368,7 @@ fn start_as_other(role: &str) -> Child {
 
 fn command(role: &str) -> Command {
     let program = std::env::current_exe().expect("this program");
-    // Attackers may say what they like.
+    // Attackers may print anything.
     let stderr = if role.starts_with("attack|") { Stdio::null() } else { Stdio::inherit() };
     let mut command = Command::new(program);
     command.env(ROLE, role).stdout(Stdio::piped()).stderr(stderr);

@@ -1,4 +1,4 @@
-//! A domain without the runtime: it may do with its pages what it likes.
+//! A domain without the runtime. It can write anything into its pages.
 
 use std::os::fd::AsFd;
 use std::path::Path;
@@ -13,18 +13,18 @@ use upcall_sys::memfd::SharedMapping;
 use upcall_sys::readiness::{self, Direction};
 use upcall_sys::{clock, process, schedule};
 
-/// Of what it reserves: before all victims.
+/// Period of its reservation. It is shorter than those of all victims.
 const PERIOD_NS: u64 = 5_000_000;
 
-/// See the module's head.
+/// A domain that follows the protocol only as far as an attack wants.
 pub struct Raw {
     pub connection: Connection,
     pub me: DomainId,
     pub turn: TurnPage<SharedMapping>,
-    /// The turn page and the user area once more, to scribble on.
+    /// The turn page and the user area as plain memory, for random writes.
     pub pages: [SharedMapping; 2],
     pub owner: Owner<SharedMapping>,
-    /// What it was admitted with.
+    /// The rank with which it was admitted.
     pub rank: Rank,
 }
 
@@ -33,7 +33,7 @@ impl Raw {
     pub fn attach(socket: &Path, name: &str) -> Raw {
         let connection = Connection::connect(socket).expect("the daemon listens");
         let hello = ToDaemon::Hello { name: name.into(), policy: "rmdp".into() };
-        connection.send(&hello.encode(), &[]).expect("it is connected");
+        connection.send(&hello.encode(), &[]).expect("the domain is connected");
         let (welcome, _) = next(&connection);
         let ToDomain::Welcome { domain, generation, .. } = welcome else {
             panic!("expected a welcome, found {welcome:?}")
@@ -45,9 +45,9 @@ impl Raw {
         let bytes = [PAGE_BYTES, AREA_BYTES];
         let map = |at: usize| {
             let fd = received.fds[at].as_fd().try_clone_to_owned().expect("descriptors are left");
-            SharedMapping::from_fd(fd, bytes[at]).expect("it is a page")
+            SharedMapping::from_fd(fd, bytes[at]).expect("the descriptor is a page")
         };
-        let me = DomainId::new(domain).expect("the daemon numbers right");
+        let me = DomainId::new(domain).expect("the daemon assigns a valid number");
         let mut raw = Raw {
             me,
             rank: Rank::new(PERIOD_NS, 0),
@@ -57,12 +57,12 @@ impl Raw {
             connection,
         };
         schedule::pin_thread(&[cpu]).expect("its own CPU");
-        raw.say(&ToDaemon::Thread { cpu, tid: process::thread_id() });
+        raw.send(&ToDaemon::Thread { cpu, tid: process::thread_id() });
         raw.rank.order = raw.create();
         raw
     }
 
-    /// A small reservation, so that it is like others.
+    /// Makes a small reservation, as ordinary domains do.
     fn create(&self) -> u32 {
         let need = Need {
             period_ns: PERIOD_NS,
@@ -73,7 +73,7 @@ impl Raw {
             ..Need::default()
         };
         let name = "attack".to_owned();
-        self.say(&ToDaemon::Create { request: 1, unscreened: false, need, name });
+        self.send(&ToDaemon::Create { request: 1, unscreened: false, need, name });
         loop {
             match next(&self.connection).0 {
                 ToDomain::Granted { order, .. } => return order,
@@ -83,11 +83,11 @@ impl Raw {
         }
     }
 
-    pub fn say(&self, message: &ToDaemon) {
-        self.connection.send(&message.encode(), &[]).expect("it is connected");
+    pub fn send(&self, message: &ToDaemon) {
+        self.connection.send(&message.encode(), &[]).expect("the domain is connected");
     }
 
-    /// All it may write.
+    /// All words that the domain may write.
     pub fn words(&self) -> Vec<&AtomicU64> {
         self.pages.iter().flat_map(|page| page.words()).collect()
     }
@@ -96,9 +96,10 @@ impl Raw {
 fn next(connection: &Connection) -> (ToDomain, Received) {
     let until = clock::monotonic_ns() + 5_000_000_000;
     let ready = readiness::wait_until(connection.as_fd(), Direction::Readable, Some(until));
-    assert!(ready.is_ok_and(|ready| ready), "the daemon says nothing");
+    assert!(ready.is_ok_and(|ready| ready), "the daemon sends nothing");
     let mut buffer = [0; MESSAGE_BYTES_MAX];
     let received = connection.receive(&mut buffer).expect("a message is there");
-    let message = ToDomain::decode(&buffer[..received.len]).expect("it is one");
+    let message =
+        ToDomain::decode(&buffer[..received.len]).expect("the daemon sends a valid message");
     (message, received)
 }

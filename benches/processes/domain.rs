@@ -9,26 +9,27 @@ use upcall_benches::{measured_cpu, threads_named};
 use upcall_sys::process;
 
 use crate::working_set::WorkingSet;
-use crate::{BOUNDARY_NS, PERIODS_MS, Way, need, number, offsets};
+use crate::workload::{BOUNDARY_NS, PERIODS_MS, Variant, need, number, offsets};
 
-/// What the handlers of a process do.
+/// The work of the handlers of a process.
 pub struct Work {
-    /// Of all of them together, of the CPU, in ppm.
+    /// Part of the CPU that all handlers together use, in ppm.
     pub share_ppm: u64,
-    pub way: Way,
+    pub variant: Variant,
     pub set_kib: usize,
     pub phases: u64,
 }
 
-/// Runs the handlers of one process from the start that it is told, and says what came of it.
+/// Runs the handlers of one process from the start time that its parent sends, and prints the
+/// results.
 pub fn domain(socket: &Path, place: usize, work: Work, millis: u64) {
-    let Work { share_ppm, way, set_kib, phases } = work;
+    let Work { share_ppm, variant, set_kib, phases } = work;
     let warm = WorkingSet::new(set_kib).warm();
     let name = format!("d{place}");
     let daemon = Some(Attach { socket: socket.into(), name: name.clone() });
-    // What admission refuses runs all the same, as in the paper.
-    let config = match way {
-        Way::Fifo => {
+    // Handlers that admission refuses run without a promise, as in the paper.
+    let config = match variant {
+        Variant::Fifo => {
             let cpus = vec![measured_cpu()];
             Config { unscreened: true, mode: Mode::Fifo, cpus, ..Config::default() }
         }
@@ -39,7 +40,7 @@ pub fn domain(socket: &Path, place: usize, work: Work, millis: u64) {
         .iter()
         .zip(offsets(phases).skip(place * PERIODS_MS.len()))
         .map(|(&period_ms, chance)| {
-            let need = need(period_ms, share_ppm, way.quantum());
+            let need = need(period_ms, share_ppm, variant.quantum());
             let need = need.offset(Span::from_nanos(chance % need.period.as_nanos()));
             let spin = need.pdu_cost.as_nanos().saturating_sub(BOUNDARY_NS);
             let spin = Span::from_nanos(spin.saturating_sub(warm.as_nanos()));
@@ -58,8 +59,8 @@ pub fn domain(socket: &Path, place: usize, work: Work, millis: u64) {
     let mut line = String::new();
     std::io::stdin().read_line(&mut line).expect("a start");
     let start = Instant::from_nanos(number(line.trim()));
-    runtime.run_at(&ids, start).expect("its thread is there");
-    // What attaching took is not of the experiment.
+    runtime.run_at(&ids, start).expect("the executor runs");
+    // Waits for the start, because attaching is not part of the experiment.
     std::thread::sleep(start.since(clock::now()).into());
     let before = kernel_account();
     let until = start + Span::from_millis(millis);
@@ -83,8 +84,8 @@ pub fn domain(socket: &Path, place: usize, work: Work, millis: u64) {
     );
 }
 
-/// Keeps the CPU busy. By the clock, which costs no system call; a leap of it was
-/// somebody else's time.
+/// Keeps the CPU busy for `span`. Reads the clock, which costs no system call. A large step of the
+/// clock means that another thread ran.
 fn keep_busy(span: Span) {
     const LEAP: Span = Span::from_nanos(1_000);
     let (mut last, mut done) = (clock::now(), Span::ZERO);
@@ -98,8 +99,7 @@ fn keep_busy(span: Span) {
     }
 }
 
-/// What the kernel counted of this process's executors: switches, and their CPU time in
-/// nanoseconds.
+/// The kernel's counts for this process's executors: switches, and CPU time in nanoseconds.
 fn kernel_account() -> [u64; 2] {
     let pid = std::process::id();
     let executors = threads_named(|comm| comm.starts_with("upcall-cpu"));

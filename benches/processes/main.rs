@@ -1,32 +1,37 @@
-//! rtu-1995 Experiments 1 and 2 (§7.1, §7.2) for real: 2 and 16 processes of 6 handlers
-//! each, periods 40 to 90 ms, first releases at random, under one daemon on one CPU;
-//! immediate preemption (a handler yields after every iteration if it must, one of 96)
-//! against delayed (after all of them), and against the kernel's own: a `SCHED_FIFO` thread
-//! a handler, priorities by rate, no daemon. Then delayed with deferred preemption (decision 0014).
+//! rtu-1995 Experiments 1 and 2 (§7.1, §7.2) with real processes: 2 and 16 processes of 6 handlers
+//! each, with periods from 40 to 90 ms and random first releases. All run under one daemon on one
+//! CPU.
 //!
-//! Switches are the kernel's count of the domains' threads; beside them stands how many
-//! hand-offs the simulator needs for the same set at the hand-off's measured cost, and what
-//! the host did: how long it ran something else on the CPU (steal), and how late a thread
-//! on another CPU woke at worst, which nothing here can delay. Nothing is asserted: the machine
-//! is shared. `-- 16` runs only the sets of 16 processes,
-//! `-- 16 85` only at 85 %, `-- 16 85 256` with a working set of 256 KiB a handler: like the
-//! paper's, the load is then what jobs take under ideal conditions (one alone, its working set
-//! in the cache), and every switch costs what it takes to bring the working set back.
-//! `-- 16 85 256 9` does all that for nine sets of first releases, which the share of switches
-//! that is saved depends on.
+//! The bench compares four variants. *Immediate*: a handler can yield after every iteration, of
+//! which a job has 96. *Delayed*: it can yield after all of them. *Fifo*: the kernel preempts; each
+//! handler has a `SCHED_FIFO` thread with a priority by rate, and there is no daemon. *Deferred*:
+//! delayed, with deferred preemption (decision 0014).
+//!
+//! The table has the kernel's count of switches of the domains' threads. Beside it stands the
+//! number of hand-offs that the simulator needs for the same set at the measured cost of a
+//! hand-off. The table also shows the disturbance by the host: the time for which it ran something
+//! else on the CPU (steal), and the worst wake-up latency of a thread on another CPU, which nothing
+//! in this bench can delay. The bench asserts nothing, because the machine is shared.
+//!
+//! `-- 16` runs only the sets of 16 processes, and `-- 16 85` only those at 85 %. `-- 16 85 256`
+//! gives each handler a working set of 256 KiB. The load is then, as in the paper, the time that
+//! jobs take under ideal conditions: one job alone, with its working set in the cache. Every switch
+//! costs the time to bring the working set back. `-- 16 85 256 9` does all this for nine sets of
+//! first releases, because the share of saved switches depends on them.
 
 #![forbid(unsafe_code)]
 
 mod domain;
 mod witness;
 mod working_set;
+mod workload;
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 
 use domain::{Work, domain};
-use upcall::activity::{ActivityParams, Terms};
+use upcall::activity::Terms;
 use upcall::admission::{Platform, Reservations, Share};
 use upcall::clock;
 use upcall::discipline::RMDP;
@@ -37,25 +42,18 @@ use upcall_daemon::server::{self, Daemon, DaemonEvent};
 use upcall_sim::{SimActivity, SimSpec, Simulation};
 use witness::Witness;
 use working_set::reload;
+use workload::{BATCH, DEFER_PREEMPTION, PERIODS_MS, Variant, need, number, offsets};
 
-/// What a process started by this one is to do: its variable of the environment.
+/// The environment variable that gives a process started by this one its role.
 const ROLE: &str = "UPCALL_BENCH_ROLE";
-/// Of the handlers of each process.
-const PERIODS_MS: [u64; 6] = [40, 50, 60, 70, 80, 90];
-/// Iterations of a job: at 85 % and 96 handlers, 3.7 to 8.3 us each.
-const BATCH: u32 = 96;
-/// Of an iteration's cost, what its boundary takes; the rest is spun.
-const BOUNDARY_NS: u64 = 300;
-/// Makes the first set of first releases, that of the simulator's test of Experiment 2; the
-/// second is made of the next number, and so on.
+/// The seed of the first set of first releases, which is that of the simulator's test of Experiment
+/// 2. The second set uses the next number, and so on.
 const PHASES: u64 = 1995;
-/// Most that admission gives away here: what the kernel leaves to the real-time class.
+/// The most that admission grants here. The kernel leaves this part to the real-time class.
 const LIMIT_PPM: u32 = 950_000;
-/// From the last process's start to the first release.
+/// Time from the last process's start to the first release.
 const LEAD: Span = Span::from_millis(300);
-/// The deferral of `Way::Deferred`.
-const DEFER_PREEMPTION: Span = Span::from_millis(5);
-/// Threads of ordinary class that compete, in the half under load.
+/// Competing threads of ordinary class, in the half under load.
 const LOAD_THREADS: u32 = 2;
 
 fn main() {
@@ -63,12 +61,14 @@ fn main() {
         Err(_) => experiments(),
         Ok(role) => match role[..] {
             ["spin"] => upcall::load::spin(LOAD_THREADS),
-            [socket, place, share_ppm, way, millis, set_kib, phases] => domain(
+            [socket, place, share_ppm, variant, millis, set_kib, phases] => domain(
                 Path::new(socket),
                 number(place),
                 Work {
                     share_ppm: number(share_ppm),
-                    way: way.parse().unwrap_or_else(|()| panic!("`{way}` is no way")),
+                    variant: variant
+                        .parse()
+                        .unwrap_or_else(|()| panic!("`{variant}` is not a variant")),
                     set_kib: number(set_kib),
                     phases: number(phases),
                 },
@@ -79,70 +79,24 @@ fn main() {
     }
 }
 
-fn number<T: std::str::FromStr>(text: &str) -> T {
-    text.parse().unwrap_or_else(|_| panic!("`{text}` is no number"))
-}
-
-/// Who is preempted when.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
-    /// A thread a handler, by the kernel at once.
-    Fifo,
-    Immediate,
-    Delayed,
-    /// As delayed, and a domain goes on while others have waited for less than [`DEFER_PREEMPTION`].
-    Deferred,
-}
-
-impl Way {
-    const ALL: [Way; 4] = [Way::Fifo, Way::Immediate, Way::Delayed, Way::Deferred];
-
-    fn name(self) -> &'static str {
-        match self {
-            Way::Fifo => "fifo",
-            Way::Immediate => "immediate",
-            Way::Delayed => "delayed",
-            Way::Deferred => "deferred",
-        }
-    }
-
-    fn quantum(self) -> u32 {
-        match self {
-            Way::Fifo | Way::Immediate => 1,
-            Way::Delayed | Way::Deferred => BATCH,
-        }
-    }
-
-    fn defer_preemption(self) -> Span {
-        if self == Way::Deferred { DEFER_PREEMPTION } else { Span::ZERO }
-    }
-}
-
-impl std::str::FromStr for Way {
-    type Err = ();
-    fn from_str(name: &str) -> Result<Self, ()> {
-        Way::ALL.into_iter().find(|way| way.name() == name).ok_or(())
-    }
-}
-
 /// One line of the table.
 #[derive(Clone, Copy)]
 struct Setting {
     processes: u32,
-    /// Of all processes together, in percent of the CPU.
+    /// Utilization by all processes together, in percent of the CPU.
     utilization: u32,
-    way: Way,
+    variant: Variant,
     loaded: bool,
     /// Working set of a handler, in KiB.
     set_kib: usize,
-    /// What it takes to bring it back into the cache.
+    /// Time to bring the working set back into the cache.
     reload: Span,
-    /// What the first releases are made of.
+    /// The seed of the first releases.
     phases: u64,
 }
 
 fn experiments() {
-    // Cargo adds words of its own.
+    // Cargo adds arguments of its own.
     let mut wanted = std::env::args().filter_map(|word| word.parse::<u32>().ok());
     let (size, utilization) = (wanted.next(), wanted.next());
     let set_kib = wanted.next().map_or(0, |kib| kib as usize);
@@ -155,7 +109,7 @@ fn experiments() {
     let utilizations = utilization.map_or(utilizations, |utilization| vec![utilization]);
     println!("{}", heading("processes"));
     println!(
-        "{millis} ms a run, {BATCH} iterations a job; immediate: quantum 1, delayed: quantum {BATCH}; fifo: a thread a handler; deferred: delayed, deferral {} ms",
+        "{millis} ms a run, {BATCH} iterations a job; immediate: quantum 1, delayed: quantum {BATCH}; fifo: a thread for each handler; deferred: delayed, deferral {} ms",
         DEFER_PREEMPTION.as_nanos() / 1_000_000
     );
     println!("under load: {LOAD_THREADS} spinning threads of ordinary class on the same CPU");
@@ -191,11 +145,11 @@ fn experiments() {
             for &utilization in &utilizations {
                 let mut saved = [Saved::default(), Saved::default()];
                 for phases in PHASES..PHASES + sets {
-                    let run_as = |way| {
+                    let run_as = |variant| {
                         let setting = Setting {
                             processes,
                             utilization,
-                            way,
+                            variant,
                             loaded,
                             set_kib,
                             reload,
@@ -205,13 +159,15 @@ fn experiments() {
                         print!("{}", line(setting, &outcome, millis));
                         outcome
                     };
-                    let before = [Way::Immediate, Way::Fifo].map(|way| {
-                        let outcome = run_as(way);
+                    let before = [Variant::Immediate, Variant::Fifo].map(|variant| {
+                        let outcome = run_as(variant);
                         println!();
                         outcome
                     });
-                    for (way, saved) in [Way::Delayed, Way::Deferred].into_iter().zip(&mut saved) {
-                        println!(" {}", saved.count(&before, &run_as(way)));
+                    for (variant, saved) in
+                        [Variant::Delayed, Variant::Deferred].into_iter().zip(&mut saved)
+                    {
+                        println!(" {}", saved.count(&before, &run_as(variant)));
                     }
                 }
                 if sets > 1 {
@@ -224,7 +180,7 @@ fn experiments() {
     }
 }
 
-/// How many switches fewer than before, in percent, one a set of first releases.
+/// The percentage of switches saved, one value for each set of first releases.
 #[derive(Default)]
 struct Saved {
     than_immediate: Vec<f64>,
@@ -267,12 +223,12 @@ impl std::fmt::Display for Saved {
 }
 
 fn line(setting: Setting, outcome: &Outcome, millis: u64) -> String {
-    let Setting { processes, utilization, way, loaded, .. } = setting;
+    let Setting { processes, utilization, variant, loaded, .. } = setting;
     let handlers = u64::from(processes) * PERIODS_MS.len() as u64;
     format!(
         "{processes:>9} {:>6} {utilization:>5} {:<9} {:>8} {:>7.1} {:>7} {:>7} {:>10.2} {:>10.2} {:>9} {:>9} {:>9} {:>6} {:>7.1}",
         if loaded { "spin" } else { "idle" },
-        way.name(),
+        variant.name(),
         format!("{}/{handlers}", outcome.admitted),
         outcome.cpu_ns as f64 / millis as f64 / 1e4,
         outcome.jobs,
@@ -287,24 +243,24 @@ fn line(setting: Setting, outcome: &Outcome, millis: u64) -> String {
     )
 }
 
-/// Of one process, or of all.
+/// Results of one process, or of all.
 #[derive(Clone, Copy, Debug)]
 struct Outcome {
-    /// Handlers that admission took; the others run all the same.
+    /// Handlers that admission accepted. The others run without a promise.
     admitted: u64,
     jobs: u64,
     misses: u64,
     slack_ns_min: i64,
-    /// Of the handlers with the longest period.
+    /// Least slack of the handlers with the longest period.
     slack_longest_ns_min: i64,
     switches: u64,
     hand_offs: u64,
-    /// From one domain to another, as the simulator has it.
+    /// Switches between domains in the simulator.
     simulated: Option<u64>,
     cpu_ns: u64,
-    /// Of the CPU, by the host.
+    /// Time for which the host took the CPU.
     stolen_ms: u64,
-    /// Of the witness.
+    /// The worst wake-up latency of the witness.
     late_ns_max: u64,
 }
 
@@ -313,16 +269,16 @@ fn run(setting: Setting, millis: u64) -> Outcome {
     let socket = std::env::temp_dir().join(format!("upcall-processes-{}", std::process::id()));
     let config = server::Config {
         cpu_limit: Share::from_ppm(LIMIT_PPM).expect("it is in range"),
-        defer_preemption: setting.way.defer_preemption(),
+        defer_preemption: setting.variant.defer_preemption(),
         ..server::Config::new(socket.clone(), vec![cpu])
     };
     let daemon = Daemon::start(config).expect("a daemon");
     let share_ppm = u64::from(setting.utilization * 10_000 / setting.processes);
     let switch_cost = daemon.switch_cost() + setting.reload;
     let admitted = admitted(setting, share_ppm, cpu, switch_cost);
-    // The simulator knows no deferred preemption.
-    let simulated =
-        (setting.way != Way::Deferred).then(|| simulated(setting, share_ppm, switch_cost, millis));
+    // The simulator does not model deferred preemption.
+    let simulated = (setting.variant != Variant::Deferred)
+        .then(|| simulated(setting, share_ppm, switch_cost, millis));
     let stopper = daemon.stopper();
     let serving = std::thread::spawn(move || {
         daemon.run(|event, _| {
@@ -338,16 +294,16 @@ fn run(setting: Setting, millis: u64) -> Outcome {
     });
     let mut domains: Vec<Domain> = (0..setting.processes)
         .map(|number| {
-            let Setting { way, set_kib, phases, .. } = setting;
-            let (socket, way) = (socket.display(), way.name());
+            let Setting { variant, set_kib, phases, .. } = setting;
+            let (socket, variant) = (socket.display(), variant.name());
             Domain::start(&format!(
-                "{socket}|{number}|{share_ppm}|{way}|{millis}|{set_kib}|{phases}"
+                "{socket}|{number}|{share_ppm}|{variant}|{millis}|{set_kib}|{phases}"
             ))
         })
         .collect();
-    domains.iter_mut().for_each(|domain| assert_eq!(domain.hear(), "ready"));
+    domains.iter_mut().for_each(|domain| assert_eq!(domain.read_line(), "ready"));
     let start = (clock::now() + LEAD).as_nanos();
-    domains.iter_mut().for_each(|domain| domain.say(start));
+    domains.iter_mut().for_each(|domain| domain.write_number(start));
     let mut all = Outcome {
         admitted,
         jobs: 0,
@@ -364,11 +320,11 @@ fn run(setting: Setting, millis: u64) -> Outcome {
     let witness = Witness::start(cpu);
     let stolen_before_ms = steal_ms(cpu).unwrap_or_default();
     for mut domain in domains {
-        let told = domain.hear();
-        let numbers: Vec<i64> = told.split(' ').map(number).collect();
+        let line = domain.read_line();
+        let numbers: Vec<i64> = line.split(' ').map(number).collect();
         let &[jobs, misses, slack, slack_longest, switches, hand_offs, cpu_ns] = numbers.as_slice()
         else {
-            panic!("a domain said `{told}`")
+            panic!("a domain printed `{line}`")
         };
         all.jobs += jobs.unsigned_abs();
         all.misses += misses.unsigned_abs();
@@ -389,19 +345,19 @@ fn run(setting: Setting, millis: u64) -> Outcome {
     all
 }
 
-/// How many handlers the daemon's admission takes, in its order.
+/// The number of handlers that the daemon's admission accepts, in its order.
 fn admitted(setting: Setting, share_ppm: u64, cpu: u32, switch_cost: Span) -> u64 {
     let platform = Platform {
         cpus: vec![cpu],
         cpu_limit: Share::from_ppm(LIMIT_PPM).expect("it is in range"),
         switch_cost,
         wakeup_latency: Span::ZERO,
-        defer_preemption: setting.way.defer_preemption(),
+        defer_preemption: setting.variant.defer_preemption(),
     };
     let mut reservations = Reservations::new(platform, &RMDP);
     let mut admitted = 0;
     for period_ms in (0..setting.processes).flat_map(|_| PERIODS_MS) {
-        let params = need(period_ms, share_ppm, setting.way.quantum());
+        let params = need(period_ms, share_ppm, setting.variant.quantum());
         let terms = Terms::default();
         match reservations.reserve("handler", params, &terms) {
             Ok(_) => admitted += 1,
@@ -418,9 +374,9 @@ fn simulated(setting: Setting, share_ppm: u64, switch_cost: Span, millis: u64) -
     let handlers = (0..setting.processes).flat_map(|domain| PERIODS_MS.map(|ms| (domain, ms)));
     let chances = offsets(setting.phases).zip(0..);
     let activities = handlers.zip(chances).map(|((domain, period_ms), (chance, number))| {
-        // Among threads any switch is one of the kernel's.
-        let domain = if setting.way == Way::Fifo { number } else { domain };
-        let params = need(period_ms, share_ppm, setting.way.quantum());
+        // With threads, every switch is a switch of the kernel.
+        let domain = if setting.variant == Variant::Fifo { number } else { domain };
+        let params = need(period_ms, share_ppm, setting.variant.quantum());
         let params = params.offset(Span::from_nanos(chance % params.period.as_nanos()));
         let activity = SimActivity::new(format!("d{domain}-{period_ms}"), params);
         SimActivity { domain, ..activity }
@@ -431,21 +387,7 @@ fn simulated(setting: Setting, share_ppm: u64, switch_cost: Span, millis: u64) -
     outcome.cpus.iter().map(|cpu| cpu.domain_switches).sum()
 }
 
-/// Of a handler of a process that is to use so much of the CPU.
-fn need(period_ms: u64, share_ppm: u64, quantum: u32) -> ActivityParams {
-    let period = Span::from_millis(period_ms);
-    let handlers = PERIODS_MS.len() as u64;
-    let pdu_ns = period.as_nanos() * share_ppm / 1_000_000 / handlers / u64::from(BATCH);
-    ActivityParams::new(period, Span::from_nanos(pdu_ns)).batch(BATCH).quantum(quantum)
-}
-
-/// A number for each handler of all processes: Lehmer's generator with Park and Miller's
-/// numbers (CACM 1988).
-fn offsets(phases: u64) -> impl Iterator<Item = u64> {
-    std::iter::successors(Some(phases), |chance| Some(chance * 48_271 % 0x7fff_ffff)).skip(1)
-}
-
-/// A process, as the one who started it sees it.
+/// A process, as its parent sees it.
 struct Domain {
     child: Child,
     lines: std::io::Lines<BufReader<ChildStdout>>,
@@ -460,17 +402,17 @@ impl Domain {
             .stdout(Stdio::piped())
             .spawn()
             .expect("this program can be started");
-        let output = child.stdout.take().expect("it is piped");
+        let output = child.stdout.take().expect("the pipe exists");
         Domain { child, lines: BufReader::new(output).lines() }
     }
 
-    fn say(&mut self, number: u64) {
+    fn write_number(&mut self, number: u64) {
         use std::io::Write;
-        let input = self.child.stdin.as_mut().expect("it is piped");
-        writeln!(input, "{number}").expect("it listens");
+        let input = self.child.stdin.as_mut().expect("the pipe exists");
+        writeln!(input, "{number}").expect("the child reads");
     }
 
-    fn hear(&mut self) -> String {
-        self.lines.next().expect("it speaks").expect("text")
+    fn read_line(&mut self) -> String {
+        self.lines.next().expect("the child prints a line").expect("text")
     }
 }

@@ -1,4 +1,4 @@
-//! Who tells whether the whole machine stood still.
+//! Evidence of whether the whole machine stood still.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,18 +8,18 @@ use upcall::clock;
 use upcall::time::Span;
 use upcall_sys::schedule;
 
-/// A thread of the highest rank on another CPU that does nothing: if it wakes late, the whole
-/// machine stood still, which the host need not count as steal.
+/// A thread of the highest priority on another CPU that only sleeps and wakes. If it wakes late,
+/// the whole machine stood still. The host does not always count this as steal.
 pub struct Witness {
     over: Arc<AtomicBool>,
     thread: JoinHandle<u64>,
 }
 
 impl Witness {
-    const LOOK_EVERY: Span = Span::from_millis(2);
+    const INTERVAL: Span = Span::from_millis(2);
     const PRIORITY: u8 = 98;
 
-    /// Beside the CPU that is measured.
+    /// Starts the witness on the CPUs other than `cpu`, which is measured.
     pub fn start(cpu: u32) -> Self {
         let over = Arc::new(AtomicBool::new(false));
         let seen = over.clone();
@@ -32,7 +32,7 @@ impl Witness {
             }
             let mut late_ns_max = 0;
             while !seen.load(Ordering::Relaxed) {
-                let at = clock::now() + Witness::LOOK_EVERY;
+                let at = clock::now() + Witness::INTERVAL;
                 upcall_sys::clock::sleep_until_ns(at.as_nanos());
                 late_ns_max = late_ns_max.max(clock::now().since(at).as_nanos());
             }
@@ -41,7 +41,7 @@ impl Witness {
         Witness { over, thread }
     }
 
-    /// How late it woke at worst, in ns; 0: nothing is known.
+    /// The worst wake-up latency in ns, or 0 if it is not known.
     pub fn stop(self) -> u64 {
         self.over.store(true, Ordering::Relaxed);
         self.thread.join().unwrap_or_default()

@@ -1,13 +1,13 @@
-//! What a handler works on beside its CPU time: memory that other handlers push out of the
-//! caches, and that a switch has to bring back.
+//! The memory on which a handler works, besides its CPU time. Other handlers push this memory out
+//! of the caches, and a switch must bring it back.
 
 use upcall::clock;
 use upcall::time::Span;
 
-/// As many working sets as there are handlers in 16 processes.
+/// The number of handlers in 16 processes, each with a working set.
 const OTHERS: usize = 96;
 
-/// Memory that a handler works on: an iteration walks a slice of it.
+/// Memory on which a handler works. An iteration walks a slice of it.
 pub struct WorkingSet {
     lines: Vec<[u64; 8]>,
     slice: usize,
@@ -16,12 +16,12 @@ pub struct WorkingSet {
 impl WorkingSet {
     const SLICES: usize = 8;
 
-    /// Touched, so that no page is missing.
+    /// Touches all memory, so that no page fault comes later.
     pub fn new(kib: usize) -> Self {
         WorkingSet { lines: vec![[1; 8]; kib * 1024 / 64], slice: 0 }
     }
 
-    /// One slice, the next one each time.
+    /// Walks one slice, the next one each time.
     pub fn walk(&mut self) {
         let slice_lines = self.lines.len() / Self::SLICES;
         let first = self.slice * slice_lines;
@@ -32,7 +32,7 @@ impl WorkingSet {
         std::hint::black_box(&mut self.lines);
     }
 
-    /// What walking a slice takes that is in the cache: the median of many.
+    /// Time to walk a slice that is in the cache: the median of many walks.
     pub fn warm(&mut self) -> Span {
         let mut walks: Vec<Span> = (0..40 * Self::SLICES).map(|_| self.timed()).collect();
         walks.sort_unstable();
@@ -46,8 +46,7 @@ impl WorkingSet {
     }
 }
 
-/// What it takes to bring a working set back into the cache after other handlers ran: the
-/// median of twenty.
+/// Time to bring a working set back into the cache after other handlers ran: the median of twenty.
 pub fn reload(set_kib: usize) -> Span {
     let mut set = WorkingSet::new(set_kib);
     let mut others = WorkingSet::new(set_kib * OTHERS);

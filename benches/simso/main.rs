@@ -1,17 +1,16 @@
-//! The simulator beside SimSo 0.8.5 (PyPI `simso`), on the same sets: first the
-//! same misses and worst responses, then how much faster.
+//! Compares the simulator with SimSo 0.8.5 (PyPI `simso`) on the same sets. Both must find the same
+//! misses and the same worst responses. Then the bench compares their speed.
 //!
-//! Rate monotonic and earliest deadline first, fully preemptive, implicit
-//! deadlines, released together, up to and beyond a full CPU. EDF is DWS here:
-//! critical activities alone. It preempts where a quantum ends, so periods and
-//! costs are whole milliseconds and a quantum is one: releases fall on the ends of
-//! quanta, and both simulators may preempt at the same moments. SimSo's own
-//! schedulers give ties to the job that was ready first; it runs two of ours
-//! (`simulate.py`), where they go to the task that stands first, as in Upcall.
+//! The sets run under rate monotonic and earliest deadline first. They are fully preemptive, have
+//! implicit deadlines, are released together, and load the CPU up to and beyond 100 %. EDF is DWS
+//! here, with critical activities only. DWS preempts at the end of a quantum. So periods and costs
+//! are whole milliseconds and a quantum takes one millisecond: releases fall on the ends of quanta,
+//! and both simulators may preempt at the same times. SimSo's own schedulers resolve ties in favour
+//! of the job that was ready first. SimSo therefore runs two schedulers of this bench
+//! (`simulate.py`), which favour the task that comes first in the set, as Upcall does.
 //!
-//! Ends with an error if the two disagree in one number. SimSo is installed into
-//! `target/simso` by pip; without Python, venv or PyPI the bench says that it
-//! was skipped.
+//! The bench ends with an error if the two simulators differ in one number. It installs SimSo into
+//! `target/simso` with pip. Without Python, venv or PyPI it prints that it was skipped.
 
 #![forbid(unsafe_code)]
 
@@ -28,7 +27,7 @@ use upcall_sim::{EventKind, SimActivity, SimSpec, Simulation};
 
 const VERSION: &str = "0.8.5";
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/simso/simulate.py");
-/// Runs of each set in Upcall, of which the median counts: one is too short to time.
+/// Runs of each set in Upcall, of which the median counts. One run is too short to time.
 const RUNS: usize = 15;
 
 #[derive(Clone, Serialize)]
@@ -39,7 +38,7 @@ struct Set {
     tasks: Vec<(u64, u64)>,
 }
 
-/// Jobs that ended, how many late, and the longest response in nanoseconds.
+/// Number of jobs that ended, number of late jobs, and the longest response in nanoseconds.
 type Summary = (u64, u64, u64);
 
 #[derive(Deserialize)]
@@ -102,8 +101,8 @@ fn main() -> ExitCode {
     if differ == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// So many random sets for each policy, the same each time: loads around 0.5 to
-/// 1.1, periods of 5 to 100 ms, no two alike.
+/// `count` random sets for each policy, the same in every run. Loads are around 0.5 to 1.1, and the
+/// periods are all different, from 5 to 100 ms.
 fn sets(count: u64, duration_ms: u64) -> Vec<Set> {
     let mut sets = Vec::new();
     let mut state = 0x5157_1995_u64;
@@ -139,7 +138,7 @@ fn sets(count: u64, duration_ms: u64) -> Vec<Set> {
     sets
 }
 
-/// A Python that has SimSo, or why there is none.
+/// The path of a Python that has SimSo, or the reason why there is none.
 fn python() -> Result<String, String> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/simso");
     let python = folder.join("bin/python").display().to_string();
@@ -160,34 +159,34 @@ fn python() -> Result<String, String> {
 fn quietly(command: &mut Command) -> Result<(), String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let output = command.output().map_err(|error| format!("{name}: {error}"))?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    let last = said.lines().last().unwrap_or("it failed");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    let last = errors.lines().last().unwrap_or("it failed");
     if output.status.success() { Ok(()) } else { Err(format!("{name}: {last}")) }
 }
 
 fn ask_simso(python: &str, sets: &[Set]) -> Result<Vec<Answer>, String> {
-    let said = |error: &dyn std::fmt::Display| format!("simulate.py: {error}");
+    let failure = |error: &dyn std::fmt::Display| format!("simulate.py: {error}");
     let mut child = Command::new(python)
         .arg(SCRIPT)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
-        .map_err(|error| said(&error))?;
-    let question = serde_json::to_vec(sets).map_err(|error| said(&error))?;
+        .map_err(|error| failure(&error))?;
+    let question = serde_json::to_vec(sets).map_err(|error| failure(&error))?;
     if let Some(mut stdin) = child.stdin.take() {
-        stdin.write_all(&question).map_err(|error| said(&error))?;
+        stdin.write_all(&question).map_err(|error| failure(&error))?;
     }
-    let output = child.wait_with_output().map_err(|error| said(&error))?;
-    serde_json::from_slice(&output.stdout).map_err(|error| said(&error))
+    let output = child.wait_with_output().map_err(|error| failure(&error))?;
+    serde_json::from_slice(&output.stdout).map_err(|error| failure(&error))
 }
 
-/// CPU seconds of a run, the median of some, and what it came to.
+/// The median CPU seconds of a run in Upcall, and its results.
 fn run_here(set: &Set) -> (f64, Vec<Summary>) {
     let mut times_ns = Vec::new();
     let mut tasks = Vec::new();
     for _ in 0..RUNS {
         tasks = vec![(0, 0, 0); set.tasks.len()];
-        let simulation = Simulation::new(spec(set)).expect("a good spec");
+        let simulation = Simulation::new(spec(set)).expect("a valid spec");
         let begun_ns = upcall::thread_cpu_ns();
         simulation.run(Span::from_millis(set.duration_ms), &mut |event| {
             if let EventKind::JobDone(record) = event.kind

@@ -15,7 +15,7 @@ from simso.schedulers import scheduler
 
 
 class Ranked(Scheduler):
-    """One CPU, immediate preemption, ties to the task that stands first."""
+    """One CPU with immediate preemption. A tie goes to the task that comes first in the set."""
 
     def init(self):
         self.ready = []

@@ -1,4 +1,4 @@
-//! What the supervisor tells an end to do, and how far an end says it is.
+//! The job that the supervisor sends to an end, and the position that an end reports.
 
 use std::fmt;
 
@@ -6,12 +6,13 @@ use upcall_shm::stream::StreamForm;
 
 use crate::message::bytes_of;
 
-/// A place in the row of all messages: so many are behind it, and so many bytes of the next.
+/// A position in the sequence of all messages: the number of messages before it, and the number of
+/// bytes of the next message before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Position {
     /// The next message.
     pub number: u64,
-    /// Bytes of it that are behind; always 0 but in a stream of plain bytes.
+    /// Bytes of the next message before the position. Always 0 except in a stream of plain bytes.
     pub byte: usize,
 }
 
@@ -22,56 +23,56 @@ impl fmt::Display for Position {
 }
 
 impl Position {
-    /// A place as it is displayed.
+    /// Parses a position in its displayed form.
     pub fn parse(text: &str) -> Option<Self> {
         let (number, byte) = text.trim().split_once(' ')?;
         Some(Position { number: number.parse().ok()?, byte: byte.parse().ok()? })
     }
 }
 
-/// Memory of another process: its number, the descriptor there, bytes.
-pub type Place = (u32, i32, usize);
+/// Memory of another process: process number, descriptor in that process, and bytes.
+pub type RemoteMemory = (u32, i32, usize);
 
-/// One stream, for one end.
+/// The work of one end for one stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Job {
-    /// Of the stream.
+    /// Generation of the stream.
     pub generation: u64,
-    /// Of all dice and messages.
+    /// Seed of all random numbers and messages.
     pub seed: u64,
-    /// The stream.
-    pub memory: Place,
-    /// See [`crate::end::account`].
-    pub accounts: Place,
-    /// Where the stream begins.
+    /// The stream's memory.
+    pub memory: RemoteMemory,
+    /// The memory of the counts in [`crate::shared::progress`].
+    pub progress: RemoteMemory,
+    /// The position at which the stream begins.
     pub begin: Position,
-    /// The first message that is not written any more.
+    /// The number of the first message that is not written any more.
     pub end: u64,
-    /// In how many of 100 cases who finds nothing sleeps.
+    /// The percentage of cases in which an end with nothing to do sleeps.
     pub sleeps: u64,
-    /// Most messages to a commit or a release.
+    /// The most messages to a commit or a release.
     pub batch: u64,
-    /// Buffers that a reader keeps before it gives them back in any order.
+    /// The number of buffers that a reader keeps before it gives them back in random order.
     pub group: u64,
-    /// Where the end runs.
+    /// The CPU on which the end runs.
     pub cpu: u32,
 }
 
 impl fmt::Display for Job {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Job { generation, seed, memory, accounts, begin, end, sleeps, batch, group, cpu } =
+        let Job { generation, seed, memory, progress, begin, end, sleeps, batch, group, cpu } =
             self;
         write!(f, "{generation} {seed} {} {} {}", memory.0, memory.1, memory.2)?;
-        write!(f, " {} {} {} {begin}", accounts.0, accounts.1, accounts.2)?;
+        write!(f, " {} {} {} {begin}", progress.0, progress.1, progress.2)?;
         write!(f, " {end} {sleeps} {batch} {group} {cpu}")
     }
 }
 
 impl Job {
-    /// The job in a line.
+    /// Parses a job in its displayed form.
     ///
     /// # Errors
-    /// It is none.
+    /// The line is no job.
     pub fn parse(line: &str) -> Result<Self, String> {
         let mut words = line.split_whitespace();
         let error = |_| format!("found `{line}`, expected a job");
@@ -84,7 +85,7 @@ impl Job {
             generation: next!(),
             seed: next!(),
             memory: (next!(), next!(), next!()),
-            accounts: (next!(), next!(), next!()),
+            progress: (next!(), next!(), next!()),
             begin: Position { number: next!(), byte: next!() },
             end: next!(),
             sleeps: next!(),
@@ -95,7 +96,7 @@ impl Job {
     }
 }
 
-/// By how much message `number` moves an index.
+/// The number of units by which message `number` moves an index.
 #[inline]
 pub fn units_of(form: StreamForm, seed: u64, number: u64) -> u64 {
     match form {
@@ -105,10 +106,10 @@ pub fn units_of(form: StreamForm, seed: u64, number: u64) -> u64 {
     }
 }
 
-/// Where an index of `units` is, in a stream that begins at `begin`.
+/// The position of an index of `units`, in a stream that begins at `begin`.
 ///
 /// # Errors
-/// In the midst of a message, where none can be.
+/// The index is inside a message, where none can be.
 pub fn position(
     form: StreamForm,
     seed: u64,
@@ -145,7 +146,7 @@ mod tests {
             generation: 1,
             seed: 2,
             memory: (3, 4, 5),
-            accounts: (6, 7, 8),
+            progress: (6, 7, 8),
             begin: Position { number: 9, byte: 10 },
             end: u64::MAX,
             sleeps: 11,
@@ -158,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn an_index_is_a_place_in_the_row_of_messages() {
+    fn an_index_maps_to_a_position_among_the_messages() {
         let (seed, begin) = (5, Position { number: 40, byte: 3 });
         let first = bytes_of(seed, 40) as u64;
         let bytes = StreamForm::Bytes { capacity: 1024 };

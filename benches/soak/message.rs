@@ -1,16 +1,17 @@
-//! The messages of the soak: message `number` has its length and its bytes from the seed and the
-//! number alone, so that whoever expects it can tell it from any other, and make it anew.
+//! The messages of the soak. The length and the bytes of message `number` follow from the seed and
+//! the number alone. So a reader can distinguish it from any other message and compute it again.
 //!
-//! Its first word is its number, the second a checksum over all the rest and its length.
+//! The first word is the number of the message. The second is a checksum of all the rest and of the
+//! length.
 
 /// Least and most bytes of a message.
 pub const BYTES_MIN: usize = 16;
-/// See [`BYTES_MIN`]; a multiple of 8.
+/// See [`BYTES_MIN`]. A multiple of 8.
 pub const BYTES_MAX: usize = 1_000;
 /// Most words of a message.
 pub const WORDS_MAX: usize = BYTES_MAX / 8;
 
-/// One of 2^64 numbers that look random (SplitMix64, Steele and others, 2014).
+/// A pseudo-random number (SplitMix64, Steele and others, 2014).
 pub fn mix(number: u64) -> u64 {
     let x = number.wrapping_mul(0x9E37_79B9_7F4A_7C15);
     let x = (x ^ x >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -18,20 +19,20 @@ pub fn mix(number: u64) -> u64 {
     x ^ x >> 31
 }
 
-/// Numbers that look random, the same for the same seed.
+/// Pseudo-random numbers, the same for the same seed.
 #[derive(Debug)]
-pub struct Dice(u64);
+pub struct Random(u64);
 
-impl Dice {
-    /// Those of `seed`.
+impl Random {
+    /// The numbers of `seed`.
     pub fn new(seed: u64) -> Self {
-        Dice(mix(seed))
+        Random(mix(seed))
     }
 
-    /// From 0 to below `end`, which is not 0.
+    /// A number from 0 to below `end`. `end` is not 0.
     pub fn below(&mut self, end: u64) -> u64 {
         self.0 = self.0.wrapping_add(1);
-        // The high bits of a product: no division.
+        // The high bits of a product, which needs no division.
         u64::try_from((u128::from(mix(self.0)) * u128::from(end)) >> 64).unwrap_or(0)
     }
 
@@ -40,14 +41,14 @@ impl Dice {
         self.below(100) < percent
     }
 
-    /// From 1 to `max`; each power of two as often as the next.
+    /// A number from 1 to `max`. Each range between two powers of two is equally likely.
     pub fn batch(&mut self, max: u64) -> u64 {
         let below = 1 << self.below(u64::from(max.ilog2()) + 1);
         (1 + self.below(below)).min(max)
     }
 }
 
-/// Bytes of message `number`: seven in eight are short.
+/// Bytes of message `number`. Seven messages in eight are short.
 #[inline]
 pub fn bytes_of(seed: u64, number: u64) -> usize {
     let random = mix(seed ^ number);
@@ -56,7 +57,7 @@ pub fn bytes_of(seed: u64, number: u64) -> usize {
     BYTES_MIN + usize::try_from(part).unwrap_or(0)
 }
 
-/// Message `number`, in the words that its bytes fill; what is beyond them is 0.
+/// Computes message `number` into the words that its bytes fill. The rest of the last word is 0.
 #[inline]
 pub fn compose(number: u64, bytes: usize, words: &mut [u64; WORDS_MAX]) {
     let words = &mut words[..bytes.div_ceil(8)];
@@ -70,7 +71,7 @@ pub fn compose(number: u64, bytes: usize, words: &mut [u64; WORDS_MAX]) {
     words[1] = words[2..].iter().fold(begin(number, bytes), |sum, word| add(sum, *word));
 }
 
-/// The same as the bytes that a copying way moves.
+/// The same as bytes, for the forms that copy.
 pub fn compose_bytes(number: u64, bytes: usize, into: &mut [u8; BYTES_MAX]) {
     let mut words = [0; WORDS_MAX];
     compose(number, bytes, &mut words);
@@ -79,10 +80,10 @@ pub fn compose_bytes(number: u64, bytes: usize, into: &mut [u8; BYTES_MAX]) {
     }
 }
 
-/// That what was found is message `number`, whole.
+/// Checks that the words found are message `number`, undamaged.
 ///
 /// # Errors
-/// What it is instead.
+/// The difference found.
 #[inline]
 pub fn check(
     seed: u64,
@@ -101,16 +102,16 @@ pub fn check(
     let (mut sum, mut left) = (begin(number, bytes), bytes.div_ceil(8) - 2);
     for word in words {
         left -= 1;
-        // A slot's last word is not all of the message.
+        // Only part of a slot's last word belongs to the message.
         sum = add(sum, if left == 0 { word & tail_mask(bytes) } else { word });
     }
     if sum == checksum { Ok(()) } else { Err(format!("message {number} is damaged")) }
 }
 
-/// As [`check`], of bytes.
+/// As [`check`], for bytes.
 ///
 /// # Errors
-/// As there.
+/// As [`check`].
 pub fn check_bytes(seed: u64, number: u64, found: &[u8]) -> Result<(), String> {
     let (whole, rest) = found.as_chunks::<8>();
     let mut last = [0; 8];
@@ -129,7 +130,7 @@ fn add(sum: u64, word: u64) -> u64 {
     (sum ^ word).wrapping_mul(0xFF51_AFD7_ED55_8CCD).rotate_left(29)
 }
 
-/// The bits of a message's last word that are its own.
+/// The bits of a message's last word that belong to it.
 fn tail_mask(bytes: usize) -> u64 {
     let mut mask = [0xFF; 8];
     if !bytes.is_multiple_of(8) {
@@ -143,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_message_is_known_from_its_neighbours_and_from_a_damaged_one() {
+    fn check_rejects_other_and_damaged_messages() {
         for number in (0..2_000).chain(u64::MAX - 5..u64::MAX) {
             let bytes = bytes_of(7, number);
             assert!((BYTES_MIN..=BYTES_MAX).contains(&bytes));
@@ -161,10 +162,10 @@ mod tests {
     }
 
     #[test]
-    fn dice_stay_in_their_range_and_reach_its_ends() {
-        let mut dice = Dice::new(1);
-        let batches: Vec<u64> = (0..5_000).map(|_| dice.batch(256)).collect();
+    fn random_numbers_stay_in_range_and_reach_both_ends() {
+        let mut random = Random::new(1);
+        let batches: Vec<u64> = (0..5_000).map(|_| random.batch(256)).collect();
         assert_eq!((batches.iter().min(), batches.iter().max()), (Some(&1), Some(&256)));
-        assert!((0..1_000).all(|_| dice.below(3) < 3 && dice.batch(1) == 1));
+        assert!((0..1_000).all(|_| random.below(3) < 3 && random.batch(1) == 1));
     }
 }

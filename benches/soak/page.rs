@@ -1,5 +1,6 @@
-//! What a stream's memory says when its ends are gone: the counters, and what stands between
-//! them. By the layout that the head of `upcall_shm::stream` lays down, and not through its code.
+//! Reads a stream's memory after its ends are gone: the counters, and the messages between them.
+//! The code follows the layout in the head of `upcall_shm::stream` and does not use that module's
+//! code.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -8,41 +9,41 @@ use upcall_shm::stream::{HEADER_BYTES, StreamForm};
 use crate::job::{Position, position};
 use crate::message::{BYTES_MAX, bytes_of, check, check_bytes, compose_bytes};
 
-/// Words of `N_write` and `N_read`.
+/// Word numbers of `N_write` and `N_read`.
 const WRITTEN: usize = 8;
 const READ: usize = 16;
 const DATA: usize = HEADER_BYTES / 8;
 
-/// A stream that nobody writes to any more.
+/// A stream to which no process writes any more.
 pub struct Page<'a> {
-    /// All of it.
+    /// All words of its memory.
     pub words: &'a [AtomicU64],
-    /// How its data moves.
+    /// The form in which its data moves.
     pub form: StreamForm,
-    /// Of all messages.
+    /// Seed of all messages.
     pub seed: u64,
-    /// Where the stream began.
+    /// The position at which the stream began.
     pub begin: Position,
     /// Buffers that its reader kept before it gave them back.
     pub group: u64,
 }
 
 impl Page<'_> {
-    /// `N_write`: up to here it is committed.
+    /// `N_write`: everything below is committed.
     pub fn written(&self) -> u64 {
         self.load(WRITTEN)
     }
 
-    /// `N_read`: up to here it is released.
+    /// `N_read`: everything below is released.
     pub fn read(&self) -> u64 {
         self.load(READ)
     }
 
-    /// Checks every message from `N_read` up to `N_write`: how many units there are.
+    /// Checks every message from `N_read` up to `N_write`. Returns the number of their units.
     ///
     /// # Errors
-    /// One is not there, or damaged.
-    pub fn salvage(&self) -> Result<u64, String> {
+    /// A message is missing or damaged.
+    pub fn check_unread(&self) -> Result<u64, String> {
         let (read, written) = (self.read(), self.written());
         let first = position(self.form, self.seed, self.begin, read)?;
         match self.form {
@@ -63,7 +64,7 @@ impl Page<'_> {
     fn bytes(&self, first: Position) -> Result<(), String> {
         let StreamForm::Bytes { capacity } = self.form else { return Ok(()) };
         let mut number = first.number;
-        // What was released of the first message before is made anew.
+        // Computes again the released part of the first message.
         let mut part = made(self.seed, number)[..first.byte].to_vec();
         for index in self.read()..self.written() {
             let byte = place(index, capacity);
@@ -95,9 +96,10 @@ impl Page<'_> {
         Ok(())
     }
 
-    /// A group of buffers comes back in any order, so what is out of the group in which the reader
-    /// was is what stands in no entry of those given back. Their descriptors may be overwritten, by messages
-    /// that were never committed too: there the buffers themselves tell.
+    /// The reader gives a group of buffers back in random order. So the buffers it still holds are
+    /// those that appear in no entry of the buffers given back. Their descriptors may be
+    /// overwritten, even by messages that were never committed. In that case the contents of the
+    /// buffers identify them.
     fn buffers(&self) -> Result<u64, String> {
         let StreamForm::Buffers { buffers, buffer_bytes } = self.form else { return Ok(0) };
         let (read, written) = (self.read(), self.written());
@@ -133,7 +135,7 @@ impl Page<'_> {
         Err(format!("{found} buffers are out, expected {}", written - read))
     }
 
-    /// That message `number`, said to have `bytes`, stands at word `at`.
+    /// Checks that message `number`, of `bytes` by its entry, stands at word `at`.
     fn at(&self, number: u64, bytes: u64, at: usize) -> Result<(), String> {
         let bytes = usize_of(bytes);
         let words = bytes.min(BYTES_MAX).div_ceil(8);
@@ -145,7 +147,7 @@ impl Page<'_> {
     }
 }
 
-/// Where `index` stands in a ring of `count`, a power of two.
+/// The place of `index` in a ring of `count`, a power of two.
 fn place(index: u64, count: u32) -> usize {
     usize_of(index % u64::from(count))
 }
@@ -156,7 +158,7 @@ fn made(seed: u64, number: u64) -> [u8; BYTES_MAX] {
     bytes
 }
 
-/// Of what a peer wrote: then it may be anything, and is checked by who uses it.
+/// Converts a number that a peer wrote. It may be anything; the caller checks it.
 fn usize_of(number: u64) -> usize {
     usize::try_from(number).unwrap_or(usize::MAX)
 }

@@ -1,5 +1,5 @@
-//! The end that reads: checks each message, releases in batches, keeps buffers and gives them
-//! back in any order, sleeping or polling when nothing is there, as the dice fall.
+//! The end that reads. It checks each message, releases in batches, and keeps buffers and gives
+//! them back in random order. When no message is there, it sleeps or polls at random.
 
 use std::hint::spin_loop;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -7,22 +7,22 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use upcall_shm::stream::{Closed, Due, Kept, Message, Reader, StreamForm};
 use upcall_sys::futex;
 
-use crate::end::{Shared, account, sleep};
 use crate::job::{Job, Position, units_of};
-use crate::message::{BYTES_MAX, Dice, bytes_of, check, check_bytes, compose_bytes};
+use crate::message::{BYTES_MAX, Random, bytes_of, check, check_bytes, compose_bytes};
+use crate::shared::{Shared, progress, sleep};
 
-/// See the module's head.
+/// The reading end of one stream.
 pub struct Receiver<'a> {
     job: &'a Job,
     form: StreamForm,
     reader: Reader<&'a [AtomicU64]>,
-    accounts: &'a [AtomicU64],
-    dice: Dice,
-    /// Up to here it is read.
+    progress: &'a [AtomicU64],
+    random: Random,
+    /// Everything before this position is read.
     at: Position,
-    /// Units done with.
+    /// Units that the receiver is done with.
     units: u64,
-    /// What there is of message `at`, in a stream of plain bytes.
+    /// The part of message `at` that has been read, in a stream of plain bytes.
     part: Vec<u8>,
     /// Buffers of this group that were not given back yet.
     kept: Vec<Kept>,
@@ -35,17 +35,17 @@ impl<'a> Receiver<'a> {
     pub fn new(
         job: &'a Job,
         stream: Shared<'a>,
-        accounts: &'a [AtomicU64],
+        progress: &'a [AtomicU64],
     ) -> Result<Self, String> {
-        // What a reader before this one had released of the next message.
+        // The part of the next message that an earlier reader had released.
         let mut before = [0; BYTES_MAX];
         compose_bytes(job.begin.number, bytes_of(job.seed, job.begin.number), &mut before);
         Ok(Receiver {
             job,
             form: stream.form(),
             reader: stream.reader().map_err(|error| error.to_string())?,
-            accounts,
-            dice: Dice::new(job.seed ^ (job.generation << 1 | 1)),
+            progress,
+            random: Random::new(job.seed ^ (job.generation << 1 | 1)),
             at: job.begin,
             units: 0,
             part: before[..job.begin.byte].to_vec(),
@@ -54,7 +54,7 @@ impl<'a> Receiver<'a> {
         })
     }
 
-    /// Reads until there is no more: why, and how far it is.
+    /// Reads until the stream is closed. Returns the reason and the position reached.
     pub fn run(mut self) -> Result<(Closed, Position), String> {
         loop {
             if let Some(closed) = self.batch()? {
@@ -66,7 +66,7 @@ impl<'a> Receiver<'a> {
     }
 
     fn batch(&mut self) -> Result<Option<Closed>, String> {
-        for _ in 0..self.dice.batch(self.job.batch) {
+        for _ in 0..self.random.batch(self.job.batch) {
             loop {
                 match self.next()? {
                     Ok(true) => break,
@@ -79,7 +79,7 @@ impl<'a> Receiver<'a> {
         Ok(None)
     }
 
-    /// Reads one message, or some bytes; whether there was one.
+    /// Reads one message, or some bytes. Returns whether there was one.
     fn next(&mut self) -> Result<Result<bool, Closed>, String> {
         let seed = self.job.seed;
         let message = match self.reader.front() {
@@ -88,7 +88,7 @@ impl<'a> Receiver<'a> {
             Err(closed) => return Ok(Err(closed)),
         };
         if let StreamForm::Bytes { .. } = self.form {
-            let part = 1 + usize::try_from(self.dice.below(BYTES_MAX as u64)).unwrap_or(0);
+            let part = 1 + usize::try_from(self.random.below(BYTES_MAX as u64)).unwrap_or(0);
             let part = part.min(message.len());
             let from = self.part.len();
             self.part.resize(from + part, 0);
@@ -113,7 +113,7 @@ impl<'a> Receiver<'a> {
         Ok(Ok(true))
     }
 
-    /// Checks what there is of plain bytes, message by message.
+    /// Checks the whole messages among the plain bytes read.
     fn whole_messages(&mut self) -> Result<(), String> {
         let mut from = 0;
         loop {
@@ -127,14 +127,14 @@ impl<'a> Receiver<'a> {
         Ok(())
     }
 
-    /// All of the group, in any order, with a release in between now and then.
+    /// Gives back the whole group in random order, with a release in between from time to time.
     fn give_back(&mut self) {
         self.grouped = 0;
         while !self.kept.is_empty() {
-            let at = usize::try_from(self.dice.below(self.kept.len() as u64)).unwrap_or(0);
+            let at = usize::try_from(self.random.below(self.kept.len() as u64)).unwrap_or(0);
             self.reader.give_back(self.kept.swap_remove(at));
             self.units += 1;
-            if self.dice.chance(10) {
+            if self.random.chance(10) {
                 self.release();
             }
         }
@@ -151,11 +151,11 @@ impl<'a> Receiver<'a> {
     }
 
     fn wait(&mut self) {
-        if !self.dice.chance(self.job.sleeps) {
+        if !self.random.chance(self.job.sleeps) {
             self.release();
             return spin_loop();
         }
-        // No more than the writer can have written while so much is kept.
+        // The most that the writer can have written while the reader keeps this many.
         let most = match self.form {
             StreamForm::Bytes { capacity } | StreamForm::Messages { capacity } => {
                 u64::from(capacity) - 2 * (BYTES_MAX as u64 + 8)
@@ -163,7 +163,7 @@ impl<'a> Receiver<'a> {
             StreamForm::Slots { slots, .. } => u64::from(slots),
             StreamForm::Buffers { buffers, .. } => u64::from(buffers) - self.job.group,
         };
-        let units = self.dice.batch(most);
+        let units = self.random.batch(most);
         self.about_to_release();
         let wait = self.reader.wait(units);
         self.has_released();
@@ -173,19 +173,19 @@ impl<'a> Receiver<'a> {
     }
 
     fn about_to_release(&self) {
-        // Relaxed, and below: as in the sender.
-        self.accounts[account::RELEASING].store(self.units, Relaxed);
+        // Relaxed, here and below, for the reason given in the sender.
+        self.progress[progress::RELEASING].store(self.units, Relaxed);
     }
 
     fn has_started(&self, due: Due) {
         if due.start {
-            // Relaxed: looked at when this process is done with the stream.
-            self.accounts[account::STARTS].fetch_add(1, Relaxed);
+            // Relaxed: the supervisor reads it after this process is done with the stream.
+            self.progress[progress::STARTS].fetch_add(1, Relaxed);
         }
     }
 
     fn has_released(&self) {
-        self.accounts[account::RELEASED].store(self.units, Relaxed);
+        self.progress[progress::RELEASED].store(self.units, Relaxed);
     }
 }
 
@@ -199,7 +199,7 @@ fn check_message(
     if let StreamForm::Messages { .. } = form {
         let mut bytes = [0; BYTES_MAX];
         let copied = payload.copy_to(0, &mut bytes);
-        // What is longer than any is told by its length.
+        // A message longer than any valid one is rejected by its length.
         let found = if copied == len {
             check_bytes(seed, number, &bytes[..len])
         } else {

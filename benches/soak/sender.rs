@@ -1,6 +1,6 @@
-//! The end that writes: message after message, in batches, sleeping or polling when there is
-//! no room, as the dice fall. Of a stream with a `B_start` it is a passive source, which rests in place of
-//! sleeping for room.
+//! The end that writes. It writes message after message in batches. When there is no room, it
+//! sleeps or polls at random. If the stream has a `B_start`, the sender is a passive source, which
+//! rests instead of sleeping for room.
 
 use std::hint::spin_loop;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -8,25 +8,25 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use upcall_shm::stream::{Closed, End, StreamError, StreamForm, WriteChunk, Writer};
 use upcall_sys::futex;
 
-use crate::end::{Shared, account, sleep};
 use crate::job::{Job, Position};
-use crate::message::{BYTES_MAX, Dice, WORDS_MAX, bytes_of, compose, compose_bytes};
+use crate::message::{BYTES_MAX, Random, WORDS_MAX, bytes_of, compose, compose_bytes};
+use crate::shared::{Shared, progress, sleep};
 
-/// See the module's head.
+/// The writing end of one stream.
 pub struct Sender<'a> {
     job: &'a Job,
     form: StreamForm,
     writer: Writer<&'a [AtomicU64]>,
-    /// The same stream, for the bell of a reader when the writer is no more.
+    /// The same stream, for the wake word of a reader after the writer has ended.
     view: Shared<'a>,
-    accounts: &'a [AtomicU64],
-    dice: Dice,
-    /// Up to here it is staged, and committed.
+    progress: &'a [AtomicU64],
+    random: Random,
+    /// The positions up to which messages are staged and committed.
     staged: Position,
     committed: Position,
     /// Units staged.
     units: u64,
-    /// Which message stands in `bytes`, for the ways that copy.
+    /// The message that stands in `bytes`, for the forms that copy.
     composed: Option<u64>,
     bytes: Box<[u8; BYTES_MAX]>,
 }
@@ -37,15 +37,15 @@ impl<'a> Sender<'a> {
         job: &'a Job,
         stream: Shared<'a>,
         view: Shared<'a>,
-        accounts: &'a [AtomicU64],
+        progress: &'a [AtomicU64],
     ) -> Result<Self, String> {
         Ok(Sender {
             job,
             form: stream.form(),
             writer: stream.writer().map_err(|error| error.to_string())?,
             view,
-            accounts,
-            dice: Dice::new(job.seed ^ job.generation << 1),
+            progress,
+            random: Random::new(job.seed ^ job.generation << 1),
             staged: job.begin,
             committed: job.begin,
             units: 0,
@@ -54,8 +54,8 @@ impl<'a> Sender<'a> {
         })
     }
 
-    /// Writes until the reader is gone, or all is written and the stream ended: why, and how far
-    /// it committed.
+    /// Writes until the reader is gone, or until all is written and the stream ended. Returns the
+    /// reason and the position committed.
     pub fn run(mut self) -> Result<(Closed, Position), String> {
         while self.staged.number < self.job.end {
             if let Err(error) = self.batch() {
@@ -72,7 +72,7 @@ impl<'a> Sender<'a> {
     }
 
     fn batch(&mut self) -> Result<(), StreamError> {
-        for _ in 0..self.dice.batch(self.job.batch) {
+        for _ in 0..self.random.batch(self.job.batch) {
             if self.staged.number >= self.job.end {
                 break;
             }
@@ -83,7 +83,7 @@ impl<'a> Sender<'a> {
         self.commit()
     }
 
-    /// Stages the next message, or some bytes; `false`: there is no room.
+    /// Stages the next message, or some bytes. `false`: there is no room.
     fn stage(&mut self) -> Result<bool, StreamError> {
         let Position { number, byte } = self.staged;
         let bytes = bytes_of(self.job.seed, number);
@@ -104,7 +104,7 @@ impl<'a> Sender<'a> {
             StreamForm::Bytes { .. } => {
                 self.compose(number, bytes);
                 let left = bytes - byte;
-                let part = if self.dice.chance(75) { left } else { self.part_of(left) };
+                let part = if self.random.chance(75) { left } else { self.part_of(left) };
                 if !self.writer.push(&self.bytes[byte..byte + part])? {
                     return Ok(false);
                 }
@@ -122,7 +122,7 @@ impl<'a> Sender<'a> {
     }
 
     fn part_of(&mut self, bytes: usize) -> usize {
-        1 + usize::try_from(self.dice.below(bytes as u64)).unwrap_or(0)
+        1 + usize::try_from(self.random.below(bytes as u64)).unwrap_or(0)
     }
 
     fn compose(&mut self, number: u64, bytes: usize) {
@@ -135,7 +135,7 @@ impl<'a> Sender<'a> {
     fn commit(&mut self) -> Result<(), StreamError> {
         self.about_to_commit();
         let due = self.writer.commit();
-        // Also of a stream whose reader is gone.
+        // The commit also counts in a stream whose reader is gone.
         self.has_committed();
         if due?.wake {
             futex::wake_shared(self.writer.peer_wait_word(), 1);
@@ -144,7 +144,7 @@ impl<'a> Sender<'a> {
     }
 
     fn wait(&mut self) -> Result<(), StreamError> {
-        if !self.dice.chance(self.job.sleeps) {
+        if !self.random.chance(self.job.sleeps) {
             if self.committed != self.staged {
                 self.commit()?;
             }
@@ -159,9 +159,9 @@ impl<'a> Sender<'a> {
             self.writer.finish_wait();
             return Ok(());
         }
-        // For the next message, or for some more.
+        // Waits for room for the next message, or for some more.
         let bytes = bytes_of(self.job.seed, self.staged.number);
-        let more = if self.dice.chance(50) { bytes } else { bytes + self.part_of(BYTES_MAX) };
+        let more = if self.random.chance(50) { bytes } else { bytes + self.part_of(BYTES_MAX) };
         let more = if let StreamForm::Slots { .. } | StreamForm::Buffers { .. } = self.form {
             bytes
         } else {
@@ -176,13 +176,13 @@ impl<'a> Sender<'a> {
     }
 
     fn about_to_commit(&self) {
-        // Relaxed, and below: the stream's own release store and fence stand between the two, and
-        // the supervisor looks when this process is dead.
-        self.accounts[account::COMMITTING].store(self.units, Relaxed);
+        // Relaxed, here and below: the stream's own release store and fence stand between the two
+        // stores, and the supervisor reads them after this process is dead.
+        self.progress[progress::COMMITTING].store(self.units, Relaxed);
     }
 
     fn has_committed(&mut self) {
-        self.accounts[account::COMMITTED].store(self.units, Relaxed);
+        self.progress[progress::COMMITTED].store(self.units, Relaxed);
         self.committed = self.staged;
     }
 }

@@ -1,21 +1,22 @@
-//! Figure 9 as SVG: once with the paper's straight axes, once with powers of ten on both.
+//! Figure 9 as SVG, once with linear axes as in the paper, and once with logarithmic axes.
 
 use svg::Document;
 use svg::node::element::{Circle, Group, Line as Stroke, Polyline, Rectangle, Text};
 
-use crate::figure::Line;
+use crate::figure::Curve;
 
-/// Distinct for people who see few colours apart (Okabe and Ito 2008).
+/// Colours that colour-blind readers can distinguish (Okabe and Ito 2008).
 const COLOURS: [&str; 6] = ["#0072b2", "#56b4e9", "#d55e00", "#e69f00", "#009e73", "#cc79a7"];
 const WIDTH: f64 = 520.0;
 const HEIGHT: f64 = 360.0;
 const LEFT: f64 = 70.0;
 const TOP: f64 = 60.0;
 const BETWEEN: f64 = 90.0;
-/// The paper's figure ends at 200 messages a second of each activity, 1,600 in all; ours go further.
+/// The paper's figure ends at 200 messages per second of each activity, which is 1,600 in all. This
+/// figure goes further.
 const STRAIGHT_MAX: f64 = 12_800.0;
 
-/// From a value to a place between 0 and 1, and where marks stand.
+/// Maps a value to a place between 0 and 1, and lists the marks.
 struct Axis {
     least: f64,
     most: f64,
@@ -49,9 +50,9 @@ impl Axis {
     }
 }
 
-/// The picture.
-pub fn picture(lines: &[Line]) -> String {
-    let shown = lines.iter().flat_map(|line| &line.points);
+/// The figure as text.
+pub fn picture(curves: &[Curve]) -> String {
+    let shown = curves.iter().flat_map(|curve| &curve.points);
     let most = shown
         .filter(|point| point.rate() <= STRAIGHT_MAX)
         .map(|point| point.percent)
@@ -59,13 +60,13 @@ pub fn picture(lines: &[Line]) -> String {
     let step = [0.5, 1.0, 2.0, 5.0, 10.0].into_iter().find(|step| most / step <= 8.0);
     let step = step.unwrap_or(20.0);
     let straight = panel(
-        lines,
+        curves,
         (LEFT, TOP),
         &Axis::straight(STRAIGHT_MAX, 1_600.0),
         &Axis::straight((most / step).ceil() * step, step),
     );
     let powers = panel(
-        lines,
+        curves,
         (LEFT + WIDTH + BETWEEN, TOP),
         &Axis::powers(100.0, 1_000_000.0),
         &Axis::powers(0.01, 100.0),
@@ -83,19 +84,19 @@ pub fn picture(lines: &[Line]) -> String {
         .add(text(LEFT, 44.0, "start", "after split-level-1991, Figure 9; CPU time of the reading process, nothing done with a message"))
         .add(straight)
         .add(powers);
-    for (nth, line) in lines.iter().enumerate() {
+    for (nth, curve) in curves.iter().enumerate() {
         let column = f64::from(u8::try_from(nth % 3).unwrap_or(0));
         let row = f64::from(u8::try_from(nth / 3).unwrap_or(0));
         let (x, y) = (LEFT + column * 380.0, TOP + HEIGHT + 80.0 + row * 24.0);
         document = document
             .add(stroke((x, y - 4.0), (x + 26.0, y - 4.0), COLOURS[nth]).set("stroke-width", 2.5))
             .add(dot(x + 13.0, y - 4.0, COLOURS[nth]))
-            .add(text(x + 34.0, y, "start", line.name));
+            .add(text(x + 34.0, y, "start", curve.name));
     }
     document.to_string()
 }
 
-fn panel(lines: &[Line], (left, top): (f64, f64), across: &Axis, up: &Axis) -> Group {
+fn panel(curves: &[Curve], (left, top): (f64, f64), across: &Axis, up: &Axis) -> Group {
     let x = |value: f64| left + WIDTH * across.place(value);
     let y = |value: f64| top + HEIGHT * (1.0 - up.place(value));
     let mut group = Group::new();
@@ -124,8 +125,8 @@ fn panel(lines: &[Line], (left, top): (f64, f64), across: &Axis, up: &Axis) -> G
             "middle",
             "messages a second, all activities",
         ));
-    for (line, colour) in lines.iter().zip(COLOURS) {
-        let places: Vec<(f64, f64)> = line
+    for (curve, colour) in curves.iter().zip(COLOURS) {
+        let places: Vec<(f64, f64)> = curve
             .points
             .iter()
             .filter(|point| across.holds(point.rate()) && up.holds(point.percent))
@@ -146,7 +147,7 @@ fn panel(lines: &[Line], (left, top): (f64, f64), across: &Axis, up: &Axis) -> G
     group
 }
 
-/// With commas between thousands.
+/// Formats a number with commas between thousands.
 fn number(value: f64) -> String {
     let text = value.to_string();
     if value < 1_000.0 {

@@ -1,4 +1,4 @@
-//! A reader in a process of its own, and what it is fed through.
+//! A reader in a process of its own, and the outputs that feed it.
 
 use std::io::{PipeReader, Write};
 use std::os::unix::net::UnixListener;
@@ -11,30 +11,29 @@ use upcall::stream::{Stream, StreamForm, StreamWriter};
 use upcall_sys::clock::{monotonic_ns, process_cpu_ns};
 use upcall_sys::process::switches_of;
 
-use crate::ROLE;
 use crate::log::{Log, path_of};
-use crate::reader::{MESSAGE_BYTES, Order};
-use crate::way::Way;
+use crate::reader::{MESSAGE_BYTES, ROLE, ReaderSpec};
+use crate::variant::Variant;
 
 /// Slots of a stream: as many messages as a pipe has room for.
 const SLOTS: u32 = 1_024;
-/// The variable that names sockets of this process.
+/// Distinguishes the names of the sockets of this process.
 static SOCKETS: AtomicU32 = AtomicU32::new(0);
 
-/// See the module's head.
+/// A running reader process.
 pub struct Reader {
     pub log: Log,
     pub outputs: Vec<Output>,
     child: Child,
 }
 
-/// Where messages to a reader go in.
+/// The end into which messages to a reader are written.
 pub enum Output {
     Stream(Box<StreamWriter>),
     Bytes(Box<dyn Write + Send>),
 }
 
-/// What a process used up to now.
+/// CPU time, switches and messages of a process so far.
 #[derive(Clone, Copy)]
 pub struct Usage {
     pub cpu_ns: u64,
@@ -43,33 +42,33 @@ pub struct Usage {
 }
 
 impl Reader {
-    /// Starts one with so many network activities, and waits until it waits.
-    pub fn start(mut order: Order, networks: usize) -> Self {
+    /// Starts a reader with `networks` network activities, and blocks until the reader waits.
+    pub fn start(mut spec: ReaderSpec, networks: usize) -> Self {
         let log = Log::create();
         let (mut outputs, mut pipes) = (Vec::new(), Vec::<PipeReader>::new());
         let mut streams = Vec::new();
         let mut listener = None;
         for _ in 0..networks {
-            if order.way.level().is_some() {
+            if spec.variant.level().is_some() {
                 let bytes = u32::try_from(MESSAGE_BYTES).expect("a size of this bench");
                 let moves = StreamForm::Slots { slots: SLOTS, slot_bytes: bytes };
                 let stream = Stream::create(moves, 0).expect("memory");
-                order.inputs.push(path_of(&std::os::fd::AsRawFd::as_raw_fd(&stream.fd())));
+                spec.inputs.push(path_of(&std::os::fd::AsRawFd::as_raw_fd(&stream.fd())));
                 outputs.push(Output::Stream(Box::new(stream.writer().expect("a new stream"))));
                 streams.push(stream);
-            } else if order.way == Way::ThreadSocket {
+            } else if spec.variant == Variant::ThreadSocket {
                 let (listener, path) = listener.get_or_insert_with(listen);
                 let _ = &listener;
-                order.inputs.push(path.display().to_string());
+                spec.inputs.push(path.display().to_string());
             } else {
                 let (reader, writer) = std::io::pipe().expect("a pipe");
-                order.inputs.push(path_of(&reader));
+                spec.inputs.push(path_of(&reader));
                 pipes.push(reader);
                 outputs.push(Output::Bytes(Box::new(writer)));
             }
         }
         let child = Command::new(std::env::current_exe().expect("this program"))
-            .env(ROLE, order.text(&log))
+            .env(ROLE, spec.text(&log))
             .stdin(Stdio::piped())
             .spawn()
             .expect("this program can be started");
@@ -86,7 +85,7 @@ impl Reader {
         Reader { log, outputs, child }
     }
 
-    /// What it used up to now.
+    /// The usage of the reader so far.
     pub fn usage(&self) -> Usage {
         let pid = self.child.id();
         let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
@@ -109,7 +108,7 @@ impl Drop for Reader {
 }
 
 impl Output {
-    /// Sends one message; blocks while there is no room.
+    /// Sends one message. Blocks while there is no room.
     pub fn send(&mut self) {
         let mut message = [0; MESSAGE_BYTES];
         message[..8].copy_from_slice(&monotonic_ns().to_ne_bytes());
@@ -125,7 +124,7 @@ impl Output {
     }
 }
 
-/// A socket to connect to.
+/// A listening socket and its path.
 fn listen() -> (UnixListener, PathBuf) {
     // Relaxed: only its own value matters.
     let name = format!("upcall-bench-{}-{}", std::process::id(), SOCKETS.fetch_add(1, Relaxed));

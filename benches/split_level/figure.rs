@@ -1,9 +1,9 @@
-//! Figure 9 of split-level-1991: what 5 network and 3 device activities take of a CPU, by the rate
-//! of their messages.
+//! Figure 9 of split-level-1991: the part of a CPU that 5 network and 3 device activities take, by
+//! the rate of their messages.
 //!
-//! The network activities read what a process on the other CPU sends, one message after the other and
-//! to each in turn; each device activity is clocked by a timer of the same rate. Nothing is done
-//! with a message. What is counted is all CPU time of the reading process.
+//! A process on the other CPU sends messages to the network activities one after the other, to each
+//! in turn. A timer of the same rate clocks each device activity. The reader does nothing with a
+//! message. The bench counts all CPU time of the reading process.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
@@ -13,39 +13,39 @@ use upcall_sys::clock::{monotonic_ns, sleep_until_ns};
 use upcall_sys::schedule::{pin_thread, set_timer_slack_least};
 
 use crate::feed::{Output, Reader};
-use crate::reader::Order;
+use crate::reader::ReaderSpec;
 use crate::table::NOT_ABOVE;
-use crate::way::{AHEAD, Way};
+use crate::variant::{AHEAD, Variant};
 
 const NETWORKS: u32 = 5;
 const DEVICES: u32 = 3;
 const ACTIVITIES: u32 = NETWORKS + DEVICES;
-/// Messages of each activity in a second.
+/// Messages of each activity per second.
 const RATES: [u32; 12] = [25, 50, 100, 200, 400, 800, 1_600, 3_200, 6_400, 12_800, 25_600, 51_200];
-/// Sleeps that are shorter than this are spent looking at the clock.
+/// Instead of a sleep shorter than this, the sender polls the clock.
 const SLEEP_MIN_NS: u64 = 150_000;
-/// Less of what was sent than this has come: it is saturated.
+/// A variant is saturated if less than this part of the messages has arrived.
 const KEPT_UP: f64 = 0.97;
 
-/// The ways, and how they are called; the first are ours.
-pub const WAYS: [(Way, &str); 6] = [
-    (Way::Split, "split-level, B_wakeup = 1"),
-    (Way::SplitAhead, "split-level, B_wakeup = 8"),
-    (Way::ThreadPipe, "threads, read of pipes"),
-    (Way::ThreadSocket, "threads, read of UNIX sockets"),
-    (Way::Epoll, "epoll, pipes and timerfds"),
-    (Way::Tokio, "tokio, pipes and intervals"),
+/// The variants and their names. The first ones are those of Upcall.
+pub const VARIANTS: [(Variant, &str); 6] = [
+    (Variant::Split, "split-level, B_wakeup = 1"),
+    (Variant::SplitAhead, "split-level, B_wakeup = 8"),
+    (Variant::ThreadPipe, "threads, read of pipes"),
+    (Variant::ThreadSocket, "threads, read of UNIX sockets"),
+    (Variant::Epoll, "epoll, pipes and timerfds"),
+    (Variant::Tokio, "tokio, pipes and intervals"),
 ];
 const OURS: usize = 2;
 
-/// What one way took at one rate: medians of the blocks.
+/// The measurements of one variant at one rate: medians of the blocks.
 #[derive(Clone, Copy)]
 pub struct Point {
-    /// What was to be sent in a second.
+    /// Messages to be sent per second.
     wanted: u32,
-    /// What came, of all activities together, in a second.
+    /// Messages of all activities that arrived per second.
     messages: f64,
-    /// Of the CPU.
+    /// Percent of the CPU.
     pub percent: f64,
     percents: [f64; 2],
     switches: f64,
@@ -59,20 +59,20 @@ impl Point {
         self.percent * 1e4 / self.rate()
     }
 
-    /// Messages in a second: of one that keeps up what was sent, for of each stream a batch may
-    /// have been still to come.
+    /// Messages per second. For a variant that keeps up, this is the rate sent, because a batch of
+    /// each stream may not have arrived yet.
     pub fn rate(&self) -> f64 {
         if self.kept_up { f64::from(self.wanted) } else { self.messages }
     }
 }
 
-/// One way: its name, and points up to where it is saturated.
-pub struct Line {
+/// One variant: its name, and its points up to the rate at which it is saturated.
+pub struct Curve {
     pub name: &'static str,
     pub points: Vec<Point>,
 }
 
-/// What was found in one block.
+/// The measurements of one block.
 struct Found {
     messages: f64,
     percent: f64,
@@ -81,10 +81,10 @@ struct Found {
 }
 
 /// Measures and prints.
-pub fn run(cpus: [u32; 2]) -> Vec<Line> {
+pub fn run(cpus: [u32; 2]) -> Vec<Curve> {
     let (blocks, millis) = if smoke() { (1, 30) } else { (3, 400) };
-    let mut lines: Vec<Line> =
-        WAYS.iter().map(|&(_, name)| Line { name, points: Vec::new() }).collect();
+    let mut curves: Vec<Curve> =
+        VARIANTS.iter().map(|&(_, name)| Curve { name, points: Vec::new() }).collect();
     println!(
         "\n{NETWORKS} network and {DEVICES} device activities; {blocks} blocks of {millis} ms each"
     );
@@ -103,24 +103,24 @@ pub fn run(cpus: [u32; 2]) -> Vec<Line> {
     );
     let rates: &[u32] = if smoke() { &RATES[2..4] } else { &RATES };
     for &rate in rates {
-        let mut found: Vec<Vec<Found>> = WAYS.iter().map(|_| Vec::new()).collect();
+        let mut found: Vec<Vec<Found>> = VARIANTS.iter().map(|_| Vec::new()).collect();
         for _ in 0..blocks {
-            for (nth, &(way, _)) in WAYS.iter().enumerate() {
-                let saturated = lines[nth].points.last().is_some_and(|point| !point.kept_up);
+            for (nth, &(variant, _)) in VARIANTS.iter().enumerate() {
+                let saturated = curves[nth].points.last().is_some_and(|point| !point.kept_up);
                 if !saturated {
-                    found[nth].push(measure(way, cpus, rate, millis));
+                    found[nth].push(measure(variant, cpus, rate, millis));
                 }
             }
         }
-        for (line, found) in lines.iter_mut().zip(found) {
+        for (curve, found) in curves.iter_mut().zip(found) {
             if !found.is_empty() {
-                line.points.push(point(rate, millis, found));
+                curve.points.push(point(rate, millis, found));
             }
         }
-        print_rate(rate, &lines);
+        print_rate(rate, &curves);
     }
-    verdicts(&lines);
-    lines
+    verdicts(&curves);
+    curves
 }
 
 fn point(rate: u32, millis: u64, mut found: Vec<Found>) -> Point {
@@ -136,28 +136,28 @@ fn point(rate: u32, millis: u64, mut found: Vec<Found>) -> Point {
         found.iter_mut().flat_map(|found| found.late_ns.drain(..)).collect();
     let late_us = [50.0, 99.0].map(|of| percentile(&mut late_ns, of) as f64 / 1e3);
     let wanted = rate * ACTIVITIES;
-    // Of each stream a batch may be still to come.
+    // A batch of each stream may not have arrived yet.
     let to_come = (u64::from(NETWORKS) * AHEAD * 1_000 / millis) as f64;
     let kept_up = messages + to_come >= KEPT_UP * f64::from(wanted);
     Point { wanted, messages, percent, percents: [least, most], switches, late_us, kept_up }
 }
 
-fn measure(way: Way, cpus: [u32; 2], rate: u32, millis: u64) -> Found {
+fn measure(variant: Variant, cpus: [u32; 2], rate: u32, millis: u64) -> Found {
     let period_ns = 1_000_000_000 / u64::from(rate);
-    let order = Order {
-        way,
+    let spec = ReaderSpec {
+        variant,
         cpu: cpus[0],
         devices: DEVICES,
         period_ns,
         gap_ns: period_ns,
         inputs: Vec::new(),
     };
-    let mut reader = Reader::start(order, NETWORKS as usize);
+    let mut reader = Reader::start(spec, NETWORKS as usize);
     let over = AtomicBool::new(false);
     let mut outputs = std::mem::take(&mut reader.outputs);
     let found = std::thread::scope(|scope| {
         scope.spawn(|| send(&mut outputs, cpus[1], period_ns / u64::from(NETWORKS), &over));
-        // Both have begun.
+        // Waits until both processes run.
         std::thread::sleep(Duration::from_millis(10.max(millis / 10)));
         let (before, begun_ns) = (reader.usage(), monotonic_ns());
         std::thread::sleep(Duration::from_millis(millis));
@@ -177,7 +177,7 @@ fn measure(way: Way, cpus: [u32; 2], rate: u32, millis: u64) -> Found {
     found
 }
 
-/// Sends to each in turn, every `apart_ns`, until it is over.
+/// Sends to each output in turn, every `apart_ns`, until `over` is set.
 fn send(outputs: &mut [Output], cpu: u32, apart_ns: u64, over: &AtomicBool) {
     pin_thread(&[cpu]).expect("the CPU is allowed");
     let _ = set_timer_slack_least();
@@ -199,16 +199,17 @@ fn send(outputs: &mut [Output], cpu: u32, apart_ns: u64, over: &AtomicBool) {
     }
 }
 
-fn print_rate(rate: u32, lines: &[Line]) {
+fn print_rate(rate: u32, curves: &[Curve]) {
     let wanted = rate * ACTIVITIES;
-    let point_of = |line: &Line| line.points.iter().find(|point| point.wanted == wanted).copied();
-    // The reader of pipes, which all the others are measured by.
-    let base = point_of(&lines[OURS]).map(|point| point.each_us());
-    for line in lines {
-        let Some(point) = point_of(line) else { continue };
+    let point_of =
+        |curve: &Curve| curve.points.iter().find(|point| point.wanted == wanted).copied();
+    // The reader of pipes, to which all others are compared.
+    let base = point_of(&curves[OURS]).map(|point| point.each_us());
+    for curve in curves {
+        let Some(point) = point_of(curve) else { continue };
         let [least, most] = point.percents;
         let [late, p99] = point.late_us;
-        print!("{wanted:>10} {:<32} {:>8.2} {least:>7.2} {most:>7.2}", line.name, point.percent);
+        print!("{wanted:>10} {:<32} {:>8.2} {least:>7.2} {most:>7.2}", curve.name, point.percent);
         print!(" {:>9.2} {:>9.3} {late:>9.1} {p99:>9.1}", point.each_us(), point.switches);
         match base {
             Some(base) => print!(" {:>9.2}", point.each_us() / base),
@@ -219,11 +220,11 @@ fn print_rate(rate: u32, lines: &[Line]) {
     println!();
 }
 
-/// What must hold, of all rates at which both keep up.
-fn verdicts(lines: &[Line]) {
-    println!("overhead over that of the others, at all rates at which both keep up: least to most");
-    for ours in &lines[..OURS] {
-        for other in &lines[OURS..] {
+/// Prints what must hold at all rates at which both variants keep up.
+fn verdicts(curves: &[Curve]) {
+    println!("overhead relative to the others, at all rates at which both keep up: least to most");
+    for ours in &curves[..OURS] {
+        for other in &curves[OURS..] {
             let pairs = ours.points.iter().zip(&other.points);
             let mut ratios: Vec<f64> = pairs
                 .filter(|(one, other)| one.kept_up && other.kept_up)
@@ -241,13 +242,18 @@ fn verdicts(lines: &[Line]) {
 
 const CONTENTS: &str = "\
 what a row contains
-  messages/s   of all eight activities together; the paper's figure ends at 200 of each, 1,600 together
-  % of CPU     CPU time of all threads of the reader, by the kernel's clock of the process; no work is done with a message but
-               one reading of the clock and three stores
-  switches     how often the kernel switched away from a thread of the reader, for each message
-  late         from the sending, or the moment that was due, to the reader: median and 99th percentile
-  B_wakeup     with {AHEAD} a handler is upcalled once {AHEAD} messages are there: the paper's network activities are ahead of their time, and are
-               not woken for each. What that costs is in `late`
-  read         of a pipe or socket all that is there, up to 64 messages: where several have come one call is made
-  tokio        its timers go by whole milliseconds; above 1,000 a second of one device several releases come at once
-  paper        threads 4 times, pure LWPs 6 times as much as split-level, at all rates up to 200 of each";
+  messages/s  of all eight activities together; the paper's figure ends at 200 of each, 1,600 in
+              all
+  % of CPU    CPU time of all threads of the reader, by the kernel's clock of the process. For a
+              message the reader only reads the clock once and stores three words
+  switches    how often the kernel switched away from a thread of the reader, for each message
+  late        from the sending, or from the due time, to the reader: median and 99th percentile
+  B_wakeup    with {AHEAD}, a handler is upcalled once {AHEAD} messages are there. The paper's
+              network activities are ahead of their time, and no message wakes them by itself. The
+              price of this is in `late`
+  read        a reader of a pipe or socket reads all that is there, up to 64 messages, with one
+              call
+  tokio       its timers have a resolution of one millisecond; above 1,000 a second of one device
+              several releases come at once
+  paper       threads take 4 times as much as split-level and pure LWPs 6 times, at all rates up
+              to 200 of each";

@@ -1,4 +1,4 @@
-//! What a reader puts down for who measures it: a page that both see.
+//! The page in which a reader records arrivals. The measuring process maps it too.
 
 use std::fs::File;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -10,15 +10,15 @@ use std::sync::atomic::{
 use upcall_sys::clock::monotonic_ns;
 use upcall_sys::memfd::SharedMapping;
 
-/// Samples that are kept: the last ones.
+/// The number of samples that are kept: the last ones.
 const SAMPLES_MAX: usize = 1 << 15;
-/// Words of the page. Count and state have cache lines of their own.
+/// Words of the page. The count and the state have cache lines of their own.
 const COUNT: usize = 0;
 const READY: usize = 8;
 const SAMPLES: usize = 16;
 const BYTES: usize = (SAMPLES + SAMPLES_MAX) * 8;
 
-/// See the module's head.
+/// The page, in either process.
 pub struct Log(SharedMapping);
 
 impl Log {
@@ -26,34 +26,35 @@ impl Log {
         Log(SharedMapping::create("upcall-bench", BYTES).expect("a page"))
     }
 
-    /// The one that another process made.
+    /// Opens the page that another process created.
     pub fn open(path: &str) -> Self {
         Log(SharedMapping::from_fd(open(path), BYTES).expect("the page"))
     }
 
-    /// For [`Log::open`].
+    /// The path for [`Log::open`].
     pub fn path(&self) -> String {
         path_of(&self.0.fd())
     }
 
-    /// A message that was sent, or a release that was due, at `since_ns` is there now.
+    /// Records the arrival of a message that was sent at `since_ns`, or of a release that was due
+    /// then.
     #[inline]
     pub fn arrived(&self, since_ns: u64) {
         let words = self.0.words();
         let nth = words[COUNT].load(Relaxed);
         words[SAMPLES + place(nth)].store(monotonic_ns().saturating_sub(since_ns), Relaxed);
-        // Of several readers one may lose a sample, none a count. Pairs with `count`.
+        // With several readers one may lose a sample, but none loses a count. Pairs with `count`.
         words[COUNT].fetch_add(1, Release);
     }
 
-    /// How many have arrived.
+    /// The number of arrivals.
     #[inline]
     pub fn count(&self) -> u64 {
         // Pairs with the Release in `arrived`.
         self.0.words()[COUNT].load(Acquire)
     }
 
-    /// How late they were, in ns: those after the first `from`, as far as they are kept.
+    /// The lateness in ns of the arrivals after the first `from`, as far as samples are kept.
     pub fn late_ns(&self, from: u64) -> Vec<u64> {
         let count = self.count();
         let words: &[AtomicU64] = self.0.words();
@@ -62,7 +63,7 @@ impl Log {
             .collect()
     }
 
-    /// The reader is about to wait.
+    /// Reports that the reader is about to wait.
     pub fn set_ready(&self) {
         // Pairs with `is_ready`.
         self.0.words()[READY].store(1, Release);
@@ -78,12 +79,12 @@ fn place(nth: u64) -> usize {
     usize::try_from(nth).unwrap_or(0) % SAMPLES_MAX
 }
 
-/// Where another process finds a descriptor of this one.
+/// The path at which another process finds a descriptor of this one.
 pub fn path_of(fd: &impl AsRawFd) -> String {
     format!("/proc/{}/fd/{}", std::process::id(), fd.as_raw_fd())
 }
 
-/// What lies there, to be read and written.
+/// Opens the file at `path` to read and write.
 pub fn open(path: &str) -> OwnedFd {
     File::options().read(true).write(true).open(path).expect("the other process is there").into()
 }

@@ -1,7 +1,7 @@
-//! Table 1 and Figure 9 of split-level-1991 (§5.2) on this machine: what it costs to read a message
-//! and to go on to the next, with and without a wake, in handlers that read streams, in threads that block,
-//! by epoll, and in tokio; and what that comes to for 5 network and 3 device activities, by the rate of
-//! messages.
+//! Table 1 and Figure 9 of split-level-1991 (§5.2) on this machine. The table has the cost of
+//! reading a message and going on to the next, with and without a wake. It compares handlers that
+//! read streams, threads that block, epoll, and tokio. The figure has the total cost for 5 network
+//! and 3 device activities, by the rate of messages.
 //!
 //! ```text
 //! cargo bench -p upcall-benches --bench split_level [-- OPTIONS]
@@ -11,7 +11,8 @@
 //!   --smoke      to see that it works
 //! ```
 //!
-//! Nothing here is asserted but that all was read: the machine is shared. Read the ratios.
+//! The bench only asserts that all messages were read, because the machine is shared. Read the
+//! ratios.
 
 #![forbid(unsafe_code)]
 
@@ -26,22 +27,19 @@ mod feed;
 mod figure;
 mod log;
 mod reader;
+mod ready_messages;
 mod table;
-mod there;
+mod variant;
 mod wakes;
-mod way;
-
-/// What a process started by this one is to do: its variable of the environment.
-const ROLE: &str = "UPCALL_BENCH_ROLE";
 
 fn main() {
-    if let Ok(order) = std::env::var(ROLE) {
-        return reader::serve(&order);
+    if let Ok(spec) = std::env::var(reader::ROLE) {
+        return reader::serve(&spec);
     }
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let is_asked = |what: &str| arguments.iter().any(|argument| argument == what);
     let cpu = measured_cpu();
-    // Of one CPU alone the second is the same, and says nothing.
+    // With only one CPU the second is the same, and its rows show nothing new.
     let others = allowed_cpus().unwrap_or_default();
     let other = others.into_iter().find(|&other| other != cpu).unwrap_or(cpu);
     println!("{}", heading("split_level"));
@@ -56,10 +54,10 @@ fn main() {
         table::run([cpu, other]);
     }
     if !is_asked("table") {
-        let lines = figure::run([cpu, other]);
+        let curves = figure::run([cpu, other]);
         let path = arguments.iter().skip_while(|argument| *argument != "--draw").nth(1);
         if let Some(path) = path.map(PathBuf::from) {
-            std::fs::write(&path, draw::picture(&lines)).expect("the picture can be written");
+            std::fs::write(&path, draw::picture(&curves)).expect("the picture can be written");
             println!("drawn: {}", path.display());
         }
     }

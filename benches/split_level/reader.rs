@@ -1,6 +1,7 @@
-//! The program that reads: a process of its own, in one of the ways, with any number of network
-//! activities, each fed by a stream, pipe or socket, and device activities, each clocked by a timer.
-//! All its work is to put down that a message came. All its threads are `SCHED_FIFO` on one CPU.
+//! The program that reads, in a process of its own and in one of the variants. It has any number of
+//! network activities, each fed by a stream, pipe or socket, and of device activities, each clocked
+//! by a timer. It only records the arrival of each message. All its threads are `SCHED_FIFO` on one
+//! CPU.
 
 use std::fs::File;
 use std::future::poll_fn;
@@ -27,72 +28,84 @@ use upcall_sys::clock::{monotonic_ns, sleep_until_ns};
 use upcall_sys::schedule;
 
 use crate::log::{Log, open};
-use crate::way::Way;
+use crate::variant::Variant;
 
-/// Bytes of a message; the first word says when it was sent.
+/// The environment variable that gives a process started by this one its role.
+pub const ROLE: &str = "UPCALL_BENCH_ROLE";
+/// Bytes of a message. The first word is the time at which it was sent.
 pub const MESSAGE_BYTES: usize = 64;
-/// What is read at a time where bytes are: all that is there, up to so many messages.
+/// Where a reader reads bytes, it reads all that have arrived, up to this many messages.
 const READ_BYTES: usize = 64 * MESSAGE_BYTES;
-/// How soon the first release comes.
+/// Time to the first release.
 const LEAD_NS: u64 = 3_000_000;
 
-/// What a reader is to do.
+/// The task of a reader.
 #[derive(Clone)]
-pub struct Order {
-    pub way: Way,
+pub struct ReaderSpec {
+    pub variant: Variant,
     pub cpu: u32,
     pub devices: u32,
-    /// Of each device.
+    /// Period of each device.
     pub period_ns: u64,
-    /// What the streams' handlers declare.
+    /// The gap that the streams' handlers declare.
     pub gap_ns: u64,
-    /// Where its inputs are.
+    /// The paths of its inputs.
     pub inputs: Vec<String>,
 }
 
-impl Order {
-    /// For [`Order::parse`].
+impl ReaderSpec {
+    /// The text for [`ReaderSpec::parse`].
     pub fn text(&self, log: &Log) -> String {
-        let Order { way, cpu, devices, period_ns, gap_ns, inputs } = self;
-        let (way, log, inputs) = (way.word(), log.path(), inputs.join(" "));
-        format!("{way} {cpu} {devices} {period_ns} {gap_ns} {log} {inputs}")
+        let ReaderSpec { variant, cpu, devices, period_ns, gap_ns, inputs } = self;
+        let (variant, log, inputs) = (variant.word(), log.path(), inputs.join(" "));
+        format!("{variant} {cpu} {devices} {period_ns} {gap_ns} {log} {inputs}")
     }
 
     fn parse(text: &str) -> (Self, Log) {
         let mut words = text.split_whitespace();
-        let mut word = || words.next().expect("an order of this bench");
-        let way = Way::of(word());
+        let mut word = || words.next().expect("a spec of this bench");
+        let variant = Variant::of(word());
         let mut number = || word().parse().expect("a number");
         let [cpu, devices, period_ns, gap_ns]: [u64; 4] = std::array::from_fn(|_| number());
         let small = |number| u32::try_from(number).expect("a small number");
         let log = Log::open(word());
         let inputs = words.map(str::to_owned).collect();
-        (Order { way, cpu: small(cpu), devices: small(devices), period_ns, gap_ns, inputs }, log)
+        (
+            ReaderSpec {
+                variant,
+                cpu: small(cpu),
+                devices: small(devices),
+                period_ns,
+                gap_ns,
+                inputs,
+            },
+            log,
+        )
     }
 }
 
 /// Reads until the standard input ends.
 pub fn serve(text: &str) {
-    let (order, log) = Order::parse(text);
+    let (spec, log) = ReaderSpec::parse(text);
     let log = Arc::new(log);
-    let runtime = match order.way {
-        Way::Split | Way::SplitAhead | Way::Task => Some(in_upcalls(&order, &log)),
-        Way::ThreadPipe | Way::ThreadRanked | Way::ThreadSocket => {
-            in_threads(&order, &log);
+    let runtime = match spec.variant {
+        Variant::Split | Variant::SplitAhead | Variant::Task => Some(in_upcalls(&spec, &log)),
+        Variant::ThreadPipe | Variant::ThreadRanked | Variant::ThreadSocket => {
+            in_threads(&spec, &log);
             None
         }
-        Way::Epoll | Way::EpollRanked => {
-            let (order, log, pipes) = (order.clone(), log.clone(), pipes(&order));
-            std::thread::spawn(move || by_epoll(&order, &log, pipes));
+        Variant::Epoll | Variant::EpollRanked => {
+            let (spec, log, pipes) = (spec.clone(), log.clone(), pipes(&spec));
+            std::thread::spawn(move || by_epoll(&spec, &log, pipes));
             None
         }
-        Way::Tokio => {
-            let (order, log, pipes) = (order.clone(), log.clone(), pipes(&order));
-            std::thread::spawn(move || in_tokio(&order, &log, pipes));
+        Variant::Tokio => {
+            let (spec, log, pipes) = (spec.clone(), log.clone(), pipes(&spec));
+            std::thread::spawn(move || in_tokio(&spec, &log, pipes));
             None
         }
     };
-    // Whoever is to run first has begun to wait.
+    // Gives the threads that must run first time to wait.
     std::thread::sleep(Duration::from_millis(2));
     log.set_ready();
     let _ = std::io::stdin().read(&mut [0]);
@@ -100,14 +113,14 @@ pub fn serve(text: &str) {
     std::process::exit(0);
 }
 
-/// To where and how all of them run.
+/// Moves the thread to its CPU and into its class.
 fn prepare(cpu: u32) {
     schedule::pin_thread(&[cpu]).expect("the CPU is allowed");
-    // `main` says so if it is refused.
+    // `main` reports a refusal.
     let _ = schedule::set_fifo(FIFO_PRIORITY);
 }
 
-/// What a thread must do whose next message has another deadline, if it is to be ranked by
+/// The priority change that a thread needs for each new deadline, if it is to be ranked by
 /// deadlines.
 struct Rank {
     changes: bool,
@@ -115,8 +128,8 @@ struct Rank {
 }
 
 impl Rank {
-    fn of(way: Way) -> Self {
-        Rank { changes: matches!(way, Way::ThreadRanked | Way::EpollRanked), more: 0 }
+    fn of(variant: Variant) -> Self {
+        Rank { changes: matches!(variant, Variant::ThreadRanked | Variant::EpollRanked), more: 0 }
     }
 
     fn change(&mut self) {
@@ -127,12 +140,12 @@ impl Rank {
     }
 }
 
-/// When device `nth` is due first: they are not in phase.
-fn first_due(order: &Order, nth: u32) -> u64 {
-    monotonic_ns() + LEAD_NS + order.period_ns * u64::from(nth) / u64::from(order.devices)
+/// The first due time of device `nth`. Devices are not in phase.
+fn first_due(spec: &ReaderSpec, nth: u32) -> u64 {
+    monotonic_ns() + LEAD_NS + spec.period_ns * u64::from(nth) / u64::from(spec.devices)
 }
 
-/// How a runtime of this bench is set up.
+/// The configuration of a runtime of this bench.
 pub fn config(cpu: u32) -> Config {
     Config {
         cpus: vec![cpu],
@@ -143,19 +156,19 @@ pub fn config(cpu: u32) -> Config {
     }
 }
 
-/// What a handler here declares: messages may be processed ahead.
+/// The declaration of a handler of this bench. Messages may be processed ahead of time.
 pub fn need(gap_ns: u64, batch: u32) -> (ActivityParams, Terms) {
     let cost = Span::from_nanos((gap_ns / u64::from(batch)).clamp(1, 100));
     let terms = Terms { workahead_max: 1_000, ..Terms::default() };
     (ActivityParams::new(Span::from_nanos(gap_ns), cost).batch(batch), terms)
 }
 
-fn in_upcalls(order: &Order, log: &Arc<Log>) -> Runtime {
-    let mut runtime = Runtime::start(config(order.cpu)).expect("the CPU is allowed");
-    for (input, nth) in order.inputs.iter().zip(0..) {
+fn in_upcalls(spec: &ReaderSpec, log: &Arc<Log>) -> Runtime {
+    let mut runtime = Runtime::start(config(spec.cpu)).expect("the CPU is allowed");
+    for (input, nth) in spec.inputs.iter().zip(0..) {
         let reader =
             Stream::from_fd(open(input)).and_then(|stream| stream.reader()).expect("a stream");
-        let level = order.way.level().expect("tasks read nothing here");
+        let level = spec.variant.level().expect("tasks read nothing here");
         let log = log.clone();
         let network = move |reader: &mut StreamReader, batch: &mut Batch<'_>| {
             while let Some(message) = reader.next(batch) {
@@ -163,25 +176,31 @@ fn in_upcalls(order: &Order, log: &Arc<Log>) -> Runtime {
                 message.done();
             }
         };
-        let need = need(order.gap_ns, 16);
+        let need = need(spec.gap_ns, 16);
         let created =
             runtime.stream_reader_handler(&format!("network{nth}"), need, reader, level, network);
-        runtime.run(created.expect("unscreened")).expect("its thread is there");
+        runtime.run(created.expect("unscreened")).expect("the executor runs");
     }
-    for nth in 0..order.devices {
-        let due_ns = first_due(order, nth);
-        let id = device(&mut runtime, order, nth, due_ns, log.clone());
-        runtime.run_at(&[id], Instant::from_nanos(due_ns)).expect("its thread is there");
+    for nth in 0..spec.devices {
+        let due_ns = first_due(spec, nth);
+        let id = device(&mut runtime, spec, nth, due_ns, log.clone());
+        runtime.run_at(&[id], Instant::from_nanos(due_ns)).expect("the executor runs");
     }
     runtime
 }
 
-fn device(runtime: &mut Runtime, order: &Order, nth: u32, due_ns: u64, log: Arc<Log>) -> HandlerId {
-    let (mut due_ns, period_ns) = (due_ns, order.period_ns);
+fn device(
+    runtime: &mut Runtime,
+    spec: &ReaderSpec,
+    nth: u32,
+    due_ns: u64,
+    log: Arc<Log>,
+) -> HandlerId {
+    let (mut due_ns, period_ns) = (due_ns, spec.period_ns);
     let (name, mut need) = (format!("device{nth}"), need(period_ns, 1));
     need.1.workahead_max = 0;
-    let created = match order.way {
-        Way::Task => runtime.task(&name, need, async move |task| {
+    let created = match spec.variant {
+        Variant::Task => runtime.task(&name, need, async move |task| {
             loop {
                 log.arrived(due_ns);
                 due_ns += period_ns;
@@ -198,14 +217,14 @@ fn device(runtime: &mut Runtime, order: &Order, nth: u32, due_ns: u64, log: Arc<
     created.expect("unscreened")
 }
 
-fn in_threads(order: &Order, log: &Arc<Log>) {
-    let cpu = order.cpu;
-    for input in &order.inputs {
-        let mut input: Box<dyn Read + Send> = match order.way {
-            Way::ThreadSocket => Box::new(UnixStream::connect(input).expect("it listens")),
+fn in_threads(spec: &ReaderSpec, log: &Arc<Log>) {
+    let cpu = spec.cpu;
+    for input in &spec.inputs {
+        let mut input: Box<dyn Read + Send> = match spec.variant {
+            Variant::ThreadSocket => Box::new(UnixStream::connect(input).expect("the child reads")),
             _ => Box::new(File::open(input).expect("a pipe")),
         };
-        let (log, mut rank) = (log.clone(), Rank::of(order.way));
+        let (log, mut rank) = (log.clone(), Rank::of(spec.variant));
         std::thread::spawn(move || {
             prepare(cpu);
             let mut bytes = [0; READ_BYTES];
@@ -215,9 +234,9 @@ fn in_threads(order: &Order, log: &Arc<Log>) {
             }
         });
     }
-    for nth in 0..order.devices {
-        let (mut due_ns, period_ns, log) = (first_due(order, nth), order.period_ns, log.clone());
-        let mut rank = Rank::of(order.way);
+    for nth in 0..spec.devices {
+        let (mut due_ns, period_ns, log) = (first_due(spec, nth), spec.period_ns, log.clone());
+        let mut rank = Rank::of(spec.variant);
         std::thread::spawn(move || {
             prepare(cpu);
             loop {
@@ -230,7 +249,7 @@ fn in_threads(order: &Order, log: &Arc<Log>) {
     }
 }
 
-/// Puts down all messages there are. No write, and so no read, ends amid one.
+/// Records all messages in `bytes`. No write ends inside a message, and so no read does.
 fn note(bytes: &[u8], log: &Log) {
     for message in bytes.chunks_exact(MESSAGE_BYTES) {
         let mut word = [0; 8];
@@ -239,20 +258,20 @@ fn note(bytes: &[u8], log: &Log) {
     }
 }
 
-fn by_epoll(order: &Order, log: &Log, mut fds: Vec<OwnedFd>) {
-    prepare(order.cpu);
+fn by_epoll(spec: &ReaderSpec, log: &Log, mut fds: Vec<OwnedFd>) {
+    prepare(spec.cpu);
     let set = epoll::create(epoll::CreateFlags::CLOEXEC).expect("epoll");
     let mut dues_ns = Vec::new();
-    for nth in 0..order.devices {
-        let due_ns = first_due(order, nth);
+    for nth in 0..spec.devices {
+        let due_ns = first_due(spec, nth);
         dues_ns.push(due_ns);
-        fds.push(timer(due_ns, order.period_ns));
+        fds.push(timer(due_ns, spec.period_ns));
     }
     for (fd, nth) in fds.iter().zip(0..) {
         let data = epoll::EventData::new_u64(nth);
         epoll::add(&set, fd, data, epoll::EventFlags::IN).expect("epoll");
     }
-    let (mut bytes, mut rank) = ([0; READ_BYTES], Rank::of(order.way));
+    let (mut bytes, mut rank) = ([0; READ_BYTES], Rank::of(spec.variant));
     loop {
         let mut events = [MaybeUninit::<epoll::Event>::uninit(); 16];
         let (events, _) = match epoll::wait(&set, &mut events, None) {
@@ -262,36 +281,36 @@ fn by_epoll(order: &Order, log: &Log, mut fds: Vec<OwnedFd>) {
         for event in events.iter() {
             let nth = usize::try_from(event.data.u64()).expect("a small number");
             let Ok(read) = rustix::io::read(&fds[nth], &mut bytes) else { continue };
-            match nth.checked_sub(order.inputs.len()) {
+            match nth.checked_sub(spec.inputs.len()) {
                 Some(device) => {
                     let due_ns = &mut dues_ns[device];
                     for _ in 0..expirations(&bytes) {
                         log.arrived(*due_ns);
-                        *due_ns += order.period_ns;
+                        *due_ns += spec.period_ns;
                     }
                 }
-                // The other end is gone: so is this process, soon.
+                // The other end is gone, and this process ends soon.
                 None if read == 0 => return,
                 None => note(&bytes[..read], log),
             }
-            if order.way == Way::EpollRanked {
+            if spec.variant == Variant::EpollRanked {
                 rank.change();
-                // In vain, and only then it waits.
+                // The thread waits only after a read in vain.
                 let _ = rustix::io::read(&fds[nth], &mut bytes);
             }
         }
     }
 }
 
-/// The ends to read from, which do not block. Whoever starts this process closes its own once
-/// it is ready.
-fn pipes(order: &Order) -> Vec<OwnedFd> {
+/// The non-blocking reading ends of the pipes. The parent closes its own copies once this process
+/// is ready.
+fn pipes(spec: &ReaderSpec) -> Vec<OwnedFd> {
     let open = |path: &String| {
         let fd = File::open(path).expect("a pipe").into();
         rustix::io::ioctl_fionbio(&fd, true).expect("a pipe");
         fd
     };
-    order.inputs.iter().map(open).collect()
+    spec.inputs.iter().map(open).collect()
 }
 
 fn timer(due_ns: u64, period_ns: u64) -> OwnedFd {
@@ -303,15 +322,15 @@ fn timer(due_ns: u64, period_ns: u64) -> OwnedFd {
     fd
 }
 
-/// What a timerfd says, timerfd_create(2).
+/// The number of expirations that a timerfd reports (timerfd_create(2)).
 fn expirations(bytes: &[u8]) -> u64 {
     let mut word = [0; 8];
     word.copy_from_slice(&bytes[..8]);
     u64::from_ne_bytes(word)
 }
 
-fn in_tokio(order: &Order, log: &Arc<Log>, pipes: Vec<OwnedFd>) {
-    prepare(order.cpu);
+fn in_tokio(spec: &ReaderSpec, log: &Arc<Log>, pipes: Vec<OwnedFd>) {
+    prepare(spec.cpu);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.expect("epoll").block_on(async {
         for pipe in pipes {
@@ -330,9 +349,9 @@ fn in_tokio(order: &Order, log: &Arc<Log>, pipes: Vec<OwnedFd>) {
                 }
             });
         }
-        for nth in 0..order.devices {
-            let mut due_ns = first_due(order, nth);
-            let (period_ns, log) = (order.period_ns, log.clone());
+        for nth in 0..spec.devices {
+            let mut due_ns = first_due(spec, nth);
+            let (period_ns, log) = (spec.period_ns, log.clone());
             tokio::spawn(async move {
                 let lead = Duration::from_nanos(due_ns.saturating_sub(monotonic_ns()));
                 let first = tokio::time::Instant::now() + lead;

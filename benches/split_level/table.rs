@@ -1,15 +1,16 @@
-//! Table 1 of split-level-1991, on this machine: all ways in blocks of one run.
+//! Table 1 of split-level-1991 on this machine: all variants in the blocks of one run.
 
 use upcall_benches::{percentile, smoke};
 
-use crate::there;
+use crate::ready_messages;
+use crate::variant::Variant;
 use crate::wakes::{self, Cause};
-use crate::way::Way;
 
-/// The paper's overheads in us, by the rows that are like them; its thread takes 145.
+/// The paper's overhead of a thread in us. The other overheads of the paper stand beside the rows
+/// that correspond to them.
 const PAPER_THREAD_US: f64 = 145.0;
 
-/// Not above another: so much is noise between two runs.
+/// A ratio up to this counts as not above another, because two runs differ by this much noise.
 pub const NOT_ABOVE: f64 = 1.05;
 
 /// A line of the table.
@@ -19,11 +20,11 @@ struct Row {
     /// Picoseconds.
     samples_ps: Vec<u64>,
     late_ns: Vec<u64>,
-    /// Of each block.
+    /// The median of each block.
     medians_ps: Vec<u64>,
 }
 
-/// What is compared: places of rows.
+/// A comparison of two rows, by their index.
 struct Claim {
     text: &'static str,
     of: usize,
@@ -38,20 +39,23 @@ pub fn run(cpus: [u32; 2]) {
     let mut rows = rows();
     for _ in 0..blocks {
         let mut row = rows.iter_mut();
-        for (_, measure) in there::ROWS {
+        for (_, measure) in ready_messages::ROWS {
             row.next().expect("a row of each").take(measure(cpus[0]), Vec::new());
         }
         for cause in Cause::ALL {
-            for &way in cause.ways() {
-                // A thousand wakes a second, of a timer.
+            for &variant in cause.variants() {
+                // A timer makes a thousand wakes per second.
                 let wakes = if cause == Cause::Timer { wakes / 10 } else { wakes };
-                let found = wakes::measure(cause, way, cpus, wakes);
+                let found = wakes::measure(cause, variant, cpus, wakes);
                 let ps = found.taken_ns.into_iter().map(|ns| ns * 1_000).collect();
                 row.next().expect("a row of each").take(ps, found.late_ns);
             }
         }
     }
-    let base = there::ROWS.iter().position(|(name, _)| *name == there::THREADS).unwrap_or(0);
+    let base = ready_messages::ROWS
+        .iter()
+        .position(|(name, _)| *name == ready_messages::THREADS)
+        .unwrap_or(0);
     print(&mut rows, base);
     verdicts(&rows, base);
 }
@@ -63,7 +67,7 @@ impl Row {
         self.late_ns.append(&mut late_ns);
     }
 
-    /// p10, median and p90 of the ratios of blocks.
+    /// The tenth, the fiftieth and the ninetieth percentile of the ratios of blocks.
     fn over(&self, other: &Row) -> [f64; 3] {
         let mut ratios: Vec<u64> = self
             .medians_ps
@@ -77,12 +81,16 @@ impl Row {
 }
 
 fn rows() -> Vec<Row> {
-    let there = there::ROWS.iter().zip([17.0, 17.0, 17.0, 0.0, 145.0, 129.0, 0.0, 0.0, 0.0]);
-    let there = there.map(|(&(name, _), paper_us)| (name.to_owned(), paper_us));
+    let ready =
+        ready_messages::ROWS.iter().zip([17.0, 17.0, 17.0, 0.0, 145.0, 129.0, 0.0, 0.0, 0.0]);
+    let ready = ready.map(|(&(name, _), paper_us)| (name.to_owned(), paper_us));
     let wakes = Cause::ALL.into_iter().flat_map(|cause| {
-        cause.ways().iter().map(move |&way| (name(cause, way).to_owned(), paper_us(cause, way)))
+        cause
+            .variants()
+            .iter()
+            .map(move |&variant| (name(cause, variant).to_owned(), paper_us(cause, variant)))
     });
-    there
+    ready
         .chain(wakes)
         .map(|(name, paper_us)| Row {
             name,
@@ -94,29 +102,29 @@ fn rows() -> Vec<Row> {
         .collect()
 }
 
-fn name(cause: Cause, way: Way) -> &'static str {
-    match (cause, way) {
-        (Cause::Timer, Way::Split) => "handler, its next release",
-        (Cause::Timer, Way::Task) => "task, timed_sleep()",
-        (Cause::Timer, Way::Epoll) => "epoll: timerfd, epoll_wait, read(2)",
-        (Cause::Timer, Way::Tokio) => "tokio: interval",
-        (_, Way::EpollRanked) => "epoll: a read in vain, epoll_wait, read(2), priority",
-        (Cause::Timer, Way::ThreadRanked) => "thread: clock_nanosleep(2), priority",
-        (_, Way::ThreadRanked) => "thread: blocked in read(2) of a pipe, priority",
+fn name(cause: Cause, variant: Variant) -> &'static str {
+    match (cause, variant) {
+        (Cause::Timer, Variant::Split) => "handler, its next release",
+        (Cause::Timer, Variant::Task) => "task, timed_sleep()",
+        (Cause::Timer, Variant::Epoll) => "epoll: timerfd, epoll_wait, read(2)",
+        (Cause::Timer, Variant::Tokio) => "tokio: interval",
+        (_, Variant::EpollRanked) => "epoll: a read in vain, epoll_wait, read(2), priority",
+        (Cause::Timer, Variant::ThreadRanked) => "thread: clock_nanosleep(2), priority",
+        (_, Variant::ThreadRanked) => "thread: blocked in read(2) of a pipe, priority",
         (Cause::Timer, _) => "thread: clock_nanosleep(2)",
-        (_, Way::ThreadSocket) => "thread: blocked in recv(2) of a UNIX socket",
-        (_, Way::Epoll) => "epoll: pipe, epoll_wait, read(2)",
-        (_, Way::Tokio) => "tokio: pipe",
-        (_, Way::Split) => "stream's handler",
+        (_, Variant::ThreadSocket) => "thread: blocked in recv(2) of a UNIX socket",
+        (_, Variant::Epoll) => "epoll: pipe, epoll_wait, read(2)",
+        (_, Variant::Tokio) => "tokio: pipe",
+        (_, Variant::Split) => "stream's handler",
         _ => "thread: blocked in read(2) of a pipe",
     }
 }
 
-fn paper_us(cause: Cause, way: Way) -> f64 {
-    match (cause, way) {
-        (Cause::Timer, Way::Split | Way::Task) => 132.0,
-        (_, Way::Split) => 67.0,
-        (Cause::Here | Cause::Elsewhere, Way::EpollRanked) => 384.0,
+fn paper_us(cause: Cause, variant: Variant) -> f64 {
+    match (cause, variant) {
+        (Cause::Timer, Variant::Split | Variant::Task) => 132.0,
+        (_, Variant::Split) => 67.0,
+        (Cause::SameCpu | Cause::OtherCpu, Variant::EpollRanked) => 384.0,
         _ => 0.0,
     }
 }
@@ -138,14 +146,14 @@ fn print(rows: &mut [Row], base: usize) {
         "p90",
     );
     let mut first = 0;
-    let mut sections = vec![("the message is there", there::ROWS.len())];
+    let mut sections = vec![("the message is there", ready_messages::ROWS.len())];
     for cause in Cause::ALL {
         let title = match cause {
-            Cause::Here => "woken by a message, sent by an ordinary process of the same CPU",
-            Cause::Elsewhere => "woken by a message, sent from the other CPU",
+            Cause::SameCpu => "woken by a message, sent by an ordinary process of the same CPU",
+            Cause::OtherCpu => "woken by a message, sent from the other CPU",
             Cause::Timer => "woken by a timer",
         };
-        sections.push((title, cause.ways().len()));
+        sections.push((title, cause.variants().len()));
     }
     for (title, count) in sections {
         println!("{title}");
@@ -175,16 +183,16 @@ fn line(row: &mut Row, [low, ratio, high]: [f64; 3]) {
     println!();
 }
 
-/// What must hold.
+/// Prints the comparisons that must hold.
 fn verdicts(rows: &[Row], base: usize) {
-    let place = |cause: Cause, way: Way| {
+    let place = |cause: Cause, variant: Variant| {
         let before: usize = Cause::ALL
             .into_iter()
             .take_while(|&other| other != cause)
-            .map(|other| other.ways().len())
+            .map(|other| other.variants().len())
             .sum();
-        let nth = cause.ways().iter().position(|&other| other == way);
-        there::ROWS.len() + before + nth.expect("a row of this cause")
+        let nth = cause.variants().iter().position(|&other| other == variant);
+        ready_messages::ROWS.len() + before + nth.expect("a row of this cause")
     };
     let claim = |text, of, over, at_most| Claim { text, of, over, at_most };
     let mut claims = vec![
@@ -196,12 +204,18 @@ fn verdicts(rows: &[Row], base: usize) {
         claim("a message and time_advance(), tasks in turn", 2, 8, NOT_ABOVE),
     ];
     for (cause, text) in [
-        (Cause::Here, "woken by a message of the same CPU"),
-        (Cause::Elsewhere, "woken by a message of the other CPU"),
+        (Cause::SameCpu, "woken by a message of the same CPU"),
+        (Cause::OtherCpu, "woken by a message of the other CPU"),
         (Cause::Timer, "woken by a timer"),
     ] {
-        for over in [Way::ThreadPipe, Way::Epoll, Way::Tokio, Way::ThreadRanked, Way::EpollRanked] {
-            claims.push(claim(text, place(cause, Way::Split), place(cause, over), NOT_ABOVE));
+        for over in [
+            Variant::ThreadPipe,
+            Variant::Epoll,
+            Variant::Tokio,
+            Variant::ThreadRanked,
+            Variant::EpollRanked,
+        ] {
+            claims.push(claim(text, place(cause, Variant::Split), place(cause, over), NOT_ABOVE));
         }
     }
     println!("what must hold");
@@ -223,14 +237,21 @@ fn verdicts(rows: &[Row], base: usize) {
 
 const CONTENTS: &str = "\
 what a row contains
-  /thread               over `thread: read(2), sched_yield(2)`, the paper's `a system call to read the next message and
-                        another to switch to the next thread` of 145 us; /145 is the paper's own ratio
-  the message is there  reading one word of it, 64 bytes in place or copied, and what is between it and the next one. A
-                        stream's handler passes a boundary after each: the clock is read and all bells are looked at
-  woken                 what is taken from an ordinary program that runs on the CPU: interrupt or call, both switches, the
-                        reading, going to sleep again. Of the same CPU: all that the sender's call takes, it included
-  late                  from before the sending, or from the moment that was due, to the reader (median)
-  all readers           SCHED_FIFO, the same priority, the same CPU; those who are woken are another process
-  priority              handlers and tasks are ranked by the deadline of each message. Threads are so only where they make a call
-                        after each (here sched_setscheduler), as the paper's pure LWPs do: the rows that say so
-  epoll                 epoll_wait and one read; the paper's 384 us are a read in vain, a signal, select, read, and the call";
+  /thread               over `thread: read(2), sched_yield(2)`, the paper's `a system call to read
+                        the next message and another to switch to the next thread` of 145 us; /145
+                        is the paper's own ratio
+  the message is there  the reading of one word of it, 64 bytes in place or copied, and the way to
+                        the next message. A stream's handler passes a boundary after each message:
+                        it reads the clock and looks at all wake words
+  woken                 the time taken from an ordinary program that runs on the CPU: interrupt or
+                        call, both switches, the reading, going to sleep again. On the same CPU it
+                        includes the sender's call
+  late                  from before the sending, or from the due time, to the reader (median)
+  all readers           SCHED_FIFO, the same priority, the same CPU; readers that are woken are in
+                        another process
+  priority              handlers and tasks are ranked by the deadline of each message. Threads are
+                        only so ranked if they make a call after each message (here
+                        sched_setscheduler), as the paper's pure LWPs do: in the rows that say
+                        `priority`
+  epoll                 epoll_wait and one read; the paper's 384 us are a read in vain, a signal,
+                        select, read, and the call";

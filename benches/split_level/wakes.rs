@@ -1,9 +1,10 @@
-//! A message, or a moment, that a reader in another process sleeps for: what the wake costs whoever
-//! runs on its CPU, and how long it takes.
+//! The cost of a wake. A reader in another process sleeps for a message or for a time. The bench
+//! measures the time that its wake takes from the thread that runs on its CPU, and the latency of
+//! the wake.
 //!
-//! The CPU is never idle: an ordinary thread of this process runs there, and sees in the clock how
-//! much time is taken from it. All of a wake is in that: interrupt, both switches, the reading, and
-//! going to sleep again.
+//! The CPU is never idle: an ordinary thread of this process runs there. It reads the clock and so
+//! sees the time that it loses. This time contains the whole wake: interrupt, both switches, the
+//! reading, and going to sleep again.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
@@ -12,82 +13,82 @@ use upcall_sys::schedule::{pin_thread, set_timer_slack_least};
 
 use crate::feed::Reader;
 use crate::log::Log;
-use crate::reader::Order;
-use crate::way::Way;
+use crate::reader::ReaderSpec;
+use crate::variant::Variant;
 
-/// Where a message comes from.
+/// The source of a wake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Cause {
-    /// An ordinary process of the reader's CPU, which it preempts.
-    Here,
+    /// An ordinary process on the reader's CPU. The reader preempts it.
+    SameCpu,
     /// The other CPU.
-    Elsewhere,
+    OtherCpu,
     /// A timer.
     Timer,
 }
 
 impl Cause {
-    pub const ALL: [Cause; 3] = [Cause::Here, Cause::Elsewhere, Cause::Timer];
+    pub const ALL: [Cause; 3] = [Cause::SameCpu, Cause::OtherCpu, Cause::Timer];
 
-    /// Who can be woken so.
-    pub fn ways(self) -> &'static [Way] {
+    /// The variants that this cause can wake.
+    pub fn variants(self) -> &'static [Variant] {
         match self {
             Cause::Timer => &[
-                Way::Split,
-                Way::Task,
-                Way::ThreadPipe,
-                Way::ThreadRanked,
-                Way::Epoll,
-                Way::EpollRanked,
-                Way::Tokio,
+                Variant::Split,
+                Variant::Task,
+                Variant::ThreadPipe,
+                Variant::ThreadRanked,
+                Variant::Epoll,
+                Variant::EpollRanked,
+                Variant::Tokio,
             ],
             _ => &[
-                Way::Split,
-                Way::ThreadPipe,
-                Way::ThreadRanked,
-                Way::ThreadSocket,
-                Way::Epoll,
-                Way::EpollRanked,
-                Way::Tokio,
+                Variant::Split,
+                Variant::ThreadPipe,
+                Variant::ThreadRanked,
+                Variant::ThreadSocket,
+                Variant::Epoll,
+                Variant::EpollRanked,
+                Variant::Tokio,
             ],
         }
     }
 }
 
-/// What was found, in ns.
+/// Measurements in ns.
 #[derive(Default)]
 pub struct Wakes {
-    /// Taken from who ran, for each.
+    /// Time taken from the running thread by each wake.
     pub taken_ns: Vec<u64>,
-    /// From the sending, or the moment that was due, to the reader.
+    /// Time from the sending, or from the due time, to the reader.
     pub late_ns: Vec<u64>,
 }
 
-/// Work between two messages, so that the next is as a message is: not expected.
+/// Work between two messages, so that the reader does not expect the next.
 const PAUSE_NS: u64 = 20_000;
-/// Between two from the other CPU.
+/// Interval between two messages from the other CPU.
 const APART_NS: u64 = 100_000;
 const LEAD_NS: u64 = 2_000_000;
-/// Of the timer: what tokio's can do.
+/// Period of the timer, as short as tokio's timers allow.
 const PERIOD_NS: u64 = 1_000_000;
-/// Less than so much is no interruption by a reader.
+/// A gap shorter than this is no interruption by a reader.
 const GAP_MIN_NS: u64 = 250;
 
-/// Measures so many wakes.
-pub fn measure(cause: Cause, way: Way, cpus: [u32; 2], wakes: u64) -> Wakes {
+/// Measures `wakes` wakes.
+pub fn measure(cause: Cause, variant: Variant, cpus: [u32; 2], wakes: u64) -> Wakes {
     let timer = cause == Cause::Timer;
-    let order = Order {
-        way,
+    let spec = ReaderSpec {
+        variant,
         cpu: cpus[0],
         devices: u32::from(timer),
         period_ns: PERIOD_NS,
         gap_ns: 1_600,
         inputs: Vec::new(),
     };
-    let mut reader = Reader::start(order, usize::from(!timer));
+    let mut reader = Reader::start(spec, usize::from(!timer));
     let taken_ns = match cause {
-        Cause::Here => interrupted_sender(&mut reader, cpus[0], wakes),
-        Cause::Elsewhere => sent_from(&mut reader, cpus, wakes),
+        Cause::SameCpu => interrupted_sender(&mut reader, cpus[0], wakes),
+        Cause::OtherCpu => sent_from(&mut reader, cpus, wakes),
         Cause::Timer => interrupted(&reader.log, cpus[0], |count| count >= wakes),
     };
     Wakes { taken_ns, late_ns: reader.log.late_ns(0) }
@@ -106,7 +107,7 @@ fn interrupted_sender(reader: &mut Reader, cpu: u32, wakes: u64) -> Vec<u64> {
                 let (seen, begun_ns) = (log.count(), monotonic_ns());
                 output.send();
                 let took_ns = monotonic_ns() - begun_ns;
-                // The reader came first, as it should.
+                // The reader ran before the sender continued, as it should.
                 if log.count() > seen {
                     taken_ns.push(took_ns);
                 }
@@ -125,7 +126,7 @@ fn sent_from(reader: &mut Reader, [cpu, other]: [u32; 2], wakes: u64) -> Vec<u64
         scope.spawn(|| {
             pin_thread(&[other]).expect("the CPU is allowed");
             let _ = set_timer_slack_least();
-            // Whoever runs there is to run by then.
+            // The thread on the reader's CPU runs by then.
             let mut at_ns = monotonic_ns() + LEAD_NS;
             for _ in 0..wakes {
                 at_ns += APART_NS;
@@ -140,7 +141,7 @@ fn sent_from(reader: &mut Reader, [cpu, other]: [u32; 2], wakes: u64) -> Vec<u64
     })
 }
 
-/// Runs on `cpu` until `is_over`, by the count of what has arrived; what was taken for each.
+/// Runs on `cpu` until `is_over` accepts the count of arrivals. Returns the time taken by each.
 fn interrupted(log: &Log, cpu: u32, is_over: impl Fn(u64) -> bool + Sync) -> Vec<u64> {
     std::thread::scope(|scope| {
         let running = scope.spawn(|| {

@@ -1,5 +1,5 @@
-//! iceoryx2's publish-subscribe between two threads: its kind for several processes, each
-//! thread with a port of its own.
+//! iceoryx2's publish-subscribe between two threads. It uses the service type for several
+//! processes, and each thread has a port of its own.
 
 use std::hint::black_box;
 use std::mem::MaybeUninit;
@@ -11,13 +11,13 @@ use iceoryx2::prelude::{LogLevel, NodeBuilder, ZeroCopySend, ipc, set_log_level}
 use iceoryx2::sample::Sample;
 use iceoryx2::service::port_factory::publish_subscribe::PortFactory;
 
-use crate::{Case, pause};
+use crate::case::{Case, pause};
 
 type Ipc = ipc::Service;
-/// A word that nobody fills: the only safe way to a sample whose bytes are not written.
+/// A word that is never filled: the only safe way to a sample whose bytes are not written.
 type Blank = MaybeUninit<u64>;
 
-/// Copied in, and out.
+/// Messages are copied in and out.
 pub fn copied(cpus: [u32; 2], case: Case) -> Vec<u64> {
     let (service, met) = (service::<u8>(case), Barrier::new(2));
     case.run(
@@ -43,7 +43,7 @@ pub fn copied(cpus: [u32; 2], case: Case) -> Vec<u64> {
     )
 }
 
-/// Neither filled nor looked at, but for the word in front of it.
+/// Messages are neither filled nor read, except for the word in front of them.
 pub fn in_place(cpus: [u32; 2], case: Case) -> Vec<u64> {
     let words = case.size / size_of::<Blank>();
     let (service, met) = (service::<Blank>(case), Barrier::new(2));
@@ -89,14 +89,14 @@ fn publisher<T: std::fmt::Debug + ZeroCopySend + 'static>(
     elements: usize,
     met: &Barrier,
 ) -> Publisher<Ipc, [T], u64> {
-    // Where there is no room it tries again until there is: that is its default.
+    // By default the publisher tries again until there is room.
     let builder = service.publisher_builder().initial_max_slice_len(elements);
     let publisher = builder.create().expect("a publisher");
     met.wait();
     publisher
 }
 
-/// Takes up the connection: what finds no room while nobody has done so is thrown away.
+/// Establishes the connection. Before this, iceoryx2 discards messages that find no room.
 fn subscriber<T: std::fmt::Debug + ZeroCopySend + 'static>(
     service: &PortFactory<Ipc, [T], u64>,
     met: &Barrier,
@@ -107,7 +107,7 @@ fn subscriber<T: std::fmt::Debug + ZeroCopySend + 'static>(
     subscriber
 }
 
-/// The service of this case, gone with it and its ports.
+/// The service of this case. It ends with its last port.
 fn service<T: std::fmt::Debug + ZeroCopySend + 'static>(case: Case) -> PortFactory<Ipc, [T], u64> {
     set_log_level(LogLevel::Error);
     let node = NodeBuilder::new().create::<Ipc>().expect("a node");

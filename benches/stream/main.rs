@@ -1,27 +1,29 @@
-//! What it costs to move a message by a stream, in each of its ways, against a pipe, a UNIX
-//! socket, `rtrb` in process, iceoryx2 and the copying alone; one run, two threads.
+//! The cost of moving a message through a stream, in each form. The bench compares it with a pipe,
+//! a UNIX socket, `rtrb` in one process, iceoryx2, and plain copying. All run between two threads,
+//! in one run.
 //!
-//! Same core: both threads on one CPU; who finds nothing sleeps until a batch is there (by
-//! futex; `rtrb` and iceoryx2, which have no such thing, yield). Cross core: two CPUs; all but
-//! pipe and socket, which block, poll. One write of a pipe or socket is one message, or
-//! (`gathered`) a batch. Copied ways copy all bytes in and out, those in place touch one word of
-//! the message at each end. Threads of one process: the change of address space that two domains
-//! on one CPU pay is in no row.
+//! *Same core*: both threads are on one CPU. An end with nothing to do sleeps until a batch is
+//! there, by futex. `rtrb` and iceoryx2 cannot sleep and yield instead. *Cross core*: the threads
+//! are on two CPUs. Pipe and socket block; all others poll. One write to a pipe or socket is one
+//! message, or a batch (`gathered`). The forms that copy move all bytes in and out. The forms in
+//! place touch one word of the message at each end. The threads belong to one process, so no row
+//! contains the change of address space between two domains on one CPU.
 //!
-//! Rings find room for two batches, for 64 KiB at the least (as a pipe has) and for 512 KiB at most:
-//! what is larger leaves the cache of a CPU (1 MiB here) between being written and read, and a pipe
-//! does not. Of a batch that is more than half of its ring a stream hands over a quarter of the ring at a
-//! time, and gives back as much, so that both ends are at work; the others hand over each message.
+//! A ring has room for two batches, but for at least 64 KiB (as a pipe has) and at most 512 KiB. A
+//! larger ring leaves the cache of a CPU (1 MiB here) between writing and reading, while a pipe
+//! does not. If a batch is more than half of its ring, a stream hands over a quarter of the ring at
+//! a time, and gives back as much, so that both ends work at the same time. The others hand over
+//! each message.
 //!
-//! iceoryx2 only with `--features iceoryx2`: it takes a minute to build. All rows of a case take
-//! turns, block by block. Nothing here is asserted: the machine is shared. Read the ratios.
+//! iceoryx2 takes part only with `--features iceoryx2`, because it takes a minute to build. All
+//! rows of a case take turns, block by block. The bench asserts nothing, because the machine is
+//! shared. Read the ratios.
 
 #![forbid(unsafe_code)]
 
 use std::hint::{black_box, spin_loop};
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
-use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
@@ -31,34 +33,25 @@ use upcall_shm::stream::{Reader, Stream, StreamForm, WAITING, Writer};
 use upcall_sys::memfd::SharedMapping;
 use upcall_sys::{futex, schedule};
 
+mod case;
 #[cfg(feature = "iceoryx2")]
 mod iceoryx;
 mod verdict;
 
+use case::{BATCHES, Case, RING_BYTES_MAX, SAMPLES, SIZES, pause};
 use verdict::Medians;
 
-const SIZES: [usize; 3] = [64, 1 << 10, 64 << 10];
-const BATCHES: [usize; 3] = [1, 16, 256];
-/// What the ratios are to.
+/// The row to which the ratios refer.
 const BASE: &str = "pipe";
-/// How often each row of a case has its turn.
+/// The number of turns of each row of a case.
 const BLOCKS: usize = 15;
-/// Samples of a turn.
-const SAMPLES: usize = 5;
-/// Most bytes of a ring: see the head.
-const RING_BYTES_MAX: u32 = 512 << 10;
-
-/// One end that writes: a batch of equal messages, all of them.
-type Send<'a> = Box<dyn FnMut(&[u8], usize) + 'a>;
-/// One end that reads: a batch, into a buffer for one message.
-type Receive<'a> = Box<dyn FnMut(&mut [u8], usize) + 'a>;
-/// A row of a case: measures one block.
+/// A row of a case. The function measures one block.
 type Row = (&'static str, fn([u32; 2], Case) -> Vec<u64>);
 
-/// A way for so many messages of so many bytes.
-type MakeWay = fn(u32, u32) -> StreamForm;
+/// Makes the form for a number of messages of a size.
+type MakeForm = fn(u32, u32) -> StreamForm;
 
-const IN_PLACE: [(&str, MakeWay); 2] = [
+const IN_PLACE: [(&str, MakeForm); 2] = [
     ("stream, slots", |slots, slot_bytes| StreamForm::Slots { slots, slot_bytes }),
     ("stream, buffers", |buffers, buffer_bytes| StreamForm::Buffers { buffers, buffer_bytes }),
 ];
@@ -84,17 +77,6 @@ const ROWS: &[Row] = &[
     ("stream, buffers", |cpus, case| in_stream(cpus, case, IN_PLACE[1].1)),
     ("memcpy, twice", |_, case| copies(case)),
 ];
-
-/// One measurement.
-#[derive(Clone, Copy)]
-struct Case {
-    size: usize,
-    batch: usize,
-    /// Who finds nothing looks again and does not sleep.
-    polls: bool,
-    /// Messages that find room.
-    room: usize,
-}
 
 fn main() {
     let cpus = default_cpus().unwrap_or_default();
@@ -122,8 +104,8 @@ fn main() {
     }
     verdict::print(&medians);
     println!("\nin place: nanoseconds for one message of a batch of 16, with room for 32");
-    println!("  alike: all in units of 64 KiB, so that nothing differs but the message's size");
-    println!("  fitted: in units of the message's size, so that small ones stand side by side");
+    println!("  alike: all units have 64 KiB, so that only the message's size differs");
+    println!("  fitted: units have the message's size, so that small messages stand side by side");
     for (cores, second) in [("same", Some(last)), ("cross", other)] {
         let Some(second) = second else { continue };
         for (name, form) in IN_PLACE {
@@ -134,8 +116,8 @@ fn main() {
     }
 }
 
-/// Prints what messages of each size cost, and the largest over the smallest.
-fn independence(cores: &str, cpus: [u32; 2], name: &str, form: MakeWay, fitted: bool) {
+/// Prints the cost of messages of each size, and the ratio of the largest to the smallest.
+fn independence(cores: &str, cpus: [u32; 2], name: &str, form: MakeForm, fitted: bool) {
     let cases = SIZES.map(|size| Case { size, batch: 16, polls: cores == "cross", room: 32 });
     let mut samples = SIZES.map(|_| Vec::new());
     let largest = u32::try_from(SIZES[2]).expect("a size of this bench");
@@ -152,12 +134,12 @@ fn independence(cores: &str, cpus: [u32; 2], name: &str, form: MakeWay, fitted: 
         print!("  {size} bytes {:.1}", median / 1e3);
     }
     let times = medians[2] / medians[0];
-    // Where small ones stand side by side they come by the cache line's neighbour.
+    // Small messages side by side arrive with the prefetch of the neighbouring cache line.
     let verdict = if fitted { "" } else { verdict::holds(times <= 1.2) };
     println!("  {times:.2} times{verdict}");
 }
 
-/// Prints a case; the medians of its rows.
+/// Prints a case. Returns the medians of its rows.
 fn compare(cores: &str, cpus: [u32; 2], case: Case) -> Vec<(&'static str, u64)> {
     let mut samples = vec![Vec::new(); ROWS.len()];
     for _ in 0..if smoke() { 1 } else { BLOCKS } {
@@ -184,69 +166,6 @@ fn compare(cores: &str, cpus: [u32; 2], case: Case) -> Vec<(&'static str, u64)> 
     medians
 }
 
-impl Case {
-    fn new(size: usize, batch: usize, polls: bool) -> Self {
-        let room = (2 * batch).max((64 << 10) / size).min(RING_BYTES_MAX as usize / size);
-        Case { size, batch, polls, room: room.next_power_of_two() }
-    }
-
-    /// Messages that a stream hands over at a time: a batch, or a part of it.
-    fn part(self) -> usize {
-        if 2 * self.batch <= self.room { self.batch } else { (self.room / 4).max(1) }
-    }
-
-    /// Batches of one sample.
-    fn batches(self) -> usize {
-        let messages = if self.size > 4096 { 256 } else { 4096 };
-        (messages / self.batch).max(4)
-    }
-
-    /// Moves messages; picoseconds of one, of each sample, as the reader sees them. Each end is
-    /// made by its own thread, and is there until the other is done.
-    fn run<'a>(
-        self,
-        cpus: [u32; 2],
-        send: impl FnOnce() -> Send<'a> + std::marker::Send,
-        receive: impl FnOnce() -> Receive<'a> + std::marker::Send,
-    ) -> Vec<u64> {
-        let samples = if smoke() { 2 } else { SAMPLES };
-        let batches = self.batches();
-        // The first warms up.
-        let total = (samples + 1) * batches;
-        let together = Barrier::new(2);
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                schedule::pin_thread(&cpus[..1]).expect("the CPU is allowed");
-                let (mut send, message) = (send(), vec![7; self.size]);
-                together.wait();
-                (0..total).for_each(|_| send(&message, self.batch));
-                together.wait();
-            });
-            let reader = scope.spawn(|| {
-                schedule::pin_thread(&cpus[1..]).expect("the CPU is allowed");
-                let (mut receive, mut message) = (receive(), vec![0; self.size]);
-                together.wait();
-                let mut sample = || {
-                    let begun = Instant::now();
-                    (0..batches).for_each(|_| receive(&mut message, self.batch));
-                    let ps = begun.elapsed().as_nanos() * 1_000;
-                    u64::try_from(ps / (batches * self.batch) as u128).unwrap_or(u64::MAX)
-                };
-                sample();
-                let samples = (0..samples).map(|_| sample()).collect();
-                together.wait();
-                samples
-            });
-            reader.join().expect("no measurement panics")
-        })
-    }
-}
-
-/// Who finds nothing, where nobody can wake it.
-fn pause(case: Case) {
-    if case.polls { spin_loop() } else { std::thread::yield_now() }
-}
-
 fn in_pipe(cpus: [u32; 2], case: Case, gathered: bool) -> Vec<u64> {
     let (reader, writer) = std::io::pipe().expect("a pipe");
     by_file(cpus, case, writer, reader, gathered)
@@ -260,8 +179,8 @@ fn in_socket(cpus: [u32; 2], case: Case) -> Vec<u64> {
 fn by_file(
     cpus: [u32; 2],
     case: Case,
-    mut writer: impl Write + std::marker::Send,
-    mut reader: impl Read + std::marker::Send,
+    mut writer: impl Write + Send,
+    mut reader: impl Read + Send,
     gathered: bool,
 ) -> Vec<u64> {
     let (out, mut into) = (vec![7; case.size * case.batch], vec![0; case.size * case.batch]);
@@ -319,7 +238,7 @@ fn in_stream(cpus: [u32; 2], case: Case, form: impl Fn(u32, u32) -> StreamForm) 
     let send = move |message: &[u8], batch: usize| {
         for left in (0..batch).rev() {
             while !write(&mut writer, message, kind) {
-                // For the rest of the batch, or half of the ring, as the reader does.
+                // Waits for the rest of the batch, or for half of the ring, as the reader does.
                 wait_for_room(&mut writer, case, ((left + 1).min(case.room / 2) * unit) as u64);
             }
             if left % part == 0 && writer.commit().expect("the reader is there").wake {
@@ -330,7 +249,7 @@ fn in_stream(cpus: [u32; 2], case: Case, form: impl Fn(u32, u32) -> StreamForm) 
     let receive = move |message: &mut [u8], batch: usize| {
         for left in (0..batch).rev() {
             while !read(&mut reader, message, kind) {
-                // For the rest of the batch, or half of the ring: a writer that finds no room
+                // Waits for the rest of the batch, or for half of the ring. A writer without room
                 // commits a part, and a message that does not fit leaves some room unused.
                 wait_for_data(&mut reader, case, ((left + 1).min(case.room / 2) * unit) as u64);
             }
@@ -342,14 +261,14 @@ fn in_stream(cpus: [u32; 2], case: Case, form: impl Fn(u32, u32) -> StreamForm) 
     case.run(cpus, || Box::new(send), || Box::new(receive))
 }
 
-/// How the bytes get in and out.
+/// The way in which bytes get in and out.
 #[derive(Clone, Copy)]
 enum Kind {
-    /// Copied, and whole by what the reader knows of their number.
+    /// Copied. The reader knows how many bytes make a message.
     Bytes,
     /// Copied.
     Messages,
-    /// One word of them is touched.
+    /// One word of each message is touched.
     InPlace,
 }
 
@@ -387,7 +306,7 @@ fn read(reader: &mut Reader<&[AtomicU64]>, into: &mut [u8], kind: Kind) -> bool 
 
 fn wait_for_room(writer: &mut Writer<&[AtomicU64]>, case: Case, units: u64) {
     if case.polls {
-        // What is staged may be all that there is room for.
+        // The staged messages may fill the ring.
         let _ = writer.commit().expect("the reader is there");
         return spin_loop();
     }
@@ -416,11 +335,11 @@ fn wait_for_data(reader: &mut Reader<&[AtomicU64]>, case: Case, units: u64) {
     reader.finish_wait();
 }
 
-fn wake(bell: &AtomicU64) {
-    futex::wake_shared(bell, 1);
+fn wake(word: &AtomicU64) {
+    futex::wake_shared(word, 1);
 }
 
-/// Copying in and out through memory as large as the rings: what no way that copies can beat.
+/// Copies in and out through memory as large as the rings. No form that copies can be faster.
 fn copies(case: Case) -> Vec<u64> {
     let samples = if smoke() { 2 } else { SAMPLES };
     let (from, mut into) = (vec![7u8; case.size], vec![0u8; case.size]);

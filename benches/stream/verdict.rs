@@ -1,13 +1,13 @@
-//! What must hold of streams, by the medians of this run.
-
-use crate::{BATCHES, SIZES};
+//! The ratios that must hold for streams, by the medians of this run.
 
 use std::collections::BTreeMap;
+
+use crate::case::{BATCHES, SIZES};
 
 /// Picoseconds of each row, by cores, bytes and batch.
 pub type Medians = BTreeMap<(&'static str, usize, usize), Vec<(&'static str, u64)>>;
 
-/// Prints the ratios, and whether they are what is wanted.
+/// Prints the ratios, and whether they hold.
 pub fn print(medians: &Medians) {
     let of = |cores, size, batch, name: &str| {
         let rows = medians.get(&(cores, size, batch))?;
@@ -18,12 +18,13 @@ pub fn print(medians: &Medians) {
     };
     println!("same core, batch 16: how many times as fast as a pipe (at least 3)");
     for size in SIZES {
-        // Copying in and out by the C library, and nothing else: what copies cannot be faster.
+        // Copying in and out with the C library and nothing else. No form that copies can be
+        // faster.
         let bound = ratio("same", size, 16, "pipe", "memcpy, twice").unwrap_or(f64::INFINITY);
         println!("{size:>8} bytes: the copying alone would be {bound:.1} times as fast");
-        for way in ["stream, bytes", "stream, messages", "stream, slots", "stream, buffers"] {
-            if let Some(times) = ratio("same", size, 16, "pipe", way) {
-                println!("                {way:<17} {times:>5.1}{}", holds(times >= 3.0));
+        for form in ["stream, bytes", "stream, messages", "stream, slots", "stream, buffers"] {
+            if let Some(times) = ratio("same", size, 16, "pipe", form) {
+                println!("                {form:<17} {times:>5.1}{}", holds(times >= 3.0));
             }
         }
     }
@@ -36,13 +37,13 @@ pub fn print(medians: &Medians) {
                 ("stream, buffers", "iceoryx2, in place"),
             ];
             let found =
-                pairs.map(|(way, other)| Some((way, ratio("cross", size, batch, way, other)?)));
+                pairs.map(|(form, other)| Some((form, ratio("cross", size, batch, form, other)?)));
             if found.iter().all(Option::is_none) {
                 continue;
             }
             print!("{size:>8} bytes, batch {batch:>3}:");
-            for (way, times) in found.into_iter().flatten() {
-                print!("  {way} {times:.2}{}", holds(times <= 1.2));
+            for (form, times) in found.into_iter().flatten() {
+                print!("  {form} {times:.2}{}", holds(times <= 1.2));
             }
             println!();
         }
@@ -52,7 +53,7 @@ pub fn print(medians: &Medians) {
     }
 }
 
-/// What stands behind a figure that is not as wanted.
+/// The text after a ratio that does not hold.
 pub fn holds(does: bool) -> &'static str {
     if does { "" } else { "  DOES NOT HOLD" }
 }

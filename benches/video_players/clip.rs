@@ -1,17 +1,17 @@
-//! What is played: Motion JPEG that ffmpeg makes of its own test pictures.
+//! The clip that is played: Motion JPEG that ffmpeg makes of its own test pictures.
 
 use std::process::Command;
 
 /// Frames of a clip.
 pub struct Clip {
-    /// Each a JPEG file; played in a circle.
+    /// Each frame is a JPEG file. Players repeat the clip from its start.
     pub frames: Vec<Vec<u8>>,
     /// Width and height, in pixels.
     pub size: (u32, u32),
 }
 
-/// Test pictures with noise as of a camera, then a set: costs that differ by frame and by scene.
-/// `SIZE` is put in below.
+/// Test pictures with noise like a camera's, then the Mandelbrot set. So costs differ by frame and
+/// by scene. The code replaces `SIZE`.
 const SCENES: [&str; 2] =
     ["testsrc2=size=SIZE:rate=30,noise=alls=15:allf=t", "mandelbrot=size=SIZE:rate=30"];
 const FRAMES_OF_A_SCENE: usize = 60;
@@ -19,10 +19,10 @@ const FRAMES_OF_A_SCENE: usize = 60;
 const SIZE: (u32, u32) = (640, 480);
 
 impl Clip {
-    /// Blocks for about a second.
+    /// Makes the clip. Blocks for about a second.
     ///
     /// # Errors
-    /// What hinders it, in a line: ffmpeg (Debian's package `ffmpeg`) is missing, or failed.
+    /// The reason in one line: ffmpeg (Debian's package `ffmpeg`) is missing, or it failed.
     pub fn make() -> Result<Clip, String> {
         let (width, height) = SIZE;
         let mut frames = Vec::new();
@@ -50,15 +50,15 @@ impl Clip {
         Ok(Clip { frames, size: SIZE })
     }
 
-    /// Of the longest frame.
+    /// Bytes of the longest frame.
     pub fn bytes_max(&self) -> usize {
         self.frames.iter().map(Vec::len).max().unwrap_or(0)
     }
 }
 
-/// The JPEG files that stand behind each other in `stream`: inside one, a byte of ones is
-/// followed by 0 or a restart marker (ITU T.81 §B.1.1.5), so the next start of an image after an
-/// end is the next file's.
+/// Splits `stream` into the JPEG files that follow each other in it. Inside a file, a byte of ones
+/// is followed by 0 or a restart marker (ITU T.81 §B.1.1.5). So the next start of an image after an
+/// end belongs to the next file.
 fn pictures(stream: &[u8]) -> Vec<Vec<u8>> {
     const END_THEN_START: [u8; 4] = [0xff, 0xd9, 0xff, 0xd8];
     let mut starts = vec![0];

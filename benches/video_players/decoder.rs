@@ -1,4 +1,4 @@
-//! Decodes a frame by zune-jpeg, at once or in slices.
+//! Decodes a frame with zune-jpeg, at once or in slices.
 
 use std::time::{Duration, Instant};
 
@@ -11,22 +11,22 @@ use zune_jpeg::JpegDecoder;
 pub struct Decoder {
     file: Vec<u8>,
     rgb: Vec<u8>,
-    /// Gives the CPU up whenever it had it for so long.
+    /// The time after which the decoder yields the CPU.
     slice: Option<Duration>,
 }
 
 impl Decoder {
-    /// Of frames of so many bytes and pixels at most.
+    /// A decoder for frames of at most this many bytes and pixels.
     pub fn new(bytes_max: usize, pixels: usize, slice: Option<Duration>) -> Self {
         Decoder { file: vec![0; bytes_max], rgb: vec![0; pixels * 3], slice }
     }
 
-    /// Where a frame of `len` bytes is to stand.
-    pub fn room(&mut self, len: usize) -> &mut [u8] {
+    /// The buffer for a frame of `len` bytes.
+    pub fn buffer(&mut self, len: usize) -> &mut [u8] {
         &mut self.file[..len]
     }
 
-    /// Decodes the frame of `len` bytes that stands there.
+    /// Decodes the frame of `len` bytes in the buffer.
     pub fn decode(&mut self, len: usize) {
         let options = DecoderOptions::default().jpeg_set_out_colorspace(ColorSpace::RGB);
         let file = ZCursor::new(&self.file[..len]);
@@ -37,13 +37,14 @@ impl Decoder {
                 JpegDecoder::new_with_options(sliced, options).decode_into(&mut self.rgb)
             }
         };
-        decoded.expect("ffmpeg's pictures are in order");
+        decoded.expect("ffmpeg's pictures are valid");
         std::hint::black_box(&mut self.rgb);
     }
 }
 
-/// A file whose reader goes to the end of its CPU's queue when it had the CPU for a slice: what a
-/// kernel does whose slices are that short. (Preempted by nobody else, its time is CPU time.)
+/// A file whose reader moves to the end of its CPU's queue after it had the CPU for a slice. A
+/// kernel with such short slices would do the same. (No other thread preempts the reader, so its
+/// time is CPU time.)
 struct Sliced<'a> {
     file: ZCursor<&'a [u8]>,
     slice: Duration,
@@ -52,12 +53,13 @@ struct Sliced<'a> {
 }
 
 impl Sliced<'_> {
-    /// A look at the clock, some 20 ns, every so many reads of 4 bytes: about each microsecond.
-    const READS_A_LOOK: u32 = 16;
+    /// The number of reads of 4 bytes between two reads of the clock, which take some 20 ns. This
+    /// makes about one read of the clock per microsecond.
+    const READS_PER_CHECK: u32 = 16;
 
     fn read(&mut self) {
         self.reads += 1;
-        if self.reads.is_multiple_of(Self::READS_A_LOOK) && self.since.elapsed() >= self.slice {
+        if self.reads.is_multiple_of(Self::READS_PER_CHECK) && self.since.elapsed() >= self.slice {
             std::thread::yield_now();
             self.since = Instant::now();
         }

@@ -1,4 +1,4 @@
-//! The figures: frame rate against the number of players.
+//! The figures: frame rate by the number of players.
 
 use std::fs;
 use std::path::Path;
@@ -7,45 +7,46 @@ use svg::Document;
 use svg::node::element::{Circle, Group, Line, Polygon, Polyline, Rectangle, Text, Title};
 
 use crate::results::Results;
-use crate::way::Way;
-use crate::{RATE, class_name};
+use crate::setup::{RATE, class_name};
+use crate::variant::Variant;
 
-/// Of a panel, with its labels, and what is left for labels at the left, above and below.
+/// Size of a panel with its labels, and the margins for labels at the left, the right, above and
+/// below.
 const WIDTH: f64 = 400.0;
 const HEIGHT: f64 = 290.0;
 const LEFT: f64 = 46.0;
 const RIGHT: f64 = 12.0;
 const ABOVE: f64 = 30.0;
 const BELOW: f64 = 44.0;
-/// For the heading.
+/// Height of the heading.
 const TOP: f64 = 54.0;
-/// Where the vertical axis ends, in frames/s.
+/// The end of the vertical axis, in frames/s.
 const RATE_MAX: f64 = 32.0;
-/// Distinct for people who see few colours apart (Okabe and Ito 2008).
+/// Colours that colour-blind readers can distinguish (Okabe and Ito 2008).
 const COLOURS: [&str; 4] = ["#d55e00", "#0072b2", "#009e73", "#cc79a7"];
 const INK: &str = "#202020";
 const GRID: &str = "#e4e4e4";
 
-/// Writes `video-players-real-NAME.svg` into `folder`: a panel with the means of all `ways`, and one
-/// for each of them with the worst and the best player.
+/// Writes `video-players-real-NAME.svg` into `folder`. The first panel has the means of all
+/// `variants`. Each variant has another panel with its worst and its best player.
 ///
 /// # Errors
-/// Of writing.
+/// The file cannot be written.
 pub fn write(
     folder: &Path,
     name: &str,
     heading: &str,
-    ways: &[Way],
+    variants: &[Variant],
     results: &Results,
 ) -> std::io::Result<()> {
-    let columns = if ways.len() > 3 { 3 } else { 2 };
-    let rows = (ways.len() + 1).div_ceil(columns);
+    let columns = if variants.len() > 3 { 3 } else { 2 };
+    let rows = (variants.len() + 1).div_ceil(columns);
     let (width, height) = (WIDTH * columns as f64, TOP + HEIGHT * rows as f64);
     let back = Rectangle::new().set("width", "100%").set("height", "100%").set("fill", "white");
     let content = Group::new().add(label((LEFT, 22.0), "start", heading).set("font-size", 16));
     let players_max = results.players_max() as f64;
     let mut figure = Figure { content, origin: (0.0, TOP), players_max };
-    let windows = if ways.iter().any(|way| way.has_windows()) {
+    let windows = if variants.iter().any(|variant| variant.has_windows()) {
         "; dotted: the worst of each window"
     } else {
         ""
@@ -56,11 +57,11 @@ pub fn write(
         results.saturation()
     );
     figure.add(label((LEFT, 42.0), "start", &note));
-    figure.overview(ways, results);
-    for (place, &way) in ways.iter().enumerate() {
+    figure.overview(variants, results);
+    for (place, &variant) in variants.iter().enumerate() {
         let (column, row) = ((place + 1) % columns, (place + 1) / columns);
         figure.origin = (column as f64 * WIDTH, TOP + row as f64 * HEIGHT);
-        figure.panel(way, COLOURS[place % COLOURS.len()], results);
+        figure.panel(variant, COLOURS[place % COLOURS.len()], results);
     }
     let path = folder.join(format!("video-players-real-{name}.svg"));
     let document = Document::new()
@@ -96,38 +97,41 @@ impl Figure {
         self.content = std::mem::take(&mut self.content).add(node);
     }
 
-    /// The means of all.
-    fn overview(&mut self, ways: &[Way], results: &Results) {
+    /// Draws the means of all variants.
+    fn overview(&mut self, variants: &[Variant], results: &Results) {
         self.axes("mean of all players", results);
-        for (place, &way) in ways.iter().enumerate() {
+        for (place, &variant) in variants.iter().enumerate() {
             let colour = COLOURS[place % COLOURS.len()];
             let means: Vec<(f64, f64)> = results
-                .of(way)
+                .of(variant)
                 .map(|(players, of)| (players as f64, of.mean_worst_best()[0]))
                 .collect();
             self.curve(&means, colour, 2.0);
-            let (x, y) = (self.x(0.6), self.y(2.0 + 2.1 * (ways.len() - 1 - place) as f64));
+            let (x, y) = (self.x(0.6), self.y(2.0 + 2.1 * (variants.len() - 1 - place) as f64));
             let key = Line::new().set("x1", x).set("x2", x + 18.0).set("y1", y - 4.0);
             self.add(key.set("y2", y - 4.0).set("stroke", colour).set("stroke-width", 3));
-            self.add(haloed(label((x + 24.0, y), "start", way.long_name())));
+            self.add(haloed(label((x + 24.0, y), "start", variant.long_name())));
         }
     }
 
-    /// One way: its mean between the worst and the best; of windows, the worst of each.
-    fn panel(&mut self, way: Way, colour: &str, results: &Results) {
-        self.axes(way.long_name(), results);
-        let all: Vec<(f64, [f64; 3])> =
-            results.of(way).map(|(players, of)| (players as f64, of.mean_worst_best())).collect();
+    /// Draws one variant: its mean between the worst and the best player. With windows, also the
+    /// worst player of each window.
+    fn panel(&mut self, variant: Variant, colour: &str, results: &Results) {
+        self.axes(variant.long_name(), results);
+        let all: Vec<(f64, [f64; 3])> = results
+            .of(variant)
+            .map(|(players, of)| (players as f64, of.mean_worst_best()))
+            .collect();
         let best = all.iter().map(|(players, [_, _, best])| (*players, *best));
         let worst = all.iter().rev().map(|(players, [_, worst, _])| (*players, *worst));
         let outline: Vec<(f64, f64)> = best.chain(worst).collect();
         let points = self.points(&outline);
         let band = Polygon::new().set("points", points).set("fill", colour);
         self.add(band.set("fill-opacity", 0.22));
-        if way.has_windows() {
+        if variant.has_windows() {
             for class in 0..3 {
                 let least = results
-                    .of(way)
+                    .of(variant)
                     .filter_map(|(players, of)| Some((players as f64, of.worst_of_class(class)?)));
                 let least: Vec<(f64, f64)> = least.collect();
                 let points = self.points(&least);
@@ -199,7 +203,7 @@ impl Figure {
     }
 }
 
-/// Legible where it stands over a curve.
+/// Makes a label legible over a curve.
 fn haloed(label: Text) -> Text {
     label.set("paint-order", "stroke").set("stroke", "white").set("stroke-width", 4)
 }
@@ -212,7 +216,7 @@ fn label(at: (f64, f64), anchor: &str, text: &str) -> Text {
         .set("fill", INK)
 }
 
-/// To hundredths of a point: nobody sees more, and files stay small.
+/// Rounds to hundredths of a point, which is invisible and keeps files small.
 fn round(value: f64) -> f64 {
     (value * 100.0).round() / 100.0
 }

@@ -1,70 +1,51 @@
-//! ecalls-2001 §3.3 for real (Figures 4 and 5): processes that play Motion JPEG at 30 frames
-//! a second on one CPU, from one to beyond saturation, with ordinary and with event-aware
-//! scheduling.
+//! ecalls-2001 §3.3 with real processes (Figures 4 and 5). Players show Motion JPEG at 30 frames
+//! per second on one CPU. Their number goes from one to beyond saturation, with ordinary and with
+//! event-aware scheduling.
 //!
-//! ffmpeg makes a clip; a source on another CPU sends it to each player through a stream, a
-//! frame a period from a phase of the player's own on, up to 5 ms late, as over a network. A frame is to be
-//! shown 50 ms after it came: it counts only if it is decoded by then, and a player skips one
-//! that cannot be. That is `crates/sim/examples/video_players` with real processes, a real decoder and
-//! a real kernel.
+//! ffmpeg makes a clip. A source on another CPU sends it to each player through a stream, one frame
+//! each period. Each player has its own phase, and frames are up to 5 ms late, as over a network. A
+//! frame is to be shown 50 ms after it arrived. It counts only if it is decoded by then, and a
+//! player skips a frame that it cannot decode in time. The bench repeats
+//! `crates/sim/examples/video_players` with real processes, a real decoder and a real kernel.
 //!
-//! A step from which the host took more than 1 % of the CPU is done again, twice at most, and
-//! the calmest is kept. `-- --figures` writes the figures to `docs/results`.
+//! If the host took more than 1 % of the CPU in a step, the bench repeats the step, at most twice,
+//! and keeps the calmest run. `-- --figures` writes the figures to `docs/results`.
 
 #![forbid(unsafe_code)]
 
 mod clip;
+mod costs;
 mod decoder;
 mod figure;
 mod player;
 mod results;
 mod screen;
+mod setup;
 mod source;
 mod step;
-mod way;
+mod variant;
 
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use clip::Clip;
-use decoder::Decoder;
+use costs::Costs;
 use player::Role;
 use results::Results;
+use setup::{JITTER, PERIOD, RATE, ROLE, SHOWN_AFTER, WARM_FRAMES};
 use step::{Outcome, Setting};
-use upcall::activity::Window;
-use upcall::admission::Share;
-use upcall::time::Span;
-use upcall_benches::{heading, measured_cpu, percentile, smoke};
+use upcall_benches::{heading, smoke};
 use upcall_sys::schedule;
-use way::Way;
+use variant::Variant;
 
-/// What a process started by this one is to do: its variable of the environment.
-const ROLE: &str = "UPCALL_BENCH_ROLE";
-/// Between two frames: 30 a second.
-const PERIOD: Span = Span::from_nanos(33_333_333);
-const RATE: f64 = 30.0;
-/// The most that a frame is late.
-const JITTER: Span = Span::from_millis(5);
-/// From the arrival of a frame to its display.
-const SHOWN_AFTER: Span = Span::from_millis(50);
-/// Of round robin in the paper.
-const SLICE: Duration = Duration::from_micros(150);
-/// Of each player, in front of those that count.
-const WARM_FRAMES: u64 = 15;
-/// Most that admission gives away here.
-const CPU_LIMIT: Share = match Share::from_ppm(950_000) {
-    Some(share) => share,
-    None => Share::WHOLE,
-};
-/// More than that taken by the host spoils a step.
+/// If the host takes more than this part of the CPU, the step is repeated.
 const STOLEN_MAX: f64 = 0.01;
-/// How often a step is done at most.
-const TRIES_MAX: u32 = 3;
+/// The most runs of a step.
+const ATTEMPTS_MAX: u32 = 3;
 
-/// Steps that are done again, in all: the whole stays below eight minutes.
-const AGAIN_MAX: u32 = 12;
+/// The most repeated steps in all. So the bench takes less than eight minutes.
+const REPEATS_MAX: u32 = 12;
 
 fn main() {
     if let Ok(role) = std::env::var(ROLE) {
@@ -79,15 +60,15 @@ fn main() {
         }
     };
     let costs = Costs::measure(&clip);
-    let ways = ways();
+    let variants = variants();
     let setting = Setting { clip, cost: costs.most, frames: if smoke() { 15 } else { 150 } };
     print_setting(&setting, &costs);
-    let mut results = Results { costs, ways, steps: BTreeMap::new() };
-    let mut again_left = if smoke() { 0 } else { AGAIN_MAX };
+    let mut results = Results { costs, variants, steps: BTreeMap::new() };
+    let mut repeats_left = if smoke() { 0 } else { REPEATS_MAX };
     for players in numbers_of_players(&costs) {
-        for &way in &results.ways {
-            let outcome = calm_step(&setting, way, players, &mut again_left);
-            results.steps.entry(players).or_default().insert(way, outcome);
+        for &variant in &results.variants {
+            let outcome = calmest_step(&setting, variant, players, &mut repeats_left);
+            results.steps.entry(players).or_default().insert(variant, outcome);
         }
     }
     results.print_rates();
@@ -98,14 +79,14 @@ fn main() {
     }
 }
 
-/// All of them; without the right to it none in `SCHED_RR`.
-fn ways() -> Vec<Way> {
-    let mut ways = Way::ALL.to_vec();
+/// All variants. Without the right to `SCHED_RR`, all variants without it.
+fn variants() -> Vec<Variant> {
+    let mut variants = Variant::ALL.to_vec();
     if let Err(refusal) = schedule::fifo_permission(step::PRIORITY) {
         println!("no SCHED_RR, and nothing is promised: {refusal}");
-        ways.retain(|way| !way.is_round_robin());
+        variants.retain(|variant| !variant.is_round_robin());
     }
-    ways
+    variants
 }
 
 fn print_setting(setting: &Setting, costs: &Costs) {
@@ -128,17 +109,18 @@ fn print_setting(setting: &Setting, costs: &Costs) {
     let slice =
         std::fs::read_to_string("/proc/sys/kernel/sched_rr_timeslice_ms").unwrap_or_default();
     println!(
-        "other: SCHED_OTHER. rr: SCHED_RR, whose slice is {} ms here and can only be set for all; as no frame takes that\n\
-         long, who waits longest goes first, and all being shown {SHOWN_AFTER} after they came, that is the order of display\n\
-         times. rr-150us: players that go to the end of its queue every 150 us, the paper's slice. rmdp: a domain a\n\
-         player under a daemon, all of one rank. dwcs: players as handlers of one process (no daemon has DWCS), windows\n\
-         of 1/10, 1/2, 4/5 in turn, upcalled by the clock of one screen, no event server. +ev: events by display time,\n\
-         raised by a service in the process that sends the frames.",
+        "other: SCHED_OTHER. rr: SCHED_RR, whose slice is {} ms here and can only be set for the whole system.\n\
+         No frame takes that long, so the player that has waited longest goes first. All frames are shown\n\
+         {SHOWN_AFTER} after they came, so this is the order of display times. rr-150us: players that go to\n\
+         the end of the queue every 150 us, the paper's slice. rmdp: each player is a domain under a daemon,\n\
+         all of one rank. dwcs: players are handlers of one process (no daemon has DWCS), with windows of\n\
+         1/10, 1/2, 4/5 in turn, upcalled by the clock of one screen, without an event server. +ev: events by\n\
+         display time, raised by a service in the process that sends the frames.",
         slice.trim()
     );
 }
 
-/// From one player to far beyond saturation.
+/// Numbers of players, from one to far beyond saturation.
 fn numbers_of_players(costs: &Costs) -> Vec<usize> {
     let full = PERIOD.as_nanos() as f64 / costs.usual.as_nanos().max(1) as f64;
     if smoke() {
@@ -157,15 +139,20 @@ fn numbers_of_players(costs: &Costs) -> Vec<usize> {
     numbers
 }
 
-/// The calmest of some tries.
-fn calm_step(setting: &Setting, way: Way, players: usize, again_left: &mut u32) -> Outcome {
-    let mut calmest = step::run(setting, way, players);
-    for _ in 1..TRIES_MAX {
-        if calmest.stolen() <= STOLEN_MAX || *again_left == 0 {
+/// The calmest of up to [`ATTEMPTS_MAX`] runs.
+fn calmest_step(
+    setting: &Setting,
+    variant: Variant,
+    players: usize,
+    repeats_left: &mut u32,
+) -> Outcome {
+    let mut calmest = step::run(setting, variant, players);
+    for _ in 1..ATTEMPTS_MAX {
+        if calmest.stolen() <= STOLEN_MAX || *repeats_left == 0 {
             break;
         }
-        *again_left -= 1;
-        let outcome = step::run(setting, way, players);
+        *repeats_left -= 1;
+        let outcome = step::run(setting, variant, players);
         if outcome.stolen_ms < calmest.stolen_ms {
             calmest = outcome;
         }
@@ -173,12 +160,12 @@ fn calm_step(setting: &Setting, way: Way, players: usize, again_left: &mut u32) 
     calmest
 }
 
-/// Figures 4 and 5, into `docs/results`.
+/// Draws Figures 4 and 5 into `docs/results`.
 fn draw(results: &Results) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/results");
-    let (with, without): (Vec<Way>, Vec<Way>) =
-        results.ways.iter().partition(|way| way.is_upcall());
-    for (name, heading, ways) in [
+    let (with, without): (Vec<Variant>, Vec<Variant>) =
+        results.variants.iter().partition(|variant| variant.is_upcall());
+    for (name, heading, variants) in [
         ("figure4", "As Figure 4 of ecalls-2001: frame rates with ordinary scheduling", without),
         (
             "figure5",
@@ -186,83 +173,9 @@ fn draw(results: &Results) {
             with,
         ),
     ] {
-        match figure::write(&folder, name, heading, &ways, results) {
+        match figure::write(&folder, name, heading, &variants, results) {
             Ok(()) => println!("wrote docs/results/video-players-real-{name}.svg"),
             Err(error) => println!("no {name}: {error}"),
-        }
-    }
-}
-
-/// What players may lose under DWCS: a third of them one frame in ten, a third half of
-/// them, a third four of five.
-const CLASSES: [Window; 3] = [
-    Window { misses: 1, periods: 10 },
-    Window { misses: 1, periods: 2 },
-    Window { misses: 4, periods: 5 },
-];
-
-fn window(player: usize) -> Window {
-    CLASSES[player % CLASSES.len()]
-}
-
-/// Frames/s that a class's window asks for.
-fn asked(class: usize) -> f64 {
-    let Window { misses, periods } = CLASSES[class];
-    RATE * f64::from(periods - misses) / f64::from(periods)
-}
-
-fn class_name(class: usize) -> String {
-    let Window { misses, periods } = CLASSES[class];
-    format!("{misses}/{periods} ({:.0})", asked(class))
-}
-
-fn number<T: std::str::FromStr>(text: &str) -> T {
-    text.parse().unwrap_or_else(|_| panic!("`{text}` is no number"))
-}
-
-/// CPU time that decoding a frame takes.
-#[derive(Clone, Copy, Debug)]
-struct Costs {
-    /// The median of all frames, each by the least of its tries.
-    usual: Span,
-    /// Declared: the costliest frame and a fifth more, for what caches and the host's other guests
-    /// do.
-    most: Span,
-}
-
-impl Costs {
-    /// On the CPU that is measured, by players in turn, whose pictures push each other's out of
-    /// the cache.
-    fn measure(clip: &Clip) -> Costs {
-        std::thread::scope(|scope| {
-            let measuring = scope.spawn(|| {
-                schedule::pin_thread(&[measured_cpu()]).expect("it is allowed");
-                Costs::measure_here(clip)
-            });
-            measuring.join().expect("the decoder does not panic")
-        })
-    }
-
-    fn measure_here(clip: &Clip) -> Costs {
-        const PLAYERS: usize = 12;
-        let tries = if smoke() { 1 } else { 8 };
-        let pixels = (clip.size.0 * clip.size.1) as usize;
-        let mut decoders: Vec<Decoder> =
-            (0..PLAYERS).map(|_| Decoder::new(clip.bytes_max(), pixels, None)).collect();
-        let mut least_ns = vec![u64::MAX; clip.frames.len()];
-        let frames = (0..tries).flat_map(|_| clip.frames.iter().enumerate());
-        for (turn, (place, frame)) in frames.enumerate() {
-            let decoder = &mut decoders[turn % PLAYERS];
-            decoder.room(frame.len()).copy_from_slice(frame);
-            let before_ns = upcall::thread_cpu_ns();
-            decoder.decode(frame.len());
-            let cost_ns = upcall::thread_cpu_ns() - before_ns;
-            least_ns[place] = least_ns[place].min(cost_ns);
-        }
-        let most_ns = least_ns.iter().copied().max().unwrap_or_default();
-        Costs {
-            usual: Span::from_nanos(percentile(&mut least_ns, 50.0)),
-            most: Span::from_nanos(most_ns + most_ns / 5),
         }
     }
 }

@@ -12,43 +12,44 @@ use upcall::{Attach, Batch, Config, HandlerId, Runtime, clock};
 use upcall_sys::{process, schedule};
 
 use crate::decoder::Decoder;
-use crate::screen::{HEADER_BYTES, Screen, Tally};
-use crate::way::Way;
-use crate::{CPU_LIMIT, PERIOD, SLICE, WARM_FRAMES, number, window};
+use crate::screen::{FrameCounts, HEADER_BYTES, Screen};
+use crate::setup::{CPU_LIMIT, PERIOD, SLICE, WARM_FRAMES, number, window};
+use crate::variant::Variant;
 
-/// Frames that a stream holds; of those that wait two can still be shown at most.
+/// Frames that a stream holds. At most two of the waiting frames can still be shown.
 const STREAM_FRAMES: u32 = 16;
 
-/// What a process is told in its environment.
+/// The role of a process, passed in its environment.
 #[derive(Clone, Debug)]
 pub struct Role {
-    pub way: Way,
+    pub variant: Variant,
     /// The number of its first player.
     pub first: usize,
     pub players: usize,
     pub cpu: u32,
-    /// Of a frame: its bytes, its pixels, and what decoding it takes.
+    /// The most bytes of a frame, its pixels, and its declared cost.
     pub bytes_max: usize,
     pub pixels: usize,
     pub cost: Span,
-    /// So many frames count.
+    /// The number of frames that count.
     pub frames: u64,
-    /// Who started it.
+    /// The process that started this one.
     pub parent: u32,
-    /// Where the source takes its end of a stream.
+    /// The path at which the source receives its end of a stream.
     pub listener: PathBuf,
-    /// Of the daemon.
+    /// The path of the daemon's socket.
     pub socket: PathBuf,
-    /// Which tells of frames.
+    /// The service that raises an event for each frame.
     pub service: String,
 }
 
 impl Role {
     pub fn to_line(&self) -> String {
-        let Role { way, first, players, cpu, bytes_max, pixels, cost, frames, parent, .. } = self;
+        let Role { variant, first, players, cpu, bytes_max, pixels, cost, frames, parent, .. } =
+            self;
         let service = &self.service;
         let (listener, socket) = (self.listener.display(), self.socket.display());
-        let (name, cost_ns) = (way.name(), cost.as_nanos());
+        let (name, cost_ns) = (variant.name(), cost.as_nanos());
         format!(
             "{name}|{first}|{players}|{cpu}|{bytes_max}|{pixels}|{cost_ns}|{frames}|{parent}|{listener}|{socket}|{service}"
         )
@@ -74,7 +75,7 @@ impl Role {
             panic!("unknown role `{line}`")
         };
         Role {
-            way: Way::named(name),
+            variant: Variant::named(name),
             first: number(first),
             players: number(players),
             cpu: number(cpu),
@@ -89,34 +90,34 @@ impl Role {
         }
     }
 
-    /// Plays until the source ends, and says what came of it.
+    /// Plays until the source ends, and prints the counts.
     pub fn play(&self) {
         process::die_with_parent(self.parent).expect("its parent lives");
-        if self.way.is_upcall() { self.play_upcalled() } else { self.play_in_turn() }
+        if self.variant.is_upcall() { self.play_upcalled() } else { self.play_in_turn() }
     }
 
     fn screen(&self) -> Screen {
-        let slice = (self.way == Way::Sliced).then_some(SLICE);
+        let slice = (self.variant == Variant::Sliced).then_some(SLICE);
         let decoder = Decoder::new(self.bytes_max, self.pixels, slice);
         Screen::new(decoder, self.cost, WARM_FRAMES..WARM_FRAMES + self.frames)
     }
 
-    /// A stream whose other end the source has; as long as the line stands.
+    /// A stream whose other end the source has. It lives as long as the connection.
     fn stream(&self) -> (StreamReader, StreamConnection) {
         let slot_bytes = (HEADER_BYTES + self.bytes_max).next_multiple_of(8);
         let slot_bytes = u32::try_from(slot_bytes).expect("a frame is not that long");
-        let way = StreamForm::Slots { slots: STREAM_FRAMES, slot_bytes };
-        let stream = Stream::create(way, 0).expect("memory for a stream");
-        let reader = stream.reader().expect("nobody has it");
+        let form = StreamForm::Slots { slots: STREAM_FRAMES, slot_bytes };
+        let stream = Stream::create(form, 0).expect("memory for a stream");
+        let reader = stream.reader().expect("this end is free");
         let connection = stream.send(&self.listener, End::Writer).expect("the source takes it");
         (reader, connection)
     }
 
-    /// As a program that blocks for its next frame.
+    /// Plays as a program that blocks for its next frame.
     fn play_in_turn(&self) {
-        schedule::pin_thread(&[self.cpu]).expect("it is allowed");
+        schedule::pin_thread(&[self.cpu]).expect("the CPU is allowed");
         let mut screen = self.screen();
-        let (mut reader, _line) = self.stream();
+        let (mut reader, _connection) = self.stream();
         println!("ready");
         while reader.closed().is_none() {
             reader.wait(1, None);
@@ -124,44 +125,44 @@ impl Role {
                 screen.show(&mut reader);
             }
         }
-        println!("{}", screen.tally().to_line());
+        println!("{}", screen.counts().to_line());
     }
 
-    /// As handlers of Upcall: one, of a domain, or all players of this process.
+    /// Plays as handlers of Upcall: one handler in a domain, or all players of this process.
     fn play_upcalled(&self) {
         let mut runtime = Runtime::start(self.config()).expect("started, or attached");
-        let tallies: Arc<Mutex<Vec<Tally>>> = Arc::default();
+        let all_counts: Arc<Mutex<Vec<FrameCounts>>> = Arc::default();
         let (mut connections, mut clients) = (Vec::new(), Vec::new());
         let mut ids: Vec<HandlerId> = (0..self.players)
             .map(|place| {
                 let (reader, connection) = self.stream();
                 connections.push(connection);
-                lock(&tallies).push(Tally::default());
-                let id = self.handler(&mut runtime, place, reader, tallies.clone());
-                clients.extend(self.way.has_events().then(|| self.client(&mut runtime, id)));
+                lock(&all_counts).push(FrameCounts::default());
+                let id = self.handler(&mut runtime, place, reader, all_counts.clone());
+                clients.extend(self.variant.has_events().then(|| self.client(&mut runtime, id)));
                 id
             })
             .collect();
-        // The clock of one screen.
-        runtime.run_at(&ids, clock::now()).expect("its thread is there");
-        // From here on it has nothing to do where it is measured.
+        // All players share the clock of one screen.
+        runtime.run_at(&ids, clock::now()).expect("the executor runs");
+        // From here on this thread has no work on the measured CPU.
         let mut others = upcall::allowed_cpus().unwrap_or_default();
         others.retain(|&other| other != self.cpu);
         if !others.is_empty() {
-            schedule::pin_thread(&others).expect("they are allowed");
+            schedule::pin_thread(&others).expect("the CPUs are allowed");
         }
         println!("ready");
         while !ids.is_empty() {
             let ended = runtime.wait(&ids, None);
             ids.retain(|id| !ended.contains(id));
         }
-        lock(&tallies).iter().for_each(|tally| println!("{}", tally.to_line()));
+        lock(&all_counts).iter().for_each(|counts| println!("{}", counts.to_line()));
     }
 
     fn config(&self) -> Config {
-        // What admission refuses plays all the same.
+        // Handlers that admission refuses play without a promise.
         let config = Config { unscreened: true, ..Config::default() };
-        if self.way.has_daemon() {
+        if self.variant.has_daemon() {
             let (socket, name) = (self.socket.clone(), format!("player{}", self.first));
             Config { daemon: Some(Attach { socket, name }), ..config }
         } else {
@@ -175,10 +176,10 @@ impl Role {
         runtime: &mut Runtime,
         place: usize,
         mut reader: StreamReader,
-        tallies: Arc<Mutex<Vec<Tally>>>,
+        all_counts: Arc<Mutex<Vec<FrameCounts>>>,
     ) -> HandlerId {
         let player = self.first + place;
-        let need = need(player, self.cost, self.way);
+        let need = need(player, self.cost, self.variant);
         let name = format!("player{player}");
         let mut screen = self.screen();
         let mut play = move |reader: &mut StreamReader, batch: &mut Batch<'_>| {
@@ -187,13 +188,13 @@ impl Role {
                 screen.show(reader);
             }
             screen.take_events(batch);
-            lock(&tallies)[place] = screen.tally();
+            lock(&all_counts)[place] = screen.counts();
         };
-        let handler = if self.way.has_daemon() {
+        let handler = if self.variant.has_daemon() {
             // Upcalled when a frame is there.
             runtime.stream_reader_handler(&name, need, reader, 1, play)
         } else {
-            // Upcalled by the clock of the screen: windows count periods.
+            // Upcalled by the clock of the screen, because windows count periods.
             runtime.handler(&name, need, move |batch| {
                 play(&mut reader, batch);
                 reader.release();
@@ -205,7 +206,8 @@ impl Role {
         handler.expect("unscreened")
     }
 
-    /// Has the player told of its frames, by the time when they are to be shown.
+    /// Connects the player to the service that raises an event for each frame, ranked by display
+    /// time.
     fn client(&self, runtime: &mut Runtime, id: HandlerId) -> Client {
         let poster = runtime.poster(id).expect("it is a handler");
         let route = Route::to_handler(poster);
@@ -213,13 +215,13 @@ impl Role {
     }
 }
 
-/// What a player declares.
-fn need(player: usize, cost: Span, way: Way) -> (ActivityParams, Terms) {
+/// The declaration of a player.
+fn need(player: usize, cost: Span, variant: Variant) -> (ActivityParams, Terms) {
     let window = Some(window(player));
-    let terms = Terms { window, wins_ties: way.has_events(), ..Terms::default() };
+    let terms = Terms { window, wins_ties: variant.has_events(), ..Terms::default() };
     (ActivityParams::new(PERIOD, cost), terms)
 }
 
-fn lock(tallies: &Mutex<Vec<Tally>>) -> std::sync::MutexGuard<'_, Vec<Tally>> {
-    tallies.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock(all_counts: &Mutex<Vec<FrameCounts>>) -> std::sync::MutexGuard<'_, Vec<FrameCounts>> {
+    all_counts.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,85 +1,88 @@
-//! What all steps came to: the tables, and what must hold of them.
+//! The results of all steps: the tables, and what must hold.
 
 use std::collections::BTreeMap;
 
 use upcall::time::Span;
 
+use crate::costs::Costs;
+use crate::setup::{CLASSES, CPU_LIMIT, PERIOD, RATE, class_name, required_rate};
 use crate::step::Outcome;
-use crate::way::Way;
-use crate::{CLASSES, CPU_LIMIT, Costs, PERIOD, RATE, asked, class_name};
+use crate::variant::Variant;
 
-/// Of a rate that is held: all but one frame in fifty.
+/// A player holds its rate if it shows all but one frame in fifty.
 const HELD: f64 = RATE * 0.98;
-/// Windows are counted from the first release on, and the seconds that count end amid one.
+/// Windows count from the first release on, and the measured seconds end inside a window.
 const WINDOW_SLACK: f64 = 1.0;
-/// Below saturation is where frames take so much at most of what the host left of the CPU, at what
-/// decoding one took in that step: its other guests make both differ.
-const BELOW: f64 = 0.85;
-/// Beyond saturation is where they would take so much at least.
-const BEYOND: f64 = 1.1;
+/// Below saturation, decoding takes at most this part of the CPU that the host left, by the cost of
+/// decoding in that step. The host's other guests change both.
+const BELOW_SATURATION: f64 = 0.85;
+/// Beyond saturation, decoding would take at least this part.
+const ABOVE_SATURATION: f64 = 1.1;
 
-/// By the number of players and the way.
+/// By the number of players and the variant.
 pub struct Results {
     pub costs: Costs,
-    pub ways: Vec<Way>,
-    pub steps: BTreeMap<usize, BTreeMap<Way, Outcome>>,
+    pub variants: Vec<Variant>,
+    pub steps: BTreeMap<usize, BTreeMap<Variant, Outcome>>,
 }
 
 impl Results {
-    /// Of the steps of one way, by the number of players.
-    pub fn of(&self, way: Way) -> impl DoubleEndedIterator<Item = (usize, &Outcome)> {
-        self.steps.iter().filter_map(move |(&players, ways)| Some((players, ways.get(&way)?)))
+    /// The steps of one variant, by the number of players.
+    pub fn of(&self, variant: Variant) -> impl DoubleEndedIterator<Item = (usize, &Outcome)> {
+        self.steps
+            .iter()
+            .filter_map(move |(&players, variants)| Some((players, variants.get(&variant)?)))
     }
 
     pub fn players_max(&self) -> usize {
         self.steps.keys().copied().max().unwrap_or(1)
     }
 
-    /// What decoding a frame took in all steps, the mean.
+    /// The mean cost of decoding a frame over all steps.
     fn cost_mean(&self) -> Span {
         let costs = || self.steps.values().flat_map(BTreeMap::values).map(Outcome::cost_mean);
         let steps = costs().count().max(1) as u64;
         Span::from_nanos(costs().map(Span::as_nanos).sum::<u64>() / steps)
     }
 
-    /// So many players fill the CPU.
+    /// The number of players that fill the CPU.
     pub fn saturation(&self) -> f64 {
         PERIOD.as_nanos() as f64 / self.cost_mean().as_nanos().max(1) as f64
     }
 
-    /// The steps of a way whose load is such.
-    fn loaded(
+    /// The steps of a variant whose load fulfils `predicate`.
+    fn with_load(
         &self,
-        way: Way,
-        is_such: impl Fn(f64) -> bool,
+        variant: Variant,
+        predicate: impl Fn(f64) -> bool,
     ) -> impl Iterator<Item = (usize, &Outcome)> {
-        self.of(way).filter(move |(players, outcome)| is_such(outcome.load(*players as f64)))
+        self.of(variant).filter(move |(players, outcome)| predicate(outcome.load(*players as f64)))
     }
 
-    /// Frames/s of all.
+    /// Prints frames/s of all steps.
     pub fn print_rates(&self) {
         println!(
             "\nframes/s shown in time: mean of the players, and the worst and the best of them"
         );
         print!("{:>7}", "players");
-        self.ways.iter().for_each(|way| print!(" {:>17}", way.name()));
+        self.variants.iter().for_each(|variant| print!(" {:>17}", variant.name()));
         println!();
-        for (players, ways) in &self.steps {
+        for (players, variants) in &self.steps {
             print!("{players:>7}");
-            for way in &self.ways {
-                let [mean, worst, best] = ways[way].mean_worst_best();
+            for variant in &self.variants {
+                let [mean, worst, best] = variants[variant].mean_worst_best();
                 print!(" {mean:>5.1} {worst:>5.1} {best:>5.1}");
             }
             println!();
         }
     }
 
-    /// How the loss is shared where it is configured, and what else is known of a step.
+    /// Prints how windows share the loss, and the other facts of each step.
     pub fn print_steps(&self) {
         println!(
-            "\nframes/s of the worst player of each window, in brackets what the window asks for;\n\
-             frames of all players that were decoded late and that were not decoded; CPU time of decoding one;\n\
-             what the host took from the CPU meanwhile, and how late a frame was sent at most"
+            "\nframes/s of the worst player of each window, in brackets the rate that the window asks for;\n\
+             frames of all players that were decoded late or not decoded; CPU time of decoding one;\n\
+             the time for which the host took the CPU, and the most by which a frame was sent late"
         );
         print!("{:>7} {:>9}", "players", "");
         (0..CLASSES.len()).for_each(|class| print!(" {:>9}", class_name(class)));
@@ -87,10 +90,10 @@ impl Results {
             " {:>6} {:>7} {:>9} {:>9} {:>9}",
             "late", "dropped", "decode ms", "steal ms", "source ms"
         );
-        for (players, ways) in &self.steps {
-            for way in &self.ways {
-                let outcome = &ways[way];
-                print!("{players:>7} {:>9}", way.name());
+        for (players, variants) in &self.steps {
+            for variant in &self.variants {
+                let outcome = &variants[variant];
+                print!("{players:>7} {:>9}", variant.name());
                 for class in 0..CLASSES.len() {
                     let worst = outcome.worst_of_class(class);
                     print!(" {:>9}", worst.map_or("-".to_owned(), |rate| format!("{rate:.1}")));
@@ -106,65 +109,67 @@ impl Results {
         }
     }
 
-    /// What must hold, and what the paper says.
+    /// Prints what must hold, and the paper's results.
     pub fn print_verdicts(&self) {
         println!(
-            "\na frame takes {} to decode, the mean of all steps: {:.1} players fill the CPU; {} is declared: \
-             {} are admitted",
+            "\nthe mean time to decode a frame, over all steps, is {}: {:.1} players fill the CPU; {} is \
+             declared: {} are admitted",
             self.cost_mean(),
             self.saturation(),
             self.costs.most,
             self.admitted()
         );
-        for way in [Way::RmdpEvents, Way::DwcsEvents] {
+        for variant in [Variant::RmdpEvents, Variant::DwcsEvents] {
             self.verdict(
-                &format!("below saturation each player under {} holds its rate", way.name()),
+                &format!("below saturation each player under {} holds its rate", variant.name()),
                 &format!("{HELD:.1} frames/s at least"),
-                self.loaded(way, |load| load <= BELOW),
+                self.with_load(variant, |load| load <= BELOW_SATURATION),
                 |_, outcome| (outcome.mean_worst_best()[1], outcome.mean_worst_best()[1] >= HELD),
             );
         }
         self.verdict(
-            "beyond saturation players under rmdp+ev lose alike",
+            "beyond saturation players under rmdp+ev share the loss equally",
             "the worst has three quarters of the mean at least",
-            self.loaded(Way::RmdpEvents, |load| load >= BEYOND),
+            self.with_load(Variant::RmdpEvents, |load| load >= ABOVE_SATURATION),
             |_, outcome| {
                 let [mean, worst, _] = outcome.mean_worst_best();
                 (worst / mean.max(0.1), worst >= 0.75 * mean)
             },
         );
-        for way in [Way::Dwcs, Way::DwcsEvents] {
+        for variant in [Variant::Dwcs, Variant::DwcsEvents] {
             self.verdict(
                 &format!(
                     "beyond saturation windows share the loss under {} as configured",
-                    way.name()
+                    variant.name()
                 ),
                 "above what they ask for, -1 frame/s at the least",
-                self.loaded(way, |load| load >= BEYOND).filter(|step| self.windows_fit(step)),
+                self.with_load(variant, |load| load >= ABOVE_SATURATION)
+                    .filter(|step| self.windows_fit(step)),
                 |_, outcome| {
-                    let margins = (0..CLASSES.len())
-                        .filter_map(|class| Some(outcome.worst_of_class(class)? - asked(class)));
+                    let margins = (0..CLASSES.len()).filter_map(|class| {
+                        Some(outcome.worst_of_class(class)? - required_rate(class))
+                    });
                     let least = margins.fold(f64::INFINITY, f64::min);
                     (least, least >= -WINDOW_SLACK)
                 },
             );
         }
-        println!("beside that:");
+        println!("also measured:");
         self.verdict(
-            "beyond saturation, without events, rmdp starves who was admitted last",
+            "beyond saturation, without events, rmdp starves the players admitted last",
             "the worst has a quarter of the mean at most",
-            self.loaded(Way::Rmdp, |load| load >= BEYOND),
+            self.with_load(Variant::Rmdp, |load| load >= ABOVE_SATURATION),
             |_, outcome| {
                 let [mean, worst, _] = outcome.mean_worst_best();
                 (worst / mean.max(0.1), worst <= 0.25 * mean)
             },
         );
         self.verdict(
-            "Figure 4 against 5: beyond saturation slices of 150 us show less than half of what events do",
+            "Figure 4 against 5: beyond saturation slices of 150 us show less than half of the frames shown with events",
             "of the mean of rmdp+ev",
-            self.loaded(Way::Sliced, |load| load >= BEYOND),
+            self.with_load(Variant::Sliced, |load| load >= ABOVE_SATURATION),
             |players, outcome| {
-                let with_events = self.steps[&players].get(&Way::RmdpEvents);
+                let with_events = self.steps[&players].get(&Variant::RmdpEvents);
                 let mean = with_events.map_or(0.0, |of| of.mean_worst_best()[0]);
                 let part = outcome.mean_worst_best()[0] / mean.max(0.1);
                 (part, part < 0.5)
@@ -172,7 +177,7 @@ impl Results {
         );
     }
 
-    /// A line: whether something holds of each of these steps, and the figures it goes by.
+    /// Prints one line: whether each of these steps fulfils `judge`, and the figures that it uses.
     fn verdict<'a>(
         &self,
         what: &str,
@@ -195,17 +200,18 @@ impl Results {
         println!("{word}: {what} ({bound}): {}", figures.collect::<Vec<_>>().join(", "));
     }
 
-    /// Players whose declared cost admission has room for.
+    /// The number of players whose declared cost admission has room for.
     pub fn admitted(&self) -> usize {
         let room = PERIOD.as_nanos() * u64::from(CPU_LIMIT.ppm()) / 1_000_000;
         usize::try_from(room / self.costs.most.as_nanos().max(1)).unwrap_or(usize::MAX)
     }
 
-    /// Whether there is room for what the windows ask for, at what decoding took in that step, and at
-    /// what is declared.
+    /// Whether the CPU has room for the rates that the windows ask for, both at the cost of
+    /// decoding in that step and at the declared cost.
     fn windows_fit(&self, &(players, outcome): &(usize, &Outcome)) -> bool {
-        let asked: f64 = (0..players).map(|player| asked(player % CLASSES.len()) / RATE).sum();
-        let declared = asked * self.costs.most.as_nanos() as f64 / PERIOD.as_nanos() as f64;
-        declared.max(outcome.load(asked)) <= CPU_LIMIT.as_f64()
+        let required: f64 =
+            (0..players).map(|player| required_rate(player % CLASSES.len()) / RATE).sum();
+        let declared = required * self.costs.most.as_nanos() as f64 / PERIOD.as_nanos() as f64;
+        declared.max(outcome.load(required)) <= CPU_LIMIT.as_f64()
     }
 }

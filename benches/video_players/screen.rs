@@ -1,4 +1,4 @@
-//! What a player does with its frames, however it is scheduled.
+//! What a player does with its frames under every variant.
 
 use std::ops::Range;
 
@@ -7,70 +7,71 @@ use upcall::time::{Instant, Span};
 use upcall::{Batch, clock};
 
 use crate::decoder::Decoder;
+use crate::setup::number;
 
-/// In front of each frame in its stream: its number, and when it is to be shown.
+/// Bytes in front of each frame in its stream: its number, and its display time.
 pub const HEADER_BYTES: usize = 16;
 
-/// One player's: decodes what is in time, and counts.
+/// The screen of one player. Decodes frames in time, and counts.
 pub struct Screen {
     decoder: Decoder,
-    /// A frame is skipped if so much does not fit before it is to be shown.
+    /// A frame is skipped if less than this time is left before its display.
     cost: Span,
     /// Numbers of the frames that count.
     counted: Range<u64>,
-    tally: Tally,
-    /// Frames that it is done with and whose events it has yet to take.
+    counts: FrameCounts,
+    /// Frames that are done and whose events are not taken yet.
     events_due: u64,
 }
 
-/// What became of the frames of a player.
+/// Counts of the frames of a player.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Tally {
-    /// Decoded by the time they were to be shown.
+pub struct FrameCounts {
+    /// Decoded by their display time.
     pub in_time: u64,
-    /// Decoded later, for nothing.
+    /// Decoded too late.
     pub late: u64,
-    /// Too late when the player came to them, and not decoded.
+    /// Not decoded, because the player came to them too late.
     pub skipped: u64,
-    /// CPU time of decoding, and the longest.
+    /// CPU time of decoding, in all and of the longest frame.
     pub cpu_ns: u64,
     pub cpu_ns_max: u64,
 }
 
-impl Tally {
+impl FrameCounts {
     pub fn to_line(self) -> String {
-        let Tally { in_time, late, skipped, cpu_ns, cpu_ns_max } = self;
+        let FrameCounts { in_time, late, skipped, cpu_ns, cpu_ns_max } = self;
         format!("{in_time} {late} {skipped} {cpu_ns} {cpu_ns_max}")
     }
 
-    /// As `to_line` has it.
+    /// Parses a line of `to_line`.
     pub fn of_line(line: &str) -> Self {
-        let numbers: Vec<u64> = line.split(' ').map(crate::number).collect();
+        let numbers: Vec<u64> = line.split(' ').map(number).collect();
         let &[in_time, late, skipped, cpu_ns, cpu_ns_max] = numbers.as_slice() else {
-            panic!("a player said `{line}`")
+            panic!("a player printed `{line}`")
         };
-        Tally { in_time, late, skipped, cpu_ns, cpu_ns_max }
+        FrameCounts { in_time, late, skipped, cpu_ns, cpu_ns_max }
     }
 }
 
 impl Screen {
     pub fn new(decoder: Decoder, cost: Span, counted: Range<u64>) -> Self {
-        Screen { decoder, cost, counted, tally: Tally::default(), events_due: 0 }
+        Screen { decoder, cost, counted, counts: FrameCounts::default(), events_due: 0 }
     }
 
-    pub fn tally(&self) -> Tally {
-        self.tally
+    pub fn counts(&self) -> FrameCounts {
+        self.counts
     }
 
-    /// Takes as many events as frames: those that remain are of frames that wait. An event may come
-    /// a moment after its frame.
+    /// Takes as many events as frames, so that the remaining events belong to waiting frames. An
+    /// event may come a moment after its frame.
     pub fn take_events(&mut self, batch: &mut Batch<'_>) {
         while self.events_due > 0 && batch.take_event().is_some() {
             self.events_due -= 1;
         }
     }
 
-    /// Whether a frame is there that can still be shown; skips those before it that cannot.
+    /// Whether a frame is there that can still be shown. Skips earlier frames that cannot.
     pub fn has_frame(&mut self, reader: &mut StreamReader) -> bool {
         while let Ok(Some(message)) = reader.front() {
             let (number, due) = header(&message);
@@ -79,17 +80,17 @@ impl Screen {
             }
             message.done();
             self.events_due += 1;
-            self.tally.skipped += u64::from(self.counted.contains(&number));
+            self.counts.skipped += u64::from(self.counted.contains(&number));
         }
         false
     }
 
-    /// Decodes the frame that is next, if there is one.
+    /// Decodes the next frame, if there is one.
     pub fn show(&mut self, reader: &mut StreamReader) {
         let Ok(Some(message)) = reader.front() else { return };
         let (number, due) = header(&message);
         let len = message.len() - HEADER_BYTES;
-        message.payload().copy_to(HEADER_BYTES, self.decoder.room(len));
+        message.payload().copy_to(HEADER_BYTES, self.decoder.buffer(len));
         message.done();
         self.events_due += 1;
         let before_ns = upcall::thread_cpu_ns();
@@ -97,10 +98,10 @@ impl Screen {
         let cpu_ns = upcall::thread_cpu_ns() - before_ns;
         if self.counted.contains(&number) {
             let in_time = clock::now() <= due;
-            self.tally.in_time += u64::from(in_time);
-            self.tally.late += u64::from(!in_time);
-            self.tally.cpu_ns += cpu_ns;
-            self.tally.cpu_ns_max = self.tally.cpu_ns_max.max(cpu_ns);
+            self.counts.in_time += u64::from(in_time);
+            self.counts.late += u64::from(!in_time);
+            self.counts.cpu_ns += cpu_ns;
+            self.counts.cpu_ns_max = self.counts.cpu_ns_max.max(cpu_ns);
         }
     }
 }

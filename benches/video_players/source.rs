@@ -1,4 +1,4 @@
-//! Who sends the frames, on another CPU.
+//! The source, which sends the frames from another CPU.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -13,62 +13,64 @@ use upcall_sys::schedule;
 
 use crate::clip::Clip;
 use crate::screen::HEADER_BYTES;
-use crate::{JITTER, PERIOD, SHOWN_AFTER};
+use crate::setup::{JITTER, PERIOD, SHOWN_AFTER};
 
-/// Above what is ordinary on its CPU.
+/// Above ordinary threads on its CPU.
 const PRIORITY: u8 = 40;
 
-/// Where the frames of a player go, and who is told that they are there.
+/// The stream for the frames of a player, and the raiser of their events.
 pub struct Receiver {
     pub writer: StreamWriter,
-    /// `None`: nobody but who reads the stream.
+    /// `None`: only the stream tells the player about frames.
     pub raiser: Option<Raiser>,
 }
 
-/// What it has to say when all is sent.
+/// The source's counts after it has sent all frames.
 #[derive(Clone, Debug, Default)]
 pub struct Sent {
     /// Counted frames of each player that found no room in its stream.
     pub dropped: Vec<u64>,
-    /// By how much a frame was sent later than planned, at most.
+    /// The most by which a frame was sent later than planned.
     pub late_max: Span,
 }
 
-/// Sends `frames` frames to each player, a period apart from a phase of its own on, each up to
-/// [`JITTER`] late, as over a network; then ends the streams. The same arrivals in each run.
+/// Sends the frames up to the end of `counted` to each player, one each period, from a phase of its
+/// own. Each is up to [`JITTER`] late, as over a network. Then ends the streams. Arrivals are the
+/// same in each run.
 pub fn start(
     clip: Arc<Clip>,
     mut players: Vec<Receiver>,
     begin: Instant,
     counted: Range<u64>,
-    beside: u32,
+    measured_cpu: u32,
 ) -> JoinHandle<Sent> {
     std::thread::spawn(move || {
         let mut others = allowed_cpus().unwrap_or_default();
-        others.retain(|&other| other != beside);
+        others.retain(|&other| other != measured_cpu);
         if !others.is_empty() {
-            schedule::pin_thread(&others).expect("they are allowed");
+            schedule::pin_thread(&others).expect("the CPUs are allowed");
         }
-        // Without the right it sends as an ordinary thread can; how late that is, is printed.
+        // Without the right to a real-time class it sends as an ordinary thread. The bench prints
+        // how late it was.
         let _ = schedule::set_fifo(PRIORITY);
         let mut sent = Sent { dropped: vec![0; players.len()], late_max: Span::ZERO };
         for (at, player, number) in arrivals(players.len(), begin, counted.end) {
             upcall_sys::clock::sleep_until_ns(at.as_nanos());
             let now = clock::now();
             sent.late_max = sent.late_max.max(now.since(at));
-            // Each player is elsewhere in the clip.
+            // Each player starts at another place in the clip.
             let place = (usize::try_from(number).unwrap_or(0) + player * 7) % clip.frames.len();
             let is_sent =
                 send(&mut players[player], number, now + SHOWN_AFTER, &clip.frames[place]);
             sent.dropped[player] += u64::from(!is_sent && counted.contains(&number));
         }
-        // They have what it takes to show the last one.
+        // Gives the players time to show the last frame.
         upcall_sys::clock::sleep_until_ns((clock::now() + SHOWN_AFTER).as_nanos());
         sent
     })
 }
 
-/// When which frame of which player arrives, in order.
+/// The time, the player and the number of each arrival, in order of time.
 fn arrivals(players: usize, begin: Instant, frames: u64) -> Vec<(Instant, usize, u64)> {
     let mut all = Vec::new();
     for player in 0..players {
@@ -83,7 +85,7 @@ fn arrivals(players: usize, begin: Instant, frames: u64) -> Vec<(Instant, usize,
     all
 }
 
-/// Whether there was room.
+/// Sends a frame. Returns whether there was room.
 fn send(player: &mut Receiver, number: u64, due: Instant, frame: &[u8]) -> bool {
     let len = HEADER_BYTES + frame.len();
     let Ok(Some(room)) = player.writer.reserve(len) else { return false };

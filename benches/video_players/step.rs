@@ -1,4 +1,4 @@
-//! One step: so many players, scheduled one way, for some seconds.
+//! One step: a number of players, under one variant, for some seconds.
 
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
@@ -14,46 +14,46 @@ use upcall_daemon::server::{self, Daemon, DaemonEvent};
 
 use crate::clip::Clip;
 use crate::player::Role;
-use crate::screen::Tally;
+use crate::screen::FrameCounts;
+use crate::setup::{CLASSES, CPU_LIMIT, PERIOD, ROLE, WARM_FRAMES};
 use crate::source::{self, Receiver, Sent};
-use crate::way::Way;
-use crate::{CLASSES, CPU_LIMIT, PERIOD, ROLE, WARM_FRAMES};
+use crate::variant::Variant;
 
-/// From when all are ready to the first frame.
+/// Time from the last player's report that it is ready to the first frame.
 const LEAD: Span = Span::from_millis(150);
-/// A player that does not come to its stream until then does not come.
-const DEFER_PREEMPTION: Span = Span::from_secs(30);
-/// Of those in `SCHED_RR`.
+/// The source waits this long for a player's stream.
+const CONNECT_TIMEOUT: Span = Span::from_secs(30);
+/// Priority of players in `SCHED_RR`.
 pub const PRIORITY: u8 = 30;
 
-/// What is the same in all steps.
+/// The settings that all steps share.
 pub struct Setting {
     pub clip: Arc<Clip>,
-    /// Declared, of a frame.
+    /// The declared cost of a frame.
     pub cost: Span,
-    /// That count, after those of [`WARM_FRAMES`].
+    /// Frames that count, after the first [`WARM_FRAMES`].
     pub frames: u64,
 }
 
-/// What came of a step.
+/// The results of a step.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    pub tallies: Vec<Tally>,
+    pub all_counts: Vec<FrameCounts>,
     pub sent: Sent,
-    /// Of the CPU, by the host, while the frames came.
+    /// Time for which the host took the CPU while frames came.
     pub stolen_ms: u64,
-    /// Frames that count, of each player.
+    /// Frames of each player that count.
     pub frames: u64,
 }
 
 impl Outcome {
-    /// Frames a second of each player.
+    /// Frames per second of each player.
     pub fn rates(&self) -> Vec<f64> {
         let seconds = self.frames as f64 * PERIOD.as_nanos() as f64 / 1e9;
-        self.tallies.iter().map(|tally| tally.in_time as f64 / seconds).collect()
+        self.all_counts.iter().map(|counts| counts.in_time as f64 / seconds).collect()
     }
 
-    /// Mean of the players, the worst and the best of them.
+    /// The mean of the players, the worst and the best.
     pub fn mean_worst_best(&self) -> [f64; 3] {
         let rates = self.rates();
         let mean = rates.iter().sum::<f64>() / rates.len().max(1) as f64;
@@ -61,57 +61,57 @@ impl Outcome {
         [mean, worst, rates.iter().copied().fold(0.0, f64::max)]
     }
 
-    /// Frames a second of the worst player of a class; `None`: there is none.
+    /// Frames per second of the worst player of a class. `None`: the class is empty.
     pub fn worst_of_class(&self, class: usize) -> Option<f64> {
         self.rates().into_iter().skip(class).step_by(CLASSES.len()).reduce(f64::min)
     }
 
-    /// Decoded too late, and not decoded at all.
+    /// Frames that were decoded too late, and frames that were not decoded.
     pub fn late_and_dropped(&self) -> [u64; 2] {
-        let late = self.tallies.iter().map(|tally| tally.late).sum();
-        let skipped: u64 = self.tallies.iter().map(|tally| tally.skipped).sum();
+        let late = self.all_counts.iter().map(|counts| counts.late).sum();
+        let skipped: u64 = self.all_counts.iter().map(|counts| counts.skipped).sum();
         [late, skipped + self.sent.dropped.iter().sum::<u64>()]
     }
 
     /// CPU time of decoding a frame.
     pub fn cost_mean(&self) -> Span {
-        let cpu_ns: u64 = self.tallies.iter().map(|tally| tally.cpu_ns).sum();
-        let decoded: u64 = self.tallies.iter().map(|tally| tally.in_time + tally.late).sum();
+        let cpu_ns: u64 = self.all_counts.iter().map(|counts| counts.cpu_ns).sum();
+        let decoded: u64 = self.all_counts.iter().map(|counts| counts.in_time + counts.late).sum();
         Span::from_nanos(cpu_ns / decoded.max(1))
     }
 
-    /// Part of the CPU that the host took.
+    /// The part of the CPU that the host took.
     pub fn stolen(&self) -> f64 {
         self.stolen_ms as f64 * 1e6 / (self.frames * PERIOD.as_nanos()) as f64
     }
 
-    /// What decoding all frames of so many players takes, of what the host left of the CPU.
+    /// Decoding all frames of `players` players takes this part of the CPU that the host left.
     pub fn load(&self, players: f64) -> f64 {
         let wanted = players * self.cost_mean().as_nanos() as f64 / PERIOD.as_nanos() as f64;
         wanted / (1.0 - self.stolen()).max(0.01)
     }
 
-    /// Every frame was shown, late, skipped, or found no room: no other way.
+    /// Checks that every frame was shown, late, skipped, or found no room.
     fn check(&self) {
-        for (tally, dropped) in self.tallies.iter().zip(&self.sent.dropped) {
-            let all = tally.in_time + tally.late + tally.skipped + dropped;
-            assert_eq!(all, self.frames, "frames of {tally:?}, {dropped} dropped");
+        for (counts, dropped) in self.all_counts.iter().zip(&self.sent.dropped) {
+            let all = counts.in_time + counts.late + counts.skipped + dropped;
+            assert_eq!(all, self.frames, "frames of {counts:?}, {dropped} dropped");
         }
     }
 }
 
-/// Plays.
-pub fn run(setting: &Setting, way: Way, players: usize) -> Outcome {
+/// Plays one step.
+pub fn run(setting: &Setting, variant: Variant, players: usize) -> Outcome {
     let cpu = measured_cpu();
     let place = |what| std::env::temp_dir().join(format!("upcall-{what}-{}", std::process::id()));
     let (socket, listener_path) = (place("video"), place("video-listener"));
-    let daemon = way.has_daemon().then(|| Serving::start(socket.clone(), cpu));
+    let daemon = variant.has_daemon().then(|| Serving::start(socket.clone(), cpu));
     let frames_service = format!("upcall-video-{}", std::process::id());
-    let service = way.has_events().then(|| event_service(&frames_service, players));
+    let service = variant.has_events().then(|| event_service(&frames_service, players));
     let listener = StreamListener::bind(&listener_path).expect("a place for a listener");
     let (width, height) = setting.clip.size;
     let role = Role {
-        way,
+        variant,
         first: 0,
         players: 1,
         cpu,
@@ -124,7 +124,7 @@ pub fn run(setting: &Setting, way: Way, players: usize) -> Outcome {
         listener: listener_path.clone(),
         socket,
     };
-    let roles: Vec<Role> = if way.has_windows() {
+    let roles: Vec<Role> = if variant.has_windows() {
         vec![Role { players, ..role }]
     } else {
         (0..players).map(|first| Role { first, ..role.clone() }).collect()
@@ -134,12 +134,12 @@ pub fn run(setting: &Setting, way: Way, players: usize) -> Outcome {
         let mut process = Process::start(&role);
         for _ in 0..role.players {
             let received =
-                listener.accept(Some(clock::now() + DEFER_PREEMPTION)).expect("a player's stream");
-            let writer: StreamWriter = received.stream.writer().expect("nobody has it");
+                listener.accept(Some(clock::now() + CONNECT_TIMEOUT)).expect("a player's stream");
+            let writer: StreamWriter = received.stream.writer().expect("this end is free");
             writers.push(writer);
             connections.push(received.connection);
         }
-        assert_eq!(process.hear(), "ready");
+        assert_eq!(process.read_line(), "ready");
         processes.push((process, role.players));
     }
     let _ = std::fs::remove_file(listener_path);
@@ -150,21 +150,21 @@ pub fn run(setting: &Setting, way: Way, players: usize) -> Outcome {
     let source = source::start(setting.clip.clone(), players, begin, counted, cpu);
     let sent = source.join().expect("the source does not panic");
     let stolen_ms = steal_ms(cpu).unwrap_or_default() - stolen_before_ms;
-    let mut tallies = Vec::new();
+    let mut all_counts = Vec::new();
     for (mut process, players) in processes {
-        tallies.extend((0..players).map(|_| Tally::of_line(&process.hear())));
+        all_counts.extend((0..players).map(|_| FrameCounts::of_line(&process.read_line())));
         let _ = process.child.wait();
     }
     if let Some(daemon) = daemon {
         daemon.stop();
     }
-    let outcome = Outcome { tallies, sent, stolen_ms, frames: setting.frames };
+    let outcome = Outcome { all_counts, sent, stolen_ms, frames: setting.frames };
     outcome.check();
     outcome
 }
 
-/// What tells players of their frames (the paper's I/O module): raises an event for each, by the time
-/// when it is to be shown.
+/// The service that raises an event for each frame, ranked by its display time (the paper's I/O
+/// module).
 fn event_service(name: &str, players: usize) -> Service {
     let forms = Forms { to_service: Form::Counter, to_client: Form::Ring { slots: 64 } };
     let terms = ServiceTerms::new(forms, Route::to(|_| {})).clients_max(players);
@@ -180,8 +180,11 @@ fn receivers(writers: Vec<StreamWriter>, service: Option<&Service>) -> Vec<Recei
         .into_iter()
         .map(|writer| Receiver { writer, raiser: raisers.next().flatten() })
         .collect();
-    let told = receivers.iter().filter(|receiver| receiver.raiser.is_some()).count();
-    assert!(service.is_none() || told == receivers.len(), "{told} players are told of events");
+    let with_events = receivers.iter().filter(|receiver| receiver.raiser.is_some()).count();
+    assert!(
+        service.is_none() || with_events == receivers.len(),
+        "{with_events} players receive events"
+    );
     receivers
 }
 
@@ -213,7 +216,7 @@ impl Serving {
     }
 }
 
-/// A process with players, as the one who started it sees it.
+/// A process with players, as its parent sees it.
 struct Process {
     child: Child,
     lines: std::io::Lines<BufReader<ChildStdout>>,
@@ -222,7 +225,7 @@ struct Process {
 impl Process {
     fn start(role: &Role) -> Self {
         let program = std::env::current_exe().expect("this program");
-        let mut command = if role.way.is_round_robin() {
+        let mut command = if role.variant.is_round_robin() {
             let mut command = Command::new("chrt");
             command.args(["--rr", &PRIORITY.to_string()]).arg(program);
             command
@@ -231,11 +234,11 @@ impl Process {
         };
         command.env(ROLE, role.to_line()).stdin(Stdio::null()).stdout(Stdio::piped());
         let mut child = command.spawn().expect("this program, and chrt, can be started");
-        let output = child.stdout.take().expect("it is piped");
+        let output = child.stdout.take().expect("the pipe exists");
         Process { child, lines: BufReader::new(output).lines() }
     }
 
-    fn hear(&mut self) -> String {
-        self.lines.next().expect("it speaks").expect("text")
+    fn read_line(&mut self) -> String {
+        self.lines.next().expect("the child prints a line").expect("text")
     }
 }

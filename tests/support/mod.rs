@@ -1,7 +1,7 @@
-//! What the whole-program tests share: starting `upcall`, specs, ports, JSON.
+//! Shared by the whole-program tests: starting `upcall`, specs, ports, JSON.
 //!
-//! Nothing here asserts on time. Bounds are there so that a hang fails a test
-//! and does not stop all of them; they are generous by a factor of ten or more.
+//! This module asserts nothing about time. Its bounds are generous by a factor of ten or more. They
+//! make a hang fail its test, so that it does not stop all tests.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -15,16 +15,16 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-/// Between two looks at something that is waited for.
-const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// Looks until a wait is given up as a hang: two minutes.
-const LOOKS_MAX: u32 = 6_000;
+/// Time between two checks of a condition.
+const CHECK_EVERY: Duration = Duration::from_millis(20);
+/// Checks before a wait counts as hung: two minutes.
+const CHECKS_MAX: u32 = 6_000;
 
-/// Held by a test that runs real-time threads: two at once would be each
-/// other's load on the one CPU they share.
+/// Held by a test that runs real-time threads: two such tests at once would disturb each other on
+/// the CPU that they share.
 pub fn machine() -> MutexGuard<'static, ()> {
     static MACHINE: Mutex<()> = Mutex::new(());
-    // A test that failed left nothing behind that could spoil the next.
+    // A poisoned lock is ignored: a failed test leaves no state that affects the next.
     MACHINE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -32,7 +32,7 @@ pub fn machine() -> MutexGuard<'static, ()> {
 pub const UPCALL: &str = env!("CARGO_BIN_EXE_upcall");
 pub const UPCALLD: &str = env!("CARGO_BIN_EXE_upcalld");
 
-/// Two domains, each a process of its own: they need a daemon.
+/// Two domains, each a process of its own. They need a daemon.
 pub const TWO_DOMAINS: &str = r#"
 [[task]]
 name = "mixer"
@@ -51,13 +51,13 @@ pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// One of the files in `examples/`.
+/// The path of a file in `examples/`.
 pub fn example(name: &str) -> String {
     let path = root().join("examples").join(name);
     path.to_str().expect("the workspace's path is UTF-8").to_owned()
 }
 
-/// A command that ended.
+/// The result of a command that has ended.
 #[derive(Debug)]
 pub struct Done {
     pub status: ExitStatus,
@@ -71,7 +71,7 @@ impl Done {
         self.status.code().unwrap_or(-1)
     }
 
-    /// The one JSON object on standard output.
+    /// The only JSON object on standard output.
     pub fn json(&self) -> Value {
         match serde_json::from_str(&self.stdout) {
             Ok(value @ Value::Object(_)) => value,
@@ -79,7 +79,7 @@ impl Done {
         }
     }
 
-    /// Fails unless it ended with one of `codes`.
+    /// Fails unless the command ended with one of `codes`.
     #[track_caller]
     pub fn assert_code(&self, codes: &[i32]) -> &Self {
         assert!(codes.contains(&self.code()), "expected exit {codes:?}, found {self:#?}");
@@ -88,7 +88,7 @@ impl Done {
     }
 }
 
-/// A command that runs; killed if it is dropped.
+/// A running command. It is killed if it is dropped.
 #[derive(Debug)]
 pub struct Running {
     child: Child,
@@ -97,8 +97,8 @@ pub struct Running {
 }
 
 impl Running {
-    /// Starts `command` without input and collects what it prints. Without a word of
-    /// its own on that, it uses no daemon but one it starts.
+    /// Starts `command` without input and collects its output. If `command` sets no
+    /// `UPCALL_SOCKET`, it finds no daemon except one that it starts.
     pub fn start(command: &mut Command) -> Running {
         if !command.get_envs().any(|(key, _)| key == "UPCALL_SOCKET") {
             command.env("UPCALL_SOCKET", own_socket());
@@ -114,17 +114,17 @@ impl Running {
         self.child.id()
     }
 
-    /// Whether it has not ended yet.
+    /// Whether the command is still running.
     pub fn runs(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// Sends a signal by its name, `INT`.
+    /// Sends a signal by its name, such as `INT`.
     pub fn signal(&self, name: &str) {
         signal(self.pid(), name);
     }
 
-    /// Waits for its end.
+    /// Waits for the end of the command.
     pub fn finish(mut self) -> Done {
         wait_until("the command's end", || !self.runs());
         let status = self.child.wait().expect("it ended");
@@ -137,13 +137,13 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // No effect on one that has ended.
+        // No effect if the command has ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Where nobody else has a daemon.
+/// The path of a socket at which no other daemon listens.
 fn own_socket() -> PathBuf {
     static STARTED: AtomicU32 = AtomicU32::new(0);
     let number = STARTED.fetch_add(1, Ordering::Relaxed);
@@ -168,7 +168,7 @@ pub fn start(arguments: &[&str]) -> Running {
     Running::start(Command::new(UPCALL).args(arguments))
 }
 
-/// A daemon for one CPU at `socket`, by `command`, once it answers.
+/// Starts a daemon for one CPU at `socket`, with `command`. Returns when it answers.
 #[track_caller]
 pub fn daemon(command: &mut Command, socket: &Path) -> Running {
     command.args(["--cpus", &a_cpu().to_string(), "--switch-cost", "20us", "--socket"]).arg(socket);
@@ -189,24 +189,24 @@ pub fn signal(pid: u32, name: &str) {
     assert!(sent.success(), "kill -s {name} {pid}");
 }
 
-/// Looks until `done`, a bounded number of times.
+/// Checks `done` until it is true, a bounded number of times.
 #[track_caller]
 pub fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
-    for _ in 0..LOOKS_MAX {
+    for _ in 0..CHECKS_MAX {
         if done() {
             return;
         }
-        sleep(LOOK_EVERY);
+        sleep(CHECK_EVERY);
     }
     panic!("waited in vain for {what}");
 }
 
-/// A folder that goes away with the test.
+/// A folder that is removed at the end of the test.
 pub fn folder() -> tempfile::TempDir {
     tempfile::tempdir().expect("a temporary folder")
 }
 
-/// A spec file that goes away with its folder.
+/// A spec file that is removed with its folder.
 #[derive(Debug)]
 pub struct SpecFile {
     pub folder: tempfile::TempDir,
@@ -232,8 +232,8 @@ impl SpecFile {
     }
 }
 
-/// A UDP port on the loopback interface that is free now. Ports are handed out
-/// by the kernel in an order of its own, so another test hardly gets the same.
+/// A UDP port on the loopback interface that is free now. The kernel hands out ports in its own
+/// order, so another test is unlikely to get the same.
 pub fn free_port() -> u16 {
     let socket = UdpSocket::bind("127.0.0.1:0").expect("a free port");
     socket.local_addr().expect("it is bound").port()
@@ -243,7 +243,7 @@ pub fn free_port() -> u16 {
 pub fn with_ports(text: &str) -> (String, Vec<u16>) {
     let mut parts = text.split("{}");
     let mut filled = parts.next().unwrap_or_default().to_owned();
-    // All held until all are known, so that no two are the same.
+    // All sockets stay open until all ports are known, so that no two are equal.
     let mut sockets = Vec::new();
     for part in parts {
         let socket = UdpSocket::bind("127.0.0.1:0").expect("a free port");
@@ -266,28 +266,28 @@ pub fn wait_until_bound(running: &mut Running, port: u16) {
         })
     };
     wait_until("a bound port", || is_bound() || !running.runs());
-    assert!(running.runs(), "it ended and was to bind port {port}");
+    assert!(running.runs(), "the command ended before it bound port {port}");
 }
 
-/// Attempts that [`assert_kept`] holds against us, and those it makes in all.
+/// The failed attempts without steal time at which [`assert_kept`] fails, and its attempts in all.
 const ATTEMPTS: usize = 3;
 const ATTEMPTS_MAX: usize = 8;
 
-/// Tries until `attempt` has nothing to say against the run, which is on `cpu`.
-/// On a virtual machine the host may take the CPU away for longer than any
-/// slack there is (its steal time), which no scheduler inside can help: such an
-/// attempt says nothing. Of the others one may have met something else that
-/// nobody counts; three are held against us. Where the host leaves us too few,
-/// the test is skipped, and says so.
+/// Repeats `attempt`, a run on `cpu`, until it succeeds.
+///
+/// On a virtual machine the host may take the CPU away for longer than any slack (its steal time).
+/// No scheduler inside the machine can prevent that, so a failure with steal time proves nothing. A
+/// failure without it may have another cause that no counter shows, so only the third one fails the
+/// test. If too few attempts are without steal time, the test is skipped with a message.
 #[track_caller]
 pub fn assert_kept(cpu: u32, mut attempt: impl FnMut() -> Result<(), String>) {
     let mut found = Vec::new();
     let before_ms = steal_ms(cpu);
     for _ in 0..ATTEMPTS_MAX {
-        let begun_ms = steal_ms(cpu);
+        let start_ms = steal_ms(cpu);
         match attempt() {
             Ok(()) => return,
-            Err(_) if steal_ms(cpu) > begun_ms => {}
+            Err(_) if steal_ms(cpu) > start_ms => {}
             Err(broken) => found.push(broken),
         }
         assert!(found.len() < ATTEMPTS, "broken {ATTEMPTS} times: {}", found.join("\n"));
@@ -296,26 +296,26 @@ pub fn assert_kept(cpu: u32, mut attempt: impl FnMut() -> Result<(), String>) {
     skipped(&format!("the host took CPU {cpu} away for {stolen_ms} ms in {ATTEMPTS_MAX} attempts"));
 }
 
-/// Says that the test of this thread was skipped and why, even where the
-/// output of a test that passes is not shown.
+/// Prints that the test of this thread was skipped and why, even if the output of passed tests is
+/// not shown.
 pub fn skipped(why: &str) {
     let thread = std::thread::current();
     let _ = writeln!(std::io::stderr(), "skipped: {}: {why}", thread.name().unwrap_or("a test"));
 }
 
-/// Time for which the host ran something else on `cpu`, since boot and in steps
-/// of 10 ms (proc_stat(5), `steal`); 0 where the host does not tell.
+/// Time for which the host ran something else on `cpu`, since boot and in steps of 10 ms
+/// (proc_stat(5), `steal`). 0 if the host does not tell.
 fn steal_ms(cpu: u32) -> u64 {
     let stat = fs::read_to_string("/proc/stat").expect("/proc is mounted");
     let name = format!("cpu{cpu}");
-    // Behind the name: user nice system idle iowait irq softirq steal.
+    // Fields after the name: user nice system idle iowait irq softirq steal.
     let line = stat.lines().find(|line| line.split_whitespace().next() == Some(&name));
     let ticks = line.and_then(|line| line.split_whitespace().nth(8)?.parse::<u64>().ok());
     ticks.unwrap_or(0) * 10
 }
 
-/// A CPU that this process may use, the last: for a set that is to share one.
-/// Without a word in the spec, a machine with more CPUs spreads it over them.
+/// The last CPU that this process may use, for a set that shares one CPU. Without `cpus` in its
+/// spec, a set spreads over all CPUs of the machine.
 pub fn a_cpu() -> u32 {
     let status = fs::read_to_string("/proc/self/status").expect("/proc is mounted");
     let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
@@ -323,12 +323,12 @@ pub fn a_cpu() -> u32 {
     last.expect("a list of CPUs, such as 0-3,8")
 }
 
-/// `spec` on that one CPU.
+/// `spec` on the CPU of [`a_cpu`].
 pub fn on_a_cpu(spec: &str) -> String {
     format!("cpus = [{}]\n{spec}", a_cpu())
 }
 
-/// A field, which must be there.
+/// A field, which must exist.
 #[track_caller]
 pub fn field<'v>(value: &'v Value, path: &str) -> &'v Value {
     path.split('.').fold(value, |value, key| {
@@ -336,7 +336,7 @@ pub fn field<'v>(value: &'v Value, path: &str) -> &'v Value {
     })
 }
 
-/// A field that is a whole number and not negative.
+/// A field that is a non-negative whole number.
 #[track_caller]
 pub fn number(value: &Value, path: &str) -> u64 {
     let found = field(value, path);
@@ -361,17 +361,17 @@ pub fn list<'v>(value: &'v Value, path: &str) -> &'v [Value] {
     found.as_array().unwrap_or_else(|| panic!("`{path}`: found {found}, expected an array"))
 }
 
-/// The entry of a list that has this name.
+/// The entry of a list with this name.
 #[track_caller]
 pub fn named<'v>(value: &'v Value, path: &str, name: &str) -> &'v Value {
     let found = list(value, path).iter().find(|entry| text(entry, "name") == name);
     found.unwrap_or_else(|| panic!("no `{name}` in `{path}` of {value:#}"))
 }
 
-/// What a field of an object must be.
+/// The type that a field of an object must have.
 #[derive(Clone, Copy, Debug)]
 pub enum Type {
-    /// A whole number, not negative.
+    /// A non-negative whole number.
     Count,
     /// A whole number of either sign, or null.
     SignedOrNull,
@@ -385,7 +385,7 @@ pub enum Type {
     Object,
 }
 
-/// Fails unless each field is there with its type. More fields may be there.
+/// Fails unless each field exists with its type. More fields may exist.
 #[track_caller]
 pub fn assert_fields(value: &Value, fields: &[(&str, Type)]) {
     for &(path, kind) in fields {
@@ -406,7 +406,7 @@ pub fn assert_fields(value: &Value, fields: &[(&str, Type)]) {
     }
 }
 
-/// Processes whose ancestor is `pid`, by what /proc says of parents.
+/// Processes with the ancestor `pid`, by the parents in /proc.
 pub fn descendants(pid: u32) -> Vec<u32> {
     let mut parents = Vec::new();
     for entry in fs::read_dir("/proc").expect("/proc is mounted").flatten() {
@@ -430,17 +430,17 @@ pub fn descendants(pid: u32) -> Vec<u32> {
     found.split_off(1)
 }
 
-/// Parent and state of a process, if it is there.
+/// Parent and state of a process, if it exists.
 fn parent_of(pid: u32) -> Option<(u32, char)> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name stands in parentheses and may hold anything.
+    // The name is in parentheses and may contain anything.
     let (_, after) = stat.rsplit_once(')')?;
     let mut fields = after.split_whitespace();
     let state = fields.next()?.chars().next()?;
     Some((fields.next()?.parse().ok()?, state))
 }
 
-/// Whether a process is there and not merely waiting to be reaped.
+/// Whether a process exists and is not only waiting to be reaped.
 pub fn is_alive(pid: u32) -> bool {
     parent_of(pid).is_some_and(|(_, state)| state != 'Z')
 }

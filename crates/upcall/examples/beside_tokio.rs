@@ -13,13 +13,13 @@
 //! ```
 //!
 //! tokio runs the connections, Upcall runs the handler. Neither blocks the other: bytes go through
-//! a stream, counters come back through atomics. The scheduling thread comes first on its CPU, and
-//! handlers leave at least 10 % of it to threads such as tokio's.
+//! a stream, and counters come back through atomics. The scheduling thread precedes tokio on its
+//! CPU, and admission leaves at least 10 % of it to threads such as tokio's.
 //!
-//! A thread plays the HTTP client: 20 posts of 100 bytes, each byte a 1. It prints the address of
-//! the server, the last answer, `bytes 2000, sum 2000`, and then what the runtime reports:
-//! `handler: jobs 5, missed 0`. One job may take several posts, at most 16, so the number of jobs
-//! varies.
+//! A thread acts as the HTTP client. It sends 20 posts of 100 bytes, each byte a 1. The program
+//! prints the address of the server, the last answer, `bytes 2000, sum 2000`, and then the counters
+//! of the handler: `handler: jobs 5, missed 0`. One job may take several posts, at most 16, so the
+//! number of jobs varies.
 
 use std::error::Error;
 use std::io::{Read, Write};
@@ -43,7 +43,7 @@ use upcall::{Batch, Config, Runtime};
 
 const POSTS: usize = 20;
 const POST_BYTES: usize = 100;
-/// A longer post goes as several messages.
+/// A longer post is split into several messages.
 const MESSAGE_BYTES: u32 = 1024;
 
 /// Errors that may cross threads.
@@ -86,7 +86,7 @@ fn main() -> Result<(), AnyError> {
         answer
     })?;
     println!("{last_answer}");
-    // Drops the writer, which ends the stream; the handler finds the end and is finished.
+    // The writer is dropped, which ends the stream. The handler finds the end and is finished.
     drop(tokio);
     upcall.wait(&[samples], None);
     let report = upcall.stop(|_, _| {});
@@ -95,7 +95,7 @@ fn main() -> Result<(), AnyError> {
     Ok(())
 }
 
-/// What the handler writes and the server reads.
+/// The counters that the handler writes and the server reads.
 #[derive(Default)]
 struct Counters {
     bytes: AtomicU64,
@@ -109,7 +109,7 @@ fn add_up(reader: &mut StreamReader, batch: &mut Batch<'_>, block: &mut [u8], co
         message.done();
         let sum: u64 = block[..len].iter().copied().map(u64::from).sum();
         counters.sum.fetch_add(sum, Ordering::Relaxed);
-        // Release pairs with the Acquire in `answer`: the sum of these bytes is there.
+        // Release pairs with the Acquire in `answer`, so that `sum` includes these bytes there.
         counters.bytes.fetch_add(len as u64, Ordering::Release);
     }
 }
@@ -142,7 +142,7 @@ async fn answer(
     let (status, text) = match (request.method(), request.uri().path()) {
         (&Method::POST, "/samples") => {
             let body = request.into_body().collect().await?.to_bytes();
-            // Waits while the stream is full; meanwhile tokio serves others.
+            // Waits while the stream is full. Meanwhile tokio serves other connections.
             writer.lock().await.write_all(&body).await?;
             (StatusCode::ACCEPTED, String::new())
         }
@@ -158,13 +158,14 @@ async fn answer(
     Ok(response)
 }
 
-/// Posts samples, and asks for the counters until all samples are in them: the last answer.
+/// Posts samples, then requests the counters until they include all samples. Returns the last
+/// answer.
 fn client(address: SocketAddr) -> Result<String, AnyError> {
     for _ in 0..POSTS {
         ask(address, "POST /samples", &[1; POST_BYTES])?;
     }
     let all = format!("bytes {} ", POSTS * POST_BYTES);
-    // The handler adds them up within milliseconds.
+    // The handler processes the samples within milliseconds.
     for _ in 0..500 {
         let answer = ask(address, "GET /counters", &[])?;
         if answer.replace(',', " ").starts_with(&all) {
@@ -175,7 +176,7 @@ fn client(address: SocketAddr) -> Result<String, AnyError> {
     Err("the handler did not get all samples within 5 s".into())
 }
 
-/// One request on a connection of its own: the body of the answer.
+/// Sends one request on a connection of its own. Returns the body of the answer.
 fn ask(address: SocketAddr, what: &str, body: &[u8]) -> Result<String, AnyError> {
     let mut connection = TcpStream::connect(address)?;
     let len = body.len();

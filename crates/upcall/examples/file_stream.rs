@@ -1,4 +1,4 @@
-//! A file goes through a stream to a handler of another process, and its checksum is compared.
+//! Sends a file through a stream to a handler of another process, and compares its checksum.
 //!
 //! ```sh
 //! cargo run --release -p upcall --example file_stream -- Cargo.lock   # or another file
@@ -6,13 +6,13 @@
 //!
 //! ```text
 //!   this process                                     the reader: this program again
-//!   file -- IoPump::source --> StreamWriter == stream ==> StreamReader -- handler, upcalled at its level
-//!                              StreamListener  <------ offer ---    Stream::send
+//!   file -- IoPump::source --> StreamWriter == stream ==> StreamReader -- handler, upcalled
+//!                              StreamListener <---------- Stream::send       at its level
 //! ```
 //!
-//! The reader makes the stream, since it knows its levels. A file is a passive source: it rests
-//! when the stream is full, and the reader starts it below `B_start`. If either is killed, the other finds
-//! so by itself.
+//! The reader creates the stream, because it knows its levels. A file is a passive source: it rests
+//! when the stream is full, and the reader starts it again below `B_start`. If either process is
+//! killed, the other finds out by itself.
 
 use std::error::Error;
 use std::fs::File;
@@ -26,31 +26,31 @@ use upcall::stream::{Carried, CarryEnd, Closed, End, IoPump, Stream, StreamForm,
 use upcall::time::Span;
 use upcall::{Config, Runtime, clock};
 
-/// Where the reader finds the door.
-pub const DOOR: &str = "UPCALL_DOOR";
-/// What its line of output begins with.
+/// The environment variable with the path of the listener.
+pub const LISTENER: &str = "UPCALL_LISTENER";
+/// The reader's line of output begins with this word.
 const RECEIVED: &str = "received ";
 
-const WAY: StreamForm = StreamForm::Slots { slots: 64, slot_bytes: 4096 };
-/// `B_wakeup`: the handler is upcalled when a quarter of the stream is there.
+const FORM: StreamForm = StreamForm::Slots { slots: 64, slot_bytes: 4096 };
+/// `B_wakeup`: the handler is upcalled when the stream is filled to a quarter.
 const WAKEUP_LEVEL: u64 = 16;
-/// `B_start`: the file is read on when no more than an eighth is there.
+/// `B_start`: the file is read further when the stream is filled to an eighth or less.
 const START_LEVEL: u64 = 8;
 
-/// What went through.
+/// Length and checksum of a sequence of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Content {
-    /// How much.
+    /// The number of bytes.
     pub bytes: u64,
-    /// Its checksum: FNV-1a of 64 bits.
+    /// The checksum: FNV-1a of 64 bits.
     pub sum: u64,
 }
 
 impl Content {
-    /// No byte yet.
+    /// No bytes.
     pub const NONE: Content = Content { bytes: 0, sum: 0xCBF2_9CE4_8422_2325 };
 
-    /// These came next.
+    /// Adds the next bytes.
     pub fn add(&mut self, bytes: &[u8]) {
         self.bytes += bytes.len() as u64;
         for &byte in bytes {
@@ -58,7 +58,7 @@ impl Content {
         }
     }
 
-    /// Of a file, read in the ordinary way.
+    /// The content of a file, read with ordinary calls.
     pub fn of(path: &Path) -> std::io::Result<Self> {
         let (mut content, mut file, mut block) = (Content::NONE, File::open(path)?, [0; 65_536]);
         loop {
@@ -70,12 +70,12 @@ impl Content {
     }
 }
 
-/// The process that has the file: starts `reader`, which finds the door in its environment; what was
-/// sent, and what the reader says it received.
+/// The process that has the file. It starts `reader`, which finds the path of the listener in its
+/// environment. Returns the number of bytes sent, and the content that the reader reports.
 pub fn send(path: &Path, mut reader: Command) -> Result<(u64, Content), Box<dyn Error>> {
     let at = std::env::temp_dir().join(format!("upcall-listener-{}", std::process::id()));
     let listener = StreamListener::bind(&at)?;
-    let mut child = reader.env(DOOR, &at).stdout(Stdio::piped()).spawn()?;
+    let mut child = reader.env(LISTENER, &at).stdout(Stdio::piped()).spawn()?;
     let received = listener.accept(Some(clock::now() + Span::from_secs(60)))?;
     std::fs::remove_file(&at)?;
     let pump = IoPump::start()?;
@@ -98,9 +98,9 @@ pub fn send(path: &Path, mut reader: Command) -> Result<(u64, Content), Box<dyn 
     }
 }
 
-/// The process that reads: says what came on standard output.
+/// The process that reads. It prints what it received on standard output.
 pub fn receive(listener: &Path) -> Result<(), Box<dyn Error>> {
-    let stream = Stream::create(WAY, START_LEVEL)?;
+    let stream = Stream::create(FORM, START_LEVEL)?;
     let reader = stream.reader()?;
     stream.send(listener, End::Writer)?;
     let result = Arc::new(Mutex::new((Content::NONE, None)));
@@ -135,8 +135,8 @@ pub fn receive(listener: &Path) -> Result<(), Box<dyn Error>> {
 }
 
 fn run() -> Result<(), Box<dyn Error>> {
-    if let Some(listener) = std::env::var_os(DOOR) {
-        return receive(listener.as_ref());
+    if let Some(path) = std::env::var_os(LISTENER) {
+        return receive(path.as_ref());
     }
     let path: PathBuf = std::env::args_os().nth(1).ok_or("usage: file_stream FILE")?.into();
     let (sent, received) = send(&path, Command::new(std::env::current_exe()?))?;

@@ -5,10 +5,10 @@
 //! ```
 //!
 //! The service `adder-PID` adds up the numbers that its clients raise, and answers each with the
-//! sum so far. The scheduling thread of a CPU invokes it, so that to raise an event is a store in
-//! shared memory, and no system call while that thread is awake. The client would be the same in
-//! another process of this user. A call by name asks for the sum at the end, and blocks for the
-//! answer.
+//! sum so far. The scheduling thread of a CPU invokes the service. So raising an event is a store
+//! in shared memory, and no system call while that thread is awake. A client in another process of
+//! this user would be the same. At the end a call by name returns the sum. It blocks until the
+//! reply.
 //!
 //! It prints `raised 100, answered 100, sum 5050, by call 5050`.
 
@@ -30,13 +30,13 @@ fn main() -> Result<(), Box<dyn Error>> {
     let cpu = runtime.config().cpus[0];
     let name = format!("adder-{}", std::process::id());
 
-    // First in, first out, both ways. A ring that is full loses an event and counts it.
+    // First in, first out, in both directions. A full ring loses an event and counts it.
     let ring = Form::Ring { slots: 64 };
     let sum = Arc::new(AtomicU64::new(0));
     let added = sum.clone();
     let route = Route::to(move |events| {
         while let Some(event) = events.take() {
-            // Relaxed: the answer carries the number, and the call below comes after it.
+            // Relaxed: the answer carries the number, and the call below comes after the answers.
             let sum = added.fetch_add(event.words[0], Ordering::Relaxed) + event.words[0];
             // A client that has left needs no answer.
             let _ = events.raise(event.peer, &Raise::row(0).words([sum, 0, 0, 0, 0]));

@@ -5,11 +5,11 @@
 //! ```
 //!
 //! The task waits for the socket and answers each datagram. A task holds no thread while it waits:
-//! all tasks and handlers of a CPU share one thread, and the best rank of them runs next. Another
-//! thread of the kind every program has plays the client: it sends 100 datagrams, each after the
-//! answer to the one before, and then an empty one, which ends the task.
+//! all tasks and handlers of a CPU share one thread, and the one with the best rank runs next. An
+//! ordinary thread acts as the client. It sends 100 datagrams, each after the answer to the one
+//! before, and then an empty datagram, which ends the task.
 //!
-//! It prints `echoed 100, messages 102, missed 0`. A message is what the task does between two
+//! It prints `echoed 100, messages 102, missed 0`. A message is the work of the task between two
 //! waits: one for each datagram, and one before the first wait. There are fewer if datagrams come
 //! together.
 
@@ -31,11 +31,12 @@ fn main() -> Result<(), Box<dyn Error>> {
         eprintln!("{notice}");
     }
     let socket = UdpSocket::bind("127.0.0.1:0")?;
-    // A task must not block its thread: a call that finds nothing fails instead.
+    // A task must not block its thread. On this socket a call fails if no datagram is there.
     socket.set_nonblocking(true)?;
     let address = socket.local_addr()?;
 
-    // At most 50 us for a datagram. Interactive: no datagram waits for the next period.
+    // At most 50 us for a datagram. An interactive task does not delay a datagram to the next
+    // period.
     let need = ActivityParams::new(Span::from_millis(5), Span::from_micros(50));
     let terms = Terms { class: WorkClass::Interactive, ..Terms::default() };
     let task = runtime.task("echo", (need, terms), async move |task| {
@@ -69,7 +70,7 @@ async fn echo(task: &Task, socket: &UdpSocket) -> Result<(), Box<dyn Error + Sen
     let mut datagram = [0; 1500];
     loop {
         task.io_wait(socket).await?;
-        // One wait may be for several datagrams.
+        // Several datagrams may have come during one wait.
         loop {
             let (len, sender) = match socket.recv_from(&mut datagram) {
                 Ok(found) => found,
@@ -80,7 +81,7 @@ async fn echo(task: &Task, socket: &UdpSocket) -> Result<(), Box<dyn Error + Sen
                 return Ok(());
             }
             socket.send_to(&datagram[..len], sender)?;
-            // Here whoever is more urgent goes first.
+            // A more urgent activity may run here.
             task.checkpoint().await;
         }
     }

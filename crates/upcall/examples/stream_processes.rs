@@ -1,4 +1,5 @@
-//! Two processes and a stream: a handler writes frames, a handler of another process reads them.
+//! Two processes and a stream: a handler writes frames, and a handler of another process reads
+//! them.
 //!
 //! ```sh
 //! cargo run --release -p upcall --example stream_processes
@@ -11,12 +12,12 @@
 //!   StreamListener::accept  <------- the stream's memory --------- Stream::send
 //! ```
 //!
-//! The display creates the stream and offers it at a path. The camera takes the end that writes.
-//! After 200 frames the camera ends the stream, and then both handlers are finished.
-//! The display prints `display: 200 frames, 0 out of order`, the camera `camera: 200 frames`.
+//! The display creates the stream and sends it to a path. The camera takes the writing end. After
+//! 200 frames the camera ends the stream, and then both handlers are finished. The display prints
+//! `display: 200 frames, 0 out of order`, the camera `camera: 200 frames`.
 //!
-//! The two processes are admitted each by itself. With `UPCALL_SOCKET` naming the socket of a
-//! daemon (`upcalld`), both are its domains, and one admission covers both.
+//! Each of the two processes has its own admission. If `UPCALL_SOCKET` names the socket of a daemon
+//! (`upcalld`), both are its domains, and one admission covers both.
 
 use std::error::Error;
 use std::path::Path;
@@ -29,26 +30,26 @@ use upcall::stream::{Closed, End, Stream, StreamForm, StreamListener};
 use upcall::time::Span;
 use upcall::{Attach, Config, Runtime, clock};
 
-/// Where the display finds the path of the door.
-const DOOR: &str = "UPCALL_EXAMPLE_DOOR";
+/// The environment variable with the path of the camera's listener.
+const LISTENER: &str = "UPCALL_EXAMPLE_LISTENER";
 const FRAMES: u64 = 200;
 const FRAME_BYTES: usize = 1024;
-const WAY: StreamForm = StreamForm::Slots { slots: 32, slot_bytes: 1024 };
+const FORM: StreamForm = StreamForm::Slots { slots: 32, slot_bytes: 1024 };
 /// Each handler is upcalled when 8 frames are there, or when there is room for 8.
 const LEVEL: u64 = 8;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    match std::env::var_os(DOOR) {
-        Some(listener) => display(Path::new(&listener)),
+    match std::env::var_os(LISTENER) {
+        Some(path) => display(Path::new(&path)),
         None => camera(),
     }
 }
 
-/// The process that the user started: it writes.
+/// The process that the user started. It writes.
 fn camera() -> Result<(), Box<dyn Error>> {
     let path = std::env::temp_dir().join(format!("upcall-camera-{}", std::process::id()));
     let listener = StreamListener::bind(&path)?;
-    let mut display = Command::new(std::env::current_exe()?).env(DOOR, &path).spawn()?;
+    let mut display = Command::new(std::env::current_exe()?).env(LISTENER, &path).spawn()?;
     let received = listener.accept(Some(clock::now() + Span::from_secs(10)));
     std::fs::remove_file(&path)?;
 
@@ -59,11 +60,11 @@ fn camera() -> Result<(), Box<dyn Error>> {
     let handler =
         runtime.stream_writer_handler("camera", need(), writer, LEVEL, move |writer, batch| {
             while counted.load(Ordering::Relaxed) < FRAMES {
-                let Some(room) = writer.next(FRAME_BYTES, batch) else { return };
-                // Relaxed: this handler alone writes it, and the program reads it at the end.
+                let Some(chunk) = writer.next(FRAME_BYTES, batch) else { return };
+                // Relaxed: only this handler writes it, and the program reads it at the end.
                 let number = counted.fetch_add(1, Ordering::Relaxed);
-                room.payload().fill(0, &number.to_le_bytes());
-                room.stage(FRAME_BYTES);
+                chunk.payload().fill(0, &number.to_le_bytes());
+                chunk.stage(FRAME_BYTES);
             }
             writer.end();
         })?;
@@ -74,9 +75,9 @@ fn camera() -> Result<(), Box<dyn Error>> {
     if status.success() { Ok(()) } else { Err(format!("the display: {status}").into()) }
 }
 
-/// The process that the camera started: it reads.
+/// The process that the camera started. It reads.
 fn display(listener: &Path) -> Result<(), Box<dyn Error>> {
-    let stream = Stream::create(WAY, 0)?;
+    let stream = Stream::create(FORM, 0)?;
     let reader = stream.reader()?;
     stream.send(listener, End::Writer)?;
 
@@ -89,7 +90,7 @@ fn display(listener: &Path) -> Result<(), Box<dyn Error>> {
             while let Some(frame) = reader.next(batch) {
                 frame.payload().copy_to(0, &mut header);
                 frame.done();
-                // Relaxed: this handler alone writes them, and the program reads them at the end.
+                // Relaxed: only this handler writes them, and the program reads them at the end.
                 let expected = counted.frames.fetch_add(1, Ordering::Relaxed);
                 let is_next = u64::from_le_bytes(header) == expected;
                 counted.out_of_order.fetch_add(u64::from(!is_next), Ordering::Relaxed);
@@ -111,7 +112,7 @@ fn display(listener: &Path) -> Result<(), Box<dyn Error>> {
     }
 }
 
-/// What the display's handler counts.
+/// The counts of the display's handler.
 #[derive(Default)]
 struct Counts {
     frames: AtomicU64,
@@ -124,7 +125,7 @@ fn need() -> ActivityParams {
     ActivityParams::new(Span::from_millis(5), Span::from_micros(20)).batch(8)
 }
 
-/// Alone, or as a domain of the daemon that the environment names.
+/// Starts a runtime: alone, or as a domain of the daemon that the environment names.
 fn start(name: &str) -> Result<Runtime, Box<dyn Error>> {
     let daemon = std::env::var_os("UPCALL_SOCKET")
         .map(|socket| Attach { socket: socket.into(), name: name.into() });

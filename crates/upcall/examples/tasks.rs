@@ -4,14 +4,13 @@
 //! cargo run --release -p upcall --example tasks -- 50   # messages of each stream
 //! ```
 //!
-//! A small continuous-media server as in split-level-1991 §5.1, all on one CPU and in
-//! one thread: a *player* hands a block to its device every 10 ms and never early;
-//! a *reader* takes blocks from a pipe as soon as they are there and may work five
-//! blocks ahead of their times, but only when nobody else needs the CPU; an
-//! *answer* to a user comes between the two.
+//! A small continuous-media server as in split-level-1991 §5.1, all on one CPU and in one thread. A
+//! *player* gives a block to its device every 10 ms and never early. A *reader* takes blocks from a
+//! pipe as soon as they come. It may be five blocks ahead of their times, but only while no other
+//! activity needs the CPU. An *answer* to a user is more urgent than work ahead.
 //!
-//! It prints one line for each, `reader: messages 50, missed 0, ahead 44`, and says on
-//! standard error what right is missing, if one is.
+//! It prints one line for each task, such as `reader: messages 50, missed 0, ahead 44`. It prints
+//! each missing right on standard error.
 
 use std::error::Error;
 use std::io::{PipeReader, Read, Write};
@@ -26,7 +25,7 @@ use upcall::{Config, Runtime, Task, clock};
 const PERIOD: Span = Span::from_millis(10);
 /// A block of audio: 10 ms of 64 kbit/s.
 const BLOCK_BYTES: usize = 80;
-/// Blocks that the reader may be ahead.
+/// The most blocks that the reader may be ahead.
 const WORKAHEAD_MAX: u32 = 5;
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -57,7 +56,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     for notice in runtime.notices() {
         eprintln!("{notice}");
     }
-    // The file is there all at once.
+    // All blocks of the file come at once.
     for _ in 0..messages {
         output.write_all(&[0; BLOCK_BYTES])?;
     }
@@ -75,10 +74,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// A block at each of its times.
+/// Plays a block at each of its times.
 async fn play(task: Task, start: Instant, messages: u32) {
     for message in 1..u64::from(messages) {
-        // The device's position and the table of blocks belong together.
+        // The task must not be preempted between updates of the device's position and the table of
+        // blocks.
         let mask = task.mask_preemption();
         std::hint::black_box(message);
         drop(mask);
@@ -86,7 +86,7 @@ async fn play(task: Task, start: Instant, messages: u32) {
     }
 }
 
-/// A block when it is there, each for its own time.
+/// Reads each block when it has come. Each has its own time.
 async fn read(
     task: Task,
     start: Instant,

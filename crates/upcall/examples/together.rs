@@ -1,31 +1,29 @@
-//! Many handlers, all due at the same moment, over and over:
+//! Many handlers that are all released at the same moments:
 //!
 //! ```sh
 //! cargo run --release -p upcall --example together -- 8 200          # handlers, jobs of each
 //! cargo run --release -p upcall --example together -- 8 200 masked   # PDUs under both masks
 //! ```
 //!
-//! What a program does to have periodic work done beside its own: start a
-//! runtime, create handlers, run them in phase, wait, and read the report. All
-//! handlers share one CPU and one thread, `upcall-cpuN`, so between two that
-//! are both ready there is a return, a decision and a call, and no system
-//! call. That can be watched:
+//! The program shows how periodic work is done beside other work: start a runtime, create handlers,
+//! run them in phase, wait, and read the report. All handlers share one CPU and one thread,
+//! `upcall-cpuN`. So between two ready handlers there is a return, a decision and a call, and no
+//! system call. strace(1) shows this:
 //!
 //! ```sh
 //! strace -f -o calls.txt target/release/examples/together 8 200
 //! ```
 //!
-//! The thread makes some twenty calls to set itself up and to end, and one for
-//! each of the 200 moments at which it must sleep until the next, not one for
-//! each of the 1600 upcalls (`tests/together.rs` counts them).
+//! The thread makes some twenty calls to start and to end. It makes one call for each of the 200
+//! moments at which it must sleep, not one for each of the 1600 upcalls (`tests/together.rs` counts
+//! them).
 //!
-//! With `UPCALL_SOCKET` naming a daemon's socket it is one domain among others, on
-//! the daemon's CPUs. Then there are two calls at each of the moments, to pass the
-//! turn on and to sleep until it comes back, and still none for each upcall.
+//! If `UPCALL_SOCKET` names the socket of a daemon, the program is one of its domains, on its CPUs.
+//! Then there are two calls at each of the moments: one passes the turn on, and one sleeps until
+//! the turn comes back. There is still none for each upcall.
 //!
-//! It prints one line, `upcalls 1600, jobs 1600, missed 0, thread 4711`, where the last
-//! is the thread that ran all handlers (gettid(2)), and says on standard error what
-//! right is missing, if one is.
+//! It prints one line, `upcalls 1600, jobs 1600, missed 0, thread 4711`. The last number is the
+//! thread that ran all handlers (gettid(2)). It prints each missing right on standard error.
 
 use std::error::Error;
 use std::fs;
@@ -37,11 +35,11 @@ use upcall::activity::ActivityParams;
 use upcall::time::Span;
 use upcall::{Attach, Config, HandlerId, Runtime, clock, default_cpus};
 
-/// Long against what eight handlers take, short enough to be done soon.
+/// Much longer than eight handlers take, and short enough for a quick example.
 const PERIOD: Span = Span::from_millis(5);
-/// What a PDU may cost. The work below takes a fraction of it.
+/// The declared cost of a PDU. The work below takes a fraction of it.
 const PDU_COST: Span = Span::from_micros(20);
-/// Between the last preparation and the first release.
+/// Time between the last preparation and the first release.
 const LEAD: Span = Span::from_millis(20);
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -51,7 +49,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let handlers = numbers.next().transpose()?.unwrap_or(8);
     let jobs = numbers.next().transpose()?.unwrap_or(200);
 
-    // One CPU: with more, there would be a thread for each.
+    // One CPU: with more there would be a thread for each.
     let cpus = default_cpus()?.into_iter().take(1).collect();
     let daemon = std::env::var_os("UPCALL_SOCKET")
         .map(|socket| Attach { socket: socket.into(), name: "together".into() });
@@ -80,20 +78,20 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// What the handlers did, together.
+/// What all handlers did together.
 #[derive(Default)]
 struct Done {
     upcalls: AtomicU64,
     thread: OnceLock<PathBuf>,
 }
 
-/// The id of the thread that calls this: the last part of `PID/task/TID` (proc(5)).
+/// The id of the calling thread: the last part of `PID/task/TID` (proc(5)).
 fn this_thread() -> PathBuf {
     let link = fs::read_link("/proc/thread-self").unwrap_or_default();
     link.file_name().unwrap_or_default().into()
 }
 
-/// A handler that has one PDU a period and asks for no more upcalls after `jobs`.
+/// Creates a handler that has one PDU a period and ends its upcalls after `jobs`.
 fn create(
     runtime: &mut Runtime,
     number: u64,
@@ -107,7 +105,7 @@ fn create(
         all.upcalls.fetch_add(1, Ordering::Relaxed);
         all.thread.get_or_init(this_thread);
         while batch.proceed() {
-            // Masks as tight as they come: up and down for each PDU.
+            // The masks cover one PDU each: they are set and released for each PDU.
             let mut outer = masked.then(|| batch.mask_preemption());
             let _inner = outer.as_mut().map(|batch| batch.mask_interrupts());
             state = (0..100).fold(state, |state: u64, turn| state.rotate_left(5) ^ turn);

@@ -1,31 +1,32 @@
-//! Datagrams come in by UDP, and a handler is upcalled whenever one is there: nothing polls.
+//! Receives datagrams by UDP in a handler. The handler is upcalled when a datagram has come, and
+//! nothing polls.
 //!
 //! ```sh
 //! cargo run --release -p upcall --example udp_receiver -- --seconds 2
 //! ```
 //!
-//! So the program sends to itself, 100 datagrams a second. With an address it receives from others:
-//! `-- 0.0.0.0:5004 --seconds 10`.
+//! This command receives from the program itself, which sends 100 datagrams a second. With an
+//! address it receives from others: `-- 0.0.0.0:5004 --seconds 10`.
 //!
 //! ```text
 //!   socket --> upcall-io-pump (ordinary thread) --> stream --> handler (scheduling thread)
 //!              one datagram, one message           64 slots   upcalled at level 1
 //! ```
 //!
-//! The I/O pump sleeps until the socket has something, and the handler is released by the message
-//! that reaches its level. Datagrams that come faster than was admitted wait in the stream, then
-//! in the socket, and disturb no other handler. The stream carries payloads alone: a handler that
-//! needs the sender's address or the arrival time takes datagrams from a `udp::Receiver` by itself,
-//! each period.
+//! The I/O pump sleeps until the socket has a datagram. The message that reaches the level of the
+//! handler releases it. Datagrams that come faster than admitted wait in the stream, then in the
+//! socket, and do not delay other handlers. The stream carries only payloads. A handler that needs
+//! the sender's address or the arrival time fetches datagrams each period with its own
+//! `udp::Receiver`.
 //!
-//! The program prints what came, and says on standard error what right is missing, if one is:
+//! The program prints what it received. It prints each missing right on standard error:
 //!
 //! ```text
 //! sent 189 datagrams to itself
 //! received 189 datagrams, 18900 B, in 190 jobs, 0 missed
 //! ```
 //!
-//! A job is one upcall that was released and ended. The last one found the end of the stream.
+//! A job is one upcall that was released and ended. The last job found the end of the stream.
 
 use std::error::Error;
 use std::net::{SocketAddr, UdpSocket};
@@ -40,29 +41,29 @@ use upcall::time::Span;
 use upcall::{Config, Runtime, clock};
 
 const USAGE: &str = "udp_receiver [ADDRESS] [--seconds N]";
-/// A datagram, on average.
+/// Average interval between two datagrams.
 const INTERVAL: Span = Span::from_millis(10);
-/// CPU time that one may take.
+/// The most CPU time of a datagram.
 const COST: Span = Span::from_micros(50);
-/// Datagrams of one job, at most: after a pause of the network several come at once.
+/// The most datagrams of one job: after a pause of the network several come together.
 const BATCH: u32 = 4;
-/// Datagrams of the stream, and the longest that the program takes.
-const WAY: StreamForm = StreamForm::Slots { slots: 64, slot_bytes: 2048 };
-/// What the program sends to itself.
+/// Number of datagrams in the stream, and the longest datagram.
+const FORM: StreamForm = StreamForm::Slots { slots: 64, slot_bytes: 2048 };
+/// The payload that the program sends to itself.
 const PAYLOAD: [u8; 100] = [7; 100];
 
-/// What the command line asks for.
+/// The arguments of the command line.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Request {
-    /// Where to receive; `None`: from itself.
+    /// The address to receive at. `None`: the program sends to itself.
     pub address: Option<SocketAddr>,
-    /// For how long.
+    /// The time to receive.
     pub seconds: u64,
 }
 
 impl Request {
     /// # Errors
-    /// An argument is no address, no number, or unknown.
+    /// If an argument is unknown, or neither an address nor a number.
     pub fn parse(arguments: impl IntoIterator<Item = String>) -> Result<Self, Box<dyn Error>> {
         let mut request = Request { address: None, seconds: 5 };
         let mut arguments = arguments.into_iter();
@@ -79,18 +80,18 @@ impl Request {
     }
 }
 
-/// What came.
+/// What was received.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Received {
     /// Datagrams that the handler processed.
     pub datagrams: u64,
-    /// Payload bytes of these.
+    /// Their payload bytes.
     pub bytes: u64,
     /// Datagrams that were longer than a slot.
     pub too_long: u64,
     /// Jobs of the handler that ended.
     pub jobs: u64,
-    /// Of these, after their deadline.
+    /// Jobs that missed their deadline.
     pub misses: u64,
     /// Datagrams that the program sent to itself.
     pub sent: u64,
@@ -110,10 +111,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Receives for as long as `request` says.
+/// Receives for the requested time.
 ///
 /// # Errors
-/// The address cannot be had, or there is no room for the handler.
+/// If the address cannot be bound, or the handler is refused.
 pub fn receive(request: &Request) -> Result<Received, Box<dyn Error>> {
     let own = SocketAddr::from(([127, 0, 0, 1], 0));
     let socket = UdpSocket::bind(request.address.unwrap_or(own))?;
@@ -121,7 +122,7 @@ pub fn receive(request: &Request) -> Result<Received, Box<dyn Error>> {
     eprintln!("receiving at {address} for {} s", request.seconds);
 
     let mut runtime = Runtime::start(Config::default())?;
-    let stream = Stream::create(WAY, 0)?;
+    let stream = Stream::create(FORM, 0)?;
     let need = ActivityParams::new(INTERVAL, COST).batch(BATCH);
     let counts = Arc::new((AtomicU64::new(0), AtomicU64::new(0)));
     let handler = runtime.stream_reader_handler("udp", need, stream.reader()?, 1, {
@@ -131,8 +132,7 @@ pub fn receive(request: &Request) -> Result<Received, Box<dyn Error>> {
             while let Some(message) = reader.next(batch) {
                 let bytes = message.payload().copy_to(0, &mut payload);
                 message.done();
-                // Here the datagram is processed: `payload[..bytes]`.
-                // Relaxed: read after the runtime has stopped.
+                // A real program processes the datagram here: `payload[..bytes]`.
                 counts.0.fetch_add(1, Ordering::Relaxed);
                 counts.1.fetch_add(bytes as u64, Ordering::Relaxed);
             }
@@ -148,8 +148,8 @@ pub fn receive(request: &Request) -> Result<Received, Box<dyn Error>> {
     let sender = request.address.is_none().then(|| Sender::start(address));
     std::thread::sleep(Duration::from_secs(request.seconds));
     let sent = sender.map_or(0, Sender::stop);
-    std::thread::sleep(Duration::from_millis(20)); // for what is on its way
-    drop(pump); // ends the stream behind what came
+    std::thread::sleep(Duration::from_millis(20)); // for datagrams on their way
+    drop(pump); // ends the stream after the received datagrams
     let carried = source.wait(None).ok_or("the I/O pump is gone")?;
     runtime.wait(&[handler], Some(clock::after(Span::from_secs(1))));
 
@@ -187,7 +187,7 @@ impl Sender {
         Sender { thread, ends }
     }
 
-    /// How many it sent.
+    /// Ends the thread. Returns the number of datagrams that it sent.
     fn stop(self) -> u64 {
         self.ends.store(true, Ordering::Relaxed);
         self.thread.join().unwrap_or(0)

@@ -1,4 +1,4 @@
-//! The handbook: one chapter a topic, in the order in which a newcomer needs them.
+//! The handbook: one chapter for each topic, in the order in which a beginner needs them.
 //!
 //! | chapter | what it shows |
 //! |---|---|
@@ -14,8 +14,8 @@
 //! | [`promises`] | what is promised, what is not, and what a handler must not do |
 //! | [`c`] | the same from C and C++ |
 //!
-//! Each chapter has an example that is compiled and, where it needs no other process, run by the
-//! tests. Whole programs are in the folder `crates/upcall/examples` of the repository:
+//! Each chapter has an example that the tests compile. The tests also run it if it needs no other
+//! process. Whole programs are in the folder `crates/upcall/examples` of the repository:
 //!
 //! ```sh
 //! cargo run --release -p upcall --example together          # many handlers on one CPU

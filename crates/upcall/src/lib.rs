@@ -6,9 +6,9 @@
 //! Upcall calls the program's handler on time, between other handlers, without locks and almost
 //! without system calls. It needs no kernel patch and no kernel module.
 //!
-//! It is for programs that process media, audio or packets by a deadline: media servers, VoIP, pro
-//! audio, robotics, protocol stacks. `SCHED_FIFO` threads alone run on time only while all of them
-//! fit together, and nothing checks that they do.
+//! Upcall is for programs that process media, audio or packets by a deadline: media servers, VoIP,
+//! pro audio, robotics, protocol stacks. `SCHED_FIFO` threads alone run on time only while all of
+//! them fit together, and nothing checks that they do.
 //!
 //! # See it
 //!

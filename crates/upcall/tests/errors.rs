@@ -1,5 +1,5 @@
-//! Errors of the facade as the user of a program sees them: each prints as its sentence, whichever
-//! way it is printed, and knows its cause.
+//! Errors of the facade, as the user of a program sees them. `Debug` and `Display` of each error
+//! give the same sentence, and each error keeps its cause.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -31,11 +31,11 @@ use upcall::{
     StartError, ThreadError,
 };
 
-/// Errors between the crates, which no application gets.
+/// Errors between the crates, which no application receives.
 const INNER: [&str; 6] =
     ["DeadlineRefusal", "Divergence", "NoSlot", "PushError", "ReceiveError", "WireError"];
 
-/// Errors that an application gets inside others, and that a test cannot make by itself.
+/// Errors that an application receives inside others, and that a test cannot make alone.
 const WITHIN: [&str; 3] = ["PeerFault", "Refused", "SegmentError"];
 
 fn refusal() -> Refusal {
@@ -50,12 +50,12 @@ fn refusal() -> Refusal {
     Reservations::new(platform, &RMDP).reserve("greedy", need, &Terms::default()).unwrap_err()
 }
 
-/// The layout error of a stream of no bytes.
+/// The error of a stream of no bytes.
 fn no_bytes() -> StreamOpenError {
     Stream::create(StreamForm::Bytes { capacity: 0 }, 0).unwrap_err()
 }
 
-/// The error of memory that is no stream's, and may shrink.
+/// The error of memory that is not a stream's, and may shrink.
 fn not_shared() -> StreamOpenError {
     Stream::from_fd(fs::File::open("/dev/null").unwrap().into()).unwrap_err()
 }
@@ -123,14 +123,14 @@ fn debug_of_each_error_is_its_sentence() {
     }
 }
 
-/// Who adds an error adds it above, or says why not.
+/// A new error belongs in `shown`, or in one of the lists that say why not.
 #[test]
 fn each_error_of_the_library_is_listed() {
     let listed: BTreeSet<&str> = shown().into_iter().map(|(name, ..)| name).collect();
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let mut found = BTreeSet::new();
-    for room in ["core", "runtime", "shm", "sys", "upcall"] {
-        let mut folders = vec![crates.join(room).join("src")];
+    for name in ["core", "runtime", "shm", "sys", "upcall"] {
+        let mut folders = vec![crates.join(name).join("src")];
         while let Some(folder) = folders.pop() {
             for entry in fs::read_dir(&folder).unwrap() {
                 let path = entry.unwrap().path();
@@ -147,7 +147,7 @@ fn each_error_of_the_library_is_listed() {
     assert_eq!(found, known);
 }
 
-/// The errors in a source file, each of which prints as its sentence unless it is an inner one.
+/// The errors in a source file. Each prints as its sentence unless it is in `INNER`.
 fn errors_in(text: &str, path: &Path) -> Vec<String> {
     let heads = text.split("error::Error for ").skip(1);
     let names = heads.filter_map(|head| head.split_whitespace().next());
@@ -160,7 +160,7 @@ fn errors_in(text: &str, path: &Path) -> Vec<String> {
 }
 
 #[test]
-fn an_error_that_has_a_cause_says_it_and_keeps_it() {
+fn an_error_with_a_cause_prints_it_and_keeps_it() {
     let os = OsError::new("open", 13);
     let errors: [Box<dyn Error>; 9] = [
         Box::new(AttachError::Os(os)),

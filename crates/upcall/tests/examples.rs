@@ -1,17 +1,17 @@
-//! Each example that needs no argument is run as its head says, and what it printed is counted.
+//! Runs each example that needs no argument, with the command in its head, and checks its output.
 //!
-//! `together` and `file_stream` have tests of their own in the folder `tests` of the workspace.
+//! `together` and `file_stream` have their own tests in the folder `tests` of the workspace.
 
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 use std::thread::sleep;
 use std::time::Duration;
 
-/// Looks until an example is given up as a hang: two minutes behind its build.
-const LOOKS_MAX: u32 = 6_000;
-const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// Checks before an example counts as hung: two minutes after its build.
+const CHECKS_MAX: u32 = 6_000;
+const CHECK_EVERY: Duration = Duration::from_millis(20);
 
-/// Two programs with real-time threads at once would be each other's load.
+/// Two programs with real-time threads at once would disturb each other.
 static MACHINE: Mutex<()> = Mutex::new(());
 
 #[test]
@@ -26,17 +26,17 @@ fn socket_task_answers_each_datagram() {
     assert_eq!(printed.len(), 1, "{printed:?}");
     let [echoed, messages, missed] = numbers(&printed[0])[..] else { panic!("{printed:?}") };
     assert_eq!(echoed, 100);
-    // One for each datagram at most, one for the empty one, one before the first wait.
+    // At most one for each datagram, one for the empty one, and one before the first wait.
     assert!((1..=102).contains(&messages) && missed <= messages, "{printed:?}");
 }
 
 #[test]
-fn service_client_has_an_answer_to_each_event_and_one_sum() {
+fn service_client_gets_an_answer_to_each_event() {
     assert_eq!(run("service_client"), ["raised 100, answered 100, sum 5050, by call 5050"]);
 }
 
 #[test]
-fn beside_tokio_the_handler_gets_what_was_posted() {
+fn beside_tokio_gives_the_posts_to_the_handler() {
     let printed = run("beside_tokio");
     let [address, answer, handler] = &printed[..] else { panic!("{printed:?}") };
     assert!(address.starts_with("http://127.0.0.1:"), "{printed:?}");
@@ -45,10 +45,10 @@ fn beside_tokio_the_handler_gets_what_was_posted() {
     assert!((1..=21).contains(&jobs) && missed <= jobs, "{printed:?}");
 }
 
-/// The lines that an example printed, which ended in order.
+/// The lines that an example printed. The example must end in order.
 #[track_caller]
 fn run(name: &str) -> Vec<String> {
-    // However long the build takes: it may find little built, or wait for another.
+    // The build has no time limit: it may start from nothing, or wait for another build.
     let cargo = |verb: &str| {
         let mut command = Command::new(env!("CARGO"));
         command.args([verb, "--quiet", "--locked", "--package", "upcall", "--example", name]);
@@ -57,7 +57,7 @@ fn run(name: &str) -> Vec<String> {
     };
     assert!(cargo("build").status().expect("cargo starts").success(), "{name} is built");
     let _machine = MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
-    // In the place of cargo, once it has found the program built: the same process.
+    // cargo finds the program built and replaces itself by it, so the process stays the same.
     let mut command = cargo("run");
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().expect("cargo starts");
@@ -68,14 +68,14 @@ fn run(name: &str) -> Vec<String> {
     String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect()
 }
 
-/// What the examples print fits into a pipe, so that none waits for its reader.
+/// Waits for the end. The output of the examples fits into a pipe, so none waits for its reader.
 #[track_caller]
 fn await_end(child: &mut Child, name: &str) {
-    for _ in 0..LOOKS_MAX {
+    for _ in 0..CHECKS_MAX {
         if child.try_wait().expect("it is our child").is_some() {
             return;
         }
-        sleep(LOOK_EVERY);
+        sleep(CHECK_EVERY);
     }
     child.kill().expect("it is our child");
     panic!("{name} did not end");

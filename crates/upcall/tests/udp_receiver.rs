@@ -1,4 +1,4 @@
-//! The example `udp_receiver`: from itself and from others.
+//! The example `udp_receiver`, with datagrams from itself and from others.
 
 #[path = "../examples/udp_receiver.rs"]
 #[allow(dead_code, reason = "its main is not called")]
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use example::{Request, receive};
 
-/// Held by the only runtime: two would share a CPU without knowing of each other.
+/// Held while a runtime exists: two runtimes would share a CPU without a common admission.
 static ALONE: Mutex<()> = Mutex::new(());
 
 fn parse(arguments: &[&str]) -> Option<Request> {
@@ -18,7 +18,7 @@ fn parse(arguments: &[&str]) -> Option<Request> {
 }
 
 #[test]
-fn it_sends_to_itself_and_receives_that() {
+fn it_receives_the_datagrams_that_it_sends_to_itself() {
     let _alone = ALONE.lock();
     let received = receive(&Request { address: None, seconds: 1 }).unwrap();
     assert!(received.datagrams > 0 && received.datagrams <= received.sent, "{received:?}");
@@ -28,9 +28,9 @@ fn it_sends_to_itself_and_receives_that() {
 }
 
 #[test]
-fn it_receives_from_others_and_counts_what_is_too_long() {
+fn it_receives_from_others_and_counts_longer_datagrams() {
     let _alone = ALONE.lock();
-    // A port that was free a moment ago.
+    // The port was free a moment ago.
     let address = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let request = Request { address: Some(address), seconds: 1 };
     let receiver = std::thread::spawn(move || receive(&request).map_err(|error| error.to_string()));
@@ -43,7 +43,7 @@ fn it_receives_from_others_and_counts_what_is_too_long() {
     }
     let received = receiver.join().unwrap().unwrap();
     assert!(received.bytes > 0 && received.bytes.is_multiple_of(100), "{received:?}");
-    // As many of 100 bytes as of none, but for the first and the last.
+    // The number of datagrams of 100 bytes and of empty ones differs by at most one.
     let whole = received.bytes / 100;
     assert!((2 * whole - 1..=2 * whole + 1).contains(&received.datagrams), "{received:?}");
     assert!(received.too_long > 0 && received.sent == 0, "{received:?}");

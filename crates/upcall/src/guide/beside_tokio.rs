@@ -1,7 +1,7 @@
 //! Chapter 8: beside tokio, hyper or any other executor in one program.
 //!
-//! Upcall has its own threads and asks nothing of others. tokio runs what may wait, such as HTTP;
-//! handlers run what has deadlines.
+//! Upcall has its own threads and needs none of other executors. tokio runs the work that may wait,
+//! such as HTTP. Handlers run the work that has deadlines.
 //!
 //! | thread | class | CPU |
 //! |---|---|---|
@@ -9,27 +9,27 @@
 //! | `upcall-io-pump`, if there is one | ordinary | any |
 //! | tokio's, and all others | ordinary | any |
 //!
-//! - A handler comes before every ordinary thread of its CPU. Admission leaves at least 10 % of
-//!   each CPU, and the kernel moves ordinary threads to where there is more. By default no handler
-//!   is on CPU 0, unless it is the only one.
-//! - Never call a runtime's blocking methods (`wait`, `close`, `stop`) in an `async` function: use
-//!   `tokio::task::spawn_blocking`, or the main thread.
-//! - A handler must not call into tokio: its locks would make the handler wait for an ordinary
+//! - A handler runs before every ordinary thread of its CPU. By default admission leaves at least
+//!   10 % of each CPU, and the kernel moves ordinary threads to CPUs with more free time.
+//! - By default no handler is on CPU 0, unless it is the only CPU.
+//! - Never call a runtime's blocking methods (`wait`, `close`, `stop`) in an `async` function. Call
+//!   them in `tokio::task::spawn_blocking`, or in the main thread.
+//! - A handler must not call into tokio: tokio's locks would make the handler wait for an ordinary
 //!   thread.
 //!
-//! # How data gets across
+//! # How data moves between tokio and handlers
 //!
 //! | from | to | by |
 //! |---|---|---|
 //! | tokio | handler, every byte | a stream: [`AsyncStreamWriter`](crate::stream::AsyncStreamWriter), awaited while the stream is full |
 //! | handler | tokio, every byte | a stream: [`AsyncStreamReader`](crate::stream::AsyncStreamReader), awaited while the stream is empty |
-//! | tokio | handler, "something happened" | [`Poster::post`](crate::Poster::post): a store, from any thread |
+//! | tokio | handler, an event | [`Poster::post`](crate::Poster::post): a store, from any thread |
 //! | handler | tokio, counters | atomics |
-//! | handler | tokio, what happened to jobs | [`Runtime::poll`](crate::Runtime::poll) in a thread, or [`Runtime::statistics`](crate::Runtime::statistics) |
+//! | handler | tokio, results of jobs | [`Runtime::poll`](crate::Runtime::poll) in a thread, or [`Runtime::statistics`](crate::Runtime::statistics) |
 //!
-//! An `AsyncStreamWriter` is a [`futures_io::AsyncWrite`](https://docs.rs/futures-io), an `AsyncStreamReader` a
-//! `futures_core::Stream` of messages and a `futures_io::AsyncRead`. So any executor can await
-//! them, with the methods of `futures-util`:
+//! An `AsyncStreamWriter` is a [`futures_io::AsyncWrite`](https://docs.rs/futures-io). An
+//! `AsyncStreamReader` is a `futures_core::Stream` of messages and a `futures_io::AsyncRead`. So
+//! any executor can await them, with the methods of `futures-util`:
 //!
 //! ```toml
 //! [dependencies]
@@ -54,14 +54,15 @@
 //!
 //! let mut upcall = Runtime::start(Config::default())?;
 //! let stream = Stream::create(StreamForm::Slots { slots: 64, slot_bytes: 1024 }, 0)?;
-//! // The I/O pump's thread wakes tokio's task when there is room. It lives as long as anybody waits.
+//! // The I/O pump's thread wakes tokio's task when there is room. Keep `pump` until then.
 //! let pump = IoPump::start()?;
 //! let mut writer = pump.writer(stream.writer()?)?;
 //!
 //! let need = ActivityParams::new(Span::from_millis(5), Span::from_micros(20)).batch(16);
 //! let bytes = Arc::new(AtomicU64::new(0));
 //! let counted = bytes.clone();
-//! let samples = upcall.stream_reader_handler("samples", need, stream.reader()?, 1, move |reader, batch| {
+//! let reader = stream.reader()?;
+//! let samples = upcall.stream_reader_handler("samples", need, reader, 1, move |reader, batch| {
 //!     while let Some(message) = reader.next(batch) {
 //!         counted.fetch_add(message.len() as u64, Ordering::Relaxed);
 //!         message.done();
@@ -86,7 +87,7 @@
 //! - tokio's own sockets have the methods of `tokio::io::AsyncWriteExt`. In a file that needs both
 //!   traits of that name, write `use futures_util::AsyncWriteExt as _` and the same for tokio's.
 //!
-//! `cargo run --release -p upcall --example beside_tokio` is a whole program: an HTTP server by
-//! hyper feeds a handler and shows its counters.
+//! The example `beside_tokio` is a whole program: an HTTP server by hyper feeds a handler and shows
+//! its counters. Run it with `cargo run --release -p upcall --example beside_tokio`.
 //!
 //! Next: [errors and reports](super::reports).

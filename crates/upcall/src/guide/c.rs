@@ -7,7 +7,8 @@
 //! ```sh
 //! cargo build --release -p upcall-capi && crates/capi/install.sh "$HOME/.local"
 //! export PKG_CONFIG_PATH="$HOME/.local/lib/pkgconfig" LD_LIBRARY_PATH="$HOME/.local/lib"
-//! cc crates/capi/examples/periodic.c -o periodic $(pkg-config --cflags --libs upcall) && ./periodic
+//! cc crates/capi/examples/periodic.c -o periodic $(pkg-config --cflags --libs upcall)
+//! ./periodic
 //! ```
 //!
 //! ```c
@@ -19,6 +20,6 @@
 //! }
 //! ```
 //!
-//! Calls return a negative `errno` on failure, and `rts_refusal` says in words why. With
-//! `UPCALL_SOCKET` naming a daemon's socket the same program is a domain of that daemon. Streams,
-//! tasks and channels are for Rust only.
+//! Calls return a negative `errno` on failure, and `rts_refusal` gives the reason in words. If
+//! `UPCALL_SOCKET` names the socket of a daemon, the same program is a domain of that daemon.
+//! Streams, tasks and channels are for Rust only.

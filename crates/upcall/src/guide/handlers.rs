@@ -12,7 +12,7 @@
 //! debug = "line-tables-only" # backtraces name lines
 //! ```
 //!
-//! It needs Linux and Rust 1.90. Streams with handlers, and event channels, need Linux 5.16.
+//! Upcall needs Linux and Rust 1.90. Streams with handlers, and event channels, need Linux 5.16.
 //! Measure release builds only: a debug build costs several times as much CPU time.
 //!
 //! # The program
@@ -25,7 +25,7 @@
 //! fn main() -> Result<(), Box<dyn std::error::Error>> {
 //!     let mut upcall = Runtime::start(Config::default())?;
 //!     for notice in upcall.notices() {
-//!         eprintln!("{notice}"); // a right that is missing, and how to grant it
+//!         eprintln!("{notice}"); // a missing right, and how to grant it
 //!     }
 //!     // Every 5 ms at most 4 PDUs of at most 100 us each.
 //!     let need = ActivityParams::new(Span::from_millis(5), Span::from_micros(100)).batch(4);
@@ -36,11 +36,11 @@
 //!             left -= 1;
 //!         }
 //!         if left == 0 {
-//!             batch.finish(); // no more upcalls, please
+//!             batch.finish(); // ends the upcalls
 //!         }
 //!     })?; // refused? the error says why, and what would fit
 //!     upcall.run(camera)?;
-//!     upcall.wait(&[camera], None); // meanwhile this thread could do other things
+//!     upcall.wait(&[camera], None); // this thread could do other things instead
 //!     let report = upcall.stop(|_, _| {});
 //!     let counters = report.activities[0].counters.ok_or("the handler did not yield")?;
 //!     assert_eq!(counters.pdus, 40);
@@ -52,16 +52,16 @@
 //! # What happens
 //!
 //! - [`Runtime::start`](crate::Runtime::start) starts one thread for each CPU of
-//!   [`Config::cpus`](crate::Config::cpus). By default these are all that the process may use
+//!   [`Config::cpus`](crate::Config::cpus). By default these are all CPUs that the process may use
 //!   except the first, CPU 0. The thread is called `upcall-cpuN`. It is of the class `SCHED_FIFO`
 //!   if the process has that right.
 //! - [`Runtime::handler`](crate::Runtime::handler) asks admission for a place, on the first CPU
 //!   where all deadlines hold. The handler is suspended until
 //!   [`Runtime::run`](crate::Runtime::run).
-//! - Then a *job* is released each period, and the thread calls the handler: the *upcall*.
-//! - The handler calls [`Batch::proceed`](crate::Batch::proceed) before each PDU, and returns when
-//!   it answers `false`, or when there is nothing to process.
-//! - When a more urgent handler is due, `proceed` answers `false` at the end of a quantum. The rest
+//! - From then on a *job* is released each period, and the thread calls the handler: the *upcall*.
+//! - The handler calls [`Batch::proceed`](crate::Batch::proceed) before each PDU. It returns when
+//!   `proceed` returns `false`, or when there is nothing to process.
+//! - When a more urgent handler is due, `proceed` returns `false` at the end of a quantum. The rest
 //!   of the batch comes with the next upcall. So handlers of one CPU never interrupt each other
 //!   inside a quantum, and share data without locks.
 //! - [`Batch::finish`](crate::Batch::finish) ends delivery, and
@@ -71,19 +71,20 @@
 //!
 //! | word | field of [`ActivityParams`](crate::activity::ActivityParams) | meaning |
 //! |---|---|---|
-//! | PDU | | the unit of work, as the program has it: a packet, a block of samples, a frame |
+//! | PDU | | the unit of work, chosen by the program: a packet, a block of samples, a frame |
 //! | period | `period` | from one release to the next |
-//! | batch | `batch` | most PDUs in a period; 1 if it is not said |
+//! | batch | `batch` | most PDUs in a period; 1 by default |
 //! | cost | `pdu_cost` | most CPU time of a PDU |
-//! | quantum | `quantum` | PDUs without preemption; 1 if it is not said |
-//! | deadline | `deadline` | from release to the end of the job; the period if it is not said |
+//! | quantum | `quantum` | PDUs without preemption; 1 by default |
+//! | deadline | `deadline` | from release to the end of the job; the period by default |
 //!
-//! A cost of [`Span::ZERO`](crate::time::Span::ZERO) is measured: the handler is run on trial
-//! first, for half a second at most, and what it processes then is consumed.
+//! A cost of [`Span::ZERO`](crate::time::Span::ZERO) is measured: the runtime first runs the
+//! handler on trial, for half a second at most. What the handler processes in the trial is
+//! consumed.
 //!
-//! Those who know a stream and not these numbers give a [`StreamSpec`](crate::qos::StreamSpec)
-//! instead: class, rate, size of a PDU, and the delay that is allowed. The runtime derives the
-//! rest.
+//! A program that knows its stream and not these numbers gives a
+//! [`StreamSpec`](crate::qos::StreamSpec) instead: class, rate, size of a PDU, and the allowed
+//! delay. The runtime derives the rest.
 //!
 //! ```
 //! use upcall::qos::{Class, Flow, Rate, StreamSpec, map};

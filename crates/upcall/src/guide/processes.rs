@@ -1,10 +1,10 @@
 //! Chapter 7: several processes under one daemon.
 //!
-//! Each process that starts a [`Runtime`](crate::Runtime) is admitted by itself. Two such processes
-//! on one CPU know nothing of each other, and together may ask for more than the CPU has. The
-//! daemon, `upcalld`, puts their handlers into one order: one admission for all, and the most
-//! urgent handler next, whichever process has it. A process under a daemon is a *domain*. Policies
-//! `rmdp`, `rm` and `dws`.
+//! Each process that starts a [`Runtime`](crate::Runtime) has an admission of its own. Two such
+//! processes on one CPU know nothing of each other, and together may ask for more than the CPU has.
+//! The daemon, `upcalld`, puts their handlers into one order. It has one admission for all, and the
+//! most urgent handler runs next, in any of the processes. A process under a daemon is a *domain*.
+//! The policies `rmdp`, `rm` and `dws` work under a daemon.
 //!
 //! ```no_run
 //! use upcall::activity::ActivityParams;
@@ -13,7 +13,7 @@
 //!
 //! let socket = daemon_socket()?; // `$UPCALL_SOCKET`, or where a daemon listens by default
 //! let daemon = daemon_answers(&socket)?.then(|| Attach { socket, name: "player".into() });
-//! // `None`: no daemon, so this process is alone, and runs all the same.
+//! // `None`: no daemon answers, so this process runs alone.
 //! let mut upcall = Runtime::start(Config { daemon, ..Config::default() })?;
 //! let need = ActivityParams::new(Span::from_millis(10), Span::from_micros(200));
 //! let player = upcall.handler("player", need, |batch| while batch.proceed() {})?;
@@ -26,15 +26,16 @@
 //! ```sh
 //! upcalld --socket /tmp/upcall.sock &
 //! UPCALL_SOCKET=/tmp/upcall.sock ./player
-//! upcall ps --socket /tmp/upcall.sock     # who is there, and how they do
+//! upcall ps --socket /tmp/upcall.sock     # the domains, and their counters
 //! ```
 //!
-//! - The CPUs are the daemon's, and [`Config::cpus`](crate::Config::cpus) does not count.
-//! - A refusal is the daemon's: `CreateError::RefusedByDaemon`, with reason and hint in words.
-//! - A process that keeps the CPU when it should yield is put last, and told so:
-//!   [`Runtime::offences`](crate::Runtime::offences).
-//! - If the daemon ends, the processes go on with what they have, and attach to the next daemon at
-//!   the same socket. What that one does not take over is a [`Notice`](crate::Notice).
-//! - [`status::status`](crate::status::status) asks a daemon how things stand, as `upcall ps` does.
+//! - The process runs on the CPUs of the daemon. [`Config::cpus`](crate::Config::cpus) is ignored.
+//! - The daemon refuses with `CreateError::RefusedByDaemon`, with reason and hint in words.
+//! - A process that keeps the CPU when it should yield is ranked last.
+//!   [`Runtime::offences`](crate::Runtime::offences) tells it so.
+//! - If the daemon ends, the processes go on with their reservations, and attach to the next daemon
+//!   at the same socket. A reservation that the next daemon does not take over gives a
+//!   [`Notice`](crate::Notice).
+//! - [`status::status`](crate::status::status) asks a daemon for its state, as `upcall ps` does.
 //!
 //! Next: [beside tokio](super::beside_tokio).

@@ -7,40 +7,40 @@
 //! - No handler takes more CPU time for a PDU than it declared, and none blocks.
 //! - The process has the real-time class and locked memory: no [`Notice`](crate::Notice) says
 //!   otherwise.
-//! - Nothing of a higher class takes the CPU: no real-time thread above priority 60, no host that
-//!   pauses a virtual machine, little time in interrupts.
+//! - Nothing more urgent takes the CPU: no real-time thread above priority 60, no host that pauses
+//!   a virtual machine, and little time in interrupts.
 //!   [`Config::wakeup_latency`](crate::Config::wakeup_latency) is the time that admission allows
 //!   for a late wake-up. It is zero by default.
 //!
-//! A promise is checked while it runs: every miss and every quantum that took too long is counted.
+//! Promises are checked during the run: every miss and every quantum that took too long is counted.
 //!
 //! Also promised: handlers of one CPU never interrupt each other inside a quantum. So they may
-//! share data without locks, in cells of atomics.
+//! share data without locks, in atomics.
 //!
 //! # Not promised
 //!
-//! - That a handler which breaks its declaration hurts nobody *in its own process*. It is counted,
-//!   and its neighbours may be late. Under a daemon, other processes are protected.
+//! - Protection from a handler of the *same process* that breaks its declaration. It is counted,
+//!   and other handlers of the process may be late. Under a daemon, other processes are protected.
 //! - Anything for ordinary threads, virtual-time handlers, and tasks that are not real-time.
-//! - Anything in the modes [`Threads` and `Fifo`](crate::Mode), which are there to compare.
+//! - Anything in the modes [`Threads` and `Fifo`](crate::Mode), which are for comparison.
 //!
 //! # What a handler must not do
 //!
-//! | not | because | but |
+//! | do not | because | instead |
 //! |---|---|---|
-//! | block: sleep, lock, `recv` that waits | all handlers of the CPU wait with it | non-blocking calls, streams, atomics |
-//! | allocate or free | the allocator locks and may ask the kernel for memory | take memory before, move it into the closure |
+//! | block: sleep, lock, `recv` that waits | all handlers of the CPU wait too | non-blocking calls, streams, atomics |
+//! | allocate or free | the allocator locks and may ask the kernel for memory | allocate before, and move the memory into the closure |
 //! | print or log | the terminal blocks | count, post an event, or write a stream that a thread reads |
 //! | keep a lock that an ordinary thread takes | that thread may be preempted while it holds the lock | [`Batch::mask_preemption`](crate::Batch::mask_preemption) among handlers; atomics otherwise |
-//! | leave data unprocessed for ever | the buffer fills | declare a batch that keeps up |
+//! | leave data unprocessed for long | the buffer fills | declare a batch that keeps up |
 //!
-//! # What the library takes
+//! # What the library uses
 //!
 //! | | |
 //! |---|---|
 //! | threads | one for each CPU; `upcall-panics`, which writes the messages of handlers that panicked; `upcall-io` with tasks; `upcall-io-pump` with an I/O pump; `upcall-virtual` with virtual-time handlers; `upcall-liveness` for streams to other processes and clients of channels |
-//! | memory | all of the process is locked (`mlockall`), so it stays in RAM; [`MemoryLock`](crate::MemoryLock) says otherwise |
-//! | signals | none; block those that the program handles before `Runtime::start`, so that none arrives in a scheduling thread |
+//! | memory | all memory of the process is locked in RAM (`mlockall`); [`MemoryLock`](crate::MemoryLock) changes that |
+//! | signals | none; the program blocks the signals that it handles before `Runtime::start`, so that none arrives in a scheduling thread |
 //! | time | `CLOCK_MONOTONIC`, in nanoseconds: [`clock::now`](crate::clock::now) |
 //!
 //! # Rights

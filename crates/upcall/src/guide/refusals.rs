@@ -1,9 +1,10 @@
 //! Chapter 2: what admission refuses, and why.
 //!
-//! A handler that is created was admitted: all deadlines of its CPU hold, its own and those of the
-//! handlers before it, as long as nobody takes more CPU time than it declared. What would break a
-//! deadline is refused, nothing is reserved, and the handlers that run go on. The error says which
-//! deadline would be missed, and one change that was tried and fits.
+//! A handler that is created was admitted. All deadlines of its CPU hold, those of the handler and
+//! those of the handlers before it, as long as no handler takes more CPU time than it declared. A
+//! handler that would break a deadline is refused. Nothing is reserved for it, and the running
+//! handlers go on. The error says which deadline would be missed, and one change that was tried and
+//! fits.
 //!
 //! ```
 //! use upcall::activity::ActivityParams;
@@ -25,10 +26,10 @@
 //! // `audio` is refused: with it, 130.1 % of CPU 1 would be asked for, and `audio` would fall
 //! // further behind with every period; a cost of 3.997 ms per PDU instead of 8 ms would fit
 //! eprintln!("{refusal}");
-//! // For programs: 130 % of a CPU was asked for. What is above it is the price of hand-offs.
+//! // For programs. The 0.1 % above 130 % of a CPU is the price of hand-offs.
 //! assert!(matches!(refusal.reason, Reason::FallsBehind { .. }));
 //! assert!(refusal.hint.is_some());
-//! // A handler that asks for less finds room beside the first.
+//! // A handler that needs less fits beside the first.
 //! let less = ActivityParams::new(Span::from_millis(10), Span::from_millis(1));
 //! upcall.handler("audio", less, |batch| while batch.proceed() {})?;
 //! upcall.run(video)?;
@@ -41,12 +42,13 @@
 //!   fits: a smaller quantum, a later deadline, a cheaper PDU, a longer period.
 //! - Reason and hint are enums for programs. Printed with `{}`, each is a sentence by itself.
 //! - [`CreateError`](crate::CreateError) has the other causes: parameters out of range, a name that
-//!   is taken. Under a daemon the refusal is the daemon's, in words: `CreateError::RefusedByDaemon`.
+//!   is taken. Under a daemon the daemon refuses, in words:
+//!   `CreateError::RefusedByDaemon`.
 //! - By default 90 % of a CPU may be reserved ([`Config::cpu_limit`](crate::Config::cpu_limit)).
 //!   The rest is for the kernel and for ordinary threads.
-//! - [`Config::unscreened`](crate::Config::unscreened) runs what would be refused, without a
-//!   promise. It is for experiments.
-//! - [`Runtime::reservations`](crate::Runtime::reservations) answers "what if" without creating
-//!   anything.
+//! - [`Config::unscreened`](crate::Config::unscreened) runs handlers that admission would refuse,
+//!   without a promise. It is for experiments.
+//! - [`Runtime::reservations`](crate::Runtime::reservations) tells whether a handler would fit,
+//!   without creating it.
 //!
 //! Next: [packets](super::udp).

@@ -2,15 +2,15 @@
 //!
 //! # Errors
 //!
-//! Each call has an error type of its own, whose text says what was found and what was expected.
-//! A creation that fails has reserved nothing. The errors of the operating system keep the call and
+//! Each call has its own error type, whose text says what was found and what was expected. A
+//! creation that fails has reserved nothing. The errors of the operating system keep the call and
 //! `errno`: [`OsError`](crate::OsError).
 //!
 //! # Notices
 //!
-//! A missing right stops nothing. The runtime does without, and says so once in
-//! [`Runtime::notices`](crate::Runtime::notices): which right, what is not promised, and how to
-//! grant it. Print them, as every example does.
+//! A missing right stops nothing. The runtime does without it, and reports it once in
+//! [`Runtime::notices`](crate::Runtime::notices): the right, what is not promised, and how to grant
+//! the right. Print the notices, as every example does.
 //!
 //! # Counters and statistics
 //!
@@ -31,7 +31,7 @@
 //!     }
 //! })?;
 //! upcall.run(tick)?;
-//! // While it runs: take in the records of jobs a few times a second, and look.
+//! // While it runs: poll the records of jobs a few times a second.
 //! while upcall.wait(&[tick], Some(clock::after(Span::from_millis(20)))).is_empty() {
 //!     upcall.poll(|_handler, job| {
 //!         let _ = job.record.missed(); // each job, once
@@ -40,10 +40,10 @@
 //!         println!("{} jobs, worst response {}", statistics.jobs, statistics.response.max());
 //!     }
 //! }
-//! // In the end: everything.
+//! // In the end: the whole report.
 //! let report = upcall.stop(|_, _| {});
 //! for activity in &report.activities {
-//!     // `None` only for a handler that did not yield: then `report.stuck` names its CPU.
+//!     // `None` only if the handler did not yield: then `report.stuck` names its CPU.
 //!     let Some(counters) = activity.counters else { continue };
 //!     println!("{}: {} jobs, {} missed", activity.name, counters.completed, counters.misses);
 //!     assert!(!activity.faulted); // it did not panic
@@ -55,23 +55,25 @@
 //! | what | where | exact |
 //! |---|---|---|
 //! | jobs, misses, overruns, preemptions, PDUs, least slack | `ActivityReport::counters` ([`Counters`](crate::scheduler::Counters)) | yes |
-//! | response, wake-up, cost of a PDU | [`Statistics`](crate::Statistics) | if `poll` comes often enough; else [`Report::jobs_lost`](crate::Report::jobs_lost) says how many are missing |
+//! | response, wake-up, cost of a PDU | [`Statistics`](crate::Statistics) | if `poll` is called often enough; otherwise [`Report::jobs_lost`](crate::Report::jobs_lost) says how many are missing |
 //! | context switches, how late threads woke | [`Report`](crate::Report) | yes |
 //! | quanta that took longer than declared | [`Statistics::quantum_overruns`](crate::Statistics::quantum_overruns) | as above |
 //!
-//! A miss is a job that ended after its deadline. An overrun is a release that found the job before
-//! it unfinished. Slack is what was left until the deadline; negative for a miss.
+//! A miss is a job that ended after its deadline. An overrun is a release that came before the
+//! previous job was finished. Slack is the time from the end of a job to its deadline. It is
+//! negative for a miss.
 //!
 //! # The end
 //!
 //! | | |
 //! |---|---|
 //! | [`Batch::finish`](crate::Batch::finish) | in a handler: no more upcalls |
-//! | [`Runtime::suspend`](crate::Runtime::suspend), [`close`](crate::Runtime::close) | from outside: for now, or for good |
-//! | [`Runtime::stop`](crate::Runtime::stop) | all at once, with the report |
-//! | [`Runtime::abort`](crate::Runtime::abort) | as `stop`, but first handlers with an [abort phase](crate::Runtime::give_abort_phase) end in order |
+//! | [`Runtime::suspend`](crate::Runtime::suspend), [`close`](crate::Runtime::close) | from outside: until the next `run`, or for ever |
+//! | [`Runtime::stop`](crate::Runtime::stop) | ends all handlers, and returns the report |
+//! | [`Runtime::abort`](crate::Runtime::abort) | as `stop`, after handlers with an [abort phase](crate::Runtime::give_abort_phase) have ended in order |
 //! | drop | as `stop`, without a report |
 //!
-//! A handler that panics is suspended, and `ActivityReport::faulted` says so. The others go on.
+//! A handler that panics is suspended, and `ActivityReport::faulted` is set. The other handlers go
+//! on.
 //!
 //! Next: [promises](super::promises).

@@ -1,23 +1,24 @@
 //! Chapter 4: streams.
 //!
-//! A stream moves bytes or messages through shared memory from one writer, its
-//! [`StreamWriter`](crate::stream::StreamWriter), to one reader, its [`StreamReader`](crate::stream::StreamReader). Either
-//! end may be with a handler, a thread, a task of another executor, or in another process.
+//! A stream moves bytes or messages through shared memory from one writer to one reader, its
+//! [`StreamWriter`](crate::stream::StreamWriter) and its
+//! [`StreamReader`](crate::stream::StreamReader). Either end may belong to a handler, a thread, a
+//! task of another executor, or another process.
 //!
 //! | [`StreamForm`](crate::stream::StreamForm) | what moves |
 //! |---|---|
 //! | `Bytes` | plain bytes, copied |
 //! | `Messages` | messages of any length, copied |
 //! | `Slots` | messages up to a fixed length, used in place and in order |
-//! | `Buffers` | the same, kept and given back in any order |
+//! | `Buffers` | messages up to a fixed length, kept and given back in any order |
 //!
-//! The second argument of [`Stream::create`](crate::stream::Stream::create) is 0 here: it is for
-//! sources that [rest](crate::stream::StreamWriter::rest) while the stream holds enough.
+//! The second argument of [`Stream::create`](crate::stream::Stream::create) is 0 here. Other values
+//! are for sources that [rest](crate::stream::StreamWriter::rest) while the stream holds enough.
 //!
 //! # In one process
 //!
 //! A thread writes, a handler reads. The handler is upcalled when its *level* is reached, here 8
-//! messages, and when the stream ends. It is finished when it has found the end.
+//! messages, and when the stream ends. The handler is finished when it has found the end.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -35,7 +36,8 @@
 //! let need = ActivityParams::new(Span::from_millis(2), Span::from_micros(20)).batch(16);
 //! let sum = Arc::new(AtomicU64::new(0));
 //! let added = sum.clone();
-//! let frames = upcall.stream_reader_handler("frames", need, stream.reader()?, 8, move |reader, batch| {
+//! let reader = stream.reader()?;
+//! let frames = upcall.stream_reader_handler("frames", need, reader, 8, move |reader, batch| {
 //!     let mut number = [0; 8];
 //!     while let Some(message) = reader.next(batch) {
 //!         message.payload().copy_to(0, &mut number);
@@ -47,7 +49,7 @@
 //!
 //! for number in 1..=100u64 {
 //!     while !writer.push(&number.to_le_bytes())? {
-//!         // No room: commits, and sleeps until there is room for 8 bytes.
+//!         // The stream is full: `wait` commits, and sleeps until there is room for 8 bytes.
 //!         writer.wait(8, Some(clock::after(Span::from_secs(5))));
 //!     }
 //! }
@@ -57,24 +59,26 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! - [`StreamWriter::commit`](crate::stream::StreamWriter::commit) hands over what was pushed. To commit many
-//!   at once is cheaper. What was pushed and not committed is lost when the writer is dropped.
-//! - A stream that is full does not lose data: `push` says `false`, and the writer decides.
-//! - [`Runtime::stream_writer_handler`](crate::Runtime::stream_writer_handler) creates a handler that writes, and
-//!   is upcalled when there is room.
-//! - [`IoPump::source`](crate::stream::IoPump::source) feeds a stream from a file, pipe or socket,
-//!   [`IoPump::sink`](crate::stream::IoPump::sink) empties one into such.
+//! - [`StreamWriter::commit`](crate::stream::StreamWriter::commit) hands over the pushed messages.
+//!   One commit for many messages is cheaper. Messages that were pushed but not committed are lost
+//!   when the writer is dropped.
+//! - A full stream does not lose data: `push` returns `false`, and the writer decides.
+//! - [`Runtime::stream_writer_handler`](crate::Runtime::stream_writer_handler) creates a handler
+//!   that writes. It is upcalled when there is room.
+//! - [`IoPump::source`](crate::stream::IoPump::source) feeds a stream from a file, pipe or socket.
+//!   [`IoPump::sink`](crate::stream::IoPump::sink) empties a stream into one of these.
 //!
 //! # Between two processes
 //!
-//! One process creates the stream and offers it at a path, where the other has a
-//! [`StreamListener`](crate::stream::StreamListener). Both are of the same user. After that no third party is involved.
+//! One process creates the stream and sends it to a path, where the other process has a
+//! [`StreamListener`](crate::stream::StreamListener). Both processes belong to the same user. After
+//! that no third process is involved.
 //!
-//! The door comes first: `offer` does not wait for it, and fails with `ENOENT` if no door is at the
-//! path. So the process with the door starts the other one after `StreamListener::bind`, or the other process
-//! tries `offer` again. The file at the path stays when the door is dropped; remove it. In a folder
-//! where others may write, such as `/tmp`, another user may take the path first: choose one that
-//! only this user may write to.
+//! Bind the listener first: `send` does not wait for it, and fails with `ENOENT` if no listener is
+//! at the path. So the process with the listener starts the other one after `StreamListener::bind`,
+//! or the other process retries `send`. Remove the file at the path: it stays when the listener is
+//! dropped. Choose a folder in which only this user may write: in a folder such as `/tmp`, another
+//! user may take the path first.
 //!
 //! ```no_run
 //! use std::path::Path;
@@ -82,11 +86,13 @@
 //! use upcall::time::Span;
 //! use upcall::{Runtime, activity::ActivityParams, clock};
 //!
-//! // The process that reads: it knows what it needs, so it creates the stream.
-//! fn display(upcall: &mut Runtime, need: ActivityParams) -> Result<(), Box<dyn std::error::Error>> {
+//! type Result = std::result::Result<(), Box<dyn std::error::Error>>;
+//!
+//! // The process that reads. It creates the stream, because it knows how much it needs.
+//! fn display(upcall: &mut Runtime, need: ActivityParams) -> Result {
 //!     let stream = Stream::create(StreamForm::Slots { slots: 32, slot_bytes: 1024 }, 0)?;
 //!     let reader = stream.reader()?;
-//!     stream.send(Path::new("/tmp/camera"), End::Writer)?; // "you write"
+//!     stream.send(Path::new("/tmp/camera"), End::Writer)?; // the other process writes
 //!     let display = upcall.stream_reader_handler("display", need, reader, 8, |reader, batch| {
 //!         while let Some(frame) = reader.next(batch) {
 //!             frame.done();
@@ -97,12 +103,12 @@
 //!     Ok(())
 //! }
 //!
-//! // The process that writes: it has the door.
-//! fn camera() -> Result<(), Box<dyn std::error::Error>> {
-//!     let door = StreamListener::bind(Path::new("/tmp/camera"))?;
-//!     let offer = door.accept(Some(clock::after(Span::from_secs(10))))?;
-//!     std::fs::remove_file("/tmp/camera")?; // the only offer has come
-//!     let mut writer = offer.stream.writer()?;
+//! // The process that writes. It has the listener.
+//! fn camera() -> Result {
+//!     let listener = StreamListener::bind(Path::new("/tmp/camera"))?;
+//!     let received = listener.accept(Some(clock::after(Span::from_secs(10))))?;
+//!     std::fs::remove_file("/tmp/camera")?; // the only stream has come
+//!     let mut writer = received.stream.writer()?;
 //!     loop {
 //!         // Blocks until there is room for a frame, or the reader is gone.
 //!         writer.wait(1024, None);
@@ -113,11 +119,12 @@
 //! ```
 //!
 //! If either process is killed, the other finds [`Closed::Died`](crate::stream::Closed::Died) after
-//! all that was committed. The memory of the other process is never trusted: an index that cannot
-//! be is [`Closed::Fault`](crate::stream::Closed::Fault).
+//! all committed data. The memory of the other process is never trusted: an impossible index gives
+//! [`Closed::Fault`](crate::stream::Closed::Fault).
 //!
-//! `cargo run --release -p upcall --example stream_processes` is this as a whole program, with a
-//! handler at either end. The example `file_stream` moves a file to a handler of another process.
-//! How handlers of several processes are admitted together is [chapter 7](super::processes).
+//! The example `stream_processes` is this as a whole program, with a handler at either end: `cargo
+//! run --release -p upcall --example stream_processes`. The example `file_stream` moves a file to a
+//! handler of another process. [Chapter 7](super::processes) shows how handlers of several
+//! processes are admitted together.
 //!
 //! Next: [tasks](super::tasks).

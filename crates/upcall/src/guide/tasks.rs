@@ -1,8 +1,8 @@
 //! Chapter 5: tasks.
 //!
 //! A task is an `async` function that the scheduling thread polls by deadline, beside handlers and
-//! in the same thread. Write a task where the code waits for several things in turn, such as a
-//! protocol on a socket. Write a handler where the code is upcalled at a steady rate.
+//! in the same thread. Write a task if the code waits for several things in turn, such as a
+//! protocol on a socket. Write a handler if the code is upcalled at a steady rate.
 //!
 //! Tasks need the policy [`DWS`](crate::discipline::DWS) (deadline/workahead scheduling):
 //!
@@ -22,14 +22,14 @@
 //! let terms = Terms { class: WorkClass::Interactive, ..Terms::default() };
 //! let echo = upcall.task("echo", (need, terms), async move |task| {
 //!     let mut bytes = [0; 1500];
-//!     // An error ends the task: the abort phase, or a socket that failed.
+//!     // The task ends on an error: the abort phase, or a socket that failed.
 //!     while task.io_wait(&socket).await.is_ok() {
 //!         while let Ok((len, sender)) = socket.recv_from(&mut bytes) {
 //!             if len == 0 {
 //!                 return; // the task has ended
 //!             }
 //!             let _ = socket.send_to(&bytes[..len], sender);
-//!             task.checkpoint().await; // here a more urgent one may go first
+//!             task.checkpoint().await; // a more urgent activity may run here
 //!         }
 //!     }
 //! })?;
@@ -46,22 +46,22 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! What a task does between two waits is a *message*. Its class ([`Terms::class`]) says what it
-//! comes before:
+//! The work of a task between two waits is a *message*. Its class ([`Terms::class`]) says which
+//! work it precedes:
 //!
 //! | [`WorkClass`] | promise |
 //! |---|---|
 //! | `RealTime` (the default) | each message is done within the deadline of its [`ActivityParams`] (the *delay bound*) after its arrival; at most one a period, unless [`Terms::workahead_max`] allows more |
-//! | `Interactive` | none, but before all work ahead and all background work; no limit of one a period |
-//! | `Background` | none, after all else |
+//! | `Interactive` | none, but it precedes all workahead and all background work; no limit of one a period |
+//! | `Background` | none; it comes after all other work |
 //!
 //! The waits are methods of [`Task`](crate::Task): `io_wait` for a descriptor, `timed_sleep` for a
 //! time, `time_advance` for the time of the next frame. A task may await other futures too, such as
-//! channels: whatever wakes it is heard. It may not await futures that need another executor, such
-//! as tokio's sockets.
+//! channels, because any thread may wake it. It may not await futures that need another executor,
+//! such as tokio's sockets.
 //!
-//! `cargo run --release -p upcall --example socket_task` is this echo as a whole program; the
-//! example `tasks` has one task of each class.
+//! The example `socket_task` is this echo as a whole program: `cargo run --release -p upcall
+//! --example socket_task`. The example `tasks` has one task of each class.
 //!
 //! Next: [channels](super::channels).
 //!

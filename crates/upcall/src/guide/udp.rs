@@ -1,11 +1,11 @@
 //! Chapter 3: UDP.
 //!
-//! There are two ways to receive datagrams, and both lose none as long as the socket's buffer
-//! holds what comes between two upcalls.
+//! There are two ways to receive datagrams. Both lose none as long as the buffer of the socket
+//! holds the datagrams that come between two upcalls.
 //!
 //! | | a receiver in a periodic handler | I/O pump, stream, handler |
 //! |---|---|---|
-//! | upcalled | each period, whether something came or not | when enough datagrams are there |
+//! | upcalled | each period, with or without datagrams | when enough datagrams are in the stream |
 //! | system calls of the handler | one for each batch | none |
 //! | good for | a steady flow: audio, video, sensors | bursts, or flows that pause |
 //! | sender's address, arrival time | yes | no |
@@ -14,8 +14,8 @@
 //! # A receiver in a periodic handler
 //!
 //! A [`Receiver`](crate::udp::Receiver) fetches a batch of datagrams with one system call that does
-//! not block. It moves into the handler; its [counters](crate::udp::StreamCounters) stay readable
-//! from outside.
+//! not block. The receiver moves into the handler. Its [counters](crate::udp::StreamCounters) can
+//! still be read from outside.
 //!
 //! ```
 //! use std::net::UdpSocket;
@@ -34,7 +34,7 @@
 //! let need = ActivityParams::new(Span::from_millis(5), Span::from_micros(20)).batch(32);
 //! let (mut received, mut bytes) = (0, 0);
 //! let camera = upcall.handler("camera", need, move |batch| {
-//!     // In this order: `proceed` counts a PDU, so ask it only when there is a datagram.
+//!     // In this order: `proceed` counts a PDU, so call it only when there is a datagram.
 //!     while batch.remaining() > 0 && receiver.ready() && batch.proceed() {
 //!         if let Some(datagram) = receiver.take() {
 //!             // Process it: `payload`, `sender`, and `arrival` by the kernel's clock.
@@ -60,20 +60,20 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! - [`Receiver::from_socket`](crate::udp::Receiver::from_socket) receives from a socket that the
-//!   program has already, such as a `std::net::UdpSocket`.
+//! - [`Receiver::from_socket`](crate::udp::Receiver::from_socket) receives from an existing socket,
+//!   such as a `std::net::UdpSocket`.
 //! - [`Receiver::join_v4`](crate::udp::Receiver::join_v4) and
 //!   [`join_v6`](crate::udp::Receiver::join_v6) join a multicast group.
-//! - [`ReceiverOptions`](crate::udp::ReceiverOptions) say how many datagrams the kernel holds, how many
-//!   one system call fetches, and how long one may be.
+//! - [`ReceiverOptions`](crate::udp::ReceiverOptions) say how many datagrams the kernel holds, how
+//!   many one system call fetches, and how long a datagram may be.
 //!
 //! # Event-driven: I/O pump, stream, handler
 //!
-//! A [`IoPump`](crate::stream::IoPump) reads the socket in a thread of its own and writes each
+//! An [`IoPump`](crate::stream::IoPump) reads the socket in a thread of its own and writes each
 //! datagram as a message into a [stream](super::streams). The handler is upcalled when the stream
-//! has as many messages as it asked for, here 1, so it makes no system call and is not upcalled for
-//! nothing. The declared period still holds: it is the least time between two upcalls that
-//! admission counts on.
+//! has as many messages as the handler's level, here 1. So the handler makes no system call, and no
+//! upcall finds an empty stream. The declared period still holds: admission assumes that two
+//! upcalls are at least one period apart.
 //!
 //! ```
 //! use std::net::UdpSocket;
@@ -87,15 +87,16 @@
 //! let address = socket.local_addr()?;
 //! // 64 datagrams of up to 2048 bytes.
 //! let stream = Stream::create(StreamForm::Slots { slots: 64, slot_bytes: 2048 }, 0)?;
-//! // Keep the I/O pump: it stops when it is dropped. What `source` gives may be dropped.
+//! // Keep the I/O pump: it stops when it is dropped. The value of `source` may be dropped.
 //! let pump = IoPump::start()?;
 //! let _source = pump.source(socket, stream.writer()?)?;
 //!
 //! let need = ActivityParams::new(Span::from_millis(2), Span::from_micros(20)).batch(16);
 //! let mut seen = 0;
-//! let camera = upcall.stream_reader_handler("camera", need, stream.reader()?, 1, move |reader, batch| {
+//! let reader = stream.reader()?;
+//! let camera = upcall.stream_reader_handler("camera", need, reader, 1, move |reader, batch| {
 //!     while let Some(datagram) = reader.next(batch) {
-//!         seen += 1; // process `datagram.payload()`, where it stands
+//!         seen += 1; // process `datagram.payload()`, in place
 //!         datagram.done();
 //!     }
 //!     if seen == 100 {
@@ -115,9 +116,10 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! `cargo run --release -p upcall --example udp_receiver` is this as a whole program.
+//! The example `udp_receiver` is this as a whole program: `cargo run --release -p upcall --example
+//! udp_receiver`.
 //!
-//! To send, a handler has a [`Sender`](crate::udp::Sender): `send` puts a datagram into a batch,
+//! A handler sends with a [`Sender`](crate::udp::Sender): `send` puts a datagram into a batch, and
 //! `flush` gives the batch to the kernel.
 //!
 //! Next: [streams](super::streams).

@@ -1,20 +1,22 @@
 //! Gain on audio in RTP: L16 and G.711, one PDU per packet.
 //!
-//! Called by [`super::Work`]. A sample goes through linear 16-bit; the law of
-//! G.711 is `audio-codec-algorithms`' (ITU-T G.711, tables of G.191).
+//! Called by [`super::Work`]. Each sample is converted to linear 16-bit. The crate
+//! `audio-codec-algorithms` has the two laws of G.711 (ITU-T G.711, tables of G.191).
 
 use audio_codec_algorithms::{decode_alaw, decode_ulaw, encode_alaw, encode_ulaw};
 
+use super::buffer;
+use super::counters::WorkCounters;
+use super::outcome::{Reject, Taken, WorkError};
 use super::rtp::{self, Arrival, Arrivals};
-use super::{Reject, Taken, WorkCounters, WorkError};
 
 /// -6 dB as a factor in 1/32768: 10^(-6/20) * 32768, rounded.
 const GAIN_Q15: i32 = 16_423;
 
-/// The longest UDP datagram there is; more room is never needed.
+/// The longest UDP datagram. No buffer has to be larger.
 const DATAGRAM_BYTES_MAX: u32 = 65_535;
 
-/// How the samples are written.
+/// How samples are coded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Coding {
     /// 16-bit two's complement in network byte order (RFC 3551 §4.5.11).
@@ -28,7 +30,7 @@ pub(super) enum Coding {
 #[derive(Debug)]
 pub(super) struct Audio {
     coding: Coding,
-    /// Most bytes of a datagram; both buffers hold that many.
+    /// The longest datagram, in bytes. Both buffers hold that many.
     limit: usize,
     input: Vec<u8>,
     output: Vec<u8>,
@@ -43,7 +45,7 @@ impl Audio {
     pub(super) fn new(coding: Coding, pdu_bytes: u32) -> Self {
         let limit = pdu_bytes.min(DATAGRAM_BYTES_MAX) as usize;
         let empty_buffer = || {
-            let mut buffer = super::touched(limit);
+            let mut buffer = buffer::touched(limit);
             buffer.clear();
             buffer
         };
@@ -60,7 +62,7 @@ impl Audio {
         }
     }
 
-    /// A late packet is processed like any other: no sample needs another.
+    /// A late packet is processed like any other, because no sample depends on another.
     pub(super) fn take(&mut self, datagram: &[u8]) -> Taken {
         match self.keep(datagram) {
             Ok(()) => Taken::Pdu,
@@ -83,7 +85,7 @@ impl Audio {
         if self.arrivals.note(packet.ssrc(), packet.sequence_number()) == Arrival::Duplicate {
             return Err(Reject::Duplicate);
         }
-        // Within the capacity taken at the start: a payload is shorter than its datagram.
+        // No allocation: a payload is shorter than its datagram, and the capacity holds a datagram.
         self.input.clear();
         self.input.extend_from_slice(payload);
         self.pending = true;
@@ -121,8 +123,7 @@ impl Audio {
     }
 }
 
-/// `sample` times `gain_q15 / 32768`, rounded to the nearest, halves up, and
-/// held at full scale.
+/// `sample` times `gain_q15 / 32768`, rounded to the nearest (halves up) and clamped to full scale.
 fn scale(sample: i16, gain_q15: i32) -> i16 {
     let scaled = (i64::from(sample) * i64::from(gain_q15) + (1 << 14)) >> 15;
     #[expect(clippy::cast_possible_truncation, reason = "clamped to the range of i16 before")]
@@ -130,8 +131,8 @@ fn scale(sample: i16, gain_q15: i32) -> i16 {
     held
 }
 
-/// Scales all of `input` into `output`, which is empty and has room; returns
-/// the largest absolute sample that went out.
+/// Scales all of `input` into `output`, which is empty and has the capacity. Returns the largest
+/// absolute sample of the output.
 fn scale_l16(input: &[u8], output: &mut Vec<u8>) -> u16 {
     let mut peak = 0;
     for sample in input.as_chunks::<2>().0 {
@@ -142,8 +143,8 @@ fn scale_l16(input: &[u8], output: &mut Vec<u8>) -> u16 {
     peak
 }
 
-/// As [`scale_l16`], for one byte a sample. The peak is that of the samples
-/// before they are encoded again.
+/// As [`scale_l16`], for one byte per sample. The peak is that of the scaled samples before they
+/// are encoded again.
 fn scale_law(
     input: &[u8],
     output: &mut Vec<u8>,
@@ -180,15 +181,15 @@ mod tests {
     }
 
     #[test]
-    fn a_gain_above_one_is_held_at_full_scale() {
+    fn a_gain_above_one_is_clamped_to_full_scale() {
         assert_eq!(scale(i16::MAX, 4 << 15), i16::MAX);
         assert_eq!(scale(i16::MIN, 4 << 15), i16::MIN);
         assert_eq!(scale(i16::MIN, -(1 << 15)), i16::MAX);
         assert_eq!(scale(8_000, 4 << 15), 32_000);
     }
 
-    /// A segment of G.711 is an octave, so -6 dB is the same step one segment
-    /// down: 16 codes.
+    /// A segment of G.711 is an octave. So -6 dB gives the same step one segment lower, which is 16
+    /// codes.
     #[test]
     fn six_db_is_one_segment_of_g711() {
         let mut output = Vec::new();
@@ -206,7 +207,7 @@ mod tests {
             let mut output = Vec::new();
             scale_law(&[code], &mut output, decode_ulaw, encode_ulaw);
             let exact = f64::from(decode_ulaw(code)) * 0.501_187_2;
-            // The widest error of a mu-law quantizer: half of 1/16 of the octave, and the bias.
+            // The largest error of a mu-law quantizer: half of 1/16 of the octave, and the bias.
             let bound = exact.abs() / 30.0 + 8.0;
             assert!((f64::from(decode_ulaw(output[0])) - exact).abs() <= bound, "mu-law {code}");
             output.clear();

@@ -1,32 +1,35 @@
-//! The cost of a PDU that nobody declared, measured before admission.
+//! Measures the cost of a PDU before admission, for a stream that declares none.
 //!
-//! Called by [`super::Work::calibrate`]; off the path of any stream.
+//! Called through [`Work::calibrate`], before the stream starts.
 
 use upcall_runtime::time::Span;
 
+use super::clock::CpuClock;
+use super::kind::WorkKind;
+use super::outcome::Taken;
+use super::processor::Work;
 use super::sample::{sample_bytes_min, sample_datagrams, sample_payload};
-use super::{CpuClock, Taken, Work, WorkKind};
 
-/// Runs that count, if there is time for them.
+/// Runs that are measured, if [`TIME_MAX_NS`] allows.
 const RUNS_MAX: usize = 100;
-/// Runs that count in any case: p95 of fewer is a guess.
+/// Runs that are measured in any case: p95 of fewer is a guess.
 const RUNS_MIN: usize = 20;
 /// CPU time after which no run is added to [`RUNS_MIN`].
 const TIME_MAX_NS: u64 = 500_000_000;
-/// Runs that do not count: they bring code and tables into the caches.
+/// Runs that are not measured: they bring code and tables into the caches.
 const WARM_UP_RUNS: usize = 3;
-/// Added to p95, in percent. A stream's quanta do not follow each other as the
-/// runs here do; others empty the caches in between.
+/// Added to p95, in percent. The quanta of a stream do not follow each other as the runs do here:
+/// other activities fill the caches in between.
 const MARGIN_PERCENT: u64 = 25;
-/// Room for the longest datagram.
+/// Size of a buffer for the longest datagram.
 const DATAGRAM_BYTES: usize = 65_536;
 
-/// What [`Work::calibrate`] measured. All times are CPU time of the caller,
-/// per PDU, with taking it in.
+/// The result of [`Work::calibrate`]. All times are CPU time of the caller for a PDU, including
+/// [`Work::take`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Calibration {
-    /// What to admit the stream with: the 95th percentile and a margin of 25 %.
+    /// The cost for admission: the 95th percentile plus a margin of 25 %.
     pub cost: Span,
     /// The median.
     pub p50: Span,
@@ -34,17 +37,27 @@ pub struct Calibration {
     pub p95: Span,
     /// Runs measured.
     pub runs: u32,
-    /// Size of the PDUs measured; larger than asked for only where the sample
-    /// has none that small.
+    /// Size of the measured PDUs. It is larger than requested only if the sample has no PDU that
+    /// small.
     pub pdu_bytes: u32,
 }
 
-/// As [`Work::calibrate`].
-pub(super) fn calibrate(
-    kind: WorkKind,
-    pdu_bytes: u32,
-    cpu_clock: CpuClock,
-) -> Option<Calibration> {
+impl Work {
+    /// Measures the cost of a PDU of `pdu_bytes` on this CPU, for the admission of a stream that
+    /// declares no cost. It runs the built-in sample of [`sample_payload`] at the caller's
+    /// priority, through [`Work::take`] and [`Work::process`]. Returns `None` for
+    /// [`WorkKind::Spin`], whose cost is the declared one.
+    ///
+    /// Computes for up to half a second, or for 20 runs if these take longer. The sample of
+    /// `RtpJpeg` has about 11 pixels per byte. A stream with more pixels per byte costs more per
+    /// byte, and one with fewer costs less.
+    pub fn calibrate(kind: WorkKind, pdu_bytes: u32, cpu_clock: CpuClock) -> Option<Calibration> {
+        calibrate(kind, pdu_bytes, cpu_clock)
+    }
+}
+
+/// [`Work::calibrate`].
+fn calibrate(kind: WorkKind, pdu_bytes: u32, cpu_clock: CpuClock) -> Option<Calibration> {
     if kind == WorkKind::Spin {
         return None;
     }
@@ -74,7 +87,7 @@ pub(super) fn calibrate(
     })
 }
 
-/// The smallest of `sorted` that `percent` of them do not exceed.
+/// The smallest value of `sorted` that at least `percent` of the values do not exceed.
 fn percentile(sorted: &[u64], percent: usize) -> Option<u64> {
     sorted.get((sorted.len() * percent).div_ceil(100).checked_sub(1)?).copied()
 }
@@ -92,9 +105,9 @@ impl Sender {
         Sender { kind, pdu_bytes, sequence: 0, datagram: vec![0; DATAGRAM_BYTES] }
     }
 
-    /// Sends a PDU and has it processed; returns the CPU time of both in
-    /// nanoseconds, without that of making the datagrams. `None` if the sample
-    /// is not what the processor understands.
+    /// Sends a PDU and lets `work` process it. Returns the CPU time of both in nanoseconds, without
+    /// the time to make the datagrams. Returns `None` if the processor does not understand the
+    /// sample.
     fn send_pdu(&mut self, work: &mut Work, cpu_clock: CpuClock) -> Option<u64> {
         let mut cost_ns = 0;
         for _ in 0..sample_datagrams(self.kind, self.pdu_bytes) {
@@ -128,8 +141,7 @@ mod tests {
         assert_eq!(percentile(&[], 95), None);
     }
 
-    /// A clock by which every stretch between two reads costs 1 us more than
-    /// the one before.
+    /// A clock by which each interval between two reads is 1 us longer than the one before.
     fn slower_and_slower() -> u64 {
         static READS: AtomicU64 = AtomicU64::new(0);
         let reads = READS.fetch_add(1, Ordering::Relaxed);
@@ -140,7 +152,7 @@ mod tests {
     fn the_cost_is_a_quarter_above_the_95th_percentile() {
         let found = calibrate(WorkKind::RtpPcmu, 172, slower_and_slower).expect("a sample");
         assert_eq!((found.runs, found.pdu_bytes), (100, 172));
-        // Run r, from 1, takes r - 0.5 us; the first three do not count.
+        // Run r, counted from 1, takes r - 0.5 us. The first three runs are not measured.
         assert_eq!(found.p95, Span::from_nanos(98 * 1000 - 500));
         assert_eq!(found.p50, Span::from_nanos(53 * 1000 - 500));
         assert_eq!(found.cost.as_nanos(), found.p95.as_nanos() * 5 / 4);

@@ -1,23 +1,25 @@
 //! Motion JPEG in RTP (RFC 2435): fragments in, RGB pictures out.
 //!
-//! Called by [`super::Work`]. [`payload`] parses a packet, [`frame`] says
-//! where it belongs, [`tables`] makes the headers the sender left out, and
-//! zune-jpeg decodes.
+//! Called by [`super::Work`]. [`payload`] parses a packet, and [`frame`] finds its place in the
+//! frame. [`headers`] makes the headers that the sender left out, with [`tables`] and [`huffman`].
+//! The crate zune-jpeg decodes.
 //!
 //! ```text
 //!        a fragment of a frame             the last hole is filled
 //! 1 idle ---------------------> 2 filling ------------------------> 3 complete
 //!   ^                            |  ^                                 |  |
-//!   |                            +--+ a fragment of another frame:    |  |
-//!   |                                 this one is dropped, that one   |  |
-//!   |                                 begins; also from 3 <-----------+  |
+//!   |                            +--+ a fragment of another frame     |  |
+//!   |                                 drops this frame and begins     |  |
+//!   |                                 the other; also from 3 <--------+  |
 //!   +---------------------------------------------------- process -------+
 //! ```
 //!
-//! Frames are not held back for a missing part once the next one has begun:
-//! a picture is worth nothing after its successor.
+//! A frame with a missing part is dropped when the next frame begins: a picture has no value after
+//! its successor.
 
 mod frame;
+mod headers;
+mod huffman;
 mod payload;
 mod tables;
 
@@ -30,44 +32,47 @@ use zune_core::colorspace::ColorSpace;
 use zune_core::options::DecoderOptions;
 use zune_jpeg::JpegDecoder;
 
+use super::buffer;
+use super::counters::WorkCounters;
+use super::outcome::{Reject, Taken, WorkError};
 use super::rtp::{self, Arrival, Arrivals};
-use super::{Reject, Taken, WorkCounters, WorkError};
 use frame::{Frame, FrameKey};
+use headers::{HEADER_BYTES_MAX, Headers};
 use payload::{Fragment, Head};
-use tables::{HEADER_BYTES_MAX, Headers, Tables};
+use tables::Tables;
 
-/// The longest scan that the 24-bit fragment offset and a datagram can reach.
+/// The longest scan that the 24-bit fragment offset and a datagram allow.
 const SCAN_BYTES_MAX: u32 = (1 << 24) + (1 << 16);
 
-/// The largest picture the 8-bit width and height can name (§3.1.5, §3.1.6).
+/// The largest side that the 8-bit width and height can express (§3.1.5, §3.1.6).
 const SIDE_PIXELS_MAX: u16 = 255 * 8;
 
-/// Most pixels one byte of scan describes. With the standard Huffman tables a
-/// block takes 6 bits of luminance or 4 of chrominance at the least (DC
-/// difference 0, end of block; T.81 tables K.3 to K.6): a 4:2:0 MCU of 256
-/// pixels takes 4 bytes, a 4:2:2 MCU of 128 takes 2.5.
+/// The most pixels that one byte of scan describes. With the standard Huffman tables, a block of
+/// luminance takes at least 6 bits and a block of chrominance 4 (DC difference 0, end of block;
+/// T.81 tables K.3 to K.6). So a 4:2:0 MCU of 256 pixels takes 4 bytes, and a 4:2:2 MCU of 128
+/// pixels takes 2.5.
 const PIXELS_PER_BYTE_MAX: usize = 64;
 
 /// Bytes of a pixel.
 const RGB_BYTES: usize = 3;
 
-/// What stands behind a scan: eight bytes of ones, stuffed (T.81 §B.1.1.5), and
-/// the end-of-image marker. No code of the standard tables is all ones, so a
-/// decoder that has not got all its MCUs by the end of the scan runs into an
-/// error here. With the marker alone zune-jpeg would go on with zeros.
+/// The bytes after a scan: eight bytes of ones, stuffed (T.81 §B.1.1.5), and the end-of-image
+/// marker. No code of the standard tables is all ones. So a decoder that has not all its MCUs at
+/// the end of the scan finds an error here. After the marker alone, zune-jpeg would continue with
+/// zeros.
 const TAIL: [u8; 18] =
     [0xff, 0, 0xff, 0, 0xff, 0, 0xff, 0, 0xff, 0, 0xff, 0, 0xff, 0, 0xff, 0, 0xff, 0xd9];
 
-/// The Qs whose tables a sender may send once and for all (§4.2).
+/// The Qs whose tables a sender may send once for all frames (§4.2).
 const CACHED_Q: core::ops::RangeInclusive<u8> = 128..=254;
 
 pub(super) struct Jpeg {
-    /// Most bytes of a scan.
+    /// The longest scan, in bytes.
     limit: usize,
-    /// Most pixels of a picture; `rgb` has room for that many.
+    /// The most pixels of a picture. `rgb` has the size for that many.
     pixels_max: usize,
-    /// Headers, right-aligned to [`HEADER_BYTES_MAX`], then the scan, then
-    /// [`TAIL`]: a JPEG file in one piece without moving the scan.
+    /// Headers, right-aligned to [`HEADER_BYTES_MAX`], then the scan, then [`TAIL`]. So the buffer
+    /// holds a whole JPEG file, and the scan is never moved.
     file: Vec<u8>,
     rgb: Vec<u8>,
     rgb_used: usize,
@@ -79,7 +84,7 @@ pub(super) struct Jpeg {
 }
 
 impl fmt::Debug for Jpeg {
-    /// Without the buffers.
+    /// Shows all fields except the buffers.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Jpeg")
             .field("limit", &self.limit)
@@ -98,8 +103,8 @@ impl Jpeg {
         Jpeg {
             limit,
             pixels_max,
-            file: super::touched(HEADER_BYTES_MAX + limit + TAIL.len()),
-            rgb: super::touched(pixels_max * RGB_BYTES),
+            file: buffer::touched(HEADER_BYTES_MAX + limit + TAIL.len()),
+            rgb: buffer::touched(pixels_max * RGB_BYTES),
             rgb_used: 0,
             cache: vec![None; CACHED_Q.count()],
             frame: None,
@@ -120,7 +125,7 @@ impl Jpeg {
         }
     }
 
-    /// Whether the frame is complete with this datagram.
+    /// Returns whether the frame is complete with this datagram.
     fn keep(&mut self, datagram: &[u8]) -> Result<bool, Reject> {
         let packet = rtp::parse(datagram)?;
         let fragment = payload::parse(packet.payload())?;
@@ -166,8 +171,8 @@ impl Jpeg {
         frame.enter(fragment.offset, end, last)?; // §3: the marker bit ends the frame
         frame.tables = frame.tables.or(cached);
         let scan = HEADER_BYTES_MAX + fragment.offset..HEADER_BYTES_MAX + end;
-        if let Some(room) = self.file.get_mut(scan) {
-            room.copy_from_slice(fragment.scan);
+        if let Some(place) = self.file.get_mut(scan) {
+            place.copy_from_slice(fragment.scan);
         }
         Ok(frame.complete().is_some())
     }
@@ -231,13 +236,13 @@ impl Jpeg {
     }
 }
 
-/// The tables of the frame that `fragment` begins: those that came with it,
-/// which are then kept for later frames of the same Q, or those kept (§4.2).
-/// `None` for every other fragment, for a Q below 128 and where none are known.
+/// The tables of the frame that `fragment` begins (§4.2). Tables that came with the fragment are
+/// kept for later frames of the same Q. If none came, those kept are returned. `None` for every
+/// other fragment, for a Q below 128, and if no tables are known.
 fn cached_tables(cache: &mut [Option<Tables>], fragment: &Fragment<'_>) -> Option<Tables> {
     let in_band = fragment.tables?;
     let Some(slot) = fragment.head.q.checked_sub(*CACHED_Q.start()) else { return in_band };
-    // Q 255 has no slot: its tables are those of the frame alone.
+    // Q 255 has no slot: its tables are for this frame alone.
     match cache.get_mut(usize::from(slot)) {
         Some(kept) => {
             *kept = in_band.or(*kept);
@@ -247,8 +252,8 @@ fn cached_tables(cache: &mut [Option<Tables>], fragment: &Fragment<'_>) -> Optio
     }
 }
 
-/// The frame that a fragment with `key` belongs to; a new one in the place of
-/// another, unless the fragment is a straggler of an older frame.
+/// The frame to which a fragment with `key` belongs. A new frame replaces the frame in progress,
+/// unless the fragment comes late from an older frame.
 fn frame_of<'a>(
     place: &'a mut Option<Frame>,
     counters: &mut WorkCounters,
@@ -267,7 +272,7 @@ fn frame_of<'a>(
     Ok(place.get_or_insert_with(|| Frame::new(key, head)))
 }
 
-/// How much of a scan is the entropy-coded segment.
+/// The part of a scan that is the entropy-coded segment.
 #[derive(Debug, PartialEq, Eq)]
 struct Extent {
     bytes: usize,
@@ -275,9 +280,9 @@ struct Extent {
 }
 
 impl Extent {
-    /// Up to the first marker other than a restart marker. What follows is the
-    /// end-of-image marker and padding of any content, if anything (§3.1.9); a
-    /// marker segment in there must not reach the decoder. O(bytes).
+    /// Ends at the first marker that is not a restart marker. After it may come the end-of-image
+    /// marker and padding of any content (§3.1.9). A marker segment in the padding must not reach
+    /// the decoder. O(bytes).
     fn of(scan: &[u8]) -> Self {
         let (mut at, mut restart_markers) = (0, 0);
         let next_ones = |at: usize| scan.get(at..)?.iter().position(|byte| *byte == 0xff);
@@ -299,19 +304,19 @@ impl Extent {
 
 /// Decodes a whole JPEG file into `rgb`, which has the size of its picture.
 fn decode_file(file: &[u8], rgb: &mut [u8]) -> Result<(), String> {
-    // zune-jpeg multiplies what the scan says without asking whether it fits
-    // (`decode_mcu_block`). Where overflow is checked, as in debug builds, a
-    // forged scan panics there; that is a broken frame, not a broken domain.
+    // zune-jpeg multiplies values of the scan without an overflow check (`decode_mcu_block`). Where
+    // arithmetic is checked, as in debug builds, a forged scan panics there. Such a scan is an
+    // error of the frame and must not end the domain.
     let decode = || {
         let mut decoder = JpegDecoder::new_with_options(ZCursor::new(file), decoder_options());
         decoder.decode_into(rgb).map_err(|error| format!("{error:?}"))
     };
-    // Safe to unwind: the decoder is gone, and `rgb` is not shown after an error.
+    // Safe to unwind: the decoder is dropped, and `rgb` is not shown after an error.
     catch_unwind(AssertUnwindSafe(decode))
         .unwrap_or_else(|_| Err("the decoder gave up on a value out of range".to_owned()))
 }
 
-/// Strict: a scan that ends too early is an error, not a grey rest.
+/// Strict: a scan that ends too early is an error. It does not give a picture with a grey part.
 fn decoder_options() -> DecoderOptions {
     DecoderOptions::default()
         .set_strict_mode(true)
@@ -325,7 +330,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_scan_ends_at_the_first_marker_that_does_not_belong_in_it() {
+    fn a_scan_ends_at_the_first_marker_other_than_a_restart_marker() {
         for (scan, bytes, restart_markers) in [
             (&[][..], 0, 0),
             (&[1, 2, 3], 3, 0),

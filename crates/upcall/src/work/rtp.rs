@@ -1,21 +1,22 @@
-//! The RTP header, and what the order of arrival says about the network.
+//! The RTP header, and the losses that sequence numbers show.
 //!
-//! Used by the audio and video processors. The header itself is parsed by
-//! `rtp-types` (RFC 3550 §5.1, §5.3.1).
+//! Used by the audio and video processors. The crate `rtp-types` parses the header itself (RFC 3550
+//! §5.1, §5.3.1).
 
 use rtp_types::{RtpPacket, RtpParseError};
 
-use super::{Reject, WorkCounters};
+use super::counters::WorkCounters;
+use super::outcome::Reject;
 
-/// A forward jump that is a new start of the sender rather than a loss
-/// (`MAX_DROPOUT`, RFC 3550 appendix A.1).
+/// From this forward jump on, the sender has started anew and lost nothing (`MAX_DROPOUT`, RFC 3550
+/// appendix A.1).
 const DROPOUT_MAX: u16 = 3000;
 
-/// How far back a packet may come and still belong to this sequence
-/// (`MAX_MISORDER`, RFC 3550 appendix A.1).
+/// The furthest that a packet may be behind and still belong to this sequence (`MAX_MISORDER`, RFC
+/// 3550 appendix A.1).
 const MISORDER_MAX: u16 = 100;
 
-/// Parses the header of `datagram`; refuses what has no payload.
+/// Parses the header of `datagram`. A packet without payload is rejected.
 pub(super) fn parse(datagram: &[u8]) -> Result<RtpPacket<'_>, Reject> {
     let packet = RtpPacket::parse(datagram).map_err(|error| match error {
         RtpParseError::UnsupportedVersion(found) => Reject::RtpVersion { found },
@@ -30,7 +31,7 @@ pub(super) fn parse(datagram: &[u8]) -> Result<RtpPacket<'_>, Reject> {
     Ok(packet)
 }
 
-/// Where a packet stands in its sequence.
+/// The place of a packet in its sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Arrival {
     /// After every packet seen so far, with or without a gap before it.
@@ -39,20 +40,19 @@ pub(super) enum Arrival {
     Late,
     /// Seen before.
     Duplicate,
-    /// The first of a source or of a new start of its numbering.
+    /// The first of a source, or of a new start of its numbering.
     Start,
 }
 
-/// Follows one source's sequence numbers. A packet of another source starts
-/// afresh: two senders on one port count as so many new starts, not as losses.
+/// Follows the sequence numbers of one source. A packet of another source starts a new sequence. So
+/// two senders on one port count as new starts, not as losses.
 #[derive(Debug, Default)]
 pub(super) struct Arrivals {
     ssrc: Option<u32>,
     newest: u16,
-    /// Bit `i`: the packet `newest - i` has come.
+    /// Bit `i` is set if the packet `newest - i` has come.
     seen: u128,
-    /// Positions between the start and `newest`; what is further back was
-    /// never counted as lost.
+    /// Positions between the start and `newest`. A packet further back was never counted as lost.
     reach: u64,
     lost: u64,
     reordered: u64,
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_before_the_start_was_never_lost() {
+    fn a_packet_before_the_start_does_not_lower_the_losses() {
         let mut arrivals = Arrivals::default();
         for sequence in [10, 9, 12] {
             arrivals.note(7, sequence);
@@ -150,14 +150,14 @@ mod tests {
     }
 
     proptest! {
-        /// Packets shuffled within a window, some dropped: what is counted lost
-        /// is what never came between the first and the last that did.
+        /// Packets are shuffled within a window, and some are dropped. The count of lost packets is
+        /// the number that never came between the first and the newest packet.
         #[test]
-        fn lost_is_what_never_came(
+        fn lost_counts_the_packets_that_never_came(
             first in any::<u16>(),
-            fate in proptest::collection::vec((0_u32..4, 0_usize..40), 2..400),
+            packets in proptest::collection::vec((0_u32..4, 0_usize..40), 2..400),
         ) {
-            let mut order: Vec<(usize, usize)> = fate
+            let mut order: Vec<(usize, usize)> = packets
                 .iter()
                 .enumerate()
                 .filter(|(_, (dropped, _))| *dropped != 0)

@@ -1,18 +1,16 @@
-//! What an embedded load generator sends: real payloads of any size, made
-//! without state.
+//! Sample streams for embedded load generators: real payloads of any size, made without state.
 //!
-//! Called by load generators and by [`super::calibration`]. Datagram `n` of a
-//! stream follows from `n` alone, so a generator keeps one number, and may drop
-//! or swap datagrams on purpose.
+//! Called by load generators and by [`super::calibration`]. Datagram `n` of a stream depends on `n`
+//! alone. So a generator keeps one number, and may drop or swap datagrams on purpose.
 //!
-//! The picture is one built-in frame of 320 x 240 that libjpeg cut into one
-//! restart interval per row of MCUs: 15 strips of 320 x 16, each decodable by
-//! itself. Strips in any number, one after another with their restart markers
-//! renumbered, are a frame again. That is how a sample gets the size asked for.
+//! The picture is one built-in frame of 320 x 240. libjpeg cut it into one restart interval for
+//! each row of MCUs: 15 strips of 320 x 16, each decodable by itself. Any number of strips, one
+//! after another with their restart markers renumbered, is a frame again. That gives a sample its
+//! requested size.
 
 use rtp_types::RtpPacketBuilder;
 
-use super::WorkKind;
+use super::kind::WorkKind;
 
 /// Length of an RTP header without contributing sources.
 const RTP_BYTES: usize = 12;
@@ -20,30 +18,29 @@ const RTP_BYTES: usize = 12;
 /// The longest payload of UDP over IPv4.
 const DATAGRAM_BYTES_MAX: u32 = 65_507;
 
-/// The source every sample claims to come from.
+/// The source identifier in each sample.
 const SSRC: u32 = 0x7570_636c;
 
-/// Half of full scale: -6 dB goes in, -12 dB comes out.
+/// Half of full scale: the input has -6 dB, the output -12 dB.
 const TONE_PEAK: f64 = 16_384.0;
 const TONE_HZ: u32 = 440;
 
 /// Bytes of the main and the restart header of RFC 2435.
 const JPEG_HEAD_BYTES: usize = 8 + 4;
-/// Scan bytes per datagram: stays below an Ethernet frame.
+/// Scan bytes per datagram. With them a datagram is smaller than an Ethernet frame.
 const JPEG_SCAN_BYTES: usize = 1376;
-/// Ticks of the 90 kHz clock from frame to frame, as for 25 a second.
+/// Ticks of the 90 kHz clock between two frames, at 25 frames a second.
 const JPEG_FRAME_TICKS: u32 = 3600;
 
-/// Writes datagram `sequence` of the sample stream for `kind` into `out`;
-/// returns its length in bytes, or 0 where `pdu_bytes` is too small for any
-/// payload of that kind (13 for G.711, 14 for L16, 480 for `RtpJpeg`) or `out`
-/// too small for this one.
+/// Writes datagram `sequence` of the sample stream for `kind` into `out`. Returns its length in
+/// bytes. Returns 0 if `out` is too small for it, or if `pdu_bytes` is too small for any payload of
+/// that kind (13 for G.711, 14 for L16, 480 for `RtpJpeg`).
 ///
-/// [`WorkKind::Spin`]: an RTP header (payload type 96) and filler, `pdu_bytes`
-/// long. Audio: a tone of 440 Hz, mono, 44.1 kHz for L16, 8 kHz for G.711,
-/// `pdu_bytes` long. [`WorkKind::RtpJpeg`]: one datagram of up to 1400 bytes
-/// out of the [`sample_datagrams`] that make a frame with the largest scan that
-/// fits `pdu_bytes` (up to about 360 KB); quality 75, type 65.
+/// - [`WorkKind::Spin`]: an RTP header (payload type 96) and filler, `pdu_bytes` long.
+/// - Audio: a tone of 440 Hz, mono, 44.1 kHz for L16 and 8 kHz for G.711, `pdu_bytes` long.
+/// - [`WorkKind::RtpJpeg`]: one datagram of up to 1400 bytes. [`sample_datagrams`] of these make a
+///   frame with the largest scan that fits `pdu_bytes` (up to about 360 KB), of quality 75 and type
+///   65.
 ///
 /// Never blocks, never allocates; O(`pdu_bytes`), for `RtpJpeg` O(1).
 pub fn sample_payload(kind: WorkKind, pdu_bytes: u32, sequence: u32, out: &mut [u8]) -> usize {
@@ -60,9 +57,9 @@ pub fn sample_payload(kind: WorkKind, pdu_bytes: u32, sequence: u32, out: &mut [
     datagram.unwrap_or(0)
 }
 
-/// How many datagrams of [`sample_payload`] make one PDU of up to `pdu_bytes`:
-/// 1, or for [`WorkKind::RtpJpeg`] the fragments of a frame; 0 where the
-/// smallest frame does not fit. O(1).
+/// The number of datagrams of [`sample_payload`] that make one PDU of up to `pdu_bytes`. This is 1,
+/// or for [`WorkKind::RtpJpeg`] the number of fragments of a frame. It is 0 if the smallest frame
+/// does not fit. O(1).
 pub fn sample_datagrams(kind: WorkKind, pdu_bytes: u32) -> u32 {
     match (kind, Picture::within(pdu_bytes as usize)) {
         (WorkKind::RtpJpeg, Some(picture)) => picture.datagrams(),
@@ -82,8 +79,7 @@ pub(super) fn sample_bytes_min(kind: WorkKind) -> u32 {
     }
 }
 
-/// Writes an RTP header; the rest of `out` is the payload. `None` where `out`
-/// is too short.
+/// Writes an RTP header. The rest of `out` is the payload. Returns `None` if `out` is too short.
 fn header(
     payload_type: u8,
     marker: bool,
@@ -147,10 +143,11 @@ fn tone(audio: &Audio, pdu_bytes: usize, sequence: u32, out: &mut [u8]) -> Optio
     let length = RTP_BYTES + samples * audio.sample_bytes;
     let out = out.get_mut(..length).filter(|_| samples > 0)?;
     let (head, payload) = out.split_at_mut_checked(RTP_BYTES)?;
-    // At most 65,507 samples in a datagram.
+    // Fits: a datagram has at most 65,507 samples.
     let timestamp = sequence.wrapping_mul(u32::try_from(samples).ok()?);
     header(audio.payload_type, false, sequence, timestamp, head)?;
-    // A whole number of hertz repeats every second, so the place in the second is the phase.
+    // The tone has a whole number of hertz, so it repeats every second, and the place in the second
+    // is the phase.
     let start = u64::from(sequence) * samples as u64 % u64::from(audio.rate_hz);
     for (place, bytes) in payload.chunks_exact_mut(audio.sample_bytes).enumerate() {
         let turns = (start as f64 + place as f64) * f64::from(TONE_HZ) / f64::from(audio.rate_hz);
@@ -161,7 +158,7 @@ fn tone(audio: &Audio, pdu_bytes: usize, sequence: u32, out: &mut [u8]) -> Optio
     Some(length)
 }
 
-/// How it was made: `tests/fixtures/README.md`.
+/// The built-in frame. `tests/fixtures/README.md` says how it was made.
 const FILE: &[u8] = include_bytes!("sample.jpg");
 const FILE_QUALITY: u8 = 75;
 const STRIP_COUNT: usize = 15;
@@ -171,7 +168,7 @@ const STRIP_WIDTH: usize = 320;
 const STRIP_HEIGHT: usize = 16;
 /// MCUs in a strip, which is the restart interval.
 const STRIP_MCUS: u16 = 20;
-/// The restart markers, in the order they take turns (T.81 table B.1).
+/// The restart markers, in the order of their use (T.81 table B.1).
 const RESTART_MARKERS: [[u8; MARKER_BYTES]; 8] = [
     [0xff, 0xd0],
     [0xff, 0xd1],
@@ -183,10 +180,10 @@ const RESTART_MARKERS: [[u8; MARKER_BYTES]; 8] = [
     [0xff, 0xd7],
 ];
 const MARKER_BYTES: usize = 2;
-/// Scan bytes of the 15 strips, each with a marker behind it.
+/// Scan bytes of the 15 strips, each with a marker after it.
 const ROUND_BYTES: usize = strips_bytes(STRIP_COUNT);
 
-/// Finds the strips: behind the SOS segment, between restart markers, up to EOI.
+/// Finds the strips: after the SOS segment, between restart markers, up to EOI.
 const fn strips() -> [(usize, usize); STRIP_COUNT] {
     let mut at = 2;
     while FILE[at + 1] != 0xda {
@@ -213,7 +210,7 @@ const fn segment_bytes(at: usize) -> usize {
     FILE[at + 2] as usize * 256 + FILE[at + 3] as usize
 }
 
-/// Scan bytes of the first `count` strips, at most all, each with a marker behind it.
+/// Scan bytes of the first `count` strips, at most all 15, each with a marker after it.
 const fn strips_bytes(count: usize) -> usize {
     let mut bytes = 0;
     let mut strip = 0;
@@ -224,7 +221,7 @@ const fn strips_bytes(count: usize) -> usize {
     bytes
 }
 
-/// A frame made of strips, `columns` side by side, `rows` on top of each other.
+/// A frame made of strips: `columns` side by side, `rows` on top of each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Picture {
     columns: usize,
@@ -232,12 +229,12 @@ struct Picture {
 }
 
 impl Picture {
-    /// 2040 pixels are the most a side can have (RFC 2435 §3.1.5, §3.1.6).
+    /// A side has at most 2040 pixels (RFC 2435 §3.1.5, §3.1.6).
     const COLUMNS_MAX: usize = 2040 / STRIP_WIDTH;
     const ROWS_MAX: usize = 2040 / STRIP_HEIGHT;
 
-    /// The picture of 4:3, or as near as whole strips come to it, with the
-    /// largest scan that fits `scan_bytes`.
+    /// The picture with the largest scan that fits `scan_bytes`, with a ratio as near to 4:3 as
+    /// whole strips allow.
     fn within(scan_bytes: usize) -> Option<Self> {
         let strips = most_strips(scan_bytes);
         if strips == 0 {
@@ -251,17 +248,17 @@ impl Picture {
         self.columns * self.rows
     }
 
-    /// No marker after the last strip.
+    /// The last strip has no marker after it.
     fn scan_bytes(self) -> usize {
         bytes_before(self.strips()) - MARKER_BYTES
     }
 
     fn datagrams(self) -> u32 {
-        // At most 762 strips of 1200 bytes.
+        // Fits: at most 762 strips of 1200 bytes.
         u32::try_from(self.scan_bytes().div_ceil(JPEG_SCAN_BYTES)).unwrap_or(u32::MAX)
     }
 
-    /// Writes the scan from `offset` on, as much as `out` holds.
+    /// Writes the scan from `offset` on, until `out` is full.
     fn copy_scan(self, offset: usize, out: &mut [u8]) {
         let mut strip = offset / ROUND_BYTES * STRIP_COUNT;
         while bytes_before(strip + 1) <= offset {
@@ -273,14 +270,15 @@ impl Picture {
             let (start, end) = STRIPS[strip % STRIP_COUNT];
             let marker = RESTART_MARKERS[strip % RESTART_MARKERS.len()];
             let bytes = FILE[start..end].iter().chain(&marker).skip(skip);
-            // `zip` asks `bytes` first: a slot asked for and not filled would be skipped.
+            // `zip` takes from `bytes` first. In the other order it would skip a slot at the end of
+            // `bytes`.
             bytes.zip(&mut out).for_each(|(byte, slot)| *slot = *byte);
             (skip, strip) = (0, strip + 1);
         }
     }
 }
 
-/// Scan bytes of the first `strips` strips, taken round and round, with markers.
+/// Scan bytes of the first `strips` strips, repeated after 15, with markers.
 fn bytes_before(strips: usize) -> usize {
     strips / STRIP_COUNT * ROUND_BYTES + strips_bytes(strips % STRIP_COUNT)
 }
@@ -320,7 +318,7 @@ fn fragment(pdu_bytes: usize, sequence: u32, out: &mut [u8]) -> Option<usize> {
         height,
         interval_high,
         interval_low,
-        0xff, // F, L and count all ones: cut anywhere, put the frame together (§3.1.7)
+        0xff, // F, L and count all ones: reassemble the whole frame (§3.1.7)
         0xff,
     ]);
     picture.copy_scan(offset, scan);
@@ -343,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn a_picture_uses_what_fits_and_no_more() {
+    fn a_picture_has_the_largest_scan_that_fits() {
         for scan_bytes in (480..400_000).step_by(97) {
             let picture = Picture::within(scan_bytes).expect("480 is one strip");
             assert!(picture.scan_bytes() <= scan_bytes, "{picture:?} for {scan_bytes}");

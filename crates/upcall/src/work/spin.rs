@@ -1,44 +1,45 @@
-//! Uses up a declared cost in CPU time, so that a stream costs what its spec
-//! says without a payload that means anything.
+//! Uses the declared cost in CPU time, so that a stream has the cost of its spec without a
+//! meaningful payload.
 //!
-//! Called by [`super::Work`]. It counts the thread's own CPU time: a thread
-//! that was preempted in between has not done its work yet and goes on. It
-//! looks at nothing in the datagram.
+//! Called by [`super::Work`]. It measures the CPU time of the thread: a thread that was preempted
+//! in between continues until it has used the cost. It does not read the datagram.
 
 use core::hint::black_box;
 
 use upcall_runtime::time::Span;
 
-use super::{CpuClock, Taken, WorkCounters, WorkError};
+use super::clock::CpuClock;
+use super::counters::WorkCounters;
+use super::outcome::{Taken, WorkError};
 
-/// The part of the declared cost that is burnt. Receiving the datagram and
-/// accounting for it are part of a PDU's cost too and take the rest.
+/// The percentage of the declared cost that is burnt. The rest is for receiving the datagram and
+/// for its accounting, which are part of the cost too.
 const BURN_PERCENT: u64 = 98;
 
-/// CPU time between two reads of the clock, as a multiple of what a read costs:
-/// reading a thread's CPU time is a system call (0.5 us on the VM this was
-/// written on), and this keeps their share at 1 %.
+/// CPU time between two reads of the clock, as a multiple of the cost of a read. Reading a thread's
+/// CPU time is a system call (0.5 us on the VM where this was measured). This factor keeps the
+/// reads at 1 % of the time.
 const CLOCK_EVERY_READS: u64 = 100;
 
-/// The same in nanoseconds, whatever a read costs. It is also about the most
-/// that a PDU can cost too much on a CPU half as fast as it was at the start.
+/// Bounds of the same interval in nanoseconds. The upper bound is also about the largest excess of
+/// a PDU on a CPU that became half as fast as at the start.
 const CLOCK_EVERY_NS: core::ops::RangeInclusive<u64> = 10_000..=50_000;
 
-/// How long the self-calibration lets the loop run before it believes the rate.
+/// How long a loop of the self-calibration must run for a usable rate.
 const RATE_RUN_NS: u64 = 200_000;
 
-/// Where the self-calibration stops doubling, should the clock not advance.
+/// The self-calibration stops doubling here if the clock does not advance.
 const RATE_TURNS_MAX: u64 = 1 << 22;
 
-/// Fewest turns between two reads of the clock, so that a rate learnt too low
-/// still makes headway.
+/// The least number of turns between two reads of the clock, so that a rate that was measured too
+/// low still makes progress.
 const TURNS_MIN: u64 = 64;
 
 #[derive(Debug)]
 pub(super) struct Spin {
     target_ns: u64,
     cpu_clock: CpuClock,
-    /// What a read of the clock costs.
+    /// The cost of a read of the clock.
     read_ns: u64,
     /// Turns of the loop per 1024 ns.
     turns_per_1024_ns: u64,
@@ -72,8 +73,8 @@ impl Spin {
         Ok(())
     }
 
-    /// Two reads are part of the cost without showing in the difference of
-    /// their values: half of the first one and half of the last one.
+    /// Two half reads are part of the cost but not of the difference of the values: the first half
+    /// of the first read and the second half of the last one.
     fn burn_target(&self) {
         let most_ns = (self.read_ns.saturating_mul(CLOCK_EVERY_READS))
             .clamp(*CLOCK_EVERY_NS.start(), *CLOCK_EVERY_NS.end());
@@ -96,13 +97,13 @@ impl Spin {
 
 /// The CPU time to burn for a PDU of `cost`.
 fn target_ns(cost: Span) -> u64 {
-    // In two parts: the longest span times 98 does not fit.
+    // In two parts, because the longest span times 98 does not fit.
     let (whole, rest) = (cost.as_nanos() / 100, cost.as_nanos() % 100);
     whole * BURN_PERCENT + rest * BURN_PERCENT / 100
 }
 
-/// Computes, without memory traffic: `turns` steps of a 64-bit xorshift, each
-/// of which needs the one before.
+/// Computes without memory traffic: `turns` steps of a 64-bit xorshift. Each step needs the result
+/// of the one before.
 fn burn(turns: u64) {
     let mut state: u64 = black_box(0x9e37_79b9_7f4a_7c15);
     for _ in 0..turns {
@@ -113,7 +114,7 @@ fn burn(turns: u64) {
     black_box(state);
 }
 
-/// What a read of the clock costs by that clock, the best of several.
+/// The cost of a read of the clock, by that clock: the least of several.
 fn read_ns(cpu_clock: CpuClock) -> u64 {
     let one_read = || {
         let start_ns = cpu_clock();
@@ -122,8 +123,8 @@ fn read_ns(cpu_clock: CpuClock) -> u64 {
     (0..64).map(|_| one_read()).min().unwrap_or(0)
 }
 
-/// The speed of [`burn`], the best of several tries: an interrupt makes a try
-/// look slow, nothing makes it look fast.
+/// The speed of [`burn`], the best of several tries. An interrupt makes a try look slower. No
+/// disturbance makes it look faster.
 fn turns_per_1024_ns(cpu_clock: CpuClock) -> u64 {
     let one_try = || {
         let mut turns = 1024;
@@ -148,15 +149,15 @@ mod tests {
     static PREEMPTIBLE_NS: AtomicU64 = AtomicU64::new(0);
     static READS: AtomicU64 = AtomicU64::new(0);
 
-    /// A clock that stands still for two reads of three, as for a thread that
-    /// is preempted all the time, then goes on by 3 us.
+    /// A clock that stands still for two of three reads, then advances by 3 us, as for a thread
+    /// that is preempted all the time.
     fn preempted() -> u64 {
         let step = if READS.fetch_add(1, Ordering::Relaxed) % 3 == 2 { 3_000 } else { 0 };
         PREEMPTIBLE_NS.fetch_add(step, Ordering::Relaxed) + step
     }
 
     #[test]
-    fn a_preempted_thread_is_not_let_off() {
+    fn a_preempted_thread_still_uses_its_cost() {
         let mut spin = Spin {
             target_ns: target_ns(Span::from_micros(300)),
             cpu_clock: preempted,
@@ -173,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_stands_still_does_not_hang_the_start() {
+    fn a_stopped_clock_does_not_hang_the_calibration() {
         assert!(turns_per_1024_ns(|| 0) > 0);
     }
 

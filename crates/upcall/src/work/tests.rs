@@ -1,11 +1,13 @@
-//! The processors as a runtime sees them: datagrams in, PDUs out.
+//! The processors, driven as a runtime drives them: datagrams in, PDUs out.
 
 use core::time::Duration;
 use std::time::Instant;
 
+use upcall_runtime::time::Span;
+
 use super::*;
 
-/// A stand-in for the thread's CPU time.
+/// Stands in for the CPU time of the thread.
 fn wall_clock() -> u64 {
     use std::sync::OnceLock;
     static START: OnceLock<Instant> = OnceLock::new();
@@ -18,7 +20,7 @@ fn work(kind: WorkKind, pdu_bytes: u32) -> Work {
 }
 
 #[test]
-fn a_name_reads_back_as_its_kind() {
+fn each_name_parses_to_its_kind() {
     for kind in WorkKind::ALL {
         assert_eq!(kind.to_string().parse(), Ok(kind));
         assert!(!kind.description().is_empty() && !kind.description().contains('\n'));
@@ -31,7 +33,7 @@ fn a_name_reads_back_as_its_kind() {
 }
 
 #[test]
-fn every_sample_is_processed_without_complaint() {
+fn every_sample_is_processed_without_error() {
     let mut datagram = vec![0; 65_536];
     for kind in WorkKind::ALL {
         for pdu_bytes in [500, 1470, 20_000] {
@@ -48,8 +50,8 @@ fn every_sample_is_processed_without_complaint() {
             }
             let counters = work.counters();
             assert_eq!((pdus, counters.processed), (3, 3), "{kind} of {pdu_bytes} bytes");
-            let troubles = counters.rejected + counters.decode_errors + counters.lost;
-            assert_eq!(troubles + counters.frames_dropped + counters.duplicates, 0, "{kind}");
+            let errors = counters.rejected + counters.decode_errors + counters.lost;
+            assert_eq!(errors + counters.frames_dropped + counters.duplicates, 0, "{kind}");
         }
     }
 }
@@ -74,13 +76,13 @@ fn a_sample_that_does_not_fit_is_not_written() {
 }
 
 #[test]
-fn spin_uses_up_its_cost_by_the_clock_it_was_given() {
+fn spin_uses_its_cost_by_the_given_clock() {
     let mut spin = work(WorkKind::Spin, 1470);
     assert_eq!(spin.process(), Err(WorkError::NoPdu));
     assert_eq!(spin.take(b"anything"), Taken::Pdu);
     let start_ns = wall_clock();
     assert_eq!(spin.process(), Ok(()));
-    // 98 % of 200 us, less the two reads of the clock that count into it.
+    // 98 % of 200 us, less the two reads of the clock that are part of it.
     assert!(wall_clock() - start_ns >= 190_000);
     assert_eq!(spin.process(), Err(WorkError::NoPdu));
     assert_eq!(spin.counters().processed, 1);
@@ -97,7 +99,7 @@ fn rtp(sequence: u16, payload: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn l16_comes_out_6_db_down_in_network_order() {
+fn l16_output_is_6_db_lower_in_network_order() {
     let mut work = work(WorkKind::RtpL16, 1470);
     let taken = work.take(&rtp(1, &[0x7f, 0xff, 0x80, 0x00, 0x03, 0xe8, 0xfc, 0x18]));
     assert_eq!(taken, Taken::Pdu);
@@ -110,7 +112,7 @@ fn l16_comes_out_6_db_down_in_network_order() {
 }
 
 #[test]
-fn g711_comes_out_one_segment_down() {
+fn g711_output_is_one_segment_lower() {
     for (kind, payload, output) in [
         (WorkKind::RtpPcmu, [0x80, 0x00, 0xff], [0x90, 0x10, 0xff]),
         (WorkKind::RtpPcma, [0xaa, 0x2a, 0xba], [0xba, 0x3a, 0x8a]),
@@ -123,7 +125,7 @@ fn g711_comes_out_one_segment_down() {
 }
 
 #[test]
-fn a_tone_goes_out_at_a_quarter_of_full_scale() {
+fn the_output_of_a_tone_is_a_quarter_of_full_scale() {
     let mut datagram = [0; 1470];
     for (kind, step) in [(WorkKind::RtpL16, 1), (WorkKind::RtpPcmu, 512), (WorkKind::RtpPcma, 512)]
     {
@@ -139,7 +141,7 @@ fn a_tone_goes_out_at_a_quarter_of_full_scale() {
 }
 
 #[test]
-fn what_is_not_audio_in_rtp_is_refused_with_a_reason() {
+fn invalid_audio_packets_are_rejected_with_a_reason() {
     let mut work = work(WorkKind::RtpL16, 100);
     for (datagram, reason) in [
         (vec![0x80; 5], Reject::RtpTruncated { found: 5, expected: 12 }),
@@ -160,7 +162,7 @@ fn what_is_not_audio_in_rtp_is_refused_with_a_reason() {
 }
 
 #[test]
-fn a_packet_that_comes_twice_is_processed_once() {
+fn a_duplicate_packet_is_processed_once() {
     let mut work = work(WorkKind::RtpPcmu, 100);
     for (sequence, taken) in [
         (7, Taken::Pdu),

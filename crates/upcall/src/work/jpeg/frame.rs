@@ -1,19 +1,19 @@
-//! Puts the fragments of one frame together (RFC 2435 §3.1.2).
+//! Reassembles the fragments of one frame (RFC 2435 §3.1.2).
 //!
-//! Used by the M-JPEG processor. Fragments may come in any order; the bytes
-//! covered so far are kept as a short sorted list of pieces. Writes nothing
-//! itself: it says whether a fragment may be written where it says it belongs.
+//! Used by the M-JPEG processor. Fragments may come in any order. A frame keeps the bytes that have
+//! come as a short sorted list of pieces. It does not write them: it decides whether a fragment may
+//! be written at its offset.
 
-use super::super::Reject;
+use super::super::outcome::Reject;
 use super::payload::Head;
 use super::tables::Tables;
 
-/// Pieces kept track of. A network that keeps order needs one; each piece more
-/// is a fragment overtaken by another.
+/// The most pieces that are tracked. A network that keeps the order needs one. Each overtaken
+/// fragment adds one.
 const PIECES_MAX: usize = 8;
 
-/// What tells a frame from the next: its source, its time and its field
-/// (RFC 2435 §3: all packets of a frame have the same timestamp).
+/// The identity of a frame: its source, its time and its field (RFC 2435 §3: all packets of a frame
+/// have the same timestamp).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FrameKey {
     pub(super) ssrc: u32,
@@ -21,24 +21,24 @@ pub(super) struct FrameKey {
     pub(super) type_specific: u8,
 }
 
-/// A run of bytes that has arrived.
+/// A contiguous range of bytes that has arrived.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Piece {
     start: usize,
     end: usize,
 }
 
-/// A frame on its way to being complete.
+/// A frame that is being reassembled.
 #[derive(Debug)]
 pub(super) struct Frame {
     pub(super) key: FrameKey,
     pub(super) head: Head,
-    /// Those the fragment at offset 0 brought or named; a Q below 128 needs none.
+    /// The tables that the fragment at offset 0 brought or named. A Q below 128 needs none.
     pub(super) tables: Option<Tables>,
-    /// Sorted, apart from each other; `count` of them.
+    /// Sorted, and separate from each other. `count` entries are used.
     pieces: [Piece; PIECES_MAX],
     count: usize,
-    /// Length of the scan, known from the fragment with the marker bit.
+    /// Length of the scan. The fragment with the marker bit tells it.
     length: Option<usize>,
 }
 
@@ -48,8 +48,8 @@ impl Frame {
         Frame { key, head, tables: None, pieces, count: 0, length: None }
     }
 
-    /// Enters the fragment `start..end`, the last of its frame if `last`.
-    /// Leaves the frame as it was on error. O(1): at most [`PIECES_MAX`] steps.
+    /// Enters the fragment `start..end`, which is the last of its frame if `last`. On an error the
+    /// frame is unchanged. O(1): at most [`PIECES_MAX`] steps.
     pub(super) fn enter(&mut self, start: usize, end: usize, last: bool) -> Result<(), Reject> {
         let covered = self.pieces().last().map_or(0, |piece| piece.end);
         let contradicts = match self.length {
@@ -66,7 +66,7 @@ impl Frame {
         Ok(())
     }
 
-    /// The length of the scan, once every byte of it is there.
+    /// The length of the scan, once all its bytes have arrived.
     pub(super) fn complete(&self) -> Option<usize> {
         let length = self.length?;
         (self.pieces() == [Piece { start: 0, end: length }]).then_some(length)
@@ -164,10 +164,10 @@ mod tests {
     }
 
     proptest! {
-        /// Against a byte map: a fragment is refused just where it covers a
-        /// covered byte, needs a ninth piece or contradicts the end.
+        /// Compares with a byte map: a fragment is refused exactly if it covers a covered byte,
+        /// needs a ninth piece, or contradicts the end.
         #[test]
-        fn the_pieces_are_the_bytes_that_came(
+        fn the_pieces_cover_the_bytes_that_arrived(
             fragments in proptest::collection::vec((0_usize..48, 1_usize..12, 0_u8..8), 1..40),
         ) {
             let mut frame = frame();

@@ -1,6 +1,6 @@
 //! The headers of an RTP/JPEG payload (RFC 2435 §3.1).
 //!
-//! Pure parsing: bytes in, one [`Fragment`] or a typed reason out.
+//! Pure parsing: bytes in, one [`Fragment`] or a [`Reject`] out.
 //!
 //! ```text
 //!  main header, 8 bytes (§3.1)       restart header, 4 bytes,    table header, 4 bytes, and
@@ -13,7 +13,7 @@
 //!  +------+------+-------+--------+
 //! ```
 
-use super::super::Reject;
+use super::super::outcome::Reject;
 use super::tables::Tables;
 
 /// Length of the main header (§3.1).
@@ -32,14 +32,14 @@ pub(super) enum Sampling {
     Quarter,
 }
 
-/// What all fragments of a frame have in common (§3.1: every field of the main
-/// header but the offset).
+/// The fields that all fragments of a frame have in common (§3.1: every field of the main header
+/// except the offset).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Head {
-    /// 0: a whole picture; 1, 2, 3: a field (§3.1.1). A field is a frame here.
+    /// 0: a whole picture; 1, 2, 3: a field (§3.1.1). A field is processed like a frame.
     pub(super) type_specific: u8,
     pub(super) sampling: Sampling,
-    /// MCUs between restart markers, none without them (§3.1.7).
+    /// MCUs between restart markers. `None` for a scan without them (§3.1.7).
     pub(super) restart: Option<u16>,
     pub(super) q: u8,
     /// In pixels, a multiple of 8 from 8 to 2040.
@@ -70,10 +70,10 @@ impl Head {
 #[derive(Debug)]
 pub(super) struct Fragment<'a> {
     pub(super) head: Head,
-    /// Where `scan` belongs in the frame's scan.
+    /// The offset of `scan` in the scan of the frame.
     pub(super) offset: usize,
-    /// The tables that came with it: `None` where the payload has no table
-    /// header, `Some(None)` where it has one of length 0.
+    /// The tables in the payload. `None` if the payload has no table header, `Some(None)` if the
+    /// header has length 0.
     pub(super) tables: Option<Option<Tables>>,
     pub(super) scan: &'a [u8],
 }
@@ -84,14 +84,15 @@ pub(super) fn parse(payload: &[u8]) -> Result<Fragment<'_>, Reject> {
     let main = rest.array::<MAIN_BYTES>()?;
     let [type_specific, offset_high, offset_middle, offset_low, kind, q, width, height] = main;
     let offset = u32::from_be_bytes([0, offset_high, offset_middle, offset_low]) as usize;
-    // §4.1: 0 and 1, and the same with restart markers from 64 on. 2 to 5 were
-    // taken back, 128 and more are agreed on outside RTP.
+    // §4.1: types 0 and 1, and the same plus 64 with restart markers. 2 to 5 are obsolete, 128 and
+    // more are defined outside RTP.
     let sampling = match kind {
         0 | 64 => Sampling::Half,
         1 | 65 => Sampling::Quarter,
         found => return Err(Reject::JpegType { found }),
     };
-    // §3.1.4, §4.2: 1 to 99 are computed, 128 and more bring their tables, the others are reserved.
+    // §3.1.4, §4.2: the tables of 1 to 99 are computed, those of 128 and more are sent. The other
+    // values are reserved.
     if matches!(q, 0 | 100..=127) {
         return Err(Reject::JpegQ { found: q });
     }
@@ -110,9 +111,8 @@ pub(super) fn parse(payload: &[u8]) -> Result<Fragment<'_>, Reject> {
     Ok(Fragment { head, offset, tables, scan })
 }
 
-/// §3.1.7. The F and L bits and the count tell which intervals a fragment
-/// holds, for decoders that show incomplete frames; only whole ones are
-/// decoded here.
+/// §3.1.7. The F and L bits and the count tell which intervals a fragment holds, for decoders that
+/// show incomplete frames. This decoder shows only whole frames and ignores them.
 fn restart_interval(rest: &mut Rest<'_>) -> Result<u16, Reject> {
     let [high, low, _, _] = rest.array::<RESTART_BYTES>()?;
     match u16::from_be_bytes([high, low]) {
@@ -121,7 +121,7 @@ fn restart_interval(rest: &mut Rest<'_>) -> Result<u16, Reject> {
     }
 }
 
-/// §3.1.8. A length of 0 says that the tables of this Q came earlier.
+/// §3.1.8. A length of 0 means that the tables of this Q came earlier.
 fn in_band_tables(rest: &mut Rest<'_>) -> Result<Option<Tables>, Reject> {
     let [_, precision, high, low] = rest.array::<TABLE_HEAD_BYTES>()?;
     let length = usize::from(u16::from_be_bytes([high, low]));
@@ -135,7 +135,7 @@ fn in_band_tables(rest: &mut Rest<'_>) -> Result<Option<Tables>, Reject> {
     }
 }
 
-/// What is left of a payload.
+/// A payload, and how much of it is parsed.
 struct Rest<'a> {
     payload: &'a [u8],
     at: usize,
@@ -143,7 +143,7 @@ struct Rest<'a> {
 
 impl<'a> Rest<'a> {
     fn slice(&mut self, length: usize) -> Result<&'a [u8], Reject> {
-        // A payload and a length are below 64 KiB each: no overflow.
+        // No overflow: a payload and a length are below 64 KiB each.
         let expected = self.at + length;
         let truncated = Reject::JpegTruncated { found: self.payload.len(), expected };
         let slice = self.payload.get(self.at..expected).ok_or(truncated)?;

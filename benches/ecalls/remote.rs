@@ -1,6 +1,8 @@
-//! The same between two processes: this program again is the other one, on this CPU or on another.
+//! The same measurements between two processes. The bench starts itself as the second process, on
+//! this CPU or on another.
 //!
-//! Who is told sleeps, unless a row says that it is awake. Beside each the kernel's own ways there and back.
+//! The process that receives an event sleeps, unless a row says that it is awake. The kernel's own
+//! round trips stand beside each row.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -21,20 +23,20 @@ use upcall::channel::{
 use upcall_sys::process::PidFd;
 use upcall_sys::schedule;
 
-use super::{REAL_TIME_SIGNAL, Row, per_event, row, timed};
+use crate::row::{REAL_TIME_SIGNAL, Row, per_event, row, timed};
 
-/// Tells a process that it is the other one, with whose name and on which CPU.
-const PART: &str = "UPCALL_ECALLS_OTHER";
+/// The environment variable that makes a process the remote one: its name and its CPU.
+const ROLE: &str = "UPCALL_ECALLS_OTHER";
 /// Round trips of a sample.
 const TURNS: u64 = 8;
-/// Posts of a sample: they find room, as do their answers.
+/// Posts of a sample. The rings have room for them and for their replies.
 const POSTS: u64 = 256;
 const RINGS: Forms =
     Forms { to_service: Form::Ring { slots: 1_024 }, to_client: Form::Ring { slots: 1_024 } };
 
-/// What an event says: to be awake until the last, to be answered, nothing.
+/// The commands that an event carries: stay awake, send a reply, only count, sleep again.
 const AWAKE: u64 = 1;
-const ANSWER: u64 = 2;
+const REPLY: u64 = 2;
 const COUNTED: u64 = 3;
 const ASLEEP: u64 = 4;
 
@@ -47,7 +49,7 @@ fn free(route: Route) -> ServiceTerms {
     ServiceTerms::new(RINGS, route.terms(terms)).call(|words| words.map(|word| word + 1))
 }
 
-/// Answers each event with the same.
+/// Replies to each event with the same event.
 fn echo() -> Route {
     Route::to(|events| {
         while let Some(event) = events.take() {
@@ -60,32 +62,32 @@ fn socket(name: &str) -> PathBuf {
     std::env::temp_dir().join(format!("{name}.sock"))
 }
 
-/// Whether this is the other process: then it has done its part.
-pub fn was_other_process() -> bool {
-    let Ok(part) = std::env::var(PART) else { return false };
-    let (name, cpu) = part.rsplit_once(' ').expect("a name and a CPU");
-    schedule::pin_thread(&[cpu.parse().expect("a CPU")]).expect("it may be used");
+/// If this process is the remote one, runs its part. Returns whether it was.
+pub fn run_as_remote() -> bool {
+    let Ok(role) = std::env::var(ROLE) else { return false };
+    let (name, cpu) = role.rsplit_once(' ').expect("a name and a CPU");
+    schedule::pin_thread(&[cpu.parse().expect("a CPU")]).expect("the CPU is allowed");
     let flag = Arc::new(AtomicBool::new(false));
     signal_hook::flag::register(REAL_TIME_SIGNAL, flag.clone()).expect("a signal");
     let service = Service::in_thread(name, free(echo())).expect("a service");
     let polled = Client::polled(&format!("{name}-first")).expect("the other's service");
-    let bells = [0; 2].map(|_| eventfd(0, EventfdFlags::CLOEXEC).expect("an eventfd"));
+    let eventfds = [0; 2].map(|_| eventfd(0, EventfdFlags::CLOEXEC).expect("an eventfd"));
     let listener = UnixListener::bind(socket(name)).expect("a socket");
-    println!("{} {}", bells[0].as_raw_fd(), bells[1].as_raw_fd());
-    std::thread::spawn(move || answer_on_sockets(&listener));
-    std::thread::spawn(move || answer_on_eventfds(&bells));
-    std::thread::spawn(move || answer_on_a_channel(polled, &service));
-    std::thread::spawn(answer_on_pipes);
+    println!("{} {}", eventfds[0].as_raw_fd(), eventfds[1].as_raw_fd());
+    std::thread::spawn(move || reply_on_sockets(&listener));
+    std::thread::spawn(move || reply_on_eventfds(&eventfds));
+    std::thread::spawn(move || reply_on_a_channel(polled, &service));
+    std::thread::spawn(reply_on_pipes);
     let first = PidFd::open(getppid().map_or(0, |pid| pid.as_raw_pid().cast_unsigned()));
     let first = first.expect("the parent is there");
-    // In the first thread: signals of a process come to it.
+    // The loop runs in the first thread, because signals of a process reach this thread.
     loop {
         wait_for_signal(&flag);
         first.queue_signal(REAL_TIME_SIGNAL, 0).expect("the parent is there");
     }
 }
 
-fn answer_on_pipes() {
+fn reply_on_pipes() {
     let (mut input, mut output) = (std::io::stdin().lock(), std::io::stdout().lock());
     let mut bytes = [0; 8];
     while input.read_exact(&mut bytes).is_ok() {
@@ -94,7 +96,7 @@ fn answer_on_pipes() {
     std::process::exit(0);
 }
 
-fn answer_on_sockets(listener: &UnixListener) {
+fn reply_on_sockets(listener: &UnixListener) {
     for stream in listener.incoming() {
         let mut stream = stream.expect("a client");
         std::thread::spawn(move || {
@@ -106,41 +108,41 @@ fn answer_on_sockets(listener: &UnixListener) {
     }
 }
 
-fn answer_on_eventfds([there, back]: &[OwnedFd; 2]) {
+fn reply_on_eventfds([there, back]: &[OwnedFd; 2]) {
     loop {
-        ring_eventfd(back, wait_eventfd(there));
+        write_eventfd(back, read_eventfd(there));
     }
 }
 
-fn ring_eventfd(fd: &OwnedFd, value: u64) {
+fn write_eventfd(fd: &OwnedFd, value: u64) {
     rustix::io::write(fd, &value.to_ne_bytes()).expect("an eventfd");
 }
 
-fn wait_eventfd(fd: &OwnedFd) -> u64 {
+fn read_eventfd(fd: &OwnedFd) -> u64 {
     let mut bytes = [0; 8];
     rustix::io::read(fd, &mut bytes).expect("an eventfd");
     u64::from_ne_bytes(bytes)
 }
 
-/// Asleep until it is told to be awake; then it looks without end.
-fn answer_on_a_channel(mut client: Client, service: &Service) {
+/// Sleeps until an event sets it awake. Then it polls without end.
+fn reply_on_a_channel(mut client: Client, service: &Service) {
     let (mut is_awake, mut counted) = (false, 0);
-    // Whose turns are counted: the second client of this service, once it is there.
-    let mut answers = None;
+    // The raiser of replies, towards the second client of this service, once that client exists.
+    let mut replies = None;
     loop {
         match client.take().expect("the first process is there") {
             Some(event) => match event.words[0] {
-                ANSWER => {
-                    let to: Option<&Raiser> = answers.as_ref();
-                    to.expect("it was told to be awake")
-                        .raise(&raise(ANSWER))
-                        .expect("it is there");
+                REPLY => {
+                    let to: Option<&Raiser> = replies.as_ref();
+                    to.expect("an AWAKE event came first")
+                        .raise(&raise(REPLY))
+                        .expect("the peer is there");
                 }
                 COUNTED => counted += 1,
                 word => {
                     is_awake = word == AWAKE;
-                    answers = service.raiser(service.clients()[1]);
-                    client.raise(&raise(counted)).expect("it is there");
+                    replies = service.raiser(service.clients()[1]);
+                    client.raise(&raise(counted)).expect("the peer is there");
                 }
             },
             None if is_awake => std::hint::spin_loop(),
@@ -151,41 +153,43 @@ fn answer_on_a_channel(mut client: Client, service: &Service) {
     }
 }
 
-/// A signal that comes before the sleep costs one of a millisecond: rare, for each waits for the other's.
+/// Waits for a signal. A signal that comes before the sleep costs a sleep of a millisecond. This is
+/// rare, because each process waits for the signal of the other.
 fn wait_for_signal(flag: &AtomicBool) {
     while !flag.swap(false, SeqCst) {
         let _ = nanosleep(&Timespec { tv_sec: 0, tv_nsec: 1_000_000 });
     }
 }
 
-/// The other process, as the first has it.
-struct Other {
+/// The remote process, as the first process sees it.
+struct RemoteProcess {
     child: Child,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
     name: String,
-    bells: [OwnedFd; 2],
-    /// What the other raised towards the service of this one last, and how often.
-    said: Arc<[AtomicU64; 2]>,
+    eventfds: [OwnedFd; 2],
+    /// The last word that the remote process raised to the service of this one, and the number of
+    /// such events.
+    last_raised: Arc<[AtomicU64; 2]>,
     service: Service,
 }
 
-impl Other {
-    fn start(cpu: u32) -> Arc<std::sync::Mutex<Other>> {
+impl RemoteProcess {
+    fn start(cpu: u32) -> Arc<std::sync::Mutex<RemoteProcess>> {
         let name = format!("ecalls-{}-{cpu}", std::process::id());
-        let said = Arc::new([AtomicU64::new(0), AtomicU64::new(0)]);
-        let says = said.clone();
+        let last_raised = Arc::new([AtomicU64::new(0), AtomicU64::new(0)]);
+        let handler_raised = last_raised.clone();
         let route = Route::to(move |events| {
             while let Some(event) = events.take() {
-                says[0].store(event.words[0], SeqCst);
-                says[1].fetch_add(1, SeqCst);
+                handler_raised[0].store(event.words[0], SeqCst);
+                handler_raised[1].fetch_add(1, SeqCst);
             }
         });
         let service = Service::in_thread(&format!("{name}-first"), free(route));
         let service = service.expect("a service");
         let exe = std::env::current_exe().expect("a program");
         let mut child = Command::new(exe)
-            .env(PART, format!("{name} {cpu}"))
+            .env(ROLE, format!("{name} {cpu}"))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -193,7 +197,7 @@ impl Other {
         let input = child.stdin.take().expect("a pipe");
         let mut output = BufReader::new(child.stdout.take().expect("a pipe"));
         let mut line = String::new();
-        output.read_line(&mut line).expect("it is ready");
+        output.read_line(&mut line).expect("the child prints a line");
         let pid = Pid::from_child(&child);
         let pidfd = pidfd_open(pid, PidfdFlags::empty()).expect("a child");
         let fetch = |number: &str| {
@@ -201,23 +205,25 @@ impl Other {
             pidfd_getfd(&pidfd, number, PidfdGetfdFlags::empty()).expect("an eventfd of a child")
         };
         let (there, back) = line.trim().split_once(' ').expect("two numbers");
-        let bells = [fetch(there), fetch(back)];
-        Arc::new(Other { child, input, output, name, bells, said, service }.into())
+        let eventfds = [fetch(there), fetch(back)];
+        Arc::new(
+            RemoteProcess { child, input, output, name, eventfds, last_raised, service }.into(),
+        )
     }
 
-    /// Says so to the other's thread that looks or sleeps, and waits for the answer.
-    fn be(&self, word: u64) -> u64 {
-        let before = self.said[1].load(SeqCst);
+    /// Sends a command to the remote thread that polls or sleeps, and waits for its reply.
+    fn set_mode(&self, word: u64) -> u64 {
+        let before = self.last_raised[1].load(SeqCst);
         let to = self.service.clients()[0];
-        self.service.raise(to, &raise(word)).expect("it is there");
-        while self.said[1].load(SeqCst) == before {
+        self.service.raise(to, &raise(word)).expect("the peer is there");
+        while self.last_raised[1].load(SeqCst) == before {
             std::thread::yield_now();
         }
-        self.said[0].load(SeqCst)
+        self.last_raised[0].load(SeqCst)
     }
 }
 
-impl Drop for Other {
+impl Drop for RemoteProcess {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -225,74 +231,77 @@ impl Drop for Other {
     }
 }
 
-/// Rows with another process on `own`, the CPU of this one, and on `beside`, if there is another.
-pub fn rows(own: u32, beside: Option<u32>) -> Vec<Row> {
+/// Rows with a remote process on `own`, the CPU of this process, and on `other_cpu` if there is
+/// another CPU.
+pub fn rows(own: u32, other_cpu: Option<u32>) -> Vec<Row> {
     let flag = Arc::new(AtomicBool::new(false));
     signal_hook::flag::register(REAL_TIME_SIGNAL, flag.clone()).expect("a signal");
     let mut rows = Vec::new();
-    if let Some(beside) = beside {
-        let other = Other::start(beside);
+    if let Some(other_cpu) = other_cpu {
+        let other = RemoteProcess::start(other_cpu);
         rows.extend(awake(&other));
         rows.extend(asleep(&other, &flag, "other CPU"));
     }
-    rows.extend(asleep(&Other::start(own), &flag, "same CPU"));
+    rows.extend(asleep(&RemoteProcess::start(own), &flag, "same CPU"));
     rows
 }
 
-type Shared = Arc<std::sync::Mutex<Other>>;
+type Shared = Arc<std::sync::Mutex<RemoteProcess>>;
 
-/// Takes what is raised back, asleep until it comes.
-fn taken(client: &mut Client) {
-    while client.take().expect("it is there").is_none() {
+/// Waits for the event that the remote process raises back, asleep until it comes.
+fn wait_for_event(client: &mut Client) {
+    while client.take().expect("the peer is there").is_none() {
         client.wait(None);
     }
 }
 
-/// What needs no kernel: the other looks, on its own CPU.
+/// Rows that need no kernel: the remote process polls on its own CPU.
 fn awake(other: &Shared) -> [Row; 3] {
     let name = other.lock().expect("one thread").name.clone();
     let mut posts = Client::polled(&name).expect("its service");
     let mut turns = Client::polled(&name).expect("its service");
-    let (raises, answers) = (other.clone(), other.clone());
+    let (raises, replies) = (other.clone(), other.clone());
     [
-        row("across: post, nobody told", move || {
+        row("across: post, no notification", move || {
             let raiser = posts.raiser();
             let ps = timed(POSTS, || {
                 assert_eq!(raiser.post(&raise(COUNTED)), Ok(Posted::Stored));
             });
-            raiser.notify().expect("it is there");
-            (0..POSTS).for_each(|_| taken(&mut posts));
+            raiser.notify().expect("the peer is there");
+            (0..POSTS).for_each(|_| wait_for_event(&mut posts));
             ps
         }),
-        row("across: raise, told awake, other CPU", move || {
+        row("across: raise, peer awake, other CPU", move || {
             let other = raises.lock().expect("one thread");
-            let before = other.be(AWAKE);
-            let raiser = other.service.raiser(other.service.clients()[0]).expect("it is there");
+            let before = other.set_mode(AWAKE);
+            let raiser =
+                other.service.raiser(other.service.clients()[0]).expect("the peer is there");
             let calls = raiser.system_calls();
             let ps = timed(POSTS, || {
                 assert_eq!(raiser.raise(&raise(COUNTED)), Ok(Posted::Stored));
             });
             assert_eq!(raiser.system_calls(), calls, "it is awake");
-            assert_eq!(other.be(ASLEEP), before + POSTS, "each came");
+            assert_eq!(other.set_mode(ASLEEP), before + POSTS, "each came");
             ps
         }),
-        row("across: there and back, both awake", move || {
-            let other = answers.lock().expect("one thread");
-            other.be(AWAKE);
-            let raiser = other.service.raiser(other.service.clients()[0]).expect("it is there");
+        row("across: round trip, both awake", move || {
+            let other = replies.lock().expect("one thread");
+            other.set_mode(AWAKE);
+            let raiser =
+                other.service.raiser(other.service.clients()[0]).expect("the peer is there");
             let ps = timed(POSTS, || {
-                raiser.raise(&raise(ANSWER)).expect("it is there");
-                while turns.take().expect("it is there").is_none() {
+                raiser.raise(&raise(REPLY)).expect("the peer is there");
+                while turns.take().expect("the peer is there").is_none() {
                     std::hint::spin_loop();
                 }
             });
-            other.be(ASLEEP);
+            other.set_mode(ASLEEP);
             ps
         }),
     ]
 }
 
-/// There and back, each woken by the other.
+/// Round trips in which each process wakes the other.
 fn asleep(other: &Shared, flag: &Arc<AtomicBool>, place: &str) -> Vec<Row> {
     let (name, pid) = {
         let other = other.lock().expect("one thread");
@@ -303,7 +312,7 @@ fn asleep(other: &Shared, flag: &Arc<AtomicBool>, place: &str) -> Vec<Row> {
     let (path, flag) = (socket(&name), flag.clone());
     let peer = PidFd::open(pid).expect("a child");
     let named = |what: &str| &*Box::leak(format!("{what}, {place}").into_boxed_str());
-    let [pipe, bells] = [other.clone(), other.clone()];
+    let [pipe, eventfds] = [other.clone(), other.clone()];
     let turn = |stream: &mut UnixStream| {
         let mut bytes = [1; 40];
         stream.write_all(&bytes).and_then(|()| stream.read_exact(&mut bytes)).expect("a socket");
@@ -311,11 +320,11 @@ fn asleep(other: &Shared, flag: &Arc<AtomicBool>, place: &str) -> Vec<Row> {
     vec![
         row(named("across: raise, handler, raised back"), move || {
             timed(TURNS, || {
-                client.raise(&raise(ANSWER)).expect("it is there");
-                taken(&mut client);
+                client.raise(&raise(REPLY)).expect("the peer is there");
+                wait_for_event(&mut client);
             })
         }),
-        row(named("pipe: there and back"), move || {
+        row(named("pipe: round trip"), move || {
             let mut other = pipe.lock().expect("one thread");
             timed(TURNS, || {
                 let mut bytes = [1; 8];
@@ -323,11 +332,11 @@ fn asleep(other: &Shared, flag: &Arc<AtomicBool>, place: &str) -> Vec<Row> {
                 other.output.read_exact(&mut bytes).expect("a pipe");
             })
         }),
-        row(named("eventfd: there and back"), move || {
-            let other = bells.lock().expect("one thread");
+        row(named("eventfd: round trip"), move || {
+            let other = eventfds.lock().expect("one thread");
             timed(TURNS, || {
-                ring_eventfd(&other.bells[0], 1);
-                wait_eventfd(&other.bells[1]);
+                write_eventfd(&other.eventfds[0], 1);
+                read_eventfd(&other.eventfds[1]);
             })
         }),
         row(named("signal: rt_sigqueueinfo and back"), move || {
@@ -342,13 +351,13 @@ fn asleep(other: &Shared, flag: &Arc<AtomicBool>, place: &str) -> Vec<Row> {
                 assert_eq!(channel::call(&name, &[1; 5], None), Ok([2; 5]));
             })
         }),
-        row(named("UNIX socket: connect, there and back"), move || {
+        row(named("UNIX socket: connect, round trip"), move || {
             let begun = Wall::now();
             for _ in 0..TURNS {
                 turn(&mut UnixStream::connect(&path).expect("its socket"));
             }
             per_event(begun, TURNS)
         }),
-        row(named("UNIX socket: there and back"), move || timed(TURNS, || turn(&mut stream))),
+        row(named("UNIX socket: round trip"), move || timed(TURNS, || turn(&mut stream))),
     ]
 }

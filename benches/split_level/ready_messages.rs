@@ -1,7 +1,8 @@
-//! Reading a message that is there, and going on to the next: no way waits for anything.
+//! Reads messages that are already there, and goes on to the next. No variant waits.
 //!
-//! All in this process, on one CPU, in `SCHED_FIFO`. Where several take turns, each has its own
-//! stream or pipe, and the next message is always another's: that it was so is asserted.
+//! All readers are in this process, on one CPU, in `SCHED_FIFO`. Where several take turns, each has
+//! its own stream or pipe, and the next message always belongs to another reader. The bench asserts
+//! this.
 
 use std::future::poll_fn;
 use std::hint::black_box;
@@ -24,13 +25,14 @@ use upcall_sys::schedule;
 
 use crate::reader::{MESSAGE_BYTES, config, need};
 
-/// Who takes turns.
+/// Readers that take turns.
 const READERS: usize = 8;
-/// Messages each finds: 64,000 bytes, as many as a pipe has room for.
+/// Messages of each reader: 64,000 bytes, as many as a pipe has room for.
 const MESSAGES: usize = 1_000;
 /// Messages of one sample.
 const STRETCH: u64 = 125;
-/// Least that handlers here declare between two messages, in ns: they are never ahead.
+/// The least gap between two messages that handlers here declare, in ns. So they are never ahead of
+/// time.
 const GAP_NS: u64 = 100;
 
 /// Picoseconds for one message, of each sample.
@@ -48,10 +50,10 @@ pub const ROWS: [(&str, Measure); 9] = [
     ("epoll: epoll_wait, read(2) of a pipe", |cpu| alone(cpu, read_by_epoll)),
     ("tokio: read of a pipe, yield_now(), 8 tasks in turn", tokio_in_turn),
 ];
-/// What the paper's threads do for a message.
+/// The work of the paper's threads for a message.
 pub const THREADS: &str = "thread: read(2), sched_yield(2), 8 threads in turn";
 
-/// Counts messages, and notes the time of each stretch of them.
+/// Counts messages, and records the time of each stretch of them.
 #[derive(Default)]
 struct Meter {
     messages: AtomicU64,
@@ -62,11 +64,11 @@ struct Meter {
 }
 
 impl Meter {
-    /// Reader `me` is done with a message. Not called at the same time: all are of one CPU, and
-    /// none is interrupted by another.
+    /// Records that reader `me` is done with a message. No two calls overlap, because all readers
+    /// are on one CPU and none interrupts another.
     #[inline]
     fn note(&self, me: u64) {
-        // Relaxed, all: see above.
+        // All operations are Relaxed, for the reason above.
         let messages = self.messages.load(Relaxed) + 1;
         self.messages.store(messages, Relaxed);
         if self.last.load(Relaxed) != me {
@@ -84,33 +86,33 @@ impl Meter {
         }
     }
 
-    /// Waits until all messages were read; the samples.
+    /// Waits until all messages were read. Returns the samples.
     fn samples(&self, readers: usize) -> Vec<u64> {
         while self.messages.load(Relaxed) < (readers * MESSAGES) as u64 {
             std::thread::sleep(Duration::from_millis(1));
         }
         let (turns, messages) = (self.turns.load(Relaxed), self.messages.load(Relaxed));
-        // Of tokio, who comes last in a round comes first in the next.
+        // In tokio the last reader of a round is the first of the next.
         assert!(readers == 1 || turns * 10 >= messages * 8, "{turns} turns of {messages} messages");
         std::mem::take(&mut self.samples_ps.lock().expect("no measurement panics"))
     }
 }
 
-/// A stream with all messages in it. It lives as long as the writer.
+/// A stream that holds all messages. It lives as long as the writer.
 fn filled_stream() -> (StreamWriter, StreamReader) {
     let (slots, slot_bytes) = (1_024, u32::try_from(MESSAGE_BYTES).expect("small"));
     let stream = Stream::create(StreamForm::Slots { slots, slot_bytes }, 0).expect("memory");
     let mut writer = stream.writer().expect("a new stream");
     for _ in 0..MESSAGES {
-        assert!(writer.push(&[7; MESSAGE_BYTES]).expect("nobody left"), "there is room");
+        assert!(writer.push(&[7; MESSAGE_BYTES]).expect("the other end is there"), "there is room");
     }
-    writer.commit().expect("nobody left");
+    writer.commit().expect("the other end is there");
     (writer, stream.reader().expect("a new stream"))
 }
 
 fn filled_pipe() -> (impl Write, PipeReader) {
     let (reader, mut writer) = std::io::pipe().expect("a pipe");
-    writer.write_all(&[7; MESSAGES * MESSAGE_BYTES]).expect("there is room");
+    writer.write_all(&[7; MESSAGES * MESSAGE_BYTES]).expect("the queue has room");
     (writer, reader)
 }
 
@@ -139,7 +141,7 @@ fn one_upcall(cpu: u32) -> Vec<u64> {
         1,
         handler,
     );
-    runtime.run(created.expect("unscreened")).expect("its thread is there");
+    runtime.run(created.expect("unscreened")).expect("the executor runs");
     let samples = meter.samples(1);
     runtime.stop(|_, _| {});
     drop(writer);
@@ -189,7 +191,7 @@ fn in_turn(
         ids.push(create(&mut runtime, nth, reader, meter.clone()));
     }
     let at = clock::now() + Span::from_millis(1);
-    runtime.run_at(&ids, at).expect("its thread is there");
+    runtime.run_at(&ids, at).expect("the executor runs");
     let samples = meter.samples(READERS);
     runtime.stop(|_, _| {});
     samples
@@ -197,11 +199,11 @@ fn in_turn(
 
 fn prepare(cpu: u32) {
     schedule::pin_thread(&[cpu]).expect("the CPU is allowed");
-    // `main` says so if it is refused.
+    // `main` reports a refusal.
     let _ = schedule::set_fifo(FIFO_PRIORITY);
 }
 
-/// One thread.
+/// Measures one thread.
 fn alone(cpu: u32, read_all: fn(&Meter)) -> Vec<u64> {
     let meter = Meter::default();
     std::thread::scope(|scope| {
@@ -222,7 +224,7 @@ fn read_and_rank(meter: &Meter) {
     let (_writer, mut reader) = filled_pipe();
     let mut rank = 0;
     read(&mut reader, || {
-        // As to a deadline that is another than before.
+        // A call as for a deadline that differs from the last.
         rank = 1 - rank;
         let _ = black_box(schedule::set_fifo(FIFO_PRIORITY + rank));
         meter.note(0);
@@ -232,15 +234,15 @@ fn read_and_rank(meter: &Meter) {
 fn read_socket(meter: &Meter) {
     let (mut writer, mut reader) =
         std::os::unix::net::UnixStream::pair().expect("a pair of sockets");
-    // A message of a socket takes more room: not all are there at once.
+    // A message takes more space in a socket, so not all fit at once.
     let mut message = [0; MESSAGE_BYTES];
     for _ in 0..MESSAGES as u64 / STRETCH {
         for _ in 0..STRETCH {
-            writer.write_all(&[7; MESSAGE_BYTES]).expect("there is room");
+            writer.write_all(&[7; MESSAGE_BYTES]).expect("the queue has room");
         }
         let begun_ns = monotonic_ns();
         for _ in 0..STRETCH {
-            reader.read_exact(&mut message).expect("it is there");
+            reader.read_exact(&mut message).expect("the peer is there");
         }
         let ps = (monotonic_ns() - begun_ns) * 1_000 / STRETCH;
         meter.samples_ps.lock().expect("no measurement panics").push(ps);
@@ -256,17 +258,17 @@ fn read_by_epoll(meter: &Meter) {
     let no_time = rustix::time::Timespec::default();
     read(&mut reader, || {
         let mut events = [MaybeUninit::<epoll::Event>::uninit(); 16];
-        // After the last nothing is there.
+        // After the last message no event is there.
         black_box(epoll::wait(&set, &mut events, Some(&no_time)).is_ok());
         meter.note(0);
     });
 }
 
-/// Reads all messages; after each `then`.
+/// Reads all messages, and calls `then` after each.
 fn read(reader: &mut impl Read, mut then: impl FnMut()) {
     let mut message = [0; MESSAGE_BYTES];
     for _ in 0..MESSAGES {
-        reader.read_exact(&mut message).expect("it is there");
+        reader.read_exact(&mut message).expect("the peer is there");
         black_box(message[0]);
         then();
     }

@@ -1,0 +1,53 @@
+//! Times, windows and limits that every step shares.
+
+use std::time::Duration;
+
+use upcall::activity::Window;
+use upcall::admission::Share;
+use upcall::time::Span;
+
+/// The environment variable that gives a process started by this one its role.
+pub const ROLE: &str = "UPCALL_BENCH_ROLE";
+/// Interval between two frames: 30 per second.
+pub const PERIOD: Span = Span::from_nanos(33_333_333);
+pub const RATE: f64 = 30.0;
+/// The most by which a frame is late.
+pub const JITTER: Span = Span::from_millis(5);
+/// Time from the arrival of a frame to its display.
+pub const SHOWN_AFTER: Span = Span::from_millis(50);
+/// The slice of round robin in the paper.
+pub const SLICE: Duration = Duration::from_micros(150);
+/// Frames of each player before those that count.
+pub const WARM_FRAMES: u64 = 15;
+/// The most that admission grants here.
+pub const CPU_LIMIT: Share = match Share::from_ppm(950_000) {
+    Some(share) => share,
+    None => Share::WHOLE,
+};
+
+/// Windows of players under DWCS. A third of the players may lose one frame in ten, a third half of
+/// the frames, and a third four of five.
+pub const CLASSES: [Window; 3] = [
+    Window { misses: 1, periods: 10 },
+    Window { misses: 1, periods: 2 },
+    Window { misses: 4, periods: 5 },
+];
+
+pub fn window(player: usize) -> Window {
+    CLASSES[player % CLASSES.len()]
+}
+
+/// Frames/s that a class's window asks for.
+pub fn required_rate(class: usize) -> f64 {
+    let Window { misses, periods } = CLASSES[class];
+    RATE * f64::from(periods - misses) / f64::from(periods)
+}
+
+pub fn class_name(class: usize) -> String {
+    let Window { misses, periods } = CLASSES[class];
+    format!("{misses}/{periods} ({:.0})", required_rate(class))
+}
+
+pub fn number<T: std::str::FromStr>(text: &str) -> T {
+    text.parse().unwrap_or_else(|_| panic!("`{text}` is not a number"))
+}
