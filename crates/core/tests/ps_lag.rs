@@ -518,13 +518,21 @@ fn an_underestimated_cost_gains_nothing_and_harms_no_other() {
         Habit { weight: 2, ..BUSY },
         Habit { weight: 1, stretches: 3, wakes: 6, ..BUSY },
     ];
-    let liar =
+    let understated =
         Habit { stretch_ns: 10_000, declared_stretches: 2, stretch_real_ns: 300_000, ..BUSY };
-    for liar in [liar, Habit { share_percent: 20, ..liar }, Habit { stretches: 40, ..liar }] {
-        let served_ns = [true, false].map(|lies| {
-            let truth = Habit { stretch_ns: liar.stretch_real_ns, declared_stretches: 100, ..liar };
+    for understated in [
+        understated,
+        Habit { share_percent: 20, ..understated },
+        Habit { stretches: 40, ..understated },
+    ] {
+        let served_ns = [true, false].map(|is_understated| {
+            let truth = Habit {
+                stretch_ns: understated.stretch_real_ns,
+                declared_stretches: 100,
+                ..understated
+            };
             let mut habits = honest.to_vec();
-            habits.push(if lies { liar } else { truth });
+            habits.push(if is_understated { understated } else { truth });
             let mut world = World::new(&habits, 11);
             // Its first requests show how long its pieces are.
             world.run_for(Span::from_millis(20));

@@ -38,9 +38,10 @@ fn the_maximum_number_of_tasks_can_be_woken_and_all_end() {
         .collect();
     let one_more = runtime.task("more", Need::Activity(params, terms), async |_| {});
     let activities_max = ACTIVITIES_MAX;
-    assert!(
-        matches!(one_more, Err(CreateError::TooMany { activities_max: max }) if max == activities_max)
-    );
+    let Err(CreateError::TooMany { activities_max: found }) = one_more else {
+        panic!("expected a refusal, found {one_more:?}");
+    };
+    assert_eq!(found, activities_max);
     runtime.run_at(&ids, clock::now()).unwrap();
     for &id in &ids {
         assert_eq!(

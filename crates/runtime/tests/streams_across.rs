@@ -3,6 +3,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
+#[allow(dead_code, reason = "each test program uses its own part")]
 #[path = "support/stream_handlers.rs"]
 mod stream_handlers;
 #[allow(dead_code, reason = "each test program uses its own part")]

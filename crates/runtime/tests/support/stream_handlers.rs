@@ -1,7 +1,5 @@
 //! Handlers that read numbers from a stream, for the tests of streams.
 
-#![allow(dead_code, reason = "each test program uses its own part")]
-
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use upcall_runtime::discipline::Discipline;
