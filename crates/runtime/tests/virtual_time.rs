@@ -1,5 +1,5 @@
-//! Virtual-time handlers on real threads (rtu-1995 §9): the order of their upcalls, and that no
-//! other handler runs between the PDUs of a quantum. The tests assert no times.
+//! Tests of virtual-time handlers on real threads (rtu-1995 §9): the order of their upcalls, and
+//! that no other handler runs between the PDUs of a quantum. The tests assert no times.
 #![expect(clippy::unwrap_used, reason = "what fails here is the test")]
 
 #[allow(dead_code, reason = "each test program uses its own part")]

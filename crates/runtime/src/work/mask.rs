@@ -35,8 +35,8 @@ impl<'a> Batch<'a> {
     /// domains too; nothing masks the kernel.
     ///
     /// A masked stretch is one quantum, and one quantum overrun if it takes longer than declared.
-    /// Under a daemon, the watchdog counts the stretch as one quantum too. Costs a store or two,
-    /// and under a daemon a fence at the end; no system call.
+    /// Under a daemon the stretch must not take longer than a declared quantum and the watchdog's
+    /// grace. Costs a store or two, and under a daemon a fence at the end; no system call.
     ///
     /// ```no_run
     /// # extern crate upcall_runtime as upcall;
