@@ -2,9 +2,9 @@
 //! own.
 //!
 //! The senders' process is this program, started again. It reports through a shared page
-//! (`load_page` of the crate `upcall-shm`). The parent reads the page as it reads any peer: it
-//! copies once, then validates. Each process ends with its handle, and with the thread that started
-//! it.
+//! (`load_page` of the crate `upcall-shm`). The parent does not trust the page: it copies each
+//! value once, then validates it. Each process ends with its handle, and with the thread that
+//! started it.
 
 use upcall_core::time::{Instant, Span};
 use upcall_shm::load_page::{LoadParent, PAGE_BYTES, State, StreamCounters};

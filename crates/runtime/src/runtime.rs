@@ -227,8 +227,8 @@ impl Runtime {
             started.push(executor);
         }
         // All controls are posted before the first notification. The executor may take this
-        // thread's CPU at the notification. A control that is not posted by then waits as long as a
-        // real-time thread makes an ordinary one wait.
+        // thread's CPU at the notification. A control that is not posted by then waits until no
+        // real-time thread needs this CPU.
         started.dedup();
         for executor in started {
             self.executors[executor].link.shared.notifier.notify();

@@ -25,7 +25,7 @@ pub struct Statistics {
     pub cost: CostEstimate,
     /// Quanta that took longer than declared.
     pub quantum_overruns: u64,
-    /// Jobs seen so far. Lags behind the scheduler's own count.
+    /// How many jobs are in these statistics. The scheduler's own count may be ahead.
     pub jobs: u64,
     /// How many of these jobs ended after their deadline.
     pub misses: u64,

@@ -40,7 +40,7 @@ fn sum(file: &str, name: &str) -> u64 {
     values.map(|rest| rest.split_whitespace().next().unwrap().parse::<u64>().unwrap()).sum()
 }
 
-/// Minor faults of this thread: field 10 of its `stat`, whose second is in parentheses.
+/// Minor faults of this thread: field 10 of its `stat`. Field 2, the name, is in parentheses.
 fn faults() -> u64 {
     let stat = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
     let behind_name = stat.rsplit(')').next().unwrap();

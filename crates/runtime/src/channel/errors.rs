@@ -55,7 +55,7 @@ pub enum ChannelOpenError {
     Os(OsError),
     /// The channel's memory could not be allocated or mapped.
     Memory(MapError),
-    /// The form is out of range, or the memory does not have it.
+    /// The form is out of range, or the memory does not match it.
     Layout(LayoutError),
     /// Too many handlers or peers, or terms out of range.
     Handlers(AddError),

@@ -77,7 +77,7 @@ impl RaisingEnd {
     }
 
     /// Notifies the taker of all posted events if it must. Releases the lock first: the taker may
-    /// reply at once, and an executor does not wait for the lock.
+    /// reply at once, and an executor would fail to raise if the lock were held.
     fn notify(&self, mut raiser: MutexGuard<'_, SegmentRaiser>) -> Result<(), RaiseError> {
         let must = raiser.must_notify().map_err(|fault| self.failed(fault))?;
         drop(raiser);

@@ -146,12 +146,13 @@ impl Runtime {
     /// the stream. Choose `level` so that one more message fits while the level is not reached: a
     /// writer that waits for room must find it.
     ///
-    /// The message that reaches the level logically arrives at that moment, or one period after the
-    /// message before, because the declared rate holds. `Terms::workahead_max` says how much sooner
-    /// it may be processed (DWS), and the batch says how many PDUs one upcall may process. If the
-    /// level is still reached when the handler returns, that counts as the next message. At each
-    /// boundary of other handlers on the CPU the executor checks the level: a load for each stream.
-    /// The cost of a PDU must be declared. Allocates.
+    /// The message that reaches the level logically arrives at that moment. If that is less than a
+    /// period after the previous message, it arrives one period after it, because the declared rate
+    /// holds. `Terms::workahead_max` says how much sooner it may be processed (DWS), and the batch
+    /// says how many PDUs one upcall may process. If the level is still reached when the handler
+    /// returns, that counts as the next message. At each boundary of other handlers on the CPU the
+    /// executor checks the level: a load for each stream. The cost of a PDU must be declared.
+    /// Allocates.
     ///
     /// ```no_run
     /// # extern crate upcall_runtime as upcall;

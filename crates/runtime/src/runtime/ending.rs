@@ -87,7 +87,7 @@ impl Runtime {
     /// has returned, normally for a quantum.
     ///
     /// `None` for a handler that is closed already or of another kind, or that did not return
-    /// within half a second. The last may be closed again.
+    /// within half a second. In the last case the handler may be closed again.
     pub fn close_virtual(&mut self, id: HandlerId) -> Option<VirtualReport> {
         let virtual_time = self.virtual_time.as_ref().filter(|known| known.has(id))?;
         virtual_time.suspend(id);

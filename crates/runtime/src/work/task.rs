@@ -39,8 +39,8 @@
 //! The declared rate holds for real-time tasks. If the critical time of a message is less than a
 //! period after that of the last one, the message counts as arriving a period after it. Before that
 //! time it is handled only as work ahead. So `Terms::workahead_max` = 0 allows at most one message
-//! a period. Every wait ends a message: `io_wait`, but also a wait for a lock. Interactive and
-//! background tasks have no such limit.
+//! a period. Every wait ends a message and so uses up the one of the period: `io_wait`, but also a
+//! wait for a lock. Interactive and background tasks have no such limit.
 //!
 //! The abort phase ([`Runtime::give_abort_phase`](crate::Runtime::give_abort_phase)) begins when
 //! the process ends in an orderly way. A task with the phase is woken with [`Task::aborting`] true,
