@@ -32,7 +32,7 @@
 //! | `liveness` | the thread that notices the end of other processes |
 //! | [`io_events`], [`load`], [`udp`], [`status`] | services that no executor uses |
 //! | `domain` | a process among the domains of a daemon; its virtual processors |
-//! | `reactor` | the thread that waits for the descriptors of tasks and user interrupts |
+//! | `thread_error`, `reactor` | the thread that waits for the descriptors of tasks and user interrupts |
 //! | [`channel`], the memory and watches of [`stream`] | event channels and streams |
 //! | `preemption` | what a handler asks at a quantum boundary; user interrupts |
 //! | `work` | batch, mask, tasks |

@@ -422,10 +422,10 @@ impl Runtime {
         }
     }
 
-    /// The actions of the daemon's watchdog against this process since the last call, in order. The
-    /// watchdog acts if a handler keeps its CPU while other domains wait. An action is reported a
-    /// moment after it was taken. Without [`Config::daemon`] there are none. Does not block.
-    /// Allocates if there are any.
+    /// The actions of the daemon's watchdog against this process since the last call, in order. For
+    /// example, a handler kept its CPU while other domains waited. An action is reported a moment
+    /// after it was taken. Without [`Config::daemon`] there are none. Does not block. Allocates if
+    /// there are any.
     pub fn offences(&mut self) -> Vec<Offence> {
         self.domain.as_mut().map(|domain| domain.offences().collect()).unwrap_or_default()
     }

@@ -113,10 +113,11 @@ impl Runtime {
     /// in a scheduling thread, the hook only notes the message and the location. It also notes the
     /// addresses of the backtrace if `RUST_BACKTRACE` asks for one. The thread `upcall-panics` then
     /// writes them to standard error. Noting takes about 50 us. Resolving the names takes 150 ms
-    /// and more, so another thread does it. In all other threads the hook calls the previous hook.
-    /// A hook that the program sets later replaces both, in scheduling threads too. A handler's
-    /// report holds its message ([`ActivityReport::panic`](crate::ActivityReport::panic)). A
-    /// process that ends without [`Runtime::stop`] or drop may end before the message is written.
+    /// and more, which would delay the other handlers. In all other threads the hook calls the
+    /// previous hook. A hook that the program sets later replaces both, in scheduling threads too.
+    /// A handler's report holds its message
+    /// ([`ActivityReport::panic`](crate::ActivityReport::panic)). A process that ends without
+    /// [`Runtime::stop`] or drop may end before the message is written.
     ///
     /// # Errors
     /// See [`StartError`].

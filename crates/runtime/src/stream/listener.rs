@@ -1,9 +1,9 @@
 //! How a stream's memory gets to another process: through a socket at a path.
 //!
-//! It is for processes that do not start each other. A process that starts another one may let the
-//! child inherit the descriptor instead. The connection stays open as long as either process has
-//! the stream. It hangs up when one process ends for any reason. So the other process notices
-//! ([`Stream::guard`]).
+//! The socket is for processes that do not start each other. A process that starts another one may
+//! let the child inherit the descriptor instead. The connection stays open as long as either
+//! process has the stream. It hangs up when one process ends for any reason. So the other process
+//! notices ([`Stream::guard`]).
 
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
