@@ -1,8 +1,8 @@
-//! Measures costs that the program did not declare: of a hand-off, and of a PDU.
+//! Measures costs that the program did not declare: the cost of a hand-off, and the cost of a PDU.
 //!
-//! Runs before admission, on the caller's thread, before anything is promised. The machine is
-//! shared and noisy, so the result is a high percentile with a margin. The running estimate
-//! ([`crate::cost`]) shows the true cost later.
+//! It runs before admission, in the caller's thread. The machine is shared and noisy. So the cost
+//! of a PDU is a high percentile with a margin, and that of a hand-off the least of several high
+//! percentiles. The running estimate ([`crate::cost`]) shows the true cost later.
 
 use upcall_core::activity::{ActivityId, ActivityParams, Terms};
 use upcall_core::discipline::RMDP;
@@ -17,14 +17,14 @@ use crate::trace::Ring;
 use crate::work::batch::{Authority, Batch, Grant};
 use crate::work::handler::Handler;
 
-/// Hand-offs measured at a time; the cost is their 99th percentile.
+/// How many hand-offs a round measures. The cost in the round is their 99th percentile.
 const HAND_OFFS: usize = 400;
-/// Rounds of that many hand-offs; the least cost counts. Other threads that run meanwhile only add
-/// to the cost: this thread is of the ordinary class, the executors are not.
+/// How many rounds there are. The least cost counts, because other threads that run meanwhile only
+/// add to the cost: this thread is of the ordinary class, and the executors are not.
 const ROUNDS: usize = 10;
-/// Trial batches of a handler without a declared cost.
+/// The greatest number of trial batches of a handler without a declared cost.
 const TRIALS_MAX: usize = 32;
-/// Time a trial may take in all.
+/// How long all trial batches together may take.
 const TRIAL_TIME_MAX: Span = Span::from_millis(500);
 /// Added to a measured cost, in percent.
 const MARGIN_PERCENT: u64 = 20;
@@ -83,7 +83,7 @@ fn switch_cost_once() -> Span {
     Span::from_nanos(percentile(&mut costs_ns, 99))
 }
 
-/// Creates and runs two activities; returns their period.
+/// Creates and runs two activities. Returns their period.
 fn run_two(scheduler: &mut Traced<Ring>) -> Span {
     let params =
         ActivityParams::new(Span::from_secs(1), Span::from_nanos(1)).batch(u32::from(u16::MAX));

@@ -24,8 +24,8 @@
 //!
 //! # Notifications
 //!
-//! (ecalls-2001 §2, decision 0011.) A client and its service
-//! may be in two processes of the same user.
+//! A client and its service may be in two processes of the same user (ecalls-2001 §2, decision
+//! 0011).
 //!
 //! | client to service (§2.3.1) | |
 //! |---|---|
@@ -58,22 +58,22 @@
 //!                                                                with which event (4)
 //! ```
 //!
-//! 1. A store. The event waits in the segment.
-//! 2. Only if the taker has taken all events that it was notified of before. There is no system
-//!    call if the thread at the other end is awake.
+//! 1. The client makes a store. The event then waits in the segment.
+//! 2. The client notifies only if the taker has taken all events that it was notified of before. It
+//!    makes no system call if the thread at the other end is awake.
 //! 3. An executor polls between two upcalls, and at each boundary of the running handler, as it
 //!    does for user interrupts. The handler uses the time of the upcall that runs, so it should be
 //!    short. It is not admitted: [`Route::terms`] limits it. Longer work belongs in an admitted
 //!    handler: [`Route::to_handler`]. Among the domains of a daemon, the handler is invoked as soon
 //!    as the executor runs, whichever domain has the turn.
-//! 4. By rank, as `events` of the crate `upcall-core` decides. The core refuses recursion, and
-//!    holds a handler that runs away. Both are counted ([`Service::counts`]). Recursion is detected
-//!    among the handlers of one dispatcher.
+//! 4. The module `events` of the crate `upcall-core` decides by rank. The core refuses recursion,
+//!    and delays a handler that runs away. Both are counted ([`Service::counts`]). Recursion is
+//!    detected among the handlers of one dispatcher.
 //!
 //! # Death
 //!
 //! The connection between a client and its service hangs up when either of them ends for any
-//! reason. The events of the end that is gone are handled first. Then the other end is told
+//! reason. The other end first handles the events of the end that is gone. Then it finds out
 //! ([`Route::on_gone`], [`RaiseError::Gone`]), and the memory is freed. A peer that writes an
 //! invalid value is at fault ([`Gone::Fault`]), and is detached at once. It has access to no memory
 //! but that of its own channel.

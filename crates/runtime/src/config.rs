@@ -9,14 +9,14 @@ use upcall_sys::schedule::Band;
 /// Priority of the scheduling threads in `SCHED_FIFO`, where any priority is granted
 /// ([`Band::WHOLE`]).
 ///
-/// Above threaded interrupt handlers (50), so that a flood of interrupts does not come first. Below
-/// the watchdog.
+/// It is above that of threaded interrupt handlers (50), so that a flood of interrupts does not
+/// delay handlers. It is below that of the watchdog.
 pub const FIFO_PRIORITY: u8 = Band::WHOLE.handlers();
 
 /// What decides which handler runs next.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Mode {
-    /// Upcall: one real-time thread for each CPU, and the policy decides.
+    /// One real-time thread for each CPU, and the policy decides.
     #[default]
     Upcall,
     /// The ordinary way: one ordinary thread for each handler, and the kernel decides.
@@ -54,16 +54,16 @@ impl Mode {
 /// | `Off` | 0 | 0 |
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum MemoryLock {
-    /// All present and future memory: no handler ever waits for a page. A new thread or mapping
-    /// takes as long as filling its memory does.
+    /// All present and future memory is locked: no handler ever waits for a page. Creating a thread
+    /// or mapping also takes the time to fill its memory.
     #[default]
     All,
-    /// Each page from its first use on. A handler waits for a page (a minor fault, some
-    /// microseconds) when it is the first to use it, and never again. The stacks of the scheduling
-    /// threads are faulted in at their start.
+    /// Each page is locked from its first use on. A handler waits for a page (a minor fault, some
+    /// microseconds) only when it is the first to use it. The stacks of the scheduling threads are
+    /// faulted in at their start.
     OnFault,
-    /// None: a handler waits whenever the kernel has taken a page away. A lock that the program
-    /// itself made stays.
+    /// No memory is locked: a handler waits whenever the kernel has taken a page away. A lock that
+    /// the program itself made stays.
     Off,
 }
 
@@ -99,7 +99,8 @@ impl MemoryLock {
 /// ```
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// The CPUs that the handlers may use. Empty: all allowed but CPU 0, or the only one.
+    /// The CPUs that the handlers may use. If it is empty, they use all allowed CPUs but CPU 0, or
+    /// the only one.
     pub cpus: Vec<u32>,
     /// The share of a CPU that admission may reserve at most.
     pub cpu_limit: Share,
@@ -115,18 +116,19 @@ pub struct Config {
     pub discipline: &'static Discipline,
     /// What decides which handler runs next.
     pub mode: Mode,
-    /// Run handlers even if admission refuses them. Then nothing is promised.
+    /// Whether handlers run even if admission refuses them. Then nothing is promised.
     pub unscreened: bool,
-    /// Keep the core's inputs and commands for [`Runtime::poll_trace`]. Only in upcall mode. Takes
-    /// 4 MiB for each CPU.
+    /// Whether the core's inputs and commands are kept for [`Runtime::poll_trace`]. Only in upcall
+    /// mode. Takes 4 MiB for each CPU.
     ///
     /// [`Runtime::poll_trace`]: crate::Runtime::poll_trace
     pub trace: bool,
     /// Which memory of the process is locked. If the lock is not granted,
     /// [`Notice::NoMemoryLock`](crate::Notice::NoMemoryLock) says so.
     pub memory_lock: MemoryLock,
-    /// Take part as one domain among other processes. Then the CPUs, the cost of a hand-off and
-    /// admission are the daemon's. Only in upcall mode, under `rmdp`, `rm` or `dws`.
+    /// If set, the process takes part as a domain of this daemon. The daemon then sets the CPUs and
+    /// the cost of a hand-off, and decides admission. Only in upcall mode, under `rmdp`, `rm` or
+    /// `dws`.
     pub daemon: Option<Attach>,
 }
 

@@ -1,8 +1,8 @@
 //! A process as one domain among others: its end of the daemon's socket.
 //!
 //! [`crate::Runtime`] uses it. A thread of ordinary class, the listener, receives the daemon's
-//! messages. The listener tells the executors of peer domains and hands answers to the threads that
-//! asked. None of it is on the path of a hand-off.
+//! messages. It reports new peer domains to the executors, and hands replies to the threads that
+//! made the requests. A hand-off does not involve it.
 //!
 //! ```text
 //!   Connected -- Hello --> (1) Welcome, VirtualProcessors -- Thread for each --> (2) Attached
@@ -14,16 +14,17 @@
 //!
 //! 1. The domain has a number and its pages, and runs nothing yet.
 //! 2. The daemon knows the domain's threads, and the domain takes part.
-//! 3. The domain goes on without turns: each executor runs by itself. A daemon that ends in order
-//!    puts the threads into the ordinary class. After a daemon that was killed the threads keep
-//!    their class, because what was promised to the activities still stands. Orphans on one CPU
-//!    then share it as FIFO threads of one priority do: the first runs until it sleeps. No watchdog
-//!    guards them. What was admitted bounds them, and the kernel's limit on the real-time classes.
+//! 3. The domain goes on without turns: each executor runs as if it were alone on its CPU. A daemon
+//!    that ends in order puts the threads into the ordinary class. After a daemon that was killed
+//!    the threads keep their class, because what was promised to the activities still stands.
+//!    Orphans on one CPU then share it as FIFO threads of one priority do: the first runs until it
+//!    sleeps. No watchdog guards them. What was admitted bounds them, and the kernel's limit on the
+//!    real-time classes.
 //! 4. The listener tries to connect again and again. It claims the places of the domain's
-//!    activities. When the daemon has taken up its threads, it hands each executor its new virtual
-//!    processor ([`virtual_processor`]). Until then the executors go on as orphans. A claim that is
-//!    refused costs no other activity its turn. The refused activity runs on, with a notice, last
-//!    among its equals.
+//!    activities. When the daemon has attached the domain's threads, the listener hands each
+//!    executor its new virtual processor ([`virtual_processor`]). Until then the executors go on as
+//!    orphans. A claim that is refused costs no other activity its turn. The refused activity runs
+//!    on, with a notice, last among its equals.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -65,12 +66,12 @@ pub(crate) struct NoPlace {
     pub(crate) hint: String,
 }
 
-/// What the daemon gave at the start.
+/// The results of an attach: the domain, its virtual processors, and the daemon's settings.
 pub(crate) struct Attached {
     pub(crate) domain: Domain,
     /// The virtual processor on each CPU.
     pub(crate) virtual_processors: Vec<(u32, VirtualProcessor)>,
-    /// What the daemon cannot grant.
+    /// The right that the daemon cannot grant.
     pub(crate) missing: Option<Notice>,
     pub(crate) switch_cost: Span,
 }
@@ -94,7 +95,7 @@ impl Domain {
         let Connected { connection, virtual_processors, orphaned, missing, switch_cost } =
             connect(path, name, policy)?;
         let (answers_in, answers) = mpsc::channel();
-        // Stays short: a domain with too many offences gets no more turns.
+        // This queue stays short: a domain with too many offences gets no more turns.
         let (offences_in, offences) = mpsc::channel();
         let connection = Arc::new(connection);
         let state = Arc::new(Mutex::new(AttachState {
@@ -175,7 +176,7 @@ impl Domain {
                 Some(ToDomain::Refused { request: of, reason, hint }) if of == request => {
                     return Ok(Err(NoPlace { reason, hint }));
                 }
-                // The answer to a request that was given up.
+                // This answers a request that was given up.
                 Some(_) => {}
             }
         }
@@ -186,8 +187,8 @@ impl Domain {
         self.offences.try_iter()
     }
 
-    /// Gives a place back. If the daemon has gone, the listener does not claim the place of the
-    /// next one.
+    /// Gives a place back. If the daemon has gone, the listener does not claim the place at the
+    /// next daemon.
     pub(crate) fn close(&self, order: u32) {
         let mut state = lock(&self.state);
         state.admitted.remove(&order);

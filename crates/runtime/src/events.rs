@@ -15,11 +15,12 @@
 //!
 //! 1. An event releases nothing and preempts no handler of equal rank. It counts when the next
 //!    handler is chosen.
-//! 2. Between two upcalls. Under DWCS also at the boundaries of the handler that runs, because
-//!    service beyond the promise gives way to events.
-//! 3. The executor sleeps, and the event changes what it does next: it waits for the turn among
-//!    other domains, or may serve a handler beyond its promise (DWCS). Until there is a poster the
-//!    executor does not look for events, nor say that it sleeps. Without events it pays one load.
+//! 2. The executor does this between two upcalls. Under DWCS it also does it at the boundaries of
+//!    the running handler, because service beyond the promise gives way to events.
+//! 3. The poster notifies if the executor sleeps and the event changes what the executor does next.
+//!    That is so if the executor waits for the turn under a daemon, or may serve a handler beyond
+//!    its promise (DWCS). Until there is a poster, the executor does not look for events and does
+//!    not publish that it sleeps. That costs it one load.
 //! 4. The upcall itself takes no event.
 
 use std::sync::Arc;
@@ -41,8 +42,8 @@ const _: () = {
     );
 };
 
-/// Posts events to one handler: see [`crate::Runtime::poster`]. Cheap to clone. For any thread of
-/// the process, and for handlers. It keeps neither the handler nor its runtime alive.
+/// Posts events to one handler: see [`crate::Runtime::poster`]. Cheap to clone. Any thread of the
+/// process and any handler may use it. It keeps neither the handler nor its runtime alive.
 #[derive(Clone)]
 pub struct Poster {
     inbox: Arc<Inbox>,
@@ -116,7 +117,7 @@ pub(crate) struct Inboxes {
     /// By activity number.
     takers: Vec<Option<Taker>>,
     shared: Arc<Shared>,
-    /// Whether the handler that runs gives way to events: DWCS.
+    /// Whether the running handler gives way to events, as under DWCS.
     pub(crate) interrupt: bool,
 }
 
@@ -127,23 +128,24 @@ impl Inboxes {
         Inboxes { takers, shared, interrupt: discipline.yields_to_events() }
     }
 
-    /// Sets the inbox of an activity that is created, or removes that of one that is closed. Events
-    /// of a new activity are looked for at once. Returns the old end, which another thread must
-    /// drop.
+    /// Sets the inbox of an activity that is created, or removes that of one that is closed. The
+    /// next poll looks into the inbox of a new activity. Returns the old end, which another thread
+    /// must drop.
     pub(crate) fn set(&mut self, id: ActivityId, taker: Option<Taker>) -> Option<Taker> {
-        // The executor, which calls this, is awake.
+        // No notification is needed: the executor calls this, so it is awake.
         let _ = self.shared.marks.set(id.0);
         std::mem::replace(self.takers.get_mut(id.0 as usize)?, taker)
     }
 
-    /// Shows `each` the events posted since the last time; whether there were any. Five loads if
-    /// there were none; one if there is no poster.
+    /// Shows `each` the events posted since the last time. Returns whether there were any. Five
+    /// loads if there were none; one if there is no poster.
     #[inline]
     pub(crate) fn poll(&mut self, each: impl FnMut(ActivityId, u64)) -> bool {
         self.shared.expects_events() && self.poll_marked(each)
     }
 
-    /// Not inline, which would keep [`crate::preemption::PreemptionPoint::go_on`] from being so.
+    /// A function of its own, so that the compiler can inline
+    /// [`crate::preemption::PreemptionPoint::go_on`].
     #[inline(never)]
     fn poll_marked(&mut self, mut each: impl FnMut(ActivityId, u64)) -> bool {
         let mut any = false;
@@ -158,7 +160,7 @@ impl Inboxes {
         any
     }
 
-    /// The most urgent event of an activity, of those taken in.
+    /// Takes the most urgent event of an activity among those that the executor has taken in.
     pub(crate) fn take(&mut self, id: ActivityId) -> Option<PostedEvent> {
         self.takers.get_mut(id.0 as usize)?.as_mut()?.take()
     }

@@ -77,8 +77,8 @@ pub(crate) fn user_folder() -> PathBuf {
     })
 }
 
-/// Whether `folder` belongs to this user. A relative path does not: it names another folder for
-/// each program (the XDG Base Directory Specification says to ignore it).
+/// Whether `folder` is an absolute path of a folder that belongs to this user. A relative path
+/// names another folder for each program (the XDG Base Directory Specification says to ignore it).
 fn is_own(folder: &Path) -> bool {
     folder.is_absolute()
         && std::fs::metadata(folder)

@@ -1,18 +1,18 @@
 //! A distribution of times: two significant digits, and the exact maximum.
 //!
-//! Executors use it on their hot path, statistics off it. It takes all its memory at creation (some
-//! 50 KB). Observing is O(1) and allocates nothing.
+//! Executors use it on their hot path, and statistics elsewhere. It takes all its memory at
+//! creation (some 50 KB). Observing is O(1) and allocates nothing.
 
 use hdrhistogram::Histogram;
 use upcall_core::time::Span;
 
-/// The longest time that percentiles tell from longer ones: an hour.
+/// The longest time that percentiles show: an hour.
 const TIME_NS_MAX: u64 = 3_600_000_000_000;
 
 /// A distribution of times: how many, the exact maximum, and percentiles to two significant digits.
 ///
 /// Part of [`Statistics`](crate::Statistics) and [`Report`](crate::Report). Times above an hour
-/// count as an hour in percentiles. It takes some 50 KB at creation and no more later.
+/// count as an hour in percentiles. It takes some 50 KB at creation, and no more memory later.
 ///
 /// ```
 /// # extern crate upcall_runtime as upcall;

@@ -14,9 +14,10 @@
 //! There are four kinds of work:
 //!
 //! - handlers, upcalled once a period ([`Runtime::handler`]);
-//! - under DWS, tasks: futures that the executor polls in the same order ([`Task`]);
-//! - handlers that are upcalled when a stream's level is reached
-//!   ([`Runtime::stream_reader_handler`]);
+//! - under DWS, tasks: futures that the executor polls in the order of the policy ([`Task`]);
+//! - under DWS, RMDP and RM, handlers of streams: upcalled when there is enough to read
+//!   ([`Runtime::stream_reader_handler`]) or enough room to write
+//!   ([`Runtime::stream_writer_handler`]);
 //! - for work that needs no promise, handlers in virtual time ([`Runtime::virtual_handler`]).
 //!
 //! [`Runtime`] admits and controls, the executor runs, the core decides. The facade `upcall`
@@ -26,15 +27,19 @@
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | `clock`, `config`, `folder`, `latency`, `offence`, `rights`, `trace`, `panics` | leaves |
+//! | `clock`, `config`, `folder`, `id`, `latency`, `offence`, `panics`, `rights`, `trace` | clock, setup, small types, and the hook for panics |
 //! | `notify`, `mailbox`, `events` | what controllers and executors share |
+//! | `liveness` | the thread that notices the end of other processes |
+//! | [`io_events`], [`load`], [`udp`], [`status`] | services that no executor uses |
 //! | `domain` | a process among the domains of a daemon; its virtual processors |
+//! | `thread_error`, `reactor` | the thread that waits for the descriptors of tasks and user interrupts |
 //! | [`channel`], the memory and watches of [`stream`] | event channels and streams |
 //! | `preemption` | what a handler asks at a quantum boundary; user interrupts |
 //! | `work` | batch, mask, tasks |
 //! | [`stream`] | readers, writers, the handlers of streams |
+//! | `need`, `virtual_time`, `statistics` | what a handler needs; handlers in virtual time; reports |
 //! | `cpu` | the executor of a CPU |
-//! | `virtual_time`, `reactor`, `calibrate`, `statistics` | beside the executors |
+//! | `calibrate` | measures costs that the program did not declare |
 //! | `runtime` | [`Runtime`] |
 
 #![forbid(unsafe_code)]

@@ -1,9 +1,9 @@
 //! Watches descriptors that hang up when another process ends, and runs a callback for each.
 //!
-//! Streams and channels use it: each of their peers holds a descriptor, such as a socket, that
-//! hangs up when the peer's process ends. One ordinary thread of the process, `upcall-liveness`,
-//! serves all streams and all clients. The first call of [`watch`] starts the thread, and it lives
-//! as long as the process. It sleeps in epoll.
+//! Streams and the clients of channels use it. They hold a descriptor, such as a socket, that hangs
+//! up when the peer's process ends. One ordinary thread of the process, `upcall-liveness`, serves
+//! them all. The first call of [`watch`] starts the thread, which lives as long as the process. It
+//! sleeps in epoll.
 //!
 //! ```text
 //!   watch:       descriptor --> epoll, under a number     callback --> table, under that number
@@ -11,8 +11,9 @@
 //!   entry drops: the descriptor leaves epoll, the callback leaves the table
 //! ```
 //!
-//! 1. So each callback runs at most once.
-//! 2. A callback may drop the last reference to a stream, and with it other watch entries.
+//! 1. A callback leaves the table before it runs, so it runs at most once.
+//! 2. The lock is free, because a callback may drop the last reference to a stream, and with it
+//!    other watch entries.
 
 use std::collections::HashMap;
 use std::os::fd::BorrowedFd;

@@ -1,9 +1,10 @@
-//! Load around a run: embedded senders and background programs, each in a process of its own.
+//! Load for a run: embedded senders in one process, and background programs in processes of their
+//! own.
 //!
 //! The senders' process is this program, started again. It reports through a shared page
-//! (`load_page` of the crate `upcall-shm`). The parent reads the page as it reads any peer: it
-//! copies once, then validates. Each process ends with its handle, and with the thread that started
-//! it.
+//! (`load_page` of the crate `upcall-shm`). The parent does not trust the page: it copies each
+//! value once, then validates it. Each process ends with its handle, and with the thread that
+//! started it.
 
 use upcall_core::time::{Instant, Span};
 use upcall_shm::load_page::{LoadParent, PAGE_BYTES, State, StreamCounters};
@@ -19,8 +20,8 @@ use plan::PAGE_FD;
 pub use plan::{LoadError, SenderPlan};
 pub use sender::serve;
 
-/// How long the senders' process may take to get ready, and to end. A process that died is noticed
-/// at once. The limit is for a process that gets little time on a busy machine.
+/// How long the senders' process may take to get ready, and to end. The parent notices at once that
+/// the process has died. The limit is for a process that gets little time on a busy machine.
 const READY_WITHIN: Span = Span::from_secs(60);
 /// How long a background program may take to end by itself.
 const END_WITHIN: Span = Span::from_millis(100);
@@ -71,7 +72,7 @@ impl Senders {
         self.page.start(at.as_nanos());
     }
 
-    /// Ends the senders, and returns what each stream was offered.
+    /// Ends the senders, and returns the counts of each.
     ///
     /// # Errors
     /// See [`LoadError`]. The process is ended in any case.
@@ -86,7 +87,8 @@ impl Senders {
     fn wait_for(&mut self, state: State) -> Result<(), LoadError> {
         let give_up_ns = monotonic_ns() + READY_WITHIN.as_nanos();
         while monotonic_ns() < give_up_ns {
-            // First checks whether the process ended: its last state is then seen below.
+            // Checks first whether the process has ended, so that the poll below sees its last
+            // state.
             let ended = self.child.try_wait()?.is_some();
             if self.page.poll()? >= state {
                 return Ok(());

@@ -1,7 +1,8 @@
-//! What the controllers of an executor and the executor itself both see: flags, bits and counters.
+//! The state that an executor shares with its controllers: flags, bits and counters.
 //!
-//! Lies below everything that runs or controls an activity, and knows only the notifier. The
-//! messages between both sides are above it, in `cpu::link`: a message carries a handler or a task.
+//! Every module that runs or controls an activity uses this one. It itself uses only the notifier.
+//! The messages between both sides are in `cpu::link`, above this module, because a message carries
+//! a handler or a task.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -23,7 +24,7 @@ pub const ACTIVITIES_MAX: u32 = 256;
 /// the executor measured.
 #[derive(Clone, Copy, Debug)]
 pub struct Job {
-    /// As the core saw it.
+    /// The core's record.
     pub record: JobRecord,
     /// Quanta that took longer than declared.
     pub quantum_overruns: u32,
@@ -33,7 +34,7 @@ pub struct Job {
 #[derive(Debug, Default)]
 pub(crate) struct Shared {
     pub(crate) notifier: Notifier,
-    /// Jobs whose record found the ring full.
+    /// How many records of jobs were lost because the ring was full.
     pub(crate) jobs_lost: AtomicU64,
     /// For each activity, 1 while it is delivered or was asked to be. The controller sets it
     /// before it sends `Run`; the executor clears it.
@@ -43,7 +44,7 @@ pub(crate) struct Shared {
     /// For each activity, 1 from the abort phase on. The controller sets it at the end of the
     /// process; the numbers of activities are not used again after that.
     aborting: Box<[AtomicU32]>,
-    /// A bit for each task that was woken since the executor looked.
+    /// A bit for each activity that was woken since the executor looked.
     woken: [AtomicU64; ACTIVITIES_MAX as usize / 64],
     /// The activities for which events were posted since the executor looked.
     pub(crate) marks: Marks,
@@ -53,7 +54,7 @@ pub(crate) struct Shared {
     interrupts: AtomicU32,
     /// 1 once there is a stream to watch, or an event channel. Only the executor's thread uses it.
     has_watches: AtomicU32,
-    /// Counts ends of activity; a futex for the threads that wait for them.
+    /// Counts how often an activity became inactive. Threads wait for that count.
     pub(crate) inactive_epoch: Arc<Epoch>,
     /// Where tasks show their masks to peer domains, if there are any.
     pub(crate) mask: Option<Arc<LentMask<SharedMapping>>>,
@@ -72,7 +73,7 @@ impl Shared {
         }
     }
 
-    /// With the place where tasks show their masks to peer domains.
+    /// Sets the place where tasks show their masks to peer domains.
     pub(crate) fn with_mask(self, mask: Option<Arc<LentMask<SharedMapping>>>) -> Self {
         Shared { mask, ..self }
     }
@@ -99,18 +100,18 @@ impl Shared {
         self.aborting[id.0 as usize].store(1, Ordering::Release);
     }
 
-    /// Gets the executor to look at a task. From any thread; wait-free.
+    /// Makes the executor handle a wake-up of the activity. From any thread; wait-free.
     pub(crate) fn wake(&self, id: ActivityId) {
         if let Some(word) = self.woken.get(id.0 as usize / 64) {
-            // Release pairs with the Acquire in `take_woken`: the task's poll sees what the task
-            // was woken for. The notification comes after the bit, so the executor sees the bit
-            // once it has acknowledged (`Notifier::notify`).
+            // Release pairs with the Acquire in `take_woken`: the poll of the task sees what the
+            // waking thread wrote before. The notification comes after the bit, so the executor
+            // sees the bit once it has acknowledged (`Notifier::notify`).
             word.fetch_or(1 << (id.0 % 64), Ordering::Release);
             self.notifier.notify();
         }
     }
 
-    /// Takes the bits of the tasks that were woken.
+    /// Takes the bits of the activities that were woken.
     pub(crate) fn take_woken(&self) -> impl Iterator<Item = ActivityId> {
         self.woken.iter().zip(0u32..).flat_map(|(word, place)| {
             // Relaxed: only spares the swap; a bit that is set now is followed by a notification.
@@ -125,7 +126,8 @@ impl Shared {
         })
     }
 
-    /// Whether the executor has streams to watch, or event channels. For what it upcalls.
+    /// Whether the executor has streams to watch, or event channels. Tasks ask this while the
+    /// executor polls them.
     pub(crate) fn has_watches(&self) -> bool {
         // Relaxed: set and read by the same thread.
         self.has_watches.load(Ordering::Relaxed) != 0
@@ -148,8 +150,8 @@ impl Shared {
     /// Whether events may be posted. For the executor; a load.
     #[inline]
     pub(crate) fn expects_events(&self) -> bool {
-        // Relaxed: the first post comes after the notification of `expect_events`. An executor
-        // that acknowledged it sees the flag. One that did not yet does not fall asleep.
+        // Relaxed: the first post comes after the notification of `expect_events`. An executor that
+        // has acknowledged it sees the flag. An executor that has not cannot fall asleep yet.
         self.expects_events.load(Ordering::Relaxed) != 0
     }
 
@@ -175,7 +177,7 @@ impl Shared {
         self.faulted[id.0 as usize].store(1, Ordering::Relaxed);
     }
 
-    /// The number gets a new activity: the one that panicked was another.
+    /// A new activity gets the number. Clears what an earlier activity with the number left.
     pub(crate) fn clear_faulted(&self, id: ActivityId) {
         // Relaxed: see `is_faulted`. The executor learns of the number later, by a notification.
         self.faulted[id.0 as usize].store(0, Ordering::Relaxed);
@@ -208,8 +210,8 @@ impl Epoch {
     }
 
     pub(crate) fn advance(&self) {
-        // SeqCst with the one in `wait_past`: either the waiter sees the new count, or this call
-        // sees the waiter. Without it both could miss.
+        // SeqCst pairs with `wait_past`: either the waiter sees the new count, or this call sees
+        // the waiter. With weaker orderings both could miss.
         self.word.fetch_add(1, Ordering::SeqCst);
         if self.waiters.load(Ordering::SeqCst) > 0 {
             upcall_sys::futex::wake(&self.word, u32::MAX);
@@ -218,7 +220,7 @@ impl Epoch {
 
     /// Blocks until the count differs from `seen`, or until `deadline`.
     pub(crate) fn wait_past(&self, seen: u32, deadline: Option<Instant>) {
-        // SeqCst pairs with `advance`, see there.
+        // SeqCst pairs with `advance`, which says why.
         self.waiters.fetch_add(1, Ordering::SeqCst);
         if self.word.load(Ordering::SeqCst) == seen {
             let _ =

@@ -99,12 +99,12 @@ pub enum CreateError {
         /// The policy of the runtime.
         policy: &'static str,
     },
-    /// Streams say when their next message is there. PS and DWCS do not use that.
+    /// The state of a stream says when the next message is due. PS and DWCS do not use that.
     NotForStreams {
         /// The policy that was chosen.
         policy: &'static str,
     },
-    /// A CPU reads as many streams as it can.
+    /// The handlers on a CPU have as many streams as an executor can watch.
     TooManyStreams {
         /// The limit.
         streams_max: u32,
@@ -149,7 +149,7 @@ impl fmt::Display for CreateError {
                  started with `{policy}`"
             ),
             CreateError::TooManyStreams { streams_max } => {
-                write!(f, "a CPU reads at most {streams_max} streams")
+                write!(f, "a CPU has handlers for at most {streams_max} streams")
             }
             CreateError::NoStreams(error) => {
                 write!(f, "handlers of streams need Linux 5.16: {error}")
@@ -163,8 +163,8 @@ impl fmt::Display for CreateError {
     }
 }
 
-/// Two errors are equal if they are of one kind and read the same: the errors of the system, which
-/// some contain, have no equality.
+/// Two errors are equal if they are of one kind and have the same text. Some contain errors of the
+/// system, which cannot be compared.
 impl PartialEq for CreateError {
     fn eq(&self, other: &Self) -> bool {
         std::mem::discriminant(self) == std::mem::discriminant(other)

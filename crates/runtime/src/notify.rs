@@ -1,8 +1,8 @@
-//! How other threads get the attention of an executor.
+//! How other threads notify an executor.
 //!
-//! A [`Notifier`] is a word that is a flag and a futex at once. The executor reads it between two
-//! quanta with a plain load, and sleeps on it as a futex. A controller puts a message into a ring
-//! of the executor and then notifies it. Only the executor acknowledges.
+//! A [`Notifier`] holds a word that is a flag and a futex at once. The executor reads it between
+//! two quanta with a plain load, and sleeps on it as a futex. A controller puts a message into a
+//! ring of the executor and then notifies it. Only the executor acknowledges.
 //!
 //! A notifier is one of two kinds:
 //!
@@ -28,9 +28,10 @@ const ASLEEP: u32 = 2;
 /// See the module's head.
 #[derive(Debug, Default)]
 pub(crate) struct Notifier {
-    /// Used if the notifier is private.
+    /// The word of a private notifier.
     word: AtomicU32,
-    /// Used instead if the notifier is shared. The executor acknowledges at its virtual processor.
+    /// `Some` if the notifier is shared: it is then used instead of the word. The executor
+    /// acknowledges at its virtual processor.
     shared: Option<WakeHandle>,
 }
 
@@ -40,7 +41,7 @@ impl Notifier {
         Notifier { word: AtomicU32::new(IDLE), shared: Some(handle) }
     }
 
-    /// Asks for attention. From any thread; one system call if the executor sleeps.
+    /// Notifies the executor. From any thread; one system call if the executor sleeps.
     pub(crate) fn notify(&self) {
         match &self.shared {
             Some(handle) => handle.notify(),
@@ -53,8 +54,8 @@ impl Notifier {
         }
     }
 
-    /// Whether a thread asked for attention. One load; a few more if the notifier is shared.
-    /// Does not wait.
+    /// Whether there is a notification. One load; a few more if the notifier is shared. Does not
+    /// wait.
     #[inline]
     pub(crate) fn is_notified(&self) -> bool {
         match &self.shared {
@@ -64,8 +65,8 @@ impl Notifier {
         }
     }
 
-    /// Takes the notification: `true` if there was one since the last time. Only for a private
-    /// notifier.
+    /// Takes the notification. Returns whether there was one since the last time. Only for a
+    /// private notifier.
     pub(crate) fn acknowledge(&self) -> bool {
         // Acquire pairs with the Release in `notify`.
         self.is_notified() && self.word.swap(IDLE, Ordering::Acquire) == NOTIFIED
@@ -94,14 +95,14 @@ impl Notifier {
         // kernel then does not put the thread to sleep.
         let relaxed = Ordering::Relaxed;
         if self.word.compare_exchange(IDLE, ASLEEP, relaxed, relaxed).is_ok() {
-            // Whatever ends the wait, the caller looks at the clock and the word again.
+            // Whatever ends the wait, the caller checks the clock and the word again.
             sleep(&self.word);
             let _ = self.word.compare_exchange(ASLEEP, IDLE, relaxed, relaxed);
         }
     }
 }
 
-/// The wake word of a domain on a CPU, and how to get that domain to look.
+/// The wake word of a domain on a CPU. Notifies and acknowledges the domain there.
 #[derive(Clone, Debug)]
 pub(crate) struct SharedNotifier {
     page: Arc<TurnPage<SharedMapping>>,
@@ -130,8 +131,8 @@ impl SharedNotifier {
     }
 }
 
-/// Where other threads of this process find the wake word of an executor. The word moves to another
-/// turn page when the daemon was started again.
+/// The handle by which other threads of this process find the wake word of an executor. The word
+/// moves to another turn page when the daemon was started again.
 ///
 /// The executor itself does not use the handle in an upcall or a hand-off, and so never waits for
 /// its lock. It uses the [`SharedNotifier`] of its virtual processor.
@@ -141,8 +142,8 @@ pub(crate) struct WakeHandle(Arc<Target>);
 #[derive(Debug)]
 struct Target {
     notifier: RwLock<SharedNotifier>,
-    /// Whether a message was left for the executor. A turn that is passed to it notifies the same
-    /// word, and then the executor need not look for messages.
+    /// Whether a message was left for the executor. A peer that passes the turn notifies the same
+    /// word, but leaves no message.
     has_message: AtomicBool,
 }
 
@@ -152,7 +153,7 @@ impl WakeHandle {
         WakeHandle(Arc::new(Target { notifier, has_message }))
     }
 
-    /// Says that a message was left for the executor. The caller notifies the executor after it.
+    /// Marks that a message was left for the executor. The caller notifies the executor after it.
     pub(crate) fn mark_message(&self) {
         // Release pairs with the Acquire in `take_message`. An exchange: if two threads mark
         // before the executor takes the mark, the executor sees what both did before.
@@ -170,11 +171,11 @@ impl WakeHandle {
             && self.0.has_message.swap(false, Ordering::Acquire)
     }
 
-    /// As [`SharedNotifier::notify`], and marks a message.
+    /// Marks a message, and then notifies as [`SharedNotifier::notify`] does.
     ///
-    /// The executor sees what was left for it before, even if the old word is notified. The caller
-    /// holds the lock, so [`WakeHandle::move_to`] ends after the notification of the old word, and
-    /// the executor gets its new virtual processor later still.
+    /// The executor sees all messages that were left before, even if this call notifies the old
+    /// word. This call holds the lock while it notifies. So [`WakeHandle::move_to`] ends after the
+    /// notification of the old word, and the executor gets its new virtual processor later still.
     pub(crate) fn notify(&self) {
         self.mark_message();
         self.0.notifier.read().unwrap_or_else(PoisonError::into_inner).notify();
@@ -194,7 +195,7 @@ impl WakeHandle {
     }
 }
 
-/// Gets `domain` to look. One system call if its executor sleeps.
+/// Notifies the executor of `domain`. One system call if it sleeps.
 pub(crate) fn notify_domain(page: &TurnPage<SharedMapping>, domain: DomainId) {
     let wake_word = page.wake_word(domain);
     if wake_word.notify() {

@@ -1,4 +1,4 @@
-//! The daemon's report to a domain that its watchdog acted against it.
+//! The daemon's report that its watchdog acted against a domain.
 
 use std::fmt;
 
@@ -14,7 +14,7 @@ pub struct Offence {
     pub cpu: u32,
     /// What the watchdog did.
     pub measure: Measure,
-    /// The CPU time for which the process had kept the CPU.
+    /// How long the process had kept the CPU, in CPU time.
     pub held: Span,
 }
 

@@ -3,8 +3,8 @@
 //! The standard hook resolves the names of a backtrace in the thread that panics. That takes 156 to
 //! 300 ms for this crate's tests, which is too long for a scheduling thread: its other handlers
 //! wait meanwhile. Noting a panic takes 33 to 54 us with the frames, 4 to 9 us without (debug and
-//! release builds, `tests/panics.rs`, a busy machine). So [`crate::Runtime::start`] puts a hook
-//! before the present one, once for each process.
+//! release builds, `tests/panics.rs`, a busy machine). So [`crate::Runtime::start`] sets a hook in
+//! front of the previous one, once for each process.
 //!
 //! ```text
 //!   scheduling thread                               upcall-panics (ordinary thread)
@@ -15,10 +15,10 @@
 //!   any other thread: the previous hook (3)
 //! ```
 //!
-//! 1. Frames are addresses. std has one lock for taking and for resolving them. While another
-//!    thread resolves, the hook takes no frames, and the message says so: a scheduling thread never
-//!    waits.
-//! 2. Otherwise a program that ends right after the panic would lose the message.
+//! 1. Frames are addresses. std has one lock for taking and for resolving them. A scheduling thread
+//!    never waits for that lock. So the hook takes no frames while another thread resolves some,
+//!    and the message says so.
+//! 2. Without this wait, a program that ends right after the panic would lose the message.
 //! 3. The previous hook cannot run for a scheduling thread later: its argument lives only in the
 //!    thread that panics. A hook that the program sets later replaces this one in all threads.
 
@@ -35,7 +35,7 @@ use upcall_sys::futex;
 #[cfg(test)]
 mod tests;
 
-/// Most panics that may wait to be written.
+/// How many panics may wait to be written.
 const WAITING_MAX: usize = 16;
 
 /// How long the end of a runtime waits for messages that are not written yet.
@@ -76,7 +76,7 @@ impl Style {
     }
 }
 
-/// A panic, as its thread noted it.
+/// A panic, as the thread that panicked noted it.
 struct Panic {
     thread: String,
     tid: u32,
@@ -90,8 +90,8 @@ struct Panic {
 /// for room.
 #[derive(Default)]
 struct Queue {
-    /// Each empty, or with a panic to be written. The lock is held to put and to take, never to
-    /// write.
+    /// Each place is empty or holds a panic to be written. A thread holds the lock to put or take a
+    /// panic, never while it writes one.
     places: [Mutex<Option<Panic>>; WAITING_MAX],
     /// Changes with each panic; a futex for the writer.
     word: AtomicU32,
@@ -103,7 +103,8 @@ struct Queue {
 }
 
 /// Starts the writer and sets the hook, once for each process. Does nothing if panics abort the
-/// process. Does nothing in a thread that panics, which may not set hooks: a later runtime does it.
+/// process. Does nothing in a thread that is panicking, because such a thread may not set hooks: a
+/// later runtime sets it.
 ///
 /// # Errors
 /// The thread did not start.
@@ -124,8 +125,8 @@ pub(crate) fn install() -> std::io::Result<()> {
         if IS_WATCHED.get() && note(queue, info, style) {
             return;
         }
-        // While the other hook resolves names, scheduling threads take no frames. `try_lock`: a
-        // hook that runs while another one does is not blocked.
+        // While the other hook resolves names, scheduling threads take no frames. `try_lock` is
+        // used so that two threads can run the other hook at once.
         let _resolves = FRAMES.try_lock();
         before(info);
     }));
@@ -150,8 +151,8 @@ pub(crate) fn flush() {
     }
 }
 
-/// Hands a panic over; `false`: it must be written at once. Allocates; a system call wakes the
-/// writer.
+/// Hands a panic over. Returns `false` if the caller must write it at once. Allocates; a system
+/// call wakes the writer.
 fn note(queue: &Queue, info: &PanicHookInfo<'_>, style: Style) -> bool {
     let text = text_of(info);
     if ENDS_PROCESS.contains(&&*text) {
@@ -181,8 +182,8 @@ impl Queue {
             self.lost.fetch_add(1, Ordering::Relaxed);
             return;
         };
-        // Counted before it can be written. Relaxed: a thread that calls `wait` for this panic has
-        // seen the end of its handler.
+        // Counts the panic before it can be written. Relaxed: a thread that calls `wait` for this
+        // panic has seen the end of the panicking handler.
         self.handed.fetch_add(1, Ordering::Relaxed);
         *place = Some(panic);
         drop(place);
@@ -229,7 +230,7 @@ fn write_all(queue: &Queue, style: Style) {
     };
     let mut lost_before = 0;
     loop {
-        // Read before the places. Acquire pairs with the Release in `hand`.
+        // Reads the word before the places. Acquire pairs with the Release in `hand`.
         let seen = queue.word.load(Ordering::Acquire);
         let mut any = false;
         for panic in queue.take() {
@@ -245,7 +246,7 @@ fn write_all(queue: &Queue, style: Style) {
             queue.wrote_one();
         }
         if !any {
-            // Whatever ends the wait, the loop looks at all places again.
+            // Whatever ends the wait, the loop checks all places again.
             let _ = futex::wait_until(&queue.word, seen, None);
         }
     }

@@ -33,18 +33,18 @@ pub(crate) mod interrupts;
 pub(crate) struct PreemptionPoint<'a> {
     /// The scheduler of this CPU.
     pub(crate) scheduler: &'a mut Traced<Ring>,
-    /// By which other threads of the process ask for attention.
+    /// Other threads of the process notify the executor by it.
     pub(crate) notifier: &'a Notifier,
-    /// If there are other domains on this CPU.
+    /// `Some` under a daemon.
     pub(crate) virtual_processor: Option<&'a mut VirtualProcessor>,
-    /// Delivered at each boundary; `None` in a trial run.
+    /// Delivers user interrupts and events of channels at each boundary. `None` in a trial run.
     pub(crate) interrupts: Option<&'a mut Interrupts>,
     /// `None` in a trial run.
     pub(crate) inboxes: Option<&'a mut Inboxes>,
 }
 
 impl<'a> PreemptionPoint<'a> {
-    /// For a trial run: delivers nothing.
+    /// A preemption point for a trial run. It delivers nothing.
     pub(crate) fn on_trial(
         scheduler: &'a mut Traced<Ring>,
         notifier: &'a Notifier,
@@ -55,9 +55,10 @@ impl<'a> PreemptionPoint<'a> {
 }
 
 impl PreemptionPoint<'_> {
-    /// Until when the handler may go on without asking; `None` if it must return now. Before
-    /// `check_at` nothing can have changed unless another thread left a mark, so this is some
-    /// loads. Otherwise O(log n), with other domains O(their slots in use).
+    /// Until when the handler may go on without asking. `None` if it must return now. Before
+    /// `check_at` only another thread can have changed anything, and it left a mark. If there is no
+    /// mark, the call takes some loads. Otherwise it takes O(log n), with peer domains O(their
+    /// slots in use).
     #[inline]
     pub(crate) fn go_on(&mut self, mut now: Instant, check_at: Instant) -> Option<Instant> {
         if self.deliver(now) {
@@ -90,8 +91,8 @@ impl PreemptionPoint<'_> {
         answer
     }
 
-    /// Makes the handlers eligible whose streams have reached their level by now; whether there
-    /// were any.
+    /// Makes the handlers eligible whose streams have reached their level by now. Returns whether
+    /// there were any.
     #[inline]
     fn poll_streams(&mut self, now: Instant) -> bool {
         let Some(interrupts) = &mut self.interrupts else { return false };
@@ -104,7 +105,8 @@ impl PreemptionPoint<'_> {
         any
     }
 
-    /// Hands the core the events that were posted since the last time; whether there were any.
+    /// Hands the core the events that were posted since the last time. Returns whether there were
+    /// any.
     fn poll_events(&mut self, now: Instant) -> bool {
         let PreemptionPoint { scheduler, inboxes, .. } = self;
         let Some(inboxes) = inboxes else { return false };
@@ -122,7 +124,8 @@ impl PreemptionPoint<'_> {
         Some(event)
     }
 
-    /// Delivers user interrupts and events of channels; whether any may have been.
+    /// Delivers user interrupts and events of channels. Returns whether it may have run any
+    /// handler.
     fn deliver(&mut self, now: Instant) -> bool {
         let virtual_processor = self.virtual_processor.as_deref();
         self.interrupts.as_mut().is_some_and(|interrupts| {
@@ -131,7 +134,7 @@ impl PreemptionPoint<'_> {
         })
     }
 
-    /// One level more of `mask`, which other domains see.
+    /// Notes that `mask` is held once more. Peer domains see it.
     pub(crate) fn raise_mask(&mut self, mask: Mask) {
         if let Some(interrupts) = self.interrupts.as_mut().filter(|_| mask == Mask::Interrupts) {
             interrupts.raise_mask();
@@ -141,8 +144,8 @@ impl PreemptionPoint<'_> {
         }
     }
 
-    /// One level less. From now on [`Self::go_on`] sees what came under the mask. When the last
-    /// level of the interrupts' mask goes, the interrupts are delivered.
+    /// Notes that `mask` is held once less. From now on [`Self::go_on`] sees the requests that came
+    /// under the mask. When the last mask of interrupts goes, the interrupts are delivered.
     pub(crate) fn lower_mask(&mut self, mask: Mask) {
         if let Some(virtual_processor) = &mut self.virtual_processor {
             virtual_processor.lower_mask(mask);

@@ -13,7 +13,7 @@ use upcall_sys::readiness::Readiness;
 use crate::mailbox::Shared;
 use crate::thread_error::ThreadError;
 
-/// In place of a task's number: interrupts the executor itself.
+/// Stands in place of a task's number for an interrupt of the executor itself.
 const INTERRUPT: u32 = u32::MAX;
 
 /// See the module's head. The thread ends when the value is dropped.
@@ -35,7 +35,8 @@ impl Reactor {
         let executors = Arc::new(Mutex::new(Vec::<Arc<Shared>>::new()));
         let (watched, woken) = (readiness.clone(), executors.clone());
         let thread = std::thread::Builder::new().name("upcall-io".to_owned()).spawn(move || {
-            // Without the right it stays an ordinary thread; the executors' notice says so.
+            // Without the right it stays an ordinary thread. The notice of the executors already
+            // says that the right is missing.
             if let Some(priority) = priority {
                 let _ = upcall_sys::schedule::set_fifo(priority);
             }
@@ -44,12 +45,12 @@ impl Reactor {
         Ok(Reactor { readiness, executors, thread: Some(thread) })
     }
 
-    /// What watches descriptors for an executor, and the number that interrupts it.
+    /// The set that watches descriptors, and the number that interrupts an executor.
     pub(crate) fn interrupter(&self, shared: &Arc<Shared>) -> (Arc<Readiness>, u64) {
         self.watcher(shared, ActivityId(INTERRUPT))
     }
 
-    /// What watches descriptors for a task, and the number that wakes it.
+    /// The set that watches descriptors, and the number that wakes a task.
     pub(crate) fn watcher(&self, shared: &Arc<Shared>, id: ActivityId) -> (Arc<Readiness>, u64) {
         let mut executors = self.executors.lock().unwrap_or_else(PoisonError::into_inner);
         let known = executors.iter().position(|executor| Arc::ptr_eq(executor, shared));

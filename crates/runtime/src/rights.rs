@@ -13,8 +13,8 @@ use upcall_sys::schedule::FifoRefusal;
 /// Something that the system or the daemon did not grant. From
 /// [`Runtime::notices`](crate::Runtime::notices).
 ///
-/// The text is one line for people. It says what is missing, what is not promised therefore, and
-/// how to grant it. Programs ask [`Notice::kind`].
+/// The text is one line for people. It says what is missing, what is not promised as a result, and
+/// how to grant the right. Programs ask [`Notice::kind`].
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Notice {

@@ -4,10 +4,10 @@
 //! class; the handlers run in the executors' threads. Create, run, suspend, close and sleep mean
 //! what rtu-1995 Table 1 and §6 say.
 //!
-//! This file holds the runtime's state, delivery and queries. `start`, `creation` and `ending` hold
-//! the rest of its life, `abort` the abort phase before the end of a process. `channels`,
-//! `interrupts` and `remote` hold the calls for event channels, for user interrupts, and for
-//! handlers in other processes.
+//! This file holds the runtime's state, delivery and queries. `start` starts a runtime, `creation`
+//! creates handlers, and `ending` ends both. `abort` holds the abort phase before the end of a
+//! process. `channels`, `interrupts` and `remote` hold the calls for event channels, for user
+//! interrupts, and for handlers in other processes.
 
 mod abort;
 mod channels;
@@ -42,7 +42,7 @@ use crate::rights::Notice;
 use crate::statistics::Statistics;
 use crate::virtual_time::{VirtualStatistics, VirtualTime};
 
-/// How often a thread that waits takes in records.
+/// A thread that waits takes in records at this interval.
 const LOOK_EVERY: Span = Span::from_millis(100);
 
 /// The scheduler of a program: creates handlers and tasks, admits them, upcalls them on time, and
@@ -91,7 +91,7 @@ const LOOK_EVERY: Span = Span::from_millis(100);
 pub struct Runtime {
     config: Config,
     reservations: Reservations,
-    /// `Some`: admission is the daemon's.
+    /// `Some`: this process is a domain, and the daemon decides admission.
     domain: Option<Domain>,
     executors: Vec<ExecutorThread>,
     /// By `HandlerId`; `None` once closed.
@@ -102,15 +102,16 @@ pub struct Runtime {
     notices: Vec<Notice>,
     /// The right that this process itself has. `None` also in mode `threads`.
     real_time: Option<RealTime>,
-    /// Present from the first task on.
+    /// `Some` from the first task or descriptor interrupt on.
     reactor: Option<Reactor>,
-    /// Present from the first virtual-time handler on. Their places in `activities` are empty.
+    /// `Some` from the first virtual-time handler on. The places of these handlers in `activities`
+    /// are empty.
     virtual_time: Option<VirtualTime>,
 }
 
-/// Counts how often a handler of a runtime became inactive. For programs that keep the runtime
-/// behind a lock, which [`Runtime::wait`] would hold: read the count, ask [`Runtime::is_active`],
-/// and wait until the count has changed.
+/// Counts how often a handler of a runtime became inactive. It is for programs that keep the
+/// runtime behind a lock, which [`Runtime::wait`] would hold. Such a program reads the count, asks
+/// [`Runtime::is_active`], and waits until the count has changed.
 #[derive(Clone, Debug)]
 pub struct Endings(Arc<Epoch>);
 
@@ -131,7 +132,7 @@ impl Endings {
 struct ExecutorThread {
     cpu: u32,
     link: Link,
-    /// Present until the thread is launched.
+    /// `Some` until the thread is launched.
     waiting: Option<Executor>,
     thread: Option<JoinHandle<(Outcomes, u64)>>,
     /// Whether each activity number is taken.
@@ -141,7 +142,7 @@ struct ExecutorThread {
     /// Activities that the executor closed and no call has reported yet.
     retired: Vec<Retired>,
     has_interrupt_handler: bool,
-    /// Peers of event channels that it serves or may get; `None`: it has no event dispatcher.
+    /// How many peers its event dispatcher serves or may get. `None`: it has no event dispatcher.
     peers_reserved: Option<usize>,
 }
 
@@ -170,15 +171,15 @@ struct Activity {
 /// The admission that holds the reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reserved {
-    /// This runtime's.
+    /// This runtime's admission.
     Local(ReservationId),
-    /// The daemon's, by the place in the order of admission.
+    /// The daemon's admission, with the place in the order of admission.
     Daemon(u32),
 }
 
 impl Runtime {
-    /// What the system did not grant, one line each. As of the last [`Runtime::poll`], also what a
-    /// daemon that was started again did not grant.
+    /// What the system did not grant, one line each. After a daemon was started again,
+    /// [`Runtime::poll`] adds what that daemon did not grant.
     pub fn notices(&self) -> &[Notice] {
         &self.notices
     }
@@ -207,8 +208,9 @@ impl Runtime {
         self.run_at(&[id], clock::now())
     }
 
-    /// Delivers several handlers. The first release of each is at `at` plus its offset, so that
-    /// they are in phase. A virtual-time handler has no release, and is delivered from now on.
+    /// Delivers several handlers. The first release of each is at `at` plus the handler's offset,
+    /// so that they are in phase. A virtual-time handler has no release, and is delivered from now
+    /// on.
     ///
     /// # Errors
     /// As [`Runtime::run`].
@@ -225,8 +227,8 @@ impl Runtime {
             started.push(executor);
         }
         // All controls are posted before the first notification. The executor may take this
-        // thread's CPU at the notification. A control that is not posted by then waits as long as a
-        // real-time thread makes an ordinary one wait.
+        // thread's CPU at the notification. A control that is not posted by then waits until no
+        // real-time thread needs this CPU.
         started.dedup();
         for executor in started {
             self.executors[executor].link.shared.notifier.notify();
@@ -247,10 +249,11 @@ impl Runtime {
     }
 
     /// Gives a handler another share or weight, if admission grants it (PS). The kind stays: a
-    /// share for a share, a weight for a weight. The handler may run meanwhile. It keeps its lag,
-    /// and goes on until its present request ends. No effect on a handler that is closed. In the
-    /// baseline modes the call does not change the order of execution, which the kernel decides.
-    /// Does not wait for the executor. Allocates; one analysis of the CPU, about 20 for a refusal.
+    /// share for a share, a weight for a weight. The handler may run meanwhile. The change holds at
+    /// once, and the handler keeps its lag. A handler that runs goes on until its present request
+    /// ends. No effect on a handler that is closed. In the baseline modes the call does not change
+    /// the order of execution, which the kernel decides. Does not wait for the executor. Allocates;
+    /// one analysis of the CPU, about 20 for a refusal.
     ///
     /// ```no_run
     /// # extern crate upcall_runtime as upcall;
@@ -406,9 +409,10 @@ impl Runtime {
     }
 
     /// Takes the records of the core's inputs and commands since the last call, and shows each with
-    /// its CPU to `on_record`, each CPU's records in their order. Without [`Config::trace`] there
-    /// are none. Records that are not taken in time are lost, and one record in their place says
-    /// how many were. Ten calls a second suffice for 300,000 records a second and CPU.
+    /// its CPU to `on_record`. The records of one CPU come in their order. Without
+    /// [`Config::trace`] there are none. Records that are not taken in time are lost. One record in
+    /// their place says how many were lost. Ten calls a second suffice for 300,000 records a second
+    /// and CPU.
     pub fn poll_trace(&mut self, mut on_record: impl FnMut(u32, &Record)) {
         for thread in &mut self.executors {
             let Some(records) = &mut thread.link.records else { continue };
@@ -418,9 +422,10 @@ impl Runtime {
         }
     }
 
-    /// The actions of the daemon's watchdog against this process since the last call, in order: a
-    /// handler kept its CPU while others waited. An action is reported a moment after it was taken.
-    /// Without [`Config::daemon`] there are none. Does not block. Allocates if there are any.
+    /// The actions of the daemon's watchdog against this process since the last call, in order. For
+    /// example, a handler kept its CPU while other domains waited. An action is reported a moment
+    /// after it was taken. Without [`Config::daemon`] there are none. Does not block. Allocates if
+    /// there are any.
     pub fn offences(&mut self) -> Vec<Offence> {
         self.domain.as_mut().map(|domain| domain.offences().collect()).unwrap_or_default()
     }

@@ -1,7 +1,7 @@
 //! Statistics of an activity while it runs, and the report at its end.
 //!
-//! Made from the records that executors send. Not on the hot path: it runs in the thread that calls
-//! [`crate::Runtime::poll`].
+//! Statistics are made from the records that executors send. The thread that calls
+//! [`crate::Runtime::poll`] makes them, so they are not on the hot path.
 
 use upcall_core::cost::CostEstimate;
 use upcall_core::scheduler::Counters;
@@ -25,11 +25,11 @@ pub struct Statistics {
     pub cost: CostEstimate,
     /// Quanta that took longer than declared.
     pub quantum_overruns: u64,
-    /// Jobs seen so far. Lags behind the scheduler's own count.
+    /// How many jobs are in these statistics. The scheduler's own count may be ahead.
     pub jobs: u64,
-    /// Those of them that ended after their deadline.
+    /// How many of these jobs ended after their deadline.
     pub misses: u64,
-    /// PDUs of these jobs.
+    /// How many PDUs these jobs processed.
     pub pdus: u64,
     /// Least slack in nanoseconds, `None` before the first job.
     pub slack_ns_min: Option<i64>,
@@ -79,11 +79,12 @@ pub struct ActivityReport {
 /// [`Runtime::abort`](crate::Runtime::abort).
 #[derive(Clone, Debug, Default)]
 pub struct Report {
-    /// In order of creation; closed ones included.
+    /// Handlers and tasks in the order of creation, without those that
+    /// [`Runtime::close`](crate::Runtime::close) has reported.
     pub activities: Vec<ActivityReport>,
-    /// The same of virtual-time handlers.
+    /// The same for virtual-time handlers.
     pub virtual_handlers: Vec<VirtualReport>,
-    /// Times a CPU went from one activity to another.
+    /// How often a CPU went from one activity to another.
     pub activity_switches: u64,
     /// Turns that this process passed on, over all CPUs: to a peer domain or, with nothing to run,
     /// to the daemon. Zero without [`Config::daemon`](crate::Config::daemon).

@@ -45,7 +45,7 @@ pub struct Status {
 pub struct DomainStatus {
     /// Its number.
     pub domain: u32,
-    /// Tells it from an earlier domain with the same number.
+    /// Distinguishes the domain from earlier domains with the same number.
     pub generation: u64,
     /// Its process.
     pub pid: u32,
@@ -76,7 +76,7 @@ pub enum StatusError {
     Silent,
     /// The daemon closed the connection before the end of its answer: it has ended.
     Closed,
-    /// The daemon did what no daemon of this version does.
+    /// The daemon broke the protocol of this version.
     Daemon(String),
     /// The daemon sent a message that no daemon of this version sends.
     Wire(WireError),
@@ -190,8 +190,8 @@ impl Status {
 }
 
 impl DomainStatus {
-    /// The worst state of its virtual processors, in this order: demoted, stopped, blocked,
-    /// attached. `None`: it is attaching, and none of its threads has attached yet.
+    /// The worst state of its virtual processors. From worst to best the states are demoted,
+    /// stopped, blocked, attached. `None` while none of its threads has attached yet.
     pub fn state(&self) -> Option<VirtualProcessorState> {
         self.virtual_processors
             .iter()
@@ -225,7 +225,7 @@ impl DomainStatus {
         sum
     }
 
-    /// The actions of the watchdog against it, on all CPUs.
+    /// How often the watchdog acted against the domain, on all CPUs.
     pub fn offences(&self) -> u64 {
         self.virtual_processors
             .iter()
@@ -233,7 +233,7 @@ impl DomainStatus {
             .fold(0, u64::saturating_add)
     }
 
-    /// The CPU time reserved for it on all CPUs, in millionths of one CPU.
+    /// The CPU time reserved for the domain on all CPUs, in millionths of one CPU.
     pub fn reserved_ppm(&self) -> u64 {
         self.activities.iter().map(|activity| activity.reserved_ppm).fold(0, u64::saturating_add)
     }

@@ -23,7 +23,7 @@
 //! ```
 //!
 //! Neither writing nor reading takes a lock or allocates. They make a system call only if the other
-//! end sleeps until just this write or read.
+//! end sleeps and waits for this write or read.
 //!
 //! # How it works
 //!
@@ -41,27 +41,29 @@
 //!                                                                eligible: Input::Message (5)
 //! ```
 //!
-//! 1. A store and a fence. If no reader waits for this level, that is all.
-//! 2. One exchange, by the write that reaches the level, and by no other.
-//! 3. No system call: the executor is awake. It reads each wait word that it watches between two
-//!    upcalls, and at each boundary of the running handler. That handler must yield only if it is
-//!    outranked, and only then [`Interrupt::IoReady`](crate::Interrupt::IoReady) is requested.
-//! 4. One system call on either side. The executor sleeps on its notifier and the wait words of all
-//!    its streams together. A peer can write to the word of its own stream only.
+//! 1. A commit makes a store and a fence. If no reader waits for this level, it does nothing else.
+//! 2. Only the write that reaches the level makes an exchange on the wait word.
+//! 3. An executor that is awake needs no system call. It reads each wait word that it watches
+//!    between two upcalls, and at each boundary of the running handler. That handler must yield
+//!    only if it is outranked. Only then [`Interrupt::IoReady`](crate::Interrupt::IoReady) is
+//!    requested.
+//! 4. If the executor sleeps, there is one system call on either side. The executor sleeps on its
+//!    notifier and the wait words of all its streams together. A peer can write to the word of its
+//!    own stream only.
 //! 5. The message logically arrives now. The declared rate and `Terms::workahead_max` apply as they
 //!    do for a task.
 //!
-//! The other direction is the same. A release clears the writer's wait word when it makes the room
-//! that a writer's handler waits for, or starts a source that rests. The writer's executor then
-//! finds the word cleared.
+//! The other direction is the same. The reader's release clears the writer's wait word in two
+//! cases: it makes the room that a writer's handler waits for, or it starts a source that rests.
+//! The writer's executor then finds the word cleared.
 //!
 //! # Death
 //!
 //! Dropping an end ends the stream. If a panic drops it, the end has died. If a process is killed,
-//! a thread of the other process notices. It watches the connection by itself if the stream went
-//! through a [`StreamListener`], and otherwise the descriptor that [`Stream::guard`] is given. In
-//! each case the other end first reads what was committed, and then finds [`Closed`]. A thread that
-//! sleeps is woken, and a handler is upcalled.
+//! a thread of the other process notices. If the stream went through a [`StreamListener`], that
+//! thread watches the connection. Otherwise it watches the descriptor that the program passes to
+//! [`Stream::guard`]. In each case the other end first reads what was committed, and then finds
+//! [`Closed`]. A thread that sleeps is woken, and a handler is upcalled.
 
 pub use upcall_shm::stream::{Closed, End, Kept, Payload, StreamError, StreamFault, StreamForm};
 

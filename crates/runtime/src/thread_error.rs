@@ -11,13 +11,13 @@ use crate::domain::error::AttachError;
 #[derive(Clone)]
 #[non_exhaustive]
 pub enum ThreadError {
-    /// The system did not start it.
+    /// The system did not start the thread.
     Spawn(Arc<std::io::Error>),
-    /// The system did not give it what it waits on.
+    /// The system did not create the descriptors on which the thread waits.
     Os(OsError),
-    /// It ended before it was ready.
+    /// The thread ended before it was ready.
     Ended,
-    /// The daemon could not be told of it.
+    /// The thread could not be reported to the daemon.
     Attach(Arc<AttachError>),
 }
 

@@ -3,7 +3,7 @@
 use rtrb::{Consumer, Producer};
 use upcall_core::trace::{Crossing, Record, Sink};
 
-/// Most records that may wait, 4 MiB for each CPU; more are counted as lost.
+/// How many records may wait, 4 MiB for each CPU. Further records are counted as lost.
 const RECORDS_MAX: usize = 32 * 1024;
 
 /// Takes records in constant time, without a lock, an allocation or a system call. While the ring

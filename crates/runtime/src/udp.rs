@@ -26,7 +26,7 @@ pub struct StreamCounters {
     pub received: Count,
     /// Their payload bytes.
     pub received_bytes: Count,
-    /// Datagrams whose PDU was processed.
+    /// Datagrams whose PDU was processed. For a sender, datagrams that were added to a batch.
     pub processed: Count,
     /// Their payload bytes.
     pub processed_bytes: Count,
@@ -121,7 +121,6 @@ pub struct Datagram<'a> {
     /// [`Receiver::ready`], the moment is wrong by as much. It is never later than the fetch of the
     /// batch. A datagram that arrived before any socket of the machine asked for arrival times has
     /// the time of the fetch.
-    /// for arrival times has the time at which it was fetched.
     pub arrival: Option<Instant>,
 }
 

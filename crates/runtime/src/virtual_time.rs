@@ -2,9 +2,9 @@
 //! whenever the process would run anyway (rtu-1995 §9).
 //!
 //! The runtime starts one thread, `upcall-virtual`, with the first virtual-time handler. That
-//! thread upcalls them all. It is of the ordinary class: it runs when the kernel runs the process
-//! as one of many, and nothing is promised to it. It takes the handlers in turn, in the order of
-//! their creation, each for a quantum.
+//! thread upcalls them all. The thread is of the ordinary class. It runs when the kernel schedules
+//! it among all ordinary threads, and nothing is promised to it. It upcalls the handlers in turn,
+//! in the order of their creation, each for a quantum.
 //!
 //! ```text
 //!              run (1)               turn comes (2)
@@ -17,19 +17,19 @@
 //!                returned: finished, suspended meanwhile, or panicked (5)
 //! ```
 //!
-//! 1. If a `run` comes while the handler runs, a `finish` of that upcall does not undo it.
+//! 1. If `run` is called while the handler runs, a `finish` in that upcall does not undo the `run`.
 //! 2. No other virtual handler runs: there is one thread, and no handler is left inside a quantum.
 //! 3. The handler goes to the end of the round.
-//! 4. A suspend takes effect at the end of the quantum if the handler runs.
+//! 4. If the handler runs, a suspend takes effect at the end of its quantum.
 //! 5. Threads that wait for the handler are woken.
 //!
 //! At the end of the process, handlers with an abort phase are upcalled until they finish
 //! ([`Runtime::abort`](crate::Runtime::abort)), so that a protocol closes with its peer.
 //!
-//! By (2) two virtual handlers of a process share data without a lock. Real-time handlers need one:
-//! they preempt this thread as they do any thread of the process. The lock of this module belongs
-//! to the controllers and this thread. No executor takes it, and it is not held while a handler
-//! runs.
+//! Because of (2), two virtual handlers of a process can share data without a lock. Data that they
+//! share with real-time handlers needs a lock, because those preempt this thread as they do any
+//! ordinary thread. The lock of this module belongs to the controllers and this thread. No executor
+//! takes it, and it is not held while a handler runs.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -51,13 +51,13 @@ use crate::work::handler::{self, Handler};
 pub struct VirtualStatistics {
     /// Finished upcalls.
     pub upcalls: u64,
-    /// PDUs that the handler began in these.
+    /// PDUs that the handler began in these upcalls.
     pub pdus: u64,
-    /// CPU time that these took.
+    /// CPU time that these upcalls took.
     pub cpu: Span,
 }
 
-/// The end of one virtual-time handler, for reports.
+/// The report of one virtual-time handler.
 #[derive(Clone, Debug)]
 pub struct VirtualReport {
     /// Its name.
@@ -70,7 +70,7 @@ pub struct VirtualReport {
     pub stuck: bool,
 }
 
-/// See the module's head. The controller's end.
+/// The controller's end of the module's thread.
 pub(crate) struct VirtualTime {
     board: Arc<Board>,
     thread: JoinHandle<()>,
@@ -133,8 +133,8 @@ impl VirtualTime {
         let served = board.clone();
         let thread =
             std::thread::Builder::new().name("upcall-virtual".to_owned()).spawn(move || {
-                // A thread inherits the class of its creator, which may be another one. Giving up a
-                // class needs no right.
+                // A thread inherits the class of its creator, which may be a real-time class.
+                // Giving up a class needs no right.
                 let _ = upcall_sys::schedule::set_ordinary();
                 served.serve();
             })?;
@@ -190,8 +190,8 @@ impl VirtualTime {
         }
     }
 
-    /// Removes and drops a handler. `None` while it runs: the caller, which has suspended it, tries
-    /// again.
+    /// Removes and drops a handler. `None` while the handler runs: the caller has suspended it, and
+    /// tries again.
     pub(crate) fn take(&self, id: HandlerId) -> Option<VirtualReport> {
         let mut table = self.board.lock();
         if table.running == Some(id) {
@@ -284,7 +284,7 @@ impl Board {
     fn show(&self, table: &Table) {
         let others = |running| {
             let mut handlers = table.handlers.iter();
-            // Another handler is delivered, or the running one is not any more.
+            // Another handler is delivered, or the running one is no longer delivered.
             handlers.any(|(&id, entry)| entry.delivered == (id != running))
         };
         let over = table.quit || table.running.is_some_and(others);

@@ -1,5 +1,5 @@
-//! The abort phase (rtu-1996 §7.3) on real threads. The tests assert no times, except that a bound
-//! is kept.
+//! Tests of the abort phase (rtu-1996 §7.3) on real threads. The tests assert no times, except that
+//! the abort phase ends at its bound.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
@@ -26,8 +26,7 @@ fn start(mode: Mode) -> (Runtime, MutexGuard<'static, ()>) {
     support::start(Config { mode, ..Config::default() })
 }
 
-/// Attempts at tests that a busy machine may spoil: within a bound it may give the handlers no CPU
-/// time.
+/// How often a test is tried: a busy machine may give the handlers no CPU time within the bound.
 const ATTEMPTS: usize = 10;
 
 #[track_caller]
@@ -39,7 +38,7 @@ fn in_some_attempt(attempt: impl Fn() -> bool) {
 #[derive(Clone, Default)]
 struct Seen {
     upcalls: Arc<AtomicU32>,
-    /// Those of them in the abort phase.
+    /// How many of these upcalls were in the abort phase.
     aborting: Arc<AtomicU32>,
 }
 
@@ -163,7 +162,7 @@ fn a_running_handler_learns_of_the_end_within_a_quantum() {
     assert_eq!(seen_by_handler.load(Ordering::Relaxed), 2, "told when its job was resumed");
 }
 
-/// Farewells of a handler whose runtime is dropped, in a panic or not.
+/// How many farewell upcalls a handler makes when its runtime is dropped, in a panic or not.
 fn farewells_at_drop(panics: bool) -> u32 {
     let (mut runtime, _alone) = start(Mode::Upcall);
     let (id, seen) = create(&mut runtime, "polite", says_farewell);

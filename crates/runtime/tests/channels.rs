@@ -1,5 +1,5 @@
-//! Event channels within one process, with handlers in threads. Covers each kind of notification,
-//! filters, and that each side finds how the other one went.
+//! Event channels within one process, with handlers in threads. The tests cover each kind of
+//! notification, filters, and that each end finds how the other end went.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
@@ -58,14 +58,15 @@ fn shows() -> (Route, mpsc::Receiver<Seen>) {
 /// The word of an event that stops the thread which handles it.
 const HOLD: u64 = 1_000;
 
-/// Stops the thread that serves a route. One poll then finds all events that are posted meanwhile.
-struct Gate {
+/// Holds the thread that serves a route. One poll then finds all events that are posted meanwhile.
+struct HeldThread {
     held: mpsc::Receiver<()>,
     go_on: mpsc::Sender<()>,
 }
 
-/// A gate, and `route` with the gate as its first filter. The event that stops it is not passed on.
-fn gated(route: Route) -> (Route, Gate) {
+/// `route` with a first filter that holds the thread, and the handle of the held thread. The filter
+/// does not pass on the event that makes it hold.
+fn holding(route: Route) -> (Route, HeldThread) {
     let (holds, held) = mpsc::channel();
     let (go_on, goes_on) = mpsc::channel();
     let route = route.through(move |events| {
@@ -77,10 +78,10 @@ fn gated(route: Route) -> (Route, Gate) {
             }
         }
     });
-    (route, Gate { held, go_on })
+    (route, HeldThread { held, go_on })
 }
 
-impl Gate {
+impl HeldThread {
     /// Calls `posts`, which posts events, while the thread is stopped. Then notifies once.
     fn while_held(&self, raiser: &Raiser, posts: impl FnOnce()) {
         assert_eq!(raiser.raise(&raise(HOLD)), Ok(Posted::Stored));
@@ -151,11 +152,11 @@ fn events_of_every_form_go_both_ways() {
 fn many_deferred_events_cost_one_invocation_and_at_most_one_system_call() {
     let name = name("batch");
     let (route, seen) = shows();
-    let (route, gate) = gated(route);
+    let (route, thread) = holding(route);
     let service = Service::in_thread(&name, ServiceTerms::new(RINGS, route)).unwrap();
     let client = Client::polled(&name).unwrap();
     let raiser = client.raiser();
-    gate.while_held(&raiser, || {
+    thread.while_held(&raiser, || {
         let before = raiser.system_calls();
         (0..50).for_each(|number| assert_eq!(raiser.post(&raise(number)), Ok(Posted::Stored)));
         raiser.notify().unwrap();
@@ -165,7 +166,7 @@ fn many_deferred_events_cost_one_invocation_and_at_most_one_system_call() {
     assert_eq!((0..50).map(|_| next_word(&seen)).collect::<Vec<_>>(), (0..50).collect::<Vec<_>>());
     drop(client);
     assert_eq!(next(&seen), Seen::Gone(Gone::Ended));
-    // Two of the calls are the gate's: its event came alone.
+    // The filter that holds the thread was invoked twice: the event that makes it hold came alone.
     let invocations: Vec<_> = service.counts().iter().map(|counts| counts.invocations).collect();
     assert_eq!(invocations, [2, 1]);
 }
@@ -174,12 +175,12 @@ fn many_deferred_events_cost_one_invocation_and_at_most_one_system_call() {
 fn the_raiser_sets_when_and_in_which_order_events_are_handled() {
     let name = name("when");
     let (route, seen) = shows();
-    let (route, gate) = gated(route);
+    let (route, thread) = holding(route);
     let _service = Service::in_thread(&name, ServiceTerms::new(RINGS, route)).unwrap();
     let client = Client::polled(&name).unwrap();
     let later = When::After(Span::from_millis(20));
     let raiser = client.raiser();
-    gate.while_held(&raiser, || {
+    thread.while_held(&raiser, || {
         raiser.post(&raise(4).when(later)).unwrap();
         raiser.post(&raise(2).rank(7)).unwrap();
         raiser.post(&raise(1).rank(3).when(When::BeforeScheduling)).unwrap();
@@ -204,7 +205,7 @@ fn an_event_with_a_delay_is_handled_no_earlier() {
 fn filters_drop_merge_and_pass_on_before_the_handler() {
     let name = name("filter");
     let (route, seen) = shows();
-    let (route, gate) = gated(route);
+    let (route, thread) = holding(route);
     let route = route
         .through(|events| {
             while let Some(event) = events.take() {
@@ -223,7 +224,7 @@ fn filters_drop_merge_and_pass_on_before_the_handler() {
     let service = Service::in_thread(&name, ServiceTerms::new(RINGS, route)).unwrap();
     let client = Client::polled(&name).unwrap();
     let raiser = client.raiser();
-    gate.while_held(&raiser, || {
+    thread.while_held(&raiser, || {
         for number in [1, 2, 3, 4, 10, 5, 12] {
             raiser.post(&raise(number)).unwrap();
         }

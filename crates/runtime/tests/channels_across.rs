@@ -1,4 +1,4 @@
-//! Event channels between processes: one that is killed, and one that is hostile.
+//! Tests of event channels between processes. One process is killed, and one is hostile.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -16,7 +16,8 @@ use upcall_sys::memfd::SharedMapping;
 use upcall_sys::process::{self, Child, Exit, SpawnOptions};
 use upcall_sys::readiness::{self, Direction};
 
-/// The environment variable that tells this program, started again, what to do with which service.
+/// This program starts itself again. This environment variable tells the new process what to do
+/// with which service.
 const PART: &str = "UPCALL_TEST_PART";
 
 fn a_minute() -> Option<Instant> {

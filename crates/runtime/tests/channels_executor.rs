@@ -1,6 +1,6 @@
-//! Event channels whose handlers an executor invokes: at crossings, before scheduling decisions,
-//! and without a system call if the executor is awake. The tests do not check times, which depend
-//! on the machine.
+//! Tests of event channels whose handlers an executor invokes: at crossings, before scheduling
+//! decisions, and without a system call if the executor is awake. The tests do not check times,
+//! which depend on the machine.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 

@@ -1,6 +1,6 @@
-//! Events of handlers: of handlers of equal rank, the one with the most urgent event goes first
-//! (ecalls-2001 §2.4), from any poster. The tests assert orders and counts; times depend on the
-//! machine.
+//! Tests of events for handlers. Among handlers of equal rank, the one with the most urgent event
+//! goes first (ecalls-2001 §2.4), whichever thread posts. The tests assert orders and counts; times
+//! depend on the machine.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -78,7 +78,7 @@ fn order_of(discipline: &'static Discipline, wins_ties: bool) -> Vec<(usize, u64
     let (mut runtime, _alone) = start(discipline);
     let (ids, seen) = players(&mut runtime, 3, RANKS.len(), winning(wins_ties));
     let posters = posters(&runtime, &ids);
-    // Posted last first: only the rank counts.
+    // The events are posted from last to first, because only the rank counts.
     for ranks in RANKS.iter().rev() {
         posters.iter().zip(ranks).for_each(|(poster, &rank)| poster.post(rank).unwrap());
     }

@@ -1,5 +1,5 @@
-//! User interrupts on real threads (split-level-1991 §3.2.1): each comes once, at the right place.
-//! How late depends on the machine.
+//! Tests of user interrupts on real threads (split-level-1991 §3.2.1): each is delivered once, at
+//! the right place. The tests do not check delays, which depend on the machine.
 #![expect(clippy::unwrap_used, reason = "what fails here is the test")]
 
 #[allow(dead_code, reason = "each test program uses its own part")]

@@ -1,4 +1,4 @@
-//! The guarantees of a poller, with each feed: one suite for all of them, with real descriptors.
+//! Tests of the guarantees of a poller. Each test runs with each feed, on real descriptors.
 #![expect(clippy::unwrap_used, reason = "a test that fails says where")]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -86,7 +86,7 @@ fn each_edge_is_reported_and_nothing_else() {
             assert_eq!(drain(&mut near), 1);
         }
         assert!(settle(poller).iter().all(|event| *event == readable(7)));
-        // A hint only, if another thread raises.
+        // The number is only a hint if another thread raises.
         assert!(poller.active() == 0 || feed != Feed::Ring);
     });
 }
@@ -135,7 +135,7 @@ fn a_hang_up_is_readable_and_also_writable_if_there_is_interest() {
         drop(far);
         assert_eq!(next(poller), readable(7));
         assert_eq!(near.read(&mut [0]).unwrap(), 0);
-        settle(poller); // it ends: nobody is told again and again
+        settle(poller); // ends: no event comes again and again
         assert_eq!(settle(poller), []);
 
         let (reader, mut writer): (PipeReader, PipeWriter) = std::io::pipe().unwrap();
@@ -392,7 +392,7 @@ fn one_wait_reports_many_events_each_once() {
             let deadline = Some(clock::after(Span::from_secs(20)));
             let count = poller.wait_many(&mut events, deadline).unwrap();
             assert!((1..=256).contains(&count) && count == events.len(), "{count}");
-            assert!(events.iter().all(|event| keys.insert(event.key)), "said twice");
+            assert!(events.iter().all(|event| keys.insert(event.key)), "reported twice");
         }
         assert_eq!(poller.wait_many(&mut events, Some(clock::now())), Ok(0));
     });
@@ -429,7 +429,7 @@ fn random_operations_end_with_the_readiness_that_poll_reports() {
                     4 if living.len() > 30 => {
                         let (near, _far) = living.remove(&one).unwrap();
                         unread.remove(&one);
-                        // Every second one is closed without being deleted.
+                        // Every second descriptor is closed without being deleted.
                         if random(2) == 0 {
                             poller.delete(&near).unwrap();
                         }

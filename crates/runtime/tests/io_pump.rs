@@ -1,4 +1,5 @@
-//! Sources, sinks and adapters: nothing is lost, everything is bounded, and how they end.
+//! Tests of sources, sinks and adapters: they lose no data, the stream bounds them, and they report
+//! how they ended.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -95,7 +96,7 @@ fn a_file_goes_through_two_streams_and_a_pipe_into_another_file() {
     }
 }
 
-/// Waits until the I/O pump has done all that it had begun: a source that is added later does its
+/// Waits until the I/O pump has done all that it had begun. A source that is added later does its
 /// step later.
 fn settle(pump: &IoPump) {
     let stream = Stream::create(BYTES, 0).unwrap();

@@ -1,4 +1,4 @@
-//! Create, run, suspend, close and wait on real threads (rtu-1995 Table 1).
+//! Tests of create, run, suspend, close and wait on real threads (rtu-1995 Table 1).
 //!
 //! The tests assert no deadlines, which depend on the machine. Any thread may be stopped at any
 //! moment for any time.
@@ -28,7 +28,7 @@ fn every(period_ms: u64, cost_us: u64) -> ActivityParams {
     ActivityParams::new(Span::from_millis(period_ms), Span::from_micros(cost_us))
 }
 
-/// Attempts at tests that a busy machine may spoil.
+/// How often a test is tried that a busy machine may spoil.
 const ATTEMPTS: usize = 10;
 
 /// The report of the first attempt in which every scheduling thread ended in time. `stop` leaves
@@ -228,8 +228,8 @@ fn a_refused_handler_leaves_no_reservation() {
 #[test]
 fn a_handler_without_a_declared_cost_is_measured_before_admission() {
     let (mut runtime, _alone) = start(Mode::Upcall);
-    // Burns CPU time, not wall time: a preempted thread has not done its work yet. The period
-    // leaves room for the time that the host takes from a trial.
+    // The handler uses CPU time, not wall time: a preempted thread has not done its work yet. The
+    // period leaves room for the time that the host takes from a trial.
     let id = runtime
         .handler("h", every(10_000, 0).batch(4), |batch| {
             while batch.proceed() {

@@ -1,5 +1,5 @@
-//! More activities on a CPU than one page of a user area has slots for, and the memory that unused
-//! pages take.
+//! Tests with more activities on a CPU than one page of a user area has slots for. They also
+//! measure the memory that unused pages take.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -63,7 +63,7 @@ fn pages_of_slots_take_memory_when_they_are_used_even_where_all_memory_is_locked
     let bytes = || file.metadata().unwrap().blocks() * 512;
     assert_eq!(bytes(), 2 * PAGE_BYTES as u64, "the header, and a page of slots");
     let _ = area.lock();
-    assert_eq!(bytes(), 2 * PAGE_BYTES as u64, "to lock is not to touch");
+    assert_eq!(bytes(), 2 * PAGE_BYTES as u64, "locking does not fault pages in");
     area.words()[words_of(1)].store(1, Ordering::Relaxed);
     assert_eq!(bytes(), 3 * PAGE_BYTES as u64);
     assert_eq!(area.words().len(), words_of(2));

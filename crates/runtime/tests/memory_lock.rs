@@ -1,5 +1,5 @@
-//! The memory that a runtime locks in a process with many threads, under each setting. Child
-//! processes measure it.
+//! Tests of the memory that a runtime locks in a process with many threads, under each setting.
+//! Child processes measure it.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -33,14 +33,14 @@ struct Found {
     refused: bool,
 }
 
-/// The number behind `name`, in KiB, summed over the lines that begin so.
+/// The sum of the numbers after `name`, in KiB, over all lines that begin with `name`.
 fn sum(file: &str, name: &str) -> u64 {
     let text = std::fs::read_to_string(file).unwrap();
     let values = text.lines().filter_map(|line| line.strip_prefix(name));
     values.map(|rest| rest.split_whitespace().next().unwrap().parse::<u64>().unwrap()).sum()
 }
 
-/// Minor faults of this thread: field 10 of its `stat`, whose second is in parentheses.
+/// Minor faults of this thread: field 10 of its `stat`. Field 2, the name, is in parentheses.
 fn faults() -> u64 {
     let stat = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
     let behind_name = stat.rsplit(')').next().unwrap();

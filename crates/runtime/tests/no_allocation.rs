@@ -1,5 +1,5 @@
-//! The hot path: a running executor allocates nothing. The test watches the whole process while its
-//! only other thread sleeps.
+//! Tests that a running executor allocates nothing on its hot path. The test watches the whole
+//! process while its only other thread sleeps.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -19,14 +19,15 @@ const UPCALLS: u64 = 100;
 /// What the handlers and the test share.
 #[derive(Default)]
 struct Watch {
-    /// Handlers that have been upcalled at all.
+    /// How many handlers have been upcalled.
     warm: AtomicU64,
-    /// Set by the test when it only sleeps from then on.
+    /// The test sets this flag, and only sleeps from then on.
     on: AtomicBool,
-    /// Handlers that have begun and ended their watched upcalls.
+    /// How many handlers have begun and ended their watched upcalls.
     begun: AtomicU64,
     ended: AtomicU64,
-    /// Blocks allocated when the first began and when the last ended; 0: not yet.
+    /// How many blocks were allocated when the first handler began and when the last one ended. 0:
+    /// not yet.
     before: AtomicU64,
     after: AtomicU64,
 }

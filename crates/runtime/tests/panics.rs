@@ -1,5 +1,5 @@
-//! A handler that panics: which thread writes the message, and which hook is called. Child
-//! processes do it, because a hook belongs to the process.
+//! Tests of handlers that panic: which thread writes the message, and which hook is called. Child
+//! processes run the handlers, because a hook belongs to the process.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -11,7 +11,7 @@ use upcall_runtime::activity::ActivityParams;
 use upcall_runtime::time::Span;
 use upcall_runtime::{ActivityReport, Config, HandlerId, Runtime, clock};
 
-/// Names the part that a child plays.
+/// The environment variable that tells a child process what to do.
 const PART: &str = "UPCALL_TEST_PANICS";
 /// Upcalls of another handler while a panic cannot be written.
 const UPCALLS: u64 = 50;
@@ -45,7 +45,7 @@ fn panic_once() -> ActivityReport {
     runtime.stop(|_, _| {}).activities.remove(0)
 }
 
-/// Starts this program again, to play a part.
+/// Starts this program again, as a child that does what `name` says.
 fn part(name: &str, backtrace: &str) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["as_a_process_with_a_part", "--exact", "--nocapture"]);
@@ -61,7 +61,7 @@ fn errors_of(name: &str, backtrace: &str) -> String {
     errors
 }
 
-/// Not a test by itself: the process that panics.
+/// Not a test of its own: the code of the child process, in which a handler panics.
 #[test]
 fn as_a_process_with_a_part() {
     match std::env::var(PART).as_deref() {
@@ -74,7 +74,7 @@ fn as_a_process_with_a_part() {
     }
 }
 
-/// Its standard error is a full pipe, so a thread that writes there blocks.
+/// The standard error of this child is a full pipe, so a thread that writes there blocks.
 fn other_handler() {
     let mut runtime = start();
     let upcalls = Arc::new(AtomicU64::new(0));
@@ -98,7 +98,7 @@ fn other_handler() {
         }
     }
     println!("\nthe other_handler went on");
-    // The message is still not written: no thread waits for it for ever.
+    // The message is still not written. No thread waits for it without limit.
     runtime.stop(|_, _| {});
 }
 

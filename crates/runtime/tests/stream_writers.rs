@@ -1,5 +1,5 @@
-//! Handlers that write streams: when they are upcalled, in which order, and how they end. The tests
-//! do not check deadlines, which depend on the machine.
+//! Tests of handlers that write streams: when they are upcalled, in which order, and how they end.
+//! The tests do not check deadlines, which depend on the machine.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -39,7 +39,7 @@ fn read(reader: &mut StreamReader) -> Result<u64, Closed> {
     }
 }
 
-/// For each upcall: how much was not yet read, and how many numbers were written.
+/// For each upcall, how many numbers were not yet read, and how many the handler wrote.
 type Upcalls = Arc<Mutex<Vec<(u64, u64)>>>;
 
 /// A handler that writes the numbers below `end`, as many as it may each time, and then ends the
@@ -235,7 +235,7 @@ fn a_writer_interrupts_an_outranked_handler_at_the_next_boundary_and_no_other() 
                 while batch.proceed() {
                     let pdu = reads.lock().unwrap().iter().filter(|&&pdu| pdu < 1_000).count();
                     reads.lock().unwrap().push(pdu);
-                    // The fourth one makes room for the level.
+                    // The fourth read makes room for the level.
                     if (1..5).contains(&pdu) {
                         reader.front().unwrap().unwrap().done();
                         reader.release();

@@ -1,5 +1,5 @@
-//! Handlers that read streams, on real threads in one process: order, counts, and that nothing
-//! committed is lost. The tests do not check deadlines, which depend on the machine.
+//! Tests of handlers that read streams, on real threads in one process: order, counts, and that no
+//! committed data is lost. The tests do not check deadlines, which depend on the machine.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 

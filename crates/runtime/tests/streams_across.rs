@@ -1,5 +1,5 @@
-//! Streams between two processes: order, counts, and what each end finds when the other process is
-//! killed. The tests do not check deadlines, which depend on the machine.
+//! Tests of streams between two processes: order, counts, and what each end finds when the other
+//! process is killed. The tests do not check deadlines, which depend on the machine.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -24,8 +24,8 @@ use upcall_sys::process::{self, Child, Exit, PidFd, SpawnOptions};
 use stream_handlers::{Seen, Shown, read, start, take_all, write};
 use support::{SLOTS, a_minute, ended, every_us};
 
-// The tests below need two processes. The other one is this program, started again. Its environment
-// tells it which part to play.
+// The tests below need two processes. The other one is this program, started again. An environment
+// variable tells it what to do.
 
 const PART: &str = "UPCALL_TEST_PART";
 const FD: i32 = 9;
@@ -154,7 +154,7 @@ fn kill(child: &Child) {
     assert_eq!(exit_of(child), Exit::Signal(9));
 }
 
-/// A path for a new listener, and the part of the process that listens there.
+/// A path for a new listener, and `part` with that path, for the process that listens there.
 fn listener_of(part: &str) -> (PathBuf, String) {
     let name = part.replace([' ', ','], "-");
     let path = std::env::temp_dir().join(format!("upcall-{name}-{}", std::process::id()));
@@ -288,7 +288,7 @@ fn a_process_that_takes_a_stream_and_goes_without_its_end_is_found_dead() {
     let stream = Stream::create(SLOTS, 0).unwrap();
     let mut reader = stream.reader().unwrap();
     send(&stream, &path, End::Writer);
-    assert!(reader.wait(1, a_minute()), "nobody told");
+    assert!(reader.wait(1, a_minute()), "never notified of the end");
     assert_eq!(reader.front().unwrap_err(), Closed::Died);
     assert_eq!(exit_of(&child), Exit::Code(0));
     std::fs::remove_file(&path).unwrap();
@@ -306,7 +306,7 @@ fn a_process_that_holds_a_pipe_open_counts_as_alive_until_it_is_closed() {
     std::mem::forget(writer);
     assert!(!reader.wait(2, Some(clock::now() + Span::from_millis(20))));
     drop(held);
-    assert!(reader.wait(2, a_minute()), "nobody told");
+    assert!(reader.wait(2, a_minute()), "never notified of the end");
     assert_eq!(read(&mut reader), Some(7));
     assert_eq!(reader.front().unwrap_err(), Closed::Died);
     let file = std::fs::File::open("/proc/self/exe").unwrap();

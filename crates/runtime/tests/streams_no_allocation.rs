@@ -1,5 +1,5 @@
-//! The guarantee of the hot path for handlers that read streams: neither end allocates between the
-//! second upcall and the hundredth. The test watches the whole process.
+//! Tests the hot path of handlers that read streams: neither end allocates between the second
+//! upcall and the hundredth. The test watches the whole process.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

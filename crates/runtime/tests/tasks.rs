@@ -1,4 +1,4 @@
-//! Tasks on real threads: order, counts, and that no wake-up is lost. The tests assert no
+//! Tests of tasks on real threads: order, counts, and that no wake-up is lost. The tests assert no
 //! deadlines, which depend on the machine.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
@@ -169,7 +169,7 @@ fn an_echo_that_names_no_critical_time_does_not_miss_late_messages() {
     let (mut runtime, _alone) = start(Mode::Upcall);
     let named = echoed(&mut runtime, true);
     let unnamed = echoed(&mut runtime, false);
-    // A busy machine may delay some.
+    // A busy machine may delay some messages.
     assert!(named.misses > 3, "each came after its deadline: {named:?}");
     assert!(unnamed.completed >= 7 && unnamed.misses < 3, "{unnamed:?}");
 }
@@ -227,7 +227,8 @@ fn a_task_that_masks_preemption_is_preempted_when_the_mask_is_dropped() {
             let mask = task.mask_preemption();
             // Only this wakes the other task, however late it runs.
             calls.add();
-            // Until its next message may come, and longer than the declared cost of a quantum.
+            // Waits until the next message of the other task may come, and longer than the declared
+            // cost of a quantum.
             let until = clock::now() + Span::from_millis(2);
             while clock::now() <= until {
                 task.checkpoint().await;
@@ -336,7 +337,7 @@ fn the_thread_that_closes_a_sleeping_task_drops_it() {
     assert!(runtime.task("sleeper", every(10), async |_| {}).is_ok());
 }
 
-/// A count that a task can wait for. Stands for another library.
+/// A count that a task can wait for. It stands for a future of another library.
 #[derive(Default)]
 struct Counter {
     count: AtomicU32,
@@ -389,7 +390,7 @@ fn no_wake_up_from_another_thread_is_lost() {
             for _ in 0..random >> 22 {
                 std::hint::spin_loop();
             }
-            // Now and then a pause, so that the wake-up finds the executor asleep.
+            // Pauses now and then, so that the wake-up finds the executor asleep.
             while random >> 30 == 0 && back.load(Ordering::Acquire) < wake {
                 assert!(clock::now() < give_up, "wake {wake} was lost");
                 std::thread::yield_now();

@@ -1,5 +1,5 @@
-//! The hot path of tasks: nothing is allocated between the second poll and the hundredth. The test
-//! watches the whole process.
+//! Tests the hot path of tasks: no thread allocates between the second poll and the hundredth. The
+//! test watches the whole process.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -33,7 +33,8 @@ fn a_task_is_polled_without_allocating() {
                 task.time_advance(clock::now()).await;
                 task.checkpoint().await;
                 task.io_wait(&reader).await.unwrap();
-                // A wait on a descriptor that must be watched, and is given up.
+                // The task begins to wait for a descriptor that must be watched, and gives up the
+                // wait.
                 let mut wait = std::pin::pin!(task.io_wait(&silent));
                 let polled = std::future::poll_fn(|context| {
                     std::task::Poll::Ready(wait.as_mut().poll(context).is_pending())

@@ -1,4 +1,5 @@
-//! UDP receivers: the facts about a datagram, sockets that the program created, and groups.
+//! Tests of UDP receivers: sender and arrival time of a datagram, sockets that the program created,
+//! and multicast groups.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -159,8 +160,9 @@ fn a_datagram_too_long_is_dropped_and_counted() {
     }
 }
 
-/// A `std::net::UdpSocket` cannot choose the interface for sending. So this test sees membership by
-/// its errors. `upcall-sys` tests sending through the loopback interface.
+/// A `std::net::UdpSocket` cannot choose the interface for sending. So this test checks membership
+/// only by the errors of joining and leaving. `upcall-sys` tests sending through the loopback
+/// interface.
 #[test]
 fn groups_are_joined_once_and_left_once() {
     let [.., high, low] = std::process::id().to_be_bytes();

@@ -1,4 +1,4 @@
-//! The guarantee of the hot path for a UDP receiver: taking datagrams allocates nothing.
+//! Tests the hot path of a UDP receiver: taking datagrams allocates nothing.
 
 use std::net::UdpSocket;
 

@@ -1,5 +1,5 @@
-//! Virtual-time handlers on real threads (rtu-1995 §9): the order of their upcalls, and that no
-//! other handler runs between the PDUs of a quantum. The tests assert no times.
+//! Tests of virtual-time handlers on real threads (rtu-1995 §9): the order of their upcalls, and
+//! that no other handler runs between the PDUs of a quantum. The tests assert no times.
 #![expect(clippy::unwrap_used, reason = "what fails here is the test")]
 
 #[allow(dead_code, reason = "each test program uses its own part")]
@@ -282,7 +282,7 @@ fn the_thread_of_virtual_handlers_is_of_the_ordinary_class() {
     let seen = class.clone();
     let id = runtime
         .virtual_handler("h", 1, move |batch| {
-            // Field 41 of stat is the policy, the 38th after the name in parentheses.
+            // Field 41 of stat is the policy: index 38 after the name in parentheses.
             let stat = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
             let behind = stat.rsplit(") ").next().unwrap();
             *seen.lock().unwrap() = behind.split(' ').nth(38).unwrap().to_owned();

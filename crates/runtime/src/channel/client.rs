@@ -36,26 +36,26 @@ use crate::clock;
 use crate::liveness::{self, WatchEntry};
 use crate::notify::Notifier;
 
-/// How long a service may take to reply: it does so in an ordinary thread.
+/// How long a service may take to reply. It replies in an ordinary thread.
 const ANSWER_WITHIN: Span = Span::from_secs(10);
 
-/// A client of one service. A program may have many clients, of many services. For one thread at a
-/// time. Dropping it leaves the service, which finds [`Gone::Ended`], or [`Gone::Died`] if a panic
-/// drops it.
+/// A client of one service. A program may have many clients, of many services. One thread at a time
+/// uses a client. Dropping the client leaves the service, which finds [`Gone::Ended`], or
+/// [`Gone::Died`] if a panic drops it.
 pub struct Client {
     raising_end: Arc<RaisingEnd>,
     reception: Reception,
     connection: Arc<Connection>,
     watch: Option<WatchEntry>,
-    /// The calls of a service in this process.
+    /// The call handlers of the service. `None` if the service is in another process.
     calls: Option<Arc<Calls>>,
 }
 
 /// How a client gets its events.
 enum Reception {
-    /// The program takes them.
+    /// The program takes the events.
     Polled { taker: SegmentTaker, wake_line: Arc<WakeLine<Part>> },
-    /// Its handlers get them.
+    /// The client's handlers get the events.
     Handled { registration: Arc<Registration>, server: Option<JoinHandle<()>> },
 }
 
@@ -255,7 +255,8 @@ impl Client {
         let Reception::Polled { taker, .. } = &mut self.reception else {
             return Err(TakeError::Handled);
         };
-        // Read before the segment: events that the service raised before it went are then seen.
+        // Reads this before the segment, so that no event is missed that the service raised before
+        // it went.
         let gone = self.raising_end.exit.gone();
         if let Some(Gone::Fault(fault)) = gone {
             return Err(TakeError::Gone(Gone::Fault(fault)));
@@ -301,7 +302,7 @@ impl Client {
         }
     }
 
-    /// How the service went. `None` if the service is not known to be gone. A load.
+    /// How the service went. `None` while the service seems to be there. A load.
     pub fn gone(&self) -> Option<Gone> {
         self.raising_end.exit.gone()
     }
@@ -398,7 +399,7 @@ fn register(name: &str, signal: i32, value: i32) -> Result<Registered, ChannelOp
     }
 }
 
-/// The service's calls, if the service is in this process.
+/// The call handlers of the service, if the service is in this process.
 fn calls_in_this_process(
     connection: &Connection,
     path: &Path,

@@ -12,11 +12,12 @@
 //!                                    +--(6) peer at fault or gone --> handled, reported, detached
 //! ```
 //!
-//! 1. One load per peer if no peer has notified.
-//! 2. As many events as there are free slots. The others stay in the segment, and its raiser finds
-//!    the segment full.
-//! 3. The dispatcher keeps the contents of an event as a pending event. The core has its number.
-//! 4. Not inside a handler, and not while interrupts are masked.
+//! 1. Polling costs one load per peer if no peer has notified.
+//! 2. The dispatcher takes as many events as it has free slots. The others stay in the segment. If
+//!    the segment gets full, its raiser is told.
+//! 3. The dispatcher keeps the contents of an event as a pending event. The core knows the event by
+//!    its number.
+//! 4. The dispatcher invokes no handler inside another one, and none while interrupts are masked.
 //! 5. The handler passes the event on, merges it into the one before, or drops it.
 //! 6. Events that a peer raised before it died are handled first. Events of a peer at fault are
 //!    not.

@@ -17,13 +17,13 @@ use crate::folder::FolderError;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ServiceRefusal {
-    /// It has as many clients as it may have, or is closed.
+    /// The service has as many clients as it may have, or is closed.
     Full,
-    /// It takes events only, not calls.
+    /// The service takes events only, not calls.
     NoCall,
     /// The signal is not a real-time signal.
     Signal,
-    /// It has no memory or descriptors left.
+    /// The service has no memory or descriptors left.
     Resources,
 }
 
@@ -55,7 +55,7 @@ pub enum ChannelOpenError {
     Os(OsError),
     /// The channel's memory could not be allocated or mapped.
     Memory(MapError),
-    /// The form is out of range, or the memory does not have it.
+    /// The form is out of range, or the memory does not match it.
     Layout(LayoutError),
     /// Too many handlers or peers, or terms out of range.
     Handlers(AddError),
@@ -229,11 +229,10 @@ pub enum FastError {
     OtherProcess,
     /// The service has no fast handler.
     NoHandler,
-    /// The handler would have to block, or another thread is in it, and the service has no blocking
+    /// The handler would have to block, or another thread runs it, and the service has no blocking
     /// call.
     NoCall,
-    /// As [`FastError::NoCall`], although the service has a blocking call: a scheduling thread must
-    /// not block.
+    /// The service would use its blocking call, but a scheduling thread must not block.
     WouldBlock,
     /// The call would be recursion, or the handler has run away.
     Refused(Refused),

@@ -1,8 +1,8 @@
 //! Calls of a service: fast ones, which run its code in the caller's thread, and calls by name.
 //!
 //! A *fast* call (ecalls-2001 §2.3.1) runs the service's handler in the calling thread, at once and
-//! without a system call. The handler must not block. It says what else is to be done before the
-//! call returns. By default that is nothing.
+//! without a system call. The handler must not block. Its reply says what else happens before the
+//! call returns. By default nothing else happens.
 //!
 //! ```text
 //!   Client::fast --> (1) --> the handler --> then?  (2) the blocking call, in the same thread
@@ -12,8 +12,8 @@
 //! ```
 //!
 //! 1. The call is refused if it would be recursion, or if the handler has run away.
-//! 2. Not in a scheduling thread, which must not block. The handler is optimistic: the blocking
-//!    call also runs if another thread is in the handler.
+//! 2. A scheduling thread must not block, so there the call fails (`FastError::WouldBlock`). The
+//!    blocking call also runs if another thread runs the handler at the time.
 
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
@@ -34,7 +34,7 @@ use super::message::{BYTES_MAX, ToClient, ToService};
 use super::{name, thread_context};
 use crate::clock;
 
-/// The reply of a fast handler, and what is to be done before the call returns.
+/// The reply of a fast handler, and what else happens before the call returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FastAnswer {
     /// The reply, unless the blocking call replaces it.
@@ -45,7 +45,7 @@ pub struct FastAnswer {
 }
 
 impl FastAnswer {
-    /// Replies with `words`. Nothing else is to be done.
+    /// Replies with `words`. Nothing else happens.
     pub const fn done(words: Words) -> Self {
         FastAnswer { words, call: false, schedule: false, events: false }
     }
@@ -58,8 +58,8 @@ impl FastAnswer {
         self
     }
 
-    /// Asks for a new scheduling decision: in an executor at its next boundary, in another thread
-    /// by the kernel at once.
+    /// Asks for a new scheduling decision. An executor makes it at its next boundary. In another
+    /// thread the kernel makes it at once.
     #[must_use]
     pub const fn and_schedule(mut self) -> Self {
         self.schedule = true;
@@ -98,7 +98,7 @@ pub(super) struct Calls {
 
 struct Fast {
     slot: Mutex<HandlerSlot>,
-    /// The thread that is in the handler, 0 for none.
+    /// The number of the thread that runs the handler, 0 for none.
     occupant: AtomicUsize,
 }
 

@@ -1,5 +1,5 @@
-//! A dispatcher with a thread of its own, whose handlers may block: the paper's *kernel handler
-//! thread*.
+//! A dispatcher with a thread of its own. Its handlers may block. The paper calls it the *kernel
+//! handler thread*.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;

@@ -16,8 +16,8 @@ pub(super) struct Link {
     pub(super) taker: SegmentTaker,
     pub(super) wake_line: WakeLine<Part>,
     pub(super) raising_end: Arc<RaisingEnd>,
-    /// Whether the peer is in this process. Only then the dispatcher believes which handlers led to
-    /// its events.
+    /// Whether the peer is in this process. The dispatcher trusts only such a peer to say which
+    /// handlers led to its events.
     pub(super) is_local: bool,
     pub(super) connection: Arc<Connection>,
     pub(super) state: LinkState,
@@ -33,7 +33,7 @@ pub(super) struct LinkState {
     pub(super) notified: bool,
     /// The segment may hold more events. The wake word is not read until they are taken.
     pub(super) more_to_take: bool,
-    /// Notifications without an event, in a row.
+    /// How many notifications in a row came without an event.
     pub(super) empty_notifications: u32,
     pub(super) gone: Option<Gone>,
     /// How many of the peer's events are pending.

@@ -1,4 +1,4 @@
-//! The process that serves a name already. An error reports it.
+//! The process that serves a name already, for the error that a name is taken.
 
 use std::fmt;
 use std::path::Path;

@@ -25,12 +25,12 @@ impl PeerId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Gone {
-    /// It ended in order.
+    /// The other end ended in order.
     Ended,
-    /// Its process died, its handler panicked, or it sent a message that this version does not
-    /// know.
+    /// The process of the other end died, its handler panicked, or it sent a message that this
+    /// version does not know.
     Died,
-    /// It wrote an invalid value, and was detached.
+    /// The other end wrote an invalid value, and was detached.
     Fault(PeerFault),
 }
 
@@ -52,7 +52,7 @@ pub(super) struct ExitState {
 }
 
 impl ExitState {
-    /// How the other end went. One load while it is there.
+    /// How the other end went. One load while the other end is there.
     #[inline]
     pub(super) fn gone(&self) -> Option<Gone> {
         // Acquire pairs with the Release in `set`: the fault is stored by then.

@@ -12,7 +12,7 @@ pub(super) struct PendingEvent {
     pub(super) words: Words,
 }
 
-/// As many events as may wait. Memory is allocated when registrants come.
+/// A slot for each event that may wait. Memory is allocated when registrants are admitted.
 #[derive(Debug, Default)]
 pub(super) struct PendingEvents {
     slots: Vec<Option<PendingEvent>>,

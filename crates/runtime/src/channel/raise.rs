@@ -50,8 +50,8 @@ impl Raise {
     }
 
     /// Sets when the handler is invoked (§2.3.1), in place of what the taker registered. A delay is
-    /// rounded up to microseconds, at most 2^32 - 1 of them. It counts from when the taker finds
-    /// the event: at its next crossing, or at once if it sleeps.
+    /// rounded up to microseconds, and is at most 2^32 - 1 us. It begins when the taker finds the
+    /// event: at the taker's next crossing, or at once if the taker sleeps.
     #[must_use]
     pub const fn when(mut self, when: When) -> Self {
         self.when = Some(when);
@@ -81,8 +81,8 @@ impl Raise {
 /// The greatest number of a dispatcher. 0 stands for no dispatcher.
 pub(super) const DISPATCHER_NUMBER_MAX: u16 = 0xFFF;
 
-/// What a raiser wrote behind its words. Every value is valid. A wrong one yields an event that its
-/// raiser did not mean, and nothing worse.
+/// The words that a raiser wrote after those of the event. Every value is valid. A wrong value only
+/// yields an event that its raiser did not mean.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Label {
     pub(super) when: Option<When>,

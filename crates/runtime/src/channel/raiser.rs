@@ -1,7 +1,8 @@
 //! The raising end of a channel: posts events into a segment, and notifies the taker if it must.
 //!
 //! Any thread of the process may use it, and handlers may, too. One thread raises at a time. An
-//! ordinary thread waits for the other one. A scheduling thread never waits ([`RaiseError::Busy`]).
+//! ordinary thread waits until the other thread has raised. A scheduling thread never waits
+//! ([`RaiseError::Busy`]).
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
@@ -42,9 +43,9 @@ pub(super) struct RaisingEnd {
     pub(super) exit: Arc<ExitState>,
     pub(super) on_behalf: Option<Arc<OnBehalf>>,
     pub(super) system_calls: AtomicU64,
-    /// The taker was to get a signal, and sending it failed.
+    /// Sending a signal to the taker failed, and the next raise sends it.
     pub(super) signal_owed: AtomicBool,
-    /// The dispatcher that takes on this side, if there is one. It detaches a peer at fault.
+    /// The dispatcher of this end, if there is one. It detaches a peer at fault.
     pub(super) own_dispatcher: Option<DispatcherNotifier>,
 }
 
@@ -53,7 +54,8 @@ impl RaisingEnd {
         self.post(raise, true)
     }
 
-    /// Posts an event, and notifies the taker if `notify` is set.
+    /// Posts an event. Notifies the taker if `notify` is set and the handler on its behalf passes
+    /// the event.
     fn post(&self, raise: &Raise, notify: bool) -> Result<Posted, RaiseError> {
         if let Some(gone) = self.exit.gone() {
             return Err(RaiseError::Gone(gone));
@@ -75,12 +77,12 @@ impl RaisingEnd {
     }
 
     /// Notifies the taker of all posted events if it must. Releases the lock first: the taker may
-    /// reply at once, and an executor does not wait for the lock.
+    /// reply at once, and an executor would fail to raise if the lock were held.
     fn notify(&self, mut raiser: MutexGuard<'_, SegmentRaiser>) -> Result<(), RaiseError> {
         let must = raiser.must_notify().map_err(|fault| self.failed(fault))?;
         drop(raiser);
-        // Relaxed, here and below: the flag hands nothing over. A raise that misses it leaves it to
-        // the next raise.
+        // Relaxed, here and below: the flag orders no other data. If a raise misses the flag, the
+        // next raise sends the signal.
         let owed = self.signal_owed.load(Ordering::Relaxed)
             && self.signal_owed.swap(false, Ordering::Relaxed);
         if !must && !owed {
@@ -174,7 +176,7 @@ impl Raiser {
         self.0.system_calls.load(Ordering::Relaxed)
     }
 
-    /// How the other end went. `None` if this end knows of no such event. A load.
+    /// How the other end went. `None` while the other end seems to be there. A load.
     pub fn gone(&self) -> Option<Gone> {
         self.0.exit.gone()
     }

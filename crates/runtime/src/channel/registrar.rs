@@ -3,7 +3,7 @@
 //! ```text
 //!   connected --Register--> registered (1) --Bye--> ended
 //!       |                        |
-//!       +--Call--> replied       +--hung up, or a message it does not know--> died
+//!       +--Call--> replied       +--hung up, or an unexpected message--> died
 //! ```
 //!
 //! 1. The registrar creates the channel's memory and hands it to the client. It hands this end of
@@ -31,7 +31,7 @@ use super::service_state::ServiceState;
 
 /// The number of the listener's watch.
 pub(super) const LISTENER: u64 = 0;
-/// Connections beyond those of clients, for calls in progress.
+/// How many connections there may be beyond those of clients: for calls in progress.
 const CALLERS_MAX: usize = 64;
 /// How long the registrar waits before it tries again for a descriptor.
 const SHORT_OF_DESCRIPTORS: Duration = Duration::from_millis(10);
@@ -60,7 +60,7 @@ pub(super) fn run(service: &ServiceState, listener: &Listener, watch: Watch) {
             }
         }
     }
-    // Relaxed: stored before the stop.
+    // Relaxed: the flag is stored before `stop`, which ends the loop above.
     let says_bye = service.says_bye.load(Ordering::Relaxed);
     for connection in connections {
         if says_bye && connection.client.is_some() {
@@ -144,8 +144,8 @@ fn call(service: &ServiceState, connection: &PendingConnection, words: &Words) -
     reply.is_ok_and(|reply| connection.send(&reply))
 }
 
-/// Closes a connection, and reports that its client is gone. The dispatcher has the connection,
-/// too.
+/// Closes a connection, and reports that its client is gone. Hangs up first, because the dispatcher
+/// holds the connection too.
 fn disconnect(service: &ServiceState, connection: PendingConnection, gone: Gone) {
     connection.connection.hang_up();
     let Some((peer, exit)) = connection.client else { return };

@@ -1,5 +1,5 @@
-//! The registrant's end towards its dispatcher: hands peers over, drops what comes back, reads
-//! counts.
+//! The registrant's end of a registration at a dispatcher: hands peers over, drops what the
+//! dispatcher hands back, and reads counts.
 //!
 //! The dispatcher's end neither waits nor allocates. It hands values back, and this end drops them.
 

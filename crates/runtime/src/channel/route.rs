@@ -68,9 +68,9 @@ impl Route {
     }
 
     /// A route to an *admitted* handler. Each event is posted to the handler with all its words.
-    /// Its first word is its rank. So a service in another process posts to a handler by raising
-    /// (§3.3: frames queued by display time). An event is lost if the handler is closed or has as
-    /// many events as may wait. The raiser is not told.
+    /// The first word of an event is its rank. So a service in another process can post to a
+    /// handler by raising (§3.3: frames queued by display time). An event is lost if the handler is
+    /// closed or has as many events as may wait. The raiser is not told.
     ///
     /// ```no_run
     /// # extern crate upcall_runtime as upcall;
@@ -114,8 +114,8 @@ impl Route {
 
     /// Sets when the handlers are invoked for events that do not say so themselves (§2.3.1). The
     /// next crossing is between two upcalls, or at a boundary of the running upcall. The next
-    /// scheduling decision is between two upcalls. In a handler thread, both are the next poll,
-    /// which is at once if the thread sleeps.
+    /// scheduling decision is between two upcalls. In a handler thread, both are the next poll. If
+    /// the thread sleeps, the event wakes it and it polls at once.
     #[must_use]
     pub fn when(mut self, when: When) -> Self {
         self.when = when;

@@ -32,11 +32,11 @@ use super::service_state::ServiceState;
 use super::{handler_thread, name, thread_context};
 use crate::notify::Notifier;
 
-/// Clients of a service that sets no number.
+/// How many clients a service may have if it sets no number.
 const CLIENTS_MAX: usize = 16;
 
-/// What a service consists of: the forms in which events wait, and its handlers. A builder: begin
-/// with [`ServiceTerms::new`], and add what is needed.
+/// The terms of a service: the forms in which events wait, and its handlers. Begin with
+/// [`ServiceTerms::new`], and add what the service needs.
 pub struct ServiceTerms {
     forms: Forms,
     route: Route,
@@ -205,7 +205,7 @@ impl Service {
     ) -> Result<Self, ChannelOpenError> {
         let ServiceTerms { forms, route, clients_max, fast, call, on_behalf } = terms;
         route.check()?;
-        // Finds out that the forms are possible before the first client comes.
+        // Checks the forms before the first client comes.
         drop(ChannelMemory::create(forms)?);
         let path = name::path_of(name)?;
         name::make_folder(&path)?;
@@ -239,7 +239,7 @@ impl Service {
         Ok(service)
     }
 
-    /// The clients that are not known to be gone.
+    /// The clients that seem to be there.
     pub fn clients(&self) -> Vec<PeerId> {
         lock(&self.state.raising_ends).iter().map(|(peer, _)| *peer).collect()
     }
@@ -291,7 +291,7 @@ fn not_bound(name: &str, path: &Path, error: OsError) -> ChannelOpenError {
 
 impl Drop for Service {
     fn drop(&mut self) {
-        // First: no other service can have taken the path while this one still listens.
+        // Removes the file first. No other service can take the path while this one still listens.
         let _ = std::fs::remove_file(&self.path);
         // Relaxed: `stop` comes after the store and orders it for the registrar.
         self.state.says_bye.store(!std::thread::panicking(), Ordering::Relaxed);

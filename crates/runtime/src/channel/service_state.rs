@@ -20,6 +20,6 @@ pub(super) struct ServiceState {
     pub(super) on_behalf: Option<Arc<OnBehalf>>,
     pub(super) readiness: Arc<Readiness>,
     pub(super) clients_max: usize,
-    /// Whether the service ends in order. The registrar then says goodbye to the clients.
+    /// Whether the service ends in order. The registrar then sends `Bye` to the clients.
     pub(super) says_bye: AtomicBool,
 }

@@ -1,4 +1,5 @@
-//! What the current thread runs: a handler of which dispatcher, and whether it is an executor.
+//! The context of the current thread: whether it is an executor, and the dispatcher whose handler
+//! it runs.
 
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -51,13 +52,14 @@ pub(super) fn is_executor() -> bool {
     EXECUTOR.with_borrow(Option::is_some)
 }
 
-/// Whether this thread may wait for a dispatcher. It must not inside a handler of one.
+/// Whether this thread may wait for a dispatcher. An executor must not, and no thread may inside a
+/// handler.
 pub(super) fn may_wait() -> bool {
     !is_executor() && !IN_HANDLER.get()
 }
 
-/// Asks for a new scheduling decision: of the executor at its next boundary, in another thread of
-/// the kernel at once.
+/// Asks for a new scheduling decision. An executor makes it at its next boundary. In another thread
+/// the kernel makes it at once.
 pub(super) fn invoke_scheduler() {
     let is_executor = EXECUTOR
         .with_borrow(|shared| shared.as_ref().inspect(|shared| shared.notifier.notify()).is_some());

@@ -22,8 +22,8 @@ impl Executor {
     /// Carries out all that controllers asked.
     fn drain_controls(&mut self, now: Instant) -> Drained {
         let mut drained = Drained::Nothing;
-        // Comes first: what was left before the old wake word was notified is found below, and what
-        // comes from now on notifies the new one.
+        // Moves to the new virtual processor first. Messages that were left before the old wake
+        // word was notified are found below. Later messages notify the new wake word.
         if let Some(virtual_processor) = self.virtual_processor.as_mut()
             && virtual_processor.move_on()
         {
@@ -77,7 +77,7 @@ impl Executor {
             Control::InterruptAt { at } => self.interrupts.set_timer(at),
             Control::LendDispatcher => {
                 if let Some(dispatcher) = self.interrupts.dispatcher.take() {
-                    // There is room for it: an executor has one.
+                    // The ring has room: an executor has one dispatcher.
                     let _ = self.rings.dispatchers.push(dispatcher);
                 }
             }
@@ -95,7 +95,7 @@ impl Executor {
         Drained::Something
     }
 
-    /// Looks after the activities that were woken; whether there were any.
+    /// Handles the activities that were woken. Returns whether there were any.
     fn wake_tasks(&mut self, now: Instant) -> bool {
         let mut any = false;
         let shared = self.shared.clone();
@@ -118,8 +118,8 @@ impl Executor {
         any
     }
 
-    /// Delivers an activity from `at` on. A task that has ended is not delivered again, nor is a
-    /// handler whose stream has ended.
+    /// Delivers an activity from `at` on. A task that has ended is not delivered again. The same
+    /// holds for a handler whose stream has ended.
     fn start(&mut self, now: Instant, id: ActivityId, at: Instant) {
         if let Some(Work::Stream(stream)) = &self.slots[id.0 as usize].work {
             if stream.has_ended() {
@@ -127,7 +127,7 @@ impl Executor {
                 return;
             }
             let is_new = !self.scheduler.is_active(id);
-            // Only its stream releases it.
+            // Only the handler's stream releases it.
             self.handle_input(now, Input::Run { id, at: Instant::FAR });
             if is_new {
                 let offset = self.slots[id.0 as usize].params.map_or(Span::ZERO, |of| of.offset);

@@ -1,17 +1,16 @@
 //! The loop of one scheduling thread: asks the core what to do, and does it.
 //!
-//! An executor upcalls handlers and polls tasks ([`crate::work`]). In
-//! [`Mode::Upcall`](crate::Mode) there is one executor for each CPU, and it holds all handlers of
-//! that CPU. In the two baseline modes there is one executor for each handler, so that the same
-//! jobs run the ordinary way. The modes differ only in the party that decides: the core or the
-//! kernel.
+//! An executor upcalls handlers and polls tasks ([`crate::work`]). In [`Mode::Upcall`](crate::Mode)
+//! there is one executor for each CPU, and it holds all handlers of that CPU. In the two baseline
+//! modes there is one executor for each handler, so that the same jobs run the ordinary way. The
+//! modes differ only in what decides: the core or the kernel.
 //!
 //! Each round of the loop does these steps:
 //!
-//! 1. It takes in what others left for it: streams, controls, events of channels, posted events
-//!    (`sources`, `control`).
-//! 2. Among other domains it finds out which domain is best. If that is a peer, the executor passes
-//!    the turn and sleeps ([`crate::domain::virtual_processor`]).
+//! 1. It takes in what other threads left for it: data in streams, controls, events of channels,
+//!    posted events (`sources`, `control`).
+//! 2. Under a daemon it finds out which domain has the best rank. If that is a peer, the executor
+//!    passes the turn on and sleeps ([`crate::domain::virtual_processor`]).
 //! 3. It delivers user interrupts ([`crate::preemption::interrupts`]).
 //! 4. It upcalls the work that the core chose, or sleeps until the next release.
 //!
@@ -46,13 +45,13 @@ use crate::work::batch::{Authority, Batch, Grant, Use};
 use crate::work::handler;
 use crate::work::task::NextMessage;
 
-/// What is left when an executor has quit.
+/// The results of an executor that has quit.
 #[derive(Debug)]
 pub(crate) struct Outcomes {
     /// By activity number, for the activities that exist.
     pub(crate) ends: Vec<End>,
     pub(crate) switches: u64,
-    /// Turns passed on, if there are other domains.
+    /// How often the turn was passed on. 0 without a daemon.
     pub(crate) handoffs: u64,
     /// How late the thread woke, each time a release found it asleep.
     pub(crate) wakeup: Latency,
@@ -69,7 +68,7 @@ pub(crate) struct Executor {
     /// Whether to meter handlers by thread CPU time, because the kernel may preempt them.
     meter_cpu: bool,
     wakeup: Latency,
-    /// If there are other domains.
+    /// `Some` under a daemon.
     pub(super) virtual_processor: Option<VirtualProcessor>,
     pub(super) interrupts: Interrupts,
     pub(super) inboxes: Inboxes,
@@ -83,11 +82,11 @@ pub(crate) struct Executor {
 pub(super) struct Slot {
     pub(super) work: Option<Work>,
     pub(super) params: Option<ActivityParams>,
-    /// Of the present job.
+    /// Quanta of the present job that took longer than declared.
     quantum_overruns: u32,
     /// CPU time of the present job.
     cpu: Span,
-    /// Kept from the close until the activity is gone.
+    /// The counters at the close, kept until the activity is retired.
     pub(super) last_counters: Option<Counters>,
     /// The message of its handler's panic.
     panic: Option<String>,
@@ -108,7 +107,7 @@ enum Turn {
     Peer,
 }
 
-/// What controllers had asked for.
+/// Whether controllers had asked for something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Drained {
     Nothing,
@@ -117,7 +116,7 @@ pub(super) enum Drained {
 }
 
 impl Executor {
-    /// An executor and the link to control it. Takes all memory it needs.
+    /// Creates an executor and the link that controls it. Allocates all memory it needs.
     pub(crate) fn new(
         discipline: &Discipline,
         meter_cpu: bool,
@@ -230,8 +229,8 @@ impl Executor {
         (now, if notified { self.poll_controls(now) } else { Drained::Nothing })
     }
 
-    /// Whether this domain is to run now. If a peer is, the executor publishes what this domain
-    /// has, and passes the turn on if it held it.
+    /// Whether this domain is to run now. If a peer is to run, the executor publishes what this
+    /// domain has to run. It passes the turn on if this domain holds it.
     fn turn(&mut self, now: Instant) -> Turn {
         let Some(virtual_processor) = self
             .virtual_processor
@@ -287,7 +286,7 @@ impl Executor {
                 Command::Upcall { id, pdus_max, resumed, check_at } => {
                     break (id, pdus_max, resumed, check_at);
                 }
-                // The end of a job that the policy gives up (DWCS), found while it chooses.
+                // While DWCS chooses, it may give up a job: the command reports the job's end.
                 command => self.carry_out(command),
             }
         };

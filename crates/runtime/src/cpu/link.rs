@@ -21,8 +21,8 @@ use crate::stream::StreamWork;
 use crate::work::handler::Handler;
 use crate::work::task::TaskWork;
 
-/// Finished jobs that may wait for the collector. More are counted as lost from the per-job data,
-/// never from the counters.
+/// Finished jobs that may wait for the collector. Further jobs are missing in the per-job data,
+/// where they are counted as lost. The counters include them.
 const JOBS_MAX: usize = 16 * 1024;
 /// Controllers block while the ring of controls is full.
 const CONTROLS_MAX: usize = 512;
@@ -78,7 +78,8 @@ pub(crate) enum Control {
     Quit,
 }
 
-/// An activity that was closed. The controller drops its handler, so that the executor need not.
+/// An activity that was closed. The controller drops its handler, so that the executor frees no
+/// memory.
 pub(crate) struct Retired {
     pub(crate) id: ActivityId,
     /// Only to be dropped.
@@ -88,7 +89,7 @@ pub(crate) struct Retired {
     pub(crate) end: End,
 }
 
-/// What is known of an activity at its end.
+/// The last data of an activity.
 #[derive(Debug, Default)]
 pub(crate) struct End {
     pub(crate) counters: Option<Counters>,
@@ -101,7 +102,7 @@ pub(crate) struct Link {
     pub(crate) controls: Producer<Control>,
     pub(crate) jobs: Consumer<Job>,
     pub(crate) retired: Consumer<Retired>,
-    /// If the executor is traced.
+    /// `Some` if the executor is traced.
     pub(crate) records: Option<Consumer<Record>>,
     pub(crate) dispatchers: Consumer<Box<EventDispatcher>>,
     pub(crate) shared: Arc<Shared>,
@@ -115,7 +116,7 @@ pub(super) struct Rings {
     pub(super) dispatchers: Producer<Box<EventDispatcher>>,
 }
 
-/// Both ends. Takes all memory they need.
+/// Creates both ends. Allocates all memory they need.
 pub(super) fn link(shared: Arc<Shared>, records: Option<Consumer<Record>>) -> (Rings, Link) {
     let (controls_in, controls) = rtrb::RingBuffer::new(CONTROLS_MAX);
     let (jobs, jobs_out) = rtrb::RingBuffer::new(JOBS_MAX);

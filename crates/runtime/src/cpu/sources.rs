@@ -12,7 +12,7 @@ use crate::clock;
 use crate::preemption::post;
 
 impl Executor {
-    /// Takes the notification of this executor; whether there was one.
+    /// Takes the notification of this executor. Returns whether there was one.
     #[inline]
     pub(super) fn acknowledge(&self) -> bool {
         match &self.virtual_processor {
@@ -41,8 +41,8 @@ impl Executor {
     /// Watches the wake word of a handler's stream from now on.
     pub(super) fn watch(&mut self, id: ActivityId, work: &Work) {
         let Work::Stream(stream) = work else { return };
-        // The stream was attached before. If a peer has damaged the header since, the stream wakes
-        // nobody.
+        // Attaching succeeded before. If a peer has damaged the header since, the stream is not
+        // watched.
         if let Ok((watched, end)) = stream.watched() {
             self.interrupts.watches.add(id, watched, end);
             self.shared.set_has_watches();
@@ -62,8 +62,8 @@ impl Executor {
         }
     }
 
-    /// Sleeps until a notification or `deadline`; may return early. `true`: a notification was
-    /// there, and was taken.
+    /// Sleeps until a notification or `deadline`; may return early. Returns `true` if it took a
+    /// notification.
     pub(super) fn sleep_until(&self, deadline: Option<Instant>) -> bool {
         // A posted event may change what is done next (`crate::events`, 3).
         let may_matter = self.virtual_processor.is_some() || self.inboxes.interrupt;

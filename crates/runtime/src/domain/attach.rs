@@ -22,9 +22,9 @@ use crate::clock;
 use crate::mailbox::ACTIVITIES_MAX;
 use crate::rights::Notice;
 
-/// How long the daemon may take for an answer: it is an ordinary thread.
+/// How long the daemon may take for a reply. It replies in an ordinary thread.
 pub(super) const ANSWER_WITHIN: Span = Span::from_secs(10);
-/// A slot for each activity that an executor may have.
+/// The user area has a slot for each activity that an executor may have.
 const _: () = assert!(user_area::AREA_SLOTS == ACTIVITIES_MAX as usize);
 
 /// What a daemon gives to a domain that it attaches.
@@ -33,7 +33,7 @@ pub(super) struct Connected {
     /// With their CPUs.
     pub(super) virtual_processors: Vec<(u32, VirtualProcessor, VirtualProcessorControl)>,
     pub(super) orphaned: Arc<AtomicBool>,
-    /// What the daemon cannot grant.
+    /// The right that the daemon cannot grant.
     pub(super) missing: Option<Notice>,
     pub(super) switch_cost: Span,
 }
@@ -110,8 +110,8 @@ fn program_of(connection: &Connection) -> Option<PathBuf> {
     (!is_systemd).then_some(file)
 }
 
-/// Maps what came with a virtual processor: the turn page, the own user area to write, the kernel
-/// area.
+/// Maps the three pages of a virtual processor: the turn page, this domain's user area, and the
+/// kernel area. The kernel area is read-only.
 fn pages(received: Received, me: DomainId, generation: u64) -> Result<Pages, AttachError> {
     let mut fds = received.fds.into_iter();
     let (Some(turn), Some(user), Some(kernel)) = (fds.next(), fds.next(), fds.next()) else {
@@ -137,7 +137,7 @@ fn pages(received: Received, me: DomainId, generation: u64) -> Result<Pages, Att
     })
 }
 
-/// The next message. Blocks until it is there.
+/// The next message. Blocks until it has come, at most [`ANSWER_WITHIN`].
 pub(super) fn next_message(connection: &Connection) -> Result<(ToDomain, Received), AttachError> {
     let until = clock::now() + ANSWER_WITHIN;
     loop {

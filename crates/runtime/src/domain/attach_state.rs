@@ -1,4 +1,4 @@
-//! What the program's end of a domain and its listener both know.
+//! The state that the program's end of a domain shares with the listener.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -15,7 +15,7 @@ use super::peers::PeerDomain;
 use super::virtual_processor::{Mail, Pages, VirtualProcessor};
 use crate::notify::{SharedNotifier, WakeHandle};
 
-/// Most domains that may arrive before the executor looks.
+/// How many domains may arrive before the executor takes them in.
 const ARRIVALS_MAX: usize = 2 * upcall_shm::DOMAINS_MAX as usize;
 
 /// See the module's head.
@@ -50,13 +50,14 @@ impl VirtualProcessorControl {
         (virtual_processor, control)
     }
 
-    /// Gets the executor to look for messages.
+    /// Makes the executor take in its messages.
     pub(crate) fn notify(&self) {
         self.handle.mark_message();
         self.notifier.notify();
     }
 
-    /// Tells the executor of another domain. Blocks while dozens of arrivals wait for the executor.
+    /// Hands the executor a peer domain that was attached. Blocks while too many arrivals wait for
+    /// the executor.
     pub(crate) fn introduce(&mut self, mut peer: PeerDomain) {
         while let Err(PushError::Full(back)) = self.arrivals.push(peer) {
             peer = back;
@@ -66,8 +67,8 @@ impl VirtualProcessorControl {
         self.notify();
     }
 
-    /// Gets the executor to go over to `virtual_processor`, whose controller end is `next`. Then
-    /// this end controls nothing any more.
+    /// Makes the executor go over to `virtual_processor`, whose controller end is `next`. After
+    /// that, this controller end is not used any more.
     pub(crate) fn replace(
         &mut self,
         mut virtual_processor: Box<VirtualProcessor>,

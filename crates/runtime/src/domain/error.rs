@@ -27,17 +27,17 @@ pub enum AttachError {
     Closed,
     /// The daemon has gone, and there is no other yet.
     Orphaned,
-    /// The daemon did what no daemon of this version does.
+    /// The daemon broke the protocol of this version.
     Daemon(String),
     /// The daemon sent a message that no daemon of this version sends.
     Wire(WireError),
     /// The daemon sent a message that cannot be received.
     Receive(ReceiveError),
-    /// The daemon's pages are laid out in another way.
+    /// The daemon's pages have another layout.
     Layout(LayoutError),
     /// The descriptor of a page could not be duplicated.
     Descriptor(std::io::Error),
-    /// Its pages could not be mapped.
+    /// A page of the daemon could not be mapped.
     Map(MapError),
     /// The thread that listens to the daemon did not start.
     Thread(std::io::Error),

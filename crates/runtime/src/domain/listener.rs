@@ -28,11 +28,11 @@ use crate::clock;
 use crate::offence::Offence;
 use crate::rights::Notice;
 
-/// How long the listener waits before it looks whether it is still wanted.
+/// The longest wait before the listener checks whether the domain still exists.
 const LOOK_EVERY: Span = Span::from_millis(100);
-/// Looks between two attempts to attach again.
+/// Checks between two attempts to attach again.
 const LOOKS_BETWEEN: u32 = 2;
-/// Looks between two attempts after a daemon refused this domain.
+/// Checks between two attempts after a daemon refused this domain.
 const LOOKS_AFTER_REJECTION: u32 = 20;
 
 /// See the module's head.
@@ -43,7 +43,7 @@ pub(super) struct Listener {
     pub(super) policy: String,
     /// The controller end of each executor's virtual processor, with its CPU.
     pub(super) controls: Vec<(u32, VirtualProcessorControl)>,
-    /// Of the present virtual processors.
+    /// The flag of the present virtual processors: the daemon is gone.
     pub(super) orphaned: Arc<AtomicBool>,
     pub(super) state: Arc<Mutex<AttachState>>,
     /// `None`: the daemon closed the connection.
@@ -108,7 +108,7 @@ impl Listener {
                 let _ = introduce(&mut self.controls, (cpu, domain, generation), received);
             }
             ToDomain::Offence { cpu, measure, held_ns } => {
-                // A measure that is unknown here belongs to another version.
+                // An unknown measure comes from a daemon of another version, and is not reported.
                 let held = Span::from_nanos(held_ns);
                 let offence =
                     Measure::of_number(measure).map(|measure| Offence { cpu, measure, held });
@@ -122,13 +122,13 @@ impl Listener {
     }
 
     fn become_orphan(&self) {
-        // Relaxed: the notification hands it over.
+        // Relaxed: the notification orders the flag.
         self.orphaned.store(true, Ordering::Relaxed);
         self.controls.iter().for_each(|(_, control)| control.notify());
         let mut state = lock(&self.state);
         state.connection = None;
-        // Under the lock: a thread that takes the next connection finds this mark before the
-        // answers to its own request.
+        // Sent under the lock: a thread that uses the next connection finds this mark before the
+        // replies to its own request.
         let _ = self.answers.send(None);
     }
 
@@ -246,7 +246,7 @@ impl Listener {
     }
 }
 
-/// Claims a place; the reason if the daemon refuses. Blocks until the daemon has answered.
+/// Claims a place. Returns the daemon's reason if it refuses. Blocks until the daemon has replied.
 fn claim(
     connection: &Connection,
     order: u32,
@@ -263,7 +263,7 @@ fn claim(
     }
 }
 
-/// Tells the executor of a CPU of another domain, with its generation.
+/// Hands the executor of `cpu` a peer domain with its generation.
 fn introduce(
     controls: &mut [(u32, VirtualProcessorControl)],
     (cpu, domain, generation): (u32, u32, u64),

@@ -1,7 +1,7 @@
 //! The peer domains of a CPU, as one domain sees them.
 //!
 //! The shm crate copies and checks what peers wrote. A peer with invalid memory counts as having
-//! nothing to run: its own promise may break, the promises of the others hold.
+//! nothing to run. So only the promises to that peer may break.
 
 use upcall_core::time::Instant;
 use upcall_shm::DomainId;
@@ -23,9 +23,10 @@ pub(crate) struct PeerDomain {
 /// See the module's head.
 #[derive(Debug)]
 pub(super) struct Peers {
-    /// Few: each is looked at in every hand-off.
+    /// Each hand-off reads the user areas of all peers.
     all: Vec<PeerDomain>,
-    /// Epoch of the kernel area when the peers were last compared with it; `None`: not yet.
+    /// The epoch of the kernel area when the peers were last compared with it. `None`: they must be
+    /// compared.
     epoch: Option<u64>,
 }
 
@@ -88,14 +89,13 @@ fn would_run(
     }
 }
 
-/// Whether a domain that was blocked or stopped runs again: it is back once it sleeps on its wake
-/// word.
+/// Whether a domain that was blocked or stopped is back. It is once it sleeps on its wake word.
 #[cold]
 fn is_back(page: &TurnPage<SharedMapping>, domain: DomainId, state: Option<State>) -> bool {
     matches!(state, Some(State::Blocked | State::Stopped)) && page.wake_word(domain).is_asleep()
 }
 
-/// The best of all ready peers, of what was released by `by`.
+/// The best ready peer and its rank. Counts only activities that were released by `by`.
 pub(super) fn best_of<'a>(
     ready: impl Iterator<Item = (DomainId, &'a Peer<ReadOnlyMapping>)>,
     by: Instant,
@@ -105,8 +105,8 @@ pub(super) fn best_of<'a>(
     })
 }
 
-/// The earliest moment at which a ready peer preempts `own`, which may be past, and the best of all
-/// ready peers, of what was released by `by`.
+/// The earliest moment at which a ready peer preempts `own`, which may be in the past. Also the
+/// best ready peer, as [`best_of`] finds it.
 pub(super) fn rivals_of<'a>(
     ready: impl Iterator<Item = (DomainId, &'a Peer<ReadOnlyMapping>)>,
     own: Rank,

@@ -1,4 +1,4 @@
-//! Finds the daemon's socket, and whether a daemon listens there.
+//! Finds the daemon's socket, and checks whether a daemon listens there.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -21,10 +21,11 @@ const SYSTEM: &str = "/run/upcall.sock";
 ///    attach to (`upcalld --access everyone`);
 /// 4. otherwise the user's own, where no daemon listens yet.
 ///
-/// Connects to at most two sockets; does not wait for an answer. Allocates.
+/// Connects to at most two sockets; does not wait for a reply. Allocates.
 ///
-/// # Errors There is no daemon, and the folder for the user's own cannot be trusted: another user
-/// made it, or may write to it.
+/// # Errors
+/// There is no daemon, and the folder for the socket of the user's own daemon cannot be trusted:
+/// another user made it, or may write to it.
 pub fn daemon_socket() -> Result<PathBuf, FolderError> {
     if let Some(named) = folder::variable(VARIABLE) {
         return Ok(named);
@@ -66,7 +67,8 @@ pub fn own_daemon_socket() -> Result<PathBuf, FolderError> {
 }
 
 /// The socket of a daemon that serves every user: `$UPCALL_SOCKET`, otherwise `/run/upcall.sock`,
-/// where programs of all users look. Root's own folder does not serve: other users cannot enter it.
+/// where programs of all users look. A folder of root's own would not do, because other users
+/// cannot enter it.
 pub fn system_daemon_socket() -> PathBuf {
     folder::variable(VARIABLE).unwrap_or_else(|| SYSTEM.into())
 }

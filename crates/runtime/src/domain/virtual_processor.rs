@@ -42,12 +42,12 @@ pub(crate) struct Pages {
     pub(crate) kernel: Reader<ReadOnlyMapping>,
 }
 
-/// The executor's ends of the rings to and from the controller end.
+/// The executor's ends of the rings that lead to and from the controller end.
 #[derive(Debug)]
 pub(super) struct Mail {
-    /// Domains that were attached since. A notification follows each.
+    /// Domains that were attached after this one. A notification follows each.
     pub(super) arrivals: Consumer<PeerDomain>,
-    /// The virtual processor to go over to, once there is another daemon. A notification follows.
+    /// The next virtual processor, once there is another daemon. A notification follows.
     pub(super) successors: Consumer<Box<VirtualProcessor>>,
     /// Takes this virtual processor once the executor has left it.
     pub(super) predecessors: Producer<Box<VirtualProcessor>>,
@@ -73,9 +73,9 @@ pub(crate) struct VirtualProcessor {
     peers: Peers,
     /// For each activity, its place in the order of admission; `None`: there is no activity.
     orders: Vec<Option<u32>>,
-    /// No activity ever had this number or a higher one.
+    /// No activity ever had this number or a higher one, so `publish` stops here.
     orders_used: usize,
-    /// The holder of the turn has not been asked yet to look at what was published.
+    /// The holder of the turn must still be asked to read what was published.
     must_ask: Cell<bool>,
     /// The peer that was found to outrank the handler that was told to yield.
     found: Option<(Rank, DomainId)>,
@@ -86,9 +86,9 @@ pub(crate) struct VirtualProcessor {
     orphaned: Arc<AtomicBool>,
     /// Places of activities that the daemon of this virtual processor does not know.
     unclaimed: Vec<u32>,
-    /// The count of requests to yield at the last look at a boundary.
+    /// The count of the daemon's requests to yield, as last seen at a boundary.
     yields_seen: u64,
-    /// For so long a better domain may wait while this domain goes on (decision 0014).
+    /// How long a better domain may wait while this domain goes on (decision 0014).
     defer_preemption: Span,
     counters: Counters,
 }
@@ -124,7 +124,7 @@ impl VirtualProcessor {
         }
     }
 
-    /// Its notifier, for the executor alone. It stays the same for the life of this virtual
+    /// The notifier, for the executor alone. It stays the same for the life of this virtual
     /// processor.
     #[inline]
     pub(crate) fn notifier(&self) -> &SharedNotifier {
@@ -138,7 +138,7 @@ impl VirtualProcessor {
         self.handle.take_message()
     }
 
-    /// Its notifier, for all other threads.
+    /// The handle by which all other threads notify the executor.
     pub(crate) fn wake_handle(&self) -> WakeHandle {
         self.handle.clone()
     }
@@ -153,8 +153,8 @@ impl VirtualProcessor {
         self.unclaimed = orders;
     }
 
-    /// Goes over to the next virtual processor, if the listener has sent one; whether it did. The
-    /// domain's orders and counters go along. A load if there is none.
+    /// Goes over to the next virtual processor, if the listener has sent one. Returns whether it
+    /// did. The domain's orders and counters go along. A load if there is none.
     pub(crate) fn move_on(&mut self) -> bool {
         let Ok(mut next) = self.mail.successors.pop() else { return false };
         std::mem::swap(&mut next.orders, &mut self.orders);
@@ -178,7 +178,7 @@ impl VirtualProcessor {
         self.pages.mask.clone()
     }
 
-    /// Takes in the domains that have arrived; whether any has.
+    /// Takes in the domains that have arrived. Returns whether there were any.
     pub(crate) fn take_in_peers(&mut self) -> bool {
         let mut any = false;
         while let Ok(peer) = self.mail.arrivals.pop() {
@@ -210,7 +210,7 @@ impl VirtualProcessor {
     /// Whether the domain runs without turns, because its daemon has gone or has put it into an
     /// ordinary class.
     pub(crate) fn is_alone(&self) -> bool {
-        // Relaxed: no other data is read because of it.
+        // Relaxed: the flag orders no other data.
         self.orphaned.load(Ordering::Relaxed)
             || self.pages.kernel.state(self.me) == Ok(Some(State::Demoted))
     }
@@ -221,8 +221,8 @@ impl VirtualProcessor {
         self.pages.turn.holder() == Ok(self.me)
     }
 
-    /// Whether the handler that runs must look further than at its clock, because the turn was
-    /// taken or a look was requested. Three loads.
+    /// Whether the running handler must ask although `check_at` has not come: the turn was taken,
+    /// or a peer or the daemon has requested it. Three loads.
     #[inline]
     pub(crate) fn must_look(&self) -> bool {
         !self.has_turn()
@@ -230,16 +230,16 @@ impl VirtualProcessor {
             || self.pages.kernel.yield_requests(self.me) != self.yields_seen
     }
 
-    /// Publishes one level more of `mask`. A store.
+    /// Publishes that `mask` is held once more. A store.
     pub(crate) fn raise_mask(&mut self, mask: Mask) {
         self.pages.user.mask(mask);
     }
 
-    /// Publishes one level less. A store, and at the last level a fence: from now on a request that
-    /// came meanwhile is seen, by [`VirtualProcessor::must_look`] or in
-    /// [`VirtualProcessor::interrupts`].
+    /// Publishes that `mask` is held once less. A store, and when the last level goes a fence. From
+    /// then on [`VirtualProcessor::must_look`] and [`VirtualProcessor::interrupts`] show a request
+    /// that came meanwhile.
     pub(crate) fn lower_mask(&mut self, mask: Mask) {
-        // The preemption point looks for requests, not this method.
+        // This method ignores requests: the preemption point looks for them.
         let _ = self.pages.user.unmask(mask);
     }
 
@@ -249,7 +249,8 @@ impl VirtualProcessor {
         self.pages.kernel.interrupts(self.me)
     }
 
-    /// Publishes what `scheduler` has to run. O(activities that ever existed at once).
+    /// Publishes what `scheduler` has to run. O(greatest number of activities that existed at
+    /// once).
     pub(crate) fn publish(&mut self, scheduler: &Scheduler) {
         for (number, order) in self.orders[..self.orders_used].iter().enumerate() {
             let id = ActivityId(u32::try_from(number).unwrap_or(u32::MAX));
@@ -264,21 +265,21 @@ impl VirtualProcessor {
             Some(Pending { rank, first, since_ns: self.pending_since_ns(scheduler) })
         });
         let changed = self.pages.user.publish(ready);
-        // Ask even if nothing changed: the holder may have passed over this domain, which is ready
+        // Asks even if nothing changed: the holder may have passed over this domain, which is ready
         // again.
         let wanted = changed || ready.is_some();
         if self.has_turn() {
-            // This domain looks itself.
+            // This domain has the turn, and compares the ranks itself.
             self.must_ask.set(false);
             return;
         }
-        // What was found belongs to another turn.
+        // The peer was found during an earlier turn.
         self.found = None;
         // The holder is asked when this domain goes to sleep.
         self.must_ask.set(wanted || self.must_ask.get());
     }
 
-    /// Sleeps until a notification or `deadline_ns`; `true` if there was a notification.
+    /// Sleeps until a notification or `deadline_ns`. Returns whether there was a notification.
     pub(crate) fn sleep_until(&self, deadline_ns: Option<u64>) -> bool {
         self.sleep(|word| {
             // Whatever ends the wait, the caller looks again.
@@ -299,11 +300,12 @@ impl VirtualProcessor {
         })
     }
 
-    /// Does `wait` unless there is a notification already; whether there was one in the end.
+    /// Does `wait` unless there is a notification already. Returns whether there was one in the
+    /// end.
     ///
-    /// The holder of the turn is asked to look only after the wake word says that this domain
-    /// sleeps. That word tells peers that a domain that was blocked in the kernel is back. A holder
-    /// that looked earlier would not look again.
+    /// The holder of the turn is asked only after the wake word says that this domain sleeps. By
+    /// that word peers see that a domain that was blocked in the kernel is back. If the holder were
+    /// asked earlier, it could read the old state, and would not read again.
     #[inline]
     fn sleep<'a>(&'a self, wait: impl FnOnce(&'a AtomicU64)) -> bool {
         let wake_word = self.pages.turn.wake_word(self.me);
@@ -314,8 +316,8 @@ impl VirtualProcessor {
         wake_word.finish_wait()
     }
 
-    /// Asks the holder of the turn to look at all user areas, if it has not been asked since the
-    /// last publication.
+    /// Asks the holder of the turn to read all user areas, if it has not been asked since the last
+    /// publication.
     fn ask_holder(&self) {
         if self.must_ask.take() && self.pages.turn.request_recheck() {
             notify_domain(&self.pages.turn, DomainId::DAEMON);
@@ -347,19 +349,20 @@ impl VirtualProcessor {
         let Ok(turn) = self.pages.turn.turn() else { return };
         if turn.holder() == self.me && self.pages.turn.pass(turn, to) {
             self.counters.handoffs += 1;
-            // Before the other domain runs: this one may never wake again.
+            // Published before the other domain runs: this one may never wake again.
             self.pages.user.count(&self.counters);
             notify_domain(&self.pages.turn, to);
         }
     }
 
-    /// Turns passed on so far: to peers and, with nothing to run, to the daemon.
+    /// How often the turn was passed on: to peers, or to the daemon when there was nothing to run.
     pub(crate) fn handoffs(&self) -> u64 {
         self.counters.handoffs
     }
 
-    /// Notes an upcall. Returns until when peers need not be looked at: with peers, until the first
-    /// boundary. An upcall of one quantum has no boundary, and spares the look at their slots.
+    /// Notes an upcall. Returns from when on the handler must ask about peers: from its first
+    /// boundary if there are any, otherwise never. An upcall of one quantum has no boundary, and so
+    /// reads no slots of peers.
     pub(crate) fn upcall(&mut self, scheduler: &Scheduler, now: Instant) -> Instant {
         self.counters.upcalls += 1;
         let running = scheduler.running();
@@ -387,8 +390,8 @@ impl VirtualProcessor {
         counters.slack_ns_min = counters.slack_ns_min.min(record.slack_ns());
     }
 
-    /// At a boundary: until when peers let the handler go on. `None` if a peer outranks it or the
-    /// turn was taken.
+    /// At a boundary, returns until when no peer preempts the handler. `None` if a peer outranks it
+    /// now, or the turn was taken.
     pub(crate) fn may_go_on(&mut self, scheduler: &Scheduler, now: Instant) -> Option<Instant> {
         self.pages.user.set_asked(now.as_nanos());
         self.yields_seen = self.pages.kernel.yield_requests(self.me);
@@ -406,14 +409,14 @@ impl VirtualProcessor {
         self.peers.ready(&self.pages.kernel, &self.pages.turn)
     }
 
-    /// A release after this moment may wait at `now`.
+    /// Releases after the returned moment may still wait at `now`.
     #[inline]
     fn deferred_until(&self, now: Instant) -> Instant {
         Instant::from_nanos(now.as_nanos().saturating_sub(self.defer_preemption.as_nanos()))
     }
 
-    /// When the earliest of what the domain has to run was released; 0 without deferral, where no
-    /// peer uses it.
+    /// When the activity that has waited longest was released. 0 without deferral, because no peer
+    /// uses the value then.
     fn pending_since_ns(&self, scheduler: &Scheduler) -> u64 {
         if self.defer_preemption.is_zero() {
             return 0;
@@ -432,8 +435,8 @@ impl VirtualProcessor {
     }
 }
 
-/// The rank among all domains. `NEVER` means no event, so an event that late ranks with the moment
-/// before.
+/// The rank among all domains. `NEVER` means that there is no event, so an event of that rank gets
+/// the rank before it.
 fn rank(standing: Standing, order: u32) -> Rank {
     let event = standing.event.map_or(NEVER, |event| event.min(NEVER - 1));
     Rank { key: standing.key, event, order }

@@ -12,7 +12,7 @@ use upcall_sys::memfd::MapError;
 pub enum PollerError {
     /// The memory of its page could not be allocated.
     Memory(MapError),
-    /// The memory cannot be a page.
+    /// The memory does not fit the layout of a page.
     Layout(LayoutError),
     /// The kernel refused io_uring, epoll, a descriptor or a thread.
     Os(OsError),

@@ -39,10 +39,11 @@ pub struct IoEvent {
 /// The thread and the kernel interface that feed a poller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Feed {
-    /// The loop's own thread reads completions from the memory of io_uring. The cheapest way.
+    /// The loop's own thread reads completions from the memory of io_uring. This is the cheapest
+    /// feed.
     Ring,
-    /// A thread sleeps in io_uring. For a loop that must make no system call at all.
+    /// A thread sleeps in io_uring. This feed is for a loop that must make no system call at all.
     RingThread,
-    /// A thread sleeps in epoll. For systems that refuse io_uring.
+    /// A thread sleeps in epoll. This feed is for systems that refuse io_uring.
     EpollThread,
 }

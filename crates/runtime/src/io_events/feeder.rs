@@ -1,7 +1,7 @@
 //! Connects the page of I/O events to the kernel.
 //!
-//! The poller uses it in the loop's thread, or the feeder thread does. It arms the interest that
-//! the page states, and raises the readiness that the kernel reports.
+//! The poller uses the feeder in the loop's thread, or the feeder thread does. The feeder arms the
+//! interest that the page states, and raises the readiness that the kernel reports.
 //!
 //! ```text
 //!         (1) stated                (2) after: Ended
@@ -13,9 +13,9 @@
 //! 1. Each interest has a generation of its own. The watch's token holds it, so completions of an
 //!    older watch are recognised.
 //! 2. The ring is full, or the kernel has no memory.
-//! 3. Stated under another generation, with or without interest.
-//! 4. Requests that the kernel could not take. A new watch first checks for readiness, so no event
-//!    is lost in between.
+//! 3. The page states another generation, with or without interest.
+//! 4. The feeder repeats requests that the kernel could not take. A new watch first checks for
+//!    readiness, so no event is lost in between.
 
 use std::os::fd::RawFd;
 use std::sync::atomic::AtomicU64;
@@ -25,7 +25,7 @@ use upcall_sys::OsError;
 use upcall_sys::io_epoll::PollSet;
 use upcall_sys::io_uring::{After, PollRing, Readiness};
 
-/// Completions for which the ring has room. More are not lost, but cost more.
+/// How many completions the ring has room for. Further ones cost more, but are not lost.
 const COMPLETIONS: u32 = 32_768;
 
 /// The kernel interface that reports readiness.
@@ -123,8 +123,8 @@ pub(super) struct Feeder<W> {
     armed: Vec<Armed>,
     refused: Vec<Request>,
     wake_socket: Option<Watch>,
-    /// Asks the kernel whether it can report the readiness of a descriptor. Created at first
-    /// use.
+    /// An epoll set that asks the kernel whether it can report the readiness of a descriptor.
+    /// Created at first use.
     probe: Option<PollSet>,
 }
 
@@ -151,7 +151,7 @@ impl<W: AsRef<[AtomicU64]>> Feeder<W> {
     }
 
     /// Gives the kernel the stated interest. Returns `false` if the kernel did not take all of it:
-    /// then call again. May allocate.
+    /// then the caller calls again. May allocate.
     pub(super) fn apply(&mut self) -> bool {
         self.retry_refused();
         while let Some((number, stated)) = self.page.take_update() {
@@ -174,8 +174,9 @@ impl<W: AsRef<[AtomicU64]>> Feeder<W> {
         self.source.submit().is_ok() && self.refused.is_empty()
     }
 
-    /// Raises what the kernel has reported. Makes a system call if the kernel has flagged that it
-    /// holds more, and if watches have ended. Returns whether there was any report.
+    /// Raises the readiness that the kernel has reported. Makes a system call if the kernel has
+    /// flagged that it holds more reports, and if watches have ended. Returns whether there was any
+    /// report.
     #[inline]
     pub(super) fn harvest(&mut self) -> bool {
         let Feeder { page, source, armed, refused, probe, wake_socket } = self;
@@ -199,7 +200,7 @@ impl<W: AsRef<[AtomicU64]>> Feeder<W> {
         self.source.wait(deadline_ns)
     }
 
-    /// The page's end, with the loop's wake word.
+    /// The feeder's end of the page, with the loop's wake word.
     pub(super) fn page(&self) -> &IoService<W> {
         &self.page
     }
@@ -231,7 +232,7 @@ impl<W: AsRef<[AtomicU64]>> Feeder<W> {
 
     fn submit(&mut self, request: Request) {
         let done = match request {
-            // Refused too if an earlier request was: requests must stay in order.
+            // If an earlier request was refused, this one is too: requests must stay in order.
             _ if !self.refused.is_empty() => Err(()),
             Request::Watch(watch) => self.source.watch(watch).map_err(drop),
             Request::Unwatch(watch) => self.source.unwatch(watch).map_err(drop),
@@ -273,8 +274,8 @@ fn handle_readiness<W: AsRef<[AtomicU64]>>(
     page.raise(number, found & armed.bits);
     if ready.after == After::Ended {
         let watch = watch(number, armed);
-        // The watch of a file that is always ready ends each time. Epoll tells which files
-        // are so.
+        // The watch of a file that is always ready ends each time. Epoll tells such files from
+        // others.
         if probe.is_none() {
             *probe = PollSet::new().ok();
         }

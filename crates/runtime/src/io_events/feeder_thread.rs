@@ -45,7 +45,7 @@ impl FeederThread {
     /// only. Two descriptors; allocates.
     ///
     /// # Errors
-    /// The error of the kernel (`EMFILE`, `EAGAIN`), or of `source`.
+    /// The error of the kernel (`EMFILE`, `EAGAIN`), or the error that `source` returns.
     pub(super) fn start(
         page: IoService<Memory>,
         source: impl FnOnce() -> Result<Source, OsError> + Send + 'static,

@@ -1,4 +1,4 @@
-//! The poller: an event loop's view of its descriptors.
+//! The poller: reports to an event loop which of its descriptors are ready.
 
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
@@ -37,13 +37,13 @@ enum Feeding {
     Thread(FeederThread),
 }
 
-/// Reports which of many descriptors are ready. An event loop has one. It stays on the thread that
-/// created it, because io_uring serves one thread only. Other threads use a [`Waker`]. Dropping it
-/// ends all watches.
+/// Reports which of many descriptors are ready. An event loop has one. A poller stays on the thread
+/// that created it, because io_uring serves one thread only. Other threads use a [`Waker`].
+/// Dropping the poller ends all watches.
 ///
-/// Compared with the crate `polling`: `add`, `modify` and `delete` take a key and an interest.
-/// [`Poller::wait_many`] is its `wait` with a deadline, and [`Waker::wake`] its `notify`. Events
-/// are edges, as with its `PollMode::Edge` and in `mio`.
+/// The interface is much like that of the crate `polling`. `add` and `modify` take a key and an
+/// interest. [`Poller::wait_many`] is `wait` with a deadline, and [`Waker::wake`] is `notify`.
+/// Events are edges, as with `PollMode::Edge` and in `mio`.
 ///
 /// ```
 /// # extern crate upcall_runtime as upcall;
@@ -184,7 +184,7 @@ impl Poller {
         Ok(())
     }
 
-    /// Ends the watch of `fd`, which may be closed now. No event of it follows. No system call
+    /// Ends the watch of `fd`, which may be closed now. No event of `fd` follows. No system call
     /// here; does not allocate.
     ///
     /// # Errors
@@ -238,9 +238,9 @@ impl Poller {
     }
 
     /// Replaces the contents of `events` by the events that have come, and returns their number.
-    /// Blocks until there is one, a [`Waker`] wakes it, or `deadline` has come. `None` is no limit.
-    /// Takes at most 256 events, so that the loop gets its turn. The next call takes the others.
-    /// Allocates until `events` has room for as many.
+    /// Blocks until there is an event, a [`Waker`] wakes the poller, or `deadline` has come. `None`
+    /// is no limit. Takes at most 256 events, so that the loop can handle them soon. The next call
+    /// takes the others. Allocates until `events` has room for 256.
     ///
     /// # Errors
     /// As [`Poller::wait`].
@@ -257,17 +257,18 @@ impl Poller {
         Ok(events.len())
     }
 
-    /// The next event. Blocks until there is one, a [`Waker`] wakes it, or `deadline` has come.
-    /// `None` is no limit. Returns `None` when a waker has woken it, and at the deadline. Makes at
-    /// most one system call beyond those of [`Poller::try_next`].
+    /// The next event. Blocks until there is one, a [`Waker`] wakes the poller, or `deadline` has
+    /// come. `None` is no limit. Returns `None` when a waker has woken the poller, and at the
+    /// deadline. Makes at most one system call beyond those of [`Poller::try_next`].
     ///
     /// # Errors
-    /// The error of the kernel (`ENOMEM`, `EAGAIN`). Nothing is lost: it may be called again.
+    /// The error of the kernel (`ENOMEM`, `EAGAIN`). No event is lost: the program may call again.
     pub fn wait(&mut self, deadline: Option<Instant>) -> Result<Option<IoEvent>, OsError> {
         let deadline_ns = deadline.map(Instant::as_nanos);
         loop {
             if let Feeding::Thread(_) = self.feeding {
-                // Before the look: a feeder that raises an event after it notifies again.
+                // Ends the wait before it takes events. If the feeder raises an event later, it
+                // notifies again.
                 self.client.wake_word().finish_wait();
             }
             if let Some(event) = self.try_next() {
@@ -304,9 +305,9 @@ impl Poller {
         }
     }
 
-    /// The word that changes when an event comes, and the value while which to sleep. `None` if an
-    /// event has come. Also `None` if the loop's own thread feeds the poller: it would have to ask
-    /// the kernel.
+    /// The word that changes when an event comes, and its value until then: the caller may sleep on
+    /// both. `None` if an event has come. Also `None` if the loop's own thread feeds the poller,
+    /// because that thread must sleep in the kernel interface.
     pub(crate) fn wake_word(&mut self) -> Option<(&AtomicU64, u32)> {
         let quiet =
             matches!(self.feeding, Feeding::Thread(_)) && self.client.wake_word().prepare_wait();
@@ -319,8 +320,8 @@ impl Poller {
         self.client.active()
     }
 
-    /// System calls that the loop's own thread made through this poller, without futex sleeps. For
-    /// tests and benches.
+    /// How many system calls the loop's own thread made through this poller, not counting futex
+    /// sleeps. Tests and benches use it.
     pub fn kernel_calls(&self) -> u64 {
         match &self.feeding {
             Feeding::Loop(feeder) => feeder.kernel_calls(),
@@ -339,7 +340,8 @@ impl Poller {
     /// States the interest in a descriptor that has an entry.
     fn state(&mut self, number: usize, bits: u8) {
         let entry = &mut self.entries[number];
-        // 0 means never. A watch that is 2^32 - 1 registrations old has long ended.
+        // Generation 0 means that there was no interest yet. The number may wrap: a watch that is
+        // 2^32 - 1 registrations old has long ended.
         entry.generation = entry.generation.wrapping_add(1).max(1);
         entry.added = bits != 0;
         let stated = PageInterest { bits, generation: entry.generation };
@@ -358,7 +360,7 @@ impl Poller {
                 self.notified = true;
                 continue;
             }
-            // A feeder that is behind may report a deleted descriptor.
+            // A feeder that has not seen the deletion yet may report a deleted descriptor.
             if let Some(entry) = self.entries.get(number as usize).filter(|entry| entry.added) {
                 let (readable, writable) = (bits & READABLE != 0, bits & WRITABLE != 0);
                 return Some(IoEvent { key: entry.key, readable, writable });

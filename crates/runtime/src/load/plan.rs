@@ -52,7 +52,7 @@ impl fmt::Display for LoadError {
         match self {
             LoadError::System(error) => write!(f, "load could not be started or ended: {error}"),
             LoadError::Map(error) => write!(f, "the senders' page cannot be shared: {error}"),
-            LoadError::Layout(error) => write!(f, "the senders' page cannot serve: {error}"),
+            LoadError::Layout(error) => write!(f, "the senders' page cannot be used: {error}"),
             LoadError::Peer(error) => write!(f, "the senders' process is at fault: {error}"),
             LoadError::Silent => f.write_str("the senders' process does not answer"),
             LoadError::Plan(text) => write!(f, "found `{text}`, expected the plan of a sender"),

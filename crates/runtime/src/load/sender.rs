@@ -2,8 +2,7 @@
 //!
 //! A source never sends faster than its stream declares. If a send is late by more than a quarter
 //! of its interval, all later sends move by that time (a *slip*). So a delayed sender thins out its
-//! traffic, and never bunches it. A packet that the receiver then misses is the receiver's own
-//! loss.
+//! traffic, and never bunches it. If a packet is lost nevertheless, the receiver was too slow.
 
 use upcall_core::time::{Instant, Span};
 use upcall_shm::load_page::{LoadChild, PAGE_BYTES, StreamCounters};
@@ -33,8 +32,8 @@ pub fn serve(
     let mapping = attach_page()?;
     let mut page = LoadChild::attach(mapping)?;
     let mut sources = plans.iter().map(Source::open).collect::<Result<Vec<_>, _>>()?;
-    // A priority below all that Upcall schedules. Without the right to it, the process sends as
-    // an ordinary one: late at times, which shows as slips.
+    // A priority below all that Upcall schedules. Without the right to it, the process sends in the
+    // ordinary class. It is then late at times, and counts slips.
     if let Some(priority) = RealTime::granted().ok().and_then(|granted| granted.band.sender()) {
         let _ = upcall_sys::schedule::set_fifo(priority);
     }

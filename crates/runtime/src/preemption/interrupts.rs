@@ -1,15 +1,15 @@
-//! User interrupts of a virtual processor: a timer, a ready descriptor, its own return
-//! (split-level-1991 §3.2.1, §3.3).
+//! User interrupts: a timer has elapsed, a descriptor is ready, or a virtual processor that was
+//! passed over has its turn again (split-level-1991 §3.2.1, §3.3).
 //!
-//! An executor has one [`Interrupts`]; [`Runtime::on_interrupt`](crate::Runtime::on_interrupt)
-//! gives it its handler. The reactor requests an interrupt by a bit, the daemon by a count in the
-//! kernel area, a controller by a time. The executor looks for requests between two upcalls, and
-//! the handler that runs looks at its boundaries. The interrupt is delivered there, on top of that
-//! handler as a signal would be, but never inside a quantum. While the mask is up nothing is taken;
-//! lowering the mask delivers.
+//! An executor has one [`Interrupts`]. [`Runtime::on_interrupt`](crate::Runtime::on_interrupt) sets
+//! the interrupt handler. The reactor requests an interrupt by a bit, the daemon by a count in the
+//! kernel area, and a controller by a time. The executor looks for requests between two upcalls,
+//! and the handler that runs looks at its boundaries. The interrupt is delivered there, on top of
+//! that handler as a signal would be, but never inside a quantum. While interrupts are masked, no
+//! request is taken. When the last mask goes, the requests are delivered.
 //!
 //! A stream whose level is reached interrupts only if its handler outranks the one that runs. The
-//! executor watches the stream's wake word ([`Watches`]) at the same places and tells the core. It
+//! executor polls the stream's wait word ([`Watches`]) at the same places and tells the core. It
 //! requests [`Interrupt::IoReady`] if the running handler must yield.
 //!
 //! ```text
@@ -20,8 +20,8 @@
 //!                                           the last mask goes (2)
 //! ```
 //!
-//! 1. Once for each kind, however often it is raised.
-//! 2. No system call: loads, and a store for each level of the mask.
+//! 1. An interrupt of each kind is requested once, however often it is raised.
+//! 2. Masks make no system call. They cost loads, and a store for each level.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -42,7 +42,7 @@ mod tests;
 /// The user's code that is called with each interrupt.
 pub(crate) type InterruptHandler = Box<dyn FnMut(Interrupt) + Send>;
 
-/// In the order of delivery.
+/// All kinds, in the order of delivery.
 const KINDS: [Interrupt; 3] = [Interrupt::Timer, Interrupt::IoReady, Interrupt::Resume];
 
 /// See the module's head. The executor's end.
@@ -52,15 +52,16 @@ pub(crate) struct Interrupts {
     shared: Arc<Shared>,
     /// When the timer elapses.
     timer: Instant,
-    /// Levels of the mask.
+    /// How many masks are held.
     masks: u32,
     /// The counts of the kernel area at the last look.
     seen: kernel_area::Interrupts,
-    /// Requested by the executor itself.
+    /// The interrupts that the executor itself has requested, one bit each.
     requested: u32,
     /// The streams that may interrupt the running handler.
     pub(crate) watches: Watches,
-    /// The event channels whose handlers may interrupt it, if there are any.
+    /// The dispatcher of the event channels whose handlers may interrupt the running handler, if
+    /// there are any.
     pub(crate) dispatcher: Option<Box<EventDispatcher>>,
 }
 
@@ -72,8 +73,8 @@ impl std::fmt::Debug for Interrupts {
 }
 
 impl Interrupts {
-    /// Nothing is requested. What the daemon raised before belonged to an earlier domain with this
-    /// number.
+    /// Creates the state, with nothing requested. Ignores what the daemon raised before, for an
+    /// earlier domain with this number.
     pub(crate) fn new(shared: Arc<Shared>, virtual_processor: Option<&VirtualProcessor>) -> Self {
         let seen = virtual_processor.map(VirtualProcessor::interrupts).unwrap_or_default();
         let watches = Watches::new();
@@ -93,17 +94,18 @@ impl Interrupts {
         self.handler = Some(handler);
     }
 
-    /// The executor went over to another daemon: starts as [`Interrupts::new`] does.
+    /// The executor went over to another daemon. Ignores what that daemon raised before, as
+    /// [`Interrupts::new`] does.
     pub(crate) fn moved_to(&mut self, virtual_processor: &VirtualProcessor) {
         self.seen = virtual_processor.interrupts();
     }
 
-    /// Requests [`Interrupt::Timer`] at `at`, and at no other time.
+    /// Requests [`Interrupt::Timer`] at `at`, in place of an earlier request.
     pub(crate) fn set_timer(&mut self, at: Instant) {
         self.timer = at;
     }
 
-    /// Until when the timer lets the executor sleep.
+    /// When the timer elapses; [`Instant::FAR`] if it is not set.
     pub(crate) fn timer(&self) -> Instant {
         self.timer
     }
@@ -123,8 +125,8 @@ impl Interrupts {
         self.masks
     }
 
-    /// Invokes the handlers of event channels that are due, unless interrupts are masked. `true`:
-    /// some may have been invoked.
+    /// Invokes the handlers of event channels that are due, unless interrupts are masked. Returns
+    /// whether some may have been invoked.
     #[inline]
     pub(crate) fn serve(&mut self, now: Instant, point: DispatchPoint) -> bool {
         match &mut self.dispatcher {
@@ -133,8 +135,8 @@ impl Interrupts {
         }
     }
 
-    /// Delivers the requested interrupts, unless they are masked; whether there were any. Two loads
-    /// and a comparison if there are none. A handler that panics is not called again.
+    /// Delivers the requested interrupts, unless they are masked. Returns whether there were any.
+    /// Two loads and a comparison if there are none. A handler that panics is not called again.
     #[inline]
     pub(crate) fn deliver(
         &mut self,

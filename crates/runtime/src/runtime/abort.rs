@@ -4,7 +4,7 @@
 //! ends in an orderly way, handlers with the phase are upcalled further, with
 //! [`Batch::aborting`](crate::Batch::aborting) true, until they finish. Tasks with the phase are
 //! polled further, with [`Task::aborting`](crate::Task::aborting) true, until they end. All others
-//! are suspended. In the paper the kernel waits for the handlers without end; here a bound limits
+//! are suspended. In the paper the kernel waits for the handlers without limit. Here a bound limits
 //! the wait for a handler that never finishes. A process that is killed has no such phase.
 //!
 //! ```text
@@ -13,9 +13,9 @@
 //!       \--abort, has no phase--> suspended
 //! ```
 //!
-//! 1. Upcalled each period as before, so no promise suffers. A task is woken once, out of any wait,
-//!    and then goes on as before.
-//! 2. Ended as by [`Runtime::stop`], and named in [`Report::unfinished`].
+//! 1. The handler is upcalled each period as before, so no promise suffers. A task is woken once,
+//!    whatever it waits for, and then goes on as before.
+//! 2. The handler is ended as [`Runtime::stop`] ends it, and [`Report::unfinished`] names it.
 
 use upcall_core::time::{Instant, Span};
 

@@ -140,18 +140,19 @@ impl Runtime {
     /// Creates a handler that reads a stream, suspended, if admission finds room for it.
     ///
     /// The handler is upcalled when at least `level` can be read, or when the stream has ended, and
-    /// not before. `level` (`B_wakeup`) counts bytes, slots or descriptors; it is at least 1, and
-    /// at most the capacity of the stream. The calls that run, suspend, close and wait for other
-    /// handlers do the same with this one. The handler finishes when it finds the end of the
-    /// stream. A writer that waits for room should find it while the level is not reached: choose
-    /// `level` so that one more message fits in.
+    /// not before. `level` (the paper's `B_wakeup`) counts bytes, slots or descriptors. It is at
+    /// least 1, and at most the capacity of the stream. The calls that run, suspend, close and wait
+    /// for other handlers do the same with this one. The handler finishes when it finds the end of
+    /// the stream. Choose `level` so that one more message fits while the level is not reached: a
+    /// writer that waits for room must find it.
     ///
-    /// The message that reaches the level logically arrives at that moment, or one period after the
-    /// message before, because the declared rate holds. `Terms::workahead_max` says how much sooner
-    /// it may be processed (DWS), and the batch says how many PDUs one upcall may process. If the
-    /// level is still reached when the handler returns, that counts as the next message. At each
-    /// boundary of other handlers on the CPU the executor checks the level: a load for each stream.
-    /// The cost of a PDU must be declared. Allocates.
+    /// The message that reaches the level logically arrives at that moment. If that is less than a
+    /// period after the previous message, it arrives one period after it, because the declared rate
+    /// holds. `Terms::workahead_max` says how much sooner it may be processed (DWS), and the batch
+    /// says how many PDUs one upcall may process. If the level is still reached when the handler
+    /// returns, that counts as the next message. At each boundary of other handlers on the CPU the
+    /// executor checks the level: a load for each stream. The cost of a PDU must be declared.
+    /// Allocates.
     ///
     /// ```no_run
     /// # extern crate upcall_runtime as upcall;
@@ -170,7 +171,8 @@ impl Runtime {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
-    /// # Errors As [`Runtime::handler`]; [`CreateError::NotForStreams`] under PS and DWCS,
+    /// # Errors
+    /// As [`Runtime::handler`]; [`CreateError::NotForStreams`] under PS and DWCS,
     /// [`CreateError::TooManyStreams`] beyond 127 on a CPU, [`CreateError::NoStreams`] before Linux
     /// 5.16.
     pub fn stream_reader_handler<F>(
@@ -196,8 +198,8 @@ impl Runtime {
     ///
     /// If the stream has a `B_start`, the handler is a source that rests. When it leaves less room
     /// than `level`, it rests until the reader has emptied the stream below `B_start`, or waits for
-    /// more. Without `B_start`, reader and writer must not both wait: the levels of the two
-    /// together should be at most the capacity.
+    /// more. Without `B_start`, choose the levels so that reader and writer never both wait: their
+    /// sum should be at most the capacity.
     ///
     /// The return of the handler commits what it wrote, if the handler did not commit it before.
     /// The handler finishes when it finds that the reader is gone, or when it ends the stream
@@ -266,8 +268,8 @@ impl Runtime {
         Ok(self.enter(name, admitted, params, terms, Work::Stream(Box::new(work))))
     }
 
-    /// Creates a virtual-time handler, suspended: a handler without a period and without a
-    /// real-time rank, for protocols that need no guarantee (rtu-1995 §9).
+    /// Creates a virtual-time handler, suspended. Such a handler has no period and no real-time
+    /// rank. It is for protocols that need no guarantee (rtu-1995 §9).
     ///
     /// While the handler is delivered, it is upcalled whenever the kernel runs this process as an
     /// ordinary one. All virtual handlers share the thread `upcall-virtual`, and take turns in the

@@ -19,8 +19,8 @@ use super::{Activity, ExecutorThread, Runtime, abort};
 /// How long `stop` waits for a handler to yield.
 const STOP_GRACE: Duration = Duration::from_millis(500);
 
-/// Fewest looks before `stop` gives up. After a pause of the virtual machine the grace is used up,
-/// but no thread has run meanwhile.
+/// `stop` looks at least this often before it gives up. After a pause of the virtual machine the
+/// grace is used up, but no thread has run meanwhile.
 const STOP_LOOKS_MIN: u32 = 20;
 
 impl Drop for Runtime {
@@ -50,7 +50,7 @@ impl Runtime {
         };
         let (executor, number) = (activity.executor, activity.id);
         let _ = activity.posts.as_ref().map(Posts::close);
-        // An earlier close that was given up is still under way, or done by now.
+        // If an earlier call gave up, its close is still under way, or done by now.
         if !self.executors[executor].closing.contains(&number) {
             self.executors[executor].closing.push(number);
             self.send(executor, Control::Close { id: number });
@@ -87,7 +87,7 @@ impl Runtime {
     /// has returned, normally for a quantum.
     ///
     /// `None` for a handler that is closed already or of another kind, or that did not return
-    /// within half a second. The last may be closed again.
+    /// within half a second. In the last case the handler may be closed again.
     pub fn close_virtual(&mut self, id: HandlerId) -> Option<VirtualReport> {
         let virtual_time = self.virtual_time.as_ref().filter(|known| known.has(id))?;
         virtual_time.suspend(id);
@@ -144,7 +144,7 @@ impl Runtime {
         report
     }
 
-    /// Tells all executors to quit, and waits for them, at most for the grace.
+    /// Tells all executors to quit, and waits for them, at most for `STOP_GRACE`.
     fn quit(&mut self) {
         for executor in 0..self.executors.len() {
             if self.executors[executor].runs() {

@@ -24,7 +24,7 @@ impl Runtime {
     /// [`Interrupt::Resume`] says that the domain has the turn again after it was passed over as
     /// blocked, stopped or out-prioritised. Only the daemon raises that interrupt.
     ///
-    /// At most one handler for each CPU. Allocates.
+    /// Each CPU has at most one interrupt handler. Allocates.
     ///
     /// ```
     /// # extern crate upcall_runtime as upcall;
@@ -91,7 +91,7 @@ impl Runtime {
         Ok(IoInterrupt { watch: watch.map_err(InterruptError::Watch)? })
     }
 
-    /// The executor of `cpu`.
+    /// The executor of `cpu`, for calls about its interrupts.
     fn interrupted(&self, cpu: u32) -> Result<usize, InterruptError> {
         if self.config.mode != Mode::Upcall {
             return Err(InterruptError::NotInMode(self.config.mode));
@@ -101,7 +101,7 @@ impl Runtime {
     }
 }
 
-/// A descriptor that interrupts when it is ready, until this is dropped.
+/// A descriptor that interrupts when it is ready, until this value is dropped.
 #[derive(Debug)]
 #[must_use = "the descriptor interrupts only until this is dropped"]
 pub struct IoInterrupt {

@@ -18,7 +18,8 @@ impl Runtime {
     /// handlers are run: a thread that runs keeps its priority. Does nothing under a daemon, which
     /// knows all handlers. Allocates; O(n) analyses.
     ///
-    /// # Errors [`CreateError::Params`] and [`CreateError::Refused`], as [`Runtime::handler`] with
+    /// # Errors
+    /// [`CreateError::Params`] and [`CreateError::Refused`], as [`Runtime::handler`] with
     /// this need. A cost must be declared.
     pub fn reserve_remote(&mut self, name: &str, need: impl Into<Need>) -> Result<(), CreateError> {
         if self.domain.is_some() {

@@ -52,7 +52,7 @@ pub enum StartError {
     },
     /// The daemon did not attach this process.
     Attach(Arc<AttachError>),
-    /// The system did not tell which CPUs this process may use.
+    /// The system did not report which CPUs this process may use.
     Cpus(upcall_sys::OsError),
 }
 
@@ -98,7 +98,7 @@ impl std::error::Error for StartError {
 /// only one.
 ///
 /// # Errors
-/// The system does not tell which CPUs this process may use.
+/// The system did not report which CPUs this process may use.
 pub fn default_cpus() -> Result<Vec<u32>, StartError> {
     let allowed = upcall_sys::schedule::allowed_cpus().map_err(StartError::Cpus)?;
     let rest: Vec<u32> = allowed.iter().copied().filter(|&cpu| cpu != 0).collect();
@@ -110,13 +110,14 @@ impl Runtime {
     /// says what was not granted. Blocks for a few milliseconds.
     ///
     /// The first call in a process sets a panic hook (`std::panic::set_hook`). If a handler panics
-    /// in a scheduling thread, the hook only notes the message, the location, and the addresses of
-    /// the backtrace if `RUST_BACKTRACE` asks for one. The thread `upcall-panics` then writes them
-    /// to standard error. Noting takes about 50 us. Resolving the names takes 150 ms and more,
-    /// which the other handlers would lose. In all other threads the hook calls the previous hook.
-    /// A hook that the program sets later replaces both, in scheduling threads too. A handler's
-    /// report holds its message ([`ActivityReport::panic`](crate::ActivityReport::panic)). A
-    /// process that ends without [`Runtime::stop`] or drop may end before the message is written.
+    /// in a scheduling thread, the hook only notes the message and the location. It also notes the
+    /// addresses of the backtrace if `RUST_BACKTRACE` asks for one. The thread `upcall-panics` then
+    /// writes them to standard error. Noting takes about 50 us. Resolving the names takes 150 ms
+    /// and more, which would delay the other handlers. In all other threads the hook calls the
+    /// previous hook. A hook that the program sets later replaces both, in scheduling threads too.
+    /// A handler's report holds its message
+    /// ([`ActivityReport::panic`](crate::ActivityReport::panic)). A process that ends without
+    /// [`Runtime::stop`] or drop may end before the message is written.
     ///
     /// # Errors
     /// See [`StartError`].
@@ -149,7 +150,7 @@ impl Runtime {
                 }
             },
         };
-        // After the notice of the class, which matters more.
+        // This notice comes after that of the class, which matters more.
         notices.extend(locked.err().map(Notice::NoMemoryLock));
         let reservations = reservations(&mut config);
         let mut runtime = Runtime {
@@ -259,8 +260,8 @@ impl Runtime {
     }
 }
 
-/// Attaches to the daemon that `config` names, if any. Fills in the CPUs and the cost of a
-/// hand-off, which are the daemon's, and adds what the daemon cannot grant.
+/// Attaches to the daemon that `config` names, if any. Fills in the daemon's CPUs and its cost of a
+/// hand-off. Adds a notice of what the daemon cannot grant.
 fn attach(
     config: &mut Config,
     notices: &mut Vec<Notice>,

@@ -1,7 +1,7 @@
 //! Ends of a stream for asynchronous code: the traits of `futures-core` and `futures-io`.
 //!
-//! For tasks, and for code that awaits in another executor. Data that has arrived is taken without
-//! a system call. An end that waits is woken by the thread of an [`IoPump`].
+//! Tasks use them, and code that awaits in another executor. Taking data that has arrived makes no
+//! system call. An end that waits is woken by the thread of an [`IoPump`].
 
 use std::io;
 use std::pin::Pin;
@@ -18,8 +18,8 @@ use super::memory::Memory;
 use super::reader::StreamReader;
 use super::writer::StreamWriter;
 
-/// A reader for tokio or any other executor. Code awaits the messages of a stream, or its bytes.
-/// From [`IoPump::reader`].
+/// A reader for code that awaits the messages or bytes of a stream, under tokio or any other
+/// executor. From [`IoPump::reader`].
 ///
 /// It is a `futures_core::Stream` of messages (`Vec<u8>` each) and a `futures_io::AsyncRead` of
 /// their bytes. Use the methods of `futures-util`: `StreamExt::next`, `AsyncReadExt::read`. It ends
@@ -46,7 +46,7 @@ pub struct AsyncStreamWriter {
     waiter: Waiter,
 }
 
-/// Has a waker woken when the other end notifies this end.
+/// Registers wakers with the I/O pump, which wakes them when the other end notifies this end.
 #[derive(Debug)]
 struct Waiter {
     requests: Arc<PumpRequests>,
@@ -122,7 +122,7 @@ impl AsyncStreamReader {
     }
 }
 
-/// Yields each message in memory of its own, and of plain bytes all that have arrived.
+/// Yields each message in memory of its own. For plain bytes, yields all that have arrived.
 impl FuturesStream for AsyncStreamReader {
     type Item = Result<Vec<u8>, Closed>;
 
@@ -143,7 +143,7 @@ impl FuturesStream for AsyncStreamReader {
                 this.reader.release();
                 Poll::Ready(Some(Ok(bytes)))
             }
-            // The message was there: a faulty peer took it back.
+            // `poll_readable` found a message, so a faulty peer took it back.
             Ok(None) => Poll::Ready(Some(Err(Closed::Died))),
             Err(closed) => Poll::Ready(Some(Err(closed))),
         }
@@ -189,7 +189,7 @@ impl AsyncRead for AsyncStreamReader {
     }
 }
 
-/// Each write is one message, at most as long as a message may be. Of plain bytes, each write is as
+/// Each write is one message, at most as long as a message may be. A write of plain bytes takes as
 /// many as there is room for.
 impl AsyncWrite for AsyncStreamWriter {
     fn poll_write(

@@ -1,4 +1,4 @@
-//! A stream as a whole. Both ends are taken from it.
+//! A stream: its creation, its descriptor, and what marks its ends as dead.
 
 use std::fmt;
 use std::fs::File;
@@ -14,13 +14,15 @@ use upcall_sys::{OsError, futex};
 use super::memory::Memory;
 use crate::liveness;
 
-/// The generation of a stream's memory. It is always the same: the memory is not used again.
+/// The generation of a stream's memory. It never changes, because no memory is used for a second
+/// stream.
 const GENERATION: u64 = 1;
 
 /// A stream as a whole. Its two ends are taken from it, and its descriptor can go to another
 /// process.
 ///
-/// Cheap to clone. The memory is freed with the last clone and end. Example: [the module's](super).
+/// Cheap to clone. The memory is freed with the last clone and end. [The module](super) has an
+/// example.
 #[derive(Clone, Debug)]
 pub struct Stream {
     memory: Memory,
@@ -75,9 +77,10 @@ impl From<LayoutError> for StreamOpenError {
 
 impl Stream {
     /// Creates a stream. A passive source that rests is started again once the reader has brought
-    /// the level below `start_level` (`B_start`, in units of the indexes). With 0 no source rests.
-    /// The sizes of `form` are rounded up to the next allowed ones, and [`Stream::form`] returns
-    /// the result. Some system calls. Allocates the memory, which is faulted in as it is used.
+    /// the level below `start_level` (the paper's `B_start`: bytes, slots or descriptors, by the
+    /// form). With 0 no source rests. The sizes of `form` are rounded up to the next allowed ones,
+    /// and [`Stream::form`] returns the result. Some system calls. Allocates the memory, which is
+    /// faulted in as it is used.
     ///
     /// # Errors
     /// See [`StreamOpenError`]; [`StreamOpenError::Layout`] for a size that is 0 or above the
@@ -98,8 +101,8 @@ impl Stream {
         Ok(Stream { memory })
     }
 
-    /// Opens a stream that another process created, by its descriptor. The process was given the
-    /// descriptor by inheritance, or through a socket (unix(7), `SCM_RIGHTS`). The stream may be in
+    /// Opens a stream that another process created, by its descriptor. This process inherited the
+    /// descriptor, or received it through a socket (unix(7), `SCM_RIGHTS`). The stream may be in
     /// use.
     ///
     /// # Errors
@@ -113,8 +116,8 @@ impl Stream {
         Ok(Stream { memory })
     }
 
-    /// The descriptor, to give to another process, which may then write to the stream's memory.
-    /// Closed on exec.
+    /// The descriptor, for another process, which may then write to the stream's memory. It is
+    /// closed on exec.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.memory.0.mapping.fd()
     }
@@ -130,8 +133,9 @@ impl Stream {
     /// Watches the process that has `end`. The process is gone once `fd` is readable or hangs up.
     /// `fd` is a pidfd, or a pipe or socket whose other side that process alone has. The thread
     /// `upcall-liveness` then calls [`Stream::mark_dead`]. The watch lasts as long as this process
-    /// has a clone or an end of the stream. `fd` itself may be closed. For a stream that went
-    /// through a [`StreamListener`](super::StreamListener), both processes call this. Allocates.
+    /// has a clone or an end of the stream. The program may close `fd` itself. For a stream that
+    /// went through a [`StreamListener`](super::StreamListener), both processes call this.
+    /// Allocates.
     ///
     /// # Errors
     /// `EMFILE`, `EAGAIN` (no thread), `EPERM` (a file that is always readable).
@@ -139,7 +143,7 @@ impl Stream {
         let memory = Arc::downgrade(&self.memory.0);
         let guard = liveness::watch(fd.as_fd(), move || {
             if let Some(memory) = memory.upgrade() {
-                // If the memory is corrupt, the other end cannot be told.
+                // If the memory is corrupt, the other end does not find out.
                 let _ = Stream { memory: Memory(memory) }.mark_dead(end);
             }
         })?;
@@ -147,9 +151,9 @@ impl Stream {
         Ok(())
     }
 
-    /// Marks an end as dead, because its process is gone, and wakes the other end. For programs
-    /// that notice this without [`Stream::guard`]. An end that ended in order is unchanged. The
-    /// other end first reads what the dead one committed.
+    /// Marks an end as dead, because its process is gone, and wakes the other end. Programs that do
+    /// not use [`Stream::guard`] call this. An end that ended in order is unchanged. The other end
+    /// first reads what the dead one committed.
     ///
     /// # Errors
     /// The memory was corrupted meanwhile.

@@ -1,6 +1,6 @@
 //! The I/O pump: carries bytes between streams and files, pipes, sockets and terminals.
 //!
-//! Programs start it if they want it. It is one ordinary thread, `upcall-io-pump`. The thread
+//! It runs only if the program starts it. It is one ordinary thread, `upcall-io-pump`. The thread
 //! sleeps on all descriptors and streams together, until one of them is ready. The stream bounds
 //! each carry: the pump reads no more than the stream has room for.
 //!
@@ -11,9 +11,10 @@
 //! ```
 //!
 //! A *source* reads a descriptor and writes a stream. At the end of its input the stream ends. If
-//! the input fails, the stream's writer dies. If the stream has no room and a `B_start`, the source
-//! rests until the reader starts it. Without a `B_start` it continues as soon as there is room. A
-//! *sink* reads a stream and writes a descriptor. Data that it could not write stays in the stream.
+//! the input fails, the stream's writer dies. If the stream has a `B_start` and gets full, the
+//! source rests until the reader starts it. Without a `B_start` it continues as soon as there is
+//! room. A *sink* reads a stream and writes a descriptor. Data that it could not write stays in the
+//! stream.
 
 mod carry;
 mod outcome;

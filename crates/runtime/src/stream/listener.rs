@@ -1,9 +1,9 @@
 //! How a stream's memory gets to another process: through a socket at a path.
 //!
-//! For programs whose domains do not start each other. A domain that starts another may let the
-//! child inherit the descriptor instead. The connection stays open as long as either process has
-//! the stream. It hangs up when one process ends for any reason, and so tells the other one
-//! ([`Stream::guard`]).
+//! The socket is for processes that do not start each other. A process that starts another one may
+//! let the child inherit the descriptor instead. The connection stays open as long as either
+//! process has the stream. It hangs up when one process ends for any reason. So the other process
+//! notices ([`Stream::guard`]).
 
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -62,7 +62,7 @@ pub struct ReceivedStream {
     pub stream: Stream,
     /// The end for this process.
     pub end: End,
-    /// For programs that want to notice by themselves that the other process is gone.
+    /// The connection, for a program that wants to notice itself that the other process is gone.
     pub connection: StreamConnection,
 }
 
@@ -162,11 +162,11 @@ impl StreamListener {
 }
 
 impl Stream {
-    /// Sends the stream to the process that has its [`StreamListener`] at `path`, and that takes
-    /// `end`. Does not wait until the process takes it. When that process is gone, `end` is found
-    /// to have died, even if the process never took it. When this process has no clone and no end
-    /// of the stream left, that process finds the other end dead. So a process that connects two
-    /// others must keep the stream.
+    /// Sends the stream to the receiver: the process that has its [`StreamListener`] at `path`. The
+    /// receiver takes `end`. Does not wait for that. When the receiver is gone, `end` counts as
+    /// dead, even if the receiver never took it. When this process has no clone and no end of the
+    /// stream left, the receiver finds the other end dead. So a process that connects two others
+    /// must keep the stream.
     ///
     /// # Errors
     /// `ENOENT` if there is no socket, `ECONNREFUSED` if no process listens; as [`Stream::guard`].

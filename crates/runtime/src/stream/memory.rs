@@ -1,4 +1,4 @@
-//! The memory of a stream, and what is lent in place from it.
+//! The memory of a stream, and the types of messages and free space inside it.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
@@ -45,8 +45,8 @@ impl AsRef<[AtomicU64]> for Memory {
 /// | `done_with(len)` | the reader is done with `len` bytes; for [`StreamForm::Bytes`] |
 /// | `keep()` | a [`Kept`], to be [given back] later; `None` unless [`StreamForm::Buffers`] |
 ///
-/// Without a call of one of the last three, the message stays at the front. None of them blocks or
-/// allocates.
+/// The message stays at the front until one of the last three is called. None of the methods blocks
+/// or allocates.
 ///
 /// [`Kept`]: super::Kept
 /// [`Payload`]: super::Payload

@@ -12,13 +12,13 @@ use crate::work::batch::Batch;
 /// The end of a stream that reads. From [`Stream::reader`]; each stream has one.
 ///
 /// A handler uses [`StreamReader::next`], a thread [`StreamReader::wait`] and
-/// [`StreamReader::pop`]. For one thread at a time. Dropping it ends the stream. If a panic drops
-/// it, its writer finds that it [died](Closed::Died).
+/// [`StreamReader::pop`]. One thread at a time uses a reader. Dropping the reader ends the stream.
+/// If a panic drops it, the writer finds that the reader [died](Closed::Died).
 #[derive(Debug)]
 pub struct StreamReader {
     reader: Reader<Memory>,
     stream: Stream,
-    /// Why the stream is closed, as far as was found.
+    /// Why the stream is closed, once a read has found that.
     closed: Option<Closed>,
     wakes: u64,
     starts: u64,
@@ -95,7 +95,7 @@ impl StreamReader {
         self.closed
     }
 
-    /// How much can be read, in units of the indexes. A few loads.
+    /// How much can be read: bytes, slots or descriptors, by the form. A few loads.
     ///
     /// # Errors
     /// An index is out of range.
@@ -123,7 +123,8 @@ impl StreamReader {
 
     /// Releases, and blocks until `units` (bytes, slots, descriptors) have arrived, the stream is
     /// closed, or `deadline` has come. Returns `false` only at the deadline. `units` is at most the
-    /// capacity of the stream. For a thread of its own: a handler is upcalled instead.
+    /// capacity of the stream. Only threads of the program call this: a handler is upcalled
+    /// instead.
     pub fn wait(&mut self, units: u64, deadline: Option<Instant>) -> bool {
         loop {
             let Wait { due, sleep } = self.reader.wait(units);
@@ -159,15 +160,16 @@ impl StreamReader {
         sleep
     }
 
-    /// As [`StreamReader::watch`]. Returns whether the caller must sleep on the wait word.
+    /// As [`StreamReader::watch`], for a caller that sleeps. Returns whether the caller must sleep
+    /// on the wait word.
     pub(super) fn begin_wait(&mut self, units: u64) -> bool {
         let Wait { due, sleep } = self.reader.wait(units);
         self.wake_peer(due);
         sleep
     }
 
-    /// Ends a wait that [`StreamReader::watch`] began. What the writer published before it notified
-    /// is then seen.
+    /// Ends a wait that [`StreamReader::watch`] began. The reader then sees all that the writer
+    /// published before it notified.
     pub(crate) fn finish_wait(&mut self) {
         self.reader.finish_wait();
     }

@@ -10,7 +10,8 @@ use upcall_sys::{OsError, futex};
 use super::memory::Memory;
 
 thread_local! {
-    /// Whether this thread shares its CPU with peer domains, and yields so that they can look.
+    /// Whether this thread shares its CPU with peer domains. If so, it yields after it wakes the
+    /// other end of a stream.
     static AMONG_DOMAINS: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -29,7 +30,7 @@ pub(super) fn wake(word: &AtomicU64) {
     }
 }
 
-/// Sleeps on `word` while its end waits, or until `deadline_ns`.
+/// Sleeps while `word` says that its end waits, at most until `deadline_ns`.
 pub(super) fn sleep_on(word: &AtomicU64, deadline_ns: Option<u64>) {
     // The caller looks again, whatever ends the wait.
     let _ = futex::wait_shared_until(word, WAITING, deadline_ns);
@@ -42,6 +43,7 @@ pub(crate) fn check_kernel() -> Result<(), OsError> {
 
 /// Whether an end still waits on its word. A load.
 pub(super) fn is_waiting(stream: &shm::Stream<Memory>, end: End) -> bool {
-    // Relaxed: only decides whether to look. The end's `finish_wait` synchronises.
+    // Relaxed: the value only decides whether to check the end. The end's `finish_wait`
+    // synchronises.
     stream.wait_word(end).load(Ordering::Relaxed) == u64::from(WAITING)
 }

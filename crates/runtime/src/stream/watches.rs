@@ -12,14 +12,13 @@ use upcall_sys::futex::WaitSet;
 
 use super::memory::Memory;
 
-/// Most ends of streams that one executor may have. Its notifier is one more word that it sleeps
-/// on.
+/// How many ends of streams one executor may have. It sleeps on one more word, its notifier.
 pub(crate) const WATCHES_MAX: usize = WaitSet::WORDS_MAX - 1;
 
 /// See the module's head.
 #[derive(Debug)]
 pub(crate) struct Watches {
-    /// Few entries: the executor reads each open one.
+    /// The executor reads each open entry, so there should be few.
     all: Vec<Watch>,
     /// How many entries are open.
     open: usize,
@@ -78,9 +77,9 @@ impl Watches {
         self.open > 0
     }
 
-    /// Calls `notified` for each stream whose other end has notified, with the arrival of its
-    /// message if that is found at `now`. Stops watching that stream. One load per open entry if
-    /// there is none.
+    /// Calls `notified` for each stream whose other end has notified, and stops watching that
+    /// stream. Passes the logical arrival of a message that is found at `now`. One load per open
+    /// entry if no end has notified.
     #[inline]
     pub(crate) fn poll_streams(
         &mut self,
@@ -108,7 +107,7 @@ impl Watches {
         })
     }
 
-    /// The executor is awake again.
+    /// Ends the wait of all open entries, because the executor is awake again.
     pub(crate) fn cancel_wait(&self) {
         for watch in self.all.iter().filter(|watch| watch.is_open) {
             // A notification that came meanwhile is found by the next poll.

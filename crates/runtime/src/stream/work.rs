@@ -62,8 +62,9 @@ impl StreamWork {
         self.has_ended
     }
 
-    /// `MMS_read` or `MMS_write` up to its `IO_wait`: releases what was read, or commits what was
-    /// written. Returns whether the level is still to be waited for.
+    /// Releases what was read, or commits what was written, and begins to wait for the level. The
+    /// paper's `MMS_read` and `MMS_write` do this before their `IO_wait` (split-level-1991 §4).
+    /// Returns whether the level is still to be waited for.
     pub(crate) fn prepare_wait(&mut self) -> bool {
         match &mut self.end {
             HandlerEnd::Reads(reader, _) => reader.watch(self.level),

@@ -12,14 +12,15 @@ use crate::work::batch::Batch;
 /// The end of a stream that writes. From [`Stream::writer`]; each stream has one.
 ///
 /// A handler uses [`StreamWriter::next`], a thread [`StreamWriter::push`], [`StreamWriter::commit`]
-/// and [`StreamWriter::wait`]. For one thread at a time. Dropping it ends the stream after what was
-/// committed. Messages that were pushed and not committed are lost. [`StreamWriter::end`] commits
-/// first. If a panic drops it, its reader finds that it [died](Closed::Died).
+/// and [`StreamWriter::wait`]. One thread at a time uses a writer. Dropping the writer ends the
+/// stream after what was committed. Messages that were pushed and not committed are lost.
+/// [`StreamWriter::end`] commits first. If a panic drops the writer, the reader finds that it
+/// [died](Closed::Died).
 #[derive(Debug)]
 pub struct StreamWriter {
     writer: Writer<Memory>,
     stream: Stream,
-    /// Why the stream is closed, as far as was found or set.
+    /// Why the stream is closed, once a write has found that or [`StreamWriter::end`] was called.
     closed: Option<Closed>,
     wakes: u64,
 }
@@ -40,12 +41,11 @@ impl StreamWriter {
         StreamWriter { writer, stream, closed: None, wakes: 0 }
     }
 
-    /// Space for a message (or plain bytes) of `len`. `None` if there is no room now. Unless it is
-    /// staged, the space is given up. O(1), for buffers O(those given back); neither blocks nor
-    /// allocates.
+    /// Space for a message (or plain bytes) of `len`. `None` if there is no room now. Space that is
+    /// not staged is given up. O(1), for buffers O(those given back); neither blocks nor allocates.
     ///
     /// # Errors
-    /// No message may be so long. Or there is no room, and the stream is closed.
+    /// `len` is longer than a message may be. Or there is no room, and the stream is closed.
     #[inline]
     pub fn reserve(&mut self, len: usize) -> Result<Option<WriteChunk<'_>>, StreamError> {
         // Two steps: a borrowed chunk cannot be both checked for errors and returned.
@@ -58,7 +58,7 @@ impl StreamWriter {
 
     /// Space for a message of `len` as the next PDU of an upcall. `None` if there is no room now,
     /// `batch` says that the handler must return, the stream is closed ([`StreamWriter::closed`]),
-    /// or no message may be so long.
+    /// or `len` is longer than a message may be.
     ///
     /// ```no_run
     /// # extern crate upcall_runtime as upcall;
@@ -88,8 +88,9 @@ impl StreamWriter {
     /// Hands over all that was staged. Makes a system call only if this reaches the level that the
     /// reader waits for, and the reader or its executor sleeps.
     ///
-    /// If the writer's handler shares its CPU with other domains, the reader's domain looks next at
-    /// what has arrived. The handler then goes on, unless it is outranked at its next boundary.
+    /// If the writer's handler shares its CPU with the reader's domain, that domain runs for a
+    /// moment and checks what has arrived. The handler then goes on, unless it is outranked at its
+    /// next boundary.
     ///
     /// # Errors
     /// The reader is gone, and the data will not be read.
@@ -106,11 +107,11 @@ impl StreamWriter {
         }
     }
 
-    /// Commits, and ends the stream. The reader finds the end after all that was committed. For a
-    /// handler, which cannot drop its writer: the handler is then finished. Later writes are not
-    /// read.
+    /// Commits, and ends the stream. The reader finds the end after all that was committed. A
+    /// handler calls this, because it cannot drop its writer; the handler is then finished. The
+    /// reader does not get later writes.
     pub fn end(&mut self) {
-        // If the reader has left already, the commit fails, and no reader is left to be told.
+        // If the reader has left already, the commit fails, and nothing else needs to be done.
         let _ = self.commit();
         self.closed.get_or_insert(Closed::Ended);
         self.leave(Leaving::Ended);
@@ -122,8 +123,8 @@ impl StreamWriter {
     }
 
     /// Commits, and blocks until there is room for `len`, the stream is closed, or `deadline` has
-    /// come. Returns `false` only at the deadline. `len` is at most the capacity of the stream. For
-    /// a thread of its own.
+    /// come. Returns `false` only at the deadline. `len` is at most the capacity of the stream.
+    /// Only threads of the program call this.
     pub fn wait(&mut self, len: usize, deadline: Option<Instant>) -> bool {
         loop {
             let Wait { due, sleep } = self.writer.wait(len);
@@ -136,10 +137,10 @@ impl StreamWriter {
         }
     }
 
-    /// Commits, rests as a passive source that has done its work, and blocks until the reader
-    /// starts it. The reader starts it when the level is below `B_start`. Also returns when the
-    /// stream is closed, which the next write reports, or when `deadline` has come. Returns `false`
-    /// only at the deadline.
+    /// Commits, rests as a passive source, and blocks until the reader starts the source. The
+    /// reader starts it when the level is below `B_start`. Also returns when the stream is closed,
+    /// which the next write reports, or when `deadline` has come. Returns `false` only at the
+    /// deadline.
     pub fn rest(&mut self, deadline: Option<Instant>) -> bool {
         loop {
             let Wait { due, sleep } = self.writer.rest_until_started();

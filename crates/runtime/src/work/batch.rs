@@ -1,8 +1,8 @@
-//! A handler's share of the present period, which it holds while it runs.
+//! A batch: the PDUs that a handler may process in the present period.
 //!
 //! The executor makes a batch for each upcall, the handler uses it, and the executor reads it back.
-//! The paper's loop over the PDUs of one invocation (rtu-1995 Figure 5) became one method,
-//! [`Batch::proceed`].
+//! The handler's loop calls [`Batch::proceed`] before each PDU. The paper has that loop over the
+//! PDUs of one invocation in rtu-1995 Figure 5.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -34,7 +34,7 @@ mod tests;
 #[derive(Debug)]
 pub struct Batch<'a> {
     authority: Authority<'a>,
-    /// PDUs this upcall may process.
+    /// How many PDUs this upcall may process.
     pdus_max: u32,
     /// PDUs that were begun.
     begun: u32,
@@ -50,18 +50,18 @@ pub struct Batch<'a> {
     aborting: bool,
     told_to_yield: bool,
     finished: bool,
-    /// Levels of the mask of preemption and of that of interrupts.
+    /// How often each mask is held: that of preemption, then that of interrupts.
     masks: [u32; 2],
 }
 
 /// What decides at a quantum boundary whether the handler goes on.
 #[derive(Debug)]
 pub(crate) enum Authority<'a> {
-    /// Nothing does: a trial run.
+    /// Nothing decides, and the handler always goes on: a trial run.
     Trial,
     /// The scheduler, through the preemption point.
     Scheduler(PreemptionPoint<'a>),
-    /// The round of virtual time: the flag says that another handler waits for its turn.
+    /// The thread of virtual time. The flag says that another handler waits for its turn.
     VirtualTime(&'a AtomicBool),
 }
 
@@ -186,11 +186,11 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// Whether the process ends (rtu-1996 §7.3, the *abort* field). The handler should then end its
-    /// work and call [`finish`](Batch::finish). Only for handlers to which
-    /// [`Runtime::give_abort_phase`](crate::Runtime::give_abort_phase) gave the phase. The value is
-    /// settled when an upcall begins. A handler that runs when the process ends is asked to yield,
-    /// and is called again.
+    /// Whether the process is ending (rtu-1996 §7.3, the *abort* field). The handler should then
+    /// end its work and call [`finish`](Batch::finish). Always `false` for a handler without an
+    /// abort phase ([`Runtime::give_abort_phase`](crate::Runtime::give_abort_phase)). The value
+    /// does not change during an upcall. A handler that runs when the process ends is asked to
+    /// yield, and is called again.
     pub fn aborting(&self) -> bool {
         self.aborting
     }
@@ -208,8 +208,8 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// Other work is seen at the next boundary. If a boundary was passed over under the mask, that
-    /// is the next `proceed`, because nothing is left of the quantum.
+    /// The handler looks for other work at the next boundary. If the mask skipped a boundary, the
+    /// next `proceed` is one, because nothing is left of the quantum.
     pub(crate) fn lower_mask(&mut self, mask: Mask) {
         self.masks[mask as usize] -= 1;
         if let Authority::Scheduler(point) = &mut self.authority {
@@ -262,7 +262,7 @@ impl<'a> Batch<'a> {
 
     /// Ends the upcall at `end`.
     pub(crate) fn close(mut self, end: Instant) -> Use {
-        // Guards that were forgotten (`std::mem::forget`).
+        // Lowers the masks of guards that were forgotten (`std::mem::forget`).
         for mask in [Mask::Preemption, Mask::Interrupts] {
             while self.masks[mask as usize] > 0 {
                 self.lower_mask(mask);

@@ -5,7 +5,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use super::batch::{Batch, Use};
 use crate::clock;
 
-/// A user's code. It is called once a period, and again in the same period if it had to yield.
+/// The code of a user's handler. It is called once a period, and again in the same period if it had
+/// to yield.
 pub(crate) type Handler = Box<dyn FnMut(&mut Batch<'_>) + Send>;
 
 /// Calls the handler. Returns what it used, and whether it panicked.

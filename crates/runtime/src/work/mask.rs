@@ -5,12 +5,12 @@
 //! [`crate::Task::mask_preemption`]; its level is kept in its cell and, while the task is polled,
 //! in the user area too.
 //!
-//! The batch keeps the level, and asks nothing at a boundary while the level is above 0. With other
-//! domains the level is also in the user area, where the daemon and the peers see it. A request
-//! that comes meanwhile is not lost. It stays where it was made: in the wake word, the clock, or
-//! the yield request of the kernel area. The first boundary after the mask looks there; for
-//! interrupts, the end of the mask does. So masking only delays. The watchdog ends a delay that is
-//! too long, as it does for a handler that never asks.
+//! The batch counts the guards, and asks nothing at a boundary while a guard is held. Under a
+//! daemon the count is also in the user area, where the daemon and the peer domains see it. A
+//! request that comes meanwhile is not lost. It stays where it was made: in the wake word, the
+//! clock, or the yield request of the kernel area. The first boundary after the mask looks there;
+//! for interrupts, the end of the mask does. So masking only delays. The watchdog ends a delay that
+//! is too long, as it does for a handler that never asks.
 
 use std::ops::{Deref, DerefMut};
 
@@ -18,7 +18,7 @@ use upcall_shm::user_area::Mask;
 
 use crate::work::batch::Batch;
 
-/// A batch with preemption or interrupts masked until this is dropped. See
+/// A batch with preemption or interrupts masked until this guard is dropped. See
 /// [`Batch::mask_preemption`] and [`Batch::mask_interrupts`].
 #[derive(Debug)]
 #[must_use = "it is masked only as long as this lives"]
@@ -35,8 +35,8 @@ impl<'a> Batch<'a> {
     /// domains too; nothing masks the kernel.
     ///
     /// A masked stretch is one quantum, and one quantum overrun if it takes longer than declared.
-    /// With a daemon, the watchdog's grace is that long too. Costs a store or two, with other
-    /// domains also a fence at the end; no system call.
+    /// Under a daemon the stretch must not take longer than a declared quantum and the watchdog's
+    /// grace. Costs a store or two, and under a daemon a fence at the end; no system call.
     ///
     /// ```no_run
     /// # extern crate upcall_runtime as upcall;

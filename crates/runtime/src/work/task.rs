@@ -2,9 +2,9 @@
 //!
 //! [`Runtime::task`](crate::Runtime::task) creates a task. The executor of one CPU polls it, inside
 //! an upcall, when the DWS policy ranks it first. A task handles one message after the other, and
-//! says itself when the next is due. Between two messages it holds no resource of the executor. The
-//! code of a task is given a [`Task`]; both sides see the [`TaskCell`]; `work` is the executor's
-//! side.
+//! itself says when the next one is due. Between two messages it holds no resource of the executor.
+//! The code of a task uses a [`Task`], and the executor uses the module `work`. Both share the
+//! [`TaskCell`].
 //!
 //! ```text
 //!            (1) created         (2) run                (3) chosen
@@ -19,18 +19,18 @@
 //!                          |               Set             (9) end, panic --> Ended
 //! ```
 //!
-//! 1. Admitted; nothing is polled before `run`.
-//! 2. Its first message logically arrives at the moment of `run`, plus the offset.
+//! 1. The task is admitted. It is not polled before `run`.
+//! 2. The task's first message logically arrives at the moment of `run`, plus the offset.
 //! 3. `Set`: the core knows the next message. The task is `Ready` when that message arrives, or is
 //!    near enough to work ahead. The task with the best rank is polled. Wake-ups in `Set`, `Ready`
 //!    or `Running` change nothing: the next poll sees their cause.
 //! 4. The message is done, and the next one's logical arrival is known. If nothing outranks the
 //!    task, it is polled again at once: a return, a decision, a call.
-//! 5. At a quantum boundary other work outranks the task. Its message is not done, and goes on
-//!    later. Otherwise the checkpoint is a decrement or a clock read.
+//! 5. At a quantum boundary other work outranks the task. The task goes on with the same message
+//!    later. If no other work outranks it, the checkpoint is a decrement or a clock read.
 //! 6. The message is done, and the next is not known. It comes at the end of the sleep, or with a
-//!    wake-up. `Waiting` for something outside this crate (a channel, a lock, a timer of another
-//!    library) is the same.
+//!    wake-up. A wait for something outside this crate (a channel, a lock, a timer of another
+//!    library) leads to the same state.
 //! 7. Any thread wakes the task, through a bit and the notifier. The new message logically arrives
 //!    now, or at the time that `io_wait_at` named. It replaces the end of a sleep.
 //! 8. The message is dropped. A `run` makes the task `Set` again, and polls the future anew.
@@ -39,13 +39,13 @@
 //! The declared rate holds for real-time tasks. If the critical time of a message is less than a
 //! period after that of the last one, the message counts as arriving a period after it. Before that
 //! time it is handled only as work ahead. So `Terms::workahead_max` = 0 allows at most one message
-//! a period. Every wait ends a message: `io_wait`, but also a wait for a lock. Interactive and
-//! background tasks have no such limit.
+//! a period. Every wait ends a message and so uses up the one of the period: `io_wait`, but also a
+//! wait for a lock. Interactive and background tasks have no such limit.
 //!
 //! The abort phase ([`Runtime::give_abort_phase`](crate::Runtime::give_abort_phase)) begins when
 //! the process ends in an orderly way. A task with the phase is woken with [`Task::aborting`] true,
-//! out of any wait. Then it is polled as before until it ends or the bound has passed. All other
-//! tasks are suspended, and dropped.
+//! whatever it waits for. Then it is polled as before until it ends or the bound has passed. All
+//! other tasks are suspended, and dropped.
 
 use std::future::Future;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -110,9 +110,10 @@ impl Task {
         Task { cell }
     }
 
-    /// Ends the present message; the next one is there, and its logical arrival is `critical`. The
-    /// task goes on when that message ranks first: at once if nothing outranks it, without a system
-    /// call, and before `critical` as far as `Terms::workahead_max` allows.
+    /// Ends the present message. The next one is there already, and logically arrives at
+    /// `critical`. The task goes on when that message ranks first. If nothing outranks it, that is
+    /// at once and without a system call. It may be before `critical` as far as
+    /// `Terms::workahead_max` allows.
     pub fn time_advance(&self, critical: Instant) -> TimeAdvance<'_> {
         TimeAdvance { cell: &self.cell, critical, begun: false }
     }
@@ -127,8 +128,8 @@ impl Task {
     /// end, or has failed. That message logically arrives when the runtime finds `fd` ready, and
     /// its deadline is the task's delay bound after that.
     ///
-    /// One system call if `fd` is ready at once, six otherwise. Another thread does the waiting;
-    /// the task's thread serves others meanwhile. Allocates nothing.
+    /// One system call if `fd` is ready at once, six otherwise. Another thread waits for `fd`; the
+    /// task's thread runs other work meanwhile. Allocates nothing.
     ///
     /// # Errors
     /// `ECANCELED` if the abort phase cuts the wait short, see [`Task::aborting`]; `ENXIO`
@@ -194,9 +195,10 @@ impl Task {
         PreemptionMask { cell: &self.cell }
     }
 
-    /// Whether the process ends and the task should end too (rtu-1996 §7.3). Only for a task with
-    /// an abort phase ([`Runtime::give_abort_phase`](crate::Runtime::give_abort_phase)). Once true
-    /// it stays so. A load.
+    /// Whether the process is ending and the task should end too (rtu-1996 §7.3). Always `false`
+    /// for a task without an abort phase
+    /// ([`Runtime::give_abort_phase`](crate::Runtime::give_abort_phase)). Once true it stays so. A
+    /// load.
     ///
     /// The beginning of the phase cuts short the wait that the task is in. `time_advance` and
     /// `timed_sleep` return before their time. `io_wait` returns `ECANCELED` unless its descriptor
@@ -339,7 +341,7 @@ pub struct IoWait<'a> {
     cell: &'a TaskCell,
     fd: BorrowedFd<'a>,
     direction: Direction,
-    /// `None`: the moment at which the descriptor is found ready.
+    /// `None`: the message arrives when the descriptor is found ready.
     critical: Option<Instant>,
     state: IoState,
     /// Set by the first poll.
@@ -375,7 +377,7 @@ impl IoWait<'_> {
                     IoState::Watched(Watch::new(readiness, self.fd, self.direction, number)?);
             }
         }
-        // Without it, the critical time is the moment of the wake-up.
+        // If the task named no critical time, it is the moment of the wake-up.
         if let Some(critical) = self.critical {
             cell.request_io(critical);
         }

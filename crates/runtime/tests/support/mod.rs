@@ -1,4 +1,4 @@
-//! Helpers of the tests that run handlers on real threads.
+//! Helpers for tests that run handlers on real threads.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -7,17 +7,18 @@ use upcall_runtime::stream::StreamForm;
 use upcall_runtime::time::{Instant, Span};
 use upcall_runtime::{Config, HandlerId, Runtime, clock};
 
-/// Messages of a number each.
+/// The form of streams whose messages are one number each.
 pub const SLOTS: StreamForm = StreamForm::Slots { slots: 64, slot_bytes: 8 };
 
-/// Held by the test that has the only runtime: two runtimes would share CPUs unaware of each other.
+/// The guard of the test that has the only runtime. Two runtimes would use the same CPUs, and
+/// neither would know of the other.
 pub fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A runtime that does not measure the cost of a hand-off, and the guard by which it is the only
-/// one.
+/// Starts a runtime that does not measure the cost of a hand-off. Also returns the guard that makes
+/// it the only runtime.
 pub fn start(config: Config) -> (Runtime, MutexGuard<'static, ()>) {
     let alone = alone();
     let switch_cost = Some(Span::from_micros(1));
@@ -44,7 +45,7 @@ pub fn ended(runtime: &mut Runtime, id: HandlerId) {
     );
 }
 
-/// When a wait counts as a hang.
+/// The deadline after which a test fails, because it waits for something that never comes.
 pub fn a_minute() -> Option<Instant> {
     Some(clock::now() + Span::from_secs(60))
 }

@@ -26,7 +26,7 @@ pub fn read(reader: &mut StreamReader) -> Option<u64> {
     matches!(reader.pop(&mut bytes), Ok(Some(8))).then(|| u64::from_ne_bytes(bytes))
 }
 
-/// What a handler saw: the number of messages in each upcall, and their numbers.
+/// What a handler saw: how many messages in each upcall, and the numbers in them.
 #[derive(Debug, Default)]
 pub struct Seen {
     pub counts: Vec<usize>,

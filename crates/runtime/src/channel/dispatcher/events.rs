@@ -36,8 +36,8 @@ impl Events<'_> {
         self.conclude(Verdict::Drop);
     }
 
-    /// Merges the event that was taken last into the one before of the same peer, if that one still
-    /// waits for the next handler of the route. The merged event keeps the newer contents.
+    /// Merges the event that was taken last into the previous event of the same peer, if that one
+    /// still waits for the next handler of the route. The merged event keeps the newer contents.
     /// Otherwise the event is passed on.
     pub fn merge(&mut self) {
         self.conclude(Verdict::Merge);

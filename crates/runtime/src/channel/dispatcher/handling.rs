@@ -1,4 +1,4 @@
-//! How a dispatcher takes events out of segments, invokes handlers with them, and lets peers go.
+//! How a dispatcher takes events out of segments, invokes handlers with them, and detaches peers.
 
 use upcall_core::events::{
     Ancestry, Counts, EventHandlerId, Next, QueuedEvent, SourceId, Verdict, When,
@@ -85,7 +85,8 @@ impl EventDispatcher {
         self.after_drain(at);
     }
 
-    /// Finds a peer at fault that notifies again and again without an event.
+    /// Ends the drain of a segment. Declares a peer at fault that notifies again and again without
+    /// an event.
     fn after_drain(&mut self, at: usize) {
         let link = &mut self.links[at];
         link.state.notified = false;
@@ -179,7 +180,7 @@ impl EventDispatcher {
         }
     }
 
-    /// Does what a handler decided about an event.
+    /// Carries out a handler's verdict on an event.
     pub(super) fn conclude(
         &mut self,
         now: Instant,
@@ -199,7 +200,7 @@ impl EventDispatcher {
         match (concluded, next) {
             (Ok(Some(_)), Some((next, before))) => {
                 let newest = self.links[link].state.newest[stage + 1].replace(event.token);
-                // If the event was merged into an older one, that one now has this token.
+                // If the event was merged into an older one, the merged event has the new token.
                 if let Some(older) = newest.filter(|_| self.merged(next) != before) {
                     self.free(link, older);
                 }
@@ -245,7 +246,7 @@ impl EventDispatcher {
             };
             let peer = self.links[at].peer;
             if matches!(gone, Gone::Fault(_)) {
-                // The peer gets no other message. It finds its connection closed.
+                // The peer gets no message: it finds its connection closed.
                 self.links[at].connection.hang_up();
             }
             let registrant = self.slots[slot].registrant.as_mut();

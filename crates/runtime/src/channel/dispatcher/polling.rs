@@ -7,8 +7,8 @@ use upcall_sys::futex::WaitSet;
 use super::state::{DispatchPoint, EventDispatcher};
 
 impl EventDispatcher {
-    /// Polls the peers and invokes handlers at `now`. Returns whether it did anything, which takes
-    /// time. One load per peer if there is nothing to do.
+    /// Polls the peers and invokes handlers at `now`. Returns whether it did anything; then `now`
+    /// is out of date. One load per peer if there is nothing to do.
     #[inline]
     pub(crate) fn serve(&mut self, now: Instant, point: DispatchPoint) -> bool {
         let notified = self.poll_peers();

@@ -1,4 +1,4 @@
-//! How a dispatcher takes registrants and peers in, and lets them go.
+//! How a dispatcher admits registrants and adds peers, and how both leave it.
 
 use std::sync::atomic::{AtomicU16, Ordering};
 
@@ -95,14 +95,14 @@ impl EventDispatcher {
         self.slots.iter().all(|slot| slot.registrant.is_none())
     }
 
-    /// How many peers there may come to be, each with a word that the thread sleeps on.
+    /// How many peers all registrants together may have. The thread sleeps on one word for each.
     pub(crate) fn peers_reserved(&self) -> usize {
         let taken = self.slots.iter().filter(|slot| slot.registrant.is_some());
         taken.map(|slot| slot.peers_max).sum()
     }
 
-    /// Takes requests of all registrations: adds peers, lets registrants go, and looks which peers
-    /// are gone. The thread calls this after it was notified.
+    /// Takes the requests of all registrations: adds peers, removes registrants, and finds the
+    /// peers that are gone. The thread calls this after it was notified.
     pub(crate) fn take_requests(&mut self) {
         for at in 0..self.slots.len() {
             while let Some(registrant) = &mut self.slots[at].registrant {

@@ -39,7 +39,7 @@ pub(in crate::channel) struct RegistrationState {
     pub(in crate::channel) counts: SharedCounts,
     /// Whether the dispatcher has handed everything back.
     has_left: AtomicBool,
-    /// Hangs up on the peers after a handler has panicked, or the dispatcher is gone.
+    /// Closes the connections to the peers after a handler has panicked, or the dispatcher is gone.
     on_hang_up: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
 

@@ -1,4 +1,4 @@
-//! The types of a dispatcher, of its registrants, and of what handlers get.
+//! The types of a dispatcher, of its registrants, and of the events that handlers get.
 //!
 //! They share one file because they refer to each other: a handler gets [`Events`], which borrow
 //! the dispatcher, which holds the handlers.
@@ -63,7 +63,7 @@ pub(in crate::channel) enum DispatcherRequest {
     Leave,
 }
 
-/// Values that the dispatcher hands back, so that another thread drops them.
+/// Values that the dispatcher hands back for another thread to drop.
 #[derive(Default)]
 pub(in crate::channel) struct Retired {
     pub(in crate::channel) link: Option<Link>,

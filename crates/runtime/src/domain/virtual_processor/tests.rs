@@ -1,5 +1,5 @@
-//! Virtual processors on real pages: masks, going over to another daemon, and the choice among
-//! domains.
+//! Tests of virtual processors on real pages: masks, going over to another daemon, and the choice
+//! among domains.
 
 use std::num::NonZeroU64;
 use std::sync::Mutex;
@@ -58,7 +58,7 @@ fn virtual_processor_and_control(
         mask: Arc::new(LentMask::attach(lent).unwrap()),
         kernel: Reader::attach(kernel).unwrap(),
     };
-    // The domain has the turn: only a request makes it look.
+    // The domain has the turn, so only a request makes `must_look` true.
     assert!(pages.turn.pass(pages.turn.turn().unwrap(), me));
     let (virtual_processor, control) =
         VirtualProcessorControl::pair(pages, me, defer_preemption, Arc::default());
@@ -109,7 +109,7 @@ fn each_request_to_yield_causes_one_look() {
         assert!(!virtual_processor.must_look(), "{request}");
         daemon.request_yield(DomainId::new(ME).unwrap());
         assert!(virtual_processor.must_look(), "{request}");
-        // No handler runs that might go on.
+        // No handler runs, so none may go on.
         assert_eq!(virtual_processor.may_go_on(&scheduler, crate::clock::now()), None);
     }
 }
@@ -291,8 +291,8 @@ fn a_deferring_domain_goes_on_while_a_better_rank_has_waited_less() {
     let _ = scheduler.poll_command(at(115));
     assert_eq!(virtual_processor.may_go_on(&scheduler, at(114)), Some(at(115)));
     assert_eq!(virtual_processor.may_go_on(&scheduler, at(115)), None);
-    // The same for a handler that was ready when the peer lost the turn: the peer published since
-    // when.
+    // The same for a handler that was ready when the peer lost the turn. The peer published since
+    // when it has been ready.
     theirs.set(0, Slot::FREE).unwrap();
     theirs.publish(Some(Pending { since_ns: at(112).as_nanos(), ..rank.into() }));
     assert_eq!(virtual_processor.may_go_on(&scheduler, at(116)), Some(at(117)));
@@ -325,7 +325,7 @@ fn events_decide_among_equals_at_a_choice_and_never_at_a_boundary() {
         virtual_processor.publish(&scheduler);
         let shown = Rank { event: 20, ..Rank::new(90_000_000, 4) };
         assert_eq!(peer.best(at(100).as_nanos()), Ok(Some(shown)));
-        // Both of the same period: one with a better place, one with a more urgent event.
+        // Two ranks of the same period: one with a better place, one with a more urgent event.
         let first = Rank::new(90_000_000, 3);
         let urgent = Rank { event: 10, ..Rank::new(90_000_000, 5) };
         let mut show = |rank: Rank| theirs.publish(Some(rank.into()));

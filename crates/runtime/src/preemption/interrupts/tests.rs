@@ -1,4 +1,4 @@
-//! When an interrupt is delivered. The tests make the requests themselves.
+//! Tests of when an interrupt is delivered. The tests make the requests themselves.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -78,7 +78,7 @@ fn a_handler_that_panics_is_not_called_again() {
 fn interrupts_wait_for_the_end_of_the_last_mask() {
     let (mut interrupts, shared, seen) = interrupts();
     let mut scheduler: Traced<Ring> = Traced::new(1, &RMDP);
-    // Another than the one that the requests ring: it is silent, and the batch goes on.
+    // Not the notifier that the requests notify. It stays idle, so the batch goes on.
     let notifier = Notifier::default();
     let (scheduler, interrupts) = (&mut scheduler, Some(&mut interrupts));
     let point =

@@ -31,12 +31,12 @@ const BLOCKS_MAX: u32 = 8;
 /// What a carry waits for.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Step {
-    /// Nothing: it can do another step.
+    /// Nothing: the carry can do another step.
     Again,
     /// The wait word of its end.
     WaitWord,
     Descriptor,
-    /// The descriptor, or the end of the reader.
+    /// The descriptor, or the moment when the reader leaves.
     DescriptorOrEnd,
     Over(Carried),
 }
@@ -51,7 +51,7 @@ impl Step {
 pub(super) struct Carry {
     fd: NonBlocking,
     form: Moves,
-    /// Used to read the wait word.
+    /// Gives access to the wait word.
     stream: shm::Stream<Memory>,
     buffer: Vec<u8>,
     bytes: u64,

@@ -15,7 +15,7 @@ pub struct Carried {
     pub bytes: u64,
     /// Datagrams that a source dropped because they were longer than a message may be.
     pub too_long: u64,
-    /// Why it ended.
+    /// Why the carry ended.
     pub end: CarryEnd,
 }
 

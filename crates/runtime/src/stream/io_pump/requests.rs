@@ -13,7 +13,8 @@ use super::carry::Carry;
 use super::outcome::{Carried, IoPumpError};
 use crate::stream::memory::Memory;
 
-/// Streams that the pump may wait for at a time. Two more words are its own.
+/// How many streams the pump may wait for at a time. It sleeps on two more words: its own and the
+/// poller's.
 const STREAMS_MAX: usize = WaitSet::WORDS_MAX - 2;
 
 /// What the pump's thread shares with the threads that make requests.
@@ -34,7 +35,7 @@ struct RequestQueue {
 
 pub(super) enum Request {
     Carry(Box<Carry>, mpsc::Sender<Carried>),
-    /// Wake the waker once this end of the stream no longer waits.
+    /// Asks the pump to wake the waker once this end of the stream no longer waits.
     Wake(shm::Stream<Memory>, End, Waker),
 }
 

@@ -19,7 +19,7 @@ use crate::stream::wait::is_waiting;
 pub(super) struct PumpLoop {
     requests: Arc<PumpRequests>,
     poller: Poller,
-    /// Indexed by the key of their descriptors.
+    /// Indexed by the key under which the poller watches the descriptor.
     carries: Vec<Option<ActiveCarry>>,
     wakers: Vec<(shm::Stream<Memory>, End, Waker)>,
 }
@@ -38,8 +38,8 @@ impl PumpLoop {
 
     pub(super) fn run(mut self) {
         loop {
-            // Read before everything else is looked at. Acquire pairs with the Release in
-            // `PumpRequests::notify`.
+            // Reads the word first: a request that comes later changes it, and `sleep` then returns
+            // at once. Acquire pairs with the Release in `PumpRequests::notify`.
             let seen = self.requests.word.load(Ordering::Acquire);
             self.poller.finish_wait();
             if self.take_requests() {
@@ -143,7 +143,7 @@ impl PumpLoop {
         for (stream, end, _) in &self.wakers {
             set.add_shared(stream.wait_word(*end), WAITING);
         }
-        // The loop looks at everything again, whatever ends the wait.
+        // The loop checks everything again, whatever ends the wait.
         let _ = set.wait_until(None);
     }
 

@@ -1,4 +1,4 @@
-//! Masks of a batch. The tests make the requests themselves.
+//! Tests of the masks of a batch. The tests make the requests themselves.
 
 use std::sync::atomic::AtomicBool;
 

@@ -1,8 +1,8 @@
 //! The state that a task and its executor share.
 //!
 //! While the task is polled, its code reads here what it was granted, and writes what it waits for.
-//! Before and after the poll the executor does. Both run in one thread, one after the other. Any
-//! thread may wake the task.
+//! Before and after the poll, the executor writes the grant and reads the request. Both run in one
+//! thread, one after the other. Any thread may wake the task.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -41,7 +41,7 @@ impl Word {
 pub(crate) struct Address {
     pub(crate) shared: Arc<Shared>,
     pub(crate) id: ActivityId,
-    /// What watches descriptors, and the number by which it wakes the task.
+    /// The set that watches descriptors, and the number under which it wakes the task.
     pub(crate) watcher: Option<(Arc<Readiness>, u64)>,
 }
 
@@ -55,13 +55,13 @@ pub(crate) struct TaskCell {
     polled_at: Word,
     check_at: Word,
     quantum: Word,
-    /// Checkpoints that the task may still pass without a look.
+    /// Checkpoints that the task may still pass without a check.
     quantum_left: Word,
     quantum_start: Word,
     quantum_cost: Word,
     quantum_overruns: Word,
     pdus: Word,
-    /// Masks that the task holds.
+    /// How many masks the task holds.
     masks: Word,
     /// The instants that the task named in this poll; `FAR` if none.
     advance: Word,
@@ -117,7 +117,7 @@ impl TaskCell {
 
     // The task's side.
 
-    /// Whether the process ends. A load; once true it stays so.
+    /// Whether the process is ending. A load; once true it stays so.
     pub(crate) fn is_aborting(&self) -> bool {
         self.address.get().is_some_and(|address| address.shared.is_aborting(address.id))
     }
@@ -161,8 +161,9 @@ impl TaskCell {
         self.address.get().is_some_and(|address| address.shared.mask.is_some())
     }
 
-    /// At a checkpoint: a PDU is done. Under a mask the quantum stays used up, so the first
-    /// checkpoint after the mask looks.
+    /// Counts a PDU at a checkpoint. Returns whether the task may go on without asking the
+    /// executor. Under a mask the quantum stays used up, so the first checkpoint after the mask
+    /// asks.
     pub(crate) fn may_go_on(&self) -> bool {
         self.pdus.store(self.pdus.load() + 1);
         let left = self.quantum_left.load();
@@ -217,14 +218,14 @@ impl TaskCell {
         }
     }
 
-    /// An upcall ends: until the next one, masks that the task still holds mask nothing.
+    /// An upcall ends. Masks that the task still holds have no effect until the next upcall.
     pub(crate) fn release(&self) {
         if self.masks.load() > 0 {
             self.show_mask(0);
         }
     }
 
-    /// Until when nothing outranks the task, as the executor said last.
+    /// The moment before which nothing outranks the task, as the executor last set it.
     pub(crate) fn check_at(&self) -> Instant {
         Instant::from_nanos(self.check_at.load())
     }
@@ -276,7 +277,8 @@ impl TaskCell {
     }
 }
 
-/// `FAR` itself cannot be named: it means that no instant was.
+/// Keeps the earlier of two instants. Stores `FAR` as the moment before it, because `FAR` means
+/// that the task named no instant.
 fn earlier(word: &Word, at: Instant) {
     word.store(word.load().min(at.as_nanos()).min(FAR - 1));
 }

@@ -1,4 +1,5 @@
-//! Tasks and the core in virtual time: the executor's loop without its thread.
+//! Tests of tasks and the core in virtual time. They imitate the executor's loop without its
+//! thread.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -88,7 +89,7 @@ impl Cpu {
     {
         let id = ActivityId(u32::try_from(self.tasks.len()).unwrap());
         let cell = Arc::new(TaskCell::new(now));
-        // No thread waits at it: a test wakes the tasks itself.
+        // No thread waits for descriptors: a test wakes the tasks itself.
         let watcher = Some((self.readiness.clone(), u64::from(id.0)));
         cell.bind(Address { shared: self.shared.clone(), id, watcher });
         self.tasks.push(TaskWork::new(cell.clone(), code(Task::new(cell))));
@@ -345,7 +346,7 @@ fn a_message_that_waits_already_arrives_at_the_wait() {
     asker.write_all(&[7; 20]).unwrap();
     cpu.task(every(10).deadline(Span::from_millis(2)), ahead(1), async move |task| {
         for _ in 0..20 {
-            // The task looks late at each message.
+            // The task handles each message late.
             task.timed_sleep(now() + Span::from_millis(15)).await;
             task.io_wait(&peer).await.unwrap();
             peer.read_exact(&mut [0]).unwrap();
@@ -355,7 +356,7 @@ fn a_message_that_waits_already_arrives_at_the_wait() {
     assert_eq!((cpu.counters(0).completed, cpu.counters(0).misses), (41, 0));
 }
 
-/// What four tasks note that wait for a second, when the process ends at 5 ms.
+/// Four tasks wait for a second, and the process ends at 5 ms. Returns what the tasks note.
 fn ended_at_5(has_phase: bool) -> Vec<(u64, String)> {
     let (mut cpu, log) = (Cpu::new(), Log::default());
     let [sleeps, advances, awaits, goes_on] = std::array::from_fn(|_| log.clone());

@@ -23,7 +23,7 @@ pub(crate) struct TaskWork {
     knows_of_abort: bool,
 }
 
-/// As in the diagram of [`super`], as far as the core does not know it.
+/// The states in the diagram of [`super`] that the core does not keep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     /// Still, set, ready or running.
@@ -65,12 +65,12 @@ impl TaskWork {
         self.state == State::Ended
     }
 
-    /// The task was inactive and is run. Until its release, wake-ups do not bring a message.
+    /// An inactive task is run. Until its release, wake-ups bring no message.
     pub(crate) fn set(&mut self) {
         self.state = State::Set;
     }
 
-    /// Another activity will get its number.
+    /// The task is closed, and another activity will get its number.
     pub(crate) fn close(&self) {
         self.cell.close();
     }
