@@ -29,7 +29,7 @@ pub struct Piece<'a> {
 pub enum Kind {
     /// A word or a sign.
     Code,
-    /// Of a line or of a block; doc comments too.
+    /// A comment: of a line or of a block, also a doc comment.
     Comment,
     /// A string, a character, or a lifetime.
     Literal,

@@ -1,6 +1,6 @@
 //! Lines end by column 100, in characters.
 //!
-//! Exempt, because nothing can break them or a break would spoil them:
+//! These lines are exempt, because they cannot be broken or a break would spoil them:
 //! - rows of Markdown tables, in documents and in doc comments;
 //! - a line whose last word is a URL that crosses the column;
 //! - in documents, blocks fenced as `text` or `console`: what a program printed;
@@ -11,7 +11,7 @@ use crate::tokens::{Kind, pieces};
 use crate::workspace::Source;
 use std::collections::BTreeSet;
 
-/// What has lines to look at. Stored results and lock files have other endings.
+/// The endings of the files whose lines are checked. Stored results and lock files have others.
 pub const ENDINGS: [&str; 7] = [".rs", ".md", ".toml", ".h", ".c", ".sh", ".yml"];
 
 /// The last column of a line.
@@ -44,7 +44,7 @@ struct Printed {
 }
 
 impl Printed {
-    /// Takes the next line of the document: whether it is printed text.
+    /// Takes the next line of the document. Returns whether the line is printed text.
     fn takes(&mut self, line: &str) -> bool {
         let line = line.trim_start();
         let marker = ["```", "~~~"].into_iter().find(|marker| line.starts_with(marker));

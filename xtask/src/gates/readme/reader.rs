@@ -81,7 +81,7 @@ pub enum Account {
 }
 
 impl Account {
-    /// Its name in reports, and of its home.
+    /// The name of the account in reports, and the name of its home.
     pub fn name(self) -> &'static str {
         match self {
             Account::Root => "root",
@@ -94,7 +94,7 @@ impl Account {
 /// An account with its home, in which the folder `upcall` is a clone of the project.
 #[derive(Debug)]
 pub struct Reader {
-    /// Whose home it is.
+    /// The account whose home this is.
     pub account: Account,
     /// Its home as this program sees it.
     pub home: PathBuf,
