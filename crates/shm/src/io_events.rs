@@ -178,7 +178,7 @@ impl<W: AsRef<[AtomicU64]>> IoClient<W> {
         true
     }
 
-    /// The next ready descriptor and its directions. `None` if none is ready now. One load if
+    /// The next ready descriptor and its directions. `None` if none is ready now. Costs one load if
     /// nothing happened, otherwise O(touched words) over all calls. Round robin: a descriptor that
     /// is raised again comes after all that were raised before.
     #[inline]
@@ -188,7 +188,7 @@ impl<W: AsRef<[AtomicU64]>> IoClient<W> {
         Some(found)
     }
 
-    /// How many descriptors are ready. A hint if the service is another thread. Two loads.
+    /// How many descriptors are ready. A hint if the service is another thread. Costs two loads.
     pub fn active(&self) -> u64 {
         // Relaxed: it is only a hint. One end may be ahead of the other.
         let raised = self.words.load(word::RAISED, Relaxed);
@@ -219,7 +219,7 @@ impl<W: AsRef<[AtomicU64]>> IoService<W> {
     /// Attaches to the page that a client created in `words`. O([`PAGE_WORDS`]).
     ///
     /// # Errors
-    /// It is no such page, has another version, or its reserved words are used.
+    /// The memory is no such page, has another version, or its reserved words are used.
     pub fn attach(words: W) -> Result<Self, LayoutError> {
         let words = attach(words)?;
         let raised = words.load(word::RAISED, Relaxed); // by a service before this one
@@ -227,7 +227,7 @@ impl<W: AsRef<[AtomicU64]>> IoService<W> {
     }
 
     /// The next descriptor whose interest changed since it was last returned here, and its newest
-    /// interest. `None` if there is none. One load if nothing changed.
+    /// interest. `None` if there is none. Costs one load if nothing changed.
     #[inline]
     pub fn take_update(&mut self) -> Option<(u32, Interest)> {
         let (descriptor, _) = self.taker.next(&tree(&self.words, word::UPDATED))?;
@@ -236,8 +236,8 @@ impl<W: AsRef<[AtomicU64]>> IoService<W> {
         Some((descriptor, Interest::of_word(stated)))
     }
 
-    /// Reports that `descriptor` is ready for `bits`. A number without a place is ignored. One
-    /// exchange, and 2 more for the first of 32 and of 64 * 32 adjacent descriptors. The caller
+    /// Reports that `descriptor` is ready for `bits`. A number without a place is ignored. Costs
+    /// one exchange, and 2 more for the first of 32 and of 64 * 32 adjacent descriptors. The caller
     /// notifies the wake word once after all.
     #[inline]
     pub fn raise(&mut self, descriptor: u32, bits: u8) {

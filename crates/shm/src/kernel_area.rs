@@ -171,22 +171,22 @@ impl<W: AsRef<[AtomicU64]>> Writer<W> {
         self.count_epoch();
     }
 
-    /// Sets the state of `domain`. A store.
+    /// Sets the state of `domain`. Costs one store.
     pub fn set_state(&self, domain: DomainId, state: State) {
-        // Relaxed: it hands nothing over.
+        // Relaxed: this access hands nothing over.
         self.0.store(word::line(domain.line()) + word::STATE, state as u64, Relaxed);
     }
 
-    /// Sets how long `domain` may now run without asking, in ns. A store.
+    /// Sets how long `domain` may now run without asking, in ns. Costs one store.
     pub fn set_quantum(&self, domain: DomainId, quantum_ns_max: u64) {
-        // Relaxed: it hands nothing over.
+        // Relaxed: this access hands nothing over.
         self.0.store(word::line(domain.line()) + word::QUANTUM_NS_MAX, quantum_ns_max, Relaxed);
     }
 
     /// Asks `domain` to yield at its next boundary, or when it unmasks. The caller may then look at
     /// the mask ([`crate::user_area::Peer::is_masked`]).
     pub fn request_yield(&self, domain: DomainId) {
-        // Relaxed: it hands nothing over, and only the watchdog counts here.
+        // Relaxed: the count hands nothing over, and only the watchdog changes it.
         let word = word::line(domain.line()) + word::YIELD_REQUESTS;
         self.0.store(word, self.0.load(word, Relaxed).wrapping_add(1), Relaxed);
         // Pairs with the fence in `user_area::Owner::unmask`. Either the owner sees the request, or
@@ -208,7 +208,7 @@ impl<W: AsRef<[AtomicU64]>> Writer<W> {
     /// Counts one more offence of `domain`. Returns how many there are now.
     pub fn count_offence(&self, domain: DomainId) -> u64 {
         let offences = self.0.at(word::line(domain.line()) + word::OFFENCES);
-        // Relaxed: a number by itself.
+        // Relaxed: the count is used on its own.
         offences.fetch_add(1, Relaxed).wrapping_add(1)
     }
 
@@ -233,7 +233,7 @@ impl<W: AsRef<[AtomicU64]>> Reader<W> {
     /// O([`PAGE_WORDS`]).
     ///
     /// # Errors
-    /// It is no kernel area, has another version, or its reserved words are used.
+    /// The memory is no kernel area, has another version, or its reserved words are used.
     pub fn attach(words: W) -> Result<Self, LayoutError> {
         let (words, cpu) = Words::attach_of_cpu(KIND, words, PAGE_WORDS, word::is_reserved)?;
         Ok(Reader { words, cpu })
@@ -245,14 +245,15 @@ impl<W: AsRef<[AtomicU64]>> Reader<W> {
     }
 
     /// A number that changes whenever a domain attaches or detaches. While it is the same, the
-    /// generations of all entries are the same. A load.
+    /// generations of all entries are the same. Costs one load.
     #[inline]
     pub fn epoch(&self) -> u64 {
         // Pairs with the Release in `Writer::attach` and `detach`.
         self.words.load(word::EPOCH, ordering(Edge::EpochLoad, Acquire))
     }
 
-    /// The domain that has the number `domain`. `None` if there is none. Loads from one cache line.
+    /// The domain that has the number `domain`. `None` if there is none. Costs loads from one cache
+    /// line.
     ///
     /// # Errors
     /// The daemon changed the line at every try, or wrote an impossible value.
@@ -281,26 +282,26 @@ impl<W: AsRef<[AtomicU64]>> Reader<W> {
         Err(PeerFault::Torn { page: KIND.page })
     }
 
-    /// The state of `domain`. `None` if it was not stated. A Relaxed load, for a caller that knows
-    /// from [`Self::epoch`] that the domain is still the same.
+    /// The state of `domain`. `None` if it was not stated. Costs one Relaxed load. For a caller
+    /// that knows from [`Self::epoch`] that the domain is still the same.
     ///
     /// # Errors
     /// The state does not exist.
     #[inline]
     pub fn state(&self, domain: DomainId) -> Result<Option<State>, PeerFault> {
-        // Relaxed: it hands nothing over.
+        // Relaxed: this access hands nothing over.
         check_state(self.words.load(word::line(domain.line()) + word::STATE, Relaxed))
     }
 
     /// How often `domain`, the caller's own, was asked to yield so far. If the number has changed,
-    /// the domain checks whether it may go on. A Relaxed load, for each boundary.
+    /// the domain checks whether it may go on. Costs one Relaxed load, for each boundary.
     #[inline]
     pub fn yield_requests(&self, domain: DomainId) -> u64 {
-        // Relaxed: it hands nothing over.
+        // Relaxed: this access hands nothing over.
         self.words.load(word::line(domain.line()) + word::YIELD_REQUESTS, Relaxed)
     }
 
-    /// The interrupts raised in `domain` so far. A load.
+    /// The interrupts raised in `domain` so far. Costs one load.
     #[inline]
     pub fn interrupts(&self, domain: DomainId) -> Interrupts {
         // Acquire pairs with the Release in `Writer::interrupt`.

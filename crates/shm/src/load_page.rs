@@ -99,14 +99,14 @@ impl<W: AsRef<[AtomicU64]>> LoadParent<W> {
     /// Starts the child at `at_ns` (`CLOCK_MONOTONIC`; 0 counts as 1). A child that sees the start
     /// sees what this process stored before.
     pub fn start(&self, at_ns: u64) {
-        // Pairs with the Acquire in `LoadChild::start_at_ns`.
+        // Release pairs with the Acquire in `LoadChild::start_at_ns`.
         let order = ordering(Edge::LoadStartStore, Release);
         self.page.store(word::START_AT_NS, at_ns.max(1), order);
     }
 
     /// Asks the child to finish early.
     pub fn stop(&self) {
-        // Relaxed: it hands nothing over.
+        // Relaxed: this access hands nothing over.
         self.page.store(word::STOP, 1, Relaxed);
     }
 
@@ -197,7 +197,7 @@ impl<W: AsRef<[AtomicU64]>> LoadChild<W> {
     /// Attaches to the page that a parent created in `words`.
     ///
     /// # Errors
-    /// It is no load page, has another version, or is not as the parent leaves it.
+    /// The memory is no load page, has another version, or is not as the parent leaves it.
     pub fn attach(words: W) -> Result<Self, LayoutError> {
         let page = Page::new(words)?;
         let found = page.load(word::MAGIC, Relaxed);
@@ -239,7 +239,7 @@ impl<W: AsRef<[AtomicU64]>> LoadChild<W> {
 
     /// Whether the parent asks the child to finish early.
     pub fn stop_requested(&self) -> bool {
-        // Relaxed: it hands nothing over.
+        // Relaxed: this access hands nothing over.
         self.page.load(word::STOP, Relaxed) != 0
     }
 
@@ -276,8 +276,8 @@ pub struct StreamLine<'child> {
 }
 
 impl StreamLine<'_> {
-    /// Reports the totals so far. No total may fall. Four stores to one cache line, cheap enough
-    /// for each batch.
+    /// Reports the totals so far. No total may fall. Costs four stores to one cache line, cheap
+    /// enough for each batch.
     pub fn publish(&self, counters: &StreamCounters) {
         let line = word::line(self.stream);
         // Relaxed: `LoadChild::finish` hands the final totals over.

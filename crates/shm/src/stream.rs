@@ -140,8 +140,8 @@ impl<W: AsRef<[AtomicU64]>> Stream<W> {
     /// O(1).
     ///
     /// # Errors
-    /// It is no stream, has another version or generation, does not fit the memory, or its reserved
-    /// words are used.
+    /// The memory is no stream, has another version or generation, does not fit the memory, or its
+    /// reserved words are used.
     pub fn attach(words: W, generation: u64) -> Result<Self, LayoutError> {
         let found = words.as_ref().len();
         if found < word::DATA {
@@ -196,7 +196,7 @@ impl<W: AsRef<[AtomicU64]>> Stream<W> {
         self.words.leave(end.line(), DIED, other) || self.words.gone(other).is_none()
     }
 
-    /// Whether the wait of an end that watches ([`Reader::watch`]) is over. A load.
+    /// Whether the wait of an end that watches ([`Reader::watch`]) is over. Costs one load.
     #[inline]
     pub fn is_notified(&self, end: End) -> bool {
         // Relaxed: only decides whether to look. `finish_wait` synchronises.

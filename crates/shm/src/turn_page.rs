@@ -147,7 +147,7 @@ impl<W: AsRef<[AtomicU64]>> TurnPage<W> {
     /// O([`PAGE_WORDS`]).
     ///
     /// # Errors
-    /// It is no turn page, has another version, or its reserved words are used.
+    /// The memory is no turn page, has another version, or its reserved words are used.
     pub fn attach(words: W) -> Result<Self, LayoutError> {
         let (words, cpu) = Words::attach_of_cpu(KIND, words, PAGE_WORDS, word::is_reserved)?;
         Ok(TurnPage { words, cpu })
@@ -163,8 +163,8 @@ impl<W: AsRef<[AtomicU64]>> TurnPage<W> {
         self.cpu
     }
 
-    /// The current turn. A load. A holder that finds its own number sees all that the previous
-    /// holder stored before it passed the turn.
+    /// The current turn. Costs one load. A holder that finds its own number sees all that the
+    /// previous holder stored before it passed the turn.
     ///
     /// # Errors
     /// The holder's number belongs to no domain.
@@ -203,7 +203,7 @@ impl<W: AsRef<[AtomicU64]>> TurnPage<W> {
     pub fn reset(&self, to: DomainId) {
         let (serial, _) = halves(self.words.load(word::TURN, Relaxed));
         let turn = Turn { holder: to, serial: serial.wrapping_add(1) };
-        // Pairs with the Acquire in `turn`, as in `pass`.
+        // Release pairs with the Acquire in `turn`, as in `pass`.
         self.words.store(word::TURN, turn.to_word(), ordering(Edge::Pass, Release));
     }
 
@@ -217,7 +217,7 @@ impl<W: AsRef<[AtomicU64]>> TurnPage<W> {
     /// before. Returns `true` if no domain has the turn. The caller must then notify the daemon's
     /// [wake word](Self::wake_word), because the daemon does not look by itself.
     ///
-    /// For any domain. An exchange and a fence, some 20 ns.
+    /// For any domain. Costs an exchange and a fence (some 20 ns).
     #[must_use = "the daemon must be notified"]
     pub fn request_recheck(&self) -> bool {
         // Release pairs with the Acquire in `take_recheck`. An exchange continues the release
@@ -230,14 +230,14 @@ impl<W: AsRef<[AtomicU64]>> TurnPage<W> {
         !self.holder().is_ok_and(|holder| holder != DomainId::DAEMON)
     }
 
-    /// Whether a recheck was requested. A Relaxed load, for each boundary.
+    /// Whether a recheck was requested. Costs one Relaxed load, for each boundary.
     #[inline]
     pub fn is_recheck(&self) -> bool {
         self.words.load(word::RECHECK, Relaxed) != 0
     }
 
     /// Takes the request, if there is one. Returns `true` if there was: the holder then reads the
-    /// user areas. For the holder. A load if there is no request.
+    /// user areas. For the holder. Costs one load if there is no request.
     #[inline]
     pub fn take_recheck(&self) -> bool {
         // Acquire pairs with the Release in `request_recheck`.

@@ -117,7 +117,7 @@ impl<'a, A: AtomicState> WakeWord<'a, A> {
     }
 
     /// Notifies the waiter. Returns `true` if it sleeps: the caller must then wake one waiter of
-    /// the futex. For any thread. One exchange.
+    /// the futex. For any thread. Costs one exchange.
     #[inline]
     #[must_use = "a sleeping waiter must be woken"]
     pub fn notify(&self) -> bool {
@@ -126,14 +126,14 @@ impl<'a, A: AtomicState> WakeWord<'a, A> {
         before != IDLE.into() && before != NOTIFIED.into()
     }
 
-    /// Whether a notification is pending. For a waiter that is awake. A load.
+    /// Whether a notification is pending. For a waiter that is awake. Costs one load.
     #[inline]
     pub fn is_notified(&self) -> bool {
         // Relaxed: only decides whether to look. `take_state` synchronises.
         self.0.load_relaxed() != IDLE.into()
     }
 
-    /// Whether the waiter sleeps, or is about to. For any thread. A load.
+    /// Whether the waiter sleeps, or is about to. For any thread. Costs one load.
     #[inline]
     pub fn is_asleep(&self) -> bool {
         // Relaxed: the answer may be out of date as soon as it is given.
@@ -141,8 +141,8 @@ impl<'a, A: AtomicState> WakeWord<'a, A> {
     }
 
     /// Takes the notification, if one is pending. Returns `true` if one was: the waiter then looks
-    /// for its cause. For a waiter that is awake. A load if no notification is pending, otherwise
-    /// also an exchange.
+    /// for its cause. For a waiter that is awake. Costs one load if no notification is pending,
+    /// otherwise also an exchange.
     #[inline]
     pub fn acknowledge(&self) -> bool {
         self.is_notified() && self.take_state() != IDLE.into()
@@ -165,7 +165,7 @@ impl<'a, A: AtomicState> WakeWord<'a, A> {
     }
 
     /// Ends a wait, after a sleep or instead of it, and acknowledges. Returns `true` if the waiter
-    /// was notified. One exchange.
+    /// was notified. Costs one exchange.
     #[inline]
     pub fn finish_wait(&self) -> bool {
         self.take_state() == NOTIFIED.into()

@@ -73,7 +73,7 @@ impl<W: AsRef<[AtomicU64]>> Words<W> {
         Ok(words)
     }
 
-    /// Writes the words that identify such a page. Relaxed: handing the memory over orders the
+    /// Writes the words that identify such a page. Relaxed: the hand-over of the memory orders the
     /// stores.
     pub(crate) fn mark_of_cpu(&self, kind: Kind, cpu: u32) {
         self.mark(kind);
@@ -109,8 +109,8 @@ impl<W: AsRef<[AtomicU64]>> Words<W> {
         self.store(1, u64::from(kind.version), Relaxed);
     }
 
-    /// Checks that the first two words are those of `kind`. Relaxed: handing the memory over (by a
-    /// message on a socket) orders the loads.
+    /// Checks that the first two words are those of `kind`. Relaxed: the hand-over of the memory
+    /// (by a message on a socket) orders the loads.
     pub(crate) fn check_kind(&self, kind: Kind) -> Result<(), LayoutError> {
         let Kind { page, magic: expected, version } = kind;
         let found = self.load(0, Relaxed);

@@ -62,7 +62,7 @@ const _: () = {
     assert!(offset_of!(KernelArea, domains) == 64);
     assert!(offset_of!(KernelArea, reserved) == 34 * 64);
     assert!(offset_of!(Identity, cpu) == 8 * CPU && offset_of!(Identity, domains) == 8 * DOMAINS);
-    // What is not named below is reserved.
+    // The words without a constant in `word` are reserved.
     assert!(offset_of!(Identity, magic) == 0 && offset_of!(Identity, version) == 8);
     assert!(offset_of!(Identity, reserved) == 8 * 5);
     assert!(offset_of!(DomainLine, reserved) == 8 * 7);

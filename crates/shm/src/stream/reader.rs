@@ -77,8 +77,8 @@ impl<W: AsRef<[AtomicU64]>> Reader<W> {
         Ok(Some(len))
     }
 
-    /// Gives the room of all finished messages back to the writer. A store, a fence and a load, for
-    /// any number of messages.
+    /// Gives the room of all finished messages back to the writer. Costs a store, a fence and a
+    /// load, for any number of messages.
     #[inline]
     pub fn release(&mut self) -> Due {
         let mut wake = false;

@@ -47,7 +47,7 @@ impl<W: AsRef<[AtomicU64]>> Words<W> {
     /// (5) to (7): stores `index` to `word`. Returns `true` if the end of `line` must be woken.
     #[inline]
     pub(super) fn publish(&self, word: usize, index: u64, line: usize) -> bool {
-        // Pairs with the Acquire in `index`.
+        // Release pairs with the Acquire in `index`.
         self.store(word, index, ordering(Edge::StreamIndexStore, Release));
         // Pairs with the fence in `begin_wait`.
         barrier(Edge::StreamPublishFence, SeqCst);
@@ -69,7 +69,7 @@ impl<W: AsRef<[AtomicU64]>> Words<W> {
     /// (1) to (3). `state` is `WAITING` or `WATCHED`.
     pub(super) fn begin_wait(&self, line: usize, wanted: u64, state: u32) {
         self.store(line + word::WANTED, wanted, Relaxed);
-        // Pairs with the Acquire in `publish`.
+        // Release pairs with the Acquire in `publish`.
         let release = ordering(Edge::StreamWaitStore, Release);
         self.store(line + word::WAIT, u64::from(state), release);
         // Pairs with the fences in `publish` and `leave`.
@@ -85,7 +85,7 @@ impl<W: AsRef<[AtomicU64]>> Words<W> {
     /// Changes the word from `WATCHED` to `WAITING` or back. `false` if the end was notified
     /// meanwhile.
     pub(super) fn change_state(&self, line: usize, from: u32, to: u32) -> bool {
-        // Relaxed: it hands nothing over. `finish_wait` synchronises.
+        // Relaxed: this access hands nothing over. `finish_wait` synchronises.
         let state = self.at(line + word::WAIT);
         state.compare_exchange(u64::from(from), u64::from(to), Relaxed, Relaxed).is_ok()
     }
@@ -99,7 +99,7 @@ impl<W: AsRef<[AtomicU64]>> Words<W> {
 
     /// Makes the caller the end of `line`.
     pub(super) fn claim(&self, line: usize, name: &'static str) -> Result<(), LayoutError> {
-        // Relaxed: it hands nothing over.
+        // Relaxed: this access hands nothing over.
         match self.at(line + word::CLAIMED).swap(1, Relaxed) {
             0 => Ok(()),
             found => Err(LayoutError::Value { page: KIND.page, name, found, min: 0, max: 0 }),

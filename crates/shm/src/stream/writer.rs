@@ -67,7 +67,8 @@ impl<W: AsRef<[AtomicU64]>> Writer<W> {
         Ok(true)
     }
 
-    /// Hands over all staged messages. A store, a fence and two loads, for any number of messages.
+    /// Hands over all staged messages. Costs a store, a fence and two loads, for any number of
+    /// messages.
     ///
     /// # Errors
     /// The reader is gone and will not read them.

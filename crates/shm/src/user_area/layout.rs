@@ -105,7 +105,7 @@ const _: () = {
     assert!(offset_of!(Header, boundary) == 128);
     assert!(offset_of!(Header, counters) == 192);
     assert!(offset_of!(Header, reserved) == 256);
-    // What is not named below is reserved.
+    // The words without a constant in `word` are reserved.
     assert!(offset_of!(Identity, magic) == 0 && offset_of!(Identity, version) == 8);
     assert!(offset_of!(Identity, reserved) == 8 * 5);
     assert!(offset_of!(ReadyLine, ready_event) == 8 * 7);

@@ -25,8 +25,9 @@ impl<W: AsRef<[AtomicU64]>> LentMask<W> {
         Ok(LentMask(words))
     }
 
-    /// States that `level` guards are held. A store. At 0 also a fence, and the caller must then
-    /// look for a request in its kernel area, as after [`Owner::unmask`](super::Owner::unmask).
+    /// States that `level` guards are held. Costs one store. At level 0 it also costs a fence, and
+    /// the caller must then look for a request in its kernel area, as after
+    /// [`Owner::unmask`](super::Owner::unmask).
     pub fn show(&self, level: u32) {
         // Relaxed: as in `Owner::mask`.
         self.0.store(word::PREEMPTION_MASK, u64::from(level), Relaxed);

@@ -39,7 +39,7 @@ impl<W: AsRef<[AtomicU64]>> Owner<W> {
         let (words, slots) = sized(words)?;
         words.check_unused(KIND, |word| word < super::words_of(1))?;
         words.mark(KIND);
-        // Relaxed: handing the memory over orders these.
+        // Relaxed: the hand-over of the memory orders these stores.
         words.store(word::DOMAIN, u64::from(domain.number()), Relaxed);
         words.store(word::GENERATION, generation, Relaxed);
         words.store(word::SLOTS, slots as u64, Relaxed);
@@ -135,7 +135,7 @@ impl<W: AsRef<[AtomicU64]>> Owner<W> {
     }
 
     /// Publishes what runs: the slot upcalled at `at_ns` (`CLOCK_MONOTONIC`), or nothing since
-    /// then. Two stores, for each upcall.
+    /// then. Costs two stores, for each upcall.
     #[inline]
     pub fn set_running(&self, slot: Option<usize>, at_ns: u64) {
         // Relaxed, here and below: it hands nothing over.
@@ -143,13 +143,14 @@ impl<W: AsRef<[AtomicU64]>> Owner<W> {
         self.words.store(word::UPCALLED_AT_NS, at_ns, Relaxed);
     }
 
-    /// Publishes that the domain asked at `at_ns` whether it may go on. A store, for each boundary.
+    /// Publishes that the domain asked at `at_ns` whether it may go on. Costs one store, for each
+    /// boundary.
     #[inline]
     pub fn set_asked(&self, at_ns: u64) {
         self.words.store(word::ASKED_AT_NS, at_ns, Relaxed);
     }
 
-    /// Publishes the counters. Seven stores to one cache line.
+    /// Publishes the counters. Costs seven stores to one cache line.
     pub fn count(&self, counters: &Counters) {
         let Counters { upcalls, switches, jobs, misses, pdus, handoffs, slack_ns_min } = *counters;
         for (word, total) in [
@@ -161,12 +162,12 @@ impl<W: AsRef<[AtomicU64]>> Owner<W> {
             (word::HANDOFFS, handoffs),
             (word::SLACK_NS_MIN, slack_ns_min.cast_unsigned()),
         ] {
-            // Relaxed: each is a number by itself.
+            // Relaxed: each count is used on its own.
             self.words.store(word, total, Relaxed);
         }
     }
 
-    /// Raises the level of `mask` by one. Returns the new level. A store.
+    /// Raises the level of `mask` by one. Returns the new level. Costs one store.
     #[inline]
     pub fn mask(&mut self, mask: Mask) -> u32 {
         let level = self.level(mask).saturating_add(1);
@@ -180,8 +181,8 @@ impl<W: AsRef<[AtomicU64]>> Owner<W> {
     /// Lowers the level of `mask` by one. Returns the new level, which is 0 also if it was 0
     /// before. At 0 the caller must look for a request in its kernel area
     /// (`kernel_area::Reader::yield_requests`, `interrupts`). Either it sees a request that came
-    /// meanwhile, or the requesting thread sees the mask gone. A store. At 0 also a fence, some 10
-    /// ns.
+    /// meanwhile, or the requesting thread sees the mask gone. Costs one store, and at level 0 also
+    /// a fence (some 10 ns).
     #[inline]
     #[must_use = "at 0 there may be a request"]
     pub fn unmask(&mut self, mask: Mask) -> u32 {

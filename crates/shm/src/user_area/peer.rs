@@ -48,8 +48,8 @@ impl<W: AsRef<[AtomicU64]>> Peer<W> {
     /// use. O(1).
     ///
     /// # Errors
-    /// It is no user area, has another version, domain or generation, does not have the length it
-    /// states, or its reserved words are used.
+    /// The memory is no user area, has another version, domain or generation, does not have the
+    /// length it states, or its reserved words are used.
     pub fn attach(words: W, domain: DomainId, generation: u64) -> Result<Self, LayoutError> {
         let (words, slots) = sized(words)?;
         words.check_kind(KIND)?;
@@ -132,7 +132,7 @@ impl<W: AsRef<[AtomicU64]>> Peer<W> {
         self.read(|slots| earliest(copies(slots)))
     }
 
-    /// What runs. Three loads, each valid by itself.
+    /// What runs. Costs three loads, each valid by itself.
     ///
     /// # Errors
     /// The domain states that a slot runs that it does not have.
@@ -146,7 +146,7 @@ impl<W: AsRef<[AtomicU64]>> Peer<W> {
     }
 
     /// Whether `mask` is in effect. For a caller that has asked the domain to yield, or has
-    /// interrupted it, in the kernel area. A load.
+    /// interrupted it, in the kernel area. Costs one load.
     pub fn is_masked(&self, mask: Mask) -> bool {
         // Relaxed: the fence in `kernel_area::Writer::request_yield` comes before it, and pairs
         // with the fence in `Owner::unmask`.
