@@ -1,10 +1,10 @@
 //! The wake word: one atomic word by which threads notify another thread, awake or asleep.
 //!
 //! Each wake word has one *waiter* and any number of *notifiers*. An awake waiter loads the word
-//! now and then. A waiter with nothing to do sleeps on the word, which is also a futex. The turn
-//! page has a wake word for each domain, a channel one for each taker, and the page of I/O events
-//! one for its client. The runtime uses the same word, with 32 bits, between threads of a process.
-//! No function here makes a system call. All of them are wait-free.
+//! from time to time. A waiter with nothing to do sleeps on the word, which is also a futex. The
+//! turn page has a wake word for each domain, a channel one for each taker, and the page of I/O
+//! events one for its client. The runtime uses the same word, with 32 bits, between threads of a
+//! process. No function here makes a system call. All of them are wait-free.
 //!
 //! ```text
 //!                notify (1)             acknowledge or finish_wait (2)
@@ -34,7 +34,7 @@
 //! treats it as `NOTIFIED`. `prepare_wait` fails. `notify`, `acknowledge` and `finish_wait` replace
 //! the value by a state.
 //!
-//! A stream uses other states (`stream/wake.rs` says why).
+//! The wait word of a stream has other states. The head of `stream/wake.rs` explains why.
 
 use crate::edge::{Edge, ordering};
 use crate::{AtomicU32, AtomicU64, Ordering};
@@ -110,7 +110,7 @@ impl AtomicState for AtomicU64 {
 pub struct WakeWord<'a, A = AtomicU64>(&'a A);
 
 impl<'a, A: AtomicState> WakeWord<'a, A> {
-    /// The wake word in `word`.
+    /// A view of the wake word in `word`.
     #[inline]
     pub const fn new(word: &'a A) -> Self {
         WakeWord(word)
@@ -149,7 +149,8 @@ impl<'a, A: AtomicState> WakeWord<'a, A> {
     }
 
     /// Whether the waiter may sleep now. Then it sleeps while the word is [`ASLEEP`]. After this
-    /// call comes [`Self::cancel_wait`] or [`Self::finish_wait`], whatever this call returned.
+    /// call the waiter calls [`Self::cancel_wait`] or [`Self::finish_wait`], whether or not it
+    /// slept.
     #[inline]
     #[must_use = "the waiter must not sleep while a notification is pending"]
     pub fn prepare_wait(&self) -> bool {

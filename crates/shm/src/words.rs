@@ -1,9 +1,10 @@
-//! The words of a page, after a check of their number.
+//! The words of a page. Their number was checked.
 
 use crate::{AtomicU64, DOMAINS_MAX, LayoutError, Ordering};
 use Ordering::Relaxed;
 
-/// Bytes of a cache line. Two writers must not share a line.
+/// Bytes of a cache line. Two writers should not share a line, because each store would slow the
+/// other one down.
 pub(crate) const LINE_BYTES: usize = 64;
 
 /// Words of a cache line.
@@ -14,7 +15,7 @@ pub(crate) const LINE_WORDS: usize = LINE_BYTES / 8;
 pub(crate) const CPU: usize = 2;
 pub(crate) const DOMAINS: usize = 3;
 
-/// Tells one kind of page from another, and from other versions of the same kind.
+/// Distinguishes one kind of page from other kinds and from other versions of this kind.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Kind {
     /// The name of the page in errors.
@@ -25,7 +26,7 @@ pub(crate) struct Kind {
     pub(crate) version: u32,
 }
 
-/// See the module's head.
+/// A slice of words whose length was checked.
 #[derive(Debug)]
 pub(crate) struct Words<W>(pub(crate) W);
 

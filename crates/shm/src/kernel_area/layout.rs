@@ -46,7 +46,7 @@ struct DomainLine {
     quantum_ns_max: u64,
     /// How often the daemon asked the domain to yield.
     yield_requests: u64,
-    /// Three counts of 21 bits, the first lowest.
+    /// Three counts of 21 bits. The count of `Interrupt::Timer` is in the lowest bits.
     interrupts: u64,
     offences: u64,
     /// A `u32` in a word of its own.

@@ -51,7 +51,7 @@ fn every_byte_is_where_version_1_has_it() {
         (0, &b"upcstrm\0"[..]),
         (8, &[1]),               // version
         (16, &[6, 5]),           // generation
-        (24, &[4]),              // way
+        (24, &[4]),              // form
         (32, &[2]),              // count
         (40, &[16]),             // bytes of a unit
         (48, &[1]),              // start level
@@ -231,7 +231,7 @@ fn a_resting_source_is_started_once_and_only_below_its_level() {
         })
         .collect();
     assert_eq!(starts, [false, false, true, false], "4 left 3, 2, 1 and 0");
-    // Below the level the source goes on by itself. No reader starts it a second time.
+    // Below the level the source goes on without a start. No reader starts it a second time.
     assert_eq!((writer.rest().1, reader.release().start), (true, false));
 }
 

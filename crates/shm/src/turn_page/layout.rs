@@ -39,7 +39,7 @@ struct Identity {
 
 #[repr(C, align(64))]
 struct TurnLine {
-    /// Low half: the holder's number. High half: how often the turn changed hands.
+    /// Low half: the holder's number. High half: how often the turn was passed or reset.
     turn: u64,
     reserved: [u64; 7],
 }

@@ -9,8 +9,8 @@ use layout::word;
 
 /// Writes the preemption mask of an area beside its [`Owner`](super::Owner), in the same thread.
 /// For code that the owner calls and that cannot reach the owner meanwhile, such as a future that
-/// it polls. The owner itself masks nothing in that time. Before and after, the level is 0. `W` is
-/// the memory.
+/// it polls. The owner itself masks nothing in that time. The level is 0 before and afterwards. `W`
+/// is the memory.
 #[derive(Debug)]
 pub struct LentMask<W>(Words<W>);
 

@@ -189,7 +189,7 @@ fn a_text_that_is_too_long_is_cut_at_a_character() {
 
 proptest! {
     #[test]
-    fn no_bytes_make_it_panic(
+    fn decoding_any_bytes_does_not_panic(
         bytes in proptest::collection::vec(any::<u8>(), 0..200),
         at in 0..17usize,
     ) {

@@ -179,7 +179,7 @@ proptest! {
     /// A peer that writes anything anywhere, between any two calls. Every result is in range or a
     /// fault, and every call returns.
     #[test]
-    fn anything_a_peer_writes_gives_answers_in_range(
+    fn any_value_of_a_peer_gives_results_in_range(
         writes in prop::collection::vec(
             (5usize..96, prop_oneof![0..9u64, any::<u64>(), Just(u64::MAX)]), 0..60),
     ) {
