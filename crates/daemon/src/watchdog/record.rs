@@ -7,7 +7,8 @@ use upcall_core::time::Instant;
 use super::account::Account;
 use crate::group::Member;
 
-/// For so many ticks a domain may have the turn and not run while another user waits.
+/// The number of ticks for which a domain may have the turn without running while another user
+/// waits.
 pub(super) const IDLE_TICKS_MAX: u32 = 3;
 
 /// A domain, with what the watchdog remembers of it.
@@ -58,8 +59,8 @@ impl Record {
     /// tick too many.
     ///
     /// A tick does not count if the KLS thread is ready and has not run since the last one. That
-    /// thread should wake the domain or pass over it. Then the machine keeps it from running, or a
-    /// domain that other checks find.
+    /// thread should wake the domain or pass over it. In that case the machine keeps it from
+    /// running, or a domain that the other checks find does.
     pub(super) fn count_idle_tick(&mut self, (kls_is_ready, kls_ns): (bool, u64)) -> bool {
         let kls_has_run = std::mem::replace(&mut self.kls_ns, kls_ns) != kls_ns;
         if kls_is_ready && !kls_has_run {

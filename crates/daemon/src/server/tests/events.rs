@@ -8,8 +8,8 @@ use upcall_core::discipline::{DWS, RMDP};
 use upcall_runtime::{HandlerId, Poster};
 
 /// A KLS thread may read a domain's area while the domain is writing it. The domain then counts as
-/// having no work. This is rare without the real-time class and rarer with it. Without events, no
-/// attempt succeeds.
+/// having no work. This is rare without the real-time class and rarer with it. If events did not
+/// break ties, no attempt would succeed.
 const ATTEMPTS: usize = 10;
 
 const NEED: ActivityParams = ActivityParams::new(Span::from_millis(20), Span::from_micros(200));
