@@ -74,8 +74,8 @@ pub(crate) struct Member {
     offences: AtomicU64,
 }
 
-/// The limits that admission sets for a domain on this CPU. The server sets it and the watchdog
-/// enforces it. Relaxed everywhere: each number is used on its own.
+/// The limits that admission sets for a domain on this CPU. The server stores them and the watchdog
+/// enforces them. Relaxed everywhere: each number is used on its own.
 #[derive(Debug, Default)]
 pub(crate) struct Limits {
     /// The longest quantum.

@@ -4,7 +4,7 @@
 //! `upcalld` starts the daemon; `upcall run` starts one if none is running. The daemon is not part
 //! of a hand-off: domains pass the CPU to each other directly.
 //!
-//! | module | what it holds |
+//! | module | content |
 //! |---|---|
 //! | [`registry`] | the attached domains and their reservations; pure |
 //! | `group`, `cpu` | one user's domains on one CPU and their shared pages; the groups of one CPU |

@@ -32,9 +32,9 @@
 //! watchdog finds such a rank at the second tick (`ranks`). Then the domain is out-prioritised, and
 //! counts as having no work until it shows its own ranks.
 //!
-//! A domain cannot fake its CPU time. CPU time beyond its reservation counts as debt. It offends if
-//! it owes more than two jobs of each of its activities and the grace, and has the turn while
-//! another domain waits. A domain with activities that admission refused is exempt.
+//! A domain cannot fake its CPU time. CPU time beyond its reservation counts as debt. A domain
+//! offends if it owes more than two jobs of each of its activities and the grace, and has the turn
+//! while another domain waits. A domain with activities that admission refused is exempt.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};

@@ -219,7 +219,7 @@ fn run_some_jobs(runtime: &mut Runtime) {
 fn wait_until(is_so: impl Fn() -> bool, what: impl Fn() -> String) {
     let give_up = std::time::Instant::now() + Duration::from_secs(60);
     while !is_so() {
-        assert!(std::time::Instant::now() < give_up, "a minute, and still {}", what());
+        assert!(std::time::Instant::now() < give_up, "after a minute: {}", what());
         std::thread::sleep(Duration::from_millis(1));
     }
 }
@@ -239,7 +239,7 @@ fn share(period_ms: u64, batch: u32) {
             Err(error) => panic!("{error}"),
         }
     }
-    panic!("it was never refused");
+    panic!("no request was refused");
 }
 
 /// The areas that this process has mapped or open: names and inodes.

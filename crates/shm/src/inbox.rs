@@ -227,7 +227,7 @@ impl Marks {
         self.asleep.load(Relaxed) != 0
     }
 
-    /// Takes all marks. For the taker. Costs four loads if there is none.
+    /// Takes all marks. For the taker. Costs four loads if no inbox is marked.
     #[inline]
     pub fn take(&self) -> impl Iterator<Item = u32> {
         self.words.iter().zip(0u32..).flat_map(|(word, place)| {

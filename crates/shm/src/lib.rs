@@ -6,10 +6,10 @@
 //! an error, and the caller decides what to do about it. This crate uses no other crate of the
 //! project and makes no system call.
 //!
-//! | module | what is shared |
+//! | module | content |
 //! |---|---|
 //! | [`io_events`] | which descriptors an event loop is interested in, and which are ready |
-//! | [`load_page`] | what a load-generating child reports to its parent |
+//! | [`load_page`] | reports of a load-generating child to its parent |
 //! | [`turn_page`] | which of one user's domains has the CPU |
 //! | [`user_area`] | what a domain publishes about itself: best rank, next releases, running activity |
 //! | [`kernel_area`] | the daemon's view of each domain, and its requests to the domain |

@@ -83,7 +83,8 @@ impl<W: AsRef<[AtomicU64]>> LoadParent<W> {
             return Err(LayoutError::Streams { found: streams as u64 });
         }
         page.check_unused(|_| true)?;
-        // Relaxed: starting the child orders these before all that the child does.
+        // Relaxed: the start of the child process orders these stores before everything that the
+        // child does.
         page.store(word::MAGIC, MAGIC, Relaxed);
         page.store(word::VERSION, u64::from(LAYOUT_VERSION), Relaxed);
         page.store(word::STREAMS, streams as u64, Relaxed);

@@ -39,8 +39,8 @@
 //! watches its wait word instead ([`Reader::watch`]). The writer must then wake it only while it
 //! sleeps on the word. A writer waits for room, and watches for it, in the same way
 //! ([`Writer::wait`], [`Writer::watch`]). A passive source ([`Writer::rest`]) rests until the level
-//! falls below `B_start`, or below what the reader waits for. The reader's release or wait then
-//! returns [`Due::start`].
+//! falls below `B_start`, or below the level that the reader waits for. The reader's release or
+//! wait then returns [`Due::start`].
 //!
 //! # Death
 //!

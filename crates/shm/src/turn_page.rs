@@ -60,9 +60,9 @@
 //! |---|---|---|
 //! | 0..64 | magic, version, CPU, most domains, 4 reserved | daemon, before sharing |
 //! | 64..128 | turn (low half: holder; high half: how often the turn was passed or reset), 7 reserved | the holder; the daemon |
-//! | 128..192 | recheck (0 or 1), 7 reserved | anyone |
+//! | 128..192 | recheck (0 or 1), 7 reserved | any domain; the daemon |
 //! | 192..512 | reserved | |
-//! | 512..2624 | a line for each of 33 domains, the daemon first: wake word (0 idle, 1 notified, 2 asleep), 7 reserved | anyone |
+//! | 512..2624 | a line for each of 33 domains, the daemon first: wake word (0 idle, 1 notified, 2 asleep), 7 reserved | any domain; the daemon |
 //! | 2624..4096 | reserved | |
 
 use crate::edge::{Edge, barrier, ordering};

@@ -7,7 +7,7 @@
 //!
 //! Times are `u64` nanoseconds of `CLOCK_MONOTONIC` unless a name says otherwise.
 //!
-//! | module | what it wraps |
+//! | module | purpose |
 //! |---|---|
 //! | [`clock`] | reading clocks, sleeping until a moment |
 //! | [`futex`] | waiting until a word of memory changes |

@@ -1,7 +1,7 @@
 //! The CPU time that a domain has used on a CPU, against its reservation there.
 //!
-//! The watchdog keeps it from the kernel's count of the thread's CPU time, less what the host took
-//! of it ([`super::meter`]).
+//! The watchdog computes it from the kernel's count of the thread's CPU time, minus the time that
+//! the host took ([`super::meter`]).
 
 use std::sync::atomic::Ordering::Relaxed;
 

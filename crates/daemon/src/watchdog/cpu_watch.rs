@@ -25,7 +25,7 @@ const OFFENCES_MAX: u64 = 3;
 /// The shortest time for which an offender stays below the other domains.
 const PENALTY_MIN: Span = Span::from_millis(50);
 
-/// One CPU, with what the watchdog remembers of it.
+/// One CPU and the records of its domains.
 pub(super) struct CpuWatch {
     cpu_state: Arc<CpuState>,
     view: CpuView,

@@ -1,4 +1,4 @@
-//! A domain, with what the watchdog remembers of it from tick to tick.
+//! The record of a domain that the watchdog keeps from tick to tick.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::group::Member;
 /// waits.
 pub(super) const IDLE_TICKS_MAX: u32 = 3;
 
-/// A domain, with what the watchdog remembers of it.
+/// A domain and its record.
 pub(super) struct Record {
     pub(super) member: Arc<Member>,
     pub(super) offences: u64,
@@ -21,7 +21,7 @@ pub(super) struct Record {
     pub(super) awake_without_turn: Option<(u64, Instant)>,
     /// `None`: it takes turns, or has offended too often to do so again.
     pub(super) penalty: Option<Penalty>,
-    /// Ticks since it last ran at which it had the turn and did not run.
+    /// The number of ticks since it last ran at which it had the turn and did not run.
     pub(super) idle_ticks: u32,
     /// CPU time of its KLS thread at the last of these ticks.
     pub(super) kls_ns: u64,

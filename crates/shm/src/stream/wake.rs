@@ -15,11 +15,11 @@
 //! wait and begin another one between the two loads and the exchange of (7). That end is then woken
 //! early, looks and waits again.
 //!
-//! An end that waits for several things stores `WATCHED` in (2), and loads the word now and then.
-//! (7) then also sets the word to 0, and the caller of (7) wakes no thread. Before such an end
-//! sleeps on several words, it changes each from `WATCHED` to `WAITING` (`prepare_wait`), and back
-//! afterwards (`cancel_wait`). These changes and (7) are exchanges of one word. Either (7) comes
-//! first and the change fails, or (7) finds `WAITING`.
+//! An end that waits for several things stores `WATCHED` in (2), and loads the word from time to
+//! time. (7) then also sets the word to 0, and the caller of (7) wakes no thread. Before such an
+//! end sleeps on several words, it changes each from `WATCHED` to `WAITING` (`prepare_wait`), and
+//! back afterwards (`cancel_wait`). These changes and (7) are exchanges of one word. Either (7)
+//! comes first and the change fails, or (7) finds `WAITING`.
 //!
 //! A wait word has other states than a [`crate::wake_word`]. An end is notified only once the index
 //! that it waits for is reached. So 0 means both "does not wait" and "notified". There is no state

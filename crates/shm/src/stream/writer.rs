@@ -138,9 +138,9 @@ impl<W: AsRef<[AtomicU64]>> Writer<W> {
     }
 
     /// Commits, and lets a passive source rest until it is started. Returns `true` if the source
-    /// must go on at once: the level is below `B_start` or below what the reader waits for, and no
-    /// reader will start it. If `B_start` is 0, the result is `false`, and no reader ever starts
-    /// the source.
+    /// must go on at once: the level is below `B_start` or below the level that the reader waits
+    /// for, and no reader will start it. If `B_start` is 0, the result is `false`, and no reader
+    /// ever starts the source.
     pub fn rest(&mut self) -> (Due, bool) {
         let due = Due { wake: self.publish(), start: false };
         // Relaxed: the fence orders it.

@@ -7,10 +7,10 @@ use crate::{AtomicU64, LayoutError, Ordering};
 use Ordering::{Relaxed, SeqCst};
 use layout::word;
 
-/// Writes the preemption mask of an area beside its [`Owner`](super::Owner), in the same thread.
-/// For code that the owner calls and that cannot reach the owner meanwhile, such as a future that
-/// it polls. The owner itself masks nothing in that time. The level is 0 before and afterwards. `W`
-/// is the memory.
+/// Writes the preemption mask of an area, in the thread of its [`Owner`](super::Owner). For code
+/// that the owner calls and that cannot reach the owner meanwhile, such as a future that it polls.
+/// The owner itself masks nothing in that time. The level is 0 before and afterwards. `W` is the
+/// memory.
 #[derive(Debug)]
 pub struct LentMask<W>(Words<W>);
 

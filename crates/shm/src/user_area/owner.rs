@@ -174,8 +174,8 @@ impl<W: AsRef<[AtomicU64]>> Owner<W> {
         let level = self.level(mask).saturating_add(1);
         *self.level(mask) = level;
         // Relaxed: a thread that reads the level on this CPU has preempted the domain, and sees it.
-        // A thread on another CPU may read the old level for a moment, and then makes a request
-        // without need.
+        // A thread on another CPU may read the old level for a moment, and then makes a needless
+        // request.
         self.words.store(mask.word(), u64::from(level), Relaxed);
         level
     }

@@ -225,7 +225,7 @@ fn the_most_urgent_event_wins_among_equal_keys_and_preempts_none() {
     assert_eq!(preempts_at(&peer, rank(40, 3)), Ok(1));
     assert_eq!(preempts_at(&peer, rank(40, 2)), Ok(NEVER));
     assert_eq!(peer.pending(4), Ok(Some(Pending { since_ns: 0, ..ready })));
-    // Nor in what is shown to other domains, together with activities of another key.
+    // Nor does the event hide it if the work is combined with activities of another key.
     let all = Pending::from(rank(41, 0)).and(ready).and(rank(40, 1).into());
     assert_eq!(all, Pending { first: 1, since_ns: 0, ..ready });
 }

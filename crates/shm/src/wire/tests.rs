@@ -194,7 +194,7 @@ proptest! {
         at in 0..17usize,
     ) {
         let _ = (ToDaemon::decode(&bytes), ToDomain::decode(&bytes));
-        // Also behind a valid beginning.
+        // The bytes also follow a valid beginning.
         let all: Vec<_> = from_domain().iter().map(ToDaemon::encode)
             .chain(to_domain().iter().map(ToDomain::encode)).collect();
         let mixed = [&all[at][..all[at].len() / 2], &bytes].concat();

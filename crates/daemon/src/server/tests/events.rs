@@ -57,7 +57,7 @@ impl Players {
             assert_eq!(
                 domain.wait(&[*id], Some(upcall_runtime::clock::after(Span::from_secs(60)))),
                 [*id],
-                "it never ended"
+                "the handlers have not finished"
             );
         }
         let reports = self.domains.into_iter().map(|(domain, _)| domain.stop(|_, _| {}));
