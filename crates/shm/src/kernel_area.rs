@@ -16,7 +16,7 @@
 //! ```
 //!
 //! All words of a line that (6) copies belong to one domain, the domain of that generation. Each
-//! word by itself may change while the domain is attached. Yield requests and user interrupts are
+//! single word may change while the domain is attached. Yield requests and user interrupts are
 //! counts, because the domain may not write here. The domain compares each count with the one it
 //! saw last ([`Reader::yield_requests`], [`Interrupts::since`]).
 //!
