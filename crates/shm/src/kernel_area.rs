@@ -57,11 +57,14 @@ const TRIES_MAX: usize = if cfg!(loom) { 1 } else { 4 };
 pub enum State {
     /// The domain gets turns.
     Attached = 1,
-    /// The domain blocks in the kernel during its turn. It gets no turns.
+    /// The domain blocked in the kernel during its turn. It gets no turns until it sleeps on its
+    /// wake word.
     Blocked = 2,
-    /// The domain was stopped (by a signal or a debugger). It gets no turns.
+    /// The domain was stopped (by a signal or a debugger). It gets no turns until it sleeps on its
+    /// wake word.
     Stopped = 3,
-    /// The watchdog put the domain into the ordinary class for an offence. It gets no turns.
+    /// The watchdog lowered the priority or the class of its thread for an offence. The domain gets
+    /// no turns.
     Demoted = 4,
 }
 

@@ -59,8 +59,8 @@ impl Record {
     /// tick too many.
     ///
     /// A tick does not count if the KLS thread is ready and has not run since the last one. That
-    /// thread should wake the domain or pass over it. In that case the machine keeps it from
-    /// running, or a domain that the other checks find does.
+    /// thread should wake the domain or pass over it. If it cannot run, the cause is the machine,
+    /// or a domain that the other checks find.
     pub(super) fn count_idle_tick(&mut self, (kls_is_ready, kls_ns): (bool, u64)) -> bool {
         let kls_has_run = std::mem::replace(&mut self.kls_ns, kls_ns) != kls_ns;
         if kls_is_ready && !kls_has_run {
