@@ -58,7 +58,8 @@ impl CpuState {
     /// have slept until the next release on behalf of all groups. A sleeping thread also keeps
     /// `group` in its view until it wakes.
     pub(crate) fn close(&self, group: &Arc<DomainGroup>) {
-        // First, so that a thread that refreshes its view after this does not find the group again.
+        // The group leaves the list first. So a thread that refreshes its view later does not find
+        // it again.
         self.set_groups(|groups| groups.retain(|other| !Arc::ptr_eq(other, group)));
         group.quit();
         self.groups().iter().for_each(|other| other.wake_kls());

@@ -68,14 +68,14 @@ pub(crate) struct Member {
     pub(crate) tid: u32,
     pub(crate) area: Peer<SharedMapping>,
     pub(crate) limits: Limits,
-    /// A copy of the state in the kernel area. The daemon reads only this copy.
+    /// A copy of the state in the kernel area. The daemon reads this copy alone.
     state: AtomicU8,
     /// A copy of the count in the kernel area.
     offences: AtomicU64,
 }
 
-/// What admission allows a domain on this CPU. The server sets it and the watchdog enforces it.
-/// Relaxed everywhere: each number is used on its own.
+/// The limits that admission sets for a domain on this CPU. The server stores them and the watchdog
+/// enforces them. Relaxed everywhere: each number is used on its own.
 #[derive(Debug, Default)]
 pub(crate) struct Limits {
     /// The longest quantum.
@@ -84,8 +84,7 @@ pub(crate) struct Limits {
     pub(crate) share_ppm: AtomicU64,
     /// The sum over its activities of the time of one job.
     pub(crate) compute_ns: AtomicU64,
-    /// Some of its activities were refused by admission and run all the same. Then nothing is
-    /// promised to any domain.
+    /// Whether it runs activities that admission refused. If so, no domain has a guarantee.
     pub(crate) unscreened: AtomicBool,
     /// The ranks that it may show.
     pub(crate) ranks: Mutex<Ranks>,
@@ -233,7 +232,7 @@ impl DomainGroup {
         }
     }
 
-    /// Wakes the KLS thread, whatever state its wake word shows.
+    /// Wakes the KLS thread, even if its wake word does not show a sleeping thread.
     pub(crate) fn wake_kls(&self) {
         self.notify(DomainId::DAEMON);
         futex::wake_shared(self.turn.wake_word(DomainId::DAEMON).word(), 1);
@@ -258,13 +257,14 @@ impl DomainGroup {
         })
     }
 
-    /// Whether a member sleeps on its wake word, and so is in no handler.
+    /// Whether a member sleeps on its wake word. If so, it runs no handler.
     pub(crate) fn is_asleep(&self, member: &Member) -> bool {
         self.turn.wake_word(member.domain).is_asleep()
     }
 
-    /// Sets the state of a member, in this struct and in the kernel area. A member that returns to
-    /// `Attached` gets `INT_RESUME` when it next has the turn (split-level-1991 §3.2.1).
+    /// Sets the state of a member, in this struct and in the kernel area. Also raises
+    /// [`Interrupt::Resume`] in a member that returns to `Attached`. The paper calls it
+    /// `INT_RESUME` (split-level-1991 §3.2.1). The member finds it when it next has the turn.
     pub(crate) fn set_state(&self, member: &Member, state: State) {
         // Relaxed: the state publishes no other data.
         let before = member.state.swap(state as u8, Ordering::Relaxed);

@@ -20,10 +20,11 @@
 //!
 //! 1. The thread sleeps until the earliest release of any domain on the CPU.
 //! 2. A domain that becomes ready wakes the daemon if the daemon has the turn.
-//! 3. The turn goes to the best domain of the CPU. If that domain belongs to another user, the turn
-//!    is passed in that user's group. At most one group of a CPU has the CPU, and the daemon keeps
-//!    its number ([`CpuState::is_held`]). Writes of domains to the turn page of another group have
-//!    no effect.
+//! 3. The turn goes to the best domain of the CPU. In the state *below* the domain runs, and the
+//!    thread is ready at its lower priority. If that domain belongs to another user, the turn is
+//!    passed in that user's group. At most one group of a CPU has the CPU, and the daemon keeps its
+//!    number ([`CpuState::is_held`]). Writes of domains to the turn page of another group have no
+//!    effect.
 //! 4. The thread marks the holder, takes the turn from it, and passes over it until it sleeps on
 //!    its wake word. The holder has reached a boundary then. Until then the thread of a blocked
 //!    holder is raised above the other domains ([`Band::returner`]).
@@ -92,8 +93,8 @@ impl Kls {
         while !self.group.is_over() {
             match self.group.turn_or_reset() {
                 Ok(turn) if self.cpu_state.is_held(&self.group) => self.watch_holder(turn),
-                // Also if a domain wrote its own number into the turn page: its group was not given
-                // the CPU.
+                // This applies also if a domain wrote its own number into the turn page, because
+                // its group does not have the CPU.
                 _ => self.choose_or_sleep(),
             }
         }
@@ -155,12 +156,12 @@ impl Kls {
         bests.min_by_key(|(rank, ..)| *rank)
     }
 
-    /// This thread runs although a domain has the turn. Finds out why, and acts.
+    /// Called if this thread runs although a domain has the turn. Finds the reason, and acts.
     fn watch_holder(&mut self, turn: Turn) {
         self.view.refresh(&self.cpu_state);
         let members = self.view.members_of(&self.group).into_iter().flat_map(|m| m.iter());
         let Some(member) = members.clone().find(|member| member.domain == turn.holder()) else {
-            // The holder has gone, or is not attached yet. No rule gave it the turn.
+            // The holder has gone, or is not attached yet. The daemon did not give it the turn.
             self.revoke(turn);
             return;
         };

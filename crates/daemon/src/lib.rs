@@ -4,10 +4,10 @@
 //! `upcalld` starts the daemon; `upcall run` starts one if none is running. The daemon is not part
 //! of a hand-off: domains pass the CPU to each other directly.
 //!
-//! | module | what it holds |
+//! | module | content |
 //! |---|---|
 //! | [`registry`] | the attached domains and their reservations; pure |
-//! | `group`, `cpu` | the shared pages of one user's domains on one CPU; the groups of one CPU |
+//! | `group`, `cpu` | one user's domains on one CPU and their shared pages; the groups of one CPU |
 //! | `ranks` | the ranks that a domain may show |
 //! | `kls` | the thread of a group, one priority below its domains |
 //! | `reaper` | the thread that frees the groups of users without domains |

@@ -1,8 +1,9 @@
-//! Frees the groups of users without domains. Wakes their KLS threads until they end, and then
-//! drops the pages.
+//! The reaper frees the groups of users without domains. It wakes their KLS threads until they end,
+//! and then drops the pages.
 //!
-//! The server uses it and must not wait for it. A KLS thread has a lower priority than the domains
-//! of all users, so they decide how soon it ends. The reaper is one thread of ordinary class.
+//! The server uses the reaper and must not wait for a KLS thread. A KLS thread has a lower priority
+//! than the domains of all users, so they decide how soon it ends. The reaper is one thread of
+//! ordinary class.
 //!
 //! ```text
 //!   in use -- (1) its last domain has gone --> draining -- (2) thread joined --> freed
@@ -11,7 +12,8 @@
 //! 1. The group is no longer in the list of its CPU, and never gets the CPU again
 //!    ([`crate::cpu::CpuState::close`]). If the user attaches again, the server makes another
 //!    group.
-//! 2. The last owner frees the group: this thread, or the watchdog at its next tick.
+//! 2. The last owner frees the group. That is this thread, or the watchdog or another KLS thread
+//!    when it next refreshes its view of the CPU.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Weak};

@@ -85,7 +85,7 @@ impl Registry {
     }
 
     /// Reserves a place for an activity on the first CPU where the policy's own test passes. With
-    /// `unscreened`, an activity that fails every test gets a place all the same.
+    /// `unscreened`, even an activity that fails every test gets a place.
     ///
     /// # Errors
     /// See [`PlaceError`]; nothing changed.
@@ -214,7 +214,7 @@ impl Registry {
         }
     }
 
-    /// What admission allows a domain on a CPU.
+    /// The limits that admission sets for a domain on a CPU.
     pub fn usage(&self, number: u32, cpu: u32) -> Usage {
         let activities = self.domains.get(&number).into_iter().flat_map(|d| d.activities.values());
         let mut usage = Usage::default();

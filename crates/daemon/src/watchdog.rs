@@ -1,8 +1,8 @@
 //! The watchdog: makes a domain yield the CPU if it does not yield itself.
 //!
 //! One thread, with a higher priority than all domains. It runs on a CPU without domains if there
-//! is one. Every 5 ms it checks on each CPU the domain that has the turn while another waits, and
-//! the CPU time of each domain.
+//! is one. Every 5 ms it looks at each CPU. There it checks the domain that has the turn while
+//! another one waits, and the CPU time of each domain.
 //!
 //! ```text
 //!   keeps to the rules -- (1) another waits ---> asked -- (2) it responds ---+
@@ -23,18 +23,18 @@
 //!    runs without having the turn gets no request first. Its thread gets a priority below the KLS
 //!    thread and takes no turns, and the other domains go on.
 //! 4. The thread gets its priority back and takes turns again.
-//! 5. The thread may run on in the ordinary class, without turns. So the real-time class stays
-//!    below the limit that Linux sets for it. The thread returns by (4), but not after too many
-//!    offences.
+//! 5. The thread may run on in the ordinary class, without turns. So real-time threads stay below
+//!    the share of the CPU that Linux allows them (sched(7), `sched_rt_runtime_us`). The thread
+//!    returns by (4), but not after too many offences.
 //! 6. The server sends SIGKILL.
 //!
 //! A domain can fake its responses. It can also show a rank that it was not admitted with. The
 //! watchdog finds such a rank at the second tick (`ranks`). Then the domain is out-prioritised, and
 //! counts as having no work until it shows its own ranks.
 //!
-//! A domain cannot fake its CPU time. What it uses beyond its reservation, it owes. It offends if
-//! it owes more than two jobs of each of its activities and the grace, and has the turn while
-//! another domain waits. A domain with activities that admission refused is exempt.
+//! A domain cannot fake its CPU time. CPU time beyond its reservation counts as debt. A domain
+//! offends if it owes more than two jobs of each of its activities and the grace, and has the turn
+//! while another domain waits. A domain with activities that admission refused is exempt.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};

@@ -11,7 +11,7 @@ use upcall_core::time::Span;
 use upcall_daemon::server::{Config, Daemon, DaemonEvent};
 use upcall_runtime::{Attach, Batch, Config as RuntimeConfig, Runtime, clock};
 
-/// One daemon at a time: two daemons would use the same CPU unaware of each other.
+/// Tests run one daemon at a time: two daemons would use the same CPU unaware of each other.
 static ALONE: Mutex<()> = Mutex::new(());
 /// How long a handler blocks.
 const BLOCKED: Span = Span::from_millis(20);

@@ -26,7 +26,7 @@ const ROLE: &str = "UPCALL_TEST_ROLE";
 const NOBODY: u32 = 65534;
 const SOMEBODY: u32 = 65533;
 
-/// One daemon at a time: two daemons would use the same CPU unaware of each other.
+/// Tests run one daemon at a time: two daemons would use the same CPU unaware of each other.
 static ALONE: Mutex<()> = Mutex::new(());
 
 struct Running {
@@ -219,7 +219,7 @@ fn run_some_jobs(runtime: &mut Runtime) {
 fn wait_until(is_so: impl Fn() -> bool, what: impl Fn() -> String) {
     let give_up = std::time::Instant::now() + Duration::from_secs(60);
     while !is_so() {
-        assert!(std::time::Instant::now() < give_up, "a minute, and still {}", what());
+        assert!(std::time::Instant::now() < give_up, "after a minute: {}", what());
         std::thread::sleep(Duration::from_millis(1));
     }
 }
@@ -239,7 +239,7 @@ fn share(period_ms: u64, batch: u32) {
             Err(error) => panic!("{error}"),
         }
     }
-    panic!("it was never refused");
+    panic!("no request was refused");
 }
 
 /// The areas that this process has mapped or open: names and inodes.
@@ -293,13 +293,13 @@ fn a_better_rank_of_another_user_runs_at_the_next_boundary() {
     assert!(jobs[1][0] >= 5 && jobs[0][0] >= 50, "{jobs:?}");
     let mut overlaps = 0;
     for (&release, &start) in short[0].iter().zip(&short[1]) {
-        // One quantum may have had leave to run when the other job was released.
+        // One quantum may have been allowed to run just before the other job was released.
         let begun = long[2].iter().filter(|&&at| (release..start).contains(&at)).count();
         assert!(begun <= 1, "{begun} quanta of the long job between {release} and {start}");
         let runs = |at: &u64| (release.saturating_sub(3_000_000)..release).contains(at);
         overlaps += usize::from(long[2].iter().any(runs));
     }
-    // Otherwise the test has seen nothing.
+    // Fewer overlaps would make the test meaningless.
     assert!(overlaps >= 10, "{overlaps} releases during a long job");
 }
 
@@ -381,7 +381,7 @@ fn a_domain_that_ends_during_its_turn_leaves_the_cpu_to_the_other_user() {
     assert!(!daemon.stop().iter().any(is_offence));
 }
 
-/// What this process has: a daemon's threads, descriptors, and Upcall's pages.
+/// The resources of this process: a daemon's threads, descriptors, and Upcall's pages.
 #[derive(Debug, PartialEq, Eq)]
 struct Resources {
     threads: usize,
@@ -430,7 +430,7 @@ impl Resources {
     }
 }
 
-/// Uses other users if that is allowed, otherwise only this one.
+/// Runs children as other users if that is allowed, otherwise as this user only.
 #[test]
 fn detached_users_leave_no_thread_descriptor_or_page_behind() {
     let daemon = Running::start(|_| {});

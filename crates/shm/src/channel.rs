@@ -3,39 +3,41 @@
 //! The code that registers services and clients brings the memory. The two ends raise and take
 //! events without system call, lock or allocation (ecalls-2001 §2.3). A segment has one *raiser*
 //! and one *taker*, each used by one thread at a time. A channel is two segments. The meaning of a
-//! payload, the choice of a handler and the time of its upcall are decided elsewhere
-//! (`upcall-core`'s `events`). Decision 0011 explains the design.
+//! payload, the choice of a handler and the time of its upcall are decided by
+//! `upcall_core::events`. docs/decisions/0011-event-channels.md explains the design.
 //!
 //! | form | raiser, taker | an event that finds one of its kind pending | order of taking |
 //! |---|---|---|---|
 //! | [`Form::Counter`] | [`counter`] | is counted | - |
-//! | [`Form::Typed`] | [`typed`] | takes its place (the latest counts): merged | by type, 0 first |
-//! | [`Form::Slots`] | [`slots`] | takes another slot of its level; none free: lost | by level, 0 first; within a level by slot |
-//! | [`Form::Ring`] | [`ring`] | takes the next slot; none free: lost | as raised |
+//! | [`Form::Typed`] | [`typed`] | replaces it: merged | by type, 0 first |
+//! | [`Form::Slots`] | [`slots`] | takes a free slot of its level; without one it is lost | by level, 0 first; within a level by slot |
+//! | [`Form::Ring`] | [`ring`] | takes the next slot; without a free one it is lost | as raised |
 //!
-//! No event is lost or merged silently. The raiser learns of it from [`Posted`], the taker from
+//! Both ends learn of each lost or merged event: the raiser from [`Posted`], the taker from
 //! `lost()` and [`TakenEvent::merged`].
 //!
 //! ```text
 //!   raiser                                     taker
-//!   post: (1) entry                            take: (5) raised
-//!         (2) mark, if there are marks               (6) mark and entry, or beyond
-//!         (3) raised + 1   -- Rel/Acq (5) ->             `taken`? (7) taken: an event
-//!   must_notify:                                       else (8) taken := what (5) found
+//!   post: (1) writes the entry                 take: (5) loads raised
+//!         (2) its mark, if the form has them         (6) a pending entry?
+//!         (3) raised + 1   -- Rel/Acq (5) ->             yes: (7) takes it, an event
+//!   must_notify:                                         no: (8) taken := raised of (5)
 //!         fence                                      fence
-//!         (4) taken        <- Rel/Acq (7) --         (9) raised: as (5)? None
-//!                                                        else from (5)
+//!         (4) loads taken  <- Rel/Acq (7, 8)         (9) loads raised: as in (5)? None
+//!                                                        else again from (5)
 //! ```
 //!
-//! 1. A typed entry has a sequence number around it, so a reader never gets parts of two events. A
-//!    slot is written only while it is free.
+//! 1. A typed entry has a stamp, which the raiser changes before and after it writes. So a taker
+//!    never gets parts of two events. A slot is written only while it is free.
 //! 3. An end that sees the count sees all that was stored before it.
-//! 4. The taker must be notified if it has looked at all events it knows of. Otherwise it will look
-//!    again by itself. One of the two fences comes first: either (4) finds what (8) stored, or (9)
-//!    finds what (3) stored.
-//! 7. The event was copied, so the slot may be written again.
-//! 9. `None` therefore means that nothing is pending and that the raiser will notify of the next
-//!    event. A taker that stops before `None` knows that there may be more.
+//! 4. The raiser must notify a taker that has looked at all events it knows of. Any other taker
+//!    looks again without a notification. One of the two fences comes first: either (4) finds what
+//!    (8) stored, or (9) finds what (3) stored.
+//! 6. An entry is pending if its marks differ. In a ring and a counter, all events from `taken` up
+//!    to `raised` are pending.
+//! 7. The taker has copied the event, so the raiser may write the slot again.
+//! 9. So `None` means that nothing is pending and that the raiser will notify the taker of the next
+//!    event. A taker that stops before it gets `None` must expect more events.
 //!
 //! The caller decides how to notify. [`wake_line`] is one way.
 //!
@@ -46,9 +48,9 @@
 //! | 0..64 | magic, version, form (1 counter, 2 typed, 3 slots, 4 ring), rows, depth, 3 reserved | its creator, before sharing |
 //! | 64..128 | raised, lost, 6 reserved | raiser |
 //! | 128..192 | taken, 7 reserved | taker |
-//! | lines of 64 | typed: 8 bits an entry, slots: 1, else none (`marks`) | raiser |
-//! | as many | the same | taker |
-//! | behind | an entry a line: stamp, 7 words of payload | raiser |
+//! | lines of 64 | marks: 8 bits for each entry if typed, 1 bit if slots, otherwise none | raiser |
+//! | as many | the taker's marks, in the same form | taker |
+//! | after these | a line for each entry: stamp, 7 words of payload | raiser |
 
 use crate::words::{LINE_WORDS, Words};
 use crate::{AtomicU64, LayoutError, Ordering, PeerFault};
@@ -115,7 +117,8 @@ pub enum Form {
 }
 
 impl Form {
-    /// Words of a segment of this form. Also defined for a form that [`create`] refuses.
+    /// Words of a segment of this form. The result is defined even for a form that [`create`]
+    /// refuses.
     pub fn words(self) -> usize {
         self.entries_at() + self.entries() as usize * LINE_WORDS
     }
@@ -202,12 +205,12 @@ pub struct Raised {
 /// An event that was taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TakenEvent {
-    /// Its type, or its level of priority. 0 in a ring.
+    /// The type of the event, or its level of priority. 0 in a ring.
     pub row: u32,
-    /// Slots and ring: how many events the raiser says it accepted before. Typed: how many of this
-    /// type.
+    /// Slots and ring: how many events the raiser accepted before this one. Typed: how many of this
+    /// type. The raiser states the number.
     pub serial: u64,
-    /// How many more events of its type it stands for. 0 unless typed.
+    /// How many earlier events of its type this event replaced. 0 unless typed.
     pub merged: u64,
     /// The payload, as the raiser wrote it.
     pub payload: Payload,
@@ -264,7 +267,7 @@ pub fn create<W: AsRef<[AtomicU64]>>(words: W, form: Form) -> Result<(), LayoutE
     form.check()?;
     let words = Words::new(KIND, words, form.words())?;
     words.check_unused(KIND, |_| true)?;
-    // Relaxed: handing the memory over orders the stores.
+    // Relaxed: the hand-over of the memory orders the stores.
     words.mark(KIND);
     for (at, value) in [word::FORM, word::ROWS, word::DEPTH].into_iter().zip(form.identity()) {
         words.store(at, value, Relaxed);
@@ -296,7 +299,7 @@ fn store_entry<W: AsRef<[AtomicU64]>>(words: &Words<W>, at: usize, stamp: u64, p
 
 #[inline]
 fn store_payload(line: &[AtomicU64; LINE_WORDS], payload: &Payload) {
-    // Relaxed: what follows hands it over.
+    // Relaxed: a later store of the caller hands the payload over.
     for (word, value) in line[1..].iter().zip(payload) {
         word.store(*value, Relaxed);
     }
@@ -305,6 +308,6 @@ fn store_payload(line: &[AtomicU64; LINE_WORDS], payload: &Payload) {
 /// Copies a payload, once.
 #[inline]
 fn load_payload(line: &[AtomicU64; LINE_WORDS]) -> Payload {
-    // Relaxed: the caller has acquired the entry before.
+    // Relaxed: the caller has already acquired the entry.
     core::array::from_fn(|at| line[1 + at].load(Relaxed))
 }

@@ -24,7 +24,7 @@ impl DomainId {
         if number <= DOMAINS_MAX { Some(DomainId(number)) } else { None }
     }
 
-    /// Every number from 1 on: all but the daemon's.
+    /// Every number except the daemon's: 1 to [`DOMAINS_MAX`].
     pub fn all() -> impl Iterator<Item = DomainId> {
         (1..=DOMAINS_MAX).map(DomainId)
     }

@@ -6,14 +6,14 @@ use crate::{Ordering, fence};
 /// One side of a hand-over: a store, a load or a fence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Edge {
-    /// Channel: the number of accepted events, stored and loaded. How far the taker has looked,
-    /// stored and loaded.
+    /// Channel: the number of accepted events, as stored and as loaded. The number up to which the
+    /// taker has looked, as stored and as loaded.
     ChannelRaised,
     ChannelRaisedLoad,
     ChannelAdvance,
     ChannelTaken,
-    /// Channel: the fence between an event and the raiser's look at the taker. The fence between
-    /// the taker's empty look and its second look for events.
+    /// Channel: the raiser's fence between an event and its check whether to notify. The taker's
+    /// fence between a look that found no event and its second look.
     ChannelNotifyFence,
     ChannelSettleFence,
     /// Channel: the raiser's mark of an entry, stored and loaded. The taker's mark, stored and
@@ -22,48 +22,50 @@ pub(crate) enum Edge {
     MarkFound,
     MarkFree,
     MarkFreed,
-    /// Channel: the fence between an entry whose mark must stay and the look whether the mark was
-    /// taken. The fence between a taken mark and its entry.
+    /// Channel: the raiser's fence between an entry with a full mark and its check whether the mark
+    /// was taken. The taker's fence between taking a mark and reading the entry.
     MarkFullFence,
     MarkTakenFence,
-    /// Channel: around the content of a typed entry, as it is written and as it is read.
+    /// Channel: the stamp around the content of a typed entry, as the raiser writes it and as the
+    /// taker reads it.
     StampOdd,
     StampEven,
     StampFirst,
     StampSecond,
-    /// Inbox: an entry, written and found. An entry, given back and held again.
+    /// Inbox: an entry as it is written and found, and as it is given back and held again.
     InboxWritten,
     InboxFind,
     InboxGiveBack,
     InboxHold,
-    /// Inbox: its mark, set and taken. The fence between the mark and the look whether the taker
-    /// sleeps. The fence between `prepare_wait` and the look for marks.
+    /// Inbox: the mark of an inbox, as it is set and taken. The poster's fence between the mark and
+    /// its check whether the taker sleeps. The taker's fence between `prepare_wait` and its look
+    /// for marks.
     MarkSet,
     MarkTake,
     MarkFence,
     PrepareWaitFence,
-    /// Turn page: the turn, passed and loaded.
+    /// Turn page: the turn, as passed and as loaded.
     Pass,
     Holder,
-    /// Turn page: a recheck request, stored and taken.
+    /// Turn page: a recheck request, as stored and as taken.
     RecheckRequest,
     RecheckTake,
     /// Turn page: the fence between a recheck request and the look at the holder. The fence between
     /// the daemon's look at the holder and its look for a request.
     RequestFence,
     IdleFence,
-    /// I/O events: a leaf of bits, raised and taken.
+    /// I/O events: a leaf of bits, as raised and as taken.
     IoLeafRaise,
     IoLeafTake,
-    /// Wake word: a notification, stored and acknowledged.
+    /// Wake word: a notification, as stored and as acknowledged.
     WakeNotify,
     WakeAcknowledge,
-    /// Load page: the start, stored and loaded. The state of the child, stored and loaded.
+    /// Load page: the time of the start and the state of the child, as stored and as loaded.
     LoadStartStore,
     LoadStartLoad,
     LoadStateStore,
     LoadStateLoad,
-    /// User area: around what is published, and around what is read.
+    /// User area: the sequence number around a publication, and around a read.
     SequenceOdd,
     SequenceEven,
     SequenceFirst,
@@ -72,36 +74,37 @@ pub(crate) enum Edge {
     /// between a request and the look at the mask.
     UnmaskFence,
     YieldFence,
-    /// Kernel area: around a domain's line, as it is written and as it is read.
+    /// Kernel area: the generation around a domain's line, as the daemon writes it and as a domain
+    /// reads it.
     GenerationNone,
     GenerationNew,
     GenerationFirst,
     GenerationSecond,
-    /// Kernel area: a user interrupt, raised and loaded.
+    /// Kernel area: a user interrupt, as raised and as loaded.
     InterruptRaise,
     InterruptLoad,
-    /// Kernel area: a change of the table of domains, stored and loaded.
+    /// Kernel area: a change of the table of domains, as stored and as loaded.
     EpochStore,
     EpochLoad,
-    /// Stream: an index, stored and loaded.
+    /// Stream: an index, as stored and as loaded.
     StreamIndexStore,
     StreamIndexLoad,
-    /// Stream: the fence between an end's own index, or its end, and the look whether the peer
-    /// waits. The fence between the start of a wait and the look at the peer's index.
+    /// Stream: the fences of an end that stores its index or leaves, before it checks whether the
+    /// peer waits. The fence of an end that begins to wait, before it loads the peer's index.
     StreamPublishFence,
     StreamLeaveFence,
     StreamWaitFence,
-    /// Stream: the wait word, stored and loaded. The end of a wait.
+    /// Stream: the wait word, as stored and as loaded. The exchange that ends a wait.
     StreamWaitStore,
     StreamWaitLoad,
     StreamWaitFinish,
     /// Stream: the state of the other end, loaded.
     StreamGoneLoad,
-    /// Stream: the fence between a source's going to rest and its look at the level.
+    /// Stream: the fence of a source that goes to rest, before it looks at the level.
     StreamRestFence,
 }
 
-/// A fence, unless a test leaves it out.
+/// A fence with the ordering `right`. A loom test can weaken it or leave it out.
 #[inline]
 pub(crate) fn barrier(edge: Edge, right: Ordering) {
     match ordering(edge, right) {
@@ -127,8 +130,8 @@ mod weaken {
     use std::panic::catch_unwind;
 
     thread_local! {
-        /// Which edge is weakened. A thread-local of the test's thread: loom runs all threads of a
-        /// model on it.
+        /// The weakened edge. A thread-local suffices, because loom runs all threads of a model on
+        /// the thread of the test.
         static WEAKENED: Cell<Option<Edge>> = const { Cell::new(None) };
     }
 
@@ -146,8 +149,8 @@ mod weaken {
         run(weakened, None, model);
     }
 
-    /// Runs `model` in every interleaving with at most so many preemptions. For a model that would
-    /// take minutes without this bound.
+    /// Runs `model` in every interleaving with at most `preemptions` preemptions. For a model that
+    /// would take minutes without this bound.
     pub(crate) fn check_up_to(preemptions: usize, model: fn()) {
         run(None, Some(preemptions), model);
     }
@@ -160,7 +163,8 @@ mod weaken {
         builder.check(model);
     }
 
-    /// Checks that each of `edges`, weakened, breaks its model with the stated message.
+    /// Checks for each of `edges` that its model panics with the stated message if the edge is
+    /// weaker.
     pub(crate) fn each_breaks(edges: &[(Edge, fn(), &str)]) {
         for &(edge, model, broken) in edges {
             let Err(found) = catch_unwind(|| check(Some(edge), model)) else {

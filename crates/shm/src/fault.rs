@@ -1,4 +1,4 @@
-//! The faults of a page, and of what a peer wrote to it.
+//! The errors of memory that is no valid page, and the faults of a peer that wrote to a page.
 
 use core::fmt;
 

@@ -1,9 +1,10 @@
 //! Events on their way to an activity, from any thread of a process to the thread that upcalls it
 //! (ecalls-2001 §2.4).
 //!
-//! The runtime uses it. Any thread may be a *poster*. The *taker* is the executor of the activity.
-//! This memory is not shared between processes. It is in this crate because its hand-over is
-//! checked in the same way. Neither side waits, allocates or makes a system call.
+//! The runtime uses the inbox. Any thread may be a *poster*. The *taker* is the executor of the
+//! activity. Processes do not share this memory. The module is in this crate because loom checks
+//! its orderings as it checks those of the shared pages. Neither side waits, allocates or makes a
+//! system call.
 //!
 //! ```text
 //!   poster                                      taker
@@ -15,11 +16,11 @@
 //!           fence                               prepare_wait: fence; no mark: may sleep
 //! ```
 //!
-//! 1. One of [`EVENTS_MAX`] entries, held until the handler *takes* the event. So the inbox bounds
-//!    the number of waiting events, and a handler that never takes its events harms only itself. A
-//!    poster that is stopped amid (2) delays only its own event.
-//! 4. [`Marks`], one for all inboxes of an executor. Either a taker that goes to sleep finds the
-//!    mark, or the poster finds that the taker sleeps and notifies it. No notification is sent to a
+//! 1. The poster holds one of [`EVENTS_MAX`] entries until the handler *takes* the event. So the
+//!    inbox bounds the number of waiting events. A handler that never takes its events harms only
+//!    itself. A poster that is stopped during (2) delays only its own event.
+//! 4. All inboxes of an executor share one [`Marks`]. Either a taker that goes to sleep finds the
+//!    mark, or the poster finds that the taker sleeps and notifies it. A poster does not notify a
 //!    taker that is awake.
 
 use crate::edge::{Edge, barrier, ordering};
@@ -86,9 +87,9 @@ struct Entry {
 /// The events of one activity: the posters' end.
 #[derive(Debug)]
 pub struct Inbox {
-    /// A bit for each entry: held by a poster until its event was taken.
+    /// A bit for each entry: set from the moment a poster holds it until its event is taken.
     held: AtomicU64,
-    /// A bit for each entry: written, and not found yet.
+    /// A bit for each entry: the poster has written it, and the taker has not found it yet.
     written: AtomicU64,
     posted: AtomicU64,
     /// 1 once the inbox is closed.
@@ -107,8 +108,8 @@ impl Inbox {
         (inbox.clone(), Taker { inbox, found: 0 })
     }
 
-    /// Posts an event. The caller then marks the inbox ([`Marks::set`]). For any thread. Three
-    /// atomic read-modify-writes and seven stores.
+    /// Posts an event. The caller then marks the inbox ([`Marks::set`]). For any thread. Costs
+    /// three atomic read-modify-writes and seven stores.
     ///
     /// # Errors
     /// The inbox is full or closed.
@@ -118,7 +119,8 @@ impl Inbox {
             return Err(PostError::Closed);
         }
         let entry = self.hold().ok_or(PostError::Full)?;
-        // Relaxed, all of it: if one post happens before another, their numbers are in that order.
+        // All accesses are Relaxed: if one post happens before another, their numbers are in that
+        // order.
         let at = &self.entries[entry as usize];
         at.number.store(self.posted.fetch_add(1, Relaxed), Relaxed);
         at.rank.store(event.rank, Relaxed);
@@ -158,16 +160,17 @@ impl Inbox {
 #[derive(Debug)]
 pub struct Taker {
     inbox: Arc<Inbox>,
-    /// A bit for each entry: found, and not taken yet.
+    /// A bit for each entry: the taker has found it and not taken it yet.
     found: u64,
 }
 
 impl Taker {
-    /// Finds what was posted since the last call, and passes each rank to `each`. A load if there
-    /// is nothing.
+    /// Finds the events posted since the last call, and passes each rank to `each`. Costs one load
+    /// if there are none.
     pub fn find(&mut self, mut each: impl FnMut(u64)) {
-        // Relaxed: it only spares the exchange. A poster writes before it marks the inbox, and
-        // `Marks::take` acquires that. Acquire pairs with the Release in `Inbox::post`.
+        // Relaxed: this load only saves the exchange. A poster sets the bit before it marks the
+        // inbox, and `Marks::take` acquires the mark. Acquire pairs with the Release in
+        // `Inbox::post`.
         if self.inbox.written.load(Relaxed) == 0 {
             return;
         }
@@ -179,7 +182,8 @@ impl Taker {
     /// Takes the most urgent of the found events: the smallest rank, and among equals the one that
     /// was posted first. O(k) for k waiting events, about 1 ns each.
     pub fn take(&mut self) -> Option<PostedEvent> {
-        // Relaxed, all of it: a found entry belongs to the taker until it is given back.
+        // All accesses are Relaxed: a found entry belongs to the taker until the taker gives it
+        // back.
         let place = |entry: &u32| {
             let Entry { rank, number, .. } = &self.inbox.entries[*entry as usize];
             (rank.load(Relaxed), number.load(Relaxed))
@@ -211,8 +215,8 @@ impl Default for Marks {
 
 impl Marks {
     /// Marks inbox `number` after an event was posted there. Returns `true` if the taker must be
-    /// notified. For any thread. A read-modify-write, a fence and a load. Without effect if there
-    /// is no such inbox.
+    /// notified. For any thread. Costs a read-modify-write, a fence and a load. Without effect if
+    /// there is no such inbox.
     #[must_use = "a sleeping taker must be notified"]
     pub fn set(&self, number: u32) -> bool {
         let Some(word) = self.words.get(number as usize / 64) else { return false };
@@ -223,11 +227,11 @@ impl Marks {
         self.asleep.load(Relaxed) != 0
     }
 
-    /// Takes all marks. For the taker. Four loads if there is none.
+    /// Takes all marks. For the taker. Costs four loads if no inbox is marked.
     #[inline]
     pub fn take(&self) -> impl Iterator<Item = u32> {
         self.words.iter().zip(0u32..).flat_map(|(word, place)| {
-            // Relaxed: it only spares the exchange. Acquire pairs with the Release in `set`.
+            // Relaxed: this load only saves the exchange. Acquire pairs with the Release in `set`.
             let any = word.load(Relaxed) != 0;
             let acquire = ordering(Edge::MarkTake, Acquire);
             let found = if any { word.swap(0, acquire) } else { 0 };
@@ -235,8 +239,9 @@ impl Marks {
         })
     }
 
-    /// Whether the taker may sleep now. From now on a poster notifies. After the sleep comes
-    /// [`Self::cancel_wait`]. If this returns `false`, it does not.
+    /// Whether the taker may sleep now. If so, posters notify it from now on, and it calls
+    /// [`Self::cancel_wait`] after the sleep. After `false` it does not sleep and need not call
+    /// that.
     #[must_use = "the taker must not sleep while an inbox is marked"]
     pub fn prepare_wait(&self) -> bool {
         self.asleep.store(1, Relaxed);
@@ -250,7 +255,7 @@ impl Marks {
         is_quiet
     }
 
-    /// The taker is awake, and looks by itself.
+    /// Ends a wait: the taker is awake and looks for marks without a notification.
     pub fn cancel_wait(&self) {
         // Relaxed: a poster that still finds 1 sends one notification too many.
         self.asleep.store(0, Relaxed);

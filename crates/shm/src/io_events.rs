@@ -17,38 +17,39 @@
 //! | the paper | here |
 //! |---|---|
 //! | `fd_list` | a word for each descriptor: interest (2 bits), and the registration's generation |
-//! | `updated_fd_list`, its `flag` | a [`tree`](#trees) of bits; its top word is 0 while nothing changed |
+//! | `updated_fd_list` and its `flag` | a [`tree`](#trees) of bits; its top word is 0 while nothing changed |
 //! | `fd_active` | a tree of 2 bits for each descriptor: readable, writable |
-//! | its `flag` | `raised` less `taken`, each written by one end alone |
+//! | the `flag` of `fd_active` | `raised` minus `taken`, each written by one end alone |
 //!
-//! A generation tells a descriptor from a later one of the same number. Readiness carries no
-//! generation, so an event may be *spurious*. The receiver finds out by a call that does not block.
+//! A generation distinguishes a descriptor from a later one of the same number. Readiness carries
+//! no generation, so an event may be *spurious*. The loop finds that out by a call on the
+//! descriptor that does not block.
 //!
 //! # Trees
 //!
 //! A leaf word holds the bits of 32 descriptors. A summary word has a bit for each of 64 leaves,
-//! and the top word a bit for each summary word. So a look costs one load if nothing happened.
-//! Otherwise it costs one exchange for each touched word, however many descriptors there are.
+//! and the top word a bit for each summary word. So a look costs one load if no bit is set.
+//! Otherwise it costs one exchange for each word with a bit, whatever the number of descriptors.
 //!
 //! ```text
 //!   raise: (a) leaf |= bits     was 0? (b) summary |= leaf     was 0? (c) top |= summary
 //!   take:  (d) top <- 0   then each (e) summary <- 0   then each (f) leaf <- 0
 //! ```
 //!
-//! Raising goes up and taking goes down, so no bit is left below a zero:
+//! Raising goes up and taking goes down. So no bit stays set below a word that is 0:
 //!
-//! - If (a) finds the leaf at 0, it comes after (f) and thus after (e). What it sets in (b) is
-//!   there for the next take.
+//! - If (a) finds the leaf at 0, it comes after (f) and so after (e). The next take finds the bit
+//!   that (b) sets.
 //! - If (a) finds the leaf not 0, it comes before (f) and is taken with the leaf.
 //!
-//! The same holds between (b), (c), (d) and (e). Both sides of each level acquire and release, so
-//! that a raise that comes after (f) also comes after (e).
+//! The same holds between (b), (c), (d) and (e). Both sides acquire and release at each level. So a
+//! raise that comes after (f) also comes after (e).
 //!
 //! # Trust
 //!
-//! A faulty or hostile service can raise descriptors that are not ready, which is spurious, or
-//! raise nothing. A client can ask for any descriptors, and the service must check them. Bits
-//! beyond the page are ignored.
+//! A faulty or hostile service can raise descriptors that are not ready, so events are spurious. It
+//! can also raise none. A client can state an interest in any descriptor, so the service must check
+//! each one. Bits beyond the page are ignored.
 //!
 //! # Layout
 //!
@@ -89,10 +90,10 @@ pub const READABLE: u8 = 1;
 /// The descriptor has room to write, or has no reader any more.
 pub const WRITABLE: u8 = 2;
 
-/// What the loop wants to know of a descriptor.
+/// The interest of the loop in a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Interest {
-    /// [`READABLE`], [`WRITABLE`], both, or 0: no longer watched.
+    /// [`READABLE`], [`WRITABLE`] or both. 0: the descriptor is no longer watched.
     pub bits: u8,
     /// The registration of this number. 0: there was none yet.
     pub generation: u32,
@@ -167,20 +168,20 @@ impl<W: AsRef<[AtomicU64]>> IoClient<W> {
         if !in_range(descriptor) {
             return false;
         }
-        // Comes before the service can see the new generation, so readiness of that generation
-        // stays.
+        // The old readiness is cleared before the service can see the new generation. So readiness
+        // of the new generation stays.
         let gone = tree(&self.words, word::ACTIVE).clear(descriptor);
         let dropped = self.taker.forget(descriptor);
         self.count_taken(u64::from(dropped) + u64::from(gone != 0));
-        // Relaxed: the bit in the tree hands it over, (1) to (2).
+        // Relaxed: the bit in the tree hands the interest over, from (1) to (2).
         self.words.store(word::interest(descriptor), interest.to_word(), Relaxed);
         tree(&self.words, word::UPDATED).raise(descriptor, 1);
         true
     }
 
-    /// The next ready descriptor and its directions. `None` if none is ready now. One load if
+    /// The next ready descriptor and its directions. `None` if none is ready now. Costs one load if
     /// nothing happened, otherwise O(touched words) over all calls. Round robin: a descriptor that
-    /// is raised again comes after all that were raised before.
+    /// is raised again comes after all others raised before.
     #[inline]
     pub fn take(&mut self) -> Option<(u32, u8)> {
         let found = self.taker.next(&tree(&self.words, word::ACTIVE))?;
@@ -188,15 +189,15 @@ impl<W: AsRef<[AtomicU64]>> IoClient<W> {
         Some(found)
     }
 
-    /// How many descriptors are ready. A hint if the service is another thread. Two loads.
+    /// How many descriptors are ready. A hint if the service is another thread. Costs two loads.
     pub fn active(&self) -> u64 {
-        // Relaxed: it is only a hint. One end may be ahead of the other.
+        // Relaxed: the result is only a hint. One end may be ahead of the other.
         let raised = self.words.load(word::RAISED, Relaxed);
         raised.wrapping_sub(self.taken).min(u64::from(DESCRIPTORS_MAX))
     }
 
-    /// The wake word of the client. After each wait comes [`WakeWord::finish_wait`], then
-    /// [`Self::take`].
+    /// The wake word of the client. After each wait the client calls [`WakeWord::finish_wait`],
+    /// then [`Self::take`].
     pub fn wake_word(&self) -> WakeWord<'_> {
         WakeWord::new(self.words.at(word::WAKE))
     }
@@ -219,7 +220,7 @@ impl<W: AsRef<[AtomicU64]>> IoService<W> {
     /// Attaches to the page that a client created in `words`. O([`PAGE_WORDS`]).
     ///
     /// # Errors
-    /// It is no such page, has another version, or its reserved words are used.
+    /// The memory is no such page, has another version, or its reserved words are used.
     pub fn attach(words: W) -> Result<Self, LayoutError> {
         let words = attach(words)?;
         let raised = words.load(word::RAISED, Relaxed); // by a service before this one
@@ -227,17 +228,17 @@ impl<W: AsRef<[AtomicU64]>> IoService<W> {
     }
 
     /// The next descriptor whose interest changed since it was last returned here, and its newest
-    /// interest. `None` if there is none. One load if nothing changed.
+    /// interest. `None` if there is none. Costs one load if nothing changed.
     #[inline]
     pub fn take_update(&mut self) -> Option<(u32, Interest)> {
         let (descriptor, _) = self.taker.next(&tree(&self.words, word::UPDATED))?;
-        // Relaxed: the bit in the tree was taken before, (2).
+        // Relaxed: taking the bit in the tree has acquired the interest (2).
         let stated = self.words.load(word::interest(descriptor), Relaxed);
         Some((descriptor, Interest::of_word(stated)))
     }
 
-    /// Reports that `descriptor` is ready for `bits`. A number without a place is ignored. One
-    /// exchange, and 2 more for the first of 32 and of 64 * 32 adjacent descriptors. The caller
+    /// Reports that `descriptor` is ready for `bits`. A number without a place is ignored. Costs
+    /// one exchange, and 2 more for the first of 32 and of 64 * 32 adjacent descriptors. The caller
     /// notifies the wake word once after all.
     #[inline]
     pub fn raise(&mut self, descriptor: u32, bits: u8) {
@@ -250,7 +251,7 @@ impl<W: AsRef<[AtomicU64]>> IoService<W> {
         }
     }
 
-    /// As [`IoClient::wake_word`]: to be notified after something was raised.
+    /// The wake word of the client. The service notifies it after it has raised descriptors.
     pub fn wake_word(&self) -> WakeWord<'_> {
         WakeWord::new(self.words.at(word::WAKE))
     }

@@ -1,31 +1,31 @@
-//! The kernel area: the page in which the daemon says which domains there are, and asks things of
-//! them.
+//! The kernel area: the page in which the daemon lists the domains and puts its requests to them.
 //!
-//! There is one for each user and CPU. Its [`Writer`] is in the daemon. Its [`Reader`]s are in that
-//! user's domains, which should map it for reading only. It is the *ksched* area of split-level
-//! scheduling (split-level-1991 §3.2.2), without the ranks of other domains: a domain reads those
-//! from their user areas. No function here waits, allocates or makes a system call.
+//! There is one page for each user and CPU. Its [`Writer`] is in the daemon. Its [`Reader`]s are in
+//! that user's domains, which should map it for reading only. This page is the *ksched* area of
+//! split-level scheduling (split-level-1991 §3.2.2), but without the ranks of other domains. A
+//! domain reads those from their user areas. No function here waits, allocates or makes a system
+//! call.
 //!
 //! ```text
 //!   daemon                                     domain
-//!   attach: (1) generation 0                   entry: (5) generation: 0? nobody
+//!   attach: (1) generation 0                   entry: (5) generation: 0? none
 //!           (2) the rest of the line                  (6) copies
 //!           (3) generation     -- Rel/Acq ->          (7) same generation? else again
 //!           (4) epoch + 1      -- Rel/Acq ->   epoch: changed? look at all lines
 //!   detach: (1), (4)
 //! ```
 //!
-//! All that (6) copies of a line belongs to one domain, the one of the generation. Each word by
-//! itself may change while the domain is attached. Yield requests and user interrupts are counts,
-//! because the domain may not write here. The domain compares each count with the one it saw last
-//! ([`Reader::yield_requests`], [`Interrupts::since`]).
+//! All words of a line that (6) copies belong to one domain, the domain of that generation. Each
+//! single word may change while the domain is attached. Yield requests and user interrupts are
+//! counts, because the domain may not write here. The domain compares each count with the one it
+//! saw last ([`Reader::yield_requests`], [`Interrupts::since`]).
 //!
 //! # Layout
 //!
 //! | bytes | words of 8 bytes, native order | written by |
 //! |---|---|---|
 //! | 0..64 | magic, version, CPU, most domains, epoch, 3 reserved | daemon |
-//! | 64..2176 | a line for each of 33 domains, the daemon first: state (1 attached, 2 blocked, 3 stopped, 4 demoted), generation (0: nobody), longest quantum (ns), yield requests, interrupts (bits 0..21 timer, 21..42 I/O ready, 42..63 resume), offences, process, 1 reserved | daemon |
+//! | 64..2176 | a line for each of 33 domains, the daemon first: state (1 attached, 2 blocked, 3 stopped, 4 demoted), generation (0: no domain), longest quantum (ns), yield requests, interrupts (bits 0..21 timer, 21..42 I/O ready, 42..63 resume), offences, process, 1 reserved | daemon |
 //! | 2176..4096 | reserved | |
 
 use crate::edge::{Edge, barrier, ordering};
@@ -55,13 +55,16 @@ const TRIES_MAX: usize = if cfg!(loom) { 1 } else { 4 };
 /// The state of a domain, as the daemon sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// The domain takes part.
+    /// The domain gets turns.
     Attached = 1,
-    /// The domain blocks in the kernel in the middle of its turn, and is passed over.
+    /// The domain blocked in the kernel during its turn. It gets no turns until it sleeps on its
+    /// wake word.
     Blocked = 2,
-    /// The domain was stopped (by a signal or a debugger), and is passed over.
+    /// The domain was stopped (by a signal or a debugger). It gets no turns until it sleeps on its
+    /// wake word.
     Stopped = 3,
-    /// The domain was put into an ordinary class for an offence, and is passed over.
+    /// The watchdog lowered the priority or the class of its thread for an offence. The domain gets
+    /// no turns.
     Demoted = 4,
 }
 
@@ -93,7 +96,7 @@ impl Interrupt {
 /// Bits of the count of one kind of interrupt.
 const COUNT_BITS: u32 = 21;
 
-/// How often each interrupt has been raised so far. Two of them are compared.
+/// How often each interrupt has been raised so far. [`Interrupts::since`] compares two such values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Interrupts(u64);
 
@@ -113,19 +116,19 @@ impl Interrupts {
 pub struct Entry {
     /// Its state.
     pub state: State,
-    /// Tells it from earlier domains with the same number.
+    /// Distinguishes the domain from earlier ones with the same number.
     pub generation: NonZeroU64,
-    /// The longest time, in ns, for which it was admitted to run without asking.
+    /// The longest time, in ns, that admission lets the domain run without asking.
     pub quantum_ns_max: u64,
-    /// How often it did not yield when it should have.
+    /// How often the watchdog had to act against the domain.
     pub offences: u64,
-    /// Its process. 0: not stated.
+    /// The process of the domain. 0: not stated.
     pub pid: u32,
 }
 
 /// The daemon's end.
 ///
-/// [`Self::attach`] and [`Self::detach`] are for one thread at a time. The other calls are
+/// One thread at a time may call [`Self::attach`] and [`Self::detach`]. The other calls are
 /// wait-free, and the watchdog may make them at the same time. `W` is the memory, owned or
 /// borrowed.
 #[derive(Debug)]
@@ -150,8 +153,8 @@ impl<W: AsRef<[AtomicU64]>> Writer<W> {
     /// without asking. It has no requests and no offences.
     pub fn attach(&self, domain: DomainId, generation: NonZeroU64, quantum_ns_max: u64, pid: u32) {
         let line = word::line(domain.line());
-        // Relaxed, with the fence. A reader that reads any of what follows also reads this
-        // generation or a later one after its own second fence (`Reader::entry`).
+        // Relaxed, before a Release fence. A reader that reads a word stored after the fence also
+        // reads this generation or a later one after its own fence (`Reader::entry`).
         self.0.store(line + word::GENERATION, 0, Relaxed);
         barrier(Edge::GenerationNone, Release);
         self.0.store(line + word::STATE, State::Attached as u64, Relaxed);
@@ -171,26 +174,26 @@ impl<W: AsRef<[AtomicU64]>> Writer<W> {
         self.count_epoch();
     }
 
-    /// Sets the state of `domain`. A store.
+    /// Sets the state of `domain`. Costs one store.
     pub fn set_state(&self, domain: DomainId, state: State) {
-        // Relaxed: it hands nothing over.
+        // Relaxed: this access hands nothing over.
         self.0.store(word::line(domain.line()) + word::STATE, state as u64, Relaxed);
     }
 
-    /// Sets how long `domain` may now run without asking, in ns. A store.
+    /// Sets how long `domain` may now run without asking, in ns. Costs one store.
     pub fn set_quantum(&self, domain: DomainId, quantum_ns_max: u64) {
-        // Relaxed: it hands nothing over.
+        // Relaxed: this access hands nothing over.
         self.0.store(word::line(domain.line()) + word::QUANTUM_NS_MAX, quantum_ns_max, Relaxed);
     }
 
     /// Asks `domain` to yield at its next boundary, or when it unmasks. The caller may then look at
     /// the mask ([`crate::user_area::Peer::is_masked`]).
     pub fn request_yield(&self, domain: DomainId) {
-        // Relaxed: it hands nothing over, and only the watchdog counts here.
+        // Relaxed: the count hands nothing over, and only the watchdog changes it.
         let word = word::line(domain.line()) + word::YIELD_REQUESTS;
         self.0.store(word, self.0.load(word, Relaxed).wrapping_add(1), Relaxed);
         // Pairs with the fence in `user_area::Owner::unmask`. Either the owner sees the request, or
-        // a caller that looks at the mask now sees it gone.
+        // a caller that looks at the mask now sees that it is gone.
         barrier(Edge::YieldFence, SeqCst);
     }
 
@@ -208,7 +211,7 @@ impl<W: AsRef<[AtomicU64]>> Writer<W> {
     /// Counts one more offence of `domain`. Returns how many there are now.
     pub fn count_offence(&self, domain: DomainId) -> u64 {
         let offences = self.0.at(word::line(domain.line()) + word::OFFENCES);
-        // Relaxed: a number by itself.
+        // Relaxed: the count is used on its own.
         offences.fetch_add(1, Relaxed).wrapping_add(1)
     }
 
@@ -233,7 +236,7 @@ impl<W: AsRef<[AtomicU64]>> Reader<W> {
     /// O([`PAGE_WORDS`]).
     ///
     /// # Errors
-    /// It is no kernel area, has another version, or its reserved words are used.
+    /// The memory is no kernel area, has another version, or its reserved words are used.
     pub fn attach(words: W) -> Result<Self, LayoutError> {
         let (words, cpu) = Words::attach_of_cpu(KIND, words, PAGE_WORDS, word::is_reserved)?;
         Ok(Reader { words, cpu })
@@ -245,14 +248,15 @@ impl<W: AsRef<[AtomicU64]>> Reader<W> {
     }
 
     /// A number that changes whenever a domain attaches or detaches. While it is the same, the
-    /// generations of all entries are the same. A load.
+    /// generations of all entries are the same. Costs one load.
     #[inline]
     pub fn epoch(&self) -> u64 {
         // Pairs with the Release in `Writer::attach` and `detach`.
         self.words.load(word::EPOCH, ordering(Edge::EpochLoad, Acquire))
     }
 
-    /// The domain that has the number `domain`. `None` if there is none. Loads from one cache line.
+    /// The domain that has the number `domain`. `None` if there is none. Costs loads from one cache
+    /// line.
     ///
     /// # Errors
     /// The daemon changed the line at every try, or wrote an impossible value.
@@ -281,26 +285,26 @@ impl<W: AsRef<[AtomicU64]>> Reader<W> {
         Err(PeerFault::Torn { page: KIND.page })
     }
 
-    /// The state of `domain`. `None` if it was not stated. A Relaxed load, for a caller that knows
-    /// from [`Self::epoch`] that the domain is still the same.
+    /// The state of `domain`. `None` if it was not stated. Costs one Relaxed load. For a caller
+    /// that knows from [`Self::epoch`] that the domain is still the same.
     ///
     /// # Errors
     /// The state does not exist.
     #[inline]
     pub fn state(&self, domain: DomainId) -> Result<Option<State>, PeerFault> {
-        // Relaxed: it hands nothing over.
+        // Relaxed: this access hands nothing over.
         check_state(self.words.load(word::line(domain.line()) + word::STATE, Relaxed))
     }
 
     /// How often `domain`, the caller's own, was asked to yield so far. If the number has changed,
-    /// the domain checks whether it may go on. A Relaxed load, for each boundary.
+    /// the domain checks whether it may go on. Costs one Relaxed load, for each boundary.
     #[inline]
     pub fn yield_requests(&self, domain: DomainId) -> u64 {
-        // Relaxed: it hands nothing over.
+        // Relaxed: this access hands nothing over.
         self.words.load(word::line(domain.line()) + word::YIELD_REQUESTS, Relaxed)
     }
 
-    /// The interrupts raised in `domain` so far. A load.
+    /// The interrupts raised in `domain` so far. Costs one load.
     #[inline]
     pub fn interrupts(&self, domain: DomainId) -> Interrupts {
         // Acquire pairs with the Release in `Writer::interrupt`.
@@ -311,7 +315,7 @@ impl<W: AsRef<[AtomicU64]>> Reader<W> {
 
 #[inline]
 fn check_state(found: u64) -> Result<Option<State>, PeerFault> {
-    // The usual state comes first: each hand-off asks this about every domain.
+    // The usual state is checked first, because each hand-off checks every domain.
     if found == State::Attached as u64 {
         return Ok(Some(State::Attached));
     }

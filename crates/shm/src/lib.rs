@@ -1,23 +1,23 @@
 //! Layouts of memory that processes share. Only this crate reads what a peer has written.
 //!
-//! The runtime, the daemon and the command call this crate. They bring the memory, which is any
-//! slice of words. The crate `sys` maps it. A peer is another program and may be faulty or hostile,
-//! so each value is copied once, then checked, then used. A fault of a peer is returned as an
-//! error, and the caller decides what to do about it. This crate uses no other crate of the project
-//! and makes no system call.
+//! The runtime, the daemon and the command call this crate. They bring the memory, which may be any
+//! slice of words. The crate `upcall-sys` maps it. A peer is another program and may be faulty or
+//! hostile, so each value is copied once, then checked, then used. A fault of a peer is returned as
+//! an error, and the caller decides what to do about it. This crate uses no other crate of the
+//! project and makes no system call.
 //!
-//! | module | what is shared |
+//! | module | content |
 //! |---|---|
 //! | [`io_events`] | which descriptors an event loop is interested in, and which are ready |
-//! | [`load_page`] | what a load-generating child reports to its parent |
+//! | [`load_page`] | reports of a load-generating child to its parent |
 //! | [`turn_page`] | which of one user's domains has the CPU |
-//! | [`user_area`] | what a domain publishes about itself: best rank, next releases, what runs |
-//! | [`kernel_area`] | what the daemon says about each domain, and asks of it |
+//! | [`user_area`] | what a domain publishes about itself: best rank, next releases, running activity |
+//! | [`kernel_area`] | the daemon's view of each domain, and its requests to the domain |
 //! | [`inbox`] | events for an activity, between threads of one process |
 //! | [`channel`] | events between a client and a service, with or without payload |
 //! | [`wire`] | the messages between a domain and the daemon |
-//! | [`stream`] | data, between the two ends of a FIFO |
-//! | [`wake_word`] | the word by which one side notifies another, awake or asleep |
+//! | [`stream`] | data, from one end of a FIFO to the other |
+//! | [`wake_word`] | the word by which a thread notifies another one, awake or asleep |
 //!
 //! Turn page, user area and kernel area make up split-level scheduling (decision 0008). They number
 //! domains by [`DomainId`]. Their errors are [`LayoutError`] and [`PeerFault`].

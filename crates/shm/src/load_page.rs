@@ -1,9 +1,9 @@
 //! The load page: how a load-generating child reports to its parent.
 //!
 //! The parent is the command when it runs a spec. It creates the page and starts a child that sends
-//! the streams' datagrams. It reads from the page how many were offered. [`LoadParent`] and
-//! [`LoadChild`] are the two ends. Neither waits, allocates or makes a system call. A caller that
-//! waits polls.
+//! the streams' datagrams. It reads from the page how many datagrams the child has sent.
+//! [`LoadParent`] and [`LoadChild`] are the two ends. Neither waits, allocates or makes a system
+//! call. A caller that waits polls.
 //!
 //! ```text
 //!   parent                                      child
@@ -17,12 +17,12 @@
 //!   poll           <---- Release/Acquire ----   (7) finish
 //! ```
 //!
-//! 1. Magic, version and number of streams, before the child is started.
+//! 1. The parent stores magic, version and number of streams before it starts the child.
 //! 2. The child has opened its sockets.
-//! 3. All children are ready and begin at one moment. What the parent stored before, the child sees
-//!    after.
-//! 4. The child is about to send the first datagram. States only move downwards in this list, and
-//!    may be skipped.
+//! 3. All children are ready and begin at one moment. A child that sees the start sees all that the
+//!    parent stored before.
+//! 4. The child is about to send the first datagram. The states come in this order, and a child may
+//!    skip some.
 //! 5. The parent may read the counters meanwhile. They only grow. The counters of one stream need
 //!    not be of the same moment.
 //! 6. The run ends early.
@@ -37,7 +37,7 @@
 //! | 0..64 | magic, version, stream count, 5 reserved | parent, before sharing |
 //! | 64..128 | start at (ns), stop, 6 reserved | parent |
 //! | 128..192 | state, 7 reserved | child |
-//! | 192..4096 | a line a stream: offered, bytes, slips, errors, 4 reserved | child |
+//! | 192..4096 | a line for each stream: offered, bytes, slips, errors, 4 reserved | child |
 //!
 //! Reserved words are 0, and so are the lines of streams that do not exist.
 
@@ -83,7 +83,8 @@ impl<W: AsRef<[AtomicU64]>> LoadParent<W> {
             return Err(LayoutError::Streams { found: streams as u64 });
         }
         page.check_unused(|_| true)?;
-        // Relaxed: starting the child orders these before all that the child does.
+        // Relaxed: the start of the child process orders these stores before everything that the
+        // child does.
         page.store(word::MAGIC, MAGIC, Relaxed);
         page.store(word::VERSION, u64::from(LAYOUT_VERSION), Relaxed);
         page.store(word::STREAMS, streams as u64, Relaxed);
@@ -99,14 +100,14 @@ impl<W: AsRef<[AtomicU64]>> LoadParent<W> {
     /// Starts the child at `at_ns` (`CLOCK_MONOTONIC`; 0 counts as 1). A child that sees the start
     /// sees what this process stored before.
     pub fn start(&self, at_ns: u64) {
-        // Pairs with the Acquire in `LoadChild::start_at_ns`.
+        // Release pairs with the Acquire in `LoadChild::start_at_ns`.
         let order = ordering(Edge::LoadStartStore, Release);
         self.page.store(word::START_AT_NS, at_ns.max(1), order);
     }
 
     /// Asks the child to finish early.
     pub fn stop(&self) {
-        // Relaxed: it hands nothing over.
+        // Relaxed: this access hands nothing over.
         self.page.store(word::STOP, 1, Relaxed);
     }
 
@@ -119,8 +120,8 @@ impl<W: AsRef<[AtomicU64]>> LoadParent<W> {
     /// The child broke the protocol. Counters and state keep their old values. The caller should
     /// not trust the child any further.
     pub fn poll(&mut self) -> Result<State, PeerFault> {
-        // Before the counters. Acquire pairs with the Release in `LoadChild::finish`, so the
-        // counters of a finished child are final.
+        // The state is loaded before the counters. Acquire pairs with the Release in
+        // `LoadChild::store_state`, so the counters of a finished child are final.
         let state = self.page.load(word::STATE, ordering(Edge::LoadStateLoad, Acquire));
         let state = self.check_state(state)?;
         self.check_reserved()?;
@@ -155,7 +156,7 @@ impl<W: AsRef<[AtomicU64]>> LoadParent<W> {
         Ok(state)
     }
 
-    /// Checks the child's lines only: nobody but the parent writes the others.
+    /// Checks the child's lines only. The parent alone writes the others.
     fn check_reserved(&self) -> Result<(), PeerFault> {
         let offset = self.page.first_used(word::STATE, self.streams);
         offset.map_or(Ok(()), |offset| Err(PeerFault::Reserved { offset }))
@@ -197,7 +198,7 @@ impl<W: AsRef<[AtomicU64]>> LoadChild<W> {
     /// Attaches to the page that a parent created in `words`.
     ///
     /// # Errors
-    /// It is no load page, has another version, or is not as the parent leaves it.
+    /// The memory is no load page, has another version, or is not as the parent leaves it.
     pub fn attach(words: W) -> Result<Self, LayoutError> {
         let page = Page::new(words)?;
         let found = page.load(word::MAGIC, Relaxed);
@@ -230,7 +231,8 @@ impl<W: AsRef<[AtomicU64]>> LoadChild<W> {
         self.store_state(State::Ready);
     }
 
-    /// The time of the start (`CLOCK_MONOTONIC`). `None`: not known yet, so ask again.
+    /// The time of the start (`CLOCK_MONOTONIC`). `None` if the parent has not stored it yet: call
+    /// this again later.
     pub fn start_at_ns(&self) -> Option<u64> {
         // Pairs with the Release in `LoadParent::start`.
         let at_ns = self.page.load(word::START_AT_NS, ordering(Edge::LoadStartLoad, Acquire));
@@ -239,7 +241,7 @@ impl<W: AsRef<[AtomicU64]>> LoadChild<W> {
 
     /// Whether the parent asks the child to finish early.
     pub fn stop_requested(&self) -> bool {
-        // Relaxed: it hands nothing over.
+        // Relaxed: this access hands nothing over.
         self.page.load(word::STOP, Relaxed) != 0
     }
 
@@ -248,22 +250,22 @@ impl<W: AsRef<[AtomicU64]>> LoadChild<W> {
         self.store_state(State::Running);
     }
 
-    /// The line of stream `index`, for the thread that sends it. `None` if there are not so many
-    /// streams.
+    /// The line of stream `index`, for the thread that sends it. `None` if the page has no such
+    /// stream.
     pub fn stream(&self, index: usize) -> Option<StreamLine<'_>> {
         let page = Page(self.page.0.as_ref());
         (index < self.streams).then_some(StreamLine { page, stream: index })
     }
 
-    /// Reports that everything is sent and the counters are final. Every [`StreamLine`] was dropped
-    /// before, so they do not change any more.
+    /// Reports that everything is sent and the counters are final. Every [`StreamLine`] has been
+    /// dropped by now, so the counters do not change any more.
     pub fn finish(self) {
         self.store_state(State::Done);
     }
 
     fn store_state(&self, state: State) {
-        // Release, after the counters: pairs with the Acquire in
-        // `LoadParent::poll`.
+        // Release pairs with the Acquire in `LoadParent::poll`, which loads the counters
+        // afterwards.
         self.page.store(word::STATE, state as u64, ordering(Edge::LoadStateStore, Release));
     }
 }
@@ -276,8 +278,8 @@ pub struct StreamLine<'child> {
 }
 
 impl StreamLine<'_> {
-    /// Reports the totals so far. No total may fall. Four stores to one cache line, cheap enough
-    /// for each batch.
+    /// Reports the totals so far. No total may fall. Costs four stores to one cache line, cheap
+    /// enough for each batch.
     pub fn publish(&self, counters: &StreamCounters) {
         let line = word::line(self.stream);
         // Relaxed: `LoadChild::finish` hands the final totals over.
@@ -308,8 +310,8 @@ impl<W: AsRef<[AtomicU64]>> Page<W> {
         self.0.as_ref()[word].store(value, order);
     }
 
-    /// A copy of a stream's counters. Relaxed: they are of one moment only once the child is done,
-    /// and then `LoadParent::poll` has acquired them.
+    /// A copy of a stream's counters. Relaxed: the counters are of one moment only once the child
+    /// is done. `LoadParent::poll` has acquired them then.
     fn counters(&self, stream: usize) -> StreamCounters {
         let line = word::line(stream);
         StreamCounters {

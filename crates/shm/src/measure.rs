@@ -1,16 +1,19 @@
 //! The measures of the watchdog against a domain that does not yield.
 
-/// What the daemon did about a process that kept its CPU. The first three are in order of severity.
+/// A measure of the daemon against a process that kept its CPU. The first three are in order of
+/// severity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Measure {
-    /// Its thread has a lower priority than all others until it reaches a boundary.
+    /// Its thread has a lower priority than the threads of all other domains until it reaches a
+    /// boundary.
     OutPrioritised = 1,
     /// Its thread is in the ordinary scheduling class.
     Demoted = 2,
     /// Its process gets SIGKILL.
     Killed = 3,
-    /// As [`Measure::OutPrioritised`], because the domain published a rank that it was not admitted
-    /// with. The other domains ignore what it has ready until it publishes admitted ranks.
+    /// As [`Measure::OutPrioritised`], because the domain published a rank with which it was not
+    /// admitted. The daemon and the other domains treat it as having no work until it publishes
+    /// admitted ranks.
     Disbelieved = 4,
 }
 

@@ -1,10 +1,10 @@
 //! Memory-mapped streams: a FIFO in shared memory between two domains, or between a domain and a
-//! service (split-level-1991 §4). Decision 0010.
+//! service (split-level-1991 §4; docs/decisions/0010-streams.md).
 //!
-//! The creator brings the memory. A stream has one [`Writer`] and one [`Reader`], in any two
-//! processes. Once made, neither end makes a system call, takes a lock or allocates. Every call is
-//! wait-free. A [`Due`] tells the caller what it must do outside the stream: wake the other end, or
-//! start a passive source.
+//! The creator brings the memory. A stream has one [`Writer`] and one [`Reader`], in one process or
+//! in two. Each end allocates only when it is made. No call of an end makes a system call or takes
+//! a lock, and every call is wait-free. A [`Due`] tells the caller what it must do outside the
+//! stream: wake the other end, or start a passive source.
 //!
 //! ```text
 //!   writer                                    reader
@@ -14,45 +14,47 @@
 //!   (6) reserve: room      <-- Acq/Rel --     (5) release: N_read
 //! ```
 //!
-//! 1. Any number of messages. The reader does not see them yet.
-//! 2. One store for all of them, then a look whether the reader waits for this level
-//!    (`stream/wake.rs` describes the wake rule).
+//! 1. The writer may stage any number of messages. The reader does not see them yet.
+//! 2. One store hands all of them over. The writer then checks whether the reader waits for this
+//!    level (`stream/wake.rs` describes the rule).
 //! 3. The reader loads the writer's index only after it has read all messages it knows of.
 //! 4. A message is read once: only the reader writes `N_read`, and each end is claimed once
 //!    ([`Stream::writer`], [`Stream::reader`]).
-//! 5. One store for all of them. The writer may use their room again.
+//! 5. One store gives the room of all of them back. The writer may use it again.
 //! 6. The writer loads the reader's index only when it knows of no free room.
 //!
 //! # Forms
 //!
 //! | [`StreamForm`] | `N_write` and `N_read` count | place of a message |
 //! |---|---|---|
-//! | `Bytes` | bytes | none: plain bytes; copied in and out |
-//! | `Messages` | bytes | behind a word with its length, filled up to a word; continues at the ring's start after its end; copied in and out |
-//! | `Slots` | slots | in its slot, behind a word with its length; filled and read in place |
-//! | `Buffers` | descriptors; `N_read` those given back | in a buffer, which a descriptor names (low half: number, high half: length); in place, given back in any order |
+//! | `Bytes` | bytes | plain bytes without a boundary; copied in and out |
+//! | `Messages` | bytes | after a word with its length, filled up to a word; continues at the ring's start after its end; copied in and out |
+//! | `Slots` | slots | in its slot, after a word with its length; filled and read in place |
+//! | `Buffers` | descriptors; `N_read` counts those given back | in a buffer, which a descriptor names (low half: number, high half: length); in place, given back in any order |
 //!
 //! # Waiting
 //!
-//! [`Reader::wait`] is `B_wakeup` and `waiting_for_IO` of the paper. The commit that reaches the
-//! level returns [`Due::wake`]. A reader that waits for several things watches its wait word
-//! instead ([`Reader::watch`]). It must then be woken only while it sleeps on the word. A writer
-//! waits for room, and watches for it, in the same way ([`Writer::wait`], [`Writer::watch`]). A
-//! passive source ([`Writer::rest`]) rests until the level falls below `B_start`, or below what the
-//! reader waits for. The reader's release or wait then returns [`Due::start`].
+//! [`Reader::wait`] stores the level `B_wakeup` and the flag `waiting_for_IO` of the paper. The
+//! commit that reaches the level returns [`Due::wake`]. A reader that waits for several things
+//! watches its wait word instead ([`Reader::watch`]). The writer must then wake it only while it
+//! sleeps on the word. A writer waits for room, and watches for it, in the same way
+//! ([`Writer::wait`], [`Writer::watch`]). A passive source ([`Writer::rest`]) rests until the level
+//! falls below `B_start`, or below the level that the reader waits for. The reader's release or
+//! wait then returns [`Due::start`].
 //!
 //! # Death
 //!
-//! An end reports that it is gone ([`Writer::end`], [`Reader::end`]). The daemon reports it for an
-//! end that died ([`Stream::mark_dead`]). A reader gets all that was committed, then [`Closed`].
+//! An end reports that it is gone ([`Writer::end`], [`Reader::end`]). For an end that died, another
+//! process that has the stream reports it ([`Stream::mark_dead`]). The liveness monitor of the
+//! runtime does so. A reader gets all committed messages, then [`Closed`].
 //!
 //! # Trust
 //!
-//! A peer may write anything anywhere. Each of its words is copied once, checked, then used. An
-//! impossible value is [`Closed::Fault`], and the stream is not used afterwards. A peer may change
-//! the bytes of a message at any time, also while they are read ([`Payload`]). A peer may wake the
-//! other end without reason, or fail to wake it. An end that depends on the peer's wake waits with
-//! a deadline.
+//! A peer may write any value at any place. Each word of a peer is copied once, checked, then used.
+//! An impossible value closes the stream with [`Closed::Fault`]. A peer may change the bytes of a
+//! message at any time, even while the reader reads them ([`Payload`]). A peer may wake the other
+//! end without reason, or fail to wake it. An end that depends on the peer's wake waits with a
+//! deadline.
 //!
 //! # Layout
 //!
@@ -61,11 +63,11 @@
 //! | 0..64 | magic, version, generation, form, count, bytes of a unit, `B_start`, 1 reserved | creator, before sharing |
 //! | 64..128 | `N_write`, 7 reserved | writer |
 //! | 128..192 | `N_read`, 7 reserved | reader |
-//! | 192..256 | of the reader: claimed, gone (0 open, 1 ended, 2 died), `N_write` wanted, wait word (1: waits, 2: waits and does not sleep), 4 reserved | reader; wait word also writer, gone also daemon |
-//! | 256..320 | of the writer: the same | writer; wait word also reader, gone also daemon |
-//! | 320..384 | active (0: passive), 7 reserved | writer; reader, which starts it |
+//! | 192..256 | the line of the reader: claimed, gone (0 open, 1 ended, 2 died), `N_write` wanted, wait word (1: waits, 2: waits and does not sleep), 4 reserved | reader; wait word also writer, gone also any process (`mark_dead`) |
+//! | 256..320 | the line of the writer: the same | writer; wait word also reader, gone also any process (`mark_dead`) |
+//! | 320..384 | active (0: the source rests), 7 reserved | writer; also the reader, which starts the source |
 //! | 384..512 | reserved | |
-//! | 512.. | the ring; of buffers: descriptors, numbers given back, buffers | writer; numbers given back reader |
+//! | 512.. | the ring or the slots; with buffers: descriptors, numbers given back, buffers | writer; reader writes the numbers given back |
 
 use crate::words::Words;
 use crate::{AtomicU64, LayoutError, Ordering};
@@ -102,7 +104,7 @@ pub use reader::{Kept, Message, Reader};
 pub use wake::{WAITING, WATCHED};
 pub use writer::{WriteChunk, Writer};
 
-/// A view of the memory of a stream, as neither of its ends.
+/// A view of the memory of a stream, before it becomes an end or without being one.
 ///
 /// `W` is the memory, owned or borrowed.
 #[derive(Debug)]
@@ -140,8 +142,8 @@ impl<W: AsRef<[AtomicU64]>> Stream<W> {
     /// O(1).
     ///
     /// # Errors
-    /// It is no stream, has another version or generation, does not fit the memory, or its reserved
-    /// words are used.
+    /// The memory is no stream, has another version or generation, does not fit the memory, or its
+    /// reserved words are used.
     pub fn attach(words: W, generation: u64) -> Result<Self, LayoutError> {
         let found = words.as_ref().len();
         if found < word::DATA {
@@ -185,18 +187,18 @@ impl<W: AsRef<[AtomicU64]>> Stream<W> {
         Ok(Reader::new(self.words, self.shape))
     }
 
-    /// Reports that an end died, once its process is known to be gone. Returns `true` if the other
-    /// end must be woken, which is so unless it is gone too. Its wait word may be 0 although it
-    /// sleeps: the dead end may have been killed after it notified and before it woke. What the
-    /// dead end committed can still be read. For the monitor of both ends. An end that ended in
-    /// order stays so.
+    /// Reports that an end died, once its process is known to be gone. Returns `true` if the caller
+    /// must wake the other end: always, unless that end is gone too. The wait word of the other end
+    /// may be 0 although that end sleeps. The dead end may have been killed after it notified the
+    /// other end and before it woke it. The messages that the dead end committed can still be read.
+    /// An end that ended in order keeps that state. For any process that watches the ends.
     #[must_use = "the other end must be woken"]
     pub fn mark_dead(&self, end: End) -> bool {
         let other = end.other().line();
         self.words.leave(end.line(), DIED, other) || self.words.gone(other).is_none()
     }
 
-    /// Whether the wait of an end that watches ([`Reader::watch`]) is over. A load.
+    /// Whether the wait of an end that watches ([`Reader::watch`]) is over. Costs one load.
     #[inline]
     pub fn is_notified(&self, end: End) -> bool {
         // Relaxed: only decides whether to look. `finish_wait` synchronises.
@@ -204,18 +206,19 @@ impl<W: AsRef<[AtomicU64]>> Stream<W> {
         state != u64::from(WATCHED) && state != u64::from(WAITING)
     }
 
-    /// Before an end that watches sleeps on its wait word, while it is [`WAITING`]. `false` if the
-    /// end was notified by now.
+    /// Prepares an end that watches to sleep while its wait word is [`WAITING`]. `false` if the end
+    /// was notified meanwhile: it must not sleep.
     pub fn prepare_wait(&self, end: End) -> bool {
         self.words.change_state(end.line(), WATCHED, WAITING)
     }
 
-    /// After that sleep: the end watches again. `false` if it was notified.
+    /// Makes the end watch again after that sleep. `false` if it was notified.
     pub fn cancel_wait(&self, end: End) -> bool {
         self.words.change_state(end.line(), WAITING, WATCHED)
     }
 
-    /// The wait word of an end. Its low half is the futex, to sleep on while it is [`WAITING`].
+    /// The wait word of an end. Its low half is the futex. The end sleeps while the word is
+    /// [`WAITING`].
     pub fn wait_word(&self, end: End) -> &AtomicU64 {
         self.words.at(end.line() + word::WAIT)
     }

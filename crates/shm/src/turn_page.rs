@@ -14,19 +14,21 @@
 //!                                                (6) finish_wait
 //! ```
 //!
-//! 1. All that the next holder must see, above all A's user area.
-//! 2. Fails if the turn is no longer the one that A saw, because the daemon took it from A. So a
-//!    domain that was stopped at this very place does not give away a turn of another domain.
-//! 3. Comes after the turn was passed. A domain that acknowledges this sees the turn.
-//! 4. A domain that sees the turn sees (1).
-//! 5. Fails if a notification is pending. The wake word is then no longer `ASLEEP`, and the kernel
-//!    does not let B sleep.
-//! 6. Acknowledges, after a notification or a deadline. B then sees all that was stored before it
-//!    was notified, above all the turn.
+//! 1. A stores all that the next holder must see, above all A's user area.
+//! 2. `pass` fails if the turn is no longer the one that A saw, because the daemon took it from A.
+//!    So a domain that was stopped between its look and this call cannot give away the turn of
+//!    another domain.
+//! 3. A notifies B after it passed the turn. So B sees the turn once it has acknowledged the
+//!    notification.
+//! 4. A domain that sees its turn also sees what (1) stored.
+//! 5. `prepare_wait` fails if a notification is pending. A notification after it changes the word
+//!    from `ASLEEP`, and the kernel does not let B sleep.
+//! 6. `finish_wait` acknowledges, after a notification or a deadline. B then sees all that was
+//!    stored before the notification, above all the turn.
 //!
 //! # Recheck
 //!
-//! A domain C may become ready while it does not have the turn: a datagram came, or an activity was
+//! A domain C may become ready without having the turn, because a datagram came or an activity was
 //! resumed. C then asks the holder H to look at all user areas again.
 //!
 //! ```text
@@ -36,29 +38,31 @@
 //!       daemon holds? notify the daemon            reads all user areas
 //! ```
 //!
-//! 8. Sets the flag, then looks who has the turn. A domain looks at the flag at its next boundary.
-//!    The daemon does not, so it must be notified. If C is about to sleep, `prepare_wait` comes
-//!    first. If the daemon had passed over C as blocked, H counts C as back once C's wake word is
-//!    `ASLEEP`. H may look only once, so it must find `ASLEEP` then.
+//! 8. C sets the flag, then checks which domain has the turn. A holder checks the flag at its next
+//!    boundary. The daemon has no boundaries, so C must notify it. If C is about to sleep, C calls
+//!    `prepare_wait` before this step. The reason: the daemon may have passed over C as blocked. H
+//!    then counts C as back only if C's wake word is `ASLEEP`. H may look only once, so it must
+//!    find `ASLEEP` then.
 //! 9. Before the daemon sleeps with the turn, it takes the flag with
 //!    [`TurnPage::take_recheck_idle`]. Either the daemon finds the flag, or C finds that the daemon
 //!    has the turn. A fence on each side ensures this.
 //!
 //! # Trust
 //!
-//! All domains of a user may write all of this page, and they trust each other with it. An
-//! impossible holder is a [`PeerFault`]. The daemon then repairs the turn with [`TurnPage::reset`].
-//! The head of [`crate::wake_word`] says what becomes of a wake word that holds no state.
+//! Every domain of the user may write the whole page. Domains of one user trust each other in this.
+//! An impossible holder is a [`PeerFault`]. The daemon then repairs the turn with
+//! [`TurnPage::reset`]. The head of [`crate::wake_word`] tells how each call treats an invalid
+//! value.
 //!
 //! # Layout
 //!
 //! | bytes | words of 8 bytes, native order | written by |
 //! |---|---|---|
 //! | 0..64 | magic, version, CPU, most domains, 4 reserved | daemon, before sharing |
-//! | 64..128 | turn (low half: holder; high half: times it changed hands), 7 reserved | the holder; the daemon |
-//! | 128..192 | recheck (0 or 1), 7 reserved | anyone |
+//! | 64..128 | turn (low half: holder; high half: how often the turn was passed or reset), 7 reserved | the holder; the daemon |
+//! | 128..192 | recheck (0 or 1), 7 reserved | any domain; the daemon |
 //! | 192..512 | reserved | |
-//! | 512..2624 | a line for each of 33 domains, the daemon first: wake word (0 idle, 1 notified, 2 asleep), 7 reserved | anyone |
+//! | 512..2624 | a line for each of 33 domains, the daemon first: wake word (0 idle, 1 notified, 2 asleep), 7 reserved | any domain; the daemon |
 //! | 2624..4096 | reserved | |
 
 use crate::edge::{Edge, barrier, ordering};
@@ -94,8 +98,8 @@ impl Turn {
         self.holder
     }
 
-    /// How often the turn has changed hands, modulo 2^32. If it is the same twice, the holder kept
-    /// the turn in between.
+    /// How often the turn was passed or reset, modulo 2^32. If two looks find the same number, the
+    /// holder kept the turn in between.
     pub const fn serial(self) -> u32 {
         self.serial
     }
@@ -147,7 +151,7 @@ impl<W: AsRef<[AtomicU64]>> TurnPage<W> {
     /// O([`PAGE_WORDS`]).
     ///
     /// # Errors
-    /// It is no turn page, has another version, or its reserved words are used.
+    /// The memory is no turn page, has another version, or its reserved words are used.
     pub fn attach(words: W) -> Result<Self, LayoutError> {
         let (words, cpu) = Words::attach_of_cpu(KIND, words, PAGE_WORDS, word::is_reserved)?;
         Ok(TurnPage { words, cpu })
@@ -163,8 +167,8 @@ impl<W: AsRef<[AtomicU64]>> TurnPage<W> {
         self.cpu
     }
 
-    /// The current turn. A load. A holder that finds its own number sees all that the previous
-    /// holder stored before it passed the turn.
+    /// The current turn. Costs one load. A holder that finds its own number sees all that the
+    /// previous holder stored before it passed the turn.
     ///
     /// # Errors
     /// The holder's number belongs to no domain.
@@ -183,8 +187,8 @@ impl<W: AsRef<[AtomicU64]>> TurnPage<W> {
         self.turn().map(Turn::holder)
     }
 
-    /// Passes the turn to `to`, if the turn is still as it was `seen`. Then `to` must be notified.
-    /// `false` if the turn has changed hands meanwhile: nothing was done.
+    /// Passes the turn to `to`, if the turn is still the one that was `seen`. The caller must then
+    /// notify `to`. `false` if the turn was passed meanwhile: nothing has changed.
     ///
     /// Only the holder and the daemon call this. The daemon takes the turn from a holder that is
     /// blocked, stopped or gone.
@@ -197,13 +201,13 @@ impl<W: AsRef<[AtomicU64]>> TurnPage<W> {
         turn.compare_exchange(seen.to_word(), next, release, Relaxed).is_ok()
     }
 
-    /// Gives the turn to `to`, whatever the word holds. For the daemon alone, after [`Self::turn`]
-    /// returned a fault. With a valid turn the daemon uses [`Self::pass`], which never leaves two
-    /// domains that both believe they have the turn.
+    /// Gives the turn to `to`, even if the word holds an impossible value. For the daemon alone,
+    /// after [`Self::turn`] returned a fault. With a valid turn the daemon uses [`Self::pass`],
+    /// which never leaves two domains that both believe they have the turn.
     pub fn reset(&self, to: DomainId) {
         let (serial, _) = halves(self.words.load(word::TURN, Relaxed));
         let turn = Turn { holder: to, serial: serial.wrapping_add(1) };
-        // Pairs with the Acquire in `turn`, as in `pass`.
+        // Release pairs with the Acquire in `turn`, as in `pass`.
         self.words.store(word::TURN, turn.to_word(), ordering(Edge::Pass, Release));
     }
 
@@ -215,9 +219,9 @@ impl<W: AsRef<[AtomicU64]>> TurnPage<W> {
 
     /// Asks the holder to look at all user areas again. The caller has published in its own area
     /// before. Returns `true` if no domain has the turn. The caller must then notify the daemon's
-    /// [wake word](Self::wake_word), because the daemon does not look by itself.
+    /// [wake word](Self::wake_word), because the daemon looks only when it is notified.
     ///
-    /// For any domain. An exchange and a fence, some 20 ns.
+    /// For any domain. Costs an exchange and a fence (some 20 ns).
     #[must_use = "the daemon must be notified"]
     pub fn request_recheck(&self) -> bool {
         // Release pairs with the Acquire in `take_recheck`. An exchange continues the release
@@ -230,14 +234,14 @@ impl<W: AsRef<[AtomicU64]>> TurnPage<W> {
         !self.holder().is_ok_and(|holder| holder != DomainId::DAEMON)
     }
 
-    /// Whether a recheck was requested. A Relaxed load, for each boundary.
+    /// Whether a recheck was requested. Costs one Relaxed load, for each boundary.
     #[inline]
     pub fn is_recheck(&self) -> bool {
         self.words.load(word::RECHECK, Relaxed) != 0
     }
 
-    /// Takes the request, if there is one. Returns `true` if there was: the holder then reads the
-    /// user areas. For the holder. A load if there is no request.
+    /// Takes the request. Returns `true` if there was one: the holder then reads the user areas.
+    /// For the holder. Costs one load if there is no request.
     #[inline]
     pub fn take_recheck(&self) -> bool {
         // Acquire pairs with the Release in `request_recheck`.
@@ -258,7 +262,7 @@ impl<W: AsRef<[AtomicU64]>> TurnPage<W> {
     /// Writes the identity of the page again, and 0 to all reserved words, after [`Self::audit`]
     /// found them changed. For the daemon. O([`PAGE_WORDS`]).
     pub fn repair(&self) {
-        // Relaxed, all of it: these words hand nothing over.
+        // All stores are Relaxed: these words hand nothing over.
         self.words.mark_of_cpu(KIND, self.cpu);
         (0..PAGE_WORDS)
             .filter(|&word| word::is_reserved(word))

@@ -1,11 +1,11 @@
-//! The user area: the pages in which a domain publishes what the other domains must know of it.
+//! The user area: the pages in which a domain publishes its work for the other domains.
 //!
 //! There is one area for each domain and CPU. Its [`Owner`], the domain's executor on that CPU,
 //! writes. [`Peer`]s, which are the user's other domains and the daemon, read. They also read while
-//! the domain does not run. Its best rank is then the published one, or that of a slot whose
-//! release has come since. It is the *usched* area of split-level scheduling (split-level-1991
-//! §3.2.2). Neither end waits or makes a system call. An owner allocates once, when it creates the
-//! area.
+//! the domain does not run. Its best rank is then the published rank, or the rank of a slot whose
+//! release has come since. These pages are the *usched* area of split-level scheduling
+//! (split-level-1991 §3.2.2). Neither end waits or makes a system call. An owner allocates once,
+//! when it creates the area.
 //!
 //! ```text
 //!   owner                                      peer
@@ -15,23 +15,23 @@
 //!            (3) sequence even  -- Rel/Acq ->  (6) same sequence? else again
 //! ```
 //!
-//! All that is read between (4) and (6) belongs to one moment. After a few tries the read fails
-//! with [`PeerFault::Torn`](crate::PeerFault::Torn). The rest (what runs and since when, mask
-//! levels, counters) is single words, and each is valid by itself.
+//! All words read between (4) and (6) belong to one moment. After a few tries the read fails with
+//! [`PeerFault::Torn`](crate::PeerFault::Torn). The other words (what runs and since when, mask
+//! levels, counters) are each valid on their own.
 //!
 //! # Virtual masking
 //!
 //! A thread that wants the domain to yield stores a request in the kernel area
 //! ([`crate::kernel_area`]), then reads the mask level. An owner that unmasks lowers the level,
-//! then reads the request. At least one of the two sees the other's store. No system call
-//! (split-level-1991 §3.3).
+//! then reads the request. At least one of the two sees the other's store. Neither makes a system
+//! call (split-level-1991 §3.3).
 //!
 //! # Layout
 //!
 //! | bytes | words of 8 bytes, native order | written by |
 //! |---|---|---|
 //! | 0..64 | magic, version, domain, generation, slots, 3 reserved | owner, before sharing |
-//! | 64..128 | sequence, ready key, ready order (low half) and first order of that key (high half), slots used, running (slot and 1; 0: none), upcalled at (ns), ready since (ns), ready event | owner |
+//! | 64..128 | sequence, ready key, ready order (low half) and first order of that key (high half), slots used, running (slot plus 1; 0: none), upcalled at (ns), ready since (ns), ready event | owner |
 //! | 128..192 | preemption mask level, interrupt mask level, asked at (ns), 5 reserved | owner |
 //! | 192..256 | upcalls, switches, jobs, misses, PDUs, hand-offs, least slack (signed ns), 1 reserved | owner |
 //! | 256..4096 | reserved | |
@@ -57,7 +57,7 @@ pub use lent_mask::LentMask;
 pub use owner::{NoSlot, Owner};
 pub use peer::{Peer, Rival, Running};
 
-/// A time that never comes, and a key that no activity has.
+/// A time that never comes. Also a key that no activity has.
 pub const NEVER: u64 = u64::MAX;
 
 /// Words of an area with `slot_pages` (1 to [`SLOT_PAGES_MAX`]) pages of slots.
@@ -66,8 +66,8 @@ pub const fn words_of(slot_pages: usize) -> usize {
 }
 
 /// Pages of slots in the area that a domain shares with the daemon and its peers. A page takes
-/// memory from the first use of one of its slots on. Neither end reads beyond the used slots, and a
-/// mapping faults in only the header and the first page.
+/// memory from the first use of one of its slots. Neither end reads beyond the used slots. A
+/// mapping faults in only the header and the first page of slots.
 const SLOT_PAGES: usize = 2;
 
 /// Slots of that area: the greatest number of activities of a domain on a CPU.
@@ -78,7 +78,7 @@ pub const AREA_BYTES: usize = words_of(SLOT_PAGES) * 8;
 
 /// The rank by which domains are compared when the next one is chosen: the smaller goes first.
 ///
-/// The event only breaks ties (ecalls-2001 §2.4). Whatever event a domain states, it gains only
+/// The event only breaks ties (ecalls-2001 §2.4). So a domain that states a false event gains only
 /// against activities of the same key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Rank {
@@ -87,7 +87,7 @@ pub struct Rank {
     /// The most urgent event, which puts the activity before others of the same key. [`NEVER`]:
     /// none.
     pub event: u64,
-    /// Its place in the order of admission, so that no two ranks are equal.
+    /// The place of the activity in the order of admission, which makes all ranks different.
     pub order: u32,
 }
 
@@ -113,10 +113,10 @@ pub struct Pending {
     /// The best rank.
     pub rank: Rank,
     /// The first place in the order of admission among all ready activities with this key. An event
-    /// may put a later one first, but only this place decides what they may preempt.
+    /// may put a later activity first, but this place alone decides which activities they preempt.
     pub first: u32,
-    /// Since when any of it has been waiting (`CLOCK_MONOTONIC`), at the latest when it was
-    /// published. 0: always.
+    /// Since when the first of these activities has waited (`CLOCK_MONOTONIC`), at the latest since
+    /// it was published. 0: unknown, which counts as always.
     pub since_ns: u64,
 }
 
@@ -128,7 +128,7 @@ impl From<Rank> for Pending {
 }
 
 impl Pending {
-    /// Both of them together.
+    /// The pending work of both together.
     #[must_use]
     pub fn and(self, other: Pending) -> Pending {
         let (best, worse) = if self.rank <= other.rank { (self, other) } else { (other, self) };
@@ -138,7 +138,7 @@ impl Pending {
     }
 }
 
-/// Worse than any rank: of a slot without one.
+/// The rank of a slot without an activity. It is worse than any other rank.
 const NO_RANK: Rank = Rank::new(NEVER, 0);
 
 /// The state of an activity.
@@ -147,7 +147,7 @@ pub enum SlotState {
     /// The slot has no activity.
     #[default]
     Free = 0,
-    /// Created, and not to be released.
+    /// Created, but without a next release.
     Suspended = 1,
     /// Waits for its release.
     Waiting = 2,
@@ -175,7 +175,7 @@ pub struct Slot {
     pub next_release_ns: u64,
     /// Its rank from its next release on.
     pub rank: Rank,
-    /// For display. Peers judge by the published rank what is ready, and by
+    /// For display only. Peers learn from the published rank what is ready, and from
     /// [`Self::next_release_ns`] what is released.
     pub state: SlotState,
 }
@@ -219,12 +219,12 @@ impl Default for Counters {
     }
 }
 
-/// A mask without a system call. Masks nest, so each has a level.
+/// A mask that needs no system call. Masks nest, so each has a level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mask {
-    /// Masks the loss of the CPU to another domain.
+    /// Defers the loss of the CPU to another domain.
     Preemption,
-    /// Masks user interrupts.
+    /// Defers user interrupts.
     Interrupts,
 }
 
@@ -241,7 +241,7 @@ impl Mask {
 /// slots.
 fn sized<W: AsRef<[AtomicU64]>>(memory: W) -> Result<(Words<W>, usize), LayoutError> {
     let found = memory.as_ref().len();
-    // The next greater size, within bounds: an error states it as the expected one.
+    // The next greater valid size. An error names it as the expected one.
     let pages = found.saturating_sub(word::HEADER).div_ceil(PAGE_BYTES / 8);
     let pages = pages.clamp(1, SLOT_PAGES_MAX);
     let words = Words::new(KIND, memory, words_of(pages))?;

@@ -1,10 +1,10 @@
 //! The wake word: one atomic word by which threads notify another thread, awake or asleep.
 //!
 //! Each wake word has one *waiter* and any number of *notifiers*. An awake waiter loads the word
-//! now and then. A waiter with nothing to do sleeps on the word, which is also a futex. The turn
-//! page has a wake word for each domain, a channel one for each taker, and the page of I/O events
-//! one for its client. The runtime uses the same word, with 32 bits, between threads of a process.
-//! No function here makes a system call. All of them are wait-free.
+//! from time to time. A waiter with nothing to do sleeps on the word, which is also a futex. The
+//! turn page has a wake word for each domain, a channel one for each taker, and the page of I/O
+//! events one for its client. The runtime uses the same word, with 32 bits, between threads of a
+//! process. No function here makes a system call. All of them are wait-free.
 //!
 //! ```text
 //!                notify (1)             acknowledge or finish_wait (2)
@@ -34,7 +34,7 @@
 //! treats it as `NOTIFIED`. `prepare_wait` fails. `notify`, `acknowledge` and `finish_wait` replace
 //! the value by a state.
 //!
-//! A stream uses other states (`stream/wake.rs` says why).
+//! The wait word of a stream has other states. The head of `stream/wake.rs` explains why.
 
 use crate::edge::{Edge, ordering};
 use crate::{AtomicU32, AtomicU64, Ordering};
@@ -110,14 +110,14 @@ impl AtomicState for AtomicU64 {
 pub struct WakeWord<'a, A = AtomicU64>(&'a A);
 
 impl<'a, A: AtomicState> WakeWord<'a, A> {
-    /// The wake word in `word`.
+    /// A view of the wake word in `word`.
     #[inline]
     pub const fn new(word: &'a A) -> Self {
         WakeWord(word)
     }
 
     /// Notifies the waiter. Returns `true` if it sleeps: the caller must then wake one waiter of
-    /// the futex. For any thread. One exchange.
+    /// the futex. For any thread. Costs one exchange.
     #[inline]
     #[must_use = "a sleeping waiter must be woken"]
     pub fn notify(&self) -> bool {
@@ -126,14 +126,14 @@ impl<'a, A: AtomicState> WakeWord<'a, A> {
         before != IDLE.into() && before != NOTIFIED.into()
     }
 
-    /// Whether a notification is pending. For a waiter that is awake. A load.
+    /// Whether a notification is pending. For a waiter that is awake. Costs one load.
     #[inline]
     pub fn is_notified(&self) -> bool {
         // Relaxed: only decides whether to look. `take_state` synchronises.
         self.0.load_relaxed() != IDLE.into()
     }
 
-    /// Whether the waiter sleeps, or is about to. For any thread. A load.
+    /// Whether the waiter sleeps, or is about to. For any thread. Costs one load.
     #[inline]
     pub fn is_asleep(&self) -> bool {
         // Relaxed: the answer may be out of date as soon as it is given.
@@ -141,15 +141,16 @@ impl<'a, A: AtomicState> WakeWord<'a, A> {
     }
 
     /// Takes the notification, if one is pending. Returns `true` if one was: the waiter then looks
-    /// for its cause. For a waiter that is awake. A load if no notification is pending, otherwise
-    /// also an exchange.
+    /// for its cause. For a waiter that is awake. Costs one load if no notification is pending,
+    /// otherwise also an exchange.
     #[inline]
     pub fn acknowledge(&self) -> bool {
         self.is_notified() && self.take_state() != IDLE.into()
     }
 
     /// Whether the waiter may sleep now. Then it sleeps while the word is [`ASLEEP`]. After this
-    /// call comes [`Self::cancel_wait`] or [`Self::finish_wait`], whatever this call returned.
+    /// call the waiter calls [`Self::cancel_wait`] or [`Self::finish_wait`], whether or not it
+    /// slept.
     #[inline]
     #[must_use = "the waiter must not sleep while a notification is pending"]
     pub fn prepare_wait(&self) -> bool {
@@ -165,7 +166,7 @@ impl<'a, A: AtomicState> WakeWord<'a, A> {
     }
 
     /// Ends a wait, after a sleep or instead of it, and acknowledges. Returns `true` if the waiter
-    /// was notified. One exchange.
+    /// was notified. Costs one exchange.
     #[inline]
     pub fn finish_wait(&self) -> bool {
         self.take_state() == NOTIFIED.into()

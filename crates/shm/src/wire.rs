@@ -2,7 +2,7 @@
 //!
 //! Each message is one datagram (`SOCK_SEQPACKET`), and both ends are on one machine. The caller
 //! handles the descriptors that travel with it. The runtime (the end of a domain) and the daemon
-//! use this module. No hand-off depends on it. It allocates.
+//! use this module. Hand-offs of the CPU do not use it. Its functions allocate.
 //!
 //! ```text
 //!   domain                                        daemon
@@ -65,9 +65,9 @@ pub struct Need {
     pub workahead_max: u32,
     /// DWS: time from logical arrival to deadline. 0: the deadline.
     pub delay_bound_ns: u64,
-    /// DWS: messages are announced one by one.
+    /// DWS: whether messages are announced one by one.
     pub on_demand: bool,
-    /// RMDP and RM: it goes first among equals while an event waits for it.
+    /// RMDP and RM: whether the activity goes first among equal keys while an event waits for it.
     pub wins_ties: bool,
 }
 
@@ -92,7 +92,7 @@ pub enum ToDaemon {
     Create {
         /// The reply carries the same number.
         request: u64,
-        /// Place the activity even if the tests fail.
+        /// Whether to place the activity even if the admission tests fail.
         unscreened: bool,
         /// The requirements.
         need: Need,
@@ -108,7 +108,7 @@ pub enum ToDaemon {
     Claim {
         /// The reply carries the same number.
         request: u64,
-        /// As at its creation.
+        /// As in `Create`.
         unscreened: bool,
         /// The CPU on which it runs.
         cpu: u32,
@@ -134,7 +134,7 @@ pub enum ToDomain {
     Welcome {
         /// Its number.
         domain: u32,
-        /// Tells it from an earlier domain with the same number.
+        /// Distinguishes the domain from an earlier one with the same number.
         generation: u64,
         /// How many [`ToDomain::VirtualProcessor`]s follow.
         virtual_processors: u32,
@@ -142,8 +142,8 @@ pub enum ToDomain {
         real_time: bool,
         /// What admission charges for a hand-off.
         switch_cost_ns: u64,
-        /// For how long the domain may let released activities of other domains wait that have a
-        /// higher rank than its own. 0: not at all.
+        /// How long the domain may let a released activity of another domain wait although it has a
+        /// better rank. 0: not at all.
         defer_preemption_ns: u64,
     },
     /// The domain is not attached. The daemon closes the connection.
@@ -167,18 +167,19 @@ pub enum ToDomain {
     },
     /// A place for an activity.
     Granted {
-        /// As asked.
+        /// As in the request.
         request: u64,
         /// The CPU of the activity.
         cpu: u32,
-        /// Its place in the order of admission. The domain names the activity by it from now on.
+        /// Its place in the order of admission. The domain names the activity by this number from
+        /// now on.
         order: u32,
         /// The worst response time as admitted. `u64::MAX` if none is promised.
         response_max_ns: u64,
     },
     /// No place for an activity.
     Refused {
-        /// As asked.
+        /// As in the request.
         request: u64,
         /// Why, in one line.
         reason: String,
@@ -194,7 +195,7 @@ pub enum ToDomain {
         /// How long the domain had kept the turn after it should have yielded.
         held_ns: u64,
     },
-    /// A part of the answer to [`ToDaemon::Inspect`].
+    /// A part of the reply to [`ToDaemon::Inspect`].
     Status(StatusPart),
 }
 

@@ -1,9 +1,10 @@
-//! The words of a page, after a check of their number.
+//! The words of a page. Their number was checked.
 
 use crate::{AtomicU64, DOMAINS_MAX, LayoutError, Ordering};
 use Ordering::Relaxed;
 
-/// Bytes of a cache line. Two writers must not share a line.
+/// Bytes of a cache line. Two writers should not share a line, because each store would slow the
+/// other one down.
 pub(crate) const LINE_BYTES: usize = 64;
 
 /// Words of a cache line.
@@ -14,7 +15,7 @@ pub(crate) const LINE_WORDS: usize = LINE_BYTES / 8;
 pub(crate) const CPU: usize = 2;
 pub(crate) const DOMAINS: usize = 3;
 
-/// Tells one kind of page from another, and from other versions of the same kind.
+/// Distinguishes one kind of page from other kinds and from other versions of this kind.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Kind {
     /// The name of the page in errors.
@@ -25,7 +26,7 @@ pub(crate) struct Kind {
     pub(crate) version: u32,
 }
 
-/// See the module's head.
+/// A slice of words whose length was checked.
 #[derive(Debug)]
 pub(crate) struct Words<W>(pub(crate) W);
 
@@ -73,7 +74,7 @@ impl<W: AsRef<[AtomicU64]>> Words<W> {
         Ok(words)
     }
 
-    /// Writes the words that identify such a page. Relaxed: handing the memory over orders the
+    /// Writes the words that identify such a page. Relaxed: the hand-over of the memory orders the
     /// stores.
     pub(crate) fn mark_of_cpu(&self, kind: Kind, cpu: u32) {
         self.mark(kind);
@@ -109,8 +110,8 @@ impl<W: AsRef<[AtomicU64]>> Words<W> {
         self.store(1, u64::from(kind.version), Relaxed);
     }
 
-    /// Checks that the first two words are those of `kind`. Relaxed: handing the memory over (by a
-    /// message on a socket) orders the loads.
+    /// Checks that the first two words are those of `kind`. Relaxed: the hand-over of the memory
+    /// (by a message on a socket) orders the loads.
     pub(crate) fn check_kind(&self, kind: Kind) -> Result<(), LayoutError> {
         let Kind { page, magic: expected, version } = kind;
         let found = self.load(0, Relaxed);

@@ -258,7 +258,7 @@ mod tests {
             if turn % 2 != mine {
                 // Acquire pairs with the other process's Release below.
                 while low(word.load(Acquire)) == low(turn) {
-                    // The minute is for the case of a lost wake, so that the test reports it.
+                    // The deadline of a minute makes the test report a lost wake.
                     let deadline_ns = Some(monotonic_ns() + 60_000_000_000);
                     if wait_shared_until(word, low(turn), deadline_ns) == Wake::TimedOut {
                         return false;

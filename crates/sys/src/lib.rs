@@ -7,7 +7,7 @@
 //!
 //! Times are `u64` nanoseconds of `CLOCK_MONOTONIC` unless a name says otherwise.
 //!
-//! | module | what it wraps |
+//! | module | purpose |
 //! |---|---|
 //! | [`clock`] | reading clocks, sleeping until a moment |
 //! | [`futex`] | waiting until a word of memory changes |
@@ -19,7 +19,7 @@
 //! | [`process`] | child processes; state and signals of other processes and threads |
 //! | [`readiness`] | waiting until descriptors are readable or writable |
 //! | [`io_uring`], [`io_epoll`] | watching thousands of descriptors, by io_uring or by epoll |
-//! | [`select`] | the same with select(2), for comparison |
+//! | [`select`] | watching descriptors with select(2), for comparison |
 //! | [`transfer`] | non-blocking reads and writes of bytes |
 //! | [`descriptors`] | the limit of open descriptors |
 //! | [`machine`] | a description of this machine |

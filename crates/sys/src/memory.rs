@@ -30,8 +30,8 @@ pub fn lock_all() -> Result<(), OsError> {
 ///
 /// `VmLck` of /proc/self/status is the same for both calls, since it counts address space. The
 /// memory in use differs. For a program with 23 threads of 2 MiB stack both count 1,031,392 KiB.
-/// Most of that is malloc arenas that are reserved without access. In memory are 48,375 KiB under
-/// [`lock_all`] and 955 KiB under this call (`Locked` of /proc/self/smaps, Linux 6.18).
+/// Most of that is malloc arenas that are reserved without access. The memory in use is 48,375 KiB
+/// under [`lock_all`] and 955 KiB under this call (`Locked` of /proc/self/smaps, Linux 6.18).
 ///
 /// # Errors
 /// As [`lock_all`].

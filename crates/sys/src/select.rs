@@ -1,4 +1,4 @@
-//! Watches descriptors with select(2), however large their numbers are.
+//! Watches descriptors with select(2), whatever the size of their numbers.
 //!
 //! The benches compare other mechanisms with it. The kernel takes sets of any length. Only the C
 //! library's `fd_set` ends at 1023.

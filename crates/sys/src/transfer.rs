@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, SocketType};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// A file, a pipe, a socket or a terminal, made non-blocking until this is dropped. The flag
+/// A file, a pipe, a socket or a terminal, made non-blocking until this value is dropped. The flag
 /// belongs to the open file. So other holders of the file see it set meanwhile. Dropping restores
 /// the old flags.
 #[derive(Debug)]
@@ -180,9 +180,9 @@ mod tests {
 
     #[test]
     fn an_icmp_refusal_of_a_sent_datagram_is_skipped() {
-        let nobody = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
-        let target = nobody.local_addr().unwrap();
-        drop(nobody);
+        let closed = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let target = closed.local_addr().unwrap();
+        drop(closed);
         let ours = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
         ours.connect(target).unwrap();
         ours.send(b"x").unwrap();

@@ -26,7 +26,7 @@ fn cpu_state() -> Arc<CpuState> {
 fn wait_until(is_so: impl Fn() -> bool) {
     let give_up = std::time::Instant::now() + Duration::from_secs(60);
     while !is_so() {
-        assert!(std::time::Instant::now() < give_up, "not so in a minute");
+        assert!(std::time::Instant::now() < give_up, "the condition was not met in a minute");
         std::thread::sleep(Duration::from_millis(1));
     }
 }

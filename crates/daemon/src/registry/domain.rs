@@ -38,7 +38,7 @@ pub(super) struct Activity {
     pub(super) name: String,
     pub(super) params: ActivityParams,
     pub(super) terms: Terms,
-    /// Admission refused it, and it runs all the same.
+    /// Whether the activity runs although admission refused it.
     pub(super) unscreened: bool,
 }
 

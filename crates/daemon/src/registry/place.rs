@@ -1,4 +1,5 @@
-//! Places of activities: what a domain claims, and what the registry grants and lists. Plain data.
+//! Places of activities, as a domain claims them and as the registry grants and lists them. Plain
+//! data.
 
 use upcall_core::activity::ActivityParams;
 use upcall_core::time::Span;
@@ -18,11 +19,11 @@ pub struct Listed<'r> {
     pub reserved_ppm: u64,
     /// The worst response under the present admission; `None` if nothing is promised.
     pub response_max: Option<Span>,
-    /// Admission refused it, and it runs all the same.
+    /// Whether the activity runs although admission refused it.
     pub unscreened: bool,
 }
 
-/// What admission allows a domain on a CPU.
+/// The limits that admission sets for a domain on a CPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     /// The longest time that it may run on after a yield request.
@@ -31,7 +32,7 @@ pub struct Usage {
     pub share_ppm: u64,
     /// The sum over its activities of the time of one job.
     pub compute: Span,
-    /// Admission refused some of its activities, which run all the same: nothing is promised.
+    /// Whether it runs activities that admission refused. If so, nothing is promised.
     pub unscreened: bool,
 }
 

@@ -123,7 +123,8 @@ impl Daemon {
             return Err(SessionEnd(format!("{unreaped} {what} {UNREAPED_GROUPS_MAX}")));
         }
         let group = Arc::new(DomainGroup::new(cpu_state.cpu, uid)?);
-        // Started before the group is added to its CPU, so that every group there has a thread.
+        // The thread starts before the group is added to its CPU, so that every group there has a
+        // thread.
         let thread = kls::start(Kls::new(cpu_state.clone(), group.clone(), self.band()))?;
         cpu_state.set_groups(|groups| groups.push(group.clone()));
         self.groups.push((group.clone(), thread));

@@ -66,7 +66,7 @@ impl Daemon {
 impl Drop for Daemon {
     fn drop(&mut self) {
         self.end_all();
-        // Relaxed: the watchdog reads it at every tick.
+        // Relaxed: the flag publishes no other data. The watchdog reads it at every tick.
         self.watchdog_quit.store(true, Ordering::Relaxed);
         // All groups are closed by now: a group is closed with its user's last domain.
         drop(self.reaper.take());

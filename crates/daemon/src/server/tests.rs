@@ -21,7 +21,7 @@ use upcall_core::admission::Share;
 use upcall_runtime::{Attach, Batch, Config as RuntimeConfig, Runtime};
 use upcall_shm::wire::{ToDaemon, ToDomain};
 
-/// One daemon at a time: two daemons would use the same CPU unaware of each other.
+/// Tests run one daemon at a time: two daemons would use the same CPU unaware of each other.
 static ALONE: Mutex<()> = Mutex::new(());
 
 struct Running {

@@ -114,9 +114,9 @@ fn unsent_messages_are_kept_for_one_domain_at_a_time() {
     while there.receive(&mut buffer).is_ok() {
         received += 1;
     }
-    assert!(waits > 0, "all of it fitted");
+    assert!(waits > 0, "the whole reply fitted into the socket");
     assert_eq!(received, 1 + 3 * (1 + MANY as u64) + 1);
     drop(there);
     let mut status_reply = StatusReply::begin(&source, &credentials, true);
-    assert!(status_reply.send_more(&source, &here).is_err(), "it has gone");
+    assert!(status_reply.send_more(&source, &here).is_err(), "the inspector has gone");
 }

@@ -1,7 +1,7 @@
 //! The CPU time that a domain has used on a CPU, against its reservation there.
 //!
-//! The watchdog keeps it from the kernel's count of the thread's CPU time, less what the host took
-//! of it ([`super::meter`]).
+//! The watchdog computes it from the kernel's count of the thread's CPU time, minus the time that
+//! the host took ([`super::meter`]).
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -10,13 +10,13 @@ use upcall_core::time::{Instant, Span};
 use super::meter::{Elapsed, Meter};
 use crate::group::Limits;
 
-/// The most that is remembered beyond the limit. So a domain that behaves again is not excluded for
-/// long.
+/// The largest debt beyond the limit that the account keeps. So a domain that keeps its limits
+/// again is not excluded for long.
 const OWED_BEYOND_NS: u64 = 100_000_000;
 /// The time for which a domain that waits for the CPU collects credit.
 const CREDIT_OVER: Span = Span::from_secs(1);
-/// What a domain may use beyond its reservation, in millionths of the CPU. Covers hand-offs,
-/// wake-ups and the runtime's own work.
+/// The CPU time that a domain may use beyond its reservation, in millionths of the CPU. It covers
+/// hand-offs, wake-ups and the runtime's own work.
 const SHARE_GRACE_PPM: u64 = 50_000;
 
 /// See the module's head.
@@ -27,7 +27,8 @@ pub(super) struct Account {
     pub(super) cpu_ns: u64,
     /// CPU time used since the previous sample.
     pub(super) used_ns: u64,
-    /// Whether the kernel's count has grown since the previous sample, for whatever reason.
+    /// Whether the kernel's count has grown since the previous sample, even by time that the host
+    /// took.
     pub(super) has_run: bool,
     /// The time of the previous sample.
     sampled_at: Option<Instant>,
@@ -42,7 +43,7 @@ pub(super) struct Sample {
     pub(super) now: Instant,
     /// The thread's CPU time in all, as the kernel counts it.
     pub(super) count_ns: u64,
-    /// Whether the domain wants the CPU. Only then it collects credit.
+    /// Whether the domain wants the CPU. Otherwise it collects no credit.
     pub(super) wants_cpu: bool,
     /// How long the machine stood still since the previous sample, at least.
     pub(super) stalled: Span,
@@ -77,7 +78,8 @@ impl Account {
         self.owed_ns = owed.clamp(least, signed(most));
     }
 
-    /// The time that the domain owes, if that is too much and something was promised to the domain.
+    /// The time that the domain owes, if that is above the limit. `None` for a domain without a
+    /// promise.
     pub(super) fn overuse_ns(&self, limits: &Limits, grace: Span) -> Option<u64> {
         let owed_ns = u64::try_from(self.owed_ns).unwrap_or_default();
         let is_too_much = owed_ns > owed_ns_max(limits, grace);

@@ -20,12 +20,12 @@ use crate::group::{DomainGroup, Member, Members};
 const FALSE_RANK_TICKS_MAX: u32 = 2;
 /// CPU time that an out-prioritised domain may use before it is demoted.
 const DEMOTED_AFTER: Span = Span::from_millis(50);
-/// The number of the offence that demotes a domain at once.
+/// From this number of offences on, a domain is demoted at once.
 const OFFENCES_MAX: u64 = 3;
 /// The shortest time for which an offender stays below the other domains.
 const PENALTY_MIN: Span = Span::from_millis(50);
 
-/// One CPU, with what the watchdog remembers of it.
+/// One CPU and the records of its domains.
 pub(super) struct CpuWatch {
     cpu_state: Arc<CpuState>,
     view: CpuView,
@@ -93,7 +93,7 @@ impl CpuWatch {
         self.view = view;
     }
 
-    /// The checks of a group's members that do not depend on who has the turn.
+    /// The checks of a group's members that do not depend on the holder of the turn.
     fn check_members(&mut self, group: &DomainGroup, members: &Members, tick: &mut Tick<'_>) {
         let holder = group.turn.turn().ok().map(Turn::holder);
         for member in members.iter() {
@@ -113,7 +113,8 @@ impl CpuWatch {
     /// Counts a tick of a holder that uses no CPU time and does not run while another user waits.
     ///
     /// The KLS thread passes over a blocked holder at once. So this state lasts only if a domain
-    /// keeps writing that the holder sleeps on its wake word and is to be woken.
+    /// keeps overwriting the wake word of the holder, so that the holder seems to sleep and to be
+    /// woken.
     fn check_idle_holder(
         &mut self,
         group: &DomainGroup,
@@ -209,7 +210,8 @@ impl CpuWatch {
             demote(group, member, held_ns, tick);
             return;
         }
-        // First, because the KLS thread may be raising the thread and checks the state afterwards.
+        // The state changes first, because the KLS thread may raise the thread now and checks the
+        // state afterwards.
         group.set_state(member, State::Demoted);
         if let Some(band) = tick.rules.band {
             // Fails only if the thread has ended.
@@ -232,7 +234,8 @@ impl CpuWatch {
                 record.penalty = None;
                 reinstate(group, member, tick.rules);
             } else if !penalty.is_ordinary && ran_ns > DEMOTED_AFTER.as_nanos() {
-                // Even if it responds: an offender gets no more of the real-time class than this.
+                // This applies even if the domain responds: an offender gets no more CPU time in
+                // the real-time class.
                 record.penalty = Some(Penalty { is_ordinary: true, ..penalty });
                 group.count_offence(member);
                 demote(group, member, ran_ns, tick);

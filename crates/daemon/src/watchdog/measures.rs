@@ -14,7 +14,7 @@ pub(super) fn reinstate(group: &DomainGroup, member: &Member, rules: &Rules) {
         let _ = schedule::set_fifo_not_inherited_of(member.tid, band.handlers());
     }
     group.set_state(member, State::Attached);
-    // So that the domain shows its work.
+    // Wakes the domain, so that it publishes its work.
     group.notify(member.domain);
 }
 

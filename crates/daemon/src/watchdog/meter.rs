@@ -5,14 +5,14 @@
 //! without a report to the thread on the CPU. Two signs reveal such time. The watchdog woke late
 //! although no other thread had its CPU, or the count grew by more than the time that passed.
 //!
-//! Numbers only; used by [`super::account`].
+//! This module computes with numbers only. [`super::account`] uses it.
 
 use upcall_core::time::Span;
 
 #[cfg(test)]
 mod tests;
 
-/// A watchdog that is late by at most this was not delayed by the host: wake-ups take so long.
+/// The longest delay of a wake-up that the host did not cause.
 const LATE_MAX: Span = Span::from_millis(1);
 
 /// The time between two samples.

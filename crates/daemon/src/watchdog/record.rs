@@ -1,4 +1,4 @@
-//! A domain, with what the watchdog remembers of it from tick to tick.
+//! The record of a domain that the watchdog keeps from tick to tick.
 
 use std::sync::Arc;
 
@@ -7,10 +7,11 @@ use upcall_core::time::Instant;
 use super::account::Account;
 use crate::group::Member;
 
-/// For so many ticks a domain may have the turn and not run while another user waits.
+/// The number of ticks for which a domain may have the turn without running while another user
+/// waits.
 pub(super) const IDLE_TICKS_MAX: u32 = 3;
 
-/// A domain, with what the watchdog remembers of it.
+/// A domain and its record.
 pub(super) struct Record {
     pub(super) member: Arc<Member>,
     pub(super) offences: u64,
@@ -20,7 +21,7 @@ pub(super) struct Record {
     pub(super) awake_without_turn: Option<(u64, Instant)>,
     /// `None`: it takes turns, or has offended too often to do so again.
     pub(super) penalty: Option<Penalty>,
-    /// Ticks since it last ran at which it had the turn and did not run.
+    /// The number of ticks since it last ran at which it had the turn and did not run.
     pub(super) idle_ticks: u32,
     /// CPU time of its KLS thread at the last of these ticks.
     pub(super) kls_ns: u64,
@@ -58,8 +59,8 @@ impl Record {
     /// tick too many.
     ///
     /// A tick does not count if the KLS thread is ready and has not run since the last one. That
-    /// thread should wake the domain or pass over it. Then the machine keeps it from running, or a
-    /// domain that other checks find.
+    /// thread should wake the domain or pass over it. If it cannot run, the cause is the machine,
+    /// or a domain that the other checks find.
     pub(super) fn count_idle_tick(&mut self, (kls_is_ready, kls_ns): (bool, u64)) -> bool {
         let kls_has_run = std::mem::replace(&mut self.kls_ns, kls_ns) != kls_ns;
         if kls_is_ready && !kls_has_run {

@@ -1,4 +1,4 @@
-//! The CPUs where the watchdog runs, and what it remembers of domains.
+//! The CPUs where the watchdog runs, and its records of domains.
 
 use std::collections::BTreeSet;
 use std::sync::mpsc;

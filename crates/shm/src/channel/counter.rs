@@ -1,10 +1,12 @@
-//! Events that are only counted: the paper's `flag` (ecalls-2001 §2.3) by itself.
+//! Events that are only counted. This is the paper's `flag` (ecalls-2001 §2.3) without a list or
+//! buffer.
 
 use super::head::{RaiserHead, TakerHead};
 use super::{Form, KIND, TRIES_MAX};
 use crate::{AtomicU64, LayoutError, PeerFault};
 
-/// The greatest number of events that can be pending. More means that the count went back.
+/// The greatest number of events that can be pending. A larger difference means that the count went
+/// back.
 const PENDING_MAX: u64 = u64::MAX >> 1;
 
 /// The end that raises. `W` is the memory, owned or borrowed.
@@ -15,12 +17,12 @@ impl<W: AsRef<[AtomicU64]>> Raiser<W> {
     /// Attaches to a segment of [`Form::Counter`]. One raiser at a time. O(words).
     ///
     /// # Errors
-    /// It is no such segment, has another version, or holds an impossible value.
+    /// The memory is no such segment, has another version, or holds an impossible value.
     pub fn attach(words: W) -> Result<Self, LayoutError> {
         RaiserHead::attach(words, Form::Counter, PENDING_MAX).map(Raiser)
     }
 
-    /// Counts an event. A store.
+    /// Counts an event. Costs one store.
     #[inline]
     pub fn post(&mut self) {
         self.0.accept();
@@ -60,8 +62,8 @@ impl<W: AsRef<[AtomicU64]>> Taker<W> {
         TakerHead::attach(words, Form::Counter, PENDING_MAX).map(Taker)
     }
 
-    /// The number of pending events, all of which are taken. `None` if nothing is pending: the
-    /// raiser then notifies of the next event. Wait-free. A load if nothing is new.
+    /// Takes all pending events and returns their number. `None` if nothing is pending. The raiser
+    /// then notifies the taker of the next event. Wait-free. Costs one load if nothing is new.
     ///
     /// # Errors
     /// The count went back. [`PeerFault::Torn`]: it changed at every try, so look again.

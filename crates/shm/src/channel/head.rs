@@ -1,5 +1,5 @@
-//! What all forms of a segment share: the number of accepted events, how far the taker has looked,
-//! and whether it must be notified. The [channel's head](super) numbers the steps.
+//! The part that all forms of a segment share: the number of accepted events, how far the taker has
+//! looked, and whether the raiser must notify it. The head of [`super`] numbers the steps.
 
 use super::layout::{KIND, fault, word};
 use super::{Form, attach};
@@ -12,12 +12,13 @@ use Ordering::{Acquire, Relaxed, Release, SeqCst};
 #[derive(Debug)]
 pub(super) struct RaiserHead<W> {
     pub words: Words<W>,
-    /// Number of accepted events. The word in the segment is a copy.
+    /// Number of accepted events. The segment holds a copy of it.
     pub raised: u64,
     lost: u64,
     /// The taker's word, as last loaded and checked.
     pub taken: u64,
-    /// The value of `raised` up to which the taker was notified, or finds the events by itself.
+    /// The value of `raised` up to which the taker was notified or finds the events without a
+    /// notification.
     notified: u64,
     /// The greatest number of events that can be pending.
     pending_max: u64,
@@ -28,13 +29,13 @@ pub(super) struct RaiserHead<W> {
 impl<W: AsRef<[AtomicU64]>> RaiserHead<W> {
     pub fn attach(words: W, form: Form, pending_max: u64) -> Result<Self, LayoutError> {
         let words = attach(words, form)?;
-        // Relaxed: handing the memory over ordered them.
+        // Relaxed: the hand-over of the memory ordered these loads.
         let raised = words.load(word::RAISED, Relaxed);
         let lost = words.load(word::LOST, Relaxed);
         let taken = words.load(word::TAKEN, Relaxed);
         check_pending(raised, taken, pending_max).map_err(pending_error(pending_max))?;
-        // It is unknown what the previous raiser notified of, so this one notifies again of all
-        // that is pending.
+        // The previous raiser may have died before it notified. So this one notifies again of all
+        // pending events.
         let entries_at = form.entries_at();
         Ok(RaiserHead { words, raised, lost, taken, notified: taken, pending_max, entries_at })
     }
@@ -49,14 +50,14 @@ impl<W: AsRef<[AtomicU64]>> RaiserHead<W> {
     #[inline]
     pub fn accept(&mut self) {
         self.raised = self.raised.wrapping_add(1);
-        // Pairs with the Acquire in `TakerHead::raised`.
+        // Release pairs with the Acquire in `TakerHead::raised`.
         self.words.store(word::RAISED, self.raised, ordering(Edge::ChannelRaised, Release));
     }
 
     /// Counts an event that found no free entry.
     pub fn lose(&mut self) {
         self.lost = self.lost.wrapping_add(1);
-        // Relaxed: a number by itself.
+        // Relaxed: the count is used on its own.
         self.words.store(word::LOST, self.lost, Relaxed);
     }
 
@@ -90,7 +91,7 @@ impl<W: AsRef<[AtomicU64]>> RaiserHead<W> {
         self.refresh()?;
         let unnotified = self.raised.wrapping_sub(self.notified);
         self.notified = self.raised;
-        // From 1: the taker may have found the latest event by itself.
+        // The range begins at 1: with 0 pending events the taker has already found the latest one.
         Ok((1..=unnotified).contains(&self.raised.wrapping_sub(self.taken)))
     }
 }
@@ -99,7 +100,7 @@ impl<W: AsRef<[AtomicU64]>> RaiserHead<W> {
 #[derive(Debug)]
 pub(super) struct TakerHead<W> {
     pub words: Words<W>,
-    /// How far the taker has looked. The word in the segment is a copy.
+    /// How far the taker has looked. The segment holds a copy of it.
     pub taken: u64,
     /// No event was accepted after `taken` was stored.
     settled: bool,
@@ -112,7 +113,7 @@ pub(super) struct TakerHead<W> {
 impl<W: AsRef<[AtomicU64]>> TakerHead<W> {
     pub fn attach(words: W, form: Form, pending_max: u64) -> Result<Self, LayoutError> {
         let words = attach(words, form)?;
-        // Relaxed: handing the memory over ordered them.
+        // Relaxed: the hand-over of the memory ordered these loads.
         let raised = words.load(word::RAISED, Relaxed);
         let taken = words.load(word::TAKEN, Relaxed);
         check_pending(raised, taken, pending_max).map_err(pending_error(pending_max))?;
@@ -135,11 +136,11 @@ impl<W: AsRef<[AtomicU64]>> TakerHead<W> {
         Ok(found)
     }
 
-    /// Stores that the taker has looked up to `taken`, and has copied what comes before.
+    /// Stores that the taker has looked up to `taken` and has copied all earlier events.
     pub fn advance(&mut self, taken: u64) {
         self.taken = taken;
         self.settled = false;
-        // Pairs with the Acquire in `RaiserHead::refresh`.
+        // Release pairs with the Acquire in `RaiserHead::refresh`.
         self.words.store(word::TAKEN, taken, ordering(Edge::ChannelAdvance, Release));
     }
 
@@ -153,14 +154,14 @@ impl<W: AsRef<[AtomicU64]>> TakerHead<W> {
         Ok(self.settled)
     }
 
-    /// Whether the taker has settled at `raised` already, so nothing is new.
+    /// Whether [`Self::settle`] already succeeded at `raised`, so that no event is new.
     pub fn is_settled(&self, raised: u64) -> bool {
         self.settled && self.taken == raised
     }
 
     /// Events lost since the last call.
     pub fn lost(&mut self) -> u64 {
-        // Relaxed: a number by itself.
+        // Relaxed: the count is used on its own.
         let found = self.words.load(word::LOST, Relaxed);
         let since = found.wrapping_sub(self.lost);
         self.lost = found;
@@ -168,8 +169,8 @@ impl<W: AsRef<[AtomicU64]>> TakerHead<W> {
     }
 }
 
-/// Checks that at most `max` events are pending from `taken` to `raised`. The error is their
-/// number.
+/// Checks that at most `max` events are pending from `taken` to `raised`. Otherwise returns their
+/// number as the error.
 fn check_pending(raised: u64, taken: u64, max: u64) -> Result<(), u64> {
     match raised.wrapping_sub(taken) {
         pending if pending <= max => Ok(()),
@@ -181,7 +182,7 @@ fn pending_fault(max: u64) -> impl FnOnce(u64) -> PeerFault {
     move |found| fault("pending", found, max)
 }
 
-/// The same error, for an attach.
+/// The error of an attach that finds such a number of pending events.
 fn pending_error(max: u64) -> impl FnOnce(u64) -> LayoutError {
     move |found| LayoutError::Value { page: KIND.page, name: "pending", found, min: 0, max }
 }

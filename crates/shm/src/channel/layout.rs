@@ -37,7 +37,7 @@ struct Segment {
     identity: Identity,
     raiser: RaiserLine,
     taker: TakerLine,
-    // Then follow the lines of the raiser's marks, the lines of the taker's marks, and the entries.
+    // The lines of the raiser's marks follow, then those of the taker's marks, then the entries.
 }
 
 #[repr(C, align(64))]
@@ -49,7 +49,7 @@ struct Identity {
     form: u64,
     /// Types, levels, or slots of a ring; 0 in a counter.
     rows: u64,
-    /// Entries of a level; 1 for each type and each slot of a ring.
+    /// Entries of a level. 1 in a typed segment and in a ring, 0 in a counter.
     depth: u64,
     reserved: [u64; 3],
 }
@@ -72,8 +72,8 @@ struct TakerLine {
 
 #[repr(C, align(64))]
 struct Entry {
-    /// Typed: twice the number of times it was written, odd while it is being written. Slots and
-    /// ring: how many events were accepted before.
+    /// Typed: twice the number of writes of this entry, and odd while the raiser writes it. Slots
+    /// and ring: how many events were accepted before this one.
     stamp: u64,
     payload: [u64; 7],
 }
@@ -90,7 +90,7 @@ const _: () = {
     assert!(offset_of!(Identity, magic) == 0 && offset_of!(Identity, version) == 8);
     assert!(offset_of!(Identity, form) == 16 && offset_of!(Identity, rows) == 24);
     assert!(offset_of!(Identity, depth) == 32);
-    // What is not named below is reserved.
+    // The words without a constant in `word` are reserved.
     assert!(offset_of!(Identity, reserved) == 8 * 5);
     assert!(offset_of!(RaiserLine, reserved) == 64 - 8 * 6);
     assert!(offset_of!(TakerLine, reserved) == 64 - 8 * 7);
@@ -117,7 +117,7 @@ pub(super) mod word {
         MARKS + words_of(entries, bits).next_multiple_of(LINE_WORDS)
     }
 
-    /// The first entry, behind the marks.
+    /// The first entry, after the marks.
     pub const fn entries(entries: u32, bits: u32) -> usize {
         MARKS + 2 * (taker_marks(entries, bits) - MARKS)
     }

@@ -1,7 +1,7 @@
-//! Marks: which entries of a segment hold an event that was not taken.
+//! Marks: they show which entries of a segment hold a pending event.
 //!
 //! Each entry has two small numbers, packed into words: one of the raiser and one of the taker. The
-//! entry is pending while they differ. The difference is how often it was raised since the last
+//! entry is pending while the two differ. Their difference is the number of events since the last
 //! take. Each number has one writer, so a store suffices where a shared bit would need a locked
 //! instruction.
 //!
@@ -14,16 +14,18 @@
 //!                 (2) again; if (3), else stays
 //! ```
 //!
-//! 2. May be out of date. There is then more room than it seems. The raiser is never further ahead
-//!    than the number can hold, so an entry that was taken is never mistaken for one that was not.
-//! 3. The taker that finds this at (4) finds the entry too.
-//! 5. Does not load the raiser's number. Another event may come, and is found at the next (4).
-//! 6. If the mark stays, the taker reads this event at (6). One of the two fences comes first:
-//!    either (2) finds what (5) stored, or (6) finds what (1) stored.
+//! 2. The taker's number may be out of date. The raiser then sees less room than there is. The
+//!    raiser is never further ahead than the number can hold, so a taken entry never looks pending,
+//!    or a pending one taken.
+//! 3. A taker that finds this number at (4) also finds the entry.
+//! 5. The taker stores the number that it found at (4) and does not load it again. The next (4)
+//!    finds an event that comes meanwhile.
+//! 6. If the raiser cannot change its number, the taker reads this event at (6). One of the two
+//!    fences comes first: either (2) finds what (5) stored, or (6) finds what (1) stored.
 //!
-//! A slot has 1 bit. It never has room for one more, because a slot is written only while it is
-//! free ([`RaiserMarks::first_free`]). A typed entry has 8 bits. If the taker takes nothing, each
-//! event from the 256th on costs a fence.
+//! A slot has 1 bit. That suffices, because a slot is written only while it is free
+//! ([`RaiserMarks::first_free`]). A typed entry has 8 bits. If the taker takes nothing, each event
+//! from the 256th on costs a fence.
 
 use super::layout::{KIND, fault, word, words_of};
 use crate::edge::{Edge, barrier, ordering};
@@ -31,11 +33,11 @@ use crate::words::Words;
 use crate::{AtomicU64, LayoutError, Ordering, PeerFault};
 use Ordering::{Acquire, Relaxed, Release, SeqCst};
 
-/// The raiser's numbers. `BITS` divides 64. The taker's numbers are not checked: with impossible
-/// ones the taker loses only its own events.
+/// The raiser's numbers. `BITS` divides 64. The raiser does not check the taker's numbers: a taker
+/// with impossible numbers loses only its own events.
 #[derive(Debug)]
 pub(super) struct RaiserMarks<const BITS: u32> {
-    /// The words in the segment are a copy.
+    /// The segment holds a copy of these words.
     own: Box<[u64]>,
     taken_at: usize,
 }
@@ -50,13 +52,13 @@ impl<const BITS: u32> RaiserMarks<BITS> {
         Ok(RaiserMarks { own, taken_at: word::taker_marks(entries, BITS) })
     }
 
-    /// Marks `entry`, which was written. Returns whether an event was pending there. A load and a
-    /// store. Also a fence if the number can hold no more.
+    /// Marks `entry`, which the raiser has written. Returns whether an event was pending there.
+    /// Costs a load and a store, and a fence if the number can hold no more.
     #[inline]
     pub fn mark<W: AsRef<[AtomicU64]>>(&mut self, words: &Words<W>, entry: u32) -> bool {
         let (at, mask) = place::<BITS>(entry);
         let (own, next) = (self.own[at], add_one::<BITS>(self.own[at], mask));
-        // Relaxed: an older value is as good.
+        // Relaxed: an out-of-date value costs at most a fence (2).
         let mut taken = words.load(self.taken_at + at, Relaxed);
         if (next ^ taken) & mask == 0 {
             // Pairs with the fence in `settle_entry`.
@@ -70,7 +72,7 @@ impl<const BITS: u32> RaiserMarks<BITS> {
         (own ^ taken) & mask != 0
     }
 
-    /// Marks `entry`, which was written in the place that [`Self::first_free`] returned.
+    /// Marks `entry`, which [`Self::first_free`] returned and the raiser has written since.
     #[inline]
     pub fn fill<W: AsRef<[AtomicU64]>>(&mut self, words: &Words<W>, entry: u32) {
         let (at, mask) = place::<BITS>(entry);
@@ -79,7 +81,7 @@ impl<const BITS: u32> RaiserMarks<BITS> {
 
     fn store_own<W: AsRef<[AtomicU64]>>(&mut self, words: &Words<W>, at: usize, own: u64) {
         self.own[at] = own;
-        // Pairs with the Acquire in `TakerMarks::first`.
+        // Release pairs with the Acquire in `TakerMarks::first`.
         words.store(word::MARKS + at, own, ordering(Edge::MarkRaised, Release));
     }
 }
@@ -111,7 +113,7 @@ impl RaiserMarks<1> {
 /// The taker's numbers.
 #[derive(Debug)]
 pub(super) struct TakerMarks<const BITS: u32> {
-    /// The words in the segment are a copy.
+    /// The segment holds a copy of these words.
     own: Box<[u64]>,
     own_at: usize,
     entries: u32,
@@ -159,20 +161,21 @@ impl<const BITS: u32> TakerMarks<BITS> {
         Ok(None)
     }
 
-    /// Takes the entry that [`Self::first`] found. For a typed entry, before it is read
-    /// ([`settle_entry`]). For a slot, after it was copied.
+    /// Takes the entry that [`Self::first`] found. The caller reads a typed entry after this call
+    /// and after [`settle_entry`]. It copies a slot before this call.
     #[inline]
     pub fn take<W: AsRef<[AtomicU64]>>(&mut self, words: &Words<W>, marked: Marked) {
         let (at, mask) = place::<BITS>(marked.entry);
         self.own[at] = self.own[at] & !mask | marked.raised & mask;
-        // Release pairs with the Acquire in `RaiserMarks::first_free`. Typed entries need none.
+        // Release pairs with the Acquire in `RaiserMarks::first_free`. Typed entries would not need
+        // it.
         words.store(self.own_at + at, self.own[at], ordering(Edge::MarkFree, Release));
     }
 
-    /// How often the raiser says that it raised `entry` since the last take. For an attach.
+    /// How many events of `entry` the raiser states since the last take. For an attach.
     pub fn pending<W: AsRef<[AtomicU64]>>(&self, words: &Words<W>, entry: u32) -> u64 {
         let (at, mask) = place::<BITS>(entry);
-        // Relaxed: handing the memory over ordered it.
+        // Relaxed: the hand-over of the memory ordered this load.
         let raised = words.load(word::MARKS + at, Relaxed);
         let of = |word: u64| (word & mask) >> mask.trailing_zeros();
         of(raised).wrapping_sub(of(self.own[at])) & of(u64::MAX)
@@ -193,7 +196,7 @@ fn load<const BITS: u32, W: AsRef<[AtomicU64]>>(
     entries: u32,
 ) -> Result<Box<[u64]>, LayoutError> {
     let numbers = (0..words_of(entries, BITS)).map(|at| {
-        // Relaxed: handing the memory over ordered them.
+        // Relaxed: the hand-over of the memory ordered these loads.
         let (found, max) = (words.load(from + at, Relaxed), valid::<BITS>(entries, at));
         let error = LayoutError::Value { page: KIND.page, name: "marks", found, min: 0, max };
         if found & !max == 0 { Ok(found) } else { Err(error) }

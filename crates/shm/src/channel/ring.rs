@@ -1,5 +1,5 @@
 //! Events in the order in which they were raised, each with a payload. This is the paper's ring
-//! buffer (ecalls-2001 §2.3). Its `back` is `raised` and its `front` is `taken`.
+//! buffer (ecalls-2001 §2.3). The paper's `back` is `raised` here, and its `front` is `taken`.
 
 use super::head::{RaiserHead, TakerHead};
 use super::{Form, KIND, Payload, Posted, Raised, TRIES_MAX, TakenEvent};
@@ -17,15 +17,15 @@ impl<W: AsRef<[AtomicU64]>> Raiser<W> {
     /// Attaches to a segment of [`Form::Ring`] with `slots`. One raiser at a time. O(words).
     ///
     /// # Errors
-    /// It is no such segment, has another version, or holds an impossible value.
+    /// The memory is no such segment, has another version, or holds an impossible value.
     pub fn attach(words: W, slots: u32) -> Result<Self, LayoutError> {
         let head = RaiserHead::attach(words, Form::Ring { slots }, u64::from(slots))?;
         Ok(Raiser { head, slots })
     }
 
     /// Puts an event in the next slot: [`Posted::Stored`]. If the ring is full, the event is
-    /// counted as [`Posted::Lost`]. Wait-free. Stores, and a load of the taker's line once in
-    /// `slots` events.
+    /// counted as [`Posted::Lost`]. Wait-free. Costs stores. Also costs a load of the taker's line
+    /// if the ring looks full: once in `slots` events if the taker keeps up.
     ///
     /// # Errors
     /// The taker wrote an impossible value. Nothing was posted.
@@ -41,10 +41,10 @@ impl<W: AsRef<[AtomicU64]>> Raiser<W> {
         Ok(Posted::Stored)
     }
 
-    /// Whether the taker must be notified (by a system call, a user interrupt, a direct call). This
-    /// is so if the taker has looked at all events it knows of, and an event was posted since the
-    /// last call. One call serves any number of posts. It returns `true` once, and the caller must
-    /// then notify. Wait-free: a fence and a load, or nothing if nothing was posted.
+    /// Whether the taker must be notified (by a system call, a user interrupt, a direct call). It
+    /// must if it has looked at all events it knows of and an event was posted since the last call.
+    /// One call serves any number of posts. It returns `true` once, and the caller must then
+    /// notify. Wait-free. Costs a fence and a load, or nothing if no event was posted.
     ///
     /// # Errors
     /// The taker wrote an impossible value.
@@ -57,7 +57,7 @@ impl<W: AsRef<[AtomicU64]>> Raiser<W> {
     /// [`Self::post`] and [`Self::must_notify`].
     ///
     /// # Errors
-    /// As those two. A fault of the second leaves the event posted.
+    /// The errors of both. After an error of [`Self::must_notify`] the event stays posted.
     #[inline]
     pub fn raise(&mut self, payload: &Payload) -> Result<Raised, PeerFault> {
         let posted = self.post(payload)?;
@@ -82,8 +82,8 @@ impl<W: AsRef<[AtomicU64]>> Taker<W> {
         Ok(Taker { head, slots })
     }
 
-    /// The oldest pending event. `None` if nothing is pending: the raiser then notifies of the next
-    /// event. Wait-free. A load if nothing is new.
+    /// The oldest pending event. `None` if nothing is pending. The raiser then notifies the taker
+    /// of the next event. Wait-free. Costs one load if nothing is new.
     ///
     /// # Errors
     /// More events are pending than there are slots, or the count went back.

@@ -1,8 +1,8 @@
 //! Events of one kind in entries of their own, by levels of priority.
 //!
-//! With one level, this is the paper's list of entries of the same type, in which an event takes
-//! the next free one. With one entry a level, it is the list in which the position is the priority
-//! (ecalls-2001 §2.3, cases 1 and 2).
+//! With one level, this is the paper's list of entries of one type, in which an event takes the
+//! next free entry. With one entry in each level, it is the paper's list in which the position is
+//! the priority (ecalls-2001 §2.3, cases 1 and 2).
 
 use super::head::{RaiserHead, TakerHead};
 use super::layout::{KIND, SLOT_BITS};
@@ -12,7 +12,7 @@ use super::{load_payload, store_entry};
 use crate::{AtomicU64, LayoutError, Ordering, PeerFault};
 use Ordering::Relaxed;
 
-/// As in [`super::counter`]: the marks decide whether an entry is free.
+/// As in [`super::counter`]. The marks, not this bound, decide whether an entry is free.
 const PENDING_MAX: u64 = u64::MAX >> 1;
 
 /// The end that raises. `W` is the memory, owned or borrowed.
@@ -25,11 +25,11 @@ pub struct Raiser<W> {
 }
 
 impl<W: AsRef<[AtomicU64]>> Raiser<W> {
-    /// Attaches to a segment of [`Form::Slots`]. One raiser at a time. O(words). Allocates a bit an
-    /// entry.
+    /// Attaches to a segment of [`Form::Slots`]. One raiser at a time. O(words). Allocates one bit
+    /// for each entry.
     ///
     /// # Errors
-    /// It is no such segment, has another version, or holds an impossible value.
+    /// The memory is no such segment, has another version, or holds an impossible value.
     pub fn attach(words: W, levels: u32, depth: u32) -> Result<Self, LayoutError> {
         let head = RaiserHead::attach(words, Form::Slots { levels, depth }, PENDING_MAX)?;
         let marks = RaiserMarks::attach(&head.words, levels * depth)?;
@@ -37,8 +37,8 @@ impl<W: AsRef<[AtomicU64]>> Raiser<W> {
     }
 
     /// Puts an event in the first free entry of `level`: [`Posted::Stored`]. If none is free, the
-    /// event is counted as [`Posted::Lost`]. Wait-free. Stores, and a load of a word of the
-    /// taker's.
+    /// event is counted as [`Posted::Lost`]. Wait-free. Costs stores and a load of one of the
+    /// taker's words.
     ///
     /// # Errors
     /// The level does not exist. Nothing was posted.
@@ -73,7 +73,7 @@ impl<W: AsRef<[AtomicU64]>> Raiser<W> {
     /// [`Self::post`] and [`Self::must_notify`].
     ///
     /// # Errors
-    /// As those two. A fault of the second leaves the event posted.
+    /// The errors of both. After an error of [`Self::must_notify`] the event stays posted.
     #[inline]
     pub fn raise(&mut self, level: u32, payload: &Payload) -> Result<Raised, SegmentError> {
         let posted = self.post(level, payload)?;
@@ -90,8 +90,8 @@ pub struct Taker<W> {
 }
 
 impl<W: AsRef<[AtomicU64]>> Taker<W> {
-    /// Attaches to a segment of [`Form::Slots`]. One taker at a time. O(words). Allocates a bit an
-    /// entry.
+    /// Attaches to a segment of [`Form::Slots`]. One taker at a time. O(words). Allocates one bit
+    /// for each entry.
     ///
     /// # Errors
     /// As [`Raiser::attach`].
@@ -102,9 +102,9 @@ impl<W: AsRef<[AtomicU64]>> Taker<W> {
     }
 
     /// An event of the most urgent level that has any. Within a level the first entry comes first,
-    /// and [`TakenEvent::serial`] tells whether it is the oldest. `None` if nothing is pending: the
-    /// raiser then notifies of the next event. Wait-free. A load if nothing is new, otherwise at
-    /// most 8.
+    /// and [`TakenEvent::serial`] tells whether it is the oldest. `None` if nothing is pending. The
+    /// raiser then notifies the taker of the next event. Wait-free. Costs one load if no event is
+    /// new, and otherwise at most 8 more to find the event.
     ///
     /// # Errors
     /// A mark without an entry, or a count that went back. [`PeerFault::Torn`]: the count changed
@@ -136,7 +136,7 @@ impl<W: AsRef<[AtomicU64]>> Taker<W> {
     fn copy(&mut self, marked: Marked) -> TakenEvent {
         let words = &self.head.words;
         let line = words.line(self.head.entry(marked.entry));
-        // Relaxed: `TakerMarks::first` has acquired it.
+        // Relaxed: `TakerMarks::first` has acquired the entry.
         let (serial, payload) = (line[0].load(Relaxed), load_payload(line));
         self.marks.take(words, marked);
         TakenEvent { row: marked.entry / self.depth, serial, merged: 0, payload }

@@ -99,10 +99,10 @@ fn every_byte_of_slots_is_where_version_2_has_it() {
         (32, &[2]),           // depth
         (64, &[3]),           // raised
         (72, &[1]),           // lost
-        (192, &[0b11_0001]),  // both of level 2, and one of level 0
-        (256, &[1]),          // which was taken
-        (320, &[2]),          // it: third
-        (320 + 5 * 64, &[1]), // of level 2: the second
+        (192, &[0b11_0001]),  // raised: both slots of level 2, one of level 0
+        (256, &[1]),          // taken: the one of level 0
+        (320, &[2]),          // its stamp: 2 events before it
+        (320 + 5 * 64, &[1]), // stamp of the second of level 2
     ];
     let mut golden = golden(320 + 6 * 64, runs);
     for (entry, first) in [(0, 0x41), (4, 0x11), (5, 0x21)] {
@@ -351,7 +351,7 @@ fn more_events_of_a_type_are_merged_than_its_mark_can_hold() {
         assert_eq!(found, (68, serial - 1, count - 1, payload(serial - 1)));
         assert_eq!(taker.take(), Ok(None));
     }
-    // A new taker counts what is pending, as far as the mark holds it.
+    // A new taker counts the pending events, as far as the mark can count them.
     for _ in 0..3 {
         raiser.post(0, &payload(1)).unwrap();
     }

@@ -1,4 +1,4 @@
-//! Events of different types, of each of which the latest counts, such as QoS parameters
+//! Events of different types. Only the latest event of each type counts, such as a QoS parameter
 //! (ecalls-2001 §2.3, case 3; §2.3.1 "only the most recent event is of interest").
 
 use super::head::{RaiserHead, TakerHead};
@@ -11,7 +11,7 @@ use crate::words::LINE_WORDS;
 use crate::{AtomicU64, LayoutError, Ordering, PeerFault};
 use Ordering::{Acquire, Relaxed, Release};
 
-/// As in [`super::counter`]: any number of events may have been merged.
+/// As in [`super::counter`]. Any number of events may have been merged.
 const PENDING_MAX: u64 = u64::MAX >> 1;
 
 /// The end that raises. `W` is the memory, owned or borrowed.
@@ -23,11 +23,11 @@ pub struct Raiser<W> {
 }
 
 impl<W: AsRef<[AtomicU64]>> Raiser<W> {
-    /// Attaches to a segment of [`Form::Typed`]. One raiser at a time. O(words). Allocates a byte a
-    /// type.
+    /// Attaches to a segment of [`Form::Typed`]. One raiser at a time. O(words). Allocates one byte
+    /// for each type.
     ///
     /// # Errors
-    /// It is no such segment, has another version, or holds an impossible value.
+    /// The memory is no such segment, has another version, or holds an impossible value.
     pub fn attach(words: W, types: u32) -> Result<Self, LayoutError> {
         let head = RaiserHead::attach(words, Form::Typed { types }, PENDING_MAX)?;
         let marks = RaiserMarks::attach(&head.words, types)?;
@@ -35,8 +35,8 @@ impl<W: AsRef<[AtomicU64]>> Raiser<W> {
     }
 
     /// Puts an event in the entry of `kind`: [`Posted::Stored`]. If an event was pending there,
-    /// this one replaces it: [`Posted::Merged`]. Wait-free. Stores, and a load of a word of the
-    /// taker's. Also a fence if 255 or more events of this type are pending.
+    /// this one replaces it: [`Posted::Merged`]. Wait-free. Costs stores and a load of one of the
+    /// taker's words. Also costs a fence if 255 or more events of this type are pending.
     ///
     /// # Errors
     /// The type does not exist. Nothing was posted.
@@ -64,7 +64,7 @@ impl<W: AsRef<[AtomicU64]>> Raiser<W> {
     /// [`Self::post`] and [`Self::must_notify`].
     ///
     /// # Errors
-    /// As those two. A fault of the second leaves the event posted.
+    /// The errors of both. After an error of [`Self::must_notify`] the event stays posted.
     #[inline]
     pub fn raise(&mut self, kind: u32, payload: &Payload) -> Result<Raised, SegmentError> {
         let posted = self.post(kind, payload)?;
@@ -77,14 +77,14 @@ impl<W: AsRef<[AtomicU64]>> Raiser<W> {
 pub struct Taker<W> {
     head: TakerHead<W>,
     marks: TakerMarks<TYPE_BITS>,
-    /// For each type, how often it had been written at its last take.
+    /// For each type, the number of its writes at the last take.
     seen: Box<[u64]>,
     types: u32,
 }
 
 impl<W: AsRef<[AtomicU64]>> Taker<W> {
-    /// Attaches to a segment of [`Form::Typed`]. One taker at a time. O(words). Allocates 9 bytes a
-    /// type.
+    /// Attaches to a segment of [`Form::Typed`]. One taker at a time. O(words). Allocates 9 bytes
+    /// for each type.
     ///
     /// # Errors
     /// As [`Raiser::attach`].
@@ -92,7 +92,7 @@ impl<W: AsRef<[AtomicU64]>> Taker<W> {
         let head = TakerHead::attach(words, Form::Typed { types }, PENDING_MAX)?;
         let marks = TakerMarks::attach(&head.words, types)?;
         let seen = (0..types).map(|kind| {
-            // Relaxed: handing the memory over ordered them.
+            // Relaxed: the hand-over of the memory ordered these loads.
             let written = head.words.load(head.entry(kind), Relaxed) >> 1;
             written.wrapping_sub(marks.pending(&head.words, kind)) & WRITTEN_MASK
         });
@@ -101,9 +101,9 @@ impl<W: AsRef<[AtomicU64]>> Taker<W> {
     }
 
     /// The latest event of the first type with one pending, and how many events it stands for.
-    /// `None` if nothing is pending: the raiser then notifies of the next event. Wait-free. A load
-    /// if nothing is new. Otherwise a load for every 8 types and a fence, and the same again for
-    /// each type that was written while it was taken.
+    /// `None` if nothing is pending. The raiser then notifies the taker of the next event.
+    /// Wait-free. Costs one load if no event is new. Otherwise costs a load for every 8 types and a
+    /// fence. Each type that the raiser writes during the take costs the same again.
     ///
     /// # Errors
     /// A mark without an entry, or a count that went back. [`PeerFault::Torn`]: the entry was
@@ -126,13 +126,13 @@ impl<W: AsRef<[AtomicU64]>> Taker<W> {
         Err(PeerFault::Torn { page: KIND.page })
     }
 
-    /// Takes the first marked entry that stands for something new.
+    /// Takes the first marked entry that holds a new event.
     fn first(&mut self) -> Result<Option<TakenEvent>, PeerFault> {
         for _ in 0..=self.types {
             let words = &self.head.words;
             let Some(marked) = self.marks.first(words)? else { return Ok(None) };
             let kind = marked.entry;
-            // The mark comes before the entry: an event written after this is marked again.
+            // The mark is taken before the entry is read, so the raiser marks a later event again.
             self.marks.take(words, marked);
             settle_entry();
             let (written, payload) = read(words.line(self.head.entry(kind)))?;
@@ -142,7 +142,7 @@ impl<W: AsRef<[AtomicU64]>> Taker<W> {
                 return Err(fault("events of a type", since, PENDING_MAX >> 1));
             }
             *seen = written;
-            // 0: it was taken already, between its stamp and its mark.
+            // 0: an earlier take read this event between its stamp and its mark.
             if let Some(merged) = since.checked_sub(1) {
                 let serial = written.wrapping_sub(1) & WRITTEN_MASK;
                 return Ok(Some(TakenEvent { row: kind, serial, merged, payload }));
@@ -155,22 +155,23 @@ impl<W: AsRef<[AtomicU64]>> Taker<W> {
 /// A stamp without its lowest bit is the number of times the entry was written.
 const WRITTEN_MASK: u64 = u64::MAX >> 1;
 
-/// Writes an entry, which may be read meanwhile.
+/// Writes an entry. The taker may read it at the same time.
 #[inline]
 fn write(line: &[AtomicU64; LINE_WORDS], payload: &Payload) {
     let stamp = &line[0];
-    // Relaxed: only this end writes the word. It is odd already if an earlier raiser died here.
+    // Relaxed: only this end writes the stamp. The stamp is already odd if an earlier raiser died
+    // here.
     let odd = stamp.load(Relaxed) | 1;
     stamp.store(odd, Relaxed);
-    // Pairs with the fence in `read`. A taker that reads any of what follows then reads `odd` or a
-    // later stamp.
+    // Pairs with the fence in `read`. A taker that reads a word of the new payload then reads `odd`
+    // or a later stamp.
     barrier(Edge::StampOdd, Release);
     store_payload(line, payload);
-    // Pairs with the Acquire in `read`.
+    // Release pairs with the Acquire in `read`.
     stamp.store(odd.wrapping_add(1), ordering(Edge::StampEven, Release));
 }
 
-/// Copies an entry as it was at one moment. Returns how often it had been written, and its payload.
+/// Copies an entry as it was at one moment. Returns the number of its writes, and its payload.
 fn read(line: &[AtomicU64; LINE_WORDS]) -> Result<(u64, Payload), PeerFault> {
     for _ in 0..TRIES_MAX {
         // Pairs with the Release in `write`.

@@ -1,8 +1,8 @@
 //! The wake line of a segment: the cache line that holds the wake word of its taker.
 //!
-//! It is in memory beside the segment, and holds nothing else. A raiser notifies the wake word when
-//! it [must notify](super::ring::Raiser::must_notify) the taker, and either end may notify it of
-//! other news. [`crate::wake_word`] describes the states.
+//! The line is separate memory beside the segment and holds nothing else. A raiser calls `notify`
+//! on the wake word when it [must notify](super::ring::Raiser::must_notify) the taker. Either end
+//! may also notify the taker of another change. [`crate::wake_word`] describes the states.
 
 use crate::wake_word::WakeWord;
 use crate::words::{LINE_WORDS, Words};
@@ -13,7 +13,7 @@ use super::layout::KIND;
 /// Words of a wake line.
 pub const WAKE_LINE_WORDS: usize = LINE_WORDS;
 
-/// See the [module's head](self). `W` is the memory, owned or borrowed: zero at first.
+/// See the [module's head](self). `W` is the memory, owned or borrowed. It is zero at first.
 #[derive(Debug)]
 pub struct WakeLine<W>(Words<W>);
 

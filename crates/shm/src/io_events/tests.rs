@@ -163,7 +163,7 @@ fn both_ends_have_the_same_wake_word() {
 }
 
 #[test]
-fn a_page_full_of_ones_is_survived() {
+fn a_page_full_of_ones_causes_no_panic() {
     let words = blank();
     let (mut client, mut service) = ends(&words);
     words.iter().for_each(|word| word.store(u64::MAX, Relaxed));

@@ -1,4 +1,4 @@
-//! Bits under a summary: see "Trees" in the [module's head](super).
+//! Trees of bits. The [module's head](super) explains them under "Trees".
 
 use super::layout::word;
 use crate::edge::{Edge, ordering};
@@ -35,17 +35,17 @@ impl<'a> Tree<'a> {
         Tree { top, summaries, leaves }
     }
 
-    /// Sets `bits`, 1 to 3, of a descriptor that has a leaf. Returns which were set before.
+    /// Sets `bits` (1 to 3) of a descriptor that has a leaf. Returns the bits that were set before.
     #[inline]
     pub(super) fn raise(&self, descriptor: u32, bits: u8) -> u8 {
         let (leaf, shift) = place(descriptor);
-        // AcqRel pairs with the exchange of the leaf in `Taker::next`, both ways. The taker sees
-        // what was stored before. A leaf found at 0 was taken, and its summary before it.
+        // AcqRel pairs with the exchange of the leaf in `Taker::next`, in both directions. The
+        // taker sees what was stored before this. If the leaf is 0 here, the taker took the leaf,
+        // and its summary before the leaf.
         let before = self.leaves[leaf]
             .fetch_or(u64::from(bits) << shift, ordering(Edge::IoLeafRaise, AcqRel));
         if before == 0 {
-            // AcqRel pairs with the exchange of the summary in `Taker::next`: the same, one level
-            // up.
+            // AcqRel pairs with the exchange of the summary in `Taker::next`, as for the leaf.
             let summary = &self.summaries[leaf / 64];
             if summary.fetch_or(1 << (leaf % 64), AcqRel) == 0 {
                 // AcqRel pairs with the exchange of the top in `Taker::next`.
@@ -55,17 +55,17 @@ impl<'a> Tree<'a> {
         bits_at(before, shift)
     }
 
-    /// Takes back the bits of a descriptor that has a leaf. Returns which were set. The levels
-    /// above stay: the taker skips a leaf at 0.
+    /// Clears the bits of a descriptor that has a leaf. Returns the bits that were set. The levels
+    /// above stay as they are, because the taker skips a leaf that is 0.
     pub(super) fn clear(&self, descriptor: u32) -> u8 {
         let (leaf, shift) = place(descriptor);
-        // AcqRel as in the exchange of the whole leaf. If this leaves 0, the next `raise` sets the
-        // summary again.
+        // AcqRel, as in the exchange of the whole leaf. If the leaf becomes 0 here, the next
+        // `raise` sets the summary again.
         bits_at(self.leaves[leaf].fetch_and(!(3 << shift), AcqRel), shift)
     }
 }
 
-/// What was taken from a tree and not returned yet.
+/// The bits that were taken from a tree and not returned yet.
 #[derive(Debug, Default)]
 pub(super) struct Taker {
     /// Summary words to look at.
@@ -94,7 +94,8 @@ impl Taker {
         Some((first + shift / 2, bits))
     }
 
-    /// Drops what was taken of `descriptor` and not returned. Returns whether there was something.
+    /// Drops the bits of `descriptor` that were taken and not returned. Returns whether there were
+    /// any.
     pub(super) fn forget(&mut self, descriptor: u32) -> bool {
         let (leaf, shift) = place(descriptor);
         let found = leaf == self.leaf_number && bits_at(self.leaf, shift) != 0;

@@ -46,7 +46,7 @@ struct DomainLine {
     quantum_ns_max: u64,
     /// How often the daemon asked the domain to yield.
     yield_requests: u64,
-    /// Three counts of 21 bits, the first lowest.
+    /// Three counts of 21 bits. The count of `Interrupt::Timer` is in the lowest bits.
     interrupts: u64,
     offences: u64,
     /// A `u32` in a word of its own.
@@ -62,7 +62,7 @@ const _: () = {
     assert!(offset_of!(KernelArea, domains) == 64);
     assert!(offset_of!(KernelArea, reserved) == 34 * 64);
     assert!(offset_of!(Identity, cpu) == 8 * CPU && offset_of!(Identity, domains) == 8 * DOMAINS);
-    // What is not named below is reserved.
+    // The words without a constant in `word` are reserved.
     assert!(offset_of!(Identity, magic) == 0 && offset_of!(Identity, version) == 8);
     assert!(offset_of!(Identity, reserved) == 8 * 5);
     assert!(offset_of!(DomainLine, reserved) == 8 * 7);

@@ -191,7 +191,7 @@ fn an_impossible_value_of_the_daemon_is_a_fault() {
 
 proptest! {
     #[test]
-    fn any_page_gives_answers_in_range(
+    fn any_page_gives_results_in_range(
         random in prop::collection::vec(any::<u64>(), PAGE_WORDS),
         number in 0..=DOMAINS_MAX,
         state in 0..8u64,

@@ -75,7 +75,7 @@ const _: () = {
     assert!(offset_of!(LoadPage, parent) == 64);
     assert!(offset_of!(LoadPage, child) == 128);
     assert!(offset_of!(LoadPage, streams) == 192);
-    // What is not named below is reserved.
+    // The words without a constant in `word` are reserved.
     assert!(offset_of!(Identity, reserved) == 8 * 3);
     assert!(offset_of!(ParentLine, reserved) == 8 * 2);
     assert!(offset_of!(ChildLine, reserved) == 8);

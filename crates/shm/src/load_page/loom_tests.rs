@@ -18,7 +18,7 @@ type Words = std::sync::Arc<[AtomicU64]>;
 ///
 /// The child is attached here, not in its own thread. Loom remembers only the last access to each
 /// word. The child's own check of a word might come between a load of the parent and a store of the
-/// child. Loom would then not see that those two race, and would not try both orders.
+/// child. Loom would then not see that these two accesses race, and would not try both orders.
 fn ends() -> (LoadParent<Words>, LoadChild<Words>) {
     let words: Words = (0..PAGE_WORDS).map(|_| AtomicU64::new(0)).collect();
     (LoadParent::create(words.clone(), 1).unwrap(), LoadChild::attach(words).unwrap())

@@ -1,13 +1,13 @@
 //! Copies whole words into shared memory and out of it, as many at a time as the machine can.
 //!
-//! Only [`super::Payload`] uses it. A peer may write the memory at the same moment. For such memory
-//! Rust offers atomic loads and stores of one word, and nothing wider. The compiler might merge a
-//! plain `memcpy` with the later read of its copy. The memory would then be read twice, and a check
-//! of the first read would not hold for the second. The compiler cannot merge, split or repeat
-//! assembly. The assembly here does what a loop of relaxed loads and stores would do, in a half to
-//! a third of the time. What a string instruction stores is seen before all that is stored after it
-//! (Intel SDM volume 3, "Memory-Ordering Principles for String Operations"). So the index hands it
-//! over as it does any other store.
+//! Only [`super::Payload`] uses this module. A peer may write the memory at the same moment. For
+//! such memory Rust offers atomic loads and stores of one word and none wider. The compiler might
+//! merge a plain `memcpy` with the later read of its copy. The memory would then be read twice, and
+//! a check of the first read would not hold for the second. The compiler cannot merge, split or
+//! repeat assembly. The assembly here does what a loop of relaxed loads and stores would do, in a
+//! half to a third of the time. Other CPUs see the stores of a string instruction before any later
+//! store (Intel SDM volume 3, "Memory-Ordering Principles for String Operations"). So the index
+//! hands these bytes over as it does any other store.
 
 use crate::AtomicU64;
 use crate::Ordering::Relaxed;
@@ -50,8 +50,8 @@ pub(super) fn load(from: &[AtomicU64], to: &mut [[u8; 8]]) {
 fn store_wide(to: &[AtomicU64], from: &[[u8; 8]]) -> usize {
     let to_bytes = to.as_ptr().cast_mut().cast::<u8>();
     // SAFETY: both are `from.len()` words long, as `store` ensures. The destination is atomics,
-    // which may be written through a shared reference. It does not overlap `from`, which nobody
-    // writes while it is borrowed.
+    // which may be written through a shared reference. It does not overlap `from`, which is
+    // borrowed and so not written.
     unsafe { copy(to_bytes, from.as_ptr().cast(), from.len()) }
 }
 
@@ -115,7 +115,8 @@ unsafe fn copy(to: *mut u8, from: *const u8, words: usize) -> usize {
     blocks * BLOCK_BYTES / 8
 }
 
-/// On other machines nothing wider than a word is used. Loom's words are no memory at all.
+/// On other machines nothing wider than a word is used. Loom's words are objects of loom and not
+/// plain memory.
 #[cfg(not(all(target_arch = "x86_64", not(loom), not(miri))))]
 #[inline]
 fn store_wide(_: &[AtomicU64], _: &[[u8; 8]]) -> usize {

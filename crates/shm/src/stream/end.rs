@@ -1,4 +1,4 @@
-//! The two ends of a stream, and what their calls tell the caller to do.
+//! The two ends of a stream, and the actions that their calls require from the caller.
 
 use super::layout::word;
 use super::wake::{DIED, ENDED};
@@ -35,9 +35,10 @@ impl End {
 /// How an end leaves the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Leaving {
-    /// In order: the other end finds [`Closed::Ended`](super::Closed::Ended).
+    /// The end ends the stream in order. The other end finds
+    /// [`Closed::Ended`](super::Closed::Ended).
     Ended,
-    /// It failed before its work was done: the other end finds
+    /// The end failed before its work was done. The other end finds
     /// [`Closed::Died`](super::Closed::Died).
     Died,
 }
@@ -55,7 +56,8 @@ impl Leaving {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[must_use = "the other end must be woken, or a resting source started"]
 pub struct Due {
-    /// The other end waits, and its level is reached: make it eligible, or wake its futex.
+    /// The other end waits, and its level is reached: make its activity eligible, or wake its
+    /// futex.
     pub wake: bool,
     /// The source rests and must be started. Only a reader returns this.
     pub start: bool,
@@ -67,13 +69,15 @@ pub struct Wait {
     /// What the caller must do first.
     pub due: Due,
     /// Whether to sleep while the end's wait word is [`WAITING`](super::WAITING), and to call
-    /// `finish_wait` afterwards. If `false`, the level is reached or the stream is closed: look.
+    /// `finish_wait` afterwards. If `false`, the level is reached or the stream is closed, so look
+    /// again.
     pub sleep: bool,
 }
 
 /// Claims the start of the resting source. `true` for one caller only.
 pub(super) fn claim_start<W: AsRef<[AtomicU64]>>(words: &Words<W>) -> bool {
-    // Acquire pairs with the fence in `Writer::rest_until_started`, so the caller finds the
-    // writer's wait word. Nothing else is handed over. The fences decide which side sees what.
+    // Acquire pairs with the fence in `begin_wait`, which `Writer::rest_with` calls before it
+    // rests. So the caller finds the writer's wait word. Nothing else is handed over here: the
+    // SeqCst fences ensure that one side sees the other's store.
     words.at(word::ACTIVE).compare_exchange(0, 1, Acquire, Relaxed).is_ok()
 }

@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-/// Why a stream carries nothing any more. A reader finds it after all that was committed before.
+/// Why a stream is closed. A reader gets this error after all committed messages.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Closed {
@@ -39,7 +39,7 @@ impl core::error::Error for Closed {
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StreamFault {
-    /// An index went back, or forward by more than there is.
+    /// An index went back, or too far forward.
     Index {
         /// `N_write` or `N_read`.
         name: &'static str,
@@ -50,7 +50,7 @@ pub enum StreamFault {
         /// The greatest value allowed.
         max: u64,
     },
-    /// A message is longer than what was committed of it, or than any message may be.
+    /// A message is longer than its committed part, or than any message may be.
     Length {
         /// The bytes found.
         found: u64,

@@ -3,9 +3,9 @@
 /// How data moves from one end to the other.
 ///
 /// A stream has at least the sizes that its creator asks for. A count or a capacity is rounded up
-/// to a power of two, a ring to at least 64 bytes, and the bytes of a slot or buffer to a multiple
-/// of 8. [`StreamForm::rounded`] and [`Stream::form`](super::Stream::form) return the result. A
-/// size of 0 and a size above the greatest are refused.
+/// to a power of two, and a ring has at least 64 bytes. The bytes of a slot or buffer are rounded
+/// up to a multiple of 8. [`StreamForm::rounded`] and [`Stream::form`](super::Stream::form) return
+/// the result. A size of 0 and a size above the greatest are refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StreamForm {
     /// Plain bytes, copied through a ring.

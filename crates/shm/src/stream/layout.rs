@@ -102,7 +102,7 @@ pub(super) mod word {
     pub const READ: usize = offset_of!(Header, read) / 8;
     pub const ACTIVE: usize = offset_of!(Header, active) / 8;
 
-    /// The lines of the two ends. The words within a line are below.
+    /// The first words of the lines of the two ends. The words within a line follow below.
     pub const READER: usize = offset_of!(Header, reader) / 8;
     pub const WRITER: usize = offset_of!(Header, writer) / 8;
 
@@ -124,7 +124,7 @@ pub(super) mod word {
     }
 }
 
-/// The next sizes that a stream may have.
+/// The form with each size rounded up to one that a stream may have.
 ///
 /// # Errors
 /// A size is 0 or too large.
@@ -153,8 +153,8 @@ pub(super) fn rounded(form: StreamForm) -> Result<StreamForm, LayoutError> {
     })
 }
 
-/// The bounds of the bytes of a ring, of the number of slots or buffers, and of the bytes of a slot
-/// or buffer.
+/// Bounds of three sizes: the bytes of a ring, the number of slots or buffers, the bytes of one
+/// slot or buffer.
 const RING_BYTES_MIN: u32 = 64;
 const RING_BYTES: (u64, u64) = (RING_BYTES_MIN as u64, 1 << 30);
 const UNITS: (u64, u64) = (1, 1 << 16);
@@ -260,7 +260,7 @@ impl Shape {
             }
     }
 
-    /// Place of an index in a ring of [`Self::count`].
+    /// The place of an index in a ring with [`Self::count`] places.
     #[inline]
     pub(super) const fn place(&self, index: u64) -> usize {
         usize_of(index & (self.count - 1))

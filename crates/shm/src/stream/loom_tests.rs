@@ -64,7 +64,7 @@ fn a_batch_is_handed_over() {
     other.join().unwrap();
 }
 
-/// The reader waits for two messages. Each is committed by itself.
+/// The reader waits for two messages. The writer commits each one separately.
 fn the_level_is_waited_for() {
     let (mut writer, mut reader) = ends(SLOTS, 0);
     let futex = Arc::new(Futex::default());

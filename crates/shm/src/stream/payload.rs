@@ -8,15 +8,15 @@ use crate::Ordering::Relaxed;
 #[cfg(test)]
 mod tests;
 
-/// A message, or the room for one, in its place in the shared memory.
+/// A message in shared memory, or the reserved space for one.
 ///
-/// It is made of words, not bytes. A faulty peer may change them while they are read, which a
-/// `&[u8]` would not allow. Copy once, then check, then use.
+/// The memory is a slice of atomic words. A faulty peer may change them while they are read, and a
+/// `&[u8]` would not allow that. Copy once, then check, then use.
 #[derive(Clone, Copy, Debug)]
 pub struct Payload<'a> {
-    /// The words that hold it. It continues at their start after their end.
+    /// The words that hold the message. It continues at their start after their end.
     words: &'a [AtomicU64],
-    /// Its first byte in the words.
+    /// The first byte of the message in the words.
     start: usize,
     len: usize,
 }
@@ -69,7 +69,7 @@ impl<'a> Payload<'a> {
         len
     }
 
-    /// The place of its byte `at`. Any place if it has no such byte.
+    /// The place of byte `at` of the message in the words. Any place if there is no such byte.
     #[inline]
     fn place(&self, at: usize) -> usize {
         let bytes = self.words.len() * 8;
@@ -78,7 +78,8 @@ impl<'a> Payload<'a> {
     }
 }
 
-/// Relaxed, all of it: the index that is stored afterwards hands the bytes over.
+/// Copies `bytes` into `words`. All stores are Relaxed: the index that is stored afterwards hands
+/// the bytes over.
 #[inline]
 fn store(words: &[AtomicU64], place: usize, bytes: &[u8]) {
     let offset = place % 8;
@@ -98,8 +99,8 @@ fn store(words: &[AtomicU64], place: usize, bytes: &[u8]) {
     }
 }
 
-/// Stores a part of a word. Not atomic, and it need not be: only one end stores to the data, and
-/// the other bytes of the word keep their values.
+/// Stores a part of a word by a load and a store. That need not be one atomic operation, because
+/// only one end stores to the data. The other bytes of the word keep their values.
 #[inline]
 fn merge(word: &AtomicU64, offset: usize, bytes: &[u8]) {
     let mut whole = word.load(Relaxed).to_ne_bytes();
@@ -107,7 +108,7 @@ fn merge(word: &AtomicU64, offset: usize, bytes: &[u8]) {
     word.store(u64::from_ne_bytes(whole), Relaxed);
 }
 
-/// As [`store`], after the load of an index.
+/// Copies from `words`. All loads are Relaxed: the earlier load of an index has acquired the bytes.
 #[inline]
 fn load(words: &[AtomicU64], place: usize, bytes: &mut [u8]) {
     let offset = place % 8;

@@ -15,9 +15,10 @@ use crate::words::Words;
 pub struct Reader<W> {
     words: Words<W>,
     shape: Shape,
-    /// The index up to which it has read.
+    /// The index up to which the reader has read.
     taken: u64,
-    /// The index up to which it is done. The buffers that it keeps make it smaller than `taken`.
+    /// The index up to which the reader is done. It is smaller than `taken` by the buffers that the
+    /// reader keeps.
     done: u64,
     /// `N_read`.
     released: u64,
@@ -36,8 +37,8 @@ impl<W: AsRef<[AtomicU64]>> Reader<W> {
         Reader { words, shape, taken: 0, done: 0, released: 0, written: 0, kept, closed: None }
     }
 
-    /// The next message, or all plain bytes that have come. `None` if there are none now. The
-    /// message stays until the reader is done with it. O(1).
+    /// The next message, or all plain bytes that have been committed. `None` if there are none now.
+    /// The message stays the next one until the reader is done with it. O(1).
     ///
     /// # Errors
     /// The stream is closed, and nothing more will come.
@@ -55,11 +56,11 @@ impl<W: AsRef<[AtomicU64]>> Reader<W> {
         Ok(Some(Message { reader: self, buffer, len }))
     }
 
-    /// Copies the next message into `bytes` and is done with it. Copies as many plain bytes as have
-    /// come and fit. `None` if there are none now. O(bytes).
+    /// Copies the next message into `bytes` and is done with it. Of plain bytes it copies as many
+    /// as are committed and fit. `None` if there are none now. O(bytes).
     ///
     /// # Errors
-    /// The message is longer than `bytes` and stays the next, or the stream is closed.
+    /// The message is longer than `bytes` and stays the next one, or the stream is closed.
     #[inline]
     pub fn pop(&mut self, bytes: &mut [u8]) -> Result<Option<usize>, StreamError> {
         let Some(message) = self.front()? else { return Ok(None) };
@@ -77,8 +78,8 @@ impl<W: AsRef<[AtomicU64]>> Reader<W> {
         Ok(Some(len))
     }
 
-    /// Gives the room of all finished messages back to the writer. A store, a fence and a load, for
-    /// any number of messages.
+    /// Gives the room of all finished messages back to the writer. Costs a store, a fence and a
+    /// load, for any number of messages.
     #[inline]
     pub fn release(&mut self) -> Due {
         let mut wake = false;
@@ -87,18 +88,18 @@ impl<W: AsRef<[AtomicU64]>> Reader<W> {
             wake = self.words.publish(word::READ, self.released, word::WRITER);
         }
         let start = self.starts();
-        // Behind the fence of the last release. The writer may wait to be started.
+        // `starts` runs after the fence of the last release. The writer may wait to be started.
         let wake = (start && self.words.notify(word::WRITER)) || wake;
         Due { wake, start }
     }
 
-    /// Releases, and prepares to wait for `units` (bytes, slots, descriptors) more than were read,
-    /// at most as many as there can be. Starts a source that rests.
+    /// Releases, and prepares to wait until `units` (bytes, slots or descriptors) can be read, at
+    /// most as many as the stream can hold. Starts a source that rests.
     pub fn wait(&mut self, units: u64) -> Wait {
         self.wait_with(units, WAITING)
     }
 
-    /// As [`Self::wait`], for a reader that does not sleep but now and then calls
+    /// As [`Self::wait`], for a reader that does not sleep but calls from time to time
     /// [`Stream::is_notified`](super::Stream::is_notified). The writer does not wake it. If the
     /// result says `sleep`, the reader watches, and then calls `finish_wait`.
     pub fn watch(&mut self, units: u64) -> Wait {
@@ -116,8 +117,8 @@ impl<W: AsRef<[AtomicU64]>> Reader<W> {
         if !sleep {
             self.words.finish_wait(word::READER);
         } else if self.rests() && claim_start(&self.words) {
-            // Only this source can deliver what the reader waits for, even if the level is above
-            // `B_start`.
+            // Only this source can deliver the data that the reader waits for. So the reader starts
+            // it even if the level is above `B_start`.
             due.start = true;
             due.wake |= self.words.notify(word::WRITER);
         }
@@ -139,7 +140,7 @@ impl<W: AsRef<[AtomicU64]>> Reader<W> {
         self.words.at(word::WRITER + word::WAIT)
     }
 
-    /// How much can be read now. Loads.
+    /// How much can be read now. Costs loads.
     ///
     /// # Errors
     /// An impossible index.
@@ -178,14 +179,14 @@ impl<W: AsRef<[AtomicU64]>> Reader<W> {
         self.words.leave(word::READER, how.state(), word::WRITER)
     }
 
-    /// Whether there is more to read than the reader knew of.
+    /// Whether there is anything to read, after a look at the writer's index.
     fn look(&mut self) -> Result<bool, Closed> {
         self.refresh()?;
         if self.taken != self.written {
             return Ok(true);
         }
         let Some(closed) = self.words.gone(word::WRITER) else { return Ok(false) };
-        // What the writer committed last is visible by now.
+        // The load of `gone` makes the last commit of the writer visible.
         self.refresh()?;
         if self.taken != self.written { Ok(true) } else { Err(self.close(closed)) }
     }
@@ -217,7 +218,7 @@ impl<W: AsRef<[AtomicU64]>> Reader<W> {
         let (buffer, found) = match self.shape.form {
             StreamForm::Buffers { buffers, .. } => {
                 let (len, buffer) = (found >> 32, found & u64::from(u32::MAX));
-                // The buffer does not exist, or the reader has it already.
+                // A fault if the buffer does not exist or the reader has it already.
                 let index = usize::try_from(buffer).unwrap_or(usize::MAX);
                 if self.kept.get(index) != Some(&false) {
                     let buffers = u64::from(buffers);
@@ -238,12 +239,12 @@ impl<W: AsRef<[AtomicU64]>> Reader<W> {
         }
     }
 
-    /// Is done with `units`, which stood in `buffer` if the form has buffers.
+    /// Ends the use of `units`, which were in `buffer` if the form has buffers.
     #[inline]
     fn finish(&mut self, buffer: u32, units: u64) {
         if let StreamForm::Buffers { .. } = self.shape.form {
             self.kept[buffer as usize] = false;
-            // Relaxed: the index hands it over.
+            // Relaxed: the index hands the word over.
             self.words.store(self.shape.back(self.done), u64::from(buffer), Relaxed);
         }
         self.done += units;
@@ -260,8 +261,8 @@ impl<W: AsRef<[AtomicU64]>> Reader<W> {
 
     /// Whether the source rests.
     fn rests(&self) -> bool {
-        // The fences in `publish`, behind the last release, and in `begin_wait` pair with the fence
-        // in `Writer::rest`.
+        // Two fences pair with the fence in `Writer::rest`: the one in `publish`, after the last
+        // release, and the one in `begin_wait`.
         self.shape.start_level != 0 && self.words.load(word::ACTIVE, Relaxed) == 0
     }
 
@@ -299,14 +300,14 @@ impl<W: AsRef<[AtomicU64]>> Message<'_, W> {
         reader.shape.payload(&reader.words, reader.taken, self.buffer, self.len)
     }
 
-    /// Is done with it. The writer gets its room with the next [`Reader::release`].
+    /// Ends the use of the message. The writer gets its room with the next [`Reader::release`].
     #[inline]
     pub fn done(self) {
         let len = self.len;
         self.done_with(len);
     }
 
-    /// Is done with the first `len` plain bytes, or with the whole message in the other forms.
+    /// Ends the use of the first `len` plain bytes, or of the whole message in the other forms.
     #[inline]
     pub fn done_with(self, len: usize) {
         let Message { reader, buffer, len: all } = self;
@@ -316,8 +317,9 @@ impl<W: AsRef<[AtomicU64]>> Message<'_, W> {
         reader.finish(buffer, units);
     }
 
-    /// Keeps it while others are read, until [`Reader::give_back`]. Only a message in a buffer can
-    /// be kept. Otherwise returns `None`, and the message stays the next.
+    /// Keeps the message until [`Reader::give_back`]. The reader may read others meanwhile. Only a
+    /// message in a buffer can be kept. Otherwise the result is `None`, and the message stays the
+    /// next one.
     pub fn keep(self) -> Option<Kept> {
         let Message { reader, buffer, len } = self;
         *reader.kept.get_mut(buffer as usize)? = true;

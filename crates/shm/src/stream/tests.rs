@@ -51,7 +51,7 @@ fn every_byte_is_where_version_1_has_it() {
         (0, &b"upcstrm\0"[..]),
         (8, &[1]),               // version
         (16, &[6, 5]),           // generation
-        (24, &[4]),              // way
+        (24, &[4]),              // form
         (32, &[2]),              // count
         (40, &[16]),             // bytes of a unit
         (48, &[1]),              // start level
@@ -199,7 +199,7 @@ fn only_a_write_that_reaches_the_level_wakes() {
         }
         assert!(reader.finish_wait());
         assert_eq!(reader.level(), Ok(4));
-        assert!(!reader.wait(4).sleep, "they are there");
+        assert!(!reader.wait(4).sleep, "the bytes have come");
         // And the other form: room for one.
         assert!(!writer.push(b"y").unwrap() && writer.wait(1).sleep);
         reader.front().unwrap().unwrap().done();
@@ -231,7 +231,7 @@ fn a_resting_source_is_started_once_and_only_below_its_level() {
         })
         .collect();
     assert_eq!(starts, [false, false, true, false], "4 left 3, 2, 1 and 0");
-    // Below the level the source goes on by itself. No reader starts it a second time.
+    // Below the level the source goes on without a start. No reader starts it a second time.
     assert_eq!((writer.rest().1, reader.release().start), (true, false));
 }
 
@@ -317,7 +317,7 @@ fn buffers_come_back_in_any_order() {
         for number in 0..4 {
             assert!(writer.push(&[round, number]).unwrap());
         }
-        assert!(!writer.push(&[0]).unwrap(), "all are out");
+        assert!(!writer.push(&[0]).unwrap(), "no buffer is free");
         let _ = writer.commit();
         let mut all = Vec::new();
         while let Some(message) = reader.front().unwrap() {
@@ -396,7 +396,7 @@ proptest! {
             }
             let (out, units) = (kept.len() + staged.len() + committed.len(), 4);
             let counted = !matches!(form, StreamForm::Messages { .. });
-            prop_assert!(!counted || out <= units, "more out than there are");
+            prop_assert!(!counted || out <= units, "more units are in use than exist");
         }
     }
 
@@ -434,7 +434,7 @@ proptest! {
             words[word::WRITTEN + at % (words.len() - word::WRITTEN)].store(value, Relaxed);
             match step {
                 Step::Push(len) => match (writer.push(&vec![1; len]), faults.0) {
-                    (Ok(false), Some(_)) => panic!("closed, and it goes on"),
+                    (Ok(false), Some(_)) => panic!("a call succeeds on a closed stream"),
                     (Err(StreamError::Closed(found)), earlier) => {
                         prop_assert_eq!(earlier.unwrap_or(found), found);
                         faults.0 = Some(found);
@@ -443,7 +443,7 @@ proptest! {
                 },
                 Step::Commit => { let _ = (writer.commit(), writer.rest()); }
                 Step::Pop => match (reader.pop(&mut [0; 200]), faults.1) {
-                    (Ok(_), Some(_)) => panic!("closed, and it goes on"),
+                    (Ok(_), Some(_)) => panic!("a call succeeds on a closed stream"),
                     (Err(StreamError::Closed(found)), earlier) => {
                         prop_assert_eq!(earlier.unwrap_or(found), found);
                         faults.1 = Some(found);

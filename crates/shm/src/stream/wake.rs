@@ -11,20 +11,20 @@
 //! ```
 //!
 //! One of the two fences comes first: either (4) finds what (5) stored, or (7) finds what (2)
-//! stored. A woken end finds the word 0 (Acquire) and the index. The peer may begin a new wait
-//! between the two loads of (7) and the exchange of (7). It is then woken early, looks and waits
-//! again.
+//! stored. A woken end finds 0 in the word (Acquire) and so the index. The waiting end may end its
+//! wait and begin another one between the two loads and the exchange of (7). That end is then woken
+//! early, looks and waits again.
 //!
-//! An end that waits for several things stores `WATCHED` in (2), and loads the word now and then.
-//! (7) then sets the word to 0 too, and the caller of (7) wakes nobody. Before such an end sleeps
-//! on several words, it changes each from `WATCHED` to `WAITING` (`prepare_wait`), and back
-//! afterwards (`cancel_wait`). These changes and (7) are exchanges of one word. Either (7) comes
-//! first and the change fails, or (7) finds `WAITING`.
+//! An end that waits for several things stores `WATCHED` in (2), and loads the word from time to
+//! time. (7) then also sets the word to 0, and the caller of (7) wakes no thread. Before such an
+//! end sleeps on several words, it changes each from `WATCHED` to `WAITING` (`prepare_wait`), and
+//! back afterwards (`cancel_wait`). These changes and (7) are exchanges of one word. Either (7)
+//! comes first and the change fails, or (7) finds `WAITING`.
 //!
-//! This is another machine than [`crate::wake_word`]. An end is notified only once the index that
-//! it waits for is reached. So 0 means both "does not wait" and "notified", and a wake word's state
-//! `NOTIFIED`, which would be set without a waiter, does not exist. A commit that nobody waits for
-//! costs a load here and no exchange.
+//! A wait word has other states than a [`crate::wake_word`]. An end is notified only once the index
+//! that it waits for is reached. So 0 means both "does not wait" and "notified". There is no state
+//! like `NOTIFIED` of a wake word, which is set even without a waiter. So a commit without a
+//! waiting reader costs one load and no exchange.
 
 use super::fault::{Closed, StreamFault};
 use super::layout::{KIND, word};
@@ -33,9 +33,10 @@ use crate::edge::{Edge, barrier, ordering};
 use crate::words::Words;
 use crate::{AtomicU64, LayoutError};
 
-/// The value of a wait word while its end waits. The low half is the futex.
+/// The value of a wait word while its end sleeps or is about to. The low half of the word is the
+/// futex.
 pub const WAITING: u32 = 1;
-/// The value of a wait word while its end waits and does not sleep.
+/// The value of a wait word while its end waits without sleeping.
 pub const WATCHED: u32 = 2;
 
 /// The states of an end: open, ended in order, or died.
@@ -47,7 +48,7 @@ impl<W: AsRef<[AtomicU64]>> Words<W> {
     /// (5) to (7): stores `index` to `word`. Returns `true` if the end of `line` must be woken.
     #[inline]
     pub(super) fn publish(&self, word: usize, index: u64, line: usize) -> bool {
-        // Pairs with the Acquire in `index`.
+        // Release pairs with the Acquire in `index`.
         self.store(word, index, ordering(Edge::StreamIndexStore, Release));
         // Pairs with the fence in `begin_wait`.
         barrier(Edge::StreamPublishFence, SeqCst);
@@ -58,18 +59,19 @@ impl<W: AsRef<[AtomicU64]>> Words<W> {
             && self.notify(line)
     }
 
-    /// Notifies the end of `line`, behind a fence. Returns `true` if it sleeps or is about to.
+    /// Notifies the end of `line`. The caller has made a fence before. Returns `true` if it sleeps
+    /// or is about to.
     #[inline]
     pub(super) fn notify(&self, line: usize) -> bool {
-        // Relaxed: the caller's fence makes it a release for the Acquire in `finish_wait`. It hands
-        // over the index, or the news that this end is gone.
+        // Relaxed: the caller's fence makes the exchange a release for the Acquire in
+        // `finish_wait`. It hands over the index, or the fact that this end is gone.
         self.at(line + word::WAIT).swap(0, Relaxed) == u64::from(WAITING)
     }
 
     /// (1) to (3). `state` is `WAITING` or `WATCHED`.
     pub(super) fn begin_wait(&self, line: usize, wanted: u64, state: u32) {
         self.store(line + word::WANTED, wanted, Relaxed);
-        // Pairs with the Acquire in `publish`.
+        // Release pairs with the Acquire in `publish`.
         let release = ordering(Edge::StreamWaitStore, Release);
         self.store(line + word::WAIT, u64::from(state), release);
         // Pairs with the fences in `publish` and `leave`.
@@ -78,14 +80,14 @@ impl<W: AsRef<[AtomicU64]>> Words<W> {
 
     /// Ends the wait. Returns `true` if the end was notified.
     pub(super) fn finish_wait(&self, line: usize) -> bool {
-        // Acquire pairs with the exchange in `notify`, behind a fence.
+        // Acquire pairs with the exchange in `notify`, which follows a fence.
         self.at(line + word::WAIT).swap(0, ordering(Edge::StreamWaitFinish, Acquire)) == 0
     }
 
     /// Changes the word from `WATCHED` to `WAITING` or back. `false` if the end was notified
     /// meanwhile.
     pub(super) fn change_state(&self, line: usize, from: u32, to: u32) -> bool {
-        // Relaxed: it hands nothing over. `finish_wait` synchronises.
+        // Relaxed: this access hands nothing over. `finish_wait` synchronises.
         let state = self.at(line + word::WAIT);
         state.compare_exchange(u64::from(from), u64::from(to), Relaxed, Relaxed).is_ok()
     }
@@ -99,7 +101,7 @@ impl<W: AsRef<[AtomicU64]>> Words<W> {
 
     /// Makes the caller the end of `line`.
     pub(super) fn claim(&self, line: usize, name: &'static str) -> Result<(), LayoutError> {
-        // Relaxed: it hands nothing over.
+        // Relaxed: this access hands nothing over.
         match self.at(line + word::CLAIMED).swap(1, Relaxed) {
             0 => Ok(()),
             found => Err(LayoutError::Value { page: KIND.page, name, found, min: 0, max: 0 }),
@@ -117,11 +119,11 @@ impl<W: AsRef<[AtomicU64]>> Words<W> {
         self.notify(peer)
     }
 
-    /// Whether the end of `line` is gone. A caller that loads its index after this sees the last
-    /// one.
+    /// Whether the end of `line` is gone. A caller that loads the index of that end after this sees
+    /// its last value.
     #[inline]
     pub(super) fn gone(&self, line: usize) -> Option<Closed> {
-        // Acquire pairs with the exchange in `leave`, behind the fence in `publish`.
+        // Acquire pairs with the exchange in `leave`, which follows the fence in `publish`.
         match self.load(line + word::GONE, ordering(Edge::StreamGoneLoad, Acquire)) {
             OPEN => None,
             ENDED => Some(Closed::Ended),

@@ -16,7 +16,7 @@ use crate::words::Words;
 pub struct Writer<W> {
     words: Words<W>,
     shape: Shape,
-    /// The index up to which it has written, committed or not.
+    /// The index up to which the writer has written, committed or not.
     staged: u64,
     /// `N_write`.
     committed: u64,
@@ -32,8 +32,9 @@ impl<W: AsRef<[AtomicU64]>> Writer<W> {
         Writer { words, shape, staged: 0, committed: 0, read: 0, buffers, closed: None }
     }
 
-    /// Room for a message of `len` bytes, or for `len` plain bytes. `None` if there is none now.
-    /// Room that is not staged is given up. O(1), with buffers O(buffers given back).
+    /// Reserves room for a message of `len` bytes, or for `len` plain bytes. `None` if there is
+    /// none now. A reservation that is dropped without staging has no effect. O(1), with buffers
+    /// O(buffers given back).
     ///
     /// # Errors
     /// `len` is greater than any message may be, or there is no room and the stream is closed.
@@ -42,7 +43,7 @@ impl<W: AsRef<[AtomicU64]>> Writer<W> {
         Ok(if self.has_room(len)? { Some(WriteChunk { writer: self, len }) } else { None })
     }
 
-    /// Whether [`Self::reserve`] would find room. The same costs.
+    /// Whether [`Self::reserve`] would find room. Costs the same.
     ///
     /// # Errors
     /// As [`Self::reserve`].
@@ -67,7 +68,8 @@ impl<W: AsRef<[AtomicU64]>> Writer<W> {
         Ok(true)
     }
 
-    /// Hands over all staged messages. A store, a fence and two loads, for any number of messages.
+    /// Hands over all staged messages. Costs a store, a fence and two loads, for any number of
+    /// messages.
     ///
     /// # Errors
     /// The reader is gone and will not read them.
@@ -91,7 +93,7 @@ impl<W: AsRef<[AtomicU64]>> Writer<W> {
         self.wait_with(units.clamp(1, self.shape.count), WAITING)
     }
 
-    /// As [`Self::wait_for`], for a writer that does not sleep but now and then calls
+    /// As [`Self::wait_for`], for a writer that does not sleep but calls from time to time
     /// [`Stream::is_notified`](super::Stream::is_notified). The reader does not wake it. If the
     /// result says `sleep`, the writer watches, and then calls `finish_wait`. A source that rests
     /// is notified when it is started instead.
@@ -110,7 +112,7 @@ impl<W: AsRef<[AtomicU64]>> Writer<W> {
 
     fn wait_with(&mut self, units: u64, state: u32) -> Wait {
         let due = Due { wake: self.publish(), start: false };
-        // Not below 0: then there is room already.
+        // Saturates at 0: there is room already then.
         let wanted = (self.staged + units).saturating_sub(self.shape.count);
         self.words.begin_wait(word::WRITER, wanted, state);
         let sleep = matches!(self.look(units), Ok(false));
@@ -136,22 +138,24 @@ impl<W: AsRef<[AtomicU64]>> Writer<W> {
     }
 
     /// Commits, and lets a passive source rest until it is started. Returns `true` if the source
-    /// must go on at once: the level is below `B_start` or below what the reader waits for, and no
-    /// reader will start it. With `B_start` 0 no reader ever does.
+    /// must go on at once: the level is below `B_start` or below the level that the reader waits
+    /// for, and no reader will start it. If `B_start` is 0, the result is `false`, and no reader
+    /// ever starts the source.
     pub fn rest(&mut self) -> (Due, bool) {
         let due = Due { wake: self.publish(), start: false };
         // Relaxed: the fence orders it.
         self.words.store(word::ACTIVE, 0, Relaxed);
-        // Pairs with the fence in `publish`, of a reader that releases.
+        // Pairs with the fence in `publish` of a reader that releases, and with the one in
+        // `begin_wait` of a reader that waits.
         barrier(Edge::StreamRestFence, SeqCst);
         let goes_on = self.level() < self.shape.start_level || self.is_waited_for();
         (due, goes_on && claim_start(&self.words))
     }
 
-    /// As [`Self::rest`], and waits to be started. If the result says `sleep`, the source sleeps on
-    /// its wait word, then calls `finish_wait` and goes on. The release that starts it returns
-    /// [`Due::wake`] beside [`Due::start`], and so does the end of the reader. Otherwise the source
-    /// goes on at once, or finds the stream closed.
+    /// As [`Self::rest`], and also prepares to wait for the start. If the result says `sleep`, the
+    /// source sleeps on its wait word, then calls `finish_wait` and goes on. The release that
+    /// starts it returns [`Due::wake`] beside [`Due::start`], and so does the end of the reader.
+    /// Otherwise the source goes on at once, or finds the stream closed.
     pub fn rest_until_started(&mut self) -> Wait {
         self.rest_with(WAITING)
     }
@@ -170,8 +174,8 @@ impl<W: AsRef<[AtomicU64]>> Writer<W> {
         Wait { due: Due { wake, start: false }, sleep }
     }
 
-    /// As [`Self::wait`], but only for the end of the reader. A source with nothing to write learns
-    /// that the reader is gone.
+    /// As [`Self::wait`], but the wait ends only when the reader is gone. For a source that has
+    /// nothing to write.
     pub fn wait_for_end(&mut self) -> Wait {
         let wake = self.publish();
         self.words.begin_wait(word::WRITER, u64::MAX, WAITING);
@@ -201,8 +205,8 @@ impl<W: AsRef<[AtomicU64]>> Writer<W> {
         self.shape.len_max
     }
 
-    /// How much the reader has not given back yet. Loads. [`Self::reserve`] finds an impossible
-    /// index.
+    /// How much the reader has not given back yet. Costs loads. Does not check the index:
+    /// [`Self::reserve`] does.
     pub fn level(&self) -> u64 {
         self.committed.saturating_sub(self.words.index(word::READ))
     }
@@ -259,7 +263,7 @@ impl<W: AsRef<[AtomicU64]>> Writer<W> {
         Ok(self.shape.count - (self.staged - self.read) >= units)
     }
 
-    /// The reader's index is `found`: what it has given back is free.
+    /// Takes the buffers that the reader has given back up to its index `found`.
     fn take_back(&mut self, found: u64) -> Result<(), Closed> {
         if let StreamForm::Buffers { buffers, .. } = self.shape.form {
             for index in self.read..found {
@@ -281,7 +285,7 @@ impl<W: AsRef<[AtomicU64]>> Writer<W> {
     }
 }
 
-/// Room for a message that the reader does not see yet.
+/// Reserved room for a message. The reader does not see it yet.
 #[derive(Debug)]
 #[must_use = "room that is not staged is given up"]
 pub struct WriteChunk<'a, W> {
@@ -310,7 +314,7 @@ impl<W: AsRef<[AtomicU64]>> WriteChunk<'_, W> {
             _ => len as u64,
         };
         if !matches!(writer.shape.form, StreamForm::Bytes { .. }) {
-            // Relaxed: the index hands it over.
+            // Relaxed: the index hands the word over.
             writer.words.store(writer.shape.head(writer.staged), descriptor, Relaxed);
         }
         writer.staged += writer.shape.units(len);

@@ -39,7 +39,7 @@ struct Identity {
 
 #[repr(C, align(64))]
 struct TurnLine {
-    /// Low half: the holder's number. High half: how often the turn changed hands.
+    /// Low half: the holder's number. High half: how often the turn was passed or reset.
     turn: u64,
     reserved: [u64; 7],
 }
@@ -70,7 +70,7 @@ const _: () = {
     assert!(offset_of!(TurnPage, reserved) == 192);
     assert!(offset_of!(TurnPage, wake_words) == 512);
     assert!(offset_of!(Identity, cpu) == 8 * CPU && offset_of!(Identity, domains) == 8 * DOMAINS);
-    // What is not named below is reserved.
+    // The words without a constant in `word` are reserved.
     assert!(offset_of!(Identity, magic) == 0 && offset_of!(Identity, version) == 8);
     assert!(offset_of!(Identity, reserved) == 8 * 4);
     assert!(offset_of!(TurnLine, reserved) == 8);

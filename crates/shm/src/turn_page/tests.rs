@@ -161,7 +161,7 @@ fn the_daemon_is_notified_only_if_it_has_the_turn() {
 
 proptest! {
     #[test]
-    fn any_page_gives_answers_in_range(
+    fn any_page_gives_results_in_range(
         random in prop::collection::vec(any::<u64>(), PAGE_WORDS),
         number in 0..=DOMAINS_MAX,
     ) {

@@ -49,7 +49,7 @@ struct ReadyLine {
     sequence: u64,
     /// `NEVER`: nothing is ready.
     ready_key: u64,
-    /// The order. In the high half the first order among the ready activities of that key.
+    /// Low half: the order. High half: the first order among the ready activities of that key.
     ready_orders: u64,
     /// The slots from this one on were never set.
     slots_used: u64,
@@ -89,7 +89,7 @@ struct SlotWords {
     key: u64,
     /// `NEVER`: none.
     event: u64,
-    /// The order. In the high half a `SlotState`.
+    /// Low half: the order. High half: a `SlotState`.
     order_state: u64,
 }
 
@@ -105,7 +105,7 @@ const _: () = {
     assert!(offset_of!(Header, boundary) == 128);
     assert!(offset_of!(Header, counters) == 192);
     assert!(offset_of!(Header, reserved) == 256);
-    // What is not named below is reserved.
+    // The words without a constant in `word` are reserved.
     assert!(offset_of!(Identity, magic) == 0 && offset_of!(Identity, version) == 8);
     assert!(offset_of!(Identity, reserved) == 8 * 5);
     assert!(offset_of!(ReadyLine, ready_event) == 8 * 7);

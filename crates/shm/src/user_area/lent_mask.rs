@@ -7,10 +7,10 @@ use crate::{AtomicU64, LayoutError, Ordering};
 use Ordering::{Relaxed, SeqCst};
 use layout::word;
 
-/// Writes the preemption mask of an area beside its [`Owner`](super::Owner), in the same thread.
-/// For code that the owner calls and that cannot reach the owner meanwhile, such as a future that
-/// it polls. The owner itself masks nothing in that time. Before and after, the level is 0. `W` is
-/// the memory.
+/// Writes the preemption mask of an area, in the thread of its [`Owner`](super::Owner). For code
+/// that the owner calls and that cannot reach the owner meanwhile, such as a future that it polls.
+/// The owner itself masks nothing in that time. The level is 0 before and afterwards. `W` is the
+/// memory.
 #[derive(Debug)]
 pub struct LentMask<W>(Words<W>);
 
@@ -25,8 +25,9 @@ impl<W: AsRef<[AtomicU64]>> LentMask<W> {
         Ok(LentMask(words))
     }
 
-    /// States that `level` guards are held. A store. At 0 also a fence, and the caller must then
-    /// look for a request in its kernel area, as after [`Owner::unmask`](super::Owner::unmask).
+    /// States that `level` guards are held. Costs one store. At level 0 it also costs a fence, and
+    /// the caller must then look for a request in its kernel area, as after
+    /// [`Owner::unmask`](super::Owner::unmask).
     pub fn show(&self, level: u32) {
         // Relaxed: as in `Owner::mask`.
         self.0.store(word::PREEMPTION_MASK, u64::from(level), Relaxed);

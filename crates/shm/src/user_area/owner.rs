@@ -10,15 +10,15 @@ use layout::{KIND, word};
 
 /// A domain's end of its own area on one CPU. It publishes the state of the domain.
 ///
-/// It keeps a copy of what it published and never reads the memory. So nothing that happens to the
-/// memory changes the domain's own view. `W` is the memory.
+/// The owner keeps a copy of what it published and never reads the memory. So a change of the
+/// memory by another process does not change the domain's own view. `W` is the memory.
 #[derive(Debug)]
 pub struct Owner<W> {
     words: Words<W>,
     sequence: u64,
     ready: Option<Pending>,
     slots: Box<[Slot]>,
-    /// The slots from this one on were never set.
+    /// The slots from this number on were never set.
     slots_used: usize,
     /// The same number, as published.
     slots_used_before: usize,
@@ -30,8 +30,9 @@ pub struct Owner<W> {
 
 impl<W: AsRef<[AtomicU64]>> Owner<W> {
     /// Makes `words` ([`super::words_of`] some pages) the area of `domain` with `generation`. The
-    /// words must be 0 and not shared yet. Nothing is ready. Allocates a copy of the slots. O(words
-    /// of a page of slots): the rest is not touched here, and is written before it is used.
+    /// words must be 0 and not shared yet. Nothing is ready. Allocates a copy of the slots. Touches
+    /// only the header and the first page of slots. The owner writes the other pages before it uses
+    /// them.
     ///
     /// # Errors
     /// The length is wrong, or a word is not 0.
@@ -39,7 +40,7 @@ impl<W: AsRef<[AtomicU64]>> Owner<W> {
         let (words, slots) = sized(words)?;
         words.check_unused(KIND, |word| word < super::words_of(1))?;
         words.mark(KIND);
-        // Relaxed: handing the memory over orders these.
+        // Relaxed: the hand-over of the memory orders these stores.
         words.store(word::DOMAIN, u64::from(domain.number()), Relaxed);
         words.store(word::GENERATION, generation, Relaxed);
         words.store(word::SLOTS, slots as u64, Relaxed);
@@ -70,17 +71,17 @@ impl<W: AsRef<[AtomicU64]>> Owner<W> {
         self.slots.len()
     }
 
-    /// Sets what the next [`Self::publish`] says of slot `index`. It writes nothing now, and
-    /// nothing later if the slot has not changed. O(1), except for the first use of a slot, which
-    /// frees all slots below it.
+    /// Sets the content that the next [`Self::publish`] publishes of slot `index`. Writes nothing
+    /// to memory now, and nothing later if the slot has not changed. O(1), except for the first use
+    /// of a slot, which frees all slots below it.
     ///
     /// # Errors
-    /// There are not so many slots.
+    /// The area has no such slot.
     pub fn set(&mut self, index: usize, slot: Slot) -> Result<(), NoSlot> {
         let slots = self.slots.len();
         let known = self.slots.get_mut(index).ok_or(NoSlot { index, slots })?;
         if index >= self.slots_used {
-            // In memory they are 0, which is not a free slot.
+            // Unused slots are 0 in memory, which is not a free slot. So they are written too.
             (self.slots_used..=index).for_each(|slot| mark(&mut self.changed, slot));
             self.slots_used = index + 1;
         }
@@ -91,19 +92,19 @@ impl<W: AsRef<[AtomicU64]>> Owner<W> {
         Ok(())
     }
 
-    /// Publishes that `ready` is the best rank of what is ready or runs, and all slots that were
-    /// set. `None`: nothing is ready or runs. A key of [`NEVER`] counts as one less.
+    /// Publishes `ready`, the best rank of what is ready or runs, and all slots that were set.
+    /// `None`: nothing is ready or runs. A key of [`NEVER`] counts as one less.
     ///
-    /// `false`: nothing changed, and nothing was written. Otherwise some 11 stores, and 4 for each
-    /// changed slot. A caller without the turn then calls
+    /// `false`: nothing has changed, and nothing was written. Otherwise costs at most 7 stores, and
+    /// 4 more for each changed slot. A caller without the turn then calls
     /// [`crate::turn_page::TurnPage::request_recheck`].
     pub fn publish(&mut self, ready: Option<Pending>) -> bool {
         let bits = self.changed.len().min(self.slots_used.div_ceil(64));
         if ready == self.ready && self.changed[..bits].iter().all(|&bits| bits == 0) {
             return false;
         }
-        // Relaxed, with the fence. A peer that reads any of what follows also reads this sequence
-        // or a later one after its own second fence (`Peer::read`).
+        // Relaxed, before a Release fence. A peer that reads a word stored after the fence also
+        // reads this sequence or a later one after its own fence (`Peer::try_read`).
         self.words.store(word::SEQUENCE, self.sequence.wrapping_add(1), Relaxed);
         barrier(Edge::SequenceOdd, Release);
         if ready != self.ready {
@@ -129,13 +130,13 @@ impl<W: AsRef<[AtomicU64]>> Owner<W> {
             self.slots_used_before = self.slots_used;
         }
         self.sequence = self.sequence.wrapping_add(2);
-        // Release pairs with the Acquire in `Peer::read`.
+        // Release pairs with the Acquire in `Peer::try_read`.
         self.words.store(word::SEQUENCE, self.sequence, ordering(Edge::SequenceEven, Release));
         true
     }
 
     /// Publishes what runs: the slot upcalled at `at_ns` (`CLOCK_MONOTONIC`), or nothing since
-    /// then. Two stores, for each upcall.
+    /// then. Costs two stores, for each upcall.
     #[inline]
     pub fn set_running(&self, slot: Option<usize>, at_ns: u64) {
         // Relaxed, here and below: it hands nothing over.
@@ -143,13 +144,14 @@ impl<W: AsRef<[AtomicU64]>> Owner<W> {
         self.words.store(word::UPCALLED_AT_NS, at_ns, Relaxed);
     }
 
-    /// Publishes that the domain asked at `at_ns` whether it may go on. A store, for each boundary.
+    /// Publishes that the domain asked at `at_ns` whether it may go on. Costs one store, for each
+    /// boundary.
     #[inline]
     pub fn set_asked(&self, at_ns: u64) {
         self.words.store(word::ASKED_AT_NS, at_ns, Relaxed);
     }
 
-    /// Publishes the counters. Seven stores to one cache line.
+    /// Publishes the counters. Costs seven stores to one cache line.
     pub fn count(&self, counters: &Counters) {
         let Counters { upcalls, switches, jobs, misses, pdus, handoffs, slack_ns_min } = *counters;
         for (word, total) in [
@@ -161,27 +163,28 @@ impl<W: AsRef<[AtomicU64]>> Owner<W> {
             (word::HANDOFFS, handoffs),
             (word::SLACK_NS_MIN, slack_ns_min.cast_unsigned()),
         ] {
-            // Relaxed: each is a number by itself.
+            // Relaxed: each count is used on its own.
             self.words.store(word, total, Relaxed);
         }
     }
 
-    /// Raises the level of `mask` by one. Returns the new level. A store.
+    /// Raises the level of `mask` by one. Returns the new level. Costs one store.
     #[inline]
     pub fn mask(&mut self, mask: Mask) -> u32 {
         let level = self.level(mask).saturating_add(1);
         *self.level(mask) = level;
-        // Relaxed: a thread that reads it on this CPU has stopped the domain, and sees it. A thread
-        // on another CPU may read the old level for a moment, and then asks without need.
+        // Relaxed: a thread that reads the level on this CPU has preempted the domain, and sees it.
+        // A thread on another CPU may read the old level for a moment, and then makes a needless
+        // request.
         self.words.store(mask.word(), u64::from(level), Relaxed);
         level
     }
 
-    /// Lowers the level of `mask` by one. Returns the new level, which is 0 also if it was 0
-    /// before. At 0 the caller must look for a request in its kernel area
-    /// (`kernel_area::Reader::yield_requests`, `interrupts`). Either it sees a request that came
-    /// meanwhile, or the requesting thread sees the mask gone. A store. At 0 also a fence, some 10
-    /// ns.
+    /// Lowers the level of `mask` by one. Returns the new level. A level of 0 stays 0. At 0 the
+    /// caller must look for a request in its kernel area (`kernel_area::Reader::yield_requests`,
+    /// `interrupts`). Either the caller sees a request that came meanwhile, or the requesting
+    /// thread sees that the mask is gone. Costs one store, and at level 0 also a fence (some 10
+    /// ns).
     #[inline]
     #[must_use = "at 0 there may be a request"]
     pub fn unmask(&mut self, mask: Mask) -> u32 {
@@ -208,7 +211,7 @@ fn mark(changed: &mut [u64], slot: usize) {
     changed[slot / 64] |= 1 << (slot % 64);
 }
 
-/// Relaxed: `Owner::publish` has its fences around it.
+/// Relaxed: `Owner::publish` has its fences around this.
 fn write<W: AsRef<[AtomicU64]>>(words: &Words<W>, index: usize, slot: &Slot) {
     let first = word::slot(index);
     words.store(first + word::NEXT_RELEASE_NS, slot.next_release_ns, Relaxed);

@@ -22,12 +22,12 @@ pub struct Running {
     pub asked_at_ns: u64,
 }
 
-/// How a domain compares with a running activity of another: see [`Peer::rival`].
+/// How a domain compares with a running activity of another domain. See [`Peer::rival`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rival {
-    /// From when on the domain preempts it (`CLOCK_MONOTONIC`, may be past): the earliest release
-    /// of a slot that preempts it, or since when a ready activity does. [`NEVER`]: it does not
-    /// ([`Rank::preempts`]).
+    /// The time from which the domain preempts the running activity (`CLOCK_MONOTONIC`, may be
+    /// past). It is the earliest release of a slot that preempts, or the time since which a ready
+    /// activity does. [`NEVER`]: nothing in the domain preempts it ([`Rank::preempts`]).
     pub preempts_at_ns: u64,
     /// The best rank that was ready or released by the given moment.
     pub best: Option<Rank>,
@@ -35,8 +35,8 @@ pub struct Rival {
 
 /// The end of another process. It reads the state of the domain.
 ///
-/// It trusts nothing: each value is copied once and checked. Every call is bounded, whatever the
-/// owner does, and allocates nothing. `W` is the memory, which should be mapped for reading only.
+/// The peer does not trust the owner: each value is copied once and checked. Every call is bounded
+/// and allocates nothing. `W` is the memory, which should be mapped for reading only.
 #[derive(Debug)]
 pub struct Peer<W> {
     words: Words<W>,
@@ -48,8 +48,8 @@ impl<W: AsRef<[AtomicU64]>> Peer<W> {
     /// use. O(1).
     ///
     /// # Errors
-    /// It is no user area, has another version, domain or generation, does not have the length it
-    /// states, or its reserved words are used.
+    /// The memory is no user area, has another version, domain or generation, does not have the
+    /// length it states, or its reserved words are used.
     pub fn attach(words: W, domain: DomainId, generation: u64) -> Result<Self, LayoutError> {
         let (words, slots) = sized(words)?;
         words.check_kind(KIND)?;
@@ -86,8 +86,8 @@ impl<W: AsRef<[AtomicU64]>> Peer<W> {
         Ok((best.key != NEVER).then_some(best))
     }
 
-    /// As [`Self::best`], with the first place in the order of admission of that key. Its waiting
-    /// time is unknown. For showing it to others.
+    /// As [`Self::best`], with the first place in the order of admission of that key. The waiting
+    /// time of the result is unknown. For the daemon, which shows it to other users' domains.
     ///
     /// # Errors
     /// As [`Self::best`].
@@ -102,8 +102,8 @@ impl<W: AsRef<[AtomicU64]>> Peer<W> {
     }
 
     /// How the domain compares with an activity of rank `running`: from when on it preempts that,
-    /// and its [`Self::best`]. One look for both, for a thread that may cede the CPU. O(slots
-    /// used).
+    /// and its [`Self::best`]. One read for both results, for a thread that may cede the CPU.
+    /// O(slots used).
     ///
     /// # Errors
     /// As [`Self::best`].
@@ -132,10 +132,10 @@ impl<W: AsRef<[AtomicU64]>> Peer<W> {
         self.read(|slots| earliest(copies(slots)))
     }
 
-    /// What runs. Three loads, each valid by itself.
+    /// What runs. Costs three loads. Each value is valid on its own.
     ///
     /// # Errors
-    /// The domain states that a slot runs that it does not have.
+    /// The domain states a running slot that does not exist.
     pub fn running(&self) -> Result<Running, PeerFault> {
         let running = self.below("running", word::RUNNING)?;
         Ok(Running {
@@ -145,15 +145,16 @@ impl<W: AsRef<[AtomicU64]>> Peer<W> {
         })
     }
 
-    /// Whether `mask` is in effect. For a caller that has asked the domain to yield, or has
-    /// interrupted it, in the kernel area. A load.
+    /// Whether `mask` is in effect. The caller has asked the domain to yield or has interrupted it
+    /// before, in the kernel area. Costs one load.
     pub fn is_masked(&self, mask: Mask) -> bool {
         // Relaxed: the fence in `kernel_area::Writer::request_yield` comes before it, and pairs
         // with the fence in `Owner::unmask`.
         self.words.load(mask.word(), Relaxed) != 0
     }
 
-    /// What the domain counted. Not all of one moment. A faulty domain may state any values.
+    /// The counters of the domain. They may be of different moments. A faulty domain may state any
+    /// values.
     pub fn counters(&self) -> Counters {
         let load = |word| self.words.load(word, Relaxed);
         Counters {
@@ -172,8 +173,8 @@ impl<W: AsRef<[AtomicU64]>> Peer<W> {
         self.slots
     }
 
-    /// The content of slot `index`. A free slot if there are not so many. For display: each slot is
-    /// of its own moment.
+    /// The content of slot `index`. A free slot if the area has no such slot. For display: two
+    /// slots may be of different moments.
     ///
     /// # Errors
     /// As [`Self::best`], and a state that does not exist.
@@ -212,7 +213,7 @@ impl<W: AsRef<[AtomicU64]>> Peer<W> {
         }
     }
 
-    /// All tries but the first, apart from the usual path without a wait.
+    /// All tries after the first. This function is separate because the first try usually succeeds.
     #[cold]
     fn read_again<T>(&self, look: impl Fn(&[SlotWords]) -> T) -> Result<T, PeerFault> {
         for _ in 1..TRIES_MAX {
@@ -233,7 +234,7 @@ impl<W: AsRef<[AtomicU64]>> Peer<W> {
         if !before.is_multiple_of(2) {
             return Ok(None);
         }
-        // An honest owner never stores a number too large, at any moment.
+        // An honest owner never stores a number that is too large, not even during a publication.
         let used = self.below("slots used", word::SLOTS_USED)?;
         let words = &self.words.0.as_ref()[word::HEADER..word::slot(used)];
         let found = look(words.as_chunks().0);
@@ -276,7 +277,7 @@ struct SlotCopy {
 }
 
 impl SlotCopy {
-    /// Relaxed: `Peer::read` has its fences around it.
+    /// Relaxed: `Peer::try_read` has its fences around this.
     #[inline]
     fn of(slot: &SlotWords) -> Self {
         let [next_release_ns, key, event, order_state] =

@@ -204,7 +204,7 @@ fn the_most_urgent_event_wins_among_equal_keys_and_preempts_none() {
     for (now_ns, best) in [(4, rank(40, 3)), (5, with_event(7, 100)), (8, with_event(9, 50))] {
         assert_eq!(peer.best(now_ns), Ok(Some(best)));
     }
-    // A smaller key goes first, whatever the events.
+    // A smaller key goes first, even against an event.
     assert!(rank(39, 9) < with_event(1, 0));
     owner.publish(None);
     // An activity that runs with an event keeps its place. Without one it yields to an earlier
@@ -225,7 +225,7 @@ fn the_most_urgent_event_wins_among_equal_keys_and_preempts_none() {
     assert_eq!(preempts_at(&peer, rank(40, 3)), Ok(1));
     assert_eq!(preempts_at(&peer, rank(40, 2)), Ok(NEVER));
     assert_eq!(peer.pending(4), Ok(Some(Pending { since_ns: 0, ..ready })));
-    // Nor in what is shown to other domains, together with activities of another key.
+    // Nor does the event hide it if the work is combined with activities of another key.
     let all = Pending::from(rank(41, 0)).and(ready).and(rank(40, 1).into());
     assert_eq!(all, Pending { first: 1, since_ns: 0, ..ready });
 }
@@ -293,7 +293,7 @@ fn a_slot_that_does_not_exist_is_refused() {
 }
 
 #[test]
-fn the_worst_key_is_no_key() {
+fn a_ready_key_of_never_counts_as_one_less() {
     let words = blank(1);
     let (mut owner, peer) = ends(&words);
     owner.publish(Some(rank(NEVER, 4).into()));
@@ -411,7 +411,7 @@ fn typed<T>(read: Result<T, PeerFault>, answer: impl Fn(&T) -> bool) -> bool {
 
 proptest! {
     #[test]
-    fn any_area_gives_answers_in_range(
+    fn any_area_gives_results_in_range(
         random in prop::collection::vec(any::<u64>(), words_of(1)),
         // Most random words are refused at once, so some are made valid here.
         sequence in any::<u64>(),

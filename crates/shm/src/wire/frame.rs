@@ -15,12 +15,12 @@ pub const TEXT_BYTES_MAX: usize = 1024;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WireError {
-    /// It is shorter or longer than its head says, or longer than any message.
+    /// The datagram is shorter or longer than its head states, or longer than any message.
     Length {
         /// Bytes received.
         found: usize,
     },
-    /// It is of another version.
+    /// The datagram is of another version.
     Version {
         /// The version found.
         found: u32,

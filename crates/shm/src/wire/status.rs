@@ -9,8 +9,8 @@
 //!                   <-------------------------    End
 //! ```
 //!
-//! Each domain is of one moment, [`DomainStatus::at_ns`]. The reply as a whole is not. Counters and
-//! slots are what a domain states of itself.
+//! The data of one domain are of one moment, [`DomainStatus::at_ns`]. Different domains are of
+//! different moments. Each domain states its counters and slots itself.
 //!
 //! [`ToDaemon::Inspect`]: super::ToDaemon::Inspect
 
@@ -48,7 +48,7 @@ pub enum StatusPart {
         real_time: bool,
         /// What admission charges for a hand-off.
         switch_cost_ns: u64,
-        /// How many domains of other users there are. The inspector may see nothing else of them.
+        /// How many domains of other users there are. The inspector sees only this number of them.
         hidden_domains: u32,
     },
 }
@@ -69,7 +69,7 @@ pub struct CpuStatus {
 pub struct DomainStatus {
     /// Its number.
     pub domain: u32,
-    /// Tells it from an earlier domain with the same number.
+    /// Distinguishes the domain from an earlier one with the same number.
     pub generation: u64,
     /// Its process.
     pub pid: u32,
@@ -123,7 +123,7 @@ pub struct ActivityStatus {
     pub reserved_ppm: u64,
     /// The worst response time as admitted now. `u64::MAX` if none is promised.
     pub response_ns_max: u64,
-    /// Admission refused it, and the domain placed it all the same.
+    /// Whether the activity was placed although admission refused it.
     pub unscreened: bool,
     /// Its state, as its domain states it. [`SlotState::Free`] if the domain states none.
     pub state: SlotState,

@@ -189,12 +189,12 @@ fn a_text_that_is_too_long_is_cut_at_a_character() {
 
 proptest! {
     #[test]
-    fn no_bytes_make_it_panic(
+    fn decoding_any_bytes_does_not_panic(
         bytes in proptest::collection::vec(any::<u8>(), 0..200),
         at in 0..17usize,
     ) {
         let _ = (ToDaemon::decode(&bytes), ToDomain::decode(&bytes));
-        // Also behind a valid beginning.
+        // The bytes also follow a valid beginning.
         let all: Vec<_> = from_domain().iter().map(ToDaemon::encode)
             .chain(to_domain().iter().map(ToDomain::encode)).collect();
         let mixed = [&all[at][..all[at].len() / 2], &bytes].concat();

@@ -27,8 +27,8 @@ pub struct Connection {
 /// The result of one [`Connection::receive`].
 #[derive(Debug)]
 pub struct Received {
-    /// Bytes of the message. 0 means that the other end is closed, or sent an empty message against
-    /// the rule. Close the connection in both cases.
+    /// Bytes of the message. 0 means that the other end is closed, or that it sent an empty
+    /// message, which [`Connection::send`] refuses. Close the connection in both cases.
     pub len: usize,
     /// The descriptors that came with the message, in the order they were sent.
     pub fds: Vec<OwnedFd>,

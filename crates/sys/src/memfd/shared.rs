@@ -20,7 +20,7 @@ pub struct SharedMapping {
 impl SharedMapping {
     /// New zeroed memory of `bytes`, a multiple of 8. The first 8 KiB are faulted in. The rest
     /// takes memory when it is first touched. `name` appears in `/proc/<pid>/maps` and need not be
-    /// unique. Every holder of the descriptor may write; that cannot be changed later.
+    /// unique. Every holder of the descriptor may write, and no later call can change that.
     ///
     /// # Errors
     /// [`MapError::Length`], or the kernel's error (`ENOMEM`, `EMFILE`).

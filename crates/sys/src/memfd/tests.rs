@@ -106,7 +106,7 @@ fn unmapped_memory_is_gone_from_the_address_space() {
     assert!(!is_there(&maps()));
 }
 
-/// Opens the file behind `fd` again for writing, as any holder may try.
+/// Opens the file of `fd` again for writing, as any holder may try.
 fn reopened_for_writing(fd: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
     let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
     rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())

@@ -1,7 +1,7 @@
 //! A process held by a descriptor instead of its number. It may belong to any parent.
 //!
 //! The daemon uses it for the processes that attached to it. It learns of their end and can signal
-//! them, and never hits a process that got the same number afterwards. See pidfd_open(2),
+//! them. A signal never reaches another process that got the same number later. See pidfd_open(2),
 //! pidfd_send_signal(2).
 
 use crate::OsError;

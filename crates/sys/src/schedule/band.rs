@@ -12,8 +12,9 @@
 //! ```
 //!
 //! With a lower `RLIMIT_RTPRIO` the whole band moves down and keeps its order. Priority 60 is above
-//! threaded interrupt handlers (50). If the band ends below 53, handlers run beneath the interrupt
-//! threads. Then a flood of interrupts delays handlers.
+//! threaded interrupt handlers (50). If the highest priority of the band is below 53, handlers run
+//! at 50 or less. Then they cannot preempt the interrupt threads, and a flood of interrupts delays
+//! them.
 
 /// Five adjacent priorities in `SCHED_FIFO`. From the highest: the daemon's watchdog, threads that
 /// were blocked in their turn, the threads that run handlers, the daemon's kernel-level scheduler,
@@ -28,7 +29,7 @@ impl Band {
     pub const WHOLE: Band = Band { top: 62 };
     /// How many priorities a band has.
     pub const WIDTH: u8 = 5;
-    /// Priority of senders, if the band starts above it.
+    /// Priority of senders, if the whole band is above it.
     const SENDER_MAX: u8 = 40;
 
     /// The highest band with no priority above `limit`; `None` if `limit` is below
@@ -68,8 +69,8 @@ impl Band {
         self.top - 4
     }
 
-    /// Priority of senders of test traffic: 40, or the next below the band. `None` if the band ends
-    /// at 1.
+    /// Priority of senders of test traffic: 40, or the priority just below the band if that is
+    /// lower. `None` if the lowest priority of the band is 1.
     pub const fn sender(self) -> Option<u8> {
         match self.offender() - 1 {
             0 => None,

@@ -59,9 +59,9 @@ pub fn set_fifo_not_inherited_of(tid: u32, priority: u8) -> Result<(), OsError> 
     set_class_of(thread(tid)?, libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, priority)
 }
 
-/// Puts thread `tid` into the ordinary class, `SCHED_OTHER`. A class set by
-/// [`set_fifo_not_inherited_of`] is not inherited; without `CAP_SYS_NICE` that property stays. One
-/// or two system calls.
+/// Puts thread `tid` into the ordinary class, `SCHED_OTHER`. After [`set_fifo_not_inherited_of`]
+/// new threads do not inherit the class. Without `CAP_SYS_NICE` this call leaves that property as
+/// it is. One or two system calls.
 ///
 /// # Errors
 /// `EPERM` if the thread belongs to another user, or if it is in `SCHED_IDLE` and its `RLIMIT_NICE`
@@ -86,7 +86,7 @@ pub fn set_idle_of(tid: u32) -> Result<(), OsError> {
     set_class_of(thread(tid)?, libc::SCHED_IDLE, 0)
 }
 
-/// The present class of thread `tid` (sched_setattr(2)). One system call.
+/// The present class of thread `tid` (sched_getattr(2)). One system call.
 ///
 /// # Errors
 /// `ESRCH` if there is no such thread.

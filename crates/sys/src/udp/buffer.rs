@@ -25,14 +25,14 @@ const LINEAR_HEAD_BYTES_MAX: usize = 16_384;
 /// A receive buffer that surely holds `datagrams` of `bytes_each`, in the kernel's accounting. It
 /// is the value that [`super::UdpSocket::set_receive_buffer`] takes and returns. Saturates. O(1).
 ///
-/// It has two parts, measured on Linux 6.18 over loopback:
+/// The kernel's accounting has two parts, measured on Linux 6.18 over loopback:
 ///
 /// * A datagram costs `256 + head`. Here `head` is `payload + headers + 320` rounded up to 576,
 ///   1024, 2048 ... 16384 (832 bytes for a payload of 100, 2304 for 1470). Above that a datagram
 ///   costs `832 + payload` (`__alloc_skb`, `kmalloc_reserve` in net/core/skbuff.c).
 /// * Up to a quarter of the buffer stays charged for datagrams that have been read already.
-///   `udp_rmem_release` in net/ipv4/udp.c returns memory when a quarter has come together or the
-///   queue is empty. So the datagrams must fit into three quarters.
+///   `udp_rmem_release` in net/ipv4/udp.c returns memory when this charge has grown to a quarter of
+///   the buffer, or when the queue is empty. So the datagrams must fit into three quarters.
 ///
 /// The result is one to two times what the kernel charges for the datagrams over loopback. Drivers
 /// that put each packet into a page of its own can need more. A datagram longer than the MTU

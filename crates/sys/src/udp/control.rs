@@ -1,4 +1,4 @@
-//! The control messages beside a datagram (cmsg(3)).
+//! The control messages that come with a datagram (cmsg(3)).
 //!
 //! The module reads bytes, without pointers: a header of length, level and type, then the data,
 //! then padding to a word.
@@ -10,10 +10,10 @@ const HEADER_BYTES: usize = size_of::<libc::cmsghdr>();
 
 /// Size of the two messages that a socket requests, drops (`u32`) and arrival (`timespec`), and of
 /// the longest message that can precede them. That is `SCM_TIMESTAMPING` (three `timespec`), if the
-/// owner of an adopted socket asked for it. The kernel puts the messages of IP behind them.
+/// owner of an adopted socket asked for it. The kernel puts the messages of IP after them.
 pub(super) const CONTROL_BYTES: usize = 128;
 
-/// The content of the messages beside one datagram.
+/// The content of the messages that came with one datagram.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Control {
     /// Drops at the socket before this datagram was queued, modulo 2^32. Absent while there are

@@ -1,6 +1,6 @@
 //! Gain on audio in RTP: L16 and G.711, one PDU per packet.
 //!
-//! Called by [`super::Work`]. Each sample is converted to linear 16-bit. The crate
+//! [`super::Work`] calls this module. Each sample is converted to linear 16-bit. The crate
 //! `audio-codec-algorithms` has the two laws of G.711 (ITU-T G.711, tables of G.191).
 
 use audio_codec_algorithms::{decode_alaw, decode_ulaw, encode_alaw, encode_ulaw};

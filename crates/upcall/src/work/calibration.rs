@@ -1,6 +1,6 @@
 //! Measures the cost of a PDU before admission, for a stream that declares none.
 //!
-//! Called through [`Work::calibrate`], before the stream starts.
+//! Callers use [`Work::calibrate`], before the stream starts.
 
 use upcall_runtime::time::Span;
 
@@ -12,7 +12,7 @@ use super::sample::{sample_bytes_min, sample_datagrams, sample_payload};
 
 /// Runs that are measured, if [`TIME_MAX_NS`] allows.
 const RUNS_MAX: usize = 100;
-/// Runs that are measured in any case: p95 of fewer is a guess.
+/// Runs that are always measured: the p95 of fewer runs is not reliable.
 const RUNS_MIN: usize = 20;
 /// CPU time after which no run is added to [`RUNS_MIN`].
 const TIME_MAX_NS: u64 = 500_000_000;

@@ -1,8 +1,8 @@
 //! Motion JPEG in RTP (RFC 2435): fragments in, RGB pictures out.
 //!
-//! Called by [`super::Work`]. [`payload`] parses a packet, and [`frame`] finds its place in the
-//! frame. [`headers`] makes the headers that the sender left out, with [`tables`] and [`huffman`].
-//! The crate zune-jpeg decodes.
+//! [`super::Work`] calls this module. [`payload`] parses a packet, and [`frame`] finds its place in
+//! the frame. [`headers`] makes the headers that the sender left out, with [`tables`] and
+//! [`huffman`]. The crate zune-jpeg decodes.
 //!
 //! ```text
 //!        a fragment of a frame             the last hole is filled
@@ -280,9 +280,9 @@ struct Extent {
 }
 
 impl Extent {
-    /// Ends at the first marker that is not a restart marker. After it may come the end-of-image
-    /// marker and padding of any content (§3.1.9). A marker segment in the padding must not reach
-    /// the decoder. O(bytes).
+    /// The segment ends at the first marker that is not a restart marker. After the segment may
+    /// come the end-of-image marker and padding of any content (§3.1.9). A marker segment in the
+    /// padding must not reach the decoder. O(bytes).
     fn of(scan: &[u8]) -> Self {
         let (mut at, mut restart_markers) = (0, 0);
         let next_ones = |at: usize| scan.get(at..)?.iter().position(|byte| *byte == 0xff);
@@ -316,7 +316,8 @@ fn decode_file(file: &[u8], rgb: &mut [u8]) -> Result<(), String> {
         .unwrap_or_else(|_| Err("the decoder gave up on a value out of range".to_owned()))
 }
 
-/// Strict: a scan that ends too early is an error. It does not give a picture with a grey part.
+/// The options are strict: a scan that ends too early is an error, and not a picture with a grey
+/// part.
 fn decoder_options() -> DecoderOptions {
     DecoderOptions::default()
         .set_strict_mode(true)

@@ -1,7 +1,7 @@
 //! The RTP header, and the losses that sequence numbers show.
 //!
-//! Used by the audio and video processors. The crate `rtp-types` parses the header itself (RFC 3550
-//! §5.1, §5.3.1).
+//! The audio and video processors use this module. The crate `rtp-types` parses the header itself
+//! (RFC 3550 §5.1, §5.3.1).
 
 use rtp_types::{RtpPacket, RtpParseError};
 
@@ -45,7 +45,7 @@ pub(super) enum Arrival {
 }
 
 /// Follows the sequence numbers of one source. A packet of another source starts a new sequence. So
-/// two senders on one port count as new starts, not as losses.
+/// packets of two senders on one port count as new starts, not as losses.
 #[derive(Debug, Default)]
 pub(super) struct Arrivals {
     ssrc: Option<u32>,

@@ -1,7 +1,7 @@
 //! Sample streams for embedded load generators: real payloads of any size, made without state.
 //!
-//! Called by load generators and by [`super::calibration`]. Datagram `n` of a stream depends on `n`
-//! alone. So a generator keeps one number, and may drop or swap datagrams on purpose.
+//! Load generators and [`super::calibration`] call this module. Datagram `n` of a stream depends on
+//! `n` alone. So a generator keeps one number, and may drop or swap datagrams on purpose.
 //!
 //! The picture is one built-in frame of 320 x 240. libjpeg cut it into one restart interval for
 //! each row of MCUs: 15 strips of 320 x 16, each decodable by itself. Any number of strips, one
@@ -143,7 +143,7 @@ fn tone(audio: &Audio, pdu_bytes: usize, sequence: u32, out: &mut [u8]) -> Optio
     let length = RTP_BYTES + samples * audio.sample_bytes;
     let out = out.get_mut(..length).filter(|_| samples > 0)?;
     let (head, payload) = out.split_at_mut_checked(RTP_BYTES)?;
-    // Fits: a datagram has at most 65,507 samples.
+    // The conversion succeeds: a datagram has at most 65,507 samples.
     let timestamp = sequence.wrapping_mul(u32::try_from(samples).ok()?);
     header(audio.payload_type, false, sequence, timestamp, head)?;
     // The tone has a whole number of hertz, so it repeats every second, and the place in the second
@@ -254,7 +254,7 @@ impl Picture {
     }
 
     fn datagrams(self) -> u32 {
-        // Fits: at most 762 strips of 1200 bytes.
+        // The conversion succeeds: there are at most 762 strips of 1200 bytes.
         u32::try_from(self.scan_bytes().div_ceil(JPEG_SCAN_BYTES)).unwrap_or(u32::MAX)
     }
 

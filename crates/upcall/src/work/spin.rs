@@ -1,8 +1,8 @@
 //! Uses the declared cost in CPU time, so that a stream has the cost of its spec without a
 //! meaningful payload.
 //!
-//! Called by [`super::Work`]. It measures the CPU time of the thread: a thread that was preempted
-//! in between continues until it has used the cost. It does not read the datagram.
+//! [`super::Work`] calls this module. It measures the CPU time of the thread: a thread that was
+//! preempted in between continues until it has used the cost. It does not read the datagram.
 
 use core::hint::black_box;
 

@@ -8,8 +8,8 @@ use upcall_core::discipline::{DWS, RMDP};
 use upcall_runtime::{HandlerId, Poster};
 
 /// A KLS thread may read a domain's area while the domain is writing it. The domain then counts as
-/// having no work. This is rare without the real-time class and rarer with it. Without events, no
-/// attempt succeeds.
+/// having no work. This is rare without the real-time class and rarer with it. If events did not
+/// break ties, no attempt would succeed.
 const ATTEMPTS: usize = 10;
 
 const NEED: ActivityParams = ActivityParams::new(Span::from_millis(20), Span::from_micros(200));
@@ -57,7 +57,7 @@ impl Players {
             assert_eq!(
                 domain.wait(&[*id], Some(upcall_runtime::clock::after(Span::from_secs(60)))),
                 [*id],
-                "it never ended"
+                "the handlers have not finished"
             );
         }
         let reports = self.domains.into_iter().map(|(domain, _)| domain.stop(|_, _| {}));

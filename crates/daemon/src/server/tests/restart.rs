@@ -126,7 +126,7 @@ fn domains_keep_their_reservations_across_daemons() {
     }
 
     // 60 % are reserved, and the hand-offs' share.
-    let mut new_domain = daemon.domain("newcomer");
+    let mut new_domain = daemon.domain("new");
     let wide = ActivityParams::new(Span::from_millis(10), Span::from_millis(4));
     let error = new_domain.handler("wide", wide, spin).unwrap_err();
     assert!(matches!(error, CreateError::RefusedByDaemon { .. }), "{error:?}");

@@ -30,7 +30,7 @@ impl Running {
             }
             std::thread::sleep(Duration::from_millis(5));
         }
-        panic!("it never was so: {:?}", status(&self.socket));
+        panic!("the status never met the condition: {:?}", status(&self.socket));
     }
 }
 
@@ -205,7 +205,7 @@ fn the_status_names_the_fault_of_an_invalid_area() {
         (virtual_processor().fault.as_str(), virtual_processor().state),
         ("", VirtualProcessorState::Attached)
     );
-    // A reserved word behind the counters.
+    // A reserved word after the counters.
     let word: &[AtomicU64] = raw_page.as_ref();
     word[40].store(1, Ordering::Relaxed);
     assert!(virtual_processor().fault.contains("reserved"), "{}", virtual_processor().fault);

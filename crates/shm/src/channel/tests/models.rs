@@ -1,4 +1,4 @@
-//! Each form beside a simple model of it, and all forms beside a peer that writes anything.
+//! Each form against a simple model, and all forms against a peer that writes any values.
 
 use super::*;
 use proptest::prelude::*;
@@ -22,7 +22,8 @@ fn steps(rows: u32) -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 0..200)
 }
 
-/// A taker that looks only after a notification, beside a model of what is pending.
+/// A taker that looks only after a notification. The tests compare it with a model of the pending
+/// events.
 struct Awake(bool);
 
 impl Awake {
@@ -176,10 +177,10 @@ proptest! {
         prop_assert_eq!(taker.lost(), lost);
     }
 
-    /// A peer that writes anything anywhere, between any two calls. Every result is in range or a
-    /// fault, and every call returns.
+    /// A peer that writes any value at any place, between any two calls. Every result is in range
+    /// or a fault, and every call returns.
     #[test]
-    fn anything_a_peer_writes_gives_answers_in_range(
+    fn any_value_of_a_peer_gives_results_in_range(
         writes in prop::collection::vec(
             (5usize..96, prop_oneof![0..9u64, any::<u64>(), Just(u64::MAX)]), 0..60),
     ) {

@@ -7,7 +7,7 @@ use std::io::Write;
 const LOOPBACK: u32 = 1;
 const MINUTE_NS: u64 = 60_000_000_000;
 
-/// A group that only this process uses, organization-local (RFC 2365).
+/// A multicast group that only this process uses, organization-local (RFC 2365).
 fn group_v4() -> Ipv4Addr {
     let [.., high, low] = std::process::id().to_be_bytes();
     Ipv4Addr::new(239, 196, high, low)

@@ -1,8 +1,8 @@
 //! Reassembles the fragments of one frame (RFC 2435 §3.1.2).
 //!
-//! Used by the M-JPEG processor. Fragments may come in any order. A frame keeps the bytes that have
-//! come as a short sorted list of pieces. It does not write them: it decides whether a fragment may
-//! be written at its offset.
+//! The M-JPEG processor uses this module. Fragments may come in any order. A frame keeps the bytes
+//! that have come as a short sorted list of pieces. It does not write the bytes. It decides whether
+//! the caller may write a fragment at its offset.
 
 use super::super::outcome::Reject;
 use super::payload::Head;

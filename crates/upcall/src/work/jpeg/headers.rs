@@ -1,6 +1,6 @@
 //! The JPEG headers that RFC 2435 leaves out of its packets, made of a frame's fields and tables.
 //!
-//! Pure: fields and tables in, bytes out (RFC 2435 Appendix B).
+//! The functions are pure: they turn fields and tables into bytes (RFC 2435 Appendix B).
 
 use super::huffman::{CHROMA_AC, CHROMA_DC, LUMA_AC, LUMA_DC};
 use super::payload::{Head, Sampling};
@@ -70,7 +70,7 @@ impl Headers {
     fn segment(&mut self, marker: u8, parts: &[&[u8]]) {
         let length = 2 + parts.iter().map(|part| part.len()).sum::<usize>();
         self.push(&[0xff, marker]);
-        // Fits: the longest segment has 183 bytes.
+        // The conversion succeeds: the longest segment has 183 bytes.
         self.push(&u16::try_from(length).unwrap_or(u16::MAX).to_be_bytes());
         for part in parts {
             self.push(part);
@@ -78,7 +78,7 @@ impl Headers {
     }
 
     fn push(&mut self, bytes: &[u8]) {
-        // Fits: HEADER_BYTES_MAX is the sum of all segments at their longest.
+        // The bytes fit: HEADER_BYTES_MAX is the sum of all segments at their longest.
         for byte in bytes {
             if let Some(slot) = self.bytes.get_mut(self.length) {
                 *slot = *byte;

@@ -1,6 +1,6 @@
 //! The headers of an RTP/JPEG payload (RFC 2435 §3.1).
 //!
-//! Pure parsing: bytes in, one [`Fragment`] or a [`Reject`] out.
+//! The functions are pure: they turn bytes into one [`Fragment`] or a [`Reject`].
 //!
 //! ```text
 //!  main header, 8 bytes (§3.1)       restart header, 4 bytes,    table header, 4 bytes, and

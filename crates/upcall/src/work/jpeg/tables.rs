@@ -1,7 +1,7 @@
 //! The quantization tables of a frame: computed from a quality, or read from a packet.
 //!
-//! Pure: numbers in, tables out. The standard tables are facts of ITU-T T.81 Annex K. RFC 2435
-//! Appendix A takes them from there.
+//! The functions are pure: they turn numbers into tables. The standard tables are facts of ITU-T
+//! T.81 Annex K. RFC 2435 Appendix A takes them from there.
 
 /// T.81 table K.1, luminance, in zig-zag order, as DQT and in-band tables have it. RFC 2435
 /// Appendix A prints the table row by row. Senders that follow libjpeg, and the fixtures of the
