@@ -222,8 +222,8 @@ impl Instance {
         }
     }
 
-    /// Removes the client in any state. If the client lingers, its weight counts until its lag is
-    /// 0. O(log n).
+    /// Removes the client in any state. If the client lingers, its weight counts until its debt is
+    /// paid. O(log n).
     pub fn leave(&mut self, client: u32) {
         self.retire(client);
         let Some(place) = self.client_mut(client) else { return };
