@@ -1,9 +1,9 @@
 //! Random machines, sets and faults from a seed, under every checker.
 //!
-//! Tests and `upcall sim --vopr N` use it. Each seed makes one scenario: a machine, a set that
-//! admission accepts, models and faults. Every feature is absent in about half of the seeds, so
-//! that no feature hides another (Groce et al., "Swarm testing", ISSTA 2012). A seed that fails
-//! once fails always. Add it to `tests/vopr.rs` under a name.
+//! Tests and `upcall sim --vopr N` use this module. Each seed makes one scenario: a machine, a set
+//! that admission accepts, models and faults. Every feature is absent in about half of the seeds,
+//! so that no feature hides another (Groce et al., "Swarm testing", ISSTA 2012). A seed that fails
+//! once always fails. Add it to `tests/vopr.rs` under a name.
 
 use crate::arrivals::Arrivals;
 use crate::chance::Chance;
@@ -196,8 +196,9 @@ fn lag_max(activities: &[SimActivity], platform: &Platform) -> Span {
     if reweighed { lag + lag / 4 } else { lag }
 }
 
-/// An upper bound of the time to finish the work that accumulated while faults broke promises. It
-/// is the accumulated work and the work that comes meanwhile, at the remaining rate.
+/// An upper bound of the time to finish the work that accumulated while faults broke promises. The
+/// bound is the time to do the accumulated work, and the work that comes meanwhile, at the
+/// remaining rate.
 fn settled_after(activities: &[SimActivity], faults: &[Fault], platform: &Platform) -> Span {
     let breaking = faults.iter().filter(|fault| fault.breaks_promises(platform.wakeup_latency));
     let lost: Span = breaking.map(|fault| fault.window().until.since(fault.window().from)).sum();

@@ -10,7 +10,7 @@
 //!   Suspended -----> (a) release set -----------> (b) Ready ----------> (c) Running
 //!                      |    ^  |                                           |
 //!              Message +----+  |            Message                        | returned
-//!              (announced again) +<-------------------- (d) no release <-----+
+//!            (announced again) +<-------------------- (d) no release <-----+
 //! ```
 //!
 //! (a) and (d) are `Waiting` in the head of [`super`]. `Message` has no effect in (b) and (c): an

@@ -1,5 +1,5 @@
-//! Reads a trace back, of any origin. No input makes it panic, and it takes memory of a small
-//! multiple of the input's length.
+//! Reads a trace file of any origin. No input causes a panic. The reader takes at most a small
+//! multiple of the input's length as memory.
 
 use super::fields::{Bad, Field, Kind, Values, decode, decode_group};
 use super::header::{Clock, FORMAT, Header, Named};
