@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn the_formulas_give_the_values_of_a_calculator() {
+    fn the_formulas_match_a_calculation_by_hand() {
         let utilization = 0.2 + 0.2 + 0.1;
         let results = tests(7, &set(), utilization, &platform(0, 0));
         // Sha: B_1 = 30 and B_2 = 30, so 30/100. The paper: 30 * (1/100 - 1/300) = 0.2.
