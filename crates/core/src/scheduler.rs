@@ -1,10 +1,11 @@
 //! What one CPU does next: the state machine that every driver runs.
 //!
-//! Each CPU has one instance. A driver (a thread of the runtime, the daemon, the simulator) reports
-//! what happened with [`Scheduler::handle`]. It takes commands from [`Scheduler::poll_command`]
-//! until there are none, and then sleeps until [`Scheduler::next_deadline`]. The scheduler does not
-//! read a clock, call back or block. It takes its memory once, in [`Scheduler::new`]. No later call
-//! allocates, and each is O(log n) in the number of activities.
+//! Each CPU of a process has one instance. A driver (a thread of the runtime, or the simulator)
+//! reports what happened with [`Scheduler::handle`]. It takes commands from
+//! [`Scheduler::poll_command`] until there are none, and then sleeps until
+//! [`Scheduler::next_deadline`]. The scheduler does not read a clock, call back or block. It takes
+//! its memory once, in [`Scheduler::new`]. No later call allocates, and each is O(log n) in the
+//! number of activities.
 //!
 //! States of an activity (rtu-1995 Table 1, §6):
 //!
@@ -75,7 +76,7 @@ mod tests;
 /// its states.
 ///
 /// [`Scheduler::handle`] takes what happened; [`Scheduler::poll_command`] returns what to do. The
-/// runtime, the daemon and the simulator drive it. A program that runs handlers does not need it.
+/// runtime and the simulator drive it. A program that runs handlers does not need it.
 #[derive(Debug)]
 pub struct Scheduler {
     slots: Vec<Option<Slot>>,

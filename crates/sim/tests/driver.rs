@@ -225,10 +225,10 @@ fn events_are_in_order_and_of_every_kind() {
         let line = event.to_string();
         *kinds.entry(line.split(' ').nth(2).unwrap().to_owned()).or_default() += 1;
     }
-    let told: Vec<_> = kinds.keys().map(String::as_str).collect();
+    let found: Vec<_> = kinds.keys().map(String::as_str).collect();
     let all =
         ["done", "fault", "idle", "join", "leave", "message", "release", "upcall", "wake", "yield"];
-    assert_eq!(told, all);
+    assert_eq!(found, all);
 }
 
 #[test]

@@ -22,14 +22,14 @@
 //! ```
 //!
 //! - **J.** A release is noticed at the next boundary, or when the CPU wakes.
-//! - **G / f.** At a release the activity's lag is 0, so its virtual start is now. Otherwise it
-//!   would not have paid for the previous job by now. Then `C' > f T`, or the previous job was
-//!   noticed late, by at most `J`. In that case the start of this job is late by the same amount,
-//!   not by a further one. Starts move by `u / f` for used time. So the virtual deadline of the
-//!   last request is `G / f` after the start, where `G` is the earlier use plus that request.
-//!   Requests end where the job is expected or declared to end, but are whole stretches. So
-//!   `G < C + s`, whatever was expected. The virtual time of shares is the service given, and a
-//!   busy CPU gives all its time.
+//! - **G / f.** At a release the activity's lag is 0, so its virtual start is now. There are two
+//!   exceptions, in which the activity has not yet paid for the previous job. Either `C' > f T`, so
+//!   the activity falls behind. Or the previous job was noticed late, by at most `J`. Then the
+//!   start of this job is late by the same amount, and the delays do not add up. Starts move by
+//!   `u / f` for used time. So the virtual deadline of the last request is `G / f` after the start,
+//!   where `G` is the earlier use plus that request. Requests end where the job is expected or
+//!   declared to end, but are whole stretches. So `G < C + s`, whatever was expected. The virtual
+//!   time of shares is the service given, and a busy CPU gives all its time.
 //! - **B.** A request is served by its virtual deadline plus the longest request of another
 //!   activity, which may have begun just before (EEVDF, Stoica et al. 1996: lags are above `-q` and
 //!   below `q`). The demand due by a deadline `D` from activities that start at `t` or later is at

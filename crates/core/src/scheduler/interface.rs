@@ -1,7 +1,7 @@
 //! The inputs and commands of a scheduler.
 //!
-//! Every driver (runtime, daemon, simulator) and the trace use these types. The types are plain
-//! values; [`super`] describes their effects.
+//! Every driver (runtime, simulator) and the trace use these types. The types are plain values;
+//! [`super`] describes their effects.
 
 use crate::activity::{ActivityId, ActivityParams, Claim, Terms};
 use crate::record::JobRecord;

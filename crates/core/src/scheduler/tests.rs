@@ -285,11 +285,11 @@ fn a_lost_job_is_reported_before_its_activity_is_inactive_or_gone() {
         // Its deadline passes while B runs, which must not get any report.
         assert_eq!(handle(&mut scheduler, 15, Input::Tick), []);
         let stop = if close { Input::Close { id: A } } else { Input::Suspend { id: A } };
-        let told = handle(&mut scheduler, 16, stop);
-        let record = records(&told)[0];
+        let commands = handle(&mut scheduler, 16, stop);
+        let record = records(&commands)[0];
         assert_eq!((record.id, record.release, record.completed), (A, at(1), false));
-        assert_eq!(told[1], Command::Inactive { id: A });
-        assert_eq!(told.get(2), close.then_some(&Command::Closed { id: A }));
+        assert_eq!(commands[1], Command::Inactive { id: A });
+        assert_eq!(commands.get(2), close.then_some(&Command::Closed { id: A }));
         let back = Input::Returned { pdus: 40, outcome: Outcome::Done };
         assert_eq!(records(&handle(&mut scheduler, 40, back))[0].id, B);
     }

@@ -140,20 +140,20 @@ impl Driver<'_> {
 
     /// Reports the messages that have come; returns whether there were any.
     fn deliver(&mut self) -> bool {
-        let mut told = false;
+        let mut reported = false;
         for index in 0..self.set.len() {
             while self.arrivals[index] <= self.now {
                 // A message whose time has come is released without a report.
                 if self.logical_arrival(index, self.there[index]) > self.now {
                     let id = ActivityId(u32::try_from(index).unwrap());
                     self.handle(Input::Arrived { id, messages: 1 });
-                    told = true;
+                    reported = true;
                 }
                 self.there[index] += 1;
                 self.draw_arrival(index);
             }
         }
-        told
+        reported
     }
 
     /// Posts an event now and then, or takes some.
@@ -222,8 +222,8 @@ impl Driver<'_> {
                 self.deliver();
                 return;
             }
-            let told = self.deliver();
-            if self.now < check_at && !told {
+            let reported = self.deliver();
+            if self.now < check_at && !reported {
                 self.is_first(id);
                 continue;
             }

@@ -303,10 +303,10 @@ pub fn compare(discipline: &Discipline, ops: &[Op]) {
         let (fits, answer) = model.apply(now, op);
         assert_eq!(scheduler.handle(at(now), input(now, op)).is_ok(), fits, "{op:?}");
         let commands: Vec<_> = core::iter::from_fn(|| scheduler.poll_command(at(now))).collect();
-        let (upcalls, told): (Vec<Command>, Vec<Command>) =
+        let (upcalls, notices): (Vec<Command>, Vec<Command>) =
             commands.into_iter().partition(|command| matches!(command, Command::Upcall { .. }));
         assert_eq!(upcalls, Vec::from_iter(model.upcall()));
-        let answers: Vec<_> = told
+        let answers: Vec<_> = notices
             .iter()
             .filter(|command| matches!(command, Command::Yield | Command::Proceed { .. }))
             .copied()
