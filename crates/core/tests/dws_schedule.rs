@@ -49,7 +49,7 @@ fn class((params, terms): Activity, class: WorkClass) -> Activity {
     (params, Terms { class, ..terms })
 }
 
-/// Which activity had the CPU, from when to when.
+/// The activities that had the CPU, each with its start and its end.
 fn stretches(quanta: &[Quantum]) -> Vec<Quantum> {
     let mut stretches: Vec<Quantum> = Vec::new();
     for &(id, begin, end) in quanta {

@@ -348,7 +348,7 @@ fn lags_of_groups_and_in_them(seed: u64, reweighs: u64) -> u64 {
     let mut habits = crowd(seed, reweighs);
     let mut chance = Chance(seed);
     for habit in &mut habits {
-        // Of the 95 % of a crowd, the groups take 15.
+        // The shares of a crowd, 95 %, shrink to 80 %, because the groups take 15 %.
         habit.share_percent = habit.share_percent * 80 / 95;
         if habit.share_percent == 0 {
             habit.group = chance.one_of(&[None, Some(0), Some(1), Some(2), Some(3), Some(4)]);

@@ -114,7 +114,7 @@ impl Cpu {
             if self.now < check_at {
                 continue;
             }
-            // Not through `Cpu::handle`, because the reply is needed.
+            // This does not use `Cpu::handle`, because it needs the reply.
             self.scheduler.handle(self.now, Input::Boundary).unwrap();
             match self.scheduler.poll_notice() {
                 Some(Command::Proceed { check_at: next }) => check_at = next,

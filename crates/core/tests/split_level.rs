@@ -34,7 +34,7 @@ struct Member {
     ahead: u32,
 }
 
-/// One upcall: when, of which activity, and of how many PDUs.
+/// One upcall: its time, its activity, and its number of PDUs.
 type Upcall = (Instant, u32, u32);
 
 struct Domain {

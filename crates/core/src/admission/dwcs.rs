@@ -152,7 +152,7 @@ pub(super) fn event_share(set: &[ActivityParams], platform: &Platform) -> Option
 /// The tests of one CPU, made one after the other until one decides.
 struct Trial<'a> {
     cpu: u32,
-    /// Not empty.
+    /// The set, which is not empty.
     set: &'a [Member],
     events: Option<Share>,
     platform: &'a Platform,

@@ -100,8 +100,8 @@ mod tests;
 
 /// The shortest delay bound that admission can offer `set[index]` on one CPU, so that the promises
 /// to the others of `set` hold. The bound that `set[index]` asks for does not matter. `None` if
-/// there is no such bound, if `index` is out of range or not real time, if any parameters are out
-/// of range, or if the steps of one analysis did not suffice. Allocates.
+/// there is no such bound, or if `index` is out of range or not real time. Also `None` if any
+/// parameters are out of range, or if the steps of one analysis did not suffice. Allocates.
 ///
 /// If hand-offs cost time, a shorter bound may exist: the offered bound is tested, but the charge
 /// for hand-offs depends on the order of the delay bounds. The CPU limit is ignored.

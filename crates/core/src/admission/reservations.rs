@@ -1,4 +1,4 @@
-//! Which activities have a place on which CPU.
+//! The reservations on all CPUs, and the calls that change them.
 
 use super::cpu::{Cpu, Member, ReservationId};
 use super::hint;

@@ -1,4 +1,4 @@
-//! Which test admits activities under which policy.
+//! The admission test of each policy.
 
 use super::platform::Platform;
 use super::response_time::Steps;

@@ -82,7 +82,7 @@ pub struct QueuedEvent {
     pub source: SourceId,
     /// Smaller ranks first; equal ranks in the order in which they were raised.
     pub rank: u64,
-    /// For the driver: where the payload is.
+    /// A value of the driver, such as the place of the payload.
     pub token: u64,
     /// How many other events were merged into this one; 0 when it is raised.
     pub merged: u64,

@@ -16,7 +16,7 @@
 //!
 //! Within a level, activities with equal keys go by their pending events (ecalls-2001 §2.4), the
 //! most urgent event first, then by creation. As under [`super::rmdp`], an event counts when the
-//! scheduler picks and preempts no equal, and an activity that was picked with an event keeps its
+//! scheduler picks, and preempts no equal. An activity that was picked with an event keeps its
 //! place until its job is done. Admission allows any order of messages that are due together. The
 //! paper leaves the last three orders open and uses the order of logical arrivals where it needs
 //! one (footnote 2). The order by release means first come, first served.

@@ -282,7 +282,7 @@ fn a_lost_job_is_reported_before_its_activity_is_inactive_or_gone() {
         handle(&mut scheduler, 0, Input::Run { id: B, at: at(0) });
         assert!(matches!(scheduler.poll_command(at(0)), Some(Command::Upcall { id: B, .. })));
         handle(&mut scheduler, 1, Input::Run { id: A, at: at(1) });
-        // Its deadline passes while B runs, which must not get any report.
+        // The deadline of A passes while B runs. B must not get any report.
         assert_eq!(handle(&mut scheduler, 15, Input::Tick), []);
         let stop = if close { Input::Close { id: A } } else { Input::Suspend { id: A } };
         let commands = handle(&mut scheduler, 16, stop);
@@ -374,7 +374,7 @@ fn a_handler_that_is_finished_is_suspended() {
     assert!(records(&commands)[0].completed);
     assert_eq!(commands[1..], [Command::Inactive { id: A }]);
     assert_eq!((bench.0.is_active(A), bench.0.next_deadline()), (false, None));
-    // With a job behind it, too.
+    // A handler that is finished is suspended even if another job waits.
     bench.handle(10, Input::Run { id: A, at: at(10) });
     bench.handle(25, Input::Boundary);
     assert_eq!(bench.returned(25, 2, Outcome::Finished)[1..], [Command::Inactive { id: A }]);

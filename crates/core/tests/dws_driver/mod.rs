@@ -52,7 +52,7 @@ pub const IDEAL: Conditions = Conditions {
     seed: 0,
 };
 
-/// A quantum: its activity, from when to when.
+/// A quantum: its activity, its start and its end.
 pub type Quantum = (u32, u64, u64);
 
 /// Runs the activities, numbered as they stand in `set`, from their offsets until `until`; returns

@@ -443,7 +443,7 @@ impl Both {
         }
     }
 
-    /// Where a request ends, the activity that the model would pick then must have the CPU.
+    /// At the end of a request, the activity that the model would pick must have the CPU.
     fn boundary(&mut self, running: Running) {
         let id = ActivityId(running.number);
         let over = self.model.request_is_over();

@@ -90,7 +90,7 @@ fn sets_proved_for_equal_offsets_are_not_admitted_with_others() {
     let every_other = (params(10, 10), terms(1, 2));
     let later = (params(10, 10).offset(Span::from_nanos(5)), terms(1, 2));
     assert!(!judged(&[every_other, later], FREE).1);
-    // Nor with other periods, unless they are simulated.
+    // Sets with other periods are not admitted either, unless they are simulated.
     assert_eq!(judged(&[every_other, (params(20, 10), terms(0, 1))], FREE).0, "window-simulation");
 }
 
