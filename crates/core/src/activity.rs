@@ -1,8 +1,8 @@
 //! The parameters of an activity: anything that the policies schedule.
 //!
-//! The QoS mapping ([`crate::qos`]) makes them, or a user who knows the numbers states them
-//! (`[[task]]` in a spec file). Admission and the policies read them. [`ActivityParams::validated`]
-//! checks the values once; after that all code trusts them.
+//! The QoS mapping ([`crate::qos`]) derives the parameters, or a user who knows the numbers states
+//! them (`[[task]]` in a spec file). Admission and the policies read the parameters.
+//! [`ActivityParams::validated`] checks the values once; after that all code trusts them.
 
 use crate::share::Share;
 use crate::time::Span;
@@ -13,8 +13,8 @@ use core::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ActivityId(pub u32);
 
-/// Parameters that only some policies read. A program gives them beside the parameters, as
-/// `(params, terms)`:
+/// Parameters that only some policies read. A program passes them together with the
+/// [`ActivityParams`], as `(params, terms)`:
 ///
 /// ```
 /// # extern crate upcall_core as upcall;
@@ -34,27 +34,29 @@ pub struct Terms {
     /// has weight 1.
     pub weight: Option<u32>,
     /// PS: the group of the activity. The activity gets its part of the group by its weight and has
-    /// no share of its own. A group that the policy does not have counts as none.
+    /// no share of its own. An unknown group counts as no group.
     pub group: Option<GroupId>,
     /// DWCS: how many periods may be missed.
     pub window: Option<Window>,
     /// DWCS: the activity may be served more than once a period while no other activity needs the
     /// CPU.
     pub work_conserving: bool,
-    /// DWS: from the logical arrival of a message to its deadline. The relative deadline if absent.
+    /// DWS: the time from the logical arrival of a message to its deadline. If absent, the relative
+    /// deadline.
     pub delay_bound: Option<Span>,
-    /// DWS: the class, which decides between activities of different urgency.
+    /// DWS: the kind of work, which decides before the deadline does.
     pub class: WorkClass,
     /// DWS: the number of messages that a real-time activity may be ahead of their logical
-    /// arrivals. Messages that it has processed ahead count. With 0 it never works ahead.
+    /// arrivals. Messages that the activity has processed ahead count, too. With 0 the activity
+    /// never works ahead.
     pub workahead_max: u32,
-    /// The messages do not come by the period but one by one, each announced by
-    /// [`crate::scheduler::Input::Message`]. Messages of a real-time activity are at least a period
-    /// apart.
+    /// Whether the messages come one by one instead of periodically.
+    /// [`crate::scheduler::Input::Message`] announces each message. Messages of a real-time
+    /// activity are at least a period apart.
     pub on_demand: bool,
-    /// RMDP and RM: while an event waits for the activity, it goes before activities of the same
-    /// rank. Admission accounts for that. Under DWS and DWCS every activity with an event goes
-    /// first, because that breaks no promise to another activity there.
+    /// RMDP and RM: whether the activity goes before activities of the same period while an event
+    /// waits for it. Admission accounts for that. Under DWS and DWCS every activity with an event
+    /// goes first among equals, because that breaks no promise to another activity there.
     pub wins_ties: bool,
 }
 
@@ -123,8 +125,8 @@ pub const BATCH_MAX: u32 = 1_000_000;
 /// use upcall::activity::ActivityParams;
 /// use upcall::time::Span;
 ///
-/// // Every 20 ms up to 8 PDUs of at most 100 us each, done within 15 ms. Between two of each 4
-/// // PDUs nothing else of the CPU runs.
+/// // Every 20 ms up to 8 PDUs of at most 100 us each, done within 15 ms. A quantum is 4 PDUs.
+/// // Within a quantum no other activity of the CPU runs.
 /// let need = ActivityParams::new(Span::from_millis(20), Span::from_micros(100))
 ///     .batch(8)
 ///     .quantum(4)
@@ -139,9 +141,9 @@ pub const BATCH_MAX: u32 = 1_000_000;
 pub struct ActivityParams {
     /// Time between two releases. `0 < period <= PERIOD_MAX`.
     pub period: Span,
-    /// From the release to the moment when the job must be done. `0 < deadline <= period`.
+    /// The time from the release to the moment when the job must be done. `0 < deadline <= period`.
     pub deadline: Span,
-    /// From the start of the activity to its first release.
+    /// The time from the start of the activity to its first release.
     pub offset: Span,
     /// `B`: the most PDUs that a job processes. `1 <= batch <= BATCH_MAX`.
     pub batch: u32,
@@ -164,28 +166,28 @@ impl ActivityParams {
         }
     }
 
-    /// With `batch` PDUs a period.
+    /// Sets the number of PDUs in a period to `batch`.
     #[must_use]
     pub const fn batch(mut self, batch: u32) -> Self {
         self.batch = batch;
         self
     }
 
-    /// With `quantum` PDUs between preemption points.
+    /// Sets the number of PDUs between preemption points to `quantum`.
     #[must_use]
     pub const fn quantum(mut self, quantum: u32) -> Self {
         self.quantum = quantum;
         self
     }
 
-    /// Due `deadline` after release instead of at the end of the period.
+    /// Makes jobs due `deadline` after their release instead of at the end of the period.
     #[must_use]
     pub const fn deadline(mut self, deadline: Span) -> Self {
         self.deadline = deadline;
         self
     }
 
-    /// First released `offset` after the start.
+    /// Sets the first release to `offset` after the start.
     #[must_use]
     pub const fn offset(mut self, offset: Span) -> Self {
         self.offset = offset;
@@ -336,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_quantum_is_what_whole_quanta_leave() {
+    fn the_last_quantum_has_the_pdus_that_whole_quanta_leave() {
         assert_eq!(GOOD.last_quantum(), 2);
         assert_eq!(GOOD.quantum(4).last_quantum(), 4);
         assert_eq!(GOOD.quantum(8).last_quantum(), 8);

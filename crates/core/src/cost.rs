@@ -1,10 +1,10 @@
 //! The observed cost of a PDU: a smoothed mean and a smoothed deviation.
 //!
 //! The runtime adds one sample a job and compares the result with the declared cost. The filter is
-//! the one that TCP uses for round-trip times (RFC 6298 §2.3, gains 1/8 and 1/4). It is cheap, uses
-//! integers, and is slow enough that one page fault does not look like a new cost. A sample is wall
-//! time inside the handler, so it includes interrupts. Therefore a declaration is compared with the
-//! mean and not with the worst sample.
+//! the one that TCP uses for round-trip times (RFC 6298 §2.3, gains 1/8 and 1/4). The filter is
+//! cheap and uses integers. It is slow enough that one page fault does not look like a new cost. A
+//! sample is wall time inside the handler, so it includes interrupts. Therefore a declaration is
+//! compared with the mean and not with the worst sample.
 
 use crate::time::Span;
 
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_without_pdus_says_nothing_of_their_cost() {
+    fn a_job_without_pdus_adds_no_sample() {
         let mut estimate = CostEstimate::default();
         estimate.observe(Span::from_millis(3), 0);
         assert_eq!(estimate.samples(), 0);

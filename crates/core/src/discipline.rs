@@ -31,8 +31,8 @@ pub fn by_name(name: &str) -> Option<&'static Discipline> {
 pub struct Discipline {
     /// Its name in spec files and JSON.
     pub name: &'static str,
-    /// Whether a handler may lose the CPU inside a quantum. Only the simulator
-    /// and the kernel can preempt there. In the runtime a handler yields after each PDU.
+    /// Whether a handler may lose the CPU inside a quantum. Only the simulator and the kernel can
+    /// preempt there. In the runtime a handler can yield after each PDU.
     pub preemptive: bool,
     /// PS: the longest time that an activity is served before another one may be served.
     /// `None` under a policy that does not share the CPU by time quanta.
@@ -51,7 +51,8 @@ enum Kind {
     WindowConstrained,
 }
 
-/// What makes two ready activities equal in rank, so that a pending event decides between them.
+/// The condition under which two ready activities are equal in rank, so that a pending event
+/// decides between them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventTie {
     /// The same period, for activities with [`Terms::wins_ties`].
@@ -61,7 +62,8 @@ pub enum EventTie {
 }
 
 /// Rate monotonic with delayed preemption: the default. The shorter period goes first, and preempts
-/// at the end of a quantum only. For handlers, also of streams, alone and under a daemon.
+/// at the end of a quantum only. It schedules handlers, including those of streams, in one process
+/// or under a daemon.
 pub static RMDP: Discipline = Discipline {
     name: "rmdp",
     preemptive: false,
@@ -81,8 +83,9 @@ pub static RM: Discipline = Discipline {
     kind: Kind::RateMonotonic,
 };
 
-/// Deadline/workahead with delayed preemption: the earlier deadline goes first. Tasks need it; it
-/// takes handlers, also of streams, alone and under a daemon.
+/// Deadline/workahead with delayed preemption: the earlier deadline goes first. It is the only
+/// discipline for tasks. It also schedules handlers, including those of streams, in one process or
+/// under a daemon.
 pub static DWS: Discipline = Discipline {
     name: "dws",
     preemptive: false,
@@ -92,11 +95,11 @@ pub static DWS: Discipline = Discipline {
 };
 
 /// Proportional share with [`QUANTUM_DEFAULT`]: each activity gets its share, or a part by its
-/// weight. For handlers without streams, in one process.
+/// weight. It schedules handlers without streams, in one process.
 pub static PS: Discipline = ps_with_quantum(QUANTUM_DEFAULT);
 
-/// Dynamic window-constrained scheduling: of each `y` periods at most `x` may be missed. For
-/// handlers without streams, in one process.
+/// Dynamic window-constrained scheduling: of each `y` periods at most `x` may be missed. It
+/// schedules handlers without streams, in one process.
 pub static DWCS: Discipline = Discipline {
     name: "dwcs",
     preemptive: false,
@@ -105,9 +108,9 @@ pub static DWCS: Discipline = Discipline {
     kind: Kind::WindowConstrained,
 };
 
-/// Proportional share with this time quantum; 0 counts as 1 ns. A driver asks
-/// for `&'static`: a constant goes into a `static`, a value read when a
-/// program starts goes through `Box::leak`.
+/// Proportional share with this time quantum; 0 counts as 1 ns. A driver needs a
+/// `&'static Discipline`. Put a constant discipline into a `static`. Pass a discipline that is
+/// known only at run time through `Box::leak`.
 pub const fn ps_with_quantum(quantum: Span) -> Discipline {
     Discipline {
         name: "ps",
@@ -130,7 +133,8 @@ pub fn ps_with_groups(quantum: Span, groups: Vec<Group>) -> Result<Discipline, G
 
 /// Capabilities.
 impl Discipline {
-    /// Whether `name` is its name: for names that come from a file or another process.
+    /// Whether `name` is the name of the discipline. Use this for names from a file or another
+    /// process.
     pub fn is_named(&self, name: &str) -> bool {
         self.name == name
     }
@@ -141,7 +145,7 @@ impl Discipline {
         matches!(self.kind, Kind::RateMonotonic | Kind::DeadlineWorkahead)
     }
 
-    /// Whether it schedules tasks: activities whose messages are announced one by one.
+    /// Whether the discipline schedules tasks: activities whose messages are announced one by one.
     pub fn takes_tasks(&self) -> bool {
         self.kind == Kind::DeadlineWorkahead
     }
@@ -166,7 +170,7 @@ impl Discipline {
         self.kind == Kind::WindowConstrained
     }
 
-    /// Between which activities a pending event decides; `None` if the policy has no such rule.
+    /// The activities between which a pending event decides; `None` if the policy has no such rule.
     pub fn event_tie(&self) -> Option<EventTie> {
         match self.kind {
             Kind::RateMonotonic => Some(EventTie::Period),
@@ -181,8 +185,8 @@ impl Discipline {
         terms.wins_ties || self.event_tie() == Some(EventTie::Urgency)
     }
 
-    /// The smallest key ([`crate::policy::Standing::key`]) that such an activity can have at a
-    /// release at 0, in the order of all domains.
+    /// The smallest key ([`crate::policy::Standing::key`]) that such an activity can have in the
+    /// order of all domains, if it is released at 0.
     pub fn key_min(&self, params: &ActivityParams, terms: &Terms) -> u64 {
         match self.kind {
             Kind::DeadlineWorkahead => dws::key_min(params, terms),
@@ -190,14 +194,14 @@ impl Discipline {
         }
     }
 
-    /// From a release to the deadline that is the key of such an activity; `None` if its key does
-    /// not depend on a deadline.
+    /// The time from a release to the deadline, if the deadline is the key of such an activity.
+    /// `None` if its key does not depend on a deadline.
     pub fn key_delay(&self, params: &ActivityParams, terms: &Terms) -> Option<Span> {
         let by_deadline = self.takes_tasks() && terms.class == WorkClass::RealTime;
         by_deadline.then(|| dws::delay_bound(params, terms))
     }
 
-    /// The same discipline, whose policies panic where their call protocol is broken.
+    /// The same discipline, but its policies panic when a caller breaks their call protocol.
     pub fn checked(&self) -> CheckedDiscipline<'_> {
         CheckedDiscipline(self)
     }

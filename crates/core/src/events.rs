@@ -1,9 +1,9 @@
 //! The delivery of events: which handler is invoked next, and with which events.
 //!
 //! The owner of an event dispatcher drives it (ecalls-2001 §2.1). `upcall-shm`'s `channel` holds
-//! the events that a client wrote. Like the scheduler, this module knows no clock and never calls
-//! out. Time is an argument, and a handler's decision on an event comes back as a [`Verdict`].
-//! Memory is allocated when handlers and sources are added.
+//! the events that a client wrote. Like the scheduler, this module reads no clock and calls no
+//! handler. Time is an argument, and the driver passes a handler's decision on an event back as a
+//! [`Verdict`]. Memory is allocated when handlers and sources are added.
 //!
 //! A *handler* is anything that is invoked: a service, a client, a thread of a service or a signal.
 //! A *source* is one kind of event of one client or service, with its *route*. The handlers of the
@@ -17,22 +17,24 @@
 //!   handler:  ready --(3) next: RunAway--> held --(6) its span allows--> ready
 //! ```
 //!
-//! 1. Refused if the event would be recursion, or if the handler has as many pending events as it
-//!    declared. A lost event is counted.
-//! 2. At the next crossing, before the next scheduling decision, or once its delay is over. So many
-//!    events come to one invocation (§2.3.1). At once if the event was not deferred.
-//! 3. The handler of the most urgent ripe event (§2.1, the *event queue*).
+//! 1. The event is refused if it would be recursion, or if the handler has as many pending events
+//!    as it declared. A refused event is lost and counted.
+//! 2. The event becomes ripe at the next crossing, before the next scheduling decision, or once its
+//!    delay is over. So one invocation can take many events (§2.3.1). An event that was not
+//!    deferred becomes ripe at once.
+//! 3. The handler of the most urgent ripe event is invoked (§2.1, the *event queue*).
 //! 4. The handler takes all its events, in order of rank, or as many as it wants.
-//! 5. To the next handler of the route.
+//! 5. The event goes to the next handler of the route.
 //! 6. A handler that is invoked more often in a span than it declared has run away. It is held, and
 //!    its events wait, until an invocation is within its limit again.
 //!
 //! # Recursion
 //!
-//! An event knows the handlers that led to it ([`QueuedEvent::led_by`]; a handler gives this to the
-//! events that it raises). An event raised towards one of them would return to its origin, and is
-//! refused. An event that crosses a channel to another process and is raised anew there has lost
-//! this knowledge. If such events circle, their handler runs away.
+//! An event carries the set of handlers that led to it ([`QueuedEvent::led_by`]; a handler gives
+//! this to the events that it raises). An event raised towards one of them would return to its
+//! origin, and is refused. An event that crosses a channel to another process and is raised anew
+//! there has lost this knowledge. If such events circle, the limit on invocations holds their
+//! handler: it has run away.
 
 use crate::heap::IndexedHeap;
 use crate::time::Instant;
@@ -68,7 +70,7 @@ struct Source {
     newest: [Option<u32>; ROUTE_MAX],
 }
 
-/// An event that is not ripe: its handler and its place.
+/// An event that is not ripe: its handler, and its place among the events of the handler.
 type Deferred = (EventHandlerId, u32);
 
 /// Delivers events to handlers; the [module](self) describes how.
@@ -164,8 +166,9 @@ impl Delivery {
         self.enter(now, QueuedEvent { stage: 0, ..event }, when)
     }
 
-    /// Whether handlers in `ancestry` may call `handler` directly, not by an event (the *fast*
-    /// call of §2.3.1). Events that the called handler raises carry the returned ancestry. O(1).
+    /// Checks whether handlers in `ancestry` may call `handler` directly, not by an event (the
+    /// *fast* call of §2.3.1). Counts an invocation. Events that the called handler raises carry
+    /// the returned ancestry. O(1).
     ///
     /// # Errors
     /// No such handler, recursion, or the handler has run away.
@@ -189,14 +192,16 @@ impl Delivery {
         }
     }
 
-    /// Client and service cross: events deferred to the crossing become ripe. O(k log n).
+    /// Reports a crossing between client and service. The events that were deferred to it become
+    /// ripe. O(k log n).
     pub fn crossing(&mut self) {
         let mut those = std::mem::take(&mut self.crossing);
         self.ripen_all(&mut those);
         self.crossing = those;
     }
 
-    /// A scheduling decision is next: events deferred to it become ripe. O(k log n).
+    /// Reports that a scheduling decision is next. The events that were deferred to it become ripe.
+    /// O(k log n).
     pub fn before_scheduling(&mut self) {
         let mut those = std::mem::take(&mut self.scheduling);
         self.ripen_all(&mut those);
@@ -229,7 +234,7 @@ impl Delivery {
         }
     }
 
-    /// When [`Self::next`] must be asked again even without a new event. O(1).
+    /// When [`Self::next`] must be called again even without a new event. O(1).
     pub fn next_deadline(&self) -> Option<Instant> {
         let held = self.held.peek().map(|(until, _)| until);
         self.delayed.next().into_iter().chain(held).min()

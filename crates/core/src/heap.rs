@@ -72,12 +72,14 @@ impl<K: Ord + Copy> IndexedHeap<K> {
     }
 
     /// Calls `visit` for every number whose key is below `bound`, in no particular order, until
-    /// `visit` returns `false`. Returns whether `visit` never did. O(k) for k visited entries.
+    /// `visit` returns `false`. Returns `true` if every call of `visit` returned `true`. O(k) for k
+    /// visited entries.
     pub(crate) fn all_below(&self, bound: K, visit: &mut impl FnMut(u32) -> bool) -> bool {
         self.all_below_from(0, bound, visit)
     }
 
-    /// Does the same from the entry at `at` downwards. The recursion is as deep as the heap: log n.
+    /// Like [`Self::all_below`], for the entry at `at` and all entries below it. The recursion is
+    /// as deep as the heap: log n.
     fn all_below_from(&self, at: usize, bound: K, visit: &mut impl FnMut(u32) -> bool) -> bool {
         match self.entries.get(at) {
             Some(&(key, number)) if key < bound => {
@@ -133,7 +135,8 @@ mod tests {
     use std::collections::BTreeMap;
 
     proptest! {
-        /// After any sequence of `set` and `remove` the top is that of a sorted map.
+        /// After any sequence of `set` and `remove` the heap has the same smallest entry as a
+        /// sorted map.
         #[test]
         fn behaves_like_a_sorted_map(
             ops in prop::collection::vec((any::<bool>(), 0u64..50, 0u32..20), 0..200),

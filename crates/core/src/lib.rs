@@ -2,8 +2,9 @@
 //!
 //! The core uses no clock, thread, system call or randomness. Time is an argument. Everything that
 //! happens comes in as a [`scheduler::Input`]; everything to do goes out as a
-//! [`scheduler::Command`]. Three drivers run the core: the in-process runtime, the daemon and the
-//! simulator. To find out why something was scheduled, read this crate and no other.
+//! [`scheduler::Command`]. Two drivers run its scheduler: the runtime, alone or under the daemon,
+//! and the simulator. The daemon uses admission. To find out why something was scheduled, read this
+//! crate and no other.
 //!
 //! | module | what it decides or describes |
 //! |---|---|

@@ -18,7 +18,7 @@ pub struct JobRecord {
     pub release: Instant,
     /// When the job had to be done.
     pub deadline: Instant,
-    /// When the handler of the job was upcalled first.
+    /// When the handler was first upcalled for the job.
     pub start: Instant,
     /// When the handler returned for the last time. For a job that the policy dropped: when the
     /// policy dropped it, but not before the deadline.

@@ -1,10 +1,11 @@
 //! What one CPU does next: the state machine that every driver runs.
 //!
-//! Each CPU has one instance. A driver (a thread of the runtime, the daemon, the simulator) reports
-//! what happened with [`Scheduler::handle`]. It takes commands from [`Scheduler::poll_command`]
-//! until there are none, and then sleeps until [`Scheduler::next_deadline`]. The scheduler does not
-//! read a clock, call back or block. It takes its memory once, in [`Scheduler::new`]. No later call
-//! allocates, and each is O(log n) in the number of activities.
+//! Each CPU of a process has one instance. A driver (a thread of the runtime, or the simulator)
+//! reports what happened with [`Scheduler::handle`]. It takes commands from
+//! [`Scheduler::poll_command`] until there are none, and then sleeps until
+//! [`Scheduler::next_deadline`]. The scheduler does not read a clock, call back or block. It takes
+//! its memory once, in [`Scheduler::new`]. No later call allocates, and each is O(log n) in the
+//! number of activities.
 //!
 //! States of an activity (rtu-1995 Table 1, §6):
 //!
@@ -33,14 +34,14 @@
 //! 7. `Suspend` drops the pending job and future releases. A running handler must return at its
 //!    next boundary, and is suspended then. A `Run` before that boundary cancels the suspend. A job
 //!    that is dropped after its deadline counts as missed.
-//! 8. `Close`: like 7, and the number is free again.
+//! 8. `Close` does the same as (7), and frees the number.
 //! 9. Not drawn: a policy may drop a ready job (`Ready -> Waiting`), which ends as missed and not
 //!    completed. A policy may also have the scheduler upcall a `Waiting` activity (`Waiting ->
 //!    Running -> Waiting`). That is an *extra* service: it is no job, leaves no record and ends
 //!    when it yields. Only its PDUs count.
 //!
-//! Under a policy that works ahead (DWS), `Arrived` does what a release does (3), but earlier. The
-//! job is ready now, and its release, the logical arrival of its message, is still to come. Its
+//! Under a policy that works ahead (DWS), `Arrived` has the effect of a release (3), but earlier.
+//! The job is ready now, and its release, the logical arrival of its message, is still to come. Its
 //! deadline counts from the release. A job that ends before its release has a response of zero.
 //!
 //! An activity *on demand* (`Terms::on_demand`) has one release at a time instead of a sequence.
@@ -75,7 +76,7 @@ mod tests;
 /// its states.
 ///
 /// [`Scheduler::handle`] takes what happened; [`Scheduler::poll_command`] returns what to do. The
-/// runtime, the daemon and the simulator drive it. A program that runs handlers does not need it.
+/// runtime and the simulator drive it. A program that runs handlers does not need it.
 #[derive(Debug)]
 pub struct Scheduler {
     slots: Vec<Option<Slot>>,
@@ -96,8 +97,8 @@ pub struct Scheduler {
     switches: u64,
 }
 
-/// One `handle` produces at most the end of a lost job, the end of a started job, a change of state
-/// and an answer.
+/// One call of `handle` produces at most four commands: the end of a lost job, the end of a started
+/// job, a change of state and a reply.
 const COMMANDS_MAX: usize = 4;
 
 impl Scheduler {
@@ -175,8 +176,8 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Like [`Scheduler::poll_command`], but begins no upcall: for a driver that has more inputs to
-    /// deliver first. O(log n).
+    /// Like [`Scheduler::poll_command`], but begins no upcall. A driver calls this if it has more
+    /// inputs to deliver first. O(log n).
     #[inline]
     pub fn poll_notice(&mut self) -> Option<Command> {
         // The usual case, without a notice, costs no call.
@@ -196,8 +197,8 @@ impl Scheduler {
         self.slots[number as usize].as_mut()?.lost.take().map(Command::JobDone)
     }
 
-    /// The next command. `None` when the driver may sleep, or continue the running handler. `now`
-    /// is when an upcall would begin. O(log n).
+    /// The next command. `None` when the driver may sleep, or continue the running handler. An
+    /// upcall would begin at `now`. O(log n).
     pub fn poll_command(&mut self, now: Instant) -> Option<Command> {
         self.clock = self.clock.max(now);
         let now = self.clock;
@@ -216,8 +217,8 @@ impl Scheduler {
         Some(self.upcall(now, id))
     }
 
-    /// When [`Input::Tick`] must come at the latest; `None` if no activity is active. In the past
-    /// if an activity is ready. O(1).
+    /// When [`Input::Tick`] must come at the latest; `None` if no activity is active. The instant
+    /// lies in the past if nothing runs and an activity is ready. O(1).
     pub fn next_deadline(&self) -> Option<Instant> {
         if self.running.is_none() && self.policy.has_ready() {
             return Some(Instant::ZERO);
@@ -315,7 +316,7 @@ impl Scheduler {
         if slot.unfinished > 0 {
             self.policy.withdraw(id, now);
         }
-        // A lost job is reported before the activity is gone.
+        // The report of a lost job must come before the activity is removed.
         if let Some(record) = slot.lost.take() {
             self.lost.remove(id.0);
             self.commands.push_back(Command::JobDone(record));
@@ -344,7 +345,7 @@ impl Scheduler {
         }
     }
 
-    /// Releases every job that is due at `now`, and lets the policy do what is due.
+    /// Releases every job that is due at `now`. First it calls the policy's `tick`.
     fn release_due(&mut self, now: Instant) {
         self.policy.tick(now);
         self.drop_lost(now, false);
@@ -401,7 +402,7 @@ impl Scheduler {
         }
     }
 
-    /// Answers a running handler that asks to continue (rtu-1995 Figure 5).
+    /// Replies to a running handler that asks to continue (rtu-1995 Figure 5).
     fn boundary(&mut self, now: Instant, running: Running) {
         // An extra service does not delay a job of the same activity.
         let released = running.extra && self.slot(running.id).is_ok_and(|slot| slot.unfinished > 0);
@@ -486,7 +487,7 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Does the suspend or close that waited for the running handler to return.
+    /// Executes the suspend or close that waited for the running handler to return.
     fn stop_returned(&mut self, now: Instant, running: Running, outcome: Outcome) {
         match (running.stop, outcome) {
             (Some(stop), _) => self.deactivate(running.id, now, stop),

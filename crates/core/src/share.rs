@@ -18,11 +18,12 @@ impl Share {
     /// The whole CPU.
     pub const WHOLE: Share = Share(1_000_000);
 
-    /// The default limit of what admission grants of a CPU, 90 %. By default the kernel stops
-    /// the whole real-time class above 95 % (`sched_rt_runtime_us`).
+    /// The part of a CPU that admission grants by default, 90 %. By default the kernel stops the
+    /// whole real-time class above 95 % (`sched_rt_runtime_us`).
     pub const CPU_LIMIT_DEFAULT: Share = Share(900_000);
 
-    /// A limit above 95 % starves the threads that guard the machine.
+    /// The highest safe limit, 95 %. Above it the kernel may stop the whole real-time class for a
+    /// while, the watchdog included.
     pub(crate) const CPU_LIMIT_SAFE: Share = Share(950_000);
 
     /// `ppm` millionths, `None` outside `1 ..= 1_000_000`.
@@ -33,19 +34,19 @@ impl Share {
         }
     }
 
-    /// In millionths.
+    /// The share in millionths.
     pub const fn ppm(self) -> u32 {
         self.0
     }
 
-    /// As a fraction of 1.
+    /// The share as a fraction of 1.
     pub fn as_f64(self) -> f64 {
         f64::from(self.0) / 1e6
     }
 }
 
 impl fmt::Display for Share {
-    /// In percent, with as many decimal places as needed: `90 %`, `33.3333 %`.
+    /// Prints percent, with as many decimal places as needed: `90 %`, `33.3333 %`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(&percent(u64::from(self.0)))
     }

@@ -6,8 +6,8 @@
 use core::fmt;
 use core::ops::{Add, AddAssign, Div, Mul, Sub};
 
-/// A point in time, in nanoseconds. In a program it is one of `CLOCK_MONOTONIC`, as `clock::now`
-/// reads it; in a simulation it counts from zero.
+/// A point in time, in nanoseconds. In a program it is a time of `CLOCK_MONOTONIC`, as `clock::now`
+/// returns it. In a simulation it counts from zero.
 ///
 /// An instant and a [`Span`] add up to an instant, and [`Instant::since`] gives the span between
 /// two. Sums saturate.
@@ -98,12 +98,12 @@ impl Span {
         Span(s.saturating_mul(1_000_000_000))
     }
 
-    /// In nanoseconds.
+    /// The length in nanoseconds.
     pub const fn as_nanos(self) -> u64 {
         self.0
     }
 
-    /// In seconds, rounded to the precision of `f64`.
+    /// The length in seconds, rounded to the precision of `f64`.
     pub fn as_secs_f64(self) -> f64 {
         self.0 as f64 / 1e9
     }
@@ -123,8 +123,8 @@ impl Span {
         Span(self.0.saturating_mul(n))
     }
 
-    /// How many times `period` fits; `period` is not zero. The usual case, less than once, needs no
-    /// division.
+    /// How many times `period` fits into the span. `period` is not zero. The usual case, less than
+    /// once, needs no division.
     #[inline]
     pub(crate) const fn whole(self, period: Span) -> u64 {
         if self.0 < period.0 { 0 } else { self.0 / period.0 }
@@ -210,8 +210,9 @@ impl core::iter::Sum for Span {
 }
 
 impl fmt::Display for Span {
-    /// In the shortest of `s`, `ms`, `us`, `ns` that keeps three significant decimal places:
-    /// `11.111 ms`, `250 us`.
+    /// Prints in `s` from 10 s on, in `ms` from 1 ms on, in `us` from 1 us on, and in `ns` below.
+    /// Rounds to three decimal places and drops trailing zeros: `11.111 ms`, `250 us`. Zero prints
+    /// as `0 ms`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (unit_ns, unit) = match self.0 {
             0 => return f.pad("0 ms"),

@@ -5,7 +5,7 @@
 //! scheduler and compares the answers. The core's answers depend on its inputs only, so a live
 //! run can be examined again, step by step, on another machine.
 //!
-//! Nothing here reads a clock, writes a file or knows a name. The file format is that of the
+//! This module reads no clock, writes no file and stores no names. The file format is that of the
 //! simulator (`upcall_sim::trace`).
 
 mod crossing;

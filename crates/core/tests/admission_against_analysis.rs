@@ -2,9 +2,9 @@
 //! limited-preemptive bound is derived from a machine-checked proof (Bozhko and Brandenburg, ECRTS
 //! 2020).
 //!
-//! Its conventions: an arrival at the end of a closed interval counts, as here. The blocking bound
-//! is the rest of a quantum that began before, the longest quantum less one tick. It has neither
-//! hand-offs nor late wake-ups, so both are zero.
+//! That analysis has these conventions. An arrival at the end of a closed interval counts, as here.
+//! The blocking bound is the rest of a quantum that began before: the longest quantum less one
+//! tick. There are neither hand-offs nor late wake-ups, so both are zero.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -23,7 +23,8 @@ use upcall_core::admission::{Platform, Reservations, Share};
 use upcall_core::discipline::RMDP;
 use upcall_core::time::Span;
 
-/// Above the length up to which that crate repeats each search by brute force in debug builds.
+/// The limit of a search. It is above the length up to which that crate repeats each search by
+/// brute force in debug builds.
 const LIMIT_TICKS: u64 = 200_000;
 
 fn arrivals(params: &ActivityParams) -> Periodic {
@@ -117,7 +118,7 @@ proptest! {
     #[test]
     fn every_response_is_the_one_the_other_analysis_finds(set in ranked_set()) {
         let utilization: f64 = set.iter().map(ActivityParams::utilization).sum();
-        // Above 1 the other analysis searches up to its limit and finds nothing.
+        // Above a utilization of 1, the other analysis searches up to its limit and finds nothing.
         prop_assume!(utilization < 0.999_999);
         let mut reservations = reservations(Share::WHOLE);
         let found: Vec<_> = set
@@ -141,7 +142,8 @@ proptest! {
             .iter()
             .zip(&set)
             .all(|(response, params)| response.is_some_and(|ns| ns <= params.deadline.as_nanos()));
-        // In any order that keeps the order of equal periods: here a rotation between two periods.
+        // The order of reservation may be any that keeps the order of equal periods. Here it is a
+        // rotation between two periods.
         let mut order = set.clone();
         let at = shuffled.index(set.len());
         if at > 0 && set[at - 1].period < set[at].period {

@@ -52,7 +52,7 @@ fn hyperperiod_ns(set: &[ActivityParams]) -> u64 {
     })
 }
 
-/// The set with these offsets, and one more: so the CPU sleeps at the first release.
+/// The set with these offsets plus 1 ns, so that the CPU sleeps at the first release.
 fn shifted(set: &[ActivityParams], offsets: &[u64]) -> Vec<ActivityParams> {
     set.iter().zip(offsets).map(|(params, &offset)| params.offset(ns(1 + offset))).collect()
 }
@@ -86,7 +86,7 @@ fn longest(set: &[ActivityParams], limits: &[u64], conditions: Conditions) -> Ve
     let mut offsets = vec![0; set.len()];
     let mut longest = vec![Span::ZERO; set.len()];
     loop {
-        // Shifting all releases alike shows nothing new.
+        // A common shift of all releases gives no new phases.
         if offsets.contains(&0) {
             let last = offsets.iter().max().copied().unwrap_or(0);
             let until = Instant::from_nanos(1 + last + enough_ns(set, conditions.wakeup));
@@ -128,7 +128,7 @@ fn overloaded(set: &[ActivityParams]) -> bool {
 }
 
 #[test]
-fn of_every_pair_with_periods_up_to_seven_the_analysis_is_exact() {
+fn the_analysis_is_exact_for_every_pair_with_periods_up_to_seven() {
     let all: Vec<_> = (1..=7).flat_map(all_of_period).collect();
     let (mut pairs, mut full) = (0, 0);
     for first in &all {
@@ -143,7 +143,7 @@ fn of_every_pair_with_periods_up_to_seven_the_analysis_is_exact() {
             assert_eq!(bounds.as_ref(), Some(&found), "{set:?}");
             pairs += 1;
             if demand_ns(&set, hyperperiod_ns(&set)) == hyperperiod_ns(&set) {
-                // Such a CPU never makes up for a late wake-up.
+                // A full CPU never makes up for a late wake-up.
                 let wakeup = Wakeup::By(ns(3));
                 let late = longest(&set, &periods_ns(&set), Conditions { wakeup, ..IDEAL });
                 let found: Vec<_> = found.into_iter().zip(late).map(|(a, b)| a.max(b)).collect();
@@ -202,7 +202,7 @@ proptest! {
     #![proptest_config(cases(150))]
 
     #[test]
-    fn of_three_the_longest_response_over_all_phases_is_the_analysed_one(
+    fn the_longest_response_of_three_over_all_phases_is_the_analysed_one(
         set in ranked_set(3..4, &[3, 4, 5, 6, 8]),
     ) {
         prop_assume!(!overloaded(&set));
@@ -211,7 +211,7 @@ proptest! {
     }
 
     #[test]
-    fn of_three_with_hand_offs_no_phase_takes_longer_than_analysed(
+    fn no_phase_of_three_with_hand_offs_takes_longer_than_analysed(
         set in ranked_set(3..4, &[4, 5, 6, 8, 10]),
         switch_ns in 1u64..3,
     ) {
@@ -247,8 +247,8 @@ proptest! {
     }
 }
 
-/// A would end within its quantum and be due then. The job that goes before it by its event takes
-/// longer than that. So A is not admitted beside it, except with a later deadline.
+/// `b` ranks behind `a`, but goes before `a` if an event waits for `b`. Then `a` ends 50 ns after
+/// its release. So `b` is admitted if `a` is due at 50 ns, and refused if `a` is due at 49 ns.
 #[test]
 fn the_analysis_includes_activities_that_win_ties() {
     let (a, b) = (ActivityParams::new(ns(100), ns(10)), ActivityParams::new(ns(100), ns(40)));
@@ -344,7 +344,7 @@ proptest! {
         admit_and_run(&wanted, switch_ns, wakeup_ns, (thrifty, 0), seed)?;
     }
 
-    /// Few periods, so that there are ties, which events win all the time.
+    /// The sets have few periods, so that there are ties. Events win them all the time.
     #[test]
     fn admitted_sets_miss_no_deadline_whichever_ties_events_win(
         wanted in prop::collection::vec(tied(), 2..9),

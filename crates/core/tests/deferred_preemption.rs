@@ -1,5 +1,6 @@
-//! Admission with deferred preemption against its subject: domains that continue with their own
-//! worse ranks while all activities that outrank them were released a moment ago (decision 0014).
+//! Compares admission under deferred preemption with a simulation. In the simulation, domains
+//! continue with their own worse ranks while all activities that outrank them were released less
+//! than the deferral ago (decision 0014).
 
 #![expect(clippy::unwrap_used, reason = "a test")]
 
@@ -95,7 +96,7 @@ fn params(chance: &mut Chance, count: u64) -> ActivityParams {
 }
 
 #[test]
-fn no_response_is_longer_than_admitted_and_switches_are_spared() {
+fn no_response_is_longer_than_admitted_and_switches_are_saved() {
     let mut chance = Chance(1991);
     let (mut kept, mut tight, mut with, mut without) = (0, 0, 0, 0);
     for _ in 0..SETS {
@@ -109,7 +110,7 @@ fn no_response_is_longer_than_admitted_and_switches_are_spared() {
                 granted.ok().map(|granted| (granted.id, params, chance.below(DOMAINS)))
             })
             .collect();
-        // The sort is stable: equal ones keep their order.
+        // The sort is stable: activities of equal periods keep their order.
         set.sort_by_key(|(_, params, _)| params.period);
         if set.is_empty() {
             continue;

@@ -1,5 +1,5 @@
-//! Where no miss is allowed, DWCS is earliest deadline first: its upcalls equal those of a few
-//! lines that know only deadlines.
+//! If no miss is allowed, DWCS is earliest deadline first. Its upcalls equal those of a simple
+//! scheduler that uses only deadlines.
 
 #![expect(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test may panic")]
 
@@ -12,9 +12,9 @@ mod dwcs_drive;
 /// A job: deadline, index in the file, quanta left.
 type Job = (u64, usize, u32);
 
-/// Which job runs from when on, quantum by quantum; consecutive quanta of a job count as one.
-/// Releases come before picks. Equal deadlines do not preempt, and of these the first in the file
-/// begins.
+/// The start and the number of each job that runs, quantum by quantum; consecutive quanta of a job
+/// count as one. Releases come before picks. Equal deadlines do not preempt. Among equal deadlines,
+/// the first activity in the file begins.
 fn earliest_deadline_first(set: &[Task], until_ns: u64) -> Vec<(u64, u32)> {
     let mut next: Vec<u64> = set.iter().map(|(params, _)| params.offset.as_nanos()).collect();
     let mut ready: Vec<Job> = Vec::new();

@@ -1,5 +1,5 @@
-//! DWCS against a model without queues, which examines everything at each call: any sequence of
-//! operations.
+//! Compares DWCS with a model without queues, which examines everything at each call, for any
+//! sequence of operations.
 
 #[path = "models/dwcs.rs"]
 mod model;

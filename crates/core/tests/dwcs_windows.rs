@@ -1,4 +1,4 @@
-//! DWCS: what admission promises against what the scheduler does.
+//! Compares the promises of admission for DWCS with the behaviour of the scheduler.
 //!
 //! Sets are drawn at random, admitted or refused, and run by the real scheduler over the cycle of
 //! their windows. The test finds violated windows in the recorded jobs
@@ -47,7 +47,7 @@ fn keeps_its_windows(set: &[Task], conditions: Conditions, cycles: u64) -> u64 {
         let window = window(task);
         assert_eq!(seen.broken(window), 0, "{task:?} of {set:?} under {conditions:?}");
         assert_eq!(seen.violations, 0, "{task:?} of {set:?} under {conditions:?}");
-        // Where two windows meet, both may have their misses there.
+        // Two adjacent windows may both have their misses at their common boundary.
         assert!(seen.misses_in_any(window.periods + window.misses) <= 2 * window.misses as usize);
     }
     seen.iter().map(|seen| seen.counters.misses).sum()
@@ -55,8 +55,8 @@ fn keeps_its_windows(set: &[Task], conditions: Conditions, cycles: u64) -> u64 {
 
 const PERIODS: &[u32] = &[1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 16, 20];
 
-/// A set of equal run times and periods, with `slots` to the period, that needs exactly all of
-/// them. `None` if the draw does not give such a set.
+/// A set of equal run times and periods, with `slots` slots in a period, that needs exactly all
+/// slots. `None` if the draw does not give such a set.
 fn full_set(chance: &mut Chance, slots: u64, cost_ns: u64, most: usize) -> Option<Vec<Task>> {
     let (mut set, mut cycle, mut used) = (Vec::new(), 1, 0);
     for _ in 0..20 {
@@ -85,7 +85,7 @@ fn full_set(chance: &mut Chance, slots: u64, cost_ns: u64, most: usize) -> Optio
 }
 
 #[test]
-fn at_utilization_one_with_equal_run_times_what_is_admitted_keeps_every_window() {
+fn admitted_sets_at_utilization_one_with_equal_run_times_keep_every_window() {
     let mut chance = Chance(2000);
     let (mut sets, mut canonical, mut refused, mut missing) = (0, 0, 0, 0);
     while sets < 3_000 {
@@ -174,7 +174,7 @@ fn equal_periods_keep_their_windows_whatever_happens() {
             refused += 1;
             continue;
         };
-        // That test proves only jobs that behave as declared.
+        // The simulation tests prove only jobs that behave as declared.
         let conditions = match deciding(&reservations).name {
             "window-simulation" => Conditions { thrifty: false, events: 0, ..conditions },
             _ => conditions,
@@ -188,7 +188,7 @@ fn equal_periods_keep_their_windows_whatever_happens() {
     assert!(missing > 150 && refused > 500 && extras > 150);
 }
 
-/// Periods of all kinds, with windows, more than the CPU can do.
+/// The sets have periods of all kinds, and windows. Their jobs need more time than the CPU has.
 #[test]
 fn sets_admitted_by_simulation_keep_their_windows_in_every_cycle() {
     let mut chance = Chance(2004);
@@ -226,8 +226,8 @@ fn sets_admitted_by_simulation_keep_their_windows_in_every_cycle() {
 }
 
 /// Any phases, any quanta, and jobs that take less than declared: a set that is admitted because no
-/// job need be missed misses none. Events are served besides, from the remaining share, and out of
-/// turn.
+/// job need be missed misses none. Events are served in addition, from the remaining share, and
+/// change the order.
 #[test]
 fn sets_admitted_by_edf_demand_miss_nothing_while_events_are_served() {
     let mut chance = Chance(1973);

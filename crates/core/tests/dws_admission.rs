@@ -66,7 +66,7 @@ fn hyperperiod_ns(set: &[Activity]) -> u64 {
     })
 }
 
-/// Small integers provoke rounding and equal instants. Their hyperperiod is 240.
+/// Small periods provoke rounding and equal instants. Their hyperperiod is 240.
 const PERIODS_NS: &[u64] = &[4, 5, 6, 8, 10, 12, 15, 16, 20, 24, 30, 40, 48, 60, 80];
 
 prop_compose! {
@@ -186,7 +186,7 @@ fn misses(set: [Activity; 2], conditions: Conditions) -> bool {
 }
 
 #[test]
-fn of_all_pairs_with_periods_up_to_five_exactly_those_that_can_miss_are_refused() {
+fn exactly_the_pairs_that_can_miss_are_refused_for_periods_up_to_five() {
     let all: Vec<_> = (1..=5).flat_map(all_of_period).collect();
     let (mut kept, mut refused) = (0, 0);
     for (at, first) in all.iter().enumerate() {

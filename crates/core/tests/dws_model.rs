@@ -1,5 +1,5 @@
-//! The scheduler under DWS against a model without heaps, queues or events, which examines all
-//! messages at each call: any sequence of inputs.
+//! Compares the scheduler under DWS with a model without heaps, queues or events, which examines
+//! all messages at each call, for any sequence of inputs.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 

@@ -49,7 +49,7 @@ fn class((params, terms): Activity, class: WorkClass) -> Activity {
     (params, Terms { class, ..terms })
 }
 
-/// Which activity had the CPU, from when to when.
+/// The activities that had the CPU, each with its start and its end.
 fn stretches(quanta: &[Quantum]) -> Vec<Quantum> {
     let mut stretches: Vec<Quantum> = Vec::new();
     for &(id, begin, end) in quanta {
@@ -64,8 +64,7 @@ fn stretches(quanta: &[Quantum]) -> Vec<Quantum> {
 /// In the manner of split-level-1991 Figure 3: two critical streams, two streams with an early
 /// message, an interactive and a background activity.
 ///
-/// ```text
-///        there  l(m)  due  cost
+/// ```text      arrives  l(m)  due  cost
 /// P0       0      0    14    2
 /// P1       1      1     9    2
 /// P2       0      9    14    3    workahead until 9
@@ -110,8 +109,8 @@ fn each_level_comes_before_the_next() {
     assert_eq!(counters.iter().map(|c| c.slack_ns_min).min(), Some(3));
 }
 
-/// At 4 only G has work, unless the stream's message of 9 has come. If it has, it goes first, and
-/// at 9 so does the message of 49.
+/// At 4 only G has work, unless the stream's message of 9 has come. If this message has come, it
+/// goes first, and at 9 the message of 49 goes first.
 #[test]
 fn without_early_messages_the_background_has_the_time() {
     let set = [
@@ -152,7 +151,7 @@ impl Bench {
         (bench, commands)
     }
 
-    fn tell(&mut self, now: u64, input: Input) -> Vec<Command> {
+    fn handle(&mut self, now: u64, input: Input) -> Vec<Command> {
         self.0.handle(at(now), input).unwrap();
         self.drain(now)
     }
@@ -162,12 +161,12 @@ impl Bench {
     }
 
     fn arrived(&mut self, now: u64, id: ActivityId, messages: u32) -> Vec<Command> {
-        self.tell(now, Input::Arrived { id, messages })
+        self.handle(now, Input::Arrived { id, messages })
     }
 
     /// The record of the job, and the commands after it.
     fn done(&mut self, now: u64, pdus: u32) -> (JobRecord, Vec<Command>) {
-        let mut commands = self.tell(now, Input::Returned { pdus, outcome: Outcome::Done });
+        let mut commands = self.handle(now, Input::Returned { pdus, outcome: Outcome::Done });
         let Command::JobDone(record) = commands.remove(0) else { panic!("{commands:?}") };
         (record, commands)
     }
@@ -192,8 +191,8 @@ fn a_job_that_ends_before_its_logical_arrival_has_response_0_and_full_slack() {
     // Its release does not come a second time.
     assert_eq!(after, []);
     assert_eq!(bench.0.next_deadline(), Some(at(15)));
-    assert_eq!(bench.tell(5, Input::Tick), []);
-    assert_eq!(bench.tell(15, Input::Tick), [upcall(A, 2, 25)]);
+    assert_eq!(bench.handle(5, Input::Tick), []);
+    assert_eq!(bench.handle(15, Input::Tick), [upcall(A, 2, 25)]);
     let counters = bench.counters(16, A);
     assert_eq!((counters.jobs, counters.completed, counters.overruns), (2, 1, 0));
     assert_eq!((counters.slack_ns_min, counters.response_max), (10, Span::ZERO));
@@ -226,31 +225,31 @@ fn early_messages_do_not_count_under_policies_that_do_not_work_ahead() {
         let (mut bench, _) = Bench::running(&[activity], discipline);
         assert_eq!(bench.arrived(1, A, 3), []);
         assert_eq!((bench.counters(1, A).jobs, bench.0.next_deadline()), (0, Some(at(5))));
-        assert_eq!(bench.tell(5, Input::Tick), [upcall(A, 1, 15)]);
+        assert_eq!(bench.handle(5, Input::Tick), [upcall(A, 1, 15)]);
     }
-    // Nor while it is suspended, or about to be.
+    // Early messages do not count either while the activity is suspended, or about to be suspended.
     let (mut bench, _) = Bench::running(&[realtime], &DWS);
-    bench.tell(1, Input::Suspend { id: A });
+    bench.handle(1, Input::Suspend { id: A });
     assert_eq!(bench.arrived(1, A, 1), []);
-    bench.tell(2, Input::Run { id: A, at: at(2) });
-    bench.tell(7, Input::Tick);
-    bench.tell(8, Input::Suspend { id: A });
+    bench.handle(2, Input::Run { id: A, at: at(2) });
+    bench.handle(7, Input::Tick);
+    bench.handle(8, Input::Suspend { id: A });
     bench.arrived(8, A, 1);
-    bench.tell(8, Input::Returned { pdus: 1, outcome: Outcome::Done });
+    bench.handle(8, Input::Returned { pdus: 1, outcome: Outcome::Done });
     assert_eq!((bench.counters(9, A).jobs, bench.0.next_deadline()), (1, None));
     assert!(bench.0.handle(at(9), Input::Arrived { id: B, messages: 1 }).is_err());
 }
 
-/// B waits ahead and becomes critical at 6. A must ask then, and give way.
+/// B waits for work ahead and becomes critical at 6. A must ask at that moment, and give way.
 #[test]
 fn a_handler_asks_when_one_that_waits_becomes_critical() {
     let first = class(task(100, 20), WorkClass::Interactive);
     let (mut bench, commands) = Bench::running(&[first, offset(task(50, 2), 6)], &DWS);
     assert_eq!(commands, [upcall(A, 20, 6)]);
     assert_eq!(bench.arrived(2, B, 1), []);
-    assert_eq!(bench.tell(3, Input::Boundary), [Command::Proceed { check_at: at(6) }]);
-    assert_eq!(bench.tell(6, Input::Boundary), [Command::Yield]);
-    let commands = bench.tell(6, Input::Returned { pdus: 6, outcome: Outcome::Yielded });
+    assert_eq!(bench.handle(3, Input::Boundary), [Command::Proceed { check_at: at(6) }]);
+    assert_eq!(bench.handle(6, Input::Boundary), [Command::Yield]);
+    let commands = bench.handle(6, Input::Returned { pdus: 6, outcome: Outcome::Yielded });
     assert_eq!(commands, [upcall(B, 2, 56)]);
 }
 
@@ -279,7 +278,7 @@ fn an_early_message_is_an_overrun_only_if_the_previous_one_is_unfinished_at_its_
 #[test]
 fn a_delay_bound_may_reach_beyond_the_next_message() {
     let (mut bench, _) = Bench::running(&[due(task(10, 4), 25)], &DWS);
-    bench.tell(12, Input::Tick);
+    bench.handle(12, Input::Tick);
     let (record, _) = bench.done(21, 4);
     assert_eq!((record.deadline, record.slack_ns()), (at(25), 4));
     let (record, _) = bench.done(36, 4);
@@ -292,25 +291,25 @@ fn a_delay_bound_may_reach_beyond_the_next_message() {
 /// A timestamp postpones a message, and those behind it. The position in the stream gives the
 /// earliest release, because the declared rate holds.
 #[test]
-fn a_timestamp_puts_off_and_never_hastens() {
+fn a_timestamp_postpones_a_message_and_never_advances_it() {
     let (mut bench, _) = Bench::running(&[task(10, 1)], &DWS);
     // No effect while a job is unfinished.
-    assert_eq!(bench.tell(0, Input::Advance { id: A, critical: at(99) }), []);
+    assert_eq!(bench.handle(0, Input::Advance { id: A, critical: at(99) }), []);
     bench.done(1, 1);
-    assert_eq!(bench.tell(1, Input::Advance { id: A, critical: at(9) }), []);
+    assert_eq!(bench.handle(1, Input::Advance { id: A, critical: at(9) }), []);
     assert_eq!(bench.0.next_deadline(), Some(at(10)));
-    assert_eq!(bench.tell(2, Input::Advance { id: A, critical: at(13) }), []);
+    assert_eq!(bench.handle(2, Input::Advance { id: A, critical: at(13) }), []);
     assert_eq!(bench.0.next_deadline(), Some(at(13)));
-    // It comes at 3, 10 before its logical arrival.
+    // The message comes at 3, 10 before its logical arrival.
     assert_eq!(bench.arrived(3, A, 1), [upcall(A, 1, 23)]);
     let (record, _) = bench.done(4, 1);
     assert_eq!((record.release, record.deadline), (at(13), at(23)));
-    assert_eq!(bench.tell(23, Input::Tick), [upcall(A, 1, 33)]);
+    assert_eq!(bench.handle(23, Input::Tick), [upcall(A, 1, 33)]);
     assert!(bench.0.handle(at(23), Input::Advance { id: B, critical: at(1) }).is_err());
 }
 
 prop_compose! {
-    fn anyone(class: WorkClass)(
+    fn any_activity(class: WorkClass)(
         period_ns in 20u64..60,
         cost_ns in 1u64..4,
         batch in 1u32..5,
@@ -333,15 +332,15 @@ proptest! {
         ..Config::default()
     })]
 
-    /// One stream, due soonest of all, never early. Whatever the others do ahead or in the
-    /// background, it waits for at most the rest of one quantum.
+    /// One stream has the earliest deadline of all, and its messages are never early. Whatever the
+    /// others do ahead or in the background, this stream waits for at most the rest of one quantum.
     #[test]
     fn nothing_delays_a_critical_activity_beyond_one_quantum(
         mut set in prop::collection::vec(
             prop_oneof![
-                2 => anyone(WorkClass::RealTime),
-                1 => anyone(WorkClass::Interactive),
-                1 => anyone(WorkClass::Background),
+                2 => any_activity(WorkClass::RealTime),
+                1 => any_activity(WorkClass::Interactive),
+                1 => any_activity(WorkClass::Background),
             ],
             1..7,
         ),

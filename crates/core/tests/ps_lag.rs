@@ -33,14 +33,15 @@ struct Habit {
     stretch_real_ns: u64,
     /// Whether stretches take a random time up to `stretch_real_ns`.
     varies: bool,
-    /// Real stretches of a job, on average; 0: its jobs never end.
+    /// The real stretches of a job, on average. With 0 its jobs never end.
     stretches: u64,
-    /// It wakes in one of this many steps of others; 0: it is awake from the start and never
-    /// blocks.
+    /// The activity wakes in one of this many steps of others. With 0 it is awake from the start
+    /// and never blocks.
     wakes: u64,
     /// Whether it leaves and joins again, now and then.
     leaves: bool,
-    /// It claims another share or weight in one of this many steps of others; 0: never.
+    /// The activity claims another share or weight in one of this many steps of others. With 0 it
+    /// never does.
     reweighs: u64,
     /// The group, among those of its world; only with a weight.
     group: Option<u16>,
@@ -75,8 +76,9 @@ struct World {
     states: Vec<State>,
     /// The CPU time that each activity got.
     served_ns: Vec<u64>,
+    /// The largest absolute lag of each activity.
     lag_max_ns: Vec<i64>,
-    /// The same for groups.
+    /// The largest absolute lag of each group.
     groups_lag_max_ns: Vec<i64>,
     now: Instant,
     /// The number of requests served.
@@ -261,7 +263,7 @@ impl World {
     }
 }
 
-/// A dozen of all kinds, real-time and adaptive, whose stretches fit into the quantum.
+/// A dozen activities of all kinds, real-time and adaptive, whose stretches fit into the quantum.
 fn crowd(seed: u64, reweighs: u64) -> Vec<Habit> {
     let mut chance = Chance(seed);
     let mut shares_left = 95;
@@ -346,7 +348,7 @@ fn lags_of_groups_and_in_them(seed: u64, reweighs: u64) -> u64 {
     let mut habits = crowd(seed, reweighs);
     let mut chance = Chance(seed);
     for habit in &mut habits {
-        // Of the 95 % of a crowd, the groups take 15.
+        // The shares of a crowd, 95 %, shrink to 80 %, because the groups take 15 %.
         habit.share_percent = habit.share_percent * 80 / 95;
         if habit.share_percent == 0 {
             habit.group = chance.one_of(&[None, Some(0), Some(1), Some(2), Some(3), Some(4)]);
@@ -379,7 +381,7 @@ fn no_lag_in_a_group_exceeds_a_quantum_and_no_lag_of_a_group_much_more() {
     assert!(all_had_to_wait > 0);
 }
 
-/// As above, over 400 crowds: 8 million quanta. A debug build does 20 crowds.
+/// Like the test above, over 400 crowds: 8 million quanta. A debug build does 20 crowds.
 #[test]
 #[ignore = "takes minutes: -- --ignored --nocapture, in a release build"]
 fn lags_of_groups_and_in_them_in_400_crowds() {
@@ -418,7 +420,8 @@ fn seed_374_asks_for_whole_stretches() {
     no_lag_leaves_a_quantum_in(374);
 }
 
-/// Found among 1,500 seeds: a share left with a debt, and the rest was due all of it at once.
+/// Found among 1,500 seeds: an activity with a share left with a debt, and the rest was due the
+/// whole share at once.
 #[test]
 fn seeds_271_and_1053_pass_on_the_debt_of_a_share() {
     no_lag_leaves_a_quantum_in(271);
@@ -430,21 +433,22 @@ fn no_lag_leaves_a_quantum_while_others_come_and_go() {
     no_lag_leaves(QUANTUM_NS, 200_000, 0);
 }
 
-/// Of a dozen, one in 25 quanta is reweighed.
+/// Among a dozen activities, one is reweighed in 25 quanta.
 #[test]
 fn no_lag_leaves_a_quantum_while_weights_change_in_a_million_operations() {
     let operations = no_lag_leaves(QUANTUM_NS, 500_000, 300);
     assert!(operations > 1_000_000, "{operations}");
 }
 
-/// Four changes a quantum: more often than any activity is served, which is beyond EEVDF's theorem.
+/// Four changes a quantum are more frequent than the services of any activity. EEVDF's theorem does
+/// not cover that.
 #[test]
 fn very_frequent_weight_changes_add_less_than_a_quarter_of_a_quantum_to_any_lag() {
     no_lag_leaves(QUANTUM_NS + QUANTUM_NS / 4, 60_000, 3);
 }
 
-/// As above, and longer; the figures are in `docs/results/ps-lag.txt`. A debug build does 1 million
-/// of the 50 million.
+/// Like the tests above, but longer; the figures are in `docs/results/ps-lag.txt`. A debug build
+/// does 1 million of the 50 million.
 #[test]
 #[ignore = "takes minutes: -- --ignored --nocapture, in a release build"]
 fn no_lag_leaves_a_quantum_for_fifty_million_quanta() {
@@ -452,8 +456,8 @@ fn no_lag_leaves_a_quantum_for_fifty_million_quanta() {
     no_lag_leaves(QUANTUM_NS, quanta, 0);
 }
 
-/// As above, with one in 25 quanta reweighed, and then with four in each. A debug build
-/// does 300,000 of the 6 million.
+/// Like the tests above, with one change in 25 quanta, and then with four changes in each quantum.
+/// A debug build does 300,000 of the 6 million.
 #[test]
 #[ignore = "takes minutes: -- --ignored --nocapture, in a release build"]
 fn lags_over_millions_of_quanta_while_weights_change() {
@@ -476,7 +480,7 @@ fn a_fixed_share_is_constant_to_a_percent(reweighs: u64) {
     let mut habits = vec![
         Habit { share_percent: 25, ..BUSY },
         Habit { share_percent: 40, varies: true, stretches: 7, ..BUSY },
-        // It takes the rest.
+        // This activity takes the rest of the CPU.
         Habit { reweighs, ..BUSY },
     ];
     let comes_and_goes =
@@ -503,7 +507,7 @@ fn a_fixed_share_is_constant_to_a_percent(reweighs: u64) {
     }
     println!("joins and wakes meanwhile: {}, reweighs {}", world.comings, world.reweighs);
     assert!(reweighs == 0 || world.reweighs > 10_000, "{}", world.reweighs);
-    // The others had part of it.
+    // The other activities had part of the CPU time.
     let had_ns: u64 = world.served_ns[3..].iter().sum();
     assert!(had_ns as f64 > 0.2 * world.now.as_nanos() as f64, "{had_ns}");
 }
@@ -534,7 +538,7 @@ fn an_underestimated_cost_gains_nothing_and_harms_no_other() {
             let mut habits = honest.to_vec();
             habits.push(if is_understated { understated } else { truth });
             let mut world = World::new(&habits, 11);
-            // Its first requests show how long its pieces are.
+            // The first requests of the activity show how long its pieces are.
             world.run_for(Span::from_millis(20));
             world.lag_max_ns.fill(0);
             world.run_for(Span::from_secs(6));

@@ -1,5 +1,5 @@
-//! Proportional share against exact models that examine every client: any sequence of calls, of one
-//! account and of the policy.
+//! Compares one account of proportional share, and the whole policy, with exact models that examine
+//! every client, for any sequence of calls.
 
 #[path = "models/ps.rs"]
 mod ps;
@@ -76,7 +76,7 @@ fn an_account_behaves_as_the_model_does() {
     assert!(count > 20_000, "the model went along for {count} operations only");
 }
 
-/// Any lawful sequence of calls picks the activity that the model picks, preempts when the model
+/// Any valid sequence of calls picks the activity that the model picks, preempts when the model
 /// does, and leaves the lags of the model.
 #[test]
 fn the_policy_behaves_as_the_model_does() {

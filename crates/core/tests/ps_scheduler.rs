@@ -52,12 +52,12 @@ impl Cpu {
 
     fn create(&mut self, id: ActivityId) {
         let (params, terms) = self.set[id.0 as usize];
-        self.tell(Input::Create { id, params, terms });
+        self.handle(Input::Create { id, params, terms });
         let at = self.now;
-        self.tell(Input::Run { id, at });
+        self.handle(Input::Run { id, at });
     }
 
-    fn tell(&mut self, input: Input) {
+    fn handle(&mut self, input: Input) {
         self.scheduler.handle(self.now, input).unwrap();
         while self.scheduler.poll_notice().is_some() {}
         for number in 0..u32::try_from(self.set.len()).unwrap() {
@@ -78,7 +78,7 @@ impl Cpu {
                     let late_ns = self.platform.wakeup_latency.as_nanos();
                     let late_ns = if late_ns > 0 { self.chance.below(late_ns + 1) } else { 0 };
                     self.now = self.now.max(next) + Span::from_nanos(late_ns);
-                    self.tell(Input::Tick);
+                    self.handle(Input::Tick);
                 }
             }
             meanwhile(self);
@@ -109,17 +109,17 @@ impl Cpu {
             self.batch_left[index] -= quantum;
             pdus += quantum;
             if self.batch_left[index] == 0 {
-                return self.tell(Input::Returned { pdus, outcome: Outcome::Done });
+                return self.handle(Input::Returned { pdus, outcome: Outcome::Done });
             }
             if self.now < check_at {
                 continue;
             }
-            // Not through `tell`, because the answer is needed.
+            // This does not use `Cpu::handle`, because it needs the reply.
             self.scheduler.handle(self.now, Input::Boundary).unwrap();
             match self.scheduler.poll_notice() {
                 Some(Command::Proceed { check_at: next }) => check_at = next,
                 Some(Command::Yield) => {
-                    return self.tell(Input::Returned { pdus, outcome: Outcome::Yielded });
+                    return self.handle(Input::Returned { pdus, outcome: Outcome::Yielded });
                 }
                 other => panic!("a boundary was answered by {other:?}"),
             }
@@ -229,9 +229,9 @@ fn no_lag_leaves_a_quantum_while_activities_are_created_and_closed() {
             let at = cpu.now;
             match (cpu.scheduler.counters(id), cpu.scheduler.is_active(id)) {
                 (None, _) => cpu.create(id),
-                (_, false) => cpu.tell(Input::Run { id, at }),
-                (_, true) if chance.one_in(2) => cpu.tell(Input::Close { id }),
-                (_, true) => cpu.tell(Input::Suspend { id }),
+                (_, false) => cpu.handle(Input::Run { id, at }),
+                (_, true) if chance.one_in(2) => cpu.handle(Input::Close { id }),
+                (_, true) => cpu.handle(Input::Suspend { id }),
             }
         });
         assert!(cpu.lag_max_ns <= 1_000_002, "seed {seed}: {}", cpu.lag_max_ns);
@@ -239,8 +239,8 @@ fn no_lag_leaves_a_quantum_while_activities_are_created_and_closed() {
     assert!(events > 10_000, "{events}");
 }
 
-/// Half of the CPU's time for a second, then a fifth of it, then half again. A suspended activity
-/// can be reweighed too, and a claim of the other kind has no effect.
+/// An activity has half of the CPU for a second, then a fifth, then half again. A suspended
+/// activity can be reweighed too, and a claim of the other kind has no effect.
 #[test]
 fn a_changed_share_holds_at_once() {
     let busy = ActivityParams::new(Span::from_millis(100), Span::from_micros(100)).batch(1_000);
@@ -264,17 +264,17 @@ fn a_changed_share_holds_at_once() {
         assert!(off, "{had:?} PDUs of 10000, expected {percent:?} %");
     };
     about(pdus_in_a_second(&mut cpu), [50, 25, 25]);
-    cpu.tell(Input::Reweigh { id: ids[0], claim: Claim::Share(share(20)) });
-    cpu.tell(Input::Reweigh { id: ids[0], claim: Claim::Weight(90) });
+    cpu.handle(Input::Reweigh { id: ids[0], claim: Claim::Share(share(20)) });
+    cpu.handle(Input::Reweigh { id: ids[0], claim: Claim::Weight(90) });
     about(pdus_in_a_second(&mut cpu), [20, 40, 40]);
-    cpu.tell(Input::Reweigh { id: ids[2], claim: Claim::Weight(3) });
-    cpu.tell(Input::Reweigh { id: ids[2], claim: Claim::Share(share(70)) });
+    cpu.handle(Input::Reweigh { id: ids[2], claim: Claim::Weight(3) });
+    cpu.handle(Input::Reweigh { id: ids[2], claim: Claim::Share(share(70)) });
     about(pdus_in_a_second(&mut cpu), [20, 20, 60]);
-    cpu.tell(Input::Suspend { id: ids[0] });
-    cpu.tell(Input::Reweigh { id: ids[0], claim: Claim::Share(share(60)) });
+    cpu.handle(Input::Suspend { id: ids[0] });
+    cpu.handle(Input::Reweigh { id: ids[0], claim: Claim::Share(share(60)) });
     about(pdus_in_a_second(&mut cpu), [0, 25, 75]);
     let at = cpu.now;
-    cpu.tell(Input::Run { id: ids[0], at });
+    cpu.handle(Input::Run { id: ids[0], at });
     about(pdus_in_a_second(&mut cpu), [60, 10, 30]);
     let unknown = Input::Reweigh { id: ActivityId(3), claim: Claim::Weight(1) };
     assert!(cpu.scheduler.handle(cpu.now, unknown).is_err());

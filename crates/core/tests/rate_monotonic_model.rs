@@ -1,5 +1,5 @@
-//! The scheduler under RMDP and RM against a model without queues, which examines everything at
-//! each call: any sequence of inputs.
+//! Compares the scheduler under RMDP and RM with a model without queues, which examines everything
+//! at each call, for any sequence of inputs.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 

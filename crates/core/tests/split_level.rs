@@ -1,5 +1,5 @@
-//! Several schedulers of one CPU, one a domain, against a single one that holds all activities: the
-//! same upcalls at the same moments (split-level-1991 §3.2).
+//! Compares several schedulers of one CPU, one for each domain, with a single scheduler that holds
+//! all activities. Both make the same upcalls at the same moments (split-level-1991 §3.2).
 //!
 //! A domain that does not run does not learn the time. The running domain uses what the others
 //! published when they ran last, or when an event was posted to them. The order is that of
@@ -21,7 +21,7 @@ mod chance;
 /// A place in the order of all domains: key, event, and order of admission.
 type Place = (u64, u64, u32);
 
-/// The event of an activity without one.
+/// Stands for the event of an activity without events.
 const NONE: u64 = u64::MAX;
 
 /// An activity of the set, its demand, and its domain.
@@ -34,7 +34,7 @@ struct Member {
     ahead: u32,
 }
 
-/// One upcall: when, of which activity, and of how many PDUs.
+/// One upcall: its time, its activity, and its number of PDUs.
 type Upcall = (Instant, u32, u32);
 
 struct Domain {
@@ -70,10 +70,10 @@ impl<'a> Machine<'a> {
             let id = ActivityId(u32::try_from(domain.members.len()).unwrap());
             domain.members.push(number);
             let (params, terms) = (member.params, member.terms);
-            let mut tell = |input| domain.scheduler.handle(Instant::ZERO, input).unwrap();
-            tell(Input::Create { id, params, terms });
-            tell(Input::Run { id, at: Instant::ZERO });
-            tell(Input::Arrived { id, messages: member.ahead });
+            let mut handle = |input| domain.scheduler.handle(Instant::ZERO, input).unwrap();
+            handle(Input::Create { id, params, terms });
+            handle(Input::Run { id, at: Instant::ZERO });
+            handle(Input::Arrived { id, messages: member.ahead });
         }
         let now = Instant::ZERO;
         let (chance, events) = (Chance(set.len() as u64 + 7), vec![0; set.len()]);
@@ -81,7 +81,7 @@ impl<'a> Machine<'a> {
         Machine { set, domains, now, upcalls, hand_offs: 0, last: None, chance, events, posted: 0 }
     }
 
-    /// The domain of an activity, and its number there.
+    /// The domain of an activity, and the number of the activity in that domain.
     fn place_of(&self, activity: u32) -> (usize, ActivityId) {
         let mut all = self.domains.iter().enumerate();
         all.find_map(|(domain, of)| {
@@ -102,7 +102,7 @@ impl<'a> Machine<'a> {
         }
         self.posted += 1;
         let (domain, id) = self.place_of(activity);
-        self.tell(domain, Input::Posted { id, rank });
+        self.handle(domain, Input::Posted { id, rank });
     }
 
     /// The upcalled activity takes some of its events.
@@ -111,11 +111,11 @@ impl<'a> Machine<'a> {
         let waiting = &mut self.events[activity as usize];
         let events = u32::try_from(self.chance.below(3)).unwrap().min(*waiting);
         *waiting -= events;
-        self.tell(domain, Input::Taken { id, events });
+        self.handle(domain, Input::Taken { id, events });
     }
 
-    /// What a domain's pages show at `now`: what was ready when it ran, and what was to come and
-    /// has come.
+    /// The best place that a domain's pages show at `now`. The pages show the activities that were
+    /// ready when the domain ran, and the releases that have come since.
     fn best(&self, domain: &Domain) -> Option<Place> {
         let shown = domain.scheduler.best();
         let ready = shown.map(|standing| place(domain, standing));
@@ -170,12 +170,12 @@ impl<'a> Machine<'a> {
             pdus += quantum;
             self.post();
             if pdus == pdus_max {
-                return self.tell(number, Input::Returned { pdus, outcome: Outcome::Done });
+                return self.handle(number, Input::Returned { pdus, outcome: Outcome::Done });
             }
             if self.now < check_at {
                 continue;
             }
-            self.tell(number, Input::Boundary);
+            self.handle(number, Input::Boundary);
             let command = self.domains[number].scheduler.poll_command(self.now);
             let outranked = self.is_preempted(number);
             match command {
@@ -183,7 +183,8 @@ impl<'a> Machine<'a> {
                     check_at = next.min(self.preempt_at(number));
                 }
                 Some(Command::Proceed { .. } | Command::Yield) => {
-                    return self.tell(number, Input::Returned { pdus, outcome: Outcome::Yielded });
+                    return self
+                        .handle(number, Input::Returned { pdus, outcome: Outcome::Yielded });
                 }
                 other => panic!("a boundary was answered by {other:?}"),
             }
@@ -209,8 +210,9 @@ impl<'a> Machine<'a> {
         place(domain, domain.scheduler.running_standing(self.now).unwrap())
     }
 
-    /// The earliest moment at which another domain may outrank the running activity. If that works
-    /// ahead, it may be the moment when it becomes critical itself, so it is asked then too.
+    /// The earliest moment at which another domain may outrank the running activity. If the running
+    /// activity works ahead, it may itself become critical at that moment, so its handler asks
+    /// then, too.
     fn preempt_at(&self, running: usize) -> Instant {
         let own = self.running_place(running);
         let others = self.domains.iter().enumerate().filter(|(number, _)| *number != running);
@@ -220,7 +222,7 @@ impl<'a> Machine<'a> {
         better.map(|(at, _)| at).min().unwrap_or(Instant::FAR)
     }
 
-    fn tell(&mut self, number: usize, input: Input) {
+    fn handle(&mut self, number: usize, input: Input) {
         let scheduler = &mut self.domains[number].scheduler;
         scheduler.handle(self.now, input).unwrap();
         if !matches!(input, Input::Boundary) {

@@ -23,9 +23,9 @@ const UTILIZATIONS: [u32; 11] = [800, 850, 900, 920, 940, 950, 960, 970, 980, 99
 /// Activities per set. In a set of two, one activity is more often almost the whole load, where
 /// blocking matters most.
 const ACTIVITIES: [u32; 2] = [2, 8];
-/// Every drawn set repeats after `HYPERPERIOD`. So the program simulates all of it, and the
-/// analysis ends at a utilization of 1. The periods are short, because a batch of PDUs of a
-/// nanosecond has a limit.
+/// Every drawn set repeats after `HYPERPERIOD`. So the program simulates the whole hyperperiod, and
+/// the analysis ends even at a utilization of 1. The periods are short, because a batch of PDUs of
+/// a nanosecond has a limit.
 const PERIODS_US: [u64; 15] =
     [40, 50, 60, 80, 100, 120, 150, 160, 200, 240, 300, 400, 480, 600, 800];
 const HYPERPERIOD: Span = Span::from_micros(2_400);
@@ -127,7 +127,7 @@ fn counts(activities: u32, blocking_ppm: u64, thousandths: u32) -> Counts {
     counts
 }
 
-/// PDUs of a nanosecond, in quanta of `blocking_ppm` of the shortest period.
+/// Draws a set with PDUs of a nanosecond, in quanta of `blocking_ppm` of the shortest period.
 fn draw(activities: u32, blocking_ppm: u64, thousandths: u32, number: u64) -> Vec<ActivityParams> {
     let mut chance = Chance::new(SEED, number);
     let parts = chance.parts(activities, u64::from(thousandths) * 1_000_000);
@@ -146,7 +146,7 @@ fn draw(activities: u32, blocking_ppm: u64, thousandths: u32, number: u64) -> Ve
     set.collect()
 }
 
-/// At least one PDU. No period has 4 billion nanoseconds.
+/// `ns` as a number of PDUs, at least one. No period has 4 billion nanoseconds.
 fn count(ns: u64) -> u32 {
     u32::try_from(ns).unwrap_or(u32::MAX).max(1)
 }

@@ -28,16 +28,16 @@ pub(crate) struct Actor {
     source: Source,
     pub(crate) posts: Option<Posts>,
     stream: u64,
-    /// The windows in which it never yields.
+    /// The windows in which the activity never yields.
     hogs: Vec<Window>,
 
-    /// Whether its jobs are released.
+    /// Whether jobs of the activity are released.
     pub(crate) delivering: bool,
-    /// By the clock.
+    /// The next release, as a reading of the simulated clock.
     pub(crate) next_release: Instant,
     /// Jobs released since the activity was created.
     pub(crate) released: u64,
-    /// Whether its user wants it to run.
+    /// Whether the user wants the activity to run.
     pub(crate) wanted: bool,
     /// Whether its domain is alive.
     pub(crate) alive: bool,

@@ -1,8 +1,8 @@
 //! Models of arriving PDUs, the work of an activity's jobs.
 //!
 //! An activity is upcalled once per period, whatever arrives. The arrivals decide how many PDUs the
-//! job finds. It is like a stream whose handler reads what the socket holds and returns. PDUs that
-//! a job does not take wait for the next job.
+//! job finds. This models a stream whose handler reads all packets of its socket and returns. PDUs
+//! that a job does not take wait for the next job.
 
 use crate::chance::Chance;
 use std::collections::VecDeque;
@@ -26,7 +26,7 @@ pub enum Arrivals {
         /// The delay is uniform from 0 to this.
         jitter: Span,
     },
-    /// Independent of each other, on average `mean` apart.
+    /// PDUs independent of each other, on average `mean` apart.
     Poisson {
         /// Above 0.
         mean: Span,
@@ -40,7 +40,7 @@ pub enum Arrivals {
         /// The delay is uniform from 0 to this.
         jitter: Span,
     },
-    /// At these times, which must be sorted; no PDU after the last.
+    /// PDUs at these times, which must be sorted; no PDU after the last.
     Recorded(Arc<[Instant]>),
 }
 
@@ -77,8 +77,9 @@ pub(crate) struct Source {
     index: u64,
     waiting: u64,
     arrived: u64,
-    /// The age from which a PDU is useless, and the arrival times of the waiting PDUs.
+    /// The age above which a PDU is useless.
     stale_after: Option<Span>,
+    /// The arrival times of the waiting PDUs. Empty unless `stale_after` is set.
     came: VecDeque<Instant>,
 }
 
@@ -132,7 +133,7 @@ impl Source {
         taken
     }
 
-    /// Drops what arrived before `now`, because the activity was not present.
+    /// Drops the PDUs that arrived before `now`, because the activity was not present.
     pub(crate) fn discard(&mut self, now: Instant) {
         if now > Instant::ZERO {
             self.catch_up(now - Span::from_nanos(1));

@@ -1,17 +1,17 @@
 //! Random numbers, repeatable on every machine.
 //!
-//! Every module of this crate that draws random numbers uses it. Word `i` of a stream depends only
-//! on the stream and `i`. SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number
-//! generators", OOPSLA 2014) is a counter with a mixing function. So the cost of a PDU does not
-//! depend on when the PDU ran, and two policies with the same seed get the same work. No floating
-//! point, because its last bits differ between machines.
+//! Every module of this crate that draws random numbers uses this one. Word `i` of a stream depends
+//! only on the stream and `i`. SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom
+//! number generators", OOPSLA 2014) is a counter with a mixing function. So the cost of a PDU does
+//! not depend on when the PDU ran, and two policies with the same seed get the same work. The
+//! module uses no floating point, because its last bits differ between machines.
 
 use upcall_core::time::Span;
 
 /// The increment of SplitMix64: the golden ratio in 64 bits.
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// The most draws until every part of a utilization is possible.
+/// The most draws of all parts of a utilization until no part is above a whole CPU.
 const TRIES_MAX: u32 = 1_000;
 
 /// Word number `index` of `stream`.
@@ -67,11 +67,11 @@ impl Chance {
                 return parts;
             }
         }
-        // Only a whole of nearly `count` CPUs gets here.
+        // Only a `whole` of nearly `count` CPUs reaches this line.
         vec![whole / u64::from(count.max(1)); count as usize]
     }
 
-    /// A time of `0..=most`. Half of the draws are an end, so the extreme cases occur.
+    /// A time of `0..=most`. Half of the draws are one of the two ends, so the extreme cases occur.
     pub(crate) fn extreme(&mut self, most: Span) -> Span {
         match self.between(0, 3) {
             0 => Span::ZERO,
@@ -157,7 +157,7 @@ mod tests {
             assert!(all.iter().all(|parts| parts.len() == count as usize));
             assert!(all.iter().all(|parts| parts.iter().sum::<u64>() == whole));
             assert!(all.iter().flatten().all(|&part| part <= 1_000_000_000));
-            // No place is favoured: the mean of the first is that of all, within 10 %.
+            // The first part has the same mean as all parts, within 10 %.
             let first: u64 = all.iter().map(|parts| parts[0] / 1_000).sum();
             let mean = whole / u64::from(count);
             assert!((mean * 9 / 10..=mean * 11 / 10).contains(&first), "{first} for {mean}");

@@ -19,9 +19,9 @@
 //!    preemptive policy that is the instant `check_at`, also within a PDU. Otherwise it is the end
 //!    of the first quantum at or after `check_at`. If the scheduler says to proceed, the handler
 //!    continues from there.
-//! 4. The job is done, or the scheduler told it to yield. The simulator keeps the work in an
-//!    unfinished PDU ([`crate::execution::Position`]). The core counts whole PDUs only, so its
-//!    states are the same for both kinds of policy.
+//! 4. The job is done, or the scheduler told the handler to yield, or the domain died. The
+//!    simulator keeps the work in an unfinished PDU ([`crate::execution::Position`]). The core
+//!    counts whole PDUs only, so its states are the same for both kinds of policy.
 //!
 //! The core's inputs and outputs are in readings of the clock. Everything in this module is in true
 //! time. The two differ only under a fault of the clock ([`crate::clock::Clock`]).

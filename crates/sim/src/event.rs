@@ -11,7 +11,7 @@ use upcall_core::time::Instant;
 /// One event on one CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SimEvent {
-    /// The time of the event. Never before that of the previous event.
+    /// The time of the event. It is never before the time of the previous event.
     pub at: Instant,
     /// The number of its CPU.
     pub cpu: u32,
@@ -83,8 +83,8 @@ pub enum EventKind {
         /// The number of PDUs.
         pdus: u32,
     },
-    /// The handler returned with work left because the scheduler told it to yield. Also every
-    /// return from a service that was no job.
+    /// The handler returned with work left because the scheduler told it to yield. Every return
+    /// from a service without a job emits this event, too.
     Yield {
         /// The activity.
         activity: u32,
@@ -101,7 +101,7 @@ pub enum EventKind {
         /// In nanoseconds of CPU time.
         lag_ns: i64,
     },
-    /// There is nothing to do, so the CPU sleeps.
+    /// No handler is ready, so the CPU sleeps.
     Idle,
     /// The CPU woke.
     Wake,

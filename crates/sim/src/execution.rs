@@ -1,8 +1,8 @@
 //! The cost of a PDU, and the progress of a job.
 //!
-//! The simulated CPU uses it. The cost of PDU `i` of an activity depends only on `i`, not on when
-//! the PDU runs. So a piece of work can be planned to its end, stopped anywhere and resumed, with
-//! the same result.
+//! The simulated CPU uses this module. The cost of PDU `i` of an activity depends only on `i`, not
+//! on when the PDU runs. So a piece of work can be planned to its end, stopped anywhere and
+//! resumed, with the same result.
 
 use crate::chance::{scaled, word};
 use std::sync::Arc;
@@ -76,7 +76,7 @@ impl Costs<'_> {
 
     /// The first end of a step at or after `limit` of work from `start`, and the work until there.
     /// A step is `step` PDUs, counted from the job's first PDU. The end of the job, at `total`,
-    /// also ends a step. At least one PDU, if any is left.
+    /// also ends a step. The work has at least one PDU, if any is left.
     ///
     /// O(1) for fixed costs, otherwise O(PDUs until there).
     pub(crate) fn first_stop(

@@ -1,18 +1,18 @@
 //! The faults of a run, and their windows.
 //!
 //! Every fault ends by itself: it *heals*, and from then on the promises must hold again. No
-//! process can set `CLOCK_MONOTONIC`, which drivers read (`clock_gettime(2)`). But a counter may be
-//! off after a virtual machine moved to another host, or between two CPUs. The clock's two faults
-//! stand for that.
+//! process can set `CLOCK_MONOTONIC`, which drivers read (`clock_gettime(2)`). But the counter
+//! behind the clock may be wrong after a virtual machine moved to another host, or differ between
+//! two CPUs. The two faults of the clock model that.
 
 use upcall_core::time::{Instant, Span};
 
 /// An interval from `from` up to but not including `until`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
-    /// Its first instant.
+    /// The first instant of the interval.
     pub from: Instant,
-    /// The first instant after it; not before `from`.
+    /// The first instant after the interval; not before `from`.
     pub until: Instant,
 }
 
@@ -38,8 +38,8 @@ pub enum Fault {
         by_max: Span,
     },
     /// An activity spins in its present PDU until the window ends, if one of its quanta begins in
-    /// the window. It returns at no boundary. A policy that preempts within a PDU still preempts
-    /// it.
+    /// the window. The activity returns at no boundary. A policy that preempts within a PDU still
+    /// preempts it.
     NeverYields {
         /// Its index in the spec.
         activity: u32,
@@ -55,8 +55,8 @@ pub enum Fault {
         /// The window in which the domain is absent.
         window: Window,
     },
-    /// Of the messages to a sleeping CPU, one in `one_in` does not wake it. The CPU finds the
-    /// message when it wakes next, at the latest when the window ends.
+    /// One in `one_in` messages to a sleeping CPU does not wake the CPU. The CPU finds the message
+    /// when it wakes next, at the latest when the window ends.
     LostNotifications {
         /// The window of the fault.
         window: Window,
@@ -102,9 +102,9 @@ impl Fault {
         }
     }
 
-    /// Whether the fault may break admitted promises, where a wake-up may be late by
-    /// `wakeup_latency`. The death of a domain does not excuse other domains. A lost notification
-    /// does not excuse either.
+    /// Whether the fault may break admitted promises. Admission assumes that a wake-up may be late
+    /// by `wakeup_latency`. The death of a domain does not excuse other domains. A lost
+    /// notification excuses no CPU either.
     pub fn breaks_promises(&self, wakeup_latency: Span) -> bool {
         match *self {
             Fault::LateWakeups { by_max, .. } => by_max > wakeup_latency,
@@ -143,7 +143,7 @@ impl Stalls {
         Stalls(apart)
     }
 
-    /// `at`, or the end of the stall around it.
+    /// Returns `at`, or the end of the stall that contains `at`.
     pub(crate) fn clear(&self, at: Instant) -> Instant {
         self.0.iter().find(|window| window.contains(at)).map_or(at, |window| window.until)
     }

@@ -1,9 +1,9 @@
 //! Upcall's simulator: the policies of the real runtime, in virtual time.
 //!
-//! It drives one [`upcall_core::scheduler::Scheduler`] per CPU, as the runtime does. It has its own
-//! clock, models of arrivals and costs, and seeded faults. One spec gives one stream of events,
-//! byte for byte the same on every machine. No clock, no order of a hash map and no floating point
-//! decides anything.
+//! The simulator drives one [`upcall_core::scheduler::Scheduler`] per CPU, as the runtime does. It
+//! has its own clock, models of arrivals and costs, and seeded faults. One spec gives one stream of
+//! events, byte for byte the same on every machine. The events depend on no real clock, on no order
+//! of a hash map and on no floating-point number.
 //!
 //! Costs are exact. Hand-offs are free unless the spec gives them a cost. Releases at one instant
 //! come before the choice of what runs next. Ties go to the activity that is first in the spec.

@@ -6,11 +6,11 @@ use upcall_core::time::{Instant, Span};
 /// The result of a simulation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
-    /// The end: the requested duration.
+    /// The end of the run: the requested duration.
     pub end: Instant,
-    /// In the order of the spec.
+    /// The activities, in the order of the spec.
     pub activities: Vec<ActivityOutcome>,
-    /// In the order of the spec.
+    /// The CPUs, in the order of the spec.
     pub cpus: Vec<CpuOutcome>,
     /// Number of emitted events.
     pub events: u64,
@@ -32,8 +32,8 @@ pub struct ActivityOutcome {
     pub lag_ns: Option<(i64, i64)>,
     /// Events that were lost because the queue was full.
     pub events_lost: u64,
-    /// Windows with more misses than allowed, if the policy knows windows. Counts the last life of
-    /// its domain.
+    /// Windows with more misses than allowed, if the policy knows windows. Counts only the last
+    /// life of its domain.
     pub window_violations: Option<u64>,
 }
 
@@ -78,8 +78,8 @@ impl Responses {
         self.ns.iter().filter(|&&ns| ns > bound.as_nanos()).count() as u64
     }
 
-    /// The least response that `percent` of all do not exceed (nearest rank); `None` if there are
-    /// none. `percent` is 1 to 100. O(1).
+    /// The least response that `percent` of all responses do not exceed (nearest rank); `None` if
+    /// there are no responses. `percent` is 1 to 100. O(1).
     pub fn percentile(&self, percent: u32) -> Option<Span> {
         let rank = (self.ns.len() * percent.clamp(1, 100) as usize).div_ceil(100);
         self.ns.get(rank.checked_sub(1)?).map(|&ns| Span::from_nanos(ns))

@@ -25,13 +25,13 @@ pub struct SimSpec {
     /// Cost of a hand-off from one activity to another. It is spent before the first PDU, cannot be
     /// preempted, and is charged to the new activity.
     pub switch_cost: Span,
-    /// In the order of the file. Ties go to the first.
+    /// The activities, in the order of the file. Ties go to the first.
     pub activities: Vec<SimActivity>,
-    /// Where faults overlap, all of them apply.
+    /// The faults. Where faults overlap, all of them apply.
     pub faults: Vec<Fault>,
-    /// DWCS: the shares of the CPUs' event servers. They must be admitted already.
+    /// DWCS: the shares of the CPUs' event servers. Admission must have granted them already.
     pub event_servers: Vec<(u32, Share)>,
-    /// Whether the policies panic where their call protocol is broken, also in release builds
+    /// Whether the policies panic when their call protocol is broken, also in release builds
     /// ([`upcall_core::policy::Checked`]).
     pub checked: bool,
     /// Seed of all random numbers. Arrivals and costs depend on it and on an activity's index, but
@@ -40,7 +40,7 @@ pub struct SimSpec {
 }
 
 impl SimSpec {
-    /// One CPU, number 0, with free hand-offs, no faults and seed 0.
+    /// A machine of one CPU, number 0, with free hand-offs, no faults and seed 0.
     pub fn new(discipline: &'static Discipline, activities: Vec<SimActivity>) -> Self {
         SimSpec {
             discipline,
@@ -129,7 +129,7 @@ pub struct SimActivity {
     /// The windows in which it is present, in order, at least a period apart.
     pub present: Vec<Window>,
     /// Times at which it claims another part of the CPU, with the claim. Each claim has the kind of
-    /// its terms. They must be admitted already.
+    /// the activity's terms. Admission must have granted the claims already.
     pub reweighs: Vec<(Instant, Claim)>,
 }
 

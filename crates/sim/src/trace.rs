@@ -14,8 +14,8 @@
 //! Perfetto clock that a user interface would convert. The user interface counts from the first
 //! event.
 //!
-//! Release and deadline are known only when a job has ended, so they come after it in the file. A
-//! job that never ended has none. Readers sort by time.
+//! The release and the deadline of a job are known only when the job has ended, so they come after
+//! the end in the file. A job that never ended has neither. Readers sort by time.
 //!
 //! ```text
 //! header (policy, capacity, clock) of each CPU, groups, activities  ->  records

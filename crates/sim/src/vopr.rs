@@ -1,9 +1,9 @@
 //! Random machines, sets and faults from a seed, under every checker.
 //!
-//! Tests and `upcall sim --vopr N` use it. Each seed makes one scenario: a machine, a set that
-//! admission accepts, models and faults. Every feature is absent in about half of the seeds, so
-//! that no feature hides another (Groce et al., "Swarm testing", ISSTA 2012). A seed that fails
-//! once fails always. Add it to `tests/vopr.rs` under a name.
+//! Tests and `upcall sim --vopr N` use this module. Each seed makes one scenario: a machine, a set
+//! that admission accepts, models and faults. Every feature is absent in about half of the seeds,
+//! so that no feature hides another (Groce et al., "Swarm testing", ISSTA 2012). A seed that fails
+//! once always fails. Add it to `tests/vopr.rs` under a name.
 
 use crate::arrivals::Arrivals;
 use crate::chance::Chance;
@@ -134,7 +134,8 @@ pub fn scenario(discipline: &'static Discipline, seed: u64) -> Scenario {
     let steady = activities.iter().all(|activity| activity.present == [Window::ALWAYS])
         && !faults.iter().any(|fault| matches!(fault, Fault::DomainDies { .. }));
     let event_servers = generator.event_servers(&platform, &mut reservations);
-    let holds = !as_played(&reservations) || (steady && faults.is_empty() && exact(&activities));
+    let holds =
+        !needs_common_start(&reservations) || (steady && faults.is_empty() && exact(&activities));
     let mut bounds: Vec<_> = ids.iter().map(|&id| reservations.response_max(id)).collect();
     if discipline.time_quantum.is_some() {
         let chance = Chance::new(seed, PURPOSE_REWEIGHS);
@@ -163,12 +164,13 @@ pub fn scenario(discipline: &'static Discipline, seed: u64) -> Scenario {
 
 /// Whether a CPU's set was admitted by simulation from one common start. The promises then hold
 /// in the simulated order of events only (`admission::dwcs`).
-fn as_played(reservations: &Reservations) -> bool {
-    const PLAYED: [&str; 3] = ["window-slots", "slot-simulation", "window-simulation"];
-    reservations.tests().iter().any(|test| test.deciding && PLAYED.contains(&test.name))
+fn needs_common_start(reservations: &Reservations) -> bool {
+    const TESTS: [&str; 3] = ["window-slots", "slot-simulation", "window-simulation"];
+    reservations.tests().iter().any(|test| test.deciding && TESTS.contains(&test.name))
 }
 
-/// Whether every job finds its whole batch, has the declared cost, and runs in its turn.
+/// Whether every job finds its whole batch and has the declared cost, and no event changes the
+/// order.
 fn exact(activities: &[SimActivity]) -> bool {
     activities.iter().all(|activity| {
         activity.posting.is_none()
@@ -196,8 +198,9 @@ fn lag_max(activities: &[SimActivity], platform: &Platform) -> Span {
     if reweighed { lag + lag / 4 } else { lag }
 }
 
-/// An upper bound of the time to finish the work that accumulated while faults broke promises. It
-/// is the accumulated work and the work that comes meanwhile, at the remaining rate.
+/// An upper bound of the time to finish the work that accumulated while faults broke promises. The
+/// bound is the time to do the accumulated work, and the work that comes meanwhile, at the
+/// remaining rate.
 fn settled_after(activities: &[SimActivity], faults: &[Fault], platform: &Platform) -> Span {
     let breaking = faults.iter().filter(|fault| fault.breaks_promises(platform.wakeup_latency));
     let lost: Span = breaking.map(|fault| fault.window().until.since(fault.window().from)).sum();

@@ -74,7 +74,7 @@ fn a_preemptive_policy_stops_within_a_pdu_and_keeps_its_progress() {
     let small = [task(10, 2, 1, 1), task(30, 9, 1, 1)];
     let (_, lines) = run(SimSpec { discipline: &RM, ..spec(&small) }, 20);
     assert!(lines.contains(&"10 cpu0 yield 1 pdus 0".to_owned()), "{lines:?}");
-    // It ran from 2 to 10 and needs one more.
+    // The job ran from 2 to 10 and needs one more.
     let done = "13 cpu0 done 1 job 0 release 0 deadline 30 start 2 run 9 pdus 1 preemptions 1 \
                 completed true";
     assert!(lines.contains(&done.to_owned()), "{lines:?}");
@@ -103,7 +103,7 @@ fn random_set() -> impl Strategy<Value = Vec<ActivityParams>> {
     prop::collection::vec(one, 1..6)
 }
 
-/// Whether the work fits into the time, so that none is left at the end of the hyperperiod.
+/// Whether the work fits into the time, so that no work is left at the end of the hyperperiod.
 fn fits(set: &[ActivityParams], switch_ns: u64) -> bool {
     let cycle = hyperperiod_ns(set);
     let job = |p: &ActivityParams| p.compute().as_nanos() + 2 * switch_ns;
@@ -225,10 +225,10 @@ fn events_are_in_order_and_of_every_kind() {
         let line = event.to_string();
         *kinds.entry(line.split(' ').nth(2).unwrap().to_owned()).or_default() += 1;
     }
-    let told: Vec<_> = kinds.keys().map(String::as_str).collect();
+    let found: Vec<_> = kinds.keys().map(String::as_str).collect();
     let all =
         ["done", "fault", "idle", "join", "leave", "message", "release", "upcall", "wake", "yield"];
-    assert_eq!(told, all);
+    assert_eq!(found, all);
 }
 
 #[test]
@@ -281,7 +281,8 @@ fn a_spinning_handler_holds_the_cpu_under_rmdp_but_not_under_rm() {
         outcome.activities.iter().map(|a| a.counters).collect::<Vec<_>>()
     };
     let delayed = of(&RMDP);
-    // It spins in its first PDU until 35. Then the first activity's jobs of 10, 20 and 30 are done.
+    // The handler spins in its first PDU until 35. Then the first activity's jobs of 10, 20 and 30
+    // are done.
     assert_eq!((delayed[0].misses, delayed[0].response_max), (2, ns(26)));
     let immediate = of(&RM);
     assert_eq!((immediate[0].misses, immediate[0].preemptions), (0, 0));
@@ -299,8 +300,8 @@ fn a_dead_domain_stops_at_once_and_returns_with_its_counters() {
     assert!(lines.contains(&"5 cpu0 idle".to_owned()));
     assert!(lines.contains(&"85 cpu0 join 1".to_owned()));
     let counters = outcome.activities[1].counters;
-    // Truncated at 5. Whole from 85 to 107, with two jobs of the other activity between. A third at
-    // 125 does not belong to this run.
+    // The first job is cut off at 5. The second job is whole, from 85 to 107, with two jobs of the
+    // other activity in between. A third release at 125 does not belong to this run.
     assert_eq!((counters.jobs, counters.completed, counters.pdus), (2, 1, 2));
     assert_eq!(outcome.activities[0].counters.completed, 13);
 }
@@ -358,8 +359,8 @@ fn messages_found_together_are_handled_in_order() {
     assert_eq!(outcome.activities[0].counters.jobs, 2);
 }
 
-/// Seed 9149 of `vopr` failed under every policy. A CPU that a birth had woken left its messages
-/// unread. Then they woke it in the middle of a handler.
+/// Seed 9149 of `vopr` failed under every policy. The creation of a domain had woken a CPU, which
+/// left its messages unread. Then the messages woke the CPU in the middle of a handler.
 #[test]
 fn a_woken_cpu_finds_its_missed_messages() {
     let mut spec = spec(&[task(100, 2, 8, 1), task(100, 30, 1, 1)]);
@@ -379,8 +380,8 @@ fn a_woken_cpu_finds_its_missed_messages() {
     assert!(done[0].starts_with("56 cpu0 done 0 ") && done[1].starts_with("86 cpu0 done 1 "));
 }
 
-/// A seed of `vopr` failed because of this, before activities of dying domains got different
-/// periods: admission used the file's order.
+/// A seed of `vopr` failed because admission used the file's order. Since then, activities of dying
+/// domains have different periods.
 #[test]
 fn an_activity_created_again_is_last_among_equals() {
     let mut spec = spec(&[task(10, 2, 1, 1), task(10, 2, 1, 1)]);

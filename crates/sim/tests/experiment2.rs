@@ -43,7 +43,7 @@ fn the_larger_the_quantum_the_fewer_the_switches() {
     let curve = [1, 2, 4, 8].map(|b| run(trial(&RMDP, b)).cpus[0].switches);
     assert!(immediate.cpus[0].switches > curve[0]);
     assert!(curve.windows(2).all(|pair| pair[0] > pair[1]), "{curve:?}");
-    // A job that is never preempted takes one hand-off, or none if it follows a job of the same
+    // A job that is never preempted needs one hand-off, or none if it follows a job of the same
     // activity.
     let whole_batch = run(trial(&RMDP, BATCH));
     let jobs: u64 = whole_batch.activities.iter().map(|a| a.counters.completed).sum();

@@ -19,7 +19,7 @@ fn below_saturation_every_player_holds_its_rate_by_events() {
     for scheduling in [Scheduling::ByDisplayTime, Scheduling::WindowsAndEvents] {
         for players in [1, 5, 9, SATURATION] {
             let least = frames(players, scheduling).into_iter().min();
-            // All but three frames in twenty seconds.
+            // A player holds its rate if it shows all but three frames in twenty seconds.
             let held = least >= Some(30 * SECONDS - 3);
             assert!(held, "{players} players under {scheduling:?}: {least:?}");
         }
@@ -61,7 +61,7 @@ fn beyond_saturation_display_times_share_the_loss_evenly_and_creation_order_does
         least.zip(most).is_some_and(|(least, most)| least + 2 * SECONDS > *most),
         "{by_display:?}"
     );
-    // The same number in total.
+    // Both kinds of scheduling show about the same number of frames in total.
     let (one, other) = (ordinary.iter().sum::<u64>(), by_display.iter().sum::<u64>());
     assert!(one.abs_diff(other) * 50 < one, "{one} {other}");
 }

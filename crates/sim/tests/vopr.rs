@@ -29,8 +29,8 @@ fn seed_2610_a_lost_job_is_reported_before_its_activity_leaves() {
     vopr(dwcs, [2610]).expect("no promise is broken");
 }
 
-/// The CPU was full, because its jobs may be missed. The checker expected it to catch up after a
-/// stall.
+/// The CPU was full, because its jobs may be missed. The checker expected the CPU to catch up after
+/// a stall.
 #[test]
 fn seed_7743_a_full_cpu_does_not_catch_up() {
     let dwcs = upcall_core::discipline::by_name("dwcs").expect("it is listed");
@@ -53,8 +53,8 @@ fn seed_3680_a_clock_is_read_before_it_is_set() {
     vopr(dwcs, [3680]).expect("no promise is broken");
 }
 
-/// A CPU spent all its idle time on events. The checker expected it to idle before it counted as
-/// settled.
+/// A CPU spent all its idle time on events. The checker expected the CPU to idle before it counted
+/// the CPU as settled.
 #[test]
 fn seed_758_services_for_events_are_no_accumulated_work() {
     let dwcs = upcall_core::discipline::by_name("dwcs").expect("it is listed");

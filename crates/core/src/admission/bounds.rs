@@ -2,8 +2,8 @@
 //!
 //! Each compares a sum with `n (2^(1/n) - 1)`. They hold for deadlines at the end of the period and
 //! do not apply otherwise. None of them decides. `liu-layland` ignores blocking and may pass a set
-//! that misses. `sha-blocking` and `rmdp-bound` never do, and refuse many sets that fit. Costs
-//! include hand-offs and blocking includes one hand-off, as in `response_time`.
+//! that misses. `sha-blocking` and `rmdp-bound` pass no such set, but refuse many sets that fit.
+//! Costs include hand-offs and blocking includes one hand-off, as in `response_time`.
 
 use super::platform::Platform;
 use super::response_time::blocking;
@@ -60,7 +60,7 @@ fn sha_blocking(ranked: &[ActivityParams], platform: &Platform) -> f64 {
 
 /// `c_max (1/T_1 - 1/T_n)`, the paper's improvement (rtu-1995 §5.3). A quantum that blocks is work
 /// of an activity whose period is at most `T_n`, and the sum already contains that work. A late
-/// wake-up is no activity's work and counts in full.
+/// wake-up is not the work of any activity, and counts in full.
 fn rmdp_blocking(ranked: &[ActivityParams], platform: &Platform) -> f64 {
     let period_ns = |params: &ActivityParams| params.period.as_nanos() as f64;
     let (Some(first), Some(last)) = (ranked.first(), ranked.last()) else { return 0.0 };
@@ -92,11 +92,10 @@ mod tests {
     }
 
     #[test]
-    fn the_formulas_give_what_a_pocket_calculator_gives() {
+    fn the_formulas_match_a_calculation_by_hand() {
         let utilization = 0.2 + 0.2 + 0.1;
         let results = tests(7, &set(), utilization, &platform(0, 0));
-        // Sha: B_1 = 30, B_2 = 30: 30/100. The paper: 30 * (1/100 - 1/300) =
-        // 0.2.
+        // Sha: B_1 = 30 and B_2 = 30, so 30/100. The paper: 30 * (1/100 - 1/300) = 0.2.
         for (result, (name, value)) in
             results.iter().zip([("liu-layland", 0.5), ("sha-blocking", 0.8), ("rmdp-bound", 0.7)])
         {
@@ -106,7 +105,8 @@ mod tests {
             assert!((result.bound - 0.779_763).abs() < 1e-6);
             assert_eq!(result.passed, name != "sha-blocking");
         }
-        // The hand-off blocks. A late wake-up blocks the worst rank and is no activity's work.
+        // The hand-off blocks. A late wake-up also blocks the worst rank, and is not the work of
+        // any activity.
         let results = tests(7, &set(), utilization, &platform(3, 0));
         assert!((results[1].value - 0.83).abs() < 1e-12);
         let results = tests(7, &set(), utilization, &platform(0, 60));

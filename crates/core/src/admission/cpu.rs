@@ -36,7 +36,7 @@ impl Cpu {
         self.members.partition_point(|member| test.order(&member.params) <= key)
     }
 
-    /// The same, but before those of its equals that are in `lower_ranked`.
+    /// Like [`Self::place_of`], but before the last equals, as long as they are in `lower_ranked`.
     pub(super) fn place_before(
         &self,
         test: &AdmissionTest,
@@ -56,7 +56,7 @@ impl Cpu {
         self.members.iter().map(|member| (member.params, member.terms)).collect()
     }
 
-    /// The same with a new activity at its place.
+    /// Like [`Self::ranked`], with a new activity at its place.
     pub(super) fn ranked_with(
         &self,
         test: &AdmissionTest,

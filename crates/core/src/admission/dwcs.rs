@@ -7,9 +7,9 @@
 //! ```
 //!
 //! of a CPU (`window-utilization`; West and Poellabauer, RTSS 2000). No scheduler keeps the windows
-//! of a set above 1. The published guarantee is the converse: DWCS keeps the windows up to 1, if
-//! all run times are the same `K`, all periods are the same multiple `q K`, and all activities
-//! start together.
+//! of a set whose sum is above 1. The published guarantee is the converse: DWCS keeps the windows
+//! up to 1, if all run times are the same `K`, all periods are the same multiple `q K`, and all
+//! activities start together.
 //!
 //! **It does not hold as published.** 12/15, 4/16 and 20/21 with `q = 1` ask for 1676/1680 and lose
 //! a window in period 104. The authors' page of DWCS later said that the guarantee holds only for
@@ -39,8 +39,8 @@
 //! none applies is refused.
 //!
 //! **The event server** ([`Reservations::reserve_events`](super::Reservations::reserve_events)) is
-//! one more demand, for its share of every interval. Only `edf-demand` accounts for it. Where
-//! windows let jobs be missed, nothing is proved beside an event server.
+//! one more demand, for its share of every interval. Only `edf-demand` accounts for it. If windows
+//! allow misses, no test proves a set with an event server.
 //!
 //! `cpu_limit` is compared with the sum above. Jobs that may be missed still run while there is
 //! time, up to the whole CPU.
@@ -77,7 +77,7 @@ enum Finding {
     Unproven,
 }
 
-/// Applies the tests to the set on `cpu`, in order of creation.
+/// Applies the tests to the set on `cpu`, which is in order of creation.
 pub(crate) fn verdict(
     cpu: u32,
     set: &[(ActivityParams, Terms)],
@@ -129,8 +129,8 @@ pub(crate) fn verdict(
     Verdict { responses, utilization, tests, failure }
 }
 
-/// The most that the event server may have beside this set, so that every deadline is still kept;
-/// `None` if that is nothing.
+/// The largest share that the event server may have beside this set, so that every deadline is
+/// still kept; `None` if there is none.
 pub(super) fn event_share(set: &[ActivityParams], platform: &Platform) -> Option<Share> {
     let fits = |share: Share| {
         let demand = EdfDemand::new(set, platform, Some(share));
@@ -152,7 +152,7 @@ pub(super) fn event_share(set: &[ActivityParams], platform: &Platform) -> Option
 /// The tests of one CPU, made one after the other until one decides.
 struct Trial<'a> {
     cpu: u32,
-    /// Not empty.
+    /// The set, which is not empty.
     set: &'a [Member],
     events: Option<Share>,
     platform: &'a Platform,
@@ -240,12 +240,12 @@ impl Trial<'_> {
     }
 }
 
-/// How many jobs, whichever they are, are done before the deadline in every period; at most as many
-/// as there are activities. `None` if that is 0, or if the activities are not released and due
-/// together.
+/// How many jobs, whatever their activities, are done before the deadline in every period; at most
+/// as many as there are activities. `None` if that is 0, or if the activities are not released and
+/// due together.
 ///
-/// A job that comes too late to be in time does not begin, but the hand-off to it may, which delays
-/// the next period. So does a late wake-up.
+/// A job that can no longer be done in time does not begin. But the hand-off to it may begin, which
+/// delays the next period. A late wake-up delays the next period, too.
 fn slots(set: &[Member], platform: &Platform) -> Option<u64> {
     let key = |member: &Member| {
         let ActivityParams { period, deadline, offset, .. } = member.params;
@@ -272,8 +272,8 @@ struct EdfDemand<'a> {
 }
 
 impl<'a> EdfDemand<'a> {
-    /// With an event server of that share, if any. Its services take hand-offs too, which are
-    /// largest relative to the shortest run time.
+    /// The demand of `set` and of an event server with the share `server`, if any. The services of
+    /// the server take hand-offs, too. The hand-offs are largest relative to the shortest run time.
     fn new(set: &'a [ActivityParams], platform: &'a Platform, server: Option<Share>) -> Self {
         let preemptible = server.is_some() || set.iter().any(|p| p.quantum < p.batch);
         let mut demands: Vec<_> =
@@ -352,8 +352,8 @@ impl<'a> EdfDemand<'a> {
         Some(search_ns.max(longest_ns))
     }
 
-    /// The longest quantum of a job that is due after `length_ns`. A service of events may have any
-    /// deadline.
+    /// The longest quantum of a job that is due after `length_ns`. With an event server, every
+    /// activity counts, because a service of events may have any deadline.
     fn blocking_ns(&self, length_ns: u64) -> u64 {
         let later =
             |params: &&ActivityParams| self.server || params.deadline.as_nanos() > length_ns;

@@ -11,7 +11,7 @@
 //! ```text
 //! h(t)  = sum over i of max(0, floor((t - D_i) / T_i) + 1) C'_i
 //! B(t)  = max of S + b_j c_j - 1 over j with D_j > t, the same over j that is not
-//!         real time, S - 1 if anyone works ahead, and the wake-up latency
+//!         real time, S - 1 if any activity works ahead, and the wake-up latency
 //! passes if h(t) + B(t) <= t for every t = D_i + k T_i in the horizon
 //! ```
 //!
@@ -23,26 +23,26 @@
 //! one of these:
 //!
 //! - a quantum of an interactive or background activity;
-//! - a critical quantum due after `d`. It arrived before `t0`, so `D_j > t`;
+//! - a critical quantum of a message due after `d`. The message arrived before `t0`, so `D_j > t`;
 //! - a workahead quantum of a message due after `d`. Messages are done in order, so every earlier
 //!   message of its activity is done, and of the demand that `h(t)` has for the activity **nothing
 //!   is left**. If `D_j <= t`, that demand is at least `C'_j`, more than the quantum. This also
-//!   holds for a quantum ahead of the activity that misses. Such a quantum frees time and takes
-//!   none. If `D_j > t`, it blocks like a critical one;
-//! - a workahead quantum of a message due by `d`. It logically arrives at `t0` or after, because it
-//!   would have been done otherwise. So its work is in `h(t)`. Only the hand-off to it may not be:
-//!   `S - 1`.
+//!   holds if `j` is the activity that misses. Such a quantum is work that is done early, so it
+//!   frees time instead of taking it. If `D_j > t`, it blocks like a critical one;
+//! - a workahead quantum of a message due by `d`. The message logically arrives at `t0` or after,
+//!   because it would have been done otherwise. So its work is in `h(t)`. Only the hand-off to it
+//!   may be missing there: `S - 1`.
 //!
 //! So working ahead costs the others only that hand-off, whatever the limit; its quantum is counted
 //! in any case. This replaces the simulation under worst-case load by which the paper admits
-//! (split-level-1991 §3.4). The interval from `t0` on, with all arrivals at its begin and the
+//! (split-level-1991 §3.4). The interval from `t0` on, with all arrivals at its start and the
 //! longest quantum a nanosecond before, is that worst load for every length of time at once.
 //!
 //! **Why the test is necessary.** With `S` = 0 and a punctual CPU these phases exist: `j` begins
 //! its first quantum at `t0 - 1`, and all others arrive at `t0`. (If `D_j = t + 1`, `j` is due at
-//! `d` itself and blocks only from ahead. But then `C'_j` is in `h(t + 1)`, and a set refused for
-//! `t` is refused for `t + 1` too.) So a set that is refused misses a deadline in some phases, if
-//! its messages cost what they may.
+//! `d` itself and blocks only if it works ahead. But then `C'_j` is in `h(t + 1)`, and a set
+//! refused for `t` is refused for `t + 1` too.) So a set that is refused misses a deadline in some
+//! phases, if its messages cost what they may.
 //!
 //! **Hand-offs.** A hand-off to another activity costs `S`, spent before its quantum and without
 //! preemption. The first hand-off to a message after it became critical costs one `S` a message.
@@ -53,20 +53,22 @@
 //! `C'_j = C_j + 2S` if any activity with a longer delay bound has more than one quantum, else `C_j
 //! + S`. This is a bound: if hand-offs cost time, the test is sufficient but not necessary.
 //!
-//! **Late wake-ups.** As in `response_time`: a CPU that sleeps runs no quantum, and when it wakes
-//! it sees all arrivals before it picks. The longer of both counts.
+//! **Late wake-ups.** As in `response_time`, a CPU that sleeps runs no quantum, and when it wakes
+//! it sees all arrivals before it picks. So either the quantum or the latency blocks, and the
+//! longer one counts.
 //!
-//! **The horizon.** With blocking of at most `B`, work is always pending for no longer than the
-//! least `L = B + sum of ceil(L / T_i) C'_i`, and no interval above is longer. From the longest
-//! delay bound on, only blocking that does not depend on `t` is left, often none. So `t` counts
-//! below `L(B(0))`, and below the longer of `max D_i` and `L(B(max D_i))`. If the sum of `C'/T` is
-//! exactly 1 and such blocking is not 0, there is no `L`. But from `max D_i` on everything repeats
-//! with the hyperperiod, and one hyperperiod is searched. The search goes from long intervals to
-//! short ones. It skips those that the demand of a longer one covers (Zhang and Burns,
-//! "Schedulability analysis for real-time systems with EDF scheduling", IEEE Transactions on
-//! Computers 58, 2009). This is valid because `h + B` never falls: an activity that ceases to block
-//! at `t = D_j` begins to be due, with more than its quantum. The search is bounded by `Steps`; a
-//! set without an answer is refused.
+//! **The horizon.** With blocking of at most `B`, the longest time in which work is always pending
+//! is the least solution of `L = B + sum of ceil(L / T_i) C'_i`. No interval from `t0` to `d` is
+//! longer. From the longest delay bound on, only blocking that does not depend on `t` is left,
+//! often none. So only a `t` below `L(B(0))`, and below the longer of `max D_i` and
+//! `L(B(max D_i))`, must be examined. If the sum of `C'/T` is exactly 1 and such blocking is not 0,
+//! there is no `L`. But from `max D_i` on everything repeats with the hyperperiod, and one
+//! hyperperiod is searched. The search goes from long intervals to short ones. It skips those that
+//! the demand of a longer one covers (Zhang and Burns, "Schedulability analysis for real-time
+//! systems with EDF scheduling", IEEE Transactions on Computers 58, 2009). This is valid because
+//! `h + B` never falls: at `t = D_j` the activity `j` ceases to block, but from then on `h` has its
+//! whole message, which is more than its quantum. `Steps` bound the search; a set without an answer
+//! is refused.
 //!
 //! **Worst responses.** For a message of `i` that arrives `a` after `t0` (Spuri, INRIA report 2772,
 //! 1996; with quanta: George, Rivierre and Spuri, INRIA report 2966, 1996):
@@ -96,10 +98,10 @@ mod load;
 #[cfg(test)]
 mod tests;
 
-/// The shortest delay bound that `set[index]` can be offered on one CPU, with the promises to the
-/// others of `set`. The bound that it asks for itself does not matter. `None` if there is no such
-/// bound, if `index` is out of range or not real time, if any parameters are out of range, or if
-/// the steps of one analysis did not suffice. Allocates.
+/// The shortest delay bound that admission can offer `set[index]` on one CPU, so that the promises
+/// to the others of `set` hold. The bound that `set[index]` asks for does not matter. `None` if
+/// there is no such bound, or if `index` is out of range or not real time. Also `None` if any
+/// parameters are out of range, or if the steps of one analysis did not suffice. Allocates.
 ///
 /// If hand-offs cost time, a shorter bound may exist: the offered bound is tested, but the charge
 /// for hand-offs depends on the order of the delay bounds. The CPU limit is ignored.
@@ -179,8 +181,8 @@ pub(crate) fn verdict(
 }
 
 impl Load {
-    /// Computes the worst response of each activity; with part of the steps, if the responses
-    /// decide nothing.
+    /// Computes the worst response of each activity. If the outcome does not depend on the
+    /// responses, this uses only part of the steps.
     fn respond(
         &self,
         outcome: Outcome,
@@ -255,8 +257,8 @@ impl Load {
         Failure::Misses { index: victim.index, response, deadline, exact: false }
     }
 
-    /// The largest response in delay bounds. If none is known to be late, the demand of the worst
-    /// interval relative to its length.
+    /// The largest response, as a multiple of the delay bound. If the test failed, at least the
+    /// demand of the interval with too much demand, relative to its length.
     fn value(&self, outcome: Outcome, responses: &[Response]) -> f64 {
         let in_deadlines = |stream: &Stream| match responses[stream.index] {
             Response::Bounded(response) | Response::AtLeast(response) => {

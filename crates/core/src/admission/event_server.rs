@@ -1,5 +1,5 @@
-//! The share of a CPU's event server (DWCS; ecalls-2001 §2.4: the *ECall server*). It is admitted
-//! like an activity, and later activities get the rest.
+//! The share of a CPU's event server (DWCS; ecalls-2001 §2.4: the *ECall server*). Admission treats
+//! the share like an activity, and later activities get the rest.
 
 use super::dwcs;
 use super::refusal::{Reason, Refusal};
@@ -11,12 +11,12 @@ use crate::share::Share;
 const NAME: &str = "event server";
 
 impl Reservations {
-    /// The most that [`Reservations::reserve_events`] can grant on `cpu` beside the activities
-    /// there: the paper's *rest utilization*. A share that is granted already counts as free. Takes
-    /// about 20 analyses.
+    /// The largest share that [`Reservations::reserve_events`] can grant on `cpu` beside the
+    /// activities there: the paper's *rest utilization*. A share that the event server has already
+    /// counts as free. Takes about 20 analyses.
     ///
-    /// `None` if that is nothing. Also `None` where the windows let jobs be missed, under another
-    /// policy than DWCS, without an activity, or if there is no such CPU.
+    /// `None` if no share fits. Also `None` if not all deadlines can be kept, under another policy
+    /// than DWCS, without an activity, or if there is no such CPU.
     pub fn event_share(&self, cpu: u32) -> Option<Share> {
         let cpu = self.cpus.iter().find(|candidate| candidate.number == cpu)?;
         if !self.test.has_event_server() || cpu.members.is_empty() {
@@ -27,9 +27,9 @@ impl Reservations {
     }
 
     /// Gives the event server of `cpu` this share instead of its former one; `None` takes the share
-    /// back. Every deadline is still kept, and activities that come later get the rest. Once
-    /// granted, tell the scheduler by [`crate::scheduler::Input::EventServer`]. No effect if there
-    /// is no such CPU. One analysis.
+    /// back. Every deadline is still kept, and activities that come later get the rest. After this
+    /// call succeeds, pass the share to the scheduler with
+    /// [`crate::scheduler::Input::EventServer`]. No effect if there is no such CPU. One analysis.
     ///
     /// # Errors
     /// The share does not fit beside the reservations, or the policy has no event server. Nothing

@@ -1,10 +1,10 @@
 //! One change that would make a refused activity fit.
 //!
-//! Every suggested change was tested on the CPU where the activity came nearest, and passed.
-//! Changes are tried in the order of their cost to the user: the quantum affects the scheduler
-//! alone, a later deadline delays results, a cheaper PDU needs work. Responses need not be
-//! monotonic in these parameters (a smaller quantum can make its owner slower). So the searches may
-//! overlook a change, but never suggest one that does not fit.
+//! Every suggested change was tested on the CPU where the activity came nearest to being admitted,
+//! and passed. Changes are tried in the order of their cost to the user: the quantum affects the
+//! scheduler alone, a later deadline delays results, a cheaper PDU needs work. Responses need not
+//! be monotonic in these parameters (a smaller quantum can make its owner slower). So the searches
+//! may overlook a change, but never suggest one that does not fit.
 
 use super::cpu::Cpu;
 use super::platform::Platform;
@@ -58,7 +58,7 @@ pub enum Hint {
         /// What fits.
         to: Share,
     },
-    /// A higher limit of what is granted of a CPU.
+    /// A higher limit of the part of a CPU that may be granted.
     CpuLimit {
         /// The present limit.
         from: Share,
@@ -94,7 +94,8 @@ impl fmt::Display for Hint {
     }
 }
 
-/// A higher limit starves the threads that guard the machine, so it is suggested last.
+/// A hint with a higher limit is tried last, because the kernel may stop the whole real-time class
+/// above it.
 const CPU_LIMIT_SAFE: Share = Share::CPU_LIMIT_SAFE;
 
 /// The largest factor by which cost and period are changed.
@@ -128,7 +129,7 @@ pub(super) fn find(
         .or(limit)
 }
 
-/// Changed parameters are tried one after the other until the steps run out.
+/// The trials of changed parameters, one after the other until the steps run out.
 struct Trials<'a> {
     cpu: &'a Cpu,
     test: &'a AdmissionTest,
@@ -230,8 +231,8 @@ impl Trials<'_> {
         Some(Hint::Period { from, to, with_deadline })
     }
 
-    /// Tries `values`, the first of which was refused, until one fits. Then searches by halves
-    /// between that value and the one before it, in whole `granule`s.
+    /// Tries `values`, the first of which was refused, until one fits. Then bisects between that
+    /// value and the one before it, in whole `granule`s.
     fn nearest(
         &mut self,
         values: &[u64],
@@ -255,7 +256,8 @@ impl Trials<'_> {
     }
 }
 
-/// Spans of about this length print without loss in multiples of the granule.
+/// The granule of a span: spans of about this length that are multiples of the granule print
+/// without loss.
 fn granule_ns(span: Span) -> u64 {
     match span.as_nanos() {
         ns if ns >= 10_000_000_000 => 1_000_000,

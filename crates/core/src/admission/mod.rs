@@ -1,8 +1,8 @@
 //! Admission: whether a set keeps every deadline, and on which CPU each activity runs.
 //!
-//! `upcall plan` calls it, the runtime when it creates an activity (`rts_creat`, rtu-1995 §6), and
-//! any code that needs the worst responses of the activities that run. Admission decides from
-//! numbers alone and starts nothing.
+//! `upcall plan` calls this module. So does the runtime when it creates an activity (`rts_creat`,
+//! rtu-1995 §6), and any code that needs the worst responses of the activities that run. Admission
+//! decides from numbers alone and starts nothing.
 //!
 //! | file | content |
 //! |---|---|
@@ -10,7 +10,7 @@
 //! | `reservations` | all CPUs: reserve, release, report |
 //! | `screen` | which test admits under which policy |
 //! | `response_time` | the exact test: worst response under deferred preemption |
-//! | [`dws`] | the same for DWS: the exact demand-bound test, and delay bounds |
+//! | [`dws`] | the test of DWS: the exact demand-bound test, and delay bounds |
 //! | `bounds` | the three sufficient tests, reported beside the exact one |
 //! | `utilization` | sums of shares of a CPU, compared without rounding |
 //! | `verdict` | all tests of one CPU, and which of them decides |

@@ -3,8 +3,8 @@
 //! A *real-time* activity has a fixed share `f`, and its deadline is promised. An *adaptive*
 //! activity has only a weight and gets the rest. So nothing bounds its response, its deadline
 //! serves to report lateness, and it is always admitted. It counts here only by its stretches, for
-//! which others may have to wait. The same holds for a member of a group. The share of its group,
-//! or of the group around that, is granted on every CPU that has a member.
+//! which others may have to wait. The same holds for a member of a group. The share of its
+//! outermost group is granted on every CPU that has a member.
 //!
 //! `share-sum`: the sum of the shares is below 1 (proportional-share-1998 §4.3). `cpu-limit`: the
 //! sum is at most the limit of what is granted of a CPU. A CPU's shares count as granted whether
@@ -22,14 +22,14 @@
 //! ```
 //!
 //! - **J.** A release is noticed at the next boundary, or when the CPU wakes.
-//! - **G / f.** At a release the activity's lag is 0, so its virtual start is now. Otherwise it
-//!   would not have paid for the previous job by now. Then `C' > f T`, or the previous job was
-//!   noticed late, by at most `J`. In that case the start of this job is late by the same amount,
-//!   not by a further one. Starts move by `u / f` for used time. So the virtual deadline of the
-//!   last request is `G / f` after the start, where `G` is the earlier use plus that request.
-//!   Requests end where the job is expected or declared to end, but are whole stretches. So
-//!   `G < C + s`, whatever was expected. The virtual time of shares is the service given, and a
-//!   busy CPU gives all its time.
+//! - **G / f.** At a release the activity's lag is 0, so its virtual start is now. There are two
+//!   exceptions, in which the activity has not yet paid for the previous job. Either `C' > f T`, so
+//!   the activity falls behind. Or the previous job was noticed late, by at most `J`. Then the
+//!   start of this job is late by the same amount, and the delays do not add up. Starts move by
+//!   `u / f` for used time. So the virtual deadline of the last request is `G / f` after the start,
+//!   where `G` is the earlier use plus that request. Requests end where the job is expected or
+//!   declared to end, but are whole stretches. So `G < C + s`, whatever was expected. The virtual
+//!   time of shares is the service given, and a busy CPU gives all its time.
 //! - **B.** A request is served by its virtual deadline plus the longest request of another
 //!   activity, which may have begun just before (EEVDF, Stoica et al. 1996: lags are above `-q` and
 //!   below `q`). The demand due by a deadline `D` from activities that start at `t` or later is at
@@ -39,14 +39,15 @@
 //! A hand-off is charged to the activity that gets the CPU. Its first stretch then ends `S` later.
 //! The policy takes this for a longer stretch of up to `s + S`, and a request may end `S` late. A
 //! full request then holds at least `1 + (q - 2 s - 3 S) / s` stretches, and at least one. All but
-//! three requests of a job are full (those at its expected, its declared and its last end). That
-//! gives `m`, at most the number of stretches. The job is charged more than was declared, so its
-//! last request may be a full one. Each of `n` activities may end one request `S` late.
+//! three requests of a job are full: the exceptions are the requests at its expected end, at its
+//! declared end and at its actual end. That gives `m`, at most the number of stretches. The job is
+//! charged more than was declared, so its last request may be a full one. Each of `n` activities
+//! may end one request `S` late.
 //!
 //! The result is a bound, not the worst case: the terms need not occur together. It is stricter
-//! than the paper's own experiment (§5), which asks for a share of exactly `C / T` and accepts `+-`
-//! a quantum. For a guaranteed deadline at the end of the period, an activity must ask for slightly
-//! more than `C / T`.
+//! than the paper's own experiment (§5), which asks for a share of exactly `C / T` and accepts a
+//! deviation of one quantum. For a guaranteed deadline at the end of the period, an activity must
+//! ask for slightly more than `C / T`.
 
 use super::platform::Platform;
 use super::response_time::Response;

@@ -46,7 +46,7 @@ pub enum Reason {
         /// analysis reached.
         exact: bool,
     },
-    /// More would be asked of the CPU than it has.
+    /// The demand would be more than the CPU has.
     FallsBehind {
         /// The CPU.
         cpu: u32,
@@ -92,7 +92,7 @@ pub enum Reason {
         /// The CPU.
         cpu: u32,
     },
-    /// A share was asked for an event server, and the policy has none.
+    /// A program asked for an event server's share, but the policy has no event server.
     NoEventServer {
         /// The policy.
         policy: &'static str,

@@ -1,4 +1,4 @@
-//! Which activities have a place on which CPU.
+//! The reservations on all CPUs, and the calls that change them.
 
 use super::cpu::{Cpu, Member, ReservationId};
 use super::hint;
@@ -14,7 +14,7 @@ use crate::time::Span;
 /// A granted place on a CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reservation {
-    /// For releasing it.
+    /// Identifies the reservation, for [`Reservations::release`].
     pub id: ReservationId,
     /// The CPU on which the activity runs.
     pub cpu: u32,
@@ -34,7 +34,7 @@ pub struct Spot<'a> {
 pub struct CpuLoad {
     /// The CPU.
     pub cpu: u32,
-    /// Sum of `C / T`, each job's hand-offs included; `sum C/T` where they are free.
+    /// The sum of `C / T`, with the hand-offs of each job included in `C`.
     pub utilization: f64,
     /// The upper limit of `utilization`.
     pub limit: f64,
@@ -44,8 +44,8 @@ pub struct CpuLoad {
 ///
 /// Every call that changes the reservations analyses one CPU anew (a refusal: every CPU). That
 /// takes time in proportion to `n^2 * k` for `n` activities on the CPU with `k` jobs in their
-/// busiest period. The analysis is bounded for a CPU that is so nearly full that `k` explodes.
-/// Allocates.
+/// busiest period. On a CPU that is so nearly full that `k` becomes very large, a step limit bounds
+/// the analysis. Allocates.
 #[derive(Clone, Debug)]
 pub struct Reservations {
     pub(super) test: AdmissionTest,
@@ -190,7 +190,7 @@ impl Reservations {
         }
     }
 
-    /// The verdict on such a set on that CPU, with its event server.
+    /// The verdict on the set `ranked` on the CPU with index `at`, with its event server.
     pub(super) fn screened(
         &self,
         at: usize,
@@ -203,10 +203,10 @@ impl Reservations {
 
     /// The worst time from release to end over all jobs, with the present reservations.
     ///
-    /// `None` if there is no such reservation, or no bound because more is asked of the CPU than it
-    /// has. `None` also if no bound was found within the step limit, or if nothing is promised to
-    /// the activity (DWS: not real time). After `reserve_unscreened` the response may be longer
-    /// than the deadline.
+    /// `None` if there is no such reservation, or if no bound exists because the demand is more
+    /// than the CPU has. `None` also if no bound was found within the step limit, or if nothing is
+    /// promised to the activity (DWS: not real time). After `reserve_unscreened` the response may
+    /// be longer than the deadline.
     pub fn response_max(&self, id: ReservationId) -> Option<Span> {
         let (cpu, place) = self.cpus.iter().find_map(|cpu| {
             let place = cpu.members.iter().position(|member| member.id == id)?;

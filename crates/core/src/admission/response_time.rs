@@ -16,13 +16,13 @@
 //! R_i   = max over k with k T_i < L_i + P of W_i,k + q_i - k T_i + P
 //! ```
 //!
-//! each the least solution. The *active period* `L_i` is the longest time in which work of `i` or
-//! better is always pending. `W_i,k` is the last moment at which its job `k` can be preempted;
-//! `q_i` is its last quantum. All jobs of the active period must be examined, because the last
-//! quantum of a job pushes other work into the next job. So the first job need not be the worst,
-//! even if every job meets its deadline.
+//! `L_i` and `W_i,k` are the least solutions of their equations. The *active period* `L_i` is the
+//! longest time in which work of `i` or better is always pending. `W_i,k` is the last moment at
+//! which its job `k` can be preempted; `q_i` is its last quantum. All jobs of the active period
+//! must be examined, because the last quantum of a job pushes other work into the next job. So the
+//! first job need not be the worst, even if every job meets its deadline.
 //!
-//! **Blocking.** A quantum of worse rank must have begun before the active period, hence the
+//! **Blocking.** A quantum of worse rank must have begun before the active period, hence the `- 1`
 //! nanosecond. If the CPU sleeps at a release, the job waits instead for the thread to wake: at
 //! most `wakeup_latency`. A CPU that sleeps runs no quantum, and when it wakes it sees all releases
 //! before it picks. So the two exclude each other and the longer one counts.
@@ -35,10 +35,11 @@
 //! meets worse ranks of the domain that has the CPU.
 //!
 //! **Hand-offs.** A hand-off to another activity costs `S`, spent before its quantum and without
-//! preemption. There are two kinds. The first upcall of a job costs one a job. The second kind is a
-//! return to a job `x` that yielded. `x` began its quantum when nothing better was ready. So the
-//! job `h` to which it yielded was released since, and began at that moment. A job begins once, so
-//! each return can be charged to a different `h` of better rank than `x`. So in the analysis of `i`
+//! preemption. There are two kinds. The first kind is the first upcall of a job: one hand-off for
+//! each job. The second kind is a return to a job `x` that yielded. `x` began its quantum when
+//! nothing better was ready. So the job `h` to which it yielded was released since, and began at
+//! that moment. A job begins once, so each return can be charged to a different `h` of better rank
+//! than `x`. So in the analysis of `i`
 //!
 //! - a job of `i` costs `C_i + S`, because a job of `i` interrupts no job that matters to `i`;
 //! - a job of `j < i` costs `C_j + 2S`. It costs `C_j + S` if no activity ranked between it
@@ -57,11 +58,11 @@
 //! response.
 //!
 //! **Ties that events win.** An activity that [`wins_ties`](crate::activity::Terms) may go before
-//! any other activity of its period. So for `i`, those of them that rank behind it count as better
-//! ranks too, each between the better ranks and `i`. All of the above holds. They preempt no
-//! activity of that period, and while they run only shorter periods preempt them
-//! ([`crate::policy::rmdp`]). So each return is still charged to a release to which no activity has
-//! yielded before. This is a bound and not exact, because no event need come.
+//! any other activity of its period. So in the analysis of `i`, activities of the same period with
+//! `wins_ties` that rank behind `i` count as better ranks, too. They rank between the other better
+//! ranks and `i`. All of the above holds. They preempt no activity of that period, and only shorter
+//! periods preempt them ([`crate::policy::rmdp`]). So each return is still charged to a release to
+//! which no activity has yielded before. This is a bound and not exact, because no event need come.
 //!
 //! **Full CPUs.** Where the sum of `C'/T` is above 1, there is no bound. Where it is exactly 1 and
 //! `B_i` is not 0, the active period never ends, but everything in it repeats with the hyperperiod.
@@ -90,8 +91,8 @@ pub(crate) enum Response {
 #[derive(Debug)]
 pub(crate) struct Steps(u64);
 
-/// A fraction of a second. A hundred activities that fill three quarters of a CPU take a twentieth
-/// of it.
+/// The steps of one analysis. All of them take a fraction of a second. A hundred activities that
+/// fill three quarters of a CPU take a twentieth of them.
 pub(super) const STEPS_MAX: u64 = 10_000_000;
 
 impl Steps {

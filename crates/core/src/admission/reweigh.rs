@@ -15,9 +15,9 @@ use crate::share::Share;
 
 impl Reservations {
     /// Gives an activity another share or weight (PS) on its CPU. A weight is always granted,
-    /// because an activity with a weight has no promise. Once granted, tell the scheduler by
-    /// [`crate::scheduler::Input::Reweigh`]. No effect if the reservation is gone. One analysis of
-    /// its CPU, and up to 20 for the hint of a refusal.
+    /// because an activity with a weight has no promise. After this call succeeds, pass the claim
+    /// to the scheduler with [`crate::scheduler::Input::Reweigh`]. No effect if the reservation is
+    /// gone. One analysis of its CPU, and up to 20 for the hint of a refusal.
     ///
     /// # Errors
     /// The share does not fit, or is too small for the activity's demand; or the claim is not of

@@ -1,4 +1,4 @@
-//! Which test admits activities under which policy.
+//! The admission test of each policy.
 
 use super::platform::Platform;
 use super::response_time::Steps;
@@ -20,7 +20,7 @@ pub struct AdmissionTest {
 
 #[derive(Clone, Debug)]
 pub(crate) enum Test {
-    /// With preemption at the ends of quanta if `delayed`, anywhere if not.
+    /// Fixed priorities, with preemption at the ends of quanta if `delayed`, and anywhere if not.
     FixedPriority {
         delayed: bool,
     },
@@ -33,13 +33,14 @@ pub(crate) enum Test {
 }
 
 impl AdmissionTest {
-    /// Sorts activities for `screen`, best rank first; equal ones in the order of creation.
+    /// The key that sorts activities for `screen`, best rank first. Activities with equal keys stay
+    /// in the order of creation.
     pub(super) fn order(&self, params: &ActivityParams) -> u64 {
         match self.test {
             Test::FixedPriority { .. } => params.period.as_nanos(),
             // Ranks change from message to message. The test accepts any order.
             Test::DeadlineWorkahead => params.deadline.as_nanos(),
-            // No activity ranks before another one: the order of creation.
+            // The policy has no fixed ranks, so the order of creation counts.
             Test::ProportionalShare { .. } | Test::WindowConstrained => 0,
         }
     }

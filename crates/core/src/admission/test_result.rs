@@ -3,9 +3,10 @@
 /// The outcome of one schedulability test on one CPU. `passed` equals `value <= bound`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TestResult {
-    /// `liu-layland`, `sha-blocking`, `rmdp-bound`, `response-time`,
-    /// `demand-bound`, `utilization` or `cpu-limit`; of DWCS `window-utilization`,
-    /// `edf-demand`, `window-slots` or `window-simulation`.
+    /// `liu-layland`, `sha-blocking`, `rmdp-bound`, `response-time`, `demand-bound`, `utilization`
+    /// or `cpu-limit`; of DWCS `window-utilization`, `edf-demand`, `window-slots`,
+    /// `slot-simulation` or `window-simulation`; of PS `share-sum`, `response-time` and
+    /// `cpu-limit`.
     pub name: &'static str,
     /// The CPU.
     pub cpu: u32,
@@ -19,6 +20,7 @@ pub struct TestResult {
     /// The upper limit of `value`.
     pub bound: f64,
     /// Whether this test decides: `response-time` or `demand-bound`; under DWCS the test that
-    /// proved or refused; or `cpu-limit` where only that refuses.
+    /// proved or refused; under PS the first test that refuses, or else `share-sum`. `cpu-limit`
+    /// decides if only this test refuses.
     pub deciding: bool,
 }

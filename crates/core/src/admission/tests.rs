@@ -257,7 +257,8 @@ fn each_kind_of_hint_is_given_where_it_is_the_first_that_helps() {
         let refusal = reservations.reserve("asked", asked, &Terms::default()).unwrap_err();
         assert_eq!(refusal.hint.map(|hint| hint.to_string()).as_deref(), Some(hint), "{refusal}");
     };
-    // Its last PDU waits for the other's second job; within a longer quantum it does not wait.
+    // The last PDU waits for the second job of the other activity. Within a longer quantum it does
+    // not wait.
     let often = task(10, 5).quantum(1);
     let interrupted = ActivityParams::new(ms(40), ms(1)).batch(6).deadline(ms(11));
     expect(&[often], interrupted, "a quantum of 2 PDUs instead of 1 would fit");
@@ -267,9 +268,9 @@ fn each_kind_of_hint_is_given_where_it_is_the_first_that_helps() {
     let short = task(10, 2).deadline(ms(5));
     let chunks = ActivityParams::new(ms(100), ms(1)).batch(40).quantum(20);
     expect(&[short], chunks, "a quantum of 3 PDUs instead of 20 would fit");
-    // It cannot be cut: 3 ms and a nanosecond block for 3 ms.
+    // The job cannot be cut: a PDU of 3 ms and a nanosecond blocks for 3 ms.
     expect(&[short], task(100, 6), "a cost of 3 ms per PDU instead of 6 ms would fit");
-    // Whatever its cost, it would be blocked for 12 ms.
+    // Whatever the cost of the activity, it would be blocked for 12 ms.
     let piece = task(100, 12);
     expect(&[piece], task(10, 1), "a period and deadline of 13 ms instead of 10 ms would fit");
     // Only the limit is exceeded, and the rest up to 95 % suffices.

@@ -1,9 +1,9 @@
 //! Sums of shares of a CPU, compared without rounding.
 //!
 //! A set that asks for exactly 90 % of a CPU must pass a limit of 90 %. A set that asks for exactly
-//! all of it has bounded responses; one a billionth above has none. Periods are arbitrary, so the
-//! common denominator of the sum does not fit any machine integer. The few long multiplications
-//! below do.
+//! the whole CPU has bounded responses. A set that asks for a billionth more has none. Periods are
+//! arbitrary, so the common denominator of the sum does not fit any machine integer. Therefore this
+//! module multiplies numbers of any length.
 
 use crate::share::Share;
 use core::cmp::Ordering;

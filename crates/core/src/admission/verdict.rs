@@ -15,7 +15,7 @@ use core::cmp::Ordering;
 pub(crate) struct Verdict {
     /// The response of each activity, best rank first.
     pub responses: Vec<Response>,
-    /// Hand-offs included.
+    /// The utilization, hand-offs included.
     pub utilization: f64,
     /// Empty for a CPU with nothing on it.
     pub tests: Vec<TestResult>,
@@ -89,8 +89,8 @@ impl Verdict {
         Verdict { responses, utilization, tests, failure }
     }
 
-    /// How far the deciding test is from passing: above 1 if it fails. On a CPU without a bound the
-    /// value grows further with the utilization.
+    /// The value of the deciding test relative to its bound: above 1 if the test fails. If the
+    /// value is infinite, the result grows with the utilization instead.
     pub(super) fn excess(&self) -> f64 {
         let deciding = self.tests.iter().find(|test| test.deciding);
         match deciding.map_or(0.0, |test| test.value / test.bound) {
@@ -100,8 +100,8 @@ impl Verdict {
     }
 }
 
-/// The same demand in quanta of a nanosecond: preemption anywhere. A job of more
-/// than 4 s is rounded up to quanta of a few.
+/// The same demand in quanta of a nanosecond, so that preemption is possible anywhere. A job of
+/// more than 4 s has quanta of a few nanoseconds, and its demand is rounded up.
 fn divided(params: &ActivityParams) -> ActivityParams {
     let compute_ns = params.compute().as_nanos();
     let unit_ns = compute_ns.div_ceil(u64::from(u32::MAX)).max(1);

@@ -10,7 +10,7 @@ use std::collections::BinaryHeap;
 pub(super) struct Delayed(BinaryHeap<Reverse<(Instant, u64, EventHandlerId, u32)>>);
 
 impl Delayed {
-    /// Reserves memory for `count` more, so that no later call allocates.
+    /// Reserves memory for `count` more events, so that no later call allocates.
     pub fn reserve(&mut self, count: usize) {
         self.0.reserve(count);
     }

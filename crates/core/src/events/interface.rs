@@ -26,14 +26,15 @@ pub struct EventHandlerId(pub(super) u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SourceId(pub(super) u32);
 
-/// The limits of a handler of events. Further events wait or are lost, and are counted.
+/// The limits of a handler of events. An event beyond `pending_max` is lost and counted. An
+/// invocation beyond `invocations_max` waits and is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HandlerTerms {
     /// The most events that wait for the handler, including deferred ones. 1 to [`PENDING_MAX`].
     pub pending_max: u32,
     /// The most invocations in any `span`. 1 to [`INVOCATIONS_MAX`].
     pub invocations_max: u32,
-    /// Above 0.
+    /// The length of time in which `invocations_max` counts. Above 0.
     pub span: Span,
 }
 
@@ -42,7 +43,7 @@ pub struct HandlerTerms {
 pub enum When {
     /// When the event is raised.
     Now,
-    /// At the next crossing between client and service.
+    /// At the next crossing between client and service ([`super::Delivery::crossing`]).
     NextCrossing,
     /// This long after the event was raised.
     After(Span),
@@ -81,11 +82,11 @@ pub struct QueuedEvent {
     pub source: SourceId,
     /// Smaller ranks first; equal ranks in the order in which they were raised.
     pub rank: u64,
-    /// For the driver: where the payload is.
+    /// A value of the driver, such as the place of the payload.
     pub token: u64,
     /// How many other events were merged into this one; 0 when it is raised.
     pub merged: u64,
-    /// The handlers that led to it.
+    /// The handlers that led to the event.
     pub ancestry: Ancestry,
     /// The index of its handler in the route.
     pub(super) stage: u8,
@@ -99,7 +100,8 @@ impl QueuedEvent {
         QueuedEvent { source, rank, token, merged: 0, ancestry, stage: 0, serial: 0 }
     }
 
-    /// The same event, raised by handlers in `ancestry` ([`Self::led_by`]).
+    /// The same event, but raised because of events to the handlers in `ancestry`
+    /// ([`Self::led_by`]).
     #[must_use]
     pub const fn because(mut self, ancestry: Ancestry) -> Self {
         self.ancestry = ancestry;

@@ -2,12 +2,13 @@
 
 use crate::time::{Instant, Span};
 
-/// The last invocations of a handler, as many as are permitted in a span. Takes its memory once, at
-/// creation; each call is O(1).
+/// The times of the last invocations of a handler, as many as are permitted in a span. The limit
+/// takes its memory once, at creation. Each call is O(1).
 #[derive(Debug)]
 pub(super) struct Limit {
     span: Span,
-    /// A ring once it is full; then `next` is the oldest entry.
+    /// The times of the last invocations: a ring. Once the ring is full, `next` is the oldest
+    /// entry.
     times: Box<[Instant]>,
     next: usize,
     /// The latest entry.
@@ -16,8 +17,8 @@ pub(super) struct Limit {
 }
 
 impl Limit {
-    /// At most `invocations_max` (at least 1) in any `span`, which includes its begin and not its
-    /// end.
+    /// Permits at most `invocations_max` (at least 1) invocations in any `span`. A span includes
+    /// its start and excludes its end.
     pub fn new(invocations_max: u32, span: Span) -> Self {
         let times = vec![Instant::ZERO; invocations_max.max(1) as usize].into();
         Limit { span, times, next: 0, last: Instant::ZERO, invocations: 0 }

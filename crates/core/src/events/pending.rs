@@ -9,8 +9,9 @@ use std::collections::VecDeque;
 pub(super) struct Pending {
     places: Box<[Option<QueuedEvent>]>,
     free: Vec<u32>,
-    /// Ripe events that became ripe in order, as events of equal rank do. They need no heap.
-    /// Entries that no longer match their place are skipped; the first entry matches.
+    /// Events that became ripe in the order of their keys, as events of equal rank do. They need no
+    /// heap. Invariant: the first entry matches its place. Later entries that no longer match are
+    /// skipped.
     run: VecDeque<(Key, u32)>,
     /// The other ripe events.
     rest: IndexedHeap<Key>,
@@ -93,7 +94,7 @@ impl Pending {
         }
     }
 
-    /// Skips first entries whose event was removed, or is among the rest now.
+    /// Removes the first entries of `run` whose event was removed or has moved to `rest`.
     #[inline]
     fn pass_over(&mut self) {
         while let Some(&(key, place)) = self.run.front() {

@@ -1,8 +1,9 @@
 //! A policy whose call protocol is asserted.
 //!
-//! [`Checked`] wraps a policy and panics at the first call, or answer, that breaks the protocol of
-//! [`Policy`]. Debug builds use it for every policy. The random tests of the simulator (VOPR) and
-//! the fuzz targets use it in release builds too. All other release builds run no check.
+//! [`Checked`] wraps a policy. It panics at the first call that breaks the protocol of [`Policy`],
+//! and at the first answer of the policy that breaks it. Debug builds use it for every policy. The
+//! random tests of the simulator (VOPR) and the fuzz targets use it in release builds too. All
+//! other release builds run no check.
 //!
 //! States of an activity in the protocol:
 //!
@@ -21,7 +22,7 @@
 //! 2. The job's release is at or before now, unless the policy works ahead.
 //! 3. `lost` answers the last `overdue`, and nothing else happens between the two calls.
 //! 4. Only one activity is picked at a time, and the next pick waits for (6), (7) or (9).
-//! 5. Only what was picked is charged, once, and for no longer than since the pick.
+//! 5. Only the picked activity is charged, once, and for no more than the time since the pick.
 //! 6. `done` names the deadline of the job.
 //! 7. The job stays the same.
 //! 8. Only an idle activity leaves or is suspended.
@@ -54,7 +55,7 @@ struct Picked {
     charged: bool,
 }
 
-/// A policy that panics where its call protocol is broken: see [`Policy`] for the protocol.
+/// A policy that panics when its call protocol is broken. [`Policy`] describes the protocol.
 #[derive(Debug)]
 pub struct Checked<P: ?Sized> {
     policy: Box<P>,
@@ -90,7 +91,7 @@ impl<P: Policy + ?Sized> Checked<P> {
         self.now = now;
     }
 
-    /// Begins a call that changes the policy and is not `lost`.
+    /// Begins a call that changes the policy. `overdue` and `lost` do not use it.
     fn begin(&mut self, now: Instant) {
         self.advance(now);
         assert!(self.overdue.is_none(), "policy: a call between overdue and lost");
@@ -290,7 +291,7 @@ impl<P: Policy + ?Sized> Policy for Checked<P> {
     }
 
     fn overdue(&mut self, now: Instant, choosing: bool) -> Option<ActivityId> {
-        // It may be asked again before `lost`.
+        // `overdue` may be called again before `lost`.
         self.advance(now);
         let served = choosing && self.picked.is_some();
         assert!(!served, "policy: overdue is asked for a choice while an activity is picked");

@@ -35,7 +35,8 @@
 //!   whose run time no longer fits before its deadline. Published DWCS serves whole slots and has
 //!   no such job. A quantum that could only end late would take the time of the next period.
 //! - **The window of a suspended activity does not move.**
-//! - **Equal deadlines do not preempt**: a service is of `C` at once.
+//! - **Equal deadlines do not preempt**: a service gives the whole run time `C` without a change to
+//!   an activity of the same deadline.
 //! - **Work-conserving** activities are served again in a period while nothing is ready, until a
 //!   service finds nothing left to do. Windows count periods, so such *extra* services do not
 //!   adjust them. An extra service begins only if its quantum ends before the next release. The
@@ -50,13 +51,13 @@
 //! takes some and leaves others. So a handler that takes no event is not called for ever. The three
 //! modifications of the paper:
 //!
-//! 1. *Of equal deadlines, one with an event goes first, as long as this does not at once violate
-//!    what was promised to another.* Taken literally, this breaks promises later. Of three
-//!    activities with `2/3` in one slot a period, one that always has events makes the other two
-//!    miss until neither may miss any more. Therefore an activity with an event overtakes others
-//!    only if all of them still fit before the deadline, each counted twice, as above. This changes
-//!    the order of service and not which jobs are served. At most [`OVERTAKEN_MAX`] jobs are
-//!    overtaken.
+//! 1. *Among equal deadlines, an activity with an event goes first, as long as this does not at
+//!    once violate a promise to another activity.* Taken literally, this breaks promises later. For
+//!    example, three activities with `2/3` share one slot a period. If one of them always has
+//!    events, the other two miss until neither may miss any more. Therefore an activity with an
+//!    event overtakes others only if all of them still fit before the deadline, each counted twice,
+//!    as above. This changes the order of service and not which jobs are served. At most
+//!    [`OVERTAKEN_MAX`] jobs are overtaken.
 //! 2. *Where a work-conserving activity would be served again, one with an event is served
 //!    instead*, even if it is not work-conserving.
 //! 3. *The same in place of best-effort work*: when nothing is ready.
@@ -76,7 +77,7 @@ mod server;
 mod tests;
 mod window;
 
-/// No miss allowed: the window of an activity that states none.
+/// The window of an activity that states none: no miss is allowed.
 pub(crate) const NO_MISSES: Window = Window { misses: 0, periods: 1 };
 
 /// The window-constraint of these terms, put into its valid range.
@@ -91,10 +92,11 @@ pub const OVERTAKEN_MAX: usize = 16;
 #[derive(Debug)]
 pub struct WindowConstrained {
     members: Vec<Option<Member>>,
-    /// All ready activities, and the ready activities with events by their deadlines.
+    /// All ready activities.
     ready: IndexedHeap<Order>,
+    /// The ready activities with events, by deadline, then by event.
     eager: IndexedHeap<(Instant, EventRank)>,
-    /// All activities that do not run and could be served for an event.
+    /// All activities that do not run and that the event server could serve for an event.
     waiting: IndexedHeap<EventRank>,
     /// Idle activities that may be served beyond their periods.
     idle: IndexedHeap<(Extra, Order)>,
@@ -244,7 +246,8 @@ impl WindowConstrained {
         Some((deadline, id, event))
     }
 
-    /// The same, charged to the server, if that service goes before all ready activities.
+    /// The service of [`Self::server_turn`], if it goes before all ready activities. Charges the
+    /// server.
     fn serve_event(&mut self, now: Instant) -> Option<(ActivityId, Service)> {
         let (deadline, id, event) = self.server_turn()?;
         let member = self.member(id)?;

@@ -4,7 +4,7 @@
 //! of a message is the release that its position in the stream gives it, or a later instant that
 //! its timestamp states ([`crate::scheduler::Input::Advance`]). Its deadline is the logical arrival
 //! plus the delay bound of the activity. A message may come before its logical arrival
-//! ([`crate::scheduler::Input::Arrived`]). So there are four levels, and each goes strictly before
+//! ([`crate::scheduler::Input::Arrived`]). There are four levels. Each level goes strictly before
 //! the next:
 //!
 //! | level | members | smaller key first |
@@ -16,7 +16,7 @@
 //!
 //! Within a level, activities with equal keys go by their pending events (ecalls-2001 §2.4), the
 //! most urgent event first, then by creation. As under [`super::rmdp`], an event counts when the
-//! scheduler picks and preempts no equal, and an activity that was picked with an event keeps its
+//! scheduler picks, and preempts no equal. An activity that was picked with an event keeps its
 //! place until its job is done. Admission allows any order of messages that are due together. The
 //! paper leaves the last three orders open and uses the order of logical arrivals where it needs
 //! one (footnote 2). The order by release means first come, first served.
@@ -29,10 +29,11 @@
 //!                  release at l(m)
 //! ```
 //!
-//! A workahead activity becomes critical by the passing of time alone, whether it waits or runs.
-//! [`Policy::next_event`] is the earliest such moment among the waiting activities; a running one
-//! is checked when it asks. Preemption is delayed as under RMDP: ranks are compared only when a
-//! quantum is complete. So work ahead delays a critical activity by at most one quantum.
+//! In the diagram, `l(m)` is the logical arrival of message `m`. A workahead activity becomes
+//! critical by the passing of time alone, whether it waits or runs. [`Policy::next_event`] is the
+//! earliest such moment among the waiting activities; a running activity is checked at its
+//! preemption points. Preemption is delayed as under RMDP: ranks are compared only when a quantum
+//! is complete. So work ahead delays a critical activity by at most one quantum.
 //!
 //! The *hard* variant is admission by [`crate::admission::dws`]. The *soft* variant is
 //! `reserve_unscreened`; job records and counters then show lateness.
@@ -166,7 +167,7 @@ impl DeadlineWorkahead {
         let member = &mut self.members[id.0 as usize];
         member.first = first;
         let event = member.event();
-        // Its place is that of the last `tick`.
+        // The activity is in the queue into which the last `tick` put it.
         let job = member.job;
         for queue in [CRITICAL, INTERACTIVE, WORKAHEAD, BACKGROUND] {
             if self.queues[queue].contains(id.0) {

@@ -3,7 +3,7 @@
 //! Every policy of the papers computes two numbers for an activity: when it becomes eligible, and
 //! its rank among the eligible activities. A policy keeps them for one CPU.
 //! [`crate::scheduler::Scheduler`] tells the policy what happened and asks it for the next
-//! activity. A policy knows no handler, no record and no clock, and never calls out.
+//! activity. A policy has no access to handlers, records or a clock.
 //!
 //! To add a policy, write a file here and a static in [`crate::discipline`].
 
@@ -36,9 +36,9 @@ impl<F: PolicyFactory> PolicyFactory for &F {
 
 /// The place of an activity among the eligible activities. The smallest rank runs first.
 ///
-/// Ranks end with the order of creation, so no two activities tie. Of equal ones, the first in the
-/// spec file wins. Under [`rmdp`] and [`dws`] an activity with a pending event goes before
-/// activities with the same key.
+/// Ranks end with the order of creation, so no two activities tie. Of two activities with equal
+/// keys, the one that comes first in the spec file goes first. Under [`rmdp`] and [`dws`] an
+/// activity with a pending event goes before activities with the same key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Rank {
     /// The number that the policy sorts by.
@@ -70,9 +70,9 @@ pub struct Standing {
     /// The rank of the event by which the activity goes before others with the same key. The
     /// smaller rank goes first, and activities without an event go last. `None` without an event.
     pub event: Option<u64>,
-    /// The first ready activity of the scheduler with this key, without regard to events. Events do
-    /// not preempt activities of an equal key, and do not protect from preemption by them.
-    /// [`Policy::standing`] sets it to `id`.
+    /// The first ready activity of the scheduler with this key, without regard to events. Only this
+    /// activity decides which activities of an equal key are preempted, because a waiting event
+    /// neither causes nor prevents such a preemption. [`Policy::standing`] sets it to `id`.
     pub first: ActivityId,
 }
 
@@ -167,8 +167,8 @@ pub trait Policy: fmt::Debug + Send {
     /// activity.
     fn gives_way(&mut self, running: ActivityId, since: Instant, now: Instant) -> bool;
 
-    /// When `gives_way` must be asked next, if nothing is released before `next_release`. Not later
-    /// than `next_release`.
+    /// When `gives_way` must be called next, if nothing is released before `next_release`. Not
+    /// later than `next_release`.
     fn check_at(&self, running: ActivityId, since: Instant, next_release: Instant) -> Instant {
         let _ = (running, since);
         next_release
@@ -187,7 +187,8 @@ pub trait Policy: fmt::Debug + Send {
         let _ = (id, deadline, now);
     }
 
-    /// From a job's release to its deadline. Asked once, when the activity is created.
+    /// The time from a job's release to its deadline. The scheduler calls this once, when the
+    /// activity is created.
     fn relative_deadline(&self, params: &ActivityParams, terms: &Terms) -> Span {
         let _ = terms;
         params.deadline
@@ -211,22 +212,23 @@ pub trait Policy: fmt::Debug + Send {
         let _ = now;
     }
 
-    /// A ready activity whose oldest job has lost its value. Its deadline is at or before `now`;
-    /// or, if `choosing` (nothing runs, and `pick` follows), the policy will not run the job any
-    /// more. The scheduler answers with [`Policy::lost`] and asks again until the answer is `None`.
+    /// A ready activity whose oldest job has lost its value. Either the job's deadline is at or
+    /// before `now`. Or `choosing` is set (nothing runs, and `pick` follows), and the policy will
+    /// not run the job any more. The scheduler answers with [`Policy::lost`] and asks again until
+    /// the answer is `None`.
     fn overdue(&mut self, now: Instant, choosing: bool) -> Option<ActivityId> {
         let _ = (now, choosing);
         None
     }
 
-    /// A ready activity lost its oldest job and the jobs behind it that are as late: `jobs >= 1` in
-    /// all. The activity is idle; `ready` follows if it has more jobs.
+    /// A ready activity lost its oldest job, and the following jobs whose deadlines have passed as
+    /// well: `jobs >= 1` in all. The activity is idle; `ready` follows if it has more jobs.
     fn lost(&mut self, id: ActivityId, jobs: u64, now: Instant) {
         let _ = (id, jobs, now);
     }
 
-    /// Asked when nothing is ready. Returns an active activity without a job that gets an *extra*
-    /// service, or `None` if no such service may begin now. Nothing is released before
+    /// Picks an active activity without a job for an *extra* service, or `None` if no such service
+    /// may begin now. The scheduler calls this when nothing is ready. Nothing is released before
     /// `next_release`. The activity counts as picked; `ran` and `extra_done` follow.
     fn pick_extra(&mut self, now: Instant, next_release: Instant) -> Option<ActivityId> {
         let _ = (now, next_release);
@@ -253,8 +255,8 @@ pub trait Policy: fmt::Debug + Send {
         let _ = (id, first, now);
     }
 
-    /// Sets the share of the CPU that is reserved for events, in addition to what their owners
-    /// have.
+    /// Sets the share of the CPU that is reserved for events, in addition to the reservations of
+    /// the activities that own the events.
     fn set_event_share(&mut self, share: Option<Share>, now: Instant) {
         let _ = (share, now);
     }

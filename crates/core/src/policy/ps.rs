@@ -16,10 +16,10 @@
 //! so  W_a + sum w_j = W_a / (1 - F)   and   w_i = f_i W_a / (1 - F)
 //! ```
 //!
-//! So all these weights change whenever an activity comes, goes, blocks or wakes. But in the
-//! virtual time of the whole, `dV = dt / (W_a + sum w_j)`, such an activity is due the service `w_i
-//! dV = f_i dt`: the weights cancel out. So the policy never computes them. There are two
-//! instances, one inside the other:
+//! All these weights change whenever an activity comes, goes, blocks or wakes. But in the virtual
+//! time of the whole, `dV = dt / (W_a + sum w_j)`, a real-time activity is due the service
+//! `w_i dV = f_i dt`: the weights cancel out. Therefore the policy never computes them. There are
+//! two instances, one inside the other:
 //!
 //! ```text
 //! top (shares, in millionths):  real-time f_1 .. f_n, and the rest, 1 - F
@@ -28,13 +28,13 @@
 //!
 //! In `top`, all shares together are the whole, and the virtual time is the service given, to the
 //! nanosecond. The account of a real-time activity does not change when another activity comes,
-//! goes, blocks or wakes, and this costs nothing. The rest is served as one client. It gets `1 -
-//! F`, and everything that real-time activities leave, before these may get more than they are due.
-//! The rest divides its service by weight. The lag of an adaptive activity is relative to its part
-//! of that service.
+//! goes, blocks or wakes, and this costs nothing. The rest is served as one client. It gets
+//! `1 - F`. It also gets the time that real-time activities leave, before real-time activities may
+//! get more than they are due. The rest divides its service by weight. The lag of an adaptive
+//! activity is relative to its part of that service.
 //!
-//! If the shares reached 1, which admission prevents, the rest would keep one millionth and every
-//! share would shrink in proportion.
+//! Admission keeps the sum of the shares below 1. If the sum reached 1, the rest would keep one
+//! millionth, and every share would shrink in proportion.
 //!
 //! **Groups** ([`Group`]). A group with a share is an account in the top. A group with a weight is
 //! an account in the rest or in another group. Its members divide its service by weight, and get
@@ -44,19 +44,20 @@
 //! requests of its members, which may be shorter: with a part `f`, a group may be `(1 + f) q`
 //! behind.
 //!
-//! **Competing activities** (§3: the active). An activity competes while it has a ready or running
-//! job. When its jobs are done it leaves, and it returns with the next release as [`Instance`]
-//! describes. An activity that was behind forfeits its lag. An activity that was ahead keeps its
-//! debt until the debt is paid or the CPU has nothing to do. A job that waited behind the one that
-//! ended does not count as a return.
+//! **Competing activities** (§3 calls them *active*). An activity competes while it has a ready or
+//! running job. When its jobs are done it leaves, and it returns with the next release as
+//! [`Instance`] describes. An activity that was behind forfeits its lag. An activity that was ahead
+//! keeps its debt until the debt is paid or the CPU has nothing to do. A job that waited behind the
+//! one that ended does not count as a return.
 //!
 //! **Another share or weight** ([`Instance::reweigh`]) holds at once, in every state. The lag stays
-//! the same amount of service, so no activity gains or loses by the change itself. The kind stays:
-//! a change neither gives nor takes back a promise. A larger weight moves the deadline of a waiting
-//! request closer than it was when the deadlines of the others were set. So if changes are about as
-//! frequent as ends of requests, lags exceed the quantum by a few percent of it (`tests/ps_lag.rs`,
-//! `docs/results/ps-lag.txt`). The bound of EEVDF is for changes at a lag of 0. To wait for that,
-//! or to forfeit lag, would starve activities that are reweighed often.
+//! the same amount of service, so no activity gains or loses by the change itself. The kind of the
+//! claim stays the same, so a change neither adds nor removes a promise. A larger weight moves the
+//! deadline of a waiting request closer than it was when the deadlines of the others were set. If
+//! changes are about as frequent as ends of requests, lags exceed the quantum by a few percent of
+//! the quantum (`tests/ps_lag.rs`, `docs/results/ps-lag.txt`). The bound of EEVDF is for changes at
+//! a lag of 0. If a change waited for a lag of 0, or forfeited the lag, activities that are
+//! reweighed often would starve.
 //!
 //! **Requests and quanta** (§4.2). The CPU goes to one activity for one request of at most the time
 //! quantum `q`, without preemption. A request ends where the handler can be preempted: at a
@@ -67,13 +68,14 @@
 //! goes first then. If all stretches are within `q`, all lags stay within `-q ..= q`.
 //!
 //! **Cost estimates** (§4.3). A request is as long as the job is expected to continue. The
-//! expectation is what recent jobs took, smoothed by [`CostEstimate`]. Before a job has ended, and
-//! once a job has taken more than that, it is the declared cost. Once a job has taken that too, it
-//! is a full quantum. A wrong estimate makes the deadlines of its owner too early or too late, and
-//! its requests too many or too long. It changes neither what its owner is charged nor what the
-//! others are due. If a stretch turns out longer than declared, the request ran over its end while
-//! others waited. From then on the policy assumes that length, up to `q`, and has its owner asked
-//! earlier. The policy does not reduce the length again.
+//! expectation is the time that recent jobs took, smoothed by [`CostEstimate`]. Before the first
+//! job has ended, and once the current job has taken more than the expectation, the declared cost
+//! replaces it. Once the job has taken more than the declared cost, the request is a full quantum.
+//! A wrong estimate makes the deadlines of its activity too early or too late, and the requests too
+//! many or too long. The charge to the activity and the service due to the others stay correct. If
+//! a stretch turns out longer than declared, the request ran over its end while others waited. From
+//! then on the policy assumes that length, up to `q`, and checks the activity earlier. The policy
+//! does not reduce the length again.
 //!
 //! **Hand-offs** are charged to the activity that gets the CPU, like any time between its upcall
 //! and its return.
@@ -118,16 +120,16 @@ pub struct ProportionalShare {
     groups: Vec<Group>,
     tree: Tree,
     running: Option<Running>,
-    /// Groups, and activities that ever joined, for ties. Wraps after 4 billion.
+    /// The number of groups, plus how many activities ever joined, for ties. Wraps after 4 billion.
     created: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Slot {
-    /// The account of which it is a client: the top for real-time activities, another one for
-    /// adaptive activities.
+    /// The account of which the activity is a client: the top for real-time activities, another
+    /// account for adaptive activities.
     node: usize,
-    /// Its weight in that account; in the top a share in millionths.
+    /// The weight of the activity in that account; in the top a share in millionths.
     weight: u32,
     /// The longest time without a boundary: as declared, or longer if observed so.
     stretch: Span,
@@ -181,7 +183,7 @@ impl Slot {
         Span::from_nanos(left_ns.div_ceil(stretch_ns).saturating_mul(stretch_ns).min(slice_ns))
     }
 
-    /// How much of a request may be used before boundaries matter. Up to there, another stretch
+    /// The used time up to which a boundary cannot end the request, because another stretch still
     /// fits.
     fn unasked(&self, request: Span) -> Span {
         request.saturating_sub(self.stretch)
@@ -195,7 +197,7 @@ impl ProportionalShare {
         ProportionalShare::with_groups(capacity, quantum, &[])
     }
 
-    /// The same with groups, each behind its parent.
+    /// Like [`Self::new`], with groups. Each group comes after its parent.
     pub fn with_groups(capacity: u32, quantum: Span, groups: &[Group]) -> Self {
         let quantum = quantum.max(Span::from_nanos(1));
         ProportionalShare {
@@ -232,7 +234,7 @@ impl ProportionalShare {
         &mut self.slots[id.0 as usize]
     }
 
-    /// Hands in the next request of `id`, which has a job.
+    /// Enters the next request of `id`, which has a job.
     fn enqueue(&mut self, id: ActivityId) {
         let slot = self.slot(id);
         let (node, request) = (slot.node, slot.request(self.quantum));
@@ -248,7 +250,8 @@ impl ProportionalShare {
         }
     }
 
-    /// Ends the service of the running activity. Its next request or its end follows.
+    /// Ends the service of the running activity. The caller then enters its next request or retires
+    /// it.
     fn stop(&mut self) {
         if let Some(running) = self.running.take() {
             self.tree.put_back(self.slot(running.id).node);
@@ -275,7 +278,7 @@ impl ProportionalShare {
 
     /// Whether the request of the running activity is over at this boundary. If the activity ran
     /// past the end of its request, its stretch is longer than assumed: at least as long as the
-    /// time since boundaries mattered.
+    /// time used beyond [`Slot::unasked`].
     fn request_is_over(&mut self, running: Running) -> bool {
         let used = running.charged.saturating_sub(running.before);
         let unasked = self.slot(running.id).unasked(running.request);

@@ -7,11 +7,11 @@
 //!
 //! # Events
 //!
-//! Of activities with equal periods, one with a pending event goes first, and the most urgent event
-//! goes first of all (ecalls-2001 §2.4). The activity must allow this by [`Terms::wins_ties`]: it
-//! delays the activities that it overtakes, and admission must account for that
-//! ([`crate::admission`], `response_time`). Three rules make this safe and limit the number of
-//! hand-offs to the number that admission charges:
+//! Among activities with equal periods, the activity with the most urgent pending event goes first
+//! (ecalls-2001 §2.4). Only an activity with [`Terms::wins_ties`] does so. It delays the activities
+//! that it overtakes, and admission must account for that ([`crate::admission`], `response_time`).
+//! Three rules make this safe and limit the number of hand-offs to the number that admission
+//! charges:
 //!
 //! - An event counts when the scheduler picks, and preempts no activity of the same period.
 //! - An activity that was picked with an event keeps its place until its job is done, even if the

@@ -8,7 +8,7 @@
 //! The papers give the model (`B` PDUs every period `T`, where `T` is `B` times the time of one
 //! PDU; `C` CPU time for `B` PDUs; the deadline `D` at the next period). They leave the choice of
 //! `B` to another work of their authors, which was not available. Here the *delay* that the user
-//! stated decides it. Every other quantity follows.
+//! stated decides `B`. Every other quantity follows.
 //!
 //! # How PDUs arrive
 //!
@@ -28,10 +28,10 @@
 //! as a fraction, so nothing is rounded yet. The *PDU interval* is `tau = I / n`.
 //!
 //! **(1)** Within a half-open window `(t, t + w]` at most `alpha(w) = a + n * ceil(w / I)` PDUs
-//! arrive. For units at least `I` apart this is counting. A token bucket of depth `a + 1` lets `a +
-//! 1 + floor(v / I)` PDUs through in a closed window of length `v`, and a half-open window of
-//! length `w` holds closed ones of every `v < w`. (The window is half-open because a handler that
-//! runs at or after its release sees the PDUs that arrived at the release.)
+//! arrive. For units at least `I` apart this follows by counting. A token bucket of depth `a + 1`
+//! lets `a + 1 + floor(v / I)` PDUs through in a closed window of length `v`, and a half-open
+//! window of length `w` holds closed ones of every `v < w`. (The window is half-open because a
+//! handler that runs at or after its release sees the PDUs that arrived at the release.)
 //!
 //! # Period, deadline, batch
 //!
@@ -45,17 +45,18 @@
 //! job's deadline. It waits less than `T + D`, and `2 T <= delay` keeps the delay that the user
 //! stated. [`Mapping::delay_max`] is `T + D`.
 //!
-//! **(5)** Of the periods up to `H = floor(delay / 2)` two are candidates: the longest, `H`, and
+//! **(5)** Two of the periods up to `H = floor(delay / 2)` are candidates: the longest, `H`, and
 //! the longest that is a whole number of intervals, `m I` with `m = floor(H / I)`. A `T` between
 //! two multiples has the batch of the upper one, so it reserves `B / T` for PDUs that do not come.
 //! The mapping takes the one with the smaller `B / T`, and the longer one if they are equal.
 //!
-//! For all classes but transactions that is `T = m I` and `B = m n`, and the reservation is exactly
-//! the stream's rate; for a steady flow `B = floor(delay * R / 2)`. If `m = 0`, the user wants a
-//! PDU done within less than two intervals. Then `B = n` and `T = H`: the handler runs more often
-//! than units arrive, and the reservation is `I / T` times what the stream uses on average. That is
-//! the price of the short delay. A transaction stream with a deep bucket pays the same for its
-//! burst: `a / T` PDUs a second that mostly do not come, fewer the longer `T` is.
+//! For all classes but transactions the result is `T = m I` and `B = m n`, and the reservation is
+//! exactly the stream's rate; for a steady flow `B = floor(delay * R / 2)`. If `m = 0`, the user
+//! wants a PDU done within less than two intervals. Then `B = n` and `T = H`: the handler runs more
+//! often than units arrive, and the reservation is `I / T` times what the stream uses on average.
+//! So a short delay reserves more CPU. A transaction stream with a deep bucket also reserves more
+//! CPU, for its burst: `a / T` PDUs a second that mostly do not come. A longer `T` makes them
+//! fewer.
 //!
 //! **(6)** `T` is at most the longest of [`PERIOD_LONGEST`] and `(a + 1) I`, at most
 //! [`crate::activity::PERIOD_MAX`], and so short that `B <=`
@@ -78,10 +79,11 @@
 //! shortens `b * cost`, the time for which all others wait (rtu-1995 §5). A user may state another
 //! quantum.
 //!
-//! **(9)** Buffers: `N = alpha(T + D)`. Just before a job's deadline there are the PDUs of the job,
-//! which arrived in the period before its release, and those that arrived since: a window of `T +
-//! D`. A PDU counts from its arrival to the end of its *job*. Slots that a ring keeps empty do not
-//! count, nor do buffers that an interface fills before the PDU has arrived.
+//! **(9)** Buffers: `N = alpha(T + D)`. Just before a job's deadline, the buffers hold the PDUs of
+//! the job, which arrived in the period before its release, and the PDUs that arrived since.
+//! Together they arrived in a window of `T + D`. A PDU counts from its arrival to the end of its
+//! *job*. Slots that a ring keeps empty do not count, nor do buffers that an interface fills before
+//! the PDU has arrived.
 //!
 //! **(10)** Bandwidth: the payload of the table, rounded up. (Not `8 S n / I`: the last PDU of a
 //! frame may be short, and the user knows the frame.)
@@ -92,10 +94,10 @@
 //! after `l(i - 1)` (split-level-1991 §2.2; with `a > 0` the first `a + 1` may come together). (3)
 //! and (4) hold with logical arrivals in place of real ones, because a unit has arrived at its
 //! logical arrival at the latest. So jitter on the network does not harm other streams, and the
-//! delay of a PDU that comes early counts from its logical arrival. It does take a buffer from its
-//! real arrival: a stream that may run ahead by `k` PDUs needs `N + k` buffers. A frame or message
-//! whose PDUs arrive one by one counts as arrived with its last PDU, and needs up to `n` more
-//! buffers.
+//! delay of a PDU that comes early counts from its logical arrival. It occupies a buffer from its
+//! real arrival on: a stream that may run ahead by `k` PDUs needs `N + k` buffers. A frame or
+//! message whose PDUs arrive one by one counts as arrived with its last PDU, and needs up to `n`
+//! more buffers.
 //!
 //! *Fast senders.* The declared rate is an upper limit. Where the reservation equals the rate, a
 //! sender whose clock runs 100 ppm fast gains one PDU in 10 000, which stays in the queue. Its
@@ -132,7 +134,7 @@
 //!     quantum: None,
 //! };
 //! let mapping = map(&camera, Span::from_micros(5))?;
-//! // Two PDUs every two intervals: 25 ms hold two, and 50 ms a wait and a deadline.
+//! // Half the delay is 25 ms. Two whole intervals of 11.1 ms fit into it, with one PDU each.
 //! assert_eq!(mapping.params.batch, 2);
 //! assert_eq!(mapping.params.period, Span::from_nanos(22_222_222));
 //! assert_eq!(mapping.buffers, 4);
@@ -157,7 +159,7 @@ pub use limits::{BULK_DELAY, PDU_BYTES_MAX, PERIOD_LONGEST};
 #[cfg(doc)]
 use super::spec::Flow;
 
-/// A quantum is worth this many hand-offs; formula (8).
+/// A quantum takes at least as long as this many hand-offs; formula (8).
 const QUANTUM_SWITCHES: u128 = 100;
 
 /// The needs of a stream, derived from its specification.

@@ -17,7 +17,7 @@ impl Rate {
         Rate(hertz.saturating_mul(1_000_000))
     }
 
-    /// In millionths of a unit a second.
+    /// The rate in millionths of a unit a second.
     pub const fn as_micro_hertz(self) -> u64 {
         self.0
     }
@@ -48,7 +48,7 @@ pub struct StreamSpec {
 pub enum Class {
     /// Audio, video, sensors: a steady flow.
     ContinuousMedia(Flow),
-    /// Files, backups: throughput matters, delay hardly.
+    /// Files, backups: throughput matters, and delay matters little.
     Bulk(Flow),
     /// Requests at low bandwidth that arrive at any time: response time matters.
     Transaction {
@@ -68,14 +68,14 @@ pub enum Class {
     },
 }
 
-/// The amount of data, in the units that the user knows.
+/// The amount of data a second, in the units that the user knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Flow {
     /// PDUs a second. `> 0`.
     PduRate(Rate),
-    /// Bits of payload a second, in PDUs of the stated size. Smaller PDUs at the same bandwidth are
-    /// more PDUs; for those state a [`Flow::PduRate`].
+    /// Bits of payload a second, in PDUs of the stated size. The same bandwidth in smaller PDUs
+    /// needs more PDUs; in that case state a [`Flow::PduRate`].
     Bandwidth {
         /// Bits a second. `> 0`.
         bits_per_second: u64,

@@ -1,4 +1,5 @@
-//! Messages of a stream that come early, or whose timestamps are later than their turn.
+//! Messages of a stream that come early, or whose timestamps are later than their position in the
+//! stream implies.
 
 use super::Scheduler;
 use super::interface::InputError;

@@ -1,13 +1,14 @@
 //! The events that wait for the activities of one scheduler, the most urgent of each activity first
 //! (ecalls-2001 §2.1: the *event queue*).
 //!
-//! Only [`super`] uses it. The scheduler tells the policy the first event of each activity; the
-//! policy picks the activity. There are two bounds. No activity has more than [`EVENTS_MAX`]
-//! events, so an activity whose events are never taken cannot use up the common pool.
+//! Only [`super`] uses this module. The scheduler reports the first event of each activity to the
+//! policy; the policy picks the activity. There are two bounds. All activities together have at
+//! most [`EVENTS_MAX_IN_ALL`] events. No activity has more than [`EVENTS_MAX`] events, so an
+//! activity whose events are never taken cannot use up the common pool.
 //!
 //! Each activity has a leftist heap (Knuth, *The Art of Computer Programming* 3, §5.2.3). All nodes
-//! are in one pool, which is allocated once. Adding and taking are O(log k) for k events of the
-//! activity, in every case, and allocate nothing.
+//! are in one pool, which is allocated once. Adding and taking an event is O(log k) for k events of
+//! the activity, also in the worst case. No operation allocates.
 
 use crate::activity::ActivityId;
 use crate::policy::EventRank;
@@ -163,7 +164,8 @@ mod tests {
     }
 
     proptest! {
-        /// After any posts and takes the queue holds what sorted lists hold, in the same memory.
+        /// After any posts and takes the queue holds the same events as sorted lists, and its pool
+        /// has not grown.
         #[test]
         fn behaves_like_sorted_lists(
             ops in prop::collection::vec((0u32..3, 0u64..9, 0u32..12), 0..400),

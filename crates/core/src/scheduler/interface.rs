@@ -1,7 +1,7 @@
 //! The inputs and commands of a scheduler.
 //!
-//! Every driver (runtime, daemon, simulator) and the trace use them. They are values only;
-//! [`super`] describes what they do.
+//! Every driver (runtime, simulator) and the trace use these types. The types are plain values;
+//! [`super`] describes their effects.
 
 use crate::activity::{ActivityId, ActivityParams, Claim, Terms};
 use crate::record::JobRecord;
@@ -39,9 +39,9 @@ pub enum Input {
         /// The activity.
         id: ActivityId,
     },
-    /// The activity claims another part of the CPU from now on. It keeps its lag. For policies that
-    /// share time. No effect if the claim is of another kind than the activity's own. A running
-    /// handler continues until its present request ends.
+    /// The activity claims another part of the CPU from now on. The activity keeps its lag. No
+    /// effect under a policy that does not share time, or if the claim is of another kind than the
+    /// activity's own. A running handler continues until its present request ends.
     Reweigh {
         /// The activity.
         id: ActivityId,
@@ -52,7 +52,8 @@ pub enum Input {
     /// after now. Under a policy that works ahead, each is a ready job from now on, up to
     /// `Terms::workahead_max`. Further messages, and all messages under other policies, wait for
     /// their releases as if this input had not come. No effect unless the activity is active. A
-    /// running handler should be asked at its next boundary.
+    /// running handler should send [`Input::Boundary`] at its next boundary, whatever its
+    /// `check_at`.
     Arrived {
         /// The activity.
         id: ActivityId,
@@ -81,13 +82,14 @@ pub enum Input {
         id: ActivityId,
         /// The logical arrival.
         critical: Instant,
-        /// The job is not ready before. In the past if the message has come.
+        /// The earliest time at which the job is ready. In the past if the message has come.
         from: Instant,
     },
     /// An event waits for an activity until it is taken or the activity is closed (ecalls-2001
-    /// §2.4). Policies that prefer activities with events see it at the next pick. A running
-    /// handler need not be asked, except for an extra service of a work-conserving activity under
-    /// DWCS. O(log n), and O(log k) for k events of the activity; does not allocate.
+    /// §2.4). Policies that prefer activities with events consider the event at the next pick. A
+    /// running handler need not send [`Input::Boundary`] because of the event, except in an extra
+    /// service of a work-conserving activity under DWCS. O(log n), and O(log k) for k events of the
+    /// activity; does not allocate.
     Posted {
         /// The activity.
         id: ActivityId,
@@ -112,8 +114,8 @@ pub enum Input {
     },
     /// Time passed.
     Tick,
-    /// The running handler completed a quantum at or after the moment when it had to ask, and wants
-    /// to continue. The answer is [`Command::Proceed`] or [`Command::Yield`].
+    /// The running handler completed a quantum at or after its `check_at`, and wants to continue.
+    /// The reply is [`Command::Proceed`] or [`Command::Yield`].
     Boundary,
     /// The running handler returned.
     Returned {
@@ -127,9 +129,9 @@ pub enum Input {
 /// The reason why a handler returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The scheduler told it to return, with work left.
+    /// The scheduler made the handler return with work left.
     Yielded,
-    /// Its batch is done, or it has nothing left to do in this period.
+    /// The batch is done, or the handler has nothing left to do in this period.
     Done,
     /// Like `Done`, and the handler wants no further upcalls: suspend it.
     Finished,
@@ -146,19 +148,19 @@ pub enum Command {
         pdus_max: u32,
         /// Whether this continues a job that yielded.
         resumed: bool,
-        /// From this moment on, ask at each quantum boundary.
+        /// From this moment on, the handler sends [`Input::Boundary`] at each quantum boundary.
         check_at: Instant,
     },
     /// The running handler may begin its next quantum.
     Proceed {
-        /// From this moment on, ask again.
+        /// From this moment on, the handler sends [`Input::Boundary`] again.
         check_at: Instant,
     },
     /// The running handler must return.
     Yield,
     /// A job ended.
     JobDone(JobRecord),
-    /// The activity is suspended. A thread that waits for this may be told.
+    /// The activity is suspended. The driver may notify a thread that waits for this.
     Inactive {
         /// The activity.
         id: ActivityId,
@@ -182,11 +184,11 @@ pub enum InputError {
     Unknown(ActivityId),
     /// `Boundary` or `Returned` while nothing runs.
     NothingRuns,
-    /// More PDUs reported than were given.
+    /// The handler reported more PDUs than it was given.
     TooManyPdus {
-        /// Reported.
+        /// The reported PDUs.
         pdus: u32,
-        /// Given.
+        /// The given PDUs.
         pdus_max: u32,
     },
     /// `Posted`, while [`super::EVENTS_MAX`] events wait for the activity, or while the pool of the

@@ -2,15 +2,15 @@
 //!
 //! A lightweight process decides when its next message is due (split-level-1991 §3.1). It advances
 //! its critical time, sleeps, or waits for an input. So it has one release at a time instead of a
-//! sequence. The input may come before the sleep ends, so a release may be replaced until a job has
-//! been made of it.
+//! sequence. The input may come before the sleep ends, so a release may be replaced until it has
+//! become a job.
 //!
 //! ```text
 //!              Run                    ready from               upcalled
 //!   Suspended -----> (a) release set -----------> (b) Ready ----------> (c) Running
 //!                      |    ^  |                                           |
 //!              Message +----+  |            Message                        | returned
-//!              (said again)    +<-------------------- (d) no release <-----+
+//!            (announced again) +<-------------------- (d) no release <-----+
 //! ```
 //!
 //! (a) and (d) are `Waiting` in the head of [`super`]. `Message` has no effect in (b) and (c): an

@@ -1,4 +1,4 @@
-//! What a driver may ask a scheduler. No call changes anything.
+//! The queries that a driver may make. No query changes the scheduler.
 
 use super::Scheduler;
 use super::slot::Counters;
@@ -73,8 +73,8 @@ impl Scheduler {
     }
 
     /// Like [`Scheduler::counters`], but jobs that have not ended count as missed if their deadline
-    /// passed before `now`. For the end of a run: unfinished work must not look like a kept
-    /// promise.
+    /// passed before `now`. Use this at the end of a run, so that unfinished work does not look
+    /// like a kept promise.
     pub fn counters_at(&self, now: Instant, id: ActivityId) -> Option<Counters> {
         self.slot(id).ok().map(|slot| slot.counters_at(now))
     }
@@ -95,7 +95,8 @@ impl Scheduler {
         self.slot(id).ok().and_then(|_| self.policy.window_violations(id))
     }
 
-    /// Whether commands of the last input are left. No other input may come before they are polled.
+    /// Whether commands of the last input are left. The driver must poll them before the next
+    /// input.
     pub(crate) fn has_commands(&self) -> bool {
         !self.commands.is_empty()
     }

@@ -1,6 +1,6 @@
 //! One activity of a scheduler: its parameters, its jobs and its counters.
 //!
-//! Only [`super`] uses it. It knows neither the policy nor the other activities.
+//! Only [`super`] uses this module. A slot has no access to the policy or to other activities.
 
 use crate::activity::{ActivityId, ActivityParams};
 use crate::policy::Ready;
@@ -44,28 +44,29 @@ impl Counters {
 #[derive(Debug)]
 pub(super) struct Slot {
     pub(super) params: ActivityParams,
-    /// From release to deadline, as the policy defines it.
+    /// The time from release to deadline, as the policy defines it.
     pub(super) deadline: Span,
     pub(super) active: bool,
     /// The release of the oldest job that has not ended. Meaningful while `unfinished > 0`.
     pub(super) release: Instant,
-    /// On demand: the logical arrival of the announced message, which may be after the moment when
-    /// the job is ready. `FAR` without a message.
+    /// The next release. On demand: the logical arrival of the announced message, which may be
+    /// after the moment when the job is ready; `FAR` without a message.
     pub(super) next_release: Instant,
-    /// On demand, releases follow by `Message` and not by the period: the least time between two
-    /// logical arrivals. 0 for an activity without a promise.
+    /// `Some` for an activity on demand, whose releases follow by `Message` and not by the period.
+    /// The value is the least time between two logical arrivals; 0 for an activity without a
+    /// promise.
     pub(super) on_demand: Option<Span>,
     /// On demand: the earliest logical arrival that the declared rate allows.
     pub(super) earliest: Instant,
     /// Jobs that are released or came early, and have not ended.
     pub(super) unfinished: u64,
-    /// How many of them, the last ones, came before their releases and had not reached them at the
-    /// last check.
+    /// How many of the unfinished jobs came early and had not reached their releases at the last
+    /// check. They are the last jobs.
     pub(super) ahead: u64,
     pub(super) job: Job,
     pub(super) counters: Counters,
-    /// A dropped job that was not reported yet. It waits until nothing runs, because a running
-    /// handler expects its answer and nothing else.
+    /// The record of a dropped job that was not reported yet. The scheduler reports it when nothing
+    /// runs, because the driver of a running handler expects only the reply to that handler.
     pub(super) lost: Option<JobRecord>,
 }
 
@@ -90,8 +91,8 @@ impl Slot {
         Ready { release: self.release, deadline: self.release + self.deadline }
     }
 
-    /// Adds `count` jobs, the first of which is released at `at`. Returns whether that is now the
-    /// oldest job.
+    /// Adds `count` jobs, the first of which is released at `at`. Returns whether this first job is
+    /// now the oldest one.
     pub(super) fn add_jobs(&mut self, count: u64, at: Instant) -> bool {
         let idle = self.unfinished == 0;
         if idle {
@@ -129,7 +130,7 @@ impl Slot {
         self.counters.overruns += overruns;
     }
 
-    /// Advances to the job behind the oldest one, which ended at `now`.
+    /// Advances to the job after the oldest one, which ended at `now`.
     pub(super) fn next_job(&mut self, now: Instant) {
         self.settle(now);
         self.unfinished -= 1;

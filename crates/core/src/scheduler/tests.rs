@@ -32,7 +32,7 @@ impl Bench {
         let mut bench = Bench(Scheduler::new(8, &RMDP));
         for (&params, number) in set.iter().zip(0..) {
             let id = ActivityId(number);
-            assert_eq!(bench.tell(0, Input::Create { id, params, terms: Terms::default() }), []);
+            assert_eq!(bench.handle(0, Input::Create { id, params, terms: Terms::default() }), []);
         }
         // No command is polled in between: all offsets of 0 are released together.
         for number in 0..u32::try_from(set.len()).unwrap() {
@@ -42,7 +42,7 @@ impl Bench {
         (bench, commands)
     }
 
-    fn tell(&mut self, now: u64, input: Input) -> Vec<Command> {
+    fn handle(&mut self, now: u64, input: Input) -> Vec<Command> {
         self.0.handle(at(now), input).unwrap();
         self.drain(now)
     }
@@ -52,7 +52,7 @@ impl Bench {
     }
 
     fn returned(&mut self, now: u64, pdus: u32, outcome: Outcome) -> Vec<Command> {
-        self.tell(now, Input::Returned { pdus, outcome })
+        self.handle(now, Input::Returned { pdus, outcome })
     }
 
     fn counters(&self, id: ActivityId) -> Counters {
@@ -77,12 +77,12 @@ fn records(commands: &[Command]) -> Vec<JobRecord> {
 fn a_created_activity_is_suspended_and_never_upcalled() {
     let mut bench = Bench(Scheduler::new(8, &RMDP));
     assert_eq!(
-        bench.tell(0, Input::Create { id: A, params: task(10, 1), terms: Terms::default() }),
+        bench.handle(0, Input::Create { id: A, params: task(10, 1), terms: Terms::default() }),
         []
     );
     assert!(!bench.0.is_active(A));
     assert_eq!(bench.0.next_deadline(), None);
-    assert_eq!(bench.tell(1_000, Input::Tick), []);
+    assert_eq!(bench.handle(1_000, Input::Tick), []);
     assert_eq!(bench.counters(A), Counters::NONE);
 }
 
@@ -102,7 +102,7 @@ fn a_clock_that_is_set_back_stands_still_until_it_is_past_its_latest_reading() {
             Input::Tick,
         ];
         for (now, input) in readings.into_iter().zip(inputs) {
-            commands.extend(bench.tell(now, input));
+            commands.extend(bench.handle(now, input));
         }
         let counters = [A, B].map(|id| bench.0.counters_at(at(0), id));
         (commands, counters)
@@ -119,8 +119,8 @@ fn run_sets_the_first_release_and_the_others_follow_by_the_period() {
     assert!(bench.0.is_active(A));
     for release in [4, 14, 24] {
         assert_eq!(bench.0.next_deadline(), Some(at(release)));
-        assert_eq!(bench.tell(release - 1, Input::Tick), []);
-        assert_eq!(bench.tell(release, Input::Tick), [upcall(A, 1, false, release + 10)]);
+        assert_eq!(bench.handle(release - 1, Input::Tick), []);
+        assert_eq!(bench.handle(release, Input::Tick), [upcall(A, 1, false, release + 10)]);
         let record = records(&bench.returned(release + 3, 1, Outcome::Done))[0];
         assert_eq!(
             (record.release, record.start, record.end),
@@ -129,7 +129,7 @@ fn run_sets_the_first_release_and_the_others_follow_by_the_period() {
         assert_eq!(record.deadline, at(release + 10));
     }
     // A second run changes nothing.
-    assert_eq!(bench.tell(28, Input::Run { id: A, at: at(28) }), []);
+    assert_eq!(bench.handle(28, Input::Run { id: A, at: at(28) }), []);
     assert_eq!(bench.0.next_deadline(), Some(at(34)));
 }
 
@@ -156,11 +156,11 @@ fn a_release_of_worse_rank_lets_the_handler_go_on_and_one_of_better_rank_does_no
         Bench::running(&[task(20, 2), task(50, 5), task(90, 1).offset(ns(3))]);
     assert_eq!(commands, [upcall(A, 2, false, 3)]);
     // The third was released at 3, so the question changes nothing.
-    assert_eq!(bench.tell(4, Input::Boundary), [Command::Proceed { check_at: at(20) }]);
+    assert_eq!(bench.handle(4, Input::Boundary), [Command::Proceed { check_at: at(20) }]);
     assert_eq!(bench.returned(5, 2, Outcome::Done)[1..], [upcall(B, 5, false, 20)]);
     // A release at the very instant of the boundary is seen.
-    assert_eq!(bench.tell(19, Input::Boundary), [Command::Proceed { check_at: at(20) }]);
-    assert_eq!(bench.tell(20, Input::Boundary), [Command::Yield]);
+    assert_eq!(bench.handle(19, Input::Boundary), [Command::Proceed { check_at: at(20) }]);
+    assert_eq!(bench.handle(20, Input::Boundary), [Command::Yield]);
     assert_eq!(bench.returned(20, 3, Outcome::Yielded), [upcall(A, 2, false, 40)]);
 }
 
@@ -168,10 +168,10 @@ fn a_release_of_worse_rank_lets_the_handler_go_on_and_one_of_better_rank_does_no
 fn the_rest_of_the_batch_is_kept_across_preemptions() {
     let (mut bench, commands) = Bench::running(&[task(10, 1).offset(ns(5)), task(100, 9)]);
     assert_eq!(commands, [upcall(B, 9, false, 5)]);
-    assert_eq!(bench.tell(6, Input::Boundary), [Command::Yield]);
+    assert_eq!(bench.handle(6, Input::Boundary), [Command::Yield]);
     assert_eq!(bench.returned(6, 4, Outcome::Yielded), [upcall(A, 1, false, 15)]);
     assert_eq!(bench.returned(8, 1, Outcome::Done)[1..], [upcall(B, 5, true, 15)]);
-    assert_eq!(bench.tell(16, Input::Boundary), [Command::Yield]);
+    assert_eq!(bench.handle(16, Input::Boundary), [Command::Yield]);
     assert_eq!(bench.returned(16, 2, Outcome::Yielded), [upcall(A, 1, false, 25)]);
     assert_eq!(bench.returned(18, 1, Outcome::Done)[1..], [upcall(B, 3, true, 25)]);
     let record = records(&bench.returned(21, 3, Outcome::Done))[0];
@@ -181,8 +181,8 @@ fn the_rest_of_the_batch_is_kept_across_preemptions() {
     assert_eq!(bench.counters(B).preemptions, 2);
     assert_eq!(bench.0.switches(), 5);
     // The next job has its whole batch.
-    bench.tell(22, Input::Suspend { id: A });
-    assert_eq!(bench.tell(100, Input::Tick), [upcall(B, 9, false, 200)]);
+    bench.handle(22, Input::Suspend { id: A });
+    assert_eq!(bench.handle(100, Input::Tick), [upcall(B, 9, false, 200)]);
 }
 
 #[test]
@@ -190,7 +190,7 @@ fn a_job_with_nothing_left_to_do_ends_early_and_leaves_nothing_behind() {
     let (mut bench, _) = Bench::running(&[task(10, 8)]);
     let record = records(&bench.returned(2, 3, Outcome::Done))[0];
     assert_eq!((record.pdus, record.completed, record.missed()), (3, true, false));
-    assert_eq!(bench.tell(10, Input::Tick), [upcall(A, 8, false, 20)]);
+    assert_eq!(bench.handle(10, Input::Tick), [upcall(A, 8, false, 20)]);
 }
 
 #[test]
@@ -206,7 +206,7 @@ fn a_handler_that_yields_after_its_batch_has_ended_its_job() {
 fn a_release_before_the_job_is_done_is_an_overrun_and_waits_behind_it() {
     let (mut bench, _) = Bench::running(&[task(10, 2)]);
     // No activity outranks it, although its own next job waits.
-    assert_eq!(bench.tell(12, Input::Boundary), [Command::Proceed { check_at: at(20) }]);
+    assert_eq!(bench.handle(12, Input::Boundary), [Command::Proceed { check_at: at(20) }]);
     assert_eq!(bench.counters(A).overruns, 1);
     let commands = bench.returned(15, 2, Outcome::Done);
     let first = records(&commands)[0];
@@ -223,7 +223,7 @@ fn a_release_before_the_job_is_done_is_an_overrun_and_waits_behind_it() {
 #[test]
 fn a_driver_that_was_late_releases_all_periods_in_one_step() {
     let (mut bench, _) = Bench::running(&[task(10, 1).offset(ns(10))]);
-    assert_eq!(bench.tell(45, Input::Tick), [upcall(A, 1, false, 50)]);
+    assert_eq!(bench.handle(45, Input::Tick), [upcall(A, 1, false, 50)]);
     let counters = bench.counters(A);
     assert_eq!((counters.jobs, counters.overruns), (4, 3));
     let ends: Vec<_> = [46, 47, 48, 49]
@@ -239,26 +239,26 @@ fn a_driver_that_was_late_releases_all_periods_in_one_step() {
 #[test]
 fn suspending_a_waiting_activity_drops_its_releases() {
     let (mut bench, _) = Bench::running(&[task(10, 1).offset(ns(5))]);
-    assert_eq!(bench.tell(1, Input::Suspend { id: A }), [Command::Inactive { id: A }]);
-    assert_eq!(bench.tell(50, Input::Tick), []);
+    assert_eq!(bench.handle(1, Input::Suspend { id: A }), [Command::Inactive { id: A }]);
+    assert_eq!(bench.handle(50, Input::Tick), []);
     assert_eq!((bench.0.is_active(A), bench.counters(A).jobs), (false, 0));
     // It is suspended already, so there is no second report.
-    assert_eq!(bench.tell(51, Input::Suspend { id: A }), []);
+    assert_eq!(bench.handle(51, Input::Suspend { id: A }), []);
     // It can be run again, from its offset on.
-    assert_eq!(bench.tell(60, Input::Run { id: A, at: at(60) }), []);
-    assert_eq!(bench.tell(65, Input::Tick), [upcall(A, 1, false, 75)]);
+    assert_eq!(bench.handle(60, Input::Run { id: A, at: at(60) }), []);
+    assert_eq!(bench.handle(65, Input::Tick), [upcall(A, 1, false, 75)]);
 }
 
 #[test]
 fn suspending_a_ready_activity_drops_its_job() {
     let (mut bench, _) = Bench::running(&[task(10, 1), task(100, 9)]);
-    assert_eq!(bench.tell(1, Input::Suspend { id: B }), [Command::Inactive { id: B }]);
+    assert_eq!(bench.handle(1, Input::Suspend { id: B }), [Command::Inactive { id: B }]);
     assert_eq!(bench.returned(2, 1, Outcome::Done).len(), 1);
     // A job that had begun is recorded as cut short.
-    bench.tell(3, Input::Run { id: B, at: at(3) });
-    bench.tell(11, Input::Boundary);
+    bench.handle(3, Input::Run { id: B, at: at(3) });
+    bench.handle(11, Input::Boundary);
     bench.returned(11, 4, Outcome::Yielded);
-    let commands = bench.tell(12, Input::Suspend { id: B });
+    let commands = bench.handle(12, Input::Suspend { id: B });
     let record = records(&commands)[0];
     assert_eq!((record.pdus, record.completed, record.preemptions), (4, false, 1));
     assert_eq!(commands[1..], [Command::Inactive { id: B }]);
@@ -266,48 +266,48 @@ fn suspending_a_ready_activity_drops_its_job() {
     assert_eq!((counters.jobs, counters.completed, counters.misses), (2, 0, 0));
 }
 
-/// Under a policy that drops what is late; found by seed 2610 of the simulator.
+/// The policy drops late jobs. Seed 2610 of the simulator found this case.
 #[test]
 fn a_lost_job_is_reported_before_its_activity_is_inactive_or_gone() {
     for close in [false, true] {
         let mut scheduler = Scheduler::new(2, &crate::discipline::DWCS);
-        let tell = |scheduler: &mut Scheduler, now: u64, input| {
+        let handle = |scheduler: &mut Scheduler, now: u64, input| {
             scheduler.handle(at(now), input).unwrap();
             core::iter::from_fn(|| scheduler.poll_notice()).collect::<Vec<_>>()
         };
         for (id, params) in [(A, task(10, 1)), (B, task(100, 40).quantum(40))] {
             let terms = Terms::default();
-            tell(&mut scheduler, 0, Input::Create { id, params, terms });
+            handle(&mut scheduler, 0, Input::Create { id, params, terms });
         }
-        tell(&mut scheduler, 0, Input::Run { id: B, at: at(0) });
+        handle(&mut scheduler, 0, Input::Run { id: B, at: at(0) });
         assert!(matches!(scheduler.poll_command(at(0)), Some(Command::Upcall { id: B, .. })));
-        tell(&mut scheduler, 1, Input::Run { id: A, at: at(1) });
-        // Its deadline passes while B runs, which must not get any report.
-        assert_eq!(tell(&mut scheduler, 15, Input::Tick), []);
+        handle(&mut scheduler, 1, Input::Run { id: A, at: at(1) });
+        // The deadline of A passes while B runs. B must not get any report.
+        assert_eq!(handle(&mut scheduler, 15, Input::Tick), []);
         let stop = if close { Input::Close { id: A } } else { Input::Suspend { id: A } };
-        let told = tell(&mut scheduler, 16, stop);
-        let record = records(&told)[0];
+        let commands = handle(&mut scheduler, 16, stop);
+        let record = records(&commands)[0];
         assert_eq!((record.id, record.release, record.completed), (A, at(1), false));
-        assert_eq!(told[1], Command::Inactive { id: A });
-        assert_eq!(told.get(2), close.then_some(&Command::Closed { id: A }));
+        assert_eq!(commands[1], Command::Inactive { id: A });
+        assert_eq!(commands.get(2), close.then_some(&Command::Closed { id: A }));
         let back = Input::Returned { pdus: 40, outcome: Outcome::Done };
-        assert_eq!(records(&tell(&mut scheduler, 40, back))[0].id, B);
+        assert_eq!(records(&handle(&mut scheduler, 40, back))[0].id, B);
     }
 }
 
 #[test]
 fn a_running_handler_is_suspended_at_its_next_boundary() {
     let (mut bench, _) = Bench::running(&[task(10, 4)]);
-    assert_eq!(bench.tell(1, Input::Suspend { id: A }), []);
+    assert_eq!(bench.handle(1, Input::Suspend { id: A }), []);
     assert_eq!((bench.0.running(), bench.0.is_active(A)), (Some(A), true));
-    assert_eq!(bench.tell(2, Input::Boundary), [Command::Yield]);
+    assert_eq!(bench.handle(2, Input::Boundary), [Command::Yield]);
     let commands = bench.returned(2, 2, Outcome::Yielded);
     assert!(!records(&commands)[0].completed);
     assert_eq!(commands[1..], [Command::Inactive { id: A }]);
     assert_eq!(bench.counters(A).preemptions, 0);
     // A job that was done by then is simply done.
-    bench.tell(3, Input::Run { id: A, at: at(3) });
-    bench.tell(4, Input::Suspend { id: A });
+    bench.handle(3, Input::Run { id: A, at: at(3) });
+    bench.handle(4, Input::Suspend { id: A });
     let commands = bench.returned(5, 4, Outcome::Done);
     assert!(records(&commands)[0].completed);
     assert_eq!(commands[1..], [Command::Inactive { id: A }]);
@@ -316,9 +316,9 @@ fn a_running_handler_is_suspended_at_its_next_boundary() {
 #[test]
 fn a_suspended_handler_that_still_runs_gets_no_further_release() {
     let (mut bench, _) = Bench::running(&[task(10, 4)]);
-    bench.tell(1, Input::Suspend { id: A });
+    bench.handle(1, Input::Suspend { id: A });
     assert_eq!(bench.0.next_deadline(), None);
-    assert_eq!(bench.tell(35, Input::Boundary), [Command::Yield]);
+    assert_eq!(bench.handle(35, Input::Boundary), [Command::Yield]);
     bench.returned(35, 2, Outcome::Yielded);
     let counters = bench.counters(A);
     assert_eq!((counters.jobs, counters.overruns), (1, 0));
@@ -327,16 +327,16 @@ fn a_suspended_handler_that_still_runs_gets_no_further_release() {
 #[test]
 fn a_run_cancels_a_pending_suspend() {
     let (mut bench, _) = Bench::running(&[task(10, 4)]);
-    bench.tell(1, Input::Suspend { id: A });
-    assert_eq!(bench.tell(2, Input::Run { id: A, at: at(2) }), []);
-    // As if the suspend had never come: the releases continue as before.
-    assert_eq!(bench.tell(3, Input::Boundary), [Command::Proceed { check_at: at(10) }]);
+    bench.handle(1, Input::Suspend { id: A });
+    assert_eq!(bench.handle(2, Input::Run { id: A, at: at(2) }), []);
+    // The releases continue as if the suspend had never come.
+    assert_eq!(bench.handle(3, Input::Boundary), [Command::Proceed { check_at: at(10) }]);
     assert_eq!(bench.returned(5, 4, Outcome::Done).len(), 1);
-    assert_eq!(bench.tell(10, Input::Tick), [upcall(A, 4, false, 20)]);
+    assert_eq!(bench.handle(10, Input::Tick), [upcall(A, 4, false, 20)]);
     // A close is not cancelled.
-    bench.tell(13, Input::Close { id: A });
-    bench.tell(13, Input::Run { id: A, at: at(13) });
-    assert_eq!(bench.tell(14, Input::Boundary), [Command::Yield]);
+    bench.handle(13, Input::Close { id: A });
+    bench.handle(13, Input::Run { id: A, at: at(13) });
+    assert_eq!(bench.handle(14, Input::Boundary), [Command::Yield]);
     assert_eq!(bench.0.next_deadline(), None);
 }
 
@@ -345,25 +345,25 @@ fn close_frees_the_number_in_any_state() {
     let closed = [Command::Inactive { id: A }, Command::Closed { id: A }];
     // Suspended: no job waits.
     let mut bench = Bench(Scheduler::new(1, &RMDP));
-    bench.tell(0, Input::Create { id: A, params: task(10, 1), terms: Terms::default() });
-    assert_eq!(bench.tell(0, Input::Close { id: A }), closed[1..]);
+    bench.handle(0, Input::Create { id: A, params: task(10, 1), terms: Terms::default() });
+    assert_eq!(bench.handle(0, Input::Close { id: A }), closed[1..]);
     // Waiting.
     let (mut bench, _) = Bench::running(&[task(10, 1).offset(ns(5))]);
-    assert_eq!(bench.tell(1, Input::Close { id: A }), closed);
+    assert_eq!(bench.handle(1, Input::Close { id: A }), closed);
     // Running, at the boundary; a later suspend does not cancel the close.
-    bench.tell(1, Input::Create { id: A, params: task(10, 4), terms: Terms::default() });
-    bench.tell(1, Input::Run { id: A, at: at(1) });
-    bench.tell(2, Input::Close { id: A });
-    bench.tell(2, Input::Suspend { id: A });
-    assert_eq!(bench.tell(3, Input::Boundary), [Command::Yield]);
+    bench.handle(1, Input::Create { id: A, params: task(10, 4), terms: Terms::default() });
+    bench.handle(1, Input::Run { id: A, at: at(1) });
+    bench.handle(2, Input::Close { id: A });
+    bench.handle(2, Input::Suspend { id: A });
+    assert_eq!(bench.handle(3, Input::Boundary), [Command::Yield]);
     assert_eq!(bench.returned(3, 1, Outcome::Yielded)[1..], closed);
     assert_eq!((bench.0.counters(A), bench.0.next_deadline()), (None, None));
     // Ready, behind another.
     let (mut bench, _) = Bench::running(&[task(90, 1), task(10, 1)]);
-    assert_eq!(bench.tell(1, Input::Close { id: A }), closed);
+    assert_eq!(bench.handle(1, Input::Close { id: A }), closed);
     assert_eq!(bench.returned(2, 1, Outcome::Done).len(), 1);
     // The counters of the number begin at zero.
-    bench.tell(3, Input::Create { id: A, params: task(20, 1), terms: Terms::default() });
+    bench.handle(3, Input::Create { id: A, params: task(20, 1), terms: Terms::default() });
     assert_eq!(bench.counters(A), Counters::NONE);
 }
 
@@ -374,11 +374,11 @@ fn a_handler_that_is_finished_is_suspended() {
     assert!(records(&commands)[0].completed);
     assert_eq!(commands[1..], [Command::Inactive { id: A }]);
     assert_eq!((bench.0.is_active(A), bench.0.next_deadline()), (false, None));
-    // With a job behind it, too.
-    bench.tell(10, Input::Run { id: A, at: at(10) });
-    bench.tell(25, Input::Boundary);
+    // A handler that is finished is suspended even if another job waits.
+    bench.handle(10, Input::Run { id: A, at: at(10) });
+    bench.handle(25, Input::Boundary);
     assert_eq!(bench.returned(25, 2, Outcome::Finished)[1..], [Command::Inactive { id: A }]);
-    assert_eq!(bench.tell(40, Input::Tick), []);
+    assert_eq!(bench.handle(40, Input::Tick), []);
 }
 
 #[test]
@@ -415,7 +415,7 @@ fn at_the_end_of_a_run_unfinished_late_jobs_count_as_missed() {
     bench.returned(1, 1, Outcome::Done);
     // B runs without end; A is released at 10 and at 20, due at 16 and 26.
     let misses_at = |bench: &Bench, now| bench.0.counters_at(at(now), A).unwrap().misses;
-    bench.tell(25, Input::Tick);
+    bench.handle(25, Input::Tick);
     assert_eq!(bench.counters(A).misses, 0);
     assert_eq!([15, 16, 17, 26, 27].map(|now| misses_at(&bench, now)), [0, 0, 1, 1, 2]);
     // Only a released job can be late.
@@ -430,21 +430,21 @@ fn at_the_end_of_a_run_unfinished_late_jobs_count_as_missed() {
 fn a_late_job_stays_missed_when_it_is_dropped() {
     let (mut bench, _) = Bench::running(&[task(10, 1).deadline(ns(6)), task(1000, 900)]);
     bench.returned(1, 1, Outcome::Done);
-    bench.tell(30, Input::Tick);
+    bench.handle(30, Input::Tick);
     let before = bench.0.counters_at(at(30), A).unwrap();
     assert_eq!(before.misses, 2);
-    bench.tell(30, Input::Suspend { id: A });
+    bench.handle(30, Input::Suspend { id: A });
     assert_eq!(bench.0.counters_at(at(90), A), Some(before));
-    // Also behind one that had begun: due at 16, 26 and, not yet, 36.
+    // The same for jobs behind one that had begun. They are due at 16, 26 and, not yet, 36.
     let (mut bench, _) = Bench::running(&[task(10, 1).deadline(ns(6)).offset(ns(10))]);
-    bench.tell(10, Input::Tick);
-    bench.tell(30, Input::Suspend { id: A });
+    bench.handle(10, Input::Tick);
+    bench.handle(30, Input::Suspend { id: A });
     bench.returned(30, 0, Outcome::Yielded);
     assert_eq!(bench.counters(A).misses, 1, "released once before the suspend");
     let (mut bench, _) = Bench::running(&[task(10, 1).deadline(ns(6)).offset(ns(10))]);
-    bench.tell(10, Input::Tick);
-    bench.tell(30, Input::Tick);
-    bench.tell(30, Input::Suspend { id: A });
+    bench.handle(10, Input::Tick);
+    bench.handle(30, Input::Tick);
+    bench.handle(30, Input::Suspend { id: A });
     bench.returned(30, 0, Outcome::Yielded);
     assert_eq!((bench.counters(A).jobs, bench.counters(A).misses), (3, 2));
 }

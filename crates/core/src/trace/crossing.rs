@@ -33,8 +33,8 @@ pub enum Crossing {
     },
 }
 
-/// Takes records. The scheduler's path calls it: it must not block, and in a runtime it must not
-/// allocate.
+/// Takes records. Every call of the scheduler calls the sink, so the sink must not block. In a
+/// runtime it must not allocate either.
 pub trait Sink {
     /// Takes one more record.
     fn note(&mut self, record: Record);

@@ -7,8 +7,8 @@ use crate::scheduler::{Command, Input, InputError, Scheduler};
 use crate::time::Instant;
 use core::fmt;
 
-/// The latest `now` that a record may have: 73 years after the driver's epoch. Bounds the counts
-/// that a forged trace can cause in the core.
+/// The latest `now` that a record may have: 73 years after the driver's epoch. This bounds the
+/// counts that a forged trace can cause in the core.
 pub const INSTANT_MAX: Instant = Instant::from_nanos(1 << 61);
 
 /// The number of crossings that were as recorded.
@@ -28,7 +28,7 @@ pub struct Replayed {
 /// The first crossing that differs from the record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Divergence {
-    /// Its index among the records.
+    /// The index of the record.
     pub index: usize,
     /// The record.
     pub recorded: Record,
@@ -42,9 +42,9 @@ pub struct Divergence {
 pub enum Found {
     /// Another answer.
     Command(Option<Command>),
-    /// It accepts an input that was refused.
+    /// The core accepts an input that was refused.
     Taken,
-    /// It refuses an input that was accepted.
+    /// The core refuses an input that was accepted.
     Refused(InputError),
     /// The core was not called, because no driver may make this call.
     Disorder(&'static str),
@@ -92,8 +92,8 @@ pub fn replay(
     replay_seen(discipline, capacity, records, |_, _| {})
 }
 
-/// Like [`replay`], and shows `seen` the scheduler after every record that was as recorded: for the
-/// policy's figures that no record holds.
+/// Like [`replay`], and calls `seen` with the scheduler after every record that matches. So the
+/// caller can read figures of the policy that no record holds.
 ///
 /// # Errors
 /// See [`replay`].
@@ -174,7 +174,7 @@ impl Replay {
     }
 }
 
-/// Whether the fields are within the ranges that they state.
+/// Whether the terms are within the ranges that the documentation of their fields states.
 fn in_range(terms: &Terms) -> bool {
     terms.weight != Some(0)
         && terms.window.is_none_or(|window| window.misses < window.periods)

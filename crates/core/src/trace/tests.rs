@@ -22,13 +22,13 @@ fn driven(discipline: &Discipline) -> Vec<Record> {
         let id = ActivityId(number);
         let params = ActivityParams::new(Span::from_nanos(period_ns), Span::from_nanos(10));
         let params = params.batch(6).quantum(2);
-        tell(&mut core, now, Input::Create { id, params, terms: Terms::default() });
-        tell(&mut core, now, Input::Run { id, at: now });
+        handle(&mut core, now, Input::Create { id, params, terms: Terms::default() });
+        handle(&mut core, now, Input::Run { id, at: now });
     }
     for _ in 0..40 {
         let Some(Command::Upcall { pdus_max, .. }) = core.poll_command(now) else {
             now = core.next_deadline().unwrap().max(now);
-            tell(&mut core, now, Input::Tick);
+            handle(&mut core, now, Input::Tick);
             continue;
         };
         let (mut pdus, mut outcome) = (0, Outcome::Done);
@@ -43,14 +43,14 @@ fn driven(discipline: &Discipline) -> Vec<Record> {
             pdus += 2.min(pdus_max - pdus);
             now += Span::from_nanos(20);
         }
-        tell(&mut core, now, Input::Returned { pdus, outcome });
+        handle(&mut core, now, Input::Returned { pdus, outcome });
     }
-    tell(&mut core, now, Input::Close { id: ActivityId(1) });
+    handle(&mut core, now, Input::Close { id: ActivityId(1) });
     assert!(core.handle(now, Input::Suspend { id: ActivityId(1) }).is_err());
     core.sink_mut().map(core::mem::take).unwrap()
 }
 
-fn tell(core: &mut Traced<Vec<Record>>, now: Instant, input: Input) {
+fn handle(core: &mut Traced<Vec<Record>>, now: Instant, input: Input) {
     core.handle(now, input).unwrap();
     while core.poll_notice().is_some() {}
 }
@@ -112,7 +112,7 @@ fn a_changed_answer_is_found_at_its_index() {
 }
 
 #[test]
-fn an_input_left_out_is_found() {
+fn a_missing_input_is_found() {
     let discipline = DISCIPLINES[0];
     let mut records = driven(discipline);
     let ran = |record: &Record| {

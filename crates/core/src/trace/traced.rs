@@ -5,8 +5,8 @@ use crate::policy::PolicyFactory;
 use crate::scheduler::{Command, Input, InputError, Scheduler};
 use crate::time::Instant;
 
-/// A scheduler that notes its crossings, if it has a sink. Calls that change the scheduler are
-/// noted. Calls that only read go to the scheduler directly ([`core::ops::Deref`]).
+/// A scheduler that notes its crossings, if it has a sink. It notes the calls that change the
+/// scheduler. Calls that only read go to the scheduler directly ([`core::ops::Deref`]).
 #[derive(Debug)]
 pub struct Traced<S> {
     scheduler: Scheduler,
@@ -32,9 +32,9 @@ impl<S: Sink> Traced<S> {
     /// See [`Scheduler::handle`].
     pub fn handle(&mut self, now: Instant, input: Input) -> Result<(), InputError> {
         self.now = now;
-        let told = self.scheduler.handle(now, input);
-        self.note(|| Crossing::Input { input, refused: told.is_err() });
-        told
+        let result = self.scheduler.handle(now, input);
+        self.note(|| Crossing::Input { input, refused: result.is_err() });
+        result
     }
 
     /// Calls [`Scheduler::poll_command`].
@@ -59,7 +59,7 @@ impl<S: Sink> Traced<S> {
 
     #[inline]
     fn note(&mut self, crossing: impl FnOnce() -> Crossing) {
-        // A crossing is large. It is made only for a sink.
+        // A crossing is large, so it is made only if there is a sink.
         if let Some(sink) = &mut self.sink {
             sink.note(Record { now: self.now, crossing: crossing() });
         }

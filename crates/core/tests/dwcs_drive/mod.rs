@@ -26,13 +26,13 @@ pub fn window(task: &Task) -> Window {
 /// The behaviour of the machine, the handlers and the posters of events.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Conditions {
-    /// Spent at every upcall of another activity than the last.
+    /// The time spent at every upcall of another activity than the last.
     pub switch_ns: u64,
     /// The longest delay with which a sleeping thread wakes.
     pub wakeup_ns: u64,
     /// Whether jobs may have fewer PDUs, and quanta cost less, than declared.
     pub thrifty: bool,
-    /// At how many of 8 picks an activity gets events.
+    /// The number of picks, out of 8, at which an activity gets events.
     pub events: u64,
     /// The share of the event server.
     pub share: Option<Share>,
@@ -101,7 +101,8 @@ impl Seen {
     }
 }
 
-/// Runs the activities, all started at 0, until `until_ns`. Also returns which was upcalled when.
+/// Runs the activities, all started at 0, until `until_ns`. Also returns the time and the activity
+/// of each upcall.
 pub fn drive(set: &[Task], conditions: Conditions, until_ns: u64) -> (Vec<Seen>, Vec<(u64, u32)>) {
     let capacity = u32::try_from(set.len()).unwrap();
     let mut driver = Driver {
@@ -120,11 +121,11 @@ pub fn drive(set: &[Task], conditions: Conditions, until_ns: u64) -> (Vec<Seen>,
         upcalls: Vec::new(),
     };
     for ((params, terms), id) in set.iter().zip((0..).map(ActivityId)) {
-        driver.tell(Input::Create { id, params: *params, terms: *terms });
+        driver.handle(Input::Create { id, params: *params, terms: *terms });
     }
-    driver.tell(Input::EventServer { share: conditions.share });
+    driver.handle(Input::EventServer { share: conditions.share });
     for id in (0..capacity).map(ActivityId) {
-        driver.tell(Input::Run { id, at: Instant::ZERO });
+        driver.handle(Input::Run { id, at: Instant::ZERO });
     }
     while driver.now.as_nanos() < until_ns {
         driver.step();
@@ -144,7 +145,7 @@ struct Driver<'a> {
     last: Option<ActivityId>,
     /// For each activity, the numbers of the jobs done in time.
     done: Vec<Vec<u64>>,
-    /// Whether a job of it yielded and has not ended.
+    /// For each activity, whether a job of it yielded and has not ended.
     has_job: Vec<bool>,
     extras: Vec<u64>,
     waiting: Vec<bool>,
@@ -153,7 +154,7 @@ struct Driver<'a> {
 }
 
 impl Driver<'_> {
-    fn tell(&mut self, input: Input) {
+    fn handle(&mut self, input: Input) {
         self.scheduler.handle(self.now, input).unwrap();
     }
 
@@ -210,7 +211,7 @@ impl Driver<'_> {
                 assert!(next > self.now, "asleep though something is due");
                 let late = up_to(&mut self.chance, self.conditions.wakeup_ns);
                 self.now = next + Span::from_nanos(late);
-                self.tell(Input::Tick);
+                self.handle(Input::Tick);
             }
         }
     }
@@ -232,11 +233,11 @@ impl Driver<'_> {
         let params = self.set[index].0;
         self.upcalls.push((self.now.as_nanos(), id.0));
         self.events_taken[index] += u64::from(core::mem::take(&mut self.waiting[index]));
-        // All of them, some of them, or none.
+        // The handler takes all events, some events, or none.
         let (events, _) = self.scheduler.pending(id);
         if events > 0 {
             let events = u32::try_from(up_to(&mut self.chance, u64::from(events))).unwrap();
-            self.tell(Input::Taken { id, events });
+            self.handle(Input::Taken { id, events });
         }
         if self.last.replace(id) != Some(id) {
             self.now += Span::from_nanos(self.conditions.switch_ns);
@@ -264,7 +265,7 @@ impl Driver<'_> {
             } else if self.now < check_at {
                 continue;
             } else {
-                self.tell(Input::Boundary);
+                self.handle(Input::Boundary);
                 match self.scheduler.poll_command(self.now) {
                     Some(Command::Proceed { check_at: next }) => {
                         check_at = next;
@@ -275,7 +276,7 @@ impl Driver<'_> {
                     other => panic!("a boundary was answered by {other:?}"),
                 }
             };
-            self.tell(Input::Returned { pdus, outcome });
+            self.handle(Input::Returned { pdus, outcome });
             let after = self.scheduler.counters(id).unwrap();
             let ended = after.completed > before.completed || after.misses > before.misses;
             let is_job = self.has_job[index] || ended || after.preemptions > before.preemptions;

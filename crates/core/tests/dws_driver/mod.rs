@@ -18,8 +18,7 @@ pub type Activity = (ActivityParams, Terms);
 /// The behaviour of the machine, the senders and the handlers.
 #[derive(Clone, Copy, Debug)]
 pub struct Conditions {
-    /// Spent at every upcall of another activity than the last, before its
-    /// first quantum.
+    /// The time spent at every upcall of another activity than the last, before its first quantum.
     pub switch_cost: Span,
     /// How late the thread may wake from sleep: any time up to this.
     pub wakeup_latency: Span,
@@ -53,7 +52,7 @@ pub const IDEAL: Conditions = Conditions {
     seed: 0,
 };
 
-/// A quantum: its activity, from when to when.
+/// A quantum: its activity, its start and its end.
 pub type Quantum = (u32, u64, u64);
 
 /// Runs the activities, numbered as they stand in `set`, from their offsets until `until`; returns
@@ -80,8 +79,8 @@ pub fn run(set: &[Activity], conditions: Conditions, until: u64) -> (Vec<Counter
     };
     for (index, id) in (0..capacity).map(ActivityId).enumerate() {
         let (params, terms) = set[index];
-        driver.tell(Input::Create { id, params, terms });
-        driver.tell(Input::Run { id, at: Instant::ZERO });
+        driver.handle(Input::Create { id, params, terms });
+        driver.handle(Input::Run { id, at: Instant::ZERO });
         driver.draw_arrival(index);
     }
     driver.deliver();
@@ -106,14 +105,14 @@ struct Driver<'a> {
     done: Vec<u64>,
     /// Messages that have come: those that were reported early, and those whose time has come.
     there: Vec<u64>,
-    /// When the next message behind them comes.
+    /// When the message after those comes.
     arrivals: Vec<u64>,
     last: Option<ActivityId>,
     quanta: Vec<Quantum>,
 }
 
 impl Driver<'_> {
-    fn tell(&mut self, input: Input) {
+    fn handle(&mut self, input: Input) {
         self.scheduler.handle(Instant::from_nanos(self.now), input).unwrap();
     }
 
@@ -141,20 +140,20 @@ impl Driver<'_> {
 
     /// Reports the messages that have come; returns whether there were any.
     fn deliver(&mut self) -> bool {
-        let mut told = false;
+        let mut reported = false;
         for index in 0..self.set.len() {
             while self.arrivals[index] <= self.now {
                 // A message whose time has come is released without a report.
                 if self.logical_arrival(index, self.there[index]) > self.now {
                     let id = ActivityId(u32::try_from(index).unwrap());
-                    self.tell(Input::Arrived { id, messages: 1 });
-                    told = true;
+                    self.handle(Input::Arrived { id, messages: 1 });
+                    reported = true;
                 }
                 self.there[index] += 1;
                 self.draw_arrival(index);
             }
         }
-        told
+        reported
     }
 
     /// Posts an event now and then, or takes some.
@@ -165,9 +164,9 @@ impl Driver<'_> {
         let number = self.chance.up_to(self.set.len() as u64 - 1);
         let id = ActivityId(u32::try_from(number).unwrap());
         match self.chance.up_to(3) {
-            0 => self.tell(Input::Taken { id, events: 2 }),
+            0 => self.handle(Input::Taken { id, events: 2 }),
             rank if self.scheduler.pending(id).0 < EVENTS_MAX => {
-                self.tell(Input::Posted { id, rank });
+                self.handle(Input::Posted { id, rank });
             }
             _ => {}
         }
@@ -188,7 +187,7 @@ impl Driver<'_> {
                 let late = self.chance.up_to(self.conditions.wakeup_latency.as_nanos());
                 self.now = self.now.max(next.as_nanos().min(arrival)) + late;
                 self.deliver();
-                self.tell(Input::Tick);
+                self.handle(Input::Tick);
             }
         }
     }
@@ -218,21 +217,21 @@ impl Driver<'_> {
             self.batch_left[index] -= quantum;
             pdus += quantum;
             if self.batch_left[index] == 0 {
-                self.tell(Input::Returned { pdus, outcome: Outcome::Done });
+                self.handle(Input::Returned { pdus, outcome: Outcome::Done });
                 self.job_done(index);
                 self.deliver();
                 return;
             }
-            let told = self.deliver();
-            if self.now < check_at && !told {
+            let reported = self.deliver();
+            if self.now < check_at && !reported {
                 self.is_first(id);
                 continue;
             }
-            self.tell(Input::Boundary);
+            self.handle(Input::Boundary);
             match self.poll() {
                 Some(Command::Proceed { check_at: next }) => check_at = next.as_nanos(),
                 Some(Command::Yield) => {
-                    return self.tell(Input::Returned { pdus, outcome: Outcome::Yielded });
+                    return self.handle(Input::Returned { pdus, outcome: Outcome::Yielded });
                 }
                 other => panic!("a boundary was answered by {other:?}"),
             }

@@ -39,7 +39,7 @@ struct Activity {
     /// The waiting events.
     events: Vec<EventRank>,
     seen: bool,
-    /// The event during whose service it yielded.
+    /// The event during whose service the activity yielded.
     again: Option<EventRank>,
     exhausted: bool,
 }
@@ -57,7 +57,7 @@ enum Runs {
 struct Model {
     all: Vec<Activity>,
     running: Option<(usize, Runs)>,
-    /// When it was picked.
+    /// When the running activity was picked.
     since: u64,
     share: Option<u32>,
     spent_until: u64,
@@ -227,7 +227,7 @@ impl Model {
     }
 }
 
-/// Applies the operations to both, like a scheduler. Panics where they differ.
+/// Applies the operations to the policy and the model, like a scheduler. Panics where they differ.
 pub fn compare(tasks: &[Task], share: Option<u32>, operations: &[Operation]) {
     let mut policy = Checked::new(Box::new(WindowConstrained::new(8)), 8);
     let mut model = Model::default();

@@ -74,7 +74,7 @@ struct Known {
     from: u64,
     earliest: u64,
     active: bool,
-    /// It runs and must stop: no further message comes.
+    /// The activity runs and must stop, so no further message comes.
     held: bool,
     /// Rank and number of the waiting events.
     events: Vec<(u64, u64)>,
@@ -141,7 +141,7 @@ impl Known {
     }
 }
 
-/// How a running activity must stop: for good, or not.
+/// Whether a running activity must stop. `Some(true)` closes it, and `Some(false)` suspends it.
 type Closing = Option<bool>;
 
 #[derive(Default)]
@@ -399,9 +399,9 @@ impl Model {
     }
 }
 
-/// Applies the operations to both. Panics where they differ: whenever nothing runs, the first
-/// activity by the paper's rules is upcalled; a boundary is answered correctly; every job is
-/// recorded correctly; and all counts are correct.
+/// Applies the operations to the scheduler and the model. Panics where they differ: whenever
+/// nothing runs, the first activity by the paper's rules is upcalled; a boundary is answered
+/// correctly; every job is recorded correctly; and all counts are correct.
 pub fn compare(ops: &[Op]) {
     let mut scheduler = Scheduler::new(CAPACITY, &DWS.checked());
     let mut model = Model { known: vec![None; CAPACITY as usize], ..Model::default() };

@@ -14,11 +14,12 @@ pub const COUNT: u32 = 6;
 /// Accounts: the top, the rest for adaptive activities, and from there on groups.
 const TOP: usize = 0;
 const REST: usize = 1;
-/// The account of each: three real-time and three adaptive activities.
+/// The account of each activity: three real-time and three adaptive activities.
 const FLAT: [usize; 6] = [TOP, TOP, TOP, REST, REST, REST];
-/// With groups: two beside a group in a group, and one in another group of the rest.
+/// The account of each activity with groups. Two activities are beside a group in a group, and one
+/// is in another group of the rest.
 const GROUPED: [usize; 6] = [TOP, REST, 2, 2, 3, 4];
-/// For each group the account above it and its weight there; in the top a share.
+/// For each group, the account above it and its weight in that account; in the top a share.
 const GROUPS: [(usize, u32); 3] = [(TOP, 100_000), (2, 2), (REST, 2)];
 
 const QUANTUM_NS: u64 = 1_000_000;
@@ -88,7 +89,7 @@ struct Running {
 struct Node {
     account: Model,
     parent: usize,
-    /// Its weight there; in the top a share.
+    /// The weight of the account in the account above; in the top a share.
     weight: u32,
     members: u32,
 }
@@ -442,7 +443,7 @@ impl Both {
         }
     }
 
-    /// Where a request ends, the activity that the model would pick then must have the CPU.
+    /// At the end of a request, the activity that the model would pick must have the CPU.
     fn boundary(&mut self, running: Running) {
         let id = ActivityId(running.number);
         let over = self.model.request_is_over();
@@ -473,9 +474,9 @@ impl Both {
     }
 }
 
-/// Applies the operations to both, until the model is no longer exact; returns how many it applied.
-/// Panics where they differ: in the picked activity, in preemption, or in a lag by more than the
-/// rounding.
+/// Applies the operations to the policy and the model, until the model is no longer exact; returns
+/// how many it applied. Panics where they differ: in the picked activity, in preemption, or in a
+/// lag by more than the rounding.
 pub fn compare(grouped: bool, ops: &[Op]) -> usize {
     let mut both = Both::new(grouped);
     for (count, op) in ops.iter().enumerate() {

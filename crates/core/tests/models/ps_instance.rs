@@ -25,7 +25,7 @@ struct Client {
     weight: i128,
     tie: u32,
     standing: Standing,
-    /// It left, and may linger.
+    /// Whether the client left. It may linger.
     left: bool,
     start: i128,
     /// The clock when it retired after being served.
@@ -141,7 +141,7 @@ impl Model {
         }
     }
 
-    /// Its lag stays the same amount of service.
+    /// Changes the weight of a client. The lag stays the same amount of service.
     pub fn reweigh(&mut self, client: u32, weight: u32) {
         let clock = self.clock;
         let place = &mut self.clients[client as usize];
@@ -154,7 +154,7 @@ impl Model {
         place.start = clock + ahead / place.weight;
     }
 
-    /// It gets what another client leaves behind.
+    /// The client forfeits its lag, and takes over the debt of a client that left.
     pub fn inherit(&mut self, client: u32, debt_ns: u64) {
         let place = &mut self.clients[client as usize];
         if place.left {
@@ -239,7 +239,7 @@ pub enum Op {
 /// The number of clients.
 pub const CLIENTS: u32 = 5;
 
-/// Both, and the client that is picked and not yet back.
+/// The instance, the model, and the client that is picked and has not returned.
 struct Both {
     instance: Instance,
     model: Model,
@@ -259,7 +259,7 @@ impl Both {
         both
     }
 
-    /// The client that each picked, if any.
+    /// Applies an operation. Returns the clients that the instance and the model picked, if any.
     fn apply(&mut self, op: &Op) -> Option<(Option<u32>, Option<u32>)> {
         let Both { instance, model, picked } = self;
         if let Op::Request(client, _)
@@ -319,8 +319,9 @@ impl Both {
     }
 }
 
-/// Applies the operations to both, until the model is no longer exact; returns how many it applied.
-/// Panics where they differ: in the picked client, or in a lag by more than the rounding.
+/// Applies the operations to the instance and the model, until the model is no longer exact;
+/// returns how many it applied. Panics where they differ: in the picked client, or in a lag by more
+/// than the rounding.
 pub fn compare(shares: bool, ops: &[Op]) -> usize {
     let mut both = Both::new(shares);
     for (count, op) in ops.iter().enumerate() {

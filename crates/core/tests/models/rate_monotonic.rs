@@ -42,13 +42,13 @@ struct Known {
     /// How many activities were created before it.
     created: u32,
     next_release: Option<u64>,
-    /// Whether it goes before its equals while an event waits for it.
+    /// Whether the activity goes before its equals while an event waits for it.
     wins_ties: bool,
     /// Rank and number of the waiting events.
     events: Vec<(u64, u64)>,
     /// The event with which its job began.
     served: Option<(u64, u64)>,
-    /// It runs and must stop: nothing is released.
+    /// The activity runs and must stop, so none of its jobs is released.
     held: bool,
     /// Releases of the jobs that have not ended.
     pending: VecDeque<u64>,
@@ -289,9 +289,9 @@ fn input(now: u64, op: Op) -> Input {
     }
 }
 
-/// Applies the operations to both. Panics where they differ: whenever nothing runs, the ready
-/// activity of the best rank is upcalled; a boundary is answered correctly; and all counts are
-/// correct.
+/// Applies the operations to the scheduler and the model. Panics where they differ: whenever
+/// nothing runs, the ready activity of the best rank is upcalled; a boundary is answered correctly;
+/// and all counts are correct.
 pub fn compare(discipline: &Discipline, ops: &[Op]) {
     let mut scheduler = Scheduler::new(CAPACITY, &discipline.checked());
     let mut model = Model { known: vec![None; CAPACITY as usize], ..Model::default() };
@@ -303,10 +303,10 @@ pub fn compare(discipline: &Discipline, ops: &[Op]) {
         let (fits, answer) = model.apply(now, op);
         assert_eq!(scheduler.handle(at(now), input(now, op)).is_ok(), fits, "{op:?}");
         let commands: Vec<_> = core::iter::from_fn(|| scheduler.poll_command(at(now))).collect();
-        let (upcalls, told): (Vec<Command>, Vec<Command>) =
+        let (upcalls, notices): (Vec<Command>, Vec<Command>) =
             commands.into_iter().partition(|command| matches!(command, Command::Upcall { .. }));
         assert_eq!(upcalls, Vec::from_iter(model.upcall()));
-        let answers: Vec<_> = told
+        let answers: Vec<_> = notices
             .iter()
             .filter(|command| matches!(command, Command::Yield | Command::Proceed { .. }))
             .copied()

@@ -1,7 +1,7 @@
 //! Drives the real state machine in virtual time, as the runtime drives it in real time.
 //!
 //! Costs are exact. The conditions state the cost of hand-offs and how late the CPU's thread wakes.
-//! The scheduler's own counters are observed.
+//! The results are the scheduler's own counters.
 
 #[path = "../chance/mod.rs"]
 #[allow(dead_code, reason = "each driver draws what it needs")]
@@ -17,8 +17,7 @@ use upcall_core::time::{Instant, Span};
 /// The behaviour of the machine and the handlers.
 #[derive(Clone, Copy, Debug)]
 pub struct Conditions {
-    /// Spent at every upcall of another activity than the last, before its
-    /// first quantum.
+    /// The time spent at every upcall of another activity than the last, before its first quantum.
     pub switch_cost: Span,
     /// How late the thread wakes from sleep.
     pub wakeup: Wakeup,
@@ -71,8 +70,8 @@ pub fn observe(set: &[ActivityParams], conditions: Conditions, until: Instant) -
     for id in ids() {
         let index = id.0 as usize;
         let terms = terms(conditions.wins_ties, index);
-        driver.tell(Input::Create { id, params: set[index], terms });
-        driver.tell(Input::Run { id, at: Instant::ZERO });
+        driver.handle(Input::Create { id, params: set[index], terms });
+        driver.handle(Input::Run { id, at: Instant::ZERO });
     }
     while driver.now < until {
         driver.step();
@@ -92,7 +91,7 @@ struct Driver<'a> {
 }
 
 impl Driver<'_> {
-    fn tell(&mut self, input: Input) {
+    fn handle(&mut self, input: Input) {
         self.scheduler.handle(self.now, input).unwrap();
     }
 
@@ -129,7 +128,7 @@ impl Driver<'_> {
                     Wakeup::UpTo(span) => Span::from_nanos(self.chance.up_to(span.as_nanos())),
                 };
                 self.now = self.now.max(next) + late;
-                self.tell(Input::Tick);
+                self.handle(Input::Tick);
             }
         }
     }
@@ -150,7 +149,7 @@ impl Driver<'_> {
         let mut pdus = 0;
         if self.conditions.wins_ties != 0 {
             let events = u32::try_from(self.chance.below(4)).unwrap();
-            self.tell(Input::Taken { id, events });
+            self.handle(Input::Taken { id, events });
         }
         loop {
             self.raise();
@@ -160,16 +159,16 @@ impl Driver<'_> {
             self.batch_left[index] -= quantum;
             pdus += quantum;
             if self.batch_left[index] == 0 {
-                return self.tell(Input::Returned { pdus, outcome: Outcome::Done });
+                return self.handle(Input::Returned { pdus, outcome: Outcome::Done });
             }
             if self.now < check_at {
                 continue;
             }
-            self.tell(Input::Boundary);
+            self.handle(Input::Boundary);
             match self.scheduler.poll_command(self.now) {
                 Some(Command::Proceed { check_at: next }) => check_at = next,
                 Some(Command::Yield) => {
-                    return self.tell(Input::Returned { pdus, outcome: Outcome::Yielded });
+                    return self.handle(Input::Returned { pdus, outcome: Outcome::Yielded });
                 }
                 other => panic!("a boundary was answered by {other:?}"),
             }

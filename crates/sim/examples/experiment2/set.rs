@@ -23,9 +23,9 @@ pub const HYPERPERIOD: Span = Span::from_millis(25_200);
 pub struct Trial {
     /// RM or RMDP.
     pub discipline: &'static Discipline,
-    /// PDUs without preemption. RM ignores it.
+    /// PDUs without preemption. RM ignores this value.
     pub quantum: u32,
-    /// Load of all 96 together, in millionths of a CPU, without hand-offs.
+    /// Load of all 96 handlers together, in millionths of a CPU, without hand-offs.
     pub utilization_ppm: u64,
     /// Cost of a hand-off.
     pub switch_cost: Span,

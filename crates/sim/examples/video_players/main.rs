@@ -9,7 +9,8 @@ use players::{COSTS, JITTER, PERIOD, SECONDS, SHOWN_AFTER, Scheduling, Shown, ru
 
 mod players;
 
-/// Beyond saturation, which lies between 11 players (all at the declared cost) and 13.
+/// The largest number of players. It is beyond saturation, which lies between 11 players (all at
+/// the declared cost) and 13.
 const PLAYERS_MAX: usize = 22;
 
 fn main() {

@@ -3,7 +3,7 @@
 //! The streams come over a network. The frames of a player arrive a period apart at the player's
 //! own phase, each up to [`JITTER`] late. A frame must be shown [`SHOWN_AFTER`] after it arrived,
 //! otherwise it is skipped. The clock of one screen upcalls all players 30 times a second. Each
-//! decodes the oldest waiting frame.
+//! player decodes its oldest waiting frame.
 //!
 //! The paper leaves some details open, which are chosen here: the costs, the jitter, the time
 //! between arrival and display, and that players skip late frames. The paper's policy is Linux's
@@ -50,13 +50,13 @@ pub enum Scheduling {
     ByDisplayTime,
     /// DWCS with the windows of [`window`].
     Windows,
-    /// The same, with events by display time, and an event server with the largest share that
+    /// Like `Windows`, with events by display time, and an event server with the largest share that
     /// admission grants.
     WindowsAndEvents,
 }
 
 impl Scheduling {
-    /// All of them, with their names.
+    /// All kinds of scheduling, with their names.
     pub const ALL: [(Scheduling, &str); 5] = [
         (Scheduling::RoundRobin, "ps"),
         (Scheduling::Ordinary, "rmdp"),
@@ -179,7 +179,7 @@ pub fn run(players: usize, scheduling: Scheduling) -> Vec<Shown> {
     simulation.run(Span::from_secs(SECONDS + 1), &mut |event: &SimEvent| {
         let (player, pdus, skipped) = match event.kind {
             EventKind::JobDone(record) => (record.id.0, record.pdus, false),
-            // An extra service. PDUs of a job are counted at its end.
+            // An extra service. The PDUs of a job are counted at the end of the job.
             EventKind::Yield { activity, pdus } if scheduling.parts() == 1 => {
                 (activity, pdus, false)
             }

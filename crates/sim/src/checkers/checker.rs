@@ -12,13 +12,13 @@ pub trait Checker {
     /// Handles the next event. Amortized O(1), O(CPUs) or O(activities of a CPU).
     ///
     /// # Errors
-    /// The promise was broken: one line that says how.
+    /// The promise was broken. The text describes the violation in one line.
     fn event(&mut self, event: &SimEvent) -> Result<(), String>;
 
     /// Handles the end of the run at `end`.
     ///
     /// # Errors
-    /// The promise was broken by something that did not happen.
+    /// The promise was broken because something did not happen in time.
     fn finish(&mut self, end: Instant) -> Result<(), String>;
 }
 

@@ -1,6 +1,6 @@
-//! Tells when a CPU is excused from its promises. The excuse begins with a fault that breaks
-//! them. It ends when the CPU has nothing left to do after the fault has healed: when it idles, or
-//! upcalls an activity that has no job (DWCS: for an event).
+//! Decides when a CPU is excused from its promises. The excuse begins with a fault that breaks the
+//! promises. It ends when the CPU has nothing left to do after the fault has healed. That is when
+//! the CPU idles, or upcalls an activity that has no job (DWCS: for an event).
 //!
 //! By then the accumulated work is done. Later work starts from an empty queue, as admission
 //! assumes.

@@ -10,7 +10,7 @@
 //! | [`work_conserved`] | no awake CPU idles, or lets time pass, while a job is ready |
 //! | [`no_lost_wakeup`] | no CPU stays asleep while a job or a message waits |
 //! | [`lag_bound`] | the lag of an activity stays within a bound |
-//! | [`ties`] | among equals, the one with the most urgent event runs first |
+//! | [`ties`] | among activities of equal rank, the one with the most urgent event runs first |
 //! | [`windows`] | at most `x` of the `y` periods of a window are missed |
 //! | [`progress`] | after faults have healed, every activity makes progress |
 //!

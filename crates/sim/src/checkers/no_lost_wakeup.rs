@@ -1,8 +1,8 @@
 //! Checks for lost wake-ups. A sleeping CPU wakes for a release, and for a message, within the
 //! wake-up latency.
 //!
-//! A fault that keeps it asleep (late wake-ups, stalls, lost notifications) excuses it only until
-//! the fault heals.
+//! A fault that keeps the CPU asleep (late wake-ups, stalls, lost notifications) excuses the CPU
+//! only until the fault heals.
 
 use super::checker::Checker;
 use crate::event::{EventKind, SimEvent};
@@ -25,7 +25,7 @@ struct CpuSleep {
     asleep: bool,
     /// The time since which a release or a message waits for the CPU.
     waited_for: Option<Instant>,
-    /// Number of active faults that keep it asleep.
+    /// Number of active faults that keep the CPU asleep.
     faults: u32,
 }
 

@@ -1,9 +1,9 @@
 //! Checks progress after faults have healed. Some time after the last fault, every CPU keeps its
 //! promises again, and every activity with jobs completes some.
 //!
-//! An activity with a promised response completes a job every few releases. An activity without
-//! one (adaptive, under PS) gets what others leave. It may fall behind without limit, but must get
-//! the CPU now and then.
+//! An activity with a promised response completes a job every few releases. An activity without a
+//! promised response (adaptive, under PS) gets the CPU time that others leave. It may fall behind
+//! without limit, but must get the CPU at least once in a number of releases.
 
 use super::checker::{Checker, Promises};
 use super::excuse::Excuse;

@@ -1,5 +1,5 @@
-//! Tests each checker on a correct run and on a broken one. Broken are: a driver with a fault that
-//! the checker does not know, a set that was not admitted, or changed events.
+//! Tests each checker on a correct run and on a broken one. A broken run has a fault that the
+//! checker does not know, a set that was not admitted, or changed events.
 
 use super::*;
 use crate::arrivals::Arrivals;
@@ -150,7 +150,7 @@ fn a_cpu_that_oversleeps_is_found_and_excused_only_by_its_fault() {
     assert_eq!(checker, "no_lost_wakeup");
     assert!(what.contains("sleeps while a job or a message waits since 1"), "{what}");
     assert_eq!(verdict(&late, &promises(), &events_of(&late)), Ok(()));
-    // The CPU may be that late.
+    // With this latency, the CPU may be that late.
     let wakeup_latency = Span::from_micros(50);
     let bounds = promises().response_max.iter().map(|b| b.map(|b| b + wakeup_latency)).collect();
     let allowed = Promises { wakeup_latency, response_max: bounds, ..promises() };
@@ -228,7 +228,7 @@ fn a_window_with_more_misses_than_allowed_is_found() {
     assert!(!first.unwrap().missed());
     let violation = verdict(&spec, &promises, &events).unwrap_err();
     assert_eq!(violation.checker, "windows");
-    // Not in the first window, of 80 ms.
+    // The violation is not in the first window, of 80 ms.
     assert!(violation.at > at(80), "{violation}");
 }
 
@@ -313,7 +313,7 @@ fn a_tie_lost_by_the_more_urgent_event_is_found() {
         events.insert(place, more);
         verdict(&tied, &promises, &events)
     };
-    // Another, less urgent event changes nothing; a more urgent one would.
+    // Another event that is less urgent changes nothing. A more urgent one would.
     assert_eq!(with(event(0, 2)), Ok(()));
     let violation = with(event(0, 0)).unwrap_err();
     assert_eq!(violation.checker, "ties");

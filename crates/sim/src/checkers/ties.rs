@@ -6,8 +6,8 @@
 //! event keeps it to the end of its job. DWCS has no such rule: there the needs of windows come
 //! before events, which [`super::windows`] checks.
 //!
-//! During a fault of the clock and its aftermath, an observer cannot tell what the CPU took for
-//! equal. That is excused like other faults.
+//! During a fault of the clock and its aftermath, an observer does not know which ranks the CPU
+//! found equal. Such a fault excuses violations like other faults.
 
 use super::checker::{Checker, Promises};
 use super::excuse::Excuse;
@@ -34,7 +34,7 @@ struct Standing {
     cpu: u32,
     period: Span,
     class: WorkClass,
-    /// From the release of a job to its deadline.
+    /// The time from the release of a job to its deadline.
     bound: Span,
     wins_ties: bool,
     /// Rank and number of the waiting events.

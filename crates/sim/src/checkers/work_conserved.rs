@@ -1,8 +1,8 @@
 //! Checks work conservation. An awake CPU idles only if no job is ready, and lets no time pass
 //! between two handlers.
 //!
-//! No fault excuses it, because ready work runs in any case. [`super::no_lost_wakeup`] checks
-//! sleeping CPUs.
+//! No fault excuses a violation, because ready work runs in any case. [`super::no_lost_wakeup`]
+//! checks sleeping CPUs.
 
 use super::checker::Checker;
 use super::pending::Pending;

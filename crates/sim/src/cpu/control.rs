@@ -12,7 +12,7 @@ use upcall_core::time::Instant;
 /// One input from outside.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Control {
-    /// The clock is set. The CPU reads it once more just before.
+    /// The clock is set. The CPU reads the clock once more just before.
     ClockSteps,
     Message(Message),
     Fault {

@@ -54,7 +54,7 @@ impl Cpu {
         }
     }
 
-    /// Takes `most` events of an activity, or as many as there are.
+    /// Takes `most` events of an activity, or all if there are fewer.
     pub(super) fn take_events(
         &mut self,
         id: ActivityId,
@@ -69,7 +69,7 @@ impl Cpu {
         }
     }
 
-    /// Carries out a message.
+    /// Executes a message.
     pub(super) fn deliver(&mut self, message: Message, observe: &mut impl FnMut(&SimEvent)) {
         let id = ActivityId(message.actor);
         match message.request {
@@ -118,8 +118,8 @@ impl Cpu {
 
     pub(super) fn run(&mut self, number: u32, observe: &mut impl FnMut(&SimEvent)) {
         let id = ActivityId(number);
-        // Not before the last input of the scheduler: otherwise the activity would be late from the
-        // start.
+        // The start is not before the last input of the scheduler. Otherwise the activity would be
+        // late from the start.
         let at = self.reading().max(self.scheduler.clock());
         let actor = &mut self.actors[number as usize];
         actor.join(self.now);

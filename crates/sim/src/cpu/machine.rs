@@ -1,4 +1,4 @@
-//! The properties that all CPUs of a simulation share.
+//! The properties that all CPUs of a simulation share, and helpers for numbers.
 
 use crate::fault::{Fault, Stalls};
 use crate::spec::SimSpec;
@@ -26,7 +26,7 @@ impl Machine {
     }
 }
 
-/// No spec has more activities than a `u32` can count.
+/// `len` as a `u32`. No spec has more activities than a `u32` can count.
 pub(super) fn count(len: usize) -> u32 {
     u32::try_from(len).unwrap_or(u32::MAX)
 }

@@ -1,4 +1,4 @@
-//! Handles what comes from outside: clock steps, messages, events and faults.
+//! Handles the inputs from outside: clock steps, messages, events and faults.
 
 use super::control::{Control, Message, Request};
 use super::machine::{Machine, NANOSECOND, count};
@@ -11,7 +11,8 @@ use upcall_core::scheduler::{Input, Outcome};
 use upcall_core::time::Instant;
 
 impl Cpu {
-    /// Whether the clock is set at `at`. That comes before all else at this instant.
+    /// Whether the clock is set at `at`. The clock step comes before all other inputs of this
+    /// instant.
     pub(super) fn clock_steps_at(&self, at: Instant) -> bool {
         matches!(self.controls.front(), Some((when, Control::ClockSteps)) if *when == at)
     }
@@ -20,8 +21,8 @@ impl Cpu {
     pub(super) fn control(&mut self, machine: &Machine, observe: &mut impl FnMut(&SimEvent)) {
         match self.controls.pop_front() {
             Some((_, Control::ClockSteps)) => {
-                // This tick tells the core of everything that was due by any reading of the clock
-                // so far.
+                // With this tick the core handles everything that was due by any reading of the
+                // clock so far.
                 let before = self.clock.reads(self.now - NANOSECOND);
                 self.inform_at(before, Input::Tick, observe);
             }

@@ -10,7 +10,7 @@ use upcall_core::scheduler::{Command, Input, Outcome};
 use upcall_core::time::{Instant, Span};
 
 impl Cpu {
-    /// (1) Passes what is due to the scheduler, and chooses what runs.
+    /// (1) Wakes the CPU: the scheduler releases all due jobs, and the next handler is chosen.
     pub(super) fn wake(&mut self, machine: &Machine, observe: &mut impl FnMut(&SimEvent)) {
         self.become_awake(observe);
         self.inform(Input::Tick, observe);

@@ -62,7 +62,7 @@ pub(super) struct Running {
     /// preemption point.
     pub(super) from: Instant,
     pub(super) check_at: Instant,
-    /// The time at which it asks the scheduler or returns.
+    /// The time at which the handler asks the scheduler or returns.
     pub(super) end: Instant,
     /// The time at which PDU `target` of the job would be complete; `end` or later.
     pub(super) target_at: Instant,
@@ -135,12 +135,12 @@ impl Cpu {
         self.posts.peek().map_or(Instant::FAR, |Reverse((at, _))| *at)
     }
 
-    /// The indices of its activities in the spec.
+    /// The indices of the CPU's activities in the spec.
     pub(crate) fn activities(&self) -> impl Iterator<Item = u32> + '_ {
         self.actors.iter().map(|actor| actor.activity)
     }
 
-    /// The present reading of its clock.
+    /// The present reading of the CPU's clock.
     pub(super) fn reading(&self) -> Instant {
         self.clock.reads(self.now)
     }
@@ -182,12 +182,12 @@ impl Cpu {
                 let activity = self.actors[id.0 as usize].activity;
                 self.emit(EventKind::Leave { activity }, observe);
             }
-            // The caller takes answers itself. A free number needs no event.
+            // The caller takes the replies to a handler itself. A free number needs no event.
             _ => {}
         }
     }
 
-    /// Emits the next release. The core finds it by itself.
+    /// Emits the next release. The core computes its releases by itself.
     pub(super) fn release(&mut self, observe: &mut impl FnMut(&SimEvent)) {
         let Some(mut top) = self.releases.peek_mut() else { return };
         let Reverse((_, number)) = *top;

@@ -37,8 +37,8 @@ impl Cpu {
         }
     }
 
-    /// Handles what ends exactly at `end`, the end of the run, and begins nothing. Returns the
-    /// results of the CPU and its activities, and the number of emitted events.
+    /// Ends the run at `end`. Handles an upcall that ends exactly then, and begins nothing. Returns
+    /// the results of the CPU and its activities, and the number of emitted events.
     pub(crate) fn conclude(
         mut self,
         end: Instant,
@@ -47,7 +47,7 @@ impl Cpu {
         record: &mut impl FnMut(u32, &Record),
     ) -> (CpuOutcome, Vec<ActivityOutcome>, u64) {
         if end > Instant::ZERO {
-            // Whatever is due before the end counts, even if no step has handled it yet.
+            // Every release before the end counts, even if no step has handled it yet.
             self.now = end - NANOSECOND;
             self.inform(Input::Tick, observe);
         }

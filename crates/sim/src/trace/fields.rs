@@ -1,4 +1,4 @@
-//! A record as a kind and named numbers, and back.
+//! Encodes a record as a kind and named numbers, and decodes it.
 //!
 //! The kind is the event's name, and the numbers are its annotations. So a click on an event in the
 //! user interface shows the whole record. An absent number means `None` or `false`. The numbers of
@@ -386,7 +386,7 @@ pub(super) fn decode(kind: Kind, values: &Values) -> Result<Option<Crossing>, Ba
     })
 }
 
-/// The value at the number's index.
+/// The element of `these` whose index is the number in `field`.
 fn one_of<T: Copy, const N: usize>(values: &Values, field: Field, these: [T; N]) -> Result<T, Bad> {
     let number = values.number(field)?;
     let place = usize::try_from(number).ok();

@@ -1,5 +1,5 @@
-//! Reads a trace back, of any origin. No input makes it panic, and it takes memory of a small
-//! multiple of the input's length.
+//! Reads a trace file of any origin. No input causes a panic. The reader takes at most a small
+//! multiple of the input's length as memory.
 
 use super::fields::{Bad, Field, Kind, Values, decode, decode_group};
 use super::header::{Clock, FORMAT, Header, Named};
@@ -208,9 +208,9 @@ impl Reader {
         if !matches!(kind, Kind::Header | Kind::Group) {
             return of.event((kind, cpu, now), &values, texts, 0);
         }
-        let elsewhere = self.taken - of.taken();
-        of.event((kind, cpu, now), &values, texts, elsewhere)?;
-        self.taken = elsewhere + of.taken();
+        let taken_by_others = self.taken - of.taken();
+        of.event((kind, cpu, now), &values, texts, taken_by_others)?;
+        self.taken = taken_by_others + of.taken();
         Ok(())
     }
 }
@@ -242,15 +242,15 @@ impl Process {
         (kind, cpu, now): (Kind, u32, Instant),
         values: &Values,
         texts: Texts,
-        elsewhere: u64,
+        taken_by_others: u64,
     ) -> Result<(), Cause> {
         let place = self.places.get(&cpu).copied();
         match (kind, place) {
-            (Kind::Header, None) => self.header(cpu, now, values, &texts, elsewhere),
+            (Kind::Header, None) => self.header(cpu, now, values, &texts, taken_by_others),
             (Kind::Header, Some(_)) => Err(Cause::Twice("the header of a CPU")),
             (_, None) => Err(Cause::NoHeader { cpu }),
             (Kind::Activity, Some(_)) => self.activity(cpu, values, texts),
-            (Kind::Group, Some(_)) => self.group(values, elsewhere),
+            (Kind::Group, Some(_)) => self.group(values, taken_by_others),
             (_, Some(place)) => {
                 if let Some(crossing) = decode(kind, values)? {
                     self.records[place].push(Record { now, crossing });
@@ -266,7 +266,7 @@ impl Process {
         start: Instant,
         values: &Values,
         texts: &Texts,
-        elsewhere: u64,
+        taken_by_others: u64,
     ) -> Result<(), Cause> {
         let format = values.small(Field::Format)?;
         if format != FORMAT {
@@ -274,7 +274,8 @@ impl Process {
         }
         let capacity = values.small(Field::Capacity)?;
         let more = u64::from(capacity) * (self.groups.len() as u64 + 1);
-        if elsewhere + self.taken() + more > u64::from(CAPACITY_MAX) || self.cpus.len() >= CPUS_MAX
+        if taken_by_others + self.taken() + more > u64::from(CAPACITY_MAX)
+            || self.cpus.len() >= CPUS_MAX
         {
             return Err(Bad::Range(Field::Capacity, capacity.into()).into());
         }
@@ -315,14 +316,14 @@ impl Process {
     }
 
     /// Reads the next group, if the policy allows groups.
-    fn group(&mut self, values: &Values, elsewhere: u64) -> Result<(), Cause> {
+    fn group(&mut self, values: &Values, taken_by_others: u64) -> Result<(), Cause> {
         let (place, group) = decode_group(values)?;
         let range = |field: Field, found: u64| Cause::from(Bad::Range(field, found));
         if usize::try_from(place).ok() != Some(self.groups.len()) {
             return Err(range(Field::Id, place.into()));
         }
         self.groups.push(group);
-        let taken = elsewhere + self.taken();
+        let taken = taken_by_others + self.taken();
         let quantum = self.known.and_then(|(_, quantum, ..)| quantum);
         let quantum = quantum.filter(|_| taken <= u64::from(CAPACITY_MAX));
         match quantum.map(|quantum| discipline::ps_with_groups(quantum, self.groups.clone())) {

@@ -31,8 +31,8 @@ impl Trace {
         self.replay_seen(|_, _, _| {})
     }
 
-    /// As [`Trace::replay`]. Also shows `seen` each CPU's scheduler after every record that was
-    /// equal; see [`upcall_core::trace::replay_seen`].
+    /// As [`Trace::replay`]. Also calls `seen` with each CPU's scheduler after every equal record;
+    /// see [`upcall_core::trace::replay_seen`].
     pub fn replay_seen(&self, mut seen: impl FnMut(u32, &Scheduler, &Record)) -> Vec<CpuReplay> {
         let Header { discipline, time_quantum, groups, .. } = &self.header;
         let same = *time_quantum == discipline.time_quantum && *groups == discipline.groups;

@@ -1,4 +1,4 @@
-//! Records survive writing and reading, and a file that is no trace is refused.
+//! Records survive writing and reading, and the reader refuses a file that is no trace.
 
 use super::fields::{Field, Kind, decode, encode};
 use super::*;
@@ -178,7 +178,7 @@ fn every_crossing_survives_the_file() {
     }
 }
 
-/// Two processes on one CPU, whose activities have the same numbers there.
+/// Two processes on one CPU, whose activities have the same numbers.
 #[test]
 fn processes_are_separated_in_any_order_of_packets() {
     let records = one_of_each();

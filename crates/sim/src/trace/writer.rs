@@ -65,7 +65,7 @@ impl<W: io::Write> Writer<W> {
         for &(cpu, capacity) in &header.cpus {
             writer.begin_cpu(header, cpu, capacity)?;
         }
-        // Once, although every CPU has them.
+        // The groups are written once, although every CPU has them.
         if let Some(&(cpu, _)) = header.cpus.first() {
             for (place, group) in (0..).zip(&header.groups) {
                 let values = encode_group(place, group);
@@ -125,7 +125,7 @@ impl<W: io::Write> Writer<W> {
         self.cpus.get_mut(&cpu).ok_or_else(unknown)
     }
 
-    /// Writes the names of its sequence, its two rows and its header.
+    /// Writes the names of the CPU's sequence, its two rows and its header.
     fn begin_cpu(&mut self, header: &Header, cpu: u32, capacity: u32) -> io::Result<()> {
         let sequence = self.cpu(cpu)?.sequence;
         let name = |iid: u64, name: &str| Name { iid: Some(iid), name: Some(name.to_owned()) };
@@ -142,7 +142,7 @@ impl<W: io::Write> Writer<W> {
             sequence_flags: Some(FLAG_CLEARED),
             ..Packet::default()
         })?;
-        // With several processes, each is a domain.
+        // If a file has several processes, each process is a domain.
         let of = header.activities.first().filter(|_| header.process > 0);
         let of = of.map_or_else(String::new, |activity| format!(", domain {}", activity.domain));
         self.row(Row::Cpu(cpu), &format!("CPU {cpu}{of}"), None)?;
@@ -178,7 +178,7 @@ impl<W: io::Write> Writer<W> {
         self.packet(&Packet { track: Some(track), ..Packet::default() })
     }
 
-    /// Writes an instant on the row that is read back.
+    /// Writes an instant on the row `core`, which the reader reads.
     fn core_event(
         &mut self,
         cpu: u32,

@@ -54,15 +54,15 @@ impl<'a> Run<'a> {
         for (member, id) in set.iter().zip((0..).map(ActivityId)) {
             let terms = Terms { window: Some(member.window), ..Terms::default() };
             let params = member.params.offset(Span::ZERO);
-            run.tell(Input::Create { id, params, terms })?;
+            run.handle(Input::Create { id, params, terms })?;
         }
         for id in (0..capacity).map(ActivityId) {
-            run.tell(Input::Run { id, at: Instant::ZERO })?;
+            run.handle(Input::Run { id, at: Instant::ZERO })?;
         }
         Ok(run)
     }
 
-    fn tell(&mut self, input: Input) -> Result<(), InputError> {
+    fn handle(&mut self, input: Input) -> Result<(), InputError> {
         self.scheduler.handle(self.now, input)
     }
 
@@ -76,7 +76,7 @@ impl<'a> Run<'a> {
                 Some(_) => {}
                 None => {
                     self.now = self.scheduler.next_deadline().unwrap_or(Instant::FAR);
-                    self.tell(Input::Tick)?;
+                    self.handle(Input::Tick)?;
                 }
             }
         }
@@ -98,17 +98,17 @@ impl<'a> Run<'a> {
             self.now += params.pdu_cost * quantum;
             pdus += quantum;
             if pdus == pdus_max {
-                return self.tell(Input::Returned { pdus, outcome: Outcome::Done });
+                return self.handle(Input::Returned { pdus, outcome: Outcome::Done });
             }
             if self.now < check_at {
                 continue;
             }
-            self.tell(Input::Boundary)?;
+            self.handle(Input::Boundary)?;
             loop {
                 match self.scheduler.poll_command(self.now) {
                     Some(Command::Proceed { check_at: next }) => check_at = next,
                     Some(Command::Yield) => {
-                        return self.tell(Input::Returned { pdus, outcome: Outcome::Yielded });
+                        return self.handle(Input::Returned { pdus, outcome: Outcome::Yielded });
                     }
                     Some(_) => {}
                     None => break,

@@ -77,7 +77,7 @@ fn a_hand_off_and_a_late_wake_up_take_a_slot() {
     assert!(judged(&set, FREE).1);
     assert!(!judged(&set, (1_000_000, 1, 0)).1);
     assert!(!judged(&set, (1_000_000, 0, 1)).1);
-    // With as much to spare: 2 * (4 + 1) do not fit in 10 - 1, in 11 - 1 they do.
+    // 2 * (4 + 1) do not fit into 10 - 1, but they fit into 11 - 1.
     assert!(!judged(&[(params(10, 4), terms(1, 2)); 4], (1_000_000, 1, 0)).1);
     let set = [(params(11, 4), terms(1, 2)); 4];
     assert!(judged(&set, (1_000_000, 1, 0)).1);
@@ -90,13 +90,13 @@ fn sets_proved_for_equal_offsets_are_not_admitted_with_others() {
     let every_other = (params(10, 10), terms(1, 2));
     let later = (params(10, 10).offset(Span::from_nanos(5)), terms(1, 2));
     assert!(!judged(&[every_other, later], FREE).1);
-    // Nor with other periods, unless they are simulated.
+    // Sets with other periods are not admitted either, unless they are simulated.
     assert_eq!(judged(&[every_other, (params(20, 10), terms(0, 1))], FREE).0, "window-simulation");
 }
 
 #[test]
 fn a_quantum_blocks_one_that_is_due_before_it() {
-    // 40 % and 40 %, but 8 of the second are not interrupted.
+    // The two need 40 % each, but 8 of the second are not interrupted.
     let short = (params(10, 4), terms(0, 1));
     let long = |quantum| (params(20, 1).batch(8).quantum(quantum), terms(0, 1));
     assert!(judged(&[short, long(7)], FREE).1);
@@ -151,12 +151,11 @@ fn a_window_of_billions_of_periods_is_judged_and_not_run_through() {
 #[test]
 fn the_event_server_gets_the_rest_without_the_time_for_blocking() {
     let share = |set: &[_], given| judged(set, given).2.event_share(0).map(Share::ppm);
-    // Nothing blocks for a quantum of 1 ns less 1.
+    // A quantum of 1 ns blocks for 1 ns less 1, so nothing blocks.
     let set = [(params(100, 1).batch(40), terms(0, 1))];
     assert_eq!(share(&set, FREE), Some(600_000));
     assert_eq!(share(&set, (500_000, 0, 0)), Some(100_000));
-    // Of 20 and 10 that are left by the first deadline and the limit, a quantum
-    // may take 9.
+    // The jobs take 80 of 100, and a quantum of 10 blocks for 9. So 11 are left.
     let blocking = [(params(100, 10).batch(8), terms(0, 1))];
     assert_eq!(share(&blocking, FREE), Some(110_000));
     assert_eq!(share(&[(params(10, 10), terms(0, 1))], FREE), None);
@@ -180,7 +179,7 @@ fn the_share_of_the_event_server_is_reserved_until_it_is_taken_back() {
     assert!((all.load()[0].utilization - 0.75).abs() < 1e-9, "{:?}", all.load());
     let refused = all.reserve("half", half.0, &half.1).unwrap_err();
     assert!(matches!(refused.reason, Reason::WindowsOverCpu { .. }), "{refused}");
-    // Windows do not help beside it either: no test proves the misses then.
+    // Windows do not help beside the event server either, because no test proves the misses then.
     let loose = (half.0, terms(1, 2));
     let refused = all.reserve("loose", loose.0, &loose.1).unwrap_err();
     assert!(matches!(refused.reason, Reason::WindowsUnproven { .. }), "{refused}");

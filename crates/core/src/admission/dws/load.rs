@@ -30,8 +30,8 @@ pub(super) enum Outcome {
 #[derive(Debug)]
 pub(super) struct Load {
     pub(super) streams: Vec<Stream>,
-    /// Quanta that block intervals shorter than `reach_ns`, shortest reach first. Each has the
-    /// longest blocking of all quanta with at least its reach.
+    /// Quanta that block intervals shorter than their `reach_ns`, sorted by `reach_ns`.
+    /// `longest_ns` is the longest blocking of all quanta with at least this reach.
     blockers: Vec<Blocker>,
     /// The blocking of intervals of any length.
     standing_ns: u64,
@@ -200,7 +200,7 @@ impl Load {
         self.streams.iter().filter_map(last).max()
     }
 
-    /// Examines the arrivals of `own` that can be its worst.
+    /// Examines the arrivals of `own` that can have the worst response.
     pub(super) fn worst_response(
         &self,
         own: &Stream,

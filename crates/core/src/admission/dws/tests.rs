@@ -1,5 +1,5 @@
-//! Verdicts worked out by hand, and what the two analyses have in common. `tests/dws_admission.rs`
-//! compares with another analysis and with the scheduler itself.
+//! Verdicts worked out by hand, and properties that the two analyses have in common.
+//! `tests/dws_admission.rs` compares with another analysis and with the scheduler itself.
 
 use super::*;
 use crate::admission::utilization;
@@ -214,7 +214,7 @@ fn verdict_with(set: &[(ActivityParams, Terms)], steps: u64) -> Verdict {
 }
 
 prop_compose! {
-    fn anyone(load: core::ops::Range<u64>)(
+    fn any_activity(load: core::ops::Range<u64>)(
         period_ns in prop::sample::select(&[4u64, 5, 6, 8, 10, 12, 15, 20, 24, 30][..]),
         load in load,
         batch in 1u32..5,
@@ -235,7 +235,7 @@ prop_compose! {
 
 fn set() -> impl Strategy<Value = Set> {
     (1usize..7).prop_flat_map(|count| {
-        prop::collection::vec(anyone(1..(180 / count as u64).min(90)), count)
+        prop::collection::vec(any_activity(1..(180 / count as u64).min(90)), count)
     })
 }
 
@@ -246,7 +246,7 @@ fn cases(cases: u32) -> Config {
 proptest! {
     #![proptest_config(cases(1_500))]
 
-    /// Two ways to the same answer: demand and responses, with all costs.
+    /// The demand and the responses give the same answer, with all costs.
     #[test]
     fn the_test_passes_if_and_only_if_no_response_is_longer_than_its_delay_bound(
         set in set(),
@@ -263,7 +263,7 @@ proptest! {
                 )
         });
         prop_assert_eq!(verdict.failure.is_none(), kept);
-        // A third way: every interval, one by one.
+        // The examination of every interval, one by one, gives the same answer.
         let load = Load::of(&set, &platform);
         let (outcome, _) = load.decide(&mut Steps::of_analysis());
         let late = (1..3_000).any(|length_ns| {

@@ -41,7 +41,7 @@ fn responses(set: &[(ActivityParams, Terms)], platform: &Platform) -> Vec<Respon
 }
 
 #[test]
-fn the_bounds_are_what_a_pocket_calculator_gives() {
+fn the_bounds_match_a_calculation_by_hand() {
     let set = [(audio(), share(20)), (piece(700), Terms::default()), (piece(3_000), share(50))];
     // J = 3 ms, G = 2.25 ms, B = 3 ms; J = 0.7 ms, G = 3 ms, B = 1 ms.
     let (own, adaptive) = (3_000 + 2_250 * 5 + 3_000, Response::AtLeast(us(700)));
@@ -50,7 +50,7 @@ fn the_bounds_are_what_a_pocket_calculator_gives() {
         responses(&set, &platform(FREE, FREE)),
         [Response::Bounded(us(own)), adaptive, Response::Bounded(us(of_piece))]
     );
-    // The wake-up, if it is longer.
+    // `J` is the wake-up latency if that is longer.
     assert_eq!(
         responses(&set, &platform(FREE, us(2_000))),
         [Response::Bounded(us(own)), adaptive, Response::Bounded(us(of_piece + 1_300))]
@@ -212,7 +212,7 @@ fn the_share_of_a_group_is_granted_on_cpus_with_members() {
     reservations.reserve("third", piece(400), &member(3)).unwrap();
     assert_eq!(given_away(&reservations), 0.4);
     let alone = reservations.reserve("alone", audio(), &share(45)).unwrap();
-    // It may have to wait for a member of a group: J = B = 0.9 ms, G = 2.25 ms.
+    // The activity may have to wait for a member of a group: J = B = 0.9 ms, G = 2.25 ms.
     let waited = at_share(us(2_250), Share::from_ppm(450_000).unwrap()) + us(900 + 900);
     assert_eq!(reservations.response_max(alone.id), Some(waited));
     let refusal = reservations.reserve("other", piece(1), &member(2)).unwrap_err();

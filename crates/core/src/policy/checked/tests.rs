@@ -107,9 +107,9 @@ type Mutant = (&'static str, fn());
 fn expect_panics(mutants: &[Mutant]) {
     for (message, mutant) in mutants {
         let panic = catch_unwind(AssertUnwindSafe(mutant)).expect_err(message);
-        let told = panic.downcast_ref::<String>().map(String::as_str);
-        let told = told.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("");
-        assert!(told.contains(message), "expected {message:?}, found {told:?}");
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("");
+        assert!(text.contains(message), "expected {message:?}, found {text:?}");
     }
 }
 

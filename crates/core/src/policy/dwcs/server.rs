@@ -1,21 +1,22 @@
-//! The event server: the rest of the CPU, spent on pending events.
+//! The event server: it spends a reserved share of the CPU on pending events.
 //!
-//! It is the pseudo task of the paper (ecalls-2001 §2.4), with window-constraint `0/Y_max`, the run
-//! time `C` of the activity that it serves, and period `T = C / U_r`. Each time the pseudo task
-//! would run, an activity with a pending event runs instead.
+//! The server is the pseudo task of the paper (ecalls-2001 §2.4), with window-constraint `0/Y_max`,
+//! the run time `C` of the activity that it serves, and period `T = C / U_r`. Each time the pseudo
+//! task would run, an activity with a pending event runs instead.
 //!
-//! The paper leaves two questions open. *When does a period begin?* With the event, or with the
-//! deadline of the previous service if that is later. So the services of any interval ask for no
-//! more than `U_r` of it, whenever events come (the total bandwidth server of Spuri and Buttazzo
-//! 1996). *What is `U_r`?* The share that the driver sets; without one the server does nothing. A
-//! policy knows neither the hand-offs nor how long a quantum may block, and the rest by the
-//! utilization test alone would break promises. [`crate::admission::Reservations::event_share`]
-//! computes a share that breaks none.
+//! The paper leaves two questions open. *When does a period begin?* It begins with the event, or
+//! with the deadline of the previous service if that is later. So in any interval the services ask
+//! for at most the part `U_r` of it, whenever events come (the total bandwidth server of Spuri and
+//! Buttazzo 1996). *What is `U_r`?* It is the share that the driver sets; without a share the
+//! server does nothing. A policy knows neither the hand-offs nor how long a quantum may block. The
+//! whole rest that the utilization test leaves would be too large a share, and would break
+//! promises. [`crate::admission::Reservations::event_share`] computes a share that keeps all
+//! promises.
 
 use crate::share::Share;
 use crate::time::{Instant, Span};
 
-/// A share, and how much of it is spent. Each call is O(1).
+/// The share of the event server, and the time until which it is spent. Each call is O(1).
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Server {
     share: Share,

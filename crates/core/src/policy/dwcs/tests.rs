@@ -85,7 +85,7 @@ fn a_violation_raises_the_denominator_until_a_service_begins_a_new_window() {
 }
 
 #[test]
-fn a_window_out_of_its_range_is_taken_for_the_nearest() {
+fn a_window_out_of_its_range_becomes_the_nearest_valid_one() {
     for (given, taken) in [((3, 3), (2, 3)), ((9, 4), (3, 4)), ((5, 0), (0, 1)), ((0, 0), (0, 1))] {
         assert_eq!(window_of(&terms(given.0, given.1)), window(taken.0, taken.1));
     }
@@ -258,7 +258,7 @@ fn scheduler(set: &[(ActivityParams, Terms)]) -> Scheduler {
     scheduler
 }
 
-fn tell(scheduler: &mut Scheduler, now: u64, input: Input) -> Vec<Command> {
+fn handle(scheduler: &mut Scheduler, now: u64, input: Input) -> Vec<Command> {
     scheduler.handle(at(now), input).unwrap();
     drain(scheduler, now)
 }
@@ -282,7 +282,7 @@ fn a_lost_period_ends_as_missed_and_not_completed_and_the_next_one_is_fresh() {
     let task = |misses| (ActivityParams::new(ns(10), ns(3)).batch(2), terms(misses, 2));
     let mut scheduler = scheduler(&[task(0), task(1)]);
     assert_eq!(upcalled(&drain(&mut scheduler, 0)), Some(A));
-    let commands = tell(&mut scheduler, 6, Input::Returned { pdus: 2, outcome: DONE });
+    let commands = handle(&mut scheduler, 6, Input::Returned { pdus: 2, outcome: DONE });
     // At 6, 6 more do not fit before 10: the job is lost at once, and its record ends at that
     // moment.
     let Command::JobDone(lost) = commands[1] else { panic!("{commands:?}") };
@@ -290,7 +290,7 @@ fn a_lost_period_ends_as_missed_and_not_completed_and_the_next_one_is_fresh() {
     assert!(lost.missed());
     assert_eq!(upcalled(&commands), None);
     assert_eq!(scheduler.next_deadline(), Some(at(10)));
-    let commands = tell(&mut scheduler, 10, Input::Tick);
+    let commands = handle(&mut scheduler, 10, Input::Tick);
     assert_eq!(upcalled(&commands), Some(A));
     let counters = scheduler.counters(B).unwrap();
     assert_eq!((counters.jobs, counters.misses, counters.overruns), (2, 1, 0));
@@ -301,10 +301,10 @@ fn a_lost_period_ends_as_missed_and_not_completed_and_the_next_one_is_fresh() {
 fn a_driver_late_by_many_periods_loses_all_of_them_at_once() {
     let mut scheduler = scheduler(&[(ActivityParams::new(ns(10), ns(3)), terms(1, 4))]);
     // Released at 0 to 90; those from 0 to 80 are lost.
-    let commands = tell(&mut scheduler, 95, Input::Tick);
+    let commands = handle(&mut scheduler, 95, Input::Tick);
     assert!(matches!(commands[0], Command::JobDone(record) if record.job == 0));
     assert!(matches!(commands[1], Command::Upcall { id: A, .. }));
-    tell(&mut scheduler, 98, Input::Returned { pdus: 1, outcome: DONE });
+    handle(&mut scheduler, 98, Input::Returned { pdus: 1, outcome: DONE });
     let counters = scheduler.counters(A).unwrap();
     assert_eq!((counters.jobs, counters.completed, counters.misses), (10, 1, 9));
     // Twice 4 periods, and one of the third window.
@@ -316,10 +316,11 @@ fn a_job_cut_off_by_its_deadline_gives_way_and_is_lost() {
     let mut scheduler = scheduler(&[(ActivityParams::new(ns(10), ns(2)).batch(4), terms(1, 2))]);
     drain(&mut scheduler, 0);
     // Each PDU takes three times as long as declared.
-    let answer = tell(&mut scheduler, 6, Input::Boundary);
+    let answer = handle(&mut scheduler, 6, Input::Boundary);
     assert!(matches!(answer[..], [Command::Proceed { check_at }] if check_at == at(10)));
-    assert_eq!(tell(&mut scheduler, 12, Input::Boundary), [Command::Yield]);
-    let commands = tell(&mut scheduler, 12, Input::Returned { pdus: 2, outcome: Outcome::Yielded });
+    assert_eq!(handle(&mut scheduler, 12, Input::Boundary), [Command::Yield]);
+    let commands =
+        handle(&mut scheduler, 12, Input::Returned { pdus: 2, outcome: Outcome::Yielded });
     assert!(matches!(commands[0], Command::JobDone(record) if record.pdus == 2 && record.missed()));
     // The period that began meanwhile has its whole batch left.
     assert!(matches!(commands[1], Command::Upcall { pdus_max: 4, resumed: false, .. }));
@@ -332,16 +333,17 @@ fn a_job_lost_while_a_handler_runs_is_reported_after_its_return() {
     let mut scheduler = scheduler(&[(long, terms(0, 1)), (short, terms(1, 2))]);
     assert_eq!(upcalled(&drain(&mut scheduler, 0)), Some(A));
     // Periods from 1, 11 and 21 on; two are over at 25. The answer comes alone.
-    assert_eq!(tell(&mut scheduler, 25, Input::Boundary), [Command::Yield]);
-    let commands = tell(&mut scheduler, 25, Input::Returned { pdus: 1, outcome: Outcome::Yielded });
+    assert_eq!(handle(&mut scheduler, 25, Input::Boundary), [Command::Yield]);
+    let commands =
+        handle(&mut scheduler, 25, Input::Returned { pdus: 1, outcome: Outcome::Yielded });
     assert!(matches!(commands[0], Command::JobDone(record) if record.id == B && record.job == 0));
     assert_eq!(upcalled(&commands), Some(B));
     assert_eq!(scheduler.counters(B).unwrap().misses, 2);
     // Nothing is reported of an activity that is gone.
-    tell(&mut scheduler, 26, Input::Returned { pdus: 1, outcome: DONE });
-    assert_eq!(tell(&mut scheduler, 60, Input::Tick), []);
-    tell(&mut scheduler, 60, Input::Close { id: B });
-    let commands = tell(&mut scheduler, 61, Input::Returned { pdus: 1, outcome: DONE });
+    handle(&mut scheduler, 26, Input::Returned { pdus: 1, outcome: DONE });
+    assert_eq!(handle(&mut scheduler, 60, Input::Tick), []);
+    handle(&mut scheduler, 60, Input::Close { id: B });
+    let commands = handle(&mut scheduler, 61, Input::Returned { pdus: 1, outcome: DONE });
     assert!(commands.iter().all(|command| !matches!(command, Command::JobDone(r) if r.id == B)));
 }
 
@@ -352,20 +354,20 @@ fn a_work_conserving_activity_is_served_until_it_has_nothing_left() {
     let mut scheduler = scheduler(&[eager, (eager.0.offset(ns(30)), terms(0, 1))]);
     assert_eq!(upcalled(&drain(&mut scheduler, 0)), Some(A));
     let returned = |pdus| Input::Returned { pdus, outcome: DONE };
-    assert_eq!(upcalled(&tell(&mut scheduler, 4, returned(4))), Some(A));
-    assert_eq!(upcalled(&tell(&mut scheduler, 8, returned(4))), Some(A));
-    assert_eq!(upcalled(&tell(&mut scheduler, 11, returned(3))), None);
+    assert_eq!(upcalled(&handle(&mut scheduler, 4, returned(4))), Some(A));
+    assert_eq!(upcalled(&handle(&mut scheduler, 8, returned(4))), Some(A));
+    assert_eq!(upcalled(&handle(&mut scheduler, 11, returned(3))), None);
     assert_eq!(scheduler.next_deadline(), Some(at(30)));
     let counters = scheduler.counters(A).unwrap();
     assert_eq!((counters.jobs, counters.completed, counters.pdus), (1, 1, 11));
     // The other one is not work-conserving, so it is served only for its events.
-    assert_eq!(upcalled(&tell(&mut scheduler, 30, Input::Tick)), Some(B));
-    assert_eq!(upcalled(&tell(&mut scheduler, 34, returned(4))), None);
-    assert_eq!(upcalled(&tell(&mut scheduler, 40, Input::Posted { id: B, rank: 2 })), Some(B));
-    assert_eq!(upcalled(&tell(&mut scheduler, 41, returned(1))), None);
-    // Not while it is suspended.
-    tell(&mut scheduler, 42, Input::Suspend { id: B });
-    assert_eq!(upcalled(&tell(&mut scheduler, 43, Input::Posted { id: B, rank: 2 })), None);
+    assert_eq!(upcalled(&handle(&mut scheduler, 30, Input::Tick)), Some(B));
+    assert_eq!(upcalled(&handle(&mut scheduler, 34, returned(4))), None);
+    assert_eq!(upcalled(&handle(&mut scheduler, 40, Input::Posted { id: B, rank: 2 })), Some(B));
+    assert_eq!(upcalled(&handle(&mut scheduler, 41, returned(1))), None);
+    // B is not served while it is suspended.
+    handle(&mut scheduler, 42, Input::Suspend { id: B });
+    assert_eq!(upcalled(&handle(&mut scheduler, 43, Input::Posted { id: B, rank: 2 })), None);
 }
 
 #[test]
@@ -374,14 +376,14 @@ fn an_extra_service_ends_before_the_next_release() {
     eager.1.work_conserving = true;
     let mut scheduler = scheduler(&[eager]);
     drain(&mut scheduler, 0);
-    let commands = tell(&mut scheduler, 8, Input::Returned { pdus: 4, outcome: DONE });
+    let commands = handle(&mut scheduler, 8, Input::Returned { pdus: 4, outcome: DONE });
     // Twice a quantum before 20.
     assert!(matches!(commands[1], Command::Upcall { id: A, check_at, .. } if check_at == at(14)));
-    let answer = tell(&mut scheduler, 11, Input::Boundary);
+    let answer = handle(&mut scheduler, 11, Input::Boundary);
     assert!(matches!(answer[..], [Command::Proceed { .. }]));
-    assert_eq!(tell(&mut scheduler, 15, Input::Boundary), [Command::Yield]);
+    assert_eq!(handle(&mut scheduler, 15, Input::Boundary), [Command::Yield]);
     let yielded = Input::Returned { pdus: 2, outcome: Outcome::Yielded };
-    assert_eq!(tell(&mut scheduler, 15, yielded), []);
+    assert_eq!(handle(&mut scheduler, 15, yielded), []);
     assert_eq!(scheduler.next_deadline(), Some(at(20)));
     let counters = scheduler.counters(A).unwrap();
     assert_eq!((counters.pdus, counters.preemptions), (6, 0));

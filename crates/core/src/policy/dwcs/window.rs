@@ -1,10 +1,10 @@
 //! The state of an activity's window, and its place among the ready activities.
 //!
-//! Two accounts of the same outcomes are kept. The *current constraint* `x'/y'` is the one that the
-//! published rules sort by; after a violation those rules begin a new window at any period. The
-//! *count* is for the user who was promised a window: windows of `y` periods follow one another
-//! from the first release on, and the count says in how many of them more than `x` periods were
-//! missed. Without a violation, both agree on where a window begins.
+//! This module keeps two accounts of the same outcomes. The *current constraint* `x'/y'` is the one
+//! that the published rules sort by; after a violation those rules begin a new window at any
+//! period. The *count* is for the user who was promised a window: windows of `y` periods follow one
+//! another from the first release on, and the count says in how many of them more than `x` periods
+//! were missed. Without a violation, both agree on where a window begins.
 
 use crate::activity::Window;
 use crate::time::Instant;
@@ -20,7 +20,7 @@ pub(super) struct Progress {
     window: Window,
     /// `x'/y'`, `0 <= x' <= y'`, `1 <= y'`.
     current: Window,
-    /// Whether a miss that was not allowed has not been followed by a service yet.
+    /// Set by a miss that was not allowed, until the next service.
     violated: bool,
     /// How many periods of the counted window are over. Below `window.periods`.
     over: u32,
@@ -66,7 +66,7 @@ impl Progress {
         }
     }
 
-    /// The activity missed this many periods in a row. `1 <= periods`.
+    /// The activity missed this many periods in a row. `periods >= 1`.
     pub(super) fn missed(&mut self, periods: u64) {
         let mut left = self.miss_counted(periods);
         while left > 0 {
@@ -79,7 +79,7 @@ impl Progress {
             left -= allowed;
             if self.current.periods == 0 {
                 // The window is over, and the next one has a period that may not be missed. So this
-                // happens at most once.
+                // branch runs at most once a call.
                 self.restart();
             } else if left > 0 {
                 let periods = u64::from(self.current.periods).saturating_add(left * VIOLATION);

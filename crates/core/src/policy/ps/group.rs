@@ -16,7 +16,7 @@ pub struct Group {
     /// A share of the CPU, or a weight among the adaptive activities. Inside another group, a
     /// weight among its members.
     pub claim: Claim,
-    /// The group around it, which must stand before it.
+    /// The enclosing group, which must come before this group in the list.
     pub parent: Option<GroupId>,
 }
 
@@ -26,7 +26,7 @@ pub struct Group {
 pub enum GroupError {
     /// More than [`GROUPS_MAX`].
     TooMany(usize),
-    /// The parent does not stand before the group.
+    /// The parent does not come before the group in the list.
     Parent {
         /// The group.
         group: usize,

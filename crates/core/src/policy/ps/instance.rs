@@ -19,7 +19,7 @@
 //!
 //! and the eligible client of the earliest deadline is served next. The clock counts service, not
 //! time. So interrupts and hand-offs cause no debt, and an instance inside another one needs no
-//! other clock.
+//! clock but its own.
 //!
 //! **Joining and leaving** with lag (EEVDF's dynamic operations; states below):
 //!
@@ -39,12 +39,13 @@
 //! 1. The client joins the competition with lag 0: `s = V`.
 //! 2. The client has the earliest deadline. It is served and charged.
 //! 3. The client has a further request and keeps its lag.
-//! 4. The client forfeits the service that it was still due. No other account changes: moving `V`
-//!    ahead would bring the deadlines of the others nearer than the service for them. The client
-//!    runs in free time until `V` catches up.
-//! 5. The client was ahead, so it had service of the others. It leaves only when its lag is 0, and
-//!    its weight counts until then. EEVDF proves that this moves no other lag. So blocking for a
-//!    moment gains nothing.
+//! 4. The client forfeits the service that it was still due. No other account changes, because an
+//!    advance of `V` would bring the deadlines of the others nearer without service for them. In
+//!    total, the others are now ahead by the forfeited service, until jumps of `V` (below) make up
+//!    for it.
+//! 5. The client was ahead, so it used service that was due to others. It leaves only when its lag
+//!    is 0, and its weight counts until then. EEVDF proves that this moves no other lag. So
+//!    blocking for a moment gains nothing.
 //! 6. The lag of the client is 0, and its weight no longer counts.
 //!
 //! If no ready client is eligible, `V` jumps to the earliest start, because service is never
@@ -112,7 +113,7 @@ enum ClientState {
 
 #[derive(Clone, Copy, Debug)]
 struct Client {
-    /// 0: there was never such a client.
+    /// 0 if no such client ever joined.
     weight: u32,
     /// Whether the client left. Its debt may still linger here.
     left: bool,
@@ -221,8 +222,8 @@ impl Instance {
         }
     }
 
-    /// Removes the client in any state. If it lingers, its weight leaves at the moment at which it
-    /// would have left. O(log n).
+    /// Removes the client in any state. If the client lingers, its weight counts until its debt is
+    /// paid. O(log n).
     pub fn leave(&mut self, client: u32) {
         self.retire(client);
         let Some(place) = self.client_mut(client) else { return };
@@ -260,7 +261,7 @@ impl Instance {
         place.request_ns = clamped_ns(length);
         let state = core::mem::replace(&mut place.state, ClientState::Ready);
         let weight = u64::from(place.weight);
-        // At the instant at which it retired: it never stopped competing.
+        // A client that returns at the virtual time at which it retired never stopped competing.
         if state == ClientState::Idle && place.retired != Some(clock) {
             place.start = place.start.max(clock);
         }
@@ -296,8 +297,9 @@ impl Instance {
         }
     }
 
-    /// Takes out the client that is served next: (2). `None` if none is ready. O(log n) amortized:
-    /// once a request, a client passes from waiting to eligible, or from lingering to idle.
+    /// Takes out the client that is served next: step (2). `None` if no client is ready. O(log n)
+    /// amortized, because a client passes from waiting to eligible, or from lingering to idle, at
+    /// most once for each request.
     pub fn pick(&mut self) -> Option<u32> {
         let client = self.peek()?;
         self.take(client);

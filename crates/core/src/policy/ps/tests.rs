@@ -60,7 +60,7 @@ fn quanta(policy: &mut ProportionalShare, count: usize) -> Vec<u32> {
 #[test]
 fn shares_are_kept_and_the_rest_goes_by_weight() {
     let big = task(1_000);
-    // 20 %, 30 %, and half of it 1 : 4 (which is 10 % and 40 %).
+    // 20 %, 30 %, and the other half 1 : 4, which is 10 % and 40 %.
     let mut policy =
         policy(&[(big, share(20)), (big, share(30)), (big, weight(1)), (big, weight(4))]);
     assert_eq!(quanta(&mut policy, 1_000), [200, 300, 100, 400]);
@@ -128,7 +128,7 @@ fn the_rest_owes_what_a_leaving_share_used_in_advance() {
     assert_eq!((lag(&policy), policy.lag_ns(ActivityId(1), now)), (100_000, Some(-500_000)));
     policy.withdraw(ActivityId(1), now);
     policy.leave(ActivityId(1), now);
-    // It forfeits the service by which it was behind.
+    // The rest forfeits the service by which it was behind.
     assert!((-500_001..=-500_000).contains(&lag(&policy)), "{}", lag(&policy));
 }
 
@@ -159,7 +159,7 @@ fn a_request_is_the_expected_rest_of_the_job() {
     assert_eq!(slot.request(quantum), us(300));
     slot.used = us(200);
     assert_eq!(slot.request(quantum), us(100));
-    // Then what was declared.
+    // The job used more than expected, so the declared cost counts.
     slot.used = us(300);
     assert_eq!(slot.request(quantum), us(400));
     slot.used = us(650);

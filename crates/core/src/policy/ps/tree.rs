@@ -8,8 +8,9 @@
 //! ```
 //!
 //! A pick goes down the tree. Service is charged at every level on the way up.
-//! [`super::ProportionalShare`] calls this module and knows the activities. Here everything is a
-//! number: activities have those below the capacity, accounts those from the capacity on.
+//! [`super::ProportionalShare`] calls this module and knows the activities. This module identifies
+//! clients by number: activities have the numbers below the capacity, accounts have the numbers
+//! from the capacity on.
 //!
 //! An account is a client of the account above it. The client is ready while the account has a
 //! ready member, and picked while a member is served. A share counts while its group has a member.
@@ -32,13 +33,14 @@ const REST_TIE: u32 = u32::MAX;
 #[derive(Debug)]
 struct Node {
     account: Instance,
-    /// The account above. The top has itself.
+    /// The account above. For the top it is the top itself.
     parent: usize,
-    /// Its number as a client there.
+    /// The account's number as a client of its parent.
     client: u32,
-    /// Its weight there; for clients of the top a share in millionths.
+    /// The account's weight in its parent; for clients of the top a share in millionths.
     weight: u32,
-    /// Its place among equals there. Groups come in their order, before all activities.
+    /// The account's place among equals in its parent. Groups come in their order, before all
+    /// activities.
     tie: u32,
     /// The number of activities below a group.
     members: u32,
@@ -97,7 +99,7 @@ impl Tree {
         group + 2
     }
 
-    /// Adds an idle client to the account `node`, with its weight there.
+    /// Adds an idle client to the account `node`, with its weight in that account.
     pub(super) fn join(&mut self, node: usize, client: u32, weight: u32, tie: u32) {
         let mut at = node;
         while at > REST {
@@ -114,8 +116,8 @@ impl Tree {
         self.nodes[node].account.join(client, weight, tie);
     }
 
-    /// Removes an idle client. The rest gets the part of a client of the top, with what the client
-    /// used of it in advance.
+    /// Removes an idle client. If it was a client of the top, the rest gets its share, and its debt
+    /// for service that it used in advance.
     pub(super) fn leave(&mut self, node: usize, client: u32, weight: u32) {
         let account = &mut self.nodes[node].account;
         let lag_ns = account.lag_ns(client, None, Span::ZERO).unwrap_or(0);
@@ -152,7 +154,7 @@ impl Tree {
         self.nodes[TOP].account.reweigh(self.capacity, weight);
     }
 
-    /// An activity below may run this long without a boundary.
+    /// Notes that an activity below `node` may run for `stretch` without a boundary.
     pub(super) fn note_stretch(&mut self, mut node: usize, stretch: Span) {
         while node != TOP {
             self.nodes[node].stretch_max = self.nodes[node].stretch_max.max(stretch);
@@ -160,19 +162,19 @@ impl Tree {
         }
     }
 
-    /// Hands in a request.
+    /// Enters a request of a client.
     pub(super) fn request(&mut self, node: usize, client: u32, length: Span) {
         self.nodes[node].account.request(client, length);
         self.place(node);
     }
 
-    /// The client has no further request.
+    /// Notes that the client has no further request.
     pub(super) fn retire(&mut self, node: usize, client: u32) {
         self.nodes[node].account.retire(client);
         self.place(node);
     }
 
-    /// Nothing runs: accounts without a ready member begin anew.
+    /// Makes accounts without a ready member begin anew. The caller calls this while nothing runs.
     pub(super) fn settle(&mut self, mut node: usize) {
         while node > REST {
             self.nodes[node].account.settle();
@@ -194,8 +196,8 @@ impl Tree {
             } else if above.is_ready(client) {
                 return;
             } else {
-                // No member is served for longer, so the account is never charged for more than it
-                // requested.
+                // No member is served for longer than this, so the account is never charged more
+                // than it requested.
                 above.request(client, self.quantum.max(stretch_max));
             }
             node = parent;
@@ -206,7 +208,7 @@ impl Tree {
     pub(super) fn choose(&mut self) -> Option<u32> {
         let top = &mut self.nodes[TOP].account;
         if !top.has_eligible() {
-            // No client has a claim: the rest goes before clients that have had their share.
+            // No client is eligible: the rest goes before clients that have had their share.
             top.forgive(self.capacity);
         }
         let mut client = top.peek()?;
@@ -271,7 +273,7 @@ impl Tree {
         self.nodes[node].account.lag_ns(client, at.map(|(_, client)| client), pending)
     }
 
-    /// The same of an account.
+    /// How far an account is behind its part of the account above. See [`Self::lag_ns`].
     pub(super) fn account_lag_ns(
         &self,
         node: usize,

@@ -1,8 +1,8 @@
 //! How the PDUs of a stream may arrive: the one model behind all four classes.
 //!
-//! [`Arrivals::new`] makes it from a specification. [`super::map`] asks it for the period, the
-//! batch and the buffers. The head of [`super`] has the formulas and their proofs. Here they are
-//! computed exactly, in `u128`.
+//! [`Arrivals::new`] makes the model from a specification. [`super::map`] derives the period, the
+//! batch and the buffers from it. The head of [`super`] has the formulas and their proofs. Here
+//! they are computed exactly, in `u128`.
 
 use super::error::MapError;
 use super::limits::PERIOD_LONGEST;
@@ -120,8 +120,8 @@ impl Arrivals {
         u32::try_from(self.ahead + self.unit_pdus * units).unwrap_or(u32::MAX)
     }
 
-    /// The period: either the whole number of intervals or all that fits into `half` the delay,
-    /// whichever reserves fewer PDUs a second.
+    /// The period: either all of `half` the delay, or the whole number of intervals that fits into
+    /// it. The choice is the one that reserves fewer PDUs a second.
     pub(super) fn period(&self, half: Span) -> Span {
         let all = half.min(self.period_max());
         let intervals = u128::from(all.as_nanos()) * self.interval_den / self.interval_num;

@@ -12,7 +12,7 @@ use core::fmt;
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MapError {
-    /// A value is 0 that must be more.
+    /// A value that must be above 0 is 0.
     Zero {
         /// Its key in the spec file.
         key: &'static str,

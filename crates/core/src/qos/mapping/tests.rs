@@ -1,5 +1,5 @@
 //! Examples worked out by hand, each mistake that a user can make, and the table of the module's
-//! head. [`properties`] tests what holds for all specifications.
+//! head. [`properties`] tests the properties of all specifications.
 
 use super::*;
 use crate::activity::{BATCH_MAX, PERIOD_MAX};
@@ -77,7 +77,7 @@ fn each_way_to_state_a_flow_is_mapped_as_by_hand() {
     // 14 PDUs a frame, 13 of 1470 B and one of 890 B; 50 ms hold one frame.
     let frames = Flow::Frames { frame_rate: Rate::from_hertz(30), frame_bytes: 20_000 };
     assert_eq!(essence(&media(frames, 1470, 100)), (33_333_333, 14, 28, 4_800_000));
-    // 20 ms hold none: the handler runs every 20 ms. Two frames may come in 40 ms.
+    // 20 ms hold no interval, so the handler runs every 20 ms. Two frames may come in 40 ms.
     assert_eq!(essence(&media(frames, 1470, 40)), (20_000_000, 14, 28, 4_800_000));
     // 40 000 PDUs in 60 s: one every 1.5 ms, 66 in 100 ms.
     let transfer = Flow::Transfer { bytes: 60_000_000, within: Span::from_secs(60) };
@@ -132,7 +132,7 @@ fn no_batch_and_no_period_exceeds_the_limits_of_an_activity() {
 }
 
 #[test]
-fn a_quantum_is_worth_a_hundred_hand_offs_unless_the_user_insists() {
+fn a_quantum_is_worth_a_hundred_hand_offs_unless_the_user_states_another() {
     let bulk = |cost| stream(Class::Bulk(hertz(200)), 1470, 0, cost);
     let quantum = |spec: &StreamSpec, switch| map(spec, switch).unwrap().params.quantum;
     assert_eq!(quantum(&bulk(Span::from_micros(50)), SWITCH), 10);

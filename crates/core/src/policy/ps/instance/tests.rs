@@ -39,7 +39,7 @@ fn serve(instance: &mut Instance, used: Span) -> u32 {
 /// 7    2      2,   3           2,   5/2         2
 /// ```
 #[test]
-fn the_example_of_the_literature_is_scheduled_as_it_is_there() {
+fn the_example_of_the_literature_is_scheduled_as_published() {
     let mut instance = Instance::of_weights(3);
     instance.join(1, 2, 1);
     instance.join(2, 2, 0);
@@ -47,7 +47,7 @@ fn the_example_of_the_literature_is_scheduled_as_it_is_there() {
     let half = 500_000;
     instance.request(1, ms(2));
     let mut schedule = Vec::new();
-    // Of a request of two quanta, one is left after the first.
+    // One quantum of a request of two is left after the first.
     let mut left_of_1 = 2;
     let mut seen = Vec::new();
     for time in 0..8 {
@@ -86,8 +86,8 @@ fn service_is_in_proportion_to_weight() {
     assert_eq!(quanta, [100, 200, 500]);
 }
 
-/// A client that blocks as soon as it has been served gets no more than one that does not: it
-/// returns as far ahead as it left.
+/// A client that blocks as soon as it has been served gets no more than one that does not block,
+/// because it returns as far ahead as it left.
 #[test]
 fn blocking_for_a_moment_gains_nothing() {
     let mut instance = Instance::of_weights(2);
@@ -117,9 +117,10 @@ fn a_client_that_is_ahead_counts_until_its_lag_is_0() {
     }
     assert_eq!(serve(&mut instance, ms(3)), 0);
     instance.retire(0);
-    // Due 1 ms of 3, it had all 3.
+    // The client was due 1 ms of 3, but had all 3.
     assert_eq!([0, 1, 2].map(|client| lag(&instance, client)), [-2_000_000, 1_000_000, 1_000_000]);
-    // After 6 ms more it is due what it had. From then on the others share alone.
+    // After 6 ms more the service due to it equals the service that it had. From then on only the
+    // others share.
     assert_eq!(serve(&mut instance, ms(3)), 1);
     assert_eq!(lag(&instance, 0), -1_000_000);
     instance.request(1, ms(3));
@@ -142,7 +143,7 @@ fn a_client_that_leaves_forfeits_its_lag_and_changes_no_other() {
     assert_eq!([0, 1].map(|client| lag(&instance, client)), [-1_000_000, 1_000_000]);
     instance.retire(1);
     assert_eq!([0, 1].map(|client| lag(&instance, client)), [-1_000_000, 0]);
-    // It alone is ready: it is served although it is ahead, and its debt is written off.
+    // Only this client is ready. So it is served although it is ahead, and its debt is written off.
     assert_eq!(instance.peek(), Some(0));
     assert_eq!(lag(&instance, 0), 0);
     instance.request(1, ms(2));
@@ -281,7 +282,7 @@ fn starts_that_differ_by_rounding_only_are_a_tie_when_the_clock_jumps() {
         for client in [0, 1] {
             instance.request(client, ms(1));
         }
-        // There and back: rounded down twice.
+        // The weight changes and changes back, so the start is rounded down twice.
         instance.reweigh(1, 7);
         instance.reweigh(1, 1);
         assert_eq!([serve(&mut instance, ms(1)), serve(&mut instance, ms(1))], [0, 1]);

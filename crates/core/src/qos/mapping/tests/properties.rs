@@ -133,7 +133,7 @@ proptest! {
         let mut next = services.iter().copied().cycle();
         let done = serve(&source, &mapping, &arrivals, || next.next().unwrap());
         prop_assert!(wait_max(&due, &done) <= source.parts_of(mapping.delay_max));
-        // Of the present PDUs, the ones that are not due.
+        // The present PDUs that are not due.
         let by = |times: &[u128], at: u128| times.partition_point(|&time| time <= at);
         let ahead = |pdu: usize| by(&arrivals, arrivals[pdu]) - by(&due, arrivals[pdu]);
         let ahead_max = (0..arrivals.len()).map(ahead).max().unwrap();
