@@ -166,7 +166,7 @@ const FALSE_RANK: Rank = Rank::new(0, 0);
 /// Claims that the domain has work of this rank.
 fn claim(raw: &mut Raw, rank: Rank) {
     raw.owner.publish(Some(rank.into()));
-    if raw.turn.request_recheck() {
+    if raw.turn.set_need_resched() {
         notify_daemon(raw);
     }
 }

@@ -101,7 +101,7 @@ impl Kls {
     }
 
     fn choose_or_sleep(&mut self) {
-        self.group.turn.take_recheck_idle();
+        self.group.turn.take_need_resched_idle();
         self.view.refresh(&self.cpu_state);
         match self.choose() {
             Choice::Passed(group, domain) => {
@@ -129,7 +129,7 @@ impl Kls {
         {
             // The holder compares ranks at its next boundary.
             if self.view.publish_others(group, now) {
-                let _ = group.turn.request_recheck();
+                let _ = group.turn.set_need_resched();
             }
             return Choice::HeldElsewhere;
         }

@@ -47,10 +47,10 @@ pub(crate) enum Edge {
     /// Turn page: the turn, as passed and as loaded.
     Pass,
     Holder,
-    /// Turn page: a recheck request, as stored and as taken.
-    RecheckRequest,
-    RecheckTake,
-    /// Turn page: the fence between a recheck request and the look at the holder. The fence between
+    /// Turn page: the flag `need_resched`, as stored and as taken.
+    NeedReschedSet,
+    NeedReschedTake,
+    /// Turn page: the fence between setting `need_resched` and the look at the holder. The fence between
     /// the daemon's look at the holder and its look for a request.
     RequestFence,
     IdleFence,

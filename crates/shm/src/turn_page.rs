@@ -26,7 +26,7 @@
 //! 6. `finish_wait` acknowledges, after a notification or a deadline. B then sees all that was
 //!    stored before the notification, above all the turn.
 //!
-//! # Recheck
+//! # `need_resched`
 //!
 //! A domain C may become ready without having the turn, because a datagram came or an activity was
 //! resumed. C then asks the holder H to look at all user areas again.
@@ -34,7 +34,7 @@
 //! ```text
 //!   C                                          the holder H
 //!   (7) publishes in its user area
-//!   (8) request_recheck  -- Release/Acquire -> (9) take_recheck, at a boundary
+//!   (8) set_need_resched -- Release/Acquire -> (9) take_need_resched, at a boundary
 //!       daemon holds? notify the daemon            reads all user areas
 //! ```
 //!
@@ -44,8 +44,8 @@
 //!    then counts C as back only if C's wake word is `ASLEEP`. H may look only once, so it must
 //!    find `ASLEEP` then.
 //! 9. Before the daemon sleeps with the turn, it takes the flag with
-//!    [`TurnPage::take_recheck_idle`]. Either the daemon finds the flag, or C finds that the daemon
-//!    has the turn. A fence on each side ensures this.
+//!    [`TurnPage::take_need_resched_idle`]. Either the daemon finds the flag, or C finds that the
+//!    daemon has the turn. A fence on each side ensures this.
 //!
 //! # Trust
 //!
@@ -60,7 +60,7 @@
 //! |---|---|---|
 //! | 0..64 | magic, version, CPU, most domains, 4 reserved | daemon, before sharing |
 //! | 64..128 | turn (low half: holder; high half: how often the turn was passed or reset), 7 reserved | the holder; the daemon |
-//! | 128..192 | recheck (0 or 1), 7 reserved | any domain; the daemon |
+//! | 128..192 | need_resched (0 or 1), 7 reserved | any domain; the daemon |
 //! | 192..512 | reserved | |
 //! | 512..2624 | a line for each of 33 domains, the daemon first: wake word (0 idle, 1 notified, 2 asleep), 7 reserved | any domain; the daemon |
 //! | 2624..4096 | reserved | |
@@ -223,40 +223,40 @@ impl<W: AsRef<[AtomicU64]>> TurnPage<W> {
     ///
     /// For any domain. Costs an exchange and a fence (some 20 ns).
     #[must_use = "the daemon must be notified"]
-    pub fn request_recheck(&self) -> bool {
-        // Release pairs with the Acquire in `take_recheck`. An exchange continues the release
+    pub fn set_need_resched(&self) -> bool {
+        // Release pairs with the Acquire in `take_need_resched`. An exchange continues the release
         // sequence: a holder that takes two requests at once sees what both domains published.
-        let recheck = self.words.at(word::RECHECK);
-        recheck.swap(1, ordering(Edge::RecheckRequest, Release));
-        // Pairs with the fence in `take_recheck_idle`.
+        let need_resched = self.words.at(word::NEED_RESCHED);
+        need_resched.swap(1, ordering(Edge::NeedReschedSet, Release));
+        // Pairs with the fence in `take_need_resched_idle`.
         barrier(Edge::RequestFence, SeqCst);
         // An impossible holder does not look either.
         !self.holder().is_ok_and(|holder| holder != DomainId::DAEMON)
     }
 
-    /// Whether a recheck was requested. Costs one Relaxed load, for each boundary.
+    /// Whether `need_resched` is set. Costs one Relaxed load, for each boundary.
     #[inline]
-    pub fn is_recheck(&self) -> bool {
-        self.words.load(word::RECHECK, Relaxed) != 0
+    pub fn need_resched(&self) -> bool {
+        self.words.load(word::NEED_RESCHED, Relaxed) != 0
     }
 
     /// Takes the request. Returns `true` if there was one: the holder then reads the user areas.
     /// For the holder. Costs one load if there is no request.
     #[inline]
-    pub fn take_recheck(&self) -> bool {
-        // Acquire pairs with the Release in `request_recheck`.
-        let acquire = ordering(Edge::RecheckTake, Acquire);
-        self.is_recheck() && self.words.at(word::RECHECK).swap(0, acquire) != 0
+    pub fn take_need_resched(&self) -> bool {
+        // Acquire pairs with the Release in `set_need_resched`.
+        let acquire = ordering(Edge::NeedReschedTake, Acquire);
+        self.need_resched() && self.words.at(word::NEED_RESCHED).swap(0, acquire) != 0
     }
 
-    /// As [`Self::take_recheck`], for the daemon before it sleeps. The daemon calls this after it
+    /// As [`Self::take_need_resched`], for the daemon before it sleeps. The daemon calls this after it
     /// found that it has the turn, and before it computes how long it may sleep. A domain that
-    /// requests a recheck later finds that the daemon has the turn, and notifies it.
-    pub fn take_recheck_idle(&self) -> bool {
-        // Pairs with the fence in `request_recheck`. One of the two fences comes first, and what
+    /// sets the flag later finds that the daemon has the turn, and notifies it.
+    pub fn take_need_resched_idle(&self) -> bool {
+        // Pairs with the fence in `set_need_resched`. One of the two fences comes first, and what
         // was stored before it is seen after the other.
         barrier(Edge::IdleFence, SeqCst);
-        self.take_recheck()
+        self.take_need_resched()
     }
 
     /// Writes the identity of the page again, and 0 to all reserved words, after [`Self::audit`]

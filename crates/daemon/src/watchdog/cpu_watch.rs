@@ -78,7 +78,7 @@ impl CpuWatch {
             // The domains of that group cannot see work of other users that came after it got the
             // CPU.
             if view.publish_others(group, now) {
-                let _ = group.turn.request_recheck();
+                let _ = group.turn.set_need_resched();
             }
             self.check_idle_holder(group, member, turn, tick);
         }

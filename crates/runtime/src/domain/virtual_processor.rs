@@ -226,7 +226,7 @@ impl VirtualProcessor {
     #[inline]
     pub(crate) fn must_look(&self) -> bool {
         !self.has_turn()
-            || self.pages.turn.is_recheck()
+            || self.pages.turn.need_resched()
             || self.pages.kernel.yield_requests(self.me) != self.yields_seen
     }
 
@@ -319,7 +319,7 @@ impl VirtualProcessor {
     /// Asks the holder of the turn to read all user areas, if it has not been asked since the last
     /// publication.
     fn ask_holder(&self) {
-        if self.must_ask.take() && self.pages.turn.request_recheck() {
+        if self.must_ask.take() && self.pages.turn.set_need_resched() {
             notify_domain(&self.pages.turn, DomainId::DAEMON);
         }
     }
@@ -329,7 +329,7 @@ impl VirtualProcessor {
         self.peers.update(&self.pages.kernel);
         let own = scheduler.best().and_then(|standing| self.rank(standing));
         let found = self.found.take();
-        let asked = self.pages.turn.take_recheck();
+        let asked = self.pages.turn.take_need_resched();
         if std::mem::take(&mut self.is_best) && !asked && own.is_some() {
             return Next::Own;
         }
@@ -396,7 +396,7 @@ impl VirtualProcessor {
         self.pages.user.set_asked(now.as_nanos());
         self.yields_seen = self.pages.kernel.yield_requests(self.me);
         self.peers.update(&self.pages.kernel);
-        let _ = self.pages.turn.take_recheck();
+        let _ = self.pages.turn.take_need_resched();
         let own = scheduler.running_standing(now).and_then(|standing| self.rank(standing))?;
         let by = self.deferred_until(now);
         let (preempted_at, best) = rivals_of(self.ready_peers(), own, by);

@@ -21,7 +21,7 @@ pub(super) const KIND: Kind =
 struct TurnPage {
     identity: Identity,
     turn: TurnLine,
-    recheck: RecheckLine,
+    need_resched: NeedReschedLine,
     reserved: [u64; 5 * LINE_BYTES / 8],
     wake_words: [WakeLine; LINES],
 }
@@ -45,9 +45,9 @@ struct TurnLine {
 }
 
 #[repr(C, align(64))]
-struct RecheckLine {
-    /// 1 if a recheck was requested.
-    recheck: u64,
+struct NeedReschedLine {
+    /// 1 if the holder must look at its peers again (`need_resched`).
+    need_resched: u64,
     reserved: [u64; 7],
 }
 
@@ -62,11 +62,11 @@ const _: () = {
     assert!(size_of::<TurnPage>() == PAGE_BYTES);
     assert!(size_of::<Identity>() == LINE_BYTES);
     assert!(size_of::<TurnLine>() == LINE_BYTES);
-    assert!(size_of::<RecheckLine>() == LINE_BYTES);
+    assert!(size_of::<NeedReschedLine>() == LINE_BYTES);
     assert!(size_of::<WakeLine>() == LINE_BYTES);
     assert!(offset_of!(TurnPage, identity) == 0);
     assert!(offset_of!(TurnPage, turn) == 64);
-    assert!(offset_of!(TurnPage, recheck) == 128);
+    assert!(offset_of!(TurnPage, need_resched) == 128);
     assert!(offset_of!(TurnPage, reserved) == 192);
     assert!(offset_of!(TurnPage, wake_words) == 512);
     assert!(offset_of!(Identity, cpu) == 8 * CPU && offset_of!(Identity, domains) == 8 * DOMAINS);
@@ -74,7 +74,7 @@ const _: () = {
     assert!(offset_of!(Identity, magic) == 0 && offset_of!(Identity, version) == 8);
     assert!(offset_of!(Identity, reserved) == 8 * 4);
     assert!(offset_of!(TurnLine, reserved) == 8);
-    assert!(offset_of!(RecheckLine, reserved) == 8);
+    assert!(offset_of!(NeedReschedLine, reserved) == 8);
     assert!(offset_of!(WakeLine, reserved) == 8);
 };
 
@@ -84,7 +84,7 @@ pub(super) mod word {
     use crate::words::LINE_WORDS;
 
     pub const TURN: usize = offset_of!(TurnPage, turn.turn) / 8;
-    pub const RECHECK: usize = offset_of!(TurnPage, recheck.recheck) / 8;
+    pub const NEED_RESCHED: usize = offset_of!(TurnPage, need_resched.need_resched) / 8;
 
     const WAKE_WORDS: usize = offset_of!(TurnPage, wake_words) / 8;
 
@@ -97,7 +97,7 @@ pub(super) mod word {
     pub const fn is_reserved(word: usize) -> bool {
         match word {
             0..=TURN => word >= offset_of!(Identity, reserved) / 8 && word != TURN,
-            RECHECK => false,
+            NEED_RESCHED => false,
             _ => word < WAKE_WORDS || word >= wake(LINES) || !word.is_multiple_of(LINE_WORDS),
         }
     }

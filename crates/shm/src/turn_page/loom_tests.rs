@@ -135,49 +135,49 @@ fn taken_during_a_pass() {
 /// The daemon sleeps and looks by turns until it finds what B published.
 fn daemon_looks(cpu: &Cpu) {
     let daemon = DomainId::DAEMON;
-    while !(cpu.page.holder() == Ok(daemon) && cpu.page.take_recheck_idle()) {
+    while !(cpu.page.holder() == Ok(daemon) && cpu.page.take_need_resched_idle()) {
         cpu.sleep(daemon);
     }
     assert_eq!(cpu.work.load(Relaxed), 7, "looked too early");
 }
 
-/// B publishes and requests a recheck.
-fn requests_recheck(cpu: Arc<Cpu>) -> thread::JoinHandle<()> {
+/// B publishes and sets `need_resched`.
+fn sets_need_resched(cpu: Arc<Cpu>) -> thread::JoinHandle<()> {
     thread::spawn(move || {
         cpu.work.store(7, Relaxed);
-        if cpu.page.request_recheck() {
+        if cpu.page.set_need_resched() {
             cpu.notify(DomainId::DAEMON);
         }
     })
 }
 
-/// B requests a recheck while the turn becomes the daemon's. The daemon sleeps once it finds
+/// B sets `need_resched` while the turn becomes the daemon's. The daemon sleeps once it finds
 /// nothing to do.
-fn recheck_of_an_idle_cpu() {
+fn need_resched_of_an_idle_cpu() {
     let cpu = Cpu::new(A);
     let turn = cpu.page.turn().unwrap();
-    let b = requests_recheck(cpu.clone());
+    let b = sets_need_resched(cpu.clone());
     assert!(cpu.page.pass(turn, DomainId::DAEMON));
     daemon_looks(&cpu);
     b.join().unwrap();
 }
 
 /// The same with A as a third thread, which passes the turn to the daemon and wakes it.
-fn recheck_as_the_cpu_goes_idle() {
+fn need_resched_as_the_cpu_goes_idle() {
     let cpu = Cpu::new(A);
     let turn = cpu.page.turn().unwrap();
     let a = {
         let cpu = cpu.clone();
         thread::spawn(move || cpu.pass(turn, DomainId::DAEMON))
     };
-    let b = requests_recheck(cpu.clone());
+    let b = sets_need_resched(cpu.clone());
     daemon_looks(&cpu);
     a.join().unwrap();
     b.join().unwrap();
 }
 
-/// B publishes in its user area and requests a recheck. The holder takes the request and reads.
-fn recheck_of_a_holder() {
+/// B publishes in its user area and sets `need_resched`. The holder takes the request and reads.
+fn need_resched_of_a_holder() {
     let cpu = Cpu::new(A);
     let area = zeros(crate::user_area::words_of(1));
     let mut owner = Owner::create(area.clone(), B, 1).unwrap();
@@ -187,10 +187,10 @@ fn recheck_of_a_holder() {
         let cpu = cpu.clone();
         thread::spawn(move || {
             owner.publish(Some(ready.into()));
-            assert!(!cpu.page.request_recheck());
+            assert!(!cpu.page.set_need_resched());
         })
     };
-    if cpu.page.take_recheck() {
+    if cpu.page.take_need_resched() {
         assert_eq!(peer.best(0), Ok(Some(ready)), "looked too early");
     }
     b.join().unwrap();
@@ -207,7 +207,7 @@ fn back_from_the_kernel(prepares: fn(&Cpu), asks: fn(&Cpu)) {
             asks(&cpu);
         })
     };
-    if cpu.page.take_recheck() {
+    if cpu.page.take_need_resched() {
         assert!(cpu.page.wake_word(B).is_asleep(), "counted as blocked");
     }
     b.join().unwrap();
@@ -218,7 +218,7 @@ fn prepares_wait(cpu: &Cpu) {
 }
 
 fn requests(cpu: &Cpu) {
-    assert!(!cpu.page.request_recheck());
+    assert!(!cpu.page.set_need_resched());
 }
 
 fn back_and_asleep() {
@@ -240,15 +240,15 @@ fn a_turn_goes_to_one_domain_only() {
 }
 
 #[test]
-fn no_recheck_request_is_slept_through() {
-    check(None, recheck_of_an_idle_cpu);
+fn no_need_resched_flag_is_missed_by_a_sleeper() {
+    check(None, need_resched_of_an_idle_cpu);
     // Without a bound it passes too, in 2 minutes.
-    check_up_to(3, recheck_as_the_cpu_goes_idle);
+    check_up_to(3, need_resched_as_the_cpu_goes_idle);
 }
 
 #[test]
 fn a_holder_that_takes_the_request_sees_what_was_published() {
-    check(None, recheck_of_a_holder);
+    check(None, need_resched_of_a_holder);
 }
 
 #[test]
@@ -269,11 +269,11 @@ fn no_ordering_can_be_weaker() {
         (Edge::Holder, there_and_back, "passed too early"),
         (Edge::WakeNotify, there_and_back, "deadlock"),
         (Edge::WakeAcknowledge, there_and_back, "deadlock"),
-        (Edge::RequestFence, recheck_of_an_idle_cpu, "deadlock"),
-        (Edge::IdleFence, recheck_of_an_idle_cpu, "deadlock"),
-        (Edge::RecheckRequest, recheck_of_a_holder, "looked too early"),
-        (Edge::RecheckTake, recheck_of_a_holder, "looked too early"),
-        (Edge::RecheckRequest, back_and_asleep, "counted as blocked"),
-        (Edge::RecheckTake, back_and_asleep, "counted as blocked"),
+        (Edge::RequestFence, need_resched_of_an_idle_cpu, "deadlock"),
+        (Edge::IdleFence, need_resched_of_an_idle_cpu, "deadlock"),
+        (Edge::NeedReschedSet, need_resched_of_a_holder, "looked too early"),
+        (Edge::NeedReschedTake, need_resched_of_a_holder, "looked too early"),
+        (Edge::NeedReschedSet, back_and_asleep, "counted as blocked"),
+        (Edge::NeedReschedTake, back_and_asleep, "counted as blocked"),
     ]);
 }

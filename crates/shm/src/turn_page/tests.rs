@@ -17,7 +17,7 @@ fn every_byte_is_where_version_1_has_it() {
     assert!(!page.wake_word(DomainId::DAEMON).notify());
     assert!(page.wake_word(domain(1)).prepare_wait());
     assert!(!page.wake_word(domain(32)).notify());
-    assert!(!page.request_recheck());
+    assert!(!page.set_need_resched());
     let bytes: Vec<u8> = words.iter().flat_map(|word| word.load(Relaxed).to_le_bytes()).collect();
     let mut golden = vec![0u8; 4096];
     for (offset, expected) in [
@@ -27,7 +27,7 @@ fn every_byte_is_where_version_1_has_it() {
         (24, &[32]),        // domains
         (64, &[32]),        // holder
         (68, &[1]),         // times passed
-        (128, &[1]),        // recheck
+        (128, &[1]),        // need_resched
         (512, &[1]),        // the daemon's wake word: notified
         (512 + 64, &[2]),   // of domain 1: asleep
         (512 + 2048, &[1]), // of the last domain: notified
@@ -68,7 +68,7 @@ fn only_pages_whose_identity_and_reserved_words_hold_are_attached() {
             1 => LayoutError::Version { page, found, expected: 1 },
             2 => LayoutError::Value { page, name: "CPU", found, min: 0, max: 0xffff_ffff },
             3 => LayoutError::Value { page, name: "domains", found, min: 32, max: 32 },
-            word::TURN | word::RECHECK => continue, // in use
+            word::TURN | word::NEED_RESCHED => continue, // in use
             _ if wake => continue,
             _ => LayoutError::Used { page, offset: word * 8 },
         };
@@ -125,7 +125,7 @@ fn an_impossible_holder_is_a_fault_until_the_daemon_resets_it() {
         words[word::TURN].store(7 << 32 | u64::from(found), Relaxed);
         let fault = page.turn().unwrap_err();
         assert_eq!(fault.to_string(), format!("turn page has holder {found}, expected 0 to 32"));
-        assert!(page.request_recheck(), "the daemon must repair it");
+        assert!(page.set_need_resched(), "the daemon must repair it");
         page.reset(domain(4));
         let turn = page.turn().unwrap();
         assert_eq!((turn.holder(), turn.serial()), (domain(4), 8));
@@ -148,15 +148,15 @@ fn each_domain_has_a_wake_word_of_its_own() {
 fn the_daemon_is_notified_only_if_it_has_the_turn() {
     let words = blank();
     let page = TurnPage::create(&words, 0).unwrap();
-    assert!(!page.take_recheck());
-    assert!(page.request_recheck());
-    assert!(page.is_recheck());
-    assert!(page.take_recheck_idle());
-    assert!(!page.is_recheck());
+    assert!(!page.take_need_resched());
+    assert!(page.set_need_resched());
+    assert!(page.need_resched());
+    assert!(page.take_need_resched_idle());
+    assert!(!page.need_resched());
     assert!(page.pass(page.turn().unwrap(), domain(1)));
-    assert!(!page.request_recheck());
-    assert!(page.take_recheck());
-    assert!(!page.take_recheck_idle());
+    assert!(!page.set_need_resched());
+    assert!(page.take_need_resched());
+    assert!(!page.take_need_resched_idle());
 }
 
 proptest! {
@@ -184,8 +184,8 @@ proptest! {
         let _ = wake_word.notify();
         prop_assert!(wake_word.acknowledge());
         prop_assert!(wake_word.prepare_wait());
-        page.take_recheck();
-        prop_assert!(!page.is_recheck());
+        page.take_need_resched();
+        prop_assert!(!page.need_resched());
         prop_assert!(TurnPage::attach(&words).is_err());
     }
 }

@@ -97,7 +97,7 @@ impl<W: AsRef<[AtomicU64]>> Owner<W> {
     ///
     /// `false`: nothing has changed, and nothing was written. Otherwise costs at most 7 stores, and
     /// 4 more for each changed slot. A caller without the turn then calls
-    /// [`crate::turn_page::TurnPage::request_recheck`].
+    /// [`crate::turn_page::TurnPage::set_need_resched`].
     pub fn publish(&mut self, ready: Option<Pending>) -> bool {
         let bits = self.changed.len().min(self.slots_used.div_ceil(64));
         if ready == self.ready && self.changed[..bits].iter().all(|&bits| bits == 0) {
