@@ -14,6 +14,10 @@
 //! 1. A callback leaves the table before it runs, so it runs at most once.
 //! 2. The lock is free, because a callback may drop the last reference to a stream, and with it
 //!    other watch entries.
+//!
+//! One thread serves all peers, so a callback may not let one peer delay the others. It does not
+//! block, closes no descriptor that a peer sent, and runs no destructor of a user's handler. A
+//! callback that panics ends itself alone.
 
 use std::collections::HashMap;
 use std::os::fd::BorrowedFd;
@@ -114,7 +118,9 @@ impl LivenessMonitor {
     fn report(number: u64) {
         let callback = MONITOR.get().and_then(|monitor| monitor.take(number));
         if let Some(callback) = callback {
-            callback();
+            // A panic has printed its message. The thread goes on for the other entries: each
+            // callback owns what it uses.
+            let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(callback));
         }
     }
 }
@@ -144,6 +150,24 @@ mod tests {
         assert_eq!(receiver.recv_timeout(Duration::from_secs(60)), Ok(2));
         drop(first.1);
         assert_eq!(receiver.recv_timeout(Duration::from_secs(60)), Ok(0));
+    }
+
+    #[test]
+    fn a_callback_that_panics_ends_itself_alone() {
+        let [(first_near, first_far), (second_near, second_far)] =
+            [(); 2].map(|()| UnixStream::pair().unwrap());
+        let (sender, receiver) = mpsc::channel();
+        let began = sender.clone();
+        let _first = watch(first_near.as_fd(), move || {
+            began.send(1).unwrap();
+            panic!("on purpose");
+        })
+        .unwrap();
+        drop(first_far);
+        assert_eq!(receiver.recv_timeout(Duration::from_secs(60)), Ok(1));
+        let _second = watch(second_near.as_fd(), move || sender.send(2).unwrap()).unwrap();
+        drop(second_far);
+        assert_eq!(receiver.recv_timeout(Duration::from_secs(60)), Ok(2));
     }
 
     #[test]

@@ -17,18 +17,14 @@ use std::sync::{Arc, PoisonError, RwLock};
 use upcall_core::time::Instant;
 use upcall_shm::DomainId;
 use upcall_shm::turn_page::TurnPage;
+use upcall_shm::wake_word::{ASLEEP, WakeWord};
 use upcall_sys::futex::{self, WaitSet};
 use upcall_sys::memfd::SharedMapping;
-
-const IDLE: u32 = 0;
-const NOTIFIED: u32 = 1;
-/// Not notified, and the executor sleeps on the word or is about to.
-const ASLEEP: u32 = 2;
 
 /// See the module's head.
 #[derive(Debug, Default)]
 pub(crate) struct Notifier {
-    /// The word of a private notifier.
+    /// The wake word of a private notifier.
     word: AtomicU32,
     /// `Some` if the notifier is shared: it is then used instead of the word. The executor
     /// acknowledges at its virtual processor.
@@ -38,16 +34,16 @@ pub(crate) struct Notifier {
 impl Notifier {
     /// The notifier of an executor that runs among other domains.
     pub(crate) fn shared(handle: WakeHandle) -> Self {
-        Notifier { word: AtomicU32::new(IDLE), shared: Some(handle) }
+        Notifier { word: AtomicU32::default(), shared: Some(handle) }
     }
 
     /// Notifies the executor. From any thread; one system call if the executor sleeps.
     pub(crate) fn notify(&self) {
         match &self.shared {
             Some(handle) => handle.notify(),
-            // Release: a message that was put into the ring before is seen by the thread that
-            // acquires the word in `acknowledge`.
-            None if self.word.swap(NOTIFIED, Ordering::Release) == ASLEEP => {
+            // A message that was put into the ring before is seen by the thread that acknowledges
+            // the notification (`WakeWord::notify`).
+            None if WakeWord::new(&self.word).notify() => {
                 futex::wake(&self.word, 1);
             }
             None => {}
@@ -60,16 +56,14 @@ impl Notifier {
     pub(crate) fn is_notified(&self) -> bool {
         match &self.shared {
             Some(handle) => handle.is_notified(),
-            // Relaxed: only decides whether to look; `acknowledge` synchronises.
-            None => self.word.load(Ordering::Relaxed) == NOTIFIED,
+            None => WakeWord::new(&self.word).is_notified(),
         }
     }
 
     /// Takes the notification. Returns whether there was one since the last time. Only for a
     /// private notifier.
     pub(crate) fn acknowledge(&self) -> bool {
-        // Acquire pairs with the Release in `notify`.
-        self.is_notified() && self.word.swap(IDLE, Ordering::Acquire) == NOTIFIED
+        self.is_notified() && WakeWord::new(&self.word).acknowledge()
     }
 
     /// Sleeps until a notification or `deadline`. Returns at once if there is a notification
@@ -90,14 +84,12 @@ impl Notifier {
     }
 
     fn sleep_while<'a>(&'a self, sleep: impl FnOnce(&'a AtomicU32)) {
-        // Relaxed, both exchanges: a notification stays in the word until `acknowledge` acquires
-        // it. A notification between the first exchange and the wait changes the word, and the
-        // kernel then does not put the thread to sleep.
-        let relaxed = Ordering::Relaxed;
-        if self.word.compare_exchange(IDLE, ASLEEP, relaxed, relaxed).is_ok() {
-            // Whatever ends the wait, the caller checks the clock and the word again.
+        let wake_word = WakeWord::new(&self.word);
+        if wake_word.prepare_wait() {
+            // Whatever ends the wait, the caller checks the clock and the word again. A notification
+            // stays in the word until `acknowledge` takes it.
             sleep(&self.word);
-            let _ = self.word.compare_exchange(ASLEEP, IDLE, relaxed, relaxed);
+            wake_word.cancel_wait();
         }
     }
 }

@@ -176,7 +176,7 @@ impl Client {
         let on_gone = move |gone| {
             exit.set(gone);
             if let Some(registration) = weak.upgrade() {
-                registration.check_peers();
+                registration.request_check();
             }
         };
         client.watch = Some(watch(&client.connection, on_gone)?);
@@ -367,8 +367,13 @@ fn watch(
     let received = connection.clone();
     liveness::watch(connection.as_fd(), move || {
         let mut bytes = [0; BYTES_MAX];
-        let message = received.receive(&mut bytes).ok();
-        let message = message.and_then(|received| ToClient::decode(&bytes[..received.len]));
+        // The message stays in the socket. The service may have sent a descriptor with it whose
+        // close blocks, and this thread serves the streams of other peers too.
+        let len = received.peek(&mut bytes).unwrap_or(0);
+        // Dropped before the report: the client that hears of it may drop the connection, and the
+        // last reference is then not this one.
+        drop(received);
+        let message = ToClient::decode(&bytes[..len]);
         on_gone(if message == Some(ToClient::Bye) { Gone::Ended } else { Gone::Died });
     })
 }
@@ -406,4 +411,33 @@ fn calls_in_this_process(
 ) -> Result<Option<Arc<Calls>>, ChannelOpenError> {
     let is_local = connection.peer_credentials()?.pid == std::process::id();
     Ok(if is_local { fast::find(path) } else { None })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+    use std::time::Duration;
+    use upcall_sys::local::{Access, Listener};
+
+    /// The close of such a descriptor may block, and the liveness monitor serves other peers too.
+    #[test]
+    fn the_watch_closes_no_descriptor_that_a_service_sent() {
+        let path = std::env::temp_dir().join(format!("upcall-watch-{}", std::process::id()));
+        let listener = Listener::bind(&path, Access::Owner).unwrap();
+        let connection = Arc::new(Connection::connect(&path).unwrap());
+        let service = listener.accept().unwrap().unwrap();
+        let _ = std::fs::remove_file(&path);
+        let (sender, receiver) = mpsc::channel();
+        let watch = watch(&connection, move |gone| sender.send(gone).unwrap()).unwrap();
+        let (reader, writer) = std::io::pipe().unwrap();
+        service.send(ToClient::Bye.encode().bytes(), &[writer.as_fd()]).unwrap();
+        drop((service, writer));
+        assert_eq!(receiver.recv_timeout(Duration::from_secs(60)), Ok(Gone::Ended));
+        drop(watch);
+        // The write end is still open, in the connection. It closes with the connection.
+        assert!(!readiness::is_ready(reader.as_fd(), Direction::Readable).unwrap());
+        drop(connection);
+        assert!(readiness::wait_until(reader.as_fd(), Direction::Readable, None).unwrap());
+    }
 }

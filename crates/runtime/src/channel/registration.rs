@@ -76,9 +76,15 @@ impl Registration {
         is_in
     }
 
-    /// Asks the dispatcher to look which peers are gone, and drops what it handed back.
-    pub(super) fn check_peers(&self) {
+    /// Asks the dispatcher to look which peers are gone. Drops nothing, so that it runs no
+    /// destructor of a user's handler.
+    pub(super) fn request_check(&self) {
         self.notifier.notify();
+    }
+
+    /// As [`Registration::request_check`], and drops what the dispatcher handed back.
+    pub(super) fn check_peers(&self) {
+        self.request_check();
         lock(&self.ends).drop_retired();
     }
 

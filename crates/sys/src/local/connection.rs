@@ -102,6 +102,25 @@ impl Connection {
         let _ = rustix::net::shutdown(&self.fd, rustix::net::Shutdown::Both);
     }
 
+    /// Copies the start of the next message into `buffer`, and leaves the message in the socket
+    /// with its descriptors. Returns the bytes copied. One system call. Does not block.
+    ///
+    /// A caller that must not wait uses it in place of [`Connection::receive`]: to close a
+    /// descriptor that came with a message can block, such as a TCP socket with `SO_LINGER`.
+    ///
+    /// # Errors
+    /// `EAGAIN` if there is no message, `ECONNRESET` as [`Connection::receive`].
+    pub fn peek(&self, buffer: &mut [u8]) -> Result<usize, OsError> {
+        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+        loop {
+            match rustix::net::recv(&self.fd, &mut *buffer, flags) {
+                Ok((len, _)) => return Ok(len),
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(OsError::of("recv")(errno)),
+            }
+        }
+    }
+
     /// Takes the next message into `buffer`. One system call. Does not block. Allocates only for
     /// descriptors.
     ///

@@ -309,3 +309,27 @@ fn errors_name_the_limits() {
     assert_eq!(text, "a message is longer than the 5 bytes expected at most");
     assert!(ReceiveError::Descriptors.to_string().contains("RLIMIT_NOFILE"));
 }
+
+#[test]
+fn a_look_at_a_message_leaves_it_and_its_descriptors_in_the_socket() {
+    let place = Place::new("peek");
+    let listener = Listener::bind(&place.socket(), Access::Owner).unwrap();
+    let client = Connection::connect(&place.socket()).unwrap();
+    let server = listener.accept().unwrap().unwrap();
+    let mut buffer = [0; 4];
+    assert_eq!(errno(server.peek(&mut buffer)), libc::EAGAIN);
+    let (mut reader, writer) = std::io::pipe().unwrap();
+    client.send(b"bye", &[writer.as_fd()]).unwrap();
+    drop((client, writer));
+    for _ in 0..2 {
+        assert_eq!(server.peek(&mut buffer).unwrap(), 3);
+        assert_eq!(&buffer[..3], b"bye");
+    }
+    // The pipe's only write end is in the message.
+    let received = server.receive(&mut buffer).unwrap();
+    assert_eq!((received.len, received.fds.len()), (3, 1));
+    std::fs::File::from(received.fds.into_iter().next().unwrap()).write_all(b"x").unwrap();
+    let mut bytes = [0; 2];
+    assert_eq!(reader.read(&mut bytes).unwrap(), 1);
+    assert_eq!(server.peek(&mut buffer).unwrap(), 0, "the other end has gone");
+}
