@@ -86,8 +86,8 @@ impl Notifier {
     fn sleep_while<'a>(&'a self, sleep: impl FnOnce(&'a AtomicU32)) {
         let wake_word = WakeWord::new(&self.word);
         if wake_word.prepare_wait() {
-            // Whatever ends the wait, the caller checks the clock and the word again. A notification
-            // stays in the word until `acknowledge` takes it.
+            // Whatever ends the wait, the caller checks the clock and the word again. A
+            // notification stays in the word until `acknowledge` takes it.
             sleep(&self.word);
             wake_word.cancel_wait();
         }

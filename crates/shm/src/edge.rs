@@ -50,8 +50,8 @@ pub(crate) enum Edge {
     /// Turn page: the flag `need_resched`, as stored and as taken.
     NeedReschedSet,
     NeedReschedTake,
-    /// Turn page: the fence between setting `need_resched` and the look at the holder. The fence between
-    /// the daemon's look at the holder and its look for a request.
+    /// Turn page: the fence between setting `need_resched` and the look at the holder. The fence
+    /// between the daemon's look at the holder and its look for a request.
     RequestFence,
     IdleFence,
     /// I/O events: a leaf of bits, as raised and as taken.

@@ -249,8 +249,8 @@ impl<W: AsRef<[AtomicU64]>> TurnPage<W> {
         self.need_resched() && self.words.at(word::NEED_RESCHED).swap(0, acquire) != 0
     }
 
-    /// As [`Self::take_need_resched`], for the daemon before it sleeps. The daemon calls this after it
-    /// found that it has the turn, and before it computes how long it may sleep. A domain that
+    /// As [`Self::take_need_resched`], for the daemon before it sleeps. The daemon calls this after
+    /// it found that it has the turn, and before it computes how long it may sleep. A domain that
     /// sets the flag later finds that the daemon has the turn, and notifies it.
     pub fn take_need_resched_idle(&self) -> bool {
         // Pairs with the fence in `set_need_resched`. One of the two fences comes first, and what

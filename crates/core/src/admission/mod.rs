@@ -9,7 +9,7 @@
 //! | `platform`, `cpu` | the machine, and the reservations on one CPU |
 //! | `reservations` | all CPUs: reserve, release, report |
 //! | `screen` | which test admits under which policy |
-//! | `response_time` | the exact test: worst response under deferred preemption |
+//! | `response_time` | the exact test: worst response under delayed preemption |
 //! | [`dws`] | the test of DWS: the exact demand-bound test, and delay bounds |
 //! | `bounds` | the three sufficient tests, reported beside the exact one |
 //! | `utilization` | sums of shares of a CPU, compared without rounding |

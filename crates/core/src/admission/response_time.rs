@@ -1,4 +1,4 @@
-//! The exact test: worst response times under fixed priorities with deferred preemption.
+//! The exact test: worst response times under fixed priorities with delayed preemption.
 //!
 //! The test analyses what [`crate::scheduler`] does under RMDP. Each job of activity `i` consists
 //! of quanta of `b` PDUs; the last one is shorter if `b` does not divide `B`. Ranks are fixed and

@@ -370,8 +370,8 @@ fn watch(
         // The message stays in the socket. The service may have sent a descriptor with it whose
         // close blocks, and this thread serves the streams of other peers too.
         let len = received.peek(&mut bytes).unwrap_or(0);
-        // Dropped before the report: the client that hears of it may drop the connection, and the
-        // last reference is then not this one.
+        // Dropped before the report. The report may make the client drop its connection, and this
+        // reference is then not the last one.
         drop(received);
         let message = ToClient::decode(&bytes[..len]);
         on_gone(if message == Some(ToClient::Bye) { Gone::Ended } else { Gone::Died });

@@ -4,9 +4,10 @@
 //! `resolve.rs` turns the names into edges between files.
 //!
 //! Left out: test code (modules, functions and imports behind `#[cfg(test)]`, functions marked
-//! `#[test]`, files and folders named `tests` or `loom_tests`), doc comments, and the paths inside
-//! `pub(in ...)`. Names in the arguments of macros and of attributes count: they are read as
-//! tokens. Method calls name no path, so they count only through the import of their trait.
+//! `#[test]`), doc comments, and the paths inside `pub(in ...)`. Names in the arguments of macros
+//! and of attributes count: they are read as tokens. Method calls name no path, so they count only
+//! through the import of their trait. So the `impl` blocks of one type may call each other across
+//! files.
 
 use crate::gate::Failure;
 use proc_macro2::{TokenStream, TokenTree};
@@ -268,9 +269,6 @@ impl<'ast> Visit<'ast> for Collector<'_> {
 
     fn visit_item_mod(&mut self, item: &'ast syn::ItemMod) {
         let name = plain(&item.ident);
-        if name == "tests" || name == "loom_tests" {
-            return;
-        }
         let inside = join(&self.folder, &name);
         let file = self.here().file;
         let Some((_, items)) = &item.content else {

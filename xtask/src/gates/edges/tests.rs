@@ -92,7 +92,7 @@ fn test_code_may_go_in_a_circle() {
              #[cfg(test)] use crate::b::B;
              #[cfg(test)] mod tests { use crate::b::B; }
              #[cfg(all(test, not(loom)))] mod models { use crate::b::B; }
-             mod loom_tests;
+             #[cfg(loom)] #[cfg(test)] mod loom_tests;
              impl A { #[cfg(test)] fn f(_: crate::b::B) {} }
              #[test] fn g() { crate::b::B; }",
         ),

@@ -7,7 +7,7 @@
 use crate::workspace::Source;
 
 /// Each word that is gone, and the field's word for it.
-const GONE: [(&str, &str); 37] = [
+const GONE: [(&str, &str); 40] = [
     ("bell", "wake word"),
     ("bury", "reap"),
     ("buried", "reaped"),
@@ -30,9 +30,12 @@ const GONE: [(&str, &str); 37] = [
     ("junior", "lower-ranked"),
     ("liar", "domain with a false rank"),
     ("neighbour", "peer domain"),
+    ("obeyed", "drained"),
     ("outlet", "stream writer"),
+    ("party", "registrant"),
     ("patience", "deferred preemption"),
     ("porter", "I/O pump or liveness monitor"),
+    ("recheck", "need_resched"),
     ("rouse", "cancel the wait"),
     ("rouses", "cancels the wait"),
     ("scribbler", "domain with invalid memory"),
