@@ -54,7 +54,7 @@ pub struct Terms {
     pub on_demand: bool,
     /// RMDP and RM: while an event waits for the activity, it goes before activities of the same
     /// rank. Admission accounts for that. Under DWS and DWCS every activity with an event goes
-    /// first, because that breaks no promise to another activity there.
+    /// before others of the same rank, because that breaks no promise to another activity there.
     pub wins_ties: bool,
 }
 
