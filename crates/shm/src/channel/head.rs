@@ -135,7 +135,8 @@ impl<W: AsRef<[AtomicU64]>> TakerHead<W> {
         Ok(found)
     }
 
-    /// Stores that the taker has looked up to `taken`, and has copied what comes before.
+    /// Publishes that the taker has looked at the first `taken` events, and has copied what it
+    /// takes of them.
     pub fn advance(&mut self, taken: u64) {
         self.taken = taken;
         self.settled = false;
@@ -143,8 +144,8 @@ impl<W: AsRef<[AtomicU64]>> TakerHead<W> {
         self.words.store(word::TAKEN, taken, ordering(Edge::ChannelAdvance, Release));
     }
 
-    /// Whether no event was accepted since the taker looked up to `self.taken`. The raiser then
-    /// notifies of the next event.
+    /// Whether the taker has looked at all accepted events. The raiser then notifies of the next
+    /// event.
     pub fn settle(&mut self) -> Result<bool, PeerFault> {
         // Pairs with the fence in `RaiserHead::must_notify`. One of the two fences comes first, and
         // what was stored before it is seen after the other.

@@ -14,16 +14,19 @@
 //!                 (2) again; if (3), else stays
 //! ```
 //!
-//! 2. May be out of date. There is then more room than it seems. The raiser is never further ahead
-//!    than the number can hold, so an entry that was taken is never mistaken for one that was not.
-//! 3. The taker that finds this at (4) finds the entry too.
-//! 5. Does not load the raiser's number. Another event may come, and is found at the next (4).
-//! 6. If the mark stays, the taker reads this event at (6). One of the two fences comes first:
-//!    either (2) finds what (5) stored, or (6) finds what (1) stored.
+//! 2. The raiser may load an old number of the taker. It then sees less room than there is. It does
+//!    not add 1 where its number would become equal to the taker's, so a pending entry never looks
+//!    as if nothing were pending.
+//! 3. A taker that loads this number at (4) sees the entry of (1) too.
+//! 5. Stores the number that was loaded at (4), and does not load it again. If another event has
+//!    come since, the taker finds it at the next (4).
+//! 6. If the raiser leaves its number as it is, the taker reads this event at (6). One of the two
+//!    fences comes first: either the second (2) loads what (5) stored, or (6) loads what (1)
+//!    stored.
 //!
-//! A slot has 1 bit. It never has room for one more, because a slot is written only while it is
-//! free ([`RaiserMarks::first_free`]). A typed entry has 8 bits. If the taker takes nothing, each
-//! event from the 256th on costs a fence.
+//! The numbers of a slot have 1 bit. A slot is written only while nothing is pending in it
+//! ([`RaiserMarks::first_free`]), so 1 bit suffices. The numbers of a typed entry have 8 bits. If
+//! the taker takes nothing, each event from the 256th on costs a fence.
 
 use super::layout::{KIND, fault, word, words_of};
 use crate::edge::{Edge, barrier, ordering};
@@ -50,13 +53,14 @@ impl<const BITS: u32> RaiserMarks<BITS> {
         Ok(RaiserMarks { own, taken_at: word::taker_marks(entries, BITS) })
     }
 
-    /// Marks `entry`, which was written. Returns whether an event was pending there. A load and a
-    /// store. Also a fence if the number can hold no more.
+    /// Marks `entry` as pending; the caller has written the event there. Returns whether an earlier
+    /// event was still pending in the entry. Costs a load and a store. Also costs a fence if the
+    /// number has no room for one more.
     #[inline]
     pub fn mark<W: AsRef<[AtomicU64]>>(&mut self, words: &Words<W>, entry: u32) -> bool {
         let (at, mask) = place::<BITS>(entry);
         let (own, next) = (self.own[at], add_one::<BITS>(self.own[at], mask));
-        // Relaxed: an older value is as good.
+        // Relaxed: an old value only shows less room than there is.
         let mut taken = words.load(self.taken_at + at, Relaxed);
         if (next ^ taken) & mask == 0 {
             // Pairs with the fence in `settle_entry`.
@@ -70,7 +74,7 @@ impl<const BITS: u32> RaiserMarks<BITS> {
         (own ^ taken) & mask != 0
     }
 
-    /// Marks `entry`, which was written in the place that [`Self::first_free`] returned.
+    /// Marks `entry` as pending. [`Self::first_free`] returned it, and the caller has written it.
     #[inline]
     pub fn fill<W: AsRef<[AtomicU64]>>(&mut self, words: &Words<W>, entry: u32) {
         let (at, mask) = place::<BITS>(entry);

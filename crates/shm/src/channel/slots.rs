@@ -1,8 +1,8 @@
-//! Events of one kind in entries of their own, by levels of priority.
+//! Events with levels of priority. Each event has an entry of its own.
 //!
-//! With one level, this is the paper's list of entries of the same type, in which an event takes
-//! the next free one. With one entry a level, it is the list in which the position is the priority
-//! (ecalls-2001 §2.3, cases 1 and 2).
+//! The form covers two lists of the paper (ecalls-2001 §2.3, cases 1 and 2). A segment with one
+//! level is the list of entries of the same type: an event takes the next free entry. A segment
+//! with one entry for each level is the list in which the position of an entry is its priority.
 
 use super::head::{RaiserHead, TakerHead};
 use super::layout::{KIND, SLOT_BITS};
@@ -73,7 +73,7 @@ impl<W: AsRef<[AtomicU64]>> Raiser<W> {
     /// [`Self::post`] and [`Self::must_notify`].
     ///
     /// # Errors
-    /// As those two. A fault of the second leaves the event posted.
+    /// Those of both. If only [`Self::must_notify`] fails, the event is posted.
     #[inline]
     pub fn raise(&mut self, level: u32, payload: &Payload) -> Result<Raised, SegmentError> {
         let posted = self.post(level, payload)?;

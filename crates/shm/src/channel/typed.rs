@@ -64,7 +64,7 @@ impl<W: AsRef<[AtomicU64]>> Raiser<W> {
     /// [`Self::post`] and [`Self::must_notify`].
     ///
     /// # Errors
-    /// As those two. A fault of the second leaves the event posted.
+    /// Those of both. If only [`Self::must_notify`] fails, the event is posted.
     #[inline]
     pub fn raise(&mut self, kind: u32, payload: &Payload) -> Result<Raised, SegmentError> {
         let posted = self.post(kind, payload)?;

@@ -92,7 +92,7 @@ impl<W: AsRef<[AtomicU64]>> Reader<W> {
         Due { wake, start }
     }
 
-    /// Releases, and prepares to wait for `units` (bytes, slots, descriptors) more than were read,
+    /// Releases, and prepares to wait for `units` (bytes, slots, buffers) more than were read,
     /// at most as many as there can be. Starts a source that rests.
     pub fn wait(&mut self, units: u64) -> Wait {
         self.wait_with(units, WAITING)

@@ -1,4 +1,5 @@
-//! Each form beside a simple model of it, and all forms beside a peer that writes anything.
+//! Compares each form with a simple model of it. Runs all forms against a peer that writes
+//! arbitrary values into the segment.
 
 use super::*;
 use proptest::prelude::*;
@@ -9,7 +10,7 @@ use std::collections::{BTreeMap, VecDeque};
 enum Step {
     Post(u32),
     Notify,
-    /// Only if the taker is awake: it was notified, and has found events at every look since.
+    /// Only if the taker is [`Awake`].
     Take,
 }
 
@@ -22,7 +23,7 @@ fn steps(rows: u32) -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 0..200)
 }
 
-/// A taker that looks only after a notification, beside a model of what is pending.
+/// Whether the taker is awake: it was notified, and has found an event at every look since.
 struct Awake(bool);
 
 impl Awake {
