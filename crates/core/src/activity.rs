@@ -54,9 +54,9 @@ pub struct Terms {
     /// [`crate::scheduler::Input::Message`] announces each message. Messages of a real-time
     /// activity are at least a period apart.
     pub on_demand: bool,
-    /// RMDP and RM: whether the activity goes before activities of the same period while an event
-    /// waits for it. Admission accounts for that. Under DWS and DWCS every activity with an event
-    /// goes first among equals, because that breaks no promise to another activity there.
+    /// RMDP and RM: while an event waits for the activity, it goes before activities of the same
+    /// rank. Admission accounts for that. Under DWS and DWCS every activity with an event goes
+    /// before others of the same rank, because that breaks no promise to another activity there.
     pub wins_ties: bool,
 }
 

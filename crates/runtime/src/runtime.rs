@@ -322,16 +322,21 @@ impl Runtime {
     ///
     /// ```no_run
     /// # extern crate upcall_runtime as upcall;
+    /// use std::sync::{Arc, atomic::{AtomicU64, Ordering}};
     /// use upcall::{Config, Runtime, activity::{ActivityParams, Terms}, clock, time::Span};
     /// let mut runtime = Runtime::start(Config::default())?;
     /// let params = ActivityParams::new(Span::from_millis(33), Span::from_millis(5));
     /// let terms = Terms { wins_ties: true, ..Terms::default() };
-    /// let player = runtime.handler("player", (params, terms), |batch| {
-    ///     while let Some(frame) = batch.take_event() {
+    /// let latest = Arc::new(AtomicU64::new(0));
+    /// let shown = latest.clone();
+    /// let mut held = None; // an event that was taken, but not processed
+    /// let player = runtime.handler("player", (params, terms), move |batch| {
+    ///     while let Some(frame) = held.take().or_else(|| batch.take_event()) {
     ///         if !batch.proceed() {
+    ///             held = Some(frame); // for the next upcall
     ///             break;
     ///         }
-    ///         println!("to be shown at {} ns", frame.rank);
+    ///         shown.store(frame.rank, Ordering::Relaxed); // show the frame
     ///     }
     /// })?;
     /// let poster = runtime.poster(player).ok_or("closed")?;

@@ -112,6 +112,40 @@ fn without_wins_ties_the_order_is_as_without_events() {
     assert_eq!(*seen.lock().unwrap(), [(0, 30), (1, 10), (2, 20)]);
 }
 
+/// The loop of the documentation of `Batch::take_event`. Each job ends before the events do.
+#[test]
+fn a_handler_that_keeps_the_event_it_may_not_process_handles_all_events() {
+    const EVENTS: usize = 23;
+    for discipline in [&RMDP, &DWS] {
+        let (mut runtime, _alone) = start(discipline);
+        let seen: Arc<Mutex<Vec<u64>>> = Arc::default();
+        let (noted, mut held) = (seen.clone(), None);
+        let handler = move |batch: &mut upcall_runtime::Batch<'_>| {
+            let mut noted = noted.lock().unwrap();
+            while let Some(event) = held.take().or_else(|| batch.take_event()) {
+                if !batch.proceed() {
+                    held = Some(event);
+                    break;
+                }
+                noted.push(event.rank);
+            }
+            if noted.len() == EVENTS {
+                batch.finish();
+            }
+        };
+        let need = NEED.batch(5).quantum(2);
+        let player = runtime.handler("player", need, handler).unwrap();
+        let poster = runtime.poster(player).unwrap();
+        let ranks: Vec<u64> = (0..EVENTS as u64).collect();
+        ranks.iter().for_each(|&rank| poster.post(rank).unwrap());
+        runtime.run(player).unwrap();
+        ended(&mut runtime, player);
+        assert_eq!(*seen.lock().unwrap(), ranks);
+        let report = runtime.stop(|_, _| {});
+        assert_eq!(report.activities[0].counters.unwrap().pdus, EVENTS as u64);
+    }
+}
+
 #[test]
 fn each_event_that_threads_post_is_taken_once() {
     const EACH: u64 = 3_000;

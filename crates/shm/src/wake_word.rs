@@ -1,7 +1,7 @@
 //! The wake word: one atomic word by which threads notify another thread, awake or asleep.
 //!
-//! Each wake word has one *waiter* and any number of *notifiers*. An awake waiter loads the word
-//! from time to time. A waiter with nothing to do sleeps on the word, which is also a futex. The
+//! Each wake word has one *waiter* and any number of *notifying threads*. An awake waiter loads the
+//! word now and then. A waiter with nothing to do sleeps on the word, which is also a futex. The
 //! turn page has a wake word for each domain, a channel one for each taker, and the page of I/O
 //! events one for its client. The runtime uses the same word, with 32 bits, between threads of a
 //! process. No function here makes a system call. All of them are wait-free.
@@ -17,12 +17,12 @@
 //!   prepare_wait (4)
 //! ```
 //!
-//! 1. Release. The waiter is awake, so the notifier makes no system call.
-//! 2. Acquire, pairs with the Release of (1) and (3). The waiter sees all that the notifier stored
-//!    before it called `notify`. `notify` is an exchange, and exchanges of one word form a release
-//!    sequence. A waiter that sees the second of two notifications therefore also sees what the
-//!    first notifier stored.
-//! 3. Release, as (1). The notifier wakes one waiter of the futex.
+//! 1. Release. The waiter is awake, so the notifying thread makes no system call.
+//! 2. Acquire, pairs with the Release of (1) and (3). The waiter sees all that the notifying thread
+//!    stored before it called `notify`. `notify` is an exchange, and exchanges of one word form a
+//!    release sequence. A waiter that sees the second of two notifications therefore also sees what
+//!    the first notifying thread stored.
+//! 3. Release, as (1). The notifying thread wakes one waiter of the futex.
 //! 4. Relaxed. The waiter then sleeps while the word is `ASLEEP`. All changes are exchanges of one
 //!    word, so they have one order. Either `notify` comes first and `prepare_wait` fails, or
 //!    `notify` finds `ASLEEP` and its caller wakes the waiter. A notification between

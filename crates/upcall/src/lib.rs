@@ -3,8 +3,8 @@
 //! Upcall runs pieces of code on time. A program says what a piece of periodic work needs: its
 //! period, how much comes at a time, and the CPU time of that. Upcall computes whether the work
 //! fits beside all other work. If it does not fit, Upcall refuses it with a reason. If it fits,
-//! Upcall calls the program's handler on time, between other handlers, without locks and almost
-//! without system calls. It needs no kernel patch and no kernel module.
+//! Upcall calls the program's handler on time, almost without system calls. Handlers of one CPU
+//! share data without locks. Upcall needs no kernel patch and no kernel module.
 //!
 //! Upcall is for programs that process media, audio or packets by a deadline: media servers, VoIP,
 //! pro audio, robotics, protocol stacks. `SCHED_FIFO` threads alone run on time only while all of
@@ -191,7 +191,8 @@ pub use upcall_runtime::{
     switch_cost, system_daemon_socket, thread_cpu_ns, time, udp,
 };
 
-/// Compiles and runs the example in the README.
+/// Compiles and runs the example in the README. A reader who copies it gets no warnings.
 #[cfg(doctest)]
+#[doc(test(attr(deny(warnings))))]
 #[doc = include_str!("../README.md")]
 pub struct Readme;

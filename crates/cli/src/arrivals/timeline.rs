@@ -1,4 +1,5 @@
-//! Collects arrival times, sorts them and counts them from 0.
+//! Collects recorded arrival times, sorts them, and turns them into times of the simulation. These
+//! count from the earliest arrival, or are the recorded ones.
 
 use super::error::ArrivalsError;
 use super::limits::ARRIVALS_MAX;

@@ -13,11 +13,11 @@ pub fn unreachable(socket: &Path, error: &io::Error) -> String {
     let path = socket.display();
     match error.kind() {
         io::ErrorKind::NotFound => {
-            format!("no daemon: there is no socket {path}; `upcall daemon` starts one")
+            format!("no daemon: there is no socket {path}; `upcalld` starts one")
         }
         io::ErrorKind::ConnectionRefused => format!(
             "no daemon: the socket {path} is there, but the daemon that listened at it has \
-             ended; `upcall daemon` starts another there"
+             ended; `upcalld` starts another there"
         ),
         io::ErrorKind::PermissionDenied => format!("{path}: {error}: {}", missing_right(socket)),
         _ => format!("{path}: {error}"),

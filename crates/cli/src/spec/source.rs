@@ -9,9 +9,9 @@
 //!    |        ^^^^ expected a rate such as "90/s"
 //! ```
 //!
-//! The reader of the file makes errors. So does a caller that finds an invalid value later: a CPU
-//! that does not exist, a port in use, a stream without a mapping. The caller uses
-//! [`Source::error_in`] or [`Source::error_at`].
+//! The parser reports its errors in this form. Code that uses a parsed spec does so too, with
+//! [`Source::error_in`] or [`Source::error_at`], if a value proves invalid later. Examples are a
+//! CPU that does not exist, a port in use, and a stream without a mapping.
 
 use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet};
 use core::fmt;
@@ -266,7 +266,8 @@ impl Faults {
         self.keep(fault);
     }
 
-    /// Adds to the count of errors that come after [`FAULTS_MAX`] others in the file.
+    /// Counts errors that were found, and that will not be shown, because [`FAULTS_MAX`] others
+    /// come before them in the file.
     pub(super) fn leave_out(&mut self, count: usize) {
         self.found += count;
     }

@@ -219,7 +219,8 @@ impl View {
         domains
     }
 
-    /// The activities, ordered by their own name or reservation, else as their `domains`.
+    /// The activities. If the user sorts by name or reservation, they are sorted by their own. Else
+    /// they stand in the order of their `domains`.
     fn activities<'s>(
         &self,
         domains: &[&'s DomainStatus],
@@ -295,7 +296,8 @@ impl View {
             let more = count(&domain.counters()).saturating_sub(count(&earlier.counters()));
             Some(more as f64 * 1e9 / domain.at_ns.saturating_sub(earlier.at_ns).max(1) as f64)
         });
-        format!("{:.0}", grown.sum::<f64>())
+        // No `sum`: without domains it would be -0.
+        format!("{:.0}", grown.fold(0.0, |sum, rate| sum + rate))
     }
 
     /// The same domain in the previous status.

@@ -15,9 +15,10 @@ pub(super) struct Demand {
     pub period_ns: u64,
 }
 
-/// The sum of `cost / period`, rounded.
+/// The sum of `cost / period`, rounded. 0 of no demands: `Iterator::sum` would return -0.
 pub(super) fn sum(demands: &[Demand]) -> f64 {
-    demands.iter().map(|demand| demand.cost_ns as f64 / demand.period_ns as f64).sum()
+    let utilization = |demand: &Demand| demand.cost_ns as f64 / demand.period_ns as f64;
+    demands.iter().map(utilization).fold(0.0, |sum, part| sum + part)
 }
 
 /// Compares the sum of `cost / period` with `share`, exactly. O(n^2).
@@ -97,6 +98,12 @@ mod tests {
 
     fn demands(pairs: &[(u64, u64)]) -> Vec<Demand> {
         pairs.iter().map(|&(cost_ns, period_ns)| Demand { cost_ns, period_ns }).collect()
+    }
+
+    #[test]
+    fn no_demands_are_zero_and_not_minus_zero() {
+        assert_eq!(sum(&[]).to_bits(), 0f64.to_bits());
+        assert_eq!(format!("{:.1}", sum(&[])), "0.0");
     }
 
     #[test]

@@ -23,11 +23,14 @@ pub(super) struct Step {
 ///
 /// ```
 /// # extern crate upcall_runtime as upcall;
-/// use upcall::channel::{ChannelEvent, Route, When};
+/// use std::sync::{Arc, atomic::{AtomicU64, Ordering}};
+/// use upcall::channel::{Route, When};
 ///
-/// let route = Route::to(|events| {
+/// let sum = Arc::new(AtomicU64::new(0));
+/// let added = sum.clone();
+/// let route = Route::to(move |events| {
 ///     while let Some(event) = events.take() {
-///         println!("{} from {:?}", event.words[0], event.peer);
+///         added.fetch_add(event.words[0], Ordering::Relaxed);
 ///     }
 /// })
 /// .through(|events| {
@@ -79,10 +82,16 @@ impl Route {
     /// let mut runtime = Runtime::start(Config::default())?;
     /// # let cpu = runtime.config().cpus[0];
     /// # let need = ActivityParams::new(Span::from_millis(33), Span::from_millis(5));
+    /// # fn show(frame: upcall::PostedEvent) {}
     ///
-    /// let player = runtime.handler("player", need, |batch| {
-    ///     while let Some(frame) = batch.take_event() {
-    ///         println!("frame {} at {} ns", frame.words[1], frame.rank);
+    /// let mut held = None; // an event that was taken, but not processed
+    /// let player = runtime.handler("player", need, move |batch| {
+    ///     while let Some(frame) = held.take().or_else(|| batch.take_event()) {
+    ///         if !batch.proceed() {
+    ///             held = Some(frame); // for the next upcall
+    ///             break;
+    ///         }
+    ///         show(frame); // its rank is `frame.rank`, its other words are `frame.words[1..]`
     ///     }
     /// })?;
     /// let route = Route::to_handler(runtime.poster(player).ok_or("closed")?);

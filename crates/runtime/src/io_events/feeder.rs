@@ -274,8 +274,8 @@ fn handle_readiness<W: AsRef<[AtomicU64]>>(
     page.raise(number, found & armed.bits);
     if ready.after == After::Ended {
         let watch = watch(number, armed);
-        // The watch of a file that is always ready ends each time. Epoll tells such files from
-        // others.
+        // A file that is always ready, such as a regular file, would be reported and would end its
+        // watch again and again. Epoll refuses such a file, so it is not watched again.
         if probe.is_none() {
             *probe = PollSet::new().ok();
         }

@@ -17,7 +17,7 @@ use super::plan::{LoadError, PAGE_FD, SenderPlan};
 
 /// The longest sleep, so that a request to stop is seen soon.
 const LOOK_EVERY: Span = Span::from_millis(20);
-/// The part of the interval that a send may be late before it counts as a slip.
+/// A send that is late by more than the interval divided by this counts as a slip.
 const SLIP_DIVISOR: u32 = 4;
 
 /// The code of the senders' process. Sends `plans` until it is told to stop. `fill(stream,

@@ -20,6 +20,7 @@ impl Runtime {
     ///
     /// ```no_run
     /// # extern crate upcall_runtime as upcall;
+    /// use std::sync::{Arc, atomic::{AtomicU64, Ordering}};
     /// use upcall::{Config, Runtime};
     /// use upcall::channel::{Form, Forms, Route, ServiceTerms, When};
     /// let mut runtime = Runtime::start(Config::default())?;
@@ -27,9 +28,11 @@ impl Runtime {
     ///
     /// // Keep the latest value of each parameter, and deliver it before the next decision.
     /// let forms = Forms { to_service: Form::Typed { types: 8 }, to_client: Form::Counter };
-    /// let route = Route::to(|events| {
+    /// let parameters: Arc<[AtomicU64; 8]> = Arc::default();
+    /// let latest = parameters.clone();
+    /// let route = Route::to(move |events| {
     ///     while let Some(event) = events.take() {
-    ///         println!("parameter {} is now {}", event.row, event.words[0]);
+    ///         latest[event.row as usize].store(event.words[0], Ordering::Relaxed);
     ///     }
     /// });
     /// let terms = ServiceTerms::new(forms, route.when(When::BeforeScheduling));

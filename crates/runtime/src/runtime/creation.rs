@@ -140,7 +140,8 @@ impl Runtime {
     /// Creates a handler that reads a stream, suspended, if admission finds room for it.
     ///
     /// The handler is upcalled when at least `level` can be read, or when the stream has ended, and
-    /// not before. `level` (the paper's `B_wakeup`) counts bytes, slots or descriptors. It is at
+    /// not before. `level` (the paper's `B_wakeup`) counts bytes (`Bytes`, `Messages`), slots
+    /// (`Slots`) or buffers (`Buffers`), by the [`StreamForm`](crate::stream::StreamForm). It is at
     /// least 1, and at most the capacity of the stream. The calls that run, suspend, close and wait
     /// for other handlers do the same with this one. The handler finishes when it finds the end of
     /// the stream. Choose `level` so that one more message fits while the level is not reached: a
@@ -192,9 +193,9 @@ impl Runtime {
     /// Creates a handler that writes a stream, suspended, if admission finds room for it.
     ///
     /// The handler is upcalled when there is room for `level`, or when the reader is gone, and not
-    /// before. `level` counts bytes, slots or descriptors; it is at least 1, and at most the
-    /// capacity of the stream. With a large `level` the handler is upcalled seldom, and writes
-    /// much.
+    /// before. `level` counts bytes (`Bytes`, `Messages`), slots (`Slots`) or buffers (`Buffers`).
+    /// It is at least 1, and at most the capacity of the stream. With a large `level` the handler
+    /// is upcalled seldom, and writes much.
     ///
     /// If the stream has a `B_start`, the handler is a source that rests. When it leaves less room
     /// than `level`, it rests until the reader has emptied the stream below `B_start`, or waits for

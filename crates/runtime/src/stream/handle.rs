@@ -77,7 +77,7 @@ impl From<LayoutError> for StreamOpenError {
 
 impl Stream {
     /// Creates a stream. A passive source that rests is started again once the reader has brought
-    /// the level below `start_level` (the paper's `B_start`: bytes, slots or descriptors, by the
+    /// the level below `start_level` (the paper's `B_start`: bytes, slots or buffers, by the
     /// form). With 0 no source rests. The sizes of `form` are rounded up to the next allowed ones,
     /// and [`Stream::form`] returns the result. Some system calls. Allocates the memory, which is
     /// faulted in as it is used.

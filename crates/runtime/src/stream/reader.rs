@@ -95,7 +95,8 @@ impl StreamReader {
         self.closed
     }
 
-    /// How much can be read: bytes, slots or descriptors, by the form. A few loads.
+    /// How much can be read: bytes (`Bytes`, `Messages`), slots (`Slots`) or buffers (`Buffers`).
+    /// The bytes of `Messages` include what each message takes beside its own bytes. A few loads.
     ///
     /// # Errors
     /// An index is out of range.
@@ -121,10 +122,10 @@ impl StreamReader {
         self.reader.give_back(kept);
     }
 
-    /// Releases, and blocks until `units` (bytes, slots, descriptors) have arrived, the stream is
-    /// closed, or `deadline` has come. Returns `false` only at the deadline. `units` is at most the
-    /// capacity of the stream. Only threads of the program call this: a handler is upcalled
-    /// instead.
+    /// Releases, and blocks until `units` have arrived, the stream is closed, or `deadline` has
+    /// come. `units` are bytes (`Bytes`, `Messages`), slots (`Slots`) or buffers (`Buffers`), at
+    /// most the capacity of the stream. Returns `false` only at the deadline. Only threads of the
+    /// program call this: a handler is upcalled instead.
     pub fn wait(&mut self, units: u64, deadline: Option<Instant>) -> bool {
         loop {
             let Wait { due, sleep } = self.reader.wait(units);

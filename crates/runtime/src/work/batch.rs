@@ -166,18 +166,24 @@ impl<'a> Batch<'a> {
     /// whatever it takes. Costs a clock reading and O(k) for k waiting events; does not block or
     /// allocate. `None` also in a trial run and in virtual time.
     ///
+    /// A taken event cannot be put back. If [`Batch::proceed`] then says no, the handler keeps the
+    /// event for its next upcall:
+    ///
     /// ```no_run
     /// # extern crate upcall_runtime as upcall;
     /// use upcall::{Batch, PostedEvent};
     /// # fn show(frame: PostedEvent) {}
-    /// # fn handler(batch: &mut Batch<'_>) {
-    /// while let Some(frame) = batch.take_event() {
-    ///     if !batch.proceed() {
-    ///         break;
+    /// let mut held: Option<PostedEvent> = None; // taken, but not processed
+    /// let player = move |batch: &mut Batch<'_>| {
+    ///     while let Some(frame) = held.take().or_else(|| batch.take_event()) {
+    ///         if !batch.proceed() {
+    ///             held = Some(frame);
+    ///             break;
+    ///         }
+    ///         show(frame);
     ///     }
-    ///     show(frame);
-    /// }
-    /// # }
+    /// };
+    /// # let _: Box<dyn FnMut(&mut Batch<'_>)> = Box::new(player);
     /// ```
     pub fn take_event(&mut self) -> Option<PostedEvent> {
         match &mut self.authority {

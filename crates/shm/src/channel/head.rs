@@ -144,8 +144,8 @@ impl<W: AsRef<[AtomicU64]>> TakerHead<W> {
         self.words.store(word::TAKEN, taken, ordering(Edge::ChannelAdvance, Release));
     }
 
-    /// Whether no event was accepted since the taker looked up to `self.taken`. The raiser then
-    /// notifies of the next event.
+    /// Whether the taker has looked at all accepted events. The raiser then notifies of the next
+    /// event.
     pub fn settle(&mut self) -> Result<bool, PeerFault> {
         // Pairs with the fence in `RaiserHead::must_notify`. One of the two fences comes first, and
         // what was stored before it is seen after the other.

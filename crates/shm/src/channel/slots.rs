@@ -1,4 +1,4 @@
-//! Events of one kind in entries of their own, by levels of priority.
+//! Events with levels of priority. Each event has an entry of its own.
 //!
 //! With one level, this is the paper's list of entries of one type, in which an event takes the
 //! next free entry. With one entry in each level, it is the paper's list in which the position is

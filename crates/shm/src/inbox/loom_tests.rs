@@ -75,8 +75,8 @@ fn sleeping() {
         thread::spawn(move || marks.set(0))
     };
     let sleeps = marks.prepare_wait();
-    let rings = posts.join().unwrap();
-    assert!(!sleeps || rings, "slept through");
+    let must_wake = posts.join().unwrap();
+    assert!(!sleeps || must_wake, "slept through");
 }
 
 #[test]

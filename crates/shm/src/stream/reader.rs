@@ -93,8 +93,8 @@ impl<W: AsRef<[AtomicU64]>> Reader<W> {
         Due { wake, start }
     }
 
-    /// Releases, and prepares to wait until `units` (bytes, slots or descriptors) can be read, at
-    /// most as many as the stream can hold. Starts a source that rests.
+    /// Releases, and prepares to wait for `units` (bytes, slots, buffers) more than were read,
+    /// at most as many as there can be. Starts a source that rests.
     pub fn wait(&mut self, units: u64) -> Wait {
         self.wait_with(units, WAITING)
     }

@@ -87,7 +87,7 @@ impl<W: AsRef<[AtomicU64]>> Writer<W> {
         self.wait_for(self.shape.units(len.min(self.shape.len_max)))
     }
 
-    /// As [`Self::wait`], for `units` (bytes, slots, descriptors), at most as many as there can be.
+    /// As [`Self::wait`], for `units` (bytes, slots, buffers), at most as many as there can be.
     /// A writer that waits for half of them sleeps less often.
     pub fn wait_for(&mut self, units: u64) -> Wait {
         self.wait_with(units.clamp(1, self.shape.count), WAITING)

@@ -10,7 +10,7 @@ use loom::thread::{self, JoinHandle};
 use std::panic::catch_unwind;
 use std::sync::Arc;
 
-/// A wake word, its futex, and what two notifiers store before they notify.
+/// A wake word, its futex, and what two notifying threads store before they notify.
 struct Shared {
     state: AtomicU64,
     /// The waiter compares the word and begins to wait in one step, as in the kernel.
@@ -28,7 +28,8 @@ impl Shared {
         WakeWord::new(&self.state)
     }
 
-    /// Starts a notifier. It stores its data, calls `notify`, and wakes the waiter if that says so.
+    /// Starts a notifying thread. It stores its data, calls `notify`, and wakes the waiter if
+    /// `notify` says so.
     fn notifier(self: &Arc<Self>, at: usize, notify: fn(&Self) -> bool) -> JoinHandle<()> {
         let shared = self.clone();
         thread::spawn(move || {

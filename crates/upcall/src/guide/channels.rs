@@ -63,6 +63,51 @@
 //! [`Runtime::poster`](crate::Runtime::poster) posts events to an admitted handler from any thread
 //! of the process, and [`Route::to_handler`](crate::channel::Route::to_handler) from a channel.
 //!
+//! # Events for an admitted handler
+//!
+//! An event releases nothing: the handler takes its events when its next job runs, the one of the
+//! smallest rank first. Each event counts as a PDU. A taken event cannot be put back, so the
+//! handler keeps an event that it may not process any more in this upcall:
+//!
+//! ```
+//! use std::sync::Arc;
+//! use std::sync::atomic::{AtomicU64, Ordering};
+//! use upcall::activity::ActivityParams;
+//! use upcall::time::Span;
+//! use upcall::{Config, Runtime};
+//!
+//! let mut upcall = Runtime::start(Config::default())?;
+//! // At most 4 events of at most 20 us each, every 2 ms.
+//! let need = ActivityParams::new(Span::from_millis(2), Span::from_micros(20)).batch(4);
+//! let sum = Arc::new(AtomicU64::new(0));
+//! let added = sum.clone();
+//! let (mut held, mut left) = (None, 10);
+//! let player = upcall.handler("player", need, move |batch| {
+//!     while let Some(event) = held.take().or_else(|| batch.take_event()) {
+//!         if !batch.proceed() {
+//!             held = Some(event); // for the next upcall
+//!             break;
+//!         }
+//!         added.fetch_add(event.rank, Ordering::Relaxed);
+//!         left -= 1;
+//!     }
+//!     if left == 0 {
+//!         batch.finish();
+//!     }
+//! })?;
+//! upcall.run(player)?;
+//!
+//! let poster = upcall.poster(player).ok_or("closed")?;
+//! for rank in 1..=10 {
+//!     poster.post(rank)?;
+//! }
+//! upcall.wait(&[player], None);
+//! assert_eq!(sum.load(Ordering::Relaxed), 55);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Calls
+//!
 //! [`channel::call`](crate::channel::call) calls a service by name and blocks for the reply. The
 //! example `service_client` shows both as a whole program: `cargo run --release -p upcall --example
 //! service_client`.

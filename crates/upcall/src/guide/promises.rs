@@ -22,6 +22,8 @@
 //! - Protection from a handler of the *same process* that breaks its declaration. It is counted,
 //!   and other handlers of the process may be late. Under a daemon, other processes are protected.
 //! - Anything for ordinary threads, virtual-time handlers, and tasks that are not real-time.
+//! - Deadlines under PS for handlers without a share of their own, or in a group. Under DWCS, a
+//!   handler with a [`Window`](crate::activity::Window) `x/y` may miss x jobs in each window of y.
 //! - Anything in the modes [`Threads` and `Fifo`](crate::Mode), which are for comparison.
 //!
 //! # What a handler must not do

@@ -5,12 +5,12 @@
 //! [`StreamReader`](crate::stream::StreamReader). Either end may belong to a handler, a thread, a
 //! task of another executor, or another process.
 //!
-//! | [`StreamForm`](crate::stream::StreamForm) | what moves |
-//! |---|---|
-//! | `Bytes` | plain bytes, copied |
-//! | `Messages` | messages of any length, copied |
-//! | `Slots` | messages up to a fixed length, used in place and in order |
-//! | `Buffers` | messages up to a fixed length, kept and given back in any order |
+//! | [`StreamForm`](crate::stream::StreamForm) | fields | what moves | levels count |
+//! |---|---|---|---|
+//! | `Bytes` | `capacity` in bytes | plain bytes, copied | bytes |
+//! | `Messages` | `capacity` in bytes; a message takes 8 more than its own | messages of any length, copied | bytes |
+//! | `Slots` | `slots`, and `slot_bytes` of each | messages up to a fixed length, used in place and in order | slots |
+//! | `Buffers` | `buffers`, and `buffer_bytes` of each | messages up to a fixed length, kept and given back in any order | buffers |
 //!
 //! The second argument of [`Stream::create`](crate::stream::Stream::create) is 0 here. Other values
 //! are for sources that [rest](crate::stream::StreamWriter::rest) while the stream holds enough.
@@ -67,6 +67,35 @@
 //!   that writes. It is upcalled when there is room.
 //! - [`IoPump::source`](crate::stream::IoPump::source) feeds a stream from a file, pipe or socket.
 //!   [`IoPump::sink`](crate::stream::IoPump::sink) empties a stream into one of these.
+//!
+//! A thread of the program, which may block, reads with
+//! [`StreamReader::pop`](crate::stream::StreamReader::pop) and
+//! [`StreamReader::wait`](crate::stream::StreamReader::wait):
+//!
+//! ```
+//! use upcall::stream::{Closed, Stream, StreamError, StreamForm};
+//!
+//! let stream = Stream::create(StreamForm::Messages { capacity: 4096 }, 0)?;
+//! let (mut writer, mut reader) = (stream.writer()?, stream.reader()?);
+//! let thread = std::thread::spawn(move || {
+//!     let (mut message, mut bytes) = ([0; 64], 0);
+//!     loop {
+//!         match reader.pop(&mut message) {
+//!             Ok(Some(len)) => bytes += len, // the message is `message[..len]`
+//!             // Gives back the room, and sleeps until a byte comes or the stream is closed.
+//!             Ok(None) => assert!(reader.wait(1, None)),
+//!             Err(StreamError::Closed(Closed::Ended)) => return Ok(bytes),
+//!             Err(error) => return Err(error),
+//!         }
+//!     }
+//! });
+//! for text in ["one", "three", "seven"] {
+//!     writer.push(text.as_bytes())?; // fits, so it returns `true`
+//! }
+//! writer.end();
+//! assert_eq!(thread.join().expect("no panic")?, 13);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 //!
 //! # Between two processes
 //!

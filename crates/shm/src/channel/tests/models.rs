@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, VecDeque};
 enum Step {
     Post(u32),
     Notify,
-    /// Only if the taker is awake: it was notified, and has found events at every look since.
+    /// Only if the taker is [`Awake`].
     Take,
 }
 
