@@ -1,4 +1,4 @@
-//! One of the processes that are measured.
+//! A measured process: a domain with its handlers, or FIFO threads without a daemon.
 
 use std::path::Path;
 use std::time::Duration;

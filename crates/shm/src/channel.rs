@@ -222,7 +222,7 @@ pub struct TakenEvent {
 pub enum SegmentError {
     /// The segment does not have the type or level that the caller named.
     Row {
-        /// The number named.
+        /// The type or level that the caller named.
         found: u32,
         /// The number of types or levels.
         rows: u32,

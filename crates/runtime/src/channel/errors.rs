@@ -74,7 +74,7 @@ pub enum ChannelOpenError {
     NotInMode(Mode),
     /// The streams and peers of the scheduling thread are more than it can wait on.
     TooManyPeers {
-        /// The greatest number there may be.
+        /// The greatest number of peers of one dispatcher.
         peers_max: usize,
     },
     /// The service refused.
