@@ -37,7 +37,6 @@ use std::sync::atomic::AtomicBool;
 
 use upcall_core::admission::Platform;
 use upcall_core::time::{Instant, Span};
-use upcall_sys::grant::how_to_grant;
 use upcall_sys::local::Connection;
 pub use upcall_sys::local::{Access, Listener};
 use upcall_sys::readiness::{Direction, Readiness, Watch};
@@ -52,7 +51,7 @@ use crate::{calibrate, clock};
 pub use config::{Config, StartError};
 pub use daemon::{Daemon, Stopper};
 use daemon::{LISTENER, OFFENCES, SESSIONS};
-pub use event::DaemonEvent;
+pub use event::{DaemonEvent, Trouble};
 use session::SessionEnd;
 
 mod attach;
@@ -213,9 +212,7 @@ fn granted_real_time(events: &mut Vec<DaemonEvent>) -> Option<RealTime> {
     match RealTime::granted() {
         Ok(granted) => Some(granted),
         Err(refusal) => {
-            let what = "handlers run in the ordinary class, without guarantees";
-            let how = how_to_grant();
-            events.push(DaemonEvent::Trouble(format!("{refusal}: {what}; {how}")));
+            events.push(DaemonEvent::Trouble(Trouble::NoRealTimeClass(refusal)));
             None
         }
     }
