@@ -40,7 +40,7 @@ pub fn run(
     let mut activities = Activities::new(runtime);
     for (index, (planned, endpoint)) in plan.activities.iter().zip(endpoints).enumerate() {
         notices.extend(shortfall(planned, endpoint.as_ref()));
-        activities.create(index, planned, endpoint).map_err(Failure::new)?;
+        activities.create(index, planned, endpoint).map_err(Failure::of_error)?;
     }
     let mut load = Load::start(spec, plan, &used_cpus(plan))?;
 
@@ -55,7 +55,7 @@ pub fn run(
     let stolen_before_ns = steal_ns(&plan.platform.cpus);
     let start = clock::now() + LEAD;
     load.begin(start);
-    activities.run_at(start).map_err(Failure::new)?;
+    activities.run_at(start).map_err(Failure::of_error)?;
     notices.extend(activities.runtime.notices().iter().map(ToString::to_string));
     let missing = Missing::of(activities.runtime.notices());
     say_class(options.mode, activities.runtime.real_time(), &notices);
@@ -107,7 +107,7 @@ fn start_runtime(
         memory_lock: MemoryLock::All,
         daemon: None,
     })
-    .map_err(Failure::new)
+    .map_err(Failure::of_error)
 }
 
 /// A notice if domains run in this process that should be processes of their own.
