@@ -78,6 +78,7 @@ mod virtual_time;
 mod work;
 
 pub use upcall_sys::clock::thread_cpu_ns;
+pub use upcall_sys::grant::Remedy;
 pub use upcall_sys::machine::Machine;
 pub use upcall_sys::schedule::{Band, FifoRefusal, RealTime, Right, allowed_cpus};
 

@@ -14,6 +14,7 @@ use upcall_sim::trace::Writer;
 
 use super::activities::{Activities, bind, shortfall};
 use super::message::{ChildMessage, ParentMessage, Setup};
+use super::notices::RunNotice;
 use super::timing::POLL_EVERY;
 use crate::csv::CsvRow;
 use crate::exit::Failure;
@@ -84,7 +85,7 @@ fn run(messages: &Receiver<ParentMessage>) -> Result<(), End> {
     let writer = header.map(|header| Writer::new(Vec::new(), &header));
     let mut trace = Trace(writer.transpose().map_err(Failure::of_error)?);
     activities.run_at(at).map_err(Failure::of_error)?;
-    let notices = activities.runtime.notices().iter().map(ToString::to_string).collect();
+    let notices = activities.runtime.notices().iter().map(RunNotice::from).collect();
     let missing = Missing::of(activities.runtime.notices());
     send(&ChildMessage::Running { notices, missing })?;
     let until = clock::now() + watch(messages, &mut activities, &mut trace, setup.log)?;

@@ -8,7 +8,7 @@ use upcall::{Config, MemoryLock, Mode, Runtime, clock};
 
 use super::activities::{Activities, bind, shortfall};
 use super::load::Load;
-use super::notices::say_class;
+use super::notices::{RunNotice, say_class};
 use super::steal::steal_ns;
 use super::timing::{LEAD, POLL_EVERY, drain_time};
 use crate::csv::JobLog;
@@ -36,10 +36,11 @@ pub fn run(
         plan.activities.iter().map(|each| bind(spec, each)).collect::<Result<Vec<_>, _>>()?;
     let opened = clock::now();
     let runtime = start_runtime(plan, options, trace.is_some())?;
-    let mut notices: Vec<String> = one_process(plan, options.mode).into_iter().collect();
+    let mut notices: Vec<RunNotice> =
+        one_process(plan, options.mode).map(RunNotice::new).into_iter().collect();
     let mut activities = Activities::new(runtime);
     for (index, (planned, endpoint)) in plan.activities.iter().zip(endpoints).enumerate() {
-        notices.extend(shortfall(planned, endpoint.as_ref()));
+        notices.extend(shortfall(planned, endpoint.as_ref()).map(RunNotice::new));
         activities.create(index, planned, endpoint).map_err(Failure::of_error)?;
     }
     let mut load = Load::start(spec, plan, &used_cpus(plan))?;
@@ -56,7 +57,7 @@ pub fn run(
     let start = clock::now() + LEAD;
     load.begin(start);
     activities.run_at(start).map_err(Failure::of_error)?;
-    notices.extend(activities.runtime.notices().iter().map(ToString::to_string));
+    notices.extend(activities.runtime.notices().iter().map(RunNotice::from));
     let missing = Missing::of(activities.runtime.notices());
     say_class(options.mode, activities.runtime.real_time(), &notices);
     let mut live = Live::new(options, plan, start);
@@ -79,7 +80,7 @@ pub fn run(
         background: load.stop(),
         duration: end.since(start),
         interrupted: interrupted.load(Ordering::Relaxed),
-        notices,
+        notices: notices.iter().map(ToString::to_string).collect(),
         missing,
         interface_drops: upcall::load::interface_drops().saturating_sub(drops_before),
         steal_ns: steal_ns(&plan.platform.cpus).saturating_sub(stolen_before_ns),
