@@ -32,17 +32,7 @@ pub fn run(
     interrupted: &AtomicBool,
     started: impl FnOnce() -> Result<(), Failure>,
 ) -> Result<output::Run, Failure> {
-    let endpoints =
-        plan.activities.iter().map(|each| bind(spec, each)).collect::<Result<Vec<_>, _>>()?;
-    let opened = clock::now();
-    let runtime = start_runtime(plan, options, trace.is_some())?;
-    let mut notices: Vec<RunNotice> =
-        one_process(plan, options.mode).map(RunNotice::new).into_iter().collect();
-    let mut activities = Activities::new(runtime);
-    for (index, (planned, endpoint)) in plan.activities.iter().zip(endpoints).enumerate() {
-        notices.extend(shortfall(planned, endpoint.as_ref()).map(RunNotice::new));
-        activities.create(index, planned, endpoint).map_err(Failure::of_error)?;
-    }
+    let (mut activities, mut notices, opened) = set_up(spec, plan, options, trace.is_some())?;
     let mut load = Load::start(spec, plan, &used_cpus(plan))?;
 
     started()?;
@@ -89,6 +79,28 @@ pub fn run(
         alone: true,
     };
     Ok(outcome::outcome(plan, options, measured))
+}
+
+/// Binds the sockets, starts the runtime and creates the activities, suspended. Returns also the
+/// notices about the plan, and the time just before the runtime started.
+fn set_up(
+    spec: &Spec,
+    plan: &Plan<'_>,
+    options: RunOptions,
+    is_traced: bool,
+) -> Result<(Activities, Vec<RunNotice>, Instant), Failure> {
+    let endpoints =
+        plan.activities.iter().map(|each| bind(spec, each)).collect::<Result<Vec<_>, _>>()?;
+    let opened = clock::now();
+    let runtime = start_runtime(plan, options, is_traced)?;
+    let mut notices: Vec<RunNotice> =
+        one_process(plan, options.mode).map(RunNotice::new).into_iter().collect();
+    let mut activities = Activities::new(runtime);
+    for (index, (planned, endpoint)) in plan.activities.iter().zip(endpoints).enumerate() {
+        notices.extend(shortfall(planned, endpoint.as_ref()).map(RunNotice::new));
+        activities.create(index, planned, endpoint).map_err(Failure::of_error)?;
+    }
+    Ok((activities, notices, opened))
 }
 
 fn start_runtime(
