@@ -40,6 +40,7 @@ pub fn start(spec: &Spec, cpus: &[u32]) -> Result<Vec<Running>, Failure> {
                     &error.to_string(),
                     "a program that can be started",
                 ))
+                .because(error)
             })?;
             Ok(Running { name: background.name.clone(), load, since })
         })
@@ -60,8 +61,9 @@ pub fn stop(loads: Vec<Running>) -> Vec<output::Background> {
 /// # Errors
 /// The system does not say where this program is.
 pub fn own_command(command: &str) -> Result<Vec<String>, Failure> {
-    let program = std::env::current_exe()
-        .map_err(|error| Failure::new(format_args!("cannot find this program: {error}")))?;
+    let program = std::env::current_exe().map_err(|error| {
+        Failure::new(format_args!("cannot find this program: {error}")).because(error)
+    })?;
     let program = program.to_str().ok_or_else(|| {
         Failure::new(format_args!("this program's path is not UTF-8: {}", program.display()))
     })?;
@@ -73,7 +75,7 @@ pub fn own_command(command: &str) -> Result<Vec<String>, Failure> {
 /// # Errors
 /// The system does not name the allowed CPUs.
 pub fn other_cpus(cpus: &[u32]) -> Result<Vec<u32>, Failure> {
-    let allowed = upcall::allowed_cpus().map_err(Failure::new)?;
+    let allowed = upcall::allowed_cpus().map_err(Failure::of_error)?;
     let others: Vec<u32> = allowed.iter().copied().filter(|cpu| !cpus.contains(cpu)).collect();
     Ok(if others.is_empty() { allowed } else { others })
 }

@@ -54,7 +54,7 @@ fn main() -> ExitCode {
             plot::plot(&args.file, &args.output, window).map(|()| Exit::Kept)
         }
         Command::Daemon(args) => {
-            upcall_cli::daemon::serve(&args).map(|()| Exit::Kept).map_err(Failure::new)
+            upcall_cli::daemon::serve(&args).map(|()| Exit::Kept).map_err(Failure::of_error)
         }
         Command::Top(args) => interruption().and_then(|interrupted| {
             let socket = ps::socket(args.daemon.socket.as_deref())?;
@@ -98,7 +98,7 @@ fn daemon_page() -> clap_mangen::Man {
 }
 
 fn plan_command(args: &PlanArgs) -> Result<Exit, Failure> {
-    let spec = spec::Spec::read(&args.spec).map_err(Failure::new)?;
+    let spec = spec::Spec::read(&args.spec).map_err(Failure::of_error)?;
     let plan = plan::plan(&spec, PlanOptions { soft: false, policy: None, virtual_time: false })?;
     if args.json {
         print_json(&plan.output)?;
@@ -109,7 +109,7 @@ fn plan_command(args: &PlanArgs) -> Result<Exit, Failure> {
 }
 
 fn run_command(args: &RunArgs) -> Result<Exit, Failure> {
-    let spec = spec::Spec::read(&args.spec).map_err(Failure::new)?;
+    let spec = spec::Spec::read(&args.spec).map_err(Failure::of_error)?;
     let mut plan =
         plan::plan(&spec, PlanOptions { soft: args.soft, policy: None, virtual_time: false })?;
     if !plan.output.admitted && !args.soft {
@@ -150,7 +150,9 @@ fn run_command(args: &RunArgs) -> Result<Exit, Failure> {
         (false, false) => {}
     }
     // The outcome is printed first: a full disk costs the log, not the outcome.
-    logged.map_err(|error| Failure::new(format_args!("the job log is incomplete: {error}")))?;
+    logged.map_err(|error| {
+        Failure::new(format_args!("the job log is incomplete: {error}")).because(error)
+    })?;
     traced?;
     Ok(if kept { Exit::Kept } else { Exit::Broken })
 }
@@ -164,7 +166,7 @@ fn sim_command(args: &SimArgs) -> Result<Exit, Failure> {
         (None, Some(path)) => path,
         (None, None) => return Err(Failure::new("found no spec file, expected one")),
     };
-    let spec = spec::Spec::read(path).map_err(Failure::new)?;
+    let spec = spec::Spec::read(path).map_err(Failure::of_error)?;
     let recorded = sim::recorded(&spec, &args.arrivals, args.duration)?;
     let options = PlanOptions { soft: args.soft, policy: args.policy, virtual_time: true };
     let plan = plan::plan(&spec, options)?;
@@ -196,7 +198,7 @@ fn sim_command(args: &SimArgs) -> Result<Exit, Failure> {
 }
 
 fn sweep_command(args: &SweepArgs) -> Result<Exit, Failure> {
-    let definition = spec::sweep::Sweep::read(&args.file).map_err(Failure::new)?;
+    let definition = spec::sweep::Sweep::read(&args.file).map_err(Failure::of_error)?;
     let threads = match args.threads {
         Some(threads) => threads.into(),
         None => std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
@@ -303,7 +305,7 @@ fn interruption() -> Result<Arc<AtomicBool>, Failure> {
         // Order matters: at the first signal the flag is still clear, so the signal only sets it.
         signal_hook::flag::register_conditional_shutdown(signal, 128 + signal, interrupted.clone())
             .and_then(|_| signal_hook::flag::register(signal, interrupted.clone()))
-            .map_err(Failure::new)?;
+            .map_err(Failure::of_error)?;
     }
     Ok(interrupted)
 }
@@ -312,21 +314,21 @@ fn interruption() -> Result<Arc<AtomicBool>, Failure> {
 fn send_command(streams: &[String]) -> Result<Exit, Failure> {
     let plans = streams
         .iter()
-        .map(|text| text.parse::<upcall::load::SenderPlan>().map_err(Failure::new))
+        .map(|text| text.parse::<upcall::load::SenderPlan>().map_err(Failure::of_error))
         .collect::<Result<Vec<_>, _>>()?;
     let kinds = plans
         .iter()
-        .map(|plan| plan.work.parse::<upcall::work::WorkKind>().map_err(Failure::new))
+        .map(|plan| plan.work.parse::<upcall::work::WorkKind>().map_err(Failure::of_error))
         .collect::<Result<Vec<_>, _>>()?;
     let fill = |stream: usize, sequence: u32, payload: &mut [u8]| {
         upcall::work::sample_payload(kinds[stream], plans[stream].pdu_bytes, sequence, payload)
     };
-    upcall::load::serve(&plans, fill).map_err(Failure::new)?;
+    upcall::load::serve(&plans, fill).map_err(Failure::of_error)?;
     Ok(Exit::Kept)
 }
 
 fn print_json(value: &impl serde::Serialize) -> Result<(), Failure> {
-    let text = serde_json::to_string_pretty(value).map_err(Failure::new)?;
+    let text = serde_json::to_string_pretty(value).map_err(Failure::of_error)?;
     print(&format!("{text}\n"))
 }
 
@@ -334,7 +336,7 @@ fn print_json(value: &impl serde::Serialize) -> Result<(), Failure> {
 fn print(text: &str) -> Result<(), Failure> {
     match std::io::stdout().write_all(text.as_bytes()) {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
-            Err(Failure::new(format_args!("standard output: {error}")))
+            Err(Failure::new(format_args!("standard output: {error}")).because(error))
         }
         _ => Ok(()),
     }

@@ -199,8 +199,8 @@ pub fn discipline(
     let known = policy.unwrap_or(spec.policy);
     let differs = spec.time_quantum != ps::QUANTUM_DEFAULT || !spec.groups.is_empty();
     if known.takes_groups() && differs {
-        let made =
-            discipline::ps_with_groups(spec.time_quantum, groups(spec)).map_err(Failure::new)?;
+        let made = discipline::ps_with_groups(spec.time_quantum, groups(spec))
+            .map_err(Failure::of_error)?;
         // Leaked once in a run of the command, which needs the policy until it ends.
         return Ok(Box::leak(Box::new(made)));
     }
@@ -242,15 +242,15 @@ fn cpu_count(spec: &Spec) -> usize {
 }
 
 fn platform(spec: &Spec, discipline: &Discipline) -> Result<Platform, Failure> {
-    let allowed = upcall::allowed_cpus().map_err(Failure::new)?;
+    let allowed = upcall::allowed_cpus().map_err(Failure::of_error)?;
     let mut cpus = match &spec.cpus {
         Some(cpus) => cpus.clone(),
-        None => upcall::default_cpus().map_err(Failure::new)?,
+        None => upcall::default_cpus().map_err(Failure::of_error)?,
     };
     if let Some(at) = cpus.iter().position(|cpu| !allowed.contains(cpu)) {
         let cpu = cpus[at];
         let span = spec.cpu_spans.get(at).cloned().unwrap_or_default();
-        return Err(Failure::new(spec.source.error_at(
+        return Err(Failure::of_error(spec.source.error_at(
             span,
             "cpus",
             &format!("CPU {cpu}"),
@@ -283,7 +283,7 @@ fn switch_cost(spec: &Spec, discipline: &Discipline, cpus: &[u32]) -> Result<Spa
         SwitchCost::Auto if across => {
             let cpu = cpus.first().copied().unwrap_or_default();
             let band = upcall::RealTime::granted().ok().map(|real_time| real_time.band);
-            upcall_daemon::calibrate::handoff_cost(cpu, band).map_err(Failure::new)
+            upcall_daemon::calibrate::handoff_cost(cpu, band).map_err(Failure::of_error)
         }
         SwitchCost::Auto => Ok(upcall::switch_cost()),
     }
@@ -345,7 +345,7 @@ fn map_stream<'s>(
     };
     let cost = stream.cost.or(measured);
     let Some(cost) = cost else {
-        return Err(Failure::new(spec.source.error_in(
+        return Err(Failure::of_error(spec.source.error_in(
             &stream.place,
             "cost",
             "nothing",
@@ -359,6 +359,7 @@ fn map_stream<'s>(
             &error.to_string(),
             "a stream that can be mapped",
         ))
+        .because(error)
     })?;
     Ok(Planned {
         activity: Activity::Stream(stream),

@@ -45,12 +45,12 @@ pub struct Window {
 /// name of the picture has the ending of another format.
 pub fn plot(from: &Path, to: &Path, window: Window) -> Result<(), Failure> {
     check_ending(to)?;
-    let bytes = std::fs::read(from).map_err(|error| Failure::of_trace(from, &error))?;
+    let bytes = std::fs::read(from).map_err(|error| Failure::of_trace(from, error))?;
     let picture = match bytes.iter().find(|byte| !byte.is_ascii_whitespace()) {
         Some(b'{') => {
             let outcome: Value =
                 serde_json::from_slice(&bytes).map_err(|error| Failure::of_file(from, error))?;
-            of_outcome(&outcome).map_err(|error| Failure::of_file(from, error))?
+            of_outcome(&outcome).map_err(|error| Failure::about_file(from, error))?
         }
         _ => {
             let traces = upcall_sim::trace::read_all(&bytes)
@@ -64,7 +64,7 @@ pub fn plot(from: &Path, to: &Path, window: Window) -> Result<(), Failure> {
                 say(format_args!("upcall: {from}: lag and wake-up latency are not drawn: {why}"));
             }
             of_trace(&Schedule::of(&traces), replayed.as_ref().ok(), window)
-                .map_err(|error| Failure::of_file(from, error))?
+                .map_err(|error| Failure::about_file(from, error))?
         }
     };
     std::fs::write(to, picture).map_err(|error| Failure::of_file(to, error))
@@ -76,7 +76,7 @@ fn check_ending(picture: &Path) -> Result<(), Failure> {
     match picture.extension() {
         Some(ending) if !ending.eq_ignore_ascii_case("svg") => {
             let svg = picture.with_extension("svg");
-            Err(Failure::of_file(
+            Err(Failure::about_file(
                 picture,
                 format_args!(
                     "found the ending .{}, expected .svg: `upcall plot` draws SVG, which browsers \

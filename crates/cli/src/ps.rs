@@ -110,7 +110,7 @@ pub fn socket(named: Option<&Path>) -> Result<PathBuf, Failure> {
 }
 
 fn failed(error: upcall::FolderError) -> Failure {
-    Failure::new(format_args!("upcall: {error}"))
+    Failure::new(format_args!("upcall: {error}")).because(error)
 }
 
 /// Asks the daemon for its status.
@@ -121,9 +121,9 @@ pub fn fetch_status(socket: &Path) -> Result<Status, Failure> {
     status(socket).map_err(|error| match error {
         StatusError::Connect { path, error } => {
             let error = std::io::Error::from_raw_os_error(error.raw_os_error());
-            Failure::new(format_args!("upcall: {}", unreachable(&path, &error)))
+            Failure::new(format_args!("upcall: {}", unreachable(&path, &error))).because(error)
         }
-        error => Failure::new(format_args!("upcall: {}: {error}", socket.display())),
+        error => Failure::new(format_args!("upcall: {}: {error}", socket.display())).because(error),
     })
 }
 

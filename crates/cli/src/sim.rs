@@ -99,7 +99,7 @@ pub fn simulate(
         }
         trace.begin(&header);
     }
-    let simulation = Simulation::new(spec).map_err(Failure::new)?;
+    let simulation = Simulation::new(spec).map_err(Failure::of_error)?;
     let outcome = match trace {
         Some(trace) => simulation
             .run_traced(duration, &mut |_event| {}, &mut |cpu, record| trace.record(cpu, record)),

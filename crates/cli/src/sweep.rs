@@ -75,7 +75,7 @@ fn finished(
     let sets = asked.set_count();
     if found.sweep != sweep || found.rows != sets * asked.policies.len() as u64 {
         let error = "found the results of another sweep, expected those of this one";
-        return Err(Failure::of_file(results, error));
+        return Err(Failure::about_file(results, error));
     }
     say(format_args!(
         "upcall: {}: all {sets} sets are already in it; it was not changed",

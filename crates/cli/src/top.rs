@@ -89,7 +89,7 @@ fn handle_key(view: &mut View, key: KeyEvent) -> bool {
 }
 
 fn of_terminal(error: std::io::Error) -> Failure {
-    Failure::new(format_args!("upcall top: the terminal: {error}"))
+    Failure::new(format_args!("upcall top: the terminal: {error}")).because(error)
 }
 
 #[cfg(test)]

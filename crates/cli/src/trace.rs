@@ -85,7 +85,8 @@ impl TraceFile {
             State::Failed(error) => Err(error),
         };
         finished.map_err(|error| {
-            Failure::of_file(&self.path, format_args!("the trace is incomplete: {error}"))
+            Failure::about_file(&self.path, format_args!("the trace is incomplete: {error}"))
+                .because(error)
         })
     }
 }
@@ -95,7 +96,7 @@ impl TraceFile {
 /// # Errors
 /// The file cannot be read or is no trace. The error says where.
 pub fn replay(path: &Path) -> Result<output::Replay, Failure> {
-    let bytes = std::fs::read(path).map_err(|error| Failure::of_trace(path, &error))?;
+    let bytes = std::fs::read(path).map_err(|error| Failure::of_trace(path, error))?;
     let traces = read_all(&bytes).map_err(|error| Failure::of_file(path, error))?;
     let header = &traces[0].header;
     let mut replay = output::Replay {
@@ -120,7 +121,7 @@ pub fn replay(path: &Path) -> Result<output::Replay, Failure> {
     }
     let compared = replay.inputs + replay.commands + replay.silences + replay.lost;
     if compared == 0 && replay.divergence.is_none() {
-        return Err(Failure::of_file(path, "nothing to compare: the trace has no record"));
+        return Err(Failure::about_file(path, "nothing to compare: the trace has no record"));
     }
     replay.same = replay.divergence.is_none() && replay.lost == 0;
     Ok(replay)

@@ -34,10 +34,10 @@ use std::collections::BTreeMap;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::thread::JoinHandle;
 
 use upcall_core::admission::Platform;
 use upcall_core::time::{Instant, Span};
-use upcall_sys::grant::how_to_grant;
 use upcall_sys::local::Connection;
 pub use upcall_sys::local::{Access, Listener};
 use upcall_sys::readiness::{Direction, Readiness, Watch};
@@ -52,7 +52,7 @@ use crate::{calibrate, clock};
 pub use config::{Config, StartError};
 pub use daemon::{Daemon, Stopper};
 use daemon::{LISTENER, OFFENCES, SESSIONS};
-pub use event::DaemonEvent;
+pub use event::{DaemonEvent, Trouble};
 use session::SessionEnd;
 
 mod attach;
@@ -88,17 +88,7 @@ impl Daemon {
     }
 
     fn start_with(config: Config, passed: Option<Listener>) -> Result<Self, StartError> {
-        if !config.discipline.compares_across_domains() {
-            return Err(StartError::Policy(config.discipline.name));
-        }
-        if !config.defer_preemption.is_zero() && !config.discipline.defers_preemption() {
-            return Err(StartError::DeferPreemption(config.discipline.name));
-        }
-        let allowed = schedule::allowed_cpus()?;
-        let forbidden = config.cpus.iter().find(|cpu| !allowed.contains(cpu));
-        if forbidden.is_some() || config.cpus.is_empty() {
-            return Err(StartError::Cpu(forbidden.copied()));
-        }
+        let allowed = check(&config)?;
         let mut events = Vec::new();
         let real_time = granted_real_time(&mut events);
         let band = real_time.map(|real_time| real_time.band);
@@ -116,14 +106,8 @@ impl Daemon {
         let (offences, reports) = Connection::pair()?;
         let watchdog_quit = Arc::new(AtomicBool::new(false));
         let rules = Rules { band, grace: config.grace, kill: config.kill };
-        let watchdog = Watchdog::new((&cpu_states, &allowed), rules, watchdog_quit.clone(), {
-            // If the server is far behind, the socket may be full and the report is lost. The
-            // counts in the kernel area remain.
-            move |offence| {
-                let _ = reports.send(&offence::encode(&offence), &[]);
-            }
-        });
-        let watchdog = watchdog.spawn().map_err(StartError::Thread)?;
+        let watchdog =
+            start_watchdog((&cpu_states, &allowed), rules, watchdog_quit.clone(), reports)?;
         let readiness = Arc::new(Readiness::new()?);
         let watch = |fd, number| Watch::new(&readiness, fd, Direction::Readable, number);
         let now = clock::now();
@@ -203,6 +187,37 @@ impl Daemon {
     }
 }
 
+/// Checks the policy and the CPUs. Returns the CPUs that this process may use.
+fn check(config: &Config) -> Result<Vec<u32>, StartError> {
+    if !config.discipline.compares_across_domains() {
+        return Err(StartError::Policy(config.discipline.name));
+    }
+    if !config.defer_preemption.is_zero() && !config.discipline.defers_preemption() {
+        return Err(StartError::DeferPreemption(config.discipline.name));
+    }
+    let allowed = schedule::allowed_cpus()?;
+    let forbidden = config.cpus.iter().find(|cpu| !allowed.contains(cpu));
+    match forbidden.is_some() || config.cpus.is_empty() {
+        true => Err(StartError::Cpu(forbidden.copied())),
+        false => Ok(allowed),
+    }
+}
+
+/// Starts the watchdog, which sends its reports through `reports`.
+fn start_watchdog(
+    cpus: (&[Arc<CpuState>], &[u32]),
+    rules: Rules,
+    quit: Arc<AtomicBool>,
+    reports: Connection,
+) -> Result<JoinHandle<()>, StartError> {
+    let watchdog = Watchdog::new(cpus, rules, quit, move |offence| {
+        // If the server is far behind, the socket may be full and the report is lost. The counts
+        // in the kernel area remain.
+        let _ = reports.send(&offence::encode(&offence), &[]);
+    });
+    watchdog.spawn().map_err(StartError::Thread)
+}
+
 fn listen(config: &Config) -> Result<Listener, StartError> {
     Listener::bind(&config.socket, config.access)
         .map_err(|error| StartError::Listen { socket: config.socket.clone(), error })
@@ -213,9 +228,7 @@ fn granted_real_time(events: &mut Vec<DaemonEvent>) -> Option<RealTime> {
     match RealTime::granted() {
         Ok(granted) => Some(granted),
         Err(refusal) => {
-            let what = "handlers run in the ordinary class, without guarantees";
-            let how = how_to_grant();
-            events.push(DaemonEvent::Trouble(format!("{refusal}: {what}; {how}")));
+            events.push(DaemonEvent::Trouble(Trouble::NoRealTimeClass(refusal)));
             None
         }
     }

@@ -32,6 +32,7 @@
 //! | `liveness` | the thread that notices the end of other processes |
 //! | [`io_events`], [`load`], [`udp`], [`status`] | services that no executor uses |
 //! | `domain` | a process among the domains of a daemon; its virtual processors |
+//! | `daemon_fault` | how a daemon broke the protocol |
 //! | `thread_error`, `reactor` | the thread that waits for the descriptors of tasks and user interrupts |
 //! | [`channel`], the memory and watches of [`stream`] | event channels and streams |
 //! | `preemption` | what a handler asks at a quantum boundary; user interrupts |
@@ -49,6 +50,7 @@ pub mod channel;
 pub mod clock;
 mod config;
 mod cpu;
+mod daemon_fault;
 mod domain;
 mod events;
 mod folder;
@@ -76,6 +78,7 @@ mod virtual_time;
 mod work;
 
 pub use upcall_sys::clock::thread_cpu_ns;
+pub use upcall_sys::grant::Remedy;
 pub use upcall_sys::machine::Machine;
 pub use upcall_sys::schedule::{Band, FifoRefusal, RealTime, Right, allowed_cpus};
 
@@ -89,6 +92,7 @@ pub use upcall_core::{
 
 pub use calibrate::switch_cost;
 pub use config::{Attach, Config, FIFO_PRIORITY, MemoryLock, Mode};
+pub use daemon_fault::DaemonFault;
 pub use domain::error::AttachError;
 pub use domain::socket::{daemon_answers, daemon_socket, own_daemon_socket, system_daemon_socket};
 pub use events::{EVENTS_MAX, PostError, PostedEvent, Poster};

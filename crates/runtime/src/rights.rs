@@ -4,10 +4,10 @@
 //! what is missing, what the runtime does instead, and how to grant the right.
 
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use upcall_sys::OsError;
-use upcall_sys::grant::{how_to_grant, how_to_grant_to};
+use upcall_sys::grant::{Remedy, how_to_grant, how_to_grant_to};
 use upcall_sys::schedule::FifoRefusal;
 
 /// Something that the system or the daemon did not grant. From
@@ -70,41 +70,52 @@ impl Notice {
             Notice::NotTakenOver { .. } => NoticeKind::Reservation,
         }
     }
-}
 
-impl fmt::Display for Notice {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    /// How to grant the right, if the notice says so. Several notices may have the same remedy.
+    /// Reads files, and allocates.
+    pub fn remedy(&self) -> Option<Remedy> {
         match self {
-            Notice::NoRealTimeClass(refusal) => write!(
-                f,
+            Notice::NoRealTimeClass(_) | Notice::NoMemoryLock(_) => Some(how_to_grant()),
+            Notice::NoRealTimeDaemon { program } => program.as_deref().map(how_to_grant_to),
+            Notice::NotTakenOver { .. } | Notice::NoPinning { .. } => None,
+        }
+    }
+
+    /// The text of the notice without its [remedy](Notice::remedy). Allocates.
+    pub fn problem(&self) -> String {
+        match self {
+            Notice::NoRealTimeClass(refusal) => format!(
                 "no right to the real-time class ({refusal}): handlers run in an ordinary thread, \
-                 and wake-up times are NOT promised; {}",
-                how_to_grant()
+                 and wake-up times are NOT promised"
             ),
             Notice::NoRealTimeDaemon { program } => {
-                let how = program.as_deref().map(|program: &Path| how_to_grant_to(program));
-                write!(
-                    f,
+                let who_knows = match program {
+                    Some(_) => "",
+                    None => "; the daemon says how to grant it when it starts",
+                };
+                format!(
                     "the daemon has no right to the real-time class: handlers run in ordinary \
-                     threads, and wake-up times are NOT promised; {}",
-                    how.unwrap_or_else(|| "the daemon says how to grant it when it starts".into())
+                     threads, and wake-up times are NOT promised{who_knows}"
                 )
             }
-            Notice::NoMemoryLock(error) => write!(
-                f,
-                "memory is not locked ({error}): a page fault may delay a handler; {}",
-                how_to_grant()
-            ),
-            Notice::NotTakenOver { activity, reason } => write!(
-                f,
+            Notice::NoMemoryLock(error) => {
+                format!("memory is not locked ({error}): a page fault may delay a handler")
+            }
+            Notice::NotTakenOver { activity, reason } => format!(
                 "the daemon was started again and did not take over `{activity}` ({reason}): it \
                  goes on, and nothing is promised to it; close it and create it again"
             ),
-            Notice::NoPinning { cpu, error } => write!(
-                f,
+            Notice::NoPinning { cpu, error } => format!(
                 "a scheduling thread is not pinned to CPU {cpu} ({error}): it may be moved, and \
                  wake-up times are NOT promised; allow the CPU in the process's cpuset"
             ),
         }
+    }
+}
+
+impl fmt::Display for Notice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.problem())?;
+        self.remedy().map_or(Ok(()), |remedy| write!(f, "; {remedy}"))
     }
 }

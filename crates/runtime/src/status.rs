@@ -18,6 +18,7 @@ pub use upcall_shm::user_area::{Counters as DomainCounters, SlotState as Activit
 pub use upcall_shm::wire::{ActivityStatus, CpuStatus, VirtualProcessorStatus};
 
 use crate::clock;
+use crate::daemon_fault::DaemonFault;
 
 /// How long the daemon, an ordinary thread, may take for the whole answer.
 const ANSWER_WITHIN: Span = Span::from_secs(10);
@@ -77,7 +78,7 @@ pub enum StatusError {
     /// The daemon closed the connection before the end of its answer: it has ended.
     Closed,
     /// The daemon broke the protocol of this version.
-    Daemon(String),
+    Daemon(DaemonFault),
     /// The daemon sent a message that no daemon of this version sends.
     Wire(WireError),
     /// The daemon sent a message that cannot be received.
@@ -94,8 +95,8 @@ impl fmt::Display for StatusError {
             }
             StatusError::Silent => f.write_str("the daemon did not answer in time"),
             StatusError::Closed => f.write_str("the daemon ended before it had answered"),
-            StatusError::Daemon(what) => {
-                write!(f, "the daemon is another version or wrong: {what}")
+            StatusError::Daemon(fault) => {
+                write!(f, "the daemon is another version or wrong: {fault}")
             }
             StatusError::Receive(error) => {
                 write!(f, "the daemon is another version or wrong: {error}")
@@ -116,10 +117,17 @@ impl std::error::Error for StatusError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             StatusError::Connect { error, .. } | StatusError::Os(error) => Some(error),
+            StatusError::Daemon(fault) => Some(fault),
             StatusError::Wire(error) => Some(error),
             StatusError::Receive(error) => Some(error),
-            _ => None,
+            StatusError::Silent | StatusError::Closed => None,
         }
+    }
+}
+
+impl From<DaemonFault> for StatusError {
+    fn from(fault: DaemonFault) -> Self {
+        StatusError::Daemon(fault)
     }
 }
 
@@ -164,19 +172,22 @@ pub fn status(socket: &Path) -> Result<Status, StatusError> {
 impl Status {
     /// Adds a part; `false` after the last one.
     fn take(&mut self, part: StatusPart) -> Result<bool, StatusError> {
-        let place = || StatusError::Daemon("a part of no domain".to_owned());
         match part {
             StatusPart::Cpu(cpu) => self.cpus.push(cpu),
             StatusPart::Domain(domain) => self.domains.push(DomainStatus::of(domain)),
             StatusPart::VirtualProcessor(virtual_processor) => {
                 self.domains
                     .last_mut()
-                    .ok_or_else(place)?
+                    .ok_or(DaemonFault::PartOfNoDomain)?
                     .virtual_processors
                     .push(virtual_processor);
             }
             StatusPart::Activity(activity) => {
-                self.domains.last_mut().ok_or_else(place)?.activities.push(activity);
+                self.domains
+                    .last_mut()
+                    .ok_or(DaemonFault::PartOfNoDomain)?
+                    .activities
+                    .push(activity);
             }
             StatusPart::End { policy, real_time, switch_cost_ns, hidden_domains } => {
                 (self.policy, self.real_time) = (policy, real_time);
@@ -263,7 +274,7 @@ fn next_part(connection: &Connection, until: Instant) -> Result<StatusPart, Stat
         Ok(Received { len: 0, .. }) => Err(StatusError::Closed),
         Ok(Received { len, .. }) => match ToDomain::decode(&buffer[..len])? {
             ToDomain::Status(part) => Ok(part),
-            other => Err(StatusError::Daemon(format!("{other:?} out of place"))),
+            other => Err(DaemonFault::out_of_place(other).into()),
         },
         Err(ReceiveError::Os(error)) => Err(error.into()),
         Err(error) => Err(StatusError::Receive(error)),

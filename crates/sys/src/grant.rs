@@ -6,6 +6,7 @@
 
 use std::borrow::Cow;
 use std::ffi::OsStr;
+use std::fmt;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
@@ -22,8 +23,26 @@ const INTERPRETERS: [&str; 26] = [
     "qemu", "gdb", "ld-linux", "ld-musl",
 ];
 
-/// The text for this process and its user: "grant it with ...".
-pub fn how_to_grant() -> String {
+/// How to grant a missing right, in words for a user. Its text is one line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Remedy {
+    /// Why a capability of the program's file is no way: "setcap on ... cannot grant it (...)".
+    pub obstacle: Option<String>,
+    /// The ways that are left: "grant it with ...".
+    pub grant: String,
+}
+
+impl fmt::Display for Remedy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(obstacle) = &self.obstacle {
+            write!(f, "{obstacle}; ")?;
+        }
+        f.write_str(&self.grant)
+    }
+}
+
+/// The remedy for this process and its user.
+pub fn how_to_grant() -> Remedy {
     match program() {
         Some(program) => how_to_grant_to(&program),
         None => without_file(),
@@ -31,14 +50,20 @@ pub fn how_to_grant() -> String {
 }
 
 /// As [`how_to_grant`], for the file `program`, another program of this user.
-pub fn how_to_grant_to(program: &Path) -> String {
+pub fn how_to_grant_to(program: &Path) -> Remedy {
     let limits = by_limits(&user_name());
     match obstacle(program) {
         Some(obstacle) => {
             let path = shell_word(program);
-            format!("setcap on {path} cannot grant it ({obstacle}); grant it with {limits}")
+            Remedy {
+                obstacle: Some(format!("setcap on {path} cannot grant it ({obstacle})")),
+                grant: format!("grant it with {limits}"),
+            }
         }
-        None => format!("grant it with {} or with {limits}", by_capability(program)),
+        None => Remedy {
+            obstacle: None,
+            grant: format!("grant it with {} or with {limits}", by_capability(program)),
+        },
     }
 }
 
@@ -59,8 +84,8 @@ fn file_of(link: PathBuf, runs: &Path) -> PathBuf {
     }
 }
 
-fn without_file() -> String {
-    format!("grant it with {}", by_limits(&user_name()))
+fn without_file() -> Remedy {
+    Remedy { obstacle: None, grant: format!("grant it with {}", by_limits(&user_name())) }
 }
 
 fn by_capability(program: &Path) -> String {
@@ -178,7 +203,7 @@ mod tests {
 
     #[test]
     fn the_text_names_the_running_file_and_warns_of_rebuilds() {
-        let said = how_to_grant();
+        let said = how_to_grant().to_string();
         let file = std::env::current_exe().unwrap();
         assert!(said.contains(file.to_str().unwrap()), "{said}");
         if !said.contains("cannot grant it") {
@@ -191,7 +216,7 @@ mod tests {
 
     #[test]
     fn the_text_for_an_installed_program_omits_builds() {
-        let said = how_to_grant_to(Path::new("/usr/bin/env"));
+        let said = how_to_grant_to(Path::new("/usr/bin/env")).to_string();
         assert!(said.contains("/usr/bin/env"), "{said}");
         assert!(!said.contains("after each build"), "{said}");
     }
@@ -201,7 +226,7 @@ mod tests {
         for path in
             ["/usr/bin/python3.11", "/usr/bin/perl", "/usr/bin/zsh", "/lib64/ld-linux-x86-64.so.2"]
         {
-            let said = how_to_grant_to(Path::new(path));
+            let said = how_to_grant_to(Path::new(path)).to_string();
             assert!(said.contains("interpreter") && said.contains("rtprio"), "{said}");
             assert!(!said.contains("sudo setcap"), "{said}");
         }

@@ -181,14 +181,14 @@ pub mod work;
 #[doc(inline)]
 pub use upcall_runtime::{
     ACTIVITIES_MAX, ActivityReport, Attach, AttachError, Band, Batch, Checkpoint, Config,
-    CreateError, EVENTS_MAX, Endings, FIFO_PRIORITY, FifoRefusal, FolderError, HandlerId,
-    Interrupt, InterruptError, IoInterrupt, IoWait, Job, Latency, Machine, MaskedBatch, Measure,
-    MemoryLock, Mode, Need, Notice, NoticeKind, Offence, OsError, PostError, PostedEvent, Poster,
-    PreemptionMask, RealTime, Record, Report, Right, Runtime, StartError, Statistics, Task,
-    ThreadError, TimeAdvance, TimedSleep, VirtualReport, VirtualStatistics, activity, admission,
-    allowed_cpus, channel, clock, cost, daemon_answers, daemon_socket, default_cpus, discipline,
-    io_events, load, own_daemon_socket, policy, qos, record, scheduler, status, stream,
-    switch_cost, system_daemon_socket, thread_cpu_ns, time, udp,
+    CreateError, DaemonFault, EVENTS_MAX, Endings, FIFO_PRIORITY, FifoRefusal, FolderError,
+    HandlerId, Interrupt, InterruptError, IoInterrupt, IoWait, Job, Latency, Machine, MaskedBatch,
+    Measure, MemoryLock, Mode, Need, Notice, NoticeKind, Offence, OsError, PostError, PostedEvent,
+    Poster, PreemptionMask, RealTime, Record, Remedy, Report, Right, Runtime, StartError,
+    Statistics, Task, ThreadError, TimeAdvance, TimedSleep, VirtualReport, VirtualStatistics,
+    activity, admission, allowed_cpus, channel, clock, cost, daemon_answers, daemon_socket,
+    default_cpus, discipline, io_events, load, own_daemon_socket, policy, qos, record, scheduler,
+    status, stream, switch_cost, system_daemon_socket, thread_cpu_ns, time, udp,
 };
 
 /// Compiles and runs the example in the README. A reader who copies it gets no warnings.

@@ -27,8 +27,8 @@ use upcall::stream::{
 use upcall::time::Span;
 use upcall::work::{Reject, UnknownWork, WorkError};
 use upcall::{
-    AttachError, CreateError, FifoRefusal, FolderError, InterruptError, Mode, OsError, PostError,
-    StartError, ThreadError,
+    AttachError, CreateError, DaemonFault, FifoRefusal, FolderError, InterruptError, Mode, OsError,
+    PostError, StartError, ThreadError,
 };
 
 /// Errors between the crates, which no application receives.
@@ -79,6 +79,7 @@ fn shown() -> Vec<(&'static str, String, String)> {
         ChannelOpenError ChannelOpenError::Name("a b".to_owned());
         Closed Closed::Died;
         CreateError CreateError::Refused(Box::new(refusal()));
+        DaemonFault DaemonFault::DomainNumber(0);
         StreamListenerError StreamListenerError::Late;
         FastError FastError::Panicked;
         FifoRefusal FifoRefusal::new(62, OsError::new("sched_setscheduler", 1));
@@ -162,7 +163,8 @@ fn errors_in(text: &str, path: &Path) -> Vec<String> {
 #[test]
 fn an_error_with_a_cause_prints_it_and_keeps_it() {
     let os = OsError::new("open", 13);
-    let errors: [Box<dyn Error>; 9] = [
+    let errors: [Box<dyn Error>; 11] = [
+        Box::new(AttachError::Daemon(DaemonFault::PagesMissing)),
         Box::new(AttachError::Os(os)),
         Box::new(CallError::Os(os)),
         Box::new(ChannelOpenError::Os(os)),
@@ -171,6 +173,7 @@ fn an_error_with_a_cause_prints_it_and_keeps_it() {
         Box::new(PollerError::Os(os)),
         Box::new(IoPumpError::Open(not_shared())),
         Box::new(StartError::Cpus(os)),
+        Box::new(StatusError::Daemon(DaemonFault::PartOfNoDomain)),
         Box::new(no_bytes()),
     ];
     for error in errors {

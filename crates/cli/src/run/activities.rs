@@ -46,7 +46,7 @@ pub fn bind(spec: &Spec, planned: &Planned<'_>) -> Result<Option<Endpoint>, Fail
             Direction::Send(_) => "send",
         };
         let (found, expected) = (error.to_string(), "a free address of this machine");
-        Failure::new(spec.source.error_in(&stream.place, key, &found, expected))
+        Failure::new(spec.source.error_in(&stream.place, key, &found, expected)).because(error)
     })
 }
 

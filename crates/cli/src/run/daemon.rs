@@ -40,11 +40,11 @@ pub struct OwnDaemon {
 /// # Errors
 /// The daemon does not start, or the system cannot check the socket.
 pub fn ensure(plan: &Plan<'_>) -> Result<(PathBuf, Option<OwnDaemon>), Failure> {
-    let running = upcall::daemon_socket().map_err(Failure::new)?;
+    let running = upcall::daemon_socket().map_err(Failure::of_error)?;
     if answers(&running)? {
         return Ok((running, None));
     }
-    let socket = upcall::own_daemon_socket().map_err(Failure::new)?;
+    let socket = upcall::own_daemon_socket().map_err(Failure::of_error)?;
     let mut own = OwnDaemon::start(&socket, plan)?;
     let give_up = clock::now() + LISTEN_WITHIN;
     while clock::now() < give_up {
@@ -89,13 +89,15 @@ impl OwnDaemon {
             // Ctrl-C in a terminal is for the parent.
             .process_group(0)
             .spawn()
-            .map_err(|error| Failure::new(format_args!("the daemon did not start: {error}")))?;
+            .map_err(|error| {
+                Failure::new(format_args!("the daemon did not start: {error}")).because(error)
+            })?;
         let (printed_in, printed) = mpsc::channel();
         if let Some(stderr) = child.stderr.take() {
             std::thread::Builder::new()
                 .name("upcall-daemon".into())
                 .spawn(move || pass_on(stderr, &printed_in))
-                .map_err(Failure::new)?;
+                .map_err(Failure::of_error)?;
         }
         Ok(OwnDaemon { child, printed, attached: false })
     }

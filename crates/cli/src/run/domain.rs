@@ -14,6 +14,7 @@ use upcall_sim::trace::Writer;
 
 use super::activities::{Activities, bind, shortfall};
 use super::message::{ChildMessage, ParentMessage, Setup};
+use super::notices::RunNotice;
 use super::timing::POLL_EVERY;
 use crate::csv::CsvRow;
 use crate::exit::Failure;
@@ -53,7 +54,7 @@ pub fn serve() -> Result<(), Failure> {
                 }
             }
         })
-        .map_err(Failure::new)?;
+        .map_err(Failure::of_error)?;
     if let Err(End::Failed(failure)) = run(&messages) {
         // If the parent cannot be reached either, there is nothing left to do.
         let _ = send(&ChildMessage::Failed { message: failure.to_string() });
@@ -66,7 +67,7 @@ fn run(messages: &Receiver<ParentMessage>) -> Result<(), End> {
         ParentMessage::Setup(setup) => setup,
         other => return Err(unexpected(&other)),
     };
-    let mut spec = Spec::parse(&setup.name, setup.text.as_bytes()).map_err(Failure::new)?;
+    let mut spec = Spec::parse(&setup.name, setup.text.as_bytes()).map_err(Failure::of_error)?;
     spec.leave_out(&setup.left_out);
     let costs: Vec<Span> = setup.pdu_costs_ns.iter().copied().map(Span::from_nanos).collect();
     let mut plan = plan::mapped(&spec, &costs, Span::from_nanos(setup.switch_cost_ns))?;
@@ -82,9 +83,9 @@ fn run(messages: &Receiver<ParentMessage>) -> Result<(), End> {
     let at = create_all(messages, &mut activities, &plan, endpoints)?;
     let header = setup.traced.map(|process| activities.trace_header(&plan, process, opened));
     let writer = header.map(|header| Writer::new(Vec::new(), &header));
-    let mut trace = Trace(writer.transpose().map_err(Failure::new)?);
-    activities.run_at(at).map_err(Failure::new)?;
-    let notices = activities.runtime.notices().iter().map(ToString::to_string).collect();
+    let mut trace = Trace(writer.transpose().map_err(Failure::of_error)?);
+    activities.run_at(at).map_err(Failure::of_error)?;
+    let notices = activities.runtime.notices().iter().map(RunNotice::from).collect();
     let missing = Missing::of(activities.runtime.notices());
     send(&ChildMessage::Running { notices, missing })?;
     let until = clock::now() + watch(messages, &mut activities, &mut trace, setup.log)?;
@@ -146,7 +147,9 @@ fn start(
         memory_lock: MemoryLock::All,
         daemon: daemon.map(|socket| Attach { socket, name: setup.domain.clone() }),
     })
-    .map_err(|error| Failure::new(format_args!("domain `{}`: {error}", setup.domain)))?;
+    .map_err(|error| {
+        Failure::new(format_args!("domain `{}`: {error}", setup.domain)).because(error)
+    })?;
     send(&ChildMessage::Started { cpus: runtime.config().cpus.clone() })?;
     Ok(runtime)
 }
@@ -167,7 +170,7 @@ fn create_all(
                 };
                 let need = (planned.params, planned.terms);
                 let reserved = activities.runtime.reserve_remote(planned.name(), need);
-                reserved.map_err(Failure::new)?;
+                reserved.map_err(Failure::of_error)?;
                 continue;
             }
             ParentMessage::Run { at_ns } => return Ok(Instant::from_nanos(at_ns)),
@@ -186,7 +189,7 @@ fn create_all(
             Err(CreateError::RefusedByDaemon { reason, hint }) => {
                 send(&ChildMessage::Refused { reason, hint })?;
             }
-            Err(error) => return Err(Failure::new(error).into()),
+            Err(error) => return Err(Failure::of_error(error).into()),
         }
     }
 }
@@ -251,7 +254,10 @@ impl Trace {
     }
 
     fn record(&mut self, cpu: u32, record: &Record) -> Result<(), Failure> {
-        self.0.as_mut().map_or(Ok(()), |writer| writer.record(cpu, record)).map_err(Failure::new)
+        self.0
+            .as_mut()
+            .map_or(Ok(()), |writer| writer.record(cpu, record))
+            .map_err(Failure::of_error)
     }
 
     /// The packets written since the last call.
@@ -265,7 +271,7 @@ fn next(messages: &Receiver<ParentMessage>) -> Result<ParentMessage, End> {
 }
 
 fn send(message: &ChildMessage) -> Result<(), End> {
-    let mut line = serde_json::to_vec(message).map_err(Failure::new)?;
+    let mut line = serde_json::to_vec(message).map_err(Failure::of_error)?;
     line.push(b'\n');
     let mut stdout = std::io::stdout().lock();
     stdout.write_all(&line).and_then(|()| stdout.flush()).map_err(|_| End::ParentGone)

@@ -8,7 +8,7 @@ use upcall::{Config, MemoryLock, Mode, Runtime, clock};
 
 use super::activities::{Activities, bind, shortfall};
 use super::load::Load;
-use super::notices::say_class;
+use super::notices::{RunNotice, say_class};
 use super::steal::steal_ns;
 use super::timing::{LEAD, POLL_EVERY, drain_time};
 use crate::csv::JobLog;
@@ -32,16 +32,7 @@ pub fn run(
     interrupted: &AtomicBool,
     started: impl FnOnce() -> Result<(), Failure>,
 ) -> Result<output::Run, Failure> {
-    let endpoints =
-        plan.activities.iter().map(|each| bind(spec, each)).collect::<Result<Vec<_>, _>>()?;
-    let opened = clock::now();
-    let runtime = start_runtime(plan, options, trace.is_some())?;
-    let mut notices: Vec<String> = one_process(plan, options.mode).into_iter().collect();
-    let mut activities = Activities::new(runtime);
-    for (index, (planned, endpoint)) in plan.activities.iter().zip(endpoints).enumerate() {
-        notices.extend(shortfall(planned, endpoint.as_ref()));
-        activities.create(index, planned, endpoint).map_err(Failure::new)?;
-    }
+    let (mut activities, mut notices, opened) = set_up(spec, plan, options, trace.is_some())?;
     let mut load = Load::start(spec, plan, &used_cpus(plan))?;
 
     started()?;
@@ -55,8 +46,8 @@ pub fn run(
     let stolen_before_ns = steal_ns(&plan.platform.cpus);
     let start = clock::now() + LEAD;
     load.begin(start);
-    activities.run_at(start).map_err(Failure::new)?;
-    notices.extend(activities.runtime.notices().iter().map(ToString::to_string));
+    activities.run_at(start).map_err(Failure::of_error)?;
+    notices.extend(activities.runtime.notices().iter().map(RunNotice::from));
     let missing = Missing::of(activities.runtime.notices());
     say_class(options.mode, activities.runtime.real_time(), &notices);
     let mut live = Live::new(options, plan, start);
@@ -79,7 +70,7 @@ pub fn run(
         background: load.stop(),
         duration: end.since(start),
         interrupted: interrupted.load(Ordering::Relaxed),
-        notices,
+        notices: notices.iter().map(ToString::to_string).collect(),
         missing,
         interface_drops: upcall::load::interface_drops().saturating_sub(drops_before),
         steal_ns: steal_ns(&plan.platform.cpus).saturating_sub(stolen_before_ns),
@@ -88,6 +79,28 @@ pub fn run(
         alone: true,
     };
     Ok(outcome::outcome(plan, options, measured))
+}
+
+/// Binds the sockets, starts the runtime and creates the activities, suspended. Returns also the
+/// notices about the plan, and the time just before the runtime started.
+fn set_up(
+    spec: &Spec,
+    plan: &Plan<'_>,
+    options: RunOptions,
+    is_traced: bool,
+) -> Result<(Activities, Vec<RunNotice>, Instant), Failure> {
+    let endpoints =
+        plan.activities.iter().map(|each| bind(spec, each)).collect::<Result<Vec<_>, _>>()?;
+    let opened = clock::now();
+    let runtime = start_runtime(plan, options, is_traced)?;
+    let mut notices: Vec<RunNotice> =
+        one_process(plan, options.mode).map(RunNotice::new).into_iter().collect();
+    let mut activities = Activities::new(runtime);
+    for (index, (planned, endpoint)) in plan.activities.iter().zip(endpoints).enumerate() {
+        notices.extend(shortfall(planned, endpoint.as_ref()).map(RunNotice::new));
+        activities.create(index, planned, endpoint).map_err(Failure::of_error)?;
+    }
+    Ok((activities, notices, opened))
 }
 
 fn start_runtime(
@@ -107,7 +120,7 @@ fn start_runtime(
         memory_lock: MemoryLock::All,
         daemon: None,
     })
-    .map_err(Failure::new)
+    .map_err(Failure::of_error)
 }
 
 /// A notice if domains run in this process that should be processes of their own.

@@ -40,7 +40,8 @@ impl Load {
     /// # Errors
     /// The senders failed.
     pub fn stop_senders(&mut self) -> Result<Vec<(usize, SenderCounts)>, Failure> {
-        let counts = self.senders.take().map(Senders::stop).transpose().map_err(Failure::new)?;
+        let counts =
+            self.senders.take().map(Senders::stop).transpose().map_err(Failure::of_error)?;
         Ok(self.targets.iter().copied().zip(counts.unwrap_or_default()).collect())
     }
 
@@ -59,7 +60,7 @@ fn start_senders(spec: &Spec, plan: &Plan<'_>) -> Result<(Option<Senders>, Vec<u
             targets.push(activity);
             plans.push(sender_plan(stream, mapping).map_err(|found| {
                 let expected = "a stream whose packets Upcall can make";
-                Failure::new(spec.source.error_in(&stream.place, "source", &found, expected))
+                Failure::of_error(spec.source.error_in(&stream.place, "source", &found, expected))
             })?);
         }
     }
@@ -68,6 +69,6 @@ fn start_senders(spec: &Spec, plan: &Plan<'_>) -> Result<(Option<Senders>, Vec<u
     }
     let command = background::own_command(crate::args::SEND_COMMAND)?;
     let cpus = background::other_cpus(&plan.platform.cpus)?;
-    let senders = Senders::spawn(&command, &cpus, &plans).map_err(Failure::new)?;
+    let senders = Senders::spawn(&command, &cpus, &plans).map_err(Failure::of_error)?;
     Ok((Some(senders), targets))
 }

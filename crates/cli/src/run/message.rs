@@ -24,6 +24,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use super::notices::RunNotice;
 use crate::csv::CsvRow;
 use crate::measured::{ActivityResults, Missing, Progress};
 
@@ -99,7 +100,7 @@ pub enum ChildMessage {
         hint: String,
     },
     Running {
-        notices: Vec<String>,
+        notices: Vec<RunNotice>,
         missing: Missing,
     },
     State {

@@ -22,7 +22,7 @@ use upcall_cli::standard_error::say;
 use super::daemon;
 use super::load::Load;
 use super::message::{ChildMessage, ParentMessage, Setup};
-use super::notices::say_class;
+use super::notices::{RunNotice, say_class};
 use super::process::{Process, unexpected};
 use super::steal::steal_ns;
 use super::timing::{LEAD, POLL_EVERY, drain_time};
@@ -48,7 +48,7 @@ struct Parent<'p, 's> {
     rows: Vec<Progress>,
     /// The results of each process, once it reported them.
     parts: Vec<Option<ActivityResults>>,
-    notices: Vec<String>,
+    notices: Vec<RunNotice>,
     missing: Missing,
     broken: Vec<String>,
     /// Whether this run started the daemon. That daemon itself reports what its watchdog does.
@@ -146,7 +146,9 @@ impl<'p, 's> Parent<'p, 's> {
         let mut notices = Vec::new();
         for process in &mut processes {
             match process.reply()? {
-                ChildMessage::Ready { notices: found } => notices.extend(found),
+                ChildMessage::Ready { notices: found } => {
+                    notices.extend(found.into_iter().map(RunNotice::new))
+                }
                 other => return Err(unexpected(process, &other)),
             }
         }
@@ -342,7 +344,7 @@ impl<'p, 's> Parent<'p, 's> {
             if !self.own_daemon {
                 say(format_args!("upcall: {line}"));
             }
-            self.notices.push(line);
+            self.notices.push(RunNotice::new(line));
         }
     }
 
@@ -385,7 +387,8 @@ impl<'p, 's> Parent<'p, 's> {
         }
         whole.activities.sort_by_key(|(activity, _)| *activity);
         whole.streams.sort_by_key(|(activity, _)| *activity);
-        (whole, self.notices, self.broken)
+        let notices = self.notices.iter().map(ToString::to_string).collect();
+        (whole, notices, self.broken)
     }
 }
 

@@ -53,7 +53,7 @@ impl Process {
             .stdout(Stdio::piped())
             .process_group(0)
             .spawn()
-            .map_err(|error| failed(&error))?;
+            .map_err(|error| failed(&error).because(error))?;
         let (messages_in, messages) = mpsc::channel();
         let (input, output) = (child.stdin.take(), child.stdout.take());
         let process = Process { domain: domain.to_owned(), child, input, messages, gone: None };
@@ -61,7 +61,7 @@ impl Process {
         std::thread::Builder::new()
             .name("upcall-replies".into())
             .spawn(move || read(output, &messages_in))
-            .map_err(|error| failed(&error))?;
+            .map_err(|error| failed(&error).because(error))?;
         Ok(process)
     }
 

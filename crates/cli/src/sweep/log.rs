@@ -1,7 +1,6 @@
 //! The file of results: one row for each set and policy, in the order of the sets. The file is the
 //! same for any number of threads and any number of interruptions.
 
-use std::fmt::Display;
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
@@ -27,24 +26,30 @@ impl Log {
     /// # Errors
     /// The system's error, or a file of another kind or sweep, which stays as it is.
     pub fn open(path: &Path, fingerprint: &str, rows_a_set: usize) -> Result<Log, Failure> {
-        let failure = |error: &dyn Display| Failure::of_file(path, error);
+        let failure = |error| Failure::of_file(path, error);
         let mut options = OpenOptions::new();
         let file = options.read(true).write(true).create(true).truncate(false).open(path);
-        let mut file = file.map_err(|error| failure(&error))?;
+        let mut file = file.map_err(failure)?;
         // A pipe or a device cannot be continued; some have no end.
-        if !file.metadata().map_err(|error| failure(&error))?.is_file() {
-            return Err(failure(&"found no regular file, expected one"));
+        if !file.metadata().map_err(failure)?.is_file() {
+            return Err(Failure::about_file(path, "found no regular file, expected one"));
         }
         let mut text = String::new();
-        file.read_to_string(&mut text).map_err(|error| failure(&error))?;
+        file.read_to_string(&mut text).map_err(failure)?;
         if !HEADER.starts_with(&text) && !text.starts_with(HEADER) {
-            return Err(failure(&"found another kind of file, expected none or one to continue"));
+            return Err(Failure::about_file(
+                path,
+                "found another kind of file, expected none or one to continue",
+            ));
         }
         let rows = text.get(HEADER.len()..).unwrap_or("");
         let whole: Vec<&str> =
             rows.split_inclusive('\n').filter(|line| line.ends_with('\n')).collect();
         if whole.iter().any(|line| line.split(',').next() != Some(fingerprint)) {
-            return Err(failure(&"found the results of another sweep, expected those of this one"));
+            return Err(Failure::about_file(
+                path,
+                "found the results of another sweep, expected those of this one",
+            ));
         }
         let sets = whole.len() / rows_a_set;
         let kept: usize = whole[..sets * rows_a_set].iter().map(|line| line.len()).sum();
@@ -56,7 +61,7 @@ impl Log {
         } else {
             file.set_len(kept).and_then(|()| file.seek(SeekFrom::End(0)).map(drop))
         };
-        begun.map_err(|error| failure(&error))?;
+        begun.map_err(failure)?;
         Ok(Log { path: path.to_owned(), file, done: sets as u64 })
     }
 
@@ -67,10 +72,11 @@ impl Log {
     pub fn write(&mut self, rows: &str) -> Result<(), Failure> {
         self.file.write_all(rows.as_bytes()).map_err(|error| {
             let kept = self.done;
-            Failure::of_file(
+            Failure::about_file(
                 &self.path,
                 format_args!("{error}; {kept} sets are in it, the same command continues"),
             )
+            .because(error)
         })?;
         self.done += 1;
         Ok(())

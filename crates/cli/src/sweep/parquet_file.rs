@@ -69,7 +69,7 @@ pub fn finished(path: &Path) -> Result<Option<Finished>, Failure> {
     };
     let is_file = file.metadata().is_ok_and(|metadata| metadata.is_file());
     if !is_file {
-        return Err(Failure::of_file(path, "found no regular file, expected one"));
+        return Err(Failure::about_file(path, "found no regular file, expected one"));
     }
     let other = "found another kind of file, expected none or one of this sweep";
     let read = ParquetMetaDataReader::new().parse_and_finish(&file).ok();
@@ -83,7 +83,7 @@ pub fn finished(path: &Path) -> Result<Option<Finished>, Failure> {
         let curve = serde_json::from_str(value(CURVE_KEY)?).ok()?;
         Some(Finished { sweep, rows: u64::try_from(metadata.num_rows()).ok()?, curve })
     });
-    finished.map(Some).ok_or_else(|| Failure::of_file(path, other))
+    finished.map(Some).ok_or_else(|| Failure::about_file(path, other))
 }
 
 /// Writes `rows`, lines of a CSV, to a file beside `path`, then moves that file to `path`.
@@ -98,14 +98,15 @@ pub fn write(path: &Path, rows: &str, done: &Sweep) -> Result<(), Failure> {
     written.map_err(|error| {
         let _ = std::fs::remove_file(&draft);
         let error = match error {
-            ParquetError::External(cause) => cause.to_string(),
-            other => other.to_string(),
+            ParquetError::External(cause) => cause,
+            other => other.into(),
         };
         let log = log_path(path);
-        Failure::of_file(
+        Failure::about_file(
             path,
             format_args!("{error}; all rows are in {}, the same command continues", log.display()),
         )
+        .because(error)
     })
 }
 

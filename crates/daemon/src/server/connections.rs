@@ -13,7 +13,7 @@ use upcall_sys::local::{Connection, Received};
 use upcall_sys::readiness::{Direction, Watch};
 
 use super::daemon::{Daemon, SESSIONS};
-use super::event::DaemonEvent;
+use super::event::{DaemonEvent, Trouble};
 use super::session::{Attached, Session, SessionEnd};
 
 impl Daemon {
@@ -26,7 +26,7 @@ impl Daemon {
                     self.report_error(session);
                 }
                 Err(error) => {
-                    self.events.push(DaemonEvent::Trouble(error.to_string()));
+                    self.events.push(DaemonEvent::Trouble(Trouble::Os(error)));
                     // Usually there are no descriptors left. The pause keeps the loop from
                     // spinning.
                     std::thread::sleep(Duration::from_millis(10));

@@ -14,7 +14,7 @@ use upcall_sys::readiness::{Readiness, Watch};
 use upcall_sys::schedule::{Band, RealTime};
 
 use super::config::Config;
-use super::event::DaemonEvent;
+use super::event::{DaemonEvent, Trouble};
 use super::session::Session;
 use crate::cpu::CpuState;
 use crate::reaper::{GroupWithThread, Reaper};
@@ -98,7 +98,7 @@ impl Daemon {
 
     pub(super) fn report_error(&mut self, result: Result<(), OsError>) {
         if let Err(error) = result {
-            self.events.push(DaemonEvent::Trouble(error.to_string()));
+            self.events.push(DaemonEvent::Trouble(Trouble::Os(error)));
         }
     }
 }

@@ -6,6 +6,9 @@
 use core::fmt;
 
 use upcall_core::time::Span;
+use upcall_sys::OsError;
+use upcall_sys::grant::how_to_grant;
+use upcall_sys::schedule::FifoRefusal;
 
 use crate::registry::Owner;
 use crate::watchdog::Measure;
@@ -53,7 +56,39 @@ pub enum DaemonEvent {
         held: Span,
     },
     /// A right is missing, or a call failed; the daemon goes on.
-    Trouble(String),
+    Trouble(Trouble),
+}
+
+/// What [`DaemonEvent::Trouble`] reports.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Trouble {
+    /// The daemon has no right to the real-time class: it promises no wake-up times.
+    NoRealTimeClass(FifoRefusal),
+    /// A system call failed.
+    Os(OsError),
+}
+
+impl fmt::Display for Trouble {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Trouble::NoRealTimeClass(refusal) => write!(
+                f,
+                "{refusal}: handlers run in the ordinary class, without guarantees; {}",
+                how_to_grant()
+            ),
+            Trouble::Os(error) => write!(f, "{error}"),
+        }
+    }
+}
+
+impl core::error::Error for Trouble {
+    fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
+        match self {
+            Trouble::NoRealTimeClass(refusal) => Some(refusal),
+            Trouble::Os(error) => Some(error),
+        }
+    }
 }
 
 impl fmt::Display for DaemonEvent {
@@ -73,7 +108,7 @@ impl fmt::Display for DaemonEvent {
             DaemonEvent::Offence { domain, name, cpu, measure, held } => {
                 write!(f, "domain {domain} `{name}` kept CPU {cpu} for {held}: {measure}")
             }
-            DaemonEvent::Trouble(what) => f.write_str(what),
+            DaemonEvent::Trouble(trouble) => write!(f, "{trouble}"),
         }
     }
 }

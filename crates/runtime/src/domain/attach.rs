@@ -19,6 +19,7 @@ use super::control::VirtualProcessorControl;
 use super::error::AttachError;
 use super::virtual_processor::{Pages, VirtualProcessor};
 use crate::clock;
+use crate::daemon_fault::DaemonFault;
 use crate::mailbox::ACTIVITIES_MAX;
 use crate::rights::Notice;
 
@@ -60,7 +61,7 @@ pub(super) fn connect(path: &Path, name: &str, policy: &str) -> Result<Connected
     for _ in 0..welcome.virtual_processors {
         let (message, received) = next_message(&connection)?;
         let ToDomain::VirtualProcessor { cpu } = message else {
-            return Err(out_of_place(&message));
+            return Err(DaemonFault::out_of_place(message).into());
         };
         let pages = pages(received, welcome.me, welcome.generation)?;
         let (virtual_processor, control) = VirtualProcessorControl::pair(
@@ -89,7 +90,7 @@ fn welcome(message: ToDomain) -> Result<Welcome, AttachError> {
         } => Ok(Welcome {
             me: DomainId::new(domain)
                 .filter(|&me| me != DomainId::DAEMON)
-                .ok_or_else(|| AttachError::Daemon(format!("domain number {domain}")))?,
+                .ok_or(DaemonFault::DomainNumber(domain))?,
             generation,
             virtual_processors,
             real_time,
@@ -97,7 +98,7 @@ fn welcome(message: ToDomain) -> Result<Welcome, AttachError> {
             defer_preemption: Span::from_nanos(defer_preemption_ns),
         }),
         ToDomain::Rejected { reason } => Err(AttachError::Rejected(reason)),
-        other => Err(out_of_place(&other)),
+        other => Err(DaemonFault::out_of_place(other).into()),
     }
 }
 
@@ -115,7 +116,7 @@ fn program_of(connection: &Connection) -> Option<PathBuf> {
 fn pages(received: Received, me: DomainId, generation: u64) -> Result<Pages, AttachError> {
     let mut fds = received.fds.into_iter();
     let (Some(turn), Some(user), Some(kernel)) = (fds.next(), fds.next(), fds.next()) else {
-        return Err(AttachError::Daemon("a virtual processor without its pages".to_owned()));
+        return Err(DaemonFault::PagesMissing.into());
     };
     let turn = SharedMapping::from_fd(turn, turn_page::PAGE_BYTES)?;
     let again = user.try_clone().map_err(AttachError::Descriptor)?;
@@ -163,9 +164,4 @@ pub(super) fn receive(
         Err(ReceiveError::Os(error)) => Err(error.into()),
         Err(error) => Err(AttachError::Receive(error)),
     }
-}
-
-/// A message that no daemon sends at this point.
-pub(super) fn out_of_place(message: &ToDomain) -> AttachError {
-    AttachError::Daemon(format!("{message:?} out of place"))
 }

@@ -9,6 +9,8 @@ use upcall_sys::OsError;
 use upcall_sys::local::ReceiveError;
 use upcall_sys::memfd::MapError;
 
+use crate::daemon_fault::DaemonFault;
+
 /// Why a process is not a domain.
 #[non_exhaustive]
 pub enum AttachError {
@@ -28,7 +30,7 @@ pub enum AttachError {
     /// The daemon has gone, and there is no other yet.
     Orphaned,
     /// The daemon broke the protocol of this version.
-    Daemon(String),
+    Daemon(DaemonFault),
     /// The daemon sent a message that no daemon of this version sends.
     Wire(WireError),
     /// The daemon sent a message that cannot be received.
@@ -62,7 +64,7 @@ impl fmt::Display for AttachError {
             AttachError::Orphaned => {
                 f.write_str("the daemon has gone; nothing new is admitted until another one runs")
             }
-            AttachError::Daemon(what) => wrong(f, what),
+            AttachError::Daemon(fault) => wrong(f, fault),
             AttachError::Wire(error) => wrong(f, error),
             AttachError::Receive(error) => wrong(f, error),
             AttachError::Layout(error) => wrong(f, error),
@@ -88,6 +90,7 @@ impl std::error::Error for AttachError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             AttachError::Connect { error, .. } | AttachError::Os(error) => Some(error),
+            AttachError::Daemon(fault) => Some(fault),
             AttachError::Wire(error) => Some(error),
             AttachError::Receive(error) => Some(error),
             AttachError::Layout(error) => Some(error),
@@ -96,9 +99,14 @@ impl std::error::Error for AttachError {
             AttachError::Rejected(_)
             | AttachError::Silent
             | AttachError::Closed
-            | AttachError::Orphaned
-            | AttachError::Daemon(_) => None,
+            | AttachError::Orphaned => None,
         }
+    }
+}
+
+impl From<DaemonFault> for AttachError {
+    fn from(fault: DaemonFault) -> Self {
+        AttachError::Daemon(fault)
     }
 }
 

@@ -18,13 +18,14 @@ use upcall_sys::local::{Connection, Received};
 use upcall_sys::memfd::ReadOnlyMapping;
 use upcall_sys::readiness::{self, Direction};
 
-use super::attach::{Connected, connect, next_message, out_of_place, receive};
+use super::attach::{Connected, connect, next_message, receive};
 use super::attach_state::{AdmittedActivity, AttachState, lock};
 use super::control::VirtualProcessorControl;
 use super::error::AttachError;
 use super::peers::PeerDomain;
 use super::virtual_processor::VirtualProcessor;
 use crate::clock;
+use crate::daemon_fault::DaemonFault;
 use crate::offence::Offence;
 use crate::rights::Notice;
 
@@ -176,7 +177,7 @@ impl Listener {
         }
         let (found, wanted) = (virtual_processors.len(), self.controls.len());
         if found < wanted || threads.len() < wanted {
-            return Err(AttachError::Daemon(format!("it schedules {found} of {wanted} CPUs")));
+            return Err(DaemonFault::CpusMissing { found, wanted }.into());
         }
         let mut refused = Vec::new();
         for (&order, activity) in &claimed {
@@ -259,7 +260,7 @@ fn claim(
     match next_message(connection)?.0 {
         ToDomain::Granted { cpu: at, order: of, .. } if (at, of) == (cpu, order) => Ok(None),
         ToDomain::Refused { reason, .. } => Ok(Some(reason)),
-        other => Err(out_of_place(&other)),
+        other => Err(DaemonFault::out_of_place(other).into()),
     }
 }
 
@@ -272,7 +273,7 @@ fn introduce(
     let control = controls.iter_mut().find(|(own, _)| *own == cpu);
     let fd = received.fds.into_iter().next();
     let (Some((_, control)), Some(fd), Some(domain)) = (control, fd, DomainId::new(domain)) else {
-        return Err(AttachError::Daemon("a peer without its area".to_owned()));
+        return Err(DaemonFault::AreaMissing.into());
     };
     let mapping = ReadOnlyMapping::from_fd(fd, user_area::AREA_BYTES)?;
     let _ = (mapping.lock(), mapping.dont_fork());

@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use upcall::OsError;
 use upcall::status::{CpuStatus, DomainCounters, VirtualProcessorState};
+use upcall_daemon::server::Trouble;
 
 use super::*;
 
@@ -136,7 +138,7 @@ fn each_event_is_counted_once() {
     counts.count(&DaemonEvent::Attached { domain: 1, name: name(), owner });
     counts.count(&DaemonEvent::Refused { owner, reason: name() });
     counts.count(&DaemonEvent::Refused { owner, reason: name() });
-    counts.count(&DaemonEvent::Trouble(name()));
+    counts.count(&DaemonEvent::Trouble(Trouble::Os(OsError::new("accept", 24))));
     let status = Status::default();
     let text = exposition(status, Arc::new(counts)).unwrap();
     let families = families(&text).unwrap();
