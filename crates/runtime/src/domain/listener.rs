@@ -147,6 +147,7 @@ impl Listener {
                 Ok(attachment) => return Some(self.take_up(attachment)),
                 Err(
                     AttachError::Rejected(_)
+                    | AttachError::Descriptor(_)
                     | AttachError::Daemon(_)
                     | AttachError::Wire(_)
                     | AttachError::Receive(_)

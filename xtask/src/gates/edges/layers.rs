@@ -45,6 +45,7 @@ const RUNTIME: &[&str] = &[
     "io_events",
     "load",
     "udp",
+    "daemon_fault",
     "status",
     "domain",
     "thread_error",
