@@ -2,8 +2,8 @@
 //!
 //! `[package.metadata.deb]` of crates/cli and crates/capi lists what the packages hold. The build
 //! does not make the manual pages, the completions and the layout of the C library. This gate makes
-//! them in `target/package-assets` and then calls cargo-deb. `docs/install.md` explains the packages
-//! to users.
+//! them in `target/package-assets` and then calls cargo-deb. `docs/install.md` explains the
+//! packages to users.
 
 use crate::child;
 use crate::gate::{Failure, Gate, Verdict};
