@@ -2,6 +2,9 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
+#[allow(dead_code, reason = "each test program uses its own part")]
+mod support;
+
 use std::os::fd::AsFd;
 use std::sync::mpsc;
 
@@ -10,19 +13,16 @@ use upcall_runtime::channel::{
     Service, ServiceTerms, TakeError,
 };
 use upcall_runtime::clock;
-use upcall_runtime::time::{Instant, Span};
 use upcall_sys::local::Connection;
 use upcall_sys::memfd::SharedMapping;
 use upcall_sys::process::{self, Child, Exit, SpawnOptions};
 use upcall_sys::readiness::{self, Direction};
 
+use support::{a_minute, exit_of};
+
 /// This program starts itself again. This environment variable tells the new process what to do
 /// with which service.
 const PART: &str = "UPCALL_TEST_PART";
-
-fn a_minute() -> Option<Instant> {
-    Some(clock::now() + Span::from_secs(60))
-}
 
 fn name(of: &str) -> String {
     format!("across-{of}-{}", std::process::id())
@@ -35,17 +35,6 @@ fn other_process(part: &str, name: &str) -> Child {
     let options = SpawnOptions { stderr: process::Stream::Inherit, ..SpawnOptions::default() };
     let cpus = upcall_runtime::allowed_cpus().unwrap();
     process::spawn(&command.map(str::to_owned), &cpus, options).unwrap()
-}
-
-fn exit_of(child: &Child) -> Exit {
-    let give_up = a_minute().unwrap();
-    loop {
-        if let Some(exit) = child.try_wait().unwrap() {
-            return exit;
-        }
-        assert!(clock::now() < give_up, "the other process does not end");
-        std::thread::sleep(std::time::Duration::from_millis(1));
-    }
 }
 
 const RINGS: Forms =

@@ -22,7 +22,7 @@ use upcall_runtime::{Mode, clock};
 use upcall_sys::process::{self, Child, Exit, PidFd, SpawnOptions};
 
 use stream_handlers::{Seen, Shown, read, start, take_all, write};
-use support::{SLOTS, a_minute, ended, every_us};
+use support::{SLOTS, a_minute, ended, every_us, exit_of};
 
 // The tests below need two processes. The other one is this program, started again. An environment
 // variable tells it what to do.
@@ -42,17 +42,6 @@ fn other_process(part: &str, stream: &Stream) -> Child {
     };
     let cpus = upcall_runtime::allowed_cpus().unwrap();
     process::spawn(&command.map(str::to_owned), &cpus, options).unwrap()
-}
-
-fn exit_of(child: &Child) -> Exit {
-    let give_up = a_minute().unwrap();
-    loop {
-        if let Some(exit) = child.try_wait().unwrap() {
-            return exit;
-        }
-        assert!(clock::now() < give_up, "the other process does not end");
-        std::thread::sleep(std::time::Duration::from_millis(1));
-    }
 }
 
 /// Not a test of its own: the code of the other process of the tests below.

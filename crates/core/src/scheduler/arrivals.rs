@@ -17,8 +17,7 @@ impl Scheduler {
         self.slot(id)?;
         self.release_due(now);
         let ahead_max = u64::from(self.policy.workahead_max(id));
-        let stopping =
-            self.running.is_some_and(|running| running.id == id && running.stop.is_some());
+        let stopping = self.is_stopping(id);
         let slot = self.slot_mut(id)?;
         let furthest = now + slot.params.period.saturating_mul(ahead_max);
         let none = messages == 0 || slot.on_demand.is_some();
@@ -55,5 +54,10 @@ impl Scheduler {
             self.releases.set(critical, id.0);
         }
         Ok(())
+    }
+
+    /// Whether the activity runs, and is to stop when its upcall ends.
+    pub(super) fn is_stopping(&self, id: ActivityId) -> bool {
+        self.running.is_some_and(|running| running.id == id && running.stop.is_some())
     }
 }

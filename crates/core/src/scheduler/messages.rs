@@ -38,8 +38,7 @@ impl Scheduler {
         self.slot(id)?;
         self.release_due(now);
         let ahead_max = u64::from(self.policy.workahead_max(id));
-        let stopping =
-            self.running.is_some_and(|running| running.id == id && running.stop.is_some());
+        let stopping = self.is_stopping(id);
         let slot = self.slot_mut(id)?;
         if slot.on_demand.is_none() || !slot.active || slot.unfinished > 0 || stopping {
             return Ok(());

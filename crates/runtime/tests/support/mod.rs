@@ -6,6 +6,7 @@ use upcall_runtime::activity::ActivityParams;
 use upcall_runtime::stream::StreamForm;
 use upcall_runtime::time::{Instant, Span};
 use upcall_runtime::{Config, HandlerId, Runtime, clock};
+use upcall_sys::process::{Child, Exit};
 
 /// The form of streams whose messages are one number each.
 pub const SLOTS: StreamForm = StreamForm::Slots { slots: 64, slot_bytes: 8 };
@@ -48,4 +49,16 @@ pub fn ended(runtime: &mut Runtime, id: HandlerId) {
 /// The deadline after which a test fails, because it waits for something that never comes.
 pub fn a_minute() -> Option<Instant> {
     Some(clock::now() + Span::from_secs(60))
+}
+
+/// How another process ended. Waits for at most a minute.
+pub fn exit_of(child: &Child) -> Exit {
+    let give_up = a_minute().expect("an instant");
+    loop {
+        if let Some(exit) = child.try_wait().expect("nothing else waits for it") {
+            return exit;
+        }
+        assert!(clock::now() < give_up, "the other process does not end");
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
 }
