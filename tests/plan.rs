@@ -304,8 +304,9 @@ fn refusal(spec: &str, name: &str, what: &str) -> String {
 /// `spec` with the change of a hint, `a KEY of VALUE [...] instead of OLD [...] would fit`. The
 /// change is made to the task `name`, or to the file if the key belongs to the file.
 fn with_hint(spec: &str, name: &str, hint: &str) -> String {
-    let (keys, values) =
+    let (words, values) =
         hint.strip_prefix("a ").and_then(|h| h.split_once(" of ")).expect("a hint");
+    let keys = &words.replace("delay bound", "delay_bound");
     let (value, _) = values.split_once(" instead of ").expect("a hint");
     let value = value.strip_suffix(" per PDU").unwrap_or(value);
     let value = match value.split_once(" PDU") {
@@ -386,6 +387,29 @@ fn a_period_below_the_blocking_is_refused_and_the_hint_is_true() {
         + &task("long", "20 ms", "8900 us", "")
         + &task("short", "5 ms", "100 us", "");
     assert_the_hint_fits(&spec, "short", "period and deadline");
+}
+
+/// split-level-1991 §3.4: admission offers the shortest delay bound, here one beyond the period.
+/// The quanta of the others block `late`, whose own quantum is one PDU.
+#[test]
+fn a_refusal_under_dws_offers_a_delay_bound_that_is_true() {
+    let spec = FREE.to_owned()
+        + "policy = \"dws\"\n"
+        + &task("first", "10 ms", "4 ms", "")
+        + &task("second", "20 ms", "5 ms", "")
+        + &task("late", "10 ms", "2 ms", "delay_bound = \"3 ms\"\nbatch = 1");
+    assert_the_hint_fits(&spec, "late", "delay bound");
+    let offered = refusal(&spec, "late", "delay bound");
+    let (bound, _) = offered["a delay bound of ".len()..].split_once(" ms").expect("ms");
+    let bound: f64 = bound.parse().expect("a number");
+    // It is the shortest: 0.1 % less is refused.
+    let less = format!("{} us", (bound * 999.0).floor());
+    let shorter = with_hint(&spec, "late", &format!("a delay bound of {less} instead of 3 ms"));
+    plan(&shorter).assert_code(&[3]);
+    // The words of the screen.
+    let file = SpecFile::new(&spec);
+    let done = upcall(&["plan", file.path()]);
+    assert!(done.stdout.contains(&offered), "{done:#?}");
 }
 
 #[test]

@@ -436,7 +436,10 @@ fn hint(
 ) -> Option<String> {
     let found = refusal.hint.as_ref()?;
     let Some((stream, _)) = planned.stream() else { return Some(found.to_string()) };
-    if !matches!(found, Hint::Period { .. } | Hint::Deadline { .. }) {
+    let of_delay = |hint: &Hint| {
+        matches!(hint, Hint::Period { .. } | Hint::Deadline { .. } | Hint::DelayBound { .. })
+    };
+    if !of_delay(found) {
         return Some(found.to_string());
     }
     let asked = stream.stream_spec(planned.params.pdu_cost);

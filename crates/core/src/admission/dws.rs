@@ -110,13 +110,22 @@ pub fn delay_bound_offered(
     index: usize,
     platform: &Platform,
 ) -> Option<Span> {
+    shortest_delay_bound(set, index, platform, &mut Steps::of_analysis())
+}
+
+/// As [`delay_bound_offered`], within `steps`.
+pub(super) fn shortest_delay_bound(
+    set: &[(ActivityParams, Terms)],
+    index: usize,
+    platform: &Platform,
+    steps: &mut Steps,
+) -> Option<Span> {
     let (params, terms) = set.get(index)?;
     let valid = set.iter().all(|(params, _)| params.validated().is_ok());
     if terms.class != WorkClass::RealTime || !valid {
         return None;
     }
     let mut trial = set.to_vec();
-    let steps = &mut Steps::of_analysis();
     let mut fits = |bound_ns: u64| {
         trial[index].1.delay_bound = Some(Span::from_nanos(bound_ns));
         match Load::of(&trial, platform).decide(steps).0 {

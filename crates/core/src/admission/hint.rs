@@ -2,14 +2,16 @@
 //!
 //! Every suggested change was tested on the CPU where the activity came nearest to being admitted,
 //! and passed. Changes are tried in the order of their cost to the user: the quantum affects the
-//! scheduler alone, a later deadline delays results, a cheaper PDU needs work. Responses need not
-//! be monotonic in these parameters (a smaller quantum can make its owner slower). So the searches
+//! scheduler alone, a later deadline delays results, a cheaper PDU needs work. Under DWS the
+//! shortest delay bound comes first, because admission offers it there (split-level-1991 §3.4).
+//! Responses need not be monotonic in these parameters (a smaller quantum can make its owner slower). So the searches
 //! may overlook a change, but never suggest one that does not fit.
 
 use super::cpu::Cpu;
+use super::dws::shortest_delay_bound;
 use super::platform::Platform;
 use super::response_time::{Response, Steps};
-use super::screen::AdmissionTest;
+use super::screen::{AdmissionTest, Test};
 use super::verdict::{Failure, Verdict};
 use crate::activity::{ActivityParams, PERIOD_MAX, Terms};
 use crate::share::Share;
@@ -29,6 +31,15 @@ pub enum Hint {
     },
     /// A later deadline, at most the period.
     Deadline {
+        /// As asked.
+        from: Span,
+        /// What fits.
+        to: Span,
+    },
+    /// DWS: the shortest delay bound with which every promise holds
+    /// ([`super::dws::delay_bound_offered`], rounded up to print without loss); it may be longer
+    /// than the period.
+    DelayBound {
         /// As asked.
         from: Span,
         /// What fits.
@@ -77,6 +88,9 @@ impl fmt::Display for Hint {
             Hint::Deadline { from, to } => {
                 write!(f, "a deadline of {to} instead of {from} would fit")
             }
+            Hint::DelayBound { from, to } => {
+                write!(f, "a delay bound of {to} instead of {from} would fit")
+            }
             Hint::PduCost { from, to } => {
                 write!(f, "a cost of {to} per PDU instead of {from} would fit")
             }
@@ -122,7 +136,8 @@ pub(super) fn find(
         return limit;
     }
     trials
-        .quantum()
+        .delay_bound()
+        .or_else(|| trials.quantum())
         .or_else(|| trials.deadline(verdict))
         .or_else(|| trials.pdu_cost())
         .or_else(|| trials.period())
@@ -141,11 +156,11 @@ struct Trials<'a> {
 
 impl Trials<'_> {
     fn fits(&mut self, params: &ActivityParams) -> bool {
-        params.validated().is_ok() && self.fits_on(params, self.platform)
+        params.validated().is_ok() && self.fits_on(params, self.terms, self.platform)
     }
 
-    fn fits_on(&mut self, params: &ActivityParams, platform: &Platform) -> bool {
-        let set = self.cpu.ranked_with(self.test, params, self.terms);
+    fn fits_on(&mut self, params: &ActivityParams, terms: &Terms, platform: &Platform) -> bool {
+        let set = self.cpu.ranked_with(self.test, params, terms);
         let Cpu { number, events, .. } = *self.cpu;
         self.test.screen(number, &set, events, platform, &mut self.steps).failure.is_none()
     }
@@ -160,8 +175,24 @@ impl Trials<'_> {
         let tenths = (verdict.utilization * 1e3).ceil() as u32;
         let to = Share::from_ppm(tenths.saturating_mul(1_000))?;
         let raised = Platform { cpu_limit: to, ..self.platform.clone() };
-        let fits = to > self.platform.cpu_limit && self.fits_on(self.asked, &raised);
+        let fits = to > self.platform.cpu_limit && self.fits_on(self.asked, self.terms, &raised);
         fits.then_some(Hint::CpuLimit { from: self.platform.cpu_limit, to })
+    }
+
+    /// DWS: the shortest delay bound. No other policy reads it.
+    fn delay_bound(&mut self) -> Option<Hint> {
+        if !matches!(self.test.test, Test::DeadlineWorkahead) {
+            return None;
+        }
+        let set = self.cpu.ranked_with(self.test, self.asked, self.terms);
+        let place = self.cpu.place_of(self.test, self.asked);
+        let offered = shortest_delay_bound(&set, place, self.platform, &mut self.steps)?;
+        let from = self.terms.delay_bound.unwrap_or(self.asked.deadline);
+        let to = Span::from_nanos(offered.as_nanos().next_multiple_of(granule_ns(offered)));
+        let terms = Terms { delay_bound: Some(to), ..*self.terms };
+        let longer = to > from && to <= PERIOD_MAX;
+        let fits = longer && self.fits_on(self.asked, &terms, self.platform);
+        fits.then_some(Hint::DelayBound { from, to })
     }
 
     /// The largest smaller quantum that fits. Otherwise the smallest larger one, because a longer

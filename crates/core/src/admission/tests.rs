@@ -243,6 +243,7 @@ fn apply(hint: Hint, asked: ActivityParams, platform: &mut Platform) -> Activity
             platform.cpu_limit = to;
             asked
         }
+        Hint::DelayBound { .. } => unreachable!("no set here is of DWS"),
         Hint::Share { .. } => unreachable!("no activity here has a share"),
     }
 }
