@@ -270,12 +270,15 @@ impl Runtime {
     /// ```
     ///
     /// # Errors
-    /// Admission refuses, and says why and which share would fit. Then nothing has changed.
+    /// Admission refuses, and says why and which share would fit. It refuses every claim under a
+    /// policy without shares and weights ([`Reason::NotShared`](crate::admission::Reason)), which
+    /// includes every policy of a daemon. Then nothing has changed.
     pub fn reweigh(&mut self, id: HandlerId, claim: Claim) -> Result<(), Box<Refusal>> {
         let Some(activity) = &self.activities[id.0] else { return Ok(()) };
         let (executor, number) = (activity.executor, activity.id);
-        // Only PS has shares and weights, and a daemon does not schedule PS.
-        let Reserved::Local(reservation) = activity.reserved else { return Ok(()) };
+        let Reserved::Local(reservation) = activity.reserved else {
+            return Err(Box::new(self.reservations.unshared(&activity.name)));
+        };
         match self.config.unscreened {
             true => self.reservations.reweigh_unscreened(reservation, claim)?,
             false => self.reservations.reweigh(reservation, claim)?,

@@ -34,6 +34,13 @@ impl Reservations {
         self.claim(id, claim, false)
     }
 
+    /// The refusal of any claim by `name` under a policy without shares and weights. A runtime
+    /// uses it for an activity whose reservation another admission holds: a daemon has no PS.
+    pub fn unshared(&self, name: &str) -> Refusal {
+        let reason = Reason::NotShared { policy: self.test.policy };
+        Refusal { name: name.to_owned(), reason, hint: None, tests: Vec::new() }
+    }
+
     fn claim(&mut self, id: ReservationId, claim: Claim, screened: bool) -> Result<(), Refusal> {
         let found = self.cpus.iter().enumerate().find_map(|(at, cpu)| {
             Some((at, cpu.members.iter().position(|member| member.id == id)?))
