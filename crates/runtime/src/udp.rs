@@ -303,6 +303,30 @@ impl Receiver {
         self.taken < self.held || self.fetch()
     }
 
+    /// How many datagrams were fetched and not taken yet. Makes no system call.
+    pub fn waiting(&self) -> u32 {
+        u32::try_from(self.held - self.taken).unwrap_or(u32::MAX)
+    }
+
+    /// The datagram that [`Receiver::take`] returns next, if it was fetched. Makes no system call.
+    pub fn peek(&self) -> Option<Datagram<'_>> {
+        if self.taken == self.held {
+            return None;
+        }
+        let datagram = self.batch.datagram(self.taken);
+        let arrival = datagram
+            .arrival_realtime_ns
+            .map(|at_ns| monotonic(at_ns, self.realtime_ahead_ns, self.fetched_at));
+        Some(Datagram { payload: datagram.payload, sender: datagram.sender, arrival })
+    }
+
+    /// The datagram that was taken last logically arrived at `at`, if that is later than its
+    /// arrival: a timestamp of its sender says so, and it came early. The delay of its PDU counts
+    /// from then ([`crate::qos::mapping`], "Early PDUs").
+    pub fn arrived_logically(&mut self, at: Instant) {
+        self.arrival = self.arrival.map(|arrival| arrival.max(at));
+    }
+
     /// The next datagram. `None` if [`Receiver::ready`] did not return `true`, or if the datagram
     /// was longer than declared. The kernel cuts such a datagram, which would look whole, so it
     /// counts as dropped. Makes no system call and does not allocate.
@@ -318,10 +342,9 @@ impl Receiver {
         }
         self.pending += 1;
         self.pending_bytes += datagram.payload.len() as u64;
-        let arrival = datagram.arrival_realtime_ns.map(|arrival_ns| {
-            let arrival = Instant::from_nanos(arrival_ns.wrapping_sub(self.realtime_ahead_ns));
-            arrival.min(self.fetched_at)
-        });
+        let (ahead_ns, fetched_at) = (self.realtime_ahead_ns, self.fetched_at);
+        let arrival =
+            datagram.arrival_realtime_ns.map(|at_ns| monotonic(at_ns, ahead_ns, fetched_at));
         self.arrival = arrival.or(self.arrival);
         Some(Datagram { payload: datagram.payload, sender: datagram.sender, arrival })
     }
@@ -370,6 +393,11 @@ impl Receiver {
     fn note_drops(&self, drops: u64) {
         self.counters.dropped_socket.raise_to(drops.saturating_sub(self.dropped_before));
     }
+}
+
+/// A moment of the realtime clock, not after the fetch.
+fn monotonic(at_ns: u64, realtime_ahead_ns: u64, fetched_at: Instant) -> Instant {
+    Instant::from_nanos(at_ns.wrapping_sub(realtime_ahead_ns)).min(fetched_at)
 }
 
 impl ReceiverOptions {

@@ -41,7 +41,7 @@ use crate::preemption::PreemptionPoint;
 use crate::preemption::interrupts::Interrupts;
 use crate::stream::{WATCHES_MAX, set_among_domains};
 use crate::trace::Ring;
-use crate::work::batch::{Authority, Batch, Grant, Use};
+use crate::work::batch::{Authority, Batch, Early, Grant, Use};
 use crate::work::handler;
 use crate::work::task::NextMessage;
 
@@ -268,6 +268,19 @@ impl Executor {
         }
     }
 
+    /// Hands the core what a handler said of the messages after its job. The core counts only
+    /// messages that it does not know: those beyond the jobs that have not ended.
+    fn tell_early(&mut self, now: Instant, id: ActivityId, Early { waiting, arrival }: Early) {
+        if let Some(critical) = arrival {
+            self.handle_input(now, Input::Advance { id, critical });
+        }
+        if waiting > 0 {
+            let known = u32::try_from(self.scheduler.unfinished(id)).unwrap_or(u32::MAX);
+            let messages = waiting.saturating_sub(known);
+            self.handle_input(now, Input::Arrived { id, messages });
+        }
+    }
+
     /// Hands an input to the core and carries out the core's commands, upcalls excepted. Inputs
     /// come from the controller, which keeps the core's rules. An input that the core refuses is a
     /// bug, and changes nothing.
@@ -381,6 +394,7 @@ impl Executor {
         }
         self.handle_message(used.end, id, next);
         if used.outcome == Outcome::Done {
+            self.tell_early(used.end, id, used.early);
             self.wait_for_level(used.end, id);
         }
         used.end
@@ -414,7 +428,8 @@ impl Executor {
             }
             None => {
                 let end = clock::now();
-                (Use { pdus: 0, quantum_overruns: 0, outcome: Outcome::Finished, end }, true, None)
+                let (outcome, early) = (Outcome::Finished, Early::default());
+                (Use { pdus: 0, quantum_overruns: 0, outcome, end, early }, true, None)
             }
         }
     }

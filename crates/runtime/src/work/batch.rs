@@ -50,6 +50,7 @@ pub struct Batch<'a> {
     aborting: bool,
     told_to_yield: bool,
     finished: bool,
+    early: Early,
     /// How often each mask is held: that of preemption, then that of interrupts.
     masks: [u32; 2],
 }
@@ -77,6 +78,15 @@ pub(crate) struct Grant {
     pub(crate) aborting: bool,
 }
 
+/// What a handler said of the messages after this job.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Early {
+    /// The number of whole messages that wait already.
+    pub(crate) waiting: u32,
+    /// The logical arrival of the first of them, or of the one that comes next.
+    pub(crate) arrival: Option<Instant>,
+}
+
 /// What an upcall used, and how it ended.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Use {
@@ -84,6 +94,7 @@ pub(crate) struct Use {
     pub(crate) quantum_overruns: u32,
     pub(crate) outcome: Outcome,
     pub(crate) end: Instant,
+    pub(crate) early: Early,
 }
 
 impl<'a> Batch<'a> {
@@ -102,6 +113,7 @@ impl<'a> Batch<'a> {
             aborting: grant.aborting,
             told_to_yield: false,
             finished: false,
+            early: Early::default(),
             masks: [0; 2],
         }
     }
@@ -207,6 +219,28 @@ impl<'a> Batch<'a> {
         self.finished = true;
     }
 
+    /// Says that `messages` whole messages wait beyond this job, each the work of a further job.
+    /// They came before their logical arrivals, which are the next releases. Under DWS each becomes
+    /// a job at once, up to [`Terms::workahead_max`](crate::activity::Terms::workahead_max)
+    /// periods ahead (split-level-1991 §2.2). The others wait for their releases, and under other
+    /// policies all do. The last call of an upcall counts, and only if the upcall ends its job.
+    ///
+    /// A handler knows the number without a system call if it fetches more than a batch at a time:
+    /// [`udp::Receiver::waiting`](crate::udp::Receiver::waiting).
+    pub fn messages_waiting(&mut self, messages: u32) {
+        self.early.waiting = messages;
+    }
+
+    /// Says that the message after this job logically arrives at `at`, because its timestamp says
+    /// so. Its job is released then, and later ones follow by the period. No effect if `at` is
+    /// before the next release, because the declared rate holds, or while a further job is
+    /// unfinished. If the message waits already, add `messages_waiting(1)`: further messages would
+    /// follow by the period and not by their timestamps. The last call of an upcall counts, and
+    /// only if the upcall ends its job.
+    pub fn next_logical_arrival(&mut self, at: Instant) {
+        self.early.arrival = Some(at);
+    }
+
     pub(crate) fn raise_mask(&mut self, mask: Mask) {
         self.masks[mask as usize] += 1;
         if let Authority::Scheduler(point) = &mut self.authority {
@@ -284,6 +318,7 @@ impl<'a> Batch<'a> {
         } else {
             Outcome::Done
         };
-        Use { pdus: self.begun, quantum_overruns: self.quantum_overruns, outcome, end }
+        let (pdus, quantum_overruns) = (self.begun, self.quantum_overruns);
+        Use { pdus, quantum_overruns, outcome, end, early: self.early }
     }
 }

@@ -11,7 +11,7 @@ use upcall_core::time::Instant;
 
 use super::cell::TaskCell;
 use crate::preemption::PreemptionPoint;
-use crate::work::batch::{Grant, Use};
+use crate::work::batch::{Early, Grant, Use};
 
 /// A task's future and state.
 pub(crate) struct TaskWork {
@@ -145,6 +145,10 @@ impl TaskWork {
             Outcome::Yielded => checkpoints.min(grant.pdus_max - 1),
             _ => checkpoints.saturating_add(1).min(grant.pdus_max),
         };
-        Polled { used: Use { pdus, quantum_overruns, outcome, end }, panicked: false, next }
+        Polled {
+            used: Use { pdus, quantum_overruns, outcome, end, early: Early::default() },
+            panicked: false,
+            next,
+        }
     }
 }
