@@ -8,8 +8,11 @@ use std::sync::Mutex;
 use upcall::Batch;
 use upcall::load::SenderPlan;
 use upcall::qos::{Class, Flow, Mapping};
+use upcall::time::{Instant, Span};
 use upcall::udp::{Receiver, ReceiverOptions, Sender, StreamCounters};
-use upcall::work::{Taken, Work, WorkCounters, WorkKind, sample_datagrams, sample_payload};
+use upcall::work::{
+    MediaClock, Taken, Work, WorkCounters, WorkKind, sample_datagrams, sample_payload,
+};
 
 use crate::spec::{Direction, Stream};
 
@@ -30,9 +33,26 @@ pub struct ReceiveEnd {
     work_counters: Arc<SharedWorkCounters>,
     /// Most datagrams that one upcall takes while it looks for whole PDUs.
     datagrams_max: u32,
+    /// `Some` if the stream may work ahead.
+    early: Option<Early>,
     /// Whether a whole PDU was taken and waits for permission to be processed.
     ready: bool,
 }
+
+/// How a stream that works ahead finds messages that came early. A message is a whole batch.
+#[derive(Debug)]
+struct Early {
+    /// The logical arrivals by timestamps; `None` if the datagrams have none.
+    clock: Option<MediaClock>,
+    /// A message that is further ahead of its timestamp begins a new timeline.
+    early_max: Span,
+}
+
+/// The longest gap between two messages that the timestamps may show, beyond the work ahead.
+const GAP_MAX: Span = Span::from_secs(1);
+
+/// Most datagrams that one system call fetches ([`ReceiverOptions::batch_max`]).
+const FETCH_MAX: u32 = 1024;
 
 #[derive(Debug)]
 pub struct SendEnd {
@@ -64,9 +84,11 @@ impl Endpoint {
         let batch = mapping.params.batch.saturating_mul(datagrams_a_pdu);
         match stream.direction {
             Direction::Receive(address) => {
+                // What came early waits too, and one fetch shows it.
+                let ahead = batch.saturating_mul(stream.workahead);
                 let options = ReceiverOptions {
-                    buffered: mapping.buffers.saturating_mul(datagrams_a_pdu),
-                    batch_max: batch,
+                    buffered: mapping.buffers.saturating_mul(datagrams_a_pdu).saturating_add(ahead),
+                    batch_max: batch.saturating_add(ahead).min(FETCH_MAX.max(batch)),
                     datagram_bytes_max: datagram_bytes,
                     delay_max: stream.delay.unwrap_or(mapping.delay_max),
                 };
@@ -76,6 +98,7 @@ impl Endpoint {
                     work,
                     work_counters,
                     datagrams_max: batch,
+                    early: Early::of(stream, mapping),
                     ready: false,
                 };
                 Ok(Endpoint::Receive(Box::new(end)))
@@ -135,6 +158,15 @@ impl Endpoint {
     }
 }
 
+impl Early {
+    fn of(stream: &Stream, mapping: &Mapping) -> Option<Self> {
+        let ahead = mapping.params.period.saturating_mul(u64::from(stream.workahead));
+        let early_max = ahead + GAP_MAX;
+        let early = Early { clock: MediaClock::of(stream.work), early_max };
+        (stream.workahead > 0).then_some(early)
+    }
+}
+
 impl ReceiveEnd {
     /// Processes what has arrived, one batch at most.
     fn upcall(&mut self, batch: &mut Batch<'_>) {
@@ -148,17 +180,47 @@ impl ReceiveEnd {
             let _ = self.work.process();
             self.receiver.processed();
         }
+        self.tell_early(batch);
+    }
+
+    /// Reports the messages that wait already. Costs a system call if all that was fetched is
+    /// processed.
+    fn tell_early(&mut self, batch: &mut Batch<'_>) {
+        if self.early.is_none() || !self.receiver.ready() {
+            return;
+        }
+        let messages = self.receiver.waiting() / self.datagrams_max;
+        match self.next_logical_arrival() {
+            Some(at) => {
+                batch.next_logical_arrival(at);
+                // Each message has its own timestamp.
+                batch.messages_waiting(messages.min(1));
+            }
+            None => batch.messages_waiting(messages),
+        }
+    }
+
+    /// The logical arrival of the next datagram, by its timestamp.
+    fn next_logical_arrival(&mut self) -> Option<Instant> {
+        let Early { clock, early_max } = self.early.as_mut()?;
+        let datagram = self.receiver.peek()?;
+        let latest = upcall::clock::now() + *early_max;
+        clock.as_mut()?.logical_arrival(datagram.payload, datagram.arrival?, latest)
     }
 
     /// Takes datagrams until a PDU is complete.
     fn gather(&mut self, datagrams_left: &mut u32) -> bool {
         while !self.ready && *datagrams_left > 0 && self.receiver.ready() {
             *datagrams_left -= 1;
+            let logical = self.next_logical_arrival();
             let Some(datagram) = self.receiver.take() else { continue };
             match self.work.take(datagram.payload) {
                 Taken::Pdu => self.ready = true,
                 Taken::More => {}
                 Taken::Rejected(_) => self.receiver.discarded(),
+            }
+            if let Some(at) = logical {
+                self.receiver.arrived_logically(at);
             }
         }
         self.ready

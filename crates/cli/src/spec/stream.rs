@@ -47,6 +47,8 @@ pub struct Stream {
     pub direction: Direction,
     /// Whether Upcall's own sender produces the packets.
     pub embedded_source: bool,
+    /// DWS: batches that it may be ahead of their logical arrivals. 0 for a stream that sends.
+    pub workahead: u32,
     /// The processor of its PDUs.
     pub work: WorkKind,
     /// The process it runs in. `None`: the process that all activities without a domain share.
@@ -113,6 +115,7 @@ const KEYS: &[&str] = &[
     "receive",
     "send",
     "source",
+    "workahead",
     "work",
     "domain",
     "optional",
@@ -148,6 +151,7 @@ pub(super) fn read_stream(table: &mut Table<'_, '_>) -> Option<Stream> {
     let cost = table.duration("cost", Span::from_nanos(1));
     let direction = read_direction(table);
     let embedded_source = read_source(table, direction);
+    let workahead = read_workahead(table, direction);
     let domain = table.name("domain");
     let optional = table.boolean("optional").unwrap_or(false);
     Some(Stream {
@@ -161,6 +165,7 @@ pub(super) fn read_stream(table: &mut Table<'_, '_>) -> Option<Stream> {
         cost,
         direction: direction?,
         embedded_source,
+        workahead: workahead?,
         work: work?,
         domain,
         optional,
@@ -314,4 +319,15 @@ fn read_source(table: &mut Table<'_, '_>, direction: Option<Direction>) -> bool 
         _ => {}
     }
     embedded
+}
+
+/// `workahead`: only what arrives can come early.
+fn read_workahead(table: &mut Table<'_, '_>, direction: Option<Direction>) -> Option<u32> {
+    if !table.has("workahead") {
+        return Some(0);
+    }
+    if matches!(direction, Some(Direction::Send(_))) {
+        table.refuse("workahead", "beside send", "only beside receive");
+    }
+    table.count("workahead", 0..=BATCH_MAX)
 }

@@ -1,8 +1,8 @@
 //! Logical arrivals from the timestamps of RTP packets.
 //!
 //! A handler of a stream that works ahead calls this module for packets that came early. The
-//! timestamps are the sender's and are not trusted: whatever they say, a logical arrival is at
-//! most `early_max` after the real one.
+//! timestamps are the sender's and are not trusted: whatever they say, a logical arrival is not
+//! after the `latest` that the caller allows.
 
 use upcall_runtime::time::{Instant, Span};
 
@@ -38,14 +38,14 @@ impl MediaClock {
 
     /// When a packet that came at `arrival` arrives logically. `None` if it is no RTP packet, or if
     /// the rate of its timestamps is unknown: L16 has one only with payload types 10 and 11 (RFC
-    /// 3551 §6). A packet of another source, one more than `early_max` ahead of its timestamp or
-    /// far behind it begins a new timeline. The same packet may be asked for again. O(1), does not
+    /// 3551 §6). A packet of another source, one whose timestamp is after `latest` or far behind
+    /// `arrival` begins a new timeline. The same packet may be asked for again. O(1), does not
     /// allocate.
     pub fn logical_arrival(
         &mut self,
         datagram: &[u8],
         arrival: Instant,
-        early_max: Span,
+        latest: Instant,
     ) -> Option<Instant> {
         let packet = rtp::parse(datagram).ok()?;
         let hertz = self.hertz(packet.payload_type())?;
@@ -59,7 +59,7 @@ impl MediaClock {
             (at, ticks.unsigned_abs())
         });
         let origin = match known {
-            Some((at, ticks)) if at <= arrival + early_max && arrival <= at + BEHIND_MAX => {
+            Some((at, ticks)) if at <= latest && arrival <= at + BEHIND_MAX => {
                 if ticks >= TICKS_MAX {
                     self.origin = Some(Origin { at, ..begins });
                 }
@@ -102,12 +102,11 @@ mod tests {
     #[test]
     fn packets_arrive_logically_by_their_timestamps_and_within_the_limit() {
         let mut clock = MediaClock::of(WorkKind::RtpPcmu).expect("an RTP kind");
-        let early_max = Span::from_millis(100);
         // 160 ticks are 20 ms. The timestamps wrap after the first packet.
         let first = u32::MAX - 99;
         let mut ask = |ssrc, ticks: u32, at| {
             let packet = packet(0, ssrc, first.wrapping_add(ticks));
-            clock.logical_arrival(&packet, ms(at), early_max)
+            clock.logical_arrival(&packet, ms(at), ms(at + 100))
         };
         assert_eq!(ask(7, 0, 5_000), Some(ms(5_000)));
         assert_eq!(ask(7, 160, 5_001), Some(ms(5_020)));
@@ -124,13 +123,13 @@ mod tests {
         let asked = |kind, payload_type| {
             let mut clock = MediaClock::of(kind)?;
             let packet = packet(payload_type, 1, 0);
-            clock.logical_arrival(&packet, ms(1), Span::ZERO)
+            clock.logical_arrival(&packet, ms(1), ms(1))
         };
         assert!(asked(WorkKind::Spin, 0).is_none());
         assert!(asked(WorkKind::RtpL16, 96).is_none());
         assert!(asked(WorkKind::RtpL16, 11).is_some());
         assert!(asked(WorkKind::RtpJpeg, 26).is_some());
         let mut clock = MediaClock::of(WorkKind::RtpJpeg).expect("an RTP kind");
-        assert_eq!(clock.logical_arrival(b"no packet", ms(1), Span::ZERO), None);
+        assert_eq!(clock.logical_arrival(b"no packet", ms(1), ms(1)), None);
     }
 }
