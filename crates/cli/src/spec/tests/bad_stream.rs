@@ -196,7 +196,7 @@ const MISTAKES: &[(&[&str], &[&str])] = &[
     (&[r#"receive = "udp://0.0.0.0:5004""#, r#"source = "embedded""#],
      &[r#"9:10: stream "camera": source: found "embedded" with receive at 0.0.0.0, expected a loopback address such as 127.0.0.1"#]),
     (&["-receive", r#"send = "udp://127.0.0.1:5004""#, "workahead = 4"],
-     &[r#"9:1: stream "camera": workahead: found beside send, expected only beside receive"#]),
+     &[r#"9:13: stream "camera": workahead: found beside send, expected only beside receive"#]),
     (&["workahead = -1"],
      &[r#"9:13: stream "camera": workahead: found -1, expected an integer from 0 to 1000000"#]),
     (&["-receive", r#"send = "udp://127.0.0.1:5004""#, r#"source = "embedded""#],
