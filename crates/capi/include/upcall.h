@@ -67,7 +67,9 @@ struct rts_shared {
 
     uint32_t pdu_count; /* PDUs begun in this upcall */
     uint32_t finish;    /* not 0: no further upcalls are wanted */
-    uint32_t reserved1[14];
+    uint64_t next_arrival_ns;  /* see rts_next_arrival; 0: by position */
+    uint32_t messages_waiting; /* see rts_messages_waiting */
+    uint32_t reserved1[11];
 };
 
 /* The argument of a handler. Valid during the call. */
@@ -85,14 +87,30 @@ struct rts_attr {
     uint32_t size;        /* sizeof(struct rts_attr) */
     uint32_t batch;       /* B: PDUs per period, 1 to 1000000; 0: 1 */
     uint32_t quantum;     /* b: PDUs that run without interruption, 1 to B; 0: 1 */
-    uint32_t flags;       /* RTS_ABORT_PHASE, or 0 */
+    uint32_t flags;       /* RTS_ABORT_PHASE, RTS_WORK_CONSERVING, or 0 */
     uint64_t period_ns;   /* 1 to 3600 s */
     uint64_t cost_ns;     /* CPU time of a PDU; 0: measured, see rts_create */
     uint64_t deadline_ns; /* from release to the end of the batch; at most and 0: the period */
     uint64_t offset_ns;   /* from rts_run to the first release */
     const char *name;     /* UTF-8, for messages; unique. NULL: "rts" and the descriptor */
+    /* The terms of single policies. Other policies do not read them. */
+    uint32_t share_ppm;      /* ps: fixed share of the CPU in millionths, up to 1000000; 0: none */
+    uint32_t weight;         /* ps: part of what shares leave, up to 1000000; 0: 1 */
+    uint32_t window_misses;  /* dwcs: x of the window x/y: periods that may be missed, ... */
+    uint32_t window_periods; /* ... y: of so many in a row, x < y <= 65535; 0: none may */
+    uint32_t work_class;     /* dws: RTS_REAL_TIME, RTS_INTERACTIVE or RTS_BACKGROUND */
+    uint32_t workahead;      /* dws: messages ahead of their logical arrivals, up to 1000000 */
+    uint64_t delay_bound_ns; /* dws: from logical arrival to deadline, up to 3600 s; 0: deadline_ns */
+    uint32_t reserved[2];    /* 0 */
 };
-#define RTS_ATTR_INIT {sizeof(struct rts_attr), 0, 0, 0, 0, 0, 0, 0, NULL}
+#define RTS_ATTR_INIT \
+    {sizeof(struct rts_attr), 0, 0, 0, 0, 0, 0, 0, NULL, 0, 0, 0, 0, 0, 0, 0, {0, 0}}
+
+/* Values of work_class. Handlers of the last two have no deadline and no promise. An
+ * interactive one goes before all work ahead, a background one after it. */
+#define RTS_REAL_TIME UINT32_C(0)
+#define RTS_INTERACTIVE UINT32_C(1)
+#define RTS_BACKGROUND UINT32_C(2)
 
 /* Gives a handler an abort phase. If the handler is active when the process ends in an
  * orderly way (rts_abort, exit(3), a return from main), the library calls it each period
@@ -101,6 +119,9 @@ struct rts_attr {
  * a signal kills has no abort phase: catch the signal, and let a thread call rts_abort or
  * exit. */
 #define RTS_ABORT_PHASE UINT32_C(1)
+
+/* dwcs: the handler may be called again in a period while no other handler needs the CPU. */
+#define RTS_WORK_CONSERVING UINT32_C(2)
 
 /* The configuration of the library.
  *
@@ -191,7 +212,7 @@ const char *rts_notice(uint32_t index);
  * a change that would fit. -EINVAL: an attribute out of range. -EEXIST: the name is taken.
  * -EMFILE: no descriptor or no place left. -ENODATA: nothing to measure in the trial.
  * -EFAULT: timing or handler is NULL. -E2BIG: timing has a member that this library does
- * not know. And as rts_init. */
+ * not know, or a reserved one that is not 0. And as rts_init. */
 int rts_create(const struct rts_attr *timing, rts_handler_fn handler, void *pcb,
                volatile struct rts_shared **shared);
 
@@ -255,6 +276,24 @@ static inline void rts_finish(volatile struct rts_shared *shared)
     shared->finish = 1;
 }
 
+/* Says that `messages` messages wait beyond this job, each the work of a further job. Under dws
+ * each becomes a job at once, up to `workahead` periods ahead of its release. The others wait
+ * for their releases, and under other policies all do. The last call of an upcall counts, and
+ * only if the upcall ends its job. */
+static inline void rts_messages_waiting(volatile struct rts_shared *shared, uint32_t messages)
+{
+    shared->messages_waiting = messages;
+}
+
+/* Says that the message after this job logically arrives at `at_ns` (CLOCK_MONOTONIC, above 0),
+ * because its timestamp says so. Its job is released then, and later ones follow by the period.
+ * No effect before the next release, because the declared rate holds. If the message waits
+ * already, call rts_messages_waiting(shared, 1) too. The last call of an upcall counts. */
+static inline void rts_next_arrival(volatile struct rts_shared *shared, uint64_t at_ns)
+{
+    shared->next_arrival_ns = at_ns;
+}
+
 /* Adds a descriptor to a set, removes it, looks for it. Out of range: no effect, 0. */
 static inline void rts_mask_add(struct rts_mask *mask, int descriptor)
 {
@@ -285,7 +324,7 @@ RTS_ASSERT_SIZE(struct rts_mask, 136);
 RTS_ASSERT_SIZE(struct rts_stats, 104);
 #if UINTPTR_MAX == UINT64_MAX
 RTS_ASSERT_SIZE(struct rts_funargs, 24);
-RTS_ASSERT_SIZE(struct rts_attr, 56);
+RTS_ASSERT_SIZE(struct rts_attr, 96);
 RTS_ASSERT_SIZE(struct rts_config, 48);
 #endif
 #undef RTS_ASSERT_SIZE

@@ -16,6 +16,9 @@ pub const DESCRIPTORS_MAX: usize = 1024;
 /// `RTS_ABORT_PHASE`.
 pub const ABORT_PHASE: u32 = 1;
 
+/// `RTS_WORK_CONSERVING`.
+pub const WORK_CONSERVING: u32 = 2;
+
 /// `rts_handler_fn`. With `C-unwind` a C++ exception that leaves a handler ends the process
 /// in a way that Rust defines.
 pub type HandlerFn = unsafe extern "C-unwind" fn(*mut Funargs);
@@ -47,8 +50,13 @@ pub struct Shared {
     pub pdu_count: AtomicU32,
     /// Not 0: the handler wants no further upcalls. C writes this member.
     pub finish: AtomicU32,
+    /// Logical arrival of the next message, in nanoseconds of `CLOCK_MONOTONIC`; 0: by position. C
+    /// writes this member.
+    pub next_arrival_ns: AtomicU64,
+    /// Messages that wait beyond this job. C writes this member.
+    pub messages_waiting: AtomicU32,
     /// Always 0.
-    pub reserved1: [AtomicU32; 14],
+    pub reserved1: [AtomicU32; 11],
 }
 
 /// `struct rts_funargs`.
@@ -75,7 +83,7 @@ pub struct Attr {
     pub batch: u32,
     /// `b`, PDUs per quantum; 0 means 1.
     pub quantum: u32,
-    /// [`ABORT_PHASE`], or 0.
+    /// [`ABORT_PHASE`] and [`WORK_CONSERVING`], or 0.
     pub flags: u32,
     /// The period, in nanoseconds.
     pub period_ns: u64,
@@ -87,6 +95,22 @@ pub struct Attr {
     pub offset_ns: u64,
     /// The name in UTF-8, or null.
     pub name: *const c_char,
+    /// PS: a share in millionths; 0: none.
+    pub share_ppm: u32,
+    /// PS: a weight; 0: 1.
+    pub weight: u32,
+    /// DWCS: `x` of a window.
+    pub window_misses: u32,
+    /// DWCS: `y` of a window; 0: no period may be missed.
+    pub window_periods: u32,
+    /// DWS: 0 to 2, `RTS_REAL_TIME` to `RTS_BACKGROUND`.
+    pub work_class: u32,
+    /// DWS: messages ahead of their logical arrivals.
+    pub workahead: u32,
+    /// DWS: the delay bound in nanoseconds; 0: the deadline.
+    pub delay_bound_ns: u64,
+    /// Always 0.
+    pub reserved: [u32; 2],
 }
 
 /// `struct rts_config`.
@@ -160,7 +184,7 @@ const _: () = {
     assert!(size_of::<Mask>() == 136);
     assert!(size_of::<Statistics>() == 104);
     #[cfg(target_pointer_width = "64")]
-    assert!(size_of::<Funargs>() == 24 && size_of::<Attr>() == 56 && size_of::<Config>() == 48);
+    assert!(size_of::<Funargs>() == 24 && size_of::<Attr>() == 96 && size_of::<Config>() == 48);
 };
 
 /// Name in C, size in bytes, and name and offset of each member.
@@ -193,13 +217,33 @@ pub const LAYOUT: &[StructLayout] = &[
             reserved0,
             pdu_count,
             finish,
+            next_arrival_ns,
+            messages_waiting,
             reserved1,
         }
     ),
     layout!("rts_funargs", Funargs { size, descriptor, pcb, smstr }),
     layout!(
         "rts_attr",
-        Attr { size, batch, quantum, flags, period_ns, cost_ns, deadline_ns, offset_ns, name }
+        Attr {
+            size,
+            batch,
+            quantum,
+            flags,
+            period_ns,
+            cost_ns,
+            deadline_ns,
+            offset_ns,
+            name,
+            share_ppm,
+            weight,
+            window_misses,
+            window_periods,
+            work_class,
+            workahead,
+            delay_bound_ns,
+            reserved,
+        }
     ),
     layout!("rts_config", Config { size, cpu_count, cpus, policy, socket, domain, memory_lock }),
     layout!("rts_mask", Mask { size, reserved, bits }),

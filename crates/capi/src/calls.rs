@@ -8,12 +8,13 @@ use std::ffi::{CString, OsStr};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-use upcall::activity::ActivityParams;
+use upcall::activity::{ActivityParams, BATCH_MAX, PERIOD_MAX, Terms, Window, WorkClass};
+use upcall::admission::Share;
 use upcall::time::Span;
 
 use crate::abi::{
-    ABORT_PHASE, Attr, Config, DESCRIPTORS_MAX, HandlerFn, Mask, Shared, Statistics, read_sized,
-    size_of_callers, write_sized,
+    ABORT_PHASE, Attr, Config, DESCRIPTORS_MAX, HandlerFn, Mask, Shared, Statistics,
+    WORK_CONSERVING, read_sized, size_of_callers, write_sized,
 };
 use crate::error::{Failed, Failure, answer, last_hint, last_reason, line};
 use crate::library::{self, Wanted};
@@ -23,11 +24,16 @@ use crate::upcall_page;
 /// The largest number of CPUs in `cpus`, as in the kernel.
 const CPUS_MAX: u32 = 8192;
 
+/// The largest weight, and the longest window, as in a spec.
+const WEIGHT_MAX: u32 = 1_000_000;
+const WINDOW_PERIODS_MAX: u32 = 65_535;
+
 /// Sizes of the structs in the first version of the header. A caller's struct is never
 /// smaller.
 mod first {
     use crate::abi::{Attr, Config, Mask, Statistics};
-    pub(super) const ATTR: usize = size_of::<Attr>();
+    /// Up to `name`.
+    pub(super) const ATTR: usize = core::mem::offset_of!(Attr, share_ppm);
     pub(super) const CONFIG: usize = size_of::<Config>();
     pub(super) const MASK: usize = size_of::<Mask>();
     pub(super) const STATISTICS: usize = size_of::<Statistics>();
@@ -163,7 +169,8 @@ pub unsafe extern "C" fn rts_create(
         // SAFETY: the caller promises it.
         let name = unsafe { text("name", attr.name)? };
         let abort_phase = attr.flags & ABORT_PHASE != 0;
-        let wanted = Wanted { name, params: params(&attr)?, handler, pcb, abort_phase };
+        let (params, terms) = (params(&attr)?, terms(&attr)?);
+        let wanted = Wanted { name, params, terms, handler, pcb, abort_phase };
         // SAFETY: the caller promises it.
         let (descriptor, page) = unsafe { library::create(wanted)? };
         if !shared.is_null() {
@@ -177,8 +184,11 @@ pub unsafe extern "C" fn rts_create(
 
 /// The timing attributes, with defaults for members that are 0.
 fn params(attr: &Attr) -> Result<ActivityParams, Failure> {
-    if attr.flags & !ABORT_PHASE != 0 {
-        let found = format!("flags are {:#x}, expected RTS_ABORT_PHASE or 0", attr.flags);
+    if attr.flags & !(ABORT_PHASE | WORK_CONSERVING) != 0 {
+        let found = format!(
+            "flags are {:#x}, expected RTS_ABORT_PHASE, RTS_WORK_CONSERVING or 0",
+            attr.flags
+        );
         return Err(Failure::new(Failed::Invalid, found));
     }
     let period = Span::from_nanos(attr.period_ns);
@@ -189,6 +199,49 @@ fn params(attr: &Attr) -> Result<ActivityParams, Failure> {
     Ok(match attr.deadline_ns {
         0 => params,
         ns => params.deadline(Span::from_nanos(ns)),
+    })
+}
+
+/// The terms of single policies.
+fn terms(attr: &Attr) -> Result<Terms, Failure> {
+    let above = |what: &str, value: u32, most: u32| {
+        let found = format!("{what} is {value}, expected at most {most}");
+        Failure::new(Failed::Invalid, found)
+    };
+    for (what, value, most) in [
+        ("share_ppm", attr.share_ppm, 1_000_000),
+        ("weight", attr.weight, WEIGHT_MAX),
+        ("window_periods", attr.window_periods, WINDOW_PERIODS_MAX),
+        ("work_class", attr.work_class, 2),
+        ("workahead", attr.workahead, BATCH_MAX),
+    ] {
+        if value > most {
+            return Err(above(what, value, most));
+        }
+    }
+    let (misses, periods) = (attr.window_misses, attr.window_periods);
+    if (misses, periods) != (0, 0) && misses >= periods {
+        let found = format!("the window is {misses}/{periods}, expected fewer misses than periods");
+        return Err(Failure::new(Failed::Invalid, found));
+    }
+    let delay_bound = Span::from_nanos(attr.delay_bound_ns);
+    if delay_bound > PERIOD_MAX {
+        let found = format!("delay_bound_ns is {delay_bound}, expected at most {PERIOD_MAX}");
+        return Err(Failure::new(Failed::Invalid, found));
+    }
+    if attr.reserved != [0; 2] {
+        return Err(Failure::new(Failed::Unknown, "a reserved member of timing is not 0"));
+    }
+    Ok(Terms {
+        share: Share::from_ppm(attr.share_ppm),
+        weight: (attr.weight > 0).then_some(attr.weight),
+        window: (periods > 0).then_some(Window { misses, periods }),
+        work_conserving: attr.flags & WORK_CONSERVING != 0,
+        delay_bound: (!delay_bound.is_zero()).then_some(delay_bound),
+        class: [WorkClass::RealTime, WorkClass::Interactive, WorkClass::Background]
+            [attr.work_class as usize],
+        workahead_max: attr.workahead,
+        ..Terms::default()
     })
 }
 

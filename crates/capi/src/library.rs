@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError, TryLockError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use upcall::activity::ActivityParams;
+use upcall::activity::{ActivityParams, Terms};
 use upcall::time::Span;
 use upcall::{HandlerId, Runtime, clock};
 
@@ -58,6 +58,7 @@ struct Collector {
 pub(crate) struct Wanted {
     pub(crate) name: Option<String>,
     pub(crate) params: ActivityParams,
+    pub(crate) terms: Terms,
     pub(crate) handler: HandlerFn,
     pub(crate) pcb: *mut c_void,
     pub(crate) abort_phase: bool,
@@ -266,7 +267,7 @@ pub(crate) unsafe fn create(wanted: Wanted) -> Result<(c_int, Arc<Page>), Failur
         // a time.
         let mut callee = unsafe { Callee::new(wanted.handler, wanted.pcb, page.clone()) };
         let upcall = move |batch: &mut upcall::Batch<'_>| callee.upcall(batch);
-        let id = library.runtime.handler(&name, wanted.params, upcall)?;
+        let id = library.runtime.handler(&name, (wanted.params, wanted.terms), upcall)?;
         if wanted.abort_phase {
             library.runtime.give_abort_phase(id);
         }

@@ -18,6 +18,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use std::sync::Arc;
 
 use upcall::Batch;
+use upcall::time::Instant;
 
 use crate::abi::{Funargs, HandlerFn, Shared};
 
@@ -74,7 +75,22 @@ impl Page {
         shared.check_at_ns.store(batch.check_at().as_nanos(), Relaxed);
         shared.abort.store(u32::from(batch.aborting()), Relaxed);
         shared.finish.store(0, Relaxed);
+        shared.next_arrival_ns.store(0, Relaxed);
+        shared.messages_waiting.store(0, Relaxed);
         add(&self.upcalls, 1);
+    }
+
+    /// Passes on what the handler said in this upcall.
+    fn close(&self, batch: &mut Batch<'_>) {
+        let shared = &self.shared;
+        if shared.finish.load(Relaxed) != 0 {
+            batch.finish();
+        }
+        batch.messages_waiting(shared.messages_waiting.load(Relaxed));
+        match shared.next_arrival_ns.load(Relaxed) {
+            0 => {}
+            at_ns => batch.next_logical_arrival(Instant::from_nanos(at_ns)),
+        }
     }
 }
 
@@ -125,9 +141,7 @@ impl Callee {
             unsafe { (self.handler)(&raw mut args) };
         }
         present.settle(batch);
-        if self.page.shared.finish.load(Relaxed) != 0 {
-            batch.finish();
-        }
+        self.page.close(batch);
     }
 }
 

@@ -252,6 +252,14 @@ fn the_calls_do_what_table_1_says_and_refuse_what_c_gets_wrong() {
 }
 
 #[test]
+fn every_term_of_a_policy_changes_what_is_admitted_or_called() {
+    let Some(installation) = installed("gcc") else { return };
+    let flags = installation.flags(&["--cflags", "--libs"]);
+    let printed = installation.build_and_run("gcc", "-std=c11", "tests/c/policies.c", &flags);
+    assert_eq!(printed, "every term counts\n");
+}
+
+#[test]
 fn a_process_that_ends_lets_handlers_with_an_abort_phase_close_what_they_have_open() {
     let Some(installation) = installed("gcc") else { return };
     let flags = installation.flags(&["--cflags", "--libs"]);

@@ -82,7 +82,7 @@ static void bad_arguments(void)
 
     bad = attr, bad.size = 0;
     EXPECT(rts_create(&bad, all_of_it, NULL, NULL) == -EINVAL);
-    bad = attr, bad.flags = 2;
+    bad = attr, bad.flags = 4;
     EXPECT(rts_create(&bad, all_of_it, NULL, NULL) == -EINVAL);
     bad = attr, bad.period_ns = 0;
     EXPECT(rts_create(&bad, all_of_it, NULL, NULL) == -EINVAL);
