@@ -3,6 +3,7 @@
 //! - Links in documents lead to a file and a heading (`docs_true/links.rs`).
 //! - What comments and documents cite is in the repository (`docs_true/citations.rs`).
 //! - `docs/results/README.md` states what the stored results say (`docs_true/results.rs`).
+//! - `docs/keys.md` has each key, flag and call with a test (`docs_true/keys.rs`).
 //! - Each crate, each example and each library that we depend on is written about.
 //! - The README names the commands that a reader starts with.
 //!
@@ -15,6 +16,7 @@ use results::{Stored, false_statements};
 use std::collections::BTreeSet;
 
 mod citations;
+mod keys;
 mod links;
 mod results;
 
@@ -32,7 +34,8 @@ const LIBRARIES: &str = "docs/decisions/0002-libraries.md";
 /// Has a row for each stored result.
 const RESULTS: &str = "docs/results/README.md";
 /// Documents that must exist.
-const NEEDED: [&str; 5] = ["README.md", "CHANGELOG.md", "docs/ARCHITECTURE.md", LIBRARIES, RESULTS];
+const NEEDED: [&str; 6] =
+    ["README.md", "CHANGELOG.md", "docs/ARCHITECTURE.md", LIBRARIES, RESULTS, keys::DOCUMENT];
 /// Files whose comments, or whole text, may cite documents.
 const CITING: [&str; 7] = [".rs", ".md", ".toml", ".c", ".h", ".sh", ".py"];
 
@@ -51,6 +54,7 @@ fn run(workspace: &Workspace) -> Result<Verdict, Failure> {
             "README.md" => findings.extend(commands_left_out(document)),
             "docs/ARCHITECTURE.md" => findings.extend(crates_left_out(workspace, document)),
             LIBRARIES => findings.extend(libraries_left_out(workspace, document)),
+            keys::DOCUMENT => findings.extend(keys::findings(workspace, document)?),
             RESULTS => findings.extend(false_statements(document, &stored(workspace, &files)?)),
             _ => {}
         }
