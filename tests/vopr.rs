@@ -26,6 +26,8 @@ fn one_policy_and_a_first_seed_can_be_chosen() {
     assert_eq!(done.status.code(), Some(0), "{done:?}");
     assert!(done.stdout.contains("dwcs 3 seeds"), "{done:?}");
     assert!(done.stdout.ends_with("every promise kept\n"), "{done:?}");
+    let from = |seed| upcall(&["sim", "--vopr", "3", "--policy", "dwcs", "--json", "--seed", seed]);
+    assert_ne!(from("946").stdout, from("0").stdout);
 }
 
 #[test]
@@ -34,6 +36,8 @@ fn invalid_arguments_are_refused() {
         &["sim", "--vopr", "0"][..],
         &["sim", "--vopr", "5", "--policy", "edf"],
         &["sim", "--vopr", "5", "--duration", "1s"],
+        // A spec has nothing random.
+        &["sim", "spec.toml", "--seed", "1"],
         &["sim"],
     ] {
         let done = upcall(bad);

@@ -5,7 +5,7 @@
 //! environment variable `UPCALL_SOCKET` does. So a program runs under a daemon without code
 //! for that.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use upcall::discipline;
 use upcall::{Attach, Config, MemoryLock};
@@ -36,7 +36,9 @@ impl Wish {
     /// The policy or the setting for locked memory is unknown.
     pub(crate) fn config(self) -> Result<Config, Failure> {
         let mut config = Config { cpus: self.cpus, ..Config::default() };
-        if let Some(name) = self.policy {
+        let socket = self.socket.or_else(from_environment);
+        let socket = socket.filter(|path| !path.as_os_str().is_empty());
+        if let Some(name) = self.policy.or_else(|| policy_of_daemon(socket.as_deref()?)) {
             config.discipline = discipline::by_name(&name).ok_or_else(|| unknown(&name))?;
         }
         if let Some(name) = self.memory_lock {
@@ -47,13 +49,17 @@ impl Wish {
                 Failure::new(Failed::Invalid, found)
             })?;
         }
-        let socket = self.socket.or_else(from_environment);
-        config.daemon = socket.filter(|path| !path.as_os_str().is_empty()).map(|socket| {
+        config.daemon = socket.map(|socket| {
             let name = self.domain.unwrap_or_else(program);
             Attach { socket, name }
         });
         Ok(config)
     }
+}
+
+/// The policy of the daemon at `socket`. `None` if none answers: then the attachment says why.
+fn policy_of_daemon(socket: &Path) -> Option<String> {
+    upcall::status::status(socket).ok().map(|status| status.policy)
 }
 
 fn unknown(name: &str) -> Failure {

@@ -141,7 +141,7 @@ pub enum Command {
     /// Run a spec in virtual time, with the same policy code.
     ///
     /// Costs are as declared. Hand-offs are free unless the spec says what they
-    /// cost. The same spec and seed give the same output, byte for byte.
+    /// cost. The same spec gives the same output, byte for byte.
     #[command(after_help = SIM_AFTER_HELP)]
     Sim(SimArgs),
     /// Draw a trace or an outcome as SVG.
@@ -270,8 +270,8 @@ pub struct SimArgs {
     /// The policy to use in place of the spec's.
     #[arg(long, value_name = "POLICY", value_parser = policies())]
     pub policy: Option<&'static Discipline>,
-    /// The seed of random numbers; with --vopr the first seed.
-    #[arg(long, default_value_t = 0)]
+    /// The first seed of --vopr. Nothing else is random.
+    #[arg(long, default_value_t = 0, requires = "vopr")]
     pub seed: u64,
     /// The PDUs of stream or task NAME arrive as recorded in FILE; may be repeated.
     ///

@@ -21,10 +21,16 @@ struct Running {
 
 impl Running {
     fn start() -> Self {
+        Running::with(|_| {})
+    }
+
+    fn with(change: impl FnOnce(&mut server::Config)) -> Self {
         let directory = TempDir::new().unwrap();
         let cpu = *allowed_cpus().unwrap().last().unwrap();
         let socket = directory.path().join("socket");
-        let daemon = Daemon::start(server::Config::new(socket, vec![cpu])).unwrap();
+        let mut config = server::Config::new(socket, vec![cpu]);
+        change(&mut config);
+        let daemon = Daemon::start(config).unwrap();
         let stopper = daemon.stopper();
         let thread = std::thread::spawn(move || {
             let mut events = Vec::new();
@@ -129,6 +135,22 @@ fn a_c_program_that_knows_of_no_daemon_runs_under_the_one_that_the_environment_n
     beside.goes_on();
     drop(beside);
     assert_eq!(attached_names(&daemon.stop()), ["rust", "program"]);
+}
+
+/// The header says so. The program names no policy.
+#[test]
+fn a_c_program_without_a_policy_takes_that_of_its_daemon() {
+    let Some(installation) = installed("gcc") else { return };
+    let flags = installation.flags(&["--cflags", "--libs"]);
+    installation.build("gcc", "-std=c11", "examples/periodic.c", &flags);
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let daemon = Running::with(|config| config.discipline = &upcall::discipline::DWS);
+    let socket = daemon.socket();
+    let printed = installation.run("examples/periodic.c", &[], |command| {
+        command.env("UPCALL_SOCKET", &socket);
+    });
+    assert_eq!(number(&printed, "audio", "jobs"), 20, "{printed}");
+    assert_eq!(attached_names(&daemon.stop()), ["program"]);
 }
 
 #[test]

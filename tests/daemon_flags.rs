@@ -1,0 +1,191 @@
+//! The flags of `upcalld`, as a whole program: each changes what the daemon answers a domain, or
+//! when it ends. docs/keys.md lists the flags with tests elsewhere.
+
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
+
+#[allow(dead_code, reason = "each test program uses its own part")]
+mod support;
+
+use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+
+use support::{Running, UPCALLD, folder, machine, skipped, wait_until};
+use upcall::activity::ActivityParams;
+use upcall::status::{Status, status};
+use upcall::time::Span;
+use upcall::{Attach, Config, CreateError, Need, RealTime, Runtime, StartError};
+
+/// A daemon for one test.
+struct Daemon {
+    running: Running,
+    socket: PathBuf,
+    _folder: tempfile::TempDir,
+}
+
+impl Daemon {
+    fn start(flags: &[&str]) -> Self {
+        let folder = folder();
+        let socket = folder.path().join("upcall.sock");
+        let running = support::daemon(Command::new(UPCALLD).args(flags), &socket);
+        Daemon { running, socket, _folder: folder }
+    }
+
+    fn attach(&self, name: &str) -> Result<Runtime, StartError> {
+        let daemon = Some(Attach { socket: self.socket.clone(), name: name.to_owned() });
+        Runtime::start(Config { daemon, ..Config::default() })
+    }
+
+    fn status(&self) -> Status {
+        status(&self.socket).unwrap()
+    }
+}
+
+/// 1 ms in each 10 ms, due after 3 ms.
+const SOON: ActivityParams =
+    ActivityParams::new(Span::from_millis(10), Span::from_millis(1)).deadline(Span::from_millis(3));
+/// 4 ms in each 10 ms.
+const MUCH: ActivityParams = ActivityParams::new(Span::from_millis(10), Span::from_millis(4));
+
+/// Whether a daemon with `flags` admits `need`.
+fn admits(flags: &[&str], need: ActivityParams) -> bool {
+    let daemon = Daemon::start(flags);
+    let mut runtime = daemon.attach("domain").unwrap();
+    match runtime.handler("handler", Need::from(need), |_| {}) {
+        Ok(_) => true,
+        Err(CreateError::RefusedByDaemon { .. }) => false,
+        Err(other) => panic!("{other}"),
+    }
+}
+
+#[test]
+fn the_platform_of_admission_follows_the_flags() {
+    let _machine = machine();
+    assert!(admits(&[], MUCH) && admits(&[], SOON));
+    assert!(!admits(&["--cpu-limit", "30%"], MUCH));
+    assert!(!admits(&["--wakeup-latency", "5ms"], SOON));
+    assert!(!admits(&["--defer-preemption", "5ms"], SOON));
+}
+
+#[test]
+fn the_state_of_the_daemon_follows_the_flags() {
+    let _machine = machine();
+    let daemon = Daemon::start(&["--policy", "dws"]);
+    let told = daemon.status();
+    // `support::daemon` passes --cpus and --switch-cost.
+    assert_eq!((told.policy.as_str(), told.switch_cost_ns), ("dws", 20_000));
+    assert_eq!(told.cpus.iter().map(|cpu| cpu.cpu).collect::<Vec<_>>(), [support::a_cpu()]);
+    // A domain must schedule by the same policy, and this one does not.
+    assert!(matches!(daemon.attach("domain").map(|_| ()), Err(StartError::Attach(_))));
+}
+
+#[test]
+fn a_user_has_at_most_as_many_domains_as_the_flag_says() {
+    let _machine = machine();
+    let daemon = Daemon::start(&["--user-domains", "1"]);
+    let first = daemon.attach("first").unwrap();
+    let second = daemon.attach("second").map(|_| ());
+    assert!(matches!(second, Err(StartError::Attach(_))), "{second:?}");
+    drop(first);
+    // The daemon notices the end a moment later.
+    wait_until("the place is free", || daemon.attach("third").is_ok());
+}
+
+#[test]
+fn an_idle_daemon_ends_only_with_the_flag() {
+    let _machine = machine();
+    for (flags, ends) in [(&["--exit-when-idle"][..], true), (&[], false)] {
+        let mut daemon = Daemon::start(flags);
+        drop(daemon.attach("domain").unwrap());
+        if ends {
+            wait_until("the daemon ends", || !daemon.running.runs());
+        } else {
+            wait_until("the domain is gone", || daemon.status().domains.is_empty());
+            assert!(daemon.running.runs());
+        }
+    }
+}
+
+/// A domain whose handler never yields, in a process of its own.
+#[test]
+#[ignore = "not a test: the tests below start it"]
+fn as_a_domain_that_never_yields() {
+    let Some(socket) = std::env::var_os("RUNAWAY_SOCKET") else { return };
+    let daemon = Some(Attach { socket: socket.into(), name: "runaway".to_owned() });
+    let mut runtime = Runtime::start(Config { daemon, ..Config::default() }).unwrap();
+    let short = ActivityParams::new(Span::from_millis(10), Span::from_micros(100));
+    let handler = runtime.handler("runaway", short, |_| {
+        loop {
+            std::hint::spin_loop();
+        }
+    });
+    runtime.run(handler.unwrap()).unwrap();
+    std::thread::sleep(std::time::Duration::from_secs(20));
+}
+
+fn runaway(daemon: &Daemon) -> Child {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--ignored", "--exact", "as_a_domain_that_never_yields"]);
+    command.env("RUNAWAY_SOCKET", &daemon.socket).stdout(Stdio::null());
+    command.stderr(Stdio::null()).spawn().unwrap()
+}
+
+/// The offences of the runaway once `seen` holds of them, beside a domain that waits for the CPU.
+#[test]
+fn a_domain_that_does_not_yield_is_killed_only_with_the_flag() {
+    let _machine = machine();
+    if RealTime::granted().is_err() {
+        return skipped("no right to the real-time class");
+    }
+    for (flags, is_killed) in
+        [(&["--grace", "10ms", "--kill"][..], true), (&["--grace", "10ms"], false)]
+    {
+        let daemon = Daemon::start(flags);
+        let mut beside = daemon.attach("beside").unwrap();
+        let waits = beside.handler("beside", SOON, |batch| while batch.proceed() {}).unwrap();
+        beside.run(waits).unwrap();
+        let mut child = runaway(&daemon);
+        let offences = || {
+            let told = daemon.status();
+            told.domains
+                .iter()
+                .filter(|of| of.name == "runaway")
+                .map(|of| of.offences())
+                .sum::<u64>()
+        };
+        if is_killed {
+            let status = child.wait().unwrap();
+            assert_eq!(status.signal(), Some(9), "{status}");
+        } else {
+            wait_until("an offence", || offences() > 0);
+            assert!(child.try_wait().unwrap().is_none());
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+    }
+}
+
+/// With a grace of a minute the watchdog waits for longer than the kernel, which stops the
+/// real-time class after 0.95 s.
+#[test]
+fn a_long_grace_delays_the_first_offence() {
+    let _machine = machine();
+    if RealTime::granted().is_err() {
+        return skipped("no right to the real-time class");
+    }
+    let offences_after = |grace: &str, seconds: u64| {
+        let daemon = Daemon::start(&["--grace", grace]);
+        let mut beside = daemon.attach("beside").unwrap();
+        let waits = beside.handler("beside", SOON, |batch| while batch.proceed() {}).unwrap();
+        beside.run(waits).unwrap();
+        let mut child = runaway(&daemon);
+        wait_until("the runaway runs", || daemon.status().domains.len() == 2);
+        std::thread::sleep(std::time::Duration::from_secs(seconds));
+        let told = daemon.status();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        told.domains.iter().map(|of| of.offences()).sum::<u64>()
+    };
+    assert_eq!(offences_after("60s", 1), 0);
+    assert!(offences_after("10ms", 1) > 0);
+}
