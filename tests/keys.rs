@@ -256,3 +256,19 @@ fn every_key_of_a_sweep_changes_its_rows() {
         assert_ne!(rows(&SWEEP.replace(from, to)), before, "`{from}` -> `{to}`");
     }
 }
+
+/// How many rectangles a picture of a trace has, from and to these moments.
+#[test]
+fn a_picture_has_the_time_between_from_and_to() {
+    let file = SpecFile::new(TASKS);
+    let [trace, picture] = ["t.pftrace", "t.svg"].map(|name| file.beside(name));
+    let arguments = ["sim", file.path(), "--duration", "1s", "--trace", &trace];
+    upcall(&arguments).assert_code(&[0]);
+    let rectangles = |window: &[&str]| {
+        upcall(&[&["plot", &*trace, "-o", &*picture], window].concat()).assert_code(&[0]);
+        fs::read_to_string(&picture).expect("a picture").matches("<rect").count()
+    };
+    let all = rectangles(&["--from", "10ms", "--to", "500ms"]);
+    assert!(rectangles(&["--from", "10ms", "--to", "300ms"]) < all);
+    assert!(rectangles(&["--from", "300ms", "--to", "500ms"]) < all);
+}

@@ -173,3 +173,24 @@ fn top_without_a_terminal_names_ps() {
     assert_eq!((done.stdout.as_str(), done.stderr.lines().count()), ("", 1), "{done:#?}");
     assert!(done.stderr.contains("terminal") && done.stderr.contains("upcall ps"), "{done:#?}");
 }
+
+/// `script` gives `top` a terminal. Each update asks the daemon, whose reply holds the time.
+#[test]
+fn top_asks_the_daemon_once_an_interval() {
+    let daemon = Daemon::start();
+    let bytes = |interval: &str| {
+        let socket = daemon.socket.to_str().unwrap();
+        let top = format!("{UPCALL} top --socket {socket} --interval {interval}");
+        let mut command = Command::new("timeout");
+        command.args(["-s", "KILL", "1", "script", "-qec", &top, "/dev/null"]);
+        command
+            .stdin(std::process::Stdio::null())
+            .env("TERM", "xterm")
+            .output()
+            .unwrap()
+            .stdout
+            .len()
+    };
+    let (often, seldom) = (bytes("20ms"), bytes("1min"));
+    assert!(seldom > 0 && often > seldom, "{often} {seldom}");
+}

@@ -1,0 +1,154 @@
+//! Calls that no other test would miss: what they answer or change. docs/keys.md lists all calls
+//! with their tests.
+
+#![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+use std::net::UdpSocket;
+use std::path::Path;
+
+use upcall_core::activity::{ActivityParams, Claim, Terms};
+use upcall_core::admission::Share;
+use upcall_core::discipline::PS;
+use upcall_core::time::Span;
+use upcall_runtime::udp::{Receiver, ReceiverOptions, Sender};
+use upcall_runtime::{
+    Config, Mode, Notice, NoticeKind, OsError, RealTime, Runtime, clock, daemon_answers,
+    own_daemon_socket, system_daemon_socket,
+};
+
+const NEED: ActivityParams = ActivityParams::new(Span::from_millis(20), Span::from_micros(100));
+
+#[test]
+fn a_runtime_tells_what_it_has_of_a_handler() {
+    let mut runtime = Runtime::start(Config::default()).unwrap();
+    let handler = runtime.handler("handler", NEED, |_| {}).unwrap();
+    assert_eq!(runtime.params(handler), Some(NEED));
+    let reservation = runtime.reservation(handler).unwrap();
+    assert!(runtime.reservations().response_max(reservation).is_some());
+    let (cpu, _) = runtime.place(handler).unwrap();
+    assert!(runtime.config().cpus.contains(&cpu));
+    assert_eq!(runtime.statistics(handler).map(|statistics| statistics.jobs), Some(0));
+    runtime.close(handler).unwrap();
+    assert_eq!((runtime.params(handler), runtime.place(handler)), (None, None));
+    // A handler that is closed has no share to change.
+    let share = Claim::Share(Share::from_ppm(1_000).unwrap());
+    assert_eq!(runtime.reweigh(handler, share), Ok(()));
+    assert_eq!(runtime.real_time(), RealTime::granted().ok());
+    let threads = Runtime::start(Config { mode: Mode::Threads, ..Config::default() }).unwrap();
+    assert_eq!(threads.real_time(), None);
+}
+
+/// `unscreened` admits what the tests refuse.
+#[test]
+fn an_unscreened_runtime_refuses_no_share() {
+    for unscreened in [false, true] {
+        let config = Config { discipline: &PS, unscreened, ..Config::default() };
+        let mut runtime = Runtime::start(config).unwrap();
+        let terms = Terms { share: Share::from_ppm(100), ..Terms::default() };
+        let made = runtime.handler("handler", (NEED, terms), |_| {});
+        assert_eq!(made.is_ok(), unscreened, "{made:?}");
+    }
+}
+
+#[test]
+fn the_platform_of_admission_follows_the_config() {
+    let admits = |config: Config, need: ActivityParams| {
+        let mut runtime = Runtime::start(config).unwrap();
+        runtime.handler("handler", need, |_| {}).is_ok()
+    };
+    let much = ActivityParams::new(Span::from_millis(10), Span::from_millis(4));
+    let soon = NEED.deadline(Span::from_millis(3));
+    assert!(admits(Config::default(), much) && admits(Config::default(), soon));
+    let cpu_limit = Share::from_ppm(300_000).unwrap();
+    assert!(!admits(Config { cpu_limit, ..Config::default() }, much));
+    let wakeup_latency = Span::from_millis(5);
+    assert!(!admits(Config { wakeup_latency, ..Config::default() }, soon));
+    let switch_cost = Some(Span::from_millis(5));
+    assert!(!admits(Config { switch_cost, ..Config::default() }, soon));
+}
+
+#[test]
+fn a_notice_has_a_kind_a_problem_and_a_remedy() {
+    let notice = Notice::NoMemoryLock(OsError::new("mlockall", 1));
+    assert_eq!(notice.kind(), NoticeKind::MemoryLock);
+    assert!(notice.to_string().starts_with(&notice.problem()), "{notice}");
+    let remedy = notice.remedy().unwrap().to_string();
+    assert!(notice.to_string().contains(&remedy), "{notice}");
+    let pinning = Notice::NoPinning { cpu: 7, error: OsError::new("sched_setaffinity", 22) };
+    assert!(pinning.problem().contains('7') && pinning.remedy().is_none(), "{pinning}");
+}
+
+#[test]
+fn sockets_of_daemons_have_their_places() {
+    assert_eq!(system_daemon_socket(), Path::new("/run/upcall.sock"));
+    let own = own_daemon_socket().unwrap();
+    assert!(own.ends_with("upcall.sock") && own.is_absolute(), "{}", own.display());
+    assert_eq!(daemon_answers(Path::new("/nowhere/upcall.sock")).ok(), Some(false));
+}
+
+/// A receiver, and a sender to it.
+fn ends(options: &ReceiverOptions) -> (Receiver, Sender) {
+    let receiver = Receiver::bind("127.0.0.1:0".parse().unwrap(), options).unwrap();
+    let sender = Sender::connect(receiver.local_address().unwrap(), 8, 100).unwrap();
+    (receiver, sender)
+}
+
+#[test]
+fn a_sender_sends_when_it_is_flushed_or_full() {
+    let (mut receiver, mut sender) = ends(&ReceiverOptions::default());
+    let counters = sender.counters();
+    sender.send(&[1; 10]);
+    assert!(!receiver.ready());
+    sender.flush();
+    assert!(receiver.ready());
+    for _ in 0..9 {
+        sender.send(&[2; 20]);
+    }
+    assert_eq!((counters.processed.value(), counters.received.value()), (10, 9));
+    sender.send(&[3; 101]);
+    assert_eq!(counters.dropped_queue.value(), 1);
+}
+
+#[test]
+fn a_receiver_shows_what_it_fetched_and_drops_what_is_discarded() {
+    let options = ReceiverOptions {
+        batch_max: 2,
+        delay_max: Span::from_nanos(1),
+        ..ReceiverOptions::default()
+    };
+    let (mut receiver, mut sender) = ends(&options);
+    let counters = receiver.counters();
+    for payload in [[1], [2], [3]] {
+        sender.send(&payload);
+    }
+    sender.flush();
+    assert_eq!((receiver.waiting(), receiver.peek()), (0, None));
+    assert!(receiver.ready());
+    // One call fetches at most a batch.
+    assert_eq!(receiver.waiting(), 2);
+    let shown = receiver.peek().unwrap().payload.to_vec();
+    assert_eq!(receiver.take().unwrap().payload, shown);
+    receiver.processed();
+    assert_eq!((counters.processed.value(), counters.late.value()), (1, 1));
+    // The next one logically arrives in an hour, so it is not late.
+    assert!(receiver.ready() && receiver.take().is_some());
+    receiver.arrived_logically(clock::after(Span::from_secs(3600)));
+    receiver.processed();
+    assert_eq!((counters.processed.value(), counters.late.value()), (2, 1));
+    assert!(receiver.ready() && receiver.take().is_some());
+    receiver.discarded();
+    assert_eq!((counters.processed.value(), counters.dropped_queue.value()), (2, 1));
+}
+
+#[test]
+fn a_socket_buffer_that_is_too_small_is_reported() {
+    let (receiver, _) = ends(&ReceiverOptions::default());
+    assert_eq!(receiver.buffer_shortfall(), None);
+    let (large, small) = (
+        ReceiverOptions { buffered: u32::MAX, ..ReceiverOptions::default() },
+        UdpSocket::bind("127.0.0.1:0").unwrap(),
+    );
+    let receiver = Receiver::from_socket(small, &large).unwrap();
+    let (asked, granted) = receiver.buffer_shortfall().unwrap();
+    assert!(granted < asked, "{asked} {granted}");
+}
