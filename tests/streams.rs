@@ -13,6 +13,8 @@ use support::{
     Running, SpecFile, free_port, machine, named, number, start, text, upcall, wait_until_bound,
     with_ports,
 };
+use upcall::time::{Instant, Span};
+use upcall::udp::{Receiver, ReceiverOptions};
 
 /// Buffers for 80 datagrams. Each test sends fewer, so none is dropped for lack of a buffer on a
 /// slow machine.
@@ -191,6 +193,29 @@ fn sent_datagrams_arrive_in_number_and_size() {
         assert_eq!(number(stream, "dropped.queue"), 0, "{stream:#}");
         assert_eq!(number(named(&run, "activities", "out"), "pdus"), sent);
     }
+}
+
+/// The mapping gives such a delay a period of 200 ms. A batch of 20 PDUs that left at once would
+/// have 19 short gaps for each long one, by the times at which the kernel received them.
+#[test]
+fn the_pdus_of_a_send_stream_are_spread_over_the_period() {
+    let _machine = machine();
+    let options = ReceiverOptions { buffered: 1024, ..ReceiverOptions::default() };
+    let address = "127.0.0.1:0".parse().expect("an address");
+    let mut receiver = Receiver::bind(address, &options).expect("a free port");
+    let port = receiver.local_address().expect("it is bound").port();
+    let text = SENDING.replace("{work}", "spin").replace("{port}", &port.to_string());
+    let text = text.replace("delay = \"100 ms\"", "delay = \"400 ms\"").replace("{pdu}", "400");
+    let spec = SpecFile::new(text);
+    outcome(start(&["run", spec.path(), "--duration", "1s", "--json"]));
+    let mut arrivals = Vec::new();
+    while receiver.ready() {
+        arrivals.push(receiver.take().and_then(|datagram| datagram.arrival).expect("a time"));
+    }
+    assert!(arrivals.len() > 50, "{}", arrivals.len());
+    let long = |pair: &&[Instant]| pair[1].since(pair[0]) > Span::from_millis(5);
+    let spread = arrivals.windows(2).filter(long).count();
+    assert!(spread * 2 > arrivals.len(), "{spread} of {} gaps are long", arrivals.len());
 }
 
 /// Sizes of all arriving datagrams, until the announced number has come and no more come. At most

@@ -7,13 +7,13 @@ use upcall::admission::{Hint, Platform, Refusal, Reservations, Share, TestResult
 use upcall::discipline::{self, Discipline};
 use upcall::policy::ps;
 use upcall::qos::mapping::BULK_DELAY;
-use upcall::qos::{Mapping, StreamSpec, map};
+use upcall::qos::{MapError, Mapping, StreamSpec, map};
 use upcall::time::Span;
 use upcall::work::Work;
 
 use crate::exit::Failure;
 use crate::output;
-use crate::spec::{Activity, Spec, Stream, SwitchCost};
+use crate::spec::{Activity, Direction, Spec, Stream, SwitchCost};
 
 /// Domain of activities whose spec names none.
 const DOMAIN_DEFAULT: &str = "main";
@@ -352,7 +352,7 @@ fn map_stream<'s>(
             "the CPU time of a PDU: this work has no sample to measure it by",
         )));
     };
-    let mapping = map(&stream.stream_spec(cost), switch_cost).map_err(|error| {
+    let mapping = mapping(stream, &stream.stream_spec(cost), switch_cost).map_err(|error| {
         Failure::new(spec.source.error_in(
             &stream.place,
             error.key(),
@@ -370,6 +370,15 @@ fn map_stream<'s>(
         cpu: 0,
         refused: false,
         response_max: None,
+    })
+}
+
+/// The mapping of a stream; one that sends is paced.
+fn mapping(stream: &Stream, spec: &StreamSpec, switch_cost: Span) -> Result<Mapping, MapError> {
+    let mapping = map(spec, switch_cost)?;
+    Ok(match stream.direction {
+        Direction::Receive(_) => mapping,
+        Direction::Send(_) => mapping.paced(),
     })
 }
 
@@ -448,7 +457,7 @@ fn hint(
     let quarters = (5..=8).chain((3..=10).map(|times| times * 4));
     let fits = quarters.map(|quarters| from * quarters / 4).find(|&to| {
         let spec = StreamSpec { delay: Some(to), ..asked };
-        map(&spec, switch_cost).is_ok_and(|mapping| {
+        mapping(stream, &spec, switch_cost).is_ok_and(|mapping| {
             reservations.clone().reserve(planned.name(), mapping.params, &planned.terms).is_ok()
         })
     });

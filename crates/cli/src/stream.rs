@@ -87,7 +87,11 @@ impl Endpoint {
                 // What came early waits too, and one fetch shows it.
                 let ahead = batch.saturating_mul(stream.workahead);
                 let options = ReceiverOptions {
-                    buffered: mapping.buffers.saturating_mul(datagrams_a_pdu).saturating_add(ahead),
+                    buffered: mapping
+                        .buffers
+                        .saturating_add(pdus_of_unit(stream) - 1)
+                        .saturating_mul(datagrams_a_pdu)
+                        .saturating_add(ahead),
                     batch_max: batch.saturating_add(ahead).min(FETCH_MAX.max(batch)),
                     datagram_bytes_max: datagram_bytes,
                     delay_max: stream.delay.unwrap_or(mapping.delay_max),
@@ -290,20 +294,25 @@ pub fn sender_plan(stream: &Stream, mapping: &Mapping) -> Result<SenderPlan, Str
     let target = match stream.direction {
         Direction::Receive(address) | Direction::Send(address) => reachable(address),
     };
-    // Frames and messages come as one burst, other PDUs one by one.
-    let pdus_at_once = match stream.class {
-        Class::ContinuousMedia(Flow::Frames { frame_bytes, .. }) => pdus_of(frame_bytes, stream),
-        Class::MessageStream { message_bytes, .. } => pdus_of(message_bytes, stream),
-        _ => 1,
-    };
+    let pdus_a_unit = pdus_of_unit(stream);
     Ok(SenderPlan {
         target,
-        interval: mapping.pdu_interval.saturating_mul(u64::from(pdus_at_once)),
-        burst: pdus_at_once.saturating_mul(made_datagrams(stream)?),
+        interval: mapping.pdu_interval.saturating_mul(u64::from(pdus_a_unit)),
+        burst: pdus_a_unit.saturating_mul(made_datagrams(stream)?),
         pdu_bytes: stream.pdu_bytes,
         datagram_bytes: stream.packet_bytes,
         work: stream.work.to_string(),
     })
+}
+
+/// The PDUs of a frame or message, which come one by one within its interval and are processed when
+/// the last one has come. 1 for other flows.
+fn pdus_of_unit(stream: &Stream) -> u32 {
+    match stream.class {
+        Class::ContinuousMedia(Flow::Frames { frame_bytes, .. }) => pdus_of(frame_bytes, stream),
+        Class::MessageStream { message_bytes, .. } => pdus_of(message_bytes, stream),
+        _ => 1,
+    }
 }
 
 fn pdus_of(bytes: u64, stream: &Stream) -> u32 {

@@ -88,6 +88,12 @@
 //! **(10)** Bandwidth: the payload of the table, rounded up. (Not `8 S n / I`: the last PDU of a
 //! frame may be short, and the user knows the frame.)
 //!
+//! # Streams that send
+//!
+//! The formulas above are those of a receiver. A sender that processed a batch of `B` PDUs would
+//! give them to the network at once. [`Mapping::paced`] gives its jobs the PDUs of at most a
+//! millisecond, so that they leave at the reserved bandwidth.
+//!
 //! # What is not promised
 //!
 //! *Early PDUs.* Unit number `i` arrives logically at `l(i)`: when it arrives, but not before `I`
@@ -178,6 +184,37 @@ pub struct Mapping {
     pub bandwidth_bps: u64,
     /// The delay that this mapping keeps, at most the stated one.
     pub delay_max: Span,
+}
+
+/// PDUs that a paced sender gives to the network at once lie within this time at the reserved
+/// bandwidth.
+const PACE: Span = Span::from_millis(1);
+
+impl Mapping {
+    /// The mapping of a stream that sends (rtu-1995 §2: pacing): its PDUs leave at the reserved
+    /// bandwidth, spread over time, and not a batch at once. A job has the PDUs of at most a
+    /// millisecond, at least one, and the period follows. The deadline stays or becomes shorter, so
+    /// the delay is kept. Shorter periods take more hand-offs. Constant time, no allocation.
+    #[must_use]
+    pub fn paced(self) -> Mapping {
+        let within = PACE.as_nanos() / self.pdu_interval.as_nanos().max(1);
+        let batch = u32::try_from(within).unwrap_or(u32::MAX).clamp(1, self.params.batch);
+        let period = self.pdu_interval.saturating_mul(u64::from(batch));
+        let params = ActivityParams {
+            period,
+            deadline: self.params.deadline.min(period),
+            batch,
+            quantum: self.params.quantum.min(batch),
+            ..self.params
+        };
+        // An interval that is too long for a period has a batch of one PDU already.
+        match params.validated() {
+            Ok(params) => {
+                Mapping { params, delay_max: self.delay_max.min(period + params.deadline), ..self }
+            }
+            Err(_) => self,
+        }
+    }
 }
 
 /// Derives the needs of a stream. `switch_cost` is the cost of one hand-off; it affects only the

@@ -12,14 +12,14 @@ use upcall_sys::memfd::MapError;
 /// The descriptor under which the senders' process finds the page.
 pub(super) const PAGE_FD: i32 = 3;
 
-/// What one embedded sender does: `burst` datagrams every `interval`.
+/// What one embedded sender does: `burst` datagrams every `interval`, spread over it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SenderPlan {
     /// The address that it sends to.
     pub target: SocketAddr,
     /// The time between two bursts.
     pub interval: Span,
-    /// How many datagrams it sends at once.
+    /// How many datagrams it sends in an interval.
     pub burst: u32,
     /// The largest PDU in bytes.
     pub pdu_bytes: u32,

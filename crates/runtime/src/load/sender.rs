@@ -1,8 +1,10 @@
 //! The child's side of embedded senders: sends packets on time.
 //!
-//! A source never sends faster than its stream declares. If a send is late by more than a quarter
-//! of its interval, all later sends move by that time (a *slip*). So a delayed sender thins out its
-//! traffic, and never bunches it. If a packet is lost nevertheless, the receiver was too slow.
+//! A source never sends faster than its stream declares. It spreads the datagrams of a burst over
+//! the interval (rtu-1995 §2: pacing), a system call for each. If a burst begins late by more than
+//! a quarter of its interval, all later ones move by that time (a *slip*). So a delayed sender
+//! thins out its traffic. Datagrams within a burst that are late leave together, at most a burst.
+//! If a packet is lost nevertheless, the receiver was too slow.
 
 use upcall_core::time::{Instant, Span};
 use upcall_shm::load_page::{LoadChild, PAGE_BYTES, StreamCounters};
@@ -40,20 +42,20 @@ pub fn serve(
     page.set_ready();
     let Some(start_ns) = wait_for_start(&page) else { return Ok(()) };
     for source in &mut sources {
-        source.next = Instant::from_nanos(start_ns) + source.interval;
+        source.begin = Instant::from_nanos(start_ns) + source.interval;
     }
     page.set_running();
     while !page.stop_requested() {
         let now = Instant::from_nanos(monotonic_ns());
         for (number, source) in sources.iter_mut().enumerate() {
-            if source.next <= now {
+            if source.next() <= now {
                 source.send(now, |sequence, payload| fill(number, sequence, payload));
                 if let Some(line) = page.stream(number) {
                     line.publish(&source.counters);
                 }
             }
         }
-        let next = sources.iter().map(|source| source.next).min().unwrap_or(Instant::FAR);
+        let next = sources.iter().map(Source::next).min().unwrap_or(Instant::FAR);
         sleep_until_ns(next.min(now + LOOK_EVERY).as_nanos());
     }
     page.finish();
@@ -87,7 +89,9 @@ struct Source {
     payload: Vec<u8>,
     interval: Span,
     burst: u32,
-    next: Instant,
+    /// When the present burst begins, and how many of its datagrams were sent.
+    begin: Instant,
+    sent: u32,
     sequence: u32,
     counters: StreamCounters,
 }
@@ -107,14 +111,26 @@ impl Source {
             payload: vec![0; plan.datagram_bytes as usize],
             interval: plan.interval,
             burst: plan.burst,
-            next: Instant::FAR,
+            begin: Instant::FAR,
+            sent: 0,
             sequence: 0,
             counters: StreamCounters::default(),
         })
     }
 
+    /// When the next datagram is due.
+    fn next(&self) -> Instant {
+        self.begin + self.interval.saturating_mul(u64::from(self.sent)) / self.burst
+    }
+
+    /// Sends what is due.
     fn send(&mut self, now: Instant, mut fill: impl FnMut(u32, &mut [u8]) -> usize) {
-        for _ in 0..self.burst {
+        if self.sent == 0 && now.since(self.begin) > self.interval / SLIP_DIVISOR {
+            self.counters.slips += 1;
+            self.begin = now;
+        }
+        while self.sent < self.burst && self.next() <= now {
+            self.sent += 1;
             let bytes = fill(self.sequence, &mut self.payload).min(self.payload.len());
             self.sequence = self.sequence.wrapping_add(1);
             if self.batch.push(&self.payload[..bytes]).is_err() {
@@ -128,12 +144,9 @@ impl Source {
             self.counters.offered_bytes += bytes as u64;
         }
         self.flush();
-        let late = now.since(self.next);
-        if late > self.interval / SLIP_DIVISOR {
-            self.counters.slips += 1;
-            self.next = now + self.interval;
-        } else {
-            self.next += self.interval;
+        if self.sent == self.burst {
+            self.begin += self.interval;
+            self.sent = 0;
         }
     }
 
