@@ -9,7 +9,7 @@ mod support;
 use std::fs;
 
 use serde_json::Value;
-use support::{SpecFile, field, folder, named, upcall};
+use support::{SpecFile, field, folder, named, start, upcall, wait_until};
 
 /// One change of a key, and the figure of an activity that shows it: the text that is replaced, its
 /// replacement, the activity, and the path of the figure.
@@ -271,4 +271,44 @@ fn a_picture_has_the_time_between_from_and_to() {
     let all = rectangles(&["--from", "10ms", "--to", "500ms"]);
     assert!(rectangles(&["--from", "10ms", "--to", "300ms"]) < all);
     assert!(rectangles(&["--from", "300ms", "--to", "500ms"]) < all);
+}
+
+#[test]
+fn the_flags_of_sim_change_what_is_simulated() {
+    let file = SpecFile::new(TASKS);
+    let short = |flags: &[&str], figure: &str| {
+        let done = upcall(&[&["sim", file.path(), "--json"], flags].concat());
+        field(named(&done.assert_code(&[0, 4]).json(), "activities", "short"), figure).clone()
+    };
+    assert_ne!(short(&["--duration", "1s"], "jobs"), short(&["--duration", "2s"], "jobs"));
+    let response = |policy| short(&["--duration", "1s", "--policy", policy], "response_ns.max");
+    assert_ne!(response("rm"), response("rmdp"));
+    let refused = SpecFile::new(TASKS.replace("cost = \"2 ms\"", "cost = \"6 ms\""));
+    let arguments = ["sim", refused.path(), "--duration", "1s", "--json"];
+    upcall(&arguments).assert_code(&[3]);
+    upcall(&[&arguments[..], &["--soft"]].concat()).assert_code(&[0, 4]);
+}
+
+/// Threads of a sweep that runs, by the kernel's count.
+#[test]
+fn a_sweep_has_as_many_threads_as_the_flag_says() {
+    let place = folder();
+    let [file, out] = ["sweep.toml", "out.csv"].map(|name| place.path().join(name));
+    fs::write(&file, SWEEP.replace("sets = 8", "sets = 100000")).expect("space on the disk");
+    let [file, out] = [&file, &out].map(|path| path.to_str().expect("UTF-8"));
+    let has = |threads: &str, wanted: &dyn Fn(usize) -> bool| {
+        let mut running = start(&["sweep", file, "-o", out, "--threads", threads]);
+        let tasks = format!("/proc/{}/task", running.pid());
+        let count = || fs::read_dir(&tasks).map_or(0, Iterator::count);
+        wait_until("the threads of the sweep", || wanted(count()) || !running.runs());
+        let found = count();
+        running.signal("KILL");
+        running.finish();
+        found
+    };
+    let many = has("9", &|count| count >= 9);
+    assert!(many >= 9, "{many}");
+    // The first look may come before the threads.
+    let few = has("2", &|count| count >= 2);
+    assert!(few < 9, "{few}");
 }

@@ -171,6 +171,34 @@ fn the_systems_daemon_serves_users_without_a_daemon_of_their_own() {
     }
 }
 
+#[test]
+#[ignore = "needs setpriv, unshare and root"]
+fn a_user_may_reserve_only_the_share_of_the_flag() {
+    let _machine = machine();
+    let public = Public::new();
+    let cpu = support::a_cpu();
+    let script = format!(
+        "mount -t tmpfs -o mode=755 tmpfs /run || exit 9
+         await() {{ for _ in $(seq 600); do [ -S \"$1\" ] && return; sleep 0.1; done; exit 8; }}
+         for share in 1 400; do
+             ./upcalld --cpus {cpu} --switch-cost 20us --access everyone \
+                 --user-share $share% & system=$!
+             await /run/upcall.sock
+             $as_user ./upcall run spec.toml --duration 200ms --json > run$share 2> said$share
+             echo $? > code$share
+             kill $system; wait $system
+         done"
+    );
+    let shell = public.shell(0, &script);
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "--propagation", "private"]).arg(shell.get_program());
+    let done = Running::start(command.args(shell.get_args())).finish();
+    let read = |name: &str| fs::read_to_string(public.spec.beside(name)).unwrap_or_default();
+    assert_eq!(read("code1").trim(), "3", "{done:#?} {}", read("said1"));
+    assert!(read("said1").contains("its quota is 1 %"), "{}", read("said1"));
+    assert!(["0", "4"].contains(&read("code400").trim()), "{done:#?} {}", read("said400"));
+}
+
 /// Priority of a thread in `SCHED_FIFO`; 0 in another class (proc_pid_stat(5)).
 fn fifo_priority(tid: u64) -> u64 {
     let stat = fs::read_to_string(format!("/proc/{tid}/stat")).unwrap_or_default();

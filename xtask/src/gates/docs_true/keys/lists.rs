@@ -215,7 +215,7 @@ fn exported(
     names: &mut BTreeSet<String>,
 ) -> Result<BTreeSet<String>, Failure> {
     let mut exported = BTreeSet::new();
-    let mut roots = vec![("crates/upcall/src/lib.rs".to_owned(), String::new())];
+    let mut roots = vec![("crates/upcall/src/lib.rs".to_owned(), "upcall::".to_owned())];
     roots.push(("crates/upcall/src/work.rs".to_owned(), "work::".to_owned()));
     let module = |name: &&str| (format!("crates/runtime/src/{name}.rs"), format!("{name}::"));
     roots.extend(MODULES.iter().map(|name| module(&name)));
