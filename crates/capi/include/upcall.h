@@ -100,7 +100,7 @@ struct rts_attr {
     uint32_t window_periods; /* ... y: of so many in a row, x < y <= 65535; 0: none may */
     uint32_t work_class;     /* dws: RTS_REAL_TIME, RTS_INTERACTIVE or RTS_BACKGROUND */
     uint32_t workahead;      /* dws: messages ahead of their logical arrivals, up to 1000000 */
-    uint64_t delay_bound_ns; /* dws: from logical arrival to deadline, up to 3600 s; 0: deadline_ns */
+    uint64_t delay_bound_ns; /* dws: logical arrival to deadline, up to 3600 s; 0: deadline_ns */
     uint32_t reserved[2];    /* 0 */
 };
 #define RTS_ATTR_INIT \

@@ -1,7 +1,5 @@
 //! A claim of another share in a process whose admission is the daemon's.
 
-#![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
-
 use upcall_core::activity::{ActivityParams, Claim};
 use upcall_core::admission::{Reason, Share};
 use upcall_core::time::Span;

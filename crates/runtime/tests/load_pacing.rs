@@ -1,7 +1,5 @@
 //! Embedded senders spread the packets of a burst over its interval, by the kernel's arrival times.
 
-#![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
-
 use std::time::Duration;
 
 use upcall_core::time::Span;

@@ -3,9 +3,9 @@
 //! Every suggested change was tested on the CPU where the activity came nearest to being admitted,
 //! and passed. Changes are tried in the order of their cost to the user: the quantum affects the
 //! scheduler alone, a later deadline delays results, a cheaper PDU needs work. Under DWS the
-//! shortest delay bound comes first, because admission offers it there (split-level-1991 §3.4).
-//! Responses need not be monotonic in these parameters (a smaller quantum can make its owner slower). So the searches
-//! may overlook a change, but never suggest one that does not fit.
+//! shortest delay bound comes first, because admission offers it (split-level-1991 §3.4).
+//! Responses need not be monotonic in these parameters (a smaller quantum can make its owner
+//! slower). So the searches may overlook a change, but never suggest one that does not fit.
 
 use super::cpu::Cpu;
 use super::dws::shortest_delay_bound;

@@ -39,7 +39,8 @@
 //! - [`Refusal::reason`](crate::admission::Refusal::reason) is one of the
 //!   [reasons](crate::admission::Reason).
 //! - [`Refusal::hint`](crate::admission::Refusal::hint) is a [change](crate::admission::Hint) that
-//!   fits: a smaller quantum, a later deadline, a cheaper PDU, a longer period.
+//!   fits: a smaller quantum, a later deadline, a cheaper PDU, a longer period. Under DWS the first
+//!   one is the shortest delay bound that would be admitted.
 //! - Reason and hint are enums for programs. Printed with `{}`, each is a sentence by itself.
 //! - [`CreateError`](crate::CreateError) has the other causes: parameters out of range, a name that
 //!   is taken. Under a daemon the daemon refuses, in words:

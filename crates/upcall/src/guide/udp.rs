@@ -119,7 +119,20 @@
 //! The example `udp_receiver` is this as a whole program: `cargo run --release -p upcall --example
 //! udp_receiver`.
 //!
+//! # Packets that come early
+//!
+//! Under DWS a handler with [`Terms::workahead_max`](crate::activity::Terms::workahead_max) may
+//! process packets before their releases. It fetches more than a batch at a time, and says at the
+//! end of its job how many whole batches [wait](crate::udp::Receiver::waiting):
+//! [`Batch::messages_waiting`](crate::Batch::messages_waiting). If the packets have timestamps,
+//! [`Batch::next_logical_arrival`](crate::Batch::next_logical_arrival) says when the next one is
+//! due.
+//!
+//! # Sending
+//!
 //! A handler sends with a [`Sender`](crate::udp::Sender): `send` puts a datagram into a batch, and
-//! `flush` gives the batch to the kernel.
+//! `flush` gives the batch to the kernel. The batch leaves at once. With the parameters of
+//! [`Mapping::paced`](crate::qos::Mapping::paced) a handler has the PDUs of at most a millisecond
+//! to send, so that they leave at the stream's bandwidth.
 //!
 //! Next: [streams](super::streams).

@@ -218,7 +218,7 @@ fn exported(
     let mut roots = vec![("crates/upcall/src/lib.rs".to_owned(), "upcall::".to_owned())];
     roots.push(("crates/upcall/src/work.rs".to_owned(), "work::".to_owned()));
     let module = |name: &&str| (format!("crates/runtime/src/{name}.rs"), format!("{name}::"));
-    roots.extend(MODULES.iter().map(|name| module(&name)));
+    roots.extend(MODULES.iter().map(module));
     for (path, prefix) in roots {
         for item in parse(workspace, &path)? {
             match item {
