@@ -92,6 +92,22 @@ proptest! {
         prop_assert!(payload_max / 8_000_000_000 <= u64::from(spec.pdu_bytes));
     }
 
+    /// A paced job has the PDUs of at most a millisecond, at the reserved rate. Its PDUs are made at
+    /// its release, so the deadline keeps the delay.
+    #[test]
+    fn a_paced_mapping_sends_at_the_reserved_rate_and_little_at_once((spec, mapping) in cheap()) {
+        let (before, after) = (mapping.params, mapping.paced().params);
+        prop_assert_eq!(after.validated(), Ok(after));
+        prop_assert!(after.batch <= before.batch && after.quantum <= before.quantum);
+        prop_assert!(after.deadline <= before.deadline);
+        prop_assert!(mapping.paced().delay_max <= spec.delay.unwrap());
+        let interval = mapping.pdu_interval;
+        if !interval.is_zero() && after != before {
+            prop_assert_eq!(after.period, interval * after.batch);
+            prop_assert!(after.batch == 1 || after.period <= Span::from_millis(1));
+        }
+    }
+
     #[test]
     fn no_pdu_waits_longer_and_no_buffer_is_missing(
         (spec, mapping) in cheap(),
