@@ -5,6 +5,11 @@
 //! attacker ended. The daemon must survive all attacks and must attach the next domain after each.
 //! It must not have grown after thousands of domains that were killed. `-- NAME` runs only attacks
 //! whose name contains NAME.
+//!
+//! Each attack is repeated until the host is calm ([`Calm`]). Every try is printed, and one is
+//! judged: no job of a victim may miss its deadline, and an ordinary program beside must get a
+//! quarter of the CPU. The verdict at the end counts the rows, and
+//! names those that do not hold and those of which no try was calm.
 
 #![forbid(unsafe_code)]
 
@@ -15,10 +20,12 @@ mod outside;
 mod raw;
 mod victim;
 
+use std::fmt::Write as _;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use upcall_benches::calm::{Calm, Try};
 use upcall_benches::{heading, smoke};
 
 use attacks::{Attack, Beside, DaemonOptions, OTHER_USER, Outside};
@@ -29,6 +36,11 @@ use victim::VictimReport;
 const ROLE: &str = "UPCALL_BENCH_ROLE";
 /// Time from the victims' start to the attacker's start, and from the attacker's end to theirs.
 const LEAD: Duration = Duration::from_millis(300);
+/// The part of the CPU that an ordinary program must get. The victims use 30 %, and a demoted attacker
+/// shares the rest.
+const ORDINARY_PERCENT_MIN: u64 = 25;
+/// 0.25 % of two CPUs for four seconds. A try that the host disturbs more is not judged.
+const CALM: Calm = Calm { tries_max: 5, stolen_ms_max: 20, wait_s_max: 20 };
 
 fn main() {
     match std::env::var(ROLE).as_deref().map(|role| role.split('|').collect::<Vec<_>>()) {
@@ -69,20 +81,29 @@ fn suite() {
     println!(
         "victims: 2 processes of 2 handlers with periods of 10 ms and 20 ms, 1 ms of work each, {millis} ms an attack"
     );
+    let calm = if smoke() { Calm::ONCE } else { CALM };
+    println!("{}", calm.describe());
     println!();
     println!("{}", Outcome::HEADING);
+    let mut verdict = Verdict::default();
     let mut server = Server::start(DaemonOptions::default());
     for attack in attacks::all().filter(|attack| chosen(attack, only.as_deref())) {
         if attack.daemon != server.options() {
             assert!(server.stop(), "the daemon does not panic, whatever domains do");
             server = Server::start(attack.daemon);
         }
-        let outcome = run_attack(&mut server, attack, millis);
-        println!("{}", outcome.row(attack));
-        assert!(server.attaches(), "the daemon attaches the next domain");
+        let tries = calm.runs(|| {
+            let outcome = run_attack(&mut server, attack, millis);
+            assert!(server.attaches(), "the daemon attaches the next domain");
+            outcome
+        });
+        for tried in &tries {
+            println!("{:>7} {}", tried.marked(), tried.result.row(attack));
+        }
+        verdict.add(attack, &tries, millis);
     }
+    println!("\n{}", verdict.text());
     if only.is_none() {
-        println!();
         println!("{}", flat::attach_and_kill(&server, rounds));
     }
     assert!(server.stop(), "the daemon does not panic, whatever domains do");
@@ -102,22 +123,85 @@ struct Outcome {
 }
 
 impl Outcome {
-    const HEADING: &str = "attack               jobs missed   worst ms silent ordinary ms  what became of the attacker                                  what it does";
+    const HEADING: &str = " stolen  attack               jobs missed   worst ms silent ordinary ms  what became of the attacker                                  what it does";
+
+    fn sum(&self, of: fn(&VictimReport) -> u64) -> u64 {
+        self.victims.iter().map(of).sum()
+    }
+
+    /// Victims that ran no job.
+    fn silent(&self) -> usize {
+        self.victims.iter().filter(|report| report.jobs == 0).count()
+    }
+
+    /// Whether no victim missed a deadline, each ran, and an ordinary program got its part of the
+    /// `millis` of the run.
+    fn holds(&self, millis: u64) -> bool {
+        let starved = self.ordinary_ms.is_some_and(|ms| ms * 100 < millis * ORDINARY_PERCENT_MIN);
+        self.sum(|report| report.misses) == 0 && self.silent() == 0 && !starved
+    }
 
     fn row(&self, attack: &Attack) -> String {
-        let sum = |of: fn(&VictimReport) -> u64| self.victims.iter().map(of).sum::<u64>();
         let worst_ns = self.victims.iter().map(|report| report.worst_ns).max().unwrap_or_default();
         format!(
             "{:<18} {:>6} {:>6} {:>10.2} {:>6} {:>11}  {:<60} {}",
             attack.name,
-            sum(|report| report.jobs),
-            sum(|report| report.misses),
+            self.sum(|report| report.jobs),
+            self.sum(|report| report.misses),
             worst_ns as f64 / 1e6,
-            self.victims.iter().filter(|report| report.jobs == 0).count(),
+            self.silent(),
             self.ordinary_ms.map_or_else(|| "-".to_owned(), |ms| ms.to_string()),
             self.attacker,
             attack.what,
         )
+    }
+}
+
+/// What the judged tries say together.
+#[derive(Debug, Default)]
+struct Verdict {
+    rows: usize,
+    tries: usize,
+    broken: Vec<String>,
+    never_calm: Vec<&'static str>,
+}
+
+impl Verdict {
+    fn add(&mut self, attack: &Attack, tries: &[Try<Outcome>], millis: u64) {
+        self.rows += 1;
+        self.tries += tries.len();
+        match tries.iter().find(|tried| tried.judged).map(|tried| &tried.result) {
+            None => self.never_calm.push(attack.name),
+            Some(outcome) if outcome.holds(millis) => {}
+            Some(outcome) => {
+                let (missed, silent) = (outcome.sum(|report| report.misses), outcome.silent());
+                let ordinary = outcome.ordinary_ms.map(|ms| format!(", ordinary {ms} ms"));
+                self.broken.push(format!(
+                    "{} ({missed} missed, {silent} silent{})",
+                    attack.name,
+                    ordinary.unwrap_or_default()
+                ));
+            }
+        }
+    }
+
+    /// The rows that hold, those that do not, and those that nothing was learnt about.
+    fn text(&self) -> String {
+        let (broken, skipped) = (self.broken.len(), self.never_calm.len());
+        let mut text = format!(
+            "no job missed, no victim silent, no ordinary program starved: {} rows of {}, in {} tries",
+            self.rows - broken - skipped,
+            self.rows,
+            self.tries
+        );
+        if broken > 0 {
+            let _ = write!(text, "\nDOES NOT HOLD: {broken} rows: {}", self.broken.join(", "));
+        }
+        if skipped > 0 {
+            let names = self.never_calm.join(", ");
+            let _ = write!(text, "\nSKIPPED, the host was never calm: {skipped} rows: {names}");
+        }
+        text
     }
 }
 
