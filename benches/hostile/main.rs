@@ -8,8 +8,8 @@
 //!
 //! Each attack is repeated until the host is calm ([`Calm`]). Every try is printed, and one is
 //! judged: no job of a victim may miss its deadline, and an ordinary program beside must get a
-//! quarter of the CPU. The verdict at the end counts the rows, and
-//! names those that do not hold and those of which no try was calm.
+//! quarter of the CPU. The verdict at the end counts the rows. It names those that do not hold, and
+//! those that are skipped: no try was calm, or a program or a right is missing.
 
 #![forbid(unsafe_code)]
 
@@ -92,6 +92,11 @@ fn suite() {
             assert!(server.stop(), "the daemon does not panic, whatever domains do");
             server = Server::start(attack.daemon);
         }
+        if let Some(why) = cannot_run(attack) {
+            println!("SKIPPED: {}: {why}", attack.name);
+            verdict.skip(attack, why);
+            continue;
+        }
         let tries = calm.runs(|| {
             let outcome = run_attack(&mut server, attack, millis);
             assert!(server.attaches(), "the daemon attaches the next domain");
@@ -107,6 +112,26 @@ fn suite() {
         println!("{}", flat::attach_and_kill(&server, rounds));
     }
     assert!(server.stop(), "the daemon does not panic, whatever domains do");
+}
+
+/// Why an attack cannot be made here.
+fn cannot_run(attack: &Attack) -> Option<&'static str> {
+    let program = match attack.outside {
+        Outside::Trace => Some(("strace", "no strace here")),
+        Outside::Debugger => Some(("gdb", "no gdb here")),
+        _ => None,
+    };
+    let is_missing = |name: &str| {
+        let found = Command::new(name).arg("--version").stdout(Stdio::null()).status();
+        !found.is_ok_and(|status| status.success())
+    };
+    match program {
+        Some((name, why)) if is_missing(name) => Some(why),
+        _ if attack.other_user && upcall_sys::process::effective_user() != 0 => {
+            Some("only root can start another user's process")
+        }
+        _ => None,
+    }
 }
 
 fn chosen(attack: &Attack, only: Option<&str>) -> bool {
@@ -163,7 +188,7 @@ struct Verdict {
     rows: usize,
     tries: usize,
     broken: Vec<String>,
-    never_calm: Vec<&'static str>,
+    skipped: Vec<String>,
 }
 
 impl Verdict {
@@ -171,7 +196,7 @@ impl Verdict {
         self.rows += 1;
         self.tries += tries.len();
         match tries.iter().find(|tried| tried.judged).map(|tried| &tried.result) {
-            None => self.never_calm.push(attack.name),
+            None => self.skipped.push(format!("{} (the host was never calm)", attack.name)),
             Some(outcome) if outcome.holds(millis) => {}
             Some(outcome) => {
                 let (missed, silent) = (outcome.sum(|report| report.misses), outcome.silent());
@@ -185,9 +210,14 @@ impl Verdict {
         }
     }
 
+    fn skip(&mut self, attack: &Attack, why: &str) {
+        self.rows += 1;
+        self.skipped.push(format!("{} ({why})", attack.name));
+    }
+
     /// The rows that hold, those that do not, and those that nothing was learnt about.
     fn text(&self) -> String {
-        let (broken, skipped) = (self.broken.len(), self.never_calm.len());
+        let (broken, skipped) = (self.broken.len(), self.skipped.len());
         let mut text = format!(
             "no job missed, no victim silent, no ordinary program starved: {} rows of {}, in {} tries",
             self.rows - broken - skipped,
@@ -198,8 +228,7 @@ impl Verdict {
             let _ = write!(text, "\nDOES NOT HOLD: {broken} rows: {}", self.broken.join(", "));
         }
         if skipped > 0 {
-            let names = self.never_calm.join(", ");
-            let _ = write!(text, "\nSKIPPED, the host was never calm: {skipped} rows: {names}");
+            let _ = write!(text, "\nSKIPPED: {skipped} rows: {}", self.skipped.join(", "));
         }
         text
     }
@@ -247,15 +276,11 @@ pub(crate) fn start(role: &str) -> Child {
     command(role).spawn().expect("this program can be started")
 }
 
-/// Starts the process as another user, if this process is root.
+/// Starts the process as another user. Only root can.
 fn start_as_other(role: &str) -> Child {
     use std::os::unix::process::CommandExt;
     let mut command = command(role);
-    if upcall_sys::process::effective_user() == 0 {
-        command.uid(OTHER_USER).gid(OTHER_USER).current_dir("/");
-    } else {
-        println!("not root: the next attacker is no other user");
-    }
+    command.uid(OTHER_USER).gid(OTHER_USER).current_dir("/");
     command.spawn().expect("other users may start this program")
 }
 
