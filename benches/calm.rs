@@ -1,10 +1,10 @@
 //! Runs that are repeated until the host is calm, and the rule that chooses the judged one.
 //!
 //! On a virtual machine the host may run something else on a CPU (its steal time). No scheduler
-//! inside the machine can prevent that, so a run with steal time proves little. [`Calm::runs`] waits
-//! for a calm host, runs, and repeats the run if the host was not calm. The rule is fixed before the
-//! first run: the judged run is the *first* that the host left alone, never the best one. The caller
-//! prints all tries with [`Try::marked`]. If no run was calm, none is judged.
+//! inside the machine can prevent that, so a run with steal time proves little. [`Calm::runs`]
+//! waits for a calm host, runs, and repeats the run if the host was not calm. The rule is fixed
+//! before the first run: the judged run is the *first* that the host left alone, never the best
+//! one. The caller prints all tries with [`Try::marked`]. If no run was calm, none is judged.
 
 use std::time::Duration;
 
@@ -93,8 +93,8 @@ impl Calm {
 mod tests {
     use super::*;
 
-    /// Tries whose steal time nobody can meet: with `stolen_ms_max` of 0 a run may still be calm, so
-    /// these tests use the two rules that do not depend on the host.
+    /// Tries whose steal time nobody can meet: with `stolen_ms_max` of 0 a run may still be calm,
+    /// so these tests use the two rules that do not depend on the host.
     #[test]
     fn one_try_is_judged_whatever_the_host_does() {
         let mut runs = 0;

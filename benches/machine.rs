@@ -1,5 +1,5 @@
-//! The heading that every bench prints, the statistics of its samples, and runs that wait for a calm
-//! host.
+//! The heading that every bench prints, the statistics of its samples, and runs that wait for a
+//! calm host.
 
 #![forbid(unsafe_code)]
 

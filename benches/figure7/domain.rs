@@ -1,7 +1,7 @@
 //! One of the two processes: a domain with half of the handlers.
 //!
-//! It prints `ready`, reads the time of the first release and that of the end, runs, and prints each
-//! record as a line, then its counts.
+//! It prints `ready`, reads the time of the first release and that of the end, runs, and prints
+//! each record as a line, then its counts.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -18,8 +18,6 @@ use crate::set::{Member, members};
 
 /// The environment variable that gives a process started by this one its role.
 pub const ROLE: &str = "UPCALL_BENCH_ROLE";
-/// The names of the two processes. The handlers' names begin with them.
-pub const NAMES: [&str; 2] = ["a", "b"];
 /// The interval between two reads of job records.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// The longest period and some time to record the last job.
@@ -80,7 +78,8 @@ impl Domain {
         self.into.write_all(line.as_bytes()).map_err(|error| error.to_string())
     }
 
-    /// What it measured. `first` is the place of its first handler in the set. Blocks until its end.
+    /// What it measured. `first` is the place of its first handler in the set. Blocks until its
+    /// end.
     ///
     /// # Errors
     /// It ended early, or printed something else.

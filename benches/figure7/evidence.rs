@@ -131,8 +131,8 @@ fn upcall_thread(pid: u32, cpu: u32) -> Option<u32> {
 pub struct Rivals(pub BTreeMap<String, u32>);
 
 impl Rivals {
-    /// Scans every thread of the system except those of `ours` and of this process, which takes some
-    /// milliseconds.
+    /// Scans every thread of the system except those of `ours` and of this process, which takes
+    /// some milliseconds.
     pub fn scan(&mut self, cpu: u32, ours: &[u32]) {
         let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
         for process in processes {

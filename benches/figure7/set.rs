@@ -5,11 +5,11 @@ use upcall::admission::{Platform, Reservations, Share};
 use upcall::discipline::RMDP;
 use upcall::time::Span;
 
-use crate::domain::NAMES;
-
 /// PDUs of a job. One PDU is a quantum, so a handler asks after each tenth of its job whether it
 /// may go on ("no pre-emption delay").
 pub const BATCH: u32 = 10;
+/// The names of the two processes. The handlers' names begin with them.
+pub const NAMES: [&str; 2] = ["a", "b"];
 /// In milliseconds.
 pub const PERIODS_MS: [u64; 6] = [40, 50, 60, 70, 80, 90];
 

@@ -9,9 +9,9 @@ use upcall::time::{Instant, Span};
 use upcall_benches::wakeup_latencies_ns;
 
 use crate::competitors::Competitors;
-use crate::domain::{DRAIN, Domain, Measured, NAMES};
+use crate::domain::{DRAIN, Domain, Measured};
 use crate::evidence::{Host, HostLog, Recorder, Rivals};
-use crate::set::{Member, PERIODS_MS, Set};
+use crate::set::{Member, NAMES, PERIODS_MS, Set};
 
 /// Time from the last preparation to the first release, in which competitors start.
 const LEAD: Span = Span::from_millis(300);

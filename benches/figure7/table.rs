@@ -5,8 +5,8 @@ use upcall_benches::percentile;
 use crate::set::PERIODS_MS;
 use crate::step::{LateJob, Step};
 
-/// The most late jobs of one step that are printed one by one. A step of which more are late has one
-/// long cause, which the first of them show.
+/// The most late jobs of one step that are printed one by one. A step of which more are late has
+/// one long cause, which the first of them show.
 const LATE_MAX: usize = 100;
 
 pub fn print(steps: &[Step]) {

@@ -12,8 +12,8 @@ use rustix::process::{Resource, Rlimit, setrlimit};
 use upcall_benches::measured_cpu;
 use upcall_daemon::server::{self, Access, Daemon, DaemonEvent};
 
-use crate::attacks::DaemonOptions;
-use crate::start;
+use crate::attack::DaemonOptions;
+use crate::child::start;
 
 /// The names of the victims. A measure against any other domain is one against the attacker.
 pub(crate) const VICTIMS: [&str; 2] = ["one", "two"];
@@ -67,10 +67,9 @@ impl Server {
         (self.process, self.reader) = (process, Some(reader));
     }
 
-    /// Whether the daemon is alive and attaches a domain. Blocks for a moment.
-    pub(crate) fn attaches(&mut self) -> bool {
-        let alive = self.process.try_wait().is_ok_and(|ended| ended.is_none());
-        alive && crate::flat::attach_once(&self.socket)
+    /// Whether the daemon's process has not ended.
+    pub(crate) fn lives(&mut self) -> bool {
+        self.process.try_wait().is_ok_and(|ended| ended.is_none())
     }
 
     /// Ends the daemon. Returns whether it ended without a panic.

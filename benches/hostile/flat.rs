@@ -4,8 +4,8 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::time::Duration;
 
+use crate::child::start;
 use crate::daemon::Server;
-use crate::start;
 
 /// Attaches one domain with a thread and a reservation, and kills it. Returns whether the daemon
 /// attached it.

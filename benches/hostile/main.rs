@@ -13,7 +13,9 @@
 
 #![forbid(unsafe_code)]
 
+mod attack;
 mod attacks;
+mod child;
 mod daemon;
 mod flat;
 mod outside;
@@ -28,16 +30,15 @@ use std::time::Duration;
 use upcall_benches::calm::{Calm, Try};
 use upcall_benches::{heading, smoke};
 
-use attacks::{Attack, Beside, DaemonOptions, OTHER_USER, Outside};
+use attack::{Attack, Beside, DaemonOptions, Outside};
+use child::{ROLE, start, start_as_other};
 use daemon::{Server, VICTIMS};
 use victim::VictimReport;
 
-/// The environment variable that gives a process started by this one its role.
-const ROLE: &str = "UPCALL_BENCH_ROLE";
 /// Time from the victims' start to the attacker's start, and from the attacker's end to theirs.
 const LEAD: Duration = Duration::from_millis(300);
-/// The part of the CPU that an ordinary program must get. The victims use 30 %, and a demoted attacker
-/// shares the rest.
+/// The part of the CPU that an ordinary program must get. The victims use 30 %, and a demoted
+/// attacker shares the rest.
 const ORDINARY_PERCENT_MIN: u64 = 25;
 /// 0.25 % of two CPUs for four seconds. A try that the host disturbs more is not judged.
 const CALM: Calm = Calm { tries_max: 5, stolen_ms_max: 20, wait_s_max: 20 };
@@ -99,7 +100,10 @@ fn suite() {
         }
         let tries = calm.runs(|| {
             let outcome = run_attack(&mut server, attack, millis);
-            assert!(server.attaches(), "the daemon attaches the next domain");
+            assert!(
+                server.lives() && flat::attach_once(&server.socket),
+                "the daemon attaches the next domain"
+            );
             outcome
         });
         for tried in &tries {
@@ -249,7 +253,7 @@ fn run_attack(server: &mut Server, attack: &Attack, millis: u64) -> Outcome {
     let role = format!("attack|{}|{socket}", attack.name);
     let mut attacker = if attack.other_user { start_as_other(&role) } else { start(&role) };
     let rest = Duration::from_millis(millis).saturating_sub(2 * LEAD);
-    let (tracer, mut fate) = match attack.outside {
+    let (tracer, mut became) = match attack.outside {
         Outside::Debugger => (None, outside::debug(server, &attacker, rest)),
         how => (outside::act(how, server, &attacker, rest), String::new()),
     };
@@ -265,32 +269,9 @@ fn run_attack(server: &mut Server, attack: &Attack, millis: u64) -> Outcome {
     // The daemon reports the detachment last.
     std::thread::sleep(Duration::from_millis(50));
     for measure in server.take_events().measures {
-        fate.push_str(&measure);
-        fate.push_str(", ");
+        became.push_str(&measure);
+        became.push_str(", ");
     }
-    fate.push_str(&ended.map_or_else(|| "runs".to_owned(), |status| status.to_string()));
-    Outcome { victims: reports, ordinary_ms, attacker: fate }
-}
-
-pub(crate) fn start(role: &str) -> Child {
-    command(role).spawn().expect("this program can be started")
-}
-
-/// Starts the process as another user. Only root can.
-fn start_as_other(role: &str) -> Child {
-    use std::os::unix::process::CommandExt;
-    let mut command = command(role);
-    command.uid(OTHER_USER).gid(OTHER_USER).current_dir("/");
-    command.spawn().expect("other users may start this program")
-}
-
-fn command(role: &str) -> Command {
-    let program = std::env::current_exe().expect("this program");
-    // Attackers may print anything.
-    let stderr = if role.starts_with("attack|") { Stdio::null() } else { Stdio::inherit() };
-    let mut command = Command::new(program);
-    // The daemon ends when its standard input ends.
-    let stdin = if role.starts_with("daemon|") { Stdio::piped() } else { Stdio::null() };
-    command.env(ROLE, role).stdin(stdin).stdout(Stdio::piped()).stderr(stderr);
-    command
+    became.push_str(&ended.map_or_else(|| "runs".to_owned(), |status| status.to_string()));
+    Outcome { victims: reports, ordinary_ms, attacker: became }
 }

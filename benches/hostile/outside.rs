@@ -6,7 +6,7 @@ use std::time::Duration;
 use upcall_benches::smoke;
 use upcall_sys::process::{PidFd, Signal};
 
-use crate::attacks::Outside;
+use crate::attack::Outside;
 use crate::daemon::Server;
 
 /// Acts on the attacker from outside during `rest`.

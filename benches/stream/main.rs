@@ -5,12 +5,12 @@
 //! *Same core*: both threads are on one CPU. An end with nothing to do sleeps until a batch is
 //! there, by futex. `rtrb` and iceoryx2 cannot sleep and yield instead. *Cross core*: the threads
 //! are on two CPUs. Pipe and socket block; all others poll. One write to a pipe or socket is one
-//! message, or a batch: `gathered` writes a batch that lies in one piece, and `writev` passes messages
-//! that lie apart by writev(2) and readv(2). With `room` the pipe's buffer is as large as the rings of
-//! the others (F_SETPIPE_SZ). The fastest pipe of a case is the one of the ratios, and the streams
-//! are judged by it. The forms that copy move all bytes in and out. The forms in
-//! place touch one word of the message at each end. The threads belong to one process, so no row
-//! contains the change of address space between two domains on one CPU.
+//! message, or a batch: `gathered` writes a batch that lies in one piece, and `writev` passes
+//! messages that lie apart by writev(2) and readv(2). With `room` the pipe's buffer is as large as
+//! the rings of the others (F_SETPIPE_SZ). The fastest pipe of a case is the one of the ratios, and
+//! the streams are judged by it. The forms that copy move all bytes in and out. The forms in place
+//! touch one word of the message at each end. The threads belong to one process, so no row contains
+//! the change of address space between two domains on one CPU.
 //!
 //! A ring has room for two batches, but for at least 64 KiB (as a pipe has) and at most 512 KiB. A
 //! larger ring leaves the cache of a CPU (1 MiB here) between writing and reading, while a pipe
@@ -41,11 +41,9 @@ mod case;
 mod iceoryx;
 mod verdict;
 
-use case::{BATCHES, Case, RING_BYTES_MAX, SAMPLES, SIZES, pause};
+use case::{BATCHES, Case, PIPES, RING_BYTES_MAX, SAMPLES, SIZES, pause};
 use verdict::Medians;
 
-/// The rows of pipes. The ratios refer to the fastest of a case.
-const PIPES: [&str; 4] = ["pipe", "pipe, gathered", "pipe, gathered, room", "pipe, writev, room"];
 /// The most parts of one writev(2) or readv(2), IOV_MAX.
 const PARTS_MAX: usize = 1024;
 /// The number of turns of each row of a case.

@@ -2,8 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::PIPES;
-use crate::case::{BATCHES, SIZES};
+use crate::case::{BATCHES, PIPES, SIZES};
 
 /// Picoseconds of each row, by cores, bytes and batch.
 pub type Medians = BTreeMap<(&'static str, usize, usize), Vec<(&'static str, u64)>>;

@@ -8,9 +8,9 @@
 //! player skips a frame that it cannot decode in time. The bench repeats
 //! `crates/sim/examples/video_players` with real processes, a real decoder and a real kernel.
 //!
-//! The bench repeats a step until the host is calm ([`Calm`]), prints every try, and judges the first
-//! calm one. At each number of players that admission has room for, each player must hold its rate.
-//! `-- --figures` writes the figures to `docs/results`.
+//! The bench repeats a step until the host is calm ([`Calm`]), prints every try, and judges the
+//! first calm one. At each number of players that admission has room for, each player must hold its
+//! rate. `-- --figures` writes the figures to `docs/results`.
 
 #![forbid(unsafe_code)]
 

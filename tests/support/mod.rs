@@ -276,10 +276,10 @@ const BROKEN_MAX: usize = 2;
 /// Repeats `attempt`, a run on `cpu`, until it was kept more often than broken.
 ///
 /// On a virtual machine the host may take the CPU away for longer than any slack (its steal time).
-/// No scheduler inside the machine can prevent that, so a failure with steal time proves nothing and
-/// does not count. A failure without it counts, and after it two attempts must succeed: the best of
-/// three decides. If the host leaves too few attempts alone, the promise was not seen kept. The test
-/// is then skipped, with the number of attempts.
+/// No scheduler inside the machine can prevent that, so a failure with steal time proves nothing
+/// and does not count. A failure without it counts, and after it two attempts must succeed: the
+/// best of three decides. If the host leaves too few attempts alone, the promise was not seen kept.
+/// The test is then skipped, with the number of attempts.
 #[track_caller]
 pub fn assert_kept(cpu: u32, attempt: impl FnMut() -> Result<(), String>) {
     if let Err(why) = most_kept(|| steal_ms(cpu), attempt) {

@@ -1,9 +1,9 @@
 //! `cargo xtask results`: measures the stored results of `docs/results` again.
 //!
-//! [`ALL`] lists them, each with its commands. For each result the command builds the program first,
-//! waits until the host leaves the machine alone, and runs the program. It stores the output below a
-//! head: machine, kernel, date, commit, command, load before the run, how long it took, and the time
-//! that the host took meanwhile. A program that fails leaves its stored file as it was.
+//! [`ALL`] lists them, each with its commands. For each result the command builds the program
+//! first, waits until the host leaves the machine alone, and runs the program. It stores the output
+//! below a head: machine, kernel, date, commit, command, load before the run, how long it took, and
+//! the time that the host took meanwhile. A program that fails leaves its stored file as it was.
 //!
 //! A tree with changes is refused, because the head names the commit. The stored results themselves
 //! do not count: the results before this one changed them.
@@ -25,7 +25,7 @@ const PICTURE: &str = "docs/run.svg";
 /// The line of a stored file that names its commit.
 const COMMIT: &str = "commit:";
 
-/// One stored result: `docs/results/NAME.txt`.
+/// One stored result: a text in [`FOLDER`] with this name.
 #[derive(Debug)]
 struct Stored {
     name: &'static str,

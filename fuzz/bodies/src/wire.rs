@@ -35,8 +35,8 @@ enum Request {
     Close { number: u32, order: u32 },
 }
 
-/// Makes the requests that the bytes say. Panics if a reservation is left when all domains are gone,
-/// or if one order is granted twice.
+/// Makes the requests that the bytes say. Panics if a reservation is left when all domains are
+/// gone, or if one order is granted twice.
 pub fn registry(data: &[u8]) {
     let mut bytes = Bytes(data);
     let policy = if bytes.flag() { &RMDP } else { &DWS };

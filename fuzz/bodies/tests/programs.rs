@@ -1,5 +1,6 @@
-//! Compiles the programs of `fuzz/fuzz_targets` on stable Rust, without libFuzzer, so that no change
-//! of a body breaks them unseen. Each becomes a test here, which calls its body without bytes.
+//! Compiles the programs of `fuzz/fuzz_targets` on stable Rust, without libFuzzer, so that no
+//! change of a body breaks them unseen. Each becomes a test here, which calls its body without
+//! bytes.
 
 #![expect(unused_attributes, reason = "each program says that it has no `main`")]
 

@@ -1,7 +1,7 @@
 //! The tests of `shm` that loom runs in every interleaving of their threads.
 //!
-//! The gate fails if fewer tests ran than the sources have, or than [`TESTS_MIN`]: a test that is no
-//! longer compiled would go unseen.
+//! The gate fails if fewer tests ran than the sources have, or than [`TESTS_MIN`]: a test that is
+//! no longer compiled would go unseen.
 
 use super::test::counts;
 use crate::child;

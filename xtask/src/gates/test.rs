@@ -4,8 +4,9 @@
 //! these tests out and lists them. If the class `SCHED_FIFO` is granted, a second run takes them
 //! one at a time. These tests measure time, so two at once would disturb each other.
 //!
-//! A test that finds out while it runs that it cannot check prints `skipped: TEST: WHY` and returns.
-//! libtest counts it as passed. This gate counts it as skipped, and lists it with the others.
+//! A test that finds out while it runs that it cannot check prints `skipped: TEST: WHY` and
+//! returns. libtest counts it as passed. This gate counts it as skipped, and lists it with the
+//! others.
 //!
 //! The tests of the first run sleep most of the time, so the benches are built meanwhile. The
 //! second run begins when that build is done.

@@ -8,8 +8,8 @@ use upcall_core::discipline::{DWS, RMDP};
 use upcall_runtime::{HandlerId, Poster};
 
 /// A KLS thread may read a domain's area while the domain is writing it. The domain then counts as
-/// having no work. This is rare without the real-time class and rarer with it. So most attempts must
-/// succeed: three before three fail.
+/// having no work. This is rare without the real-time class and rarer with it. So most attempts
+/// must succeed: three before three fail.
 const MOST: usize = 3;
 
 /// Fails unless most attempts give what `expected` is.
