@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use rustix::process::{Resource, Rlimit, setrlimit};
+use upcall::time::Span;
 use upcall_benches::measured_cpu;
 use upcall_daemon::server::{self, Access, Daemon, DaemonEvent};
 
@@ -121,6 +122,8 @@ pub(crate) fn serve(socket: &Path, options: DaemonOptions) {
     }
     let mut config = server::Config::new(socket.to_owned(), vec![measured_cpu()]);
     (config.access, config.kill) = (Access::Everyone, options.kill);
+    // Measured beside an attack, the cost could be so high that the next victim is refused.
+    config.switch_cost = Some(Span::from_micros(20));
     let daemon = Daemon::start(config).expect("a daemon");
     let stopper = daemon.stopper();
     std::thread::spawn(move || {

@@ -230,6 +230,11 @@ impl Verdict {
         );
         if broken > 0 {
             let _ = write!(text, "\nDOES NOT HOLD: {broken} rows: {}", self.broken.join(", "));
+            if self.broken.iter().any(|row| row.starts_with("none (")) {
+                text.push_str(
+                    "\n`none` attacks nobody: another program or the host disturbed this run, so no row is judged",
+                );
+            }
         }
         if skipped > 0 {
             let _ = write!(text, "\nSKIPPED: {skipped} rows: {}", self.skipped.join(", "));
