@@ -2,6 +2,9 @@
 //! action of one handler to the first action of the other. The bench compares it with a bare futex
 //! ping-pong between two processes, in one run on one CPU.
 //!
+//! The headline is the whole way from handler to handler. The rows below it contain less: the turn
+//! alone, and the difference that the second process makes.
+//!
 //! The bench asserts nothing, because the machine is shared. Read the ratios.
 
 #![forbid(unsafe_code)]
@@ -70,6 +73,8 @@ const ROWS: [&str; 11] = [
     "within a domain, each 100 us, to a higher rank",
     "within a domain, each 100 us, back",
 ];
+/// The rows of the headline: the whole way from handler to handler.
+const WHOLE: [usize; 4] = [3, 4, 7, 8];
 /// More rows, each the difference of two rows.
 const DIFFERENCES: [(&str, usize, usize); 4] = [
     ("the hand-off alone, each 25 us, to a higher rank", 3, 5),
@@ -99,6 +104,12 @@ fn compare() {
             rows[row].push(medians[row], bases);
             samples[row].append(samples_of_row);
         }
+    }
+    println!("\nthe whole way from handler to handler, by the bare ping-pong of the same block");
+    for row in WHOLE {
+        let median = percentile(&mut samples[row], 50.0);
+        let [low, ratio, high] = spread(&mut rows[row].0[0]);
+        println!("  {:<48} {median:>6} ns  {ratio:.2} times ({low:.2} to {high:.2})", ROWS[row]);
     }
     println!();
     println!(

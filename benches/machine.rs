@@ -1,6 +1,9 @@
-//! The heading that every bench prints, and the statistics of its samples.
+//! The heading that every bench prints, the statistics of its samples, and runs that wait for a
+//! calm host.
 
 #![forbid(unsafe_code)]
+
+pub mod calm;
 
 use std::time::SystemTime;
 
@@ -63,14 +66,23 @@ pub fn threads_named(predicate: impl Fn(&str) -> bool) -> Vec<u32> {
 /// The time for which the host ran something else on `cpu` since boot, in milliseconds. It grows in
 /// steps of a tick (proc_stat(5), `steal`). `None` if the system does not report it.
 pub fn steal_ms(cpu: u32) -> Option<u64> {
+    steal_of(&format!("cpu{cpu}"))
+}
+
+/// The same, summed over all CPUs. 0 if the system does not report it.
+pub fn machine_steal_ms() -> u64 {
+    steal_of("cpu").unwrap_or(0)
+}
+
+/// The steal time in the line of `/proc/stat` with this name.
+fn steal_of(name: &str) -> Option<u64> {
     /// USER_HZ is 100 on every architecture on which Linux runs Rust programs.
     const TICK_MS: u64 = 10;
     let stat = std::fs::read_to_string("/proc/stat").ok()?;
-    let name = format!("cpu{cpu}");
     let mut fields = stat
         .lines()
         .map(str::split_whitespace)
-        .find_map(|mut fields| (fields.next() == Some(&name)).then_some(fields))?;
+        .find_map(|mut fields| (fields.next() == Some(name)).then_some(fields))?;
     // user nice system idle iowait irq softirq steal
     let ticks: u64 = fields.nth(7)?.parse().ok()?;
     Some(ticks * TICK_MS)

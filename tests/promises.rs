@@ -7,12 +7,13 @@
 #[allow(dead_code, reason = "each test program uses its own part")]
 mod support;
 
+use std::cell::Cell;
 use std::net::UdpSocket;
 
 use serde_json::Value;
 use support::{
-    SpecFile, a_cpu, assert_kept, example, list, machine, named, number, on_a_cpu, start, text,
-    upcall, wait_until_bound, with_ports,
+    SpecFile, a_cpu, assert_kept, example, list, machine, most_kept, named, number, on_a_cpu,
+    start, text, upcall, wait_until_bound, with_ports,
 };
 
 /// The sums of misses, late PDUs and losses of a run, without those of the guest.
@@ -153,4 +154,42 @@ fn flood(port: u16) -> u64 {
         }
     }
     sent
+}
+
+/// Runs attempts with these outcomes, and steals time in each failed one if `steals`.
+fn decided(outcomes: &[bool], steals: bool) -> Result<(), String> {
+    let (stolen_ms, mut outcomes) = (Cell::new(0), outcomes.iter().cycle());
+    most_kept(
+        || stolen_ms.get(),
+        || {
+            let kept = *outcomes.next().expect("a cycle");
+            stolen_ms.set(stolen_ms.get() + if steals && !kept { 10 } else { 0 });
+            if kept { Ok(()) } else { Err("a miss".to_owned()) }
+        },
+    )
+}
+
+#[test]
+fn a_promise_is_kept_if_most_attempts_without_steal_time_keep_it() {
+    assert_eq!(decided(&[true], false), Ok(()));
+    assert_eq!(decided(&[false, true, true], false), Ok(()));
+    assert_eq!(decided(&[false, true], true), Ok(()), "the first attempt does not count");
+}
+
+#[test]
+#[should_panic(expected = "broken 2 times")]
+fn one_success_after_two_failures_is_a_broken_promise() {
+    let _ = decided(&[false, false, true], false);
+}
+
+#[test]
+#[should_panic(expected = "broken 2 times")]
+fn one_success_among_failures_is_a_broken_promise() {
+    let _ = decided(&[false, true, false], false);
+}
+
+#[test]
+fn a_promise_that_was_not_seen_kept_is_skipped_with_the_number_of_attempts() {
+    let why = decided(&[false], true).expect_err("nothing is decided");
+    assert_eq!(why, "not decided in 8 attempts (0 kept, 0 broken), the host took 80 ms of them");
 }

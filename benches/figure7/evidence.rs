@@ -6,9 +6,16 @@
 //! equal rank.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use std::thread::JoinHandle;
+use std::time::Duration;
 
+use upcall::clock;
+use upcall::time::Instant;
 use upcall_benches::{steal_ms, threads_named};
-use upcall_sys::process;
+use upcall_sys::{process, schedule};
 
 /// Counts that only grow. The bench reads them before and after a step.
 #[derive(Clone, Copy, Debug, Default)]
@@ -16,19 +23,23 @@ pub struct Host {
     /// Time for which the host ran something else on this CPU, in milliseconds. It grows in steps
     /// of a tick (proc_stat(5), `steal`).
     pub steal_ms: u64,
-    /// Time for which the scheduling thread was ready and did not run, in nanoseconds
+    /// Time for which the scheduling threads were ready and did not run, in nanoseconds
     /// (Documentation/scheduler/sched-stats.rst, `/proc/<pid>/schedstat`).
     pub waited_ns: u64,
 }
 
 impl Host {
-    /// The present counts of `cpu` and of the thread that upcalls there. Zero if the system does
+    /// The present counts of `cpu` and of the threads that upcall there. Zero if the system does
     /// not report them.
-    pub fn now(cpu: u32) -> Self {
-        Host {
-            steal_ms: steal_ms(cpu).unwrap_or_default(),
-            waited_ns: waited_ns(cpu).unwrap_or_default(),
-        }
+    fn now(cpu: u32, threads: &[(u32, u32)]) -> Self {
+        let waited = threads.iter().filter_map(|&(pid, tid)| process::wait_time_of(pid, tid).ok());
+        Host { steal_ms: steal_ms(cpu).unwrap_or_default(), waited_ns: waited.sum() }
+    }
+
+    /// The time that was taken from the handlers, in nanoseconds, not counting the part of a tick
+    /// that the steal time leaves out.
+    pub fn taken_ns(self) -> u64 {
+        self.steal_ms * 1_000_000 + self.waited_ns
     }
 
     pub fn since(self, earlier: Host) -> Host {
@@ -39,10 +50,79 @@ impl Host {
     }
 }
 
-fn waited_ns(cpu: u32) -> Option<u64> {
+/// The counts during a step, a sample every tick.
+#[derive(Clone, Debug, Default)]
+pub struct HostLog(Vec<(Instant, Host)>);
+
+impl HostLog {
+    /// What happened from `from` to `to`, to the next samples before and after.
+    pub fn between(&self, from: Instant, to: Instant) -> Host {
+        let first = self.0.partition_point(|(at, _)| *at <= from).saturating_sub(1);
+        let last = self.0.partition_point(|(at, _)| *at < to).min(self.0.len().saturating_sub(1));
+        match (self.0.get(first), self.0.get(last)) {
+            (Some((_, earlier)), Some((_, later))) => later.since(*earlier),
+            _ => Host::default(),
+        }
+    }
+
+    /// What happened in the whole step.
+    pub fn whole(&self) -> Host {
+        match (self.0.first(), self.0.last()) {
+            (Some((_, earlier)), Some((_, later))) => later.since(*earlier),
+            _ => Host::default(),
+        }
+    }
+}
+
+/// The thread that fills a [`HostLog`]. It runs on the CPUs that the handlers do not use.
+pub struct Recorder {
+    stop: Arc<AtomicBool>,
+    thread: JoinHandle<HostLog>,
+}
+
+impl Recorder {
+    /// Records the counts of `cpu`, of the threads of `processes` that upcall there, and of the
+    /// daemon's threads in this process, which hand on the turn.
+    pub fn start(cpu: u32, processes: &[u32]) -> Self {
+        /// A tick, in which the steal time grows.
+        const INTERVAL: Duration = Duration::from_millis(10);
+        let mut threads: Vec<(u32, u32)> =
+            processes.iter().filter_map(|&pid| Some((pid, upcall_thread(pid, cpu)?))).collect();
+        let daemon = threads_named(|comm| comm.starts_with("upcall-kls"));
+        threads.extend(daemon.into_iter().map(|tid| (std::process::id(), tid)));
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = stop.clone();
+        let thread = std::thread::spawn(move || {
+            let others: Vec<u32> = schedule::allowed_cpus().unwrap_or_default();
+            let others: Vec<u32> = others.into_iter().filter(|&other| other != cpu).collect();
+            if !others.is_empty() {
+                let _ = schedule::pin_thread(&others);
+            }
+            let mut log = Vec::new();
+            while !stopped.load(Relaxed) {
+                log.push((clock::now(), Host::now(cpu, &threads)));
+                std::thread::sleep(INTERVAL);
+            }
+            log.push((clock::now(), Host::now(cpu, &threads)));
+            HostLog(log)
+        });
+        Recorder { stop, thread }
+    }
+
+    pub fn stop(self) -> HostLog {
+        self.stop.store(true, Relaxed);
+        self.thread.join().unwrap_or_default()
+    }
+}
+
+/// The thread of a process that upcalls on `cpu`.
+fn upcall_thread(pid: u32, cpu: u32) -> Option<u32> {
     let name = format!("upcall-cpu{cpu}");
-    let thread = *threads_named(|comm| comm == name).first()?;
-    process::wait_time_of(std::process::id(), thread).ok()
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).ok()?;
+    tasks.flatten().find_map(|task| {
+        let comm = std::fs::read_to_string(task.path().join("comm")).ok()?;
+        (comm.trim_end() == name).then(|| task.file_name().to_str()?.parse().ok())?
+    })
 }
 
 /// Threads of other programs that a scan found in a real-time class on a CPU, with the number of
@@ -51,13 +131,14 @@ fn waited_ns(cpu: u32) -> Option<u64> {
 pub struct Rivals(pub BTreeMap<String, u32>);
 
 impl Rivals {
-    /// Scans every thread of the system, which takes some milliseconds.
-    pub fn scan(&mut self, cpu: u32) {
+    /// Scans every thread of the system except those of `ours` and of this process, which takes
+    /// some milliseconds.
+    pub fn scan(&mut self, cpu: u32, ours: &[u32]) {
         let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
         for process in processes {
             // Skips the links `self` and `thread-self`, and names that are no process.
             let number = process.file_name().to_str().and_then(|name| name.parse::<u32>().ok());
-            if number.is_none_or(|number| number == std::process::id()) {
+            if number.is_none_or(|number| number == std::process::id() || ours.contains(&number)) {
                 continue;
             }
             let tasks = std::fs::read_dir(process.path().join("task")).into_iter().flatten();

@@ -8,6 +8,8 @@ use upcall::time::Span;
 /// PDUs of a job. One PDU is a quantum, so a handler asks after each tenth of its job whether it
 /// may go on ("no pre-emption delay").
 pub const BATCH: u32 = 10;
+/// The names of the two processes. The handlers' names begin with them.
+pub const NAMES: [&str; 2] = ["a", "b"];
 /// In milliseconds.
 pub const PERIODS_MS: [u64; 6] = [40, 50, 60, 70, 80, 90];
 
@@ -24,7 +26,6 @@ pub struct Member {
 pub struct Set {
     pub utilization_percent: f64,
     pub cpu: u32,
-    pub switch_cost: Span,
     pub members: Vec<Member>,
     /// The reason for the first refusal. `None`: all handlers are admitted.
     pub refusal: Option<String>,
@@ -33,22 +34,7 @@ pub struct Set {
 impl Set {
     /// The set that uses `utilization_percent` of `cpu`, with the same part for each handler.
     pub fn new(utilization_percent: f64, cpu: u32, switch_cost: Span) -> Self {
-        let share = utilization_percent / 100.0 / (2 * PERIODS_MS.len()) as f64;
-        let named = ["a", "b"].iter().flat_map(|set| PERIODS_MS.map(|period_ms| (set, period_ms)));
-        let mut members: Vec<Member> = named
-            .map(|(set, period_ms)| {
-                let period = Span::from_millis(period_ms);
-                let pdu_ns = period.as_nanos() as f64 * share / f64::from(BATCH);
-                #[expect(
-                    clippy::cast_possible_truncation,
-                    clippy::cast_sign_loss,
-                    reason = "a part of 90 ms"
-                )]
-                let pdu_cost = Span::from_nanos(pdu_ns as u64);
-                let params = ActivityParams::new(period, pdu_cost).batch(BATCH).quantum(1);
-                Member { name: format!("{set}{period_ms}"), period_ms, params, response_max: None }
-            })
-            .collect();
+        let mut members: Vec<Member> = members(utilization_percent).collect();
         let platform = Platform {
             cpus: vec![cpu],
             cpu_limit: Share::CPU_LIMIT_DEFAULT,
@@ -67,7 +53,7 @@ impl Set {
         for (member, id) in members.iter_mut().zip(ids) {
             member.response_max = reservations.response_max(id);
         }
-        Set { utilization_percent, cpu, switch_cost, members, refusal }
+        Set { utilization_percent, cpu, members, refusal }
     }
 
     pub fn admitted(&self) -> bool {
@@ -99,6 +85,24 @@ impl Set {
             .collect();
         slacks?.into_iter().min()
     }
+}
+
+/// The handlers, those of the first process first, without what the analysis finds.
+pub fn members(utilization_percent: f64) -> impl Iterator<Item = Member> {
+    let share = utilization_percent / 100.0 / (2 * PERIODS_MS.len()) as f64;
+    let named = NAMES.iter().flat_map(|set| PERIODS_MS.map(|period_ms| (set, period_ms)));
+    named.map(move |(set, period_ms)| {
+        let period = Span::from_millis(period_ms);
+        let pdu_ns = period.as_nanos() as f64 * share / f64::from(BATCH);
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "a part of 90 ms"
+        )]
+        let pdu_cost = Span::from_nanos(pdu_ns as u64);
+        let params = ActivityParams::new(period, pdu_cost).batch(BATCH).quantum(1);
+        Member { name: format!("{set}{period_ms}"), period_ms, params, response_max: None }
+    })
 }
 
 /// The reason with which admission refuses the first handler that it refuses.

@@ -1,23 +1,26 @@
 //! One run of one set, idle or loaded.
 
+use std::path::Path;
 use std::time::Duration;
 
+use upcall::clock;
 use upcall::record::JobRecord;
 use upcall::time::{Instant, Span};
-use upcall::work::{Work, WorkKind};
-use upcall::{Config, HandlerId, Runtime, clock};
 use upcall_benches::wakeup_latencies_ns;
 
 use crate::competitors::Competitors;
-use crate::evidence::{Host, Rivals};
-use crate::set::{Member, PERIODS_MS, Set};
+use crate::domain::{DRAIN, Domain, Measured};
+use crate::evidence::{Host, HostLog, Recorder, Rivals};
+use crate::set::{Member, NAMES, PERIODS_MS, Set};
 
 /// Time from the last preparation to the first release, in which competitors start.
 const LEAD: Span = Span::from_millis(300);
-/// The longest period and some time to record the last job.
-const DRAIN: Span = Span::from_millis(120);
-/// The interval between two reads of job records, each with a scan for rivals.
-const POLL_INTERVAL: Duration = Duration::from_millis(500);
+/// The interval between two scans for rivals.
+const SCAN_INTERVAL: Duration = Duration::from_millis(500);
+/// Longer than the longest period: jobs that queue up make later ones late.
+const BEFORE_RELEASE: Span = Span::from_millis(100);
+/// The kernel counts steal time by the tick, so up to a tick is missing.
+const TICK_NS: u64 = 10_000_000;
 
 /// The measurements of one run.
 pub struct Step {
@@ -60,59 +63,74 @@ pub struct LateJob {
     pub after: Span,
     /// CPU time declared for it.
     pub declared: Span,
+    /// What took the CPU while the job was under way, and before its release.
+    pub host: Host,
+}
+
+impl LateJob {
+    /// Whether the CPU was taken for at least as long as the job was late.
+    pub fn cpu_was_taken(&self) -> bool {
+        self.host.taken_ns() + TICK_NS >= self.record.slack_ns().unsigned_abs()
+    }
 }
 
 impl Step {
-    /// Runs `set` for `duration`. Starts `competitors` after all other preparations.
+    /// Runs `set` for `duration`, in two processes under the daemon at `socket`. Starts
+    /// `competitors` after all other preparations.
     ///
     /// # Errors
     /// A part of the step could not be started.
     pub fn run(
         set: &Set,
+        socket: &Path,
         duration: Span,
         competitors: impl FnOnce() -> Result<Option<Competitors>, String>,
     ) -> Result<Step, String> {
-        let mut runtime = Runtime::start(Config {
-            cpus: vec![set.cpu],
-            switch_cost: Some(set.switch_cost),
-            unscreened: !set.admitted(),
-            ..Config::default()
-        })
-        .map_err(|error| error.to_string())?;
-        let handlers = create(&mut runtime, set)?;
-        let notices = runtime.notices().iter().map(ToString::to_string).collect();
+        // One after the other, so that the daemon admits the handlers in the order of the set.
+        let mut domains = Vec::new();
+        for name in NAMES {
+            let percent = set.utilization_percent;
+            domains.push(Domain::start(name, socket, percent, !set.admitted())?);
+        }
+        let ours: Vec<u32> = domains.iter().map(|domain| domain.process.id()).collect();
         let competitors = competitors()?;
         let start = clock::now() + LEAD;
         let end = start + duration;
-        runtime.run_at(&handlers, start).map_err(|error| error.to_string())?;
-
-        let mut records = Vec::with_capacity(16 * 1024);
-        let mut take = |_: HandlerId, job: &upcall::Job| records.push(job.record);
+        for domain in &mut domains {
+            domain.begin(start, end)?;
+        }
+        let recorder = Recorder::start(set.cpu, &ours);
         let mut rivals = Rivals::default();
-        let before = Host::now(set.cpu);
         while clock::now() < end + DRAIN {
             let left: Duration = (end + DRAIN).since(clock::now()).into();
-            std::thread::sleep(left.min(POLL_INTERVAL));
-            runtime.poll(&mut take);
-            rivals.scan(set.cpu);
+            std::thread::sleep(left.min(SCAN_INTERVAL));
+            rivals.scan(set.cpu, &ours);
         }
-        let host = Host::now(set.cpu).since(before);
+        let log = recorder.stop();
         let loaded = competitors.is_some();
         let competitors_cpu = competitors.map(Competitors::stop).unwrap_or_default();
-        let report = runtime.stop(&mut take);
-        if report.jobs_lost > 0 {
-            return Err(format!("{} records were lost", report.jobs_lost));
+        let (mut records, mut notices) = (Vec::new(), Vec::new());
+        let (mut activity_switches, mut kernel_switches) = (0, 0);
+        for (domain, first) in domains.into_iter().zip((0..).step_by(PERIODS_MS.len())) {
+            let measured: Measured = domain.finish(first)?;
+            if measured.lost > 0 {
+                return Err(format!("{} records were lost", measured.lost));
+            }
+            records.extend(measured.records);
+            notices.extend(measured.notices);
+            activity_switches += measured.activity_switches;
+            kernel_switches += measured.kernel_switches;
         }
         records.retain(|record| record.release < end);
         Ok(Step {
             loaded,
-            host,
+            host: log.whole(),
             rivals,
             competitors_cpu,
-            activity_switches: report.activity_switches,
-            kernel_switches: report.kernel_switches,
+            activity_switches,
+            kernel_switches,
             notices,
-            ..Step::of_records(set, &records, start, duration)
+            ..Step::of_records(set, &records, start, duration, &log)
         })
     }
 
@@ -125,17 +143,13 @@ impl Step {
         self.refusal.is_none()
     }
 
-    /// Whether the host and other threads kept the handlers' thread from running for at least the
-    /// least slack that was promised. A shorter loss of the CPU makes no job late by itself.
-    pub fn cpu_was_taken(&self) -> bool {
-        /// The kernel counts steal time by the tick.
-        const TICK_MS: u64 = 10;
-        let taken_ms = self.host.steal_ms + TICK_MS + self.host.waited_ns / 1_000_000;
-        let promised_ns = self.slack_promised_ns.iter().flatten().min().copied().unwrap_or(0);
-        i64::try_from(taken_ms * 1_000_000).is_ok_and(|taken_ns| taken_ns >= promised_ns)
-    }
-
-    fn of_records(set: &Set, records: &[JobRecord], start: Instant, duration: Span) -> Step {
+    fn of_records(
+        set: &Set,
+        records: &[JobRecord],
+        start: Instant,
+        duration: Span,
+        log: &HostLog,
+    ) -> Step {
         let member = |record: &JobRecord| &set.members[record.id.0 as usize];
         let released =
             |member: &Member| duration.as_nanos().div_ceil(member.params.period.as_nanos());
@@ -146,6 +160,7 @@ impl Step {
             record: *record,
             after: record.release.since(start),
             declared: member(record).params.compute(),
+            host: log.between(cause_begins(record), record.end),
         });
         let slack_of = |period_ms: u64| {
             let of_period = records.iter().filter(|record| member(record).period_ms == period_ms);
@@ -180,20 +195,11 @@ impl Step {
     }
 }
 
-/// Creates the handlers in the order of the set. Each burns its declared cost.
-fn create(runtime: &mut Runtime, set: &Set) -> Result<Vec<HandlerId>, String> {
-    let one = |member: &Member| {
-        let mut work = Work::new(WorkKind::Spin, 1, member.params.pdu_cost, upcall::thread_cpu_ns);
-        let created = runtime.handler(&member.name, member.params, move |batch| {
-            while batch.proceed() {
-                let _ = work.take(&[]);
-                // Spinning cannot fail after it took a PDU.
-                let _ = work.process();
-            }
-        });
-        created.map_err(|error| error.to_string())
-    };
-    set.members.iter().map(one).collect()
+/// When that may have begun which made a job late: as long before its release as it is late, and a
+/// period more, because jobs queue up behind others that are late.
+fn cause_begins(record: &JobRecord) -> Instant {
+    let before_ns = record.slack_ns().unsigned_abs() + BEFORE_RELEASE.as_nanos();
+    Instant::from_nanos(record.release.as_nanos().saturating_sub(before_ns))
 }
 
 /// Time inside the handler beyond its declared cost. Either the clock ran on while the thread had

@@ -5,8 +5,9 @@ use upcall_benches::percentile;
 use crate::set::PERIODS_MS;
 use crate::step::{LateJob, Step};
 
-/// The most late jobs of one step that are printed one by one.
-const LATE_MAX: usize = 6;
+/// The most late jobs of one step that are printed one by one. A step of which more are late has
+/// one long cause, which the first of them show.
+const LATE_MAX: usize = 100;
 
 pub fn print(steps: &[Step]) {
     println!("\n1. Promises\n");
@@ -174,7 +175,8 @@ fn late(steps: &[Step]) {
 
 fn late_job(late: &LateJob) {
     println!(
-        "  {} job {}, released at {:.3} s: started after {} ms, ran {} of {} ms declared, ended {} ms late",
+        "  {} job {}, released at {:.3} s: started after {} ms, ran {} of {} ms declared, ended {} ms late; the host \
+         took the CPU for {} ms, ready and not run for {} ms{}",
         late.name,
         late.record.job,
         late.after.as_secs_f64(),
@@ -182,23 +184,26 @@ fn late_job(late: &LateJob) {
         thousandths(late.record.run.as_nanos()),
         thousandths(late.declared.as_nanos()),
         thousandths(late.record.slack_ns().unsigned_abs()),
+        late.host.steal_ms,
+        thousandths(late.host.waited_ns),
+        if late.cpu_was_taken() { "" } else { " (UNEXPLAINED)" },
     );
 }
 
 fn closing(steps: &[Step]) -> String {
     let admitted: Vec<&Step> = steps.iter().filter(|step| step.admitted()).collect();
-    let broken: Vec<&&Step> = admitted.iter().filter(|step| step.misses() > 0).collect();
-    let unexplained = broken.iter().filter(|step| !step.cpu_was_taken()).count();
+    let broken = admitted.iter().filter(|step| step.misses() > 0).count();
     let jobs: u64 = admitted.iter().map(|step| step.jobs).sum();
     let misses: u64 = admitted.iter().map(|step| step.misses()).sum();
+    let late = admitted.iter().flat_map(|step| &step.late);
+    let explained = late.filter(|late| late.cpu_was_taken()).count() as u64;
     format!(
         "0 misses in {} of {} admitted steps ({misses} misses in {jobs} jobs).\n\
-         In {} of the other {}, the host and other threads took the CPU for longer than the least\n\
-         slack promised; {unexplained} must be explained otherwise.",
-        admitted.len() - broken.len(),
+         In {explained} of the {misses} misses, the host and other threads had the CPU for at least as long as\n\
+         the job was late, while it was under way or in the same time and 100 ms before its release; {} must be explained otherwise.",
+        admitted.len() - broken,
         admitted.len(),
-        broken.len() - unexplained,
-        broken.len(),
+        misses.saturating_sub(explained),
     )
 }
 

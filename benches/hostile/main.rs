@@ -2,47 +2,64 @@
 //! victims. All are processes of their own on one CPU under one daemon.
 //!
 //! For each attack the bench prints the victims' jobs, misses and worst response, and how the
-//! attacker ended. The daemon must survive all attacks and must attach the next domain. It must not
-//! have grown after thousands of domains that were killed. `-- NAME` runs only attacks whose name
-//! contains NAME.
+//! attacker ended. The daemon must survive all attacks and must attach the next domain after each.
+//! It must not have grown after thousands of domains that were killed. `-- NAME` runs only attacks
+//! whose name contains NAME.
+//!
+//! Each attack is repeated until the host is calm ([`Calm`]). Every try is printed, and one is
+//! judged: no job of a victim may miss its deadline, and an ordinary program beside must get a
+//! quarter of the CPU. The verdict at the end counts the rows. It names those that do not hold, and
+//! those that are skipped: no try was calm, or a program or a right is missing.
 
 #![forbid(unsafe_code)]
 
+mod attack;
 mod attacks;
+mod child;
+mod daemon;
+mod flat;
+mod outside;
 mod raw;
+mod victim;
 
 use std::fmt::Write as _;
-use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
-use upcall::activity::ActivityParams;
-use upcall::time::Span;
-use upcall::{Attach, Config, Runtime};
-use upcall_benches::{heading, measured_cpu, smoke};
-use upcall_daemon::server::{self, Access, Daemon, DaemonEvent, Stopper};
-use upcall_sys::clock;
-use upcall_sys::process::{PidFd, Signal};
+use upcall_benches::calm::{Calm, Try};
+use upcall_benches::{heading, smoke};
 
-use attacks::{ATTACKS, Attack, OTHER_USER, Outside};
+use attack::{Attack, Beside, DaemonOptions, Outside};
+use child::{ROLE, start, start_as_other};
+use daemon::{Server, VICTIMS};
+use victim::VictimReport;
 
-/// The environment variable that gives a process started by this one its role.
-const ROLE: &str = "UPCALL_BENCH_ROLE";
 /// Time from the victims' start to the attacker's start, and from the attacker's end to theirs.
 const LEAD: Duration = Duration::from_millis(300);
+/// The part of the CPU that an ordinary program must get. The victims use 30 %, and a demoted
+/// attacker shares the rest.
+const ORDINARY_PERCENT_MIN: u64 = 25;
+/// 0.25 % of two CPUs for four seconds. A try that the host disturbs more is not judged.
+const CALM: Calm = Calm { tries_max: 5, stolen_ms_max: 20, wait_s_max: 20 };
 
 fn main() {
     match std::env::var(ROLE).as_deref().map(|role| role.split('|').collect::<Vec<_>>()) {
         Err(_) => suite(),
         Ok(role) => match role[..] {
-            ["victim", name, socket, millis] => {
-                victim(Path::new(socket), name, millis.parse().expect("a number"));
+            ["daemon", socket, kill, descriptors_max] => {
+                let options = DaemonOptions {
+                    kill: kill == "true",
+                    descriptors_max: descriptors_max.parse().expect("a number"),
+                };
+                daemon::serve(Path::new(socket), options);
             }
+            ["victim", name, socket, millis] => {
+                victim::run(Path::new(socket), name, millis.parse().expect("a number"));
+            }
+            ["ordinary", millis] => victim::spin_as_ordinary(millis.parse().expect("a number")),
             ["attack", name, socket] => {
-                let attack = ATTACKS.iter().find(|attack| attack.name == name).expect("known");
+                let attack = attacks::all().find(|attack| attack.name == name).expect("known");
                 (attack.act)(Path::new(socket));
             }
             ["attach", socket] => {
@@ -58,29 +75,66 @@ fn main() {
 }
 
 fn suite() {
+    attacks::check_names();
     let (millis, rounds) = if smoke() { (900, 50) } else { (4_000, 10_000) };
     let only = std::env::args().skip(1).find(|argument| !argument.starts_with('-'));
     println!("{}", heading("hostile"));
     println!(
         "victims: 2 processes of 2 handlers with periods of 10 ms and 20 ms, 1 ms of work each, {millis} ms an attack"
     );
+    let calm = if smoke() { Calm::ONCE } else { CALM };
+    println!("{}", calm.describe());
     println!();
-    println!(
-        "{:<18} {:>6} {:>6} {:>10} {:>7}  {:<60} what it does",
-        "attack", "jobs", "missed", "worst ms", "silent", "what became of the attacker"
-    );
-    for kill in [false, true] {
-        let server = Server::start(kill);
-        let of_server = ATTACKS.iter().filter(|attack| attack.kill == kill);
-        for attack in of_server.filter(|attack| chosen(attack, only.as_deref())) {
-            let outcome = run_attack(&server, attack, millis);
-            println!("{outcome}  {}", attack.what);
+    println!("{}", Outcome::HEADING);
+    let mut verdict = Verdict::default();
+    let mut server = Server::start(DaemonOptions::default());
+    for attack in attacks::all().filter(|attack| chosen(attack, only.as_deref())) {
+        if attack.daemon != server.options() {
+            assert!(server.stop(), "the daemon does not panic, whatever domains do");
+            server = Server::start(attack.daemon);
         }
-        if kill && only.is_none() {
-            println!();
-            println!("{}", attach_and_kill(&server, rounds));
+        if let Some(why) = cannot_run(attack) {
+            println!("SKIPPED: {}: {why}", attack.name);
+            verdict.skip(attack, why);
+            continue;
         }
-        server.stop();
+        let tries = calm.runs(|| {
+            let outcome = run_attack(&mut server, attack, millis);
+            assert!(
+                server.lives() && flat::attach_once(&server.socket),
+                "the daemon attaches the next domain"
+            );
+            outcome
+        });
+        for tried in &tries {
+            println!("{:>7} {}", tried.marked(), tried.result.row(attack));
+        }
+        verdict.add(attack, &tries, millis);
+    }
+    println!("\n{}", verdict.text());
+    if only.is_none() {
+        println!("{}", flat::attach_and_kill(&server, rounds));
+    }
+    assert!(server.stop(), "the daemon does not panic, whatever domains do");
+}
+
+/// Why an attack cannot be made here.
+fn cannot_run(attack: &Attack) -> Option<&'static str> {
+    let program = match attack.outside {
+        Outside::Trace => Some(("strace", "no strace here")),
+        Outside::Debugger => Some(("gdb", "no gdb here")),
+        _ => None,
+    };
+    let is_missing = |name: &str| {
+        let found = Command::new(name).arg("--version").stdout(Stdio::null()).status();
+        !found.is_ok_and(|status| status.success())
+    };
+    match program {
+        Some((name, why)) if is_missing(name) => Some(why),
+        _ if attack.other_user && upcall_sys::process::effective_user() != 0 => {
+            Some("only root can start another user's process")
+        }
+        _ => None,
     }
 }
 
@@ -88,289 +142,141 @@ fn chosen(attack: &Attack, only: Option<&str>) -> bool {
     only.is_none_or(|only| attack.name.contains(only))
 }
 
-/// The daemon, in this process.
-struct Server {
-    socket: PathBuf,
-    stopper: Stopper,
-    serving: JoinHandle<()>,
-    events: Arc<Mutex<Vec<DaemonEvent>>>,
+/// What one run of an attack cost the others.
+struct Outcome {
+    victims: Vec<VictimReport>,
+    /// CPU time of the ordinary program, if one ran.
+    ordinary_ms: Option<u64>,
+    /// What the daemon did, and how the attacker ended.
+    attacker: String,
 }
 
-impl Server {
-    /// Starts a daemon. `kill`: whether it kills a domain after demoting it.
-    fn start(kill: bool) -> Self {
-        let cpu = measured_cpu();
-        let socket = std::env::temp_dir().join(format!("upcall-hostile-{}", std::process::id()));
-        let mut config = server::Config::new(socket.clone(), vec![cpu]);
-        (config.access, config.kill) = (Access::Everyone, kill);
-        let daemon = Daemon::start(config).expect("a daemon");
-        let (stopper, events) = (daemon.stopper(), Arc::new(Mutex::new(Vec::new())));
-        let recorded = events.clone();
-        let serving = std::thread::spawn(move || {
-            daemon.run(|event, _| recorded.lock().expect("no thread panicked").push(event.clone()));
-        });
-        Server { socket, stopper, serving, events }
+impl Outcome {
+    const HEADING: &str = " stolen  attack               jobs missed   worst ms silent ordinary ms  what became of the attacker                                  what it does";
+
+    fn sum(&self, of: fn(&VictimReport) -> u64) -> u64 {
+        self.victims.iter().map(of).sum()
     }
 
-    fn take_events(&self) -> Vec<DaemonEvent> {
-        std::mem::take(&mut self.events.lock().expect("no thread panicked"))
+    /// Victims that ran no job.
+    fn silent(&self) -> usize {
+        self.victims.iter().filter(|report| report.jobs == 0).count()
     }
 
-    fn stop(self) {
-        self.stopper.stop();
-        self.serving.join().expect("the daemon does not panic, whatever domains do");
+    /// Whether no victim missed a deadline, each ran, and an ordinary program got its part of the
+    /// `millis` of the run.
+    fn holds(&self, millis: u64) -> bool {
+        let starved = self.ordinary_ms.is_some_and(|ms| ms * 100 < millis * ORDINARY_PERCENT_MIN);
+        self.sum(|report| report.misses) == 0 && self.silent() == 0 && !starved
+    }
+
+    fn row(&self, attack: &Attack) -> String {
+        let worst_ns = self.victims.iter().map(|report| report.worst_ns).max().unwrap_or_default();
+        format!(
+            "{:<18} {:>6} {:>6} {:>10.2} {:>6} {:>11}  {:<60} {}",
+            attack.name,
+            self.sum(|report| report.jobs),
+            self.sum(|report| report.misses),
+            worst_ns as f64 / 1e6,
+            self.silent(),
+            self.ordinary_ms.map_or_else(|| "-".to_owned(), |ms| ms.to_string()),
+            self.attacker,
+            attack.what,
+        )
     }
 }
 
-/// Runs one attack and returns its line of the table.
-fn run_attack(server: &Server, attack: &Attack, millis: u64) -> String {
-    let socket = server.socket.display();
-    let mut victims: Vec<Child> = ["one", "two"]
-        .iter()
-        .map(|name| start(&format!("victim|{name}|{socket}|{millis}")))
-        .collect();
+/// What the judged tries say together.
+#[derive(Debug, Default)]
+struct Verdict {
+    rows: usize,
+    tries: usize,
+    broken: Vec<String>,
+    skipped: Vec<String>,
+}
+
+impl Verdict {
+    fn add(&mut self, attack: &Attack, tries: &[Try<Outcome>], millis: u64) {
+        self.rows += 1;
+        self.tries += tries.len();
+        match tries.iter().find(|tried| tried.judged).map(|tried| &tried.result) {
+            None => self.skipped.push(format!("{} (the host was never calm)", attack.name)),
+            Some(outcome) if outcome.holds(millis) => {}
+            Some(outcome) => {
+                let (missed, silent) = (outcome.sum(|report| report.misses), outcome.silent());
+                let ordinary = outcome.ordinary_ms.map(|ms| format!(", ordinary {ms} ms"));
+                self.broken.push(format!(
+                    "{} ({missed} missed, {silent} silent{})",
+                    attack.name,
+                    ordinary.unwrap_or_default()
+                ));
+            }
+        }
+    }
+
+    fn skip(&mut self, attack: &Attack, why: &str) {
+        self.rows += 1;
+        self.skipped.push(format!("{} ({why})", attack.name));
+    }
+
+    /// The rows that hold, those that do not, and those that nothing was learnt about.
+    fn text(&self) -> String {
+        let (broken, skipped) = (self.broken.len(), self.skipped.len());
+        let mut text = format!(
+            "no job missed, no victim silent, no ordinary program starved: {} rows of {}, in {} tries",
+            self.rows - broken - skipped,
+            self.rows,
+            self.tries
+        );
+        if broken > 0 {
+            let _ = write!(text, "\nDOES NOT HOLD: {broken} rows: {}", self.broken.join(", "));
+            if self.broken.iter().any(|row| row.starts_with("none (")) {
+                text.push_str(
+                    "\n`none` attacks nobody: another program or the host disturbed this run, so no row is judged",
+                );
+            }
+        }
+        if skipped > 0 {
+            let _ = write!(text, "\nSKIPPED: {skipped} rows: {}", self.skipped.join(", "));
+        }
+        text
+    }
+}
+
+/// Runs one attack for `millis` milliseconds.
+fn run_attack(server: &mut Server, attack: &Attack, millis: u64) -> Outcome {
+    let socket = server.socket.display().to_string();
+    server.take_events();
+    let mut victims: Vec<Child> = Vec::new();
+    if attack.beside != Beside::Ordinary {
+        let role = |name| format!("victim|{name}|{socket}|{millis}");
+        victims.extend(VICTIMS.map(|name| start(&role(name))));
+    }
+    let mut ordinary =
+        (attack.beside != Beside::Victims).then(|| start(&format!("ordinary|{millis}")));
     std::thread::sleep(LEAD);
     let role = format!("attack|{}|{socket}", attack.name);
     let mut attacker = if attack.other_user { start_as_other(&role) } else { start(&role) };
     let rest = Duration::from_millis(millis).saturating_sub(2 * LEAD);
-    let (tracer, seen) = match attack.outside {
-        Outside::Debugger => (None, debug(server, &attacker, rest)),
-        how => (outside(how, &attacker, rest), String::new()),
+    let (tracer, mut became) = match attack.outside {
+        Outside::Debugger => (None, outside::debug(server, &attacker, rest)),
+        how => (outside::act(how, server, &attacker, rest), String::new()),
     };
-    let reports: Vec<VictimReport> = victims.iter_mut().map(VictimReport::read).collect();
+    let reports = victims.iter_mut().map(VictimReport::read).collect();
+    let ordinary_ms = ordinary.as_mut().and_then(victim::ordinary_cpu_ms);
     let ended = attacker.try_wait().ok().flatten();
     let _ = attacker.kill();
     let _ = attacker.wait();
-    for mut process in victims.into_iter().chain(tracer) {
+    for mut process in victims.into_iter().chain(tracer).chain(ordinary) {
         let _ = process.kill();
         let _ = process.wait();
     }
     // The daemon reports the detachment last.
     std::thread::sleep(Duration::from_millis(50));
-    let mut outcome = seen;
-    for event in server.take_events() {
-        if let DaemonEvent::Offence { measure, name, held, .. } = event {
-            let held_ms = held.as_secs_f64() * 1e3;
-            let _ = write!(
-                outcome,
-                "{}{measure} ({held_ms:.1} ms)",
-                if name == "attacker" { "" } else { "VICTIM " }
-            );
-            outcome.push_str(", ");
-        }
+    for measure in server.take_events().measures {
+        became.push_str(&measure);
+        became.push_str(", ");
     }
-    outcome.push_str(&match ended {
-        Some(status) => status.to_string(),
-        None => "runs".to_owned(),
-    });
-    let sum = |of: fn(&VictimReport) -> u64| reports.iter().map(of).sum::<u64>();
-    let worst_ns = reports.iter().map(|report| report.worst_ns).max().unwrap_or_default();
-    format!(
-        "{:<18} {:>6} {:>6} {:>10.2} {:>7}  {outcome:<60}",
-        attack.name,
-        sum(|report| report.jobs),
-        sum(|report| report.misses),
-        worst_ns as f64 / 1e6,
-        reports.iter().filter(|report| report.jobs == 0).count(),
-    )
-}
-
-/// Acts on the attacker from outside during `rest`.
-fn outside(how: Outside, attacker: &Child, rest: Duration) -> Option<Child> {
-    std::thread::sleep(rest / 4);
-    let process = PidFd::open(attacker.id()).ok();
-    let send = |signal| process.as_ref().map(|process| process.send_signal(signal));
-    match how {
-        Outside::Nothing | Outside::Debugger => None,
-        Outside::Kill => {
-            send(Signal::Kill);
-            None
-        }
-        Outside::StopAndContinue => {
-            send(Signal::Stop);
-            std::thread::sleep(rest / 4);
-            send(Signal::Continue);
-            None
-        }
-        Outside::Trace => Command::new("strace")
-            .args(["-f", "-o", "/dev/null", "-p", &attacker.id().to_string()])
-            .stderr(Stdio::null())
-            .spawn()
-            .inspect_err(|error| println!("strace: {error}"))
-            .ok(),
-    }
-}
-
-/// Stops an attacker with gdb and lets it continue. Returns the state of its thread meanwhile, and
-/// the number of jobs that it ended afterwards.
-fn debug(server: &Server, attacker: &Child, rest: Duration) -> String {
-    std::thread::sleep(rest / 4);
-    let hold = format!("shell sleep {}", if smoke() { 0.2 } else { 1.0 });
-    let gdb = Command::new("gdb")
-        .args(["-batch", "-nx", "-p", &attacker.id().to_string(), "-ex", &hold, "-ex", "detach"])
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn();
-    let mut gdb = match gdb {
-        Ok(gdb) => gdb,
-        Err(error) => return format!("gdb: {error}, "),
-    };
-    let (mut traced, mut daemon_state) = (false, String::new());
-    while gdb.try_wait().is_ok_and(|ended| ended.is_none()) {
-        if let Some((tid, state, _)) = virtual_processor_of(server)
-            && thread_state_of(tid) == Some('t')
-        {
-            traced = true;
-            daemon_state = state;
-        }
-        std::thread::sleep(Duration::from_millis(2));
-    }
-    let jobs = || virtual_processor_of(server).map_or(0, |(_, _, jobs)| jobs);
-    let before = jobs();
-    std::thread::sleep(rest / 8);
-    let since = jobs().saturating_sub(before);
-    let state = if traced { "t" } else { "never t" };
-    format!("thread state {state}, to the daemon {daemon_state}; {since} jobs after, ")
-}
-
-/// The attacker's thread, state and jobs, as the daemon reports them.
-fn virtual_processor_of(server: &Server) -> Option<(u32, String, u64)> {
-    let status = upcall::status::status(&server.socket).ok()?;
-    let attacker = status.domains.into_iter().find(|domain| domain.name == "attacker")?;
-    let virtual_processor = attacker.virtual_processors.first()?;
-    Some((
-        virtual_processor.tid,
-        format!("{:?}", virtual_processor.state),
-        virtual_processor.counters.jobs,
-    ))
-}
-
-/// The state letter of a thread in `/proc/TID/stat`.
-fn thread_state_of(tid: u32) -> Option<char> {
-    let stat = std::fs::read_to_string(format!("/proc/{tid}/stat")).ok()?;
-    stat.rsplit_once(") ")?.1.chars().next()
-}
-
-/// The report of a victim at its end.
-#[derive(Debug, Default)]
-struct VictimReport {
-    jobs: u64,
-    misses: u64,
-    worst_ns: u64,
-}
-
-impl VictimReport {
-    fn read(child: &mut Child) -> VictimReport {
-        let output = child.stdout.take().expect("the pipe exists");
-        for line in BufReader::new(output).lines().map_while(Result::ok) {
-            let numbers: Option<Vec<u64>> = line
-                .strip_prefix("victim ")
-                .map(|rest| rest.split(' ').filter_map(|word| word.parse().ok()).collect());
-            if let Some(&[jobs, misses, worst_ns]) = numbers.as_deref() {
-                return VictimReport { jobs, misses, worst_ns };
-            }
-            println!("{line}");
-        }
-        VictimReport::default()
-    }
-}
-
-fn victim(socket: &Path, name: &str, millis: u64) {
-    let daemon = Some(Attach { socket: socket.into(), name: name.to_owned() });
-    let mut runtime = Runtime::start(Config { daemon, ..Config::default() }).expect("attached");
-    let ids: Vec<_> = [10, 20]
-        .map(|period_ms| {
-            let need = ActivityParams::new(Span::from_millis(period_ms), Span::from_micros(275));
-            let created = runtime.handler(&period_ms.to_string(), need.batch(4), |batch| {
-                while batch.proceed() {
-                    let until = clock::monotonic_ns() + 250_000;
-                    while clock::monotonic_ns() < until {}
-                }
-            });
-            created.expect("the queue has room")
-        })
-        .into();
-    runtime.run_at(&ids, upcall::clock::now()).expect("the executor runs");
-    std::thread::sleep(Duration::from_millis(millis));
-    let report = runtime.stop(|_, _| {});
-    let (mut jobs, mut misses, mut worst_ns) = (0, 0, 0);
-    for activity in &report.activities {
-        let Some(counters) = activity.counters else { continue };
-        jobs += counters.completed;
-        misses += counters.misses;
-        worst_ns = worst_ns.max(activity.statistics.response.max().as_nanos());
-    }
-    println!("victim {jobs} {misses} {worst_ns}");
-}
-
-/// Attaches domains, gives each a thread and a reservation, and kills them.
-fn attach_and_kill(server: &Server, rounds: usize) -> String {
-    let round = || {
-        let mut child = start(&format!("attach|{}", server.socket.display()));
-        let mut line = String::new();
-        let output = child.stdout.as_mut().expect("the pipe exists");
-        let _ = BufReader::new(output).read_line(&mut line);
-        assert_eq!(line, "attached\n", "the daemon still attaches domains");
-        let _ = child.kill();
-        let _ = child.wait();
-    };
-    // The first rounds allocate everything that the daemon allocates only once.
-    (0..rounds / 10).for_each(|_| round());
-    std::thread::sleep(Duration::from_millis(200));
-    server.take_events();
-    let before = own_size();
-    let mut detached = 0;
-    let mut count = || {
-        let events = server.take_events();
-        detached +=
-            events.iter().filter(|event| matches!(event, DaemonEvent::Detached { .. })).count();
-    };
-    for _ in 0..rounds {
-        round();
-        count();
-    }
-    std::thread::sleep(Duration::from_millis(200));
-    count();
-    let after = own_size();
-    format!(
-        "{rounds} domains attached, placed on a CPU, reserving, and killed: {detached} detached; the daemon's resident \
-         memory {} -> {} KiB, descriptors {} -> {}, mappings {} -> {}",
-        before.0, after.0, before.1, after.1, before.2, after.2
-    )
-}
-
-/// Resident KiB, descriptors and mappings of this process, which contains the daemon.
-fn own_size() -> (u64, usize, usize) {
-    let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
-    let pages: u64 = statm.split(' ').nth(1).and_then(|text| text.parse().ok()).unwrap_or(0);
-    let descriptors = std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count);
-    let mappings =
-        std::fs::read_to_string("/proc/self/maps").map_or(0, |maps| maps.lines().count());
-    (pages * 4, descriptors, mappings)
-}
-
-fn start(role: &str) -> Child {
-    command(role).spawn().expect("this program can be started")
-}
-
-/// Starts the process as another user, if this process is root.
-fn start_as_other(role: &str) -> Child {
-    use std::os::unix::process::CommandExt;
-    let mut command = command(role);
-    if upcall_sys::process::effective_user() == 0 {
-        command.uid(OTHER_USER).gid(OTHER_USER).current_dir("/");
-    } else {
-        println!("not root: the next attacker is no other user");
-    }
-    command.spawn().expect("other users may start this program")
-}
-
-fn command(role: &str) -> Command {
-    let program = std::env::current_exe().expect("this program");
-    // Attackers may print anything.
-    let stderr = if role.starts_with("attack|") { Stdio::null() } else { Stdio::inherit() };
-    let mut command = Command::new(program);
-    command.env(ROLE, role).stdout(Stdio::piped()).stderr(stderr);
-    command
+    became.push_str(&ended.map_or_else(|| "runs".to_owned(), |status| status.to_string()));
+    Outcome { victims: reports, ordinary_ms, attacker: became }
 }

@@ -9,6 +9,9 @@ use upcall_sys::schedule;
 
 pub const SIZES: [usize; 3] = [64, 1 << 10, 64 << 10];
 pub const BATCHES: [usize; 3] = [1, 16, 256];
+/// The rows of pipes. The ratios refer to the fastest of a case.
+pub const PIPES: [&str; 4] =
+    ["pipe", "pipe, gathered", "pipe, gathered, room", "pipe, writev, room"];
 /// Samples of a turn.
 pub const SAMPLES: usize = 5;
 /// Most bytes of a ring. The head of `main.rs` gives the reason.

@@ -5,9 +5,12 @@
 //! *Same core*: both threads are on one CPU. An end with nothing to do sleeps until a batch is
 //! there, by futex. `rtrb` and iceoryx2 cannot sleep and yield instead. *Cross core*: the threads
 //! are on two CPUs. Pipe and socket block; all others poll. One write to a pipe or socket is one
-//! message, or a batch (`gathered`). The forms that copy move all bytes in and out. The forms in
-//! place touch one word of the message at each end. The threads belong to one process, so no row
-//! contains the change of address space between two domains on one CPU.
+//! message, or a batch: `gathered` writes a batch that lies in one piece, and `writev` passes
+//! messages that lie apart by writev(2) and readv(2). With `room` the pipe's buffer is as large as
+//! the rings of the others (F_SETPIPE_SZ). The fastest pipe of a case is the one of the ratios, and
+//! the streams are judged by it. The forms that copy move all bytes in and out. The forms in place
+//! touch one word of the message at each end. The threads belong to one process, so no row contains
+//! the change of address space between two domains on one CPU.
 //!
 //! A ring has room for two batches, but for at least 64 KiB (as a pipe has) and at most 512 KiB. A
 //! larger ring leaves the cache of a CPU (1 MiB here) between writing and reading, while a pipe
@@ -22,7 +25,7 @@
 #![forbid(unsafe_code)]
 
 use std::hint::{black_box, spin_loop};
-use std::io::{Read, Write};
+use std::io::{IoSlice, IoSliceMut, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
@@ -38,11 +41,11 @@ mod case;
 mod iceoryx;
 mod verdict;
 
-use case::{BATCHES, Case, RING_BYTES_MAX, SAMPLES, SIZES, pause};
+use case::{BATCHES, Case, PIPES, RING_BYTES_MAX, SAMPLES, SIZES, pause};
 use verdict::Medians;
 
-/// The row to which the ratios refer.
-const BASE: &str = "pipe";
+/// The most parts of one writev(2) or readv(2), IOV_MAX.
+const PARTS_MAX: usize = 1024;
 /// The number of turns of each row of a case.
 const BLOCKS: usize = 15;
 /// A row of a case. The function measures one block.
@@ -57,8 +60,10 @@ const IN_PLACE: [(&str, MakeForm); 2] = [
 ];
 
 const ROWS: &[Row] = &[
-    (BASE, |cpus, case| in_pipe(cpus, case, false)),
-    ("pipe, gathered", |cpus, case| in_pipe(cpus, case, true)),
+    (PIPES[0], |cpus, case| in_pipe(cpus, case, Calls::Each, false)),
+    (PIPES[1], |cpus, case| in_pipe(cpus, case, Calls::Piece, false)),
+    (PIPES[2], |cpus, case| in_pipe(cpus, case, Calls::Piece, true)),
+    (PIPES[3], |cpus, case| in_pipe(cpus, case, Calls::Parts, true)),
     ("UNIX socket", in_socket),
     ("rtrb, in process", in_rtrb),
     #[cfg(feature = "iceoryx2")]
@@ -87,7 +92,7 @@ fn main() {
     println!("times are nanoseconds for one message; ratios of medians\n");
     println!(
         "{:>6} {:>7} {:>6} {:<22} {:>10} {:>10} {:>10} {:>8}",
-        "cores", "bytes", "batch", "", "p10", "median", "p90", "/ pipe"
+        "cores", "bytes", "batch", "", "p10", "median", "p90", "/ best"
     );
     let mut medians = Medians::new();
     for (cores, second) in [("same", Some(last)), ("cross", other)] {
@@ -147,11 +152,14 @@ fn compare(cores: &str, cpus: [u32; 2], case: Case) -> Vec<(&'static str, u64)> 
             samples.extend(measure(cpus, case));
         }
     }
-    let mut medians = Vec::new();
-    for ((name, _), samples_ps) in ROWS.iter().zip(&mut samples) {
-        let [p10, median, p90] = [10.0, 50.0, 90.0].map(|percent| percentile(samples_ps, percent));
-        medians.push((*name, median));
-        let base = medians[0].1.max(1);
+    let percentiles: Vec<[u64; 3]> = samples
+        .iter_mut()
+        .map(|samples_ps| [10.0, 50.0, 90.0].map(|percent| percentile(samples_ps, percent)))
+        .collect();
+    let names = ROWS.iter().map(|row| row.0);
+    let medians: Vec<_> = names.zip(percentiles.iter().map(|[_, median, _]| *median)).collect();
+    let base = verdict::best_pipe(&medians).map_or(1, |(_, median_ps)| median_ps.max(1));
+    for ((name, _), [p10, median, p90]) in ROWS.iter().zip(percentiles) {
         println!(
             "{cores:>6} {:>7} {:>6} {name:<22} {:>10.1} {:>10.1} {:>10.1} {:>8.3}",
             case.size,
@@ -166,14 +174,30 @@ fn compare(cores: &str, cpus: [u32; 2], case: Case) -> Vec<(&'static str, u64)> 
     medians
 }
 
-fn in_pipe(cpus: [u32; 2], case: Case, gathered: bool) -> Vec<u64> {
+/// How many messages a system call passes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Calls {
+    /// One.
+    Each,
+    /// A batch that lies in one piece.
+    Piece,
+    /// A batch whose messages have memory of their own, at most [`PARTS_MAX`].
+    Parts,
+}
+
+/// A pipe. `room`: its buffer has the size of the rings of the other forms, where the system allows
+/// that (fcntl(2), F_SETPIPE_SZ).
+fn in_pipe(cpus: [u32; 2], case: Case, calls: Calls, room: bool) -> Vec<u64> {
     let (reader, writer) = std::io::pipe().expect("a pipe");
-    by_file(cpus, case, writer, reader, gathered)
+    if room {
+        let _ = rustix::pipe::fcntl_setpipe_size(&writer, case.room * case.size);
+    }
+    by_file(cpus, case, writer, reader, calls)
 }
 
 fn in_socket(cpus: [u32; 2], case: Case) -> Vec<u64> {
     let (writer, reader) = UnixStream::pair().expect("a pair of sockets");
-    by_file(cpus, case, writer, reader, false)
+    by_file(cpus, case, writer, reader, Calls::Each)
 }
 
 fn by_file(
@@ -181,16 +205,34 @@ fn by_file(
     case: Case,
     mut writer: impl Write + Send,
     mut reader: impl Read + Send,
-    gathered: bool,
+    calls: Calls,
 ) -> Vec<u64> {
+    let together = case.batch.min(PARTS_MAX);
     let (out, mut into) = (vec![7; case.size * case.batch], vec![0; case.size * case.batch]);
-    let send = move |message: &[u8], batch| match gathered {
-        true => writer.write_all(&out).expect("the reader is there"),
-        false => (0..batch).for_each(|_| writer.write_all(message).expect("the reader is there")),
+    let mut parts_in = vec![vec![0; case.size]; together];
+    let send = move |message: &[u8], batch: usize| match calls {
+        Calls::Each => (0..batch).for_each(|_| writer.write_all(message).expect("a reader")),
+        Calls::Piece => writer.write_all(&out).expect("a reader"),
+        Calls::Parts => (0..batch / together).for_each(|_| {
+            let mut parts = vec![IoSlice::new(message); together];
+            let mut parts = parts.as_mut_slice();
+            while !parts.is_empty() {
+                let written = writer.write_vectored(parts).expect("a reader");
+                IoSlice::advance_slices(&mut parts, written);
+            }
+        }),
     };
-    let receive = move |message: &mut [u8], batch| match gathered {
-        true => reader.read_exact(&mut into).expect("the writer is there"),
-        false => (0..batch).for_each(|_| reader.read_exact(message).expect("the writer is there")),
+    let receive = move |message: &mut [u8], batch: usize| match calls {
+        Calls::Each => (0..batch).for_each(|_| reader.read_exact(message).expect("a writer")),
+        Calls::Piece => reader.read_exact(&mut into).expect("a writer"),
+        Calls::Parts => (0..batch / together).for_each(|_| {
+            let mut parts: Vec<_> = parts_in.iter_mut().map(|part| IoSliceMut::new(part)).collect();
+            let mut parts = parts.as_mut_slice();
+            while !parts.is_empty() {
+                let read = reader.read_vectored(parts).expect("a writer");
+                IoSliceMut::advance_slices(&mut parts, read);
+            }
+        }),
     };
     case.run(cpus, || Box::new(send), || Box::new(receive))
 }

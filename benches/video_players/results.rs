@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use upcall::time::Span;
+use upcall_benches::calm::Try;
 
 use crate::costs::Costs;
 use crate::setup::{CLASSES, CPU_LIMIT, PERIOD, RATE, class_name, required_rate};
@@ -13,25 +14,55 @@ use crate::variant::Variant;
 const HELD: f64 = RATE * 0.98;
 /// Windows count from the first release on, and the measured seconds end inside a window.
 const WINDOW_SLACK: f64 = 1.0;
-/// Below saturation, decoding takes at most this part of the CPU that the host left, by the cost of
-/// decoding in that step. The host's other guests change both.
-const BELOW_SATURATION: f64 = 0.85;
-/// Beyond saturation, decoding would take at least this part.
+/// Beyond saturation, decoding would take at least this part of the CPU that the host left, by the
+/// cost of decoding in that step. The host's other guests change both.
 const ABOVE_SATURATION: f64 = 1.1;
 
 /// By the number of players and the variant.
 pub struct Results {
     pub costs: Costs,
     pub variants: Vec<Variant>,
-    pub steps: BTreeMap<usize, BTreeMap<Variant, Outcome>>,
+    pub steps: BTreeMap<usize, BTreeMap<Variant, Step>>,
+}
+
+/// All tries of a step.
+pub struct Step {
+    pub tries: Vec<Try<Outcome>>,
+}
+
+impl Step {
+    /// The judged try. If the host was never calm, the first one, which no verdict uses.
+    pub fn outcome(&self) -> &Outcome {
+        let judged = self.tries.iter().find(|tried| tried.judged);
+        &judged.unwrap_or(&self.tries[0]).result
+    }
+
+    /// Whether the host left the judged try alone.
+    fn is_calm(&self) -> bool {
+        self.tries.iter().any(|tried| tried.judged)
+    }
 }
 
 impl Results {
     /// The steps of one variant, by the number of players.
     pub fn of(&self, variant: Variant) -> impl DoubleEndedIterator<Item = (usize, &Outcome)> {
-        self.steps
-            .iter()
-            .filter_map(move |(&players, variants)| Some((players, variants.get(&variant)?)))
+        self.steps.iter().filter_map(move |(&players, variants)| {
+            Some((players, variants.get(&variant)?.outcome()))
+        })
+    }
+
+    /// The steps of one variant that may be judged: the host was calm.
+    fn calm(&self, variant: Variant) -> impl Iterator<Item = (usize, &Outcome)> {
+        self.steps.iter().filter_map(move |(&players, variants)| {
+            let step = variants.get(&variant).filter(|step| step.is_calm())?;
+            Some((players, step.outcome()))
+        })
+    }
+
+    /// The calm steps of a variant whose players admission has room for.
+    fn admitted(&self, variant: Variant) -> impl Iterator<Item = (usize, &Outcome)> {
+        let most = self.costs.admitted();
+        self.calm(variant).filter(move |(players, _)| *players <= most)
     }
 
     pub fn players_max(&self) -> usize {
@@ -40,7 +71,8 @@ impl Results {
 
     /// The mean cost of decoding a frame over all steps.
     fn cost_mean(&self) -> Span {
-        let costs = || self.steps.values().flat_map(BTreeMap::values).map(Outcome::cost_mean);
+        let steps = || self.steps.values().flat_map(BTreeMap::values);
+        let costs = || steps().map(|step| step.outcome().cost_mean());
         let steps = costs().count().max(1) as u64;
         Span::from_nanos(costs().map(Span::as_nanos).sum::<u64>() / steps)
     }
@@ -56,7 +88,8 @@ impl Results {
         variant: Variant,
         predicate: impl Fn(f64) -> bool,
     ) -> impl Iterator<Item = (usize, &Outcome)> {
-        self.of(variant).filter(move |(players, outcome)| predicate(outcome.load(*players as f64)))
+        self.calm(variant)
+            .filter(move |(players, outcome)| predicate(outcome.load(*players as f64)))
     }
 
     /// Prints frames/s of all steps.
@@ -70,7 +103,7 @@ impl Results {
         for (players, variants) in &self.steps {
             print!("{players:>7}");
             for variant in &self.variants {
-                let [mean, worst, best] = variants[variant].mean_worst_best();
+                let [mean, worst, best] = variants[variant].outcome().mean_worst_best();
                 print!(" {mean:>5.1} {worst:>5.1} {best:>5.1}");
             }
             println!();
@@ -82,7 +115,8 @@ impl Results {
         println!(
             "\nframes/s of the worst player of each window, in brackets the rate that the window asks for;\n\
              frames of all players that were decoded late or not decoded; CPU time of decoding one;\n\
-             the time for which the host took the CPU, and the most by which a frame was sent late"
+             the time for which the host took the CPUs during each try, * marks the judged one; and the most\n\
+             by which a frame was sent late"
         );
         print!("{:>7} {:>9}", "players", "");
         (0..CLASSES.len()).for_each(|class| print!(" {:>9}", class_name(class)));
@@ -92,19 +126,10 @@ impl Results {
         );
         for (players, variants) in &self.steps {
             for variant in &self.variants {
-                let outcome = &variants[variant];
-                print!("{players:>7} {:>9}", variant.name());
-                for class in 0..CLASSES.len() {
-                    let worst = outcome.worst_of_class(class);
-                    print!(" {:>9}", worst.map_or("-".to_owned(), |rate| format!("{rate:.1}")));
+                for tried in &variants[variant].tries {
+                    print!("{players:>7} {:>9}", variant.name());
+                    print_try(tried);
                 }
-                let [late, dropped] = outcome.late_and_dropped();
-                println!(
-                    " {late:>6} {dropped:>7} {:>9.2} {:>9} {:>9.1}",
-                    outcome.cost_mean().as_nanos() as f64 / 1e6,
-                    outcome.stolen_ms,
-                    outcome.sent.late_max.as_nanos() as f64 / 1e6
-                );
             }
         }
     }
@@ -117,16 +142,20 @@ impl Results {
             self.cost_mean(),
             self.saturation(),
             self.costs.most,
-            self.admitted()
+            self.costs.admitted()
         );
-        for variant in [Variant::RmdpEvents, Variant::DwcsEvents] {
-            self.verdict(
-                &format!("below saturation each player under {} holds its rate", variant.name()),
-                &format!("{HELD:.1} frames/s at least"),
-                self.with_load(variant, |load| load <= BELOW_SATURATION),
-                |_, outcome| (outcome.mean_worst_best()[1], outcome.mean_worst_best()[1] >= HELD),
-            );
+        for variant in [Variant::Rmdp, Variant::RmdpEvents, Variant::Dwcs, Variant::DwcsEvents] {
+            self.holds_rate(variant, self.admitted(variant));
         }
+        self.verdict(
+            "beyond saturation rmdp+ev shows as many frames as the kernel's SCHED_RR",
+            "its mean by that of rr, 1 at least",
+            self.with_load(Variant::RmdpEvents, |load| load >= ABOVE_SATURATION),
+            |players, outcome| {
+                let part = outcome.mean_worst_best()[0] / self.mean(players, Variant::RoundRobin);
+                (part, part >= 1.0)
+            },
+        );
         self.verdict(
             "beyond saturation players under rmdp+ev share the loss equally",
             "the worst has three quarters of the mean at least",
@@ -155,6 +184,7 @@ impl Results {
             );
         }
         println!("also measured:");
+        self.holds_rate(Variant::RoundRobin, self.admitted(Variant::RoundRobin));
         self.verdict(
             "beyond saturation, without events, rmdp starves the players admitted last",
             "the worst has a quarter of the mean at most",
@@ -169,12 +199,43 @@ impl Results {
             "of the mean of rmdp+ev",
             self.with_load(Variant::Sliced, |load| load >= ABOVE_SATURATION),
             |players, outcome| {
-                let with_events = self.steps[&players].get(&Variant::RmdpEvents);
-                let mean = with_events.map_or(0.0, |of| of.mean_worst_best()[0]);
-                let part = outcome.mean_worst_best()[0] / mean.max(0.1);
+                let part = outcome.mean_worst_best()[0] / self.mean(players, Variant::RmdpEvents);
                 (part, part < 0.5)
             },
         );
+        self.print_not_judged();
+    }
+
+    /// Prints whether each player of these steps, which admission has room for, holds its rate.
+    fn holds_rate<'a>(&self, variant: Variant, steps: impl Iterator<Item = (usize, &'a Outcome)>) {
+        self.verdict(
+            &format!("each player that is admitted under {} holds its rate", variant.name()),
+            &format!("{HELD:.1} frames/s at least, by the worst player of each step"),
+            steps,
+            |_, outcome| (outcome.mean_worst_best()[1], outcome.mean_worst_best()[1] >= HELD),
+        );
+    }
+
+    /// The mean rate of a variant at a number of players, at least a tenth of a frame.
+    fn mean(&self, players: usize, variant: Variant) -> f64 {
+        let step = self.steps[&players].get(&variant);
+        step.map_or(0.0, |step| step.outcome().mean_worst_best()[0]).max(0.1)
+    }
+
+    /// Names the steps that no verdict uses.
+    fn print_not_judged(&self) {
+        let steps = self.steps.iter().flat_map(|(players, variants)| {
+            variants.iter().map(move |(variant, step)| (players, variant, step))
+        });
+        let names: Vec<String> = steps
+            .filter(|(_, _, step)| !step.is_calm())
+            .map(|(players, variant, step)| {
+                format!("{players} {} ({} tries)", variant.name(), step.tries.len())
+            })
+            .collect();
+        if !names.is_empty() {
+            println!("SKIPPED, the host was never calm: {}", names.join(", "));
+        }
     }
 
     /// Prints one line: whether each of these steps fulfils `judge`, and the figures that it uses.
@@ -200,12 +261,6 @@ impl Results {
         println!("{word}: {what} ({bound}): {}", figures.collect::<Vec<_>>().join(", "));
     }
 
-    /// The number of players whose declared cost admission has room for.
-    pub fn admitted(&self) -> usize {
-        let room = PERIOD.as_nanos() * u64::from(CPU_LIMIT.ppm()) / 1_000_000;
-        usize::try_from(room / self.costs.most.as_nanos().max(1)).unwrap_or(usize::MAX)
-    }
-
     /// Whether the CPU has room for the rates that the windows ask for, both at the cost of
     /// decoding in that step and at the declared cost.
     fn windows_fit(&self, &(players, outcome): &(usize, &Outcome)) -> bool {
@@ -214,4 +269,20 @@ impl Results {
         let declared = required * self.costs.most.as_nanos() as f64 / PERIOD.as_nanos() as f64;
         declared.max(outcome.load(required)) <= CPU_LIMIT.as_f64()
     }
+}
+
+/// Prints the rest of the line of one try.
+fn print_try(tried: &Try<Outcome>) {
+    let outcome = &tried.result;
+    for class in 0..CLASSES.len() {
+        let worst = outcome.worst_of_class(class);
+        print!(" {:>9}", worst.map_or("-".to_owned(), |rate| format!("{rate:.1}")));
+    }
+    let [late, dropped] = outcome.late_and_dropped();
+    println!(
+        " {late:>6} {dropped:>7} {:>9.2} {:>9} {:>9.1}",
+        outcome.cost_mean().as_nanos() as f64 / 1e6,
+        tried.marked(),
+        outcome.sent.late_max.as_nanos() as f64 / 1e6
+    );
 }

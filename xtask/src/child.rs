@@ -76,6 +76,25 @@ pub fn output(command: &mut Command) -> Result<Output, Failure> {
     command.output().map_err(|error| not_started(command, &error))
 }
 
+/// Prints and runs `command`, shows its standard output line by line, and returns it. Its standard
+/// error goes to that of this program.
+///
+/// # Errors
+/// If it cannot be started, or does not exit with 0.
+pub fn shown(command: &mut Command) -> Result<String, Failure> {
+    let line = shell_line(command);
+    println!("$ {line}");
+    let not_run = |error: std::io::Error| Failure(format!("`{line}` cannot be run: {error}"));
+    let (reader, writer) = std::io::pipe().map_err(not_run)?;
+    let started = command.stdout(writer).spawn();
+    // `command` holds the write end of the pipe until it gets another stream.
+    command.stdout(Stdio::null());
+    let mut child = started.map_err(not_run)?;
+    let text = show_and_keep(reader);
+    let status = child.wait().map_err(not_run)?;
+    if status.success() { Ok(text) } else { Err(exited(command, status)) }
+}
+
 /// Prints and runs `command`, shows its output line by line, and returns the output too. Both of
 /// its streams come in the order written. Bytes that are not UTF-8 become U+FFFD.
 ///

@@ -3,7 +3,7 @@
 //! `cargo xtask check` runs the quick gates, `cargo xtask ci` runs all of them, and
 //! `cargo xtask NAME...` runs the named ones. Each gate has a file of its own under `gates/`, and
 //! `gates.rs` lists them in order. `cargo xtask soak` runs a test that takes longer than a gate
-//! may.
+//! may, and `cargo xtask results` measures the stored results again.
 
 #![forbid(unsafe_code)]
 
@@ -15,6 +15,7 @@ mod child;
 mod failure;
 mod gate;
 mod gates;
+mod results;
 mod tokens;
 mod workspace;
 
@@ -30,6 +31,8 @@ enum Request {
     ListCircles(Option<String>),
     /// How many findings of the gate `files` each folder has.
     CountFiles,
+    /// The stored results to measure or to check.
+    Results(results::Request),
     /// The arguments of the program `soak` of `benches/`.
     Soak(Vec<String>),
 }
@@ -67,6 +70,7 @@ fn run(request: &Request, workspace: &Workspace) -> Result<bool, Failure> {
             gates::list_circles(workspace, name.as_deref()).map(|()| true)
         }
         Request::CountFiles => gates::count_findings(workspace).map(|()| true),
+        Request::Results(request) => results::run(request, workspace),
         Request::Soak(arguments) => {
             let mut command = child::cargo(&workspace.root);
             command.args(["run", "--release", "--locked", "-p", "upcall-benches", "--bin", "soak"]);
@@ -79,6 +83,9 @@ fn run(request: &Request, workspace: &Workspace) -> Result<bool, Failure> {
 fn parse(arguments: &[String]) -> Result<Request, String> {
     if let Some(("soak", rest)) = arguments.split_first().map(|(first, rest)| (&**first, rest)) {
         return Ok(Request::Soak(rest.to_vec()));
+    }
+    if let Some(("results", rest)) = arguments.split_first().map(|(first, rest)| (&**first, rest)) {
+        return results::parse(rest).map(Request::Results);
     }
     if let [edges, list, rest @ ..] = arguments
         && (edges.as_str(), list.as_str()) == ("edges", "--list-circles")
@@ -126,6 +133,13 @@ Usage: cargo xtask check [--keep-going]    the quick gates: run them for every c
        cargo xtask soak streams [--messages N] [--kills N] [--seed N]
                           stream messages between processes that are killed at
                           random, until the given numbers are reached
+       cargo xtask results [NAME...] [--dirty]
+                          measure the named results of docs/results again, or all of
+                          them (an hour), and docs/run.svg; --dirty allows changes
+                          that are not committed
+       cargo xtask results --list | --check
+                          print the results with their times and commands; check that
+                          all are of one commit
 
 Gates, in the order of `ci` (* marks those of `check`):
 "

@@ -2,7 +2,8 @@
 //! its layout against Rust's, an installation, and programs built from it.
 //!
 //! The tests compare counts and orders, never absolute times. A test whose compiler is not
-//! installed prints that and passes. `cargo xtask packages` installs the compilers.
+//! installed prints that it is skipped, and the gate `test` counts it so. `cargo xtask packages`
+//! installs the compilers.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
@@ -30,8 +31,23 @@ const CPP: [&str; 2] = ["g++", "clang++"];
 /// A program that takes longer hangs: each takes a second on an idle machine.
 const PROGRAM_TIME_MAX: Duration = Duration::from_secs(300);
 
-/// Attempts at checks that a busy machine may spoil.
-const ATTEMPTS: usize = 10;
+/// Attempts that must succeed before as many fail, at checks that a busy machine may spoil.
+const MOST: usize = 3;
+
+/// Fails unless most attempts print `expected`.
+#[track_caller]
+fn prints_in_most_attempts(expected: &str, run: impl Fn() -> String) {
+    let (mut succeeded, mut others) = (0, Vec::new());
+    while succeeded < MOST {
+        let printed = run();
+        if printed == expected {
+            succeeded += 1
+        } else {
+            others.push(printed)
+        }
+        assert!(others.len() < MOST, "expected {expected:?}, found {others:?}");
+    }
+}
 
 /// One program at a time: each has a runtime, and two would share CPUs.
 static ALONE: Mutex<()> = Mutex::new(());
@@ -271,7 +287,7 @@ fn a_process_that_ends_lets_handlers_with_an_abort_phase_close_what_they_have_op
         [("return", closed), ("signal", closed), ("stubborn", closed), ("exit", "main is over\n")]
     {
         // The phase has half a second, which can be too short on a busy machine.
-        assert!((0..ATTEMPTS).any(|_| run(how) == printed), "{how}");
+        prints_in_most_attempts(printed, || run(how));
     }
 }
 

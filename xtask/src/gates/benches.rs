@@ -16,8 +16,24 @@ fn run(workspace: &Workspace) -> Result<Verdict, Failure> {
     }
     let mut command = child::cargo(&workspace.root);
     command.args(arguments(&benches));
-    child::succeed(command.args(["--", "--smoke"]))?;
-    Ok(Verdict::Passed(benches.join(", ")))
+    let (status, text) = child::tee(command.args(["--", "--smoke"]))?;
+    if !status.success() {
+        return Err(child::exited(&command, status));
+    }
+    let skipped: Vec<&str> = skipped(&text).collect();
+    let mut verdict = benches.join(", ");
+    if !skipped.is_empty() {
+        verdict += &format!("; skipped: {}", skipped.join("; "));
+    }
+    Ok(Verdict::Passed(verdict))
+}
+
+/// What benches could not compare, because its peer is missing: a program or a feature.
+fn skipped(text: &str) -> impl Iterator<Item = &str> {
+    text.lines().filter_map(|line| {
+        let line = line.trim_start();
+        line.strip_prefix("skipped: ").or_else(|| line.strip_prefix("SKIPPED: "))
+    })
 }
 
 /// Begins to build all benches, silently, in the scheduling class for idle CPUs. The gate `benches`
@@ -51,6 +67,12 @@ fn arguments<'a>(benches: &[&'a str]) -> Vec<&'a str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_bench_without_its_peer_is_named() {
+        let text = "skipped: no pictures: no ffmpeg\n  SKIPPED: iceoryx2\nframes skipped: 3\n";
+        assert_eq!(skipped(text).collect::<Vec<_>>(), ["no pictures: no ffmpeg", "iceoryx2"]);
+    }
 
     #[test]
     fn every_bench_is_built_by_its_name() {

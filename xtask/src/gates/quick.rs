@@ -28,7 +28,8 @@ fn run(workspace: &Workspace) -> Result<Verdict, Failure> {
     let ignored = counts.ignored.len();
     let long = LONG.join(", ");
     let left = format!("{ignored} and the programs {long} left to `test`");
-    Ok(Verdict::Passed(format!("{} passed, {left}", counts.passed)))
+    let skipped = counts.skipped.len();
+    Ok(Verdict::Passed(format!("{} passed, {skipped} skipped, {left}", counts.kept())))
 }
 
 /// Names of the test programs of the crates `packages`.

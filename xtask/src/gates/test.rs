@@ -4,6 +4,10 @@
 //! these tests out and lists them. If the class `SCHED_FIFO` is granted, a second run takes them
 //! one at a time. These tests measure time, so two at once would disturb each other.
 //!
+//! A test that finds out while it runs that it cannot check prints `skipped: TEST: WHY` and
+//! returns. libtest counts it as passed. This gate counts it as skipped, and lists it with the
+//! others.
+//!
 //! The tests of the first run sleep most of the time, so the benches are built meanwhile. The
 //! second run begins when that build is done.
 
@@ -28,6 +32,21 @@ pub struct Counts {
     pub failed: usize,
     /// Tests that did not run.
     pub ignored: Vec<Ignored>,
+    /// Lines of tests, or of parts of tests, that could not check: `TEST: WHY`.
+    pub skipped: Vec<String>,
+}
+
+impl Counts {
+    /// Tests that passed and checked what they promise.
+    pub fn kept(&self) -> usize {
+        let whole = self.skipped.iter().filter(|line| is_whole_test(line));
+        self.passed.saturating_sub(whole.count())
+    }
+}
+
+/// Whether the line of a skipped check names a test, whose name is one word. Else it names a part.
+fn is_whole_test(line: &str) -> bool {
+    line.split_once(": ").is_some_and(|(test, _)| !test.contains(' '))
 }
 
 /// A test that did not run.
@@ -64,7 +83,8 @@ fn run(workspace: &Workspace) -> Result<Verdict, Failure> {
             for test in &open.ignored {
                 print_skipped(test, "no right to SCHED_FIFO");
             }
-            let (passed, skipped) = (open.passed, open.ignored.len());
+            print_unchecked(&open.skipped);
+            let (passed, skipped) = (open.kept(), open.ignored.len() + open.skipped.len());
             format!("{passed} passed, {skipped} skipped: no right to SCHED_FIFO")
         }
     };
@@ -99,17 +119,30 @@ fn with_rights(workspace: &Workspace, open: &Counts) -> Result<String, Failure> 
             expected += 1;
         }
     }
-    let passed =
-        if expected == 0 { 0 } else { run_tests(workspace, &["--tests"], &choice)?.passed };
-    if passed != expected {
+    let with_rights = match expected {
+        0 => Counts::default(),
+        _ => run_tests(workspace, &["--tests"], &choice)?,
+    };
+    if with_rights.passed != expected {
+        let passed = with_rights.passed;
         let found = format!("{passed} tests that need rights ran, expected {expected}");
         return Err(Failure(found));
     }
     for (test, why) in &left_out {
         print_skipped(test, why);
     }
-    let (total, skipped) = (open.passed + passed, left_out.len());
+    let unchecked: Vec<String> = [&open.skipped[..], &with_rights.skipped].concat();
+    print_unchecked(&unchecked);
+    let (passed, skipped) = (with_rights.kept(), left_out.len() + unchecked.len());
+    let total = open.kept() + passed;
     Ok(format!("{total} passed ({passed} of them with rights), {skipped} skipped"))
+}
+
+/// Prints the checks that could not be made, which ran beside others long before.
+fn print_unchecked(lines: &[String]) {
+    for line in lines {
+        println!("skipped: {line}");
+    }
 }
 
 /// Why a test with this `reason` cannot run: it names one of the `rights` that is not granted.
@@ -149,7 +182,25 @@ pub fn run_tests(
 /// Adds up the results that libtest printed.
 pub fn counts(text: &str) -> Counts {
     let mut sum = Counts::default();
+    // The test that libtest has announced and not yet judged: it runs tests one at a time then.
+    let mut running = None;
     for line in text.lines() {
+        if let Some((before, what)) = line.split_once("skipped: ") {
+            let announced =
+                before.strip_prefix("test ").and_then(|test| test.split(" ... ").next());
+            let what = what.strip_prefix("main: ").map_or_else(
+                || what.to_owned(),
+                // One test at a time runs on the main thread, whose name is not the test's.
+                |why| format!("{}: {why}", announced.or(running).unwrap_or("main")),
+            );
+            if before.is_empty() || before.ends_with("... ") {
+                sum.skipped.push(what);
+            }
+        }
+        running = line
+            .strip_prefix("test ")
+            .and_then(|test| test.split_once(" ... "))
+            .map_or(running, |(test, _)| Some(test));
         // A child of a test may have written to the start of this line.
         if let Some((_, counts)) = line.split_once("test result: ") {
             sum.passed += count(counts, "passed");
@@ -185,6 +236,15 @@ test result: ok. 1 passed; 0 failed; 2 ignored; 0 measured; 0 filtered out; fini
 
 left by a child: test result: FAILED. 4 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out
 
+running 2 tests
+test c::compiles ... skipped: main: no `gcc` here
+skipped: main: the host took the CPU
+ok
+test result: ok. 0 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out
+skipped: udp::both: no `g++` here
+skipped: the IPv6 part of a test: refused
+a test says it was skipped: not by itself
+
 running 1 test
 test crates/upcall/src/lib.rs - (line 7) ... ignored
 test result: ok. 0 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.00s
@@ -194,6 +254,22 @@ test result: ok. 0 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; fini
     fn the_results_of_all_test_programs_add_up() {
         let counts = counts(PRINTED);
         assert_eq!((counts.passed, counts.failed, counts.ignored.len()), (5, 2, 3));
+    }
+
+    #[test]
+    fn a_test_that_could_not_check_is_counted_as_skipped_and_not_as_passed() {
+        let counts = counts(PRINTED);
+        assert_eq!(
+            counts.skipped,
+            [
+                "c::compiles: no `gcc` here",
+                "c::compiles: the host took the CPU",
+                "udp::both: no `g++` here",
+                "the IPv6 part of a test: refused",
+            ]
+        );
+        // The part of a test does not make the test one that did not pass.
+        assert_eq!(counts.kept(), 2);
     }
 
     #[test]

@@ -26,6 +26,31 @@ pub fn start(config: Config) -> (Runtime, MutexGuard<'static, ()>) {
     (Runtime::start(Config { switch_cost, ..config }).expect("its CPUs are allowed"), alone)
 }
 
+/// Attempts that must succeed, and failed attempts that fail a test: three of five decide.
+const MOST: usize = 3;
+
+/// Repeats an attempt that a busy machine may spoil, until three have succeeded. Returns the result
+/// of the last.
+///
+/// # Panics
+/// If three attempts fail first.
+#[track_caller]
+pub fn in_most_attempts<T, E: std::fmt::Debug>(mut attempt: impl FnMut() -> Result<T, E>) -> T {
+    let (mut succeeded, mut failed) = (0, Vec::new());
+    loop {
+        match attempt() {
+            Ok(result) => {
+                succeeded += 1;
+                if succeeded == MOST {
+                    return result;
+                }
+            }
+            Err(error) => failed.push(error),
+        }
+        assert!(failed.len() < MOST, "{MOST} attempts of {} failed: {failed:?}", succeeded + MOST);
+    }
+}
+
 /// A CPU that handlers may use.
 pub fn cpu() -> u32 {
     upcall_runtime::default_cpus().expect("there is one")[0]

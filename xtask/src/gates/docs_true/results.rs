@@ -3,7 +3,8 @@
 //! - Each stored file has a row: its name stands as code in the first column of a table.
 //! - Each file name that stands as code anywhere in the document is a stored file.
 //! - Each number in the second column of a row stands in one of the row's files. So does each
-//!   number in the text below a heading that names files as code, in one of these.
+//!   number in the text below a heading that names files as code, in one of these. The numbers of
+//!   a row of a table there stand in one line of one of these.
 //! - Elsewhere stands no number.
 //!
 //! A number is digits, with `,` before thousands or a `.` among them: `1,000`, `0.75`. It must
@@ -48,7 +49,17 @@ pub fn false_statements(readme: &Source, stored: &Stored) -> Vec<String> {
             }
             _ => (text, &section),
         };
-        for number in numbers_stated(statement) {
+        let numbers = numbers_stated(statement);
+        let is_in_table = !is_row && text.trim_start().starts_with('|');
+        if is_in_table && !numbers.is_empty() && !files.is_empty() {
+            let lines = files.iter().filter_map(|file| stored.get(*file)).flat_map(|t| t.lines());
+            if !lines.map(numbers_stored).any(|line| all_in(&numbers, &line)) {
+                let (row, files) = (numbers.join(", "), files.join(", "));
+                say(format!("states {row} in one row, which stand in no line of {files}"));
+            }
+            continue;
+        }
+        for number in numbers {
             let is_stored = |file: &&str| {
                 numbers_of.get(file).is_some_and(|stored| stored.contains(&number.replace(',', "")))
             };
@@ -62,6 +73,11 @@ pub fn false_statements(readme: &Source, stored: &Stored) -> Vec<String> {
     let rowless = stored.keys().filter(|name| !with_row.contains(name.as_str()));
     found.extend(rowless.map(|name| format!("{}: no row for `{name}`", readme.path)));
     found
+}
+
+/// Whether `line` has each of `numbers`.
+fn all_in(numbers: &[String], line: &BTreeSet<String>) -> bool {
+    numbers.iter().all(|number| line.contains(&number.replace(',', "")))
 }
 
 /// The names of text files and pictures that stand as code in `text`.
@@ -171,6 +187,17 @@ mod tests {
         assert_eq!(
             found(&text),
             ["README.md:4: names `gone.txt`, which is not stored", "README.md: no row for `b.txt`"]
+        );
+    }
+
+    #[test]
+    fn the_numbers_of_a_row_below_a_heading_stand_in_one_line() {
+        let below =
+            |row: &str| format!("{ROWS}\n## What `a.txt` and `b.txt` say\n\n| x | y |\n{row}\n");
+        assert_eq!(found(&below("| 12 | 25.2 |")), Vec::<String>::new());
+        assert_eq!(
+            found(&below("| 12 | 0.75 |")),
+            ["README.md:9: states 12, 0.75 in one row, which stand in no line of a.txt, b.txt"]
         );
     }
 

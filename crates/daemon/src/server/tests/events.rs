@@ -8,9 +8,24 @@ use upcall_core::discipline::{DWS, RMDP};
 use upcall_runtime::{HandlerId, Poster};
 
 /// A KLS thread may read a domain's area while the domain is writing it. The domain then counts as
-/// having no work. This is rare without the real-time class and rarer with it. If events did not
-/// break ties, no attempt would succeed.
-const ATTEMPTS: usize = 10;
+/// having no work. This is rare without the real-time class and rarer with it. So most attempts
+/// must succeed: three before three fail.
+const MOST: usize = 3;
+
+/// Fails unless most attempts give what `expected` is.
+#[track_caller]
+fn in_most_attempts<T: PartialEq + std::fmt::Debug>(expected: &T, attempt: impl Fn() -> T) {
+    let (mut succeeded, mut others) = (0, Vec::new());
+    while succeeded < MOST {
+        let seen = attempt();
+        if seen == *expected {
+            succeeded += 1
+        } else {
+            others.push(seen)
+        }
+        assert!(others.len() < MOST, "expected {expected:?}, found {others:?}");
+    }
+}
 
 const NEED: ActivityParams = ActivityParams::new(Span::from_millis(20), Span::from_micros(200));
 
@@ -99,9 +114,7 @@ fn the_most_urgent_event_wins_among_domains_of_equal_rank() {
             players.run();
             std::mem::take(&mut *seen.lock().unwrap())
         };
-        let attempts: Vec<_> =
-            (0..ATTEMPTS).map(|_| attempt()).take_while(|seen| *seen != expected).collect();
-        assert!(attempts.len() < ATTEMPTS, "{discipline:?}: {attempts:?}");
+        in_most_attempts(&expected, attempt);
     }
 }
 
@@ -129,7 +142,5 @@ fn an_event_for_a_waiting_domain_counts_at_the_next_choice() {
         players.run();
         std::mem::take(&mut *seen.lock().unwrap())
     };
-    let attempts: Vec<_> =
-        (0..ATTEMPTS).map(|_| attempt()).take_while(|seen| *seen != [0, 2, 1]).collect();
-    assert!(attempts.len() < ATTEMPTS, "{attempts:?}");
+    in_most_attempts(&vec![0, 2, 1], attempt);
 }

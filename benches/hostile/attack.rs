@@ -1,0 +1,148 @@
+//! What an attack is, and the parts from which most are made. `attacks.rs` lists the attacks.
+
+use std::path::Path;
+use std::time::Duration;
+
+use upcall::activity::ActivityParams;
+use upcall::time::Span;
+use upcall::{Attach, Batch, Config, Runtime};
+use upcall_shm::user_area::Rank;
+use upcall_sys::clock;
+
+use crate::raw::Raw;
+
+/// One way to do harm.
+#[derive(Clone, Copy)]
+pub(crate) struct Attack {
+    pub(crate) name: &'static str,
+    pub(crate) what: &'static str,
+    /// The action of the process. It may never return.
+    pub(crate) act: fn(&Path),
+    /// The action on the process from outside.
+    pub(crate) outside: Outside,
+    /// Whether the process runs as another user than the victims, [`OTHER_USER`].
+    pub(crate) other_user: bool,
+    /// The options of the daemon.
+    pub(crate) daemon: DaemonOptions,
+    /// Which processes the attack harms or spares.
+    pub(crate) beside: Beside,
+}
+
+/// The options of a daemon. It admits all users.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct DaemonOptions {
+    /// Whether the daemon kills a domain after demoting it.
+    pub(crate) kill: bool,
+    /// The limit of its open files (RLIMIT_NOFILE, getrlimit(2)). 0: as this process has it.
+    pub(crate) descriptors_max: u64,
+}
+
+/// The processes beside the attacker, on the same CPU.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Beside {
+    /// Two victims: domains with reservations.
+    Victims,
+    /// Two victims, and a spinning program of ordinary class, whose CPU time is counted.
+    VictimsAndOrdinary,
+    /// The ordinary program alone.
+    Ordinary,
+}
+
+/// The user `nobody`.
+pub(crate) const OTHER_USER: u32 = 65534;
+
+/// The action of the parent process on the attacker.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Outside {
+    Nothing,
+    /// SIGSTOP, and SIGCONT later.
+    StopAndContinue,
+    Kill,
+    /// `strace -f`, which stops the process at each system call.
+    Trace,
+    /// `gdb` stops the process for a second and lets it continue.
+    Debugger,
+    /// The daemon is killed and started again at the same socket.
+    RestartDaemon,
+}
+
+/// An attack by the same user, beside two victims, under a daemon with its default options.
+pub(crate) const fn attack(name: &'static str, what: &'static str, act: fn(&Path)) -> Attack {
+    Attack {
+        name,
+        what,
+        act,
+        outside: Outside::Nothing,
+        other_user: false,
+        daemon: DaemonOptions { kill: false, descriptors_max: 0 },
+        beside: Beside::Victims,
+    }
+}
+
+/// Runs one handler that is released every 5 ms for 0.1 ms. Its rank is above those of all victims.
+pub(crate) fn run(socket: &Path, handler: impl FnMut(&mut Batch<'_>) + Send + 'static) {
+    let daemon = Some(Attach { socket: socket.into(), name: "attacker".to_owned() });
+    let mut runtime =
+        Runtime::start(Config { daemon, ..Config::default() }).expect("it is attached");
+    let need = ActivityParams::new(Span::from_millis(5), Span::from_micros(100));
+    let id = runtime.handler("attack", need, handler).expect("it is admitted");
+    runtime.run(id).expect("the executor runs");
+    loop {
+        std::thread::sleep(Duration::from_secs(1));
+    }
+}
+
+pub(crate) fn spin(span_ns: u64) {
+    let until = clock::monotonic_ns() + span_ns;
+    while clock::monotonic_ns() < until {}
+}
+
+pub(crate) fn behave(socket: &Path) {
+    run(socket, |batch| {
+        while batch.proceed() {
+            spin(80_000);
+        }
+    });
+}
+
+/// Never ends, but calls `proceed`: a job that is longer than declared.
+pub(crate) fn endless_asking(socket: &Path) {
+    run(socket, |batch| {
+        while batch.proceed() {
+            spin(3_000_000);
+        }
+    });
+}
+
+/// Claims that the domain has work of this rank.
+pub(crate) fn claim(raw: &mut Raw, rank: Rank) {
+    raw.owner.publish(Some(rank.into()));
+    if raw.turn.set_need_resched() {
+        notify_daemon(raw);
+    }
+}
+
+/// Waits for the turn, as the rules require.
+pub(crate) fn be_ready(raw: &mut Raw) {
+    let rank = raw.rank;
+    claim(raw, rank);
+    while raw.turn.holder() != Ok(raw.me) {
+        sleep(raw);
+    }
+}
+
+pub(crate) fn notify_daemon(raw: &Raw) {
+    let wake_word = raw.turn.wake_word(upcall_shm::DomainId::DAEMON);
+    if wake_word.notify() {
+        upcall_sys::futex::wake_shared(wake_word.word(), 1);
+    }
+}
+
+pub(crate) fn sleep(raw: &Raw) {
+    let wake_word = raw.turn.wake_word(raw.me);
+    if wake_word.prepare_wait() {
+        let asleep = upcall_shm::wake_word::ASLEEP;
+        upcall_sys::futex::wait_shared_until(wake_word.word(), asleep, None);
+    }
+    wake_word.finish_wait();
+}

@@ -1,0 +1,72 @@
+//! Attacks on the time of the others: a domain that does not yield its CPU.
+
+use std::path::Path;
+use std::time::Duration;
+
+use upcall_shm::user_area::Mask;
+use upcall_sys::clock;
+
+use super::{Attack, Beside, DaemonOptions, attack, be_ready, behave, run, spin};
+use crate::raw::Raw;
+
+pub(crate) const ATTACKS: &[Attack] = &[
+    attack("none", "a domain that keeps to the rules", behave),
+    attack("endless loop", "a handler neither calls proceed() nor returns", endless),
+    attack("no turn", "its thread loops without ever having the turn", without_turn),
+    attack("masked", "preemption masked, then an endless loop", masked),
+    attack("false life", "an endless loop that reports all the time that it asks", false_life),
+    attack("blocks", "a handler sleeps in the kernel, 20 ms each time", blocks),
+    Attack {
+        beside: Beside::VictimsAndOrdinary,
+        ..attack("endless, ordinary", "as `endless loop`, an ordinary program beside", endless)
+    },
+    Attack {
+        beside: Beside::Ordinary,
+        ..attack("endless, alone", "the same without victims", endless)
+    },
+    Attack {
+        daemon: DaemonOptions { kill: true, descriptors_max: 0 },
+        ..attack("endless, --kill", "as `endless loop`, under a daemon that kills", endless)
+    },
+];
+
+fn endless(socket: &Path) {
+    run(socket, |_| {
+        loop {
+            spin(1_000_000);
+        }
+    });
+}
+
+/// Loops without ready work and without the turn.
+fn without_turn(socket: &Path) {
+    let _raw = Raw::attach(socket, "attacker");
+    loop {
+        spin(1_000_000);
+    }
+}
+
+fn masked(socket: &Path) {
+    let mut raw = Raw::attach(socket, "attacker");
+    let _ = raw.owner.mask(Mask::Preemption);
+    be_ready(&mut raw);
+    loop {
+        spin(1_000_000);
+    }
+}
+
+fn false_life(socket: &Path) {
+    let mut raw = Raw::attach(socket, "attacker");
+    be_ready(&mut raw);
+    loop {
+        raw.owner.set_asked(clock::monotonic_ns());
+    }
+}
+
+fn blocks(socket: &Path) {
+    run(socket, |batch| {
+        while batch.proceed() {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    });
+}

@@ -1,0 +1,77 @@
+//! What happens to a process, and what it does to itself: stops, debuggers, children, ends.
+
+use std::path::Path;
+use std::process::Command;
+
+use super::{Attack, Outside, attack, behave, endless_asking, run};
+
+pub(crate) const ATTACKS: &[Attack] = &[
+    Attack {
+        outside: Outside::StopAndContinue,
+        ..attack("SIGSTOP", "stopped inside a handler, continued 1 s later", endless_asking)
+    },
+    Attack {
+        outside: Outside::Trace,
+        ..attack("strace", "`strace -f` attached while its handlers make system calls", chatty)
+    },
+    Attack {
+        outside: Outside::Debugger,
+        ..attack("debugger", "stopped by gdb, continued 1 s later", behave)
+    },
+    Attack {
+        outside: Outside::Kill,
+        ..attack("SIGKILL", "killed inside a handler", endless_asking)
+    },
+    attack("fork", "a handler starts busy children", forks),
+    attack("exec", "a handler becomes another program, which loops", execs),
+    attack("exit", "exit() inside a handler", exits),
+    attack("abort", "abort() inside a handler", aborts),
+    Attack {
+        outside: Outside::RestartDaemon,
+        ..attack("restart", "the daemon is killed and started again", behave)
+    },
+    Attack {
+        outside: Outside::RestartDaemon,
+        ..attack("restart, endless", "the same during an endless loop", endless_asking)
+    },
+];
+
+fn chatty(socket: &Path) {
+    run(socket, |batch| {
+        while batch.proceed() {
+            for _ in 0..20 {
+                let _ = std::fs::metadata("/");
+            }
+        }
+    });
+}
+
+fn forks(socket: &Path) {
+    let mut children = 0;
+    run(socket, move |batch| {
+        while batch.proceed() {
+            if children < 4 {
+                children += 1;
+                // The child ends with this process, or after some seconds.
+                let _ =
+                    Command::new("timeout").args(["4", "sh", "-c", "while :; do :; done"]).spawn();
+            }
+        }
+    });
+}
+
+fn execs(socket: &Path) {
+    run(socket, |_| {
+        use std::os::unix::process::CommandExt;
+        let error = Command::new("sh").args(["-c", "while :; do :; done"]).exec();
+        eprintln!("exec: {error}");
+    });
+}
+
+fn exits(socket: &Path) {
+    run(socket, |_| std::process::exit(0));
+}
+
+fn aborts(socket: &Path) {
+    run(socket, |_| std::process::abort());
+}
