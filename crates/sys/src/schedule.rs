@@ -9,6 +9,7 @@ use crate::OsError;
 use core::num::NonZeroU64;
 
 mod affinity;
+mod at_priority;
 mod band;
 mod class;
 mod deadline;
@@ -18,6 +19,7 @@ mod refusal;
 
 pub(crate) use affinity::cpu_set;
 pub use affinity::{CPUS_MAX, allowed_cpus, current_cpu, pin_thread};
+pub use at_priority::at_priority;
 pub use band::Band;
 pub(crate) use class::set_class;
 pub use class::{set_fifo, set_ordinary};
