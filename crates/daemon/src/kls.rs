@@ -40,7 +40,7 @@ use upcall_shm::DomainId;
 use upcall_shm::kernel_area::State;
 use upcall_shm::turn_page::Turn;
 use upcall_shm::user_area::Rank;
-use upcall_sys::process::{ThreadState, thread_state};
+use upcall_sys::process::ThreadState;
 use upcall_sys::schedule::Band;
 use upcall_sys::{futex, schedule};
 
@@ -194,17 +194,20 @@ impl Kls {
     /// ready on another CPU is left as it is.
     fn raise(&self, member: &Member) {
         let Some(band) = self.band else { return };
-        let is_ready = thread_state(member.pid, member.tid) == Ok(ThreadState::Running);
+        let thread = member.thread.by_kls();
+        let is_ready = thread.state() == Ok(ThreadState::Running);
         if is_ready || member.is(State::Demoted) {
             return;
         }
-        // Fails only if the thread has ended.
-        let _ = schedule::set_fifo_not_inherited_of(member.tid, band.returner());
-        // The watchdog sets the state to demoted before it lowers the thread. If it did so
-        // meanwhile, this check sees it.
-        if member.is(State::Demoted) {
-            let _ = schedule::set_ordinary_of(member.tid);
-        }
+        schedule::at_priority(band.watchdog(), || {
+            // Fails only if the thread has ended.
+            let _ = thread.set_fifo_not_inherited(band.returner());
+            // The watchdog sets the state to demoted before it lowers the thread. If it did so
+            // meanwhile, this check sees it.
+            if member.is(State::Demoted) {
+                let _ = thread.set_ordinary();
+            }
+        });
     }
 
     fn revoke(&self, turn: Turn) -> bool {
@@ -214,7 +217,7 @@ impl Kls {
 
     /// The state of a holder that cannot run; `None` if it can and is about to run.
     fn why_not_running(&self, member: &Member) -> Option<State> {
-        match thread_state(member.pid, member.tid) {
+        match member.thread.by_kls().state() {
             Ok(ThreadState::Stopped | ThreadState::Traced | ThreadState::Dead) => {
                 Some(State::Stopped)
             }

@@ -8,6 +8,7 @@
 //! |---|---|
 //! | [`registry`] | the attached domains and their reservations; pure |
 //! | `group`, `cpu` | one user's domains on one CPU and their shared pages; the groups of one CPU |
+//! | `member_thread` | the thread of a domain on a CPU |
 //! | `ranks` | the ranks that a domain may show |
 //! | `kls` | the thread of a group, one priority below its domains |
 //! | `reaper` | the thread that frees the groups of users without domains |
@@ -27,6 +28,7 @@ mod clock;
 mod cpu;
 mod group;
 mod kls;
+mod member_thread;
 mod ranks;
 mod reaper;
 mod status;

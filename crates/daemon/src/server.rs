@@ -210,10 +210,10 @@ fn start_watchdog(
     quit: Arc<AtomicBool>,
     reports: Connection,
 ) -> Result<JoinHandle<()>, StartError> {
-    let watchdog = Watchdog::new(cpus, rules, quit, move |offence| {
+    let watchdog = Watchdog::new(cpus, rules, quit, move |report| {
         // If the server is far behind, the socket may be full and the report is lost. The counts
         // in the kernel area remain.
-        let _ = reports.send(&offence::encode(&offence), &[]);
+        let _ = reports.send(&offence::encode(&report), &[]);
     });
     watchdog.spawn().map_err(StartError::Thread)
 }

@@ -188,12 +188,12 @@ fn virtual_processor(
     };
     let virtual_processor = VirtualProcessorStatus {
         cpu: group.cpu,
-        tid: member.tid,
+        tid: member.thread.tid(),
         state: member.state(),
         offences: member.offences(),
         reserved_ppm,
         // Zero if its thread has just ended: the CPU time is no longer known then.
-        used_ns: process::cpu_time_of(member.pid, member.tid).unwrap_or_default(),
+        used_ns: member.thread.by_server().and_then(|t| t.cpu_time().ok()).unwrap_or_default(),
         counters: member.area.counters(),
         fault,
     };

@@ -48,9 +48,8 @@ use upcall_sys::{clock, schedule};
 use crate::clock::now;
 use crate::cpu::CpuState;
 use cpu_watch::CpuWatch;
-pub(crate) use measures::lower_leader;
 use tick::Tick;
-pub(crate) use tick::{Offence, Rules};
+pub(crate) use tick::{Offence, Report, Rules};
 
 mod account;
 mod cpu_watch;
@@ -74,7 +73,7 @@ pub(crate) struct Watchdog<R> {
     quit: Arc<AtomicBool>,
 }
 
-impl<R: FnMut(Offence)> Watchdog<R> {
+impl<R: FnMut(Report)> Watchdog<R> {
     pub(crate) fn new(
         (cpu_states, allowed): (&[Arc<CpuState>], &[u32]),
         rules: Rules,

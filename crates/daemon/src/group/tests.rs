@@ -2,6 +2,7 @@
 
 use upcall_shm::kernel_area::Reader;
 use upcall_sys::memfd::ReadOnlyMapping;
+use upcall_sys::process::PidFd;
 
 use super::*;
 
@@ -16,7 +17,9 @@ pub(crate) fn member(
     let fd = area.fd().try_clone_to_owned().unwrap();
     let owner = Owner::create(area, domain, generation.get()).unwrap();
     let memory = SharedMapping::from_fd(fd, user_area::AREA_BYTES).unwrap();
-    let member = Arc::new(Member::new((domain, generation), (pid, tid), memory).unwrap());
+    let process = Arc::new(PidFd::open(pid).unwrap());
+    let thread = MemberThread::open(process, (pid, tid)).unwrap().expect("the thread runs");
+    let member = Arc::new(Member::new((domain, generation), thread, memory).unwrap());
     group.kernel.attach(domain, generation, 1, pid);
     group.set_members(|members| members.push(member.clone()));
     (member, owner)

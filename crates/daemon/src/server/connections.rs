@@ -5,6 +5,7 @@
 
 use core::num::NonZeroU64;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
 use std::time::Duration;
 
 use upcall_shm::wire::{MESSAGE_BYTES_MAX, ToDaemon, ToDomain};
@@ -39,7 +40,7 @@ impl Daemon {
     fn add_session(&mut self, connection: Connection) -> Result<(), OsError> {
         let number = self.sessions_ever;
         let watch = SESSIONS + 2 * number;
-        let process = connection.peer_pidfd()?;
+        let process = Arc::new(connection.peer_pidfd()?);
         let watched =
             |fd: BorrowedFd<'_>, watch| Watch::new(&self.readiness, fd, Direction::Readable, watch);
         let session = Session {

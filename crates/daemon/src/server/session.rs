@@ -19,7 +19,7 @@ use crate::status::StatusReply;
 pub(super) struct Session {
     pub(super) connection: Connection,
     pub(super) credentials: Credentials,
-    pub(super) process: PidFd,
+    pub(super) process: Arc<PidFd>,
     pub(super) connection_watch: Watch,
     pub(super) _process_watch: Watch,
     pub(super) domain: Option<Attached>,

@@ -78,6 +78,12 @@ impl Account {
         self.owed_ns = owed.clamp(least, signed(most));
     }
 
+    /// Notes that the CPU time is unknown at this tick. The next sample covers the time since the
+    /// previous one.
+    pub(super) fn skip_sample(&mut self) {
+        (self.used_ns, self.has_run) = (0, true);
+    }
+
     /// The time that the domain owes, if that is above the limit. `None` for a domain without a
     /// promise.
     pub(super) fn overuse_ns(&self, limits: &Limits, grace: Span) -> Option<u64> {

@@ -6,11 +6,10 @@ use upcall_core::time::{Instant, Span};
 use upcall_shm::kernel_area::State;
 use upcall_shm::turn_page::Turn;
 use upcall_shm::{DomainId, Measure};
-use upcall_sys::process::{ThreadState, cpu_time_of, thread_state};
-use upcall_sys::schedule;
+use upcall_sys::process::ThreadState;
 
 use super::account::Sample;
-use super::measures::{demote, lower_leader, lower_returner, reinstate, revoke_turn};
+use super::measures::{demote, lower_returner, reinstate, revoke_turn};
 use super::record::{Penalty, Record};
 use super::tick::Tick;
 use crate::cpu::{CpuState, CpuView};
@@ -98,7 +97,15 @@ impl CpuWatch {
         let holder = group.turn.turn().ok().map(Turn::holder);
         for member in members.iter() {
             let wants_cpu = member.wants_cpu(tick.now) || holder == Some(member.domain);
-            self.update_record(member, tick, wants_cpu);
+            match member.thread.by_watchdog().cpu_time() {
+                Ok(count_ns) => self.update_record(member, tick, (count_ns, wants_cpu)),
+                Err(error) => {
+                    self.keep_record(member);
+                    if error.is_not_found() {
+                        retire(group, member, tick);
+                    }
+                }
+            }
         }
         self.review_penalties(group, members, tick);
         self.check_memory(group, members, tick);
@@ -124,7 +131,7 @@ impl CpuWatch {
     ) {
         let Some(record) = self.record_of(member) else { return };
         // Without the real-time class, other threads may keep the holder from running.
-        let running = thread_state(member.pid, member.tid) == Ok(ThreadState::Running);
+        let running = member.thread.by_watchdog().state() == Ok(ThreadState::Running);
         if record.account.has_run || running || tick.rules.band.is_none() {
             return;
         }
@@ -134,13 +141,21 @@ impl CpuWatch {
         }
     }
 
+    /// Keeps the record of a domain whose CPU time is unknown at this tick.
+    fn keep_record(&mut self, member: &Member) {
+        if let Some(record) = self.record_of(member) {
+            record.seen = true;
+            record.account.skip_sample();
+        }
+    }
+
     /// Updates the record of a domain, mainly its CPU time.
-    fn update_record(&mut self, member: &Arc<Member>, tick: &Tick<'_>, wants_cpu: bool) {
-        let count_ns = cpu_time_of(member.pid, member.tid).unwrap_or_else(|_| {
-            // The process has ended, or has executed another program.
-            lower_leader(member, tick.rules.band);
-            0
-        });
+    fn update_record(
+        &mut self,
+        member: &Arc<Member>,
+        tick: &Tick<'_>,
+        (count_ns, wants_cpu): (u64, bool),
+    ) {
         let found = self.records.iter_mut().find(|record| Arc::ptr_eq(&record.member, member));
         let record = match found {
             Some(record) => record,
@@ -215,7 +230,7 @@ impl CpuWatch {
         group.set_state(member, State::Demoted);
         if let Some(band) = tick.rules.band {
             // Fails only if the thread has ended.
-            let _ = schedule::set_fifo_not_inherited_of(member.tid, band.offender());
+            let _ = member.thread.by_watchdog().set_fifo_not_inherited(band.offender());
         }
         tick.report_offence(group, member, measure, held_ns);
         // The domain sees that it takes no turns when it wakes.
@@ -310,6 +325,16 @@ impl CpuWatch {
 
     fn record_of(&mut self, member: &Member) -> Option<&mut Record> {
         self.records.iter_mut().find(|record| core::ptr::eq(&*record.member, member))
+    }
+}
+
+/// A thread of a domain has ended, or its process has executed another program. From now on the
+/// member gets no turns, and the watchdog changes no class. The server detaches it from the CPU.
+fn retire(group: &DomainGroup, member: &Member, tick: &mut Tick<'_>) {
+    member.thread.lower_leader(tick.rules.band);
+    if member.thread.set_ended() {
+        tick.report_ended(group, member);
+        group.notify(DomainId::DAEMON);
     }
 }
 

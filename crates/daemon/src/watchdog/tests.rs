@@ -1,6 +1,8 @@
 //! The CPUs where the watchdog runs, and its records of domains.
 
 use std::collections::BTreeSet;
+use std::io::Write;
+use std::process::{Child, Command};
 use std::sync::mpsc;
 
 use upcall_core::time::Instant;
@@ -133,7 +135,10 @@ fn a_holder_that_sleeps_is_out_prioritised_at_the_fourth_tick() {
     let rules = Rules { band: Some(Band::WHOLE), grace: GRACE, kill: false };
     let mut check_at = |at: u32| {
         let mut reported = None;
-        let report = &mut |offence: Offence| reported = Some(offence.measure);
+        let report = &mut |report: Report| {
+            let Report::Offence(offence) = report else { panic!("{report:?}") };
+            reported = Some(offence.measure);
+        };
         let (now, stalled, kernel_tick) = (Instant::ZERO + TICK * at, Span::ZERO, KERNEL_TICK);
         watch.check(&mut Tick { now, stalled, kernel_tick, rules: &rules, report });
         reported
@@ -152,7 +157,7 @@ fn a_holder_that_sleeps_is_out_prioritised_at_the_fourth_tick() {
 
 #[test]
 fn a_tick_without_the_kls_thread_does_not_count_against_a_holder() {
-    let (_, member, _owner) = asleep(1, 1, None);
+    let (_, member, _owner) = asleep(1, thread_id(), None);
     let count = |accounts: &mut dyn Iterator<Item = (bool, u64)>| {
         let mut record = Record::new(member.clone());
         record.kls_ns = 1;
@@ -166,4 +171,59 @@ fn a_tick_without_the_kls_thread_does_not_count_against_a_holder() {
     // Three ticks before the gap and one after it. The ticks in the gap do not count.
     let accounts = [2, 3, 4, 4, 4, 4, 5].map(ready);
     assert_eq!(count(&mut accounts.into_iter()), 1);
+}
+
+/// Another process whose number is `number`. `None` without the right to choose numbers, or if
+/// other programs keep taking the number.
+fn process_with_number(number: u32) -> Option<Child> {
+    for _ in 0..1_000 {
+        std::fs::write("/proc/sys/kernel/ns_last_pid", (number - 1).to_string()).ok()?;
+        let mut child = Command::new("sleep").arg("60").spawn().ok()?;
+        if child.id() == number {
+            return Some(child);
+        }
+        let _ = (child.kill(), child.wait());
+    }
+    None
+}
+
+#[test]
+#[ignore = "needs root: chooses the number of a process, and the right to SCHED_FIFO"]
+fn a_process_that_gets_the_number_of_an_ended_thread_keeps_its_class() {
+    let (opener, gate) = mpsc::channel::<()>();
+    let (tid_sender, tid_receiver) = mpsc::channel();
+    let thread = std::thread::spawn(move || {
+        tid_sender.send(thread_id()).unwrap();
+        gate.recv().unwrap_err();
+    });
+    let tid = tid_receiver.recv().unwrap();
+    // The domain offends: it shows a rank of another domain.
+    let (group, member, mut owner) = asleep(1, tid, None);
+    owner.publish(Some(Rank::new(0, 77).into()));
+    let cpu_state = Arc::new(CpuState::new(0));
+    cpu_state.set_groups(|groups| groups.push(group.clone()));
+    drop(opener);
+    thread.join().unwrap();
+    while thread_state(std::process::id(), tid) != Ok(ThreadState::Dead) {
+        std::thread::yield_now();
+    }
+    let Some(mut stranger) = process_with_number(tid) else {
+        let name = "a_process_that_gets_the_number_of_an_ended_thread_keeps_its_class";
+        // `eprintln` would be captured.
+        let _ = writeln!(std::io::stderr(), "skipped: {name}: no such number");
+        return;
+    };
+    let mut watch = CpuWatch::new(cpu_state);
+    let rules = Rules { band: Some(Band::WHOLE), grace: GRACE, kill: false };
+    let mut reports = Vec::new();
+    for at in 1..=4 {
+        let report = &mut |report: Report| reports.push(report);
+        let (now, stalled, kernel_tick) = (Instant::ZERO + TICK * at, Span::ZERO, KERNEL_TICK);
+        watch.check(&mut Tick { now, stalled, kernel_tick, rules: &rules, report });
+    }
+    let class = schedule::class_of(stranger.id());
+    let _ = (stranger.kill(), stranger.wait());
+    assert_eq!(class, Ok(schedule::Class::Ordinary));
+    assert_eq!(reports, [Report::ThreadEnded { cpu: 0, generation: 1 }]);
+    assert!(!group.is_present(&member) && !member.wants_cpu(Instant::ZERO));
 }

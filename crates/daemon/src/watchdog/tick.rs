@@ -18,6 +18,17 @@ pub(crate) struct Offence {
     pub(crate) held_ns: u64,
 }
 
+/// What the watchdog tells the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Report {
+    Offence(Offence),
+    /// The thread of a domain on a CPU has ended, and its process may go on.
+    ThreadEnded {
+        cpu: u32,
+        generation: u64,
+    },
+}
+
 /// How the watchdog is set up.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rules {
@@ -35,7 +46,7 @@ pub(super) struct Tick<'t> {
     pub(super) stalled: Span,
     pub(super) kernel_tick: Span,
     pub(super) rules: &'t Rules,
-    pub(super) report: &'t mut dyn FnMut(Offence),
+    pub(super) report: &'t mut dyn FnMut(Report),
 }
 
 impl Rules {
@@ -55,6 +66,11 @@ impl Tick<'_> {
         held_ns: u64,
     ) {
         let generation = member.generation.get();
-        (self.report)(Offence { cpu: group.cpu, generation, measure, held_ns });
+        (self.report)(Report::Offence(Offence { cpu: group.cpu, generation, measure, held_ns }));
+    }
+
+    pub(super) fn report_ended(&mut self, group: &DomainGroup, member: &Member) {
+        let generation = member.generation.get();
+        (self.report)(Report::ThreadEnded { cpu: group.cpu, generation });
     }
 }
