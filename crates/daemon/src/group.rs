@@ -21,6 +21,7 @@ use upcall_sys::process::{ThreadState, cpu_time_of, thread_id, thread_state};
 use upcall_sys::{OsError, futex};
 
 use crate::member_thread::MemberThread;
+use crate::pacing::Pacing;
 use crate::ranks::Ranks;
 
 #[cfg(test)]
@@ -53,6 +54,7 @@ pub(crate) struct DomainGroup {
     /// The thread id of the group's KLS thread; 0 before that thread runs. Relaxed everywhere: the
     /// word publishes no other data.
     kls_tid: AtomicU32,
+    pub(crate) pacing: Pacing,
     is_over: AtomicBool,
 }
 
@@ -171,6 +173,7 @@ impl DomainGroup {
             proxy_fd,
             members: Mutex::default(),
             kls_tid: AtomicU32::new(0),
+            pacing: Pacing::default(),
             is_over: AtomicBool::new(false),
         })
     }
@@ -224,8 +227,11 @@ impl DomainGroup {
         (is_ready, cpu_time_of(pid, tid).unwrap_or(0))
     }
 
-    /// Wakes `domain` if it sleeps.
+    /// Wakes `domain` if it sleeps. [`DomainId::DAEMON`] is the KLS thread.
     pub(crate) fn notify(&self, domain: DomainId) {
+        if domain == DomainId::DAEMON {
+            self.pacing.notify();
+        }
         let wake_word = self.turn.wake_word(domain);
         if wake_word.notify() {
             futex::wake_shared(wake_word.word(), 1);

@@ -18,13 +18,14 @@
 //!                                                                     stopped, gone
 //! ```
 //!
-//! 1. The thread sleeps until the earliest release of any domain on the CPU.
+//! 1. The thread sleeps until the earliest release of any domain on the CPU. Domains can wake it
+//!    without end; [`crate::pacing`] bounds what that costs others.
 //! 2. A domain that becomes ready wakes the daemon if the daemon has the turn.
 //! 3. The turn goes to the best domain of the CPU. In the state *below* the domain runs, and the
 //!    thread is ready at its lower priority. If that domain belongs to another user, the turn is
 //!    passed in that user's group. At most one group of a CPU has the CPU, and the daemon keeps its
 //!    number ([`CpuState::is_held`]). Writes of domains to the turn page of another group have no
-//!    effect.
+//!    effect. The KLS thread of that group is in the state *below* then, and this one sleeps.
 //! 4. The thread marks the holder, takes the turn from it, and passes over it until it sleeps on
 //!    its wake word. The holder has reached a boundary then. Until then the thread of a blocked
 //!    holder is raised above the other domains ([`Band::returner`]).
@@ -40,6 +41,7 @@ use upcall_shm::DomainId;
 use upcall_shm::kernel_area::State;
 use upcall_shm::turn_page::Turn;
 use upcall_shm::user_area::Rank;
+use upcall_sys::clock::thread_cpu_ns;
 use upcall_sys::process::ThreadState;
 use upcall_sys::schedule::Band;
 use upcall_sys::{futex, schedule};
@@ -47,6 +49,7 @@ use upcall_sys::{futex, schedule};
 use crate::clock::now;
 use crate::cpu::{CpuState, CpuView};
 use crate::group::{DomainGroup, Member};
+use crate::pacing::PassLimit;
 
 /// How often a thread without the real-time class checks the holder.
 const CHECK_INTERVAL: Span = Span::from_millis(2);
@@ -58,6 +61,7 @@ pub(crate) struct Kls {
     /// `None`: without the real-time class.
     band: Option<Band>,
     view: CpuView,
+    limit: PassLimit,
 }
 
 /// The result of choosing.
@@ -78,7 +82,7 @@ impl Kls {
         group: Arc<DomainGroup>,
         band: Option<Band>,
     ) -> Self {
-        Kls { cpu_state, group, band, view: CpuView::default() }
+        Kls { cpu_state, group, band, view: CpuView::default(), limit: PassLimit::new() }
     }
 
     /// Runs until the group is closed. The body of the KLS thread.
@@ -97,6 +101,7 @@ impl Kls {
                 // its group does not have the CPU.
                 _ => self.choose_or_sleep(),
             }
+            self.limit.after_pass(&self.group.pacing, clocks);
         }
     }
 
@@ -108,13 +113,24 @@ impl Kls {
                 if !Arc::ptr_eq(&group, &self.group) {
                     // The KLS thread of that group must be ready below the domain before the domain
                     // runs.
-                    group.notify(DomainId::DAEMON);
+                    group.wake_kls();
+                    group.notify(domain);
+                    // From here on that thread chooses. This one would otherwise choose without
+                    // end if a domain of the other group kept returning the turn.
+                    self.sleep(None);
+                } else {
+                    group.notify(domain);
                 }
-                group.notify(domain);
             }
-            Choice::Nothing(until) => self.group.sleep_until(until),
-            Choice::HeldElsewhere => self.group.sleep_until(None),
+            Choice::Nothing(until) => self.sleep(until),
+            Choice::HeldElsewhere => self.sleep(None),
             Choice::Retry => {}
+        }
+    }
+
+    fn sleep(&mut self, until: Option<Instant>) {
+        if !self.limit.sleep(&self.group.pacing, until, clocks) {
+            self.group.sleep_until(until);
         }
     }
 
@@ -160,18 +176,20 @@ impl Kls {
     fn watch_holder(&mut self, turn: Turn) {
         self.view.refresh(&self.cpu_state);
         let members = self.view.members_of(&self.group).into_iter().flat_map(|m| m.iter());
-        let Some(member) = members.clone().find(|member| member.domain == turn.holder()) else {
+        let Some(member) = members.clone().find(|member| member.domain == turn.holder()).cloned()
+        else {
             // The holder has gone, or is not attached yet. The daemon did not give it the turn.
             self.revoke(turn);
             return;
         };
+        let member = &member;
         if self.group.is_asleep(member) {
             // The domain that passed the turn was interrupted before it woke the new holder.
             self.group.notify(member.domain);
             return;
         }
         match self.why_not_running(member) {
-            None => self.sleep_briefly(),
+            None => self.sleep(Some(now() + CHECK_INTERVAL)),
             Some(state) if self.group.turn.turn() == Ok(turn) => {
                 self.group.mark_passed_over(member, state);
                 // A domain may have overwritten the holder's wake word. Without this the holder
@@ -228,11 +246,11 @@ impl Kls {
             Err(_) => None,
         }
     }
+}
 
-    fn sleep_briefly(&self) {
-        let until = now() + CHECK_INTERVAL;
-        self.group.sleep_until(Some(until));
-    }
+/// The time, and the CPU time of the calling thread in ns.
+fn clocks() -> (Instant, u64) {
+    (now(), thread_cpu_ns())
 }
 
 /// Starts the KLS thread of a group.

@@ -11,6 +11,7 @@
 //! | `member_thread` | the thread of a domain on a CPU |
 //! | `ranks` | the ranks that a domain may show |
 //! | `kls` | the thread of a group, one priority below its domains |
+//! | `pacing` | the bound on the CPU time of a group's KLS thread |
 //! | `reaper` | the thread that frees the groups of users without domains |
 //! | `watchdog` | the thread that acts against domains that do not yield |
 //! | [`calibrate`] | the measured cost of a hand-off on this machine |
@@ -29,6 +30,7 @@ mod cpu;
 mod group;
 mod kls;
 mod member_thread;
+mod pacing;
 mod ranks;
 mod reaper;
 mod status;
