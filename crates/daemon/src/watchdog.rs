@@ -34,7 +34,8 @@
 //!
 //! A domain cannot fake its CPU time. CPU time beyond its reservation counts as debt. A domain
 //! offends if it owes more than two jobs of each of its activities and the grace, and has the turn
-//! while another domain waits. A domain with activities that admission refused is exempt.
+//! while another domain waits. A domain with activities that admission refused is exempt. All
+//! domains of a group together have one account more (`group_account`).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -53,6 +54,7 @@ pub(crate) use tick::{Offence, Report, Rules};
 
 mod account;
 mod cpu_watch;
+mod group_account;
 mod measures;
 mod meter;
 mod record;

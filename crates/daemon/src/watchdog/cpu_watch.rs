@@ -9,6 +9,7 @@ use upcall_shm::{DomainId, Measure};
 use upcall_sys::process::ThreadState;
 
 use super::account::Sample;
+use super::group_account::GroupAccount;
 use super::measures::{demote, lower_returner, reinstate, revoke_turn};
 use super::record::{Penalty, Record};
 use super::tick::Tick;
@@ -30,6 +31,7 @@ pub(super) struct CpuWatch {
     view: CpuView,
     yield_request: Option<YieldRequest>,
     records: Vec<Record>,
+    group_accounts: Vec<GroupAccount>,
 }
 
 /// A yield request to the holder of a turn.
@@ -43,7 +45,8 @@ struct YieldRequest {
 
 impl CpuWatch {
     pub(super) fn new(cpu_state: Arc<CpuState>) -> Self {
-        CpuWatch { cpu_state, view: CpuView::default(), yield_request: None, records: Vec::new() }
+        let (view, records, group_accounts) = Default::default();
+        CpuWatch { cpu_state, view, yield_request: None, records, group_accounts }
     }
 
     /// All checks of one tick.
@@ -73,6 +76,7 @@ impl CpuWatch {
             others_wait = others_wait || (is_waiting && !is_held);
         }
         self.records.retain(|record| record.seen);
+        self.group_accounts.retain(|account| view.groups().any(|(group, _)| account.is_of(group)));
         if let Some((group, member, turn)) = holder.filter(|_| others_wait) {
             // The domains of that group cannot see work of other users that came after it got the
             // CPU.
@@ -93,12 +97,12 @@ impl CpuWatch {
     }
 
     /// The checks of a group's members that do not depend on the holder of the turn.
-    fn check_members(&mut self, group: &DomainGroup, members: &Members, tick: &mut Tick<'_>) {
+    fn check_members(&mut self, group: &Arc<DomainGroup>, members: &Members, tick: &mut Tick<'_>) {
         let holder = group.turn.turn().ok().map(Turn::holder);
         for member in members.iter() {
             let wants_cpu = member.wants_cpu(tick.now) || holder == Some(member.domain);
             match member.thread.by_watchdog().cpu_time() {
-                Ok(count_ns) => self.update_record(member, tick, (count_ns, wants_cpu)),
+                Ok(count_ns) => self.update_record((group, member), tick, (count_ns, wants_cpu)),
                 Err(error) => {
                     self.keep_record(member);
                     if error.is_not_found() {
@@ -107,9 +111,28 @@ impl CpuWatch {
                 }
             }
         }
+        self.check_group(group, members, tick);
         self.review_penalties(group, members, tick);
         self.check_memory(group, members, tick);
         self.check_ranks(group, members, tick);
+    }
+
+    /// Updates the account of a group. Reports a group whose KLS thread was slowed to each of its
+    /// domains.
+    fn check_group(&mut self, group: &Arc<DomainGroup>, members: &Members, tick: &mut Tick<'_>) {
+        let found = self.group_accounts.iter().position(|account| account.is_of(group));
+        let at = found.unwrap_or(self.group_accounts.len());
+        if found.is_none() {
+            self.group_accounts.push(GroupAccount::new(group.clone()));
+        }
+        let account = &mut self.group_accounts[at];
+        account.add_sample(&mut self.records, tick.now, tick.rules.grace);
+        if let Some(kls_used_ns) = account.newly_slowed() {
+            for member in members.iter() {
+                group.count_offence(member);
+                tick.report_offence(group, member, Measure::Slowed, kls_used_ns);
+            }
+        }
     }
 
     /// Whether a domain used no CPU time since the previous tick.
@@ -152,7 +175,7 @@ impl CpuWatch {
     /// Updates the record of a domain, mainly its CPU time.
     fn update_record(
         &mut self,
-        member: &Arc<Member>,
+        (group, member): (&DomainGroup, &Arc<Member>),
         tick: &Tick<'_>,
         (count_ns, wants_cpu): (u64, bool),
     ) {
@@ -160,12 +183,12 @@ impl CpuWatch {
         let record = match found {
             Some(record) => record,
             None => {
-                self.records.push(Record::new(member.clone()));
+                self.records.push(Record::new(member.clone(), group.number));
                 let Some(record) = self.records.last_mut() else { return };
                 record
             }
         };
-        record.seen = true;
+        (record.seen, record.wants_cpu) = (true, wants_cpu);
         let Tick { now, stalled, kernel_tick, .. } = *tick;
         let sample = Sample { now, count_ns, wants_cpu, stalled, kernel_tick };
         record.account.add_sample(sample, &member.limits, tick.rules.grace);

@@ -14,6 +14,8 @@ pub(super) const IDLE_TICKS_MAX: u32 = 3;
 /// A domain and its record.
 pub(super) struct Record {
     pub(super) member: Arc<Member>,
+    /// The number of its group.
+    pub(super) group: u64,
     pub(super) offences: u64,
     pub(super) account: Account,
     /// The CPU time and the time at which it was first seen awake without the turn. `None`: it
@@ -27,6 +29,8 @@ pub(super) struct Record {
     pub(super) kls_ns: u64,
     /// Successive ticks at which it showed a rank that it was not admitted with.
     pub(super) false_rank_ticks: u32,
+    /// Whether it wanted the CPU at this tick.
+    pub(super) wants_cpu: bool,
     pub(super) seen: bool,
 }
 
@@ -41,9 +45,10 @@ pub(super) struct Penalty {
 }
 
 impl Record {
-    pub(super) fn new(member: Arc<Member>) -> Self {
+    pub(super) fn new(member: Arc<Member>, group: u64) -> Self {
         Record {
             member,
+            group,
             offences: 0,
             account: Account::default(),
             awake_without_turn: None,
@@ -51,6 +56,7 @@ impl Record {
             idle_ticks: 0,
             kls_ns: 0,
             false_rank_ticks: 0,
+            wants_cpu: false,
             seen: true,
         }
     }
