@@ -24,6 +24,8 @@ pub(crate) struct MemberThread {
     by_kls: ThreadHandle,
     by_watchdog: ThreadHandle,
     has_ended: AtomicBool,
+    /// Whether the server has been told that the thread has ended.
+    is_reported: AtomicBool,
 }
 
 impl MemberThread {
@@ -47,8 +49,8 @@ impl MemberThread {
             // The number may have belonged to another process.
             return Ok(None);
         }
-        let has_ended = AtomicBool::new(false);
-        Ok(Some(MemberThread { pid, process, by_kls, by_watchdog, has_ended }))
+        let (has_ended, is_reported) = Default::default();
+        Ok(Some(MemberThread { pid, process, by_kls, by_watchdog, has_ended, is_reported }))
     }
 
     /// Its number, for people. Another thread may have it after the end of this one.
@@ -72,10 +74,17 @@ impl MemberThread {
         (self.process.has_exited() == Ok(false)).then_some(handle)
     }
 
-    /// Records that the thread has ended. Returns `true` the first time.
-    pub(crate) fn set_ended(&self) -> bool {
+    /// Records that the thread has ended, or that its process has executed another program. From
+    /// now on nothing changes its class.
+    pub(crate) fn set_ended(&self, band: Option<Band>) {
+        self.lower_leader(band);
         // Relaxed: the flag publishes no other data.
-        !self.has_ended.swap(true, Ordering::Relaxed)
+        self.has_ended.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the thread has ended and the server does not know it yet. Returns `true` once.
+    pub(crate) fn is_news(&self) -> bool {
+        self.has_ended() && !self.is_reported.swap(true, Ordering::Relaxed)
     }
 
     /// Whether the thread is known to have ended.

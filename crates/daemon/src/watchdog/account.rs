@@ -35,7 +35,7 @@ pub(super) struct Account {
     /// CPU time used beyond the reservation and not made up for yet. Negative: credit of a domain
     /// that had to wait.
     pub(super) owed_ns: i64,
-    /// As `owed_ns`, but without grace and credit: CPU time beyond the reservation.
+    /// As `owed_ns`, but without the grace.
     pub(super) excess_ns: i64,
 }
 
@@ -78,10 +78,11 @@ impl Account {
         let most = owed_ns_max(limits, grace).saturating_add(OWED_BEYOND_NS);
         let (owed_ns, excess_ns) = (after(self.owed_ns, ppm), after(self.excess_ns, share_ppm));
         self.owed_ns = owed_ns.clamp(least, signed(most));
-        self.excess_ns = excess_ns.clamp(0, signed(most));
+        let least = if wants_cpu { -due_ns(CREDIT_OVER, share_ppm) } else { 0 };
+        self.excess_ns = excess_ns.clamp(least, signed(most));
     }
 
-    /// From now on the domain owes all that it used beyond its reservation. Returns that, in ns.
+    /// From now on the domain owes all that it used beyond its reservation, in ns. Returns that.
     pub(super) fn lose_grace(&mut self) -> i64 {
         let excess_ns = std::mem::take(&mut self.excess_ns);
         self.owed_ns = self.owed_ns.max(excess_ns);

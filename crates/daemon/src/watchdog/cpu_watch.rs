@@ -101,14 +101,10 @@ impl CpuWatch {
         let holder = group.turn.turn().ok().map(Turn::holder);
         for member in members.iter() {
             let wants_cpu = member.wants_cpu(tick.now) || holder == Some(member.domain);
-            match member.thread.by_watchdog().cpu_time() {
-                Ok(count_ns) => self.update_record((group, member), tick, (count_ns, wants_cpu)),
-                Err(error) => {
-                    self.keep_record(member);
-                    if error.is_not_found() {
-                        retire(group, member, tick);
-                    }
-                }
+            self.update_record(member, tick, wants_cpu);
+            if member.thread.is_news() {
+                tick.report_ended(group, member);
+                group.notify(DomainId::DAEMON);
             }
         }
         self.check_group(group, members, tick);
@@ -126,7 +122,7 @@ impl CpuWatch {
             self.group_accounts.push(GroupAccount::new(group.clone()));
         }
         let account = &mut self.group_accounts[at];
-        account.add_sample(&mut self.records, tick.now, tick.rules.grace);
+        account.add_sample((&mut self.records, members), tick.now, tick.rules.grace);
         if let Some(kls_used_ns) = account.newly_slowed() {
             for member in members.iter() {
                 group.count_offence(member);
@@ -173,17 +169,22 @@ impl CpuWatch {
     }
 
     /// Updates the record of a domain, mainly its CPU time.
-    fn update_record(
-        &mut self,
-        (group, member): (&DomainGroup, &Arc<Member>),
-        tick: &Tick<'_>,
-        (count_ns, wants_cpu): (u64, bool),
-    ) {
+    fn update_record(&mut self, member: &Arc<Member>, tick: &Tick<'_>, wants_cpu: bool) {
+        let count_ns = match member.thread.by_watchdog().cpu_time() {
+            Ok(count_ns) => count_ns,
+            Err(error) => {
+                // The thread has ended, or its process has executed another program.
+                if error.is_not_found() {
+                    member.thread.set_ended(tick.rules.band);
+                }
+                return self.keep_record(member);
+            }
+        };
         let found = self.records.iter_mut().find(|record| Arc::ptr_eq(&record.member, member));
         let record = match found {
             Some(record) => record,
             None => {
-                self.records.push(Record::new(member.clone(), group.number));
+                self.records.push(Record::new(member.clone()));
                 let Some(record) = self.records.last_mut() else { return };
                 record
             }
@@ -348,16 +349,6 @@ impl CpuWatch {
 
     fn record_of(&mut self, member: &Member) -> Option<&mut Record> {
         self.records.iter_mut().find(|record| core::ptr::eq(&*record.member, member))
-    }
-}
-
-/// A thread of a domain has ended, or its process has executed another program. From now on the
-/// member gets no turns, and the watchdog changes no class. The server detaches it from the CPU.
-fn retire(group: &DomainGroup, member: &Member, tick: &mut Tick<'_>) {
-    member.thread.lower_leader(tick.rules.band);
-    if member.thread.set_ended() {
-        tick.report_ended(group, member);
-        group.notify(DomainId::DAEMON);
     }
 }
 

@@ -6,8 +6,9 @@
 //! the domain that is furthest beyond its own reservation loses its grace. The checks of the
 //! domains then find its debt and act.
 //!
-//! The group also pays for its KLS thread, as far as that exceeds the grace: domains can make that
-//! thread run.
+//! A domain that is out-prioritised or demoted is left out: it pays for itself before it takes
+//! turns again. The group also pays for its KLS thread, as far as that exceeds the grace: domains
+//! can make that thread run.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -17,7 +18,7 @@ use upcall_shm::kernel_area::State;
 
 use super::account::{CREDIT_OVER, OWED_BEYOND_NS, SHARE_GRACE_PPM, due_ns, owed_ns_max, signed};
 use super::record::Record;
-use crate::group::DomainGroup;
+use crate::group::{DomainGroup, Members};
 
 #[cfg(test)]
 mod tests;
@@ -61,16 +62,26 @@ impl GroupAccount {
         (std::mem::replace(&mut self.floods, floods) != floods).then_some(self.kls_used_ns)
     }
 
-    /// Adds what the group used since the previous sample. Called after the samples of its members,
-    /// whose records are among `records`. O(records).
-    pub(super) fn add_sample(&mut self, records: &mut [Record], now: Instant, grace: Span) {
+    /// Adds what the group used since the previous sample. Called after the samples of its
+    /// `members`, whose records are among `records`. O(records times members).
+    pub(super) fn add_sample(
+        &mut self,
+        (records, members): (&mut [Record], &Members),
+        now: Instant,
+        grace: Span,
+    ) {
         let elapsed = self.sampled_at.replace(now).map_or(Span::ZERO, |before| now.since(before));
         let mut used_ns = self.kls_beyond_ns(elapsed, grace);
         let (mut share_ppm, mut most_ns) = (0_u64, 0_u64);
         let mut wants_cpu = false;
-        for record in self.members(records) {
+        for record in of_members(records, members) {
+            let cpu_ns = record.account.cpu_ns;
+            let since_ns = cpu_ns - std::mem::replace(&mut record.charged_ns, cpu_ns);
+            if record.member.is(State::Demoted) {
+                continue;
+            }
             let limits = &record.member.limits;
-            used_ns = used_ns.saturating_add(record.account.used_ns);
+            used_ns = used_ns.saturating_add(since_ns);
             share_ppm = share_ppm.saturating_add(limits.share_ppm.load(Relaxed));
             most_ns = most_ns.saturating_add(owed_ns_max(limits, grace));
             wants_cpu |= record.wants_cpu;
@@ -85,19 +96,11 @@ impl GroupAccount {
                 let excess_ns = record.account.excess_ns;
                 excess_ns.saturating_sub(signed(owed_ns_max(&record.member.limits, grace)))
             };
-            let first = self.members(records).max_by_key(beyond);
+            let takes_turns = |record: &&mut Record| !record.member.is(State::Demoted);
+            let first = of_members(records, members).filter(takes_turns).max_by_key(beyond);
             let Some(record) = first.filter(|record| beyond(record) > 0) else { return };
             self.owed_ns = self.owed_ns.saturating_sub(record.account.lose_grace());
         }
-    }
-
-    /// The members that take turns. A member that is out-prioritised or demoted pays for itself
-    /// before it does so again.
-    fn members<'r>(&self, records: &'r mut [Record]) -> impl Iterator<Item = &'r mut Record> {
-        let number = self.group.number;
-        records.iter_mut().filter(move |record| {
-            record.seen && record.group == number && !record.member.is(State::Demoted)
-        })
     }
 
     /// What the KLS thread used since the previous sample, beyond the grace in share and in time.
@@ -109,4 +112,14 @@ impl GroupAccount {
         self.kls_owed_ns = owed_ns.min(grace.as_nanos());
         owed_ns - self.kls_owed_ns
     }
+}
+
+/// The records of a group's members.
+fn of_members<'r>(
+    records: &'r mut [Record],
+    members: &Members,
+) -> impl Iterator<Item = &'r mut Record> {
+    records
+        .iter_mut()
+        .filter(|record| members.iter().any(|member| Arc::ptr_eq(member, &record.member)))
 }

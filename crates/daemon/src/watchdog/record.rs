@@ -14,10 +14,10 @@ pub(super) const IDLE_TICKS_MAX: u32 = 3;
 /// A domain and its record.
 pub(super) struct Record {
     pub(super) member: Arc<Member>,
-    /// The number of its group.
-    pub(super) group: u64,
     pub(super) offences: u64,
     pub(super) account: Account,
+    /// The CPU time of it that the account of its group contains.
+    pub(super) charged_ns: u64,
     /// The CPU time and the time at which it was first seen awake without the turn. `None`: it
     /// sleeps, has the turn, or has responded since.
     pub(super) awake_without_turn: Option<(u64, Instant)>,
@@ -45,12 +45,12 @@ pub(super) struct Penalty {
 }
 
 impl Record {
-    pub(super) fn new(member: Arc<Member>, group: u64) -> Self {
+    pub(super) fn new(member: Arc<Member>) -> Self {
         Record {
             member,
-            group,
             offences: 0,
             account: Account::default(),
+            charged_ns: 0,
             awake_without_turn: None,
             penalty: None,
             idle_ticks: 0,

@@ -159,7 +159,7 @@ fn a_holder_that_sleeps_is_out_prioritised_at_the_fourth_tick() {
 fn a_tick_without_the_kls_thread_does_not_count_against_a_holder() {
     let (_, member, _owner) = asleep(1, thread_id(), None);
     let count = |accounts: &mut dyn Iterator<Item = (bool, u64)>| {
-        let mut record = Record::new(member.clone(), 0);
+        let mut record = Record::new(member.clone());
         record.kls_ns = 1;
         accounts.filter(|&account| record.count_idle_tick(account)).count()
     };

@@ -34,7 +34,7 @@ impl Swarm {
                 let (member, owner) = member(&group, number, ids);
                 member.limits.share_ppm.store(SHARE_PPM, Relaxed);
                 member.limits.compute_ns.store(100_000, Relaxed);
-                (Record::new(member, group.number), owner)
+                (Record::new(member), owner)
             })
             .unzip();
         let account = GroupAccount::new(group.clone());
@@ -58,7 +58,8 @@ impl Swarm {
                 let sample = Sample { now, count_ns, wants_cpu: false, stalled, kernel_tick };
                 record.account.add_sample(sample, &record.member.limits, GRACE);
             }
-            self.account.add_sample(&mut self.records, self.now, GRACE);
+            let members = self.group.members();
+            self.account.add_sample((&mut self.records, &members), self.now, GRACE);
             for (at, record) in self.records.iter().enumerate() {
                 let overuse = record.account.overuse_ns(&record.member.limits, GRACE);
                 if overuse.is_some() && !record.member.is(State::Demoted) {
