@@ -37,6 +37,8 @@ pub(super) struct Account {
     pub(super) owed_ns: i64,
     /// As `owed_ns`, but without the grace.
     pub(super) excess_ns: i64,
+    /// Whether its group owed too much, and it was the domain to pay.
+    pays_for_group: bool,
 }
 
 /// One sample of a domain's CPU time, taken at a tick.
@@ -78,15 +80,22 @@ impl Account {
         let most = owed_ns_max(limits, grace).saturating_add(OWED_BEYOND_NS);
         let (owed_ns, excess_ns) = (after(self.owed_ns, ppm), after(self.excess_ns, share_ppm));
         self.owed_ns = owed_ns.clamp(least, signed(most));
+        self.pays_for_group &= self.owed_ns > 0;
         let least = if wants_cpu { -due_ns(CREDIT_OVER, share_ppm) } else { 0 };
         self.excess_ns = excess_ns.clamp(least, signed(most));
     }
 
     /// From now on the domain owes all that it used beyond its reservation, in ns. Returns that.
-    pub(super) fn lose_grace(&mut self) -> i64 {
+    pub(super) fn pay_for_group(&mut self) -> i64 {
         let excess_ns = std::mem::take(&mut self.excess_ns);
         self.owed_ns = self.owed_ns.max(excess_ns);
+        self.pays_for_group = true;
         excess_ns
+    }
+
+    /// What the domain owes, if it pays for its group.
+    pub(super) fn owed_for_group_ns(&self) -> Option<u64> {
+        u64::try_from(self.owed_ns).ok().filter(|_| self.pays_for_group)
     }
 
     /// Notes that the CPU time is unknown at this tick. The next sample covers the time since the

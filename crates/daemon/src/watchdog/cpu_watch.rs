@@ -93,11 +93,14 @@ impl CpuWatch {
             // The KLS threads should be awake by now. This helps if a domain overwrote a wake word.
             view.groups().for_each(|(group, _)| group.wake_kls());
         }
+        for (group, members) in view.groups() {
+            self.check_group((group, members), waits, tick);
+        }
         self.view = view;
     }
 
     /// The checks of a group's members that do not depend on the holder of the turn.
-    fn check_members(&mut self, group: &Arc<DomainGroup>, members: &Members, tick: &mut Tick<'_>) {
+    fn check_members(&mut self, group: &DomainGroup, members: &Members, tick: &mut Tick<'_>) {
         let holder = group.turn.turn().ok().map(Turn::holder);
         for member in members.iter() {
             let wants_cpu = member.wants_cpu(tick.now) || holder == Some(member.domain);
@@ -107,15 +110,19 @@ impl CpuWatch {
                 group.notify(DomainId::DAEMON);
             }
         }
-        self.check_group(group, members, tick);
         self.review_penalties(group, members, tick);
         self.check_memory(group, members, tick);
         self.check_ranks(group, members, tick);
     }
 
-    /// Updates the account of a group. Reports a group whose KLS thread was slowed to each of its
-    /// domains.
-    fn check_group(&mut self, group: &Arc<DomainGroup>, members: &Members, tick: &mut Tick<'_>) {
+    /// Updates the account of a group. Acts against the domains that pay for it, if another domain
+    /// waits. Reports a group whose KLS thread was slowed to each of its domains.
+    fn check_group(
+        &mut self,
+        (group, members): (&Arc<DomainGroup>, &Members),
+        waits: bool,
+        tick: &mut Tick<'_>,
+    ) {
         let found = self.group_accounts.iter().position(|account| account.is_of(group));
         let at = found.unwrap_or(self.group_accounts.len());
         if found.is_none() {
@@ -127,6 +134,16 @@ impl CpuWatch {
             for member in members.iter() {
                 group.count_offence(member);
                 tick.report_offence(group, member, Measure::Slowed, kls_used_ns);
+            }
+        }
+        for member in members.iter().filter(|member| waits && !member.is(State::Demoted)) {
+            let owed_ns = self.record_of(member).and_then(|of| of.account.owed_for_group_ns());
+            let Some(owed_ns) = owed_ns else { continue };
+            self.act_against(group, member, (Measure::OutPrioritised, owed_ns), tick);
+            if let Ok(turn) = group.turn.turn()
+                && turn.holder() == member.domain
+            {
+                revoke_turn(group, turn);
             }
         }
     }

@@ -2,9 +2,9 @@
 //!
 //! Each domain has an account of its own, with the grace of [`SHARE_GRACE_PPM`]
 //! ([`super::account`]). A user with many domains must not get that grace many times. So the group
-//! has one account: the sum of its reservations, and the grace once. If the group owes too much,
-//! the domain that is furthest beyond its own reservation loses its grace. The checks of the
-//! domains then find its debt and act.
+//! has one account: the sum of its reservations, and the grace once, in share and in time. If the
+//! group owes too much, the domains that are furthest beyond their own reservations pay for it:
+//! others go first as soon as one waits.
 //!
 //! A domain that is out-prioritised or demoted is left out: it pays for itself before it takes
 //! turns again. The group also pays for its KLS thread, as far as that exceeds the grace: domains
@@ -18,7 +18,7 @@ use upcall_shm::kernel_area::State;
 
 use super::account::{CREDIT_OVER, OWED_BEYOND_NS, SHARE_GRACE_PPM, due_ns, owed_ns_max, signed};
 use super::record::Record;
-use crate::group::{DomainGroup, Members};
+use crate::group::{DomainGroup, Member, Members};
 
 #[cfg(test)]
 mod tests;
@@ -72,7 +72,7 @@ impl GroupAccount {
     ) {
         let elapsed = self.sampled_at.replace(now).map_or(Span::ZERO, |before| now.since(before));
         let mut used_ns = self.kls_beyond_ns(elapsed, grace);
-        let (mut share_ppm, mut most_ns) = (0_u64, 0_u64);
+        let (mut share_ppm, mut most_ns) = (0_u64, grace.as_nanos());
         let mut wants_cpu = false;
         for record in of_members(records, members) {
             let cpu_ns = record.account.cpu_ns;
@@ -83,7 +83,7 @@ impl GroupAccount {
             let limits = &record.member.limits;
             used_ns = used_ns.saturating_add(since_ns);
             share_ppm = share_ppm.saturating_add(limits.share_ppm.load(Relaxed));
-            most_ns = most_ns.saturating_add(owed_ns_max(limits, grace));
+            most_ns = most_ns.saturating_add(jobs_ns(&record.member));
             wants_cpu |= record.wants_cpu;
         }
         let ppm = share_ppm.saturating_add(SHARE_GRACE_PPM);
@@ -94,12 +94,12 @@ impl GroupAccount {
         while self.owed_ns > signed(most_ns) {
             let beyond = |record: &&mut Record| {
                 let excess_ns = record.account.excess_ns;
-                excess_ns.saturating_sub(signed(owed_ns_max(&record.member.limits, grace)))
+                excess_ns.saturating_sub(signed(jobs_ns(&record.member)))
             };
             let takes_turns = |record: &&mut Record| !record.member.is(State::Demoted);
             let first = of_members(records, members).filter(takes_turns).max_by_key(beyond);
             let Some(record) = first.filter(|record| beyond(record) > 0) else { return };
-            self.owed_ns = self.owed_ns.saturating_sub(record.account.lose_grace());
+            self.owed_ns = self.owed_ns.saturating_sub(record.account.pay_for_group());
         }
     }
 
@@ -112,6 +112,11 @@ impl GroupAccount {
         self.kls_owed_ns = owed_ns.min(grace.as_nanos());
         owed_ns - self.kls_owed_ns
     }
+}
+
+/// What a member may owe for the jobs that it has begun.
+fn jobs_ns(member: &Member) -> u64 {
+    owed_ns_max(&member.limits, Span::ZERO)
 }
 
 /// The records of a group's members.

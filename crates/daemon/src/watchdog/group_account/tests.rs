@@ -62,6 +62,7 @@ impl Swarm {
             self.account.add_sample((&mut self.records, &members), self.now, GRACE);
             for (at, record) in self.records.iter().enumerate() {
                 let overuse = record.account.overuse_ns(&record.member.limits, GRACE);
+                let overuse = overuse.or(record.account.owed_for_group_ns());
                 if overuse.is_some() && !record.member.is(State::Demoted) {
                     self.group.set_state(&record.member, State::Demoted);
                     offenders.push(at);
