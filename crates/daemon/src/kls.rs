@@ -48,7 +48,7 @@ use upcall_sys::{futex, schedule};
 
 use crate::clock::now;
 use crate::cpu::{CpuState, CpuView};
-use crate::group::{DomainGroup, Member};
+use crate::group::{DomainGroup, Member, Members};
 use crate::pacing::PassLimit;
 
 /// How often a thread without the real-time class checks the holder.
@@ -101,7 +101,9 @@ impl Kls {
                 // its group does not have the CPU.
                 _ => self.choose_or_sleep(),
             }
-            self.limit.after_pass(&self.group.pacing, clocks);
+            if self.limit.after_pass(&self.group.pacing, clocks) {
+                self.rest();
+            }
         }
     }
 
@@ -128,6 +130,20 @@ impl Kls {
         }
     }
 
+    /// Lets the domains of other users go first for a while. This thread runs, so a domain of this
+    /// group that has the turn does not.
+    fn rest(&mut self) {
+        if let Ok(turn) = self.group.turn.turn()
+            && self.cpu_state.is_held(&self.group)
+        {
+            self.revoke(turn);
+        }
+        self.group.pacing.begin_rest();
+        let others = self.view.groups().filter(|(group, _)| !Arc::ptr_eq(group, &self.group));
+        others.for_each(|(group, _)| group.wake_kls());
+        self.sleep(None);
+    }
+
     fn sleep(&mut self, until: Option<Instant>) {
         if !self.limit.sleep(&self.group.pacing, until, clocks) {
             self.group.sleep_until(until);
@@ -151,7 +167,7 @@ impl Kls {
         }
         let Some((_, group, domain)) = self.best(now) else {
             self.cpu_state.grant_none();
-            let releases = self.view.groups().filter_map(|(group, m)| group.next_release(m));
+            let releases = self.choosable().filter_map(|(group, m)| group.next_release(m));
             return Choice::Nothing(releases.min());
         };
         self.view.publish_others(group, now);
@@ -165,11 +181,17 @@ impl Kls {
 
     /// The best domain of all groups: its rank, its group and its number.
     fn best(&self, now: Instant) -> Option<(Rank, &Arc<DomainGroup>, DomainId)> {
-        let bests = self.view.groups().filter_map(|(group, members)| {
+        let bests = self.choosable().filter_map(|(group, members)| {
             let (rank, member) = group.best(members, now)?;
             Some((rank, group, member.domain))
         });
         bests.min_by_key(|(rank, ..)| *rank)
+    }
+
+    /// The groups whose domains may get the turn: all but those whose slowed KLS thread sleeps.
+    fn choosable(&self) -> impl Iterator<Item = &(Arc<DomainGroup>, Members)> {
+        let is_own = |group| Arc::ptr_eq(group, &self.group);
+        self.view.groups().filter(move |(group, _)| is_own(group) || !group.pacing.is_resting())
     }
 
     /// Called if this thread runs although a domain has the turn. Finds the reason, and acts.

@@ -20,7 +20,12 @@
 //! [`SLOW_INTERVAL`] at most, when a domain of the group returns the CPU or blocks. Releases come
 //! in time. A thread without a flood counts its passes, and reads its CPU clock at each 32nd.
 //!
-//! The thread keeps its priority. In the ordinary class it would wait for ordinary programs while
+//! The same threads can return each turn of their domains before these work, or keep a domain that
+//! has the turn asleep. A slowed thread that has made its passes takes the turn back. While it
+//! sleeps, the other KLS threads choose without the domains of its group. So these cannot keep
+//! domains of lower rank from running.
+//!
+//! The KLS thread keeps its priority. In the ordinary class it would wait for ordinary programs while
 //! it has the lock of the choice, and other users' KLS threads would wait for that lock.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -55,6 +60,8 @@ const CALM_AFTER: Span = Span::from_secs(2);
 #[derive(Debug, Default)]
 pub(crate) struct Pacing {
     is_slow: AtomicBool,
+    /// Whether the slowed thread sleeps. Other KLS threads then leave out the domains of its group.
+    is_resting: AtomicBool,
     /// The word on which the slowed thread sleeps.
     wake_word: AtomicU32,
     /// How often the thread was slowed.
@@ -66,9 +73,24 @@ pub(crate) struct Pacing {
 impl Pacing {
     /// Wakes the KLS thread if it is slowed.
     pub(crate) fn notify(&self) {
-        if self.is_slow.load(Relaxed) && WakeWord::new(&self.wake_word).notify() {
+        if self.is_slow() && WakeWord::new(&self.wake_word).notify() {
             futex::wake(&self.wake_word, 1);
         }
+    }
+
+    /// Whether the KLS thread is slowed.
+    pub(crate) fn is_slow(&self) -> bool {
+        self.is_slow.load(Relaxed)
+    }
+
+    /// Whether the KLS thread is slowed and sleeps.
+    pub(crate) fn is_resting(&self) -> bool {
+        self.is_resting.load(Relaxed)
+    }
+
+    /// Announces that the KLS thread is about to sleep. The caller then wakes the others.
+    pub(crate) fn begin_rest(&self) {
+        self.is_resting.store(true, Relaxed);
     }
 
     /// How often the thread was slowed.
@@ -88,11 +110,13 @@ impl Pacing {
 
     fn sleep_until(&self, deadline: Instant) {
         let wake_word = WakeWord::new(&self.wake_word);
+        self.begin_rest();
         if wake_word.prepare_wait() {
             // The result is ignored: the caller checks its condition after every wake-up.
             let _ = futex::wait_until(wake_word.word(), ASLEEP, Some(deadline.as_nanos()));
         }
         wake_word.finish_wait();
+        self.is_resting.store(false, Relaxed);
     }
 }
 
@@ -117,13 +141,17 @@ impl PassLimit {
     }
 
     /// Called after each pass. `read` returns the time, and the CPU time of the thread in ns.
-    pub(crate) fn after_pass(&mut self, pacing: &Pacing, read: impl FnOnce() -> (Instant, u64)) {
+    /// Returns whether the thread must [`PassLimit::sleep`] now.
+    pub(crate) fn after_pass(
+        &mut self,
+        pacing: &Pacing,
+        read: impl FnOnce() -> (Instant, u64),
+    ) -> bool {
         self.passes += 1;
         if self.slow_until.is_some() {
-            if self.passes >= SLOW_PASSES_MAX {
-                self.sleep_slowly(pacing, None, read);
-            }
-        } else if self.passes >= PASSES {
+            return self.passes >= SLOW_PASSES_MAX;
+        }
+        if self.passes >= PASSES {
             let now = self.read(pacing, read());
             if self.excess > EXCESS_MAX {
                 self.begin_slow(now);
@@ -131,6 +159,7 @@ impl PassLimit {
                 pacing.floods.fetch_add(1, Relaxed);
             }
         }
+        false
     }
 
     /// Sleeps until `deadline` in place of the sleep on the turn page. Returns `false` if the

@@ -24,14 +24,9 @@ impl Thread {
         let end_ns = begin_ns + span.as_nanos();
         while self.now_ns < end_ns {
             (self.cpu_ns, self.now_ns) = (self.cpu_ns + pass_ns, self.now_ns + pass_ns + rest_ns);
-            let mut read = false;
             let reading = (Instant::from_nanos(self.now_ns), self.cpu_ns);
-            let was_slow = self.limit.slow_until.is_some();
-            self.limit.after_pass(&self.pacing, || {
-                read = true;
-                reading
-            });
-            if was_slow && read {
+            if self.limit.after_pass(&self.pacing, || reading) {
+                assert!(self.limit.sleep(&self.pacing, None, || reading));
                 self.now_ns += SLOW_INTERVAL.as_nanos();
             }
         }
@@ -66,9 +61,9 @@ fn the_thread_is_woken_at_once_again_after_the_flood() {
     let (flood, honest) = ((3_000, 0), (5_000, 95_000));
     for _ in 0..3 {
         assert!(thread.pass_for(Span::from_millis(10), flood).1);
-        assert!(thread.pacing.is_slow.load(Relaxed));
+        assert!(thread.pacing.is_slow());
         thread.pass_for(SLOW_FOR + SLOW_INTERVAL * 2, honest);
-        assert!(!thread.pacing.is_slow.load(Relaxed));
+        assert!(!thread.pacing.is_slow());
         // A flood after a calm time is a first one again.
         assert!(!thread.pass_for(CALM_AFTER, honest).1);
     }
