@@ -18,15 +18,16 @@
 //!
 //! A slowed thread uses some percent of the CPU at most. Other users wait for it for
 //! [`SLOW_INTERVAL`] at most, when a domain of the group returns the CPU or blocks. Releases come
-//! in time. A thread without a flood counts its passes, and reads its CPU clock at each 32nd.
+//! in time, but a message or another wake-up of the user's own domains may wait as long. A thread
+//! without a flood counts its passes, and reads its CPU clock at each 32nd.
 //!
 //! The same threads can return each turn of their domains before these work, or keep a domain that
 //! has the turn asleep. A slowed thread that has made its passes takes the turn back. While it
 //! sleeps, the other KLS threads choose without the domains of its group. So these cannot keep
 //! domains of lower rank from running.
 //!
-//! The KLS thread keeps its priority. In the ordinary class it would wait for ordinary programs while
-//! it has the lock of the choice, and other users' KLS threads would wait for that lock.
+//! The KLS thread keeps its priority. In the ordinary class it would wait for ordinary programs
+//! while it has the lock of the choice, and other users' KLS threads would wait for that lock.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 
@@ -55,8 +56,8 @@ const SLOW_FOR_MAX: Span = Span::from_millis(1_600);
 const CALM_AFTER: Span = Span::from_secs(2);
 
 /// What the KLS thread shares with the other threads of the daemon. Relaxed everywhere but in the
-/// wake word: each number is used on its own, and a thread that misses the flag is [`SLOW_INTERVAL`]
-/// late at most.
+/// wake word: each number is used on its own, and a thread that misses a flag is
+/// [`SLOW_INTERVAL`] late at most.
 #[derive(Debug, Default)]
 pub(crate) struct Pacing {
     is_slow: AtomicBool,

@@ -1,9 +1,10 @@
 //! Child processes that leave nothing behind, and handles of other processes.
 //!
 //! The command starts competing load and its helpers with this module. The daemon uses [`PidFd`]
-//! and [`ThreadHandle`] for the processes that attached to it, and for their threads. A child gets its own process group,
-//! the ordinary scheduling class and a set of CPUs. When its [`Child`] is dropped, the whole group
-//! is killed. [`Child::terminate`] also returns the CPU time of the whole group.
+//! and [`ThreadHandle`] for the processes that attached to it, and for their threads. A child gets
+//! its own process group, the ordinary scheduling class and a set of CPUs. When its [`Child`] is
+//! dropped, the whole group is killed. [`Child::terminate`] also returns the CPU time of the whole
+//! group.
 //!
 //! How the module makes sure that nothing is left:
 //!

@@ -227,3 +227,31 @@ fn a_process_that_gets_the_number_of_an_ended_thread_keeps_its_class() {
     assert_eq!(reports, [Report::ThreadEnded { cpu: 0, generation: 1 }]);
     assert!(!group.is_present(&member) && !member.wants_cpu(Instant::ZERO));
 }
+
+#[test]
+fn each_domain_of_a_group_learns_that_its_kls_thread_was_slowed() {
+    let (group, _one, _owner) = asleep(1, thread_id(), None);
+    let (_two, _other_owner) = member(&group, 2, (std::process::id(), thread_id()));
+    let cpu_state = Arc::new(CpuState::new(0));
+    cpu_state.set_groups(|groups| groups.push(group.clone()));
+    let mut watch = CpuWatch::new(cpu_state);
+    let rules = Rules { band: None, grace: GRACE, kill: false };
+    let mut told_at = |at: u32| {
+        let mut told = 0;
+        let report = &mut |report: Report| {
+            let Report::Offence(offence) = report else { panic!("{report:?}") };
+            told += u32::from(offence.measure == Measure::Slowed);
+        };
+        let (now, stalled, kernel_tick) = (Instant::ZERO + TICK * at, Span::ZERO, KERNEL_TICK);
+        watch.check(&mut Tick { now, stalled, kernel_tick, rules: &rules, report });
+        told
+    };
+    assert_eq!(told_at(1), 0);
+    // Each pass of the KLS thread takes 1 ms of CPU time, and nothing else runs.
+    let mut limit = crate::pacing::PassLimit::new();
+    for pass in 1..=100 {
+        let cpu = Span::from_millis(pass);
+        limit.after_pass(&group.pacing, || (Instant::ZERO + cpu, cpu.as_nanos()));
+    }
+    assert_eq!((group.pacing.floods(), told_at(2), told_at(3)), (1, 2, 0));
+}
