@@ -1,5 +1,5 @@
 use super::connection::socket;
-use super::listener::lock_directory;
+use super::folder::Folder;
 use super::*;
 use crate::OsError;
 use crate::forked::forked;
@@ -227,7 +227,8 @@ fn other_files_at_the_path_stay() {
 #[test]
 fn a_second_bind_waits_for_the_lock_for_a_limited_time() {
     let place = Place::new("lock");
-    let lock = lock_directory(&place.socket()).unwrap();
+    let folder = Folder::open(&place.socket()).unwrap();
+    let lock = folder.lock().unwrap();
     assert!(Listener::bind(&place.socket(), Access::Owner).unwrap_err().is_would_block());
     std::thread::scope(|threads| {
         let other = threads.spawn(|| Listener::bind(&place.socket(), Access::Owner));
@@ -235,6 +236,83 @@ fn a_second_bind_waits_for_the_lock_for_a_limited_time() {
         drop(lock);
         other.join().unwrap().unwrap();
     });
+    let left = std::fs::read_dir(&place.0).unwrap().map(|file| file.unwrap().file_name());
+    assert_eq!(left.collect::<Vec<_>>(), ["socket"], "the file of the lock is removed");
+}
+
+/// Every user who may read a folder can lock it. That must not delay a bind.
+#[test]
+fn a_lock_on_the_folder_by_another_process_does_not_delay_a_bind() {
+    let place = Place::new("folder-lock");
+    let folder = std::fs::File::open(&place.0).unwrap();
+    rustix::fs::flock(&folder, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    Listener::bind(&place.socket(), Access::Owner).unwrap();
+}
+
+#[test]
+fn a_folder_that_others_may_write_to_is_refused_unless_it_is_sticky() {
+    for (mode, is_trusted) in
+        [(0o700, true), (0o755, true), (0o775, false), (0o777, false), (0o1777, true)]
+    {
+        let place = Place::new(&format!("folder-{mode:o}"));
+        std::fs::set_permissions(&place.0, std::fs::Permissions::from_mode(mode)).unwrap();
+        let bound = Listener::bind(&place.socket(), Access::Owner);
+        assert_eq!(bound.is_ok(), is_trusted, "{mode:o}: {bound:?}");
+        if let Err(error) = bound {
+            assert_eq!(error.raw_os_error(), libc::EPERM);
+            assert!(error.to_string().contains("may write to it"), "{error}");
+            assert!(!place.socket().exists());
+        }
+    }
+}
+
+/// The user `nobody` owns the folder of the socket and replaces the socket by a link.
+#[test]
+fn a_foreign_folder_is_refused_and_no_link_is_followed() {
+    if rustix::process::geteuid().as_raw() != 0 {
+        return eprintln!("skipped: only root can make a folder of another user");
+    }
+    let place = Place::new("foreign");
+    std::os::unix::fs::chown(&place.0, Some(65534), None).unwrap();
+    let error = Listener::bind(&place.socket(), Access::Everyone).unwrap_err();
+    assert_eq!(error.raw_os_error(), libc::EPERM, "{error}");
+    // In a folder that is trusted, too, the mode is not set on the target of a link.
+    std::os::unix::fs::chown(&place.0, Some(0), None).unwrap();
+    let precious = place.0.join("precious");
+    std::fs::write(&precious, "").unwrap();
+    std::fs::set_permissions(&precious, std::fs::Permissions::from_mode(0o600)).unwrap();
+    std::os::unix::fs::symlink(&precious, place.socket()).unwrap();
+    let folder = Folder::open(&place.socket()).unwrap();
+    let mode = rustix::fs::Mode::from_raw_mode(0o666);
+    assert_eq!(errno(folder.set_mode_of_socket(mode)), libc::EPERM);
+    assert_eq!(std::fs::metadata(&precious).unwrap().permissions().mode() & 0o777, 0o600);
+}
+
+#[test]
+fn a_foreign_file_in_the_place_of_the_lock_is_refused() {
+    let place = Place::new("lock-link");
+    std::os::unix::fs::symlink("precious", place.0.join(".socket.lock")).unwrap();
+    let error = Listener::bind(&place.socket(), Access::Owner).unwrap_err();
+    assert_eq!(error.raw_os_error(), libc::EPERM, "{error}");
+    assert!(!place.0.join("precious").exists(), "the link was not followed");
+}
+
+#[test]
+fn a_listener_that_refuses_descriptors_gets_none() {
+    let place = Place::new("no-descriptors");
+    let listener = Listener::bind(&place.socket(), Access::Owner).unwrap();
+    if !listener.refuse_descriptors().unwrap() {
+        return eprintln!("skipped: Linux before 6.16 has no SO_PASSRIGHTS");
+    }
+    let client = Connection::connect(&place.socket()).unwrap();
+    let (reader, _writer) = std::io::pipe().unwrap();
+    assert_eq!(errno(client.send(b"m", &[reader.as_fd()])), libc::EPERM);
+    client.send(b"m", &[]).unwrap();
+    let server = listener.accept().unwrap().unwrap();
+    assert_eq!(server.receive(&mut [0; 8]).unwrap().len, 1);
+    // The other direction is not affected.
+    server.send(b"m", &[reader.as_fd()]).unwrap();
+    assert_eq!(client.receive(&mut [0; 8]).unwrap().fds.len(), 1);
 }
 
 #[test]
