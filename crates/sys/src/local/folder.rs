@@ -72,7 +72,8 @@ impl Folder {
                 Err(errno) => return Err(OsError::of("open")(errno)),
             };
             let opened = rustix::fs::fstat(&fd).map_err(OsError::of("fstat"))?;
-            if !is_own(&opened) || FileType::from_raw_mode(opened.st_mode) != FileType::RegularFile {
+            if !is_own(&opened) || FileType::from_raw_mode(opened.st_mode) != FileType::RegularFile
+            {
                 return Err(OsError::new(FOREIGN, libc::EPERM));
             }
             match rustix::fs::flock(&fd, FlockOperation::NonBlockingLockExclusive) {
@@ -126,8 +127,7 @@ impl Folder {
 impl Drop for Lock<'_> {
     fn drop(&mut self) {
         // The file is still locked here, so no other process holds its lock.
-        let _ =
-            rustix::fs::unlinkat(&self.folder.fd, self.folder.lock_name(), AtFlags::empty());
+        let _ = rustix::fs::unlinkat(&self.folder.fd, self.folder.lock_name(), AtFlags::empty());
     }
 }
 

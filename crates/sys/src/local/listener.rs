@@ -11,7 +11,7 @@ use std::path::Path;
 
 /// Connections that the kernel keeps for [`Listener::accept`]. It refuses one more with `EAGAIN`.
 /// The kernel's limit is `net.core.somaxconn`.
-const BACKLOG: i32 = 128;
+const BACKLOG: i32 = 1024;
 
 /// Who may connect: the users to whom the file's mode gives write permission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,15 +110,16 @@ impl AsFd for Listener {
 pub(super) fn refuse_descriptors(fd: BorrowedFd<'_>) -> Result<bool, OsError> {
     // Of include/uapi/asm-generic/socket.h; libc does not have it yet.
     const SO_PASSRIGHTS: i32 = 83;
+    const BYTES: libc::socklen_t = 4;
     let off: i32 = 0;
-    // SAFETY: the kernel reads four bytes of `off`, which lives until the call returns.
+    // SAFETY: the kernel reads the four bytes of `off`, which lives until the call returns.
     let result = unsafe {
         libc::setsockopt(
             fd.as_raw_fd(),
             libc::SOL_SOCKET,
             SO_PASSRIGHTS,
             (&raw const off).cast(),
-            size_of::<i32>() as libc::socklen_t,
+            BYTES,
         )
     };
     match OsError::last("setsockopt(SO_PASSRIGHTS)") {

@@ -9,7 +9,7 @@ use crate::readiness::{Direction, is_ready, wait_until};
 use core::fmt;
 use rustix::net::SocketAddrUnix;
 use std::io::{Read, Write};
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
@@ -410,4 +410,54 @@ fn a_look_at_a_message_leaves_it_and_its_descriptors_in_the_socket() {
     let mut bytes = [0; 2];
     assert_eq!(reader.read(&mut bytes).unwrap(), 1);
     assert_eq!(server.peek(&mut buffer).unwrap(), 0, "the other end has gone");
+}
+
+#[test]
+fn a_plain_receive_leaves_descriptors_in_the_socket() {
+    let (here, there) = Connection::pair().unwrap();
+    let (_reader, writer) = std::io::pipe().unwrap();
+    here.send(b"one", &[]).unwrap();
+    here.send(b"longer", &[]).unwrap();
+    here.send(b"m", &[writer.as_fd()]).unwrap();
+    let mut buffer = [0; 5];
+    assert_eq!(there.receive_plain(&mut buffer), Ok(3));
+    assert_eq!(there.receive_plain(&mut buffer), Err(ReceiveError::Message { room_bytes: 5 }));
+    for _ in 0..2 {
+        assert_eq!(there.receive_plain(&mut buffer), Err(ReceiveError::Unexpected));
+    }
+    assert!(!there.drain(), "a message with descriptors is left");
+    assert_eq!(there.receive(&mut buffer).unwrap().fds.len(), 1);
+    assert!(there.drain());
+    assert_eq!(errno(here.send(b"m", &[])), libc::EPIPE, "a drained connection takes no message");
+    assert!(ReceiveError::Unexpected.to_string().contains("expected a message without"));
+}
+
+/// A TCP socket with `SO_LINGER` and unsent data: to close its last descriptor blocks.
+fn lingering_socket() -> (OwnedFd, std::net::TcpStream) {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let sender = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (receiver, _) = listener.accept().unwrap();
+    sender.set_nonblocking(true).unwrap();
+    while (&sender).write(&[0; 65_536]).is_ok() {}
+    let linger = Some(core::time::Duration::from_secs(600));
+    rustix::net::sockopt::set_socket_linger(&sender, linger).unwrap();
+    (sender.into(), receiver)
+}
+
+#[test]
+fn a_lingering_socket_in_a_message_delays_only_the_thread_that_closes_it() {
+    let (here, there) = Connection::pair().unwrap();
+    let (socket, receiver) = lingering_socket();
+    here.send(b"m", &[socket.as_fd()]).unwrap();
+    drop((socket, here));
+    let mut buffer = [0; 8];
+    assert_eq!(there.receive_plain(&mut buffer), Err(ReceiveError::Unexpected));
+    assert!(!there.drain());
+    let closing = std::thread::spawn(move || drop(there));
+    // This shows why: the thread sleeps in the kernel until the receiver ends the connection.
+    std::thread::sleep(core::time::Duration::from_millis(100));
+    assert!(!closing.is_finished());
+    rustix::net::sockopt::set_socket_linger(&receiver, Some(core::time::Duration::ZERO)).unwrap();
+    drop(receiver);
+    closing.join().unwrap();
 }
