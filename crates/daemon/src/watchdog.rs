@@ -34,7 +34,7 @@
 //!
 //! A domain cannot fake its CPU time. CPU time beyond its reservation counts as debt. A domain
 //! offends if it owes more than two jobs of each of its activities and the grace, and has the turn
-//! while another domain waits. A domain with activities that admission refused is exempt.
+//! while another domain waits.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
