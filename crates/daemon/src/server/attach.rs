@@ -27,6 +27,9 @@ use crate::registry::Owner;
 /// group has descriptors, and the daemon's number of descriptors is limited.
 const UNREAPED_GROUPS_MAX: usize = 32;
 
+/// Most descriptors of a domain on a CPU: five of its group, its area, and those of its thread.
+const DOMAIN_DESCRIPTORS: u64 = 9;
+
 impl Daemon {
     pub(super) fn attach(
         &mut self,
@@ -48,7 +51,11 @@ impl Daemon {
                 return Err(self.reject(session, reason));
             }
         };
-        let placed = self.create_virtual_processors(session, owner, number);
+        let needed = self.cpu_states.len() as u64 * DOMAIN_DESCRIPTORS;
+        let placed = match self.make_room(needed, Some(session)) {
+            true => self.create_virtual_processors(session, owner, number),
+            false => Err(SessionEnd("the daemon has too few descriptors left".to_owned())),
+        };
         if let Err(SessionEnd(reason)) = placed {
             self.registry.detach(number);
             self.close_groups(owner.uid);

@@ -13,7 +13,7 @@ use upcall_sys::schedule::{self, Band};
 
 use super::daemon::Daemon;
 use super::event::DaemonEvent;
-use super::session::{Attached, VirtualProcessor};
+use super::session::{Attached, Session, VirtualProcessor};
 use crate::group::Member;
 use crate::watchdog;
 
@@ -26,13 +26,15 @@ impl Daemon {
     /// Ends a session and releases everything that it has.
     pub(super) fn end(&mut self, number: u64, reason: &str) {
         let Some(session) = self.sessions.remove(&number) else { return };
-        let Some(Attached { number, virtual_processors, .. }) = session.domain else { return };
+        let Session { connection, credentials, process, domain, .. } = session;
+        self.closer.close(credentials.uid, connection);
+        let Some(Attached { number, virtual_processors, .. }) = domain else { return };
         for VirtualProcessor { group, member, .. } in virtual_processors {
             let Some(member) = member else { continue };
             group.set_members(|members| members.retain(|other| !Arc::ptr_eq(other, &member)));
             group.kernel.detach(number);
             if let Some(band) = self.band() {
-                lower(&session.process, &member, band);
+                lower(&process, &member, band);
             }
             if let Ok(turn) = group.turn.turn()
                 && turn.holder() == number
@@ -45,7 +47,7 @@ impl Daemon {
             let (domain, name) = (number.number(), domain.name);
             self.events.push(DaemonEvent::Detached { domain, name, reason: reason.to_owned() });
         }
-        self.close_groups(session.credentials.uid);
+        self.close_groups(credentials.uid);
     }
 
     /// Closes the groups of a user without domains.
