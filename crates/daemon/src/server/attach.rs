@@ -27,8 +27,9 @@ use crate::registry::Owner;
 /// group has descriptors, and the daemon's number of descriptors is limited.
 const UNREAPED_GROUPS_MAX: usize = 32;
 
-/// Most descriptors of a domain on a CPU: five of its group, its area, and those of its thread.
-const DOMAIN_DESCRIPTORS: u64 = 9;
+/// Most descriptors of a domain on a CPU: five of its group, its area, those of its thread, and one
+/// that is open for a moment.
+const DOMAIN_DESCRIPTORS: u64 = 12;
 
 impl Daemon {
     pub(super) fn attach(
