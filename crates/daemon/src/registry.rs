@@ -284,6 +284,14 @@ impl Registry {
         }
     }
 
+    /// Releases all places of a domain on a CPU. At most one analysis.
+    pub fn leave(&mut self, number: u32, cpu: u32) {
+        let Some(domain) = self.domains.get_mut(&number) else { return };
+        let here = domain.activities.extract_if(.., |_, activity| activity.cpu == cpu);
+        let places: Vec<_> = here.filter_map(|(_, activity)| activity.place).collect();
+        self.reservations.release_all(&places);
+    }
+
     /// The limits that admission sets for a domain on a CPU.
     pub fn usage(&self, number: u32, cpu: u32) -> Usage {
         let activities = self.domains.get(&number).into_iter().flat_map(|d| d.activities.values());

@@ -259,6 +259,8 @@ fn an_activity_that_was_refused_costs_no_other_its_admission() {
     // There are still 10 % on each CPU.
     let granted = registry.create(other, "y", &need(9), false).unwrap();
     assert!(granted.response_max.is_some());
+    registry.leave(soft, granted.cpu);
+    assert_eq!(registry.listed(soft).filter(|listed| listed.cpu == granted.cpu).count(), 0);
     registry.detach(soft);
     assert!(registry.reservations().load()[0].utilization < 0.1);
 }

@@ -27,8 +27,9 @@ impl Daemon {
     pub(super) fn end(&mut self, number: u64, reason: &str) {
         let Some(session) = self.sessions.remove(&number) else { return };
         let Session { connection, credentials, process, domain, .. } = session;
-        self.closer.close(credentials.uid, connection);
-        let Some(Attached { number, virtual_processors, .. }) = domain else { return };
+        let Some(Attached { number, virtual_processors, .. }) = domain else {
+            return self.closer.close(credentials.uid, connection);
+        };
         for VirtualProcessor { group, member, .. } in virtual_processors {
             let Some(member) = member else { continue };
             group.set_members(|members| members.retain(|other| !Arc::ptr_eq(other, &member)));
@@ -48,6 +49,8 @@ impl Daemon {
             self.events.push(DaemonEvent::Detached { domain, name, reason: reason.to_owned() });
         }
         self.close_groups(credentials.uid);
+        // Last: the domain learns of its end when all of it is done.
+        self.closer.close(credentials.uid, connection);
     }
 
     /// Closes the groups of a user without domains.
