@@ -287,8 +287,9 @@ impl Registry {
     /// Releases all places of a domain on a CPU. At most one analysis.
     pub fn leave(&mut self, number: u32, cpu: u32) {
         let Some(domain) = self.domains.get_mut(&number) else { return };
-        let here = domain.activities.extract_if(.., |_, activity| activity.cpu == cpu);
-        let places: Vec<_> = here.filter_map(|(_, activity)| activity.place).collect();
+        let here = domain.activities.values().filter(|activity| activity.cpu == cpu);
+        let places: Vec<_> = here.filter_map(|activity| activity.place).collect();
+        domain.activities.retain(|_, activity| activity.cpu != cpu);
         self.reservations.release_all(&places);
     }
 
