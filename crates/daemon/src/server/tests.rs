@@ -6,6 +6,7 @@ mod connections;
 mod events;
 mod false_ranks;
 mod restart;
+mod soft;
 mod status;
 mod streams;
 mod trace;

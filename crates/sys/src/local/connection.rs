@@ -9,7 +9,7 @@ use rustix::net::{
     SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
 };
 use std::io::{IoSlice, IoSliceMut};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
 /// The most descriptors in one message: the kernel's `SCM_MAX_FD`.
@@ -124,7 +124,7 @@ impl Connection {
     /// # Errors
     /// Stock Linux is not known to return one.
     pub fn refuse_descriptors(&self) -> Result<bool, OsError> {
-        super::listener::refuse_descriptors(self.fd.as_fd())
+        refuse_descriptors(self.fd.as_fd())
     }
 
     /// Takes the next message, which may bring no descriptors, and returns its length: 0 as in
@@ -245,4 +245,27 @@ pub(super) fn socket() -> Result<OwnedFd, OsError> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
         .map_err(OsError::of("socket"))
+}
+
+/// Sets `SO_PASSRIGHTS` to 0. Returns `false` if the kernel does not know the option.
+pub(super) fn refuse_descriptors(fd: BorrowedFd<'_>) -> Result<bool, OsError> {
+    // Of include/uapi/asm-generic/socket.h; libc does not have it yet.
+    const SO_PASSRIGHTS: i32 = 83;
+    const BYTES: libc::socklen_t = 4;
+    let off: i32 = 0;
+    // SAFETY: the kernel reads the four bytes of `off`, which lives until the call returns.
+    let result = unsafe {
+        libc::setsockopt(
+            fd.as_raw_fd(),
+            libc::SOL_SOCKET,
+            SO_PASSRIGHTS,
+            (&raw const off).cast(),
+            BYTES,
+        )
+    };
+    match OsError::last("setsockopt(SO_PASSRIGHTS)") {
+        _ if result == 0 => Ok(true),
+        error if error.raw_os_error() == libc::ENOPROTOOPT => Ok(false),
+        error => Err(error),
+    }
 }

@@ -1,12 +1,12 @@
 //! A socket at a path, to which other processes connect.
 
-use super::connection::{Connection, socket};
+use super::connection::{Connection, refuse_descriptors, socket};
 use super::folder::Folder;
 use crate::OsError;
 use rustix::fs::Mode;
 use rustix::io::Errno;
 use rustix::net::{SocketAddrUnix, SocketFlags};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
 /// Connections that the kernel keeps for [`Listener::accept`]. It refuses one more with `EAGAIN`.
@@ -103,29 +103,6 @@ impl Listener {
 impl AsFd for Listener {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
-    }
-}
-
-/// Sets `SO_PASSRIGHTS` to 0. Returns `false` if the kernel does not know the option.
-pub(super) fn refuse_descriptors(fd: BorrowedFd<'_>) -> Result<bool, OsError> {
-    // Of include/uapi/asm-generic/socket.h; libc does not have it yet.
-    const SO_PASSRIGHTS: i32 = 83;
-    const BYTES: libc::socklen_t = 4;
-    let off: i32 = 0;
-    // SAFETY: the kernel reads the four bytes of `off`, which lives until the call returns.
-    let result = unsafe {
-        libc::setsockopt(
-            fd.as_raw_fd(),
-            libc::SOL_SOCKET,
-            SO_PASSRIGHTS,
-            (&raw const off).cast(),
-            BYTES,
-        )
-    };
-    match OsError::last("setsockopt(SO_PASSRIGHTS)") {
-        _ if result == 0 => Ok(true),
-        error if error.raw_os_error() == libc::ENOPROTOOPT => Ok(false),
-        error => Err(error),
     }
 }
 
