@@ -99,8 +99,8 @@ impl Registry {
     }
 
     /// Reserves a place for an activity on the first CPU where the policy's own test passes. With
-    /// `unscreened`, even an activity that fails every test gets a place, if its user has the right.
-    /// It has no reservation then, and its rank must be below all others
+    /// `unscreened`, even an activity that fails every test gets a place, if its user has the
+    /// right. It has no reservation then, and its rank must be below all others
     /// ([`Rank::below_all`](upcall_shm::user_area::Rank::below_all)). So it weakens no test.
     ///
     /// # Errors
@@ -200,8 +200,8 @@ impl Registry {
     /// place as in [`Registry::create`].
     ///
     /// # Errors
-    /// See [`PlaceError`]; nothing changed. The activity may run on with a rank below all others, as
-    /// any activity may.
+    /// See [`PlaceError`]; nothing changed. The activity may run on with a rank below all others,
+    /// as any activity may.
     pub fn claim(
         &mut self,
         number: u32,

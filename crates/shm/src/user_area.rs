@@ -116,8 +116,8 @@ pub const UNRESERVED: u32 = 3 << 30;
 const UNRESERVED_KEYS: u64 = 7 << 61;
 
 impl Rank {
-    /// The rank of the same activity without a reservation. Among such activities the order of their
-    /// keys remains.
+    /// The rank of the same activity without a reservation. Among such activities the order of
+    /// their keys remains.
     #[must_use]
     pub const fn below_all(self) -> Self {
         let key = UNRESERVED_KEYS | self.key;

@@ -56,8 +56,8 @@ impl Readiness {
         self.wait_until(None, ready)
     }
 
-    /// As [`Readiness::wait`], but at most until `deadline_ns` of `CLOCK_MONOTONIC`. A deadline that
-    /// has passed asks what is ready now.
+    /// As [`Readiness::wait`], but at most until `deadline_ns` of `CLOCK_MONOTONIC`. A deadline
+    /// that has passed asks what is ready now.
     pub fn wait_until(&self, deadline_ns: Option<u64>, mut ready: impl FnMut(u64)) -> bool {
         let mut events = [MaybeUninit::<epoll::Event>::uninit(); EVENTS_MAX];
         let span = deadline_ns.map(|deadline_ns| deadline_ns.saturating_sub(monotonic_ns()));

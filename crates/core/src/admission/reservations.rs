@@ -72,8 +72,8 @@ impl Reservations {
         Reservations { test, platform, cpus, next_id: 0, steps_max: STEPS_MAX }
     }
 
-    /// Lowers the step limit of each analysis of a CPU from the default of 10 million, for a program
-    /// that must answer others meanwhile. A set that needs more steps is refused
+    /// Lowers the step limit of each analysis of a CPU from the default of 10 million, for a
+    /// program that must answer others meanwhile. A set that needs more steps is refused
     /// ([`Reason::Undecided`]).
     pub fn limit_steps(&mut self, steps_max: u64) {
         self.steps_max = steps_max.min(STEPS_MAX);

@@ -93,7 +93,7 @@ fn a_closed_rank_stays_allowed_for_a_while() {
     assert!(ranks.is_violated_by(&area, NOW + CLOSED_FOR));
 }
 
-/// Whoever shows such a rank waits for all work with a reservation.
+/// A domain that shows such a rank waits for all work with a reservation.
 #[test]
 fn a_rank_below_all_needs_no_admission() {
     let (mut owner, area) = area();

@@ -127,8 +127,8 @@ impl Daemon {
         open.saturating_add(needed).saturating_add(reserve) <= self.descriptors_max
     }
 
-    /// Ends silent connections until `needed` descriptors can be opened: each time the oldest one of
-    /// the user with the most. `keep` stays. Returns `false` if there are too few.
+    /// Ends silent connections until `needed` descriptors can be opened: each time the oldest one
+    /// of the user with the most. `keep` stays. Returns `false` if there are too few.
     pub(super) fn make_room(&mut self, needed: u64, keep: Option<u64>) -> bool {
         while !self.has_room(needed) {
             let silent = self

@@ -1,8 +1,9 @@
 //! Whose message the server handles next.
 //!
-//! The server's thread uses it, and it makes no system call. Sessions that are ready wait in a queue
-//! per user. The next message is of the user whose messages took the least CPU time so far. So many
-//! connections or expensive requests of one user delay another user's message by one message.
+//! The server's thread uses it, and it makes no system call. Sessions that are ready wait in a
+//! queue per user. The next message is of the user whose messages took the least CPU time so far.
+//! So many connections or expensive requests of one user delay another user's message by one
+//! message.
 
 use std::collections::{BTreeMap, VecDeque};
 

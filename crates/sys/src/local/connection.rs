@@ -128,12 +128,13 @@ impl Connection {
     }
 
     /// Takes the next message, which may bring no descriptors, and returns its length: 0 as in
-    /// [`Received::len`]. Does not block, whatever the other end has sent. At most two system calls.
+    /// [`Received::len`]. Does not block, whatever the other end has sent. At most two system
+    /// calls.
     ///
     /// # Errors
-    /// [`ReceiveError::Unexpected`]: the message brought descriptors. It stays in the socket, because
-    /// to close them can block. [`ReceiveError::Message`]: the message is lost. `EAGAIN` if there is
-    /// no message, `ECONNRESET` as [`Connection::receive`].
+    /// [`ReceiveError::Unexpected`]: the message brought descriptors. It stays in the socket,
+    /// because to close them can block. [`ReceiveError::Message`]: the message is lost. `EAGAIN` if
+    /// there is no message, `ECONNRESET` as [`Connection::receive`].
     pub fn receive_plain(&self, buffer: &mut [u8]) -> Result<usize, ReceiveError> {
         let room_bytes = buffer.len();
         let receive = |parts: &mut [IoSliceMut<'_>], flags| {

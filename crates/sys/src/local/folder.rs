@@ -1,7 +1,7 @@
 //! The folder of a socket: whether it can be trusted, its lock, and the mode of the socket.
 //!
-//! [`super::Listener::bind`] alone uses it. Another user may put links and files of their own into a
-//! folder to which that user may write. So such a folder is refused, and every call here works
+//! [`super::Listener::bind`] alone uses it. Another user may put links and files of their own into
+//! a folder to which that user may write. So such a folder is refused, and every call here works
 //! relative to the folder's descriptor and follows no link.
 
 use crate::{OsError, clock};

@@ -38,14 +38,14 @@ impl Listener {
     /// Listens at `path`. Removes a stale socket there first, that is, one that no process serves.
     /// It removes no other kind of file.
     ///
-    /// Meanwhile a file beside the socket is locked (flock(2)), which only this user can open. So if
-    /// two processes find the same stale socket, one of them binds, and neither removes the other's
-    /// socket. The mode is set on the socket that was made here, never on the target of a link. No
-    /// connection is accepted before that. Waits at most a second for the lock. Allocates.
+    /// Meanwhile a file beside the socket is locked (flock(2)), which only this user can open. So
+    /// if two processes find the same stale socket, one of them binds, and neither removes the
+    /// other's socket. The mode is set on the socket that was made here, never on the target of a
+    /// link. No connection is accepted before that. Waits at most a second for the lock. Allocates.
     ///
     /// # Errors
-    /// `EPERM` if the folder belongs neither to this user nor to root, if others may write to it and
-    /// it is not sticky, or if a foreign file is in the place of the socket or of the lock.
+    /// `EPERM` if the folder belongs neither to this user nor to root, if others may write to it
+    /// and it is not sticky, or if a foreign file is in the place of the socket or of the lock.
     /// `EADDRINUSE` if another process serves the socket or the file is no socket. `EAGAIN` if
     /// another process of this user keeps the lock. `ENAMETOOLONG` beyond 107 bytes. `ENOENT`,
     /// `EACCES`.
