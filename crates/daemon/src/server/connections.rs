@@ -18,6 +18,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use upcall_core::time::{Instant, Span};
 use upcall_shm::wire::{MESSAGE_BYTES_MAX, ToDaemon, ToDomain};
 use upcall_sys::local::{Connection, Credentials, ReceiveError};
+use upcall_sys::process::PidFd;
 use upcall_sys::readiness::{Direction, Watch};
 use upcall_sys::{OsError, clock as sys_clock, descriptors};
 
@@ -76,7 +77,7 @@ impl Daemon {
         }
     }
 
-    fn add_session(&mut self, connection: Connection) -> Result<(), OsError> {
+    pub(super) fn add_session(&mut self, connection: Connection) -> Result<(), OsError> {
         let credentials = connection.peer_credentials()?;
         let connections_max = self.config.connections_max;
         if self.connections_of(credentials.uid) >= connections_max {
@@ -87,14 +88,17 @@ impl Daemon {
         // A failure is ignored: before Linux 6.16 `receive_plain` finds descriptors.
         let _ = connection.refuse_descriptors();
         let number = self.sessions_ever;
-        let watch = SESSIONS + 2 * number;
-        let process = connection.peer_pidfd()?;
-        let watched =
-            |fd: BorrowedFd<'_>, watch| Watch::new(&self.readiness, fd, Direction::Readable, watch);
+        let (process, [connection_watch, process_watch]) = match self.watch(&connection, number) {
+            Ok(watched) => watched,
+            Err(error) => {
+                self.closer.close(credentials.uid, connection);
+                return Err(error);
+            }
+        };
         let session = Session {
             credentials,
-            connection_watch: watched(connection.as_fd(), watch)?,
-            _process_watch: watched(process.as_fd(), watch + 1)?,
+            connection_watch,
+            _process_watch: process_watch,
             process,
             connection,
             domain: None,
@@ -105,6 +109,16 @@ impl Daemon {
         self.sessions_ever += 1;
         self.sessions.insert(number, session);
         Ok(())
+    }
+
+    /// The process at the other end of a connection, and the watches of both.
+    fn watch(&self, connection: &Connection, number: u64) -> Result<(PidFd, [Watch; 2]), OsError> {
+        let process = connection.peer_pidfd()?;
+        let watched =
+            |fd: BorrowedFd<'_>, watch| Watch::new(&self.readiness, fd, Direction::Readable, watch);
+        let watch = SESSIONS + 2 * number;
+        let watches = [watched(connection.as_fd(), watch)?, watched(process.as_fd(), watch + 1)?];
+        Ok((process, watches))
     }
 
     fn connections_of(&self, uid: u32) -> usize {

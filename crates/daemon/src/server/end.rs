@@ -26,7 +26,10 @@ impl Daemon {
     /// Ends a session and releases everything that it has.
     pub(super) fn end(&mut self, number: u64, reason: &str) {
         let Some(session) = self.sessions.remove(&number) else { return };
-        let Session { connection, credentials, process, domain, .. } = session;
+        let Session { connection, connection_watch, status_reply, .. } = session;
+        let Session { credentials, process, domain, .. } = session;
+        // They have copies of the connection's descriptor. `closer` must have the last one.
+        drop((connection_watch, status_reply));
         let Some(Attached { number, virtual_processors, .. }) = domain else {
             return self.closer.close(credentials.uid, connection);
         };

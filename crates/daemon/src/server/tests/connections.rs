@@ -2,6 +2,7 @@
 
 use super::status::ByHand;
 use super::*;
+use std::io::Read;
 use upcall_runtime::status::status;
 
 /// Whether the daemon closes the connection, whatever it sends first.
@@ -72,4 +73,26 @@ fn refusals_beyond_twenty_are_not_reported() {
         .collect();
     assert_eq!(refusals.len(), 20);
     assert!(refusals[19].ends_with("; more of this user for 10 s untold"), "{}", refusals[19]);
+}
+
+/// As a client before Linux 6.16, or one that connected before the daemon started.
+#[test]
+fn a_message_with_descriptors_ends_its_session_and_they_are_closed() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let directory = tempfile::tempdir().unwrap();
+    let cpu = *schedule::allowed_cpus().unwrap().last().unwrap();
+    let mut daemon = Daemon::start(Config::new(directory.path().join("s"), vec![cpu])).unwrap();
+    let (here, there) = Connection::pair().unwrap();
+    let (mut reader, writer) = std::io::pipe().unwrap();
+    here.send(&ToDaemon::Inspect.encode(), &[writer.as_fd()]).unwrap();
+    drop(writer);
+    daemon.add_session(there).unwrap();
+    let stopper = daemon.stopper();
+    let thread = std::thread::spawn(move || daemon.run(|_, _| {}));
+    // The only writer is in the message.
+    assert_eq!(reader.read(&mut [0]).unwrap(), 0);
+    // Nothing was answered: the message was never read.
+    assert!(here.receive(&mut [0; 8]).is_err_and(|error| !error.is_would_block()));
+    stopper.stop();
+    thread.join().unwrap();
 }
