@@ -34,8 +34,8 @@
 //!
 //! A domain cannot fake its CPU time. CPU time beyond its reservation counts as debt. A domain
 //! offends if it owes more than two jobs of each of its activities and the grace, and has the turn
-//! while another domain waits. A domain with activities that admission refused is exempt. All
-//! domains of a group together have one account more (`group_account`).
+//! while another domain waits. All domains of a group together have one account more
+//! (`group_account`).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};

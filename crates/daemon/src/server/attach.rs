@@ -28,6 +28,10 @@ use crate::registry::Owner;
 /// group has descriptors, and the daemon's number of descriptors is limited.
 const UNREAPED_GROUPS_MAX: usize = 32;
 
+/// Most descriptors of a domain on a CPU: five of its group, its area, those of its thread, and one
+/// that is open for a moment.
+const DOMAIN_DESCRIPTORS: u64 = 12;
+
 impl Daemon {
     pub(super) fn attach(
         &mut self,
@@ -49,7 +53,11 @@ impl Daemon {
                 return Err(self.reject(session, reason));
             }
         };
-        let placed = self.create_virtual_processors(session, owner, number);
+        let needed = self.cpu_states.len() as u64 * DOMAIN_DESCRIPTORS;
+        let placed = match self.make_room(needed, Some(session)) {
+            true => self.create_virtual_processors(session, owner, number),
+            false => Err(SessionEnd("the daemon has too few descriptors left".to_owned())),
+        };
         if let Err(SessionEnd(reason)) = placed {
             self.registry.detach(number);
             self.close_groups(owner.uid);

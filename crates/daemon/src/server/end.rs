@@ -12,7 +12,7 @@ use upcall_sys::schedule::{self, Band};
 
 use super::daemon::Daemon;
 use super::event::DaemonEvent;
-use super::session::{Attached, VirtualProcessor};
+use super::session::{Attached, Session, VirtualProcessor};
 use crate::group::{DomainGroup, Member};
 
 impl Daemon {
@@ -24,7 +24,13 @@ impl Daemon {
     /// Ends a session and releases everything that it has.
     pub(super) fn end(&mut self, number: u64, reason: &str) {
         let Some(session) = self.sessions.remove(&number) else { return };
-        let Some(Attached { number, virtual_processors, .. }) = session.domain else { return };
+        let Session { connection, connection_watch, status_reply, .. } = session;
+        let Session { credentials, domain, .. } = session;
+        // They have copies of the connection's descriptor. `closer` must have the last one.
+        drop((connection_watch, status_reply));
+        let Some(Attached { number, virtual_processors, .. }) = domain else {
+            return self.closer.close(credentials.uid, connection);
+        };
         for VirtualProcessor { group, member, .. } in virtual_processors {
             let Some(member) = member else { continue };
             leave(&group, &member);
@@ -36,7 +42,9 @@ impl Daemon {
             let (domain, name) = (number.number(), domain.name);
             self.events.push(DaemonEvent::Detached { domain, name, reason: reason.to_owned() });
         }
-        self.close_groups(session.credentials.uid);
+        self.close_groups(credentials.uid);
+        // Last: the domain learns of its end when all of it is done.
+        self.closer.close(credentials.uid, connection);
     }
 
     /// Detaches a domain from a CPU where its thread has ended, and releases its places there. The

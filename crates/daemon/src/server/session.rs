@@ -6,6 +6,7 @@ use core::fmt;
 use core::num::NonZeroU64;
 use std::sync::Arc;
 
+use upcall_core::time::Instant;
 use upcall_shm::DomainId;
 use upcall_sys::local::{Connection, Credentials};
 use upcall_sys::memfd::SharedMapping;
@@ -25,6 +26,10 @@ pub(super) struct Session {
     pub(super) domain: Option<Attached>,
     /// The reply to an inspector that is being sent.
     pub(super) status_reply: Option<StatusReply>,
+    /// When its last message came, or its connection.
+    pub(super) heard_at: Instant,
+    /// Whether its process has ended. Its last messages are still read.
+    pub(super) has_exited: bool,
 }
 
 /// The domain of a session.

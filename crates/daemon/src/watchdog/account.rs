@@ -104,12 +104,10 @@ impl Account {
         (self.used_ns, self.has_run) = (0, true);
     }
 
-    /// The time that the domain owes, if that is above the limit. `None` for a domain without a
-    /// promise.
+    /// The time that the domain owes, if that is above the limit.
     pub(super) fn overuse_ns(&self, limits: &Limits, grace: Span) -> Option<u64> {
         let owed_ns = u64::try_from(self.owed_ns).unwrap_or_default();
-        let is_too_much = owed_ns > owed_ns_max(limits, grace);
-        (is_too_much && !limits.unscreened.load(Relaxed)).then_some(owed_ns)
+        (owed_ns > owed_ns_max(limits, grace)).then_some(owed_ns)
     }
 }
 

@@ -19,7 +19,7 @@ use upcall_shm::DomainId;
 use upcall_shm::kernel_area::{Interrupts, Reader, State};
 use upcall_shm::turn_page::TurnPage;
 use upcall_shm::user_area::{
-    Counters, LentMask, Mask, NEVER, Owner, Peer, Pending, Rank, Slot, SlotState,
+    Counters, LentMask, Mask, NEVER, Owner, Peer, Pending, Rank, Slot, SlotState, UNRESERVED,
 };
 use upcall_shm::wake_word::ASLEEP;
 use upcall_sys::futex;
@@ -159,9 +159,10 @@ impl VirtualProcessor {
         let Ok(mut next) = self.mail.successors.pop() else { return false };
         std::mem::swap(&mut next.orders, &mut self.orders);
         for order in next.orders.iter_mut().flatten() {
-            // Another activity may have that place: this one becomes the last among its equals.
+            // Another activity may have that place: this one comes after all with a reservation. No
+            // other domain uses this place.
             if next.unclaimed.contains(order) {
-                *order = u32::MAX;
+                *order = u32::MAX - next.me.number();
             }
         }
         next.orders_used = self.orders_used;
@@ -436,10 +437,11 @@ impl VirtualProcessor {
 }
 
 /// The rank among all domains. `NEVER` means that there is no event, so an event of that rank gets
-/// the rank before it.
+/// the rank before it. Without a reservation the rank is below all others.
 fn rank(standing: Standing, order: u32) -> Rank {
     let event = standing.event.map_or(NEVER, |event| event.min(NEVER - 1));
-    Rank { key: standing.key, event, order }
+    let rank = Rank { key: standing.key, event, order };
+    if order >= UNRESERVED { rank.below_all() } else { rank }
 }
 
 fn slot(scheduler: &Scheduler, id: ActivityId, order: u32) -> Slot {
