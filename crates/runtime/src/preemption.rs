@@ -82,6 +82,9 @@ impl PreemptionPoint<'_> {
                 .as_ref()
                 .is_some_and(|virtual_processor| virtual_processor.must_look())
         {
+            if let Some(virtual_processor) = &self.virtual_processor {
+                virtual_processor.respond(now);
+            }
             return Some(check_at);
         }
         let answer = self.ask(now);

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use upcall_core::time::Instant;
+use upcall_core::time::{Instant, Span};
+use upcall_shm::turn_page::Turn;
 
 use super::account::Account;
 use crate::group::Member;
@@ -21,6 +22,11 @@ pub(super) struct Record {
     pub(super) awake_without_turn: Option<(u64, Instant)>,
     /// `None`: it takes turns, or has offended too often to do so again.
     pub(super) penalty: Option<Penalty>,
+    pub(super) response: Response,
+    /// `Some`, with the time: a look found that it does not yield.
+    pub(super) suspicion: Option<(Suspicion, Instant)>,
+    /// Whether it has run between the last tick and the last look.
+    pub(super) ran_before_look: bool,
     /// The number of ticks since it last ran at which it had the turn and did not run.
     pub(super) idle_ticks: u32,
     /// CPU time of its KLS thread at the last of these ticks.
@@ -30,14 +36,46 @@ pub(super) struct Record {
     pub(super) seen: bool,
 }
 
-/// An offender that runs below the other domains.
+/// Why a domain runs below the others, without turns, and since when.
 #[derive(Clone, Copy)]
 pub(super) struct Penalty {
-    /// CPU time of its thread when it offended.
+    /// CPU time of its thread at the measure.
     pub(super) cpu_ns: u64,
     pub(super) at: Instant,
-    /// Whether it was put into the ordinary class since.
+    /// Whether its thread is in the ordinary class.
     pub(super) is_ordinary: bool,
+    /// Whether it is for an offence. Otherwise the domain was preempted, or owes.
+    pub(super) is_offence: bool,
+}
+
+/// The last response of a domain, and the CPU time of its thread around it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Response {
+    pub(super) at: Instant,
+    /// At the last sample before it, and at the first one after it.
+    before_ns: u64,
+    after_ns: u64,
+}
+
+impl Response {
+    /// The domain sleeps: CPU time used so far does not count.
+    pub(super) fn rest(&mut self, cpu_ns: u64) {
+        self.after_ns = cpu_ns;
+    }
+
+    /// The least and the most CPU time used since the response, which the thread has now used in
+    /// all.
+    pub(super) fn used_ns_since(&self, cpu_ns: u64) -> std::ops::RangeInclusive<u64> {
+        cpu_ns.saturating_sub(self.after_ns)..=cpu_ns.saturating_sub(self.before_ns)
+    }
+}
+
+/// What two looks must show alike before a domain is preempted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Suspicion {
+    /// `None`: it runs without the turn.
+    pub(super) turn: Option<Turn>,
+    pub(super) response: Instant,
 }
 
 impl Record {
@@ -48,10 +86,37 @@ impl Record {
             account: Account::default(),
             awake_without_turn: None,
             penalty: None,
+            response: Response::default(),
+            suspicion: None,
+            ran_before_look: false,
             idle_ticks: 0,
             kls_ns: 0,
             false_rank_ticks: 0,
             seen: true,
+        }
+    }
+
+    /// A penalty that begins now.
+    pub(super) fn penalty_from(&self, now: Instant, is_offence: bool) -> Penalty {
+        Penalty { cpu_ns: self.account.cpu_ns, at: now, is_ordinary: false, is_offence }
+    }
+
+    /// Notes the response that the domain shows at the present sample. At the previous one its
+    /// thread had used `before_ns`.
+    pub(super) fn note_response(&mut self, at: Instant, before_ns: u64) {
+        if at != self.response.at {
+            self.response = Response { at, before_ns, after_ns: self.account.cpu_ns };
+        }
+    }
+
+    /// Whether `found` was found for at least `span` before `now`. Notes it.
+    pub(super) fn confirms(&mut self, found: Suspicion, now: Instant, span: Span) -> bool {
+        match self.suspicion {
+            Some((known, since)) if known == found => now.since(since) >= span,
+            _ => {
+                self.suspicion = Some((found, now));
+                false
+            }
         }
     }
 

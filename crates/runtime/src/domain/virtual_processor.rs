@@ -390,6 +390,12 @@ impl VirtualProcessor {
         counters.slack_ns_min = counters.slack_ns_min.min(record.slack_ns());
     }
 
+    /// Shows the watchdog a boundary at which the handler need not ask. A store.
+    #[inline]
+    pub(crate) fn respond(&self, now: Instant) {
+        self.pages.user.set_asked(now.as_nanos());
+    }
+
     /// At a boundary, returns until when no peer preempts the handler. `None` if a peer outranks it
     /// now, or the turn was taken.
     pub(crate) fn may_go_on(&mut self, scheduler: &Scheduler, now: Instant) -> Option<Instant> {
