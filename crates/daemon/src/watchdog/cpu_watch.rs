@@ -406,13 +406,12 @@ fn has_waiting_member(
 pub(super) fn last_response(member: &Member, now: Instant) -> Instant {
     let Ok(running) = member.area.running() else { return Instant::ZERO };
     let times = [running.upcalled_at_ns, running.asked_at_ns].map(Instant::from_nanos);
+    // The domain may have responded since `now` was read.
+    let now = if times.iter().any(|&at| at > now) { crate::clock::now().max(now) } else { now };
     times.into_iter().filter(|&at| at <= now).max().unwrap_or(Instant::ZERO)
 }
 
-/// Whether a domain has responded since `asked_at`. A time in the future is false and does not
-/// count.
+/// Whether a domain has responded since `asked_at`.
 fn has_responded(member: &Member, asked_at: Instant, now: Instant) -> bool {
-    let Ok(running) = member.area.running() else { return false };
-    let within = asked_at.as_nanos()..=now.as_nanos();
-    within.contains(&running.upcalled_at_ns) || within.contains(&running.asked_at_ns)
+    last_response(member, now) >= asked_at
 }

@@ -95,7 +95,7 @@ impl CpuWatch {
             record.suspicion = None;
             return if is_silent { tick.now } else { response };
         }
-        let suspicion = Suspicion { turn: Some(turn), response };
+        let suspicion = Suspicion { response, turn: Some(turn), holder_response: None };
         // Another hand-off does not pay a debt.
         if owes || record.confirms(suspicion, tick.now, LOOK_MIN) {
             self.preempt(group, member, Some(turn), tick);
@@ -105,13 +105,16 @@ impl CpuWatch {
         tick.now
     }
 
-    /// Checks the domains that do not have the turn: they should sleep.
+    /// Checks the domains that do not have the turn: they should sleep. One that was interrupted in
+    /// its quantum does not run while the holder responds.
     fn look_without_turn(
         &mut self,
         view: &CpuView,
         holder: Option<&Member>,
         tick: &mut Tick<'_>,
     ) {
+        let holder_response = holder.map(|holder| last_response(holder, tick.now));
+        let holder_limit = holder.map_or(Span::ZERO, |holder| tick.rules.limit(holder));
         for (group, members) in view.groups() {
             let is_holder = |member: &Member| holder.is_some_and(|of| core::ptr::eq(of, member));
             for member in members.iter().filter(|member| !is_holder(member)) {
@@ -123,8 +126,8 @@ impl CpuWatch {
                     continue;
                 }
                 let response = last_response(member, tick.now);
-                let (found, limit) =
-                    (Suspicion { turn: None, response }, tick.rules.limit(member));
+                let limit = tick.rules.limit(member).max(holder_limit);
+                let found = Suspicion { response, turn: None, holder_response };
                 if record.confirms(found, tick.now, limit) {
                     self.sample(member, tick);
                     self.preempt(group, member, None, tick);
@@ -144,6 +147,9 @@ impl CpuWatch {
         tick: &mut Tick<'_>,
     ) {
         let Some(record) = self.record_of(member) else { return };
+        if std::env::var_os("WD_DEBUG").is_some() {
+            eprintln!("preempt {} turn {turn:?} now {:?} response {:?} owed {} cpu {} resp {:?} limit {:?}", member.domain.number(), tick.now, last_response(member, tick.now), record.account.owed_ns, record.account.cpu_ns, record.response, tick.rules.limit(member));
+        }
         record.suspicion = None;
         record.penalty = Some(record.penalty_from(tick.now, false));
         put_below_others(group, member, tick.rules);

@@ -73,9 +73,12 @@ impl Response {
 /// What two looks must show alike before a domain is preempted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Suspicion {
-    /// `None`: it runs without the turn.
-    pub(super) turn: Option<Turn>,
+    /// The last response of the domain itself.
     pub(super) response: Instant,
+    /// The domain has this turn.
+    pub(super) turn: Option<Turn>,
+    /// It runs without the turn. The holder last responded then.
+    pub(super) holder_response: Option<Instant>,
 }
 
 impl Record {
