@@ -315,6 +315,9 @@ impl CpuWatch {
                 self.act_against(group, member, measure, tick);
             } else if is_over && *used.end() < tick.rules.limit(member).as_nanos() {
                 record.penalty = None;
+                if std::env::var_os("WD_DEBUG").is_some() {
+                    eprintln!("finish {} now {:?} penalty {:?} cpu {} {:?} raw {:?} stalled {:?}", member.domain.number(), tick.now, penalty.at, record.account.cpu_ns, record.response, cpu_time_of(member.pid, member.tid), tick.stalled);
+                }
                 let_finish_quantum(group, member, tick.rules);
             }
         }

@@ -55,16 +55,17 @@ impl CpuWatch {
             }
         }
         let is_contested = self.contenders.iter().any(|contender| contender.from <= tick.now);
+        // A thread that runs without the turn keeps the holder from running.
+        let holder_member = holder.map(|(_, member, _)| &**member);
+        let is_kept = is_contested && self.look_without_turn(&view, holder_member, tick);
         if let Some((group, member, turn)) = holder {
             let from = match is_contested {
+                true if is_kept => tick.now,
                 true => self.look_at_holder(group, member, turn, tick),
                 false => last_response(member, tick.now),
             };
             let limit = tick.rules.limit(member);
             self.contenders.push(Contender { is_holder: true, from, limit });
-        }
-        if is_contested {
-            self.look_without_turn(&view, holder.map(|(_, member, _)| &**member), tick);
         }
         let next = next_look(tick.now, &self.contenders);
         self.next_look = self.next_look.into_iter().chain(next).min();
@@ -89,37 +90,39 @@ impl CpuWatch {
         let owes = record.account.overuse_ns(&member.limits, tick.rules.debt_max()).is_some();
         let response = record.response.at;
         let is_silent = tick.now.since(response) >= tick.rules.limit(member);
-        // If the thread has not noticed yet that it has the turn, it cannot have responded.
-        let is_asked = !group.turn.wake_word(member.domain).is_notified();
-        if !(owes || is_silent && is_asked) || tick.stalled > Span::ZERO || !is_ready(member) {
+        if !(owes || is_silent) || tick.stalled > Span::ZERO || !is_ready(member) {
             record.suspicion = None;
             return if is_silent { tick.now } else { response };
         }
         let suspicion = Suspicion { response, turn: Some(turn), holder_response: None };
+        // A thread that has not noticed yet that it has the turn cannot have responded.
+        let is_new = group.turn.wake_word(member.domain).is_notified();
+        let span = if is_new { tick.rules.limit(member) } else { LOOK_MIN };
         // Another hand-off does not pay a debt.
-        if owes || record.confirms(suspicion, tick.now, LOOK_MIN) {
+        if owes || record.confirms(suspicion, tick.now, span) {
             self.preempt(group, member, Some(turn), tick);
             return tick.now;
         }
-        self.look_again_after(LOOK_MIN, tick);
+        self.look_again_after(span, tick);
         tick.now
     }
 
-    /// Checks the domains that do not have the turn: they should sleep. One that was interrupted in
-    /// its quantum does not run while the holder responds.
+    /// Checks the domains that do not have the turn: they should sleep. One that is ready but waits
+    /// behind the holder does not run while the holder responds. Returns whether one is suspected.
     fn look_without_turn(
         &mut self,
         view: &CpuView,
         holder: Option<&Member>,
         tick: &mut Tick<'_>,
-    ) {
+    ) -> bool {
+        let mut any = false;
         let holder_response = holder.map(|holder| last_response(holder, tick.now));
         let holder_limit = holder.map_or(Span::ZERO, |holder| tick.rules.limit(holder));
         for (group, members) in view.groups() {
             let is_holder = |member: &Member| holder.is_some_and(|of| core::ptr::eq(of, member));
             for member in members.iter().filter(|member| !is_holder(member)) {
-                let is_awake = !group.turn.wake_word(member.domain).is_notified();
-                let runs = is_awake && !member.is(State::Demoted) && is_ready(member);
+                let is_awake = !group.is_asleep(member) && !member.is(State::Demoted);
+                let runs = is_awake && is_ready(member);
                 let Some(record) = self.record_of(member) else { continue };
                 if !runs || tick.stalled > Span::ZERO {
                     record.suspicion = None;
@@ -132,10 +135,12 @@ impl CpuWatch {
                     self.sample(member, tick);
                     self.preempt(group, member, None, tick);
                 } else {
+                    any = true;
                     self.look_again_after(limit, tick);
                 }
             }
         }
+        any
     }
 
     /// Lets the others go first, without an offence.
@@ -156,8 +161,6 @@ impl CpuWatch {
         if let Some(turn) = turn {
             revoke_turn(group, turn);
         }
-        // The domain sees that it takes no turns when it wakes.
-        group.notify(member.domain);
         self.look_again_after(REVIEW_EVERY, tick);
     }
 
