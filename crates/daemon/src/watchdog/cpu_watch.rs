@@ -160,12 +160,7 @@ impl CpuWatch {
     }
 
     /// Updates the record of a domain, mainly its CPU time.
-    pub(super) fn update_record(
-        &mut self,
-        member: &Arc<Member>,
-        tick: &Tick<'_>,
-        wants_cpu: bool,
-    ) {
+    pub(super) fn update_record(&mut self, member: &Arc<Member>, tick: &Tick<'_>, wants_cpu: bool) {
         let count_ns = cpu_time_of(member.pid, member.tid).unwrap_or_else(|_| {
             // The process has ended, or has executed another program.
             lower_leader(member, tick.rules.band);
@@ -183,6 +178,7 @@ impl CpuWatch {
         record.seen = true;
         let Tick { now, stalled, kernel_tick, .. } = *tick;
         let sample = Sample { now, count_ns, wants_cpu, stalled, kernel_tick };
+        record.sampled_at = now;
         let before_ns = record.account.cpu_ns;
         record.account.add_sample(sample, &member.limits, tick.rules.grace);
         record.account.has_run |= std::mem::take(&mut record.ran_before_look);
@@ -315,9 +311,6 @@ impl CpuWatch {
                 self.act_against(group, member, measure, tick);
             } else if is_over && *used.end() < tick.rules.limit(member).as_nanos() {
                 record.penalty = None;
-                if std::env::var_os("WD_DEBUG").is_some() {
-                    eprintln!("finish {} now {:?} penalty {:?} cpu {} {:?} raw {:?} stalled {:?}", member.domain.number(), tick.now, penalty.at, record.account.cpu_ns, record.response, cpu_time_of(member.pid, member.tid), tick.stalled);
-                }
                 let_finish_quantum(group, member, tick.rules);
             }
         }

@@ -152,9 +152,6 @@ impl CpuWatch {
         tick: &mut Tick<'_>,
     ) {
         let Some(record) = self.record_of(member) else { return };
-        if std::env::var_os("WD_DEBUG").is_some() {
-            eprintln!("preempt {} turn {turn:?} now {:?} response {:?} owed {} cpu {} resp {:?} limit {:?}", member.domain.number(), tick.now, last_response(member, tick.now), record.account.owed_ns, record.account.cpu_ns, record.response, tick.rules.limit(member));
-        }
         record.suspicion = None;
         record.penalty = Some(record.penalty_from(tick.now, false));
         put_below_others(group, member, tick.rules);
@@ -179,8 +176,11 @@ impl CpuWatch {
         }
     }
 
-    /// Adds a sample of the CPU time of a domain that wants the CPU.
+    /// Adds a sample of the CPU time of a domain that wants the CPU, unless this tick has added one.
     fn sample(&mut self, member: &Arc<Member>, tick: &Tick<'_>) {
+        if self.record_of(member).is_some_and(|record| record.sampled_at == tick.now) {
+            return;
+        }
         self.update_record(member, tick, true);
         if let Some(record) = self.record_of(member) {
             record.ran_before_look = record.account.has_run;

@@ -17,6 +17,8 @@ pub(super) struct Record {
     pub(super) member: Arc<Member>,
     pub(super) offences: u64,
     pub(super) account: Account,
+    /// When the last sample was added to the account.
+    pub(super) sampled_at: Instant,
     /// The CPU time and the time at which it was first seen awake without the turn. `None`: it
     /// sleeps, has the turn, or has responded since.
     pub(super) awake_without_turn: Option<(u64, Instant)>,
@@ -87,6 +89,7 @@ impl Record {
             member,
             offences: 0,
             account: Account::default(),
+            sampled_at: Instant::ZERO,
             awake_without_turn: None,
             penalty: None,
             response: Response::default(),
