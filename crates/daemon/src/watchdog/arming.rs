@@ -23,7 +23,8 @@ pub(super) const LOOK_MIN: Span = Span::from_micros(100);
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Contender {
     pub(super) is_holder: bool,
-    /// The holder: its last response. Another domain: when its work is ready, which may be past.
+    /// The holder: its last response. Another domain: when its work is ready; any past moment if it
+    /// is ready now.
     pub(super) from: Instant,
     /// How long it may run without a response.
     pub(super) limit: Span,

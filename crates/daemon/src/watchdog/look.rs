@@ -46,7 +46,7 @@ impl CpuWatch {
                 }
                 let limit = tick.rules.limit(member);
                 let from = match member.wants_cpu(tick.now) {
-                    true => tick.now,
+                    true => Instant::ZERO,
                     false => member.area.next_release().map_or(Instant::FAR, Instant::from_nanos),
                 };
                 if from.as_nanos() != NEVER {
