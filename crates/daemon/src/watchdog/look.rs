@@ -85,11 +85,15 @@ impl CpuWatch {
         turn: Turn,
         tick: &mut Tick<'_>,
     ) -> Instant {
-        self.sample(member, tick);
+        let Some(record) = self.record_of(member) else { return tick.now };
+        let response = last_response(member, tick.now);
+        let is_silent = tick.now.since(response) >= tick.rules.limit(member);
+        // The file of the CPU time is read only if the domain may owe too much by now.
+        if is_silent || record.may_owe(tick) {
+            self.sample(member, tick);
+        }
         let Some(record) = self.record_of(member) else { return tick.now };
         let owes = record.account.overuse_ns(&member.limits, tick.rules.debt_max()).is_some();
-        let response = record.response.at;
-        let is_silent = tick.now.since(response) >= tick.rules.limit(member);
         if !(owes || is_silent) || tick.stalled > Span::ZERO || !is_ready(member) {
             record.suspicion = None;
             return if is_silent { tick.now } else { response };

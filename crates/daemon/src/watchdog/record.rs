@@ -6,6 +6,7 @@ use upcall_core::time::{Instant, Span};
 use upcall_shm::turn_page::Turn;
 
 use super::account::Account;
+use super::tick::Tick;
 use crate::group::Member;
 
 /// The number of ticks for which a domain may have the turn without running while another user
@@ -105,6 +106,15 @@ impl Record {
     /// A penalty that begins now.
     pub(super) fn penalty_from(&self, now: Instant, is_offence: bool) -> Penalty {
         Penalty { cpu_ns: self.account.cpu_ns, at: now, is_ordinary: false, is_offence }
+    }
+
+    /// Whether it may owe more than the limit, if it has run since the last sample. The kernel's
+    /// count was out of date by up to a kernel tick.
+    pub(super) fn may_owe(&self, tick: &Tick<'_>) -> bool {
+        let ran = tick.now.since(self.sampled_at) + tick.kernel_tick;
+        let limit = tick.rules.debt_max();
+        u64::try_from(self.account.owed_ns.saturating_add_unsigned(ran.as_nanos()))
+            .is_ok_and(|owed_ns| owed_ns > limit.as_nanos())
     }
 
     /// Notes the response that the domain shows at the present sample. At the previous one its
