@@ -58,8 +58,10 @@ pub fn run(
     let senders = load.stop_senders()?;
     let end = clock::now();
     drain(&mut activities, drain_time(plan), &mut files, interrupted);
-    let (part, records) =
+    let (mut part, records) =
         activities.stop(&plan.activities, options.mode, |activity, job| files.log(activity, job));
+    let offences = std::mem::take(&mut part.offences);
+    notices.extend(offences.into_iter().map(|line| RunNotice::new(format!("this process {line}"))));
     if let Some(trace) = files.trace {
         records.iter().for_each(|(cpu, record)| trace.record(*cpu, record));
     }
