@@ -82,7 +82,7 @@ mod work;
 pub use upcall_sys::clock::thread_cpu_ns;
 pub use upcall_sys::grant::Remedy;
 pub use upcall_sys::machine::Machine;
-pub use upcall_sys::schedule::{Band, FifoRefusal, RealTime, Right, allowed_cpus};
+pub use upcall_sys::schedule::{Band, BusyLimit, FifoRefusal, RealTime, Right, allowed_cpus};
 
 #[doc(hidden)]
 pub use upcall_core::debug_as_display;
