@@ -104,7 +104,8 @@ impl Account {
         (self.used_ns, self.has_run) = (0, true);
     }
 
-    /// The time that the domain owes, if that is above the limit.
+    /// The time that the domain owes, if that is above the limit. Activities that admission refused
+    /// count like all others: the domain reserved their time, too.
     pub(super) fn overuse_ns(&self, limits: &Limits, grace: Span) -> Option<u64> {
         let owed_ns = u64::try_from(self.owed_ns).unwrap_or_default();
         (owed_ns > owed_ns_max(limits, grace)).then_some(owed_ns)

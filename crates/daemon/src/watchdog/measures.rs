@@ -52,6 +52,39 @@ pub(super) fn demote(group: &DomainGroup, member: &Member, held_ns: u64, tick: &
     group.notify(member.domain);
 }
 
+/// Puts the thread of a domain that takes no turns below the KLS thread.
+pub(super) fn put_below_others(group: &DomainGroup, member: &Member, rules: &Rules) {
+    // The state changes first, because the KLS thread may raise the thread now and checks the state
+    // afterwards.
+    group.set_state(member, State::Demoted);
+    if let Some(band) = rules.band {
+        // Fails only if the thread has ended.
+        let _ = member.thread.by_watchdog().set_fifo_not_inherited(band.offender());
+    }
+}
+
+/// Lets a thread that lost time to the host finish its quantum at once, as the KLS thread does with
+/// a thread that was blocked. It takes turns again when it sleeps.
+pub(super) fn let_finish_quantum(group: &DomainGroup, member: &Member, rules: &Rules) {
+    if let Some(band) = rules.band {
+        // Fails only if the thread has ended.
+        let _ = member.thread.by_watchdog().set_fifo_not_inherited(band.returner());
+    }
+    group.set_state(member, State::Blocked);
+}
+
+/// Puts a domain that owes too much into the ordinary class. This is no offence, so the daemon does
+/// not kill it.
+pub(super) fn lower(group: &DomainGroup, member: &Member, owed_ns: u64, tick: &mut Tick<'_>) {
+    group.set_state(member, State::Demoted);
+    if tick.rules.band.is_some() {
+        let _ = member.thread.by_watchdog().set_ordinary();
+    }
+    tick.report_offence(group, member, Measure::Demoted, owed_ns);
+    // The domain sees that it gets no turns when it wakes.
+    group.notify(member.domain);
+}
+
 pub(super) fn revoke_turn(group: &DomainGroup, turn: Turn) {
     if group.turn.pass(turn, DomainId::DAEMON) {
         group.notify(DomainId::DAEMON);
