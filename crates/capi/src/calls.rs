@@ -13,7 +13,7 @@ use upcall::admission::Share;
 use upcall::time::Span;
 
 use crate::abi::{
-    ABORT_PHASE, Attr, Config, DESCRIPTORS_MAX, HandlerFn, Mask, Shared, Statistics,
+    ABORT_PHASE, Attr, Config, DESCRIPTORS_MAX, HandlerFn, Mask, Offence, Shared, Statistics,
     WORK_CONSERVING, read_sized, size_of_callers, write_sized,
 };
 use crate::error::{Failed, Failure, answer, last_hint, last_reason, line};
@@ -31,12 +31,13 @@ const WINDOW_PERIODS_MAX: u32 = 65_535;
 /// Sizes of the structs in the first version of the header. A caller's struct is never
 /// smaller.
 mod first {
-    use crate::abi::{Attr, Config, Mask, Statistics};
+    use crate::abi::{Attr, Config, Mask, Offence, Statistics};
     /// Up to `name`.
     pub(super) const ATTR: usize = core::mem::offset_of!(Attr, share_ppm);
     pub(super) const CONFIG: usize = size_of::<Config>();
     pub(super) const MASK: usize = size_of::<Mask>();
     pub(super) const STATISTICS: usize = size_of::<Statistics>();
+    pub(super) const OFFENCE: usize = size_of::<Offence>();
 }
 
 /// `rts_init`.
@@ -323,6 +324,23 @@ pub unsafe extern "C" fn rts_statistics(descriptor: c_int, statistics: *mut Stat
         // SAFETY: the caller promises it.
         unsafe { write_sized("statistics", statistics, &found, first::STATISTICS)? };
         Ok(0)
+    })
+}
+
+/// `rts_next_offence`.
+///
+/// # Safety
+/// `offence` is valid for the number of bytes in its first member.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rts_next_offence(offence: *mut Offence) -> c_int {
+    answer(|| {
+        // Checked first, so that no offence is lost.
+        // SAFETY: the caller promises it.
+        unsafe { size_of_callers("offence", offence, first::OFFENCE)? };
+        let Some(found) = library::next_offence()? else { return Ok(0) };
+        // SAFETY: the caller promises it.
+        unsafe { write_sized("offence", offence, &found, first::OFFENCE)? };
+        Ok(1)
     })
 }
 

@@ -267,6 +267,19 @@ fn the_calls_do_what_table_1_says_and_refuse_what_c_gets_wrong() {
     assert_eq!(printed, "all of it holds\n");
 }
 
+/// Before, a C program had no call for what the watchdog did.
+#[test]
+fn a_c_program_learns_that_its_handler_kept_the_cpu() {
+    let Some(installation) = installed("gcc") else { return };
+    let flags = installation.flags(&["--cflags", "--libs"]);
+    let printed = installation.build_and_run("gcc", "-std=c11", "tests/c/offence.c", &flags);
+    if printed == "no right\n" {
+        let _ = writeln!(std::io::stderr(), "skipped: no right to the real-time class");
+        return;
+    }
+    assert_eq!(printed, "one offence\n");
+}
+
 #[test]
 fn every_term_of_a_policy_changes_what_is_admitted_or_called() {
     let Some(installation) = installed("gcc") else { return };

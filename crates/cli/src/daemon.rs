@@ -20,7 +20,9 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use upcall::discipline::{DISCIPLINES, Discipline};
 use upcall::time::Span;
 use upcall_daemon::registry::Quota;
-use upcall_daemon::server::{Access, Config, Daemon, DaemonEvent, Listener, Stopper};
+use upcall_daemon::server::{
+    Access, CONNECTIONS_MAX_DEFAULT, Config, Daemon, DaemonEvent, Listener, Stopper,
+};
 
 use crate::spec::{parse_duration, parse_share};
 
@@ -91,6 +93,13 @@ pub struct DaemonArgs {
     /// Most that a user other than root may reserve on all CPUs, in percent of one CPU: 50%, 400%.
     #[arg(long, default_value = "100000%", value_parser = percent)]
     pub user_share: u64,
+    /// Most connections of one user. Each connection takes descriptors of the daemon.
+    #[arg(long, default_value_t = CONNECTIONS_MAX_DEFAULT)]
+    pub user_connections: usize,
+    /// Users, by number, who may run what admission refuses (`upcall run --soft`): 1000,1001. Root
+    /// and the daemon's own user may. Such work runs only while no reserved work is ready.
+    #[arg(long, value_name = "UID", value_delimiter = ',')]
+    pub soft_users: Vec<u32>,
     /// CPU time beyond its longest quantum that a domain may take to yield.
     #[arg(long, default_value = "5ms", value_parser = duration)]
     pub grace: Span,
@@ -228,6 +237,8 @@ fn config(args: &DaemonArgs, socket: PathBuf, cpus: Vec<u32>) -> Result<Config, 
         defer_preemption: args.defer_preemption,
         discipline: args.policy,
         quota: Quota { domains_max: args.user_domains.into(), share_max_ppm: args.user_share },
+        connections_max: args.user_connections,
+        soft_users: args.soft_users.clone(),
         grace: args.grace,
         kill: args.kill,
         ..Config::new(socket, cpus)

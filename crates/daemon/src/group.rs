@@ -20,6 +20,8 @@ use upcall_sys::memfd::{MapError, SharedMapping};
 use upcall_sys::process::{ThreadState, cpu_time_of, thread_id, thread_state};
 use upcall_sys::{OsError, futex};
 
+use crate::member_thread::MemberThread;
+use crate::pacing::Pacing;
 use crate::ranks::Ranks;
 
 #[cfg(test)]
@@ -52,6 +54,7 @@ pub(crate) struct DomainGroup {
     /// The thread id of the group's KLS thread; 0 before that thread runs. Relaxed everywhere: the
     /// word publishes no other data.
     kls_tid: AtomicU32,
+    pub(crate) pacing: Pacing,
     is_over: AtomicBool,
 }
 
@@ -63,9 +66,8 @@ pub(crate) type Members = Arc<[Arc<Member>]>;
 pub(crate) struct Member {
     pub(crate) domain: DomainId,
     pub(crate) generation: NonZeroU64,
-    pub(crate) pid: u32,
     /// The thread that is its virtual processor on this CPU.
-    pub(crate) tid: u32,
+    pub(crate) thread: MemberThread,
     pub(crate) area: Peer<SharedMapping>,
     pub(crate) limits: Limits,
     /// A copy of the state in the kernel area. The daemon reads this copy alone.
@@ -84,8 +86,6 @@ pub(crate) struct Limits {
     pub(crate) share_ppm: AtomicU64,
     /// The sum over its activities of the time of one job.
     pub(crate) compute_ns: AtomicU64,
-    /// Whether it runs activities that admission refused. If so, no domain has a guarantee.
-    pub(crate) unscreened: AtomicBool,
     /// The ranks that it may show.
     pub(crate) ranks: Mutex<Ranks>,
 }
@@ -93,13 +93,13 @@ pub(crate) struct Limits {
 impl Member {
     pub(crate) fn new(
         (domain, generation): (DomainId, NonZeroU64),
-        (pid, tid): (u32, u32),
+        thread: MemberThread,
         memory: SharedMapping,
     ) -> Result<Self, upcall_shm::LayoutError> {
         let area = Peer::attach(memory, domain, generation.get())?;
         let (limits, state) = (Limits::default(), AtomicU8::new(State::Attached as u8));
         let offences = AtomicU64::new(0);
-        Ok(Member { domain, generation, pid, tid, area, limits, state, offences })
+        Ok(Member { domain, generation, thread, area, limits, state, offences })
     }
 
     /// The state that the daemon assumes for it. For the server.
@@ -115,9 +115,9 @@ impl Member {
     }
 
     /// Whether its user area shows work that is ready at `now`. A domain with an invalid area shows
-    /// none.
+    /// none, and one whose thread has ended has none.
     pub(crate) fn wants_cpu(&self, now: Instant) -> bool {
-        self.area.best(now.as_nanos()).is_ok_and(|best| best.is_some())
+        !self.thread.has_ended() && self.area.best(now.as_nanos()).is_ok_and(|best| best.is_some())
     }
 
     /// Whether its user area shows a rank that admission did not grant. Returns `false` while the
@@ -171,6 +171,7 @@ impl DomainGroup {
             proxy_fd,
             members: Mutex::default(),
             kls_tid: AtomicU32::new(0),
+            pacing: Pacing::default(),
             is_over: AtomicBool::new(false),
         })
     }
@@ -224,8 +225,11 @@ impl DomainGroup {
         (is_ready, cpu_time_of(pid, tid).unwrap_or(0))
     }
 
-    /// Wakes `domain` if it sleeps.
+    /// Wakes `domain` if it sleeps. [`DomainId::DAEMON`] is the KLS thread.
     pub(crate) fn notify(&self, domain: DomainId) {
+        if domain == DomainId::DAEMON {
+            self.pacing.notify();
+        }
         let wake_word = self.turn.wake_word(domain);
         if wake_word.notify() {
             futex::wake_shared(wake_word.word(), 1);
@@ -292,6 +296,9 @@ impl DomainGroup {
     /// Whether a member would run if it had the turn. A blocked or stopped member is set to
     /// `Attached` here once it sleeps on its wake word.
     pub(crate) fn is_present(&self, member: &Member) -> bool {
+        if member.thread.has_ended() {
+            return false;
+        }
         if member.is(State::Attached) {
             return true;
         }

@@ -18,13 +18,14 @@
 //!                                                                     stopped, gone
 //! ```
 //!
-//! 1. The thread sleeps until the earliest release of any domain on the CPU.
+//! 1. The thread sleeps until the earliest release of any domain on the CPU. Domains can wake it
+//!    without end; [`crate::pacing`] bounds what that costs others.
 //! 2. A domain that becomes ready wakes the daemon if the daemon has the turn.
 //! 3. The turn goes to the best domain of the CPU. In the state *below* the domain runs, and the
 //!    thread is ready at its lower priority. If that domain belongs to another user, the turn is
 //!    passed in that user's group. At most one group of a CPU has the CPU, and the daemon keeps its
 //!    number ([`CpuState::is_held`]). Writes of domains to the turn page of another group have no
-//!    effect.
+//!    effect. The KLS thread of that group is in the state *below* then, and this one sleeps.
 //! 4. The thread marks the holder, takes the turn from it, and passes over it until it sleeps on
 //!    its wake word. The holder has reached a boundary then. Until then the thread of a blocked
 //!    holder is raised above the other domains ([`Band::returner`]).
@@ -40,13 +41,15 @@ use upcall_shm::DomainId;
 use upcall_shm::kernel_area::State;
 use upcall_shm::turn_page::Turn;
 use upcall_shm::user_area::Rank;
-use upcall_sys::process::{ThreadState, thread_state};
+use upcall_sys::clock::thread_cpu_ns;
+use upcall_sys::process::ThreadState;
 use upcall_sys::schedule::Band;
 use upcall_sys::{futex, schedule};
 
 use crate::clock::now;
 use crate::cpu::{CpuState, CpuView};
-use crate::group::{DomainGroup, Member};
+use crate::group::{DomainGroup, Member, Members};
+use crate::pacing::PassLimit;
 
 /// How often a thread without the real-time class checks the holder.
 const CHECK_INTERVAL: Span = Span::from_millis(2);
@@ -58,6 +61,7 @@ pub(crate) struct Kls {
     /// `None`: without the real-time class.
     band: Option<Band>,
     view: CpuView,
+    limit: PassLimit,
 }
 
 /// The result of choosing.
@@ -78,7 +82,7 @@ impl Kls {
         group: Arc<DomainGroup>,
         band: Option<Band>,
     ) -> Self {
-        Kls { cpu_state, group, band, view: CpuView::default() }
+        Kls { cpu_state, group, band, view: CpuView::default(), limit: PassLimit::new() }
     }
 
     /// Runs until the group is closed. The body of the KLS thread.
@@ -97,6 +101,9 @@ impl Kls {
                 // its group does not have the CPU.
                 _ => self.choose_or_sleep(),
             }
+            if self.limit.after_pass(&self.group.pacing, clocks) {
+                self.rest();
+            }
         }
     }
 
@@ -108,13 +115,38 @@ impl Kls {
                 if !Arc::ptr_eq(&group, &self.group) {
                     // The KLS thread of that group must be ready below the domain before the domain
                     // runs.
-                    group.notify(DomainId::DAEMON);
+                    group.wake_kls();
+                    group.notify(domain);
+                    // From here on that thread chooses. This one would otherwise choose without
+                    // end if a domain of the other group kept returning the turn.
+                    self.sleep(None);
+                } else {
+                    group.notify(domain);
                 }
-                group.notify(domain);
             }
-            Choice::Nothing(until) => self.group.sleep_until(until),
-            Choice::HeldElsewhere => self.group.sleep_until(None),
+            Choice::Nothing(until) => self.sleep(until),
+            Choice::HeldElsewhere => self.sleep(None),
             Choice::Retry => {}
+        }
+    }
+
+    /// Lets the domains of other users go first for a while. This thread runs, so a domain of this
+    /// group that has the turn does not.
+    fn rest(&mut self) {
+        if let Ok(turn) = self.group.turn.turn()
+            && self.cpu_state.is_held(&self.group)
+        {
+            self.revoke(turn);
+        }
+        self.group.pacing.begin_rest();
+        let others = self.view.groups().filter(|(group, _)| !Arc::ptr_eq(group, &self.group));
+        others.for_each(|(group, _)| group.wake_kls());
+        self.sleep(None);
+    }
+
+    fn sleep(&mut self, until: Option<Instant>) {
+        if !self.limit.sleep(&self.group.pacing, until, clocks) {
+            self.group.sleep_until(until);
         }
     }
 
@@ -135,7 +167,7 @@ impl Kls {
         }
         let Some((_, group, domain)) = self.best(now) else {
             self.cpu_state.grant_none();
-            let releases = self.view.groups().filter_map(|(group, m)| group.next_release(m));
+            let releases = self.choosable().filter_map(|(group, m)| group.next_release(m));
             return Choice::Nothing(releases.min());
         };
         self.view.publish_others(group, now);
@@ -149,29 +181,37 @@ impl Kls {
 
     /// The best domain of all groups: its rank, its group and its number.
     fn best(&self, now: Instant) -> Option<(Rank, &Arc<DomainGroup>, DomainId)> {
-        let bests = self.view.groups().filter_map(|(group, members)| {
+        let bests = self.choosable().filter_map(|(group, members)| {
             let (rank, member) = group.best(members, now)?;
             Some((rank, group, member.domain))
         });
         bests.min_by_key(|(rank, ..)| *rank)
     }
 
+    /// The groups whose domains may get the turn: all but those whose slowed KLS thread sleeps.
+    fn choosable(&self) -> impl Iterator<Item = &(Arc<DomainGroup>, Members)> {
+        let is_own = |group| Arc::ptr_eq(group, &self.group);
+        self.view.groups().filter(move |(group, _)| is_own(group) || !group.pacing.is_resting())
+    }
+
     /// Called if this thread runs although a domain has the turn. Finds the reason, and acts.
     fn watch_holder(&mut self, turn: Turn) {
         self.view.refresh(&self.cpu_state);
         let members = self.view.members_of(&self.group).into_iter().flat_map(|m| m.iter());
-        let Some(member) = members.clone().find(|member| member.domain == turn.holder()) else {
+        let Some(member) = members.clone().find(|member| member.domain == turn.holder()).cloned()
+        else {
             // The holder has gone, or is not attached yet. The daemon did not give it the turn.
             self.revoke(turn);
             return;
         };
+        let member = &member;
         if self.group.is_asleep(member) {
             // The domain that passed the turn was interrupted before it woke the new holder.
             self.group.notify(member.domain);
             return;
         }
         match self.why_not_running(member) {
-            None => self.sleep_briefly(),
+            None => self.sleep(Some(now() + CHECK_INTERVAL)),
             Some(state) if self.group.turn.turn() == Ok(turn) => {
                 self.group.mark_passed_over(member, state);
                 // A domain may have overwritten the holder's wake word. Without this the holder
@@ -194,17 +234,20 @@ impl Kls {
     /// ready on another CPU is left as it is.
     fn raise(&self, member: &Member) {
         let Some(band) = self.band else { return };
-        let is_ready = thread_state(member.pid, member.tid) == Ok(ThreadState::Running);
+        let thread = member.thread.by_kls();
+        let is_ready = thread.state() == Ok(ThreadState::Running);
         if is_ready || member.is(State::Demoted) {
             return;
         }
-        // Fails only if the thread has ended.
-        let _ = schedule::set_fifo_not_inherited_of(member.tid, band.returner());
-        // The watchdog sets the state to demoted before it lowers the thread. If it did so
-        // meanwhile, this check sees it.
-        if member.is(State::Demoted) {
-            let _ = schedule::set_ordinary_of(member.tid);
-        }
+        schedule::at_priority(band.watchdog(), || {
+            // Fails only if the thread has ended.
+            let _ = thread.set_fifo_not_inherited(band.returner());
+            // The watchdog sets the state to demoted before it lowers the thread. If it did so
+            // meanwhile, this check sees it.
+            if member.is(State::Demoted) {
+                let _ = thread.set_ordinary();
+            }
+        });
     }
 
     fn revoke(&self, turn: Turn) -> bool {
@@ -214,7 +257,7 @@ impl Kls {
 
     /// The state of a holder that cannot run; `None` if it can and is about to run.
     fn why_not_running(&self, member: &Member) -> Option<State> {
-        match thread_state(member.pid, member.tid) {
+        match member.thread.by_kls().state() {
             Ok(ThreadState::Stopped | ThreadState::Traced | ThreadState::Dead) => {
                 Some(State::Stopped)
             }
@@ -225,11 +268,11 @@ impl Kls {
             Err(_) => None,
         }
     }
+}
 
-    fn sleep_briefly(&self) {
-        let until = now() + CHECK_INTERVAL;
-        self.group.sleep_until(Some(until));
-    }
+/// The time, and the CPU time of the calling thread in ns.
+fn clocks() -> (Instant, u64) {
+    (now(), thread_cpu_ns())
 }
 
 /// Starts the KLS thread of a group.

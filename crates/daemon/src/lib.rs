@@ -8,8 +8,10 @@
 //! |---|---|
 //! | [`registry`] | the attached domains and their reservations; pure |
 //! | `group`, `cpu` | one user's domains on one CPU and their shared pages; the groups of one CPU |
+//! | `member_thread` | the thread of a domain on a CPU |
 //! | `ranks` | the ranks that a domain may show |
 //! | `kls` | the thread of a group, one priority below its domains |
+//! | `pacing` | the bound on the CPU time of a group's KLS thread |
 //! | `reaper` | the thread that frees the groups of users without domains |
 //! | `watchdog` | the thread that acts against domains that do not yield |
 //! | [`calibrate`] | the measured cost of a hand-off on this machine |
@@ -27,6 +29,8 @@ mod clock;
 mod cpu;
 mod group;
 mod kls;
+mod member_thread;
+mod pacing;
 mod ranks;
 mod reaper;
 mod status;

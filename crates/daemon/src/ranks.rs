@@ -18,7 +18,7 @@ const CLOSED_FOR: Span = Span::from_millis(200);
 /// The ranks that an activity may show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Admitted {
-    /// Its place in the order of admission; [`u32::MAX`] for an activity without a place.
+    /// Its place in the order of admission.
     pub(crate) order: u32,
     /// The smallest key that it may show.
     pub(crate) key_min: u64,
@@ -65,8 +65,12 @@ impl Ranks {
         })
     }
 
-    /// Whether an admitted activity may have `rank` for a release at `release_ns`.
+    /// Whether an admitted activity may have `rank` for a release at `release_ns`. An activity
+    /// without a reservation has a rank that costs no other.
     fn allow(&self, rank: Rank, release_ns: u64, now: Instant) -> bool {
+        if rank.is_below_all() {
+            return true;
+        }
         let closed = self.closed.iter().filter(|(_, until)| *until > now);
         let mut all = self.admitted.iter().chain(closed.map(|(known, _)| known));
         all.any(|of| {

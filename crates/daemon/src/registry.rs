@@ -6,19 +6,21 @@
 
 use std::collections::BTreeMap;
 
-use upcall_core::activity::{ActivityParams, Terms, WorkClass};
-use upcall_core::admission::{Platform, Reservation, Reservations};
+use upcall_core::activity::{ActivityParams, PERIOD_MAX, Terms, WorkClass};
+use upcall_core::admission::{Platform, Reason, Reservation, ReservationId, Reservations};
 use upcall_core::admission::{Share, Spot};
 use upcall_core::discipline::Discipline;
 use upcall_core::time::Span;
 use upcall_shm::DOMAINS_MAX;
+use upcall_shm::user_area::UNRESERVED;
 use upcall_shm::wire::Need;
 
 use crate::ranks::Admitted;
 use domain::Activity;
 pub use domain::{Domain, Owner};
 pub use error::{AttachError, PlaceError};
-pub use limits::{ACTIVITIES_MAX, CLAIMED_ORDER_MAX, Quota};
+use limits::ANALYSIS_STEPS_MAX;
+pub use limits::{ACTIVITIES_MAX, Quota};
 pub use place::{Claimed, Grant, Listed, Usage};
 
 mod domain;
@@ -37,20 +39,33 @@ pub struct Registry {
     /// By the domain's number.
     domains: BTreeMap<u32, Domain>,
     attached_ever: u64,
+    /// The first place that this daemon grants. Former daemons granted those below.
+    first_order: u32,
     next_order: u32,
+    /// The users who may run activities that admission refuses. Root may, too.
+    soft_users: Vec<u32>,
 }
 
 impl Registry {
     /// An empty registry: no domain, no reservation.
     pub fn new(discipline: &'static Discipline, platform: Platform, quota: Quota) -> Self {
+        let mut reservations = Reservations::new(platform, discipline);
+        reservations.limit_steps(ANALYSIS_STEPS_MAX);
         Registry {
             discipline,
             quota,
-            reservations: Reservations::new(platform, discipline),
+            reservations,
             domains: BTreeMap::new(),
             attached_ever: 0,
+            first_order: 0,
             next_order: 0,
+            soft_users: Vec::new(),
         }
+    }
+
+    /// Sets the users who, beside root, may run activities that admission refuses.
+    pub fn allow_unscreened(&mut self, soft_users: Vec<u32>) {
+        self.soft_users = soft_users;
     }
 
     /// Attaches a domain under the lowest free number. O(domains).
@@ -70,22 +85,23 @@ impl Registry {
         let number = free.ok_or(AttachError::Full)?;
         self.attached_ever += 1;
         let generation = self.attached_ever;
-        let (name, activities, unclaimed) = (name.to_owned(), BTreeMap::new(), Vec::new());
-        self.domains.insert(number, Domain { generation, owner, name, activities, unclaimed });
+        let (name, activities) = (name.to_owned(), BTreeMap::new());
+        self.domains.insert(number, Domain { generation, owner, name, activities });
         Ok(number)
     }
 
-    /// Detaches a domain and releases all its reservations. O(activities) analyses.
+    /// Detaches a domain and releases all its reservations. At most one analysis a CPU.
     pub fn detach(&mut self, number: u32) -> Option<Domain> {
         let domain = self.domains.remove(&number)?;
-        for activity in domain.activities.values() {
-            self.reservations.release(activity.reservation);
-        }
+        let places = domain.activities.values().filter_map(|activity| activity.place);
+        self.reservations.release_all(&places.collect::<Vec<_>>());
         Some(domain)
     }
 
     /// Reserves a place for an activity on the first CPU where the policy's own test passes. With
-    /// `unscreened`, even an activity that fails every test gets a place.
+    /// `unscreened`, even an activity that fails every test gets a place, if its user has the
+    /// right. It has no reservation then, and its rank must be below all others
+    /// ([`Rank::below_all`](upcall_shm::user_area::Rank::below_all)). So it weakens no test.
     ///
     /// # Errors
     /// See [`PlaceError`]; nothing changed.
@@ -99,34 +115,93 @@ impl Registry {
         let uid = self.domains.get(&number).ok_or(PlaceError::Gone)?.owner.uid;
         let (params, terms) = parse_need(need)?;
         self.check_quota(uid, &params)?;
-        let asked = self.reservations.reserve(name, params, &terms);
-        let refused = asked.is_err();
-        let reservation = match asked {
-            Ok(reservation) => reservation,
-            Err(_) if unscreened => self.reservations.reserve_unscreened(name, params, &terms),
-            Err(refusal) => return Err(refusal.into()),
+        let order = self.fresh_order()?;
+        match self.reservations.reserve(name, params, &terms) {
+            Ok(Reservation { id, cpu }) => {
+                let (name, place) = (name.to_owned(), Some(id));
+                let activity = Activity { place, cpu, name, params, terms, unscreened: false };
+                let grant = self.add_activity(number, order, activity)?;
+                self.next_order = order + 1;
+                Ok(grant)
+            }
+            Err(refusal) if !unscreened => Err(refusal.into()),
+            Err(refusal) if !self.may_run_unscreened(uid) => {
+                Err(PlaceError::NoRight { uid, refusal: Box::new(refusal) })
+            }
+            Err(_) => {
+                let cpu = self.least_used_cpu();
+                let order = (UNRESERVED..u32::MAX).find(|&order| !self.is_taken(order));
+                let order = order.ok_or(PlaceError::OrdersUsedUp)?;
+                self.place_below_all(number, name, (cpu, order), (params, terms))
+            }
+        }
+    }
+
+    /// Places an activity without a reservation. Admission counts one quantum of it, because a
+    /// quantum of a worse rank delays the others, if that fits.
+    fn place_below_all(
+        &mut self,
+        number: u32,
+        name: &str,
+        (cpu, order): (u32, u32),
+        (params, terms): (ActivityParams, Terms),
+    ) -> Result<Grant, PlaceError> {
+        let quantum = ActivityParams::new(PERIOD_MAX, params.quantum_cost());
+        let background = Terms { class: WorkClass::Background, ..Terms::default() };
+        let spot = Spot { cpu, lower_ranked: &[] };
+        let place = match self.reservations.reserve_at(spot, name, quantum, &background) {
+            Ok(reservation) => Some(reservation.id),
+            Err(None) => return Err(PlaceError::Cpu(cpu)),
+            Err(Some(_)) => None,
         };
-        let order = self.next_order;
-        self.next_order += 1;
         let name = name.to_owned();
-        let Reservation { id, cpu } = reservation;
-        let activity = Activity { reservation: id, cpu, name, params, terms, unscreened: refused };
+        let activity = Activity { place, cpu, name, params, terms, unscreened: true };
         self.add_activity(number, order, activity)
     }
 
-    /// Sets the first place in the order of admission to `first`, unless a later one was granted.
+    /// Whether the user may run what admission refuses.
+    fn may_run_unscreened(&self, uid: u32) -> bool {
+        uid == 0 || self.soft_users.contains(&uid)
+    }
+
+    fn least_used_cpu(&self) -> u32 {
+        let loads = self.reservations.load();
+        let least = loads.iter().min_by(|a, b| a.utilization.total_cmp(&b.utilization));
+        // A platform has a CPU.
+        least.map_or(0, |load| load.cpu)
+    }
+
+    /// Sets the first place in the order of admission that this daemon grants. Only places below it
+    /// can be claimed. For an empty registry.
     pub fn begin_orders_at(&mut self, first: u32) {
-        self.next_order = self.next_order.max(first.min(CLAIMED_ORDER_MAX));
+        self.first_order = first;
+        self.next_order = first;
+    }
+
+    /// The next place in the order of admission. O(activities) once the places were used up.
+    fn fresh_order(&self) -> Result<u32, PlaceError> {
+        if self.next_order < UNRESERVED {
+            return Ok(self.next_order);
+        }
+        let orders = self.domains.values().flat_map(|domain| domain.activities.keys());
+        let last = orders.copied().filter(|&order| order < UNRESERVED).max();
+        let next = last.map_or(self.first_order, |last| self.first_order.max(last + 1));
+        if next < UNRESERVED { Ok(next) } else { Err(PlaceError::OrdersUsedUp) }
+    }
+
+    fn is_taken(&self, order: u32) -> bool {
+        self.domains.values().any(|domain| domain.activities.contains_key(&order))
     }
 
     /// Reserves a place for an activity that a former daemon admitted, on the same CPU and with the
-    /// same place in the order of admission. The user's quota applies. The CPU's test must pass,
-    /// unless the claim is trusted. For a trusted claim it is enough that the CPU is not used
-    /// beyond 100 %.
+    /// same place in the order of admission. The claim must come in time. The user's quota applies,
+    /// and all deadlines on the CPU must be kept. The limit of the CPU may be lower than at the
+    /// former daemon, so up to 100 % may be claimed. An activity without a reservation gets its
+    /// place as in [`Registry::create`].
     ///
     /// # Errors
-    /// See [`PlaceError`]; nothing is reserved. The domain may still show the activity's rank
-    /// without a place (`Registry::admitted`), because the activity keeps running.
+    /// See [`PlaceError`]; nothing changed. The activity may run on with a rank below all others,
+    /// as any activity may.
     pub fn claim(
         &mut self,
         number: u32,
@@ -134,95 +209,104 @@ impl Registry {
         need: &Need,
         claimed: Claimed,
     ) -> Result<Grant, PlaceError> {
-        let placed = self.claim_place(number, name, need, claimed);
-        if placed.is_err()
-            && let Ok((params, terms)) = parse_need(need)
-            && let Some(domain) = self.domains.get_mut(&number)
-            && domain.unclaimed.iter().filter(|(cpu, _)| *cpu == claimed.cpu).count()
-                < ACTIVITIES_MAX
-        {
-            let rank = admitted(self.discipline, u32::MAX, &params, &terms);
-            domain.unclaimed.push((claimed.cpu, rank));
-        }
-        placed
-    }
-
-    fn claim_place(
-        &mut self,
-        number: u32,
-        name: &str,
-        need: &Need,
-        claimed: Claimed,
-    ) -> Result<Grant, PlaceError> {
         let uid = self.domains.get(&number).ok_or(PlaceError::Gone)?.owner.uid;
-        let Claimed { cpu, order, unscreened, trusted } = claimed;
+        let Claimed { cpu, order, unscreened, in_time } = claimed;
+        if !in_time {
+            return Err(PlaceError::Late);
+        }
         let (params, terms) = parse_need(need)?;
-        let held = |domain: &Domain| domain.activities.contains_key(&order);
-        if order > CLAIMED_ORDER_MAX || self.domains.values().any(held) {
+        let is_below_all = unscreened && order >= UNRESERVED && self.may_run_unscreened(uid);
+        if (order >= self.first_order && !is_below_all) || self.is_taken(order) {
             return Err(PlaceError::Order(order));
         }
         self.check_quota(uid, &params)?;
+        if is_below_all {
+            return self.place_below_all(number, name, (cpu, order), (params, terms));
+        }
+        let id = self.reserve_claimed(name, (cpu, order), params, &terms)?;
+        let (name, place) = (name.to_owned(), Some(id));
+        let activity = Activity { place, cpu, name, params, terms, unscreened: false };
+        self.add_activity(number, order, activity)
+    }
+
+    fn reserve_claimed(
+        &mut self,
+        name: &str,
+        (cpu, order): (u32, u32),
+        params: ActivityParams,
+        terms: &Terms,
+    ) -> Result<ReservationId, PlaceError> {
         let behind = self.domains.values().flat_map(|domain| domain.activities.range(order..));
-        let lower_ranked: Vec<_> = behind.map(|(_, activity)| activity.reservation).collect();
+        let lower_ranked: Vec<_> = behind.filter_map(|(_, activity)| activity.place).collect();
         let spot = Spot { cpu, lower_ranked: &lower_ranked };
-        let (reservation, refused) = match self.reservations.reserve_at(spot, name, params, &terms)
-        {
-            Ok(reservation) => (reservation, false),
-            Err(Some(refusal)) if !unscreened && !trusted => return Err(refusal.into()),
-            Err(_) => {
-                let placed = self.reservations.reserve_unscreened_at(spot, name, params, &terms);
-                (placed.ok_or(PlaceError::Cpu(cpu))?, unscreened)
+        match self.reservations.reserve_at(spot, name, params, terms) {
+            Ok(reservation) => return Ok(reservation.id),
+            Err(Some(refusal)) if !matches!(refusal.reason, Reason::OverLimit { .. }) => {
+                return Err(refusal.into());
             }
-        };
-        let Reservation { id, cpu } = reservation;
+            Err(_) => {}
+        }
+        let placed = self.reservations.reserve_unscreened_at(spot, name, params, terms);
+        let id = placed.ok_or(PlaceError::Cpu(cpu))?.id;
         let loads = self.reservations.load();
         let utilization = loads.iter().find(|load| load.cpu == cpu).map_or(0.0, |l| l.utilization);
-        if utilization > 1.0 && !refused {
+        if utilization > 1.0 {
             self.reservations.release(id);
             return Err(PlaceError::Full { cpu, utilization });
         }
-        let name = name.to_owned();
-        let activity = Activity { reservation: id, cpu, name, params, terms, unscreened: refused };
-        let grant = self.add_activity(number, order, activity)?;
-        self.next_order = self.next_order.max(order + 1);
-        Ok(grant)
+        Ok(id)
     }
 
-    /// Adds an activity that has its reservation to its domain. On an error it releases the
-    /// reservation.
+    /// Adds an activity to its domain. On an error it releases the activity's place.
     fn add_activity(
         &mut self,
         number: u32,
         order: u32,
         activity: Activity,
     ) -> Result<Grant, PlaceError> {
-        let (id, cpu) = (activity.reservation, activity.cpu);
+        let Activity { place, cpu, unscreened, .. } = activity;
         let domain = self.domains.get_mut(&number).ok_or(PlaceError::Gone)?;
         if domain.activities.values().filter(|other| other.cpu == cpu).count() >= ACTIVITIES_MAX {
-            self.reservations.release(id);
+            self.reservations.release_all(place.as_slice());
             return Err(PlaceError::TooMany);
         }
         domain.activities.insert(order, activity);
-        Ok(Grant { cpu, order, response_max: self.reservations.response_max(id) })
+        let place = place.filter(|_| !unscreened);
+        let response_max = place.and_then(|id| self.reservations.response_max(id));
+        Ok(Grant { cpu, order, response_max })
     }
 
     /// Releases an activity's place. No effect if the domain has no such activity. One analysis.
     pub fn close(&mut self, number: u32, order: u32) {
         let domain = self.domains.get_mut(&number);
         if let Some(activity) = domain.and_then(|domain| domain.activities.remove(&order)) {
-            self.reservations.release(activity.reservation);
+            self.reservations.release_all(activity.place.as_slice());
         }
+    }
+
+    /// Releases all places of a domain on a CPU. At most one analysis.
+    pub fn leave(&mut self, number: u32, cpu: u32) {
+        let Some(domain) = self.domains.get_mut(&number) else { return };
+        let here = domain.activities.values().filter(|activity| activity.cpu == cpu);
+        let places: Vec<_> = here.filter_map(|activity| activity.place).collect();
+        domain.activities.retain(|_, activity| activity.cpu != cpu);
+        self.reservations.release_all(&places);
     }
 
     /// The limits that admission sets for a domain on a CPU.
     pub fn usage(&self, number: u32, cpu: u32) -> Usage {
         let activities = self.domains.get(&number).into_iter().flat_map(|d| d.activities.values());
+        let here: Vec<_> = activities.filter(|activity| activity.cpu == cpu).collect();
+        let reserves = here.iter().any(|activity| !activity.unscreened);
         let mut usage = Usage::default();
-        for activity in activities.filter(|activity| activity.cpu == cpu) {
-            usage.quantum_max = usage.quantum_max.max(activity.params.quantum_cost());
-            usage.share_ppm += used_ppm(&activity.params);
-            usage.compute += activity.params.compute();
-            usage.unscreened |= activity.unscreened;
+        for activity in here {
+            if activity.place.is_some() {
+                usage.quantum_max = usage.quantum_max.max(activity.params.quantum_cost());
+            }
+            if !activity.unscreened || !reserves {
+                usage.share_ppm += used_ppm(&activity.params);
+                usage.compute += activity.params.compute();
+            }
         }
         usage
     }
@@ -230,11 +314,9 @@ impl Registry {
     /// The ranks that a domain may show on a CPU. Allocates.
     pub(crate) fn admitted(&self, number: u32, cpu: u32) -> Vec<Admitted> {
         let Some(domain) = self.domains.get(&number) else { return Vec::new() };
-        let here = domain.activities.iter().filter(|(_, activity)| activity.cpu == cpu);
-        let admitted =
-            here.map(|(&order, of)| admitted(self.discipline, order, &of.params, &of.terms));
-        let unclaimed = domain.unclaimed.iter().filter(|(at, _)| *at == cpu);
-        admitted.chain(unclaimed.map(|(_, rank)| *rank)).collect()
+        let reserved = |activity: &Activity| activity.cpu == cpu && !activity.unscreened;
+        let here = domain.activities.iter().filter(|(_, activity)| reserved(activity));
+        here.map(|(&order, of)| admitted(self.discipline, order, &of.params, &of.terms)).collect()
     }
 
     /// The domain's generation, which distinguishes it from former domains of the same number.
@@ -260,8 +342,9 @@ impl Registry {
             cpu: activity.cpu,
             name: &activity.name,
             params: &activity.params,
-            reserved_ppm: used_ppm(&activity.params),
-            response_max: self.reservations.response_max(activity.reservation),
+            reserved_ppm: if activity.unscreened { 0 } else { used_ppm(&activity.params) },
+            response_max: (activity.place.filter(|_| !activity.unscreened))
+                .and_then(|id| self.reservations.response_max(id)),
             unscreened: activity.unscreened,
         })
     }

@@ -17,7 +17,7 @@
 //!    put into the ordinary class. With the user's last domain its groups are closed.
 //!
 //! The server never waits for a client: it closes the connection of a client that does not read its
-//! messages.
+//! messages. It handles one message at a time, of the user whose messages took the least time.
 //!
 //! | module | what |
 //! |---|---|
@@ -25,6 +25,9 @@
 //! | `session` | connections and their kinds |
 //! | `daemon` | the state of the server's thread |
 //! | `connections` | accepting connections, receiving and sending messages |
+//! | `turns` | whose message comes next |
+//! | `closer` | closing connections without waiting |
+//! | `names` | texts of clients as the daemon shows them |
 //! | `attach` | numbers, pages, virtual processors (1, 2) |
 //! | `requests` | requests for places and for the status |
 //! | `offence` | the measures of the watchdog |
@@ -41,35 +44,40 @@ use upcall_core::time::{Instant, Span};
 use upcall_sys::local::Connection;
 pub use upcall_sys::local::{Access, Listener};
 use upcall_sys::readiness::{Direction, Readiness, Watch};
-use upcall_sys::schedule;
 use upcall_sys::schedule::RealTime;
+use upcall_sys::{descriptors, process, schedule};
 
 use crate::cpu::CpuState;
 use crate::reaper::Reaper;
 use crate::registry::Registry;
 use crate::watchdog::{Rules, Watchdog};
 use crate::{calibrate, clock};
-pub use config::{Config, StartError};
+use closer::Closer;
+pub use config::{CONNECTIONS_MAX_DEFAULT, Config, StartError};
 pub use daemon::{Daemon, Stopper};
 use daemon::{LISTENER, OFFENCES, SESSIONS};
 pub use event::{DaemonEvent, Trouble};
-use session::SessionEnd;
+use turns::Turns;
 
 mod attach;
+mod closer;
 mod config;
 mod connections;
 mod daemon;
 mod end;
 mod event;
+mod names;
 mod offence;
 mod requests;
 mod session;
 #[cfg(test)]
 mod tests;
+mod turns;
 
 impl Daemon {
     /// Listens at the socket and starts the watchdog. Finds out whether the real-time class is
-    /// granted. Blocks for a moment.
+    /// granted. Raises the limit of open descriptors of this process to its hard limit. Blocks for
+    /// a moment.
     ///
     /// # Errors
     /// See [`StartError`].
@@ -101,6 +109,8 @@ impl Daemon {
             Some(listener) => listener,
             None => listen(&config)?,
         };
+        // Before Linux 6.16 the kernel does not know how: see `closer`.
+        listener.refuse_descriptors()?;
         let cpu_states: Vec<_> =
             config.cpus.iter().map(|&cpu| Arc::new(CpuState::new(cpu))).collect();
         let (offences, reports) = Connection::pair()?;
@@ -121,6 +131,13 @@ impl Daemon {
             reaper: Some(Reaper::start().map_err(StartError::Thread)?),
             sessions: BTreeMap::new(),
             sessions_ever: 0,
+            turns: Turns::default(),
+            closer: Closer::default(),
+            descriptors_max: descriptors::raise_limit()?,
+            accept_from: None,
+            looked_at: None,
+            refusals: BTreeMap::new(),
+            few_descriptors_at: None,
             listener_watch: watch(listener.as_fd(), LISTENER)?,
             offences_watch: watch(offences.as_fd(), OFFENCES)?,
             readiness,
@@ -142,10 +159,15 @@ impl Daemon {
             self.emit_events(&mut on_event);
             let mut ready = Vec::new();
             let readiness = self.readiness.clone();
-            if !readiness.wait(|number| ready.push(number)) {
+            let until = self.look_again_at(clock::now()).map(Instant::as_nanos);
+            if !readiness.wait_until(until, |number| ready.push(number)) {
                 break;
             }
-            ready.into_iter().for_each(|number| self.serve(number));
+            ready.into_iter().for_each(|number| self.take_up(number));
+            let now = clock::now();
+            self.resume_accepting(now);
+            self.end_silent(now);
+            self.serve_next();
         }
         self.end_all();
         self.emit_events(&mut on_event);
@@ -158,12 +180,11 @@ impl Daemon {
         }
     }
 
-    fn serve(&mut self, number: u64) {
+    fn take_up(&mut self, number: u64) {
         match number {
             LISTENER => {
-                self.accept();
-                let armed = self.listener_watch.arm();
-                self.report_error(armed);
+                let accepted = self.accept();
+                self.report_error(accepted);
             }
             OFFENCES => {
                 self.take_offences();
@@ -171,17 +192,8 @@ impl Daemon {
                 self.report_error(armed);
             }
             _ => {
-                let session = (number - SESSIONS) / 2;
-                // Reads the messages of an ended process, too: the last one may be that it
-                // detaches.
-                let mut result = self.receive_messages(session);
                 let is_process = !(number - SESSIONS).is_multiple_of(2);
-                if let Some(session) = self.sessions.get(&session).filter(|_| is_process) {
-                    result = result.and_then(|()| Err(session.closed()));
-                }
-                if let Err(SessionEnd(reason)) = result {
-                    self.end(session, &reason);
-                }
+                self.note_ready((number - SESSIONS) / 2, is_process);
             }
         }
     }
@@ -210,10 +222,10 @@ fn start_watchdog(
     quit: Arc<AtomicBool>,
     reports: Connection,
 ) -> Result<JoinHandle<()>, StartError> {
-    let watchdog = Watchdog::new(cpus, rules, quit, move |offence| {
+    let watchdog = Watchdog::new(cpus, rules, quit, move |report| {
         // If the server is far behind, the socket may be full and the report is lost. The counts
         // in the kernel area remain.
-        let _ = reports.send(&offence::encode(&offence), &[]);
+        let _ = reports.send(&offence::encode(&report), &[]);
     });
     watchdog.spawn().map_err(StartError::Thread)
 }
@@ -245,6 +257,8 @@ fn empty_registry(config: &Config, switch_cost: Span, now: Instant) -> Registry 
     };
     let mut registry = Registry::new(config.discipline, platform, config.quota);
     registry.begin_orders_at(first_order(now));
+    let soft_users = config.soft_users.iter().copied().chain([process::effective_user()]);
+    registry.allow_unscreened(soft_users.collect());
     registry
 }
 

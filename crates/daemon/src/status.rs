@@ -10,8 +10,8 @@
 //!                  +-- End is sent --> (3) done
 //! ```
 //!
-//! 1. The server makes and sends the messages of one domain, then those of the next, while they fit
-//!    into the socket.
+//! 1. The server makes and sends the messages of one domain, then those of the next at the
+//!    inspector's next turn, while they fit into the socket.
 //! 2. The server reads no messages of this inspector meanwhile. It serves other sessions.
 //! 3. The inspector may ask again.
 //!
@@ -54,6 +54,15 @@ pub(crate) struct StatusReply {
     pub(crate) writable: Option<Watch>,
 }
 
+/// The result of [`StatusReply::send_more`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sent {
+    All,
+    /// The next call sends more.
+    Part,
+    SocketFull,
+}
+
 /// Where the status comes from.
 pub(crate) struct StatusSource<'s> {
     pub(crate) registry: &'s Registry,
@@ -93,7 +102,7 @@ impl StatusReply {
         }
     }
 
-    /// Sends the messages that fit; `true` if all are sent. Does not block.
+    /// Sends the messages of one domain that fit. Does not block.
     ///
     /// # Errors
     /// The inspector has gone.
@@ -101,24 +110,23 @@ impl StatusReply {
         &mut self,
         source: &StatusSource<'_>,
         connection: &Connection,
-    ) -> Result<bool, OsError> {
-        loop {
-            while let Some(message) = self.messages.front() {
-                match connection.send(message, &[]) {
-                    Ok(()) => drop(self.messages.pop_front()),
-                    Err(error) if error.is_would_block() => return Ok(false),
-                    Err(error) => return Err(error),
-                }
-            }
-            match (self.domains.pop_front(), self.end.take()) {
-                (Some((number, generation)), end) => {
-                    self.end = end;
-                    self.messages = source.domain(number, generation);
-                }
-                (None, Some(end)) => self.messages.push_back(message(end)),
-                (None, None) => return Ok(true),
+    ) -> Result<Sent, OsError> {
+        while let Some(message) = self.messages.front() {
+            match connection.send(message, &[]) {
+                Ok(()) => drop(self.messages.pop_front()),
+                Err(error) if error.is_would_block() => return Ok(Sent::SocketFull),
+                Err(error) => return Err(error),
             }
         }
+        match (self.domains.pop_front(), self.end.take()) {
+            (Some((number, generation)), end) => {
+                self.end = end;
+                self.messages = source.domain(number, generation);
+            }
+            (None, Some(end)) => self.messages.push_back(message(end)),
+            (None, None) => return Ok(Sent::All),
+        }
+        Ok(Sent::Part)
     }
 }
 
@@ -188,12 +196,12 @@ fn virtual_processor(
     };
     let virtual_processor = VirtualProcessorStatus {
         cpu: group.cpu,
-        tid: member.tid,
+        tid: member.thread.tid(),
         state: member.state(),
         offences: member.offences(),
         reserved_ppm,
         // Zero if its thread has just ended: the CPU time is no longer known then.
-        used_ns: process::cpu_time_of(member.pid, member.tid).unwrap_or_default(),
+        used_ns: member.thread.by_server().and_then(|t| t.cpu_time().ok()).unwrap_or_default(),
         counters: member.area.counters(),
         fault,
     };

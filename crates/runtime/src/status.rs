@@ -73,6 +73,8 @@ pub enum StatusError {
         /// What the system said.
         error: OsError,
     },
+    /// The daemon refused the connection, for this reason.
+    Rejected(String),
     /// The daemon did not send the whole answer in time.
     Silent,
     /// The daemon closed the connection before the end of its answer: it has ended.
@@ -93,6 +95,7 @@ impl fmt::Display for StatusError {
             StatusError::Connect { path, error } => {
                 write!(f, "the daemon's socket {}: {error}", path.display())
             }
+            StatusError::Rejected(reason) => write!(f, "the daemon refused: {reason}"),
             StatusError::Silent => f.write_str("the daemon did not answer in time"),
             StatusError::Closed => f.write_str("the daemon ended before it had answered"),
             StatusError::Daemon(fault) => {
@@ -120,7 +123,7 @@ impl std::error::Error for StatusError {
             StatusError::Daemon(fault) => Some(fault),
             StatusError::Wire(error) => Some(error),
             StatusError::Receive(error) => Some(error),
-            StatusError::Silent | StatusError::Closed => None,
+            StatusError::Rejected(_) | StatusError::Silent | StatusError::Closed => None,
         }
     }
 }
@@ -160,10 +163,10 @@ impl From<WireError> for StatusError {
 /// # Errors
 /// See [`StatusError`].
 pub fn status(socket: &Path) -> Result<Status, StatusError> {
-    let connection = Connection::connect(socket)
+    let until = clock::now() + ANSWER_WITHIN;
+    let connection = Connection::connect_until(socket, until.as_nanos())
         .map_err(|error| StatusError::Connect { path: socket.to_owned(), error })?;
     connection.send(&ToDaemon::Inspect.encode(), &[])?;
-    let until = clock::now() + ANSWER_WITHIN;
     let mut status = Status::default();
     while status.take(next_part(&connection, until)?)? {}
     Ok(status)
@@ -274,6 +277,7 @@ fn next_part(connection: &Connection, until: Instant) -> Result<StatusPart, Stat
         Ok(Received { len: 0, .. }) => Err(StatusError::Closed),
         Ok(Received { len, .. }) => match ToDomain::decode(&buffer[..len])? {
             ToDomain::Status(part) => Ok(part),
+            ToDomain::Rejected { reason } => Err(StatusError::Rejected(reason)),
             other => Err(DaemonFault::out_of_place(other).into()),
         },
         Err(ReceiveError::Os(error)) => Err(error.into()),

@@ -15,13 +15,17 @@ pub enum Measure {
     /// admitted. The daemon and the other domains treat it as having no work until it publishes
     /// admitted ranks.
     Disbelieved = 4,
+    /// Threads of its user kept waking the daemon on this CPU for nothing. For a while the daemon
+    /// looks for the work of the user's domains each millisecond, and at their releases. Each
+    /// domain of the user gets this measure, because the daemon does not know which of them did it.
+    Slowed = 5,
 }
 
 impl Measure {
     /// The measure with `number`, as messages carry it. `None` if there is no such measure.
     pub fn of_number(number: u32) -> Option<Self> {
-        use Measure::{Demoted, Disbelieved, Killed, OutPrioritised};
-        [OutPrioritised, Demoted, Killed, Disbelieved]
+        use Measure::{Demoted, Disbelieved, Killed, OutPrioritised, Slowed};
+        [OutPrioritised, Demoted, Killed, Disbelieved, Slowed]
             .into_iter()
             .find(|&measure| measure as u32 == number)
     }
@@ -34,6 +38,7 @@ impl core::fmt::Display for Measure {
             Measure::Demoted => "demoted to the ordinary class",
             Measure::Killed => "killed",
             Measure::Disbelieved => "showed a rank it was not admitted with, others go first",
+            Measure::Slowed => "its user woke the daemon for nothing, which now looks each 1 ms",
         })
     }
 }

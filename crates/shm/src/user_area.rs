@@ -107,6 +107,30 @@ impl Rank {
     }
 }
 
+/// The first place in the order of admission of activities without a reservation. Their ranks are
+/// below all others: see [`Rank::below_all`].
+pub const UNRESERVED: u32 = 3 << 30;
+/// The first key of such an activity: the three highest bits. No key of an activity with a
+/// reservation has all of them, because an instant or a period has 61 bits and DWS uses the two
+/// highest for its levels.
+const UNRESERVED_KEYS: u64 = 7 << 61;
+
+impl Rank {
+    /// The rank of the same activity without a reservation. Among such activities the order of
+    /// their keys remains.
+    #[must_use]
+    pub const fn below_all(self) -> Self {
+        let key = UNRESERVED_KEYS | self.key;
+        Rank { key: if key == NEVER { NEVER - 1 } else { key }, ..self }
+    }
+
+    /// Whether the rank is below those of all activities with reservations. Every domain may show
+    /// such a rank.
+    pub const fn is_below_all(&self) -> bool {
+        self.key >= UNRESERVED_KEYS
+    }
+}
+
 /// What a domain has ready to run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pending {

@@ -49,6 +49,11 @@ impl OsError {
         self.errno == libc::EAGAIN
     }
 
+    /// Whether the file, process or thread does not exist (`ENOENT`, `ESRCH`).
+    pub const fn is_not_found(&self) -> bool {
+        matches!(self.errno, libc::ENOENT | libc::ESRCH)
+    }
+
     /// The number of `errno.h`.
     pub const fn raw_os_error(&self) -> i32 {
         self.errno

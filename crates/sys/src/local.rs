@@ -11,6 +11,7 @@
 
 mod connection;
 mod error;
+mod folder;
 mod listener;
 mod passed;
 mod peer;

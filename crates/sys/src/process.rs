@@ -1,9 +1,10 @@
 //! Child processes that leave nothing behind, and handles of other processes.
 //!
 //! The command starts competing load and its helpers with this module. The daemon uses [`PidFd`]
-//! and [`thread_state`] for the processes that attached to it. A child gets its own process group,
-//! the ordinary scheduling class and a set of CPUs. When its [`Child`] is dropped, the whole group
-//! is killed. [`Child::terminate`] also returns the CPU time of the whole group.
+//! and [`ThreadHandle`] for the processes that attached to it, and for their threads. A child gets
+//! its own process group, the ordinary scheduling class and a set of CPUs. When its [`Child`] is
+//! dropped, the whole group is killed. [`Child::terminate`] also returns the CPU time of the whole
+//! group.
 //!
 //! How the module makes sure that nothing is left:
 //!
@@ -41,12 +42,14 @@ mod pidfd;
 #[cfg(test)]
 mod tests;
 mod thread;
+mod thread_handle;
 
 pub use pidfd::{PidFd, Signal, real_time_signals};
 pub use thread::{
     ThreadState, ThreadSwitches, cpu_time_of, set_thread_name, switches_of, thread_id,
     thread_state, wait_time_of,
 };
+pub use thread_handle::ThreadHandle;
 
 /// The connection of a child's standard stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

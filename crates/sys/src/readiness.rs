@@ -52,9 +52,16 @@ impl Readiness {
 
     /// Blocks until watches are ready, and passes the number of each to `ready`. Returns `false`
     /// after [`Readiness::stop`]. One system call. Does not allocate.
-    pub fn wait(&self, mut ready: impl FnMut(u64)) -> bool {
+    pub fn wait(&self, ready: impl FnMut(u64)) -> bool {
+        self.wait_until(None, ready)
+    }
+
+    /// As [`Readiness::wait`], but at most until `deadline_ns` of `CLOCK_MONOTONIC`. A deadline
+    /// that has passed asks what is ready now.
+    pub fn wait_until(&self, deadline_ns: Option<u64>, mut ready: impl FnMut(u64)) -> bool {
         let mut events = [MaybeUninit::<epoll::Event>::uninit(); EVENTS_MAX];
-        match epoll::wait(&self.epoll, &mut events, None) {
+        let span = deadline_ns.map(|deadline_ns| deadline_ns.saturating_sub(monotonic_ns()));
+        match epoll::wait(&self.epoll, &mut events, span.map(timespec).as_ref()) {
             Ok((events, _)) => {
                 let mut goes_on = true;
                 for event in events {

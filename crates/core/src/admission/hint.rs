@@ -115,16 +115,14 @@ const CPU_LIMIT_SAFE: Share = Share::CPU_LIMIT_SAFE;
 /// The largest factor by which cost and period are changed.
 const FACTOR_MAX: u64 = 10;
 
-/// Searches for a change of `asked`, which `verdict` refused on `cpu`. Bounded by the steps of one
-/// analysis.
+/// Searches for a change of `asked`, which `verdict` refused on `cpu`. Bounded by `steps`.
 pub(super) fn find(
     cpu: &Cpu,
     test: &AdmissionTest,
     platform: &Platform,
     (asked, terms): (&ActivityParams, &Terms),
-    verdict: &Verdict,
+    (verdict, steps): (&Verdict, Steps),
 ) -> Option<Hint> {
-    let steps = Steps::of_analysis();
     let mut trials = Trials { cpu, test, platform, asked, terms, steps };
     let limit = match verdict.failure {
         Some(Failure::OverLimit) => trials.limit(verdict),

@@ -1,7 +1,6 @@
 //! The reason for a refusal: which activity would miss, by how much, and one change that would fit.
 
 use super::hint::Hint;
-use super::response_time::STEPS_MAX;
 use super::test_result::TestResult;
 use super::verdict::{Failure, Verdict};
 use crate::activity::{ParamError, Window};
@@ -170,7 +169,7 @@ impl fmt::Display for Reason {
             Reason::Undecided { cpu, victim } => write!(
                 f,
                 "with it, CPU {cpu} would be so nearly full that the worst response of \
-                 `{victim}` was not found in {STEPS_MAX} steps"
+                 `{victim}` was not found within the step limit"
             ),
             Reason::WindowsOverCpu { cpu, utilization } => write!(
                 f,

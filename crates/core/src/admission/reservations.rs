@@ -4,7 +4,7 @@ use super::cpu::{Cpu, Member, ReservationId};
 use super::hint;
 use super::platform::Platform;
 use super::refusal::{Reason, Refusal};
-use super::response_time::{Response, Steps};
+use super::response_time::{Response, STEPS_MAX, Steps};
 use super::screen::AdmissionTest;
 use super::test_result::TestResult;
 use super::verdict::Verdict;
@@ -52,6 +52,8 @@ pub struct Reservations {
     pub(super) platform: Platform,
     pub(super) cpus: Vec<Cpu>,
     next_id: u64,
+    /// Of one analysis of a CPU.
+    steps_max: u64,
 }
 
 impl Reservations {
@@ -67,7 +69,19 @@ impl Reservations {
                 cpus.push(Cpu { number, members: Vec::new(), events: None, verdict });
             }
         }
-        Reservations { test, platform, cpus, next_id: 0 }
+        Reservations { test, platform, cpus, next_id: 0, steps_max: STEPS_MAX }
+    }
+
+    /// Lowers the step limit of each analysis of a CPU from the default of 10 million, for a
+    /// program that must answer others meanwhile. A set that needs more steps is refused
+    /// ([`Reason::Undecided`]).
+    pub fn limit_steps(&mut self, steps_max: u64) {
+        self.steps_max = steps_max.min(STEPS_MAX);
+    }
+
+    /// The steps of one analysis of a CPU.
+    fn steps(&self) -> Steps {
+        Steps::up_to(self.steps_max)
     }
 
     /// Reserves a place on the first CPU where the exact test passes for all activities.
@@ -86,7 +100,7 @@ impl Reservations {
         let mut trials = Vec::with_capacity(self.cpus.len());
         for (at, cpu) in self.cpus.iter().enumerate() {
             let ranked = cpu.ranked_with(&self.test, &params, terms);
-            let steps = &mut Steps::of_analysis();
+            let steps = &mut self.steps();
             let verdict = self.screened(at, &ranked, steps);
             if verdict.failure.is_none() {
                 let place = cpu.place_of(&self.test, &params);
@@ -117,7 +131,7 @@ impl Reservations {
             .min_by(|a, b| utilization(a).total_cmp(&utilization(b)))
             .expect("a platform has a CPU");
         let ranked = self.cpus[at].ranked_with(&self.test, &params, terms);
-        let steps = &mut Steps::of_analysis();
+        let steps = &mut self.steps();
         let verdict = self.screened(at, &ranked, steps);
         let place = self.cpus[at].place_of(&self.test, &params);
         self.place(at, place, name, params, terms, verdict)
@@ -171,7 +185,7 @@ impl Reservations {
         let place = cpu.place_before(&self.test, params, spot.lower_ranked);
         let mut ranked = cpu.ranked();
         ranked.insert(place, (*params, *terms));
-        let steps = &mut Steps::of_analysis();
+        let steps = &mut self.steps();
         Some((at, place, self.screened(at, &ranked, steps)))
     }
 
@@ -180,12 +194,18 @@ impl Reservations {
     /// Call it after the scheduler has reported [`crate::scheduler::Command::Closed`]. Until then a
     /// last quantum may run, which needs the reservation.
     pub fn release(&mut self, id: ReservationId) {
+        self.release_all(&[id]);
+    }
+
+    /// As [`Reservations::release`], for several reservations at once. At most one analysis a CPU.
+    pub fn release_all(&mut self, ids: &[ReservationId]) {
         for at in 0..self.cpus.len() {
             let members = &mut self.cpus[at].members;
-            if let Some(place) = members.iter().position(|member| member.id == id) {
-                members.remove(place);
+            let before = members.len();
+            members.retain(|member| !ids.contains(&member.id));
+            if members.len() < before {
                 let ranked = self.cpus[at].ranked();
-                self.cpus[at].verdict = self.screened(at, &ranked, &mut Steps::of_analysis());
+                self.cpus[at].verdict = self.screened(at, &ranked, &mut self.steps());
             }
         }
     }
@@ -269,7 +289,8 @@ impl Reservations {
             core::cmp::Ordering::Equal => name.to_owned(),
             core::cmp::Ordering::Greater => cpu.members[index - 1].name.clone(),
         };
-        let hint = hint::find(cpu, &self.test, &self.platform, (&params, terms), &verdict);
+        let hint =
+            hint::find(cpu, &self.test, &self.platform, (&params, terms), (&verdict, self.steps()));
         let reason = Reason::of(cpu.number, &verdict, self.platform.cpu_limit, victim);
         Refusal { name: name.to_owned(), reason, hint, tests: verdict.tests }
     }

@@ -98,7 +98,11 @@ pub(super) const STEPS_MAX: u64 = 10_000_000;
 impl Steps {
     /// The steps of one analysis of a CPU.
     pub(crate) fn of_analysis() -> Self {
-        Steps(STEPS_MAX)
+        Steps::up_to(STEPS_MAX)
+    }
+
+    pub(super) fn up_to(steps_max: u64) -> Self {
+        Steps(steps_max)
     }
 
     /// Takes the remaining steps divided by `divisor`, for an analysis that decides nothing.

@@ -149,8 +149,33 @@ fn an_undecided_set_is_refused() {
     assert_eq!(
         refusal.reason.to_string(),
         "with it, CPU 0 would be so nearly full that the worst response of `long` was not found \
-         in 10000000 steps"
+         within the step limit"
     );
+}
+
+#[test]
+fn a_lower_step_limit_refuses_what_needs_more_and_releases_all_at_once() {
+    let platform = Platform {
+        cpus: vec![0],
+        cpu_limit: Share::WHOLE,
+        switch_cost: Span::ZERO,
+        wakeup_latency: Span::ZERO,
+        defer_preemption: Span::ZERO,
+    };
+    let mut reservations = Reservations::new(platform, &RMDP);
+    let need = |ms: u64| ActivityParams::new(Span::from_millis(ms), Span::from_millis(1));
+    let reserve = |of: &mut Reservations, ms: u64| of.reserve("x", need(ms), &Terms::default());
+    let ids = [10, 20, 30].map(|ms| reserve(&mut reservations, ms).unwrap().id);
+    let mut limited = reservations.clone();
+    limited.limit_steps(1);
+    let refusal = reserve(&mut limited, 40).unwrap_err();
+    assert!(matches!(refusal.reason, Reason::Undecided { .. }), "{refusal}");
+    let mut one_by_one = reservations.clone();
+    ids[..2].iter().for_each(|&id| one_by_one.release(id));
+    reservations.release_all(&ids[..2]);
+    assert_eq!(reservations.load(), one_by_one.load());
+    assert!(reservations.response_max(ids[0]).is_none());
+    assert_eq!(reservations.response_max(ids[2]), one_by_one.response_max(ids[2]));
 }
 
 #[test]

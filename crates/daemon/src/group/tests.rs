@@ -1,7 +1,10 @@
 //! What a group publishes to its members, on real pages.
 
+use upcall_core::time::Span;
 use upcall_shm::kernel_area::Reader;
 use upcall_sys::memfd::ReadOnlyMapping;
+use upcall_sys::process::PidFd;
+use upcall_sys::schedule::Band;
 
 use super::*;
 
@@ -16,7 +19,9 @@ pub(crate) fn member(
     let fd = area.fd().try_clone_to_owned().unwrap();
     let owner = Owner::create(area, domain, generation.get()).unwrap();
     let memory = SharedMapping::from_fd(fd, user_area::AREA_BYTES).unwrap();
-    let member = Arc::new(Member::new((domain, generation), (pid, tid), memory).unwrap());
+    let process = Arc::new(PidFd::open(pid).unwrap());
+    let thread = MemberThread::open(process, (pid, tid)).unwrap().expect("the thread runs");
+    let member = Arc::new(Member::new((domain, generation), thread, memory).unwrap());
     group.kernel.attach(domain, generation, 1, pid);
     group.set_members(|members| members.push(member.clone()));
     (member, owner)
@@ -64,6 +69,39 @@ fn a_kls_thread_ends_though_its_wake_word_was_overwritten() {
     // overwritten word keeps a notification from waking it.
     std::thread::sleep(std::time::Duration::from_millis(20));
     wake_word.word().store(0, Ordering::Relaxed);
+    group.quit();
+    thread.join().unwrap();
+}
+
+#[test]
+#[ignore = "needs the right to SCHED_FIFO: run by cargo xtask ci where it is granted"]
+fn domains_that_wake_the_kls_thread_without_end_get_little_of_the_cpu() {
+    let cpus = upcall_sys::schedule::allowed_cpus().unwrap();
+    let cpu = *cpus.last().unwrap();
+    let cpu_state = Arc::new(crate::cpu::CpuState::new(cpu));
+    let group = Arc::new(DomainGroup::new(cpu, 1000).unwrap());
+    cpu_state.set_groups(|groups| groups.push(group.clone()));
+    let kls = crate::kls::Kls::new(cpu_state, group.clone(), Some(Band::WHOLE));
+    let thread = crate::kls::start(kls).unwrap();
+    let wake_word = group.turn.wake_word(DomainId::DAEMON);
+    while !wake_word.is_asleep() {
+        std::thread::yield_now();
+    }
+    // As an ordinary thread of a domain does it on a CPU that has nothing else to do.
+    upcall_sys::schedule::pin_thread(&cpus[..1]).unwrap();
+    upcall_sys::schedule::set_fifo(1).unwrap();
+    let ((_, before_ns), begin) = (group.kls_usage(), crate::clock::now());
+    let mut elapsed = Span::ZERO;
+    while elapsed < Span::from_millis(300) {
+        for _ in 0..1_000 {
+            if wake_word.notify() {
+                futex::wake_shared(wake_word.word(), 1);
+            }
+        }
+        elapsed = crate::clock::now().since(begin);
+    }
+    let used = Span::from_nanos(group.kls_usage().1 - before_ns);
+    assert!(used < elapsed / 4, "{used} of {elapsed}");
     group.quit();
     thread.join().unwrap();
 }

@@ -92,3 +92,16 @@ fn a_closed_rank_stays_allowed_for_a_while() {
     assert!(!ranks.is_violated_by(&area, NOW + CLOSED_FOR / 2));
     assert!(ranks.is_violated_by(&area, NOW + CLOSED_FOR));
 }
+
+/// A domain that shows such a rank waits for all work with a reservation.
+#[test]
+fn a_rank_below_all_needs_no_admission() {
+    let (mut owner, area) = area();
+    let none = Ranks::default();
+    let rank = Rank::new(1, 77);
+    owner.publish(Some(rank.below_all().into()));
+    owner.set(0, Slot { rank: rank.below_all(), ..waiting(1, 77, 5) }).unwrap();
+    assert!(!none.is_violated_by(&area, NOW));
+    owner.publish(Some(rank.into()));
+    assert!(none.is_violated_by(&area, NOW));
+}

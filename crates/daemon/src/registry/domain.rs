@@ -5,8 +5,6 @@ use std::collections::BTreeMap;
 use upcall_core::activity::{ActivityParams, Terms};
 use upcall_core::admission::ReservationId;
 
-use crate::ranks::Admitted;
-
 /// The user and the process of a domain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Owner {
@@ -26,19 +24,19 @@ pub struct Domain {
     /// Its name, for people.
     pub name: String,
     pub(super) activities: BTreeMap<u32, Activity>,
-    /// CPUs and ranks of activities whose claim was refused. They keep running, with the last place
-    /// in the order of admission.
-    pub(super) unclaimed: Vec<(u32, Admitted)>,
 }
 
 #[derive(Clone, Debug)]
 pub(super) struct Activity {
-    pub(super) reservation: ReservationId,
+    /// Its place in admission. Without a reservation: the place that counts one quantum of it, and
+    /// `None` if even that does not fit.
+    pub(super) place: Option<ReservationId>,
     pub(super) cpu: u32,
     pub(super) name: String,
     pub(super) params: ActivityParams,
     pub(super) terms: Terms,
-    /// Whether the activity runs although admission refused it.
+    /// Whether the activity runs although admission refused it. It has no reservation then, and a
+    /// rank below all others.
     pub(super) unscreened: bool,
 }
 

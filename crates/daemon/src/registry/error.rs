@@ -6,7 +6,7 @@ use upcall_core::activity::ParamError;
 use upcall_core::admission::Refusal;
 use upcall_shm::DOMAINS_MAX;
 
-use super::limits::{ACTIVITIES_MAX, CLAIMED_ORDER_MAX};
+use super::limits::ACTIVITIES_MAX;
 
 /// Why a domain cannot be attached.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,6 +58,17 @@ pub enum PlaceError {
     Class(u32),
     /// The admission test failed.
     Refused(Box<Refusal>),
+    /// The admission test failed, and the user has no right to run the activity all the same.
+    NoRight {
+        /// The user.
+        uid: u32,
+        /// Why the test failed.
+        refusal: Box<Refusal>,
+    },
+    /// The claim came too late after the start of the daemon.
+    Late,
+    /// The daemon has granted all places in the order of admission.
+    OrdersUsedUp,
     /// The activity would exceed its user's share of the CPUs.
     Quota {
         /// The user's share with this activity, in millionths of a CPU.
@@ -87,6 +98,17 @@ impl fmt::Display for PlaceError {
             PlaceError::Params(error) => error.fmt(f),
             PlaceError::Class(class) => write!(f, "class {class}, expected 0, 1 or 2"),
             PlaceError::Refused(refusal) => refusal.reason.fmt(f),
+            PlaceError::NoRight { uid, refusal } => write!(
+                f,
+                "{}; user {uid} has no right to run it all the same (upcalld --soft-users)",
+                refusal.reason
+            ),
+            PlaceError::Late => {
+                f.write_str("the claim came too late after the start of the daemon")
+            }
+            PlaceError::OrdersUsedUp => {
+                f.write_str("the daemon has granted all places in the order of admission")
+            }
             PlaceError::Quota { found_ppm, share_max_ppm } => write!(
                 f,
                 "the user would have {} % of a CPU, its quota is {} %",
@@ -98,7 +120,7 @@ impl fmt::Display for PlaceError {
             }
             PlaceError::Order(order) => write!(
                 f,
-                "place {order} in the order of admission is taken, or above {CLAIMED_ORDER_MAX}"
+                "place {order} in the order of admission is taken, or no former daemon granted it"
             ),
             PlaceError::Cpu(cpu) => write!(f, "CPU {cpu} is not among those of the daemon"),
             PlaceError::Full { cpu, utilization } => {
@@ -112,7 +134,7 @@ impl core::error::Error for PlaceError {
     fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
         match self {
             PlaceError::Params(error) => Some(error),
-            PlaceError::Refused(refusal) => Some(&**refusal),
+            PlaceError::Refused(refusal) | PlaceError::NoRight { refusal, .. } => Some(&**refusal),
             _ => None,
         }
     }
@@ -127,7 +149,9 @@ impl From<Refusal> for PlaceError {
 impl PlaceError {
     /// One change that would fit, as one line of text; empty if admission found none.
     pub fn hint(&self) -> String {
-        let PlaceError::Refused(refusal) = self else { return String::new() };
+        let (PlaceError::Refused(refusal) | PlaceError::NoRight { refusal, .. }) = self else {
+            return String::new();
+        };
         refusal.hint.as_ref().map(ToString::to_string).unwrap_or_default()
     }
 }

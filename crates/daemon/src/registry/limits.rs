@@ -12,5 +12,6 @@ pub struct Quota {
     pub share_max_ppm: u64,
 }
 
-/// The last place in the order of admission that a domain may claim. Fresh places remain above it.
-pub const CLAIMED_ORDER_MAX: u32 = 3 << 30;
+/// The steps of one analysis of a CPU. They take some milliseconds, and 400 activities that fill
+/// three quarters of a CPU need fewer.
+pub(super) const ANALYSIS_STEPS_MAX: u64 = 2_000_000;

@@ -15,7 +15,7 @@ pub struct Listed<'r> {
     pub name: &'r str,
     /// Its parameters.
     pub params: &'r ActivityParams,
-    /// Its reserved share, in millionths of the CPU.
+    /// Its reserved share, in millionths of the CPU; 0 if admission refused it.
     pub reserved_ppm: u64,
     /// The worst response under the present admission; `None` if nothing is promised.
     pub response_max: Option<Span>,
@@ -23,7 +23,9 @@ pub struct Listed<'r> {
     pub unscreened: bool,
 }
 
-/// The limits that admission sets for a domain on a CPU.
+/// The limits that admission sets for a domain on a CPU. They count activities with reservations.
+/// For a domain that has none there, the share and the time of a job count what its activities
+/// declare: they run below all reservations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     /// The longest time that it may run on after a yield request.
@@ -32,8 +34,6 @@ pub struct Usage {
     pub share_ppm: u64,
     /// The sum over its activities of the time of one job.
     pub compute: Span,
-    /// Whether it runs activities that admission refused. If so, nothing is promised.
-    pub unscreened: bool,
 }
 
 /// A granted place.
@@ -54,10 +54,10 @@ pub struct Claimed {
     pub cpu: u32,
     /// The place in the order of admission, as the former daemon granted it.
     pub order: u32,
-    /// Whether the activity is placed even if the tests fail, as at the former daemon.
+    /// Whether the activity asked to run even if admission refuses it.
     pub unscreened: bool,
-    /// Whether the claim is believed. Then the CPU's own test need not pass again: the promise of
-    /// the former daemon stands. Meanwhile this daemon may have measured a higher hand-off cost or
-    /// admitted new domains.
-    pub trusted: bool,
+    /// Whether the daemon still takes claims ([`Config::claims_within`]).
+    ///
+    /// [`Config::claims_within`]: crate::server::Config::claims_within
+    pub in_time: bool,
 }

@@ -127,7 +127,14 @@ fn a_domain_has_no_more_activities_than_slots() {
 }
 
 fn claimed(cpu: u32, order: u32) -> Claimed {
-    Claimed { cpu, order, unscreened: false, trusted: true }
+    Claimed { cpu, order, unscreened: false, in_time: true }
+}
+
+/// The registry of a daemon that starts after others, which granted the places below 1000.
+fn next_registry() -> Registry {
+    let mut registry = registry();
+    registry.begin_orders_at(1_000);
+    registry
 }
 
 #[test]
@@ -136,7 +143,7 @@ fn claimed_places_are_kept_and_new_ones_come_after() {
     let [a, b] = ["a", "b"].map(|name| before.attach(owner(0), name, "rmdp").unwrap());
     let grants = [(a, 50), (b, 60), (b, 20), (a, 10)]
         .map(|(number, percent)| before.create(number, "x", &need(percent), false).unwrap());
-    let mut after = registry();
+    let mut after = next_registry();
     let [b, a] = ["b", "a"].map(|name| after.attach(owner(0), name, "rmdp").unwrap());
     // Claims arrive in any order; here the last one first.
     for (at, number, percent) in [(3, a, 10), (1, b, 60), (0, a, 50), (2, b, 20)] {
@@ -163,28 +170,60 @@ fn claimed_places_are_kept_and_new_ones_come_after() {
 }
 
 #[test]
-fn a_trusted_claim_skips_the_test_but_needs_capacity_and_a_free_place() {
-    let mut registry = registry();
+fn a_claim_must_come_in_time_fit_and_name_a_place_that_was_granted() {
+    let mut registry = next_registry();
     let [a, b] = ["a", "b"].map(|name| registry.attach(owner(0), name, "rmdp").unwrap());
     registry.claim(a, "x", &need(80), claimed(1, 7)).unwrap();
     let mut claim = |percent, claimed| registry.claim(b, "y", &need(percent), claimed);
     assert_eq!(claim(1, claimed(1, 7)), Err(PlaceError::Order(7)));
-    let beyond = CLAIMED_ORDER_MAX + 1;
-    assert_eq!(claim(1, claimed(1, beyond)), Err(PlaceError::Order(beyond)));
+    assert_eq!(claim(1, claimed(1, 1_000)), Err(PlaceError::Order(1_000)));
+    assert_eq!(claim(1, claimed(1, 3 << 30)), Err(PlaceError::Order(3 << 30)));
+    assert_eq!(claim(1, claimed(1, u32::MAX)), Err(PlaceError::Order(u32::MAX)));
     assert_eq!(claim(1, claimed(3, 8)), Err(PlaceError::Cpu(3)));
-    assert!(matches!(claim(21, claimed(1, 8)), Err(PlaceError::Full { cpu: 1, .. })));
-    // 95 % is above the limit, so an untrusted claim fails.
-    let distrusted = Claimed { trusted: false, ..claimed(1, 8) };
-    assert!(matches!(claim(15, distrusted), Err(PlaceError::Refused(_))));
-    assert!(claim(10, distrusted).is_ok());
+    assert!(claim(21, claimed(1, 8)).is_err());
+    assert_eq!(claim(1, Claimed { in_time: false, ..claimed(1, 8) }), Err(PlaceError::Late));
+    // 95 % is above the limit of the CPU, but all deadlines are kept.
+    assert!(claim(15, claimed(1, 8)).is_ok());
     assert!(claim(5, claimed(1, 9)).is_ok());
-    // An activity that was never screened may exceed 100 %.
-    assert!(claim(50, Claimed { unscreened: true, ..claimed(1, 10) }).is_ok());
+}
+
+#[test]
+fn a_claim_that_breaks_the_promise_of_another_is_refused() {
+    let mut registry = next_registry();
+    let [a, b] = ["a", "b"].map(|name| registry.attach(owner(0), name, "rmdp").unwrap());
+    let tight = Need { deadline_ns: 2_000_000, ..need(10) };
+    let promised = registry.claim(a, "tight", &tight, claimed(1, 7)).unwrap().response_max;
+    // A quantum of 5 ms blocks the other for longer than its deadline.
+    let error =
+        registry.claim(b, "long", &Need { period_ns: 50_000_000, ..need(50) }, claimed(1, 8));
+    assert!(matches!(error, Err(PlaceError::Refused(_))), "{error:?}");
+    assert_eq!(registry.listed(a).next().unwrap().response_max, promised);
+}
+
+#[test]
+fn a_refused_claim_leaves_nothing() {
+    let mut registry = next_registry();
+    let user = registry.attach(owner(7), "u", "rmdp").unwrap();
+    let refused = [
+        (need(90), claimed(1, 3)),
+        (need(1), claimed(1, u32::MAX)),
+        (need(1), claimed(9, 3)),
+        (need(1), Claimed { in_time: false, ..claimed(1, 3) }),
+        (Need { period_ns: 1, ..need(1) }, claimed(1, 3)),
+    ];
+    for round in 0..1_000 {
+        let (need, claimed) = &refused[round % refused.len()];
+        assert!(registry.claim(user, "x", need, *claimed).is_err());
+    }
+    assert_eq!(registry.listed(user).count(), 0);
+    // No rank may be shown, so a false one is found (`ranks`), and later places are not moved.
+    assert_eq!((registry.admitted(user, 1), registry.admitted(user, 9)), (Vec::new(), Vec::new()));
+    assert_eq!(registry.create(user, "y", &need(1), false).unwrap().order, 1_000);
 }
 
 #[test]
 fn a_false_claim_is_bound_by_the_quota() {
-    let mut registry = registry();
+    let mut registry = next_registry();
     let user = registry.attach(owner(7), "u", "rmdp").unwrap();
     registry.claim(user, "x", &need(50), claimed(1, 0)).unwrap();
     let error = registry.claim(user, "y", &need(1), claimed(2, 1)).unwrap_err();
@@ -193,12 +232,79 @@ fn a_false_claim_is_bound_by_the_quota() {
 }
 
 #[test]
-fn fresh_places_remain_above_the_highest_claim() {
+fn places_that_are_used_up_are_granted_again() {
     let mut registry = registry();
     let number = registry.attach(owner(0), "a", "rmdp").unwrap();
-    registry.begin_orders_at(1_000);
-    assert_eq!(registry.create(number, "x", &need(1), false).unwrap().order, 1_000);
-    registry.claim(number, "y", &need(1), claimed(1, CLAIMED_ORDER_MAX)).unwrap();
-    let fresh = registry.create(number, "z", &need(1), false).unwrap().order;
-    assert_eq!(fresh, CLAIMED_ORDER_MAX + 1);
+    registry.begin_orders_at(UNRESERVED - 2);
+    let mut create = || registry.create(number, "x", &need(1), false);
+    let [first, last] = [(); 2].map(|()| create().unwrap().order);
+    assert_eq!((first, last), (UNRESERVED - 2, UNRESERVED - 1));
+    assert_eq!(create(), Err(PlaceError::OrdersUsedUp));
+    registry.close(number, last);
+    assert_eq!(registry.create(number, "x", &need(1), false).unwrap().order, last);
+}
+
+/// What the test of admission says for others depends on reservations alone.
+#[test]
+fn an_activity_that_was_refused_costs_no_other_its_admission() {
+    let mut registry = registry();
+    let [soft, other] = [0, 7].map(|uid| registry.attach(owner(uid), "d", "rmdp").unwrap());
+    for _ in 0..2 {
+        registry.create(soft, "x", &need(80), false).unwrap();
+    }
+    let with = registry.create(soft, "soft", &need(80), true).unwrap();
+    assert_eq!((with.order >= UNRESERVED, with.response_max), (true, None));
+    let listed: Vec<_> = registry.listed(soft).map(|l| (l.unscreened, l.reserved_ppm)).collect();
+    assert_eq!(listed, [(false, 800_000), (false, 800_000), (true, 0)]);
+    // There are still 10 % on each CPU.
+    let granted = registry.create(other, "y", &need(9), false).unwrap();
+    assert!(granted.response_max.is_some());
+    registry.leave(soft, granted.cpu);
+    assert_eq!(registry.listed(soft).filter(|listed| listed.cpu == granted.cpu).count(), 0);
+    registry.detach(soft);
+    assert!(registry.reservations().load()[0].utilization < 0.1);
+}
+
+#[test]
+fn an_activity_without_a_reservation_adds_nothing_to_what_its_domain_may_use() {
+    let mut registry = registry();
+    let [mixed, soft] = ["m", "s"].map(|name| registry.attach(owner(0), name, "rmdp").unwrap());
+    for _ in 0..2 {
+        registry.create(mixed, "x", &need(80), false).unwrap();
+    }
+    let cpu = registry.create(mixed, "soft", &need(70), true).unwrap().cpu;
+    let usage = registry.usage(mixed, cpu);
+    assert_eq!((usage.share_ppm, usage.compute), (800_000, Span::from_millis(8)));
+    assert_eq!(registry.admitted(mixed, cpu).len(), 1);
+    // A domain that has no reservation is held to what it declared.
+    let cpu = registry.create(soft, "soft", &need(70), true).unwrap().cpu;
+    assert_eq!(registry.usage(soft, cpu).share_ppm, 700_000);
+    assert_eq!(registry.admitted(soft, cpu), []);
+}
+
+#[test]
+fn only_root_and_named_users_may_run_what_admission_refuses() {
+    let mut registry = registry();
+    registry.quota.share_max_ppm = u64::MAX;
+    registry.allow_unscreened(vec![8]);
+    let [named, other] = [8, 9].map(|uid| registry.attach(owner(uid), "d", "rmdp").unwrap());
+    for _ in 0..2 {
+        registry.create(named, "x", &need(80), false).unwrap();
+    }
+    let error = registry.create(other, "y", &need(50), true).unwrap_err();
+    assert!(matches!(error, PlaceError::NoRight { uid: 9, .. }), "{error:?}");
+    let text = error.to_string();
+    assert!(text.ends_with("; user 9 has no right to run it all the same (upcalld --soft-users)"));
+    assert!(text.starts_with("with it") && !error.hint().is_empty(), "{text}");
+    assert_eq!(registry.listed(other).count(), 0);
+    // What fits needs no right.
+    assert!(registry.create(other, "y", &need(5), true).unwrap().response_max.is_some());
+    assert!(registry.create(named, "y", &need(50), true).is_ok());
+    // The same at the next daemon.
+    let mut after = next_registry();
+    let [named, other] = [0, 9].map(|uid| after.attach(owner(uid), "d", "rmdp").unwrap());
+    let soft = Claimed { unscreened: true, ..claimed(1, UNRESERVED) };
+    assert_eq!(after.claim(other, "y", &need(50), soft), Err(PlaceError::Order(UNRESERVED)));
+    assert_eq!(after.claim(named, "y", &need(50), soft).unwrap().order, UNRESERVED);
+    assert_eq!(after.claim(named, "y", &need(50), soft), Err(PlaceError::Order(UNRESERVED)));
 }

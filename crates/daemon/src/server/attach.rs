@@ -12,8 +12,8 @@ use upcall_shm::DomainId;
 use upcall_shm::user_area::AREA_BYTES;
 use upcall_shm::wire::ToDomain;
 use upcall_sys::memfd::SharedMapping;
-use upcall_sys::process::{ThreadState, thread_state};
-use upcall_sys::schedule;
+use upcall_sys::process::ThreadState;
+use upcall_sys::schedule::{self, Band};
 
 use super::daemon::Daemon;
 use super::event::DaemonEvent;
@@ -21,11 +21,16 @@ use super::session::{Attached, Session, SessionEnd, VirtualProcessor};
 use crate::cpu::CpuState;
 use crate::group::{DomainGroup, Member, PROXY_GENERATION};
 use crate::kls::{self, Kls};
+use crate::member_thread::MemberThread;
 use crate::registry::Owner;
 
 /// Most closed groups of a user on a CPU that are not freed yet when the user attaches again. Each
 /// group has descriptors, and the daemon's number of descriptors is limited.
 const UNREAPED_GROUPS_MAX: usize = 32;
+
+/// Most descriptors of a domain on a CPU: five of its group, its area, those of its thread, and one
+/// that is open for a moment.
+const DOMAIN_DESCRIPTORS: u64 = 12;
 
 impl Daemon {
     pub(super) fn attach(
@@ -48,7 +53,11 @@ impl Daemon {
                 return Err(self.reject(session, reason));
             }
         };
-        let placed = self.create_virtual_processors(session, owner, number);
+        let needed = self.cpu_states.len() as u64 * DOMAIN_DESCRIPTORS;
+        let placed = match self.make_room(needed, Some(session)) {
+            true => self.create_virtual_processors(session, owner, number),
+            false => Err(SessionEnd("the daemon has too few descriptors left".to_owned())),
+        };
         if let Err(SessionEnd(reason)) = placed {
             self.registry.detach(number);
             self.close_groups(owner.uid);
@@ -132,7 +141,7 @@ impl Daemon {
     }
 
     /// Adds a domain's thread on a CPU to its group, which then gives it turns. A thread that has
-    /// ended meanwhile is not added. A thread of another process is an error.
+    /// ended meanwhile, or that is of another process, is not added.
     pub(super) fn attach_thread(
         &mut self,
         session: u64,
@@ -140,7 +149,10 @@ impl Daemon {
         tid: u32,
     ) -> Result<(), SessionEnd> {
         let band = self.band();
-        let pid = self.sessions.get(&session).map_or(0, |session| session.credentials.pid);
+        let Some(Session { credentials, process, .. }) = self.sessions.get(&session) else {
+            return Ok(());
+        };
+        let (pid, process) = (credentials.pid, process.clone());
         let Attached { number, generation, virtual_processors } = self.domain_of(session)?;
         let (number, generation) = (*number, *generation);
         let virtual_processor = virtual_processors
@@ -150,22 +162,15 @@ impl Daemon {
             virtual_processor.ok_or("it has no virtual processor on that CPU")?;
         let memory =
             virtual_processor.memory.take().ok_or("its thread of that CPU is attached already")?;
-        if thread_state(pid, tid)? == ThreadState::Dead {
+        let Some(thread) = MemberThread::open(process, (pid, tid))? else {
             // The session goes on: the domain may send next that it detaches.
+            return Ok(());
+        };
+        if !raise(&thread, cpu, band)? {
             return Ok(());
         }
         memory.seal_future_writes()?;
-        let member = Member::new((number, generation), (pid, tid), memory)?;
-        let member = Arc::new(member);
-        schedule::pin_thread_of(tid, &[cpu])?;
-        if let Some(band) = band {
-            let priority = band.handlers();
-            schedule::set_fifo_not_inherited_of(tid, priority).map_err(|error| {
-                let why =
-                    "its RLIMIT_RTPRIO is lower, or it has capabilities that the daemon lacks";
-                format!("its thread cannot have real-time priority {priority} ({why}): {error}")
-            })?;
-        }
+        let member = Arc::new(Member::new((number, generation), thread, memory)?);
         virtual_processor.member = Some(member.clone());
         let group = virtual_processor.group.clone();
         let others = group.members();
@@ -218,4 +223,25 @@ impl Daemon {
         let _ = self.send(session, &ToDomain::Rejected { reason: reason.clone() }, &[]);
         SessionEnd(reason)
     }
+}
+
+/// Pins the thread of a domain to its CPU, and gives it the real-time class. Returns `false` if it
+/// has ended. Nothing of a lower priority than the watchdog's delays this thread meanwhile.
+fn raise(thread: &MemberThread, cpu: u32, band: Option<Band>) -> Result<bool, SessionEnd> {
+    let handle = thread.by_kls();
+    let raised = match band {
+        _ if handle.state()? == ThreadState::Dead => return Ok(false),
+        None => handle.pin(&[cpu]).map_err(SessionEnd::from),
+        Some(band) => schedule::at_priority(band.watchdog(), || {
+            handle.pin(&[cpu])?;
+            let priority = band.handlers();
+            handle.set_fifo_not_inherited(priority).map_err(|error| {
+                let why =
+                    "its RLIMIT_RTPRIO is lower, or it has capabilities that the daemon lacks";
+                format!("its thread cannot have real-time priority {priority} ({why}): {error}")
+                    .into()
+            })
+        }),
+    };
+    if handle.has_ended() { Ok(false) } else { raised.map(|()| true) }
 }

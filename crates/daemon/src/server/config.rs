@@ -15,6 +15,9 @@ use upcall_sys::local::Access;
 use crate::group::DomainGroupError;
 use crate::registry::Quota;
 
+/// The default of [`Config::connections_max`]: twice the greatest number of domains.
+pub const CONNECTIONS_MAX_DEFAULT: usize = 64;
+
 /// How a daemon is set up.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -39,12 +42,18 @@ pub struct Config {
     pub discipline: &'static Discipline,
     /// The limits of one user.
     pub quota: Quota,
+    /// Most connections of one user at a time.
+    pub connections_max: usize,
+    /// How long a connection that is no domain may send nothing before the daemon closes it.
+    pub silent_max: Span,
+    /// The users who, beside root and the daemon's own, may run activities that admission refuses.
+    pub soft_users: Vec<u32>,
     /// CPU time beyond its longest quantum that a domain may take to yield.
     pub grace: Span,
     /// Whether a demoted domain is killed.
     pub kill: bool,
-    /// How long after its start the daemon believes what domains claim from a former daemon at the
-    /// socket ([`Registry::claim`]). New activities are admitted beside the claims made so far.
+    /// How long after its start the daemon takes claims of places that a former daemon granted
+    /// ([`Registry::claim`]). New activities are admitted beside the claims made so far.
     ///
     /// [`Registry::claim`]: crate::registry::Registry::claim
     pub claims_within: Span,
@@ -63,6 +72,9 @@ impl Config {
             defer_preemption: Span::ZERO,
             discipline: &RMDP,
             quota: Quota { domains_max: upcall_shm::DOMAINS_MAX as usize, share_max_ppm: u64::MAX },
+            connections_max: CONNECTIONS_MAX_DEFAULT,
+            silent_max: Span::from_secs(10),
+            soft_users: Vec::new(),
             grace: Span::from_millis(5),
             kill: false,
             claims_within: Span::from_secs(10),

@@ -13,9 +13,11 @@ use upcall_sys::local::{Connection, Listener};
 use upcall_sys::readiness::{Readiness, Watch};
 use upcall_sys::schedule::{Band, RealTime};
 
+use super::closer::Closer;
 use super::config::Config;
 use super::event::{DaemonEvent, Trouble};
 use super::session::Session;
+use super::turns::Turns;
 use crate::cpu::CpuState;
 use crate::reaper::{GroupWithThread, Reaper};
 use crate::registry::Registry;
@@ -52,6 +54,17 @@ pub struct Daemon {
     pub(super) reaper: Option<Reaper>,
     pub(super) sessions: BTreeMap<u64, Session>,
     pub(super) sessions_ever: u64,
+    pub(super) turns: Turns,
+    pub(super) closer: Closer,
+    /// The limit of open descriptors.
+    pub(super) descriptors_max: u64,
+    /// `None`: the listener's watch is armed, or its connections are being accepted.
+    pub(super) accept_from: Option<Instant>,
+    /// The last look for silent connections.
+    pub(super) looked_at: Option<Instant>,
+    /// The refusals of each user since a time, to report only some.
+    pub(super) refusals: BTreeMap<u32, (Instant, u32)>,
+    pub(super) few_descriptors_at: Option<Instant>,
     pub(super) readiness: Arc<Readiness>,
     pub(super) listener: Listener,
     /// Whether the daemon removes the socket's file at its end.

@@ -8,14 +8,12 @@ use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 
 use upcall_shm::DomainId;
-use upcall_sys::process::PidFd;
 use upcall_sys::schedule::{self, Band};
 
 use super::daemon::Daemon;
 use super::event::DaemonEvent;
-use super::session::{Attached, VirtualProcessor};
-use crate::group::Member;
-use crate::watchdog;
+use super::session::{Attached, Session, VirtualProcessor};
+use crate::group::{DomainGroup, Member};
 
 impl Daemon {
     pub(super) fn end_all(&mut self) {
@@ -26,26 +24,44 @@ impl Daemon {
     /// Ends a session and releases everything that it has.
     pub(super) fn end(&mut self, number: u64, reason: &str) {
         let Some(session) = self.sessions.remove(&number) else { return };
-        let Some(Attached { number, virtual_processors, .. }) = session.domain else { return };
+        let Session { connection, connection_watch, status_reply, .. } = session;
+        let Session { credentials, domain, .. } = session;
+        // They have copies of the connection's descriptor. `closer` must have the last one.
+        drop((connection_watch, status_reply));
+        let Some(Attached { number, virtual_processors, .. }) = domain else {
+            return self.closer.close(credentials.uid, connection);
+        };
         for VirtualProcessor { group, member, .. } in virtual_processors {
             let Some(member) = member else { continue };
-            group.set_members(|members| members.retain(|other| !Arc::ptr_eq(other, &member)));
-            group.kernel.detach(number);
+            leave(&group, &member);
             if let Some(band) = self.band() {
-                lower(&session.process, &member, band);
+                lower(&member, band);
             }
-            if let Ok(turn) = group.turn.turn()
-                && turn.holder() == number
-            {
-                group.turn.pass(turn, DomainId::DAEMON);
-            }
-            group.notify(DomainId::DAEMON);
         }
         if let Some(domain) = self.registry.detach(number.number()) {
             let (domain, name) = (number.number(), domain.name);
             self.events.push(DaemonEvent::Detached { domain, name, reason: reason.to_owned() });
         }
-        self.close_groups(session.credentials.uid);
+        self.close_groups(credentials.uid);
+        // Last: the domain learns of its end when all of it is done.
+        self.closer.close(credentials.uid, connection);
+    }
+
+    /// Detaches a domain from a CPU where its thread has ended, and releases its places there. The
+    /// session goes on: the domain may have threads on other CPUs, or may detach next.
+    pub(super) fn end_thread(&mut self, session: u64, cpu: u32) {
+        let Ok(Attached { number, virtual_processors, .. }) = self.domain_of(session) else {
+            return;
+        };
+        let number = number.number();
+        let mut all = virtual_processors.iter_mut();
+        let Some(of_cpu) = all.find(|of| of.group.cpu == cpu) else { return };
+        let (group, Some(member)) = (of_cpu.group.clone(), of_cpu.member.take()) else { return };
+        leave(&group, &member);
+        for place in self.registry.admitted(number, cpu) {
+            self.registry.close(number, place.order);
+        }
+        tracing::info!(event = "thread ended", domain = number, cpu, "the domain leaves the CPU");
     }
 
     /// Closes the groups of a user without domains.
@@ -77,13 +93,27 @@ impl Drop for Daemon {
     }
 }
 
+/// Takes a member out of its group, which then gives it no turns.
+fn leave(group: &DomainGroup, member: &Arc<Member>) {
+    let domain = member.domain;
+    group.set_members(|members| members.retain(|other| !Arc::ptr_eq(other, member)));
+    group.kernel.detach(domain);
+    if let Ok(turn) = group.turn.turn()
+        && turn.holder() == domain
+    {
+        group.turn.pass(turn, DomainId::DAEMON);
+    }
+    group.notify(DomainId::DAEMON);
+}
+
 /// Puts the remaining thread of a domain into the ordinary class. After an exec the process's first
-/// thread has inherited the class.
-fn lower(process: &PidFd, member: &Member, band: Band) {
-    if process.has_exited() != Ok(false) {
-        return;
-    }
-    if schedule::set_ordinary_of(member.tid).is_err() {
-        watchdog::lower_leader(member, Some(band));
-    }
+/// thread has inherited the class. Nothing of a lower priority than the watchdog's delays this
+/// thread meanwhile.
+fn lower(member: &Member, band: Band) {
+    let lower = || match member.thread.by_server() {
+        // Fails only if the thread has ended.
+        Some(thread) => drop(thread.set_ordinary()),
+        None => member.thread.lower_leader(Some(band)),
+    };
+    schedule::at_priority(band.watchdog(), lower);
 }

@@ -35,7 +35,7 @@ pub enum DaemonEvent {
         /// The reason, in a few words.
         reason: String,
     },
-    /// A process was not attached, or an activity got no place.
+    /// A process was not attached, or an activity got no place. At most 20 of a user in 10 s.
     Refused {
         /// The process and user that asked.
         owner: Owner,
@@ -65,6 +65,11 @@ pub enum DaemonEvent {
 pub enum Trouble {
     /// The daemon has no right to the real-time class: it promises no wake-up times.
     NoRealTimeClass(FifoRefusal),
+    /// Few descriptors are left. The daemon ends silent connections, or accepts none for a moment.
+    FewDescriptors {
+        /// The limit of open descriptors (`RLIMIT_NOFILE`).
+        descriptors_max: u64,
+    },
     /// A system call failed.
     Os(OsError),
 }
@@ -77,6 +82,11 @@ impl fmt::Display for Trouble {
                 "{refusal}: handlers run in the ordinary class, without guarantees; {}",
                 how_to_grant()
             ),
+            Trouble::FewDescriptors { descriptors_max } => write!(
+                f,
+                "few of {descriptors_max} descriptors are left: the daemon ends silent connections; \
+                 a higher limit (LimitNOFILE, ulimit -n) leaves more room"
+            ),
             Trouble::Os(error) => write!(f, "{error}"),
         }
     }
@@ -86,6 +96,7 @@ impl core::error::Error for Trouble {
     fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
         match self {
             Trouble::NoRealTimeClass(refusal) => Some(refusal),
+            Trouble::FewDescriptors { .. } => None,
             Trouble::Os(error) => Some(error),
         }
     }

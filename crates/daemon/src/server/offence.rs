@@ -1,4 +1,5 @@
-//! Offences: passes them from the watchdog's thread to the domain and to the daemon's program.
+//! Offences: passes them from the watchdog's thread to the domain and to the daemon's program. The
+//! watchdog also reports threads that have ended.
 //!
 //! The watchdog sends and never waits for the server. This module receives.
 
@@ -11,7 +12,7 @@ use upcall_sys::process::Signal;
 
 use super::daemon::Daemon;
 use super::event::DaemonEvent;
-use crate::watchdog::{Measure, Offence};
+use crate::watchdog::{Measure, Offence, Report};
 
 const OFFENCE_BYTES: usize = 32;
 
@@ -19,33 +20,51 @@ impl Daemon {
     pub(super) fn take_offences(&mut self) {
         let mut buffer = [0; OFFENCE_BYTES];
         while let Ok(Received { len: OFFENCE_BYTES, .. }) = self.offences.receive(&mut buffer) {
-            let Some(offence) = decode(&buffer) else { continue };
-            let Some(generation) = NonZeroU64::new(offence.generation) else { continue };
-            let Some(session) = self.session_of(generation) else { continue };
-            let Offence { cpu, measure, held_ns, .. } = offence;
-            let message = ToDomain::Offence { cpu, measure: measure as u32, held_ns };
-            // A failure is ignored: an unresponsive domain is dealt with elsewhere.
-            let _ = self.send(session, &message, &[]);
-            let Ok(domain) = self.domain_of(session).map(|domain| domain.number.number()) else {
-                continue;
-            };
-            let name = self.registry.name(domain).unwrap_or_default().to_owned();
-            let held = Span::from_nanos(held_ns);
-            self.events.push(DaemonEvent::Offence { domain, name, cpu, measure, held });
-            if measure == Measure::Killed
-                && let Some(session) = self.sessions.get(&session)
-            {
-                let killed = session.process.send_signal(Signal::Kill);
-                self.report_error(killed);
+            let Some(report) = decode(&buffer) else { continue };
+            let (Report::Offence(Offence { generation, .. })
+            | Report::ThreadEnded { generation, .. }) = report;
+            let generation = NonZeroU64::new(generation);
+            let session = generation.and_then(|generation| self.session_of(generation));
+            match (session, report) {
+                (Some(session), Report::Offence(offence)) => self.take_offence(session, offence),
+                (Some(session), Report::ThreadEnded { cpu, .. }) => self.end_thread(session, cpu),
+                // The session has ended meanwhile.
+                (None, _) => {}
             }
+        }
+    }
+
+    fn take_offence(&mut self, session: u64, offence: Offence) {
+        let Offence { cpu, measure, held_ns, .. } = offence;
+        let message = ToDomain::Offence { cpu, measure: measure as u32, held_ns };
+        // A failure is ignored: an unresponsive domain is dealt with elsewhere.
+        let _ = self.send(session, &message, &[]);
+        let Ok(domain) = self.domain_of(session).map(|domain| domain.number.number()) else {
+            return;
+        };
+        let name = self.registry.name(domain).unwrap_or_default().to_owned();
+        let held = Span::from_nanos(held_ns);
+        self.events.push(DaemonEvent::Offence { domain, name, cpu, measure, held });
+        if measure == Measure::Killed
+            && let Some(session) = self.sessions.get(&session)
+        {
+            let killed = session.process.send_signal(Signal::Kill);
+            self.report_error(killed);
         }
     }
 }
 
+/// The number of a report that is no measure: the thread has ended.
+const THREAD_ENDED: u64 = 0;
+
 /// Native byte order: both ends are threads of this process.
-pub(super) fn encode(offence: &Offence) -> [u8; OFFENCE_BYTES] {
-    let Offence { cpu, generation, measure, held_ns } = *offence;
-    let words = [u64::from(cpu), generation, measure as u64, held_ns];
+pub(super) fn encode(report: &Report) -> [u8; OFFENCE_BYTES] {
+    let words = match *report {
+        Report::Offence(Offence { cpu, generation, measure, held_ns }) => {
+            [u64::from(cpu), generation, measure as u64, held_ns]
+        }
+        Report::ThreadEnded { cpu, generation } => [u64::from(cpu), generation, THREAD_ENDED, 0],
+    };
     let mut bytes = [0; OFFENCE_BYTES];
     for (place, word) in bytes.chunks_exact_mut(8).zip(words) {
         place.copy_from_slice(&word.to_ne_bytes());
@@ -53,9 +72,13 @@ pub(super) fn encode(offence: &Offence) -> [u8; OFFENCE_BYTES] {
     bytes
 }
 
-fn decode(bytes: &[u8; OFFENCE_BYTES]) -> Option<Offence> {
+fn decode(bytes: &[u8; OFFENCE_BYTES]) -> Option<Report> {
     let mut words = bytes.as_chunks::<8>().0.iter().map(|word| u64::from_ne_bytes(*word));
     let (cpu, generation) = (u32::try_from(words.next()?).ok()?, words.next()?);
-    let measure = Measure::of_number(u32::try_from(words.next()?).ok()?)?;
-    Some(Offence { cpu, generation, measure, held_ns: words.next()? })
+    let number = words.next()?;
+    if number == THREAD_ENDED {
+        return Some(Report::ThreadEnded { cpu, generation });
+    }
+    let measure = Measure::of_number(u32::try_from(number).ok()?)?;
+    Some(Report::Offence(Offence { cpu, generation, measure, held_ns: words.next()? }))
 }

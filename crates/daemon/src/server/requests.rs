@@ -11,12 +11,17 @@ use upcall_core::time::Span;
 use upcall_shm::wire::{ToDaemon, ToDomain};
 use upcall_sys::readiness::{Direction, Watch};
 
+use super::connections::{After, REPORT_INTERVAL};
 use super::daemon::{Daemon, SESSIONS};
 use super::event::DaemonEvent;
+use super::names::shown;
 use super::session::{Attached, Session, SessionEnd};
 use crate::clock;
 use crate::registry::{Claimed, Grant, Owner, PlaceError};
-use crate::status::{StatusReply, StatusSource};
+use crate::status::{Sent, StatusReply, StatusSource};
+
+/// Refusals of a user that are reported in [`REPORT_INTERVAL`].
+const REFUSALS_MAX: u32 = 20;
 
 impl Daemon {
     pub(super) fn handle_message(
@@ -25,17 +30,19 @@ impl Daemon {
         message: ToDaemon,
     ) -> Result<(), SessionEnd> {
         match message {
-            ToDaemon::Hello { name, policy } => self.attach(session, &name, &policy),
+            ToDaemon::Hello { name, policy } => {
+                self.attach(session, &shown(&name), &shown(&policy))
+            }
             ToDaemon::Thread { cpu, tid } => self.attach_thread(session, cpu, tid),
             ToDaemon::Create { request, unscreened, need, name } => {
-                let number = self.domain_of(session)?.number.number();
+                let (number, name) = (self.domain_of(session)?.number.number(), shown(&name));
                 let result = self.registry.create(number, &name, &need, unscreened);
                 self.reply(session, request, &name, result)
             }
             ToDaemon::Claim { request, unscreened, cpu, order, need, name } => {
-                let number = self.domain_of(session)?.number.number();
-                let trusted = clock::now() < self.claims_until;
-                let claimed = Claimed { cpu, order, unscreened, trusted };
+                let (number, name) = (self.domain_of(session)?.number.number(), shown(&name));
+                let in_time = clock::now() < self.claims_until;
+                let claimed = Claimed { cpu, order, unscreened, in_time };
                 let result = self.registry.claim(number, &name, &need, claimed);
                 self.reply(session, request, &name, result)
             }
@@ -84,24 +91,29 @@ impl Daemon {
         self.send(session, &reply, &[])
     }
 
-    /// Sends more of the status to an inspector. Returns `false` if its messages are to be read
-    /// later.
-    pub(super) fn send_status(&mut self, number: u64) -> Result<bool, SessionEnd> {
+    /// Sends one domain's part of the status to an inspector. Returns `None` if the session's
+    /// messages are to be read now.
+    pub(super) fn send_status(&mut self, number: u64) -> Result<Option<After>, SessionEnd> {
         let source = StatusSource { registry: &self.registry, cpu_states: &self.cpu_states };
-        let Some(session) = self.sessions.get_mut(&number) else { return Ok(false) };
-        let Some(status_reply) = &mut session.status_reply else { return Ok(true) };
-        if status_reply.send_more(&source, &session.connection)? {
-            session.status_reply = None;
-            // The connection is armed again, so that the requests of other sessions come first.
-            session.connection_watch.arm()?;
-        } else if let Some(writable) = &status_reply.writable {
-            writable.arm()?;
-        } else {
-            let (fd, watch) = (session.connection.as_fd(), SESSIONS + 2 * number);
-            status_reply.writable =
-                Some(Watch::new(&self.readiness, fd, Direction::Writable, watch)?);
+        let Some(session) = self.sessions.get_mut(&number) else { return Ok(Some(After::Waits)) };
+        let Some(status_reply) = &mut session.status_reply else { return Ok(None) };
+        match status_reply.send_more(&source, &session.connection)? {
+            Sent::All => session.status_reply = None,
+            Sent::Part => {}
+            Sent::SocketFull if session.has_exited => return Err(session.closed()),
+            Sent::SocketFull => {
+                if let Some(writable) = &status_reply.writable {
+                    writable.arm()?;
+                } else {
+                    let (fd, watch) = (session.connection.as_fd(), SESSIONS + 2 * number);
+                    status_reply.writable =
+                        Some(Watch::new(&self.readiness, fd, Direction::Writable, watch)?);
+                }
+                return Ok(Some(After::Waits));
+            }
         }
-        Ok(false)
+        session.heard_at = clock::now();
+        Ok(Some(After::More))
     }
 
     /// Writes the limits of a domain to the kernel areas, and for the watchdog.
@@ -117,7 +129,6 @@ impl Daemon {
             limits.quantum_ns_max.store(usage.quantum_max.as_nanos(), Ordering::Relaxed);
             limits.share_ppm.store(usage.share_ppm, Ordering::Relaxed);
             limits.compute_ns.store(usage.compute.as_nanos(), Ordering::Relaxed);
-            limits.unscreened.store(usage.unscreened, Ordering::Relaxed);
             let admitted = self.registry.admitted(number.number(), group.cpu);
             let mut ranks = limits.ranks.lock().unwrap_or_else(PoisonError::into_inner);
             ranks.set(admitted, clock::now());
@@ -129,6 +140,23 @@ impl Daemon {
     pub(super) fn report_refusal(&mut self, session: u64, reason: &str) {
         let Some(Session { credentials, .. }) = self.sessions.get(&session) else { return };
         let owner = Owner { uid: credentials.uid, pid: credentials.pid };
-        self.events.push(DaemonEvent::Refused { owner, reason: reason.to_owned() });
+        self.report_refusal_of(owner, reason.to_owned());
+    }
+
+    /// Reports a refusal, unless too many of the user's were reported lately: a user cannot fill
+    /// the log.
+    pub(super) fn report_refusal_of(&mut self, owner: Owner, reason: String) {
+        let now = clock::now();
+        let (since, count) = self.refusals.entry(owner.uid).or_insert((now, 0));
+        if now.since(*since) >= REPORT_INTERVAL {
+            (*since, *count) = (now, 0);
+        }
+        *count += 1;
+        let reason = match *count {
+            ..REFUSALS_MAX => reason,
+            REFUSALS_MAX => format!("{reason}; more of this user for {REPORT_INTERVAL} untold"),
+            _ => return,
+        };
+        self.events.push(DaemonEvent::Refused { owner, reason });
     }
 }

@@ -6,6 +6,7 @@ use core::fmt;
 use core::num::NonZeroU64;
 use std::sync::Arc;
 
+use upcall_core::time::Instant;
 use upcall_shm::DomainId;
 use upcall_sys::local::{Connection, Credentials};
 use upcall_sys::memfd::SharedMapping;
@@ -19,12 +20,16 @@ use crate::status::StatusReply;
 pub(super) struct Session {
     pub(super) connection: Connection,
     pub(super) credentials: Credentials,
-    pub(super) process: PidFd,
+    pub(super) process: Arc<PidFd>,
     pub(super) connection_watch: Watch,
     pub(super) _process_watch: Watch,
     pub(super) domain: Option<Attached>,
     /// The reply to an inspector that is being sent.
     pub(super) status_reply: Option<StatusReply>,
+    /// When its last message came, or its connection.
+    pub(super) heard_at: Instant,
+    /// Whether its process has ended. Its last messages are still read.
+    pub(super) has_exited: bool,
 }
 
 /// The domain of a session.

@@ -2,9 +2,11 @@
 
 use super::*;
 
+mod connections;
 mod events;
 mod false_ranks;
 mod restart;
+mod soft;
 mod status;
 mod streams;
 mod trace;
@@ -217,7 +219,7 @@ fn an_ended_thread_is_not_attached_and_its_domain_detaches_in_order() {
     let daemon = Running::start(|_| {});
     let by_hand = status::ByHand::connect(&daemon);
     let (_, _, cpu, _) = by_hand.attach();
-    let tid = std::thread::spawn(upcall_sys::process::thread_id).join().unwrap();
+    let tid = std::thread::spawn(process::thread_id).join().unwrap();
     by_hand.send(&ToDaemon::Thread { cpu, tid });
     by_hand.send(&ToDaemon::Detach);
     daemon.status_when(|reply| reply.domains.is_empty());

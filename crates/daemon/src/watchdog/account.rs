@@ -12,12 +12,12 @@ use crate::group::Limits;
 
 /// The largest debt beyond the limit that the account keeps. So a domain that keeps its limits
 /// again is not excluded for long.
-const OWED_BEYOND_NS: u64 = 100_000_000;
+pub(super) const OWED_BEYOND_NS: u64 = 100_000_000;
 /// The time for which a domain that waits for the CPU collects credit.
-const CREDIT_OVER: Span = Span::from_secs(1);
-/// The CPU time that a domain may use beyond its reservation, in millionths of the CPU. It covers
-/// hand-offs, wake-ups and the runtime's own work.
-const SHARE_GRACE_PPM: u64 = 50_000;
+pub(super) const CREDIT_OVER: Span = Span::from_secs(1);
+/// The CPU time that a domain, and that all domains of a group together, may use beyond the
+/// reservation, in millionths of the CPU. It covers hand-offs, wake-ups and the runtime's own work.
+pub(super) const SHARE_GRACE_PPM: u64 = 50_000;
 
 /// See the module's head.
 #[derive(Debug, Default)]
@@ -35,6 +35,10 @@ pub(super) struct Account {
     /// CPU time used beyond the reservation and not made up for yet. Negative: credit of a domain
     /// that had to wait.
     pub(super) owed_ns: i64,
+    /// As `owed_ns`, but without the grace.
+    pub(super) excess_ns: i64,
+    /// Whether its group owed too much, and it was the domain to pay.
+    pays_for_group: bool,
 }
 
 /// One sample of a domain's CPU time, taken at a tick.
@@ -63,37 +67,64 @@ impl Account {
         self.has_run = self.meter.has_run_since(count_ns);
         self.used_ns = self.meter.used_ns(count_ns, elapsed, kernel_tick);
         self.cpu_ns += self.used_ns;
-        let ppm = limits.share_ppm.load(Relaxed).saturating_add(SHARE_GRACE_PPM);
-        let due = |span: Span| {
-            let due = u128::from(span.as_nanos()) * u128::from(ppm) / 1_000_000;
-            i64::try_from(due).unwrap_or(i64::MAX)
+        let share_ppm = limits.share_ppm.load(Relaxed);
+        let ppm = share_ppm.saturating_add(SHARE_GRACE_PPM);
+        let after = |owed_ns: i64, ppm| {
+            let owed_ns = owed_ns.saturating_add(signed(self.used_ns));
+            owed_ns.saturating_sub(due_ns(now.since(before), ppm))
         };
-        let owed = self.owed_ns.saturating_add(signed(self.used_ns));
-        let owed = owed.saturating_sub(due(now.since(before)));
         // A domain without work collects no credit.
-        let least = if wants_cpu { -due(CREDIT_OVER) } else { 0 };
+        let least = if wants_cpu { -due_ns(CREDIT_OVER, ppm) } else { 0 };
         // The cap is above the limit. Otherwise a domain with long jobs could never exceed the
         // limit.
         let most = owed_ns_max(limits, grace).saturating_add(OWED_BEYOND_NS);
-        self.owed_ns = owed.clamp(least, signed(most));
+        let (owed_ns, excess_ns) = (after(self.owed_ns, ppm), after(self.excess_ns, share_ppm));
+        self.owed_ns = owed_ns.clamp(least, signed(most));
+        self.pays_for_group &= self.owed_ns > 0;
+        let least = if wants_cpu { -due_ns(CREDIT_OVER, share_ppm) } else { 0 };
+        self.excess_ns = excess_ns.clamp(least, signed(most));
     }
 
-    /// The time that the domain owes, if that is above the limit. `None` for a domain without a
-    /// promise.
+    /// From now on the domain owes all that it used beyond its reservation, in ns. Returns that.
+    pub(super) fn pay_for_group(&mut self) -> i64 {
+        let excess_ns = std::mem::take(&mut self.excess_ns);
+        self.owed_ns = self.owed_ns.max(excess_ns);
+        self.pays_for_group = true;
+        excess_ns
+    }
+
+    /// What the domain owes, if it pays for its group.
+    pub(super) fn owed_for_group_ns(&self) -> Option<u64> {
+        u64::try_from(self.owed_ns).ok().filter(|_| self.pays_for_group)
+    }
+
+    /// Notes that the CPU time is unknown at this tick. The next sample covers the time since the
+    /// previous one.
+    pub(super) fn skip_sample(&mut self) {
+        (self.used_ns, self.has_run) = (0, true);
+    }
+
+    /// The time that the domain owes, if that is above the limit. Activities that admission refused
+    /// count like all others: the domain reserved their time, too.
     pub(super) fn overuse_ns(&self, limits: &Limits, grace: Span) -> Option<u64> {
         let owed_ns = u64::try_from(self.owed_ns).unwrap_or_default();
-        let is_too_much = owed_ns > owed_ns_max(limits, grace);
-        (is_too_much && !limits.unscreened.load(Relaxed)).then_some(owed_ns)
+        (owed_ns > owed_ns_max(limits, grace)).then_some(owed_ns)
     }
 }
 
 /// The limit for a domain's debt. It covers a job that began before the first sample, and one that
 /// has come since.
-fn owed_ns_max(limits: &Limits, grace: Span) -> u64 {
+pub(super) fn owed_ns_max(limits: &Limits, grace: Span) -> u64 {
     let jobs_ns = limits.compute_ns.load(Relaxed).saturating_mul(2);
     jobs_ns.saturating_add(grace.as_nanos())
 }
 
-fn signed(span_ns: u64) -> i64 {
+/// The CPU time in ns that a share of `ppm` is in `span`.
+pub(super) fn due_ns(span: Span, ppm: u64) -> i64 {
+    let due = u128::from(span.as_nanos()) * u128::from(ppm) / 1_000_000;
+    i64::try_from(due).unwrap_or(i64::MAX)
+}
+
+pub(super) fn signed(span_ns: u64) -> i64 {
     i64::try_from(span_ns).unwrap_or(i64::MAX)
 }

@@ -3,7 +3,7 @@
 use upcall_shm::kernel_area::State;
 use upcall_shm::turn_page::Turn;
 use upcall_shm::{DomainId, Measure};
-use upcall_sys::schedule::{self, Band};
+use upcall_sys::schedule;
 
 use super::tick::{Rules, Tick};
 use crate::group::{DomainGroup, Member};
@@ -11,7 +11,7 @@ use crate::group::{DomainGroup, Member};
 pub(super) fn reinstate(group: &DomainGroup, member: &Member, rules: &Rules) {
     if let Some(band) = rules.band {
         // Fails only if the thread has ended.
-        let _ = schedule::set_fifo_not_inherited_of(member.tid, band.handlers());
+        let _ = member.thread.by_watchdog().set_fifo_not_inherited(band.handlers());
     }
     group.set_state(member, State::Attached);
     // Wakes the domain, so that it publishes its work.
@@ -31,18 +31,18 @@ pub(super) fn lower_returner(
     let is_back = group.is_present(member) || has_turn == member.domain;
     let is_raised = || {
         let raised = schedule::Class::Fifo { priority: band.returner() };
-        schedule::class_of(member.tid).is_ok_and(|class| class == raised)
+        member.thread.by_watchdog().class() == Ok(raised)
     };
     if is_back && is_raised() {
         // Fails only if the thread has ended.
-        let _ = schedule::set_fifo_not_inherited_of(member.tid, band.handlers());
+        let _ = member.thread.by_watchdog().set_fifo_not_inherited(band.handlers());
     }
 }
 
 pub(super) fn demote(group: &DomainGroup, member: &Member, held_ns: u64, tick: &mut Tick<'_>) {
     group.set_state(member, State::Demoted);
     if tick.rules.band.is_some() {
-        let _ = schedule::set_ordinary_of(member.tid);
+        let _ = member.thread.by_watchdog().set_ordinary();
     }
     tick.report_offence(group, member, Measure::Demoted, held_ns);
     if tick.rules.kill {
@@ -52,15 +52,37 @@ pub(super) fn demote(group: &DomainGroup, member: &Member, held_ns: u64, tick: &
     group.notify(member.domain);
 }
 
-/// Lowers the first thread of a process: after an exec it has inherited our real-time class.
-pub(crate) fn lower_leader(member: &Member, band: Option<Band>) {
-    let Some(band) = band else { return };
-    let ours = [band.handlers(), band.returner(), band.offender()];
-    if let Ok(schedule::Class::Fifo { priority }) = schedule::class_of(member.pid)
-        && ours.contains(&priority)
-    {
-        let _ = schedule::set_ordinary_of(member.pid);
+/// Puts the thread of a domain that takes no turns below the KLS thread.
+pub(super) fn put_below_others(group: &DomainGroup, member: &Member, rules: &Rules) {
+    // The state changes first, because the KLS thread may raise the thread now and checks the state
+    // afterwards.
+    group.set_state(member, State::Demoted);
+    if let Some(band) = rules.band {
+        // Fails only if the thread has ended.
+        let _ = member.thread.by_watchdog().set_fifo_not_inherited(band.offender());
     }
+}
+
+/// Lets a thread that lost time to the host finish its quantum at once, as the KLS thread does with
+/// a thread that was blocked. It takes turns again when it sleeps.
+pub(super) fn let_finish_quantum(group: &DomainGroup, member: &Member, rules: &Rules) {
+    if let Some(band) = rules.band {
+        // Fails only if the thread has ended.
+        let _ = member.thread.by_watchdog().set_fifo_not_inherited(band.returner());
+    }
+    group.set_state(member, State::Blocked);
+}
+
+/// Puts a domain that owes too much into the ordinary class. This is no offence, so the daemon does
+/// not kill it.
+pub(super) fn lower(group: &DomainGroup, member: &Member, owed_ns: u64, tick: &mut Tick<'_>) {
+    group.set_state(member, State::Demoted);
+    if tick.rules.band.is_some() {
+        let _ = member.thread.by_watchdog().set_ordinary();
+    }
+    tick.report_offence(group, member, Measure::Demoted, owed_ns);
+    // The domain sees that it gets no turns when it wakes.
+    group.notify(member.domain);
 }
 
 pub(super) fn revoke_turn(group: &DomainGroup, turn: Turn) {

@@ -6,6 +6,7 @@ use upcall_core::time::{Instant, Span};
 use upcall_shm::Measure;
 use upcall_sys::schedule::Band;
 
+use super::arming::LOOK_MIN;
 use crate::group::{DomainGroup, Member};
 
 /// An offence, with the measure that the watchdog took.
@@ -16,6 +17,17 @@ pub(crate) struct Offence {
     pub(crate) measure: Measure,
     /// How long the domain had kept the CPU, in ns.
     pub(crate) held_ns: u64,
+}
+
+/// What the watchdog tells the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Report {
+    Offence(Offence),
+    /// The thread of a domain on a CPU has ended, and its process may go on.
+    ThreadEnded {
+        cpu: u32,
+        generation: u64,
+    },
 }
 
 /// How the watchdog is set up.
@@ -35,10 +47,26 @@ pub(super) struct Tick<'t> {
     pub(super) stalled: Span,
     pub(super) kernel_tick: Span,
     pub(super) rules: &'t Rules,
-    pub(super) report: &'t mut dyn FnMut(Offence),
+    pub(super) report: &'t mut dyn FnMut(Report),
 }
 
+/// The time beyond its longest quantum within which a domain responds while another one waits.
+const RESPONSE_SLACK: Span = Span::from_millis(1);
+
 impl Rules {
+    /// How long `member` may go without a response while another domain waits. The second look at a
+    /// suspicion comes after it.
+    pub(super) fn limit(&self, member: &Member) -> Span {
+        let quantum = Span::from_nanos(member.limits.quantum_ns_max.load(Relaxed));
+        quantum + RESPONSE_SLACK.saturating_sub(LOOK_MIN)
+    }
+
+    /// What a domain may owe beyond two of its jobs before it is preempted. An offence begins at
+    /// the whole grace.
+    pub(super) fn debt_max(&self) -> Span {
+        self.grace / 2
+    }
+
     /// Whether `ran_ns` of CPU time is more than `member` may use without asking.
     pub(super) fn is_too_long(&self, member: &Member, ran_ns: u64) -> bool {
         let quantum = Span::from_nanos(member.limits.quantum_ns_max.load(Relaxed));
@@ -55,6 +83,11 @@ impl Tick<'_> {
         held_ns: u64,
     ) {
         let generation = member.generation.get();
-        (self.report)(Offence { cpu: group.cpu, generation, measure, held_ns });
+        (self.report)(Report::Offence(Offence { cpu: group.cpu, generation, measure, held_ns }));
+    }
+
+    pub(super) fn report_ended(&mut self, group: &DomainGroup, member: &Member) {
+        let generation = member.generation.get();
+        (self.report)(Report::ThreadEnded { cpu: group.cpu, generation });
     }
 }

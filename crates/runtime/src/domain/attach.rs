@@ -51,7 +51,8 @@ struct Welcome {
 
 /// Connects and says hello. Blocks until the daemon has answered.
 pub(super) fn connect(path: &Path, name: &str, policy: &str) -> Result<Connected, AttachError> {
-    let connection = Connection::connect(path)
+    let until = clock::now() + ANSWER_WITHIN;
+    let connection = Connection::connect_until(path, until.as_nanos())
         .map_err(|error| AttachError::Connect { path: path.to_owned(), error })?;
     let (name, policy) = (name.to_owned(), policy.to_owned());
     connection.send(&ToDaemon::Hello { name, policy }.encode(), &[])?;

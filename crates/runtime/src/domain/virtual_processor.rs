@@ -19,7 +19,7 @@ use upcall_shm::DomainId;
 use upcall_shm::kernel_area::{Interrupts, Reader, State};
 use upcall_shm::turn_page::TurnPage;
 use upcall_shm::user_area::{
-    Counters, LentMask, Mask, NEVER, Owner, Peer, Pending, Rank, Slot, SlotState,
+    Counters, LentMask, Mask, NEVER, Owner, Peer, Pending, Rank, Slot, SlotState, UNRESERVED,
 };
 use upcall_shm::wake_word::ASLEEP;
 use upcall_sys::futex;
@@ -159,9 +159,10 @@ impl VirtualProcessor {
         let Ok(mut next) = self.mail.successors.pop() else { return false };
         std::mem::swap(&mut next.orders, &mut self.orders);
         for order in next.orders.iter_mut().flatten() {
-            // Another activity may have that place: this one becomes the last among its equals.
+            // Another activity may have that place: this one comes after all with a reservation. No
+            // other domain uses this place.
             if next.unclaimed.contains(order) {
-                *order = u32::MAX;
+                *order = u32::MAX - next.me.number();
             }
         }
         next.orders_used = self.orders_used;
@@ -390,10 +391,15 @@ impl VirtualProcessor {
         counters.slack_ns_min = counters.slack_ns_min.min(record.slack_ns());
     }
 
+    /// Shows the watchdog that a handler has come to a boundary. A store.
+    #[inline]
+    pub(crate) fn respond(&self, now: Instant) {
+        self.pages.user.set_asked(now.as_nanos());
+    }
+
     /// At a boundary, returns until when no peer preempts the handler. `None` if a peer outranks it
     /// now, or the turn was taken.
     pub(crate) fn may_go_on(&mut self, scheduler: &Scheduler, now: Instant) -> Option<Instant> {
-        self.pages.user.set_asked(now.as_nanos());
         self.yields_seen = self.pages.kernel.yield_requests(self.me);
         self.peers.update(&self.pages.kernel);
         let _ = self.pages.turn.take_need_resched();
@@ -436,10 +442,11 @@ impl VirtualProcessor {
 }
 
 /// The rank among all domains. `NEVER` means that there is no event, so an event of that rank gets
-/// the rank before it.
+/// the rank before it. Without a reservation the rank is below all others.
 fn rank(standing: Standing, order: u32) -> Rank {
     let event = standing.event.map_or(NEVER, |event| event.min(NEVER - 1));
-    Rank { key: standing.key, event, order }
+    let rank = Rank { key: standing.key, event, order };
+    if order >= UNRESERVED { rank.below_all() } else { rank }
 }
 
 fn slot(scheduler: &Scheduler, id: ActivityId, order: u32) -> Slot {

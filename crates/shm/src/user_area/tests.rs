@@ -509,3 +509,13 @@ fn later_pages_of_slots_are_written_before_use_and_untouched_before() {
     assert_eq!((AREA_BYTES, AREA_SLOTS), (words_of(2) * 8, 256));
     assert_eq!(owner.set(512, Slot::FREE), Err(NoSlot { index: 512, slots: 512 }));
 }
+
+#[test]
+fn a_rank_below_all_is_worse_than_any_with_a_reservation_and_keeps_the_order_among_its_kind() {
+    // The worst key of DWS: the lowest level, and an instant of 73 years.
+    let worst = Rank::new((3 << 62) | ((1 << 61) - 1), u32::MAX);
+    let [short, long] = [10, 20].map(|key| Rank::new(key, 3).below_all());
+    assert!(worst < short && short < long && long.is_below_all() && !worst.is_below_all());
+    assert_eq!(Rank::new(NEVER, 3).below_all().key, NEVER - 1);
+    assert_eq!(short.below_all(), short);
+}

@@ -1,7 +1,7 @@
 //! One end of a connection: messages and descriptors, sent and received.
 
 use super::error::ReceiveError;
-use crate::OsError;
+use crate::{OsError, clock};
 use core::mem::MaybeUninit;
 use rustix::io::Errno;
 use rustix::net::{
@@ -9,7 +9,7 @@ use rustix::net::{
     SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
 };
 use std::io::{IoSlice, IoSliceMut};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
 /// The most descriptors in one message: the kernel's `SCM_MAX_FD`.
@@ -52,6 +52,22 @@ impl Connection {
         let fd = socket()?;
         rustix::net::connect(&fd, &address).map_err(failed)?;
         Ok(Connection { fd })
+    }
+
+    /// As [`Connection::connect`], but while too many connections wait to be accepted it tries
+    /// again, until `deadline_ns` of `CLOCK_MONOTONIC`. Blocks until then at most.
+    ///
+    /// # Errors
+    /// As [`Connection::connect`].
+    pub fn connect_until(path: &Path, deadline_ns: u64) -> Result<Connection, OsError> {
+        loop {
+            match Connection::connect(path) {
+                Err(error) if error.is_would_block() && clock::monotonic_ns() < deadline_ns => {
+                    clock::sleep_until_ns(clock::monotonic_ns() + 1_000_000);
+                }
+                result => return result,
+            }
+        }
     }
 
     /// Both ends of a new connection, in this process.
@@ -100,6 +116,65 @@ impl Connection {
     pub fn hang_up(&self) {
         // ENOTCONN: the other end has already closed the connection.
         let _ = rustix::net::shutdown(&self.fd, rustix::net::Shutdown::Both);
+    }
+
+    /// Makes the kernel refuse descriptors that the other end sends, as
+    /// [`super::Listener::refuse_descriptors`].
+    ///
+    /// # Errors
+    /// Stock Linux is not known to return one.
+    pub fn refuse_descriptors(&self) -> Result<bool, OsError> {
+        refuse_descriptors(self.fd.as_fd())
+    }
+
+    /// Takes the next message, which may bring no descriptors, and returns its length: 0 as in
+    /// [`Received::len`]. Does not block, whatever the other end has sent. At most two system
+    /// calls.
+    ///
+    /// # Errors
+    /// [`ReceiveError::Unexpected`]: the message brought descriptors. It stays in the socket,
+    /// because to close them can block. [`ReceiveError::Message`]: the message is lost. `EAGAIN` if
+    /// there is no message, `ECONNRESET` as [`Connection::receive`].
+    pub fn receive_plain(&self, buffer: &mut [u8]) -> Result<usize, ReceiveError> {
+        let room_bytes = buffer.len();
+        let receive = |parts: &mut [IoSliceMut<'_>], flags| {
+            loop {
+                let control = &mut RecvAncillaryBuffer::default();
+                match rustix::net::recvmsg(&self.fd, parts, control, flags) {
+                    Err(Errno::INTR) => {}
+                    result => return result.map_err(OsError::of("recvmsg")),
+                }
+            }
+        };
+        // Without room for them, the kernel neither opens nor closes the descriptors of a message
+        // that stays in the socket.
+        let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
+        let seen = receive(&mut [IoSliceMut::new(&mut [0])], flags | RecvFlags::PEEK)?;
+        if seen.flags.contains(ReturnFlags::CTRUNC) {
+            return Err(ReceiveError::Unexpected);
+        }
+        let message = receive(&mut [IoSliceMut::new(buffer)], flags)?;
+        match message.flags.contains(ReturnFlags::TRUNC) {
+            true => Err(ReceiveError::Message { room_bytes }),
+            false => Ok(message.bytes),
+        }
+    }
+
+    /// Hangs up and takes the unread messages that bring no descriptors. Returns whether none are
+    /// left: then closing this end closes no descriptor of the other process, and cannot block.
+    /// After the hang-up no message comes, so the number of system calls is bounded by the send
+    /// buffer of the other end.
+    pub fn drain(&self) -> bool {
+        self.hang_up();
+        let mut buffer = [0; 1];
+        loop {
+            match self.receive_plain(&mut buffer) {
+                Ok(0) => return true,
+                Ok(_) | Err(ReceiveError::Message { .. }) => {}
+                Err(ReceiveError::Unexpected) => return false,
+                Err(_) => return true,
+            }
+        }
     }
 
     /// Copies the start of the next message into `buffer`, and leaves the message in the socket
@@ -171,4 +246,27 @@ pub(super) fn socket() -> Result<OwnedFd, OsError> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
         .map_err(OsError::of("socket"))
+}
+
+/// Sets `SO_PASSRIGHTS` to 0. Returns `false` if the kernel does not know the option.
+pub(super) fn refuse_descriptors(fd: BorrowedFd<'_>) -> Result<bool, OsError> {
+    // Of include/uapi/asm-generic/socket.h; libc does not have it yet.
+    const SO_PASSRIGHTS: i32 = 83;
+    const BYTES: libc::socklen_t = 4;
+    let off: i32 = 0;
+    // SAFETY: the kernel reads the four bytes of `off`, which lives until the call returns.
+    let result = unsafe {
+        libc::setsockopt(
+            fd.as_raw_fd(),
+            libc::SOL_SOCKET,
+            SO_PASSRIGHTS,
+            (&raw const off).cast(),
+            BYTES,
+        )
+    };
+    match OsError::last("setsockopt(SO_PASSRIGHTS)") {
+        _ if result == 0 => Ok(true),
+        error if error.raw_os_error() == libc::ENOPROTOOPT => Ok(false),
+        error => Err(error),
+    }
 }

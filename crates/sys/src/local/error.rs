@@ -14,6 +14,8 @@ pub enum ReceiveError {
     },
     /// The message brought more descriptors than this process may have open (`RLIMIT_NOFILE`).
     Descriptors,
+    /// The message brought descriptors to a receiver that takes none.
+    Unexpected,
     /// The system call failed.
     Os(OsError),
 }
@@ -34,6 +36,9 @@ impl fmt::Display for ReceiveError {
             ReceiveError::Descriptors => f.write_str(
                 "a message brought more descriptors than this process may open (RLIMIT_NOFILE)",
             ),
+            ReceiveError::Unexpected => {
+                f.write_str("a message brought descriptors, expected a message without")
+            }
             ReceiveError::Os(error) => error.fmt(f),
         }
     }

@@ -1,20 +1,17 @@
 //! A socket at a path, to which other processes connect.
 
-use super::connection::{Connection, socket};
-use crate::{OsError, clock};
-use rustix::fs::{FlockOperation, Mode, OFlags};
+use super::connection::{Connection, refuse_descriptors, socket};
+use super::folder::Folder;
+use crate::OsError;
+use rustix::fs::Mode;
 use rustix::io::Errno;
 use rustix::net::{SocketAddrUnix, SocketFlags};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
-/// How long [`Listener::bind`] waits for the directory's lock. Its usual holders make only a few
-/// system calls. But every process that may read the directory can lock it.
-const LOCK_WITHIN_NS: u64 = 1_000_000_000;
-
 /// Connections that the kernel keeps for [`Listener::accept`]. It refuses one more with `EAGAIN`.
 /// The kernel's limit is `net.core.somaxconn`.
-const BACKLOG: i32 = 128;
+const BACKLOG: i32 = 1024;
 
 /// Who may connect: the users to whom the file's mode gives write permission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,21 +38,25 @@ impl Listener {
     /// Listens at `path`. Removes a stale socket there first, that is, one that no process serves.
     /// It removes no other kind of file.
     ///
-    /// Meanwhile the directory is locked (flock(2)). So if two processes find the same stale
-    /// socket, one of them binds, and neither removes the other's socket. No connection is accepted
-    /// before the mode is set. Waits at most a second for the lock. Allocates.
+    /// Meanwhile a file beside the socket is locked (flock(2)), which only this user can open. So
+    /// if two processes find the same stale socket, one of them binds, and neither removes the
+    /// other's socket. The mode is set on the socket that was made here, never on the target of a
+    /// link. No connection is accepted before that. Waits at most a second for the lock. Allocates.
     ///
     /// # Errors
+    /// `EPERM` if the folder belongs neither to this user nor to root, if others may write to it
+    /// and it is not sticky, or if a foreign file is in the place of the socket or of the lock.
     /// `EADDRINUSE` if another process serves the socket or the file is no socket. `EAGAIN` if
-    /// another process keeps the directory's lock. `ENAMETOOLONG` beyond 107 bytes. `ENOENT`,
+    /// another process of this user keeps the lock. `ENAMETOOLONG` beyond 107 bytes. `ENOENT`,
     /// `EACCES`.
     pub fn bind(path: &Path, access: Access) -> Result<Listener, OsError> {
         let address = SocketAddrUnix::new(path).map_err(OsError::of("bind"))?;
-        let _lock = lock_directory(path)?;
+        let folder = Folder::open(path)?;
+        let _lock = folder.lock()?;
         let fd = socket()?;
         match rustix::net::bind(&fd, &address) {
             Err(Errno::ADDRINUSE) if is_stale(path, &address)? => {
-                rustix::fs::unlink(path).map_err(OsError::of("unlink"))?;
+                folder.unlink_socket()?;
                 rustix::net::bind(&fd, &address)
             }
             result => result,
@@ -66,9 +67,19 @@ impl Listener {
             Access::Everyone => Mode::from_raw_mode(0o666),
         };
         // Until listen(2), the kernel refuses every connection.
-        rustix::fs::chmod(path, mode).map_err(OsError::of("chmod"))?;
+        folder.set_mode_of_socket(mode)?;
         rustix::net::listen(&fd, BACKLOG).map_err(OsError::of("listen"))?;
         Ok(Listener { fd })
+    }
+
+    /// Makes the kernel refuse descriptors that clients send (`SO_PASSRIGHTS`, Linux 6.16 and
+    /// newer): their send fails with `EPERM`. Applies to later connections. Returns whether the
+    /// kernel knows the option. One system call.
+    ///
+    /// # Errors
+    /// Stock Linux is not known to return one.
+    pub fn refuse_descriptors(&self) -> Result<bool, OsError> {
+        refuse_descriptors(self.fd.as_fd())
     }
 
     /// The next pending connection; `None` if there is none. One system call.
@@ -92,26 +103,6 @@ impl Listener {
 impl AsFd for Listener {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
-    }
-}
-
-/// Locks the directory of `path` until the descriptor is dropped.
-pub(super) fn lock_directory(path: &Path) -> Result<OwnedFd, OsError> {
-    let directory = match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    };
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let fd = rustix::fs::open(directory, flags, Mode::empty()).map_err(OsError::of("open"))?;
-    let give_up_ns = clock::monotonic_ns() + LOCK_WITHIN_NS;
-    loop {
-        match rustix::fs::flock(&fd, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => return Ok(fd),
-            Err(Errno::AGAIN) if clock::monotonic_ns() < give_up_ns => {
-                clock::sleep_until_ns(clock::monotonic_ns() + 1_000_000);
-            }
-            Err(errno) => return Err(OsError::of("flock")(errno)),
-        }
     }
 }
 

@@ -1,5 +1,5 @@
 use super::connection::socket;
-use super::listener::lock_directory;
+use super::folder::Folder;
 use super::*;
 use crate::OsError;
 use crate::forked::forked;
@@ -9,7 +9,7 @@ use crate::readiness::{Direction, is_ready, wait_until};
 use core::fmt;
 use rustix::net::SocketAddrUnix;
 use std::io::{Read, Write};
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
@@ -227,7 +227,8 @@ fn other_files_at_the_path_stay() {
 #[test]
 fn a_second_bind_waits_for_the_lock_for_a_limited_time() {
     let place = Place::new("lock");
-    let lock = lock_directory(&place.socket()).unwrap();
+    let folder = Folder::open(&place.socket()).unwrap();
+    let lock = folder.lock().unwrap();
     assert!(Listener::bind(&place.socket(), Access::Owner).unwrap_err().is_would_block());
     std::thread::scope(|threads| {
         let other = threads.spawn(|| Listener::bind(&place.socket(), Access::Owner));
@@ -235,6 +236,83 @@ fn a_second_bind_waits_for_the_lock_for_a_limited_time() {
         drop(lock);
         other.join().unwrap().unwrap();
     });
+    let left = std::fs::read_dir(&place.0).unwrap().map(|file| file.unwrap().file_name());
+    assert_eq!(left.collect::<Vec<_>>(), ["socket"], "the file of the lock is removed");
+}
+
+/// Every user who may read a folder can lock it. That must not delay a bind.
+#[test]
+fn a_lock_on_the_folder_by_another_process_does_not_delay_a_bind() {
+    let place = Place::new("folder-lock");
+    let folder = std::fs::File::open(&place.0).unwrap();
+    rustix::fs::flock(&folder, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    Listener::bind(&place.socket(), Access::Owner).unwrap();
+}
+
+#[test]
+fn a_folder_that_others_may_write_to_is_refused_unless_it_is_sticky() {
+    for (mode, is_trusted) in
+        [(0o700, true), (0o755, true), (0o775, false), (0o777, false), (0o1777, true)]
+    {
+        let place = Place::new(&format!("folder-{mode:o}"));
+        std::fs::set_permissions(&place.0, std::fs::Permissions::from_mode(mode)).unwrap();
+        let bound = Listener::bind(&place.socket(), Access::Owner);
+        assert_eq!(bound.is_ok(), is_trusted, "{mode:o}: {bound:?}");
+        if let Err(error) = bound {
+            assert_eq!(error.raw_os_error(), libc::EPERM);
+            assert!(error.to_string().contains("may write to it"), "{error}");
+            assert!(!place.socket().exists());
+        }
+    }
+}
+
+/// The user `nobody` owns the folder of the socket and replaces the socket by a link.
+#[test]
+fn a_foreign_folder_is_refused_and_no_link_is_followed() {
+    if rustix::process::geteuid().as_raw() != 0 {
+        return eprintln!("skipped: only root can make a folder of another user");
+    }
+    let place = Place::new("foreign");
+    std::os::unix::fs::chown(&place.0, Some(65534), None).unwrap();
+    let error = Listener::bind(&place.socket(), Access::Everyone).unwrap_err();
+    assert_eq!(error.raw_os_error(), libc::EPERM, "{error}");
+    // In a folder that is trusted, too, the mode is not set on the target of a link.
+    std::os::unix::fs::chown(&place.0, Some(0), None).unwrap();
+    let precious = place.0.join("precious");
+    std::fs::write(&precious, "").unwrap();
+    std::fs::set_permissions(&precious, std::fs::Permissions::from_mode(0o600)).unwrap();
+    std::os::unix::fs::symlink(&precious, place.socket()).unwrap();
+    let folder = Folder::open(&place.socket()).unwrap();
+    let mode = rustix::fs::Mode::from_raw_mode(0o666);
+    assert_eq!(errno(folder.set_mode_of_socket(mode)), libc::EPERM);
+    assert_eq!(std::fs::metadata(&precious).unwrap().permissions().mode() & 0o777, 0o600);
+}
+
+#[test]
+fn a_foreign_file_in_the_place_of_the_lock_is_refused() {
+    let place = Place::new("lock-link");
+    std::os::unix::fs::symlink("precious", place.0.join(".socket.lock")).unwrap();
+    let error = Listener::bind(&place.socket(), Access::Owner).unwrap_err();
+    assert_eq!(error.raw_os_error(), libc::EPERM, "{error}");
+    assert!(!place.0.join("precious").exists(), "the link was not followed");
+}
+
+#[test]
+fn a_listener_that_refuses_descriptors_gets_none() {
+    let place = Place::new("no-descriptors");
+    let listener = Listener::bind(&place.socket(), Access::Owner).unwrap();
+    if !listener.refuse_descriptors().unwrap() {
+        return eprintln!("skipped: Linux before 6.16 has no SO_PASSRIGHTS");
+    }
+    let client = Connection::connect(&place.socket()).unwrap();
+    let (reader, _writer) = std::io::pipe().unwrap();
+    assert_eq!(errno(client.send(b"m", &[reader.as_fd()])), libc::EPERM);
+    client.send(b"m", &[]).unwrap();
+    let server = listener.accept().unwrap().unwrap();
+    assert_eq!(server.receive(&mut [0; 8]).unwrap().len, 1);
+    // The other direction is not affected.
+    server.send(b"m", &[reader.as_fd()]).unwrap();
+    assert_eq!(client.receive(&mut [0; 8]).unwrap().fds.len(), 1);
 }
 
 #[test]
@@ -332,4 +410,54 @@ fn a_look_at_a_message_leaves_it_and_its_descriptors_in_the_socket() {
     let mut bytes = [0; 2];
     assert_eq!(reader.read(&mut bytes).unwrap(), 1);
     assert_eq!(server.peek(&mut buffer).unwrap(), 0, "the other end has gone");
+}
+
+#[test]
+fn a_plain_receive_leaves_descriptors_in_the_socket() {
+    let (here, there) = Connection::pair().unwrap();
+    let (_reader, writer) = std::io::pipe().unwrap();
+    here.send(b"one", &[]).unwrap();
+    here.send(b"longer", &[]).unwrap();
+    here.send(b"m", &[writer.as_fd()]).unwrap();
+    let mut buffer = [0; 5];
+    assert_eq!(there.receive_plain(&mut buffer), Ok(3));
+    assert_eq!(there.receive_plain(&mut buffer), Err(ReceiveError::Message { room_bytes: 5 }));
+    for _ in 0..2 {
+        assert_eq!(there.receive_plain(&mut buffer), Err(ReceiveError::Unexpected));
+    }
+    assert!(!there.drain(), "a message with descriptors is left");
+    assert_eq!(there.receive(&mut buffer).unwrap().fds.len(), 1);
+    assert!(there.drain());
+    assert_eq!(errno(here.send(b"m", &[])), libc::EPIPE, "a drained connection takes no message");
+    assert!(ReceiveError::Unexpected.to_string().contains("expected a message without"));
+}
+
+/// A TCP socket with `SO_LINGER` and unsent data: to close its last descriptor blocks.
+fn lingering_socket() -> (OwnedFd, std::net::TcpStream) {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let sender = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (receiver, _) = listener.accept().unwrap();
+    sender.set_nonblocking(true).unwrap();
+    while (&sender).write(&[0; 65_536]).is_ok() {}
+    let linger = Some(core::time::Duration::from_secs(600));
+    rustix::net::sockopt::set_socket_linger(&sender, linger).unwrap();
+    (sender.into(), receiver)
+}
+
+#[test]
+fn a_lingering_socket_in_a_message_delays_only_the_thread_that_closes_it() {
+    let (here, there) = Connection::pair().unwrap();
+    let (socket, receiver) = lingering_socket();
+    here.send(b"m", &[socket.as_fd()]).unwrap();
+    drop((socket, here));
+    let mut buffer = [0; 8];
+    assert_eq!(there.receive_plain(&mut buffer), Err(ReceiveError::Unexpected));
+    assert!(!there.drain());
+    let closing = std::thread::spawn(move || drop(there));
+    // This shows why: the thread sleeps in the kernel until the receiver ends the connection.
+    std::thread::sleep(core::time::Duration::from_millis(100));
+    assert!(!closing.is_finished());
+    rustix::net::sockopt::set_socket_linger(&receiver, Some(core::time::Duration::ZERO)).unwrap();
+    drop(receiver);
+    closing.join().unwrap();
 }

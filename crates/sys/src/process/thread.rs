@@ -8,6 +8,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::ffi::CString;
 use std::io::Write;
+use std::os::fd::AsFd;
 
 /// The state of a thread (`include/linux/sched.h` and the letter of proc_pid_stat(5)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,9 +90,12 @@ fn schedstat_of(pid: u32, tid: u32, place: usize) -> Result<u64, OsError> {
     const OPERATION: &str = "read(/proc/pid/task/tid/schedstat)";
     let mut text = [0u8; 128];
     let length = read_of_task(pid, tid, "schedstat", &mut text).map_err(OsError::of(OPERATION))?;
-    let text = core::str::from_utf8(&text[..length]).ok();
-    let number = text.and_then(|text| text.split(' ').nth(place));
-    number.and_then(|ns| ns.parse().ok()).ok_or_else(|| OsError::new(OPERATION, libc::EINVAL))
+    schedstat_in(&text[..length], place).ok_or_else(|| OsError::new(OPERATION, libc::EINVAL))
+}
+
+/// Number `place` in the text of a `schedstat` file.
+pub(super) fn schedstat_in(text: &[u8], place: usize) -> Option<u64> {
+    core::str::from_utf8(text).ok()?.split(' ').nth(place)?.parse().ok()
 }
 
 /// Reads the beginning of a file in a thread's directory. Returns the length read.
@@ -104,9 +108,14 @@ fn read_of_task(pid: u32, tid: u32, file: &str, text: &mut [u8]) -> Result<usize
     rustix::io::read(&file, text)
 }
 
+/// Reads an open file of `/proc` from its beginning, as it is now. Returns the length read.
+pub(super) fn first_line(file: impl AsFd, text: &mut [u8]) -> Result<usize, Errno> {
+    rustix::io::pread(file, text, 0)
+}
+
 /// The state in the first part of a `stat` line, `pid (name) S ppid ...`. A name may contain spaces
 /// and parentheses; the rest of the line contains none.
-fn state_of(stat: &[u8]) -> Option<ThreadState> {
+pub(super) fn state_of(stat: &[u8]) -> Option<ThreadState> {
     let after_name = stat.iter().rposition(|&byte| byte == b')')? + 1;
     let [b' ', letter, b' ', ..] = stat[after_name..] else { return None };
     match letter {

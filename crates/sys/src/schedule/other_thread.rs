@@ -2,7 +2,7 @@
 //!
 //! The daemon applies these functions to threads of the processes that attached to it. They take a
 //! thread number ([`crate::process::thread_id`]). The caller must know that the number still
-//! belongs to the same thread. A pidfd of the process shows when the process has ended.
+//! belongs to the same thread. [`crate::process::ThreadHandle`] holds a thread without its number.
 //!
 //! Without `CAP_SYS_NICE`, a process may change only threads of the same user that have no
 //! capability that it lacks itself. It may put them into `SCHED_FIFO` only up to *their*

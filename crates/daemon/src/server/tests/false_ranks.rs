@@ -1,4 +1,4 @@
-//! Domains that show ranks with which they were not admitted.
+//! Domains without a runtime: false ranks, and a thread that ends.
 
 use super::status::ByHand;
 use super::*;
@@ -154,4 +154,18 @@ fn creating_and_closing_activities_is_no_offence() {
         drop(domain);
         assert_eq!(measures(&daemon.stop()), [], "{}", discipline.name);
     }
+}
+
+#[test]
+fn a_domain_leaves_a_cpu_when_its_thread_there_ends() {
+    let daemon = Running::start(|_| {});
+    let (by_hand, _area, _, sleeper) = domain(&daemon);
+    let reply = daemon.status_when(|reply| !reply.domains[0].activities.is_empty());
+    assert_eq!(reply.domains[0].virtual_processors.len(), 1);
+    drop(sleeper);
+    let reply = daemon.status_when(|reply| reply.domains[0].virtual_processors.is_empty());
+    assert!(reply.domains[0].activities.is_empty(), "its place is free again");
+    by_hand.send(&ToDaemon::Detach);
+    daemon.status_when(|reply| reply.domains.is_empty());
+    daemon.stop();
 }

@@ -100,7 +100,7 @@ fn the_status_shows_a_domain_with_its_activities_until_it_detaches() {
     assert_eq!((reply.policy.as_str(), reply.cpus.len(), reply.domains.len()), ("rmdp", 1, 1));
     let player = &reply.domains[0];
     assert_eq!((player.name.as_str(), player.pid), ("player", std::process::id()));
-    assert_eq!(player.uid, upcall_sys::process::effective_user());
+    assert_eq!(player.uid, process::effective_user());
     let [virtual_processor] = &player.virtual_processors[..] else { panic!("{player:?}") };
     assert_eq!((virtual_processor.fault.as_str(), virtual_processor.cpu), ("", reply.cpus[0].cpu));
     assert!(

@@ -1,0 +1,167 @@
+//! Attacks on the daemon's server by another user: its descriptors, its time, its admission and its
+//! memory of a former daemon.
+
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::time::Duration;
+
+use upcall_shm::user_area::Rank;
+use upcall_shm::wire::{MESSAGE_BYTES_MAX, Need, ToDaemon};
+use upcall_sys::clock;
+use upcall_sys::local::Connection;
+
+use super::{Attack, DaemonOptions, Outside, attack, claim, notify_daemon, sleep, spin};
+use crate::raw::Raw;
+
+pub(crate) const ATTACKS: &[Attack] = &[
+    Attack {
+        daemon: DaemonOptions { kill: false, descriptors_max: 64 },
+        ..of_other("silent", "holds all connections that it gets, of 64 descriptors", silent)
+    },
+    Attack {
+        daemon: DaemonOptions { kill: true, descriptors_max: 64 },
+        ..of_other("silent, --kill", "as `silent`, under a daemon that kills", silent)
+    },
+    of_other("unscreened", "asks for 95 % although admission refuses it, and works", unscreened),
+    of_other("request flood", "expensive requests from 16 connections", request_flood),
+    Attack {
+        outside: Outside::RestartDaemon,
+        ..of_other("false claims", "claims places that no daemon granted, and works", false_claims)
+    },
+    of_other("lingering", "sends sockets whose closing blocks", lingering),
+];
+
+const fn of_other(name: &'static str, what: &'static str, act: fn(&Path)) -> Attack {
+    Attack { other_user: true, ..attack(name, what, act) }
+}
+
+/// Keeps as many connections as it can get, and says nothing.
+fn silent(socket: &Path) {
+    let mut connections: Vec<Connection> = Vec::new();
+    loop {
+        for _ in 0..50 {
+            match Connection::connect(socket) {
+                Ok(connection) => connections.push(connection),
+                Err(_) => std::thread::sleep(Duration::from_millis(1)),
+            }
+        }
+        let is_open = |it: &Connection| it.peek(&mut [0]).is_err_and(|e| e.is_would_block());
+        connections.retain(is_open);
+    }
+}
+
+fn need(period_ns: u64, pdu_cost_ns: u64) -> Need {
+    Need {
+        period_ns,
+        deadline_ns: period_ns,
+        batch: 1,
+        quantum: 1,
+        pdu_cost_ns,
+        ..Need::default()
+    }
+}
+
+fn unscreened(socket: &Path) {
+    let raw = Raw::attach(socket, "attacker");
+    let (need, name) = (need(5_000_000, 4_750_000), "soft".to_owned());
+    raw.send(&ToDaemon::Create { request: 2, unscreened: true, need, name });
+    let rank = raw.rank;
+    work_with(raw, rank);
+}
+
+/// Shows `rank` without end, and works for 1 ms in each turn.
+fn work_with(mut raw: Raw, rank: Rank) -> ! {
+    claim(&mut raw, rank);
+    loop {
+        match raw.turn.turn() {
+            Ok(turn) if turn.holder() == raw.me => {
+                let now = clock::monotonic_ns();
+                raw.owner.set_running(Some(0), now);
+                raw.owner.set_asked(now);
+                spin(1_000_000);
+                raw.turn.pass(turn, upcall_shm::DomainId::DAEMON);
+                notify_daemon(&raw);
+            }
+            _ => sleep(&raw),
+        }
+    }
+}
+
+/// The periods have no common divisor and the CPU is nearly full, so each analysis is long.
+fn request_flood(socket: &Path) {
+    let connections: Vec<_> = (0..16)
+        .filter_map(|_| {
+            let connection = Connection::connect(socket).ok()?;
+            let hello = ToDaemon::Hello { name: "attacker".into(), policy: "rmdp".into() };
+            connection.send(&hello.encode(), &[]).ok()?;
+            Some(connection)
+        })
+        .collect();
+    let mut buffer = [0; MESSAGE_BYTES_MAX];
+    for request in 0.. {
+        let number = request % 500;
+        let need = need(10_000_019 + number * 70_003, 70_000);
+        let name = "attack".to_owned();
+        let create = ToDaemon::Create { request, unscreened: false, need, name }.encode();
+        for connection in &connections {
+            let _ = connection.send(&create, &[]);
+            while connection.receive(&mut buffer).is_ok_and(|received| received.len > 0) {}
+        }
+    }
+}
+
+/// Once the daemon was killed and started again, claims places on any CPU with any order. Then
+/// shows the best rank in the place that it claimed last.
+fn false_claims(socket: &Path) {
+    let raw = Raw::attach(socket, "attacker");
+    let mut buffer = [0; MESSAGE_BYTES_MAX];
+    loop {
+        match raw.connection.receive(&mut buffer) {
+            Ok(received) if received.len > 0 => {}
+            Err(error) if error.is_would_block() => std::thread::sleep(Duration::from_millis(1)),
+            _ => break,
+        }
+    }
+    drop(raw);
+    while Connection::connect(socket).is_err() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let raw = Raw::attach(socket, "attacker");
+    for request in 0..20_000u32 {
+        let order = [3 << 30, u32::MAX, request, (3 << 30) - 1][request as usize % 4];
+        let need = need(5_000_000 + u64::from(request), 4_900_000);
+        let (unscreened, cpu, name) = (true, request % 5, "attack".to_owned());
+        let (order, request) = (order, u64::from(request));
+        let claim = ToDaemon::Claim { request, unscreened, cpu, order, need, name };
+        while raw.connection.send(&claim.encode(), &[]).is_err_and(|e| e.is_would_block()) {
+            std::thread::yield_now();
+        }
+        while raw.connection.receive(&mut buffer).is_ok_and(|received| received.len > 0) {}
+    }
+    work_with(raw, Rank::new(1, u32::MAX));
+}
+
+/// TCP sockets with `SO_LINGER` and unsent data. The thread that closes the last descriptor sleeps
+/// until the receiver reads.
+fn lingering(socket: &Path) {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port is free");
+    let address = listener.local_addr().expect("it is bound");
+    let mut receivers = Vec::new();
+    loop {
+        let Ok(sender) = std::net::TcpStream::connect(address) else { continue };
+        receivers.extend(listener.accept());
+        let _ = sender.set_nonblocking(true);
+        while std::io::Write::write(&mut &sender, &[0; 65_536]).is_ok() {}
+        let hour = Some(Duration::from_secs(3_600));
+        let _ = rustix::net::sockopt::set_socket_linger(&sender, hour);
+        if let Ok(connection) = Connection::connect(socket) {
+            // From Linux 6.16 on the kernel refuses the first message.
+            let _ = connection.send(&ToDaemon::Inspect.encode(), &[sender.as_fd()]);
+            let _ = connection.send(&ToDaemon::Inspect.encode(), &[]);
+        }
+        if receivers.len() >= 100 {
+            std::thread::sleep(Duration::from_millis(10));
+            receivers.clear();
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! The limits of connections, and what a client learns of them.
+
+use super::status::ByHand;
+use super::*;
+use std::io::Read;
+use upcall_runtime::status::status;
+
+/// Whether the daemon closes the connection, whatever it sends first.
+fn is_closed(by_hand: &ByHand) -> bool {
+    for _ in 0..1_000 {
+        if by_hand.receive().is_none() {
+            return true;
+        }
+    }
+    false
+}
+
+#[test]
+fn a_silent_connection_is_closed_and_a_silent_domain_is_not() {
+    let daemon = Running::start(|config| config.silent_max = Span::from_millis(300));
+    let domain = ByHand::connect(&daemon);
+    domain.attach();
+    let (silent, inspector) = (ByHand::connect(&daemon), ByHand::connect(&daemon));
+    inspector.send(&ToDaemon::Inspect);
+    assert!(is_closed(&silent) && is_closed(&inspector));
+    domain.create("the domain is still attached");
+    drop(domain);
+    daemon.status_when(|reply| reply.domains.is_empty());
+    daemon.stop();
+}
+
+#[test]
+fn a_connection_beyond_the_limit_of_a_user_gets_the_reason_and_the_others_go_on() {
+    let daemon = Running::start(|config| config.connections_max = 3);
+    let domain = ByHand::connect(&daemon);
+    domain.attach();
+    let others = [(); 2].map(|()| ByHand::connect(&daemon));
+    for _ in 0..5 {
+        let refused = ByHand::connect(&daemon);
+        let Some((ToDomain::Rejected { reason }, _)) = refused.receive() else {
+            panic!("no reason");
+        };
+        assert!(reason.ends_with("has 3 connections, the maximum"), "{reason}");
+        assert!(refused.receive().is_none());
+    }
+    let status = status(&daemon.socket).unwrap_err().to_string();
+    assert!(status.contains("has 3 connections, the maximum"), "{status}");
+    domain.create("the domain is still attached");
+    drop(others);
+    let refusals =
+        daemon.stop().into_iter().filter(|event| matches!(event, DaemonEvent::Refused { .. }));
+    assert_eq!(refusals.count(), 6);
+}
+
+#[test]
+fn refusals_beyond_twenty_are_not_reported() {
+    let daemon = Running::start(|_| {});
+    let by_hand = ByHand::connect(&daemon);
+    by_hand.attach();
+    for request in 0..100 {
+        let (need, name) = (upcall_shm::wire::Need::default(), "x".to_owned());
+        by_hand.send(&ToDaemon::Create { request, unscreened: false, need, name });
+        assert!(matches!(by_hand.receive(), Some((ToDomain::Refused { .. }, _))));
+    }
+    assert_eq!(status(&daemon.socket).unwrap().domains.len(), 1);
+    let events = daemon.stop();
+    let refusals: Vec<_> = events
+        .iter()
+        .filter_map(|event| match event {
+            DaemonEvent::Refused { reason, .. } => Some(reason),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(refusals.len(), 20);
+    assert!(refusals[19].ends_with("; more of this user for 10 s untold"), "{}", refusals[19]);
+}
+
+/// As a client before Linux 6.16, or one that connected before the daemon started.
+#[test]
+fn a_message_with_descriptors_ends_its_session_and_they_are_closed() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let directory = tempfile::tempdir().unwrap();
+    let cpu = *schedule::allowed_cpus().unwrap().last().unwrap();
+    let mut daemon = Daemon::start(Config::new(directory.path().join("s"), vec![cpu])).unwrap();
+    let (here, there) = Connection::pair().unwrap();
+    let (mut reader, writer) = std::io::pipe().unwrap();
+    here.send(&ToDaemon::Inspect.encode(), &[writer.as_fd()]).unwrap();
+    drop(writer);
+    daemon.add_session(there).unwrap();
+    let stopper = daemon.stopper();
+    let thread = std::thread::spawn(move || daemon.run(|_, _| {}));
+    // The only writer is in the message.
+    assert_eq!(reader.read(&mut [0]).unwrap(), 0);
+    // Nothing was answered: the message was never read.
+    assert!(here.receive(&mut [0; 8]).is_err_and(|error| !error.is_would_block()));
+    stopper.stop();
+    thread.join().unwrap();
+}

@@ -1,0 +1,124 @@
+//! Groups of many domains in virtual time.
+
+use super::*;
+use crate::group::tests::member;
+use crate::watchdog::account::Sample;
+use upcall_shm::user_area::Owner;
+use upcall_sys::memfd::SharedMapping;
+use upcall_sys::process::thread_id;
+
+const GRACE: Span = Span::from_millis(5);
+const TICK: Span = Span::from_millis(5);
+/// The reservation of each domain: 0.1 ms of work each 10 ms.
+const SHARE_PPM: u64 = 10_000;
+
+/// A group whose domains use a part of the CPU each, in millionths. The last of them are told off
+/// as the watchdog does, and do not run any more.
+struct Swarm {
+    group: Arc<DomainGroup>,
+    account: GroupAccount,
+    records: Vec<Record>,
+    used_ppm: Vec<u64>,
+    counts_ns: Vec<u64>,
+    _owners: Vec<Owner<SharedMapping>>,
+    now: Instant,
+    used_ns: u64,
+}
+
+impl Swarm {
+    fn new(used_ppm: &[u64]) -> Self {
+        let group = Arc::new(DomainGroup::new(0, 1).unwrap());
+        let ids = (std::process::id(), thread_id());
+        let (records, owners) = (1..=u32::try_from(used_ppm.len()).unwrap())
+            .map(|number| {
+                let (member, owner) = member(&group, number, ids);
+                member.limits.share_ppm.store(SHARE_PPM, Relaxed);
+                member.limits.compute_ns.store(100_000, Relaxed);
+                (Record::new(member), owner)
+            })
+            .unzip();
+        let account = GroupAccount::new(group.clone());
+        let (used_ppm, counts_ns) = (used_ppm.to_vec(), vec![0; used_ppm.len()]);
+        let (now, used_ns) = (Instant::ZERO, 0);
+        Swarm { group, account, records, used_ppm, counts_ns, _owners: owners, now, used_ns }
+    }
+
+    /// Runs for a while. Returns the domains that offended, in order.
+    fn run(&mut self, span: Span) -> Vec<usize> {
+        let (end, mut offenders) = (self.now + span, Vec::new());
+        while self.now < end {
+            let of_each = self.records.iter_mut().zip(&self.used_ppm).zip(&mut self.counts_ns);
+            for ((record, used_ppm), count_ns) in of_each {
+                let runs = !record.member.is(State::Demoted);
+                let used_ns = if runs { TICK.as_nanos() * used_ppm / 1_000_000 } else { 0 };
+                self.used_ns += used_ns;
+                *count_ns += used_ns;
+                let (now, count_ns) = (self.now, *count_ns);
+                let (stalled, kernel_tick) = (Span::ZERO, Span::from_millis(4));
+                let sample = Sample { now, count_ns, wants_cpu: false, stalled, kernel_tick };
+                record.account.add_sample(sample, &record.member.limits, GRACE);
+            }
+            let members = self.group.members();
+            self.account.add_sample((&mut self.records, &members), self.now, GRACE);
+            for (at, record) in self.records.iter().enumerate() {
+                let overuse = record.account.overuse_ns(&record.member.limits, GRACE);
+                let overuse = overuse.or(record.account.owed_for_group_ns());
+                if overuse.is_some() && !record.member.is(State::Demoted) {
+                    self.group.set_state(&record.member, State::Demoted);
+                    offenders.push(at);
+                }
+            }
+            self.now += TICK;
+        }
+        offenders
+    }
+
+    /// The part of the CPU that all used so far, in millionths.
+    fn used_ppm(&self) -> u64 {
+        self.used_ns * 1_000_000 / self.now.since(Instant::ZERO).as_nanos()
+    }
+}
+
+#[test]
+fn a_swarm_is_held_to_its_reservations_and_one_grace() {
+    // Each is 4 % beyond its reservation, within the grace of a single domain. Together they take
+    // the CPU.
+    let mut swarm = Swarm::new(&[SHARE_PPM + 40_000; 20]);
+    let offenders = swarm.run(Span::from_secs(10));
+    assert_eq!(offenders.len(), 19, "{offenders:?}");
+    // One remains, and is within the grace.
+    let remaining_ppm = 20 * SHARE_PPM + SHARE_GRACE_PPM;
+    assert!(swarm.used_ppm() < remaining_ppm, "{}", swarm.used_ppm());
+}
+
+#[test]
+fn the_domain_that_is_furthest_beyond_its_reservation_offends_first() {
+    let mut used_ppm = [SHARE_PPM; 8];
+    (used_ppm[3], used_ppm[5]) = (SHARE_PPM + 30_000, SHARE_PPM + 40_000);
+    let mut swarm = Swarm::new(&used_ppm);
+    assert_eq!(swarm.run(Span::from_secs(20)), [5]);
+}
+
+#[test]
+fn domains_that_keep_their_reservations_are_not_accused() {
+    for used_ppm in [&[SHARE_PPM; 20][..], &[SHARE_PPM + 49_000], &[SHARE_PPM + 2_000; 20]] {
+        assert_eq!(Swarm::new(used_ppm).run(Span::from_secs(20)), []);
+    }
+}
+
+#[test]
+fn a_group_pays_for_its_kls_thread_beyond_the_grace() {
+    let mut swarm = Swarm::new(&[SHARE_PPM + 45_000, SHARE_PPM]);
+    let mut kls_ns = 0;
+    let mut run_beside = |share_ppm: u64| {
+        let mut offenders = Vec::new();
+        for _ in 0..2_000 {
+            kls_ns += TICK.as_nanos() * share_ppm / 1_000_000;
+            swarm.group.pacing.set_cpu_ns(kls_ns);
+            offenders.extend(swarm.run(TICK));
+        }
+        offenders
+    };
+    assert_eq!(run_beside(SHARE_GRACE_PPM), []);
+    assert_eq!(run_beside(4 * SHARE_GRACE_PPM), [0]);
+}

@@ -1,0 +1,119 @@
+//! Threads that have ended, also if another process has got their number.
+
+use super::*;
+use crate::forked::{Forked, forked};
+use crate::process::{cpu_time_of, thread_id, thread_state};
+use crate::schedule::{allowed_cpus, fifo_permission};
+use std::io::Write;
+use std::sync::mpsc::{Sender, channel};
+use std::thread::JoinHandle;
+
+/// A thread of this process that runs until its sender is dropped.
+fn waiting() -> (ThreadHandle, Sender<()>, JoinHandle<()>) {
+    let (tell, told) = channel();
+    let (gate, opened) = channel::<()>();
+    let thread = std::thread::spawn(move || {
+        tell.send(thread_id()).unwrap();
+        opened.recv().unwrap_err();
+    });
+    let handle = ThreadHandle::open(std::process::id(), told.recv().unwrap()).unwrap();
+    (handle, gate, thread)
+}
+
+/// A handle of a thread of this process that has ended.
+fn ended_thread() -> ThreadHandle {
+    let (handle, gate, thread) = waiting();
+    drop(gate);
+    thread.join().unwrap();
+    while !handle.has_ended() {
+        std::thread::yield_now(); // the thread is joined a moment before it is gone
+    }
+    handle
+}
+
+#[test]
+fn a_living_thread_is_read_and_changed() {
+    let (handle, gate, thread) = waiting();
+    let (pid, tid) = (std::process::id(), handle.tid());
+    while thread_state(pid, tid) != Ok(ThreadState::Sleeping) {
+        std::thread::yield_now();
+    }
+    assert_eq!((handle.state(), handle.class()), (Ok(ThreadState::Sleeping), Ok(Class::Ordinary)));
+    assert!(!handle.has_ended());
+    assert_eq!(handle.cpu_time(), cpu_time_of(pid, tid));
+    handle.pin(&allowed_cpus().unwrap()).unwrap();
+    handle.set_ordinary().unwrap();
+    if fifo_permission(7).is_ok() {
+        handle.set_fifo_not_inherited(7).unwrap();
+        assert_eq!(handle.class(), Ok(Class::Fifo { priority: 7 }));
+        handle.set_ordinary().unwrap();
+    }
+    drop(gate);
+    thread.join().unwrap();
+}
+
+#[test]
+fn an_ended_thread_is_known_as_such_and_not_changed() {
+    let handle = ended_thread();
+    assert_eq!(handle.state(), Ok(ThreadState::Dead));
+    let cpus = allowed_cpus().unwrap();
+    let errors = [
+        handle.cpu_time().map(|_| ()),
+        handle.class().map(|_| ()),
+        handle.set_fifo_not_inherited(1),
+        handle.set_ordinary(),
+        handle.pin(&cpus),
+    ];
+    for error in errors {
+        assert_eq!(error.unwrap_err().raw_os_error(), libc::ESRCH);
+    }
+    let (pid, tid) = (std::process::id(), handle.tid());
+    let missing = ThreadHandle::open(pid, tid).unwrap_err().raw_os_error();
+    assert_eq!(missing, libc::ENOENT);
+}
+
+/// Another process with the number of a thread that has ended. `None` without the right to choose
+/// numbers, or if other programs keep taking the number.
+fn process_with_number_of(handle: &ThreadHandle) -> Option<Forked> {
+    for _ in 0..1_000 {
+        let last = (handle.tid() - 1).to_string();
+        std::fs::write("/proc/sys/kernel/ns_last_pid", last).ok()?;
+        // SAFETY: the child only repeats one system call.
+        let child = unsafe {
+            forked(|| {
+                loop {
+                    libc::pause();
+                }
+            })
+        };
+        if child.pid() == handle.tid() {
+            return Some(child);
+        }
+    }
+    None
+}
+
+#[test]
+#[ignore = "needs root: chooses the number of a process, and the right to SCHED_FIFO"]
+fn another_process_with_the_number_is_not_changed() {
+    let handle = ended_thread();
+    let Some(child) = process_with_number_of(&handle) else {
+        let what = "skipped: another_process_with_the_number_is_not_changed: no such number";
+        // `eprintln` would be captured.
+        let _ = writeln!(std::io::stderr(), "{what}");
+        return;
+    };
+    // By its number, root would change the other process.
+    set_fifo_not_inherited_of(handle.tid(), 7).unwrap();
+    assert_eq!(class_of(child.pid()), Ok(Class::Fifo { priority: 7 }));
+    assert_eq!(handle.set_ordinary().unwrap_err().raw_os_error(), libc::ESRCH);
+    assert_eq!(class_of(child.pid()), Ok(Class::Fifo { priority: 7 }));
+    // Step 3 of the module's head: the change has reached the other process.
+    undo_fifo(handle.tid(), 6);
+    assert_eq!(class_of(child.pid()), Ok(Class::Fifo { priority: 7 }));
+    undo_fifo(handle.tid(), 7);
+    assert_eq!(class_of(child.pid()), Ok(Class::Ordinary));
+    assert_eq!(handle.set_fifo_not_inherited(7).unwrap_err().raw_os_error(), libc::ESRCH);
+    assert_eq!(class_of(child.pid()), Ok(Class::Ordinary));
+    assert!(handle.has_ended() && handle.cpu_time().is_err());
+}
