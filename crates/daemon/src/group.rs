@@ -84,8 +84,6 @@ pub(crate) struct Limits {
     pub(crate) share_ppm: AtomicU64,
     /// The sum over its activities of the time of one job.
     pub(crate) compute_ns: AtomicU64,
-    /// Whether it runs activities that admission refused. If so, no domain has a guarantee.
-    pub(crate) unscreened: AtomicBool,
     /// The ranks that it may show.
     pub(crate) ranks: Mutex<Ranks>,
 }

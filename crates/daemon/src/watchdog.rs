@@ -1,32 +1,51 @@
 //! The watchdog: makes a domain yield the CPU if it does not yield itself.
 //!
 //! One thread, with a higher priority than all domains. It runs on a CPU without domains if there
-//! is one. Every 5 ms it looks at each CPU. There it checks the domain that has the turn while
-//! another one waits, and the CPU time of each domain.
+//! is one. It wakes at ticks, every 5 ms, and at looks, for which it arms a timer ([`arming`]). A
+//! tick checks all domains of all CPUs. A look checks one CPU: the domain that has the turn while
+//! another one waits, and domains that run without the turn.
 //!
 //! ```text
-//!   keeps to the rules -- (1) another waits ---> asked -- (2) it responds ---+
-//!     ^           ^                               |                          |
-//!     |           +-------------------------------|--------------------------+
-//!     |                                           | (3) its quantum and the grace used up
-//!     +------- (4) responds, owes nothing ------ out-prioritised
-//!     |                                           | (5) runs on, or did so too often
-//!     |                                           v
-//!     +----------------- (4) ----------------- demoted ---- (6) if so configured ---> killed
+//!   keeps to the rules -- (1) its quantum and 1 ms have passed, or it owes; another waits --+
+//!     ^     ^      |                                                                        v
+//!     |     |      |                                  +----- (2) owes nothing -------- preempted
+//!     |     +------|----------------------------------+                                   |  |
+//!     |            |          (3) its quantum and the grace used up, in CPU time          |  |
+//!     |            |                     +------------------------------------------------+  |
+//!     |            |                     v                                                   |
+//!     +------------|---- (4) ---- out-prioritised                                            |
+//!     |            |                     | (5) runs on, or did so too often                  |
+//!     |            |                     v                                                   |
+//!     +------------|---- (4) ------- demoted ---- (6) if so configured ---> killed           |
+//!     |            |                     ^                                                   |
+//!     |            +-- (7) runs away alone                                                   |
+//!     |            |                                                                         |
+//!     |            +-- (8) owes far too much, whoever waits ---> lowered <-- (8) runs on ----+
+//!     +---------------- (2) owes nothing --------------------------+
 //! ```
 //!
-//! 1. The watchdog requests a yield in the kernel area. The domain compares ranks with the other
-//!    domains at its next boundary.
-//! 2. The domain asked whether it may go on, made an upcall, or passed the turn.
-//! 3. The limit is in CPU time of the domain's thread, so waits and stopped processes do not count.
-//!    Time that the host took without reporting it does not count either (`meter`). A domain that
-//!    runs without having the turn gets no request first. Its thread gets a priority below the KLS
-//!    thread and takes no turns, and the other domains go on.
-//! 4. The thread gets its priority back and takes turns again.
+//! 1. A domain responds: it makes an upcall, ends a quantum, or passes the turn. Its user area
+//!    shows when. A domain has its longest quantum and 1 ms to respond. It may owe two jobs of each
+//!    of its activities and half the grace. Beyond that its thread gets a priority below the KLS
+//!    thread, and loses the turn. This is no offence: the machine may have stood still. Two looks
+//!    must show the same silence, the thread must be ready to run, and another domain must wait. A
+//!    domain that runs without the turn is treated in the same way while the holder is silent.
+//! 2. The domain responds, and owes nothing above its limit (preempted), or nothing at all
+//!    (lowered). Its thread gets its priority back and takes turns again. A thread whose CPU time
+//!    shows that it did not run has lost the time to the host. It finishes its quantum at once.
+//! 3. Now it is an offence. The limit is in CPU time of the domain's thread, so waits and stopped
+//!    processes do not count. Time that the host took without reporting it does not count either
+//!    (`meter`). Without the real-time class there is no state *preempted*. Then the watchdog
+//!    requests a yield in the kernel area, and the offence follows from the CPU time alone.
+//! 4. It responds and owes nothing. It returns, but not after too many offences.
 //! 5. The thread may run on in the ordinary class, without turns. So real-time threads stay below
-//!    the share of the CPU that Linux allows them (sched(7), `sched_rt_runtime_us`). The thread
-//!    returns by (4), but not after too many offences.
+//!    the share of the CPU that Linux allows them (sched(7), `sched_rt_runtime_us`).
 //! 6. The server sends SIGKILL.
+//! 7. No other domain waits. The domain has used its quantum and 50 ms of CPU time without a
+//!    response. Ordinary programs go on beside a demoted domain.
+//! 8. The domain owes 50 ms more than the limit of an offence, or ran for 50 ms while it was
+//!    preempted. It responds, so this is no offence. In the ordinary class it may use idle time to
+//!    catch up, and does not keep ordinary programs from running.
 //!
 //! A domain can fake its responses. It can also show a rank that it was not admitted with. The
 //! watchdog finds such a rank at the second tick (`ranks`). Then the domain is out-prioritised, and
@@ -34,13 +53,13 @@
 //!
 //! A domain cannot fake its CPU time. CPU time beyond its reservation counts as debt. A domain
 //! offends if it owes more than two jobs of each of its activities and the grace, and has the turn
-//! while another domain waits. A domain with activities that admission refused is exempt.
+//! while another domain waits.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::JoinHandle;
 
-use upcall_core::time::Span;
+use upcall_core::time::{Instant, Span};
 pub use upcall_shm::Measure;
 use upcall_sys::process::{thread_id, wait_time_of};
 use upcall_sys::{clock, schedule};
@@ -53,7 +72,9 @@ use tick::Tick;
 pub(crate) use tick::{Offence, Rules};
 
 mod account;
+mod arming;
 mod cpu_watch;
+mod look;
 mod measures;
 mod meter;
 mod record;
@@ -115,19 +136,32 @@ impl<R: FnMut(Offence)> Watchdog<R> {
         }
         let _ = schedule::set_timer_slack_least();
         let kernel_tick = Span::from_nanos(clock::kernel_tick_ns());
-        let (mut woke, mut waited) = (now(), own_wait_time());
+        let (mut tick_at, mut waited) = (now() + TICK, own_wait_time());
         // Relaxed: the flag publishes no other data.
         while !self.quit.load(Relaxed) {
-            // After a late tick, too, the next one comes a whole tick later.
-            let at = (woke + TICK).max(now());
+            let looks = self.cpu_states.iter().filter_map(CpuWatch::next_look);
+            let at = looks.fold(tick_at, Instant::min).max(now());
             clock::sleep_until_ns(at.as_nanos());
-            woke = now();
-            let before = std::mem::replace(&mut waited, own_wait_time());
-            let since = before.zip(waited).map(|(before, now)| now.saturating_sub(before));
-            let stalled = meter::stall_time(woke.since(at), since);
+            let woke = now();
+            let (is_tick, late) = (woke >= tick_at, woke.since(at));
+            let mut stalled = Span::ZERO;
+            if is_tick || late > meter::LATE_MAX {
+                let before = std::mem::replace(&mut waited, own_wait_time());
+                let since = before.zip(waited).map(|(before, now)| now.saturating_sub(before));
+                stalled = meter::stall_time(late, since);
+            }
             for watch in &mut self.cpu_states {
-                let (rules, report) = (&self.rules, &mut self.report);
-                watch.check(&mut Tick { now: now(), stalled, kernel_tick, rules, report });
+                let (now, rules, report) = (now(), &self.rules, &mut self.report);
+                let mut tick = Tick { now, stalled, kernel_tick, rules, report };
+                if is_tick {
+                    watch.check(&mut tick);
+                } else if watch.next_look().is_some_and(|look| look <= now) {
+                    watch.look(&mut tick);
+                }
+            }
+            if is_tick {
+                // After a late tick, too, the next one comes a whole tick later.
+                tick_at = woke + TICK;
             }
         }
     }

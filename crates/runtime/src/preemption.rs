@@ -65,7 +65,10 @@ impl PreemptionPoint<'_> {
             now = crate::clock::now();
         }
         let is_notified = match &self.virtual_processor {
-            Some(virtual_processor) => virtual_processor.notifier().is_notified(),
+            Some(virtual_processor) => {
+                virtual_processor.respond(now);
+                virtual_processor.notifier().is_notified()
+            }
             None => self.notifier.is_notified(),
         };
         if is_notified {

@@ -117,7 +117,6 @@ impl Daemon {
             limits.quantum_ns_max.store(usage.quantum_max.as_nanos(), Ordering::Relaxed);
             limits.share_ppm.store(usage.share_ppm, Ordering::Relaxed);
             limits.compute_ns.store(usage.compute.as_nanos(), Ordering::Relaxed);
-            limits.unscreened.store(usage.unscreened, Ordering::Relaxed);
             let admitted = self.registry.admitted(number.number(), group.cpu);
             let mut ranks = limits.ranks.lock().unwrap_or_else(PoisonError::into_inner);
             ranks.set(admitted, clock::now());

@@ -78,12 +78,11 @@ impl Account {
         self.owed_ns = owed.clamp(least, signed(most));
     }
 
-    /// The time that the domain owes, if that is above the limit. `None` for a domain without a
-    /// promise.
+    /// The time that the domain owes, if that is above the limit. Activities that admission refused
+    /// count like all others: the domain reserved their time, too.
     pub(super) fn overuse_ns(&self, limits: &Limits, grace: Span) -> Option<u64> {
         let owed_ns = u64::try_from(self.owed_ns).unwrap_or_default();
-        let is_too_much = owed_ns > owed_ns_max(limits, grace);
-        (is_too_much && !limits.unscreened.load(Relaxed)).then_some(owed_ns)
+        (owed_ns > owed_ns_max(limits, grace)).then_some(owed_ns)
     }
 }
 

@@ -7,18 +7,22 @@ use upcall_shm::kernel_area::State;
 use upcall_shm::turn_page::Turn;
 use upcall_shm::{DomainId, Measure};
 use upcall_sys::process::{ThreadState, cpu_time_of, thread_state};
-use upcall_sys::schedule;
 
 use super::account::Sample;
-use super::measures::{demote, lower_leader, lower_returner, reinstate, revoke_turn};
+use super::arming::Contender;
+use super::measures::{
+    demote, let_finish_quantum, lower, lower_leader, lower_returner, put_below_others, reinstate,
+    revoke_turn,
+};
 use super::record::{Penalty, Record};
-use super::tick::Tick;
+use super::tick::{Rules, Tick};
 use crate::cpu::{CpuState, CpuView};
 use crate::group::{DomainGroup, Member, Members};
 
 /// At so many successive ticks with a false rank the domain is no longer believed.
 const FALSE_RANK_TICKS_MAX: u32 = 2;
-/// CPU time that an out-prioritised domain may use before it is demoted.
+/// CPU time that a domain may use below the others, or alone beyond its limits, before its thread
+/// is put into the ordinary class.
 const DEMOTED_AFTER: Span = Span::from_millis(50);
 /// From this number of offences on, a domain is demoted at once.
 const OFFENCES_MAX: u64 = 3;
@@ -27,10 +31,13 @@ const PENALTY_MIN: Span = Span::from_millis(50);
 
 /// One CPU and the records of its domains.
 pub(super) struct CpuWatch {
-    cpu_state: Arc<CpuState>,
-    view: CpuView,
+    pub(super) cpu_state: Arc<CpuState>,
+    pub(super) view: CpuView,
     yield_request: Option<YieldRequest>,
-    records: Vec<Record>,
+    pub(super) records: Vec<Record>,
+    /// Scratch of [`CpuWatch::look`].
+    pub(super) contenders: Vec<Contender>,
+    pub(super) next_look: Option<Instant>,
 }
 
 /// A yield request to the holder of a turn.
@@ -44,11 +51,28 @@ struct YieldRequest {
 
 impl CpuWatch {
     pub(super) fn new(cpu_state: Arc<CpuState>) -> Self {
-        CpuWatch { cpu_state, view: CpuView::default(), yield_request: None, records: Vec::new() }
+        CpuWatch {
+            cpu_state,
+            view: CpuView::default(),
+            yield_request: None,
+            records: Vec::new(),
+            contenders: Vec::new(),
+            next_look: None,
+        }
     }
 
-    /// All checks of one tick.
+    /// When to look at the CPU before the next tick, if at all.
+    pub(super) fn next_look(&self) -> Option<Instant> {
+        self.next_look
+    }
+
+    /// All checks of one tick, and those of a look.
     pub(super) fn check(&mut self, tick: &mut Tick<'_>) {
+        self.check_all(tick);
+        self.look(tick);
+    }
+
+    fn check_all(&mut self, tick: &mut Tick<'_>) {
         let mut view = std::mem::take(&mut self.view);
         view.refresh(&self.cpu_state);
         for record in &mut self.records {
@@ -100,6 +124,7 @@ impl CpuWatch {
             let wants_cpu = member.wants_cpu(tick.now) || holder == Some(member.domain);
             self.update_record(member, tick, wants_cpu);
         }
+        self.check_alone(group, members, tick);
         self.review_penalties(group, members, tick);
         self.check_memory(group, members, tick);
         self.check_ranks(group, members, tick);
@@ -135,7 +160,7 @@ impl CpuWatch {
     }
 
     /// Updates the record of a domain, mainly its CPU time.
-    fn update_record(&mut self, member: &Arc<Member>, tick: &Tick<'_>, wants_cpu: bool) {
+    pub(super) fn update_record(&mut self, member: &Arc<Member>, tick: &Tick<'_>, wants_cpu: bool) {
         let count_ns = cpu_time_of(member.pid, member.tid).unwrap_or_else(|_| {
             // The process has ended, or has executed another program.
             lower_leader(member, tick.rules.band);
@@ -153,7 +178,11 @@ impl CpuWatch {
         record.seen = true;
         let Tick { now, stalled, kernel_tick, .. } = *tick;
         let sample = Sample { now, count_ns, wants_cpu, stalled, kernel_tick };
+        record.sampled_at = now;
+        let before_ns = record.account.cpu_ns;
         record.account.add_sample(sample, &member.limits, tick.rules.grace);
+        record.account.has_run |= std::mem::take(&mut record.ran_before_look);
+        record.note_response(last_response(member, now), before_ns);
         if record.account.has_run {
             record.idle_ticks = 0;
         }
@@ -202,43 +231,87 @@ impl CpuWatch {
     ) {
         let Some(record) = self.record_of(member) else { return };
         record.offences += 1;
-        record.penalty =
-            Some(Penalty { cpu_ns: record.account.cpu_ns, at: tick.now, is_ordinary: false });
+        record.penalty = Some(record.penalty_from(tick.now, true));
         group.count_offence(member);
         if record.offences >= OFFENCES_MAX {
             record.penalty = None;
             demote(group, member, held_ns, tick);
             return;
         }
-        // The state changes first, because the KLS thread may raise the thread now and checks the
-        // state afterwards.
-        group.set_state(member, State::Demoted);
-        if let Some(band) = tick.rules.band {
-            // Fails only if the thread has ended.
-            let _ = schedule::set_fifo_not_inherited_of(member.tid, band.offender());
-        }
+        put_below_others(group, member, tick.rules);
         tick.report_offence(group, member, measure, held_ns);
         // The domain sees that it takes no turns when it wakes.
         group.notify(member.domain);
     }
 
-    /// Reinstates domains that responded and owe nothing. Demotes those that run on.
-    fn review_penalties(&mut self, group: &DomainGroup, members: &Members, tick: &mut Tick<'_>) {
-        for member in members.iter() {
+    /// Acts against domains that run away although no other domain waits.
+    fn check_alone(&mut self, group: &DomainGroup, members: &Members, tick: &mut Tick<'_>) {
+        for member in members.iter().filter(|member| !member.is(State::Demoted)) {
             let Some(record) = self.record_of(member) else { continue };
-            let Some(penalty) = record.penalty else { continue };
-            let ran_ns = record.account.cpu_ns.saturating_sub(penalty.cpu_ns);
-            let responded = group.is_asleep(member) || has_responded(member, penalty.at, tick.now);
-            let is_over = record.account.owed_ns <= 0 && tick.now.since(penalty.at) >= PENALTY_MIN;
-            if responded && is_over && !member.shows_false_rank(tick.now) {
-                record.penalty = None;
-                reinstate(group, member, tick.rules);
-            } else if !penalty.is_ordinary && ran_ns > DEMOTED_AFTER.as_nanos() {
-                // This applies even if the domain responds: an offender gets no more CPU time in
-                // the real-time class.
-                record.penalty = Some(Penalty { is_ordinary: true, ..penalty });
+            if group.is_asleep(member) {
+                record.response.rest(record.account.cpu_ns);
+            }
+            let ran_ns = *record.response.used_ns_since(record.account.cpu_ns).start();
+            let far = Rules { grace: tick.rules.grace + DEMOTED_AFTER, ..*tick.rules };
+            if far.is_too_long(member, ran_ns) {
+                record.offences += 1;
+                let penalty = Penalty { is_ordinary: true, ..record.penalty_from(tick.now, true) };
+                record.penalty = Some(penalty).filter(|_| record.offences < OFFENCES_MAX);
                 group.count_offence(member);
                 demote(group, member, ran_ns, tick);
+            } else if let Some(owed_ns) = record.account.overuse_ns(&member.limits, far.grace) {
+                let penalty = Penalty { is_ordinary: true, ..record.penalty_from(tick.now, false) };
+                record.penalty = Some(penalty);
+                lower(group, member, owed_ns, tick);
+            }
+        }
+    }
+
+    /// Reinstates domains that responded and owe nothing. Takes further measures against those that
+    /// run on.
+    fn review_penalties(&mut self, group: &DomainGroup, members: &Members, tick: &mut Tick<'_>) {
+        for member in members.iter() {
+            self.review_penalty(group, member, tick);
+        }
+    }
+
+    pub(super) fn review_penalty(
+        &mut self,
+        group: &DomainGroup,
+        member: &Member,
+        tick: &mut Tick<'_>,
+    ) {
+        let Some(record) = self.record_of(member) else { return };
+        let Some(penalty) = record.penalty else { return };
+        let ran_ns = record.account.cpu_ns.saturating_sub(penalty.cpu_ns);
+        let responded = group.is_asleep(member) || has_responded(member, penalty.at, tick.now);
+        let is_over = match penalty {
+            Penalty { is_offence: false, is_ordinary: false, .. } => {
+                record.account.overuse_ns(&member.limits, tick.rules.debt_max()).is_none()
+            }
+            _ => record.account.owed_ns <= 0 && tick.now.since(penalty.at) >= PENALTY_MIN,
+        };
+        let used = record.response.used_ns_since(record.account.cpu_ns);
+        if responded && is_over && !member.shows_false_rank(tick.now) {
+            record.penalty = None;
+            reinstate(group, member, tick.rules);
+        } else if !penalty.is_ordinary && ran_ns > DEMOTED_AFTER.as_nanos() {
+            // This applies even if the domain responds: it gets no more CPU time in the real-time
+            // class.
+            record.penalty = Some(Penalty { is_ordinary: true, ..penalty });
+            if penalty.is_offence {
+                group.count_offence(member);
+                demote(group, member, ran_ns, tick);
+            } else {
+                lower(group, member, ran_ns, tick);
+            }
+        } else if !penalty.is_offence && !responded {
+            if tick.rules.is_too_long(member, *used.start()) {
+                let measure = (Measure::OutPrioritised, *used.start());
+                self.act_against(group, member, measure, tick);
+            } else if is_over && *used.end() < tick.rules.limit(member).as_nanos() {
+                record.penalty = None;
+                let_finish_quantum(group, member, tick.rules);
             }
         }
     }
@@ -308,7 +381,7 @@ impl CpuWatch {
         }
     }
 
-    fn record_of(&mut self, member: &Member) -> Option<&mut Record> {
+    pub(super) fn record_of(&mut self, member: &Member) -> Option<&mut Record> {
         self.records.iter_mut().find(|record| core::ptr::eq(&*record.member, member))
     }
 }
@@ -325,10 +398,16 @@ fn has_waiting_member(
     present.any(|member| member.wants_cpu(now))
 }
 
-/// Whether a domain has responded since `asked_at`. A time in the future is false and does not
-/// count.
+/// When a domain last responded. A time in the future is false and does not count.
+pub(super) fn last_response(member: &Member, now: Instant) -> Instant {
+    let Ok(running) = member.area.running() else { return Instant::ZERO };
+    let times = [running.upcalled_at_ns, running.asked_at_ns].map(Instant::from_nanos);
+    // The domain may have responded since `now` was read.
+    let now = if times.iter().any(|&at| at > now) { crate::clock::now().max(now) } else { now };
+    times.into_iter().filter(|&at| at <= now).max().unwrap_or(Instant::ZERO)
+}
+
+/// Whether a domain has responded since `asked_at`.
 fn has_responded(member: &Member, asked_at: Instant, now: Instant) -> bool {
-    let Ok(running) = member.area.running() else { return false };
-    let within = asked_at.as_nanos()..=now.as_nanos();
-    within.contains(&running.upcalled_at_ns) || within.contains(&running.asked_at_ns)
+    last_response(member, now) >= asked_at
 }

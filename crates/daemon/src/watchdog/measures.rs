@@ -63,6 +63,39 @@ pub(crate) fn lower_leader(member: &Member, band: Option<Band>) {
     }
 }
 
+/// Puts the thread of a domain that takes no turns below the KLS thread.
+pub(super) fn put_below_others(group: &DomainGroup, member: &Member, rules: &Rules) {
+    // The state changes first, because the KLS thread may raise the thread now and checks the state
+    // afterwards.
+    group.set_state(member, State::Demoted);
+    if let Some(band) = rules.band {
+        // Fails only if the thread has ended.
+        let _ = schedule::set_fifo_not_inherited_of(member.tid, band.offender());
+    }
+}
+
+/// Lets a thread that lost time to the host finish its quantum at once, as the KLS thread does with
+/// a thread that was blocked. It takes turns again when it sleeps.
+pub(super) fn let_finish_quantum(group: &DomainGroup, member: &Member, rules: &Rules) {
+    if let Some(band) = rules.band {
+        // Fails only if the thread has ended.
+        let _ = schedule::set_fifo_not_inherited_of(member.tid, band.returner());
+    }
+    group.set_state(member, State::Blocked);
+}
+
+/// Puts a domain that owes too much into the ordinary class. This is no offence, so the daemon does
+/// not kill it.
+pub(super) fn lower(group: &DomainGroup, member: &Member, owed_ns: u64, tick: &mut Tick<'_>) {
+    group.set_state(member, State::Demoted);
+    if tick.rules.band.is_some() {
+        let _ = schedule::set_ordinary_of(member.tid);
+    }
+    tick.report_offence(group, member, Measure::Demoted, owed_ns);
+    // The domain sees that it gets no turns when it wakes.
+    group.notify(member.domain);
+}
+
 pub(super) fn revoke_turn(group: &DomainGroup, turn: Turn) {
     if group.turn.pass(turn, DomainId::DAEMON) {
         group.notify(DomainId::DAEMON);

@@ -13,7 +13,7 @@ use upcall_core::time::Span;
 mod tests;
 
 /// The longest delay of a wake-up that the host did not cause.
-const LATE_MAX: Span = Span::from_millis(1);
+pub(super) const LATE_MAX: Span = Span::from_millis(1);
 
 /// The time between two samples.
 #[derive(Clone, Copy, Debug)]

@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
-use upcall_core::time::Instant;
+use upcall_core::time::{Instant, Span};
+use upcall_shm::turn_page::Turn;
 
 use super::account::Account;
+use super::tick::Tick;
 use crate::group::Member;
 
 /// The number of ticks for which a domain may have the turn without running while another user
@@ -16,11 +18,18 @@ pub(super) struct Record {
     pub(super) member: Arc<Member>,
     pub(super) offences: u64,
     pub(super) account: Account,
+    /// When the last sample was added to the account.
+    pub(super) sampled_at: Instant,
     /// The CPU time and the time at which it was first seen awake without the turn. `None`: it
     /// sleeps, has the turn, or has responded since.
     pub(super) awake_without_turn: Option<(u64, Instant)>,
     /// `None`: it takes turns, or has offended too often to do so again.
     pub(super) penalty: Option<Penalty>,
+    pub(super) response: Response,
+    /// `Some`, with the time: a look found that it does not yield.
+    pub(super) suspicion: Option<(Suspicion, Instant)>,
+    /// Whether it has run between the last tick and the last look.
+    pub(super) ran_before_look: bool,
     /// The number of ticks since it last ran at which it had the turn and did not run.
     pub(super) idle_ticks: u32,
     /// CPU time of its KLS thread at the last of these ticks.
@@ -30,14 +39,49 @@ pub(super) struct Record {
     pub(super) seen: bool,
 }
 
-/// An offender that runs below the other domains.
+/// Why a domain runs below the others, without turns, and since when.
 #[derive(Clone, Copy)]
 pub(super) struct Penalty {
-    /// CPU time of its thread when it offended.
+    /// CPU time of its thread at the measure.
     pub(super) cpu_ns: u64,
     pub(super) at: Instant,
-    /// Whether it was put into the ordinary class since.
+    /// Whether its thread is in the ordinary class.
     pub(super) is_ordinary: bool,
+    /// Whether it is for an offence. Otherwise the domain was preempted, or owes.
+    pub(super) is_offence: bool,
+}
+
+/// The last response of a domain, and the CPU time of its thread around it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Response {
+    pub(super) at: Instant,
+    /// At the last sample before it, and at the first one after it.
+    before_ns: u64,
+    after_ns: u64,
+}
+
+impl Response {
+    /// The domain sleeps: CPU time used so far does not count.
+    pub(super) fn rest(&mut self, cpu_ns: u64) {
+        self.after_ns = cpu_ns;
+    }
+
+    /// The least and the most CPU time used since the response, which the thread has now used in
+    /// all.
+    pub(super) fn used_ns_since(&self, cpu_ns: u64) -> std::ops::RangeInclusive<u64> {
+        cpu_ns.saturating_sub(self.after_ns)..=cpu_ns.saturating_sub(self.before_ns)
+    }
+}
+
+/// What two looks must show alike before a domain is preempted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Suspicion {
+    /// The last response of the domain itself.
+    pub(super) response: Instant,
+    /// The domain has this turn.
+    pub(super) turn: Option<Turn>,
+    /// It runs without the turn. The holder last responded then.
+    pub(super) holder_response: Option<Instant>,
 }
 
 impl Record {
@@ -46,12 +90,49 @@ impl Record {
             member,
             offences: 0,
             account: Account::default(),
+            sampled_at: Instant::ZERO,
             awake_without_turn: None,
             penalty: None,
+            response: Response::default(),
+            suspicion: None,
+            ran_before_look: false,
             idle_ticks: 0,
             kls_ns: 0,
             false_rank_ticks: 0,
             seen: true,
+        }
+    }
+
+    /// A penalty that begins now.
+    pub(super) fn penalty_from(&self, now: Instant, is_offence: bool) -> Penalty {
+        Penalty { cpu_ns: self.account.cpu_ns, at: now, is_ordinary: false, is_offence }
+    }
+
+    /// Whether it may owe more than the limit, if it has run since the last sample. The kernel's
+    /// count was out of date by up to a kernel tick.
+    pub(super) fn may_owe(&self, tick: &Tick<'_>) -> bool {
+        let ran = tick.now.since(self.sampled_at) + tick.kernel_tick;
+        let limit = tick.rules.debt_max();
+        u64::try_from(self.account.owed_ns.saturating_add_unsigned(ran.as_nanos()))
+            .is_ok_and(|owed_ns| owed_ns > limit.as_nanos())
+    }
+
+    /// Notes the response that the domain shows at the present sample. At the previous one its
+    /// thread had used `before_ns`.
+    pub(super) fn note_response(&mut self, at: Instant, before_ns: u64) {
+        if at != self.response.at {
+            self.response = Response { at, before_ns, after_ns: self.account.cpu_ns };
+        }
+    }
+
+    /// Whether `found` was found for at least `span` before `now`. Notes it.
+    pub(super) fn confirms(&mut self, found: Suspicion, now: Instant, span: Span) -> bool {
+        match self.suspicion {
+            Some((known, since)) if known == found => now.since(since) >= span,
+            _ => {
+                self.suspicion = Some((found, now));
+                false
+            }
         }
     }
 

@@ -6,6 +6,7 @@ use upcall_core::time::{Instant, Span};
 use upcall_shm::Measure;
 use upcall_sys::schedule::Band;
 
+use super::arming::LOOK_MIN;
 use crate::group::{DomainGroup, Member};
 
 /// An offence, with the measure that the watchdog took.
@@ -38,7 +39,23 @@ pub(super) struct Tick<'t> {
     pub(super) report: &'t mut dyn FnMut(Offence),
 }
 
+/// The time beyond its longest quantum within which a domain responds while another one waits.
+const RESPONSE_SLACK: Span = Span::from_millis(1);
+
 impl Rules {
+    /// How long `member` may go without a response while another domain waits. The second look at a
+    /// suspicion comes after it.
+    pub(super) fn limit(&self, member: &Member) -> Span {
+        let quantum = Span::from_nanos(member.limits.quantum_ns_max.load(Relaxed));
+        quantum + RESPONSE_SLACK.saturating_sub(LOOK_MIN)
+    }
+
+    /// What a domain may owe beyond two of its jobs before it is preempted. An offence begins at
+    /// the whole grace.
+    pub(super) fn debt_max(&self) -> Span {
+        self.grace / 2
+    }
+
     /// Whether `ran_ns` of CPU time is more than `member` may use without asking.
     pub(super) fn is_too_long(&self, member: &Member, ran_ns: u64) -> bool {
         let quantum = Span::from_nanos(member.limits.quantum_ns_max.load(Relaxed));

@@ -390,10 +390,15 @@ impl VirtualProcessor {
         counters.slack_ns_min = counters.slack_ns_min.min(record.slack_ns());
     }
 
+    /// Shows the watchdog that a handler has come to a boundary. A store.
+    #[inline]
+    pub(crate) fn respond(&self, now: Instant) {
+        self.pages.user.set_asked(now.as_nanos());
+    }
+
     /// At a boundary, returns until when no peer preempts the handler. `None` if a peer outranks it
     /// now, or the turn was taken.
     pub(crate) fn may_go_on(&mut self, scheduler: &Scheduler, now: Instant) -> Option<Instant> {
-        self.pages.user.set_asked(now.as_nanos());
         self.yields_seen = self.pages.kernel.yield_requests(self.me);
         self.peers.update(&self.pages.kernel);
         let _ = self.pages.turn.take_need_resched();

@@ -1,0 +1,198 @@
+//! A look at one CPU, at a tick or between two ticks: finds the domains that do not yield.
+//!
+//! A look reads the pages that the domains share. It reads `/proc` only for the domain that holds
+//! the CPU while another one waits, and for domains that the watchdog has preempted or suspects. It
+//! uses the lists of domains of the last tick.
+
+use std::sync::Arc;
+
+use upcall_core::time::{Instant, Span};
+use upcall_shm::kernel_area::State;
+use upcall_shm::turn_page::Turn;
+use upcall_shm::user_area::NEVER;
+use upcall_sys::process::{ThreadState, thread_state};
+
+use super::arming::{Contender, LOOK_MIN, next_look};
+use super::cpu_watch::{CpuWatch, last_response};
+use super::measures::{put_below_others, revoke_turn};
+use super::record::Suspicion;
+use super::tick::Tick;
+use crate::cpu::CpuView;
+use crate::group::{DomainGroup, Member};
+
+/// How soon a preempted domain is looked at again, and for how long. Later it is reviewed at ticks.
+const REVIEW_EVERY: Span = Span::from_micros(500);
+const REVIEW_FOR: Span = Span::from_millis(20);
+
+impl CpuWatch {
+    /// Finds domains that do not yield, and computes the next look.
+    pub(super) fn look(&mut self, tick: &mut Tick<'_>) {
+        self.next_look = None;
+        // Without the real-time class other programs keep a domain from responding.
+        if tick.rules.band.is_none() {
+            return;
+        }
+        let view = std::mem::take(&mut self.view);
+        self.review_preempted(&view, tick);
+        self.contenders.clear();
+        let mut holder = None;
+        for (group, members) in view.groups() {
+            let Ok(turn) = group.turn_or_reset() else { continue };
+            let is_held = self.cpu_state.is_held(group);
+            for member in members.iter().filter(|member| group.is_present(member)) {
+                if is_held && turn.holder() == member.domain {
+                    holder = Some((group, member, turn));
+                    continue;
+                }
+                let limit = tick.rules.limit(member);
+                let from = match member.wants_cpu(tick.now) {
+                    true => Instant::ZERO,
+                    false => member.area.next_release().map_or(Instant::FAR, Instant::from_nanos),
+                };
+                if from.as_nanos() != NEVER {
+                    self.contenders.push(Contender { is_holder: false, from, limit });
+                }
+            }
+        }
+        let is_contested = self.contenders.iter().any(|contender| contender.from <= tick.now);
+        // A thread that runs without the turn keeps the holder from running.
+        let holder_member = holder.map(|(_, member, _)| &**member);
+        let is_kept = is_contested && self.look_without_turn(&view, holder_member, tick);
+        if let Some((group, member, turn)) = holder {
+            let from = match is_contested {
+                true if is_kept => tick.now,
+                true => self.look_at_holder(group, member, turn, tick),
+                false => last_response(member, tick.now),
+            };
+            let limit = tick.rules.limit(member);
+            self.contenders.push(Contender { is_holder: true, from, limit });
+        }
+        let next = next_look(tick.now, &self.contenders);
+        self.next_look = self.next_look.into_iter().chain(next).min();
+        self.view = view;
+    }
+
+    fn look_again_after(&mut self, span: Span, tick: &Tick<'_>) {
+        let at = tick.now + span;
+        self.next_look = Some(self.next_look.map_or(at, |known| known.min(at)));
+    }
+
+    /// Checks the holder while another domain waits. Returns from when on its next limit counts.
+    fn look_at_holder(
+        &mut self,
+        group: &DomainGroup,
+        member: &Arc<Member>,
+        turn: Turn,
+        tick: &mut Tick<'_>,
+    ) -> Instant {
+        let Some(record) = self.record_of(member) else { return tick.now };
+        let response = last_response(member, tick.now);
+        let is_silent = tick.now.since(response) >= tick.rules.limit(member);
+        // The file of the CPU time is read only if the domain may owe too much by now.
+        if is_silent || record.may_owe(tick) {
+            self.sample(member, tick);
+        }
+        let Some(record) = self.record_of(member) else { return tick.now };
+        let owes = record.account.overuse_ns(&member.limits, tick.rules.debt_max()).is_some();
+        if !(owes || is_silent) || tick.stalled > Span::ZERO || !is_ready(member) {
+            record.suspicion = None;
+            return if is_silent { tick.now } else { response };
+        }
+        let suspicion = Suspicion { response, turn: Some(turn), holder_response: None };
+        // A thread that has not noticed yet that it has the turn cannot have responded.
+        let is_new = group.turn.wake_word(member.domain).is_notified();
+        let span = if is_new { tick.rules.limit(member) } else { LOOK_MIN };
+        // Another hand-off does not pay a debt.
+        if owes || record.confirms(suspicion, tick.now, span) {
+            self.preempt(group, member, Some(turn), tick);
+            return tick.now;
+        }
+        self.look_again_after(span, tick);
+        tick.now
+    }
+
+    /// Checks the domains that do not have the turn: they should sleep. One that is ready but waits
+    /// behind the holder does not run while the holder responds. Returns whether one is suspected.
+    fn look_without_turn(
+        &mut self,
+        view: &CpuView,
+        holder: Option<&Member>,
+        tick: &mut Tick<'_>,
+    ) -> bool {
+        let mut any = false;
+        let holder_response = holder.map(|holder| last_response(holder, tick.now));
+        let holder_limit = holder.map_or(Span::ZERO, |holder| tick.rules.limit(holder));
+        for (group, members) in view.groups() {
+            let is_holder = |member: &Member| holder.is_some_and(|of| core::ptr::eq(of, member));
+            for member in members.iter().filter(|member| !is_holder(member)) {
+                let is_awake = !group.is_asleep(member) && !member.is(State::Demoted);
+                let runs = is_awake && is_ready(member);
+                let Some(record) = self.record_of(member) else { continue };
+                if !runs || tick.stalled > Span::ZERO {
+                    record.suspicion = None;
+                    continue;
+                }
+                let response = last_response(member, tick.now);
+                let limit = tick.rules.limit(member).max(holder_limit);
+                let found = Suspicion { response, turn: None, holder_response };
+                if record.confirms(found, tick.now, limit) {
+                    self.sample(member, tick);
+                    self.preempt(group, member, None, tick);
+                } else {
+                    any = true;
+                    self.look_again_after(limit, tick);
+                }
+            }
+        }
+        any
+    }
+
+    /// Lets the others go first, without an offence.
+    fn preempt(
+        &mut self,
+        group: &DomainGroup,
+        member: &Member,
+        turn: Option<Turn>,
+        tick: &mut Tick<'_>,
+    ) {
+        let Some(record) = self.record_of(member) else { return };
+        record.suspicion = None;
+        record.penalty = Some(record.penalty_from(tick.now, false));
+        put_below_others(group, member, tick.rules);
+        if let Some(turn) = turn {
+            revoke_turn(group, turn);
+        }
+        self.look_again_after(REVIEW_EVERY, tick);
+    }
+
+    /// Reviews the domains that were preempted a short time ago.
+    fn review_preempted(&mut self, view: &CpuView, tick: &mut Tick<'_>) {
+        for (group, members) in view.groups() {
+            for member in members.iter() {
+                let penalty = self.record_of(member).and_then(|record| record.penalty);
+                let is_new = |since| tick.now.since(since) <= REVIEW_FOR;
+                if penalty.is_some_and(|of| !of.is_offence && !of.is_ordinary && is_new(of.at)) {
+                    self.sample(member, tick);
+                    self.review_penalty(group, member, tick);
+                    self.look_again_after(REVIEW_EVERY, tick);
+                }
+            }
+        }
+    }
+
+    /// Adds a sample of the CPU time of a domain that wants the CPU, unless this tick has done so.
+    fn sample(&mut self, member: &Arc<Member>, tick: &Tick<'_>) {
+        if self.record_of(member).is_some_and(|record| record.sampled_at == tick.now) {
+            return;
+        }
+        self.update_record(member, tick, true);
+        if let Some(record) = self.record_of(member) {
+            record.ran_before_look = record.account.has_run;
+        }
+    }
+}
+
+/// Whether the thread of a domain runs or is ready to run.
+fn is_ready(member: &Member) -> bool {
+    thread_state(member.pid, member.tid) == Ok(ThreadState::Running)
+}
