@@ -28,6 +28,7 @@
 //! | module | what it holds |
 //! |---|---|
 //! | `clock`, `config`, `folder`, `id`, `latency`, `offence`, `panics`, `rights`, `trace` | clock, setup, small types, and the hook for panics |
+//! | `watchdog` | the thread that lowers executors that do not yield |
 //! | `notify`, `mailbox`, `events` | what controllers and executors share |
 //! | `liveness` | the thread that notices the end of other processes |
 //! | [`io_events`], [`load`], [`udp`], [`status`] | services that no executor uses |
@@ -75,12 +76,13 @@ mod thread_error;
 mod trace;
 pub mod udp;
 mod virtual_time;
+mod watchdog;
 mod work;
 
 pub use upcall_sys::clock::thread_cpu_ns;
 pub use upcall_sys::grant::Remedy;
 pub use upcall_sys::machine::Machine;
-pub use upcall_sys::schedule::{Band, FifoRefusal, RealTime, Right, allowed_cpus};
+pub use upcall_sys::schedule::{Band, BusyLimit, FifoRefusal, RealTime, Right, allowed_cpus};
 
 #[doc(hidden)]
 pub use upcall_core::debug_as_display;

@@ -16,6 +16,7 @@ use upcall_shm::user_area::LentMask;
 use upcall_sys::memfd::SharedMapping;
 
 use crate::notify::Notifier;
+use crate::watchdog::Pulse;
 
 /// Most handlers and tasks on one CPU of a runtime.
 pub const ACTIVITIES_MAX: u32 = 256;
@@ -34,6 +35,8 @@ pub struct Job {
 #[derive(Debug, Default)]
 pub(crate) struct Shared {
     pub(crate) notifier: Notifier,
+    /// Shows the watchdog what the executor does.
+    pub(crate) pulse: Arc<Pulse>,
     /// How many records of jobs were lost because the ring was full.
     pub(crate) jobs_lost: AtomicU64,
     /// For each activity, 1 while it is delivered or was asked to be. The controller sets it

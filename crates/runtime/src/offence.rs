@@ -1,12 +1,12 @@
-//! The daemon's report that its watchdog acted against a domain.
+//! The report that a watchdog acted: the daemon's against a domain, or that of the process itself.
 
 use std::fmt;
 
 use upcall_core::time::Span;
 pub use upcall_shm::Measure;
 
-/// This process kept a CPU when it should have yielded, and the daemon's watchdog acted. From
-/// [`Runtime::offences`](crate::Runtime::offences).
+/// This process kept a CPU when it should have yielded, and a watchdog acted: the daemon's, or that
+/// of this process. From [`Runtime::offences`](crate::Runtime::offences).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Offence {

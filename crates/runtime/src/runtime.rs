@@ -41,6 +41,7 @@ use crate::reactor::Reactor;
 use crate::rights::Notice;
 use crate::statistics::Statistics;
 use crate::virtual_time::{VirtualStatistics, VirtualTime};
+use crate::watchdog::Watchdog;
 
 /// A thread that waits takes in records at this interval.
 const LOOK_EVERY: Span = Span::from_millis(100);
@@ -104,6 +105,8 @@ pub struct Runtime {
     real_time: Option<RealTime>,
     /// `Some` from the first task or descriptor interrupt on.
     reactor: Option<Reactor>,
+    /// `Some` if an executor has the real-time class by this process' own right.
+    watchdog: Option<Watchdog>,
     /// `Some` from the first virtual-time handler on. The places of these handlers in `activities`
     /// are empty.
     virtual_time: Option<VirtualTime>,
@@ -427,12 +430,21 @@ impl Runtime {
         }
     }
 
-    /// The actions of the daemon's watchdog against this process since the last call, in order. For
-    /// example, a handler kept its CPU while other domains waited. An action is reported a moment
-    /// after it was taken. Without [`Config::daemon`] there are none. Does not block. Allocates if
-    /// there are any.
+    /// The actions of the watchdog against this process since the last call, in order. For example,
+    /// a handler kept its CPU while other domains waited. An action is reported a moment after it
+    /// was taken. Does not block. Allocates if there are any.
+    ///
+    /// With [`Config::daemon`] the daemon's watchdog acts. Without it, a thread of this process
+    /// does, in mode `upcall` and with the real-time class. It puts the thread of a CPU into the
+    /// ordinary class in two cases. An upcall used twice the CPU time of its PDUs, and at least 50 ms
+    /// more than that time. Or the handlers of the CPU left no time to sleep for two jobs of each
+    /// and 1 s. The thread returns to its class when the upcall has ended, or when it has slept. Of
+    /// actions that the program does not ask for, the first 64 are kept.
     pub fn offences(&mut self) -> Vec<Offence> {
-        self.domain.as_mut().map(|domain| domain.offences().collect()).unwrap_or_default()
+        let own = self.watchdog.iter().flat_map(Watchdog::offences);
+        let mut all: Vec<Offence> = own.collect();
+        all.extend(self.domain.iter_mut().flat_map(Domain::offences));
+        all
     }
 
     /// The CPU of a handler and its number there, which records use. `None` if the handler is

@@ -10,6 +10,7 @@ use core::num::NonZeroU64;
 
 mod affinity;
 mod band;
+mod busy_limit;
 mod class;
 mod deadline;
 mod other_thread;
@@ -19,6 +20,7 @@ mod refusal;
 pub(crate) use affinity::cpu_set;
 pub use affinity::{CPUS_MAX, allowed_cpus, current_cpu, pin_thread};
 pub use band::Band;
+pub use busy_limit::BusyLimit;
 pub(crate) use class::set_class;
 pub use class::{set_fifo, set_ordinary};
 pub use deadline::{DeadlineRefusal, set_deadline};

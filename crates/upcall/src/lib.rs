@@ -180,8 +180,8 @@ pub mod work;
 
 #[doc(inline)]
 pub use upcall_runtime::{
-    ACTIVITIES_MAX, ActivityReport, Attach, AttachError, Band, Batch, Checkpoint, Config,
-    CreateError, DaemonFault, EVENTS_MAX, Endings, FIFO_PRIORITY, FifoRefusal, FolderError,
+    ACTIVITIES_MAX, ActivityReport, Attach, AttachError, Band, Batch, BusyLimit, Checkpoint,
+    Config, CreateError, DaemonFault, EVENTS_MAX, Endings, FIFO_PRIORITY, FifoRefusal, FolderError,
     HandlerId, Interrupt, InterruptError, IoInterrupt, IoWait, Job, Latency, Machine, MaskedBatch,
     Measure, MemoryLock, Mode, Need, Notice, NoticeKind, Offence, OsError, PostError, PostedEvent,
     Poster, PreemptionMask, RealTime, Record, Remedy, Report, Right, Runtime, StartError,

@@ -55,6 +55,7 @@ impl Executor {
                 }
                 self.watch(id, &work);
                 self.slots[id.0 as usize] = Slot::new(work, params);
+                self.publish_compute();
                 self.handle_input(now, Input::Create { id, params, terms });
                 self.inboxes.set(id, inbox);
             }

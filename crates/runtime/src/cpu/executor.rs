@@ -159,6 +159,8 @@ impl Executor {
             set_among_domains();
         }
         set_executor(&self.shared);
+        let shared = self.shared.clone();
+        let _attached = shared.pulse.attach_thread();
         panics::watch_this_thread();
         loop {
             if self.interrupts.watches.any() {
@@ -327,12 +329,20 @@ impl Executor {
         self.interrupts.watches.remove(id);
         let Slot { work, last_counters, panic, .. } =
             std::mem::take(&mut self.slots[id.0 as usize]);
+        self.publish_compute();
         let _inbox = self.inboxes.set(id, None);
         let end = End { counters: last_counters, panic };
         // The ring has room for one entry of each activity, and the controller uses a number again
         // only after it took the entry out.
         let pushed = self.rings.retired.push(Retired { id, _work: work, _inbox, end });
         debug_assert!(pushed.is_ok());
+    }
+
+    /// Shows the watchdog the time of one job of each activity.
+    pub(super) fn publish_compute(&self) {
+        let params = self.slots.iter().filter_map(|slot| slot.params);
+        let computes = params.map(|params| params.compute());
+        self.shared.pulse.set_compute(computes.fold(Span::ZERO, |sum, compute| sum + compute));
     }
 
     fn job_done(&mut self, mut record: JobRecord) {
@@ -358,8 +368,11 @@ impl Executor {
             grant.check_at =
                 grant.check_at.min(virtual_processor.upcall(&self.scheduler, grant.start));
         }
+        let cost = self.slots[id.0 as usize].params.map_or(Span::ZERO, |params| params.pdu_cost);
+        self.shared.pulse.begin(cost.saturating_mul(u64::from(grant.pdus_max)));
         let cpu_before = self.meter_cpu.then(upcall_sys::clock::thread_cpu_ns);
         let (mut used, panicked, next) = self.call(id, &grant);
+        self.shared.pulse.end();
         let slot = &mut self.slots[id.0 as usize];
         if let Some(before) = cpu_before {
             slot.cpu += Span::from_nanos(upcall_sys::clock::thread_cpu_ns() - before);

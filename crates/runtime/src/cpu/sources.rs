@@ -65,6 +65,7 @@ impl Executor {
     /// Sleeps until a notification or `deadline`; may return early. Returns `true` if it took a
     /// notification.
     pub(super) fn sleep_until(&self, deadline: Option<Instant>) -> bool {
+        self.shared.pulse.sleep();
         // A posted event may change what is done next (`crate::events`, 3).
         let may_matter = self.virtual_processor.is_some() || self.inboxes.interrupt;
         if !may_matter || !self.shared.expects_events() {

@@ -19,6 +19,7 @@ use crate::panics;
 use crate::reactor::Reactor;
 use crate::rights::Notice;
 use crate::thread_error::ThreadError;
+use crate::watchdog::Watchdog;
 
 use super::{ExecutorThread, Runtime};
 
@@ -165,6 +166,7 @@ impl Runtime {
             real_time,
             reactor: None,
             virtual_time: None,
+            watchdog: None,
         };
         if runtime.config.mode == Mode::Upcall {
             runtime.start_executors(virtual_processors).map_err(StartError::Thread)?;
@@ -247,6 +249,10 @@ impl Runtime {
         if let Some(domain) = &self.domain {
             domain.thread(cpu, tid)?;
         }
+        let has_class = !found.iter().any(|notice| matches!(notice, Notice::NoRealTimeClass(_)));
+        if let (Mode::Upcall, Some(priority), true) = (self.config.mode, fifo_priority, has_class) {
+            self.watch_executor(index, priority)?;
+        }
         for notice in found {
             let known = self
                 .notices
@@ -256,6 +262,20 @@ impl Runtime {
                 self.notices.push(notice);
             }
         }
+        Ok(())
+    }
+}
+
+impl Runtime {
+    /// Lets the watchdog of this process watch an executor. Starts it if this is the first one.
+    fn watch_executor(&mut self, index: usize, priority: u8) -> Result<(), ThreadError> {
+        let Some(real_time) = self.real_time else { return Ok(()) };
+        let watchdog = match &mut self.watchdog {
+            Some(watchdog) => watchdog,
+            none => none.insert(Watchdog::start(real_time.band)?),
+        };
+        let executor = &self.executors[index];
+        watchdog.watch(executor.cpu, priority, executor.link.shared.pulse.clone());
         Ok(())
     }
 }

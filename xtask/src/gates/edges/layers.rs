@@ -37,6 +37,7 @@ const RUNTIME: &[&str] = &[
     "panics",
     "rights",
     "trace",
+    "watchdog",
     "notify",
     "mailbox",
     "events",
