@@ -152,6 +152,22 @@ struct rts_stats {
 };
 #define RTS_STATS_INIT {sizeof(struct rts_stats), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
 
+/* An action of a watchdog against this process: a handler kept a CPU for too long. */
+struct rts_offence {
+    uint32_t size;     /* sizeof(struct rts_offence); set to what the library filled */
+    uint32_t cpu;      /* the CPU */
+    uint32_t measure;  /* RTS_OUT_PRIORITISED, ... */
+    uint32_t reserved; /* 0 */
+    uint64_t held_ns;  /* CPU time for which the CPU was kept */
+};
+#define RTS_OFFENCE_INIT {sizeof(struct rts_offence), 0, 0, 0, 0}
+
+/* The measures of a watchdog against the thread that runs the handlers of a CPU. */
+#define RTS_OUT_PRIORITISED UINT32_C(1) /* the other domains go first */
+#define RTS_DEMOTED UINT32_C(2)         /* it is in the ordinary class */
+#define RTS_KILLED UINT32_C(3)          /* the process gets SIGKILL */
+#define RTS_DISBELIEVED UINT32_C(4)     /* as 1, for a rank that was not admitted */
+
 /* Sets the library up; `config` NULL: with RTS_CONFIG_INIT. The call is optional: the first
  * rts_create sets the library up too. Blocks for some milliseconds. Locks the memory of the
  * process as `memory_lock` says, if the process has that right.
@@ -221,6 +237,13 @@ int rts_sleep(const struct rts_mask *waited, struct rts_mask *inactive, int64_t 
 /* Fills in `statistics`. They are complete once rts_sleep has reported the handler as
  * inactive. */
 int rts_statistics(int descriptor, struct rts_stats *statistics);
+
+/* Fills in `offence` with the oldest action of a watchdog that was not taken yet, and returns
+ * 1; returns 0 if there is none. Under a daemon the daemon's watchdog acts. Without one, a
+ * thread of the library does, if the process has the real-time class: it puts the thread of a
+ * CPU into the ordinary class while an upcall takes twice its declared time and 50 ms more
+ * than that time, or after its handlers left no time to sleep for two jobs of each and 1 s. */
+int rts_next_offence(struct rts_offence *offence);
 
 /* Describes a code that a call returned. Never NULL; static. */
 const char *rts_strerror(int code);

@@ -158,10 +158,26 @@ pub struct Statistics {
 const _: () = {
     assert!(size_of::<Shared>() == 128 && offset_of!(Shared, pdu_count) == 64);
     assert!(size_of::<Mask>() == 136);
-    assert!(size_of::<Statistics>() == 104);
+    assert!(size_of::<Statistics>() == 104 && size_of::<Offence>() == 24);
     #[cfg(target_pointer_width = "64")]
     assert!(size_of::<Funargs>() == 24 && size_of::<Attr>() == 56 && size_of::<Config>() == 48);
 };
+
+/// `struct rts_offence`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Offence {
+    /// Size of the caller's struct, in bytes; the library sets it to the filled size.
+    pub size: u32,
+    /// The CPU.
+    pub cpu: u32,
+    /// [`upcall::Measure`], as a number.
+    pub measure: u32,
+    /// Always 0.
+    pub reserved: u32,
+    /// CPU time for which the CPU was kept, in nanoseconds.
+    pub held_ns: u64,
+}
 
 /// Name in C, size in bytes, and name and offset of each member.
 pub type StructLayout = (&'static str, usize, &'static [(&'static str, usize)]);
@@ -222,6 +238,7 @@ pub const LAYOUT: &[StructLayout] = &[
             slack_ns_min,
         }
     ),
+    layout!("rts_offence", Offence { size, cpu, measure, reserved, held_ns }),
 ];
 
 /// A struct that begins with its size as a `u32`, and for which every pattern of bytes is a
@@ -235,6 +252,8 @@ pub(crate) unsafe trait Sized32: Copy {}
 unsafe impl Sized32 for Attr {}
 // SAFETY: as above.
 unsafe impl Sized32 for Config {}
+// SAFETY: as above.
+unsafe impl Sized32 for Offence {}
 // SAFETY: as above.
 unsafe impl Sized32 for Mask {}
 // SAFETY: as above.

@@ -12,8 +12,8 @@ use upcall::activity::ActivityParams;
 use upcall::time::Span;
 
 use crate::abi::{
-    ABORT_PHASE, Attr, Config, DESCRIPTORS_MAX, HandlerFn, Mask, Shared, Statistics, read_sized,
-    size_of_callers, write_sized,
+    ABORT_PHASE, Attr, Config, DESCRIPTORS_MAX, HandlerFn, Mask, Offence, Shared, Statistics,
+    read_sized, size_of_callers, write_sized,
 };
 use crate::error::{Failed, Failure, answer, last_hint, last_reason, line};
 use crate::library::{self, Wanted};
@@ -26,11 +26,12 @@ const CPUS_MAX: u32 = 8192;
 /// Sizes of the structs in the first version of the header. A caller's struct is never
 /// smaller.
 mod first {
-    use crate::abi::{Attr, Config, Mask, Statistics};
+    use crate::abi::{Attr, Config, Mask, Offence, Statistics};
     pub(super) const ATTR: usize = size_of::<Attr>();
     pub(super) const CONFIG: usize = size_of::<Config>();
     pub(super) const MASK: usize = size_of::<Mask>();
     pub(super) const STATISTICS: usize = size_of::<Statistics>();
+    pub(super) const OFFENCE: usize = size_of::<Offence>();
 }
 
 /// `rts_init`.
@@ -270,6 +271,23 @@ pub unsafe extern "C" fn rts_statistics(descriptor: c_int, statistics: *mut Stat
         // SAFETY: the caller promises it.
         unsafe { write_sized("statistics", statistics, &found, first::STATISTICS)? };
         Ok(0)
+    })
+}
+
+/// `rts_next_offence`.
+///
+/// # Safety
+/// `offence` is valid for the number of bytes in its first member.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rts_next_offence(offence: *mut Offence) -> c_int {
+    answer(|| {
+        // Checked first, so that no offence is lost.
+        // SAFETY: the caller promises it.
+        unsafe { size_of_callers("offence", offence, first::OFFENCE)? };
+        let Some(found) = library::next_offence()? else { return Ok(0) };
+        // SAFETY: the caller promises it.
+        unsafe { write_sized("offence", offence, &found, first::OFFENCE)? };
+        Ok(1)
     })
 }
 

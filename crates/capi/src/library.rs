@@ -6,6 +6,7 @@
 
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError, TryLockError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -14,7 +15,7 @@ use upcall::activity::ActivityParams;
 use upcall::time::Span;
 use upcall::{HandlerId, Runtime, clock};
 
-use crate::abi::{DESCRIPTORS_MAX, HandlerFn, Statistics};
+use crate::abi::{DESCRIPTORS_MAX, HandlerFn, Offence, Statistics};
 use crate::error::{Failed, Failure, answer};
 use crate::setup::Wish;
 use crate::signals::Blocked;
@@ -41,6 +42,8 @@ struct Library {
     /// Number of this set-up. A later set-up has another number.
     generation: u64,
     collector: Collector,
+    /// Offences that the program has not taken yet.
+    offences: VecDeque<upcall::Offence>,
 }
 
 /// An open descriptor.
@@ -72,7 +75,8 @@ impl Library {
         let generation = GENERATIONS.fetch_add(1, Ordering::Relaxed);
         let collector = Collector::start()?;
         drop(blocked);
-        Ok(Library { runtime, open: Vec::new(), generation, collector })
+        let offences = VecDeque::new();
+        Ok(Library { runtime, open: Vec::new(), generation, collector, offences })
     }
 
     fn open(&self, descriptor: c_int) -> Result<&Open, Failure> {
@@ -246,6 +250,23 @@ fn register_at_exit() {
 pub(crate) fn notice(index: u32) -> Result<Option<String>, Failure> {
     with_started(|library| {
         Ok(library.runtime.notices().get(index as usize).map(ToString::to_string))
+    })
+}
+
+/// The oldest offence that was not taken yet.
+pub(crate) fn next_offence() -> Result<Option<Offence>, Failure> {
+    with_started(|library| {
+        let Library { runtime, offences, .. } = library;
+        if offences.is_empty() {
+            offences.extend(runtime.offences());
+        }
+        Ok(offences.pop_front().map(|offence| Offence {
+            size: 0,
+            cpu: offence.cpu,
+            measure: offence.measure as u32,
+            reserved: 0,
+            held_ns: offence.held.as_nanos(),
+        }))
     })
 }
 

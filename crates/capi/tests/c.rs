@@ -251,6 +251,19 @@ fn the_calls_do_what_table_1_says_and_refuse_what_c_gets_wrong() {
     assert_eq!(printed, "all of it holds\n");
 }
 
+/// Before, a C program had no call for what the watchdog did.
+#[test]
+fn a_c_program_learns_that_its_handler_kept_the_cpu() {
+    let Some(installation) = installed("gcc") else { return };
+    let flags = installation.flags(&["--cflags", "--libs"]);
+    let printed = installation.build_and_run("gcc", "-std=c11", "tests/c/offence.c", &flags);
+    if printed == "no right\n" {
+        let _ = writeln!(std::io::stderr(), "skipped: no right to the real-time class");
+        return;
+    }
+    assert_eq!(printed, "one offence\n");
+}
+
 #[test]
 fn a_process_that_ends_lets_handlers_with_an_abort_phase_close_what_they_have_open() {
     let Some(installation) = installed("gcc") else { return };
