@@ -427,3 +427,21 @@ fn a_refused_required_activity_refuses_the_set() {
     assert!(!truth(&plan, "admitted"), "{plan:#}");
     assert!(list(&plan, "refusals").iter().all(|refusal| !truth(refusal, "optional")));
 }
+
+/// Before, a run that admission had refused kept the real-time class without end, and only Linux'
+/// limit on real-time threads let ordinary programs run.
+#[test]
+fn a_soft_run_that_never_sleeps_leaves_the_real_time_class_and_says_so() {
+    let _machine = machine();
+    let task = |name| format!("[[task]]\nname = \"{name}\"\nperiod = \"8 ms\"\ncost = \"6 ms\"\n");
+    let spec = SpecFile::new(on_a_cpu(&(task("one") + &task("other"))));
+    let done = upcall(&["run", spec.path(), "--soft", "--duration", "2s", "--json"]);
+    let run = done.assert_code(&[0, 4]).json();
+    if !truth(&run, "platform.real_time") {
+        support::skipped("no right to the real-time class");
+        return;
+    }
+    let notices = list(&run, "platform.notices").iter().filter_map(Value::as_str);
+    let lowered = notices.filter(|line| line.starts_with("this process kept CPU "));
+    assert_eq!(lowered.count(), 1, "{run:#}");
+}

@@ -74,7 +74,7 @@ pub struct ActivityResults {
     pub wakeup_latency_ns: Option<Percentiles>,
     /// CPUs whose handler did not yield at the end.
     pub stuck: Vec<u32>,
-    /// What the daemon's watchdog did to the process at last, one line each.
+    /// What the watchdog did to the process at last, one line each.
     pub offences: Vec<String>,
 }
 

@@ -134,7 +134,7 @@ impl Activities {
         self.runtime.poll(|id, job| record_job(created, id, job, &mut on_job));
     }
 
-    /// What the daemon's watchdog did to this process since the last call, one line each.
+    /// What the watchdog did to this process since the last call, one line each.
     pub fn offences(&mut self) -> Vec<String> {
         self.runtime.offences().iter().map(ToString::to_string).collect()
     }

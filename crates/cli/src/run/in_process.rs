@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use upcall::time::{Instant, Span};
-use upcall::{Config, MemoryLock, Mode, Runtime, clock};
+use upcall::{BusyLimit, Config, MemoryLock, Mode, Runtime, clock};
 
 use super::activities::{Activities, bind, shortfall};
 use super::load::Load;
@@ -35,6 +35,7 @@ pub fn run(
     let (mut activities, mut notices, opened) = set_up(spec, plan, options, trace.is_some())?;
     let mut load = Load::start(spec, plan, &used_cpus(plan))?;
 
+    let _limit = busy_limit(plan, options.mode);
     started()?;
     if let Some(trace) = trace {
         trace.begin(&activities.trace_header(&plan.activities, 0, opened));
@@ -58,8 +59,10 @@ pub fn run(
     let senders = load.stop_senders()?;
     let end = clock::now();
     drain(&mut activities, drain_time(plan), &mut files, interrupted);
-    let (part, records) =
+    let (mut part, records) =
         activities.stop(&plan.activities, options.mode, |activity, job| files.log(activity, job));
+    let offences = std::mem::take(&mut part.offences);
+    notices.extend(offences.into_iter().map(|line| RunNotice::new(format!("this process {line}"))));
     if let Some(trace) = files.trace {
         records.iter().for_each(|(cpu, record)| trace.record(*cpu, record));
     }
@@ -79,6 +82,16 @@ pub fn run(
         alone: true,
     };
     Ok(outcome::outcome(plan, options, measured))
+}
+
+/// The last line behind the runtime's watchdog: ten times what that lets a thread run without a
+/// sleep. It holds in mode `upcall` only: no watchdog lowers the threads of the other modes. If the
+/// user has set a lower limit, that stays.
+fn busy_limit(plan: &Plan<'_>, mode: Mode) -> Option<BusyLimit> {
+    let computes = plan.activities.iter().map(|planned| planned.params.compute().as_nanos());
+    let allowed_ns = computes.fold(1_000_000_000, |sum: u64, ns| sum.saturating_add(ns * 2));
+    let limit = (mode == Mode::Upcall).then(|| BusyLimit::set(allowed_ns.saturating_mul(10)));
+    limit.and_then(Result::ok)
 }
 
 /// Binds the sockets, starts the runtime and creates the activities, suspended. Returns also the
