@@ -24,15 +24,15 @@
 //!     +---------------- (2) owes nothing --------------------------+
 //! ```
 //!
-//! 1. A domain responds: it makes an upcall, ends a quantum, or passes the turn. Its user area shows
-//!    when. If it has not responded for its longest quantum and 1 ms, or if it owes more than two
-//!    jobs of each of its activities and half the grace, its thread gets a priority below the KLS
-//!    thread, and loses the turn. This is no offence: the machine may have stood still. Two looks must show the
-//!    same state, the thread must be ready to run, and another domain must wait. A domain that runs
-//!    without the turn is treated in the same way.
-//! 2. The domain responds, and owes nothing that is above its limit. Its thread gets its priority
-//!    back and takes turns again. A thread whose CPU time shows that it did not run has lost the
-//!    time to the host. It finishes its quantum at once.
+//! 1. A domain responds: it makes an upcall, ends a quantum, or passes the turn. Its user area
+//!    shows when. A domain has its longest quantum and 1 ms to respond. It may owe two jobs of each
+//!    of its activities and half the grace. Beyond that its thread gets a priority below the KLS
+//!    thread, and loses the turn. This is no offence: the machine may have stood still. Two looks
+//!    must show the same silence, the thread must be ready to run, and another domain must wait. A
+//!    domain that runs without the turn is treated in the same way while the holder is silent.
+//! 2. The domain responds, and owes nothing above its limit (preempted), or nothing at all
+//!    (lowered). Its thread gets its priority back and takes turns again. A thread whose CPU time
+//!    shows that it did not run has lost the time to the host. It finishes its quantum at once.
 //! 3. Now it is an offence. The limit is in CPU time of the domain's thread, so waits and stopped
 //!    processes do not count. Time that the host took without reporting it does not count either
 //!    (`meter`). Without the real-time class there is no state *preempted*. Then the watchdog

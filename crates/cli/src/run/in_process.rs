@@ -85,8 +85,8 @@ pub fn run(
 }
 
 /// The last line behind the runtime's watchdog: ten times what that lets a thread run without a
-/// sleep. It holds in mode `upcall` only, because no watchdog lowers the threads of the other modes.
-/// If the user has set a lower limit, that stays.
+/// sleep. It holds in mode `upcall` only: no watchdog lowers the threads of the other modes. If the
+/// user has set a lower limit, that stays.
 fn busy_limit(plan: &Plan<'_>, mode: Mode) -> Option<BusyLimit> {
     let computes = plan.activities.iter().map(|planned| planned.params.compute().as_nanos());
     let allowed_ns = computes.fold(1_000_000_000, |sum: u64, ns| sum.saturating_add(ns * 2));
