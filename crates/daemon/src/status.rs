@@ -190,10 +190,17 @@ fn virtual_processor(
     member: &Member,
     reserved_ppm: u64,
 ) -> (VirtualProcessorStatus, Vec<Slot>) {
-    let (slots, fault) = match slots(&member.area) {
+    let (slots, mut fault) = match slots(&member.area) {
         Ok(slots) => (slots, String::new()),
         Err(fault) => (Vec::new(), fault.to_string()),
     };
+    let used_ns = member.thread.by_server().map(|thread| thread.cpu_time());
+    if let Some(Err(error)) = used_ns
+        && !error.is_not_found()
+        && fault.is_empty()
+    {
+        fault = format!("its CPU time cannot be read, so it is not watched: {error}");
+    }
     let virtual_processor = VirtualProcessorStatus {
         cpu: group.cpu,
         tid: member.thread.tid(),
@@ -201,7 +208,7 @@ fn virtual_processor(
         offences: member.offences(),
         reserved_ppm,
         // Zero if its thread has just ended: the CPU time is no longer known then.
-        used_ns: member.thread.by_server().and_then(|t| t.cpu_time().ok()).unwrap_or_default(),
+        used_ns: used_ns.and_then(Result::ok).unwrap_or_default(),
         counters: member.area.counters(),
         fault,
     };

@@ -70,6 +70,14 @@ pub enum Trouble {
         /// The limit of open descriptors (`RLIMIT_NOFILE`).
         descriptors_max: u64,
     },
+    /// The watchdog cannot read the CPU time of a domain's thread. It accuses nobody for what it
+    /// cannot see. Reported once a CPU.
+    Unseen {
+        /// The CPU.
+        cpu: u32,
+        /// The kernel's error.
+        error: OsError,
+    },
     /// A system call failed.
     Os(OsError),
 }
@@ -87,6 +95,11 @@ impl fmt::Display for Trouble {
                 "few of {descriptors_max} descriptors are left: the daemon ends silent connections; \
                  a higher limit (LimitNOFILE, ulimit -n) leaves more room"
             ),
+            Trouble::Unseen { cpu, error } => write!(
+                f,
+                "the watchdog cannot read the CPU time of a domain on CPU {cpu}, and accuses \
+                 nobody for it: {error}"
+            ),
             Trouble::Os(error) => write!(f, "{error}"),
         }
     }
@@ -97,7 +110,7 @@ impl core::error::Error for Trouble {
         match self {
             Trouble::NoRealTimeClass(refusal) => Some(refusal),
             Trouble::FewDescriptors { .. } => None,
-            Trouble::Os(error) => Some(error),
+            Trouble::Unseen { error, .. } | Trouble::Os(error) => Some(error),
         }
     }
 }

@@ -7,11 +7,12 @@ use core::num::NonZeroU64;
 
 use upcall_core::time::Span;
 use upcall_shm::wire::ToDomain;
+use upcall_sys::OsError;
 use upcall_sys::local::Received;
 use upcall_sys::process::Signal;
 
 use super::daemon::Daemon;
-use super::event::DaemonEvent;
+use super::event::{DaemonEvent, Trouble};
 use crate::watchdog::{Measure, Offence, Report};
 
 const OFFENCE_BYTES: usize = 32;
@@ -22,12 +23,16 @@ impl Daemon {
         while let Ok(Received { len: OFFENCE_BYTES, .. }) = self.offences.receive(&mut buffer) {
             let Some(report) = decode(&buffer) else { continue };
             let (Report::Offence(Offence { generation, .. })
-            | Report::ThreadEnded { generation, .. }) = report;
+            | Report::ThreadEnded { generation, .. }
+            | Report::Unseen { generation, .. }) = report;
             let generation = NonZeroU64::new(generation);
             let session = generation.and_then(|generation| self.session_of(generation));
             match (session, report) {
                 (Some(session), Report::Offence(offence)) => self.take_offence(session, offence),
                 (Some(session), Report::ThreadEnded { cpu, .. }) => self.end_thread(session, cpu),
+                (Some(_), Report::Unseen { cpu, error, .. }) => {
+                    self.events.push(DaemonEvent::Trouble(Trouble::Unseen { cpu, error }));
+                }
                 // The session has ended meanwhile.
                 (None, _) => {}
             }
@@ -56,6 +61,10 @@ impl Daemon {
 
 /// The number of a report that is no measure: the thread has ended.
 const THREAD_ENDED: u64 = 0;
+/// The same: the CPU time of the thread cannot be read, with the number of the error.
+const UNSEEN: u64 = u64::MAX;
+/// The operation of that error.
+const READ: &str = "read(/proc/pid/task/tid/schedstat)";
 
 /// Native byte order: both ends are threads of this process.
 pub(super) fn encode(report: &Report) -> [u8; OFFENCE_BYTES] {
@@ -64,6 +73,10 @@ pub(super) fn encode(report: &Report) -> [u8; OFFENCE_BYTES] {
             [u64::from(cpu), generation, measure as u64, held_ns]
         }
         Report::ThreadEnded { cpu, generation } => [u64::from(cpu), generation, THREAD_ENDED, 0],
+        Report::Unseen { cpu, generation, error } => {
+            let errno = u64::from(error.raw_os_error().unsigned_abs());
+            [u64::from(cpu), generation, UNSEEN, errno]
+        }
     };
     let mut bytes = [0; OFFENCE_BYTES];
     for (place, word) in bytes.chunks_exact_mut(8).zip(words) {
@@ -79,6 +92,27 @@ fn decode(bytes: &[u8; OFFENCE_BYTES]) -> Option<Report> {
     if number == THREAD_ENDED {
         return Some(Report::ThreadEnded { cpu, generation });
     }
+    if number == UNSEEN {
+        let error = OsError::new(READ, i32::try_from(words.next()?).ok()?);
+        return Some(Report::Unseen { cpu, generation, error });
+    }
     let measure = Measure::of_number(u32::try_from(number).ok()?)?;
     Some(Report::Offence(Offence { cpu, generation, measure, held_ns: words.next()? }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_report_comes_back_as_it_was() {
+        let (cpu, generation) = (3, 7);
+        for report in [
+            Report::Offence(Offence { cpu, generation, measure: Measure::Demoted, held_ns: 9 }),
+            Report::ThreadEnded { cpu, generation },
+            Report::Unseen { cpu, generation, error: OsError::new(READ, 24) },
+        ] {
+            assert_eq!(decode(&encode(&report)), Some(report));
+        }
+    }
 }

@@ -35,6 +35,8 @@ pub(super) struct CpuWatch {
     pub(super) view: CpuView,
     yield_request: Option<YieldRequest>,
     pub(super) records: Vec<Record>,
+    /// Whether it was reported that a thread's CPU time cannot be read.
+    told_unseen: bool,
     group_accounts: Vec<GroupAccount>,
     /// Scratch of [`CpuWatch::look`].
     pub(super) contenders: Vec<Contender>,
@@ -57,6 +59,7 @@ impl CpuWatch {
             view: CpuView::default(),
             yield_request: None,
             records: Vec::new(),
+            told_unseen: false,
             group_accounts: Vec::new(),
             contenders: Vec::new(),
             next_look: None,
@@ -211,13 +214,20 @@ impl CpuWatch {
     }
 
     /// Updates the record of a domain, mainly its CPU time.
-    pub(super) fn update_record(&mut self, member: &Arc<Member>, tick: &Tick<'_>, wants_cpu: bool) {
+    pub(super) fn update_record(
+        &mut self,
+        member: &Arc<Member>,
+        tick: &mut Tick<'_>,
+        wants_cpu: bool,
+    ) {
         let count_ns = match member.thread.by_watchdog().cpu_time() {
             Ok(count_ns) => count_ns,
             Err(error) => {
                 // The thread has ended, or its process has executed another program.
                 if error.is_not_found() {
                     member.thread.set_ended(tick.rules.band);
+                } else if !std::mem::replace(&mut self.told_unseen, true) {
+                    tick.report_unseen(self.cpu_state.cpu, member, error);
                 }
                 return self.keep_record(member);
             }

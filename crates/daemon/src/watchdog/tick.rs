@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use upcall_core::time::{Instant, Span};
 use upcall_shm::Measure;
+use upcall_sys::OsError;
 use upcall_sys::schedule::Band;
 
 use super::arming::LOOK_MIN;
@@ -27,6 +28,12 @@ pub(crate) enum Report {
     ThreadEnded {
         cpu: u32,
         generation: u64,
+    },
+    /// The CPU time of a domain's thread cannot be read. Nobody is accused meanwhile.
+    Unseen {
+        cpu: u32,
+        generation: u64,
+        error: OsError,
     },
 }
 
@@ -84,6 +91,11 @@ impl Tick<'_> {
     ) {
         let generation = member.generation.get();
         (self.report)(Report::Offence(Offence { cpu: group.cpu, generation, measure, held_ns }));
+    }
+
+    pub(super) fn report_unseen(&mut self, cpu: u32, member: &Member, error: OsError) {
+        let generation = member.generation.get();
+        (self.report)(Report::Unseen { cpu, generation, error });
     }
 
     pub(super) fn report_ended(&mut self, group: &DomainGroup, member: &Member) {
