@@ -268,11 +268,10 @@ fn platform(spec: &Spec, discipline: &Discipline) -> Result<Platform, Failure> {
     })
 }
 
-/// The switch cost in mode upcall. Between processes it is what the daemon charges, or what the
-/// daemon that `run` starts will charge.
+/// The switch cost in mode upcall: what a running daemon charges. Without one it is the cost between
+/// processes if the spec has several domains, as the daemon that `run` starts will charge it.
 fn switch_cost(spec: &Spec, discipline: &Discipline, cpus: &[u32]) -> Result<Span, Failure> {
-    let across = discipline.compares_across_domains() && has_domains(spec);
-    if across
+    if discipline.compares_across_domains()
         && let Ok(socket) = upcall::daemon_socket()
         && let Ok(status) = upcall::status::status(&socket)
     {
@@ -280,7 +279,7 @@ fn switch_cost(spec: &Spec, discipline: &Discipline, cpus: &[u32]) -> Result<Spa
     }
     match spec.switch_cost {
         SwitchCost::Fixed(cost) => Ok(cost),
-        SwitchCost::Auto if across => {
+        SwitchCost::Auto if discipline.compares_across_domains() && has_domains(spec) => {
             let cpu = cpus.first().copied().unwrap_or_default();
             let band = upcall::RealTime::granted().ok().map(|real_time| real_time.band);
             upcall_daemon::calibrate::handoff_cost(cpu, band).map_err(Failure::of_error)

@@ -14,6 +14,7 @@ use upcall::clock;
 use upcall::time::Span;
 use upcall_cli::standard_error::say;
 
+use super::promises;
 use crate::background::own_command;
 use crate::exit::Failure;
 use crate::plan::Plan;
@@ -40,10 +41,11 @@ pub struct OwnDaemon {
 /// # Errors
 /// The daemon does not start, or the system cannot check the socket.
 pub fn ensure(plan: &Plan<'_>) -> Result<(PathBuf, Option<OwnDaemon>), Failure> {
-    let running = upcall::daemon_socket().map_err(Failure::of_error)?;
-    if answers(&running)? {
+    if let Some(running) = find_running()? {
         return Ok((running, None));
     }
+    // The daemon takes the lock. A process that holds it already is named here.
+    drop(promises::lock(plan, &plan.platform.cpus)?);
     let socket = upcall::own_daemon_socket().map_err(Failure::of_error)?;
     let mut own = OwnDaemon::start(&socket, plan)?;
     let give_up = clock::now() + LISTEN_WITHIN;
@@ -61,6 +63,15 @@ pub fn ensure(plan: &Plan<'_>) -> Result<(PathBuf, Option<OwnDaemon>), Failure> 
         std::thread::sleep(CHECK_EVERY);
     }
     Err(Failure::new("the daemon did not start: it does not listen"))
+}
+
+/// The socket of a daemon that answers, if there is one.
+///
+/// # Errors
+/// The system cannot check the socket.
+pub fn find_running() -> Result<Option<PathBuf>, Failure> {
+    let socket = upcall::daemon_socket().map_err(Failure::of_error)?;
+    Ok(answers(&socket)?.then_some(socket))
 }
 
 fn answers(socket: &Path) -> Result<bool, Failure> {
