@@ -126,8 +126,9 @@ fn runs_of_one_domain_attach_to_a_daemon_which_admits_or_refuses_them() {
     let run = place.run(&[]).assert_code(&[0, 4]).json();
     assert!(number(&list(&run, "activities")[0], "completed") > 2, "{run:#}");
     // A policy that the daemon does not have: the daemon has promised the CPU.
-    let weights = "policy = \"ps\"\n".to_owned() + MOST + "share = \"80 %\"\n";
-    fs::write(place.0.path(), on_a_cpu(&weights)).unwrap();
+    let slow = MOST.replace("2 ms", "20 ms");
+    let shares = format!("policy = \"ps\"{slow}share = \"80 %\"\n");
+    fs::write(place.0.path(), on_a_cpu(&shares)).unwrap();
     assert_refused(&place.run(&[]), &format!("is promised by process {} (upcalld)", own.pid()));
     drop(first);
 }
