@@ -1,7 +1,6 @@
 //! Two programs never promise the time of one CPU twice: a second run is refused with the reason,
 //! or one daemon admits both.
 
-#![expect(clippy::unwrap_used, reason = "a test")]
 #[allow(dead_code, reason = "each test program uses its own part")]
 mod support;
 

@@ -12,7 +12,7 @@ use upcall::time::Span;
 use upcall::work::Work;
 
 use crate::exit::Failure;
-use crate::output;
+use crate::output::{self, Promise};
 use crate::spec::{Activity, Spec, Stream, SwitchCost};
 
 /// Domain of activities whose spec names none.
@@ -43,6 +43,8 @@ pub struct Planned<'s> {
     pub cpu: u32,
     pub refused: bool,
     pub response_max: Option<Span>,
+    /// What admission promises to it.
+    pub promise: Promise,
 }
 
 impl<'s> Planned<'s> {
@@ -52,6 +54,12 @@ impl<'s> Planned<'s> {
 
     pub fn domain(&self) -> &'s str {
         self.activity.domain().unwrap_or(DOMAIN_DEFAULT)
+    }
+
+    /// The window `x/y`, if windows are promised.
+    pub fn window(&self) -> Option<String> {
+        let window = self.terms.window.filter(|_| self.promise == Promise::Windows)?;
+        Some(format!("{}/{}", window.misses, window.periods))
     }
 
     /// The stream and its mapping, if the activity is a stream.
@@ -89,6 +97,7 @@ pub fn plan<'s>(spec: &'s Spec, options: PlanOptions) -> Result<Plan<'s>, Failur
         let measure = if options.virtual_time { Measure::Never } else { Measure::Undeclared };
         activities.push(map_activity(spec, activity, platform.switch_cost, measure)?);
     }
+    set_promises(&mut activities, discipline);
     let mut reservations = Reservations::new(platform.clone(), discipline);
     let mut refusals = Vec::new();
     let mut refused_tests = Vec::new();
@@ -184,8 +193,22 @@ pub fn mapped<'s>(
         return Err(Failure::new(format_args!("found {found} costs, expected {expected}")));
     }
     let each = activities.into_iter().zip(pdu_costs);
-    each.map(|(activity, &cost)| map_activity(spec, activity, switch_cost, Measure::Known(cost)))
-        .collect()
+    let mapped = each
+        .map(|(activity, &cost)| map_activity(spec, activity, switch_cost, Measure::Known(cost)));
+    let mut mapped: Vec<_> = mapped.collect::<Result<_, _>>()?;
+    set_promises(&mut mapped, spec.policy);
+    Ok(mapped)
+}
+
+/// Notes what `discipline` promises to each activity.
+fn set_promises(activities: &mut [Planned<'_>], discipline: &Discipline) {
+    for planned in activities {
+        planned.promise = match discipline.promise(&planned.terms) {
+            discipline::Promise::Deadlines => Promise::Deadlines,
+            discipline::Promise::Windows(_) => Promise::Windows,
+            discipline::Promise::Nothing => Promise::Nothing,
+        };
+    }
 }
 
 /// The policy on the command line, or the spec's.
@@ -322,6 +345,7 @@ fn map_activity<'s>(
             cpu: 0,
             refused: false,
             response_max: None,
+            promise: Promise::Deadlines,
         }),
         Activity::Stream(stream) => map_stream(spec, stream, switch_cost, measure),
     }
@@ -369,6 +393,7 @@ fn map_stream<'s>(
         cpu: 0,
         refused: false,
         response_max: None,
+        promise: Promise::Deadlines,
     })
 }
 
