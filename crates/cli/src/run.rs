@@ -52,7 +52,14 @@ pub fn is_across_processes(plan: &Plan<'_>, mode: Mode) -> bool {
 fn attaches(plan: &Plan<'_>, options: RunOptions) -> Result<bool, Failure> {
     let may =
         options.mode == Mode::Upcall && !options.soft && plan.discipline.compares_across_domains();
-    Ok(may && daemon::find_running()?.is_some())
+    if !may {
+        return Ok(false);
+    }
+    match upcall::daemon_socket() {
+        Ok(socket) => daemon::answers(&socket),
+        // Another user may have taken the name of the folder in `/tmp`. Then this run is alone.
+        Err(_) => Ok(false),
+    }
 }
 
 /// Runs `plan` and returns its outcome. Calls `started` when everything is set up and nothing is

@@ -41,7 +41,8 @@ pub struct OwnDaemon {
 /// # Errors
 /// The daemon does not start, or the system cannot check the socket.
 pub fn ensure(plan: &Plan<'_>) -> Result<(PathBuf, Option<OwnDaemon>), Failure> {
-    if let Some(running) = find_running()? {
+    let running = upcall::daemon_socket().map_err(Failure::of_error)?;
+    if answers(&running)? {
         return Ok((running, None));
     }
     // The daemon takes the lock. A process that holds it already is named here.
@@ -65,16 +66,11 @@ pub fn ensure(plan: &Plan<'_>) -> Result<(PathBuf, Option<OwnDaemon>), Failure> 
     Err(Failure::new("the daemon did not start: it does not listen"))
 }
 
-/// The socket of a daemon that answers, if there is one.
+/// Whether a daemon listens at `socket`.
 ///
 /// # Errors
 /// The system cannot check the socket.
-pub fn find_running() -> Result<Option<PathBuf>, Failure> {
-    let socket = upcall::daemon_socket().map_err(Failure::of_error)?;
-    Ok(answers(&socket)?.then_some(socket))
-}
-
-fn answers(socket: &Path) -> Result<bool, Failure> {
+pub fn answers(socket: &Path) -> Result<bool, Failure> {
     upcall::daemon_answers(socket).map_err(|error| Failure::of_file(socket, error))
 }
 
