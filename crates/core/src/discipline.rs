@@ -290,3 +290,33 @@ impl fmt::Debug for Discipline {
         f.write_str(self.name)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::activity::GroupId;
+    use crate::admission::Share;
+
+    #[test]
+    fn only_what_admission_bounds_is_promised() {
+        let plain = Terms::default();
+        let share = Terms { share: Share::from_ppm(100_000), ..plain };
+        let background = Terms { class: WorkClass::Background, ..plain };
+        let window = |misses| Window { misses, periods: 4 };
+        let windowed = |misses| Terms { window: Some(window(misses)), ..plain };
+        for (discipline, terms, promise) in [
+            (&RMDP, background, Promise::Deadlines),
+            (&RM, windowed(1), Promise::Deadlines),
+            (&DWS, plain, Promise::Deadlines),
+            (&DWS, background, Promise::Nothing),
+            (&PS, plain, Promise::Nothing),
+            (&PS, share, Promise::Deadlines),
+            (&PS, Terms { group: Some(GroupId(0)), ..share }, Promise::Nothing),
+            (&DWCS, windowed(1), Promise::Windows(window(1))),
+            (&DWCS, windowed(0), Promise::Deadlines),
+            (&DWCS, plain, Promise::Deadlines),
+        ] {
+            assert_eq!(discipline.promise(&terms), promise, "{} {terms:?}", discipline.name);
+        }
+    }
+}
