@@ -148,8 +148,9 @@ fn check(
         theirs.run(handler).unwrap();
         while count.load(Relaxed) < job + WOKEN_IN {}
         at.lock().unwrap().clear();
-        let woken = count.load(Relaxed);
         wake(&mut ours);
+        // Not before: this ordinary thread may lose its CPU before it wakes.
+        let woken = count.load(Relaxed);
         end_of_job(&mut theirs, handler);
         let ran = at.lock().unwrap().first().copied().unwrap_or(u32::MAX);
         between.push(ran.saturating_sub(woken));
@@ -275,9 +276,9 @@ fn child() {
     println!("#ready");
     for line in std::io::stdin().lines() {
         assert_eq!(line.unwrap(), "wake");
-        let woken = clock::now();
         assert!(writer.push(&[1; 8]).unwrap());
         writer.commit().unwrap();
+        let woken = clock::now();
         let ran = runs.recv().unwrap();
         println!("#ran {} {}", woken.as_nanos(), ran.as_nanos());
     }
