@@ -27,8 +27,8 @@ use upcall_daemon::server::{self, Daemon, DaemonEvent};
 
 /// The environment variable that gives a process started by this one its role.
 const ROLE: &str = "UPCALL_BENCH_ROLE";
-/// The quanta of the worse domain.
-const QUANTA_US: [u64; 3] = [20, 100, 500];
+/// The quanta of the worse domain. 0: there is no worse domain, and the CPU is idle.
+const QUANTA_US: [u64; 4] = [0, 20, 100, 500];
 /// The job of the worse domain, and its period.
 const JOB: Span = Span::from_millis(40);
 const PERIOD: Span = Span::from_millis(60);
@@ -58,10 +58,14 @@ fn measure() {
         "us", "quantum", "hand-off", "samples", "p50", "p99", "p99.9", "worst", "above sum"
     );
     for (kind, discipline) in KINDS {
+        let mut idle_ns = 0;
         for quantum_us in QUANTA_US {
             let (mut samples, cost) = samples(kind, discipline, quantum_us, rounds);
             let us = |ns: u64| format!("{:.1}", ns as f64 / 1e3);
-            let counted = quantum_us * 1_000 + cost.as_nanos();
+            if quantum_us == 0 {
+                idle_ns = percentile(&mut samples, 99.0);
+            }
+            let counted = idle_ns + quantum_us * 1_000 + cost.as_nanos();
             let above = samples.iter().filter(|&&ns| ns > counted).count();
             let [p50, p99, p999, worst] =
                 [50.0, 99.0, 99.9, 100.0].map(|of| us(percentile(&mut samples, of)));
@@ -77,8 +81,9 @@ fn measure() {
          task: an ordinary thread of the process wakes a task\n\
          control: an ordinary thread of the process starts a handler\n\
          The time begins before the write, the wake-up or the start, and ends in the handler or\n\
-         task. It contains the wake-up across CPUs. \"above sum\": samples above one quantum and\n\
-         one hand-off, as the daemon measured it. Each quantum takes exactly its time, by the clock."
+         task. It contains the wake-up across CPUs. Quantum 0: no worse domain, an idle CPU.\n\
+         above sum: samples above one quantum, one hand-off as the daemon measured it, and the\n\
+         99th percentile of the idle CPU. Each quantum takes exactly its time, by the clock."
     );
 }
 
@@ -99,10 +104,12 @@ fn samples(kind: &str, of: &'static Discipline, quantum_us: u64, rounds: u32) ->
         });
     });
     let (path, policy) = (socket.display(), of.name);
-    let mut works = start(&format!("works {path} {policy} {quantum_us}"));
+    let mut works = (quantum_us > 0).then(|| start(&format!("works {path} {policy} {quantum_us}")));
     let wakes = start(&format!("wakes {path} {kind} {policy} {rounds}"));
     let output = wakes.wait_with_output().expect("it ends");
-    let _ = (works.kill(), works.wait());
+    if let Some(works) = &mut works {
+        let _ = (works.kill(), works.wait());
+    }
     stopper.stop();
     serving.join().expect("the daemon does not panic");
     let text = String::from_utf8(output.stdout).expect("numbers");
