@@ -22,6 +22,7 @@ use upcall_core::activity::ActivityParams;
 use upcall_core::discipline::{DWS, Discipline, RM, RMDP};
 use upcall_core::time::Span;
 use upcall_daemon::server::{Access, Config, Daemon, DaemonEvent, Stopper};
+use upcall_runtime::channel::{Client, Form, Forms, Raise, Route, ServiceTerms};
 use upcall_runtime::stream::{Stream, StreamForm};
 use upcall_runtime::{Attach, Config as RuntimeConfig, HandlerId, Runtime, clock};
 
@@ -235,6 +236,33 @@ fn a_task_in_io_wait_runs_at_the_next_boundary_of_a_worse_domain() {
         });
         runtime.run(id.unwrap()).unwrap();
         Box::new(move |_| writer.write_all(&[1]).unwrap())
+    });
+}
+
+/// An event of a channel, whose handler the executor invokes. It has no rank. The raiser knows
+/// nothing of domains.
+#[test]
+#[ignore = "needs root"]
+fn a_channel_event_is_handled_at_the_next_boundary_of_a_worse_domain() {
+    check("channel", &RMDP, |runtime, ran| {
+        let name = format!("wake-{}", std::process::id());
+        let ring = Form::Ring { slots: 8 };
+        let forms = Forms { to_service: ring, to_client: ring };
+        let route = Route::to(move |events| {
+            while events.take().is_some() {
+                ran.note();
+            }
+        });
+        let cpu = runtime.config().cpus[0];
+        // The executor runs from its first activity on.
+        let first = runtime.handler("first", better(), |batch| batch.finish()).unwrap();
+        runtime.run(first).unwrap();
+        let service = runtime.service(cpu, &name, ServiceTerms::new(forms, route)).unwrap();
+        let client = Client::polled(&name).unwrap();
+        Box::new(move |_| {
+            let _service = &service;
+            client.raise(&Raise::row(0)).unwrap();
+        })
     });
 }
 
