@@ -20,8 +20,8 @@ pub(crate) const ATTACKS: &[Attack] = &[
     attack("false wake words", "keeps the wake words of all domains notified", false_words),
 ];
 
-/// Attaches, and shows that wake-ups may leave no sign. An ordinary thread on any CPU does `disturb`
-/// again and again, while the domain's own thread does `act`.
+/// Attaches, and shows that wake-ups may leave no sign. An ordinary thread on any CPU does
+/// `disturb` again and again, while the domain's own thread does `act`.
 fn disturb_and(socket: &Path, disturb: fn(&Raw), act: fn(&Raw)) {
     let cpus = schedule::allowed_cpus().expect("the CPUs of this process");
     let raw = Raw::attach(socket, "attacker");

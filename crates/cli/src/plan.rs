@@ -291,8 +291,9 @@ fn platform(spec: &Spec, discipline: &Discipline) -> Result<Platform, Failure> {
     })
 }
 
-/// The switch cost in mode upcall: what a running daemon charges. Without one it is the cost between
-/// processes if the spec has several domains, as the daemon that `run` starts will charge it.
+/// The switch cost in mode upcall: what a running daemon charges. Without one it is the cost
+/// between processes if the spec has several domains, as the daemon that `run` starts will charge
+/// it.
 fn switch_cost(spec: &Spec, discipline: &Discipline, cpus: &[u32]) -> Result<Span, Failure> {
     if discipline.compares_across_domains()
         && let Ok(socket) = upcall::daemon_socket()

@@ -269,7 +269,7 @@ mod tests {
             (windows.current, windows.misses) = (0, 0);
             std::mem::take(&mut windows.violations)
         };
-        // Misses 2 and 3 are neighbours in different windows.
+        // Misses 2 and 3 follow each other, in different windows.
         assert_eq!(count(&[2, 3]), 0);
         assert_eq!(count(&[0, 2]), 1);
         assert_eq!(count(&[0, 1, 2, 7, 8]), 2);
