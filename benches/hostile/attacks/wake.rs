@@ -3,7 +3,6 @@
 
 use std::path::Path;
 
-use upcall_shm::DomainId;
 use upcall_sys::{futex, schedule};
 
 use super::{Attack, attack, sleep, spin};
@@ -17,7 +16,6 @@ pub(crate) const ATTACKS: &[Attack] = &[
         other_user: true,
         ..attack("stays awake, other", "the same as another user", stays_awake)
     },
-    attack("false wake words", "keeps the wake words of all domains notified", false_words),
 ];
 
 /// Attaches, and shows that wake-ups may leave no sign. An ordinary thread on any CPU does
@@ -59,18 +57,4 @@ fn stays_awake(socket: &Path) {
         sleep(raw);
         spin(3_000_000);
     });
-}
-
-/// Also asks the holder to look, all the time. The notified domains find nothing to do.
-fn false_words(socket: &Path) {
-    let notify_all = |raw: &Raw| {
-        for domain in DomainId::all() {
-            let wake_word = raw.turn.wake_word(domain);
-            if wake_word.notify() {
-                futex::wake_shared(wake_word.word(), 1);
-            }
-        }
-        let _ = raw.turn.set_need_resched();
-    };
-    disturb_and(socket, notify_all, sleep);
 }

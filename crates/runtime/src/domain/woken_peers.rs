@@ -12,9 +12,8 @@ use crate::clock;
 /// A yield that took the time `t` is followed by none for this many times `t`. So yields take at
 /// most a twentieth of the holder's time.
 const PAUSE_FACTOR: u32 = 20;
-/// The longest pause. It is shorter than 20 t only if woken peers ran for more than 0.5 ms: then
-/// the watchdog acts against a peer that keeps the CPU, and the others are not delayed for long.
-const PAUSE_MAX: Span = Span::from_millis(10);
+/// The longest pause, after woken peers kept the CPU for 50 ms. The watchdog acts long before.
+const PAUSE_MAX: Span = Span::from_secs(1);
 
 /// See the module's head.
 #[derive(Debug)]
