@@ -106,9 +106,9 @@ fn a_live_run_and_a_simulation_with_groups_give_the_same_commands_again() {
     let spec = SpecFile::new(groups);
     for command in ["sim", "run"] {
         let (_folder, path) = file();
-        // The hogs of the example are late on purpose.
+        // The hogs of the example are late on purpose. Nothing is promised to them.
         upcall(&[command, spec.path(), "--duration", "500ms", "--trace", text(&path)])
-            .assert_code(&[4]);
+            .assert_code(&[0, 4]);
         let done = replay(&path);
         done.assert_code(&[0]);
         assert!(done.stdout.ends_with("same commands\n"), "{done:#?}");

@@ -24,6 +24,7 @@ use upcall_daemon::server::{
     Access, CONNECTIONS_MAX_DEFAULT, Config, Daemon, DaemonEvent, Listener, Stopper,
 };
 
+use crate::cpu_lock::{CpuLockError, CpuLocks};
 use crate::spec::{parse_duration, parse_share};
 
 mod log;
@@ -161,6 +162,7 @@ pub fn serve(args: &DaemonArgs) -> Result<(), DaemonFailure> {
     let socket = socket(args, passed.as_ref())?;
     let scrapers = args.metrics.map(listen_for_scrapers).transpose()?;
     let config = config(args, socket.clone(), cpus.clone())?;
+    let _locks = lock(&cpus)?;
     let daemon = match passed {
         Some(listener) => Daemon::start_at(config, listener),
         None => Daemon::start(config),
@@ -212,6 +214,22 @@ fn socket(args: &DaemonArgs, passed: Option<&Listener>) -> Result<PathBuf, Daemo
             Err(failed(format!("--socket: found {named}, the service manager passed {path}")))
         }
         _ => Ok(path),
+    }
+}
+
+/// Locks the CPUs of a daemon that has the right to the real-time class. A run or a daemon that
+/// holds one already has promised its time.
+fn lock(cpus: &[u32]) -> Result<Option<CpuLocks>, DaemonFailure> {
+    if upcall::RealTime::granted().is_err() {
+        return Ok(None);
+    }
+    match CpuLocks::take(cpus, "upcalld") {
+        Ok(locks) => Ok(Some(locks)),
+        Err(held @ CpuLockError::Held { .. }) => Err(failed(held)),
+        Err(error) => {
+            tracing::warn!("a run may promise the same CPUs: {error}");
+            Ok(None)
+        }
     }
 }
 

@@ -39,7 +39,8 @@ pub struct Failure {
     message: String,
     /// The error that led to the failure, if there is one.
     source: Option<Box<dyn Error + Send + Sync>>,
-    /// The refusal of a daemon that had no place for an activity of an admitted plan.
+    /// The refusal of an activity of an admitted plan: a daemon had no place for it, or another
+    /// process has promised the time of its CPU.
     refusal: Option<Box<Refusal>>,
 }
 
@@ -64,6 +65,13 @@ impl Failure {
         let Refusal { name, reason, hint, .. } = &refusal;
         let hint = hint.as_ref().map_or(String::new(), |hint| format!("; {hint}"));
         let message = format!("upcall: the daemon refuses {name}: {reason}{hint}; nothing was run");
+        Failure { message, source: None, refusal: Some(Box::new(refusal)) }
+    }
+
+    /// The failure of a run on a CPU whose time another process has promised.
+    pub fn promised_twice(refusal: Refusal) -> Self {
+        let Refusal { name, reason, .. } = &refusal;
+        let message = format!("upcall: refused {name}: {reason}; nothing was run");
         Failure { message, source: None, refusal: Some(Box::new(refusal)) }
     }
 

@@ -8,6 +8,7 @@
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 pub mod arrivals;
+pub mod cpu_lock;
 pub mod daemon;
 pub mod spec;
 pub mod standard_error;

@@ -44,7 +44,10 @@ pub fn outcome(plan: &Plan<'_>, options: RunOptions, mut measured: Measured) -> 
         mode: options.mode.name(),
         policy: plan.output.policy,
         duration_ns: measured.duration.as_nanos(),
-        promised: options.mode == Mode::Upcall && plan.is_admitted() && real_time,
+        promised: options.mode == Mode::Upcall
+            && plan.is_admitted()
+            && real_time
+            && promises_any(&activities),
         kept: broken.is_empty(),
         broken,
         refusals: plan.left_out.clone(),
@@ -95,6 +98,8 @@ pub fn last_known(planned: &Planned<'_>, row: &Progress) -> output::Activity {
         wakeup_latency_ns: nothing,
         faulted: false,
         lag_ns: None,
+        promise: planned.promise,
+        window: planned.window(),
         window_violations: None,
     }
 }
@@ -134,6 +139,8 @@ pub fn activity(planned: &Planned<'_>, report: &ActivityReport) -> output::Activ
         wakeup_latency_ns: percentiles(&statistics.wakeup),
         faulted: report.faulted,
         lag_ns: None,
+        promise: planned.promise,
+        window: planned.window(),
         window_violations: None,
     }
 }
@@ -220,11 +227,22 @@ pub fn work_counts(kind: WorkKind, counters: &SharedWorkCounters) -> Option<outp
     })
 }
 
-/// The broken promises: missed deadlines, late packets and lost packets.
+/// Whether admission promises something to any of the activities. A stream has its share or
+/// deadline, so it has a promise.
+pub fn promises_any(activities: &[output::Activity]) -> bool {
+    activities.iter().any(|activity| activity.promise != output::Promise::Nothing)
+}
+
+/// The broken promises: missed deadlines, violated windows, late packets and lost packets. Misses
+/// count only where deadlines are promised.
 pub fn broken_promises(activities: &[output::Activity], streams: &[output::Stream]) -> Vec<String> {
     let mut broken = Vec::new();
     for activity in activities {
-        if activity.misses > 0 {
+        let violations = activity.window_violations.unwrap_or_default();
+        if activity.promise == output::Promise::Windows && violations > 0 {
+            broken.push(format!("{}: {violations} windows violated", activity.name));
+        }
+        if activity.promise == output::Promise::Deadlines && activity.misses > 0 {
             broken.push(format!(
                 "{}: {} of {} deadlines missed",
                 activity.name, activity.misses, activity.jobs

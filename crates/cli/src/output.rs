@@ -142,9 +142,26 @@ pub struct Activity {
     /// time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lag_ns: Option<Range>,
-    /// Windows with more misses than allowed; under `dwcs` in virtual time.
+    /// What was promised, and so is judged.
+    pub promise: Promise,
+    /// The window `x/y`, if windows are promised.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub window: Option<String>,
+    /// Windows with more misses than allowed; under `dwcs`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub window_violations: Option<u64>,
+}
+
+/// What admission promises to an activity.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Promise {
+    /// Every job ends by its deadline.
+    Deadlines,
+    /// At most `x` of the `y` periods of each window are missed.
+    Windows,
+    /// No deadline.
+    Nothing,
 }
 
 #[derive(Clone, Debug, Deserialize, Serialize)]

@@ -12,7 +12,7 @@ use upcall::time::Span;
 use upcall::work::Work;
 
 use crate::exit::Failure;
-use crate::output;
+use crate::output::{self, Promise};
 use crate::spec::{Activity, Direction, Spec, Stream, SwitchCost};
 
 /// Domain of activities whose spec names none.
@@ -43,6 +43,8 @@ pub struct Planned<'s> {
     pub cpu: u32,
     pub refused: bool,
     pub response_max: Option<Span>,
+    /// What admission promises to it.
+    pub promise: Promise,
 }
 
 impl<'s> Planned<'s> {
@@ -52,6 +54,12 @@ impl<'s> Planned<'s> {
 
     pub fn domain(&self) -> &'s str {
         self.activity.domain().unwrap_or(DOMAIN_DEFAULT)
+    }
+
+    /// The window `x/y`, if windows are promised.
+    pub fn window(&self) -> Option<String> {
+        let window = self.terms.window.filter(|_| self.promise == Promise::Windows)?;
+        Some(format!("{}/{}", window.misses, window.periods))
     }
 
     /// The stream and its mapping, if the activity is a stream.
@@ -89,6 +97,7 @@ pub fn plan<'s>(spec: &'s Spec, options: PlanOptions) -> Result<Plan<'s>, Failur
         let measure = if options.virtual_time { Measure::Never } else { Measure::Undeclared };
         activities.push(map_activity(spec, activity, platform.switch_cost, measure)?);
     }
+    set_promises(&mut activities, discipline);
     let mut reservations = Reservations::new(platform.clone(), discipline);
     let mut refusals = Vec::new();
     let mut refused_tests = Vec::new();
@@ -184,8 +193,22 @@ pub fn mapped<'s>(
         return Err(Failure::new(format_args!("found {found} costs, expected {expected}")));
     }
     let each = activities.into_iter().zip(pdu_costs);
-    each.map(|(activity, &cost)| map_activity(spec, activity, switch_cost, Measure::Known(cost)))
-        .collect()
+    let mapped = each
+        .map(|(activity, &cost)| map_activity(spec, activity, switch_cost, Measure::Known(cost)));
+    let mut mapped: Vec<_> = mapped.collect::<Result<_, _>>()?;
+    set_promises(&mut mapped, spec.policy);
+    Ok(mapped)
+}
+
+/// Notes what `discipline` promises to each activity.
+fn set_promises(activities: &mut [Planned<'_>], discipline: &Discipline) {
+    for planned in activities {
+        planned.promise = match discipline.promise(&planned.terms) {
+            discipline::Promise::Deadlines => Promise::Deadlines,
+            discipline::Promise::Windows(_) => Promise::Windows,
+            discipline::Promise::Nothing => Promise::Nothing,
+        };
+    }
 }
 
 /// The policy on the command line, or the spec's.
@@ -268,11 +291,11 @@ fn platform(spec: &Spec, discipline: &Discipline) -> Result<Platform, Failure> {
     })
 }
 
-/// The switch cost in mode upcall. Between processes it is what the daemon charges, or what the
-/// daemon that `run` starts will charge.
+/// The switch cost in mode upcall: what a running daemon charges. Without one it is the cost
+/// between processes if the spec has several domains, as the daemon that `run` starts will charge
+/// it.
 fn switch_cost(spec: &Spec, discipline: &Discipline, cpus: &[u32]) -> Result<Span, Failure> {
-    let across = discipline.compares_across_domains() && has_domains(spec);
-    if across
+    if discipline.compares_across_domains()
         && let Ok(socket) = upcall::daemon_socket()
         && let Ok(status) = upcall::status::status(&socket)
     {
@@ -280,7 +303,7 @@ fn switch_cost(spec: &Spec, discipline: &Discipline, cpus: &[u32]) -> Result<Spa
     }
     match spec.switch_cost {
         SwitchCost::Fixed(cost) => Ok(cost),
-        SwitchCost::Auto if across => {
+        SwitchCost::Auto if discipline.compares_across_domains() && has_domains(spec) => {
             let cpu = cpus.first().copied().unwrap_or_default();
             let band = upcall::RealTime::granted().ok().map(|real_time| real_time.band);
             upcall_daemon::calibrate::handoff_cost(cpu, band).map_err(Failure::of_error)
@@ -323,6 +346,7 @@ fn map_activity<'s>(
             cpu: 0,
             refused: false,
             response_max: None,
+            promise: Promise::Deadlines,
         }),
         Activity::Stream(stream) => map_stream(spec, stream, switch_cost, measure),
     }
@@ -370,6 +394,7 @@ fn map_stream<'s>(
         cpu: 0,
         refused: false,
         response_max: None,
+        promise: Promise::Deadlines,
     })
 }
 

@@ -10,6 +10,7 @@
 //! | [`activities`] | the activities of one process |
 //! | [`load`] | embedded senders and background load |
 //! | [`steal`] | CPU time that the host of a virtual machine takes |
+//! | [`promises`] | the lock of the CPUs whose time the run promises |
 //! | [`notices`], [`timing`] | what a run prints before it starts; its time limits |
 //!
 //! Sockets are bound before anything is started. A port in use therefore stops the run before there
@@ -37,6 +38,7 @@ mod message;
 mod notices;
 mod parent;
 mod process;
+mod promises;
 mod steal;
 mod timing;
 
@@ -44,6 +46,20 @@ mod timing;
 /// policy's ranks need not compare across processes.
 pub fn is_across_processes(plan: &Plan<'_>, mode: Mode) -> bool {
     plan.domains().len() > 1 && (mode != Mode::Upcall || plan.discipline.compares_across_domains())
+}
+
+/// Whether a plan of one domain attaches to a running daemon, whose reservations count too.
+fn attaches(plan: &Plan<'_>, options: RunOptions) -> Result<bool, Failure> {
+    let may =
+        options.mode == Mode::Upcall && !options.soft && plan.discipline.compares_across_domains();
+    if !may {
+        return Ok(false);
+    }
+    match upcall::daemon_socket() {
+        Ok(socket) => daemon::answers(&socket),
+        // Another user may have taken the name of the folder in `/tmp`. Then this run is alone.
+        Err(_) => Ok(false),
+    }
 }
 
 /// Runs `plan` and returns its outcome. Calls `started` when everything is set up and nothing is
@@ -59,7 +75,7 @@ pub fn run(
     interrupted: &AtomicBool,
     started: impl FnOnce() -> Result<(), Failure>,
 ) -> Result<output::Run, Failure> {
-    if is_across_processes(plan, options.mode) {
+    if is_across_processes(plan, options.mode) || attaches(plan, options)? {
         parent::run(spec, plan, options, (log, trace), interrupted, started)
     } else {
         in_process::run(spec, plan, options, (log, trace), interrupted, started)

@@ -14,7 +14,7 @@ use upcall_sim::trace::Header;
 use upcall_sim::{Arrivals, SimActivity, SimSpec, Simulation};
 
 use crate::exit::Failure;
-use crate::outcome::broken_promises;
+use crate::outcome::{broken_promises, promises_any};
 use crate::output::{self, Cost, Dropped, Percentiles};
 use crate::plan::{Plan, Planned};
 use crate::spec::Spec;
@@ -110,16 +110,12 @@ pub fn simulate(
     let activities: Vec<_> = each().map(|(planned, done)| activity(planned, done)).collect();
     let streams: Vec<_> =
         each().filter_map(|(planned, done)| stream(planned, done, duration)).collect();
-    let mut broken = broken_promises(&activities, &streams);
-    broken.extend(activities.iter().filter_map(|activity| {
-        let violations = activity.window_violations.filter(|&violations| violations > 0)?;
-        Some(format!("{}: {violations} windows violated", activity.name))
-    }));
+    let broken = broken_promises(&activities, &streams);
     Ok(output::Run {
         mode: "sim",
         policy: plan.output.policy,
         duration_ns: duration.as_nanos(),
-        promised: plan.is_admitted(),
+        promised: plan.is_admitted() && promises_any(&activities),
         kept: broken.is_empty(),
         refusals: plan.left_out.clone(),
         broken,
@@ -187,6 +183,8 @@ fn activity(planned: &Planned<'_>, done: &ActivityOutcome) -> output::Activity {
         wakeup_latency_ns: Percentiles { p50: 0, p99: 0, max: 0 },
         faulted: false,
         lag_ns: done.lag_ns.map(|(min, max)| output::Range { min, max }),
+        promise: planned.promise,
+        window: planned.window(),
         window_violations: done.window_violations,
     }
 }

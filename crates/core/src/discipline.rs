@@ -8,7 +8,7 @@
 //! To add a policy, write a file in `policy/`, an admission test in `admission/`, and a static
 //! here with a line in [`DISCIPLINES`].
 
-use crate::activity::{ActivityParams, Terms, WorkClass};
+use crate::activity::{ActivityParams, Terms, Window, WorkClass};
 use crate::admission::{AdmissionTest, Test};
 use crate::policy::dwcs::WindowConstrained;
 use crate::policy::dws::{self, DeadlineWorkahead};
@@ -131,6 +131,17 @@ pub fn ps_with_groups(quantum: Span, groups: Vec<Group>) -> Result<Discipline, G
     Ok(Discipline { groups, ..ps_with_quantum(quantum) })
 }
 
+/// What admission promises to an activity.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Promise {
+    /// Every job ends by its deadline.
+    Deadlines,
+    /// No window has more misses than it allows.
+    Windows(Window),
+    /// No deadline: the activity gets what the others leave, or its part of the CPU.
+    Nothing,
+}
+
 /// Capabilities.
 impl Discipline {
     /// Whether `name` is the name of the discipline. Use this for names from a file or another
@@ -153,6 +164,22 @@ impl Discipline {
     /// Whether its activities may share one part of the CPU as a group.
     pub fn takes_groups(&self) -> bool {
         self.kind == Kind::ProportionalShare
+    }
+
+    /// What admission promises to an activity with these terms.
+    pub fn promise(&self, terms: &Terms) -> Promise {
+        match self.kind {
+            Kind::RateMonotonic => Promise::Deadlines,
+            Kind::DeadlineWorkahead if terms.class == WorkClass::RealTime => Promise::Deadlines,
+            Kind::ProportionalShare if terms.share.is_some() && terms.group.is_none() => {
+                Promise::Deadlines
+            }
+            Kind::DeadlineWorkahead | Kind::ProportionalShare => Promise::Nothing,
+            Kind::WindowConstrained => match terms.window {
+                Some(window) if window.misses > 0 => Promise::Windows(window),
+                _ => Promise::Deadlines,
+            },
+        }
     }
 
     /// Whether its admission test accounts for deferred preemption.
@@ -261,5 +288,35 @@ impl From<&Discipline> for AdmissionTest {
 impl fmt::Debug for Discipline {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::activity::GroupId;
+    use crate::admission::Share;
+
+    #[test]
+    fn only_what_admission_bounds_is_promised() {
+        let plain = Terms::default();
+        let share = Terms { share: Share::from_ppm(100_000), ..plain };
+        let background = Terms { class: WorkClass::Background, ..plain };
+        let window = |misses| Window { misses, periods: 4 };
+        let windowed = |misses| Terms { window: Some(window(misses)), ..plain };
+        for (discipline, terms, promise) in [
+            (&RMDP, background, Promise::Deadlines),
+            (&RM, windowed(1), Promise::Deadlines),
+            (&DWS, plain, Promise::Deadlines),
+            (&DWS, background, Promise::Nothing),
+            (&PS, plain, Promise::Nothing),
+            (&PS, share, Promise::Deadlines),
+            (&PS, Terms { group: Some(GroupId(0)), ..share }, Promise::Nothing),
+            (&DWCS, windowed(1), Promise::Windows(window(1))),
+            (&DWCS, windowed(0), Promise::Deadlines),
+            (&DWCS, plain, Promise::Deadlines),
+        ] {
+            assert_eq!(discipline.promise(&terms), promise, "{} {terms:?}", discipline.name);
+        }
     }
 }

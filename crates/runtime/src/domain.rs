@@ -51,6 +51,7 @@ mod listener;
 mod peers;
 pub(crate) mod socket;
 pub(crate) mod virtual_processor;
+mod woken_peers;
 
 /// A place that the daemon's admission gave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -96,7 +96,9 @@ pub use calibrate::switch_cost;
 pub use config::{Attach, Config, FIFO_PRIORITY, MemoryLock, Mode};
 pub use daemon_fault::DaemonFault;
 pub use domain::error::AttachError;
-pub use domain::socket::{daemon_answers, daemon_socket, own_daemon_socket, system_daemon_socket};
+pub use domain::socket::{
+    daemon_answers, daemon_socket, own_daemon_socket, private_folder, system_daemon_socket,
+};
 pub use events::{EVENTS_MAX, PostError, PostedEvent, Poster};
 pub use folder::FolderError;
 pub use id::HandlerId;

@@ -106,9 +106,16 @@ impl SharedNotifier {
         SharedNotifier { page, domain }
     }
 
-    /// From any thread of this process; a system call if the executor sleeps.
+    /// From any thread of this process; a system call if the executor sleeps. The domain that has
+    /// the turn lets the woken executor run at its next boundary (docs/decisions/0017).
     pub(crate) fn notify(&self) {
-        notify_domain(&self.page, self.domain);
+        let wake_word = self.page.wake_word(self.domain);
+        if wake_word.notify() {
+            // Before the wake-up: this thread may lose its CPU right after it. If no domain has
+            // the turn, the woken executor runs at once and tells the daemon.
+            let _ = self.page.set_need_resched();
+            futex::wake_shared(wake_word.word(), 1);
+        }
     }
 
     /// Whether there is a notification. A load.

@@ -73,6 +73,8 @@ mod io_pump;
 mod listener;
 mod memory;
 mod reader;
+#[cfg(test)]
+mod tests;
 mod wait;
 mod watches;
 mod work;

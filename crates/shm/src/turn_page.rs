@@ -47,6 +47,21 @@
 //!    [`TurnPage::take_need_resched_idle`]. Either the daemon finds the flag, or C finds that the
 //!    daemon has the turn. A fence on each side ensures this.
 //!
+//! A thread W of C's process may wake C while C sleeps without the turn. C's thread then stands
+//! behind the thread of H in the kernel's queue. So W asks H to let it run
+//! (docs/decisions/0017):
+//!
+//! ```text
+//!   W                                          the holder H
+//!   (10) notify C: it slept
+//!   (11) set_need_resched - Release/Acquire -> (12) take_need_resched, at a boundary
+//!        wakes C                                    C's wake word NOTIFIED? yields the CPU
+//! ```
+//!
+//! 10. C's wake word is `NOTIFIED` until C runs.
+//! 11. If no domain has the turn, C runs at once, and asks by itself. So W ignores the result.
+//! 12. H looks at the wake words again until C has run: the wake-up may still be on its way.
+//!
 //! # Trust
 //!
 //! Every domain of the user may write the whole page. Domains of one user trust each other in this.

@@ -140,6 +140,13 @@ impl<'a, A: AtomicState> WakeWord<'a, A> {
         self.0.load_relaxed() == ASLEEP.into()
     }
 
+    /// Whether the waiter was notified and has not looked yet. For any thread. Costs one load.
+    #[inline]
+    pub fn is_pending(&self) -> bool {
+        // Relaxed: the answer may be out of date as soon as it is given.
+        self.0.load_relaxed() == NOTIFIED.into()
+    }
+
     /// Takes the notification, if one is pending. Returns `true` if one was: the waiter then looks
     /// for its cause. For a waiter that is awake. Costs one load if no notification is pending,
     /// otherwise also an exchange.

@@ -187,8 +187,8 @@ pub use upcall_runtime::{
     Poster, PreemptionMask, RealTime, Record, Remedy, Report, Right, Runtime, StartError,
     Statistics, Task, ThreadError, TimeAdvance, TimedSleep, VirtualReport, VirtualStatistics,
     activity, admission, allowed_cpus, channel, clock, cost, daemon_answers, daemon_socket,
-    default_cpus, discipline, io_events, load, own_daemon_socket, policy, qos, record, scheduler,
-    status, stream, switch_cost, system_daemon_socket, thread_cpu_ns, time, udp,
+    default_cpus, discipline, io_events, load, own_daemon_socket, policy, private_folder, qos,
+    record, scheduler, status, stream, switch_cost, system_daemon_socket, thread_cpu_ns, time, udp,
 };
 
 /// Compiles and runs the example in the README. A reader who copies it gets no warnings.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use upcall::activity::Window;
 use upcall::time::{Instant, Span};
 use upcall::udp::StreamCounters;
 use upcall::work::{Work, WorkKind};
@@ -10,6 +11,7 @@ use upcall_sim::trace::{Clock, Header, Named};
 
 use crate::exit::Failure;
 use crate::measured::{ActivityResults, Progress, StreamCounts};
+use crate::output::Promise;
 use crate::plan::Planned;
 use crate::spec::{Direction, Spec};
 use crate::stream::{Endpoint, SharedWorkCounters};
@@ -32,6 +34,41 @@ struct Created {
     response_max: Option<Span>,
     /// Completed jobs with a longer response than `response_max`.
     above_max: u64,
+    /// The windows, if they are promised.
+    windows: Option<Windows>,
+}
+
+/// The windows of an activity, which follow one another from its first release on.
+struct Windows {
+    allowed: Window,
+    period: Span,
+    /// The first release, once a job has ended.
+    first: Option<Instant>,
+    /// The current window, and its misses so far.
+    current: u64,
+    misses: u32,
+    violations: u64,
+}
+
+impl Windows {
+    fn of(planned: &Planned<'_>) -> Option<Self> {
+        let allowed = planned.terms.window.filter(|_| planned.promise == Promise::Windows)?;
+        let period = planned.params.period;
+        Some(Windows { allowed, period, first: None, current: 0, misses: 0, violations: 0 })
+    }
+
+    /// Counts a job that ended, or was given up. Jobs end in the order of their releases.
+    fn count(&mut self, release: Instant, missed: bool) {
+        let first = *self.first.get_or_insert(release);
+        let periods = release.since(first).as_nanos() / self.period.as_nanos().max(1);
+        let window = periods / u64::from(self.allowed.periods.max(1));
+        if window != self.current {
+            (self.current, self.misses) = (window, 0);
+        }
+        self.misses += u32::from(missed);
+        // Each window counts once.
+        self.violations += u64::from(missed && self.misses == self.allowed.misses + 1);
+    }
 }
 
 /// Binds the socket of a stream; returns `None` for a task.
@@ -90,7 +127,9 @@ impl Activities {
             }
         };
         let response_max = planned.response_max;
-        self.created.push(Created { activity, handler, stream, response_max, above_max: 0 });
+        let windows = Windows::of(planned);
+        let created = Created { activity, handler, stream, response_max, above_max: 0, windows };
+        self.created.push(created);
         Ok(())
     }
 
@@ -169,6 +208,7 @@ impl Activities {
             .map(|(created, report)| {
                 let activity = output::Activity {
                     responses_above_max: Some(created.above_max),
+                    window_violations: created.windows.as_ref().map(|of| of.violations),
                     ..outcome::activity(&plan[created.activity], report)
                 };
                 (created.activity, activity)
@@ -203,6 +243,35 @@ fn record_job(
         let record = &job.record;
         let is_above = created.response_max.is_some_and(|bound| record.response() > bound);
         created.above_max += u64::from(record.completed && is_above);
+        if let Some(windows) = &mut created.windows {
+            windows.count(record.release, record.missed());
+        }
         on_job(created.activity, job);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_window_with_more_misses_than_allowed_counts_once() {
+        let allowed = Window { misses: 1, periods: 3 };
+        let period = Span::from_millis(10);
+        let mut windows =
+            Windows { allowed, period, first: None, current: 0, misses: 0, violations: 0 };
+        let mut count = |missed: &[u64]| {
+            for job in 0..9 {
+                let release = Instant::ZERO + Span::from_millis(7 + 10 * job);
+                windows.count(release, missed.contains(&job));
+            }
+            windows.first = None;
+            (windows.current, windows.misses) = (0, 0);
+            std::mem::take(&mut windows.violations)
+        };
+        // Misses 2 and 3 follow each other, in different windows.
+        assert_eq!(count(&[2, 3]), 0);
+        assert_eq!(count(&[0, 2]), 1);
+        assert_eq!(count(&[0, 1, 2, 7, 8]), 2);
     }
 }

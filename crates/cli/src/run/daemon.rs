@@ -14,6 +14,7 @@ use upcall::clock;
 use upcall::time::Span;
 use upcall_cli::standard_error::say;
 
+use super::promises;
 use crate::background::own_command;
 use crate::exit::Failure;
 use crate::plan::Plan;
@@ -44,6 +45,8 @@ pub fn ensure(plan: &Plan<'_>) -> Result<(PathBuf, Option<OwnDaemon>), Failure> 
     if answers(&running)? {
         return Ok((running, None));
     }
+    // The daemon takes the lock. A process that holds it already is named here.
+    drop(promises::lock(plan, &plan.platform.cpus)?);
     let socket = upcall::own_daemon_socket().map_err(Failure::of_error)?;
     let mut own = OwnDaemon::start(&socket, plan)?;
     let give_up = clock::now() + LISTEN_WITHIN;
@@ -63,7 +66,11 @@ pub fn ensure(plan: &Plan<'_>) -> Result<(PathBuf, Option<OwnDaemon>), Failure> 
     Err(Failure::new("the daemon did not start: it does not listen"))
 }
 
-fn answers(socket: &Path) -> Result<bool, Failure> {
+/// Whether a daemon listens at `socket`.
+///
+/// # Errors
+/// The system cannot check the socket.
+pub fn answers(socket: &Path) -> Result<bool, Failure> {
     upcall::daemon_answers(socket).map_err(|error| Failure::of_file(socket, error))
 }
 

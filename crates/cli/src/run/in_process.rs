@@ -9,6 +9,7 @@ use upcall::{BusyLimit, Config, MemoryLock, Mode, Runtime, clock};
 use super::activities::{Activities, bind, shortfall};
 use super::load::Load;
 use super::notices::{RunNotice, say_class};
+use super::promises;
 use super::steal::steal_ns;
 use super::timing::{LEAD, POLL_EVERY, drain_time};
 use crate::csv::JobLog;
@@ -32,6 +33,8 @@ pub fn run(
     interrupted: &AtomicBool,
     started: impl FnOnce() -> Result<(), Failure>,
 ) -> Result<output::Run, Failure> {
+    let promises = options.mode == Mode::Upcall && !options.soft;
+    let _locks = promises.then(|| promises::lock(plan, &used_cpus(plan))).transpose()?;
     let (mut activities, mut notices, opened) = set_up(spec, plan, options, trace.is_some())?;
     let mut load = Load::start(spec, plan, &used_cpus(plan))?;
 

@@ -65,6 +65,8 @@ fn activity(name: &str, misses: u64, slack_ns: i64) -> Activity {
         wakeup_latency_ns: Percentiles::default(),
         faulted: false,
         lag_ns: None,
+        promise: crate::output::Promise::Deadlines,
+        window: None,
         window_violations: None,
     }
 }

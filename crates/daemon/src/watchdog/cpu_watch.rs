@@ -84,6 +84,7 @@ impl CpuWatch {
             record.seen = false;
         }
         let (mut waits, mut others_wait, mut holder) = (false, false, None);
+        let mut has_others = false;
         let now = tick.now;
         for (group, members) in view.groups() {
             self.check_members(group, members, tick);
@@ -101,6 +102,7 @@ impl CpuWatch {
             let is_waiting = has_waiting_member(group, members, has_turn, now);
             waits = waits || is_waiting;
             others_wait = others_wait || (is_waiting && !is_held);
+            has_others = has_others || (!is_held && !members.is_empty());
         }
         self.records.retain(|record| record.seen);
         self.group_accounts.retain(|account| view.groups().any(|(group, _)| account.is_of(group)));
@@ -111,6 +113,11 @@ impl CpuWatch {
                 let _ = group.turn.set_need_resched();
             }
             self.check_idle_holder(group, member, turn, tick);
+        }
+        if let Some((group, member, _)) = holder.filter(|_| has_others) {
+            // Domains of other users may have been woken, and publish their work only once they
+            // run (docs/decisions/0017).
+            group.kernel.request_yield(member.domain);
         }
         match holder.filter(|_| waits) {
             Some((group, member, turn)) => self.check_holder(group, member, turn, tick),

@@ -181,7 +181,7 @@ impl CpuWatch {
     }
 
     /// Adds a sample of the CPU time of a domain that wants the CPU, unless this tick has done so.
-    fn sample(&mut self, member: &Arc<Member>, tick: &Tick<'_>) {
+    fn sample(&mut self, member: &Arc<Member>, tick: &mut Tick<'_>) {
         if self.record_of(member).is_some_and(|record| record.sampled_at == tick.now) {
             return;
         }

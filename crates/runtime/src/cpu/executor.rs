@@ -241,6 +241,8 @@ impl Executor {
         else {
             return Turn::Own;
         };
+        let outside_wakes = self.interrupts.watches.any() || self.interrupts.dispatcher.is_some();
+        virtual_processor.set_outside_wakes(outside_wakes);
         let has_turn = virtual_processor.has_turn();
         // The return of an upcall already told the core what was due by its end.
         if has_turn && self.scheduler.clock() < now {

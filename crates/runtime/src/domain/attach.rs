@@ -68,6 +68,7 @@ pub(super) fn connect(path: &Path, name: &str, policy: &str) -> Result<Connected
         let (virtual_processor, control) = VirtualProcessorControl::pair(
             pages,
             welcome.me,
+            welcome.real_time,
             welcome.defer_preemption,
             orphaned.clone(),
         );

@@ -32,6 +32,7 @@ impl VirtualProcessorControl {
     pub(crate) fn pair(
         pages: Pages,
         me: DomainId,
+        real_time: bool,
         defer_preemption: Span,
         orphaned: Arc<AtomicBool>,
     ) -> (VirtualProcessor, Self) {
@@ -39,7 +40,8 @@ impl VirtualProcessorControl {
         let (successors_in, successors) = rtrb::RingBuffer::new(1);
         let (predecessors, predecessors_out) = rtrb::RingBuffer::new(1);
         let mail = Mail { arrivals, successors, predecessors };
-        let virtual_processor = VirtualProcessor::new(pages, me, defer_preemption, orphaned, mail);
+        let virtual_processor =
+            VirtualProcessor::new(pages, me, real_time, defer_preemption, orphaned, mail);
         let control = VirtualProcessorControl {
             handle: virtual_processor.wake_handle(),
             notifier: virtual_processor.notifier().clone(),

@@ -63,6 +63,24 @@ impl Peers {
         }
     }
 
+    /// Whether a peer was woken and has not looked yet, or may be woken without a sign in its wake
+    /// word. Two loads for each peer.
+    #[inline]
+    pub(super) fn may_be_woken(
+        &self,
+        kernel: &Reader<ReadOnlyMapping>,
+        page: &TurnPage<SharedMapping>,
+    ) -> bool {
+        // A notification of the daemon stays pending while a domain has the turn.
+        let domains =
+            self.all.iter().filter(|peer| peer.is_present && peer.domain != DomainId::DAEMON);
+        domains
+            .filter(|peer| {
+                page.wake_word(peer.domain).is_pending() || peer.area.has_outside_wakes()
+            })
+            .any(|peer| kernel.state(peer.domain) == Ok(Some(State::Attached)))
+    }
+
     /// The peers that would run if they had the turn.
     #[inline]
     pub(super) fn ready<'a>(

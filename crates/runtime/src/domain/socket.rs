@@ -66,6 +66,16 @@ pub fn own_daemon_socket() -> Result<PathBuf, FolderError> {
     folder::make(folder_of(&own)).map(|()| own)
 }
 
+/// The folder of [`own_daemon_socket`] without `$UPCALL_SOCKET`, for other files of this user that
+/// no other user may change. The call makes the folder. Allocates.
+///
+/// # Errors
+/// The folder cannot be made, or cannot be trusted.
+pub fn private_folder() -> Result<PathBuf, FolderError> {
+    let folder = folder::user_folder();
+    folder::make(&folder).map(|()| folder)
+}
+
 /// The socket of a daemon that serves every user: `$UPCALL_SOCKET`, otherwise `/run/upcall.sock`,
 /// where programs of all users look. A folder of root's own would not do, because other users
 /// cannot enter it.

@@ -3,8 +3,9 @@
 //! The executor of a domain that is attached to a daemon uses it. A virtual processor publishes
 //! what the executor's scheduler has to run, finds the domain that comes next, and passes the turn
 //! on. It allocates nothing and takes no lock. It waits only in
-//! [`VirtualProcessor::sleep_until`] and [`VirtualProcessor::sleep_among`], and makes a system call
-//! only there and to wake a domain that sleeps.
+//! [`VirtualProcessor::sleep_until`] and [`VirtualProcessor::sleep_among`]. It makes a system call
+//! only there, to wake a domain that sleeps, and to let a woken domain run
+//! ([`super::woken_peers`]).
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -26,6 +27,7 @@ use upcall_sys::futex;
 use upcall_sys::memfd::{ReadOnlyMapping, SharedMapping};
 
 use super::peers::{PeerDomain, Peers, best_of, rivals_of};
+use super::woken_peers::WokenPeers;
 use crate::mailbox::ACTIVITIES_MAX;
 use crate::notify::{SharedNotifier, WakeHandle, notify_domain};
 
@@ -79,6 +81,10 @@ pub(crate) struct VirtualProcessor {
     must_ask: Cell<bool>,
     /// The peer that was found to outrank the handler that was told to yield.
     found: Option<(Rank, DomainId)>,
+    /// Lets woken peers run at boundaries.
+    woken_peers: WokenPeers,
+    /// Whether the user area says that this domain may be woken by words of streams or channels.
+    outside_wakes: bool,
     /// The domain that passed the turn found this domain to be best of all, and nothing has changed
     /// since.
     is_best: bool,
@@ -98,6 +104,7 @@ impl VirtualProcessor {
     pub(super) fn new(
         pages: Pages,
         me: DomainId,
+        real_time: bool,
         defer_preemption: Span,
         orphaned: Arc<AtomicBool>,
         mail: Mail,
@@ -115,6 +122,8 @@ impl VirtualProcessor {
             orders_used: 0,
             must_ask: Cell::new(false),
             found: None,
+            woken_peers: WokenPeers::new(real_time),
+            outside_wakes: false,
             is_best: false,
             orphaned,
             unclaimed: Vec::new(),
@@ -280,6 +289,18 @@ impl VirtualProcessor {
         self.must_ask.set(wanted || self.must_ask.get());
     }
 
+    /// Publishes whether this domain may be woken by words of streams or channels, which leaves no
+    /// sign in the turn page. The holder is asked to look if that has become so. A store if it
+    /// changed.
+    #[inline]
+    pub(crate) fn set_outside_wakes(&mut self, may_come: bool) {
+        if self.outside_wakes != may_come {
+            self.outside_wakes = may_come;
+            self.pages.user.set_outside_wakes(may_come);
+            self.must_ask.set(may_come || self.must_ask.get());
+        }
+    }
+
     /// Sleeps until a notification or `deadline_ns`. Returns whether there was a notification.
     pub(crate) fn sleep_until(&self, deadline_ns: Option<u64>) -> bool {
         self.sleep(|word| {
@@ -330,10 +351,13 @@ impl VirtualProcessor {
         self.peers.update(&self.pages.kernel);
         let own = scheduler.best().and_then(|standing| self.rank(standing));
         let found = self.found.take();
-        let asked = self.pages.turn.take_need_resched();
-        if std::mem::take(&mut self.is_best) && !asked && own.is_some() {
+        let is_best = std::mem::take(&mut self.is_best) && own.is_some();
+        if is_best && !self.pages.turn.need_resched() {
             return Next::Own;
         }
+        // A domain without work passes the turn on and sleeps, so woken peers run then.
+        let now = if own.is_some() { self.let_woken_peers_run(now).0 } else { now };
+        let asked = self.pages.turn.take_need_resched();
         let by = if own.is_some() { self.deferred_until(now) } else { now };
         // No rank gets worse while this domain has the turn.
         let other = if asked { None } else { found }.or_else(|| best_of(self.ready_peers(), by));
@@ -400,14 +424,27 @@ impl VirtualProcessor {
     /// At a boundary, returns until when no peer preempts the handler. `None` if a peer outranks it
     /// now, or the turn was taken.
     pub(crate) fn may_go_on(&mut self, scheduler: &Scheduler, now: Instant) -> Option<Instant> {
-        self.yields_seen = self.pages.kernel.yield_requests(self.me);
         self.peers.update(&self.pages.kernel);
+        let (now, look_at) = self.let_woken_peers_run(now);
         let _ = self.pages.turn.take_need_resched();
         let own = scheduler.running_standing(now).and_then(|standing| self.rank(standing))?;
         let by = self.deferred_until(now);
         let (preempted_at, best) = rivals_of(self.ready_peers(), own, by);
         self.found = best.filter(|_| preempted_at <= by);
-        (self.has_turn() && preempted_at > by).then(|| preempted_at + self.defer_preemption)
+        (self.has_turn() && preempted_at > by)
+            .then(|| look_at.min(preempted_at + self.defer_preemption))
+    }
+
+    /// Lets peers run that were woken, if there may be any. Returns the time, and when the holder
+    /// must look again. A yield request of the daemon counts as such a sign: domains of other users
+    /// may have been woken, and their wake words stand in another turn page.
+    #[inline]
+    fn let_woken_peers_run(&mut self, now: Instant) -> (Instant, Instant) {
+        let yields = self.pages.kernel.yield_requests(self.me);
+        let requested = std::mem::replace(&mut self.yields_seen, yields) != yields;
+        let may_be_woken = self.peers.may_be_woken(&self.pages.kernel, &self.pages.turn);
+        let (now, look_at) = self.woken_peers.let_run(may_be_woken || requested, now);
+        (now, if may_be_woken { look_at } else { Instant::FAR })
     }
 
     #[inline]

@@ -133,13 +133,13 @@ impl StreamReader {
             if !sleep {
                 return true;
             }
-            sleep_on(self.reader.wait_word(), deadline.map(Instant::as_nanos));
-            if self.reader.finish_wait() {
-                return true;
-            }
             if deadline.is_some_and(|deadline| clock::now() >= deadline) {
+                self.reader.finish_wait();
                 return false;
             }
+            sleep_on(self.reader.wait_word(), deadline.map(Instant::as_nanos));
+            // A notification may belong to an earlier wait, so the loop looks at the level.
+            self.reader.finish_wait();
         }
     }
 

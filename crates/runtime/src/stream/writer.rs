@@ -128,12 +128,17 @@ impl StreamWriter {
     pub fn wait(&mut self, len: usize, deadline: Option<Instant>) -> bool {
         loop {
             let Wait { due, sleep } = self.writer.wait(len);
-            if self.is_over(due, sleep, deadline) {
+            self.wake_peer(due);
+            if !sleep {
                 return true;
             }
             if deadline.is_some_and(|deadline| clock::now() >= deadline) {
+                self.writer.finish_wait();
                 return false;
             }
+            sleep_on(self.writer.wait_word(), deadline.map(Instant::as_nanos));
+            // A notification may belong to an earlier wait, so the loop looks at the room.
+            self.writer.finish_wait();
         }
     }
 
@@ -144,7 +149,12 @@ impl StreamWriter {
     pub fn rest(&mut self, deadline: Option<Instant>) -> bool {
         loop {
             let Wait { due, sleep } = self.writer.rest_until_started();
-            if self.is_over(due, sleep, deadline) {
+            self.wake_peer(due);
+            if !sleep {
+                return true;
+            }
+            sleep_on(self.writer.wait_word(), deadline.map(Instant::as_nanos));
+            if self.writer.finish_wait() {
                 return true;
             }
             if deadline.is_some_and(|deadline| clock::now() >= deadline) {
@@ -230,17 +240,6 @@ impl StreamWriter {
     fn leave(&mut self, how: Leaving) {
         let wake = self.writer.leave(how);
         self.wake_peer(Due { wake, start: false });
-    }
-
-    /// Wakes the reader if that is due, and sleeps if `sleep` is set. Returns whether the wait is
-    /// over.
-    fn is_over(&mut self, due: Due, sleep: bool, deadline: Option<Instant>) -> bool {
-        self.wake_peer(due);
-        if !sleep {
-            return true;
-        }
-        sleep_on(self.writer.wait_word(), deadline.map(Instant::as_nanos));
-        self.writer.finish_wait()
     }
 
     fn wake_peer(&mut self, due: Due) {

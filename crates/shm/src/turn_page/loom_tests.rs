@@ -221,6 +221,36 @@ fn requests(cpu: &Cpu) {
     assert!(!cpu.page.set_need_resched());
 }
 
+/// B sleeps, and a thread of its process wakes it. A looks when it takes the request, and must then
+/// find that B was woken.
+fn woken_without_the_turn(first: fn(&Cpu), second: fn(&Cpu)) {
+    let cpu = Cpu::new(A);
+    prepares_wait(&cpu);
+    let waker = {
+        let cpu = cpu.clone();
+        thread::spawn(move || {
+            first(&cpu);
+            second(&cpu);
+        })
+    };
+    if cpu.page.take_need_resched() {
+        assert!(cpu.page.wake_word(B).is_pending(), "not known to be woken");
+    }
+    waker.join().unwrap();
+}
+
+fn notifies(cpu: &Cpu) {
+    assert!(cpu.page.wake_word(B).notify(), "it sleeps");
+}
+
+fn woken_and_requested() {
+    woken_without_the_turn(notifies, requests);
+}
+
+fn requested_before_woken() {
+    woken_without_the_turn(requests, notifies);
+}
+
 fn back_and_asleep() {
     back_from_the_kernel(prepares_wait, requests);
 }
@@ -263,6 +293,17 @@ fn a_domain_that_asks_before_it_prepares_to_wait_may_be_missed() {
 }
 
 #[test]
+fn a_holder_that_takes_the_request_of_a_waker_finds_the_woken_domain() {
+    check(None, woken_and_requested);
+}
+
+#[test]
+#[should_panic(expected = "not known to be woken")]
+fn a_domain_may_be_missed_if_its_waker_requests_before_it_notifies() {
+    check(None, requested_before_woken);
+}
+
+#[test]
 fn no_ordering_can_be_weaker() {
     each_breaks(&[
         (Edge::Pass, there_and_back, "passed too early"),
@@ -275,5 +316,7 @@ fn no_ordering_can_be_weaker() {
         (Edge::NeedReschedTake, need_resched_of_a_holder, "looked too early"),
         (Edge::NeedReschedSet, back_and_asleep, "counted as blocked"),
         (Edge::NeedReschedTake, back_and_asleep, "counted as blocked"),
+        (Edge::NeedReschedSet, woken_and_requested, "not known to be woken"),
+        (Edge::NeedReschedTake, woken_and_requested, "not known to be woken"),
     ]);
 }

@@ -7,7 +7,7 @@ use crate::words::{Kind, LINE_BYTES};
 use core::mem::{offset_of, size_of};
 
 /// Version of this layout.
-pub const LAYOUT_VERSION: u32 = 3;
+pub const LAYOUT_VERSION: u32 = 4;
 
 /// Bytes of a page. The header is one page, and the slots take further pages.
 pub const PAGE_BYTES: usize = 4096;
@@ -66,7 +66,9 @@ struct BoundaryLine {
     preemption_mask: u64,
     interrupt_mask: u64,
     asked_at_ns: u64,
-    reserved: [u64; 5],
+    /// 1 if a wake-up of the domain may leave no sign in its wake word, otherwise 0.
+    outside_wakes: u64,
+    reserved: [u64; 4],
 }
 
 #[repr(C, align(64))]
@@ -109,7 +111,7 @@ const _: () = {
     assert!(offset_of!(Identity, magic) == 0 && offset_of!(Identity, version) == 8);
     assert!(offset_of!(Identity, reserved) == 8 * 5);
     assert!(offset_of!(ReadyLine, ready_event) == 8 * 7);
-    assert!(offset_of!(BoundaryLine, reserved) == 8 * 3);
+    assert!(offset_of!(BoundaryLine, reserved) == 8 * 4);
     assert!(offset_of!(CounterLine, reserved) == 8 * 7);
 };
 
@@ -133,6 +135,7 @@ pub(super) mod word {
     pub const PREEMPTION_MASK: usize = offset_of!(Header, boundary.preemption_mask) / 8;
     pub const INTERRUPT_MASK: usize = offset_of!(Header, boundary.interrupt_mask) / 8;
     pub const ASKED_AT_NS: usize = offset_of!(Header, boundary.asked_at_ns) / 8;
+    pub const OUTSIDE_WAKES: usize = offset_of!(Header, boundary.outside_wakes) / 8;
     pub const UPCALLS: usize = offset_of!(Header, counters.upcalls) / 8;
     pub const SWITCHES: usize = offset_of!(Header, counters.switches) / 8;
     pub const JOBS: usize = offset_of!(Header, counters.jobs) / 8;

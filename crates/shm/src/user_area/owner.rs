@@ -151,6 +151,12 @@ impl<W: AsRef<[AtomicU64]>> Owner<W> {
         self.words.store(word::ASKED_AT_NS, at_ns, Relaxed);
     }
 
+    /// Publishes whether a wake-up of the domain may leave no sign in its wake word: the domain
+    /// also sleeps on words of streams or channels. Costs one store.
+    pub fn set_outside_wakes(&self, may_come: bool) {
+        self.words.store(word::OUTSIDE_WAKES, u64::from(may_come), Relaxed);
+    }
+
     /// Publishes the counters. Costs seven stores to one cache line.
     pub fn count(&self, counters: &Counters) {
         let Counters { upcalls, switches, jobs, misses, pdus, handoffs, slack_ns_min } = *counters;

@@ -153,6 +153,13 @@ impl<W: AsRef<[AtomicU64]>> Peer<W> {
         self.words.load(mask.word(), Relaxed) != 0
     }
 
+    /// Whether a wake-up of the domain may leave no sign in its wake word. Costs one load.
+    #[inline]
+    pub fn has_outside_wakes(&self) -> bool {
+        // Relaxed: only decides whether the holder yields for a moment.
+        self.words.load(word::OUTSIDE_WAKES, Relaxed) != 0
+    }
+
     /// The counters of the domain. They may be of different moments. A faulty domain may state any
     /// values.
     pub fn counters(&self) -> Counters {

@@ -38,7 +38,7 @@ fn copy(words: &[AtomicU64]) -> Vec<u64> {
 }
 
 #[test]
-fn every_byte_is_where_version_3_has_it() {
+fn every_byte_is_where_version_4_has_it() {
     let words = blank(2);
     let mut owner = Owner::create(&words, ME, 0x0506).unwrap();
     owner.set(1, Slot { state: SlotState::Running, ..slot(0x11, 0x12, 0x13) }).unwrap();
@@ -48,6 +48,7 @@ fn every_byte_is_where_version_3_has_it() {
     assert!(owner.publish(Some(Pending { rank: ready, first: 0x30, since_ns: 0x33 })));
     owner.set_running(Some(1), 0x41);
     owner.set_asked(0x42);
+    owner.set_outside_wakes(true);
     assert_eq!(owner.mask(Mask::Preemption), 1);
     assert_eq!((owner.mask(Mask::Interrupts), owner.mask(Mask::Interrupts)), (1, 2));
     owner.count(&Counters {
@@ -67,7 +68,7 @@ fn every_byte_is_where_version_3_has_it() {
     }
     for (offset, expected) in [
         (0, &b"upcuser\0"[..]),
-        (8, &[3]),                                                // version
+        (8, &[4]),                                                // version
         (16, &[7]),                                               // domain
         (24, &[6, 5]),                                            // generation
         (32, &[0, 1]),                                            // slots
@@ -82,6 +83,7 @@ fn every_byte_is_where_version_3_has_it() {
         (128, &[1]),                                              // preemption mask
         (136, &[2]),                                              // interrupt mask
         (144, &[0x42]),                                           // asked at
+        (152, &[1]),                                              // outside wakes
         (192, &[0x51]),                                           // upcalls
         (200, &[0x52]),                                           // switches
         (208, &[0x53]),                                           // jobs
@@ -97,7 +99,7 @@ fn every_byte_is_where_version_3_has_it() {
     ] {
         golden[offset..offset + expected.len()].copy_from_slice(expected);
     }
-    assert_eq!((LAYOUT_VERSION, PAGE_SLOTS, PAGE_BYTES), (3, 128, 4096));
+    assert_eq!((LAYOUT_VERSION, PAGE_SLOTS, PAGE_BYTES), (4, 128, 4096));
     assert_eq!(bytes, golden);
 }
 
@@ -133,11 +135,11 @@ fn only_areas_whose_identity_and_reserved_words_hold_are_attached() {
         };
         let expected = match word {
             0 => LayoutError::Magic { page: PAGE, found, expected: KIND.magic },
-            1 => LayoutError::Version { page: PAGE, found, expected: 3 },
+            1 => LayoutError::Version { page: PAGE, found, expected: 4 },
             2 => wrong("domain", 7),
             3 => wrong("generation", 9),
             4 => wrong("slots", 128),
-            8..=15 | 16..=18 | 24..=30 | 512.. => continue, // in use
+            8..=15 | 16..=19 | 24..=30 | 512.. => continue, // in use
             _ => LayoutError::Used { page: PAGE, offset: word * 8 },
         };
         assert_eq!(Peer::attach(&words, ME, 9).unwrap_err(), expected);

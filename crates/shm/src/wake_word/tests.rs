@@ -6,10 +6,10 @@ fn only_an_idle_word_is_slept_on_and_only_a_sleeper_is_woken() {
     let word = WakeWord::new(&state);
     assert!(!word.acknowledge());
     assert!(!word.notify(), "awake");
-    assert!(word.is_notified() && !word.is_asleep());
+    assert!(word.is_notified() && word.is_pending() && !word.is_asleep());
     assert!(!word.prepare_wait(), "notified");
     assert!(word.finish_wait());
-    assert!(word.prepare_wait() && word.is_asleep());
+    assert!(word.prepare_wait() && word.is_asleep() && !word.is_pending());
     assert_eq!(word.word().load(Relaxed), ASLEEP);
     assert!(word.notify(), "asleep");
     assert!(!word.notify(), "woken already");

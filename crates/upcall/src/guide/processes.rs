@@ -4,7 +4,9 @@
 //! processes on one CPU know nothing of each other, and together may ask for more than the CPU has.
 //! The daemon, `upcalld`, puts their handlers into one order. It has one admission for all, and the
 //! most urgent handler runs next, in any of the processes. A process under a daemon is a *domain*.
-//! The policies `rmdp`, `rm` and `dws` work under a daemon.
+//! The policies `rmdp`, `rm` and `dws` work under a daemon. `upcall run` and `upcalld` lock the
+//! CPUs whose time they promise. The library locks nothing: a program that needs its promises
+//! beside other programs attaches to a daemon.
 //!
 //! ```no_run
 //! use upcall::activity::ActivityParams;

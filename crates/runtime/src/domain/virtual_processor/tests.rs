@@ -61,7 +61,7 @@ fn virtual_processor_and_control(
     // The domain has the turn, so only a request makes `must_look` true.
     assert!(pages.turn.pass(pages.turn.turn().unwrap(), me));
     let (virtual_processor, control) =
-        VirtualProcessorControl::pair(pages, me, defer_preemption, Arc::default());
+        VirtualProcessorControl::pair(pages, me, true, defer_preemption, Arc::default());
     (virtual_processor, control, peer, writer)
 }
 
@@ -361,4 +361,52 @@ fn a_domain_publishes_since_when_it_waits_if_preemption_is_deferred() {
         assert_eq!(peer.best(before).unwrap().is_some(), defer_preemption.is_zero());
         assert!(peer.best(since.as_nanos()).unwrap().is_some());
     }
+}
+
+/// The next moment at which the holder looks again is the sign that it yielded.
+#[test]
+fn a_holder_looks_again_soon_while_a_peer_may_be_woken() {
+    let (mut virtual_processor, mut control, _, daemon) = virtual_processor_and_control(Span::ZERO);
+    let (other, theirs) = peer_domain(&daemon);
+    let domain = other.domain;
+    control.introduce(other);
+    assert!(virtual_processor.take_in_peers());
+    let mut scheduler = released(&mut virtual_processor);
+    let _ = scheduler.poll_command(at(100));
+    let page = virtual_processor.pages.turn.clone();
+    let mut looks_again = || {
+        let until = virtual_processor.may_go_on(&scheduler, crate::clock::now()).unwrap();
+        until < crate::clock::now() + Span::from_secs(3_600)
+    };
+    assert!(!looks_again());
+    // The daemon runs below the domains, so it may be notified for long.
+    assert!(!page.wake_word(DomainId::DAEMON).notify() && !looks_again());
+    // A thread of the peer's process wakes it.
+    assert!(page.wake_word(domain).prepare_wait());
+    assert!(!looks_again(), "it sleeps");
+    SharedNotifier::new(page.clone(), domain).notify();
+    assert!(page.need_resched() && looks_again());
+    daemon.set_state(domain, State::Stopped);
+    assert!(!looks_again(), "it was stopped");
+    daemon.set_state(domain, State::Attached);
+    assert!(looks_again(), "it has not run yet");
+    assert!(page.wake_word(domain).acknowledge());
+    assert!(!looks_again(), "it has run");
+    // The peer sleeps on the word of a stream.
+    theirs.set_outside_wakes(true);
+    assert!(looks_again() && looks_again());
+    theirs.set_outside_wakes(false);
+    assert!(!looks_again());
+}
+
+#[test]
+fn a_domain_shows_that_it_sleeps_on_streams_and_asks_the_holder_to_look() {
+    let (mut virtual_processor, peer, _daemon) = virtual_processor();
+    virtual_processor.set_outside_wakes(true);
+    assert!(peer.has_outside_wakes() && virtual_processor.must_ask.get());
+    virtual_processor.must_ask.set(false);
+    virtual_processor.set_outside_wakes(true);
+    assert!(!virtual_processor.must_ask.get(), "nothing changed");
+    virtual_processor.set_outside_wakes(false);
+    assert!(!peer.has_outside_wakes() && !virtual_processor.must_ask.get());
 }

@@ -1,0 +1,236 @@
+//! From a wake-up to the run: a better activity of one process is woken while a worse domain, in
+//! another process, runs on the same CPU. The bench compares the time with what admission counts:
+//! one quantum of the worse domain and a hand-off.
+//!
+//! Two kinds of threads wake: one that knows the domain (a thread of its process wakes a task or
+//! starts a handler), and one that does not (it writes to a stream). Both run on another CPU, so
+//! the time includes the kernel's wake-up across CPUs.
+//!
+//! The bench asserts nothing, because the machine is shared.
+
+#![forbid(unsafe_code)]
+
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Poll, Waker};
+use std::time::Duration;
+
+use upcall::activity::ActivityParams;
+use upcall::discipline::{DWS, Discipline, RMDP};
+use upcall::stream::{Stream, StreamForm};
+use upcall::time::Span;
+use upcall::{Attach, Config, Runtime, clock};
+use upcall_benches::{heading, measured_cpu, percentile, smoke};
+use upcall_daemon::server::{self, Daemon, DaemonEvent};
+
+/// The environment variable that gives a process started by this one its role.
+const ROLE: &str = "UPCALL_BENCH_ROLE";
+/// The quanta of the worse domain. 0: there is no worse domain, and the CPU is idle.
+const QUANTA_US: [u64; 4] = [0, 20, 100, 500];
+/// The job of the worse domain, and its period.
+const JOB: Span = Span::from_millis(40);
+const PERIOD: Span = Span::from_millis(60);
+/// The kinds of wake-ups, with the policy under which each is measured.
+const KINDS: [(&str, &Discipline); 3] = [("stream", &RMDP), ("task", &DWS), ("control", &RMDP)];
+
+fn main() {
+    match std::env::var(ROLE).as_deref().map(|role| role.split(' ').collect::<Vec<_>>()) {
+        Err(_) => measure(),
+        Ok(role) => match role[..] {
+            ["works", socket, policy, quantum_us] => {
+                works(Path::new(socket), policy, quantum_us.parse().expect("a number"));
+            }
+            ["wakes", socket, kind, policy, rounds] => {
+                wakes(Path::new(socket), kind, policy, rounds.parse().expect("a number"));
+            }
+            _ => panic!("unknown role {role:?}"),
+        },
+    }
+}
+
+fn measure() {
+    let rounds = if smoke() { 20 } else { 3_000 };
+    println!("{}\n", heading("wake"));
+    println!(
+        "{:<10} {:>10} {:>8} {:>10} {:>8} {:>8} {:>8} {:>8} {:>9}",
+        "us", "quantum", "hand-off", "samples", "p50", "p99", "p99.9", "worst", "above sum"
+    );
+    for (kind, discipline) in KINDS {
+        let mut idle_ns = 0;
+        for quantum_us in QUANTA_US {
+            let (mut samples, cost) = samples(kind, discipline, quantum_us, rounds);
+            let us = |ns: u64| format!("{:.1}", ns as f64 / 1e3);
+            if quantum_us == 0 {
+                idle_ns = percentile(&mut samples, 99.0);
+            }
+            let counted = idle_ns + quantum_us * 1_000 + cost.as_nanos();
+            let above = samples.iter().filter(|&&ns| ns > counted).count();
+            let [p50, p99, p999, worst] =
+                [50.0, 99.0, 99.9, 100.0].map(|of| us(percentile(&mut samples, of)));
+            let (count, hand_off) = (samples.len(), us(cost.as_nanos()));
+            println!(
+                "{kind:<10} {quantum_us:>10} {hand_off:>8} {count:>10} {p50:>8} {p99:>8} \
+                 {p999:>8} {worst:>8} {above:>9}"
+            );
+        }
+    }
+    println!(
+        "\nstream: an ordinary thread writes to a stream that a handler reads; it knows no domain\n\
+         task: an ordinary thread of the process wakes a task\n\
+         control: an ordinary thread of the process starts a handler\n\
+         The time begins before the write, the wake-up or the start, and ends in the handler or\n\
+         task. It contains the wake-up across CPUs. Quantum 0: no worse domain, an idle CPU.\n\
+         above sum: samples above one quantum, one hand-off as the daemon measured it, and the\n\
+         99th percentile of the idle CPU. Each quantum takes exactly its time, by the clock."
+    );
+}
+
+/// The times from the wake-up to the run in ns, and the daemon's cost of a hand-off.
+fn samples(kind: &str, of: &'static Discipline, quantum_us: u64, rounds: u32) -> (Vec<u64>, Span) {
+    let socket = std::env::temp_dir().join(format!("upcall-bench-{}", std::process::id()));
+    let config = server::Config {
+        discipline: of,
+        ..server::Config::new(socket.clone(), vec![measured_cpu()])
+    };
+    let daemon = Daemon::start(config).expect("a daemon");
+    let (stopper, cost) = (daemon.stopper(), daemon.switch_cost());
+    let serving = std::thread::spawn(move || {
+        daemon.run(|event, _| {
+            if let DaemonEvent::Offence { .. } = event {
+                println!("{event:?}");
+            }
+        });
+    });
+    let (path, policy) = (socket.display(), of.name);
+    let mut works = (quantum_us > 0).then(|| start(&format!("works {path} {policy} {quantum_us}")));
+    let wakes = start(&format!("wakes {path} {kind} {policy} {rounds}"));
+    let output = wakes.wait_with_output().expect("it ends");
+    if let Some(works) = &mut works {
+        let _ = (works.kill(), works.wait());
+    }
+    stopper.stop();
+    serving.join().expect("the daemon does not panic");
+    let text = String::from_utf8(output.stdout).expect("numbers");
+    (text.split_whitespace().map(|ns| ns.parse().expect("a number")).collect(), cost)
+}
+
+fn start(role: &str) -> Child {
+    let program = std::env::current_exe().expect("this program");
+    let mut command = Command::new(program);
+    command.env(ROLE, role).stdout(Stdio::piped()).spawn().expect("this program can be started")
+}
+
+fn runtime(socket: &Path, name: &str, policy: &str) -> Runtime {
+    let daemon = Some(Attach { socket: socket.into(), name: name.to_owned() });
+    let discipline = upcall::discipline::by_name(policy).expect("a policy");
+    let config = Config { daemon, discipline, ..Config::default() };
+    Runtime::start(config).expect("the daemon attaches it")
+}
+
+/// The worse domain: a job of many quanta. Runs until it is killed.
+fn works(socket: &Path, policy: &str, quantum_us: u64) {
+    let mut runtime = runtime(socket, "works", policy);
+    let quantum = Span::from_micros(quantum_us);
+    let batch = u32::try_from(JOB.as_nanos() / quantum.as_nanos()).unwrap_or(1);
+    let need = ActivityParams::new(PERIOD, quantum + Span::from_micros(2)).batch(batch);
+    let id = runtime.handler("works", need, move |batch| {
+        while batch.proceed() {
+            let until = clock::now() + quantum;
+            while clock::now() < until {}
+        }
+    });
+    runtime.run(id.expect("it is admitted")).expect("the executor runs");
+    loop {
+        std::thread::sleep(Duration::from_secs(1));
+    }
+}
+
+/// When the better activity ran last, in ns.
+#[derive(Clone, Default)]
+struct Ran(Arc<AtomicU64>);
+
+impl Ran {
+    fn note(&self) {
+        self.0.store(clock::now().as_nanos(), Ordering::Release);
+    }
+}
+
+/// The better domain. Prints the times from its wake-ups to its runs.
+fn wakes(socket: &Path, kind: &str, policy: &str, rounds: u32) {
+    let mut runtime = runtime(socket, "wakes", policy);
+    let ran = Ran::default();
+    let mut wake = better(&mut runtime, kind, ran.clone());
+    std::thread::sleep(Duration::from_millis(50));
+    for round in 0..rounds {
+        // The spans differ, so that the wake-ups fall into all parts of a quantum and a job.
+        std::thread::sleep(Duration::from_micros(2_500 + u64::from(round * 7_919 % 4_001)));
+        let woken = clock::now().as_nanos();
+        wake(&mut runtime);
+        let at = loop {
+            match ran.0.load(Ordering::Acquire) {
+                at if at >= woken => break at,
+                _ => std::hint::spin_loop(),
+            }
+        };
+        println!("{}", at - woken);
+    }
+}
+
+/// Creates the better activity. Returns what wakes it.
+fn better(runtime: &mut Runtime, kind: &str, ran: Ran) -> Box<dyn FnMut(&mut Runtime)> {
+    let need = ActivityParams::new(Span::from_millis(2), Span::from_micros(20));
+    match kind {
+        "stream" => {
+            let form = StreamForm::Slots { slots: 16, slot_bytes: 8 };
+            let stream = Stream::create(form, 0).expect("memory");
+            let mut writer = stream.writer().expect("the only writer");
+            let reader = stream.reader().expect("the only reader");
+            let id = runtime.stream_reader_handler("reader", need, reader, 1, move |r, batch| {
+                while let Some(message) = r.next(batch) {
+                    message.done();
+                    ran.note();
+                }
+            });
+            runtime.run(id.expect("it is admitted")).expect("the executor runs");
+            Box::new(move |_| {
+                assert!(writer.push(&[1; 8]).expect("an open stream"), "there is room");
+                writer.commit().expect("an open stream");
+            })
+        }
+        "task" => {
+            let place: Arc<Mutex<Option<Waker>>> = Arc::default();
+            let waits = place.clone();
+            let id = runtime.task("task", need, move |_| async move {
+                loop {
+                    let mut polled = false;
+                    std::future::poll_fn(|context| {
+                        *waits.lock().expect("no panic") = Some(context.waker().clone());
+                        match std::mem::replace(&mut polled, true) {
+                            true => Poll::Ready(()),
+                            false => Poll::Pending,
+                        }
+                    })
+                    .await;
+                    ran.note();
+                }
+            });
+            runtime.run(id.expect("it is admitted")).expect("the executor runs");
+            Box::new(move |_| {
+                let waker = place.lock().expect("no panic").take();
+                waker.expect("the task waits").wake();
+            })
+        }
+        _ => {
+            let id = runtime.handler("started", need, move |batch| {
+                while batch.proceed() {
+                    ran.note();
+                }
+                batch.finish();
+            });
+            let id = id.expect("it is admitted");
+            Box::new(move |runtime| runtime.run(id).expect("the executor runs"))
+        }
+    }
+}
