@@ -19,7 +19,7 @@ use upcall_shm::DomainId;
 use upcall_shm::kernel_area::{Interrupts, Reader, State};
 use upcall_shm::turn_page::TurnPage;
 use upcall_shm::user_area::{
-    Counters, LentMask, Mask, NEVER, Owner, Peer, Pending, Rank, Slot, SlotState,
+    Counters, LentMask, Mask, NEVER, Owner, Peer, Pending, Rank, Slot, SlotState, order,
 };
 use upcall_shm::wake_word::ASLEEP;
 use upcall_sys::futex;
@@ -336,11 +336,10 @@ impl VirtualProcessor {
         let by = if own.is_some() { self.deferred_until(now) } else { now };
         // No rank gets worse while this domain has the turn.
         let other = if asked { None } else { found }.or_else(|| best_of(self.ready_peers(), by));
-        match (own, other) {
-            (Some(own), Some((other, _))) if own < other => Next::Own,
-            (_, Some((_, domain))) => Next::Other(domain),
-            (Some(_), None) => Next::Own,
-            (None, None) => Next::Other(DomainId::DAEMON),
+        match order::next(own, other) {
+            order::Next::Own => Next::Own,
+            order::Next::Other(domain) => Next::Other(domain),
+            order::Next::Nothing => Next::Other(DomainId::DAEMON),
         }
     }
 
@@ -435,11 +434,9 @@ impl VirtualProcessor {
     }
 }
 
-/// The rank among all domains. `NEVER` means that there is no event, so an event of that rank gets
-/// the rank before it.
+/// The rank among all domains.
 fn rank(standing: Standing, order: u32) -> Rank {
-    let event = standing.event.map_or(NEVER, |event| event.min(NEVER - 1));
-    Rank { key: standing.key, event, order }
+    Rank::of(standing.key, standing.event, order)
 }
 
 fn slot(scheduler: &Scheduler, id: ActivityId, order: u32) -> Slot {
