@@ -162,7 +162,7 @@ impl Scheduler {
                 }
             }
             Input::EventServer { share } => self.policy.set_event_share(share, now),
-            Input::Tick => {}
+            Input::PassedOver | Input::Tick => {}
             Input::Boundary => {
                 let running = self.running.ok_or(InputError::NothingRuns)?;
                 self.release_due(now);

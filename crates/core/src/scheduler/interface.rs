@@ -112,6 +112,11 @@ pub enum Input {
         /// `None`, as at the start: no share.
         share: Option<Share>,
     },
+    /// The driver could not run for a while although it had work, and others were served on the CPU
+    /// meanwhile: the process was stopped, or a handler blocked in the kernel. Every budget is void
+    /// until the activity's next release. So the work that waited does not arrive at the others
+    /// together with the work of the next period. No effect under a policy without budgets.
+    PassedOver,
     /// Time passed.
     Tick,
     /// The running handler completed a quantum at or after its `check_at`, and wants to continue.

@@ -6,7 +6,7 @@ use crate::Simulation;
 use crate::vopr::scenario;
 use proptest::prelude::*;
 use upcall_core::activity::ActivityId;
-use upcall_core::activity::{ActivityParams, Claim, GroupId, Terms, Window, WorkClass};
+use upcall_core::activity::{ActivityParams, Backlog, Claim, GroupId, Terms, Window, WorkClass};
 use upcall_core::admission::Share;
 use upcall_core::discipline::DISCIPLINES;
 use upcall_core::policy::ps::Group;
@@ -42,6 +42,7 @@ fn inputs() -> Vec<Input> {
         workahead_max: 1012,
         on_demand: true,
         wins_ties: true,
+        backlog: Backlog::Latest,
     };
     let class = |class| Terms { class, ..Terms::default() };
     let create = |terms| Input::Create { id: ID, params, terms };
@@ -50,6 +51,7 @@ fn inputs() -> Vec<Input> {
         create(full),
         create(class(WorkClass::RealTime)),
         create(class(WorkClass::Interactive)),
+        create(Terms { backlog: Backlog::Skip, ..Terms::default() }),
         Input::Run { id: ID, at: at(1013) },
         Input::Suspend { id: ID },
         Input::Close { id: ID },
@@ -62,6 +64,7 @@ fn inputs() -> Vec<Input> {
         Input::Taken { id: ID, events: 1016 },
         Input::EventServer { share: Share::from_ppm(1017) },
         Input::EventServer { share: None },
+        Input::PassedOver,
         Input::Tick,
         Input::Boundary,
         returned(Outcome::Yielded),
