@@ -31,11 +31,13 @@
 
 mod control;
 mod delivery;
+mod domain;
 mod machine;
 mod outside;
 mod service;
 mod state;
 mod step;
+mod turns;
 
 pub(crate) use machine::Machine;
 pub(crate) use state::Cpu;

@@ -101,6 +101,27 @@ pub enum EventKind {
         /// In nanoseconds of CPU time.
         lag_ns: i64,
     },
+    /// The running handler stops in the middle: it blocks, its domain is stopped, or a handler that
+    /// has come back goes first.
+    Pause {
+        /// The activity.
+        activity: u32,
+    },
+    /// A handler continues where it stopped.
+    Continue {
+        /// The activity.
+        activity: u32,
+    },
+    /// The CPU passes over a domain from now on, because the domain is blocked or stopped.
+    DomainAway {
+        /// The domain.
+        domain: u32,
+    },
+    /// The domain takes part again.
+    DomainBack {
+        /// The domain.
+        domain: u32,
+    },
     /// No handler is ready, so the CPU sleeps.
     Idle,
     /// The CPU woke.
@@ -149,6 +170,10 @@ impl fmt::Display for SimEvent {
                 record.completed
             ),
             EventKind::Lag { activity, lag_ns } => write!(f, "lag {activity} {lag_ns}"),
+            EventKind::Pause { activity } => write!(f, "pause {activity}"),
+            EventKind::Continue { activity } => write!(f, "continue {activity}"),
+            EventKind::DomainAway { domain } => write!(f, "away {domain}"),
+            EventKind::DomainBack { domain } => write!(f, "back {domain}"),
             EventKind::Idle => f.write_str("idle"),
             EventKind::Wake => f.write_str("wake"),
             EventKind::Fault { index, begins } => {

@@ -58,4 +58,4 @@ pub use fault::{Fault, Window};
 pub use outcome::Outcome;
 pub use posting::{PostRank, Posting};
 pub use simulation::Simulation;
-pub use spec::{SimActivity, SimSpec, SpecError, place};
+pub use spec::{SimActivity, SimSpec, SpecError, SplitLevel, place};

@@ -153,6 +153,7 @@ pub fn scenario(discipline: &'static Discipline, seed: u64) -> Scenario {
         discipline,
         cpus: platform.cpus.clone(),
         switch_cost: platform.switch_cost,
+        split_level: None,
         activities,
         faults,
         event_servers,

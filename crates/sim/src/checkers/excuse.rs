@@ -4,9 +4,14 @@
 //!
 //! By then the accumulated work is done. Later work starts from an empty queue, as admission
 //! assumes.
+//!
+//! A domain that is blocked or stopped while the others run on excuses only its own activities. The
+//! excuse of each lasts until a job of it is released while none of its jobs is left.
 
+use super::away::Away;
 use super::pending::Pending;
 use crate::event::{EventKind, SimEvent};
+use crate::fault::Fault;
 use crate::spec::SimSpec;
 use std::collections::BTreeMap;
 use upcall_core::time::Span;
@@ -20,6 +25,9 @@ pub struct Excuse {
     pending: Pending,
     /// The CPU of each activity.
     places: Vec<u32>,
+    away: Away,
+    /// For each activity, whether work may be left from a time when its domain was away.
+    behind: Vec<bool>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -33,17 +41,34 @@ struct CpuExcuse {
 impl Excuse {
     /// Begins without faults. Wake-ups that are late by at most `wakeup_latency` are no fault.
     pub fn new(spec: &SimSpec, wakeup_latency: Span) -> Self {
-        let breaks = spec.faults.iter().map(|fault| fault.breaks_promises(wakeup_latency));
+        let of_cpu = |fault: &Fault| spec.split_level.is_none() || !fault.is_of_one_domain();
+        let breaks =
+            spec.faults.iter().map(|fault| of_cpu(fault) && fault.breaks_promises(wakeup_latency));
         Excuse {
             breaks: breaks.collect(),
             cpus: BTreeMap::new(),
             pending: Pending::new(spec.activities.len()),
             places: spec.activities.iter().map(|activity| activity.cpu).collect(),
+            away: Away::new(spec),
+            behind: vec![false; spec.activities.len()],
         }
     }
 
     /// Handles the next event.
     pub fn event(&mut self, event: &SimEvent) {
+        self.away.event(event);
+        match event.kind {
+            EventKind::DomainAway { .. } => {
+                for (activity, behind) in (0..).zip(&mut self.behind) {
+                    *behind |= self.away.holds(activity);
+                }
+            }
+            EventKind::Release { activity, .. } => {
+                let left = self.away.holds(activity) || self.pending.count(activity) > 0;
+                self.behind[activity as usize] &= left;
+            }
+            _ => {}
+        }
         // Other checkers report a job that ends without a release.
         let _ = self.pending.event(event, |_| Ok(()));
         match event.kind {
@@ -67,6 +92,11 @@ impl Excuse {
             }
             _ => {}
         }
+    }
+
+    /// Whether the activity is excused now, with its CPU or alone.
+    pub fn holds_for(&self, activity: u32) -> bool {
+        self.behind[activity as usize] || self.holds(self.places[activity as usize])
     }
 
     /// Whether the CPU is excused now.

@@ -15,7 +15,8 @@
 //! | [`progress`] | after faults have healed, every activity makes progress |
 //!
 //! Faults excuse the promises that they break. The excuse lasts from the fault's beginning until
-//! the CPU has nothing left to do after it healed ([`excuse`]).
+//! the CPU has nothing left to do after it healed ([`excuse`]). If domains are processes, a fault
+//! that takes one of them away excuses that domain alone.
 
 use crate::event::SimEvent;
 use crate::spec::SimSpec;
@@ -29,6 +30,7 @@ use upcall_core::time::Instant;
 use windows::Windows;
 use work_conserved::WorkConserved;
 
+mod away;
 mod checker;
 pub mod deadlines;
 pub mod excuse;

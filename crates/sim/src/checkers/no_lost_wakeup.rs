@@ -4,6 +4,7 @@
 //! A fault that keeps the CPU asleep (late wake-ups, stalls, lost notifications) excuses the CPU
 //! only until the fault heals.
 
+use super::away::Away;
 use super::checker::Checker;
 use crate::event::{EventKind, SimEvent};
 use crate::fault::Fault;
@@ -15,6 +16,7 @@ use upcall_core::time::{Instant, Span};
 #[derive(Debug)]
 pub struct NoLostWakeup {
     wakeup_latency: Span,
+    away: Away,
     /// For each fault, whether it keeps a CPU asleep beyond the latency.
     keeps_asleep: Vec<bool>,
     cpus: BTreeMap<u32, CpuSleep>,
@@ -38,12 +40,15 @@ impl NoLostWakeup {
             // The CPU sleeps by its own clock, and releases are emitted by the same clock.
             Fault::NeverYields { .. }
             | Fault::DomainDies { .. }
+            | Fault::DomainStops { .. }
+            | Fault::HandlerBlocks { .. }
             | Fault::ClockForward { .. }
             | Fault::ClockBack { .. } => false,
         });
         let asleep = CpuSleep { asleep: true, waited_for: None, faults: 0 };
         NoLostWakeup {
             wakeup_latency,
+            away: Away::new(spec),
             keeps_asleep: keeps_asleep.collect(),
             cpus: spec.cpus.iter().map(|&cpu| (cpu, asleep)).collect(),
         }
@@ -73,11 +78,14 @@ impl Checker for NoLostWakeup {
 
     fn event(&mut self, event: &SimEvent) -> Result<(), String> {
         self.all_woke(event.at)?;
+        self.away.event(event);
         let Some(cpu) = self.cpus.get_mut(&event.cpu) else {
             return Err(format!("the machine has no cpu{}", event.cpu));
         };
         match event.kind {
-            EventKind::Release { .. } | EventKind::Message { .. } if cpu.asleep => {
+            EventKind::Release { activity, .. } | EventKind::Message { activity }
+                if cpu.asleep && !self.away.holds(activity) =>
+            {
                 cpu.waited_for.get_or_insert(event.at);
             }
             EventKind::Wake => (cpu.asleep, cpu.waited_for) = (false, None),

@@ -50,8 +50,12 @@ impl Standing {
 }
 
 impl Ties {
-    /// The checker for `spec`; `None` if its policy has no such rule.
+    /// The checker for `spec`; `None` if its policy has no such rule, or if a domain may go on
+    /// although another one has a better rank.
     pub fn new(spec: &SimSpec, promises: &Promises) -> Option<Self> {
+        if spec.split_level.is_some_and(|of| !of.defer_preemption.is_zero()) {
+            return None;
+        }
         let equal = spec.discipline.event_tie()?;
         let activities = spec.activities.iter().map(|activity| Standing {
             cpu: activity.cpu,
@@ -92,7 +96,8 @@ impl Ties {
             let Some(event) = other.event().filter(|_| other.cpu == cpu) else { continue };
             let ties = self.pending.oldest(number).is_some_and(|job| self.key(job) == key);
             let later = own.is_none_or(|own| event < own);
-            if number != activity && ties && later && !self.excuse.holds(cpu) {
+            let excused = [activity, number].iter().any(|&of| self.excuse.holds_for(of));
+            if number != activity && ties && later && !excused {
                 let rank = event.0;
                 return Err(format!(
                     "activity {activity} runs, and an event of rank {rank} waits for activity \

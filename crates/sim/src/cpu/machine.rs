@@ -1,7 +1,7 @@
 //! The properties that all CPUs of a simulation share, and helpers for numbers.
 
 use crate::fault::{Fault, Stalls};
-use crate::spec::SimSpec;
+use crate::spec::{SimSpec, SplitLevel};
 use upcall_core::time::Span;
 
 pub(super) const NANOSECOND: Span = Span::from_nanos(1);
@@ -11,6 +11,7 @@ pub(super) const NANOSECOND: Span = Span::from_nanos(1);
 pub(crate) struct Machine {
     pub(super) preemptive: bool,
     pub(super) switch_cost: Span,
+    pub(super) split_level: Option<SplitLevel>,
     pub(super) faults: Vec<Fault>,
     pub(super) stalls: Stalls,
 }
@@ -20,8 +21,17 @@ impl Machine {
         Machine {
             preemptive: spec.discipline.preemptive,
             switch_cost: spec.switch_cost,
+            split_level: spec.split_level,
             faults: spec.faults.clone(),
             stalls: Stalls::of(&spec.faults),
+        }
+    }
+
+    /// Cost of a hand-off, within a domain or to another one.
+    pub(super) fn switch_cost(&self, to_another_domain: bool) -> Span {
+        match self.split_level {
+            Some(split_level) if to_another_domain => split_level.handoff_cost,
+            _ => self.switch_cost,
         }
     }
 }

@@ -300,7 +300,7 @@ fn a_simulation_replays_the_same_under_every_policy() {
             let header = Header::of(&scenario.spec);
             let mut writer = Writer::new(Vec::new(), &header).unwrap();
             let simulation = Simulation::new(scenario.spec).unwrap();
-            simulation.run_traced(scenario.duration, &mut |_| {}, &mut |cpu, record| {
+            simulation.run_traced(scenario.duration, &mut |_| {}, &mut |_, cpu, record| {
                 writer.record(cpu, record).unwrap();
             });
             let trace = read(&writer.finish().unwrap()).unwrap();
@@ -334,7 +334,7 @@ proptest! {
         spec.faults.clear();
         let mut writer = Writer::new(Vec::new(), &Header::of(&spec)).unwrap();
         let duration = spec.activities.iter().map(|activity| activity.params.period).max().unwrap();
-        Simulation::new(spec).unwrap().run_traced(duration, &mut |_| {}, &mut |cpu, record| {
+        Simulation::new(spec).unwrap().run_traced(duration, &mut |_| {}, &mut |_, cpu, record| {
             writer.record(cpu, record).unwrap();
         });
         let mut bytes = writer.finish().unwrap();
