@@ -354,6 +354,10 @@ impl Policy for WindowConstrained {
         });
     }
 
+    fn drops_late_jobs(&self) -> bool {
+        true
+    }
+
     fn withdraw(&mut self, id: ActivityId, now: Instant) {
         self.change(id, now, |member| member.state = State::Idle);
     }

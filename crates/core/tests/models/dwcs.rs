@@ -304,7 +304,7 @@ fn operate(
         0..=2 => *now += amount,
         3..=5 if model.all[a].state == State::Idle => {
             let deadline = *now + 4 * amount + 1;
-            policy.ready(id, Ready { release: at, deadline: Instant::from_nanos(deadline) }, at);
+            policy.ready(id, Ready::new(at, Instant::from_nanos(deadline)), at);
             let activity = &mut model.all[a];
             (activity.state, activity.active, activity.exhausted) = (State::Ready, true, false);
             (activity.deadline, activity.left) = (deadline, activity.run_time());
