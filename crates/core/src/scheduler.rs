@@ -105,6 +105,8 @@ pub struct Scheduler {
     /// The activity that was upcalled last, for counting switches.
     last_run: Option<ActivityId>,
     switches: u64,
+    /// The time of a hand-off, which budgets do not pay.
+    switch_cost: Span,
 }
 
 /// One call of `handle` produces at most four commands: the end of a lost job, the end of a started
@@ -135,6 +137,7 @@ impl Scheduler {
             clock: Instant::ZERO,
             last_run: None,
             switches: 0,
+            switch_cost: Span::ZERO,
         }
     }
 
@@ -173,6 +176,7 @@ impl Scheduler {
                 }
             }
             Input::EventServer { share } => self.policy.set_event_share(share, now),
+            Input::SwitchCost { cost } => self.switch_cost = cost,
             Input::PassedOver => self.passed_over(now),
             Input::Tick => {}
             Input::Boundary => {
@@ -543,9 +547,11 @@ impl Scheduler {
     }
 
     fn upcall(&mut self, now: Instant, id: ActivityId) -> Command {
+        let mut charged_from = now;
         if self.last_run != Some(id) {
             self.switches += 1;
             self.last_run = Some(id);
+            charged_from += self.switch_cost;
         }
         let slot = self.slots[id.0 as usize].as_mut().expect("only live activities are picked");
         let extra = slot.unfinished == 0;
@@ -557,7 +563,7 @@ impl Scheduler {
         let pdus_max = slot.params.batch - slot.job.pdus;
         self.running = Some(Running { id, since: now, pdus_max, extra, stop: None });
         if !extra {
-            self.begin_charge(id, now);
+            self.begin_charge(id, now, charged_from);
         }
         let check_at = self.check_at(id, now);
         Command::Upcall { id, pdus_max, resumed, check_at }

@@ -32,7 +32,8 @@
 //!    accumulate.
 //!
 //! Work ahead (DWS) uses the window that begins with its own logical arrival. Use while over budget
-//! is not charged, because the others left that time over. `Scheduler::restores` holds the moments
+//! is not charged, because the others left that time over. Nor is the cost of a hand-off, which
+//! admission charges to the activity that caused it. `Scheduler::restores` holds the moments
 //! of the refills of the activities that are over budget.
 
 use super::slot::Slot;
@@ -140,7 +141,8 @@ impl Budget {
 
     /// Charges the use since the last charge: the activity ran without a break up to `now`.
     pub(super) fn charge(&mut self, now: Instant) {
-        let from = core::mem::replace(&mut self.charged, now);
+        let from = self.charged;
+        self.charged = from.max(now);
         let expired = self.expired(now);
         if expired > 0 {
             let until = self.window + self.valid;
@@ -165,10 +167,10 @@ impl Budget {
         self.advance(now);
     }
 
-    /// The activity runs, and is charged from `now` on.
-    pub(super) fn begin_charge(&mut self, now: Instant) {
+    /// The activity runs from `now` on, and is charged from `from` on.
+    fn begin_charge(&mut self, now: Instant, from: Instant) {
         self.advance(now);
-        self.charged = now;
+        self.charged = from;
     }
 
     /// Nothing is left of the windows up to `now`, and no debt. A window that has not begun keeps
@@ -277,10 +279,10 @@ impl Scheduler {
         self.note_restore(id);
     }
 
-    /// The upcall of an activity with a job begins: charges it from now on.
-    pub(super) fn begin_charge(&mut self, id: ActivityId, now: Instant) {
+    /// The upcall of an activity with a job begins: charges it from `from` on.
+    pub(super) fn begin_charge(&mut self, id: ActivityId, now: Instant, from: Instant) {
         if let Some(budget) = self.budget_mut(id) {
-            budget.begin_charge(now);
+            budget.begin_charge(now, from);
             self.place_again(id, now);
         }
     }

@@ -6,7 +6,7 @@
 use crate::activity::{ActivityId, ActivityParams, Claim, Terms};
 use crate::record::JobRecord;
 use crate::share::Share;
-use crate::time::Instant;
+use crate::time::{Instant, Span};
 use core::fmt;
 
 /// An event that the driver reports.
@@ -111,6 +111,13 @@ pub enum Input {
     EventServer {
         /// `None`, as at the start: no share.
         share: Option<Share>,
+    },
+    /// A hand-off from one activity to another takes this long from now on. The driver spends it
+    /// between an upcall and the handler's first instruction, and admission accounts for it
+    /// ([`crate::admission::Platform::switch_cost`]). So budgets are not charged with it.
+    SwitchCost {
+        /// At the start: zero.
+        cost: Span,
     },
     /// The driver could not run for a while although it had work, and others were served on the CPU
     /// meanwhile: the process was stopped, or a handler blocked in the kernel. Every budget is void

@@ -71,6 +71,7 @@ numbered! {
         Posted = "posted",
         Taken = "taken",
         PassedOver = "passed over",
+        SwitchCost = "switch cost",
     }
 }
 
@@ -125,6 +126,7 @@ numbered! {
         WinsTies = "wins_ties",
         Rank = "rank",
         Backlog = "backlog",
+        SwitchCost = "switch_cost_ns",
     }
 }
 
@@ -245,6 +247,9 @@ fn encode_input(input: Input) -> (Kind, Values) {
         Input::Taken { id, events } => (Kind::Taken, of(id).with(Field::Events, events)),
         Input::EventServer { share } => {
             (Kind::EventServer, Values::NONE.maybe(Field::Share, share.map(ppm)))
+        }
+        Input::SwitchCost { cost } => {
+            (Kind::SwitchCost, Values::NONE.span(Field::SwitchCost, cost))
         }
         Input::PassedOver => (Kind::PassedOver, Values::NONE),
         Input::Tick => (Kind::Tick, Values::NONE),
@@ -367,6 +372,7 @@ pub(super) fn decode(kind: Kind, values: &Values) -> Result<Option<Crossing>, Ba
             input(Input::Taken { id: values.id()?, events: values.small(Field::Events)? })
         }
         Kind::EventServer => input(Input::EventServer { share: decode_share(values)? }),
+        Kind::SwitchCost => input(Input::SwitchCost { cost: values.length(Field::SwitchCost)? }),
         Kind::PassedOver => input(Input::PassedOver),
         Kind::Tick => input(Input::Tick),
         Kind::Boundary => input(Input::Boundary),
