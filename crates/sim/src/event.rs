@@ -117,6 +117,11 @@ pub enum EventKind {
         /// The domain.
         domain: u32,
     },
+    /// The CPU hands over to another domain, which takes time.
+    HandOff {
+        /// The domain.
+        domain: u32,
+    },
     /// The domain takes part again.
     DomainBack {
         /// The domain.
@@ -173,6 +178,7 @@ impl fmt::Display for SimEvent {
             EventKind::Pause { activity } => write!(f, "pause {activity}"),
             EventKind::Continue { activity } => write!(f, "continue {activity}"),
             EventKind::DomainAway { domain } => write!(f, "away {domain}"),
+            EventKind::HandOff { domain } => write!(f, "hand-off {domain}"),
             EventKind::DomainBack { domain } => write!(f, "back {domain}"),
             EventKind::Idle => f.write_str("idle"),
             EventKind::Wake => f.write_str("wake"),

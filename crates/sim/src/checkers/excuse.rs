@@ -5,6 +5,10 @@
 //! By then the accumulated work is done. Later work starts from an empty queue, as admission
 //! assumes.
 //!
+//! A handler that ran during a fault was charged for time that it did not use: a stall, or a step
+//! of the clock. Its budget pays that back window by window, and meanwhile the activity runs after
+//! all others. Such an activity alone is excused for as many periods as the payment takes.
+//!
 //! A domain that is blocked or stopped while the others run on excuses only its own activities. The
 //! excuse of each lasts until a job of it is released while none of its jobs is left.
 
@@ -12,9 +16,9 @@ use super::away::Away;
 use super::pending::Pending;
 use crate::event::{EventKind, SimEvent};
 use crate::fault::Fault;
-use crate::spec::SimSpec;
+use crate::spec::{SimActivity, SimSpec};
 use std::collections::BTreeMap;
-use upcall_core::time::Span;
+use upcall_core::time::{Instant, Span};
 
 /// The excuses of one run.
 #[derive(Clone, Debug)]
@@ -28,6 +32,21 @@ pub struct Excuse {
     away: Away,
     /// For each activity, whether work may be left from a time when its domain was away.
     behind: Vec<bool>,
+    debts: Vec<Debt>,
+    /// The largest error of the clock.
+    clock_error: Span,
+    now: Instant,
+}
+
+/// What one activity may owe after a fault.
+#[derive(Clone, Copy, Debug)]
+struct Debt {
+    period: Span,
+    /// The budget of a period.
+    full: Span,
+    /// When its present upcall began or continued.
+    runs_since: Instant,
+    paid_at: Instant,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -36,6 +55,24 @@ struct CpuExcuse {
     faults: u32,
     /// Whether work from a fault may be left.
     aftermath: bool,
+}
+
+impl Debt {
+    fn of(activity: &SimActivity) -> Self {
+        Debt {
+            period: activity.params.period,
+            full: activity.params.compute(),
+            runs_since: Instant::ZERO,
+            paid_at: Instant::ZERO,
+        }
+    }
+}
+
+fn clock_error(fault: &Fault) -> Span {
+    match *fault {
+        Fault::ClockForward { by, .. } | Fault::ClockBack { by, .. } => by,
+        _ => Span::ZERO,
+    }
 }
 
 impl Excuse {
@@ -51,13 +88,24 @@ impl Excuse {
             places: spec.activities.iter().map(|activity| activity.cpu).collect(),
             away: Away::new(spec),
             behind: vec![false; spec.activities.len()],
+            debts: spec.activities.iter().map(Debt::of).collect(),
+            clock_error: spec.faults.iter().map(clock_error).max().unwrap_or(Span::ZERO),
+            now: Instant::ZERO,
         }
     }
 
     /// Handles the next event.
     pub fn event(&mut self, event: &SimEvent) {
+        self.now = event.at;
         self.away.event(event);
         match event.kind {
+            EventKind::Upcall { activity, .. } | EventKind::Continue { activity } => {
+                self.debts[activity as usize].runs_since = event.at;
+            }
+            EventKind::Yield { activity, .. } | EventKind::Pause { activity } => {
+                self.charge(activity);
+            }
+            EventKind::JobDone(record) => self.charge(record.id.0),
             EventKind::DomainAway { .. } => {
                 for (activity, behind) in (0..).zip(&mut self.behind) {
                     *behind |= self.away.holds(activity);
@@ -96,7 +144,20 @@ impl Excuse {
 
     /// Whether the activity is excused now, with its CPU or alone.
     pub fn holds_for(&self, activity: u32) -> bool {
-        self.behind[activity as usize] || self.holds(self.places[activity as usize])
+        self.behind[activity as usize]
+            || self.now < self.debts[activity as usize].paid_at
+            || self.holds(self.places[activity as usize])
+    }
+
+    /// An upcall ends or stops in the middle.
+    fn charge(&mut self, activity: u32) {
+        if self.holds(self.places[activity as usize]) {
+            let (now, error) = (self.now, self.clock_error);
+            let debt = &mut self.debts[activity as usize];
+            let charged = now.since(debt.runs_since) + error;
+            let windows = charged.as_nanos() / debt.full.as_nanos().max(1) + 2;
+            debt.paid_at = debt.paid_at.max(now + debt.period.saturating_mul(windows));
+        }
     }
 
     /// Whether the CPU is excused now.

@@ -65,6 +65,7 @@ impl Checker for WorkConserved {
                 (cpu.running, cpu.choosing) = (None, Some(event.at));
             }
             EventKind::Pause { .. } => (cpu.running, cpu.choosing) = (None, Some(event.at)),
+            EventKind::HandOff { .. } => cpu.choosing = None,
             EventKind::Wake => cpu.choosing = Some(event.at),
             EventKind::Upcall { activity, .. } | EventKind::Continue { activity } => {
                 (cpu.running, cpu.choosing) = (Some(activity), None);

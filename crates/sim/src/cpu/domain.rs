@@ -10,7 +10,7 @@ use crate::actor::Actor;
 use crate::spec::SimSpec;
 use upcall_core::activity::ActivityId;
 use upcall_core::policy::Standing;
-use upcall_core::time::Instant;
+use upcall_core::time::{Instant, Span};
 use upcall_core::trace::{Record, Traced};
 use upcall_shm::user_area::{Pending, Rank, Rival, order};
 
@@ -31,6 +31,8 @@ pub(super) struct Domain {
     pub(super) paused: Option<Running>,
     /// Whether the CPU passes over the domain.
     pub(super) is_away: bool,
+    /// The cost of a hand-off, as the scheduler knows it.
+    pub(super) switch_cost: Span,
 }
 
 impl Domain {
@@ -72,6 +74,7 @@ impl Domain {
             stops: 0,
             paused: None,
             is_away: false,
+            switch_cost: Span::ZERO,
         }
     }
 

@@ -27,12 +27,9 @@ impl Machine {
         }
     }
 
-    /// Cost of a hand-off, within a domain or to another one.
-    pub(super) fn switch_cost(&self, to_another_domain: bool) -> Span {
-        match self.split_level {
-            Some(split_level) if to_another_domain => split_level.handoff_cost,
-            _ => self.switch_cost,
-        }
+    /// Cost of a hand-off to another domain that is spent before its scheduler is asked.
+    pub(super) fn handoff_cost(&self) -> Span {
+        self.split_level.map_or(Span::ZERO, |split_level| split_level.handoff_cost)
     }
 }
 

@@ -79,6 +79,7 @@ impl Cpu {
                 self.deliver(message, observe);
                 self.ask_soon(running, machine);
             }
+            State::HandOff { .. } => self.deliver(message, observe),
             State::Asleep { .. } => {
                 self.mailbox.push(message);
                 let notified = machine.faults.iter().all(|fault| match *fault {
@@ -140,6 +141,7 @@ impl Cpu {
         }
         match self.state {
             State::Running(running) => self.ask_soon(running, machine),
+            State::HandOff { .. } => {}
             State::Asleep { .. } => self.decide(machine, observe),
         }
     }

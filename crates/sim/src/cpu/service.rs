@@ -34,7 +34,7 @@ impl Cpu {
     /// Asks the core what to do next, and begins it: (2) or (3).
     pub(super) fn decide(&mut self, machine: &Machine, observe: &mut impl FnMut(&SimEvent)) {
         let Some(split_level) = machine.split_level else {
-            if !self.next_upcall(0, machine, observe) {
+            if !self.next_upcall(0, false, machine, observe) {
                 self.sleep(machine, observe);
             }
             return;
@@ -47,40 +47,49 @@ impl Cpu {
                 return self.go_on(interrupted, machine, observe);
             }
             let next = self.next_domain(split_level, observe);
-            if let (Next::Own, Some(holder)) = (next, self.holder) {
-                if self.next_upcall(holder, machine, observe) {
-                    return;
-                }
-                continue;
-            }
+            let passes_on = next != Next::Own;
             self.holder = match next {
+                Next::Own => self.holder,
                 Next::Other(home) => Some(home),
-                Next::Own | Next::Nothing => None,
+                Next::Nothing => None,
             };
             // The running domain sleeps, so a domain that was continued gets the CPU.
-            if let Some(home) = self.continued.pop_front() {
+            if let Some(home) = self.continued.pop_front_if(|_| passes_on) {
                 return self.resume(home, machine, observe);
             }
-            if self.holder.is_none() {
-                return self.sleep(machine, observe);
+            let Some(holder) = self.holder else { return self.sleep(machine, observe) };
+            if passes_on {
+                self.inform(holder, Input::Tick, observe);
+            }
+            if self.begin_hand_off(holder, machine, observe)
+                || self.next_upcall(holder, false, machine, observe)
+            {
+                return;
             }
         }
     }
 
-    /// Begins the next upcall of a scheduler. `false` if there is none, or its handler blocks at
-    /// once.
-    fn next_upcall(
+    /// Begins the next upcall of a scheduler, after a hand-off to its domain or without. `false` if
+    /// there is none, or its handler blocks at once.
+    pub(super) fn next_upcall(
         &mut self,
         home: usize,
+        handed_over: bool,
         machine: &Machine,
         observe: &mut impl FnMut(&SimEvent),
     ) -> bool {
+        let cost = if handed_over { Span::ZERO } else { machine.switch_cost };
+        if self.domains[home].switch_cost != cost {
+            self.domains[home].switch_cost = cost;
+            self.inform(home, Input::SwitchCost { cost }, observe);
+        }
         loop {
             let reading = self.reading();
             match self.domains[home].scheduler.poll_command(reading) {
                 Some(Command::Upcall { id, pdus_max, resumed, check_at }) => {
                     let actor = self.domains[home].members[id.0 as usize];
-                    return self.upcall(actor, (pdus_max, resumed, check_at), machine, observe);
+                    let grant = (pdus_max, resumed, check_at);
+                    return self.upcall(actor, grant, cost, machine, observe);
                 }
                 Some(notice) => self.pass_on(home, notice, observe),
                 None => return false,
@@ -109,19 +118,15 @@ impl Cpu {
         self.emit(EventKind::Idle, observe);
     }
 
-    /// Notes that `actor` runs next. Returns the cost of the hand-off if another one ran before.
-    pub(super) fn switch_to(&mut self, actor: u32, machine: &Machine) -> Option<Span> {
+    /// Notes that `actor` runs next. Returns whether another one ran before.
+    pub(super) fn switch_to(&mut self, actor: u32) -> bool {
         let domain = self.actors[actor as usize].domain;
         let last = self.last.replace((actor, domain));
         let to_another_domain = last.is_none_or(|(_, last)| last != domain);
         self.domain_switches += u64::from(to_another_domain);
-        if last.is_some_and(|(last, _)| last == actor) {
-            return None;
-        }
-        let cost = machine.switch_cost(to_another_domain);
-        self.switches += 1;
-        self.switching += cost;
-        Some(cost)
+        let switches = last.is_none_or(|(last, _)| last != actor);
+        self.switches += u64::from(switches);
+        switches
     }
 
     /// (3) Calls a handler. `false` if it blocks at once.
@@ -129,6 +134,7 @@ impl Cpu {
         &mut self,
         number: u32,
         (pdus_max, resumed, mut check_at): (u32, bool, Instant),
+        switch_cost: Span,
         machine: &Machine,
         observe: &mut impl FnMut(&SimEvent),
     ) -> bool {
@@ -137,8 +143,7 @@ impl Cpu {
         let stale = if resumed { 0 } else { actor.begin_job(self.now, pdus_max) };
         let blocks_for = if resumed { Span::ZERO } else { actor.blocks_for(self.now) };
         let (activity, home, pdus_before) = (actor.activity, actor.home, actor.position.pdu);
-        let cost = self.switch_to(number, machine);
-        let switched = cost.is_some();
+        let switched = self.switch_to(number);
         self.emit(EventKind::Upcall { activity, pdus_max, resumed, switched }, observe);
         if !resumed {
             let total = self.actors[number as usize].total;
@@ -151,7 +156,11 @@ impl Cpu {
             let until = self.may_go_on(home, split_level).unwrap_or(self.now);
             check_at = check_at.min(until);
         }
-        let mut from = machine.stalls.end(self.now, cost.unwrap_or(Span::ZERO));
+        let mut from = self.now;
+        if switched {
+            from = machine.stalls.end(from, switch_cost);
+            self.switching += switch_cost;
+        }
         if machine.split_level.is_none() {
             from += blocks_for;
         }

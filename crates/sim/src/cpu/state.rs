@@ -62,7 +62,13 @@ pub(crate) struct Cpu {
 
 #[derive(Clone, Copy, Debug)]
 pub(super) enum State {
-    Asleep { until: Instant },
+    Asleep {
+        until: Instant,
+    },
+    /// The turn passes to the domain that holds it from now on.
+    HandOff {
+        until: Instant,
+    },
     Running(Running),
 }
 
@@ -142,7 +148,7 @@ impl Cpu {
     pub(crate) fn next_at(&self) -> Instant {
         let outside = self.release_at().min(self.control_at()).min(self.post_at());
         outside.min(self.unblock_at()).min(match self.state {
-            State::Asleep { until } => until,
+            State::Asleep { until } | State::HandOff { until } => until,
             State::Running(running) => running.end,
         })
     }

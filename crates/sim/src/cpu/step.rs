@@ -33,6 +33,7 @@ impl Cpu {
         } else {
             match self.state {
                 State::Asleep { .. } => self.wake(machine, observe),
+                State::HandOff { .. } => self.end_hand_off(machine, observe),
                 State::Running(running) => self.act(running, machine, observe),
             }
         }
@@ -62,6 +63,8 @@ impl Cpu {
             } else {
                 self.actors[running.actor as usize].busy += end.since(running.upcalled);
             }
+        }
+        if !matches!(self.state, State::Asleep { .. }) {
             self.busy += end.since(self.awake_since);
         }
         self.take_records(record);

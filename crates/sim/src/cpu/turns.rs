@@ -114,7 +114,7 @@ impl Cpu {
                 self.interrupted = Some(self.pause(running, machine, observe));
                 self.resume(home, machine, observe);
             }
-            State::Running(_) => self.returners.push_back(home),
+            State::Running(_) | State::HandOff { .. } => self.returners.push_back(home),
             State::Asleep { .. } => {
                 self.become_awake(observe);
                 self.resume(home, machine, observe);
@@ -178,7 +178,37 @@ impl Cpu {
                 self.decide(machine, observe);
             }
             State::Running(running) if !has_rest => self.ask_soon(running, machine),
-            State::Running(_) => {}
+            State::Running(_) | State::HandOff { .. } => {}
+        }
+    }
+
+    /// Begins the hand-off to a domain, if the CPU ran another one last and a hand-off takes time.
+    pub(super) fn begin_hand_off(
+        &mut self,
+        home: usize,
+        machine: &Machine,
+        observe: &mut impl FnMut(&SimEvent),
+    ) -> bool {
+        let (domain, cost) = (self.domains[home].number, machine.handoff_cost());
+        if cost.is_zero() || self.last.is_some_and(|(_, last)| last == domain) {
+            return false;
+        }
+        self.switching += cost;
+        self.state = State::HandOff { until: machine.stalls.end(self.now, cost) };
+        self.emit(EventKind::HandOff { domain }, observe);
+        true
+    }
+
+    /// The domain that holds the turn begins. It was the best one when it got the turn, and does
+    /// not look again.
+    pub(super) fn end_hand_off(&mut self, machine: &Machine, observe: &mut impl FnMut(&SimEvent)) {
+        let holder = self.holder.filter(|&holder| self.domains[holder].takes_part());
+        let Some(holder) = holder.filter(|_| self.returners.is_empty()) else {
+            return self.decide(machine, observe);
+        };
+        self.inform(holder, Input::Tick, observe);
+        if !self.next_upcall(holder, true, machine, observe) {
+            self.decide(machine, observe);
         }
     }
 
@@ -219,7 +249,9 @@ impl Cpu {
         let activity = self.actors[running.actor as usize].activity;
         self.emit(EventKind::Continue { activity }, observe);
         // A hand-off that had begun is made again if another handler ran meanwhile.
-        let cost = self.switch_to(running.actor, machine).unwrap_or(running.lead);
+        let switches = self.switch_to(running.actor);
+        let cost = if switches { machine.handoff_cost() } else { running.lead };
+        self.switching += if switches { cost } else { Span::ZERO };
         running.upcalled = self.now;
         running.from = machine.stalls.end(self.now, cost);
         running.check_at = self.now;
