@@ -54,7 +54,7 @@ impl Cpu {
                 Next::Nothing => None,
             };
             // The running domain sleeps, so a domain that was continued gets the CPU.
-            if let Some(home) = self.continued.pop_front_if(|_| passes_on) {
+            if let Some(home) = passes_on.then(|| self.continued.pop_front()).flatten() {
                 return self.resume(home, machine, observe);
             }
             let Some(holder) = self.holder else { return self.sleep(machine, observe) };
