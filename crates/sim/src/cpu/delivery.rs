@@ -13,6 +13,7 @@ use upcall_core::time::Instant;
 impl Cpu {
     /// Creates all activities, and starts those that are present from the beginning.
     pub(crate) fn start(&mut self, spec: &SimSpec, observe: &mut impl FnMut(&SimEvent)) {
+        self.inform(Input::SwitchCost { cost: spec.switch_cost }, observe);
         for actor in 0..count(self.actors.len()) {
             self.create(actor, observe);
         }

@@ -45,6 +45,9 @@ impl Cpu {
     /// (2) Sleeps until the scheduler wants a tick.
     pub(super) fn sleep(&mut self, machine: &Machine, observe: &mut impl FnMut(&SimEvent)) {
         self.busy += self.now.since(self.awake_since);
+        if self.scheduler.is_in_debt() {
+            self.inform(Input::Idle, observe);
+        }
         // A timer cannot be set in the past.
         let due = self.scheduler.next_deadline().unwrap_or(Instant::FAR);
         let due = self.clock.first(due).max(self.now + NANOSECOND);
