@@ -107,6 +107,8 @@ pub struct Scheduler {
     switches: u64,
     /// The time of a hand-off, which budgets do not pay.
     switch_cost: Span,
+    /// Whether an activity may have a debt.
+    is_in_debt: bool,
 }
 
 /// One call of `handle` produces at most four commands: the end of a lost job, the end of a started
@@ -138,6 +140,7 @@ impl Scheduler {
             last_run: None,
             switches: 0,
             switch_cost: Span::ZERO,
+            is_in_debt: false,
         }
     }
 
@@ -178,6 +181,7 @@ impl Scheduler {
             Input::EventServer { share } => self.policy.set_event_share(share, now),
             Input::SwitchCost { cost } => self.switch_cost = cost,
             Input::PassedOver => self.passed_over(now),
+            Input::Idle => self.forgive_debts(),
             Input::Tick => {}
             Input::Boundary => {
                 let running = self.running.ok_or(InputError::NothingRuns)?;

@@ -22,8 +22,9 @@
 //!    announcement. So an activity that waited outside the scheduler cannot bring the budgets of
 //!    two periods at once.
 //! 2. The scheduler charges time at quantum boundaries and when the handler returns. A quantum that
-//!    ends over budget leaves a debt. The debt is at most a period, so that a moment in which the
-//!    host took the CPU away has no effect for long.
+//!    ends over budget leaves a debt. The debt is at most a period, and it is forgiven when the CPU
+//!    idles: then no other work waits for it. So a moment in which the host took the CPU away has
+//!    no effect for long.
 //! 3. The driver was passed over. What is left of all windows up to now is void, and so is a debt.
 //! 4. While work is pending, the windows follow one another by the period, which is the grid of the
 //!    nominal releases. Each refill adds `C`, and the budget is never more than `C`. A job that
@@ -294,6 +295,8 @@ impl Scheduler {
         }
         if let Some(budget) = self.budget_mut(running.id) {
             budget.charge(now);
+            let is_in_debt = budget.left_ns < 0;
+            self.is_in_debt |= is_in_debt;
             self.place_again(running.id, now);
         }
     }
@@ -318,6 +321,16 @@ impl Scheduler {
 
     fn budget_mut(&mut self, id: ActivityId) -> Option<&mut Budget> {
         self.slots.get_mut(id.0 as usize)?.as_mut()?.budget.as_mut()
+    }
+
+    /// Processes [`super::Input::Idle`]. O(n).
+    pub(super) fn forgive_debts(&mut self) {
+        self.is_in_debt = false;
+        for slot in self.slots.iter_mut().flatten().filter(|slot| slot.unfinished == 0) {
+            if let Some(budget) = &mut slot.budget {
+                budget.left_ns = budget.left_ns.max(0);
+            }
+        }
     }
 
     /// Processes [`super::Input::PassedOver`]. O(n log n).

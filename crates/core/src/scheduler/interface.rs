@@ -124,6 +124,10 @@ pub enum Input {
     /// until the activity's next release. So the work that waited does not arrive at the others
     /// together with the work of the next period. No effect under a policy without budgets.
     PassedOver,
+    /// The CPU has nothing to run, in this scheduler and in all others that share the CPU. So no
+    /// work waits for what an activity used beyond its budget, and all debts are forgiven. The
+    /// driver need not report this unless [`super::Scheduler::is_in_debt`].
+    Idle,
     /// Time passed.
     Tick,
     /// The running handler completed a quantum at or after its `check_at`, and wants to continue.

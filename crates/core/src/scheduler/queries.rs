@@ -67,6 +67,12 @@ impl Scheduler {
         self.slot(id).ok()?.budget.as_ref().map(Budget::state)
     }
 
+    /// Whether an activity may have used more than its budget, so that [`super::Input::Idle`]
+    /// changes something. O(1).
+    pub fn is_in_debt(&self) -> bool {
+        self.is_in_debt
+    }
+
     /// How many jobs of the running activity were dropped between its last job and the present one
     /// ([`crate::activity::Backlog`]). 0 if nothing runs. O(1).
     pub fn jobs_skipped(&self) -> u64 {

@@ -16,7 +16,7 @@ use upcall_core::policy::Standing;
 use upcall_core::scheduler::Scheduler;
 use upcall_core::time::{Instant, Span};
 use upcall_shm::DomainId;
-use upcall_shm::kernel_area::{Interrupts, Reader, State};
+use upcall_shm::kernel_area::{Interrupt, Interrupts, Reader, State};
 use upcall_shm::turn_page::TurnPage;
 use upcall_shm::user_area::{
     Counters, LentMask, Mask, NEVER, Owner, Peer, Pending, Rank, Slot, SlotState, order,
@@ -58,8 +58,10 @@ pub(super) struct Mail {
 pub(crate) enum Next {
     /// This domain: its scheduler has the best rank.
     Own,
-    /// Another domain, or the daemon if no domain has anything to run.
+    /// Another domain.
     Other(DomainId),
+    /// The daemon: no domain has anything to run.
+    Nobody,
 }
 
 /// See the module's head.
@@ -88,6 +90,11 @@ pub(crate) struct VirtualProcessor {
     unclaimed: Vec<u32>,
     /// The count of the daemon's requests to yield, as last seen at a boundary.
     yields_seen: u64,
+    /// The interrupts that were raised, as last seen without the turn.
+    interrupts_seen: Interrupts,
+    /// Whether it was reported that this domain was passed over, and the daemon has not set its
+    /// state back since.
+    is_passed_over: bool,
     /// How long a better domain may wait while this domain goes on (decision 0014).
     defer_preemption: Span,
     counters: Counters,
@@ -104,6 +111,7 @@ impl VirtualProcessor {
     ) -> Self {
         let notifier = SharedNotifier::new(pages.turn.clone(), me);
         let handle = WakeHandle::new(notifier.clone());
+        let interrupts_seen = pages.kernel.interrupts(me);
         VirtualProcessor {
             pages,
             me,
@@ -119,6 +127,8 @@ impl VirtualProcessor {
             orphaned,
             unclaimed: Vec::new(),
             yields_seen: 0,
+            interrupts_seen,
+            is_passed_over: false,
             defer_preemption,
             counters: Counters::default(),
         }
@@ -249,6 +259,26 @@ impl VirtualProcessor {
         self.pages.kernel.interrupts(self.me)
     }
 
+    /// Whether the daemon has passed over this domain since the last call: the domain blocked in
+    /// the kernel or was stopped while it had the turn, and others were served. Such a domain finds
+    /// that the turn was taken. So this is a load while the domain has the turn, and three
+    /// otherwise.
+    #[inline]
+    pub(crate) fn take_passed_over(&mut self) -> bool {
+        !self.has_turn() && self.is_newly_passed_over()
+    }
+
+    fn is_newly_passed_over(&mut self) -> bool {
+        let interrupts = self.pages.kernel.interrupts(self.me);
+        let seen = std::mem::replace(&mut self.interrupts_seen, interrupts);
+        let is_back = interrupts.since(seen).any(|kind| kind == Interrupt::Resume);
+        let is_away =
+            matches!(self.pages.kernel.state(self.me), Ok(Some(State::Blocked | State::Stopped)));
+        // The return of a domain that was reported is no news.
+        let was_reported = std::mem::replace(&mut self.is_passed_over, is_away);
+        if is_back { !was_reported || is_away } else { is_away && !was_reported }
+    }
+
     /// Publishes what `scheduler` has to run. O(greatest number of activities that existed at
     /// once).
     pub(crate) fn publish(&mut self, scheduler: &Scheduler) {
@@ -339,7 +369,7 @@ impl VirtualProcessor {
         match order::next(own, other) {
             order::Next::Own => Next::Own,
             order::Next::Other(domain) => Next::Other(domain),
-            order::Next::Nothing => Next::Other(DomainId::DAEMON),
+            order::Next::Nothing => Next::Nobody,
         }
     }
 

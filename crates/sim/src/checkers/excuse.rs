@@ -35,6 +35,9 @@ pub struct Excuse {
     debts: Vec<Debt>,
     /// The largest error of the clock.
     clock_error: Span,
+    /// Whether all domains are one process, which forgives debts when the CPU idles. Of several
+    /// processes only the one that had the turn knows that.
+    one_scheduler: bool,
     now: Instant,
 }
 
@@ -90,6 +93,7 @@ impl Excuse {
             behind: vec![false; spec.activities.len()],
             debts: spec.activities.iter().map(Debt::of).collect(),
             clock_error: spec.faults.iter().map(clock_error).max().unwrap_or(Span::ZERO),
+            one_scheduler: spec.split_level.is_none(),
             now: Instant::ZERO,
         }
     }
@@ -106,6 +110,12 @@ impl Excuse {
                 self.charge(activity);
             }
             EventKind::JobDone(record) => self.charge(record.id.0),
+            EventKind::Idle if self.one_scheduler => {
+                let of_cpu = self.debts.iter_mut().zip(&self.places);
+                for (debt, _) in of_cpu.filter(|(_, place)| **place == event.cpu) {
+                    debt.paid_at = event.at;
+                }
+            }
             EventKind::DomainAway { .. } => {
                 for (activity, behind) in (0..).zip(&mut self.behind) {
                     *behind |= self.away.holds(activity);

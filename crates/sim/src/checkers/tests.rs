@@ -236,7 +236,7 @@ fn a_window_with_more_misses_than_allowed_is_found() {
 fn an_activity_without_progress_after_healing_is_found() {
     let (mut starved, mut promises) = overloaded(Misses { misses: 4, periods: 5 });
     promises.windows = false;
-    // The first activity takes the whole CPU, and declares it.
+    // The first activity takes the whole CPU, as it declares.
     starved.activities[0].params.pdu_cost = Span::from_millis(5);
     starved.activities[0].execution = crate::Execution::Fixed(Span::from_millis(5));
     // No activity has a promise, and 20 releases are too few.

@@ -35,6 +35,7 @@ impl Cpu {
     pub(super) fn decide(&mut self, machine: &Machine, observe: &mut impl FnMut(&SimEvent)) {
         let Some(split_level) = machine.split_level else {
             if !self.next_upcall(0, false, machine, observe) {
+                self.note_idle(0, observe);
                 self.sleep(machine, observe);
             }
             return;
@@ -48,6 +49,9 @@ impl Cpu {
             }
             let next = self.next_domain(split_level, observe);
             let passes_on = next != Next::Own;
+            if let (Next::Nothing, Some(holder)) = (next, self.holder) {
+                self.note_idle(holder, observe);
+            }
             self.holder = match next {
                 Next::Own => self.holder,
                 Next::Other(home) => Some(home),
@@ -94,6 +98,13 @@ impl Cpu {
                 Some(notice) => self.pass_on(home, notice, observe),
                 None => return false,
             }
+        }
+    }
+
+    /// The CPU has nothing to run, and only the domain that had the turn knows it.
+    fn note_idle(&mut self, home: usize, observe: &mut impl FnMut(&SimEvent)) {
+        if self.domains[home].scheduler.is_in_debt() {
+            self.inform(home, Input::Idle, observe);
         }
     }
 

@@ -72,6 +72,7 @@ numbered! {
         Taken = "taken",
         PassedOver = "passed over",
         SwitchCost = "switch cost",
+        Idle = "idle",
     }
 }
 
@@ -252,6 +253,7 @@ fn encode_input(input: Input) -> (Kind, Values) {
             (Kind::SwitchCost, Values::NONE.span(Field::SwitchCost, cost))
         }
         Input::PassedOver => (Kind::PassedOver, Values::NONE),
+        Input::Idle => (Kind::Idle, Values::NONE),
         Input::Tick => (Kind::Tick, Values::NONE),
         Input::Boundary => (Kind::Boundary, Values::NONE),
         Input::Returned { pdus, outcome } => {
@@ -374,6 +376,7 @@ pub(super) fn decode(kind: Kind, values: &Values) -> Result<Option<Crossing>, Ba
         Kind::EventServer => input(Input::EventServer { share: decode_share(values)? }),
         Kind::SwitchCost => input(Input::SwitchCost { cost: values.length(Field::SwitchCost)? }),
         Kind::PassedOver => input(Input::PassedOver),
+        Kind::Idle => input(Input::Idle),
         Kind::Tick => input(Input::Tick),
         Kind::Boundary => input(Input::Boundary),
         Kind::Returned => input(Input::Returned {

@@ -73,6 +73,7 @@ fn grant() -> Grant {
         check_at: Instant::FAR,
         start: crate::clock::now(),
         resumed: false,
+        jobs_skipped: 0,
         aborting: false,
     }
 }
