@@ -7,7 +7,8 @@
 //!
 //! A handler that ran during a fault was charged for time that it did not use: a stall, or a step
 //! of the clock. Its budget pays that back window by window, and meanwhile the activity runs after
-//! all others. Such an activity alone is excused for as many periods as the payment takes.
+//! all others. Such an activity alone is excused for as many periods as the payment takes. The same
+//! holds for a handler that another one interrupted, because budgets are charged by the clock.
 //!
 //! A domain that is blocked or stopped while the others run on excuses only its own activities. The
 //! excuse of each lasts until a job of it is released while none of its jobs is left.
@@ -33,6 +34,8 @@ pub struct Excuse {
     /// For each activity, whether work may be left from a time when its domain was away.
     behind: Vec<bool>,
     debts: Vec<Debt>,
+    /// For each activity, when its handler last stopped in the middle.
+    interrupted_since: Vec<Instant>,
     /// The largest error of the clock.
     clock_error: Span,
     /// Whether all domains are one process, which forgives debts when the CPU idles. Of several
@@ -71,6 +74,14 @@ impl Debt {
     }
 }
 
+impl Debt {
+    /// The activity was charged for `charged` until `now`.
+    fn add(&mut self, charged: Span, now: Instant) {
+        let windows = charged.as_nanos() / self.full.as_nanos().max(1) + 2;
+        self.paid_at = self.paid_at.max(now + self.period.saturating_mul(windows));
+    }
+}
+
 fn clock_error(fault: &Fault) -> Span {
     match *fault {
         Fault::ClockForward { by, .. } | Fault::ClockBack { by, .. } => by,
@@ -91,6 +102,7 @@ impl Excuse {
             places: spec.activities.iter().map(|activity| activity.cpu).collect(),
             away: Away::new(spec),
             behind: vec![false; spec.activities.len()],
+            interrupted_since: vec![Instant::ZERO; spec.activities.len()],
             debts: spec.activities.iter().map(Debt::of).collect(),
             clock_error: spec.faults.iter().map(clock_error).max().unwrap_or(Span::ZERO),
             one_scheduler: spec.split_level.is_none(),
@@ -103,11 +115,19 @@ impl Excuse {
         self.now = event.at;
         self.away.event(event);
         match event.kind {
-            EventKind::Upcall { activity, .. } | EventKind::Continue { activity } => {
+            EventKind::Upcall { activity, .. } => {
                 self.debts[activity as usize].runs_since = event.at;
             }
-            EventKind::Yield { activity, .. } | EventKind::Pause { activity } => {
+            EventKind::Continue { activity } => {
+                let debt = &mut self.debts[activity as usize];
+                debt.runs_since = event.at;
+                let since = self.interrupted_since[activity as usize];
+                debt.add(event.at.since(since), event.at);
+            }
+            EventKind::Yield { activity, .. } => self.charge(activity),
+            EventKind::Pause { activity } => {
                 self.charge(activity);
+                self.interrupted_since[activity as usize] = event.at;
             }
             EventKind::JobDone(record) => self.charge(record.id.0),
             EventKind::Idle if self.one_scheduler => {
@@ -164,9 +184,7 @@ impl Excuse {
         if self.holds(self.places[activity as usize]) {
             let (now, error) = (self.now, self.clock_error);
             let debt = &mut self.debts[activity as usize];
-            let charged = now.since(debt.runs_since) + error;
-            let windows = charged.as_nanos() / debt.full.as_nanos().max(1) + 2;
-            debt.paid_at = debt.paid_at.max(now + debt.period.saturating_mul(windows));
+            debt.add(now.since(debt.runs_since) + error, now);
         }
     }
 

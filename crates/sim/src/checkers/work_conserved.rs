@@ -6,17 +6,20 @@
 
 use super::away::Away;
 use super::checker::Checker;
+use super::excuse::Excuse;
 use super::pending::Pending;
 use crate::event::{EventKind, SimEvent};
 use crate::spec::SimSpec;
 use std::collections::BTreeMap;
-use upcall_core::time::Instant;
+use upcall_core::time::{Instant, Span};
 
 /// The checker of work conservation; see the module.
 #[derive(Debug)]
 pub struct WorkConserved {
     pending: Pending,
     away: Away,
+    /// If domains are processes: one that does not run does not show work beyond its budget.
+    excuse: Option<Excuse>,
     cpus: BTreeMap<u32, CpuWork>,
 }
 
@@ -37,7 +40,8 @@ impl WorkConserved {
             cpus.entry(activity.cpu).or_default().activities.push(number);
         }
         let pending = Pending::new(spec.activities.len());
-        WorkConserved { pending, away: Away::new(spec), cpus }
+        let excuse = spec.split_level.is_some().then(|| Excuse::new(spec, Span::ZERO));
+        WorkConserved { pending, away: Away::new(spec), excuse, cpus }
     }
 }
 
@@ -49,6 +53,7 @@ impl Checker for WorkConserved {
     fn event(&mut self, event: &SimEvent) -> Result<(), String> {
         self.pending.event(event, |_| Ok(()))?;
         self.away.event(event);
+        self.excuse.iter_mut().for_each(|excuse| excuse.event(event));
         let cpu = self.cpus.entry(event.cpu).or_default();
         if let Some(since) = cpu.choosing.filter(|since| *since < event.at) {
             return Err(format!(
@@ -72,7 +77,9 @@ impl Checker for WorkConserved {
             }
             EventKind::Idle => {
                 cpu.choosing = None;
-                let is_ready = |&&a: &&u32| self.pending.count(a) > 0 && !self.away.holds(a);
+                let excused = |a| self.excuse.as_ref().is_some_and(|excuse| excuse.holds_for(a));
+                let is_ready =
+                    |&&a: &&u32| self.pending.count(a) > 0 && !self.away.holds(a) && !excused(a);
                 let ready = cpu.activities.iter().find(is_ready);
                 if let Some(activity) = ready {
                     return Err(format!(

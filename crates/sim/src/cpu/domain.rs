@@ -113,6 +113,11 @@ impl Domain {
         })
     }
 
+    /// The next release that the domain shows.
+    pub(super) fn next(&self, actors: &[Actor]) -> Option<Instant> {
+        self.slots(actors).map(|(at_ns, _)| Instant::from_nanos(at_ns)).min()
+    }
+
     /// The best rank that was ready or released by `by`. O(activities of the domain).
     pub(super) fn best(&self, actors: &[Actor], knows_since: bool, by: Instant) -> Option<Rank> {
         order::best(self.ready(actors, knows_since), self.slots(actors), by.as_nanos())

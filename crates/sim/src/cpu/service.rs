@@ -112,9 +112,10 @@ impl Cpu {
     pub(super) fn sleep(&mut self, machine: &Machine, observe: &mut impl FnMut(&SimEvent)) {
         self.busy += self.now.since(self.awake_since);
         // A timer cannot be set in the past.
-        let parts = self.domains.iter().filter(|domain| domain.takes_part());
-        let due = parts.filter_map(|domain| domain.scheduler.next_deadline()).min();
-        let due = due.unwrap_or(Instant::FAR);
+        let due = match machine.split_level {
+            Some(_) => self.next_shown(),
+            None => self.domains[0].scheduler.next_deadline().unwrap_or(Instant::FAR),
+        };
         let due = self.clock.first(due).max(self.now + NANOSECOND);
         let mut until = due;
         for fault in &machine.faults {

@@ -76,6 +76,12 @@ impl Cpu {
         (preempted_at > by).then(|| preempted_at + deferral)
     }
 
+    /// When a domain that takes part shows work next. O(activities of the CPU).
+    pub(super) fn next_shown(&self) -> Instant {
+        let next = self.others(None).filter_map(|home| self.domains[home].next(&self.actors));
+        next.min().unwrap_or(Instant::FAR)
+    }
+
     /// The domains that take part, without `home`.
     fn others(&self, home: Option<usize>) -> impl Iterator<Item = usize> + '_ {
         let all = self.domains.iter().enumerate();
