@@ -258,6 +258,11 @@ pub enum Platform {
     /// In virtual time, on no machine.
     Virtual {
         simulated: bool,
+        /// Domains that were simulated as processes, each with a scheduler of its own on each CPU.
+        /// 0: one scheduler on each CPU had all activities.
+        domains: usize,
+        /// How long one of these domains could go on while better activities of others waited.
+        defer_preemption_ns: u64,
     },
 }
 

@@ -11,7 +11,7 @@ use upcall_cli::arrivals::Recording;
 use upcall_cli::standard_error::say;
 use upcall_sim::outcome::ActivityOutcome;
 use upcall_sim::trace::Header;
-use upcall_sim::{Arrivals, SimActivity, SimSpec, Simulation};
+use upcall_sim::{Arrivals, SimActivity, SimSpec, Simulation, SplitLevel};
 
 use crate::exit::Failure;
 use crate::outcome::broken_promises;
@@ -65,7 +65,8 @@ pub fn recorded(
     Ok(recorded)
 }
 
-/// The plan as the simulator takes it, with a number for each domain.
+/// The plan as the simulator takes it, with a number for each domain. Several domains are processes,
+/// as in a run, if their ranks compare.
 fn sim_spec(plan: &Plan<'_>, seed: u64, recorded: &Recorded) -> SimSpec {
     let mut domains: BTreeMap<&str, u32> = BTreeMap::new();
     let activities = plan.activities.iter().map(|planned| {
@@ -76,6 +77,10 @@ fn sim_spec(plan: &Plan<'_>, seed: u64, recorded: &Recorded) -> SimSpec {
     let mut spec = SimSpec::new(plan.discipline, activities.collect());
     spec.cpus = plan.platform.cpus.clone();
     spec.switch_cost = plan.platform.switch_cost;
+    spec.split_level = plan.is_split().then_some(SplitLevel {
+        handoff_cost: plan.platform.switch_cost,
+        defer_preemption: plan.platform.defer_preemption,
+    });
     spec.seed = seed;
     spec
 }
@@ -93,16 +98,20 @@ pub fn simulate(
 ) -> Result<output::Run, Failure> {
     let spec = sim_spec(plan, seed, recorded);
     if let Some(trace) = trace {
-        let mut header = Header::of(&spec);
-        for (named, planned) in header.activities.iter_mut().zip(&plan.activities) {
-            named.domain = planned.domain().to_owned();
+        let mut headers = Header::all(&spec);
+        for named in headers.iter_mut().flat_map(|header| &mut header.activities) {
+            let planned = plan.activities.iter().find(|planned| planned.name() == named.name);
+            named.domain = planned.map_or_else(String::new, |of| of.domain().to_owned());
         }
-        trace.begin(&header);
+        trace.begin_all(&headers);
     }
     let simulation = Simulation::new(spec).map_err(Failure::of_error)?;
     let outcome = match trace {
-        Some(trace) => simulation
-            .run_traced(duration, &mut |_event| {}, &mut |cpu, record| trace.record(cpu, record)),
+        Some(trace) => {
+            simulation.run_traced(duration, &mut |_event| {}, &mut |process, cpu, record| {
+                trace.record_of(process, cpu, record);
+            })
+        }
         None => simulation.run(duration, &mut |_event| {}),
     };
 
@@ -129,7 +138,11 @@ pub fn simulate(
             domain: outcome.cpus.iter().map(|cpu| cpu.domain_switches).sum(),
             kernel: 0,
         },
-        platform: output::Platform::Virtual { simulated: true },
+        platform: output::Platform::Virtual {
+            simulated: true,
+            domains: if plan.is_split() { plan.domains().len() } else { 0 },
+            defer_preemption_ns: plan.platform.defer_preemption.as_nanos(),
+        },
         seed: Some(seed),
         activities,
         streams,

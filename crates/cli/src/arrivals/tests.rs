@@ -232,7 +232,7 @@ fn trace(audio: &[u64]) -> Vec<u8> {
     let spec = SimSpec::new(upcall::discipline::DISCIPLINES[0], activities);
     let mut writer = Writer::new(Vec::new(), &Header::of(&spec)).unwrap();
     let simulation = Simulation::new(spec).unwrap();
-    simulation.run_traced(Span::from_millis(100), &mut |_| {}, &mut |cpu, record| {
+    simulation.run_traced(Span::from_millis(100), &mut |_| {}, &mut |_, cpu, record| {
         writer.record(cpu, record).unwrap();
     });
     writer.finish().unwrap()

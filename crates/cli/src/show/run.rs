@@ -22,8 +22,16 @@ pub fn run(run: &Run) -> String {
         );
     }
     text += &switches(run);
-    if let Platform::Machine(machine) = &run.platform {
-        text += &of_machine(machine);
+    match &run.platform {
+        Platform::Machine(machine) => text += &of_machine(machine),
+        Platform::Virtual { domains: 0, .. } => {}
+        Platform::Virtual { domains, defer_preemption_ns, .. } => {
+            text += &format!("domains: {domains} processes, each with its own scheduler");
+            text += &match defer_preemption_ns {
+                0 => "\n".to_owned(),
+                &deferral => format!("; one goes on for up to {}\n", span(deferral)),
+            };
+        }
     }
     text += &overruns(run);
     let dearer = run.activities.iter().filter(|activity| costs_more(activity));
