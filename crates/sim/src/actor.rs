@@ -99,7 +99,8 @@ impl Actor {
             terms: own.terms,
             execution: own.execution.clone(),
             source: Source::new(own.arrivals.clone(), Chance::new(spec.seed, purpose))
-                .stale_after(own.stale_after),
+                .stale_after(own.stale_after)
+                .logical(own.logical_arrivals.clone()),
             posts: own.posting.as_ref().map(|posting| {
                 Posts::new(posting, Chance::new(spec.seed, PURPOSE_EVENTS + u64::from(activity)))
             }),
@@ -146,6 +147,15 @@ impl Actor {
         self.total = self.source.take(now, pdus_max);
         self.position = Position::default();
         stale
+    }
+
+    /// What waits already beyond the job that ended at `now`, if the activity works ahead: the
+    /// number of whole messages, and the logical arrival of the first one if it is known.
+    pub(crate) fn early(&mut self, now: Instant) -> Option<(u32, Option<Instant>)> {
+        if self.terms.workahead_max == 0 || !self.delivering {
+            return None;
+        }
+        self.source.early(now, self.params.batch)
     }
 
     /// The time until which the activity spins if a quantum begins at `from`; `None` if it does not

@@ -49,6 +49,18 @@ pub enum EventKind {
         /// The true time at which the clock will show the job's deadline.
         deadline: Instant,
     },
+    /// A job is ready before its release, because its message came early (DWS). It is not released
+    /// again.
+    Early {
+        /// The activity of the job.
+        activity: u32,
+        /// Number of the job, as of a released one.
+        job: u64,
+        /// The release: the logical arrival of the message.
+        release: Instant,
+        /// As of a released job.
+        deadline: Instant,
+    },
     /// The CPU calls a handler. If it ran another handler before, the hand-off comes first and
     /// costs its time.
     Upcall {
@@ -150,6 +162,10 @@ impl fmt::Display for SimEvent {
             EventKind::Leave { activity } => write!(f, "leave {activity}"),
             EventKind::Release { activity, job, deadline } => {
                 write!(f, "release {activity} job {job} deadline {}", deadline.as_nanos())
+            }
+            EventKind::Early { activity, job, release, deadline } => {
+                let (release, deadline) = (release.as_nanos(), deadline.as_nanos());
+                write!(f, "early {activity} job {job} release {release} deadline {deadline}")
             }
             EventKind::Upcall { activity, pdus_max, resumed, switched } => {
                 write!(f, "upcall {activity} pdus {pdus_max} resumed {resumed} switched {switched}")

@@ -7,6 +7,7 @@ use crate::execution::Execution;
 use crate::fault::{Fault, Window};
 use crate::posting::Posting;
 use core::fmt;
+use std::sync::Arc;
 use upcall_core::activity::{ActivityParams, Claim, ParamError, Terms};
 use upcall_core::admission::{Refusal, Reservation, Reservations, Share};
 use upcall_core::discipline::Discipline;
@@ -159,6 +160,9 @@ pub struct SimActivity {
     pub cpu: u32,
     /// Model of the PDUs that its jobs find.
     pub arrivals: Arrivals,
+    /// With [`Arrivals::Recorded`]: for each PDU the time at which its timestamp says that it
+    /// arrives, which may be later than its arrival. `None`: the position in the stream says it.
+    pub logical_arrivals: Option<Arc<[Instant]>>,
     /// Age from which a waiting PDU is useless, if any. A job that begins later drops it, at no
     /// cost.
     pub stale_after: Option<Span>,
@@ -183,6 +187,7 @@ impl SimActivity {
             terms: Terms::default(),
             cpu: 0,
             arrivals: Arrivals::Saturated,
+            logical_arrivals: None,
             stale_after: None,
             posting: None,
             execution: Execution::Fixed(params.pdu_cost),
@@ -197,6 +202,11 @@ impl SimActivity {
             return Err(Cause::Cpu(self.cpu));
         }
         let events = self.posting.as_ref().and_then(Posting::fault);
+        if let Some(logical) = &self.logical_arrivals
+            && !matches!(&self.arrivals, Arrivals::Recorded(at) if at.len() == logical.len())
+        {
+            return Err(Cause::Model("logical arrivals without as many recorded arrivals"));
+        }
         let fault = self.arrivals.fault().or(events).or(self.execution.fault());
         if let Some(what) = fault {
             return Err(Cause::Model(what));

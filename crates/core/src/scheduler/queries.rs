@@ -43,6 +43,12 @@ impl Scheduler {
         Some(slot.release)
     }
 
+    /// Jobs of `id` that have not ended, those that came early included. 0 if there is no such
+    /// activity. O(1).
+    pub fn unfinished(&self, id: ActivityId) -> u64 {
+        self.slot(id).map_or(0, |slot| slot.unfinished)
+    }
+
     /// The key of the running activity at `now`; `None` as for [`Scheduler::best`]. The key changes
     /// by the passing of time alone where work ahead becomes critical or a budget is used. Its event is the one with
     /// which the job began, even if that event was taken since. A later event counts at the next

@@ -69,6 +69,39 @@ impl Cpu {
         }
     }
 
+    /// Tells the scheduler which messages came before their logical arrivals, if the activity works
+    /// ahead and the policy lets it. The runtime does the same at the end of a job.
+    pub(super) fn tell_early(&mut self, number: u32, observe: &mut impl FnMut(&SimEvent)) {
+        let (home, id) = self.home_of(number);
+        let Some((waiting, critical)) = self.actors[number as usize].early(self.now) else {
+            return;
+        };
+        let unfinished = self.domains[home].scheduler.unfinished(id);
+        let next_release = self.actors[number as usize].next_release;
+        if let Some(critical) = critical.filter(|&at| unfinished == 0 && at > next_release) {
+            self.inform(home, Input::Advance { id, critical }, observe);
+            self.actors[number as usize].next_release = critical;
+        }
+        let known = u32::try_from(unfinished).unwrap_or(u32::MAX);
+        let messages = waiting.saturating_sub(known);
+        if messages > 0 {
+            self.inform(home, Input::Arrived { id, messages }, observe);
+        }
+        let early = self.domains[home].scheduler.unfinished(id).saturating_sub(unfinished);
+        for _ in 0..early {
+            let actor = &mut self.actors[number as usize];
+            let (release, job) = actor.release();
+            let (activity, deadline) = (actor.activity, release + actor.params.deadline);
+            let deadline = self.clock.first(deadline);
+            self.emit(EventKind::Early { activity, job, release, deadline }, observe);
+        }
+        let moved = self.actors[number as usize].next_release;
+        if moved != next_release {
+            self.releases.push(Reverse((moved, number)));
+            self.drop_stale();
+        }
+    }
+
     /// Executes a message.
     pub(super) fn deliver(&mut self, message: Message, observe: &mut impl FnMut(&SimEvent)) {
         let (home, id) = self.home_of(message.actor);

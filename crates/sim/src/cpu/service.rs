@@ -248,6 +248,7 @@ impl Cpu {
         let has_work = position.pdu < actor.total;
         if !has_work {
             self.returned(running, position, Outcome::Done, observe);
+            self.tell_early(running.actor, observe);
             self.note_back(home, observe);
             return self.decide(machine, observe);
         }
