@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use upcall::time::{Instant, Span};
-use upcall_cli::arrivals::Recording;
+use upcall::work::WorkKind;
+use upcall_cli::arrivals::{MediaRate, Recording};
 use upcall_cli::standard_error::say;
 use upcall_sim::outcome::ActivityOutcome;
 use upcall_sim::trace::Header;
@@ -17,11 +18,30 @@ use crate::exit::Failure;
 use crate::outcome::broken_promises;
 use crate::output::{self, Cost, Dropped, Percentiles};
 use crate::plan::{Plan, Planned};
-use crate::spec::Spec;
+use crate::spec::{Activity, Spec};
 use crate::trace::TraceFile;
 
 /// Recorded arrivals by the name of their activity.
-pub type Recorded = BTreeMap<String, Arc<[Instant]>>;
+pub type Recorded = BTreeMap<String, OneRecorded>;
+
+/// The recorded arrivals of one activity.
+#[derive(Clone, Debug)]
+pub struct OneRecorded {
+    at: Arc<[Instant]>,
+    /// When they arrive logically, by the timestamps of RTP.
+    logical: Option<Arc<[Instant]>>,
+}
+
+/// The rate of the timestamps in the packets of a stream, by its work.
+fn media_rate(activity: &Activity<'_>) -> Option<MediaRate> {
+    let Activity::Stream(stream) = activity else { return None };
+    match stream.work {
+        WorkKind::RtpPcmu | WorkKind::RtpPcma => Some(MediaRate::Hertz(8_000)),
+        WorkKind::RtpJpeg => Some(MediaRate::Hertz(90_000)),
+        WorkKind::RtpL16 => Some(MediaRate::ByType),
+        _ => None,
+    }
+}
 
 /// Reads the recordings, and prints their notes on standard error.
 ///
@@ -32,7 +52,8 @@ pub fn recorded(
     recordings: &[Recording],
     duration: Span,
 ) -> Result<Recorded, Failure> {
-    let names: Vec<&str> = spec.activities().iter().map(|activity| activity.name()).collect();
+    let activities = spec.activities();
+    let names: Vec<&str> = activities.iter().map(|activity| activity.name()).collect();
     let mut recorded = Recorded::new();
     for recording in recordings {
         let name = &recording.name;
@@ -49,7 +70,10 @@ pub fn recorded(
             )));
         }
         let path = &recording.path;
-        let arrived = recording.read().map_err(|error| Failure::of_file(path, error))?;
+        let of = activities.iter().find(|activity| activity.name() == name);
+        let arrived = recording
+            .read(of.and_then(media_rate))
+            .map_err(|error| Failure::of_file(path, error))?;
         for note in &arrived.notes {
             say(format_args!("upcall: {}: {note}", path.display()));
         }
@@ -60,7 +84,8 @@ pub fn recorded(
                 "upcall: {name}: {after} of {all} arrivals come after {duration}, the end"
             ));
         }
-        recorded.insert(name.clone(), arrived.at.into());
+        let logical = arrived.logical.map(Into::into);
+        recorded.insert(name.clone(), OneRecorded { at: arrived.at.into(), logical });
     }
     Ok(recorded)
 }
@@ -150,17 +175,14 @@ pub fn simulate(
     })
 }
 
-fn sim_activity(
-    planned: &Planned<'_>,
-    domain: u32,
-    recorded: Option<&Arc<[Instant]>>,
-) -> SimActivity {
+fn sim_activity(planned: &Planned<'_>, domain: u32, recorded: Option<&OneRecorded>) -> SimActivity {
     let mut activity = SimActivity::new(planned.name(), planned.params);
     activity.domain = domain;
     activity.terms = planned.terms;
     activity.cpu = planned.cpu;
-    if let Some(at) = recorded {
+    if let Some(OneRecorded { at, logical }) = recorded {
         activity.arrivals = Arrivals::Recorded(at.clone());
+        activity.logical_arrivals.clone_from(logical);
     } else if let Some(mapping) = &planned.mapping {
         activity.arrivals = Arrivals::Periodic { every: mapping.pdu_interval };
     }
