@@ -179,7 +179,10 @@ impl Scheduler {
                 }
             }
             Input::EventServer { share } => self.policy.set_event_share(share, now),
-            Input::SwitchCost { cost } => self.switch_cost = cost,
+            Input::SwitchCost { cost } => {
+                self.switch_cost = cost;
+                self.policy.set_switch_cost(cost);
+            }
             Input::PassedOver => self.passed_over(now),
             Input::Idle => self.forgive_debts(),
             Input::Tick => {}
