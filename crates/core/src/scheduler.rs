@@ -72,6 +72,7 @@ use std::collections::VecDeque;
 mod arrivals;
 mod backlog;
 mod budget;
+mod charging;
 mod events;
 mod interface;
 mod messages;

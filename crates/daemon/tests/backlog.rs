@@ -141,7 +141,9 @@ fn run(
     config.discipline = discipline;
     let daemon = Daemon::start(config).unwrap();
     let stopper = daemon.stopper();
-    let thread = std::thread::spawn(move || daemon.run(|_, _| {}));
+    let thread = std::thread::spawn(move || {
+        daemon.run(|event, _| println!("{event:?}"));
+    });
     let mut offender = Offender::start(&socket, &format!("{}|{role}", discipline.name));
     offender.read_word("ready");
     let victims = [need(40, 12), need(60, 18)].map(|need| {
