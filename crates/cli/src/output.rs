@@ -130,6 +130,8 @@ pub struct Activity {
     pub response_ns_max: Option<u64>,
     /// Completed jobs with a longer response; null where the analysis does not apply.
     pub responses_above_max: Option<u64>,
+    /// Jobs that were dropped before they began, because they waited too long.
+    pub skipped: u64,
     /// Releases at which the previous job was unfinished.
     pub overruns: u64,
     /// Quanta that took longer than declared; in mode upcall only.

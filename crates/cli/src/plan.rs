@@ -391,7 +391,10 @@ fn map_stream<'s>(
     Ok(Planned {
         activity: Activity::Stream(stream),
         params: mapping.params,
-        terms: stream_terms(&mapping.params),
+        terms: Terms {
+            backlog: stream.backlog.unwrap_or(stream.class.backlog()),
+            ..stream_terms(&mapping.params)
+        },
         mapping: Some(mapping),
         cost_measured: measured.is_some(),
         cpu: 0,

@@ -212,6 +212,7 @@ fn activity(planned: &Planned<'_>, done: &ActivityOutcome) -> output::Activity {
         deadline_ns: planned.params.deadline.as_nanos(),
         response_ns_max: planned.response_max.map(Span::as_nanos),
         responses_above_max: planned.response_max.map(|bound| done.responses.above(bound)),
+        skipped: counters.skipped,
         overruns: counters.overruns,
         quantum_overruns: 0,
         pdu_cost_ns: Cost {

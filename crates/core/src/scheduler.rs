@@ -72,6 +72,7 @@ use std::collections::VecDeque;
 mod arrivals;
 mod backlog;
 mod budget;
+mod charging;
 mod events;
 mod interface;
 mod messages;
@@ -179,7 +180,10 @@ impl Scheduler {
                 }
             }
             Input::EventServer { share } => self.policy.set_event_share(share, now),
-            Input::SwitchCost { cost } => self.switch_cost = cost,
+            Input::SwitchCost { cost } => {
+                self.switch_cost = cost;
+                self.policy.set_switch_cost(cost);
+            }
             Input::PassedOver => self.passed_over(now),
             Input::Idle => self.forgive_debts(),
             Input::Tick => {}

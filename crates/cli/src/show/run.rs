@@ -34,6 +34,7 @@ pub fn run(run: &Run) -> String {
         }
     }
     text += &overruns(run);
+    text += &skipped(run);
     let dearer = run.activities.iter().filter(|activity| costs_more(activity));
     // Mode upcall measures by the clock. Without the real-time class other threads run meanwhile.
     for activity in dearer.filter(|_| !lacks_class(run)) {
@@ -172,6 +173,14 @@ fn overruns(run: &Run) -> String {
         "overruns: {overruns} releases found the job before unfinished, \
          {quanta} quanta were longer than declared\n"
     )
+}
+
+fn skipped(run: &Run) -> String {
+    let skipped: u64 = run.activities.iter().map(|activity| activity.skipped).sum();
+    match skipped {
+        0 => String::new(),
+        _ => format!("skipped: {skipped} jobs were dropped before they began\n"),
+    }
 }
 
 fn longer_quanta(run: &Run) -> u64 {

@@ -364,6 +364,10 @@ impl<P: Policy + ?Sized> Policy for Checked<P> {
         self.policy.taken(id, first, now);
     }
 
+    fn set_switch_cost(&mut self, cost: Span) {
+        self.policy.set_switch_cost(cost);
+    }
+
     fn set_event_share(&mut self, share: Option<Share>, now: Instant) {
         self.begin(now);
         self.policy.set_event_share(share, now);

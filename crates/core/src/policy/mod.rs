@@ -288,6 +288,11 @@ pub trait Policy: fmt::Debug + Send {
         let _ = (id, first, now);
     }
 
+    /// Sets how long a hand-off to another activity takes. It is part of what `ran` charges.
+    fn set_switch_cost(&mut self, cost: Span) {
+        let _ = cost;
+    }
+
     /// Sets the share of the CPU that is reserved for events, in addition to the reservations of
     /// the activities that own the events.
     fn set_event_share(&mut self, share: Option<Share>, now: Instant) {

@@ -34,16 +34,16 @@
 //!
 //! Work ahead (DWS) uses the window that begins with its own logical arrival. Use while over budget
 //! is not charged, because the others left that time over. Nor is the cost of a hand-off, which
-//! admission charges to the activity that caused it. `Scheduler::restores` holds the moments
-//! of the refills of the activities that are over budget.
+//! admission charges to the activity that caused it. `super::charging` applies the budgets to the
+//! activities.
 
-use super::slot::Slot;
-use super::{Running, Scheduler};
-use crate::activity::{ActivityId, ActivityParams};
+use crate::activity::ActivityParams;
 #[cfg(doc)]
 use crate::policy::Policy;
-use crate::policy::Ready;
 use crate::time::{Instant, Span};
+
+#[cfg(test)]
+mod tests;
 
 /// The budget of one activity; the [module](self) describes it.
 #[derive(Clone, Copy, Debug)]
@@ -169,14 +169,14 @@ impl Budget {
     }
 
     /// The activity runs from `now` on, and is charged from `from` on.
-    fn begin_charge(&mut self, now: Instant, from: Instant) {
+    pub(super) fn begin_charge(&mut self, now: Instant, from: Instant) {
         self.advance(now);
         self.charged = from;
     }
 
     /// Nothing is left of the windows up to `now`, and no debt. A window that has not begun keeps
     /// its budget: work ahead harms no other work.
-    fn void(&mut self, has_work: bool, now: Instant) {
+    pub(super) fn void(&mut self, has_work: bool, now: Instant) {
         self.charged = now;
         let windows = now.since(self.window).whole(self.period);
         if self.is_used && self.window <= now && (has_work || windows == 0) {
@@ -217,133 +217,21 @@ impl Budget {
         if self.is_over() { self.restored_at() } else { start }
     }
 
+    pub(super) fn is_in_debt(&self) -> bool {
+        self.left_ns < 0
+    }
+
+    pub(super) fn forgive_debt(&mut self) {
+        self.left_ns = self.left_ns.max(0);
+    }
+
+    /// The release from which the rank of a job counts that was released at `release`.
+    pub(super) fn rank_from(&self, release: Instant) -> Instant {
+        release.max(self.window)
+    }
+
     /// When the activity has its rank again, if it is over budget.
     pub(super) fn over_until(&self) -> Option<Instant> {
         self.is_over().then(|| self.restored_at())
-    }
-}
-
-impl Slot {
-    /// The oldest job in the form that the policy takes: with the release from which its rank
-    /// counts. Under a policy with budgets that is not before the beginning of the window.
-    pub(super) fn standing_job(&self) -> Ready {
-        let job = self.oldest();
-        match &self.budget {
-            Some(budget) => self.ranked_by(budget),
-            None => job,
-        }
-    }
-
-    /// The oldest job with the rank that `budget` gives it.
-    pub(super) fn ranked_by(&self, budget: &Budget) -> Ready {
-        self.job_from(self.release.max(budget.window), budget.is_over())
-    }
-
-    /// A job whose rank counts from `release`.
-    pub(super) fn job_from(&self, release: Instant, is_over_budget: bool) -> Ready {
-        Ready { release, deadline: release + self.deadline, is_over_budget }
-    }
-}
-
-impl Scheduler {
-    /// Hands the oldest job of an idle activity to the policy.
-    pub(super) fn enlist(&mut self, id: ActivityId, now: Instant) {
-        let Some(slot) = self.slots.get_mut(id.0 as usize).and_then(Option::as_mut) else { return };
-        let start = slot.release.max(slot.window_from);
-        if let Some(budget) = &mut slot.budget {
-            budget.begin(start);
-            budget.advance(now);
-        }
-        let job = slot.standing_job();
-        slot.placed = job;
-        self.note_restore(id);
-        self.policy.ready(id, job, now);
-    }
-
-    /// Updates when the activity has a budget again.
-    fn note_restore(&mut self, id: ActivityId) {
-        let slot = self.slots[id.0 as usize].as_ref();
-        match slot.and_then(|slot| slot.budget.as_ref()?.over_until()) {
-            Some(at) => self.restores.set(at, id.0),
-            None => self.restores.remove(id.0),
-        }
-    }
-
-    /// Tells the policy if the rank of an activity with a job has changed.
-    fn place_again(&mut self, id: ActivityId, now: Instant) {
-        let Some(slot) = self.slots.get_mut(id.0 as usize).and_then(Option::as_mut) else { return };
-        let job = slot.standing_job();
-        if job != slot.placed {
-            slot.placed = job;
-            self.policy.rerank(id, job, now);
-        }
-        self.note_restore(id);
-    }
-
-    /// The upcall of an activity with a job begins: charges it from `from` on.
-    pub(super) fn begin_charge(&mut self, id: ActivityId, now: Instant, from: Instant) {
-        if let Some(budget) = self.budget_mut(id) {
-            budget.begin_charge(now, from);
-            self.place_again(id, now);
-        }
-    }
-
-    /// Charges the activity that runs, and ranks it by what is left.
-    pub(super) fn charge(&mut self, running: Running, now: Instant) {
-        if running.extra {
-            return;
-        }
-        if let Some(budget) = self.budget_mut(running.id) {
-            budget.charge(now);
-            let is_in_debt = budget.left_ns < 0;
-            self.is_in_debt |= is_in_debt;
-            self.place_again(running.id, now);
-        }
-    }
-
-    /// Refills the budgets that are due at `now`.
-    pub(super) fn restore_due(&mut self, now: Instant) {
-        while let Some((_, number)) = self.restores.peek().filter(|&(at, _)| at <= now) {
-            let id = ActivityId(number);
-            // `place_again` takes the activity out, or sets a later moment.
-            self.restores.remove(number);
-            match self.running.filter(|running| running.id == id) {
-                Some(running) => self.charge(running, now),
-                None => {
-                    if let Some(budget) = self.budget_mut(id) {
-                        budget.advance(now);
-                        self.place_again(id, now);
-                    }
-                }
-            }
-        }
-    }
-
-    fn budget_mut(&mut self, id: ActivityId) -> Option<&mut Budget> {
-        self.slots.get_mut(id.0 as usize)?.as_mut()?.budget.as_mut()
-    }
-
-    /// Processes [`super::Input::Idle`]. O(n).
-    pub(super) fn forgive_debts(&mut self) {
-        self.is_in_debt = false;
-        for slot in self.slots.iter_mut().flatten().filter(|slot| slot.unfinished == 0) {
-            if let Some(budget) = &mut slot.budget {
-                budget.left_ns = budget.left_ns.max(0);
-            }
-        }
-    }
-
-    /// Processes [`super::Input::PassedOver`]. O(n log n).
-    pub(super) fn passed_over(&mut self, now: Instant) {
-        self.release_due(now);
-        for number in 0..self.slots.len() {
-            let Some(slot) = self.slots[number].as_mut() else { continue };
-            let has_work = slot.unfinished > 0;
-            let Some(budget) = slot.budget.as_mut() else { continue };
-            budget.void(has_work, now);
-            if has_work {
-                self.place_again(ActivityId(u32::try_from(number).unwrap_or(u32::MAX)), now);
-            }
-        }
     }
 }

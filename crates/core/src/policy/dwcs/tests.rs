@@ -317,7 +317,10 @@ fn a_job_cut_off_by_its_deadline_gives_way_and_is_lost() {
     drain(&mut scheduler, 0);
     // Each PDU takes three times as long as declared.
     let answer = handle(&mut scheduler, 6, Input::Boundary);
-    assert!(matches!(answer[..], [Command::Proceed { check_at }] if check_at == at(10)));
+    assert!(matches!(answer[..], [Command::Proceed { check_at }] if check_at == at(8)));
+    // It used its run time, and no other activity is ready.
+    let answer = handle(&mut scheduler, 9, Input::Boundary);
+    assert!(matches!(answer[..], [Command::Proceed { .. }]));
     assert_eq!(handle(&mut scheduler, 12, Input::Boundary), [Command::Yield]);
     let commands =
         handle(&mut scheduler, 12, Input::Returned { pdus: 2, outcome: Outcome::Yielded });
