@@ -8,10 +8,11 @@
 //! A handler that ran during a fault was charged for time that it did not use: a stall, or a step
 //! of the clock. Its budget pays that back window by window, and meanwhile the activity runs after
 //! all others. Such an activity alone is excused for as many periods as the payment takes. The same
-//! holds for a handler that another one interrupted, because budgets are charged by the clock.
+//! holds for a handler that another one interrupted, because budgets are charged by the clock. Its
+//! late jobs use the budgets of later ones, so its excuse lasts until it has caught up.
 //!
-//! A domain that is blocked or stopped while the others run on excuses only its own activities. The
-//! excuse of each lasts until a job of it is released while none of its jobs is left.
+//! A domain that is blocked or stopped while the others run on excuses only its own activities on
+//! that CPU. The excuse lasts until one of them is released while no job of the domain is left.
 
 use super::away::Away;
 use super::pending::Pending;
@@ -30,6 +31,8 @@ pub struct Excuse {
     pending: Pending,
     /// The CPU of each activity.
     places: Vec<u32>,
+    /// The domain of each activity.
+    domains: Vec<u32>,
     away: Away,
     /// For each activity, whether work may be left from a time when its domain was away.
     behind: Vec<bool>,
@@ -77,7 +80,9 @@ impl Debt {
 impl Debt {
     /// The activity was charged for `charged` until `now`.
     fn add(&mut self, charged: Span, now: Instant) {
-        let windows = charged.as_nanos() / self.full.as_nanos().max(1) + 2;
+        // The window that is charged, one that may have begun, and one in which the last late job
+        // ends.
+        let windows = charged.as_nanos() / self.full.as_nanos().max(1) + 3;
         self.paid_at = self.paid_at.max(now + self.period.saturating_mul(windows));
     }
 }
@@ -100,6 +105,7 @@ impl Excuse {
             cpus: BTreeMap::new(),
             pending: Pending::new(spec.activities.len()),
             places: spec.activities.iter().map(|activity| activity.cpu).collect(),
+            domains: spec.activities.iter().map(|activity| activity.domain).collect(),
             away: Away::new(spec),
             behind: vec![false; spec.activities.len()],
             interrupted_since: vec![Instant::ZERO; spec.activities.len()],
@@ -123,6 +129,7 @@ impl Excuse {
                 debt.runs_since = event.at;
                 let since = self.interrupted_since[activity as usize];
                 debt.add(event.at.since(since), event.at);
+                self.behind[activity as usize] = true;
             }
             EventKind::Yield { activity, .. } => self.charge(activity),
             EventKind::Pause { activity } => {
@@ -142,8 +149,10 @@ impl Excuse {
                 }
             }
             EventKind::Release { activity, .. } => {
-                let left = self.away.holds(activity) || self.pending.count(activity) > 0;
-                self.behind[activity as usize] &= left;
+                let pays = event.at < self.debts[activity as usize].paid_at;
+                if self.behind[activity as usize] && !pays {
+                    self.catch_up(activity);
+                }
             }
             _ => {}
         }
@@ -177,6 +186,17 @@ impl Excuse {
         self.behind[activity as usize]
             || self.now < self.debts[activity as usize].paid_at
             || self.holds(self.places[activity as usize])
+    }
+
+    /// A job of `activity` is released, and its domain is excused.
+    fn catch_up(&mut self, activity: u32) {
+        let place = |of: u32| (self.places[of as usize], self.domains[of as usize]);
+        let all = 0..u32::try_from(self.places.len()).unwrap_or(u32::MAX);
+        let of_domain: Vec<_> = all.filter(|&of| place(of) == place(activity)).collect();
+        let has_left = |&of: &u32| self.away.holds(of) || self.pending.count(of) > 0;
+        if !of_domain.iter().any(has_left) {
+            of_domain.iter().for_each(|&of| self.behind[of as usize] = false);
+        }
     }
 
     /// An upcall ends or stops in the middle.
