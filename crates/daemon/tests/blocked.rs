@@ -122,7 +122,7 @@ fn assert_no_offence(events: &[DaemonEvent]) {
 
 #[test]
 #[ignore = "needs root"]
-fn a_better_domain_resumes_when_it_wakes_and_runs_on_at_the_next_boundary() {
+fn a_better_domain_finishes_its_quantum_when_it_wakes_and_then_waits_for_its_next_budget() {
     let (blocks, _, others, events) = run((150, 4), (200, 100));
     assert_no_offence(&events);
     let mut overlaps = 0;
