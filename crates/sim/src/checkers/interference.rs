@@ -98,7 +98,8 @@ impl Interference {
             let windows = now.since(release).as_nanos().div_ceil(period.as_nanos()) + 1;
             // Each quantum of each window may begin with a hand-off.
             let bound = full.saturating_mul(windows) + quantum + hand_offs.saturating_mul(windows);
-            let checked = known.keeps_cost && known.is_real_time && !self.excuse.holds(cpu);
+            let excused = self.excuse.holds_for(number);
+            let checked = known.keeps_cost && known.is_real_time && !excused;
             if checked && known.of_others[by] > bound {
                 return Err(format!(
                     "activity {number}: the job released at {} ns waits, and activity {by} ran for \
@@ -127,13 +128,16 @@ impl Checker for Interference {
     fn event(&mut self, event: &SimEvent) -> Result<(), String> {
         self.excuse.event(event);
         match event.kind {
-            EventKind::Release { .. } | EventKind::Yield { .. } | EventKind::JobDone(_) => {
+            EventKind::Release { .. }
+            | EventKind::Yield { .. }
+            | EventKind::Pause { .. }
+            | EventKind::JobDone(_) => {
                 self.account(event.cpu, event.at)?;
             }
             _ => {}
         }
         match event.kind {
-            EventKind::Upcall { activity, .. } => {
+            EventKind::Upcall { activity, .. } | EventKind::Continue { activity } => {
                 self.set_running(event.cpu, Some((activity, event.at)));
             }
             EventKind::JobDone(record) => {
@@ -142,7 +146,9 @@ impl Checker for Interference {
                     self.set_running(event.cpu, None);
                 }
             }
-            EventKind::Yield { .. } | EventKind::Idle => self.set_running(event.cpu, None),
+            EventKind::Yield { .. } | EventKind::Pause { .. } | EventKind::Idle => {
+                self.set_running(event.cpu, None)
+            }
             _ => {}
         }
         self.pending.event(event, |_| Ok(()))
