@@ -151,6 +151,7 @@ impl Actor {
 
     /// What waits already beyond the job that ended at `now`, if the activity works ahead: the
     /// number of whole messages, and the logical arrival of the first one if it is known.
+    #[inline]
     pub(crate) fn early(&mut self, now: Instant) -> Option<(u32, Option<Instant>)> {
         if self.terms.workahead_max == 0 || !self.delivering {
             return None;
@@ -168,6 +169,7 @@ impl Actor {
     }
 
     /// How long the handler blocks in the job that it begins at `now`; 0 if it does not.
+    #[inline]
     pub(crate) fn blocks_for(&mut self, now: Instant) -> Span {
         let mut longest = Span::ZERO;
         for blocks in self.blocks.iter_mut().filter(|blocks| blocks.window.contains(now)) {

@@ -131,6 +131,7 @@ impl Cpu {
     }
 
     /// Notes that `actor` runs next. Returns whether another one ran before.
+    #[inline]
     pub(super) fn switch_to(&mut self, actor: u32) -> bool {
         let domain = self.actors[actor as usize].domain;
         let last = self.last.replace((actor, domain));

@@ -145,6 +145,7 @@ impl Cpu {
     }
 
     /// The time of the next step; [`Instant::FAR`] if there is none. O(1).
+    #[inline]
     pub(crate) fn next_at(&self) -> Instant {
         let outside = self.release_at().min(self.control_at()).min(self.post_at());
         outside.min(self.unblock_at()).min(match self.state {
@@ -153,18 +154,22 @@ impl Cpu {
         })
     }
 
+    #[inline]
     pub(super) fn release_at(&self) -> Instant {
         self.releases.peek().map_or(Instant::FAR, |Reverse((at, _))| self.clock.first(*at))
     }
 
+    #[inline]
     pub(super) fn control_at(&self) -> Instant {
         self.controls.front().map_or(Instant::FAR, |(at, _)| *at)
     }
 
+    #[inline]
     pub(super) fn unblock_at(&self) -> Instant {
         self.unblocks.peek().map_or(Instant::FAR, |Reverse((at, _))| *at)
     }
 
+    #[inline]
     pub(super) fn post_at(&self) -> Instant {
         self.posts.peek().map_or(Instant::FAR, |Reverse((at, _))| *at)
     }
@@ -175,6 +180,7 @@ impl Cpu {
     }
 
     /// The present reading of the CPU's clock.
+    #[inline]
     pub(super) fn reading(&self) -> Instant {
         self.clock.reads(self.now)
     }
@@ -185,6 +191,7 @@ impl Cpu {
     }
 
     /// The scheduler of an activity, by its place, and the number of the activity there.
+    #[inline]
     pub(super) fn home_of(&self, actor: u32) -> (usize, ActivityId) {
         let actor = &self.actors[actor as usize];
         (actor.home, actor.id)
