@@ -231,7 +231,7 @@ fn a_writer_interrupts_an_outranked_handler_at_the_next_boundary_and_no_other() 
             )
             .unwrap();
         let reader = runtime
-            .handler("reader", costing_us(every_us(500_000), 2_000).batch(10), move |batch| {
+            .handler("reader", costing_us(every_us(500_000), 20_000).batch(10), move |batch| {
                 while batch.proceed() {
                     let pdu = reads.lock().unwrap().iter().filter(|&&pdu| pdu < 1_000).count();
                     reads.lock().unwrap().push(pdu);

@@ -114,7 +114,7 @@ fn a_reader_interrupts_an_outranked_handler_at_the_next_boundary_and_no_other() 
             )
             .unwrap();
         let writer = runtime
-            .handler("writer", costing_us(every_us(500_000), 2_000).batch(10), move |batch| {
+            .handler("writer", costing_us(every_us(500_000), 20_000).batch(10), move |batch| {
                 let resumed = batch.resumed();
                 while batch.proceed() {
                     let pdu = writes.lock().unwrap().iter().filter(|&&pdu| pdu < 1_000).count();
