@@ -204,7 +204,7 @@ fn a_writer_and_a_reader_of_one_cpu_take_turns_without_a_system_call() {
 
 #[test]
 fn a_writer_interrupts_an_outranked_handler_at_the_next_boundary_and_no_other() {
-    for (writer_period_us, comes_between) in [(1_000, true), (900_000, false)] {
+    for (writer_period_us, comes_between) in [(50_000, true), (900_000, false)] {
         let (mut runtime, _alone) = start(Mode::Upcall, &RMDP);
         let interrupts = Arc::new(Mutex::new(Vec::new()));
         let noted = interrupts.clone();
@@ -231,7 +231,7 @@ fn a_writer_interrupts_an_outranked_handler_at_the_next_boundary_and_no_other() 
             )
             .unwrap();
         let reader = runtime
-            .handler("reader", costing_us(every_us(500_000), 2_000).batch(10), move |batch| {
+            .handler("reader", costing_us(every_us(500_000), 8_000).batch(10), move |batch| {
                 while batch.proceed() {
                     let pdu = reads.lock().unwrap().iter().filter(|&&pdu| pdu < 1_000).count();
                     reads.lock().unwrap().push(pdu);

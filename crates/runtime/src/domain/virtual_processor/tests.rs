@@ -119,21 +119,21 @@ fn each_request_to_yield_causes_one_look() {
 fn a_domain_that_was_passed_over_finds_it_once() {
     let (mut virtual_processor, _, daemon) = virtual_processor();
     let me = DomainId::new(ME).unwrap();
-    assert!(!virtual_processor.take_passed_over());
+    assert!(!virtual_processor.is_newly_passed_over());
     for state in [State::Blocked, State::Stopped] {
         // It finds the state while it is away, and then that it is back.
         daemon.set_state(me, state);
-        assert!(virtual_processor.take_passed_over(), "{state:?}");
-        assert!(!virtual_processor.take_passed_over(), "once");
+        assert!(virtual_processor.is_newly_passed_over(), "{state:?}");
+        assert!(!virtual_processor.is_newly_passed_over(), "once");
         daemon.set_state(me, State::Attached);
         daemon.interrupt(me, Interrupt::Resume);
-        assert!(!virtual_processor.take_passed_over(), "it knew that");
+        assert!(!virtual_processor.is_newly_passed_over(), "it knew that");
         // It looks only after the daemon has set the state back.
         daemon.set_state(me, state);
         daemon.set_state(me, State::Attached);
         daemon.interrupt(me, Interrupt::Resume);
-        assert!(virtual_processor.take_passed_over(), "{state:?}");
-        assert!(!virtual_processor.take_passed_over(), "once");
+        assert!(virtual_processor.is_newly_passed_over(), "{state:?}");
+        assert!(!virtual_processor.is_newly_passed_over(), "once");
     }
 }
 
