@@ -40,6 +40,7 @@ mod delivery;
 mod domain;
 mod machine;
 mod outside;
+mod running;
 mod service;
 mod state;
 mod step;

@@ -5,7 +5,7 @@
 //! the same functions as the runtime ([`upcall_shm::user_area::order`]).
 
 use super::machine::count;
-use super::state::Running;
+use super::running::Running;
 use crate::actor::Actor;
 use crate::spec::SimSpec;
 use upcall_core::activity::ActivityId;

@@ -2,7 +2,8 @@
 
 use super::control::{Control, Message, Request};
 use super::machine::{Machine, NANOSECOND, count};
-use super::state::{Cpu, Running, State};
+use super::running::{Running, State};
+use super::state::Cpu;
 use crate::actor::Actor;
 use crate::event::{EventKind, SimEvent};
 use crate::fault::Fault;

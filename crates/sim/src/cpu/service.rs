@@ -1,7 +1,8 @@
 //! Chooses the next handler, runs it, and sleeps when no activity is ready.
 
 use super::machine::{Machine, NANOSECOND};
-use super::state::{Cpu, Running, State};
+use super::running::{Running, State};
+use super::state::Cpu;
 use crate::event::{EventKind, SimEvent};
 use crate::execution::Position;
 use crate::fault::Fault;

@@ -1,7 +1,8 @@
 //! One step of a CPU, and the end of its run.
 
 use super::machine::{Machine, NANOSECOND};
-use super::state::{Cpu, State};
+use super::running::State;
+use super::state::Cpu;
 use crate::event::SimEvent;
 use crate::outcome::{ActivityOutcome, CpuOutcome};
 use upcall_core::scheduler::{Input, Outcome};

@@ -22,7 +22,8 @@
 //! (5) the domain finds that it has no turn, and waits for one. Until then the CPU passes over it.
 
 use super::machine::Machine;
-use super::state::{Cpu, Running, State};
+use super::running::{Running, State};
+use super::state::Cpu;
 use crate::event::{EventKind, SimEvent};
 use crate::spec::SplitLevel;
 use std::cmp::Reverse;
