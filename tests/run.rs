@@ -98,6 +98,7 @@ const ACTIVITY_FIELDS: &[(&str, Type)] = &[
     ("pdus", Count),
     ("response_ns_max", CountOrNull),
     ("responses_above_max", CountOrNull),
+    ("skipped", Count),
     ("overruns", Count),
     ("quantum_overruns", Count),
     ("pdu_cost_ns.declared", Count),

@@ -270,6 +270,11 @@ pub struct SimArgs {
     /// The policy to use in place of the spec's.
     #[arg(long, value_name = "POLICY", value_parser = policies())]
     pub policy: Option<&'static Discipline>,
+    /// How long a released handler may wait while the domain that has the CPU runs less
+    /// urgent handlers of its own, as `upcalld --defer-preemption`. Only under rmdp, and
+    /// with several domains.
+    #[arg(long, value_name = "TIME", default_value = "0us", value_parser = short_duration)]
+    pub defer_preemption: Span,
     /// The first seed of --vopr. Nothing else is random.
     #[arg(long, default_value_t = 0, requires = "vopr")]
     pub seed: u64,
@@ -296,7 +301,8 @@ pub struct SimArgs {
     #[arg(
         long,
         value_name = "TRACE",
-        conflicts_with_all = ["spec", "duration", "policy", "seed", "arrivals", "trace", "soft"]
+        conflicts_with_all = ["spec", "duration", "policy", "defer_preemption", "seed", "arrivals",
+            "trace", "soft"]
     )]
     pub replay: Option<PathBuf>,
     /// Check N random scenarios instead of a spec. Each seed draws a machine, a set and
@@ -305,7 +311,8 @@ pub struct SimArgs {
     #[arg(
         long,
         value_name = "N",
-        conflicts_with_all = ["spec", "duration", "arrivals", "trace", "soft", "replay"],
+        conflicts_with_all = ["spec", "duration", "defer_preemption", "arrivals", "trace", "soft",
+            "replay"],
         value_parser = clap::value_parser!(u64).range(1..)
     )]
     pub vopr: Option<u64>,
@@ -427,4 +434,8 @@ fn duration(text: &str) -> Result<Span, String> {
         return Err(format!("{span} is outside 10 ms to 7 days"));
     }
     Ok(span)
+}
+
+fn short_duration(text: &str) -> Result<Span, String> {
+    spec::parse_duration(text).map_err(|error| error.to_string())
 }

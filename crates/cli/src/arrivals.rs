@@ -2,7 +2,8 @@
 //!
 //! `upcall sim --arrivals` and the fuzz targets call this module. The files are untrusted: no input
 //! makes a reader panic. Captures and texts are read as streams. The module keeps eight bytes an
-//! arrival, for [`ARRIVALS_MAX`] arrivals at most. It neither simulates nor prints.
+//! arrival, or sixteen with timestamps, for [`ARRIVALS_MAX`] arrivals at most. It neither simulates
+//! nor prints.
 //!
 //! The first bytes of a file tell its kind:
 //!
@@ -29,6 +30,7 @@ mod capture;
 mod error;
 mod kind;
 mod limits;
+mod media;
 mod note;
 mod packet;
 #[cfg(test)]
@@ -40,6 +42,7 @@ mod trace;
 pub use error::{ArrivalsError, CaptureFault, LineFault};
 pub use kind::Kind;
 pub use limits::{ARRIVALS_MAX, BLOCK_BYTES_MAX, LINE_BYTES_MAX, TRACE_BYTES_MAX};
+pub use media::MediaRate;
 pub use note::Note;
 
 use timeline::Timeline;
@@ -63,6 +66,9 @@ pub struct Recording {
 pub struct Arrived {
     /// In order, at least one.
     pub at: Vec<Instant>,
+    /// If timestamps were asked for and the file is a capture: when each of these packets arrives
+    /// logically.
+    pub logical: Option<Vec<Instant>>,
     /// What a user should know of the file.
     pub notes: Vec<Note>,
 }
@@ -110,13 +116,14 @@ impl Recording {
         Ok(Recording { name, path: OsStr::from_bytes(path).into(), port })
     }
 
-    /// Opens the file and reads it to its end. Blocks as long as reading does.
+    /// Opens the file and reads it to its end. Blocks as long as reading does. `rate` is that of
+    /// the RTP timestamps in its packets, if they have any.
     ///
     /// # Errors
     /// See [`ArrivalsError`].
-    pub fn read(&self) -> Result<Arrived, ArrivalsError> {
+    pub fn read(&self, rate: Option<MediaRate>) -> Result<Arrived, ArrivalsError> {
         let file = File::open(&self.path).map_err(ArrivalsError::Io)?;
-        read(BufReader::with_capacity(1 << 16, file), &self.name, self.port)
+        read_media(BufReader::with_capacity(1 << 16, file), &self.name, self.port, rate)
     }
 }
 
@@ -125,12 +132,23 @@ impl Recording {
 ///
 /// # Errors
 /// See [`ArrivalsError`].
-pub fn read(mut input: impl Read, name: &str, port: Option<u16>) -> Result<Arrived, ArrivalsError> {
+pub fn read(input: impl Read, name: &str, port: Option<u16>) -> Result<Arrived, ArrivalsError> {
+    read_media(input, name, port, None)
+}
+
+/// As [`read`], with the RTP timestamps of a capture.
+fn read_media(
+    mut input: impl Read,
+    name: &str,
+    port: Option<u16>,
+    rate: Option<MediaRate>,
+) -> Result<Arrived, ArrivalsError> {
     let mut head = Vec::new();
     input.by_ref().take(HEAD_BYTES).read_to_end(&mut head).map_err(ArrivalsError::Io)?;
     let kind = Kind::of(&head).ok_or(ArrivalsError::Kind)?;
     let input = io::Cursor::new(head).chain(input);
-    let mut times = Timeline::default();
+    let is_capture = matches!(kind, Kind::Pcap | Kind::PcapNg);
+    let mut times = Timeline::new(rate.filter(|_| is_capture));
     let mut notes = Vec::new();
     let seen = match (kind, port) {
         (Kind::Pcap | Kind::PcapNg, _) => capture::read(input, kind, port, &mut times, &mut notes)?,
@@ -143,11 +161,11 @@ pub fn read(mut input: impl Read, name: &str, port: Option<u16>) -> Result<Arriv
         _ => None,
     });
     // A text has absolute times; captures and traces count from their first arrival.
-    let at = times.finish(kind != Kind::Text, &mut notes);
+    let (at, logical) = times.finish(kind != Kind::Text, &mut notes);
     if at.is_empty() {
         return Err(ArrivalsError::Nothing { kind, seen, port, link });
     }
-    Ok(Arrived { at, notes })
+    Ok(Arrived { at, logical, notes })
 }
 
 impl fmt::Display for RecordingError {

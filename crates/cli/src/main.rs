@@ -99,7 +99,7 @@ fn daemon_page() -> clap_mangen::Man {
 
 fn plan_command(args: &PlanArgs) -> Result<Exit, Failure> {
     let spec = spec::Spec::read(&args.spec).map_err(Failure::of_error)?;
-    let plan = plan::plan(&spec, PlanOptions { soft: false, policy: None, virtual_time: false })?;
+    let plan = plan::plan(&spec, PlanOptions::default())?;
     if args.json {
         print_json(&plan.output)?;
     } else {
@@ -110,8 +110,7 @@ fn plan_command(args: &PlanArgs) -> Result<Exit, Failure> {
 
 fn run_command(args: &RunArgs) -> Result<Exit, Failure> {
     let spec = spec::Spec::read(&args.spec).map_err(Failure::of_error)?;
-    let mut plan =
-        plan::plan(&spec, PlanOptions { soft: args.soft, policy: None, virtual_time: false })?;
+    let mut plan = plan::plan(&spec, PlanOptions { soft: args.soft, ..PlanOptions::default() })?;
     if !plan.output.admitted && !args.soft {
         if args.json {
             print_json(&plan.output)?;
@@ -168,7 +167,9 @@ fn sim_command(args: &SimArgs) -> Result<Exit, Failure> {
     };
     let spec = spec::Spec::read(path).map_err(Failure::of_error)?;
     let recorded = sim::recorded(&spec, &args.arrivals, args.duration)?;
-    let options = PlanOptions { soft: args.soft, policy: args.policy, virtual_time: true };
+    let defer_preemption = args.defer_preemption;
+    let options =
+        PlanOptions { soft: args.soft, policy: args.policy, virtual_time: true, defer_preemption };
     let plan = plan::plan(&spec, options)?;
     if !plan.output.admitted && !args.soft {
         if args.json {

@@ -92,6 +92,7 @@ pub fn last_known(planned: &Planned<'_>, row: &Progress) -> output::Activity {
         deadline_ns: params.deadline.as_nanos(),
         response_ns_max: None,
         responses_above_max: None,
+        skipped: 0,
         overruns: 0,
         quantum_overruns: 0,
         pdu_cost_ns: Cost { declared: params.pdu_cost.as_nanos(), measured: None, max: 0 },
@@ -129,6 +130,7 @@ pub fn activity(planned: &Planned<'_>, report: &ActivityReport) -> output::Activ
         deadline_ns: report.params.deadline.as_nanos(),
         response_ns_max: None,
         responses_above_max: None,
+        skipped: counters.map_or(0, |c| c.skipped),
         overruns: counters.map_or(0, |c| c.overruns),
         quantum_overruns: statistics.quantum_overruns,
         pdu_cost_ns: Cost {

@@ -130,6 +130,8 @@ pub struct Activity {
     pub response_ns_max: Option<u64>,
     /// Completed jobs with a longer response; null where the analysis does not apply.
     pub responses_above_max: Option<u64>,
+    /// Jobs that were dropped before they began, because they waited too long.
+    pub skipped: u64,
     /// Releases at which the previous job was unfinished.
     pub overruns: u64,
     /// Quanta that took longer than declared; in mode upcall only.
@@ -275,6 +277,11 @@ pub enum Platform {
     /// In virtual time, on no machine.
     Virtual {
         simulated: bool,
+        /// Domains that were simulated as processes, each with a scheduler of its own on each CPU.
+        /// 0: one scheduler on each CPU had all activities.
+        domains: usize,
+        /// How long one of these domains could go on while better activities of others waited.
+        defer_preemption_ns: u64,
     },
 }
 

@@ -72,7 +72,7 @@ impl<'s> Planned<'s> {
 }
 
 /// How a spec is planned.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct PlanOptions {
     /// Whether refused activities are placed as well.
     pub soft: bool,
@@ -81,6 +81,9 @@ pub struct PlanOptions {
     /// Plan for virtual time. The plan measures nothing and asks no machine, so the same spec gives
     /// the same plan everywhere.
     pub virtual_time: bool,
+    /// In virtual time: how long a domain may go on while better activities of others wait. Above 0
+    /// only with a policy that allows it and several domains.
+    pub defer_preemption: Span,
 }
 
 /// Maps and admits the activities of a spec.
@@ -90,8 +93,10 @@ pub struct PlanOptions {
 /// file.
 pub fn plan<'s>(spec: &'s Spec, options: PlanOptions) -> Result<Plan<'s>, Failure> {
     let discipline = discipline(spec, options.policy)?;
-    let platform =
-        if options.virtual_time { virtual_platform(spec) } else { platform(spec, discipline)? };
+    let platform = match options.virtual_time {
+        true => virtual_platform(spec, deferral(spec, discipline, options.defer_preemption)?),
+        false => platform(spec, discipline)?,
+    };
     let mut activities = Vec::new();
     for activity in spec.activities() {
         let measure = if options.virtual_time { Measure::Never } else { Measure::Undeclared };
@@ -156,6 +161,11 @@ impl<'s> Plan<'s> {
             }
         }
         domains
+    }
+
+    /// Whether each domain is a process with a scheduler of its own.
+    pub fn is_split(&self) -> bool {
+        self.discipline.compares_across_domains() && self.domains().len() > 1
     }
 
     /// Whether admission accepted every activity of this plan.
@@ -244,7 +254,7 @@ fn groups(spec: &Spec) -> Vec<ps::Group> {
 }
 
 /// The CPUs of the spec, or CPU 0. Switches are free unless the spec says what they cost.
-fn virtual_platform(spec: &Spec) -> Platform {
+fn virtual_platform(spec: &Spec, defer_preemption: Span) -> Platform {
     let mut cpus = spec.cpus.clone().unwrap_or_else(|| vec![0]);
     cpus.truncate(cpu_count(spec));
     Platform {
@@ -255,8 +265,25 @@ fn virtual_platform(spec: &Spec) -> Platform {
             SwitchCost::Fixed(cost) => cost,
         },
         wakeup_latency: spec.wakeup_latency,
-        defer_preemption: Span::ZERO,
+        defer_preemption,
     }
+}
+
+/// The deferral of preemption, if the spec and the policy allow it.
+///
+/// # Errors
+/// The policy defers nothing, or there is only one domain.
+fn deferral(spec: &Spec, discipline: &Discipline, deferral: Span) -> Result<Span, Failure> {
+    if !deferral.is_zero() && !discipline.defers_preemption() {
+        return Err(Failure::new(format_args!(
+            "--defer-preemption: found policy {}, expected rmdp",
+            discipline.name
+        )));
+    }
+    if !deferral.is_zero() && !has_domains(spec) {
+        return Err(Failure::new("--defer-preemption: found one domain, expected several"));
+    }
+    Ok(deferral)
 }
 
 /// Most CPUs that the plan uses.
@@ -388,7 +415,11 @@ fn map_stream<'s>(
     Ok(Planned {
         activity: Activity::Stream(stream),
         params: mapping.params,
-        terms: Terms { workahead_max: stream.workahead, ..stream_terms(&mapping.params) },
+        terms: Terms {
+            workahead_max: stream.workahead,
+            backlog: stream.backlog.unwrap_or(stream.class.backlog()),
+            ..stream_terms(&mapping.params)
+        },
         mapping: Some(mapping),
         cost_measured: measured.is_some(),
         cpu: 0,

@@ -7,21 +7,41 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use upcall::time::{Instant, Span};
-use upcall_cli::arrivals::Recording;
+use upcall::work::WorkKind;
+use upcall_cli::arrivals::{MediaRate, Recording};
 use upcall_cli::standard_error::say;
 use upcall_sim::outcome::ActivityOutcome;
 use upcall_sim::trace::Header;
-use upcall_sim::{Arrivals, SimActivity, SimSpec, Simulation};
+use upcall_sim::{Arrivals, SimActivity, SimSpec, Simulation, SplitLevel};
 
 use crate::exit::Failure;
 use crate::outcome::{broken_promises, promises_any};
 use crate::output::{self, Cost, Dropped, Percentiles};
 use crate::plan::{Plan, Planned};
-use crate::spec::Spec;
+use crate::spec::{Activity, Spec};
 use crate::trace::TraceFile;
 
 /// Recorded arrivals by the name of their activity.
-pub type Recorded = BTreeMap<String, Arc<[Instant]>>;
+pub type Recorded = BTreeMap<String, OneRecorded>;
+
+/// The recorded arrivals of one activity.
+#[derive(Clone, Debug)]
+pub struct OneRecorded {
+    at: Arc<[Instant]>,
+    /// When they arrive logically, by the timestamps of RTP.
+    logical: Option<Arc<[Instant]>>,
+}
+
+/// The rate of the timestamps in the packets of a stream, by its work.
+fn media_rate(activity: &Activity<'_>) -> Option<MediaRate> {
+    let Activity::Stream(stream) = activity else { return None };
+    match stream.work {
+        WorkKind::RtpPcmu | WorkKind::RtpPcma => Some(MediaRate::Hertz(8_000)),
+        WorkKind::RtpJpeg => Some(MediaRate::Hertz(90_000)),
+        WorkKind::RtpL16 => Some(MediaRate::ByType),
+        _ => None,
+    }
+}
 
 /// Reads the recordings, and prints their notes on standard error.
 ///
@@ -32,7 +52,8 @@ pub fn recorded(
     recordings: &[Recording],
     duration: Span,
 ) -> Result<Recorded, Failure> {
-    let names: Vec<&str> = spec.activities().iter().map(|activity| activity.name()).collect();
+    let activities = spec.activities();
+    let names: Vec<&str> = activities.iter().map(|activity| activity.name()).collect();
     let mut recorded = Recorded::new();
     for recording in recordings {
         let name = &recording.name;
@@ -49,7 +70,10 @@ pub fn recorded(
             )));
         }
         let path = &recording.path;
-        let arrived = recording.read().map_err(|error| Failure::of_file(path, error))?;
+        let of = activities.iter().find(|activity| activity.name() == name);
+        let arrived = recording
+            .read(of.and_then(media_rate))
+            .map_err(|error| Failure::of_file(path, error))?;
         for note in &arrived.notes {
             say(format_args!("upcall: {}: {note}", path.display()));
         }
@@ -60,12 +84,14 @@ pub fn recorded(
                 "upcall: {name}: {after} of {all} arrivals come after {duration}, the end"
             ));
         }
-        recorded.insert(name.clone(), arrived.at.into());
+        let logical = arrived.logical.map(Into::into);
+        recorded.insert(name.clone(), OneRecorded { at: arrived.at.into(), logical });
     }
     Ok(recorded)
 }
 
-/// The plan as the simulator takes it, with a number for each domain.
+/// The plan as the simulator takes it, with a number for each domain. Several domains are processes,
+/// as in a run, if their ranks compare.
 fn sim_spec(plan: &Plan<'_>, seed: u64, recorded: &Recorded) -> SimSpec {
     let mut domains: BTreeMap<&str, u32> = BTreeMap::new();
     let activities = plan.activities.iter().map(|planned| {
@@ -76,6 +102,10 @@ fn sim_spec(plan: &Plan<'_>, seed: u64, recorded: &Recorded) -> SimSpec {
     let mut spec = SimSpec::new(plan.discipline, activities.collect());
     spec.cpus = plan.platform.cpus.clone();
     spec.switch_cost = plan.platform.switch_cost;
+    spec.split_level = plan.is_split().then_some(SplitLevel {
+        handoff_cost: plan.platform.switch_cost,
+        defer_preemption: plan.platform.defer_preemption,
+    });
     spec.seed = seed;
     spec
 }
@@ -93,16 +123,20 @@ pub fn simulate(
 ) -> Result<output::Run, Failure> {
     let spec = sim_spec(plan, seed, recorded);
     if let Some(trace) = trace {
-        let mut header = Header::of(&spec);
-        for (named, planned) in header.activities.iter_mut().zip(&plan.activities) {
-            named.domain = planned.domain().to_owned();
+        let mut headers = Header::all(&spec);
+        for named in headers.iter_mut().flat_map(|header| &mut header.activities) {
+            let planned = plan.activities.iter().find(|planned| planned.name() == named.name);
+            named.domain = planned.map_or_else(String::new, |of| of.domain().to_owned());
         }
-        trace.begin(&header);
+        trace.begin_all(&headers);
     }
     let simulation = Simulation::new(spec).map_err(Failure::of_error)?;
     let outcome = match trace {
-        Some(trace) => simulation
-            .run_traced(duration, &mut |_event| {}, &mut |cpu, record| trace.record(cpu, record)),
+        Some(trace) => {
+            simulation.run_traced(duration, &mut |_event| {}, &mut |process, cpu, record| {
+                trace.record_of(process, cpu, record);
+            })
+        }
         None => simulation.run(duration, &mut |_event| {}),
     };
 
@@ -125,7 +159,11 @@ pub fn simulate(
             domain: outcome.cpus.iter().map(|cpu| cpu.domain_switches).sum(),
             kernel: 0,
         },
-        platform: output::Platform::Virtual { simulated: true },
+        platform: output::Platform::Virtual {
+            simulated: true,
+            domains: if plan.is_split() { plan.domains().len() } else { 0 },
+            defer_preemption_ns: plan.platform.defer_preemption.as_nanos(),
+        },
         seed: Some(seed),
         activities,
         streams,
@@ -133,17 +171,14 @@ pub fn simulate(
     })
 }
 
-fn sim_activity(
-    planned: &Planned<'_>,
-    domain: u32,
-    recorded: Option<&Arc<[Instant]>>,
-) -> SimActivity {
+fn sim_activity(planned: &Planned<'_>, domain: u32, recorded: Option<&OneRecorded>) -> SimActivity {
     let mut activity = SimActivity::new(planned.name(), planned.params);
     activity.domain = domain;
     activity.terms = planned.terms;
     activity.cpu = planned.cpu;
-    if let Some(at) = recorded {
+    if let Some(OneRecorded { at, logical }) = recorded {
         activity.arrivals = Arrivals::Recorded(at.clone());
+        activity.logical_arrivals.clone_from(logical);
     } else if let Some(mapping) = &planned.mapping {
         activity.arrivals = Arrivals::Periodic { every: mapping.pdu_interval };
     }
@@ -173,6 +208,7 @@ fn activity(planned: &Planned<'_>, done: &ActivityOutcome) -> output::Activity {
         deadline_ns: planned.params.deadline.as_nanos(),
         response_ns_max: planned.response_max.map(Span::as_nanos),
         responses_above_max: planned.response_max.map(|bound| done.responses.above(bound)),
+        skipped: counters.skipped,
         overruns: counters.overruns,
         quantum_overruns: 0,
         pdu_cost_ns: Cost {

@@ -174,6 +174,9 @@ impl Early {
 impl ReceiveEnd {
     /// Processes what has arrived, one batch at most.
     fn upcall(&mut self, batch: &mut Batch<'_>) {
+        if !batch.resumed() {
+            self.discard(batch.jobs_skipped());
+        }
         let mut datagrams_left = self.datagrams_max;
         // A frame may need several datagrams before it is a PDU. The bound keeps a flood of
         // fragments from holding the CPU between two boundaries.
@@ -210,6 +213,19 @@ impl ReceiveEnd {
         let datagram = self.receiver.peek()?;
         let latest = upcall::clock::now() + *early_max;
         clock.as_mut()?.logical_arrival(datagram.payload, datagram.arrival?, latest)
+    }
+
+    /// Discards the datagrams of so many jobs. Otherwise the data of later jobs would be late for
+    /// ever.
+    fn discard(&mut self, jobs: u64) {
+        let datagrams = jobs.saturating_mul(u64::from(self.datagrams_max));
+        for _ in 0..datagrams {
+            if !self.receiver.ready() {
+                break;
+            }
+            let _ = self.receiver.take();
+            self.receiver.discarded();
+        }
     }
 
     /// Takes datagrams until a PDU is complete.

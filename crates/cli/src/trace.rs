@@ -1,5 +1,6 @@
 //! The files of `--trace` and `--replay`, in the format of `upcall_sim::trace`.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -22,7 +23,8 @@ pub struct TraceFile {
 enum State {
     /// Opened; its old content is still there.
     Open(File),
-    Begun(Writer<BufWriter<File>>),
+    /// By process.
+    Begun(BTreeMap<u16, Writer<Vec<u8>>>, BufWriter<File>),
     /// Other processes write packets, each with a writer of its own.
     BegunRemote(BufWriter<File>),
     /// The first error; later records are not written.
@@ -41,11 +43,23 @@ impl TraceFile {
 
     /// Empties the file and writes the header.
     pub fn begin(&mut self, header: &Header) {
+        self.begin_all(std::slice::from_ref(header));
+    }
+
+    /// Empties the file and writes the headers of all processes.
+    pub fn begin_all(&mut self, headers: &[Header]) {
         let State::Open(file) = &self.state else { return };
-        let begun = empty(file)
-            .and_then(|()| file.try_clone())
-            .and_then(|file| Writer::new(BufWriter::new(file), header));
-        self.state = begun.map_or_else(State::Failed, State::Begun);
+        let begun = empty(file).and_then(|()| file.try_clone()).and_then(|file| {
+            let mut file = BufWriter::new(file);
+            let mut writers = BTreeMap::new();
+            for header in headers {
+                let mut writer = Writer::new(Vec::new(), header)?;
+                take_packets(&mut writer, &mut file)?;
+                writers.insert(header.process, writer);
+            }
+            Ok(State::Begun(writers, file))
+        });
+        self.state = begun.unwrap_or_else(State::Failed);
     }
 
     /// Empties the file for the packets of other processes.
@@ -64,10 +78,16 @@ impl TraceFile {
         }
     }
 
-    /// Writes a record. Keeps an error, such as a full disk, for `finish`.
+    /// Writes a record of the only process.
     pub fn record(&mut self, cpu: u32, record: &Record) {
-        if let State::Begun(writer) = &mut self.state
-            && let Err(error) = writer.record(cpu, record)
+        self.record_of(0, cpu, record);
+    }
+
+    /// Writes a record. Keeps an error, such as a full disk, for `finish`.
+    pub fn record_of(&mut self, process: u16, cpu: u32, record: &Record) {
+        if let State::Begun(writers, file) = &mut self.state
+            && let Some(writer) = writers.get_mut(&process)
+            && let Err(error) = writer.record(cpu, record).and_then(|()| take_packets(writer, file))
         {
             self.state = State::Failed(error);
         }
@@ -80,8 +100,7 @@ impl TraceFile {
     pub fn finish(self) -> Result<(), Failure> {
         let finished = match self.state {
             State::Open(_) => Ok(()),
-            State::Begun(writer) => writer.finish().map(drop),
-            State::BegunRemote(mut file) => file.flush(),
+            State::Begun(_, mut file) | State::BegunRemote(mut file) => file.flush(),
             State::Failed(error) => Err(error),
         };
         finished.map_err(|error| {
@@ -89,6 +108,14 @@ impl TraceFile {
                 .because(error)
         })
     }
+}
+
+/// Moves what the writer has written to the file.
+fn take_packets(writer: &mut Writer<Vec<u8>>, file: &mut BufWriter<File>) -> io::Result<()> {
+    let packets = writer.out_mut();
+    file.write_all(packets)?;
+    packets.clear();
+    Ok(())
 }
 
 /// Reads a trace and passes its inputs to the core again.

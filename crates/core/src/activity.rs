@@ -58,6 +58,22 @@ pub struct Terms {
     /// rank. Admission accounts for that. Under DWS and DWCS every activity with an event goes
     /// before others of the same rank, because that breaks no promise to another activity there.
     pub wins_ties: bool,
+    /// What becomes of jobs that were not begun in time. DWCS ignores it and always drops jobs that
+    /// it cannot run in time.
+    pub backlog: Backlog,
+}
+
+/// What becomes of jobs that wait longer than they should, because the handler was late or took
+/// longer than declared. A job that began is never cut short. A dropped job counts as missed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Backlog {
+    /// Every job runs, in order.
+    #[default]
+    CatchUp,
+    /// A job that was not begun by its deadline is dropped.
+    Skip,
+    /// A job that was not begun when a newer job is released is dropped.
+    Latest,
 }
 
 /// Identifies one of the groups of a discipline: its index.

@@ -49,13 +49,19 @@
 //! come (`scheduler/messages.rs`). Between the end of a job and the next `Message` the activity is
 //! `Waiting` without a release. Everything else is as drawn.
 //!
+//! Each activity has a *budget*: beyond it the activity goes after all others until the next refill
+//! (`scheduler/budget.rs`). Jobs that wait for too long may be dropped (`scheduler/backlog.rs`),
+//! which ends them as in (9). Both change the order of the activities and no arrow above.
+//!
 //! *Events* wait independently of these states (`scheduler/events.rs`). `Posted` and `Taken` report
 //! them in every state and change no state. They change which activity the policy prefers.
 
-use crate::activity::{ActivityId, ActivityParams, Terms, WorkClass};
+use crate::activity::{ActivityId, ActivityParams, Backlog, Terms, WorkClass};
 use crate::heap::IndexedHeap;
-use crate::policy::{ExtraEnd, Policy, PolicyFactory};
+use crate::policy::{ExtraEnd, Policy, PolicyFactory, Ready};
 use crate::time::{Instant, Span};
+use budget::Budget;
+pub use budget::BudgetState;
 use events::EventQueue;
 pub use events::{EVENTS_MAX, EVENTS_MAX_IN_ALL};
 pub use interface::{Command, Input, InputError, Outcome};
@@ -64,6 +70,9 @@ use slot::{JOB_FRESH, Running, Slot, Stop, end_job};
 use std::collections::VecDeque;
 
 mod arrivals;
+mod backlog;
+mod budget;
+mod charging;
 mod events;
 mod interface;
 mod messages;
@@ -82,6 +91,8 @@ pub struct Scheduler {
     slots: Vec<Option<Slot>>,
     /// The next release of every active activity, including running and ready ones.
     releases: IndexedHeap<Instant>,
+    /// The activities with a job that are over budget, by the time of the next refill.
+    restores: IndexedHeap<Instant>,
     /// Orders the activities that have a ready job and are not running.
     policy: Box<dyn Policy>,
     events: EventQueue,
@@ -95,6 +106,10 @@ pub struct Scheduler {
     /// The activity that was upcalled last, for counting switches.
     last_run: Option<ActivityId>,
     switches: u64,
+    /// The time of a hand-off, which budgets do not pay.
+    switch_cost: Span,
+    /// Whether an activity may have a debt.
+    is_in_debt: bool,
 }
 
 /// One call of `handle` produces at most four commands: the end of a lost job, the end of a started
@@ -116,6 +131,7 @@ impl Scheduler {
         Scheduler {
             slots,
             releases: IndexedHeap::with_capacity(capacity),
+            restores: IndexedHeap::with_capacity(capacity),
             policy,
             events: EventQueue::with_capacity(capacity),
             running: None,
@@ -124,6 +140,8 @@ impl Scheduler {
             clock: Instant::ZERO,
             last_run: None,
             switches: 0,
+            switch_cost: Span::ZERO,
+            is_in_debt: false,
         }
     }
 
@@ -162,10 +180,17 @@ impl Scheduler {
                 }
             }
             Input::EventServer { share } => self.policy.set_event_share(share, now),
+            Input::SwitchCost { cost } => {
+                self.switch_cost = cost;
+                self.policy.set_switch_cost(cost);
+            }
+            Input::PassedOver => self.passed_over(now),
+            Input::Idle => self.forgive_debts(),
             Input::Tick => {}
             Input::Boundary => {
                 let running = self.running.ok_or(InputError::NothingRuns)?;
                 self.release_due(now);
+                self.charge(running, now);
                 self.boundary(now, running);
             }
             Input::Returned { pdus, outcome } => self.returned(now, pdus, outcome)?,
@@ -213,8 +238,19 @@ impl Scheduler {
             return Some(command);
         }
         let next_release = self.next_release();
-        let id = self.policy.pick(now).or_else(|| self.policy.pick_extra(now, next_release))?;
-        Some(self.upcall(now, id))
+        loop {
+            let id = self.policy.pick(now).or_else(|| self.policy.pick_extra(now, next_release))?;
+            if !self.is_stale(id, now) {
+                return Some(self.upcall(now, id));
+            }
+            // The activity did not run: its job is dropped.
+            self.policy.ran(id, Span::ZERO, now);
+            self.policy.resume(id, now);
+            self.drop_stale_ready(id, now);
+            if let Some(command) = self.poll_notice() {
+                return Some(command);
+            }
+        }
     }
 
     /// When [`Input::Tick`] must come at the latest; `None` if no activity is active. The instant
@@ -223,7 +259,7 @@ impl Scheduler {
         if self.running.is_none() && self.policy.has_ready() {
             return Some(Instant::ZERO);
         }
-        let next = self.next_release().min(self.policy.next_event());
+        let next = self.next_change();
         (next < Instant::FAR).then_some(next)
     }
 
@@ -269,10 +305,19 @@ impl Scheduler {
             unfinished: 0,
             ahead: 0,
             job: JOB_FRESH,
+            placed: Ready::new(Instant::ZERO, Instant::ZERO),
+            budget: None,
+            window_from: Instant::ZERO,
+            ended: Instant::ZERO,
+            backlog: if self.policy.drops_late_jobs() { Backlog::CatchUp } else { terms.backlog },
+            skipped: 0,
             counters: Counters::NONE,
             lost: None,
         });
         self.policy.join(id, &params, terms, now);
+        if self.policy.keeps_budget(id) {
+            self.slot_mut(id)?.budget = Some(Budget::new(&params, deadline));
+        }
         Ok(())
     }
 
@@ -315,6 +360,7 @@ impl Scheduler {
         let Some(slot) = self.slots.get_mut(id.0 as usize).and_then(Option::as_mut) else { return };
         if slot.unfinished > 0 {
             self.policy.withdraw(id, now);
+            self.restores.remove(id.0);
         }
         // The report of a lost job must come before the activity is removed.
         if let Some(record) = slot.lost.take() {
@@ -345,9 +391,11 @@ impl Scheduler {
         }
     }
 
-    /// Releases every job that is due at `now`. First it calls the policy's `tick`.
+    /// Releases every job that is due at `now`. First it calls the policy's `tick`, and refills
+    /// budgets.
     fn release_due(&mut self, now: Instant) {
         self.policy.tick(now);
+        self.restore_due(now);
         self.drop_lost(now, false);
         if self.next_release() > now {
             return;
@@ -370,8 +418,13 @@ impl Scheduler {
             let idle = slot.add_jobs(due, slot.next_release);
             slot.counters.overruns += if idle { due - 1 } else { due };
             self.releases.set(slot.next_release, number);
-            if idle && !running {
-                self.policy.ready(ActivityId(number), slot.oldest(), now);
+            let id = ActivityId(number);
+            if running {
+                // What is stale is dropped when the running job ends.
+            } else if !idle {
+                self.drop_stale_ready(id, now);
+            } else if self.drop_stale(id, now) {
+                self.enlist(id, now);
             }
         }
         self.drop_lost(now, false);
@@ -386,18 +439,21 @@ impl Scheduler {
             let deadline = slot.oldest().deadline;
             let behind = now.since(deadline).as_nanos() / slot.params.period.as_nanos();
             let behind = behind.min(slot.unfinished - 1);
+            let begun = slot.job.start.is_some();
             let record = end_job(id, slot, now.max(deadline), false);
             slot.next_job(now);
             slot.counters.misses += behind;
+            slot.count_skipped(behind + u64::from(!begun));
             slot.unfinished -= behind;
             slot.release += slot.params.period.saturating_mul(behind);
             if slot.lost.is_none() {
                 slot.lost = Some(record);
                 self.lost.set(record.end, id.0);
             }
+            let left = slot.unfinished;
             self.policy.lost(id, 1 + behind, now);
-            if slot.unfinished > 0 {
-                self.policy.ready(id, slot.oldest(), now);
+            if left > 0 {
+                self.enlist(id, now);
             }
         }
     }
@@ -427,11 +483,10 @@ impl Scheduler {
             return self.extra_returned(now, running, pdus, outcome);
         }
         let id = running.id;
-        let Some(slot) = self.slots.get_mut(id.0 as usize).and_then(Option::as_mut) else {
-            return Err(InputError::Unknown(id));
-        };
         let used = now.since(running.since);
         self.policy.ran(id, used, now);
+        self.charge(running, now);
+        let slot = self.slot_mut(id)?;
         slot.job.pdus += pdus;
         slot.job.run += used;
         slot.counters.pdus += u64::from(pdus);
@@ -444,12 +499,14 @@ impl Scheduler {
             return Ok(());
         }
         if completed {
+            let deadline = slot.placed.deadline;
             let record = end_job(id, slot, now, true);
             slot.next_job(now);
             self.commands.push_back(Command::JobDone(record));
-            self.policy.done(id, record.deadline, now);
-            if slot.unfinished > 0 {
-                self.policy.ready(id, slot.oldest(), now);
+            self.policy.done(id, deadline, now);
+            self.restores.remove(id.0);
+            if self.drop_stale(id, now) {
+                self.enlist(id, now);
             }
         }
         if !completed {
@@ -479,9 +536,10 @@ impl Scheduler {
             _ if pdus == running.pdus_max => ExtraEnd::Filled,
             _ => ExtraEnd::Done,
         };
+        let unfinished = slot.unfinished;
         self.policy.extra_done(id, end, now);
-        if slot.unfinished > 0 {
-            self.policy.ready(id, slot.oldest(), now);
+        if unfinished > 0 {
+            self.enlist(id, now);
         }
         self.stop_returned(now, running, outcome);
         Ok(())
@@ -497,26 +555,42 @@ impl Scheduler {
     }
 
     fn upcall(&mut self, now: Instant, id: ActivityId) -> Command {
+        let mut charged_from = now;
         if self.last_run != Some(id) {
             self.switches += 1;
             self.last_run = Some(id);
+            charged_from += self.switch_cost;
         }
-        let check_at = self.check_at(id, now);
         let slot = self.slots[id.0 as usize].as_mut().expect("only live activities are picked");
         let extra = slot.unfinished == 0;
         let resumed = slot.job.start.is_some();
-        if !extra {
-            slot.job.start.get_or_insert(now);
+        if !extra && !resumed {
+            slot.job.start = Some(now);
+            slot.job.skipped = core::mem::take(&mut slot.skipped);
         }
         let pdus_max = slot.params.batch - slot.job.pdus;
         self.running = Some(Running { id, since: now, pdus_max, extra, stop: None });
+        if !extra {
+            self.begin_charge(id, now, charged_from);
+        }
+        let check_at = self.check_at(id, now);
         Command::Upcall { id, pdus_max, resumed, check_at }
     }
 
-    /// No activity can outrank the running one before a release, unless the policy says so.
+    /// No activity can outrank the running one before a release, before a budget is refilled or
+    /// used, or before the policy says so.
     fn check_at(&self, running: ActivityId, since: Instant) -> Instant {
+        let budget = self.slot(running).ok().and_then(|slot| slot.budget.as_ref());
+        let runs_out_at = budget.map_or(Instant::FAR, Budget::runs_out_at);
         let next_release = self.next_release();
-        self.policy.check_at(running, since, next_release).min(self.policy.next_event())
+        let by_policy = self.policy.check_at(running, since, next_release);
+        by_policy.min(runs_out_at).min(self.next_change())
+    }
+
+    /// When the order of the activities changes next by the passing of time.
+    fn next_change(&self) -> Instant {
+        let restore = self.restores.peek().map_or(Instant::FAR, |(at, _)| at);
+        self.next_release().min(restore).min(self.policy.next_event())
     }
 
     fn next_release(&self) -> Instant {

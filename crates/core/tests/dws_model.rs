@@ -51,6 +51,7 @@ fn op() -> impl Strategy<Value = Op> {
             .prop_map(|(id, at, before)| Op::Message(id, at, before)),
         4 => (id.clone(), 0u64..4).prop_map(|(id, rank)| Op::Posted(id, rank)),
         2 => (id, 0u32..4).prop_map(|(id, events)| Op::Taken(id, events)),
+        1 => Just(Op::PassedOver),
         4 => Just(Op::Boundary),
         7 => (0u32..5, outcome).prop_map(|(pdus, outcome)| Op::Returned(pdus, outcome)),
     ]

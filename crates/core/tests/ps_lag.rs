@@ -90,7 +90,7 @@ struct World {
     chance: Chance,
 }
 
-const JOB: Ready = Ready { release: Instant::ZERO, deadline: Instant::FAR };
+const JOB: Ready = Ready::new(Instant::ZERO, Instant::FAR);
 
 impl World {
     fn new(habits: &[Habit], seed: u64) -> Self {

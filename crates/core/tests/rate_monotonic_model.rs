@@ -34,6 +34,7 @@ fn op() -> impl Strategy<Value = Op> {
         1 => id.clone().prop_map(Op::Close),
         4 => (id.clone(), 0u64..4).prop_map(|(id, rank)| Op::Posted(id, rank)),
         2 => (id, 0u32..4).prop_map(|(id, events)| Op::Taken(id, events)),
+        1 => Just(Op::PassedOver),
         4 => Just(Op::Boundary),
         6 => (0u32..5, outcome).prop_map(|(pdus, outcome)| Op::Returned(pdus, outcome)),
     ]

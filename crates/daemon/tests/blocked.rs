@@ -120,24 +120,34 @@ fn assert_no_offence(events: &[DaemonEvent]) {
     assert!(!events.iter().any(|event| matches!(event, DaemonEvent::Offence { .. })), "{events:?}");
 }
 
+/// The end of the job of a series of quanta without a gap that begins after `at`; `None` if there
+/// is none.
+fn end_of_job(quanta: &[u64], at: u64) -> Option<u64> {
+    let first = quanta.iter().position(|&begun| begun > at)?;
+    let job = quanta[first..].windows(2).take_while(|two| two[1] - two[0] < 5_000_000);
+    Some(job.last().map_or(quanta[first], |two| two[1]))
+}
+
+/// The other domain did not plan for work that is late by a block. So the rest of the job waits
+/// until that domain has none, or until the next release.
 #[test]
 #[ignore = "needs root"]
-fn a_better_domain_resumes_when_it_wakes_and_runs_on_at_the_next_boundary() {
+fn a_better_domain_finishes_its_quantum_when_it_wakes_and_lets_the_others_keep_their_time() {
     let (blocks, _, others, events) = run((150, 4), (200, 100));
     assert_no_offence(&events);
     let mut overlaps = 0;
     for [asleep, due, awake, after] in &blocks {
         let (meanwhile, since) = (begun(&others, *asleep, *due), begun(&others, *due, *awake));
-        let then = begun(&others, *awake, *after);
         println!(
-            "{meanwhile} quanta while it slept, {since} till it was awake, {then} till it \
-             went on; woke {} us late",
+            "{meanwhile} quanta while it slept, {since} till it was awake; woke {} us late",
             (awake - due) / 1000
         );
         // A tick of the watchdog or an interrupt may come between two readings of the clock.
         assert!(since <= 1, "{since} quanta of the other before it got on");
-        assert!(then <= 1, "{then} quanta of the other before its next one");
-        overlaps += usize::from(meanwhile > 10 && begun(&others, *after, u64::MAX) > 0);
+        let end = end_of_job(&others, *asleep);
+        let Some(end) = end.filter(|end| meanwhile > 10 && awake < end) else { continue };
+        overlaps += 1;
+        assert!(*after >= end, "it went on {} us before the other's last", (end - after) / 1000);
     }
     assert!(overlaps >= 3, "the CPU idled, or nothing was seen: {overlaps} of {}", blocks.len());
 }
@@ -151,9 +161,7 @@ fn a_worse_domain_finishes_its_quantum_when_it_wakes_and_begins_no_other() {
     let mut overlaps = 0;
     for [asleep, _, awake, after] in &blocks {
         let Some(first) = others.iter().position(|at| at > asleep) else { continue };
-        // A job of the other domain is a series of quanta without a gap.
-        let job = others[first..].windows(2).take_while(|two| two[1] - two[0] < 5_000_000);
-        let end = job.last().map_or(others[first], |two| two[1]);
+        let Some(end) = end_of_job(&others, *asleep) else { continue };
         if others[first] < *awake && *awake < end {
             overlaps += 1;
             println!(

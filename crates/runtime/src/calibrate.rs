@@ -61,6 +61,7 @@ fn switch_cost_once() -> Span {
                     check_at,
                     start: before,
                     resumed,
+                    jobs_skipped: 0,
                     aborting: false,
                 };
                 let point = PreemptionPoint::on_trial(&mut scheduler, &notifier, None);
@@ -120,6 +121,7 @@ pub(crate) fn pdu_cost(handler: &mut Handler, batch_max: u32) -> Option<Span> {
             check_at: Instant::FAR,
             start,
             resumed: false,
+            jobs_skipped: 0,
             aborting: false,
         };
         let mut batch = Batch::new(Authority::Trial, grant);

@@ -60,7 +60,7 @@ impl Need {
 
     pub(crate) fn terms(&self) -> Terms {
         match self {
-            Need::Stream(_) => Terms::default(),
+            Need::Stream(spec) => Terms { backlog: spec.class.backlog(), ..Terms::default() },
             Need::Activity(_, terms) => *terms,
         }
     }

@@ -161,6 +161,10 @@ impl PreemptionPoint<'_> {
 
     /// Asks the peer domains and the core whether the handler goes on.
     fn ask(&mut self, now: Instant) -> Option<Instant> {
+        if self.virtual_processor.as_deref_mut().is_some_and(VirtualProcessor::take_passed_over) {
+            // While a handler runs, the input causes no command.
+            let _ = self.scheduler.handle(now, Input::PassedOver);
+        }
         let peers = match self
             .virtual_processor
             .as_deref_mut()

@@ -305,6 +305,7 @@ impl Board {
                 check_at: Instant::FAR,
                 start: clock::now(),
                 resumed: false,
+                jobs_skipped: 0,
                 aborting,
             };
             let batch = Batch::new(Authority::VirtualTime(&self.turn_is_over), grant);

@@ -14,7 +14,7 @@ use upcall_runtime::discipline::{DWS, Discipline, PS, RMDP};
 use upcall_runtime::stream::{Closed, Stream, StreamReader, StreamWriter};
 use upcall_runtime::{Batch, Config, CreateError, Interrupt, Mode, Runtime};
 
-use support::{SLOTS, a_minute, cpu, ended, every_us};
+use support::{SLOTS, a_minute, costing_us, cpu, ended, every_us};
 
 fn start(mode: Mode, discipline: &'static Discipline) -> (Runtime, MutexGuard<'static, ()>) {
     support::start(Config { mode, cpus: vec![cpu()], discipline, ..Config::default() })
@@ -105,7 +105,7 @@ fn a_source_is_started_below_b_start_and_not_earlier() {
     let stream = Stream::create(SLOTS, 8).unwrap();
     let (writer, mut reader) = (stream.writer().unwrap(), stream.reader().unwrap());
     let upcalls = Upcalls::default();
-    let need = every_us(500).batch(64);
+    let need = costing_us(every_us(500), 6).batch(64);
     let writes = write_all(&upcalls, 640);
     let id = runtime.stream_writer_handler("source", need, writer, 1, writes).unwrap();
     let beats = Arc::new(AtomicU64::new(0));
@@ -204,7 +204,7 @@ fn a_writer_and_a_reader_of_one_cpu_take_turns_without_a_system_call() {
 
 #[test]
 fn a_writer_interrupts_an_outranked_handler_at_the_next_boundary_and_no_other() {
-    for (writer_period_us, comes_between) in [(1_000, true), (900_000, false)] {
+    for (writer_period_us, comes_between) in [(50_000, true), (900_000, false)] {
         let (mut runtime, _alone) = start(Mode::Upcall, &RMDP);
         let interrupts = Arc::new(Mutex::new(Vec::new()));
         let noted = interrupts.clone();
@@ -231,7 +231,7 @@ fn a_writer_interrupts_an_outranked_handler_at_the_next_boundary_and_no_other() 
             )
             .unwrap();
         let reader = runtime
-            .handler("reader", every_us(500_000).batch(10), move |batch| {
+            .handler("reader", costing_us(every_us(500_000), 8_000).batch(10), move |batch| {
                 while batch.proceed() {
                     let pdu = reads.lock().unwrap().iter().filter(|&&pdu| pdu < 1_000).count();
                     reads.lock().unwrap().push(pdu);

@@ -18,7 +18,7 @@ use upcall_runtime::time::Span;
 use upcall_runtime::{CreateError, Interrupt, Mode, clock};
 
 use stream_handlers::{Shown, start, take_all, write};
-use support::{SLOTS, a_minute, cpu, ended, every_us};
+use support::{SLOTS, a_minute, costing_us, cpu, ended, every_us};
 
 #[test]
 fn a_handler_is_upcalled_when_its_level_is_reached_and_not_before() {
@@ -89,7 +89,7 @@ fn two_handlers_of_one_cpu_move_data_without_a_system_call() {
 
 #[test]
 fn a_reader_interrupts_an_outranked_handler_at_the_next_boundary_and_no_other() {
-    for (reader_period_us, comes_between) in [(1_000, true), (900_000, false)] {
+    for (reader_period_us, comes_between) in [(50_000, true), (900_000, false)] {
         let (mut runtime, _alone) = start(Mode::Upcall, &RMDP);
         let interrupts = Arc::new(Mutex::new(Vec::new()));
         let noted = interrupts.clone();
@@ -114,7 +114,7 @@ fn a_reader_interrupts_an_outranked_handler_at_the_next_boundary_and_no_other() 
             )
             .unwrap();
         let writer = runtime
-            .handler("writer", every_us(500_000).batch(10), move |batch| {
+            .handler("writer", costing_us(every_us(500_000), 8_000).batch(10), move |batch| {
                 let resumed = batch.resumed();
                 while batch.proceed() {
                     let pdu = writes.lock().unwrap().iter().filter(|&&pdu| pdu < 1_000).count();

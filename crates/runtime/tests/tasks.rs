@@ -87,11 +87,15 @@ fn interactive_goes_before_workahead_and_that_before_background() {
         .unwrap();
     let ahead = Terms { workahead_max: 1, ..Terms::default() };
     let real = runtime
-        .task("real", (every(60_000), ahead), async move |task| {
-            note(&real, "critical");
-            task.time_advance(clock::now() + Span::from_secs(60)).await;
-            note(&real, "workahead");
-        })
+        .task(
+            "real",
+            (ActivityParams { pdu_cost: Span::from_millis(5), ..every(60_000) }, ahead),
+            async move |task| {
+                note(&real, "critical");
+                task.time_advance(clock::now() + Span::from_secs(60)).await;
+                note(&real, "workahead");
+            },
+        )
         .unwrap();
     let ids = [background, inter, real];
     runtime.run_at(&ids, soon()).unwrap();

@@ -46,6 +46,7 @@ mod lent_mask;
 #[cfg(loom)]
 #[cfg(test)]
 mod loom_tests;
+pub mod order;
 mod owner;
 mod peer;
 #[cfg(not(loom))]
@@ -55,7 +56,7 @@ mod tests;
 pub use layout::{LAYOUT_VERSION, PAGE_BYTES, PAGE_SLOTS, SLOT_PAGES_MAX};
 pub use lent_mask::LentMask;
 pub use owner::{NoSlot, Owner};
-pub use peer::{Peer, Rival, Running};
+pub use peer::{Peer, Running};
 
 /// A time that never comes. Also a key that no activity has.
 pub const NEVER: u64 = u64::MAX;
@@ -97,6 +98,13 @@ impl Rank {
         Rank { key, event: NEVER, order }
     }
 
+    /// The rank by `key`, the place `order` in the order of admission, and the most urgent `event`
+    /// if there is one. [`NEVER`] means that there is no event, so an event of that urgency gets
+    /// the one before it.
+    pub fn of(key: u64, event: Option<u64>, order: u32) -> Self {
+        Rank { key, event: event.map_or(NEVER, |event| event.min(NEVER - 1)), order }
+    }
+
     /// Whether this rank preempts, at a boundary, an activity that runs with `running`. An event
     /// decides which of two equals is chosen, but never preempts an equal. Otherwise events would
     /// cost more hand-offs than admission charges for (`upcall_core::policy::rmdp`).
@@ -111,8 +119,8 @@ impl Rank {
 /// below all others: see [`Rank::below_all`].
 pub const UNRESERVED: u32 = 3 << 30;
 /// The first key of such an activity: the three highest bits. No key of an activity with a
-/// reservation has all of them, because an instant or a period has 61 bits and DWS uses the two
-/// highest for its levels.
+/// reservation has all of them: DWS uses these bits for five levels, and RMDP and RM only the
+/// highest one, for work over budget.
 const UNRESERVED_KEYS: u64 = 7 << 61;
 
 impl Rank {
@@ -129,6 +137,17 @@ impl Rank {
     pub const fn is_below_all(&self) -> bool {
         self.key >= UNRESERVED_KEYS
     }
+}
+
+/// How a domain compares with a running activity of another domain. See [`Peer::rival`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rival {
+    /// The time from which the domain preempts the running activity (`CLOCK_MONOTONIC`, may be
+    /// past). It is the earliest release of a slot that preempts, or the time since which a ready
+    /// activity does. [`NEVER`]: nothing in the domain preempts it ([`Rank::preempts`]).
+    pub preempts_at_ns: u64,
+    /// The best rank that was ready or released by the given moment.
+    pub best: Option<Rank>,
 }
 
 /// What a domain has ready to run.
@@ -152,6 +171,9 @@ impl From<Rank> for Pending {
 }
 
 impl Pending {
+    /// Nothing is ready.
+    pub const NONE: Pending = Pending { rank: NO_RANK, first: 0, since_ns: 0 };
+
     /// The pending work of both together.
     #[must_use]
     pub fn and(self, other: Pending) -> Pending {

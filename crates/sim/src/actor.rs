@@ -7,7 +7,7 @@ use crate::fault::{Fault, Window};
 use crate::outcome::{ActivityOutcome, Responses, sum_of};
 use crate::posting::Posts;
 use crate::spec::SimSpec;
-use upcall_core::activity::{ActivityParams, Claim, Terms};
+use upcall_core::activity::{ActivityId, ActivityParams, Claim, Terms};
 use upcall_core::scheduler::Counters;
 use upcall_core::time::{Instant, Span};
 
@@ -17,11 +17,26 @@ const PURPOSE_ACTIVITY: u64 = 1 << 32;
 /// Random streams of events start here: activity `n` has purpose `n` after this number.
 const PURPOSE_EVENTS: u64 = 1 << 40;
 
+/// The jobs in which the handler blocks.
+#[derive(Debug)]
+struct Blocks {
+    window: Window,
+    every: u64,
+    length: Span,
+    /// Jobs begun in the window.
+    begun: u64,
+}
+
 #[derive(Debug)]
 pub(crate) struct Actor {
     /// Index in the spec.
     pub(crate) activity: u32,
     pub(crate) domain: u32,
+    /// The scheduler that has the activity, by its place on the CPU, and its number there.
+    pub(crate) home: usize,
+    pub(crate) id: ActivityId,
+    /// Its place in the order of admission.
+    pub(crate) order: u32,
     pub(crate) params: ActivityParams,
     terms: Terms,
     execution: Execution,
@@ -30,6 +45,7 @@ pub(crate) struct Actor {
     stream: u64,
     /// The windows in which the activity never yields.
     hogs: Vec<Window>,
+    blocks: Vec<Blocks>,
 
     /// Whether jobs of the activity are released.
     pub(crate) delivering: bool,
@@ -65,19 +81,32 @@ impl Actor {
             Fault::NeverYields { activity: hog, window } if hog == activity => Some(window),
             _ => None,
         });
+        let blocks = spec.faults.iter().filter_map(|fault| match *fault {
+            Fault::HandlerBlocks { activity: blocked, window, every, length }
+                if blocked == activity =>
+            {
+                Some(Blocks { window, every, length, begun: 0 })
+            }
+            _ => None,
+        });
         Actor {
             activity,
             domain: own.domain,
+            home: 0,
+            id: ActivityId(0),
+            order: 0,
             params: own.params,
             terms: own.terms,
             execution: own.execution.clone(),
             source: Source::new(own.arrivals.clone(), Chance::new(spec.seed, purpose))
-                .stale_after(own.stale_after),
+                .stale_after(own.stale_after)
+                .logical(own.logical_arrivals.clone()),
             posts: own.posting.as_ref().map(|posting| {
                 Posts::new(posting, Chance::new(spec.seed, PURPOSE_EVENTS + u64::from(activity)))
             }),
             stream: word(word(spec.seed, 0), purpose + 1),
             hogs: hogs.collect(),
+            blocks: blocks.collect(),
             delivering: false,
             next_release: Instant::FAR,
             released: 0,
@@ -120,6 +149,16 @@ impl Actor {
         stale
     }
 
+    /// What waits already beyond the job that ended at `now`, if the activity works ahead: the
+    /// number of whole messages, and the logical arrival of the first one if it is known.
+    #[inline]
+    pub(crate) fn early(&mut self, now: Instant) -> Option<(u32, Option<Instant>)> {
+        if self.terms.workahead_max == 0 || !self.delivering {
+            return None;
+        }
+        self.source.early(now, self.params.batch)
+    }
+
     /// The time until which the activity spins if a quantum begins at `from`; `None` if it does not
     /// spin.
     pub(crate) fn spins_until(&self, from: Instant) -> Option<Instant> {
@@ -127,6 +166,19 @@ impl Actor {
             return None;
         }
         self.hogs.iter().filter(|window| window.contains(from)).map(|window| window.until).max()
+    }
+
+    /// How long the handler blocks in the job that it begins at `now`; 0 if it does not.
+    #[inline]
+    pub(crate) fn blocks_for(&mut self, now: Instant) -> Span {
+        let mut longest = Span::ZERO;
+        for blocks in self.blocks.iter_mut().filter(|blocks| blocks.window.contains(now)) {
+            if blocks.begun.is_multiple_of(blocks.every) {
+                longest = longest.max(blocks.length);
+            }
+            blocks.begun += 1;
+        }
+        longest
     }
 
     /// Begins delivery at `now`. PDUs that came before are lost.

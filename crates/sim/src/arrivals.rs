@@ -2,7 +2,9 @@
 //!
 //! An activity is upcalled once per period, whatever arrives. The arrivals decide how many PDUs the
 //! job finds. This models a stream whose handler reads all packets of its socket and returns. PDUs
-//! that a job does not take wait for the next job.
+//! that a job does not take wait for the next job. An activity that works ahead
+//! (`Terms::workahead_max`, DWS) looks at the end of each job whether the next message, a whole
+//! batch, waits already.
 
 use crate::chance::Chance;
 use std::collections::VecDeque;
@@ -79,6 +81,8 @@ pub(crate) struct Source {
     arrived: u64,
     /// The age above which a PDU is useless.
     stale_after: Option<Span>,
+    /// When each recorded PDU arrives logically, by its timestamp.
+    logical: Option<Arc<[Instant]>>,
     /// The arrival times of the waiting PDUs. Empty unless `stale_after` is set.
     came: VecDeque<Instant>,
 }
@@ -93,6 +97,7 @@ impl Source {
             waiting: 0,
             arrived: 0,
             stale_after: None,
+            logical: None,
             came: VecDeque::new(),
         };
         source.next = source.draw(Instant::ZERO);
@@ -103,6 +108,27 @@ impl Source {
     pub(crate) fn stale_after(mut self, age: Option<Span>) -> Self {
         self.stale_after = age;
         self
+    }
+
+    /// The recorded PDUs have timestamps, which say when they arrive logically.
+    pub(crate) fn logical(mut self, logical: Option<Arc<[Instant]>>) -> Self {
+        self.logical = logical;
+        self
+    }
+
+    /// The number of whole messages of `batch` PDUs that wait, and the logical arrival of the first
+    /// one if its timestamp is known. `None` if nothing waits.
+    pub(crate) fn early(&mut self, now: Instant, batch: u32) -> Option<(u32, Option<Instant>)> {
+        self.catch_up(now);
+        if self.waiting == 0 || matches!(self.model, Arrivals::Saturated) {
+            return None;
+        }
+        let messages = u32::try_from(self.waiting / u64::from(batch)).unwrap_or(u32::MAX);
+        let Some(logical) = &self.logical else { return Some((messages, None)) };
+        // Every recorded PDU has an index of its own. The first that waits comes before the others.
+        let first = usize::try_from(self.index - self.waiting).ok()?;
+        // Each message has its own timestamp.
+        Some((messages.min(1), logical.get(first).copied()))
     }
 
     /// Drops the waiting PDUs that are too old, and returns their number.
@@ -221,6 +247,22 @@ mod tests {
         // An activity that joins at the instant of a PDU receives it.
         source.discard(at(100));
         assert_eq!((source.take(at(100), 3), source.arrived_by(at(100))), (1, 11));
+    }
+
+    #[test]
+    fn whole_messages_that_wait_come_early() {
+        let recorded = || Arrivals::Recorded([at(0), at(1), at(2), at(3), at(30)].into());
+        let mut source = source(recorded());
+        assert_eq!(source.take(at(0), 2), 1);
+        assert_eq!(source.early(at(0), 2), None);
+        assert_eq!(source.early(at(3), 2), Some((1, None)));
+        assert_eq!(source.early(at(30), 2), Some((2, None)));
+        let logical = [at(0), at(10), at(20), at(30), at(40)];
+        let mut source = Source::new(recorded(), Chance::new(7, 0)).logical(Some(logical.into()));
+        assert_eq!(source.take(at(0), 1), 1);
+        assert_eq!(source.early(at(3), 1), Some((1, Some(at(10)))));
+        assert_eq!(source.take(at(3), 1), 1);
+        assert_eq!(source.early(at(3), 1), Some((1, Some(at(20)))));
     }
 
     #[test]

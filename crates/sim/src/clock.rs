@@ -49,6 +49,7 @@ impl Clock {
     }
 
     /// The reading at `at`. Readings decrease where the clock is set back.
+    #[inline]
     pub(crate) fn reads(&self, at: Instant) -> Instant {
         match self.0.iter().find(|step| step.window.contains(at)) {
             Some(Step { by: Offset::Forward(by), .. }) => at + *by,
@@ -58,6 +59,7 @@ impl Clock {
     }
 
     /// The first time at which the clock reads `reading` or more.
+    #[inline]
     pub(crate) fn first(&self, reading: Instant) -> Instant {
         if reading == Instant::FAR {
             return reading;

@@ -49,6 +49,18 @@ pub enum EventKind {
         /// The true time at which the clock will show the job's deadline.
         deadline: Instant,
     },
+    /// A job is ready before its release, because its message came early (DWS). It is not released
+    /// again.
+    Early {
+        /// The activity of the job.
+        activity: u32,
+        /// Number of the job, as of a released one.
+        job: u64,
+        /// The release: the logical arrival of the message.
+        release: Instant,
+        /// As of a released job.
+        deadline: Instant,
+    },
     /// The CPU calls a handler. If it ran another handler before, the hand-off comes first and
     /// costs its time.
     Upcall {
@@ -101,6 +113,32 @@ pub enum EventKind {
         /// In nanoseconds of CPU time.
         lag_ns: i64,
     },
+    /// The running handler stops in the middle: it blocks, its domain is stopped, or a handler that
+    /// has come back goes first.
+    Pause {
+        /// The activity.
+        activity: u32,
+    },
+    /// A handler continues where it stopped.
+    Continue {
+        /// The activity.
+        activity: u32,
+    },
+    /// The CPU passes over a domain from now on, because the domain is blocked or stopped.
+    DomainAway {
+        /// The domain.
+        domain: u32,
+    },
+    /// The CPU hands over to another domain, which takes time.
+    HandOff {
+        /// The domain.
+        domain: u32,
+    },
+    /// The domain takes part again.
+    DomainBack {
+        /// The domain.
+        domain: u32,
+    },
     /// No handler is ready, so the CPU sleeps.
     Idle,
     /// The CPU woke.
@@ -124,6 +162,10 @@ impl fmt::Display for SimEvent {
             EventKind::Leave { activity } => write!(f, "leave {activity}"),
             EventKind::Release { activity, job, deadline } => {
                 write!(f, "release {activity} job {job} deadline {}", deadline.as_nanos())
+            }
+            EventKind::Early { activity, job, release, deadline } => {
+                let (release, deadline) = (release.as_nanos(), deadline.as_nanos());
+                write!(f, "early {activity} job {job} release {release} deadline {deadline}")
             }
             EventKind::Upcall { activity, pdus_max, resumed, switched } => {
                 write!(f, "upcall {activity} pdus {pdus_max} resumed {resumed} switched {switched}")
@@ -149,6 +191,11 @@ impl fmt::Display for SimEvent {
                 record.completed
             ),
             EventKind::Lag { activity, lag_ns } => write!(f, "lag {activity} {lag_ns}"),
+            EventKind::Pause { activity } => write!(f, "pause {activity}"),
+            EventKind::Continue { activity } => write!(f, "continue {activity}"),
+            EventKind::DomainAway { domain } => write!(f, "away {domain}"),
+            EventKind::HandOff { domain } => write!(f, "hand-off {domain}"),
+            EventKind::DomainBack { domain } => write!(f, "back {domain}"),
             EventKind::Idle => f.write_str("idle"),
             EventKind::Wake => f.write_str("wake"),
             EventKind::Fault { index, begins } => {

@@ -55,6 +55,27 @@ pub enum Fault {
         /// The window in which the domain is absent.
         window: Window,
     },
+    /// All threads of a domain are stopped for the window, in the middle of their work (SIGSTOP, a
+    /// debugger). Only with [`crate::SimSpec::split_level`], where a domain is a process.
+    DomainStops {
+        /// The domain.
+        domain: u32,
+        /// The window in which the domain is stopped.
+        window: Window,
+    },
+    /// A handler blocks in the kernel as it begins a job: in the first job of the window, and in
+    /// every `every`-th one after it. With [`crate::SimSpec::split_level`] other domains run
+    /// meanwhile. Otherwise the CPU does nothing.
+    HandlerBlocks {
+        /// The index of its activity in the spec.
+        activity: u32,
+        /// The window of the fault.
+        window: Window,
+        /// At least 1. 1 blocks every job.
+        every: u64,
+        /// How long it blocks. The fault heals this long after its window.
+        length: Span,
+    },
     /// One in `one_in` messages to a sleeping CPU does not wake the CPU. The CPU finds the message
     /// when it wakes next, at the latest when the window ends.
     LostNotifications {
@@ -93,23 +114,34 @@ impl Fault {
             Fault::LateWakeups { window, .. }
             | Fault::NeverYields { window, .. }
             | Fault::DomainDies { window, .. }
+            | Fault::DomainStops { window, .. }
             | Fault::LostNotifications { window, .. }
             | Fault::Stall { window }
             | Fault::ClockBack { window, .. } => window,
-            Fault::ClockForward { window, by } => {
-                Window { from: window.from, until: window.until + by }
+            Fault::ClockForward { window, by: longer }
+            | Fault::HandlerBlocks { window, length: longer, .. } => {
+                Window { from: window.from, until: window.until + longer }
             }
         }
     }
 
+    /// Whether the fault takes one domain away while the others run on, if each domain is a
+    /// process. Such a fault excuses that domain alone.
+    pub fn is_of_one_domain(&self) -> bool {
+        matches!(self, Fault::DomainStops { .. } | Fault::HandlerBlocks { .. })
+    }
+
     /// Whether the fault may break admitted promises. Admission assumes that a wake-up may be late
     /// by `wakeup_latency`. The death of a domain does not excuse other domains. A lost
-    /// notification excuses no CPU either.
+    /// notification excuses no CPU either. A fault that [takes one domain
+    /// away](Fault::is_of_one_domain) excuses the CPU only where all domains are one process.
     pub fn breaks_promises(&self, wakeup_latency: Span) -> bool {
         match *self {
             Fault::LateWakeups { by_max, .. } => by_max > wakeup_latency,
             Fault::NeverYields { .. }
             | Fault::Stall { .. }
+            | Fault::DomainStops { .. }
+            | Fault::HandlerBlocks { .. }
             | Fault::ClockForward { .. }
             | Fault::ClockBack { .. } => true,
             Fault::DomainDies { .. } | Fault::LostNotifications { .. } => false,

@@ -1,6 +1,7 @@
 //! Upcall's simulator: the policies of the real runtime, in virtual time.
 //!
-//! The simulator drives one [`upcall_core::scheduler::Scheduler`] per CPU, as the runtime does. It
+//! The simulator drives one [`upcall_core::scheduler::Scheduler`] per CPU, as the runtime does, or
+//! one for each domain on each CPU, as the processes of a daemon do ([`SimSpec::split_level`]). It
 //! has its own clock, models of arrivals and costs, and seeded faults. One spec gives one stream of
 //! events, byte for byte the same on every machine. The events depend on no real clock, on no order
 //! of a hash map and on no floating-point number.
@@ -58,4 +59,4 @@ pub use fault::{Fault, Window};
 pub use outcome::Outcome;
 pub use posting::{PostRank, Posting};
 pub use simulation::Simulation;
-pub use spec::{SimActivity, SimSpec, SpecError, place};
+pub use spec::{SimActivity, SimSpec, SpecError, SplitLevel, place};

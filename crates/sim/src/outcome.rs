@@ -102,6 +102,7 @@ pub(crate) fn sum_of(a: &Counters, b: &Counters) -> Counters {
         jobs: a.jobs + b.jobs,
         completed: a.completed + b.completed,
         misses: a.misses + b.misses,
+        skipped: a.skipped + b.skipped,
         overruns: a.overruns + b.overruns,
         preemptions: a.preemptions + b.preemptions,
         pdus: a.pdus + b.pdus,

@@ -33,16 +33,16 @@ impl Simulation {
     /// no run. O(log n) per step, and O(1) more for each further CPU. Eight bytes for each
     /// completed job.
     pub fn run(self, duration: Span, observe: &mut impl FnMut(&SimEvent)) -> Outcome {
-        self.drive(duration, observe, &mut |_, _| {})
+        self.drive(duration, observe, &mut |_, _, _| {})
     }
 
     /// As [`Simulation::run`]. Also gives `record` every crossing of the core's interface, with the
-    /// number of its CPU, for [`crate::trace`].
+    /// numbers of its process (0 if there is only one) and of its CPU, for [`crate::trace`].
     pub fn run_traced(
         mut self,
         duration: Span,
         observe: &mut impl FnMut(&SimEvent),
-        record: &mut impl FnMut(u32, &Record),
+        record: &mut impl FnMut(u16, u32, &Record),
     ) -> Outcome {
         self.cpus.iter_mut().for_each(Cpu::trace);
         self.drive(duration, observe, record)
@@ -52,7 +52,7 @@ impl Simulation {
         mut self,
         duration: Span,
         observe: &mut impl FnMut(&SimEvent),
-        record: &mut impl FnMut(u32, &Record),
+        record: &mut impl FnMut(u16, u32, &Record),
     ) -> Outcome {
         let end = Instant::ZERO + duration;
         for cpu in &mut self.cpus {

@@ -7,6 +7,7 @@ use crate::execution::Execution;
 use crate::fault::{Fault, Window};
 use crate::posting::Posting;
 use core::fmt;
+use std::sync::Arc;
 use upcall_core::activity::{ActivityParams, Claim, ParamError, Terms};
 use upcall_core::admission::{Refusal, Reservation, Reservations, Share};
 use upcall_core::discipline::Discipline;
@@ -25,6 +26,9 @@ pub struct SimSpec {
     /// Cost of a hand-off from one activity to another. It is spent before the first PDU, cannot be
     /// preempted, and is charged to the new activity.
     pub switch_cost: Span,
+    /// `Some`: each domain is a process with a scheduler of its own on each of its CPUs, as under a
+    /// daemon. `None`: one scheduler per CPU has the activities of all domains.
+    pub split_level: Option<SplitLevel>,
     /// The activities, in the order of the file. Ties go to the first.
     pub activities: Vec<SimActivity>,
     /// The faults. Where faults overlap, all of them apply.
@@ -46,12 +50,25 @@ impl SimSpec {
             discipline,
             cpus: vec![0],
             switch_cost: Span::ZERO,
+            split_level: None,
             activities,
             faults: Vec::new(),
             event_servers: Vec::new(),
             checked: false,
             seed: 0,
         }
+    }
+
+    /// The domains that are processes of their own, in the order of the activities. Empty if all
+    /// domains are one process. The numbers of processes in a trace count them from 1.
+    pub fn processes(&self) -> Vec<u32> {
+        let mut processes = Vec::new();
+        for activity in self.activities.iter().filter(|_| self.split_level.is_some()) {
+            if !processes.contains(&activity.domain) {
+                processes.push(activity.domain);
+            }
+        }
+        processes
     }
 
     pub(crate) fn check(&self) -> Result<(), SpecError> {
@@ -65,6 +82,14 @@ impl SimSpec {
         }
         if u32::try_from(self.activities.len()).is_err() {
             return Err(SpecError::TooMany);
+        }
+        if let Some(split_level) = self.split_level {
+            if !self.discipline.compares_across_domains() {
+                return Err(SpecError::NotAcrossDomains(self.discipline.name));
+            }
+            if !split_level.defer_preemption.is_zero() && !self.discipline.defers_preemption() {
+                return Err(SpecError::NoDeferral(self.discipline.name));
+            }
         }
         for activity in &self.activities {
             activity.check(&self.cpus).map_err(|cause| cause.of(&activity.name))?;
@@ -86,10 +111,16 @@ impl SimSpec {
             return Err("it ends before it begins");
         }
         match *fault {
-            Fault::NeverYields { activity, .. } if activity as usize >= self.activities.len() => {
+            Fault::NeverYields { activity, .. } | Fault::HandlerBlocks { activity, .. }
+                if activity as usize >= self.activities.len() =>
+            {
                 Err("it names an activity that does not exist")
             }
-            Fault::DomainDies { domain, .. }
+            Fault::HandlerBlocks { every: 0, .. } => Err("it blocks in every 0th job"),
+            Fault::DomainStops { .. } if self.split_level.is_none() => {
+                Err("it stops one domain, and all domains are one process")
+            }
+            Fault::DomainDies { domain, .. } | Fault::DomainStops { domain, .. }
                 if self.activities.iter().all(|activity| activity.domain != domain) =>
             {
                 Err("it names a domain that does not exist")
@@ -104,12 +135,22 @@ impl SimSpec {
     }
 }
 
+/// How the processes of a daemon share a CPU (docs/decisions/0008).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SplitLevel {
+    /// Cost of a hand-off from one domain to another, in place of [`SimSpec::switch_cost`].
+    pub handoff_cost: Span,
+    /// How long a domain with work goes on while better activities of other domains wait
+    /// (docs/decisions/0014). Above 0 only under RMDP.
+    pub defer_preemption: Span,
+}
+
 /// One activity and its behaviour.
 #[derive(Clone, Debug)]
 pub struct SimActivity {
     /// Name for reports.
     pub name: String,
-    /// The domain of the activity. The activities of a domain die together.
+    /// The domain of the activity. The activities of a domain die together, and stop together.
     pub domain: u32,
     /// The declared parameters.
     pub params: ActivityParams,
@@ -119,6 +160,9 @@ pub struct SimActivity {
     pub cpu: u32,
     /// Model of the PDUs that its jobs find.
     pub arrivals: Arrivals,
+    /// With [`Arrivals::Recorded`]: for each PDU the time at which its timestamp says that it
+    /// arrives, which may be later than its arrival. `None`: the position in the stream says it.
+    pub logical_arrivals: Option<Arc<[Instant]>>,
     /// Age from which a waiting PDU is useless, if any. A job that begins later drops it, at no
     /// cost.
     pub stale_after: Option<Span>,
@@ -143,6 +187,7 @@ impl SimActivity {
             terms: Terms::default(),
             cpu: 0,
             arrivals: Arrivals::Saturated,
+            logical_arrivals: None,
             stale_after: None,
             posting: None,
             execution: Execution::Fixed(params.pdu_cost),
@@ -157,6 +202,11 @@ impl SimActivity {
             return Err(Cause::Cpu(self.cpu));
         }
         let events = self.posting.as_ref().and_then(Posting::fault);
+        if let Some(logical) = &self.logical_arrivals
+            && !matches!(&self.arrivals, Arrivals::Recorded(at) if at.len() == logical.len())
+        {
+            return Err(Cause::Model("logical arrivals without as many recorded arrivals"));
+        }
         let fault = self.arrivals.fault().or(events).or(self.execution.fault());
         if let Some(what) = fault {
             return Err(Cause::Model(what));
@@ -226,6 +276,10 @@ pub enum SpecError {
     CpuTwice(u32),
     /// More activities than a `u32` counts.
     TooMany,
+    /// The ranks of this policy do not compare across domains.
+    NotAcrossDomains(&'static str),
+    /// This policy does not defer preemption.
+    NoDeferral(&'static str),
     /// A parameter is outside its range.
     Params {
         /// Name of the activity.
@@ -262,6 +316,10 @@ impl fmt::Display for SpecError {
             SpecError::NoCpu => f.write_str("no CPU, expected at least one"),
             SpecError::CpuTwice(cpu) => write!(f, "CPU {cpu} is listed twice"),
             SpecError::TooMany => write!(f, "more than {} activities", u32::MAX),
+            SpecError::NotAcrossDomains(policy) => {
+                write!(f, "ranks under {policy} do not compare across domains")
+            }
+            SpecError::NoDeferral(policy) => write!(f, "{policy} does not defer preemption"),
             SpecError::Params { name, error } => write!(f, "`{name}`: {error}"),
             SpecError::UnknownCpu { name, cpu } => {
                 write!(f, "`{name}` is on CPU {cpu}, which the machine does not have")

@@ -12,10 +12,11 @@ use crate::execution::Execution;
 use crate::fault::{Fault, Window};
 use crate::outcome::Outcome;
 use crate::simulation::Simulation;
-use crate::spec::{SimActivity, SimSpec};
+use crate::spec::{SimActivity, SimSpec, SplitLevel};
 use core::fmt;
 use generator::{
-    FAULTY, Generator, ONE_OF_TWO, PURPOSE, PURPOSE_CLOCK, PURPOSE_EVENTS, PURPOSE_REWEIGHS,
+    FAULTY, Generator, ONE_OF_TWO, PURPOSE, PURPOSE_CLOCK, PURPOSE_DOMAINS, PURPOSE_EVENTS,
+    PURPOSE_REWEIGHS,
 };
 use upcall_core::activity::{ActivityId, ActivityParams, Terms};
 use upcall_core::admission::{Platform, Reservations, Share};
@@ -111,6 +112,8 @@ pub fn scenario(discipline: &'static Discipline, seed: u64) -> Scenario {
     let mut events = Chance::new(seed, PURPOSE_EVENTS);
     let events = events.one_in(2).then_some(events);
     let mut generator = Generator { chance, deaths, groups: None, events };
+    let mut domains = Generator::of(seed, PURPOSE_DOMAINS, deaths);
+    let split_level = domains.split_level(discipline);
     let cpu_count = u32::try_from(generator.chance.between(1, 3)).unwrap_or(1);
     let faulty = generator.feature();
     // A nearly full CPU takes very long to finish accumulated work.
@@ -121,14 +124,21 @@ pub fn scenario(discipline: &'static Discipline, seed: u64) -> Scenario {
         cpu_limit: Share::from_ppm(limit_ppm).unwrap_or(Share::WHOLE),
         switch_cost: generator.span_or_none(Span::from_micros(20)),
         wakeup_latency: generator.span_or_none(Span::from_micros(200)),
-        defer_preemption: Span::ZERO,
+        defer_preemption: split_level.map_or(Span::ZERO, |of| of.defer_preemption),
     };
     let discipline = generator.grouped(discipline, seed);
     let (mut activities, mut reservations, ids) = generator.admitted(discipline, &platform, faulty);
     let mut faults = if faulty { generator.faults(&activities, &platform) } else { Vec::new() };
     if faulty {
         generator.chance = Chance::new(seed, PURPOSE_CLOCK);
-        faults.extend(generator.clock_step());
+        // What moves the windows of budgets away from the releases delays an activity until its
+        // next window, and a domain that does not run shows no work before that.
+        let clock_step = generator.clock_step();
+        faults.extend(clock_step.filter(|_| split_level.is_none()));
+        let comes_late = |activity: &SimActivity| activity.present != [Window::ALWAYS];
+        if split_level.is_none() || !activities.iter().any(comes_late) {
+            faults.extend(domains.absences(&activities, split_level.is_some()));
+        }
     }
     let settled_after = settled_after(&activities, &faults, &platform);
     let steady = activities.iter().all(|activity| activity.present == [Window::ALWAYS])
@@ -137,9 +147,11 @@ pub fn scenario(discipline: &'static Discipline, seed: u64) -> Scenario {
     let holds =
         !needs_common_start(&reservations) || (steady && faults.is_empty() && exact(&activities));
     let mut bounds: Vec<_> = ids.iter().map(|&id| reservations.response_max(id)).collect();
+    if split_level.is_some() && faults.iter().any(Fault::is_of_one_domain) {
+        bounds = bounds_beside(&activities, &faults, &platform, discipline);
+    }
     if discipline.time_quantum.is_some() {
-        let chance = Chance::new(seed, PURPOSE_REWEIGHS);
-        let mut generator = Generator { chance, deaths, groups: None, events: None };
+        let mut generator = Generator::of(seed, PURPOSE_REWEIGHS, deaths);
         generator.reweigh(&mut activities, &mut reservations, &ids, &mut bounds);
     }
     let promises = Promises {
@@ -152,7 +164,12 @@ pub fn scenario(discipline: &'static Discipline, seed: u64) -> Scenario {
     let spec = SimSpec {
         discipline,
         cpus: platform.cpus.clone(),
-        switch_cost: platform.switch_cost,
+        // Admission counts the cost of a hand-off between domains everywhere.
+        switch_cost: match split_level {
+            Some(_) => domains.up_to(platform.switch_cost),
+            None => platform.switch_cost,
+        },
+        split_level: split_level.map(|of| SplitLevel { handoff_cost: platform.switch_cost, ..of }),
         activities,
         faults,
         event_servers,
@@ -160,6 +177,43 @@ pub fn scenario(discipline: &'static Discipline, seed: u64) -> Scenario {
         seed,
     };
     Scenario { spec, duration: FAULTY + settled_after + CALM, promises }
+}
+
+/// The bounds of a set beside `faults` that take domains away. A handler that comes back finishes
+/// its quantum before all others, at most once for each fault (docs/decisions/0008). So the others
+/// are as if the CPU woke later by that. An activity for which that is too late has no bound.
+fn bounds_beside(
+    activities: &[SimActivity],
+    faults: &[Fault],
+    platform: &Platform,
+    discipline: &'static Discipline,
+) -> Vec<Option<Span>> {
+    let quantum = |domain: u32| {
+        let of_domain = activities.iter().filter(|activity| activity.domain == domain);
+        let longest = of_domain.map(|activity| activity.params.quantum_cost()).max();
+        longest.unwrap_or(Span::ZERO) + platform.switch_cost * 2
+    };
+    let extra: Span = faults
+        .iter()
+        .map(|fault| match *fault {
+            Fault::DomainStops { domain, .. } => quantum(domain),
+            Fault::HandlerBlocks { activity, .. } => quantum(activities[activity as usize].domain),
+            _ => Span::ZERO,
+        })
+        .sum();
+    let bound = |place: usize| {
+        let cpu = activities[place].cpu;
+        let wakeup_latency = platform.wakeup_latency + extra;
+        let platform = Platform { cpus: vec![cpu], wakeup_latency, ..platform.clone() };
+        let mut alone = Reservations::new(platform, discipline);
+        let mut own = None;
+        for (at, of) in activities.iter().enumerate().filter(|(_, of)| of.cpu == cpu) {
+            let granted = alone.reserve(&of.name, of.params, &of.terms).ok()?;
+            own = own.or((at == place).then_some(granted.id));
+        }
+        alone.response_max(own?)
+    };
+    (0..activities.len()).map(bound).collect()
 }
 
 /// Whether a CPU's set was admitted by simulation from one common start. The promises then hold

@@ -106,7 +106,7 @@ fn request(bytes: &mut Bytes<'_>) -> Request {
                 cpu: [0, 1, 2, u32::MAX][bytes.small(4) as usize],
                 order: [bytes.small(8), 3 << 30, (3 << 30) - 1, u32::MAX][bytes.small(4) as usize],
                 unscreened: bytes.flag(),
-                trusted: bytes.flag(),
+                in_time: bytes.flag(),
             },
             need: need(bytes),
         },

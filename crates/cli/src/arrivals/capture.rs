@@ -236,16 +236,20 @@ impl<R: Read> Capture<'_, R> {
 
     fn packet(&mut self, interface: Interface, ticks: u64, data: &[u8]) -> Result<(), Stop> {
         self.packets += 1;
+        let payload = |(_, payload)| payload;
         let selected = match (self.port, interface.link) {
-            (None, _) => true,
-            (Some(port), Some(link)) => link.udp_destination(data) == Some(port),
+            (None, link) => Some(link.and_then(|link| link.udp(data)).map_or(&[][..], payload)),
+            (Some(port), Some(link)) => {
+                link.udp(data).filter(|(found, _)| *found == port).map(payload)
+            }
             (Some(_), None) => {
                 self.unknown.get_or_insert((interface.link_type, 0)).1 += 1;
-                false
+                None
             }
         };
-        if selected {
-            self.times.push(interface.nanos(ticks)).map_err(Stop::Other)?;
+        if let Some(payload) = selected {
+            let pushed = self.times.push_packet(interface.nanos(ticks), payload);
+            pushed.map_err(Stop::Other)?;
         }
         Ok(())
     }

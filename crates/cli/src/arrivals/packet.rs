@@ -1,4 +1,4 @@
-//! The destination port of a UDP datagram, for each link type that a capture may have.
+//! The destination port and the payload of a UDP datagram, for each link type that a capture may have.
 //!
 //! The parser is hand-written, without unsafe code: it only follows a few lengths. `etherparse`
 //! 0.21 would do the same, but it reads out of bounds at a truncated IPv6 extension header
@@ -46,9 +46,15 @@ impl Link {
         }
     }
 
-    /// The destination port, if the packet is a UDP datagram or its first fragment, and the capture
-    /// includes the port.
-    pub(super) fn udp_destination(self, packet: &[u8]) -> Option<u16> {
+    /// The destination port and the payload, if the packet is a UDP datagram or its first fragment,
+    /// and the capture includes the port. The payload may be cut off.
+    pub(super) fn udp(self, packet: &[u8]) -> Option<(u16, &[u8])> {
+        let header = self.udp_header(packet)?;
+        Some((two(header, 2)?, header.get(8..).unwrap_or(&[])))
+    }
+
+    /// The UDP header and what follows it.
+    fn udp_header(self, packet: &[u8]) -> Option<&[u8]> {
         match self {
             Link::Ethernet => tagged(two(packet, 12)?, packet.get(14..)?),
             Link::Cooked => tagged(two(packet, 14)?, packet.get(16..)?),
@@ -66,7 +72,7 @@ impl Link {
 }
 
 /// Parses from an EtherType on, through any number of VLAN tags.
-fn tagged(mut ether_type: u16, mut rest: &[u8]) -> Option<u16> {
+fn tagged(mut ether_type: u16, mut rest: &[u8]) -> Option<&[u8]> {
     while VLAN_TAGS.contains(&ether_type) {
         ether_type = two(rest, 2)?;
         rest = rest.get(4..)?;
@@ -78,7 +84,7 @@ fn tagged(mut ether_type: u16, mut rest: &[u8]) -> Option<u16> {
     }
 }
 
-fn ip(packet: &[u8]) -> Option<u16> {
+fn ip(packet: &[u8]) -> Option<&[u8]> {
     match packet.first()? >> 4 {
         4 => ipv4(packet),
         6 => ipv6(packet),
@@ -87,7 +93,7 @@ fn ip(packet: &[u8]) -> Option<u16> {
 }
 
 /// RFC 791 §3.1. Only the first fragment has the ports.
-fn ipv4(packet: &[u8]) -> Option<u16> {
+fn ipv4(packet: &[u8]) -> Option<&[u8]> {
     let first = packet.first()?;
     let header = usize::from(first & 0x0f) * 4;
     let later = two(packet, 6)? & 0x1fff > 0;
@@ -97,14 +103,14 @@ fn ipv4(packet: &[u8]) -> Option<u16> {
     let protocol = *packet.get(9)?;
     let rest = packet.get(header..)?;
     match protocol {
-        UDP => two(rest, 2),
+        UDP => Some(rest),
         AUTHENTICATION => extended(protocol, rest),
         _ => None,
     }
 }
 
 /// RFC 8200 §3.
-fn ipv6(packet: &[u8]) -> Option<u16> {
+fn ipv6(packet: &[u8]) -> Option<&[u8]> {
     if packet.first()? >> 4 != 6 {
         return None;
     }
@@ -112,10 +118,10 @@ fn ipv6(packet: &[u8]) -> Option<u16> {
 }
 
 /// Skips extension headers (RFC 8200 §4). Each has at least eight bytes, so the loop ends.
-fn extended(mut header: u8, mut rest: &[u8]) -> Option<u16> {
+fn extended(mut header: u8, mut rest: &[u8]) -> Option<&[u8]> {
     loop {
         let bytes = match header {
-            UDP => return two(rest, 2),
+            UDP => return Some(rest),
             HOP_BY_HOP | ROUTING | DESTINATION | MOBILITY => 8 + 8 * usize::from(*rest.get(1)?),
             // RFC 4302 §2.2: the length in units of four bytes, minus two.
             AUTHENTICATION => 8 + 4 * usize::from(*rest.get(1)?),

@@ -232,7 +232,7 @@ fn trace(audio: &[u64]) -> Vec<u8> {
     let spec = SimSpec::new(upcall::discipline::DISCIPLINES[0], activities);
     let mut writer = Writer::new(Vec::new(), &Header::of(&spec)).unwrap();
     let simulation = Simulation::new(spec).unwrap();
-    simulation.run_traced(Span::from_millis(100), &mut |_| {}, &mut |cpu, record| {
+    simulation.run_traced(Span::from_millis(100), &mut |_| {}, &mut |_, cpu, record| {
         writer.record(cpu, record).unwrap();
     });
     writer.finish().unwrap()
@@ -276,7 +276,7 @@ fn the_number_of_arrivals_is_limited() {
         times.push(number as i128).unwrap();
     }
     assert!(matches!(times.push(0), Err(ArrivalsError::TooMany)));
-    assert_eq!(times.finish(true, &mut Vec::new()).len(), ARRIVALS_MAX);
+    assert_eq!(times.finish(true, &mut Vec::new()).0.len(), ARRIVALS_MAX);
 }
 
 #[test]
@@ -374,4 +374,27 @@ proptest! {
         file.truncate(cut.index(file.len()));
         check(&file, Some(5004));
     }
+}
+
+/// Three packets of RTP that come together, out of order, with timestamps of 8 kHz.
+#[test]
+fn packets_of_rtp_have_logical_arrivals() {
+    let frame = |ticks: u32| {
+        let header = [&[0x80, 0, 0, 1][..], &ticks.to_be_bytes(), &[0, 0, 0, 7]].concat();
+        let datagram = [&udp(5004)[..8], &header].concat();
+        ethernet(&[], 0x0800, &ipv4(17, &[], 0, &datagram))
+    };
+    let packets = [(0, 0), (2_000, 800), (1_000, 400)].map(|(us, ticks)| (us, frame(ticks)));
+    let frames: Vec<_> = packets.iter().map(|(us, packet)| (1, *us, &**packet)).collect();
+    let file = pcap(Order::Little, false, 1, &frames);
+    for port in [None, Some(5004)] {
+        let arrived = read_media(&*file, "", port, Some(MediaRate::Hertz(8_000))).unwrap();
+        assert_eq!(ns(&arrived.at), [0, 1_000_000, 2_000_000]);
+        let logical = arrived.logical.unwrap();
+        assert_eq!(ns(&logical), [0, 50_000_000, 100_000_000]);
+    }
+    assert_eq!(read(&*file, "", None).unwrap().logical, None);
+    // Only captures have timestamps.
+    let text = read_media(&b"0\n1\n"[..], "", None, Some(MediaRate::Hertz(8_000))).unwrap();
+    assert_eq!(text.logical, None);
 }

@@ -1,8 +1,10 @@
 //! Collects recorded arrival times, sorts them, and turns them into times of the simulation. These
-//! count from the earliest arrival, or are the recorded ones.
+//! count from the earliest arrival, or are the recorded ones. If packets have timestamps, it does
+//! the same with their logical arrivals.
 
 use super::error::ArrivalsError;
 use super::limits::ARRIVALS_MAX;
+use super::media::{Media, MediaRate};
 use super::note::Note;
 use upcall::time::{Instant, Span};
 
@@ -12,12 +14,31 @@ pub(super) struct Timeline {
     /// The first time that was read; the offsets count from it.
     origin: Option<i128>,
     offsets: Vec<i64>,
+    media: Option<Media>,
+    /// If there are timestamps: how much later than its arrival each packet arrives logically, in
+    /// ns; negative for earlier.
+    later: Vec<i64>,
     latest: i64,
     disordered: u64,
     back_max: u64,
 }
 
 impl Timeline {
+    /// A timeline of packets with timestamps of this rate, or without timestamps.
+    pub(super) fn new(rate: Option<MediaRate>) -> Self {
+        Timeline { media: rate.map(Media::new), ..Timeline::default() }
+    }
+
+    /// As [`Timeline::push`], for a packet with this UDP payload.
+    pub(super) fn push_packet(&mut self, ns: i128, payload: &[u8]) -> Result<(), ArrivalsError> {
+        self.push(ns)?;
+        if let Some(media) = &mut self.media {
+            let later = media.logical_ns(payload, ns) - ns;
+            self.later.push(i64::try_from(later).unwrap_or(0));
+        }
+        Ok(())
+    }
+
     /// Adds an arrival, in nanoseconds of the recorder's clock.
     ///
     /// # Errors
@@ -41,12 +62,16 @@ impl Timeline {
     }
 
     /// The times in order, counted from the earliest one, or as they are if they are absolute and
-    /// not negative.
-    pub(super) fn finish(mut self, from_earliest: bool, notes: &mut Vec<Note>) -> Vec<Instant> {
+    /// not negative. Also the logical arrivals, if there are timestamps.
+    pub(super) fn finish(
+        mut self,
+        from_earliest: bool,
+        notes: &mut Vec<Note>,
+    ) -> (Vec<Instant>, Option<Vec<Instant>>) {
         if self.disordered > 0 {
             let back = Span::from_nanos(self.back_max);
             notes.push(Note::Sorted { count: self.disordered, back });
-            self.offsets.sort_unstable();
+            self.sort();
         }
         let earliest = self.offsets.first().copied().unwrap_or(0);
         let origin = match (from_earliest, self.origin) {
@@ -54,6 +79,22 @@ impl Timeline {
             _ => 0,
         };
         let instant = |offset: i64| Instant::from_nanos(offset.abs_diff(earliest) + origin);
-        self.offsets.into_iter().map(instant).collect()
+        let logical = self.media.map(|_| {
+            let both = self.offsets.iter().zip(&self.later);
+            both.map(|(&offset, &later)| instant((offset + later).max(earliest))).collect()
+        });
+        (self.offsets.into_iter().map(instant).collect(), logical)
+    }
+
+    /// Sorts by arrival.
+    fn sort(&mut self) {
+        if self.later.is_empty() {
+            self.offsets.sort_unstable();
+            return;
+        }
+        let offsets = core::mem::take(&mut self.offsets);
+        let mut both: Vec<_> = offsets.into_iter().zip(core::mem::take(&mut self.later)).collect();
+        both.sort_by_key(|(offset, _)| *offset);
+        (self.offsets, self.later) = both.into_iter().unzip();
     }
 }

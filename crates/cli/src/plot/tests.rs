@@ -21,7 +21,7 @@ fn schedule(cost_us: u64) -> Schedule {
     let spec = SimSpec::new(&RMDP, activities);
     let mut writer = Writer::new(Vec::new(), &Header::of(&spec)).unwrap();
     let simulation = Simulation::new(spec).unwrap();
-    simulation.run_traced(Span::from_millis(100), &mut |_| {}, &mut |cpu, record| {
+    simulation.run_traced(Span::from_millis(100), &mut |_| {}, &mut |_, cpu, record| {
         writer.record(cpu, record).unwrap();
     });
     Schedule::of(&[read(&writer.finish().unwrap()).unwrap()])

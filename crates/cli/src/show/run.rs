@@ -22,10 +22,19 @@ pub fn run(run: &Run) -> String {
         );
     }
     text += &switches(run);
-    if let Platform::Machine(machine) = &run.platform {
-        text += &of_machine(machine);
+    match &run.platform {
+        Platform::Machine(machine) => text += &of_machine(machine),
+        Platform::Virtual { domains: 0, .. } => {}
+        Platform::Virtual { domains, defer_preemption_ns, .. } => {
+            text += &format!("domains: {domains} processes, each with its own scheduler");
+            text += &match defer_preemption_ns {
+                0 => "\n".to_owned(),
+                &deferral => format!("; one goes on for up to {}\n", span(deferral)),
+            };
+        }
     }
     text += &overruns(run);
+    text += &skipped(run);
     let dearer = run.activities.iter().filter(|activity| costs_more(activity));
     // Mode upcall measures by the clock. Without the real-time class other threads run meanwhile.
     for activity in dearer.filter(|_| !lacks_class(run)) {
@@ -164,6 +173,14 @@ fn overruns(run: &Run) -> String {
         "overruns: {overruns} releases found the job before unfinished, \
          {quanta} quanta were longer than declared\n"
     )
+}
+
+fn skipped(run: &Run) -> String {
+    let skipped: u64 = run.activities.iter().map(|activity| activity.skipped).sum();
+    match skipped {
+        0 => String::new(),
+        _ => format!("skipped: {skipped} jobs were dropped before they began\n"),
+    }
 }
 
 fn longer_quanta(run: &Run) -> u64 {

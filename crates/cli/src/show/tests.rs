@@ -59,6 +59,7 @@ fn activity(name: &str, misses: u64, slack_ns: i64) -> Activity {
         deadline_ns: 20_000_000,
         response_ns_max: Some(6_000_000),
         responses_above_max: Some(2),
+        skipped: 0,
         overruns: 1,
         quantum_overruns: 4,
         pdu_cost_ns: Cost { declared: 1_000_000, measured: Some(2_000_000), max: 3_000_000 },

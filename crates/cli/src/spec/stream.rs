@@ -7,9 +7,10 @@
 use super::endpoint::parse_endpoint;
 use super::source::Place;
 use super::table::{Alternatives, Table};
+use super::task::BACKLOGS;
 use super::units::Quantity;
 use std::net::SocketAddr;
-use upcall::activity::BATCH_MAX;
+use upcall::activity::{BATCH_MAX, Backlog};
 use upcall::qos::{Class, Flow, Rate, StreamSpec};
 use upcall::time::Span;
 use upcall::work::WorkKind;
@@ -51,6 +52,8 @@ pub struct Stream {
     pub workahead: u32,
     /// The processor of its PDUs.
     pub work: WorkKind,
+    /// What becomes of jobs that wait too long. `None`: as its class.
+    pub backlog: Option<Backlog>,
     /// The process it runs in. `None`: the process that all activities without a domain share.
     pub domain: Option<String>,
     /// Whether a run continues without the stream if admission refuses it.
@@ -117,6 +120,7 @@ const KEYS: &[&str] = &[
     "source",
     "workahead",
     "work",
+    "backlog",
     "domain",
     "optional",
 ];
@@ -152,6 +156,7 @@ pub(super) fn read_stream(table: &mut Table<'_, '_>) -> Option<Stream> {
     let direction = read_direction(table);
     let embedded_source = read_source(table, direction);
     let workahead = read_workahead(table, direction);
+    let backlog = table.choice("backlog", BACKLOGS);
     let domain = table.name("domain");
     let optional = table.boolean("optional").unwrap_or(false);
     Some(Stream {
@@ -167,6 +172,7 @@ pub(super) fn read_stream(table: &mut Table<'_, '_>) -> Option<Stream> {
         embedded_source,
         workahead: workahead?,
         work: work?,
+        backlog,
         domain,
         optional,
     })

@@ -7,7 +7,7 @@
 use super::source::Place;
 use super::table::Table;
 use super::units::Quantity;
-use upcall::activity::{ActivityParams, BATCH_MAX, ParamError, Terms, Window, WorkClass};
+use upcall::activity::{ActivityParams, BATCH_MAX, Backlog, ParamError, Terms, Window, WorkClass};
 use upcall::admission::Share;
 use upcall::time::Span;
 
@@ -52,6 +52,7 @@ const KEYS: &[&str] = &[
     "delay_bound",
     "class",
     "workahead",
+    "backlog",
     "domain",
     "optional",
 ];
@@ -62,6 +63,10 @@ const CLASSES: &[(&str, WorkClass)] = &[
     ("interactive", WorkClass::Interactive),
     ("background", WorkClass::Background),
 ];
+
+/// What may become of jobs that wait too long.
+pub(super) const BACKLOGS: &[(&str, Backlog)] =
+    &[("catch-up", Backlog::CatchUp), ("skip", Backlog::Skip), ("latest", Backlog::Latest)];
 
 /// Reads one task; `None` if it has an error.
 pub(super) fn read_task(table: &mut Table<'_, '_>) -> Option<Task> {
@@ -80,6 +85,7 @@ pub(super) fn read_task(table: &mut Table<'_, '_>) -> Option<Task> {
     let class = table.choice("class", CLASSES).unwrap_or_default();
     let workahead_max =
         or_default(table, "workahead", Some(0), |t, key| t.count(key, 0..=BATCH_MAX));
+    let backlog = table.choice("backlog", BACKLOGS).unwrap_or_default();
     let domain = table.name("domain");
     let optional = table.boolean("optional").unwrap_or(false);
     Some(Task {
@@ -94,6 +100,7 @@ pub(super) fn read_task(table: &mut Table<'_, '_>) -> Option<Task> {
             delay_bound,
             class,
             workahead_max: workahead_max?,
+            backlog,
             ..Terms::default()
         },
         group,

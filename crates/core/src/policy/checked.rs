@@ -24,7 +24,7 @@
 //! 4. Only one activity is picked at a time, and the next pick waits for (6), (7) or (9).
 //! 5. Only the picked activity is charged, once, and for no more than the time since the pick.
 //! 6. `done` names the deadline of the job.
-//! 7. The job stays the same.
+//! 7. The job stays the same, but for what `rerank` changed.
 //! 8. Only an idle activity leaves or is suspended.
 //! 9. Not drawn: `pick` and `pick_extra` may pick an idle activity. After `ran`, `extra_done` ends
 //!    this service without a job.
@@ -191,6 +191,27 @@ impl<P: Policy + ?Sized> Policy for Checked<P> {
         self.policy.ready(id, job, now);
     }
 
+    fn rerank(&mut self, id: ActivityId, job: Ready, now: Instant) {
+        self.begin(now);
+        assert!(self.policy.keeps_budget(id), "policy: activity {} has no budget", id.0);
+        match self.picked.as_mut().filter(|picked| picked.id == id) {
+            Some(picked) => picked.job = picked.job.map(|_| job),
+            None => {
+                self.expect_ready(id);
+                self.set(id, State::Ready(job));
+            }
+        }
+        self.policy.rerank(id, job, now);
+    }
+
+    fn keeps_budget(&self, id: ActivityId) -> bool {
+        self.policy.keeps_budget(id)
+    }
+
+    fn drops_late_jobs(&self) -> bool {
+        self.policy.drops_late_jobs()
+    }
+
     fn withdraw(&mut self, id: ActivityId, now: Instant) {
         self.begin(now);
         self.expect_ready(id);
@@ -341,6 +362,10 @@ impl<P: Policy + ?Sized> Policy for Checked<P> {
         self.begin(now);
         self.expect_member(id);
         self.policy.taken(id, first, now);
+    }
+
+    fn set_switch_cost(&mut self, cost: Span) {
+        self.policy.set_switch_cost(cost);
     }
 
     fn set_event_share(&mut self, share: Option<Share>, now: Instant) {

@@ -34,6 +34,8 @@
 //!   it and adjusts its window. When the CPU is about to be assigned, the policy also drops a job
 //!   whose run time no longer fits before its deadline. Published DWCS serves whole slots and has
 //!   no such job. A quantum that could only end late would take the time of the next period.
+//! - **The run time is a budget.** A job that used its run time goes after all jobs that did not,
+//!   until its deadline. So a handler that takes longer than declared costs the others nothing.
 //! - **The window of a suspended activity does not move.**
 //! - **Equal deadlines do not preempt**: a service gives the whole run time `C` without a change to
 //!   an activity of the same deadline.
@@ -92,8 +94,10 @@ pub const OVERTAKEN_MAX: usize = 16;
 #[derive(Debug)]
 pub struct WindowConstrained {
     members: Vec<Option<Member>>,
-    /// All ready activities.
+    /// The ready activities with run time left.
     ready: IndexedHeap<Order>,
+    /// The ready activities whose jobs used their run time.
+    spent: IndexedHeap<Order>,
     /// The ready activities with events, by deadline, then by event.
     eager: IndexedHeap<(Instant, EventRank)>,
     /// All activities that do not run and that the event server could serve for an event.
@@ -102,6 +106,9 @@ pub struct WindowConstrained {
     idle: IndexedHeap<(Extra, Order)>,
     running: Option<(ActivityId, Service)>,
     server: Option<Server>,
+    /// The activity that ran last, and what a hand-off to another one costs.
+    last: Option<ActivityId>,
+    switch_cost: Span,
     /// How many activities ever joined, for ties. Wraps after 4 billion.
     created: u32,
 }
@@ -194,11 +201,14 @@ impl WindowConstrained {
         WindowConstrained {
             members: vec![None; capacity as usize],
             ready: IndexedHeap::with_capacity(capacity),
+            spent: IndexedHeap::with_capacity(capacity),
             eager: IndexedHeap::with_capacity(capacity),
             waiting: IndexedHeap::with_capacity(capacity),
             idle: IndexedHeap::with_capacity(capacity),
             running: None,
             server: None,
+            last: None,
+            switch_cost: Span::ZERO,
             created: 0,
         }
     }
@@ -215,7 +225,8 @@ impl WindowConstrained {
             return;
         };
         change(member);
-        let (order, ready) = (member.order(), member.state == State::Ready);
+        let (order, is_ready) = (member.order(), member.state == State::Ready);
+        let ready = is_ready && !member.left.is_zero();
         let (deadline, extra) = (member.deadline, member.extra());
         let eager = member.event().filter(|_| ready);
         let idle = match extra {
@@ -223,6 +234,7 @@ impl WindowConstrained {
             _ => None,
         };
         place(&mut self.ready, id, ready.then_some(order));
+        place(&mut self.spent, id, (is_ready && !ready).then_some(order));
         place(&mut self.eager, id, eager.map(|event| (deadline, event)));
         place(&mut self.waiting, id, eager.or(idle));
         place(&mut self.idle, id, extra.map(|extra| (extra, order)));
@@ -268,7 +280,10 @@ impl WindowConstrained {
 
     /// The best ready activity, or one with an event that may overtake it.
     fn next_job(&self, now: Instant) -> Option<(ActivityId, Service)> {
-        let (best, number) = self.ready.peek()?;
+        let Some((best, number)) = self.ready.peek() else {
+            let (_, number) = self.spent.peek()?;
+            return Some((ActivityId(number), Service::Job { urgency: Instant::FAR }));
+        };
         let service = Service::Job { urgency: best.deadline };
         if let Some(((deadline, _), with_event)) = self.eager.peek()
             && with_event != number
@@ -297,8 +312,14 @@ impl WindowConstrained {
     /// Starts the service of `id`. The upcall sees its events.
     fn begin(&mut self, now: Instant, (id, service): (ActivityId, Service)) -> ActivityId {
         self.running = Some((id, service));
+        let is_handed_off = self.last.replace(id) != Some(id);
+        let hand_off = if is_handed_off { self.switch_cost } else { Span::ZERO };
         self.change(id, now, |member| {
             member.state = State::Running;
+            // The hand-off is part of the service, and no part of the run time.
+            if !member.left.is_zero() {
+                member.left += hand_off;
+            }
             (member.seen, member.again) = (true, None);
         });
         id
@@ -354,6 +375,10 @@ impl Policy for WindowConstrained {
         });
     }
 
+    fn drops_late_jobs(&self) -> bool {
+        true
+    }
+
     fn withdraw(&mut self, id: ActivityId, now: Instant) {
         self.change(id, now, |member| member.state = State::Idle);
     }
@@ -376,15 +401,19 @@ impl Policy for WindowConstrained {
     }
 
     fn has_ready(&self) -> bool {
-        self.ready.peek().is_some() || self.server_turn().is_some()
+        !self.ready.is_empty() || !self.spent.is_empty() || self.server_turn().is_some()
     }
 
-    fn gives_way(&mut self, running: ActivityId, _: Instant, now: Instant) -> bool {
+    fn gives_way(&mut self, running: ActivityId, since: Instant, now: Instant) -> bool {
         let Some((_, service)) = self.running else { return false };
         let Some(member) = self.member(running) else { return false };
         let outranked = |urgency| self.most_urgent().is_some_and(|waiting| waiting < urgency);
         match service {
-            Service::Job { urgency } => now >= member.deadline || outranked(urgency),
+            Service::Job { urgency } => {
+                let is_spent = member.left <= now.since(since);
+                let urgency = if is_spent { Instant::FAR } else { urgency };
+                now >= member.deadline || outranked(urgency)
+            }
             Service::Event { urgency, .. } => outranked(urgency),
             Service::Extra { kind, until } => {
                 let event = kind == Extra::WorkConserving && !self.waiting.is_empty();
@@ -393,10 +422,15 @@ impl Policy for WindowConstrained {
         }
     }
 
-    fn check_at(&self, running: ActivityId, _: Instant, next_release: Instant) -> Instant {
+    fn check_at(&self, running: ActivityId, since: Instant, next_release: Instant) -> Instant {
         let member = self.member(running);
         let at = match (self.running, member) {
-            (Some((_, Service::Job { .. })), Some(member)) => member.deadline,
+            (Some((_, Service::Job { .. })), Some(member)) if member.left.is_zero() => {
+                member.deadline
+            }
+            (Some((_, Service::Job { .. })), Some(member)) => {
+                member.deadline.min(since + member.left)
+            }
             (Some((_, Service::Extra { until, .. })), Some(member)) => {
                 until - member.quantum_cost * 2
             }
@@ -442,14 +476,18 @@ impl Policy for WindowConstrained {
     }
 
     fn next_event(&self) -> Instant {
-        self.ready.peek().map_or(Instant::FAR, |(order, _)| order.deadline)
+        let first = |queue: &IndexedHeap<Order>| queue.peek().map(|(order, _)| order.deadline);
+        first(&self.ready).into_iter().chain(first(&self.spent)).min().unwrap_or(Instant::FAR)
     }
 
     fn overdue(&mut self, now: Instant, choosing: bool) -> Option<ActivityId> {
-        let (order, number) = self.ready.peek()?;
-        let id = ActivityId(number);
-        let hopeless = choosing && self.member(id).is_some_and(|member| !member.fits(now));
-        (order.deadline <= now || hopeless).then_some(id)
+        let is_lost = |&(order, number): &(Order, u32)| {
+            let member = self.member(ActivityId(number));
+            let hopeless = choosing && member.is_some_and(|member| !member.fits(now));
+            order.deadline <= now || hopeless
+        };
+        let first = self.ready.peek().filter(is_lost).or_else(|| self.spent.peek().filter(is_lost));
+        first.map(|(_, number)| ActivityId(number))
     }
 
     fn lost(&mut self, id: ActivityId, jobs: u64, now: Instant) {
@@ -465,6 +503,10 @@ impl Policy for WindowConstrained {
 
     fn taken(&mut self, id: ActivityId, first: Option<EventRank>, now: Instant) {
         self.change(id, now, |member| (member.first, member.seen) = (first, false));
+    }
+
+    fn set_switch_cost(&mut self, cost: Span) {
+        self.switch_cost = cost;
     }
 
     fn set_event_share(&mut self, share: Option<Share>, now: Instant) {

@@ -4,7 +4,7 @@
 //! of a message is the release that its position in the stream gives it, or a later instant that
 //! its timestamp states ([`crate::scheduler::Input::Advance`]). Its deadline is the logical arrival
 //! plus the delay bound of the activity. A message may come before its logical arrival
-//! ([`crate::scheduler::Input::Arrived`]). There are four levels. Each level goes strictly before
+//! ([`crate::scheduler::Input::Arrived`]). There are five levels. Each level goes strictly before
 //! the next:
 //!
 //! | level | members | smaller key first |
@@ -13,6 +13,13 @@
 //! | interactive | [`WorkClass::Interactive`] with a job | release |
 //! | workahead | real time, the logical arrival is still to come | logical arrival |
 //! | background | [`WorkClass::Background`] with a job | release |
+//! | over budget | real time, the budget is used ([`Ready::is_over_budget`]) | deadline |
+//!
+//! The last level is not in the paper. It is below background work: an activity that takes more
+//! than its reservation takes it from nobody. It has its reservation again with its next budget, so
+//! background work does not starve it. The release and the deadline of a real-time activity count
+//! from the beginning of its budget, if that is later than the logical arrival of its oldest
+//! message.
 //!
 //! Within a level, activities with equal keys go by their pending events (ecalls-2001 §2.4), the
 //! most urgent event first, then by creation. As under [`super::rmdp`], an event counts when the
@@ -48,10 +55,11 @@ const CRITICAL: usize = 0;
 const INTERACTIVE: usize = 1;
 const WORKAHEAD: usize = 2;
 const BACKGROUND: usize = 3;
+const OVER_BUDGET: usize = 4;
 
-/// The two highest bits of a key. Instants of the first 146 years do not reach them.
+/// The three highest bits of a key. Instants of the first 73 years do not reach them.
 fn level(queue: usize) -> u64 {
-    (queue as u64) << 62
+    (queue as u64) << 61
 }
 
 /// From the logical arrival of a message to its deadline.
@@ -76,7 +84,7 @@ pub(crate) struct DeadlineWorkahead {
     members: Vec<Member>,
     /// Invariant: a ready activity is in exactly one queue. An activity in `WORKAHEAD` was not
     /// critical at the last `tick`.
-    queues: [IndexedHeap<Rank>; 4],
+    queues: [IndexedHeap<Rank>; 5],
     /// The ready activities with an event, by queue and key.
     eager: IndexedHeap<(usize, u64, EventRank)>,
     /// How many activities ever joined, for ties. Wraps after 4 billion.
@@ -99,8 +107,9 @@ struct Member {
 impl Member {
     /// The queue of the activity, and its rank there.
     fn place(&self, now: Instant) -> (usize, Rank) {
-        let Ready { release, deadline } = self.job;
+        let Ready { release, deadline, is_over_budget } = self.job;
         let (queue, key) = match self.class {
+            WorkClass::RealTime if is_over_budget => (OVER_BUDGET, deadline),
             WorkClass::RealTime if release <= now => (CRITICAL, deadline),
             WorkClass::RealTime => (WORKAHEAD, release),
             WorkClass::Interactive => (INTERACTIVE, release),
@@ -117,7 +126,7 @@ impl Member {
 
 impl DeadlineWorkahead {
     pub(crate) fn new(capacity: u32) -> Self {
-        let job = Ready { release: Instant::ZERO, deadline: Instant::ZERO };
+        let job = Ready::new(Instant::ZERO, Instant::ZERO);
         let class = WorkClass::RealTime;
         let empty = Member { class, workahead_max: 0, tie: 0, job, first: None, served: None };
         DeadlineWorkahead {
@@ -169,9 +178,10 @@ impl DeadlineWorkahead {
         let event = member.event();
         // The activity is in the queue into which the last `tick` put it.
         let job = member.job;
-        for queue in [CRITICAL, INTERACTIVE, WORKAHEAD, BACKGROUND] {
-            if self.queues[queue].contains(id.0) {
-                let key = if queue == CRITICAL { job.deadline } else { job.release };
+        for (queue, waiting) in self.queues.iter().enumerate() {
+            if waiting.contains(id.0) {
+                let by_deadline = matches!(queue, CRITICAL | OVER_BUDGET);
+                let key = if by_deadline { job.deadline } else { job.release };
                 match event {
                     Some(event) => self.eager.set((queue, key.as_nanos(), event), id.0),
                     None => self.eager.remove(id.0),
@@ -198,6 +208,18 @@ impl Policy for DeadlineWorkahead {
         self.enqueue(id, now);
     }
 
+    fn rerank(&mut self, id: ActivityId, job: Ready, now: Instant) {
+        self.members[id.0 as usize].job = job;
+        if self.queues.iter().any(|waiting| waiting.contains(id.0)) {
+            self.dequeue(id);
+            self.enqueue(id, now);
+        }
+    }
+
+    fn keeps_budget(&self, id: ActivityId) -> bool {
+        self.members[id.0 as usize].class == WorkClass::RealTime
+    }
+
     fn withdraw(&mut self, id: ActivityId, _: Instant) {
         self.members[id.0 as usize].served = None;
         self.dequeue(id);
@@ -216,7 +238,7 @@ impl Policy for DeadlineWorkahead {
         self.best_queued().is_some()
     }
 
-    /// The key has the level in its two highest bits.
+    /// The key has the level in its three highest bits.
     fn best(&self) -> Option<Standing> {
         let (_, _, first) = self.best_queued()?;
         let (id, queue, key) = self.next()?;

@@ -81,9 +81,22 @@ pub struct Standing {
 pub struct Ready {
     /// When the job was released. At or before now, or later under a policy with
     /// [`Policy::workahead_max`] above 0.
+    ///
+    /// Under a policy with [`Policy::keeps_budget`] this is the release from which the rank counts:
+    /// that of the job, or the beginning of a later budget.
     pub release: Instant,
-    /// When the job must be done.
+    /// When the job must be done, counted from `release`.
     pub deadline: Instant,
+    /// Whether the activity has used its budget. Its job goes after the jobs of all activities that
+    /// have budget left. Always `false` without [`Policy::keeps_budget`].
+    pub is_over_budget: bool,
+}
+
+impl Ready {
+    /// A job of an activity within its budget.
+    pub const fn new(release: Instant, deadline: Instant) -> Self {
+        Ready { release, deadline, is_over_budget: false }
+    }
 }
 
 /// How an extra service ended.
@@ -109,6 +122,7 @@ pub enum ExtraEnd {
 /// - At most one activity is picked at a time. Exactly one `ran` follows, for the picked activity
 ///   and for no more time than passed, then one of `resume`, `done` and `extra_done`. Only then may
 ///   `pick` be called again.
+/// - `rerank` names a ready or picked activity. The job is the same, with another rank.
 /// - After `resume` the activity is ready with the same job. After `done` and `extra_done` it is
 ///   idle; `ready` follows if it has a job.
 /// - `pick` and [`Policy::pick_extra`] may name an idle activity. That is an *extra* service, which
@@ -134,7 +148,26 @@ pub trait Policy: fmt::Debug + Send {
     /// Gives an idle activity a job.
     fn ready(&mut self, id: ActivityId, job: Ready, now: Instant);
 
-    /// Takes the job from a ready activity, because the activity was suspended.
+    /// The activity, which is ready or picked, used its budget or has a new one. `job` is its job
+    /// with the rank that follows.
+    fn rerank(&mut self, id: ActivityId, job: Ready, now: Instant) {
+        let _ = (id, job, now);
+    }
+
+    /// Whether the scheduler keeps a budget for the activity and calls [`Policy::rerank`]. `false`
+    /// if the policy itself charges time, or if nothing is promised to the activity.
+    fn keeps_budget(&self, id: ActivityId) -> bool {
+        let _ = id;
+        false
+    }
+
+    /// Whether the policy itself drops jobs that are late ([`Policy::overdue`]).
+    fn drops_late_jobs(&self) -> bool {
+        false
+    }
+
+    /// Takes the job from a ready activity, because the activity was suspended or its job
+    /// is dropped.
     fn withdraw(&mut self, id: ActivityId, now: Instant);
 
     /// Picks the activity that runs next; `None` if none is ready.
@@ -253,6 +286,11 @@ pub trait Policy: fmt::Debug + Send {
     /// Some events of the activity were taken; `first` is the most urgent of those left.
     fn taken(&mut self, id: ActivityId, first: Option<EventRank>, now: Instant) {
         let _ = (id, first, now);
+    }
+
+    /// Sets how long a hand-off to another activity takes. It is part of what `ran` charges.
+    fn set_switch_cost(&mut self, cost: Span) {
+        let _ = cost;
     }
 
     /// Sets the share of the CPU that is reserved for events, in addition to the reservations of

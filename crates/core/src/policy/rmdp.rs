@@ -1,6 +1,7 @@
 //! RMDP: rate monotonic with delayed preemption (rtu-1995 §5.1, Figure 5; rtu-1996 §4.1).
 //!
-//! An activity is eligible from its release. Its rank is its period, which never changes.
+//! An activity is eligible from its release. Its rank is its period, which never changes. An
+//! activity that has used its budget goes after all others ([`Ready::is_over_budget`]).
 //! Preemption is *delayed* because ranks are compared only when a quantum of `b` PDUs is complete
 //! ([`crate::scheduler::Input::Boundary`]). Between two boundaries nothing else runs on the same
 //! CPU, so activities share data without locks.
@@ -38,6 +39,8 @@ pub(crate) struct RateMonotonic {
 #[derive(Clone, Copy, Debug)]
 struct Member {
     rank: Rank,
+    /// Whether the activity has used its budget.
+    is_over_budget: bool,
     wins_ties: bool,
     /// The most urgent waiting event.
     first: Option<EventRank>,
@@ -45,7 +48,15 @@ struct Member {
     served: Option<EventRank>,
 }
 
+/// Puts a key after those of all activities that have budget left. No period reaches it.
+const OVER_BUDGET: u64 = 1 << 63;
+
 impl Member {
+    /// The place among the ready activities.
+    fn rank(&self) -> Rank {
+        ranked(self.rank, self.is_over_budget)
+    }
+
     /// The event by which the activity goes before others of the same period.
     fn event(&self) -> Option<EventRank> {
         let events = self.first.into_iter().chain(self.served);
@@ -53,10 +64,15 @@ impl Member {
     }
 }
 
+fn ranked(rank: Rank, is_over_budget: bool) -> Rank {
+    Rank { key: if is_over_budget { rank.key | OVER_BUDGET } else { rank.key }, ..rank }
+}
+
 impl RateMonotonic {
     pub(crate) fn new(capacity: u32) -> Self {
         let rank = Rank { key: 0, tie: 0 };
-        let empty = Member { rank, wins_ties: false, first: None, served: None };
+        let empty =
+            Member { rank, is_over_budget: false, wins_ties: false, first: None, served: None };
         RateMonotonic {
             members: vec![empty; capacity as usize],
             ready: IndexedHeap::with_capacity(capacity),
@@ -67,9 +83,10 @@ impl RateMonotonic {
 
     fn enqueue(&mut self, id: ActivityId) {
         let member = &self.members[id.0 as usize];
-        self.ready.set(member.rank, id.0);
+        let rank = member.rank();
+        self.ready.set(rank, id.0);
         match member.event() {
-            Some(event) => self.eager.set((member.rank.key, event), id.0),
+            Some(event) => self.eager.set((rank.key, event), id.0),
             None => self.eager.remove(id.0),
         }
     }
@@ -100,14 +117,27 @@ impl Policy for RateMonotonic {
     fn join(&mut self, id: ActivityId, params: &ActivityParams, terms: &Terms, _: Instant) {
         let rank = Rank { key: params.period.as_nanos(), tie: self.created };
         let wins_ties = terms.wins_ties;
-        self.members[id.0 as usize] = Member { rank, wins_ties, first: None, served: None };
+        let (is_over_budget, first, served) = (false, None, None);
+        self.members[id.0 as usize] = Member { rank, is_over_budget, wins_ties, first, served };
         self.created = self.created.wrapping_add(1);
     }
 
     fn leave(&mut self, _: ActivityId, _: Instant) {}
 
-    fn ready(&mut self, id: ActivityId, _: Ready, _: Instant) {
+    fn ready(&mut self, id: ActivityId, job: Ready, _: Instant) {
+        self.members[id.0 as usize].is_over_budget = job.is_over_budget;
         self.enqueue(id);
+    }
+
+    fn rerank(&mut self, id: ActivityId, job: Ready, _: Instant) {
+        self.members[id.0 as usize].is_over_budget = job.is_over_budget;
+        if self.ready.contains(id.0) {
+            self.enqueue(id);
+        }
+    }
+
+    fn keeps_budget(&self, _: ActivityId) -> bool {
+        true
     }
 
     fn withdraw(&mut self, id: ActivityId, _: Instant) {
@@ -132,13 +162,14 @@ impl Policy for RateMonotonic {
         let id = self.next()?;
         let member = &self.members[id.0 as usize];
         let event = member.event().map(|event| event.rank);
-        Some(Standing { id, key: member.rank.key, event, first: ActivityId(first) })
+        Some(Standing { id, key: member.rank().key, event, first: ActivityId(first) })
     }
 
-    fn standing(&self, id: ActivityId, _: Ready, _: Instant) -> Option<Standing> {
+    fn standing(&self, id: ActivityId, job: Ready, _: Instant) -> Option<Standing> {
         let member = &self.members[id.0 as usize];
         let event = member.event().map(|event| event.rank);
-        Some(Standing { id, key: member.rank.key, event, first: id })
+        let key = ranked(member.rank, job.is_over_budget).key;
+        Some(Standing { id, key, event, first: id })
     }
 
     fn served(&self, running: ActivityId) -> Option<u64> {
@@ -146,10 +177,11 @@ impl Policy for RateMonotonic {
     }
 
     fn gives_way(&mut self, running: ActivityId, _: Instant, _: Instant) -> bool {
-        let own = &self.members[running.0 as usize];
-        self.ready.peek().is_some_and(|(best, _)| match own.served {
-            Some(_) => best.key < own.rank.key,
-            None => best < own.rank,
+        let member = &self.members[running.0 as usize];
+        let own = member.rank();
+        self.ready.peek().is_some_and(|(best, _)| match member.served {
+            Some(_) => best.key < own.key,
+            None => best < own,
         })
     }
 

@@ -1,5 +1,6 @@
 //! The parameters that the user of a stream states.
 
+use crate::activity::Backlog;
 use crate::time::Span;
 
 /// Units a second, in millionths: `29.97/s` is `Rate::from_micro_hertz(29_970_000)`.
@@ -66,6 +67,20 @@ pub enum Class {
         /// The largest message in bytes. `> 0`, and at most [`crate::activity::BATCH_MAX`] PDUs.
         message_bytes: u64,
     },
+}
+
+impl Class {
+    /// What becomes of jobs of a stream of this class that could not begin by their deadlines, if
+    /// its user does not say. Media that are late are useless, so their jobs are dropped. All data
+    /// of the other classes are processed.
+    pub const fn backlog(&self) -> Backlog {
+        match self {
+            Class::ContinuousMedia(_) => Backlog::Skip,
+            Class::Bulk(_) | Class::Transaction { .. } | Class::MessageStream { .. } => {
+                Backlog::CatchUp
+            }
+        }
+    }
 }
 
 /// The amount of data a second, in the units that the user knows.

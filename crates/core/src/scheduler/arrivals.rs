@@ -30,10 +30,10 @@ impl Scheduler {
         slot.settle(now);
         let idle = slot.add_jobs(count, slot.next_release);
         slot.ahead += count;
-        let (next_release, oldest) = (slot.next_release, slot.oldest());
+        let next_release = slot.next_release;
         self.releases.set(next_release, id.0);
         if idle {
-            self.policy.ready(id, oldest, now);
+            self.enlist(id, now);
         }
         Ok(())
     }

@@ -6,7 +6,7 @@
 use crate::activity::{ActivityId, ActivityParams, Claim, Terms};
 use crate::record::JobRecord;
 use crate::share::Share;
-use crate::time::Instant;
+use crate::time::{Instant, Span};
 use core::fmt;
 
 /// An event that the driver reports.
@@ -112,6 +112,22 @@ pub enum Input {
         /// `None`, as at the start: no share.
         share: Option<Share>,
     },
+    /// A hand-off from one activity to another takes this long from now on. The driver spends it
+    /// between an upcall and the handler's first instruction, and admission accounts for it
+    /// ([`crate::admission::Platform::switch_cost`]). So budgets are not charged with it.
+    SwitchCost {
+        /// At the start: zero.
+        cost: Span,
+    },
+    /// The driver could not run for a while although it had work, and others were served on the CPU
+    /// meanwhile: the process was stopped, or a handler blocked in the kernel. Every budget is void
+    /// until the activity's next release. So the work that waited does not arrive at the others
+    /// together with the work of the next period. No effect under a policy without budgets.
+    PassedOver,
+    /// The CPU has nothing to run, in this scheduler and in all others that share the CPU. So no
+    /// work waits for what an activity used beyond its budget, and all debts are forgiven. The
+    /// driver need not report this unless [`super::Scheduler::is_in_debt`].
+    Idle,
     /// Time passed.
     Tick,
     /// The running handler completed a quantum at or after its `check_at`, and wants to continue.

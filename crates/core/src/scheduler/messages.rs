@@ -45,6 +45,9 @@ impl Scheduler {
         }
         let arrival = critical.max(slot.earliest);
         slot.next_release = arrival;
+        // A message that follows at once was pending from its arrival on, behind the one before.
+        let late = critical < now && slot.ended != now;
+        slot.window_from = if late { now } else { Instant::ZERO };
         let ready = from.max(arrival - slot.params.period.saturating_mul(ahead_max));
         self.releases.set(ready, id.0);
         Ok(())

@@ -1,9 +1,10 @@
 //! The queries that a driver may make. No query changes the scheduler.
 
 use super::Scheduler;
+use super::budget::{Budget, BudgetState};
 use super::slot::Counters;
 use crate::activity::ActivityId;
-use crate::policy::{Ready, Standing};
+use crate::policy::Standing;
 use crate::time::Instant;
 
 #[cfg(doc)]
@@ -18,15 +19,21 @@ impl Scheduler {
     }
 
     /// When the rank of `id` changes next, and the key it will have then (split-level-1991 §3.2.2:
-    /// the table of workahead and sleeping processes). That is its next release, or the logical
-    /// arrival of a message that came early. `None` if `id` is not active, or under a policy
-    /// without an order of all domains. O(1).
+    /// the table of workahead and sleeping processes). That is its next release, the logical arrival
+    /// of a message that came early, or the refill of its budget. `None` if `id` is not active, or
+    /// under a policy without an order of all domains. O(1).
     pub fn upcoming(&self, id: ActivityId) -> Option<(Instant, Standing)> {
         let slot = self.slot(id).ok().filter(|slot| slot.active)?;
         let ahead = slot.unfinished > 0 && slot.release > self.clock;
-        let release = if ahead { slot.release } else { slot.next_release };
-        let job = Ready { release, deadline: release + slot.deadline };
-        Some((release, self.policy.standing(id, job, release)?))
+        let mut at = if ahead { slot.release } else { slot.next_release };
+        if let Some(budget) = slot.budget {
+            at = match budget.over_until().filter(|_| slot.unfinished > 0) {
+                Some(restored_at) => restored_at,
+                None if at < Instant::FAR => budget.ranked_from(at),
+                None => at,
+            };
+        }
+        Some((at, self.policy.standing(id, slot.job_from(at, false), at)?))
     }
 
     /// The release of the oldest job of `id` that has not ended. The release lies in the future if
@@ -43,14 +50,40 @@ impl Scheduler {
     }
 
     /// The key of the running activity at `now`; `None` as for [`Scheduler::best`]. The key changes
-    /// by the passing of time alone where work ahead becomes critical. Its event is the one with
+    /// by the passing of time alone where work ahead becomes critical or a budget is used. Its event is the one with
     /// which the job began, even if that event was taken since. A later event counts at the next
     /// pick. O(1).
     pub fn running_standing(&self, now: Instant) -> Option<Standing> {
         let running = self.running.as_ref()?;
         let slot = self.slot(running.id).ok()?;
-        let standing = self.policy.standing(running.id, slot.oldest(), now.max(self.clock))?;
+        let now = now.max(self.clock);
+        let job = match slot.budget {
+            Some(mut budget) => {
+                budget.charge(now);
+                slot.ranked_by(&budget)
+            }
+            None => slot.oldest(),
+        };
+        let standing = self.policy.standing(running.id, job, now)?;
         Some(Standing { event: self.policy.served(running.id), ..standing })
+    }
+
+    /// The budget of `id`, as of its last charge. `None` if the policy keeps no budget for it. O(1).
+    pub fn budget(&self, id: ActivityId) -> Option<BudgetState> {
+        self.slot(id).ok()?.budget.as_ref().map(Budget::state)
+    }
+
+    /// Whether an activity may have used more than its budget, so that [`super::Input::Idle`]
+    /// changes something. O(1).
+    pub fn is_in_debt(&self) -> bool {
+        self.is_in_debt
+    }
+
+    /// How many jobs of the running activity were dropped between its last job and the present one
+    /// ([`crate::activity::Backlog`]). 0 if nothing runs. O(1).
+    pub fn jobs_skipped(&self) -> u64 {
+        let slot = self.running.and_then(|running| self.slot(running.id).ok());
+        slot.map_or(0, |slot| slot.job.skipped)
     }
 
     /// The running activity.

@@ -2,7 +2,8 @@
 //!
 //! Only [`super`] uses this module. A slot has no access to the policy or to other activities.
 
-use crate::activity::{ActivityId, ActivityParams};
+use super::budget::Budget;
+use crate::activity::{ActivityId, ActivityParams, Backlog};
 use crate::policy::Ready;
 use crate::record::JobRecord;
 use crate::time::{Instant, Span};
@@ -26,6 +27,9 @@ pub struct Counters {
     pub slack_ns_min: i64,
     /// Longest response of an ended job.
     pub response_max: Span,
+    /// Jobs that were dropped before they began ([`crate::activity::Backlog`], DWCS). All of them
+    /// count in `misses`.
+    pub skipped: u64,
 }
 
 impl Counters {
@@ -38,6 +42,7 @@ impl Counters {
         pdus: 0,
         slack_ns_min: i64::MAX,
         response_max: Span::ZERO,
+        skipped: 0,
     };
 }
 
@@ -64,6 +69,18 @@ pub(super) struct Slot {
     /// check. They are the last jobs.
     pub(super) ahead: u64,
     pub(super) job: Job,
+    /// The oldest job as the policy knows it. Meaningful while `unfinished > 0`.
+    pub(super) placed: Ready,
+    /// `None` if the policy keeps no budget for the activity.
+    pub(super) budget: Option<Budget>,
+    /// The budget's window does not begin before this moment. On demand: when the message was
+    /// announced, if that was late.
+    pub(super) window_from: Instant,
+    /// When the last job ended.
+    pub(super) ended: Instant,
+    pub(super) backlog: Backlog,
+    /// Jobs that were dropped since the last one began.
+    pub(super) skipped: u64,
     pub(super) counters: Counters,
     /// The record of a dropped job that was not reported yet. The scheduler reports it when nothing
     /// runs, because the driver of a running handler expects only the reply to that handler.
@@ -88,7 +105,7 @@ impl Slot {
 
     /// The oldest unfinished job, in the form that the policy takes.
     pub(super) fn oldest(&self) -> Ready {
-        Ready { release: self.release, deadline: self.release + self.deadline }
+        Ready::new(self.release, self.release + self.deadline)
     }
 
     /// Adds `count` jobs, the first of which is released at `at`. Returns whether this first job is
@@ -133,6 +150,7 @@ impl Slot {
     /// Advances to the job after the oldest one, which ended at `now`.
     pub(super) fn next_job(&mut self, now: Instant) {
         self.settle(now);
+        self.ended = now;
         self.unfinished -= 1;
         self.ahead = self.ahead.min(self.unfinished);
         self.release += self.params.period;
@@ -147,9 +165,12 @@ pub(super) struct Job {
     pub(super) run: Span,
     pub(super) pdus: u32,
     pub(super) preemptions: u32,
+    /// Jobs that were dropped between the one before and this one.
+    pub(super) skipped: u64,
 }
 
-pub(super) const JOB_FRESH: Job = Job { start: None, run: Span::ZERO, pdus: 0, preemptions: 0 };
+pub(super) const JOB_FRESH: Job =
+    Job { start: None, run: Span::ZERO, pdus: 0, preemptions: 0, skipped: 0 };
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Running {

@@ -9,7 +9,7 @@ use core::fmt;
 
 /// The latest `now` that a record may have: 73 years after the driver's epoch. This bounds the
 /// counts that a forged trace can cause in the core.
-pub const INSTANT_MAX: Instant = Instant::from_nanos(1 << 61);
+pub const INSTANT_MAX: Instant = Instant::from_nanos(1 << 60);
 
 /// The number of crossings that were as recorded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

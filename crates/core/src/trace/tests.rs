@@ -1,7 +1,7 @@
 //! A replay gives the same answers, and notices every difference.
 
 use super::*;
-use crate::activity::{ActivityId, ActivityParams, Terms};
+use crate::activity::{ActivityId, ActivityParams, Claim, Terms};
 use crate::discipline::{DISCIPLINES, Discipline};
 use crate::scheduler::{Command, Input, Outcome, Scheduler};
 use crate::time::{Instant, Span};
@@ -166,4 +166,71 @@ fn calls_that_no_driver_makes_are_disorder_and_no_panic() {
 #[test]
 fn a_record_fits_two_cache_lines() {
     assert!(size_of::<Record>() <= 128, "{}", size_of::<Record>());
+}
+
+/// Lehmer's generator.
+struct Chance(u64);
+
+impl Chance {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0 * 48_271 % 0x7fff_ffff;
+        self.0 % bound
+    }
+}
+
+/// Drives a scheduler with inputs that no driver sends but that a replay accepts: the clock jumps
+/// up to `INSTANT_MAX`, and weights are of any size.
+fn drive_hostile(discipline: &Discipline, seed: u64) {
+    let mut core = Traced::<Vec<Record>>::new(CAPACITY, discipline);
+    let (mut chance, mut now_ns) = (Chance(seed * 2 + 1), 0);
+    let mut answer = |core: &mut Traced<Vec<Record>>, now_ns: u64, input: Input| {
+        let _ = core.handle(at(now_ns), input);
+        while core.poll_notice().is_some() {}
+    };
+    for _ in 0..200 {
+        let id = ActivityId(u32::try_from(chance.below(u64::from(CAPACITY))).unwrap());
+        let weight = match chance.below(3) {
+            0 => 1,
+            1 => u32::MAX,
+            _ => u32::try_from(chance.below(1000)).unwrap(),
+        };
+        match chance.below(8) {
+            0 => {
+                let terms = Terms { weight: Some(weight.max(1)), ..Terms::default() };
+                let period = Span::from_nanos(1 << chance.below(40));
+                let params = ActivityParams::new(period, Span::from_nanos(1));
+                answer(&mut core, now_ns, Input::Create { id, params, terms });
+                answer(&mut core, now_ns, Input::Run { id, at: at(now_ns) });
+            }
+            1 | 2 => {
+                let claim = Claim::Weight(weight);
+                answer(&mut core, now_ns, Input::Reweigh { id, claim });
+            }
+            3 => answer(&mut core, now_ns, Input::Close { id }),
+            4 => now_ns = (now_ns + (1 << chance.below(62))).min(INSTANT_MAX.as_nanos()),
+            _ => {
+                if core.running().is_some() {
+                    let outcome =
+                        if chance.below(2) == 0 { Outcome::Done } else { Outcome::Yielded };
+                    answer(&mut core, now_ns, Input::Returned { pdus: 0, outcome });
+                }
+                while !matches!(core.poll_command(at(now_ns)), None | Some(Command::Upcall { .. }))
+                {
+                }
+            }
+        }
+        for number in 0..CAPACITY {
+            let _ = core.lag_ns(ActivityId(number), at(now_ns));
+        }
+    }
+}
+
+/// Changing a weight of 4 billion to 1 after a jump of the clock overflowed virtual time.
+#[test]
+fn no_inputs_that_a_replay_accepts_overflow() {
+    for discipline in DISCIPLINES {
+        for seed in 1..400 {
+            drive_hostile(discipline, seed);
+        }
+    }
 }

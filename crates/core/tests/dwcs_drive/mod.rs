@@ -120,6 +120,7 @@ pub fn drive(set: &[Task], conditions: Conditions, until_ns: u64) -> (Vec<Seen>,
         events_taken: vec![0; set.len()],
         upcalls: Vec::new(),
     };
+    driver.handle(Input::SwitchCost { cost: Span::from_nanos(conditions.switch_ns) });
     for ((params, terms), id) in set.iter().zip((0..).map(ActivityId)) {
         driver.handle(Input::Create { id, params: *params, terms: *terms });
     }

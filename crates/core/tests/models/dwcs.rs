@@ -132,14 +132,19 @@ impl Model {
     }
 
     fn ready(&self) -> Option<usize> {
-        self.best(|activity| activity.state == State::Ready)
+        self.best(|activity| activity.state == State::Ready && activity.left > 0)
+    }
+
+    /// The best of those that used the run time of their jobs.
+    fn spent(&self) -> Option<usize> {
+        self.best(|activity| activity.state == State::Ready && activity.left == 0)
     }
 
     /// The activity that has an event, does not run and could be served.
     fn with_event(&self) -> Option<usize> {
         self.most_urgent_event(|activity| {
             let idle = activity.state == State::Idle && activity.active;
-            idle || activity.state == State::Ready
+            idle || (activity.state == State::Ready && activity.left > 0)
         })
     }
 
@@ -187,12 +192,13 @@ impl Model {
                 return Some((first, runs, Some(deadline)));
             }
         }
-        let best = best?;
+        let Some(best) = best else { return Some((self.spent()?, Runs::Job(u64::MAX), None)) };
         let deadline = self.all[best].deadline;
-        let due = |a: &Activity| a.state == State::Ready && a.deadline == deadline;
+        let ready = |a: &Activity| a.state == State::Ready && a.left > 0;
+        let due = |a: &Activity| ready(a) && a.deadline == deadline;
         let overtaking = self.most_urgent_event(due).filter(|&eager| {
-            let overtaken = (0..self.all.len())
-                .filter(|&a| self.all[a].state == State::Ready && self.before(a, eager));
+            let overtaken =
+                (0..self.all.len()).filter(|&a| ready(&self.all[a]) && self.before(a, eager));
             let left: u64 = overtaken.map(|a| self.all[a].left).sum();
             let room = deadline.saturating_sub(now);
             let fit = 2 * (left + self.all[eager].left) <= room;
@@ -214,12 +220,17 @@ impl Model {
         let Some((a, runs)) = self.running else { return false };
         let outranked = |urgency| self.most_urgent().is_some_and(|waiting| waiting < urgency);
         match runs {
-            Runs::Job(urgency) => now >= self.all[a].deadline || outranked(urgency),
+            Runs::Job(urgency) => {
+                let is_spent = now - self.since >= self.all[a].left;
+                let urgency = if is_spent { u64::MAX } else { urgency };
+                now >= self.all[a].deadline || outranked(urgency)
+            }
             Runs::Served(urgency, _) => outranked(urgency),
             Runs::Extra(until, for_event) => {
                 let event_waits =
                     self.all.iter().any(|other| other.wants_extra() && other.event().is_some());
                 self.most_urgent().is_some()
+                    || self.spent().is_some()
                     || (for_event.is_none() && event_waits)
                     || now + 2 * self.all[a].cost > until
             }
@@ -274,9 +285,10 @@ pub fn compare(tasks: &[Task], share: Option<u32>, operations: &[Operation]) {
 
 fn agree(policy: &mut Checked<WindowConstrained>, model: &Model, now: u64) {
     let at = Instant::from_nanos(now);
-    assert_eq!(policy.has_ready(), model.most_urgent().is_some());
-    let next = model.ready().map_or(Instant::FAR, |a| Instant::from_nanos(model.all[a].deadline));
-    assert_eq!(policy.next_event(), next);
+    let spent = model.spent();
+    assert_eq!(policy.has_ready(), model.most_urgent().is_some() || spent.is_some());
+    let next = model.ready().into_iter().chain(spent).map(|a| model.all[a].deadline).min();
+    assert_eq!(policy.next_event(), next.map_or(Instant::FAR, Instant::from_nanos));
     for (activity, id) in model.all.iter().zip((0..).map(ActivityId)) {
         assert_eq!(policy.window_violations(id), Some(activity.violations()));
     }
@@ -304,7 +316,7 @@ fn operate(
         0..=2 => *now += amount,
         3..=5 if model.all[a].state == State::Idle => {
             let deadline = *now + 4 * amount + 1;
-            policy.ready(id, Ready { release: at, deadline: Instant::from_nanos(deadline) }, at);
+            policy.ready(id, Ready::new(at, Instant::from_nanos(deadline)), at);
             let activity = &mut model.all[a];
             (activity.state, activity.active, activity.exhausted) = (State::Ready, true, false);
             (activity.deadline, activity.left) = (deadline, activity.run_time());
@@ -340,13 +352,19 @@ fn operate(
 
 fn choose(policy: &mut Checked<WindowConstrained>, model: &mut Model, now: u64, amount: u64) {
     let at = Instant::from_nanos(now);
-    while let Some(best) = model.ready() {
+    let lost = |model: &Model, best: usize| {
+        let activity = &model.all[best];
+        activity.deadline <= now || now + activity.left > activity.deadline
+    };
+    while let Some(best) = model
+        .ready()
+        .filter(|&best| lost(model, best))
+        .or(model.spent().filter(|&best| lost(model, best)))
+    {
         let activity = &mut model.all[best];
         let id = ActivityId(u32::try_from(best).unwrap_or(0));
-        let late = activity.deadline <= now;
-        assert_eq!(policy.overdue(at, false), late.then_some(id));
-        if !late && now + activity.left <= activity.deadline {
-            break;
+        if activity.deadline <= now {
+            assert_eq!(policy.overdue(at, false), Some(id));
         }
         assert_eq!(policy.overdue(at, true), Some(id));
         policy.lost(id, 1 + amount, at);

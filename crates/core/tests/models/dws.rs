@@ -1,10 +1,13 @@
 //! The scheduler under DWS without heaps, queues or events: the model examines all messages at each
 //! call. The property test and the fuzz target give it operations.
+//!
+//! The model takes the state of each budget from the scheduler, and checks what follows.
+//! `scheduler/budget.rs` tests the budgets themselves.
 
 use std::collections::VecDeque;
 use upcall_core::activity::{ActivityId, ActivityParams, Terms, WorkClass};
 use upcall_core::discipline::DWS;
-use upcall_core::scheduler::{Command, EVENTS_MAX, Input, Outcome, Scheduler};
+use upcall_core::scheduler::{BudgetState, Command, EVENTS_MAX, Input, Outcome, Scheduler};
 use upcall_core::time::Instant;
 
 /// The number of activities; operations name one more, which is out of range.
@@ -28,6 +31,7 @@ pub enum Op {
     Message(u32, u64, u64),
     Posted(u32, u64),
     Taken(u32, u32),
+    PassedOver,
     Boundary,
     Returned(u32, Outcome),
 }
@@ -49,6 +53,7 @@ fn input(now: u64, op: Op) -> Input {
         },
         Op::Posted(number, rank) => Input::Posted { id: id(number), rank },
         Op::Taken(number, events) => Input::Taken { id: id(number), events },
+        Op::PassedOver => Input::PassedOver,
         Op::Boundary => Input::Boundary,
         Op::Returned(pdus, outcome) => Input::Returned { pdus, outcome },
     }
@@ -66,6 +71,8 @@ struct Message {
 struct Known {
     params: ActivityParams,
     terms: Terms,
+    /// `None` for work without a promise.
+    budget: Option<BudgetState>,
     /// How many activities were created before it.
     created: u32,
     /// The logical arrival of the message after the last one that came.
@@ -112,14 +119,24 @@ impl Known {
 
     /// The level and the place in it, by the paper's rules.
     fn place(&self, now: u64) -> Option<(u32, u64, u32)> {
-        let logical = self.pending.front()?.logical;
+        let logical = self.pending.front()?.logical.max(self.window());
         let (level, key) = match self.terms.class {
+            WorkClass::RealTime if self.over_until().is_some() => (4, logical + self.bound()),
             WorkClass::RealTime if logical <= now => (0, logical + self.bound()),
             WorkClass::Interactive => (1, logical),
             WorkClass::RealTime => (2, logical),
             WorkClass::Background => (3, logical),
         };
         Some((level, key, self.created))
+    }
+
+    /// The beginning of the budget, from which the rank counts if it is later than the message.
+    fn window(&self) -> u64 {
+        self.budget.map_or(0, |budget| budget.window.as_nanos())
+    }
+
+    fn over_until(&self) -> Option<u64> {
+        self.budget?.over_until.map(Instant::as_nanos)
     }
 
     fn event(&self) -> Option<(u64, u64)> {
@@ -204,10 +221,31 @@ impl Model {
             let known = known.as_ref()?;
             let critical = known.pending.front().map(|message| message.logical);
             let waits = running != Some(id) && known.terms.class == WorkClass::RealTime;
+            let waits = waits && known.over_until().is_none();
+            let critical = critical.map(|logical| logical.max(known.window()));
             let critical = critical.filter(|&critical| waits && critical > now);
-            critical.into_iter().chain(known.ready_at().filter(|_| !known.held)).min()
+            let refill = known.over_until().filter(|_| !known.pending.is_empty());
+            let release = known.ready_at().filter(|_| !known.held);
+            critical.into_iter().chain(refill).chain(release).min()
         };
         self.known.iter().zip(0..).filter_map(change).min().unwrap_or(u64::MAX)
+    }
+
+    /// When the running handler must ask: also when its budget is used.
+    fn check_at(&self, now: u64, id: u32) -> Instant {
+        let budget = self.known[id as usize].as_ref().unwrap().budget;
+        let left = budget.map(|budget| budget.left).filter(|left| !left.is_zero());
+        let runs_out = left.map_or(Instant::FAR, |left| at(now) + left);
+        at(self.next_change(now)).min(runs_out)
+    }
+
+    /// Takes over the budgets.
+    fn look_at(&mut self, scheduler: &Scheduler) {
+        for (known, id) in self.known.iter_mut().zip((0..).map(ActivityId)) {
+            if let Some(known) = known {
+                known.budget = scheduler.budget(id);
+            }
+        }
     }
 
     fn end_job(&mut self, id: u32, now: u64, completed: bool) {
@@ -258,18 +296,20 @@ impl Model {
         }
     }
 
-    fn upcall(&mut self, now: u64) -> Option<Command> {
+    fn upcall(&mut self, now: u64, scheduler: &Scheduler) -> Option<Command> {
         if self.running.is_some() {
             return None;
         }
         let id = self.best(now)?;
+        // The beginning of an upcall may move the budget to a later window.
+        self.look_at(scheduler);
         let known = self.of(id).unwrap();
         known.served = known.event();
         let resumed = known.started.is_some();
         known.started.get_or_insert(now);
         let pdus_max = known.params.batch - known.pdus;
         self.running = Some((id, pdus_max, None));
-        let check_at = at(self.next_change(now));
+        let check_at = self.check_at(now, id);
         Some(Command::Upcall { id: ActivityId(id), pdus_max, resumed, check_at })
     }
 
@@ -288,7 +328,7 @@ impl Model {
     }
 
     /// Applies the operation; returns whether it was valid, and the answer to a boundary.
-    fn apply(&mut self, now: u64, op: Op) -> (bool, Option<Command>) {
+    fn apply(&mut self, now: u64, op: Op, scheduler: &Scheduler) -> (bool, Option<Command>) {
         let mut answer = None;
         match op {
             Op::Run(id, _)
@@ -305,12 +345,13 @@ impl Model {
             }
             Op::Create(id, ..) if id >= CAPACITY || self.of(id).is_some() => return (false, None),
             Op::Boundary if self.running.is_none() => return (false, None),
-            Op::Pass(_) => {}
+            Op::Pass(_) | Op::PassedOver => {}
             Op::Create(id, params, terms) => {
                 self.created += 1;
                 self.known[id as usize] = Some(Known {
                     params,
                     terms,
+                    budget: None,
                     created: self.created,
                     next: None,
                     from: 0,
@@ -377,6 +418,7 @@ impl Model {
             }
             Op::Boundary => {
                 self.release(now);
+                self.look_at(scheduler);
                 let (id, _, closing) = self.running.unwrap();
                 let known = self.of(id).unwrap();
                 let (own, served) = (known.place(now).unwrap(), known.served.is_some());
@@ -386,7 +428,7 @@ impl Model {
                 });
                 answer = Some(match closing.is_some() || outranked {
                     true => Command::Yield,
-                    false => Command::Proceed { check_at: at(self.next_change(now)) },
+                    false => Command::Proceed { check_at: self.check_at(now, id) },
                 });
             }
             Op::Returned(pdus, outcome) => match self.running {
@@ -410,8 +452,10 @@ pub fn compare(ops: &[Op]) {
         if let Op::Pass(span) = op {
             now += span;
         }
-        let (fits, answer) = model.apply(now, op);
-        assert_eq!(scheduler.handle(at(now), input(now, op)).is_ok(), fits, "{:?}", op);
+        let accepted = scheduler.handle(at(now), input(now, op)).is_ok();
+        let (fits, answer) = model.apply(now, op, &scheduler);
+        assert_eq!(accepted, fits, "{:?}", op);
+        model.look_at(&scheduler);
         let (mut upcalls, mut answers, mut records) = (vec![], vec![], vec![]);
         while let Some(command) = scheduler.poll_command(at(now)) {
             match command {
@@ -426,7 +470,8 @@ pub fn compare(ops: &[Op]) {
                 Command::Inactive { .. } | Command::Closed { .. } => {}
             }
         }
-        assert_eq!(upcalls, Vec::from_iter(model.upcall(now)), "{:?} at {}", op, now);
+        assert_eq!(upcalls, Vec::from_iter(model.upcall(now, &scheduler)), "{:?} at {}", op, now);
+        model.look_at(&scheduler);
         assert_eq!(answers, Vec::from_iter(answer));
         assert_eq!(records, core::mem::take(&mut model.records));
         assert_eq!(scheduler.running(), model.running.map(|(id, ..)| ActivityId(id)));

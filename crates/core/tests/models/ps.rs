@@ -30,7 +30,7 @@ const SHARES_PPM: [u32; 3] = [100_000, 200_000, 250_000];
 const WEIGHTS: [u32; 3] = [1, 1, 2];
 const BATCHES: [u32; 6] = [7, 7, 7, 25, 25, 25];
 
-const JOB: Ready = Ready { release: Instant::ZERO, deadline: Instant::FAR };
+const JOB: Ready = Ready::new(Instant::ZERO, Instant::FAR);
 
 /// The operations. Invalid ones are skipped.
 #[derive(Clone, Debug)]

@@ -1,11 +1,14 @@
 //! The scheduler under RMDP and RM in its simplest form: no heaps and no order; the model examines
 //! everything at each call. The property test and the fuzz target give it operations.
+//!
+//! The model takes from the scheduler which activities are over budget, and checks what follows.
+//! `scheduler/budget.rs` tests the budgets themselves.
 
 use std::collections::VecDeque;
 use upcall_core::activity::{ActivityId, ActivityParams, Terms};
 use upcall_core::discipline::Discipline;
 use upcall_core::scheduler::{Command, EVENTS_MAX, Input, Outcome, Scheduler};
-use upcall_core::time::Instant;
+use upcall_core::time::{Instant, Span};
 
 /// The number of activities; operations name one more, which is out of range.
 pub const CAPACITY: u32 = 4;
@@ -24,6 +27,7 @@ pub enum Op {
     Close(u32),
     Posted(u32, u64),
     Taken(u32, u32),
+    PassedOver,
     Boundary,
     Returned(u32, Outcome),
 }
@@ -39,6 +43,8 @@ enum Stop {
 #[derive(Clone, Debug)]
 struct Known {
     params: ActivityParams,
+    /// Until when it is over budget, if it is.
+    over_until: Option<Instant>,
     /// How many activities were created before it.
     created: u32,
     next_release: Option<u64>,
@@ -62,6 +68,10 @@ struct Known {
 impl Known {
     fn event(&self) -> Option<(u64, u64)> {
         self.events.iter().copied().chain(self.served).min().filter(|_| self.wins_ties)
+    }
+
+    fn key(&self) -> (bool, Span) {
+        (self.over_until.is_some(), self.params.period)
     }
 }
 
@@ -110,14 +120,33 @@ impl Model {
     fn best_ready(&self) -> Option<u32> {
         let place = |known: &Known| {
             let event = known.event();
-            (known.params.period, event.is_none(), event, known.created)
+            (known.key(), event.is_none(), event, known.created)
         };
         self.ready().map(|(known, id)| (place(known), id)).min().map(|(_, id)| id)
     }
 
     fn check_at(&self) -> Instant {
         let active = self.known.iter().flatten().filter(|known| !known.held);
-        active.filter_map(|known| known.next_release).min().map_or(Instant::FAR, at)
+        let releases = active.filter_map(|known| known.next_release).map(at);
+        let pending = self.known.iter().flatten().filter(|known| !known.pending.is_empty());
+        let refills = pending.filter_map(|known| known.over_until);
+        releases.chain(refills).min().unwrap_or(Instant::FAR)
+    }
+
+    /// When the running handler must ask: also when its budget is used.
+    fn running_check_at(&self, now: u64, scheduler: &Scheduler, id: u32) -> Instant {
+        let left = scheduler.budget(ActivityId(id)).unwrap().left;
+        let runs_out = if left.is_zero() { Instant::FAR } else { at(now) + left };
+        self.check_at().min(runs_out)
+    }
+
+    /// Takes over which activities are over budget.
+    fn look_at(&mut self, scheduler: &Scheduler) {
+        for (known, id) in self.known.iter_mut().zip((0..).map(ActivityId)) {
+            if let Some(known) = known {
+                known.over_until = scheduler.budget(id).and_then(|budget| budget.over_until);
+            }
+        }
     }
 
     fn drop_jobs(&mut self, id: u32, now: u64, stop: Stop) {
@@ -149,10 +178,9 @@ impl Model {
     fn must_yield(&self) -> bool {
         let (id, _, stop) = self.running.unwrap();
         let known = self.known[id as usize].as_ref().unwrap();
-        let rank = (known.params.period, known.created);
         let outranks = |(other, _): (&Known, u32)| match known.served {
-            Some(_) => other.params.period < known.params.period,
-            None => (other.params.period, other.created) < rank,
+            Some(_) => other.key() < known.key(),
+            None => (other.key(), other.created) < (known.key(), known.created),
         };
         stop.is_some() || self.ready().any(outranks)
     }
@@ -174,12 +202,14 @@ impl Model {
     }
 
     /// The upcall that must come, if there must be one.
-    fn upcall(&mut self) -> Option<Command> {
+    fn upcall(&mut self, now: u64, scheduler: &Scheduler) -> Option<Command> {
         if self.running.is_some() {
             return None;
         }
         let id = self.best_ready()?;
-        let check_at = self.check_at();
+        // The beginning of an upcall may move the budget to a later window.
+        self.look_at(scheduler);
+        let check_at = self.running_check_at(now, scheduler, id);
         let known = self.of(id);
         known.served = known.event();
         let resumed = core::mem::replace(&mut known.started, true);
@@ -189,10 +219,10 @@ impl Model {
     }
 
     /// Applies the operation; returns whether it was valid, and the answer to a boundary.
-    fn apply(&mut self, now: u64, op: Op) -> (bool, Option<Command>) {
+    fn apply(&mut self, now: u64, op: Op, scheduler: &Scheduler) -> (bool, Option<Command>) {
         let mut answer = None;
         match op {
-            Op::Pass(_) => {}
+            Op::Pass(_) | Op::PassedOver => {}
             Op::Create(id, params) => {
                 if id >= CAPACITY || self.is_known(id) {
                     return (false, None);
@@ -200,6 +230,7 @@ impl Model {
                 self.created += 1;
                 self.known[id as usize] = Some(Known {
                     params,
+                    over_until: None,
                     created: self.created,
                     next_release: None,
                     wins_ties: wins_ties(id),
@@ -256,9 +287,12 @@ impl Model {
                     return (false, None);
                 }
                 self.release(now);
+                self.look_at(scheduler);
+                let (id, ..) = self.running.unwrap();
+                let check_at = self.running_check_at(now, scheduler, id);
                 answer = Some(match self.must_yield() {
                     true => Command::Yield,
-                    false => Command::Proceed { check_at: self.check_at() },
+                    false => Command::Proceed { check_at },
                 });
             }
             Op::Returned(pdus, outcome) => match self.running {
@@ -284,6 +318,7 @@ fn input(now: u64, op: Op) -> Input {
         Op::Close(number) => Input::Close { id: id(number) },
         Op::Posted(number, rank) => Input::Posted { id: id(number), rank },
         Op::Taken(number, events) => Input::Taken { id: id(number), events },
+        Op::PassedOver => Input::PassedOver,
         Op::Boundary => Input::Boundary,
         Op::Returned(pdus, outcome) => Input::Returned { pdus, outcome },
     }
@@ -300,12 +335,15 @@ pub fn compare(discipline: &Discipline, ops: &[Op]) {
         if let Op::Pass(span) = op {
             now += span;
         }
-        let (fits, answer) = model.apply(now, op);
-        assert_eq!(scheduler.handle(at(now), input(now, op)).is_ok(), fits, "{op:?}");
+        let accepted = scheduler.handle(at(now), input(now, op)).is_ok();
+        let (fits, answer) = model.apply(now, op, &scheduler);
+        assert_eq!(accepted, fits, "{op:?}");
+        model.look_at(&scheduler);
         let commands: Vec<_> = core::iter::from_fn(|| scheduler.poll_command(at(now))).collect();
         let (upcalls, notices): (Vec<Command>, Vec<Command>) =
             commands.into_iter().partition(|command| matches!(command, Command::Upcall { .. }));
-        assert_eq!(upcalls, Vec::from_iter(model.upcall()));
+        assert_eq!(upcalls, Vec::from_iter(model.upcall(now, &scheduler)));
+        model.look_at(&scheduler);
         let answers: Vec<_> = notices
             .iter()
             .filter(|command| matches!(command, Command::Yield | Command::Proceed { .. }))

@@ -66,6 +66,7 @@ pub fn observe(set: &[ActivityParams], conditions: Conditions, until: Instant) -
         batch_left: vec![0; set.len()],
         last: None,
     };
+    driver.handle(Input::SwitchCost { cost: conditions.switch_cost });
     let ids = || (0..capacity).map(ActivityId);
     for id in ids() {
         let index = id.0 as usize;

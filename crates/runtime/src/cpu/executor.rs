@@ -27,6 +27,7 @@ use upcall_core::record::JobRecord;
 use upcall_core::scheduler::{Command, Counters, Input, Outcome};
 use upcall_core::time::{Instant, Span};
 use upcall_core::trace::Traced;
+use upcall_shm::DomainId;
 
 use super::link::{End, Link, Retired, Rings, Work, link};
 use crate::channel::{DispatchPoint, set_executor};
@@ -67,6 +68,8 @@ pub(crate) struct Executor {
     pub(super) shared: Arc<Shared>,
     /// Whether to meter handlers by thread CPU time, because the kernel may preempt them.
     meter_cpu: bool,
+    /// The time of a hand-off.
+    switch_cost: Span,
     wakeup: Latency,
     /// `Some` under a daemon.
     pub(super) virtual_processor: Option<VirtualProcessor>,
@@ -119,7 +122,7 @@ impl Executor {
     /// Creates an executor and the link that controls it. Allocates all memory it needs.
     pub(crate) fn new(
         discipline: &Discipline,
-        meter_cpu: bool,
+        (meter_cpu, switch_cost): (bool, Span),
         traced: bool,
         inactive_epoch: Arc<Epoch>,
         virtual_processor: Option<VirtualProcessor>,
@@ -143,6 +146,7 @@ impl Executor {
             rings,
             shared: shared.clone(),
             meter_cpu,
+            switch_cost,
             wakeup: Latency::default(),
             interrupts: Interrupts::new(shared.clone(), virtual_processor.as_ref()),
             inboxes: Inboxes::new(discipline, shared),
@@ -155,6 +159,7 @@ impl Executor {
     /// Runs until a controller sends `Quit`.
     pub(crate) fn run(mut self) -> Outcomes {
         let mut now = clock::now();
+        self.handle_input(now, Input::SwitchCost { cost: self.switch_cost });
         if self.virtual_processor.is_some() {
             set_among_domains();
         }
@@ -188,6 +193,7 @@ impl Executor {
             match self.next_upcall(now) {
                 Some((id, grant)) => now = self.upcall(id, grant),
                 None => {
+                    self.note_idle(now);
                     let (woken, drained) = self.await_release();
                     now = woken;
                     if drained == Drained::Quit {
@@ -244,20 +250,39 @@ impl Executor {
         let outside_wakes = self.interrupts.watches.any() || self.interrupts.dispatcher.is_some();
         virtual_processor.set_outside_wakes(outside_wakes);
         let has_turn = virtual_processor.has_turn();
+        let was_passed_over = virtual_processor.take_passed_over();
         // The return of an upcall already told the core what was due by its end.
         if has_turn && self.scheduler.clock() < now {
             self.handle_input(now, Input::Tick);
         }
+        if was_passed_over {
+            self.handle_input(now, Input::PassedOver);
+        }
         let Some(virtual_processor) = &mut self.virtual_processor else { return Turn::Own };
-        match has_turn.then(|| virtual_processor.next(&self.scheduler, now)) {
+        let next = has_turn.then(|| virtual_processor.next(&self.scheduler, now));
+        let to = match next {
             Some(Next::Own) => return Turn::Own,
-            Some(Next::Other(domain)) => {
-                virtual_processor.publish(&self.scheduler);
-                virtual_processor.pass(domain);
-            }
-            None => virtual_processor.publish(&self.scheduler),
+            Some(Next::Other(domain)) => Some(domain),
+            Some(Next::Nobody) => Some(DomainId::DAEMON),
+            None => None,
+        };
+        if next == Some(Next::Nobody) {
+            self.note_idle(now);
+        }
+        let Some(virtual_processor) = &mut self.virtual_processor else { return Turn::Own };
+        virtual_processor.publish(&self.scheduler);
+        if let Some(domain) = to {
+            virtual_processor.pass(domain);
         }
         Turn::Peer
+    }
+
+    /// The CPU has nothing to run.
+    #[inline]
+    fn note_idle(&mut self, now: Instant) {
+        if self.scheduler.is_in_debt() {
+            self.handle_input(now, Input::Idle);
+        }
     }
 
     /// Hands the core a task's next message, if it is known.
@@ -315,6 +340,7 @@ impl Executor {
             check_at,
             start: now,
             resumed,
+            jobs_skipped: self.scheduler.jobs_skipped(),
             aborting: self.shared.is_aborting(id),
         };
         Some((id, grant))

@@ -7,6 +7,7 @@ use upcall_core::time::Instant;
 use upcall_shm::DomainId;
 use upcall_shm::kernel_area::{Reader, State};
 use upcall_shm::turn_page::TurnPage;
+use upcall_shm::user_area::order::better;
 use upcall_shm::user_area::{NEVER, Peer, Rank};
 use upcall_sys::memfd::{ReadOnlyMapping, SharedMapping};
 
@@ -139,15 +140,4 @@ pub(super) fn rivals_of<'a>(
         }
     }
     (Instant::from_nanos(preempted_at_ns), best)
-}
-
-/// The better of the best so far and the rank of `domain`.
-#[inline]
-fn better(
-    best: Option<(Rank, DomainId)>,
-    rank: Option<Rank>,
-    domain: DomainId,
-) -> Option<(Rank, DomainId)> {
-    let rank = rank.filter(|&rank| best.is_none_or(|(least, _)| rank < least));
-    rank.map(|rank| (rank, domain)).or(best)
 }

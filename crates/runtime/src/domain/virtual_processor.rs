@@ -17,10 +17,10 @@ use upcall_core::policy::Standing;
 use upcall_core::scheduler::Scheduler;
 use upcall_core::time::{Instant, Span};
 use upcall_shm::DomainId;
-use upcall_shm::kernel_area::{Interrupts, Reader, State};
+use upcall_shm::kernel_area::{Interrupt, Interrupts, Reader, State};
 use upcall_shm::turn_page::TurnPage;
 use upcall_shm::user_area::{
-    Counters, LentMask, Mask, NEVER, Owner, Peer, Pending, Rank, Slot, SlotState, UNRESERVED,
+    Counters, LentMask, Mask, NEVER, Owner, Peer, Pending, Rank, Slot, SlotState, UNRESERVED, order,
 };
 use upcall_shm::wake_word::ASLEEP;
 use upcall_sys::futex;
@@ -60,8 +60,10 @@ pub(super) struct Mail {
 pub(crate) enum Next {
     /// This domain: its scheduler has the best rank.
     Own,
-    /// Another domain, or the daemon if no domain has anything to run.
+    /// Another domain.
     Other(DomainId),
+    /// The daemon: no domain has anything to run.
+    Nobody,
 }
 
 /// See the module's head.
@@ -94,6 +96,11 @@ pub(crate) struct VirtualProcessor {
     unclaimed: Vec<u32>,
     /// The count of the daemon's requests to yield, as last seen at a boundary.
     yields_seen: u64,
+    /// The interrupts that were raised, as last seen without the turn.
+    interrupts_seen: Interrupts,
+    /// Whether it was reported that this domain was passed over, and the daemon has not set its
+    /// state back since.
+    is_passed_over: bool,
     /// How long a better domain may wait while this domain goes on (decision 0014).
     defer_preemption: Span,
     counters: Counters,
@@ -111,6 +118,7 @@ impl VirtualProcessor {
     ) -> Self {
         let notifier = SharedNotifier::new(pages.turn.clone(), me);
         let handle = WakeHandle::new(notifier.clone());
+        let interrupts_seen = pages.kernel.interrupts(me);
         VirtualProcessor {
             pages,
             me,
@@ -128,6 +136,8 @@ impl VirtualProcessor {
             orphaned,
             unclaimed: Vec::new(),
             yields_seen: 0,
+            interrupts_seen,
+            is_passed_over: false,
             defer_preemption,
             counters: Counters::default(),
         }
@@ -259,6 +269,26 @@ impl VirtualProcessor {
         self.pages.kernel.interrupts(self.me)
     }
 
+    /// Whether the daemon has passed over this domain since the last call: the domain blocked in
+    /// the kernel or was stopped while it had the turn, and others were served. Such a domain finds
+    /// that the turn was taken. So this is a load while the domain has the turn, and three
+    /// otherwise.
+    #[inline]
+    pub(crate) fn take_passed_over(&mut self) -> bool {
+        !self.has_turn() && self.is_newly_passed_over()
+    }
+
+    fn is_newly_passed_over(&mut self) -> bool {
+        let interrupts = self.pages.kernel.interrupts(self.me);
+        let seen = std::mem::replace(&mut self.interrupts_seen, interrupts);
+        let is_back = interrupts.since(seen).any(|kind| kind == Interrupt::Resume);
+        let is_away =
+            matches!(self.pages.kernel.state(self.me), Ok(Some(State::Blocked | State::Stopped)));
+        // The return of a domain that was reported is no news.
+        let was_reported = std::mem::replace(&mut self.is_passed_over, is_away);
+        if is_back { !was_reported || is_away } else { is_away && !was_reported }
+    }
+
     /// Publishes what `scheduler` has to run. O(greatest number of activities that existed at
     /// once).
     pub(crate) fn publish(&mut self, scheduler: &Scheduler) {
@@ -361,11 +391,10 @@ impl VirtualProcessor {
         let by = if own.is_some() { self.deferred_until(now) } else { now };
         // No rank gets worse while this domain has the turn.
         let other = if asked { None } else { found }.or_else(|| best_of(self.ready_peers(), by));
-        match (own, other) {
-            (Some(own), Some((other, _))) if own < other => Next::Own,
-            (_, Some((_, domain))) => Next::Other(domain),
-            (Some(_), None) => Next::Own,
-            (None, None) => Next::Other(DomainId::DAEMON),
+        match order::next(own, other) {
+            order::Next::Own => Next::Own,
+            order::Next::Other(domain) => Next::Other(domain),
+            order::Next::Nothing => Next::Nobody,
         }
     }
 
@@ -478,11 +507,9 @@ impl VirtualProcessor {
     }
 }
 
-/// The rank among all domains. `NEVER` means that there is no event, so an event of that rank gets
-/// the rank before it. Without a reservation the rank is below all others.
+/// The rank among all domains. Without a reservation the rank is below all others.
 fn rank(standing: Standing, order: u32) -> Rank {
-    let event = standing.event.map_or(NEVER, |event| event.min(NEVER - 1));
-    let rank = Rank { key: standing.key, event, order };
+    let rank = Rank::of(standing.key, standing.event, order);
     if order >= UNRESERVED { rank.below_all() } else { rank }
 }
 

@@ -199,7 +199,7 @@ impl Runtime {
         };
         let (executor, link) = Executor::new(
             discipline,
-            meter_cpu,
+            (meter_cpu, self.config.switch_cost.unwrap_or_default()),
             self.config.trace,
             self.inactive_epoch.clone(),
             virtual_processor,

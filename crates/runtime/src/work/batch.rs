@@ -47,6 +47,7 @@ pub struct Batch<'a> {
     quantum_cost: Span,
     quantum_overruns: u32,
     resumed: bool,
+    jobs_skipped: u64,
     aborting: bool,
     told_to_yield: bool,
     finished: bool,
@@ -75,6 +76,7 @@ pub(crate) struct Grant {
     pub(crate) check_at: Instant,
     pub(crate) start: Instant,
     pub(crate) resumed: bool,
+    pub(crate) jobs_skipped: u64,
     pub(crate) aborting: bool,
 }
 
@@ -110,6 +112,7 @@ impl<'a> Batch<'a> {
             quantum_cost: grant.quantum_cost,
             quantum_overruns: 0,
             resumed: grant.resumed,
+            jobs_skipped: grant.jobs_skipped,
             aborting: grant.aborting,
             told_to_yield: false,
             finished: false,
@@ -168,6 +171,14 @@ impl<'a> Batch<'a> {
     /// Whether this upcall continues a job that had to yield.
     pub fn resumed(&self) -> bool {
         self.resumed
+    }
+
+    /// How many jobs were dropped between the job before and the present one, because they waited
+    /// too long ([`Backlog`](crate::activity::Backlog)). The same in every upcall of a job. A
+    /// handler of a socket or of samples should discard the data of that many periods. Otherwise
+    /// data that waited stays late for ever. 0 in a trial run and in virtual time.
+    pub fn jobs_skipped(&self) -> u64 {
+        self.jobs_skipped
     }
 
     /// Takes the most urgent event that was posted to this handler ([`crate::Poster`]): the one of

@@ -61,6 +61,13 @@ pub fn every_us(period_us: u64) -> ActivityParams {
     ActivityParams::new(Span::from_micros(period_us), Span::from_nanos(100))
 }
 
+/// The same, with PDUs that may take this long. A handler whose PDUs take longer than declared goes
+/// after all others.
+#[allow(dead_code, reason = "not every test program needs it")]
+pub fn costing_us(params: ActivityParams, cost_us: u64) -> ActivityParams {
+    ActivityParams { pdu_cost: Span::from_micros(cost_us), ..params }
+}
+
 /// Waits until a handler has finished.
 #[track_caller]
 pub fn ended(runtime: &mut Runtime, id: HandlerId) {

@@ -1,6 +1,6 @@
 //! The end of a user area that reads.
 
-use super::{Counters, Mask, NEVER, NO_RANK, Pending, Rank, Slot, SlotState, layout, sized};
+use super::{Counters, Mask, NEVER, Pending, Rank, Rival, Slot, SlotState, layout, order, sized};
 use crate::edge::{Edge, barrier, ordering};
 use crate::words::Words;
 use crate::{AtomicU64, DomainId, LayoutError, Ordering, PeerFault};
@@ -20,17 +20,6 @@ pub struct Running {
     pub upcalled_at_ns: u64,
     /// When the domain last asked whether it may go on.
     pub asked_at_ns: u64,
-}
-
-/// How a domain compares with a running activity of another domain. See [`Peer::rival`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rival {
-    /// The time from which the domain preempts the running activity (`CLOCK_MONOTONIC`, may be
-    /// past). It is the earliest release of a slot that preempts, or the time since which a ready
-    /// activity does. [`NEVER`]: nothing in the domain preempts it ([`Rank::preempts`]).
-    pub preempts_at_ns: u64,
-    /// The best rank that was ready or released by the given moment.
-    pub best: Option<Rank>,
 }
 
 /// The end of another process. It reads the state of the domain.
@@ -77,13 +66,7 @@ impl<W: AsRef<[AtomicU64]>> Peer<W> {
     /// The owner was writing at every try, or states that it uses more slots than it has.
     #[inline]
     pub fn best(&self, at_ns: u64) -> Result<Option<Rank>, PeerFault> {
-        let best = self.read(|slots| {
-            let released = copies(slots).filter(|slot| slot.next_release_ns <= at_ns);
-            let ready = self.ready();
-            let first = if ready.since_ns <= at_ns { ready.rank } else { NO_RANK };
-            released.map(|slot| slot.rank).fold(first, Rank::min)
-        })?;
-        Ok((best.key != NEVER).then_some(best))
+        self.read(|slots| order::best(self.ready(), shown(slots), at_ns))
     }
 
     /// As [`Self::best`], with the first place in the order of admission of that key. The waiting
@@ -95,7 +78,7 @@ impl<W: AsRef<[AtomicU64]>> Peer<W> {
         let all = self.read(|slots| {
             let released = copies(slots).filter(|slot| slot.next_release_ns <= at_ns);
             let ready = Some(self.ready()).filter(|ready| ready.since_ns <= at_ns);
-            let ready = ready.unwrap_or(Pending::from(NO_RANK));
+            let ready = ready.unwrap_or(Pending::NONE);
             released.map(|slot| Pending::from(slot.rank)).fold(ready, Pending::and)
         })?;
         Ok((all.rank.key != NEVER).then_some(Pending { since_ns: 0, ..all }))
@@ -109,19 +92,7 @@ impl<W: AsRef<[AtomicU64]>> Peer<W> {
     /// As [`Self::best`].
     #[inline]
     pub fn rival(&self, running: Rank, at_ns: u64) -> Result<Rival, PeerFault> {
-        let rival = self.read(|slots| {
-            let ready = self.ready();
-            let best = if ready.since_ns <= at_ns { ready.rank } else { NO_RANK };
-            let first = Rank { order: ready.first, ..ready.rank };
-            let preempts_at_ns = if first.preempts(&running) { ready.since_ns } else { NEVER };
-            copies(slots).fold((preempts_at_ns, best), |(preempts_at_ns, best), slot| {
-                let at = if slot.rank.preempts(&running) { slot.next_release_ns } else { NEVER };
-                let released = if slot.next_release_ns <= at_ns { slot.rank } else { NO_RANK };
-                (preempts_at_ns.min(at), best.min(released))
-            })
-        });
-        let (preempts_at_ns, best) = rival?;
-        Ok(Rival { preempts_at_ns, best: (best.key != NEVER).then_some(best) })
+        self.read(|slots| order::rival(self.ready(), shown(slots), running, at_ns))
     }
 
     /// The earliest release of any slot. [`NEVER`]: there is none. O(slots used).
@@ -298,6 +269,12 @@ impl SlotCopy {
 #[inline]
 fn copies(slots: &[SlotWords]) -> impl Iterator<Item = SlotCopy> {
     slots.iter().map(SlotCopy::of)
+}
+
+/// The release and the rank of each slot.
+#[inline]
+fn shown(slots: &[SlotWords]) -> impl Iterator<Item = (u64, Rank)> {
+    copies(slots).map(|slot| (slot.next_release_ns, slot.rank))
 }
 
 /// The low and the high half of a word.

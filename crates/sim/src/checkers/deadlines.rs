@@ -19,7 +19,6 @@ pub struct Deadlines {
 struct Bounds {
     /// The bound of each activity.
     longest: Vec<Option<Span>>,
-    cpus: Vec<u32>,
     excuse: Excuse,
 }
 
@@ -30,10 +29,9 @@ impl Deadlines {
         let longest = bounds
             .map(|(activity, bound)| bound.map(|bound| bound.min(activity.params.deadline)))
             .collect();
-        let cpus = spec.activities.iter().map(|activity| activity.cpu).collect();
         let excuse = Excuse::new(spec, promises.wakeup_latency);
         Deadlines {
-            bounds: Bounds { longest, cpus, excuse },
+            bounds: Bounds { longest, excuse },
             pending: Pending::new(spec.activities.len()),
         }
     }
@@ -45,7 +43,7 @@ impl Bounds {
         let activity = job.activity as usize;
         match self.longest[activity] {
             Some(longest)
-                if end.since(job.release) > longest && !self.excuse.holds(self.cpus[activity]) =>
+                if end.since(job.release) > longest && !self.excuse.holds_for(job.activity) =>
             {
                 Err(format!(
                     "activity {activity}: the job released at {} ns is {} ns old, admitted were \

@@ -11,16 +11,19 @@
 //! | [`no_lost_wakeup`] | no CPU stays asleep while a job or a message waits |
 //! | [`lag_bound`] | the lag of an activity stays within a bound |
 //! | [`ties`] | among activities of equal rank, the one with the most urgent event runs first |
+//! | [`interference`] | while a job waits, another activity uses no more than its reservation |
 //! | [`windows`] | at most `x` of the `y` periods of a window are missed |
 //! | [`progress`] | after faults have healed, every activity makes progress |
 //!
 //! Faults excuse the promises that they break. The excuse lasts from the fault's beginning until
-//! the CPU has nothing left to do after it healed ([`excuse`]).
+//! the CPU has nothing left to do after it healed ([`excuse`]). If domains are processes, a fault
+//! that takes one of them away excuses that domain alone.
 
 use crate::event::SimEvent;
 use crate::spec::SimSpec;
 pub use checker::{Checker, Promises, Violation};
 use deadlines::Deadlines;
+use interference::Interference;
 use lag_bound::LagBound;
 use no_lost_wakeup::NoLostWakeup;
 use progress::Progress;
@@ -29,9 +32,11 @@ use upcall_core::time::Instant;
 use windows::Windows;
 use work_conserved::WorkConserved;
 
+mod away;
 mod checker;
 pub mod deadlines;
 pub mod excuse;
+pub mod interference;
 pub mod lag_bound;
 pub mod no_lost_wakeup;
 pub(crate) mod pending;
@@ -62,6 +67,9 @@ impl Checkers {
         }
         if let Some(ties) = Ties::new(spec, promises) {
             checkers.push(Box::new(ties));
+        }
+        if let Some(interference) = Interference::new(spec, promises) {
+            checkers.push(Box::new(interference));
         }
         if promises.windows {
             checkers.push(Box::new(Windows::new(spec, promises)));

@@ -4,7 +4,9 @@
 //! A fault that keeps the CPU asleep (late wake-ups, stalls, lost notifications) excuses the CPU
 //! only until the fault heals.
 
+use super::away::Away;
 use super::checker::Checker;
+use super::excuse::Excuse;
 use crate::event::{EventKind, SimEvent};
 use crate::fault::Fault;
 use crate::spec::SimSpec;
@@ -15,6 +17,9 @@ use upcall_core::time::{Instant, Span};
 #[derive(Debug)]
 pub struct NoLostWakeup {
     wakeup_latency: Span,
+    away: Away,
+    /// If domains are processes: one that does not run does not show work beyond its budget.
+    excuse: Option<Excuse>,
     /// For each fault, whether it keeps a CPU asleep beyond the latency.
     keeps_asleep: Vec<bool>,
     cpus: BTreeMap<u32, CpuSleep>,
@@ -38,12 +43,16 @@ impl NoLostWakeup {
             // The CPU sleeps by its own clock, and releases are emitted by the same clock.
             Fault::NeverYields { .. }
             | Fault::DomainDies { .. }
+            | Fault::DomainStops { .. }
+            | Fault::HandlerBlocks { .. }
             | Fault::ClockForward { .. }
             | Fault::ClockBack { .. } => false,
         });
         let asleep = CpuSleep { asleep: true, waited_for: None, faults: 0 };
         NoLostWakeup {
             wakeup_latency,
+            away: Away::new(spec),
+            excuse: spec.split_level.is_some().then(|| Excuse::new(spec, wakeup_latency)),
             keeps_asleep: keeps_asleep.collect(),
             cpus: spec.cpus.iter().map(|&cpu| (cpu, asleep)).collect(),
         }
@@ -73,11 +82,16 @@ impl Checker for NoLostWakeup {
 
     fn event(&mut self, event: &SimEvent) -> Result<(), String> {
         self.all_woke(event.at)?;
+        self.away.event(event);
+        self.excuse.iter_mut().for_each(|excuse| excuse.event(event));
+        let excused = |a| self.excuse.as_ref().is_some_and(|excuse| excuse.holds_for(a));
         let Some(cpu) = self.cpus.get_mut(&event.cpu) else {
             return Err(format!("the machine has no cpu{}", event.cpu));
         };
         match event.kind {
-            EventKind::Release { .. } | EventKind::Message { .. } if cpu.asleep => {
+            EventKind::Release { activity, .. } | EventKind::Message { activity }
+                if cpu.asleep && !self.away.holds(activity) && !excused(activity) =>
+            {
                 cpu.waited_for.get_or_insert(event.at);
             }
             EventKind::Wake => (cpu.asleep, cpu.waited_for) = (false, None),

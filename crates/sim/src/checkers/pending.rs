@@ -51,6 +51,11 @@ impl Pending {
                 self.0[activity as usize].push_back(pending);
                 Ok(())
             }
+            EventKind::Early { activity, job, release, deadline } => {
+                let pending = PendingJob { activity, job, release, deadline };
+                self.0[activity as usize].push_back(pending);
+                Ok(())
+            }
             EventKind::JobDone(record) => {
                 let jobs = &mut self.0[record.id.0 as usize];
                 let mut found = false;

@@ -6,6 +6,9 @@
 //! event keeps it to the end of its job. DWCS has no such rule: there the needs of windows come
 //! before events, which [`super::windows`] checks.
 //!
+//! Two domains that are processes do not know which of two events of one rank was posted first.
+//! Between them the order of admission decides.
+//!
 //! During a fault of the clock and its aftermath, an observer does not know which ranks the CPU
 //! found equal. Such a fault excuses violations like other faults.
 
@@ -32,6 +35,8 @@ pub struct Ties {
 #[derive(Clone, Debug)]
 struct Standing {
     cpu: u32,
+    /// Its domain, if domains are processes.
+    domain: Option<u32>,
     period: Span,
     class: WorkClass,
     /// The time from the release of a job to its deadline.
@@ -50,11 +55,16 @@ impl Standing {
 }
 
 impl Ties {
-    /// The checker for `spec`; `None` if its policy has no such rule.
+    /// The checker for `spec`; `None` if its policy has no such rule, or if a domain may go on
+    /// although another one has a better rank.
     pub fn new(spec: &SimSpec, promises: &Promises) -> Option<Self> {
+        if spec.split_level.is_some_and(|of| !of.defer_preemption.is_zero()) {
+            return None;
+        }
         let equal = spec.discipline.event_tie()?;
         let activities = spec.activities.iter().map(|activity| Standing {
             cpu: activity.cpu,
+            domain: spec.split_level.map(|_| activity.domain),
             period: activity.params.period,
             class: activity.terms.class,
             bound: activity.terms.delay_bound.unwrap_or(activity.params.deadline),
@@ -85,14 +95,18 @@ impl Ties {
 
     fn begun(&mut self, activity: u32) -> Result<(), String> {
         let standing = &self.activities[activity as usize];
-        let (cpu, own) = (standing.cpu, standing.event());
+        let (cpu, domain, own) = (standing.cpu, standing.domain, standing.event());
         let Some(job) = self.pending.oldest(activity) else { return Ok(()) };
         let key = self.key(job);
         for (number, other) in (0u32..).zip(&self.activities) {
             let Some(event) = other.event().filter(|_| other.cpu == cpu) else { continue };
             let ties = self.pending.oldest(number).is_some_and(|job| self.key(job) == key);
-            let later = own.is_none_or(|own| event < own);
-            if number != activity && ties && later && !self.excuse.holds(cpu) {
+            let later = own.is_none_or(|own| match other.domain == domain {
+                true => event < own,
+                false => event.0 < own.0,
+            });
+            let excused = [activity, number].iter().any(|&of| self.excuse.holds_for(of));
+            if number != activity && ties && later && !excused {
                 let rank = event.0;
                 return Err(format!(
                     "activity {activity} runs, and an event of rank {rank} waits for activity \

@@ -1,20 +1,25 @@
 //! Checks work conservation. An awake CPU idles only if no job is ready, and lets no time pass
 //! between two handlers.
 //!
-//! No fault excuses a violation, because ready work runs in any case. [`super::no_lost_wakeup`]
+//! A CPU passes over the jobs of a domain that is blocked or stopped. No other fault excuses a violation, because ready work runs in any case. [`super::no_lost_wakeup`]
 //! checks sleeping CPUs.
 
+use super::away::Away;
 use super::checker::Checker;
+use super::excuse::Excuse;
 use super::pending::Pending;
 use crate::event::{EventKind, SimEvent};
 use crate::spec::SimSpec;
 use std::collections::BTreeMap;
-use upcall_core::time::Instant;
+use upcall_core::time::{Instant, Span};
 
 /// The checker of work conservation; see the module.
 #[derive(Debug)]
 pub struct WorkConserved {
     pending: Pending,
+    away: Away,
+    /// If domains are processes: one that does not run does not show work beyond its budget.
+    excuse: Option<Excuse>,
     cpus: BTreeMap<u32, CpuWork>,
 }
 
@@ -34,7 +39,9 @@ impl WorkConserved {
         for (number, activity) in (0u32..).zip(&spec.activities) {
             cpus.entry(activity.cpu).or_default().activities.push(number);
         }
-        WorkConserved { pending: Pending::new(spec.activities.len()), cpus }
+        let pending = Pending::new(spec.activities.len());
+        let excuse = spec.split_level.is_some().then(|| Excuse::new(spec, Span::ZERO));
+        WorkConserved { pending, away: Away::new(spec), excuse, cpus }
     }
 }
 
@@ -45,6 +52,8 @@ impl Checker for WorkConserved {
 
     fn event(&mut self, event: &SimEvent) -> Result<(), String> {
         self.pending.event(event, |_| Ok(()))?;
+        self.away.event(event);
+        self.excuse.iter_mut().for_each(|excuse| excuse.event(event));
         let cpu = self.cpus.entry(event.cpu).or_default();
         if let Some(since) = cpu.choosing.filter(|since| *since < event.at) {
             return Err(format!(
@@ -57,14 +66,21 @@ impl Checker for WorkConserved {
             EventKind::JobDone(record) if cpu.running == Some(record.id.0) => {
                 (cpu.running, cpu.choosing) = (None, Some(event.at));
             }
-            EventKind::Yield { .. } => (cpu.running, cpu.choosing) = (None, Some(event.at)),
+            EventKind::Yield { activity, .. } if cpu.running == Some(activity) => {
+                (cpu.running, cpu.choosing) = (None, Some(event.at));
+            }
+            EventKind::Pause { .. } => (cpu.running, cpu.choosing) = (None, Some(event.at)),
+            EventKind::HandOff { .. } => cpu.choosing = None,
             EventKind::Wake => cpu.choosing = Some(event.at),
-            EventKind::Upcall { activity, .. } => {
+            EventKind::Upcall { activity, .. } | EventKind::Continue { activity } => {
                 (cpu.running, cpu.choosing) = (Some(activity), None);
             }
             EventKind::Idle => {
                 cpu.choosing = None;
-                let ready = cpu.activities.iter().find(|&&a| self.pending.count(a) > 0);
+                let excused = |a| self.excuse.as_ref().is_some_and(|excuse| excuse.holds_for(a));
+                let is_ready =
+                    |&&a: &&u32| self.pending.count(a) > 0 && !self.away.holds(a) && !excused(a);
+                let ready = cpu.activities.iter().find(is_ready);
                 if let Some(activity) = ready {
                     return Err(format!(
                         "cpu{} goes to sleep while activity {activity} is ready",

@@ -49,8 +49,12 @@ pub(super) fn controls_of(spec: &SimSpec, actors: &[Actor]) -> VecDeque<(Instant
     let mut controls = Vec::new();
     for (index, fault) in (0u32..).zip(&spec.faults) {
         let concerns = |actor: &Actor| match *fault {
-            Fault::NeverYields { activity, .. } => actor.activity == activity,
-            Fault::DomainDies { domain, .. } => actor.domain == domain,
+            Fault::NeverYields { activity, .. } | Fault::HandlerBlocks { activity, .. } => {
+                actor.activity == activity
+            }
+            Fault::DomainDies { domain, .. } | Fault::DomainStops { domain, .. } => {
+                actor.domain == domain
+            }
             _ => true,
         };
         if actors.iter().any(concerns) {

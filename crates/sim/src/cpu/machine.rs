@@ -1,7 +1,7 @@
 //! The properties that all CPUs of a simulation share, and helpers for numbers.
 
 use crate::fault::{Fault, Stalls};
-use crate::spec::SimSpec;
+use crate::spec::{SimSpec, SplitLevel};
 use upcall_core::time::Span;
 
 pub(super) const NANOSECOND: Span = Span::from_nanos(1);
@@ -11,6 +11,7 @@ pub(super) const NANOSECOND: Span = Span::from_nanos(1);
 pub(crate) struct Machine {
     pub(super) preemptive: bool,
     pub(super) switch_cost: Span,
+    pub(super) split_level: Option<SplitLevel>,
     pub(super) faults: Vec<Fault>,
     pub(super) stalls: Stalls,
 }
@@ -20,9 +21,15 @@ impl Machine {
         Machine {
             preemptive: spec.discipline.preemptive,
             switch_cost: spec.switch_cost,
+            split_level: spec.split_level,
             faults: spec.faults.clone(),
             stalls: Stalls::of(&spec.faults),
         }
+    }
+
+    /// Cost of a hand-off to another domain that is spent before its scheduler is asked.
+    pub(super) fn handoff_cost(&self) -> Span {
+        self.split_level.map_or(Span::ZERO, |split_level| split_level.handoff_cost)
     }
 }
 

@@ -2,11 +2,12 @@
 
 use super::control::{Control, Message, Request};
 use super::machine::{Machine, NANOSECOND, count};
-use super::state::{Cpu, Running, State};
+use super::running::{Running, State};
+use super::state::Cpu;
+use crate::actor::Actor;
 use crate::event::{EventKind, SimEvent};
 use crate::fault::Fault;
 use std::cmp::Reverse;
-use upcall_core::activity::ActivityId;
 use upcall_core::scheduler::{Input, Outcome};
 use upcall_core::time::Instant;
 
@@ -24,7 +25,9 @@ impl Cpu {
                 // With this tick the core handles everything that was due by any reading of the
                 // clock so far.
                 let before = self.clock.reads(self.now - NANOSECOND);
-                self.inform_at(before, Input::Tick, observe);
+                for home in 0..self.domains.len() {
+                    self.inform_at(before, home, Input::Tick, observe);
+                }
             }
             Some((_, Control::Message(message))) => self.message(message, machine, observe),
             Some((_, Control::Fault { index, begins })) => {
@@ -32,6 +35,9 @@ impl Cpu {
                 match machine.faults[index as usize] {
                     Fault::DomainDies { domain, .. } => {
                         self.domain(domain, !begins, machine, observe)
+                    }
+                    Fault::DomainStops { domain, .. } => {
+                        self.stop(domain, begins, machine, observe)
                     }
                     // The lost notification is repeated.
                     Fault::LostNotifications { .. } if !begins && !self.mailbox.is_empty() => {
@@ -74,6 +80,7 @@ impl Cpu {
                 self.deliver(message, observe);
                 self.ask_soon(running, machine);
             }
+            State::HandOff { .. } => self.deliver(message, observe),
             State::Asleep { .. } => {
                 self.mailbox.push(message);
                 let notified = machine.faults.iter().all(|fault| match *fault {
@@ -109,7 +116,9 @@ impl Cpu {
         if was_asleep {
             self.become_awake(observe);
         }
-        self.release_all(observe);
+        let is_there = |actor: &&Actor| actor.domain == domain;
+        let Some(home) = self.actors.iter().find(is_there).map(|actor| actor.home) else { return };
+        self.release_all(home, observe);
         for number in 0..count(self.actors.len()) {
             let actor = &self.actors[number as usize];
             if actor.domain != domain || actor.alive == alive {
@@ -125,11 +134,16 @@ impl Cpu {
                 self.kill(number, machine, observe);
             }
         }
+        if !alive && machine.split_level.is_some() {
+            self.domains[home].blocked_until = None;
+            self.returners.retain(|&other| other != home);
+            self.continued.retain(|&other| other != home);
+            self.note_back(home, observe);
+        }
         match self.state {
-            State::Running(running) if self.scheduler.running().is_some() => {
-                self.ask_soon(running, machine);
-            }
-            _ => self.decide(machine, observe),
+            State::Running(running) => self.ask_soon(running, machine),
+            State::HandOff { .. } => {}
+            State::Asleep { .. } => self.decide(machine, observe),
         }
     }
 
@@ -140,8 +154,8 @@ impl Cpu {
         machine: &Machine,
         observe: &mut impl FnMut(&SimEvent),
     ) {
-        let id = ActivityId(number);
-        self.inform(Input::Suspend { id }, observe);
+        let (home, id) = self.home_of(number);
+        self.inform(home, Input::Suspend { id }, observe);
         if let State::Running(running) = self.state
             && running.actor == number
         {
@@ -149,12 +163,20 @@ impl Cpu {
             self.returned(running, position, Outcome::Yielded, observe);
             self.state = State::Asleep { until: Instant::FAR };
         }
-        let counters = self.scheduler.counters(id);
+        let is_own = |running: &mut Running| running.actor == number;
+        let interrupted = self.interrupted.take_if(is_own);
+        let paused = interrupted.or_else(|| self.domains[home].paused.take_if(is_own));
+        if let Some(paused) = paused {
+            let position = self.actors[number as usize].position;
+            let paused = Running { upcalled: self.now, ..paused };
+            self.returned(paused, position, Outcome::Yielded, observe);
+        }
+        let counters = self.domains[home].scheduler.counters(id);
         let actor = &mut self.actors[number as usize];
         (actor.alive, actor.delivering) = (false, false);
         if let Some(counters) = counters {
             actor.note_life(&counters);
         }
-        self.inform(Input::Close { id }, observe);
+        self.inform(home, Input::Close { id }, observe);
     }
 }

@@ -1,19 +1,22 @@
 //! Chooses the next handler, runs it, and sleeps when no activity is ready.
 
 use super::machine::{Machine, NANOSECOND};
-use super::state::{Cpu, Running, State};
+use super::running::{Running, State};
+use super::state::Cpu;
 use crate::event::{EventKind, SimEvent};
 use crate::execution::Position;
 use crate::fault::Fault;
-use upcall_core::activity::ActivityId;
 use upcall_core::scheduler::{Command, Input, Outcome};
 use upcall_core::time::{Instant, Span};
+use upcall_shm::user_area::order::Next;
 
 impl Cpu {
     /// (1) Wakes the CPU: the scheduler releases all due jobs, and the next handler is chosen.
     pub(super) fn wake(&mut self, machine: &Machine, observe: &mut impl FnMut(&SimEvent)) {
         self.become_awake(observe);
-        self.inform(Input::Tick, observe);
+        if machine.split_level.is_none() {
+            self.inform(0, Input::Tick, observe);
+        }
         self.decide(machine, observe);
     }
 
@@ -31,14 +34,78 @@ impl Cpu {
 
     /// Asks the core what to do next, and begins it: (2) or (3).
     pub(super) fn decide(&mut self, machine: &Machine, observe: &mut impl FnMut(&SimEvent)) {
-        loop {
-            match self.scheduler.poll_command(self.reading()) {
-                Some(Command::Upcall { id, pdus_max, resumed, check_at }) => {
-                    return self.upcall(id, (pdus_max, resumed, check_at), machine, observe);
-                }
-                Some(notice) => self.pass_on(notice, observe),
-                None => return self.sleep(machine, observe),
+        let Some(split_level) = machine.split_level else {
+            if !self.next_upcall(0, false, machine, observe) {
+                self.note_idle(0, observe);
+                self.sleep(machine, observe);
             }
+            return;
+        };
+        loop {
+            if let Some(home) = self.returners.pop_front() {
+                return self.resume(home, machine, observe);
+            }
+            if let Some(interrupted) = self.interrupted.take() {
+                return self.go_on(interrupted, machine, observe);
+            }
+            let next = self.next_domain(split_level, observe);
+            let passes_on = next != Next::Own;
+            if let (Next::Nothing, Some(holder)) = (next, self.holder) {
+                self.note_idle(holder, observe);
+            }
+            self.holder = match next {
+                Next::Own => self.holder,
+                Next::Other(home) => Some(home),
+                Next::Nothing => None,
+            };
+            // The running domain sleeps, so a domain that was continued gets the CPU.
+            if let Some(home) = passes_on.then(|| self.continued.pop_front()).flatten() {
+                return self.resume(home, machine, observe);
+            }
+            let Some(holder) = self.holder else { return self.sleep(machine, observe) };
+            if passes_on {
+                self.inform(holder, Input::Tick, observe);
+            }
+            if self.begin_hand_off(holder, machine, observe)
+                || self.next_upcall(holder, false, machine, observe)
+            {
+                return;
+            }
+        }
+    }
+
+    /// Begins the next upcall of a scheduler, after a hand-off to its domain or without. `false` if
+    /// there is none, or its handler blocks at once.
+    pub(super) fn next_upcall(
+        &mut self,
+        home: usize,
+        handed_over: bool,
+        machine: &Machine,
+        observe: &mut impl FnMut(&SimEvent),
+    ) -> bool {
+        let cost = if handed_over { Span::ZERO } else { machine.switch_cost };
+        if self.domains[home].switch_cost != cost {
+            self.domains[home].switch_cost = cost;
+            self.inform(home, Input::SwitchCost { cost }, observe);
+        }
+        loop {
+            let reading = self.reading();
+            match self.domains[home].scheduler.poll_command(reading) {
+                Some(Command::Upcall { id, pdus_max, resumed, check_at }) => {
+                    let actor = self.domains[home].members[id.0 as usize];
+                    let grant = (pdus_max, resumed, check_at);
+                    return self.upcall(actor, grant, cost, machine, observe);
+                }
+                Some(notice) => self.pass_on(home, notice, observe),
+                None => return false,
+            }
+        }
+    }
+
+    /// The CPU has nothing to run, and only the domain that had the turn knows it.
+    fn note_idle(&mut self, home: usize, observe: &mut impl FnMut(&SimEvent)) {
+        if self.domains[home].scheduler.is_in_debt() {
+            self.inform(home, Input::Idle, observe);
         }
     }
 
@@ -46,7 +113,10 @@ impl Cpu {
     pub(super) fn sleep(&mut self, machine: &Machine, observe: &mut impl FnMut(&SimEvent)) {
         self.busy += self.now.since(self.awake_since);
         // A timer cannot be set in the past.
-        let due = self.scheduler.next_deadline().unwrap_or(Instant::FAR);
+        let due = match machine.split_level {
+            Some(_) => self.next_shown(),
+            None => self.domains[0].scheduler.next_deadline().unwrap_or(Instant::FAR),
+        };
         let due = self.clock.first(due).max(self.now + NANOSECOND);
         let mut until = due;
         for fault in &machine.faults {
@@ -61,36 +131,55 @@ impl Cpu {
         self.emit(EventKind::Idle, observe);
     }
 
-    /// (3) Calls a handler.
+    /// Notes that `actor` runs next. Returns whether another one ran before.
+    #[inline]
+    pub(super) fn switch_to(&mut self, actor: u32) -> bool {
+        let domain = self.actors[actor as usize].domain;
+        let last = self.last.replace((actor, domain));
+        let to_another_domain = last.is_none_or(|(_, last)| last != domain);
+        self.domain_switches += u64::from(to_another_domain);
+        let switches = last.is_none_or(|(last, _)| last != actor);
+        self.switches += u64::from(switches);
+        switches
+    }
+
+    /// (3) Calls a handler. `false` if it blocks at once.
     pub(super) fn upcall(
         &mut self,
-        id: ActivityId,
-        (pdus_max, resumed, check_at): (u32, bool, Instant),
+        number: u32,
+        (pdus_max, resumed, mut check_at): (u32, bool, Instant),
+        switch_cost: Span,
         machine: &Machine,
         observe: &mut impl FnMut(&SimEvent),
-    ) {
-        self.emit_lag(id, observe);
-        let actor = &mut self.actors[id.0 as usize];
+    ) -> bool {
+        self.emit_lag(number, observe);
+        let actor = &mut self.actors[number as usize];
         let stale = if resumed { 0 } else { actor.begin_job(self.now, pdus_max) };
-        let (activity, pdus_before) = (actor.activity, actor.position.pdu);
-        let last = self.last.replace((id.0, actor.domain));
-        self.domain_switches += u64::from(last.is_none_or(|(_, domain)| domain != actor.domain));
-        let switched = last.is_none_or(|(last, _)| last != id.0);
+        let blocks_for = if resumed { Span::ZERO } else { actor.blocks_for(self.now) };
+        let (activity, home, pdus_before) = (actor.activity, actor.home, actor.position.pdu);
+        let switched = self.switch_to(number);
         self.emit(EventKind::Upcall { activity, pdus_max, resumed, switched }, observe);
         if !resumed {
-            let total = self.actors[id.0 as usize].total;
+            let total = self.actors[number as usize].total;
             if stale > 0 {
                 self.emit(EventKind::Stale { activity, pdus: stale }, observe);
             }
-            self.take_events(id, total.saturating_add(stale), observe);
+            self.take_events(number, total.saturating_add(stale), observe);
+        }
+        if let Some(split_level) = machine.split_level.filter(|_| self.domains.len() > 1) {
+            let until = self.may_go_on(home, split_level).unwrap_or(self.now);
+            check_at = check_at.min(until);
         }
         let mut from = self.now;
         if switched {
-            from = machine.stalls.end(from, machine.switch_cost);
-            self.switching += machine.switch_cost;
+            from = machine.stalls.end(from, switch_cost);
+            self.switching += switch_cost;
+        }
+        if machine.split_level.is_none() {
+            from += blocks_for;
         }
         let running = Running {
-            actor: id.0,
+            actor: number,
             upcalled: self.now,
             pdus_before,
             from,
@@ -99,8 +188,14 @@ impl Cpu {
             target_at: from,
             target: pdus_before,
             spins: false,
+            lead: Span::ZERO,
         };
+        if machine.split_level.is_some() && !blocks_for.is_zero() {
+            self.block(running, blocks_for, observe);
+            return false;
+        }
         self.state = State::Running(self.planned(running, machine));
+        true
     }
 
     /// Plans `running` up to the first point where it must act.
@@ -151,26 +246,42 @@ impl Cpu {
         let position = self.position(&running, machine);
         let actor = &mut self.actors[running.actor as usize];
         actor.position = position;
+        let home = actor.home;
         let has_work = position.pdu < actor.total;
         if !has_work {
             self.returned(running, position, Outcome::Done, observe);
+            self.tell_early(running.actor, observe);
+            self.note_back(home, observe);
             return self.decide(machine, observe);
         }
         running.from = self.now;
         if self.now >= running.check_at {
-            self.scheduler.handle(self.reading(), Input::Boundary).expect("a handler is running");
-            match self.scheduler.poll_notice() {
+            match self.boundary(home, machine) {
                 // Asking again at the same instant would loop for ever.
-                Some(Command::Proceed { check_at }) => {
+                Some(check_at) => {
                     running.check_at = self.clock.first(check_at).max(self.now + NANOSECOND);
                 }
-                _ => {
+                None => {
                     self.returned(running, position, Outcome::Yielded, observe);
+                    self.note_back(home, observe);
                     return self.decide(machine, observe);
                 }
             }
         }
         self.state = State::Running(self.planned(running, machine));
+    }
+
+    /// Asks the scheduler, and compares with the other domains. Returns until when the handler may
+    /// go on; `None` if it must return.
+    fn boundary(&mut self, home: usize, machine: &Machine) -> Option<Instant> {
+        let reading = self.reading();
+        let scheduler = &mut self.domains[home].scheduler;
+        scheduler.handle(reading, Input::Boundary).expect("a handler is running");
+        let Some(Command::Proceed { check_at }) = scheduler.poll_notice() else { return None };
+        match machine.split_level {
+            Some(split_level) => Some(check_at.min(self.may_go_on(home, split_level)?)),
+            None => Some(check_at),
+        }
     }
 
     /// The handler returns. The caller sets the new state.
@@ -181,21 +292,18 @@ impl Cpu {
         outcome: Outcome,
         observe: &mut impl FnMut(&SimEvent),
     ) {
-        let id = ActivityId(running.actor);
+        let home = self.actors[running.actor as usize].home;
         let pdus = position.pdu - running.pdus_before;
         let actor = &mut self.actors[running.actor as usize];
         actor.busy += self.now.since(running.upcalled);
         let activity = actor.activity;
         let input = Input::Returned { pdus, outcome };
-        self.scheduler.handle(self.reading(), input).expect("the driver keeps to the protocol");
-        let mut ended = false;
-        while let Some(notice) = self.scheduler.poll_notice() {
-            ended |= matches!(notice, Command::JobDone(_));
-            self.pass_on(notice, observe);
-        }
-        if !ended {
+        let reading = self.reading();
+        let scheduler = &mut self.domains[home].scheduler;
+        scheduler.handle(reading, input).expect("the driver keeps to the protocol");
+        if !self.notices(home, observe) {
             self.emit(EventKind::Yield { activity, pdus }, observe);
         }
-        self.emit_lag(id, observe);
+        self.emit_lag(running.actor, observe);
     }
 }

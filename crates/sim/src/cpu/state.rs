@@ -1,7 +1,9 @@
 //! The state of one CPU, and the events that it emits.
 
 use super::control::{Control, Message, controls_of, first_posts};
-use super::machine::{Machine, count};
+use super::domain::Domain;
+use super::machine::Machine;
+use super::running::{Running, State};
 use crate::actor::Actor;
 use crate::chance::Chance;
 use crate::clock::Clock;
@@ -13,14 +15,25 @@ use std::collections::{BinaryHeap, VecDeque};
 use upcall_core::activity::ActivityId;
 use upcall_core::scheduler::{Command, Input};
 use upcall_core::time::{Instant, Span};
-use upcall_core::trace::{Record, Traced};
+use upcall_core::trace::Record;
 
-/// One CPU and its activities. They are numbered from 0, as the scheduler's [`ActivityId`].
-/// [`Actor::activity`] is their index in the spec.
+/// One CPU and its activities, numbered from 0. [`Actor::activity`] is their index in the spec, and
+/// [`Actor::id`] their number in their scheduler.
 #[derive(Debug)]
 pub(crate) struct Cpu {
     pub(super) number: u32,
-    pub(super) scheduler: Traced<Vec<Record>>,
+    /// The schedulers; one, or one for each domain.
+    pub(super) domains: Vec<Domain>,
+    /// The domain that has the turn, if there are several.
+    pub(super) holder: Option<usize>,
+    /// The upcall of the holder while a handler that came back runs.
+    pub(super) interrupted: Option<Running>,
+    /// Domains whose handlers came back from the kernel and wait for another such handler.
+    pub(super) returners: VecDeque<usize>,
+    /// Domains that were stopped in the middle of an upcall and are continued.
+    pub(super) continued: VecDeque<usize>,
+    /// When the handlers that block come back.
+    pub(super) unblocks: BinaryHeap<Reverse<(Instant, usize)>>,
     pub(super) actors: Vec<Actor>,
     pub(super) state: State,
     /// The instant of the last step.
@@ -38,53 +51,32 @@ pub(crate) struct Cpu {
     pub(super) chance: Chance,
     /// The activity of the last upcall, and its domain.
     pub(super) last: Option<(u32, u32)>,
+    /// The next place in the order of admission.
+    pub(super) order: u32,
     pub(super) awake_since: Instant,
+    pub(super) switches: u64,
     pub(super) domain_switches: u64,
     pub(super) busy: Span,
     pub(super) switching: Span,
     pub(super) events: u64,
 }
 
-#[derive(Clone, Copy, Debug)]
-pub(super) enum State {
-    Asleep { until: Instant },
-    Running(Running),
-}
-
-/// An upcall that is running.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Running {
-    pub(super) actor: u32,
-    pub(super) upcalled: Instant,
-    /// Complete PDUs of the job at the upcall.
-    pub(super) pdus_before: u32,
-    /// The time from which the actor's position counts: the end of the hand-off, or the last
-    /// preemption point.
-    pub(super) from: Instant,
-    pub(super) check_at: Instant,
-    /// The time at which the handler asks the scheduler or returns.
-    pub(super) end: Instant,
-    /// The time at which PDU `target` of the job would be complete; `end` or later.
-    pub(super) target_at: Instant,
-    pub(super) target: u32,
-    /// Whether the handler spins in its present PDU until `target_at`.
-    pub(super) spins: bool,
-}
-
 impl Cpu {
     /// A CPU with its activities of `spec`, asleep until time 0.
     pub(crate) fn new(spec: &SimSpec, machine: &Machine, number: u32) -> Self {
-        let actors: Vec<_> = (0u32..)
+        let mut actors: Vec<_> = (0u32..)
             .zip(&spec.activities)
             .filter(|(_, activity)| activity.cpu == number)
             .map(|(place, _)| Actor::new(spec, place))
             .collect();
         Cpu {
             number,
-            scheduler: match spec.checked {
-                true => Traced::new(count(actors.len()), &spec.discipline.checked()),
-                false => Traced::new(count(actors.len()), spec.discipline),
-            },
+            domains: Domain::all(spec, &mut actors),
+            holder: None,
+            interrupted: None,
+            returners: VecDeque::new(),
+            continued: VecDeque::new(),
+            unblocks: BinaryHeap::new(),
             state: State::Asleep { until: machine.stalls.clear(Instant::ZERO) },
             now: Instant::ZERO,
             clock: Clock::of(&spec.faults),
@@ -94,7 +86,9 @@ impl Cpu {
             mailbox: Vec::new(),
             chance: Chance::new(spec.seed, u64::from(number)),
             last: None,
+            order: 0,
             awake_since: Instant::ZERO,
+            switches: 0,
             domain_switches: 0,
             busy: Span::ZERO,
             switching: Span::ZERO,
@@ -105,32 +99,44 @@ impl Cpu {
 
     /// Records every crossing of the core's interface from now on, until taken out.
     pub(crate) fn trace(&mut self) {
-        self.scheduler.set_sink(Vec::new());
+        self.domains.iter_mut().for_each(|domain| domain.scheduler.set_sink(Vec::new()));
     }
 
-    /// Takes out the records.
-    pub(crate) fn take_records(&mut self, record: &mut impl FnMut(u32, &Record)) {
-        if let Some(kept) = self.scheduler.sink_mut() {
-            kept.drain(..).for_each(|kept| record(self.number, &kept));
+    /// Takes out the records, with the number of their process.
+    pub(crate) fn take_records(&mut self, record: &mut impl FnMut(u16, u32, &Record)) {
+        for domain in &mut self.domains {
+            if let Some(kept) = domain.scheduler.sink_mut() {
+                kept.drain(..).for_each(|kept| record(domain.process, self.number, &kept));
+            }
         }
     }
 
     /// The time of the next step; [`Instant::FAR`] if there is none. O(1).
+    #[inline]
     pub(crate) fn next_at(&self) -> Instant {
-        self.release_at().min(self.control_at()).min(self.post_at()).min(match self.state {
-            State::Asleep { until } => until,
+        let outside = self.release_at().min(self.control_at()).min(self.post_at());
+        outside.min(self.unblock_at()).min(match self.state {
+            State::Asleep { until } | State::HandOff { until } => until,
             State::Running(running) => running.end,
         })
     }
 
+    #[inline]
     pub(super) fn release_at(&self) -> Instant {
         self.releases.peek().map_or(Instant::FAR, |Reverse((at, _))| self.clock.first(*at))
     }
 
+    #[inline]
     pub(super) fn control_at(&self) -> Instant {
         self.controls.front().map_or(Instant::FAR, |(at, _)| *at)
     }
 
+    #[inline]
+    pub(super) fn unblock_at(&self) -> Instant {
+        self.unblocks.peek().map_or(Instant::FAR, |Reverse((at, _))| *at)
+    }
+
+    #[inline]
     pub(super) fn post_at(&self) -> Instant {
         self.posts.peek().map_or(Instant::FAR, |Reverse((at, _))| *at)
     }
@@ -141,6 +147,7 @@ impl Cpu {
     }
 
     /// The present reading of the CPU's clock.
+    #[inline]
     pub(super) fn reading(&self) -> Instant {
         self.clock.reads(self.now)
     }
@@ -150,28 +157,56 @@ impl Cpu {
         observe(&SimEvent { at: self.now, cpu: self.number, kind });
     }
 
-    /// Passes an input to the core, and emits the events that follow.
-    pub(super) fn inform(&mut self, input: Input, observe: &mut impl FnMut(&SimEvent)) {
-        self.inform_at(self.reading(), input, observe);
+    /// The scheduler of an activity, by its place, and the number of the activity there.
+    #[inline]
+    pub(super) fn home_of(&self, actor: u32) -> (usize, ActivityId) {
+        let actor = &self.actors[actor as usize];
+        (actor.home, actor.id)
+    }
+
+    /// Passes an input to the scheduler of `home`, and emits the events that follow.
+    pub(super) fn inform(
+        &mut self,
+        home: usize,
+        input: Input,
+        observe: &mut impl FnMut(&SimEvent),
+    ) {
+        self.inform_at(self.reading(), home, input, observe);
     }
 
     /// As `inform`, at a given reading of the clock.
     pub(super) fn inform_at(
         &mut self,
         reading: Instant,
+        home: usize,
         input: Input,
         observe: &mut impl FnMut(&SimEvent),
     ) {
-        self.scheduler.handle(reading, input).expect("the driver keeps to the protocol");
-        while let Some(notice) = self.scheduler.poll_notice() {
-            self.pass_on(notice, observe);
-        }
+        let scheduler = &mut self.domains[home].scheduler;
+        scheduler.handle(reading, input).expect("the driver keeps to the protocol");
+        self.notices(home, observe);
     }
 
-    pub(super) fn pass_on(&mut self, notice: Command, observe: &mut impl FnMut(&SimEvent)) {
+    /// Passes on all notices. Returns whether a job ended.
+    pub(super) fn notices(&mut self, home: usize, observe: &mut impl FnMut(&SimEvent)) -> bool {
+        let mut ended = false;
+        while let Some(notice) = self.domains[home].scheduler.poll_notice() {
+            ended |= matches!(notice, Command::JobDone(_));
+            self.pass_on(home, notice, observe);
+        }
+        ended
+    }
+
+    pub(super) fn pass_on(
+        &mut self,
+        home: usize,
+        notice: Command,
+        observe: &mut impl FnMut(&SimEvent),
+    ) {
+        let members = &self.domains[home].members;
         match notice {
             Command::JobDone(mut record) => {
-                let actor = &mut self.actors[record.id.0 as usize];
+                let actor = &mut self.actors[members[record.id.0 as usize] as usize];
                 if record.completed {
                     actor.responses.note(record.response());
                 }
@@ -179,7 +214,7 @@ impl Cpu {
                 self.emit(EventKind::JobDone(record), observe);
             }
             Command::Inactive { id } => {
-                let activity = self.actors[id.0 as usize].activity;
+                let activity = self.actors[members[id.0 as usize] as usize].activity;
                 self.emit(EventKind::Leave { activity }, observe);
             }
             // The caller takes the replies to a handler itself. A free number needs no event.
@@ -213,9 +248,10 @@ impl Cpu {
         }
     }
 
-    pub(super) fn emit_lag(&mut self, id: ActivityId, observe: &mut impl FnMut(&SimEvent)) {
-        if let Some(lag_ns) = self.scheduler.lag_ns(id, self.reading()) {
-            let actor = &mut self.actors[id.0 as usize];
+    pub(super) fn emit_lag(&mut self, actor: u32, observe: &mut impl FnMut(&SimEvent)) {
+        let (home, id) = self.home_of(actor);
+        if let Some(lag_ns) = self.domains[home].scheduler.lag_ns(id, self.reading()) {
+            let actor = &mut self.actors[actor as usize];
             actor.note_lag(lag_ns);
             let activity = actor.activity;
             self.emit(EventKind::Lag { activity, lag_ns }, observe);

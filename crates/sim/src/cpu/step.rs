@@ -1,10 +1,10 @@
 //! One step of a CPU, and the end of its run.
 
 use super::machine::{Machine, NANOSECOND};
-use super::state::{Cpu, State};
+use super::running::State;
+use super::state::Cpu;
 use crate::event::SimEvent;
 use crate::outcome::{ActivityOutcome, CpuOutcome};
-use upcall_core::activity::ActivityId;
 use upcall_core::scheduler::{Input, Outcome};
 use upcall_core::time::Instant;
 use upcall_core::trace::Record;
@@ -29,9 +29,12 @@ impl Cpu {
             self.drop_stale();
         } else if self.post_at() == at {
             self.post(machine, observe);
+        } else if self.unblock_at() == at {
+            self.unblock(machine, observe);
         } else {
             match self.state {
                 State::Asleep { .. } => self.wake(machine, observe),
+                State::HandOff { .. } => self.end_hand_off(machine, observe),
                 State::Running(running) => self.act(running, machine, observe),
             }
         }
@@ -44,12 +47,14 @@ impl Cpu {
         end: Instant,
         machine: &Machine,
         observe: &mut impl FnMut(&SimEvent),
-        record: &mut impl FnMut(u32, &Record),
+        record: &mut impl FnMut(u16, u32, &Record),
     ) -> (CpuOutcome, Vec<ActivityOutcome>, u64) {
         if end > Instant::ZERO {
             // Every release before the end counts, even if no step has handled it yet.
             self.now = end - NANOSECOND;
-            self.inform(Input::Tick, observe);
+            for home in 0..self.domains.len() {
+                self.inform(home, Input::Tick, observe);
+            }
         }
         self.now = end;
         if let State::Running(running) = self.state {
@@ -59,18 +64,21 @@ impl Cpu {
             } else {
                 self.actors[running.actor as usize].busy += end.since(running.upcalled);
             }
+        }
+        if !matches!(self.state, State::Asleep { .. }) {
             self.busy += end.since(self.awake_since);
         }
         self.take_records(record);
         let cpu = CpuOutcome {
             cpu: self.number,
-            switches: self.scheduler.switches(),
+            switches: self.switches,
             domain_switches: self.domain_switches,
             busy: self.busy,
             switching: self.switching,
         };
-        let (scheduler, events, reading) = (&self.scheduler, self.events, self.reading());
-        let outcomes = (0..).map(ActivityId).zip(self.actors).map(|(id, actor)| {
+        let (domains, events, reading) = (&self.domains, self.events, self.reading());
+        let outcomes = self.actors.into_iter().map(|actor| {
+            let (scheduler, id) = (&domains[actor.home].scheduler, actor.id);
             let counters = scheduler.counters_at(reading, id);
             actor.outcome(end, counters, scheduler.window_violations(id))
         });

@@ -4,7 +4,9 @@
 //! user interface shows the whole record. An absent number means `None` or `false`. The numbers of
 //! kinds and fields are part of the format: new ones go to the end.
 
-use upcall_core::activity::{ActivityId, ActivityParams, Claim, GroupId, Terms, Window, WorkClass};
+use upcall_core::activity::{
+    ActivityId, ActivityParams, Backlog, Claim, GroupId, Terms, Window, WorkClass,
+};
 use upcall_core::admission::Share;
 use upcall_core::policy::ps::Group;
 use upcall_core::record::JobRecord;
@@ -68,6 +70,9 @@ numbered! {
         Group = "group",
         Posted = "posted",
         Taken = "taken",
+        PassedOver = "passed over",
+        SwitchCost = "switch cost",
+        Idle = "idle",
     }
 }
 
@@ -121,6 +126,8 @@ numbered! {
         Group = "group",
         WinsTies = "wins_ties",
         Rank = "rank",
+        Backlog = "backlog",
+        SwitchCost = "switch_cost_ns",
     }
 }
 
@@ -242,6 +249,11 @@ fn encode_input(input: Input) -> (Kind, Values) {
         Input::EventServer { share } => {
             (Kind::EventServer, Values::NONE.maybe(Field::Share, share.map(ppm)))
         }
+        Input::SwitchCost { cost } => {
+            (Kind::SwitchCost, Values::NONE.span(Field::SwitchCost, cost))
+        }
+        Input::PassedOver => (Kind::PassedOver, Values::NONE),
+        Input::Idle => (Kind::Idle, Values::NONE),
         Input::Tick => (Kind::Tick, Values::NONE),
         Input::Boundary => (Kind::Boundary, Values::NONE),
         Input::Returned { pdus, outcome } => {
@@ -291,6 +303,7 @@ fn encode_terms(values: Values, terms: &Terms) -> Values {
         .with(Field::WorkaheadMax, terms.workahead_max)
         .flag(Field::OnDemand, terms.on_demand)
         .flag(Field::WinsTies, terms.wins_ties)
+        .with(Field::Backlog, terms.backlog as u32)
 }
 
 fn encode_command(command: Option<Command>) -> (Kind, Values) {
@@ -361,6 +374,9 @@ pub(super) fn decode(kind: Kind, values: &Values) -> Result<Option<Crossing>, Ba
             input(Input::Taken { id: values.id()?, events: values.small(Field::Events)? })
         }
         Kind::EventServer => input(Input::EventServer { share: decode_share(values)? }),
+        Kind::SwitchCost => input(Input::SwitchCost { cost: values.length(Field::SwitchCost)? }),
+        Kind::PassedOver => input(Input::PassedOver),
+        Kind::Idle => input(Input::Idle),
         Kind::Tick => input(Input::Tick),
         Kind::Boundary => input(Input::Boundary),
         Kind::Returned => input(Input::Returned {
@@ -434,6 +450,7 @@ fn decode_terms(values: &Values) -> Result<Terms, Bad> {
     let window =
         periods.map(|periods| Ok(Window { misses: values.small(Field::WindowMisses)?, periods }));
     let classes = [WorkClass::RealTime, WorkClass::Interactive, WorkClass::Background];
+    let backlogs = [Backlog::CatchUp, Backlog::Skip, Backlog::Latest];
     Ok(Terms {
         share: decode_share(values)?,
         weight: values.small_if_any(Field::Weight)?,
@@ -445,6 +462,7 @@ fn decode_terms(values: &Values) -> Result<Terms, Bad> {
         workahead_max: values.small(Field::WorkaheadMax)?,
         on_demand: values.is_set(Field::OnDemand),
         wins_ties: values.is_set(Field::WinsTies),
+        backlog: one_of(values, Field::Backlog, backlogs)?,
     })
 }
 

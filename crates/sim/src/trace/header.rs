@@ -1,14 +1,15 @@
 //! The header of a trace file, before its first record.
 
-use crate::spec::SimSpec;
+use crate::spec::{SimActivity, SimSpec};
 use core::fmt;
 use upcall_core::activity::ActivityId;
 use upcall_core::discipline::Discipline;
 use upcall_core::policy::ps;
 use upcall_core::time::{Instant, Span};
 
-/// Number of the format. A reader refuses other numbers.
-pub const FORMAT: u32 = 1;
+/// Number of the format. A reader refuses other numbers. From 2 on the core keeps budgets, and would
+/// answer the inputs of an older trace differently.
+pub const FORMAT: u32 = 2;
 
 /// The properties known before the first record.
 #[derive(Clone, Debug)]
@@ -33,11 +34,30 @@ pub struct Header {
 }
 
 impl Header {
-    /// The header for a simulation.
+    /// The headers for a simulation, one for each process ([`SimSpec::processes`]).
+    pub fn all(spec: &SimSpec) -> Vec<Header> {
+        let processes = spec.processes();
+        if processes.is_empty() {
+            return vec![Header::of(spec)];
+        }
+        let of = |(domain, process): (u32, u16)| {
+            let mut header = Header::of_process(spec, |activity| activity.domain == domain);
+            header.process = process;
+            header.cpus.retain(|&(_, capacity)| capacity > 0);
+            header
+        };
+        processes.into_iter().zip(1..).map(of).collect()
+    }
+
+    /// The header for a simulation in which all domains are one process.
     pub fn of(spec: &SimSpec) -> Header {
+        Header::of_process(spec, |_| true)
+    }
+
+    fn of_process(spec: &SimSpec, has: impl Fn(&SimActivity) -> bool) -> Header {
         let mut cpus: Vec<_> = spec.cpus.iter().map(|&cpu| (cpu, 0)).collect();
         let mut activities = Vec::new();
-        for activity in &spec.activities {
+        for activity in spec.activities.iter().filter(|activity| has(activity)) {
             if let Some((cpu, capacity)) = cpus.iter_mut().find(|(cpu, _)| *cpu == activity.cpu) {
                 activities.push(Named {
                     cpu: *cpu,

@@ -5,7 +5,7 @@ use crate::chance::Chance;
 use crate::execution::Execution;
 use crate::fault::{Fault, Window};
 use crate::posting::{PostRank, Posting};
-use crate::spec::SimActivity;
+use crate::spec::{SimActivity, SplitLevel};
 use std::sync::LazyLock;
 use upcall_core::activity::{self, ActivityParams, Claim, GroupId, Terms};
 use upcall_core::admission::{Platform, ReservationId, Reservations, Share};
@@ -24,6 +24,7 @@ pub(super) const PURPOSE_CLOCK: u64 = PURPOSE + 1;
 pub(super) const PURPOSE_REWEIGHS: u64 = PURPOSE + 2;
 pub(super) const PURPOSE_GROUPS: u64 = PURPOSE + 3;
 pub(super) const PURPOSE_EVENTS: u64 = PURPOSE + 4;
+pub(super) const PURPOSE_DOMAINS: u64 = PURPOSE + 5;
 
 /// Draws a scenario part by part.
 pub(super) struct Generator {
@@ -71,12 +72,17 @@ impl Generator {
         grouped
     }
 
+    /// A generator of its own for a feature that was added later.
+    pub(super) fn of(seed: u64, purpose: u64, deaths: bool) -> Self {
+        Generator { chance: Chance::new(seed, purpose), deaths, groups: None, events: None }
+    }
+
     /// Draws whether this seed has the next feature.
     pub(super) fn feature(&mut self) -> bool {
         self.chance.one_in(2)
     }
 
-    fn up_to(&mut self, most: Span) -> Span {
+    pub(super) fn up_to(&mut self, most: Span) -> Span {
         Span::from_nanos(self.chance.between(0, most.as_nanos()))
     }
 
@@ -339,6 +345,36 @@ impl Generator {
                 })
             })
             .collect()
+    }
+
+    /// Draws whether domains are processes, and how long one may go on while better activities of
+    /// others wait.
+    pub(super) fn split_level(&mut self, discipline: &Discipline) -> Option<SplitLevel> {
+        if !discipline.compares_across_domains() || !self.feature() {
+            return None;
+        }
+        let most = if discipline.defers_preemption() { Span::from_millis(4) } else { Span::ZERO };
+        let defer_preemption = self.span_or_none(most);
+        Some(SplitLevel { handoff_cost: Span::ZERO, defer_preemption })
+    }
+
+    /// Draws faults that take a handler or a domain away. If domains are processes, each handler
+    /// blocks once in a window: the others pay for the rest of one quantum.
+    pub(super) fn absences(&mut self, activities: &[SimActivity], split: bool) -> Vec<Fault> {
+        let mut faults = Vec::new();
+        let Some(last) = activities.len().checked_sub(1) else { return faults };
+        let last = u32::try_from(last).unwrap_or(0);
+        if self.feature() {
+            let (window, activity) = (self.window(Span::from_millis(40)), self.count(0, last));
+            let every = if split { u64::MAX } else { self.chance.between(1, 3) };
+            let length = self.up_to(Span::from_millis(if split { 60 } else { 3 }));
+            faults.push(Fault::HandlerBlocks { activity, window, every, length });
+        }
+        if split && self.feature() {
+            let domain = activities[self.count(0, last) as usize].domain;
+            faults.push(Fault::DomainStops { domain, window: self.window(FAULTY / 2) });
+        }
+        faults
     }
 
     /// Draws a fault of the clock for half of the scenarios.

@@ -21,11 +21,11 @@ fn assert_port(ip: &[u8], ether_type: u16, port: Option<u16>) {
         (0, [&u32::to_be_bytes(bsd)[..], ip].concat()),
         (108, [&u32::to_be_bytes(bsd)[..], ip].concat()),
     ] {
-        let found = Link::of_type(link).unwrap().udp_destination(&packet);
+        let found = Link::of_type(link).unwrap().udp(&packet).map(|(port, _)| port);
         assert_eq!(found, port, "link type {link}: {packet:02x?}");
         // At every cut the parser finds the right port or none.
         for cut in 0..packet.len() {
-            let found = Link::of_type(link).unwrap().udp_destination(&packet[..cut]);
+            let found = Link::of_type(link).unwrap().udp(&packet[..cut]).map(|(port, _)| port);
             assert!(found.is_none() || found == port, "link type {link}, {cut} bytes");
         }
     }
@@ -41,7 +41,7 @@ fn a_port_is_found_under_ipv4() {
     // A capture of the first 40 bytes lacks most of a long datagram.
     let long = [&udp(5004)[..], &[0; 1400]].concat();
     let packet = ethernet(&[], 0x0800, &ipv4(17, &[], 0, &long));
-    assert_eq!(Link::Ethernet.udp_destination(&packet[..42]), Some(5004));
+    assert_eq!(Link::Ethernet.udp(&packet[..42]).map(|(port, _)| port), Some(5004));
 }
 
 #[test]
@@ -72,11 +72,11 @@ fn a_port_is_found_under_ipv6_and_its_extensions() {
 #[test]
 fn other_protocols_have_no_port() {
     let arp = [&[0, 1, 8, 0, 6, 4, 0, 1][..], &[3; 20]].concat();
-    assert_eq!(Link::Ethernet.udp_destination(&ethernet(&[], 0x0806, &arp)), None);
+    assert_eq!(Link::Ethernet.udp(&ethernet(&[], 0x0806, &arp)), None);
     let ip = ipv4(17, &[], 0, &udp(5004));
     // Another family, another EtherType.
-    assert_eq!(Link::Null.udp_destination(&[&[7, 0, 0, 0][..], &ip].concat()), None);
-    assert_eq!(Link::Cooked.udp_destination(&[&[0; 14][..], &[0, 4], &ip].concat()), None);
-    assert_eq!(Link::Raw.udp_destination(&[]), None);
+    assert_eq!(Link::Null.udp(&[&[7, 0, 0, 0][..], &ip].concat()), None);
+    assert_eq!(Link::Cooked.udp(&[&[0; 14][..], &[0, 4], &ip].concat()), None);
+    assert_eq!(Link::Raw.udp(&[]), None);
     assert_eq!(Link::of_type(105), None);
 }

@@ -27,7 +27,7 @@ fn traced(discipline: &'static Discipline, late: bool) -> (Trace, Outcome) {
         spec.faults.push(Fault::LateWakeups { window: Window::ALWAYS, by_max: LATE_MAX });
     }
     let mut writer = Writer::new(Vec::new(), &Header::of(&spec)).unwrap();
-    let mut record = |cpu, record: &Record| writer.record(cpu, record).unwrap();
+    let mut record = |_, cpu, record: &Record| writer.record(cpu, record).unwrap();
     let simulation = Simulation::new(spec).unwrap();
     let outcome = simulation.run_traced(Span::from_secs(1), &mut |_| {}, &mut record);
     (read(&writer.finish().unwrap()).unwrap(), outcome)

@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 const A: ActivityId = ActivityId(0);
 const B: ActivityId = ActivityId(1);
-const JOB: Ready = Ready { release: at(0), deadline: at(40) };
+const JOB: Ready = Ready::new(at(0), at(40));
 
 const fn at(ms: u64) -> Instant {
     Instant::from_nanos(ms * 1_000_000)

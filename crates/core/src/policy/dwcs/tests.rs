@@ -102,7 +102,7 @@ fn policy(period: u64, cost: u64, windows: &[(u32, u32)]) -> WindowConstrained {
     for (&(misses, periods), id) in windows.iter().zip((0..).map(ActivityId)) {
         let params = ActivityParams::new(ns(period), ns(cost));
         policy.join(id, &params, &terms(misses, periods), at(0));
-        policy.ready(id, Ready { release: at(0), deadline: at(period) }, at(0));
+        policy.ready(id, Ready::new(at(0), at(period)), at(0));
     }
     policy
 }
@@ -135,7 +135,7 @@ fn the_example_of_the_papers_comes_out_slot_by_slot() {
         for (id, (misses, periods)) in [A, B, C].into_iter().zip(windows) {
             let current = policy.member(id).unwrap().progress.current();
             assert_eq!(current, window(misses, periods), "{id:?} after slot {slot}");
-            policy.ready(id, Ready { release: end, deadline: at(slot + 2) }, end);
+            policy.ready(id, Ready::new(end, at(slot + 2)), end);
         }
     }
 }
@@ -162,7 +162,7 @@ fn an_activity_with_an_event_overtakes_if_all_before_it_still_fit() {
 fn an_earlier_deadline_is_not_overtaken_and_more_than_the_most_are_not() {
     let mut policy = policy(1_000, 1, &[(0, 1), (0, 1)]);
     policy.withdraw(A, at(0));
-    policy.ready(A, Ready { release: at(0), deadline: at(999) }, at(0));
+    policy.ready(A, Ready::new(at(0), at(999)), at(0));
     policy.posted(B, event(0), at(0));
     assert_eq!(policy.pick(at(0)), Some(A));
 
@@ -171,7 +171,7 @@ fn an_earlier_deadline_is_not_overtaken_and_more_than_the_most_are_not() {
     for id in (0..count).map(ActivityId) {
         let params = ActivityParams::new(ns(1_000), ns(1));
         policy.join(id, &params, &Terms::default(), at(0));
-        policy.ready(id, Ready { release: at(0), deadline: at(1_000) }, at(0));
+        policy.ready(id, Ready::new(at(0), at(1_000)), at(0));
     }
     let last = ActivityId(count - 1);
     policy.posted(last, event(0), at(0));
@@ -317,7 +317,10 @@ fn a_job_cut_off_by_its_deadline_gives_way_and_is_lost() {
     drain(&mut scheduler, 0);
     // Each PDU takes three times as long as declared.
     let answer = handle(&mut scheduler, 6, Input::Boundary);
-    assert!(matches!(answer[..], [Command::Proceed { check_at }] if check_at == at(10)));
+    assert!(matches!(answer[..], [Command::Proceed { check_at }] if check_at == at(8)));
+    // It used its run time, and no other activity is ready.
+    let answer = handle(&mut scheduler, 9, Input::Boundary);
+    assert!(matches!(answer[..], [Command::Proceed { .. }]));
     assert_eq!(handle(&mut scheduler, 12, Input::Boundary), [Command::Yield]);
     let commands =
         handle(&mut scheduler, 12, Input::Returned { pdus: 2, outcome: Outcome::Yielded });

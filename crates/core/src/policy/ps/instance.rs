@@ -83,6 +83,10 @@ const DEADLINE_BITS_CUT: u32 = 28;
 /// FRACTION_BITS` within an `i128`.
 const SERVICE_NS_MAX: u64 = 1 << 60;
 
+/// The greatest lag that a change of weight keeps, as service in virtual units. No client is owed
+/// more: all service together is at most [`SERVICE_NS_MAX`] twice (`trace::INSTANT_MAX`).
+const LAG_MAX: i128 = 1 << (61 + FRACTION_BITS);
+
 /// A point in virtual time: nanoseconds of service for each unit of weight, in
 /// units of `2^-FRACTION_BITS`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -242,8 +246,10 @@ impl Instance {
         let weight = weight.max(1);
         let Some(place) = self.client_mut(client) else { return };
         let before = core::mem::replace(&mut place.weight, weight);
-        // Rounded down, like every start.
         let ahead = (place.start.0 - clock.0).saturating_mul(i128::from(before));
+        // An idle client keeps an old start, so it can be behind by any amount.
+        let ahead = ahead.clamp(-LAG_MAX, LAG_MAX);
+        // Rounded down, like every start.
         place.start = Virtual(clock.0 + ahead.div_euclid(i128::from(weight)));
         let (state, start) = (place.state, place.start);
         self.start_max = self.start_max.max(start);

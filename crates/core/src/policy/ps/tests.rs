@@ -26,7 +26,7 @@ fn task(batch: u32) -> ActivityParams {
     ActivityParams::new(Span::from_millis(100), us(100)).batch(batch)
 }
 
-const JOB: Ready = Ready { release: Instant::ZERO, deadline: Instant::FAR };
+const JOB: Ready = Ready::new(Instant::ZERO, Instant::FAR);
 
 /// A policy with a quantum of 1 ms, with all activities ready at 0.
 fn policy(set: &[(ActivityParams, Terms)]) -> ProportionalShare {

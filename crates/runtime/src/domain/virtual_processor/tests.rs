@@ -73,6 +73,7 @@ fn grant() -> Grant {
         check_at: Instant::FAR,
         start: crate::clock::now(),
         resumed: false,
+        jobs_skipped: 0,
         aborting: false,
     }
 }
@@ -111,6 +112,28 @@ fn each_request_to_yield_causes_one_look() {
         assert!(virtual_processor.must_look(), "{request}");
         // No handler runs, so none may go on.
         assert_eq!(virtual_processor.may_go_on(&scheduler, crate::clock::now()), None);
+    }
+}
+
+#[test]
+fn a_domain_that_was_passed_over_finds_it_once() {
+    let (mut virtual_processor, _, daemon) = virtual_processor();
+    let me = DomainId::new(ME).unwrap();
+    assert!(!virtual_processor.is_newly_passed_over());
+    for state in [State::Blocked, State::Stopped] {
+        // It finds the state while it is away, and then that it is back.
+        daemon.set_state(me, state);
+        assert!(virtual_processor.is_newly_passed_over(), "{state:?}");
+        assert!(!virtual_processor.is_newly_passed_over(), "once");
+        daemon.set_state(me, State::Attached);
+        daemon.interrupt(me, Interrupt::Resume);
+        assert!(!virtual_processor.is_newly_passed_over(), "it knew that");
+        // It looks only after the daemon has set the state back.
+        daemon.set_state(me, state);
+        daemon.set_state(me, State::Attached);
+        daemon.interrupt(me, Interrupt::Resume);
+        assert!(virtual_processor.is_newly_passed_over(), "{state:?}");
+        assert!(!virtual_processor.is_newly_passed_over(), "once");
     }
 }
 
@@ -316,7 +339,7 @@ fn events_decide_among_equals_at_a_choice_and_never_at_a_boundary() {
         control.introduce(other);
         assert!(virtual_processor.take_in_peers());
         let (id, mut scheduler) = (ActivityId(0), Scheduler::new(ACTIVITIES_MAX, &RMDP));
-        let params = ActivityParams::new(Span::from_millis(90), Span::from_millis(1));
+        let params = ActivityParams::new(Span::from_millis(90), Span::from_millis(50));
         let terms = Terms { wins_ties: true, ..Terms::default() };
         let mut handle = |input| scheduler.handle(at(100), input).unwrap();
         handle(Input::Create { id, params, terms });

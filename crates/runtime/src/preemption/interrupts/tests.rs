@@ -90,6 +90,7 @@ fn interrupts_wait_for_the_end_of_the_last_mask() {
         check_at: Instant::FAR,
         start: clock::now(),
         resumed: false,
+        jobs_skipped: 0,
         aborting: false,
     };
     let mut batch = Batch::new(Authority::Scheduler(point), grant);

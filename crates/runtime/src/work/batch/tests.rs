@@ -12,6 +12,7 @@ fn grant(pdus_max: u32, quantum: u32) -> Grant {
         check_at: Instant::FAR,
         start: crate::clock::now(),
         resumed: false,
+        jobs_skipped: 0,
         aborting: false,
     }
 }

@@ -140,6 +140,7 @@ impl Cpu {
             check_at,
             start: now(),
             resumed,
+            jobs_skipped: 0,
             aborting: self.shared.is_aborting(id),
         };
         let task = &mut self.tasks[id.0 as usize];

@@ -1,0 +1,237 @@
+//! Budgets: how much CPU time an activity may use at its rank (docs/decisions/0016).
+//!
+//! Admission assumes that an activity uses at most `C = B * cost` in a period. The scheduler
+//! enforces that under the policies that do not charge time themselves ([`Policy::keeps_budget`]).
+//! While an activity has budget left, its oldest job has the rank of the activity, whatever the age
+//! of the job. An activity without budget is *over budget*: its job goes after the jobs of all
+//! activities within their budgets.
+//!
+//! ```text
+//!                 (1) work begins
+//!   [no window] -------------------> Within ----------------------> Over
+//!                                     ^  |  (2) the budget is used    |
+//!                                     |  |  (3) PassedOver            |
+//!                 (1), (4) refill     |  +---------------------->     |
+//!                                     +-------------------------------+
+//!                                             (4) refill
+//! ```
+//!
+//! 1. A budget belongs to a *window*. Windows begin at least a period apart. The first begins with
+//!    the logical arrival of a job, and so does each later one if no work is pending before it. If
+//!    a message is announced late, with a logical arrival in the past, its window begins with the
+//!    announcement. So an activity that waited outside the scheduler cannot bring the budgets of
+//!    two periods at once.
+//! 2. The scheduler charges time at quantum boundaries and when the handler returns. A quantum that
+//!    ends over budget leaves a debt. The debt is at most a period, and it is forgiven when the CPU
+//!    idles: then no other work waits for it. So a moment in which the host took the CPU away has
+//!    no effect for long.
+//! 3. The driver was passed over. What is left of all windows up to now is void, and so is a debt.
+//! 4. While work is pending, the windows follow one another by the period, which is the grid of the
+//!    nominal releases. Each refill adds `C`, and the budget is never more than `C`. A job that
+//!    runs on for more than a period has the budget of each period. A window that is not used by
+//!    its deadline, or within a period if that is longer, has expired. So missed periods do not
+//!    accumulate.
+//!
+//! Work ahead (DWS) uses the window that begins with its own logical arrival. Use while over budget
+//! is not charged, because the others left that time over. Nor is the cost of a hand-off, which
+//! admission charges to the activity that caused it. `super::charging` applies the budgets to the
+//! activities.
+
+use crate::activity::ActivityParams;
+#[cfg(doc)]
+use crate::policy::Policy;
+use crate::time::{Instant, Span};
+
+#[cfg(test)]
+mod tests;
+
+/// The budget of one activity; the [module](self) describes it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Budget {
+    period: Span,
+    /// `C`.
+    full: Span,
+    /// How long a window may be used: to its deadline, or for a period if that is longer.
+    valid: Span,
+    /// The beginning of the window. Meaningful if `is_used`.
+    window: Instant,
+    /// Whether a window has begun.
+    is_used: bool,
+    /// What is left of the window in ns; a debt is negative.
+    left_ns: i64,
+    /// The use of the running activity is charged up to this moment.
+    charged: Instant,
+}
+
+/// What an activity may still use at its rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BudgetState {
+    /// The beginning of the window that the budget belongs to.
+    pub window: Instant,
+    /// What is left; 0 if the activity is over budget.
+    pub left: Span,
+    /// Until when the activity is over budget if it does not run. `None` if it has budget left.
+    pub over_until: Option<Instant>,
+}
+
+/// A span in the signed numbers that debts need. Budgets and periods are below an hour.
+fn signed(span: Span) -> i64 {
+    i64::try_from(span.as_nanos()).unwrap_or(i64::MAX)
+}
+
+impl Budget {
+    /// `deadline` is the time from a release to the deadline, as the policy defines it.
+    pub(super) fn new(params: &ActivityParams, deadline: Span) -> Self {
+        let (period, full) = (params.period, params.compute());
+        Budget {
+            period,
+            full,
+            valid: period.max(deadline),
+            window: Instant::ZERO,
+            is_used: false,
+            left_ns: signed(full),
+            charged: Instant::ZERO,
+        }
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.left_ns <= 0
+    }
+
+    /// Moves on by whole windows, each of which brings `C`.
+    fn next_windows(&mut self, windows: u64) {
+        let added = signed(self.full.saturating_mul(windows));
+        self.left_ns = self.left_ns.saturating_add(added).min(signed(self.full));
+        self.window += self.period.saturating_mul(windows);
+    }
+
+    fn spend(&mut self, used: Span) {
+        let left_ns = self.left_ns.saturating_sub(signed(used));
+        self.left_ns = left_ns.max(-signed(self.period));
+    }
+
+    /// How many windows have expired by `now`.
+    fn expired(&self, now: Instant) -> u64 {
+        let expiry = self.window + self.valid;
+        if now < expiry { 0 } else { now.since(expiry).whole(self.period) + 1 }
+    }
+
+    /// Work that may use the budget from `start` on is the oldest work now.
+    pub(super) fn begin(&mut self, start: Instant) {
+        if !self.is_used {
+            (self.is_used, self.window) = (true, start);
+        } else if start >= self.window + self.period {
+            self.next_windows(start.since(self.window).whole(self.period));
+            self.window = start;
+        }
+    }
+
+    /// Moves to a window that is valid at `now`, and to one with a budget if such a window has
+    /// begun. The activity did not run.
+    pub(super) fn advance(&mut self, now: Instant) {
+        if self.is_used {
+            let expired = self.expired(now);
+            if expired > 0 {
+                self.next_windows(expired);
+            }
+            if self.is_over() && self.restored_at() <= now {
+                self.next_windows(self.restored_at().since(self.window).whole(self.period));
+            }
+        }
+    }
+
+    /// Charges the use since the last charge: the activity ran without a break up to `now`.
+    pub(super) fn charge(&mut self, now: Instant) {
+        let from = self.charged;
+        self.charged = from.max(now);
+        let expired = self.expired(now);
+        if expired > 0 {
+            let until = self.window + self.valid;
+            if !self.is_over() {
+                self.spend(until.since(from));
+            }
+            self.next_windows(1);
+            // In each of these windows the activity ran for the whole period.
+            let unpaid = self.period.saturating_sub(self.full).saturating_mul(expired - 1);
+            self.spend(unpaid);
+            self.window += self.period.saturating_mul(expired - 1);
+            if !self.is_over() {
+                self.spend(now.since(from.max(self.window + self.valid - self.period)));
+            }
+        } else if !self.is_over() {
+            self.spend(now.since(from));
+        } else if self.restored_at() <= now {
+            let at = self.restored_at();
+            self.advance(at);
+            self.spend(now.since(from.max(at)));
+        }
+        self.advance(now);
+    }
+
+    /// The activity runs from `now` on, and is charged from `from` on.
+    pub(super) fn begin_charge(&mut self, now: Instant, from: Instant) {
+        self.advance(now);
+        self.charged = from;
+    }
+
+    /// Nothing is left of the windows up to `now`, and no debt. A window that has not begun keeps
+    /// its budget: work ahead harms no other work.
+    pub(super) fn void(&mut self, has_work: bool, now: Instant) {
+        self.charged = now;
+        let windows = now.since(self.window).whole(self.period);
+        if self.is_used && self.window <= now && (has_work || windows == 0) {
+            self.window += self.period.saturating_mul(windows);
+            self.left_ns = 0;
+        }
+    }
+
+    /// When the activity is within its budget again, if it is over budget and does not run.
+    fn restored_at(&self) -> Instant {
+        let debt = Span::from_nanos(self.left_ns.min(0).unsigned_abs());
+        self.window + self.period.saturating_mul(debt.whole(self.full) + 1)
+    }
+
+    pub(super) fn state(&self) -> BudgetState {
+        BudgetState { window: self.window, left: self.left(), over_until: self.over_until() }
+    }
+
+    /// What is left; 0 if it is over budget.
+    fn left(&self) -> Span {
+        Span::from_nanos(self.left_ns.max(0).unsigned_abs())
+    }
+
+    /// When the running activity has used its budget, if it runs on. [`Instant::FAR`] if it is over
+    /// budget already.
+    pub(super) fn runs_out_at(&self) -> Instant {
+        match self.is_over() {
+            true => Instant::FAR,
+            false => self.charged + self.left(),
+        }
+    }
+
+    /// The release from which the rank of work counts that begins at `start`. The rank is the
+    /// activity's from that moment on.
+    pub(super) fn ranked_from(mut self, start: Instant) -> Instant {
+        self.begin(start);
+        self.advance(start);
+        if self.is_over() { self.restored_at() } else { start }
+    }
+
+    pub(super) fn is_in_debt(&self) -> bool {
+        self.left_ns < 0
+    }
+
+    pub(super) fn forgive_debt(&mut self) {
+        self.left_ns = self.left_ns.max(0);
+    }
+
+    /// The release from which the rank of a job counts that was released at `release`.
+    pub(super) fn rank_from(&self, release: Instant) -> Instant {
+        release.max(self.window)
+    }
+
+    /// When the activity has its rank again, if it is over budget.
+    pub(super) fn over_until(&self) -> Option<Instant> {
+        self.is_over().then(|| self.restored_at())
+    }
+}

@@ -1,0 +1,141 @@
+//! The budget of one activity, alone. `tests/interference.rs` shows what the budgets are for.
+
+use super::*;
+use proptest::prelude::*;
+
+const fn ns(ns: u64) -> Span {
+    Span::from_nanos(ns)
+}
+
+const fn at(ns: u64) -> Instant {
+    Instant::from_nanos(ns)
+}
+
+/// 3 of 10.
+fn budget() -> Budget {
+    let params = ActivityParams::new(ns(10), ns(1)).batch(3);
+    Budget::new(&params, params.deadline)
+}
+
+/// Runs from one moment to another.
+fn run(budget: &mut Budget, from: u64, to: u64) {
+    budget.begin_charge(at(from), at(from));
+    budget.charge(at(to));
+}
+
+#[test]
+fn a_budget_is_used_and_refilled_at_the_end_of_its_window() {
+    let mut budget = budget();
+    budget.begin(at(100));
+    run(&mut budget, 101, 103);
+    assert_eq!(budget.state().left, ns(1));
+    run(&mut budget, 104, 105);
+    assert_eq!(budget.over_until(), Some(at(110)));
+    budget.advance(at(110));
+    assert_eq!(budget.state(), BudgetState { window: at(110), left: ns(3), over_until: None });
+}
+
+#[test]
+fn a_budget_that_was_not_used_does_not_grow() {
+    let mut budget = budget();
+    budget.begin(at(0));
+    budget.advance(at(95));
+    assert_eq!(budget.state(), BudgetState { window: at(90), left: ns(3), over_until: None });
+}
+
+#[test]
+fn a_quantum_that_ends_over_budget_leaves_a_debt_of_at_most_a_period() {
+    let mut five_times = budget();
+    five_times.begin(at(0));
+    run(&mut five_times, 0, 8);
+    // Owes 5: two refills bring 6.
+    assert_eq!(five_times.over_until(), Some(at(20)));
+    let mut stolen = budget();
+    stolen.begin(at(0));
+    run(&mut stolen, 0, 5_000);
+    assert!(stolen.over_until().unwrap() <= at(5_000 + 4 * 10), "{stolen:?}");
+    stolen.forgive_debt();
+    assert_eq!(stolen.over_until(), Some(at(5_010)));
+}
+
+#[test]
+fn a_late_announcement_does_not_bring_two_budgets_at_once() {
+    let mut budget = budget();
+    budget.begin(at(0));
+    run(&mut budget, 0, 3);
+    // The next message was due at 10, and comes at 17; the one after it comes in time, at 20.
+    budget.begin(at(17));
+    run(&mut budget, 17, 20);
+    budget.begin(at(20));
+    assert_eq!(budget.over_until(), Some(at(27)));
+}
+
+#[test]
+fn work_ahead_uses_the_window_of_its_own_arrival() {
+    let mut budget = budget();
+    budget.begin(at(0));
+    run(&mut budget, 0, 3);
+    budget.begin(at(10));
+    assert_eq!(budget.over_until(), None);
+    run(&mut budget, 3, 6);
+    assert_eq!(budget.over_until(), Some(at(20)));
+}
+
+#[test]
+fn a_void_budget_comes_back_with_the_next_window() {
+    let mut stopped = budget();
+    stopped.begin(at(0));
+    run(&mut stopped, 0, 600);
+    stopped.void(true, at(604));
+    assert_eq!(stopped.over_until(), Some(at(610)));
+    // A window that has not begun harms no one.
+    let mut ahead = budget();
+    ahead.begin(at(50));
+    ahead.void(true, at(44));
+    assert_eq!(ahead.over_until(), None);
+}
+
+#[test]
+fn a_deadline_after_the_next_release_lets_two_windows_wait() {
+    let params = ActivityParams::new(ns(10), ns(1)).batch(3);
+    let mut budget = Budget::new(&params, ns(25));
+    budget.begin(at(0));
+    // The job of 0 runs at 12, in its own window. That of 10 is whole for the next one.
+    run(&mut budget, 12, 15);
+    budget.begin(at(10));
+    assert_eq!(budget.state(), BudgetState { window: at(10), left: ns(3), over_until: None });
+}
+
+proptest! {
+    /// Whatever an activity does, in any interval it uses at most `ceil(t/T)` budgets and one
+    /// stretch while it has its rank. Stretches are at most a period long.
+    #[test]
+    fn the_use_at_the_own_rank_is_bounded(
+        steps in prop::collection::vec((0u64..25, 0u64..10, 0u64..3), 1..60),
+    ) {
+        let mut budget = budget();
+        let mut now = 0;
+        let mut used: Vec<(u64, u64)> = Vec::new();
+        for (pause, stretch, kind) in steps {
+            now += pause;
+            if kind == 0 {
+                budget.begin(at(now));
+            }
+            budget.begin_charge(at(now), at(now));
+            let has_rank = budget.is_used && !budget.is_over();
+            budget.charge(at(now + stretch));
+            if has_rank {
+                used.push((now, now + stretch));
+            }
+            now += stretch;
+        }
+        for (first, &(from, _)) in used.iter().enumerate() {
+            let mut sum = 0;
+            for &(begin, end) in &used[first..] {
+                sum += end - begin;
+                let windows = (end - from).div_ceil(10) + 1;
+                prop_assert!(sum <= 3 * windows + 10, "{sum} from {from} to {end}: {used:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! Charges the activities for what they use, and ranks them by what is left of their budgets.
+//!
+//! [`super::budget`] has the rules. This module tells the policy when the rank of an activity
+//! changes, and keeps the moments of the refills in `Scheduler::restores`. An activity is in there
+//! if, and only if, it has a job and is over budget.
+
+use super::budget::Budget;
+use super::slot::Slot;
+use super::{Running, Scheduler};
+use crate::activity::ActivityId;
+use crate::policy::Ready;
+use crate::time::Instant;
+
+impl Slot {
+    /// The oldest job in the form that the policy takes: with the release from which its rank
+    /// counts. Under a policy with budgets that is not before the beginning of the window.
+    pub(super) fn standing_job(&self) -> Ready {
+        let job = self.oldest();
+        match &self.budget {
+            Some(budget) => self.ranked_by(budget),
+            None => job,
+        }
+    }
+
+    /// The oldest job with the rank that `budget` gives it.
+    pub(super) fn ranked_by(&self, budget: &Budget) -> Ready {
+        self.job_from(budget.rank_from(self.release), budget.is_over())
+    }
+
+    /// A job whose rank counts from `release`.
+    pub(super) fn job_from(&self, release: Instant, is_over_budget: bool) -> Ready {
+        Ready { release, deadline: release + self.deadline, is_over_budget }
+    }
+}
+
+impl Scheduler {
+    /// Hands the oldest job of an idle activity to the policy.
+    pub(super) fn enlist(&mut self, id: ActivityId, now: Instant) {
+        let Some(slot) = self.slots.get_mut(id.0 as usize).and_then(Option::as_mut) else { return };
+        let start = slot.release.max(slot.window_from);
+        if let Some(budget) = &mut slot.budget {
+            budget.begin(start);
+            budget.advance(now);
+        }
+        let job = slot.standing_job();
+        slot.placed = job;
+        self.note_restore(id);
+        self.policy.ready(id, job, now);
+    }
+
+    /// Updates when the activity has a budget again.
+    fn note_restore(&mut self, id: ActivityId) {
+        let slot = self.slots[id.0 as usize].as_ref();
+        match slot.and_then(|slot| slot.budget.as_ref()?.over_until()) {
+            Some(at) => self.restores.set(at, id.0),
+            None => self.restores.remove(id.0),
+        }
+    }
+
+    /// Tells the policy if the rank of an activity with a job has changed.
+    fn place_again(&mut self, id: ActivityId, now: Instant) {
+        let Some(slot) = self.slots.get_mut(id.0 as usize).and_then(Option::as_mut) else { return };
+        let job = slot.standing_job();
+        if job != slot.placed {
+            slot.placed = job;
+            self.policy.rerank(id, job, now);
+        }
+        self.note_restore(id);
+    }
+
+    /// The upcall of an activity with a job begins: charges it from `from` on.
+    pub(super) fn begin_charge(&mut self, id: ActivityId, now: Instant, from: Instant) {
+        if let Some(budget) = self.budget_mut(id) {
+            budget.begin_charge(now, from);
+            self.place_again(id, now);
+        }
+    }
+
+    /// Charges the activity that runs, and ranks it by what is left.
+    pub(super) fn charge(&mut self, running: Running, now: Instant) {
+        if running.extra {
+            return;
+        }
+        if let Some(budget) = self.budget_mut(running.id) {
+            budget.charge(now);
+            let is_in_debt = budget.is_in_debt();
+            self.is_in_debt |= is_in_debt;
+            self.place_again(running.id, now);
+        }
+    }
+
+    /// Refills the budgets that are due at `now`.
+    pub(super) fn restore_due(&mut self, now: Instant) {
+        while let Some((_, number)) = self.restores.peek().filter(|&(at, _)| at <= now) {
+            let id = ActivityId(number);
+            // `place_again` takes the activity out, or sets a later moment.
+            self.restores.remove(number);
+            match self.running.filter(|running| running.id == id) {
+                Some(running) => self.charge(running, now),
+                None => {
+                    if let Some(budget) = self.budget_mut(id) {
+                        budget.advance(now);
+                        self.place_again(id, now);
+                    }
+                }
+            }
+        }
+    }
+
+    fn budget_mut(&mut self, id: ActivityId) -> Option<&mut Budget> {
+        self.slots.get_mut(id.0 as usize)?.as_mut()?.budget.as_mut()
+    }
+
+    /// Processes [`super::Input::Idle`]. O(n).
+    pub(super) fn forgive_debts(&mut self) {
+        self.is_in_debt = false;
+        for slot in self.slots.iter_mut().flatten().filter(|slot| slot.unfinished == 0) {
+            if let Some(budget) = &mut slot.budget {
+                budget.forgive_debt();
+            }
+        }
+    }
+
+    /// Processes [`super::Input::PassedOver`]. O(n log n).
+    pub(super) fn passed_over(&mut self, now: Instant) {
+        self.release_due(now);
+        for number in 0..self.slots.len() {
+            let Some(slot) = self.slots[number].as_mut() else { continue };
+            let has_work = slot.unfinished > 0;
+            let Some(budget) = slot.budget.as_mut() else { continue };
+            budget.void(has_work, now);
+            if has_work {
+                self.place_again(ActivityId(u32::try_from(number).unwrap_or(u32::MAX)), now);
+            }
+        }
+    }
+}
