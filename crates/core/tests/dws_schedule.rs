@@ -183,7 +183,7 @@ fn upcall(id: ActivityId, pdus_max: u32, check_at: u64) -> Command {
 #[test]
 fn a_job_that_ends_before_its_logical_arrival_has_response_0_and_full_slack() {
     let (mut bench, _) = Bench::running(&[offset(due(task(10, 2), 8), 5)], &DWS);
-    assert_eq!(bench.arrived(1, A, 1), [upcall(A, 2, 15)]);
+    assert_eq!(bench.arrived(1, A, 1), [upcall(A, 2, 3)]);
     let (record, after) = bench.done(3, 2);
     assert_eq!((record.job, record.release, record.deadline), (0, at(5), at(13)));
     assert_eq!((record.start, record.end, record.slack_ns()), (at(1), at(3), 10));
@@ -192,7 +192,7 @@ fn a_job_that_ends_before_its_logical_arrival_has_response_0_and_full_slack() {
     assert_eq!(after, []);
     assert_eq!(bench.0.next_deadline(), Some(at(15)));
     assert_eq!(bench.handle(5, Input::Tick), []);
-    assert_eq!(bench.handle(15, Input::Tick), [upcall(A, 2, 25)]);
+    assert_eq!(bench.handle(15, Input::Tick), [upcall(A, 2, 17)]);
     let counters = bench.counters(16, A);
     assert_eq!((counters.jobs, counters.completed, counters.overruns), (2, 1, 0));
     assert_eq!((counters.slack_ns_min, counters.response_max), (10, Span::ZERO));
@@ -206,12 +206,12 @@ fn messages_beyond_the_limit_wait_for_their_releases() {
     let (mut bench, _) = Bench::running(&[two], &DWS);
     bench.done(1, 1);
     // At 4 the messages of 10 and 20 are within 4 + 2 * 10; the one of 30 is not.
-    assert_eq!(bench.arrived(4, A, 9), [upcall(A, 1, 30)]);
-    assert_eq!(bench.done(5, 1).1, [upcall(A, 1, 30)]);
+    assert_eq!(bench.arrived(4, A, 9), [upcall(A, 1, 5)]);
+    assert_eq!(bench.done(5, 1).1, [upcall(A, 1, 6)]);
     let (record, after) = bench.done(6, 1);
     assert_eq!((record.release, after), (at(20), vec![]));
     assert_eq!(bench.arrived(9, A, 9), []);
-    assert_eq!(bench.arrived(10, A, 9), [upcall(A, 1, 40)]);
+    assert_eq!(bench.arrived(10, A, 9), [upcall(A, 1, 11)]);
     assert_eq!(bench.counters(10, A).jobs, 4);
 }
 
@@ -225,7 +225,8 @@ fn early_messages_do_not_count_under_policies_that_do_not_work_ahead() {
         let (mut bench, _) = Bench::running(&[activity], discipline);
         assert_eq!(bench.arrived(1, A, 3), []);
         assert_eq!((bench.counters(1, A).jobs, bench.0.next_deadline()), (0, Some(at(5))));
-        assert_eq!(bench.handle(5, Input::Tick), [upcall(A, 1, 15)]);
+        let commands = bench.handle(5, Input::Tick);
+        assert!(matches!(commands[..], [Command::Upcall { id: A, pdus_max: 1, .. }]));
     }
     // Early messages do not count either while the activity is suspended, or about to be suspended.
     let (mut bench, _) = Bench::running(&[realtime], &DWS);
@@ -250,7 +251,7 @@ fn a_handler_asks_when_one_that_waits_becomes_critical() {
     assert_eq!(bench.handle(3, Input::Boundary), [Command::Proceed { check_at: at(6) }]);
     assert_eq!(bench.handle(6, Input::Boundary), [Command::Yield]);
     let commands = bench.handle(6, Input::Returned { pdus: 6, outcome: Outcome::Yielded });
-    assert_eq!(commands, [upcall(B, 2, 56)]);
+    assert_eq!(commands, [upcall(B, 2, 8)]);
 }
 
 /// Logical arrivals at 5, 15 and 25, all messages present at 1; due 8 later. The first ends at 20,
@@ -301,10 +302,10 @@ fn a_timestamp_postpones_a_message_and_never_advances_it() {
     assert_eq!(bench.handle(2, Input::Advance { id: A, critical: at(13) }), []);
     assert_eq!(bench.0.next_deadline(), Some(at(13)));
     // The message comes at 3, 10 before its logical arrival.
-    assert_eq!(bench.arrived(3, A, 1), [upcall(A, 1, 23)]);
+    assert_eq!(bench.arrived(3, A, 1), [upcall(A, 1, 4)]);
     let (record, _) = bench.done(4, 1);
     assert_eq!((record.release, record.deadline), (at(13), at(23)));
-    assert_eq!(bench.handle(23, Input::Tick), [upcall(A, 1, 33)]);
+    assert_eq!(bench.handle(23, Input::Tick), [upcall(A, 1, 24)]);
     assert!(bench.0.handle(at(23), Input::Advance { id: B, critical: at(1) }).is_err());
 }
 

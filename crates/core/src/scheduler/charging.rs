@@ -39,8 +39,8 @@ impl Scheduler {
         let Some(slot) = self.slots.get_mut(id.0 as usize).and_then(Option::as_mut) else { return };
         let start = slot.release.max(slot.window_from);
         if let Some(budget) = &mut slot.budget {
+            // A window that has expired moves on when the upcall begins.
             budget.begin(start);
-            budget.advance(now);
         }
         let job = slot.standing_job();
         slot.placed = job;
@@ -91,7 +91,7 @@ impl Scheduler {
 
     /// Refills the budgets that are due at `now`.
     pub(super) fn restore_due(&mut self, now: Instant) {
-        while let Some((_, number)) = self.restores.peek().filter(|&(at, _)| at <= now) {
+        while let Some((at, number)) = self.restores.peek().filter(|&(at, _)| at <= now) {
             let id = ActivityId(number);
             // `place_again` takes the activity out, or sets a later moment.
             self.restores.remove(number);
@@ -99,7 +99,8 @@ impl Scheduler {
                 Some(running) => self.charge(running, now),
                 None => {
                     if let Some(budget) = self.budget_mut(id) {
-                        budget.advance(now);
+                        // As of that moment, even if the driver comes late.
+                        budget.advance(at);
                         self.place_again(id, now);
                     }
                 }

@@ -77,6 +77,7 @@ pub fn run(set: &[Activity], conditions: Conditions, until: u64) -> (Vec<Counter
         last: None,
         quanta: Vec::new(),
     };
+    driver.handle(Input::SwitchCost { cost: conditions.switch_cost });
     for (index, id) in (0..capacity).map(ActivityId).enumerate() {
         let (params, terms) = set[index];
         driver.handle(Input::Create { id, params, terms });
