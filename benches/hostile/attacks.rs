@@ -17,11 +17,16 @@
 //! The bench calls the jobs of its two victims missed, and prints each measure of the watchdog. A
 //! measure against a victim is printed with the word VICTIM.
 
+mod budget;
 mod cpu;
+mod members;
 mod memory;
 mod messages;
 mod priority;
 mod process;
+mod runaway;
+mod server;
+mod wake;
 
 pub(crate) use crate::attack::{
     Attack, Beside, DaemonOptions, Outside, attack, be_ready, behave, claim, endless_asking,
@@ -30,9 +35,19 @@ pub(crate) use crate::attack::{
 
 /// All attacks, in the order of the table.
 pub(crate) fn all() -> impl Iterator<Item = &'static Attack> {
-    [cpu::ATTACKS, priority::ATTACKS, memory::ATTACKS, process::ATTACKS, messages::ATTACKS]
-        .into_iter()
-        .flatten()
+    let families = [
+        cpu::ATTACKS,
+        budget::ATTACKS,
+        runaway::ATTACKS,
+        wake::ATTACKS,
+        priority::ATTACKS,
+        memory::ATTACKS,
+        process::ATTACKS,
+        members::ATTACKS,
+        messages::ATTACKS,
+        server::ATTACKS,
+    ];
+    families.into_iter().flatten()
 }
 
 /// Checks that each attack can be chosen by its name.
