@@ -1,7 +1,7 @@
 //! The watchdog: makes a domain yield the CPU if it does not yield itself.
 //!
 //! One thread, with a higher priority than all domains. It runs on a CPU without domains if there
-//! is one. It wakes at ticks, every 5 ms, and at looks, for which it arms a timer ([`arming`]). A
+//! is one. It wakes at ticks, every 5 ms, and at looks, for which it arms a timer (`arming`). A
 //! tick checks all domains of all CPUs. A look checks one CPU: the domain that has the turn while
 //! another one waits, and domains that run without the turn.
 //!
