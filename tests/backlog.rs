@@ -98,26 +98,28 @@ frame = "20000 B"
 frame_rate = "RATE/s"
 pdu = "20000 B"
 packet = "1400 B"
-delay = "60 ms"
+delay = "30 ms"
 quantum = 1
 COST
 work = "rtp-jpeg"
 receive = "udp://127.0.0.1:{}"
 source = "embedded"
 "#;
-/// 30 % of the CPU each.
+/// 20 % of the CPU each. They meet their deadlines if the stream takes what it declares.
 const VICTIMS: &str = r#"
 [[task]]
 name = "quick"
 period = "40 ms"
+deadline = "20 ms"
 cost = "1 ms"
-batch = 12
+batch = 8
 quantum = 1
 [[task]]
 name = "slow"
 period = "60 ms"
+deadline = "40 ms"
 cost = "1 ms"
-batch = 18
+batch = 12
 quantum = 1
 "#;
 
@@ -131,7 +133,8 @@ fn measured() -> u64 {
     number(offender, "pdu_cost_ns")
 }
 
-/// In one process, without a daemon. The declared load is 76 %, the true one 140 %.
+/// In one process, without a daemon. The declared load is 50 %, the true one 90 %: the kernel takes
+/// time from the real-time class if that leaves less than 5 % to ordinary programs.
 #[test]
 #[ignore = "needs the right to SCHED_FIFO"]
 fn a_stream_that_takes_five_times_its_declared_cost_costs_the_others_nothing() {
@@ -139,7 +142,7 @@ fn a_stream_that_takes_five_times_its_declared_cost_costs_the_others_nothing() {
     assert!(upcall::RealTime::granted().is_ok(), "needs the right to SCHED_FIFO");
     let true_ns = measured();
     let cost = format!("cost = \"{} ns\"", true_ns / 5);
-    let rate = (800_000_000 / true_ns).to_string();
+    let rate = (500_000_000 / true_ns).to_string();
     for policy in ["rmdp", "dws"] {
         assert_kept(a_cpu(), || {
             let text = OFFENDER.replace("POLICY", policy).replace("RATE", &rate);

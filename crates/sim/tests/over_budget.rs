@@ -28,11 +28,8 @@ fn misses(discipline: &'static Discipline, factor: u64, is_split: bool) -> Vec<u
         SimActivity { domain, execution, terms, ..SimActivity::new(format!("{domain}"), params) }
     });
     let split_level = is_split.then(SplitLevel::default);
-    let spec = SimSpec {
-        checked: true,
-        split_level,
-        ..SimSpec::new(discipline, activities.collect())
-    };
+    let spec =
+        SimSpec { checked: true, split_level, ..SimSpec::new(discipline, activities.collect()) };
     let outcome = Simulation::new(spec).unwrap().run(Span::from_secs(6), &mut |_| {});
     outcome.activities.iter().map(|activity| activity.counters.misses).collect()
 }
