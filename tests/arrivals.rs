@@ -190,3 +190,53 @@ fn an_invalid_recording_is_refused_in_one_line() {
         assert_eq!(done.stdout, "");
     }
 }
+
+/// A stream of a packet each 20 ms. Its capture has bursts of four packets, whose timestamps of
+/// 8 kHz say that they are due 60 ms apart.
+const EARLY: &str = r#"
+policy = "dws"
+[[stream]]
+name = "audio"
+class = "continuous-media"
+rate = "50/s"
+pdu = "172 B"
+delay = "40 ms"
+cost = "100 us"
+work = "WORK"
+workahead = AHEAD
+receive = "udp://127.0.0.1:5006"
+"#;
+
+fn bursts() -> Vec<u8> {
+    let order = Order::Little;
+    let mut file = [section(order), interface(order, 1, &[])].concat();
+    for number in 0..40_u32 {
+        let header = [&[0x80, 0][..], &[0, number as u8]].concat();
+        let rtp = [&header[..], &(number * 480).to_be_bytes(), &[0, 0, 0, 7], &[0xff; 10]].concat();
+        let datagram = [&udp(5006)[..8], &rtp].concat();
+        let packet = ethernet(&[], 0x0800, &ipv4(17, &[], 0, &datagram));
+        file.extend(enhanced(order, 0, u64::from(number / 4) * 240_000, &packet));
+    }
+    file
+}
+
+/// Jobs and processed packets. Until a packet comes, each period has a job.
+fn of_bursts(work: &str, ahead: u32) -> [u64; 2] {
+    let text = EARLY.replace("WORK", work).replace("AHEAD", &ahead.to_string());
+    let spec = SpecFile::new(support::on_a_cpu(&text));
+    fs::write(spec.beside("call.pcapng"), bursts()).expect("space on the disk");
+    let outcome = sim(&spec, &["--arrivals", &format!("audio={}", spec.beside("call.pcapng"))]);
+    let outcome = outcome.assert_code(&[0]).json();
+    let processed = number(named(&outcome, "streams", "audio"), "processed");
+    [number(named(&outcome, "activities", "audio"), "jobs"), processed]
+}
+
+/// 3 s have 150 periods. A stream that works ahead knows when the packets of a burst are due: the
+/// 30 gaps of 60 ms between them have one job, and not three.
+#[test]
+fn the_timestamps_of_a_capture_say_when_packets_are_due() {
+    assert_eq!(of_bursts("rtp-pcmu", 3), [150 - 60, 40]);
+    // Without work ahead, or without timestamps, nothing is early.
+    assert_eq!(of_bursts("rtp-pcmu", 0), [150, 40]);
+    assert_eq!(of_bursts("spin", 3), [150, 40]);
+}

@@ -6,15 +6,20 @@
 #[allow(dead_code, reason = "each test program uses its own part")]
 mod support;
 
+use std::fs;
+use std::os::fd::AsFd;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
-use support::{Running, UPCALLD, folder, machine, skipped, wait_until};
+use support::{Running, SpecFile, UPCALL, UPCALLD, folder, machine, skipped, wait_until};
 use upcall::activity::ActivityParams;
 use upcall::status::{Status, status};
 use upcall::time::Span;
 use upcall::{Attach, Config, CreateError, Need, RealTime, Runtime, StartError};
+use upcall_sys::local::Connection;
+use upcall_sys::readiness::{self, Direction};
 
 /// A daemon for one test.
 struct Daemon {
@@ -89,6 +94,79 @@ fn a_user_has_at_most_as_many_domains_as_the_flag_says() {
     drop(first);
     // The daemon notices the end a moment later.
     wait_until("the place is free", || daemon.attach("third").is_ok());
+}
+
+#[test]
+fn a_user_has_at_most_as_many_connections_as_the_flag_says() {
+    let _machine = machine();
+    let daemon = Daemon::start(&["--user-connections", "1"]);
+    let domain = daemon.attach("domain").unwrap();
+    let refused = status(&daemon.socket).unwrap_err().to_string();
+    assert!(refused.contains("has 1 connections, the maximum"), "{refused}");
+    drop(domain);
+    wait_until("the connection is free", || status(&daemon.socket).is_ok());
+}
+
+#[test]
+fn a_silent_connection_ends_after_the_time_of_the_flag() {
+    let _machine = machine();
+    // The moment at which the test gives up on a daemon that should not close the connection.
+    let ends = |flags: &[&str], within: Option<u64>| {
+        let daemon = Daemon::start(flags);
+        let silent = Connection::connect(&daemon.socket).unwrap();
+        let until = within.map(|ms| (upcall::clock::now() + Span::from_millis(ms)).as_nanos());
+        readiness::wait_until(silent.as_fd(), Direction::Readable, until).unwrap()
+    };
+    assert!(ends(&["--silent-timeout", "50ms"], None));
+    assert!(!ends(&["--silent-timeout", "1000s"], Some(500)));
+}
+
+/// The first task takes more than admission may reserve.
+const TOO_MUCH: &str = r#"
+[[task]]
+name = "much"
+domain = "one"
+period = "10 ms"
+batch = 10
+cost = "1 ms"
+[[task]]
+name = "little"
+domain = "two"
+period = "20 ms"
+cost = "100 us"
+"#;
+
+/// A user whom no machine has of itself.
+const USER: &str = "59431";
+
+#[test]
+#[ignore = "needs setpriv and root"]
+fn only_root_and_users_of_the_flag_may_run_what_admission_refuses() {
+    let _machine = machine();
+    let spec = SpecFile::new(support::on_a_cpu(TOO_MUCH));
+    let program = spec.beside("upcall");
+    fs::copy(UPCALL, &program).unwrap();
+    for path in [spec.folder.path().to_str().unwrap(), &program] {
+        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let run = |daemon: &Daemon, as_user: &[&str]| {
+        let folder = daemon.socket.parent().unwrap();
+        fs::set_permissions(folder, fs::Permissions::from_mode(0o755)).unwrap();
+        let mut command = Command::new("setpriv");
+        command.args(as_user).arg(&program).args(["run", spec.path(), "--soft"]);
+        command.args(["--duration", "200ms"]).env("UPCALL_SOCKET", &daemon.socket);
+        Running::start(&mut command).finish()
+    };
+    let reuid = ["--reuid", USER, "--regid", USER, "--clear-groups", "--bounding-set=-all"];
+    let daemon = Daemon::start(&["--access", "everyone"]);
+    let refused = run(&daemon, &reuid);
+    refused.assert_code(&[3]);
+    let reason = format!("user {USER} has no right to run it all the same (upcalld --soft-users)");
+    assert!(refused.stderr.contains(&reason), "{refused:#?}");
+    run(&daemon, &["--bounding-set=+all"]).assert_code(&[0, 4]);
+    drop(daemon);
+    let daemon = Daemon::start(&["--access", "everyone", "--soft-users", USER]);
+    run(&daemon, &reuid).assert_code(&[0, 4]);
 }
 
 #[test]

@@ -153,6 +153,7 @@ fn a_missing_daemon_is_reported_in_a_line() {
 
 #[test]
 fn the_socket_of_an_ended_daemon_is_reported_differently() {
+    let _machine = support::machine();
     let folder = folder();
     let path = folder.path().join("left.sock");
     let daemon = support::daemon(Command::new(UPCALL).arg("daemon"), &path);
@@ -177,6 +178,7 @@ fn top_without_a_terminal_names_ps() {
 /// `script` gives `top` a terminal. Each update asks the daemon, whose reply holds the time.
 #[test]
 fn top_asks_the_daemon_once_an_interval() {
+    let _machine = support::machine();
     let daemon = Daemon::start();
     let bytes = |interval: &str| {
         let socket = daemon.socket.to_str().unwrap();

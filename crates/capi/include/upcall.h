@@ -63,7 +63,8 @@ struct rts_shared {
     int32_t descriptor;     /* as rts_create returned it; -1 before */
     uint64_t check_at_ns;   /* CLOCK_MONOTONIC: before, nothing can outrank the handler */
     uint32_t abort;         /* not 0: the process ends; see RTS_ABORT_PHASE */
-    uint32_t reserved0[7];
+    uint32_t jobs_skipped;  /* jobs dropped between the last job and this one; see RTS_SKIP */
+    uint32_t reserved0[6];
 
     uint32_t pdu_count; /* PDUs begun in this upcall */
     uint32_t finish;    /* not 0: no further upcalls are wanted */
@@ -101,16 +102,27 @@ struct rts_attr {
     uint32_t work_class;     /* dws: RTS_REAL_TIME, RTS_INTERACTIVE or RTS_BACKGROUND */
     uint32_t workahead;      /* dws: messages ahead of their logical arrivals, up to 1000000 */
     uint64_t delay_bound_ns; /* dws: logical arrival to deadline, up to 3600 s; 0: deadline_ns */
-    uint32_t reserved[2];    /* 0 */
+    /* For all policies but dwcs, which drops the jobs that it cannot run in time. */
+    uint32_t backlog;        /* RTS_CATCH_UP, RTS_SKIP or RTS_LATEST; 0: RTS_CATCH_UP */
+    uint32_t reserved;       /* 0 */
 };
 #define RTS_ATTR_INIT \
-    {sizeof(struct rts_attr), 0, 0, 0, 0, 0, 0, 0, NULL, 0, 0, 0, 0, 0, 0, 0, {0, 0}}
+    {sizeof(struct rts_attr), 0, 0, 0, 0, 0, 0, 0, NULL, 0, 0, 0, 0, 0, 0, 0, 0, 0}
 
 /* Values of work_class. Handlers of the last two have no deadline and no promise. An
  * interactive one goes before all work ahead, a background one after it. */
 #define RTS_REAL_TIME UINT32_C(0)
 #define RTS_INTERACTIVE UINT32_C(1)
 #define RTS_BACKGROUND UINT32_C(2)
+
+/* Values of backlog: what becomes of jobs that wait too long, because the handler was late, took
+ * longer than declared, or the process was stopped. A dropped job counts as a miss. The
+ * upcalls of the next job find the number of dropped jobs in smstr->jobs_skipped. A job that
+ * began is never cut. */
+#define RTS_BACKLOG_DEFAULT UINT32_C(0) /* RTS_CATCH_UP */
+#define RTS_CATCH_UP UINT32_C(1)        /* every job runs, in order */
+#define RTS_SKIP UINT32_C(2)            /* a job not begun by its deadline is dropped */
+#define RTS_LATEST UINT32_C(3)          /* a job not begun when a newer one comes is dropped */
 
 /* Gives a handler an abort phase. If the handler is active when the process ends in an
  * orderly way (rts_abort, exit(3), a return from main), the library calls it each period
@@ -188,6 +200,7 @@ struct rts_offence {
 #define RTS_DEMOTED UINT32_C(2)         /* it is in the ordinary class */
 #define RTS_KILLED UINT32_C(3)          /* the process gets SIGKILL */
 #define RTS_DISBELIEVED UINT32_C(4)     /* as 1, for a rank that was not admitted */
+#define RTS_SLOWED UINT32_C(5)          /* the daemon looks for its work each millisecond only */
 
 /* Sets the library up; `config` NULL: with RTS_CONFIG_INIT. The call is optional: the first
  * rts_create sets the library up too. Blocks for some milliseconds. Locks the memory of the

@@ -44,8 +44,10 @@ pub struct Shared {
     pub check_at_ns: AtomicU64,
     /// Not 0: the process ends.
     pub abort: AtomicU32,
+    /// `Batch::jobs_skipped`, at most `u32::MAX`.
+    pub jobs_skipped: AtomicU32,
     /// Always 0.
-    pub reserved0: [AtomicU32; 7],
+    pub reserved0: [AtomicU32; 6],
     /// PDUs begun in this upcall. C writes this member.
     pub pdu_count: AtomicU32,
     /// Not 0: the handler wants no further upcalls. C writes this member.
@@ -109,8 +111,10 @@ pub struct Attr {
     pub workahead: u32,
     /// DWS: the delay bound in nanoseconds; 0: the deadline.
     pub delay_bound_ns: u64,
+    /// What becomes of late jobs: 0 to 3, `RTS_BACKLOG_DEFAULT` to `RTS_LATEST`.
+    pub backlog: u32,
     /// Always 0.
-    pub reserved: [u32; 2],
+    pub reserved: u32,
 }
 
 /// `struct rts_config`.
@@ -230,6 +234,7 @@ pub const LAYOUT: &[StructLayout] = &[
             descriptor,
             check_at_ns,
             abort,
+            jobs_skipped,
             reserved0,
             pdu_count,
             finish,
@@ -258,6 +263,7 @@ pub const LAYOUT: &[StructLayout] = &[
             work_class,
             workahead,
             delay_bound_ns,
+            backlog,
             reserved,
         }
     ),

@@ -8,7 +8,7 @@ use std::ffi::{CString, OsStr};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-use upcall::activity::{ActivityParams, BATCH_MAX, PERIOD_MAX, Terms, Window, WorkClass};
+use upcall::activity::{ActivityParams, BATCH_MAX, Backlog, PERIOD_MAX, Terms, Window, WorkClass};
 use upcall::admission::Share;
 use upcall::time::Span;
 
@@ -215,6 +215,7 @@ fn terms(attr: &Attr) -> Result<Terms, Failure> {
         ("window_periods", attr.window_periods, WINDOW_PERIODS_MAX),
         ("work_class", attr.work_class, 2),
         ("workahead", attr.workahead, BATCH_MAX),
+        ("backlog", attr.backlog, 3),
     ] {
         if value > most {
             return Err(above(what, value, most));
@@ -230,7 +231,7 @@ fn terms(attr: &Attr) -> Result<Terms, Failure> {
         let found = format!("delay_bound_ns is {delay_bound}, expected at most {PERIOD_MAX}");
         return Err(Failure::new(Failed::Invalid, found));
     }
-    if attr.reserved != [0; 2] {
+    if attr.reserved != 0 {
         return Err(Failure::new(Failed::Unknown, "a reserved member of timing is not 0"));
     }
     Ok(Terms {
@@ -242,6 +243,9 @@ fn terms(attr: &Attr) -> Result<Terms, Failure> {
         class: [WorkClass::RealTime, WorkClass::Interactive, WorkClass::Background]
             [attr.work_class as usize],
         workahead_max: attr.workahead,
+        // The default is that of a task.
+        backlog: [Backlog::CatchUp, Backlog::CatchUp, Backlog::Skip, Backlog::Latest]
+            [attr.backlog as usize],
         ..Terms::default()
     })
 }

@@ -74,6 +74,8 @@ impl Page {
         shared.resumed.store(u32::from(batch.resumed()), Relaxed);
         shared.check_at_ns.store(batch.check_at().as_nanos(), Relaxed);
         shared.abort.store(u32::from(batch.aborting()), Relaxed);
+        let skipped = u32::try_from(batch.jobs_skipped()).unwrap_or(u32::MAX);
+        shared.jobs_skipped.store(skipped, Relaxed);
         shared.finish.store(0, Relaxed);
         shared.next_arrival_ns.store(0, Relaxed);
         shared.messages_waiting.store(0, Relaxed);

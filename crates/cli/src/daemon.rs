@@ -97,6 +97,9 @@ pub struct DaemonArgs {
     /// Most connections of one user. Each connection takes descriptors of the daemon.
     #[arg(long, default_value_t = CONNECTIONS_MAX_DEFAULT)]
     pub user_connections: usize,
+    /// How long a connection that is no domain may send nothing before the daemon closes it.
+    #[arg(long, default_value = "10s", value_parser = duration)]
+    pub silent_timeout: Span,
     /// Users, by number, who may run what admission refuses (`upcall run --soft`): 1000,1001. Root
     /// and the daemon's own user may. Such work runs only while no reserved work is ready.
     #[arg(long, value_name = "UID", value_delimiter = ',')]
@@ -256,6 +259,7 @@ fn config(args: &DaemonArgs, socket: PathBuf, cpus: Vec<u32>) -> Result<Config, 
         discipline: args.policy,
         quota: Quota { domains_max: args.user_domains.into(), share_max_ppm: args.user_share },
         connections_max: args.user_connections,
+        silent_max: args.silent_timeout,
         soft_users: args.soft_users.clone(),
         grace: args.grace,
         kill: args.kill,

@@ -90,8 +90,8 @@ pub fn recorded(
     Ok(recorded)
 }
 
-/// The plan as the simulator takes it, with a number for each domain. Several domains are processes,
-/// as in a run, if their ranks compare.
+/// The plan as the simulator takes it, with a number for each domain. Several domains are
+/// processes, as in a run, if their ranks compare.
 fn sim_spec(plan: &Plan<'_>, seed: u64, recorded: &Recorded) -> SimSpec {
     let mut domains: BTreeMap<&str, u32> = BTreeMap::new();
     let activities = plan.activities.iter().map(|planned| {

@@ -20,7 +20,7 @@
 //!     |            |                     ^                                                   |
 //!     |            +-- (7) runs away alone                                                   |
 //!     |            |                                                                         |
-//!     |            +-- (8) owes far too much, whoever waits ---> lowered <-- (8) runs on ----+
+//!     |            +-- (8) owes far too much, even alone ------> lowered <-- (8) runs on ----+
 //!     +---------------- (2) owes nothing --------------------------+
 //! ```
 //!

@@ -23,9 +23,9 @@
 //!    They may use idle time, but ordinary programs go on.
 //! 4. As 2.
 //!
-//! An upcall costs the executor some stores into a cache line of its own, and a quantum nothing. The
-//! watchdog allocates nothing once all executors are known. [`crate::Runtime::offences`] reports 1
-//! and 3.
+//! An upcall costs the executor some stores into a cache line of its own, and a quantum nothing.
+//! The watchdog allocates nothing once all executors are known. [`crate::Runtime::offences`]
+//! reports 1 and 3.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,5 +1,5 @@
-//! One simulated CPU. It drives the core's scheduler as a runtime would, in virtual time. If domains
-//! are processes, it drives a scheduler for each.
+//! One simulated CPU. It drives the core's scheduler as a runtime would, in virtual time. If
+//! domains are processes, it drives a scheduler for each.
 //!
 //! [`crate::Simulation`] steps the CPUs one step at a time, so that the events of several CPUs have
 //! one order. This module makes no decision of policy.

@@ -82,15 +82,18 @@ static void sizes(void)
     attr.size = sizeof attr;
     EXPECT(create(&attr) == -EINVAL && strstr(rts_refusal(), "workahead") != NULL);
     attr.workahead = 0;
-    attr.reserved[1] = 1;
+    attr.reserved = 1;
     EXPECT(create(&attr) == -E2BIG);
-    attr.reserved[1] = 0;
+    attr.reserved = 0;
     attr.window_misses = 2;
     attr.window_periods = 2;
     EXPECT(create(&attr) == -EINVAL && strstr(rts_refusal(), "2/2") != NULL);
     attr.window_periods = 0;
     attr.work_class = 3;
     EXPECT(create(&attr) == -EINVAL && strstr(rts_refusal(), "work_class") != NULL);
+    attr.work_class = 0;
+    attr.backlog = 4;
+    EXPECT(create(&attr) == -EINVAL && strstr(rts_refusal(), "backlog") != NULL);
     EXPECT(rts_exit() == 0);
 }
 
@@ -227,6 +230,59 @@ static void shares_and_weights(void)
     EXPECT(rts_exit() == 0);
 }
 
+/* Its first upcall sleeps until some time after the second release. */
+struct late {
+    long sleep_ms;
+    int upcalls;
+    uint32_t skipped; /* of the second upcall */
+};
+
+static void late(struct rts_funargs *args)
+{
+    struct late *of = args->pcb;
+    EXPECT(rts_proceed(args->smstr));
+    if (++of->upcalls == 1) {
+        EXPECT(args->smstr->jobs_skipped == 0);
+        sleep_ms(of->sleep_ms);
+        return;
+    }
+    of->skipped = args->smstr->jobs_skipped;
+    rts_finish(args->smstr);
+}
+
+/* Jobs that were dropped before the second upcall. */
+static uint32_t skipped(const struct rts_attr *attr, long ms)
+{
+    struct late of = {ms, 0, 0};
+    struct rts_mask waited = RTS_MASK_INIT;
+    int descriptor = rts_create(attr, late, &of, NULL);
+    EXPECT(descriptor >= 0 && rts_run(descriptor) == 0);
+    rts_mask_add(&waited, descriptor);
+    EXPECT(rts_sleep(&waited, NULL, -1) == 1);
+    EXPECT(of.upcalls == 2 && rts_close(descriptor) == 0);
+    return of.skipped;
+}
+
+static void backlog(void)
+{
+    set_up("rmdp");
+    struct rts_attr attr = every(10 * MILLISECOND, 1000);
+    EXPECT(skipped(&attr, 65) == 0);
+    attr.backlog = RTS_CATCH_UP;
+    EXPECT(skipped(&attr, 65) == 0);
+    attr.backlog = RTS_SKIP;
+    EXPECT(skipped(&attr, 65) >= 5);
+    attr.backlog = RTS_LATEST;
+    EXPECT(skipped(&attr, 65) >= 5);
+    /* The second job is late, and no newer one is there for 0.7 s. */
+    attr.period_ns = 800 * MILLISECOND;
+    attr.deadline_ns = MILLISECOND;
+    EXPECT(skipped(&attr, 900) == 0);
+    attr.backlog = RTS_SKIP;
+    EXPECT(skipped(&attr, 900) == 1);
+    EXPECT(rts_exit() == 0);
+}
+
 int main(void)
 {
     sizes();
@@ -236,6 +292,7 @@ int main(void)
     windows();
     work_conserving();
     shares_and_weights();
+    backlog();
     puts("every term counts");
     return 0;
 }

@@ -1,4 +1,5 @@
-//! The destination port and the payload of a UDP datagram, for each link type that a capture may have.
+//! The destination port and the payload of a UDP datagram, for each link type that a capture may
+//! have.
 //!
 //! The parser is hand-written, without unsafe code: it only follows a few lengths. `etherparse`
 //! 0.21 would do the same, but it reads out of bounds at a truncated IPv6 extension header

@@ -19,9 +19,9 @@ impl Scheduler {
     }
 
     /// When the rank of `id` changes next, and the key it will have then (split-level-1991 §3.2.2:
-    /// the table of workahead and sleeping processes). That is its next release, the logical arrival
-    /// of a message that came early, or the refill of its budget. `None` if `id` is not active, or
-    /// under a policy without an order of all domains. O(1).
+    /// the table of workahead and sleeping processes). That is its next release, the logical
+    /// arrival of a message that came early, or the refill of its budget. `None` if `id` is not
+    /// active, or under a policy without an order of all domains. O(1).
     pub fn upcoming(&self, id: ActivityId) -> Option<(Instant, Standing)> {
         let slot = self.slot(id).ok().filter(|slot| slot.active)?;
         let ahead = slot.unfinished > 0 && slot.release > self.clock;
@@ -50,9 +50,9 @@ impl Scheduler {
     }
 
     /// The key of the running activity at `now`; `None` as for [`Scheduler::best`]. The key changes
-    /// by the passing of time alone where work ahead becomes critical or a budget is used. Its event is the one with
-    /// which the job began, even if that event was taken since. A later event counts at the next
-    /// pick. O(1).
+    /// by the passing of time alone where work ahead becomes critical or a budget is used. Its
+    /// event is the one with which the job began, even if that event was taken since. A later event
+    /// counts at the next pick. O(1).
     pub fn running_standing(&self, now: Instant) -> Option<Standing> {
         let running = self.running.as_ref()?;
         let slot = self.slot(running.id).ok()?;
@@ -68,7 +68,8 @@ impl Scheduler {
         Some(Standing { event: self.policy.served(running.id), ..standing })
     }
 
-    /// The budget of `id`, as of its last charge. `None` if the policy keeps no budget for it. O(1).
+    /// The budget of `id`, as of its last charge. `None` if the policy keeps no budget for it.
+    /// O(1).
     pub fn budget(&self, id: ActivityId) -> Option<BudgetState> {
         self.slot(id).ok()?.budget.as_ref().map(Budget::state)
     }

@@ -391,7 +391,7 @@ fn a_process_that_gets_the_number_of_an_ended_thread_keeps_its_class() {
     while thread_state(std::process::id(), tid) != Ok(ThreadState::Dead) {
         std::thread::yield_now();
     }
-    let Some(mut stranger) = process_with_number(tid) else {
+    let Some(mut unknown) = process_with_number(tid) else {
         let name = "a_process_that_gets_the_number_of_an_ended_thread_keeps_its_class";
         // `eprintln` would be captured.
         let _ = writeln!(std::io::stderr(), "skipped: {name}: no such number");
@@ -405,8 +405,8 @@ fn a_process_that_gets_the_number_of_an_ended_thread_keeps_its_class() {
         let (now, stalled, kernel_tick) = (Instant::ZERO + TICK * at, Span::ZERO, KERNEL_TICK);
         watch.check(&mut Tick { now, stalled, kernel_tick, rules: &rules, report });
     }
-    let class = schedule::class_of(stranger.id());
-    let _ = (stranger.kill(), stranger.wait());
+    let class = schedule::class_of(unknown.id());
+    let _ = (unknown.kill(), unknown.wait());
     assert_eq!(class, Ok(schedule::Class::Ordinary));
     assert_eq!(reports, [Report::ThreadEnded { cpu: 0, generation: 1 }]);
     assert!(!group.is_present(&member) && !member.wants_cpu(Instant::ZERO));

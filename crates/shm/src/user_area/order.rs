@@ -26,7 +26,8 @@ pub fn best(ready: Pending, slots: impl Iterator<Item = (u64, Rank)>, at_ns: u64
     (best.key != NEVER).then_some(best)
 }
 
-/// How a domain compares with an activity of another domain that runs with rank `running`. O(slots).
+/// How a domain compares with an activity of another domain that runs with rank `running`.
+/// O(slots).
 #[inline]
 pub fn rival(
     ready: Pending,

@@ -77,7 +77,8 @@ impl Interference {
         })
     }
 
-    /// The present upcall of `cpu` ended or goes on at `now`: adds its time to every job that waits.
+    /// The present upcall of `cpu` ended or goes on at `now`: adds its time to every job that
+    /// waits.
     fn account(&mut self, cpu: u32, now: Instant) -> Result<(), String> {
         let place = self.running.iter_mut().find(|(number, _)| *number == cpu);
         let Some((_, Some((running, since)))) = place else { return Ok(()) };

@@ -1,8 +1,8 @@
 //! Checks work conservation. An awake CPU idles only if no job is ready, and lets no time pass
 //! between two handlers.
 //!
-//! A CPU passes over the jobs of a domain that is blocked or stopped. No other fault excuses a violation, because ready work runs in any case. [`super::no_lost_wakeup`]
-//! checks sleeping CPUs.
+//! A CPU passes over the jobs of a domain that is blocked or stopped. No other fault excuses a
+//! violation, because ready work runs in any case. [`super::no_lost_wakeup`] checks sleeping CPUs.
 
 use super::away::Away;
 use super::checker::Checker;

@@ -7,8 +7,8 @@ use upcall_core::discipline::Discipline;
 use upcall_core::policy::ps;
 use upcall_core::time::{Instant, Span};
 
-/// Number of the format. A reader refuses other numbers. From 2 on the core keeps budgets, and would
-/// answer the inputs of an older trace differently.
+/// Number of the format. A reader refuses other numbers. From 2 on the core keeps budgets, and
+/// would answer the inputs of an older trace differently.
 pub const FORMAT: u32 = 2;
 
 /// The properties known before the first record.

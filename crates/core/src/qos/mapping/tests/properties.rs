@@ -92,8 +92,8 @@ proptest! {
         prop_assert!(payload_max / 8_000_000_000 <= u64::from(spec.pdu_bytes));
     }
 
-    /// A paced job has the PDUs of at most a millisecond, at the reserved rate. Its PDUs are made at
-    /// its release, so the deadline keeps the delay.
+    /// A paced job has the PDUs of at most a millisecond, at the reserved rate. Its PDUs are made
+    /// at its release, so the deadline keeps the delay.
     #[test]
     fn a_paced_mapping_sends_at_the_reserved_rate_and_little_at_once((spec, mapping) in cheap()) {
         let (before, after) = (mapping.params, mapping.paced().params);
