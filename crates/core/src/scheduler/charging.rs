@@ -57,23 +57,27 @@ impl Scheduler {
         }
     }
 
-    /// Tells the policy if the rank of an activity with a job has changed.
-    fn place_again(&mut self, id: ActivityId, now: Instant) {
-        let Some(slot) = self.slots.get_mut(id.0 as usize).and_then(Option::as_mut) else { return };
+    /// Tells the policy if the rank of an activity with a job has changed. Returns whether it has.
+    fn place_again(&mut self, id: ActivityId, now: Instant) -> bool {
+        let Some(slot) = self.slots.get_mut(id.0 as usize).and_then(Option::as_mut) else {
+            return false;
+        };
         let job = slot.standing_job();
-        if job != slot.placed {
+        let changed = job != slot.placed;
+        if changed {
             slot.placed = job;
             self.policy.rerank(id, job, now);
         }
         self.note_restore(id);
+        changed
     }
 
-    /// The upcall of an activity with a job begins: charges it from `from` on.
-    pub(super) fn begin_charge(&mut self, id: ActivityId, now: Instant, from: Instant) {
-        if let Some(budget) = self.budget_mut(id) {
-            budget.begin_charge(now, from);
-            self.place_again(id, now);
-        }
+    /// The upcall of an activity with a job begins: charges it from `from` on. Returns whether its
+    /// rank is another one than that by which it was picked, because its window expired meanwhile.
+    pub(super) fn begin_charge(&mut self, id: ActivityId, now: Instant, from: Instant) -> bool {
+        let Some(budget) = self.budget_mut(id) else { return false };
+        budget.begin_charge(now, from);
+        self.place_again(id, now)
     }
 
     /// Charges the activity that runs, and ranks it by what is left.
