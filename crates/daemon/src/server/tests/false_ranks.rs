@@ -162,9 +162,11 @@ fn a_domain_leaves_a_cpu_when_its_thread_there_ends() {
     let (by_hand, _area, _, sleeper) = domain(&daemon);
     let reply = daemon.status_when(|reply| !reply.domains[0].activities.is_empty());
     assert_eq!(reply.domains[0].virtual_processors.len(), 1);
+    let cpu = reply.domains[0].virtual_processors[0].cpu;
     drop(sleeper);
     let reply = daemon.status_when(|reply| reply.domains[0].virtual_processors.is_empty());
     assert!(reply.domains[0].activities.is_empty(), "its place is free again");
+    assert_eq!(by_hand.refusal_of("again"), format!("the domain's thread on CPU {cpu} has ended"));
     by_hand.send(&ToDaemon::Detach);
     daemon.status_when(|reply| reply.domains.is_empty());
     daemon.stop();
