@@ -31,7 +31,11 @@ pub(crate) const ATTACKS: &[Attack] = &[
     },
     Attack {
         other_user: true,
-        ..attack("swarm, better", "as `swarm, other`, with better ranks than all others", swarm_better)
+        ..attack(
+            "swarm, better",
+            "as `swarm, other`, with better ranks than all others",
+            swarm_better,
+        )
     },
     attack("reused number", "a spinning process gets the number of its thread", reused_number),
 ];

@@ -171,3 +171,22 @@ fn a_domain_leaves_a_cpu_when_its_thread_there_ends() {
     daemon.status_when(|reply| reply.domains.is_empty());
     daemon.stop();
 }
+
+/// The report that a thread has ended may be among the lost ones.
+#[test]
+fn a_server_that_lost_reports_says_so_once() {
+    let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let directory = tempfile::tempdir().unwrap();
+    let config = Config::new(directory.path().join("upcalld"), schedule::allowed_cpus().unwrap());
+    let mut daemon = Daemon::start(config).unwrap();
+    daemon.events.clear();
+    daemon.take_offences();
+    assert!(daemon.events.is_empty());
+    daemon.reports_lost.store(3, Ordering::Relaxed);
+    daemon.take_offences();
+    let told: Vec<_> = daemon.events.drain(..).map(|event| event.to_string()).collect();
+    assert_eq!(told, ["3 reports of the watchdog were lost: the server is far behind"]);
+    daemon.take_offences();
+    assert!(daemon.events.is_empty(), "once");
+    drop((daemon, alone));
+}
