@@ -167,7 +167,7 @@ impl CpuWatch {
 
     /// Updates the account of a group. Acts against the domains that pay for it, if another domain
     /// waits. Reports a group whose KLS thread was slowed to each of its domains.
-    fn check_group(
+    pub(super) fn check_group(
         &mut self,
         (group, members): (&Arc<DomainGroup>, &Members),
         waits: bool,
@@ -196,6 +196,11 @@ impl CpuWatch {
                 revoke_turn(group, turn);
             }
         }
+    }
+
+    /// Whether a group may owe more than its limit at `now`.
+    pub(super) fn group_may_owe(&self, group: &DomainGroup, now: Instant) -> bool {
+        self.group_accounts.iter().any(|account| account.is_of(group) && account.may_owe(now))
     }
 
     /// Whether a domain used no CPU time since the previous tick.
