@@ -29,6 +29,14 @@ pub(crate) const ATTACKS: &[Attack] = &[
         beside: Beside::VictimsAndOrdinary,
         ..attack("swarm, other", "20 domains, each 4.9 % beyond its reservation", swarm)
     },
+    Attack {
+        other_user: true,
+        ..attack(
+            "swarm, better",
+            "as `swarm, other`, with better ranks than all others",
+            swarm_better,
+        )
+    },
     attack("reused number", "a spinning process gets the number of its thread", reused_number),
 ];
 
@@ -80,16 +88,25 @@ fn beside(raw: &Raw, act: impl FnOnce() + Send) {
 }
 
 fn swarm(socket: &Path) {
+    all_of_swarm(socket, |admitted| Rank { key: WORSE_KEY_NS, ..admitted });
+}
+
+/// The ranks are those of the admission.
+fn swarm_better(socket: &Path) {
+    all_of_swarm(socket, |admitted| admitted);
+}
+
+fn all_of_swarm(socket: &Path, rank_of: fn(Rank) -> Rank) {
     std::thread::scope(|scope| {
         for _ in 0..SWARM {
-            scope.spawn(|| swarm_member(socket));
+            scope.spawn(|| swarm_member(socket, rank_of));
         }
     });
 }
 
-fn swarm_member(socket: &Path) {
+fn swarm_member(socket: &Path, rank_of: fn(Rank) -> Rank) {
     let mut raw = Raw::attach(socket, "attacker");
-    let rank = Rank { key: WORSE_KEY_NS, ..raw.rank };
+    let rank = rank_of(raw.rank);
     let mut release_ns = clock::monotonic_ns();
     loop {
         while clock::monotonic_ns() < release_ns {

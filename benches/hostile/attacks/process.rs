@@ -23,6 +23,10 @@ pub(crate) const ATTACKS: &[Attack] = &[
         ..attack("SIGKILL", "killed inside a handler", endless_asking)
     },
     attack("fork", "a handler starts busy children", forks),
+    Attack {
+        other_user: true,
+        ..attack("fork bomb, other", "children that fork and loop, all in its class", fork_bomb)
+    },
     attack("exec", "a handler becomes another program, which loops", execs),
     attack("exit", "exit() inside a handler", exits),
     attack("abort", "abort() inside a handler", aborts),
@@ -55,6 +59,20 @@ fn forks(socket: &Path) {
                 // The child ends with this process, or after some seconds.
                 let _ =
                     Command::new("timeout").args(["4", "sh", "-c", "while :; do :; done"]).spawn();
+            }
+        }
+    });
+}
+
+/// 200 processes that start one another, each of which then loops. Ends after some seconds.
+fn fork_bomb(socket: &Path) {
+    let script = "bomb() { if [ $1 -gt 0 ]; then bomb $(($1-1)) & bomb $(($1-1)) & fi; \
+                  while :; do :; done; }; bomb 6 & wait";
+    let mut started = false;
+    run(socket, move |batch| {
+        while batch.proceed() {
+            if !std::mem::replace(&mut started, true) {
+                let _ = Command::new("timeout").args(["4", "sh", "-c", script]).spawn();
             }
         }
     });

@@ -156,7 +156,7 @@ impl Error for DaemonFailure {
 /// # Errors
 /// The daemon cannot listen, or a CPU is not usable: as one line.
 pub fn serve(args: &DaemonArgs) -> Result<(), DaemonFailure> {
-    log::start(args.quiet);
+    let log = log::start(args.quiet).map_err(failed)?;
     let cpus = match args.cpus.is_empty() {
         true => upcall::default_cpus().map_err(failed)?,
         false => args.cpus.clone(),
@@ -172,7 +172,7 @@ pub fn serve(args: &DaemonArgs) -> Result<(), DaemonFailure> {
     }
     .map_err(failed)?;
     stop_on_signals(daemon.stopper()).map_err(failed)?;
-    let counts = Arc::new(metrics::Counts::default());
+    let counts = Arc::new(metrics::Counts::new(log.lost_lines()));
     if let Some(listener) = scrapers {
         let source = metrics::Source::new(socket.clone(), counts.clone());
         metrics::http::start(listener, source).map_err(failed)?;

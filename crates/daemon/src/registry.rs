@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use upcall_core::activity::{ActivityParams, PERIOD_MAX, Terms, WorkClass};
-use upcall_core::admission::{Platform, Reason, Reservation, ReservationId, Reservations};
+use upcall_core::admission::{Platform, Reason, Refusal, Reservation, ReservationId, Reservations};
 use upcall_core::admission::{Share, Spot};
 use upcall_core::discipline::Discipline;
 use upcall_core::time::Span;
@@ -85,8 +85,8 @@ impl Registry {
         let number = free.ok_or(AttachError::Full)?;
         self.attached_ever += 1;
         let generation = self.attached_ever;
-        let (name, activities) = (name.to_owned(), BTreeMap::new());
-        self.domains.insert(number, Domain { generation, owner, name, activities });
+        let (name, activities, left) = (name.to_owned(), BTreeMap::new(), Vec::new());
+        self.domains.insert(number, Domain { generation, owner, name, activities, left });
         Ok(number)
     }
 
@@ -116,7 +116,7 @@ impl Registry {
         let (params, terms) = parse_need(need)?;
         self.check_quota(uid, &params)?;
         let order = self.fresh_order()?;
-        match self.reservations.reserve(name, params, &terms) {
+        match self.reserve_where_it_has_threads(number, name, params, &terms)? {
             Ok(Reservation { id, cpu }) => {
                 let (name, place) = (name.to_owned(), Some(id));
                 let activity = Activity { place, cpu, name, params, terms, unscreened: false };
@@ -129,11 +129,40 @@ impl Registry {
                 Err(PlaceError::NoRight { uid, refusal: Box::new(refusal) })
             }
             Err(_) => {
-                let cpu = self.least_used_cpu();
+                let cpu = self.least_used_cpu(number);
                 let order = (UNRESERVED..u32::MAX).find(|&order| !self.is_taken(order));
                 let order = order.ok_or(PlaceError::OrdersUsedUp)?;
                 self.place_below_all(number, name, (cpu, order), (params, terms))
             }
+        }
+    }
+
+    /// Reserves on the first CPU where the test passes and the domain has a thread. Returns the
+    /// refusal of admission inside.
+    fn reserve_where_it_has_threads(
+        &mut self,
+        number: u32,
+        name: &str,
+        params: ActivityParams,
+        terms: &Terms,
+    ) -> Result<Result<Reservation, Refusal>, PlaceError> {
+        let left = self.domains.get(&number).map_or(&[][..], |domain| &domain.left);
+        if left.is_empty() {
+            return Ok(self.reservations.reserve(name, params, terms));
+        }
+        let mut last = PlaceError::NoThread(left[0]);
+        let cpus: Vec<u32> = self.reservations.load().iter().map(|load| load.cpu).collect();
+        for cpu in cpus.into_iter().filter(|cpu| !left.contains(cpu)) {
+            let spot = Spot { cpu, lower_ranked: &[] };
+            last = match self.reservations.reserve_at(spot, name, params, terms) {
+                Ok(reservation) => return Ok(Ok(reservation)),
+                Err(Some(refusal)) => refusal.into(),
+                Err(None) => PlaceError::Cpu(cpu),
+            };
+        }
+        match last {
+            PlaceError::Refused(refusal) => Ok(Err(*refusal)),
+            error => Err(error),
         }
     }
 
@@ -164,10 +193,13 @@ impl Registry {
         uid == 0 || self.soft_users.contains(&uid)
     }
 
-    fn least_used_cpu(&self) -> u32 {
+    /// The least used CPU where the domain has a thread.
+    fn least_used_cpu(&self, number: u32) -> u32 {
         let loads = self.reservations.load();
-        let least = loads.iter().min_by(|a, b| a.utilization.total_cmp(&b.utilization));
-        // A platform has a CPU.
+        let has_thread = |cpu: u32| !self.has_left(number, cpu);
+        let here = loads.iter().filter(|load| has_thread(load.cpu));
+        let least = here.min_by(|a, b| a.utilization.total_cmp(&b.utilization));
+        // A platform has a CPU, and a domain without threads is refused before.
         least.map_or(0, |load| load.cpu)
     }
 
@@ -187,6 +219,10 @@ impl Registry {
         let last = orders.copied().filter(|&order| order < UNRESERVED).max();
         let next = last.map_or(self.first_order, |last| self.first_order.max(last + 1));
         if next < UNRESERVED { Ok(next) } else { Err(PlaceError::OrdersUsedUp) }
+    }
+
+    fn has_left(&self, number: u32, cpu: u32) -> bool {
+        self.domains.get(&number).is_some_and(|domain| domain.left.contains(&cpu))
     }
 
     fn is_taken(&self, order: u32) -> bool {
@@ -213,6 +249,9 @@ impl Registry {
         let Claimed { cpu, order, unscreened, in_time } = claimed;
         if !in_time {
             return Err(PlaceError::Late);
+        }
+        if self.has_left(number, cpu) {
+            return Err(PlaceError::NoThread(cpu));
         }
         let (params, terms) = parse_need(need)?;
         let is_below_all = unscreened && order >= UNRESERVED && self.may_run_unscreened(uid);
@@ -284,12 +323,14 @@ impl Registry {
         }
     }
 
-    /// Releases all places of a domain on a CPU. At most one analysis.
+    /// Releases all places of a domain on a CPU where its thread has ended. From now on the domain
+    /// gets none there. At most one analysis.
     pub fn leave(&mut self, number: u32, cpu: u32) {
         let Some(domain) = self.domains.get_mut(&number) else { return };
         let here = domain.activities.values().filter(|activity| activity.cpu == cpu);
         let places: Vec<_> = here.filter_map(|activity| activity.place).collect();
         domain.activities.retain(|_, activity| activity.cpu != cpu);
+        domain.left.push(cpu);
         self.reservations.release_all(&places);
     }
 

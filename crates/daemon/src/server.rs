@@ -36,8 +36,7 @@
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::thread::JoinHandle;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use upcall_core::admission::Platform;
 use upcall_core::time::{Instant, Span};
@@ -116,8 +115,10 @@ impl Daemon {
         let (offences, reports) = Connection::pair()?;
         let watchdog_quit = Arc::new(AtomicBool::new(false));
         let rules = Rules { band, grace: config.grace, kill: config.kill };
-        let watchdog =
-            start_watchdog((&cpu_states, &allowed), rules, watchdog_quit.clone(), reports)?;
+        let reports_lost = Arc::new(AtomicU64::new(0));
+        let report = offence::sender(reports, reports_lost.clone());
+        let watchdog = Watchdog::new((&cpu_states, &allowed), rules, watchdog_quit.clone(), report);
+        let watchdog = watchdog.spawn().map_err(StartError::Thread)?;
         let readiness = Arc::new(Readiness::new()?);
         let watch = |fd, number| Watch::new(&readiness, fd, Direction::Readable, number);
         let now = clock::now();
@@ -146,6 +147,7 @@ impl Daemon {
             offences,
             watchdog: Some(watchdog),
             watchdog_quit,
+            reports_lost,
             events,
             attached_ever: Arc::default(),
             config,
@@ -213,21 +215,6 @@ fn check(config: &Config) -> Result<Vec<u32>, StartError> {
         true => Err(StartError::Cpu(forbidden.copied())),
         false => Ok(allowed),
     }
-}
-
-/// Starts the watchdog, which sends its reports through `reports`.
-fn start_watchdog(
-    cpus: (&[Arc<CpuState>], &[u32]),
-    rules: Rules,
-    quit: Arc<AtomicBool>,
-    reports: Connection,
-) -> Result<JoinHandle<()>, StartError> {
-    let watchdog = Watchdog::new(cpus, rules, quit, move |report| {
-        // If the server is far behind, the socket may be full and the report is lost. The counts
-        // in the kernel area remain.
-        let _ = reports.send(&offence::encode(&report), &[]);
-    });
-    watchdog.spawn().map_err(StartError::Thread)
 }
 
 fn listen(config: &Config) -> Result<Listener, StartError> {

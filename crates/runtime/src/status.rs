@@ -166,9 +166,16 @@ pub fn status(socket: &Path) -> Result<Status, StatusError> {
     let until = clock::now() + ANSWER_WITHIN;
     let connection = Connection::connect_until(socket, until.as_nanos())
         .map_err(|error| StatusError::Connect { path: socket.to_owned(), error })?;
-    connection.send(&ToDaemon::Inspect.encode(), &[])?;
+    let sent = connection.send(&ToDaemon::Inspect.encode(), &[]);
     let mut status = Status::default();
-    while status.take(next_part(&connection, until)?)? {}
+    let mut part = next_part(&connection, until);
+    if part.is_err() {
+        // A daemon that refuses the connection may have answered and closed it before.
+        sent?;
+    }
+    while status.take(part?)? {
+        part = next_part(&connection, until);
+    }
     Ok(status)
 }
 

@@ -2,10 +2,12 @@
 //!
 //! By default a line is `upcalld:` and the event's message. With `RUST_LOG` set and without
 //! `--quiet`, a line has time, level and fields, and the filter in `RUST_LOG` selects the events.
-//! In both forms an event is one line: see [`OneLine`].
+//! In both forms an event is one line: see [`OneLine`]. A thread writes the lines: see [`queue`].
 
 use std::fmt::{self, Write};
 use std::io;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use tracing::field::{Field, Visit};
 use tracing::level_filters::LevelFilter;
@@ -15,11 +17,37 @@ use tracing_subscriber::fmt::format::{FormatEvent, FormatFields, Writer};
 use tracing_subscriber::fmt::{FmtContext, fmt};
 use tracing_subscriber::registry::LookupSpan;
 
+use queue::Queue;
+
+mod queue;
+
+/// The log of this program. Its end waits for the reader of standard error, for a second at most.
+#[derive(Debug)]
+pub(super) struct Log(Queue);
+
+impl Log {
+    /// How many lines were lost so far because the reader of standard error was slow.
+    pub(super) fn lost_lines(&self) -> Arc<AtomicU64> {
+        self.0.lost()
+    }
+}
+
+impl Drop for Log {
+    fn drop(&mut self) {
+        self.0.flush();
+    }
+}
+
 /// Starts to write events. With `quiet` it writes warnings only, whatever `RUST_LOG` says. Has no
 /// effect if this process already has a subscriber.
-pub(super) fn start(quiet: bool) {
+///
+/// # Errors
+/// The system has no more threads.
+pub(super) fn start(quiet: bool) -> io::Result<Log> {
+    let log = Log(Queue::start(io::stderr())?);
+    let queue = log.0.clone();
     // If standard error is full, the subscriber would report that on standard error, and panic.
-    let to_stderr = fmt().with_writer(|| OneLine(io::stderr())).log_internal_errors(false);
+    let to_stderr = fmt().with_writer(move || OneLine(queue.clone())).log_internal_errors(false);
     let _ = match filter().filter(|_| !quiet) {
         Some(filter) => {
             tracing::subscriber::set_global_default(to_stderr.with_env_filter(filter).finish())
@@ -30,6 +58,7 @@ pub(super) fn start(quiet: bool) {
             tracing::subscriber::set_global_default(plain)
         }
     };
+    Ok(log)
 }
 
 /// The filter in `RUST_LOG`; `None` if it is absent, empty or invalid.

@@ -33,9 +33,16 @@ pub(super) struct Counts {
     refused: AtomicU64,
     offences: AtomicU64,
     troubles: AtomicU64,
+    /// The log counts here.
+    lost_lines: Arc<AtomicU64>,
 }
 
 impl Counts {
+    /// No event yet. `lost_lines` counts lines that the log lost.
+    pub(super) fn new(lost_lines: Arc<AtomicU64>) -> Self {
+        Counts { lost_lines, ..Counts::default() }
+    }
+
     /// Counts `event` by one atomic addition.
     pub(super) fn count(&self, event: &DaemonEvent) {
         let counter = match event {
@@ -151,13 +158,14 @@ impl Collector for Snapshot {
 
 impl Snapshot {
     fn encode_daemon(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let Counts { attached, detached, refused, offences, troubles } = &*self.counts;
+        let Counts { attached, detached, refused, offences, troubles, lost_lines } = &*self.counts;
         let totals = [
             ("upcall_daemon_attached", "Processes that became a domain", attached),
             ("upcall_daemon_detached", "Domains that detached", detached),
             ("upcall_daemon_refused", "Domains and activities refused", refused),
             ("upcall_daemon_offences", "Measures that the watchdog took", offences),
             ("upcall_daemon_troubles", "Missing rights and failures", troubles),
+            ("upcall_daemon_lost_lines", "Lines of the log that a slow reader cost", lost_lines),
         ];
         for (name, help, count) in totals {
             let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;

@@ -24,6 +24,8 @@ pub struct Domain {
     /// Its name, for people.
     pub name: String,
     pub(super) activities: BTreeMap<u32, Activity>,
+    /// The CPUs where its thread has ended. It gets no places there.
+    pub(super) left: Vec<u32>,
 }
 
 #[derive(Clone, Debug)]

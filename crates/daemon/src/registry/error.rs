@@ -82,6 +82,8 @@ pub enum PlaceError {
     Order(u32),
     /// The claimed CPU is not among those of the daemon.
     Cpu(u32),
+    /// The domain's thread on that CPU has ended, and the domain has none on another CPU with room.
+    NoThread(u32),
     /// The claim would put more work on the CPU than the CPU can do.
     Full {
         /// The claimed CPU.
@@ -122,6 +124,9 @@ impl fmt::Display for PlaceError {
                 f,
                 "place {order} in the order of admission is taken, or no former daemon granted it"
             ),
+            PlaceError::NoThread(cpu) => {
+                write!(f, "the domain's thread on CPU {cpu} has ended")
+            }
             PlaceError::Cpu(cpu) => write!(f, "CPU {cpu} is not among those of the daemon"),
             PlaceError::Full { cpu, utilization } => {
                 write!(f, "CPU {cpu} would be used to {:.1} %, expected 100", utilization * 100.0)

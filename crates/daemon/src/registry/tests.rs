@@ -308,3 +308,26 @@ fn only_root_and_named_users_may_run_what_admission_refuses() {
     assert_eq!(after.claim(named, "y", &need(50), soft).unwrap().order, UNRESERVED);
     assert_eq!(after.claim(named, "y", &need(50), soft), Err(PlaceError::Order(UNRESERVED)));
 }
+
+#[test]
+fn a_domain_gets_no_place_on_a_cpu_where_its_thread_has_ended() {
+    let mut registry = registry();
+    let number = registry.attach(owner(0), "d", "rmdp").unwrap();
+    assert_eq!(registry.create(number, "x", &need(5), false).unwrap().cpu, 1);
+    registry.leave(number, 1);
+    let claim = registry.claim(number, "y", &need(5), claimed(1, 0));
+    assert_eq!(claim, Err(PlaceError::NoThread(1)));
+    for unscreened in [false, true] {
+        assert_eq!(registry.create(number, "y", &need(5), unscreened).unwrap().cpu, 2);
+    }
+    let refused = registry.create(number, "z", &need(85), false);
+    assert!(matches!(refused, Err(PlaceError::Refused(_))), "{refused:?}");
+    assert_eq!(registry.create(number, "z", &need(85), true).unwrap().cpu, 2);
+    registry.leave(number, 2);
+    let refused = registry.create(number, "y", &need(5), true).unwrap_err();
+    assert_eq!(refused, PlaceError::NoThread(1));
+    assert_eq!(refused.to_string(), "the domain's thread on CPU 1 has ended");
+    // Another domain of the user is not concerned.
+    let other = registry.attach(owner(0), "e", "rmdp").unwrap();
+    assert_eq!(registry.create(other, "y", &need(5), false).unwrap().cpu, 1);
+}

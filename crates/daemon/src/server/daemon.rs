@@ -74,6 +74,8 @@ pub struct Daemon {
     pub(super) offences_watch: Watch,
     pub(super) watchdog: Option<JoinHandle<()>>,
     pub(super) watchdog_quit: Arc<AtomicBool>,
+    /// Reports of the watchdog that found no room in the socket.
+    pub(super) reports_lost: Arc<AtomicU64>,
     pub(super) events: Vec<DaemonEvent>,
     pub(super) attached_ever: Arc<AtomicU64>,
 }

@@ -58,9 +58,7 @@ impl Daemon {
         let Some(of_cpu) = all.find(|of| of.group.cpu == cpu) else { return };
         let (group, Some(member)) = (of_cpu.group.clone(), of_cpu.member.take()) else { return };
         leave(&group, &member);
-        for place in self.registry.admitted(number, cpu) {
-            self.registry.close(number, place.order);
-        }
+        self.registry.leave(number, cpu);
         tracing::info!(event = "thread ended", domain = number, cpu, "the domain leaves the CPU");
     }
 

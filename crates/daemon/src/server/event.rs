@@ -78,6 +78,12 @@ pub enum Trouble {
         /// The kernel's error.
         error: OsError,
     },
+    /// Reports of the watchdog were lost, because the server was far behind. The counts of offences
+    /// in the status are right. A domain that should have been killed was only demoted.
+    LostReports {
+        /// How many.
+        count: u64,
+    },
     /// A system call failed.
     Os(OsError),
 }
@@ -100,6 +106,9 @@ impl fmt::Display for Trouble {
                 "the watchdog cannot read the CPU time of a domain on CPU {cpu}, and accuses \
                  nobody for it: {error}"
             ),
+            Trouble::LostReports { count } => {
+                write!(f, "{count} reports of the watchdog were lost: the server is far behind")
+            }
             Trouble::Os(error) => write!(f, "{error}"),
         }
     }
@@ -109,7 +118,7 @@ impl core::error::Error for Trouble {
     fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
         match self {
             Trouble::NoRealTimeClass(refusal) => Some(refusal),
-            Trouble::FewDescriptors { .. } => None,
+            Trouble::FewDescriptors { .. } | Trouble::LostReports { .. } => None,
             Trouble::Unseen { error, .. } | Trouble::Os(error) => Some(error),
         }
     }

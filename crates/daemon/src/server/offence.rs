@@ -4,15 +4,18 @@
 //! The watchdog sends and never waits for the server. This module receives.
 
 use core::num::NonZeroU64;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use upcall_core::time::Span;
 use upcall_shm::wire::ToDomain;
 use upcall_sys::OsError;
-use upcall_sys::local::Received;
+use upcall_sys::local::{Connection, Received};
 use upcall_sys::process::Signal;
 
 use super::daemon::Daemon;
 use super::event::{DaemonEvent, Trouble};
+use super::session::VirtualProcessor;
 use crate::watchdog::{Measure, Offence, Report};
 
 const OFFENCE_BYTES: usize = 32;
@@ -37,6 +40,25 @@ impl Daemon {
                 (None, _) => {}
             }
         }
+        self.make_up_for_lost_reports();
+    }
+
+    /// Says how many reports were lost, and finds out what they said of threads that have ended.
+    fn make_up_for_lost_reports(&mut self) {
+        // Relaxed: a count.
+        let count = self.reports_lost.swap(0, Ordering::Relaxed);
+        if count == 0 {
+            return;
+        }
+        self.events.push(DaemonEvent::Trouble(Trouble::LostReports { count }));
+        let mut ended = Vec::new();
+        for (&number, session) in &self.sessions {
+            let all = session.domain.iter().flat_map(|domain| &domain.virtual_processors);
+            let member_of = |of: &VirtualProcessor| Some((of.group.cpu, of.member.clone()?));
+            let dead = all.filter_map(member_of).filter(|(_, member)| member.thread.has_ended());
+            ended.extend(dead.map(|(cpu, _)| (number, cpu)));
+        }
+        ended.into_iter().for_each(|(session, cpu)| self.end_thread(session, cpu));
     }
 
     fn take_offence(&mut self, session: u64, offence: Offence) {
@@ -66,8 +88,19 @@ const UNSEEN: u64 = u64::MAX;
 /// The operation of that error.
 const READ: &str = "read(/proc/pid/task/tid/schedstat)";
 
+/// Sends reports through `reports`. Never blocks: a report that finds no room is counted in `lost`.
+/// The watchdog calls it. The counts in the kernel area remain.
+pub(super) fn sender(reports: Connection, lost: Arc<AtomicU64>) -> impl FnMut(Report) {
+    move |report| {
+        if reports.send(&encode(&report), &[]).is_err() {
+            // Relaxed: a count.
+            lost.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
 /// Native byte order: both ends are threads of this process.
-pub(super) fn encode(report: &Report) -> [u8; OFFENCE_BYTES] {
+fn encode(report: &Report) -> [u8; OFFENCE_BYTES] {
     let words = match *report {
         Report::Offence(Offence { cpu, generation, measure, held_ns }) => {
             [u64::from(cpu), generation, measure as u64, held_ns]
@@ -114,5 +147,20 @@ mod tests {
         ] {
             assert_eq!(decode(&encode(&report)), Some(report));
         }
+    }
+    #[test]
+    fn reports_to_a_server_that_does_not_read_are_counted_and_never_wait() {
+        let (server, reports) = Connection::pair().unwrap();
+        let lost = Arc::new(AtomicU64::new(0));
+        let mut report = sender(reports, lost.clone());
+        let sent = 100_000;
+        for _ in 0..sent {
+            report(Report::ThreadEnded { cpu: 0, generation: 1 });
+        }
+        let mut buffer = [0; OFFENCE_BYTES];
+        let read = std::iter::from_fn(|| server.receive(&mut buffer).ok()).count() as u64;
+        let lost = lost.load(Ordering::Relaxed);
+        assert!(lost > 0 && read > 0, "{lost} lost, {read} read");
+        assert_eq!(lost + read, sent);
     }
 }

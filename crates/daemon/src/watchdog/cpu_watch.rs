@@ -24,6 +24,8 @@ const FALSE_RANK_TICKS_MAX: u32 = 2;
 /// CPU time that a domain may use below the others, or alone beyond its limits, before its thread
 /// is put into the ordinary class.
 const DEMOTED_AFTER: Span = Span::from_millis(50);
+/// A thread that does not run is checked for its end each time after so many ticks, 100 ms.
+const STILL_TICKS: u32 = 20;
 /// From this number of offences on, a domain is demoted at once.
 const OFFENCES_MAX: u64 = 3;
 /// The shortest time for which an offender stays below the other domains.
@@ -139,6 +141,7 @@ impl CpuWatch {
         for member in members.iter() {
             let wants_cpu = member.wants_cpu(tick.now) || holder == Some(member.domain);
             self.update_record(member, tick, wants_cpu);
+            self.check_end(member, tick);
             if member.thread.is_news() {
                 tick.report_ended(group, member);
                 group.notify(DomainId::DAEMON);
@@ -150,9 +153,21 @@ impl CpuWatch {
         self.check_ranks(group, members, tick);
     }
 
+    /// Finds a thread that has ended but whose files can still be read: the first thread of a process
+    /// that has other threads, or for which its parent has not waited.
+    fn check_end(&mut self, member: &Member, tick: &Tick<'_>) {
+        let Some(record) = self.record_of(member) else { return };
+        let has_run = record.account.has_run;
+        record.still_ticks = if has_run { 0 } else { record.still_ticks.wrapping_add(1) };
+        let is_due = !has_run && record.still_ticks.is_multiple_of(STILL_TICKS);
+        if is_due && member.thread.by_watchdog().state() == Ok(ThreadState::Dead) {
+            member.thread.set_ended(tick.rules.band);
+        }
+    }
+
     /// Updates the account of a group. Acts against the domains that pay for it, if another domain
     /// waits. Reports a group whose KLS thread was slowed to each of its domains.
-    fn check_group(
+    pub(super) fn check_group(
         &mut self,
         (group, members): (&Arc<DomainGroup>, &Members),
         waits: bool,
@@ -181,6 +196,11 @@ impl CpuWatch {
                 revoke_turn(group, turn);
             }
         }
+    }
+
+    /// Whether a group may owe more than its limit at `now`.
+    pub(super) fn group_may_owe(&self, group: &DomainGroup, now: Instant) -> bool {
+        self.group_accounts.iter().any(|account| account.is_of(group) && account.may_owe(now))
     }
 
     /// Whether a domain used no CPU time since the previous tick.

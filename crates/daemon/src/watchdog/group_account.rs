@@ -29,6 +29,8 @@ pub(super) struct GroupAccount {
     sampled_at: Option<Instant>,
     /// As [`super::account::Account::owed_ns`], of the whole group.
     owed_ns: i64,
+    /// What the group might owe at the previous sample.
+    owed_max_ns: u64,
     /// CPU time of the KLS thread at the previous sample.
     kls_ns: u64,
     /// What it used between the last two samples.
@@ -45,6 +47,7 @@ impl GroupAccount {
             group,
             sampled_at: None,
             owed_ns: 0,
+            owed_max_ns: 0,
             kls_ns: 0,
             kls_used_ns: 0,
             kls_owed_ns: 0,
@@ -60,6 +63,14 @@ impl GroupAccount {
     pub(super) fn newly_slowed(&mut self) -> Option<u64> {
         let floods = self.group.pacing.floods();
         (std::mem::replace(&mut self.floods, floods) != floods).then_some(self.kls_used_ns)
+    }
+
+    /// Whether the group may owe more than the limit at `now`, if it has run since the previous
+    /// sample.
+    pub(super) fn may_owe(&self, now: Instant) -> bool {
+        let ran = self.sampled_at.map_or(Span::ZERO, |before| now.since(before));
+        let owed_ns = self.owed_ns.saturating_add_unsigned(ran.as_nanos());
+        u64::try_from(owed_ns).is_ok_and(|owed_ns| owed_ns > self.owed_max_ns)
     }
 
     /// Adds what the group used since the previous sample. Called after the samples of its
@@ -91,7 +102,12 @@ impl GroupAccount {
         let owed = owed.saturating_sub(due_ns(elapsed, ppm));
         let least = if wants_cpu { -due_ns(CREDIT_OVER, ppm) } else { 0 };
         self.owed_ns = owed.clamp(least, signed(most_ns.saturating_add(OWED_BEYOND_NS)));
-        while self.owed_ns > signed(most_ns) {
+        self.owed_max_ns = most_ns;
+        if self.owed_ns <= signed(most_ns) {
+            return;
+        }
+        // Not only until the limit is kept: a swarm of domains would stay at its limit.
+        while self.owed_ns > 0 {
             let beyond = |record: &&mut Record| {
                 let excess_ns = record.account.excess_ns;
                 excess_ns.saturating_sub(signed(jobs_ns(&record.member)))

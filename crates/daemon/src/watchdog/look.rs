@@ -66,6 +66,9 @@ impl CpuWatch {
             };
             let limit = tick.rules.limit(member);
             self.contenders.push(Contender { is_holder: true, from, limit });
+            if is_contested {
+                self.look_at_group(&view, group, tick);
+            }
         }
         let next = next_look(tick.now, &self.contenders);
         self.next_look = self.next_look.into_iter().chain(next).min();
@@ -109,6 +112,23 @@ impl CpuWatch {
         }
         self.look_again_after(span, tick);
         tick.now
+    }
+
+    /// Checks the account of the group that has the CPU while another domain waits. Each domain of a
+    /// swarm keeps its own limit. Reads the CPU time of all members only if the group may owe too
+    /// much by now.
+    fn look_at_group(&mut self, view: &CpuView, group: &DomainGroup, tick: &mut Tick<'_>) {
+        if !self.group_may_owe(group, tick.now) {
+            return;
+        }
+        let Some((group, members)) = view.groups().find(|(it, _)| core::ptr::eq(&**it, group))
+        else {
+            return;
+        };
+        for member in members.iter() {
+            self.sample(member, tick);
+        }
+        self.check_group((group, members), true, tick);
     }
 
     /// Checks the domains that do not have the turn: they should sleep. One that is ready but waits

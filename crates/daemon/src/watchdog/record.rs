@@ -34,6 +34,8 @@ pub(super) struct Record {
     pub(super) ran_before_look: bool,
     /// The number of ticks since it last ran at which it had the turn and did not run.
     pub(super) idle_ticks: u32,
+    /// The number of ticks since it last ran.
+    pub(super) still_ticks: u32,
     /// CPU time of its KLS thread at the last of these ticks.
     pub(super) kls_ns: u64,
     /// Successive ticks at which it showed a rank that it was not admitted with.
@@ -102,6 +104,7 @@ impl Record {
             suspicion: None,
             ran_before_look: false,
             idle_ticks: 0,
+            still_ticks: 0,
             kls_ns: 0,
             false_rank_ticks: 0,
             wants_cpu: false,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::io::Write;
-use std::process::{Child, Command};
+use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 
 use upcall_core::time::Instant;
@@ -438,4 +438,28 @@ fn each_domain_of_a_group_learns_that_its_kls_thread_was_slowed() {
         limit.after_pass(&group.pacing, || (Instant::ZERO + cpu, cpu.as_nanos()));
     }
     assert_eq!((group.pacing.floods(), told_at(2), told_at(3)), (1, 2, 0));
+}
+
+#[test]
+fn the_first_thread_of_a_process_is_retired_when_it_is_a_zombie() {
+    let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
+    let (pid, cpu_state) = (child.id(), Arc::new(CpuState::new(0)));
+    let group = Arc::new(DomainGroup::new(0, 0).unwrap());
+    let (member, _owner) = member(&group, 1, (pid, pid));
+    cpu_state.set_groups(|groups| groups.push(group.clone()));
+    drop(child.stdin.take());
+    while thread_state(pid, pid) != Ok(ThreadState::Dead) {
+        std::thread::yield_now();
+    }
+    let mut watch = CpuWatch::new(cpu_state);
+    let rules = Rules { band: None, grace: GRACE, kill: false };
+    let mut reports = Vec::new();
+    for at in 1..=50 {
+        let report = &mut |report: Report| reports.push(report);
+        let (now, stalled, kernel_tick) = (Instant::ZERO + TICK * at, Span::ZERO, KERNEL_TICK);
+        watch.check(&mut Tick { now, stalled, kernel_tick, rules: &rules, report });
+    }
+    let _ = child.wait();
+    assert_eq!(reports, [Report::ThreadEnded { cpu: 0, generation: 1 }]);
+    assert!(!group.is_present(&member));
 }

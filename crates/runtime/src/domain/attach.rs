@@ -55,8 +55,13 @@ pub(super) fn connect(path: &Path, name: &str, policy: &str) -> Result<Connected
     let connection = Connection::connect_until(path, until.as_nanos())
         .map_err(|error| AttachError::Connect { path: path.to_owned(), error })?;
     let (name, policy) = (name.to_owned(), policy.to_owned());
-    connection.send(&ToDaemon::Hello { name, policy }.encode(), &[])?;
-    let welcome = welcome(next_message(&connection)?.0)?;
+    let sent = connection.send(&ToDaemon::Hello { name, policy }.encode(), &[]);
+    let answer = next_message(&connection);
+    if answer.is_err() {
+        // A daemon that refuses the connection may have answered and closed it before.
+        sent?;
+    }
+    let welcome = welcome(answer?.0)?;
     let orphaned = Arc::new(AtomicBool::new(false));
     let mut virtual_processors = Vec::new();
     for _ in 0..welcome.virtual_processors {

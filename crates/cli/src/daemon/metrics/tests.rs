@@ -132,7 +132,7 @@ fn a_name_cannot_forge_a_series() {
 
 #[test]
 fn each_event_is_counted_once() {
-    let counts = Counts::default();
+    let counts = Counts::new(Arc::new(AtomicU64::new(5)));
     let name = || "a".to_owned();
     let owner = upcall_daemon::registry::Owner { uid: 1, pid: 1 };
     counts.count(&DaemonEvent::Attached { domain: 1, name: name(), owner });
@@ -143,8 +143,9 @@ fn each_event_is_counted_once() {
     let text = exposition(status, Arc::new(counts)).unwrap();
     let families = families(&text).unwrap();
     let total = |what: &str| families[&format!("upcall_daemon_{what}")].1[""];
-    let totals = ["attached", "detached", "refused", "offences", "troubles"].map(total);
-    assert_eq!(totals, [1.0, 0.0, 2.0, 0.0, 1.0]);
+    let totals =
+        ["attached", "detached", "refused", "offences", "troubles", "lost_lines"].map(total);
+    assert_eq!(totals, [1.0, 0.0, 2.0, 0.0, 1.0, 5.0]);
 }
 
 #[test]

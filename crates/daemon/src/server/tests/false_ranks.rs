@@ -162,10 +162,31 @@ fn a_domain_leaves_a_cpu_when_its_thread_there_ends() {
     let (by_hand, _area, _, sleeper) = domain(&daemon);
     let reply = daemon.status_when(|reply| !reply.domains[0].activities.is_empty());
     assert_eq!(reply.domains[0].virtual_processors.len(), 1);
+    let cpu = reply.domains[0].virtual_processors[0].cpu;
     drop(sleeper);
     let reply = daemon.status_when(|reply| reply.domains[0].virtual_processors.is_empty());
     assert!(reply.domains[0].activities.is_empty(), "its place is free again");
+    assert_eq!(by_hand.refusal_of("again"), format!("the domain's thread on CPU {cpu} has ended"));
     by_hand.send(&ToDaemon::Detach);
     daemon.status_when(|reply| reply.domains.is_empty());
     daemon.stop();
+}
+
+/// The report that a thread has ended may be among the lost ones.
+#[test]
+fn a_server_that_lost_reports_says_so_once() {
+    let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let directory = tempfile::tempdir().unwrap();
+    let config = Config::new(directory.path().join("upcalld"), schedule::allowed_cpus().unwrap());
+    let mut daemon = Daemon::start(config).unwrap();
+    daemon.events.clear();
+    daemon.take_offences();
+    assert!(daemon.events.is_empty());
+    daemon.reports_lost.store(3, Ordering::Relaxed);
+    daemon.take_offences();
+    let told: Vec<_> = daemon.events.drain(..).map(|event| event.to_string()).collect();
+    assert_eq!(told, ["3 reports of the watchdog were lost: the server is far behind"]);
+    daemon.take_offences();
+    assert!(daemon.events.is_empty(), "once");
+    drop((daemon, alone));
 }

@@ -68,6 +68,15 @@ impl ByHand {
     }
 
     pub(super) fn create(&self, name: &str) -> u32 {
+        self.try_create(name).unwrap()
+    }
+
+    /// Why the daemon refuses an activity.
+    pub(super) fn refusal_of(&self, name: &str) -> String {
+        self.try_create(name).unwrap_err()
+    }
+
+    fn try_create(&self, name: &str) -> Result<u32, String> {
         let need = Need {
             period_ns: 1_000_000_000,
             deadline_ns: 1_000_000_000,
@@ -79,7 +88,8 @@ impl ByHand {
         self.send(&ToDaemon::Create { request: 1, unscreened: false, need, name: name.to_owned() });
         loop {
             match self.receive() {
-                Some((ToDomain::Granted { order, .. }, _)) => return order,
+                Some((ToDomain::Granted { order, .. }, _)) => return Ok(order),
+                Some((ToDomain::Refused { reason, .. }, _)) => return Err(reason),
                 Some((ToDomain::Peer { .. }, _)) => {}
                 answer => panic!("{answer:?}"),
             }
