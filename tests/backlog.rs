@@ -4,6 +4,7 @@
 #[allow(dead_code, reason = "each test program uses its own part")]
 mod support;
 
+use std::fs;
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -51,13 +52,18 @@ fn skipped(outcome: &Value, name: &str) -> u64 {
 fn stopped(backlog: &str) -> Counts {
     let (text, ports) = with_ports(&on_a_cpu(&STOPPED.replace("BACKLOG", backlog)));
     let spec = SpecFile::new(text);
-    let mut running = start(&["run", spec.path(), "--duration", "1s", "--json"]);
+    let log = spec.beside("jobs.csv");
+    let mut running = start(&["run", spec.path(), "--duration", "1s", "--json", "--csv", &log]);
     wait_until_bound(&mut running, ports[0]);
     sleep(Duration::from_millis(300));
     running.signal("STOP");
     sleep(Duration::from_millis(300));
     running.signal("CONT");
     let outcome = running.finish().assert_code(&[0, 4]).json();
+    // The log has a line for each job that ran, and none for a dropped one.
+    let completed = list(&outcome, "activities").iter().map(|of| number(of, "completed"));
+    let lines = fs::read_to_string(&log).expect("the log").lines().count() as u64 - 1;
+    assert_eq!(lines, completed.sum::<u64>(), "{backlog}: {outcome:#}");
     let media = named(&outcome, "streams", "media");
     Counts {
         skipped: skipped(&outcome, "media"),
