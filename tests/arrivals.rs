@@ -210,9 +210,9 @@ receive = "udp://127.0.0.1:5006"
 fn bursts() -> Vec<u8> {
     let order = Order::Little;
     let mut file = [section(order), interface(order, 1, &[])].concat();
-    for number in 0..40_u32 {
-        let header = [&[0x80, 0][..], &[0, number as u8]].concat();
-        let rtp = [&header[..], &(number * 480).to_be_bytes(), &[0, 0, 0, 7], &[0xff; 10]].concat();
+    for number in 0..40_u8 {
+        let ticks = (u32::from(number) * 480).to_be_bytes();
+        let rtp = [&[0x80, 0, 0, number][..], &ticks, &[0, 0, 0, 7], &[0xff; 10]].concat();
         let datagram = [&udp(5006)[..8], &rtp].concat();
         let packet = ethernet(&[], 0x0800, &ipv4(17, &[], 0, &datagram));
         file.extend(enhanced(order, 0, u64::from(number / 4) * 240_000, &packet));

@@ -4,13 +4,15 @@
 #[allow(dead_code, reason = "each test program uses its own part")]
 mod support;
 
+use std::cell::Cell;
+use std::fs;
 use std::thread::sleep;
 use std::time::Duration;
 
 use serde_json::Value;
 use support::{
-    SpecFile, a_cpu, assert_kept, field, list, machine, named, number, on_a_cpu, start, upcall,
-    wait_until_bound, with_ports,
+    SpecFile, a_cpu, assert_kept, field, list, machine, most_kept, named, number, on_a_cpu, start,
+    steal_ms, upcall, wait_until_bound, with_ports,
 };
 
 /// A stream of 50 jobs a second, and a task whose job is late 3 ms after its release.
@@ -51,13 +53,18 @@ fn skipped(outcome: &Value, name: &str) -> u64 {
 fn stopped(backlog: &str) -> Counts {
     let (text, ports) = with_ports(&on_a_cpu(&STOPPED.replace("BACKLOG", backlog)));
     let spec = SpecFile::new(text);
-    let mut running = start(&["run", spec.path(), "--duration", "1s", "--json"]);
+    let log = spec.beside("jobs.csv");
+    let mut running = start(&["run", spec.path(), "--duration", "1s", "--json", "--csv", &log]);
     wait_until_bound(&mut running, ports[0]);
     sleep(Duration::from_millis(300));
     running.signal("STOP");
     sleep(Duration::from_millis(300));
     running.signal("CONT");
     let outcome = running.finish().assert_code(&[0, 4]).json();
+    // The log has a line for each job that ran, and none for a dropped one.
+    let completed = list(&outcome, "activities").iter().map(|of| number(of, "completed"));
+    let lines = fs::read_to_string(&log).expect("the log").lines().count() as u64 - 1;
+    assert_eq!(lines, completed.sum::<u64>(), "{backlog}: {outcome:#}");
     let media = named(&outcome, "streams", "media");
     Counts {
         skipped: skipped(&outcome, "media"),
@@ -144,19 +151,31 @@ fn a_stream_that_takes_five_times_its_declared_cost_costs_the_others_nothing() {
     let cost = format!("cost = \"{} ns\"", true_ns / 5);
     let rate = (500_000_000 / true_ns).to_string();
     for policy in ["rmdp", "dws"] {
-        assert_kept(a_cpu(), || {
-            let text = OFFENDER.replace("POLICY", policy).replace("RATE", &rate);
-            let text = on_a_cpu(&(text.replace("COST", &cost) + VICTIMS));
-            let spec = SpecFile::new(with_ports(&text).0);
-            let run = ["run", spec.path(), "--duration", "1s", "--json"];
-            let outcome = upcall(&run).assert_code(&[0, 4]).json();
-            let misses = list(&outcome, "activities").iter().map(|of| number(of, "misses"));
-            let misses: Vec<u64> = misses.collect();
-            assert!(misses[0] > 2, "the offender kept its deadlines: {outcome:#}");
-            match misses[1..] == [0, 0] {
-                true => Ok(()),
-                false => Err(format!("{policy}: misses {misses:?}: {outcome:#}")),
-            }
-        });
+        // Wake-ups that took longer than 5 ms. The kernel ran another real-time program.
+        let disturbed = Cell::new(0);
+        let kept = most_kept(
+            || steal_ms(a_cpu()) + disturbed.get(),
+            || {
+                let text = OFFENDER.replace("POLICY", policy).replace("RATE", &rate);
+                let text = on_a_cpu(&(text.replace("COST", &cost) + VICTIMS));
+                let spec = SpecFile::new(with_ports(&text).0);
+                let run = ["run", spec.path(), "--duration", "1s", "--json"];
+                let outcome = upcall(&run).assert_code(&[0, 4]).json();
+                let misses = list(&outcome, "activities").iter().map(|of| number(of, "misses"));
+                let misses: Vec<u64> = misses.collect();
+                let latency = number(&outcome, "platform.wakeup_latency_ns.max");
+                // A lowered executor wakes late too, but then a notice says so.
+                let is_own = !list(&outcome, "platform.notices").is_empty();
+                disturbed.set(disturbed.get() + u64::from(latency > 5_000_000 && !is_own));
+                assert!(misses[0] > 2, "the offender kept its deadlines: {outcome:#}");
+                match misses[1..] == [0, 0] {
+                    true => Ok(()),
+                    false => Err(format!("{policy}: misses {misses:?}: {outcome:#}")),
+                }
+            },
+        );
+        if let Err(why) = kept {
+            support::skipped(&why);
+        }
     }
 }

@@ -326,7 +326,7 @@ pub fn skipped(why: &str) {
 
 /// Time for which the host ran something else on `cpu`, since boot and in steps of 10 ms
 /// (proc_stat(5), `steal`). 0 if the host does not tell.
-fn steal_ms(cpu: u32) -> u64 {
+pub fn steal_ms(cpu: u32) -> u64 {
     let stat = fs::read_to_string("/proc/stat").expect("/proc is mounted");
     let name = format!("cpu{cpu}");
     // Fields after the name: user nice system idle iowait irq softirq steal.

@@ -246,7 +246,10 @@ fn record_job(
         if let Some(windows) = &mut created.windows {
             windows.count(record.release, record.missed());
         }
-        on_job(created.activity, job);
+        // A dropped job never ran, so the job log has no line for it.
+        if record.completed {
+            on_job(created.activity, job);
+        }
     }
 }
 
