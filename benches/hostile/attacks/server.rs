@@ -51,14 +51,7 @@ fn silent(socket: &Path) {
 }
 
 fn need(period_ns: u64, pdu_cost_ns: u64) -> Need {
-    Need {
-        period_ns,
-        deadline_ns: period_ns,
-        batch: 1,
-        quantum: 1,
-        pdu_cost_ns,
-        ..Need::default()
-    }
+    Need { period_ns, deadline_ns: period_ns, batch: 1, quantum: 1, pdu_cost_ns, ..Need::default() }
 }
 
 fn unscreened(socket: &Path) {

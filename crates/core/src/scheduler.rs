@@ -570,21 +570,20 @@ impl Scheduler {
         }
         let pdus_max = slot.params.batch - slot.job.pdus;
         self.running = Some(Running { id, since: now, pdus_max, extra, stop: None });
-        if !extra {
-            self.begin_charge(id, now, charged_from);
-        }
-        let check_at = self.check_at(id, now);
+        let outranked = !extra && self.begin_charge(id, now, charged_from);
+        // An activity that was picked by an old rank may be outranked at its first boundary.
+        let check_at = if outranked { now } else { self.check_at(id, now) };
         Command::Upcall { id, pdus_max, resumed, check_at }
     }
 
-    /// No activity can outrank the running one before a release, before a budget is refilled or
-    /// used, or before the policy says so.
+    /// No activity can outrank the running one before a release, before a budget is refilled,
+    /// used or expires, or before the policy says so.
     fn check_at(&self, running: ActivityId, since: Instant) -> Instant {
         let budget = self.slot(running).ok().and_then(|slot| slot.budget.as_ref());
-        let runs_out_at = budget.map_or(Instant::FAR, Budget::runs_out_at);
+        let changes_at = budget.map_or(Instant::FAR, Budget::changes_at);
         let next_release = self.next_release();
         let by_policy = self.policy.check_at(running, since, next_release);
-        by_policy.min(runs_out_at).min(self.next_change())
+        by_policy.min(changes_at).min(self.next_change())
     }
 
     /// When the order of the activities changes next by the passing of time.

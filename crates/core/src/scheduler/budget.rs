@@ -200,12 +200,12 @@ impl Budget {
         Span::from_nanos(self.left_ns.max(0).unsigned_abs())
     }
 
-    /// When the running activity has used its budget, if it runs on. [`Instant::FAR`] if it is over
-    /// budget already.
-    pub(super) fn runs_out_at(&self) -> Instant {
+    /// When the rank of the running activity changes, if it runs on: it has used its budget, or its
+    /// window expires. [`Instant::FAR`] if it is over budget already.
+    pub(super) fn changes_at(&self) -> Instant {
         match self.is_over() {
             true => Instant::FAR,
-            false => self.charged + self.left(),
+            false => (self.charged + self.left()).min(self.window + self.valid),
         }
     }
 

@@ -183,7 +183,7 @@ impl Chance {
 fn drive_hostile(discipline: &Discipline, seed: u64) {
     let mut core = Traced::<Vec<Record>>::new(CAPACITY, discipline);
     let (mut chance, mut now_ns) = (Chance(seed * 2 + 1), 0);
-    let mut answer = |core: &mut Traced<Vec<Record>>, now_ns: u64, input: Input| {
+    let answer = |core: &mut Traced<Vec<Record>>, now_ns: u64, input: Input| {
         let _ = core.handle(at(now_ns), input);
         while core.poll_notice().is_some() {}
     };
