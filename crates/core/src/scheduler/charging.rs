@@ -57,23 +57,27 @@ impl Scheduler {
         }
     }
 
-    /// Tells the policy if the rank of an activity with a job has changed. Returns whether it has.
+    /// Tells the policy if the job of an activity counts from another release, or its budget is used
+    /// or refilled. Returns whether its key is worse than before.
     fn place_again(&mut self, id: ActivityId, now: Instant) -> bool {
         let Some(slot) = self.slots.get_mut(id.0 as usize).and_then(Option::as_mut) else {
             return false;
         };
-        let job = slot.standing_job();
-        let changed = job != slot.placed;
-        if changed {
-            slot.placed = job;
-            self.policy.rerank(id, job, now);
+        let (old, job) = (slot.placed, slot.standing_job());
+        slot.placed = job;
+        if job == old {
+            self.note_restore(id);
+            return false;
         }
+        let key = |job| self.policy.standing(id, job, now).map(|standing| standing.key);
+        let is_worse = key(old) < key(job);
+        self.policy.rerank(id, job, now);
         self.note_restore(id);
-        changed
+        is_worse
     }
 
     /// The upcall of an activity with a job begins: charges it from `from` on. Returns whether its
-    /// rank is another one than that by which it was picked, because its window expired meanwhile.
+    /// rank is worse than the one it was picked by, because its window expired meanwhile.
     pub(super) fn begin_charge(&mut self, id: ActivityId, now: Instant, from: Instant) -> bool {
         let Some(budget) = self.budget_mut(id) else { return false };
         budget.begin_charge(now, from);

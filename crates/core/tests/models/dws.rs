@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use upcall_core::activity::{ActivityId, ActivityParams, Terms, WorkClass};
 use upcall_core::discipline::DWS;
 use upcall_core::scheduler::{BudgetState, Command, EVENTS_MAX, Input, Outcome, Scheduler};
-use upcall_core::time::Instant;
+use upcall_core::time::{Instant, Span};
 
 /// The number of activities; operations name one more, which is out of range.
 pub const CAPACITY: u32 = 4;
@@ -231,12 +231,13 @@ impl Model {
         self.known.iter().zip(0..).filter_map(change).min().unwrap_or(u64::MAX)
     }
 
-    /// When the running handler must ask: also when its budget is used.
+    /// When the running handler must ask: also when its budget is used or expires.
     fn check_at(&self, now: u64, id: u32) -> Instant {
-        let budget = self.known[id as usize].as_ref().unwrap().budget;
-        let left = budget.map(|budget| budget.left).filter(|left| !left.is_zero());
-        let runs_out = left.map_or(Instant::FAR, |left| at(now) + left);
-        at(self.next_change(now)).min(runs_out)
+        let known = self.known[id as usize].as_ref().unwrap();
+        let valid = Span::from_nanos(known.period().max(known.bound()));
+        let budget = known.budget.filter(|budget| !budget.left.is_zero());
+        let changes = budget.map(|budget| (at(now) + budget.left).min(budget.window + valid));
+        at(self.next_change(now)).min(changes.unwrap_or(Instant::FAR))
     }
 
     /// Takes over the budgets.
@@ -301,15 +302,18 @@ impl Model {
             return None;
         }
         let id = self.best(now)?;
+        let expected = self.of(id).unwrap().place(now);
         // The beginning of an upcall may move the budget to a later window.
         self.look_at(scheduler);
         let known = self.of(id).unwrap();
+        let kept = known.place(now) <= expected;
         known.served = known.event();
         let resumed = known.started.is_some();
         known.started.get_or_insert(now);
         let pdus_max = known.params.batch - known.pdus;
         self.running = Some((id, pdus_max, None));
-        let check_at = self.check_at(now, id);
+        // With a worse rank than expected, the handler asks at its first boundary.
+        let check_at = if kept { self.check_at(now, id) } else { at(now) };
         Some(Command::Upcall { id: ActivityId(id), pdus_max, resumed, check_at })
     }
 

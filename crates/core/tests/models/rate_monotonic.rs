@@ -133,11 +133,14 @@ impl Model {
         releases.chain(refills).min().unwrap_or(Instant::FAR)
     }
 
-    /// When the running handler must ask: also when its budget is used.
+    /// When the running handler must ask: also when its budget is used or expires.
     fn running_check_at(&self, now: u64, scheduler: &Scheduler, id: u32) -> Instant {
-        let left = scheduler.budget(ActivityId(id)).unwrap().left;
-        let runs_out = if left.is_zero() { Instant::FAR } else { at(now) + left };
-        self.check_at().min(runs_out)
+        let params = self.known[id as usize].as_ref().unwrap().params;
+        let budget = Some(scheduler.budget(ActivityId(id)).unwrap());
+        let budget = budget.filter(|budget| !budget.left.is_zero());
+        let valid = params.period.max(params.deadline);
+        let changes = budget.map(|budget| (at(now) + budget.left).min(budget.window + valid));
+        self.check_at().min(changes.unwrap_or(Instant::FAR))
     }
 
     /// Takes over which activities are over budget.
