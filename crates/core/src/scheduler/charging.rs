@@ -57,8 +57,8 @@ impl Scheduler {
         }
     }
 
-    /// Tells the policy if the job of an activity counts from another release, or its budget is used
-    /// or refilled. Returns whether its key is worse than before.
+    /// Tells the policy if the job of an activity counts from another release, or if the budget is
+    /// used or refilled. Returns whether its key is worse than before.
     fn place_again(&mut self, id: ActivityId, now: Instant) -> bool {
         let Some(slot) = self.slots.get_mut(id.0 as usize).and_then(Option::as_mut) else {
             return false;

@@ -153,8 +153,8 @@ impl CpuWatch {
         self.check_ranks(group, members, tick);
     }
 
-    /// Finds a thread that has ended but whose files can still be read: the first thread of a process
-    /// that has other threads, or for which its parent has not waited.
+    /// Finds a thread that has ended but whose files can still be read: the first thread of a
+    /// process that has other threads, or for which its parent has not waited.
     fn check_end(&mut self, member: &Member, tick: &Tick<'_>) {
         let Some(record) = self.record_of(member) else { return };
         let has_run = record.account.has_run;

@@ -3,9 +3,9 @@
 //! Each domain has an account of its own, with the grace of [`SHARE_GRACE_PPM`]
 //! ([`super::account`]). A user with many domains must not get that grace many times. So the group
 //! has one account: the sum of its reservations, and the grace once, in share and in time. If the
-//! group owes too much, the domains that are furthest beyond their own reservations pay for it, until
-//! the group owes nothing: others go first as soon as one waits. Ticks update the account, and looks
-//! do while the group has the CPU and may owe too much.
+//! group owes too much, the domains that are furthest beyond their own reservations pay for it,
+//! until the group owes nothing: others go first as soon as one waits. Ticks update the account,
+//! and looks do while the group has the CPU and may owe too much.
 //!
 //! A domain that is out-prioritised or demoted is left out: it pays for itself before it takes
 //! turns again. The group also pays for its KLS thread, as far as that exceeds the grace: domains

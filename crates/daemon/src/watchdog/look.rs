@@ -114,8 +114,8 @@ impl CpuWatch {
         tick.now
     }
 
-    /// Checks the account of the group that has the CPU while another domain waits. Each domain of a
-    /// swarm keeps its own limit. Reads the CPU time of all members only if the group may owe too
+    /// Checks the account of the group that has the CPU while another domain waits. Each domain of
+    /// a swarm keeps its own limit. Reads the CPU time of all members only if the group may owe too
     /// much by now.
     fn look_at_group(&mut self, view: &CpuView, group: &DomainGroup, tick: &mut Tick<'_>) {
         if !self.group_may_owe(group, tick.now) {
