@@ -281,9 +281,9 @@ fn an_ordinary_user_has_domains_and_a_notice_of_missing_promises() {
     let set = Set::new(SET);
     let program = set.spec.beside("upcall");
     fs::copy(UPCALL, &program).unwrap();
-    for path in [set.spec.folder.path().to_str().unwrap(), &program] {
-        fs::set_permissions(path, fs::Permissions::from_mode(0o777)).unwrap();
-    }
+    // The daemon refuses a folder in which another user may replace its socket.
+    fs::set_permissions(set.spec.folder.path(), fs::Permissions::from_mode(0o1777)).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
     let mut command = Command::new("setpriv");
     command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]);
     command.args(["--bounding-set", "-all", "--inh-caps", "-all", &program]);

@@ -59,7 +59,8 @@ impl Daemon {
         let (group, Some(member)) = (of_cpu.group.clone(), of_cpu.member.take()) else { return };
         leave(&group, &member);
         self.registry.leave(number, cpu);
-        tracing::info!(event = "thread ended", domain = number, cpu, "the domain leaves the CPU");
+        // A process that ends in order also ends its threads before it detaches.
+        tracing::debug!(event = "thread ended", domain = number, cpu, "the domain left the CPU");
     }
 
     /// Closes the groups of a user without domains.
