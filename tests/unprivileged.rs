@@ -171,8 +171,9 @@ fn a_daemon_without_rights_serves_its_own_user_and_no_other() {
     let spec = SpecFile::new(TWO_DOMAINS);
     let (program, socket) = (spec.beside("upcall"), spec.beside("upcalld.sock"));
     fs::copy(UPCALL, &program).expect("the folder is writable");
-    for path in [spec.folder.path().to_str().expect("it is text"), &program] {
-        fs::set_permissions(path, fs::Permissions::from_mode(0o777))
+    // The daemon refuses a folder in which another user may replace its socket.
+    for (path, mode) in [(spec.folder.path(), 0o1777), (program.as_ref(), 0o755)] {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode))
             .expect("the test owns the file");
     }
     let daemon = as_user("65534", &program, &["daemon"], &socket);
