@@ -185,6 +185,7 @@ impl Scheduler {
                 self.policy.set_switch_cost(cost);
             }
             Input::PassedOver => self.passed_over(now),
+            Input::Interrupted { length } => self.interrupted(length),
             Input::Idle => self.forgive_debts(),
             Input::Tick => {}
             Input::Boundary => {

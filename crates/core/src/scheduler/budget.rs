@@ -168,6 +168,12 @@ impl Budget {
         self.advance(now);
     }
 
+    /// Others ran for `length` since the last charge: the activity does not pay for that. If part
+    /// of that time is charged already, as much of the time to come is free instead.
+    pub(super) fn excuse(&mut self, length: Span) {
+        self.charged += length;
+    }
+
     /// The activity runs from `now` on, and is charged from `from` on.
     pub(super) fn begin_charge(&mut self, now: Instant, from: Instant) {
         self.advance(now);

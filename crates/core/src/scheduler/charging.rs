@@ -9,7 +9,7 @@ use super::slot::Slot;
 use super::{Running, Scheduler};
 use crate::activity::ActivityId;
 use crate::policy::Ready;
-use crate::time::Instant;
+use crate::time::{Instant, Span};
 
 impl Slot {
     /// The oldest job in the form that the policy takes: with the release from which its rank
@@ -94,6 +94,15 @@ impl Scheduler {
             let is_in_debt = budget.is_in_debt();
             self.is_in_debt |= is_in_debt;
             self.place_again(running.id, now);
+        }
+    }
+
+    /// Processes [`super::Input::Interrupted`]. O(1).
+    pub(super) fn interrupted(&mut self, length: Span) {
+        if let Some(running) = self.running.filter(|running| !running.extra)
+            && let Some(budget) = self.budget_mut(running.id)
+        {
+            budget.excuse(length);
         }
     }
 

@@ -46,7 +46,7 @@ impl Cpu {
                 return self.resume(home, machine, observe);
             }
             if let Some(interrupted) = self.interrupted.take() {
-                return self.go_on(interrupted, machine, observe);
+                return self.end_interruption(interrupted, machine, observe);
             }
             let next = self.next_domain(split_level, observe);
             let passes_on = next != Next::Own;

@@ -36,6 +36,23 @@ fn a_budget_is_used_and_refilled_at_the_end_of_its_window() {
 }
 
 #[test]
+fn an_interrupted_activity_does_not_pay_for_the_others() {
+    let mut budget = budget();
+    budget.begin(at(0));
+    budget.begin_charge(at(0), at(0));
+    // It runs for 1, others for 5, and it runs for 1 again.
+    budget.excuse(ns(5));
+    budget.charge(at(7));
+    assert_eq!(budget.state().left, ns(1));
+    // If the time was charged too early, later time is free instead.
+    budget.charge(at(8));
+    budget.excuse(ns(1));
+    budget.charge(at(9));
+    assert_eq!(budget.state().left, ns(0));
+    assert!(!budget.is_in_debt());
+}
+
+#[test]
 fn a_budget_that_was_not_used_does_not_grow() {
     let mut budget = budget();
     budget.begin(at(0));
