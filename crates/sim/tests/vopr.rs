@@ -78,6 +78,16 @@ fn seed_531_an_interrupted_handler_does_not_pay_for_the_one_that_came_back() {
     }
 }
 
+/// Windows of budgets were off the grid of the releases after an absence. A domain showed its job
+/// only at its window, and the CPU slept until then.
+#[test]
+fn seed_6535_an_idle_cpu_begins_new_windows() {
+    for (name, seed) in [("rmdp", 6535), ("dws", 4493), ("rm", 3650)] {
+        let discipline = upcall_core::discipline::by_name(name).expect("it is listed");
+        vopr(discipline, [seed]).expect("no promise is broken");
+    }
+}
+
 #[test]
 fn no_seed_breaks_a_promise_under_any_policy() {
     for discipline in DISCIPLINES {

@@ -133,8 +133,9 @@ pub enum Input {
         length: Span,
     },
     /// The CPU has nothing to run, in this scheduler and in all others that share the CPU. So no
-    /// work waits for what an activity used beyond its budget, and all debts are forgiven. The
-    /// driver need not report this unless [`super::Scheduler::is_in_debt`].
+    /// work waits for what an activity used. All debts are forgiven, and the next window of each
+    /// activity begins with its next release. The driver need not report this unless
+    /// [`super::Scheduler::awaits_idle`].
     Idle,
     /// Time passed.
     Tick,

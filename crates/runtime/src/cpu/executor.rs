@@ -280,7 +280,7 @@ impl Executor {
     /// The CPU has nothing to run.
     #[inline]
     fn note_idle(&mut self, now: Instant) {
-        if self.scheduler.is_in_debt() {
+        if self.scheduler.awaits_idle() {
             self.handle_input(now, Input::Idle);
         }
     }

@@ -37,9 +37,6 @@ pub struct Excuse {
     debts: Vec<Debt>,
     /// The largest error of the clock.
     clock_error: Span,
-    /// Whether all domains are one process, which forgives debts when the CPU idles. Of several
-    /// processes only the one that had the turn knows that.
-    one_scheduler: bool,
     now: Instant,
 }
 
@@ -106,7 +103,6 @@ impl Excuse {
             behind: vec![false; spec.activities.len()],
             debts: spec.activities.iter().map(Debt::of).collect(),
             clock_error: spec.faults.iter().map(clock_error).max().unwrap_or(Span::ZERO),
-            one_scheduler: spec.split_level.is_none(),
             now: Instant::ZERO,
         }
     }
@@ -123,7 +119,7 @@ impl Excuse {
                 self.charge(activity);
             }
             EventKind::JobDone(record) => self.charge(record.id.0),
-            EventKind::Idle if self.one_scheduler => {
+            EventKind::Idle => {
                 let of_cpu = self.debts.iter_mut().zip(&self.places);
                 for (debt, _) in of_cpu.filter(|(_, place)| **place == event.cpu) {
                     debt.paid_at = event.at;

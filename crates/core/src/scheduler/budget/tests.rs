@@ -61,6 +61,23 @@ fn a_budget_that_was_not_used_does_not_grow() {
 }
 
 #[test]
+fn an_idle_cpu_moves_the_windows_to_the_next_job() {
+    let mut budget = budget();
+    assert!(budget.begin(at(4)));
+    run(&mut budget, 4, 7);
+    // A job 6 after the last one has to wait for the window.
+    assert!(!budget.begin(at(10)));
+    assert_eq!(budget.over_until(), Some(at(14)));
+    budget.renew(at(9));
+    assert!(budget.begin(at(10)));
+    assert_eq!(budget.state(), BudgetState { window: at(10), left: ns(3), over_until: None });
+    // No window begins before the CPU idled.
+    budget.renew(at(30));
+    assert!(!budget.begin(at(28)));
+    assert_eq!(budget.state().window, at(30));
+}
+
+#[test]
 fn a_quantum_that_ends_over_budget_leaves_a_debt_of_at_most_a_period() {
     let mut five_times = budget();
     five_times.begin(at(0));
@@ -71,8 +88,8 @@ fn a_quantum_that_ends_over_budget_leaves_a_debt_of_at_most_a_period() {
     stolen.begin(at(0));
     run(&mut stolen, 0, 5_000);
     assert!(stolen.over_until().unwrap() <= at(5_000 + 4 * 10), "{stolen:?}");
-    stolen.forgive_debt();
-    assert_eq!(stolen.over_until(), Some(at(5_010)));
+    stolen.renew(at(5_000));
+    assert_eq!((stolen.over_until(), stolen.is_in_debt()), (None, false));
 }
 
 #[test]
