@@ -129,7 +129,8 @@ impl Budget {
             self.next_windows(start.since(self.window).whole(self.period));
             self.window = start;
         }
-        self.window.since(start).as_nanos() % self.period.as_nanos() == 0 && start <= self.window
+        let behind = self.window.since(start).as_nanos();
+        start == self.window || (behind > 0 && behind % self.period.as_nanos() == 0)
     }
 
     /// Moves to a window that is valid at `now`, and to one with a budget if such a window has
@@ -200,7 +201,9 @@ impl Budget {
     /// When the activity is within its budget again, if it is over budget and does not run.
     fn restored_at(&self) -> Instant {
         let debt = Span::from_nanos(self.left_ns.min(0).unsigned_abs());
-        self.window + self.period.saturating_mul(debt.whole(self.full) + 1)
+        // The usual case takes no division.
+        let windows = if debt < self.full { 0 } else { debt.whole(self.full) };
+        self.window + self.period.saturating_mul(windows + 1)
     }
 
     pub(super) fn state(&self) -> BudgetState {

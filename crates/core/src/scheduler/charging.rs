@@ -66,7 +66,10 @@ impl Scheduler {
         let (old, job) = (slot.placed, slot.standing_job());
         slot.placed = job;
         if job == old {
-            self.note_restore(id);
+            // Within its budget an activity has no refill to wait for.
+            if job.is_over_budget {
+                self.note_restore(id);
+            }
             return false;
         }
         let key = |job| self.policy.standing(id, job, now).map(|standing| standing.key);
