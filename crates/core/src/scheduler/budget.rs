@@ -130,7 +130,7 @@ impl Budget {
             self.window = start;
         }
         let behind = self.window.since(start).as_nanos();
-        start == self.window || (behind > 0 && behind % self.period.as_nanos() == 0)
+        start == self.window || (behind > 0 && behind.is_multiple_of(self.period.as_nanos()))
     }
 
     /// Moves to a window that is valid at `now`, and to one with a budget if such a window has
