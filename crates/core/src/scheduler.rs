@@ -108,8 +108,8 @@ pub struct Scheduler {
     switches: u64,
     /// The time of a hand-off, which budgets do not pay.
     switch_cost: Span,
-    /// Whether an activity may have a debt.
-    is_in_debt: bool,
+    /// Whether [`Input::Idle`] has an effect.
+    awaits_idle: bool,
 }
 
 /// One call of `handle` produces at most four commands: the end of a lost job, the end of a started
@@ -141,7 +141,7 @@ impl Scheduler {
             last_run: None,
             switches: 0,
             switch_cost: Span::ZERO,
-            is_in_debt: false,
+            awaits_idle: false,
         }
     }
 
@@ -185,7 +185,8 @@ impl Scheduler {
                 self.policy.set_switch_cost(cost);
             }
             Input::PassedOver => self.passed_over(now),
-            Input::Idle => self.forgive_debts(),
+            Input::Interrupted { length } => self.interrupted(length),
+            Input::Idle => self.renew_budgets(now),
             Input::Tick => {}
             Input::Boundary => {
                 let running = self.running.ok_or(InputError::NothingRuns)?;
@@ -334,6 +335,9 @@ impl Scheduler {
             return Ok(());
         }
         let next_release = slot.next_release;
+        // The windows may still be on the grid of earlier releases.
+        let has_budget = slot.budget.is_some();
+        self.awaits_idle |= has_budget;
         self.releases.set(next_release, id.0);
         Ok(())
     }

@@ -70,7 +70,7 @@ fn run(discipline: &Discipline, factor: u32, backlog: Backlog) -> Vec<Counters> 
             }
             Some(_) => {}
             None => {
-                if scheduler.is_in_debt() {
+                if scheduler.awaits_idle() {
                     scheduler.handle(now, Input::Idle).unwrap();
                 }
                 now = now.max(scheduler.next_deadline().unwrap());

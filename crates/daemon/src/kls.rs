@@ -167,6 +167,7 @@ impl Kls {
         }
         let Some((_, group, domain)) = self.best(now) else {
             self.cpu_state.grant_none();
+            self.note_idle(now);
             let releases = self.choosable().filter_map(|(group, m)| group.next_release(m));
             return Choice::Nothing(releases.min());
         };
@@ -177,6 +178,14 @@ impl Kls {
             group.turn.reset(domain);
         }
         Choice::Passed(group.clone(), domain)
+    }
+
+    /// No domain has anything to run. Domains that owe CPU time learn of it when they next have
+    /// the turn. A group whose KLS thread rests may have work.
+    fn note_idle(&self, now: Instant) {
+        if self.choosable().count() == self.view.groups().count() {
+            self.view.groups().for_each(|(group, _)| group.kernel.note_idle(now.as_nanos()));
+        }
     }
 
     /// The best domain of all groups: its rank, its group and its number.

@@ -24,7 +24,7 @@
 //!
 //! | bytes | words of 8 bytes, native order | written by |
 //! |---|---|---|
-//! | 0..64 | magic, version, CPU, most domains, epoch, 3 reserved | daemon |
+//! | 0..64 | magic, version, CPU, most domains, epoch, when the CPU last idled (ns), 2 reserved | daemon |
 //! | 64..2176 | a line for each of 33 domains, the daemon first: state (1 attached, 2 blocked, 3 stopped, 4 demoted), generation (0: no domain), longest quantum (ns), yield requests, interrupts (bits 0..21 timer, 21..42 I/O ready, 42..63 resume), offences, process, 1 reserved | daemon |
 //! | 2176..4096 | reserved | |
 
@@ -215,6 +215,13 @@ impl<W: AsRef<[AtomicU64]>> Writer<W> {
         offences.fetch_add(1, Relaxed).wrapping_add(1)
     }
 
+    /// No domain has anything to run at `now_ns`. Costs one store.
+    pub fn note_idle(&self, now_ns: u64) {
+        // Relaxed: the time hands nothing over. A domain that reads an old time only keeps its
+        // debts for longer.
+        self.0.store(word::IDLED_NS, now_ns, Relaxed);
+    }
+
     fn count_epoch(&self) {
         // Release pairs with the Acquire in `Reader::epoch`.
         self.0.at(word::EPOCH).fetch_add(1, ordering(Edge::EpochStore, Release));
@@ -302,6 +309,14 @@ impl<W: AsRef<[AtomicU64]>> Reader<W> {
     pub fn yield_requests(&self, domain: DomainId) -> u64 {
         // Relaxed: this access hands nothing over.
         self.words.load(word::line(domain.line()) + word::YIELD_REQUESTS, Relaxed)
+    }
+
+    /// When no domain had anything to run, at the last time; 0: never. Costs one Relaxed load. The
+    /// caller checks that the time is not in the future.
+    #[inline]
+    pub fn idled_ns(&self) -> u64 {
+        // Relaxed: this access hands nothing over (`Writer::note_idle`).
+        self.words.load(word::IDLED_NS, Relaxed)
     }
 
     /// The interrupts raised in `domain` so far. Costs one load.

@@ -131,14 +131,11 @@ pub fn scenario(discipline: &'static Discipline, seed: u64) -> Scenario {
     let mut faults = if faulty { generator.faults(&activities, &platform) } else { Vec::new() };
     if faulty {
         generator.chance = Chance::new(seed, PURPOSE_CLOCK);
-        // What moves the windows of budgets away from the releases delays an activity until its
-        // next window, and a domain that does not run shows no work before that.
+        // A step of the clock charges an activity for time that it did not use, and its domain does
+        // not show its releases before that is paid (docs/decisions/0016).
         let clock_step = generator.clock_step();
         faults.extend(clock_step.filter(|_| split_level.is_none()));
-        let comes_late = |activity: &SimActivity| activity.present != [Window::ALWAYS];
-        if split_level.is_none() || !activities.iter().any(comes_late) {
-            faults.extend(domains.absences(&activities, split_level.is_some()));
-        }
+        faults.extend(domains.absences(&activities, split_level.is_some()));
     }
     let settled_after = settled_after(&activities, &faults, &platform);
     let steady = activities.iter().all(|activity| activity.present == [Window::ALWAYS])

@@ -68,6 +68,26 @@ fn seed_24929_new_weights_may_move_a_lag_beyond_the_quantum() {
     vopr(ps, [24929]).expect("no promise is broken");
 }
 
+/// A handler that came back from the kernel interrupted another domain, and that domain paid for
+/// it. So its next job ran after all others.
+#[test]
+fn seed_531_an_interrupted_handler_does_not_pay_for_the_one_that_came_back() {
+    for (name, seed) in [("dws", 531), ("rmdp", 2705), ("rm", 3701)] {
+        let discipline = upcall_core::discipline::by_name(name).expect("it is listed");
+        vopr(discipline, [seed]).expect("no promise is broken");
+    }
+}
+
+/// Windows of budgets were off the grid of the releases after an absence. A domain showed its job
+/// only at its window, and the CPU slept until then.
+#[test]
+fn seed_6535_an_idle_cpu_begins_new_windows() {
+    for (name, seed) in [("rmdp", 6535), ("dws", 4493), ("rm", 3650)] {
+        let discipline = upcall_core::discipline::by_name(name).expect("it is listed");
+        vopr(discipline, [seed]).expect("no promise is broken");
+    }
+}
+
 #[test]
 fn no_seed_breaks_a_promise_under_any_policy() {
     for discipline in DISCIPLINES {

@@ -14,6 +14,8 @@
 //!                 (1), (4) refill     |  +---------------------->     |
 //!                                     +-------------------------------+
 //!                                             (4) refill
+//!   [no window] <-------------------- Within, Over
+//!                (5) the CPU idles
 //! ```
 //!
 //! 1. A budget belongs to a *window*. Windows begin at least a period apart. The first begins with
@@ -22,15 +24,17 @@
 //!    announcement. So an activity that waited outside the scheduler cannot bring the budgets of
 //!    two periods at once.
 //! 2. The scheduler charges time at quantum boundaries and when the handler returns. A quantum that
-//!    ends over budget leaves a debt. The debt is at most a period, and it is forgiven when the CPU
-//!    idles: then no other work waits for it. So a moment in which the host took the CPU away has
-//!    no effect for long.
+//!    ends over budget leaves a debt. The debt is at most a period.
 //! 3. The driver was passed over. What is left of all windows up to now is void, and so is a debt.
 //! 4. While work is pending, the windows follow one another by the period, which is the grid of the
 //!    nominal releases. Each refill adds `C`, and the budget is never more than `C`. A job that
 //!    runs on for more than a period has the budget of each period. A window that is not used by
 //!    its deadline, or within a period if that is longer, has expired. So missed periods do not
 //!    accumulate.
+//! 5. The CPU idles, and the activity has no job. No other work waits for what it used. Its debt is
+//!    forgiven, and its next window begins with its next job. So a moment in which the host took
+//!    the CPU away has no effect for long. Nor has a grid that `Suspend` and `Run` or `PassedOver`
+//!    moved away from the releases.
 //!
 //! Work ahead (DWS) uses the window that begins with its own logical arrival. Use while over budget
 //! is not charged, because the others left that time over. Nor is the cost of a hand-off, which
@@ -53,7 +57,7 @@ pub(super) struct Budget {
     full: Span,
     /// How long a window may be used: to its deadline, or for a period if that is longer.
     valid: Span,
-    /// The beginning of the window. Meaningful if `is_used`.
+    /// The beginning of the window. If not `is_used`, the first window begins no earlier.
     window: Instant,
     /// Whether a window has begun.
     is_used: bool,
@@ -116,14 +120,17 @@ impl Budget {
         if now < expiry { 0 } else { now.since(expiry).whole(self.period) + 1 }
     }
 
-    /// Work that may use the budget from `start` on is the oldest work now.
-    pub(super) fn begin(&mut self, start: Instant) {
+    /// Work that may use the budget from `start` on is the oldest work now. Returns whether the
+    /// windows are on the grid of that work.
+    pub(super) fn begin(&mut self, start: Instant) -> bool {
         if !self.is_used {
-            (self.is_used, self.window) = (true, start);
+            (self.is_used, self.window) = (true, start.max(self.window));
         } else if start >= self.window + self.period {
             self.next_windows(start.since(self.window).whole(self.period));
             self.window = start;
         }
+        let behind = self.window.since(start).as_nanos();
+        start == self.window || (behind > 0 && behind.is_multiple_of(self.period.as_nanos()))
     }
 
     /// Moves to a window that is valid at `now`, and to one with a budget if such a window has
@@ -168,6 +175,12 @@ impl Budget {
         self.advance(now);
     }
 
+    /// Others ran for `length` since the last charge: the activity does not pay for that. If part
+    /// of that time is charged already, as much of the time to come is free instead.
+    pub(super) fn excuse(&mut self, length: Span) {
+        self.charged += length;
+    }
+
     /// The activity runs from `now` on, and is charged from `from` on.
     pub(super) fn begin_charge(&mut self, now: Instant, from: Instant) {
         self.advance(now);
@@ -188,7 +201,9 @@ impl Budget {
     /// When the activity is within its budget again, if it is over budget and does not run.
     fn restored_at(&self) -> Instant {
         let debt = Span::from_nanos(self.left_ns.min(0).unsigned_abs());
-        self.window + self.period.saturating_mul(debt.whole(self.full) + 1)
+        // The usual case takes no division.
+        let windows = if debt < self.full { 0 } else { debt.whole(self.full) };
+        self.window + self.period.saturating_mul(windows + 1)
     }
 
     pub(super) fn state(&self) -> BudgetState {
@@ -221,8 +236,9 @@ impl Budget {
         self.left_ns < 0
     }
 
-    pub(super) fn forgive_debt(&mut self) {
-        self.left_ns = self.left_ns.max(0);
+    /// The CPU idles at `now`. The next work begins a window, not before `now`, and owes nothing.
+    pub(super) fn renew(&mut self, now: Instant) {
+        (self.is_used, self.window, self.left_ns) = (false, now, signed(self.full));
     }
 
     /// The release from which the rank of a job counts that was released at `release`.

@@ -9,7 +9,7 @@ use super::slot::Slot;
 use super::{Running, Scheduler};
 use crate::activity::ActivityId;
 use crate::policy::Ready;
-use crate::time::Instant;
+use crate::time::{Instant, Span};
 
 impl Slot {
     /// The oldest job in the form that the policy takes: with the release from which its rank
@@ -40,7 +40,7 @@ impl Scheduler {
         let start = slot.release.max(slot.window_from);
         if let Some(budget) = &mut slot.budget {
             // A window that has expired moves on when the upcall begins.
-            budget.begin(start);
+            self.awaits_idle |= !budget.begin(start);
         }
         let job = slot.standing_job();
         slot.placed = job;
@@ -66,7 +66,10 @@ impl Scheduler {
         let (old, job) = (slot.placed, slot.standing_job());
         slot.placed = job;
         if job == old {
-            self.note_restore(id);
+            // Within its budget an activity has no refill to wait for.
+            if job.is_over_budget {
+                self.note_restore(id);
+            }
             return false;
         }
         let key = |job| self.policy.standing(id, job, now).map(|standing| standing.key);
@@ -92,8 +95,17 @@ impl Scheduler {
         if let Some(budget) = self.budget_mut(running.id) {
             budget.charge(now);
             let is_in_debt = budget.is_in_debt();
-            self.is_in_debt |= is_in_debt;
+            self.awaits_idle |= is_in_debt;
             self.place_again(running.id, now);
+        }
+    }
+
+    /// Processes [`super::Input::Interrupted`]. O(1).
+    pub(super) fn interrupted(&mut self, length: Span) {
+        if let Some(running) = self.running.filter(|running| !running.extra)
+            && let Some(budget) = self.budget_mut(running.id)
+        {
+            budget.excuse(length);
         }
     }
 
@@ -121,11 +133,11 @@ impl Scheduler {
     }
 
     /// Processes [`super::Input::Idle`]. O(n).
-    pub(super) fn forgive_debts(&mut self) {
-        self.is_in_debt = false;
+    pub(super) fn renew_budgets(&mut self, now: Instant) {
+        self.awaits_idle = false;
         for slot in self.slots.iter_mut().flatten().filter(|slot| slot.unfinished == 0) {
             if let Some(budget) = &mut slot.budget {
-                budget.forgive_debt();
+                budget.renew(now);
             }
         }
     }
@@ -133,6 +145,7 @@ impl Scheduler {
     /// Processes [`super::Input::PassedOver`]. O(n log n).
     pub(super) fn passed_over(&mut self, now: Instant) {
         self.release_due(now);
+        self.awaits_idle = true;
         for number in 0..self.slots.len() {
             let Some(slot) = self.slots[number].as_mut() else { continue };
             let has_work = slot.unfinished > 0;

@@ -124,9 +124,18 @@ pub enum Input {
     /// until the activity's next release. So the work that waited does not arrive at the others
     /// together with the work of the next period. No effect under a policy without budgets.
     PassedOver,
+    /// Handlers of other domains ran for `length` while the running handler stood in the middle of
+    /// its upcall: they came back from the kernel (rtu-1995 §6.1.2). The running activity is not
+    /// charged for that time. The driver bounds `length` by what those handlers may take. No effect
+    /// if nothing runs, or under a policy without budgets.
+    Interrupted {
+        /// The time of the others, with their hand-offs.
+        length: Span,
+    },
     /// The CPU has nothing to run, in this scheduler and in all others that share the CPU. So no
-    /// work waits for what an activity used beyond its budget, and all debts are forgiven. The
-    /// driver need not report this unless [`super::Scheduler::is_in_debt`].
+    /// work waits for what an activity used. All debts are forgiven, and the next window of each
+    /// activity begins with its next release. The driver need not report this unless
+    /// [`super::Scheduler::awaits_idle`].
     Idle,
     /// Time passed.
     Tick,

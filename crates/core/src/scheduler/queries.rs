@@ -74,10 +74,10 @@ impl Scheduler {
         self.slot(id).ok()?.budget.as_ref().map(Budget::state)
     }
 
-    /// Whether an activity may have used more than its budget, so that [`super::Input::Idle`]
-    /// changes something. O(1).
-    pub fn is_in_debt(&self) -> bool {
-        self.is_in_debt
+    /// Whether [`super::Input::Idle`] has an effect: an activity may have used more than its budget,
+    /// or its windows may not begin with its releases. O(1).
+    pub fn awaits_idle(&self) -> bool {
+        self.awaits_idle
     }
 
     /// How many jobs of the running activity were dropped between its last job and the present one

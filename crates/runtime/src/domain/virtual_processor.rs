@@ -289,6 +289,12 @@ impl VirtualProcessor {
         if is_back { !was_reported || is_away } else { is_away && !was_reported }
     }
 
+    /// When no domain had anything to run, at the last time. A load.
+    #[inline]
+    pub(crate) fn idled_at(&self) -> Instant {
+        Instant::from_nanos(self.pages.kernel.idled_ns())
+    }
+
     /// Publishes what `scheduler` has to run. O(greatest number of activities that existed at
     /// once).
     pub(crate) fn publish(&mut self, scheduler: &Scheduler) {

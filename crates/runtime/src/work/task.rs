@@ -240,6 +240,15 @@ impl Task {
         std::future::poll_fn(is_there).await;
     }
 
+    /// How many jobs were dropped between the message before and the present one, because they
+    /// waited too long ([`Backlog`](crate::activity::Backlog)). The same in every poll of a
+    /// message. A task that reads a socket or samples should discard the data of that many periods.
+    /// Otherwise data that waited stays late for ever. A load. 0 in a trial run and in virtual
+    /// time.
+    pub fn jobs_skipped(&self) -> u64 {
+        self.cell.jobs_skipped()
+    }
+
     /// When the task was polled last. Does not read the clock.
     pub fn now(&self) -> Instant {
         self.cell.polled_at()

@@ -8,7 +8,7 @@ use crate::words::{CPU, DOMAINS, Kind, LINE_BYTES};
 use core::mem::{offset_of, size_of};
 
 /// Version of this layout.
-pub const LAYOUT_VERSION: u32 = 2;
+pub const LAYOUT_VERSION: u32 = 3;
 
 /// Bytes of a kernel area.
 pub const PAGE_BYTES: usize = 4096;
@@ -34,7 +34,8 @@ struct Identity {
     domains: u64,
     /// Counts domains that attached and detached.
     epoch: u64,
-    reserved: [u64; 3],
+    idled_ns: u64,
+    reserved: [u64; 2],
 }
 
 #[repr(C, align(64))]
@@ -64,7 +65,7 @@ const _: () = {
     assert!(offset_of!(Identity, cpu) == 8 * CPU && offset_of!(Identity, domains) == 8 * DOMAINS);
     // The words without a constant in `word` are reserved.
     assert!(offset_of!(Identity, magic) == 0 && offset_of!(Identity, version) == 8);
-    assert!(offset_of!(Identity, reserved) == 8 * 5);
+    assert!(offset_of!(Identity, reserved) == 8 * 6);
     assert!(offset_of!(DomainLine, reserved) == 8 * 7);
 };
 
@@ -74,6 +75,8 @@ pub(super) mod word {
     use crate::words::LINE_WORDS;
 
     pub const EPOCH: usize = offset_of!(KernelArea, identity.epoch) / 8;
+
+    pub const IDLED_NS: usize = offset_of!(KernelArea, identity.idled_ns) / 8;
 
     /// Within a domain's line.
     pub const STATE: usize = offset_of!(DomainLine, state) / 8;

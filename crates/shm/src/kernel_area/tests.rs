@@ -22,7 +22,7 @@ fn ends(words: &[AtomicU64]) -> (Writer<&[AtomicU64]>, Reader<&[AtomicU64]>) {
 }
 
 #[test]
-fn every_byte_is_where_version_2_has_it() {
+fn every_byte_is_where_version_3_has_it() {
     let words = blank();
     let writer = Writer::create(&words, 0x0304).unwrap();
     writer.attach(DomainId::DAEMON, generation(1), 0, 0x0908);
@@ -34,15 +34,17 @@ fn every_byte_is_where_version_2_has_it() {
     writer.interrupt(domain(32), Interrupt::Resume);
     writer.interrupt(domain(32), Interrupt::Resume);
     assert_eq!(writer.count_offence(domain(32)), 1);
+    writer.note_idle(0x0201);
     let bytes: Vec<u8> = words.iter().flat_map(|word| word.load(Relaxed).to_le_bytes()).collect();
     let mut golden = vec![0u8; 4096];
     let last = 64 + 32 * 64;
     for (offset, expected) in [
         (0, &b"upckern\0"[..]),
-        (8, &[2]),      // version
+        (8, &[3]),      // version
         (16, &[4, 3]),  // CPU
         (24, &[32]),    // domains
         (32, &[2]),     // epoch
+        (40, &[1, 2]),  // when the CPU idled
         (64, &[1]),     // the daemon: attached
         (72, &[1]),     // its generation
         (112, &[8, 9]), // its process
@@ -56,7 +58,7 @@ fn every_byte_is_where_version_2_has_it() {
     ] {
         golden[offset..offset + expected.len()].copy_from_slice(expected);
     }
-    assert_eq!((LAYOUT_VERSION, PAGE_BYTES), (2, 4096));
+    assert_eq!((LAYOUT_VERSION, PAGE_BYTES), (3, 4096));
     assert_eq!(bytes, golden);
 }
 
@@ -90,7 +92,7 @@ fn only_pages_whose_identity_and_reserved_words_hold_are_attached() {
                 LayoutError::Value { page: PAGE, name: "CPU", found, min: 0, max: 0xffff_ffff }
             }
             (3, ..) => LayoutError::Value { page: PAGE, name: "domains", found, min: 32, max: 32 },
-            (4, ..) | (_, 1..34, 0..7) => continue, // in use
+            (4 | 5, ..) | (_, 1..34, 0..7) => continue, // in use
             _ => LayoutError::Used { page: PAGE, offset: word * 8 },
         };
         assert_eq!(Reader::attach(&words).unwrap_err(), expected);

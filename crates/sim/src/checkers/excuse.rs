@@ -7,9 +7,7 @@
 //!
 //! A handler that ran during a fault was charged for time that it did not use: a stall, or a step
 //! of the clock. Its budget pays that back window by window, and meanwhile the activity runs after
-//! all others. Such an activity alone is excused for as many periods as the payment takes. The same
-//! holds for a handler that another one interrupted, because budgets are charged by the clock. Its
-//! late jobs use the budgets of later ones, so its excuse lasts until it has caught up.
+//! all others. Such an activity alone is excused for as many periods as the payment takes.
 //!
 //! A domain that is blocked or stopped while the others run on excuses only its own activities on
 //! that CPU. The excuse lasts until one of them is released while no job of the domain is left.
@@ -37,13 +35,8 @@ pub struct Excuse {
     /// For each activity, whether work may be left from a time when its domain was away.
     behind: Vec<bool>,
     debts: Vec<Debt>,
-    /// For each activity, when its handler last stopped in the middle.
-    interrupted_since: Vec<Instant>,
     /// The largest error of the clock.
     clock_error: Span,
-    /// Whether all domains are one process, which forgives debts when the CPU idles. Of several
-    /// processes only the one that had the turn knows that.
-    one_scheduler: bool,
     now: Instant,
 }
 
@@ -108,10 +101,8 @@ impl Excuse {
             domains: spec.activities.iter().map(|activity| activity.domain).collect(),
             away: Away::new(spec),
             behind: vec![false; spec.activities.len()],
-            interrupted_since: vec![Instant::ZERO; spec.activities.len()],
             debts: spec.activities.iter().map(Debt::of).collect(),
             clock_error: spec.faults.iter().map(clock_error).max().unwrap_or(Span::ZERO),
-            one_scheduler: spec.split_level.is_none(),
             now: Instant::ZERO,
         }
     }
@@ -121,23 +112,14 @@ impl Excuse {
         self.now = event.at;
         self.away.event(event);
         match event.kind {
-            EventKind::Upcall { activity, .. } => {
+            EventKind::Upcall { activity, .. } | EventKind::Continue { activity } => {
                 self.debts[activity as usize].runs_since = event.at;
             }
-            EventKind::Continue { activity } => {
-                let debt = &mut self.debts[activity as usize];
-                debt.runs_since = event.at;
-                let since = self.interrupted_since[activity as usize];
-                debt.add(event.at.since(since), event.at);
-                self.behind[activity as usize] = true;
-            }
-            EventKind::Yield { activity, .. } => self.charge(activity),
-            EventKind::Pause { activity } => {
+            EventKind::Yield { activity, .. } | EventKind::Pause { activity } => {
                 self.charge(activity);
-                self.interrupted_since[activity as usize] = event.at;
             }
             EventKind::JobDone(record) => self.charge(record.id.0),
-            EventKind::Idle if self.one_scheduler => {
+            EventKind::Idle => {
                 let of_cpu = self.debts.iter_mut().zip(&self.places);
                 for (debt, _) in of_cpu.filter(|(_, place)| **place == event.cpu) {
                     debt.paid_at = event.at;

@@ -1,6 +1,7 @@
 //! Checks what one activity costs another one. While a job waits, any other activity runs for at
 //! most its reservation in that time: the budgets of the periods that begin in that time, one that
-//! began before, and a quantum (RMDP, RM and DWS; docs/decisions/0016).
+//! began before, a quantum, and the time of deferred preemption (RMDP, RM and DWS;
+//! docs/decisions/0016).
 //!
 //! The checker does not look at ranks, so the bound also holds for activities of better rank. It
 //! leaves out the jobs of activities that take more than they declare: they wait behind all others.
@@ -36,6 +37,8 @@ struct Known {
     hand_offs: Span,
     keeps_cost: bool,
     is_real_time: bool,
+    /// For how long an activity of another domain may go on although this one is better.
+    deferral: Span,
     /// The oldest job of this activity at the last look, and how long each activity ran since it
     /// became the oldest.
     job: Option<Instant>,
@@ -66,6 +69,7 @@ impl Interference {
             hand_offs: spec.switch_cost * (activity.params.batch + 1),
             keeps_cost: cost_max(activity) <= activity.params.pdu_cost,
             is_real_time: activity.terms.class == WorkClass::RealTime,
+            deferral: spec.split_level.map_or(Span::ZERO, |of| of.defer_preemption),
             job: None,
             of_others: vec![Span::ZERO; count],
         });
@@ -98,7 +102,8 @@ impl Interference {
             known.of_others[by] += ran.min(now.since(release));
             let windows = now.since(release).as_nanos().div_ceil(period.as_nanos()) + 1;
             // Each quantum of each window may begin with a hand-off.
-            let bound = full.saturating_mul(windows) + quantum + hand_offs.saturating_mul(windows);
+            let own = full.saturating_mul(windows) + hand_offs.saturating_mul(windows);
+            let bound = own + quantum + known.deferral;
             let excused = self.excuse.holds_for(number);
             let checked = known.keeps_cost && known.is_real_time && !excused;
             if checked && known.of_others[by] > bound {

@@ -36,7 +36,7 @@ impl Cpu {
     pub(super) fn decide(&mut self, machine: &Machine, observe: &mut impl FnMut(&SimEvent)) {
         let Some(split_level) = machine.split_level else {
             if !self.next_upcall(0, false, machine, observe) {
-                self.note_idle(0, observe);
+                self.note_idle(observe);
                 self.sleep(machine, observe);
             }
             return;
@@ -46,12 +46,12 @@ impl Cpu {
                 return self.resume(home, machine, observe);
             }
             if let Some(interrupted) = self.interrupted.take() {
-                return self.go_on(interrupted, machine, observe);
+                return self.end_interruption(interrupted, machine, observe);
             }
             let next = self.next_domain(split_level, observe);
             let passes_on = next != Next::Own;
-            if let (Next::Nothing, Some(holder)) = (next, self.holder) {
-                self.note_idle(holder, observe);
+            if next == Next::Nothing && self.continued.is_empty() && self.note_idle(observe) {
+                continue;
             }
             self.holder = match next {
                 Next::Own => self.holder,
@@ -102,11 +102,17 @@ impl Cpu {
         }
     }
 
-    /// The CPU has nothing to run, and only the domain that had the turn knows it.
-    fn note_idle(&mut self, home: usize, observe: &mut impl FnMut(&SimEvent)) {
-        if self.domains[home].scheduler.is_in_debt() {
-            self.inform(home, Input::Idle, observe);
+    /// The CPU has nothing to run. A domain that is away has work. Returns whether any domain may
+    /// have another rank now: one with a debt shows a release only when the debt is paid.
+    fn note_idle(&mut self, observe: &mut impl FnMut(&SimEvent)) -> bool {
+        let mut any = false;
+        for home in 0..self.domains.len() {
+            if self.domains[home].takes_part() && self.domains[home].scheduler.awaits_idle() {
+                self.inform(home, Input::Idle, observe);
+                any = true;
+            }
         }
+        any
     }
 
     /// (2) Sleeps until the scheduler wants a tick.

@@ -267,6 +267,20 @@ impl Cpu {
         self.state = State::Running(planned);
     }
 
+    /// (5) The upcall of the holder goes on, which does not pay for the handlers that came back.
+    pub(super) fn end_interruption(
+        &mut self,
+        interrupted: Running,
+        machine: &Machine,
+        observe: &mut impl FnMut(&SimEvent),
+    ) {
+        self.go_on(interrupted, machine, observe);
+        let State::Running(running) = self.state else { return };
+        let length = running.from.since(interrupted.upcalled + interrupted.lead);
+        let home = self.actors[running.actor as usize].home;
+        self.inform(home, Input::Interrupted { length }, observe);
+    }
+
     pub(super) fn has_turn(&self, running: &Running) -> bool {
         self.holder == Some(self.actors[running.actor as usize].home)
     }

@@ -73,6 +73,7 @@ numbered! {
         PassedOver = "passed over",
         SwitchCost = "switch cost",
         Idle = "idle",
+        Interrupted = "interrupted",
     }
 }
 
@@ -128,6 +129,7 @@ numbered! {
         Rank = "rank",
         Backlog = "backlog",
         SwitchCost = "switch_cost_ns",
+        Length = "length_ns",
     }
 }
 
@@ -253,6 +255,9 @@ fn encode_input(input: Input) -> (Kind, Values) {
             (Kind::SwitchCost, Values::NONE.span(Field::SwitchCost, cost))
         }
         Input::PassedOver => (Kind::PassedOver, Values::NONE),
+        Input::Interrupted { length } => {
+            (Kind::Interrupted, Values::NONE.span(Field::Length, length))
+        }
         Input::Idle => (Kind::Idle, Values::NONE),
         Input::Tick => (Kind::Tick, Values::NONE),
         Input::Boundary => (Kind::Boundary, Values::NONE),
@@ -376,6 +381,7 @@ pub(super) fn decode(kind: Kind, values: &Values) -> Result<Option<Crossing>, Ba
         Kind::EventServer => input(Input::EventServer { share: decode_share(values)? }),
         Kind::SwitchCost => input(Input::SwitchCost { cost: values.length(Field::SwitchCost)? }),
         Kind::PassedOver => input(Input::PassedOver),
+        Kind::Interrupted => input(Input::Interrupted { length: values.length(Field::Length)? }),
         Kind::Idle => input(Input::Idle),
         Kind::Tick => input(Input::Tick),
         Kind::Boundary => input(Input::Boundary),

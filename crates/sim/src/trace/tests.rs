@@ -66,6 +66,7 @@ fn inputs() -> Vec<Input> {
         Input::EventServer { share: None },
         Input::SwitchCost { cost: Span::from_nanos(1020) },
         Input::PassedOver,
+        Input::Interrupted { length: Span::from_nanos(1030) },
         Input::Idle,
         Input::Tick,
         Input::Boundary,

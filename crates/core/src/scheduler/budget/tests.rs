@@ -36,11 +36,45 @@ fn a_budget_is_used_and_refilled_at_the_end_of_its_window() {
 }
 
 #[test]
+fn an_interrupted_activity_does_not_pay_for_the_others() {
+    let mut budget = budget();
+    budget.begin(at(0));
+    budget.begin_charge(at(0), at(0));
+    // It runs for 1, others for 5, and it runs for 1 again.
+    budget.excuse(ns(5));
+    budget.charge(at(7));
+    assert_eq!(budget.state().left, ns(1));
+    // If the time was charged too early, later time is free instead.
+    budget.charge(at(8));
+    budget.excuse(ns(1));
+    budget.charge(at(9));
+    assert_eq!(budget.state().left, ns(0));
+    assert!(!budget.is_in_debt());
+}
+
+#[test]
 fn a_budget_that_was_not_used_does_not_grow() {
     let mut budget = budget();
     budget.begin(at(0));
     budget.advance(at(95));
     assert_eq!(budget.state(), BudgetState { window: at(90), left: ns(3), over_until: None });
+}
+
+#[test]
+fn an_idle_cpu_moves_the_windows_to_the_next_job() {
+    let mut budget = budget();
+    assert!(budget.begin(at(4)));
+    run(&mut budget, 4, 7);
+    // A job 6 after the last one has to wait for the window.
+    assert!(!budget.begin(at(10)));
+    assert_eq!(budget.over_until(), Some(at(14)));
+    budget.renew(at(9));
+    assert!(budget.begin(at(10)));
+    assert_eq!(budget.state(), BudgetState { window: at(10), left: ns(3), over_until: None });
+    // No window begins before the CPU idled.
+    budget.renew(at(30));
+    assert!(!budget.begin(at(28)));
+    assert_eq!(budget.state().window, at(30));
 }
 
 #[test]
@@ -54,8 +88,8 @@ fn a_quantum_that_ends_over_budget_leaves_a_debt_of_at_most_a_period() {
     stolen.begin(at(0));
     run(&mut stolen, 0, 5_000);
     assert!(stolen.over_until().unwrap() <= at(5_000 + 4 * 10), "{stolen:?}");
-    stolen.forgive_debt();
-    assert_eq!(stolen.over_until(), Some(at(5_010)));
+    stolen.renew(at(5_000));
+    assert_eq!((stolen.over_until(), stolen.is_in_debt()), (None, false));
 }
 
 #[test]

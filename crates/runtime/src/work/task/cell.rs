@@ -61,6 +61,7 @@ pub(crate) struct TaskCell {
     quantum_cost: Word,
     quantum_overruns: Word,
     pdus: Word,
+    jobs_skipped: Word,
     /// How many masks the task holds.
     masks: Word,
     /// The instants that the task named in this poll; `FAR` if none.
@@ -88,6 +89,7 @@ impl TaskCell {
             quantum_cost: zero(),
             quantum_overruns: zero(),
             pdus: zero(),
+            jobs_skipped: zero(),
             masks: zero(),
             advance: Word::new(FAR),
             sleep: Word::new(FAR),
@@ -124,6 +126,10 @@ impl TaskCell {
 
     pub(crate) fn polled_at(&self) -> Instant {
         Instant::from_nanos(self.polled_at.load())
+    }
+
+    pub(crate) fn jobs_skipped(&self) -> u64 {
+        self.jobs_skipped.load()
     }
 
     pub(crate) fn request_advance(&self, critical: Instant) {
@@ -210,6 +216,7 @@ impl TaskCell {
         self.quantum_cost.store(grant.quantum_cost.as_nanos());
         self.quantum_overruns.store(0);
         self.pdus.store(0);
+        self.jobs_skipped.store(grant.jobs_skipped);
         self.go_on(grant.check_at);
         // Guards that the task held when it ended a message.
         let masks = self.masks.load();

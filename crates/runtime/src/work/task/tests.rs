@@ -140,7 +140,7 @@ impl Cpu {
             check_at,
             start: now(),
             resumed,
-            jobs_skipped: 0,
+            jobs_skipped: self.scheduler.jobs_skipped(),
             aborting: self.shared.is_aborting(id),
         };
         let task = &mut self.tasks[id.0 as usize];
@@ -183,6 +183,26 @@ fn messages_are_handled_ahead_at_most_as_far_as_the_terms_allow() {
     let times: Vec<u64> = log.seen().iter().map(|seen| seen.0).collect();
     assert_eq!(times, [0, 0, 0, 10, 20]);
     assert_eq!((cpu.counters(0).completed, cpu.counters(0).misses), (6, 0));
+}
+
+/// The second message takes 35 ms of its period of 10, so the next one is three periods late.
+#[test]
+fn a_task_learns_how_many_jobs_were_dropped() {
+    let mut cpu = Cpu::new();
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let noted = seen.clone();
+    let terms = Terms { backlog: upcall_core::activity::Backlog::Latest, ..Terms::default() };
+    cpu.task(every(10), terms, async move |task| {
+        for message in 1..5 {
+            noted.lock().unwrap().push(task.jobs_skipped());
+            if message == 2 {
+                spend(35);
+            }
+            task.time_advance(at(10 * message)).await;
+        }
+    });
+    cpu.run_until(at(100));
+    assert_eq!(*seen.lock().unwrap(), [0, 0, 2, 0]);
 }
 
 #[test]
