@@ -5,10 +5,15 @@
 //! waits for a calm host, runs, and repeats the run if the host was not calm. The rule is fixed
 //! before the first run: the judged run is the *first* that the host left alone, never the best
 //! one. The caller prints all tries with [`Try::marked`]. If no run was calm, none is judged.
+//!
+//! A real-time thread of another program on the measured CPU disturbs a run in the same way
+//! (`rivals`).
 
 use std::time::Duration;
 
-use crate::machine_steal_ms;
+use crate::{machine_steal_ms, measured_cpu};
+
+mod rivals;
 
 /// Most time that the host may take in the second before a run, over all CPUs.
 const BEFORE_MS_MAX: u64 = 10;
@@ -31,14 +36,21 @@ pub struct Try<T> {
     pub result: T,
     /// Time for which the host ran something else on the machine's CPUs, in steps of a tick.
     pub stolen_ms: u64,
+    /// The name of a program whose real-time thread ran on the measured CPU meanwhile.
+    pub disturbed_by: Option<String>,
     /// Whether this is the run that counts.
     pub judged: bool,
 }
 
 impl<T> Try<T> {
-    /// The steal time, with `*` if this run is judged.
+    /// The steal time, with `*` if this run is judged, and `!` if another program disturbed it.
     pub fn marked(&self) -> String {
-        format!("{}{}", self.stolen_ms, if self.judged { "*" } else { " " })
+        let mark = match self {
+            Try { judged: true, .. } => "*",
+            Try { disturbed_by: Some(_), .. } => "!",
+            _ => " ",
+        };
+        format!("{}{mark}", self.stolen_ms)
     }
 }
 
@@ -56,7 +68,8 @@ impl Calm {
         format!(
             "up to {tries_max} tries each, all printed; before a try the bench waits until the host took at \
              most {BEFORE_MS_MAX} ms\nof all CPUs in one second, for {wait_s_max} s at most; the first try \
-             during which it took at most {stolen_ms_max} ms is judged (*)"
+             during which it took at most {stolen_ms_max} ms is judged (*),\nunless a real-time \
+             thread of another program ran on the measured CPU (!)"
         )
     }
 
@@ -65,11 +78,14 @@ impl Calm {
         let mut tries = Vec::new();
         for _ in 0..self.tries_max.max(1) {
             self.wait();
-            let before_ms = machine_steal_ms();
+            let (before_ms, rivals) = (machine_steal_ms(), rivals::Rivals::now());
             let result = run();
             let stolen_ms = machine_steal_ms().saturating_sub(before_ms);
-            let judged = stolen_ms <= self.stolen_ms_max;
-            tries.push(Try { result, stolen_ms, judged });
+            let disturbed_by = rivals.that_ran_on(measured_cpu());
+            // Without a limit every run is judged, whatever disturbs it.
+            let is_calm = stolen_ms <= self.stolen_ms_max && disturbed_by.is_none();
+            let judged = is_calm || self.stolen_ms_max == u64::MAX;
+            tries.push(Try { result, stolen_ms, disturbed_by, judged });
             if judged {
                 break;
             }
@@ -110,6 +126,13 @@ mod tests {
         let tries = calm.runs(|| values.next());
         assert_eq!(tries.len(), 1, "no second run looks for a better result");
         assert_eq!(tries[0].result, Some(3));
+    }
+
+    #[test]
+    fn a_disturbed_try_is_marked() {
+        let disturbed_by = Some("other".to_owned());
+        let tried = Try { result: (), stolen_ms: 3, disturbed_by, judged: false };
+        assert_eq!(tried.marked(), "3!");
     }
 
     #[test]

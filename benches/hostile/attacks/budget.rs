@@ -1,8 +1,13 @@
 //! Attacks on the time of the others by work beyond the reservation (docs/decisions/0016).
 
 use std::path::Path;
+use std::time::Duration;
 
-use super::{Attack, Outside, attack, run, spin};
+use upcall_shm::DomainId;
+use upcall_sys::clock;
+
+use super::{Attack, Outside, attack, be_ready, notify_daemon, run, spin};
+use crate::raw::Raw;
 
 /// Far beyond the cost that [`run`] declares for a PDU, in ns.
 const QUANTUM_NS: u64 = 500_000;
@@ -13,6 +18,7 @@ pub(crate) const ATTACKS: &[Attack] = &[
         outside: Outside::StopAndContinue,
         ..attack("backlog", "stopped between jobs, continued 1 s later with all its jobs", over)
     },
+    attack("saved credit", "shows work for 1 s, is blocked, then runs while it can", saved_credit),
 ];
 
 fn over(socket: &Path) {
@@ -21,4 +27,29 @@ fn over(socket: &Path) {
             spin(QUANTUM_NS);
         }
     });
+}
+
+/// Shows work at its own rank, and blocks in the kernel in place of taking its turn. Then it runs
+/// for as long as it keeps the turn, and responds all the time.
+fn saved_credit(socket: &Path) {
+    let mut raw = Raw::attach(socket, "attacker");
+    loop {
+        raw.owner.publish(Some(raw.rank.into()));
+        std::thread::sleep(Duration::from_secs(1));
+        be_ready(&mut raw);
+        let until = clock::monotonic_ns() + 200_000_000;
+        while raw.turn.holder() == Ok(raw.me) && clock::monotonic_ns() < until {
+            raw.owner.set_running(Some(0), clock::monotonic_ns());
+            raw.owner.set_asked(clock::monotonic_ns());
+            spin(QUANTUM_NS / 10);
+        }
+        raw.owner.publish(None);
+        match raw.turn.turn() {
+            Ok(turn) if turn.holder() == raw.me => {
+                raw.turn.pass(turn, DomainId::DAEMON);
+                notify_daemon(&raw);
+            }
+            _ => {}
+        }
+    }
 }

@@ -129,7 +129,7 @@ impl Daemon {
 
     fn refuse_connection(&mut self, client: &Credentials, connection: &Connection, max: usize) {
         let uid = client.uid;
-        let reason = format!("user {uid} has {max} connections, the maximum");
+        let reason = format!("user {uid} has the maximum number of connections, {max}");
         let _ = connection.send(&ToDomain::Rejected { reason: reason.clone() }.encode(), &[]);
         self.report_refusal_of(Owner { uid, pid: client.pid }, reason);
     }

@@ -13,8 +13,8 @@ use crate::group::Limits;
 /// The largest debt beyond the limit that the account keeps. So a domain that keeps its limits
 /// again is not excluded for long.
 pub(super) const OWED_BEYOND_NS: u64 = 100_000_000;
-/// The time for which a domain that waits for the CPU collects credit.
-pub(super) const CREDIT_OVER: Span = Span::from_secs(1);
+/// The time for which a domain that waits for the CPU collects credit at most.
+const CREDIT_OVER: Span = Span::from_secs(1);
 /// The CPU time that a domain, and that all domains of a group together, may use beyond the
 /// reservation, in millionths of the CPU. It covers hand-offs, wake-ups and the runtime's own work.
 pub(super) const SHARE_GRACE_PPM: u64 = 50_000;
@@ -33,12 +33,15 @@ pub(super) struct Account {
     /// The time of the previous sample.
     sampled_at: Option<Instant>,
     /// CPU time used beyond the reservation and not made up for yet. Negative: credit of a domain
-    /// that had to wait.
+    /// that had to wait ([`credit_ns`]).
     pub(super) owed_ns: i64,
     /// As `owed_ns`, but without the grace.
     pub(super) excess_ns: i64,
     /// Whether its group owed too much, and it was the domain to pay.
     pays_for_group: bool,
+    /// Whether its group used more than admission counts, and it must wait until it has made up for
+    /// its part.
+    waits_for_group: bool,
 }
 
 /// One sample of a domain's CPU time, taken at a tick.
@@ -47,17 +50,50 @@ pub(super) struct Sample {
     pub(super) now: Instant,
     /// The thread's CPU time in all, as the kernel counts it.
     pub(super) count_ns: u64,
-    /// Whether the domain wants the CPU. Otherwise it collects no credit.
-    pub(super) wants_cpu: bool,
+    /// How long the domain may have waited for the CPU since the previous sample. `None`: it does
+    /// not wait, and loses its credit.
+    pub(super) waited: Option<Waited>,
     /// How long the machine stood still since the previous sample, at least.
     pub(super) stalled: Span,
     pub(super) kernel_tick: Span,
 }
 
+/// The CPU time that a domain or a group could not use, although it had work.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Waited {
+    /// CPU time that the others used.
+    pub(super) others_ns: u64,
+    /// Time that nobody used: the machine stood still, or the domains have the ordinary class.
+    pub(super) lost: Span,
+}
+
+/// The least debt after a sample: the credit of a domain that waits, as a number below 0.
+///
+/// A domain that waits for others falls behind its reservation, by as much as they use and no more.
+/// In a set that keeps its deadlines, one job of each activity waits at most: `jobs_ns`. Work of
+/// more jobs is late, and runs at ranks below all that keep their reservations
+/// (docs/decisions/0016), so it needs no credit. Otherwise a domain that shows work and does not
+/// take its turn, or shows a worse rank than it has, could save credit and then run at its rank for
+/// longer than admission counted. Nobody can make the machine stand still, so that time counts in
+/// full.
+pub(super) fn credit_ns(
+    owed_before_ns: i64,
+    waited: Option<Waited>,
+    (elapsed, ppm): (Span, u64),
+    jobs_ns: u64,
+) -> i64 {
+    let Some(Waited { others_ns, lost }) = waited else { return 0 };
+    let saved_ns = owed_before_ns.min(0).saturating_neg();
+    let more_ns = due_ns(elapsed, ppm).min(signed(others_ns));
+    let saved_ns = saved_ns.max(saved_ns.saturating_add(more_ns).min(signed(jobs_ns)));
+    let saved_ns = saved_ns.saturating_add(due_ns(lost.min(elapsed), ppm));
+    -saved_ns.min(due_ns(CREDIT_OVER, ppm))
+}
+
 impl Account {
     /// Adds what was used since the previous sample.
     pub(super) fn add_sample(&mut self, sample: Sample, limits: &Limits, grace: Span) {
-        let Sample { now, count_ns, wants_cpu, stalled, kernel_tick } = sample;
+        let Sample { now, count_ns, waited, stalled, kernel_tick } = sample;
         let Some(before) = self.sampled_at.replace(now) else {
             self.meter.begin(count_ns, kernel_tick);
             self.has_run = count_ns > 0;
@@ -68,21 +104,19 @@ impl Account {
         self.used_ns = self.meter.used_ns(count_ns, elapsed, kernel_tick);
         self.cpu_ns += self.used_ns;
         let share_ppm = limits.share_ppm.load(Relaxed);
-        let ppm = share_ppm.saturating_add(SHARE_GRACE_PPM);
-        let after = |owed_ns: i64, ppm| {
-            let owed_ns = owed_ns.saturating_add(signed(self.used_ns));
-            owed_ns.saturating_sub(due_ns(now.since(before), ppm))
-        };
-        // A domain without work collects no credit.
-        let least = if wants_cpu { -due_ns(CREDIT_OVER, ppm) } else { 0 };
         // The cap is above the limit. Otherwise a domain with long jobs could never exceed the
         // limit.
-        let most = owed_ns_max(limits, grace).saturating_add(OWED_BEYOND_NS);
-        let (owed_ns, excess_ns) = (after(self.owed_ns, ppm), after(self.excess_ns, share_ppm));
-        self.owed_ns = owed_ns.clamp(least, signed(most));
+        let most = signed(owed_ns_max(limits, grace).saturating_add(OWED_BEYOND_NS));
+        let jobs_ns = limits.compute_ns.load(Relaxed);
+        let after = |before_ns: i64, ppm| {
+            let least = credit_ns(before_ns, waited, (elapsed.time, ppm), jobs_ns);
+            let owed_ns = before_ns.saturating_add(signed(self.used_ns));
+            owed_ns.saturating_sub(due_ns(elapsed.time, ppm)).clamp(least, most)
+        };
+        self.owed_ns = after(self.owed_ns, share_ppm.saturating_add(SHARE_GRACE_PPM));
+        self.excess_ns = after(self.excess_ns, share_ppm);
         self.pays_for_group &= self.owed_ns > 0;
-        let least = if wants_cpu { -due_ns(CREDIT_OVER, share_ppm) } else { 0 };
-        self.excess_ns = excess_ns.clamp(least, signed(most));
+        self.waits_for_group &= self.excess_ns > signed(jobs_ns);
     }
 
     /// From now on the domain owes all that it used beyond its reservation, in ns. Returns that.
@@ -91,6 +125,16 @@ impl Account {
         self.owed_ns = self.owed_ns.max(excess_ns);
         self.pays_for_group = true;
         excess_ns
+    }
+
+    /// From now on the domain takes no turns until it is one job beyond its reservation at most.
+    pub(super) fn wait_for_group(&mut self) {
+        self.waits_for_group = true;
+    }
+
+    /// Whether the domain must not take turns because of its group.
+    pub(super) fn waits_for_group(&self) -> bool {
+        self.waits_for_group
     }
 
     /// What the domain owes, if it pays for its group.

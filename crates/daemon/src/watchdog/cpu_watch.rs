@@ -8,9 +8,9 @@ use upcall_shm::turn_page::Turn;
 use upcall_shm::{DomainId, Measure};
 use upcall_sys::process::ThreadState;
 
-use super::account::Sample;
+use super::account::{Sample, Waited};
 use super::arming::Contender;
-use super::group_account::GroupAccount;
+use super::group_account::{GroupAccount, GroupSample};
 use super::measures::{
     demote, let_finish_quantum, lower, lower_returner, put_below_others, reinstate, revoke_turn,
 };
@@ -37,6 +37,8 @@ pub(super) struct CpuWatch {
     pub(super) view: CpuView,
     yield_request: Option<YieldRequest>,
     pub(super) records: Vec<Record>,
+    /// CPU time that all its domains have used so far.
+    used_ns: u64,
     /// Whether it was reported that a thread's CPU time cannot be read.
     told_unseen: bool,
     group_accounts: Vec<GroupAccount>,
@@ -61,6 +63,7 @@ impl CpuWatch {
             view: CpuView::default(),
             yield_request: None,
             records: Vec::new(),
+            used_ns: 0,
             told_unseen: false,
             group_accounts: Vec::new(),
             contenders: Vec::new(),
@@ -179,28 +182,42 @@ impl CpuWatch {
             self.group_accounts.push(GroupAccount::new(group.clone()));
         }
         let account = &mut self.group_accounts[at];
-        account.add_sample((&mut self.records, members), tick.now, tick.rules.grace);
+        account.add_sample(GroupSample {
+            records: &mut self.records,
+            members,
+            now: tick.now,
+            rules: tick.rules,
+            cpu_used_ns: self.used_ns,
+            lost: tick.lost(),
+        });
         if let Some(kls_used_ns) = account.newly_slowed() {
             for member in members.iter() {
                 group.count_offence(member);
                 tick.report_offence(group, member, Measure::Slowed, kls_used_ns);
             }
         }
-        for member in members.iter().filter(|member| waits && !member.is(State::Demoted)) {
-            let owed_ns = self.record_of(member).and_then(|of| of.account.owed_for_group_ns());
-            let Some(owed_ns) = owed_ns else { continue };
-            self.act_against(group, member, (Measure::OutPrioritised, owed_ns), tick);
-            if let Ok(turn) = group.turn.turn()
-                && turn.holder() == member.domain
-            {
-                revoke_turn(group, turn);
+        for member in members.iter().filter(|_| waits) {
+            let Some(record) = self.record_of(member) else { continue };
+            let owed_ns = record.account.owed_for_group_ns();
+            let must_wait = record.account.waits_for_group() && !member.is(State::Demoted);
+            let owed_ns = owed_ns.filter(|_| record.counts_for_group(tick.rules));
+            let turn = group.turn.turn().ok().filter(|turn| turn.holder() == member.domain);
+            match owed_ns {
+                Some(owed_ns) => {
+                    self.act_against(group, member, (Measure::OutPrioritised, owed_ns), tick);
+                    turn.into_iter().for_each(|turn| revoke_turn(group, turn));
+                }
+                None if must_wait && tick.rules.band.is_some() => {
+                    self.preempt(group, member, turn, tick);
+                }
+                None => {}
             }
         }
     }
 
-    /// Whether a group may owe more than its limit at `now`.
-    pub(super) fn group_may_owe(&self, group: &DomainGroup, now: Instant) -> bool {
-        self.group_accounts.iter().any(|account| account.is_of(group) && account.may_owe(now))
+    /// When a group may exceed a limit at the earliest, if it keeps the CPU.
+    pub(super) fn group_may_exceed_at(&self, group: &DomainGroup) -> Option<Instant> {
+        self.group_accounts.iter().find(|account| account.is_of(group))?.may_exceed_at()
     }
 
     /// Whether a domain used no CPU time since the previous tick.
@@ -263,17 +280,24 @@ impl CpuWatch {
         let record = match found {
             Some(record) => record,
             None => {
-                self.records.push(Record::new(member.clone()));
+                let cpu_used_ns = self.used_ns;
+                self.records.push(Record { cpu_used_ns, ..Record::new(member.clone()) });
                 let Some(record) = self.records.last_mut() else { return };
                 record
             }
         };
         (record.seen, record.wants_cpu) = (true, wants_cpu);
         let Tick { now, stalled, kernel_tick, .. } = *tick;
-        let sample = Sample { now, count_ns, wants_cpu, stalled, kernel_tick };
+        // The domain itself has added to the sum only at its samples.
+        let others_ns = self.used_ns - record.cpu_used_ns;
+        let waits = wants_cpu && member.is(State::Attached);
+        let waited = waits.then_some(Waited { others_ns, lost: tick.lost() });
+        let sample = Sample { now, count_ns, waited, stalled, kernel_tick };
         record.sampled_at = now;
         let before_ns = record.account.cpu_ns;
         record.account.add_sample(sample, &member.limits, tick.rules.grace);
+        self.used_ns += record.account.cpu_ns - before_ns;
+        record.cpu_used_ns = self.used_ns;
         record.account.has_run |= std::mem::take(&mut record.ran_before_look);
         record.note_response(last_response(member, now), before_ns);
         if record.account.has_run {
@@ -381,6 +405,7 @@ impl CpuWatch {
         let is_over = match penalty {
             Penalty { is_offence: false, is_ordinary: false, .. } => {
                 record.account.overuse_ns(&member.limits, tick.rules.debt_max()).is_none()
+                    && !record.account.waits_for_group()
             }
             _ => record.account.owed_ns <= 0 && tick.now.since(penalty.at) >= PENALTY_MIN,
         };

@@ -7,6 +7,21 @@
 //! until the group owes nothing: others go first as soon as one waits. Ticks update the account,
 //! and looks do while the group has the CPU and may owe too much.
 //!
+//! That limit is two jobs of each domain and the grace. For 20 domains it is longer than many
+//! deadlines of others. So a group of several domains has a second limit, without offences: how far
+//! it is *ahead* of its reservations.
+//!
+//! ```text
+//!   admission counts, in a busy period of length t:   sum of ceil(t / T) C  <=  share t + sum of C
+//!   the group may use before others go first:         share t + sum of C + 1 ms + 5 % of t
+//! ```
+//!
+//! It may be ahead by what its largest domain alone may owe, if that is more. A group whose jobs
+//! waited for other groups has credit: admission counts the jobs from their releases. The domains
+//! that are furthest beyond one job of their own wait until they are beyond it no longer. The others
+//! of the group go on. Without the real-time class there is no such limit: no domain can be
+//! preempted without an offence.
+//!
 //! A domain that is out-prioritised or demoted is left out: it pays for itself before it takes
 //! turns again. The group also pays for its KLS thread, as far as that exceeds the grace: domains
 //! can make that thread run.
@@ -17,12 +32,19 @@ use std::sync::atomic::Ordering::Relaxed;
 use upcall_core::time::{Instant, Span};
 use upcall_shm::kernel_area::State;
 
-use super::account::{CREDIT_OVER, OWED_BEYOND_NS, SHARE_GRACE_PPM, due_ns, owed_ns_max, signed};
+use super::account::{
+    OWED_BEYOND_NS, SHARE_GRACE_PPM, Waited, credit_ns, due_ns, owed_ns_max, signed,
+};
 use super::record::Record;
+use super::tick::Rules;
 use crate::group::{DomainGroup, Member, Members};
 
 #[cfg(test)]
 mod tests;
+
+/// How far a group may be ahead beyond one job of each domain. It covers hand-offs, and counts of
+/// the kernel that are out of date.
+const AHEAD_MAX: Span = Span::from_millis(1);
 
 /// See the module's head.
 pub(super) struct GroupAccount {
@@ -30,8 +52,13 @@ pub(super) struct GroupAccount {
     sampled_at: Option<Instant>,
     /// As [`super::account::Account::owed_ns`], of the whole group.
     owed_ns: i64,
-    /// What the group might owe at the previous sample.
+    /// As `owed_ns`, but without the domains that wait for their group.
+    ahead_ns: i64,
+    /// What the group might owe at the previous sample, and how far it might be ahead.
     owed_max_ns: u64,
+    ahead_max_ns: u64,
+    /// CPU time of all domains of the CPU at the previous sample.
+    cpu_used_ns: u64,
     /// CPU time of the KLS thread at the previous sample.
     kls_ns: u64,
     /// What it used between the last two samples.
@@ -42,13 +69,56 @@ pub(super) struct GroupAccount {
     floods: u64,
 }
 
+/// One sample of a group, taken after the samples of its members.
+pub(super) struct GroupSample<'s> {
+    /// The records of all domains of the CPU.
+    pub(super) records: &'s mut [Record],
+    pub(super) members: &'s Members,
+    pub(super) now: Instant,
+    pub(super) rules: &'s Rules,
+    /// CPU time that all domains of the CPU have used so far.
+    pub(super) cpu_used_ns: u64,
+    /// As in [`Waited`].
+    pub(super) lost: Span,
+}
+
+/// The limits of some domains of a group, and what they used since the previous sample.
+#[derive(Default)]
+struct Sum {
+    used_ns: u64,
+    share_ppm: u64,
+    /// The sum over the domains of one job of each activity.
+    jobs_ns: u64,
+}
+
+impl Sum {
+    fn add(&mut self, used_ns: u64, member: &Member) {
+        self.used_ns = self.used_ns.saturating_add(used_ns);
+        let share_ppm = member.limits.share_ppm.load(Relaxed);
+        self.share_ppm = self.share_ppm.saturating_add(share_ppm);
+        self.jobs_ns = self.jobs_ns.saturating_add(jobs_ns(member));
+    }
+
+    /// The debt after the span of the sample.
+    fn debt_ns(&self, before_ns: i64, elapsed: Span, waited: Option<Waited>) -> i64 {
+        let ppm = self.share_ppm.saturating_add(SHARE_GRACE_PPM);
+        let least = credit_ns(before_ns, waited, (elapsed, ppm), self.jobs_ns);
+        let debt_ns = before_ns.saturating_add(signed(self.used_ns));
+        let most = self.jobs_ns.saturating_mul(2).saturating_add(2 * OWED_BEYOND_NS);
+        debt_ns.saturating_sub(due_ns(elapsed, ppm)).clamp(least, signed(most))
+    }
+}
+
 impl GroupAccount {
     pub(super) fn new(group: Arc<DomainGroup>) -> Self {
         GroupAccount {
             group,
             sampled_at: None,
             owed_ns: 0,
+            ahead_ns: 0,
             owed_max_ns: 0,
+            ahead_max_ns: 0,
+            cpu_used_ns: 0,
             kls_ns: 0,
             kls_used_ns: 0,
             kls_owed_ns: 0,
@@ -66,57 +136,55 @@ impl GroupAccount {
         (std::mem::replace(&mut self.floods, floods) != floods).then_some(self.kls_used_ns)
     }
 
-    /// Whether the group may owe more than the limit at `now`, if it has run since the previous
-    /// sample.
-    pub(super) fn may_owe(&self, now: Instant) -> bool {
-        let ran = self.sampled_at.map_or(Span::ZERO, |before| now.since(before));
-        let owed_ns = self.owed_ns.saturating_add_unsigned(ran.as_nanos());
-        u64::try_from(owed_ns).is_ok_and(|owed_ns| owed_ns > self.owed_max_ns)
+    /// When the group exceeds a limit at the earliest, if it runs from the previous sample on.
+    pub(super) fn may_exceed_at(&self) -> Option<Instant> {
+        let left = |most_ns: u64, ns: i64| signed(most_ns).saturating_sub(ns).max(0).unsigned_abs();
+        let left_ns =
+            left(self.owed_max_ns, self.owed_ns).min(left(self.ahead_max_ns, self.ahead_ns));
+        Some(self.sampled_at? + Span::from_nanos(left_ns))
     }
 
-    /// Adds what the group used since the previous sample. Called after the samples of its
-    /// `members`, whose records are among `records`. O(records times members).
-    pub(super) fn add_sample(
-        &mut self,
-        (records, members): (&mut [Record], &Members),
-        now: Instant,
-        grace: Span,
-    ) {
+    /// Adds what the group used since the previous sample. O(records times members).
+    pub(super) fn add_sample(&mut self, sample: GroupSample<'_>) {
+        let GroupSample { records, members, now, rules, cpu_used_ns, lost } = sample;
         let elapsed = self.sampled_at.replace(now).map_or(Span::ZERO, |before| now.since(before));
-        let mut used_ns = self.kls_beyond_ns(elapsed, grace);
-        let (mut share_ppm, mut most_ns) = (0_u64, grace.as_nanos());
-        let mut wants_cpu = false;
+        let (mut all, mut turns, mut domains_ns) = (Sum::default(), Sum::default(), 0_u64);
+        let (mut wants_cpu, mut largest_ns) = (false, 0);
         for record in of_members(records, members) {
             let cpu_ns = record.account.cpu_ns;
-            let since_ns = cpu_ns - std::mem::replace(&mut record.charged_ns, cpu_ns);
-            if record.member.is(State::Demoted) {
+            let used_ns = cpu_ns - std::mem::replace(&mut record.charged_ns, cpu_ns);
+            domains_ns = domains_ns.saturating_add(used_ns);
+            if !record.counts_for_group(rules) {
                 continue;
             }
-            let limits = &record.member.limits;
-            used_ns = used_ns.saturating_add(since_ns);
-            share_ppm = share_ppm.saturating_add(limits.share_ppm.load(Relaxed));
-            most_ns = most_ns.saturating_add(jobs_ns(&record.member));
+            all.add(used_ns, &record.member);
             wants_cpu |= record.wants_cpu;
+            if !record.member.is(State::Demoted) {
+                turns.add(used_ns, &record.member);
+                largest_ns = owed_ns_max(&record.member.limits, rules.debt_max()).max(largest_ns);
+            }
         }
-        let ppm = share_ppm.saturating_add(SHARE_GRACE_PPM);
-        let owed = self.owed_ns.saturating_add(signed(used_ns));
-        let owed = owed.saturating_sub(due_ns(elapsed, ppm));
-        let least = if wants_cpu { -due_ns(CREDIT_OVER, ppm) } else { 0 };
-        self.owed_ns = owed.clamp(least, signed(most_ns.saturating_add(OWED_BEYOND_NS)));
-        self.owed_max_ns = most_ns;
-        if self.owed_ns <= signed(most_ns) {
-            return;
+        let others_ns = cpu_used_ns - std::mem::replace(&mut self.cpu_used_ns, cpu_used_ns);
+        let others_ns = others_ns.saturating_sub(domains_ns);
+        let waited = wants_cpu.then_some(Waited { others_ns, lost });
+        let kls_ns = self.kls_beyond_ns(elapsed, rules.grace);
+        for sum in [&mut all, &mut turns] {
+            sum.used_ns = sum.used_ns.saturating_add(kls_ns);
         }
-        // Not only until the limit is kept: a swarm of domains would stay at its limit.
-        while self.owed_ns > 0 {
-            let beyond = |record: &&mut Record| {
-                let excess_ns = record.account.excess_ns;
-                excess_ns.saturating_sub(signed(jobs_ns(&record.member)))
-            };
-            let takes_turns = |record: &&mut Record| !record.member.is(State::Demoted);
-            let first = of_members(records, members).filter(takes_turns).max_by_key(beyond);
-            let Some(record) = first.filter(|record| beyond(record) > 0) else { return };
-            self.owed_ns = self.owed_ns.saturating_sub(record.account.pay_for_group());
+        self.owed_ns = all.debt_ns(self.owed_ns, elapsed, waited);
+        self.owed_max_ns = (2 * all.jobs_ns).saturating_add(rules.grace.as_nanos());
+        if self.owed_ns > signed(self.owed_max_ns) {
+            pay(&mut self.owed_ns, of_members(records, members), rules, Limit::Owed);
+        }
+        self.ahead_ns = turns.debt_ns(self.ahead_ns, elapsed, waited);
+        self.ahead_max_ns = match rules.band {
+            Some(_) if members.len() > 1 => {
+                turns.jobs_ns.saturating_add(AHEAD_MAX.as_nanos()).max(largest_ns)
+            }
+            _ => u64::MAX,
+        };
+        if self.ahead_ns > signed(self.ahead_max_ns) {
+            pay(&mut self.ahead_ns, of_members(records, members), rules, Limit::Ahead);
         }
     }
 
@@ -131,9 +199,49 @@ impl GroupAccount {
     }
 }
 
-/// What a member may owe for the jobs that it has begun.
+/// The limit that a group exceeds.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Limit {
+    Owed,
+    Ahead,
+}
+
+/// Lets the domains that are furthest beyond their jobs pay what the group owes, `debt_ns`.
+fn pay<'r>(
+    debt_ns: &mut i64,
+    records: impl Iterator<Item = &'r mut Record>,
+    rules: &Rules,
+    limit: Limit,
+) {
+    let counts = |record: &&mut Record| match limit {
+        Limit::Owed => record.counts_for_group(rules),
+        Limit::Ahead => !record.member.is(State::Demoted) && !record.account.waits_for_group(),
+    };
+    let jobs = if limit == Limit::Owed { 2 } else { 1 };
+    let beyond = |record: &Record| {
+        let jobs_ns = jobs_ns(&record.member).saturating_mul(jobs);
+        record.account.excess_ns.saturating_sub(signed(jobs_ns))
+    };
+    let mut records: Vec<_> = records.filter(counts).filter(|of| beyond(of) > 0).collect();
+    records.sort_unstable_by_key(|record| std::cmp::Reverse(beyond(record)));
+    for record in records {
+        // Not only until the limit is kept: a swarm of domains would stay at its limit.
+        if *debt_ns <= 0 {
+            return;
+        }
+        *debt_ns -= match limit {
+            Limit::Owed => record.account.pay_for_group(),
+            Limit::Ahead => {
+                record.account.wait_for_group();
+                beyond(record)
+            }
+        };
+    }
+}
+
+/// One job of each activity of a domain.
 fn jobs_ns(member: &Member) -> u64 {
-    owed_ns_max(&member.limits, Span::ZERO)
+    member.limits.compute_ns.load(Relaxed)
 }
 
 /// The records of a group's members.

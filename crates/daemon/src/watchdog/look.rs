@@ -24,6 +24,9 @@ use crate::group::{DomainGroup, Member};
 const REVIEW_EVERY: Span = Span::from_micros(500);
 const REVIEW_FOR: Span = Span::from_millis(20);
 
+/// The time between two looks for domains of other users that were woken.
+const WOKEN_EVERY: Span = Span::from_millis(1);
+
 impl CpuWatch {
     /// Finds domains that do not yield, and computes the next look.
     pub(super) fn look(&mut self, tick: &mut Tick<'_>) {
@@ -70,9 +73,33 @@ impl CpuWatch {
                 self.look_at_group(&view, group, tick);
             }
         }
+        let holder_group = holder.map(|(group, member, _)| (group, &**member));
+        self.look_for_woken(&view, holder_group, tick);
         let next = next_look(tick.now, &self.contenders);
         self.next_look = self.next_look.into_iter().chain(next).min();
         self.view = view;
+    }
+
+    /// If several users have domains on the CPU, lets those of other users run that were woken while
+    /// one has the turn, and shows their work to the domains of the holder's user
+    /// (docs/decisions/0017).
+    fn look_for_woken(
+        &mut self,
+        view: &CpuView,
+        holder: Option<(&Arc<DomainGroup>, &Member)>,
+        tick: &Tick<'_>,
+    ) {
+        if view.groups().filter(|(_, members)| !members.is_empty()).count() < 2 {
+            return;
+        }
+        if let Some((group, member)) = holder {
+            if view.publish_others(group, tick.now) {
+                let _ = group.turn.set_need_resched();
+            }
+            group.kernel.request_yield(member.domain);
+        }
+        // The watchdog learns of no hand-off, so it also looks while no domain has the CPU.
+        self.look_again_after(WOKEN_EVERY, tick);
     }
 
     fn look_again_after(&mut self, span: Span, tick: &Tick<'_>) {
@@ -93,7 +120,7 @@ impl CpuWatch {
         let is_silent = tick.now.since(response) >= tick.rules.limit(member);
         // The file of the CPU time is read only if the domain may owe too much by now.
         if is_silent || record.may_owe(tick) {
-            self.sample(member, tick);
+            self.sample(group, member, tick);
         }
         let Some(record) = self.record_of(member) else { return tick.now };
         let owes = record.account.overuse_ns(&member.limits, tick.rules.debt_max()).is_some();
@@ -114,21 +141,23 @@ impl CpuWatch {
         tick.now
     }
 
-    /// Checks the account of the group that has the CPU while another domain waits. Each domain of
-    /// a swarm keeps its own limit. Reads the CPU time of all members only if the group may owe too
-    /// much by now.
+    /// Checks the account of the group that has the CPU while another domain waits. Each domain of a
+    /// swarm keeps its own limit. Reads the CPU time of all members only if the group may exceed a
+    /// limit by now. Looks again when it may do so next.
     fn look_at_group(&mut self, view: &CpuView, group: &DomainGroup, tick: &mut Tick<'_>) {
-        if !self.group_may_owe(group, tick.now) {
-            return;
+        let Some(at) = self.group_may_exceed_at(group) else { return };
+        if at > tick.now {
+            return self.look_again_after(at.since(tick.now).max(REVIEW_EVERY), tick);
         }
         let Some((group, members)) = view.groups().find(|(it, _)| core::ptr::eq(&**it, group))
         else {
             return;
         };
         for member in members.iter() {
-            self.sample(member, tick);
+            self.sample(group, member, tick);
         }
         self.check_group((group, members), true, tick);
+        self.look_again_after(REVIEW_EVERY, tick);
     }
 
     /// Checks the domains that do not have the turn: they should sleep. One that is ready but waits
@@ -156,7 +185,7 @@ impl CpuWatch {
                 let limit = tick.rules.limit(member).max(holder_limit);
                 let found = Suspicion { response, turn: None, holder_response };
                 if record.confirms(found, tick.now, limit) {
-                    self.sample(member, tick);
+                    self.sample(group, member, tick);
                     self.preempt(group, member, None, tick);
                 } else {
                     any = true;
@@ -168,7 +197,7 @@ impl CpuWatch {
     }
 
     /// Lets the others go first, without an offence.
-    fn preempt(
+    pub(super) fn preempt(
         &mut self,
         group: &DomainGroup,
         member: &Member,
@@ -192,7 +221,7 @@ impl CpuWatch {
                 let penalty = self.record_of(member).and_then(|record| record.penalty);
                 let is_new = |since| tick.now.since(since) <= REVIEW_FOR;
                 if penalty.is_some_and(|of| !of.is_offence && !of.is_ordinary && is_new(of.at)) {
-                    self.sample(member, tick);
+                    self.sample(group, member, tick);
                     self.review_penalty(group, member, tick);
                     self.look_again_after(REVIEW_EVERY, tick);
                 }
@@ -200,12 +229,13 @@ impl CpuWatch {
         }
     }
 
-    /// Adds a sample of the CPU time of a domain that wants the CPU, unless this tick has done so.
-    fn sample(&mut self, member: &Arc<Member>, tick: &mut Tick<'_>) {
+    /// Adds a sample of the CPU time of a domain, unless this tick has done so.
+    fn sample(&mut self, group: &DomainGroup, member: &Arc<Member>, tick: &mut Tick<'_>) {
         if self.record_of(member).is_some_and(|record| record.sampled_at == tick.now) {
             return;
         }
-        self.update_record(member, tick, true);
+        let has_turn = group.turn.holder() == Ok(member.domain);
+        self.update_record(member, tick, has_turn || member.wants_cpu(tick.now));
         if let Some(record) = self.record_of(member) {
             record.ran_before_look = record.account.has_run;
         }

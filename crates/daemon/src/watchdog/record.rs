@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use upcall_core::time::{Instant, Span};
+use upcall_shm::kernel_area::State;
 use upcall_shm::turn_page::Turn;
 
 use super::account::Account;
-use super::tick::Tick;
+use super::tick::{Rules, Tick};
 use crate::group::Member;
 
 /// The number of ticks for which a domain may have the turn without running while another user
@@ -20,8 +21,9 @@ pub(super) struct Record {
     pub(super) account: Account,
     /// The CPU time of it that the account of its group contains.
     pub(super) charged_ns: u64,
-    /// When the last sample was added to the account.
+    /// When the last sample was added to the account, and what all domains of the CPU had used.
     pub(super) sampled_at: Instant,
+    pub(super) cpu_used_ns: u64,
     /// The CPU time and the time at which it was first seen awake without the turn. `None`: it
     /// sleeps, has the turn, or has responded since.
     pub(super) awake_without_turn: Option<(u64, Instant)>,
@@ -98,6 +100,7 @@ impl Record {
             account: Account::default(),
             charged_ns: 0,
             sampled_at: Instant::ZERO,
+            cpu_used_ns: 0,
             awake_without_turn: None,
             penalty: None,
             response: Response::default(),
@@ -115,6 +118,17 @@ impl Record {
     /// A penalty that begins now.
     pub(super) fn penalty_from(&self, now: Instant, is_offence: bool) -> Penalty {
         Penalty { cpu_ns: self.account.cpu_ns, at: now, is_ordinary: false, is_offence }
+    }
+
+    /// Whether the account of its group contains its use: it takes turns, or waits for its group and
+    /// keeps its own limit. Otherwise it pays for itself.
+    pub(super) fn counts_for_group(&self, rules: &Rules) -> bool {
+        let waits = || {
+            self.account.waits_for_group()
+                && self.penalty.is_some_and(|of| !of.is_offence && !of.is_ordinary)
+                && self.account.overuse_ns(&self.member.limits, rules.debt_max()).is_none()
+        };
+        !self.member.is(State::Demoted) || waits()
     }
 
     /// Whether it may owe more than the limit, if it has run since the last sample. The kernel's

@@ -13,7 +13,7 @@ use upcall_sys::memfd::SharedMapping;
 use upcall_sys::process::{ThreadState, thread_state};
 use upcall_sys::schedule::Band;
 
-use super::account::{Account, Sample};
+use super::account::{Account, Sample, Waited};
 use super::record::{IDLE_TICKS_MAX, Record};
 use super::*;
 use crate::group::tests::member;
@@ -66,7 +66,8 @@ const GRACE: Span = Span::from_millis(5);
 const KERNEL_TICK: Span = Span::from_millis(4);
 
 fn sample(now: Instant, count: Span, stalled: Span) -> Sample {
-    Sample { now, count_ns: count.as_nanos(), wants_cpu: true, stalled, kernel_tick: KERNEL_TICK }
+    let waited = Some(Waited { others_ns: 0, lost: stalled });
+    Sample { now, count_ns: count.as_nanos(), waited, stalled, kernel_tick: KERNEL_TICK }
 }
 
 /// The limits of a domain with a tenth of the CPU, in jobs of that length.
@@ -94,6 +95,33 @@ fn the_remembered_debt_is_bounded() {
     let limits = tenth(60);
     let owed = |millis| greedy(&limits, millis).owed_ns;
     assert_eq!(owed(2_000), owed(20_000));
+}
+
+/// The credit of a domain with a tenth of the CPU, in jobs of 10 ms, that showed work for a second
+/// and did not run. The others used so much of the CPU in each 5 ms.
+fn credit_ns(waits: bool, others: Span, lost: Span) -> i64 {
+    let (limits, mut account) = (tenth(10), Account::default());
+    for at in (0..=1_000).step_by(5).map(Span::from_millis) {
+        let waited = Waited { others_ns: others.as_nanos(), lost };
+        let sample = sample(Instant::ZERO + at, Span::ZERO, Span::ZERO);
+        let sample = Sample { waited: Some(waited).filter(|_| waits), ..sample };
+        account.add_sample(sample, &limits, GRACE);
+    }
+    -account.owed_ns
+}
+
+/// Found by reading: a domain that shows work and does not take its turn saved a second of its
+/// share, and could then run for so long at its rank.
+#[test]
+fn a_domain_saves_no_credit_unless_it_waits_for_others() {
+    let all = Span::from_millis(5);
+    assert_eq!(credit_ns(true, Span::ZERO, Span::ZERO), 0, "nobody kept it from running");
+    assert_eq!(credit_ns(false, all, all), 0, "it is blocked, stopped, or has no work");
+    // It waits for as much as the others use, and for one job at most.
+    assert_eq!(credit_ns(true, Span::from_micros(10), Span::ZERO), 200 * 10_000);
+    assert_eq!(credit_ns(true, all, Span::ZERO), 10_000_000);
+    // A second in which the machine stood still counts in full.
+    assert_eq!(credit_ns(true, Span::ZERO, all), 150_000_000);
 }
 
 /// A domain of a user whose thread, of this process, sleeps. It shows the rank `key`, if it has
@@ -282,6 +310,29 @@ fn a_silent_holder_loses_the_turn_at_its_limit_without_an_offence() {
     holder.owner.set_asked(back.as_nanos());
     assert_eq!(step(&mut watch, back, false), []);
     assert!(holder.member.is(State::Attached));
+}
+
+/// A domain of another user that was woken publishes its work only once it runs. Before, the watchdog
+/// looked for such work at ticks alone, 5 ms apart.
+#[test]
+fn a_look_each_millisecond_shows_the_holder_what_another_user_was_woken_for() {
+    let cpu_state = Arc::new(CpuState::new(0));
+    let groups = [1, 2].map(|uid| Arc::new(DomainGroup::new(0, uid).unwrap()));
+    let [(holder, runs), (other, mut woken)] = [0, 1].map(|at| member(&groups[at], 1, (1, 1)));
+    admit(&groups[1], &other, 0);
+    cpu_state.set_groups(|list| list.extend(groups.clone()));
+    cpu_state.grant(&groups[0]);
+    groups[0].turn.reset(holder.domain);
+    let mut watch = CpuWatch::new(cpu_state);
+    runs.set_running(Some(0), THEN.as_nanos());
+    step(&mut watch, THEN, true);
+    let next = watch.next_look().unwrap();
+    assert_eq!(next, THEN + Span::from_millis(1));
+    assert!(!groups[0].shows_others());
+    woken.publish(Some(Rank::new(7, 0).into()));
+    runs.set_asked(next.as_nanos());
+    step(&mut watch, next, false);
+    assert!(groups[0].shows_others() && !groups[1].shows_others());
 }
 
 #[test]

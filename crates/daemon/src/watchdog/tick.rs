@@ -82,6 +82,12 @@ impl Rules {
 }
 
 impl Tick<'_> {
+    /// Time that no domain could use. In the ordinary class the kernel may let other programs run
+    /// at any time.
+    pub(super) fn lost(&self) -> Span {
+        if self.rules.band.is_some() { self.stalled } else { Span::MAX }
+    }
+
     pub(super) fn report_offence(
         &mut self,
         group: &DomainGroup,

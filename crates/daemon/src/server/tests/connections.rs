@@ -40,11 +40,11 @@ fn a_connection_beyond_the_limit_of_a_user_gets_the_reason_and_the_others_go_on(
         let Some((ToDomain::Rejected { reason }, _)) = refused.receive() else {
             panic!("no reason");
         };
-        assert!(reason.ends_with("has 3 connections, the maximum"), "{reason}");
+        assert!(reason.ends_with("has the maximum number of connections, 3"), "{reason}");
         assert!(refused.receive().is_none());
     }
     let status = status(&daemon.socket).unwrap_err().to_string();
-    assert!(status.contains("has 3 connections, the maximum"), "{status}");
+    assert!(status.contains("has the maximum number of connections, 3"), "{status}");
     domain.create("the domain is still attached");
     drop(others);
     let refusals =
