@@ -10,7 +10,7 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 
-use upcall_core::time::Instant;
+use upcall_core::time::{Instant, Span};
 use upcall_shm::kernel_area::{self, Interrupt, State, Writer};
 use upcall_shm::turn_page::{self, Turn, TurnPage};
 use upcall_shm::user_area::{self, NEVER, Owner, Peer, Pending, Rank, Slot, SlotState};
@@ -29,6 +29,9 @@ pub(crate) mod tests;
 
 /// The generation of domain 0, the daemon itself, in every group. It never changes.
 pub(crate) const PROXY_GENERATION: NonZeroU64 = NonZeroU64::MIN;
+
+/// The time beyond its longest quantum within which a domain responds while another one waits.
+const RESPONSE_SLACK: Span = Span::from_millis(1);
 
 /// The number of groups made in this process so far.
 static GROUPS_EVER: AtomicU64 = AtomicU64::new(0);
@@ -88,6 +91,13 @@ pub(crate) struct Limits {
     pub(crate) compute_ns: AtomicU64,
     /// The ranks that it may show.
     pub(crate) ranks: Mutex<Ranks>,
+}
+
+impl Limits {
+    /// How long the domain may run without a response while others wait.
+    pub(crate) fn response_max(&self) -> Span {
+        Span::from_nanos(self.quantum_ns_max.load(Ordering::Relaxed)) + RESPONSE_SLACK
+    }
 }
 
 impl Member {

@@ -172,6 +172,7 @@ impl Kls {
             return Choice::Nothing(releases.min());
         };
         self.view.publish_others(group, now);
+        group.kernel.set_interruption_max(self.interruption_max().as_nanos());
         self.cpu_state.grant(group);
         // The turn is the daemon's to give, even if a domain has written the page.
         if !group.turn.turn().is_ok_and(|seen| group.turn.pass(seen, domain)) {
@@ -186,6 +187,16 @@ impl Kls {
         if self.choosable().count() == self.view.groups().count() {
             self.view.groups().for_each(|(group, _)| group.kernel.note_idle(now.as_nanos()));
         }
+    }
+
+    /// How long the domains that are away may run in the middle of an upcall. The domain that gets
+    /// the turn does not pay for that time. Without the real-time class they do not go first.
+    fn interruption_max(&self) -> Span {
+        let is_away = |member: &&Arc<Member>| {
+            self.band.is_some() && (member.is(State::Blocked) || member.is(State::Stopped))
+        };
+        let away = self.view.groups().flat_map(|(_, members)| members.iter().filter(is_away));
+        away.fold(Span::ZERO, |sum, member| sum + member.limits.response_max())
     }
 
     /// The best domain of all groups: its rank, its group and its number.

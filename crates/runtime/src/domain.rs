@@ -47,6 +47,7 @@ mod attach;
 mod attach_state;
 mod control;
 pub(crate) mod error;
+mod interruptions;
 mod listener;
 mod peers;
 pub(crate) mod socket;

@@ -159,8 +159,19 @@ impl PreemptionPoint<'_> {
         }
     }
 
+    /// Tells the core how long domains that came back from the kernel have interrupted the handler.
+    #[inline]
+    fn tell_interruption(&mut self, now: Instant) {
+        let virtual_processor = self.virtual_processor.as_deref_mut();
+        if let Some(length) = virtual_processor.and_then(VirtualProcessor::take_interruption) {
+            // While a handler runs, the input causes no command.
+            let _ = self.scheduler.handle(now, Input::Interrupted { length });
+        }
+    }
+
     /// Asks the peer domains and the core whether the handler goes on.
     fn ask(&mut self, now: Instant) -> Option<Instant> {
+        self.tell_interruption(now);
         if self.virtual_processor.as_deref_mut().is_some_and(VirtualProcessor::take_passed_over) {
             // While a handler runs, the input causes no command.
             let _ = self.scheduler.handle(now, Input::PassedOver);

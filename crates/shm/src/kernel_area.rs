@@ -24,7 +24,7 @@
 //!
 //! | bytes | words of 8 bytes, native order | written by |
 //! |---|---|---|
-//! | 0..64 | magic, version, CPU, most domains, epoch, when the CPU last idled (ns), 2 reserved | daemon |
+//! | 0..64 | magic, version, CPU, most domains, epoch, when the CPU last idled (ns), longest interruption of an upcall (ns), 1 reserved | daemon |
 //! | 64..2176 | a line for each of 33 domains, the daemon first: state (1 attached, 2 blocked, 3 stopped, 4 demoted), generation (0: no domain), longest quantum (ns), yield requests, interrupts (bits 0..21 timer, 21..42 I/O ready, 42..63 resume), offences, process, 1 reserved | daemon |
 //! | 2176..4096 | reserved | |
 
@@ -222,6 +222,13 @@ impl<W: AsRef<[AtomicU64]>> Writer<W> {
         self.0.store(word::IDLED_NS, now_ns, Relaxed);
     }
 
+    /// Domains that are away may interrupt an upcall of a reader for `ns_max` when they come back
+    /// from the kernel. 0: no domain is away. Costs one store.
+    pub fn set_interruption_max(&self, ns_max: u64) {
+        // Relaxed: the number hands nothing over. A domain reads it after it got the turn.
+        self.0.store(word::INTERRUPTION_NS_MAX, ns_max, Relaxed);
+    }
+
     fn count_epoch(&self) {
         // Release pairs with the Acquire in `Reader::epoch`.
         self.0.at(word::EPOCH).fetch_add(1, ordering(Edge::EpochStore, Release));
@@ -317,6 +324,14 @@ impl<W: AsRef<[AtomicU64]>> Reader<W> {
     pub fn idled_ns(&self) -> u64 {
         // Relaxed: this access hands nothing over (`Writer::note_idle`).
         self.words.load(word::IDLED_NS, Relaxed)
+    }
+
+    /// How long domains that are away may interrupt an upcall, in ns; 0: no domain is away. The
+    /// value may be old: domains may have come back since. Costs one Relaxed load, for each upcall.
+    #[inline]
+    pub fn interruption_ns_max(&self) -> u64 {
+        // Relaxed: this access hands nothing over (`Writer::set_interruption_max`).
+        self.words.load(word::INTERRUPTION_NS_MAX, Relaxed)
     }
 
     /// The interrupts raised in `domain` so far. Costs one load.

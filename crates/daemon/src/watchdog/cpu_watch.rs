@@ -45,6 +45,10 @@ pub(super) struct CpuWatch {
     /// Scratch of [`CpuWatch::look`].
     pub(super) contenders: Vec<Contender>,
     pub(super) next_look: Option<Instant>,
+    /// Whether the last look found a thread that kept the holder from running.
+    pub(super) is_holder_kept: bool,
+    /// The last look that found such a thread, or the one after it.
+    pub(super) kept_until: Instant,
 }
 
 /// A yield request to the holder of a turn.
@@ -68,6 +72,8 @@ impl CpuWatch {
             group_accounts: Vec::new(),
             contenders: Vec::new(),
             next_look: None,
+            is_holder_kept: false,
+            kept_until: Instant::ZERO,
         }
     }
 

@@ -61,6 +61,10 @@ impl CpuWatch {
         // A thread that runs without the turn keeps the holder from running.
         let holder_member = holder.map(|(_, member, _)| &**member);
         let is_kept = is_contested && self.look_without_turn(&view, holder_member, tick);
+        // The end of that lies between two looks.
+        if std::mem::replace(&mut self.is_holder_kept, is_kept) || is_kept {
+            self.kept_until = tick.now;
+        }
         if let Some((group, member, turn)) = holder {
             let from = match is_contested {
                 true if is_kept => tick.now,
@@ -117,12 +121,20 @@ impl CpuWatch {
     ) -> Instant {
         let Some(record) = self.record_of(member) else { return tick.now };
         let response = last_response(member, tick.now);
-        let is_silent = tick.now.since(response) >= tick.rules.limit(member);
+        let limit = tick.rules.limit(member);
+        let is_silent = tick.now.since(response) >= limit;
         // The file of the CPU time is read only if the domain may owe too much by now.
         if is_silent || record.may_owe(tick) {
             self.sample(group, member, tick);
         }
+        let kept_until = self.kept_until;
         let Some(record) = self.record_of(member) else { return tick.now };
+        // A domain that came back from the kernel kept it from running. It has the whole limit again,
+        // unless it is known to have used that much.
+        let used_ns = *record.response.used_ns_since(record.account.cpu_ns).start();
+        let is_excused = tick.now.since(kept_until) < limit && used_ns < limit.as_nanos();
+        let is_silent = is_silent && !is_excused;
+        let response = if is_excused { response.max(kept_until) } else { response };
         let owes = record.account.overuse_ns(&member.limits, tick.rules.debt_max()).is_some();
         if !(owes || is_silent) || tick.stalled > Span::ZERO || !is_ready(member) {
             record.suspicion = None;
@@ -131,7 +143,7 @@ impl CpuWatch {
         let suspicion = Suspicion { response, turn: Some(turn), holder_response: None };
         // A thread that has not noticed yet that it has the turn cannot have responded.
         let is_new = group.turn.wake_word(member.domain).is_notified();
-        let span = if is_new { tick.rules.limit(member) } else { LOOK_MIN };
+        let span = if is_new { limit } else { LOOK_MIN };
         // Another hand-off does not pay a debt.
         if owes || record.confirms(suspicion, tick.now, span) {
             self.preempt(group, member, Some(turn), tick);

@@ -57,15 +57,11 @@ pub(super) struct Tick<'t> {
     pub(super) report: &'t mut dyn FnMut(Report),
 }
 
-/// The time beyond its longest quantum within which a domain responds while another one waits.
-const RESPONSE_SLACK: Span = Span::from_millis(1);
-
 impl Rules {
     /// How long `member` may go without a response while another domain waits. The second look at a
     /// suspicion comes after it.
     pub(super) fn limit(&self, member: &Member) -> Span {
-        let quantum = Span::from_nanos(member.limits.quantum_ns_max.load(Relaxed));
-        quantum + RESPONSE_SLACK.saturating_sub(LOOK_MIN)
+        member.limits.response_max().saturating_sub(LOOK_MIN)
     }
 
     /// What a domain may owe beyond two of its jobs before it is preempted. An offence begins at

@@ -435,6 +435,9 @@ impl Executor {
         }
         if let Some(virtual_processor) = &mut self.virtual_processor {
             virtual_processor.returned(used.end);
+            if let Some(length) = virtual_processor.take_interruption() {
+                self.handle_input(used.end, Input::Interrupted { length });
+            }
         }
         self.handle_input(used.end, Input::Returned { pdus: used.pdus, outcome: used.outcome });
         if let Some(virtual_processor) = &mut self.virtual_processor {

@@ -26,6 +26,7 @@ use upcall_shm::wake_word::ASLEEP;
 use upcall_sys::futex;
 use upcall_sys::memfd::{ReadOnlyMapping, SharedMapping};
 
+use super::interruptions::Interruptions;
 use super::peers::{PeerDomain, Peers, best_of, rivals_of};
 use super::woken_peers::WokenPeers;
 use crate::mailbox::ACTIVITIES_MAX;
@@ -85,6 +86,8 @@ pub(crate) struct VirtualProcessor {
     found: Option<(Rank, DomainId)>,
     /// Lets woken peers run at boundaries.
     woken_peers: WokenPeers,
+    /// What others took of the present upcall.
+    interruptions: Interruptions,
     /// Whether the user area says that this domain may be woken by words of streams or channels.
     outside_wakes: bool,
     /// The domain that passed the turn found this domain to be best of all, and nothing has changed
@@ -131,6 +134,7 @@ impl VirtualProcessor {
             must_ask: Cell::new(false),
             found: None,
             woken_peers: WokenPeers::new(real_time),
+            interruptions: Interruptions::default(),
             outside_wakes: false,
             is_best: false,
             orphaned,
@@ -427,7 +431,19 @@ impl VirtualProcessor {
         self.counters.upcalls += 1;
         let running = scheduler.running();
         self.pages.user.set_running(running.map(|id| id.0 as usize), now.as_nanos());
+        self.interruptions.begin(Span::from_nanos(self.pages.kernel.interruption_ns_max()));
         if self.peers.is_empty() { Instant::FAR } else { now }
+    }
+
+    /// How long domains that came back from the kernel have interrupted the upcall since the last
+    /// call. `None` if none did. A comparison if no domain was away when the upcall began, and
+    /// otherwise a system call.
+    ///
+    /// If this domain blocked in the kernel itself, the result counts that too. The caller reports
+    /// it before `Input::PassedOver`, which then settles the budget.
+    #[inline]
+    pub(crate) fn take_interruption(&mut self) -> Option<Span> {
+        self.interruptions.take()
     }
 
     /// Notes that the upcall is over.

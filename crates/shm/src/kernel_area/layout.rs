@@ -35,7 +35,8 @@ struct Identity {
     /// Counts domains that attached and detached.
     epoch: u64,
     idled_ns: u64,
-    reserved: [u64; 2],
+    interruption_ns_max: u64,
+    reserved: [u64; 1],
 }
 
 #[repr(C, align(64))]
@@ -65,7 +66,7 @@ const _: () = {
     assert!(offset_of!(Identity, cpu) == 8 * CPU && offset_of!(Identity, domains) == 8 * DOMAINS);
     // The words without a constant in `word` are reserved.
     assert!(offset_of!(Identity, magic) == 0 && offset_of!(Identity, version) == 8);
-    assert!(offset_of!(Identity, reserved) == 8 * 6);
+    assert!(offset_of!(Identity, reserved) == 8 * 7);
     assert!(offset_of!(DomainLine, reserved) == 8 * 7);
 };
 
@@ -77,6 +78,8 @@ pub(super) mod word {
     pub const EPOCH: usize = offset_of!(KernelArea, identity.epoch) / 8;
 
     pub const IDLED_NS: usize = offset_of!(KernelArea, identity.idled_ns) / 8;
+
+    pub const INTERRUPTION_NS_MAX: usize = offset_of!(KernelArea, identity.interruption_ns_max) / 8;
 
     /// Within a domain's line.
     pub const STATE: usize = offset_of!(DomainLine, state) / 8;

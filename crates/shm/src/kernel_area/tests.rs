@@ -35,6 +35,7 @@ fn every_byte_is_where_version_3_has_it() {
     writer.interrupt(domain(32), Interrupt::Resume);
     assert_eq!(writer.count_offence(domain(32)), 1);
     writer.note_idle(0x0201);
+    writer.set_interruption_max(0x0403);
     let bytes: Vec<u8> = words.iter().flat_map(|word| word.load(Relaxed).to_le_bytes()).collect();
     let mut golden = vec![0u8; 4096];
     let last = 64 + 32 * 64;
@@ -45,6 +46,7 @@ fn every_byte_is_where_version_3_has_it() {
         (24, &[32]),    // domains
         (32, &[2]),     // epoch
         (40, &[1, 2]),  // when the CPU idled
+        (48, &[3, 4]),  // the longest interruption
         (64, &[1]),     // the daemon: attached
         (72, &[1]),     // its generation
         (112, &[8, 9]), // its process
@@ -92,7 +94,7 @@ fn only_pages_whose_identity_and_reserved_words_hold_are_attached() {
                 LayoutError::Value { page: PAGE, name: "CPU", found, min: 0, max: 0xffff_ffff }
             }
             (3, ..) => LayoutError::Value { page: PAGE, name: "domains", found, min: 32, max: 32 },
-            (4 | 5, ..) | (_, 1..34, 0..7) => continue, // in use
+            (4..=6, ..) | (_, 1..34, 0..7) => continue, // in use
             _ => LayoutError::Used { page: PAGE, offset: word * 8 },
         };
         assert_eq!(Reader::attach(&words).unwrap_err(), expected);

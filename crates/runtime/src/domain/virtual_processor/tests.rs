@@ -115,6 +115,25 @@ fn each_request_to_yield_causes_one_look() {
     }
 }
 
+/// A thread that sleeps does not run, as one that another thread interrupts does not.
+#[test]
+fn others_take_of_an_upcall_at_most_what_the_daemon_says() {
+    let (mut virtual_processor, _, daemon) = virtual_processor();
+    let scheduler: Traced<Ring> = Traced::new(1, &RMDP);
+    let mut interrupt = |ns_max| {
+        daemon.set_interruption_max(ns_max);
+        virtual_processor.upcall(&scheduler, crate::clock::now());
+        std::thread::sleep(std::time::Duration::from_millis(2));
+        [virtual_processor.take_interruption(), virtual_processor.take_interruption()]
+    };
+    assert_eq!(interrupt(0), [None, None], "no domain is away");
+    let bound = 1_000_000;
+    assert_eq!(interrupt(bound), [Some(Span::from_nanos(bound)), None]);
+    let [first, second] = interrupt(u64::MAX);
+    assert!(first > second && first > Some(Span::from_nanos(bound)), "{first:?}, {second:?}");
+    assert_eq!(interrupt(0), [None, None], "all are back");
+}
+
 #[test]
 fn a_domain_that_was_passed_over_finds_it_once() {
     let (mut virtual_processor, _, daemon) = virtual_processor();
