@@ -19,12 +19,30 @@ pub(crate) const ATTACKS: &[Attack] = &[
         ..attack("backlog", "stopped between jobs, continued 1 s later with all its jobs", over)
     },
     attack("saved credit", "shows work for 1 s, is blocked, then runs while it can", saved_credit),
+    Attack {
+        other_user: true,
+        ..attack(
+            "interrupts, other",
+            "blocks, and comes back in upcalls of others for 3 ms",
+            interrupts,
+        )
+    },
 ];
 
 fn over(socket: &Path) {
     run(socket, |batch| {
         while batch.proceed() {
             spin(QUANTUM_NS);
+        }
+    });
+}
+
+/// Blocks in its upcall for long enough that another domain is in an upcall when it comes back.
+fn interrupts(socket: &Path) {
+    run(socket, |batch| {
+        while batch.proceed() {
+            std::thread::sleep(Duration::from_micros(700));
+            spin(6 * QUANTUM_NS);
         }
     });
 }

@@ -181,11 +181,21 @@ impl Kls {
         Choice::Passed(group.clone(), domain)
     }
 
-    /// No domain has anything to run. Domains that owe CPU time learn of it when they next have
-    /// the turn. A group whose KLS thread rests may have work.
+    /// No domain has anything to run. Domains that owe CPU time learn of it at once: they show their
+    /// next release only when the debt is paid, or when they know. A group whose KLS thread rests
+    /// may have work.
     fn note_idle(&self, now: Instant) {
-        if self.choosable().count() == self.view.groups().count() {
-            self.view.groups().for_each(|(group, _)| group.kernel.note_idle(now.as_nanos()));
+        if self.choosable().count() != self.view.groups().count() {
+            return;
+        }
+        for (group, members) in self.view.groups() {
+            group.kernel.note_idle(now.as_nanos());
+            let awaits = |member: &&Arc<Member>| {
+                member.is(State::Attached)
+                    && !member.thread.has_ended()
+                    && member.area.awaits_idle()
+            };
+            members.iter().filter(awaits).for_each(|member| group.notify(member.domain));
         }
     }
 

@@ -17,7 +17,7 @@
 //!
 //! All words read between (4) and (6) belong to one moment. After a few tries the read fails with
 //! [`PeerFault::Torn`](crate::PeerFault::Torn). The other words (what runs and since when, mask
-//! levels, counters, outside wakes) are each valid on their own.
+//! levels, counters, outside wakes, awaits idle) are each valid on their own.
 //!
 //! # Virtual masking
 //!
@@ -32,7 +32,7 @@
 //! |---|---|---|
 //! | 0..64 | magic, version, domain, generation, slots, 3 reserved | owner, before sharing |
 //! | 64..128 | sequence, ready key, ready order (low half) and first order of that key (high half), slots used, running (slot plus 1; 0: none), upcalled at (ns), ready since (ns), ready event | owner |
-//! | 128..192 | preemption mask level, interrupt mask level, asked at (ns), outside wakes (0 or 1), 4 reserved | owner |
+//! | 128..192 | preemption mask level, interrupt mask level, asked at (ns), outside wakes (0 or 1), awaits idle (0 or 1), 3 reserved | owner |
 //! | 192..256 | upcalls, switches, jobs, misses, PDUs, hand-offs, least slack (signed ns), 1 reserved | owner |
 //! | 256..4096 | reserved | |
 //! | 4096.. | slots of 32 bytes, 128 a page: next release (ns), key, event, order (low half) and state (high half) | owner |

@@ -152,6 +152,7 @@ pub fn kernel_area(data: &[u8]) {
             7 => drop((reader.epoch(), reader.yield_requests(id))),
             8 => drop(reader.interrupts(id).since(reader.interrupts(domain(bytes))).count()),
             9 => drop(reader.state(id)),
+            10 => drop((reader.idled_ns(), reader.interruption_ns_max())),
             _ => drop(reader.entry(id)),
         }
     });

@@ -251,11 +251,12 @@ impl Executor {
         virtual_processor.set_outside_wakes(outside_wakes);
         let has_turn = virtual_processor.has_turn();
         let was_passed_over = virtual_processor.take_passed_over();
-        // The CPU idled while this domain slept. The core learns it before what was released since.
-        if has_turn && self.scheduler.awaits_idle() {
+        // The CPU idled while this domain slept. The core learns it before what was released since,
+        // and with the present time: no window begins before the domain shows its work by it.
+        if self.scheduler.awaits_idle() {
             let idled_at = virtual_processor.idled_at();
             if self.scheduler.clock() < idled_at && idled_at <= now {
-                self.handle_input(idled_at, Input::Idle);
+                self.handle_input(now, Input::Idle);
             }
         }
         // The return of an upcall already told the core what was due by its end.

@@ -309,6 +309,7 @@ impl VirtualProcessor {
             let set = self.pages.user.set(number, slot);
             debug_assert!(set.is_ok());
         }
+        self.pages.user.set_awaits_idle(scheduler.awaits_idle());
         let ready = scheduler.best().and_then(|standing| {
             let rank = self.rank(standing)?;
             let first = self.order(standing.first).unwrap_or(rank.order);

@@ -68,7 +68,9 @@ struct BoundaryLine {
     asked_at_ns: u64,
     /// 1 if a wake-up of the domain may leave no sign in its wake word, otherwise 0.
     outside_wakes: u64,
-    reserved: [u64; 4],
+    /// 1 if the domain must learn when the CPU idles, otherwise 0.
+    awaits_idle: u64,
+    reserved: [u64; 3],
 }
 
 #[repr(C, align(64))]
@@ -111,7 +113,7 @@ const _: () = {
     assert!(offset_of!(Identity, magic) == 0 && offset_of!(Identity, version) == 8);
     assert!(offset_of!(Identity, reserved) == 8 * 5);
     assert!(offset_of!(ReadyLine, ready_event) == 8 * 7);
-    assert!(offset_of!(BoundaryLine, reserved) == 8 * 4);
+    assert!(offset_of!(BoundaryLine, reserved) == 8 * 5);
     assert!(offset_of!(CounterLine, reserved) == 8 * 7);
 };
 
@@ -136,6 +138,7 @@ pub(super) mod word {
     pub const INTERRUPT_MASK: usize = offset_of!(Header, boundary.interrupt_mask) / 8;
     pub const ASKED_AT_NS: usize = offset_of!(Header, boundary.asked_at_ns) / 8;
     pub const OUTSIDE_WAKES: usize = offset_of!(Header, boundary.outside_wakes) / 8;
+    pub const AWAITS_IDLE: usize = offset_of!(Header, boundary.awaits_idle) / 8;
     pub const UPCALLS: usize = offset_of!(Header, counters.upcalls) / 8;
     pub const SWITCHES: usize = offset_of!(Header, counters.switches) / 8;
     pub const JOBS: usize = offset_of!(Header, counters.jobs) / 8;

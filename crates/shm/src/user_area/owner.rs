@@ -157,6 +157,13 @@ impl<W: AsRef<[AtomicU64]>> Owner<W> {
         self.words.store(word::OUTSIDE_WAKES, u64::from(may_come), Relaxed);
     }
 
+    /// Publishes whether the daemon must wake the domain when the CPU idles. Costs one store.
+    pub fn set_awaits_idle(&self, awaits: bool) {
+        // Relaxed: the daemon looks when no domain runs. If it reads an old value, the domain learns
+        // later that the CPU idled.
+        self.words.store(word::AWAITS_IDLE, u64::from(awaits), Relaxed);
+    }
+
     /// Publishes the counters. Costs seven stores to one cache line.
     pub fn count(&self, counters: &Counters) {
         let Counters { upcalls, switches, jobs, misses, pdus, handoffs, slack_ns_min } = *counters;

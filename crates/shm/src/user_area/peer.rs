@@ -131,6 +131,12 @@ impl<W: AsRef<[AtomicU64]>> Peer<W> {
         self.words.load(word::OUTSIDE_WAKES, Relaxed) != 0
     }
 
+    /// Whether the domain must be woken when the CPU idles. Costs one load.
+    pub fn awaits_idle(&self) -> bool {
+        // Relaxed: only decides whether the daemon wakes the domain (`Owner::set_awaits_idle`).
+        self.words.load(word::AWAITS_IDLE, Relaxed) != 0
+    }
+
     /// The counters of the domain. They may be of different moments. A faulty domain may state any
     /// values.
     pub fn counters(&self) -> Counters {

@@ -49,6 +49,7 @@ fn every_byte_is_where_version_4_has_it() {
     owner.set_running(Some(1), 0x41);
     owner.set_asked(0x42);
     owner.set_outside_wakes(true);
+    owner.set_awaits_idle(true);
     assert_eq!(owner.mask(Mask::Preemption), 1);
     assert_eq!((owner.mask(Mask::Interrupts), owner.mask(Mask::Interrupts)), (1, 2));
     owner.count(&Counters {
@@ -84,6 +85,7 @@ fn every_byte_is_where_version_4_has_it() {
         (136, &[2]),                                              // interrupt mask
         (144, &[0x42]),                                           // asked at
         (152, &[1]),                                              // outside wakes
+        (160, &[1]),                                              // awaits idle
         (192, &[0x51]),                                           // upcalls
         (200, &[0x52]),                                           // switches
         (208, &[0x53]),                                           // jobs
@@ -139,7 +141,7 @@ fn only_areas_whose_identity_and_reserved_words_hold_are_attached() {
             2 => wrong("domain", 7),
             3 => wrong("generation", 9),
             4 => wrong("slots", 128),
-            8..=15 | 16..=19 | 24..=30 | 512.. => continue, // in use
+            8..=15 | 16..=20 | 24..=30 | 512.. => continue, // in use
             _ => LayoutError::Used { page: PAGE, offset: word * 8 },
         };
         assert_eq!(Peer::attach(&words, ME, 9).unwrap_err(), expected);
