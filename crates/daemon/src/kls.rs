@@ -181,9 +181,9 @@ impl Kls {
         Choice::Passed(group.clone(), domain)
     }
 
-    /// No domain has anything to run. Domains that owe CPU time learn of it at once: they show their
-    /// next release only when the debt is paid, or when they know. A group whose KLS thread rests
-    /// may have work.
+    /// No domain has anything to run. Wakes the domains that owe CPU time: they show their next job
+    /// only when the debt is paid, or when they know this. A group whose KLS thread rests may have
+    /// work.
     fn note_idle(&self, now: Instant) {
         if self.choosable().count() != self.view.groups().count() {
             return;

@@ -61,7 +61,7 @@ impl CpuWatch {
         // A thread that runs without the turn keeps the holder from running.
         let holder_member = holder.map(|(_, member, _)| &**member);
         let is_kept = is_contested && self.look_without_turn(&view, holder_member, tick);
-        // The end of that lies between two looks.
+        // The moment at which that thread ended its quantum lies between two looks.
         if std::mem::replace(&mut self.is_holder_kept, is_kept) || is_kept {
             self.kept_until = tick.now;
         }
@@ -129,8 +129,8 @@ impl CpuWatch {
         }
         let kept_until = self.kept_until;
         let Some(record) = self.record_of(member) else { return tick.now };
-        // A domain that came back from the kernel kept it from running. It has the whole limit again,
-        // unless it is known to have used that much.
+        // Another domain came back from the kernel and kept the holder from running. The holder has
+        // the whole limit again, unless it is known to have used that much.
         let used_ns = *record.response.used_ns_since(record.account.cpu_ns).start();
         let is_excused = tick.now.since(kept_until) < limit && used_ns < limit.as_nanos();
         let is_silent = is_silent && !is_excused;

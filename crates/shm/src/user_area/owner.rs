@@ -159,8 +159,8 @@ impl<W: AsRef<[AtomicU64]>> Owner<W> {
 
     /// Publishes whether the daemon must wake the domain when the CPU idles. Costs one store.
     pub fn set_awaits_idle(&self, awaits: bool) {
-        // Relaxed: the daemon looks when no domain runs. If it reads an old value, the domain learns
-        // later that the CPU idled.
+        // Relaxed: the daemon looks when no domain runs. If it reads an old value, the domain
+        // learns later that the CPU idled.
         self.words.store(word::AWAITS_IDLE, u64::from(awaits), Relaxed);
     }
 
