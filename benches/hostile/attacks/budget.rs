@@ -6,7 +6,7 @@ use std::time::Duration;
 use upcall_shm::DomainId;
 use upcall_sys::clock;
 
-use super::{Attack, Outside, attack, be_ready, notify_daemon, run, spin};
+use super::{Attack, Outside, attack, be_ready, notify_daemon, run, sleep, spin};
 use crate::raw::Raw;
 
 /// Far beyond the cost that [`run`] declares for a PDU, in ns.
@@ -27,6 +27,14 @@ pub(crate) const ATTACKS: &[Attack] = &[
             interrupts,
         )
     },
+    Attack {
+        other_user: true,
+        ..attack(
+            "awaits idle, other",
+            "asks to be woken when the CPU idles, and asks again",
+            awaits_idle,
+        )
+    },
 ];
 
 fn over(socket: &Path) {
@@ -45,6 +53,16 @@ fn interrupts(socket: &Path) {
             spin(6 * QUANTUM_NS);
         }
     });
+}
+
+/// The daemon wakes it whenever the CPU idles, and it wakes the daemon each time.
+fn awaits_idle(socket: &Path) {
+    let raw = Raw::attach(socket, "attacker");
+    raw.owner.set_awaits_idle(true);
+    loop {
+        sleep(&raw);
+        notify_daemon(&raw);
+    }
 }
 
 /// Shows work at its own rank, and blocks in the kernel in place of taking its turn. Then it runs

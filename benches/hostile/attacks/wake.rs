@@ -5,7 +5,7 @@ use std::path::Path;
 
 use upcall_sys::{futex, schedule};
 
-use super::{Attack, attack, notify_daemon, sleep, spin};
+use super::{Attack, attack, sleep, spin};
 use crate::raw::Raw;
 
 pub(crate) const ATTACKS: &[Attack] = &[
@@ -16,25 +16,7 @@ pub(crate) const ATTACKS: &[Attack] = &[
         other_user: true,
         ..attack("stays awake, other", "the same as another user", stays_awake)
     },
-    Attack {
-        other_user: true,
-        ..attack(
-            "awaits idle, other",
-            "asks to be woken when the CPU idles, and asks again",
-            awaits_idle,
-        )
-    },
 ];
-
-/// The daemon wakes it whenever the CPU idles, and it wakes the daemon each time.
-fn awaits_idle(socket: &Path) {
-    let raw = Raw::attach(socket, "attacker");
-    raw.owner.set_awaits_idle(true);
-    loop {
-        sleep(&raw);
-        notify_daemon(&raw);
-    }
-}
 
 /// Attaches, and shows that wake-ups may leave no sign. An ordinary thread on any CPU does
 /// `disturb` again and again, while the domain's own thread does `act`.
