@@ -2,6 +2,9 @@
 //! another process, runs on the same CPU. The bench compares the time with what admission counts:
 //! one quantum of the worse domain and a hand-off.
 //!
+//! The row *other user* is a stream, too, but the better activity belongs to a domain of another user.
+//! Only root can measure it.
+//!
 //! Two kinds of threads wake: one that knows the domain (a thread of its process wakes a task or
 //! starts a handler), and one that does not (it writes to a stream). Both run on another CPU, so
 //! the time includes the kernel's wake-up across CPUs.
@@ -10,6 +13,7 @@
 
 #![forbid(unsafe_code)]
 
+use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,7 +27,7 @@ use upcall::stream::{Stream, StreamForm};
 use upcall::time::Span;
 use upcall::{Attach, Config, Runtime, clock};
 use upcall_benches::{heading, measured_cpu, percentile, smoke};
-use upcall_daemon::server::{self, Daemon, DaemonEvent};
+use upcall_daemon::server::{self, Access, Daemon, DaemonEvent};
 
 /// The environment variable that gives a process started by this one its role.
 const ROLE: &str = "UPCALL_BENCH_ROLE";
@@ -33,7 +37,12 @@ const QUANTA_US: [u64; 4] = [0, 20, 100, 500];
 const JOB: Span = Span::from_millis(40);
 const PERIOD: Span = Span::from_millis(60);
 /// The kinds of wake-ups, with the policy under which each is measured.
-const KINDS: [(&str, &Discipline); 3] = [("stream", &RMDP), ("task", &DWS), ("control", &RMDP)];
+const KINDS: [(&str, &Discipline); 4] =
+    [("stream", &RMDP), (OF_OTHER, &RMDP), ("task", &DWS), ("control", &RMDP)];
+/// As `stream`, with the better activity in a domain of [`OTHER_USER`].
+const OF_OTHER: &str = "other-user";
+/// The user *nobody*.
+const OTHER_USER: u32 = 65_534;
 
 fn main() {
     match std::env::var(ROLE).as_deref().map(|role| role.split(' ').collect::<Vec<_>>()) {
@@ -58,6 +67,10 @@ fn measure() {
         "us", "quantum", "hand-off", "samples", "p50", "p99", "p99.9", "worst", "above sum"
     );
     for (kind, discipline) in KINDS {
+        if kind == OF_OTHER && upcall_sys::process::effective_user() != 0 {
+            println!("{kind:<10} SKIPPED: needs root");
+            continue;
+        }
         let mut idle_ns = 0;
         for quantum_us in QUANTA_US {
             let (mut samples, cost) = samples(kind, discipline, quantum_us, rounds);
@@ -78,6 +91,7 @@ fn measure() {
     }
     println!(
         "\nstream: an ordinary thread writes to a stream that a handler reads; it knows no domain\n\
+         other-user: the same, and the two domains belong to different users\n\
          task: an ordinary thread of the process wakes a task\n\
          control: an ordinary thread of the process starts a handler\n\
          The time begins before the write, the wake-up or the start, and ends in the handler or\n\
@@ -92,6 +106,7 @@ fn samples(kind: &str, of: &'static Discipline, quantum_us: u64, rounds: u32) ->
     let socket = std::env::temp_dir().join(format!("upcall-bench-{}", std::process::id()));
     let config = server::Config {
         discipline: of,
+        access: Access::Everyone,
         ..server::Config::new(socket.clone(), vec![measured_cpu()])
     };
     let daemon = Daemon::start(config).expect("a daemon");
@@ -105,7 +120,11 @@ fn samples(kind: &str, of: &'static Discipline, quantum_us: u64, rounds: u32) ->
     });
     let (path, policy) = (socket.display(), of.name);
     let mut works = (quantum_us > 0).then(|| start(&format!("works {path} {policy} {quantum_us}")));
-    let wakes = start(&format!("wakes {path} {kind} {policy} {rounds}"));
+    let mut wakes = command(&format!("wakes {path} {kind} {policy} {rounds}"));
+    if kind == OF_OTHER {
+        wakes.uid(OTHER_USER).gid(OTHER_USER).current_dir("/");
+    }
+    let wakes = wakes.spawn().expect("any user can start this program");
     let output = wakes.wait_with_output().expect("it ends");
     if let Some(works) = &mut works {
         let _ = (works.kill(), works.wait());
@@ -117,9 +136,14 @@ fn samples(kind: &str, of: &'static Discipline, quantum_us: u64, rounds: u32) ->
 }
 
 fn start(role: &str) -> Child {
+    command(role).spawn().expect("this program can be started")
+}
+
+fn command(role: &str) -> Command {
     let program = std::env::current_exe().expect("this program");
     let mut command = Command::new(program);
-    command.env(ROLE, role).stdout(Stdio::piped()).spawn().expect("this program can be started")
+    command.env(ROLE, role).stdout(Stdio::piped());
+    command
 }
 
 fn runtime(socket: &Path, name: &str, policy: &str) -> Runtime {
@@ -182,7 +206,7 @@ fn wakes(socket: &Path, kind: &str, policy: &str, rounds: u32) {
 fn better(runtime: &mut Runtime, kind: &str, ran: Ran) -> Box<dyn FnMut(&mut Runtime)> {
     let need = ActivityParams::new(Span::from_millis(2), Span::from_micros(20));
     match kind {
-        "stream" => {
+        "stream" | OF_OTHER => {
             let form = StreamForm::Slots { slots: 16, slot_bytes: 8 };
             let stream = Stream::create(form, 0).expect("memory");
             let mut writer = stream.writer().expect("the only writer");

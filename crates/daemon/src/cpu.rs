@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use upcall_core::time::Instant;
 use upcall_shm::DomainId;
 
-use crate::group::{DomainGroup, Members};
+use crate::group::{DomainGroup, Members, Shown};
 
 #[cfg(test)]
 mod tests;
@@ -139,13 +139,13 @@ impl CpuView {
     }
 
     /// Publishes to `shown`, the group that has or gets the CPU, the work of other users' domains
-    /// at `now`. Returns `true` if the published data changed. Allocates.
-    pub(crate) fn publish_others(&self, shown: &Arc<DomainGroup>, now: Instant) -> bool {
+    /// at `now`. Allocates.
+    pub(crate) fn publish_others(&self, shown: &Arc<DomainGroup>, now: Instant) -> Shown {
         let others = self.0.iter().filter(|(group, _)| !Arc::ptr_eq(group, shown));
         let mut others = others
             .flat_map(|(group, members)| members.iter().filter(|member| group.is_present(member)))
             .peekable();
         let any = others.peek().is_some() || shown.shows_others();
-        any && shown.publish_others(others, now)
+        if any { shown.publish_others(others, now) } else { Shown::Same }
     }
 }

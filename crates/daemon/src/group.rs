@@ -50,7 +50,7 @@ pub(crate) struct DomainGroup {
     /// The area of domain 0, which shows the work of other users' domains. The KLS threads and the
     /// watchdog write it.
     proxy: Mutex<Owner<SharedMapping>>,
-    /// Whether the area of domain 0 shows any work.
+    /// Whether the area of domain 0 shows that other users have domains on the CPU.
     shows_others: AtomicBool,
     pub(crate) proxy_fd: OwnedFd,
     members: Mutex<Members>,
@@ -252,15 +252,18 @@ impl DomainGroup {
         futex::wake_shared(self.turn.wake_word(DomainId::DAEMON).word(), 1);
     }
 
-    /// Sleeps on the daemon's wake word.
-    pub(crate) fn sleep_until(&self, deadline: Option<Instant>) {
+    /// Sleeps on the daemon's wake word. Returns `false` if the thread was notified before it slept.
+    pub(crate) fn sleep_until(&self, deadline: Option<Instant>) -> bool {
         let wake_word = self.turn.wake_word(DomainId::DAEMON);
+        let mut slept = false;
         if wake_word.prepare_wait() {
             let deadline_ns = deadline.map(Instant::as_nanos);
-            // The result is ignored: the caller checks its condition after every wake-up.
-            let _ = futex::wait_shared_until(wake_word.word(), ASLEEP, deadline_ns);
+            // The caller checks its condition after every wake-up.
+            let wake = futex::wait_shared_until(wake_word.word(), ASLEEP, deadline_ns);
+            slept = wake != futex::Wake::Changed;
         }
         wake_word.finish_wait();
+        slept
     }
 
     /// The current turn. Resets an invalid turn page, so that the daemon has the turn.
@@ -341,14 +344,15 @@ impl DomainGroup {
         releases.min().filter(|&at| at != NEVER).map(Instant::from_nanos)
     }
 
-    /// Whether the area of domain 0 shows work of other users.
+    /// Whether the area of domain 0 shows that other users have domains on the CPU.
     pub(crate) fn shows_others(&self) -> bool {
         // Relaxed: a wrong answer costs only unnecessary work. Writers hold the lock of the area.
         self.shows_others.load(Ordering::Relaxed)
     }
 
     /// Publishes the work of `others`, members of other groups, at `now` in the area of domain 0.
-    /// Returns `true` if the published data changed. Allocates.
+    /// That area also shows whether there are any: they may be woken, and their wake words stand in
+    /// another turn page. Allocates.
     ///
     /// The KLS threads and the watchdog call this while no domain of the other groups runs. If
     /// another of these threads is publishing, the call does nothing: readers of the area never
@@ -357,11 +361,13 @@ impl DomainGroup {
         &self,
         others: impl Iterator<Item = &'m Arc<Member>>,
         now: Instant,
-    ) -> bool {
-        let Ok(mut proxy) = self.proxy.try_lock() else { return false };
+    ) -> Shown {
+        let Ok(mut proxy) = self.proxy.try_lock() else { return Shown::Busy };
         let mut ready: Option<Pending> = None;
         let mut upcoming = Vec::new();
+        let mut any = false;
         for member in others {
+            any = true;
             if let Ok(Some(more)) = member.area.pending(now.as_nanos()) {
                 ready = Some(ready.map_or(more, |all| all.and(more)));
             }
@@ -370,14 +376,27 @@ impl DomainGroup {
         }
         // If there are more slots than fit, the earliest releases are kept.
         upcoming.sort_unstable_by_key(|slot| (slot.next_release_ns, slot.rank));
-        self.shows_others.store(ready.is_some() || !upcoming.is_empty(), Ordering::Relaxed);
+        // Relaxed: writers hold the lock of the area.
+        let are_new = self.shows_others.swap(any, Ordering::Relaxed) != any;
+        proxy.set_outside_wakes(any);
         for index in 0..user_area::PAGE_SLOTS {
             let slot = upcoming.get(index).copied().unwrap_or(Slot::FREE);
             let _ = proxy.set(index, Slot { state: SlotState::Waiting, ..slot });
         }
         // Its `since_ns` is 0, so preemption by ready work of other users is not deferred.
-        proxy.publish(ready)
+        if proxy.publish(ready) || are_new { Shown::Changed } else { Shown::Same }
     }
+}
+
+/// Whether the area of domain 0 shows the work of other users' domains.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Shown {
+    /// It shows something new.
+    Changed,
+    /// It showed the same before.
+    Same,
+    /// Another thread writes the area, and may have read the work too early.
+    Busy,
 }
 
 /// Why a group cannot be made.

@@ -1,8 +1,11 @@
 //! The KLS thread of a domain group (split-level-1991 §3.2; docs/decisions/0008).
 //!
-//! The thread runs on the CPU of the domains, one priority below their threads. It is ready, and
-//! does not run, while a domain has work. So if it runs, one of two things holds: the daemon has
-//! the turn, or the domain with the turn is blocked in the kernel, stopped or gone.
+//! The thread runs on the CPU of the domains. While a domain of its group has the CPU, the thread
+//! is one priority below their threads: it is ready, and does not run. So if it runs, one of two
+//! things holds: the daemon has the turn, or the domain with the turn is blocked in the kernel,
+//! stopped or gone. While another group has the CPU, the thread sleeps with the priority of the
+//! domains. A domain of its group that was woken wakes it, and it shows that work to the group of
+//! the holder ([`level`], docs/decisions/0017).
 //!
 //! Without the real-time class the thread cannot run below the domains. Then its wake word wakes
 //! it, and it checks the holder at intervals. It asks `/proc` before it treats a holder as blocked.
@@ -19,7 +22,8 @@
 //! ```
 //!
 //! 1. The thread sleeps until the earliest release of any domain on the CPU. Domains can wake it
-//!    without end; [`crate::pacing`] bounds what that costs others.
+//!    without end; [`crate::pacing`] bounds what that costs others. With the priority of the domains
+//!    it also stands behind the holder for each pass, and pauses if it was notified within one.
 //! 2. A domain that becomes ready wakes the daemon if the daemon has the turn.
 //! 3. The turn goes to the best domain of the CPU. In the state *below* the domain runs, and the
 //!    thread is ready at its lower priority. If that domain belongs to another user, the turn is
@@ -29,7 +33,8 @@
 //! 4. The thread marks the holder, takes the turn from it, and passes over it until it sleeps on
 //!    its wake word. The holder has reached a boundary then. Until then the thread of a blocked
 //!    holder is raised above the other domains ([`Band::returner`]).
-//! 5. The holder has no work left, or another user's domain outranks it.
+//! 5. The holder has no work left, or another user's domain outranks it. The KLS thread of the
+//!    group that had the CPU chooses. The others leave the choice to it.
 //!
 //! The thread takes no lock that an ordinary thread holds. In the state *choosing* it allocates
 //! only if several users share the CPU.
@@ -44,13 +49,21 @@ use upcall_shm::user_area::Rank;
 use upcall_sys::clock::thread_cpu_ns;
 use upcall_sys::process::ThreadState;
 use upcall_sys::schedule::Band;
-use upcall_sys::{futex, schedule};
+use upcall_sys::{clock, futex, schedule};
 
 use crate::clock::now;
 use crate::cpu::{CpuState, CpuView};
-use crate::group::{DomainGroup, Member, Members};
+use crate::group::{DomainGroup, Member, Members, Shown};
 use crate::pacing::PassLimit;
+use level::Level;
 
+mod level;
+#[cfg(test)]
+mod tests;
+
+/// How long a thread with the priority of the domains lets all others run if it was notified again
+/// within a pass, or if another thread was showing work at the same moment.
+const PAUSE: Span = Span::from_micros(50);
 /// How often a thread without the real-time class checks the holder.
 const CHECK_INTERVAL: Span = Span::from_millis(2);
 
@@ -60,6 +73,7 @@ pub(crate) struct Kls {
     group: Arc<DomainGroup>,
     /// `None`: without the real-time class.
     band: Option<Band>,
+    level: Level,
     view: CpuView,
     limit: PassLimit,
 }
@@ -70,8 +84,11 @@ enum Choice {
     Passed(Arc<DomainGroup>, DomainId),
     /// No domain has work before this time.
     Nothing(Option<Instant>),
-    /// Another group has the CPU; its own KLS thread watches the holder.
-    HeldElsewhere,
+    /// Another group has the CPU; its own KLS thread watches the holder. `false`: that group could
+    /// not be shown the work of this one.
+    HeldElsewhere(bool),
+    /// This other group had the CPU, and its KLS thread is about to choose.
+    LeftTo(Arc<DomainGroup>),
     /// The state changed meanwhile.
     Retry,
 }
@@ -82,7 +99,8 @@ impl Kls {
         group: Arc<DomainGroup>,
         band: Option<Band>,
     ) -> Self {
-        Kls { cpu_state, group, band, view: CpuView::default(), limit: PassLimit::new() }
+        let (level, view, limit) = (Level::new(band), CpuView::default(), PassLimit::new());
+        Kls { cpu_state, group, band, level, view, limit }
     }
 
     /// Runs until the group is closed. The body of the KLS thread.
@@ -91,9 +109,7 @@ impl Kls {
         // Failures are ignored: if the CPU or a right has gone, the thread still runs, but late.
         let _ = schedule::pin_thread(&[self.cpu_state.cpu]);
         let _ = schedule::set_timer_slack_least();
-        if let Some(band) = self.band {
-            let _ = schedule::set_fifo(band.kernel_level());
-        }
+        self.level.start();
         while !self.group.is_over() {
             match self.group.turn_or_reset() {
                 Ok(turn) if self.cpu_state.is_held(&self.group) => self.watch_holder(turn),
@@ -108,8 +124,11 @@ impl Kls {
     }
 
     fn choose_or_sleep(&mut self) {
+        // The cause of a notification until now is found below.
+        self.group.turn.wake_word(DomainId::DAEMON).acknowledge();
         self.group.turn.take_need_resched_idle();
         self.view.refresh(&self.cpu_state);
+        self.level.change(self.has_others());
         match self.choose() {
             Choice::Passed(group, domain) => {
                 if !Arc::ptr_eq(&group, &self.group) {
@@ -121,11 +140,17 @@ impl Kls {
                     // end if a domain of the other group kept returning the turn.
                     self.sleep(None);
                 } else {
+                    self.level.change(false);
                     group.notify(domain);
                 }
             }
             Choice::Nothing(until) => self.sleep(until),
-            Choice::HeldElsewhere => self.sleep(None),
+            Choice::HeldElsewhere(true) => self.sleep(None),
+            Choice::HeldElsewhere(false) => self.sleep(Some(now() + PAUSE)),
+            Choice::LeftTo(group) => {
+                group.wake_kls();
+                self.sleep(None);
+            }
             Choice::Retry => {}
         }
     }
@@ -139,14 +164,26 @@ impl Kls {
             self.revoke(turn);
         }
         self.group.pacing.begin_rest();
+        // Another group gets the CPU next, if any has work.
+        self.level.change(self.has_others());
         let others = self.view.groups().filter(|(group, _)| !Arc::ptr_eq(group, &self.group));
         others.for_each(|(group, _)| group.wake_kls());
         self.sleep(None);
     }
 
+    /// Whether other users have groups on the CPU.
+    fn has_others(&self) -> bool {
+        self.view.groups().any(|(group, _)| !Arc::ptr_eq(group, &self.group))
+    }
+
     fn sleep(&mut self, until: Option<Instant>) {
-        if !self.limit.sleep(&self.group.pacing, until, clocks) {
-            self.group.sleep_until(until);
+        let is_done = self.limit.sleep(&self.group.pacing, until, clocks)
+            || self.group.sleep_until(until)
+            || !self.level.is_raised();
+        if !is_done {
+            // Without this, domains that notify the thread without end would keep it running: the
+            // holder stands behind it, and other KLS threads may be below it.
+            clock::sleep_until_ns((now() + PAUSE).as_nanos());
         }
     }
 
@@ -160,10 +197,14 @@ impl Kls {
             self.view.groups().find(|(group, _)| self.cpu_state.is_held(group))
         {
             // The holder compares ranks at its next boundary.
-            if self.view.publish_others(group, now) {
+            let shown = self.view.publish_others(group, now);
+            if shown == Shown::Changed {
                 let _ = group.turn.set_need_resched();
             }
-            return Choice::HeldElsewhere;
+            return Choice::HeldElsewhere(shown != Shown::Busy);
+        }
+        if let Some(group) = self.chosen_by_other() {
+            return Choice::LeftTo(group);
         }
         let Some((_, group, domain)) = self.best(now) else {
             self.cpu_state.grant_none();
@@ -218,6 +259,17 @@ impl Kls {
         bests.min_by_key(|(rank, ..)| *rank)
     }
 
+    /// The other group that had the CPU last, if its KLS thread chooses next. That thread is below
+    /// the domains. If this one gave the CPU to another group, that thread could not sleep with the
+    /// priority of the domains before the next holder runs. Without the real-time class any thread
+    /// chooses.
+    fn chosen_by_other(&self) -> Option<Arc<DomainGroup>> {
+        let had_cpu = |group: &&Arc<DomainGroup>| self.cpu_state.is_granted(group);
+        let group = self.view.groups().map(|(group, _)| group).find(had_cpu)?;
+        let is_other = !Arc::ptr_eq(group, &self.group) && !group.pacing.is_resting();
+        (self.band.is_some() && is_other).then(|| group.clone())
+    }
+
     /// The groups whose domains may get the turn: all but those whose slowed KLS thread sleeps.
     fn choosable(&self) -> impl Iterator<Item = &(Arc<DomainGroup>, Members)> {
         let is_own = |group| Arc::ptr_eq(group, &self.group);
@@ -226,6 +278,10 @@ impl Kls {
 
     /// Called if this thread runs although a domain has the turn. Finds the reason, and acts.
     fn watch_holder(&mut self, turn: Turn) {
+        if self.level.change(false) {
+            // The holder has run meanwhile.
+            return;
+        }
         self.view.refresh(&self.cpu_state);
         let members = self.view.members_of(&self.group).into_iter().flat_map(|m| m.iter());
         let Some(member) = members.clone().find(|member| member.domain == turn.holder()).cloned()

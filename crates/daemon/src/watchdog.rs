@@ -3,8 +3,7 @@
 //! One thread, with a higher priority than all domains. It runs on a CPU without domains if there
 //! is one. It wakes at ticks, every 5 ms, and at looks, for which it arms a timer (`arming`). A
 //! tick checks all domains of all CPUs. A look checks one CPU: the domain that has the turn while
-//! another one waits, and domains that run without the turn. While several users have domains on the
-//! CPU, a look each millisecond lets woken domains of other users run (docs/decisions/0017).
+//! another one waits, and domains that run without the turn.
 //!
 //! ```text
 //!   keeps to the rules -- (1) its quantum and 1 ms have passed, or it owes; another waits --+

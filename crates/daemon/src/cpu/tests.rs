@@ -53,20 +53,21 @@ fn work_of_other_groups_is_published_once() {
     view.refresh(&cpu_state);
     let mapping = ReadOnlyMapping::from_fd(one.proxy_fd.try_clone().unwrap(), AREA_BYTES).unwrap();
     let proxy = Peer::attach(mapping, DomainId::DAEMON, PROXY_GENERATION.get()).unwrap();
-    view.publish_others(&one, AT);
-    assert_eq!(proxy.best(AT.as_nanos()), Ok(None));
+    // The other user has no work, but may be woken.
+    assert_eq!(view.publish_others(&one, AT), Shown::Changed);
+    assert_eq!((proxy.best(AT.as_nanos()), proxy.has_outside_wakes()), (Ok(None), true));
 
     let rank = Rank::new(7, 3);
     theirs.publish(Some(rank.into()));
-    assert!(view.publish_others(&one, AT));
+    assert_eq!(view.publish_others(&one, AT), Shown::Changed);
     assert_eq!(proxy.best(AT.as_nanos()), Ok(Some(rank)));
-    assert!(!view.publish_others(&one, AT));
+    assert_eq!(view.publish_others(&one, AT), Shown::Same);
 
     // A later release is published with its time.
     let next_release_ns = AT.as_nanos() + 5;
     theirs.set(0, Slot { next_release_ns, rank, state: SlotState::Waiting }).unwrap();
     theirs.publish(None);
-    assert!(view.publish_others(&one, AT));
+    assert_eq!(view.publish_others(&one, AT), Shown::Changed);
     assert_eq!(proxy.best(AT.as_nanos()), Ok(None));
     assert_eq!(proxy.next_release(), Ok(next_release_ns));
     assert_eq!(proxy.best(next_release_ns), Ok(Some(rank)));
@@ -74,8 +75,10 @@ fn work_of_other_groups_is_published_once() {
     // A detached domain is no longer published.
     other.set_members(Vec::clear);
     view.refresh(&cpu_state);
-    assert!(view.publish_others(&one, AT));
+    assert_eq!(view.publish_others(&one, AT), Shown::Changed);
     assert_eq!((proxy.best(next_release_ns), proxy.next_release()), (Ok(None), Ok(NEVER)));
+    assert!(!proxy.has_outside_wakes());
+    assert_eq!(view.publish_others(&one, AT), Shown::Same);
 }
 
 /// A user may attach again while the reaper still drains its former group.

@@ -136,6 +136,8 @@ impl Daemon {
         // thread.
         let thread = kls::start(Kls::new(cpu_state.clone(), group.clone(), self.band()))?;
         cpu_state.set_groups(|groups| groups.push(group.clone()));
+        // The other KLS threads may sleep below the domains, as long as their group is alone.
+        cpu_state.groups().iter().for_each(|other| other.wake_kls());
         self.groups.push((group.clone(), thread));
         Ok(group)
     }

@@ -17,7 +17,7 @@ use super::measures::{
 use super::record::{Penalty, Record};
 use super::tick::{Rules, Tick};
 use crate::cpu::{CpuState, CpuView};
-use crate::group::{DomainGroup, Member, Members};
+use crate::group::{DomainGroup, Member, Members, Shown};
 
 /// At so many successive ticks with a false rank the domain is no longer believed.
 const FALSE_RANK_TICKS_MAX: u32 = 2;
@@ -95,7 +95,6 @@ impl CpuWatch {
             record.seen = false;
         }
         let (mut waits, mut others_wait, mut holder) = (false, false, None);
-        let mut has_others = false;
         let now = tick.now;
         for (group, members) in view.groups() {
             self.check_members(group, members, tick);
@@ -113,22 +112,18 @@ impl CpuWatch {
             let is_waiting = has_waiting_member(group, members, has_turn, now);
             waits = waits || is_waiting;
             others_wait = others_wait || (is_waiting && !is_held);
-            has_others = has_others || (!is_held && !members.is_empty());
         }
         self.records.retain(|record| record.seen);
         self.group_accounts.retain(|account| view.groups().any(|(group, _)| account.is_of(group)));
-        if let Some((group, member, turn)) = holder.filter(|_| others_wait) {
-            // The domains of that group cannot see work of other users that came after it got the
-            // CPU.
-            if view.publish_others(group, now) {
+        if let Some((group, member, turn)) = holder {
+            // The domains of that group cannot see domains of other users that came after it got
+            // the CPU. The KLS threads show work of known ones (docs/decisions/0017).
+            if view.publish_others(group, now) == Shown::Changed {
                 let _ = group.turn.set_need_resched();
             }
-            self.check_idle_holder(group, member, turn, tick);
-        }
-        if let Some((group, member, _)) = holder.filter(|_| has_others) {
-            // Domains of other users may have been woken, and publish their work only once they
-            // run (docs/decisions/0017).
-            group.kernel.request_yield(member.domain);
+            if others_wait {
+                self.check_idle_holder(group, member, turn, tick);
+            }
         }
         match holder.filter(|_| waits) {
             Some((group, member, turn)) => self.check_holder(group, member, turn, tick),

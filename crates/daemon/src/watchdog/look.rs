@@ -24,9 +24,6 @@ use crate::group::{DomainGroup, Member};
 const REVIEW_EVERY: Span = Span::from_micros(500);
 const REVIEW_FOR: Span = Span::from_millis(20);
 
-/// The time between two looks for domains of other users that were woken.
-const WOKEN_EVERY: Span = Span::from_millis(1);
-
 impl CpuWatch {
     /// Finds domains that do not yield, and computes the next look.
     pub(super) fn look(&mut self, tick: &mut Tick<'_>) {
@@ -77,33 +74,9 @@ impl CpuWatch {
                 self.look_at_group(&view, group, tick);
             }
         }
-        let holder_group = holder.map(|(group, member, _)| (group, &**member));
-        self.look_for_woken(&view, holder_group, tick);
         let next = next_look(tick.now, &self.contenders);
         self.next_look = self.next_look.into_iter().chain(next).min();
         self.view = view;
-    }
-
-    /// If several users have domains on the CPU, lets those of other users run that were woken while
-    /// one has the turn, and shows their work to the domains of the holder's user
-    /// (docs/decisions/0017).
-    fn look_for_woken(
-        &mut self,
-        view: &CpuView,
-        holder: Option<(&Arc<DomainGroup>, &Member)>,
-        tick: &Tick<'_>,
-    ) {
-        if view.groups().filter(|(_, members)| !members.is_empty()).count() < 2 {
-            return;
-        }
-        if let Some((group, member)) = holder {
-            if view.publish_others(group, tick.now) {
-                let _ = group.turn.set_need_resched();
-            }
-            group.kernel.request_yield(member.domain);
-        }
-        // The watchdog learns of no hand-off, so it also looks while no domain has the CPU.
-        self.look_again_after(WOKEN_EVERY, tick);
     }
 
     fn look_again_after(&mut self, span: Span, tick: &Tick<'_>) {

@@ -11,6 +11,8 @@ use upcall_shm::user_area::order::better;
 use upcall_shm::user_area::{NEVER, Peer, Rank};
 use upcall_sys::memfd::{ReadOnlyMapping, SharedMapping};
 
+use super::woken_peers::Woken;
+
 /// Another domain of the CPU.
 #[derive(Debug)]
 pub(crate) struct PeerDomain {
@@ -64,22 +66,28 @@ impl Peers {
         }
     }
 
-    /// Whether a peer was woken and has not looked yet, or may be woken without a sign in its wake
-    /// word. Two loads for each peer.
+    /// Which domains were woken and have not looked yet, or may be woken without a sign in their
+    /// wake word. `None`: no domain. Two loads for each peer.
     #[inline]
     pub(super) fn may_be_woken(
         &self,
         kernel: &Reader<ReadOnlyMapping>,
         page: &TurnPage<SharedMapping>,
-    ) -> bool {
-        // A notification of the daemon stays pending while a domain has the turn.
-        let domains =
-            self.all.iter().filter(|peer| peer.is_present && peer.domain != DomainId::DAEMON);
-        domains
-            .filter(|peer| {
-                page.wake_word(peer.domain).is_pending() || peer.area.has_outside_wakes()
-            })
-            .any(|peer| kernel.state(peer.domain) == Ok(Some(State::Attached)))
+    ) -> Option<Woken> {
+        let mut any = None;
+        for peer in self.all.iter().filter(|peer| peer.is_present) {
+            // A notification of the daemon stays pending while a domain has the turn.
+            let is_daemon = peer.domain == DomainId::DAEMON;
+            let is_pending = !is_daemon && page.wake_word(peer.domain).is_pending();
+            let may_be_woken = is_pending || peer.area.has_outside_wakes();
+            if may_be_woken && kernel.state(peer.domain) == Ok(Some(State::Attached)) {
+                if is_daemon {
+                    return Some(Woken::OfOthers);
+                }
+                any = Some(Woken::Peers);
+            }
+        }
+        any
     }
 
     /// The peers that would run if they had the turn.

@@ -487,16 +487,13 @@ impl VirtualProcessor {
             .then(|| look_at.min(preempted_at + self.defer_preemption))
     }
 
-    /// Lets peers run that were woken, if there may be any. Returns the time, and when the holder
-    /// must look again. A yield request of the daemon counts as such a sign: domains of other users
-    /// may have been woken, and their wake words stand in another turn page.
+    /// Lets domains run that were woken, if there may be any. Returns the time, and when the holder
+    /// must look again.
     #[inline]
     fn let_woken_peers_run(&mut self, now: Instant) -> (Instant, Instant) {
-        let yields = self.pages.kernel.yield_requests(self.me);
-        let requested = std::mem::replace(&mut self.yields_seen, yields) != yields;
+        self.yields_seen = self.pages.kernel.yield_requests(self.me);
         let may_be_woken = self.peers.may_be_woken(&self.pages.kernel, &self.pages.turn);
-        let (now, look_at) = self.woken_peers.let_run(may_be_woken || requested, now);
-        (now, if may_be_woken { look_at } else { Instant::FAR })
+        self.woken_peers.let_run(may_be_woken, now)
     }
 
     #[inline]

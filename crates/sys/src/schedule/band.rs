@@ -5,8 +5,8 @@
 //! ```text
 //!   62  watchdog
 //!   61  a thread that was blocked in its turn; the thread that waits for descriptors
-//!   60  scheduling threads, which run handlers
-//!   59  the daemon's kernel-level scheduler
+//!   60  scheduling threads, which run handlers; the kernel-level scheduler of a user who waits
+//!   59  the daemon's kernel-level scheduler of the user who has the CPU
 //!   58  a process that kept the CPU too long
 //!   ..  senders of test traffic, at 40
 //! ```

@@ -10,6 +10,7 @@ use upcall_shm::user_area;
 
 use super::*;
 use crate::domain::control::VirtualProcessorControl;
+use crate::domain::woken_peers::Woken;
 use crate::mailbox::Shared;
 use crate::notify::Notifier;
 use crate::preemption::PreemptionPoint;
@@ -287,7 +288,14 @@ fn peers_see_the_mask_of_a_task_while_it_is_polled_and_the_request_counts_after_
 
 /// A peer domain of the CPU, and the owner's end of its user area.
 fn peer_domain(daemon: &Writer<SharedMapping>) -> (PeerDomain, Owner<SharedMapping>) {
-    let domain = DomainId::new(ME + 1).unwrap();
+    peer_of_number(ME + 1, daemon)
+}
+
+fn peer_of_number(
+    number: u32,
+    daemon: &Writer<SharedMapping>,
+) -> (PeerDomain, Owner<SharedMapping>) {
+    let domain = DomainId::new(number).unwrap();
     daemon.attach(domain, GENERATION, 1_000, 2);
     let memory = SharedMapping::create_to_seal("user", user_area::AREA_BYTES).unwrap();
     memory.seal_future_writes().unwrap();
@@ -439,6 +447,31 @@ fn a_holder_looks_again_soon_while_a_peer_may_be_woken() {
     assert!(looks_again() && looks_again());
     theirs.set_outside_wakes(false);
     assert!(!looks_again());
+}
+
+/// Before, the holder yielded only when the daemon requested it.
+#[test]
+fn a_holder_lets_domains_of_other_users_and_their_kls_threads_run() {
+    let (mut virtual_processor, mut control, _, daemon) = virtual_processor_and_control(Span::ZERO);
+    let (proxy, shows) = peer_of_number(0, &daemon);
+    let (peer, theirs) = peer_domain(&daemon);
+    control.introduce(peer);
+    control.introduce(proxy);
+    assert!(virtual_processor.take_in_peers());
+    virtual_processor.peers.update(&virtual_processor.pages.kernel);
+    let woken = || {
+        let Pages { kernel, turn, .. } = &virtual_processor.pages;
+        virtual_processor.peers.may_be_woken(kernel, turn)
+    };
+    assert_eq!(woken(), None);
+    theirs.set_outside_wakes(true);
+    assert_eq!(woken(), Some(Woken::Peers));
+    shows.set_outside_wakes(true);
+    assert_eq!(woken(), Some(Woken::OfOthers));
+    theirs.set_outside_wakes(false);
+    assert_eq!(woken(), Some(Woken::OfOthers));
+    shows.set_outside_wakes(false);
+    assert_eq!(woken(), None);
 }
 
 #[test]
