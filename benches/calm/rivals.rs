@@ -2,9 +2,9 @@
 //!
 //! A thread of the class FIFO, RR or DEADLINE (sched(7)) that runs on the measured CPU takes time
 //! that no promise covers. Threads of the kernel, of this process, of its descendants and of its
-//! session (setsid(2)) do not count. An attacker may leave a process behind, which has another parent
-//! then, but stays in the session: a run cannot be excused by its own attacker. A thread that starts
-//! and ends between two readings stays unseen.
+//! session (setsid(2)) do not count. An attacker may leave a process behind. That process has
+//! another parent then, but stays in the session: a run cannot be excused by its own attacker. A
+//! thread that starts and ends between two readings stays unseen.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -182,7 +182,7 @@ impl CpuWatch {
     }
 
     /// Updates the account of a group. Acts against the domains that pay for it, if another domain
-    /// waits, and preempts those that must wait for it, if a domain of another user waits. Reports a
+    /// waits. Preempts those that must wait for it, if a domain of another user waits. Reports a
     /// group whose KLS thread was slowed to each of its domains.
     pub(super) fn check_group(
         &mut self,

@@ -24,8 +24,8 @@ use crate::group::{DomainGroup, Member};
 const REVIEW_EVERY: Span = Span::from_micros(500);
 const REVIEW_FOR: Span = Span::from_millis(20);
 
-/// The shortest time between two looks at the account of a group. Within it a domain of the group may
-/// exceed its job unseen.
+/// The shortest time between two looks at the account of a group. Within it a domain of the group
+/// may exceed its job unseen.
 const GROUP_EVERY: Span = Span::from_micros(200);
 
 /// The time between two looks for domains of other users that were woken.
@@ -147,9 +147,9 @@ impl CpuWatch {
     }
 
     /// Checks the account of the group that has the CPU while a domain of another user waits. Each
-    /// domain of a swarm keeps its own limit. Reads the CPU time of all members only if the group may
-    /// exceed a limit by now, and that of the holder alone while the group exceeds one. Looks again
-    /// when it may do so next.
+    /// domain of a swarm keeps its own limit. Reads the CPU time of all members only if the group
+    /// may exceed a limit by now, and that of the holder alone while the group exceeds one. Looks
+    /// again when it may do so next.
     fn look_at_group(
         &mut self,
         view: &CpuView,

@@ -129,8 +129,8 @@ fn domains_that_keep_their_reservations_are_not_accused() {
     }
 }
 
-/// Measured: 20 domains with better ranks than the victims', each of which ran for 345 us instead of
-/// its 100 us, took the CPU for 7 ms and more of the victims' period of 10 ms.
+/// Measured: 20 domains with better ranks than the victims', each of which ran for 345 us instead
+/// of its 100 us, took the CPU for 7 ms and more of the victims' period of 10 ms.
 #[test]
 fn a_swarm_takes_half_a_millisecond_beyond_one_job_of_each_domain_from_others() {
     let mut swarm = Swarm::new(&[0; 20]);
