@@ -67,7 +67,8 @@ const KERNEL_TICK: Span = Span::from_millis(4);
 
 fn sample(now: Instant, count: Span, stalled: Span) -> Sample {
     let waited = Some(Waited { others_ns: 0, lost: stalled });
-    Sample { now, count_ns: count.as_nanos(), waited, stalled, kernel_tick: KERNEL_TICK }
+    let (count_ns, contested) = (count.as_nanos(), Span::ZERO);
+    Sample { now, count_ns, waited, stalled, contested, kernel_tick: KERNEL_TICK }
 }
 
 /// The limits of a domain with a tenth of the CPU, in jobs of that length.
