@@ -280,6 +280,19 @@ fn a_c_program_learns_that_its_handler_kept_the_cpu() {
     assert_eq!(printed, "one offence\n");
 }
 
+/// A measure without a constant would be a number that no C program knows.
+#[test]
+fn the_constants_of_offences_are_the_numbers_of_the_measures() {
+    let Some(installation) = installed("gcc") else { return };
+    let flags = installation.flags(&["--cflags", "--libs"]);
+    installation.build("gcc", "-std=c11", "tests/c/offence.c", &flags);
+    let printed = installation.run("tests/c/offence.c", &["numbers"], |_| {});
+    use upcall::Measure::{Demoted, Disbelieved, Killed, OutPrioritised, Slowed};
+    let measures = [OutPrioritised, Demoted, Killed, Disbelieved, Slowed];
+    let numbers = measures.map(|measure| (measure as u32).to_string()).join(" ");
+    assert_eq!(printed, numbers + "\n");
+}
+
 #[test]
 fn every_term_of_a_policy_changes_what_is_admitted_or_called() {
     let Some(installation) = installed("gcc") else { return };

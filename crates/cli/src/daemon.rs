@@ -172,7 +172,7 @@ pub fn serve(args: &DaemonArgs) -> Result<(), DaemonFailure> {
     }
     .map_err(failed)?;
     stop_on_signals(daemon.stopper()).map_err(failed)?;
-    let counts = Arc::new(metrics::Counts::new(log.lost_lines()));
+    let counts = Arc::new(metrics::Counts::new(daemon.refused_ever(), log.lost_lines()));
     if let Some(listener) = scrapers {
         let source = metrics::Source::new(socket.clone(), counts.clone());
         metrics::http::start(listener, source).map_err(failed)?;
