@@ -96,6 +96,17 @@ fn a_user_has_at_most_as_many_domains_as_the_flag_says() {
     wait_until("the place is free", || daemon.attach("third").is_ok());
 }
 
+/// Before, one user could take all 32 places of a daemon for everyone.
+#[test]
+fn a_user_of_a_daemon_for_everyone_leaves_places_to_others() {
+    let _machine = machine();
+    for (flags, places) in [(&["--access", "everyone"][..], 24), (&[], 32)] {
+        let daemon = Daemon::start(flags);
+        let domains = (0..33).map_while(|_| daemon.attach("domain").ok());
+        assert_eq!(domains.collect::<Vec<_>>().len(), places, "{flags:?}");
+    }
+}
+
 #[test]
 fn a_user_has_at_most_as_many_connections_as_the_flag_says() {
     let _machine = machine();
