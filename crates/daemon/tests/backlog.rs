@@ -2,8 +2,9 @@
 //! class. Three domains share a CPU at 80 %. The other two keep their declarations, and must miss
 //! no deadline (docs/decisions/0016).
 //!
-//! The offender is a child of the module [`support`]. On a virtual machine the host may take the CPU away for longer than any slack. A try
-//! with such time proves nothing and does not count. The majority of three other tries decides.
+//! The offender is a child of the module [`support`]. On a virtual machine the host may take the
+//! CPU away for longer than any slack. A try with such time proves nothing and does not count. The
+//! majority of three other tries decides.
 
 #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
