@@ -16,7 +16,7 @@ use crate::spec::{SimActivity, SimSpec, SplitLevel};
 use core::fmt;
 use generator::{
     FAULTY, Generator, ONE_OF_TWO, PURPOSE, PURPOSE_CLOCK, PURPOSE_DOMAINS, PURPOSE_EVENTS,
-    PURPOSE_REWEIGHS,
+    PURPOSE_OVERRUNS, PURPOSE_REWEIGHS,
 };
 use upcall_core::activity::{ActivityId, ActivityParams, Terms};
 use upcall_core::admission::{Platform, Reservations, Share};
@@ -128,13 +128,14 @@ pub fn scenario(discipline: &'static Discipline, seed: u64) -> Scenario {
     };
     let discipline = generator.grouped(discipline, seed);
     let (mut activities, mut reservations, ids) = generator.admitted(discipline, &platform, faulty);
+    if discipline.compares_across_domains() {
+        let mut overruns = Generator::of(seed, PURPOSE_OVERRUNS, deaths);
+        overruns.overrun(&mut activities, &platform, faulty);
+    }
     let mut faults = if faulty { generator.faults(&activities, &platform) } else { Vec::new() };
     if faulty {
         generator.chance = Chance::new(seed, PURPOSE_CLOCK);
-        // A step of the clock charges an activity for time that it did not use, and its domain does
-        // not show its releases before that is paid (docs/decisions/0016).
-        let clock_step = generator.clock_step();
-        faults.extend(clock_step.filter(|_| split_level.is_none()));
+        faults.extend(generator.clock_step());
         faults.extend(domains.absences(&activities, split_level.is_some()));
     }
     let settled_after = settled_after(&activities, &faults, &platform);
@@ -144,8 +145,10 @@ pub fn scenario(discipline: &'static Discipline, seed: u64) -> Scenario {
     let holds =
         !needs_common_start(&reservations) || (steady && faults.is_empty() && exact(&activities));
     let mut bounds: Vec<_> = ids.iter().map(|&id| reservations.response_max(id)).collect();
-    if split_level.is_some() && faults.iter().any(Fault::is_of_one_domain) {
-        bounds = bounds_beside(&activities, &faults, &platform, discipline);
+    let takes_away = |fault: &&Fault| split_level.is_some() && fault.is_of_one_domain();
+    let absences: Vec<_> = faults.iter().filter(takes_away).copied().collect();
+    if !absences.is_empty() || !activities.iter().all(SimActivity::keeps_cost) {
+        bounds = bounds_beside(&activities, &absences, &platform, discipline);
     }
     if discipline.time_quantum.is_some() {
         let mut generator = Generator::of(seed, PURPOSE_REWEIGHS, deaths);
@@ -176,31 +179,42 @@ pub fn scenario(discipline: &'static Discipline, seed: u64) -> Scenario {
     Scenario { spec, duration: FAULTY + settled_after + CALM, promises }
 }
 
-/// The bounds of a set beside `faults` that take domains away. A handler that comes back finishes
-/// its quantum before all others, at most once for each fault (docs/decisions/0008). So the others
-/// are as if the CPU woke later by that. An activity for which that is too late has no bound.
+/// The bounds of a set beside faults that take domains away (`absences`), and beside activities
+/// that take more than declared. The others are as if the CPU woke later. An activity for which
+/// that is too late has no bound, nor has one that takes more than declared.
+///
+/// A handler that comes back finishes its quantum before all others, at most once for each fault
+/// (docs/decisions/0008). An activity that takes more than declared costs the others its budgets
+/// and a quantum more (docs/decisions/0016). Over its budget it may have begun another quantum just
+/// before the others were released, as one activity at a time may.
 fn bounds_beside(
     activities: &[SimActivity],
-    faults: &[Fault],
+    absences: &[Fault],
     platform: &Platform,
     discipline: &'static Discipline,
 ) -> Vec<Option<Span>> {
-    let quantum = |domain: u32| {
-        let of_domain = activities.iter().filter(|activity| activity.domain == domain);
-        let longest = of_domain.map(|activity| activity.params.quantum_cost()).max();
-        longest.unwrap_or(Span::ZERO) + platform.switch_cost * 2
+    let quantum = |of: &SimActivity| {
+        of.quantum_max().max(of.params.quantum_cost()) + platform.switch_cost * 2
     };
-    let extra: Span = faults
+    let longest = |domain: u32| {
+        let of_domain = activities.iter().filter(|activity| activity.domain == domain);
+        of_domain.map(quantum).max().unwrap_or(Span::ZERO)
+    };
+    let absent: Span = absences
         .iter()
         .map(|fault| match *fault {
-            Fault::DomainStops { domain, .. } => quantum(domain),
-            Fault::HandlerBlocks { activity, .. } => quantum(activities[activity as usize].domain),
+            Fault::DomainStops { domain, .. } => longest(domain),
+            Fault::HandlerBlocks { activity, .. } => longest(activities[activity as usize].domain),
             _ => Span::ZERO,
         })
         .sum();
+    let beyond = |cpu: u32| {
+        let more = activities.iter().filter(|of| of.cpu == cpu && !of.keeps_cost()).map(quantum);
+        more.clone().sum::<Span>() + more.max().unwrap_or(Span::ZERO)
+    };
     let bound = |place: usize| {
         let cpu = activities[place].cpu;
-        let wakeup_latency = platform.wakeup_latency + extra;
+        let wakeup_latency = platform.wakeup_latency + absent + beyond(cpu);
         let platform = Platform { cpus: vec![cpu], wakeup_latency, ..platform.clone() };
         let mut alone = Reservations::new(platform, discipline);
         let mut own = None;
@@ -208,7 +222,7 @@ fn bounds_beside(
             let granted = alone.reserve(&of.name, of.params, &of.terms).ok()?;
             own = own.or((at == place).then_some(granted.id));
         }
-        alone.response_max(own?)
+        alone.response_max(own?).filter(|_| activities[place].keeps_cost())
     };
     (0..activities.len()).map(bound).collect()
 }
@@ -259,7 +273,7 @@ fn settled_after(activities: &[SimActivity], faults: &[Fault], platform: &Platfo
         return Span::ZERO;
     }
     let hand_offs = platform.switch_cost * 2;
-    let lay: Span = activities.iter().map(|activity| activity.params.compute() + hand_offs).sum();
+    let lay: Span = activities.iter().map(|of| of.compute_max() + hand_offs).sum();
     let left_ppm = 1_000_000 - platform.cpu_limit.ppm();
     let work = lost + lay * 2;
     Span::from_nanos(work.saturating_mul(1_000_000).as_nanos() / u64::from(left_ppm.max(1)))

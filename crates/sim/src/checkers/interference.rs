@@ -11,8 +11,7 @@ use super::checker::{Checker, Promises};
 use super::excuse::Excuse;
 use super::pending::Pending;
 use crate::event::{EventKind, SimEvent};
-use crate::execution::Execution;
-use crate::spec::{SimActivity, SimSpec};
+use crate::spec::SimSpec;
 use upcall_core::activity::WorkClass;
 use upcall_core::time::{Instant, Span};
 
@@ -45,15 +44,6 @@ struct Known {
     of_others: Vec<Span>,
 }
 
-/// The largest cost of a PDU.
-fn cost_max(activity: &SimActivity) -> Span {
-    match &activity.execution {
-        Execution::Fixed(cost) => *cost,
-        Execution::Uniform { most, .. } => *most,
-        Execution::Recorded(costs) => costs.iter().copied().max().unwrap_or(Span::ZERO),
-    }
-}
-
 impl Interference {
     /// The checker for `spec`; `None` if its policy keeps no budgets.
     pub fn new(spec: &SimSpec, promises: &Promises) -> Option<Self> {
@@ -65,9 +55,9 @@ impl Interference {
             cpu: activity.cpu,
             period: activity.params.period,
             full: activity.params.compute(),
-            quantum: cost_max(activity) * activity.params.quantum,
+            quantum: activity.quantum_max(),
             hand_offs: spec.switch_cost * (activity.params.batch + 1),
-            keeps_cost: cost_max(activity) <= activity.params.pdu_cost,
+            keeps_cost: activity.keeps_cost(),
             is_real_time: activity.terms.class == WorkClass::RealTime,
             deferral: spec.split_level.map_or(Span::ZERO, |of| of.defer_preemption),
             job: None,

@@ -42,6 +42,8 @@ struct Standing {
     /// The time from the release of a job to its deadline.
     bound: Span,
     wins_ties: bool,
+    /// Whether its PDUs take no more than declared. Beyond its budget it has another rank.
+    keeps_cost: bool,
     /// Rank and number of the waiting events.
     events: Vec<(u64, u64)>,
     /// The event with which its job was begun.
@@ -69,6 +71,7 @@ impl Ties {
             class: activity.terms.class,
             bound: activity.terms.delay_bound.unwrap_or(activity.params.deadline),
             wins_ties: spec.discipline.wins_ties(&activity.terms),
+            keeps_cost: activity.keeps_cost(),
             events: Vec::new(),
             served: None,
         });
@@ -105,7 +108,9 @@ impl Ties {
                 true => event < own,
                 false => event.0 < own.0,
             });
-            let excused = [activity, number].iter().any(|&of| self.excuse.holds_for(of));
+            let excused = [activity, number]
+                .iter()
+                .any(|&of| !self.activities[of as usize].keeps_cost || self.excuse.holds_for(of));
             if number != activity && ties && later && !excused {
                 let rank = event.0;
                 return Err(format!(
