@@ -180,51 +180,65 @@ pub fn scenario(discipline: &'static Discipline, seed: u64) -> Scenario {
 }
 
 /// The bounds of a set beside faults that take domains away (`absences`), and beside activities
-/// that take more than declared. The others are as if the CPU woke later. An activity for which
-/// that is too late has no bound, nor has one that takes more than declared.
+/// that take more than declared. An activity that takes more has no bound. Nor has one for which
+/// the following is too late.
 ///
-/// A handler that comes back finishes its quantum before all others, at most once for each fault
-/// (docs/decisions/0008). An activity that takes more than declared costs the others its budgets
-/// and a quantum more (docs/decisions/0016). Over its budget it may have begun another quantum just
-/// before the others were released, as one activity at a time may.
+/// The analysis of admission takes the longest quantum, or the wake-up latency, as the time for
+/// which work waits before its rank counts. Here more is added:
+///
+/// - A handler that comes back finishes its quantum before all others, at most once for each fault
+///   (docs/decisions/0008).
+/// - An activity over its budget may have begun a quantum just before, as one activity at a time
+///   may. That quantum may take longer than admission knows.
+/// - An activity that takes more than declared, or that has late jobs, costs its budgets and a
+///   quantum that ends over budget (docs/decisions/0016). The next budgets pay that quantum, so it
+///   counts once.
 fn bounds_beside(
     activities: &[SimActivity],
     absences: &[Fault],
     platform: &Platform,
     discipline: &'static Discipline,
 ) -> Vec<Option<Span>> {
+    let domain_of = |fault: &Fault| match *fault {
+        Fault::HandlerBlocks { activity, .. } => Some(activities[activity as usize].domain),
+        Fault::DomainStops { domain, .. } => Some(domain),
+        _ => None,
+    };
     let quantum = |of: &SimActivity| {
         of.quantum_max().max(of.params.quantum_cost()) + platform.switch_cost * 2
     };
-    let longest = |domain: u32| {
-        let of_domain = activities.iter().filter(|activity| activity.domain == domain);
-        of_domain.map(quantum).max().unwrap_or(Span::ZERO)
-    };
-    let absent: Span = absences
-        .iter()
-        .map(|fault| match *fault {
-            Fault::DomainStops { domain, .. } => longest(domain),
-            Fault::HandlerBlocks { activity, .. } => longest(activities[activity as usize].domain),
-            _ => Span::ZERO,
-        })
-        .sum();
-    let beyond = |cpu: u32| {
-        let more = activities.iter().filter(|of| of.cpu == cpu && !of.keeps_cost()).map(quantum);
-        more.clone().sum::<Span>() + more.max().unwrap_or(Span::ZERO)
-    };
-    let bound = |place: usize| {
-        let cpu = activities[place].cpu;
-        let wakeup_latency = platform.wakeup_latency + absent + beyond(cpu);
-        let platform = Platform { cpus: vec![cpu], wakeup_latency, ..platform.clone() };
-        let mut alone = Reservations::new(platform, discipline);
-        let mut own = None;
-        for (at, of) in activities.iter().enumerate().filter(|(_, of)| of.cpu == cpu) {
-            let granted = alone.reserve(&of.name, of.params, &of.terms).ok()?;
-            own = own.or((at == place).then_some(granted.id));
+    let absent: Vec<u32> = absences.iter().filter_map(domain_of).collect();
+    let longest_of =
+        |domain: &u32| activities.iter().filter(|of| of.domain == *domain).map(quantum).max();
+    let returns: Span = absent.iter().filter_map(longest_of).sum();
+    let mut late: Vec<bool> =
+        activities.iter().map(|of| !of.keeps_cost() || absent.contains(&of.domain)).collect();
+    loop {
+        let waits = |cpu: u32| {
+            let on_cpu = || activities.iter().zip(&late).filter(|(of, _)| of.cpu == cpu);
+            let longest = on_cpu().map(|(of, _)| quantum(of)).max().unwrap_or(Span::ZERO);
+            let beyond: Span = on_cpu().filter(|(_, late)| **late).map(|(of, _)| quantum(of)).sum();
+            platform.wakeup_latency.max(longest) + beyond + returns
+        };
+        let bound = |place: usize| {
+            let cpu = activities[place].cpu;
+            let wakeup_latency = waits(cpu);
+            let platform = Platform { cpus: vec![cpu], wakeup_latency, ..platform.clone() };
+            let mut alone = Reservations::new(platform, discipline);
+            let mut own = None;
+            for (at, of) in activities.iter().enumerate().filter(|(_, of)| of.cpu == cpu) {
+                let granted = alone.reserve(&of.name, of.params, &of.terms).ok()?;
+                own = own.or((at == place).then_some(granted.id));
+            }
+            alone.response_max(own?).filter(|_| activities[place].keeps_cost())
+        };
+        let bounds: Vec<_> = (0..activities.len()).map(bound).collect();
+        let more = bounds.iter().zip(&late).map(|(bound, late)| *late || bound.is_none()).collect();
+        if more == late {
+            return bounds;
         }
-        alone.response_max(own?).filter(|_| activities[place].keeps_cost())
-    };
-    (0..activities.len()).map(bound).collect()
+        late = more;
+    }
 }
 
 /// Whether a CPU's set was admitted by simulation from one common start. The promises then hold

@@ -41,6 +41,8 @@ struct Known {
     /// The oldest job of this activity at the last look, and how long each activity ran since it
     /// became the oldest.
     job: Option<Instant>,
+    /// When a job of it ended last.
+    ended: Instant,
     of_others: Vec<Span>,
 }
 
@@ -61,6 +63,7 @@ impl Interference {
             is_real_time: activity.terms.class == WorkClass::RealTime,
             deferral: spec.split_level.map_or(Span::ZERO, |of| of.defer_preemption),
             job: None,
+            ended: Instant::ZERO,
             of_others: vec![Span::ZERO; count],
         });
         Some(Interference {
@@ -90,12 +93,14 @@ impl Interference {
             }
             // The job became the oldest after this upcall began, at the earliest at its release.
             known.of_others[by] += ran.min(now.since(release));
-            let windows = now.since(release).as_nanos().div_ceil(period.as_nanos()) + 1;
+            let windows = now.since(release).as_nanos().div_ceil(period.as_nanos());
             // Each quantum of each window may begin with a hand-off.
-            let own = full.saturating_mul(windows) + hand_offs.saturating_mul(windows);
-            let bound = own + quantum + known.deferral;
+            let own = full.saturating_mul(windows) + hand_offs.saturating_mul(windows + 1);
+            let bound = own + full.max(quantum) + quantum + known.deferral;
             let excused = self.excuse.holds_for(number);
-            let checked = known.keeps_cost && known.is_real_time && !excused;
+            // An earlier job may have used the budget of this one.
+            let is_late = known.ended > release;
+            let checked = known.keeps_cost && known.is_real_time && !is_late && !excused;
             if checked && known.of_others[by] > bound {
                 return Err(format!(
                     "activity {number}: the job released at {} ns waits, and activity {by} ran for \
@@ -137,6 +142,7 @@ impl Checker for Interference {
                 self.set_running(event.cpu, Some((activity, event.at)));
             }
             EventKind::JobDone(record) => {
+                self.activities[record.id.0 as usize].ended = event.at;
                 let running = self.running.iter().find(|(cpu, _)| *cpu == event.cpu);
                 if running.is_some_and(|(_, by)| by.is_some_and(|(by, _)| by == record.id.0)) {
                     self.set_running(event.cpu, None);
