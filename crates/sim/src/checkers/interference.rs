@@ -9,6 +9,7 @@
 
 use super::checker::{Checker, Promises};
 use super::excuse::Excuse;
+use super::over_budget::OverBudget;
 use super::pending::Pending;
 use crate::event::{EventKind, SimEvent};
 use crate::spec::SimSpec;
@@ -22,6 +23,7 @@ pub struct Interference {
     pending: Pending,
     /// The running activity of each CPU, and since when.
     running: Vec<(u32, Option<(u32, Instant)>)>,
+    over_budget: OverBudget,
     excuse: Excuse,
 }
 
@@ -34,15 +36,12 @@ struct Known {
     quantum: Span,
     /// The hand-offs of a budget: one for each PDU at most.
     hand_offs: Span,
-    keeps_cost: bool,
     is_real_time: bool,
     /// For how long an activity of another domain may go on although this one is better.
     deferral: Span,
     /// The oldest job of this activity at the last look, and how long each activity ran since it
     /// became the oldest.
     job: Option<Instant>,
-    /// When a job of it ended last.
-    ended: Instant,
     of_others: Vec<Span>,
 }
 
@@ -59,17 +58,16 @@ impl Interference {
             full: activity.params.compute(),
             quantum: activity.quantum_max(),
             hand_offs: spec.switch_cost * (activity.params.batch + 1),
-            keeps_cost: activity.keeps_cost(),
             is_real_time: activity.terms.class == WorkClass::RealTime,
             deferral: spec.split_level.map_or(Span::ZERO, |of| of.defer_preemption),
             job: None,
-            ended: Instant::ZERO,
             of_others: vec![Span::ZERO; count],
         });
         Some(Interference {
             activities: activities.collect(),
             pending: Pending::new(count),
             running: spec.cpus.iter().map(|&cpu| (cpu, None)).collect(),
+            over_budget: OverBudget::new(spec),
             excuse: Excuse::new(spec, promises.wakeup_latency),
         })
     }
@@ -98,9 +96,7 @@ impl Interference {
             let own = full.saturating_mul(windows) + hand_offs.saturating_mul(windows + 1);
             let bound = own + full.max(quantum) + quantum + known.deferral;
             let excused = self.excuse.holds_for(number);
-            // An earlier job may have used the budget of this one.
-            let is_late = known.ended > release;
-            let checked = known.keeps_cost && known.is_real_time && !is_late && !excused;
+            let checked = known.is_real_time && !self.over_budget.may_hold(number) && !excused;
             if checked && known.of_others[by] > bound {
                 return Err(format!(
                     "activity {number}: the job released at {} ns waits, and activity {by} ran for \
@@ -142,7 +138,6 @@ impl Checker for Interference {
                 self.set_running(event.cpu, Some((activity, event.at)));
             }
             EventKind::JobDone(record) => {
-                self.activities[record.id.0 as usize].ended = event.at;
                 let running = self.running.iter().find(|(cpu, _)| *cpu == event.cpu);
                 if running.is_some_and(|(_, by)| by.is_some_and(|(by, _)| by == record.id.0)) {
                     self.set_running(event.cpu, None);
@@ -153,6 +148,7 @@ impl Checker for Interference {
             }
             _ => {}
         }
+        self.over_budget.event(event);
         self.pending.event(event, |_| Ok(()))
     }
 
