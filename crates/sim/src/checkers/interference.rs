@@ -1,11 +1,23 @@
-//! Checks what one activity costs another one. While a job waits, any other activity runs for at
-//! most its reservation in that time: the budgets of the periods that begin in that time, one that
-//! began before, a quantum, and the time of deferred preemption (RMDP, RM and DWS;
-//! docs/decisions/0016).
+//! Checks what one activity costs another one (RMDP, RM and DWS; docs/decisions/0016). While a job
+//! waits for a time `t`, any other activity with period `T`, budget `C` and longest quantum `q`
+//! runs for at most
+//!
+//! ```text
+//! ceil(t/T) C + max(C, q) + q, the hand-offs, and the time of deferred preemption
+//! ```
+//!
+//! - `ceil(t/T)` windows begin in that time.
+//! - Before them, either a window has begun, which has at most `C` left. Or the activity is over
+//!   budget, and runs a quantum that it began before the job was released. Nobody waited then.
+//! - The last quantum may end over budget. Quanta before it that did so were paid by the windows
+//!   after them.
+//!
+//! `q` is the true quantum: no policy without preemption can cut a quantum that is longer than
+//! declared.
 //!
 //! The checker does not look at ranks, so the bound also holds for activities of better rank. It
-//! leaves out the jobs of activities that take more than they declare: they wait behind all others.
-//! A fault excuses a violation, because budgets are charged by the clock.
+//! leaves out jobs that may wait behind all others because their own activity is over budget
+//! (`over_budget`). A fault excuses a violation, because budgets are charged by the clock.
 
 use super::checker::{Checker, Promises};
 use super::excuse::Excuse;

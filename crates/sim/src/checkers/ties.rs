@@ -9,6 +9,10 @@
 //! Two domains that are processes do not know which of two events of one rank was posted first.
 //! Between them the order of admission decides.
 //!
+//! A domain is chosen when the hand-off to it begins. Events and releases of other domains during
+//! the hand-off count at its first boundary. An activity that may be over its budget has no equals
+//! that an observer knows (`over_budget`).
+//!
 //! During a fault of the clock and its aftermath, an observer does not know which ranks the CPU
 //! found equal. Such a fault excuses violations like other faults.
 
