@@ -118,6 +118,14 @@ fn seed_13191_a_domain_is_chosen_when_its_hand_off_begins() {
     }
 }
 
+/// The CPU idled while a domain had a job that had come by a clock that was ahead. The budget of that
+/// job was not renewed, and the domain was not told of the next idle moment.
+#[test]
+fn seed_31278_an_activity_with_a_job_awaits_the_next_idle_moment() {
+    let rmdp = upcall_core::discipline::by_name("rmdp").expect("it is listed");
+    vopr(rmdp, [31278]).expect("no promise is broken");
+}
+
 #[test]
 fn no_seed_breaks_a_promise_under_any_policy() {
     for discipline in DISCIPLINES {

@@ -145,14 +145,19 @@ impl Scheduler {
         self.slots.get_mut(id.0 as usize)?.as_mut()?.budget.as_mut()
     }
 
-    /// Processes [`super::Input::Idle`]. O(n).
+    /// Processes [`super::Input::Idle`]. An activity with a job keeps its budget, and awaits the next
+    /// idle moment. That happens if the clock was ahead, so that the job has come for the scheduler
+    /// only. O(n).
     pub(super) fn renew_budgets(&mut self, now: Instant) {
-        self.awaits_idle = false;
-        for slot in self.slots.iter_mut().flatten().filter(|slot| slot.unfinished == 0) {
-            if let Some(budget) = &mut slot.budget {
-                budget.renew(now);
+        let mut has_work = false;
+        for slot in self.slots.iter_mut().flatten() {
+            match &mut slot.budget {
+                Some(budget) if slot.unfinished == 0 => budget.renew(now),
+                Some(_) => has_work = true,
+                None => {}
             }
         }
+        self.awaits_idle &= has_work;
     }
 
     /// Processes [`super::Input::PassedOver`]. O(n log n).

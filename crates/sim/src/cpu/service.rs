@@ -109,7 +109,7 @@ impl Cpu {
         for home in 0..self.domains.len() {
             if self.domains[home].takes_part() && self.domains[home].scheduler.awaits_idle() {
                 self.inform(home, Input::Idle, observe);
-                any = true;
+                any |= !self.domains[home].scheduler.awaits_idle();
             }
         }
         any
