@@ -19,8 +19,8 @@ pub(crate) fn attach_once(socket: &Path) -> bool {
     line == "attached\n"
 }
 
-/// As [`attach_once`], within a second. The daemon closes the connections of a killed attacker after
-/// its end. Until then they count for the user.
+/// As [`attach_once`], within a second. The daemon closes the connections of a killed attacker
+/// after its end. Until then they count for the user.
 pub(crate) fn attach_soon(socket: &Path) -> bool {
     let again = |_| {
         std::thread::sleep(Duration::from_millis(100));

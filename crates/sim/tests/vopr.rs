@@ -118,8 +118,8 @@ fn seed_13191_a_domain_is_chosen_when_its_hand_off_begins() {
     }
 }
 
-/// The CPU idled while a domain had a job that had come by a clock that was ahead. The budget of that
-/// job was not renewed, and the domain was not told of the next idle moment.
+/// The CPU idled while a domain had a job that had come by a clock that was ahead. The budget of
+/// that job was not renewed, and the domain was not told of the next idle moment.
 #[test]
 fn seed_31278_an_activity_with_a_job_awaits_the_next_idle_moment() {
     let rmdp = upcall_core::discipline::by_name("rmdp").expect("it is listed");

@@ -145,9 +145,9 @@ impl Scheduler {
         self.slots.get_mut(id.0 as usize)?.as_mut()?.budget.as_mut()
     }
 
-    /// Processes [`super::Input::Idle`]. An activity with a job keeps its budget, and awaits the next
-    /// idle moment. That happens if the clock was ahead, so that the job has come for the scheduler
-    /// only. O(n).
+    /// Processes [`super::Input::Idle`]. An activity with a job keeps its budget, and awaits the
+    /// next idle moment. That happens if the clock was ahead, so that the job has come for the
+    /// scheduler only. O(n).
     pub(super) fn renew_budgets(&mut self, now: Instant) {
         let mut has_work = false;
         for slot in self.slots.iter_mut().flatten() {

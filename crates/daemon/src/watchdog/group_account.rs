@@ -18,8 +18,8 @@
 //! What a domain uses beyond that while a domain of another user waits, it takes from others. The
 //! sum of that over the domains of the group is at most [`BEYOND_MAX`]. Beyond it, each domain that
 //! used more than one job of each activity waits until it has made up for the rest. The others of
-//! the group go on, each until its own job is used. Without the real-time class there is no such limit:
-//! no domain can be preempted without an offence.
+//! the group go on, each until its own job is used. Without the real-time class there is no such
+//! limit: no domain can be preempted without an offence.
 //!
 //! Only CPU time counts that was used while a domain of another user waited. A domain that the host
 //! or other programs delayed catches up below all that keep their reservations

@@ -313,8 +313,8 @@ fn a_silent_holder_loses_the_turn_at_its_limit_without_an_offence() {
     assert!(holder.member.is(State::Attached));
 }
 
-/// The KLS threads show the work of other users, so the watchdog need not look for it. Only of a new
-/// user may the holder's group not know yet.
+/// The KLS threads show the work of other users, so the watchdog need not look for it. Only of a
+/// new user may the holder's group not know yet.
 #[test]
 fn a_tick_shows_the_holder_that_another_user_came_and_no_look_follows() {
     let cpu_state = Arc::new(CpuState::new(0));

@@ -18,8 +18,8 @@ pub(super) const FAULTY: Span = Span::from_millis(400);
 
 /// The random stream of a scenario.
 pub(super) const PURPOSE: u64 = 1 << 48;
-/// Separate streams for the steps of the clock, changes of claims, groups, events and overruns. Older seeds
-/// keep their other draws, because these features were added later.
+/// Separate streams for the steps of the clock, changes of claims, groups, events and overruns.
+/// Older seeds keep their other draws, because these features were added later.
 pub(super) const PURPOSE_CLOCK: u64 = PURPOSE + 1;
 pub(super) const PURPOSE_REWEIGHS: u64 = PURPOSE + 2;
 pub(super) const PURPOSE_GROUPS: u64 = PURPOSE + 3;
