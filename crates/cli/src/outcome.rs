@@ -13,6 +13,7 @@ use crate::stream::SharedWorkCounters;
 /// The JSON object of one run (docs/contract.md).
 pub fn outcome(plan: &Plan<'_>, options: RunOptions, mut measured: Measured) -> output::Run {
     let mut part = std::mem::take(&mut measured.part);
+    measured.part.offences = std::mem::take(&mut part.offences);
     let platform = platform(plan, options.mode, part.wakeup_latency_ns.take(), &measured);
     // The analysis holds only for the admitted set alone, in the real-time class, under Upcall's
     // own scheduler.
@@ -287,5 +288,6 @@ fn platform(
         steal_ns: measured.steal_ns,
         date: humantime::format_rfc3339_seconds(std::time::SystemTime::now()).to_string(),
         notices: measured.notices.clone(),
+        offences: measured.part.offences.clone(),
     }
 }

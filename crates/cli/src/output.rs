@@ -301,8 +301,30 @@ pub struct Machine {
     /// CPU time that the host of a virtual machine took from `cpus`, counted by the kernel.
     pub steal_ns: u64,
     pub date: String,
-    /// Rights and buffers that were not granted, one line each.
+    /// Rights and buffers that were not granted, and what watchdogs did, one line each.
     pub notices: Vec<String>,
+    /// Those of the notices that say what watchdogs did.
+    #[serde(skip)]
+    pub offences: Vec<Offence>,
+}
+
+/// What a watchdog did to a process of the run.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub struct Offence {
+    pub cpu: u32,
+    /// `None`: the run has one process.
+    pub domain: Option<String>,
+    /// Whether the thread is in the ordinary class since then, at least for a while.
+    pub lost_class: bool,
+    pub line: String,
+}
+
+impl Offence {
+    /// Whether an activity ran in the ordinary class because of this.
+    pub fn lowered(&self, activity: &Activity) -> bool {
+        let is_there = self.domain.as_ref().is_none_or(|domain| *domain == activity.domain);
+        self.lost_class && self.cpu == activity.cpu && is_there
+    }
 }
 
 /// Outcome of `upcall sim --replay`.

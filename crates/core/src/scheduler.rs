@@ -593,8 +593,9 @@ impl Scheduler {
         by_policy.min(changes_at).min(self.next_change())
     }
 
-    /// When the order of the activities changes next by the passing of time.
-    fn next_change(&self) -> Instant {
+    /// When the order of the activities changes next by the passing of time: a release, a refill of
+    /// a budget, or an event of the policy. [`Instant::FAR`] if it never does. O(1).
+    pub fn next_change(&self) -> Instant {
         let restore = self.restores.peek().map_or(Instant::FAR, |(at, _)| at);
         self.next_release().min(restore).min(self.policy.next_event())
     }

@@ -27,6 +27,7 @@ use serde::{Deserialize, Serialize};
 use super::notices::RunNotice;
 use crate::csv::CsvRow;
 use crate::measured::{ActivityResults, Missing, Progress};
+use crate::output::Offence;
 
 /// From the parent to the child.
 #[derive(Debug, Deserialize, Serialize)]
@@ -107,8 +108,8 @@ pub enum ChildMessage {
         rows: Vec<Progress>,
         /// Jobs that ended since the last message, with the positions of their activities.
         jobs: Vec<(usize, CsvRow)>,
-        /// What the daemon's watchdog did since the last message, one line each.
-        offences: Vec<String>,
+        /// What the daemon's watchdog did since the last message.
+        offences: Vec<Offence>,
         /// The trace since the last message, in whole packets.
         trace: Vec<u8>,
     },

@@ -30,6 +30,7 @@ use crate::csv::JobLog;
 use crate::exit::Failure;
 use crate::live::Live;
 use crate::measured::{ActivityResults, Measured, Missing, Progress, RunOptions};
+use crate::output::Offence;
 use crate::plan::{Plan, Planned};
 use crate::spec::Spec;
 use crate::trace::TraceFile;
@@ -49,6 +50,8 @@ struct Parent<'p, 's> {
     /// The results of each process, once it reported them.
     parts: Vec<Option<ActivityResults>>,
     notices: Vec<RunNotice>,
+    /// What watchdogs did to the domains; also among the notices.
+    offences: Vec<Offence>,
     missing: Missing,
     broken: Vec<String>,
     /// Whether this run started the daemon. That daemon itself reports what its watchdog does.
@@ -162,6 +165,7 @@ impl<'p, 's> Parent<'p, 's> {
             processes,
             owners,
             notices,
+            offences: Vec::new(),
             missing: Missing::default(),
             broken: Vec::new(),
             own_daemon: false,
@@ -338,12 +342,15 @@ impl<'p, 's> Parent<'p, 's> {
     }
 
     /// Prints what the watchdog did to a domain, and keeps the line for the end.
-    fn report_offences(&mut self, process: usize, offences: Vec<String>) {
+    fn report_offences(&mut self, process: usize, offences: Vec<Offence>) {
         for offence in offences {
-            let line = format!("domain `{}` {offence}", self.processes[process].domain);
+            let domain = &self.processes[process].domain;
+            let line = format!("domain `{domain}` {}", offence.line);
             if !self.own_daemon {
                 say(format_args!("upcall: {line}"));
             }
+            let domain = Some(domain.clone());
+            self.offences.push(Offence { line: line.clone(), domain, ..offence });
             self.notices.push(RunNotice::new(line));
         }
     }
@@ -376,7 +383,7 @@ impl<'p, 's> Parent<'p, 's> {
 
     /// Ends the processes. Returns the results of all, the notices and the failures.
     fn end(self) -> (ActivityResults, Vec<String>, Vec<String>) {
-        let mut whole = ActivityResults::default();
+        let mut whole = ActivityResults { offences: self.offences, ..Default::default() };
         for part in self.parts.into_iter().flatten() {
             whole.activities.extend(part.activities);
             whole.streams.extend(part.streams);
