@@ -74,8 +74,8 @@ pub struct ActivityResults {
     pub wakeup_latency_ns: Option<Percentiles>,
     /// CPUs whose handler did not yield at the end.
     pub stuck: Vec<u32>,
-    /// What the watchdog did to the process, one line each: since the last report of the process, or
-    /// in the results of a whole run in all.
+    /// What the watchdog did to the process, one line each: since the last report of the process,
+    /// or in the results of a whole run in all.
     pub offences: Vec<Offence>,
 }
 

@@ -38,8 +38,8 @@ fn spin(percent: u64) {
     while clock::now() < until {}
 }
 
-/// DWCS promises the deadlines of a window without misses. PS promises no deadlines to equal weights,
-/// but a third of the CPU, which is enough.
+/// DWCS promises the deadlines of a window without misses. PS promises no deadlines to equal
+/// weights, but a third of the CPU, which is enough.
 fn terms() -> Terms {
     Terms { window: Some(Window { misses: 0, periods: 1 }), ..Terms::default() }
 }

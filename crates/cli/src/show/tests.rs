@@ -277,7 +277,7 @@ fn a_higher_pdu_cost_is_reported_only_where_cpu_time_is_measured() {
     assert!(!run(&ordinary).contains("NOTE"), "{}", run(&ordinary));
 }
 
-/// In the ordinary class the clock counts the time of other programs too, whoever caused that.
+/// In the ordinary class the clock counts the time of other programs too.
 #[test]
 fn a_run_whose_executor_lost_its_class_says_so_and_accuses_no_activity_of_its_cost() {
     let line = "this process kept CPU 1 for 1.07 s: demoted".to_owned();

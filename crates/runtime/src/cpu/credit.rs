@@ -10,8 +10,8 @@
 //! until it has credit again or anything else happens. Work within its budget never waits for that.
 //!
 //! The core keeps the budgets under RMDP, RM and DWS. A [`Meter`] keeps them for the activities of
-//! PS and DWCS, and for the work of DWS without a reservation. All types here are functions of their
-//! arguments. The executor uses them.
+//! PS and DWCS, and for the work of DWS without a reservation. All types here are functions of
+//! their arguments. The executor uses them.
 
 use upcall_core::activity::ActivityParams;
 use upcall_core::time::{Instant, Span};

@@ -24,10 +24,11 @@
 //! # Not promised
 //!
 //! - Protection from a *quantum* that takes longer than declared. It can delay a job of the others,
-//!   by up to two such quanta, and without bound if it takes more than a period. Admission knows the
-//!   declared length only. If an upcall takes more than twice what its PDUs declare, and over 50 ms
-//!   more, a watchdog puts the thread into the ordinary class until the handler returns. Then the
-//!   other handlers of the CPU may be late too ([`Runtime::offences`](crate::Runtime::offences)).
+//!   by up to two such quanta, and without bound if it takes more than a period. Admission knows
+//!   the declared length only. If an upcall takes more than twice what its PDUs declare, and over
+//!   50 ms more, a watchdog puts the thread into the ordinary class until the handler returns. Then
+//!   the other handlers of the CPU may be late too
+//!   ([`Runtime::offences`](crate::Runtime::offences)).
 //! - Protection from a handler of the *same process under a daemon* that takes more than it
 //!   declared. The daemon lets the others go before a process that uses more than its reservation
 //!   and 5 %, and before all of its handlers. Other processes are protected.
