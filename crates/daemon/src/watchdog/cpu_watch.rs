@@ -96,6 +96,8 @@ impl CpuWatch {
         }
         let (mut waits, mut others_wait, mut holder) = (false, false, None);
         let now = tick.now;
+        let all = view.groups().flat_map(|(_, members)| members.iter());
+        all.for_each(|member| member.try_replace(now));
         for (group, members) in view.groups() {
             self.check_members(group, members, tick);
             let Ok(turn) = group.turn_or_reset() else { continue };
