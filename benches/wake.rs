@@ -2,8 +2,8 @@
 //! another process, runs on the same CPU. The bench compares the time with what admission counts:
 //! one quantum of the worse domain and a hand-off.
 //!
-//! The row *other user* is a stream, too, but the better activity belongs to a domain of another user.
-//! Only root can measure it.
+//! The row *other user* is a stream, too, but the better activity belongs to a domain of another
+//! user. Only root can measure it.
 //!
 //! Two kinds of threads wake: one that knows the domain (a thread of its process wakes a task or
 //! starts a handler), and one that does not (it writes to a stream). Both run on another CPU, so

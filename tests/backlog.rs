@@ -84,11 +84,10 @@ fn the_key_backlog_decides_which_jobs_and_datagrams_of_a_stop_are_dropped() {
         let none = (caught_up.skipped, caught_up.skipped_by_task, caught_up.dropped);
         assert_eq!(none, (0, 0, 0), "{caught_up:?}");
         let (skip, latest) = (stopped("skip"), stopped("latest"));
-        assert!(skip.skipped >= 10 && skip.dropped > 0, "{skip:?}");
-        assert!(latest.skipped >= 10 && latest.dropped > 0, "{latest:?}");
+        let drops = [&skip, &latest].iter().all(|of| of.skipped >= 10 && of.dropped > 0);
         // The last job of the stop has no successor yet. Its deadline has passed.
         let differ = latest.skipped_by_task < skip.skipped_by_task;
-        match differ && caught_up.late > 0 && skip.late == 0 && latest.late == 0 {
+        match drops && differ && caught_up.late > 0 && skip.late == 0 && latest.late == 0 {
             true => Ok(()),
             false => Err(format!("{caught_up:?} {skip:?} {latest:?}")),
         }
@@ -147,15 +146,16 @@ fn measured() -> u64 {
 fn a_stream_that_takes_five_times_its_declared_cost_costs_the_others_nothing() {
     let _machine = machine();
     assert!(upcall::RealTime::granted().is_ok(), "needs the right to SCHED_FIFO");
-    let true_ns = measured();
-    let cost = format!("cost = \"{} ns\"", true_ns / 5);
-    let rate = (500_000_000 / true_ns).to_string();
     for policy in ["rmdp", "dws"] {
         // Wake-ups that took longer than 5 ms. The kernel ran another real-time program.
         let disturbed = Cell::new(0);
         let kept = most_kept(
             || steal_ms(a_cpu()) + disturbed.get(),
             || {
+                // Each time: a busy host makes a measured cost too large.
+                let true_ns = measured();
+                let cost = format!("cost = \"{} ns\"", true_ns / 5);
+                let rate = (500_000_000 / true_ns).to_string();
                 let text = OFFENDER.replace("POLICY", policy).replace("RATE", &rate);
                 let text = on_a_cpu(&(text.replace("COST", &cost) + VICTIMS));
                 let spec = SpecFile::new(with_ports(&text).0);
@@ -167,8 +167,8 @@ fn a_stream_that_takes_five_times_its_declared_cost_costs_the_others_nothing() {
                 // A lowered executor wakes late too, but then a notice says so.
                 let is_own = !list(&outcome, "platform.notices").is_empty();
                 disturbed.set(disturbed.get() + u64::from(latency > 5_000_000 && !is_own));
-                assert!(misses[0] > 2, "the offender kept its deadlines: {outcome:#}");
-                match misses[1..] == [0, 0] {
+                // An offender that keeps its deadlines proves nothing.
+                match misses[0] > 2 && misses[1..] == [0, 0] {
                     true => Ok(()),
                     false => Err(format!("{policy}: misses {misses:?}: {outcome:#}")),
                 }

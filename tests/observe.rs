@@ -5,7 +5,8 @@
 #[allow(dead_code, reason = "each test program uses its own part")]
 mod support;
 
-use std::path::PathBuf;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
@@ -175,24 +176,23 @@ fn top_without_a_terminal_names_ps() {
     assert!(done.stderr.contains("terminal") && done.stderr.contains("upcall ps"), "{done:#?}");
 }
 
-/// `script` gives `top` a terminal. Each update asks the daemon, whose reply holds the time.
+/// `script` gives `top` a terminal. Each update asks the daemon, whose reply holds the time. Both
+/// run at once, so that a slow machine delays both.
 #[test]
 fn top_asks_the_daemon_once_an_interval() {
     let _machine = support::machine();
     let daemon = Daemon::start();
-    let bytes = |interval: &str| {
-        let socket = daemon.socket.to_str().unwrap();
+    let socket = daemon.socket.to_str().unwrap();
+    let folder = folder();
+    let [often, seldom] = ["20ms", "10min"].map(|interval| {
+        let output = folder.path().join(interval);
         let top = format!("{UPCALL} top --socket {socket} --interval {interval}");
-        let mut command = Command::new("timeout");
-        command.args(["-s", "KILL", "1", "script", "-qec", &top, "/dev/null"]);
-        command
-            .stdin(std::process::Stdio::null())
-            .env("TERM", "xterm")
-            .output()
-            .unwrap()
-            .stdout
-            .len()
-    };
-    let (often, seldom) = (bytes("20ms"), bytes("1min"));
-    assert!(seldom > 0 && often > seldom, "{often} {seldom}");
+        let mut command = Command::new("script");
+        command.args(["-qefc", &top]).arg(&output).env("TERM", "xterm");
+        (Running::start(&mut command), output)
+    });
+    let bytes = |output: &Path| fs::metadata(output).map_or(0, |file| file.len());
+    // Before the first screen, `script` writes a line with the command.
+    wait_until("the first screens", || bytes(&often.1).min(bytes(&seldom.1)) > 500);
+    wait_until("updates", || bytes(&often.1) > 2 * bytes(&seldom.1));
 }

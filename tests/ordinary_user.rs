@@ -60,6 +60,28 @@ impl Public {
         command
     }
 
+    /// As `shell`, with mounts of its own and without real-time priorities. In it `await PATH`
+    /// waits until a daemon answers at this socket, and ends the script if none does.
+    fn mounts(&self, script: &str) -> Command {
+        let shell = self.shell(
+            0,
+            &format!(
+                "await() {{
+                     for _ in $(seq 600); do
+                         $as_user ./upcall ps --json --socket \"$1\" > awaited 2>&1 && return
+                         sleep 0.1
+                     done
+                     exit 8
+                 }}
+                 {script}"
+            ),
+        );
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "--propagation", "private"]).arg(shell.get_program());
+        command.args(shell.get_args());
+        command
+    }
+
     fn start(&self, limit: u8, arguments: &str) -> Running {
         Running::start(&mut self.shell(limit, &format!("$as_user ./upcall {arguments}")))
     }
@@ -136,7 +158,6 @@ fn the_systems_daemon_serves_users_without_a_daemon_of_their_own() {
     // The script has its own /run, so that it finds no daemon of this machine.
     let script = format!(
         "mount -t tmpfs -o mode=755 tmpfs /run || exit 9
-         await() {{ for _ in $(seq 600); do [ -S \"$1\" ] && return; sleep 0.1; done; exit 8; }}
          # As after a login of root: no other user may enter that folder.
          mkdir -m 700 /run/of-root
          XDG_RUNTIME_DIR=/run/of-root ./upcalld --cpus {cpu} --switch-cost 20us \
@@ -150,16 +171,13 @@ fn the_systems_daemon_serves_users_without_a_daemon_of_their_own() {
          $as_user ./upcall ps --json > third
          kill $system; wait $system
          chown {OTHER_USER} '{}'; ./upcalld --cpus {cpu} --switch-cost 20us --access everyone & system=$!
-         await /run/upcall.sock; sleep 1
+         await /run/upcall.sock
          $as_user ./upcall ps --json > fourth
          kill $system; wait $system",
         public.folder().display(),
         public.folder().display()
     );
-    let shell = public.shell(0, &script);
-    let mut command = Command::new("unshare");
-    command.args(["--mount", "--propagation", "private"]).arg(shell.get_program());
-    let done = Running::start(command.args(shell.get_args())).finish();
+    let done = Running::start(&mut public.mounts(&script)).finish();
     // The fourth: the folder of another user keeps no user from the system's daemon.
     for (name, policy) in
         [("first", "rmdp"), ("second", "dws"), ("third", "rmdp"), ("fourth", "rmdp")]
@@ -179,7 +197,6 @@ fn a_user_may_reserve_only_the_share_of_the_flag() {
     let cpu = support::a_cpu();
     let script = format!(
         "mount -t tmpfs -o mode=755 tmpfs /run || exit 9
-         await() {{ for _ in $(seq 600); do [ -S \"$1\" ] && return; sleep 0.1; done; exit 8; }}
          for share in 1 400; do
              ./upcalld --cpus {cpu} --switch-cost 20us --access everyone \
                  --user-share $share% & system=$!
@@ -189,10 +206,7 @@ fn a_user_may_reserve_only_the_share_of_the_flag() {
              kill $system; wait $system
          done"
     );
-    let shell = public.shell(0, &script);
-    let mut command = Command::new("unshare");
-    command.args(["--mount", "--propagation", "private"]).arg(shell.get_program());
-    let done = Running::start(command.args(shell.get_args())).finish();
+    let done = Running::start(&mut public.mounts(&script)).finish();
     let read = |name: &str| fs::read_to_string(public.spec.beside(name)).unwrap_or_default();
     assert_eq!(read("code1").trim(), "3", "{done:#?} {}", read("said1"));
     assert!(read("said1").contains("its quota is 1 %"), "{}", read("said1"));
@@ -230,7 +244,8 @@ fn a_limit_on_priorities_lowers_the_daemon_and_its_domains_together() {
     let arguments = format!("--cpus {cpu} --switch-cost 20us --grace 10s");
     let script = format!("exec $as_user ./upcalld {arguments}");
     let daemon = Running::start(&mut public.shell(20, &script));
-    support::wait_until("the daemon listens", || public.folder().join("upcall.sock").exists());
+    let socket = public.folder().join("upcall.sock");
+    support::wait_until("the daemon", || upcall::status::status(&socket).is_ok());
     let run = public.start(20, "run spec.toml --duration 6s --json");
     let told = public.domains(20);
     assert!(truth(&told, "real_time"), "{told:#}");
@@ -287,10 +302,7 @@ fn setcap_is_not_suggested_where_it_cannot_work() {
         "mkdir nosuid && mount -t tmpfs -o nosuid tmpfs nosuid && cp upcall nosuid || exit 9
         $as_user nosuid/upcall run spec.toml --duration 300ms
         $as_user --no-new-privs ./upcall run spec.toml --duration 300ms";
-    let shell = public.shell(0, script);
-    let mut command = Command::new("unshare");
-    command.args(["--mount", "--propagation", "private"]).arg(shell.get_program());
-    let done = Running::start(command.args(shell.get_args())).finish();
+    let done = Running::start(&mut public.mounts(script)).finish();
     for part in ["nosuid/upcall cannot grant it (its filesystem is mounted nosuid)", "no_new_privs"]
     {
         assert!(done.stderr.contains(part), "no `{part}`: {done:#?}");

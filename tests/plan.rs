@@ -135,8 +135,8 @@ fn proportional_share_admits_by_the_time_quantum_of_the_spec() {
                  cost = \"100 us\"\nshare = \"20 %\"\n"
             )
         };
-        let head = "policy = \"ps\"\ncpus = [0]\nswitch_cost = \"0 us\"\n";
-        let spec = SpecFile::new(format!("{head}{settings}{}{}", task("a"), task("b")));
+        let head = "policy = \"ps\"\nswitch_cost = \"0 us\"\n";
+        let spec = SpecFile::new(on_a_cpu(&format!("{head}{settings}{}{}", task("a"), task("b"))));
         let plan = upcall(&["plan", spec.path(), "--json"]).assert_code(&[0]).json();
         number(named(&plan, "activities", "a"), "response_ns_max")
     };

@@ -101,7 +101,7 @@ fn suite() {
         let tries = calm.runs(|| {
             let outcome = run_attack(&mut server, attack, millis);
             assert!(
-                server.lives() && flat::attach_once(&server.socket),
+                server.lives() && flat::attach_soon(&server.socket),
                 "the daemon attaches the next domain"
             );
             outcome

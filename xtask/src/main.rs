@@ -16,6 +16,7 @@ mod failure;
 mod gate;
 mod gates;
 mod results;
+mod steal;
 mod tokens;
 mod workspace;
 

@@ -280,6 +280,20 @@ fn a_c_program_learns_that_its_handler_kept_the_cpu() {
     assert_eq!(printed, "one offence\n");
 }
 
+/// A measure without a constant would be a number that no C program knows.
+#[test]
+fn the_constants_of_offences_are_the_numbers_of_the_measures() {
+    use upcall::Measure::{self, Demoted, Disbelieved, Killed, OutPrioritised, Slowed};
+    let Some(installation) = installed("gcc") else { return };
+    let flags = installation.flags(&["--cflags", "--libs"]);
+    installation.build("gcc", "-std=c11", "tests/c/offence.c", &flags);
+    let printed = installation.run("tests/c/offence.c", &["numbers"], |_| {});
+    let measures = (1..).map_while(Measure::of_number).collect::<Vec<_>>();
+    assert_eq!(measures, [OutPrioritised, Demoted, Killed, Disbelieved, Slowed]);
+    let numbers: Vec<_> = measures.into_iter().map(|of| (of as u32).to_string()).collect();
+    assert_eq!(printed, numbers.join(" ") + "\n");
+}
+
 #[test]
 fn every_term_of_a_policy_changes_what_is_admitted_or_called() {
     let Some(installation) = installed("gcc") else { return };

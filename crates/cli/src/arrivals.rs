@@ -24,13 +24,13 @@ use std::io::{self, BufReader, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use upcall::time::Instant;
+use upcall::work::MediaClock;
 
 mod block_type;
 mod capture;
 mod error;
 mod kind;
 mod limits;
-mod media;
 mod note;
 mod packet;
 #[cfg(test)]
@@ -42,7 +42,6 @@ mod trace;
 pub use error::{ArrivalsError, CaptureFault, LineFault};
 pub use kind::Kind;
 pub use limits::{ARRIVALS_MAX, BLOCK_BYTES_MAX, LINE_BYTES_MAX, TRACE_BYTES_MAX};
-pub use media::MediaRate;
 pub use note::Note;
 
 use timeline::Timeline;
@@ -116,14 +115,14 @@ impl Recording {
         Ok(Recording { name, path: OsStr::from_bytes(path).into(), port })
     }
 
-    /// Opens the file and reads it to its end. Blocks as long as reading does. `rate` is that of
+    /// Opens the file and reads it to its end. Blocks as long as reading does. `clock` reads
     /// the RTP timestamps in its packets, if they have any.
     ///
     /// # Errors
     /// See [`ArrivalsError`].
-    pub fn read(&self, rate: Option<MediaRate>) -> Result<Arrived, ArrivalsError> {
+    pub fn read(&self, clock: Option<MediaClock>) -> Result<Arrived, ArrivalsError> {
         let file = File::open(&self.path).map_err(ArrivalsError::Io)?;
-        read_media(BufReader::with_capacity(1 << 16, file), &self.name, self.port, rate)
+        read_media(BufReader::with_capacity(1 << 16, file), &self.name, self.port, clock)
     }
 }
 
@@ -141,14 +140,14 @@ fn read_media(
     mut input: impl Read,
     name: &str,
     port: Option<u16>,
-    rate: Option<MediaRate>,
+    clock: Option<MediaClock>,
 ) -> Result<Arrived, ArrivalsError> {
     let mut head = Vec::new();
     input.by_ref().take(HEAD_BYTES).read_to_end(&mut head).map_err(ArrivalsError::Io)?;
     let kind = Kind::of(&head).ok_or(ArrivalsError::Kind)?;
     let input = io::Cursor::new(head).chain(input);
     let is_capture = matches!(kind, Kind::Pcap | Kind::PcapNg);
-    let mut times = Timeline::new(rate.filter(|_| is_capture));
+    let mut times = Timeline::new(clock.filter(|_| is_capture));
     let mut notes = Vec::new();
     let seen = match (kind, port) {
         (Kind::Pcap | Kind::PcapNg, _) => capture::read(input, kind, port, &mut times, &mut notes)?,

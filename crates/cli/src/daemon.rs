@@ -88,9 +88,10 @@ pub struct DaemonArgs {
     /// Who may attach: the daemon's own user, or everyone (then run it as root).
     #[arg(long, value_enum, default_value = "owner")]
     pub access: AccessArg,
-    /// Most domains of one user.
-    #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=32))]
-    pub user_domains: u16,
+    /// Most domains of one user. Default: 32, which is all places; with --access everyone 24, so
+    /// that one user cannot take the places of all.
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=32))]
+    pub user_domains: Option<u16>,
     /// Most that a user other than root may reserve on all CPUs, in percent of one CPU: 50%, 400%.
     #[arg(long, default_value = "100000%", value_parser = percent)]
     pub user_share: u64,
@@ -172,7 +173,7 @@ pub fn serve(args: &DaemonArgs) -> Result<(), DaemonFailure> {
     }
     .map_err(failed)?;
     stop_on_signals(daemon.stopper()).map_err(failed)?;
-    let counts = Arc::new(metrics::Counts::new(log.lost_lines()));
+    let counts = Arc::new(metrics::Counts::new(daemon.refused_ever(), log.lost_lines()));
     if let Some(listener) = scrapers {
         let source = metrics::Source::new(socket.clone(), counts.clone());
         metrics::http::start(listener, source).map_err(failed)?;
@@ -246,18 +247,20 @@ fn listen_for_scrapers(address: SocketAddr) -> Result<TcpListener, DaemonFailure
 }
 
 fn config(args: &DaemonArgs, socket: PathBuf, cpus: Vec<u32>) -> Result<Config, DaemonFailure> {
+    let (access, domains_max) = match args.access {
+        AccessArg::Owner => (Access::Owner, 32),
+        AccessArg::Everyone => (Access::Everyone, 24),
+    };
+    let domains_max = args.user_domains.unwrap_or(domains_max).into();
     Ok(Config {
-        access: match args.access {
-            AccessArg::Owner => Access::Owner,
-            AccessArg::Everyone => Access::Everyone,
-        },
+        access,
         cpu_limit: upcall::admission::Share::from_ppm(args.cpu_limit)
             .ok_or_else(|| failed("--cpu-limit: found 0 %, expected more"))?,
         switch_cost: args.switch_cost.0,
         wakeup_latency: args.wakeup_latency,
         defer_preemption: args.defer_preemption,
         discipline: args.policy,
-        quota: Quota { domains_max: args.user_domains.into(), share_max_ppm: args.user_share },
+        quota: Quota { domains_max, share_max_ppm: args.user_share },
         connections_max: args.user_connections,
         silent_max: args.silent_timeout,
         soft_users: args.soft_users.clone(),

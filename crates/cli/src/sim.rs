@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use upcall::time::{Instant, Span};
-use upcall::work::WorkKind;
-use upcall_cli::arrivals::{MediaRate, Recording};
+use upcall::work::MediaClock;
+use upcall_cli::arrivals::Recording;
 use upcall_cli::standard_error::say;
 use upcall_sim::outcome::ActivityOutcome;
 use upcall_sim::trace::Header;
@@ -32,15 +32,10 @@ pub struct OneRecorded {
     logical: Option<Arc<[Instant]>>,
 }
 
-/// The rate of the timestamps in the packets of a stream, by its work.
-fn media_rate(activity: &Activity<'_>) -> Option<MediaRate> {
+/// The clock of the timestamps in the packets of a stream, by its work.
+fn media_clock(activity: &Activity<'_>) -> Option<MediaClock> {
     let Activity::Stream(stream) = activity else { return None };
-    match stream.work {
-        WorkKind::RtpPcmu | WorkKind::RtpPcma => Some(MediaRate::Hertz(8_000)),
-        WorkKind::RtpJpeg => Some(MediaRate::Hertz(90_000)),
-        WorkKind::RtpL16 => Some(MediaRate::ByType),
-        _ => None,
-    }
+    MediaClock::of(stream.work)
 }
 
 /// Reads the recordings, and prints their notes on standard error.
@@ -72,7 +67,7 @@ pub fn recorded(
         let path = &recording.path;
         let of = activities.iter().find(|activity| activity.name() == name);
         let arrived = recording
-            .read(of.and_then(media_rate))
+            .read(of.and_then(media_clock))
             .map_err(|error| Failure::of_file(path, error))?;
         for note in &arrived.notes {
             say(format_args!("upcall: {}: {note}", path.display()));

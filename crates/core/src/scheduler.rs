@@ -489,13 +489,16 @@ impl Scheduler {
         let id = running.id;
         let used = now.since(running.since);
         self.policy.ran(id, used, now);
-        self.charge(running, now);
+        // A handler that yields after its last PDU has no work left.
+        let completed = outcome != Outcome::Yielded || pdus == running.pdus_max;
+        match completed {
+            true => _ = self.charge_last(id, now),
+            false => self.charge(running, now),
+        }
         let slot = self.slot_mut(id)?;
         slot.job.pdus += pdus;
         slot.job.run += used;
         slot.counters.pdus += u64::from(pdus);
-        // A handler that yields after its last PDU has no work left.
-        let completed = outcome != Outcome::Yielded || pdus == running.pdus_max;
         if !completed && running.stop.is_none() {
             slot.job.preemptions += 1;
             slot.counters.preemptions += 1;

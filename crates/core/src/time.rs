@@ -123,11 +123,17 @@ impl Span {
         Span(self.0.saturating_mul(n))
     }
 
-    /// How many times `period` fits into the span. `period` is not zero. The usual case, less than
-    /// once, needs no division.
+    /// How many times `period` fits into the span. `period` is not zero. The usual cases, less than
+    /// twice, need no division.
     #[inline]
     pub(crate) const fn whole(self, period: Span) -> u64 {
-        if self.0 < period.0 { 0 } else { self.0 / period.0 }
+        if self.0 < period.0 {
+            0
+        } else if self.0 - period.0 < period.0 {
+            1
+        } else {
+            self.0 / period.0
+        }
     }
 
     /// `self * n`, or `None` on overflow.

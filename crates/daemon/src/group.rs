@@ -277,7 +277,8 @@ impl DomainGroup {
         futex::wake_shared(self.turn.wake_word(DomainId::DAEMON).word(), 1);
     }
 
-    /// Sleeps on the daemon's wake word. Returns `false` if the thread was notified before it slept.
+    /// Sleeps on the daemon's wake word. Returns `false` if the thread was notified before it
+    /// slept.
     pub(crate) fn sleep_until(&self, deadline: Option<Instant>) -> bool {
         let wake_word = self.turn.wake_word(DomainId::DAEMON);
         let mut slept = false;

@@ -22,8 +22,9 @@
 //! ```
 //!
 //! 1. The thread sleeps until the earliest release of any domain on the CPU. Domains can wake it
-//!    without end; [`crate::pacing`] bounds what that costs others. With the priority of the domains
-//!    it also stands behind the holder for each pass, and pauses if it was notified within one.
+//!    without end; [`crate::pacing`] bounds what that costs others. With the priority of the
+//!    domains it also stands behind the holder for each pass, and pauses if it was notified within
+//!    one.
 //! 2. A domain that becomes ready wakes the daemon if the daemon has the turn.
 //! 3. The turn goes to the best domain of the CPU. In the state *below* the domain runs, and the
 //!    thread is ready at its lower priority. If that domain belongs to another user, the turn is

@@ -150,6 +150,7 @@ impl Daemon {
             reports_lost,
             events,
             attached_ever: Arc::default(),
+            refused_ever: Arc::default(),
             config,
         })
     }

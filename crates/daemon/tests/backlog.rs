@@ -2,16 +2,19 @@
 //! class. Three domains share a CPU at 80 %. The other two keep their declarations, and must miss
 //! no deadline (docs/decisions/0016).
 //!
-//! The offender is this program run again. With [`ROLE`] in its environment the test [`child`]
-//! plays it. On a virtual machine the host may take the CPU away for longer than any slack. A try
-//! with such time proves nothing and does not count. The majority of three other tries decides.
+//! The offender is a child of the module [`support`]. On a virtual machine the host may take the
+//! CPU away for longer than any slack. A try with such time proves nothing and does not count. The
+//! majority of three other tries decides. With [`EVERY`] in the environment each of so many runs
+//! counts.
 
 #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
-use std::io::{BufRead, BufReader, Write};
+#[allow(dead_code, reason = "each test program uses its own part")]
+mod support;
+
+use std::io::Write;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::sync::{Mutex, PoisonError};
+use std::process::Command;
 use std::time::Duration;
 
 use upcall_core::activity::{ActivityParams, Backlog, Terms};
@@ -20,14 +23,15 @@ use upcall_core::scheduler::Counters;
 use upcall_core::time::{Instant, Span};
 use upcall_daemon::server::{Config, Daemon};
 use upcall_runtime::{Attach, Config as RuntimeConfig, Runtime, clock};
+use upcall_sys::process::effective_user;
 
-/// The socket of the daemon, the policy, how often its cost a PDU takes, and its backlog.
-const ROLE: &str = "UPCALL_TEST_OFFENDER";
+use support::{ChildProcess, ROLE, read_line, steal};
+
+/// A number of runs that all count.
+const EVERY: &str = "UPCALL_TEST_EVERY";
 /// Tries that count, and tries in all.
 const TRIES: usize = 3;
 const TRIES_MAX: usize = 8;
-/// Tests run one daemon at a time: two daemons would use the same CPU unaware of each other.
-static ALONE: Mutex<()> = Mutex::new(());
 
 const fn need(period_ms: u64, pdus: u32) -> ActivityParams {
     ActivityParams::new(Span::from_millis(period_ms), Span::from_millis(1)).batch(pdus).quantum(1)
@@ -57,13 +61,8 @@ fn discipline_of(name: &str) -> &'static Discipline {
     upcall_core::discipline::by_name(name).unwrap()
 }
 
-fn read_line() -> String {
-    let mut line = String::new();
-    std::io::stdin().read_line(&mut line).unwrap();
-    line.trim().to_owned()
-}
-
-/// No test of its own: the other tests start it.
+/// No test of its own: the other tests start it. Its role has the socket of the daemon, the policy,
+/// how often its cost a PDU takes, and its backlog.
 #[test]
 fn child() {
     let Ok(role) = std::env::var(ROLE) else { return };
@@ -81,58 +80,16 @@ fn child() {
     println!("#counters {} {} {}", counters.jobs, counters.misses, counters.skipped);
 }
 
-struct Offender(Child, BufReader<std::process::ChildStdout>);
-
-impl Offender {
-    fn start(socket: &Path, role: &str) -> Self {
-        let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["child", "--exact", "--nocapture"])
-            .env(ROLE, format!("{}|{role}", socket.display()))
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let output = BufReader::new(child.stdout.take().unwrap());
-        Offender(child, output)
-    }
-
-    fn read_word(&mut self, word: &str) -> String {
-        loop {
-            let mut line = String::new();
-            assert!(self.1.read_line(&mut line).unwrap() > 0, "the child ended before {word:?}");
-            if let Some((_, rest)) = line.split_once(&format!("#{word} ")) {
-                return rest.trim_end().to_owned();
-            }
-        }
-    }
-
-    fn write_line(&mut self, line: &str) {
-        writeln!(self.0.stdin.as_mut().unwrap(), "{line}").unwrap();
-    }
-
-    fn signal(&self, name: &str) {
-        let pid = self.0.id().to_string();
-        assert!(Command::new("kill").args([name, &pid]).status().unwrap().success());
-    }
-}
-
-impl Drop for Offender {
-    fn drop(&mut self) {
-        let _ = (self.0.kill(), self.0.wait());
-    }
-}
-
-/// Time for which the host ran something else on any CPU, in steps of 10 ms (proc_stat(5)).
-fn steal() -> u64 {
-    let stat = std::fs::read_to_string("/proc/stat").unwrap();
-    stat.lines().next().unwrap().split_whitespace().nth(8).map_or(0, |steal| steal.parse().unwrap())
+fn signal(offender: &ChildProcess, name: &str) {
+    let pid = offender.child.id().to_string();
+    assert!(Command::new("kill").args([name, &pid]).status().unwrap().success());
 }
 
 /// One run: the counters of the two victims, and the jobs, misses and skipped jobs of the offender.
 fn run(
     discipline: &'static Discipline,
     role: &str,
-    meanwhile: impl Fn(&Offender),
+    meanwhile: impl Fn(&ChildProcess),
 ) -> ([Counters; 2], Vec<u64>) {
     let directory = tempfile::tempdir().unwrap();
     let socket = directory.path().join("upcalld");
@@ -142,7 +99,9 @@ fn run(
     let daemon = Daemon::start(config).unwrap();
     let stopper = daemon.stopper();
     let thread = std::thread::spawn(move || daemon.run(|_, _| {}));
-    let mut offender = Offender::start(&socket, &format!("{}|{role}", discipline.name));
+    let program = Command::new(std::env::current_exe().unwrap());
+    let role = format!("{}|{}|{role}", socket.display(), discipline.name);
+    let mut offender = ChildProcess::start(program, effective_user(), &role);
     offender.read_word("ready");
     let victims = [need(40, 12), need(60, 18)].map(|need| {
         let mut runtime = attached(&socket, "victim", discipline);
@@ -158,11 +117,11 @@ fn run(
     meanwhile(&offender);
     let counters = victims.map(|runtime| runtime.stop(|_, _| {}).activities[0].counters.unwrap());
     offender.write_line("end");
-    let own = offender.read_word("counters");
+    let own = offender.numbers("counters");
     drop(offender);
     stopper.stop();
     thread.join().unwrap();
-    (counters, own.split(' ').map(|number| number.parse().unwrap()).collect())
+    (counters, own)
 }
 
 /// Repeats a run until the majority of the tries that count is known. Requires that the offender
@@ -170,23 +129,36 @@ fn run(
 fn assert_others_miss_none(
     discipline: &'static Discipline,
     role: &str,
-    meanwhile: impl Fn(&Offender),
+    meanwhile: impl Fn(&ChildProcess),
 ) {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = support::alone();
     let (mut kept, mut broken, mut tries) = (0, Vec::new(), 0);
+    if let Ok(runs) = std::env::var(EVERY) {
+        let mut missed = 0;
+        for number in 1..=runs.parse().unwrap() {
+            let before = steal();
+            let (counters, own) = run(discipline, role, &meanwhile);
+            let [one, two] = counters.map(|counters| counters.misses);
+            let steal_ms = (steal() - before) * 10;
+            println!("{role} {number}: others {one} {two}, offender {own:?}, steal {steal_ms} ms");
+            missed += usize::from((one, two) != (0, 0));
+        }
+        assert_eq!(missed, 0, "runs with misses of the others");
+        return;
+    }
     while kept <= TRIES / 2 && broken.len() <= TRIES / 2 && tries < TRIES_MAX {
         tries += 1;
         let before = steal();
         let (counters, own) = run(discipline, role, &meanwhile);
         let misses = counters.map(|counters| counters.misses);
         println!("try {tries}: offender {own:?}, misses of the others {misses:?}");
-        assert!(counters.iter().all(|counters| counters.jobs > 15), "{counters:?}");
-        assert!(own[1] > 5, "the offender kept its deadlines: {own:?}");
-        assert!(!role.ends_with("skip") || own[2] > 5, "no job was skipped: {own:?}");
-        match misses == [0, 0] {
+        // An offender that keeps its deadlines, or skips nothing, proves nothing.
+        let offends = own[1] > 5 && (!role.ends_with("skip") || own[2] > 5);
+        let run = counters.iter().all(|counters| counters.jobs > 10);
+        match offends && run && misses == [0, 0] {
             true => kept += 1,
             false if steal() > before => {}
-            false => broken.push(misses),
+            false => broken.push((own, misses)),
         }
     }
     assert!(broken.len() <= TRIES / 2, "{role}: {broken:?} in {tries} tries, {kept} kept");
@@ -197,15 +169,15 @@ fn assert_others_miss_none(
 }
 
 /// Stopped for 600 ms of 1.6 s.
-fn stop(offender: &Offender) {
+fn stop(offender: &ChildProcess) {
     std::thread::sleep(Duration::from_millis(300));
-    offender.signal("-STOP");
+    signal(offender, "-STOP");
     std::thread::sleep(Duration::from_millis(600));
-    offender.signal("-CONT");
+    signal(offender, "-CONT");
     std::thread::sleep(Duration::from_millis(700));
 }
 
-fn wait(_: &Offender) {
+fn wait(_: &ChildProcess) {
     std::thread::sleep(Duration::from_millis(1_000));
 }
 
@@ -258,7 +230,7 @@ fn run_debtor() -> (u64, u64, u64) {
 #[test]
 #[ignore = "needs root"]
 fn a_debt_ends_when_the_cpu_idles_although_another_domain_had_the_turn() {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = support::alone();
     let tries = [(); TRIES].map(|()| run_debtor());
     println!("jobs and misses of the debtor, misses of the other: {tries:?}");
     assert!(tries.iter().all(|&(jobs, ..)| jobs > 20), "{tries:?}");

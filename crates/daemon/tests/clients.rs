@@ -1,18 +1,18 @@
 //! Clients of a root daemon that want to harm others through its socket, each of another user.
 //!
-//! A child is this program run again as another user. With [`ROLE`] in its environment the test
-//! [`child`] plays that role. The daemon is a child, too, so that its limit of descriptors is its
-//! own. All tests need root; without root they are skipped.
+//! The children are those of the module [`support`]. The daemon is one, too, so that its limit of
+//! descriptors is its own. All tests need root; without root they are skipped.
 
 #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
-use std::io::{BufRead, BufReader, Read, Write};
+#[allow(dead_code, reason = "each test program uses its own part")]
+mod support;
+
+use std::io::Write;
 use std::os::fd::AsFd;
-use std::os::unix::fs::PermissionsExt;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::process::Command;
+use std::sync::MutexGuard;
 use std::time::{Duration, Instant};
 
 use upcall_core::activity::ActivityParams;
@@ -24,18 +24,16 @@ use upcall_sys::local::{Connection, ReceiveError};
 use upcall_sys::process::effective_user;
 use upcall_sys::readiness::{Direction, wait_until};
 
-const ROLE: &str = "UPCALL_TEST_ROLE";
+use support::{ChildProcess, ROLE, read_line};
+
 const SOCKET: &str = "UPCALL_SOCKET";
 const HOSTILE: u32 = 65534;
 const HONEST: u32 = 65533;
 const NEW: u32 = 65532;
 
-/// Tests run one daemon at a time: two daemons would use the same CPU unaware of each other.
-static ALONE: Mutex<()> = Mutex::new(());
-
 /// A daemon in a process of its own.
 struct Host {
-    daemon: Role,
+    daemon: ChildProcess,
     directory: tempfile::TempDir,
     _alone: MutexGuard<'static, ()>,
 }
@@ -48,30 +46,25 @@ impl Host {
             let _ = writeln!(std::io::stderr(), "skipped: {test}: needs root");
             return None;
         }
-        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let alone = support::alone();
         let directory = tempfile::tempdir().unwrap();
-        let program = directory.path().join("child");
-        std::fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
-        for path in [directory.path(), &program] {
-            std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
-        }
+        let program = support::program_for_all(directory.path());
         let mut shell = Command::new("sh");
         shell.args(["-c", &format!("ulimit -n {descriptors}; exec \"$0\" \"$@\"")]).arg(program);
-        let mut daemon = Role::start(shell, directory.path(), 0, "daemon");
+        let mut daemon = start(shell, directory.path(), 0, "daemon");
         daemon.read_word("ready");
         Some(Host { daemon, directory, _alone: alone })
     }
 
-    fn child(&self, uid: u32, role: &str) -> Role {
+    fn child(&self, uid: u32, role: &str) -> ChildProcess {
         let program = Command::new(self.directory.path().join("child"));
-        Role::start(program, self.directory.path(), uid, role)
+        start(program, self.directory.path(), uid, role)
     }
 
     /// Ends the daemon. Returns its events.
     fn stop(mut self) -> Vec<String> {
         self.daemon.write_line("end");
-        let mut events = String::new();
-        self.daemon.output.read_to_string(&mut events).unwrap();
+        let events = self.daemon.rest();
         events
             .lines()
             .filter_map(|line| line.split_once("#event "))
@@ -80,56 +73,24 @@ impl Host {
     }
 }
 
-/// A child that plays a role; killed when it is dropped.
-struct Role {
-    child: Child,
-    output: BufReader<ChildStdout>,
+/// Starts a child in `directory`, with the socket there.
+fn start(mut program: Command, directory: &Path, uid: u32, role: &str) -> ChildProcess {
+    program.env(SOCKET, directory.join("upcalld")).current_dir(directory);
+    ChildProcess::start(program, uid, role)
 }
 
-impl Role {
-    fn start(mut program: Command, directory: &Path, uid: u32, role: &str) -> Self {
-        let mut child = program
-            .args(["child", "--exact", "--nocapture"])
-            .env(ROLE, role)
-            .env(SOCKET, directory.join("upcalld"))
-            .current_dir(directory)
-            .uid(uid)
-            .gid(uid)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let output = BufReader::new(child.stdout.take().unwrap());
-        Role { child, output }
-    }
-
-    /// The rest of the next line that begins with `word`.
-    fn read_word(&mut self, word: &str) -> String {
-        let mut said = String::new();
-        loop {
-            let mut line = String::new();
-            assert!(self.output.read_line(&mut line).unwrap() > 0, "no {word:?} after {said}");
-            if let Some((_, rest)) = line.split_once(&format!("#{word} ")) {
-                return rest.trim_end().to_owned();
-            }
-            said.push_str(&line);
-        }
-    }
-
-    fn write_line(&mut self, line: &str) {
-        writeln!(self.child.stdin.as_mut().unwrap(), "{line}").unwrap();
-    }
-
-    /// The number of jobs that an honest domain has done so far.
-    fn jobs(&mut self) -> u64 {
-        self.write_line("jobs");
-        self.read_word("jobs").parse().unwrap()
-    }
+/// The number of jobs that an honest domain has done so far.
+fn jobs(honest: &mut ChildProcess) -> u64 {
+    honest.write_line("jobs");
+    honest.read_word("jobs").parse().unwrap()
 }
 
-impl Drop for Role {
-    fn drop(&mut self) {
-        let _ = (self.child.kill(), self.child.wait());
+/// Waits until an honest domain has done more jobs than `before`.
+fn wait_for_jobs(honest: &mut ChildProcess, before: u64) {
+    let give_up = Instant::now() + Duration::from_secs(60);
+    while jobs(honest) <= before {
+        assert!(Instant::now() < give_up, "not {before} jobs in a minute");
+        std::thread::sleep(Duration::from_millis(10));
     }
 }
 
@@ -148,12 +109,6 @@ fn child() {
         "names" => names(&socket),
         _ => panic!("unknown role {role:?}"),
     }
-}
-
-fn read_line() -> String {
-    let mut line = String::new();
-    std::io::stdin().read_line(&mut line).unwrap();
-    line.trim().to_owned()
 }
 
 /// Runs a daemon that kills offenders, until it reads a line. Prints its events.
@@ -225,19 +180,20 @@ fn silent_connections_cost_others_neither_turns_nor_attachments_nor_accusations(
     assert_eq!(honest.read_word("ready"), "attached");
     let mut silent = host.child(HOSTILE, "silent");
     silent.read_word("ready");
-    let before = honest.jobs();
+    let (begun, before) = (Instant::now(), jobs(&mut honest));
     let mut new = host.child(NEW, "honest");
     let attached = new.read_word("ready");
     if attached != "attached" {
         panic!("while others are silent: {attached}, {:?}", host.stop());
     }
-    std::thread::sleep(Duration::from_millis(700));
-    assert!(honest.jobs() > before + 10 && new.jobs() > 10);
+    wait_for_jobs(&mut honest, before + 50);
+    wait_for_jobs(&mut new, 50);
     drop((silent, honest, new));
     let events = host.stop();
     assert!(!events.iter().any(|event| event.starts_with("offence")), "{events:?}");
     let few = events.iter().filter(|event| event.contains("descriptors are left")).count();
-    assert_eq!(few, 1, "told once: {events:?}");
+    let most = 1 + begun.elapsed().as_secs() / 10;
+    assert!((1..=most).contains(&(few as u64)), "told once in 10 s: {events:?}");
 }
 
 /// A connection whose messages are read and dropped.
@@ -316,7 +272,7 @@ fn a_flood_of_requests_keeps_no_other_user_from_being_served() {
     let mut flood = host.child(HOSTILE, "requests");
     flood.read_word("ready");
     std::thread::sleep(Duration::from_millis(300));
-    let before = honest.jobs();
+    let before = jobs(&mut honest);
     // Each request of another user waits for one of the flood at most, not for its queues.
     let socket = host.directory.path().join("upcalld");
     let mut slowest = Duration::ZERO;
@@ -327,7 +283,7 @@ fn a_flood_of_requests_keeps_no_other_user_from_being_served() {
     }
     let flooded = host.daemon.child.id();
     let _ = writeln!(std::io::stderr(), "slowest status of daemon {flooded}: {slowest:?}");
-    assert!(honest.jobs() > before);
+    wait_for_jobs(&mut honest, before);
     drop((flood, honest));
     let events = host.stop();
     let accused = |event: &&String| event.starts_with("offence") && event.contains("honest");

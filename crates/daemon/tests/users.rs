@@ -1,17 +1,17 @@
 //! Domains of two users on one CPU under root's daemon, each in a process of its own.
 //!
-//! A child is this program run again as another user. With [`ROLE`] in its environment the test
-//! [`child`] plays that role.
+//! The children are those of the module [`support`].
 
 #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::os::unix::fs::PermissionsExt;
-use std::os::unix::process::CommandExt;
+#[allow(dead_code, reason = "each test program uses its own part")]
+mod support;
+
+use std::io::Read;
 use std::path::PathBuf;
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -22,12 +22,10 @@ use upcall_daemon::server::{Access, Config, Daemon, DaemonEvent, Stopper};
 use upcall_runtime::{Attach, Config as RuntimeConfig, CreateError, Runtime, clock, status};
 use upcall_sys::process::effective_user;
 
-const ROLE: &str = "UPCALL_TEST_ROLE";
+use support::{ChildProcess, ROLE, read_line};
+
 const NOBODY: u32 = 65534;
 const SOMEBODY: u32 = 65533;
-
-/// Tests run one daemon at a time: two daemons would use the same CPU unaware of each other.
-static ALONE: Mutex<()> = Mutex::new(());
 
 struct Running {
     stopper: Stopper,
@@ -41,14 +39,10 @@ struct Running {
 
 impl Running {
     fn start(change: impl FnOnce(&mut Config)) -> Self {
-        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let alone = support::alone();
         let directory = tempfile::tempdir().unwrap();
         let socket = directory.path().join("upcalld");
-        let program = directory.path().join("child");
-        std::fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
-        for path in [directory.path(), &program] {
-            std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
-        }
+        let program = support::program_for_all(directory.path());
         let cpu = *upcall_runtime::default_cpus().unwrap().last().unwrap();
         let mut config = Config::new(socket.clone(), vec![cpu]);
         config.access = Access::Everyone;
@@ -65,60 +59,13 @@ impl Running {
 
     fn child(&self, uid: u32, role: &str) -> ChildProcess {
         let mut command = Command::new(&self.program);
-        command.args(["child", "--exact", "--nocapture"]).env(ROLE, role);
-        let child = command
-            .env("UPCALL_SOCKET", &self.socket)
-            .current_dir(self.directory.path())
-            .uid(uid)
-            .gid(uid)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn();
-        let mut child = child.unwrap();
-        let output = BufReader::new(child.stdout.take().unwrap());
-        ChildProcess { child, output }
+        command.env("UPCALL_SOCKET", &self.socket).current_dir(self.directory.path());
+        ChildProcess::start(command, uid, role)
     }
 
     fn stop(self) -> Vec<DaemonEvent> {
         self.stopper.stop();
         self.thread.join().unwrap()
-    }
-}
-
-/// A child; killed when it is dropped.
-struct ChildProcess {
-    child: Child,
-    output: BufReader<ChildStdout>,
-}
-
-impl ChildProcess {
-    /// The rest of the next line that begins with `word`.
-    fn read_word(&mut self, word: &str) -> String {
-        let mut said = String::new();
-        loop {
-            let mut line = String::new();
-            assert!(self.output.read_line(&mut line).unwrap() > 0, "no {word:?} after {said}");
-            // The test harness does not end its own line before the child's first one.
-            if let Some((_, rest)) = line.split_once(&format!("#{word} ")) {
-                return rest.trim_end().to_owned();
-            }
-            said.push_str(&line);
-        }
-    }
-
-    fn numbers(&mut self, word: &str) -> Vec<u64> {
-        let line = self.read_word(word);
-        line.split(' ').filter(|word| !word.is_empty()).map(|word| word.parse().unwrap()).collect()
-    }
-
-    fn write_line(&mut self, line: &str) {
-        writeln!(self.child.stdin.as_mut().unwrap(), "{line}").unwrap();
-    }
-}
-
-impl Drop for ChildProcess {
-    fn drop(&mut self) {
-        let _ = (self.child.kill(), self.child.wait());
     }
 }
 
@@ -140,12 +87,6 @@ fn attached(name: &str) -> Result<Runtime, upcall_runtime::StartError> {
     let daemon =
         Some(Attach { socket: upcall_runtime::daemon_socket().unwrap(), name: name.to_owned() });
     Runtime::start(RuntimeConfig { daemon, ..RuntimeConfig::default() })
-}
-
-fn read_line() -> String {
-    let mut line = String::new();
-    std::io::stdin().read_line(&mut line).unwrap();
-    line.trim().to_owned()
 }
 
 /// Prints `ready`, reads when to begin, and works until it reads `end`. Then prints its releases,

@@ -312,8 +312,8 @@ fn child() {
     }
 }
 
-/// Runs the worse domain as root, with quanta of that length, and wakes a domain in another process,
-/// of the user `uid`. Returns how many quanta began between each wake-up and the run.
+/// Runs the worse domain as root, with quanta of that length, and wakes a domain in another
+/// process, of the user `uid`. Returns how many quanta began between each wake-up and the run.
 fn across_processes(uid: u32, quantum: Span) -> Vec<u32> {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let server = Server::start(&RMDP);

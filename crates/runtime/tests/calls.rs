@@ -52,19 +52,21 @@ fn an_unscreened_runtime_refuses_no_share() {
 
 #[test]
 fn the_platform_of_admission_follows_the_config() {
+    // A busy machine would measure a large cost.
+    let config = || Config { switch_cost: Some(Span::from_micros(20)), ..Config::default() };
     let admits = |config: Config, need: ActivityParams| {
         let mut runtime = Runtime::start(config).unwrap();
         runtime.handler("handler", need, |_| {}).is_ok()
     };
     let much = ActivityParams::new(Span::from_millis(10), Span::from_millis(4));
     let soon = NEED.deadline(Span::from_millis(3));
-    assert!(admits(Config::default(), much) && admits(Config::default(), soon));
+    assert!(admits(config(), much) && admits(config(), soon));
     let cpu_limit = Share::from_ppm(300_000).unwrap();
-    assert!(!admits(Config { cpu_limit, ..Config::default() }, much));
+    assert!(!admits(Config { cpu_limit, ..config() }, much));
     let wakeup_latency = Span::from_millis(5);
-    assert!(!admits(Config { wakeup_latency, ..Config::default() }, soon));
+    assert!(!admits(Config { wakeup_latency, ..config() }, soon));
     let switch_cost = Some(Span::from_millis(5));
-    assert!(!admits(Config { switch_cost, ..Config::default() }, soon));
+    assert!(!admits(Config { switch_cost, ..config() }, soon));
 }
 
 #[test]
@@ -93,6 +95,17 @@ fn ends(options: &ReceiverOptions) -> (Receiver, Sender) {
     (receiver, sender)
 }
 
+/// Waits until a datagram has come: the kernel may deliver it a moment after the call that sends.
+fn has_come(receiver: &mut Receiver) -> bool {
+    (0..10_000).any(|_| {
+        let is_ready = receiver.ready();
+        if !is_ready {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        is_ready
+    })
+}
+
 #[test]
 fn a_sender_sends_when_it_is_flushed_or_full() {
     let (mut receiver, mut sender) = ends(&ReceiverOptions::default());
@@ -100,7 +113,7 @@ fn a_sender_sends_when_it_is_flushed_or_full() {
     sender.send(&[1; 10]);
     assert!(!receiver.ready());
     sender.flush();
-    assert!(receiver.ready());
+    assert!(has_come(&mut receiver));
     for _ in 0..9 {
         sender.send(&[2; 20]);
     }
@@ -123,7 +136,7 @@ fn a_receiver_shows_what_it_fetched_and_drops_what_is_discarded() {
     }
     sender.flush();
     assert_eq!((receiver.waiting(), receiver.peek()), (0, None));
-    assert!(receiver.ready());
+    assert!(has_come(&mut receiver));
     // One call fetches at most a batch.
     assert_eq!(receiver.waiting(), 2);
     let shown = receiver.peek().unwrap().payload.to_vec();
@@ -131,11 +144,11 @@ fn a_receiver_shows_what_it_fetched_and_drops_what_is_discarded() {
     receiver.processed();
     assert_eq!((counters.processed.value(), counters.late.value()), (1, 1));
     // The next one logically arrives in an hour, so it is not late.
-    assert!(receiver.ready() && receiver.take().is_some());
+    assert!(has_come(&mut receiver) && receiver.take().is_some());
     receiver.arrived_logically(clock::after(Span::from_secs(3600)));
     receiver.processed();
     assert_eq!((counters.processed.value(), counters.late.value()), (2, 1));
-    assert!(receiver.ready() && receiver.take().is_some());
+    assert!(has_come(&mut receiver) && receiver.take().is_some());
     receiver.discarded();
     assert_eq!((counters.processed.value(), counters.dropped_queue.value()), (2, 1));
 }

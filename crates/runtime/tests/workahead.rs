@@ -20,7 +20,9 @@ fn jobs(
     workahead_max: u32,
     mut upcall: impl FnMut(&mut Batch<'_>) + Send + 'static,
 ) -> u32 {
-    let config = Config { discipline, ..Config::default() };
+    // Both handlers share a CPU.
+    let cpus = vec![upcall_runtime::default_cpus().unwrap()[0]];
+    let config = Config { discipline, cpus, ..Config::default() };
     let mut runtime = Runtime::start(config).unwrap();
     let params = ActivityParams::new(HOUR, Span::from_micros(50));
     let terms = Terms { workahead_max, ..Terms::default() };

@@ -25,6 +25,15 @@ pub enum Execution {
 }
 
 impl Execution {
+    /// The cost of the most expensive PDU.
+    pub(crate) fn most(&self) -> Span {
+        match self {
+            Execution::Fixed(cost) => *cost,
+            Execution::Uniform { most, .. } => *most,
+            Execution::Recorded(costs) => costs.iter().copied().max().unwrap_or(Span::ZERO),
+        }
+    }
+
     /// The error of the model, if it has one.
     pub(crate) fn fault(&self) -> Option<&'static str> {
         match self {

@@ -196,6 +196,21 @@ impl SimActivity {
         }
     }
 
+    /// The longest quantum, by the true costs of the PDUs.
+    pub(crate) fn quantum_max(&self) -> Span {
+        self.execution.most() * self.params.quantum
+    }
+
+    /// The longest job: by the true costs of the PDUs or by the declared one.
+    pub(crate) fn compute_max(&self) -> Span {
+        self.execution.most().max(self.params.pdu_cost) * self.params.batch
+    }
+
+    /// Whether no PDU takes more than declared.
+    pub(crate) fn keeps_cost(&self) -> bool {
+        self.execution.most() <= self.params.pdu_cost
+    }
+
     fn check(&self, cpus: &[u32]) -> Result<(), Cause> {
         self.params.validated().map_err(Cause::Params)?;
         if !cpus.contains(&self.cpu) {

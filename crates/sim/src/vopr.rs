@@ -16,7 +16,7 @@ use crate::spec::{SimActivity, SimSpec, SplitLevel};
 use core::fmt;
 use generator::{
     FAULTY, Generator, ONE_OF_TWO, PURPOSE, PURPOSE_CLOCK, PURPOSE_DOMAINS, PURPOSE_EVENTS,
-    PURPOSE_REWEIGHS,
+    PURPOSE_OVERRUNS, PURPOSE_REWEIGHS,
 };
 use upcall_core::activity::{ActivityId, ActivityParams, Terms};
 use upcall_core::admission::{Platform, Reservations, Share};
@@ -128,13 +128,14 @@ pub fn scenario(discipline: &'static Discipline, seed: u64) -> Scenario {
     };
     let discipline = generator.grouped(discipline, seed);
     let (mut activities, mut reservations, ids) = generator.admitted(discipline, &platform, faulty);
+    if discipline.compares_across_domains() {
+        let mut overruns = Generator::of(seed, PURPOSE_OVERRUNS, deaths);
+        overruns.overrun(&mut activities, &platform, faulty);
+    }
     let mut faults = if faulty { generator.faults(&activities, &platform) } else { Vec::new() };
     if faulty {
         generator.chance = Chance::new(seed, PURPOSE_CLOCK);
-        // A step of the clock charges an activity for time that it did not use, and its domain does
-        // not show its releases before that is paid (docs/decisions/0016).
-        let clock_step = generator.clock_step();
-        faults.extend(clock_step.filter(|_| split_level.is_none()));
+        faults.extend(generator.clock_step());
         faults.extend(domains.absences(&activities, split_level.is_some()));
     }
     let settled_after = settled_after(&activities, &faults, &platform);
@@ -144,8 +145,10 @@ pub fn scenario(discipline: &'static Discipline, seed: u64) -> Scenario {
     let holds =
         !needs_common_start(&reservations) || (steady && faults.is_empty() && exact(&activities));
     let mut bounds: Vec<_> = ids.iter().map(|&id| reservations.response_max(id)).collect();
-    if split_level.is_some() && faults.iter().any(Fault::is_of_one_domain) {
-        bounds = bounds_beside(&activities, &faults, &platform, discipline);
+    let takes_away = |fault: &&Fault| split_level.is_some() && fault.is_of_one_domain();
+    let absences: Vec<_> = faults.iter().filter(takes_away).copied().collect();
+    if !absences.is_empty() || !activities.iter().all(SimActivity::keeps_cost) {
+        bounds = bounds_beside(&activities, &absences, &platform, discipline);
     }
     if discipline.time_quantum.is_some() {
         let mut generator = Generator::of(seed, PURPOSE_REWEIGHS, deaths);
@@ -176,41 +179,66 @@ pub fn scenario(discipline: &'static Discipline, seed: u64) -> Scenario {
     Scenario { spec, duration: FAULTY + settled_after + CALM, promises }
 }
 
-/// The bounds of a set beside `faults` that take domains away. A handler that comes back finishes
-/// its quantum before all others, at most once for each fault (docs/decisions/0008). So the others
-/// are as if the CPU woke later by that. An activity for which that is too late has no bound.
+/// The bounds of a set beside faults that take domains away (`absences`), and beside activities
+/// that take more than declared. An activity that takes more has no bound. Nor has one for which
+/// the following is too late.
+///
+/// The analysis of admission takes the longest quantum, or the wake-up latency, as the time for
+/// which work waits before its rank counts. Here more is added:
+///
+/// - A handler that comes back finishes its quantum before all others, at most once for each fault
+///   (docs/decisions/0008).
+/// - An activity over its budget may have begun a quantum just before, as one activity at a time
+///   may. That quantum may take longer than admission knows.
+/// - An activity that takes more than declared, or that has late jobs, costs its budgets and a
+///   quantum that ends over budget (docs/decisions/0016). The next budgets pay that quantum, so it
+///   counts once.
 fn bounds_beside(
     activities: &[SimActivity],
-    faults: &[Fault],
+    absences: &[Fault],
     platform: &Platform,
     discipline: &'static Discipline,
 ) -> Vec<Option<Span>> {
-    let quantum = |domain: u32| {
-        let of_domain = activities.iter().filter(|activity| activity.domain == domain);
-        let longest = of_domain.map(|activity| activity.params.quantum_cost()).max();
-        longest.unwrap_or(Span::ZERO) + platform.switch_cost * 2
+    let domain_of = |fault: &Fault| match *fault {
+        Fault::HandlerBlocks { activity, .. } => Some(activities[activity as usize].domain),
+        Fault::DomainStops { domain, .. } => Some(domain),
+        _ => None,
     };
-    let extra: Span = faults
-        .iter()
-        .map(|fault| match *fault {
-            Fault::DomainStops { domain, .. } => quantum(domain),
-            Fault::HandlerBlocks { activity, .. } => quantum(activities[activity as usize].domain),
-            _ => Span::ZERO,
-        })
-        .sum();
-    let bound = |place: usize| {
-        let cpu = activities[place].cpu;
-        let wakeup_latency = platform.wakeup_latency + extra;
-        let platform = Platform { cpus: vec![cpu], wakeup_latency, ..platform.clone() };
-        let mut alone = Reservations::new(platform, discipline);
-        let mut own = None;
-        for (at, of) in activities.iter().enumerate().filter(|(_, of)| of.cpu == cpu) {
-            let granted = alone.reserve(&of.name, of.params, &of.terms).ok()?;
-            own = own.or((at == place).then_some(granted.id));
+    let quantum = |of: &SimActivity| {
+        of.quantum_max().max(of.params.quantum_cost()) + platform.switch_cost * 2
+    };
+    let absent: Vec<u32> = absences.iter().filter_map(domain_of).collect();
+    let longest_of =
+        |domain: &u32| activities.iter().filter(|of| of.domain == *domain).map(quantum).max();
+    let returns: Span = absent.iter().filter_map(longest_of).sum();
+    let mut late: Vec<bool> =
+        activities.iter().map(|of| !of.keeps_cost() || absent.contains(&of.domain)).collect();
+    loop {
+        let waits = |cpu: u32| {
+            let on_cpu = || activities.iter().zip(&late).filter(|(of, _)| of.cpu == cpu);
+            let longest = on_cpu().map(|(of, _)| quantum(of)).max().unwrap_or(Span::ZERO);
+            let beyond: Span = on_cpu().filter(|(_, late)| **late).map(|(of, _)| quantum(of)).sum();
+            platform.wakeup_latency.max(longest) + beyond + returns
+        };
+        let bound = |place: usize| {
+            let cpu = activities[place].cpu;
+            let wakeup_latency = waits(cpu);
+            let platform = Platform { cpus: vec![cpu], wakeup_latency, ..platform.clone() };
+            let mut alone = Reservations::new(platform, discipline);
+            let mut own = None;
+            for (at, of) in activities.iter().enumerate().filter(|(_, of)| of.cpu == cpu) {
+                let granted = alone.reserve(&of.name, of.params, &of.terms).ok()?;
+                own = own.or((at == place).then_some(granted.id));
+            }
+            alone.response_max(own?).filter(|_| activities[place].keeps_cost())
+        };
+        let bounds: Vec<_> = (0..activities.len()).map(bound).collect();
+        let more = bounds.iter().zip(&late).map(|(bound, late)| *late || bound.is_none()).collect();
+        if more == late {
+            return bounds;
         }
-        alone.response_max(own?)
-    };
-    (0..activities.len()).map(bound).collect()
+        late = more;
+    }
 }
 
 /// Whether a CPU's set was admitted by simulation from one common start. The promises then hold
@@ -259,7 +287,7 @@ fn settled_after(activities: &[SimActivity], faults: &[Fault], platform: &Platfo
         return Span::ZERO;
     }
     let hand_offs = platform.switch_cost * 2;
-    let lay: Span = activities.iter().map(|activity| activity.params.compute() + hand_offs).sum();
+    let lay: Span = activities.iter().map(|of| of.compute_max() + hand_offs).sum();
     let left_ppm = 1_000_000 - platform.cpu_limit.ppm();
     let work = lost + lay * 2;
     Span::from_nanos(work.saturating_mul(1_000_000).as_nanos() / u64::from(left_ppm.max(1)))

@@ -88,6 +88,44 @@ fn seed_6535_an_idle_cpu_begins_new_windows() {
     }
 }
 
+/// Admission takes the longer of a quantum and the wake-up latency as the time for which work waits
+/// first. The checker gave its allowance for overruns as latency, and so lost the quantum.
+#[test]
+fn seed_1185_a_quantum_beyond_a_budget_comes_on_top_of_another_one() {
+    for (name, seed) in [("rmdp", 1185), ("rmdp", 1786), ("dws", 3065)] {
+        let discipline = upcall_core::discipline::by_name(name).expect("it is listed");
+        vopr(discipline, [seed]).expect("no promise is broken");
+    }
+}
+
+/// Two jobs of a late activity used one budget, and left a debt to the next one. The checkers
+/// expected that one to have its rank.
+#[test]
+fn seed_2430_a_late_activity_may_wait_behind_all_others() {
+    for (name, seed) in [("dws", 2430), ("rmdp", 8090), ("rmdp", 337)] {
+        let discipline = upcall_core::discipline::by_name(name).expect("it is listed");
+        vopr(discipline, [seed]).expect("no promise is broken");
+    }
+}
+
+/// An event came, or a job was released, during a hand-off. The checker expected the domain that
+/// was chosen before to know that.
+#[test]
+fn seed_13191_a_domain_is_chosen_when_its_hand_off_begins() {
+    for (name, seed) in [("rmdp", 13191), ("rm", 7559)] {
+        let discipline = upcall_core::discipline::by_name(name).expect("it is listed");
+        vopr(discipline, [seed]).expect("no promise is broken");
+    }
+}
+
+/// The CPU idled while a domain had a job that had come by a clock that was ahead. The budget of
+/// that job was not renewed, and the domain was not told of the next idle moment.
+#[test]
+fn seed_31278_an_activity_with_a_job_awaits_the_next_idle_moment() {
+    let rmdp = upcall_core::discipline::by_name("rmdp").expect("it is listed");
+    vopr(rmdp, [31278]).expect("no promise is broken");
+}
+
 #[test]
 fn no_seed_breaks_a_promise_under_any_policy() {
     for discipline in DISCIPLINES {

@@ -4,6 +4,8 @@ use std::fs::read_to_string;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use crate::steal::steal_ms;
+
 /// The most seconds to wait until the host leaves the machine alone.
 const WAIT_S_MAX: u32 = 60;
 /// The most time that the host takes of all CPUs in a calm second.
@@ -14,9 +16,9 @@ const OWN: [&str; 6] = ["machine", "kernel", "date", "command", "commit", "load 
 /// Waits until the host took hardly any CPU time for a second.
 pub fn wait_for_calm() {
     for _ in 0..WAIT_S_MAX {
-        let before_ms = steal_ms();
+        let before_ms = all_steal_ms();
         std::thread::sleep(Duration::from_secs(1));
-        if steal_ms().saturating_sub(before_ms) <= CALM_MS_MAX {
+        if all_steal_ms().saturating_sub(before_ms) <= CALM_MS_MAX {
             return;
         }
     }
@@ -36,7 +38,7 @@ impl Measured {
         let load = read_to_string("/proc/loadavg").unwrap_or_default();
         let load = load.split_whitespace().take(3).collect::<Vec<_>>().join(" ");
         let date = printed("date", &["--utc", "+%Y-%m-%dT%H:%M:%SZ"]);
-        Measured { load, date, steal_ms: steal_ms(), begun: Instant::now() }
+        Measured { load, date, steal_ms: all_steal_ms(), begun: Instant::now() }
     }
 
     /// The head of a run of `commands` that ends now.
@@ -44,7 +46,7 @@ impl Measured {
         let cpu_info = read_to_string("/proc/cpuinfo").unwrap_or_default();
         let model = field_of(&cpu_info, "model name").unwrap_or("unknown");
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-        let stolen_ms = steal_ms().saturating_sub(self.steal_ms);
+        let stolen_ms = all_steal_ms().saturating_sub(self.steal_ms);
         let commands = commands.join("\n         ");
         format!(
             "machine: {cpus} x {model}\n\
@@ -85,18 +87,9 @@ fn field_of<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     Some(line.split_once(':')?.1.trim())
 }
 
-/// The time for which the host ran something else on any CPU since boot (proc_stat(5), `steal`).
-fn steal_ms() -> u64 {
-    steal_in(&read_to_string("/proc/stat").unwrap_or_default())
-}
-
-fn steal_in(stat: &str) -> u64 {
-    /// USER_HZ is 100 on every architecture on which Linux runs Rust programs.
-    const TICK_MS: u64 = 10;
-    let line = stat.lines().next().and_then(|line| line.strip_prefix("cpu "));
-    // user nice system idle iowait irq softirq steal
-    let ticks = line.and_then(|line| line.split_whitespace().nth(7)?.parse::<u64>().ok());
-    ticks.unwrap_or(0) * TICK_MS
+/// The time for which the host ran something else on any CPU. 0 if the kernel does not tell.
+fn all_steal_ms() -> u64 {
+    steal_ms("cpu").unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -118,11 +111,5 @@ mod tests {
             "{head}"
         );
         assert!(head.contains(" ms of all CPUs (steal)\n"), "{head}");
-    }
-
-    #[test]
-    fn steal_is_the_eighth_column_of_all_cpus() {
-        assert_eq!(steal_in("cpu  1 2 3 4 5 6 7 8 9\ncpu0 1 1 1 1 1 1 1 1\n"), 80);
-        assert_eq!(steal_in(""), 0);
     }
 }

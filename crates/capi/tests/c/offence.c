@@ -19,8 +19,14 @@ static void handler(struct rts_funargs *args)
     rts_finish(args->smstr);
 }
 
-int main(void)
+/* With `numbers`, prints those of the measures in Rust's order. */
+int main(int count, char **arguments)
 {
+    if (count > 1 && strcmp(arguments[1], "numbers") == 0) {
+        printf("%u %u %u %u %u\n", RTS_OUT_PRIORITISED, RTS_DEMOTED, RTS_KILLED, RTS_DISBELIEVED,
+               RTS_SLOWED);
+        return 0;
+    }
     const char *notice;
     for (uint32_t index = 0; (notice = rts_notice(index)) != NULL; index++)
         if (strstr(notice, "no right to the real-time class")) {

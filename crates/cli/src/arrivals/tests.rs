@@ -4,6 +4,7 @@ use super::*;
 use build::{ORDERS, Order, block, enhanced, ethernet, interface, ipv4, ipv6, pcap, section, udp};
 use proptest::prelude::*;
 use upcall::time::Span;
+use upcall::work::WorkKind;
 
 #[expect(clippy::cast_possible_truncation, reason = "halves of a number")]
 mod build;
@@ -388,13 +389,13 @@ fn packets_of_rtp_have_logical_arrivals() {
     let frames: Vec<_> = packets.iter().map(|(us, packet)| (1, *us, &**packet)).collect();
     let file = pcap(Order::Little, false, 1, &frames);
     for port in [None, Some(5004)] {
-        let arrived = read_media(&*file, "", port, Some(MediaRate::Hertz(8_000))).unwrap();
+        let arrived = read_media(&*file, "", port, MediaClock::of(WorkKind::RtpPcmu)).unwrap();
         assert_eq!(ns(&arrived.at), [0, 1_000_000, 2_000_000]);
         let logical = arrived.logical.unwrap();
         assert_eq!(ns(&logical), [0, 50_000_000, 100_000_000]);
     }
     assert_eq!(read(&*file, "", None).unwrap().logical, None);
     // Only captures have timestamps.
-    let text = read_media(&b"0\n1\n"[..], "", None, Some(MediaRate::Hertz(8_000))).unwrap();
+    let text = read_media(&b"0\n1\n"[..], "", None, MediaClock::of(WorkKind::RtpPcmu)).unwrap();
     assert_eq!(text.logical, None);
 }

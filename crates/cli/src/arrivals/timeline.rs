@@ -4,9 +4,12 @@
 
 use super::error::ArrivalsError;
 use super::limits::ARRIVALS_MAX;
-use super::media::{Media, MediaRate};
 use super::note::Note;
 use upcall::time::{Instant, Span};
+use upcall::work::MediaClock;
+
+/// A packet that is further ahead of its timestamp begins a new timeline.
+const AHEAD_MAX: Span = Span::from_secs(60);
 
 /// The times in the order they were read.
 #[derive(Debug, Default)]
@@ -14,7 +17,7 @@ pub(super) struct Timeline {
     /// The first time that was read; the offsets count from it.
     origin: Option<i128>,
     offsets: Vec<i64>,
-    media: Option<Media>,
+    clock: Option<MediaClock>,
     /// If there are timestamps: how much later than its arrival each packet arrives logically, in
     /// ns; negative for earlier.
     later: Vec<i64>,
@@ -24,16 +27,21 @@ pub(super) struct Timeline {
 }
 
 impl Timeline {
-    /// A timeline of packets with timestamps of this rate, or without timestamps.
-    pub(super) fn new(rate: Option<MediaRate>) -> Self {
-        Timeline { media: rate.map(Media::new), ..Timeline::default() }
+    /// A timeline of packets with the timestamps of this clock, or without timestamps.
+    pub(super) fn new(clock: Option<MediaClock>) -> Self {
+        Timeline { clock, ..Timeline::default() }
     }
 
     /// As [`Timeline::push`], for a packet with this UDP payload.
     pub(super) fn push_packet(&mut self, ns: i128, payload: &[u8]) -> Result<(), ArrivalsError> {
         self.push(ns)?;
-        if let Some(media) = &mut self.media {
-            let later = media.logical_ns(payload, ns) - ns;
+        if let Some(clock) = &mut self.clock {
+            // A packet without a timestamp arrives logically when it comes.
+            let logical = u64::try_from(ns).ok().and_then(|ns| {
+                let at = Instant::from_nanos(ns);
+                clock.logical_arrival(payload, at, at + AHEAD_MAX)
+            });
+            let later = logical.map_or(0, |logical| i128::from(logical.as_nanos()) - ns);
             self.later.push(i64::try_from(later).unwrap_or(0));
         }
         Ok(())
@@ -79,7 +87,7 @@ impl Timeline {
             _ => 0,
         };
         let instant = |offset: i64| Instant::from_nanos(offset.abs_diff(earliest) + origin);
-        let logical = self.media.map(|_| {
+        let logical = self.clock.is_some().then(|| {
             let both = self.offsets.iter().zip(&self.later);
             both.map(|(&offset, &later)| instant((offset + later).max(earliest))).collect()
         });

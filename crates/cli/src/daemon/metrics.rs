@@ -30,17 +30,18 @@ const TEXT_AGE_MAX: Duration = Duration::from_secs(1);
 pub(super) struct Counts {
     attached: AtomicU64,
     detached: AtomicU64,
-    refused: AtomicU64,
     offences: AtomicU64,
     troubles: AtomicU64,
+    /// The server counts here, because it does not report every refusal.
+    refused: Arc<AtomicU64>,
     /// The log counts here.
     lost_lines: Arc<AtomicU64>,
 }
 
 impl Counts {
-    /// No event yet. `lost_lines` counts lines that the log lost.
-    pub(super) fn new(lost_lines: Arc<AtomicU64>) -> Self {
-        Counts { lost_lines, ..Counts::default() }
+    /// No event yet. `refused` counts refusals, and `lost_lines` lines that the log lost.
+    pub(super) fn new(refused: Arc<AtomicU64>, lost_lines: Arc<AtomicU64>) -> Self {
+        Counts { refused, lost_lines, ..Counts::default() }
     }
 
     /// Counts `event` by one atomic addition.
@@ -48,7 +49,6 @@ impl Counts {
         let counter = match event {
             DaemonEvent::Attached { .. } => &self.attached,
             DaemonEvent::Detached { .. } => &self.detached,
-            DaemonEvent::Refused { .. } => &self.refused,
             DaemonEvent::Offence { .. } => &self.offences,
             DaemonEvent::Trouble(_) => &self.troubles,
             _ => return,
@@ -162,7 +162,7 @@ impl Snapshot {
         let totals = [
             ("upcall_daemon_attached", "Processes that became a domain", attached),
             ("upcall_daemon_detached", "Domains that detached", detached),
-            ("upcall_daemon_refused", "Domains and activities refused", refused),
+            ("upcall_daemon_refused", "Connections, domains and activities refused", refused),
             ("upcall_daemon_offences", "Measures that the watchdog took", offences),
             ("upcall_daemon_troubles", "Missing rights and failures", troubles),
             ("upcall_daemon_lost_lines", "Lines of the log that a slow reader cost", lost_lines),

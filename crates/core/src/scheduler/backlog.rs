@@ -17,6 +17,7 @@ use crate::time::Instant;
 
 impl Slot {
     /// How many jobs from the oldest one on are to be dropped at `now`.
+    #[inline]
     fn stale(&self, now: Instant) -> u64 {
         if self.backlog == Backlog::CatchUp || self.unfinished == 0 || self.job.start.is_some() {
             return 0;
@@ -90,6 +91,7 @@ impl Scheduler {
     }
 
     /// Whether the oldest job of `id` is to be dropped.
+    #[inline]
     pub(super) fn is_stale(&self, id: ActivityId, now: Instant) -> bool {
         self.slot(id).is_ok_and(|slot| slot.stale(now) > 0)
     }

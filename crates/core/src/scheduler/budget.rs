@@ -79,6 +79,7 @@ pub struct BudgetState {
 }
 
 /// A span in the signed numbers that debts need. Budgets and periods are below an hour.
+#[inline]
 fn signed(span: Span) -> i64 {
     i64::try_from(span.as_nanos()).unwrap_or(i64::MAX)
 }
@@ -98,6 +99,7 @@ impl Budget {
         }
     }
 
+    #[inline]
     pub(super) fn is_over(&self) -> bool {
         self.left_ns <= 0
     }
@@ -109,12 +111,14 @@ impl Budget {
         self.window += self.period.saturating_mul(windows);
     }
 
+    #[inline]
     fn spend(&mut self, used: Span) {
         let left_ns = self.left_ns.saturating_sub(signed(used));
         self.left_ns = left_ns.max(-signed(self.period));
     }
 
     /// How many windows have expired by `now`.
+    #[inline]
     fn expired(&self, now: Instant) -> u64 {
         let expiry = self.window + self.valid;
         if now < expiry { 0 } else { now.since(expiry).whole(self.period) + 1 }
@@ -122,6 +126,7 @@ impl Budget {
 
     /// Work that may use the budget from `start` on is the oldest work now. Returns whether the
     /// windows are on the grid of that work.
+    #[inline]
     pub(super) fn begin(&mut self, start: Instant) -> bool {
         if !self.is_used {
             (self.is_used, self.window) = (true, start.max(self.window));
@@ -135,6 +140,7 @@ impl Budget {
 
     /// Moves to a window that is valid at `now`, and to one with a budget if such a window has
     /// begun. The activity did not run.
+    #[inline]
     pub(super) fn advance(&mut self, now: Instant) {
         if self.is_used {
             let expired = self.expired(now);
@@ -148,11 +154,17 @@ impl Budget {
     }
 
     /// Charges the use since the last charge: the activity ran without a break up to `now`.
+    #[inline]
     pub(super) fn charge(&mut self, now: Instant) {
         let from = self.charged;
         self.charged = from.max(now);
         let expired = self.expired(now);
-        if expired > 0 {
+        if expired == 0 && !self.is_over() {
+            self.spend(now.since(from));
+            if !self.is_over() {
+                return;
+            }
+        } else if expired > 0 {
             let until = self.window + self.valid;
             if !self.is_over() {
                 self.spend(until.since(from));
@@ -165,8 +177,6 @@ impl Budget {
             if !self.is_over() {
                 self.spend(now.since(from.max(self.window + self.valid - self.period)));
             }
-        } else if !self.is_over() {
-            self.spend(now.since(from));
         } else if self.restored_at() <= now {
             let at = self.restored_at();
             self.advance(at);
@@ -182,6 +192,7 @@ impl Budget {
     }
 
     /// The activity runs from `now` on, and is charged from `from` on.
+    #[inline]
     pub(super) fn begin_charge(&mut self, now: Instant, from: Instant) {
         self.advance(now);
         self.charged = from;
@@ -199,6 +210,7 @@ impl Budget {
     }
 
     /// When the activity is within its budget again, if it is over budget and does not run.
+    #[inline]
     fn restored_at(&self) -> Instant {
         let debt = Span::from_nanos(self.left_ns.min(0).unsigned_abs());
         // The usual case takes no division.
@@ -211,12 +223,14 @@ impl Budget {
     }
 
     /// What is left; 0 if it is over budget.
+    #[inline]
     fn left(&self) -> Span {
         Span::from_nanos(self.left_ns.max(0).unsigned_abs())
     }
 
     /// When the rank of the running activity changes, if it runs on: it has used its budget, or its
     /// window expires. [`Instant::FAR`] if it is over budget already.
+    #[inline]
     pub(super) fn changes_at(&self) -> Instant {
         match self.is_over() {
             true => Instant::FAR,
@@ -232,6 +246,7 @@ impl Budget {
         if self.is_over() { self.restored_at() } else { start }
     }
 
+    #[inline]
     pub(super) fn is_in_debt(&self) -> bool {
         self.left_ns < 0
     }
@@ -242,11 +257,13 @@ impl Budget {
     }
 
     /// The release from which the rank of a job counts that was released at `release`.
+    #[inline]
     pub(super) fn rank_from(&self, release: Instant) -> Instant {
         release.max(self.window)
     }
 
     /// When the activity has its rank again, if it is over budget.
+    #[inline]
     pub(super) fn over_until(&self) -> Option<Instant> {
         self.is_over().then(|| self.restored_at())
     }

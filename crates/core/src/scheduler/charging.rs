@@ -14,6 +14,7 @@ use crate::time::{Instant, Span};
 impl Slot {
     /// The oldest job in the form that the policy takes: with the release from which its rank
     /// counts. Under a policy with budgets that is not before the beginning of the window.
+    #[inline]
     pub(super) fn standing_job(&self) -> Ready {
         let job = self.oldest();
         match &self.budget {
@@ -23,11 +24,13 @@ impl Slot {
     }
 
     /// The oldest job with the rank that `budget` gives it.
+    #[inline]
     pub(super) fn ranked_by(&self, budget: &Budget) -> Ready {
         self.job_from(budget.rank_from(self.release), budget.is_over())
     }
 
     /// A job whose rank counts from `release`.
+    #[inline]
     pub(super) fn job_from(&self, release: Instant, is_over_budget: bool) -> Ready {
         Ready { release, deadline: release + self.deadline, is_over_budget }
     }
@@ -44,39 +47,38 @@ impl Scheduler {
         }
         let job = slot.standing_job();
         slot.placed = job;
-        self.note_restore(id);
+        let restored_at = slot.budget.as_ref().and_then(Budget::over_until);
+        self.note_restore(id, restored_at);
         self.policy.ready(id, job, now);
     }
 
-    /// Updates when the activity has a budget again.
-    fn note_restore(&mut self, id: ActivityId) {
-        let slot = self.slots[id.0 as usize].as_ref();
-        match slot.and_then(|slot| slot.budget.as_ref()?.over_until()) {
+    /// Updates when the activity has a budget again; `None`: it has one.
+    #[inline]
+    fn note_restore(&mut self, id: ActivityId, restored_at: Option<Instant>) {
+        match restored_at {
             Some(at) => self.restores.set(at, id.0),
             None => self.restores.remove(id.0),
         }
     }
 
     /// Tells the policy if the job of an activity counts from another release, or if the budget is
-    /// used or refilled. Returns whether its key is worse than before.
-    fn place_again(&mut self, id: ActivityId, now: Instant) -> bool {
-        let Some(slot) = self.slots.get_mut(id.0 as usize).and_then(Option::as_mut) else {
-            return false;
-        };
+    /// used or refilled. Returns the job as it was placed before, if its rank changed.
+    #[inline]
+    fn place_again(&mut self, id: ActivityId, now: Instant) -> Option<Ready> {
+        let slot = self.slots.get_mut(id.0 as usize).and_then(Option::as_mut)?;
         let (old, job) = (slot.placed, slot.standing_job());
-        slot.placed = job;
-        if job == old {
-            // Within its budget an activity has no refill to wait for.
-            if job.is_over_budget {
-                self.note_restore(id);
-            }
-            return false;
+        // Within its budget an activity has no refill to wait for.
+        if job == old && !job.is_over_budget {
+            return None;
         }
-        let key = |job| self.policy.standing(id, job, now).map(|standing| standing.key);
-        let is_worse = key(old) < key(job);
+        slot.placed = job;
+        let restored_at = slot.budget.as_ref().and_then(Budget::over_until);
+        self.note_restore(id, restored_at);
+        if job == old {
+            return None;
+        }
         self.policy.rerank(id, job, now);
-        self.note_restore(id);
-        is_worse
+        Some(old)
     }
 
     /// The upcall of an activity with a job begins: charges it from `from` on. Returns whether its
@@ -84,20 +86,29 @@ impl Scheduler {
     pub(super) fn begin_charge(&mut self, id: ActivityId, now: Instant, from: Instant) -> bool {
         let Some(budget) = self.budget_mut(id) else { return false };
         budget.begin_charge(now, from);
-        self.place_again(id, now)
+        let Some(old) = self.place_again(id, now) else { return false };
+        let key = |job| self.policy.standing(id, job, now).map(|standing| standing.key);
+        let job = self.slot(id).map(|slot| slot.placed);
+        job.is_ok_and(|job| key(old) < key(job))
     }
 
     /// Charges the activity that runs, and ranks it by what is left.
+    #[inline]
     pub(super) fn charge(&mut self, running: Running, now: Instant) {
-        if running.extra {
-            return;
-        }
-        if let Some(budget) = self.budget_mut(running.id) {
-            budget.charge(now);
-            let is_in_debt = budget.is_in_debt();
-            self.awaits_idle |= is_in_debt;
+        if !running.extra && self.charge_last(running.id, now) {
             self.place_again(running.id, now);
         }
+    }
+
+    /// Charges the running activity whose job ends now: it needs no rank any more. Returns whether
+    /// it has a budget.
+    #[inline]
+    pub(super) fn charge_last(&mut self, id: ActivityId, now: Instant) -> bool {
+        let Some(budget) = self.budget_mut(id) else { return false };
+        budget.charge(now);
+        let is_in_debt = budget.is_in_debt();
+        self.awaits_idle |= is_in_debt;
+        true
     }
 
     /// Processes [`super::Input::Interrupted`]. O(1).
@@ -110,6 +121,7 @@ impl Scheduler {
     }
 
     /// Refills the budgets that are due at `now`.
+    #[inline]
     pub(super) fn restore_due(&mut self, now: Instant) {
         while let Some((at, number)) = self.restores.peek().filter(|&(at, _)| at <= now) {
             let id = ActivityId(number);
@@ -128,18 +140,24 @@ impl Scheduler {
         }
     }
 
+    #[inline]
     fn budget_mut(&mut self, id: ActivityId) -> Option<&mut Budget> {
         self.slots.get_mut(id.0 as usize)?.as_mut()?.budget.as_mut()
     }
 
-    /// Processes [`super::Input::Idle`]. O(n).
+    /// Processes [`super::Input::Idle`]. An activity with a job keeps its budget, and awaits the
+    /// next idle moment. That happens if the clock was ahead, so that the job has come for the
+    /// scheduler only. O(n).
     pub(super) fn renew_budgets(&mut self, now: Instant) {
-        self.awaits_idle = false;
-        for slot in self.slots.iter_mut().flatten().filter(|slot| slot.unfinished == 0) {
-            if let Some(budget) = &mut slot.budget {
-                budget.renew(now);
+        let mut has_work = false;
+        for slot in self.slots.iter_mut().flatten() {
+            match &mut slot.budget {
+                Some(budget) if slot.unfinished == 0 => budget.renew(now),
+                Some(_) => has_work = true,
+                None => {}
             }
         }
+        self.awaits_idle &= has_work;
     }
 
     /// Processes [`super::Input::PassedOver`]. O(n log n).

@@ -74,8 +74,8 @@ impl Scheduler {
         self.slot(id).ok()?.budget.as_ref().map(Budget::state)
     }
 
-    /// Whether [`super::Input::Idle`] has an effect: an activity may have used more than its budget,
-    /// or its windows may not begin with its releases. O(1).
+    /// Whether [`super::Input::Idle`] has an effect: an activity may have used more than its
+    /// budget, or its windows may not begin with its releases. O(1).
     pub fn awaits_idle(&self) -> bool {
         self.awaits_idle
     }

@@ -449,3 +449,18 @@ fn a_late_job_stays_missed_when_it_is_dropped() {
     bench.returned(30, 0, Outcome::Yielded);
     assert_eq!((bench.counters(A).jobs, bench.counters(A).misses), (3, 2));
 }
+
+#[test]
+fn an_activity_with_a_job_at_an_idle_moment_awaits_the_next_one() {
+    let (mut bench, _) = Bench::running(&[task(100, 2)]);
+    // 30 over its budget.
+    bench.returned(130, 2, Outcome::Done);
+    assert!(bench.0.awaits_idle());
+    // The job of 100 has come already.
+    bench.0.handle(at(130), Input::Idle).unwrap();
+    assert!(bench.0.awaits_idle());
+    bench.drain(130);
+    bench.returned(140, 2, Outcome::Done);
+    bench.0.handle(at(140), Input::Idle).unwrap();
+    assert!(!bench.0.awaits_idle());
+}

@@ -6,13 +6,13 @@
 //! ```
 //!
 //! A domain that is woken during the turn of another user runs for a moment when the holder yields,
-//! and wakes the KLS thread of its group. At priority 59 that thread would not run before the holder
-//! sleeps. At 60 it runs when the holder yields again (docs/decisions/0017). It never interrupts a
-//! quantum of the holder.
+//! and wakes the KLS thread of its group. At priority 59 that thread would not run before the
+//! holder sleeps. At 60 it runs when the holder yields again (docs/decisions/0017). It never
+//! interrupts a quantum of the holder.
 //!
 //! Only the KLS thread of the group that had the CPU last is at 59, and it goes to 60 before it
-//! chooses. So it is asleep at 60 before a domain of another group runs. The thread of a user who is
-//! alone on the CPU stays at 59, and saves two system calls each time the CPU becomes idle.
+//! chooses. So it is asleep at 60 before a domain of another group runs. The thread of a user who
+//! is alone on the CPU stays at 59, and saves two system calls each time the CPU becomes idle.
 
 use upcall_sys::schedule::{self, Band};
 

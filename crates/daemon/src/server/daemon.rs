@@ -78,6 +78,7 @@ pub struct Daemon {
     pub(super) reports_lost: Arc<AtomicU64>,
     pub(super) events: Vec<DaemonEvent>,
     pub(super) attached_ever: Arc<AtomicU64>,
+    pub(super) refused_ever: Arc<AtomicU64>,
 }
 
 impl Daemon {
@@ -94,6 +95,12 @@ impl Daemon {
     /// The number of domains attached so far, readable from other threads.
     pub fn attached_ever(&self) -> Arc<AtomicU64> {
         self.attached_ever.clone()
+    }
+
+    /// The number of connections, processes and activities refused so far, also of those that were
+    /// not reported, readable from other threads.
+    pub fn refused_ever(&self) -> Arc<AtomicU64> {
+        self.refused_ever.clone()
     }
 
     /// The cost of a hand-off in admission.

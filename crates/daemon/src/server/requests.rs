@@ -143,9 +143,11 @@ impl Daemon {
         self.report_refusal_of(owner, reason.to_owned());
     }
 
-    /// Reports a refusal, unless too many of the user's were reported lately: a user cannot fill
-    /// the log.
+    /// Counts a refusal, and reports it unless too many of the user's were reported lately: a user
+    /// cannot fill the log.
     pub(super) fn report_refusal_of(&mut self, owner: Owner, reason: String) {
+        // Relaxed: the count is used on its own.
+        self.refused_ever.fetch_add(1, Ordering::Relaxed);
         let now = clock::now();
         let (since, count) = self.refusals.entry(owner.uid).or_insert((now, 0));
         if now.since(*since) >= REPORT_INTERVAL {

@@ -37,6 +37,8 @@ pub(super) struct Account {
     pub(super) owed_ns: i64,
     /// As `owed_ns`, but without the grace.
     pub(super) excess_ns: i64,
+    /// As `excess_ns`, but only what was used while a domain of another user waited.
+    contested_ns: i64,
     /// Whether its group owed too much, and it was the domain to pay.
     pays_for_group: bool,
     /// Whether its group used more than admission counts, and it must wait until it has made up for
@@ -55,6 +57,8 @@ pub(super) struct Sample {
     pub(super) waited: Option<Waited>,
     /// How long the machine stood still since the previous sample, at least.
     pub(super) stalled: Span,
+    /// For how long before the sample a domain of another user has waited.
+    pub(super) contested: Span,
     pub(super) kernel_tick: Span,
 }
 
@@ -93,7 +97,7 @@ pub(super) fn credit_ns(
 impl Account {
     /// Adds what was used since the previous sample.
     pub(super) fn add_sample(&mut self, sample: Sample, limits: &Limits, grace: Span) {
-        let Sample { now, count_ns, waited, stalled, kernel_tick } = sample;
+        let Sample { now, count_ns, waited, stalled, contested, kernel_tick } = sample;
         let Some(before) = self.sampled_at.replace(now) else {
             self.meter.begin(count_ns, kernel_tick);
             self.has_run = count_ns > 0;
@@ -108,15 +112,18 @@ impl Account {
         // limit.
         let most = signed(owed_ns_max(limits, grace).saturating_add(OWED_BEYOND_NS));
         let jobs_ns = limits.compute_ns.load(Relaxed);
-        let after = |before_ns: i64, ppm| {
+        let after = |before_ns: i64, used_ns, ppm| {
             let least = credit_ns(before_ns, waited, (elapsed.time, ppm), jobs_ns);
-            let owed_ns = before_ns.saturating_add(signed(self.used_ns));
+            let owed_ns = before_ns.saturating_add(signed(used_ns));
             owed_ns.saturating_sub(due_ns(elapsed.time, ppm)).clamp(least, most)
         };
-        self.owed_ns = after(self.owed_ns, share_ppm.saturating_add(SHARE_GRACE_PPM));
-        self.excess_ns = after(self.excess_ns, share_ppm);
+        let with_grace_ppm = share_ppm.saturating_add(SHARE_GRACE_PPM);
+        self.owed_ns = after(self.owed_ns, self.used_ns, with_grace_ppm);
+        self.excess_ns = after(self.excess_ns, self.used_ns, share_ppm);
+        let contested_ns = self.used_ns.min(contested.as_nanos());
+        self.contested_ns = after(self.contested_ns, contested_ns, share_ppm);
         self.pays_for_group &= self.owed_ns > 0;
-        self.waits_for_group &= self.excess_ns > signed(jobs_ns);
+        self.waits_for_group &= self.beyond_ns(limits) > 0;
     }
 
     /// From now on the domain owes all that it used beyond its reservation, in ns. Returns that.
@@ -127,7 +134,14 @@ impl Account {
         excess_ns
     }
 
-    /// From now on the domain takes no turns until it is one job beyond its reservation at most.
+    /// The CPU time in ns beyond its reservation and one job of each activity that the domain used
+    /// while a domain of another user waited, and that it has not made up for yet.
+    pub(super) fn beyond_ns(&self, limits: &Limits) -> u64 {
+        let beyond_ns = self.contested_ns - signed(limits.compute_ns.load(Relaxed));
+        u64::try_from(beyond_ns).unwrap_or_default()
+    }
+
+    /// From now on the domain takes no turns while it is more than one job beyond its reservation.
     pub(super) fn wait_for_group(&mut self) {
         self.waits_for_group = true;
     }

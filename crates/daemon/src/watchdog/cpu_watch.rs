@@ -91,13 +91,15 @@ impl CpuWatch {
     fn check_all(&mut self, tick: &mut Tick<'_>) {
         let mut view = std::mem::take(&mut self.view);
         view.refresh(&self.cpu_state);
+        // Also the areas that a domain has changed without a sign.
+        let all = view.groups().flat_map(|(_, members)| members.iter());
+        all.for_each(|member| member.try_replace(tick.now));
+        self.note_contest(&view, tick.now);
         for record in &mut self.records {
             record.seen = false;
         }
         let (mut waits, mut others_wait, mut holder) = (false, false, None);
         let now = tick.now;
-        let all = view.groups().flat_map(|(_, members)| members.iter());
-        all.for_each(|member| member.try_replace(now));
         for (group, members) in view.groups() {
             self.check_members(group, members, tick);
             let Ok(turn) = group.turn_or_reset() else { continue };
@@ -146,7 +148,7 @@ impl CpuWatch {
         let holder = group.turn.turn().ok().map(Turn::holder);
         for member in members.iter() {
             let wants_cpu = member.wants_cpu(tick.now) || holder == Some(member.domain);
-            self.update_record(member, tick, wants_cpu);
+            self.update_record(group, member, tick, wants_cpu);
             self.check_end(member, tick);
             if member.thread.is_news() {
                 tick.report_ended(group, member);
@@ -171,8 +173,21 @@ impl CpuWatch {
         }
     }
 
+    /// Notes for each group whether a domain of another one waits for the CPU.
+    pub(super) fn note_contest(&mut self, view: &CpuView, now: Instant) {
+        let waits = |(group, members): &(Arc<DomainGroup>, Members)| {
+            members.iter().any(|member| group.is_present(member) && member.wants_cpu(now))
+        };
+        let waiting: Vec<_> =
+            view.groups().filter(|of| waits(of)).map(|(group, _)| group).collect();
+        for account in &mut self.group_accounts {
+            account.note_contest(waiting.iter().any(|group| !account.is_of(group)), now);
+        }
+    }
+
     /// Updates the account of a group. Acts against the domains that pay for it, if another domain
-    /// waits. Reports a group whose KLS thread was slowed to each of its domains.
+    /// waits. Preempts those that must wait for it, if a domain of another user waits. Reports a
+    /// group whose KLS thread was slowed to each of its domains.
     pub(super) fn check_group(
         &mut self,
         (group, members): (&Arc<DomainGroup>, &Members),
@@ -193,6 +208,7 @@ impl CpuWatch {
             cpu_used_ns: self.used_ns,
             lost: tick.lost(),
         });
+        let others_wait = account.is_contested();
         if let Some(kls_used_ns) = account.newly_slowed() {
             for member in members.iter() {
                 group.count_offence(member);
@@ -202,7 +218,8 @@ impl CpuWatch {
         for member in members.iter().filter(|_| waits) {
             let Some(record) = self.record_of(member) else { continue };
             let owed_ns = record.account.owed_for_group_ns();
-            let must_wait = record.account.waits_for_group() && !member.is(State::Demoted);
+            let must_wait =
+                others_wait && record.account.waits_for_group() && !member.is(State::Demoted);
             let owed_ns = owed_ns.filter(|_| record.counts_for_group(tick.rules));
             let turn = group.turn.turn().ok().filter(|turn| turn.holder() == member.domain);
             match owed_ns {
@@ -218,9 +235,9 @@ impl CpuWatch {
         }
     }
 
-    /// When a group may exceed a limit at the earliest, if it keeps the CPU.
-    pub(super) fn group_may_exceed_at(&self, group: &DomainGroup) -> Option<Instant> {
-        self.group_accounts.iter().find(|account| account.is_of(group))?.may_exceed_at()
+    /// The account of a group, if a domain of another user waits.
+    pub(super) fn contested_account(&self, group: &DomainGroup) -> Option<&GroupAccount> {
+        self.group_accounts.iter().find(|account| account.is_of(group) && account.is_contested())
     }
 
     /// Whether a domain used no CPU time since the previous tick.
@@ -263,6 +280,7 @@ impl CpuWatch {
     /// Updates the record of a domain, mainly its CPU time.
     pub(super) fn update_record(
         &mut self,
+        group: &DomainGroup,
         member: &Arc<Member>,
         tick: &mut Tick<'_>,
         wants_cpu: bool,
@@ -279,6 +297,8 @@ impl CpuWatch {
                 return self.keep_record(member);
             }
         };
+        let of_group = self.group_accounts.iter().find(|account| account.is_of(group));
+        let contested = of_group.map_or(Span::ZERO, |account| account.contested_for(tick.now));
         let found = self.records.iter_mut().find(|record| Arc::ptr_eq(&record.member, member));
         let record = match found {
             Some(record) => record,
@@ -295,7 +315,7 @@ impl CpuWatch {
         let others_ns = self.used_ns - record.cpu_used_ns;
         let waits = wants_cpu && member.is(State::Attached);
         let waited = waits.then_some(Waited { others_ns, lost: tick.lost() });
-        let sample = Sample { now, count_ns, waited, stalled, kernel_tick };
+        let sample = Sample { now, count_ns, waited, stalled, contested, kernel_tick };
         record.sampled_at = now;
         let before_ns = record.account.cpu_ns;
         record.account.add_sample(sample, &member.limits, tick.rules.grace);

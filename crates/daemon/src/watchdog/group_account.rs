@@ -8,19 +8,22 @@
 //! and looks do while the group has the CPU and may owe too much.
 //!
 //! That limit is two jobs of each domain and the grace. For 20 domains it is longer than many
-//! deadlines of others. So a group of several domains has a second limit, without offences: how far
-//! it is *ahead* of its reservations.
+//! deadlines of others. So a group of several domains has a second limit, without offences.
+//! Admission counts for each domain, in a busy period of length t:
 //!
 //! ```text
-//!   admission counts, in a busy period of length t:   sum of ceil(t / T) C  <=  share t + sum of C
-//!   the group may use before others go first:         share t + sum of C + 1 ms + 5 % of t
+//!   sum of ceil(t / T) C  <=  share t + sum of C
 //! ```
 //!
-//! It may be ahead by what its largest domain alone may owe, if that is more. A group whose jobs
-//! waited for other groups has credit: admission counts the jobs from their releases. The domains
-//! that are furthest beyond one job of their own wait until they are beyond it no longer. The others
-//! of the group go on. Without the real-time class there is no such limit: no domain can be
-//! preempted without an offence.
+//! What a domain uses beyond that while a domain of another user waits, it takes from others. The
+//! sum of that over the domains of the group is at most [`BEYOND_MAX`]. Beyond it, each domain that
+//! used more than one job of each activity waits until it has made up for the rest. The others of
+//! the group go on, each until its own job is used. Without the real-time class there is no such
+//! limit: no domain can be preempted without an offence.
+//!
+//! Only CPU time counts that was used while a domain of another user waited. A domain that the host
+//! or other programs delayed catches up below all that keep their reservations
+//! (docs/decisions/0016): it takes nothing from them, and does not wait for this limit.
 //!
 //! A domain that is out-prioritised or demoted is left out: it pays for itself before it takes
 //! turns again. The group also pays for its KLS thread, as far as that exceeds the grace: domains
@@ -32,9 +35,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use upcall_core::time::{Instant, Span};
 use upcall_shm::kernel_area::State;
 
-use super::account::{
-    OWED_BEYOND_NS, SHARE_GRACE_PPM, Waited, credit_ns, due_ns, owed_ns_max, signed,
-};
+use super::account::{OWED_BEYOND_NS, SHARE_GRACE_PPM, Waited, credit_ns, due_ns, signed};
 use super::record::Record;
 use super::tick::Rules;
 use crate::group::{DomainGroup, Member, Members};
@@ -42,9 +43,9 @@ use crate::group::{DomainGroup, Member, Members};
 #[cfg(test)]
 mod tests;
 
-/// How far a group may be ahead beyond one job of each domain. It covers hand-offs, and counts of
-/// the kernel that are out of date.
-const AHEAD_MAX: Span = Span::from_millis(1);
+/// What the domains of a group may use beyond one job each. It covers hand-offs, and counts of the
+/// kernel that are out of date.
+const BEYOND_MAX: Span = Span::from_micros(500);
 
 /// See the module's head.
 pub(super) struct GroupAccount {
@@ -52,11 +53,12 @@ pub(super) struct GroupAccount {
     sampled_at: Option<Instant>,
     /// As [`super::account::Account::owed_ns`], of the whole group.
     owed_ns: i64,
-    /// As `owed_ns`, but without the domains that wait for their group.
-    ahead_ns: i64,
-    /// What the group might owe at the previous sample, and how far it might be ahead.
+    /// What the group might owe at the previous sample.
     owed_max_ns: u64,
-    ahead_max_ns: u64,
+    /// The sum of what its domains used beyond one job each. `None`: without a limit.
+    beyond_ns: Option<u64>,
+    /// Since when a domain of another user has waited at each check.
+    contested_since: Option<Instant>,
     /// CPU time of all domains of the CPU at the previous sample.
     cpu_used_ns: u64,
     /// CPU time of the KLS thread at the previous sample.
@@ -115,9 +117,9 @@ impl GroupAccount {
             group,
             sampled_at: None,
             owed_ns: 0,
-            ahead_ns: 0,
             owed_max_ns: 0,
-            ahead_max_ns: 0,
+            beyond_ns: None,
+            contested_since: None,
             cpu_used_ns: 0,
             kls_ns: 0,
             kls_used_ns: 0,
@@ -138,18 +140,37 @@ impl GroupAccount {
 
     /// When the group exceeds a limit at the earliest, if it runs from the previous sample on.
     pub(super) fn may_exceed_at(&self) -> Option<Instant> {
-        let left = |most_ns: u64, ns: i64| signed(most_ns).saturating_sub(ns).max(0).unsigned_abs();
-        let left_ns =
-            left(self.owed_max_ns, self.owed_ns).min(left(self.ahead_max_ns, self.ahead_ns));
-        Some(self.sampled_at? + Span::from_nanos(left_ns))
+        let left_ns = signed(self.owed_max_ns).saturating_sub(self.owed_ns).max(0).unsigned_abs();
+        let beyond_ns = self.beyond_ns.map(|ns| BEYOND_MAX.as_nanos().saturating_sub(ns));
+        Some(self.sampled_at? + Span::from_nanos(beyond_ns.map_or(left_ns, |of| left_ns.min(of))))
+    }
+
+    /// Whether its domains used more beyond their jobs than they may.
+    pub(super) fn is_beyond(&self) -> bool {
+        self.beyond_ns.is_some_and(|ns| ns > BEYOND_MAX.as_nanos())
+    }
+
+    /// Notes whether a domain of another user waits for the CPU at this check.
+    pub(super) fn note_contest(&mut self, others_wait: bool, now: Instant) {
+        self.contested_since = others_wait.then(|| self.contested_since.unwrap_or(now));
+    }
+
+    /// For how long a domain of another user has waited.
+    pub(super) fn contested_for(&self, now: Instant) -> Span {
+        self.contested_since.map_or(Span::ZERO, |since| now.since(since))
+    }
+
+    /// Whether a domain of another user waited at the last check.
+    pub(super) fn is_contested(&self) -> bool {
+        self.contested_since.is_some()
     }
 
     /// Adds what the group used since the previous sample. O(records times members).
     pub(super) fn add_sample(&mut self, sample: GroupSample<'_>) {
         let GroupSample { records, members, now, rules, cpu_used_ns, lost } = sample;
         let elapsed = self.sampled_at.replace(now).map_or(Span::ZERO, |before| now.since(before));
-        let (mut all, mut turns, mut domains_ns) = (Sum::default(), Sum::default(), 0_u64);
-        let (mut wants_cpu, mut largest_ns) = (false, 0);
+        let (mut all, mut domains_ns, mut beyond_ns) = (Sum::default(), 0_u64, 0_u64);
+        let mut wants_cpu = false;
         for record in of_members(records, members) {
             let cpu_ns = record.account.cpu_ns;
             let used_ns = cpu_ns - std::mem::replace(&mut record.charged_ns, cpu_ns);
@@ -159,32 +180,26 @@ impl GroupAccount {
             }
             all.add(used_ns, &record.member);
             wants_cpu |= record.wants_cpu;
-            if !record.member.is(State::Demoted) {
-                turns.add(used_ns, &record.member);
-                largest_ns = owed_ns_max(&record.member.limits, rules.debt_max()).max(largest_ns);
-            }
+            beyond_ns = beyond_ns.saturating_add(record.account.beyond_ns(&record.member.limits));
         }
         let others_ns = cpu_used_ns - std::mem::replace(&mut self.cpu_used_ns, cpu_used_ns);
         let others_ns = others_ns.saturating_sub(domains_ns);
         let waited = wants_cpu.then_some(Waited { others_ns, lost });
-        let kls_ns = self.kls_beyond_ns(elapsed, rules.grace);
-        for sum in [&mut all, &mut turns] {
-            sum.used_ns = sum.used_ns.saturating_add(kls_ns);
-        }
+        all.used_ns = all.used_ns.saturating_add(self.kls_beyond_ns(elapsed, rules.grace));
         self.owed_ns = all.debt_ns(self.owed_ns, elapsed, waited);
         self.owed_max_ns = (2 * all.jobs_ns).saturating_add(rules.grace.as_nanos());
         if self.owed_ns > signed(self.owed_max_ns) {
-            pay(&mut self.owed_ns, of_members(records, members), rules, Limit::Owed);
+            pay(&mut self.owed_ns, of_members(records, members), rules);
         }
-        self.ahead_ns = turns.debt_ns(self.ahead_ns, elapsed, waited);
-        self.ahead_max_ns = match rules.band {
-            Some(_) if members.len() > 1 => {
-                turns.jobs_ns.saturating_add(AHEAD_MAX.as_nanos()).max(largest_ns)
+        let is_limited = rules.band.is_some() && members.len() > 1 && self.is_contested();
+        self.beyond_ns = is_limited.then_some(beyond_ns);
+        if self.is_beyond() {
+            for record in of_members(records, members) {
+                let is_beyond = record.account.beyond_ns(&record.member.limits) > 0;
+                if is_beyond && !record.member.is(State::Demoted) {
+                    record.account.wait_for_group();
+                }
             }
-            _ => u64::MAX,
-        };
-        if self.ahead_ns > signed(self.ahead_max_ns) {
-            pay(&mut self.ahead_ns, of_members(records, members), rules, Limit::Ahead);
         }
     }
 
@@ -199,43 +214,21 @@ impl GroupAccount {
     }
 }
 
-/// The limit that a group exceeds.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Limit {
-    Owed,
-    Ahead,
-}
-
-/// Lets the domains that are furthest beyond their jobs pay what the group owes, `debt_ns`.
-fn pay<'r>(
-    debt_ns: &mut i64,
-    records: impl Iterator<Item = &'r mut Record>,
-    rules: &Rules,
-    limit: Limit,
-) {
-    let counts = |record: &&mut Record| match limit {
-        Limit::Owed => record.counts_for_group(rules),
-        Limit::Ahead => !record.member.is(State::Demoted) && !record.account.waits_for_group(),
-    };
-    let jobs = if limit == Limit::Owed { 2 } else { 1 };
+/// Lets the domains that are furthest beyond two of their jobs pay what the group owes, `debt_ns`.
+fn pay<'r>(debt_ns: &mut i64, records: impl Iterator<Item = &'r mut Record>, rules: &Rules) {
     let beyond = |record: &Record| {
-        let jobs_ns = jobs_ns(&record.member).saturating_mul(jobs);
+        let jobs_ns = jobs_ns(&record.member).saturating_mul(2);
         record.account.excess_ns.saturating_sub(signed(jobs_ns))
     };
-    let mut records: Vec<_> = records.filter(counts).filter(|of| beyond(of) > 0).collect();
+    let counts = |record: &&mut Record| record.counts_for_group(rules) && beyond(record) > 0;
+    let mut records: Vec<_> = records.filter(counts).collect();
     records.sort_unstable_by_key(|record| std::cmp::Reverse(beyond(record)));
     for record in records {
         // Not only until the limit is kept: a swarm of domains would stay at its limit.
         if *debt_ns <= 0 {
             return;
         }
-        *debt_ns -= match limit {
-            Limit::Owed => record.account.pay_for_group(),
-            Limit::Ahead => {
-                record.account.wait_for_group();
-                beyond(record)
-            }
-        };
+        *debt_ns -= record.account.pay_for_group();
     }
 }
 

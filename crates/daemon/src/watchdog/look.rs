@@ -23,6 +23,10 @@ use crate::group::{DomainGroup, Member};
 const REVIEW_EVERY: Span = Span::from_micros(500);
 const REVIEW_FOR: Span = Span::from_millis(20);
 
+/// The shortest time between two looks at the account of a group. Within it a domain of the group
+/// may exceed its job unseen.
+const GROUP_EVERY: Span = Span::from_micros(200);
+
 impl CpuWatch {
     /// Finds domains that do not yield, and computes the next look.
     pub(super) fn look(&mut self, tick: &mut Tick<'_>) {
@@ -36,6 +40,7 @@ impl CpuWatch {
         // The KLS thread of that group does not run, and those of others have copied their areas.
         held.flat_map(|(_, members)| members.iter())
             .for_each(|member| member.try_refresh(tick.now));
+        self.note_contest(&view, tick.now);
         self.review_preempted(&view, tick);
         self.contenders.clear();
         let mut holder = None;
@@ -74,7 +79,7 @@ impl CpuWatch {
             let limit = tick.rules.limit(member);
             self.contenders.push(Contender { is_holder: true, from, limit });
             if is_contested {
-                self.look_at_group(&view, group, tick);
+                self.look_at_group(&view, (group, member), tick);
             }
         }
         let next = next_look(tick.now, &self.contenders);
@@ -129,23 +134,29 @@ impl CpuWatch {
         tick.now
     }
 
-    /// Checks the account of the group that has the CPU while another domain waits. Each domain of a
-    /// swarm keeps its own limit. Reads the CPU time of all members only if the group may exceed a
-    /// limit by now. Looks again when it may do so next.
-    fn look_at_group(&mut self, view: &CpuView, group: &DomainGroup, tick: &mut Tick<'_>) {
-        let Some(at) = self.group_may_exceed_at(group) else { return };
+    /// Checks the account of the group that has the CPU while a domain of another user waits. Each
+    /// domain of a swarm keeps its own limit. Reads the CPU time of all members only if the group
+    /// may exceed a limit by now, and that of the holder alone while the group exceeds one. Looks
+    /// again when it may do so next.
+    fn look_at_group(
+        &mut self,
+        view: &CpuView,
+        (group, holder): (&Arc<DomainGroup>, &Arc<Member>),
+        tick: &mut Tick<'_>,
+    ) {
+        let Some(account) = self.contested_account(group) else { return };
+        let (Some(at), is_beyond) = (account.may_exceed_at(), account.is_beyond()) else { return };
         if at > tick.now {
-            return self.look_again_after(at.since(tick.now).max(REVIEW_EVERY), tick);
+            return self.look_again_after(at.since(tick.now).max(GROUP_EVERY), tick);
         }
-        let Some((group, members)) = view.groups().find(|(it, _)| core::ptr::eq(&**it, group))
-        else {
+        let Some((group, members)) = view.groups().find(|(it, _)| Arc::ptr_eq(it, group)) else {
             return;
         };
-        for member in members.iter() {
+        for member in members.iter().filter(|of| !is_beyond || Arc::ptr_eq(of, holder)) {
             self.sample(group, member, tick);
         }
         self.check_group((group, members), true, tick);
-        self.look_again_after(REVIEW_EVERY, tick);
+        self.look_again_after(GROUP_EVERY, tick);
     }
 
     /// Checks the domains that do not have the turn: they should sleep. One that is ready but waits
@@ -223,7 +234,7 @@ impl CpuWatch {
             return;
         }
         let has_turn = group.turn.holder() == Ok(member.domain);
-        self.update_record(member, tick, has_turn || member.wants_cpu(tick.now));
+        self.update_record(group, member, tick, has_turn || member.wants_cpu(tick.now));
         if let Some(record) = self.record_of(member) {
             record.ran_before_look = record.account.has_run;
         }

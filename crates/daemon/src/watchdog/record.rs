@@ -120,8 +120,8 @@ impl Record {
         Penalty { cpu_ns: self.account.cpu_ns, at: now, is_ordinary: false, is_offence }
     }
 
-    /// Whether the account of its group contains its use: it takes turns, or waits for its group and
-    /// keeps its own limit. Otherwise it pays for itself.
+    /// Whether the account of its group contains its use: it takes turns, or waits for its group
+    /// and keeps its own limit. Otherwise it pays for itself.
     pub(super) fn counts_for_group(&self, rules: &Rules) -> bool {
         let waits = || {
             self.account.waits_for_group()

@@ -67,7 +67,8 @@ const KERNEL_TICK: Span = Span::from_millis(4);
 
 fn sample(now: Instant, count: Span, stalled: Span) -> Sample {
     let waited = Some(Waited { others_ns: 0, lost: stalled });
-    Sample { now, count_ns: count.as_nanos(), waited, stalled, kernel_tick: KERNEL_TICK }
+    let (count_ns, contested) = (count.as_nanos(), Span::ZERO);
+    Sample { now, count_ns, waited, stalled, contested, kernel_tick: KERNEL_TICK }
 }
 
 /// The limits of a domain with a tenth of the CPU, in jobs of that length.
@@ -312,8 +313,8 @@ fn a_silent_holder_loses_the_turn_at_its_limit_without_an_offence() {
     assert!(holder.member.is(State::Attached));
 }
 
-/// The KLS threads show the work of other users, so the watchdog need not look for it. Only of a new
-/// user may the holder's group not know yet.
+/// The KLS threads show the work of other users, so the watchdog need not look for it. Only of a
+/// new user may the holder's group not know yet.
 #[test]
 fn a_tick_shows_the_holder_that_another_user_came_and_no_look_follows() {
     let cpu_state = Arc::new(CpuState::new(0));

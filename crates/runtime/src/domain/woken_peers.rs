@@ -45,10 +45,10 @@ impl WokenPeers {
         WokenPeers { is_real_time, next_yield: Instant::ZERO }
     }
 
-    /// Yields the CPU to threads of the same priority, if any domain `may_be_woken` and the pause is
-    /// over. Returns the time, and when the holder must call again: [`Instant::FAR`] if no domain
-    /// may be woken. If no thread waits for the CPU, this is a system call of some 0.3 us, or two
-    /// while there are domains of other users.
+    /// Yields the CPU to threads of the same priority, if any domain `may_be_woken` and the pause
+    /// is over. Returns the time, and when the holder must call again: [`Instant::FAR`] if no
+    /// domain may be woken. If no thread waits for the CPU, this is a system call of some 0.3 us,
+    /// or two while there are domains of other users.
     #[inline]
     pub(super) fn let_run(
         &mut self,

@@ -1,18 +1,30 @@
-//! Checks what one activity costs another one. While a job waits, any other activity runs for at
-//! most its reservation in that time: the budgets of the periods that begin in that time, one that
-//! began before, a quantum, and the time of deferred preemption (RMDP, RM and DWS;
-//! docs/decisions/0016).
+//! Checks what one activity costs another one (RMDP, RM and DWS; docs/decisions/0016). While a job
+//! waits for a time `t`, any other activity with period `T`, budget `C` and longest quantum `q`
+//! runs for at most
+//!
+//! ```text
+//! ceil(t/T) C + max(C, q) + q, the hand-offs, and the time of deferred preemption
+//! ```
+//!
+//! - `ceil(t/T)` windows begin in that time.
+//! - Before them, either a window has begun, which has at most `C` left. Or the activity is over
+//!   budget, and runs a quantum that it began before the job was released. Nobody waited then.
+//! - The last quantum may end over budget. Quanta before it that did so were paid by the windows
+//!   after them.
+//!
+//! `q` is the true quantum: no policy without preemption can cut a quantum that is longer than
+//! declared.
 //!
 //! The checker does not look at ranks, so the bound also holds for activities of better rank. It
-//! leaves out the jobs of activities that take more than they declare: they wait behind all others.
-//! A fault excuses a violation, because budgets are charged by the clock.
+//! leaves out jobs that may wait behind all others because their own activity is over budget
+//! (`over_budget`). A fault excuses a violation, because budgets are charged by the clock.
 
 use super::checker::{Checker, Promises};
 use super::excuse::Excuse;
+use super::over_budget::OverBudget;
 use super::pending::Pending;
 use crate::event::{EventKind, SimEvent};
-use crate::execution::Execution;
-use crate::spec::{SimActivity, SimSpec};
+use crate::spec::SimSpec;
 use upcall_core::activity::WorkClass;
 use upcall_core::time::{Instant, Span};
 
@@ -23,6 +35,7 @@ pub struct Interference {
     pending: Pending,
     /// The running activity of each CPU, and since when.
     running: Vec<(u32, Option<(u32, Instant)>)>,
+    over_budget: OverBudget,
     excuse: Excuse,
 }
 
@@ -35,7 +48,6 @@ struct Known {
     quantum: Span,
     /// The hand-offs of a budget: one for each PDU at most.
     hand_offs: Span,
-    keeps_cost: bool,
     is_real_time: bool,
     /// For how long an activity of another domain may go on although this one is better.
     deferral: Span,
@@ -43,15 +55,6 @@ struct Known {
     /// became the oldest.
     job: Option<Instant>,
     of_others: Vec<Span>,
-}
-
-/// The largest cost of a PDU.
-fn cost_max(activity: &SimActivity) -> Span {
-    match &activity.execution {
-        Execution::Fixed(cost) => *cost,
-        Execution::Uniform { most, .. } => *most,
-        Execution::Recorded(costs) => costs.iter().copied().max().unwrap_or(Span::ZERO),
-    }
 }
 
 impl Interference {
@@ -65,9 +68,8 @@ impl Interference {
             cpu: activity.cpu,
             period: activity.params.period,
             full: activity.params.compute(),
-            quantum: cost_max(activity) * activity.params.quantum,
+            quantum: activity.quantum_max(),
             hand_offs: spec.switch_cost * (activity.params.batch + 1),
-            keeps_cost: cost_max(activity) <= activity.params.pdu_cost,
             is_real_time: activity.terms.class == WorkClass::RealTime,
             deferral: spec.split_level.map_or(Span::ZERO, |of| of.defer_preemption),
             job: None,
@@ -77,6 +79,7 @@ impl Interference {
             activities: activities.collect(),
             pending: Pending::new(count),
             running: spec.cpus.iter().map(|&cpu| (cpu, None)).collect(),
+            over_budget: OverBudget::new(spec),
             excuse: Excuse::new(spec, promises.wakeup_latency),
         })
     }
@@ -100,12 +103,12 @@ impl Interference {
             }
             // The job became the oldest after this upcall began, at the earliest at its release.
             known.of_others[by] += ran.min(now.since(release));
-            let windows = now.since(release).as_nanos().div_ceil(period.as_nanos()) + 1;
+            let windows = now.since(release).as_nanos().div_ceil(period.as_nanos());
             // Each quantum of each window may begin with a hand-off.
-            let own = full.saturating_mul(windows) + hand_offs.saturating_mul(windows);
-            let bound = own + quantum + known.deferral;
+            let own = full.saturating_mul(windows) + hand_offs.saturating_mul(windows + 1);
+            let bound = own + full.max(quantum) + quantum + known.deferral;
             let excused = self.excuse.holds_for(number);
-            let checked = known.keeps_cost && known.is_real_time && !excused;
+            let checked = known.is_real_time && !self.over_budget.may_hold(number) && !excused;
             if checked && known.of_others[by] > bound {
                 return Err(format!(
                     "activity {number}: the job released at {} ns waits, and activity {by} ran for \
@@ -157,6 +160,7 @@ impl Checker for Interference {
             }
             _ => {}
         }
+        self.over_budget.event(event);
         self.pending.event(event, |_| Ok(()))
     }
 

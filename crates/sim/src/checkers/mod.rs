@@ -39,6 +39,7 @@ pub mod excuse;
 pub mod interference;
 pub mod lag_bound;
 pub mod no_lost_wakeup;
+pub(crate) mod over_budget;
 pub(crate) mod pending;
 pub mod progress;
 #[cfg(test)]

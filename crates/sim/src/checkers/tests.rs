@@ -328,10 +328,12 @@ fn a_tie_lost_by_the_more_urgent_event_is_found() {
 #[test]
 fn an_activity_that_costs_another_one_more_than_its_reservation_is_found() {
     let mut greedy = spec();
-    greedy.activities[0].execution = crate::Execution::Fixed(Span::from_millis(3));
+    let declared = ActivityParams::new(Span::from_millis(10), Span::from_micros(200));
+    greedy.activities[0].params = declared.batch(10).quantum(1);
+    greedy.activities[0].execution = crate::Execution::Fixed(Span::from_micros(600));
     let promises = Promises { response_max: vec![None; 4], ..promises() };
     assert_eq!(verdict(&greedy, &promises, &events_of(&greedy)), Ok(()));
-    let cost = Span::from_micros(4_500);
+    let cost = Span::from_micros(900);
     greedy.activities[0].execution = crate::Execution::Fixed(cost);
     let mut granted = greedy.clone();
     granted.activities[0].params.pdu_cost = cost;

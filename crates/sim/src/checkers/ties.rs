@@ -9,14 +9,20 @@
 //! Two domains that are processes do not know which of two events of one rank was posted first.
 //! Between them the order of admission decides.
 //!
+//! A domain is chosen when the hand-off to it begins. Events and releases of other domains during
+//! the hand-off count at its first boundary. An activity that may be over its budget has no equals
+//! that an observer knows (`over_budget`).
+//!
 //! During a fault of the clock and its aftermath, an observer does not know which ranks the CPU
 //! found equal. Such a fault excuses violations like other faults.
 
 use super::checker::{Checker, Promises};
 use super::excuse::Excuse;
+use super::over_budget::OverBudget;
 use super::pending::{Pending, PendingJob};
 use crate::event::{EventKind, SimEvent};
 use crate::spec::SimSpec;
+use std::collections::BTreeMap;
 use upcall_core::activity::WorkClass;
 use upcall_core::discipline::EventTie;
 use upcall_core::time::{Instant, Span};
@@ -29,6 +35,10 @@ pub struct Ties {
     pending: Pending,
     /// Number of events posted so far.
     posted: u64,
+    /// For each CPU that hands over to another domain, when that began and how many events were
+    /// posted by then.
+    handing_over: BTreeMap<u32, (Instant, u64)>,
+    over_budget: OverBudget,
     excuse: Excuse,
 }
 
@@ -49,8 +59,10 @@ struct Standing {
 }
 
 impl Standing {
-    fn event(&self) -> Option<(u64, u64)> {
-        self.events.iter().copied().chain(self.served).min().filter(|_| self.wins_ties)
+    /// Its most urgent event, of those that were posted before that number.
+    fn event(&self, before: u64) -> Option<(u64, u64)> {
+        let waiting = self.events.iter().copied().filter(|(_, posted)| *posted < before);
+        waiting.chain(self.served).min().filter(|_| self.wins_ties)
     }
 }
 
@@ -77,6 +89,8 @@ impl Ties {
             activities: activities.collect(),
             pending: Pending::new(spec.activities.len()),
             posted: 0,
+            handing_over: BTreeMap::new(),
+            over_budget: OverBudget::new(spec),
             excuse: Excuse::new(spec, promises.wakeup_latency),
         })
     }
@@ -95,17 +109,24 @@ impl Ties {
 
     fn begun(&mut self, activity: u32) -> Result<(), String> {
         let standing = &self.activities[activity as usize];
-        let (cpu, domain, own) = (standing.cpu, standing.domain, standing.event());
+        let (cpu, domain, own) = (standing.cpu, standing.domain, standing.event(u64::MAX));
+        let chosen = self.handing_over.remove(&cpu).unwrap_or((Instant::FAR, u64::MAX));
         let Some(job) = self.pending.oldest(activity) else { return Ok(()) };
         let key = self.key(job);
         for (number, other) in (0u32..).zip(&self.activities) {
-            let Some(event) = other.event().filter(|_| other.cpu == cpu) else { continue };
-            let ties = self.pending.oldest(number).is_some_and(|job| self.key(job) == key);
+            // A domain knows all of its own, and of others what there was when it was chosen.
+            let (by, before) =
+                if other.domain == domain { (Instant::FAR, u64::MAX) } else { chosen };
+            let Some(event) = other.event(before).filter(|_| other.cpu == cpu) else { continue };
+            let job = self.pending.oldest(number).filter(|job| job.release <= by);
+            let ties = job.is_some_and(|job| self.key(job) == key);
             let later = own.is_none_or(|own| match other.domain == domain {
                 true => event < own,
                 false => event.0 < own.0,
             });
-            let excused = [activity, number].iter().any(|&of| self.excuse.holds_for(of));
+            let excused = [activity, number]
+                .iter()
+                .any(|&of| self.over_budget.may_hold(of) || self.excuse.holds_for(of));
             if number != activity && ties && later && !excused {
                 let rank = event.0;
                 return Err(format!(
@@ -126,6 +147,7 @@ impl Checker for Ties {
 
     fn event(&mut self, event: &SimEvent) -> Result<(), String> {
         self.excuse.event(event);
+        self.over_budget.event(event);
         self.pending.event(event, |_| Ok(()))?;
         match event.kind {
             EventKind::Posted { activity, rank } => {
@@ -141,6 +163,10 @@ impl Checker for Ties {
                     return Err(format!("activity {activity} took {events} of {taken} events"));
                 }
             }
+            EventKind::HandOff { .. } => {
+                self.handing_over.insert(event.cpu, (event.at, self.posted));
+            }
+            EventKind::Idle => _ = self.handing_over.remove(&event.cpu),
             EventKind::Upcall { activity, .. } => self.begun(activity)?,
             EventKind::JobDone(record) => self.activities[record.id.0 as usize].served = None,
             EventKind::Leave { activity } => {

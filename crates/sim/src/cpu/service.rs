@@ -41,6 +41,8 @@ impl Cpu {
             }
             return;
         };
+        // One moment is told once: a domain with a job awaits the next one.
+        let mut told = false;
         loop {
             if let Some(home) = self.returners.pop_front() {
                 return self.resume(home, machine, observe);
@@ -50,7 +52,9 @@ impl Cpu {
             }
             let next = self.next_domain(split_level, observe);
             let passes_on = next != Next::Own;
-            if next == Next::Nothing && self.continued.is_empty() && self.note_idle(observe) {
+            let idles = next == Next::Nothing && self.continued.is_empty() && !told;
+            if idles && self.note_idle(observe) {
+                told = true;
                 continue;
             }
             self.holder = match next {

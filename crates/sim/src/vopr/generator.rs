@@ -18,13 +18,14 @@ pub(super) const FAULTY: Span = Span::from_millis(400);
 
 /// The random stream of a scenario.
 pub(super) const PURPOSE: u64 = 1 << 48;
-/// Separate streams for the steps of the clock, changes of claims, groups and events. Older seeds
-/// keep their other draws, because these features were added later.
+/// Separate streams for the steps of the clock, changes of claims, groups, events and overruns.
+/// Older seeds keep their other draws, because these features were added later.
 pub(super) const PURPOSE_CLOCK: u64 = PURPOSE + 1;
 pub(super) const PURPOSE_REWEIGHS: u64 = PURPOSE + 2;
 pub(super) const PURPOSE_GROUPS: u64 = PURPOSE + 3;
 pub(super) const PURPOSE_EVENTS: u64 = PURPOSE + 4;
 pub(super) const PURPOSE_DOMAINS: u64 = PURPOSE + 5;
+pub(super) const PURPOSE_OVERRUNS: u64 = PURPOSE + 6;
 
 /// Draws a scenario part by part.
 pub(super) struct Generator {
@@ -271,6 +272,46 @@ impl Generator {
         }
     }
 
+    /// Lets some activities take up to five times what they declared. A quantum stays shorter than
+    /// a period (docs/decisions/0016). If there are faults, a CPU has enough for the true costs.
+    /// Otherwise the work that accumulates would never finish.
+    pub(super) fn overrun(
+        &mut self,
+        activities: &mut [SimActivity],
+        platform: &Platform,
+        faulty: bool,
+    ) {
+        if !self.feature() {
+            return;
+        }
+        for place in 0..activities.len() {
+            if self.chance.one_in(3) {
+                continue;
+            }
+            let mut more = activities[place].clone();
+            let ActivityParams { pdu_cost: declared, period, quantum, .. } = more.params;
+            let room = period.saturating_sub(platform.switch_cost * 2) / quantum;
+            let most = (declared * 5).min(room);
+            if most <= declared {
+                continue;
+            }
+            let most = declared + self.up_to(most.saturating_sub(declared));
+            more.execution = match self.count(0, 2) {
+                0 => Execution::Fixed(most),
+                1 => Execution::Uniform { least: self.up_to(declared), most },
+                _ => {
+                    let costs = (0..self.count(1, 9)).map(|_| self.chance.extreme(most));
+                    Execution::Recorded(costs.collect::<Vec<_>>().into())
+                }
+            };
+            let others: Vec<_> = (0..).zip(&*activities).filter(|(at, _)| *at != place).collect();
+            let others = others.into_iter().map(|(_, other)| other);
+            if !faulty || fits(others, &more, platform) {
+                activities[place] = more;
+            }
+        }
+    }
+
     /// Draws changes of shares and weights, as admission grants them. A job may then take as long
     /// as the smallest of its owner's shares allows.
     pub(super) fn reweigh(
@@ -412,8 +453,12 @@ struct Features {
 
 /// Whether a CPU has enough for all its activities and one more, each quantum with two hand-offs,
 /// whatever was promised.
-fn fits(activities: &[SimActivity], more: &SimActivity, platform: &Platform) -> bool {
-    let there = activities.iter().filter(|activity| activity.cpu == more.cpu);
+fn fits<'a>(
+    activities: impl IntoIterator<Item = &'a SimActivity>,
+    more: &'a SimActivity,
+    platform: &Platform,
+) -> bool {
+    let there = activities.into_iter().filter(|activity| activity.cpu == more.cpu);
     let used_ppm: u64 = there.chain([more]).map(|activity| used_ppm(activity, platform)).sum();
     used_ppm <= u64::from(platform.cpu_limit.ppm())
 }
@@ -421,7 +466,7 @@ fn fits(activities: &[SimActivity], more: &SimActivity, platform: &Platform) -> 
 fn used_ppm(activity: &SimActivity, platform: &Platform) -> u64 {
     let params = &activity.params;
     let quanta = u64::from(params.batch.div_ceil(params.quantum));
-    let whole = params.compute() + platform.switch_cost.saturating_mul(2 * quanta);
+    let whole = activity.compute_max() + platform.switch_cost.saturating_mul(2 * quanta);
     (whole.as_nanos() * 1_000_000).div_ceil(params.period.as_nanos())
 }
 

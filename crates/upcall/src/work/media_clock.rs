@@ -1,13 +1,13 @@
 //! Logical arrivals from the timestamps of RTP packets.
 //!
-//! A handler of a stream that works ahead calls this module for packets that came early. The
-//! timestamps are the sender's and are not trusted: whatever they say, a logical arrival is not
-//! after the `latest` that the caller allows.
+//! A handler of a stream that works ahead calls this module for packets that came early, and
+//! `upcall sim` for those of a capture. The timestamps are the sender's and are not trusted:
+//! whatever they say, a logical arrival is not after the `latest` that the caller allows.
 
+use rtp_types::RtpPacket;
 use upcall_runtime::time::{Instant, Span};
 
 use super::kind::WorkKind;
-use super::rtp;
 
 /// A packet that is further behind its timestamp than this begins a new timeline.
 const BEHIND_MAX: Span = Span::from_secs(1);
@@ -47,7 +47,8 @@ impl MediaClock {
         arrival: Instant,
         latest: Instant,
     ) -> Option<Instant> {
-        let packet = rtp::parse(datagram).ok()?;
+        // Not the module `rtp`: a capture may have the header alone.
+        let packet = RtpPacket::parse(datagram).ok()?;
         let hertz = self.hertz(packet.payload_type())?;
         let (ssrc, timestamp) = (packet.ssrc(), packet.timestamp());
         let begins = Origin { ssrc, timestamp, at: arrival };
@@ -86,12 +87,11 @@ impl MediaClock {
 mod tests {
     use super::*;
 
-    /// A packet with one byte of payload.
+    /// The header of a packet.
     fn packet(payload_type: u8, ssrc: u32, timestamp: u32) -> Vec<u8> {
         let mut bytes = vec![0x80, payload_type, 0, 1];
         bytes.extend(timestamp.to_be_bytes());
         bytes.extend(ssrc.to_be_bytes());
-        bytes.push(0);
         bytes
     }
 
@@ -129,6 +129,9 @@ mod tests {
         assert!(asked(WorkKind::RtpL16, 96).is_none());
         assert!(asked(WorkKind::RtpL16, 11).is_some());
         assert!(asked(WorkKind::RtpJpeg, 26).is_some());
+        let mut clock = MediaClock::of(WorkKind::RtpL16).expect("an RTP kind");
+        let mut ask = |ticks| clock.logical_arrival(&packet(11, 1, ticks), ms(1), ms(100));
+        assert_eq!([ask(0), ask(441)], [Some(ms(1)), Some(ms(11))]);
         let mut clock = MediaClock::of(WorkKind::RtpJpeg).expect("an RTP kind");
         assert_eq!(clock.logical_arrival(b"no packet", ms(1), ms(1)), None);
     }

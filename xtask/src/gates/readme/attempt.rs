@@ -7,6 +7,7 @@ use super::reader::{Reader, was_interrupted, was_killed};
 use crate::child;
 use crate::gate::Failure;
 use crate::gates::packages;
+use crate::steal::steal_ms;
 use std::process::{Command, ExitStatus};
 use std::time::Duration;
 
@@ -56,7 +57,7 @@ pub fn run(reader: &Reader, block: &Block, beside: &[Block]) -> Result<Outcome, 
             return Err(Failure(format!("{}: `{build}`: {status}", block.place)));
         }
     }
-    let rights = Rights { realtime: reader.is_realtime(), stolen: &stolen_ticks };
+    let rights = Rights { realtime: reader.is_realtime(), stolen: &stolen_ms };
     attempts(block, &rights, || once(reader, block, beside))
 }
 
@@ -98,7 +99,7 @@ fn once(reader: &Reader, block: &Block, beside: &[Block]) -> Result<ExitStatus, 
 struct Rights<'a> {
     /// Whether the reader's programs may have the class `SCHED_FIFO`.
     realtime: bool,
-    /// The ticks that the host has taken from the CPU since the machine started.
+    /// The time that the host has taken from the CPU since the machine started.
     stolen: &'a dyn Fn() -> u64,
 }
 
@@ -215,16 +216,8 @@ fn build_of(script: &str) -> Option<String> {
     Some(format!("cargo build {}", of_cargo.trim()))
 }
 
-/// The ticks in which the host ran something else on the CPU that handlers use by default, the
-/// first after CPU 0 (proc_stat(5), `steal`). 0 if the host does not report them.
-fn stolen_ticks() -> u64 {
-    let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
-    steal_in(&stat).unwrap_or(0)
-}
-
-/// The same, from the text of `/proc/stat`.
-fn steal_in(stat: &str) -> Option<u64> {
-    let of = |cpu: &str| stat.lines().find(|line| line.split_whitespace().next() == Some(cpu));
-    // user nice system idle iowait irq softirq steal
-    of("cpu1").or_else(|| of("cpu0"))?.split_whitespace().nth(8)?.parse().ok()
+/// The time for which the host ran something else on the CPU that handlers use by default, the
+/// first after CPU 0. 0 if the kernel does not tell.
+fn stolen_ms() -> u64 {
+    steal_ms("cpu1").or_else(|| steal_ms("cpu0")).unwrap_or(0)
 }

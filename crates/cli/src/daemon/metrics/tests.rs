@@ -132,11 +132,12 @@ fn a_name_cannot_forge_a_series() {
 
 #[test]
 fn each_event_is_counted_once() {
-    let counts = Counts::new(Arc::new(AtomicU64::new(5)));
+    let [refused, lost_lines] = [2, 5].map(|count| Arc::new(AtomicU64::new(count)));
+    let counts = Counts::new(refused, lost_lines);
     let name = || "a".to_owned();
     let owner = upcall_daemon::registry::Owner { uid: 1, pid: 1 };
     counts.count(&DaemonEvent::Attached { domain: 1, name: name(), owner });
-    counts.count(&DaemonEvent::Refused { owner, reason: name() });
+    // The server has counted it.
     counts.count(&DaemonEvent::Refused { owner, reason: name() });
     counts.count(&DaemonEvent::Trouble(Trouble::Os(OsError::new("accept", 24))));
     let status = Status::default();

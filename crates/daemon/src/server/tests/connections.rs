@@ -17,7 +17,7 @@ fn is_closed(by_hand: &ByHand) -> bool {
 
 #[test]
 fn a_silent_connection_is_closed_and_a_silent_domain_is_not() {
-    let daemon = Running::start(|config| config.silent_max = Span::from_millis(300));
+    let daemon = Running::start(|config| config.silent_max = Span::from_secs(1));
     let domain = ByHand::connect(&daemon);
     domain.attach();
     let (silent, inspector) = (ByHand::connect(&daemon), ByHand::connect(&daemon));
@@ -73,6 +73,23 @@ fn refusals_beyond_twenty_are_not_reported() {
         .collect();
     assert_eq!(refusals.len(), 20);
     assert!(refusals[19].ends_with("; more of this user for 10 s untold"), "{}", refusals[19]);
+}
+
+/// The metrics count what the log leaves out.
+#[test]
+fn every_refusal_is_counted_also_those_that_are_not_reported() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let directory = tempfile::tempdir().unwrap();
+    let cpu = *schedule::allowed_cpus().unwrap().last().unwrap();
+    let mut daemon = Daemon::start(Config::new(directory.path().join("s"), vec![cpu])).unwrap();
+    let before = daemon.events.len();
+    for uid in [1, 2] {
+        for _ in 0..100 {
+            daemon.report_refusal_of(crate::registry::Owner { uid, pid: 1 }, "why".to_owned());
+        }
+    }
+    assert_eq!(daemon.events.len() - before, 40);
+    assert_eq!(daemon.refused_ever().load(Ordering::Relaxed), 200);
 }
 
 /// As a client before Linux 6.16, or one that connected before the daemon started.

@@ -20,6 +20,8 @@ struct Swarm {
     account: GroupAccount,
     records: Vec<Record>,
     used_ppm: Vec<u64>,
+    /// Whether a domain of another user waits.
+    others_wait: bool,
     counts_ns: Vec<u64>,
     _owners: Vec<Owner<SharedMapping>>,
     now: Instant,
@@ -41,11 +43,15 @@ impl Swarm {
         let account = GroupAccount::new(group.clone());
         let (used_ppm, counts_ns) = (used_ppm.to_vec(), vec![0; used_ppm.len()]);
         let (now, used_ns) = (Instant::ZERO, 0);
-        Swarm { group, account, records, used_ppm, counts_ns, _owners: owners, now, used_ns }
+        let others_wait = true;
+        let (_owners, counts_ns) = (owners, counts_ns);
+        Swarm { group, account, records, used_ppm, others_wait, counts_ns, _owners, now, used_ns }
     }
 
     /// One sample, after each domain has run as it does in `span`.
     fn sample(&mut self, span: Span, band: Option<Band>) {
+        self.account.note_contest(self.others_wait, self.now);
+        let contested = if self.others_wait { span } else { Span::ZERO };
         let of_each = self.records.iter_mut().zip(&self.used_ppm).zip(&mut self.counts_ns);
         for ((record, used_ppm), count_ns) in of_each {
             let runs = !record.member.is(State::Demoted);
@@ -54,7 +60,7 @@ impl Swarm {
             *count_ns += used_ns;
             let (now, count_ns) = (self.now, *count_ns);
             let (stalled, kernel_tick) = (Span::ZERO, Span::from_millis(4));
-            let sample = Sample { now, count_ns, waited: None, stalled, kernel_tick };
+            let sample = Sample { now, count_ns, waited: None, stalled, contested, kernel_tick };
             record.account.add_sample(sample, &record.member.limits, GRACE);
         }
         self.account.add_sample(GroupSample {
@@ -123,22 +129,56 @@ fn domains_that_keep_their_reservations_are_not_accused() {
     }
 }
 
-/// Measured: 20 domains with better ranks than the victims', each within two jobs of its reservation,
-/// took the CPU for 16 ms, and victims of 10 ms period missed their deadlines.
+/// Measured: 20 domains with better ranks than the victims', each of which ran for 345 us instead
+/// of its 100 us, took the CPU for 7 ms and more of the victims' period of 10 ms.
 #[test]
-fn a_swarm_with_the_cpu_waits_when_it_used_one_job_of_each_domain_and_a_millisecond() {
-    let mut swarm = Swarm::new(&[50_000; 20]);
-    let step = Span::from_micros(100);
-    while swarm.waiting() == 0 {
-        assert!(swarm.now < Instant::ZERO + Span::from_millis(20), "none waits");
+fn a_swarm_takes_half_a_millisecond_beyond_one_job_of_each_domain_from_others() {
+    let mut swarm = Swarm::new(&[0; 20]);
+    let (step, mut at) = (Span::from_micros(100), 0);
+    while swarm.now < Instant::ZERO + Span::from_millis(10) {
+        // Each domain wants four jobs at once, and runs when the one before it is done or waits.
+        while at < 80 && swarm.records[at / 4].account.waits_for_group() {
+            at += 4 - at % 4;
+        }
+        swarm.used_ppm = vec![0; 20];
+        if let Some(runs) = swarm.used_ppm.get_mut(at / 4) {
+            (*runs, at) = (1_000_000, at + 1);
+        }
         swarm.sample(step, Some(Band::WHOLE));
         swarm.now += step;
     }
-    // The reservations are 20 % and 5 %, one job of each domain is 2 ms: t = 0.25 t + 3 ms.
-    let until = Instant::ZERO + Span::from_micros(4_000);
-    assert!((until..until + step * 3).contains(&swarm.now), "{:?}", swarm.now);
-    // Together they make up for all of it.
-    assert!(swarm.waiting() >= 10, "{}", swarm.waiting());
+    // 20 % of 10 ms, 0.1 ms for each domain, the limit, and a step for each look.
+    let used = Span::from_nanos(swarm.used_ns);
+    assert!(used <= Span::from_micros(2_000 + 2_000 + 500) + step * 20, "{used}");
+    assert_eq!(swarm.waiting(), 20);
+}
+
+/// Three domains at 80 % were kept from running for 300 ms, by the host or by other programs, and
+/// the watchdog did not see it. They catch up while no other user waits, then keep to their jobs.
+#[test]
+fn domains_that_were_delayed_do_not_wait_for_their_group() {
+    for others_wait_later in [false, true] {
+        let mut swarm = Swarm::new(&[0; 3]);
+        for (record, (jobs_ms, share_ppm)) in
+            swarm.records.iter().zip([(6, 200_000), (12, 300_000), (18, 300_000)])
+        {
+            record.member.limits.compute_ns.store(jobs_ms * 1_000_000, Relaxed);
+            record.member.limits.share_ppm.store(share_ppm, Relaxed);
+        }
+        let step = Span::from_millis(1);
+        for at in 0..2_000 {
+            // Stopped, then the whole CPU one after the other, then as reserved.
+            swarm.used_ppm = match at {
+                0..300 => vec![0; 3],
+                300..1_200 => (0..3).map(|of| u64::from(at / 10 % 3 == of) * 1_000_000).collect(),
+                _ => vec![200_000, 300_000, 300_000],
+            };
+            swarm.others_wait = others_wait_later && at >= 1_200;
+            swarm.sample(step, Some(Band::WHOLE));
+            swarm.now += step;
+            assert_eq!(swarm.waiting(), 0, "{at} ms");
+        }
+    }
 }
 
 /// All domains are released together, and run one after the other, each for its job.

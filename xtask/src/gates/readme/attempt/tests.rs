@@ -120,11 +120,3 @@ fn a_program_is_built_before_the_run_that_is_interrupted() {
     assert_eq!(build("cargo run --example a   # 2 min"), "cargo build --example a");
     assert_eq!(build_of("upcalld   # until Ctrl-C"), None);
 }
-
-#[test]
-fn steal_is_read_for_the_cpu_of_the_handlers() {
-    let two = "cpu  1 2 3 4 5 6 7 30 0 0\ncpu0 1 2 3 4 5 6 7 10 0 0\ncpu1 1 2 3 4 5 6 7 20 0 0\n";
-    assert_eq!(steal_in(two), Some(20));
-    assert_eq!(steal_in(&two[..52]), Some(10));
-    assert_eq!(steal_in("intr 1 2\n"), None);
-}

@@ -1,0 +1,99 @@
+//! Shared by the tests of this folder: children that play roles, and the time that the host takes.
+//!
+//! A child is the test program run again, perhaps as another user. With [`ROLE`] in its environment
+//! the test `child` of the program plays that role.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// The variable with the role of a child.
+pub const ROLE: &str = "UPCALL_TEST_ROLE";
+
+/// Held by each test: two daemons would use the same CPU unaware of each other.
+pub fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A copy of this program in `directory`, which other users may run.
+pub fn program_for_all(directory: &Path) -> PathBuf {
+    let program = directory.join("child");
+    std::fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
+    for path in [directory, &program] {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    program
+}
+
+/// A child; killed when it is dropped.
+pub struct ChildProcess {
+    pub child: Child,
+    output: BufReader<ChildStdout>,
+}
+
+impl ChildProcess {
+    /// Starts `program`, which is this program or a copy, as the user `uid`.
+    pub fn start(mut program: Command, uid: u32, role: &str) -> Self {
+        // Only root can set the ids, and another user need not.
+        if uid != upcall_sys::process::effective_user() {
+            program.uid(uid).gid(uid);
+        }
+        program.args(["child", "--exact", "--nocapture"]).env(ROLE, role);
+        let mut child = program.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let output = BufReader::new(child.stdout.take().unwrap());
+        ChildProcess { child, output }
+    }
+
+    /// The rest of the next line that has `#word `. The test harness does not end its own line
+    /// before the child's first one.
+    pub fn read_word(&mut self, word: &str) -> String {
+        let mut said = String::new();
+        loop {
+            let mut line = String::new();
+            assert!(self.output.read_line(&mut line).unwrap() > 0, "no {word:?} after {said}");
+            if let Some((_, rest)) = line.split_once(&format!("#{word} ")) {
+                return rest.trim_end().to_owned();
+            }
+            said.push_str(&line);
+        }
+    }
+
+    /// The numbers of such a line.
+    pub fn numbers(&mut self, word: &str) -> Vec<u64> {
+        self.read_word(word).split_whitespace().map(|word| word.parse().unwrap()).collect()
+    }
+
+    /// All that the child still prints, at its end.
+    pub fn rest(&mut self) -> String {
+        let mut rest = String::new();
+        self.output.read_to_string(&mut rest).unwrap();
+        rest
+    }
+
+    pub fn write_line(&mut self, line: &str) {
+        writeln!(self.child.stdin.as_mut().unwrap(), "{line}").unwrap();
+    }
+}
+
+impl Drop for ChildProcess {
+    fn drop(&mut self) {
+        let _ = (self.child.kill(), self.child.wait());
+    }
+}
+
+/// For a child: the next line of its input.
+pub fn read_line() -> String {
+    let mut line = String::new();
+    std::io::stdin().read_line(&mut line).unwrap();
+    line.trim().to_owned()
+}
+
+/// Time for which the host ran something else on any CPU, in steps of 10 ms (proc_stat(5)).
+pub fn steal() -> u64 {
+    let stat = std::fs::read_to_string("/proc/stat").unwrap();
+    stat.lines().next().unwrap().split_whitespace().nth(8).map_or(0, |steal| steal.parse().unwrap())
+}
