@@ -139,12 +139,9 @@ impl CpuView {
     }
 
     /// Publishes to `shown`, the group that has or gets the CPU, the work of other users' domains
-    /// at `now`. Allocates.
+    /// at `now`, by the copies of their areas ([`DomainGroup::publish_others`]).
     pub(crate) fn publish_others(&self, shown: &Arc<DomainGroup>, now: Instant) -> Shown {
-        let others = self.0.iter().filter(|(group, _)| !Arc::ptr_eq(group, shown));
-        let mut others = others
-            .flat_map(|(group, members)| members.iter().filter(|member| group.is_present(member)))
-            .peekable();
+        let mut others = self.0.iter().filter(|(group, _)| !Arc::ptr_eq(group, shown)).peekable();
         let any = others.peek().is_some() || shown.shows_others();
         if any { shown.publish_others(others, now) } else { Shown::Same }
     }

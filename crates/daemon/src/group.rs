@@ -13,13 +13,16 @@ use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 use upcall_core::time::{Instant, Span};
 use upcall_shm::kernel_area::{self, Interrupt, State, Writer};
 use upcall_shm::turn_page::{self, Turn, TurnPage};
-use upcall_shm::user_area::{self, NEVER, Owner, Peer, Pending, Rank, Slot, SlotState};
+use upcall_shm::user_area::{
+    self, NEVER, Owner, PAGE_SLOTS, Peer, Pending, Rank, Release, Slot, SlotState, Summary,
+};
 use upcall_shm::wake_word::ASLEEP;
 use upcall_shm::{DomainId, PeerFault};
 use upcall_sys::memfd::{MapError, SharedMapping};
 use upcall_sys::process::{ThreadHandle, ThreadState, cpu_time_of, thread_id, thread_state};
 use upcall_sys::{OsError, futex};
 
+use crate::area_copy::AreaCopy;
 use crate::member_thread::MemberThread;
 use crate::pacing::Pacing;
 use crate::ranks::Ranks;
@@ -49,7 +52,7 @@ pub(crate) struct DomainGroup {
     pub(crate) kernel_fd: OwnedFd,
     /// The area of domain 0, which shows the work of other users' domains. The KLS threads and the
     /// watchdog write it.
-    proxy: Mutex<Owner<SharedMapping>>,
+    proxy: Mutex<Proxy>,
     /// Whether the area of domain 0 shows that other users have domains on the CPU.
     shows_others: AtomicBool,
     pub(crate) proxy_fd: OwnedFd,
@@ -72,6 +75,7 @@ pub(crate) struct Member {
     /// The thread that is its virtual processor on this CPU.
     pub(crate) thread: MemberThread,
     pub(crate) area: Peer<SharedMapping>,
+    copy: AreaCopy,
     pub(crate) limits: Limits,
     /// A copy of the state in the kernel area. The daemon reads this copy alone.
     state: AtomicU8,
@@ -107,9 +111,10 @@ impl Member {
         memory: SharedMapping,
     ) -> Result<Self, upcall_shm::LayoutError> {
         let area = Peer::attach(memory, domain, generation.get())?;
-        let (limits, state) = (Limits::default(), AtomicU8::new(State::Attached as u8));
+        let (copy, limits) = (AreaCopy::default(), Limits::default());
+        let state = AtomicU8::new(State::Attached as u8);
         let offences = AtomicU64::new(0);
-        Ok(Member { domain, generation, thread, area, limits, state, offences })
+        Ok(Member { domain, generation, thread, area, copy, limits, state, offences })
     }
 
     /// The state that the daemon assumes for it. For the server.
@@ -124,10 +129,30 @@ impl Member {
         self.offences.load(Ordering::Relaxed)
     }
 
-    /// Whether its user area shows work that is ready at `now`. A domain with an invalid area shows
-    /// none, and one whose thread has ended has none.
+    /// Whether the copy of its user area shows work that is ready at `now`. A domain with an invalid
+    /// area shows none, and one whose thread has ended has none.
     pub(crate) fn wants_cpu(&self, now: Instant) -> bool {
-        !self.thread.has_ended() && self.area.best(now.as_nanos()).is_ok_and(|best| best.is_some())
+        !self.thread.has_ended() && self.read(now, |copy| copy.best(now.as_nanos()).is_some())
+    }
+
+    /// The earliest release in the copy of its user area, which may be past. `None`: there is none.
+    pub(crate) fn next_release(&self, now: Instant) -> Option<Instant> {
+        let at_ns = self.read(now, Summary::next_release_ns);
+        (at_ns != NEVER).then(|| Instant::from_nanos(at_ns))
+    }
+
+    /// Copies its user area if that changed since the last copy. For the watchdog.
+    pub(crate) fn try_refresh(&self, now: Instant) {
+        self.copy.try_refresh(&self.area, now);
+    }
+
+    /// Copies its user area. For the watchdog.
+    pub(crate) fn try_replace(&self, now: Instant) {
+        self.copy.try_replace(&self.area, now);
+    }
+
+    fn read<T>(&self, now: Instant, look: impl FnOnce(&Summary) -> T) -> T {
+        self.copy.read(&self.area, now, look)
     }
 
     /// Whether its user area shows a rank that admission did not grant. Returns `false` while the
@@ -176,7 +201,7 @@ impl DomainGroup {
             turn: TurnPage::create(turn, cpu).map_err(layout)?,
             kernel,
             kernel_fd,
-            proxy: Mutex::new(proxy.map_err(layout)?),
+            proxy: Mutex::new(Proxy::new(proxy.map_err(layout)?)),
             shows_others: AtomicBool::new(false),
             proxy_fd,
             members: Mutex::default(),
@@ -328,7 +353,15 @@ impl DomainGroup {
         back
     }
 
-    /// The member of `members` with the best rank at `now`. O(slots in use).
+    /// Copies the areas of `members` that changed since their last copies. For the KLS thread of the
+    /// group. O(members), and O(slots) for each area that changed.
+    pub(crate) fn refresh(&self, members: &Members, now: Instant) {
+        members.iter().for_each(|member| member.copy.refresh(&member.area, now));
+    }
+
+    /// The member of `members` with the best rank at `now`, by the copies of their areas.
+    /// O(members times [`RELEASES_MAX`](user_area::RELEASES_MAX)), and O(members) if no release has
+    /// come since the copies.
     pub(crate) fn best<'m>(
         &self,
         members: &'m Members,
@@ -336,18 +369,16 @@ impl DomainGroup {
     ) -> Option<(Rank, &'m Arc<Member>)> {
         let present = members.iter().filter(|member| self.is_present(member));
         let bests = present.filter_map(|member| {
-            // A domain with an invalid area counts as having no work.
-            let rank = member.area.best(now.as_nanos()).ok()??;
+            let rank = member.read(now, |copy| copy.best(now.as_nanos()))?;
             Some((rank, member))
         });
         bests.min_by_key(|(rank, _)| *rank)
     }
 
-    /// The earliest release of `members`; `None` if there is none.
-    pub(crate) fn next_release(&self, members: &Members) -> Option<Instant> {
+    /// The earliest release of `members`; `None` if there is none. O(members).
+    pub(crate) fn next_release(&self, members: &Members, now: Instant) -> Option<Instant> {
         let present = members.iter().filter(|member| self.is_present(member));
-        let releases = present.filter_map(|member| member.area.next_release().ok());
-        releases.min().filter(|&at| at != NEVER).map(Instant::from_nanos)
+        present.filter_map(|member| member.next_release(now)).min()
     }
 
     /// Whether the area of domain 0 shows that other users have domains on the CPU.
@@ -356,41 +387,79 @@ impl DomainGroup {
         self.shows_others.load(Ordering::Relaxed)
     }
 
-    /// Publishes the work of `others`, members of other groups, at `now` in the area of domain 0.
-    /// That area also shows whether there are any: they may be woken, and their wake words stand in
-    /// another turn page. Allocates.
+    /// Publishes the work of `others`, groups with their members, at `now` in the area of domain 0.
+    /// That area also shows whether there are any members: they may be woken, and their wake words
+    /// stand in another turn page.
+    ///
+    /// Each user has an equal share of one page of slots, and at most R =
+    /// [`RELEASES_MAX`](user_area::RELEASES_MAX) releases: the earliest of those that matter
+    /// ([`Summary`]). O(members of others times R squared), and O(members) if each has few releases
+    /// that matter. Reads no slots of others, and allocates nothing.
     ///
     /// The KLS threads and the watchdog call this while no domain of the other groups runs. If
     /// another of these threads is publishing, the call does nothing: readers of the area never
     /// wait.
-    pub(crate) fn publish_others<'m>(
+    pub(crate) fn publish_others<'g>(
         &self,
-        others: impl Iterator<Item = &'m Arc<Member>>,
+        others: impl Iterator<Item = &'g (Arc<DomainGroup>, Members)> + Clone,
         now: Instant,
     ) -> Shown {
         let Ok(mut proxy) = self.proxy.try_lock() else { return Shown::Busy };
+        let users = others.clone().filter(|(_, members)| !members.is_empty()).count();
+        let share = PAGE_SLOTS / users.clamp(1, PAGE_SLOTS);
+        proxy.upcoming.clear();
         let mut ready: Option<Pending> = None;
-        let mut upcoming = Vec::new();
         let mut any = false;
-        for member in others {
-            any = true;
-            if let Ok(Some(more)) = member.area.pending(now.as_nanos()) {
-                ready = Some(ready.map_or(more, |all| all.and(more)));
+        for (group, members) in others {
+            let mut user = Summary::EMPTY;
+            for member in members.iter().filter(|member| group.is_present(member)) {
+                any = true;
+                member.read(now, |copy| {
+                    if let Some(more) = copy.pending(now.as_nanos()) {
+                        ready = Some(ready.map_or(more, |all| all.and(more)));
+                    }
+                    user.add_upcoming(copy, now.as_nanos());
+                });
             }
-            let slots = (0..member.area.slots()).map_while(|slot| member.area.slot(slot).ok());
-            upcoming.extend(slots.filter(|slot| slot.next_release_ns != NEVER));
+            proxy.upcoming.extend(user.releases().iter().take(share));
         }
-        // If there are more slots than fit, the earliest releases are kept.
-        upcoming.sort_unstable_by_key(|slot| (slot.next_release_ns, slot.rank));
         // Relaxed: writers hold the lock of the area.
         let are_new = self.shows_others.swap(any, Ordering::Relaxed) != any;
-        proxy.set_outside_wakes(any);
-        for index in 0..user_area::PAGE_SLOTS {
-            let slot = upcoming.get(index).copied().unwrap_or(Slot::FREE);
-            let _ = proxy.set(index, Slot { state: SlotState::Waiting, ..slot });
-        }
         // Its `since_ns` is 0, so preemption by ready work of other users is not deferred.
-        if proxy.publish(ready) || are_new { Shown::Changed } else { Shown::Same }
+        if proxy.publish(any, ready) || are_new { Shown::Changed } else { Shown::Same }
+    }
+}
+
+/// The area of domain 0 of a group.
+#[derive(Debug)]
+struct Proxy {
+    owner: Owner<SharedMapping>,
+    /// The releases that the next publication shows.
+    upcoming: Vec<Release>,
+    /// The slots from this one on were never used. Domains read the slots before it.
+    slots_used: usize,
+}
+
+impl Proxy {
+    fn new(owner: Owner<SharedMapping>) -> Self {
+        Proxy { owner, upcoming: Vec::with_capacity(PAGE_SLOTS), slots_used: 0 }
+    }
+
+    /// Publishes `ready`, `upcoming`, and whether other users have domains on the CPU. Returns
+    /// whether the work changed.
+    fn publish(&mut self, has_others: bool, ready: Option<Pending>) -> bool {
+        self.owner.set_outside_wakes(has_others);
+        self.upcoming.truncate(PAGE_SLOTS);
+        // Each thread has the groups in an order of its own.
+        self.upcoming.sort_unstable();
+        self.slots_used = self.slots_used.max(self.upcoming.len());
+        for index in 0..self.slots_used {
+            let slot = self.upcoming.get(index).map_or(Slot::FREE, |&(next_release_ns, rank)| {
+                Slot { next_release_ns, rank, state: SlotState::Waiting }
+            });
+            let _ = self.owner.set(index, slot);
+        }
+        self.owner.publish(ready)
     }
 }
 

@@ -37,8 +37,9 @@
 //! 5. The holder has no work left, or another user's domain outranks it. The KLS thread of the
 //!    group that had the CPU chooses. The others leave the choice to it.
 //!
-//! The thread takes no lock that an ordinary thread holds. In the state *choosing* it allocates
-//! only if several users share the CPU.
+//! The thread takes no lock that an ordinary thread holds. In the state *choosing* it reads the user
+//! areas of its own group that changed. Of other groups it has copies ([`crate::area_copy`]), so
+//! domains of one user cost the choices of another one little, whatever their areas show.
 
 use std::sync::Arc;
 
@@ -188,12 +189,19 @@ impl Kls {
         }
     }
 
+    /// O(slots of the own areas that changed + members of the CPU times [`RELEASES_MAX`]), if few of
+    /// the releases that other users show matter. Otherwise the factor is [`RELEASES_MAX`] squared.
+    ///
+    /// [`RELEASES_MAX`]: upcall_shm::user_area::RELEASES_MAX
     fn choose(&self) -> Choice {
         let _choice = self.cpu_state.lock_choice();
         if self.cpu_state.is_held(&self.group) {
             return Choice::Retry;
         }
         let now = now();
+        if let Some(members) = self.view.members_of(&self.group) {
+            self.group.refresh(members, now);
+        }
         if let Some((group, _)) =
             self.view.groups().find(|(group, _)| self.cpu_state.is_held(group))
         {
@@ -210,7 +218,7 @@ impl Kls {
         let Some((_, group, domain)) = self.best(now) else {
             self.cpu_state.grant_none();
             self.note_idle(now);
-            let releases = self.choosable().filter_map(|(group, m)| group.next_release(m));
+            let releases = self.choosable().filter_map(|(group, m)| group.next_release(m, now));
             return Choice::Nothing(releases.min());
         };
         self.view.publish_others(group, now);

@@ -8,6 +8,7 @@
 //! |---|---|
 //! | [`registry`] | the attached domains and their reservations; pure |
 //! | `group`, `cpu` | one user's domains on one CPU and their shared pages; the groups of one CPU |
+//! | `area_copy` | what the daemon knows of a user area |
 //! | `member_thread` | the thread of a domain on a CPU |
 //! | `ranks` | the ranks that a domain may show |
 //! | `kls` | the thread of a group, one priority below its domains |
@@ -25,6 +26,7 @@ pub mod registry;
 pub mod server;
 pub mod watchdog;
 
+mod area_copy;
 mod clock;
 mod cpu;
 mod group;

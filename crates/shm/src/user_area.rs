@@ -49,6 +49,7 @@ mod loom_tests;
 pub mod order;
 mod owner;
 mod peer;
+mod summary;
 #[cfg(not(loom))]
 #[cfg(test)]
 mod tests;
@@ -57,6 +58,7 @@ pub use layout::{LAYOUT_VERSION, PAGE_BYTES, PAGE_SLOTS, SLOT_PAGES_MAX};
 pub use lent_mask::LentMask;
 pub use owner::{NoSlot, Owner};
 pub use peer::{Peer, Running};
+pub use summary::{RELEASES_MAX, Release, Summary};
 
 /// A time that never comes. Also a key that no activity has.
 pub const NEVER: u64 = u64::MAX;

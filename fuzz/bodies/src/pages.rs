@@ -79,7 +79,11 @@ pub fn user_area(data: &[u8]) {
                 }
             }
             7 => drop(peer.rival(rank, now_ns)),
-            8 => drop(peer.pending(now_ns)),
+            8 => {
+                if let Ok(summary) = peer.summary(now_ns) {
+                    let _ = (peer.is_current(&summary, now_ns), summary.pending(now_ns));
+                }
+            }
             9 => drop(peer.next_release()),
             10 => {
                 if let Ok(slot) = peer.running().map(|running| running.slot) {

@@ -1,7 +1,7 @@
 //! Two users' groups on one CPU, on real pages and without threads.
 
 use upcall_shm::turn_page::TurnPage;
-use upcall_shm::user_area::{AREA_BYTES, NEVER, Owner, Peer, Rank, Slot, SlotState};
+use upcall_shm::user_area::{AREA_BYTES, NEVER, Owner, Peer, RELEASES_MAX, Rank, Slot, SlotState};
 use upcall_sys::memfd::{ReadOnlyMapping, SharedMapping};
 
 use super::*;
@@ -58,7 +58,9 @@ fn work_of_other_groups_is_published_once() {
     assert_eq!((proxy.best(AT.as_nanos()), proxy.has_outside_wakes()), (Ok(None), true));
 
     let rank = Rank::new(7, 3);
+    let copy = |view: &CpuView| other.refresh(view.members_of(&other).unwrap(), AT);
     theirs.publish(Some(rank.into()));
+    copy(&view);
     assert_eq!(view.publish_others(&one, AT), Shown::Changed);
     assert_eq!(proxy.best(AT.as_nanos()), Ok(Some(rank)));
     assert_eq!(view.publish_others(&one, AT), Shown::Same);
@@ -67,6 +69,7 @@ fn work_of_other_groups_is_published_once() {
     let next_release_ns = AT.as_nanos() + 5;
     theirs.set(0, Slot { next_release_ns, rank, state: SlotState::Waiting }).unwrap();
     theirs.publish(None);
+    copy(&view);
     assert_eq!(view.publish_others(&one, AT), Shown::Changed);
     assert_eq!(proxy.best(AT.as_nanos()), Ok(None));
     assert_eq!(proxy.next_release(), Ok(next_release_ns));
@@ -79,6 +82,49 @@ fn work_of_other_groups_is_published_once() {
     assert_eq!((proxy.best(next_release_ns), proxy.next_release()), (Ok(None), Ok(NEVER)));
     assert!(!proxy.has_outside_wakes());
     assert_eq!(view.publish_others(&one, AT), Shown::Same);
+}
+
+/// A hostile user shows releases by all slots of many domains: past ones, and later ones of which
+/// each is better than the one before. Each user has an equal share.
+#[test]
+fn releases_of_an_honest_user_are_shown_though_another_user_fills_all_slots() {
+    let (cpu_state, one, hostile) = cpu_state();
+    let third = Arc::new(DomainGroup::new(0, 3).unwrap());
+    cpu_state.set_groups(|groups| groups.push(third.clone()));
+    let slot = |next_release_ns, key, order| Slot {
+        next_release_ns,
+        rank: Rank::new(key, order),
+        state: SlotState::Waiting,
+    };
+    let now_ns = AT.as_nanos();
+    let mut areas = Vec::new();
+    for number in 1..=9 {
+        let mut area = member(&hostile, number);
+        for index in 0..area.slots() {
+            let later = now_ns + 10 * index as u64;
+            let release_ns = if number == 9 { index as u64 } else { later + u64::from(number) };
+            area.set(index, slot(release_ns, 1_000 - index as u64, number)).unwrap();
+        }
+        area.publish(None);
+        areas.push(area);
+    }
+    let mut honest = member(&third, 1);
+    let release_ns = now_ns + 1_000_000;
+    honest.set(0, slot(release_ns, 7, 50)).unwrap();
+    honest.publish(None);
+
+    let mut view = CpuView::default();
+    view.refresh(&cpu_state);
+    view.groups().for_each(|(group, members)| group.refresh(members, AT));
+    assert_eq!(view.publish_others(&one, AT), Shown::Changed);
+    let mapping = ReadOnlyMapping::from_fd(one.proxy_fd.try_clone().unwrap(), AREA_BYTES).unwrap();
+    let proxy = Peer::attach(mapping, DomainId::DAEMON, PROXY_GENERATION.get()).unwrap();
+    let shown: Vec<_> = (0..proxy.slots()).map(|slot| proxy.slot(slot).unwrap()).collect();
+    let used = shown.iter().filter(|slot| slot.next_release_ns != NEVER);
+    assert!(used.clone().any(|slot| slot.next_release_ns == release_ns && slot.rank.order == 50));
+    assert_eq!(used.count(), RELEASES_MAX + 1);
+    // The past releases are ready work: the best of them counts.
+    assert_eq!(proxy.best(now_ns), Ok(Some(Rank::new(1_000 - 255, 9))));
 }
 
 /// A user may attach again while the reaper still drains its former group.

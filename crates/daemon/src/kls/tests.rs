@@ -1,6 +1,9 @@
 //! Which KLS thread chooses, on real pages and without threads.
 
-use upcall_shm::user_area::Rank;
+use std::sync::atomic::Ordering::Relaxed;
+
+use upcall_shm::user_area::{AREA_SLOTS, Owner, PAGE_BYTES, Rank, Slot, SlotState};
+use upcall_sys::memfd::SharedMapping;
 
 use super::*;
 use crate::group::tests::member;
@@ -51,4 +54,54 @@ fn the_kls_thread_of_the_group_that_had_the_cpu_chooses() {
     cpu_state.close(&next);
     here.view.refresh(&cpu_state);
     assert!(matches!(here.choose(), Choice::Passed(..)));
+}
+
+/// The work of a choice for areas of other users: none. A user who fills all slots, and changes them
+/// all the time, made the choices of another user so long that the watchdog accused that one.
+#[test]
+fn a_choice_reads_the_areas_of_its_own_user_alone() {
+    let cpu_state = Arc::new(CpuState::new(0));
+    let groups = [1, 2].map(|uid| Arc::new(DomainGroup::new(0, uid).unwrap()));
+    cpu_state.set_groups(|list| list.extend(groups.clone()));
+    let ((_mine, mut work), (theirs, mut hostile)) =
+        (member(&groups[0], 1, (1, 1)), member(&groups[1], 1, (1, 1)));
+    let [here, there] = [0, 1].map(|at| {
+        let mut kls = Kls::new(cpu_state.clone(), groups[at].clone(), None);
+        kls.view.refresh(&cpu_state);
+        kls
+    });
+    let far = now() + Span::from_secs(3_600);
+    let fill = |area: &mut Owner<SharedMapping>, at: Instant| {
+        for index in 0..AREA_SLOTS {
+            let next_release_ns = at.as_nanos() + index as u64;
+            let rank = Rank::new(1_000_000 - index as u64, 1);
+            area.set(index, Slot { next_release_ns, rank, state: SlotState::Waiting }).unwrap();
+        }
+        area.publish(None);
+    };
+    fill(&mut hostile, far);
+    assert!(matches!(there.choose(), Choice::Nothing(Some(at)) if at == far));
+    // The own thread has copied the area. Later changes do not reach a choice of the other user.
+    for round in 1..=3 {
+        fill(&mut hostile, far + Span::from_secs(round));
+        assert!(matches!(here.choose(), Choice::Nothing(Some(at)) if at == far), "{round}");
+    }
+    assert!(matches!(there.choose(), Choice::Nothing(Some(at)) if at == far + Span::from_secs(3)));
+
+    // The same while the other user's domain runs: it sees what its own daemon thread copied.
+    work.publish(Some(Rank::new(7, 1).into()));
+    assert!(matches!(here.choose(), Choice::Passed(chosen, _) if Arc::ptr_eq(&chosen, &groups[0])));
+    hostile.publish(Some(Rank::new(5, 1).into()));
+    assert!(!theirs.wants_cpu(now()));
+    assert!(matches!(there.choose(), Choice::HeldElsewhere(true)));
+    assert!(theirs.wants_cpu(now()) && groups[0].turn.take_need_resched());
+
+    // No slot is read as long as the sequence number is the same.
+    for word in &hostile.memory().words()[PAGE_BYTES / 8..] {
+        word.store(1, Relaxed);
+    }
+    assert!(matches!(there.choose(), Choice::HeldElsewhere(true)));
+    assert_eq!(theirs.next_release(now()), Some(far + Span::from_secs(3)));
+    theirs.try_replace(now());
+    assert_eq!(theirs.next_release(now()), Some(Instant::from_nanos(1)), "the watchdog at a tick");
 }

@@ -9,7 +9,6 @@ use std::sync::Arc;
 use upcall_core::time::{Instant, Span};
 use upcall_shm::kernel_area::State;
 use upcall_shm::turn_page::Turn;
-use upcall_shm::user_area::NEVER;
 use upcall_sys::process::ThreadState;
 
 use super::arming::{Contender, LOOK_MIN, next_look};
@@ -37,6 +36,10 @@ impl CpuWatch {
             return;
         }
         let view = std::mem::take(&mut self.view);
+        let held = view.groups().filter(|(group, _)| self.cpu_state.is_held(group));
+        // The KLS thread of that group does not run, and those of others have copied their areas.
+        held.flat_map(|(_, members)| members.iter())
+            .for_each(|member| member.try_refresh(tick.now));
         self.note_contest(&view, tick.now);
         self.review_preempted(&view, tick);
         self.contenders.clear();
@@ -52,9 +55,9 @@ impl CpuWatch {
                 let limit = tick.rules.limit(member);
                 let from = match member.wants_cpu(tick.now) {
                     true => Instant::ZERO,
-                    false => member.area.next_release().map_or(Instant::FAR, Instant::from_nanos),
+                    false => member.next_release(tick.now).unwrap_or(Instant::FAR),
                 };
-                if from.as_nanos() != NEVER {
+                if from != Instant::FAR {
                     self.contenders.push(Contender { is_holder: false, from, limit });
                 }
             }

@@ -1,6 +1,8 @@
 //! The end of a user area that reads.
 
-use super::{Counters, Mask, NEVER, Pending, Rank, Rival, Slot, SlotState, layout, order, sized};
+use super::{
+    Counters, Mask, NEVER, Pending, Rank, Rival, Slot, SlotState, Summary, layout, order, sized,
+};
 use crate::edge::{Edge, barrier, ordering};
 use crate::words::Words;
 use crate::{AtomicU64, DomainId, LayoutError, Ordering, PeerFault};
@@ -69,19 +71,29 @@ impl<W: AsRef<[AtomicU64]>> Peer<W> {
         self.read(|slots| order::best(self.ready(), shown(slots), at_ns))
     }
 
-    /// As [`Self::best`], with the first place in the order of admission of that key. The waiting
-    /// time of the result is unknown. For the daemon, which shows it to other users' domains.
+    /// A copy of what is ready and of the releases that matter at `at_ns`, all of one moment. Tries
+    /// once. O(slots used times [`super::RELEASES_MAX`]), and O(slots used) if few releases matter.
     ///
     /// # Errors
     /// As [`Self::best`].
-    pub fn pending(&self, at_ns: u64) -> Result<Option<Pending>, PeerFault> {
-        let all = self.read(|slots| {
-            let released = copies(slots).filter(|slot| slot.next_release_ns <= at_ns);
-            let ready = Some(self.ready()).filter(|ready| ready.since_ns <= at_ns);
-            let ready = ready.unwrap_or(Pending::NONE);
-            released.map(|slot| Pending::from(slot.rank)).fold(ready, Pending::and)
+    pub fn summary(&self, at_ns: u64) -> Result<Summary, PeerFault> {
+        let found = self.try_read(|slots| {
+            // Relaxed: `Self::try_read` sees if it changes.
+            let sequence = self.words.load(word::SEQUENCE, Relaxed);
+            let mut summary = Summary::of(sequence, self.ready());
+            shown(slots).for_each(|release| summary.add(release, at_ns));
+            summary
         })?;
-        Ok((all.rank.key != NEVER).then_some(Pending { since_ns: 0, ..all }))
+        found.ok_or(PeerFault::Torn { page: KIND.page })
+    }
+
+    /// Whether the domain has published nothing since it had this `summary`, and the summary has all
+    /// releases by `at_ns`. Costs one load. A hostile domain may change its slots without a sign.
+    #[inline]
+    pub fn is_current(&self, summary: &Summary, at_ns: u64) -> bool {
+        // Relaxed: a reader that was notified after a publication sees its number, and
+        // `Self::try_read` orders what it then copies.
+        summary.is_of(self.words.load(word::SEQUENCE, Relaxed), at_ns)
     }
 
     /// How the domain compares with an activity of rank `running`: from when on it preempts that,

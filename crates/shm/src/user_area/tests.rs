@@ -228,7 +228,7 @@ fn the_most_urgent_event_wins_among_equal_keys_and_preempts_none() {
     assert_eq!(peer.best(4), Ok(Some(with_event(9, 50))));
     assert_eq!(preempts_at(&peer, rank(40, 3)), Ok(1));
     assert_eq!(preempts_at(&peer, rank(40, 2)), Ok(NEVER));
-    assert_eq!(peer.pending(4), Ok(Some(Pending { since_ns: 0, ..ready })));
+    assert_eq!(peer.summary(4).unwrap().pending(4), Some(Pending { since_ns: 0, ..ready }));
     // Nor does the event hide it if the work is combined with activities of another key.
     let all = Pending::from(rank(41, 0)).and(ready).and(rank(40, 1).into());
     assert_eq!(all, Pending { first: 1, since_ns: 0, ..ready });
@@ -402,6 +402,42 @@ fn a_reader_sees_whole_publications_or_a_tear() {
     assert!(whole > 0, "{torn} tears and nothing else");
 }
 
+#[test]
+fn a_summary_has_the_releases_that_matter_and_says_until_when_it_is_whole() {
+    let words = blank(1);
+    let (mut owner, peer) = ends(&words);
+    // Later and worse than the first, or equal to it: one release matters.
+    for index in 0..100 {
+        owner.set(index, slot(1_000 + index as u64 / 2, 50, 1)).unwrap();
+    }
+    owner.publish(None);
+    let summary = peer.summary(0).unwrap();
+    assert_eq!(summary.releases(), [(1_000, rank(50, 1))]);
+    assert!(peer.is_current(&summary, NEVER - 1) && !summary.is_of(4, 0));
+    // Each later than the one before, and better: 16 have room, and those that have come by now
+    // count as one.
+    for index in 0..100 {
+        owner.set(index, slot(1_000 + index as u64, 200 - index as u64, 1)).unwrap();
+    }
+    owner.publish(None);
+    assert!(!peer.is_current(&summary, 0));
+    for (now_ns, first) in [(0, 1_000), (1_010, 1_010), (1_084, 1_084)] {
+        let summary = peer.summary(now_ns).unwrap();
+        let kept: Vec<_> = summary.releases().iter().map(|release| release.0).collect();
+        let last = (first + 15).min(1_099);
+        assert_eq!(kept, Vec::from_iter(first..=last));
+        assert!(peer.is_current(&summary, last));
+        assert_eq!(peer.is_current(&summary, last + 1), last == 1_099);
+    }
+    // An event decides who goes first, and the place in the order who preempts: both matter.
+    let with_event = Rank { event: 3, ..rank(40, 9) };
+    owner.set(0, Slot { rank: with_event, ..slot(5, 0, 0) }).unwrap();
+    owner.set(1, slot(6, 40, 2)).unwrap();
+    owner.publish(None);
+    let pending = peer.summary(7).unwrap().pending(7).unwrap();
+    assert_eq!(pending, Pending { rank: with_event, first: 2, since_ns: 0 });
+}
+
 /// Checks the result of a read of any memory: a value for which `answer` is true, or a fault that
 /// states what was found.
 fn typed<T>(read: Result<T, PeerFault>, answer: impl Fn(&T) -> bool) -> bool {
@@ -478,7 +514,11 @@ proptest! {
         let waits = ready.filter(|ready| ready.since_ns <= now_ns).map(|ready| ready.rank);
         let best = released.map(|slot| slot.rank).chain(waits).min();
         prop_assert_eq!(peer.best(now_ns), Ok(best));
-        prop_assert_eq!(peer.pending(now_ns).map(|all| all.map(|all| all.rank)), Ok(best));
+        let summary = peer.summary(now_ns).unwrap();
+        prop_assert!(peer.is_current(&summary, now_ns));
+        for at_ns in (now_ns..60).filter(|&at_ns| peer.is_current(&summary, at_ns)) {
+            prop_assert_eq!(Ok(summary.best(at_ns)), peer.best(at_ns));
+        }
         let earliest = |slots: &mut dyn Iterator<Item = &Slot>| {
             slots.map(|slot| slot.next_release_ns).min().unwrap_or(NEVER)
         };
