@@ -2,7 +2,8 @@
 //!
 //! A thread of the class FIFO, RR or DEADLINE (sched(7)) that runs on the measured CPU takes time
 //! that no promise covers. Threads of the kernel, of this process and of its descendants do not
-//! count. A thread that starts and ends between two readings stays unseen.
+//! count. Orphans of a run are descendants, because this process is their reaper (`super`). A
+//! thread that starts and ends between two readings stays unseen.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -27,12 +28,8 @@ pub(super) struct Rivals(BTreeMap<Key, Thread>);
 impl Rivals {
     /// Reads `/proc`. O(threads of the system).
     pub(super) fn now() -> Rivals {
-        let processes = numbers_in("/proc");
-        let parents: BTreeMap<u32, u32> = processes
-            .iter()
-            .filter_map(|&pid| Some((pid, Stat::read(&format!("/proc/{pid}/stat"))?.parent)))
-            .collect();
-        let others = processes.iter().filter(|&&pid| !descends(&parents, pid));
+        let parents = parents();
+        let others = parents.keys().filter(|&&pid| !descends(&parents, pid));
         let threads = others.flat_map(|&pid| {
             let tasks = numbers_in(&format!("/proc/{pid}/task")).into_iter();
             tasks.filter_map(move |tid| Some(((pid, tid), thread_of(pid, tid)?)))
@@ -57,6 +54,19 @@ impl Rivals {
 fn numbers_in(folder: &str) -> Vec<u32> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+}
+
+/// The parents of all processes.
+fn parents() -> BTreeMap<u32, u32> {
+    let processes = numbers_in("/proc").into_iter();
+    let parent_of = |pid| Some((pid, Stat::read(&format!("/proc/{pid}/stat"))?.parent));
+    processes.filter_map(parent_of).collect()
+}
+
+/// Whether a process descends from this one.
+#[cfg(test)]
+pub(super) fn is_descendant(pid: u32) -> bool {
+    descends(&parents(), pid)
 }
 
 /// Whether a process is this one, or was started by it.

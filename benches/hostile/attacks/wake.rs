@@ -5,7 +5,7 @@ use std::path::Path;
 
 use upcall_sys::{futex, schedule};
 
-use super::{Attack, attack, sleep, spin};
+use super::{Attack, attack, attacking, sleep, spin};
 use crate::raw::Raw;
 
 pub(crate) const ATTACKS: &[Attack] = &[
@@ -35,6 +35,8 @@ fn disturb_and(socket: &Path, disturb: fn(&Raw), act: fn(&Raw)) {
         });
         loop {
             act(&raw);
+            // It was woken.
+            attacking();
         }
     });
 }
