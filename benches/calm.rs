@@ -144,11 +144,13 @@ mod tests {
         };
         let tries = Calm::ONCE.runs(orphan_of);
         let pid = tries[0].result;
-        let is_own = rivals::is_descendant(pid);
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
         let pid = rustix::process::Pid::from_raw(pid.try_into().unwrap()).unwrap();
         rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
         let _ = rustix::process::waitpid(Some(pid), rustix::process::WaitOptions::empty());
-        assert!(is_own);
+        // "PID (NAME) STATE PARENT ..."
+        let parent = stat.rsplit_once(") ").unwrap().1.split(' ').nth(1);
+        assert_eq!(parent, Some(std::process::id().to_string().as_str()));
     }
 
     #[test]

@@ -93,6 +93,14 @@ pub(crate) enum Outside {
     RestartDaemon,
 }
 
+impl Attack {
+    /// Whether a measure against the victims' user is one against the attacker, too.
+    pub(crate) fn shares_user(&self) -> bool {
+        // The rows `none` attack nobody.
+        !self.other_user && !self.name.starts_with("none")
+    }
+}
+
 /// An attack by the same user, beside two victims, under a daemon with its default options.
 pub(crate) const fn attack(name: &'static str, what: &'static str, act: fn(&Path)) -> Attack {
     Attack {

@@ -10,9 +10,11 @@ use rustix::process::{Resource, Rlimit, setrlimit};
 use upcall::time::Span;
 use upcall_benches::measured_cpu;
 use upcall_daemon::server::{self, Access, Daemon, DaemonEvent};
+use upcall_shm::Measure;
 
 use crate::attack::DaemonOptions;
 use crate::child::{Running, start};
+use crate::outcome::{VICTIM, VICTIMS_USER};
 
 /// The names of the victims. A measure against any other domain is one against the attacker.
 pub(crate) const VICTIMS: [&str; 2] = ["one", "two"];
@@ -124,7 +126,12 @@ pub(crate) fn serve(socket: &Path, options: DaemonOptions) {
     println!("ready");
     daemon.run(|event, _| match event {
         DaemonEvent::Offence { measure, name, held, .. } => {
-            let whose = if VICTIMS.contains(&name.as_str()) { "VICTIM " } else { "" };
+            let whose = match measure {
+                _ if !VICTIMS.contains(&name.as_str()) => "",
+                // It names any domain of the user.
+                Measure::Slowed => VICTIMS_USER,
+                _ => VICTIM,
+            };
             println!("measure {whose}{measure} ({:.1} ms)", held.as_secs_f64() * 1e3);
         }
         DaemonEvent::Detached { domain, .. } => println!("detached {domain}"),

@@ -147,7 +147,7 @@ fn end_row(server: &mut Server) -> Result<(), String> {
     child::end_strays(server.pid());
     let ended = if !server.lives() {
         "the daemon ended".to_owned()
-    } else if !flat::attach_once(&server.socket) {
+    } else if !flat::attach_soon(&server.socket) {
         "the daemon attached no domain afterwards".to_owned()
     } else {
         return Ok(());
@@ -285,6 +285,7 @@ fn run_attack(server: &mut Server, attack: &Attack, millis: u64) -> Outcome {
         ordinary_ms: ordinary.as_ref().map(|it| victim::ordinary_cpu_ms(it, deadline)),
         arrivals: arrivals.as_ref().map(|it| victim::arrival_report(it, deadline)),
         arrival_max: ARRIVAL_MAX,
+        shares_user: attack.shares_user(),
         attack: begin.elapsed(),
         outside: done.showed,
         troubles: done.trouble.into_iter().collect(),

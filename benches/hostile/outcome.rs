@@ -63,6 +63,9 @@ pub(crate) struct Outcome {
     /// The longest time in which a domain must attach meanwhile.
     pub(crate) arrival_max: Duration,
     pub(crate) attacker: AttackerReport,
+    /// Whether the attacker belongs to the user of the victims. Then measures against that user
+    /// are against the attacker.
+    pub(crate) shares_user: bool,
     /// What the watchdog did.
     pub(crate) measures: Vec<String>,
     /// What the action from outside showed.
@@ -73,6 +76,8 @@ pub(crate) struct Outcome {
 
 /// How a measure against a victim begins.
 pub(crate) const VICTIM: &str = "VICTIM ";
+/// How a measure against the user of the victims begins.
+pub(crate) const VICTIMS_USER: &str = "VICTIMS' USER ";
 
 impl Outcome {
     pub(crate) fn missed(&self) -> u64 {
@@ -107,7 +112,11 @@ impl Outcome {
         if silent > 0 {
             faults.push(format!("{silent} victims did not report"));
         }
-        let accused = self.measures.iter().filter(|measure| measure.starts_with(VICTIM)).count();
+        let accuses = |measure: &&String| {
+            let of_user = measure.starts_with(VICTIMS_USER) && !self.shares_user;
+            measure.starts_with(VICTIM) || of_user
+        };
+        let accused = self.measures.iter().filter(accuses).count();
         if accused > 0 {
             faults.push(format!("{accused} measures against victims"));
         }

@@ -83,6 +83,14 @@ fn a_defence_that_failed_breaks_a_row() {
 fn a_measure_against_a_victim_breaks_a_row() {
     let text = faults(|it| it.measures.push("VICTIM others go first (5.0 ms)".to_owned()));
     assert_eq!(text, "1 measures against victims");
+    let of_user = "VICTIMS' USER its user woke the daemon for nothing".to_owned();
+    let text = faults(|it| it.measures.push(of_user.clone()));
+    assert_eq!(text, "1 measures against victims");
+    let text = faults(|it| {
+        it.shares_user = true;
+        it.measures.push(of_user);
+    });
+    assert_eq!(text, "", "it is against the attacker");
 }
 
 #[test]

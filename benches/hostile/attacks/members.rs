@@ -11,7 +11,7 @@ use upcall_shm::user_area::Rank;
 use upcall_sys::{clock, futex, process, schedule};
 
 use super::{Attack, Beside, attack, attacking, claim, notify_daemon, sleep, spin};
-use crate::raw::Raw;
+use crate::raw::{Raw, need};
 
 pub(crate) const ATTACKS: &[Attack] = &[
     attack("wake flood", "an ordinary thread wakes the daemon for nothing", wake_flood),
@@ -43,10 +43,11 @@ pub(crate) const ATTACKS: &[Attack] = &[
 
 /// How many domains a swarm has.
 const SWARM: usize = 20;
-/// The period of the reservations, in which each domain of a swarm runs for 2 % and 4.9 % of the
-/// CPU.
+/// The period of the reservations, in which each domain of a swarm runs for its reservation and
+/// 4.9 % of the CPU. Twenty such reservations fit beside the victims.
 const PERIOD_NS: u64 = 5_000_000;
-const USED_NS: u64 = 345_000;
+const RESERVED_NS: u64 = 80_000;
+const USED_NS: u64 = RESERVED_NS + 245_000;
 /// A period above those of the victims: the swarm has worse ranks.
 const WORSE_KEY_NS: u64 = 40_000_000;
 
@@ -109,7 +110,7 @@ fn all_of_swarm(socket: &Path, rank_of: fn(Rank) -> Rank) {
 }
 
 fn swarm_member(socket: &Path, rank_of: fn(Rank) -> Rank, active: &AtomicUsize) {
-    let mut raw = Raw::attach(socket, "attacker");
+    let mut raw = Raw::attach_with(socket, "attacker", need(PERIOD_NS, RESERVED_NS));
     let rank = rank_of(raw.rank);
     let mut release_ns = clock::monotonic_ns();
     let mut worked = false;

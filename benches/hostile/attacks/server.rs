@@ -27,7 +27,7 @@ pub(crate) const ATTACKS: &[Attack] = &[
     of_other("unscreened", "works as if admission had not refused its 95 %", unscreened),
     Attack {
         arrivals: true,
-        ..of_other("request flood", "expensive requests from 16 connections", request_flood)
+        ..of_other("request flood", "expensive requests from 24 domains", request_flood)
     },
     Attack {
         outside: Outside::RestartDaemon,
@@ -98,7 +98,7 @@ fn work_with(mut raw: Raw, rank: Rank) -> ! {
 
 /// The periods have no common divisor and the CPU is nearly full, so each analysis is long.
 fn request_flood(socket: &Path) {
-    let connections: Vec<_> = (0..16)
+    let connections: Vec<_> = (0..24)
         .filter_map(|_| {
             let connection = Connection::connect(socket).ok()?;
             let hello = ToDaemon::Hello { name: "attacker".into(), policy: "rmdp".into() };
@@ -106,7 +106,7 @@ fn request_flood(socket: &Path) {
             Some(connection)
         })
         .collect();
-    assert_eq!(connections.len(), 16, "all are connected");
+    assert_eq!(connections.len(), 24, "all are connected");
     let mut buffer = [0; MESSAGE_BYTES_MAX];
     for request in 0.. {
         let number = request % 500;
