@@ -45,7 +45,7 @@ pub fn outcome(plan: &Plan<'_>, options: RunOptions, mut measured: Measured) -> 
         policy: plan.output.policy,
         duration_ns: measured.duration.as_nanos(),
         promised: options.mode == Mode::Upcall
-            && plan.is_admitted()
+            && !options.soft
             && real_time
             && promises_any(&activities),
         kept: broken.is_empty(),

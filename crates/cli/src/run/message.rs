@@ -31,7 +31,7 @@ use crate::measured::{ActivityResults, Missing, Progress};
 /// From the parent to the child.
 #[derive(Debug, Deserialize, Serialize)]
 pub enum ParentMessage {
-    Setup(Setup),
+    Setup(Box<Setup>),
     Start {
         /// None in the baseline modes, where the kernel decides.
         daemon: Option<PathBuf>,
@@ -63,6 +63,8 @@ pub struct Setup {
     pub name: String,
     pub text: String,
     pub domain: String,
+    /// The name of the process at the daemon.
+    pub daemon_name: String,
     pub mode: String,
     pub soft: bool,
     /// Activities of the spec that do not run.
