@@ -46,7 +46,7 @@ pub fn outcome(plan: &Plan<'_>, options: RunOptions, mut measured: Measured) -> 
         policy: plan.output.policy,
         duration_ns: measured.duration.as_nanos(),
         promised: options.mode == Mode::Upcall
-            && plan.is_admitted()
+            && !options.soft
             && real_time
             && promises_any(&activities),
         kept: broken.is_empty(),
@@ -90,7 +90,7 @@ pub fn last_known(planned: &Planned<'_>, row: &Progress) -> output::Activity {
         preemptions: 0,
         pdus: row.pdus,
         period_ns: params.period.as_nanos(),
-        deadline_ns: params.deadline.as_nanos(),
+        deadline_ns: planned.deadline.as_nanos(),
         response_ns_max: None,
         responses_above_max: None,
         skipped: 0,
@@ -128,7 +128,7 @@ pub fn activity(planned: &Planned<'_>, report: &ActivityReport) -> output::Activ
         preemptions: counters.map_or(0, |c| c.preemptions),
         pdus: counters.map_or(statistics.pdus, |c| c.pdus),
         period_ns: report.params.period.as_nanos(),
-        deadline_ns: report.params.deadline.as_nanos(),
+        deadline_ns: planned.deadline.as_nanos(),
         response_ns_max: None,
         responses_above_max: None,
         skipped: counters.map_or(0, |c| c.skipped),

@@ -22,6 +22,16 @@ pub struct Plan {
     pub wakeup_latency_ns: u64,
 }
 
+impl Plan {
+    /// Notes that an activity was refused after admission.
+    pub fn refuse(&mut self, refusal: &Refusal) {
+        self.admitted = false;
+        let refused = self.activities.iter_mut().filter(|each| each.name == refusal.name);
+        refused.for_each(|each| each.cpu = None);
+        self.refusals.push(refusal.clone());
+    }
+}
+
 #[derive(Clone, Debug, Serialize)]
 pub struct Cpu {
     pub cpu: u32,
@@ -90,8 +100,8 @@ pub struct Run {
     /// The seed of the random numbers, in virtual time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seed: Option<u64>,
-    /// Whether Upcall promised anything. It does in mode upcall with the real-time class, and in
-    /// virtual time. It does not if admission refused the set and `--soft` ran it anyway.
+    /// Whether Upcall promised anything. It does in mode upcall with the real-time class and
+    /// without `--soft`, and in virtual time if admission accepted the set.
     pub promised: bool,
     /// Whether every promise was kept; the exit status follows it. If nothing was promised: the
     /// result of the same checks.

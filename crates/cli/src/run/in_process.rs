@@ -34,8 +34,9 @@ pub fn run(
     interrupted: &AtomicBool,
     started: impl FnOnce() -> Result<(), Failure>,
 ) -> Result<output::Run, Failure> {
-    let promises = options.mode == Mode::Upcall && !options.soft;
-    let _locks = promises.then(|| promises::lock(plan, &used_cpus(plan))).transpose()?;
+    let has_lock = options.mode == Mode::Upcall;
+    let lock = || promises::lock(plan, &used_cpus(plan), options.soft);
+    let _locks = has_lock.then(lock).transpose()?;
     let (mut activities, mut notices, opened) = set_up(spec, plan, options, trace.is_some())?;
     let mut load = Load::start(spec, plan, &used_cpus(plan))?;
 

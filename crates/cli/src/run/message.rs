@@ -32,7 +32,7 @@ use crate::output::Offence;
 /// From the parent to the child.
 #[derive(Debug, Deserialize, Serialize)]
 pub enum ParentMessage {
-    Setup(Setup),
+    Setup(Box<Setup>),
     Start {
         /// None in the baseline modes, where the kernel decides.
         daemon: Option<PathBuf>,
@@ -64,6 +64,8 @@ pub struct Setup {
     pub name: String,
     pub text: String,
     pub domain: String,
+    /// The name of the process at the daemon.
+    pub daemon_name: String,
     pub mode: String,
     pub soft: bool,
     /// Activities of the spec that do not run.

@@ -76,7 +76,7 @@ pub fn run(
     let (mut socket, mut own) = (None, None);
     let mut parent = Parent::start(spec, plan, options, files)?;
     if options.mode == Mode::Upcall {
-        let (found, started) = daemon::ensure(plan)?;
+        let (found, started) = daemon::ensure(spec, plan)?;
         (socket, own) = (Some(found), started);
     }
     parent.own_daemon = own.is_some();
@@ -139,11 +139,11 @@ impl<'p, 's> Parent<'p, 's> {
         let mut processes = Vec::new();
         for (domain, number) in domains.iter().zip(1..) {
             let mut process = Process::start(domain)?;
-            process.send(&ParentMessage::Setup(Setup {
+            process.send(&ParentMessage::Setup(Box::new(Setup {
                 log: log.is_some(),
                 traced: trace.is_some().then_some(number),
                 ..setup(spec, plan, domain, options)
-            }));
+            })));
             processes.push(process);
         }
         let mut notices = Vec::new();
@@ -192,13 +192,10 @@ impl<'p, 's> Parent<'p, 's> {
             attached();
             if let Some(socket) = daemon
                 && spec.cpus.is_some()
-                && !same(&cpus, &self.plan.platform.cpus)
+                && !daemon::same(&cpus, &self.plan.platform.cpus)
             {
-                return Err(Failure::new(format_args!(
-                    "the daemon at {} schedules CPUs {cpus:?}, the spec names {:?}",
-                    socket.display(),
-                    self.plan.platform.cpus
-                )));
+                // Another daemon has taken the place of the one that was asked.
+                return Err(daemon::other_cpus(self.plan, socket, &cpus));
             }
             used = cpus;
         }
@@ -222,7 +219,12 @@ impl<'p, 's> Parent<'p, 's> {
                     let hint = Some(hint).filter(|hint| !hint.is_empty());
                     let name = planned.name().to_owned();
                     let optional = planned.activity.is_optional();
-                    return Err(Failure::refused(output::Refusal { name, reason, hint, optional }));
+                    return Err(Failure::refused_by_daemon(output::Refusal {
+                        name,
+                        reason,
+                        hint,
+                        optional,
+                    }));
                 }
                 other => return Err(unexpected(process, &other)),
             }
@@ -418,6 +420,7 @@ fn setup(spec: &Spec, plan: &Plan<'_>, domain: &str, options: RunOptions) -> Set
         name: spec.source.name().to_owned(),
         text: spec.source.text().to_owned(),
         domain: domain.to_owned(),
+        daemon_name: daemon_name(spec, domain),
         mode: options.mode.name().to_owned(),
         soft: options.soft,
         left_out: plan.left_out.iter().map(|refusal| refusal.name.clone()).collect(),
@@ -432,6 +435,10 @@ fn setup(spec: &Spec, plan: &Plan<'_>, domain: &str, options: RunOptions) -> Set
     }
 }
 
-fn same(found: &[u32], expected: &[u32]) -> bool {
-    found.len() == expected.len() && found.iter().all(|cpu| expected.contains(cpu))
+/// The name of `domain` at the daemon, which knows domains of many specs: for activities without a
+/// `domain` the name of the spec file.
+fn daemon_name(spec: &Spec, domain: &str) -> String {
+    let is_named = spec.activities().iter().any(|activity| activity.domain() == Some(domain));
+    let stem = Path::new(spec.source.name()).file_stem().map(|stem| stem.to_string_lossy());
+    stem.filter(|stem| !is_named && !stem.is_empty()).map_or(domain.to_owned(), Into::into)
 }

@@ -93,12 +93,36 @@ pub(super) struct Slot {
     quantum_overruns: u32,
     /// CPU time of the present job.
     cpu: Span,
+    /// The counts of the last record.
+    counted: Counted,
     /// The counters at the close, kept until the activity is retired.
     pub(super) last_counters: Option<Counters>,
     /// The message of its handler's panic.
     panic: Option<String>,
     /// Used if the core keeps no budget for the activity.
     pub(super) meter: Meter,
+}
+
+/// Counts of missed jobs at a record of an activity.
+#[derive(Clone, Copy, Debug, Default)]
+struct Counted {
+    /// The core's counts.
+    misses: u64,
+    skipped: u64,
+    /// The records of missed jobs so far.
+    recorded: u64,
+    /// Missed jobs that have no record, or a record that comes later.
+    unrecorded: u64,
+}
+
+impl Counted {
+    /// The counts at the next record, by the core's `counters`.
+    fn after(self, record: &JobRecord, counters: Option<Counters>) -> Self {
+        let recorded = self.recorded + u64::from(record.missed());
+        let misses = counters.map_or(recorded, |of| of.misses).max(self.misses);
+        let skipped = counters.map_or(0, |of| of.skipped).max(self.skipped);
+        Counted { misses, skipped, recorded, unrecorded: misses.saturating_sub(recorded) }
+    }
 }
 
 impl Slot {
@@ -420,16 +444,24 @@ impl Executor {
     }
 
     fn job_done(&mut self, mut record: JobRecord) {
-        if let Some(virtual_processor) = &mut self.virtual_processor {
-            virtual_processor.job_done(&record);
-        }
         let slot = &mut self.slots[record.id.0 as usize];
         if self.meter_cpu {
             record.run = slot.cpu;
         }
-        let job = Job { record, quantum_overruns: slot.quantum_overruns };
+        let counted = slot.counted.after(&record, self.scheduler.counters(record.id));
+        let job = Job {
+            record,
+            quantum_overruns: slot.quantum_overruns,
+            ended: (1 + counted.unrecorded).saturating_sub(slot.counted.unrecorded),
+            missed: counted.misses - slot.counted.misses,
+            skipped: counted.skipped - slot.counted.skipped,
+        };
+        slot.counted = counted;
         slot.quantum_overruns = 0;
         slot.cpu = Span::ZERO;
+        if let Some(virtual_processor) = &mut self.virtual_processor {
+            virtual_processor.job_done(&job);
+        }
         if self.rings.jobs.push(job).is_err() {
             // Relaxed: a statistic.
             self.shared.jobs_lost.fetch_add(1, Ordering::Relaxed);
