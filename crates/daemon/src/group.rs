@@ -129,8 +129,8 @@ impl Member {
         self.offences.load(Ordering::Relaxed)
     }
 
-    /// Whether the copy of its user area shows work that is ready at `now`. A domain with an invalid
-    /// area shows none, and one whose thread has ended has none.
+    /// Whether the copy of its user area shows work that is ready at `now`. A domain with an
+    /// invalid area shows none, and one whose thread has ended has none.
     pub(crate) fn wants_cpu(&self, now: Instant) -> bool {
         !self.thread.has_ended() && self.read(now, |copy| copy.best(now.as_nanos()).is_some())
     }
@@ -353,8 +353,8 @@ impl DomainGroup {
         back
     }
 
-    /// Copies the areas of `members` that changed since their last copies. For the KLS thread of the
-    /// group. O(members), and O(slots) for each area that changed.
+    /// Copies the areas of `members` that changed since their last copies. For the KLS thread of
+    /// the group. O(members), and O(slots) for each area that changed.
     pub(crate) fn refresh(&self, members: &Members, now: Instant) {
         members.iter().for_each(|member| member.copy.refresh(&member.area, now));
     }

@@ -37,9 +37,9 @@
 //! 5. The holder has no work left, or another user's domain outranks it. The KLS thread of the
 //!    group that had the CPU chooses. The others leave the choice to it.
 //!
-//! The thread takes no lock that an ordinary thread holds. In the state *choosing* it reads the user
-//! areas of its own group that changed. Of other groups it has copies ([`crate::area_copy`]), so
-//! domains of one user cost the choices of another one little, whatever their areas show.
+//! The thread takes no lock that an ordinary thread holds. In the state *choosing* it reads the
+//! user areas of its own group that changed. Of other groups it has copies ([`crate::area_copy`]),
+//! so domains of one user cost the choices of another one little, whatever their areas show.
 
 use std::sync::Arc;
 
@@ -189,8 +189,9 @@ impl Kls {
         }
     }
 
-    /// O(slots of the own areas that changed + members of the CPU times [`RELEASES_MAX`]), if few of
-    /// the releases that other users show matter. Otherwise the factor is [`RELEASES_MAX`] squared.
+    /// O(slots of the own areas that changed + members of the CPU times [`RELEASES_MAX`]), if few
+    /// of the releases that other users show matter. Otherwise the factor is [`RELEASES_MAX`]
+    /// squared.
     ///
     /// [`RELEASES_MAX`]: upcall_shm::user_area::RELEASES_MAX
     fn choose(&self) -> Choice {

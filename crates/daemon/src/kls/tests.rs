@@ -56,8 +56,8 @@ fn the_kls_thread_of_the_group_that_had_the_cpu_chooses() {
     assert!(matches!(here.choose(), Choice::Passed(..)));
 }
 
-/// The work of a choice for areas of other users: none. A user who fills all slots, and changes them
-/// all the time, made the choices of another user so long that the watchdog accused that one.
+/// The work of a choice for areas of other users: none. A user who fills all slots, and changes
+/// them all the time, made the choices of another user so long that the watchdog accused that one.
 #[test]
 fn a_choice_reads_the_areas_of_its_own_user_alone() {
     let cpu_state = Arc::new(CpuState::new(0));

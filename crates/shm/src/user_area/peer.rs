@@ -87,8 +87,9 @@ impl<W: AsRef<[AtomicU64]>> Peer<W> {
         found.ok_or(PeerFault::Torn { page: KIND.page })
     }
 
-    /// Whether the domain has published nothing since it had this `summary`, and the summary has all
-    /// releases by `at_ns`. Costs one load. A hostile domain may change its slots without a sign.
+    /// Whether the domain has published nothing since it had this `summary`, and the summary has
+    /// all releases by `at_ns`. Costs one load. A hostile domain may change its slots without a
+    /// sign.
     #[inline]
     pub fn is_current(&self, summary: &Summary, at_ns: u64) -> bool {
         // Relaxed: a reader that was notified after a publication sees its number, and

@@ -2,8 +2,8 @@
 //!
 //! The daemon keeps a summary of each area that it reads for other users, so that a choice reads no
 //! slots. A release does not matter if another one comes no later and has no worse rank: these are
-//! the releases of a Pareto front. A domain that shows its activities with their periods as keys has
-//! few of them. Nothing here reads memory of a peer, waits or allocates.
+//! the releases of a Pareto front. A domain that shows its activities with their periods as keys
+//! has few of them. Nothing here reads memory of a peer, waits or allocates.
 
 use super::{NEVER, Pending, Rank};
 
@@ -41,9 +41,9 @@ impl Summary {
         Summary { sequence: Some(sequence), ready, ..Summary::EMPTY }
     }
 
-    /// Adds a release at `now_ns`, unless another one makes it needless. All releases that have come
-    /// by `now_ns` count as equally early. If there is no room, the latest release is left out.
-    /// O([`RELEASES_MAX`]).
+    /// Adds a release at `now_ns`, unless another one makes it needless. All releases that have
+    /// come by `now_ns` count as equally early. If there is no room, the latest release is left
+    /// out. O([`RELEASES_MAX`]).
     pub fn add(&mut self, new: Release, now_ns: u64) {
         let kept = &mut self.releases[..self.count];
         if new.0 == NEVER || kept.iter().any(|old| makes_needless(old, &new, now_ns)) {
@@ -108,8 +108,9 @@ impl Summary {
     }
 }
 
-/// Whether `one` comes no later than `other` and is no worse in any comparison of ranks. Among equal
-/// keys the event decides which goes first, and the order which preempts ([`Rank::preempts`]).
+/// Whether `one` comes no later than `other` and is no worse in any comparison of ranks. Among
+/// equal keys the event decides which goes first, and the order which preempts
+/// ([`Rank::preempts`]).
 fn makes_needless(one: &Release, other: &Release, now_ns: u64) -> bool {
     let (rank, than) = (&one.1, &other.1);
     let is_same_key = rank.key == than.key;

@@ -268,10 +268,7 @@ fn a_folder_that_others_may_write_to_is_refused_unless_it_is_sticky() {
 
 /// Says so even if the output of passed tests is not shown: the gate `test` counts such lines.
 fn skipped(test: &str, why: &str) {
-    let _ = std::io::Write::write_fmt(
-        &mut std::io::stderr(),
-        format_args!("skipped: local::tests::{test}: {why}\n"),
-    );
+    let _ = writeln!(std::io::stderr(), "skipped: local::tests::{test}: {why}");
 }
 
 /// The user `nobody` owns the folder of the socket and replaces the socket by a link.
