@@ -180,6 +180,10 @@ fn only_root_and_users_of_the_flag_may_run_what_admission_refuses() {
     let reason = format!("user {USER} has no right to run it all the same (upcalld --soft-users)");
     assert!(refused.stderr.contains(&reason), "{refused:#?}");
     run(&daemon, &["--bounding-set=+all"]).assert_code(&[0, 4]);
+    // A run of one process asks the same daemon.
+    fs::write(spec.path(), support::on_a_cpu(&TOO_MUCH.replace("domain =", "# domain ="))).unwrap();
+    let refused = run(&daemon, &reuid);
+    assert!(refused.assert_code(&[3]).stderr.contains(&reason), "{refused:#?}");
     drop(daemon);
     let daemon = Daemon::start(&["--access", "everyone", "--soft-users", USER]);
     run(&daemon, &reuid).assert_code(&[0, 4]);

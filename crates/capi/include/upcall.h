@@ -89,7 +89,7 @@ struct rts_attr {
     uint32_t batch;       /* B: PDUs per period, 1 to 1000000; 0: 1 */
     uint32_t quantum;     /* b: PDUs that run without interruption, 1 to B; 0: 1 */
     uint32_t flags;       /* RTS_ABORT_PHASE, RTS_WORK_CONSERVING, or 0 */
-    uint64_t period_ns;   /* 1 to 3600 s */
+    uint64_t period_ns;   /* 1 ns to 3600 s */
     uint64_t cost_ns;     /* CPU time of a PDU; 0: measured, see rts_create */
     uint64_t deadline_ns; /* from release to the end of the batch; at most and 0: the period */
     uint64_t offset_ns;   /* from rts_run to the first release */
@@ -277,7 +277,8 @@ int rts_statistics(int descriptor, struct rts_stats *statistics);
  * 1; returns 0 if there is none. Under a daemon the daemon's watchdog acts. Without one, a
  * thread of the library does, if the process has the real-time class: it puts the thread of a
  * CPU into the ordinary class while an upcall takes twice its declared time and 50 ms more
- * than that time, or after its handlers left no time to sleep for two jobs of each and 1 s. */
+ * than that time, or if the thread did not sleep for longer than 1 s plus the CPU time of two
+ * jobs of each handler. */
 int rts_next_offence(struct rts_offence *offence);
 
 /* Describes a code that a call returned. Never NULL; static. */
@@ -314,9 +315,9 @@ static inline void rts_finish(volatile struct rts_shared *shared)
 }
 
 /* Says that `messages` messages wait beyond this job, each the work of a further job. Under dws
- * each becomes a job at once, up to `workahead` periods ahead of its release. The others wait
- * for their releases, and under other policies all do. The last call of an upcall counts, and
- * only if the upcall ends its job. */
+ * each becomes a job at once, up to `workahead` periods ahead of its release. Messages beyond
+ * that limit wait for their releases. Under other policies every message waits. The last call
+ * of an upcall counts, and only if the upcall ends its job. */
 static inline void rts_messages_waiting(volatile struct rts_shared *shared, uint32_t messages)
 {
     shared->messages_waiting = messages;

@@ -30,8 +30,8 @@ pub struct ActivityId(pub u32);
 pub struct Terms {
     /// PS: the fixed share of the CPU of a real-time activity.
     pub share: Option<Share>,
-    /// PS: the weight of an adaptive activity, `>= 1`. An activity with neither share nor weight
-    /// has weight 1.
+    /// PS: the weight of an adaptive activity. 0 counts as 1. An activity with neither share nor
+    /// weight has weight 1.
     pub weight: Option<u32>,
     /// PS: the group of the activity. The activity gets its part of the group by its weight and has
     /// no share of its own. An unknown group counts as no group.

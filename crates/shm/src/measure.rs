@@ -1,7 +1,8 @@
 //! The measures of the watchdog against a domain that does not yield.
 
-/// A measure of the daemon against a process that kept its CPU. The first three are in order of
-/// severity.
+/// A measure of a watchdog against a process that kept its CPU. The first three are in order of
+/// severity. The daemon's watchdog takes all of them, the process's own takes
+/// [`Measure::Demoted`] only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Measure {
     /// Its thread has a lower priority than the threads of all other domains until it reaches a

@@ -38,7 +38,10 @@ impl fmt::Display for AttachError {
                 write!(f, "{DOMAINS_MAX} domains are attached, the maximum")
             }
             AttachError::Quota { domains_max } => {
-                write!(f, "the user has {domains_max} domains, which is its quota")
+                write!(
+                    f,
+                    "the user has {domains_max} domains, which is its quota (upcalld --user-domains)"
+                )
             }
         }
     }
@@ -113,7 +116,7 @@ impl fmt::Display for PlaceError {
             }
             PlaceError::Quota { found_ppm, share_max_ppm } => write!(
                 f,
-                "the user would have {} % of a CPU, its quota is {} %",
+                "the user would have {} % of a CPU, its quota is {} % (upcalld --user-share)",
                 *found_ppm as f64 / 1e4,
                 *share_max_ppm as f64 / 1e4
             ),

@@ -88,7 +88,10 @@ fn quotas_bind_users_but_not_root() {
     registry.create(user, "x", &need(30), false).unwrap();
     let error = registry.create(also, "y", &need(21), true).unwrap_err();
     assert_eq!(error, PlaceError::Quota { found_ppm: 510_000, share_max_ppm: 500_000 });
-    assert_eq!(error.to_string(), "the user would have 51 % of a CPU, its quota is 50 %");
+    assert_eq!(
+        error.to_string(),
+        "the user would have 51 % of a CPU, its quota is 50 % (upcalld --user-share)"
+    );
     registry.create(also, "y", &need(20), false).unwrap();
     let root = registry.attach(owner(0), "r", "rmdp").unwrap();
     registry.create(root, "z", &need(80), false).unwrap();

@@ -3,7 +3,8 @@
 //! A source never sends faster than its stream declares. It spreads the datagrams of a burst over
 //! the interval (rtu-1995 §2: pacing), a system call for each. If a burst begins late by more than
 //! a quarter of its interval, all later ones move by that time (a *slip*). So a delayed sender
-//! thins out its traffic. Datagrams within a burst that are late leave together, at most a burst.
+//! thins out its traffic. If datagrams are late, they leave together, but
+//! never more than one burst.
 //! If a packet is lost nevertheless, the receiver was too slow.
 
 use upcall_core::time::{Instant, Span};

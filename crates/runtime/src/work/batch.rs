@@ -175,8 +175,8 @@ impl<'a> Batch<'a> {
 
     /// How many jobs were dropped between the job before and the present one, because they waited
     /// too long ([`Backlog`](crate::activity::Backlog)). The same in every upcall of a job. A
-    /// handler of a socket or of samples should discard the data of that many periods. Otherwise
-    /// data that waited stays late for ever. 0 in a trial run and in virtual time.
+    /// handler that reads a socket or samples should discard the data of that many periods.
+    /// Otherwise data that waited stays late for ever. 0 in a trial run and in virtual time.
     pub fn jobs_skipped(&self) -> u64 {
         self.jobs_skipped
     }

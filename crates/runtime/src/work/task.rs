@@ -241,10 +241,28 @@ impl Task {
     }
 
     /// How many jobs were dropped between the message before and the present one, because they
-    /// waited too long ([`Backlog`](crate::activity::Backlog)). The same in every poll of a
-    /// message. A task that reads a socket or samples should discard the data of that many periods.
-    /// Otherwise data that waited stays late for ever. A load. 0 in a trial run and in virtual
-    /// time.
+    /// waited too long ([`Backlog`](crate::activity::Backlog)). 0 in a trial run and in virtual
+    /// time. Every poll of a message returns the same number. The call costs one memory read.
+    ///
+    /// A task that reads a socket or samples should discard the data of that many periods.
+    /// Otherwise data that waited stays late for ever. The scheduler has moved the present message
+    /// to a later period already. A task that keeps a time of its own must move it by as much:
+    ///
+    /// ```no_run
+    /// # extern crate upcall_runtime as upcall;
+    /// use upcall::{Task, time::Span, clock};
+    /// # fn process_one_message() {}
+    /// # async fn stream(task: Task) {
+    /// let period = Span::from_millis(20);
+    /// let mut next = clock::now();
+    /// loop {
+    ///     next += period.saturating_mul(task.jobs_skipped());
+    ///     process_one_message();
+    ///     next += period;
+    ///     task.timed_sleep(next).await;
+    /// }
+    /// # }
+    /// ```
     pub fn jobs_skipped(&self) -> u64 {
         self.cell.jobs_skipped()
     }

@@ -78,6 +78,15 @@
 //! | quantum | `quantum` | PDUs without preemption; 1 by default |
 //! | deadline | `deadline` | from release to the end of the job; the period by default |
 //!
+//! A job may wait too long, because the process was stopped or a handler took longer than it
+//! declared. [`Terms::backlog`](crate::activity::Terms::backlog) says what becomes of such jobs:
+//! all of them run, in order (the default), or late ones are dropped
+//! ([`Backlog::Skip`](crate::activity::Backlog::Skip),
+//! [`Backlog::Latest`](crate::activity::Backlog::Latest)). What runs late runs below all handlers
+//! that keep their reservations. [`Batch::jobs_skipped`](crate::Batch::jobs_skipped) tells the
+//! handler how many jobs were dropped. A stream has the rule of its class: continuous media skip,
+//! all others catch up.
+//!
 //! A cost of [`Span::ZERO`](crate::time::Span::ZERO) is measured: the runtime first runs the
 //! handler on trial, for half a second at most. What the handler processes in the trial is
 //! consumed.

@@ -51,7 +51,7 @@
 //!
 //! | | |
 //! |---|---|
-//! | threads | one for each CPU; `upcall-panics`, which writes the messages of handlers that panicked; `upcall-io` with tasks; `upcall-io-pump` with an I/O pump; `upcall-virtual` with virtual-time handlers; `upcall-liveness` for streams to other processes and clients of channels |
+//! | threads | one for each CPU; `upcall-watchdog`, if the process has the real-time class and no daemon; `upcall-panics`, which writes the messages of handlers that panicked; `upcall-io` with tasks; `upcall-io-pump` with an I/O pump; `upcall-virtual` with virtual-time handlers; `upcall-liveness` for streams to other processes and clients of channels |
 //! | memory | all memory of the process is locked in RAM (`mlockall`); [`MemoryLock`](crate::MemoryLock) changes that |
 //! | signals | none; the program blocks the signals that it handles before `Runtime::start`, so that none arrives in a scheduling thread |
 //! | time | `CLOCK_MONOTONIC`, in nanoseconds: [`clock::now`](crate::clock::now) |

@@ -57,11 +57,13 @@
 //! | jobs, misses, overruns, preemptions, PDUs, least slack | `ActivityReport::counters` ([`Counters`](crate::scheduler::Counters)) | yes |
 //! | response, wake-up, cost of a PDU | [`Statistics`](crate::Statistics) | if `poll` is called often enough; otherwise [`Report::jobs_lost`](crate::Report::jobs_lost) says how many are missing |
 //! | context switches, how late threads woke | [`Report`](crate::Report) | yes |
-//! | quanta that took longer than declared | [`Statistics::quantum_overruns`](crate::Statistics::quantum_overruns) | as above |
+//! | jobs that were dropped before they began; they count as misses | `Counters::skipped`, [`Statistics::skipped`](crate::Statistics::skipped) | yes; as the second row |
+//! | the actions of a watchdog against the process | [`Report::offences`](crate::Report::offences) | yes |
+//! | quanta that took longer than declared | [`Statistics::quantum_overruns`](crate::Statistics::quantum_overruns) | as the second row |
 //!
-//! A miss is a job that ended after its deadline. An overrun is a release that came before the
-//! previous job was finished. Slack is the time from the end of a job to its deadline. It is
-//! negative for a miss.
+//! A miss is a job that ended after its deadline or was dropped. An overrun is a release that came
+//! before the previous job was finished. Slack is the time from the end of a job to its deadline.
+//! It is negative for a miss.
 //!
 //! # The end
 //!
