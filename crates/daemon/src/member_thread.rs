@@ -14,7 +14,8 @@
 //! - The KLS thread or the watchdog may raise a thread that the server has just lowered. So each
 //!   looks afterwards whether the server did so, and lowers the thread again ([`MemberHandle`]).
 //! - What the thread starts is ordinary (`SCHED_RESET_ON_FORK`). Without a right of its own, a
-//!   thread cannot undo that property, and cannot take a higher priority.
+//!   thread cannot undo that property, and cannot take a higher priority. The daemon never undoes
+//!   it either: what the thread starts at that moment could have the class.
 //! - A thread may execute another program and lower its priority before. A thread that is not the
 //!   first of its process gets the number of the first one by that. So the first thread is lowered
 //!   too if it has a real-time class with that property, at any priority up to the daemon's. A
@@ -105,7 +106,7 @@ impl MemberProcess {
         let (Class::Fifo { priority } | Class::RoundRobin { priority }) = class else { return };
         if is_reset && priority <= band.watchdog() && self.handle.has_exited() == Ok(false) {
             // Fails only if the thread has ended.
-            let _ = schedule::set_ordinary_of(self.pid);
+            let _ = schedule::set_ordinary_not_inherited_of(self.pid);
         }
     }
 }
@@ -192,6 +193,8 @@ impl MemberThread {
             self.check_users()?;
             handle.pin(&[cpu])?;
             let priority = band.handlers();
+            // What it starts is ordinary from now on, so nothing started meanwhile has the class.
+            handle.set_ordinary()?;
             let raised = handle
                 .set_fifo_not_inherited(priority)
                 .map_err(|error| RaiseError::Priority { priority, error })
