@@ -93,7 +93,11 @@ impl Raw {
     }
 }
 
-fn next(connection: &Connection) -> (ToDomain, Received) {
+/// The next message of the daemon.
+///
+/// # Panics
+/// If none comes in 5 s.
+pub(crate) fn next(connection: &Connection) -> (ToDomain, Received) {
     let until = clock::monotonic_ns() + 5_000_000_000;
     let ready = readiness::wait_until(connection.as_fd(), Direction::Readable, Some(until));
     assert!(ready.is_ok_and(|ready| ready), "the daemon sends nothing");
