@@ -1,17 +1,30 @@
-//! Attacks with what the daemon knows of a domain: its thread's number, its group's wake word and
-//! turn, and the grace of each domain.
+//! Attacks with what the daemon knows of a domain: its thread's number and class, its group's wake
+//! word and turn, and the grace of each domain.
 
+use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child, Command};
+<<<<<<< HEAD
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+=======
+use std::sync::atomic::AtomicU32;
+>>>>>>> members5
 use std::time::Duration;
 
 use upcall_shm::DomainId;
 use upcall_shm::user_area::Rank;
+use upcall_shm::wire::{ToDaemon, ToDomain};
+use upcall_sys::local::Connection;
+use upcall_sys::schedule::Class;
 use upcall_sys::{clock, futex, process, schedule};
 
+<<<<<<< HEAD
 use super::{Attack, Beside, attack, attacking, claim, notify_daemon, sleep, spin};
 use crate::raw::{Raw, need};
+=======
+use super::{Attack, Beside, attack, claim, notify_daemon, sleep, spin};
+use crate::raw::{self, Raw};
+>>>>>>> members5
 
 pub(crate) const ATTACKS: &[Attack] = &[
     attack("wake flood", "an ordinary thread wakes the daemon for nothing", wake_flood),
@@ -39,6 +52,18 @@ pub(crate) const ATTACKS: &[Attack] = &[
         )
     },
     attack("reused number", "a spinning process gets the number of its thread", reused_number),
+    Attack {
+        other_user: true,
+        ..attack("blank, other", "attaches a thread with a blank user area, then loops", blank)
+    },
+    Attack {
+        other_user: true,
+        ..attack("exec at 59, other", "lowers itself by one, then executes a loop", exec_below)
+    },
+    Attack {
+        other_user: true,
+        ..attack("PI lock, other", "waits for a lock whose owner, ordinary, loops", pi_lock)
+    },
 ];
 
 /// How many domains a swarm has.
@@ -191,4 +216,58 @@ fn process_with_number(number: u32) -> Option<Child> {
         let _ = (child.kill(), child.wait());
     }
     None
+}
+
+/// The attachment of the thread fails: a user area names its domain.
+fn blank(socket: &Path) {
+    let connection = Connection::connect(socket).expect("the daemon listens");
+    let hello = ToDaemon::Hello { name: "attacker".into(), policy: "rmdp".into() };
+    connection.send(&hello.encode(), &[]).expect("the domain is connected");
+    let _welcome = raw::next(&connection);
+    let ToDomain::VirtualProcessor { cpu } = raw::next(&connection).0 else { return };
+    let tid = process::thread_id();
+    let _ = connection.send(&ToDaemon::Thread { cpu, tid }.encode(), &[]);
+    std::thread::sleep(Duration::from_millis(200));
+    drop(connection);
+    let _ = schedule::pin_thread(&[cpu]);
+    loop {
+        std::hint::spin_loop();
+    }
+}
+
+/// A thread may lower itself. One that is not the first of its process gets another number when it
+/// executes a program.
+fn exec_below(socket: &Path) {
+    let path = socket.to_owned();
+    let thread = std::thread::spawn(move || {
+        let _raw = Raw::attach(&path, "attacker");
+        let tid = process::thread_id();
+        let Ok(Class::Fifo { priority }) = schedule::class_of(tid) else { return };
+        let _ = schedule::set_fifo_not_inherited_of(tid, priority - 1);
+        let error = Command::new("sh").args(["-c", "while :; do :; done"]).exec();
+        panic!("{error}");
+    });
+    let _ = thread.join();
+}
+
+/// The kernel gives the owner of such a lock the priority of a thread that waits for it (futex(2),
+/// priority-inheritance futexes).
+fn pi_lock(socket: &Path) {
+    let raw = Raw::attach(socket, "attacker");
+    let (word, cpu) = (AtomicU32::new(0), raw.turn.cpu());
+    let lock =
+        || rustix::thread::futex::lock_pi(&word, rustix::thread::futex::Flags::PRIVATE, None);
+    std::thread::scope(|scope| {
+        let (tell, told) = std::sync::mpsc::channel();
+        scope.spawn(move || {
+            let _ = lock();
+            let _ = schedule::pin_thread(&[cpu]);
+            let _ = tell.send(());
+            loop {
+                std::hint::spin_loop();
+            }
+        });
+        let _ = told.recv();
+        let _ = lock();
+    });
 }

@@ -10,11 +10,12 @@
 //! A thread that the daemon has raised is watched, or it is ordinary:
 //!
 //! - [`MemberThread::raise`] comes last when a thread is attached, and lowers the thread if it
-//!   fails. The server holds the result in [`RaisedMember`], whose drop lowers the thread.
+//!   fails. The server holds the result in `RaisedMember`, whose drop lowers the thread.
 //! - The KLS thread or the watchdog may raise a thread that the server has just lowered. So each
 //!   looks afterwards whether the server did so, and lowers the thread again ([`MemberHandle`]).
 //! - What the thread starts is ordinary (`SCHED_RESET_ON_FORK`). Without a right of its own, a
-//!   thread cannot undo that property, and cannot take a higher priority.
+//!   thread cannot undo that property, and cannot take a higher priority. The daemon never undoes
+//!   it either: what the thread starts at that moment could have the class.
 //! - A thread may execute another program and lower its priority before. A thread that is not the
 //!   first of its process gets the number of the first one by that. So the first thread is lowered
 //!   too if it has a real-time class with that property, at any priority up to the daemon's. A
@@ -32,15 +33,12 @@
 //! would wait for the first.
 
 use core::fmt;
-use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use upcall_sys::OsError;
 use upcall_sys::process::{PidFd, ThreadHandle, ThreadState, UserIdFile, UserIds};
 use upcall_sys::schedule::{self, Band, Class};
-
-use crate::group::Member;
 
 /// The watchdog reads the users of a thread at one of so many readings of its CPU time.
 const USERS_EVERY: u32 = 64;
@@ -105,7 +103,7 @@ impl MemberProcess {
         let (Class::Fifo { priority } | Class::RoundRobin { priority }) = class else { return };
         if is_reset && priority <= band.watchdog() && self.handle.has_exited() == Ok(false) {
             // Fails only if the thread has ended.
-            let _ = schedule::set_ordinary_of(self.pid);
+            let _ = schedule::set_ordinary_not_inherited_of(self.pid);
         }
     }
 }
@@ -172,11 +170,11 @@ impl MemberThread {
 
     /// Pins the thread to its CPU, and gives it the real-time class. Returns `false` if it has
     /// ended. Nothing of a lower priority than the watchdog's delays the calling thread meanwhile.
-    /// Only [`RaisedMember::raise`] calls it, in the server's thread.
+    /// Only the server's `RaisedMember` calls it.
     ///
     /// # Errors
     /// See [`RaiseError`]. The thread is lowered if it was raised.
-    fn raise(&self, cpu: u32) -> Result<bool, RaiseError> {
+    pub(crate) fn raise(&self, cpu: u32) -> Result<bool, RaiseError> {
         let handle = &self.by_kls;
         let Some(band) = self.process.band else {
             let is_running = self.is_running()?;
@@ -192,6 +190,8 @@ impl MemberThread {
             self.check_users()?;
             handle.pin(&[cpu])?;
             let priority = band.handlers();
+            // What it starts is ordinary from now on, so nothing started meanwhile has the class.
+            handle.set_ordinary()?;
             let raised = handle
                 .set_fifo_not_inherited(priority)
                 .map_err(|error| RaiseError::Priority { priority, error })
@@ -218,8 +218,8 @@ impl MemberThread {
         }
     }
 
-    /// Takes the class back for good. For the server.
-    fn release(&self) {
+    /// Takes the class back for good. Only the server's `RaisedMember` calls it.
+    pub(crate) fn release(&self) {
         // SeqCst pairs with the load in `set_fifo_not_inherited`: either that load sees the store,
         // or the change of class before it is over before the thread is lowered here.
         self.is_released.store(true, Ordering::SeqCst);
@@ -313,37 +313,6 @@ impl MemberHandle<'_> {
 
     fn has_other_user(self) -> bool {
         matches!(self.thread.check_users(), Err(RaiseError::OtherUser { .. }))
-    }
-}
-
-/// A member whose thread the daemon has raised. The server holds it as long as the member takes
-/// part. Its drop puts the thread into the ordinary class, and nothing raises it again.
-#[derive(Debug)]
-pub(crate) struct RaisedMember(Arc<Member>);
-
-impl RaisedMember {
-    /// Pins the thread of a member to its CPU, and gives it the real-time class. `None` if the
-    /// thread has ended.
-    ///
-    /// # Errors
-    /// See [`RaiseError`]. The thread is not raised.
-    pub(crate) fn raise(member: Member, cpu: u32) -> Result<Option<Self>, RaiseError> {
-        let is_raised = member.thread.raise(cpu)?;
-        Ok(is_raised.then(|| RaisedMember(Arc::new(member))))
-    }
-}
-
-impl Deref for RaisedMember {
-    type Target = Arc<Member>;
-
-    fn deref(&self) -> &Arc<Member> {
-        &self.0
-    }
-}
-
-impl Drop for RaisedMember {
-    fn drop(&mut self) {
-        self.0.thread.release();
     }
 }
 

@@ -30,6 +30,7 @@
 //! | `names` | texts of clients as the daemon shows them |
 //! | `attach` | numbers, pages, virtual processors (1, 2) |
 //! | `requests` | requests for places and for the status |
+//! | `raised_member` | a member as long as its thread is raised |
 //! | `offence` | the measures of the watchdog |
 //! | `end` | the end of sessions, of groups and of the daemon (3) |
 
@@ -67,6 +68,7 @@ mod end;
 mod event;
 mod names;
 mod offence;
+mod raised_member;
 mod requests;
 mod session;
 #[cfg(test)]

@@ -70,12 +70,11 @@ fn nothing_raises_a_thread_that_the_server_has_released() {
     let pid = sleeper.pid();
     let group = DomainGroup::new(0, 0).unwrap();
     let (member, _owner) = member(&group, 1, (pid, pid));
-    let raised = RaisedMember(member.clone());
     for priority in [60, 61] {
         member.thread.by_kls().set_fifo_not_inherited(priority).unwrap();
         assert_eq!(sleeper.class(), Class::Fifo { priority });
     }
-    drop(raised);
+    member.thread.release();
     assert_eq!(sleeper.class(), Class::Ordinary);
     for handle in [member.thread.by_kls(), member.thread.by_watchdog()] {
         handle.set_fifo_not_inherited(60).unwrap();

@@ -15,11 +15,12 @@ use upcall_sys::memfd::SharedMapping;
 
 use super::daemon::Daemon;
 use super::event::DaemonEvent;
+use super::raised_member::RaisedMember;
 use super::session::{Attached, Session, SessionEnd, VirtualProcessor};
 use crate::cpu::CpuState;
 use crate::group::{DomainGroup, Member, PROXY_GENERATION};
 use crate::kls::{self, Kls};
-use crate::member_thread::{MemberProcess, MemberThread, RaisedMember};
+use crate::member_thread::{MemberProcess, MemberThread};
 use crate::registry::Owner;
 
 /// Most closed groups of a user on a CPU that are not freed yet when the user attaches again. Each
@@ -177,7 +178,7 @@ impl Daemon {
             return Ok(());
         };
         let member = Member::new((number, generation), thread, memory)?;
-        // The last step that can fail before the member is held: see `member_thread`.
+        // The last step that can fail before the member is held: see `RaisedMember`.
         let Some(raised) = RaisedMember::raise(member, cpu)? else { return Ok(()) };
         let member = Arc::clone(&raised);
         virtual_processor.member = Some(raised);

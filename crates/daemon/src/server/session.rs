@@ -13,8 +13,9 @@ use upcall_sys::memfd::SharedMapping;
 use upcall_sys::process::PidFd;
 use upcall_sys::readiness::Watch;
 
+use super::raised_member::RaisedMember;
 use crate::group::DomainGroup;
-use crate::member_thread::{MemberProcess, RaisedMember};
+use crate::member_thread::MemberProcess;
 use crate::status::StatusReply;
 
 /// A connection and the process at its other end.

@@ -169,12 +169,35 @@ impl Connection {
         let mut buffer = [0; 1];
         loop {
             match self.receive_plain(&mut buffer) {
-                Ok(0) => return true,
+                Ok(0) if !self.has_message() => return true,
                 Ok(_) | Err(ReceiveError::Message { .. }) => {}
                 Err(ReceiveError::Unexpected) => return false,
                 Err(_) => return true,
             }
         }
+    }
+
+    /// Whether a message is unread, also if it is empty: an empty message looks like the end. The
+    /// kernel adds the sender's credentials to a message, and to nothing else. Three system calls.
+    fn has_message(&self) -> bool {
+        // Room for the credentials and no more: so the kernel opens no descriptor.
+        const WORDS: usize = (size_of::<libc::cmsghdr>() + size_of::<libc::ucred>()).div_ceil(8);
+        let mut room = [MaybeUninit::<u64>::uninit(); WORDS];
+        let mut byte = 0u8;
+        let mut part = libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 };
+        // SAFETY: the struct has only integers and pointers, for which all zero is valid.
+        let mut message: libc::msghdr = unsafe { core::mem::zeroed() };
+        (message.msg_iov, message.msg_iovlen) = (&raw mut part, 1);
+        message.msg_control = room.as_mut_ptr().cast();
+        message.msg_controllen = size_of_val(&room) as _;
+        let flags = libc::MSG_PEEK | libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
+        // Stock Linux is not known to refuse the option.
+        let _ = rustix::net::sockopt::set_socket_passcred(&self.fd, true);
+        // SAFETY: `message` describes `byte`, of one byte, and `room` with its size. All
+        // three live until the call returns. The kernel writes no more than their sizes.
+        let result = unsafe { libc::recvmsg(self.fd.as_raw_fd(), &raw mut message, flags) };
+        let _ = rustix::net::sockopt::set_socket_passcred(&self.fd, false);
+        result >= 0 && message.msg_controllen > 0
     }
 
     /// Copies the start of the next message into `buffer`, and leaves the message in the socket

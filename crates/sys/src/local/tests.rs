@@ -443,6 +443,29 @@ fn a_plain_receive_leaves_descriptors_in_the_socket() {
     assert!(ReceiveError::Unexpected.to_string().contains("expected a message without"));
 }
 
+/// Found by reading: an empty message looked like the end, so `drain` returned `true`, and the close
+/// of the connection closed the descriptors behind it.
+#[test]
+fn an_empty_message_does_not_hide_descriptors_from_a_drain() {
+    let empty = rustix::net::SendFlags::empty();
+    for is_closed in [false, true] {
+        let (here, there) = Connection::pair().unwrap();
+        let (_reader, writer) = std::io::pipe().unwrap();
+        for _ in 0..3 {
+            rustix::net::send(here.as_fd(), &[], empty).unwrap();
+        }
+        here.send(b"m", &[writer.as_fd()]).unwrap();
+        let here = Some(here).filter(|_| !is_closed);
+        assert!(!there.drain(), "a message with descriptors is left");
+        assert_eq!(there.receive(&mut [0; 5]).unwrap().fds.len(), 1);
+        assert!(there.drain());
+        drop(here);
+    }
+    let (here, there) = Connection::pair().unwrap();
+    rustix::net::send(here.as_fd(), &[], empty).unwrap();
+    assert!(there.drain(), "nothing but an empty message");
+}
+
 /// A TCP socket with `SO_LINGER` and unsent data: to close its last descriptor blocks.
 fn lingering_socket() -> (OwnedFd, std::net::TcpStream) {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

@@ -30,7 +30,10 @@
 
 use super::thread::{ThreadState, first_line, schedstat_in, state_of};
 use crate::OsError;
-use crate::schedule::{Class, class_of, pin_thread_of, set_fifo_not_inherited_of, set_ordinary_of};
+use crate::schedule::{
+    Class, class_of, pin_thread_of, set_fifo_not_inherited_of, set_ordinary_not_inherited_of,
+    set_ordinary_of,
+};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;
@@ -117,7 +120,8 @@ impl ThreadHandle {
 
     /// Puts the thread into `SCHED_FIFO` at `priority` (1 lowest to 99). Threads and processes that
     /// it starts from now on are ordinary (`SCHED_RESET_ON_FORK`). Three system calls; the head of
-    /// the module says what the caller must see to.
+    /// the module says what the caller must see to. Call [`ThreadHandle::set_ordinary`] before the
+    /// first time: then nothing that the thread starts meanwhile has the class.
     ///
     /// # Errors
     /// `ESRCH` if the thread has ended; no other thread is changed. `EPERM` without the right (see
@@ -131,13 +135,14 @@ impl ThreadHandle {
         Err(ended("sched_setscheduler"))
     }
 
-    /// Puts the thread into the ordinary class, `SCHED_OTHER`. Three or four system calls.
+    /// Puts the thread into the ordinary class, `SCHED_OTHER`. What it starts is ordinary as before,
+    /// also at the moment of the change: `SCHED_RESET_ON_FORK` stays. Two system calls.
     ///
     /// # Errors
     /// `ESRCH` if the thread has ended; no other thread is changed. `EPERM` if the thread belongs
     /// to another user, without `CAP_SYS_NICE`.
     pub fn set_ordinary(&self) -> Result<(), OsError> {
-        self.change(set_ordinary_of)
+        self.change(set_ordinary_not_inherited_of)
     }
 
     /// Lets the thread run on these CPUs only. Two system calls.

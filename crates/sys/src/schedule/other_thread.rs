@@ -77,6 +77,17 @@ pub fn set_ordinary_of(tid: u32) -> Result<(), OsError> {
     }
 }
 
+/// As [`set_ordinary_of`], but the property of [`set_fifo_not_inherited_of`] stays. One system call.
+///
+/// The kernel changes the property before the class. So without this, what the thread starts at that
+/// moment would have the former class, and pass it on.
+///
+/// # Errors
+/// As [`set_ordinary_of`].
+pub fn set_ordinary_not_inherited_of(tid: u32) -> Result<(), OsError> {
+    set_class_of(thread(tid)?, libc::SCHED_OTHER | libc::SCHED_RESET_ON_FORK, 0)
+}
+
 /// Puts thread `tid` into `SCHED_IDLE`.
 ///
 /// # Errors

@@ -117,3 +117,45 @@ fn another_process_with_the_number_is_not_changed() {
     assert_eq!(class_of(child.pid()), Ok(Class::Ordinary));
     assert!(handle.has_ended() && handle.cpu_time().is_err());
 }
+
+/// Found by the bench `hostile`: a child that was started while its parent was lowered had the
+/// parent's class, for ever. The kernel cleared `SCHED_RESET_ON_FORK` before it changed the class.
+#[test]
+#[ignore = "needs the right to SCHED_FIFO, and two CPUs"]
+fn what_a_thread_starts_while_it_is_raised_and_lowered_is_ordinary() {
+    const PRIORITY: u8 = 63;
+    let cpus = allowed_cpus().unwrap();
+    let (first, last) = (cpus[0], *cpus.last().unwrap());
+    if first == last {
+        let what =
+            "skipped: what_a_thread_starts_while_it_is_raised_and_lowered_is_ordinary: one CPU";
+        let _ = writeln!(std::io::stderr(), "{what}");
+        return;
+    }
+    let until = std::time::Instant::now() + core::time::Duration::from_millis(1_500);
+    let (tell, told) = channel();
+    let starts = std::thread::spawn(move || {
+        crate::schedule::pin_thread(&[last]).unwrap();
+        tell.send(thread_id()).unwrap();
+        let (mut started, mut raised) = (0, 0);
+        while std::time::Instant::now() < until {
+            let heir = || {
+                let class = class_of(thread_id());
+                let _ = set_ordinary_of(thread_id());
+                class != Ok(Class::Ordinary)
+            };
+            raised += u32::from(std::thread::spawn(heir).join().unwrap());
+            started += 1;
+        }
+        (started, raised)
+    });
+    crate::schedule::pin_thread(&[first]).unwrap();
+    let handle = ThreadHandle::open(std::process::id(), told.recv().unwrap()).unwrap();
+    while std::time::Instant::now() < until {
+        let _ = handle.set_fifo_not_inherited(PRIORITY);
+        let _ = handle.set_ordinary();
+    }
+    let (started, raised) = starts.join().unwrap();
+    assert!(started > 0);
+    assert_eq!(raised, 0, "of {started} threads");
+}
