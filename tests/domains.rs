@@ -316,12 +316,12 @@ fn runs_at_the_same_time_share_one_daemon_and_its_admission() {
 
     let other = Set::new(&format!("policy = \"rm\"\n{HALF}"));
     let unlike = other.start_at(&first.socket, &["--duration", "1s"]).finish();
-    assert!(unlike.assert_code(&[2]).stderr.contains("schedules by `rmdp`"), "{unlike:#?}");
+    assert!(unlike.assert_code(&[3]).stderr.contains("schedules by `rmdp`"), "{unlike:#?}");
 
     if support::a_cpu() != 0 {
         fs::write(other.spec.path(), format!("cpus = [0]\n{HALF}")).unwrap();
         let unlike = other.start_at(&first.socket, &["--duration", "1s"]).finish();
-        assert!(unlike.assert_code(&[2]).stderr.contains("the spec names [0]"), "{unlike:#?}");
+        assert!(unlike.assert_code(&[3]).stderr.contains("the spec names [0]"), "{unlike:#?}");
     }
 
     running.signal("INT");

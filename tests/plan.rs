@@ -447,3 +447,30 @@ fn the_same_plan_prints_the_same_bytes() {
     let [first, second] = [(); 2].map(|()| upcall(&["plan", file.path(), "--json"]).stdout);
     assert_eq!(first, second);
 }
+
+/// Under `dws` a job is late after its delay bound, which may be longer or shorter than the period.
+#[test]
+fn the_deadline_that_is_shown_is_the_one_that_is_judged() {
+    let spec = |policy: &str, bound: &str| {
+        SpecFile::new(format!(
+            "policy = \"{policy}\"\nswitch_cost = \"1 us\"\n[[task]]\nname = \"one\"\n\
+             period = \"20 ms\"\ncost = \"1 ms\"\n{bound}"
+        ))
+    };
+    for (policy, bound, deadline) in [
+        ("dws", "delay_bound = \"15 ms\"\n", 15),
+        ("dws", "delay_bound = \"35 ms\"\n", 35),
+        ("dws", "", 20),
+        ("rmdp", "delay_bound = \"15 ms\"\n", 20),
+    ] {
+        let spec = spec(policy, bound);
+        let plan = upcall(&["plan", spec.path(), "--json"]);
+        let sim = upcall(&["sim", spec.path(), "--duration", "100ms", "--json"]);
+        for done in [plan, sim] {
+            let activity = &list(&done.assert_code(&[0]).json(), "activities")[0].clone();
+            assert_eq!(number(activity, "deadline_ns"), deadline * 1_000_000, "{activity:#}");
+        }
+        let shown = upcall(&["plan", spec.path()]).stdout;
+        assert!(shown.contains(&format!(" {deadline} ms")), "{shown}");
+    }
+}

@@ -55,9 +55,11 @@ impl Place {
     }
 
     /// A run that has done some jobs and would last for an hour.
-    fn running(&self) -> Running {
+    fn running(&self, options: &[&str]) -> Running {
         let log = self.0.beside("jobs.csv");
-        let mut running = self.start(&["--duration", "3600s", "--csv", &log]);
+        let _ = fs::remove_file(&log);
+        let long = ["--duration", "3600s", "--csv", &log];
+        let mut running = self.start(&[&long[..], options].concat());
         let lines = || fs::read_to_string(&log).map_or(0, |log| log.lines().count());
         wait_until("jobs", || lines() > 3 || !running.runs());
         assert!(running.runs(), "{:#?}", running.finish());
@@ -81,12 +83,20 @@ fn a_second_run_on_a_cpu_is_refused_until_the_first_has_ended() {
     assert!(upcall::RealTime::granted().is_ok(), "{RIGHT}");
     let _machine = machine();
     let place = Place::new(MOST);
-    let first = place.running();
-    let holder = format!("is promised by process {} (upcall run)", first.pid());
+    let first = place.running(&[]);
+    let holder = format!("is taken by process {} (upcall run)", first.pid());
     assert_refused(&place.run(&[]), &holder);
-    // What promises nothing runs.
-    for options in [&["--soft"][..], &["--mode", "threads"], &["--mode", "fifo"]] {
-        place.run(options).assert_code(&[0, 4]);
+    let done = place.run(&[]);
+    let plan = done.json();
+    let remedy = "or start `upcalld` first and run both under it";
+    assert!(text(&list(&plan, "refusals")[0], "hint").ends_with(remedy), "{plan:#}");
+    assert!(done.stderr.contains(remedy), "{done:#?}");
+    assert!(list(&plan, "activities")[0]["cpu"].is_null(), "{plan:#}");
+    // A soft run promises nothing, and it has the real-time class.
+    assert_refused(&place.run(&["--soft"]), &holder);
+    // The baseline modes take no lock.
+    for mode in ["threads", "fifo"] {
+        place.run(&["--mode", mode]).assert_code(&[0, 4]);
     }
     first.signal("KILL");
     assert_eq!(first.finish().code(), -1);
@@ -95,14 +105,75 @@ fn a_second_run_on_a_cpu_is_refused_until_the_first_has_ended() {
 
 #[test]
 #[ignore = "needs the right to SCHED_FIFO"]
+fn a_soft_run_holds_its_cpu_without_a_daemon_and_is_a_domain_with_one() {
+    assert!(upcall::RealTime::granted().is_ok(), "{RIGHT}");
+    let _machine = machine();
+    let place = Place::new(MOST);
+    let soft = place.running(&["--soft"]);
+    let holder = format!("is taken by process {} (upcall run --soft)", soft.pid());
+    assert_refused(&place.run(&[]), &holder);
+    drop(soft);
+    let _own = daemon(&mut place.command(UPCALLD), Path::new(&place.socket()));
+    let soft = place.running(&["--soft"]);
+    let status = upcall::status::status(Path::new(&place.socket())).unwrap();
+    let [domain] = &status.domains[..] else { panic!("{status:#?}") };
+    // The name of the spec file.
+    assert_eq!(domain.name, "spec");
+    soft.signal("INT");
+    let run = soft.finish().assert_code(&[0, 4]).json();
+    assert!(!truth(&run, "promised"), "{run:#}");
+}
+
+/// A CPU of this process that is not the one of the daemon.
+fn another_cpu() -> Option<u32> {
+    let cpus = upcall::allowed_cpus().expect("the kernel says it");
+    cpus.into_iter().find(|&cpu| cpu != support::a_cpu())
+}
+
+#[test]
+#[ignore = "needs the right to SCHED_FIFO"]
+fn a_daemon_of_other_cpus_or_another_policy_keeps_no_run_away_without_a_remedy() {
+    assert!(upcall::RealTime::granted().is_ok(), "{RIGHT}");
+    let _machine = machine();
+    let place = Place::new(MOST);
+    let socket = place.socket();
+    let _own = daemon(&mut place.command(UPCALLD), Path::new(&socket));
+    let other = format!("policy = \"dws\"{MOST}");
+    fs::write(place.0.path(), on_a_cpu(&other)).unwrap();
+    let done = place.run(&[]);
+    assert_refused(&done, "schedules by `rmdp`, the spec by `dws`");
+    assert!(
+        done.stderr.starts_with("upcall: ") && done.stderr.contains("name other `cpus`"),
+        "{done:#?}"
+    );
+    let Some(apart) = another_cpu() else { return support::skipped("one CPU only") };
+    for spec in [MOST, &other] {
+        fs::write(place.0.path(), format!("cpus = [{apart}]\n{spec}")).unwrap();
+        place.run(&[]).assert_code(&[0, 4]);
+    }
+    let two = support::TWO_DOMAINS.replace("mixer", "most");
+    fs::write(place.0.path(), format!("cpus = [{apart}]\n{two}")).unwrap();
+    let done = place.run(&[]);
+    assert_refused(
+        &done,
+        &format!("schedules CPUs [{}], the spec names [{apart}]", support::a_cpu()),
+    );
+    assert!(done.stderr.contains("UPCALL_SOCKET="), "{done:#?}");
+    let both = format!("cpus = [{}, {apart}]\n{MOST}", support::a_cpu());
+    fs::write(place.0.path(), both).unwrap();
+    assert_refused(&place.run(&[]), "schedules CPUs");
+}
+
+#[test]
+#[ignore = "needs the right to SCHED_FIFO"]
 fn a_run_starts_no_daemon_on_a_cpu_that_another_run_has_promised() {
     assert!(upcall::RealTime::granted().is_ok(), "{RIGHT}");
     let _machine = machine();
     let place = Place::new(MOST);
-    let first = place.running();
+    let first = place.running(&[]);
     let two = support::TWO_DOMAINS.replace("mixer", "most");
     fs::write(place.0.path(), on_a_cpu(&two)).unwrap();
-    assert_refused(&place.run(&[]), &format!("is promised by process {}", first.pid()));
+    assert_refused(&place.run(&[]), &format!("is taken by process {}", first.pid()));
     let mut command = place.command(UPCALLD);
     command.args(["--cpus", &support::a_cpu().to_string()]);
     let done = Running::start(&mut command).finish();
@@ -116,7 +187,7 @@ fn runs_of_one_domain_attach_to_a_daemon_which_admits_or_refuses_them() {
     let _machine = machine();
     let place = Place::new(MOST);
     let own = daemon(&mut place.command(UPCALLD), Path::new(&place.socket()));
-    let first = place.running();
+    let first = place.running(&[]);
     let done = place.run(&[]);
     assert_refused(&done, "");
     assert!(done.stderr.contains("the daemon refuses most"), "{done:#?}");
@@ -128,6 +199,6 @@ fn runs_of_one_domain_attach_to_a_daemon_which_admits_or_refuses_them() {
     let slow = MOST.replace("2 ms", "20 ms");
     let shares = format!("policy = \"ps\"{slow}share = \"80 %\"\n");
     fs::write(place.0.path(), on_a_cpu(&shares)).unwrap();
-    assert_refused(&place.run(&[]), &format!("is promised by process {} (upcalld)", own.pid()));
+    assert_refused(&place.run(&[]), &format!("is taken by process {} (upcalld)", own.pid()));
     drop(first);
 }

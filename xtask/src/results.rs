@@ -25,6 +25,9 @@ const PICTURE: &str = "docs/run.svg";
 /// The line of a stored file that names its commit.
 const COMMIT: &str = "commit:";
 
+/// What follows the commit if the tree had changes.
+const CHANGES: &str = ", and changes that are not committed";
+
 /// One stored result: a text in [`FOLDER`] with this name.
 #[derive(Debug)]
 struct Stored {
@@ -72,6 +75,7 @@ const ALL: &[Stored] = &[
     ),
     stored("processes", 300, &["bench -p upcall-benches --bench processes -- 16 86 256 9"]),
     stored("processes-whole", 360, &["bench -p upcall-benches --bench processes -- 16"]),
+    stored("wake", 150, &["bench -p upcall-benches --bench wake"]),
     stored("hostile", 400, &["bench -p upcall-benches --bench hostile"]),
     stored(
         "video-players-real",
@@ -239,7 +243,7 @@ fn commit(workspace: &Workspace, dirty: bool) -> Result<String, Failure> {
     let changed = git(&["status", "--porcelain"])?;
     match changes(&changed).as_slice() {
         [] => Ok(commit),
-        _ if dirty => Ok(format!("{commit}, and changes that are not committed")),
+        _ if dirty => Ok(format!("{commit}{CHANGES}")),
         changes => Err(Failure(format!(
             "the tree has changes, so no commit names it: {}; commit them, or allow them with --dirty",
             changes.join(", ")
@@ -253,7 +257,7 @@ fn changes(status: &str) -> Vec<&str> {
     paths.filter(|path| !path.starts_with(FOLDER) && *path != PICTURE).collect()
 }
 
-/// Prints the results of each commit. True if all are of one.
+/// Prints the results of each commit. True if all are of one, without changes.
 fn check(workspace: &Workspace) -> Result<bool, Failure> {
     let mut texts = Vec::new();
     for stored in ALL {
@@ -265,9 +269,20 @@ fn check(workspace: &Workspace) -> Result<bool, Failure> {
     for (commit, names) in &by_commit {
         println!("{commit}: {}", names.join(", "));
     }
-    let one = by_commit.len() == 1 && !by_commit.contains_key(NO_COMMIT);
-    println!("{}", if one { "all of one commit" } else { "not all of one commit" });
-    Ok(one)
+    let verdict = verdict(&by_commit);
+    println!("{}", verdict.unwrap_or_else(|why| why));
+    Ok(verdict.is_ok())
+}
+
+/// Whether all results are of one commit, and of nothing else.
+fn verdict(by_commit: &BTreeMap<&str, Vec<&str>>) -> Result<&'static str, &'static str> {
+    if by_commit.keys().any(|commit| commit.ends_with(CHANGES)) {
+        return Err("measured with changes that no commit has");
+    }
+    match by_commit.len() == 1 && !by_commit.contains_key(NO_COMMIT) {
+        true => Ok("all of one commit"),
+        false => Err("not all of one commit"),
+    }
 }
 
 /// How [`by_commit`] names the results without a commit.
@@ -347,5 +362,14 @@ mod tests {
         let found = by_commit(&texts);
         assert_eq!(found["123"], ["a", "b"]);
         assert_eq!(found[NO_COMMIT], ["c"]);
+        assert!(verdict(&found).is_err());
+    }
+
+    #[test]
+    fn results_with_changes_are_of_no_commit() {
+        let of = |commit| verdict(&BTreeMap::from([(commit, vec!["a"])])).is_ok();
+        assert!(of("123"));
+        assert!(!of("123, and changes that are not committed"));
+        assert!(!of(NO_COMMIT));
     }
 }

@@ -116,9 +116,9 @@ struct rts_attr {
 #define RTS_BACKGROUND UINT32_C(2)
 
 /* Values of backlog: what becomes of jobs that wait too long, because the handler was late, took
- * longer than declared, or the process was stopped. A dropped job counts as a miss. The
- * upcalls of the next job find the number of dropped jobs in smstr->jobs_skipped. A job that
- * began is never cut. */
+ * longer than declared, or the process was stopped. A dropped job counts as a miss, and as
+ * skipped, in rts_stats. The upcalls of the next job find the number of dropped jobs in
+ * smstr->jobs_skipped. A job that began is never cut. */
 #define RTS_BACKLOG_DEFAULT UINT32_C(0) /* RTS_CATCH_UP */
 #define RTS_CATCH_UP UINT32_C(1)        /* every job runs, in order */
 #define RTS_SKIP UINT32_C(2)            /* a job not begun by its deadline is dropped */
@@ -172,8 +172,8 @@ struct rts_stats {
     uint32_t active;           /* 1: run, and neither suspended nor finished since */
     uint64_t upcalls;          /* calls of the handler */
     uint64_t pdus;             /* PDUs begun, those of an unfinished job included */
-    uint64_t jobs;             /* that ended */
-    uint64_t misses;           /* of these, after their deadline */
+    uint64_t jobs;             /* that ended or were dropped */
+    uint64_t misses;           /* of these, ended after their deadline or dropped */
     uint64_t quantum_overruns; /* quanta that took longer than quantum * cost */
     uint64_t count_errors;     /* upcalls with an impossible pdu_count, corrected */
     uint64_t response_ns_p50;  /* release to end of a job: median, ... */
@@ -182,8 +182,9 @@ struct rts_stats {
     uint64_t wakeup_ns_max; /* release to first upcall */
     uint64_t cost_ns_mean;  /* observed CPU time of a PDU, smoothed */
     int64_t slack_ns_min;   /* deadline minus end, negative: missed; INT64_MAX before the first */
+    uint64_t skipped;       /* of the misses, dropped before they began; see RTS_SKIP */
 };
-#define RTS_STATS_INIT {sizeof(struct rts_stats), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
+#define RTS_STATS_INIT {sizeof(struct rts_stats), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
 
 /* An action of a watchdog against this process: a handler kept a CPU for too long. */
 struct rts_offence {
@@ -357,7 +358,7 @@ static inline int rts_mask_has(const struct rts_mask *mask, int descriptor)
 #endif
 RTS_ASSERT_SIZE(struct rts_shared, 128);
 RTS_ASSERT_SIZE(struct rts_mask, 136);
-RTS_ASSERT_SIZE(struct rts_stats, 104);
+RTS_ASSERT_SIZE(struct rts_stats, 112);
 #if UINTPTR_MAX == UINT64_MAX
 RTS_ASSERT_SIZE(struct rts_funargs, 24);
 RTS_ASSERT_SIZE(struct rts_attr, 96);

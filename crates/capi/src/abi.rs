@@ -161,9 +161,9 @@ pub struct Statistics {
     pub upcalls: u64,
     /// PDUs begun.
     pub pdus: u64,
-    /// Jobs ended.
+    /// Jobs that ended or were dropped.
     pub jobs: u64,
-    /// Jobs that ended after their deadline.
+    /// Jobs that ended after their deadline or were dropped.
     pub misses: u64,
     /// Quanta that took longer than declared.
     pub quantum_overruns: u64,
@@ -181,12 +181,14 @@ pub struct Statistics {
     pub cost_ns_mean: u64,
     /// Least slack, in nanoseconds; `i64::MAX` before the first job.
     pub slack_ns_min: i64,
+    /// Jobs that were dropped before they began.
+    pub skipped: u64,
 }
 
 const _: () = {
     assert!(size_of::<Shared>() == 128 && offset_of!(Shared, pdu_count) == 64);
     assert!(size_of::<Mask>() == 136);
-    assert!(size_of::<Statistics>() == 104 && size_of::<Offence>() == 24);
+    assert!(size_of::<Statistics>() == 112 && size_of::<Offence>() == 24);
     #[cfg(target_pointer_width = "64")]
     assert!(size_of::<Funargs>() == 24 && size_of::<Attr>() == 96 && size_of::<Config>() == 48);
 };
@@ -286,6 +288,7 @@ pub const LAYOUT: &[StructLayout] = &[
             wakeup_ns_max,
             cost_ns_mean,
             slack_ns_min,
+            skipped,
         }
     ),
     layout!("rts_offence", Offence { size, cpu, measure, reserved, held_ns }),

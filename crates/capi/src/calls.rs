@@ -36,7 +36,8 @@ mod first {
     pub(super) const ATTR: usize = core::mem::offset_of!(Attr, share_ppm);
     pub(super) const CONFIG: usize = size_of::<Config>();
     pub(super) const MASK: usize = size_of::<Mask>();
-    pub(super) const STATISTICS: usize = size_of::<Statistics>();
+    /// Up to `slack_ns_min`.
+    pub(super) const STATISTICS: usize = core::mem::offset_of!(Statistics, skipped);
     pub(super) const OFFENCE: usize = size_of::<Offence>();
 }
 

@@ -389,6 +389,7 @@ pub(crate) fn statistics(descriptor: c_int) -> Result<Statistics, Failure> {
             wakeup_ns_max: of_jobs.wakeup.max().as_nanos(),
             cost_ns_mean: of_jobs.cost.mean().map_or(0, Span::as_nanos),
             slack_ns_min: of_jobs.slack_ns_min.unwrap_or(i64::MAX),
+            skipped: of_jobs.skipped,
         })
     })
 }

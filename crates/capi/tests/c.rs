@@ -274,7 +274,8 @@ fn a_c_program_learns_that_its_handler_kept_the_cpu() {
     let flags = installation.flags(&["--cflags", "--libs"]);
     let printed = installation.build_and_run("gcc", "-std=c11", "tests/c/offence.c", &flags);
     if printed == "no right\n" {
-        let _ = writeln!(std::io::stderr(), "skipped: no right to the real-time class");
+        let test = "a_c_program_learns_that_its_handler_kept_the_cpu";
+        let _ = writeln!(std::io::stderr(), "skipped: {test}: no right to the real-time class");
         return;
     }
     assert_eq!(printed, "one offence\n");

@@ -47,7 +47,8 @@ Exit status:
   0  every promise kept; where nothing was promised, nothing was broken
   2  bad usage or a bad spec file, nothing was run; or the outcome, the job log or
      the trace could not be written
-  3  admission refused; nothing was run
+  3  refused, nothing was run: by admission here or in the daemon; or another run or
+     a daemon has the CPU (docs/spec.md, \"One CPU is promised once\")
   4  a promise was broken; where nothing was promised, the same judgement failed";
 
 const SIM_AFTER_HELP: &str = "\

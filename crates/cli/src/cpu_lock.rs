@@ -1,8 +1,9 @@
-//! A lock for each CPU whose time a process of this user has promised.
+//! A lock for each CPU on which a process of this user schedules real-time work.
 //!
 //! A daemon and a run without a daemon each keep an account of the CPUs that they use. Two accounts
 //! of one CPU would promise its time twice. So each locks a file for the CPU, and the second is
-//! refused. The kernel frees the lock when its process ends, however it ends.
+//! refused. A soft run promises nothing, but its work would delay that of another account, so it
+//! takes the lock too. The kernel frees the lock when its process ends, however it ends.
 //!
 //! The files are in the folder of the user's daemon socket, which no other user may write to. So no
 //! other user can take the lock. It follows that the locks of two users do not exclude each other:
@@ -23,7 +24,7 @@ pub struct CpuLocks {
 /// Why a CPU cannot be locked.
 #[derive(Debug)]
 pub enum CpuLockError {
-    /// Another process has promised the time of this CPU.
+    /// Another process schedules real-time work on this CPU.
     Held {
         /// The CPU.
         cpu: u32,
@@ -46,7 +47,7 @@ impl fmt::Display for CpuLockError {
         match self {
             CpuLockError::Held { cpu, holder } => {
                 let holder = if holder.is_empty() { "another process" } else { holder };
-                write!(f, "CPU {cpu} is promised by {holder}")
+                write!(f, "CPU {cpu} is taken by {holder}")
             }
             CpuLockError::Folder(error) => error.fmt(f),
             CpuLockError::File { path, error } => write!(f, "{}: {error}", path.display()),
@@ -60,6 +61,22 @@ impl std::error::Error for CpuLockError {
             CpuLockError::Held { .. } => None,
             CpuLockError::Folder(error) => Some(error),
             CpuLockError::File { error, .. } => Some(error),
+        }
+    }
+}
+
+impl CpuLockError {
+    /// What the user of a spec can do, if a process holds the CPU.
+    pub fn remedy(&self) -> Option<&'static str> {
+        match self {
+            CpuLockError::Held { holder, .. } if holder.ends_with("(upcalld)") => {
+                Some("name other `cpus`, or end that daemon")
+            }
+            CpuLockError::Held { .. } => Some(
+                "wait for its end, name other `cpus`, or start `upcalld` first and run both \
+                 under it",
+            ),
+            CpuLockError::Folder(_) | CpuLockError::File { .. } => None,
         }
     }
 }
@@ -108,7 +125,7 @@ mod tests {
         let _other = lock(4).unwrap();
         let refused = lock(3).unwrap_err().to_string();
         let holder = format!("process {} (upcall run a.toml)", std::process::id());
-        assert_eq!(refused, format!("CPU 3 is promised by {holder}"));
+        assert_eq!(refused, format!("CPU 3 is taken by {holder}"));
         drop(first);
         drop(lock(3).unwrap());
     }

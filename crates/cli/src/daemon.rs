@@ -222,16 +222,18 @@ fn socket(args: &DaemonArgs, passed: Option<&Listener>) -> Result<PathBuf, Daemo
 }
 
 /// Locks the CPUs of a daemon that has the right to the real-time class. A run or a daemon that
-/// holds one already has promised its time.
+/// holds one already schedules real-time work there.
 fn lock(cpus: &[u32]) -> Result<Option<CpuLocks>, DaemonFailure> {
     if upcall::RealTime::granted().is_err() {
         return Ok(None);
     }
     match CpuLocks::take(cpus, "upcalld") {
         Ok(locks) => Ok(Some(locks)),
-        Err(held @ CpuLockError::Held { .. }) => Err(failed(held)),
+        Err(held @ CpuLockError::Held { .. }) => {
+            Err(failed(format!("{held}; wait for its end, or name other --cpus")))
+        }
         Err(error) => {
-            tracing::warn!("a run may promise the same CPUs: {error}");
+            tracing::warn!("a run may use the same CPUs: {error}");
             Ok(None)
         }
     }

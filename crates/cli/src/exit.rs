@@ -40,7 +40,7 @@ pub struct Failure {
     /// The error that led to the failure, if there is one.
     source: Option<Box<dyn Error + Send + Sync>>,
     /// The refusal of an activity of an admitted plan: a daemon had no place for it, or another
-    /// process has promised the time of its CPU.
+    /// process has its CPU.
     refusal: Option<Box<Refusal>>,
 }
 
@@ -61,17 +61,19 @@ impl Failure {
     }
 
     /// The failure of an activity that a daemon refused.
-    pub fn refused(refusal: Refusal) -> Self {
-        let Refusal { name, reason, hint, .. } = &refusal;
-        let hint = hint.as_ref().map_or(String::new(), |hint| format!("; {hint}"));
-        let message = format!("upcall: the daemon refuses {name}: {reason}{hint}; nothing was run");
-        Failure { message, source: None, refusal: Some(Box::new(refusal)) }
+    pub fn refused_by_daemon(refusal: Refusal) -> Self {
+        Failure::refusing("the daemon refuses", refusal)
     }
 
-    /// The failure of a run on a CPU whose time another process has promised.
-    pub fn promised_twice(refusal: Refusal) -> Self {
-        let Refusal { name, reason, .. } = &refusal;
-        let message = format!("upcall: refused {name}: {reason}; nothing was run");
+    /// The failure of a run beside another run or a daemon.
+    pub fn refused(refusal: Refusal) -> Self {
+        Failure::refusing("refused", refusal)
+    }
+
+    fn refusing(how: &str, refusal: Refusal) -> Self {
+        let Refusal { name, reason, hint, .. } = &refusal;
+        let hint = hint.as_ref().map_or(String::new(), |hint| format!("; {hint}"));
+        let message = format!("upcall: {how} {name}: {reason}{hint}; nothing was run");
         Failure { message, source: None, refusal: Some(Box::new(refusal)) }
     }
 

@@ -131,10 +131,11 @@ fn run_command(args: &RunArgs) -> Result<Exit, Failure> {
     }
     let mut trace = args.trace.as_deref().map(trace::TraceFile::open).transpose()?;
     let runs = match run_modes(args, &spec, &plan, &mut log, &mut trace) {
-        Err(failure) if args.json && failure.refusal().is_some() => {
-            plan.output.admitted = false;
-            plan.output.refusals.extend(failure.refusal().cloned());
-            print_json(&plan.output)?;
+        Err(failure) if args.json => {
+            if let Some(refusal) = failure.refusal() {
+                plan.output.refuse(refusal);
+                print_json(&plan.output)?;
+            }
             return Err(failure);
         }
         runs => runs?,

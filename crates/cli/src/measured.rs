@@ -5,9 +5,9 @@
 use serde::{Deserialize, Serialize};
 use upcall::time::Span;
 use upcall::udp::StreamCounters;
-use upcall::{Mode, Notice, NoticeKind};
+use upcall::{Measure, Mode, Notice, NoticeKind};
 
-use crate::output::{self, Percentiles, Switches, WorkCounts};
+use crate::output::{self, Offence, Percentiles, Switches, WorkCounts};
 
 /// How one run is done.
 #[derive(Clone, Copy, Debug)]
@@ -74,8 +74,20 @@ pub struct ActivityResults {
     pub wakeup_latency_ns: Option<Percentiles>,
     /// CPUs whose handler did not yield at the end.
     pub stuck: Vec<u32>,
-    /// What the watchdog did to the process at last, one line each.
-    pub offences: Vec<String>,
+    /// What the watchdog did to the process, one line each: since the last report of the process,
+    /// or in the results of a whole run in all.
+    pub offences: Vec<Offence>,
+}
+
+impl From<&upcall::Offence> for Offence {
+    fn from(offence: &upcall::Offence) -> Self {
+        Offence {
+            cpu: offence.cpu,
+            domain: None,
+            lost_class: offence.measure == Measure::Demoted,
+            line: offence.to_string(),
+        }
+    }
 }
 
 /// What the runtimes of a run lack, by their notices.

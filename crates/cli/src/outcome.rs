@@ -13,6 +13,7 @@ use crate::stream::SharedWorkCounters;
 /// The JSON object of one run (docs/contract.md).
 pub fn outcome(plan: &Plan<'_>, options: RunOptions, mut measured: Measured) -> output::Run {
     let mut part = std::mem::take(&mut measured.part);
+    measured.part.offences = std::mem::take(&mut part.offences);
     let platform = platform(plan, options.mode, part.wakeup_latency_ns.take(), &measured);
     // The analysis holds only for the admitted set alone, in the real-time class, under Upcall's
     // own scheduler.
@@ -45,7 +46,7 @@ pub fn outcome(plan: &Plan<'_>, options: RunOptions, mut measured: Measured) -> 
         policy: plan.output.policy,
         duration_ns: measured.duration.as_nanos(),
         promised: options.mode == Mode::Upcall
-            && plan.is_admitted()
+            && !options.soft
             && real_time
             && promises_any(&activities),
         kept: broken.is_empty(),
@@ -89,7 +90,7 @@ pub fn last_known(planned: &Planned<'_>, row: &Progress) -> output::Activity {
         preemptions: 0,
         pdus: row.pdus,
         period_ns: params.period.as_nanos(),
-        deadline_ns: params.deadline.as_nanos(),
+        deadline_ns: planned.deadline.as_nanos(),
         response_ns_max: None,
         responses_above_max: None,
         skipped: 0,
@@ -127,7 +128,7 @@ pub fn activity(planned: &Planned<'_>, report: &ActivityReport) -> output::Activ
         preemptions: counters.map_or(0, |c| c.preemptions),
         pdus: counters.map_or(statistics.pdus, |c| c.pdus),
         period_ns: report.params.period.as_nanos(),
-        deadline_ns: report.params.deadline.as_nanos(),
+        deadline_ns: planned.deadline.as_nanos(),
         response_ns_max: None,
         responses_above_max: None,
         skipped: counters.map_or(0, |c| c.skipped),
@@ -287,5 +288,6 @@ fn platform(
         steal_ns: measured.steal_ns,
         date: humantime::format_rfc3339_seconds(std::time::SystemTime::now()).to_string(),
         notices: measured.notices.clone(),
+        offences: measured.part.offences.clone(),
     }
 }

@@ -22,6 +22,16 @@ pub struct Plan {
     pub wakeup_latency_ns: u64,
 }
 
+impl Plan {
+    /// Notes that an activity was refused after admission.
+    pub fn refuse(&mut self, refusal: &Refusal) {
+        self.admitted = false;
+        let refused = self.activities.iter_mut().filter(|each| each.name == refusal.name);
+        refused.for_each(|each| each.cpu = None);
+        self.refusals.push(refusal.clone());
+    }
+}
+
 #[derive(Clone, Debug, Serialize)]
 pub struct Cpu {
     pub cpu: u32,
@@ -90,8 +100,8 @@ pub struct Run {
     /// The seed of the random numbers, in virtual time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seed: Option<u64>,
-    /// Whether Upcall promised anything. It does in mode upcall with the real-time class, and in
-    /// virtual time. It does not if admission refused the set and `--soft` ran it anyway.
+    /// Whether Upcall promised anything. It does in mode upcall with the real-time class and
+    /// without `--soft`, and in virtual time if admission accepted the set.
     pub promised: bool,
     /// Whether every promise was kept; the exit status follows it. If nothing was promised: the
     /// result of the same checks.
@@ -301,8 +311,30 @@ pub struct Machine {
     /// CPU time that the host of a virtual machine took from `cpus`, counted by the kernel.
     pub steal_ns: u64,
     pub date: String,
-    /// Rights and buffers that were not granted, one line each.
+    /// Rights and buffers that were not granted, and what watchdogs did, one line each.
     pub notices: Vec<String>,
+    /// Those of the notices that say what watchdogs did.
+    #[serde(skip)]
+    pub offences: Vec<Offence>,
+}
+
+/// What a watchdog did to a process of the run.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub struct Offence {
+    pub cpu: u32,
+    /// `None`: the run has one process.
+    pub domain: Option<String>,
+    /// Whether the thread is in the ordinary class since then, at least for a while.
+    pub lost_class: bool,
+    pub line: String,
+}
+
+impl Offence {
+    /// Whether an activity ran in the ordinary class because of this.
+    pub fn lowered(&self, activity: &Activity) -> bool {
+        let is_there = self.domain.as_ref().is_none_or(|domain| *domain == activity.domain);
+        self.lost_class && self.cpu == activity.cpu && is_there
+    }
 }
 
 /// Outcome of `upcall sim --replay`.

@@ -45,6 +45,8 @@ pub struct Planned<'s> {
     pub response_max: Option<Span>,
     /// What admission promises to it.
     pub promise: Promise,
+    /// The time from a release to the deadline that is judged.
+    pub deadline: Span,
 }
 
 impl<'s> Planned<'s> {
@@ -210,9 +212,10 @@ pub fn mapped<'s>(
     Ok(mapped)
 }
 
-/// Notes what `discipline` promises to each activity.
+/// Notes what `discipline` promises to each activity, and the deadline by which it is judged.
 fn set_promises(activities: &mut [Planned<'_>], discipline: &Discipline) {
     for planned in activities {
+        planned.deadline = discipline.relative_deadline(&planned.params, &planned.terms);
         planned.promise = match discipline.promise(&planned.terms) {
             discipline::Promise::Deadlines => Promise::Deadlines,
             discipline::Promise::Windows(_) => Promise::Windows,
@@ -374,6 +377,7 @@ fn map_activity<'s>(
             refused: false,
             response_max: None,
             promise: Promise::Deadlines,
+            deadline: task.params.deadline,
         }),
         Activity::Stream(stream) => map_stream(spec, stream, switch_cost, measure),
     }
@@ -426,6 +430,7 @@ fn map_stream<'s>(
         refused: false,
         response_max: None,
         promise: Promise::Deadlines,
+        deadline: mapping.params.deadline,
     })
 }
 
@@ -528,7 +533,7 @@ fn planned_output(planned: &Planned<'_>, placed: bool) -> output::PlannedActivit
         domain: planned.domain().to_owned(),
         cpu: placed.then_some(planned.cpu),
         period_ns: params.period.as_nanos(),
-        deadline_ns: params.deadline.as_nanos(),
+        deadline_ns: planned.deadline.as_nanos(),
         batch: params.batch,
         quantum: params.quantum,
         pdu_cost_ns: params.pdu_cost.as_nanos(),

@@ -230,9 +230,11 @@ impl Activity {
 /// The status as tables: one of CPUs, one of domains, one of activities.
 pub fn tables(status: &Status) -> String {
     let (cpus, domains, activities) = (cpus(status), domains(status), activities(status));
-    let cost = show::span(status.switch_cost_ns);
+    let (policy, cost) = (visible(&status.policy), show::span(status.switch_cost_ns));
     let hidden = hidden(status).map_or_else(String::new, |line| format!("\n{line}\n"));
-    format!("{cpus}\n\nhand-off cost: {cost}\n\n{domains}\n\n{activities}\n{hidden}")
+    format!(
+        "{cpus}\n\npolicy: {policy}\nhand-off cost: {cost}\n\n{domains}\n\n{activities}\n{hidden}"
+    )
 }
 
 fn cpus(status: &Status) -> Table {

@@ -10,7 +10,7 @@
 //! | [`activities`] | the activities of one process |
 //! | [`load`] | embedded senders and background load |
 //! | [`steal`] | CPU time that the host of a virtual machine takes |
-//! | [`promises`] | the lock of the CPUs whose time the run promises |
+//! | [`promises`] | the lock of the CPUs that the run uses |
 //! | [`notices`], [`timing`] | what a run prints before it starts; its time limits |
 //!
 //! Sockets are bound before anything is started. A port in use therefore stops the run before there
@@ -28,6 +28,7 @@ use crate::output;
 use crate::plan::Plan;
 use crate::spec::Spec;
 use crate::trace::TraceFile;
+use daemon::Found;
 
 mod activities;
 mod daemon;
@@ -48,15 +49,17 @@ pub fn is_across_processes(plan: &Plan<'_>, mode: Mode) -> bool {
     plan.domains().len() > 1 && (mode != Mode::Upcall || plan.discipline.compares_across_domains())
 }
 
-/// Whether a plan of one domain attaches to a running daemon, whose reservations count too.
-fn attaches(plan: &Plan<'_>, options: RunOptions) -> Result<bool, Failure> {
-    let may =
-        options.mode == Mode::Upcall && !options.soft && plan.discipline.compares_across_domains();
-    if !may {
+/// Whether a plan of one domain attaches to a running daemon, whose reservations count too. A soft
+/// run attaches too: the daemon puts its refused work below all work with a reservation.
+///
+/// # Errors
+/// A daemon has CPUs of the plan but cannot schedule it.
+fn attaches(spec: &Spec, plan: &Plan<'_>, mode: Mode) -> Result<bool, Failure> {
+    if mode != Mode::Upcall || !plan.discipline.compares_across_domains() {
         return Ok(false);
     }
     match upcall::daemon_socket() {
-        Ok(socket) => daemon::answers(&socket),
+        Ok(socket) => Ok(matches!(daemon::look(spec, plan, &socket)?, Found::Suitable)),
         // Another user may have taken the name of the folder in `/tmp`. Then this run is alone.
         Err(_) => Ok(false),
     }
@@ -75,7 +78,7 @@ pub fn run(
     interrupted: &AtomicBool,
     started: impl FnOnce() -> Result<(), Failure>,
 ) -> Result<output::Run, Failure> {
-    if is_across_processes(plan, options.mode) || attaches(plan, options)? {
+    if is_across_processes(plan, options.mode) || attaches(spec, plan, options.mode)? {
         parent::run(spec, plan, options, (log, trace), interrupted, started)
     } else {
         in_process::run(spec, plan, options, (log, trace), interrupted, started)

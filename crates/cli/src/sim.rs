@@ -200,7 +200,7 @@ fn activity(planned: &Planned<'_>, done: &ActivityOutcome) -> output::Activity {
         preemptions: counters.preemptions,
         pdus: counters.pdus,
         period_ns: planned.params.period.as_nanos(),
-        deadline_ns: planned.params.deadline.as_nanos(),
+        deadline_ns: planned.deadline.as_nanos(),
         response_ns_max: planned.response_max.map(Span::as_nanos),
         responses_above_max: planned.response_max.map(|bound| done.responses.above(bound)),
         skipped: counters.skipped,

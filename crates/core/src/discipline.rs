@@ -221,6 +221,14 @@ impl Discipline {
         }
     }
 
+    /// The time from a release to the deadline that is judged: under DWS the delay bound.
+    pub fn relative_deadline(&self, params: &ActivityParams, terms: &Terms) -> Span {
+        match self.kind {
+            Kind::DeadlineWorkahead => dws::delay_bound(params, terms),
+            _ => params.deadline,
+        }
+    }
+
     /// The time from a release to the deadline, if the deadline is the key of such an activity.
     /// `None` if its key does not depend on a deadline.
     pub fn key_delay(&self, params: &ActivityParams, terms: &Terms) -> Option<Span> {

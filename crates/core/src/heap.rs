@@ -104,12 +104,10 @@ impl<K: Ord + Copy> IndexedHeap<K> {
         }
         loop {
             let left = 2 * at + 1;
-            let Some(smaller) = [left, left + 1]
-                .into_iter()
-                .filter(|&child| child < self.entries.len())
-                .min_by_key(|&child| self.entries[child])
-            else {
-                break;
+            let smaller = match (self.entries.get(left), self.entries.get(left + 1)) {
+                (Some(first), Some(second)) if second < first => left + 1,
+                (Some(_), _) => left,
+                (None, _) => break,
             };
             if self.entries[at] <= self.entries[smaller] {
                 break;

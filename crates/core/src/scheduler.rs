@@ -110,6 +110,8 @@ pub struct Scheduler {
     switch_cost: Span,
     /// Whether [`Input::Idle`] has an effect.
     awaits_idle: bool,
+    /// [`Policy::drops_late_jobs`], which never changes.
+    drops_late_jobs: bool,
 }
 
 /// One call of `handle` produces at most four commands: the end of a lost job, the end of a started
@@ -132,6 +134,7 @@ impl Scheduler {
             slots,
             releases: IndexedHeap::with_capacity(capacity),
             restores: IndexedHeap::with_capacity(capacity),
+            drops_late_jobs: policy.drops_late_jobs(),
             policy,
             events: EventQueue::with_capacity(capacity),
             running: None,
@@ -310,7 +313,7 @@ impl Scheduler {
             budget: None,
             window_from: Instant::ZERO,
             ended: Instant::ZERO,
-            backlog: if self.policy.drops_late_jobs() { Backlog::CatchUp } else { terms.backlog },
+            backlog: if self.drops_late_jobs { Backlog::CatchUp } else { terms.backlog },
             skipped: 0,
             counters: Counters::NONE,
             lost: None,
@@ -437,7 +440,14 @@ impl Scheduler {
     /// Ends the jobs that have lost their value, if the policy names any. If an activity lost
     /// several jobs at once, or while one handler ran, only the oldest is recorded; all are
     /// counted.
+    #[inline]
     fn drop_lost(&mut self, now: Instant, choosing: bool) {
+        if self.drops_late_jobs {
+            self.drop_overdue(now, choosing);
+        }
+    }
+
+    fn drop_overdue(&mut self, now: Instant, choosing: bool) {
         while let Some(id) = self.policy.overdue(now, choosing) {
             let slot = self.slots[id.0 as usize].as_mut().expect("only live activities are ready");
             let deadline = slot.oldest().deadline;
@@ -593,8 +603,9 @@ impl Scheduler {
         by_policy.min(changes_at).min(self.next_change())
     }
 
-    /// When the order of the activities changes next by the passing of time.
-    fn next_change(&self) -> Instant {
+    /// When the order of the activities changes next by the passing of time: a release, a refill of
+    /// a budget, or an event of the policy. [`Instant::FAR`] if it never does. O(1).
+    pub fn next_change(&self) -> Instant {
         let restore = self.restores.peek().map_or(Instant::FAR, |(at, _)| at);
         self.next_release().min(restore).min(self.policy.next_event())
     }

@@ -19,7 +19,7 @@ use upcall_shm::user_area::{
 use upcall_shm::wake_word::ASLEEP;
 use upcall_shm::{DomainId, PeerFault};
 use upcall_sys::memfd::{MapError, SharedMapping};
-use upcall_sys::process::{ThreadState, cpu_time_of, thread_id, thread_state};
+use upcall_sys::process::{ThreadHandle, ThreadState, cpu_time_of, thread_id, thread_state};
 use upcall_sys::{OsError, futex};
 
 use crate::area_copy::AreaCopy;
@@ -256,6 +256,11 @@ impl DomainGroup {
         let (pid, tid) = (std::process::id(), self.kls_tid.load(Ordering::Relaxed));
         let is_ready = thread_state(pid, tid) == Ok(ThreadState::Running);
         (is_ready, cpu_time_of(pid, tid).unwrap_or(0))
+    }
+
+    /// A handle of the KLS thread; `None` if that thread does not run yet, or has ended.
+    pub(crate) fn kls_thread(&self) -> Option<ThreadHandle> {
+        ThreadHandle::open(std::process::id(), self.kls_tid.load(Ordering::Relaxed)).ok()
     }
 
     /// Wakes `domain` if it sleeps. [`DomainId::DAEMON`] is the KLS thread.

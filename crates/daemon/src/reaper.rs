@@ -20,6 +20,8 @@ use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use upcall_sys::schedule;
+
 use crate::group::DomainGroup;
 
 #[cfg(test)]
@@ -80,10 +82,16 @@ impl Drop for Reaper {
 /// Runs until the sender is dropped and all groups are drained.
 fn reap_all(incoming: &Receiver<GroupWithThread>) {
     let mut draining: Vec<GroupWithThread> = Vec::new();
+    let cpus = schedule::allowed_cpus().unwrap_or_default();
     while let Ok(first) = incoming.recv() {
         draining.push(first);
         while !draining.is_empty() {
-            draining.iter().for_each(|(group, _)| group.quit());
+            for (group, _) in &draining {
+                group.quit();
+                // Fails only if the thread has ended. A thread that has just started pins itself
+                // later, and this is repeated.
+                let _ = group.kls_thread().map(|thread| thread.pin(&cpus));
+            }
             match incoming.recv_timeout(QUIT_INTERVAL) {
                 Ok(next) => draining.push(next),
                 Err(RecvTimeoutError::Timeout) => {}

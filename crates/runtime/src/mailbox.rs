@@ -29,6 +29,14 @@ pub struct Job {
     pub record: JobRecord,
     /// Quanta that took longer than declared.
     pub quantum_overruns: u32,
+    /// Jobs of the activity that ended or were dropped since its last record. Of jobs that are
+    /// dropped at once, only the first has a record. That record may come after the job was counted
+    /// here; then this is 0.
+    pub ended: u64,
+    /// How many of them ended after their deadline or were dropped.
+    pub missed: u64,
+    /// How many of them were dropped before they began.
+    pub skipped: u64,
 }
 
 /// See the module's head. One for each executor.

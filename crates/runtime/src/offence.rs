@@ -7,6 +7,12 @@ pub use upcall_shm::Measure;
 
 /// This process kept a CPU when it should have yielded, and a watchdog acted: the daemon's, or that
 /// of this process. From [`Runtime::offences`](crate::Runtime::offences).
+///
+/// It concerns all handlers of the CPU and does not name the one that caused it. That one has
+/// quanta that took longer than declared
+/// ([`Statistics::quantum_overruns`](crate::Statistics::quantum_overruns)), from before the offence
+/// on. After it the quanta of the others take longer too, because the clock counts ordinary
+/// programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Offence {

@@ -8,7 +8,9 @@
 //! 1. a controller that notified the executor: the handler returns at once;
 //! 2. a stream whose level is reached by now, or an event posted by now;
 //! 3. a release of this domain that came due (`check_at`);
-//! 4. a peer domain, if there are any.
+//! 4. a peer domain, if there are any;
+//! 5. ordinary programs, once the handler is beyond its budget and has used its part of the idle
+//!    time (`return_at`).
 //!
 //! User interrupts and the handlers of event channels run here too, on top of the handler that
 //! asks.
@@ -41,6 +43,9 @@ pub(crate) struct PreemptionPoint<'a> {
     pub(crate) interrupts: Option<&'a mut Interrupts>,
     /// `None` in a trial run.
     pub(crate) inboxes: Option<&'a mut Inboxes>,
+    /// From then on the handler returns at its next boundary: it is beyond its budget, and has used
+    /// the idle time that it may use. `check_at` is never later.
+    pub(crate) return_at: Instant,
 }
 
 impl<'a> PreemptionPoint<'a> {
@@ -50,7 +55,14 @@ impl<'a> PreemptionPoint<'a> {
         notifier: &'a Notifier,
         virtual_processor: Option<&'a mut VirtualProcessor>,
     ) -> Self {
-        PreemptionPoint { scheduler, notifier, virtual_processor, interrupts: None, inboxes: None }
+        PreemptionPoint {
+            scheduler,
+            notifier,
+            virtual_processor,
+            interrupts: None,
+            inboxes: None,
+            return_at: Instant::FAR,
+        }
     }
 }
 
@@ -184,9 +196,12 @@ impl PreemptionPoint<'_> {
             Some(virtual_processor) => virtual_processor.may_go_on(self.scheduler, now)?,
             None => Instant::FAR,
         };
+        if now >= self.return_at {
+            return None;
+        }
         self.scheduler.handle(now, Input::Boundary).ok()?;
         match self.scheduler.poll_command(now) {
-            Some(Command::Proceed { check_at }) => Some(check_at.min(peers)),
+            Some(Command::Proceed { check_at }) => Some(check_at.min(peers).min(self.return_at)),
             _ => None,
         }
     }

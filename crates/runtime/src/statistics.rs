@@ -25,10 +25,14 @@ pub struct Statistics {
     pub cost: CostEstimate,
     /// Quanta that took longer than declared.
     pub quantum_overruns: u64,
-    /// How many jobs are in these statistics. The scheduler's own count may be ahead.
+    /// How many jobs are in these statistics, dropped ones included. The scheduler's own count may
+    /// be ahead.
     pub jobs: u64,
-    /// How many of these jobs ended after their deadline.
+    /// How many of these jobs ended after their deadline or were dropped.
     pub misses: u64,
+    /// How many of these jobs were dropped before they began
+    /// ([`Backlog`](upcall_core::activity::Backlog), DWCS).
+    pub skipped: u64,
     /// How many PDUs these jobs processed.
     pub pdus: u64,
     /// Least slack in nanoseconds, `None` before the first job.
@@ -38,8 +42,9 @@ pub struct Statistics {
 impl Statistics {
     pub(crate) fn observe(&mut self, job: &Job) {
         let record = &job.record;
-        self.jobs += 1;
-        self.misses += u64::from(record.missed());
+        self.jobs += job.ended;
+        self.misses += job.missed;
+        self.skipped += job.skipped;
         self.pdus += u64::from(record.pdus);
         self.quantum_overruns += u64::from(job.quantum_overruns);
         if record.completed {

@@ -19,8 +19,9 @@
 //!    at least 50 ms more. The same limit holds between two upcalls, with a budget of 0.
 //! 2. The executor gets its class back at the next look.
 //! 3. The executor ran through two jobs of each of its activities and 1 s of CPU time without a
-//!    sleep. Its activities take more than they declared, or catch up, or admission refused them.
-//!    They may use idle time, but ordinary programs go on.
+//!    sleep. Activities that take more than they declared, or catch up, are not enough for that: an
+//!    executor sleeps for half of the time that the others leave (`crate::cpu`). So its activities
+//!    declare the whole CPU and more: admission refused them.
 //! 4. As 2.
 //!
 //! An upcall costs the executor some stores into a cache line of its own, and a quantum nothing.

@@ -49,7 +49,8 @@ impl Drop for Ends<'_> {
 fn a_handler_that_never_returns_leaves_half_of_its_cpu_to_an_ordinary_program() {
     let mut runtime = Runtime::start(Config::default()).unwrap();
     let Some(real_time) = runtime.real_time() else {
-        let _ = writeln!(std::io::stderr(), "skipped: no right to the real-time class");
+        let test = "a_handler_that_never_returns_leaves_half_of_its_cpu_to_an_ordinary_program";
+        let _ = writeln!(std::io::stderr(), "skipped: {test}: no right to the real-time class");
         return;
     };
     let fifo = Class::Fifo { priority: real_time.band.handlers() };

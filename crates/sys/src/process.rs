@@ -43,6 +43,7 @@ mod pidfd;
 mod tests;
 mod thread;
 mod thread_handle;
+mod user_ids;
 
 pub use pidfd::{PidFd, Signal, real_time_signals};
 pub use thread::{
@@ -50,6 +51,7 @@ pub use thread::{
     thread_state, wait_time_of,
 };
 pub use thread_handle::ThreadHandle;
+pub use user_ids::{UserIdFile, UserIds};
 
 /// The connection of a child's standard stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

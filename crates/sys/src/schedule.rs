@@ -27,8 +27,8 @@ pub(crate) use class::set_class;
 pub use class::{set_fifo, set_ordinary};
 pub use deadline::{DeadlineRefusal, set_deadline};
 pub use other_thread::{
-    Class, class_of, pin_thread_of, set_fifo_not_inherited_of, set_fifo_of, set_idle_of,
-    set_ordinary_of,
+    Class, class_and_reset_of, class_of, pin_thread_of, set_fifo_not_inherited_of, set_fifo_of,
+    set_idle_of, set_ordinary_of,
 };
 pub use real_time::{RealTime, Right};
 pub use refusal::{FifoRefusal, fifo_permission};

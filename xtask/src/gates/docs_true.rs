@@ -4,6 +4,7 @@
 //! - What comments and documents cite is in the repository (`docs_true/citations.rs`).
 //! - `docs/results/README.md` states what the stored results say (`docs_true/results.rs`).
 //! - `docs/keys.md` has each key, flag and call with a test (`docs_true/keys.rs`).
+//! - Tests and rows that `docs/threat-model.md` names exist (`docs_true/tests_named.rs`).
 //! - Each crate, each example and each library that we depend on is written about.
 //! - The README names the commands that a reader starts with.
 //!
@@ -19,6 +20,7 @@ mod citations;
 mod keys;
 mod links;
 mod results;
+mod tests_named;
 
 /// What the documents say is true, and they leave nothing out.
 pub const GATE: Gate = Gate {
@@ -34,14 +36,23 @@ const LIBRARIES: &str = "docs/decisions/0002-libraries.md";
 /// Has a row for each stored result.
 const RESULTS: &str = "docs/results/README.md";
 /// Documents that must exist.
-const NEEDED: [&str; 6] =
-    ["README.md", "CHANGELOG.md", "docs/ARCHITECTURE.md", LIBRARIES, RESULTS, keys::DOCUMENT];
+const NEEDED: [&str; 7] = [
+    "README.md",
+    "CHANGELOG.md",
+    "docs/ARCHITECTURE.md",
+    LIBRARIES,
+    RESULTS,
+    keys::DOCUMENT,
+    tests_named::THREAT_MODEL,
+];
 /// Files whose comments, or whole text, may cite documents.
 const CITING: [&str; 7] = [".rs", ".md", ".toml", ".c", ".h", ".sh", ".py"];
 
 fn run(workspace: &Workspace) -> Result<Verdict, Failure> {
     let files = workspace.files()?;
     let documents = workspace.sources(&[".md"])?;
+    let code = workspace.sources(&[".rs"])?;
+    let tests = tests_named::names(&code);
     let mut findings = Vec::new();
     for name in NEEDED {
         if !documents.iter().any(|document| document.path == name) {
@@ -54,7 +65,10 @@ fn run(workspace: &Workspace) -> Result<Verdict, Failure> {
             "README.md" => findings.extend(commands_left_out(document)),
             "docs/ARCHITECTURE.md" => findings.extend(crates_left_out(workspace, document)),
             LIBRARIES => findings.extend(libraries_left_out(workspace, document)),
-            keys::DOCUMENT => findings.extend(keys::findings(workspace, document)?),
+            keys::DOCUMENT => findings.extend(keys::findings(workspace, document, &tests)?),
+            tests_named::THREAT_MODEL => {
+                findings.extend(tests_named::missing(document, &tests, &code));
+            }
             RESULTS => findings.extend(false_statements(document, &stored(workspace, &files)?)),
             _ => {}
         }

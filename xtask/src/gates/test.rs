@@ -8,6 +8,9 @@
 //! returns. libtest counts it as passed. This gate counts it as skipped, and lists it with the
 //! others.
 //!
+//! A role is code of a child process that a test starts. libtest calls it too, and there it returns
+//! at once. This gate leaves roles out of its counts ([`is_role`]).
+//!
 //! The tests of the first run sleep most of the time, so the benches are built meanwhile. The
 //! second run begins when that build is done.
 
@@ -26,8 +29,10 @@ pub const GATE: Gate = Gate {
 /// The results of a run of `cargo test`, summed over its test programs.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Tests that passed.
+    /// Tests that passed, and roles.
     pub passed: usize,
+    /// Roles among them.
+    pub roles: usize,
     /// Tests that failed.
     pub failed: usize,
     /// Tests that did not run.
@@ -40,8 +45,14 @@ impl Counts {
     /// Tests that passed and checked what they promise.
     pub fn kept(&self) -> usize {
         let whole = self.skipped.iter().filter(|line| is_whole_test(line));
-        self.passed.saturating_sub(whole.count())
+        self.passed.saturating_sub(self.roles + whole.count())
     }
+}
+
+/// Whether a function with `#[test]` is a role of a child process: it is called `child` or `as_...`.
+pub fn is_role(path: &str) -> bool {
+    let name = path.rsplit("::").next().unwrap_or(path);
+    name == "child" || name.starts_with("as_")
 }
 
 /// Whether the line of a skipped check names a test, whose name is one word. Else it names a part.
@@ -64,6 +75,11 @@ impl Ignored {
     fn is_in_documentation(&self) -> bool {
         self.name.contains(" (line ")
     }
+
+    /// Whether it is a test that a run with more rights may take.
+    fn is_test(&self) -> bool {
+        !is_role(&self.name)
+    }
 }
 
 fn run(workspace: &Workspace) -> Result<Verdict, Failure> {
@@ -80,11 +96,13 @@ fn run(workspace: &Workspace) -> Result<Verdict, Failure> {
         Ok(()) => with_rights(workspace, &open)?,
         Err(why) => {
             println!("no right to SCHED_FIFO: {why}");
-            for test in &open.ignored {
+            let ignored: Vec<&Ignored> =
+                open.ignored.iter().filter(|test| test.is_test()).collect();
+            for test in &ignored {
                 print_skipped(test, "no right to SCHED_FIFO");
             }
             print_unchecked(&open.skipped);
-            let (passed, skipped) = (open.kept(), open.ignored.len() + open.skipped.len());
+            let (passed, skipped) = (open.kept(), ignored.len() + open.skipped.len());
             format!("{passed} passed, {skipped} skipped: no right to SCHED_FIFO")
         }
     };
@@ -110,7 +128,9 @@ fn with_rights(workspace: &Workspace, open: &Counts) -> Result<String, Failure> 
     let mut expected = 0;
     let mut left_out = Vec::new();
     for test in &open.ignored {
-        if test.is_in_documentation() {
+        if !test.is_test() {
+            choice.extend(["--skip", &test.name]);
+        } else if test.is_in_documentation() {
             left_out.push((test, "an example marked `ignore`".to_owned()));
         } else if let Some(why) = lacks(test) {
             choice.extend(["--skip", &test.name]);
@@ -186,8 +206,7 @@ pub fn counts(text: &str) -> Counts {
     let mut running = None;
     for line in text.lines() {
         if let Some((before, what)) = line.split_once("skipped: ") {
-            let announced =
-                before.strip_prefix("test ").and_then(|test| test.split(" ... ").next());
+            let announced = announced(before).map(|(test, _)| test);
             let what = what.strip_prefix("main: ").map_or_else(
                 || what.to_owned(),
                 // One test at a time runs on the main thread, whose name is not the test's.
@@ -197,10 +216,10 @@ pub fn counts(text: &str) -> Counts {
                 sum.skipped.push(what);
             }
         }
-        running = line
-            .strip_prefix("test ")
-            .and_then(|test| test.split_once(" ... "))
-            .map_or(running, |(test, _)| Some(test));
+        if let Some((test, end)) = announced(line) {
+            running = Some(test);
+            sum.roles += usize::from(is_role(test) && !end.starts_with("ignored"));
+        }
         // A child of a test may have written to the start of this line.
         if let Some((_, counts)) = line.split_once("test result: ") {
             sum.passed += count(counts, "passed");
@@ -215,6 +234,11 @@ pub fn counts(text: &str) -> Counts {
         }
     }
     sum
+}
+
+/// The test that libtest announces in `line`, and the text behind.
+fn announced(line: &str) -> Option<(&str, &str)> {
+    line.strip_prefix("test ")?.split_once(" ... ")
 }
 
 /// The number before `word` in `5 passed; 0 failed; ...`.
@@ -232,7 +256,8 @@ running 3 tests
 test fifo::a_hog_is_demoted ... ignored, needs SCHED_FIFO
 test time::spans_print ... ok
 test never_overflows - should panic ... ignored
-test result: ok. 1 passed; 0 failed; 2 ignored; 0 measured; 0 filtered out; finished in 0.00s
+test as_a_child ... ignored, not a test
+test result: ok. 1 passed; 0 failed; 3 ignored; 0 measured; 0 filtered out; finished in 0.00s
 
 left by a child: test result: FAILED. 4 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out
 
@@ -245,6 +270,11 @@ skipped: udp::both: no `g++` here
 skipped: the IPv6 part of a test: refused
 a test says it was skipped: not by itself
 
+running 2 tests
+test wakes::child ... ok
+test as_the_reader ... ok
+test result: ok. 2 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out
+
 running 1 test
 test crates/upcall/src/lib.rs - (line 7) ... ignored
 test result: ok. 0 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.00s
@@ -253,7 +283,7 @@ test result: ok. 0 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; fini
     #[test]
     fn the_results_of_all_test_programs_add_up() {
         let counts = counts(PRINTED);
-        assert_eq!((counts.passed, counts.failed, counts.ignored.len()), (5, 2, 3));
+        assert_eq!((counts.passed, counts.failed, counts.ignored.len()), (7, 2, 4));
     }
 
     #[test]
@@ -273,6 +303,13 @@ test result: ok. 0 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; fini
     }
 
     #[test]
+    fn a_role_of_a_child_process_is_neither_passed_nor_skipped() {
+        let counts = counts(PRINTED);
+        assert_eq!((counts.roles, counts.kept()), (2, 2));
+        assert!(!counts.ignored[2].is_test() && counts.ignored[1].is_test());
+    }
+
+    #[test]
     fn a_test_that_names_a_missing_right_is_left_out() {
         let rights = [("root", false), ("CAP_NET_ADMIN", true)];
         let why = missing_right("needs setpriv and root", &rights);
@@ -287,6 +324,6 @@ test result: ok. 0 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; fini
         assert_eq!(ignored[0].name, "fifo::a_hog_is_demoted");
         assert_eq!(ignored[0].reason, "needs SCHED_FIFO");
         assert_eq!((ignored[1].name.as_str(), ignored[1].reason.as_str()), ("never_overflows", ""));
-        assert!(ignored[2].is_in_documentation() && !ignored[0].is_in_documentation());
+        assert!(ignored[3].is_in_documentation() && !ignored[0].is_in_documentation());
     }
 }

@@ -259,6 +259,11 @@ static uint32_t skipped(const struct rts_attr *attr, long ms)
     EXPECT(descriptor >= 0 && rts_run(descriptor) == 0);
     rts_mask_add(&waited, descriptor);
     EXPECT(rts_sleep(&waited, NULL, -1) == 1);
+    struct rts_stats seen = statistics_of(descriptor);
+    /* The first job ends late, and dropped jobs are misses. */
+    EXPECT(seen.skipped == of.skipped);
+    if (of.skipped > 0)
+        EXPECT(seen.jobs == 2 + of.skipped && seen.misses >= 1 + of.skipped);
     EXPECT(of.upcalls == 2 && rts_close(descriptor) == 0);
     return of.skipped;
 }

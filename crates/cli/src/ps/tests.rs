@@ -24,4 +24,6 @@ fn the_page_explains_every_column_of_ps() {
         assert_explained(&header(&table));
     }
     assert_explained(&["hand-off cost".to_owned()]);
+    let tables = tables(&Status { policy: "rmdp".to_owned(), ..status });
+    assert!(tables.contains("\npolicy: rmdp\nhand-off cost: "), "{tables}");
 }

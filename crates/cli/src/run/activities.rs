@@ -11,7 +11,7 @@ use upcall_sim::trace::{Clock, Header, Named};
 
 use crate::exit::Failure;
 use crate::measured::{ActivityResults, Progress, StreamCounts};
-use crate::output::Promise;
+use crate::output::{Offence, Promise};
 use crate::plan::Planned;
 use crate::spec::{Direction, Spec};
 use crate::stream::{Endpoint, SharedWorkCounters};
@@ -173,9 +173,9 @@ impl Activities {
         self.runtime.poll(|id, job| record_job(created, id, job, &mut on_job));
     }
 
-    /// What the watchdog did to this process since the last call, one line each.
-    pub fn offences(&mut self) -> Vec<String> {
-        self.runtime.offences().iter().map(ToString::to_string).collect()
+    /// What the watchdog did to this process since the last call.
+    pub fn offences(&mut self) -> Vec<Offence> {
+        self.runtime.offences().iter().map(Offence::from).collect()
     }
 
     /// The progress of each activity, in order of creation.
@@ -227,7 +227,7 @@ impl Activities {
             switches: outcome::switches(mode, &report),
             wakeup_latency_ns: outcome::wakeup_latency(mode, &report),
             stuck: report.stuck,
-            offences: report.offences.iter().map(ToString::to_string).collect(),
+            offences: report.offences.iter().map(Offence::from).collect(),
         };
         (part, report.trace)
     }

@@ -11,6 +11,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use upcall::clock;
+use upcall::status::StatusError;
 use upcall::time::Span;
 use upcall_cli::standard_error::say;
 
@@ -18,6 +19,7 @@ use super::promises;
 use crate::background::own_command;
 use crate::exit::Failure;
 use crate::plan::Plan;
+use crate::spec::Spec;
 
 /// Time within which a daemon must listen.
 const LISTEN_WITHIN: Span = Span::from_secs(60);
@@ -25,6 +27,9 @@ const LISTEN_WITHIN: Span = Span::from_secs(60);
 const END_WITHIN: Span = Span::from_secs(1);
 /// Time between two checks.
 const CHECK_EVERY: Duration = Duration::from_millis(2);
+
+/// The remedy for a plan of several domains on CPUs that a running daemon does not have.
+const OWN_DAEMON: &str = "`UPCALL_SOCKET=PATH upcall run` starts a daemon of its own at PATH";
 
 /// A daemon that this process started. Drop it after the last domain of the run.
 pub struct OwnDaemon {
@@ -35,18 +40,84 @@ pub struct OwnDaemon {
     attached: bool,
 }
 
+/// What is at a daemon's socket, for a plan.
+#[derive(Debug)]
+pub enum Found {
+    /// No daemon listens.
+    Nothing,
+    /// A daemon that can schedule the plan.
+    Suitable,
+    /// A daemon that cannot, and has none of the plan's CPUs. The failure is that of a plan that
+    /// needs a daemon.
+    Apart(Failure),
+}
+
+/// Looks for a daemon at `socket` that can schedule `plan`.
+///
+/// # Errors
+/// The daemon has CPUs of the plan but cannot schedule it, or the system cannot ask it.
+pub fn look(spec: &Spec, plan: &Plan<'_>, socket: &Path) -> Result<Found, Failure> {
+    if !answers(socket)? {
+        return Ok(Found::Nothing);
+    }
+    let status = match upcall::status::status(socket) {
+        Ok(status) => status,
+        // The daemon has ended meanwhile.
+        Err(StatusError::Connect { .. } | StatusError::Closed) => return Ok(Found::Nothing),
+        Err(error) => return Err(Failure::of_file(socket, error)),
+    };
+    let (own, policy) = (&plan.platform.cpus, plan.discipline.name);
+    let cpus: Vec<u32> = status.cpus.iter().map(|cpu| cpu.cpu).collect();
+    let failure = if status.policy != policy {
+        let (at, found) = (socket.display(), &status.policy);
+        let reason = format!("the daemon at {at} schedules by `{found}`, the spec by `{policy}`");
+        let remedy = format!("use `policy = \"{found}\"`, name other `cpus`, or end that daemon");
+        unsuitable(plan, &cpus, reason, &remedy)
+    } else if spec.cpus.is_some() && !same(&cpus, own) {
+        other_cpus(plan, socket, &cpus)
+    } else {
+        return Ok(Found::Suitable);
+    };
+    match own.iter().any(|cpu| cpus.contains(cpu)) {
+        true => Err(failure),
+        false => Ok(Found::Apart(failure)),
+    }
+}
+
+/// The refusal of `plan` by the CPUs of the daemon at `socket`.
+pub fn other_cpus(plan: &Plan<'_>, socket: &Path, cpus: &[u32]) -> Failure {
+    let (at, own) = (socket.display(), &plan.platform.cpus);
+    let reason = format!("the daemon at {at} schedules CPUs {cpus:?}, the spec names {own:?}");
+    unsuitable(plan, cpus, reason, "leave `cpus` out, or name the daemon's CPUs or none of them")
+}
+
+/// The refusal of `plan` by a daemon of `cpus`. The remedy for a plan that has none of these CPUs
+/// is a daemon of its own.
+fn unsuitable(plan: &Plan<'_>, cpus: &[u32], reason: String, remedy: &str) -> Failure {
+    let overlaps = plan.platform.cpus.iter().any(|cpu| cpus.contains(cpu));
+    let remedy = if overlaps { remedy } else { OWN_DAEMON };
+    promises::refused(plan, cpus, reason, Some(remedy.to_owned()))
+}
+
+/// Whether both are the same CPUs.
+pub fn same(found: &[u32], expected: &[u32]) -> bool {
+    found.len() == expected.len() && found.iter().all(|cpu| expected.contains(cpu))
+}
+
 /// The socket of a run's daemon. Starts a daemon with the platform of `plan` if none answers. The
 /// second part is `None` if a daemon was already running.
 ///
 /// # Errors
-/// The daemon does not start, or the system cannot check the socket.
-pub fn ensure(plan: &Plan<'_>) -> Result<(PathBuf, Option<OwnDaemon>), Failure> {
+/// The daemon does not start or cannot schedule the plan, or the system cannot check the socket.
+pub fn ensure(spec: &Spec, plan: &Plan<'_>) -> Result<(PathBuf, Option<OwnDaemon>), Failure> {
     let running = upcall::daemon_socket().map_err(Failure::of_error)?;
-    if answers(&running)? {
-        return Ok((running, None));
+    match look(spec, plan, &running)? {
+        Found::Suitable => return Ok((running, None)),
+        Found::Apart(failure) => return Err(failure),
+        Found::Nothing => {}
     }
     // The daemon takes the lock. A process that holds it already is named here.
-    drop(promises::lock(plan, &plan.platform.cpus)?);
+    drop(promises::lock(plan, &plan.platform.cpus, false)?);
     let socket = upcall::own_daemon_socket().map_err(Failure::of_error)?;
     let mut own = OwnDaemon::start(&socket, plan)?;
     let give_up = clock::now() + LISTEN_WITHIN;
@@ -70,7 +141,7 @@ pub fn ensure(plan: &Plan<'_>) -> Result<(PathBuf, Option<OwnDaemon>), Failure> 
 ///
 /// # Errors
 /// The system cannot check the socket.
-pub fn answers(socket: &Path) -> Result<bool, Failure> {
+fn answers(socket: &Path) -> Result<bool, Failure> {
     upcall::daemon_answers(socket).map_err(|error| Failure::of_file(socket, error))
 }
 

@@ -145,7 +145,7 @@ fn start(
         unscreened: setup.soft,
         trace: setup.traced.is_some(),
         memory_lock: MemoryLock::All,
-        daemon: daemon.map(|socket| Attach { socket, name: setup.domain.clone() }),
+        daemon: daemon.map(|socket| Attach { socket, name: setup.daemon_name.clone() }),
     })
     .map_err(|error| {
         Failure::new(format_args!("domain `{}`: {error}", setup.domain)).because(error)

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use upcall::time::{Instant, Span};
 use upcall::{BusyLimit, Config, MemoryLock, Mode, Runtime, clock};
+use upcall_cli::standard_error::say;
 
 use super::activities::{Activities, bind, shortfall};
 use super::load::Load;
@@ -33,8 +34,9 @@ pub fn run(
     interrupted: &AtomicBool,
     started: impl FnOnce() -> Result<(), Failure>,
 ) -> Result<output::Run, Failure> {
-    let promises = options.mode == Mode::Upcall && !options.soft;
-    let _locks = promises.then(|| promises::lock(plan, &used_cpus(plan))).transpose()?;
+    let has_lock = options.mode == Mode::Upcall;
+    let lock = || promises::lock(plan, &used_cpus(plan), options.soft);
+    let _locks = has_lock.then(lock).transpose()?;
     let (mut activities, mut notices, opened) = set_up(spec, plan, options, trace.is_some())?;
     let mut load = Load::start(spec, plan, &used_cpus(plan))?;
 
@@ -64,8 +66,11 @@ pub fn run(
     drain(&mut activities, drain_time(plan), &mut files, interrupted);
     let (mut part, records) =
         activities.stop(&plan.activities, options.mode, |activity, job| files.log(activity, job));
-    let offences = std::mem::take(&mut part.offences);
-    notices.extend(offences.into_iter().map(|line| RunNotice::new(format!("this process {line}"))));
+    for offence in &mut part.offences {
+        offence.line = format!("this process {}", offence.line);
+        say(format_args!("upcall: {}", offence.line));
+        notices.push(RunNotice::new(offence.line.clone()));
+    }
     if let Some(trace) = files.trace {
         records.iter().for_each(|(cpu, record)| trace.record(*cpu, record));
     }

@@ -27,11 +27,12 @@ use serde::{Deserialize, Serialize};
 use super::notices::RunNotice;
 use crate::csv::CsvRow;
 use crate::measured::{ActivityResults, Missing, Progress};
+use crate::output::Offence;
 
 /// From the parent to the child.
 #[derive(Debug, Deserialize, Serialize)]
 pub enum ParentMessage {
-    Setup(Setup),
+    Setup(Box<Setup>),
     Start {
         /// None in the baseline modes, where the kernel decides.
         daemon: Option<PathBuf>,
@@ -63,6 +64,8 @@ pub struct Setup {
     pub name: String,
     pub text: String,
     pub domain: String,
+    /// The name of the process at the daemon.
+    pub daemon_name: String,
     pub mode: String,
     pub soft: bool,
     /// Activities of the spec that do not run.
@@ -107,8 +110,8 @@ pub enum ChildMessage {
         rows: Vec<Progress>,
         /// Jobs that ended since the last message, with the positions of their activities.
         jobs: Vec<(usize, CsvRow)>,
-        /// What the daemon's watchdog did since the last message, one line each.
-        offences: Vec<String>,
+        /// What the daemon's watchdog did since the last message.
+        offences: Vec<Offence>,
         /// The trace since the last message, in whole packets.
         trace: Vec<u8>,
     },

@@ -30,6 +30,7 @@ use crate::csv::JobLog;
 use crate::exit::Failure;
 use crate::live::Live;
 use crate::measured::{ActivityResults, Measured, Missing, Progress, RunOptions};
+use crate::output::Offence;
 use crate::plan::{Plan, Planned};
 use crate::spec::Spec;
 use crate::trace::TraceFile;
@@ -49,6 +50,8 @@ struct Parent<'p, 's> {
     /// The results of each process, once it reported them.
     parts: Vec<Option<ActivityResults>>,
     notices: Vec<RunNotice>,
+    /// What watchdogs did to the domains; also among the notices.
+    offences: Vec<Offence>,
     missing: Missing,
     broken: Vec<String>,
     /// Whether this run started the daemon. That daemon itself reports what its watchdog does.
@@ -73,7 +76,7 @@ pub fn run(
     let (mut socket, mut own) = (None, None);
     let mut parent = Parent::start(spec, plan, options, files)?;
     if options.mode == Mode::Upcall {
-        let (found, started) = daemon::ensure(plan)?;
+        let (found, started) = daemon::ensure(spec, plan)?;
         (socket, own) = (Some(found), started);
     }
     parent.own_daemon = own.is_some();
@@ -136,11 +139,11 @@ impl<'p, 's> Parent<'p, 's> {
         let mut processes = Vec::new();
         for (domain, number) in domains.iter().zip(1..) {
             let mut process = Process::start(domain)?;
-            process.send(&ParentMessage::Setup(Setup {
+            process.send(&ParentMessage::Setup(Box::new(Setup {
                 log: log.is_some(),
                 traced: trace.is_some().then_some(number),
                 ..setup(spec, plan, domain, options)
-            }));
+            })));
             processes.push(process);
         }
         let mut notices = Vec::new();
@@ -162,6 +165,7 @@ impl<'p, 's> Parent<'p, 's> {
             processes,
             owners,
             notices,
+            offences: Vec::new(),
             missing: Missing::default(),
             broken: Vec::new(),
             own_daemon: false,
@@ -188,13 +192,10 @@ impl<'p, 's> Parent<'p, 's> {
             attached();
             if let Some(socket) = daemon
                 && spec.cpus.is_some()
-                && !same(&cpus, &self.plan.platform.cpus)
+                && !daemon::same(&cpus, &self.plan.platform.cpus)
             {
-                return Err(Failure::new(format_args!(
-                    "the daemon at {} schedules CPUs {cpus:?}, the spec names {:?}",
-                    socket.display(),
-                    self.plan.platform.cpus
-                )));
+                // Another daemon has taken the place of the one that was asked.
+                return Err(daemon::other_cpus(self.plan, socket, &cpus));
             }
             used = cpus;
         }
@@ -218,7 +219,12 @@ impl<'p, 's> Parent<'p, 's> {
                     let hint = Some(hint).filter(|hint| !hint.is_empty());
                     let name = planned.name().to_owned();
                     let optional = planned.activity.is_optional();
-                    return Err(Failure::refused(output::Refusal { name, reason, hint, optional }));
+                    return Err(Failure::refused_by_daemon(output::Refusal {
+                        name,
+                        reason,
+                        hint,
+                        optional,
+                    }));
                 }
                 other => return Err(unexpected(process, &other)),
             }
@@ -338,12 +344,15 @@ impl<'p, 's> Parent<'p, 's> {
     }
 
     /// Prints what the watchdog did to a domain, and keeps the line for the end.
-    fn report_offences(&mut self, process: usize, offences: Vec<String>) {
+    fn report_offences(&mut self, process: usize, offences: Vec<Offence>) {
         for offence in offences {
-            let line = format!("domain `{}` {offence}", self.processes[process].domain);
+            let domain = &self.processes[process].domain;
+            let line = format!("domain `{domain}` {}", offence.line);
             if !self.own_daemon {
                 say(format_args!("upcall: {line}"));
             }
+            let domain = Some(domain.clone());
+            self.offences.push(Offence { line: line.clone(), domain, ..offence });
             self.notices.push(RunNotice::new(line));
         }
     }
@@ -376,7 +385,7 @@ impl<'p, 's> Parent<'p, 's> {
 
     /// Ends the processes. Returns the results of all, the notices and the failures.
     fn end(self) -> (ActivityResults, Vec<String>, Vec<String>) {
-        let mut whole = ActivityResults::default();
+        let mut whole = ActivityResults { offences: self.offences, ..Default::default() };
         for part in self.parts.into_iter().flatten() {
             whole.activities.extend(part.activities);
             whole.streams.extend(part.streams);
@@ -411,6 +420,7 @@ fn setup(spec: &Spec, plan: &Plan<'_>, domain: &str, options: RunOptions) -> Set
         name: spec.source.name().to_owned(),
         text: spec.source.text().to_owned(),
         domain: domain.to_owned(),
+        daemon_name: daemon_name(spec, domain),
         mode: options.mode.name().to_owned(),
         soft: options.soft,
         left_out: plan.left_out.iter().map(|refusal| refusal.name.clone()).collect(),
@@ -425,6 +435,10 @@ fn setup(spec: &Spec, plan: &Plan<'_>, domain: &str, options: RunOptions) -> Set
     }
 }
 
-fn same(found: &[u32], expected: &[u32]) -> bool {
-    found.len() == expected.len() && found.iter().all(|cpu| expected.contains(cpu))
+/// The name of `domain` at the daemon, which knows domains of many specs: for activities without a
+/// `domain` the name of the spec file.
+fn daemon_name(spec: &Spec, domain: &str) -> String {
+    let is_named = spec.activities().iter().any(|activity| activity.domain() == Some(domain));
+    let stem = Path::new(spec.source.name()).file_stem().map(|stem| stem.to_string_lossy());
+    stem.filter(|stem| !is_named && !stem.is_empty()).map_or(domain.to_owned(), Into::into)
 }

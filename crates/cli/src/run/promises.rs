@@ -1,4 +1,4 @@
-//! Keeps two runs from promising the time of one CPU.
+//! Keeps a run off a CPU on which another process schedules real-time work.
 
 use upcall_cli::cpu_lock::{CpuLockError, CpuLocks};
 use upcall_cli::standard_error::say;
@@ -7,31 +7,34 @@ use crate::exit::Failure;
 use crate::output::Refusal;
 use crate::plan::Plan;
 
-/// Locks `cpus` for the promises of `plan`. `None` if the run promises nothing, because it has no
-/// right to the real-time class. A lock that cannot be had for another reason than its holder is
-/// only reported: other users can take the name of a folder in `/tmp`.
+/// Locks `cpus` for `plan`. `None` if the run has no right to the real-time class: it disturbs
+/// nobody. A lock that cannot be had for another reason than its holder is only reported: other
+/// users can take the name of a folder in `/tmp`.
 ///
 /// # Errors
-/// Another process has promised the time of a CPU.
-pub fn lock(plan: &Plan<'_>, cpus: &[u32]) -> Result<Option<CpuLocks>, Failure> {
+/// Another process has the lock of a CPU.
+pub fn lock(plan: &Plan<'_>, cpus: &[u32], soft: bool) -> Result<Option<CpuLocks>, Failure> {
     if upcall::RealTime::granted().is_err() {
         return Ok(None);
     }
-    match CpuLocks::take(cpus, "upcall run") {
+    let command = if soft { "upcall run --soft" } else { "upcall run" };
+    match CpuLocks::take(cpus, command) {
         Ok(locks) => Ok(Some(locks)),
         Err(error @ CpuLockError::Held { cpu, .. }) => {
-            let refused = plan.activities.iter().find(|planned| planned.cpu == cpu);
-            let refused = refused.or(plan.activities.first());
-            Err(Failure::promised_twice(Refusal {
-                name: refused.map(|planned| planned.name().to_owned()).unwrap_or_default(),
-                reason: error.to_string(),
-                hint: None,
-                optional: false,
-            }))
+            let remedy = error.remedy().map(str::to_owned);
+            Err(refused(plan, &[cpu], error.to_string(), remedy))
         }
         Err(error) => {
-            say(format_args!("upcall: another run may promise the same CPUs: {error}"));
+            say(format_args!("upcall: another run may use the same CPUs: {error}"));
             Ok(None)
         }
     }
+}
+
+/// The refusal of the first activity on one of `cpus`.
+pub fn refused(plan: &Plan<'_>, cpus: &[u32], reason: String, hint: Option<String>) -> Failure {
+    let first = plan.activities.iter().find(|planned| cpus.contains(&planned.cpu));
+    let first = first.or(plan.activities.first());
+    let name = first.map(|planned| planned.name().to_owned()).unwrap_or_default();
+    Failure::refused(Refusal { name, reason, hint, optional: false })
 }

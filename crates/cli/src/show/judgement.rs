@@ -82,7 +82,7 @@ pub fn verdict(run: &Run) -> String {
         (false, _) if lacks_class(run) => {
             "promised: nothing, no right to the real-time class; judged anyway:\n".into()
         }
-        (false, _) => "promised: nothing, admission refused the set; judged anyway:\n".into(),
+        (false, _) => "promised: nothing with --soft; judged anyway:\n".into(),
     };
     let kept = match (run.kept, run.promised) {
         (true, true) => ": every promise kept",

@@ -4,7 +4,7 @@ use comfy_table::Table;
 
 use super::judgement::{lacks_class, verdict};
 use super::{bits_a_second, or_dash, slack, span, table};
-use crate::output::{Activity, Machine, Platform, Run};
+use crate::output::{Activity, Machine, Offence, Platform, Run};
 
 /// The whole report of a run, from its activities to its verdict.
 pub fn run(run: &Run) -> String {
@@ -37,7 +37,11 @@ pub fn run(run: &Run) -> String {
     text += &skipped(run);
     let dearer = run.activities.iter().filter(|activity| costs_more(activity));
     // Mode upcall measures by the clock. Without the real-time class other threads run meanwhile.
-    for activity in dearer.filter(|_| !lacks_class(run)) {
+    // The same holds for those of a thread that a watchdog lowered.
+    let all = of_watchdogs(run);
+    let was_lowered = |activity: &Activity| all.iter().any(|offence| offence.lowered(activity));
+    text += &offences(all);
+    for activity in dearer.filter(|activity| !lacks_class(run) && !was_lowered(activity)) {
         text += &format!(
             "NOTE {}: a PDU costs {}, more than the {} that was admitted\n",
             activity.name,
@@ -169,18 +173,45 @@ fn overruns(run: &Run) -> String {
     if overruns + quanta == 0 {
         return String::new();
     }
-    format!(
+    let mut text = format!(
         "overruns: {overruns} releases found the job before unfinished, \
          {quanta} quanta were longer than declared\n"
-    )
+    );
+    for Activity { name, overruns, quantum_overruns, .. } in &run.activities {
+        if overruns + quantum_overruns > 0 {
+            text += &format!("  {name}: {overruns} releases, {quantum_overruns} quanta\n");
+        }
+    }
+    text
 }
 
 fn skipped(run: &Run) -> String {
     let skipped: u64 = run.activities.iter().map(|activity| activity.skipped).sum();
-    match skipped {
-        0 => String::new(),
-        _ => format!("skipped: {skipped} jobs were dropped before they began\n"),
+    if skipped == 0 {
+        return String::new();
     }
+    let some = run.activities.iter().filter(|activity| activity.skipped > 0);
+    let by_name: Vec<String> =
+        some.map(|activity| format!("{} {}", activity.name, activity.skipped)).collect();
+    let by_name = by_name.join(", ");
+    format!("skipped: {skipped} jobs were dropped before they began ({by_name})\n")
+}
+
+/// What watchdogs did to the processes of the run.
+fn of_watchdogs(run: &Run) -> &[Offence] {
+    match &run.platform {
+        Platform::Machine(machine) => &machine.offences,
+        Platform::Virtual { .. } => &[],
+    }
+}
+
+fn offences(all: &[Offence]) -> String {
+    let mut text: String = all.iter().map(|offence| format!("NOTE {}\n", offence.line)).collect();
+    if all.iter().any(|offence| offence.lost_class) {
+        text += "  From then on other programs ran among the handlers, and measured times count \
+                 them.\n";
+    }
+    text
 }
 
 fn longer_quanta(run: &Run) -> u64 {

@@ -4,7 +4,7 @@ use comfy_table::Table;
 
 use super::{compare, comparison, plan, run};
 use crate::output::{
-    Activity, Background, Cost, Cpu, Dropped, Machine, Percentiles, Plan, PlannedActivity,
+    Activity, Background, Cost, Cpu, Dropped, Machine, Offence, Percentiles, Plan, PlannedActivity,
     Platform, Refusal, Run, Stream, Switches, Test,
 };
 
@@ -128,6 +128,7 @@ fn machine() -> Machine {
         steal_ns: 40_000_000,
         date: String::new(),
         notices: Vec::new(),
+        offences: Vec::new(),
     }
 }
 
@@ -234,7 +235,7 @@ fn a_mode_without_admission_promises_nothing_and_breaks_nothing() {
     assert!(text.contains("BROKEN video: 1 missed\n"), "{text}");
     assert!(!text.contains("every promise kept"), "{text}");
     let soft = Run { promised: false, ..outcome("upcall", [0, 0, 0], 10) };
-    assert!(run(&soft).contains("promised: nothing, admission refused the set"), "{}", run(&soft));
+    assert!(run(&soft).contains("promised: nothing with --soft"), "{}", run(&soft));
 }
 
 #[test]
@@ -274,6 +275,36 @@ fn a_higher_pdu_cost_is_reported_only_where_cpu_time_is_measured() {
     let platform = Platform::Machine(Box::new(Machine { real_time: false, ..machine() }));
     let ordinary = Run { platform, promised: false, ..outcome("upcall", [0, 0, 0], 10) };
     assert!(!run(&ordinary).contains("NOTE"), "{}", run(&ordinary));
+}
+
+/// In the ordinary class the clock counts the time of other programs too.
+#[test]
+fn a_run_whose_executor_lost_its_class_says_so_and_accuses_no_activity_of_its_cost() {
+    let line = "this process kept CPU 1 for 1.07 s: demoted".to_owned();
+    let offence = |cpu| Offence { cpu, domain: None, lost_class: true, line: line.clone() };
+    let of = |cpu| {
+        let machine = Machine { offences: vec![offence(cpu)], ..machine() };
+        Run { platform: Platform::Machine(Box::new(machine)), ..outcome("upcall", [0, 0, 0], 10) }
+    };
+    let lowered = of(0).activities[0].cpu;
+    let (demoted, other) = (of(lowered), of(lowered + 1));
+    let said = "NOTE this process kept CPU 1 for 1.07 s: demoted\n  \
+                From then on other programs ran among the handlers, and measured times count them.\n";
+    assert!(run(&demoted).contains(said), "{}", run(&demoted));
+    assert!(!run(&demoted).contains("NOTE video: a PDU costs"), "{}", run(&demoted));
+    assert!(run(&other).contains("NOTE video: a PDU costs"), "{}", run(&other));
+}
+
+#[test]
+fn overruns_and_skipped_jobs_are_told_by_name() {
+    let mut late = outcome("upcall", [0, 0, 0], 10);
+    let audio = Activity { overruns: 0, quantum_overruns: 0, ..activity("audio", 0, 1) };
+    let video = Activity { overruns: 3, quantum_overruns: 7, ..activity("video", 0, 1) };
+    late.activities = vec![audio, Activity { skipped: 2, ..video }];
+    let text = run(&late);
+    let line = "  video: 3 releases, 7 quanta\n";
+    assert!(text.contains(&format!("longer than declared\n{line}skipped: 2 jobs")), "{text}");
+    assert!(text.contains("were dropped before they began (video 2)\n"), "{text}");
 }
 
 /// A fault has the words of the line above it, which has the sums.

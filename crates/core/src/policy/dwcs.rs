@@ -333,6 +333,7 @@ impl WindowConstrained {
 }
 
 /// Inserts `id` into a queue, moves it, or removes it.
+#[inline]
 fn place<K: Ord + Copy>(queue: &mut IndexedHeap<K>, id: ActivityId, key: Option<K>) {
     match key {
         Some(key) => queue.set(key, id.0),

@@ -161,7 +161,8 @@ pub trait Policy: fmt::Debug + Send {
         false
     }
 
-    /// Whether the policy itself drops jobs that are late ([`Policy::overdue`]).
+    /// Whether the policy itself drops jobs that are late. The scheduler asks once, and calls
+    /// [`Policy::overdue`] only if so.
     fn drops_late_jobs(&self) -> bool {
         false
     }

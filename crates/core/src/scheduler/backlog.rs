@@ -19,7 +19,14 @@ impl Slot {
     /// How many jobs from the oldest one on are to be dropped at `now`.
     #[inline]
     fn stale(&self, now: Instant) -> u64 {
-        if self.backlog == Backlog::CatchUp || self.unfinished == 0 || self.job.start.is_some() {
+        match self.backlog {
+            Backlog::CatchUp => 0,
+            _ => self.stale_jobs(now),
+        }
+    }
+
+    fn stale_jobs(&self, now: Instant) -> u64 {
+        if self.unfinished == 0 || self.job.start.is_some() {
             return 0;
         }
         let period = self.params.period;
@@ -54,15 +61,23 @@ impl Slot {
 impl Scheduler {
     /// Drops the jobs of `id` that are stale at `now`, before the policy has the oldest one.
     /// Returns whether a job is left.
+    #[inline]
     pub(super) fn drop_stale(&mut self, id: ActivityId, now: Instant) -> bool {
         let Some(slot) = self.slots.get_mut(id.0 as usize).and_then(Option::as_mut) else {
             return false;
         };
         slot.settle(now);
-        let jobs = slot.stale(now);
-        if jobs == 0 {
-            return slot.unfinished > 0;
+        match slot.stale(now) {
+            0 => slot.unfinished > 0,
+            jobs => self.drop_oldest(id, jobs, now),
         }
+    }
+
+    /// Drops the oldest `jobs` of `id`. Returns whether a job is left.
+    fn drop_oldest(&mut self, id: ActivityId, jobs: u64, now: Instant) -> bool {
+        let Some(slot) = self.slots.get_mut(id.0 as usize).and_then(Option::as_mut) else {
+            return false;
+        };
         if slot.on_demand.is_some() {
             // The periods between count as released; the job itself is the last of them.
             slot.counters.jobs += jobs;

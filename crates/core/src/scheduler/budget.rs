@@ -139,32 +139,49 @@ impl Budget {
     }
 
     /// Moves to a window that is valid at `now`, and to one with a budget if such a window has
-    /// begun. The activity did not run.
+    /// begun. The activity did not run. Returns whether its rank may be another one now.
     #[inline]
-    pub(super) fn advance(&mut self, now: Instant) {
-        if self.is_used {
-            let expired = self.expired(now);
-            if expired > 0 {
-                self.next_windows(expired);
-            }
-            if self.is_over() && self.restored_at() <= now {
-                self.next_windows(self.restored_at().since(self.window).whole(self.period));
-            }
+    pub(super) fn advance(&mut self, now: Instant) -> bool {
+        let is_unchanged = now < self.window + self.valid && !self.is_over();
+        if !is_unchanged && self.is_used {
+            self.advance_windows(now);
+        }
+        !is_unchanged
+    }
+
+    fn advance_windows(&mut self, now: Instant) {
+        let expired = self.expired(now);
+        if expired > 0 {
+            self.next_windows(expired);
+        }
+        if self.is_over() && self.restored_at() <= now {
+            self.next_windows(self.restored_at().since(self.window).whole(self.period));
         }
     }
 
-    /// Charges the use since the last charge: the activity ran without a break up to `now`.
+    /// Charges the use since the last charge: the activity ran without a break up to `now`. Returns
+    /// whether its rank may be another one now.
     #[inline]
-    pub(super) fn charge(&mut self, now: Instant) {
+    pub(super) fn charge(&mut self, now: Instant) -> bool {
+        let is_within = now < self.window + self.valid && !self.is_over();
         let from = self.charged;
         self.charged = from.max(now);
-        let expired = self.expired(now);
-        if expired == 0 && !self.is_over() {
+        if is_within {
             self.spend(now.since(from));
             if !self.is_over() {
-                return;
+                return false;
             }
-        } else if expired > 0 {
+        } else {
+            self.charge_windows(from, now);
+        }
+        self.advance(now);
+        true
+    }
+
+    /// Charges the use from `from` up to `now`, in windows that expired or without a budget.
+    fn charge_windows(&mut self, from: Instant, now: Instant) {
+        let expired = self.expired(now);
+        if expired > 0 {
             let until = self.window + self.valid;
             if !self.is_over() {
                 self.spend(until.since(from));
@@ -182,7 +199,6 @@ impl Budget {
             self.advance(at);
             self.spend(now.since(from.max(at)));
         }
-        self.advance(now);
     }
 
     /// Others ran for `length` since the last charge: the activity does not pay for that. If part
@@ -191,11 +207,12 @@ impl Budget {
         self.charged += length;
     }
 
-    /// The activity runs from `now` on, and is charged from `from` on.
+    /// The activity runs from `now` on, and is charged from `from` on. Returns whether its rank may
+    /// be another one now.
     #[inline]
-    pub(super) fn begin_charge(&mut self, now: Instant, from: Instant) {
-        self.advance(now);
+    pub(super) fn begin_charge(&mut self, now: Instant, from: Instant) -> bool {
         self.charged = from;
+        self.advance(now)
     }
 
     /// Nothing is left of the windows up to `now`, and no debt. A window that has not begun keeps

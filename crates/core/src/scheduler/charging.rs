@@ -85,7 +85,9 @@ impl Scheduler {
     /// rank is worse than the one it was picked by, because its window expired meanwhile.
     pub(super) fn begin_charge(&mut self, id: ActivityId, now: Instant, from: Instant) -> bool {
         let Some(budget) = self.budget_mut(id) else { return false };
-        budget.begin_charge(now, from);
+        if !budget.begin_charge(now, from) {
+            return false;
+        }
         let Some(old) = self.place_again(id, now) else { return false };
         let key = |job| self.policy.standing(id, job, now).map(|standing| standing.key);
         let job = self.slot(id).map(|slot| slot.placed);
@@ -101,14 +103,14 @@ impl Scheduler {
     }
 
     /// Charges the running activity whose job ends now: it needs no rank any more. Returns whether
-    /// it has a budget.
+    /// its rank may be another one now.
     #[inline]
     pub(super) fn charge_last(&mut self, id: ActivityId, now: Instant) -> bool {
         let Some(budget) = self.budget_mut(id) else { return false };
-        budget.charge(now);
+        let may_change = budget.charge(now);
         let is_in_debt = budget.is_in_debt();
         self.awaits_idle |= is_in_debt;
-        true
+        may_change
     }
 
     /// Processes [`super::Input::Interrupted`]. O(1).

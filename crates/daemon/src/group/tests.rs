@@ -3,10 +3,18 @@
 use upcall_core::time::Span;
 use upcall_shm::kernel_area::Reader;
 use upcall_sys::memfd::ReadOnlyMapping;
-use upcall_sys::process::PidFd;
+use upcall_sys::process::{PidFd, UserIdFile};
 use upcall_sys::schedule::Band;
 
 use super::*;
+use crate::member_thread::MemberProcess;
+
+/// A process as a domain of its user.
+pub(crate) fn member_process(pid: u32) -> Arc<MemberProcess> {
+    let uid = UserIdFile::open(pid, pid).unwrap().read().unwrap().real;
+    let handle = Arc::new(PidFd::open(pid).unwrap());
+    Arc::new(MemberProcess::new((pid, uid), handle, Some(Band::WHOLE)))
+}
 
 /// A new member of `group` with the given process and thread, and the writing end of its area.
 pub(crate) fn member(
@@ -19,8 +27,8 @@ pub(crate) fn member(
     let fd = area.fd().try_clone_to_owned().unwrap();
     let owner = Owner::create(area, domain, generation.get()).unwrap();
     let memory = SharedMapping::from_fd(fd, user_area::AREA_BYTES).unwrap();
-    let process = Arc::new(PidFd::open(pid).unwrap());
-    let thread = MemberThread::open(process, (pid, tid)).unwrap().expect("the thread runs");
+    let process = member_process(pid);
+    let thread = MemberThread::open(process, tid).unwrap().expect("the thread runs");
     let member = Arc::new(Member::new((domain, generation), thread, memory).unwrap());
     group.kernel.attach(domain, generation, 1, pid);
     group.set_members(|members| members.push(member.clone()));

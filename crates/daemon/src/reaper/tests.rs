@@ -96,3 +96,40 @@ fn a_group_is_drained_though_a_domain_keeps_writing_its_wake_word() {
     enough.store(true, Ordering::Relaxed);
     writer.join().unwrap();
 }
+
+/// Found by a user: a daemon lived on for minutes after SIGTERM, while another real-time program
+/// kept the CPU.
+#[test]
+#[ignore = "needs the right to SCHED_FIFO, and two CPUs"]
+fn a_group_is_drained_though_a_real_time_program_keeps_its_cpu() {
+    let (cpu_state, mut reaper) = (cpu_state(), Reaper::start().unwrap());
+    if schedule::allowed_cpus().unwrap().len() < 2 {
+        // `eprintln` would be captured.
+        let what = "a_group_is_drained_though_a_real_time_program_keeps_its_cpu: one CPU";
+        let _ =
+            std::io::Write::write_fmt(&mut std::io::stderr(), format_args!("skipped: {what}\n"));
+        return;
+    }
+    let group = Arc::new(DomainGroup::new(cpu_state.cpu, 3).unwrap());
+    let kls = Kls::new(cpu_state.clone(), group.clone(), Some(schedule::Band::WHOLE));
+    let thread = kls::start(kls).unwrap();
+    cpu_state.set_groups(|groups| groups.push(group.clone()));
+    let wake_word = group.turn.wake_word(DomainId::DAEMON);
+    wait_until(|| wake_word.is_asleep());
+    let drained = Arc::new(AtomicBool::new(false));
+    let (cpu, seen) = (cpu_state.cpu, drained.clone());
+    let keeps = std::thread::spawn(move || {
+        schedule::pin_thread(&[cpu]).unwrap();
+        schedule::set_fifo(63).unwrap();
+        let until = std::time::Instant::now() + Duration::from_secs(5);
+        while !seen.load(Ordering::Relaxed) && std::time::Instant::now() < until {}
+        schedule::set_ordinary().unwrap();
+        seen.load(Ordering::Relaxed)
+    });
+    std::thread::sleep(Duration::from_millis(20));
+    cpu_state.close(&group);
+    reaper.reap((group, thread));
+    drop(reaper);
+    drained.store(true, Ordering::Relaxed);
+    assert!(keeps.join().unwrap(), "the group was drained only after the program had ended");
+}

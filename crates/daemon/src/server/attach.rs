@@ -12,8 +12,6 @@ use upcall_shm::DomainId;
 use upcall_shm::user_area::AREA_BYTES;
 use upcall_shm::wire::ToDomain;
 use upcall_sys::memfd::SharedMapping;
-use upcall_sys::process::ThreadState;
-use upcall_sys::schedule::{self, Band};
 
 use super::daemon::Daemon;
 use super::event::DaemonEvent;
@@ -21,16 +19,16 @@ use super::session::{Attached, Session, SessionEnd, VirtualProcessor};
 use crate::cpu::CpuState;
 use crate::group::{DomainGroup, Member, PROXY_GENERATION};
 use crate::kls::{self, Kls};
-use crate::member_thread::MemberThread;
+use crate::member_thread::{MemberProcess, MemberThread, RaisedMember};
 use crate::registry::Owner;
 
 /// Most closed groups of a user on a CPU that are not freed yet when the user attaches again. Each
 /// group has descriptors, and the daemon's number of descriptors is limited.
 const UNREAPED_GROUPS_MAX: usize = 32;
 
-/// Most descriptors of a domain on a CPU: five of its group, its area, those of its thread, and one
-/// that is open for a moment.
-const DOMAIN_DESCRIPTORS: u64 = 12;
+/// Most descriptors of a domain on a CPU: five of its group, its area, five of its thread, and two
+/// that are open for a moment.
+const DOMAIN_DESCRIPTORS: u64 = 13;
 
 impl Daemon {
     pub(super) fn attach(
@@ -110,8 +108,11 @@ impl Daemon {
             let fds = [group.turn.memory().fd(), memory.fd(), group.kernel_fd.as_fd()];
             self.send(session, &ToDomain::VirtualProcessor { cpu: group.cpu }, &fds)?;
         }
+        let band = self.band();
         if let Some(session) = self.sessions.get_mut(&session) {
-            session.domain = Some(Attached { number: id, generation, virtual_processors });
+            let handle = session.process.clone();
+            let process = Arc::new(MemberProcess::new((owner.pid, owner.uid), handle, band));
+            session.domain = Some(Attached { number: id, generation, process, virtual_processors });
         }
         Ok(())
     }
@@ -150,12 +151,18 @@ impl Daemon {
         cpu: u32,
         tid: u32,
     ) -> Result<(), SessionEnd> {
-        let band = self.band();
-        let Some(Session { credentials, process, .. }) = self.sessions.get(&session) else {
+        let Some(Session { credentials, .. }) = self.sessions.get(&session) else {
             return Ok(());
         };
-        let (pid, process) = (credentials.pid, process.clone());
-        let Attached { number, generation, virtual_processors } = self.domain_of(session)?;
+        let pid = credentials.pid;
+        let is_member = |member: &Arc<Member>| member.thread.is_thread((pid, tid));
+        if self.groups.iter().any(|(group, _)| group.members().iter().any(is_member)) {
+            return Err(
+                "its thread is attached already, on another CPU or as another domain".into()
+            );
+        }
+        let Attached { number, generation, process, virtual_processors } =
+            self.domain_of(session)?;
         let (number, generation) = (*number, *generation);
         let virtual_processor = virtual_processors
             .iter_mut()
@@ -164,16 +171,16 @@ impl Daemon {
             virtual_processor.ok_or("it has no virtual processor on that CPU")?;
         let memory =
             virtual_processor.memory.take().ok_or("its thread of that CPU is attached already")?;
-        let Some(thread) = MemberThread::open(process, (pid, tid))? else {
+        memory.seal_future_writes()?;
+        let Some(thread) = MemberThread::open(process.clone(), tid)? else {
             // The session goes on: the domain may send next that it detaches.
             return Ok(());
         };
-        if !raise(&thread, cpu, band)? {
-            return Ok(());
-        }
-        memory.seal_future_writes()?;
-        let member = Arc::new(Member::new((number, generation), thread, memory)?);
-        virtual_processor.member = Some(member.clone());
+        let member = Member::new((number, generation), thread, memory)?;
+        // The last step that can fail before the member is held: see `member_thread`.
+        let Some(raised) = RaisedMember::raise(member, cpu)? else { return Ok(()) };
+        let member = Arc::clone(&raised);
+        virtual_processor.member = Some(raised);
         let group = virtual_processor.group.clone();
         let others = group.members();
         group.kernel.attach(number, generation, 0, pid);
@@ -225,25 +232,4 @@ impl Daemon {
         let _ = self.send(session, &ToDomain::Rejected { reason: reason.clone() }, &[]);
         SessionEnd(reason)
     }
-}
-
-/// Pins the thread of a domain to its CPU, and gives it the real-time class. Returns `false` if it
-/// has ended. Nothing of a lower priority than the watchdog's delays this thread meanwhile.
-fn raise(thread: &MemberThread, cpu: u32, band: Option<Band>) -> Result<bool, SessionEnd> {
-    let handle = thread.by_kls();
-    let raised = match band {
-        _ if handle.state()? == ThreadState::Dead => return Ok(false),
-        None => handle.pin(&[cpu]).map_err(SessionEnd::from),
-        Some(band) => schedule::at_priority(band.watchdog(), || {
-            handle.pin(&[cpu])?;
-            let priority = band.handlers();
-            handle.set_fifo_not_inherited(priority).map_err(|error| {
-                let why =
-                    "its RLIMIT_RTPRIO is lower, or it has capabilities that the daemon lacks";
-                format!("its thread cannot have real-time priority {priority} ({why}): {error}")
-                    .into()
-            })
-        }),
-    };
-    if handle.has_ended() { Ok(false) } else { raised.map(|()| true) }
 }

@@ -8,7 +8,6 @@ use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 
 use upcall_shm::DomainId;
-use upcall_sys::schedule::{self, Band};
 
 use super::daemon::Daemon;
 use super::event::DaemonEvent;
@@ -34,9 +33,7 @@ impl Daemon {
         for VirtualProcessor { group, member, .. } in virtual_processors {
             let Some(member) = member else { continue };
             leave(&group, &member);
-            if let Some(band) = self.band() {
-                lower(&member, band);
-            }
+            // Its thread is lowered when `member` is dropped here.
         }
         if let Some(domain) = self.registry.detach(number.number()) {
             let (domain, name) = (number.number(), domain.name);
@@ -103,16 +100,4 @@ fn leave(group: &DomainGroup, member: &Arc<Member>) {
         group.turn.pass(turn, DomainId::DAEMON);
     }
     group.notify(DomainId::DAEMON);
-}
-
-/// Puts the remaining thread of a domain into the ordinary class. After an exec the process's first
-/// thread has inherited the class. Nothing of a lower priority than the watchdog's delays this
-/// thread meanwhile.
-fn lower(member: &Member, band: Band) {
-    let lower = || match member.thread.by_server() {
-        // Fails only if the thread has ended.
-        Some(thread) => drop(thread.set_ordinary()),
-        None => member.thread.lower_leader(Some(band)),
-    };
-    schedule::at_priority(band.watchdog(), lower);
 }

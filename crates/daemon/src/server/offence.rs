@@ -54,9 +54,10 @@ impl Daemon {
         let mut ended = Vec::new();
         for (&number, session) in &self.sessions {
             let all = session.domain.iter().flat_map(|domain| &domain.virtual_processors);
-            let member_of = |of: &VirtualProcessor| Some((of.group.cpu, of.member.clone()?));
-            let dead = all.filter_map(member_of).filter(|(_, member)| member.thread.has_ended());
-            ended.extend(dead.map(|(cpu, _)| (number, cpu)));
+            let has_ended = |of: &&VirtualProcessor| {
+                of.member.as_ref().is_some_and(|member| member.thread.has_ended())
+            };
+            ended.extend(all.filter(has_ended).map(|of| (number, of.group.cpu)));
         }
         ended.into_iter().for_each(|(session, cpu)| self.end_thread(session, cpu));
     }

@@ -13,7 +13,8 @@ use upcall_sys::memfd::SharedMapping;
 use upcall_sys::process::PidFd;
 use upcall_sys::readiness::Watch;
 
-use crate::group::{DomainGroup, Member};
+use crate::group::DomainGroup;
+use crate::member_thread::{MemberProcess, RaisedMember};
 use crate::status::StatusReply;
 
 /// A connection and the process at its other end.
@@ -36,6 +37,7 @@ pub(super) struct Session {
 pub(super) struct Attached {
     pub(super) number: DomainId,
     pub(super) generation: NonZeroU64,
+    pub(super) process: Arc<MemberProcess>,
     pub(super) virtual_processors: Vec<VirtualProcessor>,
 }
 
@@ -45,7 +47,7 @@ pub(super) struct VirtualProcessor {
     /// The user area, until the domain's thread is attached.
     pub(super) memory: Option<SharedMapping>,
     /// The member of the group, once the domain's thread is attached.
-    pub(super) member: Option<Arc<Member>>,
+    pub(super) member: Option<RaisedMember>,
 }
 
 /// Why a session ends, in a few words.

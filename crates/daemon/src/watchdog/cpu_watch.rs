@@ -148,7 +148,7 @@ impl CpuWatch {
         for member in members.iter() {
             let wants_cpu = member.wants_cpu(tick.now) || holder == Some(member.domain);
             self.update_record(group, member, tick, wants_cpu);
-            self.check_end(member, tick);
+            self.check_end(member);
             if member.thread.is_news() {
                 tick.report_ended(group, member);
                 group.notify(DomainId::DAEMON);
@@ -162,13 +162,13 @@ impl CpuWatch {
 
     /// Finds a thread that has ended but whose files can still be read: the first thread of a
     /// process that has other threads, or for which its parent has not waited.
-    fn check_end(&mut self, member: &Member, tick: &Tick<'_>) {
+    fn check_end(&mut self, member: &Member) {
         let Some(record) = self.record_of(member) else { return };
         let has_run = record.account.has_run;
         record.still_ticks = if has_run { 0 } else { record.still_ticks.wrapping_add(1) };
         let is_due = !has_run && record.still_ticks.is_multiple_of(STILL_TICKS);
         if is_due && member.thread.by_watchdog().state() == Ok(ThreadState::Dead) {
-            member.thread.set_ended(tick.rules.band);
+            member.thread.set_ended();
         }
     }
 
@@ -289,7 +289,7 @@ impl CpuWatch {
             Err(error) => {
                 // The thread has ended, or its process has executed another program.
                 if error.is_not_found() {
-                    member.thread.set_ended(tick.rules.band);
+                    member.thread.set_ended();
                 } else if !std::mem::replace(&mut self.told_unseen, true) {
                     tick.report_unseen(self.cpu_state.cpu, member, error);
                 }

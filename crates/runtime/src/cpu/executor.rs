@@ -12,7 +12,8 @@
 //! 2. Under a daemon it finds out which domain has the best rank. If that is a peer, the executor
 //!    passes the turn on and sleeps ([`crate::domain::virtual_processor`]).
 //! 3. It delivers user interrupts ([`crate::preemption::interrupts`]).
-//! 4. It upcalls the work that the core chose, or sleeps until the next release.
+//! 4. It upcalls the work that the core chose, or sleeps until the next release. It also sleeps if
+//!    all ready work is beyond its budget and has used its part of the idle time (`surplus`).
 //!
 //! Once started, the executor allocates nothing and takes no lock. It makes a system call only to
 //! sleep when nothing is ready, to wake a thread that waits, and, in the baseline modes, to read
@@ -29,6 +30,7 @@ use upcall_core::time::{Instant, Span};
 use upcall_core::trace::Traced;
 use upcall_shm::DomainId;
 
+use super::credit::{Credit, Meter};
 use super::link::{End, Link, Retired, Rings, Work, link};
 use crate::channel::{DispatchPoint, set_executor};
 use crate::clock;
@@ -78,6 +80,8 @@ pub(crate) struct Executor {
     /// Scratch of [`Executor::poll_streams`]: streams whose level is reached, and when their
     /// messages arrive.
     pub(super) reached: Vec<(ActivityId, Instant)>,
+    /// `Some` in the real-time class without a daemon: how much work beyond its budget may run.
+    pub(super) credit: Option<Credit>,
 }
 
 /// What the executor knows of one activity.
@@ -89,10 +93,36 @@ pub(super) struct Slot {
     quantum_overruns: u32,
     /// CPU time of the present job.
     cpu: Span,
+    /// The counts of the last record.
+    counted: Counted,
     /// The counters at the close, kept until the activity is retired.
     pub(super) last_counters: Option<Counters>,
     /// The message of its handler's panic.
     panic: Option<String>,
+    /// Used if the core keeps no budget for the activity.
+    pub(super) meter: Meter,
+}
+
+/// Counts of missed jobs at a record of an activity.
+#[derive(Clone, Copy, Debug, Default)]
+struct Counted {
+    /// The core's counts.
+    misses: u64,
+    skipped: u64,
+    /// The records of missed jobs so far.
+    recorded: u64,
+    /// Missed jobs that have no record, or a record that comes later.
+    unrecorded: u64,
+}
+
+impl Counted {
+    /// The counts at the next record, by the core's `counters`.
+    fn after(self, record: &JobRecord, counters: Option<Counters>) -> Self {
+        let recorded = self.recorded + u64::from(record.missed());
+        let misses = counters.map_or(recorded, |of| of.misses).max(self.misses);
+        let skipped = counters.map_or(0, |of| of.skipped).max(self.skipped);
+        Counted { misses, skipped, recorded, unrecorded: misses.saturating_sub(recorded) }
+    }
 }
 
 impl Slot {
@@ -152,8 +182,15 @@ impl Executor {
             inboxes: Inboxes::new(discipline, shared),
             reached: Vec::with_capacity(WATCHES_MAX),
             virtual_processor,
+            credit: None,
         };
         (executor, link)
+    }
+
+    /// The thread has the real-time class and no daemon watches it: work beyond its budget leaves
+    /// time to ordinary programs from now on.
+    pub(crate) fn limit_surplus(&mut self) {
+        self.credit = Some(Credit::new());
     }
 
     /// Runs until a controller sends `Quit`.
@@ -190,11 +227,19 @@ impl Executor {
                 now = clock::now();
                 self.poll_events(now);
             }
-            match self.next_upcall(now) {
+            let waits_until = self.surplus_waits(now);
+            let next = if waits_until.is_some() { None } else { self.next_upcall(now) };
+            match next {
                 Some((id, grant)) => now = self.upcall(id, grant),
                 None => {
-                    self.note_idle(now);
-                    let (woken, drained) = self.await_release();
+                    // `Instant::ZERO`: an activity is ready, so the CPU does not idle.
+                    if self.scheduler.next_deadline() != Some(Instant::ZERO) {
+                        self.note_idle(now);
+                    }
+                    let (woken, drained) = self.await_release(waits_until);
+                    if let Some(credit) = &mut self.credit {
+                        credit.slept(woken.since(now));
+                    }
                     now = woken;
                     if drained == Drained::Quit {
                         return self.outcomes(now);
@@ -219,12 +264,16 @@ impl Executor {
         (now, drained)
     }
 
-    /// Sleeps until the next release or interrupt of the timer, or until a notification. Returns
-    /// the time, and what controllers asked.
+    /// Sleeps until the next release or interrupt of the timer, or until a notification. If work
+    /// beyond its budget waits, sleeps until `waits_until` at most. Returns the time, and what
+    /// controllers asked.
     #[inline]
-    fn await_release(&mut self) -> (Instant, Drained) {
-        let deadline = self.scheduler.next_deadline();
-        let timer = self.interrupts.timer();
+    fn await_release(&mut self, waits_until: Option<Instant>) -> (Instant, Drained) {
+        let deadline = match waits_until {
+            None => self.scheduler.next_deadline(),
+            Some(_) => Some(self.scheduler.next_change()),
+        };
+        let timer = self.interrupts.timer().min(waits_until.unwrap_or(Instant::FAR));
         let until = deadline.map_or(timer, |deadline| deadline.min(timer));
         let until = (until != Instant::FAR).then_some(until);
         let notified = self.sleep_until(until);
@@ -395,16 +444,24 @@ impl Executor {
     }
 
     fn job_done(&mut self, mut record: JobRecord) {
-        if let Some(virtual_processor) = &mut self.virtual_processor {
-            virtual_processor.job_done(&record);
-        }
         let slot = &mut self.slots[record.id.0 as usize];
         if self.meter_cpu {
             record.run = slot.cpu;
         }
-        let job = Job { record, quantum_overruns: slot.quantum_overruns };
+        let counted = slot.counted.after(&record, self.scheduler.counters(record.id));
+        let job = Job {
+            record,
+            quantum_overruns: slot.quantum_overruns,
+            ended: (1 + counted.unrecorded).saturating_sub(slot.counted.unrecorded),
+            missed: counted.misses - slot.counted.misses,
+            skipped: counted.skipped - slot.counted.skipped,
+        };
+        slot.counted = counted;
         slot.quantum_overruns = 0;
         slot.cpu = Span::ZERO;
+        if let Some(virtual_processor) = &mut self.virtual_processor {
+            virtual_processor.job_done(&job);
+        }
         if self.rings.jobs.push(job).is_err() {
             // Relaxed: a statistic.
             self.shared.jobs_lost.fetch_add(1, Ordering::Relaxed);
@@ -420,8 +477,11 @@ impl Executor {
         let cost = self.slots[id.0 as usize].params.map_or(Span::ZERO, |params| params.pdu_cost);
         self.shared.pulse.begin(cost.saturating_mul(u64::from(grant.pdus_max)));
         let cpu_before = self.meter_cpu.then(upcall_sys::clock::thread_cpu_ns);
-        let (mut used, panicked, next) = self.call(id, &grant);
+        let surplus = self.surplus(id, grant.start);
+        grant.check_at = grant.check_at.min(surplus.return_at);
+        let (mut used, panicked, next) = self.call(id, &grant, surplus.return_at);
         self.shared.pulse.end();
+        self.charge_surplus(id, (grant.start, surplus.from), used.end);
         let slot = &mut self.slots[id.0 as usize];
         if let Some(before) = cpu_before {
             slot.cpu += Span::from_nanos(upcall_sys::clock::thread_cpu_ns() - before);
@@ -455,13 +515,19 @@ impl Executor {
     /// Calls the code of an activity. Returns what it used, whether it panicked, and its next
     /// message if it is a task.
     #[inline]
-    fn call(&mut self, id: ActivityId, grant: &Grant) -> (Use, bool, Option<NextMessage>) {
+    fn call(
+        &mut self,
+        id: ActivityId,
+        grant: &Grant,
+        return_at: Instant,
+    ) -> (Use, bool, Option<NextMessage>) {
         let mut point = PreemptionPoint {
             scheduler: &mut self.scheduler,
             notifier: &self.shared.notifier,
             virtual_processor: self.virtual_processor.as_mut(),
             interrupts: Some(&mut self.interrupts),
             inboxes: Some(&mut self.inboxes),
+            return_at,
         };
         match self.slots[id.0 as usize].work.as_mut() {
             Some(Work::Handler(handler)) => {

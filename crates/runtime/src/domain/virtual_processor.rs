@@ -29,7 +29,7 @@ use upcall_sys::memfd::{ReadOnlyMapping, SharedMapping};
 use super::interruptions::Interruptions;
 use super::peers::{PeerDomain, Peers, best_of, rivals_of};
 use super::woken_peers::WokenPeers;
-use crate::mailbox::ACTIVITIES_MAX;
+use crate::mailbox::{ACTIVITIES_MAX, Job};
 use crate::notify::{SharedNotifier, WakeHandle, notify_domain};
 
 #[cfg(test)]
@@ -458,11 +458,11 @@ impl VirtualProcessor {
         self.pages.user.count(&self.counters);
     }
 
-    /// Counts a job that ended.
-    pub(crate) fn job_done(&mut self, record: &upcall_core::record::JobRecord) {
+    /// Counts a job that ended, and the jobs that were dropped before it.
+    pub(crate) fn job_done(&mut self, Job { record, ended, missed, .. }: &Job) {
         let counters = &mut self.counters;
-        counters.jobs += 1;
-        counters.misses += u64::from(record.missed());
+        counters.jobs += ended;
+        counters.misses += missed;
         counters.pdus += u64::from(record.pdus);
         counters.slack_ns_min = counters.slack_ns_min.min(record.slack_ns());
     }

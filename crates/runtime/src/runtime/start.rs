@@ -234,13 +234,18 @@ impl Runtime {
             Mode::Fifo => highest.map(|highest| self.rate_monotonic_priority(index, highest)),
         };
         let executor = &mut self.executors[index];
-        let Some(waiting) = executor.waiting.take() else { return Ok(()) };
+        let Some(mut waiting) = executor.waiting.take() else { return Ok(()) };
         let cpu = executor.cpu;
+        let is_upcall = self.config.mode == Mode::Upcall;
         let (notices_in, notices) = mpsc::channel();
         let thread =
             std::thread::Builder::new().name(format!("upcall-cpu{cpu}")).spawn(move || {
                 let tid = upcall_sys::process::thread_id();
-                let _ = notices_in.send((tid, prepare_thread(cpu, fifo_priority)));
+                let found = prepare_thread(cpu, fifo_priority);
+                if is_upcall && fifo_priority.is_some() && has_class(&found) {
+                    waiting.limit_surplus();
+                }
+                let _ = notices_in.send((tid, found));
                 let outcomes = waiting.run();
                 (outcomes, upcall_sys::schedule::thread_switches())
             })?;
@@ -249,8 +254,7 @@ impl Runtime {
         if let Some(domain) = &self.domain {
             domain.thread(cpu, tid)?;
         }
-        let has_class = !found.iter().any(|notice| matches!(notice, Notice::NoRealTimeClass(_)));
-        if let (Mode::Upcall, Some(priority), true) = (self.config.mode, fifo_priority, has_class) {
+        if let (true, Some(priority), true) = (is_upcall, fifo_priority, has_class(&found)) {
             self.watch_executor(index, priority)?;
         }
         for notice in found {
@@ -326,6 +330,11 @@ fn reservations(config: &mut Config) -> Reservations {
         defer_preemption: Span::ZERO,
     };
     Reservations::new(platform, config.discipline)
+}
+
+/// Whether a thread that asked for the real-time class got it.
+fn has_class(found: &[Notice]) -> bool {
+    !found.iter().any(|notice| matches!(notice, Notice::NoRealTimeClass(_)))
 }
 
 /// Pins the calling thread, raises its priority and faults in its stack. Returns what was not

@@ -91,7 +91,25 @@ pub fn set_idle_of(tid: u32) -> Result<(), OsError> {
 /// # Errors
 /// `ESRCH` if there is no such thread.
 pub fn class_of(tid: u32) -> Result<Class, OsError> {
-    const OPERATION: &str = "sched_getattr";
+    class_of_attributes(&attributes_of(tid)?)
+}
+
+/// As [`class_of`], and whether threads and processes that thread `tid` starts are ordinary
+/// (`SCHED_RESET_ON_FORK`). Without `CAP_SYS_NICE` a thread can set that property, and cannot undo
+/// it. So after [`set_fifo_not_inherited_of`] it stays, whatever class such a thread takes, and
+/// also if its process executes another program.
+///
+/// # Errors
+/// `ESRCH` if there is no such thread.
+pub fn class_and_reset_of(tid: u32) -> Result<(Class, bool), OsError> {
+    let attributes = attributes_of(tid)?;
+    let flag = u64::from(libc::SCHED_FLAG_RESET_ON_FORK.unsigned_abs());
+    Ok((class_of_attributes(&attributes)?, attributes.sched_flags & flag != 0))
+}
+
+const GET_ATTRIBUTES: &str = "sched_getattr";
+
+fn attributes_of(tid: u32) -> Result<libc::sched_attr, OsError> {
     // `libc` defines the first version of the structure, which every kernel fills.
     const BYTES: usize = size_of::<libc::sched_attr>();
     let tid = thread(tid)?.as_raw_pid();
@@ -100,12 +118,15 @@ pub fn class_of(tid: u32) -> Result<Class, OsError> {
     let result =
         unsafe { libc::syscall(libc::SYS_sched_getattr, tid, attributes.as_mut_ptr(), BYTES, 0) };
     if result != 0 {
-        return Err(OsError::last(OPERATION));
+        return Err(OsError::last(GET_ATTRIBUTES));
     }
     // SAFETY: zeroed, then written by the kernel. The struct has only integers.
-    let attributes = unsafe { attributes.assume_init() };
+    Ok(unsafe { attributes.assume_init() })
+}
+
+fn class_of_attributes(attributes: &libc::sched_attr) -> Result<Class, OsError> {
     let priority = u8::try_from(attributes.sched_priority)
-        .map_err(|_| OsError::new(OPERATION, libc::ERANGE))?;
+        .map_err(|_| OsError::new(GET_ATTRIBUTES, libc::ERANGE))?;
     Ok(match i32::try_from(attributes.sched_policy) {
         Ok(libc::SCHED_OTHER) => Class::Ordinary,
         Ok(libc::SCHED_BATCH) => Class::Batch,
@@ -229,7 +250,8 @@ mod tests {
         ] {
             let (tid, go, thread) = started(heir);
             raise(tid, 7).unwrap();
-            assert_eq!(class_of(tid), Ok(raised));
+            let is_reset = expected == Class::Ordinary;
+            assert_eq!(class_and_reset_of(tid), Ok((raised, is_reset)));
             go.send(()).unwrap();
             assert_eq!(thread.join().unwrap(), Ok(expected));
         }

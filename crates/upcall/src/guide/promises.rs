@@ -14,13 +14,24 @@
 //!
 //! Promises are checked during the run: every miss and every quantum that took too long is counted.
 //!
+//! Also promised: a handler or task that takes more than it declared keeps its own reservation and
+//! takes the rest from time that the others leave. In one process without a daemon it takes at most
+//! half of that time, and ordinary programs get the other half.
+//!
 //! Also promised: handlers of one CPU never interrupt each other inside a quantum. So they may
 //! share data without locks, in atomics.
 //!
 //! # Not promised
 //!
-//! - Protection from a handler of the *same process* that breaks its declaration. It is counted,
-//!   and other handlers of the process may be late. Under a daemon, other processes are protected.
+//! - Protection from a *quantum* that takes longer than declared. It can delay a job of the others,
+//!   by up to two such quanta, and without bound if it takes more than a period. Admission knows
+//!   the declared length only. If an upcall takes more than twice what its PDUs declare, and over
+//!   50 ms more, a watchdog puts the thread into the ordinary class until the handler returns. Then
+//!   the other handlers of the CPU may be late too
+//!   ([`Runtime::offences`](crate::Runtime::offences)).
+//! - Protection from a handler of the *same process under a daemon* that takes more than it
+//!   declared. The daemon lets the others go before a process that uses more than its reservation
+//!   and 5 %, and before all of its handlers. Other processes are protected.
 //! - Anything for ordinary threads, virtual-time handlers, and tasks that are not real-time.
 //! - Deadlines under PS for handlers without a share of their own, or in a group. Under DWCS, a
 //!   handler with a [`Window`](crate::activity::Window) `x/y` may miss x jobs in each window of y.

@@ -1,8 +1,8 @@
 //! `docs/keys.md` has a row for every key, flag and call, with a test that shows its effect.
 //!
 //! The real names come from the sources (`keys/lists.rs`). A row that names nothing real is found
-//! too. A row names its tests, which must exist. Whether a test would fail if the key did nothing
-//! is for a reader to judge.
+//! too. A row names its tests: functions with `#[test]` that are no roles of child processes
+//! (`tests_named.rs`). Whether a test would fail if the key did nothing is for a reader to judge.
 
 use crate::gate::Failure;
 use crate::workspace::{Source, Workspace};
@@ -24,13 +24,13 @@ struct Row<'a> {
 ///
 /// # Errors
 /// A source file cannot be read or does not parse.
-pub fn findings(workspace: &Workspace, document: &Source) -> Result<Vec<String>, Failure> {
+pub fn findings(
+    workspace: &Workspace,
+    document: &Source,
+    tests: &BTreeSet<&str>,
+) -> Result<Vec<String>, Failure> {
     let real = lists::all(workspace)?;
-    let sources = workspace.sources(&[".rs", ".c"])?;
-    Ok(compare(document, &real, &|test| {
-        let begins = [format!("fn {test}("), format!("void {test}(void)")];
-        sources.iter().any(|source| begins.iter().any(|begin| source.text.contains(begin)))
-    }))
+    Ok(compare(document, &real, &|test| tests.contains(test)))
 }
 
 fn compare(
