@@ -29,6 +29,7 @@ mod priority;
 mod process;
 mod runaway;
 mod server;
+mod slots;
 mod wake;
 
 pub(crate) use crate::attack::{
@@ -49,6 +50,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Attack> {
         members::ATTACKS,
         messages::ATTACKS,
         server::ATTACKS,
+        slots::ATTACKS,
     ];
     families.into_iter().flatten()
 }

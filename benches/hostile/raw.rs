@@ -110,16 +110,8 @@ impl Raw {
     }
 }
 
-<<<<<<< HEAD
 /// The next message. Waits for 5 s at most.
-fn next(connection: &Connection) -> Result<(ToDomain, Received), String> {
-=======
-/// The next message of the daemon.
-///
-/// # Panics
-/// If none comes in 5 s.
-pub(crate) fn next(connection: &Connection) -> (ToDomain, Received) {
->>>>>>> members5
+pub(crate) fn next(connection: &Connection) -> Result<(ToDomain, Received), String> {
     let until = clock::monotonic_ns() + 5_000_000_000;
     let ready = readiness::wait_until(connection.as_fd(), Direction::Readable, Some(until));
     if !ready.is_ok_and(|ready| ready) {

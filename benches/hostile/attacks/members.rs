@@ -4,11 +4,7 @@
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child, Command};
-<<<<<<< HEAD
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-=======
-use std::sync::atomic::AtomicU32;
->>>>>>> members5
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use upcall_shm::DomainId;
@@ -18,13 +14,8 @@ use upcall_sys::local::Connection;
 use upcall_sys::schedule::Class;
 use upcall_sys::{clock, futex, process, schedule};
 
-<<<<<<< HEAD
 use super::{Attack, Beside, attack, attacking, claim, notify_daemon, sleep, spin};
-use crate::raw::{Raw, need};
-=======
-use super::{Attack, Beside, attack, claim, notify_daemon, sleep, spin};
-use crate::raw::{self, Raw};
->>>>>>> members5
+use crate::raw::{self, Raw, need};
 
 pub(crate) const ATTACKS: &[Attack] = &[
     attack("wake flood", "an ordinary thread wakes the daemon for nothing", wake_flood),
@@ -224,9 +215,10 @@ fn blank(socket: &Path) {
     let hello = ToDaemon::Hello { name: "attacker".into(), policy: "rmdp".into() };
     connection.send(&hello.encode(), &[]).expect("the domain is connected");
     let _welcome = raw::next(&connection);
-    let ToDomain::VirtualProcessor { cpu } = raw::next(&connection).0 else { return };
+    let Ok((ToDomain::VirtualProcessor { cpu }, _)) = raw::next(&connection) else { return };
     let tid = process::thread_id();
     let _ = connection.send(&ToDaemon::Thread { cpu, tid }.encode(), &[]);
+    attacking();
     std::thread::sleep(Duration::from_millis(200));
     drop(connection);
     let _ = schedule::pin_thread(&[cpu]);
@@ -243,6 +235,7 @@ fn exec_below(socket: &Path) {
         let _raw = Raw::attach(&path, "attacker");
         let tid = process::thread_id();
         let Ok(Class::Fifo { priority }) = schedule::class_of(tid) else { return };
+        attacking();
         let _ = schedule::set_fifo_not_inherited_of(tid, priority - 1);
         let error = Command::new("sh").args(["-c", "while :; do :; done"]).exec();
         panic!("{error}");
@@ -263,6 +256,7 @@ fn pi_lock(socket: &Path) {
             let _ = lock();
             let _ = schedule::pin_thread(&[cpu]);
             let _ = tell.send(());
+            attacking();
             loop {
                 std::hint::spin_loop();
             }

@@ -146,16 +146,12 @@ impl Member {
         self.copy.try_refresh(&self.area, now);
     }
 
-    /// Copies its user area. For the watchdog.
-    pub(crate) fn try_replace(&self, now: Instant) {
-        self.copy.try_replace(&self.area, now);
-    }
-
     fn read<T>(&self, now: Instant, look: impl FnOnce(&Summary) -> T) -> T {
-        self.copy.read(&self.area, now, look)
+        self.copy.read(&self.area, now, |copy| look(&copy.summary))
     }
 
-    /// Whether its user area shows a rank that admission did not grant. Returns `false` while the
+    /// Whether the copy of its user area shows a rank that admission did not grant, or the area was
+    /// invalid. Returns `false` while the
     /// server changes the granted ranks: the watchdog does not wait.
     pub(crate) fn shows_false_rank(&self, now: Instant) -> bool {
         let ranks = match self.limits.ranks.try_lock() {
@@ -163,7 +159,9 @@ impl Member {
             Err(TryLockError::Poisoned(ranks)) => ranks.into_inner(),
             Err(TryLockError::WouldBlock) => return false,
         };
-        ranks.is_violated_by(&self.area, now)
+        self.copy.read(&self.area, now, |copy| {
+            copy.is_invalid || ranks.is_violated_by(&copy.summary, now)
+        })
     }
 
     /// Relaxed: the state publishes no other data.

@@ -1,12 +1,10 @@
 //! The ranks that a domain may show on a CPU: those of its admitted activities.
 //!
 //! The server sets them when an activity is admitted or closed. The [`crate::watchdog`] checks the
-//! user areas against them, because a domain can write any rank into its area.
+//! copies of the user areas against them, because a domain can write any rank into its area.
 
 use upcall_core::time::{Instant, Span};
-use upcall_shm::PeerFault;
-use upcall_shm::user_area::{NEVER, Peer, Rank};
-use upcall_sys::memfd::SharedMapping;
+use upcall_shm::user_area::{NEVER, Rank, Summary};
 
 #[cfg(test)]
 mod tests;
@@ -45,24 +43,16 @@ impl Ranks {
         self.admitted = admitted;
     }
 
-    /// Whether `area` shows a rank that admission did not grant: better than granted, or with the
-    /// place of another domain. Checks the ready work and the releases to come. O(slots times
-    /// activities).
+    /// Whether a domain shows a rank that admission did not grant: better than granted, or with the
+    /// place of another domain. Checks the ready work and the releases that matter, from which the
+    /// daemon chooses. O([`RELEASES_MAX`] times activities).
     ///
-    /// For a key that is a deadline, the release time is known only for releases to come. A slot
-    /// that the domain is writing at this moment is checked the next time.
-    pub(crate) fn is_violated_by(&self, area: &Peer<SharedMapping>, now: Instant) -> bool {
-        // At time 0 no release has come, so `best` returns what the domain published as ready.
-        match area.best(0) {
-            Ok(Some(ready)) if !self.allow(ready, 0, now) => return true,
-            Ok(_) => {}
-            Err(fault) => return is_certain(&fault),
-        }
-        (0..area.slots()).any(|index| match area.slot(index) {
-            Ok(slot) if slot.next_release_ns == NEVER => false,
-            Ok(slot) => !self.allow(slot.rank, slot.next_release_ns, now),
-            Err(fault) => is_certain(&fault),
-        })
+    /// For a key that is a deadline, the release time is known only for releases to come.
+    ///
+    /// [`RELEASES_MAX`]: upcall_shm::user_area::RELEASES_MAX
+    pub(crate) fn is_violated_by(&self, shown: &Summary, now: Instant) -> bool {
+        shown.ready().is_some_and(|ready| !self.allow(ready, 0, now))
+            || shown.releases().iter().any(|&(at_ns, rank)| !self.allow(rank, at_ns, now))
     }
 
     /// Whether an admitted activity may have `rank` for a release at `release_ns`. An activity
@@ -81,9 +71,4 @@ impl Ranks {
                 && (of.wins_ties || rank.event == NEVER)
         })
     }
-}
-
-/// Whether the fault proves invalid memory. A torn read proves nothing: the domain was writing.
-fn is_certain(fault: &PeerFault) -> bool {
-    !matches!(fault, PeerFault::Torn { .. })
 }

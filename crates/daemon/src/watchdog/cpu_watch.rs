@@ -91,9 +91,8 @@ impl CpuWatch {
     fn check_all(&mut self, tick: &mut Tick<'_>) {
         let mut view = std::mem::take(&mut self.view);
         view.refresh(&self.cpu_state);
-        // Also the areas that a domain has changed without a sign.
         let all = view.groups().flat_map(|(_, members)| members.iter());
-        all.for_each(|member| member.try_replace(tick.now));
+        all.for_each(|member| member.try_refresh(tick.now));
         self.note_contest(&view, tick.now);
         for record in &mut self.records {
             record.seen = false;

@@ -46,6 +46,11 @@ impl Summary {
     /// out. O([`RELEASES_MAX`]).
     pub fn add(&mut self, new: Release, now_ns: u64) {
         let kept = &mut self.releases[..self.count];
+        let is_full = kept.len() == RELEASES_MAX;
+        if is_full && new.0 > kept[RELEASES_MAX - 1].0.max(now_ns) {
+            self.whole_until_ns = self.whole_until_ns.min(new.0);
+            return;
+        }
         if new.0 == NEVER || kept.iter().any(|old| makes_needless(old, &new, now_ns)) {
             return;
         }
@@ -75,6 +80,11 @@ impl Summary {
         let upcoming = other.releases().iter().filter(|release| release.0 > now_ns);
         upcoming.for_each(|release| self.add(*release, now_ns));
         self.whole_until_ns = self.whole_until_ns.min(other.whole_until_ns);
+    }
+
+    /// The rank of what the domain states as ready, whenever that began to wait.
+    pub fn ready(&self) -> Option<Rank> {
+        (self.ready.rank.key != NEVER).then_some(self.ready.rank)
     }
 
     /// The releases that matter, the earliest first.
