@@ -18,10 +18,12 @@ use crate::raw::{Raw, need};
 pub(crate) const ATTACKS: &[Attack] = &[
     Attack {
         daemon: DaemonOptions { kill: false, descriptors_max: 64 },
+        arrivals: true,
         ..of_other("silent", "holds all connections that it gets, of 64 descriptors", silent)
     },
     Attack {
         daemon: DaemonOptions { kill: true, descriptors_max: 64 },
+        arrivals: true,
         ..of_other("silent, --kill", "as `silent`, under a daemon that kills", silent)
     },
     of_other("unscreened", "works as if admission had not refused its 95 %", unscreened),
