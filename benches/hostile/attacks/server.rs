@@ -17,12 +17,12 @@ use crate::raw::{Raw, need};
 
 pub(crate) const ATTACKS: &[Attack] = &[
     Attack {
-        daemon: DaemonOptions { kill: false, descriptors_max: 64 },
+        daemon: DaemonOptions { kill: false, descriptors_max: 128 },
         arrivals: true,
-        ..of_other("silent", "holds all connections that it gets, of 64 descriptors", silent)
+        ..of_other("silent", "holds all connections that it gets, of 128 descriptors", silent)
     },
     Attack {
-        daemon: DaemonOptions { kill: true, descriptors_max: 64 },
+        daemon: DaemonOptions { kill: true, descriptors_max: 128 },
         arrivals: true,
         ..of_other("silent, --kill", "as `silent`, under a daemon that kills", silent)
     },
