@@ -1,5 +1,6 @@
 //! The processes that the bench starts. Each is this program with a role.
 
+use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -98,39 +99,48 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         let _ = self.process.kill();
-        let _ = self.process.wait();
+        // A thread that gets no CPU cannot end. `end_strays` then ends what keeps the CPU.
+        let _ = self.ended_within(Duration::from_millis(200));
     }
 }
 
-/// Kills the processes whose parent this process has become, because their own parent has ended.
-/// Keeps `kept`. Returns how many there were.
-pub(crate) fn end_strays(kept: u32) -> usize {
-    let mut ended = 0;
-    // Their children become children of this process in turn.
+/// Ends all processes that this process or its descendants have started, except for `kept`. An
+/// attacker can leave real-time processes that keep a CPU from everything else.
+pub(crate) fn end_strays(kept: u32) {
     for _ in 0..ROUNDS_MAX {
-        let strays: Vec<u32> = children().into_iter().filter(|&pid| pid != kept).collect();
+        let strays: Vec<Pid> = descendants(kept);
         if strays.is_empty() {
-            break;
+            return;
         }
         for pid in strays {
-            let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { continue };
             let _ = kill_process(pid, Signal::KILL);
-            let waited = waitpid(Some(pid), WaitOptions::NOHANG);
-            ended += usize::from(waited.is_ok_and(|status| status.is_some()));
+            // Only children can be waited for. Orphans become children of this process.
+            let _ = waitpid(Some(pid), WaitOptions::NOHANG);
         }
-        std::thread::sleep(Duration::from_millis(1));
+        std::thread::sleep(Duration::from_millis(5));
     }
-    ended
 }
 
-/// How often [`end_strays`] looks, 1 ms apart.
-const ROUNDS_MAX: usize = 2_000;
+/// How often [`end_strays`] looks.
+const ROUNDS_MAX: usize = 1_000;
 
-/// The children of all threads of this process (proc_tid_children(5)).
-fn children() -> Vec<u32> {
-    let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
-    let texts = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("children")).ok());
-    texts
-        .flat_map(|text| text.split(' ').filter_map(|pid| pid.parse().ok()).collect::<Vec<_>>())
-        .collect()
+/// The processes that descend from this one, without `kept`.
+fn descendants(kept: u32) -> Vec<Pid> {
+    let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let parents: BTreeMap<u32, u32> = processes
+        .filter_map(|entry| {
+            let pid = entry.file_name().to_str()?.parse().ok()?;
+            let stat = std::fs::read_to_string(entry.path().join("stat")).ok()?;
+            // "PID (NAME) STATE PARENT ..."
+            let parent = stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse().ok()?;
+            Some((pid, parent))
+        })
+        .collect();
+    let own = std::process::id();
+    let descends = |&pid: &u32| {
+        let mut ancestors = std::iter::successors(parents.get(&pid), |pid| parents.get(pid));
+        ancestors.any(|&pid| pid == own)
+    };
+    let strays = parents.keys().copied().filter(|&pid| pid != kept && descends(&pid));
+    strays.filter_map(|pid| Pid::from_raw(pid.try_into().ok()?)).collect()
 }

@@ -2,6 +2,7 @@
 //!
 //! It prints each event that the table shows as a line. It ends when its standard input ends.
 
+use std::collections::BTreeSet;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -27,6 +28,8 @@ pub(crate) struct Server {
     pub(crate) socket: PathBuf,
     options: DaemonOptions,
     process: Running,
+    /// Lines that were printed. Each is printed once.
+    said: BTreeSet<String>,
 }
 
 /// What a daemon has reported since the last look.
@@ -46,7 +49,7 @@ impl Server {
     pub(crate) fn start(options: DaemonOptions) -> Self {
         let socket = std::env::temp_dir().join(format!("upcall-hostile-{}", std::process::id()));
         let process = launch(&socket, options).unwrap_or_else(|why| panic!("{why}"));
-        Server { socket, options, process }
+        Server { socket, options, process, said: BTreeSet::new() }
     }
 
     pub(crate) fn options(&self) -> DaemonOptions {
@@ -64,7 +67,11 @@ impl Server {
             match line.split_once(' ') {
                 Some(("measure", measure)) => events.measures.push(measure.to_owned()),
                 Some(("detached", _)) => events.detached += 1,
-                _ => println!("{line}"),
+                _ if self.said.contains(&line) => {}
+                _ => {
+                    println!("{line}");
+                    self.said.insert(line);
+                }
             }
         }
         events
@@ -74,7 +81,9 @@ impl Server {
     /// why it does not start.
     pub(crate) fn restart(&mut self) -> Result<Events, String> {
         let _ = self.process.process.kill();
-        let _ = self.process.process.wait();
+        if self.process.ended_within(LIMIT).is_none() {
+            return Err(format!("the killed daemon did not end within {LIMIT:?}"));
+        }
         let events = self.take_events();
         self.process = launch(&self.socket, self.options)?;
         Ok(events)

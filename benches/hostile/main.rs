@@ -49,7 +49,9 @@ use outcome::{AttackerReport, Outcome};
 const LEAD: Duration = Duration::from_millis(300);
 /// How long after its end a process of a row may still report. The CPU may be taken from it.
 const REPORT_LIMIT: Duration = Duration::from_secs(10);
-/// How long a domain may take to attach during an attack.
+/// How long a domain may take to attach during an attack. By the rule of turns, each of its three
+/// messages waits for one message of the attacker, which takes some milliseconds of the server's
+/// time. The server and the domain are ordinary threads, and share the CPUs with the attacker.
 const ARRIVAL_MAX: Duration = Duration::from_millis(500);
 /// 0.25 % of two CPUs for four seconds. A try that the host disturbs more is not judged.
 const CALM: Calm = Calm { tries_max: 5, stolen_ms_max: 20, wait_s_max: 20 };
@@ -106,6 +108,10 @@ fn suite() {
         "victims: 2 processes of 2 handlers with periods of 10 ms and 20 ms, 1 ms of work each, {millis} ms an attack"
     );
     let calm = if smoke() { Calm::ONCE } else { CALM };
+    println!(
+        "domains that attach during an attack: each within {ARRIVAL_MAX:?}, as each of its 3 messages waits for \
+         one of the attacker"
+    );
     println!("{}", calm.describe());
     println!();
     println!("{HEADING}");

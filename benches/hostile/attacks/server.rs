@@ -17,11 +17,13 @@ use crate::raw::{Raw, need};
 
 pub(crate) const ATTACKS: &[Attack] = &[
     Attack {
-        daemon: DaemonOptions { kill: false, descriptors_max: 64 },
-        ..of_other("silent", "holds all connections that it gets, of 64 descriptors", silent)
+        daemon: DaemonOptions { kill: false, descriptors_max: 128 },
+        arrivals: true,
+        ..of_other("silent", "holds all connections that it gets, of 128 descriptors", silent)
     },
     Attack {
-        daemon: DaemonOptions { kill: true, descriptors_max: 64 },
+        daemon: DaemonOptions { kill: true, descriptors_max: 128 },
+        arrivals: true,
         ..of_other("silent, --kill", "as `silent`, under a daemon that kills", silent)
     },
     of_other("unscreened", "works as if admission had not refused its 95 %", unscreened),
