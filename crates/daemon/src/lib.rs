@@ -9,6 +9,7 @@
 //! | [`registry`] | the attached domains and their reservations; pure |
 //! | `group`, `cpu` | one user's domains on one CPU and their shared pages; the groups of one CPU |
 //! | `member_thread` | the thread of a domain on a CPU |
+//! | `departed` | what the threads that left a CPU still owe |
 //! | `ranks` | the ranks that a domain may show |
 //! | `kls` | the thread of a group, one priority below its domains |
 //! | `pacing` | the bound on the CPU time of a group's KLS thread |
@@ -27,6 +28,7 @@ pub mod watchdog;
 
 mod clock;
 mod cpu;
+mod departed;
 mod group;
 mod kls;
 mod member_thread;

@@ -67,7 +67,9 @@ use upcall_sys::{clock, schedule};
 
 use crate::clock::now;
 use crate::cpu::CpuState;
+pub(crate) use account::SHARE_GRACE_PPM;
 use cpu_watch::CpuWatch;
+pub(crate) use cpu_watch::OFFENCES_MAX;
 use tick::Tick;
 pub(crate) use tick::{Offence, Report, Rules};
 

@@ -18,6 +18,7 @@ use upcall_sys::schedule::{self, Band};
 use super::daemon::Daemon;
 use super::event::DaemonEvent;
 use super::session::{Attached, Session, SessionEnd, VirtualProcessor};
+use crate::clock;
 use crate::cpu::CpuState;
 use crate::group::{DomainGroup, Member, PROXY_GENERATION};
 use crate::kls::{self, Kls};
@@ -177,6 +178,8 @@ impl Daemon {
         let group = virtual_processor.group.clone();
         let others = group.members();
         group.kernel.attach(number, generation, 0, pid);
+        self.cpu_state_of(cpu)
+            .inspect(|of| of.hold_newcomer(&group, &member, (band, clock::now())));
         group.set_members(|members| members.push(member.clone()));
         self.set_limits(session);
         self.exchange_areas(session, &group, &member, &others)?;

@@ -13,6 +13,8 @@ use upcall_sys::schedule::{self, Band};
 use super::daemon::Daemon;
 use super::event::DaemonEvent;
 use super::session::{Attached, Session, VirtualProcessor};
+use crate::clock;
+use crate::cpu::CpuState;
 use crate::group::{DomainGroup, Member};
 
 impl Daemon {
@@ -34,6 +36,7 @@ impl Daemon {
         for VirtualProcessor { group, member, .. } in virtual_processors {
             let Some(member) = member else { continue };
             leave(&group, &member);
+            self.note_departure(&group, &member);
             if let Some(band) = self.band() {
                 lower(&member, band);
             }
@@ -58,9 +61,20 @@ impl Daemon {
         let Some(of_cpu) = all.find(|of| of.group.cpu == cpu) else { return };
         let (group, Some(member)) = (of_cpu.group.clone(), of_cpu.member.take()) else { return };
         leave(&group, &member);
+        self.note_departure(&group, &member);
         self.registry.leave(number, cpu);
         // A process that ends in order also ends its threads before it detaches.
         tracing::debug!(event = "thread ended", domain = number, cpu, "the domain left the CPU");
+    }
+
+    fn note_departure(&self, group: &DomainGroup, member: &Member) {
+        if let Some(cpu_state) = self.cpu_state_of(group.cpu) {
+            cpu_state.note_departure(group, member, clock::now());
+        }
+    }
+
+    pub(super) fn cpu_state_of(&self, cpu: u32) -> Option<&Arc<CpuState>> {
+        self.cpu_states.iter().find(|cpu_state| cpu_state.cpu == cpu)
     }
 
     /// Closes the groups of a user without domains.

@@ -1,6 +1,7 @@
 //! The record of a domain that the watchdog keeps from tick to tick.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use upcall_core::time::{Instant, Span};
 use upcall_shm::kernel_area::State;
@@ -29,6 +30,8 @@ pub(super) struct Record {
     pub(super) awake_without_turn: Option<(u64, Instant)>,
     /// `None`: it takes turns, or has offended too often to do so again.
     pub(super) penalty: Option<Penalty>,
+    /// Whether it began below the others because its user owes ([`crate::departed`]).
+    pub(super) is_held: bool,
     pub(super) response: Response,
     /// `Some`, with the time: a look found that it does not yield.
     pub(super) suspicion: Option<(Suspicion, Instant)>,
@@ -103,6 +106,7 @@ impl Record {
             cpu_used_ns: 0,
             awake_without_turn: None,
             penalty: None,
+            is_held: false,
             response: Response::default(),
             suspicion: None,
             ran_before_look: false,
@@ -113,6 +117,18 @@ impl Record {
             wants_cpu: false,
             seen: true,
         }
+    }
+
+    /// The record of a domain that is seen for the first time. Former domains of its user on the CPU
+    /// offended so often.
+    pub(super) fn newcomer(member: Arc<Member>, offences: u64, tick: &Tick<'_>) -> Self {
+        let mut record = Record { offences, ..Record::new(member) };
+        let sample = &record.member.last_sample;
+        let at = Instant::from_nanos(sample.at_ns.load(Relaxed));
+        record.account.begin(at, sample.count_ns.load(Relaxed), tick.kernel_tick);
+        record.is_held = record.member.is(State::Demoted);
+        record.penalty = record.is_held.then(|| record.penalty_from(tick.now, false));
+        record
     }
 
     /// A penalty that begins now.

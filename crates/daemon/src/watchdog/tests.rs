@@ -13,9 +13,10 @@ use upcall_sys::memfd::SharedMapping;
 use upcall_sys::process::{ThreadState, thread_state};
 use upcall_sys::schedule::Band;
 
-use super::account::{Account, Sample, Waited};
+use super::account::{Account, SHARE_GRACE_PPM, Sample, Waited};
 use super::record::{IDLE_TICKS_MAX, Record};
 use super::*;
+use crate::departed::Departure;
 use crate::group::tests::member;
 use crate::group::{DomainGroup, Limits, Member};
 use crate::ranks::Admitted;
@@ -171,11 +172,10 @@ fn a_holder_that_sleeps_is_out_prioritised_at_the_fourth_tick() {
         watch.check(&mut Tick { now, stalled, kernel_tick, rules: &rules, report });
         reported
     };
-    // At the first tick it counts as having run.
-    for at in 1..=IDLE_TICKS_MAX + 1 {
+    for at in 1..=IDLE_TICKS_MAX {
         assert_eq!(check_at(at), None, "{at}");
     }
-    assert_eq!(check_at(IDLE_TICKS_MAX + 2), Some(Measure::OutPrioritised));
+    assert_eq!(check_at(IDLE_TICKS_MAX + 1), Some(Measure::OutPrioritised));
     assert!(
         !has_turn.is_present(&sleeper_member) && has_turn.turn.holder() == Ok(DomainId::DAEMON)
     );
@@ -363,6 +363,62 @@ fn a_domain_that_runs_without_the_turn_is_preempted_only_if_the_holder_is_silent
         assert!(looks < 20);
     }
     assert!(!holder.is(State::Demoted), "the holder could not run");
+}
+
+/// Found by an attack: threads that attached, ran for 4.7 ms and left between two ticks had no
+/// account, so they took the CPU for ever.
+#[test]
+fn what_a_thread_uses_between_its_attachment_and_its_departure_is_charged_to_its_user() {
+    let groups = [1, 2].map(|uid| Arc::new(DomainGroup::new(0, uid).unwrap()));
+    let cpu_state = Arc::new(CpuState::new(0));
+    cpu_state.set_groups(|list| list.extend(groups.clone()));
+    let band = Some(Band::WHOLE);
+    let (_victim, _theirs) = member(&groups[1], 1, (1, 1));
+    let churner = Busy::start(&groups[0], 1);
+    let newcomer_is_held = || {
+        let (newcomer, _owner) = member(&groups[0], 2, (1, 1));
+        cpu_state.hold_newcomer(&groups[0], &newcomer, (band, now()));
+        groups[0].set_members(|members| members.retain(|of| !Arc::ptr_eq(of, &newcomer)));
+        newcomer.is(State::Demoted)
+    };
+    assert!(!newcomer_is_held());
+    // The watchdog sees the thread for the first time when it has run. That is no free sample.
+    std::thread::sleep(std::time::Duration::from_millis(100));
+    let mut watch = CpuWatch::new(cpu_state.clone());
+    step(&mut watch, now(), true);
+    assert!(watch.records[0].account.cpu_ns > 0);
+    // The rest is charged when it leaves.
+    churner.member.last_sample.owed_ns.store(0, Relaxed);
+    std::thread::sleep(std::time::Duration::from_millis(100));
+    cpu_state.note_departure(&groups[0], &churner.member, now());
+    assert!(newcomer_is_held());
+    // Without another user, nobody is held.
+    groups[1].set_members(Vec::clear);
+    assert!(!newcomer_is_held());
+}
+
+#[test]
+fn a_newcomer_of_a_user_who_owes_gets_turns_when_it_sleeps_and_the_debt_is_paid() {
+    let group = Arc::new(DomainGroup::new(0, 1).unwrap());
+    let (newcomer, _owner) = member(&group, 1, (1, 1));
+    group.set_state(&newcomer, State::Demoted);
+    let mut watch = watch_of(&group, &newcomer);
+    group.turn.reset(DomainId::DAEMON);
+    let (ppm, owed_ns) = (SHARE_GRACE_PPM, 3_000_000);
+    let left = Departure { uid: 1, now: THEN, owed_ns, ppm, offences: 2, penalty: None };
+    watch.cpu_state.departed.add(left);
+    // It owes 2 ms more than it may, and pays a twentieth of the time.
+    let paid = THEN + Span::from_millis(41);
+    step(&mut watch, THEN, true);
+    assert_eq!(watch.records[0].offences, 2);
+    step(&mut watch, paid, true);
+    assert!(newcomer.is(State::Demoted), "it has never slept");
+    assert!(group.turn.wake_word(newcomer.domain).prepare_wait());
+    step(&mut watch, THEN + TICK, true);
+    assert!(newcomer.is(State::Demoted), "its user owes");
+    assert_eq!(step(&mut watch, paid, true), []);
+    assert!(newcomer.is(State::Attached));
+    assert_eq!(newcomer.offences(), 0);
 }
 
 /// Found by reading: a domain that nobody waited for kept FIFO for ever.
