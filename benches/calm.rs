@@ -7,9 +7,12 @@
 //! one. The caller prints all tries with [`Try::marked`]. If no run was calm, none is judged.
 //!
 //! A real-time thread of another program on the measured CPU disturbs a run in the same way
-//! (`rivals`).
+//! (`rivals`). What the run itself starts never counts as another program: this process becomes
+//! the parent of all its orphans (`PR_SET_CHILD_SUBREAPER`). A run has to end by itself.
 
 use std::time::Duration;
+
+use rustix::process::{getpid, set_child_subreaper};
 
 use crate::{machine_steal_ms, measured_cpu};
 
@@ -76,6 +79,8 @@ impl Calm {
     /// Runs until the host was calm, or until no tries are left. Returns every try. Blocks.
     pub fn runs<T>(self, mut run: impl FnMut() -> T) -> Vec<Try<T>> {
         let mut tries = Vec::new();
+        // Else the children of a process that the run has killed would look like other programs.
+        let _ = set_child_subreaper(Some(getpid()));
         for _ in 0..self.tries_max.max(1) {
             self.wait();
             let (before_ms, rivals) = (machine_steal_ms(), rivals::Rivals::now());
@@ -126,6 +131,24 @@ mod tests {
         let tries = calm.runs(|| values.next());
         assert_eq!(tries.len(), 1, "no second run looks for a better result");
         assert_eq!(tries[0].result, Some(3));
+    }
+
+    /// The tests of one program share this process, so they share the setting.
+    #[test]
+    fn orphans_of_a_run_become_children_of_this_process() {
+        let orphan_of = || {
+            // The shell ends at once and leaves a child.
+            let script = "sleep 60 >/dev/null 2>&1 & echo $!";
+            let output = std::process::Command::new("sh").args(["-c", script]).output().unwrap();
+            String::from_utf8(output.stdout).unwrap().trim().parse::<u32>().unwrap()
+        };
+        let tries = Calm::ONCE.runs(orphan_of);
+        let pid = tries[0].result;
+        let is_own = rivals::is_descendant(pid);
+        let pid = rustix::process::Pid::from_raw(pid.try_into().unwrap()).unwrap();
+        rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+        let _ = rustix::process::waitpid(Some(pid), rustix::process::WaitOptions::empty());
+        assert!(is_own);
     }
 
     #[test]

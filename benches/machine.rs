@@ -4,6 +4,12 @@
 #![forbid(unsafe_code)]
 
 pub mod calm;
+#[cfg(test)]
+#[path = "hostile/outcome.rs"]
+mod outcome;
+#[cfg(test)]
+#[path = "hostile/outcome_tests.rs"]
+mod outcome_tests;
 
 use std::time::SystemTime;
 

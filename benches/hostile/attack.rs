@@ -1,6 +1,7 @@
 //! What an attack is, and the parts from which most are made. `attacks.rs` lists the attacks.
 
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use upcall::activity::ActivityParams;
@@ -26,6 +27,32 @@ pub(crate) struct Attack {
     pub(crate) daemon: DaemonOptions,
     /// Which processes the attack harms or spares.
     pub(crate) beside: Beside,
+    /// The work of the victims, if there are any.
+    pub(crate) victims: Victims,
+    /// Whether a domain of another user than the attacker attaches again and again meanwhile.
+    pub(crate) arrivals: bool,
+}
+
+/// The work of each of the two victims: two handlers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Victims {
+    /// The periods of the handlers, in microseconds.
+    pub(crate) periods_us: [u64; 2],
+    /// PDUs a job.
+    pub(crate) pdus: u32,
+    /// The time that a PDU takes.
+    pub(crate) pdu_us: u64,
+    /// The time that the handler declares for it.
+    pub(crate) cost_us: u64,
+}
+
+impl Victims {
+    /// Periods of 10 ms and 20 ms, 1 ms of work each: 30 % of a CPU for two victims.
+    pub(crate) const USUAL: Victims =
+        Victims { periods_us: [10_000, 20_000], pdus: 4, pdu_us: 250, cost_us: 275 };
+    /// Periods of 1 ms and 2 ms, which miss if something costs them a millisecond.
+    pub(crate) const QUICK: Victims =
+        Victims { periods_us: [1_000, 2_000], pdus: 1, pdu_us: 20, cost_us: 50 };
 }
 
 /// The options of a daemon. It admits all users.
@@ -76,8 +103,31 @@ pub(crate) const fn attack(name: &'static str, what: &'static str, act: fn(&Path
         other_user: false,
         daemon: DaemonOptions { kill: false, descriptors_max: 0 },
         beside: Beside::Victims,
+        victims: Victims::USUAL,
+        arrivals: false,
     }
 }
+
+/// Tells the bench that the attack acts now. Each attack calls it once it has all that it needs,
+/// at the moment from which it does harm. A row whose attacker does not call it does not hold.
+/// Later calls do nothing.
+pub(crate) fn attacking() {
+    static SAID: AtomicBool = AtomicBool::new(false);
+    // Relaxed: it orders no other memory.
+    if !SAID.swap(true, Relaxed) {
+        println!("{ATTACKING}");
+    }
+}
+
+/// Tells the bench that a defence failed, as the attacker sees it. The row then does not hold.
+pub(crate) fn breach(what: &str) {
+    println!("{BREACH}{what}");
+}
+
+/// The line of [`attacking`].
+pub(crate) const ATTACKING: &str = "attacking";
+/// The begin of the line of [`breach`].
+pub(crate) const BREACH: &str = "breach ";
 
 /// Runs one handler that is released every 5 ms for 0.1 ms. Its rank is above those of all victims.
 pub(crate) fn run(socket: &Path, handler: impl FnMut(&mut Batch<'_>) + Send + 'static) {
@@ -102,12 +152,14 @@ pub(crate) fn behave(socket: &Path) {
         while batch.proceed() {
             spin(80_000);
         }
+        attacking();
     });
 }
 
 /// Never ends, but calls `proceed`: a job that is longer than declared.
 pub(crate) fn endless_asking(socket: &Path) {
     run(socket, |batch| {
+        attacking();
         while batch.proceed() {
             spin(3_000_000);
         }

@@ -2,11 +2,9 @@
 //!
 //! It prints each event that the table shows as a line. It ends when its standard input ends.
 
-use std::io::{BufRead, BufReader, Read as _};
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
-use std::process::Child;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Resource, Rlimit, setrlimit};
 use upcall::time::Span;
@@ -14,18 +12,19 @@ use upcall_benches::measured_cpu;
 use upcall_daemon::server::{self, Access, Daemon, DaemonEvent};
 
 use crate::attack::DaemonOptions;
-use crate::child::start;
+use crate::child::{Running, start};
 
 /// The names of the victims. A measure against any other domain is one against the attacker.
 pub(crate) const VICTIMS: [&str; 2] = ["one", "two"];
+
+/// How long a daemon may take to start, and to end.
+const LIMIT: Duration = Duration::from_secs(10);
 
 /// The daemon's process, seen from the bench.
 pub(crate) struct Server {
     pub(crate) socket: PathBuf,
     options: DaemonOptions,
-    process: Child,
-    reader: Option<JoinHandle<()>>,
-    events: Arc<Mutex<Events>>,
+    process: Running,
 }
 
 /// What a daemon has reported since the last look.
@@ -39,11 +38,13 @@ pub(crate) struct Events {
 
 impl Server {
     /// Starts a daemon. Blocks until it listens.
+    ///
+    /// # Panics
+    /// If it does not start.
     pub(crate) fn start(options: DaemonOptions) -> Self {
         let socket = std::env::temp_dir().join(format!("upcall-hostile-{}", std::process::id()));
-        let events = Arc::default();
-        let (process, reader) = launch(&socket, options, &events);
-        Server { socket, options, process, reader: Some(reader), events }
+        let process = launch(&socket, options).unwrap_or_else(|why| panic!("{why}"));
+        Server { socket, options, process }
     }
 
     pub(crate) fn options(&self) -> DaemonOptions {
@@ -52,65 +53,55 @@ impl Server {
 
     /// The number of the daemon's process.
     pub(crate) fn pid(&self) -> u32 {
-        self.process.id()
+        self.process.process.id()
     }
 
-    pub(crate) fn take_events(&self) -> Events {
-        std::mem::take(&mut self.events.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    /// Kills the daemon and starts it again at the same socket.
-    pub(crate) fn restart(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-        self.join_reader();
-        let (process, reader) = launch(&self.socket, self.options, &self.events);
-        (self.process, self.reader) = (process, Some(reader));
-    }
-
-    /// Whether the daemon's process has not ended.
-    pub(crate) fn lives(&mut self) -> bool {
-        self.process.try_wait().is_ok_and(|ended| ended.is_none())
-    }
-
-    /// Ends the daemon. Returns whether it ended without a panic.
-    pub(crate) fn stop(mut self) -> bool {
-        drop(self.process.stdin.take());
-        let ended = self.process.wait();
-        self.join_reader();
-        ended.is_ok_and(|status| status.success())
-    }
-
-    fn join_reader(&mut self) {
-        if let Some(reader) = self.reader.take() {
-            let _ = reader.join();
-        }
-    }
-}
-
-/// Starts the process of a daemon, and a thread that collects its events.
-fn launch(
-    socket: &Path,
-    options: DaemonOptions,
-    events: &Arc<Mutex<Events>>,
-) -> (Child, JoinHandle<()>) {
-    let DaemonOptions { kill, descriptors_max } = options;
-    let mut process = start(&format!("daemon|{}|{kill}|{descriptors_max}", socket.display()));
-    let mut lines = BufReader::new(process.stdout.take().expect("the pipe exists")).lines();
-    let ready = lines.next().and_then(Result::ok);
-    assert_eq!(ready.as_deref(), Some("ready"), "the daemon starts");
-    let events = events.clone();
-    let reader = std::thread::spawn(move || {
-        for line in lines.map_while(Result::ok) {
-            let mut events = events.lock().unwrap_or_else(PoisonError::into_inner);
+    pub(crate) fn take_events(&mut self) -> Events {
+        let mut events = Events::default();
+        while let Some(line) = self.process.line(Instant::now()) {
             match line.split_once(' ') {
                 Some(("measure", measure)) => events.measures.push(measure.to_owned()),
                 Some(("detached", _)) => events.detached += 1,
                 _ => println!("{line}"),
             }
         }
-    });
-    (process, reader)
+        events
+    }
+
+    /// Kills the daemon and starts it again at the same socket. Returns the events until then, or
+    /// why it does not start.
+    pub(crate) fn restart(&mut self) -> Result<Events, String> {
+        let _ = self.process.process.kill();
+        let _ = self.process.process.wait();
+        let events = self.take_events();
+        self.process = launch(&self.socket, self.options)?;
+        Ok(events)
+    }
+
+    /// Whether the daemon's process has not ended.
+    pub(crate) fn lives(&mut self) -> bool {
+        self.process.ended_within(Duration::ZERO).is_none()
+    }
+
+    /// Ends the daemon. The error says how it ended, if that was by a panic or not at all.
+    pub(crate) fn stop(mut self) -> Result<(), String> {
+        drop(self.process.process.stdin.take());
+        match self.process.ended_within(LIMIT) {
+            Some(status) if status.success() => Ok(()),
+            Some(status) => Err(format!("the daemon ended with {status}")),
+            None => Err(format!("the daemon did not end within {LIMIT:?}")),
+        }
+    }
+}
+
+/// Starts the process of a daemon. Blocks until it listens.
+fn launch(socket: &Path, options: DaemonOptions) -> Result<Running, String> {
+    let DaemonOptions { kill, descriptors_max } = options;
+    let process = start(&format!("daemon|{}|{kill}|{descriptors_max}", socket.display()));
+    match process.line(Instant::now() + LIMIT).as_deref() {
+        Some("ready") => Ok(process),
+        other => Err(format!("the daemon does not start: {other:?}")),
+    }
 }
 
 /// The daemon's process: serves until its standard input ends.

@@ -7,9 +7,18 @@
 //! whose name contains NAME.
 //!
 //! Each attack is repeated until the host is calm ([`Calm`]). Every try is printed, and one is
-//! judged: no job of a victim may miss its deadline, and an ordinary program beside must get a
-//! quarter of the CPU. The verdict at the end counts the rows. It names those that do not hold, and
-//! those that are skipped: no try was calm, or a program or a right is missing.
+//! judged. A row holds only if all of this is true:
+//!
+//! - The attacker said that it acts, had a quarter of its time for it, and did not panic.
+//! - Each victim reported. Each job that was due by its period ended in time.
+//! - The watchdog took no measure against a victim.
+//! - An ordinary program beside got a quarter of the CPU.
+//! - Domains that came during the attack were attached, and in time.
+//! - The daemon lives, and attaches a domain afterwards.
+//!
+//! The verdict at the end counts the rows. It names those that do not hold, and those that are
+//! skipped: no try was calm, or a program or a right is missing. The module [`outcome`] has the
+//! rule, and the tests of this package check it.
 
 #![forbid(unsafe_code)]
 
@@ -18,61 +27,75 @@ mod attacks;
 mod child;
 mod daemon;
 mod flat;
+mod outcome;
 mod outside;
 mod raw;
 mod victim;
 
 use std::fmt::Write as _;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use upcall_benches::calm::{Calm, Try};
 use upcall_benches::{heading, smoke};
 
-use attack::{Attack, Beside, DaemonOptions, Outside};
-use child::{ROLE, start, start_as_other};
+use attack::{ATTACKING, Attack, BREACH, Beside, DaemonOptions, Outside};
+use child::{ROLE, Running, start, start_as_other};
 use daemon::{Server, VICTIMS};
-use victim::VictimReport;
+use outcome::{AttackerReport, Outcome};
 
 /// Time from the victims' start to the attacker's start, and from the attacker's end to theirs.
 const LEAD: Duration = Duration::from_millis(300);
-/// The part of the CPU that an ordinary program must get. The victims use 30 %, and a demoted
-/// attacker shares the rest.
-const ORDINARY_PERCENT_MIN: u64 = 25;
+/// How long after its end a process of a row may still report. The CPU may be taken from it.
+const REPORT_LIMIT: Duration = Duration::from_secs(10);
+/// How long a domain may take to attach during an attack.
+const ARRIVAL_MAX: Duration = Duration::from_millis(500);
 /// 0.25 % of two CPUs for four seconds. A try that the host disturbs more is not judged.
 const CALM: Calm = Calm { tries_max: 5, stolen_ms_max: 20, wait_s_max: 20 };
 
 fn main() {
     match std::env::var(ROLE).as_deref().map(|role| role.split('|').collect::<Vec<_>>()) {
         Err(_) => suite(),
-        Ok(role) => match role[..] {
-            ["daemon", socket, kill, descriptors_max] => {
-                let options = DaemonOptions {
-                    kill: kill == "true",
-                    descriptors_max: descriptors_max.parse().expect("a number"),
-                };
-                daemon::serve(Path::new(socket), options);
-            }
-            ["victim", name, socket, millis] => {
-                victim::run(Path::new(socket), name, millis.parse().expect("a number"));
-            }
-            ["ordinary", millis] => victim::spin_as_ordinary(millis.parse().expect("a number")),
-            ["attack", name, socket] => {
-                let attack = attacks::all().find(|attack| attack.name == name).expect("known");
-                (attack.act)(Path::new(socket));
-            }
-            ["attach", socket] => {
-                let _raw = raw::Raw::attach(Path::new(socket), "short");
-                println!("attached");
-                loop {
-                    std::thread::sleep(Duration::from_secs(1));
-                }
-            }
-            _ => panic!("unknown role {role:?}"),
-        },
+        Ok(role) => act_as(&role),
     }
 }
+
+/// Acts as a process that the bench has started.
+fn act_as(role: &[&str]) {
+    let number = |text: &str| text.parse().expect("a number");
+    match *role {
+        ["daemon", socket, kill, descriptors_max] => {
+            let descriptors_max = number(descriptors_max);
+            let options = DaemonOptions { kill: kill == "true", descriptors_max };
+            daemon::serve(Path::new(socket), options);
+        }
+        ["victim", name, socket, millis, attack] => {
+            victim::run(Path::new(socket), name, number(millis), attacks::named(attack).victims);
+        }
+        ["ordinary", millis] => victim::spin_as_ordinary(number(millis)),
+        ["arrivals", socket, millis] => {
+            victim::attach_again_and_again(Path::new(socket), number(millis));
+        }
+        ["attack", name, socket] => {
+            std::panic::set_hook(Box::new(|panic| {
+                println!("{PANIC}{}", panic.to_string().replace('\n', " "));
+            }));
+            (attacks::named(name).act)(Path::new(socket));
+        }
+        ["attach", socket] => {
+            let _raw = raw::Raw::attach(Path::new(socket), "short");
+            println!("attached");
+            loop {
+                std::thread::sleep(Duration::from_secs(1));
+            }
+        }
+        _ => panic!("unknown role {role:?}"),
+    }
+}
+
+/// The begin of the line of an attacker that panics.
+const PANIC: &str = "panic ";
 
 fn suite() {
     attacks::check_names();
@@ -85,12 +108,12 @@ fn suite() {
     let calm = if smoke() { Calm::ONCE } else { CALM };
     println!("{}", calm.describe());
     println!();
-    println!("{}", Outcome::HEADING);
+    println!("{HEADING}");
     let mut verdict = Verdict::default();
     let mut server = Server::start(DaemonOptions::default());
     for attack in attacks::all().filter(|attack| chosen(attack, only.as_deref())) {
         if attack.daemon != server.options() {
-            assert!(server.stop(), "the daemon does not panic, whatever domains do");
+            verdict.stopped(server.stop());
             server = Server::start(attack.daemon);
         }
         if let Some(why) = cannot_run(attack) {
@@ -99,23 +122,38 @@ fn suite() {
             continue;
         }
         let tries = calm.runs(|| {
-            let outcome = run_attack(&mut server, attack, millis);
-            assert!(
-                server.lives() && flat::attach_soon(&server.socket),
-                "the daemon attaches the next domain"
-            );
+            let mut outcome = run_attack(&mut server, attack, millis);
+            if let Err(why) = end_row(&mut server) {
+                outcome.troubles.push(why);
+            }
             outcome
         });
         for tried in &tries {
-            println!("{:>7} {}", tried.marked(), tried.result.row(attack));
+            println!("{:>7} {}", tried.marked(), row(attack, &tried.result));
         }
-        verdict.add(attack, &tries, millis);
+        verdict.add(attack, &tries);
     }
     println!("\n{}", verdict.text());
     if only.is_none() {
-        println!("{}", flat::attach_and_kill(&server, rounds));
+        println!("{}", flat::attach_and_kill(&mut server, rounds));
     }
-    assert!(server.stop(), "the daemon does not panic, whatever domains do");
+    if let Err(why) = server.stop() {
+        println!("DOES NOT HOLD: {why}");
+    }
+}
+
+/// Ends what is left of a row. The daemon must live and attach a domain. If not, a new one starts.
+fn end_row(server: &mut Server) -> Result<(), String> {
+    child::end_strays(server.pid());
+    let ended = if !server.lives() {
+        "the daemon ended".to_owned()
+    } else if !flat::attach_once(&server.socket) {
+        "the daemon attached no domain afterwards".to_owned()
+    } else {
+        return Ok(());
+    };
+    server.restart()?;
+    Err(ended)
 }
 
 /// Why an attack cannot be made here.
@@ -142,48 +180,24 @@ fn chosen(attack: &Attack, only: Option<&str>) -> bool {
     only.is_none_or(|only| attack.name.contains(only))
 }
 
-/// What one run of an attack cost the others.
-struct Outcome {
-    victims: Vec<VictimReport>,
-    /// CPU time of the ordinary program, if one ran.
-    ordinary_ms: Option<u64>,
-    /// What the daemon did, and how the attacker ended.
-    attacker: String,
-}
+const HEADING: &str = " stolen  attack              missed of due   worst ms ordinary ms attaches worst ms  what became of the attacker                                  what it does";
 
-impl Outcome {
-    const HEADING: &str = " stolen  attack               jobs missed   worst ms silent ordinary ms  what became of the attacker                                  what it does";
-
-    fn sum(&self, of: fn(&VictimReport) -> u64) -> u64 {
-        self.victims.iter().map(of).sum()
-    }
-
-    /// Victims that ran no job.
-    fn silent(&self) -> usize {
-        self.victims.iter().filter(|report| report.jobs == 0).count()
-    }
-
-    /// Whether no victim missed a deadline, each ran, and an ordinary program got its part of the
-    /// `millis` of the run.
-    fn holds(&self, millis: u64) -> bool {
-        let starved = self.ordinary_ms.is_some_and(|ms| ms * 100 < millis * ORDINARY_PERCENT_MIN);
-        self.sum(|report| report.misses) == 0 && self.silent() == 0 && !starved
-    }
-
-    fn row(&self, attack: &Attack) -> String {
-        let worst_ns = self.victims.iter().map(|report| report.worst_ns).max().unwrap_or_default();
-        format!(
-            "{:<18} {:>6} {:>6} {:>10.2} {:>6} {:>11}  {:<60} {}",
-            attack.name,
-            self.sum(|report| report.jobs),
-            self.sum(|report| report.misses),
-            worst_ns as f64 / 1e6,
-            self.silent(),
-            self.ordinary_ms.map_or_else(|| "-".to_owned(), |ms| ms.to_string()),
-            self.attacker,
-            attack.what,
-        )
-    }
+/// A try in the table.
+fn row(attack: &Attack, outcome: &Outcome) -> String {
+    let dash = || "-".to_owned();
+    let ordinary = outcome.ordinary_ms.flatten().map_or_else(dash, |ms| ms.to_string());
+    let arrivals = outcome.arrivals.iter().flatten().next();
+    let count = arrivals.map_or_else(dash, |report| report.count.to_string());
+    let worst = arrivals.map_or_else(dash, |it| format!("{:.1}", it.worst.as_secs_f64() * 1e3));
+    format!(
+        "{:<18} {:>7} {:>7} {:>10.2} {ordinary:>11} {count:>8} {worst:>8}  {:<60} {}",
+        attack.name,
+        outcome.missed(),
+        outcome.due(),
+        outcome.worst_ms(),
+        outcome.became(),
+        attack.what,
+    )
 }
 
 /// What the judged tries say together.
@@ -193,24 +207,18 @@ struct Verdict {
     tries: usize,
     broken: Vec<String>,
     skipped: Vec<String>,
+    /// Daemons that did not end well.
+    daemons: Vec<String>,
 }
 
 impl Verdict {
-    fn add(&mut self, attack: &Attack, tries: &[Try<Outcome>], millis: u64) {
+    fn add(&mut self, attack: &Attack, tries: &[Try<Outcome>]) {
         self.rows += 1;
         self.tries += tries.len();
-        match tries.iter().find(|tried| tried.judged).map(|tried| &tried.result) {
+        match tries.iter().find(|tried| tried.judged).map(|tried| tried.result.faults()) {
             None => self.skipped.push(format!("{} (the host was never calm)", attack.name)),
-            Some(outcome) if outcome.holds(millis) => {}
-            Some(outcome) => {
-                let (missed, silent) = (outcome.sum(|report| report.misses), outcome.silent());
-                let ordinary = outcome.ordinary_ms.map(|ms| format!(", ordinary {ms} ms"));
-                self.broken.push(format!(
-                    "{} ({missed} missed, {silent} silent{})",
-                    attack.name,
-                    ordinary.unwrap_or_default()
-                ));
-            }
+            Some(faults) if faults.is_empty() => {}
+            Some(faults) => self.broken.push(format!("{} ({})", attack.name, faults.join("; "))),
         }
     }
 
@@ -219,11 +227,15 @@ impl Verdict {
         self.skipped.push(format!("{} ({why})", attack.name));
     }
 
+    fn stopped(&mut self, result: Result<(), String>) {
+        self.daemons.extend(result.err());
+    }
+
     /// The rows that hold, those that do not, and those that nothing was learnt about.
     fn text(&self) -> String {
         let (broken, skipped) = (self.broken.len(), self.skipped.len());
         let mut text = format!(
-            "no job missed, no victim silent, no ordinary program starved: {} rows of {}, in {} tries",
+            "attacked, no job missed, no victim accused, no ordinary program starved, attached again: {} rows of {}, in {} tries",
             self.rows - broken - skipped,
             self.rows,
             self.tries
@@ -236,6 +248,9 @@ impl Verdict {
                 );
             }
         }
+        for why in &self.daemons {
+            let _ = write!(text, "\nDOES NOT HOLD: {why}");
+        }
         if skipped > 0 {
             let _ = write!(text, "\nSKIPPED: {skipped} rows: {}", self.skipped.join(", "));
         }
@@ -243,40 +258,62 @@ impl Verdict {
     }
 }
 
-/// Runs one attack for `millis` milliseconds.
+/// Runs one attack for `millis` milliseconds, and [`REPORT_LIMIT`] more at most.
 fn run_attack(server: &mut Server, attack: &Attack, millis: u64) -> Outcome {
     let socket = server.socket.display().to_string();
     server.take_events();
-    let mut victims: Vec<Child> = Vec::new();
+    let mut victims: Vec<Running> = Vec::new();
     if attack.beside != Beside::Ordinary {
-        let role = |name| format!("victim|{name}|{socket}|{millis}");
-        victims.extend(VICTIMS.map(|name| start(&role(name))));
+        let role = |victim| format!("victim|{victim}|{socket}|{millis}|{}", attack.name);
+        victims.extend(VICTIMS.map(|victim| start(&role(victim))));
     }
-    let mut ordinary =
-        (attack.beside != Beside::Victims).then(|| start(&format!("ordinary|{millis}")));
+    let has_ordinary = attack.beside != Beside::Victims;
+    let ordinary = has_ordinary.then(|| start(&format!("ordinary|{millis}")));
     std::thread::sleep(LEAD);
     let role = format!("attack|{}|{socket}", attack.name);
+    let begin = Instant::now();
     let mut attacker = if attack.other_user { start_as_other(&role) } else { start(&role) };
     let rest = Duration::from_millis(millis).saturating_sub(2 * LEAD);
-    let (tracer, mut became) = match attack.outside {
-        Outside::Debugger => (None, outside::debug(server, &attacker, rest)),
-        how => (outside::act(how, server, &attacker, rest), String::new()),
+    let arrivals =
+        attack.arrivals.then(|| start(&format!("arrivals|{socket}|{}", rest.as_millis())));
+    let done = outside::act(attack.outside, server, &attacker.process, rest);
+    let deadline = begin + Duration::from_millis(millis) + REPORT_LIMIT;
+    let report = |victim| victim::report(victim, deadline, attack.victims, millis);
+    let mut outcome = Outcome {
+        millis,
+        victims: victims.iter().map(report).collect(),
+        ordinary_ms: ordinary.as_ref().map(|it| victim::ordinary_cpu_ms(it, deadline)),
+        arrivals: arrivals.as_ref().map(|it| victim::arrival_report(it, deadline)),
+        arrival_max: ARRIVAL_MAX,
+        attack: begin.elapsed(),
+        outside: done.showed,
+        troubles: done.trouble.into_iter().collect(),
+        measures: done.measures,
+        ..Outcome::default()
     };
-    let reports = victims.iter_mut().map(VictimReport::read).collect();
-    let ordinary_ms = ordinary.as_mut().and_then(victim::ordinary_cpu_ms);
-    let ended = attacker.try_wait().ok().flatten();
-    let _ = attacker.kill();
-    let _ = attacker.wait();
-    for mut process in victims.into_iter().chain(tracer).chain(ordinary) {
-        let _ = process.kill();
-        let _ = process.wait();
+    outcome.attacker = attacker_report(&mut attacker);
+    if let Some(mut tracer) = done.tracer {
+        let _ = (tracer.kill(), tracer.wait());
     }
+    drop((attacker, victims, ordinary, arrivals));
     // The daemon reports the detachment last.
     std::thread::sleep(Duration::from_millis(50));
-    for measure in server.take_events().measures {
-        became.push_str(&measure);
-        became.push_str(", ");
+    outcome.measures.extend(server.take_events().measures);
+    outcome
+}
+
+/// What the attacker said until now, and how it ended.
+fn attacker_report(attacker: &mut Running) -> AttackerReport {
+    let ended = attacker.ended_within(Duration::ZERO).map(|status| status.to_string());
+    let mut report = AttackerReport { ended, ..AttackerReport::default() };
+    for (at, line) in attacker.lines_so_far() {
+        if line == ATTACKING {
+            report.acted.get_or_insert(at.elapsed());
+        } else if let Some(breach) = line.strip_prefix(BREACH) {
+            report.breaches.push(breach.to_owned());
+        } else if let Some(panic) = line.strip_prefix(PANIC) {
+            report.panic.get_or_insert(panic.to_owned());
+        }
     }
-    became.push_str(&ended.map_or_else(|| "runs".to_owned(), |status| status.to_string()));
-    Outcome { victims: reports, ordinary_ms, attacker: became }
+    report
 }

@@ -1,7 +1,7 @@
 //! Actions on the attacker from outside: signals, debuggers, and a daemon that starts again.
 
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use upcall_benches::smoke;
 use upcall_sys::process::{PidFd, Signal};
@@ -9,58 +9,102 @@ use upcall_sys::process::{PidFd, Signal};
 use crate::attack::Outside;
 use crate::daemon::Server;
 
+/// How long gdb may take.
+const GDB_LIMIT: Duration = Duration::from_secs(20);
+
+/// What an action from outside left behind.
+#[derive(Debug, Default)]
+pub(crate) struct Done {
+    /// A program that still acts.
+    pub(crate) tracer: Option<Child>,
+    /// What it showed, for the table.
+    pub(crate) showed: String,
+    /// Why it failed, if it did.
+    pub(crate) trouble: Option<String>,
+    /// What a daemon that was killed had reported.
+    pub(crate) measures: Vec<String>,
+}
+
 /// Acts on the attacker from outside during `rest`.
-pub(crate) fn act(
+pub(crate) fn act(how: Outside, server: &mut Server, attacker: &Child, rest: Duration) -> Done {
+    if how == Outside::Nothing {
+        return Done::default();
+    }
+    std::thread::sleep(rest / 4);
+    match try_act(how, server, attacker, rest) {
+        Ok(done) => done,
+        Err(why) => Done { trouble: Some(format!("ERROR: {why}")), ..Done::default() },
+    }
+}
+
+fn try_act(
     how: Outside,
     server: &mut Server,
     attacker: &Child,
     rest: Duration,
-) -> Option<Child> {
-    std::thread::sleep(rest / 4);
-    let process = PidFd::open(attacker.id()).ok();
-    let send = |signal| process.as_ref().map(|process| process.send_signal(signal));
+) -> Result<Done, String> {
+    let process = PidFd::open(attacker.id()).map_err(|error| error.to_string())?;
+    let send = |signal| process.send_signal(signal).map_err(|error| error.to_string());
+    let mut done = Done::default();
     match how {
-        Outside::Nothing | Outside::Debugger => None,
-        Outside::Kill => {
-            send(Signal::Kill);
-            None
-        }
+        Outside::Nothing => {}
+        Outside::Kill => send(Signal::Kill)?,
         Outside::StopAndContinue => {
-            send(Signal::Stop);
+            send(Signal::Stop)?;
             std::thread::sleep(rest / 4);
-            send(Signal::Continue);
-            None
+            let state = thread_state_of(attacker.id());
+            send(Signal::Continue)?;
+            if state != Some('T') {
+                return Err(format!("SIGSTOP did not stop it (state {state:?})"));
+            }
         }
-        Outside::RestartDaemon => {
-            server.restart();
-            None
+        Outside::RestartDaemon => done.measures = server.restart()?.measures,
+        Outside::Trace => {
+            let tracer = trace(attacker.id())?;
+            std::thread::sleep(rest / 4);
+            done.tracer = Some(tracer);
+            if !is_traced(attacker.id()) {
+                done.trouble = Some("ERROR: strace did not attach".to_owned());
+            }
         }
-        Outside::Trace => Command::new("strace")
-            .args(["-f", "-o", "/dev/null", "-p", &attacker.id().to_string()])
-            .stderr(Stdio::null())
-            .spawn()
-            .inspect_err(|error| println!("strace: {error}"))
-            .ok(),
+        Outside::Debugger => done.showed = debug(server, attacker, rest)?,
     }
+    Ok(done)
+}
+
+fn trace(pid: u32) -> Result<Child, String> {
+    Command::new("strace")
+        .args(["-f", "-o", "/dev/null", "-p", &pid.to_string()])
+        .stderr(Stdio::null())
+        .spawn()
+        .map_err(|error| format!("strace: {error}"))
+}
+
+/// Whether a debugger is attached to a process (proc_pid_status(5)).
+fn is_traced(pid: u32) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let tracer = status.lines().find_map(|line| line.strip_prefix("TracerPid:"));
+    tracer.is_some_and(|tracer| tracer.trim() != "0")
 }
 
 /// Stops an attacker with gdb and lets it continue. Returns the state of its thread meanwhile, and
 /// the number of jobs that it ended afterwards.
-pub(crate) fn debug(server: &Server, attacker: &Child, rest: Duration) -> String {
-    std::thread::sleep(rest / 4);
+fn debug(server: &Server, attacker: &Child, rest: Duration) -> Result<String, String> {
     let hold = format!("shell sleep {}", if smoke() { 0.2 } else { 1.0 });
-    let gdb = Command::new("gdb")
+    let mut gdb = Command::new("gdb")
         .args(["-batch", "-nx", "-p", &attacker.id().to_string(), "-ex", &hold, "-ex", "detach"])
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null())
-        .spawn();
-    let mut gdb = match gdb {
-        Ok(gdb) => gdb,
-        Err(error) => return format!("gdb: {error}, "),
-    };
+        .spawn()
+        .map_err(|error| format!("gdb: {error}"))?;
+    let deadline = Instant::now() + GDB_LIMIT;
     let (mut traced, mut daemon_state) = (false, String::new());
     while gdb.try_wait().is_ok_and(|ended| ended.is_none()) {
+        if Instant::now() > deadline {
+            let _ = (gdb.kill(), gdb.wait());
+            return Err(format!("gdb did not end within {GDB_LIMIT:?}"));
+        }
         if let Some((tid, state, _)) = virtual_processor_of(server)
             && thread_state_of(tid) == Some('t')
         {
@@ -73,8 +117,10 @@ pub(crate) fn debug(server: &Server, attacker: &Child, rest: Duration) -> String
     let before = jobs();
     std::thread::sleep(rest / 8);
     let since = jobs().saturating_sub(before);
-    let state = if traced { "t" } else { "never t" };
-    format!("thread state {state}, to the daemon {daemon_state}; {since} jobs after, ")
+    if !traced {
+        return Err("gdb did not stop its thread".to_owned());
+    }
+    Ok(format!("thread state t, to the daemon {daemon_state}; {since} jobs after, "))
 }
 
 /// The attacker's thread, state and jobs, as the daemon reports them.

@@ -13,8 +13,10 @@ use upcall_sys::memfd::SharedMapping;
 use upcall_sys::readiness::{self, Direction};
 use upcall_sys::{clock, process, schedule};
 
-/// Period of its reservation. It is shorter than those of all victims.
-const PERIOD_NS: u64 = 5_000_000;
+/// A reservation of one PDU of this cost in each period. Its deadline is its period.
+pub fn need(period_ns: u64, pdu_cost_ns: u64) -> Need {
+    Need { period_ns, deadline_ns: period_ns, batch: 1, quantum: 1, pdu_cost_ns, ..Need::default() }
+}
 
 /// A domain that follows the protocol only as far as an attack wants.
 pub struct Raw {
@@ -29,18 +31,36 @@ pub struct Raw {
 }
 
 impl Raw {
-    /// Attaches, and makes the calling thread its virtual processor.
+    /// Attaches with a small reservation, as ordinary domains do. The calling thread becomes its
+    /// virtual processor.
+    ///
+    /// # Panics
+    /// If the daemon refuses.
     pub fn attach(socket: &Path, name: &str) -> Raw {
-        let connection = Connection::connect(socket).expect("the daemon listens");
+        // The period is shorter than those of the usual victims.
+        Raw::attach_with(socket, name, need(5_000_000, 100_000))
+    }
+
+    /// The same with this reservation.
+    pub fn attach_with(socket: &Path, name: &str, need: Need) -> Raw {
+        let mut raw = Raw::join(socket, name).unwrap_or_else(|why| panic!("{why}"));
+        let order = raw.create(1, false, need).flatten().unwrap_or_else(|why| panic!("{why}"));
+        raw.rank = Rank::new(need.period_ns, order);
+        raw
+    }
+
+    /// Attaches without a reservation. The error is a sentence.
+    pub fn join(socket: &Path, name: &str) -> Result<Raw, String> {
+        let connection = Connection::connect(socket).map_err(|error| error.to_string())?;
         let hello = ToDaemon::Hello { name: name.into(), policy: "rmdp".into() };
-        connection.send(&hello.encode(), &[]).expect("the domain is connected");
-        let (welcome, _) = next(&connection);
+        connection.send(&hello.encode(), &[]).map_err(|error| error.to_string())?;
+        let (welcome, _) = next(&connection)?;
         let ToDomain::Welcome { domain, generation, .. } = welcome else {
-            panic!("expected a welcome, found {welcome:?}")
+            return Err(format!("expected a welcome, found {welcome:?}"));
         };
-        let (virtual_processor, received) = next(&connection);
+        let (virtual_processor, received) = next(&connection)?;
         let ToDomain::VirtualProcessor { cpu } = virtual_processor else {
-            panic!("expected a virtual processor, found {virtual_processor:?}")
+            return Err(format!("expected a virtual processor, found {virtual_processor:?}"));
         };
         let bytes = [PAGE_BYTES, AREA_BYTES];
         let map = |at: usize| {
@@ -48,36 +68,33 @@ impl Raw {
             SharedMapping::from_fd(fd, bytes[at]).expect("the descriptor is a page")
         };
         let me = DomainId::new(domain).expect("the daemon assigns a valid number");
-        let mut raw = Raw {
+        let raw = Raw {
             me,
-            rank: Rank::new(PERIOD_NS, 0),
+            rank: Rank::new(u64::MAX, u32::MAX),
             turn: TurnPage::attach(map(0)).expect("a turn page"),
             pages: [map(0), map(1)],
             owner: Owner::create(map(1), me, generation).expect("a blank area"),
             connection,
         };
-        schedule::pin_thread(&[cpu]).expect("its own CPU");
+        schedule::pin_thread(&[cpu]).map_err(|error| error.to_string())?;
         raw.send(&ToDaemon::Thread { cpu, tid: process::thread_id() });
-        raw.rank.order = raw.create();
-        raw
+        Ok(raw)
     }
 
-    /// Makes a small reservation, as ordinary domains do.
-    fn create(&self) -> u32 {
-        let need = Need {
-            period_ns: PERIOD_NS,
-            deadline_ns: PERIOD_NS,
-            batch: 1,
-            quantum: 1,
-            pdu_cost_ns: 100_000,
-            ..Need::default()
-        };
+    /// Asks for a reservation. Returns its place in the order of admission, or why the daemon
+    /// refuses it. The outer error is a daemon that does not answer.
+    pub fn create(
+        &self,
+        request: u64,
+        unscreened: bool,
+        need: Need,
+    ) -> Result<Result<u32, String>, String> {
         let name = "attack".to_owned();
-        self.send(&ToDaemon::Create { request: 1, unscreened: false, need, name });
+        self.send(&ToDaemon::Create { request, unscreened, need, name });
         loop {
-            match next(&self.connection).0 {
-                ToDomain::Granted { order, .. } => return order,
-                ToDomain::Refused { reason, .. } => panic!("{reason}"),
+            match next(&self.connection)?.0 {
+                ToDomain::Granted { order, .. } => return Ok(Ok(order)),
+                ToDomain::Refused { reason, .. } => return Ok(Err(reason)),
                 _ => {}
             }
         }
@@ -93,13 +110,15 @@ impl Raw {
     }
 }
 
-fn next(connection: &Connection) -> (ToDomain, Received) {
+/// The next message. Waits for 5 s at most.
+fn next(connection: &Connection) -> Result<(ToDomain, Received), String> {
     let until = clock::monotonic_ns() + 5_000_000_000;
     let ready = readiness::wait_until(connection.as_fd(), Direction::Readable, Some(until));
-    assert!(ready.is_ok_and(|ready| ready), "the daemon sends nothing");
+    if !ready.is_ok_and(|ready| ready) {
+        return Err("the daemon sends nothing for 5 s".to_owned());
+    }
     let mut buffer = [0; MESSAGE_BYTES_MAX];
-    let received = connection.receive(&mut buffer).expect("a message is there");
-    let message =
-        ToDomain::decode(&buffer[..received.len]).expect("the daemon sends a valid message");
-    (message, received)
+    let received = connection.receive(&mut buffer).map_err(|error| error.to_string())?;
+    let message = ToDomain::decode(&buffer[..received.len]).map_err(|error| error.to_string())?;
+    Ok((message, received))
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use upcall_shm::DomainId;
 use upcall_sys::clock;
 
-use super::{Attack, Outside, attack, be_ready, notify_daemon, run, sleep, spin};
+use super::{Attack, Outside, attack, attacking, be_ready, notify_daemon, run, sleep, spin};
 use crate::raw::Raw;
 
 /// Far beyond the cost that [`run`] declares for a PDU, in ns.
@@ -40,6 +40,7 @@ pub(crate) const ATTACKS: &[Attack] = &[
 fn over(socket: &Path) {
     run(socket, |batch| {
         while batch.proceed() {
+            attacking();
             spin(QUANTUM_NS);
         }
     });
@@ -50,6 +51,7 @@ fn interrupts(socket: &Path) {
     run(socket, |batch| {
         while batch.proceed() {
             std::thread::sleep(Duration::from_micros(700));
+            attacking();
             spin(6 * QUANTUM_NS);
         }
     });
@@ -61,6 +63,7 @@ fn awaits_idle(socket: &Path) {
     raw.owner.set_awaits_idle(true);
     loop {
         sleep(&raw);
+        attacking();
         notify_daemon(&raw);
     }
 }
@@ -73,6 +76,7 @@ fn saved_credit(socket: &Path) {
         raw.owner.publish(Some(raw.rank.into()));
         std::thread::sleep(Duration::from_secs(1));
         be_ready(&mut raw);
+        attacking();
         let until = clock::monotonic_ns() + 200_000_000;
         while raw.turn.holder() == Ok(raw.me) && clock::monotonic_ns() < until {
             raw.owner.set_running(Some(0), clock::monotonic_ns());

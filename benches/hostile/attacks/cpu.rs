@@ -6,11 +6,17 @@ use std::time::Duration;
 use upcall_shm::user_area::Mask;
 use upcall_sys::clock;
 
-use super::{Attack, Beside, DaemonOptions, attack, be_ready, behave, run, spin};
+use super::{
+    Attack, Beside, DaemonOptions, Victims, attack, attacking, be_ready, behave, run, spin,
+};
 use crate::raw::Raw;
 
 pub(crate) const ATTACKS: &[Attack] = &[
     attack("none", "a domain that keeps to the rules", behave),
+    Attack {
+        victims: Victims::QUICK,
+        ..attack("none, quick", "the same, beside victims with periods of 1 ms and 2 ms", behave)
+    },
     attack("endless loop", "a handler neither calls proceed() nor returns", endless),
     attack("no turn", "its thread loops without ever having the turn", without_turn),
     attack("masked", "preemption masked, then an endless loop", masked),
@@ -32,6 +38,7 @@ pub(crate) const ATTACKS: &[Attack] = &[
 
 fn endless(socket: &Path) {
     run(socket, |_| {
+        attacking();
         loop {
             spin(1_000_000);
         }
@@ -41,6 +48,7 @@ fn endless(socket: &Path) {
 /// Loops without ready work and without the turn.
 fn without_turn(socket: &Path) {
     let _raw = Raw::attach(socket, "attacker");
+    attacking();
     loop {
         spin(1_000_000);
     }
@@ -50,6 +58,7 @@ fn masked(socket: &Path) {
     let mut raw = Raw::attach(socket, "attacker");
     let _ = raw.owner.mask(Mask::Preemption);
     be_ready(&mut raw);
+    attacking();
     loop {
         spin(1_000_000);
     }
@@ -58,6 +67,7 @@ fn masked(socket: &Path) {
 fn false_life(socket: &Path) {
     let mut raw = Raw::attach(socket, "attacker");
     be_ready(&mut raw);
+    attacking();
     loop {
         raw.owner.set_asked(clock::monotonic_ns());
     }
@@ -66,6 +76,7 @@ fn false_life(socket: &Path) {
 fn blocks(socket: &Path) {
     run(socket, |batch| {
         while batch.proceed() {
+            attacking();
             std::thread::sleep(Duration::from_millis(20));
         }
     });

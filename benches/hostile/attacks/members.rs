@@ -3,13 +3,14 @@
 
 use std::path::Path;
 use std::process::{Child, Command};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use upcall_shm::DomainId;
 use upcall_shm::user_area::Rank;
 use upcall_sys::{clock, futex, process, schedule};
 
-use super::{Attack, Beside, attack, claim, notify_daemon, sleep, spin};
+use super::{Attack, Beside, attack, attacking, claim, notify_daemon, sleep, spin};
 use crate::raw::Raw;
 
 pub(crate) const ATTACKS: &[Attack] = &[
@@ -79,6 +80,7 @@ fn beside(raw: &Raw, act: impl FnOnce() + Send) {
             let others: Vec<u32> = allowed.filter(|&cpu| cpu != raw.turn.cpu()).collect();
             let _ = schedule::set_ordinary();
             let _ = schedule::pin_thread(&others);
+            attacking();
             act();
         });
         loop {
@@ -97,17 +99,20 @@ fn swarm_better(socket: &Path) {
 }
 
 fn all_of_swarm(socket: &Path, rank_of: fn(Rank) -> Rank) {
+    // How many have worked.
+    let active = AtomicUsize::new(0);
     std::thread::scope(|scope| {
         for _ in 0..SWARM {
-            scope.spawn(|| swarm_member(socket, rank_of));
+            scope.spawn(|| swarm_member(socket, rank_of, &active));
         }
     });
 }
 
-fn swarm_member(socket: &Path, rank_of: fn(Rank) -> Rank) {
+fn swarm_member(socket: &Path, rank_of: fn(Rank) -> Rank, active: &AtomicUsize) {
     let mut raw = Raw::attach(socket, "attacker");
     let rank = rank_of(raw.rank);
     let mut release_ns = clock::monotonic_ns();
+    let mut worked = false;
     loop {
         while clock::monotonic_ns() < release_ns {
             sleep_until(&raw, release_ns);
@@ -124,6 +129,10 @@ fn swarm_member(socket: &Path, rank_of: fn(Rank) -> Rank) {
             raw.owner.set_running(Some(0), now);
             raw.owner.set_asked(now);
             spin(USED_NS / 4);
+        }
+        // Relaxed: it orders no other memory.
+        if !std::mem::replace(&mut worked, true) && active.fetch_add(1, Relaxed) + 1 == SWARM {
+            attacking();
         }
         raw.owner.publish(None);
         raw.turn.pass(turn, DomainId::DAEMON);
@@ -159,10 +168,12 @@ fn reused_number(socket: &Path) {
     drop(gate);
     let _ = thread.join();
     let _ = schedule::pin_thread(&[raw.turn.cpu()]);
-    let _child = process_with_number(tid);
+    let mut child = process_with_number(tid).expect("a process gets the number");
     raw.owner.publish(None);
+    attacking();
     loop {
         raw.owner.set_asked(clock::monotonic_ns());
+        let _ = child.try_wait();
         std::thread::sleep(Duration::from_millis(1));
     }
 }

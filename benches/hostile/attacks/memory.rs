@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use upcall_sys::schedule;
 
-use super::{Attack, DaemonOptions, attack, sleep};
+use super::{Attack, DaemonOptions, attack, attacking, sleep};
 use crate::raw::Raw;
 
 pub(crate) const ATTACKS: &[Attack] = &[
@@ -50,6 +50,7 @@ fn scribble_beside(socket: &Path) {
 
 fn scribble_for_ever(raw: &Raw) {
     let words = raw.words();
+    attacking();
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     loop {
         // Marsaglia's xorshift64 suffices, because it only has to reach every word.

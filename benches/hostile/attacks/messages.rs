@@ -4,14 +4,14 @@ use std::path::Path;
 
 use upcall_sys::schedule;
 
-use super::{Attack, attack, sleep};
+use super::{Attack, attack, attacking, sleep};
 use crate::raw::Raw;
 
-pub(crate) const ATTACKS: &[Attack] = &[attack(
-    "flood",
-    "invalid messages and requests to the daemon's socket, from 4 threads",
-    flood,
-)];
+pub(crate) const ATTACKS: &[Attack] = &[Attack {
+    other_user: true,
+    arrivals: true,
+    ..attack("flood", "invalid messages to the daemon's socket, from 4 threads", flood)
+}];
 
 fn flood(socket: &Path) {
     let raw = Raw::attach(socket, "attacker");
@@ -28,6 +28,7 @@ fn flood(socket: &Path) {
                         if connection.send(&vec![number; length], &[]).is_err() {
                             break;
                         }
+                        attacking();
                     }
                 }
             });

@@ -5,7 +5,7 @@ use std::path::Path;
 use upcall_shm::user_area::Rank;
 use upcall_sys::{clock, schedule};
 
-use super::{Attack, attack, claim, notify_daemon, run, sleep, spin};
+use super::{Attack, attack, attacking, claim, notify_daemon, run, sleep, spin};
 use crate::raw::Raw;
 
 pub(crate) const ATTACKS: &[Attack] = &[
@@ -24,6 +24,7 @@ fn in_each_turn(socket: &Path, rank: Option<Rank>, mut act: impl FnMut(&Raw)) {
     let mut raw = Raw::attach(socket, "attacker");
     let rank = rank.unwrap_or(raw.rank);
     claim(&mut raw, rank);
+    attacking();
     loop {
         match raw.turn.turn() {
             Ok(turn) if turn.holder() == raw.me => {
@@ -59,7 +60,8 @@ fn work_and_ask(raw: &Raw) {
 
 fn highest(socket: &Path) {
     run(socket, |_| {
-        let _ = schedule::set_fifo(99);
+        schedule::set_fifo(99).expect("the attacker has the right");
+        attacking();
         loop {
             spin(1_000_000);
         }

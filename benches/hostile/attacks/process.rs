@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use super::{Attack, Outside, attack, behave, endless_asking, run};
+use super::{Attack, Outside, attack, attacking, behave, endless_asking, run};
 
 pub(crate) const ATTACKS: &[Attack] = &[
     Attack {
@@ -43,6 +43,7 @@ pub(crate) const ATTACKS: &[Attack] = &[
 fn chatty(socket: &Path) {
     run(socket, |batch| {
         while batch.proceed() {
+            attacking();
             for _ in 0..20 {
                 let _ = std::fs::metadata("/");
             }
@@ -56,17 +57,20 @@ fn forks(socket: &Path) {
         while batch.proceed() {
             if children < 4 {
                 children += 1;
-                // The child ends with this process, or after some seconds.
-                let _ =
-                    Command::new("timeout").args(["4", "sh", "-c", "while :; do :; done"]).spawn();
+                // The child ends after some seconds, or when the bench ends the row.
+                let _ = Command::new("timeout").args(["4", "sh", "-c", BUSY]).spawn();
             }
         }
     });
 }
 
-/// 200 processes that start one another, each of which then loops. Ends after some seconds.
+/// A program that says that it attacks, and loops.
+const BUSY: &str = "echo attacking; while :; do :; done";
+
+/// 127 processes that start one another, each of which then loops. Ends after some seconds.
 fn fork_bomb(socket: &Path) {
-    let script = "bomb() { if [ $1 -gt 0 ]; then bomb $(($1-1)) & bomb $(($1-1)) & fi; \
+    let script = "bomb() { if [ $1 -gt 0 ]; then bomb $(($1-1)) & bomb $(($1-1)) & \
+                  else echo attacking; fi; \
                   while :; do :; done; }; bomb 6 & wait";
     let mut started = false;
     run(socket, move |batch| {
@@ -81,15 +85,21 @@ fn fork_bomb(socket: &Path) {
 fn execs(socket: &Path) {
     run(socket, |_| {
         use std::os::unix::process::CommandExt;
-        let error = Command::new("sh").args(["-c", "while :; do :; done"]).exec();
+        let error = Command::new("sh").args(["-c", BUSY]).exec();
         eprintln!("exec: {error}");
     });
 }
 
 fn exits(socket: &Path) {
-    run(socket, |_| std::process::exit(0));
+    run(socket, |_| {
+        attacking();
+        std::process::exit(0)
+    });
 }
 
 fn aborts(socket: &Path) {
-    run(socket, |_| std::process::abort());
+    run(socket, |_| {
+        attacking();
+        std::process::abort()
+    });
 }

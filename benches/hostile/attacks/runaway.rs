@@ -7,7 +7,7 @@ use upcall::activity::ActivityParams;
 use upcall::time::Span;
 use upcall::{Config, Runtime};
 
-use super::{Attack, Beside, attack, spin};
+use super::{Attack, Beside, attack, attacking, spin};
 
 pub(crate) const ATTACKS: &[Attack] = &[Attack {
     beside: Beside::Ordinary,
@@ -19,6 +19,7 @@ fn endless(_socket: &Path) {
     let mut runtime = Runtime::start(Config { cpus, ..Config::default() }).expect("it starts");
     let need = ActivityParams::new(Span::from_millis(5), Span::from_micros(100));
     let id = runtime.handler("attack", need, |_| {
+        attacking();
         loop {
             spin(1_000_000);
         }

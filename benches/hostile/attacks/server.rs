@@ -6,12 +6,14 @@ use std::path::Path;
 use std::time::Duration;
 
 use upcall_shm::user_area::Rank;
-use upcall_shm::wire::{MESSAGE_BYTES_MAX, Need, ToDaemon};
+use upcall_shm::wire::{MESSAGE_BYTES_MAX, ToDaemon};
 use upcall_sys::clock;
 use upcall_sys::local::Connection;
 
-use super::{Attack, DaemonOptions, Outside, attack, claim, notify_daemon, sleep, spin};
-use crate::raw::Raw;
+use super::{
+    Attack, DaemonOptions, Outside, attack, attacking, breach, claim, notify_daemon, sleep, spin,
+};
+use crate::raw::{Raw, need};
 
 pub(crate) const ATTACKS: &[Attack] = &[
     Attack {
@@ -22,13 +24,19 @@ pub(crate) const ATTACKS: &[Attack] = &[
         daemon: DaemonOptions { kill: true, descriptors_max: 64 },
         ..of_other("silent, --kill", "as `silent`, under a daemon that kills", silent)
     },
-    of_other("unscreened", "asks for 95 % although admission refuses it, and works", unscreened),
-    of_other("request flood", "expensive requests from 16 connections", request_flood),
+    of_other("unscreened", "works as if admission had not refused its 95 %", unscreened),
+    Attack {
+        arrivals: true,
+        ..of_other("request flood", "expensive requests from 16 connections", request_flood)
+    },
     Attack {
         outside: Outside::RestartDaemon,
         ..of_other("false claims", "claims places that no daemon granted, and works", false_claims)
     },
-    of_other("lingering", "sends sockets whose closing blocks", lingering),
+    Attack {
+        arrivals: true,
+        ..of_other("lingering", "sends sockets whose closing blocks", lingering)
+    },
 ];
 
 const fn of_other(name: &'static str, what: &'static str, act: fn(&Path)) -> Attack {
@@ -47,18 +55,26 @@ fn silent(socket: &Path) {
         }
         let is_open = |it: &Connection| it.peek(&mut [0]).is_err_and(|e| e.is_would_block());
         connections.retain(is_open);
+        if !connections.is_empty() {
+            attacking();
+        }
     }
 }
 
-fn need(period_ns: u64, pdu_cost_ns: u64) -> Need {
-    Need { period_ns, deadline_ns: period_ns, batch: 1, quantum: 1, pdu_cost_ns, ..Need::default() }
-}
-
+/// The user has no right to run what admission refuses. If the daemon grants it all the same, it
+/// works with the rank of that grant, else with that of its small reservation.
 fn unscreened(socket: &Path) {
     let raw = Raw::attach(socket, "attacker");
-    let (need, name) = (need(5_000_000, 4_750_000), "soft".to_owned());
-    raw.send(&ToDaemon::Create { request: 2, unscreened: true, need, name });
-    let rank = raw.rank;
+    let need = need(5_000_000, 4_750_000);
+    let reply = raw.create(2, true, need).expect("the daemon answers");
+    let rank = match reply {
+        Ok(order) => {
+            breach("the daemon granted 95 % to a user without the right");
+            Rank::new(need.period_ns, order)
+        }
+        Err(_) => raw.rank,
+    };
+    attacking();
     work_with(raw, rank);
 }
 
@@ -90,6 +106,7 @@ fn request_flood(socket: &Path) {
             Some(connection)
         })
         .collect();
+    assert_eq!(connections.len(), 16, "all are connected");
     let mut buffer = [0; MESSAGE_BYTES_MAX];
     for request in 0.. {
         let number = request % 500;
@@ -100,6 +117,7 @@ fn request_flood(socket: &Path) {
             let _ = connection.send(&create, &[]);
             while connection.receive(&mut buffer).is_ok_and(|received| received.len > 0) {}
         }
+        attacking();
     }
 }
 
@@ -120,6 +138,7 @@ fn false_claims(socket: &Path) {
         std::thread::sleep(Duration::from_millis(1));
     }
     let raw = Raw::attach(socket, "attacker");
+    attacking();
     for request in 0..20_000u32 {
         let order = [3 << 30, u32::MAX, request, (3 << 30) - 1][request as usize % 4];
         let need = need(5_000_000 + u64::from(request), 4_900_000);
@@ -151,6 +170,7 @@ fn lingering(socket: &Path) {
             // From Linux 6.16 on the kernel refuses the first message.
             let _ = connection.send(&ToDaemon::Inspect.encode(), &[sender.as_fd()]);
             let _ = connection.send(&ToDaemon::Inspect.encode(), &[]);
+            attacking();
         }
         if receivers.len() >= 100 {
             std::thread::sleep(Duration::from_millis(10));

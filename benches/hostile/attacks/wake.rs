@@ -7,7 +7,7 @@ use upcall_shm::DomainId;
 use upcall_shm::wake_word::ASLEEP;
 use upcall_sys::{futex, schedule};
 
-use super::{Attack, attack, sleep, spin};
+use super::{Attack, attack, attacking, sleep, spin};
 use crate::raw::Raw;
 
 pub(crate) const ATTACKS: &[Attack] = &[
@@ -41,6 +41,8 @@ fn disturb_and(socket: &Path, disturb: fn(&Raw), act: fn(&Raw)) {
         });
         loop {
             act(&raw);
+            // It was woken.
+            attacking();
         }
     });
 }
