@@ -6,8 +6,8 @@
 //! before it gives a new thread its priority, and the watchdog asks before it raises that thread.
 //!
 //! A new thread of a user that owes starts below the domains of others, without turns. It gets both
-//! when the user owes nothing more. That is no offence, and is not reported. It does not happen on a
-//! CPU without domains of other users.
+//! when the user owes nothing more. That is no offence, and is not reported. It does not happen on
+//! a CPU without domains of other users.
 //!
 //! A debt shrinks by the grace that each user has in share, and by the reservation of the thread
 //! that left. So a user gains nothing by leaving, and a domain that keeps its reservation and is
@@ -26,8 +26,8 @@ const OWED_MAX_NS: u64 = 1_000_000;
 const KEPT_NS_MAX: u64 = 50_000_000;
 /// The most users that are kept. A user without a debt leaves the list at the next departure.
 const USERS_MAX: usize = 64;
-/// How long offences are kept. For as long, no new thread of the user gets turns after a thread that
-/// had lost them for good.
+/// How long offences are kept. For as long, no new thread of the user gets turns after a thread
+/// that had lost them for good.
 const OFFENCES_FOR: Span = Span::from_secs(10);
 /// How long no new thread gets turns after one that left below the others.
 const PENALTY_FOR: Span = Span::from_millis(50);

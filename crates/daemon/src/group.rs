@@ -81,8 +81,8 @@ pub(crate) struct Member {
 }
 
 /// The CPU time of a member's thread when the watchdog read it last, or when it was attached. The
-/// watchdog writes it. The server reads it when the member leaves. Relaxed everywhere: a word of the
-/// previous sample does no harm.
+/// watchdog writes it. The server reads it when the member leaves. Relaxed everywhere: a word of
+/// the previous sample does no harm.
 #[derive(Debug, Default)]
 pub(crate) struct LastSample {
     pub(crate) at_ns: AtomicU64,

@@ -151,7 +151,7 @@ impl Daemon {
         cpu: u32,
         tid: u32,
     ) -> Result<(), SessionEnd> {
-        let band = self.band();
+        let (band, cpu_states) = (self.band(), self.cpu_states.clone());
         let Some(Session { credentials, process, .. }) = self.sessions.get(&session) else {
             return Ok(());
         };
@@ -169,17 +169,26 @@ impl Daemon {
             // The session goes on: the domain may send next that it detaches.
             return Ok(());
         };
-        if !raise(&thread, cpu, band)? {
-            return Ok(());
-        }
         memory.seal_future_writes()?;
-        let member = Arc::new(Member::new((number, generation), thread, memory)?);
-        virtual_processor.member = Some(member.clone());
         let group = virtual_processor.group.clone();
+        // The thread runs from the moment at which it is raised. Until it is held, nothing of a
+        // lower priority than the watchdog's delays this thread.
+        let raise_or_hold = || {
+            if !raise(&thread, cpu, band)? {
+                return Ok(None);
+            }
+            let member = Arc::new(Member::new((number, generation), thread, memory)?);
+            group.kernel.attach(number, generation, 0, pid);
+            hold_newcomer(&cpu_states, &group, &member, band);
+            Ok::<_, SessionEnd>(Some(member))
+        };
+        let raised = match band {
+            Some(band) => schedule::at_priority(band.watchdog(), raise_or_hold),
+            None => raise_or_hold(),
+        };
+        let Some(member) = raised? else { return Ok(()) };
+        virtual_processor.member = Some(member.clone());
         let others = group.members();
-        group.kernel.attach(number, generation, 0, pid);
-        self.cpu_state_of(cpu)
-            .inspect(|of| of.hold_newcomer(&group, &member, (band, clock::now())));
         group.set_members(|members| members.push(member.clone()));
         self.set_limits(session);
         self.exchange_areas(session, &group, &member, &others)?;
@@ -227,6 +236,18 @@ impl Daemon {
         self.report_refusal(session, &reason);
         let _ = self.send(session, &ToDomain::Rejected { reason: reason.clone() }, &[]);
         SessionEnd(reason)
+    }
+}
+
+/// See [`CpuState::hold_newcomer`].
+fn hold_newcomer(
+    cpu_states: &[Arc<CpuState>],
+    group: &DomainGroup,
+    member: &Member,
+    band: Option<Band>,
+) {
+    for cpu_state in cpu_states.iter().filter(|of| of.cpu == group.cpu) {
+        cpu_state.hold_newcomer(group, member, (band, clock::now()));
     }
 }
 

@@ -14,7 +14,6 @@ use super::daemon::Daemon;
 use super::event::DaemonEvent;
 use super::session::{Attached, Session, VirtualProcessor};
 use crate::clock;
-use crate::cpu::CpuState;
 use crate::group::{DomainGroup, Member};
 
 impl Daemon {
@@ -36,10 +35,11 @@ impl Daemon {
         for VirtualProcessor { group, member, .. } in virtual_processors {
             let Some(member) = member else { continue };
             leave(&group, &member);
-            self.note_departure(&group, &member);
             if let Some(band) = self.band() {
                 lower(&member, band);
             }
+            // After the change of class: that brings the kernel's count up to date.
+            self.note_departure(&group, &member);
         }
         if let Some(domain) = self.registry.detach(number.number()) {
             let (domain, name) = (number.number(), domain.name);
@@ -68,13 +68,9 @@ impl Daemon {
     }
 
     fn note_departure(&self, group: &DomainGroup, member: &Member) {
-        if let Some(cpu_state) = self.cpu_state_of(group.cpu) {
+        for cpu_state in self.cpu_states.iter().filter(|of| of.cpu == group.cpu) {
             cpu_state.note_departure(group, member, clock::now());
         }
-    }
-
-    pub(super) fn cpu_state_of(&self, cpu: u32) -> Option<&Arc<CpuState>> {
-        self.cpu_states.iter().find(|cpu_state| cpu_state.cpu == cpu)
     }
 
     /// Closes the groups of a user without domains.

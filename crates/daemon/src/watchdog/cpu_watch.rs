@@ -367,7 +367,7 @@ impl CpuWatch {
 
     /// Takes `measure` against a domain, or demotes it after too many offences. Reports the
     /// measure.
-    fn act_against(
+    pub(super) fn act_against(
         &mut self,
         group: &DomainGroup,
         member: &Member,
@@ -433,9 +433,8 @@ impl CpuWatch {
         let responded = group.is_asleep(member) || has_responded(member, penalty.at, tick.now);
         let is_over = match penalty {
             Penalty { is_offence: false, is_ordinary: false, .. } => {
-                !owes_beyond(record, tick)
-                    && !record.account.waits_for_group()
-                    && !(record.is_held && is_held)
+                let waits = record.account.waits_for_group() || (record.is_held && is_held);
+                !owes_beyond(record, tick) && !waits
             }
             _ => record.account.owed_ns <= 0 && tick.now.since(penalty.at) >= PENALTY_MIN,
         };

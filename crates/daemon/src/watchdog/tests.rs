@@ -421,6 +421,82 @@ fn a_newcomer_of_a_user_who_owes_gets_turns_when_it_sleeps_and_the_debt_is_paid(
     assert_eq!(newcomer.offences(), 0);
 }
 
+/// Looks at a busy domain each half millisecond of real time until it is accused. It responds all
+/// the time. Returns the measures, and how often the others went first without one.
+fn look_at_busy(watch: &mut CpuWatch, busy: &Busy, holder: DomainId) -> (Vec<Measure>, u32) {
+    let (mut measures, mut lost) = (Vec::new(), 0);
+    let group = watch.cpu_state.groups()[0].clone();
+    step(watch, now(), true);
+    for _ in 0..400 {
+        busy.owner.set_asked(now().as_nanos());
+        measures.extend(step(watch, now(), false));
+        if !measures.is_empty() {
+            break;
+        }
+        if busy.member.is(State::Demoted) {
+            lost += 1;
+            group.set_state(&busy.member, State::Attached);
+            watch.records[0].penalty = None;
+            group.turn.reset(holder);
+        }
+        std::thread::sleep(std::time::Duration::from_micros(500));
+    }
+    (measures, lost)
+}
+
+/// Found by an attack: a domain of the worst rank kept its turn for a job of 29 ms, and claimed to
+/// respond.
+#[test]
+fn a_holder_that_does_not_pass_its_turn_to_a_better_rank_of_another_user_offends_the_third_time() {
+    for (key, expected) in [(7, (vec![Measure::OutPrioritised], 2)), (9, (vec![], 0))] {
+        let groups = [1, 2].map(|uid| Arc::new(DomainGroup::new(0, uid).unwrap()));
+        let mut holder = Busy::start(&groups[0], 1);
+        admit(&groups[0], &holder.member, 0);
+        groups[0].turn.wake_word(holder.member.domain).finish_wait();
+        holder.owner.publish(Some(Rank::new(8, 0).into()));
+        let (other, mut waits) = member(&groups[1], 1, (1, 1));
+        admit(&groups[1], &other, 0);
+        waits.publish(Some(Rank::new(key, 0).into()));
+        let mut watch = watch_of(&groups[0], &holder.member);
+        watch.cpu_state.set_groups(|list| list.push(groups[1].clone()));
+        let found = look_at_busy(&mut watch, &holder, holder.member.domain);
+        assert_eq!(found, expected, "another user shows {key}");
+    }
+}
+
+/// Found by an attack, as above: a domain ran for 29 ms without the turn.
+#[test]
+fn a_domain_that_responds_but_runs_beside_one_turn_offends() {
+    let group = Arc::new(DomainGroup::new(0, 1).unwrap());
+    let rogue = Busy::start(&group, 1);
+    let (holder, mut shows) = member(&group, 2, (1, 1));
+    admit(&group, &holder, 0);
+    shows.publish(Some(Rank::new(7, 0).into()));
+    let mut watch = watch_of(&group, &holder);
+    let found = look_at_busy(&mut watch, &rogue, holder.domain);
+    assert_eq!(found, (vec![Measure::OutPrioritised], 2));
+}
+
+/// A thread that is ready and waits for the CPU uses none. Here other turns pass meanwhile.
+#[test]
+fn a_domain_that_had_the_turn_between_two_looks_is_not_accused() {
+    let group = Arc::new(DomainGroup::new(0, 1).unwrap());
+    let busy = Busy::start(&group, 1);
+    let (holder, mut shows) = member(&group, 2, (1, 1));
+    admit(&group, &holder, 0);
+    shows.publish(Some(Rank::new(7, 0).into()));
+    let mut watch = watch_of(&group, &holder);
+    step(&mut watch, now(), true);
+    for _ in 0..40 {
+        group.turn.reset(busy.member.domain);
+        std::thread::sleep(std::time::Duration::from_micros(500));
+        group.turn.reset(holder.domain);
+        busy.owner.set_asked(now().as_nanos());
+        assert_eq!(step(&mut watch, now(), false), []);
+    }
+    assert!(!busy.member.is(State::Demoted));
+}
+
 /// Found by reading: a domain that nobody waited for kept FIFO for ever.
 #[test]
 fn a_domain_that_runs_away_alone_is_demoted() {
