@@ -181,7 +181,9 @@ impl CpuWatch {
                     (record.suspicion, record.passed_over) = (None, None);
                     continue;
                 }
-                if turn.is_some_and(|turn| self.ran_without_turn(group, member, turn, tick)) {
+                if (turn.is_some() || is_contested)
+                    && self.ran_without_turn(group, member, turn, tick)
+                {
                     continue;
                 }
                 let Some(record) = self.record_of(member) else { continue };
@@ -208,13 +210,16 @@ impl CpuWatch {
     /// Whether a domain has used its quantum and 1 ms of CPU time while another one had `turn` all
     /// the time. Then the others go first: a response may be false, and its CPU time is not.
     ///
+    /// `None`: no domain had the turn all the time, and some had work. Then the KLS thread could not
+    /// run.
+    ///
     /// A domain that was blocked in its turn may finish its quantum. Then it sleeps. A domain that
     /// was woken publishes its work and sleeps. While it only waits for the CPU, it uses none.
     fn ran_without_turn(
         &mut self,
         group: &DomainGroup,
         member: &Arc<Member>,
-        turn: Turn,
+        turn: Option<Turn>,
         tick: &mut Tick<'_>,
     ) -> bool {
         self.sample(group, member, tick);
@@ -274,7 +279,7 @@ impl CpuWatch {
             record.passed_over = None;
             return false;
         }
-        let is_new = record.passed_over.is_none_or(|known| known.turn != turn);
+        let is_new = record.passed_over.is_none_or(|known| known.turn != Some(turn));
         let limit = member.limits.response_max();
         let is_late = record.passed_over.is_some_and(|known| tick.now.since(known.at) >= limit);
         if is_new || is_late {
@@ -284,7 +289,7 @@ impl CpuWatch {
             let _ = group.turn.set_need_resched();
         }
         let Some(record) = self.record_of(member) else { return false };
-        let since = record.pass_over(turn, tick.now);
+        let since = record.pass_over(Some(turn), tick.now);
         let used_ns = record.account.cpu_ns.saturating_sub(since.cpu_ns);
         if is_new || !is_late || used_ns <= limit.as_nanos() {
             let left = (since.at + limit).since(tick.now).max(GROUP_EVERY);

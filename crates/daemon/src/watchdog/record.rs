@@ -96,8 +96,9 @@ impl Response {
 /// A domain that should not run, at the first of some looks at which nothing has changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PassedOver {
-    /// The turn at these looks: its own, or that of the domain that should run instead.
-    pub(super) turn: Turn,
+    /// The turn at these looks: its own, or that of the domain that should run instead. `None`: no
+    /// domain has the turn, because the KLS thread cannot run.
+    pub(super) turn: Option<Turn>,
     pub(super) at: Instant,
     /// CPU time of its thread at the first look.
     pub(super) cpu_ns: u64,
@@ -198,7 +199,7 @@ impl Record {
 
     /// Notes that the domain should not run now, beside this turn. Returns what the first look of
     /// them found.
-    pub(super) fn pass_over(&mut self, turn: Turn, now: Instant) -> PassedOver {
+    pub(super) fn pass_over(&mut self, turn: Option<Turn>, now: Instant) -> PassedOver {
         let known = self.passed_over.filter(|known| known.turn == turn);
         let cpu_ns = self.account.cpu_ns;
         *self.passed_over.insert(known.unwrap_or(PassedOver { turn, at: now, cpu_ns }))

@@ -472,9 +472,14 @@ fn a_domain_that_responds_but_runs_beside_one_turn_offends() {
     let (holder, mut shows) = member(&group, 2, (1, 1));
     admit(&group, &holder, 0);
     shows.publish(Some(Rank::new(7, 0).into()));
-    let mut watch = watch_of(&group, &holder);
-    let found = look_at_busy(&mut watch, &rogue, holder.domain);
-    assert_eq!(found, (vec![Measure::OutPrioritised], 2));
+    // In the second case the KLS thread cannot run, so nobody has the turn.
+    for has_turn in [holder.domain, DomainId::DAEMON] {
+        let mut watch = watch_of(&group, &holder);
+        group.set_state(&rogue.member, State::Attached);
+        group.turn.reset(has_turn);
+        let found = look_at_busy(&mut watch, &rogue, has_turn);
+        assert_eq!(found, (vec![Measure::OutPrioritised], 2), "{has_turn:?} has the turn");
+    }
 }
 
 /// A thread that is ready and waits for the CPU uses none. Here other turns pass meanwhile.
