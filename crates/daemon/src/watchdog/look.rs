@@ -210,8 +210,8 @@ impl CpuWatch {
     /// Whether a domain has used its quantum and 1 ms of CPU time while another one had `turn` all
     /// the time. Then the others go first: a response may be false, and its CPU time is not.
     ///
-    /// `None`: no domain had the turn all the time, and some had work. Then the KLS thread could not
-    /// run.
+    /// `None`: no domain had the turn all the time, and some had work. Then the KLS thread could
+    /// not run.
     ///
     /// A domain that was blocked in its turn may finish its quantum. Then it sleeps. A domain that
     /// was woken publishes its work and sleeps. While it only waits for the CPU, it uses none.
