@@ -31,6 +31,7 @@ mod runaway;
 mod server;
 mod slots;
 mod wake;
+mod watchdog;
 
 pub(crate) use crate::attack::{
     Attack, Beside, DaemonOptions, Outside, Victims, attack, attacking, be_ready, behave, breach,
@@ -44,6 +45,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Attack> {
         budget::ATTACKS,
         runaway::ATTACKS,
         wake::ATTACKS,
+        watchdog::ATTACKS,
         priority::ATTACKS,
         memory::ATTACKS,
         process::ATTACKS,

@@ -8,8 +8,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use upcall_core::time::Instant;
 use upcall_shm::DomainId;
+use upcall_shm::kernel_area::State;
+use upcall_sys::schedule::Band;
 
-use crate::group::{DomainGroup, Members, Shown};
+use crate::departed::{Departed, Departure, Lost};
+use crate::group::{DomainGroup, Member, Members, Shown};
+use crate::watchdog;
 
 #[cfg(test)]
 mod tests;
@@ -24,6 +28,7 @@ pub(crate) struct CpuState {
     /// but not this word. The word holds the group's number and not the user's: a new group of the
     /// same user does not inherit the CPU from a closed one.
     granted: AtomicU64,
+    pub(crate) departed: Departed,
 }
 
 type Groups = Arc<[Arc<DomainGroup>]>;
@@ -35,6 +40,7 @@ impl CpuState {
             groups: Mutex::default(),
             choice: Mutex::new(()),
             granted: AtomicU64::new(0),
+            departed: Departed::default(),
         }
     }
 
@@ -63,6 +69,57 @@ impl CpuState {
         self.set_groups(|groups| groups.retain(|other| !Arc::ptr_eq(other, group)));
         group.quit();
         self.groups().iter().for_each(|other| other.wake_kls());
+    }
+
+    /// Adds what a member that leaves owes. For the server.
+    ///
+    /// What it used since the watchdog's last sample counts in full. If its thread has ended, the
+    /// kernel has no count. Then the time since the last sample counts, up to [`watchdog::TICK`].
+    pub(crate) fn note_departure(&self, group: &DomainGroup, member: &Member, now: Instant) {
+        let sample = &member.last_sample;
+        let since = now.since(Instant::from_nanos(sample.at_ns.load(Ordering::Relaxed)));
+        let count = member.thread.by_server().and_then(|thread| thread.cpu_time().ok());
+        let used_ns = match count {
+            Some(count_ns) => count_ns
+                .saturating_sub(sample.count_ns.load(Ordering::Relaxed))
+                .min(since.as_nanos()),
+            None => since.min(watchdog::TICK).as_nanos(),
+        };
+        let share_ppm = member.limits.share_ppm.load(Ordering::Relaxed);
+        let offences = member.offences();
+        let penalty = member.is(State::Demoted).then_some(match offences {
+            watchdog::OFFENCES_MAX.. => Lost::ForGood,
+            _ => Lost::ForNow,
+        });
+        self.departed.add(Departure {
+            uid: group.uid,
+            now,
+            owed_ns: sample.owed_ns.load(Ordering::Relaxed).saturating_add(used_ns),
+            ppm: share_ppm.saturating_add(watchdog::SHARE_GRACE_PPM),
+            offences,
+            penalty,
+        });
+    }
+
+    /// Puts a thread that was just raised below the others if former threads of its user owe, and
+    /// other users have domains here. The group does not know the member yet. The watchdog ends
+    /// that. For the server.
+    pub(crate) fn hold_newcomer(
+        &self,
+        group: &DomainGroup,
+        member: &Member,
+        (band, now): (Option<Band>, Instant),
+    ) {
+        let groups = self.groups();
+        let mut others = groups.iter().filter(|other| other.uid != group.uid);
+        let Some(band) = band.filter(|_| others.any(|other| !other.members().is_empty())) else {
+            return;
+        };
+        if self.departed.holds(group.uid, now) {
+            group.set_state(member, State::Demoted);
+            // Fails only if the thread has ended.
+            let _ = member.thread.by_kls().set_fifo_not_inherited(band.offender());
+        }
     }
 
     /// Locks the choice of the next domain: one KLS thread chooses at a time. All KLS threads of a

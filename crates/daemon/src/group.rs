@@ -81,6 +81,19 @@ pub(crate) struct Member {
     state: AtomicU8,
     /// A copy of the count in the kernel area.
     offences: AtomicU64,
+    pub(crate) last_sample: LastSample,
+}
+
+/// The CPU time of a member's thread when the watchdog read it last, or when it was attached. The
+/// watchdog writes it. The server reads it when the member leaves. Relaxed everywhere: a word of
+/// the previous sample does no harm.
+#[derive(Debug, Default)]
+pub(crate) struct LastSample {
+    pub(crate) at_ns: AtomicU64,
+    /// What the kernel counted.
+    pub(crate) count_ns: AtomicU64,
+    /// CPU time used beyond the reservation and not made up for.
+    pub(crate) owed_ns: AtomicU64,
 }
 
 /// The limits that admission sets for a domain on this CPU. The server stores them and the watchdog
@@ -114,7 +127,13 @@ impl Member {
         let (copy, limits) = (AreaCopy::default(), Limits::default());
         let state = AtomicU8::new(State::Attached as u8);
         let offences = AtomicU64::new(0);
-        Ok(Member { domain, generation, thread, area, copy, limits, state, offences })
+        let last_sample = LastSample {
+            at_ns: AtomicU64::new(crate::clock::now().as_nanos()),
+            // If it cannot be read, the thread has ended.
+            count_ns: AtomicU64::new(thread.by_watchdog().cpu_time().unwrap_or(0)),
+            owed_ns: AtomicU64::new(0),
+        };
+        Ok(Member { domain, generation, thread, area, copy, limits, state, offences, last_sample })
     }
 
     /// The state that the daemon assumes for it. For the server.

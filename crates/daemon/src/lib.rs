@@ -10,6 +10,7 @@
 //! | `group`, `cpu` | one user's domains on one CPU and their shared pages; the groups of one CPU |
 //! | `area_copy` | what the daemon knows of a user area |
 //! | `member_thread` | the thread of a domain on a CPU |
+//! | `departed` | what the threads that left a CPU still owe |
 //! | `ranks` | the ranks that a domain may show |
 //! | `kls` | the thread of a group, one priority below its domains |
 //! | `pacing` | the bound on the CPU time of a group's KLS thread |
@@ -29,6 +30,7 @@ pub mod watchdog;
 mod area_copy;
 mod clock;
 mod cpu;
+mod departed;
 mod group;
 mod kls;
 mod member_thread;

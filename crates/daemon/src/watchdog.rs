@@ -51,6 +51,15 @@
 //! watchdog finds such a rank at the second tick (`ranks`). Then the domain is out-prioritised, and
 //! counts as having no work until it shows its own ranks.
 //!
+//! A response can be false, and CPU time cannot. A domain that ran for its quantum and 1 ms of CPU
+//! time is preempted if another one had one turn all that time, or if it had that turn itself while
+//! a domain of another user showed a better rank. An honest domain passes the turn at a boundary
+//! before, and sleeps without it. The third time, each within a second of the one before, is an
+//! offence.
+//!
+//! CPU time counts from the attachment of a thread on. What it owes when it leaves delays new
+//! threads of its user ([`crate::departed`]).
+//!
 //! A domain cannot fake its CPU time. CPU time beyond its reservation counts as debt. A domain
 //! offends if it owes more than two jobs of each of its activities and the grace, and has the turn
 //! while another domain waits. All domains of a group together have one account more
@@ -67,7 +76,9 @@ use upcall_sys::{clock, schedule};
 
 use crate::clock::now;
 use crate::cpu::CpuState;
+pub(crate) use account::SHARE_GRACE_PPM;
 use cpu_watch::CpuWatch;
+pub(crate) use cpu_watch::OFFENCES_MAX;
 use tick::Tick;
 pub(crate) use tick::{Offence, Report, Rules};
 

@@ -12,15 +12,17 @@ use upcall_shm::DomainId;
 use upcall_shm::user_area::AREA_BYTES;
 use upcall_shm::wire::ToDomain;
 use upcall_sys::memfd::SharedMapping;
+use upcall_sys::schedule::{self, Band};
 
 use super::daemon::Daemon;
 use super::event::DaemonEvent;
 use super::raised_member::RaisedMember;
 use super::session::{Attached, Session, SessionEnd, VirtualProcessor};
+use crate::clock;
 use crate::cpu::CpuState;
 use crate::group::{DomainGroup, Member, PROXY_GENERATION};
 use crate::kls::{self, Kls};
-use crate::member_thread::{MemberProcess, MemberThread};
+use crate::member_thread::{MemberProcess, MemberThread, RaiseError};
 use crate::registry::Owner;
 
 /// Most closed groups of a user on a CPU that are not freed yet when the user attaches again. Each
@@ -152,6 +154,7 @@ impl Daemon {
         cpu: u32,
         tid: u32,
     ) -> Result<(), SessionEnd> {
+        let (band, cpu_states) = (self.band(), self.cpu_states.clone());
         let Some(Session { credentials, .. }) = self.sessions.get(&session) else {
             return Ok(());
         };
@@ -178,13 +181,24 @@ impl Daemon {
             return Ok(());
         };
         let member = Member::new((number, generation), thread, memory)?;
-        // The last step that can fail before the member is held: see `RaisedMember`.
-        let Some(raised) = RaisedMember::raise(member, cpu)? else { return Ok(()) };
+        let group = virtual_processor.group.clone();
+        // The thread runs from the moment at which it is raised. Until it is held, nothing of a
+        // lower priority than the watchdog's delays this thread.
+        let raise_or_hold = || {
+            // The last step that can fail before the member is held: see `RaisedMember`.
+            let Some(raised) = RaisedMember::raise(member, cpu)? else { return Ok(None) };
+            group.kernel.attach(number, generation, 0, pid);
+            hold_newcomer(&cpu_states, &group, &raised, band);
+            Ok::<_, RaiseError>(Some(raised))
+        };
+        let raised = match band {
+            Some(band) => schedule::at_priority(band.watchdog(), raise_or_hold),
+            None => raise_or_hold(),
+        };
+        let Some(raised) = raised? else { return Ok(()) };
         let member = Arc::clone(&raised);
         virtual_processor.member = Some(raised);
-        let group = virtual_processor.group.clone();
         let others = group.members();
-        group.kernel.attach(number, generation, 0, pid);
         group.set_members(|members| members.push(member.clone()));
         self.set_limits(session);
         self.exchange_areas(session, &group, &member, &others)?;
@@ -232,5 +246,17 @@ impl Daemon {
         self.report_refusal(session, &reason);
         let _ = self.send(session, &ToDomain::Rejected { reason: reason.clone() }, &[]);
         SessionEnd(reason)
+    }
+}
+
+/// See [`CpuState::hold_newcomer`].
+fn hold_newcomer(
+    cpu_states: &[Arc<CpuState>],
+    group: &DomainGroup,
+    member: &Member,
+    band: Option<Band>,
+) {
+    for cpu_state in cpu_states.iter().filter(|of| of.cpu == group.cpu) {
+        cpu_state.hold_newcomer(group, member, (band, clock::now()));
     }
 }

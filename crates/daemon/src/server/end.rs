@@ -12,6 +12,7 @@ use upcall_shm::DomainId;
 use super::daemon::Daemon;
 use super::event::DaemonEvent;
 use super::session::{Attached, Session, VirtualProcessor};
+use crate::clock;
 use crate::group::{DomainGroup, Member};
 
 impl Daemon {
@@ -33,7 +34,10 @@ impl Daemon {
         for VirtualProcessor { group, member, .. } in virtual_processors {
             let Some(member) = member else { continue };
             leave(&group, &member);
-            // Its thread is lowered when `member` is dropped here.
+            let departed = Arc::clone(&member);
+            // This lowers its thread, which brings the kernel's count of its CPU time up to date.
+            drop(member);
+            self.note_departure(&group, &departed);
         }
         if let Some(domain) = self.registry.detach(number.number()) {
             let (domain, name) = (number.number(), domain.name);
@@ -55,9 +59,18 @@ impl Daemon {
         let Some(of_cpu) = all.find(|of| of.group.cpu == cpu) else { return };
         let (group, Some(member)) = (of_cpu.group.clone(), of_cpu.member.take()) else { return };
         leave(&group, &member);
+        let departed = Arc::clone(&member);
+        drop(member);
+        self.note_departure(&group, &departed);
         self.registry.leave(number, cpu);
         // A process that ends in order also ends its threads before it detaches.
         tracing::debug!(event = "thread ended", domain = number, cpu, "the domain left the CPU");
+    }
+
+    fn note_departure(&self, group: &DomainGroup, member: &Member) {
+        for cpu_state in self.cpu_states.iter().filter(|of| of.cpu == group.cpu) {
+            cpu_state.note_departure(group, member, clock::now());
+        }
     }
 
     /// Closes the groups of a user without domains.

@@ -17,7 +17,7 @@ pub(super) const OWED_BEYOND_NS: u64 = 100_000_000;
 const CREDIT_OVER: Span = Span::from_secs(1);
 /// The CPU time that a domain, and that all domains of a group together, may use beyond the
 /// reservation, in millionths of the CPU. It covers hand-offs, wake-ups and the runtime's own work.
-pub(super) const SHARE_GRACE_PPM: u64 = 50_000;
+pub(crate) const SHARE_GRACE_PPM: u64 = 50_000;
 
 /// See the module's head.
 #[derive(Debug, Default)]
@@ -95,6 +95,12 @@ pub(super) fn credit_ns(
 }
 
 impl Account {
+    /// Begins when the thread is attached at `at`. The kernel counted `count_ns` then.
+    pub(super) fn begin(&mut self, at: Instant, count_ns: u64, kernel_tick: Span) {
+        self.meter.begin(count_ns, kernel_tick);
+        self.sampled_at = Some(at);
+    }
+
     /// Adds what was used since the previous sample.
     pub(super) fn add_sample(&mut self, sample: Sample, limits: &Limits, grace: Span) {
         let Sample { now, count_ns, waited, stalled, contested, kernel_tick } = sample;

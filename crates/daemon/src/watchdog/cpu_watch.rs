@@ -1,6 +1,7 @@
 //! The watchdog's checks of one CPU, from tick to tick.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use upcall_core::time::{Instant, Span};
 use upcall_shm::kernel_area::State;
@@ -27,7 +28,7 @@ const DEMOTED_AFTER: Span = Span::from_millis(50);
 /// A thread that does not run is checked for its end each time after so many ticks, 100 ms.
 const STILL_TICKS: u32 = 20;
 /// From this number of offences on, a domain is demoted at once.
-const OFFENCES_MAX: u64 = 3;
+pub(crate) const OFFENCES_MAX: u64 = 3;
 /// The shortest time for which an offender stays below the other domains.
 const PENALTY_MIN: Span = Span::from_millis(50);
 
@@ -303,7 +304,9 @@ impl CpuWatch {
             Some(record) => record,
             None => {
                 let cpu_used_ns = self.used_ns;
-                self.records.push(Record { cpu_used_ns, ..Record::new(member.clone()) });
+                let offences = self.cpu_state.departed.offences(group.uid, tick.now);
+                let new = Record::newcomer(member.clone(), offences.min(OFFENCES_MAX - 1), tick);
+                self.records.push(Record { cpu_used_ns, ..new });
                 let Some(record) = self.records.last_mut() else { return };
                 record
             }
@@ -320,6 +323,11 @@ impl CpuWatch {
         record.account.add_sample(sample, &member.limits, tick.rules.grace);
         self.used_ns += record.account.cpu_ns - before_ns;
         record.cpu_used_ns = self.used_ns;
+        let owed_ns = u64::try_from(record.account.owed_ns).unwrap_or_default();
+        // Relaxed: see `LastSample`.
+        member.last_sample.owed_ns.store(owed_ns, Relaxed);
+        member.last_sample.count_ns.store(count_ns, Relaxed);
+        member.last_sample.at_ns.store(now.as_nanos(), Relaxed);
         record.account.has_run |= std::mem::take(&mut record.ran_before_look);
         record.note_response(last_response(member, now), before_ns);
         if record.account.has_run {
@@ -361,7 +369,7 @@ impl CpuWatch {
 
     /// Takes `measure` against a domain, or demotes it after too many offences. Reports the
     /// measure.
-    fn act_against(
+    pub(super) fn act_against(
         &mut self,
         group: &DomainGroup,
         member: &Member,
@@ -420,22 +428,25 @@ impl CpuWatch {
         member: &Member,
         tick: &mut Tick<'_>,
     ) {
+        let is_held = self.cpu_state.departed.may_hold(group.uid, tick.now);
         let Some(record) = self.record_of(member) else { return };
         let Some(penalty) = record.penalty else { return };
         let ran_ns = record.account.cpu_ns.saturating_sub(penalty.cpu_ns);
         let responded = group.is_asleep(member) || has_responded(member, penalty.at, tick.now);
         let is_over = match penalty {
             Penalty { is_offence: false, is_ordinary: false, .. } => {
-                record.account.overuse_ns(&member.limits, tick.rules.debt_max()).is_none()
-                    && !record.account.waits_for_group()
+                let waits = record.account.waits_for_group() || (record.is_held && is_held);
+                !owes_beyond(record, tick) && !waits
             }
             _ => record.account.owed_ns <= 0 && tick.now.since(penalty.at) >= PENALTY_MIN,
         };
+        // Its user owes, not the domain itself: it may run below the others.
+        let may_run = record.is_held && responded && !owes_beyond(record, tick);
         let used = record.response.used_ns_since(record.account.cpu_ns);
         if responded && is_over && !member.shows_false_rank(tick.now) {
-            record.penalty = None;
+            (record.penalty, record.is_held) = (None, false);
             reinstate(group, member, tick.rules);
-        } else if !penalty.is_ordinary && ran_ns > DEMOTED_AFTER.as_nanos() {
+        } else if !penalty.is_ordinary && ran_ns > DEMOTED_AFTER.as_nanos() && !may_run {
             // This applies even if the domain responds: it gets no more CPU time in the real-time
             // class.
             record.penalty = Some(Penalty { is_ordinary: true, ..penalty });
@@ -445,7 +456,7 @@ impl CpuWatch {
             } else {
                 lower(group, member, ran_ns, tick);
             }
-        } else if !penalty.is_offence && !responded {
+        } else if !penalty.is_offence && !responded && !record.is_held {
             if tick.rules.is_too_long(member, *used.start()) {
                 let measure = (Measure::OutPrioritised, *used.start());
                 self.act_against(group, member, measure, tick);
@@ -536,6 +547,11 @@ fn has_waiting_member(
     let others = members.iter().filter(|member| member.domain != has_turn);
     let mut present = others.filter(|member| group.is_present(member));
     present.any(|member| member.wants_cpu(now))
+}
+
+/// Whether a domain owes more than one that takes turns may.
+fn owes_beyond(record: &Record, tick: &Tick<'_>) -> bool {
+    record.account.overuse_ns(&record.member.limits, tick.rules.debt_max()).is_some()
 }
 
 /// When a domain last responded. A time in the future is false and does not count.

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use upcall_core::time::{Instant, Span};
+use upcall_shm::Measure;
 use upcall_shm::kernel_area::State;
 use upcall_shm::turn_page::Turn;
 use upcall_sys::process::ThreadState;
@@ -17,7 +18,7 @@ use super::measures::{put_below_others, revoke_turn};
 use super::record::Suspicion;
 use super::tick::Tick;
 use crate::cpu::CpuView;
-use crate::group::{DomainGroup, Member};
+use crate::group::{DomainGroup, Member, Shown};
 
 /// How soon a preempted domain is looked at again, and for how long. Later it is reviewed at ticks.
 const REVIEW_EVERY: Span = Span::from_micros(500);
@@ -65,7 +66,8 @@ impl CpuWatch {
         let is_contested = self.contenders.iter().any(|contender| contender.from <= tick.now);
         // A thread that runs without the turn keeps the holder from running.
         let holder_member = holder.map(|(_, member, _)| &**member);
-        let is_kept = is_contested && self.look_without_turn(&view, holder_member, tick);
+        let turn = holder.map(|(_, _, turn)| turn);
+        let is_kept = self.look_without_turn(&view, (holder_member, turn), is_contested, tick);
         // The moment at which that thread ended its quantum lies between two looks.
         if std::mem::replace(&mut self.is_holder_kept, is_kept) || is_kept {
             self.kept_until = tick.now;
@@ -73,6 +75,7 @@ impl CpuWatch {
         if let Some((group, member, turn)) = holder {
             let from = match is_contested {
                 true if is_kept => tick.now,
+                true if self.keeps_turn(&view, (group, member, turn), tick) => tick.now,
                 true => self.look_at_holder(group, member, turn, tick),
                 false => last_response(member, tick.now),
             };
@@ -164,7 +167,8 @@ impl CpuWatch {
     fn look_without_turn(
         &mut self,
         view: &CpuView,
-        holder: Option<&Member>,
+        (holder, turn): (Option<&Member>, Option<Turn>),
+        is_contested: bool,
         tick: &mut Tick<'_>,
     ) -> bool {
         let mut any = false;
@@ -177,6 +181,17 @@ impl CpuWatch {
                 let runs = is_awake && is_ready(member);
                 let Some(record) = self.record_of(member) else { continue };
                 if !runs || tick.stalled > Span::ZERO {
+                    (record.suspicion, record.passed_over) = (None, None);
+                    continue;
+                }
+                if (turn.is_some() || is_contested)
+                    && self.ran_without_turn(group, member, turn, tick)
+                {
+                    continue;
+                }
+                let Some(record) = self.record_of(member) else { continue };
+                if !is_contested {
+                    // A silent holder for which nobody waits proves nothing.
                     record.suspicion = None;
                     continue;
                 }
@@ -193,6 +208,99 @@ impl CpuWatch {
             }
         }
         any
+    }
+
+    /// Whether a domain has used its quantum and 1 ms of CPU time while another one had `turn` all
+    /// the time. Then the others go first: a response may be false, and its CPU time is not.
+    ///
+    /// `None`: no domain had the turn all the time, and some had work. Then the KLS thread could
+    /// not run.
+    ///
+    /// A domain that was blocked in its turn may finish its quantum. Then it sleeps. A domain that
+    /// was woken publishes its work and sleeps. While it only waits for the CPU, it uses none.
+    fn ran_without_turn(
+        &mut self,
+        group: &DomainGroup,
+        member: &Arc<Member>,
+        turn: Option<Turn>,
+        tick: &mut Tick<'_>,
+    ) -> bool {
+        self.sample(group, member, tick);
+        let Some(record) = self.record_of(member) else { return false };
+        let since = record.pass_over(turn, tick.now);
+        let used_ns = record.account.cpu_ns.saturating_sub(since.cpu_ns);
+        let is_too_long = used_ns > member.limits.response_max().as_nanos();
+        if is_too_long {
+            self.put_in_order(group, member, (None, used_ns), tick);
+        }
+        is_too_long
+    }
+
+    /// Lets the others go before a domain that ran for so long though it was not its turn, or no
+    /// more its turn. The third time within a short time is an offence. The first two are none: the
+    /// kernel's count may be out of date, and a new domain may take its time to start.
+    fn put_in_order(
+        &mut self,
+        group: &DomainGroup,
+        member: &Member,
+        (turn, used_ns): (Option<Turn>, u64),
+        tick: &mut Tick<'_>,
+    ) {
+        let Some(record) = self.record_of(member) else { return };
+        record.passed_over = None;
+        if record.count_inversion(tick.now) {
+            self.act_against(group, member, (Measure::OutPrioritised, used_ns), tick);
+            turn.into_iter().for_each(|turn| revoke_turn(group, turn));
+        } else {
+            self.preempt(group, member, turn, tick);
+        }
+    }
+
+    /// Whether the holder has used its quantum and 1 ms of CPU time in one turn while it was shown
+    /// a better rank of another user, so that it did not pass the turn at a boundary. Its responses
+    /// do not count.
+    ///
+    /// The ranks are those that a choice compares, so a domain over its budget shows that. Domains
+    /// of one user are left out: they trust each other, and may defer preemption. The others' work
+    /// is shown here, because the holder need not have yielded since it came.
+    fn keeps_turn(
+        &mut self,
+        view: &CpuView,
+        (group, member, turn): (&Arc<DomainGroup>, &Arc<Member>, Turn),
+        tick: &mut Tick<'_>,
+    ) -> bool {
+        let others = view.groups().filter(|(other, _)| !Arc::ptr_eq(other, group));
+        let best = others.filter_map(|(other, members)| other.best(members, tick.now));
+        let best = best.map(|(rank, _)| rank).min();
+        let own = member.area.best(tick.now.as_nanos());
+        let is_outranked = own.is_ok_and(|own| match (best, own) {
+            (Some(best), Some(own)) => best < own,
+            (best, _) => best.is_some(),
+        });
+        let Some(record) = self.record_of(member) else { return false };
+        if !is_outranked || tick.stalled > Span::ZERO || member.shows_false_rank(tick.now) {
+            record.passed_over = None;
+            return false;
+        }
+        let is_new = record.passed_over.is_none_or(|known| known.turn != Some(turn));
+        let limit = member.limits.response_max();
+        let is_late = record.passed_over.is_some_and(|known| tick.now.since(known.at) >= limit);
+        if is_new || is_late {
+            self.sample(group, member, tick);
+        }
+        if is_new && view.publish_others(group, tick.now) == Shown::Changed {
+            let _ = group.turn.set_need_resched();
+        }
+        let Some(record) = self.record_of(member) else { return false };
+        let since = record.pass_over(Some(turn), tick.now);
+        let used_ns = record.account.cpu_ns.saturating_sub(since.cpu_ns);
+        if is_new || !is_late || used_ns <= limit.as_nanos() {
+            let left = (since.at + limit).since(tick.now).max(GROUP_EVERY);
+            self.look_again_after(left, tick);
+            return false;
+        }
+        self.put_in_order(group, member, (Some(turn), used_ns), tick);
+        true
     }
 
     /// Lets the others go first, without an offence.

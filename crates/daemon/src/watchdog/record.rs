@@ -1,6 +1,7 @@
 //! The record of a domain that the watchdog keeps from tick to tick.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use upcall_core::time::{Instant, Span};
 use upcall_shm::kernel_area::State;
@@ -13,6 +14,11 @@ use crate::group::Member;
 /// The number of ticks for which a domain may have the turn without running while another user
 /// waits.
 pub(super) const IDLE_TICKS_MAX: u32 = 3;
+
+/// The number of times that a domain runs although it is passed over, each within this time of the
+/// one before, that are an offence.
+const INVERSIONS_MAX: u32 = 3;
+const INVERSIONS_WITHIN: Span = Span::from_secs(1);
 
 /// A domain and its record.
 pub(super) struct Record {
@@ -29,9 +35,15 @@ pub(super) struct Record {
     pub(super) awake_without_turn: Option<(u64, Instant)>,
     /// `None`: it takes turns, or has offended too often to do so again.
     pub(super) penalty: Option<Penalty>,
+    /// Whether it began below the others because its user owes ([`crate::departed`]).
+    pub(super) is_held: bool,
     pub(super) response: Response,
     /// `Some`, with the time: a look found that it does not yield.
     pub(super) suspicion: Option<(Suspicion, Instant)>,
+    /// Since when it has kept a turn, or has run beside a turn, that it should not.
+    pub(super) passed_over: Option<PassedOver>,
+    /// How often it ran on so lately, and when last.
+    pub(super) inversions: (u32, Instant),
     /// Whether it has run between the last tick and the last look.
     pub(super) ran_before_look: bool,
     /// The number of ticks since it last ran at which it had the turn and did not run.
@@ -81,6 +93,17 @@ impl Response {
     }
 }
 
+/// A domain that should not run, at the first of some looks at which nothing has changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct PassedOver {
+    /// The turn at these looks: its own, or that of the domain that should run instead. `None`: no
+    /// domain has the turn, because the KLS thread cannot run.
+    pub(super) turn: Option<Turn>,
+    pub(super) at: Instant,
+    /// CPU time of its thread at the first look.
+    pub(super) cpu_ns: u64,
+}
+
 /// What two looks must show alike before a domain is preempted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Suspicion {
@@ -103,8 +126,11 @@ impl Record {
             cpu_used_ns: 0,
             awake_without_turn: None,
             penalty: None,
+            is_held: false,
             response: Response::default(),
             suspicion: None,
+            passed_over: None,
+            inversions: (0, Instant::ZERO),
             ran_before_look: false,
             idle_ticks: 0,
             still_ticks: 0,
@@ -113,6 +139,18 @@ impl Record {
             wants_cpu: false,
             seen: true,
         }
+    }
+
+    /// The record of a domain that is seen for the first time. Former domains of its user on the
+    /// CPU offended so often.
+    pub(super) fn newcomer(member: Arc<Member>, offences: u64, tick: &Tick<'_>) -> Self {
+        let mut record = Record { offences, ..Record::new(member) };
+        let sample = &record.member.last_sample;
+        let at = Instant::from_nanos(sample.at_ns.load(Relaxed));
+        record.account.begin(at, sample.count_ns.load(Relaxed), tick.kernel_tick);
+        record.is_held = record.member.is(State::Demoted);
+        record.penalty = record.is_held.then(|| record.penalty_from(tick.now, false));
+        record
     }
 
     /// A penalty that begins now.
@@ -157,6 +195,23 @@ impl Record {
                 false
             }
         }
+    }
+
+    /// Notes that the domain should not run now, beside this turn. Returns what the first look of
+    /// them found.
+    pub(super) fn pass_over(&mut self, turn: Option<Turn>, now: Instant) -> PassedOver {
+        let known = self.passed_over.filter(|known| known.turn == turn);
+        let cpu_ns = self.account.cpu_ns;
+        *self.passed_over.insert(known.unwrap_or(PassedOver { turn, at: now, cpu_ns }))
+    }
+
+    /// Counts that the domain ran although it was passed over. Returns whether that was one too
+    /// many within a short time.
+    pub(super) fn count_inversion(&mut self, now: Instant) -> bool {
+        let (count, last) = self.inversions;
+        let count = if now.since(last) < INVERSIONS_WITHIN { count + 1 } else { 1 };
+        self.inversions = (count, now);
+        count >= INVERSIONS_MAX
     }
 
     /// Counts a tick at which the domain had the turn and did not run. Returns whether that was one

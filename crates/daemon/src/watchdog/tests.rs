@@ -13,9 +13,10 @@ use upcall_sys::memfd::SharedMapping;
 use upcall_sys::process::{ThreadState, thread_state};
 use upcall_sys::schedule::Band;
 
-use super::account::{Account, Sample, Waited};
+use super::account::{Account, SHARE_GRACE_PPM, Sample, Waited};
 use super::record::{IDLE_TICKS_MAX, Record};
 use super::*;
+use crate::departed::Departure;
 use crate::group::tests::member;
 use crate::group::{DomainGroup, Limits, Member};
 use crate::ranks::Admitted;
@@ -171,11 +172,10 @@ fn a_holder_that_sleeps_is_out_prioritised_at_the_fourth_tick() {
         watch.check(&mut Tick { now, stalled, kernel_tick, rules: &rules, report });
         reported
     };
-    // At the first tick it counts as having run.
-    for at in 1..=IDLE_TICKS_MAX + 1 {
+    for at in 1..=IDLE_TICKS_MAX {
         assert_eq!(check_at(at), None, "{at}");
     }
-    assert_eq!(check_at(IDLE_TICKS_MAX + 2), Some(Measure::OutPrioritised));
+    assert_eq!(check_at(IDLE_TICKS_MAX + 1), Some(Measure::OutPrioritised));
     assert!(
         !has_turn.is_present(&sleeper_member) && has_turn.turn.holder() == Ok(DomainId::DAEMON)
     );
@@ -363,6 +363,143 @@ fn a_domain_that_runs_without_the_turn_is_preempted_only_if_the_holder_is_silent
         assert!(looks < 20);
     }
     assert!(!holder.is(State::Demoted), "the holder could not run");
+}
+
+/// Found by an attack: threads that attached, ran for 4.7 ms and left between two ticks had no
+/// account, so they took the CPU for ever.
+#[test]
+fn what_a_thread_uses_between_its_attachment_and_its_departure_is_charged_to_its_user() {
+    let groups = [1, 2].map(|uid| Arc::new(DomainGroup::new(0, uid).unwrap()));
+    let cpu_state = Arc::new(CpuState::new(0));
+    cpu_state.set_groups(|list| list.extend(groups.clone()));
+    let band = Some(Band::WHOLE);
+    let (_victim, _theirs) = member(&groups[1], 1, (1, 1));
+    let churner = Busy::start(&groups[0], 1);
+    let newcomer_is_held = || {
+        let (newcomer, _owner) = member(&groups[0], 2, (1, 1));
+        cpu_state.hold_newcomer(&groups[0], &newcomer, (band, now()));
+        groups[0].set_members(|members| members.retain(|of| !Arc::ptr_eq(of, &newcomer)));
+        newcomer.is(State::Demoted)
+    };
+    assert!(!newcomer_is_held());
+    // The watchdog sees the thread for the first time when it has run. That is no free sample.
+    std::thread::sleep(std::time::Duration::from_millis(100));
+    let mut watch = CpuWatch::new(cpu_state.clone());
+    step(&mut watch, now(), true);
+    assert!(watch.records[0].account.cpu_ns > 0);
+    // The rest is charged when it leaves.
+    churner.member.last_sample.owed_ns.store(0, Relaxed);
+    std::thread::sleep(std::time::Duration::from_millis(100));
+    cpu_state.note_departure(&groups[0], &churner.member, now());
+    assert!(newcomer_is_held());
+    // Without another user, nobody is held.
+    groups[1].set_members(Vec::clear);
+    assert!(!newcomer_is_held());
+}
+
+#[test]
+fn a_newcomer_of_a_user_who_owes_gets_turns_when_it_sleeps_and_the_debt_is_paid() {
+    let group = Arc::new(DomainGroup::new(0, 1).unwrap());
+    let (newcomer, _owner) = member(&group, 1, (1, 1));
+    group.set_state(&newcomer, State::Demoted);
+    let mut watch = watch_of(&group, &newcomer);
+    group.turn.reset(DomainId::DAEMON);
+    let (ppm, owed_ns) = (SHARE_GRACE_PPM, 3_000_000);
+    let left = Departure { uid: 1, now: THEN, owed_ns, ppm, offences: 2, penalty: None };
+    watch.cpu_state.departed.add(left);
+    // It owes 2 ms more than it may, and pays a twentieth of the time.
+    let paid = THEN + Span::from_millis(41);
+    step(&mut watch, THEN, true);
+    assert_eq!(watch.records[0].offences, 2);
+    step(&mut watch, paid, true);
+    assert!(newcomer.is(State::Demoted), "it has never slept");
+    assert!(group.turn.wake_word(newcomer.domain).prepare_wait());
+    step(&mut watch, THEN + TICK, true);
+    assert!(newcomer.is(State::Demoted), "its user owes");
+    assert_eq!(step(&mut watch, paid, true), []);
+    assert!(newcomer.is(State::Attached));
+    assert_eq!(newcomer.offences(), 0);
+}
+
+/// Looks at a busy domain each half millisecond of real time until it is accused. It responds all
+/// the time. Returns the measures, and how often the others went first without one.
+fn look_at_busy(watch: &mut CpuWatch, busy: &Busy, holder: DomainId) -> (Vec<Measure>, u32) {
+    let (mut measures, mut lost) = (Vec::new(), 0);
+    let group = watch.cpu_state.groups()[0].clone();
+    step(watch, now(), true);
+    for _ in 0..400 {
+        busy.owner.set_asked(now().as_nanos());
+        measures.extend(step(watch, now(), false));
+        if !measures.is_empty() {
+            break;
+        }
+        if busy.member.is(State::Demoted) {
+            lost += 1;
+            group.set_state(&busy.member, State::Attached);
+            watch.records[0].penalty = None;
+            group.turn.reset(holder);
+        }
+        std::thread::sleep(std::time::Duration::from_micros(500));
+    }
+    (measures, lost)
+}
+
+/// Found by an attack: a domain of the worst rank kept its turn for a job of 29 ms, and claimed to
+/// respond.
+#[test]
+fn a_holder_that_does_not_pass_its_turn_to_a_better_rank_of_another_user_offends_the_third_time() {
+    for (key, expected) in [(7, (vec![Measure::OutPrioritised], 2)), (9, (vec![], 0))] {
+        let groups = [1, 2].map(|uid| Arc::new(DomainGroup::new(0, uid).unwrap()));
+        let mut holder = Busy::start(&groups[0], 1);
+        admit(&groups[0], &holder.member, 0);
+        groups[0].turn.wake_word(holder.member.domain).finish_wait();
+        holder.owner.publish(Some(Rank::new(8, 0).into()));
+        let (other, mut waits) = member(&groups[1], 1, (1, 1));
+        admit(&groups[1], &other, 0);
+        waits.publish(Some(Rank::new(key, 0).into()));
+        let mut watch = watch_of(&groups[0], &holder.member);
+        watch.cpu_state.set_groups(|list| list.push(groups[1].clone()));
+        let found = look_at_busy(&mut watch, &holder, holder.member.domain);
+        assert_eq!(found, expected, "another user shows {key}");
+    }
+}
+
+/// Found by an attack, as above: a domain ran for 29 ms without the turn.
+#[test]
+fn a_domain_that_responds_but_runs_beside_one_turn_offends() {
+    let group = Arc::new(DomainGroup::new(0, 1).unwrap());
+    let rogue = Busy::start(&group, 1);
+    let (holder, mut shows) = member(&group, 2, (1, 1));
+    admit(&group, &holder, 0);
+    shows.publish(Some(Rank::new(7, 0).into()));
+    // In the second case the KLS thread cannot run, so nobody has the turn.
+    for has_turn in [holder.domain, DomainId::DAEMON] {
+        let mut watch = watch_of(&group, &holder);
+        group.set_state(&rogue.member, State::Attached);
+        group.turn.reset(has_turn);
+        let found = look_at_busy(&mut watch, &rogue, has_turn);
+        assert_eq!(found, (vec![Measure::OutPrioritised], 2), "{has_turn:?} has the turn");
+    }
+}
+
+/// A thread that is ready and waits for the CPU uses none. Here other turns pass meanwhile.
+#[test]
+fn a_domain_that_had_the_turn_between_two_looks_is_not_accused() {
+    let group = Arc::new(DomainGroup::new(0, 1).unwrap());
+    let busy = Busy::start(&group, 1);
+    let (holder, mut shows) = member(&group, 2, (1, 1));
+    admit(&group, &holder, 0);
+    shows.publish(Some(Rank::new(7, 0).into()));
+    let mut watch = watch_of(&group, &holder);
+    step(&mut watch, now(), true);
+    for _ in 0..40 {
+        group.turn.reset(busy.member.domain);
+        std::thread::sleep(std::time::Duration::from_micros(500));
+        group.turn.reset(holder.domain);
+        busy.owner.set_asked(now().as_nanos());
+        assert_eq!(step(&mut watch, now(), false), []);
+    }
+    assert!(!busy.member.is(State::Demoted));
 }
 
 /// Found by reading: a domain that nobody waited for kept FIFO for ever.

@@ -1,0 +1,152 @@
+//! Attacks on what the watchdog knows: it learns of new threads at ticks, and of ranks and work by
+//! what the domains write. All but the first keep to the CPU time that they reserved.
+
+use std::path::Path;
+use std::sync::Mutex;
+
+use upcall_shm::DomainId;
+use upcall_shm::wake_word::ASLEEP;
+use upcall_shm::wire::Need;
+use upcall_sys::schedule::{self, Class};
+use upcall_sys::{clock, futex, process};
+
+use super::{Attack, attack, attacking, be_ready, notify_daemon};
+use crate::raw::{Raw, need};
+
+const fn by_other(name: &'static str, what: &'static str, act: fn(&Path)) -> Attack {
+    Attack { other_user: true, ..attack(name, what, act) }
+}
+
+pub(crate) const ATTACKS: &[Attack] = &[
+    by_other("churn, other", "threads attach, spin for 4.7 ms, leave, attach again", churn),
+    by_other("inversion, other", "worst rank; keeps its turn for its job of 29 ms", inversion),
+    by_other("no turn, alive", "worst rank; works 29 ms each 100 ms without the turn", no_turn),
+    by_other("low rank, honest", "the same job, in quanta", low_rank),
+    by_other("big job, honest", "the same domain works 4.4 ms each 9 ms", big_job_honest),
+    by_other("returner, other", "blocks in its turn, then runs on for 12 ms", returner),
+];
+
+/// Six threads in rotation. Each runs for less than a tick of the watchdog.
+fn churn(socket: &Path) {
+    let baton = Mutex::new(());
+    std::thread::scope(|scope| {
+        for _ in 0..6 {
+            scope.spawn(|| while churn_once(socket, &baton).is_some() {});
+        }
+    });
+}
+
+/// `None` if the daemon refuses the domain.
+fn churn_once(socket: &Path, baton: &Mutex<()>) -> Option<()> {
+    // The daemon pinned the thread.
+    let _ = schedule::pin_thread(&[0, 1]);
+    let held = baton.lock().ok()?;
+    let raw = Raw::join(socket, "churn").ok()?;
+    let until = clock::monotonic_ns() + 1_000_000_000;
+    let priority_now = || match schedule::class_of(process::thread_id()) {
+        Ok(Class::Fifo { priority }) => Some(priority),
+        _ => None,
+    };
+    while priority_now().is_none() && clock::monotonic_ns() < until {}
+    attacking();
+    let (begin, priority) = (clock::monotonic_ns(), priority_now());
+    while clock::monotonic_ns() - begin < 4_700_000 && priority_now() == priority {}
+    drop((held, raw));
+    Some(())
+}
+
+/// 30 quanta of 1 ms each 100 ms: a worse rank than all victims.
+fn low_rank_need() -> Need {
+    Need { batch: 30, ..need(100_000_000, 1_000_000) }
+}
+
+/// Half of the CPU, with a better rank than all victims.
+fn big_need() -> Need {
+    Need { batch: 9, ..need(9_000_000, 500_000) }
+}
+
+fn sleep_until(raw: &Raw, until_ns: u64) {
+    while clock::monotonic_ns() < until_ns {
+        let wake_word = raw.turn.wake_word(raw.me);
+        if wake_word.prepare_wait() {
+            futex::wait_shared_until(wake_word.word(), ASLEEP, Some(until_ns));
+        }
+        wake_word.finish_wait();
+    }
+}
+
+/// Runs for so long and reports life all the time.
+fn run_alive(raw: &Raw, span_ns: u64) {
+    attacking();
+    let end = clock::monotonic_ns() + span_ns;
+    while clock::monotonic_ns() < end {
+        let now = clock::monotonic_ns();
+        raw.owner.set_running(Some(0), now);
+        raw.owner.set_asked(now);
+    }
+}
+
+fn pass_turn(raw: &Raw) {
+    if let Ok(turn) = raw.turn.turn() {
+        raw.turn.pass(turn, DomainId::DAEMON);
+    }
+    notify_daemon(raw);
+}
+
+/// Calls `job` once in each period, from then on when the former one ends.
+fn each(raw: &mut Raw, period_ns: u64, mut job: impl FnMut(&mut Raw)) -> ! {
+    let mut release_ns = clock::monotonic_ns();
+    loop {
+        sleep_until(raw, release_ns);
+        job(raw);
+        release_ns = clock::monotonic_ns().max(release_ns + period_ns);
+    }
+}
+
+fn inversion(socket: &Path) {
+    let mut raw = Raw::attach_with(socket, "attacker", low_rank_need());
+    each(&mut raw, 100_000_000, |raw| {
+        be_ready(raw);
+        run_alive(raw, 29_000_000);
+        raw.owner.publish(None);
+        pass_turn(raw);
+    });
+}
+
+fn no_turn(socket: &Path) {
+    let mut raw = Raw::attach_with(socket, "attacker", low_rank_need());
+    each(&mut raw, 100_000_000, |raw| run_alive(raw, 29_000_000));
+}
+
+fn low_rank(socket: &Path) {
+    let mut raw = Raw::attach_with(socket, "attacker", low_rank_need());
+    each(&mut raw, 100_000_000, |raw| {
+        for _ in 0..29 {
+            be_ready(raw);
+            run_alive(raw, 980_000);
+            pass_turn(raw);
+        }
+        raw.owner.publish(None);
+    });
+}
+
+fn big_job_honest(socket: &Path) {
+    let mut raw = Raw::attach_with(socket, "attacker", big_need());
+    each(&mut raw, 9_000_000, |raw| {
+        be_ready(raw);
+        run_alive(raw, 4_400_000);
+        raw.owner.publish(None);
+        pass_turn(raw);
+    });
+}
+
+/// The thread of a domain that blocks is raised, to finish its quantum at once.
+fn returner(socket: &Path) {
+    let mut raw = Raw::attach(socket, "attacker");
+    each(&mut raw, 100_000_000, |raw| {
+        be_ready(raw);
+        std::thread::sleep(std::time::Duration::from_micros(200));
+        run_alive(raw, 12_000_000);
+        raw.owner.publish(None);
+    });
+}
