@@ -3,8 +3,8 @@
 //! A handler's thread can lose its CPU to the host (steal), to a thread of higher rank, and to the
 //! kernel's limit on real-time classes. The kernel reports the first with the precision of a tick,
 //! and the sum of the others exactly. That sum contains the time for which a domain waited for the
-//! other one, which is no evidence against the machine. The bench scans from time to time for threads of higher or
-//! equal rank.
+//! other one, which is no evidence against the machine. The bench scans from time to time for
+//! threads of higher or equal rank.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,6 +1,6 @@
 //! A domain that was stopped, or takes five times its cost, under a daemon with the real-time
-//! class: by a handler, a task or a stream. Three domains share a CPU at 80 %. The other two keep their declarations, and must miss
-//! no deadline (docs/decisions/0016).
+//! class: by a handler, a task or a stream. Three domains share a CPU at 80 %. The other two keep
+//! their declarations, and must miss no deadline (docs/decisions/0016).
 //!
 //! The offender is a child of the module [`support`]. On a virtual machine the host may take the
 //! CPU away for longer than any slack. A try with such time proves nothing and does not count. The

@@ -128,9 +128,9 @@ impl Ran {
 }
 
 /// Runs the worse domain, and calls `wake` in the middle of each of its jobs from this ordinary
-/// thread on another CPU. `set_up` makes the better activity. Asserts that at most one quantum began
-/// between a wake-up and the run: the one that was under way on that CPU when the kernel's wake-up
-/// arrived there.
+/// thread on another CPU. `set_up` makes the better activity. Asserts that at most one quantum
+/// began between a wake-up and the run: the one that was under way on that CPU when the kernel's
+/// wake-up arrived there.
 fn check(
     what: &str,
     discipline: &'static Discipline,

@@ -49,7 +49,8 @@ impl Counts {
     }
 }
 
-/// Whether a function with `#[test]` is a role of a child process: it is called `child` or `as_...`.
+/// Whether a function with `#[test]` is a role of a child process: it is called `child` or
+/// `as_...`.
 pub fn is_role(path: &str) -> bool {
     let name = path.rsplit("::").next().unwrap_or(path);
     name == "child" || name.starts_with("as_")
