@@ -9,10 +9,12 @@
 //! starts a handler), and one that does not (it writes to a stream). Both run on another CPU, so
 //! the time includes the kernel's wake-up across CPUs.
 //!
-//! The bench asserts nothing, because the machine is shared.
+//! The bench asserts nothing, because the machine is shared. It prints which rows keep the bound.
 
 #![forbid(unsafe_code)]
 
+use std::io::{Read as _, Write as _};
+use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -37,8 +39,12 @@ const QUANTA_US: [u64; 4] = [0, 20, 100, 500];
 const JOB: Span = Span::from_millis(40);
 const PERIOD: Span = Span::from_millis(60);
 /// The kinds of wake-ups, with the policy under which each is measured.
-const KINDS: [(&str, &Discipline); 4] =
-    [("stream", &RMDP), (OF_OTHER, &RMDP), ("task", &DWS), ("control", &RMDP)];
+const KINDS: [(&str, &Discipline); 5] =
+    [("stream", &RMDP), (OF_OTHER, &RMDP), ("task", &DWS), ("io_wait", &DWS), ("control", &RMDP)];
+/// What a sample may have beyond one quantum and a hand-off: the yield, which includes the kernel's
+/// wake-up across CPUs and two switches of threads. It is fixed before the run, so that a slow
+/// machine cannot widen the bound. Admission counts such time of the kernel by `wakeup_latency`.
+const ALLOWANCE: Span = Span::from_micros(50);
 /// As `stream`, with the better activity in a domain of [`OTHER_USER`].
 const OF_OTHER: &str = "other-user";
 /// The user *nobody*.
@@ -60,7 +66,7 @@ fn main() {
 }
 
 fn measure() {
-    let rounds = if smoke() { 20 } else { 3_000 };
+    let rounds = if smoke() { 20 } else { 1_500 };
     println!("{}\n", heading("wake"));
     println!(
         "{:<10} {:>10} {:>8} {:>10} {:>8} {:>8} {:>8} {:>8} {:>9}",
@@ -71,21 +77,18 @@ fn measure() {
             println!("{kind:<10} SKIPPED: needs root");
             continue;
         }
-        let mut idle_ns = 0;
         for quantum_us in QUANTA_US {
             let (mut samples, cost) = samples(kind, discipline, quantum_us, rounds);
             let us = |ns: u64| format!("{:.1}", ns as f64 / 1e3);
-            if quantum_us == 0 {
-                idle_ns = percentile(&mut samples, 99.0);
-            }
-            let counted = idle_ns + quantum_us * 1_000 + cost.as_nanos();
+            let counted = quantum_us * 1_000 + (cost + ALLOWANCE).as_nanos();
             let above = samples.iter().filter(|&&ns| ns > counted).count();
             let [p50, p99, p999, worst] =
                 [50.0, 99.0, 99.9, 100.0].map(|of| us(percentile(&mut samples, of)));
             let (count, hand_off) = (samples.len(), us(cost.as_nanos()));
             println!(
                 "{kind:<10} {quantum_us:>10} {hand_off:>8} {count:>10} {p50:>8} {p99:>8} \
-                 {p999:>8} {worst:>8} {above:>9}"
+                 {p999:>8} {worst:>8} {above:>9}  {}",
+                verdict(above)
             );
         }
     }
@@ -96,9 +99,17 @@ fn measure() {
          control: an ordinary thread of the process starts a handler\n\
          The time begins before the write, the wake-up or the start, and ends in the handler or\n\
          task. It contains the wake-up across CPUs. Quantum 0: no worse domain, an idle CPU.\n\
-         above sum: samples above one quantum, one hand-off as the daemon measured it, and the\n\
-         99th percentile of the idle CPU. Each quantum takes exactly its time, by the clock."
+         io_wait: an ordinary thread writes to a pipe for which a task waits; a thread of the\n\
+         runtime wakes the task\n\
+         above sum: samples above one quantum, one hand-off as the daemon measured it, and {}\n\
+         for the yield: the kernel's wake-up across CPUs, and its two switches of threads. Each\n\
+         quantum takes exactly its time, by the clock. A row keeps the bound if no sample is above.",
+        ALLOWANCE
     );
+}
+
+const fn verdict(above: usize) -> &'static str {
+    if above == 0 { "keeps the bound" } else { "ABOVE THE BOUND" }
 }
 
 /// The times from the wake-up to the run in ns, and the daemon's cost of a hand-off.
@@ -245,6 +256,19 @@ fn better(runtime: &mut Runtime, kind: &str, ran: Ran) -> Box<dyn FnMut(&mut Run
                 let waker = place.lock().expect("no panic").take();
                 waker.expect("the task waits").wake();
             })
+        }
+        "io_wait" => {
+            let (reader, mut writer) = std::io::pipe().expect("a pipe");
+            let mut reader = std::fs::File::from(OwnedFd::from(reader));
+            let id = runtime.task("task", need, move |task| async move {
+                loop {
+                    task.io_wait(&reader).await.expect("a pipe can be waited for");
+                    ran.note();
+                    let _ = reader.read(&mut [0; 8]);
+                }
+            });
+            runtime.run(id.expect("it is admitted")).expect("the executor runs");
+            Box::new(move |_| writer.write_all(&[1]).expect("there is room"))
         }
         _ => {
             let id = runtime.handler("started", need, move |batch| {

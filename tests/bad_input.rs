@@ -116,6 +116,19 @@ fn a_name_may_appear_once() {
     let file = SpecFile::new(one.to_owned() + one);
     let done = upcall(&["plan", file.path()]);
     assert!(first_line(&done).starts_with(&format!("{}:6:8: ", file.path())), "{done:#?}");
+    let file = SpecFile::new(good(5004, "/dev/null") + &good(5006, "/dev/null"));
+    let done = upcall(&["plan", file.path()]);
+    let line = first_line(&done);
+    assert!(line.contains("camera") && line.starts_with(&format!("{}:", file.path())), "{line}");
+}
+
+/// The outcome names a stream as the spec does.
+#[test]
+fn a_stream_has_its_name_in_the_plan() {
+    let file = SpecFile::new(good(5004, "/dev/null"));
+    let done = upcall(&["plan", file.path(), "--json"]);
+    let plan = done.assert_code(&[0]).json();
+    let _ = support::named(&plan, "activities", "camera");
 }
 
 #[test]

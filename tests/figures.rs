@@ -240,6 +240,44 @@ fn background_time_and_kernel_switches_are_those_of_proc() {
     assert!(switches > 0 && switches <= told && told <= 2 * switches, "{switches}, told {told}");
 }
 
+#[test]
+fn a_background_load_has_as_many_threads_as_its_key_says() {
+    let _machine = machine();
+    let counts = [1, 3].map(|threads| {
+        let spin = format!("spin = {threads}\n");
+        let spec = SpecFile::new(on_a_cpu(&TASKS.replace("spin = 1\n", &spin)));
+        let mut running = start(&["run", spec.path(), "--duration", "1s", "--json"]);
+        let pid = running.pid();
+        wait_until("a hog", || started_as(pid, "__spin").len() == 1 || !running.runs());
+        let hog = started_as(pid, "__spin")[0];
+        let count = || fs::read_dir(format!("/proc/{hog}/task")).map_or(0, Iterator::count);
+        wait_until("its threads", || count() > threads || !running.runs());
+        let found = count();
+        running.finish().assert_code(&[0, 4]);
+        found
+    });
+    // Beside the first thread of the process.
+    assert_eq!(counts, [2, 4]);
+}
+
+/// Without a cost in the spec the plan takes the one measured for the hand-off that will happen:
+/// within a process, or through the daemon that `run` starts. The second wakes a thread.
+#[test]
+fn the_measured_cost_of_several_domains_is_that_of_a_hand_off_between_processes() {
+    let cost = |text: &str| {
+        let (spec, socket) = domains(text);
+        let mut command = Command::new(UPCALL);
+        command.args(["plan", spec.path(), "--json"]);
+        let done = Running::start(command.env("UPCALL_SOCKET", socket)).finish();
+        number(&done.assert_code(&[0]).json(), "switch_cost_ns")
+    };
+    let of_one = DOMAINS.replace("domain = \"two\"", "domain = \"one\"");
+    let in_process = DOMAINS.replace("domain = \"one\"", "").replace("domain = \"two\"", "");
+    let costs = [in_process.as_str(), &of_one, DOMAINS].map(cost);
+    println!("in process, one domain, two domains: {costs:?} ns");
+    assert!(costs[0] > 0 && 4 * costs[2] > 5 * costs[0].max(costs[1]), "{costs:?}");
+}
+
 /// A spec on one CPU, and the path of the socket of its own daemon.
 fn domains(text: &str) -> (SpecFile, String) {
     let spec = SpecFile::new(on_a_cpu(&with_ports(text).0));

@@ -150,6 +150,11 @@ fn a_missing_daemon_is_reported_in_a_line() {
     done.assert_code(&[2]);
     assert_eq!((done.stdout.as_str(), done.stderr.lines().count()), ("", 1), "{done:#?}");
     assert!(done.stderr.contains(path) && done.stderr.contains("no daemon"), "{}", done.stderr);
+    // A screen needs a terminal, which `script` is.
+    let mut command = Command::new("script");
+    command.args(["-qefc", &format!("{UPCALL} top --socket {path}"), "/dev/null"]);
+    let done = Running::start(command.env("TERM", "xterm")).finish();
+    assert!(done.stdout.contains(path) && done.stdout.contains("no daemon"), "{done:#?}");
 }
 
 #[test]

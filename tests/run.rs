@@ -206,6 +206,11 @@ fn the_outcome_has_every_field_and_adds_up() {
     let done = run(&set(), &["--json"]);
     let outcome = done.json();
     assert_is_a_run_of_the_set(&outcome);
+    // Of the second that the flag says, and not of the default.
+    let duration_ns = number(&outcome, "duration_ns");
+    assert!((1_000_000_000..2_000_000_000).contains(&duration_ns), "{duration_ns}");
+    let released = number(named(&outcome, "activities", "control"), "jobs");
+    assert!(released <= duration_ns / 10_000_000 + 1, "{released} of a job every 10 ms");
     assert_eq!((text(&outcome, "mode"), text(&outcome, "policy")), ("upcall", "rmdp"));
     assert_eq!(done.code() == 0, truth(&outcome, "kept"));
 }

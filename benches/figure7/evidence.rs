@@ -2,8 +2,9 @@
 //!
 //! A handler's thread can lose its CPU to the host (steal), to a thread of higher rank, and to the
 //! kernel's limit on real-time classes. The kernel reports the first with the precision of a tick,
-//! and the sum of the others exactly. The bench scans from time to time for threads of higher or
-//! equal rank.
+//! and the sum of the others exactly. That sum contains the time for which a domain waited for the
+//! other one, which is no evidence against the machine. The bench scans from time to time for
+//! threads of higher or equal rank.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use std::time::Duration;
 
 use upcall::clock;
 use upcall::time::Instant;
-use upcall_benches::{steal_ms, threads_named};
+use upcall_benches::steal_ms;
 use upcall_sys::{process, schedule};
 
 /// Counts that only grow. The bench reads them before and after a step.
@@ -23,31 +24,54 @@ pub struct Host {
     /// Time for which the host ran something else on this CPU, in milliseconds. It grows in steps
     /// of a tick (proc_stat(5), `steal`).
     pub steal_ms: u64,
-    /// Time for which the scheduling threads were ready and did not run, in nanoseconds
-    /// (Documentation/scheduler/sched-stats.rst, `/proc/<pid>/schedstat`).
-    pub waited_ns: u64,
+    /// Time for which the scheduling thread of each domain was ready and did not run, in
+    /// nanoseconds (Documentation/scheduler/sched-stats.rst, `/proc/<pid>/schedstat`).
+    pub waited_ns: [u64; 2],
+    /// CPU time of these threads, in nanoseconds.
+    pub ran_ns: [u64; 2],
 }
+
+/// The kernel counts steal time by the tick, so up to a tick is missing.
+const TICK_NS: u64 = 10_000_000;
 
 impl Host {
     /// The present counts of `cpu` and of the threads that upcall there. Zero if the system does
     /// not report them.
-    fn now(cpu: u32, threads: &[(u32, u32)]) -> Self {
-        let waited = threads.iter().filter_map(|&(pid, tid)| process::wait_time_of(pid, tid).ok());
-        Host { steal_ms: steal_ms(cpu).unwrap_or_default(), waited_ns: waited.sum() }
+    fn now(cpu: u32, threads: [Option<(u32, u32)>; 2]) -> Self {
+        let count = |of: fn(u32, u32) -> Result<u64, upcall_sys::OsError>| {
+            threads.map(|thread| thread.and_then(|(pid, tid)| of(pid, tid).ok()).unwrap_or(0))
+        };
+        Host {
+            steal_ms: steal_ms(cpu).unwrap_or_default(),
+            waited_ns: count(process::wait_time_of),
+            ran_ns: count(process::cpu_time_of),
+        }
     }
 
-    /// The time that was taken from the handlers, in nanoseconds, not counting the part of a tick
-    /// that the steal time leaves out.
-    pub fn taken_ns(self) -> u64 {
-        self.steal_ms * 1_000_000 + self.waited_ns
+    /// The time that the host and threads of no domain took from that domain, in nanoseconds. If
+    /// the host took time, the part of a tick that the steal time leaves out counts, too. The time
+    /// for which the other domain ran does not count: our own order let it run.
+    pub fn taken_ns(self, domain: usize) -> u64 {
+        let tick_ns = if self.steal_ms > 0 { TICK_NS } else { 0 };
+        self.steal_ms * 1_000_000 + tick_ns + self.waited_by_others_ns(domain)
+    }
+
+    /// The time for which that domain waited beyond the time for which the other one ran.
+    pub fn waited_by_others_ns(self, domain: usize) -> u64 {
+        self.waited_ns[domain].saturating_sub(self.ran_ns[1 - domain])
     }
 
     pub fn since(self, earlier: Host) -> Host {
         Host {
             steal_ms: self.steal_ms.saturating_sub(earlier.steal_ms),
-            waited_ns: self.waited_ns.saturating_sub(earlier.waited_ns),
+            waited_ns: minus(self.waited_ns, earlier.waited_ns),
+            ran_ns: minus(self.ran_ns, earlier.ran_ns),
         }
     }
+}
+
+fn minus(now: [u64; 2], earlier: [u64; 2]) -> [u64; 2] {
+    [0, 1].map(|domain| now[domain].saturating_sub(earlier[domain]))
 }
 
 /// The counts during a step, a sample every tick.
@@ -81,15 +105,12 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Records the counts of `cpu`, of the threads of `processes` that upcall there, and of the
-    /// daemon's threads in this process, which hand on the turn.
-    pub fn start(cpu: u32, processes: &[u32]) -> Self {
+    /// Records the counts of `cpu`, and of the threads of the domains' `processes` that upcall
+    /// there.
+    pub fn start(cpu: u32, processes: [u32; 2]) -> Self {
         /// A tick, in which the steal time grows.
         const INTERVAL: Duration = Duration::from_millis(10);
-        let mut threads: Vec<(u32, u32)> =
-            processes.iter().filter_map(|&pid| Some((pid, upcall_thread(pid, cpu)?))).collect();
-        let daemon = threads_named(|comm| comm.starts_with("upcall-kls"));
-        threads.extend(daemon.into_iter().map(|tid| (std::process::id(), tid)));
+        let threads = processes.map(|pid| Some((pid, upcall_thread(pid, cpu)?)));
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();
         let thread = std::thread::spawn(move || {
@@ -100,10 +121,10 @@ impl Recorder {
             }
             let mut log = Vec::new();
             while !stopped.load(Relaxed) {
-                log.push((clock::now(), Host::now(cpu, &threads)));
+                log.push((clock::now(), Host::now(cpu, threads)));
                 std::thread::sleep(INTERVAL);
             }
-            log.push((clock::now(), Host::now(cpu, &threads)));
+            log.push((clock::now(), Host::now(cpu, threads)));
             HostLog(log)
         });
         Recorder { stop, thread }

@@ -122,7 +122,7 @@ fn machine(steps: &[Step]) {
             wakeup(99.0),
             wakeup(100.0),
             step.host.steal_ms,
-            step.host.waited_ns / 1_000_000,
+            step.host.waited_ns.iter().sum::<u64>() / 1_000_000,
             step.over_cost,
             microseconds(step.over_cost_ns_max),
             step.competitors_cpu.as_secs_f64(),
@@ -134,7 +134,7 @@ fn machine(steps: &[Step]) {
         "wake: from a release that found the thread asleep to its first upcall. steal: the host ran"
     );
     println!(
-        "something else on this CPU. waited: the thread could run and did not. over cost: jobs whose"
+        "something else on this CPU. waited: the two threads could run and did not. over cost: jobs whose"
     );
     println!(
         "handlers ran longer than declared, by the wall clock. competitors: CPU time of the background"
@@ -150,14 +150,14 @@ fn late(steps: &[Step]) {
     }
     for step in broken {
         println!(
-            "{:.2} {}: {} late, {} never ended; the host took the CPU for {} ms, the thread was ready and did not run \
+            "{:.2} {}: {} late, {} never ended; the host took the CPU for {} ms, the threads were ready and did not run \
              for {} ms; latest wake-up {} ms, a handler ran up to {} ms longer than declared",
             step.utilization_percent / 100.0,
             load(step),
             step.late.len(),
             step.unfinished,
             step.host.steal_ms,
-            step.host.waited_ns / 1_000_000,
+            step.host.waited_ns.iter().sum::<u64>() / 1_000_000,
             thousandths(step.wakeups_ns.last().copied().unwrap_or_default()),
             thousandths(step.over_cost_ns_max),
         );
@@ -176,7 +176,7 @@ fn late(steps: &[Step]) {
 fn late_job(late: &LateJob) {
     println!(
         "  {} job {}, released at {:.3} s: started after {} ms, ran {} of {} ms declared, ended {} ms late; the host \
-         took the CPU for {} ms, ready and not run for {} ms{}",
+         took the CPU for {} ms, threads of no domain for {} ms at most{}",
         late.name,
         late.record.job,
         late.after.as_secs_f64(),
@@ -185,7 +185,7 @@ fn late_job(late: &LateJob) {
         thousandths(late.declared.as_nanos()),
         thousandths(late.record.slack_ns().unsigned_abs()),
         late.host.steal_ms,
-        thousandths(late.host.waited_ns),
+        thousandths(late.host.waited_by_others_ns(late.domain)),
         if late.cpu_was_taken() { "" } else { " (UNEXPLAINED)" },
     );
 }
@@ -199,7 +199,7 @@ fn closing(steps: &[Step]) -> String {
     let explained = late.filter(|late| late.cpu_was_taken()).count() as u64;
     format!(
         "0 misses in {} of {} admitted steps ({misses} misses in {jobs} jobs).\n\
-         In {explained} of the {misses} misses, the host and other threads had the CPU for at least as long as\n\
+         In {explained} of the {misses} misses, the host and threads of no domain had the CPU for at least as long as\n\
          the job was late, while it was under way or in the same time and 100 ms before its release; {} must be explained otherwise.",
         admitted.len() - broken,
         admitted.len(),

@@ -1,6 +1,6 @@
 //! A domain that was stopped, or takes five times its cost, under a daemon with the real-time
-//! class. Three domains share a CPU at 80 %. The other two keep their declarations, and must miss
-//! no deadline (docs/decisions/0016).
+//! class: by a handler, a task or a stream. Three domains share a CPU at 80 %. The other two keep
+//! their declarations, and must miss no deadline (docs/decisions/0016).
 //!
 //! The offender is a child of the module [`support`]. On a virtual machine the host may take the
 //! CPU away for longer than any slack. A try with such time proves nothing and does not count. The
@@ -12,16 +12,16 @@
 #[allow(dead_code, reason = "each test program uses its own part")]
 mod support;
 
-use std::io::Write;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
 use upcall_core::activity::{ActivityParams, Backlog, Terms};
-use upcall_core::discipline::{DWS, Discipline, RMDP};
+use upcall_core::discipline::{DWS, Discipline, RM, RMDP};
 use upcall_core::scheduler::Counters;
 use upcall_core::time::{Instant, Span};
 use upcall_daemon::server::{Config, Daemon};
+use upcall_runtime::stream::{Stream, StreamForm};
 use upcall_runtime::{Attach, Config as RuntimeConfig, Runtime, clock};
 use upcall_sys::process::effective_user;
 
@@ -57,22 +57,76 @@ fn spinning(
     handler.unwrap()
 }
 
+/// A task that takes as long for each PDU, and asks after each whether it must yield.
+fn spinning_task(
+    runtime: &mut Runtime,
+    need: (ActivityParams, Terms),
+    pdu: Span,
+) -> upcall_runtime::HandlerId {
+    let (period, batch) = (need.0.period, need.0.batch);
+    let task = runtime.task("spins", need, async move |task| {
+        let mut next = task.now();
+        loop {
+            for _ in 0..batch {
+                let until = clock::now() + pdu;
+                while clock::now() < until {}
+                task.checkpoint().await;
+            }
+            next += period;
+            task.timed_sleep(next).await;
+        }
+    });
+    task.unwrap()
+}
+
+/// A handler of a stream that always has data: an ordinary thread fills it.
+fn spinning_reader(
+    runtime: &mut Runtime,
+    need: (ActivityParams, Terms),
+    pdu: Span,
+) -> upcall_runtime::HandlerId {
+    let stream = Stream::create(StreamForm::Slots { slots: 64, slot_bytes: 8 }, 0).unwrap();
+    let (mut writer, reader) = (stream.writer().unwrap(), stream.reader().unwrap());
+    std::thread::spawn(move || {
+        // Until the reader is gone.
+        while writer.push(&[1; 8]).is_ok() && writer.commit().is_ok() {
+            while matches!(writer.push(&[1; 8]), Ok(true)) {}
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    });
+    let level = need.0.batch.into();
+    let handler = runtime.stream_reader_handler("spins", need, reader, level, move |reader, b| {
+        while let Some(message) = reader.next(b) {
+            message.done();
+            let until = clock::now() + pdu;
+            while clock::now() < until {}
+        }
+    });
+    handler.unwrap()
+}
+
 fn discipline_of(name: &str) -> &'static Discipline {
     upcall_core::discipline::by_name(name).unwrap()
 }
 
 /// No test of its own: the other tests start it. Its role has the socket of the daemon, the policy,
-/// how often its cost a PDU takes, and its backlog.
+/// what takes the time, how often its cost a PDU takes, and its backlog.
 #[test]
 fn child() {
     let Ok(role) = std::env::var(ROLE) else { return };
-    let [socket, policy, factor, backlog] = role.split('|').collect::<Vec<_>>()[..] else {
+    let [socket, policy, kind, factor, backlog] = role.split('|').collect::<Vec<_>>()[..] else {
         panic!("unknown role {role:?}");
     };
     let mut runtime = attached(Path::new(socket), "offender", discipline_of(policy));
     let backlog = if backlog == "skip" { Backlog::Skip } else { Backlog::CatchUp };
     let pdu = Span::from_micros(900 * factor.parse::<u64>().unwrap());
-    let id = spinning(&mut runtime, (need(30, 6), Terms { backlog, ..Terms::default() }), pdu);
+    let declared = (need(30, 6), Terms { backlog, ..Terms::default() });
+    let id = match kind {
+        "handler" => spinning(&mut runtime, declared, pdu),
+        "task" => spinning_task(&mut runtime, declared, pdu),
+        "stream" => spinning_reader(&mut runtime, declared, pdu),
+        _ => panic!("unknown kind {kind:?}"),
+    };
     println!("#ready ");
     runtime.run_at(&[id], Instant::from_nanos(read_line().parse().unwrap())).unwrap();
     assert_eq!(read_line(), "end");
@@ -125,12 +179,12 @@ fn run(
 }
 
 /// Repeats a run until the majority of the tries that count is known. Requires that the offender
-/// misses jobs and the others miss none.
-fn assert_others_miss_none(
+/// misses jobs and the others miss none. False if too few tries counted.
+fn others_miss_none(
     discipline: &'static Discipline,
     role: &str,
     meanwhile: impl Fn(&ChildProcess),
-) {
+) -> bool {
     let _alone = support::alone();
     let (mut kept, mut broken, mut tries) = (0, Vec::new(), 0);
     if let Ok(runs) = std::env::var(EVERY) {
@@ -140,18 +194,24 @@ fn assert_others_miss_none(
             let (counters, own) = run(discipline, role, &meanwhile);
             let [one, two] = counters.map(|counters| counters.misses);
             let steal_ms = (steal() - before) * 10;
-            println!("{role} {number}: others {one} {two}, offender {own:?}, steal {steal_ms} ms");
+            let policy = discipline.name;
+            println!(
+                "{policy} {role} {number}: others {one} {two}, offender {own:?}, steal {steal_ms} ms"
+            );
             missed += usize::from((one, two) != (0, 0));
         }
         assert_eq!(missed, 0, "runs with misses of the others");
-        return;
+        return true;
     }
     while kept <= TRIES / 2 && broken.len() <= TRIES / 2 && tries < TRIES_MAX {
         tries += 1;
         let before = steal();
         let (counters, own) = run(discipline, role, &meanwhile);
         let misses = counters.map(|counters| counters.misses);
-        println!("try {tries}: offender {own:?}, misses of the others {misses:?}");
+        println!(
+            "{} {role} {tries}: offender {own:?}, misses of the others {misses:?}",
+            discipline.name
+        );
         // An offender that keeps its deadlines, or skips nothing, proves nothing.
         let offends = own[1] > 5 && (!role.ends_with("skip") || own[2] > 5);
         let run = counters.iter().all(|counters| counters.jobs > 10);
@@ -162,9 +222,19 @@ fn assert_others_miss_none(
         }
     }
     assert!(broken.len() <= TRIES / 2, "{role}: {broken:?} in {tries} tries, {kept} kept");
-    if kept <= TRIES / 2 {
-        let _ =
-            writeln!(std::io::stderr(), "skipped: {role}: {kept} of {tries} tries without steal");
+    let is_known = kept > TRIES / 2;
+    if !is_known {
+        let part = format!("{role} under {}", discipline.name);
+        support::skipped(Some(&part), &format!("{kept} of {tries} tries without steal"));
+    }
+    is_known
+}
+
+/// Each of these cases. The test is skipped if no case could be checked.
+fn each_case(cases: &[(&'static Discipline, &str)], meanwhile: impl Fn(&ChildProcess)) {
+    let known = cases.iter().filter(|&&(of, role)| others_miss_none(of, role, &meanwhile)).count();
+    if known == 0 {
+        support::skipped(None, "too few tries without steal");
     }
 }
 
@@ -178,20 +248,23 @@ fn stop(offender: &ChildProcess) {
 }
 
 fn wait(_: &ChildProcess) {
-    std::thread::sleep(Duration::from_millis(1_000));
+    std::thread::sleep(Duration::from_millis(800));
 }
 
 #[test]
 #[ignore = "needs root"]
 fn the_backlog_of_a_stopped_domain_costs_the_others_nothing() {
-    assert_others_miss_none(&RMDP, "1|catch-up", stop);
-    assert_others_miss_none(&DWS, "1|skip", stop);
+    each_case(&[(&RMDP, "handler|1|catch-up"), (&DWS, "handler|1|skip")], stop);
 }
 
 #[test]
 #[ignore = "needs root"]
 fn a_domain_that_takes_five_times_its_cost_costs_the_others_nothing() {
-    assert_others_miss_none(&RMDP, "5|catch-up", wait);
+    let mut cases = vec![(&DWS, "task|5|catch-up")]; // tasks need DWS
+    for of in [&RMDP, &RM, &DWS] {
+        cases.extend([(of, "handler|5|catch-up"), (of, "stream|5|catch-up")]);
+    }
+    each_case(&cases, wait);
 }
 
 /// A domain that takes 6 ms in place of 1 in one job of five, and one that keeps its cost and waits

@@ -2,18 +2,21 @@
 //! real-time class (docs/decisions/0017). The tests count the quanta that the worse domain begins
 //! between the wake-up and the moment at which the better activity runs.
 //!
-//! A child is this program run again, perhaps as another user. With [`ROLE`] in its environment
-//! the test [`child`] is a domain that sleeps on a stream.
+//! On a virtual machine the host may take a CPU away. A round with such time proves nothing and
+//! does not count. In all other rounds the better activity must run in time.
+//!
+//! The role [`child`] is a domain that sleeps on a stream. It belongs to [`support`].
 
 #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
-use std::io::{BufRead, BufReader, Write};
+#[allow(dead_code, reason = "each test program uses its own part")]
+mod support;
+
+use std::io::Write;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::PermissionsExt;
-use std::os::unix::process::CommandExt;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::{Poll, Waker};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -26,11 +29,8 @@ use upcall_runtime::channel::{Client, Form, Forms, Raise, Route, ServiceTerms};
 use upcall_runtime::stream::{Stream, StreamForm};
 use upcall_runtime::{Attach, Config as RuntimeConfig, HandlerId, Runtime, clock};
 
-/// Tests run one daemon at a time: two daemons would use the same CPU unaware of each other.
-static ALONE: Mutex<()> = Mutex::new(());
+use support::{ChildProcess, ROLE, skipped, steal};
 
-/// The socket of the daemon, for a child.
-const ROLE: &str = "UPCALL_TEST_WAKES_AT";
 const NOBODY: u32 = 65534;
 
 /// Quanta of a job of the worse domain, of 500 us each.
@@ -39,8 +39,9 @@ const QUANTA: u32 = 100;
 const WOKEN_IN: u32 = 20;
 /// The period of the worse domain.
 const PERIOD: Span = Span::from_millis(80);
-/// Wake-ups of a test.
+/// Wake-ups of a test that count, and wake-ups in all.
 const ROUNDS: usize = 6;
+const ROUNDS_MAX: usize = 18;
 
 struct Server {
     socket: std::path::PathBuf,
@@ -127,14 +128,18 @@ impl Ran {
 }
 
 /// Runs the worse domain, and calls `wake` in the middle of each of its jobs from this ordinary
-/// thread on another CPU. `set_up` makes the better activity. Asserts that at most two quanta began
-/// between a wake-up and the run, but for one round: the host may stop one of the CPUs in between.
+/// thread on another CPU. `set_up` makes the better activity. Asserts that at most one quantum
+/// began between a wake-up and the run: the one that was under way on that CPU when the kernel's
+/// wake-up arrived there.
 fn check(
     what: &str,
     discipline: &'static Discipline,
     set_up: impl FnOnce(&mut Runtime, Ran) -> Box<dyn FnMut(&mut Runtime)>,
 ) {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = support::alone();
+    if has_one_cpu() {
+        return;
+    }
     let server = Server::start(discipline);
     let (mut ours, mut theirs) = (server.domain("wakes"), server.domain("works"));
     let ran = Ran { count: Count::default(), at: Arc::default() };
@@ -143,8 +148,7 @@ fn check(
     let handler = worse(&mut theirs, &count);
     // The better activity sleeps by then.
     std::thread::sleep(Duration::from_millis(30));
-    let mut between = Vec::new();
-    for _ in 0..ROUNDS {
+    let between = rounds(|| {
         let job = count.load(Relaxed);
         theirs.run(handler).unwrap();
         while count.load(Relaxed) < job + WOKEN_IN {}
@@ -154,19 +158,47 @@ fn check(
         let woken = count.load(Relaxed);
         end_of_job(&mut theirs, handler);
         let ran = at.lock().unwrap().first().copied().unwrap_or(u32::MAX);
-        between.push(ran.saturating_sub(woken));
-    }
+        ran.saturating_sub(woken)
+    });
     drop((ours, theirs));
     server.stop();
-    println!("{what}, {}: {between:?} quanta from the wake to the run", discipline.name);
-    assert_few(&between, 2);
+    assert_few(&format!("{what} under {}", discipline.name), &between, 1);
 }
 
-/// At most `most` quanta began between the wake-up and the run, in all rounds but one.
+/// True, and the test is skipped, if no other CPU is there that could wake the better activity.
+fn has_one_cpu() -> bool {
+    let is_one = std::thread::available_parallelism().unwrap().get() == 1;
+    if is_one {
+        skipped(None, "needs a second CPU, which wakes");
+    }
+    is_one
+}
+
+/// The results of the first [`ROUNDS`] rounds in which the host took no time.
+fn rounds(mut round: impl FnMut() -> u32) -> Vec<u32> {
+    let mut between = Vec::new();
+    for _ in 0..ROUNDS_MAX {
+        let before = steal();
+        let quanta = round();
+        if steal() == before {
+            between.push(quanta);
+        }
+        if between.len() == ROUNDS {
+            break;
+        }
+    }
+    between
+}
+
+/// At most `most` quanta began between the wake-up and the run, in all rounds that count.
 #[track_caller]
-fn assert_few(between: &[u32], most: u32) {
-    let late = between.iter().filter(|&&quanta| quanta > most).count();
-    assert!(late <= 1, "{between:?} quanta, expected at most {most}");
+fn assert_few(what: &str, between: &[u32], most: u32) {
+    println!("{what}: {between:?} quanta from the wake to the run");
+    assert!(between.iter().all(|&quanta| quanta <= most), "{what}: {between:?}, at most {most}");
+    if between.len() < ROUNDS {
+        let why = format!("{} of {ROUNDS_MAX} rounds without steal", between.len());
+        skipped(Some(what), &why);
+    }
 }
 
 /// A message in a stream. The writer knows nothing of domains.
@@ -301,7 +333,7 @@ fn child() {
         }
     });
     runtime.run(id.unwrap()).unwrap();
-    println!("#ready");
+    println!("#ready ");
     for line in std::io::stdin().lines() {
         assert_eq!(line.unwrap(), "wake");
         assert!(writer.push(&[1; 8]).unwrap());
@@ -315,29 +347,16 @@ fn child() {
 /// Runs the worse domain as root, with quanta of that length, and wakes a domain in another
 /// process, of the user `uid`. Returns how many quanta began between each wake-up and the run.
 fn across_processes(uid: u32, quantum: Span) -> Vec<u32> {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let server = Server::start(&RMDP);
-    let program = server.directory.path().join("child");
-    std::fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
-    for path in [server.directory.path(), &program] {
-        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let _alone = support::alone();
+    if has_one_cpu() {
+        return Vec::new();
     }
-    let mut child = Command::new(&program)
-        .args(["child", "--exact", "--nocapture"])
-        .env(ROLE, &server.socket)
-        .current_dir(server.directory.path())
-        .uid(uid)
-        .gid(uid)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut stdin = child.stdin.take().unwrap();
-    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
-    let mut printed = |word: &str| {
-        lines.find_map(|line| Some(line.split_once(word)?.1.trim().to_owned())).unwrap()
-    };
-    printed("#ready");
+    let server = Server::start(&RMDP);
+    let mut program = Command::new(support::program_for_all(server.directory.path()));
+    program.current_dir(server.directory.path());
+    let socket = server.socket.to_str().unwrap();
+    let mut child = ChildProcess::start(program, uid, socket);
+    child.read_word("ready");
     let mut theirs = server.domain("works");
     let (begun, quanta): (Count, Arc<Mutex<Vec<u64>>>) = Default::default();
     let (count, noted) = (begun.clone(), quanta.clone());
@@ -356,23 +375,19 @@ fn across_processes(uid: u32, quantum: Span) -> Vec<u32> {
         }
     });
     let handler = handler.unwrap();
-    let mut between = Vec::new();
-    for _ in 0..ROUNDS {
+    let between = rounds(|| {
         let job = begun.load(Relaxed);
         theirs.run(handler).unwrap();
         while begun.load(Relaxed) < job + WOKEN_IN {}
-        writeln!(stdin, "wake").unwrap();
-        let times = printed("#ran ");
-        let times: Vec<u64> = times.split(' ').map(|time| time.parse().unwrap()).collect();
+        child.write_line("wake");
+        let times = child.numbers("ran");
         end_of_job(&mut theirs, handler);
         let quanta = std::mem::take(&mut *quanta.lock().unwrap());
         let counted = quanta.iter().filter(|&&at| (times[0]..times[1]).contains(&at)).count();
-        between.push(u32::try_from(counted).unwrap());
-    }
-    drop((theirs, stdin));
-    child.wait().unwrap();
+        u32::try_from(counted).unwrap()
+    });
+    drop((theirs, child));
     server.stop();
-    println!("process of user {uid}: {between:?} quanta from the wake to the run");
     between
 }
 
@@ -380,7 +395,7 @@ fn across_processes(uid: u32, quantum: Span) -> Vec<u32> {
 #[test]
 #[ignore = "needs root"]
 fn a_domain_in_another_process_runs_at_the_next_boundary_of_a_worse_domain() {
-    assert_few(&across_processes(0, Span::from_micros(500)), 2);
+    assert_few("another process", &across_processes(0, Span::from_micros(500)), 1);
 }
 
 /// A domain of another user. The holder lets it run at its next boundary, and then its KLS thread,
@@ -389,5 +404,5 @@ fn a_domain_in_another_process_runs_at_the_next_boundary_of_a_worse_domain() {
 #[test]
 #[ignore = "needs root"]
 fn a_domain_of_another_user_runs_at_the_next_boundary_of_a_worse_domain() {
-    assert_few(&across_processes(NOBODY, Span::from_micros(200)), 2);
+    assert_few("another user", &across_processes(NOBODY, Span::from_micros(200)), 2);
 }

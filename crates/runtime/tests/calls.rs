@@ -5,6 +5,8 @@
 
 use std::net::UdpSocket;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use upcall_core::activity::{ActivityParams, Claim, Terms};
 use upcall_core::admission::Share;
@@ -12,22 +14,32 @@ use upcall_core::discipline::PS;
 use upcall_core::time::Span;
 use upcall_runtime::udp::{Receiver, ReceiverOptions, Sender};
 use upcall_runtime::{
-    Config, Mode, Notice, NoticeKind, OsError, RealTime, Runtime, clock, daemon_answers,
-    own_daemon_socket, system_daemon_socket,
+    Batch, Config, Mode, Notice, NoticeKind, OsError, RealTime, Runtime, allowed_cpus, clock,
+    daemon_answers, default_cpus, own_daemon_socket, switch_cost, system_daemon_socket,
 };
+use upcall_sys::local::{Access, Listener};
 
 const NEED: ActivityParams = ActivityParams::new(Span::from_millis(20), Span::from_micros(100));
 
 #[test]
 fn a_runtime_tells_what_it_has_of_a_handler() {
     let mut runtime = Runtime::start(Config::default()).unwrap();
-    let handler = runtime.handler("handler", NEED, |_| {}).unwrap();
+    let once = |batch: &mut Batch<'_>| {
+        batch.proceed();
+        batch.finish();
+    };
+    let handler = runtime.handler("handler", NEED, once).unwrap();
     assert_eq!(runtime.params(handler), Some(NEED));
     let reservation = runtime.reservation(handler).unwrap();
     assert!(runtime.reservations().response_max(reservation).is_some());
     let (cpu, _) = runtime.place(handler).unwrap();
     assert!(runtime.config().cpus.contains(&cpu));
     assert_eq!(runtime.statistics(handler).map(|statistics| statistics.jobs), Some(0));
+    runtime.run(handler).unwrap();
+    runtime.wait(&[handler], None);
+    runtime.poll(|_, _| {});
+    let statistics = runtime.statistics(handler).unwrap();
+    assert_eq!((statistics.jobs, statistics.pdus), (1, 1));
     runtime.close(handler).unwrap();
     assert_eq!((runtime.params(handler), runtime.place(handler)), (None, None));
     // A handler that is closed has no share to change.
@@ -36,6 +48,49 @@ fn a_runtime_tells_what_it_has_of_a_handler() {
     assert_eq!(runtime.real_time(), RealTime::granted().ok());
     let threads = Runtime::start(Config { mode: Mode::Threads, ..Config::default() }).unwrap();
     assert_eq!(threads.real_time(), None);
+}
+
+/// The CPUs of this process by proc_pid_status(5), of which a runtime takes those it is told.
+#[test]
+fn a_runtime_has_the_cpus_of_its_config_or_all_allowed_but_the_first() {
+    let allowed = allowed_cpus().unwrap();
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap();
+    let expected: Vec<u32> = list
+        .trim()
+        .split(',')
+        .flat_map(|range| {
+            let (first, last) = range.split_once('-').unwrap_or((range, range));
+            first.parse::<u32>().unwrap()..=last.parse().unwrap()
+        })
+        .collect();
+    assert_eq!(allowed, expected);
+    let rest: Vec<u32> = allowed.iter().copied().filter(|&cpu| cpu != 0).collect();
+    let by_default = default_cpus().unwrap();
+    assert_eq!(by_default, if rest.is_empty() { allowed.clone() } else { rest });
+    assert_eq!(Runtime::start(Config::default()).unwrap().config().cpus, by_default);
+    for cpu in allowed {
+        let mut runtime = Runtime::start(Config { cpus: vec![cpu], ..Config::default() }).unwrap();
+        let ran = Arc::new(AtomicU32::new(u32::MAX));
+        let at = ran.clone();
+        let handler = runtime.handler("handler", NEED, move |batch| {
+            let stat = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
+            // Field 39, behind the name in parentheses: the CPU of the thread.
+            let field = stat.rsplit(')').next().unwrap().split_whitespace().nth(36).unwrap();
+            at.store(field.parse().unwrap(), Relaxed);
+            batch.finish();
+        });
+        let handler = handler.unwrap();
+        runtime.run(handler).unwrap();
+        runtime.wait(&[handler], None);
+        assert_eq!(ran.load(Relaxed), cpu);
+    }
+}
+
+#[test]
+fn the_measured_cost_of_a_hand_off_is_more_than_nothing() {
+    let cost = switch_cost();
+    assert!(cost > Span::ZERO && cost < Span::from_millis(1), "{cost}");
 }
 
 /// `unscreened` admits what the tests refuse.
@@ -86,6 +141,12 @@ fn sockets_of_daemons_have_their_places() {
     let own = own_daemon_socket().unwrap();
     assert!(own.ends_with("upcall.sock") && own.is_absolute(), "{}", own.display());
     assert_eq!(daemon_answers(Path::new("/nowhere/upcall.sock")).ok(), Some(false));
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("upcall.sock");
+    let listener = Listener::bind(&path, Access::Owner).unwrap();
+    assert_eq!(daemon_answers(&path).ok(), Some(true));
+    drop(listener);
+    assert_eq!(daemon_answers(&path).ok(), Some(false));
 }
 
 /// A receiver, and a sender to it.

@@ -10,9 +10,10 @@ use std::io::Write;
 use std::time::Duration;
 
 use upcall_core::activity::{ActivityParams, Terms, Window};
-use upcall_core::discipline::{DWCS, DWS, Discipline, PS, RMDP};
+use upcall_core::discipline::{DWCS, DWS, Discipline, PS, RM, RMDP};
 use upcall_core::scheduler::Counters;
 use upcall_core::time::Span;
+use upcall_runtime::stream::{Stream, StreamForm};
 use upcall_runtime::{Config, HandlerId, Offence, Runtime, clock};
 
 /// Longer than the second after which the watchdog acts.
@@ -25,6 +26,7 @@ const TRIES_MAX: usize = 6;
 #[derive(Clone, Copy, Debug)]
 enum Offender {
     Handler,
+    Stream,
     Task,
 }
 
@@ -70,6 +72,28 @@ fn task(runtime: &mut Runtime, need: ActivityParams, percent: u64) -> HandlerId 
     created.unwrap()
 }
 
+/// A handler of a stream that always has data: an ordinary thread fills it.
+fn reader(runtime: &mut Runtime, need: ActivityParams, percent: u64) -> HandlerId {
+    let stream = Stream::create(StreamForm::Slots { slots: 64, slot_bytes: 8 }, 0).unwrap();
+    let (mut writer, reader) = (stream.writer().unwrap(), stream.reader().unwrap());
+    std::thread::spawn(move || {
+        // Until the reader is gone.
+        while writer.push(&[1; 8]).is_ok() && writer.commit().is_ok() {
+            while matches!(writer.push(&[1; 8]), Ok(true)) {}
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    });
+    let (level, declared) = (need.batch.into(), (need, terms()));
+    let created =
+        runtime.stream_reader_handler("reads", declared, reader, level, move |r, batch| {
+            while let Some(message) = r.next(batch) {
+                message.done();
+                spin(percent);
+            }
+        });
+    created.unwrap()
+}
+
 /// Time for which the host ran something else on any CPU, in steps of 10 ms (proc_stat(5)).
 fn steal() -> u64 {
     let stat = std::fs::read_to_string("/proc/stat").unwrap();
@@ -87,6 +111,7 @@ fn run(
     // Half of the CPU is reserved. The offender needs all of it.
     let first = match offender {
         Offender::Handler => handler(&mut runtime, need(10, 2), 500),
+        Offender::Stream => reader(&mut runtime, need(10, 2), 500),
         Offender::Task => task(&mut runtime, need(10, 2), 500),
     };
     let others = [need(40, 4), need(100, 20)].map(|need| handler(&mut runtime, need, 90));
@@ -104,7 +129,7 @@ fn assert_others_miss_none(discipline: &'static Discipline, offender: Offender) 
         tries += 1;
         let before = steal();
         let Some((counters, offences)) = run(discipline, offender) else {
-            let _ = writeln!(std::io::stderr(), "skipped: no right to the real-time class");
+            let _ = writeln!(std::io::stderr(), "skipped: main: no right to the real-time class");
             return;
         };
         let misses = [counters[1].misses, counters[2].misses];
@@ -122,7 +147,9 @@ fn assert_others_miss_none(discipline: &'static Discipline, offender: Offender) 
     }
     assert!(broken.len() <= TRIES / 2, "{offender:?}: {broken:?} in {tries} tries, {kept} kept");
     if kept <= TRIES / 2 {
-        let _ = writeln!(std::io::stderr(), "skipped: {kept} of {tries} tries without steal");
+        let case = format!("{offender:?} under {}", discipline.name);
+        let _ =
+            writeln!(std::io::stderr(), "skipped: {case}: {kept} of {tries} tries without steal");
     }
 }
 
@@ -132,6 +159,8 @@ fn assert_others_miss_none(discipline: &'static Discipline, offender: Offender) 
 #[ignore = "needs root"]
 fn an_activity_that_takes_five_times_its_cost_costs_the_others_nothing() {
     assert_others_miss_none(&RMDP, Offender::Handler);
+    assert_others_miss_none(&RM, Offender::Stream);
+    assert_others_miss_none(&DWS, Offender::Stream);
     assert_others_miss_none(&DWS, Offender::Task);
     assert_others_miss_none(&PS, Offender::Handler);
     assert_others_miss_none(&DWCS, Offender::Handler);

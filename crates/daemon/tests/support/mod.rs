@@ -92,6 +92,14 @@ pub fn read_line() -> String {
     line.trim().to_owned()
 }
 
+/// Says that the test of this thread could not check, or a part of it, even if the output of passed
+/// tests is not shown. The gate `test` counts such lines.
+pub fn skipped(part: Option<&str>, why: &str) {
+    let thread = std::thread::current();
+    let test = part.or(thread.name()).unwrap_or("main");
+    let _ = writeln!(std::io::stderr(), "skipped: {test}: {why}");
+}
+
 /// Time for which the host ran something else on any CPU, in steps of 10 ms (proc_stat(5)).
 pub fn steal() -> u64 {
     let stat = std::fs::read_to_string("/proc/stat").unwrap();
