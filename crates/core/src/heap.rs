@@ -48,12 +48,9 @@ impl<K: Ord + Copy> IndexedHeap<K> {
                 self.entries.push((key, number));
                 self.entries.len() - 1
             }
-            at => {
-                self.entries[at as usize].0 = key;
-                at as usize
-            }
+            at => at as usize,
         };
-        self.settle(at);
+        self.settle(at, (key, number));
     }
 
     /// Removes `number`, if it is in the heap. O(log n).
@@ -65,9 +62,10 @@ impl<K: Ord + Copy> IndexedHeap<K> {
         }
         self.place[number as usize] = ABSENT;
         let at = at as usize;
-        self.entries.swap_remove(at);
-        if at < self.entries.len() {
-            self.settle(at);
+        if let Some(last) = self.entries.pop()
+            && at < self.entries.len()
+        {
+            self.settle(at, last);
         }
     }
 
@@ -91,38 +89,38 @@ impl<K: Ord + Copy> IndexedHeap<K> {
         }
     }
 
-    /// Moves the entry at `at` to its place in the order.
-    fn settle(&mut self, mut at: usize) {
+    /// Puts `entry` to its place in the order. The place at `at` is free.
+    fn settle(&mut self, mut at: usize, entry: (K, u32)) {
         while at > 0 {
             let parent = (at - 1) / 2;
-            if self.entries[parent] <= self.entries[at] {
+            let above = self.entries[parent];
+            if above <= entry {
                 break;
             }
-            self.entries.swap(parent, at);
-            self.mark(at);
+            self.put(at, above);
             at = parent;
         }
         loop {
             let left = 2 * at + 1;
-            let smaller = match (self.entries.get(left), self.entries.get(left + 1)) {
-                (Some(first), Some(second)) if second < first => left + 1,
-                (Some(_), _) => left,
+            let (child, below) = match (self.entries.get(left), self.entries.get(left + 1)) {
+                (Some(first), Some(second)) if second < first => (left + 1, *second),
+                (Some(first), _) => (left, *first),
                 (None, _) => break,
             };
-            if self.entries[at] <= self.entries[smaller] {
+            if entry <= below {
                 break;
             }
-            self.entries.swap(at, smaller);
-            self.mark(at);
-            at = smaller;
+            self.put(at, below);
+            at = child;
         }
-        self.mark(at);
+        self.put(at, entry);
     }
 
+    #[inline]
     #[expect(clippy::cast_possible_truncation, reason = "at < capacity, a u32")]
-    fn mark(&mut self, at: usize) {
-        let number = self.entries[at].1;
-        self.place[number as usize] = at as u32;
+    fn put(&mut self, at: usize, entry: (K, u32)) {
+        self.entries[at] = entry;
+        self.place[entry.1 as usize] = at as u32;
     }
 }
 

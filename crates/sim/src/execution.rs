@@ -88,6 +88,7 @@ impl Costs<'_> {
     /// also ends a step. The work has at least one PDU, if any is left.
     ///
     /// O(1) for fixed costs, otherwise O(PDUs until there).
+    #[inline]
     pub(crate) fn first_stop(
         &self,
         start: Position,

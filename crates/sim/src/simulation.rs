@@ -59,11 +59,12 @@ impl Simulation {
             cpu.start(&self.spec, observe);
             cpu.take_records(record);
         }
-        // At one instant the first CPU of the spec goes first.
-        while let Some((at, cpu)) =
-            self.cpus.iter_mut().map(|cpu| (cpu.next_at(), cpu)).min_by_key(|(at, _)| *at)
-            && at < end
-        {
+        loop {
+            let (at, number) = self.next_step();
+            if at >= end {
+                break;
+            }
+            let cpu = &mut self.cpus[number];
             cpu.step(at, &self.machine, observe);
             cpu.take_records(record);
         }
@@ -79,5 +80,18 @@ impl Simulation {
         activities.sort_by_key(|(place, _)| *place);
         outcome.activities = activities.into_iter().map(|(_, activity)| activity).collect();
         outcome
+    }
+
+    /// The time of the next step, and the place of its CPU. At one instant the first CPU of the
+    /// spec goes first.
+    fn next_step(&self) -> (Instant, usize) {
+        let mut next = (Instant::FAR, 0);
+        for (number, cpu) in self.cpus.iter().enumerate() {
+            let at = cpu.next_at();
+            if at < next.0 {
+                next = (at, number);
+            }
+        }
+        next
     }
 }

@@ -126,6 +126,7 @@ impl Scheduler {
     }
 
     /// How far the policy's service of `id` is behind: see [`Policy::lag_ns`].
+    #[inline]
     pub fn lag_ns(&self, id: ActivityId, now: Instant) -> Option<i64> {
         self.slot(id).ok().and_then(|_| self.policy.lag_ns(id, now))
     }

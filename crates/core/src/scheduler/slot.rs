@@ -141,7 +141,11 @@ impl Slot {
     }
 
     /// Counts the early jobs whose releases are before `now`.
+    #[inline]
     pub(super) fn settle(&mut self, now: Instant) {
+        if self.ahead == 0 {
+            return;
+        }
         let (reached, overruns) = self.reached(now);
         self.ahead -= reached;
         self.counters.overruns += overruns;

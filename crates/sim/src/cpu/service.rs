@@ -209,6 +209,7 @@ impl Cpu {
     }
 
     /// Plans `running` up to the first point where it must act.
+    #[inline]
     pub(super) fn planned(&self, mut running: Running, machine: &Machine) -> Running {
         let actor = &self.actors[running.actor as usize];
         let from = running.from;
@@ -283,6 +284,7 @@ impl Cpu {
 
     /// Asks the scheduler, and compares with the other domains. Returns until when the handler may
     /// go on; `None` if it must return.
+    #[inline]
     fn boundary(&mut self, home: usize, machine: &Machine) -> Option<Instant> {
         let reading = self.reading();
         let scheduler = &mut self.domains[home].scheduler;

@@ -294,6 +294,7 @@ impl Cpu {
     }
 
     /// (5) The domain takes part again, if nothing holds it back any more.
+    #[inline]
     pub(super) fn note_back(&mut self, home: usize, observe: &mut impl FnMut(&SimEvent)) {
         if self.domains[home].is_away && self.domains[home].takes_part() {
             self.domains[home].is_away = false;
