@@ -1,8 +1,9 @@
 //! The real-time threads of other programs, and whether they ran.
 //!
 //! A thread of the class FIFO, RR or DEADLINE (sched(7)) that runs on the measured CPU takes time
-//! that no promise covers. Threads of the kernel, of this process and of its descendants do not
-//! count. Orphans of a run are descendants, because this process is their reaper (`super`). A
+//! that no promise covers. Threads of the kernel, of this process, of its descendants and of its
+//! session (setsid(2)) do not count. An attacker may leave a process behind. That process has
+//! another parent then, but stays in the session: a run cannot be excused by its own attacker. A
 //! thread that starts and ends between two readings stays unseen.
 
 use std::collections::BTreeMap;
@@ -28,10 +29,11 @@ pub(super) struct Rivals(BTreeMap<Key, Thread>);
 impl Rivals {
     /// Reads `/proc`. O(threads of the system).
     pub(super) fn now() -> Rivals {
-        let parents = parents();
-        let others = parents.keys().filter(|&&pid| !descends(&parents, pid));
+        let read = |pid| Some((pid, Stat::read(&format!("/proc/{pid}/stat"))?));
+        let processes: BTreeMap<u32, Stat> = numbers_in("/proc").filter_map(read).collect();
+        let others = processes.keys().filter(|&&pid| !is_own(&processes, pid));
         let threads = others.flat_map(|&pid| {
-            let tasks = numbers_in(&format!("/proc/{pid}/task")).into_iter();
+            let tasks = numbers_in(&format!("/proc/{pid}/task"));
             tasks.filter_map(move |tid| Some(((pid, tid), thread_of(pid, tid)?)))
         });
         Rivals(threads.collect())
@@ -51,33 +53,24 @@ impl Rivals {
 }
 
 /// The numbers among the names in a folder.
-fn numbers_in(folder: &str) -> Vec<u32> {
+fn numbers_in(folder: &str) -> impl Iterator<Item = u32> + use<> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
-/// The parents of all processes.
-fn parents() -> BTreeMap<u32, u32> {
-    let processes = numbers_in("/proc").into_iter();
-    let parent_of = |pid| Some((pid, Stat::read(&format!("/proc/{pid}/stat"))?.parent));
-    processes.filter_map(parent_of).collect()
-}
-
-/// Whether a process descends from this one.
-#[cfg(test)]
-pub(super) fn is_descendant(pid: u32) -> bool {
-    descends(&parents(), pid)
-}
-
-/// Whether a process is this one, or was started by it.
-fn descends(parents: &BTreeMap<u32, u32>, mut pid: u32) -> bool {
+/// Whether a process is this one, of its session, or was started by it.
+fn is_own(processes: &BTreeMap<u32, Stat>, mut pid: u32) -> bool {
     let own = std::process::id();
-    for _ in 0..parents.len() {
+    let session = |pid| processes.get(&pid).map(|stat| stat.session);
+    if session(pid).is_some() && session(pid) == session(own) {
+        return true;
+    }
+    for _ in 0..processes.len() {
         if pid == own {
             return true;
         }
-        let Some(&parent) = parents.get(&pid) else { return false };
-        pid = parent;
+        let Some(stat) = processes.get(&pid) else { return false };
+        pid = stat.parent;
     }
     false
 }
@@ -96,6 +89,7 @@ fn thread_of(pid: u32, tid: u32) -> Option<Thread> {
 struct Stat {
     name: String,
     parent: u32,
+    session: u32,
     is_kernel_thread: bool,
     cpu: u32,
     is_real_time: bool,
@@ -121,6 +115,7 @@ impl Stat {
         Some(Stat {
             name,
             parent: field(4)?.parse().ok()?,
+            session: field(6)?.parse().ok()?,
             is_kernel_thread: flags & KERNEL_THREAD != 0,
             cpu: field(39)?.parse().ok()?,
             is_real_time: REAL_TIME.contains(&field(41)?.parse().ok()?),
@@ -136,13 +131,13 @@ mod tests {
     fn line(flags: u64, policy: u32) -> String {
         // Fields 10 to 37, then exit_signal, processor, rt_priority, policy.
         let zeros = " 0".repeat(28);
-        format!("7 (a) b) R 5 7 7 0 -1 {flags}{zeros} 17 1 60 {policy} 0")
+        format!("7 (a) b) R 5 7 8 0 -1 {flags}{zeros} 17 1 60 {policy} 0")
     }
 
     #[test]
     fn the_fields_of_a_thread_are_found_behind_any_name() {
         let stat = Stat::parse(&line(0x40, 1)).unwrap();
-        assert_eq!((stat.name.as_str(), stat.parent, stat.cpu), ("a) b", 5, 1));
+        assert_eq!((stat.name.as_str(), stat.parent, stat.session, stat.cpu), ("a) b", 5, 8, 1));
         assert!(stat.is_real_time && !stat.is_kernel_thread);
         assert!(!Stat::parse(&line(0x40, 0)).unwrap().is_real_time);
         assert!(Stat::parse(&line(0x0020_0040, 1)).unwrap().is_kernel_thread);
@@ -150,11 +145,22 @@ mod tests {
     }
 
     #[test]
-    fn this_process_and_its_descendants_are_no_rivals() {
+    fn this_process_its_descendants_and_its_session_are_no_rivals() {
         let own = std::process::id();
-        let parents = BTreeMap::from([(own, 1), (own + 1, own), (own + 2, own + 1), (1, 0)]);
-        let found = [own, own + 1, own + 2, 1].map(|pid| descends(&parents, pid));
-        assert_eq!(found, [true, true, true, false]);
+        let process = |parent, session| {
+            let stat = Stat::parse(&line(0x40, 1)).unwrap();
+            Stat { parent, session, ..stat }
+        };
+        let processes = BTreeMap::from([
+            (own, process(1, 7)),
+            (own + 1, process(own, 7)),
+            // A descendant with a session of its own, and an orphan of the session.
+            (own + 2, process(own + 1, own + 2)),
+            (own + 3, process(1, 7)),
+            (1, process(0, 1)),
+        ]);
+        let found = [own, own + 1, own + 2, own + 3, 1].map(|pid| is_own(&processes, pid));
+        assert_eq!(found, [true, true, true, true, false]);
     }
 
     #[test]

@@ -4,8 +4,8 @@
 //! long. Two kinds of threads copy:
 //!
 //! - the KLS thread of the domain's own group, before it chooses. It copies the areas that changed,
-//!   and its user pays for that ([`crate::pacing`]). A domain that publishes while its group does not
-//!   have the CPU notifies this thread.
+//!   and its user pays for that ([`crate::pacing`]). A domain that publishes while its group does
+//!   not have the CPU notifies this thread.
 //! - the [`crate::watchdog`]: the areas that changed, of all groups at each tick, and between ticks
 //!   of the group that has the CPU. The KLS thread of that group does not run.
 //!

@@ -12,8 +12,8 @@ use upcall_shm::kernel_area::State;
 use upcall_sys::schedule::Band;
 
 use crate::departed::{Departed, Departure, Lost};
+use crate::enforcement::{OFFENCES_MAX, SHARE_GRACE_PPM, TICK};
 use crate::group::{DomainGroup, Member, Members, Shown};
-use crate::watchdog;
 
 #[cfg(test)]
 mod tests;
@@ -74,7 +74,7 @@ impl CpuState {
     /// Adds what a member that leaves owes. For the server.
     ///
     /// What it used since the watchdog's last sample counts in full. If its thread has ended, the
-    /// kernel has no count. Then the time since the last sample counts, up to [`watchdog::TICK`].
+    /// kernel has no count. Then the time since the last sample counts, up to [`TICK`].
     pub(crate) fn note_departure(&self, group: &DomainGroup, member: &Member, now: Instant) {
         let sample = &member.last_sample;
         let since = now.since(Instant::from_nanos(sample.at_ns.load(Ordering::Relaxed)));
@@ -83,19 +83,19 @@ impl CpuState {
             Some(count_ns) => count_ns
                 .saturating_sub(sample.count_ns.load(Ordering::Relaxed))
                 .min(since.as_nanos()),
-            None => since.min(watchdog::TICK).as_nanos(),
+            None => since.min(TICK).as_nanos(),
         };
         let share_ppm = member.limits.share_ppm.load(Ordering::Relaxed);
         let offences = member.offences();
         let penalty = member.is(State::Demoted).then_some(match offences {
-            watchdog::OFFENCES_MAX.. => Lost::ForGood,
+            OFFENCES_MAX.. => Lost::ForGood,
             _ => Lost::ForNow,
         });
         self.departed.add(Departure {
             uid: group.uid,
             now,
             owed_ns: sample.owed_ns.load(Ordering::Relaxed).saturating_add(used_ns),
-            ppm: share_ppm.saturating_add(watchdog::SHARE_GRACE_PPM),
+            ppm: share_ppm.saturating_add(SHARE_GRACE_PPM),
             offences,
             penalty,
         });

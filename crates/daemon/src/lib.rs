@@ -31,6 +31,7 @@ mod area_copy;
 mod clock;
 mod cpu;
 mod departed;
+mod enforcement;
 mod group;
 mod kls;
 mod member_thread;

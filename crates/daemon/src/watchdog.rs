@@ -76,9 +76,8 @@ use upcall_sys::{clock, schedule};
 
 use crate::clock::now;
 use crate::cpu::CpuState;
-pub(crate) use account::SHARE_GRACE_PPM;
+use crate::enforcement::TICK;
 use cpu_watch::CpuWatch;
-pub(crate) use cpu_watch::OFFENCES_MAX;
 use tick::Tick;
 pub(crate) use tick::{Offence, Report, Rules};
 
@@ -93,9 +92,6 @@ mod record;
 #[cfg(test)]
 mod tests;
 mod tick;
-
-/// The time between two ticks.
-pub(crate) const TICK: Span = Span::from_millis(5);
 
 /// See the module's head.
 pub(crate) struct Watchdog<R> {

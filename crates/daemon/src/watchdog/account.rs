@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use upcall_core::time::{Instant, Span};
 
 use super::meter::{Elapsed, Meter};
+use crate::enforcement::SHARE_GRACE_PPM;
 use crate::group::Limits;
 
 /// The largest debt beyond the limit that the account keeps. So a domain that keeps its limits
@@ -15,9 +16,6 @@ use crate::group::Limits;
 pub(super) const OWED_BEYOND_NS: u64 = 100_000_000;
 /// The time for which a domain that waits for the CPU collects credit at most.
 const CREDIT_OVER: Span = Span::from_secs(1);
-/// The CPU time that a domain, and that all domains of a group together, may use beyond the
-/// reservation, in millionths of the CPU. It covers hand-offs, wake-ups and the runtime's own work.
-pub(crate) const SHARE_GRACE_PPM: u64 = 50_000;
 
 /// See the module's head.
 #[derive(Debug, Default)]

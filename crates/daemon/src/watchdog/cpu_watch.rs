@@ -18,6 +18,7 @@ use super::measures::{
 use super::record::{Penalty, Record};
 use super::tick::{Rules, Tick};
 use crate::cpu::{CpuState, CpuView};
+use crate::enforcement::OFFENCES_MAX;
 use crate::group::{DomainGroup, Member, Members, Shown};
 
 /// At so many successive ticks with a false rank the domain is no longer believed.
@@ -27,8 +28,6 @@ const FALSE_RANK_TICKS_MAX: u32 = 2;
 const DEMOTED_AFTER: Span = Span::from_millis(50);
 /// A thread that does not run is checked for its end each time after so many ticks, 100 ms.
 const STILL_TICKS: u32 = 20;
-/// From this number of offences on, a domain is demoted at once.
-pub(crate) const OFFENCES_MAX: u64 = 3;
 /// The shortest time for which an offender stays below the other domains.
 const PENALTY_MIN: Span = Span::from_millis(50);
 

@@ -35,9 +35,10 @@ use std::sync::atomic::Ordering::Relaxed;
 use upcall_core::time::{Instant, Span};
 use upcall_shm::kernel_area::State;
 
-use super::account::{OWED_BEYOND_NS, SHARE_GRACE_PPM, Waited, credit_ns, due_ns, signed};
+use super::account::{OWED_BEYOND_NS, Waited, credit_ns, due_ns, signed};
 use super::record::Record;
 use super::tick::Rules;
+use crate::enforcement::SHARE_GRACE_PPM;
 use crate::group::{DomainGroup, Member, Members};
 
 #[cfg(test)]

@@ -13,10 +13,11 @@ use upcall_sys::memfd::SharedMapping;
 use upcall_sys::process::{ThreadState, thread_state};
 use upcall_sys::schedule::Band;
 
-use super::account::{Account, SHARE_GRACE_PPM, Sample, Waited};
+use super::account::{Account, Sample, Waited};
 use super::record::{IDLE_TICKS_MAX, Record};
 use super::*;
 use crate::departed::Departure;
+use crate::enforcement::SHARE_GRACE_PPM;
 use crate::group::tests::member;
 use crate::group::{DomainGroup, Limits, Member};
 use crate::ranks::Admitted;

@@ -443,8 +443,8 @@ fn a_plain_receive_leaves_descriptors_in_the_socket() {
     assert!(ReceiveError::Unexpected.to_string().contains("expected a message without"));
 }
 
-/// Found by reading: an empty message looked like the end, so `drain` returned `true`, and the close
-/// of the connection closed the descriptors behind it.
+/// Found by reading: an empty message looked like the end, so `drain` returned `true`, and the
+/// close of the connection closed the descriptors behind it.
 #[test]
 fn an_empty_message_does_not_hide_descriptors_from_a_drain() {
     let empty = rustix::net::SendFlags::empty();

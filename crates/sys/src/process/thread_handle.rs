@@ -135,8 +135,8 @@ impl ThreadHandle {
         Err(ended("sched_setscheduler"))
     }
 
-    /// Puts the thread into the ordinary class, `SCHED_OTHER`. What it starts is ordinary as before,
-    /// also at the moment of the change: `SCHED_RESET_ON_FORK` stays. Two system calls.
+    /// Puts the thread into the ordinary class, `SCHED_OTHER`. What it starts is ordinary as
+    /// before, also at the moment of the change: `SCHED_RESET_ON_FORK` stays. Two system calls.
     ///
     /// # Errors
     /// `ESRCH` if the thread has ended; no other thread is changed. `EPERM` if the thread belongs

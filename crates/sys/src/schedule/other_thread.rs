@@ -77,10 +77,11 @@ pub fn set_ordinary_of(tid: u32) -> Result<(), OsError> {
     }
 }
 
-/// As [`set_ordinary_of`], but the property of [`set_fifo_not_inherited_of`] stays. One system call.
+/// As [`set_ordinary_of`], but the property of [`set_fifo_not_inherited_of`] stays. One system
+/// call.
 ///
-/// The kernel changes the property before the class. So without this, what the thread starts at that
-/// moment would have the former class, and pass it on.
+/// The kernel changes the property before the class. So without this, what the thread starts at
+/// that moment would have the former class, and pass it on.
 ///
 /// # Errors
 /// As [`set_ordinary_of`].
