@@ -45,7 +45,7 @@ mod tests;
 /// The time between two looks.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// CPU time that an upcall may use beyond its budget, at least.
-const GRACE: Span = Span::from_millis(50);
+pub(crate) const GRACE: Span = Span::from_millis(50);
 /// CPU time without a sleep, beyond two jobs of each activity.
 const BUSY_MAX: Span = Span::from_secs(1);
 /// Offences that may wait for [`crate::Runtime::offences`]. Further ones are lost.

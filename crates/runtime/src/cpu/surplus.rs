@@ -4,9 +4,10 @@
 //! the daemon compares what a domain uses with its reservation.
 
 use upcall_core::activity::ActivityId;
-use upcall_core::time::Instant;
+use upcall_core::time::{Instant, Span};
 
 use super::executor::Executor;
+use crate::watchdog;
 
 /// The part of an upcall that is beyond the budget.
 #[derive(Clone, Copy, Debug)]
@@ -56,7 +57,9 @@ impl Executor {
         start + left.unwrap_or_default()
     }
 
-    /// The activity ran from `start` to `end`, since `from` beyond its budget. O(1).
+    /// The activity ran from `start` to `end`, since `from` beyond its budget. An upcall that takes
+    /// longer than the watchdog lets it run was blocked: only the CPU time that it may have used
+    /// counts. O(1).
     pub(super) fn charge_surplus(
         &mut self,
         id: ActivityId,
@@ -64,10 +67,11 @@ impl Executor {
         end: Instant,
     ) {
         let Some(credit) = &mut self.credit else { return };
-        if end > from {
-            credit.spend(end.since(from));
-        }
         let slot = &mut self.slots[id.0 as usize];
+        if end > from {
+            let compute = slot.params.map_or(Span::ZERO, |params| params.compute());
+            credit.spend(end.since(from).min(compute.max(watchdog::GRACE)));
+        }
         if let (None, Some(params)) = (self.scheduler.budget(id), slot.params) {
             slot.meter.charge(&params, start, end);
         }
