@@ -58,7 +58,7 @@
 //! offence.
 //!
 //! CPU time counts from the attachment of a thread on. What it owes when it leaves delays new
-//! threads of its user ([`crate::departed`]).
+//! threads of its user (`departed.rs`).
 //!
 //! A domain cannot fake its CPU time. CPU time beyond its reservation counts as debt. A domain
 //! offends if it owes more than two jobs of each of its activities and the grace, and has the turn
