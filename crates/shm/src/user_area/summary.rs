@@ -97,8 +97,7 @@ impl Summary {
         self.releases().first().map_or(NEVER, |release| release.0)
     }
 
-    /// What is ready or released by `at_ns`, with an unknown waiting time. As
-    /// [`super::Peer::pending`] of the area. O([`RELEASES_MAX`]).
+    /// What is ready or released by `at_ns`, with an unknown waiting time. O([`RELEASES_MAX`]).
     pub fn pending(&self, at_ns: u64) -> Option<Pending> {
         let ready = if self.ready.since_ns <= at_ns { self.ready } else { Pending::NONE };
         let released = self.releases().iter().take_while(|release| release.0 <= at_ns);
