@@ -201,3 +201,29 @@ fn top_asks_the_daemon_once_an_interval() {
     wait_until("the first screens", || bytes(&often.1).min(bytes(&seldom.1)) > 500);
     wait_until("updates", || bytes(&often.1) > 2 * bytes(&seldom.1));
 }
+
+/// A program that ignores SIGHUP, as below nohup(1), has to notice the end of its terminal itself.
+#[test]
+fn top_ends_with_its_terminal() {
+    let _machine = support::machine();
+    let daemon = Daemon::start();
+    let socket = daemon.socket.to_str().unwrap();
+    let folder = folder();
+    let output = folder.path().join("screen");
+    let top = format!("{UPCALL} top --socket {socket} --interval 10min");
+    let mut command = Command::new("sh");
+    command.args(["-c", r#"trap "" HUP; exec script -qefc "$0" "$1""#, &top]).arg(&output);
+    let terminal = Running::start(command.env("TERM", "xterm"));
+    wait_until("the first screen", || fs::metadata(&output).is_ok_and(|file| file.len() > 500));
+    assert!(is_shown(socket));
+    terminal.signal("KILL");
+    wait_until("the end of `top`", || !is_shown(socket));
+}
+
+/// Whether an `upcall top` of this socket runs.
+fn is_shown(socket: &str) -> bool {
+    let commands = fs::read_dir("/proc").unwrap().flatten();
+    let commands = commands.filter_map(|entry| fs::read(entry.path().join("cmdline")).ok());
+    let mut words = commands.map(|line| String::from_utf8_lossy(&line).replace('\0', " "));
+    words.any(|line| line.starts_with(&format!("{UPCALL} top")) && line.contains(socket))
+}

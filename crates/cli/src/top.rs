@@ -19,9 +19,9 @@ use crate::ps;
 use view::View;
 
 /// The longest time in which a key or a signal may go unnoticed.
-const INPUT_INTERVAL: Duration = Duration::from_millis(100);
+const INPUT_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Shows the state until `q`, Ctrl-C or a signal.
+/// Shows the state until `q`, Ctrl-C, a signal, or the end of the terminal.
 ///
 /// # Errors
 /// No daemon replies at the start, or there is no terminal: as one line. The terminal is restored.
@@ -55,8 +55,14 @@ fn show(
             view.take(ps::fetch_status(socket));
             next = Instant::now() + interval;
         }
+        // `event::poll` never returns if the terminal ends while it waits, so the wait is here.
         let left = next.saturating_duration_since(Instant::now());
-        if !event::poll(left.min(INPUT_INTERVAL))? {
+        std::thread::sleep(left.min(INPUT_INTERVAL));
+        // A terminal that has hung up is none any more.
+        if !std::io::stdin().is_terminal() {
+            break;
+        }
+        if !event::poll(Duration::ZERO)? {
             continue;
         }
         // After a change of size the next iteration draws again.
