@@ -20,12 +20,11 @@ use upcall_core::activity::{ActivityParams, Backlog, Terms};
 use upcall_core::discipline::{DWS, Discipline, RM, RMDP};
 use upcall_core::scheduler::Counters;
 use upcall_core::time::{Instant, Span};
-use upcall_daemon::server::{Config, Daemon};
 use upcall_runtime::stream::{Stream, StreamForm};
-use upcall_runtime::{Attach, Config as RuntimeConfig, Runtime, clock};
+use upcall_runtime::{Runtime, clock};
 use upcall_sys::process::effective_user;
 
-use support::{ChildProcess, ROLE, read_line, steal};
+use support::{ChildProcess, ROLE, Server, attach, read_line, steal};
 
 /// A number of runs that all count.
 const EVERY: &str = "UPCALL_TEST_EVERY";
@@ -35,11 +34,6 @@ const TRIES_MAX: usize = 8;
 
 const fn need(period_ms: u64, pdus: u32) -> ActivityParams {
     ActivityParams::new(Span::from_millis(period_ms), Span::from_millis(1)).batch(pdus).quantum(1)
-}
-
-fn attached(socket: &Path, name: &str, discipline: &'static Discipline) -> Runtime {
-    let daemon = Some(Attach { socket: socket.to_owned(), name: name.to_owned() });
-    Runtime::start(RuntimeConfig { daemon, discipline, ..RuntimeConfig::default() }).unwrap()
 }
 
 /// Starts a handler whose PDUs take this long, from `at` on when it is run.
@@ -117,7 +111,7 @@ fn child() {
     let [socket, policy, kind, factor, backlog] = role.split('|').collect::<Vec<_>>()[..] else {
         panic!("unknown role {role:?}");
     };
-    let mut runtime = attached(Path::new(socket), "offender", discipline_of(policy));
+    let mut runtime = attach(Path::new(socket), "offender", discipline_of(policy));
     let backlog = if backlog == "skip" { Backlog::Skip } else { Backlog::CatchUp };
     let pdu = Span::from_micros(900 * factor.parse::<u64>().unwrap());
     let declared = (need(30, 6), Terms { backlog, ..Terms::default() });
@@ -145,20 +139,13 @@ fn run(
     role: &str,
     meanwhile: impl Fn(&ChildProcess),
 ) -> ([Counters; 2], Vec<u64>) {
-    let directory = tempfile::tempdir().unwrap();
-    let socket = directory.path().join("upcalld");
-    let cpu = *upcall_runtime::default_cpus().unwrap().last().unwrap();
-    let mut config = Config::new(socket.clone(), vec![cpu]);
-    config.discipline = discipline;
-    let daemon = Daemon::start(config).unwrap();
-    let stopper = daemon.stopper();
-    let thread = std::thread::spawn(move || daemon.run(|_, _| {}));
+    let server = Server::start(|config| config.discipline = discipline);
     let program = Command::new(std::env::current_exe().unwrap());
-    let role = format!("{}|{}|{role}", socket.display(), discipline.name);
+    let role = format!("{}|{}|{role}", server.socket.display(), discipline.name);
     let mut offender = ChildProcess::start(program, effective_user(), &role);
     offender.read_word("ready");
     let victims = [need(40, 12), need(60, 18)].map(|need| {
-        let mut runtime = attached(&socket, "victim", discipline);
+        let mut runtime = server.attach("victim");
         let id = spinning(&mut runtime, (need, Terms::default()), Span::from_micros(900));
         (runtime, id)
     });
@@ -173,8 +160,7 @@ fn run(
     offender.write_line("end");
     let own = offender.numbers("counters");
     drop(offender);
-    stopper.stop();
-    thread.join().unwrap();
+    server.stop();
     (counters, own)
 }
 
@@ -271,13 +257,8 @@ fn a_domain_that_takes_five_times_its_cost_costs_the_others_nothing() {
 /// for it then. So the other domain has the turn when the CPU idles. Returns the jobs and
 /// misses of the first, and the misses of the other.
 fn run_debtor() -> (u64, u64, u64) {
-    let directory = tempfile::tempdir().unwrap();
-    let socket = directory.path().join("upcalld");
-    let cpu = *upcall_runtime::default_cpus().unwrap().last().unwrap();
-    let daemon = Daemon::start(Config::new(socket.clone(), vec![cpu])).unwrap();
-    let stopper = daemon.stopper();
-    let thread = std::thread::spawn(move || daemon.run(|_, _| {}));
-    let [mut debtor, mut other] = ["debtor", "other"].map(|name| attached(&socket, name, &RMDP));
+    let server = Server::start(|_| {});
+    let [mut debtor, mut other] = ["debtor", "other"].map(|name| server.attach(name));
     let mut upcalls = 0;
     let debtor_id = debtor.handler("debtor", need(20, 1), move |batch| {
         while batch.proceed() {
@@ -294,8 +275,7 @@ fn run_debtor() -> (u64, u64, u64) {
     std::thread::sleep(Duration::from_millis(1_000));
     let [own, others] =
         [debtor, other].map(|runtime| runtime.stop(|_, _| {}).activities[0].counters.unwrap());
-    stopper.stop();
-    thread.join().unwrap();
+    server.stop();
     (own.jobs, own.misses, others.misses)
 }
 

@@ -3,17 +3,20 @@
 
 #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
-use std::sync::{Arc, Mutex, PoisonError};
+#[allow(dead_code, reason = "each test program uses its own part")]
+mod support;
+
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use upcall_core::activity::ActivityParams;
 use upcall_core::time::Span;
-use upcall_daemon::server::{Config, Daemon, DaemonEvent};
-use upcall_runtime::{Attach, Batch, Config as RuntimeConfig, Runtime, clock};
+use upcall_daemon::server::DaemonEvent;
+use upcall_runtime::{Batch, clock};
 use upcall_sys::clock::thread_cpu_ns;
 
-/// Tests run one daemon at a time: two daemons would use the same CPU unaware of each other.
-static ALONE: Mutex<()> = Mutex::new(());
+use support::Server;
+
 /// How long a handler blocks.
 const BLOCKED: Span = Span::from_millis(20);
 
@@ -67,22 +70,9 @@ fn run(
     (blocks_ms, blocks_quanta): (u64, u32),
     (spins_ms, spins_quanta): (u64, u32),
 ) -> (Vec<[u64; 4]>, Vec<u64>, Vec<u64>, Vec<DaemonEvent>) {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let directory = tempfile::tempdir().unwrap();
-    let socket = directory.path().join("upcalld");
-    let cpu = *upcall_runtime::default_cpus().unwrap().last().unwrap();
-    let daemon = Daemon::start(Config::new(socket.clone(), vec![cpu])).unwrap();
-    let stopper = daemon.stopper();
-    let thread = std::thread::spawn(move || {
-        let mut events = Vec::new();
-        daemon.run(|event, _| events.push(event.clone()));
-        events
-    });
-    let domain = |name: &str| {
-        let daemon = Some(Attach { socket: socket.clone(), name: name.to_owned() });
-        Runtime::start(RuntimeConfig { daemon, ..RuntimeConfig::default() }).unwrap()
-    };
-    let (mut one, mut other) = (domain("blocks"), domain("spins"));
+    let _alone = support::alone();
+    let server = Server::start(|_| {});
+    let (mut one, mut other) = (server.attach("blocks"), server.attach("spins"));
     let params = |ms, quanta| {
         let params = ActivityParams::new(Span::from_millis(ms), Span::from_micros(600));
         params.batch(quanta).quantum(1)
@@ -106,8 +96,7 @@ fn run(
     std::thread::sleep(Duration::from_millis(2_000));
     one.stop(|_, _| {});
     other.stop(|_, _| {});
-    stopper.stop();
-    let events = thread.join().unwrap();
+    let events = server.stop();
     let taken = |noted: &Noted| std::mem::take(&mut *noted.lock().unwrap());
     let blocks = std::mem::take(&mut *blocks.lock().unwrap());
     (blocks, taken(&quanta), taken(&others), events)
@@ -181,18 +170,10 @@ fn a_worse_domain_finishes_its_quantum_when_it_wakes_and_begins_no_other() {
 /// Returns how many upcalls it interrupted, how many quanta of the third began inside a job of the
 /// second, and the misses of the second.
 fn run_interrupted() -> (usize, usize, u64) {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let directory = tempfile::tempdir().unwrap();
-    let socket = directory.path().join("upcalld");
-    let cpu = *upcall_runtime::default_cpus().unwrap().last().unwrap();
-    let daemon = Daemon::start(Config::new(socket.clone(), vec![cpu])).unwrap();
-    let stopper = daemon.stopper();
-    let thread = std::thread::spawn(move || daemon.run(|_, _| {}));
-    let domain = |name: &str| {
-        let daemon = Some(Attach { socket: socket.clone(), name: name.to_owned() });
-        Runtime::start(RuntimeConfig { daemon, ..RuntimeConfig::default() }).unwrap()
-    };
-    let [mut blocks, mut keeps, mut worse] = ["blocks", "keeps", "worse"].map(domain);
+    let _alone = support::alone();
+    let server = Server::start(|_| {});
+    let [mut blocks, mut keeps, mut worse] =
+        ["blocks", "keeps", "worse"].map(|name| server.attach(name));
     let need = |period_ms, pdus, pdu_us| {
         let cost = Span::from_micros(pdu_us);
         ActivityParams::new(Span::from_millis(period_ms), cost).batch(pdus).quantum(1)
@@ -226,8 +207,7 @@ fn run_interrupted() -> (usize, usize, u64) {
     let misses = keeps.stop(|_, _| {}).activities[0].counters.unwrap().misses;
     blocks.stop(|_, _| {});
     worse.stop(|_, _| {});
-    stopper.stop();
-    thread.join().unwrap();
+    server.stop();
     let [backs, quanta, others] = [backs, quanta, others].map(|of| of.lock().unwrap().clone());
     let jobs = quanta.chunks_exact(14).map(|job| (job[0], job[13]));
     let interrupted = jobs.filter(|&(from, to)| begun(&backs, from, to) > 0).collect::<Vec<_>>();

@@ -12,26 +12,22 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use upcall_core::activity::ActivityParams;
 use upcall_core::admission::Share;
 use upcall_core::time::{Instant, Span};
-use upcall_daemon::server::{Access, Config, Daemon, DaemonEvent, Stopper};
+use upcall_daemon::server::{Access, Config, DaemonEvent};
 use upcall_runtime::{Attach, Config as RuntimeConfig, CreateError, Runtime, clock, status};
 use upcall_sys::process::effective_user;
 
-use support::{ChildProcess, ROLE, read_line};
+use support::{ChildProcess, ROLE, Server, read_line};
 
 const NOBODY: u32 = 65534;
 const SOMEBODY: u32 = 65533;
 
 struct Running {
-    stopper: Stopper,
-    thread: JoinHandle<Vec<DaemonEvent>>,
-    directory: tempfile::TempDir,
-    socket: PathBuf,
+    server: Server,
     /// A copy of this program that other users may run.
     program: PathBuf,
     _alone: MutexGuard<'static, ()>,
@@ -40,32 +36,23 @@ struct Running {
 impl Running {
     fn start(change: impl FnOnce(&mut Config)) -> Self {
         let alone = support::alone();
-        let directory = tempfile::tempdir().unwrap();
-        let socket = directory.path().join("upcalld");
-        let program = support::program_for_all(directory.path());
-        let cpu = *upcall_runtime::default_cpus().unwrap().last().unwrap();
-        let mut config = Config::new(socket.clone(), vec![cpu]);
-        config.access = Access::Everyone;
-        change(&mut config);
-        let daemon = Daemon::start(config).unwrap();
-        let stopper = daemon.stopper();
-        let thread = std::thread::spawn(move || {
-            let mut events = Vec::new();
-            daemon.run(|event, _| events.push(event.clone()));
-            events
+        let server = Server::start(|config| {
+            config.access = Access::Everyone;
+            change(config);
         });
-        Running { stopper, thread, directory, socket, program, _alone: alone }
+        let program = support::program_for_all(server.directory.path());
+        Running { server, program, _alone: alone }
     }
 
     fn child(&self, uid: u32, role: &str) -> ChildProcess {
         let mut command = Command::new(&self.program);
-        command.env("UPCALL_SOCKET", &self.socket).current_dir(self.directory.path());
+        command.env("UPCALL_SOCKET", &self.server.socket);
+        command.current_dir(self.server.directory.path());
         ChildProcess::start(command, uid, role)
     }
 
     fn stop(self) -> Vec<DaemonEvent> {
-        self.stopper.stop();
-        self.thread.join().unwrap()
+        self.server.stop()
     }
 }
 
@@ -285,7 +272,7 @@ fn a_quota_binds_one_user_and_refuses_with_the_reason() {
     // The quota of one user does not affect another.
     let mut other = daemon.child(SOMEBODY, "share|100|10");
     assert!(other.read_word("refused").starts_with("2 "));
-    let reply = status::status(&daemon.socket).unwrap();
+    let reply = status::status(&daemon.server.socket).unwrap();
     let mut users: Vec<u32> = reply.domains.iter().map(|domain| domain.uid).collect();
     users.sort_unstable();
     assert_eq!(users, [SOMEBODY, NOBODY]);
@@ -413,7 +400,7 @@ fn a_user_that_attaches_again_gets_turns_before_its_former_group_is_drained() {
     let before = Resources::of_idle_daemon();
     for _ in 0..20 {
         let mut runtime = Runtime::start(RuntimeConfig {
-            daemon: Some(Attach { socket: daemon.socket.clone(), name: "again".to_owned() }),
+            daemon: Some(Attach { socket: daemon.server.socket.clone(), name: "again".to_owned() }),
             ..RuntimeConfig::default()
         });
         run_some_jobs(runtime.as_mut().unwrap());

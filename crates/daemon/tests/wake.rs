@@ -14,22 +14,22 @@ mod support;
 
 use std::io::Write;
 use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::task::{Poll, Waker};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use upcall_core::activity::ActivityParams;
 use upcall_core::discipline::{DWS, Discipline, RM, RMDP};
 use upcall_core::time::Span;
-use upcall_daemon::server::{Access, Config, Daemon, DaemonEvent, Stopper};
+use upcall_daemon::server::{Access, DaemonEvent};
 use upcall_runtime::channel::{Client, Form, Forms, Raise, Route, ServiceTerms};
 use upcall_runtime::stream::{Stream, StreamForm};
-use upcall_runtime::{Attach, Config as RuntimeConfig, HandlerId, Runtime, clock};
+use upcall_runtime::{HandlerId, Runtime, clock};
 
-use support::{ChildProcess, ROLE, skipped, steal};
+use support::{ChildProcess, ROLE, Server, attach, skipped, steal};
 
 const NOBODY: u32 = 65534;
 
@@ -43,45 +43,18 @@ const PERIOD: Span = Span::from_millis(80);
 const ROUNDS: usize = 6;
 const ROUNDS_MAX: usize = 18;
 
-struct Server {
-    socket: std::path::PathBuf,
-    discipline: &'static Discipline,
-    stopper: Stopper,
-    thread: JoinHandle<Vec<DaemonEvent>>,
-    directory: tempfile::TempDir,
-}
-
-impl Server {
-    fn start(discipline: &'static Discipline) -> Self {
-        let directory = tempfile::tempdir().unwrap();
-        let socket = directory.path().join("upcalld");
-        let cpu = *upcall_runtime::default_cpus().unwrap().last().unwrap();
-        let mut config = Config::new(socket.clone(), vec![cpu]);
+fn start(discipline: &'static Discipline) -> Server {
+    Server::start(|config| {
         config.discipline = discipline;
         config.access = Access::Everyone;
-        let daemon = Daemon::start(config).unwrap();
-        let stopper = daemon.stopper();
-        let thread = std::thread::spawn(move || {
-            let mut events = Vec::new();
-            daemon.run(|event, _| events.push(event.clone()));
-            events
-        });
-        Server { socket, discipline, stopper, thread, directory }
-    }
+    })
+}
 
-    fn domain(&self, name: &str) -> Runtime {
-        let daemon = Some(Attach { socket: self.socket.clone(), name: name.to_owned() });
-        let config =
-            RuntimeConfig { daemon, discipline: self.discipline, ..RuntimeConfig::default() };
-        Runtime::start(config).unwrap()
-    }
-
-    fn stop(self) {
-        self.stopper.stop();
-        let events = self.thread.join().unwrap();
-        let is_offence = |event: &DaemonEvent| matches!(event, DaemonEvent::Offence { .. });
-        assert!(!events.iter().any(is_offence), "{events:?}");
-    }
+/// Stops the daemon, which has seen no offence.
+fn stop(server: Server) {
+    let events = server.stop();
+    let is_offence = |event: &DaemonEvent| matches!(event, DaemonEvent::Offence { .. });
+    assert!(!events.iter().any(is_offence), "{events:?}");
 }
 
 /// The quanta that the worse domain has begun.
@@ -140,8 +113,8 @@ fn check(
     if has_one_cpu() {
         return;
     }
-    let server = Server::start(discipline);
-    let (mut ours, mut theirs) = (server.domain("wakes"), server.domain("works"));
+    let server = start(discipline);
+    let (mut ours, mut theirs) = (server.attach("wakes"), server.attach("works"));
     let ran = Ran { count: Count::default(), at: Arc::default() };
     let (count, at) = (ran.count.clone(), ran.at.clone());
     let mut wake = set_up(&mut ours, ran);
@@ -161,7 +134,7 @@ fn check(
         ran.saturating_sub(woken)
     });
     drop((ours, theirs));
-    server.stop();
+    stop(server);
     assert_few(&format!("{what} under {}", discipline.name), &between, 1);
 }
 
@@ -321,8 +294,7 @@ fn a_started_activity_runs_at_the_next_boundary_of_a_worse_domain() {
 #[test]
 fn child() {
     let Ok(socket) = std::env::var(ROLE) else { return };
-    let daemon = Some(Attach { socket: socket.into(), name: "wakes".to_owned() });
-    let mut runtime = Runtime::start(RuntimeConfig { daemon, ..RuntimeConfig::default() }).unwrap();
+    let mut runtime = attach(Path::new(&socket), "wakes", &RMDP);
     let stream = Stream::create(StreamForm::Slots { slots: 16, slot_bytes: 8 }, 0).unwrap();
     let (mut writer, reader) = (stream.writer().unwrap(), stream.reader().unwrap());
     let (ran, runs) = std::sync::mpsc::channel();
@@ -351,13 +323,13 @@ fn across_processes(uid: u32, quantum: Span) -> Vec<u32> {
     if has_one_cpu() {
         return Vec::new();
     }
-    let server = Server::start(&RMDP);
+    let server = start(&RMDP);
     let mut program = Command::new(support::program_for_all(server.directory.path()));
     program.current_dir(server.directory.path());
     let socket = server.socket.to_str().unwrap();
     let mut child = ChildProcess::start(program, uid, socket);
     child.read_word("ready");
-    let mut theirs = server.domain("works");
+    let mut theirs = server.attach("works");
     let (begun, quanta): (Count, Arc<Mutex<Vec<u64>>>) = Default::default();
     let (count, noted) = (begun.clone(), quanta.clone());
     let quanta_of_job = (Span::from_micros(500) * QUANTA).as_nanos() / quantum.as_nanos();
@@ -387,7 +359,7 @@ fn across_processes(uid: u32, quantum: Span) -> Vec<u32> {
         u32::try_from(counted).unwrap()
     });
     drop((theirs, child));
-    server.stop();
+    stop(server);
     between
 }
 

@@ -1,4 +1,5 @@
-//! Shared by the tests of this folder: children that play roles, and the time that the host takes.
+//! Shared by the tests of this folder: a daemon in a thread, children that play roles, and the time
+//! that the host takes.
 //!
 //! A child is the test program run again, perhaps as another user. With [`ROLE`] in its environment
 //! the test `child` of the program plays that role.
@@ -9,6 +10,11 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+
+use upcall_core::discipline::Discipline;
+use upcall_daemon::server::{Config, Daemon, DaemonEvent, Stopper};
+use upcall_runtime::{Attach, Config as RuntimeConfig, Runtime};
 
 /// The variable with the role of a child.
 pub const ROLE: &str = "UPCALL_TEST_ROLE";
@@ -17,6 +23,51 @@ pub const ROLE: &str = "UPCALL_TEST_ROLE";
 pub fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A daemon that runs in a thread of this process, for the last of the default CPUs.
+pub struct Server {
+    pub socket: PathBuf,
+    pub directory: tempfile::TempDir,
+    discipline: &'static Discipline,
+    stopper: Stopper,
+    thread: JoinHandle<Vec<DaemonEvent>>,
+}
+
+impl Server {
+    pub fn start(change: impl FnOnce(&mut Config)) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let socket = directory.path().join("upcalld");
+        let cpu = *upcall_runtime::default_cpus().unwrap().last().unwrap();
+        let mut config = Config::new(socket.clone(), vec![cpu]);
+        change(&mut config);
+        let discipline = config.discipline;
+        let daemon = Daemon::start(config).unwrap();
+        let stopper = daemon.stopper();
+        let thread = std::thread::spawn(move || {
+            let mut events = Vec::new();
+            daemon.run(|event, _| events.push(event.clone()));
+            events
+        });
+        Server { socket, directory, discipline, stopper, thread }
+    }
+
+    /// A domain of this process.
+    pub fn attach(&self, name: &str) -> Runtime {
+        attach(&self.socket, name, self.discipline)
+    }
+
+    /// Stops the daemon. Returns what happened.
+    pub fn stop(self) -> Vec<DaemonEvent> {
+        self.stopper.stop();
+        self.thread.join().unwrap()
+    }
+}
+
+/// Attaches this process to the daemon at `socket`.
+pub fn attach(socket: &Path, name: &str, discipline: &'static Discipline) -> Runtime {
+    let daemon = Some(Attach { socket: socket.to_owned(), name: name.to_owned() });
+    Runtime::start(RuntimeConfig { daemon, discipline, ..RuntimeConfig::default() }).unwrap()
 }
 
 /// A copy of this program in `directory`, which other users may run.
