@@ -57,6 +57,10 @@
 //! before, and sleeps without it. The third time, each within a second of the one before, is an
 //! offence.
 //!
+//! A thread that waits for a lock may give its priority to the owner of that lock, which the daemon
+//! does not know. If no domain gets the CPU, such a thread loses its priority while it waits
+//! (`away`).
+//!
 //! CPU time counts from the attachment of a thread on. What it owes when it leaves delays new
 //! threads of its user ([`crate::departed`]).
 //!
@@ -83,6 +87,7 @@ pub(crate) use tick::{Offence, Report, Rules};
 
 mod account;
 mod arming;
+mod away;
 mod cpu_watch;
 mod group_account;
 mod look;

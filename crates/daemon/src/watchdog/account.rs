@@ -130,6 +130,14 @@ impl Account {
         self.waits_for_group &= self.beyond_ns(limits) > 0;
     }
 
+    /// Adds time that the domain took from others without running: they were kept from the CPU
+    /// while it waited (`away`).
+    pub(super) fn charge(&mut self, span_ns: u64) {
+        for owed_ns in [&mut self.owed_ns, &mut self.excess_ns, &mut self.contested_ns] {
+            *owed_ns = owed_ns.saturating_add(signed(span_ns));
+        }
+    }
+
     /// From now on the domain owes all that it used beyond its reservation, in ns. Returns that.
     pub(super) fn pay_for_group(&mut self) -> i64 {
         let excess_ns = std::mem::take(&mut self.excess_ns);

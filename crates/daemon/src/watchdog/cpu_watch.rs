@@ -11,7 +11,9 @@ use upcall_sys::process::ThreadState;
 
 use super::account::{Sample, Waited};
 use super::arming::Contender;
+use super::away::{Lowered, Standstill};
 use super::group_account::{GroupAccount, GroupSample};
+use super::look::is_ready;
 use super::measures::{
     demote, let_finish_quantum, lower, lower_returner, put_below_others, reinstate, revoke_turn,
 };
@@ -49,6 +51,9 @@ pub(super) struct CpuWatch {
     pub(super) is_holder_kept: bool,
     /// The last look that found such a thread, or the one after it.
     pub(super) kept_until: Instant,
+    /// Since when no domain gets the CPU, and what the last look did about that.
+    pub(super) standstill: Option<Standstill>,
+    pub(super) lowered: Option<Lowered>,
 }
 
 /// A yield request to the holder of a turn.
@@ -74,6 +79,8 @@ impl CpuWatch {
             next_look: None,
             is_holder_kept: false,
             kept_until: Instant::ZERO,
+            standstill: None,
+            lowered: None,
         }
     }
 
@@ -429,6 +436,17 @@ impl CpuWatch {
     ) {
         let is_held = self.cpu_state.departed.may_hold(group.uid, tick.now);
         let Some(record) = self.record_of(member) else { return };
+        if let Some(count_ns) = record.away_ns {
+            // Relaxed: see `LastSample`.
+            if member.last_sample.count_ns.load(Relaxed) == count_ns && !is_ready(member) {
+                return;
+            }
+            record.away_ns = None;
+            // From now on it is treated as one that was preempted.
+            if let Some(penalty) = &mut record.penalty {
+                penalty.is_ordinary = false;
+            }
+        }
         let Some(penalty) = record.penalty else { return };
         let ran_ns = record.account.cpu_ns.saturating_sub(penalty.cpu_ns);
         let responded = group.is_asleep(member) || has_responded(member, penalty.at, tick.now);

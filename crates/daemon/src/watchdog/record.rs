@@ -54,6 +54,12 @@ pub(super) struct Record {
     pub(super) kls_ns: u64,
     /// Successive ticks at which it showed a rank that it was not admitted with.
     pub(super) false_rank_ticks: u32,
+    /// It was woken because no domain got the CPU, and the kernel counted this CPU time then.
+    pub(super) woken_ns: Option<u64>,
+    /// It waits in the kernel, and is ordinary until the kernel counts more CPU time than this.
+    pub(super) away_ns: Option<u64>,
+    /// Whether it is unknown yet for how long others were kept from the CPU meanwhile.
+    pub(super) is_unsettled: bool,
     /// Whether it wanted the CPU at this tick.
     pub(super) wants_cpu: bool,
     pub(super) seen: bool,
@@ -136,6 +142,9 @@ impl Record {
             still_ticks: 0,
             kls_ns: 0,
             false_rank_ticks: 0,
+            woken_ns: None,
+            away_ns: None,
+            is_unsettled: false,
             wants_cpu: false,
             seen: true,
         }

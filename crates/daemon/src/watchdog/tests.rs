@@ -22,6 +22,8 @@ use crate::group::tests::member;
 use crate::group::{DomainGroup, Limits, Member};
 use crate::ranks::Admitted;
 
+mod away;
+
 fn cpu_states(cpus: &[u32]) -> Vec<Arc<CpuState>> {
     cpus.iter().map(|&cpu| Arc::new(CpuState::new(cpu))).collect()
 }
@@ -455,7 +457,9 @@ fn a_holder_that_does_not_pass_its_turn_to_a_better_rank_of_another_user_offends
         admit(&groups[0], &holder.member, 0);
         groups[0].turn.wake_word(holder.member.domain).finish_wait();
         holder.owner.publish(Some(Rank::new(8, 0).into()));
-        let (other, mut waits) = member(&groups[1], 1, (1, 1));
+        // The thread of this test is awake: a sleeping one might be held to keep the holder
+        // waiting.
+        let (other, mut waits) = member(&groups[1], 1, (std::process::id(), thread_id()));
         admit(&groups[1], &other, 0);
         waits.publish(Some(Rank::new(key, 0).into()));
         let mut watch = watch_of(&groups[0], &holder.member);

@@ -1,0 +1,237 @@
+//! Domains that wait in the kernel while no domain gets the CPU.
+//!
+//! A thread that waits for a priority-inheritance lock gives its priority to the owner of that lock
+//! (futex(2), `FUTEX_LOCK_PI`). The owner is an ordinary thread that the daemon does not know. If
+//! it loops, no domain and no KLS thread runs. The waiting thread has the priority from the daemon.
+//! So the watchdog takes that priority away until the thread runs again: then the owner has no
+//! priority either. Only CPUs with domains of several users are checked: domains of one user trust
+//! each other. A look of the watchdog calls this module.
+//!
+//! ```text
+//!   present --- (1) stands still ---> woken --- (2) waits on ---> away --- (3) --> charged
+//!      ^                                |                           |                 |
+//!      +--------- it ran ---------------+                           |                 |
+//!      +---- (4) it runs, or nobody was kept from the CPU ----------+                 |
+//!      +------------------- (5) it runs, and owes nothing too much -------------------+
+//! ```
+//!
+//! 1. Work waits, and for some time neither the holder nor a KLS thread has run. The cause is
+//!    unknown: such a lock, the host, or a loop of the holder that the kernel has not counted yet.
+//!    The watchdog wakes each sleeping thread by its wake word. It believes no wake word.
+//! 2. [`LOOK_MIN`] later a thread that slept on its wake word is ready, or has run. A thread that
+//!    still sleeps and has used no CPU time waits for something else. It gets the ordinary class,
+//!    and no turns. This is no offence: most such domains are blocked in the kernel.
+//! 3. At the next look the kernel's count shows for how long the holder, or the KLS threads, were
+//!    ready and did not run. That time counts as CPU time of each domain that is away. So a domain
+//!    that does so again and again gets no more than its reservation and the grace.
+//! 4. The kernel counts no such time if the holder itself looped, or if the host had the CPU.
+//! 5. The review of preempted domains gives the class back (`cpu_watch`).
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use upcall_core::time::{Instant, Span};
+use upcall_shm::kernel_area::State;
+use upcall_shm::turn_page::Turn;
+use upcall_sys::futex;
+use upcall_sys::process::ThreadState;
+
+use super::arming::LOOK_MIN;
+use super::cpu_watch::{CpuWatch, last_response};
+use super::look::is_ready;
+use super::measures::{put_into_ordinary_class, revoke_turn};
+use super::record::Penalty;
+use super::tick::Tick;
+use crate::cpu::CpuView;
+use crate::group::{DomainGroup, Member};
+
+/// How long a KLS thread may need to give the CPU to a domain.
+pub(super) const CHOICE_MAX: Span = Span::from_millis(1);
+/// Waits that are shorter do not show that a thread was kept from the CPU: the watchdog itself may
+/// have had it.
+const KEPT_MIN: Span = Span::from_micros(500);
+
+/// The holder of the CPU with its group and turn.
+pub(super) type Holder<'v> = Option<(&'v Arc<DomainGroup>, &'v Arc<Member>, Turn)>;
+
+/// What does not change while no domain gets the CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Progress {
+    turn: Option<Turn>,
+    /// CPU time of the holder's thread at its last sample, as the kernel counts it.
+    holder_ns: u64,
+    /// How often the KLS threads of the CPU have chosen.
+    choices: u64,
+}
+
+/// A time without progress.
+#[derive(Debug)]
+pub(super) struct Standstill {
+    progress: Progress,
+    /// The first look that found it.
+    since: Instant,
+    /// The time for which the waiting threads had been ready so far, when the sleeping threads
+    /// were woken.
+    waited_ns: Option<u64>,
+}
+
+/// Domains were put into the ordinary class at the last look, for a standstill.
+#[derive(Debug)]
+pub(super) struct Lowered {
+    /// `None`: the KLS threads.
+    holder: Option<Arc<Member>>,
+    waited_ns: u64,
+    since: Instant,
+}
+
+impl CpuWatch {
+    /// Finds domains that wait in the kernel while no domain gets the CPU, and puts them into the
+    /// ordinary class. Returns whether it found one at this look.
+    pub(super) fn look_for_away(
+        &mut self,
+        view: &CpuView,
+        holder: Holder<'_>,
+        is_contested: bool,
+        tick: &mut Tick<'_>,
+    ) -> bool {
+        if let Some(lowered) = self.lowered.take() {
+            let waited_ns = ready_time_ns(view, lowered.holder.as_deref());
+            let kept_ns = waited_ns.saturating_sub(lowered.waited_ns);
+            // A KLS thread waits rightly while a domain runs.
+            self.settle(kept_ns.min(tick.now.since(lowered.since).as_nanos()));
+        }
+        let is_wanted = is_contested || holder.is_some_and(|(_, of, _)| of.wants_cpu(tick.now));
+        if view.groups().count() < 2 || !is_wanted || tick.stalled > Span::ZERO {
+            self.standstill = None;
+            return false;
+        }
+        let progress = Progress {
+            turn: holder.map(|(.., turn)| turn),
+            holder_ns: holder.map_or(0, |(_, of, _)| of.last_sample.count_ns.load(Relaxed)),
+            choices: self.cpu_state.choices(),
+        };
+        let known = self.standstill.take().filter(|known| known.progress == progress);
+        let new = Standstill { progress, since: tick.now, waited_ns: None };
+        let mut standstill = known.unwrap_or(new);
+        let ready = holder.map(|(_, member, _)| member).filter(|member| is_ready(member));
+        if let Some(waited_ns) = standstill.waited_ns {
+            let found = self.lower_away(view, holder.filter(|_| ready.is_none()), tick);
+            if found {
+                let since = standstill.since;
+                self.lowered = Some(Lowered { holder: ready.cloned(), waited_ns, since });
+                self.look_again_after(LOOK_MIN, tick);
+            }
+            return found;
+        }
+        // A response may be older than the first look, and may be false.
+        let response = ready.map(|member| last_response(member, tick.now));
+        let is_silent = |at: Instant, member| tick.now.since(at) >= tick.rules.limit(member);
+        if let Some((at, member)) = response.zip(ready).filter(|_| is_contested)
+            && is_silent(at, member)
+        {
+            standstill.since = standstill.since.min(at);
+        } else {
+            // The kernel counts the CPU time of a thread at each of its ticks. So a ready holder
+            // whose count stands still for longer does not run.
+            let span = ready.map_or(CHOICE_MAX, |_| tick.kernel_tick + KEPT_MIN);
+            let left = span.saturating_sub(tick.now.since(standstill.since));
+            if !left.is_zero() {
+                self.standstill = Some(standstill);
+                // A ready holder has looks of its own.
+                ready.is_none().then(|| self.look_again_after(left, tick));
+                return false;
+            }
+        }
+        // A KLS thread that sleeps has nothing to choose, or is slowed.
+        if ready.is_none() && !view.groups().any(|(group, _)| group.kls_usage().0) {
+            return false;
+        }
+        self.wake_sleepers(view, ready, tick);
+        standstill.waited_ns = Some(ready_time_ns(view, ready.map(|member| &**member)));
+        self.standstill = Some(standstill);
+        self.look_again_after(LOOK_MIN, tick);
+        false
+    }
+
+    /// (1) of the module's head. The holder is left out if it is ready.
+    fn wake_sleepers(&mut self, view: &CpuView, ready: Option<&Arc<Member>>, tick: &mut Tick<'_>) {
+        for (group, members) in view.groups() {
+            for member in members.iter() {
+                let is_ready_holder = ready.is_some_and(|of| Arc::ptr_eq(of, member));
+                let is_due = !is_ready_holder && !member.is(State::Demoted) && sleeps(member);
+                if is_due {
+                    self.sample(group, member, tick);
+                }
+                let Some(record) = self.record_of(member) else { continue };
+                let count_ns = member.last_sample.count_ns.load(Relaxed);
+                record.woken_ns = is_due.then_some(count_ns);
+                if is_due {
+                    group.notify(member.domain);
+                    // The domain can write its wake word.
+                    futex::wake_shared(group.turn.wake_word(member.domain).word(), 1);
+                }
+            }
+        }
+    }
+
+    /// (2) of the module's head. `sleeping` is the holder, if it is not ready. Returns whether a
+    /// domain is away.
+    fn lower_away(&mut self, view: &CpuView, sleeping: Holder<'_>, tick: &mut Tick<'_>) -> bool {
+        let mut any = false;
+        for (group, members) in view.groups() {
+            for member in members.iter() {
+                let Some(record) = self.record_of(member) else { continue };
+                let Some(woken_ns) = record.woken_ns.take() else { continue };
+                if member.is(State::Demoted) || !sleeps(member) {
+                    continue;
+                }
+                self.sample(group, member, tick);
+                let Some(record) = self.record_of(member) else { continue };
+                if member.last_sample.count_ns.load(Relaxed) != woken_ns {
+                    continue;
+                }
+                any = true;
+                (record.suspicion, record.passed_over) = (None, None);
+                let penalty = record.penalty_from(tick.now, false);
+                record.penalty = Some(Penalty { is_ordinary: true, ..penalty });
+                (record.away_ns, record.is_unsettled) = (Some(woken_ns), true);
+                put_into_ordinary_class(group, member, tick.rules);
+                if let Some((_, _, turn)) = sleeping.filter(|(_, of, _)| Arc::ptr_eq(of, member)) {
+                    revoke_turn(group, turn);
+                }
+            }
+        }
+        any
+    }
+
+    /// (3) and (4) of the module's head: others were ready for `kept_ns` and did not run.
+    pub(super) fn settle(&mut self, kept_ns: u64) {
+        for record in &mut self.records {
+            if !std::mem::take(&mut record.is_unsettled) {
+                continue;
+            }
+            if kept_ns >= KEPT_MIN.as_nanos() {
+                record.account.charge(kept_ns);
+            } else if record.away_ns.take().is_some()
+                && let Some(penalty) = &mut record.penalty
+            {
+                penalty.is_ordinary = false;
+            }
+        }
+    }
+}
+
+/// For how long the holder, or the KLS threads of the CPU, were ready so far and did not run. The
+/// kernel adds a wait when it ends.
+fn ready_time_ns(view: &CpuView, holder: Option<&Member>) -> u64 {
+    match holder {
+        Some(member) => member.thread.by_watchdog().wait_time().unwrap_or(0),
+        None => view.groups().map(|(group, _)| group.kls_wait_ns()).sum(),
+    }
+}
+
+/// Whether the thread waits in the kernel. A stopped thread waits for no lock.
+fn sleeps(member: &Member) -> bool {
+    let state = member.thread.by_watchdog().state();
+    matches!(state, Ok(ThreadState::Sleeping | ThreadState::DiskSleep))
+}
