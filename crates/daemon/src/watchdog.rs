@@ -82,6 +82,7 @@ use crate::clock::now;
 use crate::cpu::CpuState;
 use crate::enforcement::TICK;
 use cpu_watch::CpuWatch;
+use steal::Steal;
 use tick::Tick;
 pub(crate) use tick::{Offence, Report, Rules};
 
@@ -94,6 +95,7 @@ mod look;
 mod measures;
 mod meter;
 mod record;
+mod steal;
 #[cfg(test)]
 mod tests;
 mod tick;
@@ -150,6 +152,7 @@ impl<R: FnMut(Report)> Watchdog<R> {
         let _ = schedule::set_timer_slack_least();
         let kernel_tick = Span::from_nanos(clock::kernel_tick_ns());
         let (mut tick_at, mut waited) = (now() + TICK, own_wait_time());
+        let mut steal = Steal::of(self.cpu_states.iter().map(|watch| watch.cpu_state.cpu));
         // Relaxed: the flag publishes no other data.
         while !self.quit.load(Relaxed) {
             let looks = self.cpu_states.iter().filter_map(CpuWatch::next_look);
@@ -163,7 +166,9 @@ impl<R: FnMut(Report)> Watchdog<R> {
                 let since = before.zip(waited).map(|(before, now)| now.saturating_sub(before));
                 stalled = meter::stall_time(late, since);
             }
+            steal.update(now);
             for watch in &mut self.cpu_states {
+                watch.taken = steal.taken(watch.cpu_state.cpu);
                 let (now, rules, report) = (now(), &self.rules, &mut self.report);
                 let mut tick = Tick { now, stalled, kernel_tick, rules, report };
                 if is_tick {

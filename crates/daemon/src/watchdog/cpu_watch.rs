@@ -41,6 +41,8 @@ pub(super) struct CpuWatch {
     pub(super) records: Vec<Record>,
     /// CPU time that all its domains have used so far.
     used_ns: u64,
+    /// The time that the host has taken from the CPU so far.
+    pub(super) taken: Span,
     /// Whether it was reported that a thread's CPU time cannot be read.
     told_unseen: bool,
     group_accounts: Vec<GroupAccount>,
@@ -73,6 +75,7 @@ impl CpuWatch {
             yield_request: None,
             records: Vec::new(),
             used_ns: 0,
+            taken: Span::ZERO,
             told_unseen: false,
             group_accounts: Vec::new(),
             contenders: Vec::new(),
@@ -203,9 +206,10 @@ impl CpuWatch {
         let found = self.group_accounts.iter().position(|account| account.is_of(group));
         let at = found.unwrap_or(self.group_accounts.len());
         if found.is_none() {
-            self.group_accounts.push(GroupAccount::new(group.clone()));
+            self.group_accounts.push(GroupAccount::new(group.clone(), self.taken));
         }
         let account = &mut self.group_accounts[at];
+        let taken = self.taken.saturating_sub(std::mem::replace(&mut account.taken, self.taken));
         account.add_sample(GroupSample {
             records: &mut self.records,
             members,
@@ -213,6 +217,7 @@ impl CpuWatch {
             rules: tick.rules,
             cpu_used_ns: self.used_ns,
             lost: tick.lost(),
+            taken,
         });
         let others_wait = account.is_contested();
         if let Some(kls_used_ns) = account.newly_slowed() {
@@ -309,10 +314,10 @@ impl CpuWatch {
         let record = match found {
             Some(record) => record,
             None => {
-                let cpu_used_ns = self.used_ns;
+                let (cpu_used_ns, taken) = (self.used_ns, self.taken);
                 let offences = self.cpu_state.departed.offences(group.uid, tick.now);
                 let new = Record::newcomer(member.clone(), offences.min(OFFENCES_MAX - 1), tick);
-                self.records.push(Record { cpu_used_ns, ..new });
+                self.records.push(Record { cpu_used_ns, taken, ..new });
                 let Some(record) = self.records.last_mut() else { return };
                 record
             }
@@ -322,7 +327,8 @@ impl CpuWatch {
         // The domain itself has added to the sum only at its samples.
         let others_ns = self.used_ns - record.cpu_used_ns;
         let waits = wants_cpu && member.is(State::Attached);
-        let waited = waits.then_some(Waited { others_ns, lost: tick.lost() });
+        let taken = self.taken.saturating_sub(std::mem::replace(&mut record.taken, self.taken));
+        let waited = waits.then_some(Waited { others_ns, lost: tick.lost(), taken });
         let sample = Sample { now, count_ns, waited, stalled, contested, kernel_tick };
         record.sampled_at = now;
         let before_ns = record.account.cpu_ns;

@@ -30,6 +30,8 @@ pub(super) struct Record {
     /// When the last sample was added to the account, and what all domains of the CPU had used.
     pub(super) sampled_at: Instant,
     pub(super) cpu_used_ns: u64,
+    /// What the host had taken from the CPU then.
+    pub(super) taken: Span,
     /// The CPU time and the time at which it was first seen awake without the turn. `None`: it
     /// sleeps, has the turn, or has responded since.
     pub(super) awake_without_turn: Option<(u64, Instant)>,
@@ -130,6 +132,7 @@ impl Record {
             charged_ns: 0,
             sampled_at: Instant::ZERO,
             cpu_used_ns: 0,
+            taken: Span::ZERO,
             awake_without_turn: None,
             penalty: None,
             is_held: false,
