@@ -195,7 +195,7 @@ impl CpuView {
     }
 
     /// All groups, each with its members.
-    pub(crate) fn groups(&self) -> impl Iterator<Item = &(Arc<DomainGroup>, Members)> {
+    pub(crate) fn groups(&self) -> impl Iterator<Item = &(Arc<DomainGroup>, Members)> + Clone {
         self.0.iter()
     }
 

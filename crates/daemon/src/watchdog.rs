@@ -177,9 +177,28 @@ impl<R: FnMut(Report)> Watchdog<R> {
                     watch.look(&mut tick);
                 }
             }
+            self.pass_on(stalled, kernel_tick);
             if is_tick {
                 // After a late tick, too, the next one comes a whole tick later.
                 tick_at = woke + TICK;
+            }
+        }
+    }
+}
+
+impl<R: FnMut(Report)> Watchdog<R> {
+    /// Passes what looks ask on to the checks of the other CPUs (`away`).
+    fn pass_on(&mut self, stalled: Span, kernel_tick: Span) {
+        let uids = self.cpu_states.iter().flat_map(CpuWatch::uids);
+        let (least, most) = (uids.clone().min(), uids.max());
+        let several = least != most;
+        for at in 0..self.cpu_states.len() {
+            self.cpu_states[at].others_elsewhere = several;
+            let Some(ask) = self.cpu_states[at].ask.take() else { continue };
+            for other in (0..self.cpu_states.len()).filter(|&other| other != at) {
+                let (now, rules, report) = (now(), &self.rules, &mut self.report);
+                let mut tick = Tick { now, stalled, kernel_tick, rules, report };
+                self.cpu_states[other].answer(ask, &mut tick);
             }
         }
     }

@@ -4,8 +4,8 @@
 //! (futex(2), `FUTEX_LOCK_PI`). The owner is an ordinary thread that the daemon does not know. If
 //! it loops, no domain and no KLS thread runs. The waiting thread has the priority from the daemon.
 //! So the watchdog takes that priority away until the thread runs again: then the owner has no
-//! priority either. Only CPUs with domains of several users are checked: domains of one user trust
-//! each other. A look of the watchdog calls this module.
+//! priority either. The thread may belong to another CPU than the owner's. Nothing is checked while
+//! all domains are of one user: they trust each other. A look of the watchdog calls this module.
 //!
 //! ```text
 //!   present --- (1) stands still ---> woken --- (2) waits on ---> away --- (3) --> charged
@@ -75,6 +75,17 @@ pub(super) struct Standstill {
     waited_ns: Option<u64>,
 }
 
+/// What a look found at one CPU, and what it asks of the checks of all others.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Ask {
+    /// (1) of the module's head.
+    Wake,
+    /// (2) of the module's head.
+    Lower,
+    /// (3) and (4) of the module's head: work was kept from the CPU for so many ns.
+    Settle(u64),
+}
+
 /// Domains were put into the ordinary class at the last look, for a standstill.
 #[derive(Debug)]
 pub(super) struct Lowered {
@@ -98,10 +109,12 @@ impl CpuWatch {
             let waited_ns = ready_time_ns(view, lowered.holder.as_deref());
             let kept_ns = waited_ns.saturating_sub(lowered.waited_ns);
             // A KLS thread waits rightly while a domain runs.
-            self.settle(kept_ns.min(tick.now.since(lowered.since).as_nanos()));
+            let kept_ns = kept_ns.min(tick.now.since(lowered.since).as_nanos());
+            self.settle(kept_ns);
+            self.ask = Some(Ask::Settle(kept_ns));
         }
         let is_wanted = is_contested || holder.is_some_and(|(_, of, _)| of.wants_cpu(tick.now));
-        if view.groups().count() < 2 || !is_wanted || tick.stalled > Span::ZERO {
+        if !self.has_several_users(view) || !is_wanted || tick.stalled > Span::ZERO {
             self.standstill = None;
             return false;
         }
@@ -115,13 +128,11 @@ impl CpuWatch {
         let mut standstill = known.unwrap_or(new);
         let ready = holder.map(|(_, member, _)| member).filter(|member| is_ready(member));
         if let Some(waited_ns) = standstill.waited_ns {
-            let found = self.lower_away(view, holder.filter(|_| ready.is_none()), tick);
-            if found {
-                let since = standstill.since;
-                self.lowered = Some(Lowered { holder: ready.cloned(), waited_ns, since });
-                self.look_again_after(LOOK_MIN, tick);
-            }
-            return found;
+            let (since, holder) = (standstill.since, ready.cloned());
+            self.lowered = Some(Lowered { holder, waited_ns, since });
+            self.look_again_after(LOOK_MIN, tick);
+            self.ask = Some(Ask::Lower);
+            return self.lower_away(view, tick);
         }
         // A response may be older than the first look, and may be false.
         let response = ready.map(|member| last_response(member, tick.now));
@@ -146,19 +157,37 @@ impl CpuWatch {
         if ready.is_none() && !view.groups().any(|(group, _)| group.kls_usage().0) {
             return false;
         }
-        self.wake_sleepers(view, ready, tick);
+        self.wake_sleepers(view, tick);
+        self.ask = Some(Ask::Wake);
         standstill.waited_ns = Some(ready_time_ns(view, ready.map(|member| &**member)));
         self.standstill = Some(standstill);
         self.look_again_after(LOOK_MIN, tick);
         false
     }
 
-    /// (1) of the module's head. The holder is left out if it is ready.
-    fn wake_sleepers(&mut self, view: &CpuView, ready: Option<&Arc<Member>>, tick: &mut Tick<'_>) {
+    /// Does what a look at another CPU asks.
+    pub(super) fn answer(&mut self, ask: Ask, tick: &mut Tick<'_>) {
+        let view = std::mem::take(&mut self.view);
+        match ask {
+            Ask::Wake => self.wake_sleepers(&view, tick),
+            Ask::Lower => {
+                self.lower_away(&view, tick);
+            }
+            Ask::Settle(kept_ns) => self.settle(kept_ns),
+        }
+        self.view = view;
+    }
+
+    /// Whether other users have domains, on this CPU or on others.
+    pub(super) fn has_several_users(&self, view: &CpuView) -> bool {
+        self.others_elsewhere || view.groups().nth(1).is_some()
+    }
+
+    /// (1) of the module's head.
+    fn wake_sleepers(&mut self, view: &CpuView, tick: &mut Tick<'_>) {
         for (group, members) in view.groups() {
             for member in members.iter() {
-                let is_ready_holder = ready.is_some_and(|of| Arc::ptr_eq(of, member));
-                let is_due = !is_ready_holder && !member.is(State::Demoted) && sleeps(member);
+                let is_due = !member.is(State::Demoted) && sleeps(member);
                 if is_due {
                     self.sample(group, member, tick);
                 }
@@ -174,9 +203,8 @@ impl CpuWatch {
         }
     }
 
-    /// (2) of the module's head. `sleeping` is the holder, if it is not ready. Returns whether a
-    /// domain is away.
-    fn lower_away(&mut self, view: &CpuView, sleeping: Holder<'_>, tick: &mut Tick<'_>) -> bool {
+    /// (2) of the module's head. Returns whether a domain is away.
+    fn lower_away(&mut self, view: &CpuView, tick: &mut Tick<'_>) -> bool {
         let mut any = false;
         for (group, members) in view.groups() {
             for member in members.iter() {
@@ -196,9 +224,8 @@ impl CpuWatch {
                 record.penalty = Some(Penalty { is_ordinary: true, ..penalty });
                 (record.away_ns, record.is_unsettled) = (Some(woken_ns), true);
                 put_into_ordinary_class(group, member, tick.rules);
-                if let Some((_, _, turn)) = sleeping.filter(|(_, of, _)| Arc::ptr_eq(of, member)) {
-                    revoke_turn(group, turn);
-                }
+                let turn = group.turn.turn().ok().filter(|of| of.holder() == member.domain);
+                turn.into_iter().for_each(|turn| revoke_turn(group, turn));
             }
         }
         any

@@ -11,7 +11,7 @@ use upcall_sys::process::ThreadState;
 
 use super::account::{Sample, Waited};
 use super::arming::Contender;
-use super::away::{Lowered, Standstill};
+use super::away::{Ask, Lowered, Standstill};
 use super::group_account::{GroupAccount, GroupSample};
 use super::look::is_ready;
 use super::measures::{
@@ -56,6 +56,10 @@ pub(super) struct CpuWatch {
     /// Since when no domain gets the CPU, and what the last look did about that.
     pub(super) standstill: Option<Standstill>,
     pub(super) lowered: Option<Lowered>,
+    /// What the last look asks of the other CPUs.
+    pub(super) ask: Option<Ask>,
+    /// Whether the domains of all CPUs are of several users.
+    pub(super) others_elsewhere: bool,
 }
 
 /// A yield request to the holder of a turn.
@@ -84,12 +88,20 @@ impl CpuWatch {
             kept_until: Instant::ZERO,
             standstill: None,
             lowered: None,
+            ask: None,
+            others_elsewhere: false,
         }
     }
 
     /// When to look at the CPU before the next tick, if at all.
     pub(super) fn next_look(&self) -> Option<Instant> {
         self.next_look
+    }
+
+    /// The users who have domains on the CPU.
+    pub(super) fn uids(&self) -> impl Iterator<Item = u32> + Clone {
+        let groups = self.view.groups().filter(|(_, members)| !members.is_empty());
+        groups.map(|(group, _)| group.uid)
     }
 
     /// All checks of one tick, and those of a look.

@@ -69,7 +69,7 @@ impl CpuWatch {
         if found_away {
             self.kept_until = tick.now;
         }
-        if holder.is_none() && view.groups().nth(1).is_some() {
+        if holder.is_none() && self.has_several_users(&view) {
             // The KLS thread should have given the CPU to a domain by then.
             let first = self.contenders.iter().map(|of| of.from.max(tick.now)).min();
             if let Some(at) = first {

@@ -5,7 +5,7 @@ use upcall_sys::futex;
 use upcall_sys::process::cpu_time_of;
 
 use super::super::arming::LOOK_MIN;
-use super::super::away::CHOICE_MAX;
+use super::super::away::{Ask, CHOICE_MAX};
 use super::*;
 
 /// A thread that gives its number, and then waits.
@@ -73,14 +73,23 @@ impl Stuck {
         Stuck { watch, groups, waits, sleeps, sleeper_tid, run, over, threads, _owners, _kls: kls }
     }
 
-    /// The looks up to the one that lowers the waiting domain.
-    fn lower(&mut self, from: Instant) -> Instant {
-        let before = cpu_time_of(std::process::id(), self.sleeper_tid).unwrap();
-        assert_eq!(step(&mut self.watch, from + CHOICE_MAX, false), []);
-        assert!(self.waits.is(State::Attached));
-        while cpu_time_of(std::process::id(), self.sleeper_tid).unwrap() == before {
+    /// Waits until the sleeping thread, which was woken, has run.
+    fn wait_for_sleeper(&self, before_ns: u64) {
+        while self.sleeper_ns() == before_ns {
             std::thread::yield_now();
         }
+    }
+
+    fn sleeper_ns(&self) -> u64 {
+        cpu_time_of(std::process::id(), self.sleeper_tid).unwrap()
+    }
+
+    /// The looks up to the one that lowers the waiting domain.
+    fn lower(&mut self, from: Instant) -> Instant {
+        let before_ns = self.sleeper_ns();
+        assert_eq!(step(&mut self.watch, from + CHOICE_MAX, false), []);
+        assert!(self.waits.is(State::Attached));
+        self.wait_for_sleeper(before_ns);
         let judged = from + CHOICE_MAX + LOOK_MIN;
         assert_eq!(self.watch.next_look(), Some(judged));
         assert_eq!(step(&mut self.watch, judged, false), []);
@@ -178,6 +187,26 @@ fn a_domain_that_was_away_while_nobody_was_kept_from_the_cpu_is_not_charged() {
     stuck.claim_to_sleep();
     assert_eq!(step(&mut stuck.watch, judged + LOOK_MIN, false), []);
     assert!(stuck.waits.is(State::Attached));
+    stuck.end();
+}
+
+/// The thread that waits and the owner of the lock may be on different CPUs.
+#[test]
+fn a_domain_on_another_cpu_is_woken_and_lowered_too() {
+    let mut stuck = Stuck::start();
+    let before_ns = stuck.sleeper_ns();
+    let rules = Rules { band: Some(Band::WHOLE), grace: GRACE, kill: false };
+    for (us, ask) in [(1, Ask::Wake), (101, Ask::Lower), (201, Ask::Settle(20_000_000))] {
+        let now = THEN + Span::from_micros(us);
+        let report = &mut |report: Report| panic!("{report:?}");
+        let (stalled, kernel_tick) = (Span::ZERO, KERNEL_TICK);
+        let mut tick = Tick { now, stalled, kernel_tick, rules: &rules, report };
+        stuck.watch.answer(ask, &mut tick);
+        stuck.wait_for_sleeper(before_ns);
+    }
+    assert!(stuck.waits.is(State::Demoted) && stuck.sleeps.is(State::Attached));
+    let record = stuck.watch.record_of(&stuck.waits).unwrap();
+    assert!(record.account.owed_ns >= 20_000_000);
     stuck.end();
 }
 
