@@ -194,11 +194,12 @@ impl<R: FnMut(Report)> Watchdog<R> {
         let several = least != most;
         for at in 0..self.cpu_states.len() {
             self.cpu_states[at].others_elsewhere = several;
-            let Some(ask) = self.cpu_states[at].ask.take() else { continue };
-            for other in (0..self.cpu_states.len()).filter(|&other| other != at) {
-                let (now, rules, report) = (now(), &self.rules, &mut self.report);
-                let mut tick = Tick { now, stalled, kernel_tick, rules, report };
-                self.cpu_states[other].answer(ask, &mut tick);
+            for ask in std::mem::take(&mut self.cpu_states[at].asks) {
+                for other in (0..self.cpu_states.len()).filter(|&other| other != at) {
+                    let (now, rules, report) = (now(), &self.rules, &mut self.report);
+                    let mut tick = Tick { now, stalled, kernel_tick, rules, report };
+                    self.cpu_states[other].answer(ask, &mut tick);
+                }
             }
         }
     }

@@ -111,13 +111,34 @@ impl CpuWatch {
             // A KLS thread waits rightly while a domain runs.
             let kept_ns = kept_ns.min(tick.now.since(lowered.since).as_nanos());
             self.settle(kept_ns);
-            self.ask = Some(Ask::Settle(kept_ns));
+            self.asks.push(Ask::Settle(kept_ns));
         }
         let is_wanted = is_contested || holder.is_some_and(|(_, of, _)| of.wants_cpu(tick.now));
         if !self.has_several_users(view) || !is_wanted || tick.stalled > Span::ZERO {
             self.standstill = None;
             return false;
         }
+        let ready = holder.filter(|(_, member, _)| is_ready(member));
+        let response = ready.map(|(_, member, _)| last_response(member, tick.now));
+        let silent_since = response.zip(ready).filter(|&(at, (_, member, _))| {
+            is_contested && tick.now.since(at) >= tick.rules.limit(member)
+        });
+        if let Some((_, (group, member, _))) = silent_since {
+            self.sample(group, member, tick);
+        }
+        let silent_since = silent_since.map(|(at, _)| at);
+        self.check_progress(view, (holder, ready.map(|(_, member, _)| member)), silent_since, tick)
+    }
+
+    /// (1) and (2) of the module's head. `silent_since` is the last response of a holder that is
+    /// silent for longer than it may.
+    fn check_progress(
+        &mut self,
+        view: &CpuView,
+        (holder, ready): (Holder<'_>, Option<&Arc<Member>>),
+        silent_since: Option<Instant>,
+        tick: &mut Tick<'_>,
+    ) -> bool {
         let progress = Progress {
             turn: holder.map(|(.., turn)| turn),
             holder_ns: holder.map_or(0, |(_, of, _)| of.last_sample.count_ns.load(Relaxed)),
@@ -125,43 +146,34 @@ impl CpuWatch {
         };
         let known = self.standstill.take().filter(|known| known.progress == progress);
         let new = Standstill { progress, since: tick.now, waited_ns: None };
-        let mut standstill = known.unwrap_or(new);
-        let ready = holder.map(|(_, member, _)| member).filter(|member| is_ready(member));
-        if let Some(waited_ns) = standstill.waited_ns {
-            let (since, holder) = (standstill.since, ready.cloned());
-            self.lowered = Some(Lowered { holder, waited_ns, since });
-            self.look_again_after(LOOK_MIN, tick);
-            self.ask = Some(Ask::Lower);
-            return self.lower_away(view, tick);
-        }
-        // A response may be older than the first look, and may be false.
-        let response = ready.map(|member| last_response(member, tick.now));
-        let is_silent = |at: Instant, member| tick.now.since(at) >= tick.rules.limit(member);
-        if let Some((at, member)) = response.zip(ready).filter(|_| is_contested)
-            && is_silent(at, member)
-        {
-            standstill.since = standstill.since.min(at);
-        } else {
-            // The kernel counts the CPU time of a thread at each of its ticks. So a ready holder
-            // whose count stands still for longer does not run.
-            let span = ready.map_or(CHOICE_MAX, |_| tick.kernel_tick + KEPT_MIN);
-            let left = span.saturating_sub(tick.now.since(standstill.since));
-            if !left.is_zero() {
-                self.standstill = Some(standstill);
-                // A ready holder has looks of its own.
-                ready.is_none().then(|| self.look_again_after(left, tick));
-                return false;
+        let Standstill { since, waited_ns, .. } = known.unwrap_or(new);
+        // A response may be false. The kernel counts the CPU time of a thread at each of its ticks.
+        // So a ready holder whose count stands still for longer does not run.
+        let span = ready.map_or(CHOICE_MAX, |_| tick.kernel_tick + KEPT_MIN);
+        let left = span.saturating_sub(tick.now.since(since));
+        if silent_since.is_none() && !left.is_zero() {
+            self.standstill = Some(Standstill { progress, since, waited_ns: None });
+            // A ready holder has looks of its own.
+            if ready.is_none() {
+                self.look_again_after(left, tick);
             }
-        }
-        // A KLS thread that sleeps has nothing to choose, or is slowed.
-        if ready.is_none() && !view.groups().any(|(group, _)| group.kls_usage().0) {
             return false;
         }
-        self.wake_sleepers(view, tick);
-        self.ask = Some(Ask::Wake);
-        standstill.waited_ns = Some(ready_time_ns(view, ready.map(|member| &**member)));
-        self.standstill = Some(standstill);
-        self.look_again_after(LOOK_MIN, tick);
+        if let Some(waited_ns) = waited_ns {
+            self.look_again_after(LOOK_MIN, tick);
+            let since = silent_since.map_or(since, |at| at.min(since));
+            self.lowered = Some(Lowered { holder: ready.cloned(), waited_ns, since });
+            self.asks.push(Ask::Lower);
+            return self.lower_away(view, tick);
+        }
+        // A KLS thread that sleeps has nothing to choose, or is slowed.
+        if ready.is_some() || view.groups().any(|(group, _)| group.kls_usage().0) {
+            self.look_again_after(LOOK_MIN, tick);
+            self.wake_sleepers(view, tick);
+            self.asks.push(Ask::Wake);
+            let waited_ns = Some(ready_time_ns(view, ready.map(|member| &**member)));
+            self.standstill = Some(Standstill { progress, since, waited_ns });
+        }
         false
     }
 

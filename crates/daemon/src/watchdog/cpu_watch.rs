@@ -57,7 +57,7 @@ pub(super) struct CpuWatch {
     pub(super) standstill: Option<Standstill>,
     pub(super) lowered: Option<Lowered>,
     /// What the last look asks of the other CPUs.
-    pub(super) ask: Option<Ask>,
+    pub(super) asks: Vec<Ask>,
     /// Whether the domains of all CPUs are of several users.
     pub(super) others_elsewhere: bool,
 }
@@ -88,7 +88,7 @@ impl CpuWatch {
             kept_until: Instant::ZERO,
             standstill: None,
             lowered: None,
-            ask: None,
+            asks: Vec::new(),
             others_elsewhere: false,
         }
     }
