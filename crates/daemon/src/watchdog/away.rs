@@ -58,6 +58,8 @@ pub(super) type Holder<'v> = Option<(&'v Arc<DomainGroup>, &'v Arc<Member>, Turn
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Progress {
     turn: Option<Turn>,
+    /// Whether the holder is ready to run.
+    is_ready: bool,
     /// CPU time of the holder's thread at its last sample, as the kernel counts it.
     holder_ns: u64,
     /// How often the KLS threads of the CPU have chosen.
@@ -141,15 +143,24 @@ impl CpuWatch {
     ) -> bool {
         let progress = Progress {
             turn: holder.map(|(.., turn)| turn),
+            is_ready: ready.is_some(),
             holder_ns: holder.map_or(0, |(_, of, _)| of.last_sample.count_ns.load(Relaxed)),
             choices: self.cpu_state.choices(),
         };
         let known = self.standstill.take().filter(|known| known.progress == progress);
         let new = Standstill { progress, since: tick.now, waited_ns: None };
+        if known.is_none() {
+            self.records.iter_mut().for_each(|record| record.woken_ns = None);
+        }
         let Standstill { since, waited_ns, .. } = known.unwrap_or(new);
+        let back = self.time_of_others(view, holder, tick);
+        let silent_since = silent_since
+            .zip(ready)
+            .filter(|&(at, member)| tick.now.since(at) >= tick.rules.limit(member) + back)
+            .map(|(at, _)| at);
         // A response may be false. The kernel counts the CPU time of a thread at each of its ticks.
         // So a ready holder whose count stands still for longer does not run.
-        let span = ready.map_or(CHOICE_MAX, |_| tick.kernel_tick + KEPT_MIN);
+        let span = ready.map_or(CHOICE_MAX, |_| tick.kernel_tick + KEPT_MIN) + back;
         let left = span.saturating_sub(tick.now.since(since));
         if silent_since.is_none() && !left.is_zero() {
             self.standstill = Some(Standstill { progress, since, waited_ns: None });
@@ -175,6 +186,24 @@ impl CpuWatch {
             self.standstill = Some(Standstill { progress, since, waited_ns });
         }
         false
+    }
+
+    /// How long domains that are ready without the turn may keep the holder and the KLS threads
+    /// from the CPU: one that came back from the kernel finishes its quantum. The threads that this
+    /// module has woken do not count.
+    fn time_of_others(&mut self, view: &CpuView, holder: Holder<'_>, tick: &Tick<'_>) -> Span {
+        let mut longest = Span::ZERO;
+        for (group, members) in view.groups() {
+            for member in members.iter() {
+                let is_holder = holder.is_some_and(|(_, of, _)| Arc::ptr_eq(of, member));
+                let may_run = !is_holder && !member.is(State::Demoted) && !group.is_asleep(member);
+                let is_woken = self.record_of(member).is_some_and(|of| of.woken_ns.is_some());
+                if may_run && !is_woken && is_ready(member) {
+                    longest = longest.max(tick.rules.limit(member));
+                }
+            }
+        }
+        longest
     }
 
     /// Does what a look at another CPU asks.

@@ -210,6 +210,24 @@ fn a_domain_on_another_cpu_is_woken_and_lowered_too() {
     stuck.end();
 }
 
+#[test]
+fn a_domain_that_is_ready_without_the_turn_may_finish_its_quantum_first() {
+    let mut stuck = Stuck::start();
+    let back = Busy::start(&stuck.groups[0], 3);
+    drop(stuck.watch.cpu_state.lock_choice());
+    let now = THEN + TICK;
+    step(&mut stuck.watch, now, true);
+    let mut is_woken_at = |at| {
+        step(&mut stuck.watch, at, false);
+        stuck.watch.record_of(&stuck.waits).unwrap().woken_ns.is_some()
+    };
+    let limit = QUANTUM + Span::from_micros(900);
+    assert!(!is_woken_at(now + CHOICE_MAX));
+    assert!(is_woken_at(now + CHOICE_MAX + limit));
+    drop(back);
+    stuck.end();
+}
+
 /// The time without progress ends with each choice and with each turn.
 #[test]
 fn no_domain_is_woken_while_the_kls_threads_choose_or_sleep() {
