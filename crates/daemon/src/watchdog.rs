@@ -95,6 +95,7 @@ mod look;
 mod measures;
 mod meter;
 mod record;
+mod standstill;
 mod steal;
 #[cfg(test)]
 mod tests;

@@ -38,64 +38,19 @@ use upcall_sys::process::ThreadState;
 
 use super::arming::LOOK_MIN;
 use super::cpu_watch::{CpuWatch, last_response};
-use super::look::is_ready;
 use super::measures::{put_into_ordinary_class, revoke_turn};
-use super::record::Penalty;
+use super::record::{Penalty, is_ready};
+use super::standstill::{Ask, CHOICE_MAX, Lowered, Progress, Standstill};
 use super::tick::Tick;
 use crate::cpu::CpuView;
 use crate::group::{DomainGroup, Member};
 
-/// How long a KLS thread may need to give the CPU to a domain.
-pub(super) const CHOICE_MAX: Span = Span::from_millis(1);
 /// Waits that are shorter do not show that a thread was kept from the CPU: the watchdog itself may
 /// have had it.
 const KEPT_MIN: Span = Span::from_micros(500);
 
 /// The holder of the CPU with its group and turn.
 pub(super) type Holder<'v> = Option<(&'v Arc<DomainGroup>, &'v Arc<Member>, Turn)>;
-
-/// What does not change while no domain gets the CPU.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Progress {
-    turn: Option<Turn>,
-    /// Whether the holder is ready to run.
-    is_ready: bool,
-    /// CPU time of the holder's thread at its last sample, as the kernel counts it.
-    holder_ns: u64,
-    /// How often the KLS threads of the CPU have chosen.
-    choices: u64,
-}
-
-/// A time without progress.
-#[derive(Debug)]
-pub(super) struct Standstill {
-    progress: Progress,
-    /// The first look that found it.
-    since: Instant,
-    /// The time for which the waiting threads had been ready so far, when the sleeping threads
-    /// were woken.
-    waited_ns: Option<u64>,
-}
-
-/// What a look found at one CPU, and what it asks of the checks of all others.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Ask {
-    /// (1) of the module's head.
-    Wake,
-    /// (2) of the module's head.
-    Lower,
-    /// (3) and (4) of the module's head: work was kept from the CPU for so many ns.
-    Settle(u64),
-}
-
-/// Domains were put into the ordinary class at the last look, for a standstill.
-#[derive(Debug)]
-pub(super) struct Lowered {
-    /// `None`: the KLS threads.
-    holder: Option<Arc<Member>>,
-    waited_ns: u64,
-    since: Instant,
-}
 
 impl CpuWatch {
     /// Finds domains that wait in the kernel while no domain gets the CPU, and puts them into the

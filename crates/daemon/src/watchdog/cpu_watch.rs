@@ -11,13 +11,12 @@ use upcall_sys::process::ThreadState;
 
 use super::account::{Sample, Waited};
 use super::arming::Contender;
-use super::away::{Ask, Lowered, Standstill};
 use super::group_account::{GroupAccount, GroupSample};
-use super::look::is_ready;
 use super::measures::{
     demote, let_finish_quantum, lower, lower_returner, put_below_others, reinstate, revoke_turn,
 };
-use super::record::{Penalty, Record};
+use super::record::{Penalty, Record, is_ready};
+use super::standstill::{Ask, Lowered, Standstill};
 use super::tick::{Rules, Tick};
 use crate::cpu::{CpuState, CpuView};
 use crate::enforcement::OFFENCES_MAX;

@@ -10,13 +10,12 @@ use upcall_core::time::{Instant, Span};
 use upcall_shm::Measure;
 use upcall_shm::kernel_area::State;
 use upcall_shm::turn_page::Turn;
-use upcall_sys::process::ThreadState;
 
 use super::arming::{Contender, LOOK_MIN, next_look};
-use super::away::CHOICE_MAX;
 use super::cpu_watch::{CpuWatch, last_response};
 use super::measures::{put_below_others, revoke_turn};
-use super::record::Suspicion;
+use super::record::{Suspicion, is_ready};
+use super::standstill::CHOICE_MAX;
 use super::tick::Tick;
 use crate::cpu::CpuView;
 use crate::group::{DomainGroup, Member, Shown};
@@ -366,9 +365,4 @@ impl CpuWatch {
             record.ran_before_look = record.account.has_run;
         }
     }
-}
-
-/// Whether the thread of a domain runs or is ready to run.
-pub(super) fn is_ready(member: &Member) -> bool {
-    member.thread.by_watchdog().state() == Ok(ThreadState::Running)
 }

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use upcall_core::time::{Instant, Span};
 use upcall_shm::kernel_area::State;
 use upcall_shm::turn_page::Turn;
+use upcall_sys::process::ThreadState;
 
 use super::account::Account;
 use super::tick::{Rules, Tick};
@@ -244,4 +245,9 @@ impl Record {
         }
         is_too_long
     }
+}
+
+/// Whether the thread of a domain runs or is ready to run.
+pub(super) fn is_ready(member: &Member) -> bool {
+    member.thread.by_watchdog().state() == Ok(ThreadState::Running)
 }

@@ -5,7 +5,7 @@ use upcall_sys::futex;
 use upcall_sys::process::cpu_time_of;
 
 use super::super::arming::LOOK_MIN;
-use super::super::away::{Ask, CHOICE_MAX};
+use super::super::standstill::{Ask, CHOICE_MAX};
 use super::*;
 
 /// A thread that gives its number, and then waits.
