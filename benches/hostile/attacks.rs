@@ -22,6 +22,7 @@
 
 mod budget;
 mod cpu;
+mod locks;
 mod members;
 mod memory;
 mod messages;
@@ -50,6 +51,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Attack> {
         memory::ATTACKS,
         process::ATTACKS,
         members::ATTACKS,
+        locks::ATTACKS,
         messages::ATTACKS,
         server::ATTACKS,
         slots::ATTACKS,

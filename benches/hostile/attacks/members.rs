@@ -4,7 +4,7 @@
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child, Command};
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use upcall_shm::DomainId;
@@ -50,10 +50,6 @@ pub(crate) const ATTACKS: &[Attack] = &[
     Attack {
         other_user: true,
         ..attack("exec at 59, other", "lowers itself by one, then executes a loop", exec_below)
-    },
-    Attack {
-        other_user: true,
-        ..attack("PI lock, other", "waits for a lock whose owner, ordinary, loops", pi_lock)
     },
 ];
 
@@ -241,27 +237,4 @@ fn exec_below(socket: &Path) {
         panic!("{error}");
     });
     let _ = thread.join();
-}
-
-/// The kernel gives the owner of such a lock the priority of a thread that waits for it (futex(2),
-/// priority-inheritance futexes).
-fn pi_lock(socket: &Path) {
-    let raw = Raw::attach(socket, "attacker");
-    let (word, cpu) = (AtomicU32::new(0), raw.turn.cpu());
-    let lock =
-        || rustix::thread::futex::lock_pi(&word, rustix::thread::futex::Flags::PRIVATE, None);
-    std::thread::scope(|scope| {
-        let (tell, told) = std::sync::mpsc::channel();
-        scope.spawn(move || {
-            let _ = lock();
-            let _ = schedule::pin_thread(&[cpu]);
-            let _ = tell.send(());
-            attacking();
-            loop {
-                std::hint::spin_loop();
-            }
-        });
-        let _ = told.recv();
-        let _ = lock();
-    });
 }

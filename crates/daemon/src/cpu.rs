@@ -24,6 +24,7 @@ pub(crate) struct CpuState {
     pub(crate) cpu: u32,
     groups: Mutex<Groups>,
     choice: Mutex<()>,
+    choices: AtomicU64,
     /// The number of the group that has the CPU; 0 if none has. Domains can write their turn pages
     /// but not this word. The word holds the group's number and not the user's: a new group of the
     /// same user does not inherit the CPU from a closed one.
@@ -39,6 +40,7 @@ impl CpuState {
             cpu,
             groups: Mutex::default(),
             choice: Mutex::new(()),
+            choices: AtomicU64::new(0),
             granted: AtomicU64::new(0),
             departed: Departed::default(),
         }
@@ -125,7 +127,14 @@ impl CpuState {
     /// Locks the choice of the next domain: one KLS thread chooses at a time. All KLS threads of a
     /// CPU have the same priority, so none waits for a thread that cannot run.
     pub(crate) fn lock_choice(&self) -> MutexGuard<'_, ()> {
+        // Relaxed: a count.
+        self.choices.fetch_add(1, Ordering::Relaxed);
         self.choice.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How often a KLS thread has begun to choose. Domains cannot write it.
+    pub(crate) fn choices(&self) -> u64 {
+        self.choices.load(Ordering::Relaxed)
     }
 
     /// Gives the CPU to `group`. The caller holds the lock of [`CpuState::lock_choice`], and then
@@ -186,7 +195,7 @@ impl CpuView {
     }
 
     /// All groups, each with its members.
-    pub(crate) fn groups(&self) -> impl Iterator<Item = &(Arc<DomainGroup>, Members)> {
+    pub(crate) fn groups(&self) -> impl Iterator<Item = &(Arc<DomainGroup>, Members)> + Clone {
         self.0.iter()
     }
 

@@ -19,7 +19,9 @@ use upcall_shm::user_area::{
 use upcall_shm::wake_word::ASLEEP;
 use upcall_shm::{DomainId, PeerFault};
 use upcall_sys::memfd::{MapError, SharedMapping};
-use upcall_sys::process::{ThreadHandle, ThreadState, cpu_time_of, thread_id, thread_state};
+use upcall_sys::process::{
+    ThreadHandle, ThreadState, cpu_time_of, thread_id, thread_state, wait_time_of,
+};
 use upcall_sys::{OsError, futex};
 
 use crate::area_copy::AreaCopy;
@@ -266,7 +268,12 @@ impl DomainGroup {
 
     /// Records the calling thread as the KLS thread of the group.
     pub(crate) fn set_kls(&self) {
-        self.kls_tid.store(thread_id(), Ordering::Relaxed);
+        self.set_kls_of(thread_id());
+    }
+
+    /// Records the KLS thread of the group. Elsewhere only for tests.
+    pub(crate) fn set_kls_of(&self, tid: u32) {
+        self.kls_tid.store(tid, Ordering::Relaxed);
     }
 
     /// Whether the KLS thread is ready to run, and the CPU time that it has used in ns. The
@@ -275,6 +282,11 @@ impl DomainGroup {
         let (pid, tid) = (std::process::id(), self.kls_tid.load(Ordering::Relaxed));
         let is_ready = thread_state(pid, tid) == Ok(ThreadState::Running);
         (is_ready, cpu_time_of(pid, tid).unwrap_or(0))
+    }
+
+    /// How long the KLS thread was ready so far and did not run, in ns; 0 if that is unknown.
+    pub(crate) fn kls_wait_ns(&self) -> u64 {
+        wait_time_of(std::process::id(), self.kls_tid.load(Ordering::Relaxed)).unwrap_or(0)
     }
 
     /// A handle of the KLS thread; `None` if that thread does not run yet, or has ended.

@@ -290,6 +290,11 @@ impl MemberHandle<'_> {
         self.handle.cpu_time()
     }
 
+    /// As [`ThreadHandle::wait_time`].
+    pub(crate) fn wait_time(self) -> Result<u64, OsError> {
+        self.handle.wait_time()
+    }
+
     /// As [`ThreadHandle::class`].
     pub(crate) fn class(self) -> Result<Class, OsError> {
         self.handle.class()

@@ -111,7 +111,7 @@ impl Daemon {
             None => listen(&config)?,
         };
         // Before Linux 6.16 the kernel does not know how: see `closer`.
-        listener.refuse_descriptors()?;
+        let refuses_descriptors = listener.refuse_descriptors()?;
         let cpu_states: Vec<_> =
             config.cpus.iter().map(|&cpu| Arc::new(CpuState::new(cpu))).collect();
         let (offences, reports) = Connection::pair()?;
@@ -145,6 +145,8 @@ impl Daemon {
             offences_watch: watch(offences.as_fd(), OFFENCES)?,
             readiness,
             listener,
+            refuses_descriptors,
+            are_plain: false,
             owns_file,
             offences,
             watchdog: Some(watchdog),

@@ -57,6 +57,10 @@
 //! before, and sleeps without it. The third time, each within a second of the one before, is an
 //! offence.
 //!
+//! A thread that waits for a lock may give its priority to the owner of that lock, which the daemon
+//! does not know. If no domain gets the CPU, such a thread loses its priority while it waits
+//! (`away`).
+//!
 //! CPU time counts from the attachment of a thread on. What it owes when it leaves delays new
 //! threads of its user (`departed.rs`).
 //!
@@ -78,17 +82,21 @@ use crate::clock::now;
 use crate::cpu::CpuState;
 use crate::enforcement::TICK;
 use cpu_watch::CpuWatch;
+use steal::Steal;
 use tick::Tick;
 pub(crate) use tick::{Offence, Report, Rules};
 
 mod account;
 mod arming;
+mod away;
 mod cpu_watch;
 mod group_account;
 mod look;
 mod measures;
 mod meter;
 mod record;
+mod standstill;
+mod steal;
 #[cfg(test)]
 mod tests;
 mod tick;
@@ -145,6 +153,7 @@ impl<R: FnMut(Report)> Watchdog<R> {
         let _ = schedule::set_timer_slack_least();
         let kernel_tick = Span::from_nanos(clock::kernel_tick_ns());
         let (mut tick_at, mut waited) = (now() + TICK, own_wait_time());
+        let mut steal = Steal::of(self.cpu_states.iter().map(|watch| watch.cpu_state.cpu));
         // Relaxed: the flag publishes no other data.
         while !self.quit.load(Relaxed) {
             let looks = self.cpu_states.iter().filter_map(CpuWatch::next_look);
@@ -158,7 +167,9 @@ impl<R: FnMut(Report)> Watchdog<R> {
                 let since = before.zip(waited).map(|(before, now)| now.saturating_sub(before));
                 stalled = meter::stall_time(late, since);
             }
+            steal.update(now);
             for watch in &mut self.cpu_states {
+                watch.taken = steal.taken(watch.cpu_state.cpu);
                 let (now, rules, report) = (now(), &self.rules, &mut self.report);
                 let mut tick = Tick { now, stalled, kernel_tick, rules, report };
                 if is_tick {
@@ -167,9 +178,29 @@ impl<R: FnMut(Report)> Watchdog<R> {
                     watch.look(&mut tick);
                 }
             }
+            self.pass_on(stalled, kernel_tick);
             if is_tick {
                 // After a late tick, too, the next one comes a whole tick later.
                 tick_at = woke + TICK;
+            }
+        }
+    }
+}
+
+impl<R: FnMut(Report)> Watchdog<R> {
+    /// Passes what looks ask on to the checks of the other CPUs (`away`).
+    fn pass_on(&mut self, stalled: Span, kernel_tick: Span) {
+        let uids = self.cpu_states.iter().flat_map(CpuWatch::uids);
+        let (least, most) = (uids.clone().min(), uids.max());
+        let several = least != most;
+        for at in 0..self.cpu_states.len() {
+            self.cpu_states[at].others_elsewhere = several;
+            for ask in std::mem::take(&mut self.cpu_states[at].asks) {
+                for other in (0..self.cpu_states.len()).filter(|&other| other != at) {
+                    let (now, rules, report) = (now(), &self.rules, &mut self.report);
+                    let mut tick = Tick { now, stalled, kernel_tick, rules, report };
+                    self.cpu_states[other].answer(ask, &mut tick);
+                }
             }
         }
     }

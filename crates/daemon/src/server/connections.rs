@@ -5,8 +5,12 @@
 //!
 //! - A user has at most [`Config::connections_max`] connections.
 //! - A connection that is no domain and sends nothing for [`Config::silent_max`] ends.
-//! - If descriptors get short, the user with the most such connections loses the oldest one.
+//! - If descriptors get short, the user with the most such connections gets no new one, and loses
+//!   the oldest one if another user comes.
 //! - Some descriptors stay free ([`Daemon::has_room`]), for the watchdog and the KLS threads.
+//!
+//! The queue of connections in the kernel is one for all users, and turns by user begin after it.
+//! So the queue must not stay full: a connection that gets no session costs a few system calls.
 //!
 //! [`Config::connections_max`]: super::Config::connections_max
 //! [`Config::silent_max`]: super::Config::silent_max
@@ -29,10 +33,13 @@ use super::session::{Attached, Session, SessionEnd};
 use crate::clock;
 use crate::registry::Owner;
 
-/// Connections that are accepted before the next message is handled.
-const ACCEPTS_MAX: usize = 8;
+/// Connections that are accepted before the next message is handled. Most get no session if so
+/// many wait: a user has few.
+const ACCEPTS_MAX: usize = 128;
 /// How long the daemon accepts no connection after it found no descriptors.
 const ACCEPT_PAUSE: Span = Span::from_millis(100);
+/// Sessions for which descriptors are looked for at once.
+const ROOM_STEP: u64 = 16;
 /// Descriptors of a session: connection and process, a watch of each, and one for a slow inspector.
 const SESSION_DESCRIPTORS: u64 = 5;
 /// The most descriptors that stay free.
@@ -51,8 +58,11 @@ pub(super) enum After {
 impl Daemon {
     /// Accepts some connections.
     pub(super) fn accept(&mut self) -> Result<(), OsError> {
+        // How many sessions find descriptors for sure.
+        let mut room = if self.has_room(SESSION_DESCRIPTORS * ROOM_STEP) { ROOM_STEP } else { 0 };
         for _ in 0..ACCEPTS_MAX {
-            if !self.make_room(SESSION_DESCRIPTORS, None) {
+            if room == 0 && !self.has_room(SESSION_DESCRIPTORS) && self.most_silent().is_none() {
+                // Only domains are connected, and no descriptor is left.
                 self.accept_from = Some(clock::now() + ACCEPT_PAUSE);
                 self.report_few_descriptors();
                 return Ok(());
@@ -61,12 +71,39 @@ impl Daemon {
                 self.accept_from = Some(clock::now() + ACCEPT_PAUSE);
             })?
             else {
+                self.are_plain = self.refuses_descriptors;
                 break;
             };
-            let added = self.add_session(connection);
+            let added = self.take_in(connection, &mut room);
             self.report_error(added);
         }
         self.listener_watch.arm()
+    }
+
+    /// Makes a session of a connection, unless its user has too many.
+    fn take_in(&mut self, connection: Connection, room: &mut u64) -> Result<(), OsError> {
+        if *room == 0 && !self.has_room(SESSION_DESCRIPTORS) {
+            let uid = connection.peer_credentials()?.uid;
+            let has_most = self.most_silent().is_some_and(|(most, ..)| most == uid);
+            if has_most || !self.make_room(SESSION_DESCRIPTORS, None) {
+                self.report_few_descriptors();
+                self.close_unserved(uid, connection);
+                return Ok(());
+            }
+        }
+        let before = self.sessions.len();
+        let added = self.add_session(connection);
+        *room = room.saturating_sub((self.sessions.len() - before) as u64);
+        added
+    }
+
+    /// Closes a connection that had no session.
+    fn close_unserved(&mut self, uid: u32, connection: Connection) {
+        match self.are_plain {
+            // What the client has sent is lost, and closes nothing.
+            true => drop(connection),
+            false => self.closer.close(uid, connection),
+        }
     }
 
     /// Accepts again after a pause.
@@ -82,8 +119,11 @@ impl Daemon {
         let credentials = connection.peer_credentials()?;
         let connections_max = self.config.connections_max;
         if self.connections_of(credentials.uid) >= connections_max {
-            self.refuse_connection(&credentials, &connection, connections_max);
-            self.closer.close(credentials.uid, connection);
+            match self.refuse_connection(&credentials, &connection, connections_max) {
+                // The client reads the reason: it finds no reset connection.
+                true => self.closer.close(credentials.uid, connection),
+                false => self.close_unserved(credentials.uid, connection),
+            }
             return Ok(());
         }
         // A failure is ignored: before Linux 6.16 `receive_plain` finds descriptors.
@@ -127,11 +167,18 @@ impl Daemon {
         of_user.count() + self.closer.left_of(uid)
     }
 
-    fn refuse_connection(&mut self, client: &Credentials, connection: &Connection, max: usize) {
+    /// Returns whether the client was told: those beyond the refusals that are reported are not.
+    fn refuse_connection(
+        &mut self,
+        client: &Credentials,
+        connection: &Connection,
+        max: usize,
+    ) -> bool {
         let uid = client.uid;
         let reason = format!("user {uid} has the maximum number of connections, {max}");
-        let _ = connection.send(&ToDomain::Rejected { reason: reason.clone() }.encode(), &[]);
-        self.report_refusal_of(Owner { uid, pid: client.pid }, reason);
+        let message = ToDomain::Rejected { reason: reason.clone() };
+        let is_told = self.report_refusal_of(Owner { uid, pid: client.pid }, reason);
+        is_told && connection.send(&message.encode(), &[]).is_ok()
     }
 
     /// Whether `needed` descriptors can be opened and some stay free. Two or three system calls.
@@ -146,21 +193,30 @@ impl Daemon {
     /// of the user with the most. `keep` stays. Returns `false` if there are too few.
     pub(super) fn make_room(&mut self, needed: u64, keep: Option<u64>) -> bool {
         while !self.has_room(needed) {
-            let silent = self
-                .sessions
-                .iter()
-                .filter(|(number, session)| session.domain.is_none() && keep != Some(**number));
-            // The count, and the oldest connection.
-            let mut of_users: BTreeMap<u32, (usize, u64)> = BTreeMap::new();
-            for (&number, session) in silent {
-                of_users.entry(session.credentials.uid).or_insert((0, number)).0 += 1;
-            }
-            let most = of_users.values().max_by_key(|(count, _)| *count);
-            let Some(&(_, oldest)) = most else { return false };
+            let Some((_, _, oldest)) = self.most_silent_but(keep) else { return false };
             self.report_few_descriptors();
             self.end(oldest, "the daemon has few descriptors left");
         }
         true
+    }
+
+    fn most_silent(&self) -> Option<(u32, usize, u64)> {
+        self.most_silent_but(None)
+    }
+
+    /// The user with the most silent connections apart from `keep`, their count, and the oldest of
+    /// them.
+    fn most_silent_but(&self, keep: Option<u64>) -> Option<(u32, usize, u64)> {
+        let silent = self
+            .sessions
+            .iter()
+            .filter(|(number, session)| session.domain.is_none() && keep != Some(**number));
+        let mut of_users: BTreeMap<u32, (usize, u64)> = BTreeMap::new();
+        for (&number, session) in silent {
+            of_users.entry(session.credentials.uid).or_insert((0, number)).0 += 1;
+        }
+        let all = of_users.into_iter().map(|(uid, (count, oldest))| (uid, count, oldest));
+        all.max_by_key(|(_, count, _)| *count)
     }
 
     fn report_few_descriptors(&mut self) {

@@ -67,6 +67,11 @@ pub struct Daemon {
     pub(super) few_descriptors_at: Option<Instant>,
     pub(super) readiness: Arc<Readiness>,
     pub(super) listener: Listener,
+    /// Whether the kernel refuses descriptors from clients that connect from now on.
+    pub(super) refuses_descriptors: bool,
+    /// Whether it has done so since before all connections that wait: then to close one of them
+    /// cannot block.
+    pub(super) are_plain: bool,
     /// Whether the daemon removes the socket's file at its end.
     pub(super) owns_file: bool,
     pub(super) listener_watch: Watch,

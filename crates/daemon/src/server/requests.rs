@@ -144,8 +144,8 @@ impl Daemon {
     }
 
     /// Counts a refusal, and reports it unless too many of the user's were reported lately: a user
-    /// cannot fill the log.
-    pub(super) fn report_refusal_of(&mut self, owner: Owner, reason: String) {
+    /// cannot fill the log. Returns whether it was reported.
+    pub(super) fn report_refusal_of(&mut self, owner: Owner, reason: String) -> bool {
         // Relaxed: the count is used on its own.
         self.refused_ever.fetch_add(1, Ordering::Relaxed);
         let now = clock::now();
@@ -157,8 +157,9 @@ impl Daemon {
         let reason = match *count {
             ..REFUSALS_MAX => reason,
             REFUSALS_MAX => format!("{reason}; more of this user for {REPORT_INTERVAL} untold"),
-            _ => return,
+            _ => return false,
         };
         self.events.push(DaemonEvent::Refused { owner, reason });
+        true
     }
 }

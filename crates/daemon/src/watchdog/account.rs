@@ -37,6 +37,8 @@ pub(super) struct Account {
     pub(super) excess_ns: i64,
     /// As `excess_ns`, but only what was used while a domain of another user waited.
     contested_ns: i64,
+    /// What these three lost of their credit: [`clip`].
+    clipped_ns: [i64; 3],
     /// Whether its group owed too much, and it was the domain to pay.
     pays_for_group: bool,
     /// Whether its group used more than admission counts, and it must wait until it has made up for
@@ -67,6 +69,9 @@ pub(super) struct Waited {
     pub(super) others_ns: u64,
     /// Time that nobody used: the machine stood still, or the domains have the ordinary class.
     pub(super) lost: Span,
+    /// Time that the host took from the CPU, as reported since the previous sample. It may lie
+    /// before that sample.
+    pub(super) taken: Span,
 }
 
 /// The least debt after a sample: the credit of a domain that waits, as a number below 0.
@@ -84,12 +89,33 @@ pub(super) fn credit_ns(
     (elapsed, ppm): (Span, u64),
     jobs_ns: u64,
 ) -> i64 {
-    let Some(Waited { others_ns, lost }) = waited else { return 0 };
+    let Some(Waited { others_ns, lost, .. }) = waited else { return 0 };
     let saved_ns = owed_before_ns.min(0).saturating_neg();
     let more_ns = due_ns(elapsed, ppm).min(signed(others_ns));
     let saved_ns = saved_ns.max(saved_ns.saturating_add(more_ns).min(signed(jobs_ns)));
     let saved_ns = saved_ns.saturating_add(due_ns(lost.min(elapsed), ppm));
     -saved_ns.min(due_ns(CREDIT_OVER, ppm))
+}
+
+/// Keeps a debt within its limits. `clipped_ns` is the credit that a domain lost by that while it
+/// waited, because nobody was known to keep it from running. The host's report of the time that it
+/// took comes later. Then the domain gets the credit of that time back.
+pub(super) fn clip(
+    debt_ns: i64,
+    (least_ns, most_ns): (i64, i64),
+    (waited, ppm): (Option<Waited>, u64),
+    clipped_ns: &mut i64,
+) -> i64 {
+    let within_ns = debt_ns.clamp(least_ns, most_ns);
+    let Some(Waited { taken, .. }) = waited else {
+        *clipped_ns = 0;
+        return within_ns;
+    };
+    let lost_ns = within_ns.saturating_sub(debt_ns).max(0);
+    *clipped_ns = clipped_ns.saturating_add(lost_ns).min(due_ns(CREDIT_OVER, ppm));
+    let back_ns = due_ns(taken, ppm).min(*clipped_ns);
+    *clipped_ns -= back_ns;
+    within_ns.saturating_sub(back_ns)
 }
 
 impl Account {
@@ -116,18 +142,28 @@ impl Account {
         // limit.
         let most = signed(owed_ns_max(limits, grace).saturating_add(OWED_BEYOND_NS));
         let jobs_ns = limits.compute_ns.load(Relaxed);
-        let after = |before_ns: i64, used_ns, ppm| {
+        let after = |before_ns: i64, used_ns, ppm, clipped_ns| {
             let least = credit_ns(before_ns, waited, (elapsed.time, ppm), jobs_ns);
             let owed_ns = before_ns.saturating_add(signed(used_ns));
-            owed_ns.saturating_sub(due_ns(elapsed.time, ppm)).clamp(least, most)
+            let owed_ns = owed_ns.saturating_sub(due_ns(elapsed.time, ppm));
+            clip(owed_ns, (least, most), (waited, ppm), clipped_ns)
         };
+        let [of_owed, of_excess, of_contested] = &mut self.clipped_ns;
         let with_grace_ppm = share_ppm.saturating_add(SHARE_GRACE_PPM);
-        self.owed_ns = after(self.owed_ns, self.used_ns, with_grace_ppm);
-        self.excess_ns = after(self.excess_ns, self.used_ns, share_ppm);
+        self.owed_ns = after(self.owed_ns, self.used_ns, with_grace_ppm, of_owed);
+        self.excess_ns = after(self.excess_ns, self.used_ns, share_ppm, of_excess);
         let contested_ns = self.used_ns.min(contested.as_nanos());
-        self.contested_ns = after(self.contested_ns, contested_ns, share_ppm);
+        self.contested_ns = after(self.contested_ns, contested_ns, share_ppm, of_contested);
         self.pays_for_group &= self.owed_ns > 0;
         self.waits_for_group &= self.beyond_ns(limits) > 0;
+    }
+
+    /// Adds time that the domain took from others without running: they were kept from the CPU
+    /// while it waited (`away`).
+    pub(super) fn charge(&mut self, span_ns: u64) {
+        for owed_ns in [&mut self.owed_ns, &mut self.excess_ns, &mut self.contested_ns] {
+            *owed_ns = owed_ns.saturating_add(signed(span_ns));
+        }
     }
 
     /// From now on the domain owes all that it used beyond its reservation, in ns. Returns that.

@@ -15,7 +15,8 @@ use super::group_account::{GroupAccount, GroupSample};
 use super::measures::{
     demote, let_finish_quantum, lower, lower_returner, put_below_others, reinstate, revoke_turn,
 };
-use super::record::{Penalty, Record};
+use super::record::{Penalty, Record, is_ready};
+use super::standstill::{Ask, Lowered, Standstill};
 use super::tick::{Rules, Tick};
 use crate::cpu::{CpuState, CpuView};
 use crate::enforcement::OFFENCES_MAX;
@@ -39,6 +40,8 @@ pub(super) struct CpuWatch {
     pub(super) records: Vec<Record>,
     /// CPU time that all its domains have used so far.
     used_ns: u64,
+    /// The time that the host has taken from the CPU so far.
+    pub(super) taken: Span,
     /// Whether it was reported that a thread's CPU time cannot be read.
     told_unseen: bool,
     group_accounts: Vec<GroupAccount>,
@@ -49,6 +52,13 @@ pub(super) struct CpuWatch {
     pub(super) is_holder_kept: bool,
     /// The last look that found such a thread, or the one after it.
     pub(super) kept_until: Instant,
+    /// Since when no domain gets the CPU, and what the last look did about that.
+    pub(super) standstill: Option<Standstill>,
+    pub(super) lowered: Option<Lowered>,
+    /// What the last look asks of the other CPUs.
+    pub(super) asks: Vec<Ask>,
+    /// Whether the domains of all CPUs are of several users.
+    pub(super) others_elsewhere: bool,
 }
 
 /// A yield request to the holder of a turn.
@@ -68,18 +78,29 @@ impl CpuWatch {
             yield_request: None,
             records: Vec::new(),
             used_ns: 0,
+            taken: Span::ZERO,
             told_unseen: false,
             group_accounts: Vec::new(),
             contenders: Vec::new(),
             next_look: None,
             is_holder_kept: false,
             kept_until: Instant::ZERO,
+            standstill: None,
+            lowered: None,
+            asks: Vec::new(),
+            others_elsewhere: false,
         }
     }
 
     /// When to look at the CPU before the next tick, if at all.
     pub(super) fn next_look(&self) -> Option<Instant> {
         self.next_look
+    }
+
+    /// The users who have domains on the CPU.
+    pub(super) fn uids(&self) -> impl Iterator<Item = u32> + Clone {
+        let groups = self.view.groups().filter(|(_, members)| !members.is_empty());
+        groups.map(|(group, _)| group.uid)
     }
 
     /// All checks of one tick, and those of a look.
@@ -196,9 +217,10 @@ impl CpuWatch {
         let found = self.group_accounts.iter().position(|account| account.is_of(group));
         let at = found.unwrap_or(self.group_accounts.len());
         if found.is_none() {
-            self.group_accounts.push(GroupAccount::new(group.clone()));
+            self.group_accounts.push(GroupAccount::new(group.clone(), self.taken));
         }
         let account = &mut self.group_accounts[at];
+        let taken = self.taken.saturating_sub(std::mem::replace(&mut account.taken, self.taken));
         account.add_sample(GroupSample {
             records: &mut self.records,
             members,
@@ -206,6 +228,7 @@ impl CpuWatch {
             rules: tick.rules,
             cpu_used_ns: self.used_ns,
             lost: tick.lost(),
+            taken,
         });
         let others_wait = account.is_contested();
         if let Some(kls_used_ns) = account.newly_slowed() {
@@ -302,10 +325,10 @@ impl CpuWatch {
         let record = match found {
             Some(record) => record,
             None => {
-                let cpu_used_ns = self.used_ns;
+                let (cpu_used_ns, taken) = (self.used_ns, self.taken);
                 let offences = self.cpu_state.departed.offences(group.uid, tick.now);
                 let new = Record::newcomer(member.clone(), offences.min(OFFENCES_MAX - 1), tick);
-                self.records.push(Record { cpu_used_ns, ..new });
+                self.records.push(Record { cpu_used_ns, taken, ..new });
                 let Some(record) = self.records.last_mut() else { return };
                 record
             }
@@ -315,7 +338,8 @@ impl CpuWatch {
         // The domain itself has added to the sum only at its samples.
         let others_ns = self.used_ns - record.cpu_used_ns;
         let waits = wants_cpu && member.is(State::Attached);
-        let waited = waits.then_some(Waited { others_ns, lost: tick.lost() });
+        let taken = self.taken.saturating_sub(std::mem::replace(&mut record.taken, self.taken));
+        let waited = waits.then_some(Waited { others_ns, lost: tick.lost(), taken });
         let sample = Sample { now, count_ns, waited, stalled, contested, kernel_tick };
         record.sampled_at = now;
         let before_ns = record.account.cpu_ns;
@@ -429,6 +453,17 @@ impl CpuWatch {
     ) {
         let is_held = self.cpu_state.departed.may_hold(group.uid, tick.now);
         let Some(record) = self.record_of(member) else { return };
+        if let Some(count_ns) = record.away_ns {
+            // Relaxed: see `LastSample`.
+            if member.last_sample.count_ns.load(Relaxed) == count_ns && !is_ready(member) {
+                return;
+            }
+            record.away_ns = None;
+            // From now on it is treated as one that was preempted.
+            if let Some(penalty) = &mut record.penalty {
+                penalty.is_ordinary = false;
+            }
+        }
         let Some(penalty) = record.penalty else { return };
         let ran_ns = record.account.cpu_ns.saturating_sub(penalty.cpu_ns);
         let responded = group.is_asleep(member) || has_responded(member, penalty.at, tick.now);

@@ -35,7 +35,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use upcall_core::time::{Instant, Span};
 use upcall_shm::kernel_area::State;
 
-use super::account::{OWED_BEYOND_NS, Waited, credit_ns, due_ns, signed};
+use super::account::{OWED_BEYOND_NS, Waited, clip, credit_ns, due_ns, signed};
 use super::record::Record;
 use super::tick::Rules;
 use crate::enforcement::SHARE_GRACE_PPM;
@@ -54,6 +54,7 @@ pub(super) struct GroupAccount {
     sampled_at: Option<Instant>,
     /// As [`super::account::Account::owed_ns`], of the whole group.
     owed_ns: i64,
+    clipped_ns: i64,
     /// What the group might owe at the previous sample.
     owed_max_ns: u64,
     /// The sum of what its domains used beyond one job each. `None`: without a limit.
@@ -62,6 +63,8 @@ pub(super) struct GroupAccount {
     contested_since: Option<Instant>,
     /// CPU time of all domains of the CPU at the previous sample.
     cpu_used_ns: u64,
+    /// The time that the host had taken from the CPU at the previous sample.
+    pub(super) taken: Span,
     /// CPU time of the KLS thread at the previous sample.
     kls_ns: u64,
     /// What it used between the last two samples.
@@ -83,6 +86,7 @@ pub(super) struct GroupSample<'s> {
     pub(super) cpu_used_ns: u64,
     /// As in [`Waited`].
     pub(super) lost: Span,
+    pub(super) taken: Span,
 }
 
 /// The limits of some domains of a group, and what they used since the previous sample.
@@ -102,22 +106,31 @@ impl Sum {
         self.jobs_ns = self.jobs_ns.saturating_add(jobs_ns(member));
     }
 
-    /// The debt after the span of the sample.
-    fn debt_ns(&self, before_ns: i64, elapsed: Span, waited: Option<Waited>) -> i64 {
+    /// The debt after the span of the sample, and the credit that it lost lately.
+    fn debt_ns(
+        &self,
+        (before_ns, mut clipped_ns): (i64, i64),
+        elapsed: Span,
+        waited: Option<Waited>,
+    ) -> (i64, i64) {
         let ppm = self.share_ppm.saturating_add(SHARE_GRACE_PPM);
         let least = credit_ns(before_ns, waited, (elapsed, ppm), self.jobs_ns);
         let debt_ns = before_ns.saturating_add(signed(self.used_ns));
         let most = self.jobs_ns.saturating_mul(2).saturating_add(2 * OWED_BEYOND_NS);
-        debt_ns.saturating_sub(due_ns(elapsed, ppm)).clamp(least, signed(most))
+        let debt_ns = debt_ns.saturating_sub(due_ns(elapsed, ppm));
+        let debt_ns = clip(debt_ns, (least, signed(most)), (waited, ppm), &mut clipped_ns);
+        (debt_ns, clipped_ns)
     }
 }
 
 impl GroupAccount {
-    pub(super) fn new(group: Arc<DomainGroup>) -> Self {
+    pub(super) fn new(group: Arc<DomainGroup>, taken: Span) -> Self {
         GroupAccount {
             group,
+            taken,
             sampled_at: None,
             owed_ns: 0,
+            clipped_ns: 0,
             owed_max_ns: 0,
             beyond_ns: None,
             contested_since: None,
@@ -168,7 +181,7 @@ impl GroupAccount {
 
     /// Adds what the group used since the previous sample. O(records times members).
     pub(super) fn add_sample(&mut self, sample: GroupSample<'_>) {
-        let GroupSample { records, members, now, rules, cpu_used_ns, lost } = sample;
+        let GroupSample { records, members, now, rules, cpu_used_ns, lost, taken } = sample;
         let elapsed = self.sampled_at.replace(now).map_or(Span::ZERO, |before| now.since(before));
         let (mut all, mut domains_ns, mut beyond_ns) = (Sum::default(), 0_u64, 0_u64);
         let mut wants_cpu = false;
@@ -185,9 +198,10 @@ impl GroupAccount {
         }
         let others_ns = cpu_used_ns - std::mem::replace(&mut self.cpu_used_ns, cpu_used_ns);
         let others_ns = others_ns.saturating_sub(domains_ns);
-        let waited = wants_cpu.then_some(Waited { others_ns, lost });
+        let waited = wants_cpu.then_some(Waited { others_ns, lost, taken });
         all.used_ns = all.used_ns.saturating_add(self.kls_beyond_ns(elapsed, rules.grace));
-        self.owed_ns = all.debt_ns(self.owed_ns, elapsed, waited);
+        let before = (self.owed_ns, self.clipped_ns);
+        (self.owed_ns, self.clipped_ns) = all.debt_ns(before, elapsed, waited);
         self.owed_max_ns = (2 * all.jobs_ns).saturating_add(rules.grace.as_nanos());
         if self.owed_ns > signed(self.owed_max_ns) {
             pay(&mut self.owed_ns, of_members(records, members), rules);

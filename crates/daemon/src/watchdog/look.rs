@@ -10,12 +10,12 @@ use upcall_core::time::{Instant, Span};
 use upcall_shm::Measure;
 use upcall_shm::kernel_area::State;
 use upcall_shm::turn_page::Turn;
-use upcall_sys::process::ThreadState;
 
 use super::arming::{Contender, LOOK_MIN, next_look};
 use super::cpu_watch::{CpuWatch, last_response};
 use super::measures::{put_below_others, revoke_turn};
-use super::record::Suspicion;
+use super::record::{Suspicion, is_ready};
+use super::standstill::CHOICE_MAX;
 use super::tick::Tick;
 use crate::cpu::CpuView;
 use crate::group::{DomainGroup, Member, Shown};
@@ -64,6 +64,19 @@ impl CpuWatch {
             }
         }
         let is_contested = self.contenders.iter().any(|contender| contender.from <= tick.now);
+        let found_away = self.look_for_away(&view, holder, is_contested, tick);
+        if found_away {
+            self.kept_until = tick.now;
+        }
+        if holder.is_none() && self.has_several_users(&view) {
+            // The KLS thread should have given the CPU to a domain by then.
+            let first = self.contenders.iter().map(|of| of.from.max(tick.now)).min();
+            if let Some(at) = first {
+                self.look_again_after(at.since(tick.now) + CHOICE_MAX, tick);
+            }
+        }
+        // The holder was lowered, and has lost the turn.
+        let holder = holder.filter(|(_, member, _)| !(found_away && member.is(State::Demoted)));
         // A thread that runs without the turn keeps the holder from running.
         let holder_member = holder.map(|(_, member, _)| &**member);
         let turn = holder.map(|(_, _, turn)| turn);
@@ -90,7 +103,7 @@ impl CpuWatch {
         self.view = view;
     }
 
-    fn look_again_after(&mut self, span: Span, tick: &Tick<'_>) {
+    pub(super) fn look_again_after(&mut self, span: Span, tick: &Tick<'_>) {
         let at = tick.now + span;
         self.next_look = Some(self.next_look.map_or(at, |known| known.min(at)));
     }
@@ -337,7 +350,12 @@ impl CpuWatch {
     }
 
     /// Adds a sample of the CPU time of a domain, unless this tick has done so.
-    fn sample(&mut self, group: &DomainGroup, member: &Arc<Member>, tick: &mut Tick<'_>) {
+    pub(super) fn sample(
+        &mut self,
+        group: &DomainGroup,
+        member: &Arc<Member>,
+        tick: &mut Tick<'_>,
+    ) {
         if self.record_of(member).is_some_and(|record| record.sampled_at == tick.now) {
             return;
         }
@@ -347,9 +365,4 @@ impl CpuWatch {
             record.ran_before_look = record.account.has_run;
         }
     }
-}
-
-/// Whether the thread of a domain runs or is ready to run.
-fn is_ready(member: &Member) -> bool {
-    member.thread.by_watchdog().state() == Ok(ThreadState::Running)
 }

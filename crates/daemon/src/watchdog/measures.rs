@@ -63,6 +63,17 @@ pub(super) fn put_below_others(group: &DomainGroup, member: &Member, rules: &Rul
     }
 }
 
+/// Puts the thread of a domain that takes no turns into the ordinary class. The kernel then takes
+/// the priority from the owners of locks for which the thread waits, too.
+pub(super) fn put_into_ordinary_class(group: &DomainGroup, member: &Member, rules: &Rules) {
+    // As in `put_below_others`.
+    group.set_state(member, State::Demoted);
+    if rules.band.is_some() {
+        // Fails only if the thread has ended.
+        let _ = member.thread.by_watchdog().set_ordinary();
+    }
+}
+
 /// Lets a thread that lost time to the host finish its quantum at once, as the KLS thread does with
 /// a thread that was blocked. It takes turns again when it sleeps.
 pub(super) fn let_finish_quantum(group: &DomainGroup, member: &Member, rules: &Rules) {

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use upcall_core::time::{Instant, Span};
 use upcall_shm::kernel_area::State;
 use upcall_shm::turn_page::Turn;
+use upcall_sys::process::ThreadState;
 
 use super::account::Account;
 use super::tick::{Rules, Tick};
@@ -30,6 +31,8 @@ pub(super) struct Record {
     /// When the last sample was added to the account, and what all domains of the CPU had used.
     pub(super) sampled_at: Instant,
     pub(super) cpu_used_ns: u64,
+    /// What the host had taken from the CPU then.
+    pub(super) taken: Span,
     /// The CPU time and the time at which it was first seen awake without the turn. `None`: it
     /// sleeps, has the turn, or has responded since.
     pub(super) awake_without_turn: Option<(u64, Instant)>,
@@ -54,6 +57,12 @@ pub(super) struct Record {
     pub(super) kls_ns: u64,
     /// Successive ticks at which it showed a rank that it was not admitted with.
     pub(super) false_rank_ticks: u32,
+    /// It was woken because no domain got the CPU, and the kernel counted this CPU time then.
+    pub(super) woken_ns: Option<u64>,
+    /// It waits in the kernel, and is ordinary until the kernel counts more CPU time than this.
+    pub(super) away_ns: Option<u64>,
+    /// Whether it is unknown yet for how long others were kept from the CPU meanwhile.
+    pub(super) is_unsettled: bool,
     /// Whether it wanted the CPU at this tick.
     pub(super) wants_cpu: bool,
     pub(super) seen: bool,
@@ -124,6 +133,7 @@ impl Record {
             charged_ns: 0,
             sampled_at: Instant::ZERO,
             cpu_used_ns: 0,
+            taken: Span::ZERO,
             awake_without_turn: None,
             penalty: None,
             is_held: false,
@@ -136,6 +146,9 @@ impl Record {
             still_ticks: 0,
             kls_ns: 0,
             false_rank_ticks: 0,
+            woken_ns: None,
+            away_ns: None,
+            is_unsettled: false,
             wants_cpu: false,
             seen: true,
         }
@@ -232,4 +245,9 @@ impl Record {
         }
         is_too_long
     }
+}
+
+/// Whether the thread of a domain runs or is ready to run.
+pub(super) fn is_ready(member: &Member) -> bool {
+    member.thread.by_watchdog().state() == Ok(ThreadState::Running)
 }

@@ -22,6 +22,8 @@ use crate::group::tests::member;
 use crate::group::{DomainGroup, Limits, Member};
 use crate::ranks::Admitted;
 
+mod away;
+
 fn cpu_states(cpus: &[u32]) -> Vec<Arc<CpuState>> {
     cpus.iter().map(|&cpu| Arc::new(CpuState::new(cpu))).collect()
 }
@@ -68,7 +70,7 @@ const GRACE: Span = Span::from_millis(5);
 const KERNEL_TICK: Span = Span::from_millis(4);
 
 fn sample(now: Instant, count: Span, stalled: Span) -> Sample {
-    let waited = Some(Waited { others_ns: 0, lost: stalled });
+    let waited = Some(Waited { others_ns: 0, lost: stalled, taken: Span::ZERO });
     let (count_ns, contested) = (count.as_nanos(), Span::ZERO);
     Sample { now, count_ns, waited, stalled, contested, kernel_tick: KERNEL_TICK }
 }
@@ -105,7 +107,7 @@ fn the_remembered_debt_is_bounded() {
 fn credit_ns(waits: bool, others: Span, lost: Span) -> i64 {
     let (limits, mut account) = (tenth(10), Account::default());
     for at in (0..=1_000).step_by(5).map(Span::from_millis) {
-        let waited = Waited { others_ns: others.as_nanos(), lost };
+        let waited = Waited { others_ns: others.as_nanos(), lost, taken: Span::ZERO };
         let sample = sample(Instant::ZERO + at, Span::ZERO, Span::ZERO);
         let sample = Sample { waited: Some(waited).filter(|_| waits), ..sample };
         account.add_sample(sample, &limits, GRACE);
@@ -125,6 +127,31 @@ fn a_domain_saves_no_credit_unless_it_waits_for_others() {
     assert_eq!(credit_ns(true, all, Span::ZERO), 10_000_000);
     // A second in which the machine stood still counts in full.
     assert_eq!(credit_ns(true, Span::ZERO, all), 150_000_000);
+}
+
+/// Seen beside 40 ms of steal: a domain that caught up was preempted. Looks may sample a domain
+/// between the steal and its report.
+#[test]
+fn a_domain_may_catch_up_after_the_host_took_its_cpu() {
+    let beyond_ns = |reported: Span, at_us: [u64; 2]| {
+        let (limits, mut account) = (tenth(1), Account::default());
+        let at_us = [0, 40_000].into_iter().chain(at_us).enumerate();
+        for (number, us) in at_us {
+            let now = Instant::ZERO + Span::from_micros(us);
+            // It runs from 40 ms on.
+            let count = Span::from_micros(us.saturating_sub(40_000));
+            let taken = if number == 2 { reported } else { Span::ZERO };
+            let waited = Some(Waited { others_ns: 0, lost: Span::ZERO, taken });
+            let contested = Span::from_secs(1);
+            let sample = Sample { waited, contested, ..sample(now, count, Span::ZERO) };
+            account.add_sample(sample, &limits, GRACE);
+        }
+        account.beyond_ns(&limits)
+    };
+    // A tenth of 40 ms, of the time since, and one job.
+    let at_us = [40_200, 45_000];
+    assert_eq!(beyond_ns(Span::from_millis(40), at_us), 0);
+    assert_eq!(beyond_ns(Span::ZERO, at_us), 3_500_000);
 }
 
 /// A domain of a user whose thread, of this process, sleeps. It shows the rank `key`, if it has
@@ -455,7 +482,9 @@ fn a_holder_that_does_not_pass_its_turn_to_a_better_rank_of_another_user_offends
         admit(&groups[0], &holder.member, 0);
         groups[0].turn.wake_word(holder.member.domain).finish_wait();
         holder.owner.publish(Some(Rank::new(8, 0).into()));
-        let (other, mut waits) = member(&groups[1], 1, (1, 1));
+        // The thread of this test is awake: a sleeping one might be held to keep the holder
+        // waiting.
+        let (other, mut waits) = member(&groups[1], 1, (std::process::id(), thread_id()));
         admit(&groups[1], &other, 0);
         waits.publish(Some(Rank::new(key, 0).into()));
         let mut watch = watch_of(&groups[0], &holder.member);

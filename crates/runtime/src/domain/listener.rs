@@ -31,10 +31,13 @@ use crate::rights::Notice;
 
 /// The longest wait before the listener checks whether the domain still exists.
 const LOOK_EVERY: Span = Span::from_millis(100);
-/// Checks between two attempts to attach again.
-const LOOKS_BETWEEN: u32 = 2;
-/// Checks between two attempts after a daemon refused this domain.
-const LOOKS_AFTER_REJECTION: u32 = 20;
+/// The wait before the first attempt to attach again. Nobody watches the domains meanwhile, and a
+/// daemon that failed is back soon as a rule. Each wait is twice the one before.
+const FIRST_PAUSE: Span = Span::from_millis(20);
+/// The longest wait between two attempts.
+const PAUSE_MAX: Span = Span::from_millis(200);
+/// The wait after a daemon refused this domain.
+const PAUSE_AFTER_REJECTION: Span = Span::from_secs(2);
 
 /// See the module's head.
 pub(super) struct Listener {
@@ -135,15 +138,16 @@ impl Listener {
 
     /// Attaches again, as soon as there is a daemon; `None` once the domain is dropped.
     fn find_daemon(&mut self) -> Option<Arc<Connection>> {
-        let mut looks = LOOKS_BETWEEN;
+        let mut pause = FIRST_PAUSE;
         loop {
-            for _ in 0..looks {
-                std::thread::sleep(Duration::from(LOOK_EVERY));
+            let until = clock::now() + pause;
+            while clock::now() < until {
+                std::thread::sleep(Duration::from(until.since(clock::now()).min(LOOK_EVERY)));
                 if !self.is_wanted() {
                     return None;
                 }
             }
-            looks = match self.attach_again() {
+            pause = match self.attach_again() {
                 Ok(attachment) => return Some(self.take_up(attachment)),
                 Err(
                     AttachError::Rejected(_)
@@ -152,8 +156,8 @@ impl Listener {
                     | AttachError::Wire(_)
                     | AttachError::Receive(_)
                     | AttachError::Layout(_),
-                ) => LOOKS_AFTER_REJECTION,
-                Err(_) => LOOKS_BETWEEN,
+                ) => PAUSE_AFTER_REJECTION,
+                Err(_) => (pause * 2).min(PAUSE_MAX),
             };
         }
     }

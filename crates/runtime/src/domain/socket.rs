@@ -83,14 +83,17 @@ pub fn system_daemon_socket() -> PathBuf {
     folder::variable(VARIABLE).unwrap_or_else(|| SYSTEM.into())
 }
 
-/// Whether a daemon listens at `path`. Does not wait for a message of the daemon.
+/// Whether a daemon listens at `path`. Does not wait for a message of the daemon. A daemon that has
+/// not accepted all connections yet listens, too.
 ///
 /// # Errors
 /// The answer is unknown: no right to connect (`EACCES`), a socket of another kind (`EPROTOTYPE`),
-/// too many connections wait (`EAGAIN`), or a path that is too long.
+/// or a path that is too long.
 pub fn daemon_answers(path: &Path) -> Result<bool, OsError> {
     match Connection::connect(path) {
         Ok(_) => Ok(true),
+        // Too many connections wait for it.
+        Err(error) if error.is_would_block() => Ok(true),
         Err(error) => match std::io::Error::from(error).kind() {
             ErrorKind::ConnectionRefused | ErrorKind::NotFound => Ok(false),
             _ => Err(error),

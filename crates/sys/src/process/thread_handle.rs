@@ -101,11 +101,25 @@ impl ThreadHandle {
     /// # Errors
     /// `ESRCH` if the thread has ended. `ENOSYS` if the kernel does not count CPU time.
     pub fn cpu_time(&self) -> Result<u64, OsError> {
+        self.schedstat_number(0)
+    }
+
+    /// How long the thread was ready so far while others had its CPU, in ns, as
+    /// [`super::wait_time_of`]. The kernel adds a wait when the wait ends. One system call. Does
+    /// not block or allocate.
+    ///
+    /// # Errors
+    /// As [`ThreadHandle::cpu_time`].
+    pub fn wait_time(&self) -> Result<u64, OsError> {
+        self.schedstat_number(1)
+    }
+
+    fn schedstat_number(&self, place: usize) -> Result<u64, OsError> {
         const OPERATION: &str = "read(/proc/pid/task/tid/schedstat)";
         let file = self.schedstat.as_ref().ok_or(OsError::new(OPERATION, libc::ENOSYS))?;
         let mut text = [0; 128];
         let length = first_line(file, &mut text).map_err(OsError::of(OPERATION))?;
-        schedstat_in(&text[..length], 0).ok_or_else(|| OsError::new(OPERATION, libc::EINVAL))
+        schedstat_in(&text[..length], place).ok_or_else(|| OsError::new(OPERATION, libc::EINVAL))
     }
 
     /// The present class of the thread. Two system calls.

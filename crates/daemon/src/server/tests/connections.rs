@@ -92,6 +92,71 @@ fn every_refusal_is_counted_also_those_that_are_not_reported() {
     assert_eq!(daemon.refused_ever().load(Ordering::Relaxed), 200);
 }
 
+/// A daemon that does not run: the test calls its methods.
+fn at_rest(change: impl FnOnce(&mut Config)) -> (Daemon, tempfile::TempDir) {
+    let directory = tempfile::tempdir().unwrap();
+    let cpu = *schedule::allowed_cpus().unwrap().last().unwrap();
+    let mut config = Config::new(directory.path().join("s"), vec![cpu]);
+    change(&mut config);
+    (Daemon::start(config).unwrap(), directory)
+}
+
+fn connect(daemon: &Daemon) -> Connection {
+    Connection::connect(&daemon.config.socket).unwrap()
+}
+
+fn is_open(client: &Connection) -> bool {
+    client.peek(&mut [0]).is_err_and(|error| error.is_would_block())
+}
+
+/// Found by attacks: the queue of one user's connections stayed full, and others waited for
+/// seconds.
+#[test]
+fn all_connections_of_a_user_beyond_its_limit_are_closed_before_the_next_message() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let (mut daemon, _directory) = at_rest(|config| config.connections_max = 3);
+    for _ in 0..2 {
+        let clients: Vec<_> = (0..100).map(|_| connect(&daemon)).collect();
+        // A message that is not read.
+        let _ = clients[99].send(b"x", &[]);
+        daemon.accept().unwrap();
+        assert_eq!(daemon.sessions.len(), 3);
+        assert!(daemon.listener.accept().unwrap().is_none(), "none waits");
+        let told = clients.iter().filter(|of| of.peek(&mut [0]).is_ok_and(|len| len > 0));
+        // Twenty in ten seconds.
+        assert!([0, 20].contains(&told.count()));
+        let open = clients.iter().filter(|of| is_open(of)).count();
+        assert!([0, 3].contains(&open), "{open}");
+    }
+    assert_eq!(daemon.refused_ever().load(Ordering::Relaxed), 197);
+}
+
+#[test]
+fn the_user_with_the_most_silent_connections_gets_no_new_one_if_descriptors_are_short() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let (mut daemon, _directory) = at_rest(|_| {});
+    let clients = [(); 3].map(|()| connect(&daemon));
+    daemon.accept().unwrap();
+    daemon.descriptors_max = 1;
+    let new = connect(&daemon);
+    daemon.accept().unwrap();
+    assert!(!is_open(&new) && clients.iter().all(is_open));
+    assert_eq!((daemon.sessions.len(), daemon.accept_from), (3, None));
+}
+
+#[test]
+fn a_connection_waits_while_domains_alone_use_all_descriptors() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let (mut daemon, _directory) = at_rest(|_| {});
+    let most = std::mem::replace(&mut daemon.descriptors_max, 1);
+    let client = connect(&daemon);
+    daemon.accept().unwrap();
+    assert!(daemon.accept_from.is_some() && is_open(&client));
+    daemon.descriptors_max = most;
+    daemon.accept().unwrap();
+    assert_eq!(daemon.sessions.len(), 1);
+}
+
 /// As a client before Linux 6.16, or one that connected before the daemon started.
 #[test]
 fn a_message_with_descriptors_ends_its_session_and_they_are_closed() {

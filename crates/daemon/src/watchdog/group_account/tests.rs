@@ -40,7 +40,7 @@ impl Swarm {
                 (Record::new(member), owner)
             })
             .unzip();
-        let account = GroupAccount::new(group.clone());
+        let account = GroupAccount::new(group.clone(), Span::ZERO);
         let (used_ppm, counts_ns) = (used_ppm.to_vec(), vec![0; used_ppm.len()]);
         let (now, used_ns) = (Instant::ZERO, 0);
         let others_wait = true;
@@ -70,6 +70,7 @@ impl Swarm {
             rules: &Rules { band, grace: GRACE, kill: false },
             cpu_used_ns: self.used_ns,
             lost: Span::ZERO,
+            taken: Span::ZERO,
         });
     }
 

@@ -1,0 +1,56 @@
+//! What the watchdog keeps of a CPU where work waits and no domain runs.
+//!
+//! Plain data of [`super::away`], which finds it, in [`super::cpu_watch`].
+
+use std::sync::Arc;
+
+use upcall_core::time::{Instant, Span};
+use upcall_shm::turn_page::Turn;
+
+use crate::group::Member;
+
+/// How long a KLS thread may need to give the CPU to a domain.
+pub(super) const CHOICE_MAX: Span = Span::from_millis(1);
+
+/// What does not change while no domain gets the CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Progress {
+    pub(super) turn: Option<Turn>,
+    /// Whether the holder is ready to run.
+    pub(super) is_ready: bool,
+    /// CPU time of the holder's thread at its last sample, as the kernel counts it.
+    pub(super) holder_ns: u64,
+    /// How often the KLS threads of the CPU have chosen.
+    pub(super) choices: u64,
+}
+
+/// A time without progress.
+#[derive(Debug)]
+pub(super) struct Standstill {
+    pub(super) progress: Progress,
+    /// The first look that found it.
+    pub(super) since: Instant,
+    /// The time for which the waiting threads had been ready so far, when the sleeping threads
+    /// were woken.
+    pub(super) waited_ns: Option<u64>,
+}
+
+/// What a look found at one CPU, and what it asks of the checks of all others.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Ask {
+    /// (1) of the module's head.
+    Wake,
+    /// (2) of the module's head.
+    Lower,
+    /// (3) and (4) of the module's head: work was kept from the CPU for so many ns.
+    Settle(u64),
+}
+
+/// Domains were put into the ordinary class at the last look, for a standstill.
+#[derive(Debug)]
+pub(super) struct Lowered {
+    /// `None`: the KLS threads.
+    pub(super) holder: Option<Arc<Member>>,
+    pub(super) waited_ns: u64,
+    pub(super) since: Instant,
+}

@@ -1,0 +1,246 @@
+//! Domains that wait in the kernel while no domain gets the CPU (`super::super::away`).
+
+use upcall_shm::wake_word::ASLEEP;
+use upcall_sys::futex;
+use upcall_sys::process::cpu_time_of;
+
+use super::super::arming::LOOK_MIN;
+use super::super::standstill::{Ask, CHOICE_MAX};
+use super::*;
+
+/// A thread that gives its number, and then waits.
+fn waiting(wait: impl FnOnce() + Send + 'static) -> (u32, JoinHandle<()>) {
+    let (tid_sender, tid) = mpsc::channel();
+    let thread = std::thread::spawn(move || {
+        tid_sender.send(thread_id()).unwrap();
+        wait();
+    });
+    let tid = tid.recv().unwrap();
+    while thread_state(std::process::id(), tid) == Ok(ThreadState::Running) {
+        std::thread::yield_now();
+    }
+    (tid, thread)
+}
+
+/// Two users. A domain of the first one waits in the kernel, and claims to sleep on its wake word;
+/// another one sleeps there. The domain of the second user has work, and its KLS thread is ready.
+struct Stuck {
+    watch: CpuWatch,
+    groups: [Arc<DomainGroup>; 2],
+    waits: Arc<Member>,
+    sleeps: Arc<Member>,
+    sleeper_tid: u32,
+    /// Makes the waiting thread run for a moment.
+    run: mpsc::Sender<()>,
+    over: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+    _owners: [Owner<SharedMapping>; 3],
+    _kls: Busy,
+}
+
+impl Stuck {
+    fn start() -> Stuck {
+        let groups = [1, 2].map(|uid| Arc::new(DomainGroup::new(0, uid).unwrap()));
+        let (run, runs) = mpsc::channel::<()>();
+        let (waiter_tid, waiter) = waiting(move || while runs.recv().is_ok() {});
+        let over = Arc::new(AtomicBool::new(false));
+        let (group, flag) = (groups[0].clone(), over.clone());
+        let (sleeper_tid, sleeper) = waiting(move || {
+            let wake_word = group.turn.wake_word(DomainId::new(2).unwrap());
+            while !flag.load(Relaxed) {
+                if wake_word.prepare_wait() {
+                    futex::wait_shared_until(wake_word.word(), ASLEEP, None);
+                }
+                wake_word.finish_wait();
+            }
+        });
+        let pid = std::process::id();
+        let (waits, one) = member(&groups[0], 1, (pid, waiter_tid));
+        let (sleeps, two) = member(&groups[0], 2, (pid, sleeper_tid));
+        let (victim, mut three) = member(&groups[1], 1, (pid, thread_id()));
+        waits.limits.share_ppm.store(100_000, Relaxed);
+        waits.limits.compute_ns.store(2_000_000, Relaxed);
+        assert!(groups[0].turn.wake_word(waits.domain).prepare_wait());
+        admit(&groups[1], &victim, 0);
+        three.publish(Some(Rank::new(7, 0).into()));
+        // Its thread is not a domain of either group.
+        let kls = Busy::start(&DomainGroup::new(0, 3).unwrap(), 1);
+        groups[1].set_kls_of(kls.member.thread.tid());
+        let cpu_state = Arc::new(CpuState::new(0));
+        cpu_state.set_groups(|list| list.extend(groups.clone()));
+        let mut watch = CpuWatch::new(cpu_state);
+        assert_eq!(step(&mut watch, THEN, true), []);
+        let threads = vec![waiter, sleeper];
+        let _owners = [one, two, three];
+        Stuck { watch, groups, waits, sleeps, sleeper_tid, run, over, threads, _owners, _kls: kls }
+    }
+
+    /// Waits until the sleeping thread, which was woken, has run.
+    fn wait_for_sleeper(&self, before_ns: u64) {
+        while self.sleeper_ns() == before_ns {
+            std::thread::yield_now();
+        }
+    }
+
+    fn sleeper_ns(&self) -> u64 {
+        cpu_time_of(std::process::id(), self.sleeper_tid).unwrap()
+    }
+
+    /// The looks up to the one that lowers the waiting domain.
+    fn lower(&mut self, from: Instant) -> Instant {
+        let before_ns = self.sleeper_ns();
+        assert_eq!(step(&mut self.watch, from + CHOICE_MAX, false), []);
+        assert!(self.waits.is(State::Attached));
+        self.wait_for_sleeper(before_ns);
+        let judged = from + CHOICE_MAX + LOOK_MIN;
+        assert_eq!(self.watch.next_look(), Some(judged));
+        assert_eq!(step(&mut self.watch, judged, false), []);
+        judged
+    }
+
+    fn claim_to_sleep(&self) {
+        let wake_word = self.groups[0].turn.wake_word(self.waits.domain);
+        wake_word.finish_wait();
+        assert!(wake_word.prepare_wait());
+    }
+
+    /// The next sample of its CPU time is larger.
+    fn let_waiter_run(&self) {
+        let (pid, tid) = (std::process::id(), self.waits.thread.tid());
+        let before = cpu_time_of(pid, tid).unwrap();
+        self.run.send(()).unwrap();
+        while cpu_time_of(pid, tid).unwrap() == before
+            || thread_state(pid, tid) == Ok(ThreadState::Running)
+        {
+            std::thread::yield_now();
+        }
+    }
+
+    fn end(self) {
+        let Stuck { groups, run, over, threads, .. } = self;
+        over.store(true, Relaxed);
+        drop(run);
+        let wake_word = groups[0].turn.wake_word(DomainId::new(2).unwrap());
+        for thread in threads {
+            while !thread.is_finished() {
+                let _ = wake_word.notify();
+                futex::wake_shared(wake_word.word(), 1);
+                std::thread::yield_now();
+            }
+            thread.join().unwrap();
+        }
+    }
+}
+
+/// Found by an attack: a domain waited for a priority-inheritance lock whose owner looped.
+#[test]
+fn a_domain_that_waits_in_the_kernel_is_ordinary_while_no_domain_gets_the_cpu() {
+    let mut stuck = Stuck::start();
+    assert_eq!(stuck.watch.next_look(), Some(THEN + CHOICE_MAX));
+    stuck.lower(THEN);
+    assert!(stuck.waits.is(State::Demoted), "it is not on its wake word");
+    assert!(stuck.sleeps.is(State::Attached), "it was woken");
+    assert_eq!(stuck.waits.offences(), 0);
+    stuck.end();
+}
+
+#[test]
+fn a_domain_that_was_away_takes_turns_again_only_when_it_has_run() {
+    let mut stuck = Stuck::start();
+    let judged = stuck.lower(THEN);
+    stuck.watch.lowered = None;
+    stuck.watch.settle(2_000_000);
+    stuck.claim_to_sleep();
+    step(&mut stuck.watch, judged + TICK, true);
+    assert!(stuck.waits.is(State::Demoted), "it only claims to sleep");
+    stuck.let_waiter_run();
+    assert_eq!(step(&mut stuck.watch, judged + TICK * 2, true), []);
+    assert!(stuck.waits.is(State::Attached));
+    stuck.end();
+}
+
+#[test]
+fn the_time_for_which_others_were_kept_from_the_cpu_is_charged() {
+    let mut stuck = Stuck::start();
+    let judged = stuck.lower(THEN);
+    stuck.watch.lowered = None;
+    stuck.watch.settle(20_000_000);
+    stuck.let_waiter_run();
+    stuck.claim_to_sleep();
+    step(&mut stuck.watch, judged + TICK, true);
+    assert!(stuck.waits.is(State::Demoted), "it owes 20 ms");
+    // Its group waits until it is within its reservation and one job: it pays 0.5 ms a tick.
+    let mut ticks = 1;
+    while stuck.waits.is(State::Demoted) {
+        ticks += 1;
+        step(&mut stuck.watch, judged + TICK * ticks, true);
+        assert!(ticks < 100);
+    }
+    assert!(ticks > 30, "{ticks}");
+    stuck.end();
+}
+
+#[test]
+fn a_domain_that_was_away_while_nobody_was_kept_from_the_cpu_is_not_charged() {
+    let mut stuck = Stuck::start();
+    let judged = stuck.lower(THEN);
+    stuck.watch.lowered = None;
+    stuck.watch.settle(0);
+    stuck.claim_to_sleep();
+    assert_eq!(step(&mut stuck.watch, judged + LOOK_MIN, false), []);
+    assert!(stuck.waits.is(State::Attached));
+    stuck.end();
+}
+
+/// The thread that waits and the owner of the lock may be on different CPUs.
+#[test]
+fn a_domain_on_another_cpu_is_woken_and_lowered_too() {
+    let mut stuck = Stuck::start();
+    let before_ns = stuck.sleeper_ns();
+    let rules = Rules { band: Some(Band::WHOLE), grace: GRACE, kill: false };
+    for (us, ask) in [(1, Ask::Wake), (101, Ask::Lower), (201, Ask::Settle(20_000_000))] {
+        let now = THEN + Span::from_micros(us);
+        let report = &mut |report: Report| panic!("{report:?}");
+        let (stalled, kernel_tick) = (Span::ZERO, KERNEL_TICK);
+        let mut tick = Tick { now, stalled, kernel_tick, rules: &rules, report };
+        stuck.watch.answer(ask, &mut tick);
+        stuck.wait_for_sleeper(before_ns);
+    }
+    assert!(stuck.waits.is(State::Demoted) && stuck.sleeps.is(State::Attached));
+    let record = stuck.watch.record_of(&stuck.waits).unwrap();
+    assert!(record.account.owed_ns >= 20_000_000);
+    stuck.end();
+}
+
+#[test]
+fn a_domain_that_is_ready_without_the_turn_may_finish_its_quantum_first() {
+    let mut stuck = Stuck::start();
+    let back = Busy::start(&stuck.groups[0], 3);
+    drop(stuck.watch.cpu_state.lock_choice());
+    let now = THEN + TICK;
+    step(&mut stuck.watch, now, true);
+    let mut is_woken_at = |at| {
+        step(&mut stuck.watch, at, false);
+        stuck.watch.record_of(&stuck.waits).unwrap().woken_ns.is_some()
+    };
+    let limit = QUANTUM + Span::from_micros(900);
+    assert!(!is_woken_at(now + CHOICE_MAX));
+    assert!(is_woken_at(now + CHOICE_MAX + limit));
+    drop(back);
+    stuck.end();
+}
+
+/// The time without progress ends with each choice and with each turn.
+#[test]
+fn no_domain_is_woken_while_the_kls_threads_choose_or_sleep() {
+    let mut stuck = Stuck::start();
+    drop(stuck.watch.cpu_state.lock_choice());
+    let now = THEN + CHOICE_MAX;
+    step(&mut stuck.watch, now, false);
+    assert_eq!(stuck.watch.next_look(), Some(now + CHOICE_MAX));
+    stuck.groups[1].set_kls_of(0);
+    step(&mut stuck.watch, now + CHOICE_MAX, false);
+    step(&mut stuck.watch, now + CHOICE_MAX + LOOK_MIN, false);
+    assert!(stuck.waits.is(State::Attached));
+    stuck.end();
+}
