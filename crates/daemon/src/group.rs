@@ -102,9 +102,11 @@ pub(crate) struct LastSample {
 pub(crate) struct Limits {
     /// The longest quantum.
     pub(crate) quantum_ns_max: AtomicU64,
-    /// The reserved share, in millionths of the CPU.
+    /// The reserved share with its hand-offs, in millionths of the CPU.
     pub(crate) share_ppm: AtomicU64,
-    /// The sum over its activities of the time of one job.
+    /// The part of that share for hand-offs.
+    pub(crate) hand_offs_ppm: AtomicU64,
+    /// The sum over its activities of the time of one job and its hand-offs.
     pub(crate) compute_ns: AtomicU64,
     /// The ranks that it may show.
     pub(crate) ranks: Mutex<Ranks>,
@@ -234,6 +236,14 @@ impl DomainGroup {
         let mut list = members.to_vec();
         change(&mut list);
         *members = list.into();
+    }
+
+    /// Allows the KLS thread the CPU time that admission counts for hand-offs of the members. For
+    /// the server, after it changed the members or their limits.
+    pub(crate) fn allow_hand_offs(&self) {
+        let members = self.members();
+        let of_each = members.iter().map(|of| of.limits.hand_offs_ppm.load(Ordering::Relaxed));
+        self.pacing.allow_hand_offs(of_each.sum());
     }
 
     /// The attached domains. For the server.
