@@ -36,6 +36,10 @@ pub(crate) const PROXY_GENERATION: NonZeroU64 = NonZeroU64::MIN;
 /// The time beyond its longest quantum within which a domain responds while another one waits.
 const RESPONSE_SLACK: Span = Span::from_millis(1);
 
+/// Keys from this one on promise no deadline: under RMDP and RM work over budget, under DWS all
+/// levels below critical work (docs/decisions/0016). Without a reservation all keys are above it.
+const UNPROMISED_KEYS: u64 = 1 << 61;
+
 /// The number of groups made in this process so far.
 static GROUPS_EVER: AtomicU64 = AtomicU64::new(0);
 
@@ -154,6 +158,13 @@ impl Member {
     /// invalid area shows none, and one whose thread has ended has none.
     pub(crate) fn wants_cpu(&self, now: Instant) -> bool {
         !self.thread.has_ended() && self.read(now, |copy| copy.best(now.as_nanos()).is_some())
+    }
+
+    /// Whether the copy of its user area shows work that is ready at `now` and within its
+    /// reservation.
+    pub(crate) fn wants_reserved_time(&self, now: Instant) -> bool {
+        let best = || self.read(now, |copy| copy.best(now.as_nanos()));
+        !self.thread.has_ended() && best().is_some_and(|rank| rank.key < UNPROMISED_KEYS)
     }
 
     /// The earliest release in the copy of its user area, which may be past. `None`: there is none.

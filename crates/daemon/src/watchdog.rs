@@ -63,7 +63,8 @@
 //! A domain cannot fake its CPU time. CPU time beyond its reservation counts as debt. A domain
 //! offends if it owes more than two jobs of each of its activities and the grace, and has the turn
 //! while another domain waits. All domains of a group together have one account more
-//! (`group_account`).
+//! (`group_account`). It also makes a domain wait, without an offence, that is more than a job
+//! ahead of its reservation while another user waits.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};

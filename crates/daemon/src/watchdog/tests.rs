@@ -70,7 +70,9 @@ const KERNEL_TICK: Span = Span::from_millis(4);
 fn sample(now: Instant, count: Span, stalled: Span) -> Sample {
     let waited = Some(Waited { others_ns: 0, lost: stalled });
     let (count_ns, contested) = (count.as_nanos(), Span::ZERO);
-    Sample { now, count_ns, waited, stalled, contested, kernel_tick: KERNEL_TICK }
+    let contested_grace_ppm = SHARE_GRACE_PPM;
+    let kernel_tick = KERNEL_TICK;
+    Sample { now, count_ns, waited, stalled, contested, contested_grace_ppm, kernel_tick }
 }
 
 /// The limits of a domain with a tenth of the CPU, in jobs of that length.
