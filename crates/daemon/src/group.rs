@@ -173,6 +173,15 @@ impl Member {
         (at_ns != NEVER).then(|| Instant::from_nanos(at_ns))
     }
 
+    /// The earliest release after `now` in the copy of its user area whose rank preempts `rank`.
+    pub(crate) fn next_release_before(&self, rank: Rank, now: Instant) -> Option<Instant> {
+        self.read(now, |copy| {
+            let mut releases = copy.releases().iter();
+            let better = |of: &&Release| of.0 > now.as_nanos() && of.1.preempts(&rank);
+            releases.find(better).map(|&(at_ns, _)| Instant::from_nanos(at_ns))
+        })
+    }
+
     /// Copies its user area if that changed since the last copy. For the watchdog.
     pub(crate) fn try_refresh(&self, now: Instant) {
         self.copy.try_refresh(&self.area, now);

@@ -52,8 +52,8 @@
 //! counts as having no work until it shows its own ranks.
 //!
 //! A response can be false, and CPU time cannot. A domain that ran for its quantum and 1 ms of CPU
-//! time is preempted if another one had one turn all that time, or if it had that turn itself while
-//! a domain of another user showed a better rank. An honest domain passes the turn at a boundary
+//! time without the turn is preempted. So is one that kept the turn for that long while a domain of
+//! another user showed a better rank (`kept_turn`). An honest domain passes the turn at a boundary
 //! before, and sleeps without it. The third time, each within a second of the one before, is an
 //! offence.
 //!
@@ -86,6 +86,7 @@ mod account;
 mod arming;
 mod cpu_watch;
 mod group_account;
+mod kept_turn;
 mod look;
 mod measures;
 mod meter;
