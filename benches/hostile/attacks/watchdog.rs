@@ -22,6 +22,7 @@ pub(crate) const ATTACKS: &[Attack] = &[
     by_other("inversion, other", "worst rank; keeps its turn for its job of 29 ms", inversion),
     by_other("no turn, alive", "worst rank; works 29 ms each 100 ms without the turn", no_turn),
     by_other("low rank, honest", "the same job, in quanta", low_rank),
+    by_other("big job, other", "9 ms with jobs of 4.5 ms; works as long as it can", big_job),
     by_other("big job, honest", "the same domain works 4.4 ms each 9 ms", big_job_honest),
     by_other("returner, other", "blocks in its turn, then runs on for 12 ms", returner),
 ];
@@ -128,6 +129,20 @@ fn low_rank(socket: &Path) {
         }
         raw.owner.publish(None);
     });
+}
+
+/// Works in its turn with the rank that it was granted, and claims to respond.
+fn big_job(socket: &Path) {
+    let mut raw = Raw::attach_with(socket, "attacker", big_need());
+    attacking();
+    loop {
+        be_ready(&mut raw);
+        while raw.turn.holder() == Ok(raw.me) {
+            let now = clock::monotonic_ns();
+            raw.owner.set_running(Some(0), now);
+            raw.owner.set_asked(now);
+        }
+    }
 }
 
 fn big_job_honest(socket: &Path) {

@@ -29,6 +29,8 @@ pub(crate) struct CpuState {
     /// but not this word. The word holds the group's number and not the user's: a new group of the
     /// same user does not inherit the CPU from a closed one.
     granted: AtomicU64,
+    /// How often a KLS thread has given the CPU to a group. Relaxed everywhere: a count.
+    grants: AtomicU64,
     pub(crate) departed: Departed,
 }
 
@@ -42,6 +44,7 @@ impl CpuState {
             choice: Mutex::new(()),
             choices: AtomicU64::new(0),
             granted: AtomicU64::new(0),
+            grants: AtomicU64::new(0),
             departed: Departed::default(),
         }
     }
@@ -140,6 +143,7 @@ impl CpuState {
     /// Gives the CPU to `group`. The caller holds the lock of [`CpuState::lock_choice`], and then
     /// passes the turn to a domain of the group.
     pub(crate) fn grant(&self, group: &DomainGroup) {
+        self.grants.fetch_add(1, Ordering::Relaxed);
         // Release pairs with the Acquire in `is_granted`. A thread that sees the turn which is
         // passed after this store, in `TurnPage::turn`, also sees this store.
         self.granted.store(group.number, Ordering::Release);
@@ -150,6 +154,12 @@ impl CpuState {
     pub(crate) fn grant_none(&self) {
         // Relaxed: the store publishes no other data.
         self.granted.store(0, Ordering::Relaxed);
+    }
+
+    /// A number that changes when a KLS thread chooses a domain. Domains can change the number of a
+    /// turn, and not this one.
+    pub(crate) fn grants(&self) -> u64 {
+        self.grants.load(Ordering::Relaxed)
     }
 
     /// Whether `group` was the last to get the CPU.

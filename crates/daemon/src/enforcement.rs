@@ -7,5 +7,6 @@ pub(crate) const TICK: Span = Span::from_millis(5);
 /// From this number of offences on, a domain is demoted at once.
 pub(crate) const OFFENCES_MAX: u64 = 3;
 /// The CPU time that a domain, and that all domains of a group together, may use beyond the
-/// reservation, in millionths of the CPU. It covers hand-offs, wake-ups and the runtime's own work.
+/// reservation, in millionths of the CPU. It covers wake-ups and the runtime's own work. Hand-offs
+/// are counted as admission counts them.
 pub(crate) const SHARE_GRACE_PPM: u64 = 50_000;

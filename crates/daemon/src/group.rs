@@ -38,6 +38,10 @@ pub(crate) const PROXY_GENERATION: NonZeroU64 = NonZeroU64::MIN;
 /// The time beyond its longest quantum within which a domain responds while another one waits.
 const RESPONSE_SLACK: Span = Span::from_millis(1);
 
+/// Keys from this one on promise no deadline: under RMDP and RM work over budget, under DWS all
+/// levels below critical work (docs/decisions/0016). Without a reservation all keys are above it.
+const UNPROMISED_KEYS: u64 = 1 << 61;
+
 /// The number of groups made in this process so far.
 static GROUPS_EVER: AtomicU64 = AtomicU64::new(0);
 
@@ -104,9 +108,11 @@ pub(crate) struct LastSample {
 pub(crate) struct Limits {
     /// The longest quantum.
     pub(crate) quantum_ns_max: AtomicU64,
-    /// The reserved share, in millionths of the CPU.
+    /// The reserved share with its hand-offs, in millionths of the CPU.
     pub(crate) share_ppm: AtomicU64,
-    /// The sum over its activities of the time of one job.
+    /// The part of that share for hand-offs.
+    pub(crate) hand_offs_ppm: AtomicU64,
+    /// The sum over its activities of the time of one job and its hand-offs.
     pub(crate) compute_ns: AtomicU64,
     /// The ranks that it may show.
     pub(crate) ranks: Mutex<Ranks>,
@@ -156,10 +162,26 @@ impl Member {
         !self.thread.has_ended() && self.read(now, |copy| copy.best(now.as_nanos()).is_some())
     }
 
+    /// Whether the copy of its user area shows work that is ready at `now` and within its
+    /// reservation.
+    pub(crate) fn wants_reserved_time(&self, now: Instant) -> bool {
+        let best = || self.read(now, |copy| copy.best(now.as_nanos()));
+        !self.thread.has_ended() && best().is_some_and(|rank| rank.key < UNPROMISED_KEYS)
+    }
+
     /// The earliest release in the copy of its user area, which may be past. `None`: there is none.
     pub(crate) fn next_release(&self, now: Instant) -> Option<Instant> {
         let at_ns = self.read(now, Summary::next_release_ns);
         (at_ns != NEVER).then(|| Instant::from_nanos(at_ns))
+    }
+
+    /// The earliest release after `now` in the copy of its user area whose rank preempts `rank`.
+    pub(crate) fn next_release_before(&self, rank: Rank, now: Instant) -> Option<Instant> {
+        self.read(now, |copy| {
+            let mut releases = copy.releases().iter();
+            let better = |of: &&Release| of.0 > now.as_nanos() && of.1.preempts(&rank);
+            releases.find(better).map(|&(at_ns, _)| Instant::from_nanos(at_ns))
+        })
     }
 
     /// Copies its user area if that changed since the last copy. For the watchdog.
@@ -236,6 +258,14 @@ impl DomainGroup {
         let mut list = members.to_vec();
         change(&mut list);
         *members = list.into();
+    }
+
+    /// Allows the KLS thread the CPU time that admission counts for hand-offs of the members. For
+    /// the server, after it changed the members or their limits.
+    pub(crate) fn allow_hand_offs(&self) {
+        let members = self.members();
+        let of_each = members.iter().map(|of| of.limits.hand_offs_ppm.load(Ordering::Relaxed));
+        self.pacing.allow_hand_offs(of_each.sum());
     }
 
     /// The attached domains. For the server.

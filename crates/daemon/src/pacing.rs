@@ -9,7 +9,8 @@
 //!   woken at once -- (1) too much CPU time --> slowed -- (2) the span is over --> woken at once
 //! ```
 //!
-//! 1. The CPU time of the thread is above a fifth of the CPU, and the excess is [`EXCESS_MAX`].
+//! 1. The CPU time of the thread is above a fifth of the CPU and what admission counts for
+//!    hand-offs of the group's domains. The excess is [`EXCESS_MAX`].
 //!    The turn page no longer wakes the thread. It makes [`SLOW_PASSES_MAX`] passes, and then
 //!    sleeps for [`SLOW_INTERVAL`], until the next release, or until a thread of the daemon wakes
 //!    it by a word that no domain can write. The watchdog reports an offence of the group's
@@ -40,9 +41,10 @@ mod tests;
 
 /// The passes between two readings of the CPU clock.
 const PASSES: u32 = 32;
-/// One part of so many of a CPU is allowed to a KLS thread. A pass takes some microseconds, so this
-/// allows more than 10,000 hand-offs a second.
-const CPU_PARTS: u32 = 5;
+/// This part of a CPU, in millionths, is allowed to a KLS thread beside the hand-offs that
+/// admission counts. A pass takes some microseconds, so this allows more than 10,000 hand-offs a
+/// second.
+const CPU_PPM: u64 = 200_000;
 /// CPU time beyond that part from which on the thread is slowed.
 const EXCESS_MAX: Span = Span::from_micros(500);
 /// The passes that a slowed thread makes before it sleeps. A hand-off takes up to three.
@@ -65,6 +67,8 @@ pub(crate) struct Pacing {
     is_resting: AtomicBool,
     /// The word on which the slowed thread sleeps.
     wake_word: AtomicU32,
+    /// What admission counts for hand-offs of the group's domains, in millionths of the CPU.
+    hand_offs_ppm: AtomicU64,
     /// How often the thread was slowed.
     floods: AtomicU64,
     /// CPU time of the thread at its last reading.
@@ -107,6 +111,11 @@ impl Pacing {
     /// Records the CPU time of the KLS thread in ns.
     pub(crate) fn set_cpu_ns(&self, cpu_ns: u64) {
         self.cpu_ns.store(cpu_ns, Relaxed);
+    }
+
+    /// Sets what admission counts for hand-offs of the group's domains, in millionths of the CPU.
+    pub(crate) fn allow_hand_offs(&self, ppm: u64) {
+        self.hand_offs_ppm.store(ppm, Relaxed);
     }
 
     fn sleep_until(&self, deadline: Instant) {
@@ -206,7 +215,10 @@ impl PassLimit {
         self.passes = 0;
         if let Some((at, before_ns)) = self.reading.replace((now, cpu_ns)) {
             let used = Span::from_nanos(cpu_ns.saturating_sub(before_ns));
-            self.excess = (self.excess + used).saturating_sub(now.since(at) / CPU_PARTS);
+            let ppm = CPU_PPM.saturating_add(pacing.hand_offs_ppm.load(Relaxed));
+            let due_ns = u128::from(now.since(at).as_nanos()) * u128::from(ppm) / 1_000_000;
+            let due = Span::from_nanos(u64::try_from(due_ns).unwrap_or(u64::MAX));
+            self.excess = (self.excess + used).saturating_sub(due);
         }
         now
     }

@@ -340,6 +340,7 @@ impl Registry {
         let here: Vec<_> = activities.filter(|activity| activity.cpu == cpu).collect();
         let reserves = here.iter().any(|activity| !activity.unscreened);
         let mut usage = Usage::default();
+        let hand_offs = self.reservations.switch_cost().saturating_mul(2);
         for activity in here {
             if activity.place.is_some() {
                 usage.quantum_max = usage.quantum_max.max(activity.params.quantum_cost());
@@ -347,6 +348,10 @@ impl Registry {
             if !activity.unscreened || !reserves {
                 usage.share_ppm += used_ppm(&activity.params);
                 usage.compute += activity.params.compute();
+            }
+            if !activity.unscreened {
+                usage.hand_offs_ppm += ppm_of(hand_offs, activity.params.period);
+                usage.hand_offs += hand_offs;
             }
         }
         usage
@@ -438,8 +443,13 @@ fn admitted(
 
 /// The share of an activity in millionths of a CPU, rounded up.
 fn used_ppm(params: &ActivityParams) -> u64 {
-    let compute = u128::from(params.compute().as_nanos()) * u128::from(Share::WHOLE.ppm());
-    u64::try_from(compute.div_ceil(u128::from(params.period.as_nanos()))).unwrap_or(u64::MAX)
+    ppm_of(params.compute(), params.period)
+}
+
+/// What `span` in each `period` is, in millionths of the CPU, rounded up.
+fn ppm_of(span: Span, period: Span) -> u64 {
+    let parts = u128::from(span.as_nanos()) * u128::from(Share::WHOLE.ppm());
+    u64::try_from(parts.div_ceil(u128::from(period.as_nanos()))).unwrap_or(u64::MAX)
 }
 
 /// Reads the numbers of a request and checks their ranges.

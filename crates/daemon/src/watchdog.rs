@@ -52,8 +52,8 @@
 //! counts as having no work until it shows its own ranks.
 //!
 //! A response can be false, and CPU time cannot. A domain that ran for its quantum and 1 ms of CPU
-//! time is preempted if another one had one turn all that time, or if it had that turn itself while
-//! a domain of another user showed a better rank. An honest domain passes the turn at a boundary
+//! time without the turn is preempted. So is one that kept the turn for that long while a domain of
+//! another user showed a better rank (`kept_turn`). An honest domain passes the turn at a boundary
 //! before, and sleeps without it. The third time, each within a second of the one before, is an
 //! offence.
 //!
@@ -67,7 +67,8 @@
 //! A domain cannot fake its CPU time. CPU time beyond its reservation counts as debt. A domain
 //! offends if it owes more than two jobs of each of its activities and the grace, and has the turn
 //! while another domain waits. All domains of a group together have one account more
-//! (`group_account`).
+//! (`group_account`). It also makes a domain wait, without an offence, that is more than a job
+//! ahead of its reservation while another user waits.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -91,6 +92,7 @@ mod arming;
 mod away;
 mod cpu_watch;
 mod group_account;
+mod kept_turn;
 mod look;
 mod measures;
 mod meter;

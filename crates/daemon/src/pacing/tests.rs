@@ -44,6 +44,19 @@ fn ten_thousand_hand_offs_a_second_are_no_flood() {
     }
 }
 
+/// Found by a bench: a domain with a job each 25 us was accused of a flood. Each job takes two
+/// passes.
+#[test]
+fn hand_offs_that_admission_counts_are_no_flood() {
+    let passes = (4_000, 8_500);
+    assert!(Thread::new().pass_for(Span::from_secs(1), passes).1);
+    let mut thread = Thread::new();
+    thread.pacing.allow_hand_offs(150_000);
+    assert!(!thread.pass_for(Span::from_secs(1), passes).1);
+    // Twice as many are.
+    assert!(thread.pass_for(Span::from_secs(1), (4_000, 2_250)).1);
+}
+
 #[test]
 fn a_flood_takes_less_and_less_of_the_cpu() {
     let mut thread = Thread::new();

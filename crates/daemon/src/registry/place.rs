@@ -25,7 +25,7 @@ pub struct Listed<'r> {
 
 /// The limits that admission sets for a domain on a CPU. They count activities with reservations.
 /// For a domain that has none there, the share and the time of a job count what its activities
-/// declare: they run below all reservations.
+/// declare: they run below all reservations. Hand-offs count for activities with reservations only.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     /// The longest time that it may run on after a yield request.
@@ -34,6 +34,10 @@ pub struct Usage {
     pub share_ppm: u64,
     /// The sum over its activities of the time of one job.
     pub compute: Span,
+    /// What admission counts beside that for hand-offs to one job of each activity and back.
+    pub hand_offs: Span,
+    /// The share that these hand-offs take, in millionths of the CPU.
+    pub hand_offs_ppm: u64,
 }
 
 /// A granted place.

@@ -285,6 +285,29 @@ fn an_activity_without_a_reservation_adds_nothing_to_what_its_domain_may_use() {
     assert_eq!(registry.admitted(soft, cpu), []);
 }
 
+/// Found by a bench: a domain of a short period was accused, because hand-offs are CPU time of its
+/// thread, and the watchdog allowed a twentieth of the CPU for them.
+#[test]
+fn a_domain_may_use_the_hand_offs_that_admission_counts() {
+    let platform = Platform {
+        cpus: vec![1],
+        cpu_limit: Share::from_ppm(900_000).unwrap(),
+        switch_cost: Span::from_micros(100),
+        wakeup_latency: Span::ZERO,
+        defer_preemption: Span::ZERO,
+    };
+    let mut registry = Registry::new(&RMDP, platform, QUOTA);
+    let number = registry.attach(owner(0), "d", "rmdp").unwrap();
+    assert_eq!(registry.usage(number, 1), Usage::default());
+    for _ in 0..2 {
+        registry.create(number, "x", &need(10), false).unwrap();
+    }
+    let usage = registry.usage(number, 1);
+    assert_eq!((usage.share_ppm, usage.compute), (200_000, Span::from_millis(2)));
+    // Two hand-offs each 10 ms, for each activity.
+    assert_eq!((usage.hand_offs_ppm, usage.hand_offs), (40_000, Span::from_micros(400)));
+}
+
 #[test]
 fn only_root_and_named_users_may_run_what_admission_refuses() {
     let mut registry = registry();

@@ -106,6 +106,7 @@ impl Drop for Daemon {
 fn leave(group: &DomainGroup, member: &Arc<Member>) {
     let domain = member.domain;
     group.set_members(|members| members.retain(|other| !Arc::ptr_eq(other, member)));
+    group.allow_hand_offs();
     group.kernel.detach(domain);
     if let Ok(turn) = group.turn.turn()
         && turn.holder() == domain

@@ -127,13 +127,18 @@ impl Daemon {
             let limits = &member.limits;
             // Relaxed: see `Limits`.
             limits.quantum_ns_max.store(usage.quantum_max.as_nanos(), Ordering::Relaxed);
-            limits.share_ppm.store(usage.share_ppm, Ordering::Relaxed);
-            limits.compute_ns.store(usage.compute.as_nanos(), Ordering::Relaxed);
+            // The kernel counts hand-offs as CPU time of the domain's thread.
+            let (share_ppm, job) =
+                (usage.share_ppm + usage.hand_offs_ppm, usage.compute + usage.hand_offs);
+            limits.hand_offs_ppm.store(usage.hand_offs_ppm, Ordering::Relaxed);
+            limits.share_ppm.store(share_ppm, Ordering::Relaxed);
+            limits.compute_ns.store(job.as_nanos(), Ordering::Relaxed);
             let admitted = self.registry.admitted(number.number(), group.cpu);
             let mut ranks = limits.ranks.lock().unwrap_or_else(PoisonError::into_inner);
             ranks.set(admitted, clock::now());
             drop(ranks);
             group.kernel.set_quantum(*number, usage.quantum_max.as_nanos());
+            group.allow_hand_offs();
         }
     }
 

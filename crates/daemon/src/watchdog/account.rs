@@ -35,7 +35,8 @@ pub(super) struct Account {
     pub(super) owed_ns: i64,
     /// As `owed_ns`, but without the grace.
     pub(super) excess_ns: i64,
-    /// As `excess_ns`, but only what was used while a domain of another user waited.
+    /// As `excess_ns`, but only what was used while a domain of another user waited. With the grace
+    /// if the domain is alone in its group.
     contested_ns: i64,
     /// What these three lost of their credit: [`clip`].
     clipped_ns: [i64; 3],
@@ -59,6 +60,8 @@ pub(super) struct Sample {
     pub(super) stalled: Span,
     /// For how long before the sample a domain of another user has waited.
     pub(super) contested: Span,
+    /// What it may use beyond its share in such time, in millionths of the CPU.
+    pub(super) contested_grace_ppm: u64,
     pub(super) kernel_tick: Span,
 }
 
@@ -127,7 +130,7 @@ impl Account {
 
     /// Adds what was used since the previous sample.
     pub(super) fn add_sample(&mut self, sample: Sample, limits: &Limits, grace: Span) {
-        let Sample { now, count_ns, waited, stalled, contested, kernel_tick } = sample;
+        let Sample { now, count_ns, waited, stalled, kernel_tick, .. } = sample;
         let Some(before) = self.sampled_at.replace(now) else {
             self.meter.begin(count_ns, kernel_tick);
             self.has_run = count_ns > 0;
@@ -152,8 +155,9 @@ impl Account {
         let with_grace_ppm = share_ppm.saturating_add(SHARE_GRACE_PPM);
         self.owed_ns = after(self.owed_ns, self.used_ns, with_grace_ppm, of_owed);
         self.excess_ns = after(self.excess_ns, self.used_ns, share_ppm, of_excess);
-        let contested_ns = self.used_ns.min(contested.as_nanos());
-        self.contested_ns = after(self.contested_ns, contested_ns, share_ppm, of_contested);
+        let contested_ns = self.used_ns.min(sample.contested.as_nanos());
+        let contested_ppm = share_ppm.saturating_add(sample.contested_grace_ppm);
+        self.contested_ns = after(self.contested_ns, contested_ns, contested_ppm, of_contested);
         self.pays_for_group &= self.owed_ns > 0;
         self.waits_for_group &= self.beyond_ns(limits) > 0;
     }
@@ -175,10 +179,19 @@ impl Account {
     }
 
     /// The CPU time in ns beyond its reservation and one job of each activity that the domain used
-    /// while a domain of another user waited, and that it has not made up for yet.
+    /// while a domain of another user waited, and that it has not made up for yet. 0 for a domain
+    /// without activities.
     pub(super) fn beyond_ns(&self, limits: &Limits) -> u64 {
-        let beyond_ns = self.contested_ns - signed(limits.compute_ns.load(Relaxed));
-        u64::try_from(beyond_ns).unwrap_or_default()
+        let jobs_ns = limits.compute_ns.load(Relaxed);
+        let beyond_ns = self.contested_ns.saturating_sub(signed(jobs_ns));
+        u64::try_from(beyond_ns).ok().filter(|_| jobs_ns > 0).unwrap_or_default()
+    }
+
+    /// The CPU time in ns after which the domain has used one job of each activity beyond its
+    /// reservation, if others wait meanwhile.
+    pub(super) fn job_left_ns(&self, limits: &Limits) -> u64 {
+        let left_ns = signed(limits.compute_ns.load(Relaxed)).saturating_sub(self.contested_ns);
+        u64::try_from(left_ns).unwrap_or_default()
     }
 
     /// From now on the domain takes no turns while it is more than one job beyond its reservation.

@@ -14,12 +14,13 @@ use super::arming::Contender;
 use super::group_account::{GroupAccount, GroupSample};
 use super::measures::{
     demote, let_finish_quantum, lower, lower_returner, put_below_others, reinstate, revoke_turn,
+    update_cpu_count,
 };
 use super::record::{Penalty, Record, is_ready};
 use super::standstill::{Ask, Lowered, Standstill};
 use super::tick::{Rules, Tick};
 use crate::cpu::{CpuState, CpuView};
-use crate::enforcement::OFFENCES_MAX;
+use crate::enforcement::{OFFENCES_MAX, SHARE_GRACE_PPM};
 use crate::group::{DomainGroup, Member, Members, Shown};
 
 /// At so many successive ticks with a false rank the domain is no longer believed.
@@ -193,10 +194,11 @@ impl CpuWatch {
         }
     }
 
-    /// Notes for each group whether a domain of another one waits for the CPU.
+    /// Notes for each group whether a domain of another one waits for time that it has reserved.
+    /// Work beyond a reservation waits for what nobody else wants, so nobody takes that from it.
     pub(super) fn note_contest(&mut self, view: &CpuView, now: Instant) {
         let waits = |(group, members): &(Arc<DomainGroup>, Members)| {
-            members.iter().any(|member| group.is_present(member) && member.wants_cpu(now))
+            members.iter().any(|member| group.is_present(member) && member.wants_reserved_time(now))
         };
         let waiting: Vec<_> =
             view.groups().filter(|of| waits(of)).map(|(group, _)| group).collect();
@@ -307,6 +309,16 @@ impl CpuWatch {
         tick: &mut Tick<'_>,
         wants_cpu: bool,
     ) {
+        let of_group = self.group_accounts.iter().find(|account| account.is_of(group));
+        let is_contested = of_group.is_some_and(GroupAccount::is_contested);
+        let contested = of_group.map_or(Span::ZERO, |account| account.contested_for(tick.now));
+        let contested_grace_ppm =
+            of_group.map_or(SHARE_GRACE_PPM, GroupAccount::contested_grace_ppm);
+        // Only a running thread's count is out of date.
+        let has_turn = self.cpu_state.is_held(group) && group.turn.holder() == Ok(member.domain);
+        if is_contested && has_turn && member.is(State::Attached) {
+            update_cpu_count(member, tick.rules);
+        }
         let count_ns = match member.thread.by_watchdog().cpu_time() {
             Ok(count_ns) => count_ns,
             Err(error) => {
@@ -319,8 +331,6 @@ impl CpuWatch {
                 return self.keep_record(member);
             }
         };
-        let of_group = self.group_accounts.iter().find(|account| account.is_of(group));
-        let contested = of_group.map_or(Span::ZERO, |account| account.contested_for(tick.now));
         let found = self.records.iter_mut().find(|record| Arc::ptr_eq(&record.member, member));
         let record = match found {
             Some(record) => record,
@@ -340,7 +350,8 @@ impl CpuWatch {
         let waits = wants_cpu && member.is(State::Attached);
         let taken = self.taken.saturating_sub(std::mem::replace(&mut record.taken, self.taken));
         let waited = waits.then_some(Waited { others_ns, lost: tick.lost(), taken });
-        let sample = Sample { now, count_ns, waited, stalled, contested, kernel_tick };
+        let sample =
+            Sample { now, count_ns, waited, stalled, contested, contested_grace_ppm, kernel_tick };
         record.sampled_at = now;
         let before_ns = record.account.cpu_ns;
         record.account.add_sample(sample, &member.limits, tick.rules.grace);

@@ -7,23 +7,44 @@
 //! until the group owes nothing: others go first as soon as one waits. Ticks update the account,
 //! and looks do while the group has the CPU and may owe too much.
 //!
-//! That limit is two jobs of each domain and the grace. For 20 domains it is longer than many
-//! deadlines of others. So a group of several domains has a second limit, without offences.
-//! Admission counts for each domain, in a busy period of length t:
+//! That limit is two jobs of each domain and the grace, which is longer than many deadlines of
+//! others. So there is a second limit, without offences. Admission counts for each domain, in a
+//! busy period of length t:
 //!
 //! ```text
 //!   sum of ceil(t / T) C  <=  share t + sum of C
 //! ```
 //!
 //! What a domain uses beyond that while a domain of another user waits, it takes from others. The
-//! sum of that over the domains of the group is at most [`BEYOND_MAX`]. Beyond it, each domain that
-//! used more than one job of each activity waits until it has made up for the rest. The others of
-//! the group go on, each until its own job is used. Without the real-time class there is no such
-//! limit: no domain can be preempted without an offence.
+//! sum of that over the domains of the group is at most [`BEYOND_MAX`], and for a single domain its
+//! longest quantum more. Beyond it, each domain that used more than one job of each activity waits
+//! until it has made up for the rest. The others of the group go on, each until its own job is
+//! used. Without the real-time class there is no such limit: no domain can be preempted without an
+//! offence.
 //!
-//! Only CPU time counts that was used while a domain of another user waited. A domain that the host
-//! or other programs delayed catches up below all that keep their reservations
-//! (docs/decisions/0016): it takes nothing from them, and does not wait for this limit.
+//! Only CPU time counts that was used while a domain of another user waited for time that it has
+//! reserved. A single domain has the grace in share here too, and a group of several has not. A
+//! domain without activities on the CPU has no rank, so it takes nothing from others by its rank,
+//! and is left out.
+//!
+//! The executor of an honest domain never meets this limit, by its budgets (docs/decisions/0016):
+//!
+//! - It uses at most C in each window of an activity. The windows that begin within t are within
+//!   `share t + sum of C`.
+//! - A window that began before may be used within t as well: its job waited. While others had the
+//!   CPU, or the machine stood still, the domain saved credit at its share, so the job is covered.
+//!   Other ways to wait move the windows (a block, a stop) or leave its budget unused.
+//! - Each activity may end one quantum over budget, and pays for it in the next window. One such
+//!   quantum is within the limit.
+//! - Work over budget and work ahead of its time have keys below reserved time. The domain passes
+//!   the turn before such work when others wait for reserved time. Before that, nothing counts. So
+//!   a domain that the host or other programs delayed catches up without this limit.
+//!
+//! Two things can make an honest domain wait for a moment: a stall that nothing shows, of nearly a
+//! whole period, and quanta longer than declared of several activities at once.
+//!
+//! A domain that did not run for a while may use its job, and then goes on while `share t` grows: a
+//! domain of half the CPU for two jobs and some. Between two of these times it rests as long.
 //!
 //! A domain that is out-prioritised or demoted is left out: it pays for itself before it takes
 //! turns again. The group also pays for its KLS thread, as far as that exceeds the grace: domains
@@ -44,8 +65,8 @@ use crate::group::{DomainGroup, Member, Members};
 #[cfg(test)]
 mod tests;
 
-/// What the domains of a group may use beyond one job each. It covers hand-offs, and counts of the
-/// kernel that are out of date.
+/// What the domains of a group may use beyond one job each. It covers the time between two looks,
+/// and counts of the kernel that are out of date: of those without the turn.
 const BEYOND_MAX: Span = Span::from_micros(500);
 
 /// See the module's head.
@@ -57,8 +78,13 @@ pub(super) struct GroupAccount {
     clipped_ns: i64,
     /// What the group might owe at the previous sample.
     owed_max_ns: u64,
-    /// The sum of what its domains used beyond one job each. `None`: without a limit.
-    beyond_ns: Option<u64>,
+    /// The sum of what its domains used beyond one job each, and the limit. `None`: without a
+    /// limit.
+    beyond_ns: Option<(u64, u64)>,
+    /// The CPU time after which the first of its domains has used its job.
+    job_left_ns: u64,
+    /// What a domain of it may use beyond its share while a domain of another user waits.
+    grace_ppm: u64,
     /// Since when a domain of another user has waited at each check.
     contested_since: Option<Instant>,
     /// CPU time of all domains of the CPU at the previous sample.
@@ -133,6 +159,8 @@ impl GroupAccount {
             clipped_ns: 0,
             owed_max_ns: 0,
             beyond_ns: None,
+            job_left_ns: 0,
+            grace_ppm: SHARE_GRACE_PPM,
             contested_since: None,
             cpu_used_ns: 0,
             kls_ns: 0,
@@ -155,13 +183,15 @@ impl GroupAccount {
     /// When the group exceeds a limit at the earliest, if it runs from the previous sample on.
     pub(super) fn may_exceed_at(&self) -> Option<Instant> {
         let left_ns = signed(self.owed_max_ns).saturating_sub(self.owed_ns).max(0).unsigned_abs();
-        let beyond_ns = self.beyond_ns.map(|ns| BEYOND_MAX.as_nanos().saturating_sub(ns));
-        Some(self.sampled_at? + Span::from_nanos(beyond_ns.map_or(left_ns, |of| left_ns.min(of))))
+        let beyond_left =
+            |(ns, max_ns): (u64, u64)| max_ns.saturating_sub(ns).saturating_add(self.job_left_ns);
+        let beyond_ns = self.beyond_ns.map_or(u64::MAX, beyond_left);
+        Some(self.sampled_at? + Span::from_nanos(left_ns.min(beyond_ns)))
     }
 
     /// Whether its domains used more beyond their jobs than they may.
     pub(super) fn is_beyond(&self) -> bool {
-        self.beyond_ns.is_some_and(|ns| ns > BEYOND_MAX.as_nanos())
+        self.beyond_ns.is_some_and(|(ns, max_ns)| ns > max_ns)
     }
 
     /// Notes whether a domain of another user waits for the CPU at this check.
@@ -174,6 +204,12 @@ impl GroupAccount {
         self.contested_since.map_or(Span::ZERO, |since| now.since(since))
     }
 
+    /// What a domain of it may use beyond its share while a domain of another user waits, in
+    /// millionths of the CPU.
+    pub(super) fn contested_grace_ppm(&self) -> u64 {
+        self.grace_ppm
+    }
+
     /// Whether a domain of another user waited at the last check.
     pub(super) fn is_contested(&self) -> bool {
         self.contested_since.is_some()
@@ -184,7 +220,7 @@ impl GroupAccount {
         let GroupSample { records, members, now, rules, cpu_used_ns, lost, taken } = sample;
         let elapsed = self.sampled_at.replace(now).map_or(Span::ZERO, |before| now.since(before));
         let (mut all, mut domains_ns, mut beyond_ns) = (Sum::default(), 0_u64, 0_u64);
-        let mut wants_cpu = false;
+        let (mut wants_cpu, mut job_left_ns) = (false, u64::MAX);
         for record in of_members(records, members) {
             let cpu_ns = record.account.cpu_ns;
             let used_ns = cpu_ns - std::mem::replace(&mut record.charged_ns, cpu_ns);
@@ -194,7 +230,11 @@ impl GroupAccount {
             }
             all.add(used_ns, &record.member);
             wants_cpu |= record.wants_cpu;
-            beyond_ns = beyond_ns.saturating_add(record.account.beyond_ns(&record.member.limits));
+            let limits = &record.member.limits;
+            beyond_ns = beyond_ns.saturating_add(record.account.beyond_ns(limits));
+            if jobs_ns(&record.member) > 0 {
+                job_left_ns = job_left_ns.min(record.account.job_left_ns(limits));
+            }
         }
         let others_ns = cpu_used_ns - std::mem::replace(&mut self.cpu_used_ns, cpu_used_ns);
         let others_ns = others_ns.saturating_sub(domains_ns);
@@ -206,8 +246,11 @@ impl GroupAccount {
         if self.owed_ns > signed(self.owed_max_ns) {
             pay(&mut self.owed_ns, of_members(records, members), rules);
         }
-        let is_limited = rules.band.is_some() && members.len() > 1 && self.is_contested();
-        self.beyond_ns = is_limited.then_some(beyond_ns);
+        let is_limited = rules.band.is_some() && self.is_contested();
+        self.beyond_ns = is_limited.then_some((beyond_ns, beyond_ns_max(members)));
+        // The maximum: no domain that takes turns has an activity.
+        self.job_left_ns = job_left_ns;
+        self.grace_ppm = if members.len() == 1 { SHARE_GRACE_PPM } else { 0 };
         if self.is_beyond() {
             for record in of_members(records, members) {
                 let is_beyond = record.account.beyond_ns(&record.member.limits) > 0;
@@ -245,6 +288,15 @@ fn pay<'r>(debt_ns: &mut i64, records: impl Iterator<Item = &'r mut Record>, rul
         }
         *debt_ns -= record.account.pay_for_group();
     }
+}
+
+/// What the domains of a group may use beyond one job each, in ns.
+fn beyond_ns_max(members: &Members) -> u64 {
+    let quantum_ns = match &members[..] {
+        [only] => only.limits.quantum_ns_max.load(Relaxed),
+        _ => 0,
+    };
+    BEYOND_MAX.as_nanos().saturating_add(quantum_ns)
 }
 
 /// One job of each activity of a domain.

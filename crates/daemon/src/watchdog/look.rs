@@ -14,11 +14,11 @@ use upcall_shm::turn_page::Turn;
 use super::arming::{Contender, LOOK_MIN, next_look};
 use super::cpu_watch::{CpuWatch, last_response};
 use super::measures::{put_below_others, revoke_turn};
-use super::record::{Suspicion, is_ready};
+use super::record::{Beside, Suspicion, is_ready};
 use super::standstill::CHOICE_MAX;
 use super::tick::Tick;
 use crate::cpu::CpuView;
-use crate::group::{DomainGroup, Member, Shown};
+use crate::group::{DomainGroup, Member, Members};
 
 /// How soon a preempted domain is looked at again, and for how long. Later it is reviewed at ticks.
 const REVIEW_EVERY: Span = Span::from_micros(500);
@@ -26,7 +26,7 @@ const REVIEW_FOR: Span = Span::from_millis(20);
 
 /// The shortest time between two looks at the account of a group. Within it a domain of the group
 /// may exceed its job unseen.
-const GROUP_EVERY: Span = Span::from_micros(200);
+pub(super) const GROUP_EVERY: Span = Span::from_micros(200);
 
 impl CpuWatch {
     /// Finds domains that do not yield, and computes the next look.
@@ -97,6 +97,7 @@ impl CpuWatch {
             if is_contested {
                 self.look_at_group(&view, (group, member), tick);
             }
+            self.look_at_better_release(&view, (group, member), tick);
         }
         let next = next_look(tick.now, &self.contenders);
         self.next_look = self.next_look.into_iter().chain(next).min();
@@ -187,6 +188,15 @@ impl CpuWatch {
         let mut any = false;
         let holder_response = holder.map(|holder| last_response(holder, tick.now));
         let holder_limit = holder.map_or(Span::ZERO, |holder| tick.rules.limit(holder));
+        // Its members can renew the turn between them.
+        let outranked = view.groups().find(|(group, _)| {
+            self.cpu_state.is_held(group) && is_outranked(view, group, tick.now)
+        });
+        let grant = Beside::Grant(self.cpu_state.grants());
+        let beside = |group: &Arc<DomainGroup>| match outranked {
+            Some((held, _)) if Arc::ptr_eq(held, group) => grant,
+            _ => Beside::Turn(turn),
+        };
         for (group, members) in view.groups() {
             let is_holder = |member: &Member| holder.is_some_and(|of| core::ptr::eq(of, member));
             for member in members.iter().filter(|member| !is_holder(member)) {
@@ -198,7 +208,7 @@ impl CpuWatch {
                     continue;
                 }
                 if (turn.is_some() || is_contested)
-                    && self.ran_without_turn(group, member, turn, tick)
+                    && self.ran_without_turn((group, member), beside(group), tick)
                 {
                     continue;
                 }
@@ -223,24 +233,20 @@ impl CpuWatch {
         any
     }
 
-    /// Whether a domain has used its quantum and 1 ms of CPU time while another one had `turn` all
-    /// the time. Then the others go first: a response may be false, and its CPU time is not.
-    ///
-    /// `None`: no domain had the turn all the time, and some had work. Then the KLS thread could
-    /// not run.
+    /// Whether a domain has used its quantum and 1 ms of CPU time while nothing changed `beside`
+    /// it. Then the others go first: a response may be false, and its CPU time is not.
     ///
     /// A domain that was blocked in its turn may finish its quantum. Then it sleeps. A domain that
     /// was woken publishes its work and sleeps. While it only waits for the CPU, it uses none.
     fn ran_without_turn(
         &mut self,
-        group: &DomainGroup,
-        member: &Arc<Member>,
-        turn: Option<Turn>,
+        (group, member): (&DomainGroup, &Arc<Member>),
+        beside: Beside,
         tick: &mut Tick<'_>,
     ) -> bool {
         self.sample(group, member, tick);
         let Some(record) = self.record_of(member) else { return false };
-        let since = record.pass_over(turn, tick.now);
+        let since = record.pass_over(beside, tick.now);
         let used_ns = record.account.cpu_ns.saturating_sub(since.cpu_ns);
         let is_too_long = used_ns > member.limits.response_max().as_nanos();
         if is_too_long {
@@ -252,7 +258,7 @@ impl CpuWatch {
     /// Lets the others go before a domain that ran for so long though it was not its turn, or no
     /// more its turn. The third time within a short time is an offence. The first two are none: the
     /// kernel's count may be out of date, and a new domain may take its time to start.
-    fn put_in_order(
+    pub(super) fn put_in_order(
         &mut self,
         group: &DomainGroup,
         member: &Member,
@@ -267,53 +273,6 @@ impl CpuWatch {
         } else {
             self.preempt(group, member, turn, tick);
         }
-    }
-
-    /// Whether the holder has used its quantum and 1 ms of CPU time in one turn while it was shown
-    /// a better rank of another user, so that it did not pass the turn at a boundary. Its responses
-    /// do not count.
-    ///
-    /// The ranks are those that a choice compares, so a domain over its budget shows that. Domains
-    /// of one user are left out: they trust each other, and may defer preemption. The others' work
-    /// is shown here, because the holder need not have yielded since it came.
-    fn keeps_turn(
-        &mut self,
-        view: &CpuView,
-        (group, member, turn): (&Arc<DomainGroup>, &Arc<Member>, Turn),
-        tick: &mut Tick<'_>,
-    ) -> bool {
-        let others = view.groups().filter(|(other, _)| !Arc::ptr_eq(other, group));
-        let best = others.filter_map(|(other, members)| other.best(members, tick.now));
-        let best = best.map(|(rank, _)| rank).min();
-        let own = member.area.best(tick.now.as_nanos());
-        let is_outranked = own.is_ok_and(|own| match (best, own) {
-            (Some(best), Some(own)) => best < own,
-            (best, _) => best.is_some(),
-        });
-        let Some(record) = self.record_of(member) else { return false };
-        if !is_outranked || tick.stalled > Span::ZERO || member.shows_false_rank(tick.now) {
-            record.passed_over = None;
-            return false;
-        }
-        let is_new = record.passed_over.is_none_or(|known| known.turn != Some(turn));
-        let limit = member.limits.response_max();
-        let is_late = record.passed_over.is_some_and(|known| tick.now.since(known.at) >= limit);
-        if is_new || is_late {
-            self.sample(group, member, tick);
-        }
-        if is_new && view.publish_others(group, tick.now) == Shown::Changed {
-            let _ = group.turn.set_need_resched();
-        }
-        let Some(record) = self.record_of(member) else { return false };
-        let since = record.pass_over(Some(turn), tick.now);
-        let used_ns = record.account.cpu_ns.saturating_sub(since.cpu_ns);
-        if is_new || !is_late || used_ns <= limit.as_nanos() {
-            let left = (since.at + limit).since(tick.now).max(GROUP_EVERY);
-            self.look_again_after(left, tick);
-            return false;
-        }
-        self.put_in_order(group, member, (Some(turn), used_ns), tick);
-        true
     }
 
     /// Lets the others go first, without an offence.
@@ -365,4 +324,16 @@ impl CpuWatch {
             record.ran_before_look = record.account.has_run;
         }
     }
+}
+
+/// Whether a domain of another user has a rank that preempts all those of a group, by the copies of
+/// their areas.
+fn is_outranked(view: &CpuView, group: &Arc<DomainGroup>, now: Instant) -> bool {
+    let best_of = |(group, members): &(Arc<DomainGroup>, Members)| {
+        group.best(members, now).map(|(rank, _)| rank)
+    };
+    let others = view.groups().filter(|(other, _)| !Arc::ptr_eq(other, group));
+    let own = view.groups().find(|(own, _)| Arc::ptr_eq(own, group)).and_then(best_of);
+    let best = others.filter_map(best_of).min();
+    best.is_some_and(|best| own.is_none_or(|own| best.preempts(&own)))
 }

@@ -39,6 +39,21 @@ pub(super) fn lower_returner(
     }
 }
 
+/// Brings the kernel's count of the CPU time of a thread that has the turn up to date. The count of
+/// a running thread is up to a kernel tick behind, and each change of its priority adds what it has
+/// used. The thread goes up by one priority and back, so it keeps its place before its equals.
+pub(super) fn update_cpu_count(member: &Member, rules: &Rules) {
+    let Some(band) = rules.band else { return };
+    let thread = member.thread.by_watchdog();
+    // Each fails only if the thread has ended.
+    let _ = thread.set_fifo_not_inherited(band.returner());
+    let _ = thread.set_fifo_not_inherited(band.handlers());
+    // The KLS thread marks a holder that has blocked before it raises that thread.
+    if member.is(State::Blocked) {
+        let _ = thread.set_fifo_not_inherited(band.returner());
+    }
+}
+
 pub(super) fn demote(group: &DomainGroup, member: &Member, held_ns: u64, tick: &mut Tick<'_>) {
     group.set_state(member, State::Demoted);
     if tick.rules.band.is_some() {

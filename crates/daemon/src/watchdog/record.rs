@@ -102,12 +102,21 @@ impl Response {
     }
 }
 
+/// What is the same at some looks, so that a domain should not have run between them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Beside {
+    /// The turn of the domain that should run instead. `None`: no domain has the turn, because the
+    /// KLS thread cannot run.
+    Turn(Option<Turn>),
+    /// The choice of a KLS thread ([`crate::cpu::CpuState::grants`]). The domain's own user has the
+    /// turn, and another user's domain should have it. Domains of that user can renew their turn.
+    Grant(u64),
+}
+
 /// A domain that should not run, at the first of some looks at which nothing has changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PassedOver {
-    /// The turn at these looks: its own, or that of the domain that should run instead. `None`: no
-    /// domain has the turn, because the KLS thread cannot run.
-    pub(super) turn: Option<Turn>,
+    pub(super) beside: Beside,
     pub(super) at: Instant,
     /// CPU time of its thread at the first look.
     pub(super) cpu_ns: u64,
@@ -210,12 +219,11 @@ impl Record {
         }
     }
 
-    /// Notes that the domain should not run now, beside this turn. Returns what the first look of
-    /// them found.
-    pub(super) fn pass_over(&mut self, turn: Option<Turn>, now: Instant) -> PassedOver {
-        let known = self.passed_over.filter(|known| known.turn == turn);
+    /// Notes that the domain should not run now. Returns what the first of the looks found.
+    pub(super) fn pass_over(&mut self, beside: Beside, now: Instant) -> PassedOver {
+        let known = self.passed_over.filter(|known| known.beside == beside);
         let cpu_ns = self.account.cpu_ns;
-        *self.passed_over.insert(known.unwrap_or(PassedOver { turn, at: now, cpu_ns }))
+        *self.passed_over.insert(known.unwrap_or(PassedOver { beside, at: now, cpu_ns }))
     }
 
     /// Counts that the domain ran although it was passed over. Returns whether that was one too
