@@ -154,7 +154,8 @@ impl Credit {
     /// five times its budget in each period.
     #[inline]
     pub(super) fn forgives(&self) -> bool {
-        let most = self.income.map(|income| income.compute + UPCALL_MAX);
+        // One quantum more, and one job of each activity, are within the account of the daemon.
+        let most = self.income.map(|income| (income.compute / 2).max(UPCALL_MAX));
         most.is_none_or(|most| self.left_ns > -signed(most))
     }
 
