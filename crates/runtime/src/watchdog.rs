@@ -114,8 +114,8 @@ impl Pulse {
     }
 
     /// Gives the executor's thread the FIFO priority, or the ordinary class. Threads that it starts
-    /// from then on are ordinary: the property stays, because only `CAP_SYS_NICE` may clear it. Does
-    /// nothing once the thread has ended.
+    /// from then on are ordinary: the property stays, because only `CAP_SYS_NICE` may clear it.
+    /// Does nothing once the thread has ended.
     fn set_class(&self, priority: Option<u8>) {
         let Ok(tid) = u32::try_from(self.tid.load(Ordering::Relaxed)) else { return };
         if tid == 0 {

@@ -331,8 +331,8 @@ impl VirtualProcessor {
     }
 
     /// Publishes what `scheduler` has to run. Work that waits for credit is shown as ready from
-    /// that moment on, and its activity with its rank at the next refill. O(greatest number of activities that existed at
-    /// once).
+    /// that moment on, and its activity with its rank at the next refill. O(greatest number of
+    /// activities that existed at once).
     pub(crate) fn publish(&mut self, scheduler: &Scheduler) {
         for (number, order) in self.orders[..self.orders_used].iter().enumerate() {
             let id = ActivityId(u32::try_from(number).unwrap_or(u32::MAX));
