@@ -61,6 +61,14 @@ impl Income {
     fn ppm(&self) -> u64 {
         self.share_ppm + self.grace_ppm
     }
+
+    /// What the time up to `now` has earned since the last call.
+    #[inline]
+    fn earned(&mut self, now: Instant) -> Span {
+        let length = now.since(self.from).min(Span::from_secs(3_600));
+        self.from = self.from.max(now);
+        Span::from_nanos(length.as_nanos() * self.ppm() / 1_000_000)
+    }
 }
 
 /// The idle time that work beyond its budget may use. All methods take constant time.
@@ -113,10 +121,8 @@ impl Credit {
     #[inline]
     pub(super) fn earn(&mut self, now: Instant) {
         if let Some(income) = &mut self.income {
-            let length = now.since(income.from).min(Span::from_secs(3_600));
-            income.from = income.from.max(now);
-            let earned_ns = length.as_nanos() * income.ppm() / 1_000_000;
-            self.add(Span::from_nanos(earned_ns), INCOME_MAX);
+            let earned = income.earned(now);
+            self.add(earned, INCOME_MAX);
         }
     }
 
@@ -133,13 +139,14 @@ impl Credit {
     /// that it may have used counts.
     #[inline]
     pub(super) fn spend(&mut self, (start, from): (Instant, Instant), end: Instant, compute: Span) {
-        self.earn(end);
-        let (used, most) = match self.income {
-            None => (end.since(from), compute.max(watchdog::GRACE)),
-            Some(_) => (end.since(start), compute.max(UPCALL_MAX)),
+        // What the upcall earns and uses counts at once, so that the cap cuts neither.
+        let (used, most, earned, cap) = match &mut self.income {
+            None => (end.since(from), watchdog::GRACE, Span::ZERO, CREDIT_MAX),
+            Some(income) => (end.since(start), UPCALL_MAX, income.earned(end), INCOME_MAX),
         };
-        let used = used.min(most);
-        self.left_ns = self.left_ns.saturating_sub(signed(used));
+        let used = used.min(compute.max(most));
+        let left_ns = self.left_ns.saturating_add(signed(earned)).saturating_sub(signed(used));
+        self.left_ns = left_ns.min(signed(cap));
         self.is_used |= !used.is_zero() && self.left_ns <= 0;
     }
 
@@ -335,11 +342,11 @@ mod tests {
         let mut credit = Credit::of_time(at(0));
         credit.set_reservation(210_000, ms(3));
         credit.spend((at(0), at(0)), at(4), ms(3));
-        // It was full, and an upcall of 4 ms was paid.
-        assert_eq!((credit.is_used(), credit.left(), credit.wait()), (true, ms(0), ms(12)));
-        credit.earn(at(15));
+        // It was full, and an upcall of 4 ms earned 1 ms.
+        assert_eq!((credit.is_used(), credit.left(), credit.wait()), (true, ms(0), ms(8)));
+        credit.earn(at(11));
         assert!(credit.is_used());
-        credit.earn(at(16));
+        credit.earn(at(12));
         assert_eq!((credit.is_used(), credit.left()), (false, ms(1)));
     }
 
