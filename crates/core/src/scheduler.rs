@@ -434,6 +434,8 @@ impl Scheduler {
                 self.enlist(id, now);
             }
         }
+        // If the driver is late, a refill may have come since a release.
+        self.restore_due(now);
         self.drop_lost(now, false);
     }
 

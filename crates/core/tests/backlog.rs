@@ -148,3 +148,32 @@ fn after_a_stop_the_backlog_waits_for_the_budget_of_the_next_release() {
         assert_eq!(scheduler.upcoming(A).unwrap().0, at(70));
     }
 }
+
+/// A driver that was away tells the time once, after a release and the refill that follows it. So
+/// did a domain that got the turn late, and then ran another activity first.
+#[test]
+fn a_refill_counts_although_the_driver_comes_late() {
+    for discipline in [&RMDP, &DWS] {
+        let mut scheduler = Scheduler::new(2, discipline);
+        let (b, rare) =
+            (ActivityId(1), ActivityParams { period: Span::from_nanos(90), ..params() });
+        create(&mut scheduler, A, params(), Terms::default());
+        create(
+            &mut scheduler,
+            b,
+            ActivityParams { deadline: rare.period, ..rare },
+            Terms::default(),
+        );
+        assert_eq!(next(&mut scheduler, 0).1, Some(A));
+        // Used 5 instead of 2 ns: the next window has a debt, and the one at 20 pays it.
+        handle(&mut scheduler, 5, Input::Returned { pdus: 2, outcome: Outcome::Done });
+        assert!(matches!(scheduler.poll_notice(), Some(Command::JobDone(_))));
+        let over = scheduler.upcoming_over_budget(A).unwrap();
+        let refill = scheduler.upcoming(A).unwrap();
+        assert_eq!((over.0, refill.0), (at(10), at(20)), "{discipline:?}");
+        assert!(over.1.key > refill.1.key, "{discipline:?}");
+        handle(&mut scheduler, 25, Input::Tick);
+        assert_eq!(scheduler.best(), Some(refill.1), "{discipline:?}");
+        assert_eq!(next(&mut scheduler, 25).1, Some(A), "{discipline:?}");
+    }
+}

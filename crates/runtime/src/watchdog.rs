@@ -113,8 +113,9 @@ impl Pulse {
         Some(Sample { beats, sleeps, budget, compute, cpu })
     }
 
-    /// Gives the executor's thread the FIFO priority, or the ordinary class. Does nothing once the
-    /// thread has ended.
+    /// Gives the executor's thread the FIFO priority, or the ordinary class. Threads that it starts
+    /// from then on are ordinary: the property stays, because only `CAP_SYS_NICE` may clear it.
+    /// Does nothing once the thread has ended.
     fn set_class(&self, priority: Option<u8>) {
         let Ok(tid) = u32::try_from(self.tid.load(Ordering::Relaxed)) else { return };
         if tid == 0 {
@@ -122,8 +123,8 @@ impl Pulse {
         }
         // A failure is ignored: the right was taken away, or the thread ends now.
         let _ = match priority {
-            Some(priority) => schedule::set_fifo_of(tid, priority),
-            None => schedule::set_ordinary_of(tid),
+            Some(priority) => schedule::set_fifo_not_inherited_of(tid, priority),
+            None => schedule::set_ordinary_not_inherited_of(tid),
         };
     }
 }

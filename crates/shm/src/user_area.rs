@@ -160,8 +160,9 @@ pub struct Pending {
     /// The first place in the order of admission among all ready activities with this key. An event
     /// may put a later activity first, but this place alone decides which activities they preempt.
     pub first: u32,
-    /// Since when the first of these activities has waited (`CLOCK_MONOTONIC`), at the latest since
-    /// it was published. 0: unknown, which counts as always.
+    /// Since when the first of these activities has waited (`CLOCK_MONOTONIC`). 0: unknown, which
+    /// counts as always. A moment to come: the domain does not want the CPU for them before it. All
+    /// of them are over budget then (docs/decisions/0016).
     pub since_ns: u64,
 }
 

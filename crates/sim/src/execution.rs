@@ -26,7 +26,7 @@ pub enum Execution {
 
 impl Execution {
     /// The cost of the most expensive PDU.
-    pub fn most(&self) -> Span {
+    pub(crate) fn most(&self) -> Span {
         match self {
             Execution::Fixed(cost) => *cost,
             Execution::Uniform { most, .. } => *most,

@@ -11,6 +11,8 @@ use upcall_sim::{
     Execution, Fault, Outcome, SimActivity, SimEvent, SimSpec, Simulation, SplitLevel, Window,
 };
 
+/// Activities over budget are served in another order here.
+const DIFFERENT: [(&str, u64); 3] = [("rmdp", 117), ("dws", 0), ("dws", 37)];
 const COMPARED: [&Discipline; 3] = [&RMDP, &RM, &DWS];
 
 fn run(spec: SimSpec, duration: Span) -> (Outcome, Vec<String>) {
@@ -20,19 +22,18 @@ fn run(spec: SimSpec, duration: Span) -> (Outcome, Vec<String>) {
     (outcome, lines)
 }
 
-/// split-level-1991 §3.2: the order is the same, as long as a hand-off costs nothing. That holds
-/// for activities that keep their declared cost. One that is over budget may be served later here:
-/// see "What remains" in docs/decisions/0016-budgets.md.
+/// split-level-1991 §3.2: the order is the same, as long as a hand-off costs nothing, also for
+/// activities that take more than they declared. Of 360 runs three differ by a refill: see "What
+/// remains" in docs/decisions/0016-budgets.md.
 #[test]
 fn domains_together_do_what_one_scheduler_does() {
     for discipline in COMPARED {
         let (mut events, mut handoffs) = (0, 0);
-        let keeps_cost = |of: &SimActivity| of.execution.most() <= of.params.pdu_cost;
         for seed in 0..120 {
-            let scenario = scenario(discipline, seed);
-            if !scenario.spec.activities.iter().all(keeps_cost) {
+            if DIFFERENT.contains(&(discipline.name, seed)) {
                 continue;
             }
+            let scenario = scenario(discipline, seed);
             let one = SimSpec { faults: Vec::new(), switch_cost: Span::ZERO, ..scenario.spec };
             let one = SimSpec { split_level: None, ..one };
             let split = SimSpec { split_level: Some(SplitLevel::default()), ..one.clone() };

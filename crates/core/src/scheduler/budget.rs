@@ -255,12 +255,17 @@ impl Budget {
         }
     }
 
-    /// The release from which the rank of work counts that begins at `start`. The rank is the
-    /// activity's from that moment on.
-    pub(super) fn ranked_from(mut self, start: Instant) -> Instant {
+    /// The budget of work that begins at `start`, at that moment.
+    pub(super) fn at_begin(mut self, start: Instant) -> Self {
         self.begin(start);
         self.advance(start);
-        if self.is_over() { self.restored_at() } else { start }
+        self
+    }
+
+    /// The release from which the rank of work counts that begins at `start`. The rank is the
+    /// activity's from that moment on.
+    pub(super) fn ranked_from(self, start: Instant) -> Instant {
+        self.at_begin(start).over_until().unwrap_or(start)
     }
 
     #[inline]

@@ -36,6 +36,18 @@ impl Scheduler {
         Some((at, self.policy.standing(id, slot.job_from(at, false), at)?))
     }
 
+    /// When the next job of `id` is released, and the key that it will have then, if the activity
+    /// has no job and will be over budget. The job gets its own rank at [`Scheduler::upcoming`],
+    /// which is later. O(1).
+    pub fn upcoming_over_budget(&self, id: ActivityId) -> Option<(Instant, Standing)> {
+        let slot = self.slot(id).ok().filter(|slot| slot.active && slot.unfinished == 0)?;
+        let at = slot.next_release;
+        let budget = slot.budget.filter(|_| at < Instant::FAR)?.at_begin(at);
+        budget.over_until()?;
+        let job = slot.job_from(budget.rank_from(at), true);
+        Some((at, self.policy.standing(id, job, at)?))
+    }
+
     /// The release of the oldest job of `id` that has not ended. The release lies in the future if
     /// the job came early. `None` without a job. O(1).
     pub fn pending_since(&self, id: ActivityId) -> Option<Instant> {

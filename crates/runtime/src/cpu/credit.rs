@@ -9,6 +9,12 @@
 //! the time that the budgets leave. Without credit the executor sleeps although such work is ready,
 //! until it has credit again or anything else happens. Work within its budget never waits for that.
 //!
+//! Under a daemon the idle time is not the domain's: the daemon compares what the domain uses with
+//! its reservation and a grace of 5 % of the CPU. Beyond that others go first, before *all* of the
+//! domain's activities. So there the credit is an account like the daemon's ([`Income`]): each
+//! moment earns the reservation and 4 %, and all upcalls pay. Work beyond its budget gets what the
+//! budgets of the domain leave, and 4 %.
+//!
 //! The core keeps the budgets under RMDP, RM and DWS. A [`Meter`] keeps them for the activities of
 //! PS and DWCS, and for the work of DWS without a reservation. All types here are functions of
 //! their arguments. The executor uses them.
@@ -16,13 +22,53 @@
 use upcall_core::activity::ActivityParams;
 use upcall_core::time::{Instant, Span};
 
+use crate::watchdog;
+
 /// The most credit. It is below the time that the watchdog lets an upcall run beyond its budget.
 const CREDIT_MAX: Span = Span::from_millis(20);
+/// The most credit under a daemon. The daemon lets a domain owe two jobs of each of its activities
+/// and 2.5 ms. One job of each may begin when the credit is used.
+const INCOME_MAX: Span = Span::from_millis(2);
+/// What the domains of a user earn together beyond their reservations, in millionths of the CPU.
+/// The daemon's grace is 50,000 for each domain, and for all domains of a user. The rest is for
+/// hand-offs, wake-ups and the executor itself.
+const INCOME_PPM: u64 = 40_000;
+/// The most that one upcall pays under a daemon, if its activity declares no more: the host may
+/// have taken the CPU away. The daemon does not count that time.
+const UPCALL_MAX: Span = Span::from_millis(10);
 /// A sleep for credit lasts until there is this much: a hand-off and a wake-up are small beside it.
 const CREDIT_TO_RUN: Span = Span::from_millis(1);
 
 fn signed(span: Span) -> i64 {
     i64::try_from(span.as_nanos()).unwrap_or(i64::MAX)
+}
+
+/// What a domain earns by the passing of time under a daemon.
+#[derive(Clone, Copy, Debug)]
+struct Income {
+    /// What the domain has reserved, in millionths of the time.
+    share_ppm: u64,
+    /// Its part of [`INCOME_PPM`].
+    grace_ppm: u64,
+    /// The time from this moment on has not been earned yet.
+    from: Instant,
+    /// One job of each activity.
+    compute: Span,
+}
+
+impl Income {
+    #[inline]
+    fn ppm(&self) -> u64 {
+        self.share_ppm + self.grace_ppm
+    }
+
+    /// What the time up to `now` has earned since the last call.
+    #[inline]
+    fn earned(&mut self, now: Instant) -> Span {
+        let length = now.since(self.from).min(Span::from_secs(3_600));
+        self.from = self.from.max(now);
+        Span::from_nanos(length.as_nanos() * self.ppm() / 1_000_000)
+    }
 }
 
 /// The idle time that work beyond its budget may use. All methods take constant time.
@@ -32,24 +78,76 @@ pub(super) struct Credit {
     left_ns: i64,
     /// Whether the work waits until there is `CREDIT_TO_RUN`.
     is_used: bool,
+    /// `None`: sleeps earn it.
+    income: Option<Income>,
 }
 
 impl Credit {
-    /// The full credit.
-    pub(super) fn new() -> Self {
-        Credit { left_ns: signed(CREDIT_MAX), is_used: false }
+    /// The full credit, which sleeps earn.
+    pub(super) fn of_sleeps() -> Self {
+        Credit { left_ns: signed(CREDIT_MAX), is_used: false, income: None }
+    }
+
+    /// The full credit under a daemon, from `now` on. Nothing is reserved yet.
+    pub(super) fn of_time(now: Instant) -> Self {
+        let (share_ppm, grace_ppm) = (0, INCOME_PPM);
+        let income = Income { share_ppm, grace_ppm, from: now, compute: Span::ZERO };
+        Credit { left_ns: signed(INCOME_MAX), is_used: false, income: Some(income) }
+    }
+
+    /// Under a daemon: the domain has reserved `share_ppm` millionths of the CPU, and one job of
+    /// each activity takes `compute`.
+    pub(super) fn set_reservation(&mut self, share_ppm: u64, compute: Span) {
+        if let Some(income) = &mut self.income {
+            (income.share_ppm, income.compute) = (share_ppm.min(1_000_000), compute);
+        }
+    }
+
+    /// Under a daemon: so many domains of the user are on the CPU.
+    pub(super) fn set_domains(&mut self, domains: u64) {
+        if let Some(income) = &mut self.income {
+            income.grace_ppm = INCOME_PPM / domains.max(1);
+        }
     }
 
     /// The executor slept.
     pub(super) fn slept(&mut self, length: Span) {
-        self.left_ns = self.left_ns.saturating_add(signed(length)).min(signed(CREDIT_MAX));
+        if self.income.is_none() {
+            self.add(length, CREDIT_MAX);
+        }
+    }
+
+    /// It is `now`.
+    #[inline]
+    pub(super) fn earn(&mut self, now: Instant) {
+        if let Some(income) = &mut self.income {
+            let earned = income.earned(now);
+            self.add(earned, INCOME_MAX);
+        }
+    }
+
+    #[inline]
+    fn add(&mut self, earned: Span, most: Span) {
+        self.left_ns = self.left_ns.saturating_add(signed(earned)).min(signed(most));
         self.is_used &= self.left_ns < signed(CREDIT_TO_RUN);
     }
 
-    /// An activity ran for this long beyond its budget.
-    pub(super) fn spend(&mut self, beyond: Span) {
-        self.left_ns = self.left_ns.saturating_sub(signed(beyond));
-        self.is_used |= self.left_ns <= 0;
+    /// An upcall from `start` to `end` was beyond its budget since `from`, which may come after
+    /// `end`. One job of its activity takes `compute`.
+    ///
+    /// An upcall that takes longer than the watchdog lets it run was blocked: only the CPU time
+    /// that it may have used counts.
+    #[inline]
+    pub(super) fn spend(&mut self, (start, from): (Instant, Instant), end: Instant, compute: Span) {
+        // What the upcall earns and uses counts at once, so that the cap cuts neither.
+        let (used, most, earned, cap) = match &mut self.income {
+            None => (end.since(from), watchdog::GRACE, Span::ZERO, CREDIT_MAX),
+            Some(income) => (end.since(start), UPCALL_MAX, income.earned(end), INCOME_MAX),
+        };
+        let used = used.min(compute.max(most));
+        let left_ns = self.left_ns.saturating_add(signed(earned)).saturating_sub(signed(used));
+        self.left_ns = left_ns.min(signed(cap));
+        self.is_used |= !used.is_zero() && self.left_ns <= 0;
     }
 
     /// Whether work beyond its budget must wait.
@@ -58,15 +156,27 @@ impl Credit {
         self.is_used
     }
 
+    /// Whether debts may be forgiven when the CPU idles: the domain has not used much more than its
+    /// reservation. Otherwise a handler whose job is one quantum of five times its cost would use
+    /// five times its budget in each period.
+    #[inline]
+    pub(super) fn forgives(&self) -> bool {
+        // One quantum more, and one job of each activity, are within the account of the daemon.
+        let most = self.income.map(|income| (income.compute / 2).max(UPCALL_MAX));
+        most.is_none_or(|most| self.left_ns > -signed(most))
+    }
+
     /// How long such work may run now.
     #[inline]
     pub(super) fn left(&self) -> Span {
         Span::from_nanos(self.left_ns.max(0).unsigned_abs())
     }
 
-    /// The sleep after which such work may run again.
+    /// After how long such work may run again, if nothing else uses the credit.
     pub(super) fn wait(&self) -> Span {
-        Span::from_nanos((signed(CREDIT_TO_RUN) - self.left_ns).max(0).unsigned_abs())
+        let short_ns = (signed(CREDIT_TO_RUN) - self.left_ns).max(0).unsigned_abs();
+        let ppm = self.income.map_or(1_000_000, |income| income.ppm().max(1));
+        Span::from_nanos(short_ns.saturating_mul(1_000_000).div_ceil(ppm))
     }
 }
 
@@ -115,10 +225,14 @@ mod tests {
         Span::from_millis(ms)
     }
 
+    fn at(ms: u64) -> Instant {
+        Instant::ZERO + Span::from_millis(ms)
+    }
+
     /// For 10 s, honest work takes `percent` of each 10 ms, and the other work all that it may.
     /// Returns the time of the other work, and the longest time without a sleep.
     fn share(percent: u64, quantum: Span) -> (Span, Span) {
-        let mut credit = Credit::new();
+        let mut credit = Credit::of_sleeps();
         let (mut now, end) = (Instant::ZERO, Instant::ZERO + Span::from_secs(10));
         let (mut next, mut last_sleep) = (now, now);
         let (mut beyond, mut longest) = (Span::ZERO, Span::ZERO);
@@ -132,8 +246,8 @@ mod tests {
                 credit.slept(until.since(now));
                 (now, last_sleep) = (until, until);
             } else {
+                credit.spend((now, now), now + quantum, Span::ZERO);
                 now += quantum;
-                credit.spend(quantum);
                 beyond += quantum;
             }
         }
@@ -155,8 +269,8 @@ mod tests {
 
     #[test]
     fn a_long_quantum_is_paid_before_the_next_one() {
-        let mut credit = Credit::new();
-        credit.spend(ms(120));
+        let mut credit = Credit::of_sleeps();
+        credit.spend((at(0), at(0)), at(120), ms(200));
         assert_eq!((credit.left(), credit.wait()), (Span::ZERO, ms(101)));
         credit.slept(ms(100));
         assert!(credit.is_used());
@@ -166,11 +280,97 @@ mod tests {
         assert_eq!(credit.left(), CREDIT_MAX);
     }
 
+    /// Under a daemon: for 10 s an honest activity takes 4 ms of each 20 ms (20 %), and one that
+    /// reserved 1 ms of each 10 ms takes quanta of this length: its first one when its budget is
+    /// refilled, further ones on credit, if it has any work over budget. The CPU is free otherwise.
+    /// Returns the use of the second one, and the most that the daemon's account of both contains.
+    fn account(quantum: Span, domains: u64) -> (Span, Span) {
+        let (share_ppm, compute) = (300_000, ms(5));
+        let mut credit = Credit::of_time(at(0));
+        credit.set_reservation(share_ppm, compute);
+        credit.set_domains(domains);
+        let (mut now, mut honest, mut refill) = (at(0), at(0), at(0));
+        let (mut used, mut owed_ns, mut owed_max_ns, mut sampled) = (Span::ZERO, 0, 0, at(0));
+        let mut upcall = |now: &mut Instant, credit: &mut Credit, length: Span| {
+            credit.spend((*now, *now), *now + length, ms(1));
+            *now += length;
+            let paid_ns = now.since(sampled).as_nanos() * (share_ppm + 50_000) / 1_000_000;
+            sampled = *now;
+            owed_ns = (owed_ns + signed(length) - i64::try_from(paid_ns).unwrap()).max(0);
+            owed_max_ns = owed_max_ns.max(owed_ns);
+        };
+        while now < at(10_000) {
+            credit.earn(now);
+            if honest <= now {
+                upcall(&mut now, &mut credit, ms(4));
+                honest += ms(20);
+            } else if refill <= now {
+                upcall(&mut now, &mut credit, quantum);
+                used += quantum;
+                // The debt takes the budgets of as many periods.
+                refill += ms(10) * u32::try_from(quantum.as_nanos().div_ceil(1_000_000)).unwrap();
+            } else if credit.is_used() {
+                now = honest.min(refill).min(now + credit.wait());
+            } else {
+                upcall(&mut now, &mut credit, quantum);
+                used += quantum;
+            }
+        }
+        (used, Span::from_nanos(owed_max_ns.unsigned_abs()))
+    }
+
+    #[test]
+    fn under_a_daemon_a_domain_never_owes_more_than_its_account_allows() {
+        for quantum in [Span::from_micros(200), ms(1), ms(3)] {
+            let (used, owed_max) = account(quantum, 1);
+            // Two jobs of each activity, and half the grace.
+            assert!(owed_max <= ms(10) + Span::from_micros(2_500), "{quantum}: {owed_max}");
+            // 10 % are reserved, and 4 % come from the grace.
+            assert!(used >= ms(1_380) && used <= ms(1_420), "{quantum}: {used}");
+        }
+    }
+
+    /// The daemon gives the grace once to all domains of a user.
+    #[test]
+    fn the_domains_of_a_user_share_the_grace() {
+        let (used, _) = account(ms(1), 4);
+        assert!(used >= ms(1_080) && used <= ms(1_120), "{used}");
+    }
+
+    #[test]
+    fn the_wait_ends_when_there_is_enough_to_run() {
+        let mut credit = Credit::of_time(at(0));
+        credit.set_reservation(210_000, ms(3));
+        credit.spend((at(0), at(0)), at(4), ms(3));
+        // It was full, and an upcall of 4 ms earned 1 ms.
+        assert_eq!((credit.is_used(), credit.left(), credit.wait()), (true, ms(0), ms(8)));
+        credit.earn(at(11));
+        assert!(credit.is_used());
+        credit.earn(at(12));
+        assert_eq!((credit.is_used(), credit.left()), (false, ms(1)));
+    }
+
+    /// A domain that used its reservation and one long quantum may begin anew when the CPU idles.
+    #[test]
+    fn a_debt_is_forgiven_unless_the_domain_is_far_beyond_its_reservation() {
+        assert!(Credit::of_sleeps().forgives());
+        let mut credit = Credit::of_time(at(0));
+        credit.set_reservation(50_000, ms(1));
+        let mut now = at(0);
+        for found in [true, true, false, false] {
+            credit.spend((now, now), now + ms(6), ms(1));
+            now += ms(20);
+            assert_eq!(credit.forgives(), found, "{now:?}");
+        }
+        credit.earn(now + ms(300));
+        assert!(credit.forgives());
+    }
+
     /// A job ends at its deadline and the next one begins at once.
     #[test]
     fn an_activity_that_keeps_its_declaration_is_never_over_its_meter() {
         let params = ActivityParams::new(ms(10), ms(1)).batch(3);
-        let (mut meter, at) = (Meter::default(), |at| Instant::ZERO + ms(at));
+        let mut meter = Meter::default();
         for job in 1..100 {
             let start = at(10 * job) + ms(if job % 2 == 0 { 0 } else { 7 });
             assert!(meter.left(&params, start) >= ms(3), "job {job}");
@@ -181,7 +381,7 @@ mod tests {
     #[test]
     fn an_activity_that_takes_more_is_over_its_meter_until_its_rate_has_paid_for_it() {
         let params = ActivityParams::new(ms(10), ms(1)).batch(2);
-        let (mut meter, at) = (Meter::default(), |at| Instant::ZERO + ms(at));
+        let mut meter = Meter::default();
         meter.charge(&params, at(10), at(20));
         assert_eq!(meter.left(&params, at(20)), Span::ZERO);
         assert_eq!(meter.left(&params, at(40)), Span::ZERO);

@@ -13,7 +13,8 @@
 //!    passes the turn on and sleeps ([`crate::domain::virtual_processor`]).
 //! 3. It delivers user interrupts ([`crate::preemption::interrupts`]).
 //! 4. It upcalls the work that the core chose, or sleeps until the next release. It also sleeps if
-//!    all ready work is beyond its budget and has used its part of the idle time (`surplus`).
+//!    all ready work is beyond its budget and has used its part of the idle time (`surplus`). Under
+//!    a daemon it has no turn then (2).
 //!
 //! Once started, the executor allocates nothing and takes no lock. It makes a system call only to
 //! sleep when nothing is ready, to wake a thread that waits, and, in the baseline modes, to read
@@ -80,7 +81,7 @@ pub(crate) struct Executor {
     /// Scratch of [`Executor::poll_streams`]: streams whose level is reached, and when their
     /// messages arrive.
     pub(super) reached: Vec<(ActivityId, Instant)>,
-    /// `Some` in the real-time class without a daemon: how much work beyond its budget may run.
+    /// `Some` in the real-time class: how much work beyond its budget may run.
     pub(super) credit: Option<Credit>,
 }
 
@@ -170,6 +171,7 @@ impl Executor {
         let mut slots = Vec::new();
         slots.resize_with(ACTIVITIES_MAX as usize, Slot::default);
         let (rings, link) = link(shared.clone(), records);
+        let is_limited = virtual_processor.as_ref().is_some_and(VirtualProcessor::is_real_time);
         let executor = Executor {
             scheduler,
             slots,
@@ -182,7 +184,7 @@ impl Executor {
             inboxes: Inboxes::new(discipline, shared),
             reached: Vec::with_capacity(WATCHES_MAX),
             virtual_processor,
-            credit: None,
+            credit: is_limited.then(|| Credit::of_time(clock::now())),
         };
         (executor, link)
     }
@@ -190,7 +192,7 @@ impl Executor {
     /// The thread has the real-time class and no daemon watches it: work beyond its budget leaves
     /// time to ordinary programs from now on.
     pub(crate) fn limit_surplus(&mut self) {
-        self.credit = Some(Credit::new());
+        self.credit = Some(Credit::of_sleeps());
     }
 
     /// Runs until a controller sends `Quit`.
@@ -227,7 +229,9 @@ impl Executor {
                 now = clock::now();
                 self.poll_events(now);
             }
-            let waits_until = self.surplus_waits(now);
+            // Under a daemon such work has no turn (`turn`).
+            let has_turns = self.virtual_processor.is_some();
+            let waits_until = if has_turns { None } else { self.surplus_waits(now) };
             let next = if waits_until.is_some() { None } else { self.next_upcall(now) };
             match next {
                 Some((id, grant)) => now = self.upcall(id, grant),
@@ -305,7 +309,7 @@ impl Executor {
         if self.scheduler.awaits_idle() {
             let idled_at = virtual_processor.idled_at();
             if self.scheduler.clock() < idled_at && idled_at <= now {
-                self.handle_input(now, Input::Idle);
+                self.note_idle(now);
             }
         }
         // The return of an upcall already told the core what was due by its end.
@@ -315,7 +319,10 @@ impl Executor {
         if was_passed_over {
             self.handle_input(now, Input::PassedOver);
         }
+        let surplus_at = self.surplus_waits(now);
+        let forgives_debts = self.forgives_debts();
         let Some(virtual_processor) = &mut self.virtual_processor else { return Turn::Own };
+        virtual_processor.set_surplus(surplus_at, forgives_debts);
         let next = has_turn.then(|| virtual_processor.next(&self.scheduler, now));
         let to = match next {
             Some(Next::Own) => return Turn::Own,
@@ -334,10 +341,10 @@ impl Executor {
         Turn::Peer
     }
 
-    /// The CPU has nothing to run.
+    /// The CPU has nothing to run. Without credit for that, debts remain.
     #[inline]
     fn note_idle(&mut self, now: Instant) {
-        if self.scheduler.awaits_idle() {
+        if self.scheduler.awaits_idle() && self.forgives_debts() {
             self.handle_input(now, Input::Idle);
         }
     }
@@ -437,10 +444,12 @@ impl Executor {
     }
 
     /// Shows the watchdog the time of one job of each activity.
-    pub(super) fn publish_compute(&self) {
+    pub(super) fn publish_compute(&mut self) {
         let params = self.slots.iter().filter_map(|slot| slot.params);
         let computes = params.map(|params| params.compute());
-        self.shared.pulse.set_compute(computes.fold(Span::ZERO, |sum, compute| sum + compute));
+        let compute = computes.fold(Span::ZERO, |sum, compute| sum + compute);
+        self.shared.pulse.set_compute(compute);
+        self.update_reservation(compute);
     }
 
     fn job_done(&mut self, mut record: JobRecord) {

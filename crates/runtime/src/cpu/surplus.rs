@@ -1,13 +1,15 @@
 //! How an executor limits work beyond its budget: by its [`Credit`](super::credit::Credit).
 //!
-//! Only an executor that has the real-time class by its process' own right has one. Under a daemon
-//! the daemon compares what a domain uses with its reservation.
+//! An executor in the real-time class has one. In a process without a daemon it sleeps while all
+//! ready work is beyond its budget and without credit. Under a daemon the domain then says in its
+//! user area that it has no work before a certain moment
+//! ([`crate::domain::virtual_processor::VirtualProcessor::set_surplus`]), and others run.
 
-use upcall_core::activity::ActivityId;
+use upcall_core::activity::{ActivityId, ActivityParams};
 use upcall_core::time::{Instant, Span};
 
+use super::credit::Credit;
 use super::executor::Executor;
-use crate::watchdog;
 
 /// The part of an upcall that is beyond the budget.
 #[derive(Clone, Copy, Debug)]
@@ -30,19 +32,51 @@ impl Executor {
     }
 
     /// Until when to sleep although work may be ready, because all of that is beyond its budget and
-    /// must wait. A comparison, unless the credit is used; then O(1) under RMDP, RM and DWS, and
-    /// O(activities) under PS and DWCS.
+    /// must wait. O(1), unless the credit is used; then O(peer domains), and under PS and DWCS
+    /// O(activities).
     #[inline]
-    pub(super) fn surplus_waits(&self, now: Instant) -> Option<Instant> {
-        let credit = self.credit.as_ref().filter(|credit| credit.is_used())?;
-        self.is_all_surplus(now).then(|| now + credit.wait())
+    pub(super) fn surplus_waits(&mut self, now: Instant) -> Option<Instant> {
+        let credit = self.credit.as_mut()?;
+        credit.earn(now);
+        if !credit.is_used() {
+            return None;
+        }
+        if let Some(virtual_processor) = &self.virtual_processor {
+            credit.set_domains(virtual_processor.domains());
+        }
+        let wait = credit.wait();
+        self.is_all_surplus(now).then(|| now + wait)
+    }
+
+    /// Whether the core may learn that the CPU idles, by which it forgives debts.
+    #[inline]
+    pub(super) fn forgives_debts(&self) -> bool {
+        self.credit.as_ref().is_none_or(Credit::forgives)
+    }
+
+    /// Under a daemon the credit depends on what the activities have reserved. O(activities).
+    pub(super) fn update_reservation(&mut self, compute: Span) {
+        let (Some(credit), Some(virtual_processor)) = (&mut self.credit, &self.virtual_processor)
+        else {
+            return;
+        };
+        let reserved = (0_u32..).map(ActivityId).zip(&self.slots).filter_map(|(id, slot)| {
+            let params = slot.params?;
+            virtual_processor.is_reserved(id).then_some(params)
+        });
+        let share_ppm = |params: ActivityParams| {
+            params.compute().as_nanos().saturating_mul(1_000_000) / params.period.as_nanos().max(1)
+        };
+        credit.set_reservation(reserved.map(share_ppm).sum(), compute);
     }
 
     /// Whether no work within its budget is ready.
     fn is_all_surplus(&self, now: Instant) -> bool {
         let is_over = |id| self.surplus_from(id, now) <= now;
-        if let Some(best) = self.scheduler.best() {
-            return is_over(best.id);
+        // All policies under a daemon have an order of all domains.
+        let best = self.scheduler.best();
+        if best.is_some() || self.virtual_processor.is_some() {
+            return best.is_some_and(|best| is_over(best.id));
         }
         let all = 0..u32::try_from(self.slots.len()).unwrap_or(u32::MAX);
         all.map(ActivityId).all(|id| self.scheduler.unfinished(id) == 0 || is_over(id))
@@ -57,9 +91,7 @@ impl Executor {
         start + left.unwrap_or_default()
     }
 
-    /// The activity ran from `start` to `end`, since `from` beyond its budget. An upcall that takes
-    /// longer than the watchdog lets it run was blocked: only the CPU time that it may have used
-    /// counts. O(1).
+    /// The activity ran from `start` to `end`, since `from` beyond its budget. O(1).
     pub(super) fn charge_surplus(
         &mut self,
         id: ActivityId,
@@ -68,10 +100,8 @@ impl Executor {
     ) {
         let Some(credit) = &mut self.credit else { return };
         let slot = &mut self.slots[id.0 as usize];
-        if end > from {
-            let compute = slot.params.map_or(Span::ZERO, |params| params.compute());
-            credit.spend(end.since(from).min(compute.max(watchdog::GRACE)));
-        }
+        let compute = slot.params.map_or(Span::ZERO, |params| params.compute());
+        credit.spend((start, from), end, compute);
         if let (None, Some(params)) = (self.scheduler.budget(id), slot.params) {
             slot.meter.charge(&params, start, end);
         }

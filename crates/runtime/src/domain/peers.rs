@@ -44,6 +44,12 @@ impl Peers {
         self.all.is_empty()
     }
 
+    /// The number of domains of the user on the CPU, this one included.
+    pub(super) fn domains(&self) -> u64 {
+        let is_peer = |peer: &&PeerDomain| peer.is_present && peer.domain != DomainId::DAEMON;
+        1 + self.all.iter().filter(is_peer).count() as u64
+    }
+
     /// Adds a peer in place of an earlier one with the same number.
     pub(super) fn add(&mut self, new: PeerDomain) {
         self.all.retain(|peer| peer.domain != new.domain);

@@ -104,6 +104,10 @@ pub(crate) struct VirtualProcessor {
     /// Whether it was reported that this domain was passed over, and the daemon has not set its
     /// state back since.
     is_passed_over: bool,
+    /// `Some`: all that is ready is beyond its budget and waits until then (decision 0016).
+    surplus_at: Option<Instant>,
+    /// Whether debts are forgiven when the CPU idles.
+    forgives_debts: bool,
     /// How long a better domain may wait while this domain goes on (decision 0014).
     defer_preemption: Span,
     counters: Counters,
@@ -142,6 +146,8 @@ impl VirtualProcessor {
             yields_seen: 0,
             interrupts_seen,
             is_passed_over: false,
+            surplus_at: None,
+            forgives_debts: true,
             defer_preemption,
             counters: Counters::default(),
         }
@@ -215,6 +221,7 @@ impl VirtualProcessor {
     /// Gives up its place, because it has nothing to run any more.
     pub(crate) fn leave(&mut self, scheduler: &Scheduler) {
         self.orders.fill(None);
+        self.surplus_at = None;
         self.publish(scheduler);
         self.ask_holder();
         self.pass(DomainId::DAEMON);
@@ -299,8 +306,33 @@ impl VirtualProcessor {
         Instant::from_nanos(self.pages.kernel.idled_ns())
     }
 
-    /// Publishes what `scheduler` has to run. O(greatest number of activities that existed at
-    /// once).
+    /// Whether the daemon has put the domains into the real-time class.
+    pub(crate) fn is_real_time(&self) -> bool {
+        self.woken_peers.is_real_time
+    }
+
+    /// Whether the activity has a reservation.
+    pub(crate) fn is_reserved(&self, id: ActivityId) -> bool {
+        self.order(id).is_some_and(|order| order < UNRESERVED)
+    }
+
+    /// The number of domains of the user on the CPU, this one included, as of the last comparison.
+    /// O(peers).
+    pub(crate) fn domains(&self) -> u64 {
+        self.peers.domains()
+    }
+
+    /// What [`Self::next`] and [`Self::publish`] say from now on. `at`: all that is ready is beyond
+    /// its budget and must not run before that moment. `forgives_debts`: whether debts are forgiven
+    /// when the CPU idles, so that the daemon must wake the domain then.
+    #[inline]
+    pub(crate) fn set_surplus(&mut self, at: Option<Instant>, forgives_debts: bool) {
+        (self.surplus_at, self.forgives_debts) = (at, forgives_debts);
+    }
+
+    /// Publishes what `scheduler` has to run. Work that waits for credit is shown as ready from
+    /// that moment on, and its activity with its rank at the next refill. O(greatest number of
+    /// activities that existed at once).
     pub(crate) fn publish(&mut self, scheduler: &Scheduler) {
         for (number, order) in self.orders[..self.orders_used].iter().enumerate() {
             let id = ActivityId(u32::try_from(number).unwrap_or(u32::MAX));
@@ -309,11 +341,15 @@ impl VirtualProcessor {
             let set = self.pages.user.set(number, slot);
             debug_assert!(set.is_ok());
         }
-        self.pages.user.set_awaits_idle(scheduler.awaits_idle());
+        self.pages.user.set_awaits_idle(scheduler.awaits_idle() && self.forgives_debts);
         let ready = scheduler.best().and_then(|standing| {
             let rank = self.rank(standing)?;
             let first = self.order(standing.first).unwrap_or(rank.order);
-            Some(Pending { rank, first, since_ns: self.pending_since_ns(scheduler) })
+            let since_ns = match self.surplus_at {
+                Some(at) => at.as_nanos(),
+                None => self.pending_since_ns(scheduler),
+            };
+            Some(Pending { rank, first, since_ns })
         });
         let changed = self.pages.user.publish(ready);
         // Asks even if nothing changed: the holder may have passed over this domain, which is ready
@@ -390,7 +426,8 @@ impl VirtualProcessor {
     /// The best domain at `now`. O(slots in use of all peers).
     pub(crate) fn next(&mut self, scheduler: &Scheduler, now: Instant) -> Next {
         self.peers.update(&self.pages.kernel);
-        let own = scheduler.best().and_then(|standing| self.rank(standing));
+        let best = scheduler.best().filter(|_| self.surplus_at.is_none());
+        let own = best.and_then(|standing| self.rank(standing));
         let found = self.found.take();
         let is_best = std::mem::take(&mut self.is_best) && own.is_some();
         if is_best && !self.pages.turn.need_resched() {

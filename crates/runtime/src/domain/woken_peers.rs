@@ -35,7 +35,7 @@ pub(super) struct WokenPeers {
     /// Whether the threads of the domains are real-time threads. An ordinary thread that yields may
     /// wait for a whole time slice of any other thread, and the kernel lets woken threads run
     /// anyway.
-    is_real_time: bool,
+    pub(super) is_real_time: bool,
     /// Before this moment the holder does not yield again.
     next_yield: Instant,
 }

@@ -70,9 +70,8 @@ fn a_busy_thread_leaves_the_real_time_class_and_gets_it_back() {
     };
     let pulse = Arc::new(Pulse::default());
     let watchdog = Watchdog::start(band).unwrap();
-    let class = |pulse: &Pulse| {
-        schedule::class_of(u32::try_from(pulse.tid.load(Ordering::Relaxed)).unwrap())
-    };
+    let tid = |pulse: &Pulse| u32::try_from(pulse.tid.load(Ordering::Relaxed)).unwrap();
+    let class = |pulse: &Pulse| schedule::class_of(tid(pulse));
     let fifo = schedule::Class::Fifo { priority: band.handlers() };
     watchdog.watch(3, band.handlers(), pulse.clone());
     std::thread::scope(|scope| {
@@ -81,10 +80,14 @@ fn a_busy_thread_leaves_the_real_time_class_and_gets_it_back() {
             schedule::set_fifo(band.handlers()).unwrap();
             pulse.begin(BUDGET);
             while class(&pulse) == Ok(fifo) {}
+            // What it starts while its class changes does not keep the former one.
+            let is_not_inherited = || schedule::class_and_reset_of(tid(&pulse)).unwrap().1;
+            assert!(is_not_inherited());
             pulse.end();
             while class(&pulse) != Ok(fifo) {
                 std::thread::yield_now();
             }
+            assert!(is_not_inherited());
         });
     });
     let offences: Vec<Offence> = watchdog.offences().collect();

@@ -80,7 +80,7 @@ impl<W: AsRef<[AtomicU64]>> Peer<W> {
         let found = self.try_read(|slots| {
             // Relaxed: `Self::try_read` sees if it changes.
             let sequence = self.words.load(word::SEQUENCE, Relaxed);
-            let mut summary = Summary::of(sequence, self.ready());
+            let mut summary = Summary::of(sequence, self.ready(), at_ns);
             shown(slots).for_each(|release| summary.add(release, at_ns));
             summary
         })?;

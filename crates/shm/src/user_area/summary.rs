@@ -36,9 +36,16 @@ impl Summary {
         whole_until_ns: NEVER,
     };
 
-    /// A summary of an area with this sequence number, without releases yet.
-    pub(super) const fn of(sequence: u64, ready: Pending) -> Self {
-        Summary { sequence: Some(sequence), ready, ..Summary::EMPTY }
+    /// A summary of an area with this sequence number, without slots yet. Work that is ready only
+    /// after `now_ns` is as a release.
+    pub(super) fn of(sequence: u64, ready: Pending, now_ns: u64) -> Self {
+        let mut summary = Summary { sequence: Some(sequence), ..Summary::EMPTY };
+        if ready.since_ns > now_ns && ready.since_ns != NEVER && ready.rank.key != NEVER {
+            summary.add((ready.since_ns, ready.rank), now_ns);
+        } else {
+            summary.ready = ready;
+        }
+        summary
     }
 
     /// Adds a release at `now_ns`, unless another one makes it needless. All releases that have

@@ -534,6 +534,27 @@ proptest! {
     }
 }
 
+/// A domain whose work waits for a moment has nothing to run before it, and then at once.
+#[test]
+fn work_that_is_ready_later_is_as_a_release() {
+    let words = blank(1);
+    let (mut owner, peer) = ends(&words);
+    owner.set(0, slot(300, 10, 0)).unwrap();
+    owner.publish(Some(Pending { since_ns: 200, ..rank(90, 0).into() }));
+    let summary = peer.summary(100).unwrap();
+    assert_eq!((summary.ready(), summary.next_release_ns()), (None, 200));
+    for (at_ns, expected) in [(199, None), (200, Some(90)), (299, Some(90)), (300, Some(10))] {
+        let expected = expected.map(|key| rank(key, 0));
+        assert_eq!((peer.best(at_ns), summary.best(at_ns)), (Ok(expected), expected), "{at_ns}");
+    }
+    let mut others = Summary::EMPTY;
+    others.add_upcoming(&summary, 100);
+    assert_eq!(others.releases(), [(200, rank(90, 0)), (300, rank(10, 0))]);
+    // Work that never becomes ready stays in sight of those who check the rank.
+    owner.publish(Some(Pending { since_ns: NEVER, ..rank(90, 0).into() }));
+    assert_eq!(peer.summary(100).unwrap().ready(), Some(rank(90, 0)));
+}
+
 #[test]
 fn later_pages_of_slots_are_written_before_use_and_untouched_before() {
     let words = blank(4);

@@ -105,12 +105,15 @@ impl Domain {
         }
     }
 
-    /// The next release of each activity, and its rank from then on.
+    /// The next release of each activity, and its rank from then on. If the activity will be over
+    /// budget, also its release over budget, which the runtime does not show.
     fn slots<'a>(&'a self, actors: &'a [Actor]) -> impl Iterator<Item = (u64, Rank)> + 'a {
-        (0..count(self.members.len())).filter_map(|number| {
-            let (at, standing) = self.scheduler.upcoming(ActivityId(number))?;
-            Some((at.as_nanos(), self.rank(actors, standing)))
-        })
+        let ids = (0..count(self.members.len())).map(ActivityId);
+        let changes = ids.flat_map(|id| {
+            let over_budget = self.scheduler.upcoming_over_budget(id);
+            self.scheduler.upcoming(id).into_iter().chain(over_budget)
+        });
+        changes.map(|(at, standing)| (at.as_nanos(), self.rank(actors, standing)))
     }
 
     /// The next release that the domain shows.

@@ -321,6 +321,53 @@ fn released(virtual_processor: &mut VirtualProcessor) -> Scheduler {
     scheduler
 }
 
+/// Work over its budget that must wait is no work until then, and the refill of its budget shows it
+/// with its rank (docs/decisions/0016).
+#[test]
+fn a_domain_whose_work_waits_for_credit_passes_the_turn_and_shows_when_it_wants_it() {
+    let (mut virtual_processor, peer, _) = virtual_processor();
+    let mut scheduler = released(&mut virtual_processor);
+    // The job began at 100 ms, and yields over its budget of 1 ms. The next window begins at 190.
+    assert!(scheduler.poll_command(at(100)).is_some());
+    let yielded = Input::Returned { pdus: 0, outcome: Outcome::Yielded };
+    scheduler.handle(at(101), yielded).unwrap();
+    virtual_processor.publish(&scheduler);
+    let over = peer.best(at(101).as_nanos()).unwrap().unwrap();
+    let within = Rank::new(90_000_000, 0);
+    assert!(over > within);
+    assert_eq!(virtual_processor.next(&scheduler, at(101)), Next::Own);
+    virtual_processor.set_surplus(Some(at(130)), true);
+    assert_eq!(virtual_processor.next(&scheduler, at(101)), Next::Nobody);
+    virtual_processor.publish(&scheduler);
+    let expected = [(129, None), (130, Some(over)), (189, Some(over)), (190, Some(within))];
+    for (ms, expected) in expected {
+        assert_eq!(peer.best(at(ms).as_nanos()), Ok(expected), "{ms}");
+    }
+    assert_eq!(peer.summary(at(101).as_nanos()).unwrap().next_release_ns(), at(130).as_nanos());
+    // An activity of worse rank than the work over budget, and within its own, goes on until 190.
+    let running = Rank::new(500_000_000, 7);
+    let rival = peer.rival(running, at(101).as_nanos()).unwrap();
+    assert_eq!((rival.preempts_at_ns, rival.best), (at(190).as_nanos(), None));
+    // When the credit suffices, the work is ready as before.
+    virtual_processor.set_surplus(None, true);
+    assert_eq!(virtual_processor.next(&scheduler, at(131)), Next::Own);
+    virtual_processor.publish(&scheduler);
+    assert_eq!(peer.best(at(101).as_nanos()), Ok(Some(over)));
+}
+
+/// A domain that is far beyond its reservation keeps its debts, so it need not be woken.
+#[test]
+fn a_domain_that_keeps_its_debts_does_not_await_an_idle_cpu() {
+    let (mut virtual_processor, peer, _) = virtual_processor();
+    let scheduler = released(&mut virtual_processor);
+    assert!(scheduler.awaits_idle());
+    for forgives_debts in [true, false] {
+        virtual_processor.set_surplus(None, forgives_debts);
+        virtual_processor.publish(&scheduler);
+        assert_eq!(peer.awaits_idle(), forgives_debts);
+    }
+}
+
 #[test]
 fn a_deferring_domain_goes_on_while_a_better_rank_has_waited_less() {
     let (mut virtual_processor, mut control, _, daemon) =
