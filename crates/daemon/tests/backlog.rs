@@ -257,16 +257,8 @@ fn a_domain_that_takes_five_times_its_cost_costs_the_others_nothing() {
 /// batch of the first. Another domain is beside. Returns the counters of the first, and the misses
 /// of the other two.
 fn run_in_one_domain(discipline: &'static Discipline, pdus: u32) -> (Counters, [u64; 2]) {
-    let directory = tempfile::tempdir().unwrap();
-    let socket = directory.path().join("upcalld");
-    let cpu = *upcall_runtime::default_cpus().unwrap().last().unwrap();
-    let mut config = Config::new(socket.clone(), vec![cpu]);
-    config.discipline = discipline;
-    let daemon = Daemon::start(config).unwrap();
-    let stopper = daemon.stopper();
-    let thread = std::thread::spawn(move || daemon.run(|_, _| {}));
-    let [mut mixed, mut beside] =
-        ["mixed", "beside"].map(|name| attached(&socket, name, discipline));
+    let server = Server::start(|config| config.discipline = discipline);
+    let [mut mixed, mut beside] = ["mixed", "beside"].map(|name| server.attach(name));
     let keeps = Span::from_micros(900);
     let offender = spinning(&mut mixed, (need(20, pdus), Terms::default()), Span::from_millis(5));
     let honest = spinning(&mut mixed, (need(40, 8), Terms::default()), keeps);
@@ -279,8 +271,7 @@ fn run_in_one_domain(discipline: &'static Discipline, pdus: u32) -> (Counters, [
         let activities = runtime.stop(|_, _| {}).activities;
         activities.into_iter().map(|activity| activity.counters.unwrap()).collect::<Vec<_>>()
     });
-    stopper.stop();
-    thread.join().unwrap();
+    server.stop();
     (mixed[0], [mixed[1].misses, beside[0].misses])
 }
 
