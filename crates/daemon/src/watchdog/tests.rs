@@ -152,10 +152,10 @@ fn a_domain_may_catch_up_after_the_host_took_its_cpu() {
         }
         account.beyond_ns(&limits)
     };
-    // A tenth of 40 ms, of the time since, and one job.
+    // A tenth of 40 ms, of the time since with the grace, and one job.
     let at_us = [40_200, 45_000];
     assert_eq!(beyond_ns(Span::from_millis(40), at_us), 0);
-    assert_eq!(beyond_ns(Span::ZERO, at_us), 3_500_000);
+    assert_eq!(beyond_ns(Span::ZERO, at_us), 3_250_000);
 }
 
 /// A domain of a user whose thread, of this process, sleeps. It shows the rank `key`, if it has
