@@ -341,7 +341,10 @@ impl VirtualProcessor {
             let set = self.pages.user.set(number, slot);
             debug_assert!(set.is_ok());
         }
-        self.pages.user.set_awaits_idle(scheduler.awaits_idle() && self.forgives_debts);
+        // Work that waits for credit is no idleness: the core keeps the debt of an activity with a
+        // job, so the daemon would wake this domain at each idle moment for nothing.
+        let may_forgive = self.forgives_debts && self.surplus_at.is_none();
+        self.pages.user.set_awaits_idle(scheduler.awaits_idle() && may_forgive);
         let ready = scheduler.best().and_then(|standing| {
             let rank = self.rank(standing)?;
             let first = self.order(standing.first).unwrap_or(rank.order);
