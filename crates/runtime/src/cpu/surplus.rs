@@ -7,6 +7,7 @@
 
 use upcall_core::activity::{ActivityId, ActivityParams};
 use upcall_core::time::{Instant, Span};
+use upcall_sys::clock;
 
 use super::credit::Credit;
 use super::executor::Executor;
@@ -33,11 +34,15 @@ impl Executor {
 
     /// Until when to sleep although work may be ready, because all of that is beyond its budget and
     /// must wait. O(1), unless the credit is used; then O(peer domains), and under PS and DWCS
-    /// O(activities).
+    /// O(activities). Under a daemon one system call each 100 ms, or each millisecond while the
+    /// credit is used.
     #[inline]
     pub(super) fn surplus_waits(&mut self, now: Instant) -> Option<Instant> {
         let credit = self.credit.as_mut()?;
         credit.earn(now);
+        if credit.is_to_settle(now) {
+            credit.settle(now, clock::thread_cpu_ns());
+        }
         if !credit.is_used() {
             return None;
         }
