@@ -2,8 +2,6 @@
 //! numbers. `promises.rs` tests whether promises are kept. Here a machine without rights or time
 //! may break them all.
 
-#![expect(clippy::unwrap_used, reason = "a test may panic")]
-
 #[allow(dead_code, reason = "each test program uses its own part")]
 mod support;
 
