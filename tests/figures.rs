@@ -273,9 +273,17 @@ fn the_measured_cost_of_several_domains_is_that_of_a_hand_off_between_processes(
     };
     let of_one = DOMAINS.replace("domain = \"two\"", "domain = \"one\"");
     let in_process = DOMAINS.replace("domain = \"one\"", "").replace("domain = \"two\"", "");
-    let costs = [in_process.as_str(), &of_one, DOMAINS].map(cost);
-    println!("in process, one domain, two domains: {costs:?} ns");
-    assert!(costs[0] > 0 && 4 * costs[2] > 5 * costs[0].max(costs[1]), "{costs:?}");
+    // Other threads only add to a measured cost, so the least of several counts.
+    let mut least = [u64::MAX; 3];
+    for round in 0..20 {
+        let costs = [in_process.as_str(), &of_one, DOMAINS].map(cost);
+        least = std::array::from_fn(|of| least[of].min(costs[of]));
+        if round >= 2 && 4 * least[2] > 5 * least[0].max(least[1]) {
+            break;
+        }
+    }
+    println!("in process, one domain, two domains: {least:?} ns");
+    assert!(least[0] > 0 && 4 * least[2] > 5 * least[0].max(least[1]), "{least:?}");
 }
 
 /// A spec on one CPU, and the path of the socket of its own daemon.

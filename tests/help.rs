@@ -109,6 +109,8 @@ fn there_are_completions_for_the_daemon() {
         for word in ["upcalld", "user-share", "metrics"] {
             assert!(done.stdout.contains(word), "{shell}: no `{word}`");
         }
+        // `upcall` has the flags of the daemon, too, and commands beside it.
+        assert!(!done.stdout.contains("sweep"), "{shell}: the script completes `upcall`");
     }
 }
 

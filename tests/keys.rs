@@ -9,7 +9,7 @@ mod support;
 use std::fs;
 
 use serde_json::Value;
-use support::{SpecFile, a_cpu, field, folder, named, start, upcall, wait_until};
+use support::{SpecFile, a_cpu, field, folder, list, named, start, upcall, wait_until};
 
 /// One change of a key, and the figure of an activity that shows it: the text that is replaced, its
 /// replacement, the activity, and the path of the figure.
@@ -290,6 +290,14 @@ fn the_flags_of_sim_change_what_is_simulated() {
     let arguments = ["sim", refused.path(), "--duration", "1s", "--json"];
     upcall(&arguments).assert_code(&[3]);
     upcall(&[&arguments[..], &["--soft"]].concat()).assert_code(&[0, 4]);
+    // An optional task that is refused is simulated only with the flag.
+    let optional = TASKS.replace("cost = \"2 ms\"", "cost = \"6 ms\"");
+    let optional = SpecFile::new(optional.replace("batch = 6", "batch = 6\noptional = true"));
+    let simulated = |flags: &[&str]| {
+        let done = upcall(&[&["sim", optional.path(), "--json"], flags].concat());
+        list(&done.assert_code(&[0, 4]).json(), "activities").len()
+    };
+    assert!(simulated(&[]) < simulated(&["--soft"]));
 }
 
 /// Threads of a sweep that runs, by the kernel's count.

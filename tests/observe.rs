@@ -113,7 +113,8 @@ fn ps_lists_a_domain_with_its_activities_until_it_ends() {
     let mut seen = Value::Null;
     wait_until("some jobs", || {
         seen = daemon.ps();
-        number(named(&seen, "domains", "player"), "jobs") > 2
+        let player = named(&seen, "domains", "player");
+        number(player, "jobs") > 2 && number(player, "used_ns") > 0
     });
 
     let player = named(&seen, "domains", "player");
@@ -128,6 +129,9 @@ fn ps_lists_a_domain_with_its_activities_until_it_ends() {
     let [virtual_processor] = list(player, "virtual_processors") else { panic!("{player:#}") };
     assert_fields(virtual_processor, &[("tid", Count), ("state", Text), ("used_ns", Count)]);
     assert_eq!(number(virtual_processor, "cpu"), u64::from(a_cpu()));
+    for of_its_only_one in ["state", "used_ns", "utilization"] {
+        assert_eq!(field(player, of_its_only_one), field(virtual_processor, of_its_only_one));
+    }
 
     let tables = daemon.ask(&["ps"]);
     tables.assert_code(&[0]);

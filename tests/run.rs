@@ -6,12 +6,13 @@
 mod support;
 
 use std::fs;
+use std::process::Command;
 
 use serde_json::Value;
 use support::Type::{Bool, Count, CountOrNull, List, Object, SignedOrNull, Text};
 use support::{
-    Done, SpecFile, Type, assert_fields, field, list, machine, named, number, on_a_cpu, text,
-    truth, upcall, with_ports,
+    Done, Running, SpecFile, Type, UPCALL, assert_fields, field, list, machine, named, number,
+    on_a_cpu, text, truth, upcall, with_ports,
 };
 
 /// Two streams with embedded senders, a task, and a hog.
@@ -450,4 +451,41 @@ fn a_soft_run_that_never_sleeps_leaves_the_real_time_class_and_says_so() {
     let notices = list(&run, "platform.notices").iter().filter_map(Value::as_str);
     let lowered = notices.filter(|line| line.starts_with("this process kept CPU "));
     assert_eq!(lowered.count(), 1, "{run:#}");
+}
+
+/// A stream whose sender is another program: none.
+const LISTENER: &str = r#"
+[[stream]]
+name = "voice"
+class = "continuous-media"
+rate = "50/s"
+pdu = "100 B"
+delay = "100 ms"
+cost = "500 us"
+receive = "udp://127.0.0.1:{}"
+"#;
+
+/// Pipes stand for the counters of an interface. The run reads each before and after.
+#[test]
+#[ignore = "needs unshare(1) and root"]
+fn packets_that_interfaces_drop_during_a_run_are_counted() {
+    let _machine = machine();
+    let spec = SpecFile::new(on_a_cpu(&with_ports(LISTENER).0));
+    let interfaces = spec.folder.path().join("interfaces");
+    let statistics = interfaces.join("eth0/statistics");
+    fs::create_dir_all(&statistics).unwrap();
+    let pipes = ["rx_dropped", "rx_missed_errors"].map(|name| statistics.join(name));
+    assert!(Command::new("mkfifo").args(&pipes).status().unwrap().success());
+    // Each write waits for the reader. The thread is left behind if there is none.
+    std::thread::spawn(move || {
+        for counters in [["3\n", "1\n"], ["8\n", "3\n"]] {
+            pipes.iter().zip(counters).for_each(|(pipe, count)| fs::write(pipe, count).unwrap());
+        }
+    });
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-c"]);
+    command.arg("mount --bind \"$0\" /sys/class/net && exec \"$@\"").arg(&interfaces);
+    command.args([UPCALL, "run", spec.path(), "--duration", "200ms", "--json"]);
+    let run = Running::start(&mut command).finish().assert_code(&[0, 4]).json();
+    assert_eq!(number(named(&run, "streams", "voice"), "dropped.interface"), 7, "{run:#}");
 }

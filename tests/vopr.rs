@@ -25,6 +25,7 @@ fn one_policy_and_a_first_seed_can_be_chosen() {
     let done = upcall(&["sim", "--vopr", "3", "--seed", "946", "--policy", "dwcs"]);
     assert_eq!(done.status.code(), Some(0), "{done:?}");
     assert!(done.stdout.contains("dwcs 3 seeds"), "{done:?}");
+    assert!(!done.stdout.contains("rmdp"), "another policy was checked: {done:?}");
     assert!(done.stdout.ends_with("every promise kept\n"), "{done:?}");
     let from = |seed| upcall(&["sim", "--vopr", "3", "--policy", "dwcs", "--json", "--seed", seed]);
     assert_ne!(from("946").stdout, from("0").stdout);

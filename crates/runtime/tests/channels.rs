@@ -199,6 +199,25 @@ fn an_event_with_a_delay_is_handled_no_earlier() {
     client.raise(&raise(1).when(When::After(Span::from_millis(20)))).unwrap();
     assert_eq!(next_word(&seen), 1);
     assert!(clock::now() >= from + Span::from_millis(20));
+    // An event for a thread that sleeps costs a system call. The thread sleeps soon.
+    let raiser = client.raiser();
+    let wakes = (0..1_000).any(|_| {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+        raiser.raise(&raise(2)).unwrap();
+        assert_eq!(next_word(&seen), 2);
+        raiser.system_calls() > 0
+    });
+    assert!(wakes, "no event was a system call");
+    // The route says when, for events that do not.
+    let (route, seen) = shows();
+    let name = format!("{name}-route");
+    let terms = ServiceTerms::new(RINGS, route.when(When::After(Span::from_millis(20))));
+    let _service = Service::in_thread(&name, terms).unwrap();
+    let client = Client::polled(&name).unwrap();
+    let from = clock::now();
+    client.raise(&raise(3)).unwrap();
+    assert_eq!(next_word(&seen), 3);
+    assert!(clock::now() >= from + Span::from_millis(20));
 }
 
 #[test]

@@ -247,9 +247,11 @@ fn services_come_and_go_and_each_side_finds_the_other_gone() {
         let route = route.on_gone(move |_, how| *told.lock().unwrap() = Some(how));
         let service = runtime.service(cpu, &name, ServiceTerms::new(RINGS, route)).unwrap();
         let mut client = Client::polled(&name).unwrap();
+        let raiser = client.raiser();
+        assert_eq!(raiser.gone(), None);
         client.raise(&raise(round)).unwrap();
         if round % 2 == 0 {
-            drop(client);
+            drop((client, raiser));
             until("the service finds the client gone", || {
                 *gone.lock().unwrap() == Some(Gone::Ended)
             });
@@ -257,7 +259,7 @@ fn services_come_and_go_and_each_side_finds_the_other_gone() {
         } else {
             drop(service);
             until("the client finds the service gone", || client.take().is_err());
-            assert_eq!(client.gone(), Some(Gone::Ended));
+            assert_eq!((client.gone(), raiser.gone()), (Some(Gone::Ended), Some(Gone::Ended)));
         }
     }
     let name = format!("{name}-last");

@@ -102,6 +102,45 @@ fn a_running_handler_is_interrupted_at_a_boundary_and_never_inside_a_quantum() {
     assert_eq!(intruders.load(Ordering::SeqCst), 0);
 }
 
+/// Each PDU is a quantum, so each has a boundary at which an interrupt could come.
+#[test]
+fn a_handler_that_masks_interrupts_is_interrupted_only_after_the_mask() {
+    let _alone = support::alone();
+    let config = Config { switch_cost: Some(Span::from_micros(1)), ..Config::default() };
+    let mut runtime = Runtime::start(config).unwrap();
+    let cpu = runtime.config().cpus[0];
+    let inside = Arc::new(AtomicBool::new(false));
+    let (interrupts, intruders) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
+    let (within, count, wrong) = (inside.clone(), interrupts.clone(), intruders.clone());
+    runtime
+        .on_interrupt(cpu, move |_| {
+            count.fetch_add(1, Ordering::SeqCst);
+            wrong.fetch_add(u32::from(within.load(Ordering::SeqCst)), Ordering::SeqCst);
+        })
+        .unwrap();
+    let params = ActivityParams::new(Span::from_millis(5), Span::from_micros(20)).batch(100);
+    let handler = move |batch: &mut upcall_runtime::Batch<'_>| {
+        let mut masked = batch.mask_interrupts();
+        inside.store(true, Ordering::SeqCst);
+        while masked.proceed() {
+            let begin = clock::now();
+            while clock::now().since(begin) < Span::from_micros(15) {}
+        }
+        inside.store(false, Ordering::SeqCst);
+    };
+    let id = runtime.handler("h", params, handler).unwrap();
+    runtime.run(id).unwrap();
+    while interrupts.load(Ordering::SeqCst) < 20 {
+        let seen = interrupts.load(Ordering::SeqCst);
+        runtime.interrupt_at(cpu, clock::now() + Span::from_micros(100)).unwrap();
+        while interrupts.load(Ordering::SeqCst) == seen {
+            std::thread::yield_now();
+        }
+    }
+    runtime.stop(|_, _| {});
+    assert_eq!(intruders.load(Ordering::SeqCst), 0);
+}
+
 #[test]
 fn interrupts_without_an_executor_are_refused() {
     let (mut runtime, cpu, _seen, _alone) = start();

@@ -88,13 +88,21 @@ fn a_handler_runs_its_batches_until_it_calls_finish() {
 
 #[test]
 fn a_long_job_yields_at_quantum_boundaries_and_keeps_its_remaining_count() {
+    let (resumed, checks) = (AtomicU32::new(0), AtomicU32::new(0));
+    let told = Arc::new([resumed, checks]);
     let report = report_of_all(|| {
         let (mut runtime, _alone) = start(Mode::Upcall);
         let jobs_of_fast = Arc::new(AtomicU32::new(0));
         let fast_counter = jobs_of_fast.clone();
+        let (told, begun) = (told.clone(), clock::now());
         // 50 quanta of 1 ms beside a handler with a period of 5 ms.
         let slow = runtime
             .handler("slow", every(100, 1_000).batch(50), move |batch| {
+                told[0].fetch_add(u32::from(batch.resumed()), Ordering::Relaxed);
+                // The next release of the fast handler, at most its period away.
+                let is_near = batch.check_at() <= clock::now() + Span::from_millis(5);
+                let is_near = is_near && batch.check_at() > begun;
+                told[1].fetch_add(u32::from(is_near), Ordering::Relaxed);
                 while batch.proceed() {
                     let begin = clock::now();
                     while clock::now().since(begin) < Span::from_micros(900) {}
@@ -125,8 +133,46 @@ fn a_long_job_yields_at_quantum_boundaries_and_keeps_its_remaining_count() {
     // only adds releases. The 49 boundaries inside the job are eight times six.
     assert_eq!((slow.completed, slow.pdus), (1, 50));
     assert!(slow.preemptions >= 8, "{slow:?}");
+    let [resumed, checks] = [&told[0], &told[1]].map(|count| count.load(Ordering::Relaxed));
+    assert!(resumed >= 8 && checks >= 1, "{resumed} upcalls resumed, {checks} with a check");
     assert!(report.activities[1].counters.unwrap().completed >= 8);
     assert!(report.activity_switches >= 16);
+}
+
+/// As above, but the long job keeps the mask.
+#[test]
+fn a_job_that_masks_preemption_does_not_yield() {
+    let report = report_of_all(|| {
+        let (mut runtime, _alone) = start(Mode::Upcall);
+        let jobs_of_fast = Arc::new(AtomicU32::new(0));
+        let fast_counter = jobs_of_fast.clone();
+        let slow = runtime
+            .handler("slow", every(100, 1_000).batch(20), |batch| {
+                let mut batch = batch.mask_preemption();
+                while batch.proceed() {
+                    let begin = clock::now();
+                    while clock::now().since(begin) < Span::from_micros(900) {}
+                }
+                batch.finish();
+            })
+            .unwrap();
+        let fast = runtime
+            .handler("fast", every(5, 100), move |batch| {
+                while batch.proceed() {
+                    fast_counter.fetch_add(1, Ordering::Relaxed);
+                }
+            })
+            .unwrap();
+        runtime.run(fast).unwrap();
+        while jobs_of_fast.load(Ordering::Relaxed) == 0 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        runtime.run(slow).unwrap();
+        runtime.wait(&[slow], None);
+        runtime.stop(|_, _| {})
+    });
+    let slow = report.activities[0].counters.unwrap();
+    assert_eq!((slow.completed, slow.pdus, slow.preemptions), (1, 20, 0));
 }
 
 #[test]
@@ -145,8 +191,10 @@ fn a_suspended_handler_is_not_upcalled_and_can_be_run_again() {
     while upcalls.load(Ordering::Relaxed) < 3 {
         std::thread::yield_now();
     }
+    assert!(runtime.is_active(id));
     runtime.suspend(id);
     runtime.wait(&[id], None);
+    assert!(!runtime.is_active(id));
     let at_suspend = upcalls.load(Ordering::Relaxed);
     std::thread::sleep(Duration::from_millis(20));
     assert_eq!(upcalls.load(Ordering::Relaxed), at_suspend);
@@ -326,6 +374,7 @@ fn pdus_that_are_put_back_do_not_count() {
         runtime.run(id).unwrap();
         endings.wait_past(seen, None);
         runtime.wait(&[id], None);
+        assert_ne!(endings.count(), seen, "the handler has ended");
         runtime.stop(|_, _| {})
     });
     assert!(!report.activities[0].faulted);

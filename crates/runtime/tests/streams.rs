@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex};
 
 use upcall_runtime::activity::{Terms, WorkClass};
 use upcall_runtime::discipline::{DWS, PS, RMDP};
-use upcall_runtime::stream::{Closed, Stream};
+use upcall_runtime::stream::{Closed, Stream, StreamForm};
 use upcall_runtime::time::Span;
 use upcall_runtime::{CreateError, Interrupt, Mode, clock};
 
@@ -27,6 +27,7 @@ fn a_handler_is_upcalled_when_its_level_is_reached_and_not_before() {
     {
         let (mut runtime, _alone) = start(mode, discipline);
         let stream = Stream::create(SLOTS, 0).unwrap();
+        assert_eq!(stream.form().unwrap(), SLOTS);
         let (mut writer, reader) = (stream.writer().unwrap(), stream.reader().unwrap());
         let seen = Shown::default();
         let need = every_us(1_000).batch(8);
@@ -51,6 +52,33 @@ fn a_handler_is_upcalled_when_its_level_is_reached_and_not_before() {
         let before = &seen.counts[..seen.counts.len().saturating_sub(2)];
         assert!(before.iter().all(|&count| count >= 4), "{seen:?}");
         assert!(wakes >= 1 && wakes <= seen.counts.len() as u64, "{wakes} wakes, {seen:?}");
+    }
+}
+
+/// The writer has four buffers. The reader keeps all, and gives them back in another order.
+#[test]
+fn a_writer_finds_room_once_kept_buffers_are_given_back() {
+    let form = StreamForm::Buffers { buffers: 4, buffer_bytes: 64 };
+    let stream = Stream::create(form, 0).unwrap();
+    let (mut writer, mut reader) = (stream.writer().unwrap(), stream.reader().unwrap());
+    for round in 0..3 {
+        for number in 0..4 {
+            assert!(writer.push(&[round, number]).unwrap());
+        }
+        writer.commit().unwrap();
+        let mut kept = Vec::new();
+        while let Some(message) = reader.front().unwrap() {
+            kept.push(message.keep().unwrap());
+        }
+        reader.release();
+        assert!(!writer.push(&[round]).unwrap(), "the reader keeps every buffer");
+        for at in [2, 0, 1, 0] {
+            let mut bytes = [0; 2];
+            reader.kept(&kept[at]).copy_to(0, &mut bytes);
+            assert_eq!(bytes[0], round);
+            reader.give_back(kept.remove(at));
+        }
+        reader.release();
     }
 }
 

@@ -15,7 +15,7 @@ use std::task::{Poll, Waker};
 use std::thread::ThreadId;
 use std::time::Duration;
 
-use upcall_runtime::activity::{ActivityParams, Terms, WorkClass};
+use upcall_runtime::activity::{ActivityParams, Backlog, Terms, WorkClass};
 use upcall_runtime::discipline::DWS;
 use upcall_runtime::scheduler::Counters;
 use upcall_runtime::time::Span;
@@ -261,6 +261,52 @@ fn a_task_that_masks_preemption_is_preempted_when_the_mask_is_dropped() {
     let report = runtime.stop(|_, _| {});
     assert!(report.activities[0].statistics.quantum_overruns >= 1);
     assert_eq!(report.activities[0].counters.unwrap().preemptions, 1);
+}
+
+/// Its second message takes longer than three periods. Only the newest message after it counts.
+#[test]
+fn a_task_that_was_held_up_is_told_how_many_jobs_it_lost() {
+    let (mut runtime, _alone) = start(Mode::Upcall);
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let noted = seen.clone();
+    let terms = Terms { backlog: Backlog::Latest, ..Terms::default() };
+    let period = Span::from_millis(20);
+    let task = runtime.task("held up", (every(20), terms), async move |task| {
+        let begun = clock::now();
+        for message in 1..4 {
+            noted.lock().unwrap().push(task.jobs_skipped());
+            if message == 2 {
+                std::thread::sleep(Duration::from_millis(75));
+            }
+            task.time_advance(begun + period * message).await;
+        }
+    });
+    let task = task.unwrap();
+    runtime.run(task).unwrap();
+    all_end(&mut runtime, &[task]);
+    let seen = seen.lock().unwrap();
+    // A late machine loses more, but not fewer.
+    assert!(seen.len() == 3 && seen[2] >= 2, "{seen:?}");
+}
+
+/// The messages wait already, and the task may not work ahead.
+#[test]
+fn a_task_cannot_go_beyond_its_declared_rate() {
+    let (mut runtime, _alone) = start(Mode::Upcall);
+    let (seen, begun) = (Arc::new(Mutex::new(Vec::new())), clock::now());
+    let noted = seen.clone();
+    let task = runtime.task("fast", every(10), async move |task| {
+        for _ in 0..4 {
+            noted.lock().unwrap().push(clock::now());
+            task.time_advance(begun).await;
+        }
+    });
+    let task = task.unwrap();
+    runtime.run(task).unwrap();
+    all_end(&mut runtime, &[task]);
+    for (message, at) in (0..).zip(seen.lock().unwrap().iter()) {
+        assert!(*at >= begun + Span::from_millis(10) * message, "message {message} came early");
+    }
 }
 
 #[test]

@@ -188,6 +188,61 @@ static void work_conserving(void)
     EXPECT(statistics_of(plain).upcalls == 1 && rts_exit() == 0);
 }
 
+/* The first of two handlers is not released for half an hour. */
+static void offset(void)
+{
+    set_up("rmdp");
+    struct rts_attr attr = every(HOUR, 10000);
+    attr.offset_ns = HOUR / 2;
+    int later = rts_create(&attr, once, NULL, NULL);
+    attr.offset_ns = 0;
+    int now = rts_create(&attr, once, NULL, NULL);
+    EXPECT(later >= 0 && now >= 0 && rts_run(later) == 0 && rts_run(now) == 0);
+    while (statistics_of(now).upcalls < 1)
+        sleep_ms(1);
+    EXPECT(statistics_of(later).upcalls == 0 && rts_exit() == 0);
+}
+
+/* Keeps the CPU until the others are released. */
+static _Atomic int is_open;
+
+static void keeps(struct rts_funargs *args)
+{
+    EXPECT(rts_proceed(args->smstr));
+    while (!is_open)
+        sleep_ms(1);
+}
+
+/* The first descriptor that was upcalled. */
+static _Atomic int first = -1;
+
+static void marks(struct rts_funargs *args)
+{
+    if (first < 0)
+        first = args->descriptor;
+    EXPECT(rts_proceed(args->smstr));
+}
+
+/* Interactive work goes before background work that was released earlier. */
+static void order_of_classes(void)
+{
+    set_up("dws");
+    struct rts_attr attr = every(HOUR, 10000);
+    int gate = rts_create(&attr, keeps, NULL, NULL);
+    attr.work_class = RTS_BACKGROUND;
+    int background = rts_create(&attr, marks, NULL, NULL);
+    attr.work_class = RTS_INTERACTIVE;
+    int interactive = rts_create(&attr, marks, NULL, NULL);
+    EXPECT(gate >= 0 && background >= 0 && interactive >= 0 && rts_run(gate) == 0);
+    while (statistics_of(gate).upcalls < 1)
+        sleep_ms(1);
+    EXPECT(rts_run(background) == 0 && rts_run(interactive) == 0);
+    is_open = 1;
+    while (statistics_of(background).jobs < 1 || statistics_of(interactive).jobs < 1)
+        sleep_ms(1);
+    EXPECT(first == interactive && rts_exit() == 0);
+}
+
 /* Spins for each PDU, as long as there is one. */
 static void busy(struct rts_funargs *args)
 {
@@ -296,6 +351,8 @@ int main(void)
     work_class();
     windows();
     work_conserving();
+    offset();
+    order_of_classes();
     shares_and_weights();
     backlog();
     puts("every term counts");

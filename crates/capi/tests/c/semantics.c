@@ -57,6 +57,30 @@ static void all_of_it(struct rts_funargs *args)
         ;
 }
 
+/* Address space of this process that is locked, in KiB. */
+static unsigned long locked_kib(void)
+{
+    FILE *status = fopen("/proc/self/status", "r");
+    char line[128];
+    unsigned long kib = 0;
+    EXPECT(status != NULL);
+    while (fgets(line, sizeof line, status) != NULL && sscanf(line, "VmLck: %lu", &kib) != 1)
+        ;
+    fclose(status);
+    return kib;
+}
+
+/* 0. The setting for locked memory. First, because memory stays locked. */
+static void memory(void)
+{
+    struct rts_config config = RTS_CONFIG_INIT;
+    config.memory_lock = "off";
+    EXPECT(rts_init(&config) == 0 && locked_kib() == 0 && rts_exit() == 0);
+    config.memory_lock = "all";
+    EXPECT(rts_init(&config) == 0 && (locked_kib() > 0 || rts_notice(0) != NULL));
+    EXPECT(rts_exit() == 0);
+}
+
 /* 1. Wrong arguments are refused and do no harm. */
 static void bad_arguments(void)
 {
@@ -121,6 +145,8 @@ static void life_cycle(void)
         EXPECT(statistics_of(descriptor).active == 1);
         EXPECT(sleep_for(descriptor, 10 * MILLISECOND) == 0); /* does not end by itself */
         while (statistics_of(descriptor).upcalls < before + 3)
+            ;
+        while (statistics_of(descriptor).wakeup_ns_max == 0) /* some wake-up is measured */
             ;
         EXPECT(rts_suspend(descriptor) == 0);
         EXPECT(sleep_for(descriptor, -1) == 1);
@@ -188,6 +214,39 @@ static void inside_a_handler(void)
     EXPECT(seen.upcalls == 1 && seen.pdus == 3 && seen.jobs == 1 && seen.count_errors == 0);
     close_it(descriptor);
     close_it(inside.other);
+}
+
+/* A long job yields to a shorter period, and learns that it is resumed. */
+struct yields {
+    unsigned upcalls;
+    uint32_t yielded, resumed;
+};
+
+static void long_job(struct rts_funargs *args)
+{
+    struct yields *of = args->pcb;
+    if (++of->upcalls == 2) {
+        of->resumed = args->smstr->resumed;
+        rts_finish(args->smstr);
+        return;
+    }
+    while (rts_proceed(args->smstr))
+        nanosleep(&(struct timespec){0, 1000000}, NULL);
+    of->yielded = args->smstr->yield_request;
+}
+
+static void yields_and_is_resumed(void)
+{
+    struct yields of = {0, 0, 0};
+    struct rts_attr attr = every(3600000, 1000000, 1), short_attr = every(5, 1, 1);
+    attr.cost_ns = 1000000;
+    int descriptor = rts_create(&attr, long_job, &of, NULL);
+    int other = rts_create(&short_attr, all_of_it, NULL, NULL);
+    EXPECT(descriptor >= 0 && other >= 0);
+    EXPECT(rts_run(other) == 0 && rts_run(descriptor) == 0 && sleep_for(descriptor, -1) == 1);
+    EXPECT(of.upcalls == 2 && of.yielded == 1 && of.resumed == 1);
+    close_it(descriptor);
+    close_it(other);
 }
 
 /* 4. An impossible count is corrected and counted. Each upcall may process 6 PDUs, is
@@ -365,9 +424,11 @@ static void stuck(void)
 
 int main(void)
 {
+    memory();
     bad_arguments();
     life_cycle();
     inside_a_handler();
+    yields_and_is_resumed();
     wrong_counts();
     admission();
     other_threads();
