@@ -11,6 +11,7 @@
 
 #![forbid(unsafe_code)]
 
+use std::collections::BTreeMap;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,7 +19,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use upcall::activity::ActivityParams;
-use upcall::time::Span;
+use upcall::time::{Instant, Span};
 use upcall::{Attach, Batch, Config, Runtime, clock};
 use upcall_benches::{heading, measured_cpu, percentile, smoke};
 use upcall_daemon::server::{self, Daemon};
@@ -43,8 +44,9 @@ fn main() {
         Ok(role) => match role[..] {
             ["echo", cpu, rounds, path] => echo(number(cpu), number(rounds), path),
             ["turns", cpu, rounds, path] => turns(number(cpu), number(rounds), path),
-            ["domain", socket, millis, period_us, ref handlers @ ..] => {
-                domain(socket, number(millis), number(period_us), handlers);
+            ["domain", socket, begin_ns, millis, period_us, ref handlers @ ..] => {
+                let time = (number(begin_ns), number(millis));
+                domain(socket, time, number(period_us), handlers);
             }
             _ => panic!("unknown role {role:?}"),
         },
@@ -150,12 +152,12 @@ fn verdict(offences: &[String], runs: usize) -> String {
     if offences.is_empty() {
         return format!("admission took in all domains of {runs} runs, and none was accused");
     }
-    let count = offences.len();
-    let mut text = format!("DOES NOT HOLD: the watchdog accused honest domains: {count} offences");
+    let mut times = BTreeMap::new();
     for offence in offences {
-        text += &format!("\n  {offence}");
+        *times.entry(offence).or_insert(0_usize) += 1;
     }
-    text
+    let lines: String = times.iter().map(|(what, times)| format!("\n  {what}, {times}x")).collect();
+    format!("DOES NOT HOLD: the watchdog accused honest domains in {runs} runs:{lines}")
 }
 
 /// Runs of domains in a block: each rate in two domains, and in one.
@@ -388,19 +390,20 @@ fn hand_offs(
         let mut offences = Vec::new();
         daemon.run(|event, _| match event {
             server::DaemonEvent::Attached { .. } | server::DaemonEvent::Detached { .. } => {}
-            server::DaemonEvent::Offence { name, measure, held, .. } => {
-                let every = format!("each {period_us} us");
-                offences.push(format!("{name}, {every}: {measure:?} after {held} of CPU time"));
+            server::DaemonEvent::Offence { name, measure, .. } => {
+                offences.push(format!("{name}, each {period_us} us: {measure:?}"));
             }
             other => println!("{other:?}"),
         });
         offences
     });
     let path = socket.display();
+    let begin_ns = now() + 1_000_000 * LEAD_MS;
     let mut started: Vec<Child> = domains
         .iter()
         .map(|handlers| {
-            start(&format!("domain {path} {millis} {period_us} {}", handlers.join(" ")))
+            let handlers = handlers.join(" ");
+            start(&format!("domain {path} {begin_ns} {millis} {period_us} {handlers}"))
         })
         .collect();
     let mut stamps = [[Vec::new(), Vec::new()], [Vec::new(), Vec::new()]];
@@ -435,25 +438,31 @@ fn spans(from: &[u64], to: &[u64]) -> Vec<u64> {
 /// The cost of a hand-off in admission. A fixed one admits the same set in each block; it is above
 /// the median of the rows that this bench prints.
 const HAND_OFF: Span = Span::from_micros(3);
-/// The jobs of `long`, each 50 ms, have this many quanta of 2 us of work, declared with 3.3 us.
+/// The jobs of `long`, each 400 ms, have this many quanta of 2 us of work, declared with 3.3 us.
 /// They need 46 % of the CPU, and `often` needs 40 % with its hand-offs each 25 us: 86 of 90 %.
-const LONG_BATCH: u32 = 7_000;
+/// The first job takes longer than a run, so a run has no idle time. In idle time each release
+/// would be a wake-up by the daemon's thread and no hand-off.
+const LONG_BATCH: u32 = 56_000;
+/// The time until all domains of a run have attached, in ms.
+const LEAD_MS: u64 = 60;
+/// `long` runs on for so long after the end of `often`, in ms.
+const TAIL_MS: u64 = 5;
 
-/// A domain with these handlers: `often` runs for a moment every `period_us`. `long` runs for a
-/// third of the time, in quanta of 2 us. Only hand-offs between two upcalls are samples, so the
-/// rest of the time gives none.
-fn domain(socket: &str, millis: u64, period_us: u64, handlers: &[&str]) {
+/// A domain with these handlers, for `millis` from `begin_ns` on: `often` runs for a moment every
+/// `period_us`. `long` runs for the rest of the time, in quanta of 2 us.
+fn domain(socket: &str, (begin_ns, millis): (u64, u64), period_us: u64, handlers: &[&str]) {
     let daemon = Some(Attach { socket: socket.into(), name: handlers.concat() });
     let config = Config { daemon, ..Config::default() };
     let mut runtime = Runtime::start(config).expect("the daemon attaches it");
     let room = usize::try_from(100 * millis).unwrap_or(usize::MAX);
+    let end_ns = begin_ns + 1_000_000 * millis;
     let started: Vec<_> = handlers
         .iter()
         .map(|&name| {
             let is_long = name == "long";
             let need = match is_long {
                 false => ActivityParams::new(Span::from_micros(period_us), Span::from_micros(4)),
-                true => ActivityParams::new(Span::from_millis(50), Span::from_nanos(3_300))
+                true => ActivityParams::new(Span::from_millis(400), Span::from_nanos(3_300))
                     .batch(LONG_BATCH),
             };
             let kept: Arc<Mutex<Stamps>> = Arc::default();
@@ -467,13 +476,17 @@ fn domain(socket: &str, millis: u64, period_us: u64, handlers: &[&str]) {
                     }
                     stamps.last = now();
                 }
+                if !is_long && entered >= end_ns {
+                    batch.finish();
+                }
             };
             (name, runtime.handler(name, need, handler).expect("it fits"), kept)
         })
         .collect();
     let ids: Vec<_> = started.iter().map(|(_, id, _)| *id).collect();
-    runtime.run_at(&ids, clock::now()).expect("the executor runs");
-    std::thread::sleep(Duration::from_millis(millis));
+    runtime.run_at(&ids, Instant::from_nanos(begin_ns)).expect("the executor runs");
+    let left_ns = (end_ns + 1_000_000 * TAIL_MS).saturating_sub(now());
+    std::thread::sleep(Duration::from_nanos(left_ns));
     runtime.stop(|_, _| {});
     for (name, _, kept) in started {
         let kept = kept.lock().expect("no thread panicked");
