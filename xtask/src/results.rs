@@ -401,7 +401,7 @@ mod tests {
         for bench in benches {
             let option = format!("--bench {}", bench.name);
             let runs_it = |command: &&str| format!("{command} ").contains(&format!("{option} "));
-            let is_stored = ALL.iter().flat_map(|stored| stored.commands).any(|c| runs_it(&c));
+            let is_stored = ALL.iter().flat_map(|stored| stored.commands).any(runs_it);
             assert!(is_stored, "{}: no result", bench.name);
         }
     }
