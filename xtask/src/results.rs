@@ -3,7 +3,9 @@
 //! [`ALL`] lists them, each with its commands. For each result the command builds the program
 //! first, waits until the host leaves the machine alone, and runs the program. It stores the output
 //! below a head: machine, kernel, date, commit, command, load before the run, how long it took, and
-//! the time that the host took meanwhile. A program that fails leaves its stored file as it was.
+//! the time that the host took meanwhile. The pictures that a result draws get the same head, and
+//! the README gets the table of the result `conference`. A program that fails leaves its stored
+//! file as it was.
 //!
 //! A tree with changes is refused, because the head names the commit. The stored results themselves
 //! do not count: the results before this one changed them.
@@ -17,11 +19,10 @@ use std::process::Command;
 use std::time::Instant;
 
 mod head;
+pub mod shown;
 
 /// Where the results are.
 const FOLDER: &str = "docs/results/";
-/// The picture of the README, which the result `conference` draws.
-const PICTURE: &str = "docs/run.svg";
 /// The line of a stored file that names its commit.
 const COMMIT: &str = "commit:";
 
@@ -91,6 +92,19 @@ const ALL: &[Stored] = &[
     ),
     stored("soak-streams", 240, &["xtask soak streams --messages 1000000000 --kills 1000"]),
 ];
+
+/// The pictures that a result draws.
+fn pictures(name: &str) -> &'static [&'static str] {
+    match name {
+        shown::RESULT => &[shown::PICTURE],
+        "split-level-figure9" => &["docs/results/split-level-figure9.svg"],
+        "video-players-real" => &[
+            "docs/results/video-players-real-figure4.svg",
+            "docs/results/video-players-real-figure5.svg",
+        ],
+        _ => &[],
+    }
+}
 
 /// What `cargo xtask results` is asked for.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -206,11 +220,27 @@ fn measure(stored: &Stored, commit: &str, workspace: &Workspace) -> Result<Strin
     }
     let commands: Vec<String> =
         stored.commands.iter().map(|command| format!("cargo {command}")).collect();
-    let text = format!("{}\n{}", begun.end(commit, &commands), head::without_own_head(&output));
+    let head = begun.end(commit, &commands);
+    let text = format!("{head}\n{}", head::without_own_head(&output));
+    for picture in pictures(stored.name) {
+        let headed = shown::with_head(&workspace.read((*picture).to_owned())?.text, &head);
+        let headed =
+            headed.ok_or_else(|| Failure(format!("{picture}: the run did not draw it")))?;
+        write(workspace, picture, &headed)?;
+    }
+    if stored.name == shown::RESULT {
+        let readme = shown::with_table(&workspace.read(shown::README.to_owned())?.text, &text);
+        let readme = readme.ok_or_else(|| Failure("README or output without its table".into()))?;
+        write(workspace, shown::README, &readme)?;
+    }
     let path = format!("{FOLDER}{}.txt", stored.name);
-    std::fs::write(workspace.root.join(&path), text)
-        .map_err(|error| Failure(format!("{path}: {error}")))?;
+    write(workspace, &path, &text)?;
     Ok(path)
+}
+
+fn write(workspace: &Workspace, path: &str, text: &str) -> Result<(), Failure> {
+    std::fs::write(workspace.root.join(path), text)
+        .map_err(|error| Failure(format!("{path}: {error}")))
 }
 
 fn cargo(workspace: &Workspace, words: &str) -> Command {
@@ -251,10 +281,16 @@ fn commit(workspace: &Workspace, dirty: bool) -> Result<String, Failure> {
     }
 }
 
-/// The changed files in the output of `git status --porcelain` that are no stored results.
+/// The changed files in the output of `git status --porcelain` that measuring does not write.
 fn changes(status: &str) -> Vec<&str> {
     let paths = status.lines().filter_map(|line| line.get(3..));
-    paths.filter(|path| !path.starts_with(FOLDER) && *path != PICTURE).collect()
+    let is_written = |path: &&str| path.starts_with(FOLDER) || written_beside(path);
+    paths.filter(|path| !is_written(path)).collect()
+}
+
+/// Whether `path` is written with a result, outside of [`FOLDER`].
+fn written_beside(path: &str) -> bool {
+    [shown::PICTURE, shown::README].contains(&path)
 }
 
 /// Prints the results of each commit. True if all are of one, without changes.
@@ -264,6 +300,10 @@ fn check(workspace: &Workspace) -> Result<bool, Failure> {
         let path = format!("{FOLDER}{}.txt", stored.name);
         let text = std::fs::read_to_string(workspace.root.join(&path)).unwrap_or_default();
         texts.push((stored.name, text));
+        for picture in pictures(stored.name) {
+            let text = std::fs::read_to_string(workspace.root.join(picture)).unwrap_or_default();
+            texts.push((picture, text));
+        }
     }
     let by_commit = by_commit(&texts);
     for (commit, names) in &by_commit {
@@ -338,6 +378,35 @@ mod tests {
     }
 
     #[test]
+    fn each_stored_picture_is_drawn_by_a_result() {
+        let workspace = Workspace::load().unwrap();
+        let drawn: Vec<_> = ALL.iter().flat_map(|stored| pictures(stored.name)).collect();
+        assert!(drawn.iter().all(|path| workspace.root.join(path).exists()), "{drawn:?}");
+        for entry in std::fs::read_dir(workspace.root.join(FOLDER)).unwrap() {
+            let name = entry.unwrap().file_name().into_string().unwrap();
+            let path = format!("{FOLDER}{name}");
+            let is_drawn = || drawn.iter().any(|drawn| **drawn == path);
+            assert!(!name.ends_with(".svg") || is_drawn(), "{name}: no result draws it");
+        }
+    }
+
+    #[test]
+    fn each_bench_has_a_stored_result() {
+        let workspace = Workspace::load().unwrap();
+        let packages = workspace.metadata.packages.iter();
+        let benches = packages
+            .filter(|package| package.name.as_str() == "upcall-benches")
+            .flat_map(|package| &package.targets)
+            .filter(|target| target.is_bench());
+        for bench in benches {
+            let option = format!("--bench {}", bench.name);
+            let runs_it = |command: &&str| format!("{command} ").contains(&format!("{option} "));
+            let is_stored = ALL.iter().flat_map(|stored| stored.commands).any(runs_it);
+            assert!(is_stored, "{}: no result", bench.name);
+        }
+    }
+
+    #[test]
     fn a_program_is_built_before_it_is_measured() {
         let build = |command| build_of(command).unwrap_or_default();
         assert_eq!(build("bench -p b --bench price -- x"), "bench -p b --bench price --no-run");
@@ -348,7 +417,7 @@ mod tests {
     #[test]
     fn stored_results_are_no_changes() {
         let status = " M docs/results/price.txt\n?? docs/results/new.txt\n M docs/run.svg\n";
-        assert_eq!(changes(status), [""; 0]);
+        assert_eq!(changes(&format!("{status} M README.md\n")), [""; 0]);
         assert_eq!(changes(" M docs/results/a.txt\n M crates/a.rs\n"), ["crates/a.rs"]);
     }
 

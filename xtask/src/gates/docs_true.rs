@@ -6,11 +6,13 @@
 //! - `docs/keys.md` has each key, flag and call with a test (`docs_true/keys.rs`).
 //! - Tests and rows that `docs/threat-model.md` names exist (`docs_true/tests_named.rs`).
 //! - Each crate, each example and each library that we depend on is written about.
-//! - The README names the commands that a reader starts with.
+//! - The README names the commands that a reader starts with. Its table and its picture are of the
+//!   stored result `conference` (`results/shown.rs`).
 //!
 //! The gate `test` compiles the Rust in the README, as a doctest.
 
 use crate::gate::{Failure, Gate, Verdict, judge};
+use crate::results::shown;
 use crate::workspace::{Source, Workspace};
 use citations::Cited;
 use results::{Stored, false_statements};
@@ -62,7 +64,14 @@ fn run(workspace: &Workspace) -> Result<Verdict, Failure> {
     for document in &documents {
         findings.extend(links::dead_links(document, &workspace.root));
         match document.path.as_str() {
-            "README.md" => findings.extend(commands_left_out(document)),
+            shown::README => {
+                findings.extend(commands_left_out(document));
+                let of_run = format!("docs/results/{}.txt", shown::RESULT);
+                let [picture, of_run] =
+                    [shown::PICTURE.to_owned(), of_run].map(|path| workspace.read(path));
+                let (picture, of_run) = (picture?.text, of_run?.text);
+                findings.extend(shown::not_of_the_run(&document.text, &picture, &of_run));
+            }
             "docs/ARCHITECTURE.md" => findings.extend(crates_left_out(workspace, document)),
             LIBRARIES => findings.extend(libraries_left_out(workspace, document)),
             keys::DOCUMENT => findings.extend(keys::findings(workspace, document, &tests)?),
