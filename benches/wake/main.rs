@@ -144,7 +144,7 @@ fn measure() {
         return;
     }
     println!(
-        "{:>7} {:<10} {:>7} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>6} {:>8}",
+        "{:>7} {:<10} {:>7} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>6} {:>8} {:>6}",
         "stolen",
         "us",
         "quantum",
@@ -155,7 +155,8 @@ fn measure() {
         "worst",
         "bound",
         "above",
-        "by"
+        "by",
+        "second"
     );
     let mut total = Total::default();
     let only = std::env::args().skip(1).find(|argument| !argument.starts_with('-'));
@@ -236,9 +237,11 @@ fn print_row(kind: &str, reference: Reference<'_>, tried: &Try<Samples>) {
     let judgement = if let Some(bound_ns) = reference.bound_ns(row) {
         let (bound, above) = (us(bound_ns), row.above(bound_ns));
         let by = us(row.worst().saturating_sub(bound_ns));
-        format!("{bound:>8} {above:>6} {by:>8}  {}", Verdict::of(row, bound_ns).words())
+        let second = row.above(bound_ns + reference.quantum_us * 1_000);
+        format!("{bound:>8} {above:>6} {by:>8} {second:>6}  {}", Verdict::of(row, bound_ns).words())
     } else if let Some(added_ns) = reference.added_ns(row) {
-        format!("{:>8} {:>6} {:>8}  {} more than the kernel at p50", "-", "-", "-", us(added_ns))
+        let added = us(added_ns);
+        format!("{:>8} {:>6} {:>8} {:>6}  {added} more than the kernel at p50", "-", "-", "-", "-")
     } else {
         "no bound: the kernel alone was never measured on a calm host".to_owned()
     };
@@ -323,7 +326,8 @@ control: an ordinary thread of the process starts a handler
 The time begins before the write, the wake-up or the start, and ends in the handler or task. Each
 quantum takes exactly its time, by the clock. The worse domain works for 40 ms of each 60 ms, and
 only wake-ups within that time are samples of its rows.
-above, by: samples above the bound, and by how much the worst one is";
+above, by: samples above the bound, and by how much the worst one is
+second: samples above the bound and one quantum more, which waited for a second quantum";
 
 /// The times from the wake-up to the run, and the daemon's cost of a hand-off. A wake-up counts
 /// only if it falls into a job of the worse domain, where there is one. Otherwise the CPU was idle.
