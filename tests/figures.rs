@@ -273,9 +273,13 @@ fn the_measured_cost_of_several_domains_is_that_of_a_hand_off_between_processes(
     };
     let of_one = DOMAINS.replace("domain = \"two\"", "domain = \"one\"");
     let in_process = DOMAINS.replace("domain = \"one\"", "").replace("domain = \"two\"", "");
-    let costs = [in_process.as_str(), &of_one, DOMAINS].map(cost);
-    println!("in process, one domain, two domains: {costs:?} ns");
-    assert!(costs[0] > 0 && 4 * costs[2] > 5 * costs[0].max(costs[1]), "{costs:?}");
+    // Other programs may disturb a try.
+    support::assert_kept(a_cpu(), || {
+        let costs = [in_process.as_str(), &of_one, DOMAINS].map(cost);
+        println!("in process, one domain, two domains: {costs:?} ns");
+        let differ = costs[0] > 0 && 4 * costs[2] > 5 * costs[0].max(costs[1]);
+        if differ { Ok(()) } else { Err(format!("{costs:?}")) }
+    });
 }
 
 /// A spec on one CPU, and the path of the socket of its own daemon.
@@ -470,6 +474,10 @@ fn a_hand_off_between_processes_is_measured_between_processes() {
         number(&done.assert_code(&[0]).json(), "switch_cost_ns")
     };
     let in_one = DOMAINS.replace("domain = \"two\"", "domain = \"one\"");
-    // Two system calls and a switch by the kernel, compared with a return and a call.
-    assert!(cost(DOMAINS) > cost(&in_one), "on CPU {}", a_cpu());
+    // Two system calls and a switch by the kernel, compared with a return and a call. Both are
+    // measured, so other programs may disturb a try.
+    support::assert_kept(a_cpu(), || {
+        let (between, within) = (cost(DOMAINS), cost(&in_one));
+        if between > within { Ok(()) } else { Err(format!("{between} and {within} ns")) }
+    });
 }
