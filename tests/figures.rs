@@ -478,6 +478,10 @@ fn a_hand_off_between_processes_is_measured_between_processes() {
         number(&done.assert_code(&[0]).json(), "switch_cost_ns")
     };
     let in_one = DOMAINS.replace("domain = \"two\"", "domain = \"one\"");
-    // Two system calls and a switch by the kernel, compared with a return and a call.
-    assert!(cost(DOMAINS) > cost(&in_one), "on CPU {}", a_cpu());
+    // Two system calls and a switch by the kernel, compared with a return and a call. Both are
+    // measured, so other programs may disturb a try.
+    support::assert_kept(a_cpu(), || {
+        let (between, within) = (cost(DOMAINS), cost(&in_one));
+        if between > within { Ok(()) } else { Err(format!("{between} and {within} ns")) }
+    });
 }

@@ -207,9 +207,9 @@ fn the_outcome_has_every_field_and_adds_up() {
     let done = run(&set(), &["--json"]);
     let outcome = done.json();
     assert_is_a_run_of_the_set(&outcome);
-    // Of the second that the flag says, and not of the default.
+    // Of the second that the flag says, and not of the default, which is far longer.
     let duration_ns = number(&outcome, "duration_ns");
-    assert!((1_000_000_000..2_000_000_000).contains(&duration_ns), "{duration_ns}");
+    assert!((1_000_000_000..5_000_000_000).contains(&duration_ns), "{duration_ns}");
     let released = number(named(&outcome, "activities", "control"), "jobs");
     assert!(released <= duration_ns / 10_000_000 + 1, "{released} of a job every 10 ms");
     assert_eq!((text(&outcome, "mode"), text(&outcome, "policy")), ("upcall", "rmdp"));
@@ -442,15 +442,19 @@ fn a_soft_run_that_never_sleeps_leaves_the_real_time_class_and_says_so() {
     let _machine = machine();
     let task = |name| format!("[[task]]\nname = \"{name}\"\nperiod = \"8 ms\"\ncost = \"6 ms\"\n");
     let spec = SpecFile::new(on_a_cpu(&(task("one") + &task("other"))));
-    let done = upcall(&["run", spec.path(), "--soft", "--duration", "2s", "--json"]);
-    let run = done.assert_code(&[0, 4]).json();
-    if !truth(&run, "platform.real_time") {
+    if upcall::RealTime::granted().is_err() {
         support::skipped("no right to the real-time class");
         return;
     }
-    let notices = list(&run, "platform.notices").iter().filter_map(Value::as_str);
-    let lowered = notices.filter(|line| line.starts_with("this process kept CPU "));
-    assert_eq!(lowered.count(), 1, "{run:#}");
+    // It needs a second of CPU time, which a host may not leave.
+    support::assert_kept(support::a_cpu(), || {
+        let done = upcall(&["run", spec.path(), "--soft", "--duration", "2s", "--json"]);
+        let run = done.assert_code(&[0, 4]).json();
+        assert!(truth(&run, "platform.real_time"), "{run:#}");
+        let notices = list(&run, "platform.notices").iter().filter_map(Value::as_str);
+        let lowered = notices.filter(|line| line.starts_with("this process kept CPU "));
+        if lowered.count() == 1 { Ok(()) } else { Err(format!("{run:#}")) }
+    });
 }
 
 /// A stream whose sender is another program: none.

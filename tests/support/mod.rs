@@ -280,9 +280,16 @@ const BROKEN_MAX: usize = 2;
 /// and does not count. A failure without it counts, and after it two attempts must succeed: the
 /// best of three decides. If the host leaves too few attempts alone, the promise was not seen kept.
 /// The test is then skipped, with the number of attempts.
+///
+/// Without the right to the real-time class every program takes the CPU as the host does, so no
+/// failure counts.
 #[track_caller]
-pub fn assert_kept(cpu: u32, attempt: impl FnMut() -> Result<(), String>) {
-    if let Err(why) = most_kept(|| steal_ms(cpu), attempt) {
+pub fn assert_kept(cpu: u32, mut attempt: impl FnMut() -> Result<(), String>) {
+    if upcall::RealTime::granted().is_err() {
+        if (0..3).all(|_| attempt().is_err()) {
+            skipped("not kept in 3 attempts without the right to the real-time class");
+        }
+    } else if let Err(why) = most_kept(|| steal_ms(cpu), attempt) {
         skipped(&format!("CPU {cpu}: {why}"));
     }
 }

@@ -28,9 +28,6 @@ use support::{ChildProcess, ROLE, Server, attach, read_line, steal};
 
 /// A number of runs that all count.
 const EVERY: &str = "UPCALL_TEST_EVERY";
-/// Tries that count, and tries in all.
-const TRIES: usize = 3;
-const TRIES_MAX: usize = 8;
 
 const fn need(period_ms: u64, pdus: u32) -> ActivityParams {
     ActivityParams::new(Span::from_millis(period_ms), Span::from_millis(1)).batch(pdus).quantum(1)
@@ -172,7 +169,6 @@ fn others_miss_none(
     meanwhile: impl Fn(&ChildProcess),
 ) -> bool {
     let _alone = support::alone();
-    let (mut kept, mut broken, mut tries) = (0, Vec::new(), 0);
     if let Ok(runs) = std::env::var(EVERY) {
         let mut missed = 0;
         for number in 1..=runs.parse().unwrap() {
@@ -189,31 +185,17 @@ fn others_miss_none(
         assert_eq!(missed, 0, "runs with misses of the others");
         return true;
     }
-    while kept <= TRIES / 2 && broken.len() <= TRIES / 2 && tries < TRIES_MAX {
-        tries += 1;
-        let before = steal();
+    let part = format!("{role} under {}", discipline.name);
+    support::most_kept(Some(&part), || {
         let (counters, own) = run(discipline, role, &meanwhile);
         let misses = counters.map(|counters| counters.misses);
-        println!(
-            "{} {role} {tries}: offender {own:?}, misses of the others {misses:?}",
-            discipline.name
-        );
+        let found = format!("offender {own:?}, misses of the others {misses:?}");
+        println!("{part}: {found}");
         // An offender that keeps its deadlines, or skips nothing, proves nothing.
         let offends = own[1] > 5 && (!role.ends_with("skip") || own[2] > 5);
         let run = counters.iter().all(|counters| counters.jobs > 10);
-        match offends && run && misses == [0, 0] {
-            true => kept += 1,
-            false if steal() > before => {}
-            false => broken.push((own, misses)),
-        }
-    }
-    assert!(broken.len() <= TRIES / 2, "{role}: {broken:?} in {tries} tries, {kept} kept");
-    let is_known = kept > TRIES / 2;
-    if !is_known {
-        let part = format!("{role} under {}", discipline.name);
-        support::skipped(Some(&part), &format!("{kept} of {tries} tries without steal"));
-    }
-    is_known
+        if offends && run && misses == [0, 0] { Ok(()) } else { Err(found) }
+    })
 }
 
 /// Each of these cases. The test is skipped if no case could be checked.
@@ -282,26 +264,14 @@ fn run_in_one_domain(discipline: &'static Discipline, pdus: u32) -> (Counters, [
 fn a_handler_that_takes_five_times_its_cost_costs_the_others_of_its_domain_nothing() {
     let _alone = support::alone();
     for (discipline, pdus) in [(&RMDP, 2), (&RMDP, 1), (&DWS, 2)] {
-        let (mut kept, mut broken, mut tries) = (0, Vec::new(), 0);
-        while kept <= TRIES / 2 && broken.len() <= TRIES / 2 && tries < TRIES_MAX {
-            tries += 1;
-            let before = steal();
+        let part = format!("batch {pdus} under {}", discipline.name);
+        support::most_kept(Some(&part), || {
             let (offender, misses) = run_in_one_domain(discipline, pdus);
-            println!(
-                "{} batch {pdus}: offender {} jobs, {} missed; misses of the others {misses:?}",
-                discipline.name, offender.jobs, offender.misses
-            );
-            match offender.misses > 5 && misses == [0, 0] {
-                true => kept += 1,
-                false if steal() > before => {}
-                false => broken.push((offender, misses)),
-            }
-        }
-        assert!(broken.len() <= TRIES / 2, "{broken:?} in {tries} tries, {kept} kept");
-        if kept <= TRIES / 2 {
-            let part = format!("batch {pdus} under {}", discipline.name);
-            support::skipped(Some(&part), &format!("{kept} of {tries} tries without steal"));
-        }
+            let (jobs, missed) = (offender.jobs, offender.misses);
+            let found = format!("offender {jobs} jobs, {missed} missed; others missed {misses:?}");
+            println!("{part}: {found}");
+            if missed > 5 && misses == [0, 0] { Ok(()) } else { Err(found) }
+        });
     }
 }
 
@@ -336,9 +306,10 @@ fn run_debtor() -> (u64, u64, u64) {
 #[ignore = "needs root"]
 fn a_debt_ends_when_the_cpu_idles_although_another_domain_had_the_turn() {
     let _alone = support::alone();
-    let tries = [(); TRIES].map(|()| run_debtor());
-    println!("jobs and misses of the debtor, misses of the other: {tries:?}");
-    assert!(tries.iter().all(|&(jobs, ..)| jobs > 20), "{tries:?}");
-    let kept = tries.iter().filter(|&&(_, own, others)| (own, others) == (0, 0)).count();
-    assert!(kept > TRIES / 2, "its jobs waited for the debt: {tries:?}");
+    support::most_kept(None, || {
+        let found @ (jobs, own, others) = run_debtor();
+        println!("jobs and misses of the debtor, misses of the other: {found:?}");
+        let is_kept = jobs > 20 && (own, others) == (0, 0);
+        if is_kept { Ok(()) } else { Err(format!("its jobs waited for the debt: {found:?}")) }
+    });
 }

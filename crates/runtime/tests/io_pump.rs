@@ -37,10 +37,7 @@ fn noise(len: usize) -> Vec<u8> {
 }
 
 fn file_of(bytes: &[u8]) -> std::fs::File {
-    let path = std::env::temp_dir().join(format!("upcall-{}-{:p}", std::process::id(), bytes));
-    let mut file = std::fs::File::options();
-    let mut file = file.create_new(true).read(true).write(true).open(&path).unwrap();
-    std::fs::remove_file(path).unwrap();
+    let mut file = tempfile::tempfile().unwrap();
     file.write_all(bytes).unwrap();
     file.rewind().unwrap();
     file

@@ -1,5 +1,10 @@
 //! Embedded senders spread the packets of a burst over its interval, by the kernel's arrival times.
 
+#![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+#[allow(dead_code, reason = "each test program uses its own part")]
+mod support;
+
 use std::time::Duration;
 
 use upcall_core::time::Span;
@@ -26,8 +31,8 @@ fn as_the_senders() {
     .unwrap();
 }
 
-#[test]
-fn the_packets_of_a_frame_are_spread_over_its_interval() {
+/// The gaps between packets that arrived from a sender, some bursts of them.
+fn gaps() -> Vec<Span> {
     let options = ReceiverOptions { buffered: 1024, ..ReceiverOptions::default() };
     let mut receiver = Receiver::bind("127.0.0.1:0".parse().unwrap(), &options).unwrap();
     let plan = SenderPlan {
@@ -42,16 +47,30 @@ fn the_packets_of_a_frame_are_spread_over_its_interval() {
     let command = [&*program, "--ignored", "--exact", "as_the_senders"].map(str::to_owned);
     let senders = Senders::spawn(&command, &allowed_cpus().unwrap(), &[plan]).unwrap();
     senders.start(clock::now());
-    std::thread::sleep(Duration::from_millis(900));
-    let counts = senders.stop().unwrap();
+    let give_up = clock::now() + Span::from_secs(60);
     let mut arrivals = Vec::new();
-    while receiver.ready() {
-        arrivals.push(receiver.take().unwrap().arrival.unwrap());
-    }
-    assert_eq!(arrivals.len() as u64, counts[0].offered);
-    // At most one in ten intervals is lost to the start and to slips.
-    assert!(arrivals.len() > 40, "{}", arrivals.len());
-    let gaps: Vec<Span> = arrivals.windows(2).map(|pair| pair[1].since(pair[0])).collect();
-    let spread = gaps.iter().filter(|&&gap| gap > INTERVAL / BURST / 2).count();
-    assert!(spread * 2 > gaps.len(), "{spread} of {} gaps are long: {gaps:?}", gaps.len());
+    let mut receive_until = |count: u64| {
+        while (arrivals.len() as u64) < count {
+            assert!(clock::now() < give_up, "{} packets in a minute", arrivals.len());
+            std::thread::sleep(Duration::from_millis(20));
+            while receiver.ready() {
+                arrivals.push(receiver.take().unwrap().arrival.unwrap());
+            }
+        }
+    };
+    receive_until(u64::from(8 * BURST));
+    let offered = senders.stop().unwrap()[0].offered;
+    receive_until(offered);
+    assert_eq!(arrivals.len() as u64, offered);
+    arrivals.windows(2).map(|pair| pair[1].since(pair[0])).collect()
+}
+
+/// On a busy machine the sender may wake late for most packets, so a few attempts may fail.
+#[test]
+fn the_packets_of_a_frame_are_spread_over_its_interval() {
+    support::in_most_attempts(|| {
+        let gaps = gaps();
+        let spread = gaps.iter().filter(|&&gap| gap > INTERVAL / BURST / 2).count();
+        if spread * 2 > gaps.len() { Ok(()) } else { Err(gaps) }
+    });
 }

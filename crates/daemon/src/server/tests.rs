@@ -20,7 +20,7 @@ use std::time::Duration;
 use crate::watchdog::Measure;
 use upcall_core::activity::ActivityParams;
 use upcall_core::admission::Share;
-use upcall_runtime::{Attach, Batch, Config as RuntimeConfig, Runtime};
+use upcall_runtime::{Attach, Batch, Config as RuntimeConfig, HandlerId, Runtime};
 use upcall_shm::wire::{ToDaemon, ToDomain};
 
 /// Tests run one daemon at a time: two daemons would use the same CPU unaware of each other.
@@ -76,6 +76,29 @@ impl Running {
     }
 }
 
+/// Waits until something is so. The limit is generous: any thread may be stopped for seconds.
+#[track_caller]
+fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let give_up = std::time::Instant::now() + Duration::from_secs(60);
+    while !is_so() {
+        assert!(std::time::Instant::now() < give_up, "no {what} in a minute");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Closes a handler. A busy machine may keep its executor from answering within the half second
+/// that `close` waits.
+#[track_caller]
+fn close(domain: &mut Runtime, id: HandlerId) {
+    wait_until("closed handler", || domain.close(id).is_some());
+}
+
+/// Whether a domain showed a rank that it does not have. The other offences are of time: beside
+/// enough other programs the watchdog may accuse an honest domain of them.
+fn is_false_rank(event: &DaemonEvent) -> bool {
+    matches!(event, DaemonEvent::Offence { measure: Measure::Disbelieved, .. })
+}
+
 fn spin(batch: &mut Batch<'_>) {
     while batch.proceed() {
         let until = upcall_runtime::clock::now() + Span::from_micros(100);
@@ -103,22 +126,19 @@ fn the_handlers_of_several_domains_all_run() {
     for (domain, ids) in domains.iter_mut().zip(handlers.chunks(2)) {
         domain.run_at(ids, at).unwrap();
     }
-    std::thread::sleep(Duration::from_millis(400));
-    let reports: Vec<_> = domains.into_iter().map(|domain| domain.stop(|_, _| {})).collect();
-    for report in &reports {
-        assert!(report.stuck.is_empty());
-        for activity in &report.activities {
-            let counters = activity.counters.unwrap();
-            // More than 5 of some 10 jobs, even if the machine is busy half of the time.
-            assert!(counters.completed > 5, "{}: {counters:?}", activity.name);
-        }
+    wait_until("five jobs of each", || {
+        domains.iter_mut().zip(handlers.chunks(2)).all(|(domain, ids)| {
+            domain.poll(|_, _| {});
+            ids.iter().all(|&id| domain.statistics(id).unwrap().jobs > 5)
+        })
+    });
+    for domain in domains {
+        domain.stop(|_, _| {});
     }
     let events = daemon.stop();
     let attached =
         events.iter().filter(|event| matches!(event, DaemonEvent::Attached { .. })).count();
-    let offences: Vec<_> =
-        events.iter().filter(|event| matches!(event, DaemonEvent::Offence { .. })).collect();
-    assert_eq!((attached, offences.len()), (3, 0), "{events:?}");
+    assert_eq!((attached, events.iter().any(is_false_rank)), (3, false), "{events:?}");
     let _ = (AtomicU32::new(0), Share::CPU_LIMIT_DEFAULT);
 }
 
@@ -181,7 +201,8 @@ fn a_domain_receives_its_own_offences_only() {
     hog.wait(&[stuck], Some(upcall_runtime::clock::after(Span::from_secs(60))));
     assert!(victim.offences().is_empty());
     assert!(victim.stop(|_, _| {}).offences.is_empty());
-    // The report holds the offences after the last call. Together they equal the daemon's events.
+    // The report holds the offences after the last call. Together they are the daemon's events, in
+    // order. The daemon may notice the last of them while the domain ends.
     std::thread::sleep(Duration::from_millis(100));
     offences.extend(hog.stop(|_, _| {}).offences);
     let events = daemon.stop();
@@ -192,7 +213,9 @@ fn a_domain_receives_its_own_offences_only() {
         _ => None,
     };
     let received = offences.iter().map(|of| (of.cpu, of.measure as u32, of.held));
-    assert_eq!(received.collect::<Vec<_>>(), events.iter().filter_map(of_hog).collect::<Vec<_>>());
+    let (received, told): (Vec<_>, Vec<_>) =
+        (received.collect(), events.iter().filter_map(of_hog).collect());
+    assert!(told.starts_with(&received), "{received:?} of {told:?}");
     assert!(offences.iter().all(|of| of.cpu == cpu && !of.held.is_zero()), "{offences:?}");
     assert_eq!(offences[0].measure, Measure::OutPrioritised);
 }

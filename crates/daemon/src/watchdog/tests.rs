@@ -257,6 +257,15 @@ impl Busy {
         member.limits.compute_ns.store(Span::from_secs(1).as_nanos(), Relaxed);
         Busy { over, thread: Some(thread), member, owner }
     }
+
+    /// Waits until the thread has used so much more CPU time.
+    fn run_for(&self, span: Span) {
+        let used_ns = || self.member.thread.by_server().unwrap().cpu_time().unwrap();
+        let until_ns = used_ns() + span.as_nanos();
+        while used_ns() < until_ns {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+    }
 }
 
 impl Drop for Busy {
@@ -337,10 +346,12 @@ fn a_silent_holder_loses_the_turn_at_its_limit_without_an_offence() {
 
     // The first look suspects, and the second one acts. No offence is reported.
     let silent = THEN + QUANTUM + limit;
+    holder.run_for(Span::from_micros(10));
     assert_eq!(step(&mut watch, silent, false), []);
     assert!(!holder.member.is(State::Demoted));
     let again = watch.next_look().unwrap();
     assert_eq!(again, silent + Span::from_micros(100));
+    holder.run_for(Span::from_micros(10));
     assert_eq!(step(&mut watch, again, false), []);
     assert!(holder.member.is(State::Demoted));
     assert_eq!(group.turn.holder(), Ok(DomainId::DAEMON));
@@ -397,6 +408,7 @@ fn a_domain_that_runs_without_the_turn_is_preempted_only_if_the_holder_is_silent
     assert!(!rogue.member.is(State::Demoted), "the holder ran");
     let mut looks = 0;
     while !rogue.member.is(State::Demoted) {
+        rogue.run_for(Span::from_micros(10));
         now = watch.next_look().unwrap();
         step(&mut watch, now, false);
         looks += 1;
@@ -423,13 +435,13 @@ fn what_a_thread_uses_between_its_attachment_and_its_departure_is_charged_to_its
     };
     assert!(!newcomer_is_held());
     // The watchdog sees the thread for the first time when it has run. That is no free sample.
-    std::thread::sleep(std::time::Duration::from_millis(100));
+    churner.run_for(Span::from_millis(100));
     let mut watch = CpuWatch::new(cpu_state.clone());
     step(&mut watch, now(), true);
     assert!(watch.records[0].account.cpu_ns > 0);
     // The rest is charged when it leaves.
     churner.member.last_sample.owed_ns.store(0, Relaxed);
-    std::thread::sleep(std::time::Duration::from_millis(100));
+    churner.run_for(Span::from_millis(100));
     cpu_state.note_departure(&groups[0], &churner.member, now());
     assert!(newcomer_is_held());
     // Without another user, nobody is held.
@@ -467,7 +479,8 @@ fn look_at_busy(watch: &mut CpuWatch, busy: &Busy, holder: DomainId) -> (Vec<Mea
     let (mut measures, mut lost) = (Vec::new(), 0);
     let group = watch.cpu_state.groups()[0].clone();
     step(watch, now(), true);
-    for _ in 0..400 {
+    // 60 s at most: a thread of the ordinary class may get little of the CPU.
+    for _ in 0..120_000 {
         busy.owner.set_asked(now().as_nanos());
         measures.extend(step(watch, now(), false));
         if !measures.is_empty() {
@@ -500,8 +513,9 @@ fn a_holder_that_does_not_pass_its_turn_to_a_better_rank_of_another_user_offends
     waits.publish(Some(Rank::new(7, 0).into()));
     let mut watch = watch_of(&groups[0], &holder.member);
     watch.cpu_state.set_groups(|list| list.push(groups[1].clone()));
-    let found = look_at_busy(&mut watch, &holder, holder.member.domain);
-    assert_eq!(found, (vec![Measure::OutPrioritised], 2));
+    let (measures, lost) = look_at_busy(&mut watch, &holder, holder.member.domain);
+    // More often if the thread lost the CPU between two looks: then the count begins anew.
+    assert!(measures == [Measure::OutPrioritised] && lost >= 2, "{measures:?} after {lost}");
 }
 
 /// Found by an attack, as above: a domain ran for 29 ms without the turn.
@@ -517,8 +531,9 @@ fn a_domain_that_responds_but_runs_beside_one_turn_offends() {
         let mut watch = watch_of(&group, &holder);
         group.set_state(&rogue.member, State::Attached);
         group.turn.reset(has_turn);
-        let found = look_at_busy(&mut watch, &rogue, has_turn);
-        assert_eq!(found, (vec![Measure::OutPrioritised], 2), "{has_turn:?} has the turn");
+        let (measures, lost) = look_at_busy(&mut watch, &rogue, has_turn);
+        let found = measures == [Measure::OutPrioritised] && lost >= 2;
+        assert!(found, "{measures:?} after {lost}, {has_turn:?} has the turn");
     }
 }
 
@@ -551,8 +566,8 @@ fn a_domain_that_runs_away_alone_is_demoted() {
     let begin = now();
     busy.owner.set_running(Some(0), begin.as_nanos());
     let mut measures = Vec::new();
-    // 3 s of real time suffice on a busy machine.
-    for _ in 0..600 {
+    // 60 s at most: a thread of the ordinary class may get little of the CPU.
+    for _ in 0..12_000 {
         measures.extend(step(&mut watch, now(), true));
         assert_eq!(watch.next_look(), None);
         if !measures.is_empty() {
@@ -572,7 +587,7 @@ fn a_domain_that_responds_but_owes_too_much_alone_is_lowered_without_an_offence(
     busy.member.limits.compute_ns.store(1_000_000, Relaxed);
     let mut watch = watch_of(&group, &busy.member);
     let mut measures = Vec::new();
-    for _ in 0..600 {
+    for _ in 0..12_000 {
         let now = now();
         busy.owner.set_asked(now.as_nanos());
         measures.extend(step(&mut watch, now, true));

@@ -102,8 +102,7 @@ impl Credit {
     pub(super) fn of_time(now: Instant) -> Self {
         let (share_ppm, grace_ppm) = (0, INCOME_PPM);
         let compute = Span::ZERO;
-        let income =
-            Income { share_ppm, grace_ppm, from: now, compute, paid_ns: 0, reading: None };
+        let income = Income { share_ppm, grace_ppm, from: now, compute, paid_ns: 0, reading: None };
         Credit { left_ns: signed(INCOME_MAX), is_used: false, income: Some(income) }
     }
 

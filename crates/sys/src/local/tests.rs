@@ -469,7 +469,10 @@ fn an_empty_message_does_not_hide_descriptors_from_a_drain() {
 /// A TCP socket with `SO_LINGER` and unsent data: to close its last descriptor blocks.
 fn lingering_socket() -> (OwnedFd, std::net::TcpStream) {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    // The receiver holds far less than the sender, so some data stays unsent whenever it arrives.
+    rustix::net::sockopt::set_socket_recv_buffer_size(&listener, 4_096).unwrap();
     let sender = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    rustix::net::sockopt::set_socket_send_buffer_size(&sender, 200_000).unwrap();
     let (receiver, _) = listener.accept().unwrap();
     sender.set_nonblocking(true).unwrap();
     while (&sender).write(&[0; 65_536]).is_ok() {}

@@ -17,7 +17,8 @@ fn is_closed(by_hand: &ByHand) -> bool {
 
 #[test]
 fn a_silent_connection_is_closed_and_a_silent_domain_is_not() {
-    let daemon = Running::start(|config| config.silent_max = Span::from_secs(1));
+    // Longer than a busy machine takes for the lines from a connection to its first message.
+    let daemon = Running::start(|config| config.silent_max = Span::from_secs(3));
     let domain = ByHand::connect(&daemon);
     domain.attach();
     let (silent, inspector) = (ByHand::connect(&daemon), ByHand::connect(&daemon));
@@ -43,13 +44,16 @@ fn a_connection_beyond_the_limit_of_a_user_gets_the_reason_and_the_others_go_on(
         assert!(reason.ends_with("has the maximum number of connections, 3"), "{reason}");
         assert!(refused.receive().is_none());
     }
-    let status = status(&daemon.socket).unwrap_err().to_string();
-    assert!(status.contains("has the maximum number of connections, 3"), "{status}");
+    // The daemon may close the connection before the request is sent. Then the reason is not read.
+    wait_until("reason", || {
+        let status = status(&daemon.socket).unwrap_err().to_string();
+        status.contains("has the maximum number of connections, 3")
+    });
     domain.create("the domain is still attached");
     drop(others);
     let refusals =
         daemon.stop().into_iter().filter(|event| matches!(event, DaemonEvent::Refused { .. }));
-    assert_eq!(refusals.count(), 6);
+    assert!((6..=20).contains(&refusals.count()));
 }
 
 #[test]

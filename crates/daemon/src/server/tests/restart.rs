@@ -3,7 +3,7 @@
 use super::status::ByHand;
 use super::*;
 use upcall_runtime::status::{Status, status};
-use upcall_runtime::{CreateError, HandlerId, Notice};
+use upcall_runtime::{CreateError, Notice};
 use upcall_shm::wire::{Need, ToDaemon, ToDomain};
 
 impl Running {
@@ -23,15 +23,6 @@ fn priced(config: &mut Config) {
 fn taking_no_claim(config: &mut Config) {
     priced(config);
     config.claims_within = Span::ZERO;
-}
-
-#[track_caller]
-fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
-    let give_up = std::time::Instant::now() + Duration::from_secs(60);
-    while !done() {
-        assert!(std::time::Instant::now() < give_up, "no {what} in a minute");
-        std::thread::sleep(Duration::from_millis(5));
-    }
 }
 
 fn completed(domains: &mut [Runtime], handlers: &[Vec<HandlerId>]) -> Vec<u64> {
@@ -133,7 +124,7 @@ fn domains_keep_their_reservations_across_daemons() {
     // A new activity comes last in the order, and a closed one has gone.
     let small = domains[1].handler("small", params(100), spin).unwrap();
     domains[1].run(small).unwrap();
-    assert!(domains[0].close(handlers[0][0]).is_some());
+    close(&mut domains[0], handlers[0][0]);
     let after = reserved(&status(&daemon.socket).unwrap());
     assert_eq!(after.len(), 4, "{after:?}");
     assert_eq!(after[..3], before[1..]);
@@ -143,8 +134,7 @@ fn domains_keep_their_reservations_across_daemons() {
     assert!(reports.iter().all(|report| report.stuck.is_empty()));
     drop(new_domain);
     let events = daemon.stop();
-    let offences = events.iter().filter(|event| matches!(event, DaemonEvent::Offence { .. }));
-    assert_eq!(offences.count(), 0, "{events:?}");
+    assert!(!events.iter().any(is_false_rank), "{events:?}");
 }
 
 fn is_of_rights(notice: &Notice) -> bool {
@@ -157,7 +147,7 @@ fn activities_closed_without_a_daemon_are_not_claimed() {
     let (mut domains, handlers) = set(&daemon, &["one"]);
     daemon.end();
     wait_until("detached domain", || domains[0].handler("new", params(100), spin).is_err());
-    assert!(domains[0].close(handlers[0][1]).is_some());
+    close(&mut domains[0], handlers[0][1]);
     daemon.restart(priced);
     let names = || {
         let reply = reserved(&status(&daemon.socket).unwrap());
@@ -190,9 +180,6 @@ fn a_late_claim_is_refused_and_its_activity_runs_on_below_all_with_a_notice() {
     assert_eq!(reserved(&status(&daemon.socket).unwrap()), []);
     wait_for_jobs(&mut domains, &handlers);
     drop(domains);
-    let is_false_rank = |event: &DaemonEvent| {
-        matches!(event, DaemonEvent::Offence { measure: Measure::Disbelieved, .. })
-    };
     assert!(!daemon.stop().iter().any(is_false_rank), "ranks below all are allowed");
 }
 
@@ -262,10 +249,14 @@ fn a_false_claim_gets_no_used_place_and_no_excess_capacity() {
             need,
             name,
         });
-        match false_claimant.receive() {
-            Some((ToDomain::Refused { reason, .. }, _)) => Some(reason),
-            Some((ToDomain::Granted { .. }, _)) => None,
-            other => panic!("{other:?}"),
+        loop {
+            match false_claimant.receive() {
+                Some((ToDomain::Refused { reason, .. }, _)) => return Some(reason),
+                Some((ToDomain::Granted { .. }, _)) => return None,
+                // The honest domain's thread may attach after its claims.
+                Some((ToDomain::Peer { .. }, _)) => {}
+                other => panic!("{other:?}"),
+            }
         }
     };
     let taken = before[0].0;

@@ -130,8 +130,13 @@ fn others_take_of_an_upcall_at_most_what_the_daemon_says() {
     assert_eq!(interrupt(0), [None, None], "no domain is away");
     let bound = 1_000_000;
     assert_eq!(interrupt(bound), [Some(Span::from_nanos(bound)), None]);
+    let begin = crate::clock::now();
     let [first, second] = interrupt(u64::MAX);
-    assert!(first > second && first > Some(Span::from_nanos(bound)), "{first:?}, {second:?}");
+    let elapsed = crate::clock::now().since(begin);
+    assert!(first > Some(Span::from_nanos(bound)), "{first:?}");
+    // The thread may lose the CPU between the two calls. No time counts twice.
+    let sum = first.unwrap_or_default() + second.unwrap_or_default();
+    assert!(sum <= elapsed, "{first:?} and {second:?} of {elapsed}");
     assert_eq!(interrupt(0), [None, None], "all are back");
 }
 
