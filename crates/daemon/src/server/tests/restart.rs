@@ -134,7 +134,7 @@ fn domains_keep_their_reservations_across_daemons() {
     assert!(reports.iter().all(|report| report.stuck.is_empty()));
     drop(new_domain);
     let events = daemon.stop();
-    assert!(!events.iter().any(is_false_rank), "{events:?}");
+    assert!(!events.iter().any(is_offence), "{events:?}");
 }
 
 fn is_of_rights(notice: &Notice) -> bool {
