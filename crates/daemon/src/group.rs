@@ -473,6 +473,10 @@ impl DomainGroup {
             let mut user = Summary::EMPTY;
             for member in members.iter().filter(|member| group.is_present(member)) {
                 any = true;
+                if group.pacing.is_resting() {
+                    // It cannot be chosen meanwhile. Shown work would only stop the holder.
+                    continue;
+                }
                 member.read(now, |copy| {
                     if let Some(more) = copy.pending(now.as_nanos()) {
                         ready = Some(ready.map_or(more, |all| all.and(more)));

@@ -278,6 +278,11 @@ impl MemberHandle<'_> {
         self.handle.state()
     }
 
+    /// As [`ThreadHandle::may_wait_for_lock`].
+    pub(crate) fn may_wait_for_lock(self) -> bool {
+        self.handle.may_wait_for_lock(self.thread.process.pid)
+    }
+
     /// As [`ThreadHandle::cpu_time`]. A thread with the rights of another user counts as ended:
     /// its process has executed a set-uid program. Some calls take a system call more.
     pub(crate) fn cpu_time(self) -> Result<u64, OsError> {

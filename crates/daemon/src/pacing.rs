@@ -98,6 +98,11 @@ impl Pacing {
         self.is_resting.store(true, Relaxed);
     }
 
+    /// The KLS thread is awake again.
+    pub(crate) fn end_rest(&self) {
+        self.is_resting.store(false, Relaxed);
+    }
+
     /// How often the thread was slowed.
     pub(crate) fn floods(&self) -> u64 {
         self.floods.load(Relaxed)
@@ -126,7 +131,7 @@ impl Pacing {
             let _ = futex::wait_until(wake_word.word(), ASLEEP, Some(deadline.as_nanos()));
         }
         wake_word.finish_wait();
-        self.is_resting.store(false, Relaxed);
+        self.end_rest();
     }
 }
 

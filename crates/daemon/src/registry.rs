@@ -340,7 +340,7 @@ impl Registry {
         let here: Vec<_> = activities.filter(|activity| activity.cpu == cpu).collect();
         let reserves = here.iter().any(|activity| !activity.unscreened);
         let mut usage = Usage::default();
-        let hand_offs = self.reservations.switch_cost().saturating_mul(2);
+        let switch_cost = self.reservations.switch_cost();
         for activity in here {
             if activity.place.is_some() {
                 usage.quantum_max = usage.quantum_max.max(activity.params.quantum_cost());
@@ -350,6 +350,9 @@ impl Registry {
                 usage.compute += activity.params.compute();
             }
             if !activity.unscreened {
+                // Admission counts at least one for each job. No more than the job itself counts:
+                // jobs of 1 ns would otherwise reserve the CPU time of many hand-offs.
+                let hand_offs = switch_cost.min(activity.params.compute());
                 usage.hand_offs_ppm += ppm_of(hand_offs, activity.params.period);
                 usage.hand_offs += hand_offs;
             }
@@ -415,6 +418,10 @@ impl Registry {
             return Ok(());
         }
         let of_user = self.domains.values().filter(|domain| domain.owner.uid == uid);
+        // A job takes a hand-off at least.
+        let switch_cost = self.reservations.switch_cost();
+        let used_ppm =
+            |params: &ActivityParams| ppm_of(params.compute().max(switch_cost), params.period);
         let there =
             of_user.flat_map(|domain| domain.activities.values()).map(|a| used_ppm(&a.params));
         let found_ppm = there.sum::<u64>() + used_ppm(params);

@@ -65,6 +65,12 @@ fn work_of_other_groups_is_published_once() {
     assert_eq!(proxy.best(AT.as_nanos()), Ok(Some(rank)));
     assert_eq!(view.publish_others(&one, AT), Shown::Same);
 
+    // While the KLS thread of its group rests, the domain cannot be chosen.
+    other.pacing.begin_rest();
+    assert_eq!(view.publish_others(&one, AT), Shown::Changed);
+    assert_eq!((proxy.best(AT.as_nanos()), proxy.has_outside_wakes()), (Ok(None), true));
+    other.pacing.end_rest();
+
     // A later release is published with its time.
     let next_release_ns = AT.as_nanos() + 5;
     theirs.set(0, Slot { next_release_ns, rank, state: SlotState::Waiting }).unwrap();

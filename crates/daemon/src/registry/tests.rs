@@ -14,6 +14,18 @@ fn registry() -> Registry {
     Registry::new(&RMDP, platform, QUOTA)
 }
 
+/// With hand-offs of 100 us.
+fn with_switch_cost() -> Registry {
+    let platform = Platform {
+        cpus: vec![1],
+        cpu_limit: Share::from_ppm(900_000).unwrap(),
+        switch_cost: Span::from_micros(100),
+        wakeup_latency: Span::ZERO,
+        defer_preemption: Span::ZERO,
+    };
+    Registry::new(&RMDP, platform, QUOTA)
+}
+
 fn owner(uid: u32) -> Owner {
     Owner { uid, pid: 1_000 + uid }
 }
@@ -289,14 +301,7 @@ fn an_activity_without_a_reservation_adds_nothing_to_what_its_domain_may_use() {
 /// thread, and the watchdog allowed a twentieth of the CPU for them.
 #[test]
 fn a_domain_may_use_the_hand_offs_that_admission_counts() {
-    let platform = Platform {
-        cpus: vec![1],
-        cpu_limit: Share::from_ppm(900_000).unwrap(),
-        switch_cost: Span::from_micros(100),
-        wakeup_latency: Span::ZERO,
-        defer_preemption: Span::ZERO,
-    };
-    let mut registry = Registry::new(&RMDP, platform, QUOTA);
+    let mut registry = with_switch_cost();
     let number = registry.attach(owner(0), "d", "rmdp").unwrap();
     assert_eq!(registry.usage(number, 1), Usage::default());
     for _ in 0..2 {
@@ -304,8 +309,24 @@ fn a_domain_may_use_the_hand_offs_that_admission_counts() {
     }
     let usage = registry.usage(number, 1);
     assert_eq!((usage.share_ppm, usage.compute), (200_000, Span::from_millis(2)));
-    // Two hand-offs each 10 ms, for each activity.
-    assert_eq!((usage.hand_offs_ppm, usage.hand_offs), (40_000, Span::from_micros(400)));
+    // A hand-off each 10 ms, for each activity.
+    assert_eq!((usage.hand_offs_ppm, usage.hand_offs), (20_000, Span::from_micros(200)));
+}
+
+/// Found by reading: 275 activities of 1 ns a millisecond counted as 275 millionths of a CPU, and
+/// let the domain use all of it.
+#[test]
+fn jobs_shorter_than_a_hand_off_buy_no_cpu_time_and_count_in_the_quota() {
+    let tiny = Need { period_ns: 1_000_000, deadline_ns: 1_000_000, pdu_cost_ns: 1, ..need(0) };
+    let mut registry = with_switch_cost();
+    let number = registry.attach(owner(7), "d", "rmdp").unwrap();
+    let refused = (0..10).find_map(|_| registry.create(number, "x", &tiny, false).err());
+    // Five hand-offs of 100 us each millisecond are half of the CPU.
+    let quota = PlaceError::Quota { found_ppm: 600_000, share_max_ppm: 500_000 };
+    assert_eq!((refused, registry.admitted(number, 1).len()), (Some(quota), 5));
+    let usage = registry.usage(number, 1);
+    assert_eq!((usage.share_ppm, usage.hand_offs_ppm), (5, 5));
+    assert_eq!(usage.hand_offs, Span::from_nanos(5));
 }
 
 #[test]

@@ -19,11 +19,12 @@
 //!    unknown: such a lock, the host, or a loop of the holder that the kernel has not counted yet.
 //!    The watchdog wakes each sleeping thread by its wake word. It believes no wake word.
 //! 2. [`LOOK_MIN`] later a thread that slept on its wake word is ready, or has run. A thread that
-//!    still sleeps and has used no CPU time waits for something else. It gets the ordinary class,
-//!    and no turns. This is no offence: most such domains are blocked in the kernel.
+//!    still sleeps and has used no CPU time waits for something else. If that may be a futex, it
+//!    gets the ordinary class, and no turns. This is no offence: it may wait for a mutex of its own.
 //! 3. At the next look the kernel's count shows for how long the holder, or the KLS threads, were
-//!    ready and did not run. That time counts as CPU time of each domain that is away. So a domain
-//!    that does so again and again gets no more than its reservation and the grace.
+//!    ready and did not run. That time counts as CPU time of each domain that is away, and of its
+//!    group. The domain takes turns again when both owe nothing too much. So a user that does so
+//!    again and again, with one domain or many, gets no more than its reservations and the grace.
 //! 4. The kernel counts no such time if the holder itself looped, or if the host had the CPU.
 //! 5. The review of preempted domains gives the class back (`cpu_watch`).
 
@@ -206,7 +207,8 @@ impl CpuWatch {
             for member in members.iter() {
                 let Some(record) = self.record_of(member) else { continue };
                 let Some(woken_ns) = record.woken_ns.take() else { continue };
-                if member.is(State::Demoted) || !sleeps(member) {
+                let may_wait = || member.thread.by_watchdog().may_wait_for_lock();
+                if member.is(State::Demoted) || !sleeps(member) || !may_wait() {
                     continue;
                 }
                 self.sample(group, member, tick);
@@ -235,6 +237,8 @@ impl CpuWatch {
             }
             if kept_ns >= KEPT_MIN.as_nanos() {
                 record.account.charge(kept_ns);
+                record.kept_ns = record.kept_ns.saturating_add(kept_ns);
+                record.awaits_group = true;
             } else if record.away_ns.take().is_some()
                 && let Some(penalty) = &mut record.penalty
             {

@@ -463,7 +463,10 @@ impl CpuWatch {
         tick: &mut Tick<'_>,
     ) {
         let is_held = self.cpu_state.departed.may_hold(group.uid, tick.now);
+        let of_group = self.group_accounts.iter().find(|account| account.is_of(group));
+        let group_owes = of_group.is_some_and(GroupAccount::owes);
         let Some(record) = self.record_of(member) else { return };
+        record.awaits_group &= group_owes || record.kept_ns > 0;
         if let Some(count_ns) = record.away_ns {
             // Relaxed: see `LastSample`.
             if member.last_sample.count_ns.load(Relaxed) == count_ns && !is_ready(member) {
@@ -481,7 +484,7 @@ impl CpuWatch {
         let is_over = match penalty {
             Penalty { is_offence: false, is_ordinary: false, .. } => {
                 let waits = record.account.waits_for_group() || (record.is_held && is_held);
-                !owes_beyond(record, tick) && !waits
+                !owes_beyond(record, tick) && !waits && !record.awaits_group
             }
             _ => record.account.owed_ns <= 0 && tick.now.since(penalty.at) >= PENALTY_MIN,
         };

@@ -210,6 +210,11 @@ impl GroupAccount {
         self.grace_ppm
     }
 
+    /// Whether the group used more than its reservations and the grace.
+    pub(super) fn owes(&self) -> bool {
+        self.owed_ns > 0
+    }
+
     /// Whether a domain of another user waited at the last check.
     pub(super) fn is_contested(&self) -> bool {
         self.contested_since.is_some()
@@ -225,6 +230,7 @@ impl GroupAccount {
             let cpu_ns = record.account.cpu_ns;
             let used_ns = cpu_ns - std::mem::replace(&mut record.charged_ns, cpu_ns);
             domains_ns = domains_ns.saturating_add(used_ns);
+            all.used_ns = all.used_ns.saturating_add(std::mem::take(&mut record.kept_ns));
             if !record.counts_for_group(rules) {
                 continue;
             }

@@ -145,7 +145,8 @@ impl CpuWatch {
     }
 }
 
-/// Whether a domain of another user has a rank that preempts those of the holder.
+/// Whether a domain of another user has a rank that preempts those of the holder, and may be
+/// chosen.
 ///
 /// The ranks are those that a choice compares, so a domain over its budget shows that. A holder
 /// that writes its area without end shows no rank.
@@ -154,7 +155,8 @@ fn is_outranked(
     (group, holder): (&Arc<DomainGroup>, &Member),
     now: Instant,
 ) -> bool {
-    let others = view.groups().filter(|(other, _)| !Arc::ptr_eq(other, group));
+    let is_other = |of: &DomainGroup| !core::ptr::eq(of, &**group) && !of.pacing.is_resting();
+    let others = view.groups().filter(|(other, _)| is_other(other));
     let best = others.filter_map(|(other, members)| other.best(members, now)).map(|(rank, _)| rank);
     let own: Option<Rank> = holder.area.best(now.as_nanos()).unwrap_or_default();
     best.min().is_some_and(|best| own.is_none_or(|own| best.preempts(&own)))

@@ -28,6 +28,9 @@ pub(super) struct Record {
     pub(super) account: Account,
     /// The CPU time of it that the account of its group contains.
     pub(super) charged_ns: u64,
+    /// The time for which others were kept from the CPU while it was away, which the account of its
+    /// group does not contain yet.
+    pub(super) kept_ns: u64,
     /// When the last sample was added to the account, and what all domains of the CPU had used.
     pub(super) sampled_at: Instant,
     pub(super) cpu_used_ns: u64,
@@ -63,6 +66,9 @@ pub(super) struct Record {
     pub(super) away_ns: Option<u64>,
     /// Whether it is unknown yet for how long others were kept from the CPU meanwhile.
     pub(super) is_unsettled: bool,
+    /// Whether it takes turns again only when its group owes nothing: it was away, and others were
+    /// kept from the CPU. Otherwise each domain of a swarm would pay at its own rate.
+    pub(super) awaits_group: bool,
     /// Whether it wanted the CPU at this tick.
     pub(super) wants_cpu: bool,
     pub(super) seen: bool,
@@ -140,6 +146,7 @@ impl Record {
             offences: 0,
             account: Account::default(),
             charged_ns: 0,
+            kept_ns: 0,
             sampled_at: Instant::ZERO,
             cpu_used_ns: 0,
             taken: Span::ZERO,
@@ -158,6 +165,7 @@ impl Record {
             woken_ns: None,
             away_ns: None,
             is_unsettled: false,
+            awaits_group: false,
             wants_cpu: false,
             seen: true,
         }

@@ -95,6 +95,27 @@ impl ThreadHandle {
         }
     }
 
+    /// Whether the thread, which sleeps and belongs to process `pid`, may wait for a lock with
+    /// priority inheritance. `/proc/pid/task/tid/wchan` (proc_pid_wchan(5)) names the function of
+    /// the kernel in which it sleeps: those of futexes and rt-mutexes contain these words. True if
+    /// the kernel names none. Four system calls, and a descriptor meanwhile. Does not block;
+    /// allocates the path.
+    pub fn may_wait_for_lock(&self, pid: u32) -> bool {
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        let path = format!("/proc/{pid}/task/{}/wchan", self.tid);
+        let Ok(file) = rustix::fs::open(path, flags, Mode::empty()) else { return true };
+        let mut name = [0; 64];
+        let Ok(length) = first_line(&file, &mut name) else { return true };
+        let name = &name[..length];
+        let contains = |word: &[u8]| name.windows(word.len()).any(|part| part == word);
+        // The number may belong to another thread by now.
+        name.is_empty()
+            || name == b"0"
+            || contains(b"futex")
+            || contains(b"rt_mutex")
+            || self.has_ended()
+    }
+
     /// CPU time that the thread has used so far, in ns, as [`super::cpu_time_of`]. One system call.
     /// Does not block or allocate.
     ///

@@ -149,12 +149,15 @@ fn a_domain_that_was_away_takes_turns_again_only_when_it_has_run() {
     let mut stuck = Stuck::start();
     let judged = stuck.lower(THEN);
     stuck.watch.lowered = None;
-    stuck.watch.settle(2_000_000);
+    stuck.watch.settle(600_000);
     stuck.claim_to_sleep();
     step(&mut stuck.watch, judged + TICK, true);
     assert!(stuck.waits.is(State::Demoted), "it only claims to sleep");
     stuck.let_waiter_run();
-    assert_eq!(step(&mut stuck.watch, judged + TICK * 2, true), []);
+    // Its group owes 0.6 ms, and pays 0.25 ms a tick.
+    for ticks in 2..6 {
+        assert_eq!(step(&mut stuck.watch, judged + TICK * ticks, true), []);
+    }
     assert!(stuck.waits.is(State::Attached));
     stuck.end();
 }
@@ -177,6 +180,29 @@ fn the_time_for_which_others_were_kept_from_the_cpu_is_charged() {
         assert!(ticks < 100);
     }
     assert!(ticks > 30, "{ticks}");
+    stuck.end();
+}
+
+/// Found by reading: each domain of a swarm paid for its own standstill at its own rate.
+#[test]
+fn a_domain_that_was_away_takes_turns_again_when_its_group_owes_nothing() {
+    let mut stuck = Stuck::start();
+    let judged = stuck.lower(THEN);
+    stuck.watch.lowered = None;
+    stuck.watch.settle(2_000_000);
+    // As much as other domains of the group were charged for.
+    stuck.watch.record_of(&stuck.sleeps).unwrap().kept_ns = 10_000_000;
+    stuck.let_waiter_run();
+    stuck.claim_to_sleep();
+    let mut ticks = 1;
+    step(&mut stuck.watch, judged + TICK, true);
+    while stuck.waits.is(State::Demoted) {
+        ticks += 1;
+        step(&mut stuck.watch, judged + TICK * ticks, true);
+        assert!(ticks < 100);
+    }
+    // Alone it owes 2 ms, which is one job. The group owes 12 ms, and pays 0.25 ms a tick.
+    assert!(ticks > 10, "{ticks}");
     stuck.end();
 }
 

@@ -54,6 +54,37 @@ fn a_living_thread_is_read_and_changed() {
     thread.join().unwrap();
 }
 
+/// A thread that waits for a channel waits for a futex. A thread in a read does not.
+#[test]
+fn only_a_thread_that_waits_for_a_futex_may_wait_for_a_lock() {
+    let pid = std::process::id();
+    let asleep = |handle: &ThreadHandle| {
+        while handle.state() != Ok(ThreadState::Sleeping) {
+            std::thread::yield_now();
+        }
+    };
+    let (handle, gate, thread) = waiting();
+    asleep(&handle);
+    assert!(handle.may_wait_for_lock(pid));
+    drop(gate);
+    thread.join().unwrap();
+    let (mut reader, writer) = std::io::pipe().unwrap();
+    let (tell, told) = channel();
+    let thread = std::thread::spawn(move || {
+        tell.send(ThreadHandle::open(pid, thread_id()).unwrap()).unwrap();
+        std::io::Read::read(&mut reader, &mut [0]).unwrap();
+    });
+    let handle = told.recv().unwrap();
+    asleep(&handle);
+    let is_named = std::fs::read_to_string(format!("/proc/{pid}/task/{}/wchan", handle.tid()));
+    // A kernel without names, or a sandbox, says 0.
+    let is_named = is_named.is_ok_and(|name| !name.is_empty() && name != "0");
+    assert_eq!(handle.may_wait_for_lock(pid), !is_named);
+    drop(writer);
+    thread.join().unwrap();
+    assert!(handle.may_wait_for_lock(pid), "its number may belong to any thread");
+}
+
 #[test]
 fn an_ended_thread_is_known_as_such_and_not_changed() {
     let handle = ended_thread();
