@@ -20,6 +20,7 @@ use upcall_core::activity::{ActivityParams, Backlog, Terms};
 use upcall_core::discipline::{DWS, Discipline, RM, RMDP};
 use upcall_core::scheduler::Counters;
 use upcall_core::time::{Instant, Span};
+use upcall_daemon::server::{Access, DaemonEvent};
 use upcall_runtime::stream::{Stream, StreamForm};
 use upcall_runtime::{Runtime, clock};
 use upcall_sys::process::effective_user;
@@ -28,6 +29,7 @@ use support::{ChildProcess, ROLE, Server, attach, read_line, steal};
 
 /// A number of runs that all count.
 const EVERY: &str = "UPCALL_TEST_EVERY";
+const OTHER_USER: u32 = 65534;
 
 const fn need(period_ms: u64, pdus: u32) -> ActivityParams {
     ActivityParams::new(Span::from_millis(period_ms), Span::from_millis(1)).batch(pdus).quantum(1)
@@ -112,9 +114,10 @@ fn child() {
     let mut runtime = attach(Path::new(socket), "offender", discipline_of(policy));
     let backlog = if backlog == "skip" { Backlog::Skip } else { Backlog::CatchUp };
     let pdu = Span::from_micros(900 * factor.parse::<u64>().unwrap());
-    let declared = (need(30, 6), Terms { backlog, ..Terms::default() });
+    let need = if kind == "beside" { need(60, 24) } else { need(30, 6) };
+    let declared = (need, Terms { backlog, ..Terms::default() });
     let id = match kind {
-        "handler" => spinning(&mut runtime, declared, pdu),
+        "handler" | "beside" => spinning(&mut runtime, declared, pdu),
         "task" => spinning_task(&mut runtime, declared, pdu),
         "stream" => spinning_reader(&mut runtime, declared, pdu),
         _ => panic!("unknown kind {kind:?}"),
@@ -236,49 +239,81 @@ fn a_domain_that_takes_five_times_its_cost_costs_the_others_nothing() {
     each_case(&cases, wait);
 }
 
-/// A handler that takes five times its cost and one that keeps it, in one domain; `pdus` is the
-/// batch of the first. Another domain is beside. Returns the counters of the first, and the misses
-/// of the other two.
-fn run_in_one_domain(discipline: &'static Discipline, pdus: u32) -> (Counters, [u64; 2]) {
-    let server = Server::start(|config| config.discipline = discipline);
-    let [mut mixed, mut beside] = ["mixed", "beside"].map(|name| server.attach(name));
-    let keeps = Span::from_micros(900);
-    let offender = spinning(&mut mixed, (need(20, pdus), Terms::default()), Span::from_millis(5));
-    let honest = spinning(&mut mixed, (need(40, 8), Terms::default()), keeps);
-    let other = spinning(&mut beside, (need(60, 18), Terms::default()), keeps);
-    let at = clock::now() + Span::from_millis(20);
-    mixed.run_at(&[offender, honest], at).unwrap();
-    beside.run_at(&[other], at).unwrap();
-    std::thread::sleep(Duration::from_millis(1_600));
-    let [mixed, beside] = [mixed, beside].map(|runtime| {
-        let activities = runtime.stop(|_, _| {}).activities;
-        activities.into_iter().map(|activity| activity.counters.unwrap()).collect::<Vec<_>>()
+/// Three handlers that reserve 80 % of a CPU. The first has this period in ms and this batch, and
+/// takes `factor` times its cost of 150 us. The second is in its domain, and the third in a domain
+/// of the user `beside`. Returns the counters of all, and the offences.
+///
+/// A quantum of the first takes at most 1 ms longer than declared: the watchdog allows that.
+fn run_in_one_domain(
+    discipline: &'static Discipline,
+    (period_ms, pdus, factor): (u64, u32, u32),
+    beside: u32,
+) -> ([(u64, u64); 3], Vec<DaemonEvent>) {
+    let server = Server::start(|config| {
+        (config.discipline, config.access) = (discipline, Access::Everyone);
     });
-    server.stop();
-    (mixed[0], [mixed[1].misses, beside[0].misses])
+    let program = Command::new(support::program_for_all(server.directory.path()));
+    let role = format!("{}|{}|beside|1|catch-up", server.socket.display(), discipline.name);
+    let mut beside = ChildProcess::start(program, beside, &role);
+    beside.read_word("ready");
+    let mut mixed = server.attach("mixed");
+    let (cost, keeps) = (Span::from_micros(150), Span::from_micros(900));
+    let declared = ActivityParams::new(Span::from_millis(period_ms), cost).batch(pdus).quantum(1);
+    let offender = spinning(&mut mixed, (declared, Terms::default()), cost * factor);
+    let honest = spinning(&mut mixed, (need(40, 12), Terms::default()), keeps);
+    let at = clock::now() + Span::from_millis(20);
+    beside.write_line(&at.as_nanos().to_string());
+    mixed.run_at(&[offender, honest], at).unwrap();
+    std::thread::sleep(Duration::from_millis(1_200));
+    let activities = mixed.stop(|_, _| {}).activities;
+    let own = [0, 1].map(|number: usize| activities[number].counters.unwrap());
+    beside.write_line("end");
+    let other = beside.numbers("counters");
+    drop(beside);
+    let is_offence = |event: &DaemonEvent| matches!(event, DaemonEvent::Offence { .. });
+    let offences = server.stop().into_iter().filter(is_offence).collect();
+    let [offender, honest] = own.map(|counters| (counters.jobs, counters.misses));
+    ([offender, honest, (other[0], other[1])], offences)
 }
 
-/// Before, the domain exceeded its account, and all its activities waited for the other domain: 28
-/// of 201 jobs of the honest one missed beside a handler of seven times its cost.
+/// The domain exceeds no account of the daemon: neither that of its CPU time, nor the one of the
+/// time that a domain of another user waits. Without the credit the daemon demoted it in each run,
+/// and up to 26 of 30 jobs of the honest handler missed. So they do if a quantum takes 5 ms in
+/// place of 1: the watchdog does not allow that.
 #[test]
 #[ignore = "needs root"]
-fn a_handler_that_takes_five_times_its_cost_costs_the_others_of_its_domain_nothing() {
+fn a_handler_that_takes_seven_times_its_cost_costs_the_others_of_its_domain_nothing() {
     let _alone = support::alone();
-    for (discipline, pdus) in [(&RMDP, 2), (&RMDP, 1), (&DWS, 2)] {
-        let part = format!("batch {pdus} under {}", discipline.name);
+    let same = effective_user();
+    let cases = [
+        (&RMDP, (20, 13, 7), same),
+        (&RMDP, (20, 13, 7), OTHER_USER),
+        (&RMDP, (2, 1, 7), same),
+        (&DWS, (20, 13, 7), OTHER_USER),
+        (&DWS, (2, 1, 7), same),
+    ];
+    let known = cases.into_iter().filter(|&(discipline, offender, beside)| {
+        let (_, pdus, factor) = offender;
+        let name = discipline.name;
+        let part = format!("{factor} times, batch {pdus}, under {name}, beside user {beside}");
         support::most_kept(Some(&part), || {
-            let (offender, misses) = run_in_one_domain(discipline, pdus);
-            let (jobs, missed) = (offender.jobs, offender.misses);
-            let found = format!("offender {jobs} jobs, {missed} missed; others missed {misses:?}");
+            let (found @ [(_, own), (jobs, honest), (others_jobs, others)], offences) =
+                run_in_one_domain(discipline, offender, beside);
+            let found = format!("jobs and misses {found:?}, {offences:?}");
             println!("{part}: {found}");
-            if missed > 5 && misses == [0, 0] { Ok(()) } else { Err(found) }
-        });
+            let is_kept = (honest, others) == (0, 0) && offences.is_empty();
+            let proves = own > 5 && jobs > 20 && others_jobs > 10;
+            if proves && is_kept { Ok(()) } else { Err(found) }
+        })
+    });
+    if known.count() == 0 {
+        support::skipped(None, "too few tries without steal");
     }
 }
 
 /// A domain that takes 6 ms in place of 1 in one job of ten, 5 % of the CPU as reserved on average,
-/// and one that keeps its cost and waits for it then. So the other domain has the turn when the CPU idles. Returns the jobs and
-/// misses of the first, and the misses of the other.
+/// and one that keeps its cost and waits for it then. So the other domain has the turn when the CPU
+/// idles. Returns the jobs and misses of the first, and the misses of the other.
 fn run_debtor() -> (u64, u64, u64) {
     let server = Server::start(|_| {});
     let [mut debtor, mut other] = ["debtor", "other"].map(|name| server.attach(name));

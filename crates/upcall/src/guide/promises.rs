@@ -16,7 +16,8 @@
 //!
 //! Also promised: a handler or task that takes more than it declared keeps its own reservation and
 //! takes the rest from time that the others leave. In one process without a daemon it takes at most
-//! half of that time, and ordinary programs get the other half.
+//! half of that time, and ordinary programs get the other half. Under a daemon it gets what the
+//! budgets of its own process leave on the CPU, and 4 %.
 //!
 //! Also promised: handlers of one CPU never interrupt each other inside a quantum. So they may
 //! share data without locks, in atomics.
@@ -29,9 +30,10 @@
 //!   50 ms more, a watchdog puts the thread into the ordinary class until the handler returns. Then
 //!   the other handlers of the CPU may be late too
 //!   ([`Runtime::offences`](crate::Runtime::offences)).
-//! - Protection from a handler of the *same process under a daemon* that takes more than it
-//!   declared. The daemon lets the others go before a process that uses more than its reservation
-//!   and 5 %, and before all of its handlers. Other processes are protected.
+//! - Protection from a handler of the *same process under a daemon* whose quantum takes over 1 ms
+//!   longer than declared while another process waits. The daemon then lets the others go before
+//!   all handlers of the process, and puts its thread into the ordinary class in the end. Other
+//!   processes are protected.
 //! - Anything for ordinary threads, virtual-time handlers, and tasks that are not real-time.
 //! - Deadlines under PS for handlers without a share of their own, or in a group. Under DWCS, a
 //!   handler with a [`Window`](crate::activity::Window) `x/y` may miss x jobs in each window of y.
