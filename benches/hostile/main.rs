@@ -67,9 +67,12 @@ fn main() {
 fn act_as(role: &[&str]) {
     let number = |text: &str| text.parse().expect("a number");
     match *role {
-        ["daemon", socket, kill, descriptors_max] => {
-            let descriptors_max = number(descriptors_max);
-            let options = DaemonOptions { kill: kill == "true", descriptors_max };
+        ["daemon", socket, kill, descriptors_max, claims_within_s] => {
+            let options = DaemonOptions {
+                kill: kill == "true",
+                descriptors_max: number(descriptors_max),
+                claims_within_s: number(claims_within_s),
+            };
             daemon::serve(Path::new(socket), options);
         }
         ["victim", name, socket, millis, attack] => {
@@ -116,7 +119,7 @@ fn suite() {
     println!();
     println!("{HEADING}");
     let mut verdict = Verdict::default();
-    let mut server = Server::start(DaemonOptions::default());
+    let mut server = Server::start(DaemonOptions::USUAL);
     for attack in attacks::all().filter(|attack| chosen(attack, only.as_deref())) {
         if attack.daemon != server.options() {
             verdict.stopped(server.stop());
