@@ -23,6 +23,8 @@ pub(crate) struct Attack {
     pub(crate) outside: Outside,
     /// Whether the process runs as another user than the victims, [`OTHER_USER`].
     pub(crate) other_user: bool,
+    /// Whether the process ends by the attack. Otherwise it acts until the bench ends it.
+    pub(crate) ends: bool,
     /// The options of the daemon.
     pub(crate) daemon: DaemonOptions,
     /// Which processes the attack harms or spares.
@@ -117,6 +119,7 @@ pub(crate) const fn attack(name: &'static str, what: &'static str, act: fn(&Path
         act,
         outside: Outside::Nothing,
         other_user: false,
+        ends: false,
         daemon: DaemonOptions::USUAL,
         beside: Beside::Victims,
         victims: Victims::USUAL,

@@ -32,6 +32,7 @@ pub(crate) const ATTACKS: &[Attack] = &[
     },
     Attack {
         daemon: DaemonOptions { kill: true, ..DaemonOptions::USUAL },
+        ends: true,
         ..attack("endless, --kill", "as `endless loop`, under a daemon that kills", endless)
     },
 ];

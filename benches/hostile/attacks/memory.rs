@@ -21,6 +21,7 @@ pub(crate) const ATTACKS: &[Attack] = &[
     },
     Attack {
         daemon: DaemonOptions { kill: true, ..DaemonOptions::USUAL },
+        ends: true,
         ..attack("scribble, --kill", "as `scribble`, under a daemon that kills", scribble)
     },
 ];
