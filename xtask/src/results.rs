@@ -208,8 +208,8 @@ fn measure_all(chosen: &[&Stored], dirty: bool, workspace: &Workspace) -> Result
     Ok(failed.is_empty())
 }
 
-/// Builds and runs the program of one result, and stores its output. Returns the path. The tree must
-/// still be that of the commit, also if `dirty` allows changes.
+/// Builds and runs the program of one result, and stores its output. Returns the path. The tree
+/// must still be that of the commit, also if `dirty` allows changes.
 fn measure(
     stored: &Stored,
     (begun_at, dirty): (&str, bool),

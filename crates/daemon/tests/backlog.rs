@@ -6,8 +6,8 @@
 //! CPU away for longer than any slack. A try with such time proves nothing and does not count. The
 //! majority of three other tries decides. With `UPCALL_TEST_EVERY=20` in the environment, each case
 //! has 20 runs, and each run counts, whatever the host does: the others miss no job in any of them,
-//! and the offender offends in each. For one case: `UPCALL_TEST_EVERY=20 cargo test -p upcall-daemon
-//! --test backlog -- --ignored --nocapture the_backlog_of_a_stopped`.
+//! and the offender offends in each. So for one test:
+//! `UPCALL_TEST_EVERY=20 cargo test -p upcall-daemon --test backlog -- --ignored the_backlog`.
 
 #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
@@ -301,8 +301,8 @@ fn a_handler_that_takes_five_times_its_cost_costs_the_others_of_its_domain_nothi
 }
 
 /// A domain that takes 6 ms in place of 1 in one job of ten, 5 % of the CPU as reserved on average,
-/// and one that keeps its cost and waits for it then. So the other domain has the turn when the CPU idles. Returns the jobs and
-/// misses of the first, and the misses of the other.
+/// and one that keeps its cost and waits for it then. So the other domain has the turn when the CPU
+/// idles. Returns the jobs and misses of the first, and the misses of the other.
 fn run_debtor() -> (u64, u64, u64) {
     let server = Server::start(|_| {});
     let [mut debtor, mut other] = ["debtor", "other"].map(|name| server.attach(name));
