@@ -3,6 +3,12 @@
 
 #![forbid(unsafe_code)]
 
+#[cfg(test)]
+#[path = "hostile/arguments.rs"]
+mod arguments;
+#[cfg(test)]
+#[path = "hostile/arguments_tests.rs"]
+mod arguments_tests;
 pub mod calm;
 #[cfg(test)]
 #[path = "hostile/outcome.rs"]

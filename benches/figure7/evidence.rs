@@ -48,9 +48,10 @@ impl Host {
         }
     }
 
-    /// The time that the host and threads of no domain took from that domain, in nanoseconds. If
-    /// the host took time, the part of a tick that the steal time leaves out counts, too. The time
-    /// for which the other domain ran does not count: our own order let it run.
+    /// The time that the host and threads of no domain took from that domain, in nanoseconds.
+    /// Upcall's daemon is among these threads. If the host took time, the part of a tick that the
+    /// steal time leaves out counts, too. The time for which the other domain ran does not count:
+    /// our own order let it run.
     pub fn taken_ns(self, domain: usize) -> u64 {
         let tick_ns = if self.steal_ms > 0 { TICK_NS } else { 0 };
         self.steal_ms * 1_000_000 + tick_ns + self.waited_by_others_ns(domain)

@@ -199,8 +199,8 @@ fn closing(steps: &[Step]) -> String {
     let explained = late.filter(|late| late.cpu_was_taken()).count() as u64;
     format!(
         "0 misses in {} of {} admitted steps ({misses} misses in {jobs} jobs).\n\
-         In {explained} of the {misses} misses, the host and threads of no domain had the CPU for at least as long as\n\
-         the job was late, while it was under way or in the same time and 100 ms before its release; {} must be explained otherwise.",
+         In {explained} of the {misses} misses, the host and threads of no domain, Upcall's daemon among them, had the CPU\n\
+         for at least as long as the job was late, while it was under way or in the same time and 100 ms before its release; {} must be explained otherwise.",
         admitted.len() - broken,
         admitted.len(),
         misses.saturating_sub(explained),

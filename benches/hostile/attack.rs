@@ -23,6 +23,8 @@ pub(crate) struct Attack {
     pub(crate) outside: Outside,
     /// Whether the process runs as another user than the victims, [`OTHER_USER`].
     pub(crate) other_user: bool,
+    /// Whether the process ends by the attack. Otherwise it acts until the bench ends it.
+    pub(crate) ends: bool,
     /// The options of the daemon.
     pub(crate) daemon: DaemonOptions,
     /// Which processes the attack harms or spares.
@@ -56,12 +58,20 @@ impl Victims {
 }
 
 /// The options of a daemon. It admits all users.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DaemonOptions {
     /// Whether the daemon kills a domain after demoting it.
     pub(crate) kill: bool,
     /// The limit of its open files (RLIMIT_NOFILE, getrlimit(2)). 0: as this process has it.
     pub(crate) descriptors_max: u64,
+    /// How long after its start the daemon takes claims, in seconds.
+    pub(crate) claims_within_s: u64,
+}
+
+impl DaemonOptions {
+    /// Kills nobody, with the limits of this process. Takes claims for as long as `upcalld` does.
+    pub(crate) const USUAL: DaemonOptions =
+        DaemonOptions { kill: false, descriptors_max: 0, claims_within_s: 10 };
 }
 
 /// The processes beside the attacker, on the same CPU.
@@ -109,7 +119,8 @@ pub(crate) const fn attack(name: &'static str, what: &'static str, act: fn(&Path
         act,
         outside: Outside::Nothing,
         other_user: false,
-        daemon: DaemonOptions { kill: false, descriptors_max: 0 },
+        ends: false,
+        daemon: DaemonOptions::USUAL,
         beside: Beside::Victims,
         victims: Victims::USUAL,
         arrivals: false,

@@ -6,8 +6,8 @@
 //! 1. Write a function `fn(&Path)` that gets the daemon's socket and acts. It calls [`attacking`]
 //!    once it has all that it needs, at the moment from which it does harm: without that line the
 //!    row does not hold, and a panic breaks it too. It calls [`breach`] if it sees itself that a
-//!    defence failed. It may return, which ends its process. It may start processes and threads,
-//!    and attach several domains: [`run`] attaches one with the runtime and one handler,
+//!    defence failed. It may not end, except in a row with `ends`. It may start processes and
+//!    threads, and attach several domains: [`run`] attaches one with the runtime and one handler,
 //!    [`crate::raw::Raw`] is one that can write anything into its pages.
 //! 2. Add `attack("name", "what it does", function)` to the list of the file. Names are unique and
 //!    have at most 18 characters.

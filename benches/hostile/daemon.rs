@@ -107,8 +107,9 @@ impl Server {
 
 /// Starts the process of a daemon. Blocks until it listens.
 fn launch(socket: &Path, options: DaemonOptions) -> Result<Running, String> {
-    let DaemonOptions { kill, descriptors_max } = options;
-    let process = start(&format!("daemon|{}|{kill}|{descriptors_max}", socket.display()));
+    let DaemonOptions { kill, descriptors_max, claims_within_s } = options;
+    let options = format!("{kill}|{descriptors_max}|{claims_within_s}");
+    let process = start(&format!("daemon|{}|{options}", socket.display()));
     match process.line(Instant::now() + LIMIT).as_deref() {
         Some("ready") => Ok(process),
         other => Err(format!("the daemon does not start: {other:?}")),
@@ -124,6 +125,7 @@ pub(crate) fn serve(socket: &Path, options: DaemonOptions) {
     }
     let mut config = server::Config::new(socket.to_owned(), vec![measured_cpu()]);
     (config.access, config.kill) = (Access::Everyone, options.kill);
+    config.claims_within = Span::from_secs(options.claims_within_s);
     // Measured beside an attack, the cost could be so high that the next victim is refused.
     config.switch_cost = Some(Span::from_micros(20));
     let daemon = Daemon::start(config).expect("a daemon");

@@ -4,12 +4,13 @@
 //! For each attack the bench prints the victims' jobs, misses and worst response, and how the
 //! attacker ended. The daemon must survive all attacks and must attach the next domain after each.
 //! It must not have grown after thousands of domains that were killed. `-- NAME` runs only attacks
-//! whose name contains NAME.
+//! whose name contains NAME. The exit status is 1 if something does not hold.
 //!
 //! Each attack is repeated until the host is calm ([`Calm`]). Every try is printed, and one is
 //! judged. A row holds only if all of this is true:
 //!
 //! - The attacker said that it acts, had a quarter of its time for it, and did not panic.
+//! - The attacker still runs, or ended if its attack is that (`ends`).
 //! - Each victim reported. Each job that was due by its period ended in time.
 //! - The watchdog took no measure against a victim.
 //! - An ordinary program beside got a quarter of the CPU.
@@ -22,6 +23,7 @@
 
 #![forbid(unsafe_code)]
 
+mod arguments;
 mod attack;
 mod attacks;
 mod child;
@@ -34,12 +36,13 @@ mod victim;
 
 use std::fmt::Write as _;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use upcall_benches::calm::{Calm, Try};
 use upcall_benches::{heading, smoke};
 
+use arguments::Request;
 use attack::{ATTACKING, Attack, BREACH, Beside, DaemonOptions, Outside};
 use child::{ROLE, Running, start, start_as_other};
 use daemon::{Server, VICTIMS};
@@ -56,20 +59,53 @@ const ARRIVAL_MAX: Duration = Duration::from_millis(500);
 /// 0.25 % of two CPUs for four seconds. A try that the host disturbs more is not judged.
 const CALM: Calm = Calm { tries_max: 5, stolen_ms_max: 20, wait_s_max: 20 };
 
-fn main() {
+fn main() -> ExitCode {
     match std::env::var(ROLE).as_deref().map(|role| role.split('|').collect::<Vec<_>>()) {
-        Err(_) => suite(),
-        Ok(role) => act_as(&role),
+        Err(_) => main_of_bench(),
+        Ok(role) => {
+            act_as(&role);
+            ExitCode::SUCCESS
+        }
     }
+}
+
+/// How the bench is called.
+const USAGE: &str = "\
+usage: cargo bench -p upcall-benches --bench hostile -- [NAME] [--smoke]
+  NAME     only the rows whose names contain NAME
+  --smoke  short runs, which are not judged
+Exit status: 0 all rows hold or are skipped, 1 something does not hold, 2 a wrong argument.";
+
+/// Reads the arguments and runs the rows. The exit status is 1 if something does not hold, and 2
+/// after a mistake in the arguments. A short run (`--smoke`) is not judged.
+fn main_of_bench() -> ExitCode {
+    attacks::check_names();
+    let names: Vec<&str> = attacks::all().map(|attack| attack.name).collect();
+    match arguments::parse(std::env::args().skip(1), &names) {
+        Ok(Request::Help) => println!("{}\nRows: {}", USAGE, names.join("; ")),
+        Ok(Request::Run { row }) => {
+            if !suite(row.as_deref()) && !smoke() {
+                return ExitCode::from(1);
+            }
+        }
+        Err(why) => {
+            eprintln!("error: {why}\n{}", USAGE);
+            return ExitCode::from(2);
+        }
+    }
+    ExitCode::SUCCESS
 }
 
 /// Acts as a process that the bench has started.
 fn act_as(role: &[&str]) {
     let number = |text: &str| text.parse().expect("a number");
     match *role {
-        ["daemon", socket, kill, descriptors_max] => {
-            let descriptors_max = number(descriptors_max);
-            let options = DaemonOptions { kill: kill == "true", descriptors_max };
+        ["daemon", socket, kill, descriptors_max, claims_within_s] => {
+            let options = DaemonOptions {
+                kill: kill == "true",
+                descriptors_max: number(descriptors_max),
+                claims_within_s: number(claims_within_s),
+            };
             daemon::serve(Path::new(socket), options);
         }
         ["victim", name, socket, millis, attack] => {
@@ -99,10 +135,9 @@ fn act_as(role: &[&str]) {
 /// The begin of the line of an attacker that panics.
 const PANIC: &str = "panic ";
 
-fn suite() {
-    attacks::check_names();
+/// Runs all rows, or those whose names contain `row`. Returns whether everything held.
+fn suite(row: Option<&str>) -> bool {
     let (millis, rounds) = if smoke() { (900, 50) } else { (4_000, 10_000) };
-    let only = std::env::args().skip(1).find(|argument| !argument.starts_with('-'));
     println!("{}", heading("hostile"));
     println!(
         "victims: 2 processes of 2 handlers with periods of 10 ms and 20 ms, 1 ms of work each, {millis} ms an attack"
@@ -116,8 +151,8 @@ fn suite() {
     println!();
     println!("{HEADING}");
     let mut verdict = Verdict::default();
-    let mut server = Server::start(DaemonOptions::default());
-    for attack in attacks::all().filter(|attack| chosen(attack, only.as_deref())) {
+    let mut server = Server::start(DaemonOptions::USUAL);
+    for attack in attacks::all().filter(|attack| row.is_none_or(|row| attack.name.contains(row))) {
         if attack.daemon != server.options() {
             verdict.stopped(server.stop());
             server = Server::start(attack.daemon);
@@ -135,17 +170,26 @@ fn suite() {
             outcome
         });
         for tried in &tries {
-            println!("{:>7} {}", tried.marked(), row(attack, &tried.result));
+            println!("{:>7} {}", tried.marked(), table_row(attack, &tried.result));
         }
         verdict.add(attack, &tries);
     }
     println!("\n{}", verdict.text());
-    if only.is_none() {
-        println!("{}", flat::attach_and_kill(&mut server, rounds));
+    let mut holds = verdict.holds();
+    let mut show = |result: Result<String, String>| match result {
+        Ok(found) => println!("{found}"),
+        Err(why) => {
+            println!("DOES NOT HOLD: {why}");
+            holds = false;
+        }
+    };
+    if row.is_none() {
+        show(flat::attach_and_kill(&mut server, rounds));
     }
     if let Err(why) = server.stop() {
-        println!("DOES NOT HOLD: {why}");
+        show(Err(why));
     }
+    holds
 }
 
 /// Ends what is left of a row. The daemon must live and attach a domain. If not, a new one starts.
@@ -182,14 +226,10 @@ fn cannot_run(attack: &Attack) -> Option<&'static str> {
     }
 }
 
-fn chosen(attack: &Attack, only: Option<&str>) -> bool {
-    only.is_none_or(|only| attack.name.contains(only))
-}
-
 const HEADING: &str = " stolen  attack              missed of due   worst ms ordinary ms attaches worst ms  what became of the attacker                                  what it does";
 
 /// A try in the table.
-fn row(attack: &Attack, outcome: &Outcome) -> String {
+fn table_row(attack: &Attack, outcome: &Outcome) -> String {
     let dash = || "-".to_owned();
     let ordinary = outcome.ordinary_ms.flatten().map_or_else(dash, |ms| ms.to_string());
     let arrivals = outcome.arrivals.iter().flatten().next();
@@ -235,6 +275,10 @@ impl Verdict {
 
     fn stopped(&mut self, result: Result<(), String>) {
         self.daemons.extend(result.err());
+    }
+
+    fn holds(&self) -> bool {
+        self.broken.is_empty() && self.daemons.is_empty()
     }
 
     /// The rows that hold, those that do not, and those that nothing was learnt about.
@@ -292,6 +336,7 @@ fn run_attack(server: &mut Server, attack: &Attack, millis: u64) -> Outcome {
         arrivals: arrivals.as_ref().map(|it| victim::arrival_report(it, deadline)),
         arrival_max: ARRIVAL_MAX,
         shares_user: attack.shares_user(),
+        ends: attack.ends,
         attack: begin.elapsed(),
         outside: done.showed,
         troubles: done.trouble.into_iter().collect(),

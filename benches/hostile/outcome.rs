@@ -35,6 +35,51 @@ pub(crate) struct ArrivalReport {
     pub(crate) refused: Option<String>,
 }
 
+/// The size of the daemon's process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Size {
+    pub(crate) resident_kib: u64,
+    pub(crate) descriptors: usize,
+    pub(crate) mappings: usize,
+}
+
+/// The daemon's growth while domains attached and were killed. Its allocator may keep some memory.
+pub(crate) const RESIDENT_KIB_MAX: u64 = 256;
+pub(crate) const MAPPINGS_MAX: usize = 8;
+
+/// Whether the daemon saw each of so many domains leave, and did not grow. Returns a sentence.
+///
+/// # Errors
+/// The same sentence and what does not hold.
+pub(crate) fn judge_growth(
+    rounds: usize,
+    detached: usize,
+    before: Size,
+    after: Size,
+) -> Result<String, String> {
+    let found = format!(
+        "{rounds} domains attached, placed on a CPU, reserving, and killed: {detached} detached; the daemon's resident \
+         memory {} -> {} KiB, descriptors {} -> {}, mappings {} -> {}",
+        before.resident_kib,
+        after.resident_kib,
+        before.descriptors,
+        after.descriptors,
+        before.mappings,
+        after.mappings
+    );
+    // A process without these was not read.
+    let is_read = [before, after].iter().all(|size| size.resident_kib > 0 && size.descriptors > 0);
+    let checks = [
+        (is_read, "its size is unknown"),
+        (detached == rounds, "not each domain was detached"),
+        (after.resident_kib <= before.resident_kib + RESIDENT_KIB_MAX, "its memory grew"),
+        (after.descriptors == before.descriptors, "its descriptors are not the same"),
+        (after.mappings <= before.mappings + MAPPINGS_MAX, "its mappings grew"),
+    ];
+    let broken: Vec<_> = checks.iter().filter(|(holds, _)| !holds).map(|(_, why)| *why).collect();
+    if broken.is_empty() { Ok(found) } else { Err(format!("{found} ({})", broken.join(", "))) }
+}
+
 /// What is known of the attacker.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct AttackerReport {
@@ -66,6 +111,8 @@ pub(crate) struct Outcome {
     /// Whether the attacker belongs to the user of the victims. Then measures against that user
     /// are against the attacker.
     pub(crate) shares_user: bool,
+    /// Whether the attacker's process must end by the attack. If not, it must not end.
+    pub(crate) ends: bool,
     /// What the watchdog did.
     pub(crate) measures: Vec<String>,
     /// What the action from outside showed.
@@ -145,7 +192,13 @@ impl Outcome {
             Some(acted) if *acted * 100 < self.attack * ACTED_PERCENT_MIN => {
                 faults.push(format!("ERROR: the attacker acted for {acted:.1?} only"));
             }
-            Some(_) => {}
+            Some(_) => match (ended, self.ends) {
+                (Some(ended), false) => {
+                    faults.push(format!("ERROR: the attacker ended before the row ({ended})"));
+                }
+                (None, true) => faults.push("ERROR: the attacker did not end".to_owned()),
+                _ => {}
+            },
         }
         faults
     }

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crate::outcome::{ArrivalReport, AttackerReport, Outcome, VictimReport};
+use crate::outcome::{ArrivalReport, AttackerReport, Outcome, Size, VictimReport, judge_growth};
 
 fn victim(missed: u64) -> VictimReport {
     VictimReport { due: 600, missed, worst_ns: 1, reported: true }
@@ -71,6 +71,38 @@ fn an_attacker_that_did_not_attack_breaks_a_row() {
     );
     let text = faults(|it| it.attacker.acted = Some(Duration::from_millis(10)));
     assert_eq!(text, "ERROR: the attacker acted for 10.0ms only");
+}
+
+#[test]
+fn an_attacker_that_ends_early_breaks_a_row() {
+    let ended = Some("exit status: 0".to_owned());
+    let text = faults(|it| it.attacker.ended.clone_from(&ended));
+    assert_eq!(text, "ERROR: the attacker ended before the row (exit status: 0)");
+    let text = faults(|it| {
+        it.ends = true;
+        it.attacker.ended = ended;
+    });
+    assert_eq!(text, "", "its attack is to end");
+    assert_eq!(faults(|it| it.ends = true), "ERROR: the attacker did not end");
+}
+
+#[test]
+fn a_daemon_that_grew_breaks_the_promise() {
+    let before = Size { resident_kib: 4_248, descriptors: 13, mappings: 61 };
+    let after = Size { resident_kib: 4_504, mappings: 69, ..before };
+    let judge = |detached, after| judge_growth(10_000, detached, before, after);
+    let found = judge(10_000, after).unwrap();
+    assert!(found.contains("4248 -> 4504 KiB, descriptors 13 -> 13, mappings 61 -> 69"), "{found}");
+    let broken = |detached, after| {
+        let why = judge(detached, after).unwrap_err();
+        why.rsplit_once(" (").unwrap().1.to_owned()
+    };
+    assert_eq!(broken(9_999, after), "not each domain was detached)");
+    assert_eq!(broken(10_000, Size { resident_kib: 4_505, ..after }), "its memory grew)");
+    let text = broken(10_000, Size { descriptors: 14, ..after });
+    assert_eq!(text, "its descriptors are not the same)");
+    assert_eq!(broken(10_000, Size { mappings: 70, ..after }), "its mappings grew)");
+    assert!(judge(10_000, Size::default()).is_err(), "its size is unknown");
 }
 
 #[test]

@@ -91,6 +91,19 @@ impl Raw {
     ) -> Result<Result<u32, String>, String> {
         let name = "attack".to_owned();
         self.send(&ToDaemon::Create { request, unscreened, need, name });
+        self.answer()
+    }
+
+    /// Claims a place on a CPU as if a former daemon had granted it. Returns as
+    /// [`create`](Self::create).
+    pub fn claim(&self, cpu: u32, order: u32, need: Need) -> Result<Result<u32, String>, String> {
+        let name = "attack".to_owned();
+        self.send(&ToDaemon::Claim { request: 1, unscreened: false, cpu, order, need, name });
+        self.answer()
+    }
+
+    /// The daemon's answer to the only request that is open.
+    fn answer(&self) -> Result<Result<u32, String>, String> {
         loop {
             match next(&self.connection)?.0 {
                 ToDomain::Granted { order, .. } => return Ok(Ok(order)),

@@ -76,12 +76,12 @@ pub fn output(command: &mut Command) -> Result<Output, Failure> {
     command.output().map_err(|error| not_started(command, &error))
 }
 
-/// Prints and runs `command`, shows its standard output line by line, and returns it. Its standard
-/// error goes to that of this program.
+/// Prints and runs `command`, shows its standard output line by line, and returns its exit status
+/// and this output. Its standard error goes to that of this program.
 ///
 /// # Errors
-/// If it cannot be started, or does not exit with 0.
-pub fn shown(command: &mut Command) -> Result<String, Failure> {
+/// If it cannot be started.
+pub fn shown(command: &mut Command) -> Result<(ExitStatus, String), Failure> {
     let line = shell_line(command);
     println!("$ {line}");
     let not_run = |error: std::io::Error| Failure(format!("`{line}` cannot be run: {error}"));
@@ -91,8 +91,7 @@ pub fn shown(command: &mut Command) -> Result<String, Failure> {
     command.stdout(Stdio::null());
     let mut child = started.map_err(not_run)?;
     let text = show_and_keep(reader);
-    let status = child.wait().map_err(not_run)?;
-    if status.success() { Ok(text) } else { Err(exited(command, status)) }
+    Ok((child.wait().map_err(not_run)?, text))
 }
 
 /// Prints and runs `command`, shows its output line by line, and returns the output too. Both of

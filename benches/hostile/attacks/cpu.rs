@@ -31,7 +31,8 @@ pub(crate) const ATTACKS: &[Attack] = &[
         ..attack("endless, alone", "the same without victims", endless)
     },
     Attack {
-        daemon: DaemonOptions { kill: true, descriptors_max: 0 },
+        daemon: DaemonOptions { kill: true, ..DaemonOptions::USUAL },
+        ends: true,
         ..attack("endless, --kill", "as `endless loop`, under a daemon that kills", endless)
     },
 ];

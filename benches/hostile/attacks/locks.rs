@@ -4,6 +4,7 @@
 use std::path::Path;
 use std::sync::atomic::AtomicU32;
 
+use rustix::io::Errno;
 use rustix::thread::futex::{self, Flags, Timespec};
 use upcall_shm::wake_word::ASLEEP;
 use upcall_sys::{clock, schedule};
@@ -60,7 +61,8 @@ fn wait_in_turn(socket: &Path) {
     });
 }
 
-/// Calls `act` with a lock whose owner loops on that CPU.
+/// Calls `act` with a lock whose owner loops on that CPU. The attack begins when the owner is
+/// boosted. The watchdog may end that soon, so the owner itself looks.
 fn with_looping_owner(cpu: u32, act: impl FnOnce(&AtomicU32)) {
     let word = AtomicU32::new(0);
     std::thread::scope(|scope| {
@@ -68,8 +70,10 @@ fn with_looping_owner(cpu: u32, act: impl FnOnce(&AtomicU32)) {
         let word = &word;
         scope.spawn(move || {
             lock(word, None);
-            let _ = schedule::pin_thread(&[cpu]);
+            schedule::pin_thread(&[cpu]).expect("the CPU is allowed");
+            assert!(!is_boosted(), "the owner is an ordinary thread");
             let _ = tell.send(());
+            while !is_boosted() {}
             attacking();
             loop {
                 std::hint::spin_loop();
@@ -80,11 +84,28 @@ fn with_looping_owner(cpu: u32, act: impl FnOnce(&AtomicU32)) {
     });
 }
 
+/// Whether the calling thread has a priority of the real-time classes, its own or that of a waiter:
+/// field 18, `priority`, is negative (proc_pid_stat(5)).
+fn is_boosted() -> bool {
+    let stat = std::fs::read_to_string("/proc/thread-self/stat").expect("/proc is mounted");
+    // Field 3 follows the name.
+    let priority = stat.rsplit_once(") ").and_then(|(_, rest)| rest.split(' ').nth(18 - 3));
+    let priority: i32 = priority.and_then(|it| it.parse().ok()).expect("a number");
+    priority < 0
+}
+
 /// Until a time of `CLOCK_REALTIME`.
+///
+/// # Panics
+/// On an error other than the end of that time.
 fn lock(word: &AtomicU32, until_ns: Option<u64>) {
     let until = until_ns.map(|ns| Timespec {
         tv_sec: (ns / 1_000_000_000).cast_signed(),
         tv_nsec: (ns % 1_000_000_000).cast_signed(),
     });
-    let _ = futex::lock_pi(word, Flags::PRIVATE, until.as_ref());
+    match futex::lock_pi(word, Flags::PRIVATE, until.as_ref()) {
+        Ok(_) => {}
+        Err(Errno::TIMEDOUT) if until.is_some() => {}
+        Err(error) => panic!("FUTEX_LOCK_PI: {error}"),
+    }
 }

@@ -20,7 +20,8 @@ pub(crate) const ATTACKS: &[Attack] = &[
         ..attack("beside, other", "as `scribble beside`, by another user's domain", scribble_beside)
     },
     Attack {
-        daemon: DaemonOptions { kill: true, descriptors_max: 0 },
+        daemon: DaemonOptions { kill: true, ..DaemonOptions::USUAL },
+        ends: true,
         ..attack("scribble, --kill", "as `scribble`, under a daemon that kills", scribble)
     },
 ];

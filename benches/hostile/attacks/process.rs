@@ -20,6 +20,7 @@ pub(crate) const ATTACKS: &[Attack] = &[
     },
     Attack {
         outside: Outside::Kill,
+        ends: true,
         ..attack("SIGKILL", "killed inside a handler", endless_asking)
     },
     attack("fork", "a handler starts busy children", forks),
@@ -28,8 +29,8 @@ pub(crate) const ATTACKS: &[Attack] = &[
         ..attack("fork bomb, other", "children that fork and loop, all in its class", fork_bomb)
     },
     attack("exec", "a handler becomes another program, which loops", execs),
-    attack("exit", "exit() inside a handler", exits),
-    attack("abort", "abort() inside a handler", aborts),
+    Attack { ends: true, ..attack("exit", "exit() inside a handler", exits) },
+    Attack { ends: true, ..attack("abort", "abort() inside a handler", aborts) },
     Attack {
         outside: Outside::RestartDaemon,
         ..attack("restart", "the daemon is killed and started again", behave)

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use upcall_shm::user_area::Rank;
-use upcall_shm::wire::{MESSAGE_BYTES_MAX, ToDaemon};
+use upcall_shm::wire::{MESSAGE_BYTES_MAX, Need, ToDaemon};
 use upcall_sys::clock;
 use upcall_sys::local::Connection;
 
@@ -15,14 +15,17 @@ use super::{
 };
 use crate::raw::{Raw, need};
 
+/// How long the daemon of the row `false claims` takes claims. A part of the row comes later.
+const CLAIMS_WITHIN_S: u64 = 1;
+
 pub(crate) const ATTACKS: &[Attack] = &[
     Attack {
-        daemon: DaemonOptions { kill: false, descriptors_max: 128 },
+        daemon: DaemonOptions { descriptors_max: 128, ..DaemonOptions::USUAL },
         arrivals: true,
         ..of_other("silent", "holds all connections that it gets, of 128 descriptors", silent)
     },
     Attack {
-        daemon: DaemonOptions { kill: true, descriptors_max: 128 },
+        daemon: DaemonOptions { kill: true, descriptors_max: 128, ..DaemonOptions::USUAL },
         arrivals: true,
         ..of_other("silent, --kill", "as `silent`, under a daemon that kills", silent)
     },
@@ -33,6 +36,7 @@ pub(crate) const ATTACKS: &[Attack] = &[
     },
     Attack {
         outside: Outside::RestartDaemon,
+        daemon: DaemonOptions { claims_within_s: CLAIMS_WITHIN_S, ..DaemonOptions::USUAL },
         ..of_other("false claims", "claims places that no daemon granted, and works", false_claims)
     },
     Attack {
@@ -123,8 +127,9 @@ fn request_flood(socket: &Path) {
     }
 }
 
-/// Once the daemon was killed and started again, claims places on any CPU with any order. Then
-/// shows the best rank in the place that it claimed last.
+/// Once the daemon was killed and started again, claims places that no daemon can have granted, or
+/// that are on a CPU without its thread. Then it claims a likely place too late. Each place is of
+/// 5 % of a CPU, so that there is room for it. At the end it shows the best rank that it claimed.
 fn false_claims(socket: &Path) {
     let raw = Raw::attach(socket, "attacker");
     let mut buffer = [0; MESSAGE_BYTES_MAX];
@@ -140,19 +145,35 @@ fn false_claims(socket: &Path) {
         std::thread::sleep(Duration::from_millis(1));
     }
     let raw = Raw::attach(socket, "attacker");
-    attacking();
-    for request in 0..20_000u32 {
-        let order = [3 << 30, u32::MAX, request, (3 << 30) - 1][request as usize % 4];
-        let need = need(5_000_000 + u64::from(request), 4_900_000);
-        let (unscreened, cpu, name) = (true, request % 5, "attack".to_owned());
-        let (order, request) = (order, u64::from(request));
-        let claim = ToDaemon::Claim { request, unscreened, cpu, order, need, name };
-        while raw.connection.send(&claim.encode(), &[]).is_err_and(|e| e.is_would_block()) {
-            std::thread::yield_now();
+    // The daemon started before.
+    let late_ns = clock::monotonic_ns() + (CLAIMS_WITHIN_S * 1_000 + 100) * 1_000_000;
+    // A shorter period than those of all victims.
+    let need = need(1_000_000, 50_000);
+    let (own_cpu, own_order) = (raw.turn.cpu(), raw.rank.order);
+    // A daemon grants its orders upwards from a number that is below the first and the second one.
+    let forged = [own_order + 1_000_000, 1 << 31, (3 << 30) - 1, 3 << 30, u32::MAX, own_order];
+    // A former daemon can have granted this order. So the CPU has room for such a claim.
+    let order = raw.claim(own_cpu, 1, need).flatten().unwrap_or_else(|why| panic!("{why}"));
+    raw.send(&ToDaemon::Close { order });
+    let mut round = 0;
+    while clock::monotonic_ns() < late_ns {
+        for order in forged {
+            must_refuse(&raw, own_cpu, order, need, "a forged order");
         }
-        while raw.connection.receive(&mut buffer).is_ok_and(|received| received.len > 0) {}
+        must_refuse(&raw, (own_cpu + 1 + round % 4) % 5, round, need, "a foreign CPU");
+        round += 1;
+        attacking();
     }
-    work_with(raw, Rank::new(1, u32::MAX));
+    for order in 0..50 {
+        must_refuse(&raw, own_cpu, order, need, "a late claim");
+    }
+    work_with(raw, Rank::new(need.period_ns, 0));
+}
+
+fn must_refuse(raw: &Raw, cpu: u32, order: u32, need: Need, what: &str) {
+    if raw.claim(cpu, order, need).expect("the daemon answers").is_ok() {
+        breach(&format!("the daemon granted {what}: CPU {cpu}, order {order}"));
+    }
 }
 
 /// TCP sockets with `SO_LINGER` and unsent data. The thread that closes the last descriptor sleeps

@@ -4,8 +4,10 @@
 //!
 //! The offender is a child of the module [`support`]. On a virtual machine the host may take the
 //! CPU away for longer than any slack. A try with such time proves nothing and does not count. The
-//! majority of three other tries decides. With [`EVERY`] in the environment each of so many runs
-//! counts.
+//! majority of three other tries decides. With `UPCALL_TEST_EVERY=20` in the environment, each case
+//! has 20 runs, and each run counts, whatever the host does: the others miss no job in any of them,
+//! and the offender offends in each. So for one test:
+//! `UPCALL_TEST_EVERY=20 cargo test -p upcall-daemon --test backlog -- --ignored the_backlog`.
 
 #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
@@ -27,7 +29,7 @@ use upcall_sys::process::effective_user;
 
 use support::{ChildProcess, ROLE, Server, attach, read_line, steal};
 
-/// A number of runs that all count.
+/// The variable with a number of runs that all count.
 const EVERY: &str = "UPCALL_TEST_EVERY";
 const OTHER_USER: u32 = 65534;
 
@@ -174,11 +176,12 @@ fn others_miss_none(
 ) -> bool {
     let _alone = support::alone();
     if let Ok(runs) = std::env::var(EVERY) {
-        let mut missed = 0;
+        let (mut missed, mut unproved) = (0, 0);
         for number in 1..=runs.parse().unwrap() {
             let before = steal();
             let (counters, own) = run(discipline, role, &meanwhile);
             let [one, two] = counters.map(|counters| counters.misses);
+            unproved += usize::from(!proves(role, &counters, &own));
             let steal_ms = (steal() - before) * 10;
             let policy = discipline.name;
             println!(
@@ -186,6 +189,7 @@ fn others_miss_none(
             );
             missed += usize::from((one, two) != (0, 0));
         }
+        assert_eq!(unproved, 0, "runs in which the offender kept its declaration, or others idled");
         assert_eq!(missed, 0, "runs with misses of the others");
         return true;
     }
@@ -195,11 +199,31 @@ fn others_miss_none(
         let misses = counters.map(|counters| counters.misses);
         let found = format!("offender {own:?}, misses of the others {misses:?}");
         println!("{part}: {found}");
-        // An offender that keeps its deadlines, or skips nothing, proves nothing.
-        let offends = own[1] > 5 && (!role.ends_with("skip") || own[2] > 5);
-        let run = counters.iter().all(|counters| counters.jobs > 10);
-        if offends && run && misses == [0, 0] { Ok(()) } else { Err(found) }
+        if proves(role, &counters, &own) && misses == [0, 0] { Ok(()) } else { Err(found) }
     })
+}
+
+/// Whether the offender missed deadlines, or skipped jobs if that is its backlog, and the others
+/// had jobs meanwhile. Otherwise the run proves nothing.
+fn proves(role: &str, counters: &[Counters; 2], offender: &[u64]) -> bool {
+    let offends = offender[1] > 5 && (!role.ends_with("skip") || offender[2] > 5);
+    offends && counters.iter().all(|counters| counters.jobs > 10)
+}
+
+/// Three tries without steal decide. Before, a success with steal counted, and a failure with it
+/// did not.
+#[test]
+fn a_try_with_steal_counts_neither_way() {
+    for result in [Ok(()), Err("missed".to_owned())] {
+        let mut stolen = 0;
+        let count = || {
+            stolen += 1;
+            stolen
+        };
+        let known = support::most_kept_of(count, || result.clone());
+        assert_eq!(known, Err("0 of 12 tries without steal".to_owned()));
+    }
+    assert_eq!(support::most_kept_of(|| 7, || Ok(())), Ok(()), "without steal each try counts");
 }
 
 /// Each of these cases. The test is skipped if no case could be checked.

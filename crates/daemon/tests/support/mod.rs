@@ -159,31 +159,46 @@ pub fn steal() -> u64 {
 
 /// Tries that count, and tries in all.
 const TRIES: usize = 3;
-const TRIES_MAX: usize = 8;
+const TRIES_MAX: usize = 12;
 
 /// Repeats `attempt` until the majority of the tries that count is known. On a virtual machine the
-/// host may take the CPU away for longer than any slack, so a failed try with such time proves
-/// nothing and does not count. Returns false, and says that `part` was skipped, if too few tries
+/// host may take the CPU away for longer than any slack. A try with such time does not count,
+/// whether it succeeds or fails. Returns false, and says that `part` was skipped, if too few tries
 /// counted.
 ///
 /// # Panics
 /// If most tries that count fail.
 #[track_caller]
-pub fn most_kept(part: Option<&str>, mut attempt: impl FnMut() -> Result<(), String>) -> bool {
+pub fn most_kept(part: Option<&str>, attempt: impl FnMut() -> Result<(), String>) -> bool {
+    match most_kept_of(steal, attempt) {
+        Ok(()) => true,
+        Err(why) => {
+            skipped(part, &why);
+            false
+        }
+    }
+}
+
+/// As [`most_kept`], with a counter of steal time. The error says that too few tries counted.
+///
+/// # Panics
+/// If most tries that count fail.
+#[track_caller]
+pub fn most_kept_of(
+    mut steal: impl FnMut() -> u64,
+    mut attempt: impl FnMut() -> Result<(), String>,
+) -> Result<(), String> {
     let (mut kept, mut broken, mut tries) = (0, Vec::new(), 0);
     while kept <= TRIES / 2 && broken.len() <= TRIES / 2 && tries < TRIES_MAX {
         tries += 1;
         let before = steal();
         match attempt() {
+            _ if steal() > before => {}
             Ok(()) => kept += 1,
-            Err(_) if steal() > before => {}
             Err(how) => broken.push(how),
         }
     }
-    assert!(broken.len() <= TRIES / 2, "{part:?}: {broken:#?} in {tries} tries, {kept} kept");
+    assert!(broken.len() <= TRIES / 2, "{broken:#?} in {tries} tries, {kept} kept");
     let is_known = kept > TRIES / 2;
-    if !is_known {
-        skipped(part, &format!("{kept} of {tries} tries without steal"));
-    }
-    is_known
+    is_known.then_some(()).ok_or_else(|| format!("{kept} of {tries} tries without steal"))
 }
