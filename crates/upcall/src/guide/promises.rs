@@ -26,9 +26,9 @@
 //!
 //! - Protection from a *quantum* that takes longer than declared. It can delay a job of the others,
 //!   by up to two such quanta, and without bound if it takes more than a period. Admission knows
-//!   the declared length only. In a process without a daemon: if an upcall uses more CPU time than its
-//!   PDUs declare, plus the larger of that and 50 ms, a watchdog puts the thread into the ordinary
-//!   class until the handler returns. Then
+//!   the declared length only. In a process without a daemon: if an upcall uses more CPU time than
+//!   its PDUs declare, plus the larger of that and 50 ms, a watchdog puts the thread into the
+//!   ordinary class until the handler returns. Then
 //!   the other handlers of the CPU may be late too
 //!   ([`Runtime::offences`](crate::Runtime::offences)).
 //! - Protection from a handler of the *same process under a daemon* that takes more than it
