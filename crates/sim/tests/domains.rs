@@ -15,7 +15,10 @@ use upcall_sim::{
 const DIFFERENT: [(&str, u64); 3] = [("rmdp", 117), ("dws", 0), ("dws", 37)];
 const COMPARED: [&Discipline; 3] = [&RMDP, &RM, &DWS];
 
-fn run(spec: SimSpec, duration: Span) -> (Outcome, Vec<String>) {
+/// The outcome and the lines of all events.
+type Run = (Outcome, Vec<String>);
+
+fn run(spec: SimSpec, duration: Span) -> Run {
     let mut lines = Vec::new();
     let observe = &mut |event: &SimEvent| lines.push(event.to_string());
     let outcome = Simulation::new(spec).unwrap().run(duration, observe);
@@ -24,10 +27,7 @@ fn run(spec: SimSpec, duration: Span) -> (Outcome, Vec<String>) {
 
 /// The scenario of a seed without faults and with free hand-offs: its activities, one scheduler for
 /// all domains, and a scheduler for each.
-fn one_and_split(
-    discipline: &'static Discipline,
-    seed: u64,
-) -> (Vec<SimActivity>, (Outcome, Vec<String>), (Outcome, Vec<String>)) {
+fn one_and_split(discipline: &'static Discipline, seed: u64) -> (Vec<SimActivity>, Run, Run) {
     let scenario = scenario(discipline, seed);
     let one = SimSpec { faults: Vec::new(), switch_cost: Span::ZERO, ..scenario.spec };
     let one = SimSpec { split_level: None, ..one };
