@@ -82,6 +82,28 @@ fn a_service_manager_passes_the_socket_and_learns_of_start_and_end() {
     assert_eq!(next.wait().unwrap().code(), Some(0));
 }
 
+/// Before, the default was that of a daemon of one user, and one user could take all 32 places.
+#[test]
+fn a_user_of_a_passed_socket_leaves_places_to_others() {
+    let _machine = support::machine();
+    let folder = folder();
+    let [socket, notify] = ["upcall.sock", "notify"].map(|name| folder.path().join(name));
+    let manager = UnixDatagram::bind(&notify).unwrap();
+    manager.set_read_timeout(Some(ANSWER_WITHIN)).unwrap();
+    let listener = Listener::bind(&socket, Access::Owner).unwrap();
+    let mut daemon = as_service(&listener, &notify).spawn().unwrap();
+    assert!(told(&manager).contains("READY=1"));
+    let attach = || {
+        let daemon = Some(Attach { socket: socket.clone(), name: "domain".to_owned() });
+        Runtime::start(Config { daemon, ..Config::default() }).ok()
+    };
+    let places = (0..33).map_while(|_| attach()).collect::<Vec<_>>().len();
+    // Before the assertion, so that no daemon is left.
+    signal(daemon.id(), "TERM");
+    assert_eq!(daemon.wait().unwrap().code(), Some(0));
+    assert_eq!(places, 24);
+}
+
 #[test]
 fn a_passed_socket_of_another_kind_or_place_is_refused_in_a_line() {
     let folder = folder();

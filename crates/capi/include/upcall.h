@@ -276,9 +276,10 @@ int rts_statistics(int descriptor, struct rts_stats *statistics);
 /* Fills in `offence` with the oldest action of a watchdog that was not taken yet, and returns
  * 1; returns 0 if there is none. Under a daemon the daemon's watchdog acts. Without one, a
  * thread of the library does, if the process has the real-time class: it puts the thread of a
- * CPU into the ordinary class while an upcall takes twice its declared time and 50 ms more
- * than that time, or if the thread did not sleep for longer than 1 s plus the CPU time of two
- * jobs of each handler. */
+ * CPU into the ordinary class while an upcall uses more CPU time than its PDUs declare, plus
+ * the larger of that and 50 ms, or if the thread did not sleep for longer than 1 s plus the
+ * CPU time of two jobs of each handler. Take offences before rts_exit. Blocks as rts_init if
+ * the library is not set up, with its errors. */
 int rts_next_offence(struct rts_offence *offence);
 
 /* Describes a code that a call returned. Never NULL; static. */

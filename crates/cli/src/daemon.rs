@@ -88,8 +88,8 @@ pub struct DaemonArgs {
     /// Who may attach: the daemon's own user, or everyone (then run it as root).
     #[arg(long, value_enum, default_value = "owner")]
     pub access: AccessArg,
-    /// Most domains of one user. Default: 32, which is all places; with --access everyone 24, so
-    /// that one user cannot take the places of all.
+    /// Most domains of one user. Default: 32, which is all places; with --access everyone, or with
+    /// a socket of a service manager, 24: one user cannot take the places of all.
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=32))]
     pub user_domains: Option<u16>,
     /// Most that a user other than root may reserve on all CPUs, in percent of one CPU: 50%, 400%.
@@ -165,7 +165,7 @@ pub fn serve(args: &DaemonArgs) -> Result<(), DaemonFailure> {
     let passed = Listener::passed().map_err(failed)?;
     let socket = socket(args, passed.as_ref())?;
     let scrapers = args.metrics.map(listen_for_scrapers).transpose()?;
-    let config = config(args, socket.clone(), cpus.clone())?;
+    let config = config(args, socket.clone(), cpus.clone(), passed.is_some())?;
     let _locks = lock(&cpus)?;
     let daemon = match passed {
         Some(listener) => Daemon::start_at(config, listener),
@@ -248,12 +248,19 @@ fn listen_for_scrapers(address: SocketAddr) -> Result<TcpListener, DaemonFailure
     Ok(listener)
 }
 
-fn config(args: &DaemonArgs, socket: PathBuf, cpus: Vec<u32>) -> Result<Config, DaemonFailure> {
-    let (access, domains_max) = match args.access {
-        AccessArg::Owner => (Access::Owner, 32),
-        AccessArg::Everyone => (Access::Everyone, 24),
+/// `is_passed`: several users may have access to the socket, whatever `--access` says.
+fn config(
+    args: &DaemonArgs,
+    socket: PathBuf,
+    cpus: Vec<u32>,
+    is_passed: bool,
+) -> Result<Config, DaemonFailure> {
+    let access = match args.access {
+        AccessArg::Owner => Access::Owner,
+        AccessArg::Everyone => Access::Everyone,
     };
-    let domains_max = args.user_domains.unwrap_or(domains_max).into();
+    let default = if is_passed || access == Access::Everyone { 24 } else { 32 };
+    let domains_max = args.user_domains.unwrap_or(default).into();
     Ok(Config {
         access,
         cpu_limit: upcall::admission::Share::from_ppm(args.cpu_limit)

@@ -300,8 +300,10 @@ fn a_flood_of_requests_keeps_no_other_user_from_being_served() {
             answered() - before
         })
         .collect();
-    // A domain is attached meanwhile, too.
+    // A domain is attached meanwhile, too: the daemon answers its greeting.
     let new = Client::attach(&socket, "new");
+    let reply = new.receive();
+    assert!(matches!(reply, Some(ToDomain::Welcome { .. })), "{reply:?}");
     let all = answered() - begun;
     let _ = writeln!(std::io::stderr(), "answers to the flood during each status: {meanwhile:?}");
     meanwhile.sort_unstable();

@@ -439,8 +439,8 @@ impl Runtime {
     ///
     /// With [`Config::daemon`] the daemon's watchdog acts. Without it, a thread of this process
     /// does, in mode `upcall` and with the real-time class. It puts the thread of a CPU into the
-    /// ordinary class in two cases. An upcall used twice the CPU time of its PDUs, and at least
-    /// 50 ms more than that time. Or the thread did not sleep for longer than 1 s plus the CPU time
+    /// ordinary class in two cases. An upcall used more CPU time than its PDUs declare, plus the
+    /// larger of that and 50 ms. Or the thread did not sleep for longer than 1 s plus the CPU time
     /// of two jobs of each handler. The thread returns to its class when the upcall has ended, or
     /// when it has slept. If the program does not call `offences`, the runtime keeps the first 64.
     pub fn offences(&mut self) -> Vec<Offence> {

@@ -22,4 +22,5 @@
 //!
 //! Calls return a negative `errno` on failure, and `rts_refusal` gives the reason in words. If
 //! `UPCALL_SOCKET` names the socket of a daemon, the same program is a domain of that daemon.
-//! Streams, tasks and channels are for Rust only.
+//! Streams, tasks, channels, virtual-time handlers, user interrupts, preemption masks and `reweigh`
+//! are for Rust only.

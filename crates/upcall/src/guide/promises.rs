@@ -4,7 +4,8 @@
 //!
 //! Each job of an admitted handler ends before its deadline, **if** all of this holds:
 //!
-//! - No handler takes more CPU time for a PDU than it declared, and none blocks.
+//! - The handler itself takes no more CPU time for a PDU than it declared. No quantum of another
+//!   handler takes longer than declared, and none blocks.
 //! - The process has the real-time class and locked memory: no [`Notice`](crate::Notice) says
 //!   otherwise.
 //! - Nothing more urgent takes the CPU: no real-time thread above priority 60, no host that pauses
@@ -26,8 +27,9 @@
 //!
 //! - Protection from a *quantum* that takes longer than declared. It can delay a job of the others,
 //!   by up to two such quanta, and without bound if it takes more than a period. Admission knows
-//!   the declared length only. If an upcall takes more than twice what its PDUs declare, and over
-//!   50 ms more, a watchdog puts the thread into the ordinary class until the handler returns. Then
+//!   the declared length only. In a process without a daemon: if an upcall uses more CPU time than
+//!   its PDUs declare, plus the larger of that and 50 ms, a watchdog puts the thread into the
+//!   ordinary class until the handler returns. Then
 //!   the other handlers of the CPU may be late too
 //!   ([`Runtime::offences`](crate::Runtime::offences)).
 //! - Protection from a handler of the *same process under a daemon* whose quantum takes over 1 ms

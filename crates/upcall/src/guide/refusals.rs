@@ -1,10 +1,10 @@
 //! Chapter 2: what admission refuses, and why.
 //!
 //! A handler that is created was admitted. All deadlines of its CPU hold, those of the handler and
-//! those of the handlers before it, as long as no handler takes more CPU time than it declared. A
-//! handler that would break a deadline is refused. Nothing is reserved for it, and the running
-//! handlers go on. The error says which deadline would be missed, and one change that was tried and
-//! fits.
+//! those of the handlers before it, under the conditions of the chapter
+//! [promises](super::promises). A handler that would break a deadline is refused. Nothing is
+//! reserved for it, and the running handlers go on. The error says which deadline would be missed,
+//! and one change that was tried and fits.
 //!
 //! ```
 //! use upcall::activity::ActivityParams;
@@ -39,8 +39,9 @@
 //! - [`Refusal::reason`](crate::admission::Refusal::reason) is one of the
 //!   [reasons](crate::admission::Reason).
 //! - [`Refusal::hint`](crate::admission::Refusal::hint) is a [change](crate::admission::Hint) that
-//!   fits: a smaller quantum, a later deadline, a cheaper PDU, a longer period. Under DWS the first
-//!   one is the shortest delay bound that would be admitted.
+//!   fits: a smaller quantum, a later deadline, a cheaper PDU, a longer period. There is one hint.
+//!   A higher `cpu_limit` comes first, if a safe one is enough. Under DWS the shortest delay bound
+//!   that would be admitted comes next.
 //! - Reason and hint are enums for programs. Printed with `{}`, each is a sentence by itself.
 //! - [`CreateError`](crate::CreateError) has the other causes: parameters out of range, a name that
 //!   is taken. Under a daemon the daemon refuses, in words:
@@ -51,5 +52,9 @@
 //!   without a promise. It is for experiments.
 //! - [`Runtime::reservations`](crate::Runtime::reservations) tells whether a handler would fit,
 //!   without creating it.
+//!
+//! - Under PS, [`Runtime::reweigh`](crate::Runtime::reweigh) gives a handler another share or
+//!   weight while it runs. Admission checks the change, and a refusal names the share that would
+//!   fit.
 //!
 //! Next: [packets](super::udp).

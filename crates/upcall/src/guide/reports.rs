@@ -40,6 +40,10 @@
 //!         println!("{} jobs, worst response {}", statistics.jobs, statistics.response.max());
 //!     }
 //! }
+//! // What a watchdog did because a handler kept its CPU.
+//! for offence in upcall.offences() {
+//!     eprintln!("{offence}"); // kept CPU 1 for 120 ms: demoted to the ordinary class
+//! }
 //! // In the end: the whole report.
 //! let report = upcall.stop(|_, _| {});
 //! for activity in &report.activities {
@@ -52,13 +56,19 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! [`Runtime::wait`](crate::Runtime::wait) takes `&mut self`: no other call of the runtime runs
+//! meanwhile. So give it a deadline, and poll between two calls. [`Runtime::endings`] waits in
+//! another thread.
+//!
+//! [`Runtime::endings`]: crate::Runtime::endings
+//!
 //! | what | where | exact |
 //! |---|---|---|
 //! | jobs, misses, overruns, preemptions, PDUs, least slack | `ActivityReport::counters` ([`Counters`](crate::scheduler::Counters)) | yes |
 //! | response, wake-up, cost of a PDU | [`Statistics`](crate::Statistics) | if `poll` is called often enough; otherwise [`Report::jobs_lost`](crate::Report::jobs_lost) says how many are missing |
 //! | context switches, how late threads woke | [`Report`](crate::Report) | yes |
 //! | jobs that were dropped before they began; they count as misses | `Counters::skipped`, [`Statistics::skipped`](crate::Statistics::skipped) | yes; as the second row |
-//! | the actions of a watchdog against the process | [`Report::offences`](crate::Report::offences) | yes |
+//! | the actions of a watchdog against the process | [`Report::offences`](crate::Report::offences) | under a daemon; without one at most 64 wait for a call of [`Runtime::offences`](crate::Runtime::offences) |
 //! | quanta that took longer than declared | [`Statistics::quantum_overruns`](crate::Statistics::quantum_overruns) | as the second row |
 //!
 //! A miss is a job that ended after its deadline or was dropped. An overrun is a release that came

@@ -51,7 +51,7 @@
 //!
 //! | [`WorkClass`] | promise |
 //! |---|---|
-//! | `RealTime` (the default) | each message is done within the deadline of its [`ActivityParams`] (the *delay bound*) after its arrival; at most one a period, unless [`Terms::workahead_max`] allows more |
+//! | `RealTime` (the default) | each message is done within [`Terms::delay_bound`] after its arrival (default: the deadline of its [`ActivityParams`]); at most one a period, unless [`Terms::workahead_max`] allows more |
 //! | `Interactive` | none, but it precedes all workahead and all background work; no limit of one a period |
 //! | `Background` | none; it comes after all other work |
 //!
@@ -67,5 +67,6 @@
 //!
 //! [`ActivityParams`]: crate::activity::ActivityParams
 //! [`Terms::class`]: crate::activity::Terms::class
+//! [`Terms::delay_bound`]: crate::activity::Terms::delay_bound
 //! [`Terms::workahead_max`]: crate::activity::Terms::workahead_max
 //! [`WorkClass`]: crate::activity::WorkClass
