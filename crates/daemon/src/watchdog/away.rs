@@ -83,8 +83,7 @@ impl CpuWatch {
             is_contested && tick.now.since(at) >= tick.rules.limit(member)
         });
         if let Some((_, (group, member, _))) = silent_since {
-            // A count that is out of date would look like a holder that does not run.
-            self.sample_exactly(group, member, tick);
+            self.sample(group, member, tick);
         }
         let silent_since = silent_since.map(|(at, _)| at);
         self.check_progress(view, (holder, ready.map(|(_, member, _)| member)), silent_since, tick)
