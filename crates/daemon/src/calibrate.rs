@@ -34,8 +34,8 @@ const MARGIN_PERCENT: u64 = 20;
 type Page = TurnPage<SharedMapping>;
 
 /// The cost of a hand-off on `cpu`, with a margin. Takes about 30 ms, and longer on a busy machine.
-/// If a thread with the priority of the domains keeps the CPU for half a second, the rest is measured
-/// above it, with the watchdog's priority.
+/// If a thread with the priority of the domains keeps the CPU for half a second, the rest is
+/// measured above it, with the watchdog's priority.
 ///
 /// # Errors
 /// There is no memory, or the system has no more threads.
