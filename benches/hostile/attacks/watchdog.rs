@@ -17,13 +17,14 @@ const fn by_other(name: &'static str, what: &'static str, act: fn(&Path)) -> Att
     Attack { other_user: true, ..attack(name, what, act) }
 }
 
+/// The honest domains come first: offences of a user count for up to 10 s.
 pub(crate) const ATTACKS: &[Attack] = &[
+    by_other("low rank, honest", "worst rank; works for 29 ms each 100 ms, in quanta", low_rank),
+    by_other("big job, honest", "works 4.4 ms each 9 ms, with jobs of 4.5 ms", big_job_honest),
     by_other("churn, other", "threads attach, spin for 4.7 ms, leave, attach again", churn),
-    by_other("inversion, other", "worst rank; keeps its turn for its job of 29 ms", inversion),
+    by_other("inversion, other", "the same job, without a pass of the turn", inversion),
     by_other("no turn, alive", "worst rank; works 29 ms each 100 ms without the turn", no_turn),
-    by_other("low rank, honest", "the same job, in quanta", low_rank),
-    by_other("big job, other", "9 ms with jobs of 4.5 ms; works as long as it can", big_job),
-    by_other("big job, honest", "the same domain works 4.4 ms each 9 ms", big_job_honest),
+    by_other("big job, other", "the domain of `big job, honest` works as long as it can", big_job),
     by_other("returner, other", "blocks in its turn, then runs on for 12 ms", returner),
 ];
 
