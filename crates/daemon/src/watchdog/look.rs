@@ -273,6 +273,9 @@ impl CpuWatch {
         } else {
             self.preempt(group, member, turn, tick);
         }
+        if let Some(penalty) = self.record_of(member).and_then(|of| of.penalty.as_mut()) {
+            penalty.is_inversion = true;
+        }
     }
 
     /// Lets the others go first, without an offence.

@@ -518,6 +518,32 @@ fn a_holder_that_does_not_pass_its_turn_to_a_better_rank_of_another_user_offends
     assert!(measures == [Measure::OutPrioritised] && lost >= 2, "{measures:?} after {lost}");
 }
 
+/// Found by an attack: the domain lost its turn, claimed to respond, and had its priority back
+/// 0.5 ms later. So it ran on beside the same job of another user, and kept the KLS threads waiting.
+#[test]
+fn a_domain_that_ran_on_takes_turns_again_when_it_sleeps() {
+    let group = Arc::new(DomainGroup::new(0, 1).unwrap());
+    let busy = Busy::start(&group, 1);
+    let mut watch = watch_of(&group, &busy.member);
+    step(&mut watch, THEN, true);
+    let rules = Rules { band: Some(Band::WHOLE), grace: GRACE, kill: false };
+    let (stalled, kernel_tick, report) = (Span::ZERO, KERNEL_TICK, &mut |_: Report| {});
+    let mut tick = Tick { now: THEN, stalled, kernel_tick, rules: &rules, report };
+    watch.put_in_order(&group, &busy.member, (group.turn.turn().ok(), 0), &mut tick);
+    let mut takes_turns_after = |micros| {
+        let at = THEN + Span::from_micros(micros);
+        busy.owner.set_asked(at.as_nanos());
+        step(&mut watch, at, false);
+        busy.member.is(State::Attached)
+    };
+    let looks = [500, 1_000, 1_500, 2_000].map(&mut takes_turns_after);
+    assert_eq!(looks, [false; 4], "it claims to respond");
+    let wake_word = group.turn.wake_word(busy.member.domain);
+    wake_word.finish_wait();
+    assert!(wake_word.prepare_wait());
+    assert!(takes_turns_after(2_500));
+}
+
 /// Found by an attack, as above: a domain ran for 29 ms without the turn.
 #[test]
 fn a_domain_that_responds_but_runs_beside_one_turn_offends() {
