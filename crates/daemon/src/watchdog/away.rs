@@ -20,7 +20,8 @@
 //!    The watchdog wakes each sleeping thread by its wake word. It believes no wake word.
 //! 2. [`LOOK_MIN`] later a thread that slept on its wake word is ready, or has run. A thread that
 //!    still sleeps and has used no CPU time waits for something else. If that may be a futex, it
-//!    gets the ordinary class, and no turns. This is no offence: it may wait for a mutex of its own.
+//!    gets the ordinary class, and no turns. This is no offence: it may wait for a mutex of its
+//!    own.
 //! 3. At the next look the kernel's count shows for how long the holder, or the KLS threads, were
 //!    ready and did not run. That time counts as CPU time of each domain that is away, and of its
 //!    group. The domain takes turns again when both owe nothing too much. So a user that does so

@@ -519,7 +519,8 @@ fn a_holder_that_does_not_pass_its_turn_to_a_better_rank_of_another_user_offends
 }
 
 /// Found by an attack: the domain lost its turn, claimed to respond, and had its priority back
-/// 0.5 ms later. So it ran on beside the same job of another user, and kept the KLS threads waiting.
+/// 0.5 ms later. So it ran on beside the same job of another user, and kept the KLS threads
+/// waiting.
 #[test]
 fn a_domain_that_ran_on_takes_turns_again_when_it_sleeps() {
     let group = Arc::new(DomainGroup::new(0, 1).unwrap());
