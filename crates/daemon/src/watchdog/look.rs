@@ -251,6 +251,9 @@ impl CpuWatch {
         let is_too_long = used_ns > member.limits.response_max().as_nanos();
         if is_too_long {
             self.put_in_order(group, member, (None, used_ns), tick);
+        } else if tick.now.since(since.at) >= REVIEW_EVERY {
+            // The next kernel tick may bring the count up to date.
+            self.look_again_after(REVIEW_EVERY, tick);
         }
         is_too_long
     }

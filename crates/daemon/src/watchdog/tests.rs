@@ -564,6 +564,25 @@ fn a_domain_that_responds_but_runs_beside_one_turn_offends() {
     }
 }
 
+/// The kernel's count of a running thread is out of date until its next tick, at any moment.
+#[test]
+fn a_domain_that_is_awake_without_the_turn_is_looked_at_each_half_millisecond() {
+    let group = Arc::new(DomainGroup::new(0, 1).unwrap());
+    let _rogue = Busy::start(&group, 1);
+    let (holder, mut shows) = member(&group, 2, (1, 1));
+    admit(&group, &holder, 0);
+    shows.publish(Some(Rank::new(7, 0).into()));
+    let mut watch = watch_of(&group, &holder);
+    step(&mut watch, THEN, true);
+    let every = Span::from_micros(500);
+    let next_after = |watch: &mut CpuWatch, now| {
+        assert_eq!(step(watch, now, false), []);
+        watch.next_look().unwrap().since(now)
+    };
+    assert!(next_after(&mut watch, THEN + every) <= every);
+    assert!(next_after(&mut watch, THEN + every * 2) <= every);
+}
+
 /// A thread that is ready and waits for the CPU uses none. Here other turns pass meanwhile.
 #[test]
 fn a_domain_that_had_the_turn_between_two_looks_is_not_accused() {
