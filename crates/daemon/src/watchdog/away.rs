@@ -86,6 +86,14 @@ impl CpuWatch {
             self.sample(group, member, tick);
         }
         let silent_since = silent_since.map(|(at, _)| at);
+        // Looks need not read the count of a holder that responds. The last tick may be as long ago
+        // as a count is out of date, so the holder would seem not to run.
+        let since = self.standstill.as_ref().map_or(tick.now, |known| known.since);
+        if let Some((group, member, _)) = ready
+            && tick.now.since(since) >= tick.kernel_tick
+        {
+            self.sample(group, member, tick);
+        }
         self.check_progress(view, (holder, ready.map(|(_, member, _)| member)), silent_since, tick)
     }
 

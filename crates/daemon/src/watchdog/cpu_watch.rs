@@ -177,7 +177,9 @@ impl CpuWatch {
             }
         }
         self.check_alone(group, members, tick);
-        self.review_penalties(group, members, tick);
+        for member in members.iter() {
+            self.review_penalty(group, member, tick);
+        }
         self.check_memory(group, members, tick);
         self.check_ranks(group, members, tick);
     }
@@ -448,14 +450,12 @@ impl CpuWatch {
         }
     }
 
-    /// Reinstates domains that responded and owe nothing. Takes further measures against those that
-    /// run on.
-    fn review_penalties(&mut self, group: &DomainGroup, members: &Members, tick: &mut Tick<'_>) {
-        for member in members.iter() {
-            self.review_penalty(group, member, tick);
-        }
-    }
-
+    /// Reinstates a domain that responded and owes nothing. Takes further measures against one that
+    /// runs on.
+    ///
+    /// A domain that ran on though another one should run may claim to respond. Without the turn it
+    /// should sleep, so it takes turns again only when it does. With its priority back it would run
+    /// on beside the same job of the other domain, and would keep the KLS threads from choosing.
     pub(super) fn review_penalty(
         &mut self,
         group: &DomainGroup,
@@ -488,6 +488,7 @@ impl CpuWatch {
             }
             _ => record.account.owed_ns <= 0 && tick.now.since(penalty.at) >= PENALTY_MIN,
         };
+        let is_over = is_over && (!penalty.is_inversion || group.is_asleep(member));
         // Its user owes, not the domain itself: it may run below the others.
         let may_run = record.is_held && responded && !owes_beyond(record, tick);
         let used = record.response.used_ns_since(record.account.cpu_ns);

@@ -251,6 +251,9 @@ impl CpuWatch {
         let is_too_long = used_ns > member.limits.response_max().as_nanos();
         if is_too_long {
             self.put_in_order(group, member, (None, used_ns), tick);
+        } else if tick.now.since(since.at) >= REVIEW_EVERY {
+            // The next kernel tick may bring the count up to date.
+            self.look_again_after(REVIEW_EVERY, tick);
         }
         is_too_long
     }
@@ -272,6 +275,9 @@ impl CpuWatch {
             turn.into_iter().for_each(|turn| revoke_turn(group, turn));
         } else {
             self.preempt(group, member, turn, tick);
+        }
+        if let Some(penalty) = self.record_of(member).and_then(|of| of.penalty.as_mut()) {
+            penalty.is_inversion = true;
         }
     }
 

@@ -84,6 +84,9 @@ pub(super) struct Penalty {
     pub(super) is_ordinary: bool,
     /// Whether it is for an offence. Otherwise the domain was preempted, or owes.
     pub(super) is_offence: bool,
+    /// Whether the domain ran for its quantum and 1 ms of CPU time though another one should run.
+    /// Its responses may be false.
+    pub(super) is_inversion: bool,
 }
 
 /// The last response of a domain, and the CPU time of its thread around it.
@@ -185,7 +188,8 @@ impl Record {
 
     /// A penalty that begins now.
     pub(super) fn penalty_from(&self, now: Instant, is_offence: bool) -> Penalty {
-        Penalty { cpu_ns: self.account.cpu_ns, at: now, is_ordinary: false, is_offence }
+        let cpu_ns = self.account.cpu_ns;
+        Penalty { cpu_ns, at: now, is_ordinary: false, is_offence, is_inversion: false }
     }
 
     /// Whether the account of its group contains its use: it takes turns, or waits for its group

@@ -518,6 +518,33 @@ fn a_holder_that_does_not_pass_its_turn_to_a_better_rank_of_another_user_offends
     assert!(measures == [Measure::OutPrioritised] && lost >= 2, "{measures:?} after {lost}");
 }
 
+/// Found by an attack: the domain lost its turn, claimed to respond, and had its priority back
+/// 0.5 ms later. So it ran on beside the same job of another user, and kept the KLS threads
+/// waiting.
+#[test]
+fn a_domain_that_ran_on_takes_turns_again_when_it_sleeps() {
+    let group = Arc::new(DomainGroup::new(0, 1).unwrap());
+    let busy = Busy::start(&group, 1);
+    let mut watch = watch_of(&group, &busy.member);
+    step(&mut watch, THEN, true);
+    let rules = Rules { band: Some(Band::WHOLE), grace: GRACE, kill: false };
+    let (stalled, kernel_tick, report) = (Span::ZERO, KERNEL_TICK, &mut |_: Report| {});
+    let mut tick = Tick { now: THEN, stalled, kernel_tick, rules: &rules, report };
+    watch.put_in_order(&group, &busy.member, (group.turn.turn().ok(), 0), &mut tick);
+    let mut takes_turns_after = |micros| {
+        let at = THEN + Span::from_micros(micros);
+        busy.owner.set_asked(at.as_nanos());
+        step(&mut watch, at, false);
+        busy.member.is(State::Attached)
+    };
+    let looks = [500, 1_000, 1_500, 2_000].map(&mut takes_turns_after);
+    assert_eq!(looks, [false; 4], "it claims to respond");
+    let wake_word = group.turn.wake_word(busy.member.domain);
+    wake_word.finish_wait();
+    assert!(wake_word.prepare_wait());
+    assert!(takes_turns_after(2_500));
+}
+
 /// Found by an attack, as above: a domain ran for 29 ms without the turn.
 #[test]
 fn a_domain_that_responds_but_runs_beside_one_turn_offends() {
@@ -535,6 +562,25 @@ fn a_domain_that_responds_but_runs_beside_one_turn_offends() {
         let found = measures == [Measure::OutPrioritised] && lost >= 2;
         assert!(found, "{measures:?} after {lost}, {has_turn:?} has the turn");
     }
+}
+
+/// The kernel's count of a running thread is out of date until its next tick, at any moment.
+#[test]
+fn a_domain_that_is_awake_without_the_turn_is_looked_at_each_half_millisecond() {
+    let group = Arc::new(DomainGroup::new(0, 1).unwrap());
+    let _rogue = Busy::start(&group, 1);
+    let (holder, mut shows) = member(&group, 2, (1, 1));
+    admit(&group, &holder, 0);
+    shows.publish(Some(Rank::new(7, 0).into()));
+    let mut watch = watch_of(&group, &holder);
+    step(&mut watch, THEN, true);
+    let every = Span::from_micros(500);
+    let next_after = |watch: &mut CpuWatch, now| {
+        assert_eq!(step(watch, now, false), []);
+        watch.next_look().unwrap().since(now)
+    };
+    assert!(next_after(&mut watch, THEN + every) <= every);
+    assert!(next_after(&mut watch, THEN + every * 2) <= every);
 }
 
 /// A thread that is ready and waits for the CPU uses none. Here other turns pass meanwhile.

@@ -270,3 +270,22 @@ fn no_domain_is_woken_while_the_kls_threads_choose_or_sleep() {
     assert!(stuck.waits.is(State::Attached));
     stuck.end();
 }
+
+/// Found by an attack: the holder responds, so the looks between two ticks did not read its count.
+/// The sleeping domains of another user were woken, and seemed to keep the holder from running.
+#[test]
+fn no_domain_is_woken_beside_a_holder_that_runs_between_two_ticks() {
+    let groups = [1, 2].map(|uid| Arc::new(DomainGroup::new(0, uid).unwrap()));
+    let mut holder = Busy::start(&groups[0], 1);
+    admit(&groups[0], &holder.member, 0);
+    groups[0].turn.wake_word(holder.member.domain).finish_wait();
+    holder.owner.publish(Some(Rank::new(8, 0).into()));
+    let mut watch = watch_of(&groups[0], &holder.member);
+    watch.cpu_state.set_groups(|list| list.push(groups[1].clone()));
+    step(&mut watch, THEN, true);
+    holder.run_for(Span::from_millis(5));
+    let at = THEN + KERNEL_TICK + Span::from_micros(700);
+    holder.owner.set_asked(at.as_nanos());
+    assert_eq!(step(&mut watch, at, false), []);
+    assert!(watch.asks.is_empty(), "{:?}", watch.asks);
+}
