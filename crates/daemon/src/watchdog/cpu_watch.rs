@@ -16,7 +16,7 @@ use super::measures::{
     demote, let_finish_quantum, lower, lower_returner, put_below_others, reinstate, revoke_turn,
     update_cpu_count,
 };
-use super::record::{Penalty, Record, is_ready};
+use super::record::{Penalty, Record, is_asleep, is_ready};
 use super::standstill::{Ask, Lowered, Standstill};
 use super::tick::{Rules, Tick};
 use crate::cpu::{CpuState, CpuView};
@@ -431,7 +431,7 @@ impl CpuWatch {
     fn check_alone(&mut self, group: &DomainGroup, members: &Members, tick: &mut Tick<'_>) {
         for member in members.iter().filter(|member| !member.is(State::Demoted)) {
             let Some(record) = self.record_of(member) else { continue };
-            if group.is_asleep(member) {
+            if is_asleep(group, member, record.account.has_run) {
                 record.response.rest(record.account.cpu_ns);
             }
             let ran_ns = *record.response.used_ns_since(record.account.cpu_ns).start();
@@ -480,7 +480,8 @@ impl CpuWatch {
         }
         let Some(penalty) = record.penalty else { return };
         let ran_ns = record.account.cpu_ns.saturating_sub(penalty.cpu_ns);
-        let responded = group.is_asleep(member) || has_responded(member, penalty.at, tick.now);
+        let sleeps = is_asleep(group, member, true);
+        let responded = sleeps || has_responded(member, penalty.at, tick.now);
         let is_over = match penalty {
             Penalty { is_offence: false, is_ordinary: false, .. } => {
                 let waits = record.account.waits_for_group() || (record.is_held && is_held);
@@ -488,7 +489,7 @@ impl CpuWatch {
             }
             _ => record.account.owed_ns <= 0 && tick.now.since(penalty.at) >= PENALTY_MIN,
         };
-        let is_over = is_over && (!penalty.is_inversion || group.is_asleep(member));
+        let is_over = is_over && (!penalty.is_inversion || sleeps);
         // Its user owes, not the domain itself: it may run below the others.
         let may_run = record.is_held && responded && !owes_beyond(record, tick);
         let used = record.response.used_ns_since(record.account.cpu_ns);
@@ -561,7 +562,8 @@ impl CpuWatch {
         let Some(record) = self.record_of(member) else { return };
         let responded =
             record.awake_without_turn.is_some_and(|(_, at)| has_responded(member, at, tick.now));
-        let is_well = has_turn == member.domain || group.is_asleep(member) || responded;
+        let sleeps = is_asleep(group, member, record.account.has_run);
+        let is_well = has_turn == member.domain || sleeps || responded;
         if member.is(State::Demoted) || is_well {
             record.awake_without_turn = None;
             // A response may be fake; the CPU time is not.

@@ -10,7 +10,7 @@ use upcall_sys::process::ThreadState;
 
 use super::account::Account;
 use super::tick::{Rules, Tick};
-use crate::group::Member;
+use crate::group::{DomainGroup, Member};
 
 /// The number of ticks for which a domain may have the turn without running while another user
 /// waits.
@@ -265,6 +265,12 @@ impl Record {
         }
         is_too_long
     }
+}
+
+/// Whether a domain sleeps on its wake word. The domain can write that word. So a thread that may
+/// have run lately must not be ready, either: a system call then.
+pub(super) fn is_asleep(group: &DomainGroup, member: &Member, may_have_run: bool) -> bool {
+    group.is_asleep(member) && !(may_have_run && is_ready(member))
 }
 
 /// Whether the thread of a domain runs or is ready to run.

@@ -542,7 +542,13 @@ fn a_domain_that_ran_on_takes_turns_again_when_it_sleeps() {
     let wake_word = group.turn.wake_word(busy.member.domain);
     wake_word.finish_wait();
     assert!(wake_word.prepare_wait());
-    assert!(takes_turns_after(2_500));
+    assert!(!takes_turns_after(2_500), "it claims to sleep");
+    busy.over.store(true, Relaxed);
+    let tid = busy.member.thread.tid();
+    while thread_state(std::process::id(), tid) == Ok(ThreadState::Running) {
+        std::thread::yield_now();
+    }
+    assert!(takes_turns_after(3_000));
 }
 
 /// Found by an attack, as above: a domain ran for 29 ms without the turn.
@@ -581,6 +587,27 @@ fn a_domain_that_is_awake_without_the_turn_is_looked_at_each_half_millisecond() 
     };
     assert!(next_after(&mut watch, THEN + every) <= every);
     assert!(next_after(&mut watch, THEN + every * 2) <= every);
+}
+
+/// Found by reading: a thread that wrote that it sleeps was never measured, and got its priority
+/// back.
+#[test]
+fn a_domain_that_runs_and_claims_to_sleep_loses_its_priority() {
+    let group = Arc::new(DomainGroup::new(0, 1).unwrap());
+    let rogue = Busy::start(&group, 1);
+    assert!(group.turn.wake_word(rogue.member.domain).prepare_wait());
+    let (holder, shows) = member(&group, 2, (1, 1));
+    admit(&group, &holder, 0);
+    let mut watch = watch_of(&group, &holder);
+    let mut measures = Vec::new();
+    for ticks in 0..10 {
+        let now = THEN + TICK * ticks;
+        shows.set_running(Some(0), now.as_nanos());
+        measures.extend(step(&mut watch, now, true));
+        rogue.run_for(TICK);
+        assert!(ticks < 4 || rogue.member.is(State::Demoted), "at tick {ticks}");
+    }
+    assert_eq!(measures.first(), Some(&Measure::OutPrioritised));
 }
 
 /// A thread that is ready and waits for the CPU uses none. Here other turns pass meanwhile.
