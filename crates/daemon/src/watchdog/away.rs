@@ -8,11 +8,16 @@
 //! all domains are of one user: they trust each other. A look of the watchdog calls this module.
 //!
 //! ```text
-//!   present --- (1) stands still ---> woken --- (2) waits on ---> away --- (3) --> charged
-//!      ^                                |                           |                 |
-//!      +--------- it ran ---------------+                           |                 |
-//!      +---- (4) it runs, or nobody was kept from the CPU ----------+                 |
-//!      +------------------- (5) it runs, and owes nothing too much -------------------+
+//!   the CPU:     goes on -- (1) silent, ready --> holder raised -- it waited --> sleepers woken
+//!                   ^  |                              |                            ^
+//!                   |  +-- (1) no choice, none ready -|----------------------------+
+//!                   +------------- it ran ------------+
+//!
+//!   a sleeper:   present --> woken --- (2) waits on ---> away --- (3) --> charged
+//!                   ^          |                           |                 |
+//!                   +- it ran -+                           |                 |
+//!                   +---- (4) nobody was kept -------------+                 |
+//!                   +-------- (5) it runs, and owes nothing too much --------+
 //! ```
 //!
 //! 1. The holder is ready and silent beyond its limit, whether another domain waits or not. The

@@ -72,6 +72,10 @@ pub(super) fn lower_again(member: &Member, rules: &Rules) {
     // Each fails only if the thread has ended.
     if is_raised && member.is(State::Attached) {
         let _ = thread.set_fifo_not_inherited(band.handlers());
+        // As in `update_cpu_count`.
+        if member.is(State::Blocked) {
+            let _ = thread.set_fifo_not_inherited(band.returner());
+        }
     } else if is_raised && member.is(State::Demoted) {
         let _ = thread.set_fifo_not_inherited(band.offender());
     }
