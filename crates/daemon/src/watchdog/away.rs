@@ -84,14 +84,17 @@ impl CpuWatch {
         if let Some(kept) = self.kept.take() {
             return self.go_on_with(kept, view, tick);
         }
+        if !self.has_several_users(view) || tick.stalled > Span::ZERO {
+            self.standstill = None;
+            return false;
+        }
         let ready = holder.filter(|(_, member, _)| is_ready(member));
         let is_wanted = is_contested
             || ready.is_some()
             || holder.is_some_and(|(_, of, _)| of.wants_cpu(tick.now));
         // Its turn was taken, and nobody else wants the CPU. Its priority is below those of others.
         let preempted = if is_wanted { None } else { self.ready_preempted(view) };
-        let is_wanted = is_wanted || preempted.is_some();
-        if !self.has_several_users(view) || !is_wanted || tick.stalled > Span::ZERO {
+        if !is_wanted && preempted.is_none() {
             self.standstill = None;
             return false;
         }
