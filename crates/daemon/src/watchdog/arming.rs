@@ -12,7 +12,8 @@
 //! ```
 //!
 //! The later of the holder's two moments counts, and the earliest look of all domains. So there is
-//! at most one look for each of the shortest limits, and none while at most one domain has work.
+//! at most one look for each of the shortest limits, and none while at most one domain has work. If
+//! several users have domains, a lone holder is looked at once for each of its limits (`away`).
 
 use upcall_core::time::{Instant, Span};
 

@@ -8,25 +8,35 @@
 //! all domains are of one user: they trust each other. A look of the watchdog calls this module.
 //!
 //! ```text
-//!   present --- (1) stands still ---> woken --- (2) waits on ---> away --- (3) --> charged
-//!      ^                                |                           |                 |
-//!      +--------- it ran ---------------+                           |                 |
-//!      +---- (4) it runs, or nobody was kept from the CPU ----------+                 |
-//!      +------------------- (5) it runs, and owes nothing too much -------------------+
+//!   the CPU:     goes on -- (1) silent, ready --> holder raised -- it waited --> sleepers woken
+//!                   ^  |                              |                            ^
+//!                   |  +-- (1) no choice, none ready -|----------------------------+
+//!                   +------------- it ran ------------+
+//!
+//!   a sleeper:   present --> woken --- (2) waits on ---> away --- (3) --> charged
+//!                   ^          |                           |                 |
+//!                   +- it ran -+                           |                 |
+//!                   +---- (4) nobody was kept -------------+                 |
+//!                   +-------- (5) it runs, and owes nothing too much --------+
 //! ```
 //!
-//! 1. Work waits, and for some time neither the holder nor a KLS thread has run. The cause is
-//!    unknown: such a lock, the host, or a loop of the holder that the kernel has not counted yet.
-//!    The watchdog wakes each sleeping thread by its wake word. It believes no wake word.
+//! 1. The holder is ready and silent beyond its limit, whether another domain waits or not. The
+//!    kernel's count does not tell whether it runs, so the watchdog raises it above all domains:
+//!    then it runs. The kernel then counts for how long it was ready before. A holder that ran is
+//!    not kept from the CPU, and nothing follows. The same is done for a preempted domain while
+//!    nobody else wants the CPU. If no holder is ready, work waits, and no KLS thread has chosen
+//!    for some time, the cause is unknown: such a lock, or the host. The watchdog wakes each
+//!    sleeping thread by its wake word. It believes no wake word.
 //! 2. [`LOOK_MIN`] later a thread that slept on its wake word is ready, or has run. A thread that
 //!    still sleeps and has used no CPU time waits for something else. If that may be a futex, it
 //!    gets the ordinary class, and no turns. This is no offence: it may wait for a mutex of its
 //!    own.
-//! 3. At the next look the kernel's count shows for how long the holder, or the KLS threads, were
-//!    ready and did not run. That time counts as CPU time of each domain that is away, and of its
-//!    group. The domain takes turns again when both owe nothing too much. So a user that does so
-//!    again and again, with one domain or many, gets no more than its reservations and the grace.
-//! 4. The kernel counts no such time if the holder itself looped, or if the host had the CPU.
+//! 3. It is known for how long the holder was ready and did not run. For the KLS threads the
+//!    kernel's count shows that at the next look. That time counts as CPU time of each domain that
+//!    is away, and of its group. The domain takes turns again when both owe nothing too much. So a
+//!    user that does so again and again, with one domain or many, gets no more than its
+//!    reservations and the grace.
+//! 4. The kernel counts no such time of a KLS thread if the host had the CPU.
 //! 5. The review of preempted domains gives the class back (`cpu_watch`).
 
 use std::sync::Arc;
@@ -40,9 +50,9 @@ use upcall_sys::process::ThreadState;
 
 use super::arming::LOOK_MIN;
 use super::cpu_watch::{CpuWatch, last_response};
-use super::measures::{put_into_ordinary_class, revoke_turn};
+use super::measures::{let_run, lower_again, put_into_ordinary_class, revoke_turn};
 use super::record::{Penalty, is_ready};
-use super::standstill::{Ask, CHOICE_MAX, Lowered, Progress, Standstill};
+use super::standstill::{Ask, CHOICE_MAX, Kept, Lowered, Progress, Standstill};
 use super::tick::Tick;
 use crate::cpu::CpuView;
 use crate::group::{DomainGroup, Member};
@@ -65,90 +75,166 @@ impl CpuWatch {
         tick: &mut Tick<'_>,
     ) -> bool {
         if let Some(lowered) = self.lowered.take() {
-            let waited_ns = ready_time_ns(view, lowered.holder.as_deref());
-            let kept_ns = waited_ns.saturating_sub(lowered.waited_ns);
+            let kept_ns = kls_wait_ns(view).saturating_sub(lowered.waited_ns);
             // A KLS thread waits rightly while a domain runs.
             let kept_ns = kept_ns.min(tick.now.since(lowered.since).as_nanos());
             self.settle(kept_ns);
             self.asks.push(Ask::Settle(kept_ns));
         }
-        let is_wanted = is_contested || holder.is_some_and(|(_, of, _)| of.wants_cpu(tick.now));
-        if !self.has_several_users(view) || !is_wanted || tick.stalled > Span::ZERO {
+        if let Some(kept) = self.kept.take() {
+            return self.go_on_with(kept, view, tick);
+        }
+        if !self.has_several_users(view) || tick.stalled > Span::ZERO {
             self.standstill = None;
             return false;
         }
         let ready = holder.filter(|(_, member, _)| is_ready(member));
-        let response = ready.map(|(_, member, _)| last_response(member, tick.now));
-        let silent_since = response.zip(ready).filter(|&(at, (_, member, _))| {
-            is_contested && tick.now.since(at) >= tick.rules.limit(member)
-        });
-        if let Some((_, (group, member, _))) = silent_since {
-            self.sample(group, member, tick);
-        }
-        let silent_since = silent_since.map(|(at, _)| at);
-        // Looks need not read the count of a holder that responds. The last tick may be as long ago
-        // as a count is out of date, so the holder would seem not to run.
-        let since = self.standstill.as_ref().map_or(tick.now, |known| known.since);
-        if let Some((group, member, _)) = ready
-            && tick.now.since(since) >= tick.kernel_tick
-        {
-            self.sample(group, member, tick);
-        }
-        self.check_progress(view, (holder, ready.map(|(_, member, _)| member)), silent_since, tick)
-    }
-
-    /// (1) and (2) of the module's head. `silent_since` is the last response of a holder that is
-    /// silent for longer than it may.
-    fn check_progress(
-        &mut self,
-        view: &CpuView,
-        (holder, ready): (Holder<'_>, Option<&Arc<Member>>),
-        silent_since: Option<Instant>,
-        tick: &mut Tick<'_>,
-    ) -> bool {
-        let progress = Progress {
-            turn: holder.map(|(.., turn)| turn),
-            is_ready: ready.is_some(),
-            holder_ns: holder.map_or(0, |(_, of, _)| of.last_sample.count_ns.load(Relaxed)),
-            choices: self.cpu_state.choices(),
-        };
-        let known = self.standstill.take().filter(|known| known.progress == progress);
-        let new = Standstill { progress, since: tick.now, waited_ns: None };
-        if known.is_none() {
-            self.records.iter_mut().for_each(|record| record.woken_ns = None);
-        }
-        let Standstill { since, waited_ns, .. } = known.unwrap_or(new);
-        let back = self.time_of_others(view, holder, tick);
-        let silent_since = silent_since
-            .zip(ready)
-            .filter(|&(at, member)| tick.now.since(at) >= tick.rules.limit(member) + back)
-            .map(|(at, _)| at);
-        // A response may be false. The kernel counts the CPU time of a thread at each of its ticks.
-        // So a ready holder whose count stands still for longer does not run.
-        let span = ready.map_or(CHOICE_MAX, |_| tick.kernel_tick + KEPT_MIN) + back;
-        let left = span.saturating_sub(tick.now.since(since));
-        if silent_since.is_none() && !left.is_zero() {
-            self.standstill = Some(Standstill { progress, since, waited_ns: None });
-            // A ready holder has looks of its own.
-            if ready.is_none() {
-                self.look_again_after(left, tick);
-            }
+        let is_wanted = is_contested
+            || ready.is_some()
+            || holder.is_some_and(|(_, of, _)| of.wants_cpu(tick.now));
+        // Its turn was taken, and nobody else wants the CPU. Its priority is below those of others.
+        let preempted = if is_wanted { None } else { self.ready_preempted(view) };
+        if !is_wanted && preempted.is_none() {
+            self.standstill = None;
             return false;
         }
-        if let Some(waited_ns) = waited_ns {
+        let ready = ready.map(|(group, member, turn)| (group, member, Some(turn)));
+        match ready.or(preempted.map(|(group, member)| (group, member, None))) {
+            Some(ready) => self.check_ready(view, ready, tick),
+            None => self.check_kls(view, holder, tick),
+        }
+    }
+
+    /// A domain that was preempted and is ready to run.
+    fn ready_preempted<'v>(
+        &mut self,
+        view: &'v CpuView,
+    ) -> Option<(&'v Arc<DomainGroup>, &'v Arc<Member>)> {
+        let mut is_preempted = |member: &Member| {
+            let penalty = self.record_of(member).and_then(|record| record.penalty);
+            member.is(State::Demoted) && penalty.is_some_and(|of| !of.is_ordinary)
+        };
+        let groups = view.groups();
+        let mut all = groups.flat_map(|(group, of)| of.iter().map(move |member| (group, member)));
+        all.find(|(_, member)| is_preempted(member) && is_ready(member))
+    }
+
+    /// (1) and (2) of the module's head, for a domain that is ready to run: the holder, or one that
+    /// was preempted while nobody else wants the CPU.
+    fn check_ready(
+        &mut self,
+        view: &CpuView,
+        (group, member, turn): (&Arc<DomainGroup>, &Arc<Member>, Option<Turn>),
+        tick: &mut Tick<'_>,
+    ) -> bool {
+        let back = self.time_of_others(view, Some(member), tick);
+        let limit = tick.rules.limit(member) + back;
+        let since = self.note_progress(turn, Some(member), tick);
+        let asked = self.asked.filter(|&(of, _)| of == turn).map(|(_, at)| at + limit);
+        let asked = asked.unwrap_or(Instant::ZERO);
+        let silent_from = asked.max(last_response(member, tick.now) + limit);
+        if tick.now < silent_from {
+            self.look_again_after(silent_from.since(tick.now).max(LOOK_MIN), tick);
+            // A response may be false. The kernel counts the CPU time of a thread at each of its
+            // ticks. So a ready holder whose count stands still for longer does not run.
+            let stands_from = since + tick.kernel_tick + KEPT_MIN + back;
+            if tick.now < stands_from.max(asked) {
+                return false;
+            }
+            self.sample(group, member, tick);
+            if self.note_progress(turn, Some(member), tick) == tick.now {
+                return false;
+            }
+        }
+        let kept_max = tick.now.since(since) + limit;
+        let waited_ns = member.thread.by_watchdog().wait_time().unwrap_or(u64::MAX);
+        let_run(member, tick.rules);
+        self.asked = Some((turn, tick.now));
+        self.kept =
+            Some(Kept::Raised { holder: member.clone(), waited_ns, kept_max, at: tick.now });
+        self.look_again_after(LOOK_MIN, tick);
+        false
+    }
+
+    /// What follows when a ready holder was raised, and when the threads that sleep were woken.
+    fn go_on_with(&mut self, kept: Kept, view: &CpuView, tick: &mut Tick<'_>) -> bool {
+        let (Kept::Raised { at, .. } | Kept::Woken { at, .. }) = kept;
+        if tick.now.since(at) < LOOK_MIN {
+            self.look_again_after((at + LOOK_MIN).since(tick.now), tick);
+            self.kept = Some(kept);
+            return false;
+        }
+        match kept {
+            Kept::Raised { holder, waited_ns, kept_max, .. } => {
+                let waited = holder.thread.by_watchdog().wait_time().unwrap_or(0);
+                // It waited rightly before it had the turn.
+                let kept_ns = waited.saturating_sub(waited_ns).min(kept_max.as_nanos());
+                if kept_ns < KEPT_MIN.as_nanos() || tick.stalled > Span::ZERO {
+                    lower_again(&holder, tick.rules);
+                    return false;
+                }
+                self.wake_sleepers(view, tick);
+                self.asks.push(Ask::Wake);
+                self.kept = Some(Kept::Woken { holder, kept_ns, at: tick.now });
+                self.look_again_after(LOOK_MIN, tick);
+                true
+            }
+            Kept::Woken { holder, kept_ns, .. } => {
+                self.lower_away(view, tick);
+                lower_again(&holder, tick.rules);
+                self.settle(kept_ns);
+                self.asks.extend([Ask::Lower, Ask::Settle(kept_ns)]);
+                true
+            }
+        }
+    }
+
+    /// Notes what does not change while no domain gets the CPU. Returns since when.
+    fn note_progress(
+        &mut self,
+        turn: Option<Turn>,
+        ready: Option<&Arc<Member>>,
+        tick: &Tick<'_>,
+    ) -> Instant {
+        let progress = Progress {
+            turn,
+            is_ready: ready.is_some(),
+            holder_ns: ready.map_or(0, |of| of.last_sample.count_ns.load(Relaxed)),
+            choices: self.cpu_state.choices(),
+        };
+        if self.standstill.as_ref().is_none_or(|known| known.progress != progress) {
+            self.standstill = Some(Standstill { progress, since: tick.now, waited_ns: None });
+            self.records.iter_mut().for_each(|record| record.woken_ns = None);
+        }
+        self.standstill.as_ref().map_or(tick.now, |known| known.since)
+    }
+
+    /// (1) and (2) of the module's head, while no holder is ready: a KLS thread should choose.
+    fn check_kls(&mut self, view: &CpuView, holder: Holder<'_>, tick: &mut Tick<'_>) -> bool {
+        let since = self.note_progress(holder.map(|(.., turn)| turn), None, tick);
+        let holder = holder.map(|(_, member, _)| member);
+        let due = since + CHOICE_MAX + self.time_of_others(view, holder, tick);
+        if tick.now < due {
+            self.look_again_after(due.since(tick.now), tick);
+            return false;
+        }
+        if let Some(waited_ns) = self.standstill.take_if(|of| of.waited_ns.is_some()) {
             self.look_again_after(LOOK_MIN, tick);
-            let since = silent_since.map_or(since, |at| at.min(since));
-            self.lowered = Some(Lowered { holder: ready.cloned(), waited_ns, since });
+            let waited_ns = waited_ns.waited_ns.unwrap_or(0);
+            self.lowered = Some(Lowered { waited_ns, since });
             self.asks.push(Ask::Lower);
             return self.lower_away(view, tick);
         }
         // A KLS thread that sleeps has nothing to choose, or is slowed.
-        if ready.is_some() || view.groups().any(|(group, _)| group.kls_usage().0) {
+        if view.groups().any(|(group, _)| group.kls_usage().0) {
             self.look_again_after(LOOK_MIN, tick);
             self.wake_sleepers(view, tick);
             self.asks.push(Ask::Wake);
-            let waited_ns = Some(ready_time_ns(view, ready.map(|member| &**member)));
-            self.standstill = Some(Standstill { progress, since, waited_ns });
+            if let Some(standstill) = &mut self.standstill {
+                standstill.waited_ns = Some(kls_wait_ns(view));
+            }
+        } else {
+            self.standstill = None;
         }
         false
     }
@@ -156,11 +242,16 @@ impl CpuWatch {
     /// How long domains that are ready without the turn may keep the holder and the KLS threads
     /// from the CPU: one that came back from the kernel finishes its quantum. The threads that this
     /// module has woken do not count.
-    fn time_of_others(&mut self, view: &CpuView, holder: Holder<'_>, tick: &Tick<'_>) -> Span {
+    fn time_of_others(
+        &mut self,
+        view: &CpuView,
+        holder: Option<&Arc<Member>>,
+        tick: &Tick<'_>,
+    ) -> Span {
         let mut longest = Span::ZERO;
         for (group, members) in view.groups() {
             for member in members.iter() {
-                let is_holder = holder.is_some_and(|(_, of, _)| Arc::ptr_eq(of, member));
+                let is_holder = holder.is_some_and(|of| Arc::ptr_eq(of, member));
                 let may_run = !is_holder && !member.is(State::Demoted) && !group.is_asleep(member);
                 let is_woken = self.record_of(member).is_some_and(|of| of.woken_ns.is_some());
                 if may_run && !is_woken && is_ready(member) {
@@ -257,13 +348,10 @@ impl CpuWatch {
     }
 }
 
-/// For how long the holder, or the KLS threads of the CPU, were ready so far and did not run. The
-/// kernel adds a wait when it ends.
-fn ready_time_ns(view: &CpuView, holder: Option<&Member>) -> u64 {
-    match holder {
-        Some(member) => member.thread.by_watchdog().wait_time().unwrap_or(0),
-        None => view.groups().map(|(group, _)| group.kls_wait_ns()).sum(),
-    }
+/// For how long the KLS threads of the CPU were ready so far and did not run. The kernel adds a
+/// wait when it ends.
+fn kls_wait_ns(view: &CpuView) -> u64 {
+    view.groups().map(|(group, _)| group.kls_wait_ns()).sum()
 }
 
 /// Whether the thread waits in the kernel. A stopped thread waits for no lock.

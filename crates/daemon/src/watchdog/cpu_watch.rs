@@ -17,7 +17,7 @@ use super::measures::{
     update_cpu_count,
 };
 use super::record::{Penalty, Record, is_asleep, is_ready};
-use super::standstill::{Ask, Lowered, Standstill};
+use super::standstill::{Ask, Kept, Lowered, Standstill};
 use super::tick::{Rules, Tick};
 use crate::cpu::{CpuState, CpuView};
 use crate::enforcement::{OFFENCES_MAX, SHARE_GRACE_PPM};
@@ -56,6 +56,10 @@ pub(super) struct CpuWatch {
     /// Since when no domain gets the CPU, and what the last look did about that.
     pub(super) standstill: Option<Standstill>,
     pub(super) lowered: Option<Lowered>,
+    /// What the last look did for a ready holder that may be kept from the CPU.
+    pub(super) kept: Option<Kept>,
+    /// The turn of the last domain that was raised for that, and when.
+    pub(super) asked: Option<(Option<Turn>, Instant)>,
     /// What the last look asks of the other CPUs.
     pub(super) asks: Vec<Ask>,
     /// Whether the domains of all CPUs are of several users.
@@ -88,6 +92,8 @@ impl CpuWatch {
             kept_until: Instant::ZERO,
             standstill: None,
             lowered: None,
+            kept: None,
+            asked: None,
             asks: Vec::new(),
             others_elsewhere: false,
         }

@@ -94,6 +94,12 @@ impl CpuWatch {
             };
             let limit = tick.rules.limit(member);
             self.contenders.push(Contender { is_holder: true, from, limit });
+            if self.has_several_users(&view)
+                && let Some(at) = member.next_release(tick.now).filter(|&at| at > tick.now)
+            {
+                // It should run by then, although no other domain waits (`away`).
+                self.look_again_after(at.since(tick.now) + limit, tick);
+            }
             if is_contested {
                 self.look_at_group(&view, (group, member), tick);
             }

@@ -54,6 +54,33 @@ pub(super) fn update_cpu_count(member: &Member, rules: &Rules) {
     }
 }
 
+/// Lets the thread that has the turn run before all domains and all threads with their priorities,
+/// until [`lower_again`]. A change to a lower priority puts a thread before its equals.
+pub(super) fn let_run(member: &Member, rules: &Rules) {
+    let Some(band) = rules.band else { return };
+    let thread = member.thread.by_watchdog();
+    // Each fails only if the thread has ended.
+    let _ = thread.set_fifo_not_inherited(band.watchdog());
+    let _ = thread.set_fifo_not_inherited(band.returner());
+}
+
+/// Ends [`let_run`]. A thread that is to finish its quantum at once stays raised.
+pub(super) fn lower_again(member: &Member, rules: &Rules) {
+    let Some(band) = rules.band else { return };
+    let thread = member.thread.by_watchdog();
+    let is_raised = thread.class() == Ok(schedule::Class::Fifo { priority: band.returner() });
+    // Each fails only if the thread has ended.
+    if is_raised && member.is(State::Attached) {
+        let _ = thread.set_fifo_not_inherited(band.handlers());
+        // As in `update_cpu_count`.
+        if member.is(State::Blocked) {
+            let _ = thread.set_fifo_not_inherited(band.returner());
+        }
+    } else if is_raised && member.is(State::Demoted) {
+        let _ = thread.set_fifo_not_inherited(band.offender());
+    }
+}
+
 pub(super) fn demote(group: &DomainGroup, member: &Member, held_ns: u64, tick: &mut Tick<'_>) {
     group.set_state(member, State::Demoted);
     if tick.rules.band.is_some() {

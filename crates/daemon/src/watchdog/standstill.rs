@@ -30,8 +30,7 @@ pub(super) struct Standstill {
     pub(super) progress: Progress,
     /// The first look that found it.
     pub(super) since: Instant,
-    /// The time for which the waiting threads had been ready so far, when the sleeping threads
-    /// were woken.
+    /// For how long the KLS threads had been ready so far, when the sleeping threads were woken.
     pub(super) waited_ns: Option<u64>,
 }
 
@@ -46,11 +45,19 @@ pub(super) enum Ask {
     Settle(u64),
 }
 
-/// Domains were put into the ordinary class at the last look, for a standstill.
+/// What a look did for a ready holder that may be kept from the CPU.
+pub(super) enum Kept {
+    /// It raised the holder above all other domains, so the holder runs. The kernel had counted so
+    /// much time before for which the thread was ready and did not run. It can have been kept from
+    /// the CPU for `kept_max`.
+    Raised { holder: Arc<Member>, waited_ns: u64, kept_max: Span, at: Instant },
+    /// The holder was kept from the CPU for so long, and the sleeping threads were woken.
+    Woken { holder: Arc<Member>, kept_ns: u64, at: Instant },
+}
+
+/// Domains were put into the ordinary class at the last look, because no KLS thread ran.
 #[derive(Debug)]
 pub(super) struct Lowered {
-    /// `None`: the KLS threads.
-    pub(super) holder: Option<Arc<Member>>,
     pub(super) waited_ns: u64,
     pub(super) since: Instant,
 }

@@ -5,7 +5,7 @@ use upcall_sys::futex;
 use upcall_sys::process::cpu_time_of;
 
 use super::super::arming::LOOK_MIN;
-use super::super::standstill::{Ask, CHOICE_MAX};
+use super::super::standstill::{Ask, CHOICE_MAX, Kept};
 use super::*;
 
 /// A thread that gives its number, and then waits.
@@ -288,4 +288,88 @@ fn no_domain_is_woken_beside_a_holder_that_runs_between_two_ticks() {
     holder.owner.set_asked(at.as_nanos());
     assert_eq!(step(&mut watch, at, false), []);
     assert!(watch.asks.is_empty(), "{:?}", watch.asks);
+}
+
+/// Two users, each with a domain that loops. The first has the turn, and nobody else wants the CPU.
+struct Lone {
+    watch: CpuWatch,
+    holder: Busy,
+    _other: (Arc<Member>, Owner<SharedMapping>),
+    limit: Span,
+}
+
+impl Lone {
+    fn start() -> Lone {
+        let groups = [1, 2].map(|uid| Arc::new(DomainGroup::new(0, uid).unwrap()));
+        let holder = Busy::start(&groups[0], 1);
+        let other = member(&groups[1], 1, (1, 1));
+        let mut watch = watch_of(&groups[0], &holder.member);
+        watch.cpu_state.set_groups(|list| list.push(groups[1].clone()));
+        assert!(groups[1].turn.wake_word(other.0.domain).prepare_wait());
+        holder.owner.set_running(Some(0), THEN.as_nanos());
+        assert_eq!(step(&mut watch, THEN, true), []);
+        let limit = QUANTUM + Span::from_micros(900);
+        Lone { watch, holder, _other: other, limit }
+    }
+
+    /// The look that raises the holder.
+    fn raise(&mut self) -> Instant {
+        assert_eq!(self.watch.next_look(), Some(THEN + self.limit));
+        step(&mut self.watch, THEN + self.limit, false);
+        assert_eq!(self.watch.next_look(), Some(THEN + self.limit + LOOK_MIN));
+        THEN + self.limit + LOOK_MIN
+    }
+}
+
+/// Found by an attack: the looks came only with ticks while no other domain had work.
+#[test]
+fn a_silent_holder_that_waits_is_found_although_nobody_else_wants_the_cpu() {
+    // Threads inherit the CPU, so two that loop wait for each other.
+    schedule::pin_thread(&schedule::allowed_cpus().unwrap()[..1]).unwrap();
+    let mut lone = Lone::start();
+    let _beside = Busy::start(&DomainGroup::new(0, 3).unwrap(), 1);
+    while lone.holder.member.thread.by_watchdog().wait_time().unwrap() < 1_000_000 {
+        std::thread::yield_now();
+    }
+    let at = lone.raise();
+    let Some(Kept::Raised { waited_ns, .. }) = &mut lone.watch.kept else { panic!("not raised") };
+    // As if it had been raised before its waits.
+    *waited_ns = 0;
+    step(&mut lone.watch, at, false);
+    let Some(Kept::Woken { kept_ns, .. }) = lone.watch.kept else { panic!("it waited") };
+    assert!(kept_ns >= 1_000_000);
+    step(&mut lone.watch, at + LOOK_MIN, false);
+    assert!(lone.watch.kept.is_none() && lone.holder.member.is(State::Attached));
+}
+
+#[test]
+fn a_silent_holder_that_runs_wakes_nobody_and_is_asked_again_after_its_limit() {
+    let mut lone = Lone::start();
+    let at = lone.raise();
+    let Some(Kept::Raised { waited_ns, .. }) = &mut lone.watch.kept else { panic!("not raised") };
+    // Other programs of this machine may have its CPU.
+    *waited_ns = u64::MAX;
+    step(&mut lone.watch, at, false);
+    assert!(lone.watch.kept.is_none() && lone.watch.asks.is_empty());
+    step(&mut lone.watch, at + LOOK_MIN, false);
+    assert!(lone.watch.kept.is_none(), "it was raised a moment ago");
+    assert_eq!(lone.watch.next_look(), Some(THEN + lone.limit * 2));
+}
+
+/// Found by an attack: two domains were preempted, and the owner of a lock kept both from the CPU
+/// until the end. No other domain wanted the CPU, so nobody looked for the cause.
+#[test]
+fn a_preempted_domain_that_is_kept_from_the_cpu_is_raised_too() {
+    let mut lone = Lone::start();
+    let Lone { watch, holder, limit, .. } = &mut lone;
+    let group = watch.view.groups().next().unwrap().0.clone();
+    group.set_state(&holder.member, State::Demoted);
+    group.turn.reset(DomainId::DAEMON);
+    let record = watch.record_of(&holder.member).unwrap();
+    record.penalty = Some(record.penalty_from(THEN, false));
+    // Otherwise the review ends the penalty.
+    record.account.owed_ns = 10_000_000_000;
+    step(watch, THEN + *limit, false);
+    let Some(Kept::Raised { holder: raised, .. }) = &watch.kept else { panic!("not raised") };
+    assert!(Arc::ptr_eq(raised, &holder.member));
 }
