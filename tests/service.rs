@@ -50,14 +50,19 @@ fn as_service(listener: &Listener, manager: &Path) -> Command {
     command
 }
 
+/// The socket of a service manager, and the one that it passes to the daemon.
+fn service_manager(socket: &Path, notify: &Path) -> (UnixDatagram, Listener) {
+    let manager = UnixDatagram::bind(notify).unwrap();
+    manager.set_read_timeout(Some(ANSWER_WITHIN)).unwrap();
+    (manager, Listener::bind(socket, Access::Owner).unwrap())
+}
+
 #[test]
 fn a_service_manager_passes_the_socket_and_learns_of_start_and_end() {
     let _machine = support::machine();
     let folder = folder();
-    let [socket, notify] = ["upcall.sock", "notify"].map(|name| folder.path().join(name));
-    let manager = UnixDatagram::bind(&notify).unwrap();
-    manager.set_read_timeout(Some(ANSWER_WITHIN)).unwrap();
-    let listener = Listener::bind(&socket, Access::Owner).unwrap();
+    let (socket, notify) = (folder.path().join("upcall.sock"), folder.path().join("notify"));
+    let (manager, listener) = service_manager(&socket, &notify);
     let mut daemon = as_service(&listener, &notify).spawn().unwrap();
 
     let ready = told(&manager);
@@ -87,10 +92,8 @@ fn a_service_manager_passes_the_socket_and_learns_of_start_and_end() {
 fn a_user_of_a_passed_socket_leaves_places_to_others() {
     let _machine = support::machine();
     let folder = folder();
-    let [socket, notify] = ["upcall.sock", "notify"].map(|name| folder.path().join(name));
-    let manager = UnixDatagram::bind(&notify).unwrap();
-    manager.set_read_timeout(Some(ANSWER_WITHIN)).unwrap();
-    let listener = Listener::bind(&socket, Access::Owner).unwrap();
+    let (socket, notify) = (folder.path().join("upcall.sock"), folder.path().join("notify"));
+    let (manager, listener) = service_manager(&socket, &notify);
     let mut daemon = as_service(&listener, &notify).spawn().unwrap();
     assert!(told(&manager).contains("READY=1"));
     let attach = || {

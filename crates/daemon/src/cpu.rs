@@ -209,6 +209,17 @@ impl CpuView {
         self.0.iter()
     }
 
+    /// The groups beside `group` whose domains may get the turn: those whose slowed KLS thread sleeps
+    /// are left out.
+    pub(crate) fn choosable_beside(
+        &self,
+        group: &Arc<DomainGroup>,
+    ) -> impl Iterator<Item = &(Arc<DomainGroup>, Members)> {
+        let may_be_chosen =
+            |of: &Arc<DomainGroup>| !Arc::ptr_eq(of, group) && !of.pacing.is_resting();
+        self.groups().filter(move |(other, _)| may_be_chosen(other))
+    }
+
     /// The members of one group.
     pub(crate) fn members_of(&self, group: &Arc<DomainGroup>) -> Option<&Members> {
         self.0.iter().find(|(other, _)| Arc::ptr_eq(group, other)).map(|(_, members)| members)

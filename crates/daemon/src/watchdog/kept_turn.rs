@@ -155,8 +155,7 @@ fn is_outranked(
     (group, holder): (&Arc<DomainGroup>, &Member),
     now: Instant,
 ) -> bool {
-    let is_other = |of: &DomainGroup| !core::ptr::eq(of, &**group) && !of.pacing.is_resting();
-    let others = view.groups().filter(|(other, _)| is_other(other));
+    let others = view.choosable_beside(group);
     let best = others.filter_map(|(other, members)| other.best(members, now)).map(|(rank, _)| rank);
     let own: Option<Rank> = holder.area.best(now.as_nanos()).unwrap_or_default();
     best.min().is_some_and(|best| own.is_none_or(|own| best.preempts(&own)))

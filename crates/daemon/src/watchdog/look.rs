@@ -344,9 +344,7 @@ fn is_outranked(view: &CpuView, group: &Arc<DomainGroup>, now: Instant) -> bool 
     let best_of = |(group, members): &(Arc<DomainGroup>, Members)| {
         group.best(members, now).map(|(rank, _)| rank)
     };
-    let is_other = |of: &DomainGroup| !core::ptr::eq(of, &**group) && !of.pacing.is_resting();
-    let others = view.groups().filter(|(other, _)| is_other(other));
     let own = view.groups().find(|(own, _)| Arc::ptr_eq(own, group)).and_then(best_of);
-    let best = others.filter_map(best_of).min();
+    let best = view.choosable_beside(group).filter_map(best_of).min();
     best.is_some_and(|best| own.is_none_or(|own| best.preempts(&own)))
 }
