@@ -209,8 +209,8 @@ impl CpuView {
         self.0.iter()
     }
 
-    /// The groups beside `group` whose domains may get the turn: those whose slowed KLS thread sleeps
-    /// are left out.
+    /// The groups beside `group` whose domains may get the turn: those whose slowed KLS thread
+    /// sleeps are left out.
     pub(crate) fn choosable_beside(
         &self,
         group: &Arc<DomainGroup>,
