@@ -86,14 +86,33 @@ fn a_handler_runs_its_batches_until_it_calls_finish() {
     }
 }
 
+/// Runs a job of `slow` to its end beside a handler with a period of 5 ms. The job begins only when
+/// that handler is certainly delivered.
+fn run_beside_fast(mut runtime: Runtime, slow: HandlerId) -> Report {
+    let jobs_of_fast = Arc::new(AtomicU32::new(0));
+    let fast_counter = jobs_of_fast.clone();
+    let fast = runtime
+        .handler("fast", every(5, 100), move |batch| {
+            while batch.proceed() {
+                fast_counter.fetch_add(1, Ordering::Relaxed);
+            }
+        })
+        .expect("the handler is created");
+    runtime.run(fast).expect("the handler exists");
+    while jobs_of_fast.load(Ordering::Relaxed) == 0 {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    runtime.run(slow).expect("the handler exists");
+    runtime.wait(&[slow], None);
+    runtime.stop(|_, _| {})
+}
+
 #[test]
 fn a_long_job_yields_at_quantum_boundaries_and_keeps_its_remaining_count() {
     let (resumed, checks) = (AtomicU32::new(0), AtomicU32::new(0));
     let told = Arc::new([resumed, checks]);
     let report = report_of_all(|| {
         let (mut runtime, _alone) = start(Mode::Upcall);
-        let jobs_of_fast = Arc::new(AtomicU32::new(0));
-        let fast_counter = jobs_of_fast.clone();
         let (told, begun) = (told.clone(), clock::now());
         // 50 quanta of 1 ms beside a handler with a period of 5 ms.
         let slow = runtime
@@ -112,21 +131,7 @@ fn a_long_job_yields_at_quantum_boundaries_and_keeps_its_remaining_count() {
                 }
             })
             .unwrap();
-        let fast = runtime
-            .handler("fast", every(5, 100), move |batch| {
-                while batch.proceed() {
-                    fast_counter.fetch_add(1, Ordering::Relaxed);
-                }
-            })
-            .unwrap();
-        runtime.run(fast).unwrap();
-        // The long job begins only when the fast handler is certainly delivered.
-        while jobs_of_fast.load(Ordering::Relaxed) == 0 {
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        runtime.run(slow).unwrap();
-        runtime.wait(&[slow], None);
-        runtime.stop(|_, _| {})
+        run_beside_fast(runtime, slow)
     });
     let slow = report.activities[0].counters.unwrap();
     // Six quanta, of 5.4 ms, see at least one release of the fast handler on any machine: more time
@@ -144,8 +149,6 @@ fn a_long_job_yields_at_quantum_boundaries_and_keeps_its_remaining_count() {
 fn a_job_that_masks_preemption_does_not_yield() {
     let report = report_of_all(|| {
         let (mut runtime, _alone) = start(Mode::Upcall);
-        let jobs_of_fast = Arc::new(AtomicU32::new(0));
-        let fast_counter = jobs_of_fast.clone();
         let slow = runtime
             .handler("slow", every(100, 1_000).batch(20), |batch| {
                 let mut batch = batch.mask_preemption();
@@ -156,20 +159,7 @@ fn a_job_that_masks_preemption_does_not_yield() {
                 batch.finish();
             })
             .unwrap();
-        let fast = runtime
-            .handler("fast", every(5, 100), move |batch| {
-                while batch.proceed() {
-                    fast_counter.fetch_add(1, Ordering::Relaxed);
-                }
-            })
-            .unwrap();
-        runtime.run(fast).unwrap();
-        while jobs_of_fast.load(Ordering::Relaxed) == 0 {
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        runtime.run(slow).unwrap();
-        runtime.wait(&[slow], None);
-        runtime.stop(|_, _| {})
+        run_beside_fast(runtime, slow)
     });
     let slow = report.activities[0].counters.unwrap();
     assert_eq!((slow.completed, slow.pdus, slow.preemptions), (1, 20, 0));
