@@ -162,11 +162,11 @@ impl Member {
         !self.thread.has_ended() && self.read(now, |copy| copy.best(now.as_nanos()).is_some())
     }
 
-    /// Whether the copy of its user area shows work that is ready at `now` and within its
-    /// reservation.
-    pub(crate) fn wants_reserved_time(&self, now: Instant) -> bool {
-        let best = || self.read(now, |copy| copy.best(now.as_nanos()));
-        !self.thread.has_ended() && best().is_some_and(|rank| rank.key < UNPROMISED_KEYS)
+    /// Since when the copy of its user area shows work that is ready at `now` and within its
+    /// reservation. `None`: it shows no such work. The beginning of time: it does not say.
+    pub(crate) fn wants_reserved_time_since(&self, now: Instant) -> Option<Instant> {
+        let since = || self.read(now, |copy| copy.waits_since_ns(UNPROMISED_KEYS, now.as_nanos()));
+        (!self.thread.has_ended()).then(since).flatten().map(Instant::from_nanos)
     }
 
     /// The earliest release in the copy of its user area, which may be past. `None`: there is none.

@@ -205,13 +205,15 @@ impl CpuWatch {
     /// Notes for each group whether a domain of another one waits for time that it has reserved.
     /// Work beyond a reservation waits for what nobody else wants, so nobody takes that from it.
     pub(super) fn note_contest(&mut self, view: &CpuView, now: Instant) {
-        let waits = |(group, members): &(Arc<DomainGroup>, Members)| {
-            members.iter().any(|member| group.is_present(member) && member.wants_reserved_time(now))
-        };
-        let waiting: Vec<_> =
-            view.groups().filter(|of| waits(of)).map(|(group, _)| group).collect();
+        let mut waiting = Vec::new();
+        for (group, members) in view.groups() {
+            let present = members.iter().filter(|member| group.is_present(member));
+            let since = present.filter_map(|member| member.wants_reserved_time_since(now)).min();
+            waiting.extend(since.map(|since| (group, since)));
+        }
         for account in &mut self.group_accounts {
-            account.note_contest(waiting.iter().any(|group| !account.is_of(group)), now);
+            let others = waiting.iter().filter(|(group, _)| !account.is_of(group));
+            account.note_contest(others.map(|&(_, since)| since).min(), now);
         }
     }
 

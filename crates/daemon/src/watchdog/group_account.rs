@@ -87,6 +87,7 @@ pub(super) struct GroupAccount {
     grace_ppm: u64,
     /// Since when a domain of another user has waited at each check.
     contested_since: Option<Instant>,
+    contest_checked_at: Instant,
     /// CPU time of all domains of the CPU at the previous sample.
     cpu_used_ns: u64,
     /// The time that the host had taken from the CPU at the previous sample.
@@ -162,6 +163,8 @@ impl GroupAccount {
             job_left_ns: 0,
             grace_ppm: SHARE_GRACE_PPM,
             contested_since: None,
+            // Nobody is believed for the time before.
+            contest_checked_at: Instant::FAR,
             cpu_used_ns: 0,
             kls_ns: 0,
             kls_used_ns: 0,
@@ -194,9 +197,13 @@ impl GroupAccount {
         self.beyond_ns.is_some_and(|(ns, max_ns)| ns > max_ns)
     }
 
-    /// Notes whether a domain of another user waits for the CPU at this check.
-    pub(super) fn note_contest(&mut self, others_wait: bool, now: Instant) {
-        self.contested_since = others_wait.then(|| self.contested_since.unwrap_or(now));
+    /// Notes at this check since when a domain of another user has waited for the CPU. That domain
+    /// is believed for the time since the check before.
+    pub(super) fn note_contest(&mut self, others_since: Option<Instant>, now: Instant) {
+        let checked_at = std::mem::replace(&mut self.contest_checked_at, now);
+        let begin = |since: Instant| since.max(checked_at).min(now);
+        self.contested_since =
+            others_since.map(|since| self.contested_since.unwrap_or_else(|| begin(since)));
     }
 
     /// For how long a domain of another user has waited.

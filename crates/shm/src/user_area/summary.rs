@@ -117,6 +117,16 @@ impl Summary {
         self.pending(at_ns).map(|all| all.rank)
     }
 
+    /// Since when the domain has waited at `at_ns` with work whose key is below `key`. 0: unknown,
+    /// which counts as always. Of releases in the past a better one may hide an earlier one.
+    /// O([`RELEASES_MAX`]).
+    pub fn waits_since_ns(&self, key: u64, at_ns: u64) -> Option<u64> {
+        let ready = (self.ready.since_ns, self.ready.rank);
+        let all = self.releases().iter().copied().chain([ready]);
+        let waiting = all.filter(|&(since_ns, rank)| since_ns <= at_ns && rank.key < key);
+        waiting.map(|(since_ns, _)| since_ns).min()
+    }
+
     /// Whether it is of an area with this sequence number, and has all that matters by `at_ns`.
     #[inline]
     pub(super) fn is_of(&self, sequence: u64, at_ns: u64) -> bool {

@@ -438,6 +438,30 @@ fn a_summary_has_the_releases_that_matter_and_says_until_when_it_is_whole() {
     assert_eq!(pending, Pending { rank: with_event, first: 2, since_ns: 0 });
 }
 
+/// Work of keys above the limit does not count, nor what is released later.
+#[test]
+fn a_summary_says_since_when_work_with_a_low_key_has_waited() {
+    let words = blank(1);
+    let (mut owner, peer) = ends(&words);
+    let since = |limit, at_ns| peer.summary(at_ns).unwrap().waits_since_ns(limit, at_ns);
+    assert_eq!(since(NEVER, 9), None);
+    owner.set(0, slot(5, 40, 0)).unwrap();
+    owner.set(1, slot(3, 70, 1)).unwrap();
+    owner.publish(None);
+    assert_eq!(
+        [since(50, 2), since(50, 4), since(50, 5), since(50, 9)],
+        [None, None, Some(5), Some(5)]
+    );
+    assert_eq!([since(71, 2), since(71, 3), since(71, 4)], [None, Some(3), Some(3)]);
+    // A better one hides it.
+    assert_eq!(since(71, 9), Some(5));
+    owner.publish(Some(Pending { since_ns: 2, ..rank(45, 2).into() }));
+    assert_eq!([since(50, 1), since(50, 9), since(45, 9)], [None, Some(2), Some(5)]);
+    // It does not say since when.
+    owner.publish(Some(rank(45, 2).into()));
+    assert_eq!([since(50, 9), since(45, 9)], [Some(0), Some(5)]);
+}
+
 /// Checks the result of a read of any memory: a value for which `answer` is true, or a fault that
 /// states what was found.
 fn typed<T>(read: Result<T, PeerFault>, answer: impl Fn(&T) -> bool) -> bool {

@@ -63,7 +63,7 @@ impl Swarm {
 
     /// One sample, after each domain has run as it does in `span`.
     fn sample(&mut self, span: Span, band: Option<Band>) {
-        self.account.note_contest(self.others_wait, self.now);
+        self.account.note_contest(self.others_wait.then_some(self.now), self.now);
         let contested = if self.others_wait { span } else { Span::ZERO };
         let of_each = self.records.iter_mut().zip(&self.used_ppm).zip(&mut self.counts_ns);
         for ((record, used_ppm), count_ns) in of_each {
@@ -277,6 +277,32 @@ fn a_single_domain_for_which_nobody_waits_has_no_such_limit() {
     // Time in which nobody waited does not count later.
     swarm.others_wait = true;
     assert_eq!(swarm.single_for(Span::from_millis(12), true, None), None);
+}
+
+/// A check learns late that another domain waits. Before, the time until then did not count: up to
+/// a tick, in which a domain could run on for nothing.
+#[test]
+fn a_wait_counts_from_the_moment_that_its_domain_states_and_not_from_before_the_last_check() {
+    let mut swarm = single(Span::from_micros(4_500), Span::from_micros(9_000));
+    let ms = |ms: u64| Instant::from_nanos(ms * 1_000_000);
+    let account = &mut swarm.account;
+    // Nobody has checked before.
+    account.note_contest(Some(ms(1)), ms(5));
+    assert_eq!(account.contested_for(ms(5)), Span::ZERO);
+    account.note_contest(None, ms(10));
+    assert_eq!(account.contested_for(ms(10)), Span::ZERO);
+    account.note_contest(Some(ms(11)), ms(15));
+    assert_eq!(account.contested_for(ms(15)), Span::from_millis(4));
+    // It goes on, whatever is stated now.
+    account.note_contest(Some(ms(19)), ms(20));
+    assert_eq!(account.contested_for(ms(20)), Span::from_millis(9));
+    account.note_contest(None, ms(25));
+    // A domain that states no moment, and one that states a moment to come.
+    account.note_contest(Some(Instant::ZERO), ms(30));
+    assert_eq!(account.contested_for(ms(30)), Span::from_millis(5));
+    account.note_contest(None, ms(35));
+    account.note_contest(Some(ms(99)), ms(40));
+    assert_eq!(account.contested_for(ms(40)), Span::ZERO);
 }
 
 /// A domain that keeps its reservation, of jobs and periods in microseconds.
