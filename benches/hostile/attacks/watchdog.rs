@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Mutex;
 
 use upcall_shm::DomainId;
+use upcall_shm::user_area::Rank;
 use upcall_shm::wake_word::ASLEEP;
 use upcall_shm::wire::Need;
 use upcall_sys::schedule::{self, Class};
@@ -20,7 +21,11 @@ const fn by_other(name: &'static str, what: &'static str, act: fn(&Path)) -> Att
 /// The honest domains come first: offences of a user count for up to 10 s.
 pub(crate) const ATTACKS: &[Attack] = &[
     by_other("low rank, honest", "worst rank; works for 29 ms each 100 ms, in quanta", low_rank),
-    by_other("big job, honest", "works 4.4 ms each 9 ms, with jobs of 4.5 ms", big_job_honest),
+    by_other(
+        "big job, honest",
+        "works each 9 ms for the longest job that it is granted",
+        big_job_honest,
+    ),
     by_other("churn, other", "threads attach, spin for 4.7 ms, leave, attach again", churn),
     by_other("inversion, other", "the same job, without a pass of the turn", inversion),
     by_other("no turn, alive", "worst rank; works 29 ms each 100 ms without the turn", no_turn),
@@ -62,9 +67,18 @@ fn low_rank_need() -> Need {
     Need { batch: 30, ..need(100_000_000, 1_000_000) }
 }
 
-/// Half of the CPU, with a better rank than all victims.
-fn big_need() -> Need {
-    Need { batch: 9, ..need(9_000_000, 500_000) }
+/// As many quanta of 0.5 ms each 9 ms as the daemon grants beside the victims, with a better rank
+/// than theirs. Returns the CPU time of a job, too.
+fn attach_with_big_job(socket: &Path) -> (Raw, u64) {
+    let mut raw = Raw::join(socket, "attacker").unwrap_or_else(|why| panic!("{why}"));
+    let mut granted = (1..=9).rev().filter_map(|batch| {
+        let need = Need { batch, ..need(9_000_000, 500_000) };
+        let answer = raw.create(1, false, need).unwrap_or_else(|why| panic!("{why}"));
+        Some((Rank::new(need.period_ns, answer.ok()?), need))
+    });
+    let (rank, need) = granted.next().expect("a job is granted");
+    raw.rank = rank;
+    (raw, u64::from(need.batch) * need.pdu_cost_ns)
 }
 
 fn sleep_until(raw: &Raw, until_ns: u64) {
@@ -134,7 +148,7 @@ fn low_rank(socket: &Path) {
 
 /// Works in its turn with the rank that it was granted, and claims to respond.
 fn big_job(socket: &Path) {
-    let mut raw = Raw::attach_with(socket, "attacker", big_need());
+    let (mut raw, _) = attach_with_big_job(socket);
     attacking();
     loop {
         be_ready(&mut raw);
@@ -147,10 +161,10 @@ fn big_job(socket: &Path) {
 }
 
 fn big_job_honest(socket: &Path) {
-    let mut raw = Raw::attach_with(socket, "attacker", big_need());
+    let (mut raw, job_ns) = attach_with_big_job(socket);
     each(&mut raw, 9_000_000, |raw| {
         be_ready(raw);
-        run_alive(raw, 4_400_000);
+        run_alive(raw, job_ns - 100_000);
         raw.owner.publish(None);
         pass_turn(raw);
     });
