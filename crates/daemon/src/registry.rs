@@ -15,6 +15,7 @@ use upcall_shm::DOMAINS_MAX;
 use upcall_shm::user_area::UNRESERVED;
 use upcall_shm::wire::Need;
 
+use crate::enforcement::ISOLATION;
 use crate::ranks::Admitted;
 use domain::Activity;
 pub use domain::{Domain, Owner};
@@ -51,6 +52,7 @@ impl Registry {
     pub fn new(discipline: &'static Discipline, platform: Platform, quota: Quota) -> Self {
         let mut reservations = Reservations::new(platform, discipline);
         reservations.limit_steps(ANALYSIS_STEPS_MAX);
+        reservations.isolate_users(ISOLATION);
         Registry {
             discipline,
             quota,
@@ -116,7 +118,7 @@ impl Registry {
         let (params, terms) = parse_need(need)?;
         self.check_quota(uid, &params)?;
         let order = self.fresh_order()?;
-        match self.reserve_where_it_has_threads(number, name, params, &terms)? {
+        match self.reserve_where_it_has_threads((number, uid), name, params, &terms)? {
             Ok(Reservation { id, cpu }) => {
                 let (name, place) = (name.to_owned(), Some(id));
                 let activity = Activity { place, cpu, name, params, terms, unscreened: false };
@@ -132,7 +134,7 @@ impl Registry {
                 let cpu = self.least_used_cpu(number);
                 let order = (UNRESERVED..u32::MAX).find(|&order| !self.is_taken(order));
                 let order = order.ok_or(PlaceError::OrdersUsedUp)?;
-                self.place_below_all(number, name, (cpu, order), (params, terms))
+                self.place_below_all((number, uid), name, (cpu, order), (params, terms))
             }
         }
     }
@@ -141,19 +143,19 @@ impl Registry {
     /// refusal of admission inside.
     fn reserve_where_it_has_threads(
         &mut self,
-        number: u32,
+        (number, uid): (u32, u32),
         name: &str,
         params: ActivityParams,
         terms: &Terms,
     ) -> Result<Result<Reservation, Refusal>, PlaceError> {
         let left = self.domains.get(&number).map_or(&[][..], |domain| &domain.left);
         if left.is_empty() {
-            return Ok(self.reservations.reserve(name, params, terms));
+            return Ok(self.reservations.reserve_for(uid, name, params, terms));
         }
         let mut last = PlaceError::NoThread(left[0]);
         let cpus: Vec<u32> = self.reservations.load().iter().map(|load| load.cpu).collect();
         for cpu in cpus.into_iter().filter(|cpu| !left.contains(cpu)) {
-            let spot = Spot { cpu, lower_ranked: &[] };
+            let spot = Spot { cpu, lower_ranked: &[], user: uid };
             last = match self.reservations.reserve_at(spot, name, params, terms) {
                 Ok(reservation) => return Ok(Ok(reservation)),
                 Err(Some(refusal)) => refusal.into(),
@@ -170,14 +172,14 @@ impl Registry {
     /// quantum of a worse rank delays the others, if that fits.
     fn place_below_all(
         &mut self,
-        number: u32,
+        (number, uid): (u32, u32),
         name: &str,
         (cpu, order): (u32, u32),
         (params, terms): (ActivityParams, Terms),
     ) -> Result<Grant, PlaceError> {
         let quantum = ActivityParams::new(PERIOD_MAX, params.quantum_cost());
         let background = Terms { class: WorkClass::Background, ..Terms::default() };
-        let spot = Spot { cpu, lower_ranked: &[] };
+        let spot = Spot { cpu, lower_ranked: &[], user: uid };
         let place = match self.reservations.reserve_at(spot, name, quantum, &background) {
             Ok(reservation) => Some(reservation.id),
             Err(None) => return Err(PlaceError::Cpu(cpu)),
@@ -260,9 +262,9 @@ impl Registry {
         }
         self.check_quota(uid, &params)?;
         if is_below_all {
-            return self.place_below_all(number, name, (cpu, order), (params, terms));
+            return self.place_below_all((number, uid), name, (cpu, order), (params, terms));
         }
-        let id = self.reserve_claimed(name, (cpu, order), params, &terms)?;
+        let id = self.reserve_claimed((uid, name), (cpu, order), params, &terms)?;
         let (name, place) = (name.to_owned(), Some(id));
         let activity = Activity { place, cpu, name, params, terms, unscreened: false };
         self.add_activity(number, order, activity)
@@ -270,14 +272,14 @@ impl Registry {
 
     fn reserve_claimed(
         &mut self,
-        name: &str,
+        (uid, name): (u32, &str),
         (cpu, order): (u32, u32),
         params: ActivityParams,
         terms: &Terms,
     ) -> Result<ReservationId, PlaceError> {
         let behind = self.domains.values().flat_map(|domain| domain.activities.range(order..));
         let lower_ranked: Vec<_> = behind.filter_map(|(_, activity)| activity.place).collect();
-        let spot = Spot { cpu, lower_ranked: &lower_ranked };
+        let spot = Spot { cpu, lower_ranked: &lower_ranked, user: uid };
         match self.reservations.reserve_at(spot, name, params, terms) {
             Ok(reservation) => return Ok(reservation.id),
             Err(Some(refusal)) if !matches!(refusal.reason, Reason::OverLimit { .. }) => {

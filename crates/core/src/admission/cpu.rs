@@ -26,6 +26,7 @@ pub(super) struct Member {
     pub(super) name: String,
     pub(super) params: ActivityParams,
     pub(super) terms: Terms,
+    pub(super) user: u32,
 }
 
 impl Cpu {
@@ -54,6 +55,11 @@ impl Cpu {
     /// The parameters of the members, best rank first.
     pub(super) fn ranked(&self) -> Vec<(ActivityParams, Terms)> {
         self.members.iter().map(|member| (member.params, member.terms)).collect()
+    }
+
+    /// The user of each member, best rank first.
+    pub(super) fn users(&self) -> Vec<u32> {
+        self.members.iter().map(|member| member.user).collect()
     }
 
     /// Like [`Self::ranked`], with a new activity at its place.

@@ -70,6 +70,12 @@
 //! whole message, which is more than its quantum. `Steps` bound the search; a set without an answer
 //! is refused.
 //!
+//! **Users.** If the activities belong to several users, the test holds for each user `u` with its
+//! own demand: each activity `k` of another user (not root) has `(floor(t / T_k) + 2) C'_k` in
+//! place of its part of `h(t)`, because it may be a job ahead, and may claim to be due earlier. For
+//! each of these users the longest quantum and a grace are added ([`super::isolation`]). These sums
+//! never fall either, and only users with a `D_i` up to `t` count.
+//!
 //! **Worst responses.** For a message of `i` that arrives `a` after `t0` (Spuri, INRIA report 2772,
 //! 1996; with quanta: George, Rivierre and Spuri, INRIA report 2966, 1996):
 //!
@@ -85,6 +91,7 @@
 //! steps do not suffice for some `R_i`, `D_i` replaces it. Activities that are not real-time get no
 //! bound.
 
+use super::isolation::Users;
 use super::platform::Platform;
 use super::response_time::{Response, Steps};
 use super::test_result::TestResult;
@@ -110,12 +117,12 @@ pub fn delay_bound_offered(
     index: usize,
     platform: &Platform,
 ) -> Option<Span> {
-    shortest_delay_bound(set, index, platform, &mut Steps::of_analysis())
+    shortest_delay_bound((set, Users::ONE), index, platform, &mut Steps::of_analysis())
 }
 
 /// As [`delay_bound_offered`], within `steps`.
 pub(super) fn shortest_delay_bound(
-    set: &[(ActivityParams, Terms)],
+    (set, users): (&[(ActivityParams, Terms)], Users<'_>),
     index: usize,
     platform: &Platform,
     steps: &mut Steps,
@@ -128,7 +135,7 @@ pub(super) fn shortest_delay_bound(
     let mut trial = set.to_vec();
     let mut fits = |bound_ns: u64| {
         trial[index].1.delay_bound = Some(Span::from_nanos(bound_ns));
-        match Load::of(&trial, platform).decide(steps).0 {
+        match Load::of(&trial, users, platform).decide(steps).0 {
             Outcome::Kept => Some(true),
             // No message of its own is due in this interval, so no bound is long enough.
             Outcome::Late { length_ns, .. } if length_ns < bound_ns => None,
@@ -154,11 +161,11 @@ pub(super) fn shortest_delay_bound(
 /// The verdict on a set on one CPU, in any order.
 pub(crate) fn verdict(
     cpu: u32,
-    set: &[(ActivityParams, Terms)],
+    (set, users): (&[(ActivityParams, Terms)], Users<'_>),
     platform: &Platform,
     steps: &mut Steps,
 ) -> Verdict {
-    let load = Load::of(set, platform);
+    let load = Load::of(set, users, platform);
     let demands = load.demands();
     let (utilization, within_limit) = share(&demands, platform.cpu_limit);
     let (outcome, horizon_ns) = load.decide(steps);

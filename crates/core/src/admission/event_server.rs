@@ -2,6 +2,7 @@
 //! the share like an activity, and later activities get the rest.
 
 use super::dwcs;
+use super::isolation::Users;
 use super::refusal::{Reason, Refusal};
 use super::reservations::Reservations;
 use super::response_time::Steps;
@@ -37,7 +38,7 @@ impl Reservations {
     pub fn reserve_events(&mut self, cpu: u32, share: Option<Share>) -> Result<(), Refusal> {
         if share.is_some() && !self.test.has_event_server() {
             let reason = Reason::NoEventServer { policy: self.test.policy };
-            return Err(Refusal { name: NAME.to_owned(), reason, hint: None, tests: Vec::new() });
+            return Err(Refusal::without_hint(NAME.to_owned(), reason, Vec::new()));
         }
         let Some(at) = self.cpus.iter().position(|candidate| candidate.number == cpu) else {
             return Ok(());
@@ -45,12 +46,12 @@ impl Reservations {
         let cpu = &self.cpus[at];
         let (number, ranked) = (cpu.number, cpu.ranked());
         let steps = &mut Steps::of_analysis();
-        let verdict = self.test.screen(number, &ranked, share, &self.platform, steps);
+        let verdict = self.test.screen(number, (&ranked, Users::ONE), share, &self.platform, steps);
         if share.is_some() && verdict.failure.is_some() {
             let victim = |index: usize| cpu.members[index].name.clone();
             let reason = Reason::of(number, &verdict, self.platform.cpu_limit, victim);
             let tests = verdict.tests;
-            return Err(Refusal { name: NAME.to_owned(), reason, hint: None, tests });
+            return Err(Refusal::without_hint(NAME.to_owned(), reason, tests));
         }
         let cpu = &mut self.cpus[at];
         (cpu.events, cpu.verdict) = (share, verdict);

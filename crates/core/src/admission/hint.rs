@@ -9,6 +9,7 @@
 
 use super::cpu::Cpu;
 use super::dws::shortest_delay_bound;
+use super::isolation::{Isolation, Users};
 use super::platform::Platform;
 use super::response_time::{Response, Steps};
 use super::screen::{AdmissionTest, Test};
@@ -120,10 +121,10 @@ pub(super) fn find(
     cpu: &Cpu,
     test: &AdmissionTest,
     platform: &Platform,
-    (asked, terms): (&ActivityParams, &Terms),
+    (asked, terms, of_user): (&ActivityParams, &Terms, (u32, Option<Isolation>)),
     (verdict, steps): (&Verdict, Steps),
 ) -> Option<Hint> {
-    let mut trials = Trials { cpu, test, platform, asked, terms, steps };
+    let mut trials = Trials { cpu, test, platform, asked, terms, of_user, steps };
     let limit = match verdict.failure {
         Some(Failure::OverLimit) => trials.limit(verdict),
         _ => None,
@@ -149,6 +150,8 @@ struct Trials<'a> {
     platform: &'a Platform,
     asked: &'a ActivityParams,
     terms: &'a Terms,
+    /// The user who asks, and how users are isolated.
+    of_user: (u32, Option<Isolation>),
     steps: Steps,
 }
 
@@ -159,8 +162,18 @@ impl Trials<'_> {
 
     fn fits_on(&mut self, params: &ActivityParams, terms: &Terms, platform: &Platform) -> bool {
         let set = self.cpu.ranked_with(self.test, params, terms);
+        let users = self.users(params);
+        let users = Users { of: &users, isolation: self.of_user.1 };
         let Cpu { number, events, .. } = *self.cpu;
-        self.test.screen(number, &set, events, platform, &mut self.steps).failure.is_none()
+        let steps = &mut self.steps;
+        self.test.screen(number, (&set, users), events, platform, steps).failure.is_none()
+    }
+
+    /// The users on the CPU, with the one who asks at the place of an activity with `params`.
+    fn users(&self, params: &ActivityParams) -> Vec<u32> {
+        let mut users = self.cpu.users();
+        users.insert(self.cpu.place_of(self.test, params), self.of_user.0);
+        users
     }
 
     /// The lowest limit, in tenths of a percent, within which the CPU fits.
@@ -184,7 +197,9 @@ impl Trials<'_> {
         }
         let set = self.cpu.ranked_with(self.test, self.asked, self.terms);
         let place = self.cpu.place_of(self.test, self.asked);
-        let offered = shortest_delay_bound(&set, place, self.platform, &mut self.steps)?;
+        let users = self.users(self.asked);
+        let users = Users { of: &users, isolation: self.of_user.1 };
+        let offered = shortest_delay_bound((&set, users), place, self.platform, &mut self.steps)?;
         let from = self.terms.delay_bound.unwrap_or(self.asked.deadline);
         let to = Span::from_nanos(offered.as_nanos().next_multiple_of(granule_ns(offered)));
         let terms = Terms { delay_bound: Some(to), ..*self.terms };

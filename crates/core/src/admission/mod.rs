@@ -17,6 +17,7 @@
 //! | `ps` | the tests for proportional share |
 //! | `dwcs` | the tests for windows |
 //! | `event_server` | the share of a CPU's event server |
+//! | `isolation` | what users may take from each other beyond their reservations |
 //! | `hint` | one change that would make a refused activity fit |
 //! | `reweigh` | another claim of a reserved activity |
 //! | `refusal`, `test_result` | the reason for a refusal, and the outcome of a test |
@@ -30,6 +31,7 @@ mod dwcs;
 pub mod dws;
 mod event_server;
 mod hint;
+mod isolation;
 mod platform;
 mod ps;
 mod refusal;
@@ -46,6 +48,7 @@ mod verdict;
 pub use crate::share::Share;
 pub use cpu::ReservationId;
 pub use hint::Hint;
+pub use isolation::Isolation;
 pub use platform::Platform;
 pub use refusal::{Reason, Refusal};
 pub use reservations::{CpuLoad, Reservation, Reservations, Spot};

@@ -44,6 +44,9 @@ pub enum Reason {
         /// Whether that is the worst of all jobs. If not, it is the worst of the jobs that the
         /// analysis reached.
         exact: bool,
+        /// Whether it would fit if all activities on the CPU belonged to one user
+        /// ([`Reservations::isolate_users`](super::Reservations::isolate_users)).
+        by_users: bool,
     },
     /// The demand would be more than the CPU has.
     FallsBehind {
@@ -111,7 +114,12 @@ pub enum Reason {
 impl Refusal {
     pub(super) fn of_params(name: &str, error: ParamError) -> Self {
         let reason = Reason::Params(error);
-        Refusal { name: name.to_owned(), reason, hint: None, tests: Vec::new() }
+        Refusal::without_hint(name.to_owned(), reason, Vec::new())
+    }
+
+    /// A refusal for which nothing else was tried.
+    pub(super) fn without_hint(name: String, reason: Reason, tests: Vec<TestResult>) -> Self {
+        Refusal { name, reason, hint: None, tests }
     }
 }
 
@@ -126,7 +134,8 @@ impl Reason {
         let utilization = verdict.utilization;
         match verdict.failure {
             Some(Failure::Misses { index, response, deadline, exact }) => {
-                Reason::MissesDeadline { cpu, victim: victim(index), response, deadline, exact }
+                let (victim, by_users) = (victim(index), false);
+                Reason::MissesDeadline { cpu, victim, response, deadline, exact, by_users }
             }
             Some(Failure::FallsBehind { index }) => {
                 Reason::FallsBehind { cpu, victim: victim(index), utilization }
@@ -146,14 +155,18 @@ impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Reason::Params(error) => error.fmt(f),
-            Reason::MissesDeadline { cpu, victim, response, deadline, exact } => {
+            Reason::MissesDeadline { cpu, victim, response, deadline, exact, by_users } => {
                 let (late, at_least) =
                     (response.saturating_sub(*deadline), if *exact { "" } else { "at least " });
                 write!(
                     f,
                     "with it on CPU {cpu}, `{victim}` would end {at_least}{late} after its \
                      deadline of {deadline} (worst response {at_least}{response})"
-                )
+                )?;
+                match by_users {
+                    true => f.write_str(BY_USERS),
+                    false => Ok(()),
+                }
             }
             Reason::FallsBehind { cpu, victim, utilization } => write!(
                 f,
@@ -211,6 +224,10 @@ impl fmt::Display for Refusal {
         }
     }
 }
+
+/// Follows the reason where one user alone would have no refusal.
+const BY_USERS: &str = ", for another user may be one job ahead there; activities of one user \
+                        alone would fit";
 
 crate::debug_as_display!(Refusal);
 

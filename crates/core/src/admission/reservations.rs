@@ -2,6 +2,7 @@
 
 use super::cpu::{Cpu, Member, ReservationId};
 use super::hint;
+use super::isolation::{Isolation, ROOT, Users};
 use super::platform::Platform;
 use super::refusal::{Reason, Refusal};
 use super::response_time::{Response, STEPS_MAX, Steps};
@@ -27,6 +28,8 @@ pub struct Spot<'a> {
     pub cpu: u32,
     /// Among equals the activity ranks before these.
     pub lower_ranked: &'a [ReservationId],
+    /// The user who asks, as for [`Reservations::reserve_for`].
+    pub user: u32,
 }
 
 /// How much of one CPU is granted.
@@ -54,6 +57,8 @@ pub struct Reservations {
     next_id: u64,
     /// Of one analysis of a CPU.
     steps_max: u64,
+    /// `None`: all activities trust each other.
+    isolation: Option<Isolation>,
 }
 
 impl Reservations {
@@ -65,11 +70,18 @@ impl Reservations {
         let numbers = if platform.cpus.is_empty() { &[0][..] } else { &platform.cpus };
         for &number in numbers {
             if cpus.iter().all(|cpu| cpu.number != number) {
-                let verdict = test.screen(number, &[], None, &platform, &mut Steps::of_analysis());
+                let verdict = test.screen(
+                    number,
+                    (&[], Users::ONE),
+                    None,
+                    &platform,
+                    &mut Steps::of_analysis(),
+                );
                 cpus.push(Cpu { number, members: Vec::new(), events: None, verdict });
             }
         }
-        Reservations { test, platform, cpus, next_id: 0, steps_max: STEPS_MAX }
+        let (next_id, steps_max, isolation) = (0, STEPS_MAX, None);
+        Reservations { test, platform, cpus, next_id, steps_max, isolation }
     }
 
     /// Lowers the step limit of each analysis of a CPU from the default of 10 million, for a
@@ -77,6 +89,13 @@ impl Reservations {
     /// ([`Reason::Undecided`]).
     pub fn limit_steps(&mut self, steps_max: u64) {
         self.steps_max = steps_max.min(STEPS_MAX);
+    }
+
+    /// From now on each analysis counts what users may take from each other beyond their
+    /// reservations ([`Reservations::reserve_for`]). For a daemon of several users, under the tests
+    /// for fixed priorities and for DWS.
+    pub fn isolate_users(&mut self, isolation: Isolation) {
+        self.isolation = Some(isolation);
     }
 
     /// The steps of one analysis of a CPU.
@@ -94,17 +113,30 @@ impl Reservations {
         params: ActivityParams,
         terms: &Terms,
     ) -> Result<Reservation, Refusal> {
+        self.reserve_for(ROOT, name, params, terms)
+    }
+
+    /// As [`Reservations::reserve`], for an activity of a user, by number. Users matter after
+    /// [`Reservations::isolate_users`]. Nobody is isolated from user 0.
+    ///
+    /// # Errors
+    /// As [`Reservations::reserve`].
+    pub fn reserve_for(
+        &mut self,
+        user: u32,
+        name: &str,
+        params: ActivityParams,
+        terms: &Terms,
+    ) -> Result<Reservation, Refusal> {
         if let Err(error) = params.validated() {
             return Err(Refusal::of_params(name, error));
         }
         let mut trials = Vec::with_capacity(self.cpus.len());
         for (at, cpu) in self.cpus.iter().enumerate() {
-            let ranked = cpu.ranked_with(&self.test, &params, terms);
-            let steps = &mut self.steps();
-            let verdict = self.screened(at, &ranked, steps);
+            let place = cpu.place_of(&self.test, &params);
+            let verdict = self.verdict_with(at, place, (&params, terms, user));
             if verdict.failure.is_none() {
-                let place = cpu.place_of(&self.test, &params);
-                return Ok(self.place(at, place, name, params, terms, verdict));
+                return Ok(self.place((at, place), name, (params, terms, user), verdict));
             }
             trials.push((at, verdict));
         }
@@ -113,7 +145,7 @@ impl Reservations {
         let (at, verdict) = nearest.expect("a platform has a CPU");
         let cpu = &self.cpus[at];
         let place = cpu.place_of(&self.test, &params);
-        Err(self.refusal(cpu, place, name, params, terms, verdict))
+        Err(self.refusal((cpu, place), name, (&params, terms, user), verdict))
     }
 
     /// Reserves a place on the least utilized CPU, whatever the tests say (`--soft`).
@@ -130,11 +162,9 @@ impl Reservations {
         let at = (0..self.cpus.len())
             .min_by(|a, b| utilization(a).total_cmp(&utilization(b)))
             .expect("a platform has a CPU");
-        let ranked = self.cpus[at].ranked_with(&self.test, &params, terms);
-        let steps = &mut self.steps();
-        let verdict = self.screened(at, &ranked, steps);
         let place = self.cpus[at].place_of(&self.test, &params);
-        self.place(at, place, name, params, terms, verdict)
+        let verdict = self.verdict_with(at, place, (&params, terms, ROOT));
+        self.place((at, place), name, (params, terms, ROOT), verdict)
     }
 
     /// Like [`Reservations::reserve`], but only at `spot`.
@@ -154,9 +184,10 @@ impl Reservations {
         }
         let (at, place, verdict) = self.tried_at(spot, &params, terms).ok_or(None)?;
         if verdict.failure.is_some() {
-            return Err(Some(self.refusal(&self.cpus[at], place, name, params, terms, verdict)));
+            let at = (&self.cpus[at], place);
+            return Err(Some(self.refusal(at, name, (&params, terms, spot.user), verdict)));
         }
-        Ok(self.place(at, place, name, params, terms, verdict))
+        Ok(self.place((at, place), name, (params, terms, spot.user), verdict))
     }
 
     /// Reserves a place at `spot`, whatever the tests say; `None` if the platform has no such CPU.
@@ -170,7 +201,7 @@ impl Reservations {
     ) -> Option<Reservation> {
         debug_assert_eq!(params.validated(), Ok(params));
         let (at, place, verdict) = self.tried_at(spot, &params, terms)?;
-        Some(self.place(at, place, name, params, terms, verdict))
+        Some(self.place((at, place), name, (params, terms, spot.user), verdict))
     }
 
     /// The CPU and the place that `spot` means, and the verdict on them.
@@ -183,10 +214,21 @@ impl Reservations {
         let at = self.cpus.iter().position(|cpu| cpu.number == spot.cpu)?;
         let cpu = &self.cpus[at];
         let place = cpu.place_before(&self.test, params, spot.lower_ranked);
-        let mut ranked = cpu.ranked();
+        Some((at, place, self.verdict_with(at, place, (params, terms, spot.user))))
+    }
+
+    /// The verdict on the CPU with index `at` if an activity of a user gets that place.
+    fn verdict_with(
+        &self,
+        at: usize,
+        place: usize,
+        (params, terms, user): (&ActivityParams, &Terms, u32),
+    ) -> Verdict {
+        let cpu = &self.cpus[at];
+        let (mut ranked, mut users) = (cpu.ranked(), cpu.users());
         ranked.insert(place, (*params, *terms));
-        let steps = &mut self.steps();
-        Some((at, place, self.screened(at, &ranked, steps)))
+        users.insert(place, user);
+        self.screened(at, (&ranked, &users), &mut self.steps())
     }
 
     /// Releases a reservation; no effect if it is gone already.
@@ -204,21 +246,23 @@ impl Reservations {
             let before = members.len();
             members.retain(|member| !ids.contains(&member.id));
             if members.len() < before {
-                let ranked = self.cpus[at].ranked();
-                self.cpus[at].verdict = self.screened(at, &ranked, &mut self.steps());
+                let (ranked, users) = (self.cpus[at].ranked(), self.cpus[at].users());
+                self.cpus[at].verdict = self.screened(at, (&ranked, &users), &mut self.steps());
             }
         }
     }
 
-    /// The verdict on the set `ranked` on the CPU with index `at`, with its event server.
+    /// The verdict on the set `ranked` of these users on the CPU with index `at`, with its event
+    /// server.
     pub(super) fn screened(
         &self,
         at: usize,
-        ranked: &[(ActivityParams, Terms)],
+        (ranked, users): (&[(ActivityParams, Terms)], &[u32]),
         steps: &mut Steps,
     ) -> Verdict {
         let Cpu { number, events, .. } = self.cpus[at];
-        self.test.screen(number, ranked, events, &self.platform, steps)
+        let users = Users { of: users, isolation: self.isolation };
+        self.test.screen(number, (ranked, users), events, &self.platform, steps)
     }
 
     /// The worst time from release to end over all jobs, with the present reservations.
@@ -260,28 +304,25 @@ impl Reservations {
 
     fn place(
         &mut self,
-        at: usize,
-        place: usize,
+        (at, place): (usize, usize),
         name: &str,
-        params: ActivityParams,
-        terms: &Terms,
+        (params, terms, user): (ActivityParams, &Terms, u32),
         verdict: Verdict,
     ) -> Reservation {
         let id = ReservationId(self.next_id);
         self.next_id += 1;
         let cpu = &mut self.cpus[at];
-        cpu.members.insert(place, Member { id, name: name.to_owned(), params, terms: *terms });
+        let (name, terms) = (name.to_owned(), *terms);
+        cpu.members.insert(place, Member { id, name, params, terms, user });
         cpu.verdict = verdict;
         Reservation { id, cpu: cpu.number }
     }
 
     fn refusal(
         &self,
-        cpu: &Cpu,
-        place: usize,
+        (cpu, place): (&Cpu, usize),
         name: &str,
-        params: ActivityParams,
-        terms: &Terms,
+        (params, terms, user): (&ActivityParams, &Terms, u32),
         verdict: Verdict,
     ) -> Refusal {
         let victim = |index: usize| match index.cmp(&place) {
@@ -289,9 +330,22 @@ impl Reservations {
             core::cmp::Ordering::Equal => name.to_owned(),
             core::cmp::Ordering::Greater => cpu.members[index - 1].name.clone(),
         };
-        let hint =
-            hint::find(cpu, &self.test, &self.platform, (&params, terms), (&verdict, self.steps()));
-        let reason = Reason::of(cpu.number, &verdict, self.platform.cpu_limit, victim);
-        Refusal { name: name.to_owned(), reason, hint, tests: verdict.tests }
+        let (asked, trials) = ((params, terms, (user, self.isolation)), (&verdict, self.steps()));
+        let hint = hint::find(cpu, &self.test, &self.platform, asked, trials);
+        let mut reason = Reason::of(cpu.number, &verdict, self.platform.cpu_limit, victim);
+        if let Reason::MissesDeadline { by_users, .. } = &mut reason {
+            *by_users =
+                self.isolation.is_some() && self.fits_for_one_user(cpu, place, (params, terms));
+        }
+        Refusal { hint, ..Refusal::without_hint(name.to_owned(), reason, verdict.tests) }
+    }
+
+    /// Whether an activity would fit if all on the CPU belonged to one user.
+    fn fits_for_one_user(&self, cpu: &Cpu, place: usize, of: (&ActivityParams, &Terms)) -> bool {
+        let mut ranked = cpu.ranked();
+        ranked.insert(place, (*of.0, *of.1));
+        let (set, steps) = ((&ranked[..], Users::ONE), &mut self.steps());
+        let verdict = self.test.screen(cpu.number, set, cpu.events, &self.platform, steps);
+        verdict.failure.is_none()
     }
 }

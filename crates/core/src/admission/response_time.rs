@@ -57,6 +57,9 @@
 //! after the longest quantum of worse rank began. Cheaper PDUs and shorter batches never increase a
 //! response.
 //!
+//! **Users.** If the activities belong to several users, `B_i` includes `X_i`: what the other users
+//! may take beyond their reservations ([`super::isolation`]).
+//!
 //! **Ties that events win.** An activity that [`wins_ties`](crate::activity::Terms) may go before
 //! any other activity of its period. So in the analysis of `i`, activities of the same period with
 //! `wins_ties` that rank behind `i` count as better ranks, too. They rank between the other better
@@ -119,17 +122,19 @@ impl Steps {
 }
 
 /// The worst response of each activity of one CPU, best rank first. `wins_ties` has one value per
-/// activity. Lazy: an activity is analysed when its response is asked for.
+/// activity, and `by_users` has `X_i` of each; of none: all trust each other. Lazy: an activity is
+/// analysed when its response is asked for.
 pub(super) fn responses<'a>(
     ranked: &'a [ActivityParams],
     wins_ties: &'a [bool],
+    by_users: &'a [Span],
     platform: &'a Platform,
     steps: &'a mut Steps,
 ) -> impl Iterator<Item = Response> + 'a {
     let all = granted(ranked, platform);
     let fullness = utilization::compare(&all, Share::WHOLE);
     (0..ranked.len()).map(move |index| {
-        let level = Level::of(ranked, wins_ties, index, platform);
+        let level = Level::of(ranked, wins_ties, by_users, (index, platform));
         let fullness = match fullness {
             // No level has more demand than the last one, and only the last one has all of it.
             Ordering::Less => Ordering::Less,
@@ -145,14 +150,14 @@ pub(super) fn responses<'a>(
 pub(super) fn granted(ranked: &[ActivityParams], platform: &Platform) -> Vec<Demand> {
     match ranked.len() {
         0 => Vec::new(),
-        count => Level::of(ranked, &[], count - 1, platform).demands,
+        count => Level::of(ranked, &[], &[], (count - 1, platform)).demands,
     }
 }
 
 /// The inputs of one activity's analysis.
 #[derive(Debug)]
 struct Level {
-    /// `B_i`.
+    /// `B_i`, and what other users may take beyond their reservations ([`super::isolation`]).
     blocking_ns: u64,
     /// `P`.
     defer_preemption_ns: u64,
@@ -166,8 +171,8 @@ impl Level {
     fn of(
         ranked: &[ActivityParams],
         wins_ties: &[bool],
-        index: usize,
-        platform: &Platform,
+        by_users: &[Span],
+        (index, platform): (usize, &Platform),
     ) -> Self {
         let switch_ns = platform.switch_cost.as_nanos();
         let preemptible = |params: &ActivityParams| params.quantum < params.batch;
@@ -191,10 +196,12 @@ impl Level {
         demands.reverse();
         let blocking = worse.iter().map(|&place| blocking(&ranked[place], platform)).max();
         let blocking_ns = blocking.map_or(0, |span| span.as_nanos().saturating_sub(1));
+        let by_users = by_users.get(index).copied().unwrap_or(Span::ZERO);
         let last = own.pdu_cost.saturating_mul(u64::from(own.last_quantum()));
         let unpreempted_ns = if preemptible(own) { 0 } else { switch_ns };
         Level {
-            blocking_ns: blocking_ns.max(platform.wakeup_latency.as_nanos()),
+            blocking_ns: (blocking_ns.max(platform.wakeup_latency.as_nanos()))
+                .saturating_add(by_users.as_nanos()),
             defer_preemption_ns: platform.defer_preemption.as_nanos(),
             demands,
             last_ns: last.as_nanos().saturating_add(unpreempted_ns),

@@ -38,7 +38,7 @@ impl Reservations {
     /// uses it for an activity whose reservation another admission holds: a daemon has no PS.
     pub fn unshared(&self, name: &str) -> Refusal {
         let reason = Reason::NotShared { policy: self.test.policy };
-        Refusal { name: name.to_owned(), reason, hint: None, tests: Vec::new() }
+        Refusal::without_hint(name.to_owned(), reason, Vec::new())
     }
 
     fn claim(&mut self, id: ReservationId, claim: Claim, screened: bool) -> Result<(), Refusal> {
@@ -47,11 +47,10 @@ impl Reservations {
         });
         let Some((at, place)) = found else { return Ok(()) };
         let member = &self.cpus[at].members[place];
-        let terms = self.same_kind(&member.terms, claim).map_err(|reason| {
-            let tests = Vec::new();
-            Refusal { name: member.name.clone(), reason, hint: None, tests }
-        })?;
-        let verdict = self.verdict_with(at, place, terms);
+        let terms = self
+            .same_kind(&member.terms, claim)
+            .map_err(|reason| Refusal::without_hint(member.name.clone(), reason, Vec::new()))?;
+        let verdict = self.verdict_claiming(at, place, terms);
         if screened && verdict.failure.is_some() {
             return Err(self.refusal_of_claim(at, place, terms, verdict));
         }
@@ -70,11 +69,11 @@ impl Reservations {
     }
 
     /// The verdict on the CPU if that member has those terms.
-    fn verdict_with(&self, at: usize, place: usize, terms: Terms) -> Verdict {
+    fn verdict_claiming(&self, at: usize, place: usize, terms: Terms) -> Verdict {
         let cpu = &self.cpus[at];
         let ranked = cpu.ranked_claiming(place, terms);
         let steps = &mut Steps::of_analysis();
-        self.screened(at, &ranked, steps)
+        self.screened(at, (&ranked, &cpu.users()), steps)
     }
 
     fn refusal_of_claim(&self, at: usize, place: usize, terms: Terms, verdict: Verdict) -> Refusal {
@@ -82,7 +81,7 @@ impl Reservations {
         let victim = |index: usize| cpu.members[index].name.clone();
         let reason = Reason::of(cpu.number, &verdict, self.platform.cpu_limit, victim);
         let hint = terms.share.and_then(|asked| self.nearest_share(at, place, asked));
-        Refusal { name: victim(place), reason, hint, tests: verdict.tests }
+        Refusal { hint, ..Refusal::without_hint(victim(place), reason, verdict.tests) }
     }
 
     /// The tested share between the present and the asked one that fits and is nearest to the asked
@@ -92,7 +91,7 @@ impl Reservations {
         let fits = |ppm: u32| {
             let share = Share::from_ppm(ppm);
             share.is_some()
-                && self.verdict_with(at, place, Terms { share, ..terms }).failure.is_none()
+                && self.verdict_claiming(at, place, Terms { share, ..terms }).failure.is_none()
         };
         let (mut fitting, mut refused) = (terms.share?.ppm(), asked.ppm());
         if !fits(fitting) {

@@ -1,5 +1,6 @@
 //! The admission test of each policy.
 
+use super::isolation::Users;
 use super::platform::Platform;
 use super::response_time::Steps;
 use super::verdict::Verdict;
@@ -45,20 +46,21 @@ impl AdmissionTest {
         }
     }
 
-    /// The verdict on a set on `cpu`, sorted by `order`, and an event server (DWCS) beside it.
+    /// The verdict on a set on `cpu`, sorted by `order`, with the user of each activity, and an
+    /// event server (DWCS) beside it. PS and DWCS know no users: no daemon runs them.
     pub(super) fn screen(
         &self,
         cpu: u32,
-        set: &[(ActivityParams, Terms)],
+        (set, users): (&[(ActivityParams, Terms)], Users<'_>),
         events: Option<Share>,
         platform: &Platform,
         steps: &mut Steps,
     ) -> Verdict {
         match &self.test {
             Test::FixedPriority { delayed } => {
-                Verdict::of_fixed_priority(cpu, set, platform, steps, *delayed)
+                Verdict::of_fixed_priority(cpu, (set, users), platform, steps, *delayed)
             }
-            Test::DeadlineWorkahead => dws::verdict(cpu, set, platform, steps),
+            Test::DeadlineWorkahead => dws::verdict(cpu, (set, users), platform, steps),
             Test::ProportionalShare { quantum, groups } => {
                 ps::verdict(cpu, set, platform, *quantum, groups)
             }

@@ -99,6 +99,7 @@ fn a_refusal_names_the_activity_that_would_miss_and_its_lateness() {
             response: Span::from_nanos(13_999_999),
             deadline: ms(10),
             exact: true,
+            by_users: false,
         }
     );
     assert_eq!(
@@ -468,7 +469,7 @@ fn a_restored_reservation_has_its_former_rank_in_any_order() {
     for at in [3, 0, 2, 1] {
         let lower_ranked: Vec<_> =
             back.iter().filter(|(other, _)| *other > at).map(|(_, id)| *id).collect();
-        let spot = Spot { cpu: 0, lower_ranked: &lower_ranked };
+        let spot = Spot { cpu: 0, lower_ranked: &lower_ranked, user: 0 };
         let put = after.reserve_at(spot, "t", set[at], &Terms::default()).unwrap();
         assert_eq!(put.cpu, 0);
         back.push((at, put.id));
@@ -482,7 +483,7 @@ fn a_restored_reservation_has_its_former_rank_in_any_order() {
 fn a_former_place_that_no_longer_fits_is_refused_unless_unscreened() {
     let mut reservations = Reservations::new(platform(&[0, 1]), &RMDP);
     reservations.reserve("a", task(10, 8), &Terms::default()).unwrap();
-    let spot = |cpu| Spot { cpu, lower_ranked: &[] };
+    let spot = |cpu| Spot { cpu, lower_ranked: &[], user: 0 };
     let refusal = reservations.reserve_at(spot(0), "b", task(10, 2), &Terms::default());
     assert_eq!(refusal.unwrap_err().unwrap().name, "b");
     let unknown_cpu = reservations.reserve_at(spot(7), "b", task(10, 2), &Terms::default());

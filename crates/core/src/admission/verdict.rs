@@ -1,6 +1,7 @@
 //! All tests of one CPU, and which of them decides.
 
 use super::bounds;
+use super::isolation::Users;
 use super::platform::Platform;
 use super::response_time::{self, Response, Steps};
 use super::test_result::TestResult;
@@ -47,17 +48,20 @@ impl Verdict {
     /// at the ends of quanta if `delayed`, anywhere if not.
     pub(crate) fn of_fixed_priority(
         cpu: u32,
-        set: &[(ActivityParams, Terms)],
+        (set, users): (&[(ActivityParams, Terms)], Users<'_>),
         platform: &Platform,
         steps: &mut Steps,
         delayed: bool,
     ) -> Self {
-        let params = set.iter().map(|(params, _)| *params);
-        let ranked: Vec<_> = params.map(|p| if delayed { p } else { divided(&p) }).collect();
-        let ranked = ranked.as_slice();
         let wins_ties: Vec<_> = set.iter().map(|(_, terms)| terms.wins_ties).collect();
+        let asked: Vec<_> = set.iter().map(|(params, _)| *params).collect();
+        // A daemon permits quanta as they were asked for.
+        let by_users = (0..set.len()).map(|index| users.delay(&asked, &wins_ties, index, platform));
+        let by_users: Vec<_> = by_users.collect();
+        let ranked: Vec<_> = asked.iter().map(|p| if delayed { *p } else { divided(p) }).collect();
+        let ranked = ranked.as_slice();
         let responses: Vec<_> =
-            response_time::responses(ranked, &wins_ties, platform, steps).collect();
+            response_time::responses(ranked, &wins_ties, &by_users, platform, steps).collect();
         let (utilization, within_limit) =
             share(&response_time::granted(ranked, platform), platform.cpu_limit);
         let failure = failure(ranked, &responses, within_limit);

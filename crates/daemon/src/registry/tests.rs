@@ -335,8 +335,9 @@ fn only_root_and_named_users_may_run_what_admission_refuses() {
     registry.quota.share_max_ppm = u64::MAX;
     registry.allow_unscreened(vec![8]);
     let [named, other] = [8, 9].map(|uid| registry.attach(owner(uid), "d", "rmdp").unwrap());
+    let seldom = Need { period_ns: 100_000_000, deadline_ns: 100_000_000, batch: 80, ..need(10) };
     for _ in 0..2 {
-        registry.create(named, "x", &need(80), false).unwrap();
+        registry.create(named, "x", &seldom, false).unwrap();
     }
     let error = registry.create(other, "y", &need(50), true).unwrap_err();
     assert!(matches!(error, PlaceError::NoRight { uid: 9, .. }), "{error:?}");
@@ -377,4 +378,25 @@ fn a_domain_gets_no_place_on_a_cpu_where_its_thread_has_ended() {
     // Another domain of the user is not concerned.
     let other = registry.attach(owner(0), "e", "rmdp").unwrap();
     assert_eq!(registry.create(other, "y", &need(5), false).unwrap().cpu, 1);
+}
+
+/// Each alone may be a job ahead at the cost of the other one. Before, both were granted, and the
+/// first one could make the second one miss.
+#[test]
+fn admission_counts_a_job_ahead_of_each_domain_of_other_users() {
+    let place = |uids: [u32; 2]| {
+        let mut registry = registry();
+        let [a, b] = uids.map(|uid| registry.attach(owner(uid), "d", "rmdp").unwrap());
+        registry.leave(a, 2);
+        registry.leave(b, 2);
+        registry.create(a, "x", &need(25), false).unwrap();
+        registry.create(b, "y", &need(25), false)
+    };
+    let Err(PlaceError::Refused(refusal)) = place([1, 2]) else { panic!("granted") };
+    assert!(matches!(refusal.reason, Reason::MissesDeadline { by_users: true, .. }), "{refusal}");
+    for uids in [[1, 1], [0, 2], [0, 0]] {
+        place(uids).unwrap_or_else(|error| panic!("{uids:?}: {error}"));
+    }
+    // Root is isolated from others.
+    assert!(place([1, 0]).is_err());
 }

@@ -59,15 +59,11 @@ use upcall_shm::kernel_area::State;
 use super::account::{OWED_BEYOND_NS, Waited, clip, credit_ns, due_ns, signed};
 use super::record::Record;
 use super::tick::Rules;
-use crate::enforcement::SHARE_GRACE_PPM;
+use crate::enforcement::{BEYOND_MAX, SHARE_GRACE_PPM};
 use crate::group::{DomainGroup, Member, Members};
 
 #[cfg(test)]
 mod tests;
-
-/// What the domains of a group may use beyond one job each. It covers the time between two looks,
-/// and counts of the kernel that are out of date: of those without the turn.
-const BEYOND_MAX: Span = Span::from_micros(500);
 
 /// See the module's head.
 pub(super) struct GroupAccount {

@@ -5,8 +5,9 @@
 //! no answer.
 
 use crate::activity::{ActivityParams, Terms, WorkClass};
+use crate::admission::isolation::{ROOT, Users};
 use crate::admission::platform::Platform;
-use crate::admission::response_time::{Steps, greatest_common_divisor};
+use crate::admission::response_time::{Steps, blocking, greatest_common_divisor};
 use crate::admission::utilization::{self, Demand};
 use crate::policy::dws::delay_bound;
 use crate::share::Share;
@@ -35,12 +36,16 @@ pub(super) struct Load {
     blockers: Vec<Blocker>,
     /// The blocking of intervals of any length.
     standing_ns: u64,
+    /// The users of the streams, if they are isolated, each with its longest quantum and the grace.
+    /// Else empty.
+    users: Vec<(u32, u64)>,
 }
 
 #[derive(Debug)]
 pub(super) struct Stream {
     /// Its index in the set.
     pub(super) index: usize,
+    user: u32,
     /// `D_i`.
     pub(super) deadline_ns: u64,
     /// `T_i`.
@@ -68,7 +73,11 @@ struct Blocker {
 }
 
 impl Load {
-    pub(super) fn of(set: &[(ActivityParams, Terms)], platform: &Platform) -> Self {
+    pub(super) fn of(
+        set: &[(ActivityParams, Terms)],
+        users: Users<'_>,
+        platform: &Platform,
+    ) -> Self {
         let switch_ns = platform.switch_cost.as_nanos();
         let real_time = |(_, terms): &&(ActivityParams, Terms)| terms.class == WorkClass::RealTime;
         let preemptible = |params: &ActivityParams| params.quantum < params.batch;
@@ -98,6 +107,7 @@ impl Load {
             let unpreempted = if preemptible(params) { Span::ZERO } else { platform.switch_cost };
             streams.push(Stream {
                 index,
+                user: users.of.get(index).map_or(ROOT, |&user| user),
                 deadline_ns: bound.as_nanos(),
                 period_ns: params.period.as_nanos(),
                 cost_ns: (params.compute() + hand_offs).as_nanos(),
@@ -110,7 +120,8 @@ impl Load {
             longest_ns = longest_ns.max(blocker.longest_ns);
             blocker.longest_ns = longest_ns;
         }
-        Load { streams, blockers, standing_ns }
+        let users = graces(set, &streams, users, platform);
+        Load { streams, blockers, standing_ns, users }
     }
 
     pub(super) fn demands(&self) -> Vec<Demand> {
@@ -124,6 +135,42 @@ impl Load {
         let at = self.blockers.partition_point(|blocker| blocker.reach_ns <= length_ns);
         let longest_ns = self.blockers.get(at).map_or(0, |blocker| blocker.longest_ns);
         longest_ns.max(self.standing_ns)
+    }
+
+    /// Whether the domains of `stream` may be ahead of it at the cost of `user`.
+    fn may_be_ahead(&self, stream: &Stream, user: u32) -> bool {
+        !self.users.is_empty() && stream.user != user && stream.user != ROOT
+    }
+
+    /// The longest quanta and graces of the users from which `user` is isolated.
+    fn graces(&self, user: u32) -> u64 {
+        let others = self.users.iter().filter(|(other, _)| *other != user && *other != ROOT);
+        others.fold(0, |sum: u64, (_, grace_ns)| sum.saturating_add(*grace_ns))
+    }
+
+    /// What must fit into `length_ns` so that `user` keeps the deadlines at its end.
+    fn due(&self, user: u32, length_ns: u64) -> Option<u64> {
+        let base_ns = self.blocking(length_ns).checked_add(self.graces(user))?;
+        self.streams.iter().try_fold(base_ns, |sum, stream| {
+            let demand_ns = match self.may_be_ahead(stream, user) {
+                true => (length_ns / stream.period_ns + 2).checked_mul(stream.cost_ns)?,
+                false => stream.demand(length_ns)?,
+            };
+            sum.checked_add(demand_ns)
+        })
+    }
+
+    /// The most that must fit into `length_ns`, over all users with deadlines in it.
+    fn due_max(&self, length_ns: u64) -> Option<u64> {
+        if self.users.is_empty() {
+            return self.due(ROOT, length_ns);
+        }
+        let has_deadline = |user: u32| {
+            let mut own = self.streams.iter().filter(|stream| stream.user == user);
+            own.any(|stream| stream.deadline_ns <= length_ns)
+        };
+        let users = self.users.iter().map(|(user, _)| *user).filter(|&user| has_deadline(user));
+        users.map(|user| self.due(user, length_ns)).try_fold(0, |most, due| Some(most.max(due?)))
     }
 
     /// Runs the test; returns the outcome and the horizon.
@@ -145,7 +192,7 @@ impl Load {
             let with_any_ns = self.busy(self.blocking(0), steps)?;
             return Some(with_any_ns.min(self.busy(self.standing_ns, steps)?.max(longest_ns)));
         }
-        if self.standing_ns == 0 {
+        if self.standing_ns == 0 && self.users.is_empty() {
             return Some(self.busy(0, steps)?.max(longest_ns));
         }
         let hyperperiod_ns = self.streams.iter().try_fold(1u64, |lcm, stream| {
@@ -157,9 +204,16 @@ impl Load {
 
     /// The longest time in which work is pending after blocking of `blocking_ns`.
     fn busy(&self, blocking_ns: u64, steps: &mut Steps) -> Option<u64> {
+        // No user has more than all others ahead.
+        let (ahead, graces_ns) = match self.users.is_empty() {
+            true => (0, 0),
+            false => (1, self.users.iter().map(|(_, grace_ns)| *grace_ns).sum()),
+        };
+        let base_ns = blocking_ns.checked_add(graces_ns)?;
         let pending = |jobs: &dyn Fn(u64) -> u64| {
-            self.streams.iter().try_fold(blocking_ns, |sum, stream| {
-                sum.checked_add(jobs(stream.period_ns).checked_mul(stream.cost_ns)?)
+            self.streams.iter().try_fold(base_ns, |sum, stream| {
+                let jobs = jobs(stream.period_ns).checked_add(ahead)?;
+                sum.checked_add(jobs.checked_mul(stream.cost_ns)?)
             })
         };
         let mut busy_ns = pending(&|_| 1)?;
@@ -177,11 +231,8 @@ impl Load {
     fn search(&self, horizon_ns: u64, steps: &mut Steps) -> Option<Outcome> {
         let mut below_ns = horizon_ns;
         while let Some(length_ns) = self.deadline_before(below_ns) {
-            steps.spend(2 * self.streams.len())?;
-            let due_ns =
-                self.streams.iter().try_fold(self.blocking(length_ns), |sum, stream| {
-                    sum.checked_add(stream.demand(length_ns)?)
-                })?;
+            steps.spend((1 + self.users.len().max(1)) * self.streams.len())?;
+            let due_ns = self.due_max(length_ns)?;
             if due_ns > length_ns {
                 return Some(Outcome::Late { length_ns, excess_ns: due_ns - length_ns });
             }
@@ -227,13 +278,18 @@ impl Load {
     fn latest_end(&self, own: &Stream, arrival_ns: u64, steps: &mut Steps) -> Option<u64> {
         let due_ns = arrival_ns.checked_add(own.deadline_ns)?;
         let own_ns = (arrival_ns / own.period_ns + 1).checked_mul(own.cost_ns)?;
-        let base_ns = self.blocking(due_ns).checked_add(own_ns)?.checked_sub(own.last_ns)?;
+        let blocking_ns = self.blocking(due_ns).checked_add(self.graces(own.user))?;
+        let base_ns = blocking_ns.checked_add(own_ns)?.checked_sub(own.last_ns)?;
         let mut begin_ns = base_ns;
         loop {
             steps.spend(self.streams.len())?;
             let others = self.streams.iter().filter(|other| other.index != own.index);
             let next_ns = others.into_iter().try_fold(base_ns, |sum, other| {
-                let arrived_ns = (begin_ns / other.period_ns + 1).checked_mul(other.cost_ns)?;
+                let arrived = begin_ns / other.period_ns + 1;
+                if self.may_be_ahead(other, own.user) {
+                    return sum.checked_add((arrived + 1).checked_mul(other.cost_ns)?);
+                }
+                let arrived_ns = arrived.checked_mul(other.cost_ns)?;
                 sum.checked_add(arrived_ns.min(other.demand(due_ns)?))
             })?;
             if next_ns == begin_ns {
@@ -242,4 +298,26 @@ impl Load {
             begin_ns = next_ns;
         }
     }
+}
+
+/// The users of the streams, each with its longest quantum and the grace. Empty if they trust each
+/// other, or if there is only one.
+fn graces(
+    set: &[(ActivityParams, Terms)],
+    streams: &[Stream],
+    users: Users<'_>,
+    platform: &Platform,
+) -> Vec<(u32, u64)> {
+    let Some(isolation) = users.isolation else { return Vec::new() };
+    let deadline_ns = streams.iter().map(|stream| stream.deadline_ns).max().unwrap_or(0);
+    let grace = isolation.grace + isolation.part_of(Span::from_nanos(deadline_ns));
+    let mut graces: Vec<(u32, u64)> = Vec::new();
+    for stream in streams {
+        let grace_ns = (blocking(&set[stream.index].0, platform) + grace).as_nanos();
+        match graces.iter_mut().find(|(user, _)| *user == stream.user) {
+            Some((_, most_ns)) => *most_ns = grace_ns.max(*most_ns),
+            None => graces.push((stream.user, grace_ns)),
+        }
+    }
+    if graces.len() > 1 { graces } else { Vec::new() }
 }

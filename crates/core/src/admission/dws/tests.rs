@@ -40,7 +40,7 @@ fn class((params, terms): (ActivityParams, Terms), class: WorkClass) -> (Activit
 }
 
 fn judged(set: &[(ActivityParams, Terms)], platform: &Platform) -> Verdict {
-    verdict(0, set, platform, &mut Steps::of_analysis())
+    verdict(0, (set, Users::ONE), platform, &mut Steps::of_analysis())
 }
 
 fn bounded(spans_ns: &[u64]) -> Vec<Response> {
@@ -210,7 +210,7 @@ fn a_response_that_is_not_found_is_bounded_by_the_delay_bound() {
 fn verdict_with(set: &[(ActivityParams, Terms)], steps: u64) -> Verdict {
     let all = &mut Steps::of_analysis();
     let mut some = all.take_part(10_000_000 / steps);
-    verdict(0, set, &platform(0, 0), &mut some)
+    verdict(0, (set, Users::ONE), &platform(0, 0), &mut some)
 }
 
 prop_compose! {
@@ -264,7 +264,7 @@ proptest! {
         });
         prop_assert_eq!(verdict.failure.is_none(), kept);
         // The examination of every interval, one by one, gives the same answer.
-        let load = Load::of(&set, &platform);
+        let load = Load::of(&set, Users::ONE, &platform);
         let (outcome, _) = load.decide(&mut Steps::of_analysis());
         let late = (1..3_000).any(|length_ns| {
             let demands = load.streams.iter().map(|stream| stream.demand(length_ns).unwrap());
@@ -297,7 +297,8 @@ proptest! {
         let fits = |bound_ns| {
             let mut trial = set.clone();
             trial[index] = due(trial[index], bound_ns);
-            Load::of(&trial, &platform).decide(&mut Steps::of_analysis()).0 == Outcome::Kept
+            Load::of(&trial, Users::ONE, &platform).decide(&mut Steps::of_analysis()).0 ==
+            Outcome::Kept
         };
         let offered = delay_bound_offered(&set, index, &platform);
         if set[index].1.class != WorkClass::RealTime {

@@ -22,7 +22,7 @@ fn task(period_ns: u64, batch: u32, quantum: u32, cost_ns: u64) -> ActivityParam
 }
 
 fn found(ranked: &[ActivityParams], platform: &Platform) -> Vec<Response> {
-    responses(ranked, &[], platform, &mut Steps::of_analysis()).collect()
+    responses(ranked, &[], &[], platform, &mut Steps::of_analysis()).collect()
 }
 
 fn bounded(spans_ns: &[u64]) -> Vec<Response> {
