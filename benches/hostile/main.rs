@@ -62,7 +62,7 @@ const CALM: Calm =
     Calm { tries_max: 5, stolen_ms_max: 20, wait_s_max: 20, timer_late_us_max: None };
 /// The same beside [`Victims::QUICK`]. Their worst response is 0.2 ms while all timers come in
 /// time, so a timer that is 0.8 ms late makes a job late. The probe sees each such delay: it looks
-/// every 0.25 ms. In all of 20 tries of `none, quick` with a miss it saw a delay of over 1 ms. A
+/// every 0.25 ms. In all of 49 tries of `none, quick` with a miss it saw a delay of over 0.7 ms. A
 /// phase of late timers lasts minutes, so these rows have more tries. Their attackers make no long
 /// system calls.
 const CALM_QUICK: Calm = Calm { tries_max: 12, timer_late_us_max: Some(500), ..CALM };
