@@ -9,14 +9,21 @@
 //! A real-time thread of another program on the measured CPU disturbs a run in the same way
 //! (`rivals`). What the run itself starts never counts as another program: this process becomes
 //! the parent of all its orphans (`PR_SET_CHILD_SUBREAPER`). A run has to end by itself.
+//!
+//! The machine may also deliver timers late without any steal time. A rule for runs with short
+//! deadlines limits that, too: a probe beside the run watches the timers (`timers`).
 
 use std::time::Duration;
 
 use rustix::process::{getpid, set_child_subreaper};
 
 use crate::{machine_steal_ms, measured_cpu};
+use timers::Probe;
 
 mod rivals;
+mod timers;
+
+pub use timers::Timers;
 
 /// Most time that the host may take in the second before a run, over all CPUs.
 const BEFORE_MS_MAX: u64 = 10;
@@ -30,6 +37,8 @@ pub struct Calm {
     pub stolen_ms_max: u64,
     /// The most seconds to wait for a calm host before each try. Then the run begins anyway.
     pub wait_s_max: u64,
+    /// The most lateness of a timer on the measured CPU during a calm run. `None`: no probe runs.
+    pub timer_late_us_max: Option<u64>,
 }
 
 /// One run, and what the host did meanwhile.
@@ -41,39 +50,65 @@ pub struct Try<T> {
     pub stolen_ms: u64,
     /// The name of a program whose real-time thread ran on the measured CPU meanwhile.
     pub disturbed_by: Option<String>,
+    /// What the probe found, if the rule has a limit for timers.
+    pub timers: Option<Timers>,
     /// Whether this is the run that counts.
     pub judged: bool,
 }
 
 impl<T> Try<T> {
-    /// The steal time, with `*` if this run is judged, and `!` if another program disturbed it.
+    /// The steal time, with `*` if this run is judged, `!` if another program disturbed it, and
+    /// `~` if timers came late.
     pub fn marked(&self) -> String {
         let mark = match self {
             Try { judged: true, .. } => "*",
             Try { disturbed_by: Some(_), .. } => "!",
+            _ if self.timers_came_late() => "~",
             _ => " ",
         };
         format!("{}{mark}", self.stolen_ms)
+    }
+
+    /// Whether a timer came later than the rule allows.
+    pub fn timers_came_late(&self) -> bool {
+        self.timers.is_some_and(|timers| timers.late > 0)
+    }
+}
+
+/// Why none of the tries of a row is judged, for the verdict.
+pub fn why_none_is_judged<T>(tries: &[Try<T>]) -> &'static str {
+    if tries.iter().any(Try::timers_came_late) {
+        "timers of the machine came late"
+    } else {
+        "the host was never calm"
     }
 }
 
 impl Calm {
     /// One try without waiting, judged whatever the host does: for runs that only show that the
     /// bench works.
-    pub const ONCE: Calm = Calm { tries_max: 1, stolen_ms_max: u64::MAX, wait_s_max: 0 };
+    pub const ONCE: Calm =
+        Calm { tries_max: 1, stolen_ms_max: u64::MAX, wait_s_max: 0, timer_late_us_max: None };
 
     /// The rule in words, for the head of a table.
     pub fn describe(self) -> String {
         if self.tries_max == 1 && self.stolen_ms_max == u64::MAX {
             return "one try each, judged whatever the host does".to_owned();
         }
-        let Calm { tries_max, stolen_ms_max, wait_s_max } = self;
-        format!(
+        let Calm { tries_max, stolen_ms_max, wait_s_max, timer_late_us_max } = self;
+        let text = format!(
             "up to {tries_max} tries each, all printed; before a try the bench waits until the host took at \
              most {BEFORE_MS_MAX} ms\nof all CPUs in one second, for {wait_s_max} s at most; the first try \
              during which it took at most {stolen_ms_max} ms is judged (*),\nunless a real-time \
              thread of another program ran on the measured CPU (!)"
-        )
+        );
+        match timer_late_us_max {
+            None => text,
+            Some(us) => format!(
+                "{text}\nor a timer of that CPU came more than {us} us late (~): a probe watches the timers; \
+                 before a try they are in time for a second"
+            ),
+        }
     }
 
     /// Runs until the host was calm, or until no tries are left. Returns every try. Blocks.
@@ -84,13 +119,14 @@ impl Calm {
         for _ in 0..self.tries_max.max(1) {
             self.wait();
             let (before_ms, rivals) = (machine_steal_ms(), rivals::Rivals::now());
+            let probe = self.probe();
             let result = run();
+            let timers = probe.map(Probe::stop);
             let stolen_ms = machine_steal_ms().saturating_sub(before_ms);
             let disturbed_by = rivals.that_ran_on(measured_cpu());
-            // Without a limit every run is judged, whatever disturbs it.
-            let is_calm = stolen_ms <= self.stolen_ms_max && disturbed_by.is_none();
-            let judged = is_calm || self.stolen_ms_max == u64::MAX;
-            tries.push(Try { result, stolen_ms, disturbed_by, judged });
+            let tried = Try { result, stolen_ms, disturbed_by, timers, judged: false };
+            let judged = self.is_calm(&tried);
+            tries.push(Try { judged, ..tried });
             if judged {
                 break;
             }
@@ -98,12 +134,28 @@ impl Calm {
         tries
     }
 
+    /// Whether nothing disturbed a run more than the rule allows.
+    fn is_calm<T>(self, tried: &Try<T>) -> bool {
+        let is_steady = tried.disturbed_by.is_none() && !tried.timers_came_late();
+        // Without a limit every run is calm, whatever disturbs it.
+        let is_unlimited = self.stolen_ms_max == u64::MAX && self.timer_late_us_max.is_none();
+        is_unlimited || (is_steady && tried.stolen_ms <= self.stolen_ms_max)
+    }
+
+    /// Starts a probe of the timers, if the rule has a limit for them.
+    fn probe(self) -> Option<Probe> {
+        let late_us_max = self.timer_late_us_max?;
+        Some(Probe::start(measured_cpu(), late_us_max.saturating_mul(1_000)))
+    }
+
     /// Waits until the host leaves the machine alone for a second.
     fn wait(self) {
         for _ in 0..self.wait_s_max {
-            let before_ms = machine_steal_ms();
+            let (before_ms, probe) = (machine_steal_ms(), self.probe());
             std::thread::sleep(Duration::from_secs(1));
-            if machine_steal_ms().saturating_sub(before_ms) <= BEFORE_MS_MAX {
+            let timers = probe.map(Probe::stop).unwrap_or_default();
+            let stolen_ms = machine_steal_ms().saturating_sub(before_ms);
+            if stolen_ms <= BEFORE_MS_MAX && timers.late == 0 {
                 return;
             }
         }
@@ -126,7 +178,7 @@ mod tests {
 
     #[test]
     fn the_first_calm_try_is_judged_and_ends_the_runs() {
-        let calm = Calm { tries_max: 5, stolen_ms_max: u64::MAX, wait_s_max: 0 };
+        let calm = Calm { tries_max: 5, ..Calm::ONCE };
         let mut values = [3, 1, 2].into_iter();
         let tries = calm.runs(|| values.next());
         assert_eq!(tries.len(), 1, "no second run looks for a better result");
@@ -153,19 +205,69 @@ mod tests {
         assert_eq!(parent, Some(std::process::id().to_string().as_str()));
     }
 
+    /// A try that took no time of the host.
+    fn tried(disturbed_by: Option<&str>, timers: Option<Timers>) -> Try<()> {
+        let disturbed_by = disturbed_by.map(str::to_owned);
+        Try { result: (), stolen_ms: 3, disturbed_by, timers, judged: false }
+    }
+
+    const LATE: Option<Timers> = Some(Timers { wakes: 9, late: 1, worst_ns: 300_000 });
+    const IN_TIME: Option<Timers> = Some(Timers { wakes: 9, late: 0, worst_ns: 90_000 });
+
     #[test]
     fn a_disturbed_try_is_marked() {
-        let disturbed_by = Some("other".to_owned());
-        let tried = Try { result: (), stolen_ms: 3, disturbed_by, judged: false };
-        assert_eq!(tried.marked(), "3!");
+        assert_eq!(tried(Some("other"), None).marked(), "3!");
+        assert_eq!(tried(Some("other"), LATE).marked(), "3!");
+        assert_eq!(tried(None, LATE).marked(), "3~");
+        assert_eq!(tried(None, IN_TIME).marked(), "3 ");
+        assert_eq!(Try { judged: true, ..tried(None, IN_TIME) }.marked(), "3*");
+    }
+
+    #[test]
+    fn a_rule_excludes_what_disturbs_a_run() {
+        let calm = Calm { stolen_ms_max: 3, timer_late_us_max: Some(250), ..Calm::ONCE };
+        assert!(calm.is_calm(&tried(None, IN_TIME)));
+        assert!(!calm.is_calm(&tried(None, LATE)));
+        assert!(!calm.is_calm(&tried(Some("other"), IN_TIME)));
+        assert!(!Calm { stolen_ms_max: 2, ..calm }.is_calm(&tried(None, IN_TIME)));
+        // Without the right to a probe the rule says nothing about timers.
+        assert!(calm.is_calm(&tried(None, Some(Timers::default()))));
+        // The limit holds alone, too.
+        let of_timers = Calm { stolen_ms_max: u64::MAX, ..calm };
+        assert!(!of_timers.is_calm(&tried(None, LATE)) && of_timers.is_calm(&tried(None, IN_TIME)));
+        assert!(Calm::ONCE.is_calm(&tried(Some("other"), LATE)));
+    }
+
+    #[test]
+    fn a_row_without_a_calm_try_says_why() {
+        let why = |timers| why_none_is_judged(&[tried(None, IN_TIME), tried(None, timers)]);
+        assert_eq!(why(LATE), "timers of the machine came late");
+        assert_eq!(why(IN_TIME), "the host was never calm");
+    }
+
+    /// The limit of 0 makes each wake of the probe late.
+    #[test]
+    fn a_try_with_late_timers_is_repeated_and_not_judged() {
+        let calm = Calm { tries_max: 2, timer_late_us_max: Some(0), ..Calm::ONCE };
+        let tries = calm.runs(|| std::thread::sleep(Duration::from_millis(20)));
+        let has_right = upcall_sys::schedule::fifo_permission(99).is_ok();
+        assert_eq!(tries[0].timers_came_late(), has_right);
+        if has_right {
+            assert_eq!(tries.len(), 2);
+            assert!(tries.iter().all(|tried| !tried.judged && !tried.marked().ends_with('*')));
+        }
     }
 
     #[test]
     fn the_rule_is_printed() {
-        let text = Calm { tries_max: 5, stolen_ms_max: 20, wait_s_max: 60 }.describe();
+        let calm = Calm { tries_max: 5, stolen_ms_max: 20, wait_s_max: 60, ..Calm::ONCE };
+        let text = calm.describe();
         assert!(
             text.contains("up to 5 tries") && text.contains("at most 20 ms is judged"),
             "{text}"
         );
+        assert!(!text.contains("probe"), "{text}");
+        let text = Calm { timer_late_us_max: Some(250), ..calm }.describe();
+        assert!(text.contains("a timer of that CPU came more than 250 us late (~)"), "{text}");
     }
 }
