@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use rustix::process::{getpid, set_child_subreaper};
 
-use crate::{machine_steal_ms, measured_cpu};
+use crate::{machine_steal_ms, measured_cpu, steal_ms};
 use timers::Probe;
 
 mod rivals;
@@ -33,7 +33,8 @@ const BEFORE_MS_MAX: u64 = 10;
 pub struct Calm {
     /// The most tries. At least one.
     pub tries_max: usize,
-    /// The most steal time of a calm run, over all CPUs.
+    /// The most steal time of the measured CPU in a calm run. A host that takes time from another
+    /// CPU delays nothing here, and a run that keeps all CPUs busy often makes it do so.
     pub stolen_ms_max: u64,
     /// The most seconds to wait for a calm host before each try. Then the run begins anyway.
     pub wait_s_max: u64,
@@ -46,7 +47,7 @@ pub struct Calm {
 pub struct Try<T> {
     /// The result of the run.
     pub result: T,
-    /// Time for which the host ran something else on the machine's CPUs, in steps of a tick.
+    /// Time for which the host ran something else on the measured CPU, in steps of a tick.
     pub stolen_ms: u64,
     /// The name of a program whose real-time thread ran on the measured CPU meanwhile.
     pub disturbed_by: Option<String>,
@@ -99,8 +100,8 @@ impl Calm {
         let text = format!(
             "up to {tries_max} tries each, all printed; before a try the bench waits until the host took at \
              most {BEFORE_MS_MAX} ms\nof all CPUs in one second, for {wait_s_max} s at most; the first try \
-             during which it took at most {stolen_ms_max} ms is judged (*),\nunless a real-time \
-             thread of another program ran on the measured CPU (!)"
+             during which it took at most {stolen_ms_max} ms of the measured CPU is judged (*),\nunless a \
+             real-time thread of another program ran there (!)"
         );
         match timer_late_us_max {
             None => text,
@@ -114,15 +115,16 @@ impl Calm {
     /// Runs until the host was calm, or until no tries are left. Returns every try. Blocks.
     pub fn runs<T>(self, mut run: impl FnMut() -> T) -> Vec<Try<T>> {
         let mut tries = Vec::new();
+        let here_ms = || steal_ms(measured_cpu()).unwrap_or(0);
         // Else the children of a process that the run has killed would look like other programs.
         let _ = set_child_subreaper(Some(getpid()));
         for _ in 0..self.tries_max.max(1) {
             self.wait();
-            let (before_ms, rivals) = (machine_steal_ms(), rivals::Rivals::now());
+            let (before_ms, rivals) = (here_ms(), rivals::Rivals::now());
             let probe = self.probe();
             let result = run();
             let timers = probe.map(Probe::stop);
-            let stolen_ms = machine_steal_ms().saturating_sub(before_ms);
+            let stolen_ms = here_ms().saturating_sub(before_ms);
             let disturbed_by = rivals.that_ran_on(measured_cpu());
             let tried = Try { result, stolen_ms, disturbed_by, timers, judged: false };
             let judged = self.is_calm(&tried);
@@ -263,7 +265,8 @@ mod tests {
         let calm = Calm { tries_max: 5, stolen_ms_max: 20, wait_s_max: 60, ..Calm::ONCE };
         let text = calm.describe();
         assert!(
-            text.contains("up to 5 tries") && text.contains("at most 20 ms is judged"),
+            text.contains("up to 5 tries")
+                && text.contains("at most 20 ms of the measured CPU is judged"),
             "{text}"
         );
         assert!(!text.contains("probe"), "{text}");

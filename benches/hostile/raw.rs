@@ -51,7 +51,10 @@ impl Raw {
 
     /// Attaches without a reservation. The error is a sentence.
     pub fn join(socket: &Path, name: &str) -> Result<Raw, String> {
-        let connection = Connection::connect(socket).map_err(|error| error.to_string())?;
+        // As the library does: too many others may wait to be accepted.
+        let until_ns = clock::monotonic_ns() + 5_000_000_000;
+        let connection =
+            Connection::connect_until(socket, until_ns).map_err(|error| error.to_string())?;
         let hello = ToDaemon::Hello { name: name.into(), policy: "rmdp".into() };
         connection.send(&hello.encode(), &[]).map_err(|error| error.to_string())?;
         let (welcome, _) = next(&connection)?;
