@@ -116,10 +116,14 @@ fn child() {
     let mut runtime = attach(Path::new(socket), "offender", discipline_of(policy));
     let backlog = if backlog == "skip" { Backlog::Skip } else { Backlog::CatchUp };
     let pdu = Span::from_micros(900 * factor.parse::<u64>().unwrap());
-    let need = if kind == "beside" { need(60, 24) } else { need(30, 6) };
+    let need = match kind {
+        "beside" => need(60, 24),
+        "beside, short" => need(60, 6),
+        _ => need(30, 6),
+    };
     let declared = (need, Terms { backlog, ..Terms::default() });
     let id = match kind {
-        "handler" | "beside" => spinning(&mut runtime, declared, pdu),
+        "handler" | "beside" | "beside, short" => spinning(&mut runtime, declared, pdu),
         "task" => spinning_task(&mut runtime, declared, pdu),
         "stream" => spinning_reader(&mut runtime, declared, pdu),
         _ => panic!("unknown kind {kind:?}"),
@@ -263,7 +267,8 @@ fn a_domain_that_takes_five_times_its_cost_costs_the_others_nothing() {
     each_case(&cases, wait);
 }
 
-/// Three handlers that reserve 80 % of a CPU. The first has this period in ms and this batch, and
+/// Three handlers that reserve 80 % of a CPU, or 50 % if DWS has to count each message of another
+/// user as due first. The first has this period in ms and this batch, and
 /// takes `factor` times its cost of 150 us. The second is in its domain, and the third in a domain
 /// of the user `beside`. Returns the counters of all, and the offences.
 ///
@@ -277,7 +282,9 @@ fn run_in_one_domain(
         (config.discipline, config.access) = (discipline, Access::Everyone);
     });
     let program = Command::new(support::program_for_all(server.directory.path()));
-    let role = format!("{}|{}|beside|1|catch-up", server.socket.display(), discipline.name);
+    let is_short = beside == OTHER_USER && discipline.is_named("dws");
+    let kind = if is_short { "beside, short" } else { "beside" };
+    let role = format!("{}|{}|{kind}|1|catch-up", server.socket.display(), discipline.name);
     let mut beside = ChildProcess::start(program, beside, &role);
     beside.read_word("ready");
     let mut mixed = server.attach("mixed");

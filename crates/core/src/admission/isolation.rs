@@ -21,7 +21,7 @@
 //! and a longer response is refused.
 
 use super::platform::Platform;
-use super::response_time::blocking;
+use super::response_time::{Steps, blocking};
 use crate::activity::ActivityParams;
 use crate::share::Share;
 use crate::time::Span;
@@ -57,9 +57,29 @@ impl Users<'_> {
     /// All activities trust each other.
     pub(super) const ONE: Users<'static> = Users { of: &[], isolation: None };
 
+    /// `X_i` of each activity of `set`; nothing if one user has them all. `None` if the steps ran
+    /// out.
+    pub(super) fn delays(
+        self,
+        set: &[ActivityParams],
+        wins_ties: &[bool],
+        platform: &Platform,
+        steps: &mut Steps,
+    ) -> Option<Vec<Span>> {
+        let has_others = self.of.windows(2).any(|pair| pair[0] != pair[1]);
+        if self.isolation.is_none() || !has_others {
+            return Some(Vec::new());
+        }
+        let delay = |index| {
+            steps.spend(set.len())?;
+            Some(self.delay(set, wins_ties, index, platform))
+        };
+        (0..set.len()).map(delay).collect()
+    }
+
     /// `X_i` of `set[index]`. The activities in front of it in `set` may go before it, and those of
     /// its period that win ties. O(activities times users).
-    pub(super) fn delay(
+    fn delay(
         self,
         set: &[ActivityParams],
         wins_ties: &[bool],

@@ -56,12 +56,15 @@ impl Verdict {
         let wins_ties: Vec<_> = set.iter().map(|(_, terms)| terms.wins_ties).collect();
         let asked: Vec<_> = set.iter().map(|(params, _)| *params).collect();
         // A daemon permits quanta as they were asked for.
-        let by_users = (0..set.len()).map(|index| users.delay(&asked, &wins_ties, index, platform));
-        let by_users: Vec<_> = by_users.collect();
+        let by_users = users.delays(&asked, &wins_ties, platform, steps);
         let ranked: Vec<_> = asked.iter().map(|p| if delayed { *p } else { divided(p) }).collect();
         let ranked = ranked.as_slice();
-        let responses: Vec<_> =
-            response_time::responses(ranked, &wins_ties, &by_users, platform, steps).collect();
+        let responses: Vec<_> = match by_users {
+            Some(by_users) => {
+                response_time::responses(ranked, &wins_ties, &by_users, platform, steps).collect()
+            }
+            None => vec![Response::AtLeast(Span::ZERO); set.len()],
+        };
         let (utilization, within_limit) =
             share(&response_time::granted(ranked, platform), platform.cpu_limit);
         let failure = failure(ranked, &responses, within_limit);
