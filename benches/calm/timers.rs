@@ -4,7 +4,8 @@
 //! of timers. The probe is a thread of this process, in the class FIFO at the highest priority
 //! (sched(7)). It stays on one CPU, sleeps until the next moment of a grid of [`PERIOD_NS`], and
 //! notes how long after that moment it runs. It may not do anything else. Each wake takes some
-//! microseconds, one or two percent of the CPU, from the run.
+//! microseconds, one or two percent of the CPU, from the run. It also keeps the CPU from deep idle
+//! states, so runs with a probe may have fewer late timers than others.
 //!
 //! No thread of Upcall's priorities and no ordinary program can delay the probe. What can:
 //!

@@ -58,9 +58,8 @@ const REPORT_LIMIT: Duration = Duration::from_secs(10);
 /// time. The server and the domain are ordinary threads, and share the CPUs with the attacker.
 const ARRIVAL_MAX: Duration = Duration::from_millis(500);
 /// The kernel counts steal time in steps of 10 ms, and the victims have some 4 ms to spare. So a
-/// try in which the host took any time of their CPU is not judged. Tries with 10 ms missed up to 12
-/// of
-/// 1,200 jobs. Attacks that keep both CPUs busy make this host take time, so rows have many tries.
+/// try in which the host took any time of their CPU is not judged. Attacks that
+/// keep both CPUs busy make this host take time, so rows have many tries.
 const CALM: Calm =
     Calm { tries_max: 12, stolen_ms_max: 0, wait_s_max: 20, timer_late_us_max: None };
 /// The same beside [`Victims::QUICK`]. Their worst response is 0.2 ms while all timers come in

@@ -67,6 +67,9 @@ fn low_rank_need() -> Need {
     Need { batch: 30, ..need(100_000_000, 1_000_000) }
 }
 
+/// The least that makes a job long beside those of the victims, which take 1 ms.
+const BIG_QUANTA_MIN: u32 = 3;
+
 /// As many quanta of 0.5 ms each 9 ms as the daemon grants beside the victims, with a better rank
 /// than theirs. Returns the CPU time of a job, too.
 fn attach_with_big_job(socket: &Path) -> (Raw, u64) {
@@ -77,6 +80,7 @@ fn attach_with_big_job(socket: &Path) -> (Raw, u64) {
         Some((Rank::new(need.period_ns, answer.ok()?), need))
     });
     let (rank, need) = granted.next().expect("a job is granted");
+    assert!(need.batch >= BIG_QUANTA_MIN, "a job of {} quanta is no big one", need.batch);
     raw.rank = rank;
     (raw, u64::from(need.batch) * need.pdu_cost_ns)
 }

@@ -30,18 +30,20 @@ pub(crate) struct Copied {
     pub(crate) summary: Summary,
     /// Whether the area was invalid.
     pub(crate) is_invalid: bool,
+    /// When the daemon made this copy. Nobody knows what the area said before.
+    pub(crate) at: Instant,
 }
 
 impl Default for Copied {
     fn default() -> Self {
-        Copied { summary: Summary::EMPTY, is_invalid: false }
+        Copied { summary: Summary::EMPTY, is_invalid: false, at: Instant::ZERO }
     }
 }
 
 impl Copied {
     fn of(area: &Peer<SharedMapping>, now: Instant) -> Self {
         match area.summary(now.as_nanos()) {
-            Ok(summary) => Copied { summary, is_invalid: false },
+            Ok(summary) => Copied { summary, is_invalid: false, at: now },
             // A torn read proves nothing: the domain was writing.
             Err(PeerFault::Torn { .. }) => Copied::default(),
             Err(_) => Copied { is_invalid: true, ..Copied::default() },

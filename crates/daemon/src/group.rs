@@ -24,7 +24,7 @@ use upcall_sys::process::{
 };
 use upcall_sys::{OsError, futex};
 
-use crate::area_copy::AreaCopy;
+use crate::area_copy::{AreaCopy, Copied};
 use crate::member_thread::MemberThread;
 use crate::pacing::Pacing;
 use crate::ranks::Ranks;
@@ -163,10 +163,14 @@ impl Member {
     }
 
     /// Since when the copy of its user area shows work that is ready at `now` and within its
-    /// reservation. `None`: it shows no such work. The beginning of time: it does not say.
+    /// reservation, and not since before the copy: a domain may state any moment. A release that it
+    /// published ahead counts from its moment. `None`: it shows no such work.
     pub(crate) fn wants_reserved_time_since(&self, now: Instant) -> Option<Instant> {
-        let since = || self.read(now, |copy| copy.waits_since_ns(UNPROMISED_KEYS, now.as_nanos()));
-        (!self.thread.has_ended()).then(since).flatten().map(Instant::from_nanos)
+        let since = |copy: &Copied| {
+            let since_ns = copy.summary.waits_since_ns(UNPROMISED_KEYS, now.as_nanos())?;
+            Some(Instant::from_nanos(since_ns).max(copy.at))
+        };
+        self.copy.read(&self.area, now, since).filter(|_| !self.thread.has_ended())
     }
 
     /// The earliest release in the copy of its user area, which may be past. `None`: there is none.

@@ -71,10 +71,10 @@
 //! is refused.
 //!
 //! **Users.** If the activities belong to several users, the test holds for each user `u` with its
-//! own demand: each activity `k` of another user (not root) has `(floor(t / T_k) + 2) C'_k` in
-//! place of its part of `h(t)`, because it may be a job ahead, and may claim to be due earlier. For
-//! each of these users the longest quantum and a grace are added ([`super::isolation`]). These sums
-//! never fall either, and only users with a `D_i` up to `t` count.
+//! own demand: each activity `k` of another user (not root) has `(floor(t / T_k) + 3) C'_k` in
+//! place of its part of `h(t)`, because it may be two jobs ahead, and may claim to be due earlier.
+//! For each of these users the longest quantum and a grace are added (module `isolation`). These
+//! sums never fall either, and only users with a `D_i` up to `t` count.
 //!
 //! **Worst responses.** For a message of `i` that arrives `a` after `t0` (Spuri, INRIA report 2772,
 //! 1996; with quanta: George, Rivierre and Spuri, INRIA report 2966, 1996):

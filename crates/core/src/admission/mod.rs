@@ -17,7 +17,7 @@
 //! | `ps` | the tests for proportional share |
 //! | `dwcs` | the tests for windows |
 //! | `event_server` | the share of a CPU's event server |
-//! | `isolation` | what users may take from each other beyond their reservations |
+//! | `isolation`, `ahead` | what users may take from each other beyond their reservations |
 //! | `hint` | one change that would make a refused activity fit |
 //! | `reweigh` | another claim of a reserved activity |
 //! | `refusal`, `test_result` | the reason for a refusal, and the outcome of a test |
@@ -25,6 +25,7 @@
 //! Activities are assigned to CPUs first-fit: each goes to the first CPU, in the order given, on
 //! which the exact test passes for all activities that would be there.
 
+mod ahead;
 mod bounds;
 mod cpu;
 mod dwcs;

@@ -226,8 +226,8 @@ impl fmt::Display for Refusal {
 }
 
 /// Follows the reason where one user alone would have no refusal.
-const BY_USERS: &str = ", for another user may be one job ahead there; activities of one user \
-                        alone would fit";
+const BY_USERS: &str = ", for other users may be ahead of their reservations there; activities \
+                        of one user alone would fit";
 
 crate::debug_as_display!(Refusal);
 

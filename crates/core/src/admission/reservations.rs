@@ -103,7 +103,8 @@ impl Reservations {
         Steps::up_to(self.steps_max)
     }
 
-    /// Reserves a place on the first CPU where the exact test passes for all activities.
+    /// Reserves a place on the first CPU where the exact test passes for all activities. The
+    /// activity belongs to user 0 ([`Reservations::reserve_for`]).
     ///
     /// # Errors
     /// Why no CPU can take it, and one change that would fit. Nothing changed.

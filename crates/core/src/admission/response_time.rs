@@ -57,8 +57,9 @@
 //! after the longest quantum of worse rank began. Cheaper PDUs and shorter batches never increase a
 //! response.
 //!
-//! **Users.** If the activities belong to several users, `B_i` includes `X_i`: what the other users
-//! may take beyond their reservations ([`super::isolation`]).
+//! **Users.** If the activities belong to several users, `X_i(t)` is added to each of the sums:
+//! what the other users may take beyond their reservations in a time `t` ([`super::isolation`]). If
+//! the demand and these graces fill the CPU, the search ends with the steps.
 //!
 //! **Ties that events win.** An activity that [`wins_ties`](crate::activity::Terms) may go before
 //! any other activity of its period. So in the analysis of `i`, activities of the same period with
@@ -72,6 +73,7 @@
 //! Then the jobs of one hyperperiod are examined. Close below 1, the active period may be too long
 //! to search. [`Steps`] bound the search, and its answer is [`Response::AtLeast`] then.
 
+use super::ahead::Ahead;
 use super::platform::Platform;
 use super::utilization::{self, Demand};
 use crate::activity::ActivityParams;
@@ -122,19 +124,19 @@ impl Steps {
 }
 
 /// The worst response of each activity of one CPU, best rank first. `wins_ties` has one value per
-/// activity, and `by_users` has `X_i` of each; of none: all trust each other. Lazy: an activity is
-/// analysed when its response is asked for.
+/// activity. So has `ahead`, unless all activities trust each other: then it is empty. Lazy: an
+/// activity is analysed when its response is asked for.
 pub(super) fn responses<'a>(
     ranked: &'a [ActivityParams],
     wins_ties: &'a [bool],
-    by_users: &'a [Span],
+    ahead: &'a [Ahead],
     platform: &'a Platform,
     steps: &'a mut Steps,
 ) -> impl Iterator<Item = Response> + 'a {
     let all = granted(ranked, platform);
     let fullness = utilization::compare(&all, Share::WHOLE);
     (0..ranked.len()).map(move |index| {
-        let level = Level::of(ranked, wins_ties, by_users, (index, platform));
+        let level = Level::of(ranked, wins_ties, ahead, (index, platform));
         let fullness = match fullness {
             // No level has more demand than the last one, and only the last one has all of it.
             Ordering::Less => Ordering::Less,
@@ -157,10 +159,12 @@ pub(super) fn granted(ranked: &[ActivityParams], platform: &Platform) -> Vec<Dem
 /// The inputs of one activity's analysis.
 #[derive(Debug)]
 struct Level {
-    /// `B_i`, and what other users may take beyond their reservations ([`super::isolation`]).
+    /// `B_i`, and what other users may take once beyond their reservations.
     blocking_ns: u64,
     /// `P`.
     defer_preemption_ns: u64,
+    /// What they may take beyond them in any time.
+    ahead: Ahead,
     /// `C'` and `T` of all better ranks, then of the activity itself.
     demands: Vec<Demand>,
     /// `q_i`.
@@ -171,7 +175,7 @@ impl Level {
     fn of(
         ranked: &[ActivityParams],
         wins_ties: &[bool],
-        by_users: &[Span],
+        ahead: &[Ahead],
         (index, platform): (usize, &Platform),
     ) -> Self {
         let switch_ns = platform.switch_cost.as_nanos();
@@ -196,13 +200,14 @@ impl Level {
         demands.reverse();
         let blocking = worse.iter().map(|&place| blocking(&ranked[place], platform)).max();
         let blocking_ns = blocking.map_or(0, |span| span.as_nanos().saturating_sub(1));
-        let by_users = by_users.get(index).copied().unwrap_or(Span::ZERO);
+        let ahead = ahead.get(index).cloned().unwrap_or_default();
         let last = own.pdu_cost.saturating_mul(u64::from(own.last_quantum()));
         let unpreempted_ns = if preemptible(own) { 0 } else { switch_ns };
         Level {
             blocking_ns: (blocking_ns.max(platform.wakeup_latency.as_nanos()))
-                .saturating_add(by_users.as_nanos()),
+                .saturating_add(ahead.once.as_nanos()),
             defer_preemption_ns: platform.defer_preemption.as_nanos(),
+            ahead,
             demands,
             last_ns: last.as_nanos().saturating_add(unpreempted_ns),
         }
@@ -213,7 +218,8 @@ impl Level {
             return Response::Unbounded;
         }
         let delay_ns = self.blocking_ns.saturating_add(self.defer_preemption_ns);
-        let endless = fullness == Ordering::Equal && delay_ns > 0;
+        let repeats = self.ahead.behind.is_empty() && self.ahead.grace_ppm == 0;
+        let endless = fullness == Ordering::Equal && delay_ns > 0 && repeats;
         // A hyperperiod that overflows is longer than any search.
         let search_ns = if endless { self.hyperperiod().unwrap_or(u64::MAX) } else { u64::MAX };
         let mut worst_ns = 0;
@@ -227,6 +233,7 @@ impl Level {
     /// steps ran out, or if time exceeded the range of 584 years.
     fn search(&self, search_ns: u64, worst_ns: &mut u64, steps: &mut Steps) -> Option<()> {
         let (own, better) = self.demands.split_last()?;
+        let terms = self.demands.len() + self.ahead.behind.len();
         // Grows towards `L_i` as far as needed to decide whether the next job belongs to the active
         // period.
         let mut active_ns = self
@@ -242,17 +249,21 @@ impl Level {
                 if until_ns > release_ns {
                     break;
                 }
-                steps.spend(self.demands.len())?;
-                let next_ns = pending(self.blocking_ns, &self.demands, |t| until_ns.div_ceil(t))?;
+                steps.spend(terms)?;
+                let jobs = |t: u64| until_ns.div_ceil(t);
+                let next_ns = pending(self.blocking_ns, &self.demands, jobs)?
+                    .checked_add(self.ahead.in_time(until_ns, jobs)?)?;
                 if next_ns == active_ns {
                     return Some(());
                 }
                 active_ns = next_ns;
             }
             loop {
-                steps.spend(self.demands.len())?;
+                steps.spend(terms)?;
                 let until_ns = start_ns.checked_add(self.defer_preemption_ns)?;
-                let next_ns = pending(own_ns, better, |t| until_ns / t + 1)?;
+                let jobs = |t: u64| until_ns / t + 1;
+                let next_ns = pending(own_ns, better, jobs)?
+                    .checked_add(self.ahead.in_time(until_ns, jobs)?)?;
                 if next_ns == start_ns {
                     break;
                 }

@@ -56,12 +56,12 @@ impl Verdict {
         let wins_ties: Vec<_> = set.iter().map(|(_, terms)| terms.wins_ties).collect();
         let asked: Vec<_> = set.iter().map(|(params, _)| *params).collect();
         // A daemon permits quanta as they were asked for.
-        let by_users = users.delays(&asked, &wins_ties, platform, steps);
+        let ahead = users.ahead(&asked, &wins_ties, platform, steps);
         let ranked: Vec<_> = asked.iter().map(|p| if delayed { *p } else { divided(p) }).collect();
         let ranked = ranked.as_slice();
-        let responses: Vec<_> = match by_users {
-            Some(by_users) => {
-                response_time::responses(ranked, &wins_ties, &by_users, platform, steps).collect()
+        let responses: Vec<_> = match ahead {
+            Some(ahead) => {
+                response_time::responses(ranked, &wins_ties, &ahead, platform, steps).collect()
             }
             None => vec![Response::AtLeast(Span::ZERO); set.len()],
         };

@@ -380,10 +380,10 @@ fn a_domain_gets_no_place_on_a_cpu_where_its_thread_has_ended() {
     assert_eq!(registry.create(other, "y", &need(5), false).unwrap().cpu, 1);
 }
 
-/// Each alone may be a job ahead at the cost of the other one. Before, both were granted, and the
-/// first one could make the second one miss.
+/// Each may be ahead of its reservation at the cost of the other one. Before, both were granted,
+/// and the first one could make the second one miss.
 #[test]
-fn admission_counts_a_job_ahead_of_each_domain_of_other_users() {
+fn admission_counts_jobs_ahead_of_the_domains_of_other_users() {
     let place = |uids: [u32; 2]| {
         let mut registry = registry();
         let [a, b] = uids.map(|uid| registry.attach(owner(uid), "d", "rmdp").unwrap());
@@ -392,11 +392,13 @@ fn admission_counts_a_job_ahead_of_each_domain_of_other_users() {
         registry.create(a, "x", &need(25), false).unwrap();
         registry.create(b, "y", &need(25), false)
     };
-    let Err(PlaceError::Refused(refusal)) = place([1, 2]) else { panic!("granted") };
-    assert!(matches!(refusal.reason, Reason::MissesDeadline { by_users: true, .. }), "{refusal}");
+    // Root is isolated from others, too.
+    for uids in [[1, 2], [1, 0]] {
+        let Err(PlaceError::Refused(refusal)) = place(uids) else { panic!("granted") };
+        let is_by_users = matches!(refusal.reason, Reason::MissesDeadline { by_users: true, .. });
+        assert!(is_by_users, "{refusal}");
+    }
     for uids in [[1, 1], [0, 2], [0, 0]] {
         place(uids).unwrap_or_else(|error| panic!("{uids:?}: {error}"));
     }
-    // Root is isolated from others.
-    assert!(place([1, 0]).is_err());
 }

@@ -37,7 +37,9 @@ pub(super) struct Account {
     pub(super) excess_ns: i64,
     /// As `excess_ns`, but only what was used while a domain of another user waited. With the grace
     /// if the domain is alone in its group.
-    contested_ns: i64,
+    pub(super) contested_ns: i64,
+    /// One job of each activity at the previous sample.
+    jobs_ns: u64,
     /// What these three lost of their credit: [`clip`].
     clipped_ns: [i64; 3],
     /// Whether its group owed too much, and it was the domain to pay.
@@ -158,6 +160,11 @@ impl Account {
         let contested_ns = self.used_ns.min(sample.contested.as_nanos());
         let contested_ppm = share_ppm.saturating_add(sample.contested_grace_ppm);
         self.contested_ns = after(self.contested_ns, contested_ns, contested_ppm, of_contested);
+        // The credit of an activity ends with it: admission counts saved jobs of present ones.
+        let closed_ns =
+            signed(std::mem::replace(&mut self.jobs_ns, jobs_ns).saturating_sub(jobs_ns));
+        let without_closed_ns = self.contested_ns.saturating_add(closed_ns).min(0);
+        self.contested_ns = self.contested_ns.max(without_closed_ns);
         self.pays_for_group &= self.owed_ns > 0;
         self.waits_for_group &= self.beyond_ns(limits) > 0;
     }

@@ -23,9 +23,11 @@
 //! offence.
 //!
 //! Only CPU time counts that was used while a domain of another user waited for time that it has
-//! reserved. A single domain has the grace in share here too, and a group of several has not. A
-//! domain without activities on the CPU has no rank, so it takes nothing from others by its rank,
-//! and is left out.
+//! reserved: since the release that it had published ahead, at most since the check before.
+//! Admission counts this limit against other users, with a saved job of each activity
+//! (docs/decisions/0018). A single domain has the grace in share here too, and a group of several
+//! has not. A domain without activities on the CPU has no rank, so it takes nothing from others by
+//! its rank, and is left out.
 //!
 //! The executor of an honest domain never meets this limit, by its budgets (docs/decisions/0016):
 //!

@@ -133,6 +133,28 @@ fn a_domain_saves_no_credit_unless_it_waits_for_others() {
     assert_eq!(credit_ns(true, Span::ZERO, all), 150_000_000);
 }
 
+/// Admission of others no more counts an activity that is closed. Before, its saved job could still
+/// be used at the rank of another one.
+#[test]
+fn the_saved_credit_of_an_activity_ends_with_it() {
+    let (limits, mut account) = (tenth(40), Account::default());
+    let mut add = |now_ms: u64| {
+        let waited = Some(Waited { others_ns: 5_000_000, lost: Span::ZERO, taken: Span::ZERO });
+        let now = Instant::ZERO + Span::from_millis(now_ms);
+        account.add_sample(
+            Sample { waited, ..sample(now, Span::ZERO, Span::ZERO) },
+            &limits,
+            GRACE,
+        );
+        account.contested_ns
+    };
+    let saved: Vec<_> = (0..600).map(|number| add(5 * number)).collect();
+    assert_eq!(saved.last(), Some(&-40_000_000));
+    limits.compute_ns.store(1_000_000, Relaxed);
+    assert_eq!(add(3_000), -1_000_000);
+    assert_eq!(add(3_005), -1_000_000);
+}
+
 /// Seen beside 40 ms of steal: a domain that caught up was preempted. Looks may sample a domain
 /// between the steal and its report.
 #[test]

@@ -5,6 +5,7 @@
 //! no answer.
 
 use crate::activity::{ActivityParams, Terms, WorkClass};
+use crate::admission::ahead::part_of;
 use crate::admission::isolation::{ROOT, Users};
 use crate::admission::platform::Platform;
 use crate::admission::response_time::{Steps, blocking, greatest_common_divisor};
@@ -36,9 +37,14 @@ pub(super) struct Load {
     blockers: Vec<Blocker>,
     /// The blocking of intervals of any length.
     standing_ns: u64,
-    /// The users of the streams, if they are isolated, each with its longest quantum and the grace.
-    /// Else empty.
+    /// The users of the streams, if they are isolated, each with its longest quantum and what it
+    /// may take once. Else empty.
     users: Vec<(u32, u64)>,
+    /// What each of them may take in any time, in millionths of the CPU.
+    grace_ppm: u64,
+    /// The activities of isolated users that are not real time. A domain can claim to work for a
+    /// stream while it works for one of these.
+    claimants: Vec<Claimant>,
 }
 
 #[derive(Debug)]
@@ -67,6 +73,13 @@ impl Stream {
 }
 
 #[derive(Clone, Copy, Debug)]
+struct Claimant {
+    user: u32,
+    cost_ns: u64,
+    period_ns: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
 struct Blocker {
     reach_ns: u64,
     longest_ns: u64,
@@ -87,13 +100,18 @@ impl Load {
             .filter(real_time)
             .map(|(params, terms)| delay_bound(params, terms))
             .max();
-        let (mut streams, mut blockers) = (Vec::new(), Vec::new());
+        let (mut streams, mut blockers, mut claimants) = (Vec::new(), Vec::new(), Vec::new());
         let mut standing_ns = platform.wakeup_latency.as_nanos();
         for (index, (params, terms)) in set.iter().enumerate() {
             let quantum = platform.switch_cost + params.quantum_cost();
             let longest_ns = quantum.as_nanos().saturating_sub(1);
             if terms.class != WorkClass::RealTime {
                 standing_ns = standing_ns.max(longest_ns);
+                claimants.push(Claimant {
+                    user: users.of.get(index).map_or(ROOT, |&user| user),
+                    cost_ns: (params.compute() + platform.switch_cost.saturating_mul(2)).as_nanos(),
+                    period_ns: params.period.as_nanos(),
+                });
                 continue;
             }
             let bound = delay_bound(params, terms);
@@ -120,8 +138,10 @@ impl Load {
             longest_ns = longest_ns.max(blocker.longest_ns);
             blocker.longest_ns = longest_ns;
         }
+        let grace_ppm = users.isolation.map_or(0, |isolation| isolation.share.ppm().into());
         let users = graces(set, &streams, users, platform);
-        Load { streams, blockers, standing_ns, users }
+        claimants.retain(|claimant| users.iter().any(|(user, _)| *user == claimant.user));
+        Load { streams, blockers, standing_ns, users, grace_ppm, claimants }
     }
 
     pub(super) fn demands(&self) -> Vec<Demand> {
@@ -137,23 +157,34 @@ impl Load {
         longest_ns.max(self.standing_ns)
     }
 
-    /// Whether the domains of `stream` may be ahead of it at the cost of `user`.
+    /// Whether the domain of `stream` may run ahead of its reservation at the cost of `user`.
     fn may_be_ahead(&self, stream: &Stream, user: u32) -> bool {
         !self.users.is_empty() && stream.user != user && stream.user != ROOT
     }
 
-    /// The longest quanta and graces of the users from which `user` is isolated.
-    fn graces(&self, user: u32) -> u64 {
+    /// The longest quanta and graces of the users from which `user` is isolated, in `length_ns`.
+    fn graces(&self, user: u32, length_ns: u64) -> u64 {
         let others = self.users.iter().filter(|(other, _)| *other != user && *other != ROOT);
-        others.fold(0, |sum: u64, (_, grace_ns)| sum.saturating_add(*grace_ns))
+        let grace_ns = part_of(length_ns, self.grace_ppm);
+        others
+            .fold(0, |sum: u64, (_, once_ns)| sum.saturating_add(*once_ns).saturating_add(grace_ns))
+    }
+
+    /// The work of the claimants of other users in `length_ns`.
+    fn claimed(&self, user: u32, length_ns: u64) -> Option<u64> {
+        let others = self.claimants.iter().filter(|of| of.user != user && of.user != ROOT);
+        others.into_iter().try_fold(0, |sum: u64, of| {
+            sum.checked_add((length_ns / of.period_ns + 3).checked_mul(of.cost_ns)?)
+        })
     }
 
     /// What must fit into `length_ns` so that `user` keeps the deadlines at its end.
     fn due(&self, user: u32, length_ns: u64) -> Option<u64> {
-        let base_ns = self.blocking(length_ns).checked_add(self.graces(user))?;
+        let base_ns = self.blocking(length_ns).checked_add(self.graces(user, length_ns))?;
+        let base_ns = base_ns.checked_add(self.claimed(user, length_ns)?)?;
         self.streams.iter().try_fold(base_ns, |sum, stream| {
             let demand_ns = match self.may_be_ahead(stream, user) {
-                true => (length_ns / stream.period_ns + 2).checked_mul(stream.cost_ns)?,
+                true => (length_ns / stream.period_ns + 3).checked_mul(stream.cost_ns)?,
                 false => stream.demand(length_ns)?,
             };
             sum.checked_add(demand_ns)
@@ -189,11 +220,15 @@ impl Load {
     fn horizon(&self, fullness: Ordering, steps: &mut Steps) -> Option<u64> {
         let longest_ns = self.streams.iter().map(|stream| stream.deadline_ns).max().unwrap_or(0);
         if fullness == Ordering::Less {
-            let with_any_ns = self.busy(self.blocking(0), steps)?;
-            return Some(with_any_ns.min(self.busy(self.standing_ns, steps)?.max(longest_ns)));
+            let with_any_ns = self.busy_max(self.blocking(0), steps)?;
+            return Some(with_any_ns.min(self.busy_max(self.standing_ns, steps)?.max(longest_ns)));
         }
-        if self.standing_ns == 0 && self.users.is_empty() {
-            return Some(self.busy(0, steps)?.max(longest_ns));
+        if !self.users.is_empty() {
+            // The graces never end, so nothing repeats.
+            return None;
+        }
+        if self.standing_ns == 0 {
+            return Some(self.busy_max(0, steps)?.max(longest_ns));
         }
         let hyperperiod_ns = self.streams.iter().try_fold(1u64, |lcm, stream| {
             lcm.checked_mul(stream.period_ns / greatest_common_divisor(lcm, stream.period_ns))
@@ -202,24 +237,31 @@ impl Load {
         longest_ns.checked_add(hyperperiod_ns)?.checked_add(1)
     }
 
-    /// The longest time in which work is pending after blocking of `blocking_ns`.
-    fn busy(&self, blocking_ns: u64, steps: &mut Steps) -> Option<u64> {
-        // No user has more than all others ahead.
-        let (ahead, graces_ns) = match self.users.is_empty() {
-            true => (0, 0),
-            false => (1, self.users.iter().map(|(_, grace_ns)| *grace_ns).sum()),
-        };
-        let base_ns = blocking_ns.checked_add(graces_ns)?;
-        let pending = |jobs: &dyn Fn(u64) -> u64| {
+    /// The longest [`Self::busy`] of all users.
+    fn busy_max(&self, blocking_ns: u64, steps: &mut Steps) -> Option<u64> {
+        if self.users.is_empty() {
+            return self.busy(ROOT, blocking_ns, steps);
+        }
+        let mut users = self.users.iter().map(|(user, _)| *user);
+        users.try_fold(0, |most_ns, user| Some(self.busy(user, blocking_ns, steps)?.max(most_ns)))
+    }
+
+    /// The longest time in which work is pending that concerns `user`, after blocking of
+    /// `blocking_ns`.
+    fn busy(&self, user: u32, blocking_ns: u64, steps: &mut Steps) -> Option<u64> {
+        let pending = |length_ns: u64, jobs: &dyn Fn(u64) -> u64| {
+            let base_ns = blocking_ns.checked_add(self.graces(user, length_ns))?;
+            let base_ns = base_ns.checked_add(self.claimed(user, length_ns)?)?;
             self.streams.iter().try_fold(base_ns, |sum, stream| {
+                let ahead = if self.may_be_ahead(stream, user) { 2 } else { 0 };
                 let jobs = jobs(stream.period_ns).checked_add(ahead)?;
                 sum.checked_add(jobs.checked_mul(stream.cost_ns)?)
             })
         };
-        let mut busy_ns = pending(&|_| 1)?;
+        let mut busy_ns = pending(0, &|_| 1)?;
         loop {
-            steps.spend(self.streams.len())?;
-            let next_ns = pending(&|period_ns| busy_ns.div_ceil(period_ns))?;
+            steps.spend(self.streams.len() + self.claimants.len())?;
+            let next_ns = pending(busy_ns, &|period_ns| busy_ns.div_ceil(period_ns))?;
             if next_ns == busy_ns {
                 return Some(busy_ns);
             }
@@ -231,7 +273,8 @@ impl Load {
     fn search(&self, horizon_ns: u64, steps: &mut Steps) -> Option<Outcome> {
         let mut below_ns = horizon_ns;
         while let Some(length_ns) = self.deadline_before(below_ns) {
-            steps.spend((1 + self.users.len().max(1)) * self.streams.len())?;
+            let terms = self.streams.len() + self.claimants.len();
+            steps.spend((1 + self.users.len().max(1)) * terms)?;
             let due_ns = self.due_max(length_ns)?;
             if due_ns > length_ns {
                 return Some(Outcome::Late { length_ns, excess_ns: due_ns - length_ns });
@@ -278,8 +321,10 @@ impl Load {
     fn latest_end(&self, own: &Stream, arrival_ns: u64, steps: &mut Steps) -> Option<u64> {
         let due_ns = arrival_ns.checked_add(own.deadline_ns)?;
         let own_ns = (arrival_ns / own.period_ns + 1).checked_mul(own.cost_ns)?;
-        let blocking_ns = self.blocking(due_ns).checked_add(self.graces(own.user))?;
-        let base_ns = blocking_ns.checked_add(own_ns)?.checked_sub(own.last_ns)?;
+        let blocking_ns = self.blocking(due_ns).checked_add(self.graces(own.user, due_ns))?;
+        let claimed_ns = self.claimed(own.user, due_ns)?;
+        let base_ns = blocking_ns.checked_add(claimed_ns)?.checked_add(own_ns)?;
+        let base_ns = base_ns.checked_sub(own.last_ns)?;
         let mut begin_ns = base_ns;
         loop {
             steps.spend(self.streams.len())?;
@@ -287,7 +332,7 @@ impl Load {
             let next_ns = others.into_iter().try_fold(base_ns, |sum, other| {
                 let arrived = begin_ns / other.period_ns + 1;
                 if self.may_be_ahead(other, own.user) {
-                    return sum.checked_add((arrived + 1).checked_mul(other.cost_ns)?);
+                    return sum.checked_add((arrived + 2).checked_mul(other.cost_ns)?);
                 }
                 let arrived_ns = arrived.checked_mul(other.cost_ns)?;
                 sum.checked_add(arrived_ns.min(other.demand(due_ns)?))
@@ -300,8 +345,8 @@ impl Load {
     }
 }
 
-/// The users of the streams, each with its longest quantum and the grace. Empty if they trust each
-/// other, or if there is only one.
+/// The users of the streams, each with its longest quantum and what it may take once. Empty if they
+/// trust each other, or if there is only one.
 fn graces(
     set: &[(ActivityParams, Terms)],
     streams: &[Stream],
@@ -309,14 +354,15 @@ fn graces(
     platform: &Platform,
 ) -> Vec<(u32, u64)> {
     let Some(isolation) = users.isolation else { return Vec::new() };
-    let deadline_ns = streams.iter().map(|stream| stream.deadline_ns).max().unwrap_or(0);
-    let grace = isolation.grace + isolation.part_of(Span::from_nanos(deadline_ns));
     let mut graces: Vec<(u32, u64)> = Vec::new();
-    for stream in streams {
-        let grace_ns = (blocking(&set[stream.index].0, platform) + grace).as_nanos();
-        match graces.iter_mut().find(|(user, _)| *user == stream.user) {
-            Some((_, most_ns)) => *most_ns = grace_ns.max(*most_ns),
-            None => graces.push((stream.user, grace_ns)),
+    for (index, (params, _)) in set.iter().enumerate() {
+        let (user, once) = (users.of[index], blocking(params, platform) + isolation.grace);
+        if !streams.iter().any(|stream| stream.user == user) {
+            continue;
+        }
+        match graces.iter_mut().find(|(of, _)| *of == user) {
+            Some((_, most_ns)) => *most_ns = once.as_nanos().max(*most_ns),
+            None => graces.push((user, once.as_nanos())),
         }
     }
     if graces.len() > 1 { graces } else { Vec::new() }

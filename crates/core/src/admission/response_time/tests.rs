@@ -60,7 +60,8 @@ fn the_fifth_job_can_be_the_worst() {
         Demand { cost_ns: 20, period_ns: 50 }, //
         Demand { cost_ns: 42, period_ns: 70 },
     ];
-    let level = Level { blocking_ns: 0, defer_preemption_ns: 0, demands, last_ns: 30 };
+    let ahead = Ahead::default();
+    let level = Level { blocking_ns: 0, defer_preemption_ns: 0, ahead, demands, last_ns: 30 };
     let steps = &mut Steps::of_analysis();
     assert_eq!(level.worst_response(Ordering::Equal, steps), Response::Bounded(ns(70)));
 }
