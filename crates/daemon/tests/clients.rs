@@ -139,7 +139,7 @@ fn honest(socket: &Path) {
         Ok(runtime) => runtime,
         Err(error) => return println!("#ready {error}"),
     };
-    let need = ActivityParams::new(Span::from_millis(10), Span::from_micros(1_000));
+    let need = ActivityParams::new(Span::from_millis(10), Span::from_micros(800));
     let id = runtime.handler("works", need.batch(2), |batch| {
         while batch.proceed() {
             let until = upcall_runtime::clock::now() + Span::from_micros(700);
