@@ -118,7 +118,7 @@ fn child() {
     let pdu = Span::from_micros(900 * factor.parse::<u64>().unwrap());
     let need = match kind {
         "beside" => need(60, 24),
-        "beside, short" => need(60, 6),
+        "beside, short" => need(12, 2),
         _ => need(30, 6),
     };
     let declared = (need, Terms { backlog, ..Terms::default() });
@@ -267,7 +267,7 @@ fn a_domain_that_takes_five_times_its_cost_costs_the_others_nothing() {
     each_case(&cases, wait);
 }
 
-/// Three handlers that reserve 80 % of a CPU, or 50 % if DWS has to count each message of another
+/// Three handlers that reserve 80 % of a CPU, or 57 % if DWS has to count each message of another
 /// user as due first. The first has this period in ms and this batch, and
 /// takes `factor` times its cost of 150 us. The second is in its domain, and the third in a domain
 /// of the user `beside`. Returns the counters of all, and the offences.
