@@ -210,7 +210,7 @@ mod tests {
         assert_eq!(parent, Some(std::process::id().to_string().as_str()));
     }
 
-    /// A try that took no time of the host.
+    /// A try of which the host took 3 ms.
     fn tried(disturbed_by: Option<&str>, timers: Option<Timers>) -> Try<()> {
         let disturbed_by = disturbed_by.map(str::to_owned);
         Try { result: (), stolen_ms: 3, disturbed_by, timers, judged: false }

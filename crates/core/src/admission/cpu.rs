@@ -62,15 +62,15 @@ impl Cpu {
         self.members.iter().map(|member| member.user).collect()
     }
 
-    /// Like [`Self::ranked`], with a new activity at its place.
-    pub(super) fn ranked_with(
+    /// Like [`Self::ranked`] and [`Self::users`], with a new activity of a user at `place`.
+    pub(super) fn set_with(
         &self,
-        test: &AdmissionTest,
-        params: &ActivityParams,
-        terms: &Terms,
-    ) -> Vec<(ActivityParams, Terms)> {
-        let mut ranked = self.ranked();
-        ranked.insert(self.place_of(test, params), (*params, *terms));
-        ranked
+        place: usize,
+        (params, terms, user): (&ActivityParams, &Terms, u32),
+    ) -> (Vec<(ActivityParams, Terms)>, Vec<u32>) {
+        let (mut ranked, mut users) = (self.ranked(), self.users());
+        ranked.insert(place, (*params, *terms));
+        users.insert(place, user);
+        (ranked, users)
     }
 }

@@ -121,10 +121,10 @@ pub(super) fn find(
     cpu: &Cpu,
     test: &AdmissionTest,
     platform: &Platform,
-    (asked, terms, of_user): (&ActivityParams, &Terms, (u32, Option<Isolation>)),
+    ((asked, terms, user), isolation): ((&ActivityParams, &Terms, u32), Option<Isolation>),
     (verdict, steps): (&Verdict, Steps),
 ) -> Option<Hint> {
-    let mut trials = Trials { cpu, test, platform, asked, terms, of_user, steps };
+    let mut trials = Trials { cpu, test, platform, asked, terms, user, isolation, steps };
     let limit = match verdict.failure {
         Some(Failure::OverLimit) => trials.limit(verdict),
         _ => None,
@@ -150,8 +150,9 @@ struct Trials<'a> {
     platform: &'a Platform,
     asked: &'a ActivityParams,
     terms: &'a Terms,
-    /// The user who asks, and how users are isolated.
-    of_user: (u32, Option<Isolation>),
+    /// The user that asks.
+    user: u32,
+    isolation: Option<Isolation>,
     steps: Steps,
 }
 
@@ -161,19 +162,12 @@ impl Trials<'_> {
     }
 
     fn fits_on(&mut self, params: &ActivityParams, terms: &Terms, platform: &Platform) -> bool {
-        let set = self.cpu.ranked_with(self.test, params, terms);
-        let users = self.users(params);
-        let users = Users { of: &users, isolation: self.of_user.1 };
+        let place = self.cpu.place_of(self.test, params);
+        let (set, users) = self.cpu.set_with(place, (params, terms, self.user));
+        let users = Users { of: &users, isolation: self.isolation };
         let Cpu { number, events, .. } = *self.cpu;
         let steps = &mut self.steps;
         self.test.screen(number, (&set, users), events, platform, steps).failure.is_none()
-    }
-
-    /// The users on the CPU, with the one who asks at the place of an activity with `params`.
-    fn users(&self, params: &ActivityParams) -> Vec<u32> {
-        let mut users = self.cpu.users();
-        users.insert(self.cpu.place_of(self.test, params), self.of_user.0);
-        users
     }
 
     /// The lowest limit, in tenths of a percent, within which the CPU fits.
@@ -195,10 +189,9 @@ impl Trials<'_> {
         if !matches!(self.test.test, Test::DeadlineWorkahead) {
             return None;
         }
-        let set = self.cpu.ranked_with(self.test, self.asked, self.terms);
         let place = self.cpu.place_of(self.test, self.asked);
-        let users = self.users(self.asked);
-        let users = Users { of: &users, isolation: self.of_user.1 };
+        let (set, users) = self.cpu.set_with(place, (self.asked, self.terms, self.user));
+        let users = Users { of: &users, isolation: self.isolation };
         let offered = shortest_delay_bound((&set, users), place, self.platform, &mut self.steps)?;
         let from = self.terms.delay_bound.unwrap_or(self.asked.deadline);
         let to = Span::from_nanos(offered.as_nanos().next_multiple_of(granule_ns(offered)));

@@ -80,7 +80,7 @@ impl Users<'_> {
         let is_better = |at: usize| at < index || overtakes(at);
         let better = (0..set.len()).filter(|&at| is_better(at)).map(|at| self.of[at]);
         let mut others: Vec<u32> =
-            better.filter(|&user| user != self.of[index] && user != ROOT).collect();
+            better.filter(|&user| is_isolated(self.of[index], user)).collect();
         others.sort_unstable();
         others.dedup();
         steps.spend(set.len().saturating_mul(1 + others.len()))?;
@@ -88,8 +88,8 @@ impl Users<'_> {
         for user in others {
             let mut quantum = Span::ZERO;
             for at in self.of_user(user) {
-                let job = set[at].compute() + platform.switch_cost.saturating_mul(2);
-                ahead.once += job.saturating_mul(2);
+                let job = job_cost(&set[at], platform);
+                ahead.once += job.saturating_mul(JOBS_AHEAD);
                 if !is_better(at) {
                     let period_ns = set[at].period.as_nanos();
                     ahead.behind.push(Demand { cost_ns: job.as_nanos(), period_ns });
@@ -102,6 +102,11 @@ impl Users<'_> {
         Some(ahead)
     }
 
+    /// The user of an activity of the set.
+    pub(super) fn user_of(self, index: usize) -> u32 {
+        self.of.get(index).map_or(ROOT, |&user| user)
+    }
+
     /// The places of a user's activities in the set.
     fn of_user(self, user: u32) -> impl Iterator<Item = usize> {
         (0..self.of.len()).filter(move |&at| self.of[at] == user)
@@ -110,6 +115,18 @@ impl Users<'_> {
 
 /// May do anything, so nobody is isolated from it.
 pub(super) const ROOT: u32 = 0;
+/// How many jobs of each activity a user may be ahead: one, and a saved one.
+pub(super) const JOBS_AHEAD: u64 = 2;
+
+/// Whether `user` is isolated from `other`.
+pub(super) fn is_isolated(user: u32, other: u32) -> bool {
+    other != user && other != ROOT
+}
+
+/// `C'` of a job that may interrupt others.
+pub(super) fn job_cost(params: &ActivityParams, platform: &Platform) -> Span {
+    params.compute() + platform.switch_cost.saturating_mul(2)
+}
 
 #[cfg(test)]
 mod tests;

@@ -223,12 +223,9 @@ impl Reservations {
         &self,
         at: usize,
         place: usize,
-        (params, terms, user): (&ActivityParams, &Terms, u32),
+        asked: (&ActivityParams, &Terms, u32),
     ) -> Verdict {
-        let cpu = &self.cpus[at];
-        let (mut ranked, mut users) = (cpu.ranked(), cpu.users());
-        ranked.insert(place, (*params, *terms));
-        users.insert(place, user);
+        let (ranked, users) = self.cpus[at].set_with(place, asked);
         self.screened(at, (&ranked, &users), &mut self.steps())
     }
 
@@ -323,7 +320,7 @@ impl Reservations {
         &self,
         (cpu, place): (&Cpu, usize),
         name: &str,
-        (params, terms, user): (&ActivityParams, &Terms, u32),
+        asked: (&ActivityParams, &Terms, u32),
         verdict: Verdict,
     ) -> Refusal {
         let victim = |index: usize| match index.cmp(&place) {
@@ -331,20 +328,22 @@ impl Reservations {
             core::cmp::Ordering::Equal => name.to_owned(),
             core::cmp::Ordering::Greater => cpu.members[index - 1].name.clone(),
         };
-        let (asked, trials) = ((params, terms, (user, self.isolation)), (&verdict, self.steps()));
-        let hint = hint::find(cpu, &self.test, &self.platform, asked, trials);
+        let trials = (&verdict, self.steps());
+        let hint = hint::find(cpu, &self.test, &self.platform, (asked, self.isolation), trials);
         let mut reason = Reason::of(cpu.number, &verdict, self.platform.cpu_limit, victim);
         if let Reason::MissesDeadline { by_users, .. } = &mut reason {
-            *by_users =
-                self.isolation.is_some() && self.fits_for_one_user(cpu, place, (params, terms));
+            *by_users = self.isolation.is_some() && self.fits_for_one_user((cpu, place), asked);
         }
         Refusal { hint, ..Refusal::without_hint(name.to_owned(), reason, verdict.tests) }
     }
 
     /// Whether an activity would fit if all on the CPU belonged to one user.
-    fn fits_for_one_user(&self, cpu: &Cpu, place: usize, of: (&ActivityParams, &Terms)) -> bool {
-        let mut ranked = cpu.ranked();
-        ranked.insert(place, (*of.0, *of.1));
+    fn fits_for_one_user(
+        &self,
+        (cpu, place): (&Cpu, usize),
+        asked: (&ActivityParams, &Terms, u32),
+    ) -> bool {
+        let (ranked, _) = cpu.set_with(place, asked);
         let (set, steps) = ((&ranked[..], Users::ONE), &mut self.steps());
         let verdict = self.test.screen(cpu.number, set, cpu.events, &self.platform, steps);
         verdict.failure.is_none()

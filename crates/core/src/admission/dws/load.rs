@@ -6,7 +6,7 @@
 
 use crate::activity::{ActivityParams, Terms, WorkClass};
 use crate::admission::ahead::part_of;
-use crate::admission::isolation::{ROOT, Users};
+use crate::admission::isolation::{JOBS_AHEAD, ROOT, Users, is_isolated, job_cost};
 use crate::admission::platform::Platform;
 use crate::admission::response_time::{Steps, blocking, greatest_common_divisor};
 use crate::admission::utilization::{self, Demand};
@@ -108,8 +108,8 @@ impl Load {
             if terms.class != WorkClass::RealTime {
                 standing_ns = standing_ns.max(longest_ns);
                 claimants.push(Claimant {
-                    user: users.of.get(index).map_or(ROOT, |&user| user),
-                    cost_ns: (params.compute() + platform.switch_cost.saturating_mul(2)).as_nanos(),
+                    user: users.user_of(index),
+                    cost_ns: job_cost(params, platform).as_nanos(),
                     period_ns: params.period.as_nanos(),
                 });
                 continue;
@@ -125,7 +125,7 @@ impl Load {
             let unpreempted = if preemptible(params) { Span::ZERO } else { platform.switch_cost };
             streams.push(Stream {
                 index,
-                user: users.of.get(index).map_or(ROOT, |&user| user),
+                user: users.user_of(index),
                 deadline_ns: bound.as_nanos(),
                 period_ns: params.period.as_nanos(),
                 cost_ns: (params.compute() + hand_offs).as_nanos(),
@@ -159,12 +159,12 @@ impl Load {
 
     /// Whether the domain of `stream` may run ahead of its reservation at the cost of `user`.
     fn may_be_ahead(&self, stream: &Stream, user: u32) -> bool {
-        !self.users.is_empty() && stream.user != user && stream.user != ROOT
+        !self.users.is_empty() && is_isolated(user, stream.user)
     }
 
     /// The longest quanta and graces of the users from which `user` is isolated, in `length_ns`.
     fn graces(&self, user: u32, length_ns: u64) -> u64 {
-        let others = self.users.iter().filter(|(other, _)| *other != user && *other != ROOT);
+        let others = self.users.iter().filter(|(other, _)| is_isolated(user, *other));
         let grace_ns = part_of(length_ns, self.grace_ppm);
         others
             .fold(0, |sum: u64, (_, once_ns)| sum.saturating_add(*once_ns).saturating_add(grace_ns))
@@ -172,9 +172,9 @@ impl Load {
 
     /// The work of the claimants of other users in `length_ns`.
     fn claimed(&self, user: u32, length_ns: u64) -> Option<u64> {
-        let others = self.claimants.iter().filter(|of| of.user != user && of.user != ROOT);
+        let others = self.claimants.iter().filter(|of| is_isolated(user, of.user));
         others.into_iter().try_fold(0, |sum: u64, of| {
-            sum.checked_add((length_ns / of.period_ns + 3).checked_mul(of.cost_ns)?)
+            sum.checked_add((length_ns / of.period_ns + 1 + JOBS_AHEAD).checked_mul(of.cost_ns)?)
         })
     }
 
@@ -184,7 +184,9 @@ impl Load {
         let base_ns = base_ns.checked_add(self.claimed(user, length_ns)?)?;
         self.streams.iter().try_fold(base_ns, |sum, stream| {
             let demand_ns = match self.may_be_ahead(stream, user) {
-                true => (length_ns / stream.period_ns + 3).checked_mul(stream.cost_ns)?,
+                true => {
+                    (length_ns / stream.period_ns + 1 + JOBS_AHEAD).checked_mul(stream.cost_ns)?
+                }
                 false => stream.demand(length_ns)?,
             };
             sum.checked_add(demand_ns)
@@ -253,7 +255,7 @@ impl Load {
             let base_ns = blocking_ns.checked_add(self.graces(user, length_ns))?;
             let base_ns = base_ns.checked_add(self.claimed(user, length_ns)?)?;
             self.streams.iter().try_fold(base_ns, |sum, stream| {
-                let ahead = if self.may_be_ahead(stream, user) { 2 } else { 0 };
+                let ahead = if self.may_be_ahead(stream, user) { JOBS_AHEAD } else { 0 };
                 let jobs = jobs(stream.period_ns).checked_add(ahead)?;
                 sum.checked_add(jobs.checked_mul(stream.cost_ns)?)
             })
@@ -332,7 +334,7 @@ impl Load {
             let next_ns = others.into_iter().try_fold(base_ns, |sum, other| {
                 let arrived = begin_ns / other.period_ns + 1;
                 if self.may_be_ahead(other, own.user) {
-                    return sum.checked_add((arrived + 2).checked_mul(other.cost_ns)?);
+                    return sum.checked_add((arrived + JOBS_AHEAD).checked_mul(other.cost_ns)?);
                 }
                 let arrived_ns = arrived.checked_mul(other.cost_ns)?;
                 sum.checked_add(arrived_ns.min(other.demand(due_ns)?))
@@ -356,7 +358,7 @@ fn graces(
     let Some(isolation) = users.isolation else { return Vec::new() };
     let mut graces: Vec<(u32, u64)> = Vec::new();
     for (index, (params, _)) in set.iter().enumerate() {
-        let (user, once) = (users.of[index], blocking(params, platform) + isolation.grace);
+        let (user, once) = (users.user_of(index), blocking(params, platform) + isolation.grace);
         if !streams.iter().any(|stream| stream.user == user) {
             continue;
         }
