@@ -23,10 +23,11 @@
 //! 1. The holder is ready and silent beyond its limit, whether another domain waits or not. The
 //!    kernel's count does not tell whether it runs, so the watchdog raises it above all domains:
 //!    then it runs. The kernel then counts for how long it was ready before. A holder that ran is
-//!    not kept from the CPU, and nothing follows. The same is done for a preempted domain while
-//!    nobody else wants the CPU. If no holder is ready, work waits, and no KLS thread has chosen
-//!    for some time, the cause is unknown: such a lock, or the host. The watchdog wakes each
-//!    sleeping thread by its wake word. It believes no wake word.
+//!    not kept from the CPU, and nothing follows. The same is done for a ready domain without the
+//!    turn while nobody shows work: one that was preempted, finishes its quantum, or is about to
+//!    publish work. If no holder is ready, work waits, and no KLS thread has chosen for some time,
+//!    the cause is unknown: such a lock, or the host. The watchdog wakes each sleeping thread by
+//!    its wake word. It believes no wake word.
 //! 2. [`LOOK_MIN`] later a thread that slept on its wake word is ready, or has run. A thread that
 //!    still sleeps and has used no CPU time waits for something else. If that may be a futex, it
 //!    gets the ordinary class, and no turns. This is no offence: it may wait for a mutex of its
@@ -92,35 +93,39 @@ impl CpuWatch {
         let is_wanted = is_contested
             || ready.is_some()
             || holder.is_some_and(|(_, of, _)| of.wants_cpu(tick.now));
-        // Its turn was taken, and nobody else wants the CPU. Its priority is below those of others.
-        let preempted = if is_wanted { None } else { self.ready_preempted(view) };
-        if !is_wanted && preempted.is_none() {
+        // Its turn was taken, and nobody else wants the CPU.
+        let without_turn = if is_wanted { None } else { self.ready_without_turn(view) };
+        if !is_wanted && without_turn.is_none() {
             self.standstill = None;
             return false;
         }
         let ready = ready.map(|(group, member, turn)| (group, member, Some(turn)));
-        match ready.or(preempted.map(|(group, member)| (group, member, None))) {
+        match ready.or(without_turn.map(|(group, member)| (group, member, None))) {
             Some(ready) => self.check_ready(view, ready, tick),
             None => self.check_kls(view, holder, tick),
         }
     }
 
-    /// A domain that was preempted and is ready to run.
-    fn ready_preempted<'v>(
+    /// A domain without the turn that is ready to run: it was preempted, it finishes its quantum, or
+    /// it was woken and is about to publish work.
+    fn ready_without_turn<'v>(
         &mut self,
         view: &'v CpuView,
     ) -> Option<(&'v Arc<DomainGroup>, &'v Arc<Member>)> {
-        let mut is_preempted = |member: &Member| {
-            let penalty = self.record_of(member).and_then(|record| record.penalty);
-            member.is(State::Demoted) && penalty.is_some_and(|of| !of.is_ordinary)
+        let mut may_run = |group: &DomainGroup, member: &Member| match member.is(State::Demoted) {
+            true => {
+                let penalty = self.record_of(member).and_then(|record| record.penalty);
+                penalty.is_some_and(|of| !of.is_ordinary)
+            }
+            false => !group.is_asleep(member),
         };
         let groups = view.groups();
         let mut all = groups.flat_map(|(group, of)| of.iter().map(move |member| (group, member)));
-        all.find(|(_, member)| is_preempted(member) && is_ready(member))
+        all.find(|(group, member)| may_run(group, member) && is_ready(member))
     }
 
-    /// (1) and (2) of the module's head, for a domain that is ready to run: the holder, or one that
-    /// was preempted while nobody else wants the CPU.
+    /// (1) and (2) of the module's head, for a domain that is ready to run: the holder, or one
+    /// without the turn while nobody else wants the CPU.
     fn check_ready(
         &mut self,
         view: &CpuView,

@@ -198,6 +198,7 @@ impl CpuWatch {
         let outranked = view.groups().find(|(group, _)| {
             self.cpu_state.is_held(group) && is_outranked(view, group, tick.now)
         });
+        let is_shared = turn.is_some() || is_contested || several_users_are_awake(view);
         let grant = Beside::Grant(self.cpu_state.grants());
         let beside = |group: &Arc<DomainGroup>| match outranked {
             Some((held, _)) if Arc::ptr_eq(held, group) => grant,
@@ -213,19 +214,20 @@ impl CpuWatch {
                     (record.suspicion, record.passed_over) = (None, None);
                     continue;
                 }
-                if (turn.is_some() || is_contested)
-                    && self.ran_without_turn((group, member), beside(group), tick)
-                {
+                if is_shared && self.ran_without_turn((group, member), beside(group), tick) {
                     continue;
                 }
+                let limit = tick.rules.limit(member).max(holder_limit);
                 let Some(record) = self.record_of(member) else { continue };
                 if !is_contested {
                     // A silent holder for which nobody waits proves nothing.
                     record.suspicion = None;
+                    if is_shared && turn.is_none() {
+                        self.look_again_after(limit, tick);
+                    }
                     continue;
                 }
                 let response = last_response(member, tick.now);
-                let limit = tick.rules.limit(member).max(holder_limit);
                 let found = Suspicion { response, turn: None, holder_response };
                 if record.confirms(found, tick.now, limit) {
                     self.sample(group, member, tick);
@@ -336,6 +338,19 @@ impl CpuWatch {
             record.ran_before_look = record.account.has_run;
         }
     }
+}
+
+/// Whether domains of several users are ready to run and not demoted, so that one waits for the
+/// other, whether they show work or not: one that finishes its quantum or is about to publish work
+/// has no turn.
+fn several_users_are_awake(view: &CpuView) -> bool {
+    let is_awake = |group: &DomainGroup, member: &Member| {
+        !group.is_asleep(member) && !member.is(State::Demoted) && is_ready(member)
+    };
+    let any_is_awake = |(group, members): &&(Arc<DomainGroup>, Members)| {
+        members.iter().any(|member| is_awake(group, member))
+    };
+    view.groups().filter(any_is_awake).nth(1).is_some()
 }
 
 /// Whether a domain of another user has a rank that preempts all those of a group, by the copies of

@@ -592,6 +592,22 @@ fn a_domain_that_responds_but_runs_beside_one_turn_offends() {
     }
 }
 
+/// Found by reading: two domains were awake, and neither had the turn or showed work. So nobody
+/// limited the first, and the second never published its work.
+#[test]
+fn a_domain_that_runs_beside_one_of_another_user_without_any_turn_offends() {
+    let groups = [1, 2].map(|uid| Arc::new(DomainGroup::new(0, uid).unwrap()));
+    let rogue = Busy::start(&groups[0], 1);
+    // The thread of this test is awake, within its quantum. It shows no work yet.
+    let (waits, _owner) = member(&groups[1], 1, (std::process::id(), thread_id()));
+    waits.limits.quantum_ns_max.store(Span::from_secs(100).as_nanos(), Relaxed);
+    let mut watch = watch_of(&groups[0], &rogue.member);
+    groups[0].turn.reset(DomainId::DAEMON);
+    watch.cpu_state.set_groups(|list| list.push(groups[1].clone()));
+    let (measures, lost) = look_at_busy(&mut watch, &rogue, DomainId::DAEMON);
+    assert!(measures == [Measure::OutPrioritised] && lost >= 2, "{measures:?} after {lost}");
+}
+
 /// The kernel's count of a running thread is out of date until its next tick, at any moment.
 #[test]
 fn a_domain_that_is_awake_without_the_turn_is_looked_at_each_half_millisecond() {

@@ -374,3 +374,31 @@ fn a_preempted_domain_that_is_kept_from_the_cpu_is_raised_too() {
     let Some(Kept::Raised { holder: raised, .. }) = &watch.kept else { panic!("not raised") };
     assert!(Arc::ptr_eq(raised, &holder.member));
 }
+
+/// Found by an attack: all domains of a user were finishing their quanta, and the owner of a lock
+/// kept them from the CPU until the end. Such a domain shows no work, and so does one that was
+/// woken and has not run yet.
+#[test]
+fn a_domain_without_the_turn_that_is_kept_from_the_cpu_is_raised_too() {
+    for state in [State::Blocked, State::Stopped, State::Attached] {
+        let mut lone = Lone::start();
+        let Lone { watch, holder, limit, .. } = &mut lone;
+        let group = watch.view.groups().next().unwrap().0.clone();
+        group.set_state(&holder.member, state);
+        group.turn.reset(DomainId::DAEMON);
+        step(watch, THEN + *limit, false);
+        let Some(Kept::Raised { holder: raised, .. }) = &watch.kept else { panic!("{state:?}") };
+        assert!(Arc::ptr_eq(raised, &holder.member));
+    }
+}
+
+#[test]
+fn a_domain_that_sleeps_without_the_turn_is_not_raised() {
+    let mut lone = Lone::start();
+    let Lone { watch, holder, limit, .. } = &mut lone;
+    let group = watch.view.groups().next().unwrap().0.clone();
+    assert!(group.turn.wake_word(holder.member.domain).prepare_wait());
+    group.turn.reset(DomainId::DAEMON);
+    step(watch, THEN + *limit, false);
+    assert!(watch.kept.is_none());
+}
