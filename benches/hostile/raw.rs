@@ -3,6 +3,7 @@
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::atomic::AtomicU64;
+use std::time::Duration;
 
 use upcall_shm::DomainId;
 use upcall_shm::turn_page::{PAGE_BYTES, TurnPage};
@@ -16,6 +17,11 @@ use upcall_sys::{clock, process, schedule};
 /// A reservation of one PDU of this cost in each period. Its deadline is its period.
 pub fn need(period_ns: u64, pdu_cost_ns: u64) -> Need {
     Need { period_ns, deadline_ns: period_ns, batch: 1, quantum: 1, pdu_cost_ns, ..Need::default() }
+}
+
+/// The reservation of most attackers. The period is shorter than those of the usual victims.
+fn usual_need() -> Need {
+    need(5_000_000, 100_000)
 }
 
 /// A domain that follows the protocol only as far as an attack wants.
@@ -37,16 +43,31 @@ impl Raw {
     /// # Panics
     /// If the daemon refuses.
     pub fn attach(socket: &Path, name: &str) -> Raw {
-        // The period is shorter than those of the usual victims.
-        Raw::attach_with(socket, name, need(5_000_000, 100_000))
+        Raw::attach_with(socket, name, usual_need())
     }
 
     /// The same with this reservation.
     pub fn attach_with(socket: &Path, name: &str, need: Need) -> Raw {
-        let mut raw = Raw::join(socket, name).unwrap_or_else(|why| panic!("{why}"));
-        let order = raw.create(1, false, need).flatten().unwrap_or_else(|why| panic!("{why}"));
-        raw.rank = Rank::new(need.period_ns, order);
-        raw
+        Raw::join(socket, name).unwrap_or_else(|why| panic!("{why}")).with(need)
+    }
+
+    /// As [`Raw::attach`], once the daemon was killed: tries again for 5 s until the next one
+    /// answers. The kernel accepts connections for a process that is ending, and resets them.
+    pub fn attach_to_next(socket: &Path, name: &str) -> Raw {
+        let until_ns = clock::monotonic_ns() + 5_000_000_000;
+        loop {
+            match Raw::join(socket, name) {
+                Ok(raw) => return raw.with(usual_need()),
+                Err(why) => assert!(clock::monotonic_ns() < until_ns, "{why}"),
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Reserves this.
+    fn with(self, need: Need) -> Raw {
+        let order = self.create(1, false, need).flatten().unwrap_or_else(|why| panic!("{why}"));
+        Raw { rank: Rank::new(need.period_ns, order), ..self }
     }
 
     /// Attaches without a reservation. The error is a sentence.

@@ -57,9 +57,9 @@ pub(crate) const ATTACKS: &[Attack] = &[
 const SWARM: usize = 20;
 /// The period of the reservations, in which each domain of a swarm runs for its reservation and
 /// 4.9 % of the CPU. Twenty such reservations of another user fit beside the victims, with some
-/// 0.4 ms to spare: admission counts the hand-offs as the daemon measures them.
+/// 1 ms to spare: admission counts each hand-off as the daemon measured it at its start.
 const PERIOD_NS: u64 = 5_000_000;
-const RESERVED_NS: u64 = 50_000;
+const RESERVED_NS: u64 = 30_000;
 const USED_NS: u64 = RESERVED_NS + 245_000;
 /// A period above those of the victims: the swarm has worse ranks.
 const WORSE_KEY_NS: u64 = 40_000_000;
