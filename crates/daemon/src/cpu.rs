@@ -24,7 +24,6 @@ pub(crate) struct CpuState {
     pub(crate) cpu: u32,
     groups: Mutex<Groups>,
     choice: Mutex<()>,
-    choices: AtomicU64,
     /// The number of the group that has the CPU; 0 if none has. Domains can write their turn pages
     /// but not this word. The word holds the group's number and not the user's: a new group of the
     /// same user does not inherit the CPU from a closed one.
@@ -42,7 +41,6 @@ impl CpuState {
             cpu,
             groups: Mutex::default(),
             choice: Mutex::new(()),
-            choices: AtomicU64::new(0),
             granted: AtomicU64::new(0),
             grants: AtomicU64::new(0),
             departed: Departed::default(),
@@ -130,14 +128,7 @@ impl CpuState {
     /// Locks the choice of the next domain: one KLS thread chooses at a time. All KLS threads of a
     /// CPU have the same priority, so none waits for a thread that cannot run.
     pub(crate) fn lock_choice(&self) -> MutexGuard<'_, ()> {
-        // Relaxed: a count.
-        self.choices.fetch_add(1, Ordering::Relaxed);
         self.choice.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// How often a KLS thread has begun to choose. Domains cannot write it.
-    pub(crate) fn choices(&self) -> u64 {
-        self.choices.load(Ordering::Relaxed)
     }
 
     /// Gives the CPU to `group`. The caller holds the lock of [`CpuState::lock_choice`], and then

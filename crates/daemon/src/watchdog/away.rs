@@ -25,9 +25,9 @@
 //!    then it runs. The kernel then counts for how long it was ready before. A holder that ran is
 //!    not kept from the CPU, and nothing follows. The same is done for a ready domain without the
 //!    turn while nobody shows work: one that was preempted, finishes its quantum, or is about to
-//!    publish work. If no holder is ready, work waits, and no KLS thread has chosen for some time,
-//!    the cause is unknown: such a lock, or the host. The watchdog wakes each sleeping thread by
-//!    its wake word. It believes no wake word.
+//!    publish work. If no holder is ready, work waits, and no KLS thread has given the CPU away for
+//!    some time, the cause is unknown: such a lock, or the host. The watchdog wakes each sleeping
+//!    thread by its wake word. It believes no wake word.
 //! 2. [`LOOK_MIN`] later a thread that slept on its wake word is ready, or has run. A thread that
 //!    still sleeps and has used no CPU time waits for something else. If that may be a futex, it
 //!    gets the ordinary class, and no turns. This is no offence: it may wait for a mutex of its
@@ -93,7 +93,7 @@ impl CpuWatch {
         let is_wanted = is_contested
             || ready.is_some()
             || holder.is_some_and(|(_, of, _)| of.wants_cpu(tick.now));
-        // Its turn was taken, and nobody else wants the CPU.
+        // A domain that cannot show that it wants the CPU, while nobody else wants it.
         let without_turn = if is_wanted { None } else { self.ready_without_turn(view) };
         if !is_wanted && without_turn.is_none() {
             self.standstill = None;
@@ -106,8 +106,8 @@ impl CpuWatch {
         }
     }
 
-    /// A domain without the turn that is ready to run: it was preempted, it finishes its quantum, or
-    /// it was woken and is about to publish work.
+    /// A domain without the turn that is ready to run: it was preempted, it finishes its quantum,
+    /// or it was woken and is about to publish work.
     fn ready_without_turn<'v>(
         &mut self,
         view: &'v CpuView,
@@ -205,7 +205,7 @@ impl CpuWatch {
             turn,
             is_ready: ready.is_some(),
             holder_ns: ready.map_or(0, |of| of.last_sample.count_ns.load(Relaxed)),
-            choices: self.cpu_state.choices(),
+            grants: self.cpu_state.grants(),
         };
         if self.standstill.as_ref().is_none_or(|known| known.progress != progress) {
             self.standstill = Some(Standstill { progress, since: tick.now, waited_ns: None });

@@ -9,8 +9,9 @@ use upcall_shm::turn_page::Turn;
 
 use crate::group::Member;
 
-/// How long a KLS thread may need to give the CPU to a domain.
-pub(super) const CHOICE_MAX: Span = Span::from_millis(1);
+/// How long the KLS threads may need to give the CPU to a domain. Two of them may choose for that,
+/// some 50 us each. A shorter time would show that of the host.
+pub(super) const CHOICE_MAX: Span = Span::from_micros(500);
 
 /// What does not change while no domain gets the CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,8 +21,9 @@ pub(super) struct Progress {
     pub(super) is_ready: bool,
     /// CPU time of the holder's thread at its last sample, as the kernel counts it.
     pub(super) holder_ns: u64,
-    /// How often the KLS threads of the CPU have chosen.
-    pub(super) choices: u64,
+    /// How often the KLS threads have given the CPU to a group. A thread may choose without that:
+    /// it leaves the choice to another one, which is below the domains and may not run.
+    pub(super) grants: u64,
 }
 
 /// A time without progress.
