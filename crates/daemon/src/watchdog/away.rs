@@ -9,8 +9,10 @@
 //!
 //! ```text
 //!   the CPU:     goes on -- (1) silent, ready --> holder raised -- it waited --> sleepers woken
-//!                   ^  |                              |                            ^
-//!                   |  +-- (1) no choice, none ready -|----------------------------+
+//!                   ^  |                              |       |                    ^  ^
+//!                   |  |                              |       +-- (6) --> others --+  |
+//!                   |  |                              |                   raised      |
+//!                   |  +-- (1) no choice, none ready -|-------------------------------+
 //!                   +------------- it ran ------------+
 //!
 //!   a sleeper:   present --> woken --- (2) waits on ---> away --- (3) --> charged
@@ -39,6 +41,10 @@
 //!    reservations and the grace.
 //! 4. The kernel counts no such time of a KLS thread if the host had the CPU.
 //! 5. The review of preempted domains gives the class back (`cpu_watch`).
+//! 6. A thread whose wait for a lock has timed out must run before the kernel takes its priority
+//!    from the owner. If the owner loops at that priority on the same CPU, that thread is ready and
+//!    never runs. So the watchdog also raises each thread that is ready without the turn, for
+//!    [`LOOK_MIN`]. If it waits for the lock again, it sleeps when the sleepers are woken.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -163,7 +169,7 @@ impl CpuWatch {
 
     /// What follows when a ready holder was raised, and when the threads that sleep were woken.
     fn go_on_with(&mut self, kept: Kept, view: &CpuView, tick: &mut Tick<'_>) -> bool {
-        let (Kept::Raised { at, .. } | Kept::Woken { at, .. }) = kept;
+        let (Kept::Raised { at, .. } | Kept::LetRun { at, .. } | Kept::Woken { at, .. }) = kept;
         if tick.now.since(at) < LOOK_MIN {
             self.look_again_after((at + LOOK_MIN).since(tick.now), tick);
             self.kept = Some(kept);
@@ -178,11 +184,18 @@ impl CpuWatch {
                     lower_again(&holder, tick.rules);
                     return false;
                 }
-                self.wake_sleepers(view, tick);
-                self.asks.push(Ask::Wake);
-                self.kept = Some(Kept::Woken { holder, kept_ns, at: tick.now });
+                let ready = ready_beside(view, &holder);
+                if ready.is_empty() {
+                    return self.wake_beside(holder, kept_ns, view, tick);
+                }
+                ready.iter().for_each(|member| let_run(member, tick.rules));
+                self.kept = Some(Kept::LetRun { holder, kept_ns, ready, at: tick.now });
                 self.look_again_after(LOOK_MIN, tick);
                 true
+            }
+            Kept::LetRun { holder, kept_ns, ready, .. } => {
+                ready.iter().for_each(|member| lower_again(member, tick.rules));
+                self.wake_beside(holder, kept_ns, view, tick)
             }
             Kept::Woken { holder, kept_ns, .. } => {
                 self.lower_away(view, tick);
@@ -192,6 +205,22 @@ impl CpuWatch {
                 true
             }
         }
+    }
+
+    /// Wakes the sleeping threads of all CPUs. The holder, which was kept from the CPU for so long,
+    /// stays raised meanwhile.
+    fn wake_beside(
+        &mut self,
+        holder: Arc<Member>,
+        kept_ns: u64,
+        view: &CpuView,
+        tick: &mut Tick<'_>,
+    ) -> bool {
+        self.wake_sleepers(view, tick);
+        self.asks.push(Ask::Wake);
+        self.kept = Some(Kept::Woken { holder, kept_ns, at: tick.now });
+        self.look_again_after(LOOK_MIN, tick);
+        true
     }
 
     /// Notes what does not change while no domain gets the CPU. Returns since when.
@@ -351,6 +380,13 @@ impl CpuWatch {
             }
         }
     }
+}
+
+/// The members beside the holder that are ready to run with the priority of the domains, or above.
+fn ready_beside(view: &CpuView, holder: &Arc<Member>) -> Vec<Arc<Member>> {
+    let members = view.groups().flat_map(|(_, members)| members.iter());
+    let others = members.filter(|of| !Arc::ptr_eq(of, holder) && !of.is(State::Demoted));
+    others.filter(|member| is_ready(member)).cloned().collect()
 }
 
 /// For how long the KLS threads of the CPU were ready so far and did not run. The kernel adds a

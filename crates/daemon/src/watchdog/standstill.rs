@@ -53,6 +53,9 @@ pub(super) enum Kept {
     /// much time before for which the thread was ready and did not run. It can have been kept from
     /// the CPU for `kept_max`.
     Raised { holder: Arc<Member>, waited_ns: u64, kept_max: Span, at: Instant },
+    /// The holder was kept from the CPU for so long, and the threads that were ready without the
+    /// turn were raised, too.
+    LetRun { holder: Arc<Member>, kept_ns: u64, ready: Vec<Arc<Member>>, at: Instant },
     /// The holder was kept from the CPU for so long, and the sleeping threads were woken.
     Woken { holder: Arc<Member>, kept_ns: u64, at: Instant },
 }

@@ -314,7 +314,10 @@ struct Lone {
 
 impl Lone {
     fn start() -> Lone {
-        let groups = [1, 2].map(|uid| Arc::new(DomainGroup::new(0, uid).unwrap()));
+        Lone::of([1, 2].map(|uid| Arc::new(DomainGroup::new(0, uid).unwrap())))
+    }
+
+    fn of(groups: [Arc<DomainGroup>; 2]) -> Lone {
         let holder = Busy::start(&groups[0], 1);
         let other = member(&groups[1], 1, (1, 1));
         let mut watch = watch_of(&groups[0], &holder.member);
@@ -354,6 +357,32 @@ fn a_silent_holder_that_waits_is_found_although_nobody_else_wants_the_cpu() {
     assert!(kept_ns >= 1_000_000);
     step(&mut lone.watch, at + LOOK_MIN, false);
     assert!(lone.watch.kept.is_none() && lone.holder.member.is(State::Attached));
+}
+
+/// Found by a trace of an attack: the wait for the lock had timed out, so the thread did not sleep.
+/// It was ready behind the owner, which kept its priority.
+#[test]
+fn a_thread_that_is_ready_beside_a_kept_holder_runs_before_the_sleepers_are_woken() {
+    // Threads inherit the CPU, so the two wait for each other.
+    schedule::pin_thread(&schedule::allowed_cpus().unwrap()[..1]).unwrap();
+    let groups = [1, 2].map(|uid| Arc::new(DomainGroup::new(0, uid).unwrap()));
+    let ready = Busy::start(&groups[1], 2);
+    assert!(groups[1].turn.wake_word(ready.member.domain).prepare_wait(), "it claims to sleep");
+    let mut lone = Lone::of(groups);
+    while lone.holder.member.thread.by_watchdog().wait_time().unwrap() < 1_000_000 {
+        std::thread::yield_now();
+    }
+    let at = lone.raise();
+    let Some(Kept::Raised { waited_ns, .. }) = &mut lone.watch.kept else { panic!("not raised") };
+    // As if it had been raised before its waits.
+    *waited_ns = 0;
+    step(&mut lone.watch, at, false);
+    let Some(Kept::LetRun { ready: raised, .. }) = &lone.watch.kept else { panic!("they wait") };
+    assert!(raised.len() == 1 && Arc::ptr_eq(&raised[0], &ready.member));
+    step(&mut lone.watch, at + LOOK_MIN, false);
+    assert!(matches!(lone.watch.kept, Some(Kept::Woken { kept_ns: 1_000_000.., .. })));
+    step(&mut lone.watch, at + LOOK_MIN * 2, false);
+    assert!(lone.watch.kept.is_none() && ready.member.is(State::Attached), "it runs");
 }
 
 #[test]
