@@ -1,6 +1,11 @@
 //! Compares the simulator with SimSo 0.8.5 (PyPI `simso`) on the same sets. Both must find the same
-//! misses and the same worst responses. Then the bench compares their speed. SimSo is written in
-//! Python, so the ratio compares two languages as well as two simulators; agreement is the point.
+//! number of jobs and the same worst responses where all deadlines are kept. Then the bench compares
+//! their speed. SimSo is written in Python, so the ratio compares two languages as well as two
+//! simulators; agreement is the point.
+//!
+//! Where a deadline is missed, Upcall differs on purpose: late work of an activity runs below all
+//! that keep their reservation (docs/decisions/0016). SimSo's schedulers have no such rule. There a
+//! task that misses nothing in SimSo must miss nothing in Upcall, and the rest is printed only.
 //!
 //! The sets run under rate monotonic and earliest deadline first. They are fully preemptive, have
 //! implicit deadlines, are released together, and load the CPU up to and beyond 100 %. EDF is DWS
@@ -10,7 +15,7 @@
 //! of the job that was ready first. SimSo therefore runs two schedulers of this bench
 //! (`simulate.py`), which favour the task that comes first in the set, as Upcall does.
 //!
-//! The bench ends with an error if the two simulators differ in one number. It installs SimSo into
+//! The bench ends with an error if one of these does not hold. It installs SimSo into
 //! `target/simso` with pip. Without Python, venv or PyPI it prints that it was skipped.
 
 #![forbid(unsafe_code)]
@@ -59,17 +64,29 @@ fn main() -> ExitCode {
         }
     };
     println!(
-        "{:>6} {:>5} {:>6} {:>8} {:>7} {:>15} {:>15} {:>9}",
-        "policy", "tasks", "load", "jobs", "missed", "SimSo/Python ms", "Upcall/Rust ms", "ratio"
+        "{:>6} {:>5} {:>6} {:>8} {:>13} {:>14} {:>15} {:>15} {:>9}",
+        "policy",
+        "tasks",
+        "load",
+        "jobs",
+        "SimSo missed",
+        "Upcall missed",
+        "SimSo/Python ms",
+        "Upcall/Rust ms",
+        "ratio"
     );
     let mut ratios: Vec<u64> = Vec::new();
-    let mut differ = 0;
+    let (mut kept, mut differ, mut harmed) = (0, 0, 0);
     for (set, answer) in sets.iter().zip(&answers) {
         let (seconds, tasks) = run_here(set);
-        if tasks != answer.tasks {
-            differ += 1;
+        let is_kept = missed(&answer.tasks) == 0;
+        let is_harmed =
+            answer.tasks.iter().zip(&tasks).any(|(simso, upcall)| simso.1 < upcall.1.min(1));
+        kept += u64::from(is_kept);
+        differ += u64::from(is_kept && tasks != answer.tasks);
+        harmed += u64::from(is_harmed);
+        if is_kept && tasks != answer.tasks || is_harmed {
             println!("DIFFERENT {:?}\n  SimSo  {:?}\n  Upcall {tasks:?}", set.tasks, answer.tasks);
-            continue;
         }
         let ratio = answer.seconds / seconds;
         #[expect(
@@ -80,26 +97,36 @@ fn main() -> ExitCode {
         ratios.push(ratio.round() as u64);
         let load: f64 = set.tasks.iter().map(|&(t, c)| c as f64 / t as f64).sum();
         println!(
-            "{:>6} {:>5} {load:>6.3} {:>8} {:>7} {:>15.1} {:>15.3} {ratio:>9.0}",
+            "{:>6} {:>5} {load:>6.3} {:>8} {:>13} {:>14} {:>15.1} {:>15.3} {ratio:>9.0}",
             set.policy,
             set.tasks.len(),
             tasks.iter().map(|task| task.0).sum::<u64>(),
-            tasks.iter().map(|task| task.1).sum::<u64>(),
+            missed(&answer.tasks),
+            missed(&tasks),
             answer.seconds * 1e3,
             seconds * 1e3,
         );
     }
     println!(
-        "\n{} sets, {differ} with a different number of jobs, of misses, or worst response",
+        "\n{} sets. In {kept} of them SimSo finds no miss: {differ} differ in the number of jobs, in \
+         misses or in a worst response.\nIn the others late work runs below the rest in Upcall: in \
+         {harmed} a task misses deadlines that it keeps in SimSo.",
         sets.len()
     );
+    if differ + harmed > 0 {
+        println!("DOES NOT HOLD: the simulators differ");
+    }
     println!(
         "CPU time of SimSo, which is Python, / of Upcall, which is Rust: p10 {}, median {}, p90 {}",
         percentile(&mut ratios, 10.0),
         percentile(&mut ratios, 50.0),
         percentile(&mut ratios, 90.0)
     );
-    if differ == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if differ + harmed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn missed(tasks: &[Summary]) -> u64 {
+    tasks.iter().map(|task| task.1).sum()
 }
 
 /// `count` random sets for each policy, the same in every run. Loads are around 0.5 to 1.1, and the
