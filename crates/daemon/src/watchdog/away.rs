@@ -8,12 +8,11 @@
 //! all domains are of one user: they trust each other. A look of the watchdog calls this module.
 //!
 //! ```text
-//!   the CPU:     goes on -- (1) silent, ready --> holder raised -- it waited --> sleepers woken
-//!                   ^  |                              |       |                    ^  ^
-//!                   |  |                              |       +-- (6) --> others --+  |
-//!                   |  |                              |                   raised      |
-//!                   |  +-- (1) no choice, none ready -|-------------------------------+
-//!                   +------------- it ran ------------+
+//!   the CPU:     goes on -- (1) silent, ready --> holder raised -- it waited --+
+//!                   ^  |                              |                        v
+//!                   |  +-- (1) no grant, none ready --|---> (6) others raised, if any are ready
+//!                   |                                 |                        v
+//!                   +------------- it ran ------------+                  sleepers woken
 //!
 //!   a sleeper:   present --> woken --- (2) waits on ---> away --- (3) --> charged
 //!                   ^          |                           |                 |
@@ -44,7 +43,8 @@
 //! 6. A thread whose wait for a lock has timed out must run before the kernel takes its priority
 //!    from the owner. If the owner loops at that priority on the same CPU, that thread is ready and
 //!    never runs. So the watchdog also raises each thread that is ready without the turn, for
-//!    [`LOOK_MIN`]. If it waits for the lock again, it sleeps when the sleepers are woken.
+//!    [`LOOK_MIN`], before it wakes the sleepers. If the thread waits for the lock again, it sleeps
+//!    then.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -62,7 +62,7 @@ use super::record::{Penalty, is_ready};
 use super::standstill::{Ask, CHOICE_MAX, Kept, Lowered, Progress, Standstill};
 use super::tick::Tick;
 use crate::cpu::CpuView;
-use crate::group::{DomainGroup, Member};
+use crate::group::{DomainGroup, Member, Members};
 
 /// Waits that are shorter do not show that a thread was kept from the CPU: the watchdog itself may
 /// have had it.
@@ -100,23 +100,25 @@ impl CpuWatch {
             || ready.is_some()
             || holder.is_some_and(|(_, of, _)| of.wants_cpu(tick.now));
         // A domain that cannot show that it wants the CPU, while nobody else wants it.
-        let without_turn = if is_wanted { None } else { self.ready_without_turn(view) };
+        let without_turn = if is_wanted { None } else { self.ready_without_turn(view, tick.now) };
         if !is_wanted && without_turn.is_none() {
             self.standstill = None;
             return false;
         }
-        let ready = ready.map(|(group, member, turn)| (group, member, Some(turn)));
-        match ready.or(without_turn.map(|(group, member)| (group, member, None))) {
+        let ready = ready.map(|(group, member, _)| (group, member));
+        match ready.or(without_turn) {
             Some(ready) => self.check_ready(view, ready, tick),
             None => self.check_kls(view, holder, tick),
         }
     }
 
     /// A domain without the turn that is ready to run: it was preempted, it finishes its quantum,
-    /// or it was woken and is about to publish work.
+    /// or it was woken and is about to publish work. Of several, the one that has been silent and
+    /// was not raised for longest. A response may be false, so no domain is left out.
     fn ready_without_turn<'v>(
         &mut self,
         view: &'v CpuView,
+        now: Instant,
     ) -> Option<(&'v Arc<DomainGroup>, &'v Arc<Member>)> {
         let mut may_run = |group: &DomainGroup, member: &Member| match member.is(State::Demoted) {
             true => {
@@ -126,8 +128,13 @@ impl CpuWatch {
             false => !group.is_asleep(member),
         };
         let groups = view.groups();
-        let mut all = groups.flat_map(|(group, of)| of.iter().map(move |member| (group, member)));
-        all.find(|(group, member)| may_run(group, member) && is_ready(member))
+        let all = groups.flat_map(|(group, of)| of.iter().map(move |member| (group, member)));
+        let ready = all.filter(|(group, member)| may_run(group, member) && is_ready(member));
+        let ready: Vec<_> = ready.collect();
+        ready.into_iter().min_by_key(|(_, member)| {
+            let raised_at = self.record_of(member).and_then(|record| record.raised_at);
+            raised_at.unwrap_or_default().max(last_response(member, now))
+        })
     }
 
     /// (1) and (2) of the module's head, for a domain that is ready to run: the holder, or one
@@ -135,32 +142,34 @@ impl CpuWatch {
     fn check_ready(
         &mut self,
         view: &CpuView,
-        (group, member, turn): (&Arc<DomainGroup>, &Arc<Member>, Option<Turn>),
+        (group, member): (&Arc<DomainGroup>, &Arc<Member>),
         tick: &mut Tick<'_>,
     ) -> bool {
         let back = self.time_of_others(view, Some(member), tick);
         let limit = tick.rules.limit(member) + back;
-        let since = self.note_progress(turn, Some(member), tick);
-        let asked = self.asked.filter(|&(of, _)| of == turn).map(|(_, at)| at + limit);
-        let asked = asked.unwrap_or(Instant::ZERO);
-        let silent_from = asked.max(last_response(member, tick.now) + limit);
+        let since = self.note_progress_of(member, tick);
+        let raised_at = self.record_of(member).and_then(|record| record.raised_at);
+        let again = raised_at.map_or(Instant::ZERO, |at| at + limit);
+        let silent_from = again.max(last_response(member, tick.now) + limit);
         if tick.now < silent_from {
             self.look_again_after(silent_from.since(tick.now).max(LOOK_MIN), tick);
             // A response may be false. The kernel counts the CPU time of a thread at each of its
             // ticks. So a ready holder whose count stands still for longer does not run.
             let stands_from = since + tick.kernel_tick + KEPT_MIN + back;
-            if tick.now < stands_from.max(asked) {
+            if tick.now < stands_from.max(again) {
                 return false;
             }
             self.sample(group, member, tick);
-            if self.note_progress(turn, Some(member), tick) == tick.now {
+            if self.note_progress_of(member, tick) == tick.now {
                 return false;
             }
         }
         let kept_max = tick.now.since(since) + limit;
         let waited_ns = member.thread.by_watchdog().wait_time().unwrap_or(u64::MAX);
         let_run(member, tick.rules);
-        self.asked = Some((turn, tick.now));
+        if let Some(record) = self.record_of(member) {
+            record.raised_at = Some(tick.now);
+        }
         self.kept =
             Some(Kept::Raised { holder: member.clone(), waited_ns, kept_max, at: tick.now });
         self.look_again_after(LOOK_MIN, tick);
@@ -184,18 +193,19 @@ impl CpuWatch {
                     lower_again(&holder, tick.rules);
                     return false;
                 }
-                let ready = ready_beside(view, &holder);
-                if ready.is_empty() {
-                    return self.wake_beside(holder, kept_ns, view, tick);
+                if !self.let_others_run(view, Some((&holder, kept_ns)), tick) {
+                    self.wake_beside(holder, kept_ns, view, tick);
                 }
-                ready.iter().for_each(|member| let_run(member, tick.rules));
-                self.kept = Some(Kept::LetRun { holder, kept_ns, ready, at: tick.now });
-                self.look_again_after(LOOK_MIN, tick);
                 true
             }
-            Kept::LetRun { holder, kept_ns, ready, .. } => {
+            Kept::LetRun { kept, ready, .. } => {
                 ready.iter().for_each(|member| lower_again(member, tick.rules));
-                self.wake_beside(holder, kept_ns, view, tick)
+                let is_kept = kept.is_some();
+                match kept {
+                    Some((holder, kept_ns)) => self.wake_beside(holder, kept_ns, view, tick),
+                    None => self.wake_for_kls(view, tick),
+                }
+                is_kept
             }
             Kept::Woken { holder, kept_ns, .. } => {
                 self.lower_away(view, tick);
@@ -215,27 +225,55 @@ impl CpuWatch {
         kept_ns: u64,
         view: &CpuView,
         tick: &mut Tick<'_>,
-    ) -> bool {
+    ) {
         self.wake_sleepers(view, tick);
         self.asks.push(Ask::Wake);
         self.kept = Some(Kept::Woken { holder, kept_ns, at: tick.now });
         self.look_again_after(LOOK_MIN, tick);
+    }
+
+    /// Wakes the sleeping threads of all CPUs, if the KLS threads still have given the CPU to
+    /// nobody.
+    fn wake_for_kls(&mut self, view: &CpuView, tick: &mut Tick<'_>) {
+        let grants = self.cpu_state.grants();
+        let is_same = |known: &Standstill| known.progress.grants == grants;
+        if !self.standstill.as_ref().is_some_and(is_same) {
+            return;
+        }
+        self.look_again_after(LOOK_MIN, tick);
+        self.wake_sleepers(view, tick);
+        self.asks.push(Ask::Wake);
+        if let Some(standstill) = &mut self.standstill {
+            standstill.waited_ns = Some(kls_wait_ns(view));
+        }
+    }
+
+    /// (6) of the module's head. Returns whether there are such threads.
+    fn let_others_run(
+        &mut self,
+        view: &CpuView,
+        kept: Option<(&Arc<Member>, u64)>,
+        tick: &Tick<'_>,
+    ) -> bool {
+        let ready = ready_beside(view, kept.map(|(holder, _)| holder));
+        if ready.is_empty() {
+            return false;
+        }
+        ready.iter().for_each(|member| let_run(member, tick.rules));
+        let kept = kept.map(|(holder, kept_ns)| (holder.clone(), kept_ns));
+        self.kept = Some(Kept::LetRun { kept, ready, at: tick.now });
+        self.look_again_after(LOOK_MIN, tick);
         true
     }
 
+    /// As [`Self::note_progress`], for a domain that is ready.
+    fn note_progress_of(&mut self, ready: &Member, tick: &Tick<'_>) -> Instant {
+        self.note_progress(true, ready.last_sample.count_ns.load(Relaxed), tick)
+    }
+
     /// Notes what does not change while no domain gets the CPU. Returns since when.
-    fn note_progress(
-        &mut self,
-        turn: Option<Turn>,
-        ready: Option<&Arc<Member>>,
-        tick: &Tick<'_>,
-    ) -> Instant {
-        let progress = Progress {
-            turn,
-            is_ready: ready.is_some(),
-            holder_ns: ready.map_or(0, |of| of.last_sample.count_ns.load(Relaxed)),
-            grants: self.cpu_state.grants(),
-        };
+    fn note_progress(&mut self, is_ready: bool, used_ns: u64, tick: &Tick<'_>) -> Instant {
+        let progress = Progress { is_ready, used_ns, grants: self.cpu_state.grants() };
         if self.standstill.as_ref().is_none_or(|known| known.progress != progress) {
             self.standstill = Some(Standstill { progress, since: tick.now, waited_ns: None });
             self.records.iter_mut().for_each(|record| record.woken_ns = None);
@@ -245,7 +283,8 @@ impl CpuWatch {
 
     /// (1) and (2) of the module's head, while no holder is ready: a KLS thread should choose.
     fn check_kls(&mut self, view: &CpuView, holder: Holder<'_>, tick: &mut Tick<'_>) -> bool {
-        let since = self.note_progress(holder.map(|(.., turn)| turn), None, tick);
+        let used_ns = self.used_ns_beside_kls(view, holder, tick);
+        let since = self.note_progress(false, used_ns, tick);
         let holder = holder.map(|(_, member, _)| member);
         let due = since + CHOICE_MAX + self.time_of_others(view, holder, tick);
         if tick.now < due {
@@ -260,17 +299,37 @@ impl CpuWatch {
             return self.lower_away(view, tick);
         }
         // A KLS thread that sleeps has nothing to choose, or is slowed.
-        if view.groups().any(|(group, _)| group.kls_usage().0) {
-            self.look_again_after(LOOK_MIN, tick);
-            self.wake_sleepers(view, tick);
-            self.asks.push(Ask::Wake);
-            if let Some(standstill) = &mut self.standstill {
-                standstill.waited_ns = Some(kls_wait_ns(view));
-            }
-        } else {
+        if !view.groups().any(|(group, _)| group.kls_usage().0) {
             self.standstill = None;
+        } else if !self.let_others_run(view, None, tick) {
+            self.wake_for_kls(view, tick);
         }
         false
+    }
+
+    /// The CPU time of all domains of the group that has the CPU: they can pass the turn among them
+    /// without a KLS thread. Once the sleepers were woken, it is that of before: what they use then
+    /// shows nothing.
+    fn used_ns_beside_kls(
+        &mut self,
+        view: &CpuView,
+        holder: Holder<'_>,
+        tick: &mut Tick<'_>,
+    ) -> u64 {
+        let woken = self.standstill.as_ref().filter(|known| known.waited_ns.is_some());
+        if let Some(known) = woken {
+            return known.progress.used_ns;
+        }
+        let held = |of: &&(Arc<DomainGroup>, Members)| {
+            holder.is_some_and(|(group, ..)| Arc::ptr_eq(group, &of.0))
+        };
+        let Some((group, members)) = view.groups().find(held) else { return 0 };
+        let mut used_ns = 0;
+        for member in members.iter() {
+            self.sample(group, member, tick);
+            used_ns += member.last_sample.count_ns.load(Relaxed);
+        }
+        used_ns
     }
 
     /// How long domains that are ready without the turn may keep the holder and the KLS threads
@@ -383,9 +442,10 @@ impl CpuWatch {
 }
 
 /// The members beside the holder that are ready to run with the priority of the domains, or above.
-fn ready_beside(view: &CpuView, holder: &Arc<Member>) -> Vec<Arc<Member>> {
+fn ready_beside(view: &CpuView, holder: Option<&Arc<Member>>) -> Vec<Arc<Member>> {
     let members = view.groups().flat_map(|(_, members)| members.iter());
-    let others = members.filter(|of| !Arc::ptr_eq(of, holder) && !of.is(State::Demoted));
+    let is_holder = |member: &Arc<Member>| holder.is_some_and(|of| Arc::ptr_eq(of, member));
+    let others = members.filter(|of| !is_holder(of) && !of.is(State::Demoted));
     others.filter(|member| is_ready(member)).cloned().collect()
 }
 

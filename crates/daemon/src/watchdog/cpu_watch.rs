@@ -58,8 +58,6 @@ pub(super) struct CpuWatch {
     pub(super) lowered: Option<Lowered>,
     /// What the last look did for a ready holder that may be kept from the CPU.
     pub(super) kept: Option<Kept>,
-    /// The turn of the last domain that was raised for that, and when.
-    pub(super) asked: Option<(Option<Turn>, Instant)>,
     /// What the last look asks of the other CPUs.
     pub(super) asks: Vec<Ask>,
     /// Whether the domains of all CPUs are of several users.
@@ -93,7 +91,6 @@ impl CpuWatch {
             standstill: None,
             lowered: None,
             kept: None,
-            asked: None,
             asks: Vec::new(),
             others_elsewhere: false,
         }

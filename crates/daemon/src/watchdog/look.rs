@@ -200,9 +200,10 @@ impl CpuWatch {
         });
         let is_shared = turn.is_some() || is_contested || several_users_are_awake(view);
         let grant = Beside::Grant(self.cpu_state.grants());
-        let beside = |group: &Arc<DomainGroup>| match outranked {
-            Some((held, _)) if Arc::ptr_eq(held, group) => grant,
-            _ => Beside::Turn(turn),
+        let beside = |group: &Arc<DomainGroup>| match (turn, outranked) {
+            (_, Some((held, _))) if Arc::ptr_eq(held, group) => grant,
+            (Some(turn), _) => Beside::Turn(turn),
+            (None, _) => grant,
         };
         for (group, members) in view.groups() {
             let is_holder = |member: &Member| holder.is_some_and(|of| core::ptr::eq(of, member));

@@ -70,7 +70,7 @@ pub(super) fn lower_again(member: &Member, rules: &Rules) {
     let thread = member.thread.by_watchdog();
     let is_raised = thread.class() == Ok(schedule::Class::Fifo { priority: band.returner() });
     // Each fails only if the thread has ended.
-    if is_raised && member.is(State::Attached) {
+    if is_raised && (member.is(State::Attached) || member.is(State::Stopped)) {
         let _ = thread.set_fifo_not_inherited(band.handlers());
         // As in `update_cpu_count`.
         if member.is(State::Blocked) {

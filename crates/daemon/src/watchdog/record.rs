@@ -60,6 +60,8 @@ pub(super) struct Record {
     pub(super) kls_ns: u64,
     /// Successive ticks at which it showed a rank that it was not admitted with.
     pub(super) false_rank_ticks: u32,
+    /// When it was last raised because it was ready and silent (`away`).
+    pub(super) raised_at: Option<Instant>,
     /// It was woken because no domain got the CPU, and the kernel counted this CPU time then.
     pub(super) woken_ns: Option<u64>,
     /// It waits in the kernel, and is ordinary until the kernel counts more CPU time than this.
@@ -114,11 +116,11 @@ impl Response {
 /// What is the same at some looks, so that a domain should not have run between them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Beside {
-    /// The turn of the domain that should run instead. `None`: no domain has the turn, because the
-    /// KLS thread cannot run.
-    Turn(Option<Turn>),
+    /// The turn of the domain that should run instead.
+    Turn(Turn),
     /// The choice of a KLS thread ([`crate::cpu::CpuState::grants`]). The domain's own user has the
     /// turn, and another user's domain should have it. Domains of that user can renew their turn.
+    /// Or no domain has the turn, because the KLS thread cannot run.
     Grant(u64),
 }
 
@@ -165,6 +167,7 @@ impl Record {
             still_ticks: 0,
             kls_ns: 0,
             false_rank_ticks: 0,
+            raised_at: None,
             woken_ns: None,
             away_ns: None,
             is_unsettled: false,

@@ -5,7 +5,6 @@
 use std::sync::Arc;
 
 use upcall_core::time::{Instant, Span};
-use upcall_shm::turn_page::Turn;
 
 use crate::group::Member;
 
@@ -13,14 +12,14 @@ use crate::group::Member;
 /// some 50 us each. A shorter time would show that of the host.
 pub(super) const CHOICE_MAX: Span = Span::from_micros(500);
 
-/// What does not change while no domain gets the CPU.
+/// What does not change while no domain gets the CPU. No domain can write it: the turn is no part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Progress {
-    pub(super) turn: Option<Turn>,
-    /// Whether the holder is ready to run.
+    /// Whether the holder is ready to run, or another domain that is checked.
     pub(super) is_ready: bool,
-    /// CPU time of the holder's thread at its last sample, as the kernel counts it.
-    pub(super) holder_ns: u64,
+    /// CPU time as the kernel counts it: of the thread that is ready, at its last sample, or else
+    /// of all domains of the group that has the CPU.
+    pub(super) used_ns: u64,
     /// How often the KLS threads have given the CPU to a group. A thread may choose without that:
     /// it leaves the choice to another one, which is below the domains and may not run.
     pub(super) grants: u64,
@@ -53,9 +52,9 @@ pub(super) enum Kept {
     /// much time before for which the thread was ready and did not run. It can have been kept from
     /// the CPU for `kept_max`.
     Raised { holder: Arc<Member>, waited_ns: u64, kept_max: Span, at: Instant },
-    /// The holder was kept from the CPU for so long, and the threads that were ready without the
-    /// turn were raised, too.
-    LetRun { holder: Arc<Member>, kept_ns: u64, ready: Vec<Arc<Member>>, at: Instant },
+    /// The threads that were ready without the turn were raised: the holder was kept from the CPU
+    /// for so long, or no KLS thread gave the CPU away (`None`).
+    LetRun { kept: Option<(Arc<Member>, u64)>, ready: Vec<Arc<Member>>, at: Instant },
     /// The holder was kept from the CPU for so long, and the sleeping threads were woken.
     Woken { holder: Arc<Member>, kept_ns: u64, at: Instant },
 }

@@ -90,9 +90,12 @@ impl Stuck {
     fn lower(&mut self, from: Instant) -> Instant {
         let before_ns = self.sleeper_ns();
         assert_eq!(step(&mut self.watch, from + CHOICE_MAX, false), []);
+        // The thread of the test is ready, so it is raised first.
+        assert!(matches!(self.watch.kept, Some(Kept::LetRun { kept: None, .. })));
+        assert_eq!(step(&mut self.watch, from + CHOICE_MAX + LOOK_MIN, false), []);
         assert!(self.waits.is(State::Attached));
         self.wait_for_sleeper(before_ns);
-        let judged = from + CHOICE_MAX + LOOK_MIN;
+        let judged = from + CHOICE_MAX + LOOK_MIN * 2;
         assert_eq!(self.watch.next_look(), Some(judged));
         assert_eq!(step(&mut self.watch, judged, false), []);
         judged
@@ -253,7 +256,8 @@ fn a_domain_that_is_ready_without_the_turn_may_finish_its_quantum_first() {
     };
     let limit = QUANTUM + Span::from_micros(900);
     assert!(!is_woken_at(now + CHOICE_MAX));
-    assert!(is_woken_at(now + CHOICE_MAX + limit));
+    assert!(!is_woken_at(now + CHOICE_MAX + limit), "it is raised first");
+    assert!(is_woken_at(now + CHOICE_MAX + limit + LOOK_MIN));
     drop(back);
     stuck.end();
 }
@@ -269,8 +273,9 @@ fn no_domain_is_woken_while_the_kls_threads_choose_or_sleep() {
     step(&mut stuck.watch, now, false);
     assert_eq!(stuck.watch.next_look(), Some(now + CHOICE_MAX));
     stuck.groups[1].set_kls_of(0);
-    step(&mut stuck.watch, now + CHOICE_MAX, false);
-    step(&mut stuck.watch, now + CHOICE_MAX + LOOK_MIN, false);
+    for looks in 0..3 {
+        step(&mut stuck.watch, now + CHOICE_MAX + LOOK_MIN * looks, false);
+    }
     assert!(stuck.waits.is(State::Attached));
     stuck.end();
 }
@@ -443,4 +448,55 @@ fn a_domain_that_sleeps_without_the_turn_is_not_raised() {
     group.turn.reset(DomainId::DAEMON);
     step(watch, THEN + *limit, false);
     assert!(watch.kept.is_none());
+}
+
+/// Found by reading: an ordinary thread of the user renewed the turn without end, and each look
+/// took that for progress.
+#[test]
+fn a_turn_that_is_renewed_is_no_progress() {
+    let mut stuck = Stuck::start();
+    let before_ns = stuck.sleeper_ns();
+    stuck.watch.cpu_state.grant(&stuck.groups[0]);
+    let mut look = |at| {
+        stuck.groups[0].turn.reset(stuck.waits.domain);
+        step(&mut stuck.watch, at, false);
+    };
+    // The first look finds the grant. Then others are raised, sleepers woken, and one is away.
+    let spans = [Span::ZERO, CHOICE_MAX, CHOICE_MAX + LOOK_MIN];
+    spans.map(|span| look(THEN + Span::from_micros(1) + span));
+    stuck.wait_for_sleeper(before_ns);
+    stuck.groups[0].turn.reset(stuck.waits.domain);
+    let last = THEN + Span::from_micros(1) + CHOICE_MAX + LOOK_MIN * 2;
+    step(&mut stuck.watch, last, false);
+    assert!(stuck.waits.is(State::Demoted) && stuck.sleeps.is(State::Attached));
+    stuck.end();
+}
+
+/// Found by reading: only the first domain was looked at, and an attacker could be the first.
+#[test]
+fn each_domain_that_is_ready_without_the_turn_is_raised_in_time() {
+    let groups = [1, 2].map(|uid| Arc::new(DomainGroup::new(0, uid).unwrap()));
+    let second = Busy::start(&groups[1], 2);
+    let mut lone = Lone::of(groups);
+    let Lone { watch, holder, limit, .. } = &mut lone;
+    let group = watch.view.groups().next().unwrap().0.clone();
+    group.turn.reset(DomainId::DAEMON);
+    let mut raised = Vec::new();
+    for round in 1..=2 {
+        // Each may wait for the quantum of the other.
+        let at = THEN + *limit * 2 * round;
+        // The first claims to respond, the second does not.
+        holder.owner.set_asked(THEN.as_nanos());
+        step(watch, at, false);
+        let Some(Kept::Raised { holder, waited_ns, .. }) = &mut watch.kept else { panic!("none") };
+        raised.push(holder.thread.tid());
+        // Other programs of this machine may have its CPU.
+        *waited_ns = u64::MAX;
+        step(watch, at + LOOK_MIN, false);
+        assert!(watch.kept.is_none());
+    }
+    raised.sort_unstable();
+    let mut both = [holder.member.thread.tid(), second.member.thread.tid()];
+    both.sort_unstable();
+    assert_eq!(raised, both);
 }
