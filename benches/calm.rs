@@ -39,8 +39,10 @@ pub struct Calm {
     pub stolen_ms_max: u64,
     /// The most seconds to wait for a calm host before each try. Then the run begins anyway.
     pub wait_s_max: u64,
-    /// The most lateness of a timer on the measured CPU during a calm run. `None`: no probe runs.
+    /// The most lateness of a timer during a calm run. `None`: no probe runs.
     pub timer_late_us_max: Option<u64>,
+    /// The CPU of that timer. `None`: the measured one.
+    pub timer_cpu: Option<u32>,
 }
 
 /// One run, and what the host did meanwhile.
@@ -91,15 +93,21 @@ pub fn why_none_is_judged<T>(tries: &[Try<T>]) -> &'static str {
 impl Calm {
     /// One try without waiting, judged whatever the host does: for runs that only show that the
     /// bench works.
-    pub const ONCE: Calm =
-        Calm { tries_max: 1, stolen_ms_max: u64::MAX, wait_s_max: 0, timer_late_us_max: None };
+    pub const ONCE: Calm = Calm {
+        tries_max: 1,
+        stolen_ms_max: u64::MAX,
+        wait_s_max: 0,
+        timer_late_us_max: None,
+        timer_cpu: None,
+    };
 
     /// The rule in words, for the head of a table.
     pub fn describe(self) -> String {
         if self.tries_max == 1 && self.stolen_ms_max == u64::MAX {
             return "one try each, judged whatever the host does".to_owned();
         }
-        let Calm { tries_max, stolen_ms_max, wait_s_max, timer_late_us_max } = self;
+        let Calm { tries_max, stolen_ms_max, wait_s_max, timer_late_us_max, timer_cpu } = self;
+        let whose = timer_cpu.map_or("that CPU".to_owned(), |cpu| format!("CPU {cpu}"));
         let text = format!(
             "up to {tries_max} tries each, all printed; before a try the bench waits until the host took at \
              most {BEFORE_MS_MAX} ms\nof all CPUs in one second, for {wait_s_max} s at most; the first try \
@@ -109,7 +117,7 @@ impl Calm {
         match timer_late_us_max {
             None => text,
             Some(us) => format!(
-                "{text}\nor a timer of that CPU came more than {us} us late (~): a probe watches the timers; \
+                "{text}\nor a timer of {whose} came more than {us} us late (~): a probe watches the timers; \
                  before a try they are in time for a second"
             ),
         }
@@ -150,7 +158,8 @@ impl Calm {
     /// Starts a probe of the timers, if the rule has a limit for them.
     fn probe(self) -> Option<Probe> {
         let late_us_max = self.timer_late_us_max?;
-        Some(Probe::start(measured_cpu(), late_us_max.saturating_mul(1_000)))
+        let cpu = self.timer_cpu.unwrap_or_else(measured_cpu);
+        Some(Probe::start(cpu, late_us_max.saturating_mul(1_000)))
     }
 
     /// Waits until the host leaves the machine alone for a second.
@@ -276,5 +285,7 @@ mod tests {
         assert!(!text.contains("probe"), "{text}");
         let text = Calm { timer_late_us_max: Some(250), ..calm }.describe();
         assert!(text.contains("a timer of that CPU came more than 250 us late (~)"), "{text}");
+        let text = Calm { timer_late_us_max: Some(250), timer_cpu: Some(7), ..calm }.describe();
+        assert!(text.contains("a timer of CPU 7 came more than 250 us late (~)"), "{text}");
     }
 }

@@ -33,6 +33,8 @@ pub(crate) struct Attack {
     pub(crate) victims: Victims,
     /// Whether a domain of another user than the attacker attaches again and again meanwhile.
     pub(crate) arrivals: bool,
+    /// Whether only a look of the watchdog, on another CPU, ends the harm.
+    pub(crate) ends_by_look: bool,
 }
 
 /// The work of each of the two victims: two handlers.
@@ -124,6 +126,7 @@ pub(crate) const fn attack(name: &'static str, what: &'static str, act: fn(&Path
         beside: Beside::Victims,
         victims: Victims::USUAL,
         arrivals: false,
+        ends_by_look: false,
     }
 }
 

@@ -1,7 +1,7 @@
 //! Compares the simulator with SimSo 0.8.5 (PyPI `simso`) on the same sets. Both must find the same
-//! number of jobs and the same worst responses where all deadlines are kept. Then the bench compares
-//! their speed. SimSo is written in Python, so the ratio compares two languages as well as two
-//! simulators; agreement is the point.
+//! number of jobs and the same worst responses where all deadlines are kept. Then the bench
+//! compares their speed. SimSo is written in Python, so the ratio compares two languages as well as
+//! two simulators; agreement is the point.
 //!
 //! Where a deadline is missed, Upcall differs on purpose: late work of an activity runs below all
 //! that keep their reservation (docs/decisions/0016). SimSo's schedulers have no such rule. There a

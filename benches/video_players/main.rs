@@ -42,8 +42,7 @@ use upcall_sys::schedule;
 use variant::Variant;
 
 /// 1 % of the measured CPU for the 5.5 s of a step.
-const CALM: Calm =
-    Calm { tries_max: 3, stolen_ms_max: 55, wait_s_max: 10, timer_late_us_max: None };
+const CALM: Calm = Calm { tries_max: 3, stolen_ms_max: 55, wait_s_max: 10, ..Calm::ONCE };
 /// The most repeated steps in all. After them, each step has one try. So the bench takes less than
 /// ten minutes.
 const REPEATS_MAX: usize = 12;

@@ -52,8 +52,7 @@ const KINDS: [(&str, &Discipline, Way); 5] = [
 /// The user *nobody*.
 const OTHER_USER: u32 = 65_534;
 /// 0.2 % of the measured CPU for the five seconds of a row.
-const CALM: Calm =
-    Calm { tries_max: 5, stolen_ms_max: 10, wait_s_max: 20, timer_late_us_max: None };
+const CALM: Calm = Calm { tries_max: 5, stolen_ms_max: 10, wait_s_max: 20, ..Calm::ONCE };
 
 fn main() {
     match std::env::var(ROLE).as_deref().map(|role| role.split(' ').collect::<Vec<_>>()) {
