@@ -463,7 +463,7 @@ fn a_turn_that_is_renewed_is_no_progress() {
     };
     // The first look finds the grant. Then others are raised, sleepers woken, and one is away.
     let spans = [Span::ZERO, CHOICE_MAX, CHOICE_MAX + LOOK_MIN];
-    spans.map(|span| look(THEN + Span::from_micros(1) + span));
+    spans.into_iter().for_each(|span| look(THEN + Span::from_micros(1) + span));
     stuck.wait_for_sleeper(before_ns);
     stuck.groups[0].turn.reset(stuck.waits.domain);
     let last = THEN + Span::from_micros(1) + CHOICE_MAX + LOOK_MIN * 2;
