@@ -182,8 +182,8 @@ impl Budget {
     fn charge_windows(&mut self, from: Instant, now: Instant) {
         let expired = self.expired(now);
         if expired > 0 {
-            let until = self.window + self.valid;
-            if !self.is_over() {
+            let (until, began_within) = (self.window + self.valid, !self.is_over());
+            if began_within {
                 self.spend(until.since(from));
             }
             self.next_windows(1);
@@ -191,7 +191,8 @@ impl Budget {
             let unpaid = self.period.saturating_sub(self.full).saturating_mul(expired - 1);
             self.spend(unpaid);
             self.window += self.period.saturating_mul(expired - 1);
-            if !self.is_over() {
+            // A quantum that began with the rank of the activity is charged to its end.
+            if began_within || !self.is_over() {
                 self.spend(now.since(from.max(self.window + self.valid - self.period)));
             }
         } else if self.restored_at() <= now {

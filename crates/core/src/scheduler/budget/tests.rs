@@ -140,6 +140,17 @@ fn a_deadline_after_the_next_release_lets_two_windows_wait() {
     assert_eq!(budget.state(), BudgetState { window: at(10), left: ns(3), over_until: None });
 }
 
+/// Found by the property below: what ran on into the next window, over budget, was not charged.
+#[test]
+fn a_quantum_beyond_its_budget_and_its_window_is_charged_to_its_end() {
+    let mut budget = budget();
+    budget.begin(at(0));
+    run(&mut budget, 0, 1);
+    // 9 of a budget of 2, and of the 3 of the window that begins at 10.
+    run(&mut budget, 5, 14);
+    assert_eq!((budget.window, budget.left_ns), (at(10), -4));
+}
+
 proptest! {
     /// Whatever an activity does, in any interval it uses at most `ceil(t/T)` budgets and one
     /// stretch while it has its rank. Stretches are at most a period long.
