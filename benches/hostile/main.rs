@@ -185,10 +185,12 @@ fn suite(row: Option<&str>) -> bool {
             verdict.skip(attack, why);
             continue;
         }
-        let calm = match attack.ends_by_look {
-            _ if attack.victims == Victims::QUICK => calm_quick,
-            true => calm_looks,
-            false => calm,
+        let calm = if attack.victims == Victims::QUICK {
+            calm_quick
+        } else if attack.ends_by_look {
+            calm_looks
+        } else {
+            calm
         };
         let tries = calm.runs(|| {
             let mut outcome = run_attack(&mut server, attack, millis);

@@ -58,11 +58,11 @@ use upcall_sys::process::ThreadState;
 use super::arming::LOOK_MIN;
 use super::cpu_watch::{CpuWatch, last_response};
 use super::measures::{let_run, lower_again, put_into_ordinary_class, revoke_turn};
-use super::record::{Penalty, is_ready};
+use super::record::{Penalty, is_awake, is_ready};
 use super::standstill::{Ask, CHOICE_MAX, Kept, Lowered, Progress, Standstill};
 use super::tick::Tick;
 use crate::cpu::CpuView;
-use crate::group::{DomainGroup, Member, Members};
+use crate::group::{DomainGroup, Member};
 
 /// Waits that are shorter do not show that a thread was kept from the CPU: the watchdog itself may
 /// have had it.
@@ -320,16 +320,13 @@ impl CpuWatch {
         if let Some(known) = woken {
             return known.progress.used_ns;
         }
-        let held = |of: &&(Arc<DomainGroup>, Members)| {
-            holder.is_some_and(|(group, ..)| Arc::ptr_eq(group, &of.0))
-        };
-        let Some((group, members)) = view.groups().find(held) else { return 0 };
-        let mut used_ns = 0;
-        for member in members.iter() {
+        let Some((group, ..)) = holder else { return 0 };
+        let members = view.members_of(group).into_iter().flat_map(|members| members.iter());
+        let used_ns = members.map(|member| {
             self.sample(group, member, tick);
-            used_ns += member.last_sample.count_ns.load(Relaxed);
-        }
-        used_ns
+            member.last_sample.count_ns.load(Relaxed)
+        });
+        used_ns.sum()
     }
 
     /// How long domains that are ready without the turn may keep the holder and the KLS threads
@@ -345,9 +342,8 @@ impl CpuWatch {
         for (group, members) in view.groups() {
             for member in members.iter() {
                 let is_holder = holder.is_some_and(|of| Arc::ptr_eq(of, member));
-                let may_run = !is_holder && !member.is(State::Demoted) && !group.is_asleep(member);
                 let is_woken = self.record_of(member).is_some_and(|of| of.woken_ns.is_some());
-                if may_run && !is_woken && is_ready(member) {
+                if !is_holder && !is_woken && is_awake(group, member) {
                     longest = longest.max(tick.rules.limit(member));
                 }
             }

@@ -14,7 +14,7 @@ use upcall_shm::turn_page::Turn;
 use super::arming::{Contender, LOOK_MIN, next_look};
 use super::cpu_watch::{CpuWatch, last_response};
 use super::measures::{put_below_others, revoke_turn};
-use super::record::{Beside, Suspicion, is_ready};
+use super::record::{Beside, Suspicion, is_awake, is_ready};
 use super::standstill::CHOICE_MAX;
 use super::tick::Tick;
 use crate::cpu::CpuView;
@@ -208,8 +208,7 @@ impl CpuWatch {
         for (group, members) in view.groups() {
             let is_holder = |member: &Member| holder.is_some_and(|of| core::ptr::eq(of, member));
             for member in members.iter().filter(|member| !is_holder(member)) {
-                let is_awake = !group.is_asleep(member) && !member.is(State::Demoted);
-                let runs = is_awake && is_ready(member);
+                let runs = is_awake(group, member);
                 let Some(record) = self.record_of(member) else { continue };
                 if !runs || tick.stalled > Span::ZERO {
                     (record.suspicion, record.passed_over) = (None, None);
@@ -345,9 +344,6 @@ impl CpuWatch {
 /// other, whether they show work or not: one that finishes its quantum or is about to publish work
 /// has no turn.
 fn several_users_are_awake(view: &CpuView) -> bool {
-    let is_awake = |group: &DomainGroup, member: &Member| {
-        !group.is_asleep(member) && !member.is(State::Demoted) && is_ready(member)
-    };
     let any_is_awake = |(group, members): &&(Arc<DomainGroup>, Members)| {
         members.iter().any(|member| is_awake(group, member))
     };

@@ -276,6 +276,12 @@ pub(super) fn is_asleep(group: &DomainGroup, member: &Member, may_have_run: bool
     group.is_asleep(member) && !(may_have_run && is_ready(member))
 }
 
+/// Whether a domain that is not demoted is awake, and runs or is ready to run. A system call if it
+/// does not sleep on its wake word.
+pub(super) fn is_awake(group: &DomainGroup, member: &Member) -> bool {
+    !group.is_asleep(member) && !member.is(State::Demoted) && is_ready(member)
+}
+
 /// Whether the thread of a domain runs or is ready to run.
 pub(super) fn is_ready(member: &Member) -> bool {
     member.thread.by_watchdog().state() == Ok(ThreadState::Running)
