@@ -97,7 +97,12 @@ impl CpuWatch {
     }
 
     /// Adds a sample of the CPU time of a holder that is up to date.
-    fn sample_exactly(&mut self, group: &DomainGroup, member: &Arc<Member>, tick: &mut Tick<'_>) {
+    pub(super) fn sample_exactly(
+        &mut self,
+        group: &DomainGroup,
+        member: &Arc<Member>,
+        tick: &mut Tick<'_>,
+    ) {
         if self.contested_account(group).is_some() {
             // All samples of it are.
             return self.sample(group, member, tick);

@@ -87,8 +87,9 @@ impl CpuWatch {
         }
         if let Some((group, member, turn)) = holder {
             let from = match is_contested {
-                true if is_kept => tick.now,
-                true if self.keeps_turn(&view, (group, member, turn), tick) => tick.now,
+                true if !is_kept && self.keeps_turn(&view, (group, member, turn), tick) => tick.now,
+                // A kept holder may be silent, but owe nothing: the other thread may only wait for
+                // the CPU behind it.
                 true => self.look_at_holder(group, member, turn, tick),
                 false => last_response(member, tick.now),
             };
@@ -127,9 +128,10 @@ impl CpuWatch {
         let response = last_response(member, tick.now);
         let limit = tick.rules.limit(member);
         let is_silent = tick.now.since(response) >= limit;
-        // The file of the CPU time is read only if the domain may owe too much by now.
+        // The CPU time is read only if the domain may owe too much by now. The kernel's own count
+        // is as old as its last tick, which a late timer delays.
         if is_silent || record.may_owe(tick) {
-            self.sample(group, member, tick);
+            self.sample_exactly(group, member, tick);
         }
         let kept_until = self.kept_until;
         let Some(record) = self.record_of(member) else { return tick.now };

@@ -439,6 +439,33 @@ fn a_domain_that_runs_without_the_turn_is_preempted_only_if_the_holder_is_silent
     assert!(!holder.is(State::Demoted), "the holder could not run");
 }
 
+/// Found by a run of `hostile`: a domain that its timer had woken waited for the CPU behind a
+/// holder that looped and claimed to respond. The looks took the first one for the cause, and left
+/// the holder alone.
+#[test]
+fn a_holder_that_owes_is_preempted_although_a_thread_without_the_turn_is_ready() {
+    let group = Arc::new(DomainGroup::new(0, 1).unwrap());
+    let holder = Busy::start(&group, 1);
+    holder.member.limits.compute_ns.store(QUANTUM.as_nanos(), Relaxed);
+    let mut woken = Busy::start(&group, 2);
+    // So it is no runaway itself.
+    woken.member.limits.quantum_ns_max.store(Span::from_secs(100).as_nanos(), Relaxed);
+    admit(&group, &woken.member, 0);
+    group.turn.wake_word(woken.member.domain).finish_wait();
+    woken.owner.publish(Some(Rank::new(7, 0).into()));
+    let mut watch = watch_of(&group, &holder.member);
+    step(&mut watch, now(), true);
+    let mut looks = 0;
+    while holder.member.is(State::Attached) {
+        holder.run_for(Span::from_micros(10));
+        holder.owner.set_asked(now().as_nanos());
+        assert_eq!(step(&mut watch, now(), false), []);
+        looks += 1;
+        assert!(looks < 10_000, "the holder is never preempted");
+    }
+    assert!(woken.member.is(State::Attached));
+}
+
 /// Found by an attack: threads that attached, ran for 4.7 ms and left between two ticks had no
 /// account, so they took the CPU for ever.
 #[test]
