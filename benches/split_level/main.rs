@@ -7,7 +7,7 @@
 //! cargo bench -p upcall-benches --bench split_level [-- OPTIONS]
 //!   table        only Table 1
 //!   figure       only Figure 9
-//!   --draw PATH  draws Figure 9
+//!   --draw PATH  draws Figure 9; PATH counts from the workspace
 //!   --smoke      to see that it works
 //! ```
 //!
@@ -16,7 +16,7 @@
 
 #![forbid(unsafe_code)]
 
-use std::path::PathBuf;
+use std::path::Path;
 
 use upcall::FIFO_PRIORITY;
 use upcall_benches::{heading, measured_cpu, steal_ms};
@@ -56,7 +56,9 @@ fn main() {
     if !is_asked("table") {
         let curves = figure::run([cpu, other]);
         let path = arguments.iter().skip_while(|argument| *argument != "--draw").nth(1);
-        if let Some(path) = path.map(PathBuf::from) {
+        // Cargo starts a bench in the folder of its package.
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        if let Some(path) = path.map(|path| root.join(path)) {
             std::fs::write(&path, draw::picture(&curves)).expect("the picture can be written");
             println!("drawn: {}", path.display());
         }

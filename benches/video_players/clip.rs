@@ -15,16 +15,17 @@ pub struct Clip {
 const SCENES: [&str; 2] =
     ["testsrc2=size=SIZE:rate=30,noise=alls=15:allf=t", "mandelbrot=size=SIZE:rate=30"];
 const FRAMES_OF_A_SCENE: usize = 60;
-/// Chosen so that a frame takes 2 to 4 ms here.
-const SIZE: (u32, u32) = (640, 480);
+/// Widths and heights in pixels. A faster machine gets larger pictures, so that a frame takes 2 to
+/// 4 ms.
+pub const SIZES: [(u32, u32); 3] = [(640, 480), (960, 720), (1280, 960)];
 
 impl Clip {
-    /// Makes the clip. Blocks for about a second.
+    /// Makes the clip. Blocks for some seconds.
     ///
     /// # Errors
     /// The reason in one line: ffmpeg (Debian's package `ffmpeg`) is missing, or it failed.
-    pub fn make() -> Result<Clip, String> {
-        let (width, height) = SIZE;
+    pub fn make(size: (u32, u32)) -> Result<Clip, String> {
+        let (width, height) = size;
         let mut frames = Vec::new();
         for scene in SCENES {
             let mut command = Command::new("ffmpeg");
@@ -47,7 +48,7 @@ impl Clip {
             }
             frames.extend(pictures);
         }
-        Ok(Clip { frames, size: SIZE })
+        Ok(Clip { frames, size })
     }
 
     /// Bytes of the longest frame.

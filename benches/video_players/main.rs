@@ -30,7 +30,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use clip::Clip;
+use clip::{Clip, SIZES};
 use costs::{Costs, DECLARED_PERCENTILE};
 use player::Role;
 use results::{Results, Step};
@@ -38,6 +38,7 @@ use setup::{JITTER, PERIOD, RATE, ROLE, SHOWN_AFTER, WARM_FRAMES};
 use step::Setting;
 use upcall_benches::calm::Calm;
 use upcall_benches::{heading, smoke};
+use upcall_shm::DOMAINS_MAX;
 use upcall_sys::schedule;
 use variant::Variant;
 
@@ -52,14 +53,13 @@ fn main() {
         return Role::of_line(&role).play();
     }
     println!("{}", heading("video_players"));
-    let clip = match Clip::make() {
-        Ok(clip) => Arc::new(clip),
+    let (clip, costs) = match clip_and_costs() {
+        Ok((clip, costs)) => (Arc::new(clip), costs),
         Err(reason) => {
             println!("skipped: no pictures: {reason}");
             return;
         }
     };
-    let costs = Costs::measure(&clip);
     let variants = variants();
     let setting = Setting { clip, cost: costs.most, frames: if smoke() { 15 } else { 150 } };
     print_setting(&setting, &costs);
@@ -84,6 +84,22 @@ fn main() {
     if std::env::args().any(|argument| argument == "--figures") {
         draw(&results);
     }
+}
+
+/// The first clip of which at most [`DOMAINS_MAX`] players are far beyond saturation: each player
+/// is a domain. With [`smoke`] the first clip.
+fn clip_and_costs() -> Result<(Clip, Costs), String> {
+    let mut found = None;
+    for size in SIZES {
+        let clip = Clip::make(size)?;
+        let costs = Costs::measure(&clip);
+        let most = numbers_of_players(&costs).into_iter().max().unwrap_or(1);
+        found = Some((clip, costs));
+        if smoke() || most <= DOMAINS_MAX as usize {
+            break;
+        }
+    }
+    found.ok_or_else(|| "no size of pictures".to_owned())
 }
 
 /// All variants. Without the right to `SCHED_RR`, all variants without it.
