@@ -88,18 +88,19 @@ fn main() {
 
 /// The first clip of which at most [`DOMAINS_MAX`] players are far beyond saturation: each player
 /// is a domain. With [`smoke`] the first clip.
+///
+/// # Errors
+/// The reason in one line: as [`Clip::make`], or this machine is too fast for every clip.
 fn clip_and_costs() -> Result<(Clip, Costs), String> {
-    let mut found = None;
     for size in SIZES {
         let clip = Clip::make(size)?;
         let costs = Costs::measure(&clip);
         let most = numbers_of_players(&costs).into_iter().max().unwrap_or(1);
-        found = Some((clip, costs));
         if smoke() || most <= DOMAINS_MAX as usize {
-            break;
+            return Ok((clip, costs));
         }
     }
-    found.ok_or_else(|| "no size of pictures".to_owned())
+    Err(format!("more than {DOMAINS_MAX} players of the largest pictures would be measured"))
 }
 
 /// All variants. Without the right to `SCHED_RR`, all variants without it.

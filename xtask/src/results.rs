@@ -77,7 +77,7 @@ const ALL: &[Stored] = &[
     ),
     stored("processes", 300, &["bench -p upcall-benches --bench processes -- 16 86 256 9"]),
     stored("processes-whole", 360, &["bench -p upcall-benches --bench processes -- 16"]),
-    stored("wake", 210, &["bench -p upcall-benches --bench wake"]),
+    stored("wake", 240, &["bench -p upcall-benches --bench wake"]),
     stored("hostile", 480, &["bench -p upcall-benches --bench hostile"]),
     stored(
         "video-players-real",
