@@ -226,10 +226,8 @@ impl CpuWatch {
         view: &CpuView,
         tick: &mut Tick<'_>,
     ) {
-        self.wake_sleepers(view, tick);
-        self.asks.push(Ask::Wake);
+        self.wake_all_sleepers(view, tick);
         self.kept = Some(Kept::Woken { holder, kept_ns, at: tick.now });
-        self.look_again_after(LOOK_MIN, tick);
     }
 
     /// Wakes the sleeping threads of all CPUs, if the KLS threads still have given the CPU to
@@ -240,12 +238,17 @@ impl CpuWatch {
         if !self.standstill.as_ref().is_some_and(is_same) {
             return;
         }
-        self.look_again_after(LOOK_MIN, tick);
-        self.wake_sleepers(view, tick);
-        self.asks.push(Ask::Wake);
+        self.wake_all_sleepers(view, tick);
         if let Some(standstill) = &mut self.standstill {
             standstill.waited_ns = Some(kls_wait_ns(view));
         }
+    }
+
+    /// Wakes the sleeping threads of all CPUs, and looks again soon.
+    fn wake_all_sleepers(&mut self, view: &CpuView, tick: &mut Tick<'_>) {
+        self.wake_sleepers(view, tick);
+        self.asks.push(Ask::Wake);
+        self.look_again_after(LOOK_MIN, tick);
     }
 
     /// (6) of the module's head. Returns whether there are such threads.

@@ -40,7 +40,7 @@ use upcall_shm::user_area::Rank;
 
 use super::cpu_watch::CpuWatch;
 use super::look::GROUP_EVERY;
-use super::measures::{let_finish_quantum, put_below_others, revoke_turn, update_cpu_count};
+use super::measures::{let_finish_quantum, put_below_others, revoke_turn};
 use super::record::{Beside, is_ready};
 use super::tick::Tick;
 use crate::cpu::CpuView;
@@ -94,21 +94,6 @@ impl CpuWatch {
                 true
             }
         }
-    }
-
-    /// Adds a sample of the CPU time of a holder that is up to date.
-    pub(super) fn sample_exactly(
-        &mut self,
-        group: &DomainGroup,
-        member: &Arc<Member>,
-        tick: &mut Tick<'_>,
-    ) {
-        if self.contested_account(group).is_some() {
-            // All samples of it are.
-            return self.sample(group, member, tick);
-        }
-        update_cpu_count(member, tick.rules);
-        self.update_record(group, member, tick, true);
     }
 
     /// Takes the turn from a holder that kept it until its limit. It had used `before_ns` of CPU

@@ -13,7 +13,7 @@ use upcall_shm::turn_page::Turn;
 
 use super::arming::{Contender, LOOK_MIN, next_look};
 use super::cpu_watch::{CpuWatch, last_response};
-use super::measures::{put_below_others, revoke_turn};
+use super::measures::{put_below_others, revoke_turn, update_cpu_count};
 use super::record::{Beside, Suspicion, is_awake, is_ready};
 use super::standstill::CHOICE_MAX;
 use super::tick::Tick;
@@ -322,6 +322,21 @@ impl CpuWatch {
                 }
             }
         }
+    }
+
+    /// Adds a sample of the CPU time of a holder that is up to date.
+    pub(super) fn sample_exactly(
+        &mut self,
+        group: &DomainGroup,
+        member: &Arc<Member>,
+        tick: &mut Tick<'_>,
+    ) {
+        if self.contested_account(group).is_some() {
+            // All samples of it are.
+            return self.sample(group, member, tick);
+        }
+        update_cpu_count(member, tick.rules);
+        self.update_record(group, member, tick, true);
     }
 
     /// Adds a sample of the CPU time of a domain, unless this tick has done so.
