@@ -83,9 +83,8 @@ pub static RM: Discipline = Discipline {
     kind: Kind::RateMonotonic,
 };
 
-/// Deadline/workahead with delayed preemption: the earlier deadline goes first. It is the only
-/// discipline for tasks. It also schedules handlers, including those of streams, in one process or
-/// under a daemon.
+/// Deadline/workahead with delayed preemption: the earlier deadline goes first. It schedules tasks
+/// and handlers, including those of streams, in one process or under a daemon.
 pub static DWS: Discipline = Discipline {
     name: "dws",
     preemptive: false,
@@ -95,11 +94,12 @@ pub static DWS: Discipline = Discipline {
 };
 
 /// Proportional share with [`QUANTUM_DEFAULT`]: each activity gets its share, or a part by its
-/// weight. It schedules handlers without streams, in one process.
+/// weight. It schedules tasks and handlers, including those of streams, in one process.
 pub static PS: Discipline = ps_with_quantum(QUANTUM_DEFAULT);
 
 /// Dynamic window-constrained scheduling: of each `y` periods at most `x` may be missed. It
-/// schedules handlers without streams, in one process.
+/// schedules tasks and handlers, including those of streams, in one process. Beside a task or a
+/// handler of a stream admission grants only what misses no deadline ([`crate::policy::dwcs`]).
 pub static DWCS: Discipline = Discipline {
     name: "dwcs",
     preemptive: false,
@@ -156,13 +156,19 @@ impl Discipline {
         matches!(self.kind, Kind::RateMonotonic | Kind::DeadlineWorkahead)
     }
 
-    /// Whether the discipline schedules tasks: activities whose messages are announced one by one.
+    /// Whether the discipline schedules tasks. Under rate monotonic a rank is a period, and a task
+    /// has none.
     pub fn takes_tasks(&self) -> bool {
-        self.kind == Kind::DeadlineWorkahead
+        self.kind != Kind::RateMonotonic
     }
 
     /// Whether its activities may share one part of the CPU as a group.
     pub fn takes_groups(&self) -> bool {
+        self.kind == Kind::ProportionalShare
+    }
+
+    /// Whether its activities have a lag ([`Policy::lag_ns`]).
+    pub fn has_lag(&self) -> bool {
         self.kind == Kind::ProportionalShare
     }
 
@@ -232,7 +238,8 @@ impl Discipline {
     /// The time from a release to the deadline, if the deadline is the key of such an activity.
     /// `None` if its key does not depend on a deadline.
     pub fn key_delay(&self, params: &ActivityParams, terms: &Terms) -> Option<Span> {
-        let by_deadline = self.takes_tasks() && terms.class == WorkClass::RealTime;
+        let is_dws = self.kind == Kind::DeadlineWorkahead;
+        let by_deadline = is_dws && terms.class == WorkClass::RealTime;
         by_deadline.then(|| dws::delay_bound(params, terms))
     }
 

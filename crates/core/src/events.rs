@@ -44,12 +44,14 @@ use limit::Limit;
 use pending::Pending;
 
 mod delayed;
+mod frames;
 mod interface;
 mod limit;
 mod pending;
 #[cfg(test)]
 mod tests;
 
+pub use frames::{FrameRate, NextFrame};
 pub use interface::{
     AddError, Ancestry, Counts, EventHandlerId, HANDLERS_MAX, HandlerTerms, INVOCATIONS_MAX, Next,
     PENDING_MAX, QueuedEvent, ROUTE_MAX, Refused, SourceId, Verdict, When,

@@ -16,7 +16,7 @@
 //! | [`admission`] | whether a set keeps every deadline, and on which CPU each activity runs |
 //! | [`discipline`] | which policy goes with which admission test, by name |
 //! | [`cost`] | the observed cost of a PDU |
-//! | [`events`] | which handler is invoked next, with which events of a channel |
+//! | [`events`] | which handler is invoked next, with which events of a channel; when frames are shown |
 //! | [`record`] | the facts about a finished job |
 //! | [`trace`] | every call of the core and its answer, and a replay of them |
 

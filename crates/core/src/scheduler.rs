@@ -56,7 +56,7 @@
 //! *Events* wait independently of these states (`scheduler/events.rs`). `Posted` and `Taken` report
 //! them in every state and change no state. They change which activity the policy prefers.
 
-use crate::activity::{ActivityId, ActivityParams, Backlog, Terms, WorkClass};
+use crate::activity::{ActivityId, ActivityParams, Backlog, Terms};
 use crate::heap::IndexedHeap;
 use crate::policy::{ExtraEnd, Policy, PolicyFactory, Ready};
 use crate::time::{Instant, Span};
@@ -292,8 +292,7 @@ impl Scheduler {
     ) -> Result<(), InputError> {
         debug_assert_eq!(params.validated(), Ok(params));
         let deadline = self.policy.relative_deadline(&params, terms);
-        let promised = terms.class == WorkClass::RealTime;
-        let gap = if promised { params.period } else { Span::ZERO };
+        let gap = self.policy.arrival_gap(&params, terms);
         let place = self.slots.get_mut(id.0 as usize).ok_or(InputError::OutOfRange(id))?;
         if place.is_some() {
             return Err(InputError::Taken(id));
@@ -452,23 +451,17 @@ impl Scheduler {
     fn drop_overdue(&mut self, now: Instant, choosing: bool) {
         while let Some(id) = self.policy.overdue(now, choosing) {
             let slot = self.slots[id.0 as usize].as_mut().expect("only live activities are ready");
-            let deadline = slot.oldest().deadline;
-            let behind = now.since(deadline).as_nanos() / slot.params.period.as_nanos();
-            let behind = behind.min(slot.unfinished - 1);
-            let begun = slot.job.start.is_some();
-            let record = end_job(id, slot, now.max(deadline), false);
-            slot.next_job(now);
-            slot.counters.misses += behind;
-            slot.count_skipped(behind + u64::from(!begun));
-            slot.unfinished -= behind;
-            slot.release += slot.params.period.saturating_mul(behind);
-            if slot.lost.is_none() {
-                slot.lost = Some(record);
-                self.lost.set(record.end, id.0);
-            }
-            let left = slot.unfinished;
-            self.policy.lost(id, 1 + behind, now);
-            if left > 0 {
+            let behind = now.since(slot.oldest().deadline).whole(slot.params.period);
+            let jobs = match slot.on_demand {
+                // The message waits on, and has a job in each period.
+                Some(_) => behind + 1,
+                None => (behind + 1).min(slot.unfinished),
+            };
+            slot.settle(now);
+            slot.ended = now;
+            let has_job = self.drop_oldest(id, jobs, now);
+            self.policy.lost(id, jobs, now);
+            if has_job {
                 self.enlist(id, now);
             }
         }

@@ -139,7 +139,7 @@ fn after_a_stop_the_backlog_waits_for_the_budget_of_the_next_release() {
         handle(&mut scheduler, 60, Input::Tick);
         assert_eq!(key(&scheduler), then.key);
         // Under DWS the rank counts from the new budget.
-        assert_eq!(then.key, if discipline.takes_tasks() { own + 60 } else { own });
+        assert_eq!(then.key, if discipline.is_named("dws") { own + 60 } else { own });
         // One job costs the whole budget. The next one waits for the release at 70.
         assert_eq!(next(&mut scheduler, 60).1, Some(A));
         handle(&mut scheduler, 62, Input::Returned { pdus: 2, outcome: Outcome::Done });

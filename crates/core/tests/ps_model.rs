@@ -61,6 +61,7 @@ mod policy {
             2 => (number(), 0u32..3).prop_map(|(number, claim)| Op::Reweigh(number, claim)),
             14 => (1u64..=100_000).prop_map(Op::Run),
             2 => (1u64..=300_000).prop_map(Op::Run),
+            2 => (1u64..=400_000).prop_map(Op::Cut),
             2 => (1u64..=100_000, any::<bool>()).prop_map(|(ns, another)| Op::Done(ns, another)),
         ]
     }

@@ -239,6 +239,129 @@ fn no_lag_leaves_a_quantum_while_activities_are_created_and_closed() {
     assert!(events > 10_000, "{events}");
 }
 
+/// Half of the activities have a job for each message, which may come at any return or wake-up.
+#[test]
+fn promises_and_lags_hold_where_messages_release_the_jobs() {
+    let (mut promised, mut released) = (0, 0);
+    for seed in 0..60 {
+        let mut chance = Chance(seed);
+        let wakeup_us = chance.one_of(&[0, 300]);
+        let platform = platform(Span::ZERO, Span::from_micros(wakeup_us));
+        let (mut set, bounds) = admitted(&PS, &platform, 1_000, &mut chance);
+        for (_, terms) in &mut set {
+            terms.on_demand = chance.one_in(2);
+        }
+        let mut cpu = Cpu::new(&PS, &set, &platform, seed);
+        cpu.thrifty = chance.one_in(2);
+        cpu.run_until(Instant::from_nanos(2_000_000_000), |cpu| {
+            for (number, (_, terms)) in (0..).zip(&set) {
+                if terms.on_demand && chance.one_in(4) {
+                    let (id, at) = (ActivityId(number), cpu.now);
+                    cpu.handle(Input::Message { id, critical: at, from: at });
+                }
+            }
+        });
+        assert!(cpu.lag_max_ns <= 1_000_002, "seed {seed}: {}", cpu.lag_max_ns);
+        for (number, bound) in (0..).zip(&bounds) {
+            let counters = cpu.scheduler.counters_at(cpu.now, ActivityId(number)).unwrap();
+            let (params, terms) = set[number as usize];
+            released += if terms.on_demand { counters.completed } else { 0 };
+            let Some(bound) = *bound else { continue };
+            assert_eq!(counters.misses, 0, "seed {seed}: {params:?} {terms:?}");
+            assert!(counters.response_max <= bound, "seed {seed}: {counters:?} above {bound}");
+            // The promise counts on the declared rate.
+            let periods = cpu.now.since(Instant::ZERO).as_nanos() / params.period.as_nanos();
+            assert!(counters.jobs <= periods + 1, "seed {seed}: {counters:?}");
+            promised += 1;
+        }
+    }
+    assert!(promised > 100 && released > 10_000, "{promised} {released}");
+}
+
+/// A handler that returns within its request goes on before all others, and no earlier return makes
+/// its request longer.
+#[test]
+fn a_return_within_a_request_hands_the_cpu_to_no_other() {
+    let busy = ActivityParams::new(Span::from_millis(100), Span::from_micros(100)).batch(900);
+    let set = vec![(busy, Terms::default()); 3];
+    let mut scheduler = Scheduler::new(3, &PS);
+    for (number, (params, terms)) in (0..).zip(&set) {
+        let id = ActivityId(number);
+        let create = Input::Create { id, params: *params, terms: *terms };
+        scheduler.handle(Instant::ZERO, create).unwrap();
+        scheduler.handle(Instant::ZERO, Input::Run { id, at: Instant::ZERO }).unwrap();
+    }
+    let (mut now, mut served) = (Instant::ZERO, Vec::new());
+    while served.len() < 60 {
+        let Some(Command::Upcall { id, .. }) = scheduler.poll_command(now) else {
+            panic!("all are ready");
+        };
+        // Each upcall ends after one PDU, as if a thread had notified the executor.
+        now += Span::from_micros(100);
+        let returned = Input::Returned { pdus: 1, outcome: Outcome::Yielded };
+        scheduler.handle(now, returned).unwrap();
+        served.push(id.0);
+    }
+    let turns: Vec<&[u32]> = served.chunk_by(|a, b| a == b).collect();
+    assert!(turns.len() == 6 && turns.iter().all(|turn| turn.len() == 10), "{served:?}");
+}
+
+/// One activity always has a further job, and the other one blocks for 150 us after each quantum.
+/// Both weigh the same, so the one that blocks gets no more than the half. Before, the end of a job
+/// forgave its debt, and it got 77 %.
+#[test]
+fn blocking_for_a_moment_gains_nothing_beside_an_activity_whose_next_job_waits() {
+    let pdu = Span::from_micros(100);
+    for on_demand in [false, true] {
+        let mut scheduler = Scheduler::new(2, &PS);
+        let (busy, blocks) = (ActivityId(0), ActivityId(1));
+        // Periodic: its jobs take longer than their period.
+        let short = ActivityParams::new(pdu / 2, pdu / 2);
+        let long = ActivityParams::new(Span::from_millis(100), pdu).batch(10);
+        let of = |on_demand| Terms { on_demand, ..Terms::default() };
+        for (id, params, terms) in [(busy, short, of(on_demand)), (blocks, long, of(true))] {
+            scheduler.handle(Instant::ZERO, Input::Create { id, params, terms }).unwrap();
+            scheduler.handle(Instant::ZERO, Input::Run { id, at: Instant::ZERO }).unwrap();
+        }
+        let (mut now, mut message_at, mut ran) = (Instant::ZERO, Instant::FAR, [Span::ZERO; 2]);
+        let reply = |scheduler: &mut Scheduler, now, input| {
+            scheduler.handle(now, input).unwrap();
+            std::iter::from_fn(|| scheduler.poll_notice()).last()
+        };
+        while now < Instant::from_nanos(1_000_000_000) {
+            let Some(command) = scheduler.poll_command(now) else { panic!("one is ready") };
+            let Command::Upcall { id, pdus_max, .. } = command else { continue };
+            for pdus in 1..=pdus_max {
+                now += pdu;
+                ran[id.0 as usize] += pdu;
+                if message_at <= now {
+                    reply(
+                        &mut scheduler,
+                        now,
+                        Input::Message { id: blocks, critical: now, from: now },
+                    );
+                    message_at = Instant::FAR;
+                }
+                let is_done = pdus == pdus_max;
+                let answer = reply(&mut scheduler, now, Input::Boundary);
+                if !is_done && answer != Some(Command::Yield) {
+                    continue;
+                }
+                let outcome = if is_done { Outcome::Done } else { Outcome::Yielded };
+                reply(&mut scheduler, now, Input::Returned { pdus, outcome });
+                if is_done && id == blocks {
+                    message_at = now + pdu * 3 / 2;
+                } else if is_done {
+                    reply(&mut scheduler, now, Input::Message { id, critical: now, from: now });
+                }
+                break;
+            }
+        }
+        let [busy_ms, blocks_ms] = ran.map(|span| span.as_nanos() / 1_000_000);
+        assert!(blocks_ms <= 505 && busy_ms <= 600, "{on_demand}: {busy_ms} and {blocks_ms} ms");
+    }
+}
+
 /// An activity has half of the CPU for a second, then a fifth, then half again. A suspended
 /// activity can be reweighed too, and a claim of the other kind has no effect.
 #[test]

@@ -85,7 +85,8 @@ fn ps_operations(data: &[u8]) -> Printed<ps_model::Op> {
         7 => Op::Leave(bytes.small(COUNT)),
         8..10 => Op::Join(bytes.small(COUNT), bytes.small(3)),
         10..24 => Op::Run(1 + bytes.below(100_000)),
-        24 | 25 => Op::Run(1 + bytes.below(300_000)),
+        24 => Op::Run(1 + bytes.below(300_000)),
+        25 => Op::Cut(1 + bytes.below(300_000)),
         _ => Op::Done(1 + bytes.below(100_000), bytes.flag()),
     })
 }

@@ -1,9 +1,11 @@
 //! The reservations on one CPU.
 
+use super::platform::Platform;
 use super::screen::AdmissionTest;
 use super::verdict::Verdict;
 use crate::activity::{ActivityParams, Terms};
 use crate::share::Share;
+use std::borrow::Cow;
 
 /// Identifies one reservation of a [`Reservations`](super::Reservations); never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -17,6 +19,8 @@ pub(super) struct Cpu {
     pub(super) members: Vec<Member>,
     /// DWCS: the share of its event server.
     pub(super) events: Option<Share>,
+    /// What programs have of it, in millionths ([`super::program`]).
+    pub(super) programs_ppm: u32,
     pub(super) verdict: Verdict,
 }
 
@@ -30,6 +34,16 @@ pub(super) struct Member {
 }
 
 impl Cpu {
+    /// The platform with the limit of this CPU: without what programs have.
+    pub(super) fn platform<'p>(&self, platform: &'p Platform) -> Cow<'p, Platform> {
+        if self.programs_ppm == 0 {
+            return Cow::Borrowed(platform);
+        }
+        let left = platform.cpu_limit.ppm().saturating_sub(self.programs_ppm).max(1);
+        let cpu_limit = Share::from_ppm(left).unwrap_or(platform.cpu_limit);
+        Cow::Owned(Platform { cpu_limit, ..platform.clone() })
+    }
+
     /// The place of a new activity with these parameters among the members. It is created last, so
     /// it is the last among equals.
     pub(super) fn place_of(&self, test: &AdmissionTest, params: &ActivityParams) -> usize {

@@ -38,6 +38,10 @@
 //! All tests but the first require that the activities start at the same instant. A set to which
 //! none applies is refused.
 //!
+//! **Activities on demand** have jobs at least a period apart, at any time. Only `edf-demand` holds
+//! then. It counts the longest quantum of all activities in every length: an extra service of any
+//! activity may have begun just before the message.
+//!
 //! **The event server** ([`Reservations::reserve_events`](super::Reservations::reserve_events)) is
 //! one more demand, for its share of every interval. Only `edf-demand` accounts for it. If windows
 //! allow misses, no test proves a set with an event server.
@@ -87,7 +91,7 @@ pub(crate) fn verdict(
 ) -> Verdict {
     let set: Vec<Member> = set.iter().map(Member::from).collect();
     let params: Vec<_> = set.iter().map(|member| member.params).collect();
-    let server = EdfDemand::new(&params, platform, events).of_server().copied();
+    let server = EdfDemand::new(&params, platform, events, false).of_server().copied();
     let needed = set.iter().map(|member| member.needed(&set, platform));
     let demands: Vec<Demand> = needed.chain(server).collect();
     let (utilization, within_limit) = share(&demands, platform.cpu_limit);
@@ -133,7 +137,8 @@ pub(crate) fn verdict(
 /// still kept; `None` if there is none.
 pub(super) fn event_share(set: &[ActivityParams], platform: &Platform) -> Option<Share> {
     let fits = |share: Share| {
-        let demand = EdfDemand::new(set, platform, Some(share));
+        // With a server every quantum counts already.
+        let demand = EdfDemand::new(set, platform, Some(share), false);
         demand.within(platform.cpu_limit)
             && demand.worst(&mut Steps::of_analysis()).is_some_and(|worst| worst <= 1.0)
     };
@@ -170,13 +175,14 @@ impl Trial<'_> {
             return Finding::TooMuch;
         }
         let params: Vec<_> = self.set.iter().map(|member| member.params).collect();
-        let demand = EdfDemand::new(&params, self.platform, self.events);
+        let on_demand = self.set.iter().any(|member| member.on_demand);
+        let demand = EdfDemand::new(&params, self.platform, self.events, on_demand);
         let worst = demand.worst(self.steps).unwrap_or(f64::INFINITY);
         self.note("edf-demand", worst, 1.0, worst <= 1.0);
         if worst <= 1.0 {
             return Finding::NoMiss;
         }
-        if self.events.is_some() {
+        if self.events.is_some() || on_demand {
             return Finding::Unproven;
         }
         let in_slots = self.in_slots();
@@ -268,13 +274,19 @@ struct EdfDemand<'a> {
     platform: &'a Platform,
     /// `C'/T` of each activity; with a server, its share last.
     demands: Vec<Demand>,
-    server: bool,
+    /// Whether a service of any activity may begin just before a job that nobody expected.
+    unexpected: bool,
 }
 
 impl<'a> EdfDemand<'a> {
     /// The demand of `set` and of an event server with the share `server`, if any. The services of
     /// the server take hand-offs, too. The hand-offs are largest relative to the shortest run time.
-    fn new(set: &'a [ActivityParams], platform: &'a Platform, server: Option<Share>) -> Self {
+    fn new(
+        set: &'a [ActivityParams],
+        platform: &'a Platform,
+        server: Option<Share>,
+        on_demand: bool,
+    ) -> Self {
         let preemptible = server.is_some() || set.iter().any(|p| p.quantum < p.batch);
         let mut demands: Vec<_> =
             set.iter().map(|params| demand(params, preemptible, platform)).collect();
@@ -287,7 +299,8 @@ impl<'a> EdfDemand<'a> {
                 period_ns: u64::from(Share::WHOLE.ppm()),
             });
         }
-        EdfDemand { set, platform, demands, server: server.is_some() }
+        let unexpected = server.is_some() || on_demand;
+        EdfDemand { set, platform, demands, unexpected }
     }
 
     /// Whether all demands together are at most `limit`.
@@ -353,10 +366,11 @@ impl<'a> EdfDemand<'a> {
     }
 
     /// The longest quantum of a job that is due after `length_ns`. With an event server, every
-    /// activity counts, because a service of events may have any deadline.
+    /// activity counts, because a service of events may have any deadline. With activities on
+    /// demand every activity counts, because an extra service has none.
     fn blocking_ns(&self, length_ns: u64) -> u64 {
         let later =
-            |params: &&ActivityParams| self.server || params.deadline.as_nanos() > length_ns;
+            |params: &&ActivityParams| self.unexpected || params.deadline.as_nanos() > length_ns;
         let longest = self.set.iter().filter(later).map(|p| blocking(p, self.platform)).max();
         let quantum_ns = longest.map_or(0, |span| span.as_nanos().saturating_sub(1));
         quantum_ns.max(self.platform.wakeup_latency.as_nanos())

@@ -24,7 +24,7 @@ impl Reservations {
             return None;
         }
         let set: Vec<_> = cpu.members.iter().map(|member| member.params).collect();
-        dwcs::event_share(&set, &self.platform)
+        dwcs::event_share(&set, &cpu.platform(&self.platform))
     }
 
     /// Gives the event server of `cpu` this share instead of its former one; `None` takes the share
@@ -46,10 +46,11 @@ impl Reservations {
         let cpu = &self.cpus[at];
         let (number, ranked) = (cpu.number, cpu.ranked());
         let steps = &mut Steps::of_analysis();
-        let verdict = self.test.screen(number, (&ranked, Users::ONE), share, &self.platform, steps);
+        let platform = cpu.platform(&self.platform);
+        let verdict = self.test.screen(number, (&ranked, Users::ONE), share, &platform, steps);
         if share.is_some() && verdict.failure.is_some() {
             let victim = |index: usize| cpu.members[index].name.clone();
-            let reason = Reason::of(number, &verdict, self.platform.cpu_limit, victim);
+            let reason = Reason::of(number, &verdict, platform.cpu_limit, victim);
             let tests = verdict.tests;
             return Err(Refusal::without_hint(NAME.to_owned(), reason, tests));
         }

@@ -8,6 +8,7 @@
 //! |---|---|
 //! | `platform`, `cpu` | the machine, and the reservations on one CPU |
 //! | `reservations` | all CPUs: reserve, release, report |
+//! | `same_cpu` | places on the CPU of another activity |
 //! | `screen` | which test admits under which policy |
 //! | `response_time` | the exact test: worst response under delayed preemption |
 //! | [`dws`] | the test of DWS: the exact demand-bound test, and delay bounds |
@@ -20,10 +21,12 @@
 //! | `isolation`, `ahead` | what users may take from each other beyond their reservations |
 //! | `hint` | one change that would make a refused activity fit |
 //! | `reweigh` | another claim of a reserved activity |
+//! | [`program`] | shares of programs below the handlers |
 //! | `refusal`, `test_result` | the reason for a refusal, and the outcome of a test |
 //!
 //! Activities are assigned to CPUs first-fit: each goes to the first CPU, in the order given, on
-//! which the exact test passes for all activities that would be there.
+//! which the exact test passes for all activities that would be there. An activity may ask for the
+//! CPU of another one that has its place already. Then only that CPU is tried.
 
 mod ahead;
 mod bounds;
@@ -34,11 +37,13 @@ mod event_server;
 mod hint;
 mod isolation;
 mod platform;
+pub mod program;
 mod ps;
 mod refusal;
 mod reservations;
 mod response_time;
 mod reweigh;
+mod same_cpu;
 mod screen;
 mod test_result;
 #[cfg(test)]

@@ -94,6 +94,15 @@ pub enum Reason {
         /// The CPU.
         cpu: u32,
     },
+    /// The activity asked for the CPU of another one, and does not fit there.
+    SameCpu {
+        /// The CPU.
+        cpu: u32,
+        /// The activity that is there already.
+        other: String,
+        /// Why this one does not fit beside it.
+        reason: Box<Reason>,
+    },
     /// A program asked for an event server's share, but the policy has no event server.
     NoEventServer {
         /// The policy.
@@ -194,6 +203,9 @@ impl fmt::Display for Reason {
                 "with it, `{victim}` would miss more than {misses} of {periods} periods on CPU \
                  {cpu}"
             ),
+            Reason::SameCpu { cpu, other, reason } => {
+                write!(f, "it must be on CPU {cpu}, the CPU of `{other}`: {reason}")
+            }
             Reason::NoEventServer { policy } => {
                 write!(f, "the policy `{policy}` has no event server, expected `dwcs`")
             }
@@ -209,7 +221,8 @@ impl fmt::Display for Reason {
             Reason::WindowsUnproven { cpu } => write!(
                 f,
                 "with it, CPU {cpu} could not do every job, and no test shows that only permitted \
-                 periods would be missed: such a test needs equal periods, deadlines and offsets"
+                 periods would be missed: such a test needs equal periods, deadlines and offsets, \
+                 and neither tasks nor handlers of streams"
             ),
         }
     }

@@ -5,7 +5,7 @@ use super::hint;
 use super::isolation::{Isolation, ROOT, Users};
 use super::platform::Platform;
 use super::refusal::{Reason, Refusal};
-use super::response_time::{Response, STEPS_MAX, Steps};
+use super::response_time::{self, Response, STEPS_MAX, Steps};
 use super::screen::AdmissionTest;
 use super::test_result::TestResult;
 use super::verdict::Verdict;
@@ -41,6 +41,9 @@ pub struct CpuLoad {
     pub utilization: f64,
     /// The upper limit of `utilization`.
     pub limit: f64,
+    /// The sum of `C`, with the hand-offs of each job. In any time `t`, activities that keep to
+    /// their costs take at most `utilization * t` and this.
+    pub burst: Span,
 }
 
 /// The activities on the CPUs, and a test for further ones.
@@ -77,7 +80,8 @@ impl Reservations {
                     &platform,
                     &mut Steps::of_analysis(),
                 );
-                cpus.push(Cpu { number, members: Vec::new(), events: None, verdict });
+                let (members, events, programs_ppm) = (Vec::new(), None, 0);
+                cpus.push(Cpu { number, members, events, programs_ppm, verdict });
             }
         }
         let (next_id, steps_max, isolation) = (0, STEPS_MAX, None);
@@ -258,9 +262,19 @@ impl Reservations {
         (ranked, users): (&[(ActivityParams, Terms)], &[u32]),
         steps: &mut Steps,
     ) -> Verdict {
-        let Cpu { number, events, .. } = self.cpus[at];
+        let cpu = &self.cpus[at];
         let users = Users { of: users, isolation: self.isolation };
-        self.test.screen(number, (ranked, users), events, &self.platform, steps)
+        let platform = cpu.platform(&self.platform);
+        self.test.screen(cpu.number, (ranked, users), cpu.events, &platform, steps)
+    }
+
+    /// Lowers the limit of a CPU by what programs have of it, in millionths
+    /// ([`super::program`]), or sets it free again with 0. For reservations from now on. Deadlines
+    /// are not affected: programs run below all activities. No effect if there is no such CPU.
+    pub fn lower_limit(&mut self, cpu: u32, programs_ppm: u32) {
+        for of in self.cpus.iter_mut().filter(|of| of.number == cpu) {
+            of.programs_ppm = programs_ppm;
+        }
     }
 
     /// The worst time from release to end over all jobs, with the present reservations.
@@ -288,10 +302,15 @@ impl Reservations {
     /// The load of each CPU, in the platform's order.
     pub fn load(&self) -> Vec<CpuLoad> {
         let limit = self.platform.cpu_limit.as_f64();
-        self.cpus
-            .iter()
-            .map(|cpu| CpuLoad { cpu: cpu.number, utilization: cpu.verdict.utilization, limit })
-            .collect()
+        let load_of = |cpu: &Cpu| {
+            let ranked: Vec<_> = cpu.members.iter().map(|member| member.params).collect();
+            let costs = response_time::granted(&ranked, &self.platform);
+            let burst = costs.iter().map(|demand| Span::from_nanos(demand.cost_ns));
+            let (cpu, utilization) = (cpu.number, cpu.verdict.utilization);
+            let burst = burst.fold(Span::ZERO, |sum, cost| sum + cost);
+            CpuLoad { cpu, utilization, limit, burst }
+        };
+        self.cpus.iter().map(load_of).collect()
     }
 
     /// Every test that applies to the present reservations, CPU by CPU; none for a CPU without
@@ -329,8 +348,12 @@ impl Reservations {
             core::cmp::Ordering::Greater => cpu.members[index - 1].name.clone(),
         };
         let trials = (&verdict, self.steps());
-        let hint = hint::find(cpu, &self.test, &self.platform, (asked, self.isolation), trials);
-        let mut reason = Reason::of(cpu.number, &verdict, self.platform.cpu_limit, victim);
+        let platform = cpu.platform(&self.platform);
+        let hint = hint::find(cpu, &self.test, &platform, (asked, self.isolation), trials);
+        // The limit with programs is no key of a spec.
+        let hint = hint
+            .filter(|hint| cpu.programs_ppm == 0 || !matches!(hint, hint::Hint::CpuLimit { .. }));
+        let mut reason = Reason::of(cpu.number, &verdict, platform.cpu_limit, victim);
         if let Reason::MissesDeadline { by_users, .. } = &mut reason {
             *by_users = self.isolation.is_some() && self.fits_for_one_user((cpu, place), asked);
         }
@@ -345,7 +368,8 @@ impl Reservations {
     ) -> bool {
         let (ranked, _) = cpu.set_with(place, asked);
         let (set, steps) = ((&ranked[..], Users::ONE), &mut self.steps());
-        let verdict = self.test.screen(cpu.number, set, cpu.events, &self.platform, steps);
+        let platform = cpu.platform(&self.platform);
+        let verdict = self.test.screen(cpu.number, set, cpu.events, &platform, steps);
         verdict.failure.is_none()
     }
 }

@@ -79,7 +79,8 @@ impl Reservations {
     fn refusal_of_claim(&self, at: usize, place: usize, terms: Terms, verdict: Verdict) -> Refusal {
         let cpu = &self.cpus[at];
         let victim = |index: usize| cpu.members[index].name.clone();
-        let reason = Reason::of(cpu.number, &verdict, self.platform.cpu_limit, victim);
+        let limit = cpu.platform(&self.platform).cpu_limit;
+        let reason = Reason::of(cpu.number, &verdict, limit, victim);
         let hint = terms.share.and_then(|asked| self.nearest_share(at, place, asked));
         Refusal { hint, ..Refusal::without_hint(victim(place), reason, verdict.tests) }
     }

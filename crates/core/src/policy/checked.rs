@@ -293,6 +293,10 @@ impl<P: Policy + ?Sized> Policy for Checked<P> {
         self.policy.done(id, deadline, now);
     }
 
+    fn arrival_gap(&self, params: &ActivityParams, terms: &Terms) -> Span {
+        self.policy.arrival_gap(params, terms)
+    }
+
     fn relative_deadline(&self, params: &ActivityParams, terms: &Terms) -> Span {
         self.policy.relative_deadline(params, terms)
     }

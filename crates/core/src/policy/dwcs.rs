@@ -43,7 +43,13 @@
 //!   service finds nothing left to do. Windows count periods, so such *extra* services do not
 //!   adjust them. An extra service begins only if its quantum ends before the next release. The
 //!   quantum counts twice, for hand-offs that the policy does not know. So an extra service never
-//!   delays a job.
+//!   delays a job whose release is known.
+//! - **Activities on demand** (tasks, handlers of streams) have a job for each message, at most one
+//!   a period ([`Policy::arrival_gap`]). Their windows count these jobs, and time without messages
+//!   does not count. A lost job does not lose its message: the job of the next period finds it.
+//!   They get no extra service, because they have nothing to do without a message; an event waits
+//!   for the next job. Their releases are not known, so an extra service of another activity may
+//!   delay them by its quantum, and admission counts that.
 //!
 //! # Events
 //!
@@ -118,6 +124,8 @@ struct Member {
     run_time: Span,
     quantum_cost: Span,
     work_conserving: bool,
+    /// Whether only messages release it ([`Terms::on_demand`]).
+    on_demand: bool,
     tie: u32,
     state: State,
     /// Whether it was released since it was created or suspended.
@@ -177,7 +185,7 @@ impl Member {
     fn extra(&self) -> Option<Extra> {
         let work = self.work_conserving && !self.exhausted;
         match self.event() {
-            _ if self.state != State::Idle || !self.active => None,
+            _ if self.state != State::Idle || !self.active || self.on_demand => None,
             Some(event) => Some(Extra::Event(event)),
             None => work.then_some(Extra::WorkConserving),
         }
@@ -347,6 +355,7 @@ impl Policy for WindowConstrained {
             run_time: params.compute(),
             quantum_cost: params.quantum_cost(),
             work_conserving: terms.work_conserving,
+            on_demand: terms.on_demand,
             tie: self.created,
             state: State::Idle,
             active: false,
@@ -513,6 +522,11 @@ impl Policy for WindowConstrained {
     fn set_event_share(&mut self, share: Option<Share>, now: Instant) {
         self.server = share.map(|share| Server::new(share, now));
         self.note_waiting(now);
+    }
+
+    /// The tests of admission count on the declared rate.
+    fn arrival_gap(&self, params: &ActivityParams, _: &Terms) -> Span {
+        params.period
     }
 
     fn window_violations(&self, id: ActivityId) -> Option<u64> {

@@ -9,7 +9,7 @@
 
 use core::fmt;
 
-use crate::activity::{ActivityId, ActivityParams, Claim, Terms};
+use crate::activity::{ActivityId, ActivityParams, Claim, Terms, WorkClass};
 use crate::share::Share;
 use crate::time::{Instant, Span};
 
@@ -226,6 +226,16 @@ pub trait Policy: fmt::Debug + Send {
     fn relative_deadline(&self, params: &ActivityParams, terms: &Terms) -> Span {
         let _ = terms;
         params.deadline
+    }
+
+    /// The least time between the logical arrivals of an activity on demand
+    /// ([`Terms::on_demand`]): its period, or zero if nothing that is promised to it or to others
+    /// relies on its rate. The scheduler calls this once, when the activity is created.
+    fn arrival_gap(&self, params: &ActivityParams, terms: &Terms) -> Span {
+        match terms.class {
+            WorkClass::RealTime => params.period,
+            WorkClass::Interactive | WorkClass::Background => Span::ZERO,
+        }
     }
 
     /// How many jobs may be ready before their releases, including jobs that were done ahead. 0 if

@@ -50,6 +50,12 @@
 //! keeps its debt until the debt is paid or the CPU has nothing to do. A job that waited behind the
 //! one that ended does not count as a return.
 //!
+//! **Activities on demand** (tasks, handlers of streams) are released by the arrival of a message,
+//! and compete while they have one. Their requests follow from the estimate, as for all others. An
+//! adaptive one is released as often as messages come: others wait for it no longer than for one
+//! that never blocks. The messages of an activity with a share of its own are a period apart
+//! ([`Policy::arrival_gap`]), because its promised response counts on that.
+//!
 //! **Another share or weight** ([`Instance::reweigh`]) holds at once, in every state. The lag stays
 //! the same amount of service, so no activity gains or loses by the change itself. The kind of the
 //! claim stays the same, so a change neither adds nor removes a promise. A larger weight moves the
@@ -65,7 +71,10 @@
 //! the two. So a request is a whole number of stretches, and longer than `q` only if a single
 //! stretch is. It ends at the boundary after which another stretch might not fit. When a request
 //! ends, the next one begins with its own deadline, and the activity gives way if another activity
-//! goes first then. If all stretches are within `q`, all lags stay within `-q ..= q`.
+//! goes first then. A handler may return within its request because another thread woke a task or
+//! asked for something. Then it is picked again for the rest of the request. So no thread can cause
+//! hand-offs that admission does not know. If all stretches are within `q`, all lags stay within
+//! `-q ..= q`.
 //!
 //! **Cost estimates** (§4.3). A request is as long as the job is expected to continue. The
 //! expectation is the time that recent jobs took, smoothed by [`CostEstimate`]. Before the first
@@ -120,6 +129,8 @@ pub struct ProportionalShare {
     groups: Vec<Group>,
     tree: Tree,
     running: Option<Running>,
+    /// The activity whose handler returned within its request, and what the request has left.
+    cut: Option<(ActivityId, Span)>,
     /// The number of groups, plus how many activities ever joined, for ties. Wraps after 4 billion.
     created: u32,
 }
@@ -154,6 +165,8 @@ struct Running {
     before: Span,
     /// The length of the current request.
     request: Span,
+    /// Whether the policy told it to give way.
+    gives_way: bool,
 }
 
 impl Slot {
@@ -206,6 +219,7 @@ impl ProportionalShare {
             groups: groups.to_vec(),
             tree: Tree::new(capacity, quantum, groups),
             running: None,
+            cut: None,
             // Groups come first.
             created: u32::try_from(groups.len()).unwrap_or(0),
         }
@@ -245,9 +259,6 @@ impl ProportionalShare {
     fn retire(&mut self, id: ActivityId) {
         let node = self.slot(id).node;
         self.tree.retire(node, id.0);
-        if self.running.is_none() {
-            self.tree.settle(node);
-        }
     }
 
     /// Ends the service of the running activity. The caller then enters its next request or retires
@@ -274,6 +285,15 @@ impl ProportionalShare {
         if let Some(running) = self.running {
             self.charge(now.since(running.since));
         }
+    }
+
+    /// What is left of the request of the running activity, if it returned before the end of the
+    /// request by itself.
+    fn left_of_request(&self) -> Option<(ActivityId, Span)> {
+        let running = self.running.filter(|running| !running.gives_way)?;
+        let used = running.charged.saturating_sub(running.before);
+        let is_within = used <= self.slot(running.id).unasked(running.request);
+        is_within.then(|| (running.id, running.request.saturating_sub(used)))
     }
 
     /// Whether the request of the running activity is over at this boundary. If the activity ran
@@ -335,17 +355,24 @@ impl Policy for ProportionalShare {
 
     fn withdraw(&mut self, id: ActivityId, now: Instant) {
         self.sync(now);
+        self.cut = self.cut.filter(|(cut, _)| *cut != id);
         self.slot_mut(id).used = Span::ZERO;
         self.retire(id);
     }
 
     fn pick(&mut self, now: Instant) -> Option<ActivityId> {
-        let id = ActivityId(self.tree.choose()?);
+        self.tree.settle();
+        let (id, request) = match self.cut.take() {
+            Some(cut) => cut,
+            None => {
+                let id = ActivityId(self.tree.choose()?);
+                (id, self.slot(id).request(self.quantum))
+            }
+        };
         let Slot { node, .. } = *self.slot(id);
-        let request = self.slot(id).request(self.quantum);
         self.tree.take(node, id.0);
-        let (charged, before) = (Span::ZERO, Span::ZERO);
-        self.running = Some(Running { id, since: now, charged, before, request });
+        let (charged, before, gives_way) = (Span::ZERO, Span::ZERO, false);
+        self.running = Some(Running { id, since: now, charged, before, request, gives_way });
         Some(id)
     }
 
@@ -367,8 +394,9 @@ impl Policy for ProportionalShare {
         let node = self.slot(id).node;
         let request = self.slot(id).request(self.quantum);
         self.tree.take(node, id.0);
-        self.running = Some(Running { before: running.charged, request, ..running });
-        !stays
+        let (before, gives_way) = (running.charged, !stays);
+        self.running = Some(Running { before, request, gives_way, ..running });
+        gives_way
     }
 
     fn check_at(&self, _: ActivityId, since: Instant, next_release: Instant) -> Instant {
@@ -380,18 +408,32 @@ impl Policy for ProportionalShare {
 
     fn ran(&mut self, _: ActivityId, used: Span, _: Instant) {
         self.charge(used);
+        self.cut = self.left_of_request();
         self.stop();
     }
 
     fn resume(&mut self, id: ActivityId, _: Instant) {
-        self.enqueue(id);
+        match self.cut {
+            Some((_, left)) => self.tree.request(self.slot(id).node, id.0, left),
+            None => self.enqueue(id),
+        }
     }
 
     fn done(&mut self, id: ActivityId, _: Instant, _: Instant) {
+        self.cut = None;
         let slot = self.slot_mut(id);
         let used = core::mem::replace(&mut slot.used, Span::ZERO);
         slot.estimate.observe(used, 1);
         self.retire(id);
+    }
+
+    /// The response that admission promises to a share counts on the declared rate. Without such a
+    /// promise the account alone limits what an activity gets.
+    fn arrival_gap(&self, params: &ActivityParams, terms: &Terms) -> Span {
+        match group_of(terms, &self.groups) {
+            None if terms.share.is_some() => params.period,
+            _ => Span::ZERO,
+        }
     }
 
     fn lag_ns(&self, id: ActivityId, now: Instant) -> Option<i64> {

@@ -8,10 +8,11 @@
 //!
 //! An activity on demand has one job at a time, and the next message is announced by the end of
 //! this job. So its late job is not dropped. The job moves to a later period, and the periods
-//! between count as jobs that were dropped.
+//! between count as jobs that were dropped. The same holds for a job that DWCS drops: its message
+//! waits on, and the job of a later period finds it.
 
 use super::Scheduler;
-use super::slot::{Slot, end_job};
+use super::slot::{JOB_FRESH, Slot, end_job};
 use crate::activity::{ActivityId, Backlog};
 use crate::time::Instant;
 
@@ -73,8 +74,9 @@ impl Scheduler {
         }
     }
 
-    /// Drops the oldest `jobs` of `id`. Returns whether a job is left.
-    fn drop_oldest(&mut self, id: ActivityId, jobs: u64, now: Instant) -> bool {
+    /// Drops the oldest `jobs` of `id`, of which only the first may have begun. Returns whether a
+    /// job is left.
+    pub(super) fn drop_oldest(&mut self, id: ActivityId, jobs: u64, now: Instant) -> bool {
         let Some(slot) = self.slots.get_mut(id.0 as usize).and_then(Option::as_mut) else {
             return false;
         };
@@ -83,8 +85,10 @@ impl Scheduler {
             slot.counters.jobs += jobs;
             slot.unfinished += jobs;
         }
+        let begun = slot.job.start.is_some();
         let record = end_job(id, slot, now.max(slot.oldest().deadline), false);
-        slot.count_skipped(jobs);
+        slot.job = JOB_FRESH;
+        slot.count_skipped(jobs - u64::from(begun));
         slot.counters.misses += jobs - 1;
         slot.unfinished -= jobs;
         slot.release += slot.params.period.saturating_mul(jobs);

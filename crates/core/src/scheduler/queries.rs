@@ -48,6 +48,13 @@ impl Scheduler {
         Some((at, self.policy.standing(id, job, at)?))
     }
 
+    /// When the next job of `id` is released. On demand: the logical arrival of the announced
+    /// message. `None` if that is not known, or if `id` is not active. O(1).
+    pub fn release_of(&self, id: ActivityId) -> Option<Instant> {
+        let slot = self.slot(id).ok().filter(|slot| slot.active)?;
+        Some(slot.next_release).filter(|&at| at < Instant::FAR)
+    }
+
     /// The release of the oldest job of `id` that has not ended. The release lies in the future if
     /// the job came early. `None` without a job. O(1).
     pub fn pending_since(&self, id: ActivityId) -> Option<Instant> {

@@ -48,6 +48,8 @@ pub enum Op {
     /// The CPU goes to the next activity; or the running one continues for this long and reaches a
     /// boundary.
     Run(u64),
+    /// The handler returns by itself after this long, within its request, and is picked again.
+    Cut(u64),
     /// The job ends after this long; if `true`, the next job waited.
     Done(u64, bool),
 }
@@ -240,11 +242,11 @@ impl ModelPolicy {
         let node = self.node(number);
         self.nodes[node].account.retire(number);
         self.place(node);
-        if self.running.is_none() {
-            for node in self.path(node).into_iter().chain([REST, TOP]) {
-                self.nodes[node].account.settle();
-            }
-        }
+    }
+
+    /// Before a choice: accounts without a ready member begin anew.
+    fn settle(&mut self) {
+        self.nodes.iter_mut().for_each(|node| node.account.settle());
     }
 
     /// Every account above follows the one below, unless a member of it is served.
@@ -418,6 +420,7 @@ impl Both {
             Op::Join(..) | Op::Reweigh(..) => {}
             Op::Run(ns) => match self.model.running {
                 None => {
+                    self.model.settle();
                     let picked = self.policy.pick(self.now);
                     assert_eq!(picked.map(|id| id.0), self.model.pick(self.now));
                 }
@@ -426,6 +429,23 @@ impl Both {
                     self.boundary(running);
                 }
             },
+            Op::Cut(ns) => {
+                let Some(running) = self.model.running else { return };
+                let stretch_ns = self.model.of(running.number).stretch_ns;
+                let used_ns = running.in_request_ns + ns;
+                if used_ns > running.request_ns.saturating_sub(stretch_ns) {
+                    return;
+                }
+                self.pass(ns);
+                let id = ActivityId(running.number);
+                self.policy.ran(id, self.now.since(running.since), self.now);
+                self.policy.resume(id, self.now);
+                self.model.settle();
+                assert_eq!(self.policy.pick(self.now), Some(id), "another goes first");
+                let request_ns = running.request_ns - used_ns;
+                let rest = Running { since: self.now, in_request_ns: 0, request_ns, ..running };
+                self.model.running = Some(rest);
+            }
             Op::Done(ns, another) => {
                 let Some(running) = self.model.running else { return };
                 self.pass(ns);

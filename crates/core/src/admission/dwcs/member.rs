@@ -10,11 +10,13 @@ use crate::policy::dwcs::window_of;
 pub(super) struct Member {
     pub(super) params: ActivityParams,
     pub(super) window: Window,
+    /// Whether only messages release it.
+    pub(super) on_demand: bool,
 }
 
 impl From<&(ActivityParams, Terms)> for Member {
     fn from((params, terms): &(ActivityParams, Terms)) -> Self {
-        Member { params: *params, window: window_of(terms) }
+        Member { params: *params, window: window_of(terms), on_demand: terms.on_demand }
     }
 }
 

@@ -190,3 +190,20 @@ fn the_share_of_the_event_server_is_reserved_until_it_is_taken_back() {
     all.reserve("half", half.0, &half.1).unwrap();
     assert_eq!(all.reserve_events(7, quarter), Ok(()));
 }
+
+/// Messages may come at any moment, also during an extra service of any activity.
+#[test]
+fn beside_an_activity_on_demand_only_the_demand_with_every_quantum_admits() {
+    let decided = |set: &[_]| {
+        let (name, passed, ..) = judged(set, FREE);
+        (name, passed)
+    };
+    let on_demand = |(params, terms)| (params, Terms { on_demand: true, ..terms });
+    let each = |cost| (params(10, cost), terms(0, 1));
+    assert_eq!(decided(&[each(5), each(5)]), ("edf-demand", true));
+    assert_eq!(decided(&[each(5), on_demand(each(5))]), ("edf-demand", false));
+    assert_eq!(decided(&[each(3), on_demand(each(4))]), ("edf-demand", true));
+    assert_eq!(decided(&[each(4), on_demand(each(4))]), ("edf-demand", false));
+    let every_other = (params(10, 10), terms(1, 2));
+    assert_eq!(decided(&[every_other, on_demand(every_other)]), ("edf-demand", false));
+}

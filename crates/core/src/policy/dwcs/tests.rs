@@ -2,6 +2,7 @@
 //! compares any sequence of operations with a model.
 
 use super::*;
+use crate::activity::WorkClass;
 use crate::discipline::DWCS;
 use crate::scheduler::{Command, Input, Outcome, Scheduler};
 use proptest::prelude::*;
@@ -371,6 +372,24 @@ fn a_work_conserving_activity_is_served_until_it_has_nothing_left() {
     // B is not served while it is suspended.
     handle(&mut scheduler, 42, Input::Suspend { id: B });
     assert_eq!(upcalled(&handle(&mut scheduler, 43, Input::Posted { id: B, rank: 2 })), None);
+}
+
+/// Neither for an event nor for idle time, and at the declared rate in each class.
+#[test]
+fn an_activity_on_demand_is_served_for_its_messages_alone() {
+    for class in [WorkClass::RealTime, WorkClass::Interactive, WorkClass::Background] {
+        let terms = Terms { on_demand: true, work_conserving: true, class, ..terms(0, 1) };
+        let mut scheduler = scheduler(&[(ActivityParams::new(ns(100), ns(1)).batch(4), terms)]);
+        assert_eq!(upcalled(&drain(&mut scheduler, 0)), Some(A));
+        let returned = Input::Returned { pdus: 4, outcome: DONE };
+        assert_eq!(upcalled(&handle(&mut scheduler, 4, returned)), None);
+        let posted = Input::Posted { id: A, rank: 2 };
+        assert_eq!(upcalled(&handle(&mut scheduler, 5, posted)), None);
+        let message = Input::Message { id: A, critical: at(6), from: at(6) };
+        assert_eq!(upcalled(&handle(&mut scheduler, 6, message)), None, "{class:?}");
+        assert_eq!(upcalled(&handle(&mut scheduler, 99, Input::Tick)), None, "{class:?}");
+        assert_eq!(upcalled(&handle(&mut scheduler, 100, Input::Tick)), Some(A));
+    }
 }
 
 #[test]

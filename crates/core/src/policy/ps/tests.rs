@@ -345,6 +345,18 @@ fn a_group_that_the_policy_does_not_have_counts_as_none() {
     assert_eq!(quanta(&mut grouped(&[group(share_of(40))], &set), 1_000), [100, 300, 600]);
 }
 
+/// A member of a group has no share of its own, whatever its terms say.
+#[test]
+fn only_the_messages_of_an_activity_with_its_own_share_are_a_period_apart() {
+    let groups = [group(share_of(30))];
+    let policy = ProportionalShare::with_groups(1, Span::from_millis(1), &groups);
+    let own = Terms { group: None, ..member(0, 1) };
+    let gap = |terms| policy.arrival_gap(&task(1), &terms).as_nanos() / 1_000_000;
+    assert_eq!(gap(Terms { share: Share::from_ppm(1), ..own }), 100);
+    assert_eq!(gap(own), 0);
+    assert_eq!(gap(Terms { share: Share::from_ppm(1), ..member(0, 1) }), 0);
+}
+
 #[test]
 fn invalid_groups_are_refused() {
     let made = |groups: Vec<Group>| ps_with_groups(QUANTUM_DEFAULT, groups).map(|made| made.name);

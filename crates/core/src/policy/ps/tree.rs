@@ -59,6 +59,8 @@ pub(super) struct Tree {
     quantum: Span,
     /// The sum of the shares, in millionths.
     shares_ppm: u32,
+    /// Whether a client retired since the last [`Tree::settle`].
+    has_retired: bool,
 }
 
 impl Tree {
@@ -91,7 +93,7 @@ impl Tree {
             }
             nodes.push(node(Instance::of_weights(clients), parent, client, weight, tie));
         }
-        Tree { nodes, capacity, quantum, shares_ppm: 0 }
+        Tree { nodes, capacity, quantum, shares_ppm: 0, has_retired: false }
     }
 
     /// The account of a group.
@@ -171,17 +173,17 @@ impl Tree {
     /// Notes that the client has no further request.
     pub(super) fn retire(&mut self, node: usize, client: u32) {
         self.nodes[node].account.retire(client);
+        self.has_retired = true;
         self.place(node);
     }
 
-    /// Makes accounts without a ready member begin anew. The caller calls this while nothing runs.
-    pub(super) fn settle(&mut self, mut node: usize) {
-        while node > REST {
-            self.nodes[node].account.settle();
-            node = self.nodes[node].parent;
+    /// Makes accounts without a ready member begin anew. The caller calls this while nothing runs,
+    /// before it chooses. A client whose next job waits has requested service again by then, so it
+    /// never stopped competing. O(1), and O(accounts) after a client retired.
+    pub(super) fn settle(&mut self) {
+        if core::mem::take(&mut self.has_retired) {
+            self.nodes.iter_mut().for_each(|node| node.account.settle());
         }
-        self.nodes[REST].account.settle();
-        self.nodes[TOP].account.settle();
     }
 
     /// Lets an account compete in the one above while it has a ready member. While a member is
