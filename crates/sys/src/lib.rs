@@ -11,7 +11,9 @@
 //! |---|---|
 //! | [`clock`] | reading clocks, sleeping until a moment |
 //! | [`futex`] | waiting until a word of memory changes |
+//! | [`cgroup`] | control groups with weights |
 //! | [`schedule`] | scheduling class, CPU affinity and timer slack of threads |
+//! | [`inheritance`] | waits for locks that lend a real-time priority |
 //! | [`memory`] | locking memory and faulting it in |
 //! | [`memfd`] | sealed memory shared between processes |
 //! | [`udp`] | datagrams in batches, and the kernel's count of drops |
@@ -30,6 +32,7 @@ compile_error!(
     "upcall-sys supports 64-bit Linux only: it relies on the layout of control messages and times"
 );
 
+pub mod cgroup;
 pub mod clock;
 pub mod descriptors;
 mod error;
@@ -37,6 +40,7 @@ mod error;
 mod forked;
 pub mod futex;
 pub mod grant;
+pub mod inheritance;
 pub mod io_epoll;
 pub mod io_uring;
 pub mod local;

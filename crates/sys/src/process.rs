@@ -24,6 +24,8 @@
 //! 3. [`Child::terminate`] sends SIGTERM first.
 //! 4. The group gets SIGKILL. Then this module waits for every process of the group.
 //!
+//! A child of [`hold`] is different: it belongs to the user, and outlives its handle.
+//!
 //! A descendant that leaves the group (setsid(2)) is out of reach. If this process itself is
 //! killed, the kernel kills the leader (PR_SET_PDEATHSIG), but not the leader's children.
 
@@ -38,6 +40,8 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::process::{ChildStderr, ChildStdin, ChildStdout, Command, Stdio};
 
+mod family;
+mod held;
 mod pidfd;
 #[cfg(test)]
 mod tests;
@@ -45,10 +49,12 @@ mod thread;
 mod thread_handle;
 mod user_ids;
 
+pub use family::{ProcessFacts, all_processes, descendants_of, process_facts, threads_of};
+pub use held::{HeldChild, StartedChild, hold};
 pub use pidfd::{PidFd, Signal, real_time_signals};
 pub use thread::{
-    ThreadState, ThreadSwitches, cpu_time_of, set_thread_name, switches_of, thread_id,
-    thread_state, wait_time_of,
+    LockWait, ThreadState, ThreadSwitches, ThreadTimes, cpu_time_of, set_thread_name, switches_of,
+    thread_id, thread_state, times_of, wait_time_of,
 };
 pub use thread_handle::ThreadHandle;
 pub use user_ids::{UserIdFile, UserIds};

@@ -1,10 +1,10 @@
 //! Waits until descriptors become readable or writable.
 //!
-//! The runtime uses it for its tasks. A *watch* is one-shot: when its descriptor is ready, one call
-//! of [`Readiness::wait`] reports the watch's number. The watch reports nothing more until it is
-//! armed again. It holds a duplicate of the descriptor. So two watches may watch one file, and the
-//! caller may close its descriptor. A watch is taken out before its duplicate is closed. See
-//! epoll(7), "Questions and answers", for the reason.
+//! The runtime uses it for its tasks and for its I/O event service. A *watch* is one-shot: when its
+//! descriptor is ready, one call of [`Readiness::wait`] reports the watch's number. The watch
+//! reports nothing more until it is armed again. It holds a duplicate of the descriptor. So two
+//! watches may watch one file, and the caller may close its descriptor. A watch is taken out before
+//! its duplicate is closed. See epoll(7), "Questions and answers", for the reason.
 
 use crate::OsError;
 use crate::clock::{monotonic_ns, timespec};
@@ -21,6 +21,8 @@ pub enum Direction {
     Readable,
     /// There is free space to write, or no reader any more.
     Writable,
+    /// Either of them.
+    Either,
 }
 
 /// The number that no watch may have. It ends the waiting.
@@ -33,6 +35,9 @@ const EVENTS_MAX: usize = 64;
 pub struct Readiness {
     epoll: OwnedFd,
     stop: OwnedFd,
+    /// The process that made it. A copy made by fork(2) shares the set, but has no thread that
+    /// waits, so it must not change the set.
+    process: u32,
 }
 
 impl Readiness {
@@ -47,7 +52,7 @@ impl Readiness {
             .map_err(OsError::of("eventfd"))?;
         epoll::add(&epoll, &stop, epoll::EventData::new_u64(STOP), epoll::EventFlags::IN)
             .map_err(OsError::of("epoll_ctl(EPOLL_CTL_ADD)"))?;
-        Ok(Readiness { epoll, stop })
+        Ok(Readiness { epoll, stop, process: std::process::id() })
     }
 
     /// Blocks until watches are ready, and passes the number of each to `ready`. Returns `false`
@@ -57,11 +62,16 @@ impl Readiness {
     }
 
     /// As [`Readiness::wait`], but at most until `deadline_ns` of `CLOCK_MONOTONIC`. A deadline
-    /// that has passed asks what is ready now.
+    /// that has passed asks what is ready now. Two system calls with a deadline.
     pub fn wait_until(&self, deadline_ns: Option<u64>, mut ready: impl FnMut(u64)) -> bool {
         let mut events = [MaybeUninit::<epoll::Event>::uninit(); EVENTS_MAX];
-        let span = deadline_ns.map(|deadline_ns| deadline_ns.saturating_sub(monotonic_ns()));
-        match epoll::wait(&self.epoll, &mut events, span.map(timespec).as_ref()) {
+        let span = deadline_ns.map(|_| {
+            // epoll_wait(2) rounds up to milliseconds, poll does not. If poll fails, the set says
+            // what is ready.
+            let _ = wait_until(self.epoll.as_fd(), Direction::Readable, deadline_ns);
+            timespec(0)
+        });
+        match epoll::wait(&self.epoll, &mut events, span.as_ref()) {
             Ok((events, _)) => {
                 let mut goes_on = true;
                 for event in events {
@@ -80,8 +90,12 @@ impl Readiness {
         }
     }
 
-    /// Makes this and every later [`Readiness::wait`] return `false`.
+    /// Makes this and every later [`Readiness::wait`] return `false`. Without effect in a copy of
+    /// the process. Two system calls.
     pub fn stop(&self) {
+        if self.process != std::process::id() {
+            return;
+        }
         // The write fails only after 2^64 - 1 calls.
         let _ = rustix::io::write(&self.stop, &1u64.to_ne_bytes());
     }
@@ -136,6 +150,9 @@ impl Watch {
 
 impl Drop for Watch {
     fn drop(&mut self) {
+        if self.readiness.process != std::process::id() {
+            return;
+        }
         // The watch is in the set. If it stayed there, the other descriptors of the file would keep
         // it alive.
         let _ = epoll::delete(&self.readiness.epoll, &self.fd);
@@ -146,6 +163,9 @@ fn flags(direction: Direction) -> epoll::EventFlags {
     let what = match direction {
         Direction::Readable => epoll::EventFlags::IN | epoll::EventFlags::RDHUP,
         Direction::Writable => epoll::EventFlags::OUT,
+        Direction::Either => {
+            epoll::EventFlags::IN | epoll::EventFlags::RDHUP | epoll::EventFlags::OUT
+        }
     };
     what | epoll::EventFlags::ONESHOT
 }
@@ -173,6 +193,7 @@ pub fn wait_until(
     let what = match direction {
         Direction::Readable => PollFlags::IN | PollFlags::RDHUP,
         Direction::Writable => PollFlags::OUT,
+        Direction::Either => PollFlags::IN | PollFlags::RDHUP | PollFlags::OUT,
     };
     let mut fds = [PollFd::from_borrowed_fd(fd, what)];
     loop {
@@ -192,7 +213,10 @@ pub fn wait_until(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::forked::forked;
+    use crate::process::Exit;
     use std::io::{Read, Write};
+    use std::mem::ManuallyDrop;
 
     #[test]
     fn a_watch_reports_once_each_time_it_is_armed() {
@@ -219,6 +243,27 @@ mod tests {
     }
 
     #[test]
+    fn a_watch_of_either_direction_reports_the_first_that_is_there() {
+        let readiness = Arc::new(Readiness::new().unwrap());
+        let (near, mut far) = std::os::unix::net::UnixStream::pair().unwrap();
+        near.set_nonblocking(true).unwrap();
+        far.set_nonblocking(true).unwrap();
+        while (&near).write(&[0; 4096]).is_ok() {} // until it is full
+        let watch = Watch::new(&readiness, near.as_fd(), Direction::Either, 7).unwrap();
+        assert!(!watch.is_ready().unwrap());
+        far.write_all(b"x").unwrap();
+        let mut said = Vec::new();
+        assert!(readiness.wait(|number| said.push(number)));
+        assert!(watch.is_ready().unwrap());
+        assert_eq!((&near).read(&mut [0]).unwrap(), 1);
+        assert!(!watch.is_ready().unwrap());
+        while far.read(&mut [0; 4096]).is_ok_and(|read| read > 0) {}
+        watch.arm().unwrap();
+        assert!(readiness.wait(|number| said.push(number)));
+        assert_eq!(said, [7, 7]);
+    }
+
+    #[test]
     fn a_dropped_watch_reports_nothing_and_stop_ends_the_wait() {
         let readiness = Arc::new(Readiness::new().unwrap());
         let (reader, mut writer) = std::io::pipe().unwrap();
@@ -226,6 +271,34 @@ mod tests {
         writer.write_all(b"x").unwrap();
         readiness.stop();
         assert!(!readiness.wait(|number| panic!("{number}")));
+        assert!(!readiness.wait(|number| panic!("{number}")));
+    }
+
+    /// Before, the copy took the watch out of the set, which both processes share, and ended the
+    /// waiting of the original.
+    #[test]
+    fn a_copy_of_the_process_leaves_watches_and_waiting_to_the_original() {
+        let readiness = Arc::new(Readiness::new().unwrap());
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        let watch = Watch::new(&readiness, reader.as_fd(), Direction::Readable, 7).unwrap();
+        let mut watch = ManuallyDrop::new(watch);
+        let (copied, stopped) = (&mut watch, &readiness);
+        // SAFETY: the copy makes only system calls. The original keeps `readiness`, so its count
+        // does not get to 0, and nothing is freed.
+        let copy = unsafe {
+            forked(|| {
+                ManuallyDrop::drop(copied);
+                stopped.stop();
+                0
+            })
+        };
+        assert_eq!(copy.wait(), Exit::Code(0));
+        writer.write_all(b"x").unwrap();
+        let mut said = Vec::new();
+        assert!(readiness.wait_until(Some(monotonic_ns()), |number| said.push(number)));
+        assert_eq!(said, [7]);
+        drop(ManuallyDrop::into_inner(watch));
+        readiness.stop();
         assert!(!readiness.wait(|number| panic!("{number}")));
     }
 

@@ -17,6 +17,7 @@ mod deadline;
 mod other_thread;
 mod real_time;
 mod refusal;
+mod slice;
 
 pub(crate) use affinity::cpu_set;
 pub use affinity::{CPUS_MAX, allowed_cpus, current_cpu, pin_thread};
@@ -27,11 +28,12 @@ pub(crate) use class::set_class;
 pub use class::{set_fifo, set_ordinary};
 pub use deadline::{DeadlineRefusal, set_deadline};
 pub use other_thread::{
-    Class, class_and_reset_of, class_of, pin_thread_of, set_fifo_not_inherited_of, set_fifo_of,
-    set_idle_of, set_ordinary_not_inherited_of, set_ordinary_of,
+    Class, allowed_cpus_of, class_and_reset_of, class_of, pin_thread_of, set_fifo_not_inherited_of,
+    set_fifo_of, set_idle_of, set_ordinary_not_inherited_of, set_ordinary_of,
 };
 pub use real_time::{RealTime, Right};
 pub use refusal::{FifoRefusal, fifo_permission};
+pub use slice::set_slice_of;
 
 /// Sets the calling thread's timer slack to 1 ns, the minimum.
 ///
@@ -43,6 +45,20 @@ pub use refusal::{FifoRefusal, fifo_permission};
 pub fn set_timer_slack_least() -> Result<(), OsError> {
     rustix::thread::set_current_timer_slack(Some(NonZeroU64::MIN))
         .map_err(OsError::of("prctl(PR_SET_TIMERSLACK)"))
+}
+
+/// The nice value of the calling thread, from -20, the best, to 19.
+pub fn nice() -> i32 {
+    // Fails for no thread that exists.
+    rustix::process::getpriority_process(None).unwrap_or_default()
+}
+
+/// Sets the nice value of the calling thread.
+///
+/// # Errors
+/// `EACCES` for a better value than `RLIMIT_NICE` allows, without `CAP_SYS_NICE`.
+pub fn set_nice(nice: i32) -> Result<(), OsError> {
+    rustix::process::setpriority_process(None, nice).map_err(OsError::of("setpriority"))
 }
 
 /// How often the kernel has switched away from the calling thread since it started, voluntarily or
@@ -138,6 +154,17 @@ mod tests {
     fn timer_slack_is_one_nanosecond_after_it_was_set() {
         set_timer_slack_least().unwrap();
         assert_eq!(rustix::thread::current_timer_slack().unwrap(), 1);
+    }
+
+    #[test]
+    fn a_nice_value_belongs_to_the_thread() {
+        let before = nice();
+        let of_other = std::thread::spawn(|| {
+            set_nice(19).unwrap();
+            nice()
+        });
+        assert_eq!(of_other.join().unwrap(), 19);
+        assert_eq!(nice(), before);
     }
 
     #[test]

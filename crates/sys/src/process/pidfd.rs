@@ -23,6 +23,12 @@ pub struct PidFd {
 pub enum Signal {
     /// SIGTERM: asks the process to end.
     Terminate,
+    /// SIGINT: as Ctrl-C in a terminal.
+    Interrupt,
+    /// SIGQUIT: as Ctrl-\ in a terminal.
+    Quit,
+    /// SIGHUP: its terminal is gone.
+    HangUp,
     /// SIGKILL: ends the process at once.
     Kill,
     /// SIGSTOP: stops all its threads.
@@ -73,6 +79,9 @@ impl PidFd {
         use rustix::process::Signal as Number;
         let number = match signal {
             Signal::Terminate => Number::TERM,
+            Signal::Interrupt => Number::INT,
+            Signal::Quit => Number::QUIT,
+            Signal::HangUp => Number::HUP,
             Signal::Kill => Number::KILL,
             Signal::Stop => Number::STOP,
             Signal::Continue => Number::CONT,

@@ -27,6 +27,21 @@ pub enum ThreadState {
     Dead,
 }
 
+/// Whether a thread waits for a lock with priority inheritance (futex(2)): the owner of that lock
+/// has the thread's priority.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LockWait {
+    /// It does not: it runs, or sleeps elsewhere.
+    No,
+    /// It does.
+    Yes,
+    /// It waits for a futex, and is the first thread of its process. To ask whether that is a lock
+    /// could block: the process may be executing another program.
+    Futex,
+    /// The kernel does not say, or does not say it to this process.
+    Unknown,
+}
+
 /// How often the kernel has switched away from a thread since it started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ThreadSwitches {
@@ -85,6 +100,36 @@ pub fn wait_time_of(pid: u32, tid: u32) -> Result<u64, OsError> {
     schedstat_of(pid, tid, 1)
 }
 
+/// What the kernel's scheduler counts of a thread (Documentation/scheduler/sched-stats.rst).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ThreadTimes {
+    /// CPU time, in ns. Of a running thread: up to the last tick or preemption.
+    pub run_ns: u64,
+    /// How long it was ready while other threads had the CPUs, in ns. A wait in progress does not
+    /// count yet.
+    pub wait_ns: u64,
+    /// How often it got a CPU.
+    pub slices: u64,
+}
+
+/// The times of thread `tid` of process `pid`, also of a zombie. Three system calls. Does not block
+/// or allocate.
+///
+/// # Errors
+/// As [`cpu_time_of`].
+pub fn times_of(pid: u32, tid: u32) -> Result<ThreadTimes, OsError> {
+    const OPERATION: &str = "read(/proc/pid/task/tid/schedstat)";
+    let mut text = [0u8; 128];
+    let length = read_of_task(pid, tid, "schedstat", &mut text).map_err(OsError::of(OPERATION))?;
+    times_in(&text[..length]).ok_or_else(|| OsError::new(OPERATION, libc::EINVAL))
+}
+
+fn times_in(text: &[u8]) -> Option<ThreadTimes> {
+    let mut numbers = core::str::from_utf8(text).ok()?.split_ascii_whitespace();
+    let mut next = || numbers.next()?.parse().ok();
+    Some(ThreadTimes { run_ns: next()?, wait_ns: next()?, slices: next()? })
+}
+
 /// Number `place` of a thread's `schedstat` file.
 fn schedstat_of(pid: u32, tid: u32, place: usize) -> Result<u64, OsError> {
     const OPERATION: &str = "read(/proc/pid/task/tid/schedstat)";
@@ -111,6 +156,30 @@ fn read_of_task(pid: u32, tid: u32, file: &str, text: &mut [u8]) -> Result<usize
 /// Reads an open file of `/proc` from its beginning, as it is now. Returns the length read.
 pub(super) fn first_line(file: impl AsFd, text: &mut [u8]) -> Result<usize, Errno> {
     rustix::io::pread(file, text, 0)
+}
+
+/// Whether the line of a file `syscall` (proc_pid_syscall(5)) is a wait for a lock with priority
+/// inheritance: the number of the call, and its arguments, of which the second is the operation.
+pub(super) fn waits_for_lock(call: &[u8]) -> bool {
+    /// `futex` and `futex_time64` of a 32-bit process (asm/unistd_32.h), on x86 and on Arm, and
+    /// `futex` of an x32 process (x32(7)).
+    const OTHERS: [i64; 3] = [240, 422, 0x4000_0000 + 202];
+    /// The kernel uses the lower half of the argument, without the flags.
+    const COMMAND: u64 = 0xffff_ffff & !(128 | 256);
+    const LOCK_PI: u64 = 6;
+    const WAIT_REQUEUE_PI: u64 = 11;
+    const LOCK_PI2: u64 = 13;
+    let Ok(text) = core::str::from_utf8(call) else { return false };
+    let mut words = text.split_ascii_whitespace();
+    let number = words.next().and_then(|word| word.parse::<i64>().ok());
+    if !number.is_some_and(|number| number == libc::SYS_futex || OTHERS.contains(&number)) {
+        return false;
+    }
+    let operation = words.nth(1).and_then(|word| word.strip_prefix("0x"));
+    let operation = operation.and_then(|word| u64::from_str_radix(word, 16).ok());
+    operation.is_some_and(|operation| {
+        [LOCK_PI, WAIT_REQUEUE_PI, LOCK_PI2].contains(&(operation & COMMAND))
+    })
 }
 
 /// The state in the first part of a `stat` line, `pid (name) S ppid ...`. A name may contain spaces
@@ -195,6 +264,20 @@ mod tests {
     }
 
     #[test]
+    fn the_times_of_a_thread_are_its_three_counts() {
+        let expected = ThreadTimes { run_ns: 12, wait_ns: 3, slices: 4 };
+        assert_eq!(times_in(b"12 3 4\n"), Some(expected));
+        assert_eq!(times_in(b"12 3\n"), None);
+        let me = (std::process::id(), thread_id());
+        let before = times_of(me.0, me.1).unwrap();
+        while times_of(me.0, me.1).unwrap().run_ns == before.run_ns {
+            core::hint::spin_loop();
+        }
+        assert!(before.slices > 0);
+        assert!(times_of(me.0, 5_000_000).unwrap_err().is_not_found());
+    }
+
+    #[test]
     fn a_thread_that_shares_a_cpu_has_wait_time() {
         let cpu = crate::schedule::allowed_cpus().unwrap()[0];
         let over = std::sync::atomic::AtomicBool::new(false);
@@ -236,6 +319,26 @@ mod tests {
             (b"", None),
         ] {
             assert_eq!(state_of(stat), expected, "{}", stat.escape_ascii());
+        }
+    }
+
+    #[test]
+    fn only_waits_for_locks_with_priority_inheritance_are_found() {
+        let futex = libc::SYS_futex;
+        let line = |number: i64, operation: u64| {
+            waits_for_lock(
+                format!("{number} 0x7f0 {operation:#x} 0x0 0x0 0x0 0x0 0x1 0x2\n").as_bytes(),
+            )
+        };
+        for operation in [6, 6 | 128, 11 | 128 | 256, 13, 1 << 32 | 6] {
+            assert!(line(futex, operation) && line(240, operation) && line(422, operation));
+            assert!(!line(0, operation) && !line(-1, operation));
+        }
+        for operation in [0, 128, 1, 7, 8, 9 | 128 | 256, 12] {
+            assert!(!line(futex, operation), "{operation}");
+        }
+        for other in ["", "running\n", "-1 0x7f0 0x0\n", &format!("{futex} 0x7f0"), "\u{fffd}"] {
+            assert!(!waits_for_lock(other.as_bytes()), "{other}");
         }
     }
 

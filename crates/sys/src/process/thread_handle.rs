@@ -28,7 +28,7 @@
 //!
 //! [`at_priority`]: crate::schedule::at_priority
 
-use super::thread::{ThreadState, first_line, schedstat_in, state_of};
+use super::thread::{LockWait, ThreadState, first_line, schedstat_in, state_of, waits_for_lock};
 use crate::OsError;
 use crate::schedule::{
     Class, class_of, pin_thread_of, set_fifo_not_inherited_of, set_ordinary_not_inherited_of,
@@ -95,25 +95,43 @@ impl ThreadHandle {
         }
     }
 
-    /// Whether the thread, which sleeps and belongs to process `pid`, may wait for a lock with
-    /// priority inheritance. `/proc/pid/task/tid/wchan` (proc_pid_wchan(5)) names the function of
-    /// the kernel in which it sleeps: those of futexes and rt-mutexes contain these words. True if
-    /// the kernel names none. Four system calls, and a descriptor meanwhile. Does not block;
-    /// allocates the path.
-    pub fn may_wait_for_lock(&self, pid: u32) -> bool {
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-        let path = format!("/proc/{pid}/task/{}/wchan", self.tid);
-        let Ok(file) = rustix::fs::open(path, flags, Mode::empty()) else { return true };
-        let mut name = [0; 64];
-        let Ok(length) = first_line(&file, &mut name) else { return true };
-        let name = &name[..length];
-        let contains = |word: &[u8]| name.windows(word.len()).any(|part| part == word);
+    /// Whether the thread, which sleeps and belongs to process `pid`, waits for a lock with
+    /// priority inheritance. The kernel says in which function and which system call it sleeps
+    /// (proc_pid_wchan(5), proc_pid_syscall(5)). That of a thread of another user is shown only
+    /// with `CAP_SYS_PTRACE`. Up to seven system calls, and a descriptor meanwhile. Does not block;
+    /// allocates the paths.
+    pub fn lock_wait(&self, pid: u32) -> LockWait {
+        let mut buffers = ([0; 64], [0; 256]);
+        // The second file would make the caller wait for a thread that is about to sleep, and one
+        // that has such a function sleeps already. It would also make the caller wait while the
+        // process executes another program. Then the process has no other thread than the first.
+        let Some(function) = self.read(pid, "wchan", &mut buffers.0) else {
+            return LockWait::Unknown;
+        };
+        let contains = |word: &[u8]| function.windows(word.len()).any(|part| part == word);
+        let found = match function {
+            b"" | b"0" => LockWait::Unknown,
+            _ if !contains(b"futex") && !contains(b"rt_mutex") => LockWait::No,
+            _ if self.tid == pid && contains(b"futex") && !contains(b"lock_pi") => LockWait::Futex,
+            _ if self.tid == pid => LockWait::Yes,
+            _ => match self.read(pid, "syscall", &mut buffers.1) {
+                Some(call) if waits_for_lock(call) => LockWait::Yes,
+                Some(_) => LockWait::No,
+                None if contains(b"lock_pi") || contains(b"rt_mutex") => LockWait::Yes,
+                None => LockWait::Unknown,
+            },
+        };
         // The number may belong to another thread by now.
-        name.is_empty()
-            || name == b"0"
-            || contains(b"futex")
-            || contains(b"rt_mutex")
-            || self.has_ended()
+        if self.has_ended() { LockWait::Unknown } else { found }
+    }
+
+    /// Reads the beginning of a file of the thread. `None`: not allowed, or there is none.
+    fn read<'t>(&self, pid: u32, name: &str, text: &'t mut [u8]) -> Option<&'t [u8]> {
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        let path = format!("/proc/{pid}/task/{}/{name}", self.tid);
+        let file = rustix::fs::open(path, flags, Mode::empty()).ok()?;
+        let length = first_line(&file, text).ok()?;
+        Some(&text[..length])
     }
 
     /// CPU time that the thread has used so far, in ns, as [`super::cpu_time_of`]. One system call.

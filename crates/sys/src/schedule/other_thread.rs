@@ -8,7 +8,7 @@
 //! capability that it lacks itself. It may put them into `SCHED_FIFO` only up to *their*
 //! `RLIMIT_RTPRIO`. See sched(7).
 
-use super::affinity::cpu_set;
+use super::affinity::{CPUS_MAX, cpu_set};
 use super::class::set_class_of;
 use crate::OsError;
 use core::mem::MaybeUninit;
@@ -121,7 +121,7 @@ pub fn class_and_reset_of(tid: u32) -> Result<(Class, bool), OsError> {
 
 const GET_ATTRIBUTES: &str = "sched_getattr";
 
-fn attributes_of(tid: u32) -> Result<libc::sched_attr, OsError> {
+pub(super) fn attributes_of(tid: u32) -> Result<libc::sched_attr, OsError> {
     // `libc` defines the first version of the structure, which every kernel fills.
     const BYTES: usize = size_of::<libc::sched_attr>();
     let tid = thread(tid)?.as_raw_pid();
@@ -136,7 +136,7 @@ fn attributes_of(tid: u32) -> Result<libc::sched_attr, OsError> {
     Ok(unsafe { attributes.assume_init() })
 }
 
-fn class_of_attributes(attributes: &libc::sched_attr) -> Result<Class, OsError> {
+pub(super) fn class_of_attributes(attributes: &libc::sched_attr) -> Result<Class, OsError> {
     let priority = u8::try_from(attributes.sched_priority)
         .map_err(|_| OsError::new(GET_ATTRIBUTES, libc::ERANGE))?;
     Ok(match i32::try_from(attributes.sched_policy) {
@@ -160,6 +160,16 @@ pub fn pin_thread_of(tid: u32, cpus: &[u32]) -> Result<(), OsError> {
     rustix::thread::sched_setaffinity(Some(tid), &set).map_err(OsError::of("sched_setaffinity"))
 }
 
+/// The CPUs that thread `tid` may run on, ascending. Allocates.
+///
+/// # Errors
+/// `ESRCH` if there is no such thread. As [`super::allowed_cpus`].
+pub fn allowed_cpus_of(tid: u32) -> Result<Vec<u32>, OsError> {
+    let set = rustix::thread::sched_getaffinity(Some(thread(tid)?));
+    let set = set.map_err(OsError::of("sched_getaffinity"))?;
+    Ok((0..CPUS_MAX).filter(|&cpu| set.is_set(cpu as usize)).collect())
+}
+
 /// Converts a thread number for the kernel. Refuses 0, which would be the calling thread.
 fn thread(tid: u32) -> Result<Pid, OsError> {
     let tid = i32::try_from(tid).ok().and_then(Pid::from_raw);
@@ -170,7 +180,7 @@ fn thread(tid: u32) -> Result<Pid, OsError> {
 mod tests {
     use super::*;
     use crate::process::thread_id;
-    use crate::schedule::{CPUS_MAX, RealTime, Right, allowed_cpus, pin_thread};
+    use crate::schedule::{RealTime, Right, allowed_cpus, pin_thread};
     use rustix::process::{Resource, Rlimit};
     use rustix::thread::CapabilitySet;
     use std::sync::mpsc::{Sender, channel};
@@ -206,7 +216,9 @@ mod tests {
         let (here, before) = (allowed_cpus().unwrap(), class_of(thread_id()));
         let cpu = here[0];
         let (tid, go, thread) = started(allowed_cpus);
+        assert_eq!(allowed_cpus_of(tid).as_ref(), Ok(&here));
         pin_thread_of(tid, &[cpu]).unwrap();
+        assert_eq!(allowed_cpus_of(tid), Ok(vec![cpu]));
         for cpus in [&[][..], &[CPUS_MAX]] {
             let error = pin_thread_of(tid, cpus).unwrap_err();
             assert_eq!(error.raw_os_error(), libc::EINVAL);
@@ -228,6 +240,7 @@ mod tests {
                 set_idle_of(tid),
                 pin_thread_of(tid, &cpus),
                 class_of(tid).map(|_| ()),
+                allowed_cpus_of(tid).map(|_| ()),
             ] {
                 assert_eq!(result.unwrap_err().raw_os_error(), libc::ESRCH, "{tid}");
             }

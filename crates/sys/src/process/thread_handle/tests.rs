@@ -4,7 +4,9 @@ use super::*;
 use crate::forked::{Forked, forked};
 use crate::process::{cpu_time_of, thread_id, thread_state};
 use crate::schedule::{allowed_cpus, fifo_permission};
+use rustix::thread::futex::{self, Flags};
 use std::io::Write;
+use std::sync::atomic::AtomicU32;
 use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
 
@@ -54,18 +56,26 @@ fn a_living_thread_is_read_and_changed() {
     thread.join().unwrap();
 }
 
-/// A thread that waits for a channel waits for a futex. A thread in a read does not.
-#[test]
-fn only_a_thread_that_waits_for_a_futex_may_wait_for_a_lock() {
+/// Waits until the thread sleeps, and returns for what, if the kernel names that.
+fn lock_wait_of(handle: &ThreadHandle) -> Option<LockWait> {
     let pid = std::process::id();
-    let asleep = |handle: &ThreadHandle| {
-        while handle.state() != Ok(ThreadState::Sleeping) {
-            std::thread::yield_now();
-        }
-    };
+    while handle.state() != Ok(ThreadState::Sleeping) {
+        std::thread::yield_now();
+    }
+    // A kernel without names, or a sandbox, says 0.
+    let name = std::fs::read_to_string(format!("/proc/{pid}/task/{}/wchan", handle.tid()));
+    let is_named = name.is_ok_and(|name| !name.is_empty() && name != "0");
+    let found = handle.lock_wait(pid);
+    assert_eq!(found == LockWait::Unknown, !is_named);
+    is_named.then_some(found)
+}
+
+/// A thread that waits for a channel waits for a futex, and not for a lock.
+#[test]
+fn only_a_thread_that_waits_for_a_lock_with_priority_inheritance_does_so() {
+    let pid = std::process::id();
     let (handle, gate, thread) = waiting();
-    asleep(&handle);
-    assert!(handle.may_wait_for_lock(pid));
+    assert_ne!(lock_wait_of(&handle), Some(LockWait::Yes));
     drop(gate);
     thread.join().unwrap();
     let (mut reader, writer) = std::io::pipe().unwrap();
@@ -75,14 +85,31 @@ fn only_a_thread_that_waits_for_a_futex_may_wait_for_a_lock() {
         std::io::Read::read(&mut reader, &mut [0]).unwrap();
     });
     let handle = told.recv().unwrap();
-    asleep(&handle);
-    let is_named = std::fs::read_to_string(format!("/proc/{pid}/task/{}/wchan", handle.tid()));
-    // A kernel without names, or a sandbox, says 0.
-    let is_named = is_named.is_ok_and(|name| !name.is_empty() && name != "0");
-    assert_eq!(handle.may_wait_for_lock(pid), !is_named);
+    assert_ne!(lock_wait_of(&handle), Some(LockWait::Yes));
     drop(writer);
     thread.join().unwrap();
-    assert!(handle.may_wait_for_lock(pid), "its number may belong to any thread");
+    assert_eq!(handle.lock_wait(pid), LockWait::Unknown, "its number may belong to any thread");
+}
+
+#[test]
+fn a_thread_that_waits_for_a_lock_with_priority_inheritance_is_found() {
+    let pid = std::process::id();
+    let word = AtomicU32::new(0);
+    futex::lock_pi(&word, Flags::PRIVATE, None).unwrap();
+    let (tell, told) = channel();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            tell.send(ThreadHandle::open(pid, thread_id()).unwrap()).unwrap();
+            futex::lock_pi(&word, Flags::PRIVATE, None).unwrap();
+            futex::unlock_pi(&word, Flags::PRIVATE).unwrap();
+        });
+        let handle = told.recv().unwrap();
+        while !matches!(lock_wait_of(&handle), None | Some(LockWait::Yes)) {
+            // It waited for the channel.
+            std::thread::yield_now();
+        }
+        futex::unlock_pi(&word, Flags::PRIVATE).unwrap();
+    });
 }
 
 #[test]
