@@ -20,13 +20,17 @@ pub enum Measure {
     /// looks for the work of the user's domains each millisecond, and at their releases. Each
     /// domain of the user gets this measure, because the daemon does not know which of them did it.
     Slowed = 5,
+    /// Its thread waited for a priority-inheritance lock (futex(2), `FUTEX_LOCK_PI`) again and
+    /// again, while domains of several users were attached. It is in the ordinary scheduling class
+    /// for a while: the owner of such a lock runs with the priority of a thread that waits for it.
+    LockWait = 6,
 }
 
 impl Measure {
     /// The measure with `number`, as messages carry it. `None` if there is no such measure.
     pub fn of_number(number: u32) -> Option<Self> {
-        use Measure::{Demoted, Disbelieved, Killed, OutPrioritised, Slowed};
-        [OutPrioritised, Demoted, Killed, Disbelieved, Slowed]
+        use Measure::{Demoted, Disbelieved, Killed, LockWait, OutPrioritised, Slowed};
+        [OutPrioritised, Demoted, Killed, Disbelieved, Slowed, LockWait]
             .into_iter()
             .find(|&measure| measure as u32 == number)
     }
@@ -40,6 +44,7 @@ impl core::fmt::Display for Measure {
             Measure::Killed => "killed",
             Measure::Disbelieved => "showed a rank it was not admitted with, others go first",
             Measure::Slowed => "its user woke the daemon for nothing, which now looks each 1 ms",
+            Measure::LockWait => "waited for priority-inheritance locks, in the ordinary class",
         })
     }
 }

@@ -19,8 +19,9 @@
 //! ```
 //!
 //! A process that is not a domain may send Inspect instead. The daemon replies with its state: see
-//! module `status`. A frame is a fixed head, then words, then texts. Each kind has a fixed number
-//! of both, which is checked before anything is used.
+//! module `status`. Or it asks for the share of a program: see module `program`. A frame is a fixed
+//! head, then words, then texts. Each kind has a fixed number of both, which is checked before
+//! anything is used.
 //!
 //! | bytes | native order | |
 //! |---|---|---|
@@ -34,16 +35,24 @@
 use frame::{Frame, encode, flag, narrow};
 
 mod frame;
+mod program;
 mod status;
 #[cfg(not(loom))]
 #[cfg(test)]
 mod tests;
 
 pub use frame::{MESSAGE_BYTES_MAX, PROTOCOL_VERSION, TEXT_BYTES_MAX, WireError};
+pub use program::{
+    AdmittedProgram, ProgramReply, ProgramRequest, ProgramStatus, ProgramTerms, RefusalCause,
+    RefusedProgram,
+};
 pub use status::{ActivityStatus, CpuStatus, DomainStatus, StatusPart, VirtualProcessorStatus};
 
 /// The kind of [`ToDaemon::Inspect`], apart from the kinds that a domain sends.
 const INSPECT: u32 = 32;
+/// In place of [`Need::only_cpu`], where there is none.
+const ANY_CPU: u64 = u64::MAX;
+
 /// The requirements of an activity, in numbers that the daemon checks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Need {
@@ -69,6 +78,8 @@ pub struct Need {
     pub on_demand: bool,
     /// RMDP and RM: whether the activity goes first among equal keys while an event waits for it.
     pub wins_ties: bool,
+    /// The only CPU to use. `None`: any CPU of the daemon. A claim names its CPU itself.
+    pub only_cpu: Option<u32>,
 }
 
 /// A message from a domain.
@@ -125,6 +136,8 @@ pub enum ToDaemon {
     /// Asks for the state of the daemon. Sent by a process that is not a domain. The reply is a
     /// sequence of [`ToDomain::Status`].
     Inspect,
+    /// A request about a program. Sent by a process that is not a domain.
+    Program(ProgramRequest),
 }
 
 /// A message from the daemon.
@@ -197,6 +210,8 @@ pub enum ToDomain {
     },
     /// A part of the reply to [`ToDaemon::Inspect`].
     Status(StatusPart),
+    /// The reply to [`ToDaemon::Program`], and news of a program of the connection.
+    Program(ProgramReply),
 }
 
 impl ToDaemon {
@@ -219,6 +234,7 @@ impl ToDaemon {
             }
             ToDaemon::Detach => encode(6, &[], &[]),
             ToDaemon::Inspect => encode(INSPECT, &[], &[]),
+            ToDaemon::Program(request) => request.encode(),
         }
     }
 
@@ -229,6 +245,10 @@ impl ToDaemon {
     pub fn decode(bytes: &[u8]) -> Result<Self, WireError> {
         let Frame { kind, words, mut texts } = Frame::decode(bytes)?;
         let content = WireError::Content { kind };
+        if program::REQUESTS.contains(&kind) {
+            let request = ProgramRequest::decode(kind, &words, &mut texts)?;
+            return if texts.is_empty() { Ok(ToDaemon::Program(request)) } else { Err(content) };
+        }
         let mut text = || texts.pop_front().ok_or(content);
         match (kind, words.as_slice()) {
             (1, []) => Ok(ToDaemon::Hello { name: text()?, policy: text()? }),
@@ -298,6 +318,7 @@ impl ToDomain {
                 encode(7, &[u64::from(*cpu), u64::from(*measure), *held_ns], &[])
             }
             ToDomain::Status(part) => part.encode(),
+            ToDomain::Program(reply) => reply.encode(),
         }
     }
 
@@ -311,6 +332,10 @@ impl ToDomain {
         if status::KINDS.contains(&kind) {
             let part = StatusPart::decode(kind, &words, &mut texts)?;
             return if texts.is_empty() { Ok(ToDomain::Status(part)) } else { Err(content) };
+        }
+        if program::REPLIES.contains(&kind) {
+            let reply = ProgramReply::decode(kind, &words, &mut texts)?;
+            return if texts.is_empty() { Ok(ToDomain::Program(reply)) } else { Err(content) };
         }
         let small = |word| narrow(word, content);
         let mut text = || texts.pop_front().ok_or(content);
@@ -356,7 +381,7 @@ impl ToDomain {
 }
 
 impl Need {
-    const WORDS: usize = 11;
+    const WORDS: usize = 12;
 
     fn words(&self) -> [u64; Need::WORDS] {
         [
@@ -371,6 +396,7 @@ impl Need {
             self.delay_bound_ns,
             u64::from(self.on_demand),
             u64::from(self.wins_ties),
+            self.only_cpu.map_or(ANY_CPU, u64::from),
         ]
     }
 
@@ -388,6 +414,10 @@ impl Need {
             delay_bound_ns: words[8],
             on_demand: flag(words[9], content)?,
             wins_ties: flag(words[10], content)?,
+            only_cpu: match words[11] {
+                ANY_CPU => None,
+                cpu => Some(narrow(cpu, content)?),
+            },
         })
     }
 }

@@ -4,6 +4,7 @@
 //!   inspector (no domain)                         daemon
 //!   Inspect         ------------------------->
 //!                   <-------------------------    Cpu, for each CPU
+//!                   <-------------------------    Program, for each that the inspector may see
 //!                   <-------------------------    for each domain the inspector may see:
 //!                                                 Domain, its VirtualProcessors, its Activities
 //!                   <-------------------------    End
@@ -17,6 +18,7 @@
 use std::collections::VecDeque;
 
 use super::frame::{WireError, encode, flag, narrow};
+use super::program::ProgramStatus;
 use crate::kernel_area::State;
 use crate::user_area::{Counters, SlotState};
 
@@ -26,8 +28,9 @@ const DOMAIN: u32 = 33;
 const VIRTUAL_PROCESSOR: u32 = 34;
 const ACTIVITY: u32 = 35;
 const END: u32 = 36;
+const PROGRAM: u32 = 37;
 /// The kinds of these messages.
-pub(super) const KINDS: core::ops::RangeInclusive<u32> = CPU..=END;
+pub(super) const KINDS: core::ops::RangeInclusive<u32> = CPU..=PROGRAM;
 
 /// One part of the reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,6 +43,8 @@ pub enum StatusPart {
     VirtualProcessor(VirtualProcessorStatus),
     /// An activity of the domain that has a place.
     Activity(ActivityStatus),
+    /// A program with a share or a weight. It belongs to no domain.
+    Program(ProgramStatus),
     /// The end of the reply.
     End {
         /// The policy by which the daemon schedules.
@@ -149,6 +154,7 @@ impl StatusPart {
             StatusPart::Activity(activity) => {
                 encode(ACTIVITY, &activity.words(), &[&activity.name])
             }
+            StatusPart::Program(program) => encode(PROGRAM, &program.words(), &[&program.name]),
             StatusPart::End { policy, real_time, switch_cost_ns, hidden_domains } => encode(
                 END,
                 &[u64::from(*real_time), *switch_cost_ns, u64::from(*hidden_domains)],
@@ -179,6 +185,9 @@ impl StatusPart {
             )),
             (ACTIVITY, words) => {
                 Ok(StatusPart::Activity(ActivityStatus::of(words, text()?, content)?))
+            }
+            (PROGRAM, words) => {
+                Ok(StatusPart::Program(ProgramStatus::of(words, text()?, content)?))
             }
             (END, &[real_time, switch_cost_ns, hidden]) => {
                 let (real_time, hidden_domains) = (flag(real_time, content)?, small(hidden)?);

@@ -16,6 +16,7 @@ fn from_domain() -> Vec<ToDaemon> {
         delay_bound_ns: 9,
         on_demand: true,
         wins_ties: true,
+        only_cpu: Some(10),
     };
     vec![
         ToDaemon::Hello { name: "player".into(), policy: "rmdp".into() },
@@ -32,6 +33,54 @@ fn from_domain() -> Vec<ToDaemon> {
         },
         ToDaemon::Detach,
         ToDaemon::Inspect,
+    ]
+    .into_iter()
+    .chain(requests().into_iter().map(ToDaemon::Program))
+    .collect()
+}
+
+fn terms() -> ProgramTerms {
+    ProgramTerms {
+        share_ppm: 450_000,
+        weight: 2,
+        cost_ns: 3,
+        period_ns: 4,
+        cpu: Some(5),
+        quantum_ns: 6,
+    }
+}
+
+fn requests() -> Vec<ProgramRequest> {
+    vec![
+        ProgramRequest::Start { pid: 1, terms: terms(), name: "ffmpeg".into() },
+        ProgramRequest::Adopt {
+            pid: u32::MAX,
+            terms: ProgramTerms { cpu: None, ..terms() },
+            name: "spiel".into(),
+        },
+        ProgramRequest::Change { pid: 1, share_ppm: 1_000_000 },
+        ProgramRequest::Release { pid: 1 },
+    ]
+}
+
+fn replies() -> Vec<ProgramReply> {
+    vec![
+        ProgramReply::Admitted(AdmittedProgram {
+            id: 1,
+            cpu: 2,
+            share_ppm: 3,
+            weight: 4,
+            burst_ns: 5,
+            quantum_ns: 6,
+            ticker: true,
+        }),
+        ProgramReply::Refused(RefusedProgram {
+            cause: RefusalCause::ShareTooSmall,
+            asked_ppm: 450_000,
+            fits_ppm: 630_000,
+            reason: "zu wenig".into(),
+        }),
+        ProgramReply::Ended { id: u64::MAX },
     ]
 }
 
@@ -54,6 +103,7 @@ fn to_domain() -> Vec<ToDomain> {
     ]
     .into_iter()
     .chain(status().into_iter().map(ToDomain::Status))
+    .chain(replies().into_iter().map(ToDomain::Program))
     .collect()
 }
 
@@ -101,6 +151,20 @@ fn status() -> Vec<StatusPart> {
             state: SlotState::Running,
             next_release_ns: 11,
             name: "ton".into(),
+        }),
+        StatusPart::Program(ProgramStatus {
+            id: 1,
+            pid: 2,
+            uid: 3,
+            cpu: 4,
+            share_ppm: 5,
+            weight: 6,
+            used_ns: 7,
+            processes: 8,
+            burst_ns: 9,
+            quantum_ns: 10,
+            at_ns: 11,
+            name: "ffmpeg".into(),
         }),
         StatusPart::End {
             policy: "rmdp".into(),
@@ -164,6 +228,70 @@ fn a_part_of_the_status_has_fixed_bytes() {
     assert_eq!(&virtual_processor[16..16 + words.len()], &words[..]);
 }
 
+/// The bytes after the head, of words and then of one text.
+fn content(words: &[u64], text: &str) -> Vec<u8> {
+    let words = words.iter().flat_map(|word| word.to_ne_bytes());
+    let len = u32::try_from(text.len()).unwrap().to_ne_bytes();
+    words.chain(len).chain(text.bytes()).collect()
+}
+
+#[test]
+fn the_messages_of_programs_have_fixed_bytes() {
+    let golden = [
+        (48, content(&[1, 450_000, 2, 3, 4, 5, 6], "ffmpeg")),
+        (49, content(&[u32::MAX.into(), 450_000, 2, 3, 4, u64::MAX, 6], "spiel")),
+        (50, [1u64, 1_000_000].map(u64::to_ne_bytes).concat()),
+        (51, 1u64.to_ne_bytes().to_vec()),
+    ];
+    for (request, (kind, content)) in requests().into_iter().zip(golden) {
+        let bytes = ToDaemon::Program(request).encode();
+        assert_eq!(bytes[..8], [PROTOCOL_VERSION, kind].map(u32::to_ne_bytes).concat());
+        assert_eq!(bytes[16..], content, "{kind}");
+    }
+    let golden = [
+        (48, [1u64, 2, 3, 4, 5, 6, 1].map(u64::to_ne_bytes).concat()),
+        (49, content(&[2, 450_000, 630_000], "zu wenig")),
+        (50, u64::MAX.to_ne_bytes().to_vec()),
+    ];
+    for (reply, (kind, content)) in replies().into_iter().zip(golden) {
+        let bytes = ToDomain::Program(reply).encode();
+        assert_eq!(bytes[..8], [PROTOCOL_VERSION, kind].map(u32::to_ne_bytes).concat());
+        assert_eq!(bytes[16..], content, "{kind}");
+    }
+    let program = ToDomain::Status(status().remove(4)).encode();
+    assert_eq!(program[16..], content(&[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11], "ffmpeg"));
+    let causes = RefusalCause::ALL.map(|cause| cause as u32);
+    assert_eq!(causes, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]);
+}
+
+#[test]
+fn a_program_message_with_a_number_out_of_range_is_refused() {
+    // (request, word, value): a pid, a share of more than a CPU, a weight, a CPU, no share.
+    let wrong = [
+        (0, 0, 1 << 32),
+        (0, 1, 1_000_001),
+        (0, 2, 1 << 32),
+        (0, 5, 1 << 32),
+        (2, 1, 0),
+        (2, 1, 1_000_001),
+        (3, 0, u64::MAX),
+    ];
+    for (request, word, value) in wrong {
+        let mut bytes = ToDaemon::Program(requests().remove(request)).encode();
+        let at = 16 + 8 * word;
+        bytes[at..at + 8].copy_from_slice(&value.to_ne_bytes());
+        let kind = 48 + u32::try_from(request).unwrap();
+        assert_eq!(ToDaemon::decode(&bytes), Err(WireError::Content { kind }), "{word} {value}");
+    }
+    // A cause that does not exist, a share of more than a CPU, a flag.
+    for (reply, word, value) in [(1, 0, 0), (1, 0, 13), (1, 2, 1_000_001), (0, 6, 2)] {
+        let mut bytes = ToDomain::Program(replies().remove(reply)).encode();
+        let at = 16 + 8 * word;
+        bytes[at..at + 8].copy_from_slice(&u64::to_ne_bytes(value));
+        assert!(ToDomain::decode(&bytes).is_err(), "{word} {value}");
+    }
+}
+
 #[test]
 fn a_status_with_an_unknown_state_is_refused() {
     // Words begin at byte 16. The state is the third word of a virtual processor, and the 11th of
@@ -191,12 +319,13 @@ proptest! {
     #[test]
     fn decoding_any_bytes_does_not_panic(
         bytes in proptest::collection::vec(any::<u8>(), 0..200),
-        at in 0..17usize,
+        at in 0..27usize,
     ) {
         let _ = (ToDaemon::decode(&bytes), ToDomain::decode(&bytes));
         // The bytes also follow a valid beginning.
         let all: Vec<_> = from_domain().iter().map(ToDaemon::encode)
             .chain(to_domain().iter().map(ToDomain::encode)).collect();
+        prop_assert_eq!(all.len(), 27);
         let mixed = [&all[at][..all[at].len() / 2], &bytes].concat();
         let _ = (ToDaemon::decode(&mixed), ToDomain::decode(&mixed));
     }
