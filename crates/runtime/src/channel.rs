@@ -122,4 +122,4 @@ pub use service::{Service, ServiceTerms};
 
 pub(crate) use dispatcher::{DispatchPoint, EventDispatcher, NewRegistrant};
 pub(crate) use notifier::DispatcherNotifier;
-pub(crate) use thread_context::set_executor;
+pub(crate) use thread_context::{set_executor, set_waits_for_none};

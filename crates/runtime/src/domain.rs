@@ -142,16 +142,16 @@ impl Domain {
         }
     }
 
-    /// Asks for a place. Blocks until the daemon has answered.
+    /// Asks for a place, on `only_cpu` if there is one. Blocks until the daemon has answered.
     pub(crate) fn create(
         &mut self,
         name: &str,
-        params: &ActivityParams,
-        terms: &Terms,
+        (params, terms): (&ActivityParams, &Terms),
+        only_cpu: Option<u32>,
         unscreened: bool,
     ) -> Result<Result<Place, NoPlace>, AttachError> {
         self.requests += 1;
-        let (request, need) = (self.requests, need(params, terms));
+        let (request, need) = (self.requests, need(params, terms, only_cpu));
         let (connection, attempt) = {
             let state = lock(&self.state);
             // Answers to requests that were given up, and of daemons that have gone.
@@ -219,7 +219,7 @@ impl Drop for Domain {
     }
 }
 
-fn need(params: &ActivityParams, terms: &Terms) -> Need {
+fn need(params: &ActivityParams, terms: &Terms, only_cpu: Option<u32>) -> Need {
     Need {
         period_ns: params.period.as_nanos(),
         deadline_ns: params.deadline.as_nanos(),
@@ -236,5 +236,6 @@ fn need(params: &ActivityParams, terms: &Terms) -> Need {
         delay_bound_ns: terms.delay_bound.map_or(0, Span::as_nanos),
         on_demand: terms.on_demand,
         wins_ties: terms.wins_ties,
+        only_cpu,
     }
 }

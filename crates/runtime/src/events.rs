@@ -66,7 +66,8 @@ impl Poster {
     /// event changes what that thread does next.
     ///
     /// # Errors
-    /// [`EVENTS_MAX`] events wait for the handler already, or the handler is closed.
+    /// [`EVENTS_MAX`] events wait for the handler already, or the handler is closed, or its runtime
+    /// has ended.
     pub fn post(&self, rank: u64) -> Result<(), PostError> {
         self.post_event(&PostedEvent { rank, words: [0; 5] })
     }

@@ -28,15 +28,43 @@
 //! [`Poller::try_next`] or [`Poller::wait`]. If a descriptor is closed without being deleted, and
 //! another one is added under the same number, only the new one is reported.
 
+//!
+//! # Events without a loop
+//!
+//! An [`IoEventService`] has a thread in place of the program's loop. It sends the readiness of a
+//! descriptor on: to an admitted handler, which the scheduler then prefers to an equal one, or on a
+//! channel, with each way of notification ([`IoTarget`]). For players of frames it computes when
+//! the next frame is displayed, and delays the event until the frame's slot ([`Urgency::Frame`]).
+//! Decision 0021 says why it does not use the page.
+//!
+//! ```text
+//!   descriptor     thread `upcall-ready`                    target
+//!   is ready ----> (1) waits for the slot of the frame
+//!                  (2) sends an event with the rank ------> handler, channel or fast call
+//!                  (3) nothing more until                   takes the event, reads
+//!             <-------------------------------------------- IoWatch::arm, arm_as: next frame
+//! ```
+
+pub use upcall_core::events::{FrameRate, NextFrame};
+
 mod errors;
 mod event;
 mod feeder;
 mod feeder_thread;
+mod io_watch;
 mod memory;
 mod poller;
+mod ready_table;
+mod service;
+mod target;
+mod urgency;
 mod waker;
 
 pub use errors::{InterestError, PollerError};
 pub use event::{Feed, Interest, IoEvent};
+pub use io_watch::IoWatch;
 pub use poller::Poller;
+pub use service::IoEventService;
+pub use target::IoTarget;
+pub use urgency::Urgency;
 pub use waker::Waker;

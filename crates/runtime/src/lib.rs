@@ -14,8 +14,9 @@
 //! There are four kinds of work:
 //!
 //! - handlers, upcalled once a period ([`Runtime::handler`]);
-//! - under DWS, tasks: futures that the executor polls in the order of the policy ([`Task`]);
-//! - under DWS, RMDP and RM, handlers of streams: upcalled when there is enough to read
+//! - under DWS, PS and DWCS, tasks: futures that the executor polls in the order of the policy
+//!   ([`Task`]);
+//! - handlers of streams: upcalled when there is enough to read
 //!   ([`Runtime::stream_reader_handler`]) or enough room to write
 //!   ([`Runtime::stream_writer_handler`]);
 //! - for work that needs no promise, handlers in virtual time ([`Runtime::virtual_handler`]).
@@ -31,11 +32,12 @@
 //! | `watchdog` | the thread that lowers executors that do not yield |
 //! | `notify`, `mailbox`, `events` | what controllers and executors share |
 //! | `liveness` | the thread that notices the end of other processes |
-//! | [`io_events`], [`load`], [`udp`], [`status`] | services that no executor uses |
+//! | [`load`], [`udp`], [`status`], [`program`] | services that no executor uses |
 //! | `domain` | a process among the domains of a daemon; its virtual processors |
 //! | `daemon_fault` | how a daemon broke the protocol |
 //! | `thread_error`, `reactor` | the thread that waits for the descriptors of tasks and user interrupts |
 //! | [`channel`], the memory and watches of [`stream`] | event channels and streams |
+//! | [`io_events`] | which descriptors are ready, for event loops, channels and handlers |
 //! | `preemption` | what a handler asks at a quantum boundary; user interrupts |
 //! | `work` | batch, mask, tasks |
 //! | [`stream`] | readers, writers, the handlers of streams |
@@ -57,6 +59,7 @@ mod events;
 mod folder;
 mod id;
 pub mod io_events;
+mod lag;
 mod latency;
 mod liveness;
 pub mod load;
@@ -66,6 +69,7 @@ mod notify;
 mod offence;
 mod panics;
 mod preemption;
+pub mod program;
 mod reactor;
 mod rights;
 mod runtime;
@@ -102,6 +106,7 @@ pub use domain::socket::{
 pub use events::{EVENTS_MAX, PostError, PostedEvent, Poster};
 pub use folder::FolderError;
 pub use id::HandlerId;
+pub use lag::Lag;
 pub use latency::Latency;
 pub use mailbox::{ACTIVITIES_MAX, Job};
 pub use need::{CreateError, Need};

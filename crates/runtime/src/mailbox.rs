@@ -15,6 +15,7 @@ use upcall_shm::kernel_area::Interrupt;
 use upcall_shm::user_area::LentMask;
 use upcall_sys::memfd::SharedMapping;
 
+use crate::lag::LagCell;
 use crate::notify::Notifier;
 use crate::watchdog::Pulse;
 
@@ -55,6 +56,8 @@ pub(crate) struct Shared {
     /// For each activity, 1 from the abort phase on. The controller sets it at the end of the
     /// process; the numbers of activities are not used again after that.
     aborting: Box<[AtomicU32]>,
+    /// The lag of each activity, under a policy that has one.
+    lags: Box<[LagCell]>,
     /// A bit for each activity that was woken since the executor looked.
     woken: [AtomicU64; ACTIVITIES_MAX as usize / 64],
     /// The activities for which events were posted since the executor looked.
@@ -79,6 +82,7 @@ impl Shared {
             active: flags(),
             faulted: flags(),
             aborting: flags(),
+            lags: (0..ACTIVITIES_MAX).map(|_| LagCell::new()).collect(),
             inactive_epoch,
             ..Shared::default()
         }
@@ -182,6 +186,12 @@ impl Shared {
         if any { self.interrupts.swap(0, Ordering::Acquire) } else { 0 }
     }
 
+    /// The lag of the activity.
+    #[inline]
+    pub(crate) fn lag(&self, id: ActivityId) -> &LagCell {
+        &self.lags[id.0 as usize]
+    }
+
     /// Notes that the handler panicked. For the executor.
     pub(crate) fn set_faulted(&self, id: ActivityId) {
         // Relaxed: see `is_faulted`.
@@ -189,7 +199,8 @@ impl Shared {
     }
 
     /// A new activity gets the number. Clears what an earlier activity with the number left.
-    pub(crate) fn clear_faulted(&self, id: ActivityId) {
+    pub(crate) fn clear(&self, id: ActivityId) {
+        self.lags[id.0 as usize].clear();
         // Relaxed: see `is_faulted`. The executor learns of the number later, by a notification.
         self.faulted[id.0 as usize].store(0, Ordering::Relaxed);
     }

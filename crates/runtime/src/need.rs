@@ -10,67 +10,123 @@ use upcall_core::time::Span;
 use upcall_sys::OsError;
 
 use crate::domain::error::AttachError;
+use crate::id::HandlerId;
 use crate::stream::StreamOpenError;
 use crate::thread_error::ThreadError;
 
-/// What a handler needs. A PDU cost of zero means "measure it": the handler then runs on trial
-/// before admission, and consumes the PDUs that it processes.
+/// What a handler needs: [`ActivityParams`], or these and the [`Terms`] that the policy uses, or
+/// the QoS of a stream, in its user's terms ([`qos::map`] maps it). Each of them becomes a need by
+/// itself where one is asked for. A PDU cost of zero means "measure it": the handler then runs on
+/// trial before admission, and consumes the PDUs that it processes.
+///
+/// A need may ask for the CPU of another handler: see [`Need::same_cpu_as`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Need {
-    /// The QoS of a stream, in its user's terms; [`qos::map`] maps it.
+pub struct Need {
+    demand: Demand,
+    same_cpu_as: Option<HandlerId>,
+}
+
+/// The time that a handler needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Demand {
     Stream(StreamSpec),
-    /// The parameters themselves, and the terms that the policy uses.
     Activity(ActivityParams, Terms),
 }
 
 impl From<StreamSpec> for Need {
     fn from(spec: StreamSpec) -> Self {
-        Need::Stream(spec)
+        Need { demand: Demand::Stream(spec), same_cpu_as: None }
     }
 }
 
 impl From<ActivityParams> for Need {
     fn from(params: ActivityParams) -> Self {
-        Need::Activity(params, Terms::default())
+        (params, Terms::default()).into()
     }
 }
 
 impl From<(ActivityParams, Terms)> for Need {
     fn from((params, terms): (ActivityParams, Terms)) -> Self {
-        Need::Activity(params, terms)
+        Need { demand: Demand::Activity(params, terms), same_cpu_as: None }
     }
 }
 
 impl Need {
+    /// Asks for the CPU of `other`, a handler or task of the same runtime. Admission then tries
+    /// that CPU only, and refuses the new handler if it does not fit there.
+    ///
+    /// Handlers of one CPU run in one thread, and give way only at boundaries. So they may share
+    /// data without locks, in atomics. Without this call each handler goes to the first CPU that
+    /// has room. The first of several is placed like that, too; no CPU is tried for all of them
+    /// together. In the modes `Threads` and `Fifo` each handler has a thread, and the kernel
+    /// preempts it anywhere.
+    ///
+    /// ```
+    /// # extern crate upcall_runtime as upcall;
+    /// use std::sync::Arc;
+    /// use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+    /// use upcall::activity::ActivityParams;
+    /// use upcall::time::Span;
+    /// use upcall::{Config, Need, Runtime};
+    ///
+    /// let mut upcall = Runtime::start(Config::default())?;
+    /// let params = ActivityParams::new(Span::from_millis(5), Span::from_micros(50));
+    /// let packets = Arc::new(AtomicU64::new(0));
+    /// let counted = packets.clone();
+    /// let audio = upcall.handler("audio", params, move |batch| {
+    ///     while batch.proceed() {
+    ///         counted.store(counted.load(Relaxed) + 1, Relaxed); // no other handler comes between
+    ///     }
+    /// })?;
+    /// let need = Need::from(params).same_cpu_as(audio);
+    /// let video = upcall.handler("video", need, move |batch| {
+    ///     while batch.proceed() {
+    ///         packets.store(packets.load(Relaxed) + 1, Relaxed);
+    ///     }
+    /// })?;
+    /// let cpu = |id| upcall.place(id).map(|(cpu, _)| cpu);
+    /// assert_eq!(cpu(audio), cpu(video));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn same_cpu_as(mut self, other: HandlerId) -> Self {
+        self.same_cpu_as = Some(other);
+        self
+    }
+
+    /// The handler whose CPU was asked for.
+    pub(crate) fn on_cpu_of(&self) -> Option<HandlerId> {
+        self.same_cpu_as
+    }
+
     pub(crate) fn pdu_cost(&self) -> Span {
-        match self {
-            Need::Stream(spec) => spec.pdu_cost,
-            Need::Activity(params, _) => params.pdu_cost,
+        match &self.demand {
+            Demand::Stream(spec) => spec.pdu_cost,
+            Demand::Activity(params, _) => params.pdu_cost,
         }
     }
 
     pub(crate) fn with_cost(mut self, cost: Span) -> Self {
-        match &mut self {
-            Need::Stream(spec) => spec.pdu_cost = cost,
-            Need::Activity(params, _) => params.pdu_cost = cost,
+        match &mut self.demand {
+            Demand::Stream(spec) => spec.pdu_cost = cost,
+            Demand::Activity(params, _) => params.pdu_cost = cost,
         }
         self
     }
 
     pub(crate) fn terms(&self) -> Terms {
-        match self {
-            Need::Stream(spec) => Terms { backlog: spec.class.backlog(), ..Terms::default() },
-            Need::Activity(_, terms) => *terms,
+        match &self.demand {
+            Demand::Stream(spec) => Terms { backlog: spec.class.backlog(), ..Terms::default() },
+            Demand::Activity(_, terms) => *terms,
         }
     }
 
     pub(crate) fn params(&self, switch_cost: Span) -> Result<ActivityParams, CreateError> {
-        match self {
-            Need::Stream(spec) => {
+        match &self.demand {
+            Demand::Stream(spec) => {
                 Ok(qos::map(spec, switch_cost).map_err(CreateError::Mapping)?.params)
             }
-            Need::Activity(params, _) => params.validated().map_err(CreateError::Params),
+            Demand::Activity(params, _) => params.validated().map_err(CreateError::Params),
         }
     }
 }
@@ -87,6 +143,9 @@ pub enum CreateError {
     Refused(Box<Refusal>),
     /// Another handler has the name.
     NameTaken(String),
+    /// The handler whose CPU was asked for ([`Need::same_cpu_as`]) is closed, or has no CPU because
+    /// it runs in virtual time.
+    NoSuchHandler,
     /// No cost was declared, and the trial found no PDU to measure.
     NothingToMeasure,
     /// A CPU holds as many activities as it can.
@@ -94,14 +153,9 @@ pub enum CreateError {
         /// The limit.
         activities_max: u32,
     },
-    /// Tasks say when their next message is due. Only DWS uses that.
+    /// Tasks say when their next message is due. RMDP and RM do not use that.
     NotForTasks {
         /// The policy of the runtime.
-        policy: &'static str,
-    },
-    /// The state of a stream says when the next message is due. PS and DWCS do not use that.
-    NotForStreams {
-        /// The policy that was chosen.
         policy: &'static str,
     },
     /// The handlers on a CPU have as many streams as an executor can watch.
@@ -133,6 +187,10 @@ impl fmt::Display for CreateError {
             CreateError::Params(error) => error.fmt(f),
             CreateError::Refused(refusal) => refusal.fmt(f),
             CreateError::NameTaken(name) => write!(f, "a handler named `{name}` exists already"),
+            CreateError::NoSuchHandler => f.write_str(
+                "the handler whose CPU was asked for is closed, or runs in virtual time and has \
+                 no CPU",
+            ),
             CreateError::NothingToMeasure => f.write_str(
                 "no cost was declared, and the handler found nothing to process in its trial; \
                  declare the CPU time of a PDU",
@@ -141,13 +199,12 @@ impl fmt::Display for CreateError {
                 write!(f, "each CPU holds {activities_max} activities already, expected fewer")
             }
             CreateError::NotForTasks { policy } => {
-                write!(f, "tasks need the policy `dws`, the runtime was started with `{policy}`")
+                write!(
+                    f,
+                    "tasks need the policy `dws`, `ps` or `dwcs`, the runtime was started with \
+                     `{policy}`"
+                )
             }
-            CreateError::NotForStreams { policy } => write!(
-                f,
-                "handlers of streams need the policy `dws`, `rmdp` or `rm`, the runtime was \
-                 started with `{policy}`"
-            ),
             CreateError::TooManyStreams { streams_max } => {
                 write!(f, "a CPU has handlers for at most {streams_max} streams")
             }

@@ -22,7 +22,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use upcall_core::activity::{ActivityId, ActivityParams, Claim};
-use upcall_core::admission::{Refusal, ReservationId, Reservations, Share};
+use upcall_core::admission::{Refusal, Reservation, ReservationId, Reservations, Share};
 use upcall_core::time::{Instant, Span};
 use upcall_core::trace::Record;
 use upcall_sys::schedule::RealTime;
@@ -97,8 +97,8 @@ pub struct Runtime {
     executors: Vec<ExecutorThread>,
     /// By `HandlerId`; `None` once closed.
     activities: Vec<Option<Activity>>,
-    /// Periods of the handlers that run in other processes.
-    remote_periods: Vec<Span>,
+    /// The handlers that run in other processes. Their places in `activities` are empty.
+    remotes: Vec<Remote>,
     inactive_epoch: Arc<Epoch>,
     notices: Vec<Notice>,
     /// The right that this process itself has. `None` also in mode `threads`.
@@ -169,6 +169,14 @@ struct Activity {
     abort_phase: bool,
     /// `None` for a task, which takes no events.
     posts: Option<Posts>,
+}
+
+/// A handler that runs in another process, without a daemon.
+struct Remote {
+    handler: HandlerId,
+    name: String,
+    period: Span,
+    reservation: Reservation,
 }
 
 /// The admission that holds the reservation.
@@ -260,12 +268,12 @@ impl Runtime {
     ///
     /// ```no_run
     /// # extern crate upcall_runtime as upcall;
-    /// use upcall::{Config, Need, Runtime, activity::{ActivityParams, Claim, Terms}};
+    /// use upcall::{Config, Runtime, activity::{ActivityParams, Claim, Terms}};
     /// use upcall::{admission::Share, discipline::PS, time::Span};
     /// let mut runtime = Runtime::start(Config { discipline: &PS, ..Config::default() })?;
     /// let params = ActivityParams::new(Span::from_millis(20), Span::from_micros(100));
     /// let terms = Terms { share: Share::from_ppm(200_000), ..Terms::default() };
-    /// let video = runtime.handler("video", Need::Activity(params, terms), |_| {})?;
+    /// let video = runtime.handler("video", (params, terms), |_| {})?;
     /// if let Some(less) = Share::from_ppm(150_000) {
     ///     runtime.reweigh(video, Claim::Share(less))?;
     /// }
@@ -416,6 +424,10 @@ impl Runtime {
                     on_job(HandlerId(index), &job);
                 }
             }
+        }
+        for activity in self.activities.iter_mut().flatten() {
+            let shared = &self.executors[activity.executor].link.shared;
+            activity.statistics.lag = shared.lag(activity.id).read();
         }
     }
 

@@ -7,6 +7,7 @@ use upcall_core::cost::CostEstimate;
 use upcall_core::scheduler::Counters;
 use upcall_core::trace::Record;
 
+use crate::lag::Lag;
 use crate::latency::Latency;
 use crate::mailbox::Job;
 use crate::offence::Offence;
@@ -37,6 +38,10 @@ pub struct Statistics {
     pub pdus: u64,
     /// Least slack in nanoseconds, `None` before the first job.
     pub slack_ns_min: Option<i64>,
+    /// How far the service is behind its ideal share, as of the last
+    /// [`Runtime::poll`](crate::Runtime::poll), unfinished jobs included. `None` before the first
+    /// upcall, under another policy than PS, and in the baseline modes, where the kernel decides.
+    pub lag: Option<Lag>,
 }
 
 impl Statistics {

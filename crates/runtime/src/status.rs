@@ -1,4 +1,4 @@
-//! The state of a running daemon: its CPUs, domains and activities.
+//! The state of a running daemon: its CPUs, domains, activities and programs.
 //!
 //! `upcall top`, `upcall ps` and monitoring programs use it. The process that asks does not become
 //! a domain, and costs the domains nothing.
@@ -15,7 +15,7 @@ use upcall_sys::readiness::{self, Direction};
 
 pub use upcall_shm::kernel_area::State as VirtualProcessorState;
 pub use upcall_shm::user_area::{Counters as DomainCounters, SlotState as ActivityState};
-pub use upcall_shm::wire::{ActivityStatus, CpuStatus, VirtualProcessorStatus};
+pub use upcall_shm::wire::{ActivityStatus, CpuStatus, ProgramStatus, VirtualProcessorStatus};
 
 use crate::clock;
 use crate::daemon_fault::DaemonFault;
@@ -37,6 +37,8 @@ pub struct Status {
     /// The domains that the caller may see, by number. Root and the daemon's own user see all
     /// domains, other users their own.
     pub domains: Vec<DomainStatus>,
+    /// The programs with a share or a weight that the caller may see, as for domains.
+    pub programs: Vec<ProgramStatus>,
     /// How many domains are hidden from the caller: those of other users.
     pub hidden_domains: u32,
 }
@@ -164,8 +166,7 @@ impl From<WireError> for StatusError {
 /// See [`StatusError`].
 pub fn status(socket: &Path) -> Result<Status, StatusError> {
     let until = clock::now() + ANSWER_WITHIN;
-    let connection = Connection::connect_until(socket, until.as_nanos())
-        .map_err(|error| StatusError::Connect { path: socket.to_owned(), error })?;
+    let connection = connect(socket, until)?;
     let sent = connection.send(&ToDaemon::Inspect.encode(), &[]);
     let mut status = Status::default();
     let mut part = next_part(&connection, until);
@@ -199,6 +200,7 @@ impl Status {
                     .activities
                     .push(activity);
             }
+            StatusPart::Program(program) => self.programs.push(program),
             StatusPart::End { policy, real_time, switch_cost_ns, hidden_domains } => {
                 (self.policy, self.real_time) = (policy, real_time);
                 self.switch_cost_ns = switch_cost_ns;
@@ -274,8 +276,26 @@ impl DomainStatus {
     }
 }
 
+/// Connects to a daemon. Blocks while too many connections wait for it.
+pub(crate) fn connect(socket: &Path, until: Instant) -> Result<Connection, StatusError> {
+    Connection::connect_until(socket, until.as_nanos())
+        .map_err(|error| StatusError::Connect { path: socket.to_owned(), error })
+}
+
 /// The next part of the answer. Blocks until it is there.
 fn next_part(connection: &Connection, until: Instant) -> Result<StatusPart, StatusError> {
+    match next_message(connection, until)? {
+        ToDomain::Status(part) => Ok(part),
+        other => Err(DaemonFault::out_of_place(other).into()),
+    }
+}
+
+/// The next message to a process that is not a domain. Blocks until it is there. A rejection is an
+/// error.
+pub(crate) fn next_message(
+    connection: &Connection,
+    until: Instant,
+) -> Result<ToDomain, StatusError> {
     let mut buffer = [0; MESSAGE_BYTES_MAX];
     if !readiness::wait_until(connection.as_fd(), Direction::Readable, Some(until.as_nanos()))? {
         return Err(StatusError::Silent);
@@ -283,9 +303,8 @@ fn next_part(connection: &Connection, until: Instant) -> Result<StatusPart, Stat
     match connection.receive(&mut buffer) {
         Ok(Received { len: 0, .. }) => Err(StatusError::Closed),
         Ok(Received { len, .. }) => match ToDomain::decode(&buffer[..len])? {
-            ToDomain::Status(part) => Ok(part),
             ToDomain::Rejected { reason } => Err(StatusError::Rejected(reason)),
-            other => Err(DaemonFault::out_of_place(other).into()),
+            message => Ok(message),
         },
         Err(ReceiveError::Os(error)) => Err(error.into()),
         Err(error) => Err(StatusError::Receive(error)),

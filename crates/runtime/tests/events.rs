@@ -211,6 +211,22 @@ fn the_inbox_of_a_handler_is_bounded_and_that_of_a_closed_one_accepts_nothing() 
     assert_eq!(*seen.lock().unwrap(), [(0, 77)]);
 }
 
+/// Before, posters went on until the inbox was full, and did not learn that nothing takes events.
+#[test]
+fn a_runtime_that_ends_accepts_no_event() {
+    for stops in [true, false] {
+        let (mut runtime, _alone) = start(&RMDP);
+        let id = runtime.handler("idle", (NEED, winning(true)), |_| {}).unwrap();
+        let poster = runtime.poster(id).unwrap();
+        poster.post(0).unwrap();
+        match stops {
+            true => drop(runtime.stop(|_, _| {})),
+            false => drop(runtime),
+        }
+        assert_eq!(poster.post(0), Err(PostError::Closed));
+    }
+}
+
 /// Two jobs are ready at once. The first one posts an event to a handler without a job.
 fn order_with_an_event_amid_two_jobs(server: bool) -> Vec<&'static str> {
     let (mut runtime, _alone) = start(&DWCS);

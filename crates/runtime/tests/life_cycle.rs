@@ -17,7 +17,7 @@ use upcall_runtime::discipline::PS;
 use upcall_runtime::scheduler::Input;
 use upcall_runtime::time::Span;
 use upcall_runtime::{
-    ActivityReport, Config, CreateError, HandlerId, Mode, Need, Report, Runtime, clock,
+    ActivityReport, Config, CreateError, HandlerId, Mode, Report, Runtime, clock,
 };
 
 fn start(mode: Mode) -> (Runtime, MutexGuard<'static, ()>) {
@@ -300,7 +300,7 @@ fn a_running_handler_is_given_another_share_if_admission_grants_it() {
         while batch.proceed() {}
         counted.fetch_add(1, Ordering::Relaxed);
     };
-    let id = runtime.handler("h", Need::Activity(every(20, 10), terms), count).expect("it fits");
+    let id = runtime.handler("h", (every(20, 10), terms), count).expect("it fits");
     runtime.run(id).expect("it starts");
     runtime.reweigh(id, Claim::Share(share(70))).expect("it fits");
     let refusal = runtime.reweigh(id, Claim::Share(share(95))).expect_err("above the limit");

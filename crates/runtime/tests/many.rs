@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use upcall_runtime::activity::{ActivityParams, Terms, WorkClass};
 use upcall_runtime::discipline::DWS;
 use upcall_runtime::time::Span;
-use upcall_runtime::{ACTIVITIES_MAX, Config, CreateError, Need, Runtime, clock};
+use upcall_runtime::{ACTIVITIES_MAX, Config, CreateError, Runtime, clock};
 use upcall_shm::user_area::{AREA_BYTES, PAGE_BYTES, PAGE_SLOTS, words_of};
 use upcall_sys::memfd::SharedMapping;
 
@@ -33,10 +33,10 @@ fn the_maximum_number_of_tasks_can_be_woken_and_all_end() {
                 task.timed_sleep(clock::now() + Span::from_millis(1)).await;
                 ended.fetch_add(1, Ordering::Relaxed);
             };
-            runtime.task(&format!("t{number}"), Need::Activity(params, terms), code).unwrap()
+            runtime.task(&format!("t{number}"), (params, terms), code).unwrap()
         })
         .collect();
-    let one_more = runtime.task("more", Need::Activity(params, terms), async |_| {});
+    let one_more = runtime.task("more", (params, terms), async |_| {});
     let activities_max = ACTIVITIES_MAX;
     let Err(CreateError::TooMany { activities_max: found }) = one_more else {
         panic!("expected a refusal, found {one_more:?}");

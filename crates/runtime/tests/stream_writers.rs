@@ -10,9 +10,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use upcall_runtime::discipline::{DWS, Discipline, PS, RMDP};
+use upcall_runtime::activity::Terms;
+use upcall_runtime::admission::Share;
+use upcall_runtime::discipline::{DWCS, DWS, Discipline, PS, RMDP};
 use upcall_runtime::stream::{Closed, Stream, StreamReader, StreamWriter};
-use upcall_runtime::{Batch, Config, CreateError, Interrupt, Mode, Runtime};
+use upcall_runtime::{Batch, Config, Interrupt, Mode, Runtime};
 
 use support::{SLOTS, a_minute, costing_us, cpu, ended, every_us};
 
@@ -308,11 +310,45 @@ fn a_handler_that_waits_for_room_is_finished_when_its_reader_goes() {
     assert_eq!(*closed.lock().unwrap(), Some(Closed::Ended));
 }
 
+/// Both handlers are released by the stream alone, and no number is lost where DWCS drops a job.
 #[test]
-fn invalid_levels_are_refused_by_name() {
-    let (mut runtime, _alone) = start(Mode::Upcall, &PS);
-    let stream = Stream::create(SLOTS, 0).unwrap();
-    let writer = stream.writer().unwrap();
-    let refused = runtime.stream_writer_handler("w", every_us(1_000), writer, 1, |_, _| {});
-    assert_eq!(refused, Err(CreateError::NotForStreams { policy: "ps" }));
+fn a_writer_and_a_reader_work_under_ps_and_dwcs() {
+    let share = Terms { share: Share::from_ppm(100_000), ..Terms::default() };
+    let weight = Terms { weight: Some(3), ..Terms::default() };
+    for (discipline, terms) in [(&PS, share), (&PS, weight), (&DWCS, Terms::default())] {
+        let (mut runtime, _alone) = start(Mode::Upcall, discipline);
+        let stream = Stream::create(SLOTS, 0).unwrap();
+        let (writer, reader) = (stream.writer().unwrap(), stream.reader().unwrap());
+        let need = || (costing_us(every_us(20_000).batch(16), 5), terms);
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let noted = seen.clone();
+        let read = move |reader: &mut StreamReader, batch: &mut Batch<'_>| {
+            while let Some(message) = reader.next(batch) {
+                let mut bytes = [0; 8];
+                message.payload().copy_to(0, &mut bytes);
+                message.done();
+                noted.lock().unwrap().push(u64::from_ne_bytes(bytes));
+            }
+        };
+        let mut number = 0_u64;
+        let write = move |writer: &mut StreamWriter, batch: &mut Batch<'_>| {
+            while number < 400 && batch.proceed() {
+                if !writer.push(&number.to_ne_bytes()).unwrap_or(false) {
+                    return;
+                }
+                number += 1;
+            }
+            if number == 400 {
+                writer.end();
+            }
+        };
+        let reader = runtime.stream_reader_handler("reader", need(), reader, 4, read).unwrap();
+        let writer = runtime.stream_writer_handler("writer", need(), writer, 8, write).unwrap();
+        runtime.run(reader).unwrap();
+        runtime.run(writer).unwrap();
+        ended(&mut runtime, writer);
+        ended(&mut runtime, reader);
+        let seen = seen.lock().unwrap();
+        assert_eq!(*seen, (0..400).collect::<Vec<u64>>(), "{discipline:?} {terms:?}");
+    }
 }

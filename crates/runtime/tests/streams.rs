@@ -11,8 +11,8 @@ mod support;
 
 use std::sync::{Arc, Mutex};
 
-use upcall_runtime::activity::{Terms, WorkClass};
-use upcall_runtime::discipline::{DWS, PS, RMDP};
+use upcall_runtime::activity::{ParamError, Terms, WorkClass};
+use upcall_runtime::discipline::{DWS, RMDP};
 use upcall_runtime::stream::{Closed, Stream, StreamForm};
 use upcall_runtime::time::Span;
 use upcall_runtime::{CreateError, Interrupt, Mode, clock};
@@ -194,11 +194,11 @@ fn the_batch_and_the_rate_limit_how_far_ahead_a_handler_works() {
 
 #[test]
 fn invalid_streams_and_levels_are_refused_by_name() {
-    let (mut runtime, _alone) = start(Mode::Upcall, &PS);
+    let (mut runtime, _alone) = start(Mode::Upcall, &DWS);
     let stream = Stream::create(SLOTS, 0).unwrap();
-    let refused =
-        runtime.stream_reader_handler("r", every_us(1_000), stream.reader().unwrap(), 1, |_, _| {});
-    assert_eq!(refused, Err(CreateError::NotForStreams { policy: "ps" }));
+    let need = every_us(1_000).batch(0);
+    let refused = runtime.stream_reader_handler("r", need, stream.reader().unwrap(), 1, |_, _| {});
+    assert_eq!(refused, Err(CreateError::Params(ParamError::Batch(0))));
     assert!(stream.reader().is_err(), "an end is not taken twice");
     assert_eq!(stream.writer().unwrap().commit(), Err(Closed::Ended));
     let file = std::fs::File::open("/proc/self/exe").unwrap();

@@ -16,7 +16,7 @@ use std::thread::ThreadId;
 use std::time::Duration;
 
 use upcall_runtime::activity::{ActivityParams, Backlog, Terms, WorkClass};
-use upcall_runtime::discipline::DWS;
+use upcall_runtime::discipline::{DWCS, DWS, PS};
 use upcall_runtime::scheduler::Counters;
 use upcall_runtime::time::Span;
 use upcall_runtime::{Config, CreateError, HandlerId, Mode, Runtime, clock};
@@ -496,8 +496,51 @@ fn a_suspended_task_goes_on_sleeping_when_it_is_run_again() {
     assert!(clock::now() >= until);
 }
 
+/// A task that sleeps, one that waits for the wake-ups of a thread, and a handler beside them.
 #[test]
-fn only_dws_supports_tasks() {
+fn tasks_sleep_and_are_woken_under_ps_and_dwcs() {
+    for discipline in [&PS, &DWCS] {
+        let config = Config { cpus: vec![support::cpu()], discipline, ..Config::default() };
+        let (mut runtime, _alone) = support::start(config);
+        let handler = runtime.handler("handler", every(2), |batch| while batch.proceed() {});
+        let handler = handler.unwrap();
+        let sleeper = runtime
+            .task("sleeper", every(5), async move |task| {
+                for _ in 0..10 {
+                    let until = task.now() + Span::from_millis(5);
+                    task.timed_sleep(until).await;
+                    assert!(task.now() >= until);
+                }
+            })
+            .unwrap();
+        let (input, mut output) = std::io::pipe().unwrap();
+        let mut input = std::fs::File::from(std::os::fd::OwnedFd::from(input));
+        let reader = runtime
+            .task("reader", every(1), async move |task| {
+                for byte in 0..20 {
+                    task.io_wait(&input).await.unwrap();
+                    let mut found = [0];
+                    input.read_exact(&mut found).unwrap();
+                    assert_eq!(found, [byte]);
+                }
+            })
+            .unwrap();
+        let ids = [handler, sleeper, reader];
+        runtime.run_at(&ids, clock::now()).unwrap();
+        for byte in 0..20 {
+            output.write_all(&[byte]).unwrap();
+            std::thread::sleep(Duration::from_micros(300));
+        }
+        all_end(&mut runtime, &[sleeper, reader]);
+        let report = runtime.stop(|_, _| {});
+        assert!(report.activities.iter().all(|of| !of.faulted), "{discipline:?}");
+        let has_lag = |of: &upcall_runtime::ActivityReport| of.statistics.lag.is_some();
+        assert!(report.activities.iter().all(|of| has_lag(of) == discipline.has_lag()));
+    }
+}
+
+#[test]
+fn rate_monotonic_policies_have_no_tasks() {
     let _alone = support::alone();
     let mut runtime = Runtime::start(Config::default()).unwrap();
     let refused = runtime.task("t", every(10), async |_| {});

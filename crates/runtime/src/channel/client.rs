@@ -240,10 +240,20 @@ impl Client {
     /// # Errors
     /// See [`FastError`]; [`FastError::OtherProcess`] if the service is in another process.
     pub fn fast(&self, words: &Words) -> Result<FastDone, FastError> {
+        self.fast_calls()?.fast(words)
+    }
+
+    /// As [`Client::fast`], but returns `None` if another thread runs the handler: no blocking call
+    /// runs in its place.
+    pub(crate) fn fast_if_free(&self, words: &Words) -> Result<Option<FastDone>, FastError> {
+        self.fast_calls()?.fast_if_free(words)
+    }
+
+    fn fast_calls(&self) -> Result<&Calls, FastError> {
         if let Some(gone) = self.raising_end.exit.gone() {
             return Err(FastError::Gone(gone));
         }
-        self.calls.as_ref().ok_or(FastError::OtherProcess)?.fast(words)
+        self.calls.as_deref().ok_or(FastError::OtherProcess)
     }
 
     /// The next event of a client without handlers: the most urgent one by the segment's form.

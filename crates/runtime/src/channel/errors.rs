@@ -159,7 +159,8 @@ pub enum RaiseError {
     Gone(Gone),
     /// There is no such type or level.
     Post(SegmentError),
-    /// Another thread raises on this channel at this moment, and a scheduling thread does not wait.
+    /// Another thread raises on this channel at this moment. A scheduling thread does not wait, nor
+    /// does the thread of an I/O event service.
     Busy,
     /// A handler on the client's behalf dropped the event.
     Dropped,

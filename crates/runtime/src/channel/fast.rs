@@ -17,7 +17,7 @@
 
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, TryLockError, Weak};
 
 use upcall_core::events::{
@@ -100,6 +100,8 @@ struct Fast {
     slot: Mutex<HandlerSlot>,
     /// The number of the thread that runs the handler, 0 for none.
     occupant: AtomicUsize,
+    /// The handler panicked, and is not called again.
+    panicked: AtomicBool,
 }
 
 /// Locked for a few instructions only, and not while the handler runs.
@@ -124,7 +126,8 @@ impl Calls {
                 let id = delivery.add_handler(terms)?;
                 let source = delivery.add_source(&[id])?;
                 let slot = HandlerSlot { delivery, id, source, handler: Some(handler) };
-                Some(Fast { slot: Mutex::new(slot), occupant: AtomicUsize::new(0) })
+                let (slot, panicked) = (Mutex::new(slot), AtomicBool::new(false));
+                Some(Fast { slot, occupant: AtomicUsize::new(0), panicked })
             }
         };
         Ok(Calls { fast, call: call.map(Mutex::new) })
@@ -136,6 +139,22 @@ impl Calls {
             Some(answer) => answer,
             None => FastAnswer::done(*words).and_call(),
         };
+        self.follow(answer, words)
+    }
+
+    /// As [`Calls::fast`], but returns `None` if another thread runs the handler.
+    pub(super) fn fast_if_free(&self, words: &Words) -> Result<Option<FastDone>, FastError> {
+        let fast = self.fast.as_ref().ok_or(FastError::NoHandler)?;
+        match fast.call(words)? {
+            Some(answer) => self.follow(answer, words).map(Some),
+            // Relaxed: a call that misses the flag finds it the next time.
+            None if fast.panicked.load(Ordering::Relaxed) => Err(FastError::Panicked),
+            None => Ok(None),
+        }
+    }
+
+    /// Does what the handler asked for.
+    fn follow(&self, answer: FastAnswer, words: &Words) -> Result<FastDone, FastError> {
         let mut done = FastDone { words: answer.words, blocked: false, events: answer.events };
         if answer.call {
             let call = self.call.as_ref().ok_or(FastError::NoCall)?;
@@ -182,7 +201,11 @@ impl Fast {
                 lock(&self.slot).handler = Some(handler);
                 Ok(Some(answer))
             }
-            Err(_) => Err(FastError::Panicked),
+            Err(_) => {
+                // Relaxed: see `Calls::fast_if_free`.
+                self.panicked.store(true, Ordering::Relaxed);
+                Err(FastError::Panicked)
+            }
         }
     }
 

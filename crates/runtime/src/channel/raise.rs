@@ -19,8 +19,18 @@ use super::thread_context;
 pub struct Raise {
     pub(super) row: u32,
     pub(super) words: Words,
-    pub(super) rank: Option<u16>,
+    pub(super) rank: Rank,
     pub(super) when: Option<When>,
+}
+
+/// Where the taker finds the rank of an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Rank {
+    /// The type or level.
+    Row,
+    Stated(u16),
+    /// The first word.
+    Word,
 }
 
 impl Default for Raise {
@@ -32,7 +42,7 @@ impl Default for Raise {
 impl Raise {
     /// An event of this type or level. Rings and counters have row 0 only.
     pub const fn row(row: u32) -> Self {
-        Raise { row, words: [0; 5], rank: None, when: None }
+        Raise { row, words: [0; 5], rank: Rank::Row, when: None }
     }
 
     /// Sets the words that the event carries. A counter does not carry them.
@@ -45,7 +55,14 @@ impl Raise {
     /// Sets the rank: events of smaller rank are handled first. The default is the type or level.
     #[must_use]
     pub const fn rank(mut self, rank: u16) -> Self {
-        self.rank = Some(rank);
+        self.rank = Rank::Stated(rank);
+        self
+    }
+
+    /// The first word is the rank, which may be an instant in nanoseconds.
+    #[must_use]
+    pub(crate) const fn ranked_by_word(mut self) -> Self {
+        self.rank = Rank::Word;
         self
     }
 
@@ -69,14 +86,23 @@ impl Raise {
                 (4, delay.as_nanos().div_ceil(1_000).min(u64::from(u32::MAX)))
             }
         };
-        let rank = self.rank.unwrap_or(u16::try_from(self.row).unwrap_or(u16::MAX));
+        let (by_word, rank) = match self.rank {
+            Rank::Row => (0, u16::try_from(self.row).unwrap_or(u16::MAX)),
+            Rank::Stated(rank) => (0, rank),
+            Rank::Word => (BY_WORD, u16::MAX),
+        };
         let from = thread_context::origin();
-        let head =
-            kind | u64::from(from.dispatcher & DISPATCHER_NUMBER_MAX) << 4 | u64::from(rank) << 16;
+        let head = kind
+            | by_word
+            | u64::from(from.dispatcher & DISPATCHER_NUMBER_MAX) << 4
+            | u64::from(rank) << 16;
         let [a, b, c, d, e] = self.words;
         [a, b, c, d, e, head | delay_us << 32, from.led_by]
     }
 }
+
+/// The bit beside the kind of a delay that says that the first word is the rank.
+const BY_WORD: u64 = 8;
 
 /// The greatest number of a dispatcher. 0 stands for no dispatcher.
 pub(super) const DISPATCHER_NUMBER_MAX: u16 = 0xFFF;
@@ -95,8 +121,8 @@ pub(super) struct Label {
 impl Label {
     #[expect(clippy::cast_possible_truncation, reason = "parts of a word")]
     pub(super) const fn of(payload: &Payload) -> Self {
-        let [.., head, led_by] = *payload;
-        let when = match head & 0xF {
+        let [first, .., head, led_by] = *payload;
+        let when = match head & (BY_WORD - 1) {
             1 => Some(When::Now),
             2 => Some(When::NextCrossing),
             3 => Some(When::BeforeScheduling),
@@ -105,7 +131,7 @@ impl Label {
         };
         Label {
             when,
-            rank: head >> 16 & 0xFFFF,
+            rank: if head & BY_WORD == 0 { head >> 16 & 0xFFFF } else { first },
             dispatcher: (head >> 4) as u16 & DISPATCHER_NUMBER_MAX,
             led_by,
         }
@@ -139,6 +165,9 @@ mod tests {
         thread_context::set_origin(thread_context::Origin::default());
         assert_eq!((label.when, label.rank), (None, u64::from(u16::MAX)));
         assert_eq!((label.dispatcher, label.led_by), (DISPATCHER_NUMBER_MAX, 5));
+        let at = Raise::row(2).words([1 << 40, 0, 0, 0, 0]).when(When::Now).ranked_by_word();
+        let label = Label::of(&at.payload());
+        assert_eq!((label.when, label.rank, label.dispatcher), (Some(When::Now), 1 << 40, 0));
         // Any payload decodes to a valid label.
         assert_eq!(Label::of(&[u64::MAX; 7]).when, None);
     }

@@ -2,7 +2,7 @@
 //!
 //! Any thread of the process may use it, and handlers may, too. One thread raises at a time. An
 //! ordinary thread waits until the other thread has raised. A scheduling thread never waits
-//! ([`RaiseError::Busy`]).
+//! ([`RaiseError::Busy`]), and neither does the thread of an I/O event service.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
@@ -111,7 +111,7 @@ impl RaisingEnd {
     }
 
     fn lock_raiser(&self) -> Result<MutexGuard<'_, SegmentRaiser>, RaiseError> {
-        if !thread_context::is_executor() {
+        if !thread_context::waits_for_none() {
             return Ok(lock(&self.raiser));
         }
         match self.raiser.try_lock() {

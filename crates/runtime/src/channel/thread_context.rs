@@ -1,5 +1,5 @@
-//! The context of the current thread: whether it is an executor, and the dispatcher whose handler
-//! it runs.
+//! The context of the current thread: whether it is an executor or may wait, and the dispatcher
+//! whose handler it runs.
 
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -19,6 +19,7 @@ pub(super) struct Origin {
 thread_local! {
     static ORIGIN: Cell<Origin> = const { Cell::new(Origin { dispatcher: 0, led_by: 0 }) };
     static IN_HANDLER: Cell<bool> = const { Cell::new(false) };
+    static WAITS_FOR_NONE: Cell<bool> = const { Cell::new(false) };
     /// Set in scheduling threads only.
     static EXECUTOR: RefCell<Option<Arc<Shared>>> = const { RefCell::new(None) };
 }
@@ -52,10 +53,21 @@ pub(super) fn is_executor() -> bool {
     EXECUTOR.with_borrow(Option::is_some)
 }
 
-/// Whether this thread may wait for a dispatcher. An executor must not, and no thread may inside a
-/// handler.
+/// Marks this thread as one that goes before handlers and serves many targets. So it waits for no
+/// ordinary thread, which a handler may have preempted.
+pub(crate) fn set_waits_for_none() {
+    WAITS_FOR_NONE.set(true);
+}
+
+/// Whether this thread must not wait until another one has raised.
+pub(super) fn waits_for_none() -> bool {
+    is_executor() || WAITS_FOR_NONE.get()
+}
+
+/// Whether this thread may wait for a dispatcher. An executor must not, nor the thread of an I/O
+/// event service, and no thread may inside a handler.
 pub(super) fn may_wait() -> bool {
-    !is_executor() && !IN_HANDLER.get()
+    !waits_for_none() && !IN_HANDLER.get()
 }
 
 /// Asks for a new scheduling decision. An executor makes it at its next boundary. In another thread

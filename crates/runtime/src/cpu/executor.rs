@@ -73,6 +73,8 @@ pub(crate) struct Executor {
     meter_cpu: bool,
     /// The time of a hand-off.
     switch_cost: Span,
+    /// Whether to note the lags of the activities: the policy has lags, and it decides.
+    notes_lag: bool,
     wakeup: Latency,
     /// `Some` under a daemon.
     pub(super) virtual_processor: Option<VirtualProcessor>,
@@ -179,6 +181,7 @@ impl Executor {
             shared: shared.clone(),
             meter_cpu,
             switch_cost,
+            notes_lag: discipline.has_lag() && !meter_cpu,
             wakeup: Latency::default(),
             interrupts: Interrupts::new(shared.clone(), virtual_processor.as_ref()),
             inboxes: Inboxes::new(discipline, shared),
@@ -486,6 +489,7 @@ impl Executor {
         let cost = self.slots[id.0 as usize].params.map_or(Span::ZERO, |params| params.pdu_cost);
         self.shared.pulse.begin(cost.saturating_mul(u64::from(grant.pdus_max)));
         let cpu_before = self.meter_cpu.then(upcall_sys::clock::thread_cpu_ns);
+        self.note_lag(grant.start, id);
         let surplus = self.surplus(id, grant.start);
         grant.check_at = grant.check_at.min(surplus.return_at);
         let (mut used, panicked, next) = self.call(id, &grant, surplus.return_at);
@@ -513,12 +517,23 @@ impl Executor {
         if let Some(virtual_processor) = &mut self.virtual_processor {
             virtual_processor.count(self.scheduler.switches());
         }
+        self.note_lag(used.end, id);
         self.handle_message(used.end, id, next);
         if used.outcome == Outcome::Done {
             self.tell_early(used.end, id, used.early);
             self.wait_for_level(used.end, id);
         }
         used.end
+    }
+
+    /// Notes the lag of an activity that is upcalled or has returned. O(depth of the groups).
+    #[inline]
+    fn note_lag(&self, now: Instant, id: ActivityId) {
+        if self.notes_lag
+            && let Some(lag_ns) = self.scheduler.lag_ns(id, now)
+        {
+            self.shared.lag(id).note(lag_ns);
+        }
     }
 
     /// Calls the code of an activity. Returns what it used, whether it panicked, and its next

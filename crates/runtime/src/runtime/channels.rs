@@ -1,4 +1,5 @@
-//! A runtime's calls for event channels with handlers that an executor invokes (ecalls-2001 §2).
+//! A runtime's calls for event channels with handlers that an executor invokes (ecalls-2001 §2),
+//! and for the service that sends events when descriptors are ready (§3.2).
 
 use std::time::Duration;
 
@@ -9,7 +10,9 @@ use crate::channel::{
 };
 use crate::config::Mode;
 use crate::cpu::link::Control;
+use crate::io_events::IoEventService;
 use crate::stream::{self, WATCHES_MAX};
+use crate::thread_error::ThreadError;
 
 impl Runtime {
     /// Registers a service under `name`. The scheduling thread of `cpu` invokes its handlers:
@@ -82,6 +85,18 @@ impl Runtime {
         Client::with_handlers(name, route, &caller, |registrant| {
             self.add_registrant(executor, registrant).map(|()| None)
         })
+    }
+
+    /// Starts a service that watches descriptors and sends events when they are ready, to handlers
+    /// and on channels. Its thread has a priority above the handlers if that is granted, so the
+    /// events come while handlers use the whole CPU. Code that runs in this thread must be short
+    /// (fast calls, and handlers on a client's behalf), and may get
+    /// [`RaiseError::Busy`](crate::channel::RaiseError::Busy). Two descriptors; allocates.
+    ///
+    /// # Errors
+    /// The thread did not start, or there are no descriptors.
+    pub fn io_event_service(&self) -> Result<IoEventService, ThreadError> {
+        IoEventService::start_at(self.real_time.map(|real_time| real_time.band.reactor()))
     }
 
     /// The executor of `cpu`, and how its dispatcher is notified.

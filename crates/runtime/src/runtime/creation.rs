@@ -8,6 +8,7 @@ use upcall_core::time::Span;
 
 use crate::config::Mode;
 use crate::cpu::link::{Control, Work};
+use crate::domain::NoPlace;
 use crate::events::Posts;
 use crate::id::HandlerId;
 use crate::mailbox::ACTIVITIES_MAX;
@@ -21,6 +22,13 @@ use crate::work::task::{Address, Task, TaskCell, TaskWork};
 use crate::{calibrate, clock};
 
 use super::{Activity, Reserved, Runtime};
+
+/// The handler whose CPU a need asks for.
+pub(super) struct SameCpu {
+    cpu: u32,
+    name: String,
+    reserved: Reserved,
+}
 
 /// The place that admission gave an activity.
 struct Admitted {
@@ -55,6 +63,9 @@ impl Runtime {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
+    /// A need may ask for the CPU of another handler, to share data with it without locks:
+    /// [`Need::same_cpu_as`].
+    ///
     /// # Errors
     /// See [`CreateError`]; a refusal says what would fit.
     pub fn handler<F>(
@@ -69,6 +80,7 @@ impl Runtime {
         self.check_name(name)?;
         let mut handler: Handler = Box::new(handler);
         let mut need = need.into();
+        let same_cpu = self.same_cpu(&need)?;
         let switch_cost = self.config.switch_cost.unwrap_or_default();
         if need.pdu_cost().is_zero() {
             // The batch does not depend on the cost: mapping derives it from rate and delay.
@@ -79,7 +91,7 @@ impl Runtime {
         }
         let params = need.params(switch_cost)?;
         let terms = need.terms();
-        let admitted = self.admit(name, params, &terms)?;
+        let admitted = self.admit(name, params, &terms, same_cpu.as_ref())?;
         Ok(self.enter(name, admitted, params, terms, Work::Handler(handler)))
     }
 
@@ -105,8 +117,7 @@ impl Runtime {
     /// ```
     ///
     /// # Errors
-    /// As [`Runtime::handler`], and [`CreateError::NotForTasks`] under another
-    /// policy than DWS.
+    /// As [`Runtime::handler`], and [`CreateError::NotForTasks`] under RMDP and RM.
     pub fn task<F, T>(
         &mut self,
         name: &str,
@@ -122,6 +133,7 @@ impl Runtime {
             return Err(CreateError::NotForTasks { policy: self.config.discipline.name });
         }
         let need = need.into();
+        let same_cpu = self.same_cpu(&need)?;
         let params = need.params(self.config.switch_cost.unwrap_or_default())?;
         let terms = Terms { on_demand: true, ..need.terms() };
         // Before anything is reserved, because `task` is the caller's code and may panic.
@@ -130,7 +142,7 @@ impl Runtime {
         if self.reactor.is_none() {
             self.reactor = Some(self.start_reactor().map_err(CreateError::Thread)?);
         }
-        let admitted = self.admit(name, params, &terms)?;
+        let admitted = self.admit(name, params, &terms, same_cpu.as_ref())?;
         let shared = self.executors[admitted.executor].link.shared.clone();
         let watcher = self.reactor.as_ref().map(|reactor| reactor.watcher(&shared, admitted.id));
         cell.bind(Address { shared, id: admitted.id, watcher });
@@ -149,11 +161,12 @@ impl Runtime {
     ///
     /// The message that reaches the level logically arrives at that moment. If that is less than a
     /// period after the previous message, it arrives one period after it, because the declared rate
-    /// holds. `Terms::workahead_max` says how much sooner it may be processed (DWS), and the batch
-    /// says how many PDUs one upcall may process. If the level is still reached when the handler
-    /// returns, that counts as the next message. At each boundary of other handlers on the CPU the
-    /// executor checks the level: a load for each stream. The cost of a PDU must be declared.
-    /// Allocates.
+    /// holds. Under PS this is so for a handler with a share of its own; one with a weight is
+    /// upcalled as often as its level is reached. `Terms::workahead_max` says how much sooner it
+    /// may be processed (DWS), and the batch says how many PDUs one upcall may process. If the
+    /// level is still reached when the handler returns, that counts as the next message. At each
+    /// boundary of other handlers on the CPU the executor checks the level: a load for each stream.
+    /// The cost of a PDU must be declared. Allocates.
     ///
     /// ```no_run
     /// # extern crate upcall_runtime as upcall;
@@ -173,9 +186,8 @@ impl Runtime {
     /// ```
     ///
     /// # Errors
-    /// As [`Runtime::handler`]; [`CreateError::NotForStreams`] under PS and DWCS,
-    /// [`CreateError::TooManyStreams`] beyond 127 on a CPU, [`CreateError::NoStreams`] before Linux
-    /// 5.16.
+    /// As [`Runtime::handler`]; [`CreateError::TooManyStreams`] beyond 127 on a CPU,
+    /// [`CreateError::NoStreams`] before Linux 5.16.
     pub fn stream_reader_handler<F>(
         &mut self,
         name: &str,
@@ -249,14 +261,12 @@ impl Runtime {
         work: StreamWork,
     ) -> Result<HandlerId, CreateError> {
         self.check_name(name)?;
-        if !self.config.discipline.compares_across_domains() {
-            return Err(CreateError::NotForStreams { policy: self.config.discipline.name });
-        }
         stream::check_kernel().map_err(CreateError::NoStreams)?;
+        let same_cpu = self.same_cpu(&need)?;
         let params = need.params(self.config.switch_cost.unwrap_or_default())?;
         let terms = Terms { on_demand: true, ..need.terms() };
         work.watched().map_err(|error| CreateError::Stream(Arc::new(error)))?;
-        let admitted = self.admit(name, params, &terms)?;
+        let admitted = self.admit(name, params, &terms, same_cpu.as_ref())?;
         let shares_executor =
             |known: &&Activity| known.has_stream && known.executor == admitted.executor;
         let peers = self.executors[admitted.executor].peers_reserved.unwrap_or(0);
@@ -342,14 +352,28 @@ impl Runtime {
         Ok(())
     }
 
+    /// The handler whose CPU `need` asks for, if it asks for one.
+    pub(super) fn same_cpu(&self, need: &Need) -> Result<Option<SameCpu>, CreateError> {
+        let Some(id) = need.on_cpu_of() else { return Ok(None) };
+        if let Some(Some(of)) = self.activities.get(id.0) {
+            let cpu = self.executors[of.executor].cpu;
+            return Ok(Some(SameCpu { cpu, name: of.name.clone(), reserved: of.reserved }));
+        }
+        let remote = self.remotes.iter().find(|remote| remote.handler == id);
+        let of = remote.ok_or(CreateError::NoSuchHandler)?;
+        let Reservation { id, cpu } = of.reservation;
+        Ok(Some(SameCpu { cpu, name: of.name.clone(), reserved: Reserved::Local(id) }))
+    }
+
     /// Reserves, and finds an executor and a number on it.
     fn admit(
         &mut self,
         name: &str,
         params: ActivityParams,
         terms: &Terms,
+        same_cpu: Option<&SameCpu>,
     ) -> Result<Admitted, CreateError> {
-        let (reserved, cpu) = self.reserve(name, params, terms)?;
+        let (reserved, cpu) = self.reserve(name, params, terms, same_cpu)?;
         let executor = match self.config.mode {
             Mode::Upcall => self
                 .executors
@@ -364,7 +388,7 @@ impl Runtime {
         };
         self.executors[executor].taken[number] = true;
         let id = ActivityId(u32::try_from(number).expect("below ACTIVITIES_MAX"));
-        self.executors[executor].link.shared.clear_faulted(id);
+        self.executors[executor].link.shared.clear(id);
         Ok(Admitted { reserved, executor, id })
     }
 
@@ -374,15 +398,23 @@ impl Runtime {
         name: &str,
         params: ActivityParams,
         terms: &Terms,
+        same_cpu: Option<&SameCpu>,
     ) -> Result<(Reserved, u32), CreateError> {
         if let Some(domain) = &mut self.domain {
-            let asked = domain.create(name, &params, terms, self.config.unscreened);
+            let only_cpu = same_cpu.map(|of| of.cpu);
+            let asked = domain.create(name, (&params, terms), only_cpu, self.config.unscreened);
             return match asked.map_err(|error| CreateError::Daemon(Arc::new(error)))? {
                 Ok(place) => Ok((Reserved::Daemon(place.order), place.cpu)),
-                Err(no) => Err(CreateError::RefusedByDaemon { reason: no.reason, hint: no.hint }),
+                Err(NoPlace { mut reason, hint }) => {
+                    if let Some(SameCpu { cpu, name, .. }) = same_cpu {
+                        // As `Reason::SameCpu` of this runtime's admission says it.
+                        reason = format!("it must be on CPU {cpu}, the CPU of `{name}`: {reason}");
+                    }
+                    Err(CreateError::RefusedByDaemon { reason, hint })
+                }
             };
         }
-        let reservation = self.reserve_local(name, params, terms)?;
+        let reservation = self.reserve_local(name, params, terms, same_cpu)?;
         Ok((Reserved::Local(reservation.id), reservation.cpu))
     }
 
@@ -392,13 +424,23 @@ impl Runtime {
         name: &str,
         params: ActivityParams,
         terms: &Terms,
+        same_cpu: Option<&SameCpu>,
     ) -> Result<Reservation, CreateError> {
-        match self.reservations.reserve(name, params, terms) {
+        let (all, unscreened) = (&mut self.reservations, self.config.unscreened);
+        let Some(of) = same_cpu else {
+            return match all.reserve(name, params, terms) {
+                Ok(reservation) => Ok(reservation),
+                Err(_) if unscreened => Ok(all.reserve_unscreened(name, params, terms)),
+                Err(refusal) => Err(CreateError::Refused(Box::new(refusal))),
+            };
+        };
+        let Reserved::Local(other) = of.reserved else { return Err(CreateError::NoSuchHandler) };
+        match all.reserve_on_cpu_of(other, name, params, terms) {
             Ok(reservation) => Ok(reservation),
-            Err(_) if self.config.unscreened => {
-                Ok(self.reservations.reserve_unscreened(name, params, terms))
-            }
-            Err(refusal) => Err(CreateError::Refused(Box::new(refusal))),
+            Err(Some(refusal)) if !unscreened => Err(CreateError::Refused(Box::new(refusal))),
+            Err(_) => all
+                .reserve_unscreened_on_cpu_of(other, name, params, terms)
+                .ok_or(CreateError::NoSuchHandler),
         }
     }
 

@@ -146,6 +146,9 @@ impl Runtime {
 
     /// Tells all executors to quit, and waits for them, at most for `STOP_GRACE`.
     fn quit(&mut self) {
+        // Posters keep their inboxes, which nothing empties any more.
+        let posts = self.activities.iter().flatten().filter_map(|activity| activity.posts.as_ref());
+        posts.for_each(Posts::close);
         for executor in 0..self.executors.len() {
             if self.executors[executor].runs() {
                 self.send(executor, Control::Quit);

@@ -6,7 +6,8 @@
 
 use upcall_core::time::Span;
 
-use super::Runtime;
+use super::{Remote, Runtime};
+use crate::id::HandlerId;
 use crate::need::{CreateError, Need};
 
 impl Runtime {
@@ -15,21 +16,31 @@ impl Runtime {
     /// If all processes of a set name its handlers in the same order, each process places the set
     /// on the CPUs in the same way. In mode `fifo` the threads of all processes then have
     /// priorities by period. The reservation lasts as long as the runtime. Call this before the
-    /// handlers are run: a thread that runs keeps its priority. Does nothing under a daemon, which
-    /// knows all handlers. Allocates; O(n) analyses.
+    /// handlers are run: a thread that runs keeps its priority. Reserves nothing under a daemon,
+    /// which knows all handlers. Allocates; O(n) analyses.
+    ///
+    /// The needs of further remote handlers may name the result ([`Need::same_cpu_as`]). To all
+    /// other calls it is a closed handler.
     ///
     /// # Errors
-    /// [`CreateError::Params`] and [`CreateError::Refused`], as [`Runtime::handler`] with
-    /// this need. A cost must be declared.
-    pub fn reserve_remote(&mut self, name: &str, need: impl Into<Need>) -> Result<(), CreateError> {
-        if self.domain.is_some() {
-            return Ok(());
+    /// [`CreateError::Params`], [`CreateError::Refused`] and [`CreateError::NoSuchHandler`], as
+    /// [`Runtime::handler`] with this need. A cost must be declared.
+    pub fn reserve_remote(
+        &mut self,
+        name: &str,
+        need: impl Into<Need>,
+    ) -> Result<HandlerId, CreateError> {
+        let handler = HandlerId(self.activities.len());
+        if self.domain.is_none() {
+            let need = need.into();
+            let params = need.params(self.config.switch_cost.unwrap_or_default())?;
+            let same_cpu = self.same_cpu(&need)?;
+            let reservation = self.reserve_local(name, params, &need.terms(), same_cpu.as_ref())?;
+            let (name, period) = (name.to_owned(), params.period);
+            self.remotes.push(Remote { handler, name, period, reservation });
         }
-        let need = need.into();
-        let params = need.params(self.config.switch_cost.unwrap_or_default())?;
-        self.reserve_local(name, params, &need.terms())?;
-        self.remote_periods.push(params.period);
-        Ok(())
+        self.activities.push(None);
+        Ok(handler)
     }
 
     /// Priority of a handler's own thread: `highest` for the shortest period, one less for each
@@ -41,7 +52,7 @@ impl Runtime {
         };
         let mut shorter: Vec<Span> = live()
             .map(|other| other.params.period)
-            .chain(self.remote_periods.iter().copied())
+            .chain(self.remotes.iter().map(|remote| remote.period))
             .filter(|&period| period < own.params.period)
             .collect();
         shorter.sort_unstable();

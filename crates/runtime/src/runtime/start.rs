@@ -160,7 +160,7 @@ impl Runtime {
             domain,
             executors: Vec::new(),
             activities: Vec::new(),
-            remote_periods: Vec::new(),
+            remotes: Vec::new(),
             inactive_epoch: Arc::default(),
             notices,
             real_time,

@@ -1,7 +1,7 @@
 //! Tasks: lightweight processes as Rust futures (split-level-1991 §3.1).
 //!
 //! [`Runtime::task`](crate::Runtime::task) creates a task. The executor of one CPU polls it, inside
-//! an upcall, when the DWS policy ranks it first. A task handles one message after the other, and
+//! an upcall, when the policy ranks it first. A task handles one message after the other, and
 //! itself says when the next one is due. Between two messages it holds no resource of the executor.
 //! The code of a task uses a [`Task`], and the executor uses the module `work`. Both share the
 //! [`TaskCell`].
@@ -40,7 +40,9 @@
 //! period after that of the last one, the message counts as arriving a period after it. Before that
 //! time it is handled only as work ahead. So `Terms::workahead_max` = 0 allows at most one message
 //! a period. Every wait ends a message and so uses up the one of the period: `io_wait`, but also a
-//! wait for a lock. Interactive and background tasks have no such limit.
+//! wait for a lock. Interactive and background tasks (DWS) and tasks without a share of their own
+//! (PS) have no such limit. Under DWCS all tasks have it. There a message that was not handled in
+//! its period has a job in the next one.
 //!
 //! The abort phase ([`Runtime::give_abort_phase`](crate::Runtime::give_abort_phase)) begins when
 //! the process ends in an orderly way. A task with the phase is woken with [`Task::aborting`] true,
@@ -68,10 +70,11 @@ mod work;
 /// What the code of a task is given: the calls by which a task waits, and by which it lets more
 /// urgent work go first.
 ///
-/// A task is an `async` function that the scheduler polls by deadline. Create one with
-/// [`Runtime::task`](crate::Runtime::task), under the policy [`DWS`](crate::discipline::DWS). It
-/// handles one *message* after the other. Each of the waits below ends a message, and says when the
-/// next is due:
+/// A task is an `async` function that the scheduler polls by deadline, or under PS by share. Create
+/// one with [`Runtime::task`](crate::Runtime::task), under the policy
+/// [`DWS`](crate::discipline::DWS), [`PS`](crate::discipline::PS) or
+/// [`DWCS`](crate::discipline::DWCS). It handles one *message* after the other. Each of the waits
+/// below ends a message, and says when the next is due:
 ///
 /// | wait | the next message comes |
 /// |---|---|
@@ -81,8 +84,9 @@ mod work;
 /// | another future's | when that future wakes the task |
 ///
 /// Between two messages a real-time task waits at least for the declared period, unless
-/// [`Terms::workahead_max`](crate::activity::Terms::workahead_max) lets it work ahead. A task must
-/// not block its thread: use non-blocking descriptors and futures.
+/// [`Terms::workahead_max`](crate::activity::Terms::workahead_max) lets it work ahead (DWS). Under
+/// PS the tasks with a share of their own are real-time, under DWCS all tasks. A task must not
+/// block its thread: use non-blocking descriptors and futures.
 ///
 /// Await its futures in this task only: in another task they do not complete, or complete at the
 /// wrong time. They allocate nothing, and each may be dropped unfinished.
