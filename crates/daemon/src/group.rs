@@ -379,6 +379,23 @@ impl DomainGroup {
     pub(crate) fn set_state(&self, member: &Member, state: State) {
         // Relaxed: the state publishes no other data.
         let before = member.state.swap(state as u8, Ordering::Relaxed);
+        self.show_state(member, (before, state));
+    }
+
+    /// As [`Self::set_state`], unless the watchdog has demoted the member, also at this moment.
+    fn set_state_unless_demoted(&self, member: &Member, state: State) {
+        let unless_demoted = |before| (before != State::Demoted as u8).then_some(state as u8);
+        // Relaxed: as above.
+        let (set, fetch) = (Ordering::Relaxed, Ordering::Relaxed);
+        if let Ok(before) = member.state.fetch_update(set, fetch, unless_demoted) {
+            self.show_state(member, (before, state));
+            if member.is(State::Demoted) {
+                self.kernel.set_state(member.domain, State::Demoted);
+            }
+        }
+    }
+
+    fn show_state(&self, member: &Member, (before, state): (u8, State)) {
         self.kernel.set_state(member.domain, state);
         if state == State::Attached && before != state as u8 {
             self.kernel.interrupt(member.domain, Interrupt::Resume);
@@ -388,9 +405,7 @@ impl DomainGroup {
     /// Sets the state of a member that the KLS thread passes over. Does nothing if the watchdog has
     /// demoted the member: a demoted member gets no turns anyway.
     pub(crate) fn mark_passed_over(&self, member: &Member, state: State) {
-        if !member.is(State::Demoted) {
-            self.set_state(member, state);
-        }
+        self.set_state_unless_demoted(member, state);
     }
 
     /// Counts an offence of a member, in this struct and in the kernel area.
@@ -411,7 +426,7 @@ impl DomainGroup {
         }
         let back = !member.is(State::Demoted) && self.is_asleep(member);
         if back {
-            self.set_state(member, State::Attached);
+            self.set_state_unless_demoted(member, State::Attached);
         }
         back
     }

@@ -37,7 +37,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use upcall_sys::OsError;
-use upcall_sys::process::{PidFd, ThreadHandle, ThreadState, UserIdFile, UserIds};
+use upcall_sys::process::{LockWait, PidFd, ThreadHandle, ThreadState, UserIdFile, UserIds};
 use upcall_sys::schedule::{self, Band, Class};
 
 /// The watchdog reads the users of a thread at one of so many readings of its CPU time.
@@ -278,9 +278,9 @@ impl MemberHandle<'_> {
         self.handle.state()
     }
 
-    /// As [`ThreadHandle::may_wait_for_lock`].
-    pub(crate) fn may_wait_for_lock(self) -> bool {
-        self.handle.may_wait_for_lock(self.thread.process.pid)
+    /// As [`ThreadHandle::lock_wait`].
+    pub(crate) fn lock_wait(self) -> LockWait {
+        self.handle.lock_wait(self.thread.process.pid)
     }
 
     /// As [`ThreadHandle::cpu_time`]. A thread with the rights of another user counts as ended:

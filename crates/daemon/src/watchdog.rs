@@ -58,8 +58,8 @@
 //! time, each within a second of the one before, is an offence.
 //!
 //! A thread that waits for a lock may give its priority to the owner of that lock, which the daemon
-//! does not know. If no domain gets the CPU, such a thread loses its priority while it waits
-//! (`away`).
+//! does not know. Such a thread loses its priority while it waits, at once (`lock_waits`), or when
+//! no domain gets the CPU (`away`).
 //!
 //! CPU time counts from the attachment of a thread on. What it owes when it leaves delays new
 //! threads of its user (`departed.rs`).
@@ -76,6 +76,7 @@ use std::thread::JoinHandle;
 
 use upcall_core::time::{Instant, Span};
 pub use upcall_shm::Measure;
+use upcall_sys::inheritance::Boosts;
 use upcall_sys::process::{thread_id, wait_time_of};
 use upcall_sys::{clock, schedule};
 
@@ -83,6 +84,7 @@ use crate::clock::now;
 use crate::cpu::CpuState;
 use crate::enforcement::TICK;
 use cpu_watch::CpuWatch;
+use lock_waits::LockWaits;
 use steal::Steal;
 use tick::Tick;
 pub(crate) use tick::{Offence, Report, Rules};
@@ -93,6 +95,7 @@ mod away;
 mod cpu_watch;
 mod group_account;
 mod kept_turn;
+mod lock_waits;
 mod look;
 mod measures;
 mod meter;
@@ -109,6 +112,8 @@ pub(crate) struct Watchdog<R> {
     /// The CPUs where the watchdog itself may run; empty: anywhere.
     cpus: Vec<u32>,
     cpu_states: Vec<CpuWatch>,
+    /// `None`: the kernel does not show them, or all domains are of one user.
+    lock_waits: Option<LockWaits>,
     report: R,
     quit: Arc<AtomicBool>,
 }
@@ -125,9 +130,15 @@ impl<R: FnMut(Report)> Watchdog<R> {
             rules,
             cpus,
             cpu_states: cpu_states.iter().cloned().map(CpuWatch::new).collect(),
+            lock_waits: None,
             report,
             quit,
         }
+    }
+
+    /// Lets the watchdog put domains away that lend their priority.
+    pub(crate) fn watch_lock_waits(&mut self, boosts: Boosts) {
+        self.lock_waits = Some(LockWaits::new(boosts));
     }
 
     /// Starts the watchdog's thread.
@@ -159,8 +170,12 @@ impl<R: FnMut(Report)> Watchdog<R> {
         // Relaxed: the flag publishes no other data.
         while !self.quit.load(Relaxed) {
             let looks = self.cpu_states.iter().filter_map(CpuWatch::next_look);
+            let looks = looks.chain(self.lock_waits.as_ref().and_then(LockWaits::next_scan));
             let at = looks.fold(tick_at, Instant::min).max(now());
-            clock::sleep_until_ns(at.as_nanos());
+            match &mut self.lock_waits {
+                Some(lock_waits) => lock_waits.sleep_until(at),
+                None => clock::sleep_until_ns(at.as_nanos()),
+            }
             let woke = now();
             let (is_tick, late) = (woke >= tick_at, woke.since(at));
             let mut stalled = Span::ZERO;
@@ -172,6 +187,7 @@ impl<R: FnMut(Report)> Watchdog<R> {
             steal.update(now);
             for watch in &mut self.cpu_states {
                 watch.taken = steal.taken(watch.cpu_state.cpu);
+                watch.raised.clear();
                 let (now, rules, report) = (now(), &self.rules, &mut self.report);
                 let mut tick = Tick { now, stalled, kernel_tick, rules, report };
                 if is_tick {
@@ -180,7 +196,13 @@ impl<R: FnMut(Report)> Watchdog<R> {
                     watch.look(&mut tick);
                 }
             }
-            self.pass_on(stalled, kernel_tick);
+            let several_users = self.has_several_users();
+            if let Some(lock_waits) = &mut self.lock_waits {
+                let (now, rules, report) = (now(), &self.rules, &mut self.report);
+                let mut tick = Tick { now, stalled, kernel_tick, rules, report };
+                lock_waits.look(&mut self.cpu_states, (is_tick, several_users), &mut tick);
+            }
+            self.pass_on(several_users, stalled, kernel_tick);
             if is_tick {
                 // After a late tick, too, the next one comes a whole tick later.
                 tick_at = woke + TICK;
@@ -190,13 +212,17 @@ impl<R: FnMut(Report)> Watchdog<R> {
 }
 
 impl<R: FnMut(Report)> Watchdog<R> {
-    /// Passes what looks ask on to the checks of the other CPUs (`away`).
-    fn pass_on(&mut self, stalled: Span, kernel_tick: Span) {
+    /// Whether the domains of all CPUs are of several users.
+    fn has_several_users(&self) -> bool {
         let uids = self.cpu_states.iter().flat_map(CpuWatch::uids);
         let (least, most) = (uids.clone().min(), uids.max());
-        let several = least != most;
+        least != most
+    }
+
+    /// Passes what looks ask on to the checks of the other CPUs (`away`).
+    fn pass_on(&mut self, several_users: bool, stalled: Span, kernel_tick: Span) {
         for at in 0..self.cpu_states.len() {
-            self.cpu_states[at].others_elsewhere = several;
+            self.cpu_states[at].others_elsewhere = several_users;
             for ask in std::mem::take(&mut self.cpu_states[at].asks) {
                 for other in (0..self.cpu_states.len()).filter(|&other| other != at) {
                     let (now, rules, report) = (now(), &self.rules, &mut self.report);

@@ -27,7 +27,8 @@ use upcall_runtime::stream::{Stream, StreamForm};
 use upcall_runtime::{Runtime, clock};
 use upcall_sys::process::effective_user;
 
-use support::{ChildProcess, ROLE, Server, attach, read_line, steal};
+use support::lost_time::steal;
+use support::{ChildProcess, ROLE, Server, attach, read_line};
 
 /// The variable with a number of runs that all count.
 const EVERY: &str = "UPCALL_TEST_EVERY";
@@ -214,27 +215,27 @@ fn proves(role: &str, counters: &[Counters; 2], offender: &[u64]) -> bool {
     offends && counters.iter().all(|counters| counters.jobs > 10)
 }
 
-/// Three tries without steal decide. Before, a success with steal counted, and a failure with it
-/// did not.
+/// Three tries without lost time decide. Before, a success with steal counted, and a failure with
+/// it did not.
 #[test]
-fn a_try_with_steal_counts_neither_way() {
+fn a_try_with_lost_time_counts_neither_way() {
     for result in [Ok(()), Err("missed".to_owned())] {
-        let mut stolen = 0;
+        let mut losses = 0;
         let count = || {
-            stolen += 1;
-            stolen
+            losses += 1;
+            losses
         };
         let known = support::most_kept_of(count, || result.clone());
-        assert_eq!(known, Err("0 of 12 tries without steal".to_owned()));
+        assert_eq!(known, Err("0 of 12 tries without lost time".to_owned()));
     }
-    assert_eq!(support::most_kept_of(|| 7, || Ok(())), Ok(()), "without steal each try counts");
+    assert_eq!(support::most_kept_of(|| 7, || Ok(())), Ok(()), "without a loss each try counts");
 }
 
 /// Each of these cases. The test is skipped if no case could be checked.
 fn each_case(cases: &[(&'static Discipline, &str)], meanwhile: impl Fn(&ChildProcess)) {
     let known = cases.iter().filter(|&&(of, role)| others_miss_none(of, role, &meanwhile)).count();
     if known == 0 {
-        support::skipped(None, "too few tries without steal");
+        support::skipped(None, "too few tries without lost time");
     }
 }
 
@@ -338,7 +339,7 @@ fn a_handler_that_takes_seven_times_its_cost_costs_the_others_of_its_domain_noth
         })
     });
     if known.count() == 0 {
-        support::skipped(None, "too few tries without steal");
+        support::skipped(None, "too few tries without lost time");
     }
 }
 

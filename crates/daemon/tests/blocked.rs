@@ -1,6 +1,6 @@
 //! Domains whose handlers block in the kernel during a quantum, under a daemon with the real-time
 //! class. The tests check what other domains get of the CPU, and when the blocked one goes on. The
-//! majority of three tries without steal time decides ([`support::most_kept`]).
+//! majority of three tries without lost time decides ([`support::most_kept`]).
 
 #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 

@@ -29,7 +29,8 @@ use upcall_runtime::channel::{Client, Form, Forms, Raise, Route, ServiceTerms};
 use upcall_runtime::stream::{Stream, StreamForm};
 use upcall_runtime::{HandlerId, Runtime, clock};
 
-use support::{ChildProcess, ROLE, Server, attach, skipped, steal};
+use support::lost_time::steal;
+use support::{ChildProcess, ROLE, Server, attach, skipped};
 
 const NOBODY: u32 = 65534;
 

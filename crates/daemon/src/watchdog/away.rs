@@ -30,9 +30,8 @@
 //!    some time, the cause is unknown: such a lock, or the host. The watchdog wakes each sleeping
 //!    thread by its wake word. It believes no wake word.
 //! 2. [`LOOK_MIN`] later a thread that slept on its wake word is ready, or has run. A thread that
-//!    still sleeps and has used no CPU time waits for something else. If that may be a futex, it
-//!    gets the ordinary class, and no turns. This is no offence: it may wait for a mutex of its
-//!    own.
+//!    still sleeps and has used no CPU time waits for something else. If that may be a lock with
+//!    priority inheritance, it gets the ordinary class, and no turns.
 //! 3. It is known for how long the holder was ready and did not run. For the KLS threads the
 //!    kernel's count shows that at the next look. That time counts as CPU time of each domain that
 //!    is away, and of its group. The domain takes turns again when both owe nothing too much. So a
@@ -53,12 +52,12 @@ use upcall_core::time::{Instant, Span};
 use upcall_shm::kernel_area::State;
 use upcall_shm::turn_page::Turn;
 use upcall_sys::futex;
-use upcall_sys::process::ThreadState;
+use upcall_sys::process::LockWait;
 
 use super::arming::LOOK_MIN;
 use super::cpu_watch::{CpuWatch, last_response};
 use super::measures::{let_run, lower_again, put_into_ordinary_class, revoke_turn};
-use super::record::{Penalty, is_awake, is_ready};
+use super::record::{Penalty, is_awake, is_ready, sleeps};
 use super::standstill::{Ask, CHOICE_MAX, Kept, Lowered, Progress, Standstill};
 use super::tick::Tick;
 use crate::cpu::CpuView;
@@ -166,7 +165,7 @@ impl CpuWatch {
         }
         let kept_max = tick.now.since(since) + limit;
         let waited_ns = member.thread.by_watchdog().wait_time().unwrap_or(u64::MAX);
-        let_run(member, tick.rules);
+        self.raise(member, |member| let_run(member, tick.rules));
         if let Some(record) = self.record_of(member) {
             record.raised_at = Some(tick.now);
         }
@@ -262,7 +261,9 @@ impl CpuWatch {
         if ready.is_empty() {
             return false;
         }
-        ready.iter().for_each(|member| let_run(member, tick.rules));
+        for member in &ready {
+            self.raise(member, |member| let_run(member, tick.rules));
+        }
         let kept = kept.map(|(holder, kept_ns)| (holder.clone(), kept_ns));
         self.kept = Some(Kept::LetRun { kept, ready, at: tick.now });
         self.look_again_after(LOOK_MIN, tick);
@@ -399,7 +400,7 @@ impl CpuWatch {
             for member in members.iter() {
                 let Some(record) = self.record_of(member) else { continue };
                 let Some(woken_ns) = record.woken_ns.take() else { continue };
-                let may_wait = || member.thread.by_watchdog().may_wait_for_lock();
+                let may_wait = || member.thread.by_watchdog().lock_wait() != LockWait::No;
                 if member.is(State::Demoted) || !sleeps(member) || !may_wait() {
                     continue;
                 }
@@ -452,10 +453,4 @@ fn ready_beside(view: &CpuView, holder: Option<&Arc<Member>>) -> Vec<Arc<Member>
 /// wait when it ends.
 fn kls_wait_ns(view: &CpuView) -> u64 {
     view.groups().map(|(group, _)| group.kls_wait_ns()).sum()
-}
-
-/// Whether the thread waits in the kernel. A stopped thread waits for no lock.
-fn sleeps(member: &Member) -> bool {
-    let state = member.thread.by_watchdog().state();
-    matches!(state, Ok(ThreadState::Sleeping | ThreadState::DiskSleep))
 }

@@ -16,7 +16,7 @@ use super::measures::{
     demote, let_finish_quantum, lower, lower_returner, put_below_others, reinstate, revoke_turn,
     update_cpu_count,
 };
-use super::record::{Penalty, Record, is_asleep, is_ready};
+use super::record::{Penalty, Raised, Record, is_asleep, is_ready, waits_for_lock};
 use super::standstill::{Ask, Kept, Lowered, Standstill};
 use super::tick::{Rules, Tick};
 use crate::cpu::{CpuState, CpuView};
@@ -58,6 +58,8 @@ pub(super) struct CpuWatch {
     pub(super) lowered: Option<Lowered>,
     /// What the last look did for a ready holder that may be kept from the CPU.
     pub(super) kept: Option<Kept>,
+    /// The domains that the last look raised (`lock_waits`).
+    pub(super) raised: Vec<Raised>,
     /// What the last look asks of the other CPUs.
     pub(super) asks: Vec<Ask>,
     /// Whether the domains of all CPUs are of several users.
@@ -91,6 +93,7 @@ impl CpuWatch {
             standstill: None,
             lowered: None,
             kept: None,
+            raised: Vec::new(),
             asks: Vec::new(),
             others_elsewhere: false,
         }
@@ -483,6 +486,16 @@ impl CpuWatch {
                 penalty.is_ordinary = false;
             }
         }
+        if let Some(cpu_ns) = record.lock_wait_ns {
+            if record.account.cpu_ns == cpu_ns || waits_for_lock(member) {
+                return;
+            }
+            record.lock_wait_ns = None;
+            // As above, unless it offended.
+            if let Some(penalty) = &mut record.penalty {
+                penalty.is_ordinary = penalty.is_offence;
+            }
+        }
         let Some(penalty) = record.penalty else { return };
         let ran_ns = record.account.cpu_ns.saturating_sub(penalty.cpu_ns);
         let sleeps = is_asleep(group, member, true);
@@ -500,7 +513,8 @@ impl CpuWatch {
         let used = record.response.used_ns_since(record.account.cpu_ns);
         if responded && is_over && !member.shows_false_rank(tick.now) {
             (record.penalty, record.is_held) = (None, false);
-            reinstate(group, member, tick.rules);
+            let raised = record.member.clone();
+            self.raise(&raised, |member| reinstate(group, member, tick.rules));
         } else if !penalty.is_ordinary && ran_ns > DEMOTED_AFTER.as_nanos() && !may_run {
             // This applies even if the domain responds: it gets no more CPU time in the real-time
             // class.

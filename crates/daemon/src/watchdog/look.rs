@@ -280,7 +280,7 @@ impl CpuWatch {
     ) {
         let Some(record) = self.record_of(member) else { return };
         record.passed_over = None;
-        if record.count_inversion(tick.now) {
+        if record.inversions.is_one_too_many(tick.now) {
             self.act_against(group, member, (Measure::OutPrioritised, used_ns), tick);
             turn.into_iter().for_each(|turn| revoke_turn(group, turn));
         } else {

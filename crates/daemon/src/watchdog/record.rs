@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use upcall_core::time::{Instant, Span};
 use upcall_shm::kernel_area::State;
 use upcall_shm::turn_page::Turn;
-use upcall_sys::process::ThreadState;
+use upcall_sys::process::{LockWait, ThreadState};
 
 use super::account::Account;
 use super::tick::{Rules, Tick};
@@ -16,10 +16,10 @@ use crate::group::{DomainGroup, Member};
 /// waits.
 pub(super) const IDLE_TICKS_MAX: u32 = 3;
 
-/// The number of times that a domain runs although it is passed over, each within this time of the
-/// one before, that are an offence.
-const INVERSIONS_MAX: u32 = 3;
-const INVERSIONS_WITHIN: Span = Span::from_secs(1);
+/// The number of times that something must happen, each within this time of the one before, to be
+/// an offence.
+const REPEATS_MAX: u32 = 3;
+const REPEATS_WITHIN: Span = Span::from_secs(1);
 
 /// A domain and its record.
 pub(super) struct Record {
@@ -48,8 +48,12 @@ pub(super) struct Record {
     pub(super) suspicion: Option<(Suspicion, Instant)>,
     /// Since when it has kept a turn, or has run beside a turn, that it should not.
     pub(super) passed_over: Option<PassedOver>,
-    /// How often it ran on so lately, and when last.
-    pub(super) inversions: (u32, Instant),
+    /// How often it ran on so lately.
+    pub(super) inversions: Repeats,
+    /// How often it waited for a priority-inheritance lock lately (`lock_waits`).
+    pub(super) lock_waits: Repeats,
+    /// It was put away for such a wait, and had used this CPU time by then.
+    pub(super) lock_wait_ns: Option<u64>,
     /// Whether it has run between the last tick and the last look.
     pub(super) ran_before_look: bool,
     /// The number of ticks since it last ran at which it had the turn and did not run.
@@ -113,6 +117,31 @@ impl Response {
     }
 }
 
+/// How often something has happened lately, and when last.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Repeats {
+    count: u32,
+    last: Instant,
+}
+
+impl Repeats {
+    /// Counts that it happens now. Returns whether that is one too many within a short time.
+    pub(super) fn is_one_too_many(&mut self, now: Instant) -> bool {
+        let is_repeated = now.since(self.last) < REPEATS_WITHIN;
+        self.count = if is_repeated { self.count.saturating_add(1) } else { 1 };
+        self.last = now;
+        self.count >= REPEATS_MAX
+    }
+}
+
+/// A domain that the watchdog raised between two moments.
+#[derive(Debug)]
+pub(super) struct Raised {
+    pub(super) member: Arc<Member>,
+    pub(super) from: Instant,
+    pub(super) to: Instant,
+}
+
 /// What is the same at some looks, so that a domain should not have run between them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Beside {
@@ -161,7 +190,9 @@ impl Record {
             response: Response::default(),
             suspicion: None,
             passed_over: None,
-            inversions: (0, Instant::ZERO),
+            inversions: Repeats::default(),
+            lock_waits: Repeats::default(),
+            lock_wait_ns: None,
             ran_before_look: false,
             idle_ticks: 0,
             still_ticks: 0,
@@ -241,15 +272,6 @@ impl Record {
         *self.passed_over.insert(known.unwrap_or(PassedOver { beside, at: now, cpu_ns }))
     }
 
-    /// Counts that the domain ran although it was passed over. Returns whether that was one too
-    /// many within a short time.
-    pub(super) fn count_inversion(&mut self, now: Instant) -> bool {
-        let (count, last) = self.inversions;
-        let count = if now.since(last) < INVERSIONS_WITHIN { count + 1 } else { 1 };
-        self.inversions = (count, now);
-        count >= INVERSIONS_MAX
-    }
-
     /// Counts a tick at which the domain had the turn and did not run. Returns whether that was one
     /// tick too many.
     ///
@@ -285,4 +307,15 @@ pub(super) fn is_awake(group: &DomainGroup, member: &Member) -> bool {
 /// Whether the thread of a domain runs or is ready to run.
 pub(super) fn is_ready(member: &Member) -> bool {
     member.thread.by_watchdog().state() == Ok(ThreadState::Running)
+}
+
+/// Whether the thread waits in the kernel. A stopped thread waits for no lock.
+pub(super) fn sleeps(member: &Member) -> bool {
+    let state = member.thread.by_watchdog().state();
+    matches!(state, Ok(ThreadState::Sleeping | ThreadState::DiskSleep))
+}
+
+/// Whether the kernel shows that the thread of a domain waits for a priority-inheritance lock.
+pub(super) fn waits_for_lock(member: &Member) -> bool {
+    sleeps(member) && member.thread.by_watchdog().lock_wait() == LockWait::Yes
 }

@@ -1,8 +1,10 @@
-//! Shared by the tests of this folder: a daemon in a thread, children that play roles, and the time
-//! that the host takes.
+//! Shared by the tests of this folder: a daemon in a thread, children that play roles, and the rule
+//! for tries that the host disturbs.
 //!
 //! A child is the test program run again, perhaps as another user. With [`ROLE`] in its environment
 //! the test `child` of the program plays that role.
+
+pub mod lost_time;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -16,6 +18,8 @@ use upcall_core::discipline::Discipline;
 use upcall_daemon::server::{Config, Daemon, DaemonEvent, Stopper};
 use upcall_runtime::{Attach, Config as RuntimeConfig, Runtime};
 
+use lost_time::LostTime;
+
 /// The variable with the role of a child.
 pub const ROLE: &str = "UPCALL_TEST_ROLE";
 
@@ -25,7 +29,12 @@ pub fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A daemon that runs in a thread of this process, for the last of the default CPUs.
+/// The CPU of the handlers: the last of the default CPUs.
+pub fn cpu() -> u32 {
+    *upcall_runtime::default_cpus().unwrap().last().unwrap()
+}
+
+/// A daemon that runs in a thread of this process, for [`cpu`].
 pub struct Server {
     pub socket: PathBuf,
     pub directory: tempfile::TempDir,
@@ -38,8 +47,7 @@ impl Server {
     pub fn start(change: impl FnOnce(&mut Config)) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let socket = directory.path().join("upcalld");
-        let cpu = *upcall_runtime::default_cpus().unwrap().last().unwrap();
-        let mut config = Config::new(socket.clone(), vec![cpu]);
+        let mut config = Config::new(socket.clone(), vec![cpu()]);
         change(&mut config);
         let discipline = config.discipline;
         let daemon = Daemon::start(config).unwrap();
@@ -151,26 +159,21 @@ pub fn skipped(part: Option<&str>, why: &str) {
     let _ = writeln!(std::io::stderr(), "skipped: {test}: {why}");
 }
 
-/// Time for which the host ran something else on any CPU, in steps of 10 ms (proc_stat(5)).
-pub fn steal() -> u64 {
-    let stat = std::fs::read_to_string("/proc/stat").unwrap();
-    stat.lines().next().unwrap().split_whitespace().nth(8).map_or(0, |steal| steal.parse().unwrap())
-}
-
 /// Tries that count, and tries in all.
 const TRIES: usize = 3;
 const TRIES_MAX: usize = 12;
 
 /// Repeats `attempt` until the majority of the tries that count is known. On a virtual machine the
-/// host may take the CPU away for longer than any slack. A try with such time does not count,
-/// whether it succeeds or fails. Returns false, and says that `part` was skipped, if too few tries
-/// counted.
+/// host may take the CPU away for longer than any slack. A try with such time ([`LostTime`]) does
+/// not count, whether it succeeds or fails. Returns false, and says that `part` was skipped, if too
+/// few tries counted.
 ///
 /// # Panics
 /// If most tries that count fail.
 #[track_caller]
 pub fn most_kept(part: Option<&str>, attempt: impl FnMut() -> Result<(), String>) -> bool {
-    match most_kept_of(steal, attempt) {
+    let lost = LostTime::of(cpu());
+    match most_kept_of(|| lost.count(), attempt) {
         Ok(()) => true,
         Err(why) => {
             skipped(part, &why);
@@ -179,26 +182,26 @@ pub fn most_kept(part: Option<&str>, attempt: impl FnMut() -> Result<(), String>
     }
 }
 
-/// As [`most_kept`], with a counter of steal time. The error says that too few tries counted.
+/// As [`most_kept`], with a counter of lost time. The error says that too few tries counted.
 ///
 /// # Panics
 /// If most tries that count fail.
 #[track_caller]
 pub fn most_kept_of(
-    mut steal: impl FnMut() -> u64,
+    mut lost: impl FnMut() -> u64,
     mut attempt: impl FnMut() -> Result<(), String>,
 ) -> Result<(), String> {
     let (mut kept, mut broken, mut tries) = (0, Vec::new(), 0);
     while kept <= TRIES / 2 && broken.len() <= TRIES / 2 && tries < TRIES_MAX {
         tries += 1;
-        let before = steal();
+        let before = lost();
         match attempt() {
-            _ if steal() > before => {}
+            _ if lost() > before => {}
             Ok(()) => kept += 1,
             Err(how) => broken.push(how),
         }
     }
     assert!(broken.len() <= TRIES / 2, "{broken:#?} in {tries} tries, {kept} kept");
     let is_known = kept > TRIES / 2;
-    is_known.then_some(()).ok_or_else(|| format!("{kept} of {tries} tries without steal"))
+    is_known.then_some(()).ok_or_else(|| format!("{kept} of {tries} tries without lost time"))
 }

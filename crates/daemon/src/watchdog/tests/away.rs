@@ -1,5 +1,9 @@
 //! Domains that wait in the kernel while no domain gets the CPU (`super::super::away`).
 
+use std::cell::Cell;
+use std::sync::atomic::AtomicU32;
+
+use rustix::thread::futex as pi;
 use upcall_shm::wake_word::ASLEEP;
 use upcall_sys::futex;
 use upcall_sys::process::cpu_time_of;
@@ -7,6 +11,17 @@ use upcall_sys::process::cpu_time_of;
 use super::super::arming::LOOK_MIN;
 use super::super::standstill::{Ask, CHOICE_MAX, Kept};
 use super::*;
+
+/// More than any test lets the waiting thread have.
+const LOCKS: usize = 8;
+
+fn lock(word: &AtomicU32) {
+    pi::lock_pi(word, pi::Flags::PRIVATE, None).unwrap();
+}
+
+fn unlock(word: &AtomicU32) {
+    pi::unlock_pi(word, pi::Flags::PRIVATE).unwrap();
+}
 
 /// A thread that gives its number, and then waits.
 fn waiting(wait: impl FnOnce() + Send + 'static) -> (u32, JoinHandle<()>) {
@@ -22,16 +37,19 @@ fn waiting(wait: impl FnOnce() + Send + 'static) -> (u32, JoinHandle<()>) {
     (tid, thread)
 }
 
-/// Two users. A domain of the first one waits in the kernel, and claims to sleep on its wake word;
-/// another one sleeps there. The domain of the second user has work, and its KLS thread is ready.
+/// Two users. A domain of the first one waits for a lock in the kernel, and claims to sleep on its
+/// wake word; another one sleeps there. The domain of the second user has work, and its KLS thread
+/// is ready.
 struct Stuck {
     watch: CpuWatch,
     groups: [Arc<DomainGroup>; 2],
     waits: Arc<Member>,
     sleeps: Arc<Member>,
     sleeper_tid: u32,
-    /// Makes the waiting thread run for a moment.
-    run: mpsc::Sender<()>,
+    /// Locks of the thread of the test. The waiting thread waits for one after the other.
+    locks: Arc<[AtomicU32; LOCKS]>,
+    /// How many of them it has had.
+    unlocked: Cell<usize>,
     over: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
     _owners: [Owner<SharedMapping>; 3],
@@ -41,8 +59,16 @@ struct Stuck {
 impl Stuck {
     fn start() -> Stuck {
         let groups = [1, 2].map(|uid| Arc::new(DomainGroup::new(0, uid).unwrap()));
-        let (run, runs) = mpsc::channel::<()>();
-        let (waiter_tid, waiter) = waiting(move || while runs.recv().is_ok() {});
+        let locks = Arc::new([const { AtomicU32::new(0) }; LOCKS]);
+        locks.iter().for_each(lock);
+        let waited_for = locks.clone();
+        let (waiter_tid, waiter) = waiting(move || {
+            for word in waited_for.iter() {
+                lock(word);
+                unlock(word);
+            }
+        });
+        let unlocked = Cell::new(0);
         let over = Arc::new(AtomicBool::new(false));
         let (group, flag) = (groups[0].clone(), over.clone());
         let (sleeper_tid, sleeper) = waiting(move || {
@@ -72,7 +98,19 @@ impl Stuck {
         assert_eq!(step(&mut watch, THEN, true), []);
         let threads = vec![waiter, sleeper];
         let _owners = [one, two, three];
-        Stuck { watch, groups, waits, sleeps, sleeper_tid, run, over, threads, _owners, _kls: kls }
+        Stuck {
+            watch,
+            groups,
+            waits,
+            sleeps,
+            sleeper_tid,
+            locks,
+            unlocked,
+            over,
+            threads,
+            _owners,
+            _kls: kls,
+        }
     }
 
     /// Waits until the sleeping thread, which was woken, has run.
@@ -111,7 +149,7 @@ impl Stuck {
     fn let_waiter_run(&self) {
         let (pid, tid) = (std::process::id(), self.waits.thread.tid());
         let before = cpu_time_of(pid, tid).unwrap();
-        self.run.send(()).unwrap();
+        self.unlock_next();
         while cpu_time_of(pid, tid).unwrap() == before
             || thread_state(pid, tid) == Ok(ThreadState::Running)
         {
@@ -119,10 +157,18 @@ impl Stuck {
         }
     }
 
+    /// The waiting thread runs for a moment.
+    fn unlock_next(&self) {
+        unlock(&self.locks[self.unlocked.get()]);
+        self.unlocked.set(self.unlocked.get() + 1);
+    }
+
     fn end(self) {
-        let Stuck { groups, run, over, threads, .. } = self;
+        while self.unlocked.get() < LOCKS {
+            self.unlock_next();
+        }
+        let Stuck { groups, over, threads, .. } = self;
         over.store(true, Relaxed);
-        drop(run);
         let wake_word = groups[0].turn.wake_word(DomainId::new(2).unwrap());
         for thread in threads {
             while !thread.is_finished() {
