@@ -16,6 +16,7 @@
 //! | `pacing` | the bound on the CPU time of a group's KLS thread |
 //! | `reaper` | the thread that frees the groups of users without domains |
 //! | `watchdog` | the thread that acts against domains that do not yield |
+//! | [`programs`] | shares of programs that nobody changed |
 //! | [`calibrate`] | the measured cost of a hand-off on this machine |
 //! | `status` | the state of the daemon, for `upcall top` and `upcall ps` |
 //! | [`server`] | the socket, and the thread that changes all of the above |
@@ -23,6 +24,7 @@
 #![forbid(unsafe_code)]
 
 pub mod calibrate;
+pub mod programs;
 pub mod registry;
 pub mod server;
 pub mod watchdog;

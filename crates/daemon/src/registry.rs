@@ -45,6 +45,8 @@ pub struct Registry {
     next_order: u32,
     /// The users who may run activities that admission refuses. Root may, too.
     soft_users: Vec<u32>,
+    /// The shares of each user's programs, in millionths of a CPU.
+    programs_ppm: BTreeMap<u32, u64>,
 }
 
 impl Registry {
@@ -62,7 +64,19 @@ impl Registry {
             first_order: 0,
             next_order: 0,
             soft_users: Vec::new(),
+            programs_ppm: BTreeMap::new(),
         }
+    }
+
+    /// Tells what programs have now: of each CPU, with the ticker; and each user's shares. In
+    /// millionths of a CPU. Admission and quotas leave that out from now on.
+    pub fn set_programs(
+        &mut self,
+        of_cpus: impl IntoIterator<Item = (u32, u32)>,
+        of_users: BTreeMap<u32, u64>,
+    ) {
+        of_cpus.into_iter().for_each(|(cpu, ppm)| self.reservations.lower_limit(cpu, ppm));
+        self.programs_ppm = of_users;
     }
 
     /// Sets the users who, beside root, may run activities that admission refuses.
@@ -103,7 +117,8 @@ impl Registry {
     /// Reserves a place for an activity on the first CPU where the policy's own test passes. With
     /// `unscreened`, even an activity that fails every test gets a place, if its user has the
     /// right. It has no reservation then, and its rank must be below all others
-    /// ([`Rank::below_all`](upcall_shm::user_area::Rank::below_all)). So it weakens no test.
+    /// ([`Rank::below_all`](upcall_shm::user_area::Rank::below_all)). So it weakens no test. A need
+    /// with [`Need::only_cpu`] gets its place on that CPU or none.
     ///
     /// # Errors
     /// See [`PlaceError`]; nothing changed.
@@ -118,7 +133,8 @@ impl Registry {
         let (params, terms) = parse_need(need)?;
         self.check_quota(uid, &params)?;
         let order = self.fresh_order()?;
-        match self.reserve_where_it_has_threads((number, uid), name, params, &terms)? {
+        let only_cpu = need.only_cpu;
+        match self.reserve_where_it_may((number, uid), name, (params, &terms), only_cpu)? {
             Ok(Reservation { id, cpu }) => {
                 let (name, place) = (name.to_owned(), Some(id));
                 let activity = Activity { place, cpu, name, params, terms, unscreened: false };
@@ -131,7 +147,7 @@ impl Registry {
                 Err(PlaceError::NoRight { uid, refusal: Box::new(refusal) })
             }
             Err(_) => {
-                let cpu = self.least_used_cpu(number);
+                let cpu = only_cpu.unwrap_or_else(|| self.least_used_cpu(number));
                 let order = (UNRESERVED..u32::MAX).find(|&order| !self.is_taken(order));
                 let order = order.ok_or(PlaceError::OrdersUsedUp)?;
                 self.place_below_all((number, uid), name, (cpu, order), (params, terms))
@@ -139,21 +155,25 @@ impl Registry {
         }
     }
 
-    /// Reserves on the first CPU where the test passes and the domain has a thread. Returns the
-    /// refusal of admission inside.
-    fn reserve_where_it_has_threads(
+    /// Reserves on the first CPU where the test passes and the domain has a thread, or on
+    /// `only_cpu`. Returns the refusal of admission inside.
+    fn reserve_where_it_may(
         &mut self,
         (number, uid): (u32, u32),
         name: &str,
-        params: ActivityParams,
-        terms: &Terms,
+        (params, terms): (ActivityParams, &Terms),
+        only_cpu: Option<u32>,
     ) -> Result<Result<Reservation, Refusal>, PlaceError> {
         let left = self.domains.get(&number).map_or(&[][..], |domain| &domain.left);
-        if left.is_empty() {
+        if left.is_empty() && only_cpu.is_none() {
             return Ok(self.reservations.reserve_for(uid, name, params, terms));
         }
-        let mut last = PlaceError::NoThread(left[0]);
-        let cpus: Vec<u32> = self.reservations.load().iter().map(|load| load.cpu).collect();
+        let cpus: Vec<u32> = match only_cpu {
+            Some(cpu) => vec![cpu],
+            None => self.reservations.load().iter().map(|load| load.cpu).collect(),
+        };
+        // A platform has a CPU.
+        let mut last = PlaceError::NoThread(cpus[0]);
         for cpu in cpus.into_iter().filter(|cpu| !left.contains(cpu)) {
             let spot = Spot { cpu, lower_ranked: &[], user: uid };
             last = match self.reservations.reserve_at(spot, name, params, terms) {
@@ -416,22 +436,29 @@ impl Registry {
     }
 
     fn check_quota(&self, uid: u32, params: &ActivityParams) -> Result<(), PlaceError> {
-        if uid == 0 {
-            return Ok(());
-        }
+        self.check_share(uid, self.counted_ppm(params))
+    }
+
+    /// Whether a user may have a share of a CPU, in millionths, beside what it has.
+    ///
+    /// # Errors
+    /// [`PlaceError::Quota`].
+    pub fn check_share(&self, uid: u32, ppm: u64) -> Result<(), PlaceError> {
         let of_user = self.domains.values().filter(|domain| domain.owner.uid == uid);
-        // A job takes a hand-off at least.
-        let switch_cost = self.reservations.switch_cost();
-        let used_ppm =
-            |params: &ActivityParams| ppm_of(params.compute().max(switch_cost), params.period);
-        let there =
-            of_user.flat_map(|domain| domain.activities.values()).map(|a| used_ppm(&a.params));
-        let found_ppm = there.sum::<u64>() + used_ppm(params);
+        let there = of_user.flat_map(|domain| domain.activities.values());
+        let activities_ppm: u64 = there.map(|a| self.counted_ppm(&a.params)).sum();
+        let programs_ppm = self.programs_ppm.get(&uid).copied().unwrap_or_default();
+        let found_ppm = activities_ppm.saturating_add(programs_ppm).saturating_add(ppm);
         let share_max_ppm = self.quota.share_max_ppm;
-        match found_ppm <= share_max_ppm {
+        match uid == 0 || found_ppm <= share_max_ppm {
             true => Ok(()),
             false => Err(PlaceError::Quota { found_ppm, share_max_ppm }),
         }
+    }
+
+    /// What an activity counts of its user's quota. A job takes a hand-off at least.
+    fn counted_ppm(&self, params: &ActivityParams) -> u64 {
+        ppm_of(params.compute().max(self.reservations.switch_cost()), params.period)
     }
 }
 

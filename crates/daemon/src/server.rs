@@ -30,6 +30,7 @@
 //! | `names` | texts of clients as the daemon shows them |
 //! | `attach` | numbers, pages, virtual processors (1, 2) |
 //! | `requests` | requests for places and for the status |
+//! | `programs`, `served_programs` | requests of programs, and the ends of their shares |
 //! | `raised_member` | a member as long as its thread is raised |
 //! | `offence` | the measures of the watchdog |
 //! | `end` | the end of sessions, of groups and of the daemon (3) |
@@ -41,6 +42,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use upcall_core::admission::Platform;
 use upcall_core::time::{Instant, Span};
+use upcall_sys::cgroup::CgroupError;
+use upcall_sys::inheritance::Boosts;
 use upcall_sys::local::Connection;
 pub use upcall_sys::local::{Access, Listener};
 use upcall_sys::readiness::{Direction, Readiness, Watch};
@@ -48,6 +51,7 @@ use upcall_sys::schedule::RealTime;
 use upcall_sys::{descriptors, process, schedule};
 
 use crate::cpu::CpuState;
+use crate::programs::Programs;
 use crate::reaper::Reaper;
 use crate::registry::Registry;
 use crate::watchdog::{Rules, Watchdog};
@@ -57,6 +61,7 @@ pub use config::{CONNECTIONS_MAX_DEFAULT, Config, StartError};
 pub use daemon::{Daemon, Stopper};
 use daemon::{LISTENER, OFFENCES, SESSIONS};
 pub use event::{DaemonEvent, Trouble};
+use served_programs::ServedPrograms;
 use turns::Turns;
 
 mod attach;
@@ -68,8 +73,10 @@ mod end;
 mod event;
 mod names;
 mod offence;
+mod programs;
 mod raised_member;
 mod requests;
+mod served_programs;
 mod session;
 #[cfg(test)]
 mod tests;
@@ -99,6 +106,8 @@ impl Daemon {
     fn start_with(config: Config, passed: Option<Listener>) -> Result<Self, StartError> {
         let allowed = check(&config)?;
         let mut events = Vec::new();
+        // First: a group that is left may forbid the real-time class.
+        clean_up_programs(&mut events);
         let real_time = granted_real_time(&mut events);
         let band = real_time.map(|real_time| real_time.band);
         let switch_cost = match config.switch_cost {
@@ -119,7 +128,14 @@ impl Daemon {
         let rules = Rules { band, grace: config.grace, kill: config.kill };
         let reports_lost = Arc::new(AtomicU64::new(0));
         let report = offence::sender(reports, reports_lost.clone());
-        let watchdog = Watchdog::new((&cpu_states, &allowed), rules, watchdog_quit.clone(), report);
+        let mut watchdog =
+            Watchdog::new((&cpu_states, &allowed), rules, watchdog_quit.clone(), report);
+        if let Some(band) = band.filter(|_| !owns_file || config.access != Access::Owner) {
+            match Boosts::record(band.offender()) {
+                Ok(boosts) => watchdog.watch_lock_waits(boosts),
+                Err(error) => events.push(DaemonEvent::Trouble(Trouble::UnseenLocks(error))),
+            }
+        }
         let watchdog = watchdog.spawn().map_err(StartError::Thread)?;
         let readiness = Arc::new(Readiness::new()?);
         let watch = |fd, number| Watch::new(&readiness, fd, Direction::Readable, number);
@@ -132,6 +148,11 @@ impl Daemon {
             cpu_states,
             groups: Vec::new(),
             reaper: Some(Reaper::start().map_err(StartError::Thread)?),
+            programs: ServedPrograms::new(
+                Programs::new(config.cpus.clone(), config.supervisor.clone()),
+                with_own_user(&config.program_users),
+                now,
+            ),
             sessions: BTreeMap::new(),
             sessions_ever: 0,
             turns: Turns::default(),
@@ -160,7 +181,7 @@ impl Daemon {
     }
 
     /// Serves until it is stopped. Calls `on_event` with each event and the present number of
-    /// domains.
+    /// domains and programs.
     pub fn run(mut self, mut on_event: impl FnMut(&DaemonEvent, usize)) {
         loop {
             self.emit_events(&mut on_event);
@@ -174,6 +195,7 @@ impl Daemon {
             let now = clock::now();
             self.resume_accepting(now);
             self.end_silent(now);
+            self.look_at_programs(now);
             self.serve_next();
         }
         self.end_all();
@@ -183,7 +205,7 @@ impl Daemon {
     fn emit_events(&mut self, on_event: &mut impl FnMut(&DaemonEvent, usize)) {
         for event in std::mem::take(&mut self.events) {
             event.trace();
-            on_event(&event, self.domains());
+            on_event(&event, self.domains() + self.programs.count());
         }
     }
 
@@ -238,6 +260,15 @@ fn granted_real_time(events: &mut Vec<DaemonEvent>) -> Option<RealTime> {
     }
 }
 
+/// Removes the groups of programs that killed daemons left.
+fn clean_up_programs(events: &mut Vec<DaemonEvent>) {
+    match Programs::clean_up() {
+        // A daemon without the right to make groups has left none.
+        Ok(_) | Err(CgroupError::NoController | CgroupError::NoRight { .. }) => {}
+        Err(error) => events.push(DaemonEvent::Trouble(Trouble::LeftGroups(error))),
+    }
+}
+
 /// The registry of a daemon that starts at `now`.
 fn empty_registry(config: &Config, switch_cost: Span, now: Instant) -> Registry {
     let platform = Platform {
@@ -249,9 +280,13 @@ fn empty_registry(config: &Config, switch_cost: Span, now: Instant) -> Registry 
     };
     let mut registry = Registry::new(config.discipline, platform, config.quota);
     registry.begin_orders_at(first_order(now));
-    let soft_users = config.soft_users.iter().copied().chain([process::effective_user()]);
-    registry.allow_unscreened(soft_users.collect());
+    registry.allow_unscreened(with_own_user(&config.soft_users));
     registry
+}
+
+/// These users and the daemon's own.
+fn with_own_user(users: &[u32]) -> Vec<u32> {
+    users.iter().copied().chain([process::effective_user()]).collect()
 }
 
 /// The first place in the order of admission for a daemon that starts at `now`. It is above the

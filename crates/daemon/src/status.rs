@@ -15,7 +15,8 @@
 //! 2. The server reads no messages of this inspector meanwhile. It serves other sessions.
 //! 3. The inspector may ask again.
 //!
-//! At most one domain's messages are kept for an inspector, however slowly it reads.
+//! At most the messages of the CPUs and programs, or of one domain, are kept for an inspector,
+//! however slowly it reads.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -24,7 +25,8 @@ use upcall_core::admission::Share;
 use upcall_core::time::Span;
 use upcall_shm::user_area::{Peer, Slot, SlotState};
 use upcall_shm::wire::{
-    ActivityStatus, CpuStatus, DomainStatus, StatusPart, ToDomain, VirtualProcessorStatus,
+    ActivityStatus, CpuStatus, DomainStatus, ProgramStatus, StatusPart, ToDomain,
+    VirtualProcessorStatus,
 };
 use upcall_shm::{DomainId, PeerFault};
 use upcall_sys::local::{Connection, Credentials};
@@ -77,8 +79,7 @@ impl StatusReply {
         credentials: &Credentials,
         real_time: bool,
     ) -> Self {
-        let sees_all = [0, process::effective_user()].contains(&credentials.uid);
-        let seen = |domain: &Domain| sees_all || domain.owner.uid == credentials.uid;
+        let seen = |domain: &Domain| sees(credentials, domain.owner.uid);
         let domains = source.registry.domains().filter(|(_, domain)| seen(domain));
         let hidden = source.registry.domains().filter(|(_, domain)| !seen(domain)).count();
         // The number reveals little: the load of the CPUs already shows that there are others.
@@ -100,6 +101,12 @@ impl StatusReply {
             end: Some(StatusPart::End { policy, real_time, switch_cost_ns, hidden_domains }),
             writable: None,
         }
+    }
+
+    /// Adds the programs that the inspector may see, before the domains.
+    pub(crate) fn add_programs(&mut self, credentials: &Credentials, programs: Vec<ProgramStatus>) {
+        let seen = programs.into_iter().filter(|program| sees(credentials, program.uid));
+        self.messages.extend(seen.map(|program| message(StatusPart::Program(program))));
     }
 
     /// Sends the messages of one domain that fit. Does not block.
@@ -178,6 +185,11 @@ impl StatusSource<'_> {
         };
         groups.filter_map(virtual_processor_in).collect()
     }
+}
+
+/// Whether the inspector sees what belongs to user `uid`.
+fn sees(inspector: &Credentials, uid: u32) -> bool {
+    [0, process::effective_user(), uid].contains(&inspector.uid)
 }
 
 fn message(part: StatusPart) -> Vec<u8> {

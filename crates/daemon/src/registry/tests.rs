@@ -380,6 +380,25 @@ fn a_domain_gets_no_place_on_a_cpu_where_its_thread_has_ended() {
     assert_eq!(registry.create(other, "y", &need(5), false).unwrap().cpu, 1);
 }
 
+#[test]
+fn a_need_for_one_cpu_gets_its_place_there_or_none() {
+    let mut registry = registry();
+    let number = registry.attach(owner(0), "d", "rmdp").unwrap();
+    let on = |cpu, percent| Need { only_cpu: Some(cpu), ..need(percent) };
+    assert_eq!(registry.create(number, "a", &on(2, 60), false).unwrap().cpu, 2);
+    assert_eq!(registry.create(number, "b", &on(2, 20), false).unwrap().cpu, 2);
+    // The other CPU is free.
+    let refused = registry.create(number, "c", &on(2, 20), false);
+    assert!(matches!(refused, Err(PlaceError::Refused(_))), "{refused:?}");
+    let granted = registry.create(number, "c", &on(2, 20), true).unwrap();
+    assert_eq!((granted.cpu, granted.order), (2, UNRESERVED));
+    assert_eq!(registry.create(number, "d", &need(20), false).unwrap().cpu, 1);
+    let nowhere = registry.create(number, "e", &on(7, 1), true);
+    assert_eq!(nowhere, Err(PlaceError::Cpu(7)));
+    registry.leave(number, 2);
+    assert_eq!(registry.create(number, "e", &on(2, 1), true), Err(PlaceError::NoThread(2)));
+}
+
 /// Each may be ahead of its reservation at the cost of the other one. Before, both were granted,
 /// and the first one could make the second one miss.
 #[test]
@@ -401,4 +420,21 @@ fn admission_counts_jobs_ahead_of_the_domains_of_other_users() {
     for uids in [[1, 1], [0, 2], [0, 0]] {
         place(uids).unwrap_or_else(|error| panic!("{uids:?}: {error}"));
     }
+}
+
+#[test]
+fn shares_of_programs_count_in_the_quota_and_in_the_limit() {
+    let mut registry = registry();
+    let user = registry.attach(owner(7), "u", "rmdp").unwrap();
+    registry.set_programs([(1, 0), (2, 0)], BTreeMap::from([(7, 300_000), (8, 100_000)]));
+    let error = registry.create(user, "x", &need(21), false).unwrap_err();
+    assert_eq!(error, PlaceError::Quota { found_ppm: 510_000, share_max_ppm: 500_000 });
+    registry.create(user, "x", &need(20), false).unwrap();
+    assert_eq!(registry.check_share(8, 400_000), Ok(()));
+    let quota = PlaceError::Quota { found_ppm: 500_001, share_max_ppm: 500_000 };
+    assert_eq!(registry.check_share(7, 1), Err(quota));
+    assert_eq!(registry.check_share(0, 2_000_000), Ok(()));
+    registry.set_programs([(1, 850_000), (2, 850_000)], BTreeMap::new());
+    let refused = registry.create(user, "y", &need(20), false);
+    assert!(matches!(refused, Err(PlaceError::Refused(_))), "{refused:?}");
 }

@@ -165,6 +165,8 @@ impl Daemon {
                 "its thread is attached already, on another CPU or as another domain".into()
             );
         }
+        self.domain_of(session)?;
+        self.leave_programs(pid);
         let Attached { number, generation, process, virtual_processors } =
             self.domain_of(session)?;
         let (number, generation) = (*number, *generation);

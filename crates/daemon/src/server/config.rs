@@ -44,10 +44,13 @@ pub struct Config {
     pub quota: Quota,
     /// Most connections of one user at a time.
     pub connections_max: usize,
-    /// How long a connection that is no domain may send nothing before the daemon closes it.
+    /// How long a connection without domain and program may send nothing before the daemon closes
+    /// it.
     pub silent_max: Span,
     /// The users who, beside root and the daemon's own, may run activities that admission refuses.
     pub soft_users: Vec<u32>,
+    /// The users who, beside root and the daemon's own, may ask for shares of their programs.
+    pub program_users: Vec<u32>,
     /// CPU time beyond its longest quantum that a domain may take to yield.
     pub grace: Span,
     /// Whether a demoted domain is killed.
@@ -57,6 +60,11 @@ pub struct Config {
     ///
     /// [`Registry::claim`]: crate::registry::Registry::claim
     pub claims_within: Span,
+    /// The program that removes the control groups of programs if the daemon is killed, usually the
+    /// daemon's own; its `main` calls [`supervise_if_asked`]. `None`: the next daemon does.
+    ///
+    /// [`supervise_if_asked`]: crate::programs::supervise_if_asked
+    pub supervisor: Option<PathBuf>,
 }
 
 impl Config {
@@ -75,9 +83,11 @@ impl Config {
             connections_max: CONNECTIONS_MAX_DEFAULT,
             silent_max: Span::from_secs(10),
             soft_users: Vec::new(),
+            program_users: Vec::new(),
             grace: Span::from_millis(5),
             kill: false,
             claims_within: Span::from_secs(10),
+            supervisor: None,
         }
     }
 }

@@ -4,7 +4,7 @@
 //! waits for a client. A client that sends nothing cannot keep descriptors from others:
 //!
 //! - A user has at most [`Config::connections_max`] connections.
-//! - A connection that is no domain and sends nothing for [`Config::silent_max`] ends.
+//! - A connection without domain and program that sends nothing for [`Config::silent_max`] ends.
 //! - If descriptors get short, the user with the most such connections gets no new one, and loses
 //!   the oldest one if another user comes.
 //! - Some descriptors stay free ([`Daemon::has_room`]), for the watchdog and the KLS threads.
@@ -143,6 +143,7 @@ impl Daemon {
             process: Arc::new(process),
             connection,
             domain: None,
+            program: None,
             status_reply: None,
             heard_at: clock::now(),
             has_exited: false,
@@ -210,7 +211,7 @@ impl Daemon {
         let silent = self
             .sessions
             .iter()
-            .filter(|(number, session)| session.domain.is_none() && keep != Some(**number));
+            .filter(|(number, session)| !session.keeps_a_place() && keep != Some(**number));
         let mut of_users: BTreeMap<u32, (usize, u64)> = BTreeMap::new();
         for (&number, session) in silent {
             of_users.entry(session.credentials.uid).or_insert((0, number)).0 += 1;
@@ -228,14 +229,14 @@ impl Daemon {
         }
     }
 
-    /// Ends the connections that are no domain and have sent nothing for too long.
+    /// Ends the connections without domain and program that have sent nothing for too long.
     pub(super) fn end_silent(&mut self, now: Instant) {
         if self.looked_at.is_some_and(|at| now.since(at) < self.config.silent_max / 10) {
             return;
         }
         self.looked_at = Some(now);
         let is_silent = |session: &Session| {
-            session.domain.is_none() && now.since(session.heard_at) >= self.config.silent_max
+            !session.keeps_a_place() && now.since(session.heard_at) >= self.config.silent_max
         };
         let silent = self.sessions.iter().filter(|(_, session)| is_silent(session));
         let numbers: Vec<u64> = silent.map(|(number, _)| *number).collect();
@@ -251,9 +252,9 @@ impl Daemon {
         if !self.turns.is_empty() {
             return Some(now);
         }
-        let silent = self.sessions.values().any(|session| session.domain.is_none());
+        let silent = self.sessions.values().any(|session| !session.keeps_a_place());
         let look = silent.then(|| now + self.config.silent_max / 10);
-        look.into_iter().chain(self.accept_from).min()
+        look.into_iter().chain(self.accept_from).chain(self.programs.look_at()).min()
     }
 
     /// Marks a session as ready: its connection or its process is.

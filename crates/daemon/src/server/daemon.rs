@@ -16,6 +16,7 @@ use upcall_sys::schedule::{Band, RealTime};
 use super::closer::Closer;
 use super::config::Config;
 use super::event::{DaemonEvent, Trouble};
+use super::served_programs::ServedPrograms;
 use super::session::Session;
 use super::turns::Turns;
 use crate::cpu::CpuState;
@@ -52,6 +53,7 @@ pub struct Daemon {
     pub(super) groups: Vec<GroupWithThread>,
     /// `None` once the daemon has ended.
     pub(super) reaper: Option<Reaper>,
+    pub(super) programs: ServedPrograms,
     pub(super) sessions: BTreeMap<u64, Session>,
     pub(super) sessions_ever: u64,
     pub(super) turns: Turns,
@@ -97,13 +99,13 @@ impl Daemon {
         self.registry.domains().count()
     }
 
-    /// The number of domains attached so far, readable from other threads.
+    /// The number of domains attached and programs admitted so far, readable from other threads.
     pub fn attached_ever(&self) -> Arc<AtomicU64> {
         self.attached_ever.clone()
     }
 
-    /// The number of connections, processes and activities refused so far, also of those that were
-    /// not reported, readable from other threads.
+    /// The number of connections, processes, activities and programs refused so far, also of those
+    /// that were not reported, readable from other threads.
     pub fn refused_ever(&self) -> Arc<AtomicU64> {
         self.refused_ever.clone()
     }

@@ -19,13 +19,17 @@ impl Daemon {
     pub(super) fn end_all(&mut self) {
         let sessions: Vec<u64> = self.sessions.keys().copied().collect();
         sessions.into_iter().for_each(|session| self.end(session, "the daemon ends"));
+        self.end_all_programs();
     }
 
     /// Ends a session and releases everything that it has.
     pub(super) fn end(&mut self, number: u64, reason: &str) {
         let Some(session) = self.sessions.remove(&number) else { return };
         let Session { connection, connection_watch, status_reply, .. } = session;
-        let Session { credentials, domain, .. } = session;
+        let Session { credentials, domain, program, .. } = session;
+        if let Some(program) = program {
+            self.end_program(program, reason);
+        }
         // They have copies of the connection's descriptor. `closer` must have the last one.
         drop((connection_watch, status_reply));
         let Some(Attached { number, virtual_processors, .. }) = domain else {
@@ -43,6 +47,7 @@ impl Daemon {
             let (domain, name) = (number.number(), domain.name);
             self.events.push(DaemonEvent::Detached { domain, name, reason: reason.to_owned() });
         }
+        self.tell_programs();
         self.close_groups(credentials.uid);
         // Last: the domain learns of its end when all of it is done.
         self.closer.close(credentials.uid, connection);
@@ -63,6 +68,7 @@ impl Daemon {
         drop(member);
         self.note_departure(&group, &departed);
         self.registry.leave(number, cpu);
+        self.tell_programs();
         // A process that ends in order also ends its threads before it detaches.
         tracing::debug!(event = "thread ended", domain = number, cpu, "the domain left the CPU");
     }

@@ -5,8 +5,10 @@
 
 use core::fmt;
 
+use upcall_core::admission::Share;
 use upcall_core::time::Span;
 use upcall_sys::OsError;
+use upcall_sys::cgroup::CgroupError;
 use upcall_sys::grant::how_to_grant;
 use upcall_sys::schedule::FifoRefusal;
 
@@ -35,11 +37,34 @@ pub enum DaemonEvent {
         /// The reason, in a few words.
         reason: String,
     },
-    /// A process was not attached, or an activity got no place. At most 20 of a user in 10 s.
+    /// A process was not attached, or an activity or a program got no place. At most 20 of a user
+    /// in 10 s.
     Refused {
         /// The process and user that asked.
         owner: Owner,
         /// The reason.
+        reason: String,
+    },
+    /// A program has a share or a weight.
+    ProgramAdmitted {
+        /// Its number.
+        program: u64,
+        /// Its name, as its user gave it.
+        name: String,
+        /// Its first process, and the user that asked.
+        owner: Owner,
+        /// Its CPU.
+        cpu: u32,
+        /// Its share; `None`: it has a weight.
+        share: Option<Share>,
+    },
+    /// A program has no share and no weight any more. Its processes may run on.
+    ProgramEnded {
+        /// Its number.
+        program: u64,
+        /// Its name, as its user gave it.
+        name: String,
+        /// The reason, in a few words.
         reason: String,
     },
     /// The watchdog acted against a domain.
@@ -78,12 +103,18 @@ pub enum Trouble {
         /// The kernel's error.
         error: OsError,
     },
+    /// The watchdog cannot see which domains wait for priority-inheritance locks. It finds them
+    /// only while work waits and no domain runs. Reported at the start of a daemon of several
+    /// users.
+    UnseenLocks(OsError),
     /// Reports of the watchdog were lost, because the server was far behind. The counts of offences
     /// in the status are right. A domain that should have been killed was only demoted.
     LostReports {
         /// How many.
         count: u64,
     },
+    /// Groups of programs that a killed daemon left cannot be removed.
+    LeftGroups(CgroupError),
     /// A system call failed.
     Os(OsError),
 }
@@ -106,8 +137,17 @@ impl fmt::Display for Trouble {
                 "the watchdog cannot read the CPU time of a domain on CPU {cpu}, and accuses \
                  nobody for it: {error}"
             ),
+            Trouble::UnseenLocks(error) => write!(
+                f,
+                "the watchdog cannot see waits for priority-inheritance locks, so a user may cost \
+                 others deadlines by them (docs/threat-model.md): {error}; it needs CAP_PERFMON \
+                 and tracefs"
+            ),
             Trouble::LostReports { count } => {
                 write!(f, "{count} reports of the watchdog were lost: the server is far behind")
+            }
+            Trouble::LeftGroups(error) => {
+                write!(f, "the groups of a killed daemon are not removed: {error}")
             }
             Trouble::Os(error) => write!(f, "{error}"),
         }
@@ -119,7 +159,10 @@ impl core::error::Error for Trouble {
         match self {
             Trouble::NoRealTimeClass(refusal) => Some(refusal),
             Trouble::FewDescriptors { .. } | Trouble::LostReports { .. } => None,
-            Trouble::Unseen { error, .. } | Trouble::Os(error) => Some(error),
+            Trouble::LeftGroups(error) => Some(error),
+            Trouble::Unseen { error, .. } | Trouble::UnseenLocks(error) | Trouble::Os(error) => {
+                Some(error)
+            }
         }
     }
 }
@@ -137,6 +180,17 @@ impl fmt::Display for DaemonEvent {
             }
             DaemonEvent::Refused { owner: Owner { pid, uid }, reason } => {
                 write!(f, "process {pid} of user {uid} refused: {reason}")
+            }
+            DaemonEvent::ProgramAdmitted { program, name, owner, cpu, share } => {
+                let Owner { pid, uid } = owner;
+                write!(f, "program {program} `{name}`: process {pid} of user {uid}, ")?;
+                match share {
+                    Some(share) => write!(f, "{share} of CPU {cpu}"),
+                    None => write!(f, "a weight on CPU {cpu}"),
+                }
+            }
+            DaemonEvent::ProgramEnded { program, name, reason } => {
+                write!(f, "program {program} `{name}`: {reason}")
             }
             DaemonEvent::Offence { domain, name, cpu, measure, held } => {
                 write!(f, "domain {domain} `{name}` kept CPU {cpu} for {held}: {measure}")
@@ -156,6 +210,14 @@ impl DaemonEvent {
             }
             DaemonEvent::Detached { domain, name, reason } => {
                 tracing::info!(event = "detached", domain, name, reason, "{self}");
+            }
+            DaemonEvent::ProgramAdmitted { program, name, owner, cpu, share } => {
+                let (Owner { pid, uid }, share_ppm) = (owner, share.map_or(0, Share::ppm));
+                let event = "program admitted";
+                tracing::info!(event, program, name, pid, uid, cpu, share_ppm, "{self}");
+            }
+            DaemonEvent::ProgramEnded { program, name, reason } => {
+                tracing::info!(event = "program ended", program, name, reason, "{self}");
             }
             DaemonEvent::Refused { owner: Owner { pid, uid }, reason } => {
                 tracing::info!(event = "refused", pid, uid, reason, "{self}");

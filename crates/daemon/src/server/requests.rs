@@ -1,4 +1,5 @@
-//! Requests: places for activities, and the daemon's status.
+//! Requests: places for activities, and the daemon's status. Sibling `programs` has those of
+//! programs.
 //!
 //! Called with each message of a session. The registry decides, and the watchdog gets the new
 //! limits. Part of the server's thread.
@@ -49,6 +50,7 @@ impl Daemon {
             ToDaemon::Close { order } => {
                 let number = self.domain_of(session)?.number.number();
                 self.registry.close(number, order);
+                self.tell_programs();
                 self.set_limits(session);
                 Ok(())
             }
@@ -59,10 +61,12 @@ impl Daemon {
                     StatusSource { registry: &self.registry, cpu_states: &self.cpu_states };
                 let inspector = self.sessions.get_mut(&session).filter(|s| s.domain.is_none());
                 let inspector = inspector.ok_or("a domain asked for the status")?;
-                inspector.status_reply =
-                    Some(StatusReply::begin(&source, &inspector.credentials, real_time));
+                let mut reply = StatusReply::begin(&source, &inspector.credentials, real_time);
+                reply.add_programs(&inspector.credentials, self.programs.status());
+                inspector.status_reply = Some(reply);
                 Ok(())
             }
+            ToDaemon::Program(request) => self.handle_program_request(session, request),
         }
     }
 
@@ -87,6 +91,7 @@ impl Daemon {
                 ToDomain::Refused { request, reason, hint: error.hint() }
             }
         };
+        self.tell_programs();
         self.set_limits(session);
         self.send(session, &reply, &[])
     }

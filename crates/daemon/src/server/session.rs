@@ -1,4 +1,4 @@
-//! Connections and their kinds: inspectors and domains.
+//! Connections and their kinds: inspectors, domains, and clients with a program.
 //!
 //! Plain data of the server's thread.
 
@@ -26,6 +26,8 @@ pub(super) struct Session {
     pub(super) connection_watch: Watch,
     pub(super) _process_watch: Watch,
     pub(super) domain: Option<Attached>,
+    /// The program whose share ends with this connection.
+    pub(super) program: Option<u64>,
     /// The reply to an inspector that is being sent.
     pub(super) status_reply: Option<StatusReply>,
     /// When its last message came, or its connection.
@@ -61,6 +63,11 @@ impl<E: fmt::Display> From<E> for SessionEnd {
 }
 
 impl Session {
+    /// Whether it keeps a place as long as it lasts. Others end when they send nothing.
+    pub(super) fn keeps_a_place(&self) -> bool {
+        self.domain.is_some() || self.program.is_some()
+    }
+
     /// Why the session ended, after its connection closed or its process ended without
     /// [`ToDaemon::Detach`].
     ///

@@ -5,6 +5,7 @@ use super::*;
 mod connections;
 mod events;
 mod false_ranks;
+mod programs;
 mod restart;
 mod soft;
 mod status;

@@ -48,7 +48,7 @@ impl Players {
             config.discipline = discipline;
             config.switch_cost = Some(Span::from_micros(20));
         });
-        let terms = Terms { wins_ties: !discipline.takes_tasks(), ..Terms::default() };
+        let terms = Terms { wins_ties: !discipline.is_named("dws"), ..Terms::default() };
         let domains = handlers.into_iter().enumerate().map(|(at, handler)| {
             let attach = Attach { socket: daemon.socket.clone(), name: format!("player {at}") };
             let config =

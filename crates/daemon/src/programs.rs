@@ -1,0 +1,488 @@
+//! Programs that nobody changed, each with a part of a CPU below the handlers
+//! (docs/decisions/0020-programs.md).
+//!
+//! The kernel's fair class is EEVDF, the algorithm of proportional-share-1998. [`Programs`] gives
+//! it the weights, by control groups (`groups`), and makes it choose again after each quantum
+//! (`ticker`). Admission decides by [`upcall_core::admission::program`], and `shares` has the sums.
+//!
+//! ```text
+//!  none -- (1) first admit --> divided --+-- (2) last end, drop --> none
+//!                                 ^      |
+//!                      (5) admit, change, end
+//!                                        |
+//!                                        +-- (3) killed --> left over -- (4) --> none
+//! ```
+//!
+//! 1. The groups are made, and the processes of the parent go to `rest`. The supervisor starts.
+//! 2. All processes go where they came from, and the groups are removed.
+//! 3. The weights stay as they are, and no ticker runs.
+//! 4. The supervisor, or the next daemon at its start, removes the groups ([`Programs::clean_up`]).
+//! 5. Only the weight of `rest` changes.
+//!
+//! What the server calls beside requests:
+//!
+//! | when | call |
+//! |---|---|
+//! | it starts, before anything else | [`Programs::clean_up`] |
+//! | handlers are to be granted a place | [`Programs::broken_by`] |
+//! | handlers came or went | [`Programs::set_load`] for each CPU |
+//! | programs came, went or changed | `Registry::set_programs` |
+//! | before it gives a thread of a domain the real-time class | [`Programs::leave_rest`] |
+//! | each 200 ms or so while there are programs | [`Programs::reap`] |
+//!
+//! `Registry::check_share` tests the quota of a user before a request.
+//!
+//! One thread uses it, the server's. Its calls block for some milliseconds, while the kernel moves
+//! processes.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use upcall_core::admission::program::PROGRAM_QUANTUM;
+use upcall_core::admission::{CpuLoad, Share};
+use upcall_core::time::Span;
+use upcall_sys::cgroup::{Cgroup, CgroupError, Hierarchy};
+use upcall_sys::clock::kernel_tick_ns;
+use upcall_sys::process::effective_user;
+use upcall_sys::schedule::{nice, pin_thread_of, set_nice};
+
+pub use admitted::{Admitted, ProgramId, ProgramStatus};
+pub use error::ProgramError;
+use groups::{BeginError, Groups};
+use members::{Bound, FormerCpus, Members, cpu_time};
+use shares::{Part, Shares, Weight};
+use supervisor::Supervisor;
+pub use supervisor::{supervise, supervise_if_asked};
+use ticker::Ticker;
+pub use upcall_core::admission::program::ProgramNeed;
+
+mod admitted;
+mod error;
+mod groups;
+mod left_over;
+mod members;
+mod shares;
+mod supervisor;
+mod ticker;
+
+/// The most programs of one user, root included: each one is a control group.
+pub const PROGRAMS_MAX: usize = 64;
+/// The best one.
+const NICE_OF_SERVER: i32 = -20;
+
+/// See the module's head. Dropping it ends the shares of all programs.
+#[derive(Debug)]
+pub struct Programs {
+    supervisor_program: Option<PathBuf>,
+    /// `None`: found at the first program.
+    parent: Option<Cgroup>,
+    shares: Shares,
+    members: BTreeMap<ProgramId, Members>,
+    admitted_ever: u64,
+    tickers: Vec<Ticker>,
+    /// `None`: there are no programs.
+    divided: Option<Divided>,
+}
+
+/// What exists while there are programs.
+#[derive(Debug)]
+struct Divided {
+    hierarchy: Hierarchy,
+    groups: Groups,
+    /// `None`: the next start of a daemon does its work.
+    supervisor: Option<Supervisor>,
+    /// The nice value of the calling thread before. The thread competes with all programs together
+    /// now, and one of its messages must not wait for them.
+    former_nice: i32,
+}
+
+impl Programs {
+    /// No programs, for a daemon with these CPUs. Nothing is made before the first program.
+    ///
+    /// `supervisor` is the program that is executed as the supervisor, usually the daemon's own;
+    /// its `main` calls [`supervise_if_asked`]. Without one, the groups of a killed daemon stay
+    /// until the next start of a daemon. Starts a short-lived thread.
+    pub fn new(cpus: Vec<u32>, supervisor: Option<PathBuf>) -> Programs {
+        let kernel_tick = Span::from_nanos(kernel_tick_ns());
+        Programs {
+            supervisor_program: supervisor,
+            parent: None,
+            shares: Shares::new(cpus, ticker::is_permitted(), kernel_tick),
+            members: BTreeMap::new(),
+            admitted_ever: 0,
+            tickers: Vec::new(),
+            divided: None,
+        }
+    }
+
+    /// As [`Programs::new`], with all groups below `parent` instead of where
+    /// [`Hierarchy::writable`] says. Only processes of `parent` go to `rest`.
+    pub fn below(parent: Cgroup, cpus: Vec<u32>, supervisor: Option<PathBuf>) -> Programs {
+        let mut programs = Programs::new(cpus, supervisor);
+        programs.parent = Some(parent);
+        programs
+    }
+
+    /// Removes the groups that killed daemons left. Returns how many there were. For the start of a
+    /// daemon. Blocks while processes are moved.
+    ///
+    /// # Errors
+    /// See [`CgroupError`]. [`CgroupError::NoController`] and [`CgroupError::NoRight`] mean that a
+    /// daemon like this one left nothing.
+    pub fn clean_up() -> Result<usize, CgroupError> {
+        Programs::clean_up_below(&Hierarchy::find()?.writable()?)
+    }
+
+    /// As [`Programs::clean_up`], below a group.
+    ///
+    /// # Errors
+    /// See [`CgroupError`].
+    pub fn clean_up_below(parent: &Cgroup) -> Result<usize, CgroupError> {
+        let dead = left_over::count_dead(parent);
+        left_over::remove_dead(parent)?;
+        Ok(dead)
+    }
+
+    /// The load of the CPU where a need is to be placed, among `loads`: of [`ProgramNeed::cpu`], or
+    /// of the first where it is admitted, or else of the one with the most room.
+    ///
+    /// # Errors
+    /// [`ProgramError::Cpu`] if the daemon has no such CPU.
+    pub fn place<'l>(
+        &self,
+        need: &ProgramNeed,
+        loads: &'l [CpuLoad],
+    ) -> Result<&'l CpuLoad, ProgramError> {
+        let placed = self.shares.place(need, loads);
+        placed.ok_or(ProgramError::Cpu(need.cpu.unwrap_or_default()))
+    }
+
+    /// Takes process `pid` of `user` (root: of any user) with its descendants as one program, on
+    /// the CPU of `load`. It may just have started, or run for long.
+    ///
+    /// # Errors
+    /// See [`ProgramError`]; then nothing has changed.
+    pub fn admit(
+        &mut self,
+        user: u32,
+        pid: u32,
+        need: &ProgramNeed,
+        load: &CpuLoad,
+    ) -> Result<Admitted, ProgramError> {
+        let cpu = load.cpu;
+        if !self.shares.cpus.contains(&cpu) || need.cpu.is_some_and(|asked| asked != cpu) {
+            return Err(ProgramError::Cpu(need.cpu.unwrap_or(cpu)));
+        }
+        if let Some(quantum) = need.quantum.filter(|&quantum| quantum < PROGRAM_QUANTUM)
+            && ![0, effective_user()].contains(&user)
+        {
+            return Err(ProgramError::ShortQuantum { quantum });
+        }
+        let of_user = self.shares.parts.values().filter(|part| part.user == user);
+        if of_user.count() >= PROGRAMS_MAX {
+            return Err(ProgramError::TooMany { programs_max: PROGRAMS_MAX });
+        }
+        let supply = self.shares.cpu_with(load, need.quantum, None).admit(need)?;
+        // Admission refuses a need without a share and without a weight.
+        let of_rest = Weight::OfRest(need.weight.unwrap_or(1));
+        let weight = supply.map_or(of_rest, |supply| Weight::Share(supply.share));
+        let bound = Bound::new(pid, user)?;
+        self.shares.loads.insert(cpu, *load);
+        let timing = need.cost.zip(need.period);
+        let part = Part { user, cpu, weight, quantum: need.quantum, timing };
+        let taken = self.take(&bound, part);
+        // Also after an error: without programs there are no groups.
+        let settled = self.settle();
+        let id = taken?;
+        if let Err(error) = settled {
+            self.end(id);
+            return Err(error);
+        }
+        self.admitted(id).ok_or(ProgramError::Gone { pid })
+    }
+
+    fn take(&mut self, bound: &Bound, part: Part) -> Result<ProgramId, ProgramError> {
+        let pid = bound.pid;
+        self.begin()?;
+        let Some(Divided { hierarchy, groups, .. }) = &self.divided else {
+            return Err(CgroupError::NoController.into());
+        };
+        let origin = hierarchy.group_of(pid).map_err(|_| ProgramError::Gone { pid })?;
+        let is_program = |group: &Cgroup| groups.has(group) && *group != groups.others;
+        if is_program(&origin) {
+            return Err(ProgramError::Taken { pid });
+        }
+        let mut former_cpus = FormerCpus::of(pid)?;
+        let id = self.admitted_ever + 1;
+        let group = groups.add(&folder_of(id), part.weight)?;
+        let is_taken = |pid| hierarchy.group_of(pid).is_ok_and(|group| is_program(&group));
+        if let Err(error) = bound.take(&group, &groups.others, is_taken) {
+            warn_of(groups.remove(&group, &origin));
+            return Err(error);
+        }
+        self.admitted_ever = id;
+        let quantum = part.quantum.unwrap_or(PROGRAM_QUANTUM);
+        let slice = part.timing.map_or(quantum, |(cost, _)| cost.min(quantum));
+        former_cpus.pin(&group, part.cpu, slice);
+        // A cpuset may forbid the CPU.
+        if let Err(error) = pin_thread_of(pid, &[part.cpu]) {
+            former_cpus.restore(&group);
+            warn_of(groups.remove(&group, &origin));
+            return Err(if error.is_not_found() {
+                ProgramError::Gone { pid }
+            } else {
+                error.into()
+            });
+        }
+        self.shares.parts.insert(id, part);
+        let earlier = Span::ZERO;
+        self.members.insert(id, Members { pid, group, origin, former_cpus, earlier });
+        Ok(id)
+    }
+
+    /// Gives a program another share, or a share instead of a weight. `pid` is any of its
+    /// processes. The load of its CPU is the last one that was told.
+    ///
+    /// # Errors
+    /// See [`ProgramError`]; then nothing has changed.
+    pub fn change(&mut self, user: u32, pid: u32, share: Share) -> Result<Admitted, ProgramError> {
+        let id = self.program_of(user, pid)?;
+        let part = self.shares.parts.get(&id).ok_or(ProgramError::Unknown { pid })?;
+        let load = self.shares.loads.get(&part.cpu).ok_or(ProgramError::Cpu(part.cpu))?;
+        let (cost, period) = part.timing.unzip();
+        let need = ProgramNeed { share: Some(share), cost, period, ..ProgramNeed::default() };
+        self.shares.cpu_with(load, part.quantum, Some(id)).admit(&need)?;
+        self.change_to(id, pid, Weight::Share(share))
+    }
+
+    /// Gives a program another weight, or a weight instead of a share. `pid` is any of its
+    /// processes.
+    ///
+    /// # Errors
+    /// See [`ProgramError`]; then nothing has changed.
+    pub fn change_weight(
+        &mut self,
+        user: u32,
+        pid: u32,
+        weight: u32,
+    ) -> Result<Admitted, ProgramError> {
+        let id = self.program_of(user, pid)?;
+        ProgramNeed { weight: Some(weight), ..ProgramNeed::default() }.validated()?;
+        self.change_to(id, pid, Weight::OfRest(weight))
+    }
+
+    fn change_to(
+        &mut self,
+        id: ProgramId,
+        pid: u32,
+        weight: Weight,
+    ) -> Result<Admitted, ProgramError> {
+        let unknown = ProgramError::Unknown { pid };
+        let Some(Divided { groups, .. }) = &self.divided else { return Err(unknown) };
+        let (members, part) = match (self.members.get_mut(&id), self.shares.parts.get_mut(&id)) {
+            (Some(members), Some(part)) => (members, part),
+            _ => return Err(unknown),
+        };
+        if part.weight.share().is_some() == weight.share().is_some() {
+            members.group.set_weight(weight.ppm())?;
+        } else {
+            members.move_to(groups.add(&folder_of(id), weight)?)?;
+        }
+        part.weight = weight;
+        self.settle()?;
+        self.admitted(id).ok_or(unknown)
+    }
+
+    /// The program that a process belongs to, if the user (root: any) may change it.
+    ///
+    /// # Errors
+    /// [`ProgramError::Unknown`], [`ProgramError::Gone`] and [`ProgramError::Owner`].
+    pub fn program_of(&self, user: u32, pid: u32) -> Result<ProgramId, ProgramError> {
+        let unknown = ProgramError::Unknown { pid };
+        let Some(Divided { hierarchy, .. }) = &self.divided else { return Err(unknown) };
+        let group = hierarchy.group_of(pid).map_err(|_| ProgramError::Gone { pid })?;
+        let mut all = self.members.iter();
+        let (&id, _) = all.find(|(_, members)| members.group == group).ok_or(unknown)?;
+        let is_users = self.shares.parts.get(&id).is_some_and(|part| part.user == user);
+        if user == 0 || is_users { Ok(id) } else { Err(ProgramError::Owner { pid, user }) }
+    }
+
+    /// Ends a program's share: its processes go where they came from, on the CPUs that they had.
+    /// No effect if it has ended.
+    pub fn end(&mut self, id: ProgramId) {
+        self.shares.parts.remove(&id);
+        let Some(members) = self.members.remove(&id) else { return };
+        if let Some(Divided { groups, .. }) = &self.divided {
+            let Members { group, origin, former_cpus, .. } = &members;
+            former_cpus.restore(group);
+            warn_of(groups.remove(group, origin));
+        }
+        warn_of(self.settle());
+    }
+
+    /// Ends the programs without processes, and returns them. For every now and then, and for the
+    /// end of a first process. Reads a file a program.
+    pub fn reap(&mut self) -> Vec<ProgramId> {
+        let is_over = |of: &Members| !of.group.processes().is_ok_and(|all| !all.is_empty());
+        let over = self.members.iter().filter(|(_, members)| is_over(members));
+        let over: Vec<ProgramId> = over.map(|(&id, _)| id).collect();
+        over.iter().for_each(|&id| self.end(id));
+        over
+    }
+
+    /// Tells that the load of a CPU has changed: handlers came or went.
+    ///
+    /// # Errors
+    /// [`ProgramError::Cgroup`]: the weight of `rest` is not set.
+    pub fn set_load(&mut self, load: &CpuLoad) -> Result<(), ProgramError> {
+        self.shares.loads.insert(load.cpu, *load);
+        self.settle()
+    }
+
+    /// A program whose cost is not supplied in each period any more with this load of its CPU. Ask
+    /// before handlers are granted a place.
+    pub fn broken_by(&self, load: &CpuLoad) -> Option<ProgramId> {
+        self.shares.broken_by(load)
+    }
+
+    /// What programs and ticker take of each CPU, in millionths.
+    pub fn reserved_ppm(&self) -> Vec<(u32, u32)> {
+        let of = |&cpu: &u32| (cpu, self.shares.reserved_ppm(cpu));
+        self.shares.cpus.iter().map(of).collect()
+    }
+
+    /// The sum of the shares of each user's programs, in millionths of a CPU.
+    pub fn shares_of_users(&self) -> BTreeMap<u32, u64> {
+        self.shares.of_users()
+    }
+
+    /// Moves a process to the parent if it is in one of the groups, before a thread of it gets the
+    /// real-time class: version 1 may forbid the class in groups. It is no part of a program any
+    /// longer.
+    ///
+    /// # Errors
+    /// See [`CgroupError`].
+    pub fn leave_rest(&self, pid: u32) -> Result<(), CgroupError> {
+        match &self.divided {
+            None => Ok(()),
+            Some(Divided { hierarchy, groups, .. }) => groups.leave(pid, &hierarchy.group_of(pid)?),
+        }
+    }
+
+    /// All programs, in the order in which they were taken. Reads some files a program.
+    pub fn status(&self) -> Vec<ProgramStatus> {
+        let status_of = |(&id, members): (&ProgramId, &Members)| {
+            let Admitted { cpu, share, weight, burst, quantum, .. } = self.admitted(id)?;
+            let user = self.shares.parts.get(&id)?.user;
+            let cpu_time = members.earlier + cpu_time(&members.group);
+            let (pid, processes) = (members.pid, members.group.processes().map_or(0, |p| p.len()));
+            Some(ProgramStatus {
+                id,
+                user,
+                pid,
+                cpu,
+                share,
+                weight,
+                cpu_time,
+                processes,
+                burst,
+                quantum,
+            })
+        };
+        self.members.iter().filter_map(status_of).collect()
+    }
+
+    fn admitted(&self, id: ProgramId) -> Option<Admitted> {
+        let Part { cpu, weight, .. } = *self.shares.parts.get(&id)?;
+        let now = self.shares.cpu_now(cpu)?;
+        let (burst, quantum) = (now.burst(), now.quantum);
+        let ticker = self.tickers.iter().any(|ticker| ticker.cpu == cpu);
+        let (share, weight) = (weight.share(), weight.of_rest());
+        Some(Admitted { id, cpu, share, weight, burst, quantum, ticker })
+    }
+
+    /// Makes the groups if there are none.
+    fn begin(&mut self) -> Result<(), ProgramError> {
+        if let Some(Divided { groups, .. }) = &self.divided {
+            groups.sweep();
+            return Ok(());
+        }
+        let hierarchy = Hierarchy::find()?;
+        let parent = match &self.parent {
+            Some(parent) => parent.clone(),
+            None => hierarchy.writable()?,
+        };
+        let former_nice = nice();
+        // Before the first process is moved: all those in the groups together have a greater
+        // weight than this thread, which moves the others. Fails without the right. Then the daemon
+        // answers late while all CPUs are busy.
+        let _ = set_nice(NICE_OF_SERVER);
+        let groups = Groups::begin(&parent).map_err(|error| {
+            let _ = set_nice(former_nice);
+            match error {
+                BeginError::OtherDaemon(pid) => ProgramError::OtherDaemon { pid },
+                BeginError::Cgroup(error) => error.into(),
+            }
+        })?;
+        let start = |program: &PathBuf| match Supervisor::start(program, &parent) {
+            Ok(supervisor) => Some(supervisor),
+            Err(error) => {
+                let event = "no supervisor";
+                tracing::warn!(event, %error, "a killed daemon leaves its groups to the next one");
+                None
+            }
+        };
+        let supervisor = self.supervisor_program.as_ref().and_then(start);
+        self.divided = Some(Divided { hierarchy, groups, supervisor, former_nice });
+        Ok(())
+    }
+
+    /// Fits the weight of `rest` and the tickers to the programs. Removes all groups after the last
+    /// program.
+    fn settle(&mut self) -> Result<(), ProgramError> {
+        if self.members.is_empty() {
+            self.tickers.clear();
+            if let Some(Divided { groups, supervisor, former_nice, .. }) = self.divided.take() {
+                groups.end();
+                drop(supervisor);
+                let _ = set_nice(former_nice);
+            }
+            return Ok(());
+        }
+        if let Some(Divided { groups, .. }) = &mut self.divided {
+            let rest_ppm = self.shares.rest_ppm(groups.outside_ppm());
+            groups.set_rest(rest_ppm)?;
+        }
+        let shares = &self.shares;
+        self.tickers.retain(|ticker| shares.ticks(ticker.cpu).is_some());
+        for &cpu in &shares.cpus {
+            let Some(quantum) = shares.ticks(cpu) else { continue };
+            match self.tickers.iter().find(|ticker| ticker.cpu == cpu) {
+                Some(ticker) => ticker.set_quantum(quantum),
+                None => {
+                    let ticker = Ticker::start(cpu, quantum).map_err(ProgramError::Ticker)?;
+                    self.tickers.push(ticker);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Programs {
+    fn drop(&mut self) {
+        let all: Vec<ProgramId> = self.members.keys().copied().collect();
+        all.into_iter().for_each(|id| self.end(id));
+    }
+}
+
+/// The name of a program's control group.
+fn folder_of(id: ProgramId) -> String {
+    format!("{}{id}", left_over::PROGRAM)
+}
+
+fn warn_of<E: core::fmt::Display>(result: Result<(), E>) {
+    if let Err(error) = result {
+        tracing::warn!(event = "control groups", %error, "a change of control groups failed");
+    }
+}

@@ -1,0 +1,198 @@
+//! The control groups of a daemon's programs, from the first program to the last.
+//!
+//! ```text
+//! parent                          the root, or a group delegated to the daemon's user
+//!   upcall-PID-START              the daemon's process and its start; the greatest weight
+//!     p1, p2 ..                   a program with a share: weight f
+//!     rest                        weight 1 - U - U_t - sum f
+//!       others                    weight 1: all other processes of the parent
+//!       p3, p4 ..                 a program with a weight
+//! ```
+//!
+//! Joins and leaves change the weight of `rest` and no other. These stay in the parent: threads of
+//! the kernel, the first process of the machine, the daemon, and processes with real-time threads.
+//! Processes in other groups, such as the slices of systemd, are not touched.
+//!
+//! Version 1 forbids the real-time class in new groups. `others` gets the parent's permission, so a
+//! process there can still become real-time. In version 2 a group that divides has no processes
+//! unless it is the root: then all processes of the parent go to `others`.
+
+use upcall_sys::cgroup::{Cgroup, CgroupError, Version, WEIGHT_MAX_PPM};
+use upcall_sys::process::{process_facts, threads_of};
+use upcall_sys::schedule::{Class, class_of};
+
+use super::left_over::{name_of_this_daemon, remove_dead, remove_with_processes};
+use super::shares::{ONE_PPM, Weight};
+
+/// Looks for processes of the parent that are to be moved: forks go on meanwhile.
+const SWEEPS_MAX: usize = 8;
+
+/// See the module's head.
+#[derive(Debug)]
+pub(super) struct Groups {
+    pub(super) parent: Cgroup,
+    pub(super) top: Cgroup,
+    pub(super) rest: Cgroup,
+    pub(super) others: Cgroup,
+    /// Whether the parent divided before.
+    was_divided: bool,
+    /// Whether no process may stay in the parent.
+    empties_parent: bool,
+    rest_ppm: u32,
+}
+
+impl Groups {
+    /// Makes the groups, without programs, and moves the processes of the parent to `others`.
+    /// Removes what killed daemons left.
+    ///
+    /// # Errors
+    /// The process of a daemon that lives, if it has groups here; see [`CgroupError`]. Then nothing
+    /// is left.
+    pub(super) fn begin(parent: &Cgroup) -> Result<Self, BeginError> {
+        remove_dead(parent)?.map_or(Ok(()), |pid| Err(BeginError::OtherDaemon(pid)))?;
+        let name = name_of_this_daemon();
+        let top = parent.create(&name)?;
+        let (rest, others) = (top.child("rest"), top.child("rest").child("others"));
+        let was_divided = parent.is_divided();
+        let empties_parent = parent.version() == Version::V2 && !parent.is_root();
+        let (parent, rest_ppm) = (parent.clone(), WEIGHT_MAX_PPM);
+        let groups = Groups { parent, top, rest, others, was_divided, empties_parent, rest_ppm };
+        match groups.fill() {
+            Ok(()) => Ok(groups),
+            Err(error) => {
+                groups.end();
+                Err(error.into())
+            }
+        }
+    }
+
+    fn fill(&self) -> Result<(), CgroupError> {
+        let Groups { parent, top, rest, .. } = self;
+        top.create("rest")?;
+        rest.create("others")?;
+        for group in [top, rest, &self.others] {
+            // Fails if other groups have the permission. Then there is none in `others`.
+            let _ = group.permit_real_time_as(parent);
+        }
+        self.sweep();
+        for group in [parent, top, rest] {
+            group.divide()?;
+        }
+        top.set_weight(WEIGHT_MAX_PPM)?;
+        rest.set_weight(WEIGHT_MAX_PPM)?;
+        self.others.set_weight(ONE_PPM)
+    }
+
+    /// Moves the processes of the parent to `others`. Blocks for some milliseconds a process at
+    /// most.
+    pub(super) fn sweep(&self) {
+        for _ in 0..SWEEPS_MAX {
+            let in_parent = self.parent.processes().unwrap_or_default();
+            let movable = in_parent.into_iter().filter(|&pid| self.is_moved(pid));
+            if movable.filter(|&pid| self.others.add(pid).is_ok()).count() == 0 {
+                return;
+            }
+        }
+    }
+
+    fn is_moved(&self, pid: u32) -> bool {
+        if self.empties_parent {
+            return true;
+        }
+        let is_program = process_facts(pid).is_some_and(|facts| !facts.is_kernel);
+        is_program && pid != 1 && pid != std::process::id() && !has_real_time_thread(pid)
+    }
+
+    /// Makes the group of a program: with a share, or with a weight inside `rest`.
+    pub(super) fn add(&self, name: &str, weight: Weight) -> Result<Cgroup, CgroupError> {
+        let parent = match weight {
+            Weight::Share(_) => &self.top,
+            Weight::OfRest(_) => &self.rest,
+        };
+        let group = parent.create(name)?;
+        if let Err(error) = group.set_weight(weight.ppm()) {
+            let _ = group.remove();
+            return Err(error);
+        }
+        Ok(group)
+    }
+
+    /// Removes the group of a program. Its processes go to `origin`, or to `others` if they came
+    /// from the parent or `origin` takes none.
+    pub(super) fn remove(&self, group: &Cgroup, origin: &Cgroup) -> Result<(), CgroupError> {
+        if *origin != self.parent && !self.has(origin) {
+            for pid in group.processes().unwrap_or_default() {
+                let _ = origin.add(pid);
+            }
+        }
+        remove_with_processes(group, &self.others)
+    }
+
+    /// Sets the weight of `rest`. No system call if it has it.
+    pub(super) fn set_rest(&mut self, ppm: u32) -> Result<(), CgroupError> {
+        if self.rest_ppm != ppm {
+            self.rest.set_weight(ppm)?;
+            self.rest_ppm = ppm;
+        }
+        Ok(())
+    }
+
+    /// The part of a CPU that other groups beside the daemon's may take, in millionths.
+    pub(super) fn outside_ppm(&self) -> u32 {
+        let names = self.parent.children().unwrap_or_default();
+        let siblings =
+            names.iter().map(|name| self.parent.child(name)).filter(|group| *group != self.top);
+        let sum: u64 = siblings.filter_map(|group| group.weight().ok()).map(u64::from).sum();
+        let whole = u64::from(WEIGHT_MAX_PPM);
+        u32::try_from(sum * whole / (sum + whole)).unwrap_or(WEIGHT_MAX_PPM)
+    }
+
+    /// Whether a group is one of these.
+    pub(super) fn has(&self, group: &Cgroup) -> bool {
+        group.folder().starts_with(self.top.folder())
+    }
+
+    /// Moves a process that is in any of these groups to the parent, so that it can have the
+    /// real-time class.
+    pub(super) fn leave(&self, pid: u32, group: &Cgroup) -> Result<(), CgroupError> {
+        if self.empties_parent || !self.has(group) {
+            return Ok(());
+        }
+        self.parent.add(pid)
+    }
+
+    /// Moves all processes to the parent and removes the groups.
+    pub(super) fn end(self) {
+        // In version 2 a group that divides takes no processes.
+        self.rest.unite();
+        self.top.unite();
+        if !self.was_divided {
+            self.parent.unite();
+        }
+        for group in [&self.others, &self.rest, &self.top] {
+            if let Err(error) = remove_with_processes(group, &self.parent) {
+                tracing::warn!(event = "group not removed", %error, "a control group stays");
+            }
+        }
+    }
+}
+
+/// Why there are no groups.
+#[derive(Debug)]
+pub(super) enum BeginError {
+    /// The process of a daemon that has groups there.
+    OtherDaemon(u32),
+    Cgroup(CgroupError),
+}
+
+impl From<CgroupError> for BeginError {
+    fn from(error: CgroupError) -> Self {
+        BeginError::Cgroup(error)
+    }
+}
+
+fn has_real_time_thread(pid: u32) -> bool {
+    let is_fair = |class| matches!(class, Class::Ordinary | Class::Batch | Class::Idle);
+    let threads = threads_of(pid).unwrap_or_default();
+    threads.into_iter().any(|tid| class_of(tid).is_ok_and(|class| !is_fair(class)))
+}

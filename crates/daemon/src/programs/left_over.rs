@@ -1,0 +1,140 @@
+//! Groups of daemons that were killed: finds and removes them.
+//!
+//! The name of a daemon's group has the number and the start of the daemon's process. So a group
+//! of a daemon that lives is never touched, and several may clean up at once.
+
+use std::time::{Duration, Instant};
+
+use upcall_sys::cgroup::{Cgroup, CgroupError};
+use upcall_sys::process::{ThreadState, process_facts, thread_state, threads_of};
+use upcall_sys::schedule::{allowed_cpus, pin_thread_of, set_slice_of};
+
+/// The name of a program's group begins so, and its number follows.
+pub(super) const PROGRAM: char = 'p';
+
+/// How long a group is tried to be emptied: its processes may fork meanwhile.
+const EMPTY_WITHIN: Duration = Duration::from_secs(3);
+const RETRY_AFTER: Duration = Duration::from_millis(1);
+
+/// The name of the group of the calling process.
+pub(super) fn name_of_this_daemon() -> String {
+    let pid = std::process::id();
+    let started = process_facts(pid).map_or(0, |facts| facts.started);
+    format!("upcall-{pid}-{started}")
+}
+
+/// The process of a daemon, and its start, by the name of its group.
+fn daemon_in(name: &str) -> Option<(u32, u64)> {
+    let (pid, started) = name.strip_prefix("upcall-")?.split_once('-')?;
+    Some((pid.parse().ok()?, started.parse().ok()?))
+}
+
+/// Whether the process lives. One that has ended may still wait for its parent.
+fn is_alive((pid, started): (u32, u64)) -> bool {
+    process_facts(pid).is_some_and(|facts| facts.started == started)
+        && thread_state(pid, pid) != Ok(ThreadState::Dead)
+}
+
+/// Removes the groups of dead daemons below `parent`. Returns the process of another daemon that
+/// lives and has groups there.
+pub(super) fn remove_dead(parent: &Cgroup) -> Result<Option<u32>, CgroupError> {
+    let mut other = None;
+    for name in parent.children()? {
+        match daemon_in(&name) {
+            // One of its own is left from earlier programs: then their processes forked on.
+            Some(daemon) if !is_alive(daemon) || name == name_of_this_daemon() => {
+                remove_tree(parent, &name)?;
+            }
+            Some((pid, _)) => other = Some(pid),
+            None => {}
+        }
+    }
+    Ok(other)
+}
+
+/// How many groups of dead daemons are below `parent`.
+pub(super) fn count_dead(parent: &Cgroup) -> usize {
+    let names = parent.children().unwrap_or_default();
+    names.iter().filter_map(|name| daemon_in(name)).filter(|daemon| !is_alive(*daemon)).count()
+}
+
+/// Removes the group `name` of a dead daemon with all groups inside it. Their processes go to
+/// `parent`. Programs get the kernel's own slice and all CPUs: nobody knows which ones they had.
+pub(super) fn remove_tree(parent: &Cgroup, name: &str) -> Result<(), CgroupError> {
+    let top = parent.child(name);
+    let mut groups = vec![top];
+    let mut at = 0;
+    while let Some(group) = groups.get(at).cloned() {
+        match group.children() {
+            Ok(names) => groups.extend(names.iter().map(|name| group.child(name))),
+            Err(error) if error.is_gone() => {}
+            Err(error) => return Err(error),
+        }
+        at += 1;
+    }
+    // Those inside come after those around them.
+    groups.iter().rev().for_each(Cgroup::unite);
+    if !parent.is_root() {
+        // No effect while another daemon divides there.
+        parent.unite();
+    }
+    let cpus = allowed_cpus().unwrap_or_default();
+    for group in groups.iter().rev() {
+        if is_program(group) {
+            release_threads(group, &cpus);
+        }
+        remove_with_processes(group, parent)?;
+    }
+    Ok(())
+}
+
+/// Whether it is the group of a program, by its name.
+fn is_program(group: &Cgroup) -> bool {
+    let name = group.folder().file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    name.strip_prefix(PROGRAM).is_some_and(|number| number.parse::<u64>().is_ok())
+}
+
+fn release_threads(group: &Cgroup, cpus: &[u32]) {
+    for pid in group.processes().unwrap_or_default() {
+        for tid in threads_of(pid).unwrap_or_default() {
+            // Fails only if the thread has ended.
+            let _ = pin_thread_of(tid, cpus);
+            let _ = set_slice_of(tid, None);
+        }
+    }
+}
+
+/// Moves the processes of a group to another one and removes it. Blocks for [`EMPTY_WITHIN`] at
+/// most.
+pub(super) fn remove_with_processes(group: &Cgroup, to: &Cgroup) -> Result<(), CgroupError> {
+    let begun = Instant::now();
+    loop {
+        for pid in group.processes().unwrap_or_default() {
+            // Fails if the process has ended; else the next round finds it again.
+            let _ = to.add(pid);
+        }
+        match group.remove() {
+            Err(CgroupError::Busy { .. }) if begun.elapsed() < EMPTY_WITHIN => {
+                std::thread::sleep(RETRY_AFTER);
+            }
+            result => return result,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_group_of_a_daemon_names_its_process() {
+        let name = name_of_this_daemon();
+        let (pid, started) = daemon_in(&name).unwrap();
+        assert_eq!(pid, std::process::id());
+        assert!(is_alive((pid, started)) && !is_alive((pid, started + 1)));
+        assert!(!is_alive((5_000_000, 0)));
+        for other in ["upcall", "upcall-", "upcall-1", "upcall-x-1", "upcalled-1-1", "rest"] {
+            assert_eq!(daemon_in(other), None, "{other}");
+        }
+    }
+}
