@@ -53,6 +53,8 @@ pub(crate) struct Actor {
     pub(crate) next_release: Instant,
     /// Jobs released since the activity was created.
     pub(crate) released: u64,
+    /// On demand: when the PDU arrives that the activity waits for.
+    pub(crate) awaited: Instant,
     /// Whether the user wants the activity to run.
     pub(crate) wanted: bool,
     /// Whether its domain is alive.
@@ -110,6 +112,7 @@ impl Actor {
             delivering: false,
             next_release: Instant::FAR,
             released: 0,
+            awaited: Instant::FAR,
             wanted: false,
             alive: true,
             begun: 0,
@@ -153,7 +156,7 @@ impl Actor {
     /// number of whole messages, and the logical arrival of the first one if it is known.
     #[inline]
     pub(crate) fn early(&mut self, now: Instant) -> Option<(u32, Option<Instant>)> {
-        if self.terms.workahead_max == 0 || !self.delivering {
+        if self.terms.workahead_max == 0 || self.terms.on_demand || !self.delivering {
             return None;
         }
         self.source.early(now, self.params.batch)
@@ -187,10 +190,25 @@ impl Actor {
         self.delivering = true;
     }
 
+    /// Whether messages release it.
+    pub(crate) fn is_on_demand(&self) -> bool {
+        self.terms.on_demand
+    }
+
+    /// On demand: whether a PDU waits at `now`. If not, the activity awaits the next one.
+    pub(crate) fn has_message(&mut self, now: Instant) -> bool {
+        let waits = self.source.waits(now);
+        self.awaited = if waits { Instant::FAR } else { self.source.next_at() };
+        waits
+    }
+
     /// Advances to the next release. Returns the time and number of this one.
     pub(crate) fn release(&mut self) -> (Instant, u64) {
         let release = (self.next_release, self.released);
-        self.next_release += self.params.period;
+        self.next_release = match self.terms.on_demand {
+            true => Instant::FAR,
+            false => self.next_release + self.params.period,
+        };
         self.released += 1;
         self.released_ever += 1;
         release

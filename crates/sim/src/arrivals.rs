@@ -4,7 +4,8 @@
 //! job finds. This models a stream whose handler reads all packets of its socket and returns. PDUs
 //! that a job does not take wait for the next job. An activity that works ahead
 //! (`Terms::workahead_max`, DWS) looks at the end of each job whether the next message, a whole
-//! batch, waits already.
+//! batch, waits already. An activity on demand (`Terms::on_demand`) has no period of its own: while
+//! it has nothing to do, the next PDU is a message that releases it.
 
 use crate::chance::Chance;
 use std::collections::VecDeque;
@@ -129,6 +130,12 @@ impl Source {
         let first = usize::try_from(self.index - self.waiting).ok()?;
         // Each message has its own timestamp.
         Some((messages.min(1), logical.get(first).copied()))
+    }
+
+    /// Whether a PDU waits at `now`.
+    pub(crate) fn waits(&mut self, now: Instant) -> bool {
+        self.catch_up(now);
+        self.waiting > 0 || matches!(self.model, Arrivals::Saturated)
     }
 
     /// Drops the waiting PDUs that are too old, and returns their number.

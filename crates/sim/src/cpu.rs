@@ -32,13 +32,15 @@
 //! The core's inputs and outputs are in readings of the clock. Everything in this module is in true
 //! time. The two differ only under a fault of the clock ([`crate::clock::Clock`]).
 //!
-//! At one instant the order is: clock steps, releases, messages and faults, events, handlers that
-//! come back from the kernel, and last the choice of what runs next.
+//! At one instant the order is: clock steps, releases, messages and faults, events, arrivals for
+//! which an activity waits, handlers that come back from the kernel, and last the choice of what
+//! runs next.
 
 mod control;
 mod delivery;
 mod domain;
 mod machine;
+mod messages;
 mod outside;
 mod running;
 mod service;

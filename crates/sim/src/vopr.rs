@@ -16,7 +16,7 @@ use crate::spec::{SimActivity, SimSpec, SplitLevel};
 use core::fmt;
 use generator::{
     FAULTY, Generator, ONE_OF_TWO, PURPOSE, PURPOSE_CLOCK, PURPOSE_DOMAINS, PURPOSE_EVENTS,
-    PURPOSE_OVERRUNS, PURPOSE_REWEIGHS,
+    PURPOSE_MESSAGES, PURPOSE_OVERRUNS, PURPOSE_REWEIGHS,
 };
 use upcall_core::activity::{ActivityId, ActivityParams, Terms};
 use upcall_core::admission::{Platform, Reservations, Share};
@@ -111,7 +111,11 @@ pub fn scenario(discipline: &'static Discipline, seed: u64) -> Scenario {
     let deaths = chance.one_in(2);
     let mut events = Chance::new(seed, PURPOSE_EVENTS);
     let events = events.one_in(2).then_some(events);
-    let mut generator = Generator { chance, deaths, groups: None, events };
+    // The models and random tests of the core have messages under the other policies.
+    let mut messages = Chance::new(seed, PURPOSE_MESSAGES);
+    let has_messages = !discipline.compares_across_domains() && messages.one_in(2);
+    let messages = has_messages.then_some(messages);
+    let mut generator = Generator { chance, deaths, groups: None, events, messages };
     let mut domains = Generator::of(seed, PURPOSE_DOMAINS, deaths);
     let split_level = domains.split_level(discipline);
     let cpu_count = u32::try_from(generator.chance.between(1, 3)).unwrap_or(1);

@@ -34,6 +34,8 @@ pub(super) enum Request {
     Leave,
     Reweigh(Claim),
     Event(u64),
+    /// A PDU came for which the activity waited.
+    Arrival,
 }
 
 /// The first event of each activity that gets events.

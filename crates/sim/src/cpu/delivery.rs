@@ -109,13 +109,14 @@ impl Cpu {
             Request::Join | Request::Reweigh(_) => self.inform(home, Input::Tick, observe),
             Request::Leave => self.release_all(home, observe),
             Request::Event(rank) => return self.accept_event(message.actor, rank, observe),
+            Request::Arrival => return self.announce(message.actor, observe),
         }
         let actor = &mut self.actors[message.actor as usize];
         match message.request {
             Request::Join => actor.wanted = true,
             Request::Leave => actor.wanted = false,
             Request::Reweigh(claim) => actor.reweigh(claim),
-            Request::Event(_) => {}
+            Request::Event(_) | Request::Arrival => {}
         }
         if !actor.alive {
             return;
@@ -128,7 +129,7 @@ impl Cpu {
                 self.inform(home, Input::Suspend { id }, observe);
             }
             Request::Reweigh(claim) => self.inform(home, Input::Reweigh { id, claim }, observe),
-            Request::Event(_) => {}
+            Request::Event(_) | Request::Arrival => {}
         }
     }
 

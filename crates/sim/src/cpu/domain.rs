@@ -23,6 +23,8 @@ pub(super) struct Domain {
     pub(super) scheduler: Traced<Vec<Record>>,
     /// For each [`ActivityId`], the actor.
     pub(super) members: Vec<u32>,
+    /// The actors among them that messages release.
+    pub(super) on_demand: Vec<u32>,
     /// When its handler comes back from the kernel.
     pub(super) blocked_until: Option<Instant>,
     /// How many faults stop it now.
@@ -39,7 +41,7 @@ impl Domain {
     /// The schedulers of a CPU. Each actor gets its place in one of them.
     pub(super) fn all(spec: &SimSpec, actors: &mut [Actor]) -> Vec<Domain> {
         let processes = spec.processes();
-        let mut homes: Vec<(u32, u16, Vec<u32>)> = Vec::new();
+        let mut homes: Vec<(u32, u16, [Vec<u32>; 2])> = Vec::new();
         for (number, actor) in (0u32..).zip(actors) {
             let at = homes
                 .iter()
@@ -48,19 +50,23 @@ impl Domain {
             if at.is_none() {
                 let process = processes.iter().position(|&domain| domain == actor.domain);
                 let process = process.and_then(|at| u16::try_from(at + 1).ok()).unwrap_or(0);
-                homes.push((actor.domain, process, Vec::new()));
+                homes.push((actor.domain, process, Default::default()));
             }
-            let members = &mut homes[actor.home].2;
+            let [members, on_demand] = &mut homes[actor.home].2;
             actor.id = ActivityId(count(members.len()));
             members.push(number);
+            on_demand.extend(actor.is_on_demand().then_some(number));
         }
         if homes.is_empty() {
-            homes.push((0, 0, Vec::new()));
+            homes.push((0, 0, Default::default()));
         }
         homes.into_iter().map(|home| Domain::new(spec, home)).collect()
     }
 
-    fn new(spec: &SimSpec, (number, process, members): (u32, u16, Vec<u32>)) -> Self {
+    fn new(
+        spec: &SimSpec,
+        (number, process, [members, on_demand]): (u32, u16, [Vec<u32>; 2]),
+    ) -> Self {
         let capacity = count(members.len());
         Domain {
             number,
@@ -70,6 +76,7 @@ impl Domain {
                 false => Traced::new(capacity, spec.discipline),
             },
             members,
+            on_demand,
             blocked_until: None,
             stops: 0,
             paused: None,

@@ -100,7 +100,10 @@ impl Cpu {
                     let grant = (pdus_max, resumed, check_at);
                     return self.upcall(actor, grant, cost, machine, observe);
                 }
-                Some(notice) => self.pass_on(home, notice, observe),
+                Some(notice) => {
+                    self.follow_messages(home, observe);
+                    self.pass_on(home, notice, observe);
+                }
                 None => return false,
             }
         }
@@ -262,6 +265,7 @@ impl Cpu {
         if !has_work {
             self.returned(running, position, Outcome::Done, observe);
             self.tell_early(running.actor, observe);
+            self.announce(running.actor, observe);
             self.note_back(home, observe);
             return self.decide(machine, observe);
         }

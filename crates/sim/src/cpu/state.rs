@@ -44,6 +44,9 @@ pub(crate) struct Cpu {
     pub(super) releases: BinaryHeap<Reverse<(Instant, u32)>>,
     /// The next event of each activity that gets events.
     pub(super) posts: BinaryHeap<Reverse<(Instant, u32)>>,
+    /// The next PDU of each activity that waits for one. An entry may be stale: the actor's own
+    /// value counts.
+    pub(super) arrivals: BinaryHeap<Reverse<(Instant, u32)>>,
     /// Other inputs from outside, in the order of time.
     pub(super) controls: VecDeque<(Instant, Control)>,
     /// Messages that did not wake the CPU; empty while it is awake.
@@ -82,6 +85,7 @@ impl Cpu {
             clock: Clock::of(&spec.faults),
             releases: BinaryHeap::with_capacity(actors.len() + 1),
             posts: first_posts(&actors),
+            arrivals: BinaryHeap::new(),
             controls: controls_of(spec, &actors),
             mailbox: Vec::new(),
             chance: Chance::new(spec.seed, u64::from(number)),
@@ -115,6 +119,7 @@ impl Cpu {
     #[inline]
     pub(crate) fn next_at(&self) -> Instant {
         let outside = self.release_at().min(self.control_at()).min(self.post_at());
+        let outside = outside.min(self.arrival_at());
         outside.min(self.unblock_at()).min(match self.state {
             State::Asleep { until } | State::HandOff { until } => until,
             State::Running(running) => running.end,
@@ -187,8 +192,9 @@ impl Cpu {
         self.notices(home, observe);
     }
 
-    /// Passes on all notices. Returns whether a job ended.
+    /// Shows what the last input released, and passes on all notices. Returns whether a job ended.
     pub(super) fn notices(&mut self, home: usize, observe: &mut impl FnMut(&SimEvent)) -> bool {
+        self.follow_messages(home, observe);
         let mut ended = false;
         while let Some(notice) = self.domains[home].scheduler.poll_notice() {
             ended |= matches!(notice, Command::JobDone(_));
@@ -227,12 +233,28 @@ impl Cpu {
         let Some(mut top) = self.releases.peek_mut() else { return };
         let Reverse((_, number)) = *top;
         let actor = &mut self.actors[number as usize];
-        let (release, job) = actor.release();
-        *top = Reverse((actor.next_release, number));
-        drop(top);
+        let released = actor.release();
+        match actor.next_release {
+            Instant::FAR => _ = PeekMut::pop(top),
+            next_release => {
+                *top = Reverse((next_release, number));
+                drop(top);
+            }
+        }
+        self.drop_stale();
+        self.emit_release(number, released, observe);
+    }
+
+    /// Emits the release of a job.
+    pub(super) fn emit_release(
+        &mut self,
+        number: u32,
+        (release, job): (Instant, u64),
+        observe: &mut impl FnMut(&SimEvent),
+    ) {
+        let actor = &self.actors[number as usize];
         let (activity, deadline) = (actor.activity, release + actor.params.deadline);
         let deadline = self.clock.first(deadline);
-        self.drop_stale();
         self.emit(EventKind::Release { activity, job, deadline }, observe);
     }
 

@@ -29,6 +29,8 @@ impl Cpu {
             self.drop_stale();
         } else if self.post_at() == at {
             self.post(machine, observe);
+        } else if self.arrival_at() == at {
+            self.arrive(machine, observe);
         } else if self.unblock_at() == at {
             self.unblock(machine, observe);
         } else {

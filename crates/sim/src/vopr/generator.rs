@@ -18,14 +18,15 @@ pub(super) const FAULTY: Span = Span::from_millis(400);
 
 /// The random stream of a scenario.
 pub(super) const PURPOSE: u64 = 1 << 48;
-/// Separate streams for the steps of the clock, changes of claims, groups, events and overruns.
-/// Older seeds keep their other draws, because these features were added later.
+/// Separate streams for the steps of the clock, changes of claims, groups, events, overruns and
+/// messages. Older seeds keep their other draws, because these features were added later.
 pub(super) const PURPOSE_CLOCK: u64 = PURPOSE + 1;
 pub(super) const PURPOSE_REWEIGHS: u64 = PURPOSE + 2;
 pub(super) const PURPOSE_GROUPS: u64 = PURPOSE + 3;
 pub(super) const PURPOSE_EVENTS: u64 = PURPOSE + 4;
 pub(super) const PURPOSE_DOMAINS: u64 = PURPOSE + 5;
 pub(super) const PURPOSE_OVERRUNS: u64 = PURPOSE + 6;
+pub(super) const PURPOSE_MESSAGES: u64 = PURPOSE + 7;
 
 /// Draws a scenario part by part.
 pub(super) struct Generator {
@@ -37,6 +38,8 @@ pub(super) struct Generator {
     pub(super) groups: Option<(u16, Chance)>,
     /// The stream of events, if the scenario has events.
     pub(super) events: Option<Chance>,
+    /// The stream of messages, if some activities are on demand.
+    pub(super) messages: Option<Chance>,
 }
 
 /// Proportional share with groups of all kinds.
@@ -75,7 +78,8 @@ impl Generator {
 
     /// A generator of its own for a feature that was added later.
     pub(super) fn of(seed: u64, purpose: u64, deaths: bool) -> Self {
-        Generator { chance: Chance::new(seed, purpose), deaths, groups: None, events: None }
+        let chance = Chance::new(seed, purpose);
+        Generator { chance, deaths, groups: None, events: None, messages: None }
     }
 
     /// Draws whether this seed has the next feature.
@@ -126,6 +130,7 @@ impl Generator {
                 activity.terms.weight = u32::try_from(chance.between(1, 9)).ok();
             }
             self.post(&mut activity);
+            self.release_by_messages(&mut activity);
             let mut trial = reservations.clone();
             let asked = trial.reserve(&activity.name, activity.params, &activity.terms);
             if let Ok(reservation) = asked {
@@ -189,6 +194,24 @@ impl Generator {
             _ => PostRank::Recorded([3, 1, 2].into()),
         };
         activity.posting = Some(Posting { arrivals, rank });
+    }
+
+    /// Makes half of the activities on demand, if this seed has such activities.
+    fn release_by_messages(&mut self, activity: &mut SimActivity) {
+        let Some(chance) = &mut self.messages else { return };
+        if chance.one_in(2) {
+            return;
+        }
+        activity.terms.on_demand = true;
+        let ActivityParams { period, batch, .. } = activity.params;
+        let jitter = Span::from_nanos(chance.between(0, period.as_nanos()));
+        // At most the declared rate. Without a promise nothing else limits the rate, and a random
+        // excess would take long to finish.
+        activity.arrivals = match chance.between(0, 2) {
+            0 => Arrivals::Poisson { mean: period * 2 / batch },
+            1 => Arrivals::Jittered { every: period / batch, jitter },
+            _ => Arrivals::Bursty { burst: batch * 2, every: period * 2, jitter },
+        };
     }
 
     /// Draws event servers with up to the whole remaining share, if the policy supports them.
@@ -465,7 +488,9 @@ fn fits<'a>(
 
 fn used_ppm(activity: &SimActivity, platform: &Platform) -> u64 {
     let params = &activity.params;
-    let quanta = u64::from(params.batch.div_ceil(params.quantum));
+    // Each PDU may be a message of its own.
+    let quantum = if activity.terms.on_demand { 1 } else { params.quantum };
+    let quanta = u64::from(params.batch.div_ceil(quantum));
     let whole = activity.compute_max() + platform.switch_cost.saturating_mul(2 * quanta);
     (whole.as_nanos() * 1_000_000).div_ceil(params.period.as_nanos())
 }
