@@ -208,6 +208,36 @@ fn only_root_and_users_of_the_flag_may_run_what_admission_refuses() {
 }
 
 #[test]
+#[ignore = "needs setpriv and root"]
+fn only_root_and_users_of_the_flag_may_ask_for_shares_of_programs() {
+    let _machine = machine();
+    let spec = SpecFile::new(String::new());
+    let program = spec.beside("upcall");
+    fs::copy(UPCALL, &program).unwrap();
+    for path in [spec.folder.path().to_str().unwrap(), &program] {
+        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let exec = |daemon: &Daemon| {
+        let folder = daemon.socket.parent().unwrap();
+        fs::set_permissions(folder, fs::Permissions::from_mode(0o755)).unwrap();
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid", USER, "--regid", USER, "--clear-groups", "--bounding-set=-all"]);
+        command.arg(&program).args(["exec", "--share", "10%", "--", "true"]);
+        Running::start(command.env("UPCALL_SOCKET", &daemon.socket)).finish()
+    };
+    let reason =
+        format!("user {USER} has no right to shares of programs (upcalld --program-users)");
+    let daemon = Daemon::start(&["--access", "everyone"]);
+    let refused = exec(&daemon);
+    refused.assert_code(&[2]);
+    assert!(refused.stderr.contains(&reason), "{refused:#?}");
+    drop(daemon);
+    let daemon = Daemon::start(&["--access", "everyone", "--program-users", USER]);
+    let asked = exec(&daemon);
+    assert!(!asked.stderr.contains("has no right"), "{asked:#?}");
+}
+
+#[test]
 fn an_idle_daemon_ends_only_with_the_flag() {
     let _machine = machine();
     for (flags, ends) in [(&["--exit-when-idle"][..], true), (&[], false)] {

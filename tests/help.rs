@@ -43,7 +43,19 @@ fn the_help_of_each_command_shows_an_example() {
     for option in ["--duration", "--mode", "--compare", "--soft", "--json", "--csv"] {
         assert!(run.contains(option), "no `{option}`: {run}");
     }
-    for command in ["sim", "sweep", "plot", "daemon", "top", "ps", "completions", "man"] {
+    for command in [
+        "sim",
+        "sweep",
+        "plot",
+        "daemon",
+        "top",
+        "ps",
+        "exec",
+        "share",
+        "adopt",
+        "completions",
+        "man",
+    ] {
         let help = upcall(&[command, "--help"]);
         help.assert_code(&[0]);
         assert!(help.stdout.contains("Examples:"), "{}", help.stdout);

@@ -310,3 +310,45 @@ fn setcap_is_not_suggested_where_it_cannot_work() {
     assert!(!done.stderr.contains("sudo setcap"), "{done:#?}");
     assert!(done.stderr.contains("- rtprio 62"), "{done:#?}");
 }
+
+/// The script makes a group that the user may write, if this machine has groups for CPUs at all,
+/// and starts a program outside of it and inside.
+#[test]
+#[ignore = "needs setpriv and root"]
+fn a_user_has_programs_in_a_delegated_group_and_is_told_elsewhere_what_is_missing() {
+    let _machine = machine();
+    let public = Public::new();
+    let script = "
+        $as_user ./upcall exec --share 20% -- touch tmp/outside 2> tmp/told
+        echo \"outside $?\"
+        for root in /sys/fs/cgroup/cpu /sys/fs/cgroup/cpu,cpuacct /sys/fs/cgroup; do
+            group=$root/upcall-test-$$
+            mkdir $group 2> /dev/null || continue
+            if [ -e $group/cpu.shares ] || [ -e $group/cpu.weight ]; then
+                chown -R 59431 $group
+                echo $$ > $group/cgroup.procs
+                $as_user ./upcall exec --share 20% --json -- touch tmp/inside 2> tmp/report
+                echo \"inside $?\"
+                echo $$ > $root/cgroup.procs
+            fi
+            for _ in $(seq 100); do
+                rmdir $group 2> /dev/null && break
+                sleep 0.1
+            done
+            [ -e tmp/report ] && break
+        done
+    ";
+    let done = Running::start(&mut public.shell(0, script)).finish();
+    assert!(done.stdout.starts_with("outside 2\n"), "{done:#?}");
+    let told = fs::read_to_string(public.temporary.join("told")).expect("the script wrote it");
+    assert!(told.contains("nothing was run") && told.contains("group"), "{told}");
+    assert!(!public.temporary.join("outside").exists());
+    let Ok(report) = fs::read_to_string(public.temporary.join("report")) else {
+        return support::skipped("no group with the controller `cpu` can be made here");
+    };
+    assert!(done.stdout.ends_with("inside 0\n"), "{done:#?} {report}");
+    let last = report.lines().last().unwrap_or_default();
+    let report: Value = serde_json::from_str(last).expect("a report");
+    assert!(truth(&report, "admitted") && truth(&report, "kept_to_end"));
+    assert!(public.temporary.join("inside").exists());
+}

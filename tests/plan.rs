@@ -49,6 +49,7 @@ fn assert_is_a_plan(plan: &Value) {
                 ("buffers", Count),
                 ("delay_ns_max", CountOrNull),
                 ("group", TextOrNull),
+                ("same_cpu_as", TextOrNull),
             ],
         );
         assert_eq!(

@@ -14,7 +14,8 @@
  *     }
  *
  * Handlers on one CPU never interrupt one another between two calls of rts_proceed.
- * So handlers on the same CPU may share data without locks.
+ * So handlers on the same CPU may share data without locks. RTS_SAME_CPU puts a handler
+ * on the CPU of another one.
  *
  * Conventions. Calls return 0 or more on success and a negative errno value on
  * failure (-EINVAL). After a failure, rts_refusal() gives the reason in words. Times are
@@ -88,7 +89,7 @@ struct rts_attr {
     uint32_t size;        /* sizeof(struct rts_attr) */
     uint32_t batch;       /* B: PDUs per period, 1 to 1000000; 0: 1 */
     uint32_t quantum;     /* b: PDUs that run without interruption, 1 to B; 0: 1 */
-    uint32_t flags;       /* RTS_ABORT_PHASE, RTS_WORK_CONSERVING, or 0 */
+    uint32_t flags;       /* RTS_ABORT_PHASE, RTS_WORK_CONSERVING, RTS_SAME_CPU, or 0 */
     uint64_t period_ns;   /* 1 ns to 3600 s */
     uint64_t cost_ns;     /* CPU time of a PDU; 0: measured, see rts_create */
     uint64_t deadline_ns; /* from release to the end of the batch; at most and 0: the period */
@@ -104,7 +105,7 @@ struct rts_attr {
     uint64_t delay_bound_ns; /* dws: logical arrival to deadline, up to 3600 s; 0: deadline_ns */
     /* For all policies but dwcs, which drops the jobs that it cannot run in time. */
     uint32_t backlog;        /* RTS_CATCH_UP, RTS_SKIP or RTS_LATEST; 0: RTS_CATCH_UP */
-    uint32_t reserved;       /* 0 */
+    int32_t same_cpu_as;     /* with RTS_SAME_CPU: a descriptor; without: 0 */
 };
 #define RTS_ATTR_INIT \
     {sizeof(struct rts_attr), 0, 0, 0, 0, 0, 0, 0, NULL, 0, 0, 0, 0, 0, 0, 0, 0, 0}
@@ -134,6 +135,11 @@ struct rts_attr {
 
 /* dwcs: the handler may be called again in a period while no other handler needs the CPU. */
 #define RTS_WORK_CONSERVING UINT32_C(2)
+
+/* Puts the handler on the CPU of the open handler `same_cpu_as`, or refuses it (-EBUSY) if it
+ * does not fit there; no other CPU is tried. Without the flag each handler goes to the first
+ * CPU that has room. The CPU of a handler never changes. */
+#define RTS_SAME_CPU UINT32_C(4)
 
 /* The configuration of the library.
  *
@@ -202,6 +208,7 @@ struct rts_offence {
 #define RTS_KILLED UINT32_C(3)          /* the process gets SIGKILL */
 #define RTS_DISBELIEVED UINT32_C(4)     /* as 1, for a rank that was not admitted */
 #define RTS_SLOWED UINT32_C(5)          /* the daemon looks for its work each millisecond only */
+#define RTS_LOCK_WAIT UINT32_C(6)       /* it waited for priority-inheritance locks */
 
 /* Sets the library up; `config` NULL: with RTS_CONFIG_INIT. The call is optional: the first
  * rts_create sets the library up too. Blocks for some milliseconds. Locks the memory of the
@@ -241,8 +248,9 @@ const char *rts_notice(uint32_t index);
  * -EBUSY: refused by admission; rts_refusal() names the handler that would miss, rts_hint()
  * a change that would fit. -EINVAL: an attribute out of range. -EEXIST: the name is taken.
  * -EMFILE: no descriptor or no place left. -ENODATA: nothing to measure in the trial.
+ * -EBADF: same_cpu_as is no descriptor.
  * -EFAULT: timing or handler is NULL. -E2BIG: timing has a member that this library does
- * not know, or a reserved one that is not 0. And as rts_init. */
+ * not know. And as rts_init. */
 int rts_create(const struct rts_attr *timing, rts_handler_fn handler, void *pcb,
                volatile struct rts_shared **shared);
 
@@ -252,6 +260,10 @@ int rts_create(const struct rts_attr *timing, rts_handler_fn handler, void *pcb,
 /* Delivers a handler periodically from now on: the handler is active. No effect on an
  * active handler. -EBADF: no such descriptor, here and below. */
 int rts_run(int descriptor);
+
+/* The number of the CPU that a handler runs on, 0 or more. A running handler finds it by
+ * sched_getcpu(3). */
+int rts_cpu(int descriptor);
 
 /* Stops the present and future delivery of a handler. A pending upcall is dropped. A
  * running upcall must return at its next quantum boundary; this call does not wait for

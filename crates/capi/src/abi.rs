@@ -19,6 +19,9 @@ pub const ABORT_PHASE: u32 = 1;
 /// `RTS_WORK_CONSERVING`.
 pub const WORK_CONSERVING: u32 = 2;
 
+/// `RTS_SAME_CPU`.
+pub const SAME_CPU: u32 = 4;
+
 /// `rts_handler_fn`. With `C-unwind` a C++ exception that leaves a handler ends the process
 /// in a way that Rust defines.
 pub type HandlerFn = unsafe extern "C-unwind" fn(*mut Funargs);
@@ -85,7 +88,7 @@ pub struct Attr {
     pub batch: u32,
     /// `b`, PDUs per quantum; 0 means 1.
     pub quantum: u32,
-    /// [`ABORT_PHASE`] and [`WORK_CONSERVING`], or 0.
+    /// [`ABORT_PHASE`], [`WORK_CONSERVING`] and [`SAME_CPU`], or 0.
     pub flags: u32,
     /// The period, in nanoseconds.
     pub period_ns: u64,
@@ -113,8 +116,8 @@ pub struct Attr {
     pub delay_bound_ns: u64,
     /// What becomes of late jobs: 0 to 3, `RTS_BACKLOG_DEFAULT` to `RTS_LATEST`.
     pub backlog: u32,
-    /// Always 0.
-    pub reserved: u32,
+    /// With [`SAME_CPU`]: the descriptor of the handler whose CPU is asked for. Else 0.
+    pub same_cpu_as: c_int,
 }
 
 /// `struct rts_config`.
@@ -266,7 +269,7 @@ pub const LAYOUT: &[StructLayout] = &[
             workahead,
             delay_bound_ns,
             backlog,
-            reserved,
+            same_cpu_as,
         }
     ),
     layout!("rts_config", Config { size, cpu_count, cpus, policy, socket, domain, memory_lock }),

@@ -13,8 +13,8 @@ use upcall::admission::Share;
 use upcall::time::Span;
 
 use crate::abi::{
-    ABORT_PHASE, Attr, Config, DESCRIPTORS_MAX, HandlerFn, Mask, Offence, Shared, Statistics,
-    WORK_CONSERVING, read_sized, size_of_callers, write_sized,
+    ABORT_PHASE, Attr, Config, DESCRIPTORS_MAX, HandlerFn, Mask, Offence, SAME_CPU, Shared,
+    Statistics, WORK_CONSERVING, read_sized, size_of_callers, write_sized,
 };
 use crate::error::{Failed, Failure, answer, last_hint, last_reason, line};
 use crate::library::{self, Wanted};
@@ -171,8 +171,8 @@ pub unsafe extern "C" fn rts_create(
         // SAFETY: the caller promises it.
         let name = unsafe { text("name", attr.name)? };
         let abort_phase = attr.flags & ABORT_PHASE != 0;
-        let (params, terms) = (params(&attr)?, terms(&attr)?);
-        let wanted = Wanted { name, params, terms, handler, pcb, abort_phase };
+        let (params, terms, same_cpu_as) = (params(&attr)?, terms(&attr)?, same_cpu_as(&attr)?);
+        let wanted = Wanted { name, params, terms, same_cpu_as, handler, pcb, abort_phase };
         // SAFETY: the caller promises it.
         let (descriptor, page) = unsafe { library::create(wanted)? };
         if !shared.is_null() {
@@ -186,9 +186,9 @@ pub unsafe extern "C" fn rts_create(
 
 /// The timing attributes, with defaults for members that are 0.
 fn params(attr: &Attr) -> Result<ActivityParams, Failure> {
-    if attr.flags & !(ABORT_PHASE | WORK_CONSERVING) != 0 {
+    if attr.flags & !(ABORT_PHASE | WORK_CONSERVING | SAME_CPU) != 0 {
         let found = format!(
-            "flags are {:#x}, expected RTS_ABORT_PHASE, RTS_WORK_CONSERVING or 0",
+            "flags are {:#x}, expected RTS_ABORT_PHASE, RTS_WORK_CONSERVING, RTS_SAME_CPU or 0",
             attr.flags
         );
         return Err(Failure::new(Failed::Invalid, found));
@@ -202,6 +202,18 @@ fn params(attr: &Attr) -> Result<ActivityParams, Failure> {
         0 => params,
         ns => params.deadline(Span::from_nanos(ns)),
     })
+}
+
+/// The handler whose CPU is asked for.
+fn same_cpu_as(attr: &Attr) -> Result<Option<c_int>, Failure> {
+    match (attr.flags & SAME_CPU != 0, attr.same_cpu_as) {
+        (true, descriptor) => Ok(Some(descriptor)),
+        (false, 0) => Ok(None),
+        (false, descriptor) => {
+            let found = format!("same_cpu_as is {descriptor}, expected 0 without RTS_SAME_CPU");
+            Err(Failure::new(Failed::Invalid, found))
+        }
+    }
 }
 
 /// The terms of single policies.
@@ -231,9 +243,6 @@ fn terms(attr: &Attr) -> Result<Terms, Failure> {
     if delay_bound > PERIOD_MAX {
         let found = format!("delay_bound_ns is {delay_bound}, expected at most {PERIOD_MAX}");
         return Err(Failure::new(Failed::Invalid, found));
-    }
-    if attr.reserved != 0 {
-        return Err(Failure::new(Failed::Unknown, "a reserved member of timing is not 0"));
     }
     Ok(Terms {
         share: Share::from_ppm(attr.share_ppm),
@@ -272,6 +281,12 @@ pub extern "C" fn rts_suspend(descriptor: c_int) -> c_int {
 #[unsafe(no_mangle)]
 pub extern "C" fn rts_close(descriptor: c_int) -> c_int {
     answer(|| library::close(descriptor).map(|()| 0))
+}
+
+/// `rts_cpu`.
+#[unsafe(no_mangle)]
+pub extern "C" fn rts_cpu(descriptor: c_int) -> c_int {
+    answer(|| library::cpu(descriptor))
 }
 
 /// `rts_sleep`.

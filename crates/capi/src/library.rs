@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use upcall::activity::{ActivityParams, Terms};
 use upcall::time::Span;
-use upcall::{HandlerId, Runtime, clock};
+use upcall::{HandlerId, Need, Runtime, clock};
 
 use crate::abi::{DESCRIPTORS_MAX, HandlerFn, Offence, Statistics};
 use crate::error::{Failed, Failure, answer};
@@ -62,6 +62,8 @@ pub(crate) struct Wanted {
     pub(crate) name: Option<String>,
     pub(crate) params: ActivityParams,
     pub(crate) terms: Terms,
+    /// Descriptor of the handler whose CPU is asked for.
+    pub(crate) same_cpu_as: Option<c_int>,
     pub(crate) handler: HandlerFn,
     pub(crate) pcb: *mut c_void,
     pub(crate) abort_phase: bool,
@@ -283,12 +285,16 @@ pub(crate) unsafe fn create(wanted: Wanted) -> Result<(c_int, Arc<Page>), Failur
         let full = || Failure::new(Failed::Full, format!("{DESCRIPTORS_MAX} handlers are open"));
         let descriptor = descriptor.ok_or_else(full)?;
         let name = wanted.name.unwrap_or_else(|| format!("rts{descriptor}"));
+        let mut need = Need::from((wanted.params, wanted.terms));
+        if let Some(other) = wanted.same_cpu_as {
+            need = need.same_cpu_as(library.open(other)?.id);
+        }
         let page = Arc::new(Page::new());
         // SAFETY: the caller promises it, and the runtime calls a handler from one thread at
         // a time.
         let mut callee = unsafe { Callee::new(wanted.handler, wanted.pcb, page.clone()) };
         let upcall = move |batch: &mut upcall::Batch<'_>| callee.upcall(batch);
-        let id = library.runtime.handler(&name, (wanted.params, wanted.terms), upcall)?;
+        let id = library.runtime.handler(&name, need, upcall)?;
         if wanted.abort_phase {
             library.runtime.give_abort_phase(id);
         }
@@ -306,6 +312,14 @@ pub(crate) unsafe fn create(wanted: Wanted) -> Result<(c_int, Arc<Page>), Failur
 /// `rts_run`.
 pub(crate) fn run(descriptor: c_int) -> Result<(), Failure> {
     with_open(descriptor, |library, id| Ok(library.runtime.run(id)?))
+}
+
+/// `rts_cpu`.
+pub(crate) fn cpu(descriptor: c_int) -> Result<c_int, Failure> {
+    with_open(descriptor, |library, id| {
+        let place = library.runtime.place(id).and_then(|(cpu, _)| c_int::try_from(cpu).ok());
+        place.ok_or_else(|| not_open(descriptor))
+    })
 }
 
 /// `rts_suspend`.

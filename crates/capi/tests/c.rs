@@ -284,13 +284,13 @@ fn a_c_program_learns_that_its_handler_kept_the_cpu() {
 /// A measure without a constant would be a number that no C program knows.
 #[test]
 fn the_constants_of_offences_are_the_numbers_of_the_measures() {
-    use upcall::Measure::{self, Demoted, Disbelieved, Killed, OutPrioritised, Slowed};
+    use upcall::Measure::{self, Demoted, Disbelieved, Killed, LockWait, OutPrioritised, Slowed};
     let Some(installation) = installed("gcc") else { return };
     let flags = installation.flags(&["--cflags", "--libs"]);
     installation.build("gcc", "-std=c11", "tests/c/offence.c", &flags);
     let printed = installation.run("tests/c/offence.c", &["numbers"], |_| {});
     let measures = (1..).map_while(Measure::of_number).collect::<Vec<_>>();
-    assert_eq!(measures, [OutPrioritised, Demoted, Killed, Disbelieved, Slowed]);
+    assert_eq!(measures, [OutPrioritised, Demoted, Killed, Disbelieved, Slowed, LockWait]);
     let numbers: Vec<_> = measures.into_iter().map(|of| (of as u32).to_string()).collect();
     assert_eq!(printed, numbers.join(" ") + "\n");
 }
@@ -301,6 +301,19 @@ fn every_term_of_a_policy_changes_what_is_admitted_or_called() {
     let flags = installation.flags(&["--cflags", "--libs"]);
     let printed = installation.build_and_run("gcc", "-std=c11", "tests/c/policies.c", &flags);
     assert_eq!(printed, "every term counts\n");
+}
+
+#[test]
+fn two_c_handlers_on_one_cpu_count_without_a_lock_and_lose_nothing() {
+    let Some(installation) = installed("gcc") else { return };
+    let flags = installation.flags(&["--cflags", "--libs"]);
+    let printed = installation.build_and_run("gcc", "-std=c11", "tests/c/same_cpu.c", &flags);
+    if printed == "one CPU\n" {
+        let test = "two_c_handlers_on_one_cpu_count_without_a_lock_and_lose_nothing";
+        let _ = writeln!(std::io::stderr(), "skipped: {test}: one CPU");
+        return;
+    }
+    assert_eq!(printed, "nothing is lost\n");
 }
 
 #[test]

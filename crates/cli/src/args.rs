@@ -9,7 +9,16 @@ use upcall::discipline::{DISCIPLINES, Discipline};
 use upcall::time::Span;
 use upcall_cli::arrivals::Recording;
 
-use crate::spec;
+pub use daemon_at::DaemonAt;
+use programs::{ADOPT_AFTER_HELP, EXEC_AFTER_HELP, SHARE_AFTER_HELP};
+pub use programs::{AdoptArgs, ExecArgs, ShareArg, ShareArgs, TermsArgs};
+use values::{duration, short_duration};
+
+mod daemon_at;
+mod programs;
+#[cfg(test)]
+mod tests;
+mod values;
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -18,12 +27,14 @@ Examples:
   upcall run examples/conference.toml --compare     the same load three ways, side by side
   upcall run my.toml --duration 1min --csv jobs.csv --json > outcome.json
   upcall sim my.toml --duration 1min                the same policy code in virtual time
+  upcall exec --share 45% -- ffmpeg -i in.mkv out.mp4    a share for any program
 
 Exit status:
   0  admitted / every promise kept
   2  bad usage or a bad spec file; nothing was run
   3  admission refused; nothing was run
   4  a promise was broken
+  that of the program, for exec
 
 The spec file is described in docs/spec.md.";
 
@@ -148,10 +159,11 @@ pub enum Command {
     /// Draw a trace or an outcome as SVG.
     ///
     /// For a trace (`--trace` of run and sim), draws the schedule with one row per
-    /// activity, and histograms: the slack of each activity, its lag under ps, and
-    /// the wake-up latency of each CPU in a live run. Lag and wake-ups come from a
-    /// replay and are left out if records are missing. For an outcome (`--json` of
-    /// run and sim), draws responses against deadlines, and ranges of lag.
+    /// activity, under ps the lag of each activity over the same time, and
+    /// histograms: the slack of each activity, its lag under ps, and the wake-up
+    /// latency of each CPU in a live run. Lag and wake-ups come from a replay and
+    /// are left out if records are missing. For an outcome (`--json` of run and
+    /// sim), draws responses against deadlines, and ranges of lag.
     #[command(after_help = PLOT_AFTER_HELP)]
     Plot(PlotArgs),
     /// Admit and simulate random task sets over a grid, on all cores.
@@ -181,6 +193,19 @@ pub enum Command {
     /// Print the state of a running daemon, once.
     #[command(after_help = PS_AFTER_HELP)]
     Ps(PsArgs),
+    /// Run a program that nobody changed with a share of a CPU.
+    ///
+    /// Admits the share beside all others, or refuses it with one that fits. Starts the
+    /// program, waits for its end, and reports share, lag and waiting times beside what
+    /// was promised.
+    #[command(after_help = EXEC_AFTER_HELP)]
+    Exec(ExecArgs),
+    /// Give a program another share while it runs, or none.
+    #[command(after_help = SHARE_AFTER_HELP)]
+    Share(ShareArgs),
+    /// Give a share to a process that runs already.
+    #[command(after_help = ADOPT_AFTER_HELP)]
+    Adopt(AdoptArgs),
     /// Print a completion script for a shell.
     #[command(after_help = COMPLETIONS_AFTER_HELP)]
     Completions {
@@ -357,15 +382,6 @@ pub struct SweepArgs {
     pub json: bool,
 }
 
-/// The daemon to ask.
-#[derive(Debug, clap::Args)]
-pub struct DaemonAt {
-    /// The daemon's socket. Default: $UPCALL_SOCKET, or else your own daemon's socket, or
-    /// /run/upcall.sock if only the system's daemon answers.
-    #[arg(long, value_name = "PATH")]
-    pub socket: Option<PathBuf>,
-}
-
 #[derive(Debug, clap::Args)]
 pub struct TopArgs {
     #[command(flatten)]
@@ -426,17 +442,4 @@ fn policies() -> impl TypedValueParser<Value = &'static Discipline> {
     PossibleValuesParser::new(names).try_map(|name| {
         upcall::discipline::by_name(&name).ok_or_else(|| format!("there is no policy {name}"))
     })
-}
-
-fn duration(text: &str) -> Result<Span, String> {
-    let span = spec::parse_duration(text).map_err(|error| error.to_string())?;
-    let longest = Span::from_secs(7 * 24 * 3600);
-    if span < Span::from_millis(10) || span > longest {
-        return Err(format!("{span} is outside 10 ms to 7 days"));
-    }
-    Ok(span)
-}
-
-fn short_duration(text: &str) -> Result<Span, String> {
-    spec::parse_duration(text).map_err(|error| error.to_string())
 }

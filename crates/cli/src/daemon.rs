@@ -1,7 +1,7 @@
 //! `upcalld`, also `upcall daemon`: the program that runs the kernel-level scheduler.
 //!
 //! The program prints each event of the daemon as a line on standard error. It ends on SIGTERM and
-//! on Ctrl-C. With `--exit-when-idle` it ends when the last domain has detached.
+//! on Ctrl-C. With `--exit-when-idle` it ends when the last domain and the last program have gone.
 //!
 //! | module | what it holds |
 //! |---|---|
@@ -27,11 +27,13 @@ use upcall_daemon::server::{
 use crate::cpu_lock::{CpuLockError, CpuLocks};
 use crate::spec::{parse_duration, parse_share};
 
+pub use upcall_daemon::programs::supervise_if_asked;
+
 mod log;
 mod metrics;
 mod service;
 
-/// How long a daemon with `--exit-when-idle` waits for its first domain.
+/// How long a daemon with `--exit-when-idle` waits for its first domain or program.
 const FIRST_WITHIN: Duration = Duration::from_secs(10);
 
 const AFTER_HELP: &str = "\
@@ -105,13 +107,17 @@ pub struct DaemonArgs {
     /// and the daemon's own user may. Such work runs only while no reserved work is ready.
     #[arg(long, value_name = "UID", value_delimiter = ',')]
     pub soft_users: Vec<u32>,
+    /// Users, by number, who may ask for shares of their programs (`upcall exec`): 1000,1001. Root
+    /// and the daemon's own user may. Such users can delay one another and ordinary programs.
+    #[arg(long, value_name = "UID", value_delimiter = ',')]
+    pub program_users: Vec<u32>,
     /// CPU time beyond its longest quantum that a domain may take to yield.
     #[arg(long, default_value = "5ms", value_parser = duration)]
     pub grace: Span,
     /// Kill a domain that has been demoted.
     #[arg(long)]
     pub kill: bool,
-    /// End when the last domain has detached.
+    /// End when the last domain has detached and the last program has ended.
     #[arg(long)]
     pub exit_when_idle: bool,
     /// Serve metrics for Prometheus at this loopback address: 127.0.0.1:9435. Every local user can
@@ -186,11 +192,13 @@ pub fn serve(args: &DaemonArgs) -> Result<(), DaemonFailure> {
     service::ready(&how);
     let stopper = daemon.stopper();
     if args.exit_when_idle {
-        stop_without_domains(&daemon);
+        stop_without_clients(&daemon);
     }
-    daemon.run(|event, domains| {
+    daemon.run(|event, clients| {
         counts.count(event);
-        if args.exit_when_idle && domains == 0 && matches!(event, DaemonEvent::Detached { .. }) {
+        let is_end =
+            matches!(event, DaemonEvent::Detached { .. } | DaemonEvent::ProgramEnded { .. });
+        if args.exit_when_idle && clients == 0 && is_end {
             stop(&stopper);
         }
     });
@@ -273,8 +281,11 @@ fn config(
         connections_max: args.user_connections,
         silent_max: args.silent_timeout,
         soft_users: args.soft_users.clone(),
+        program_users: args.program_users.clone(),
         grace: args.grace,
         kill: args.kill,
+        // Without it, the next daemon removes what a killed one left.
+        supervisor: std::env::current_exe().ok(),
         ..Config::new(socket, cpus)
     })
 }
@@ -296,7 +307,7 @@ fn stop_on_signals(stopper: Stopper) -> std::io::Result<()> {
     Ok(())
 }
 
-fn stop_without_domains(daemon: &Daemon) {
+fn stop_without_clients(daemon: &Daemon) {
     let (stopper, attached) = (daemon.stopper(), daemon.attached_ever());
     std::thread::spawn(move || {
         std::thread::sleep(FIRST_WITHIN);

@@ -19,6 +19,8 @@ pub enum Exit {
     Refused,
     /// A promise was broken.
     Broken,
+    /// The status of a program that the command ran.
+    Program(u8),
 }
 
 impl From<Exit> for ExitCode {
@@ -28,6 +30,7 @@ impl From<Exit> for ExitCode {
             Exit::BadInput => 2,
             Exit::Refused => 3,
             Exit::Broken => 4,
+            Exit::Program(status) => status,
         })
     }
 }

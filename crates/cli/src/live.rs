@@ -12,13 +12,13 @@ use upcall_cli::standard_error::say;
 
 use crate::measured::{Progress, RunOptions};
 use crate::plan::{Plan, Planned};
-use crate::show::slack;
+use crate::show::{or_dash, slack};
 
 /// Time between two lines of progress without a terminal.
 const LINE_EVERY: Span = Span::from_secs(5);
 
 /// Column titles of the table.
-const COLUMNS: [&str; 6] = ["activity", "ended", "PDUs/s", "missed", "lost", "worst slack"];
+const COLUMNS: [&str; 7] = ["activity", "ended", "PDUs/s", "missed", "lost", "worst slack", "lag"];
 
 /// See the module's head.
 pub struct Live {
@@ -79,13 +79,14 @@ impl Live {
             |stream| (stream.dropped_socket + stream.dropped_queue).to_string(),
         );
         format!(
-            "{:<width$} {:>9} {:>10} {:>8} {:>8} {:>13}",
+            "{:<width$} {:>9} {:>10} {:>8} {:>8} {:>13} {:>10}",
             self.names[row.activity],
             row.jobs,
             format!("{:.1}", row.pdus as f64 / seconds),
             row.misses,
             dropped,
-            row.slack_ns_min.map_or_else(|| "-".to_owned(), slack),
+            or_dash(row.slack_ns_min, slack),
+            or_dash(row.lag_ns, slack),
             width = self.name_width,
         )
     }
@@ -100,12 +101,17 @@ fn progress(options: RunOptions, rows: &[Progress], elapsed: Span) -> String {
     let jobs: u64 = rows.iter().map(|row| row.jobs).sum();
     let misses: u64 = rows.iter().map(|row| row.misses).sum();
     let least = rows.iter().filter_map(|row| row.slack_ns_min).min();
+    let lags_ns = rows.iter().filter_map(|row| row.lag_ns);
+    let lag = match (lags_ns.clone().min(), lags_ns.max()) {
+        (Some(min), Some(max)) => format!(", lags {} to {}", slack(min), slack(max)),
+        _ => String::new(),
+    };
     format!(
-        "upcall: mode {}, {:.0} s of {}: {jobs} jobs ended, {misses} missed, worst slack {}",
+        "upcall: mode {}, {:.0} s of {}: {jobs} jobs ended, {misses} missed, worst slack {}{lag}",
         options.mode.name(),
         elapsed.as_secs_f64(),
         options.duration,
-        least.map_or_else(|| "-".to_owned(), slack),
+        or_dash(least, slack),
     )
 }
 
@@ -122,9 +128,10 @@ impl Bars {
         progress.set_message(format!("{}, Ctrl-C ends it", options.duration));
         let header = all.add(ProgressBar::new(0));
         header.set_style(text.clone());
-        let [activity, ended, rate, missed, lost, slack] = COLUMNS;
+        let [activity, ended, rate, missed, lost, slack, lag] = COLUMNS;
         header.set_message(format!(
-            "{activity:<name_width$} {ended:>9} {rate:>10} {missed:>8} {lost:>8} {slack:>13}"
+            "{activity:<name_width$} {ended:>9} {rate:>10} {missed:>8} {lost:>8} {slack:>13} \
+             {lag:>10}"
         ));
         // Draws the header once; without a tick it would never appear.
         header.tick();
@@ -160,6 +167,10 @@ mod tests {
         let expected =
             "upcall: mode upcall, 5 s of 10 s: 7 jobs ended, 2 missed, worst slack -2 us";
         assert_eq!(line, expected);
+        let lagging = |lag_ns| Progress { lag_ns: Some(lag_ns), ..row(1, 0) };
+        let rows = [lagging(400_000), row(1, 0), lagging(-500_000)];
+        let line = super::progress(options, &rows, Span::from_secs(5));
+        assert!(line.ends_with("worst slack +0 ns, lags -500 us to +400 us"), "{line}");
     }
 
     #[test]

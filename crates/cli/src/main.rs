@@ -9,25 +9,29 @@
 mod args;
 mod background;
 mod csv;
+mod exec;
 mod exit;
 mod live;
 mod log_file;
 mod measured;
 mod outcome;
 mod output;
+mod own_daemon;
 mod plan;
 mod plot;
+mod program_request;
 mod ps;
 mod run;
+mod share;
 mod show;
 mod sim;
+mod standard_output;
 mod stream;
 mod sweep;
 mod top;
 mod trace;
 mod vopr;
 
-use std::io::Write;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -39,11 +43,15 @@ use args::{Args, Command, PlanArgs, ProgramArg, PsArgs, RunArgs, SimArgs, SweepA
 use exit::{Exit, Failure};
 use measured::RunOptions;
 use plan::PlanOptions;
+use standard_output::{print, print_json};
 use upcall_cli::daemon::Program;
 use upcall_cli::spec;
 use upcall_cli::standard_error::say;
 
 fn main() -> ExitCode {
+    if let Some(exit) = upcall_cli::daemon::supervise_if_asked() {
+        return exit;
+    }
     let done = match Args::parse().command {
         Command::Plan(args) => plan_command(&args),
         Command::Run(args) => run_command(&args),
@@ -61,6 +69,9 @@ fn main() -> ExitCode {
             top::top(&socket, args.interval.into(), &interrupted).map(|()| Exit::Kept)
         }),
         Command::Ps(args) => ps_command(&args),
+        Command::Exec(args) => exec::exec(&args),
+        Command::Share(args) => share::share(&args),
+        Command::Adopt(args) => share::adopt(&args),
         Command::Completions { shell, program } => {
             // Into memory first, because the generator panics where it cannot write.
             let mut script = Vec::new();
@@ -327,19 +338,4 @@ fn send_command(streams: &[String]) -> Result<Exit, Failure> {
     };
     upcall::load::serve(&plans, fill).map_err(Failure::of_error)?;
     Ok(Exit::Kept)
-}
-
-fn print_json(value: &impl serde::Serialize) -> Result<(), Failure> {
-    let text = serde_json::to_string_pretty(value).map_err(Failure::of_error)?;
-    print(&format!("{text}\n"))
-}
-
-/// Prints to standard output. A reader that went away is not an error.
-fn print(text: &str) -> Result<(), Failure> {
-    match std::io::stdout().write_all(text.as_bytes()) {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
-            Err(Failure::new(format_args!("standard output: {error}")).because(error))
-        }
-        _ => Ok(()),
-    }
 }

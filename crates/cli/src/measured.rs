@@ -26,6 +26,8 @@ pub struct Progress {
     pub pdus: u64,
     pub misses: u64,
     pub slack_ns_min: Option<i64>,
+    /// The lag at its last upcall or return; `None` if the policy has no lag.
+    pub lag_ns: Option<i64>,
     /// The stream's counts, if the activity is a stream.
     pub stream: Option<StreamCounts>,
 }

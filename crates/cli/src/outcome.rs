@@ -141,7 +141,7 @@ pub fn activity(planned: &Planned<'_>, report: &ActivityReport) -> output::Activ
         },
         wakeup_latency_ns: percentiles(&statistics.wakeup),
         faulted: report.faulted,
-        lag_ns: None,
+        lag_ns: statistics.lag.map(|lag| output::Range { min: lag.min_ns, max: lag.max_ns }),
         promise: planned.promise,
         window: planned.window(),
         window_violations: None,

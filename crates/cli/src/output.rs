@@ -63,6 +63,8 @@ pub struct PlannedActivity {
     pub delay_ns_max: Option<u64>,
     /// The group that the task belongs to; null for a stream, and without groups.
     pub group: Option<String>,
+    /// The activity whose CPU the spec asks for; null if it asks for none.
+    pub same_cpu_as: Option<String>,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -150,8 +152,8 @@ pub struct Activity {
     /// Time from release to first upcall.
     pub wakeup_latency_ns: Percentiles,
     pub faulted: bool,
-    /// How far service was behind (positive) or ahead of the ideal share; under `ps` in virtual
-    /// time.
+    /// How far service was behind (positive) or ahead of the ideal share at its upcalls and
+    /// returns; under `ps`, in mode upcall and in virtual time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lag_ns: Option<Range>,
     /// What was promised, and so is judged.

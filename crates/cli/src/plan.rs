@@ -3,7 +3,9 @@
 //! `run` uses the same plan, so a run does what `plan` prints.
 
 use upcall::activity::{ActivityParams, GroupId, Terms};
-use upcall::admission::{Hint, Platform, Refusal, Reservations, Share, TestResult};
+use upcall::admission::{
+    Hint, Platform, Refusal, Reservation, ReservationId, Reservations, Share, TestResult,
+};
 use upcall::discipline::{self, Discipline};
 use upcall::policy::ps;
 use upcall::qos::mapping::BULK_DELAY;
@@ -14,9 +16,6 @@ use upcall::work::Work;
 use crate::exit::Failure;
 use crate::output::{self, Promise};
 use crate::spec::{Activity, Direction, Spec, Stream, SwitchCost};
-
-/// Domain of activities whose spec names none.
-const DOMAIN_DEFAULT: &str = "main";
 
 /// A spec with every number filled in, and the result of admission.
 #[derive(Debug)]
@@ -55,7 +54,7 @@ impl<'s> Planned<'s> {
     }
 
     pub fn domain(&self) -> &'s str {
-        self.activity.domain().unwrap_or(DOMAIN_DEFAULT)
+        self.activity.domain_name()
     }
 
     /// The window `x/y`, if windows are promised.
@@ -105,40 +104,9 @@ pub fn plan<'s>(spec: &'s Spec, options: PlanOptions) -> Result<Plan<'s>, Failur
         activities.push(map_activity(spec, activity, platform.switch_cost, measure)?);
     }
     set_promises(&mut activities, discipline);
-    let mut reservations = Reservations::new(platform.clone(), discipline);
-    let mut refusals = Vec::new();
-    let mut refused_tests = Vec::new();
-    let mut held = Vec::new();
-    for planned in &mut activities {
-        match reservations.reserve(planned.name(), planned.params, &planned.terms) {
-            Ok(reservation) => {
-                planned.cpu = reservation.cpu;
-                held.push(Some(reservation.id));
-            }
-            Err(refusal) => {
-                let optional = planned.activity.is_optional();
-                refusals.push(output::Refusal {
-                    name: planned.name().to_owned(),
-                    reason: refusal.reason.to_string(),
-                    hint: hint(planned, &refusal, &reservations, platform.switch_cost),
-                    optional,
-                });
-                if !optional {
-                    refused_tests.extend(refusal.tests);
-                }
-                planned.refused = true;
-                // The runtime does the same when its admission is off.
-                let mut unscreened = reservations.clone();
-                let (name, params) = (planned.name(), planned.params);
-                let placed = unscreened.reserve_unscreened(name, params, &planned.terms);
-                planned.cpu = placed.cpu;
-                held.push(options.soft.then_some(placed.id));
-                if options.soft {
-                    reservations = unscreened;
-                }
-            }
-        }
-    }
+    let reservations = Reservations::new(platform.clone(), discipline);
+    let Placed { reservations, held, refusals, refused_tests } =
+        place_all(&mut activities, reservations, options.soft);
     let mut tests = reservations.tests();
     for (planned, id) in activities.iter_mut().zip(&held) {
         planned.response_max = id.and_then(|id| reservations.response_max(id));
@@ -151,6 +119,109 @@ pub fn plan<'s>(spec: &'s Spec, options: PlanOptions) -> Result<Plan<'s>, Failur
     tests.extend(refused_tests);
     let output = output(discipline, &platform, &reservations, &activities, &held, tests, refusals);
     Ok(Plan { activities, platform, discipline, output, left_out: Vec::new() })
+}
+
+/// What admission says of all activities.
+struct Placed {
+    reservations: Reservations,
+    /// The reservation of each activity that has one.
+    held: Vec<Option<ReservationId>>,
+    refusals: Vec<output::Refusal>,
+    /// The tests that refused activities failed.
+    refused_tests: Vec<TestResult>,
+}
+
+/// The CPUs that admission tries for an activity.
+#[derive(Clone, Copy)]
+enum Target {
+    /// All of them, in order.
+    FirstFit,
+    /// That of another activity. `None`: the other one was refused.
+    CpuOf(Option<ReservationId>),
+}
+
+/// Admits one activity after the other. With `soft`, refused ones are placed as well.
+fn place_all(activities: &mut [Planned<'_>], reservations: Reservations, soft: bool) -> Placed {
+    let mut all =
+        Placed { reservations, held: Vec::new(), refusals: Vec::new(), refused_tests: Vec::new() };
+    for at in 0..activities.len() {
+        let (before, rest) = activities.split_at_mut(at);
+        let planned = &mut rest[0];
+        // The spec was checked: the one that is named comes before.
+        let is_named = |each: &Planned<'_>| planned.activity.same_cpu_as() == Some(each.name());
+        let named = before.iter().position(is_named);
+        let target = named.map_or(Target::FirstFit, |named| Target::CpuOf(all.held[named]));
+        match reserve(&mut all.reservations, planned, planned.params, target) {
+            Ok(reservation) => {
+                planned.cpu = reservation.cpu;
+                all.held.push(Some(reservation.id));
+            }
+            Err(refusal) => {
+                planned.refused = true;
+                all.refuse(planned, target, refusal);
+                // The runtime does the same when its admission is off.
+                let mut unscreened = all.reservations.clone();
+                let placed = reserve_unscreened(&mut unscreened, planned, target);
+                let cpu_of_named = named.map_or(0, |named| before[named].cpu);
+                planned.cpu = placed.map_or(cpu_of_named, |placed| placed.cpu);
+                all.held.push(placed.map(|placed| placed.id).filter(|_| soft));
+                if soft {
+                    all.reservations = unscreened;
+                }
+            }
+        }
+    }
+    all
+}
+
+impl Placed {
+    /// Notes a refusal; `None`: the activity whose CPU it must be on was refused.
+    fn refuse(&mut self, planned: &Planned<'_>, target: Target, refusal: Option<Refusal>) {
+        let (name, optional) = (planned.name().to_owned(), planned.activity.is_optional());
+        let Some(refusal) = refusal else {
+            let other = planned.activity.same_cpu_as().unwrap_or_default();
+            let reason = format!("it must be on the CPU of `{other}`, which is refused");
+            self.refusals.push(output::Refusal { name, reason, hint: None, optional });
+            return;
+        };
+        let reason = refusal.reason.to_string();
+        let hint = hint(planned, &refusal, &self.reservations, target);
+        self.refusals.push(output::Refusal { name, reason, hint, optional });
+        if !optional {
+            self.refused_tests.extend(refusal.tests);
+        }
+    }
+}
+
+/// Asks admission for a place with these parameters. An error without a refusal: the activity whose
+/// CPU it must be on was refused.
+fn reserve(
+    reservations: &mut Reservations,
+    planned: &Planned<'_>,
+    params: ActivityParams,
+    target: Target,
+) -> Result<Reservation, Option<Refusal>> {
+    let (name, terms) = (planned.name(), &planned.terms);
+    match target {
+        Target::FirstFit => reservations.reserve(name, params, terms).map_err(Some),
+        Target::CpuOf(Some(other)) => reservations.reserve_on_cpu_of(other, name, params, terms),
+        Target::CpuOf(None) => Err(None),
+    }
+}
+
+/// A place without the tests. `None`: the activity whose CPU it must be on has none.
+fn reserve_unscreened(
+    reservations: &mut Reservations,
+    planned: &Planned<'_>,
+    target: Target,
+) -> Option<Reservation> {
+    let (name, params, terms) = (planned.name(), planned.params, &planned.terms);
+    match target {
+        Target::FirstFit => Some(reservations.reserve_unscreened(name, params, terms)),
+        Target::CpuOf(other) => {
+            reservations.reserve_unscreened_on_cpu_of(other?, name, params, terms)
+        }
+    }
 }
 
 impl<'s> Plan<'s> {
@@ -344,8 +415,7 @@ fn switch_cost(spec: &Spec, discipline: &Discipline, cpus: &[u32]) -> Result<Spa
 
 /// Whether the spec names more than one domain.
 fn has_domains(spec: &Spec) -> bool {
-    let domain = |activity: &Activity<'_>| activity.domain().unwrap_or(DOMAIN_DEFAULT).to_owned();
-    let domains: Vec<_> = spec.activities().iter().map(domain).collect();
+    let domains: Vec<_> = spec.activities().iter().map(|each| each.domain_name()).collect();
     domains.iter().any(|domain| *domain != domains[0])
 }
 
@@ -458,7 +528,7 @@ fn output(
     platform: &Platform,
     reservations: &Reservations,
     activities: &[Planned<'_>],
-    held: &[Option<upcall::admission::ReservationId>],
+    held: &[Option<ReservationId>],
     tests: Vec<TestResult>,
     refusals: Vec<output::Refusal>,
 ) -> output::Plan {
@@ -502,7 +572,7 @@ fn hint(
     planned: &Planned<'_>,
     refusal: &Refusal,
     reservations: &Reservations,
-    switch_cost: Span,
+    target: Target,
 ) -> Option<String> {
     let found = refusal.hint.as_ref()?;
     let Some((stream, _)) = planned.stream() else { return Some(found.to_string()) };
@@ -518,8 +588,8 @@ fn hint(
     let quarters = (5..=8).chain((3..=10).map(|times| times * 4));
     let fits = quarters.map(|quarters| from * quarters / 4).find(|&to| {
         let spec = StreamSpec { delay: Some(to), ..asked };
-        mapping(stream, &spec, switch_cost).is_ok_and(|mapping| {
-            reservations.clone().reserve(planned.name(), mapping.params, &planned.terms).is_ok()
+        mapping(stream, &spec, reservations.switch_cost()).is_ok_and(|mapping| {
+            reserve(&mut reservations.clone(), planned, mapping.params, target).is_ok()
         })
     });
     fits.map(|to| format!("a delay of {to} instead of {from} would fit"))
@@ -548,5 +618,6 @@ fn planned_output(planned: &Planned<'_>, placed: bool) -> output::PlannedActivit
             Activity::Task(task) => task.group.clone(),
             Activity::Stream(_) => None,
         },
+        same_cpu_as: planned.activity.same_cpu_as().map(str::to_owned),
     }
 }

@@ -1,7 +1,8 @@
 //! `upcall plot`: draws a trace, or the outcome of a run.
 //!
 //! It reads a file that `--trace` or `--json` wrote, and writes SVG. The first byte tells which of
-//! the two the file is. Of a trace it draws the schedule in a window, and histograms of all jobs.
+//! the two the file is. Of a trace it draws the schedule and the lags in a window, and histograms
+//! of all jobs.
 
 use std::path::Path;
 
@@ -13,6 +14,7 @@ use crate::exit::Failure;
 use crate::show;
 use gantt::gantt;
 use label::format_ms;
+use lag_lines::lag_lines;
 use outcome::of_outcome;
 use page::Page;
 use replayed::Replayed;
@@ -22,6 +24,7 @@ mod charts;
 mod gantt;
 mod histogram;
 mod label;
+mod lag_lines;
 mod outcome;
 mod page;
 mod replayed;
@@ -90,7 +93,7 @@ fn check_ending(picture: &Path) -> Result<(), Failure> {
     }
 }
 
-/// The schedule in the window, and the histograms of slack and of the replay.
+/// The schedule and the lags in the window, and the histograms of slack and of the replay.
 fn of_trace(
     schedule: &Schedule,
     replayed: Option<&Replayed>,
@@ -127,6 +130,9 @@ fn of_trace(
         show::span(end_ns)
     ));
     gantt(&mut page, schedule, from_ns, until_ns);
+    if let Some(replayed) = replayed {
+        lag_lines(&mut page, schedule, replayed, (from_ns, until_ns));
+    }
     charts::slacks(&mut page, schedule);
     if let Some(replayed) = replayed {
         charts::lags(&mut page, schedule, replayed);

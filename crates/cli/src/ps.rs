@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use comfy_table::Table;
 use serde::Serialize;
 use upcall::status::{
-    ActivityState, ActivityStatus, DomainStatus, Status, StatusError, VirtualProcessorState,
-    VirtualProcessorStatus, status,
+    ActivityState, ActivityStatus, DomainStatus, ProgramStatus, Status, StatusError,
+    VirtualProcessorState, VirtualProcessorStatus, status,
 };
 
 use crate::exit::Failure;
@@ -28,6 +28,7 @@ pub struct Output {
     switch_cost_ns: u64,
     cpus: Vec<Cpu>,
     domains: Vec<Domain>,
+    programs: Vec<Program>,
     hidden_domains: u32,
 }
 
@@ -98,6 +99,22 @@ struct Activity {
     next_release_ns: Option<u64>,
 }
 
+#[derive(Debug, Serialize)]
+struct Program {
+    id: u64,
+    name: String,
+    pid: u32,
+    uid: u32,
+    cpu: u32,
+    share: Option<f64>,
+    weight: Option<u32>,
+    used_ns: u64,
+    processes: u32,
+    burst_ns: u64,
+    quantum_ns: u64,
+    at_ns: u64,
+}
+
 /// The daemon's socket: `named`, or the one that this user's programs find.
 ///
 /// # Errors
@@ -118,13 +135,18 @@ fn failed(error: upcall::FolderError) -> Failure {
 /// # Errors
 /// There is no daemon, or it does not reply: as one line.
 pub fn fetch_status(socket: &Path) -> Result<Status, Failure> {
-    status(socket).map_err(|error| match error {
+    status(socket).map_err(|error| failed_request(socket, error))
+}
+
+/// The failure of a request to the daemon at `socket`, as one line.
+pub fn failed_request(socket: &Path, error: StatusError) -> Failure {
+    match error {
         StatusError::Connect { path, error } => {
             let error = std::io::Error::from_raw_os_error(error.raw_os_error());
             Failure::new(format_args!("upcall: {}", unreachable(&path, &error))).because(error)
         }
         error => Failure::new(format_args!("upcall: {}: {error}", socket.display())).because(error),
-    })
+    }
 }
 
 impl Output {
@@ -148,6 +170,7 @@ impl Output {
             switch_cost_ns: status.switch_cost_ns,
             cpus: cpus.collect(),
             domains: status.domains.iter().map(Domain::of).collect(),
+            programs: status.programs.iter().map(Program::of).collect(),
             hidden_domains: status.hidden_domains,
         }
     }
@@ -227,13 +250,39 @@ impl Activity {
     }
 }
 
-/// The status as tables: one of CPUs, one of domains, one of activities.
+impl Program {
+    fn of(status: &ProgramStatus) -> Self {
+        let given = |number: u32| Some(number).filter(|&number| number > 0);
+        Program {
+            id: status.id,
+            name: status.name.clone(),
+            pid: status.pid,
+            uid: status.uid,
+            cpu: status.cpu,
+            share: given(status.share_ppm).map(|ppm| part(ppm.into())),
+            weight: given(status.weight),
+            used_ns: status.used_ns,
+            processes: status.processes,
+            burst_ns: status.burst_ns,
+            quantum_ns: status.quantum_ns,
+            at_ns: status.at_ns,
+        }
+    }
+}
+
+/// The status as tables: one of CPUs, one of domains, one of activities, and one of programs if
+/// there are any.
 pub fn tables(status: &Status) -> String {
     let (cpus, domains, activities) = (cpus(status), domains(status), activities(status));
+    let programs = match status.programs.is_empty() {
+        true => String::new(),
+        false => format!("\n{}\n", programs(status)),
+    };
     let (policy, cost) = (visible(&status.policy), show::span(status.switch_cost_ns));
     let hidden = hidden(status).map_or_else(String::new, |line| format!("\n{line}\n"));
     format!(
-        "{cpus}\n\npolicy: {policy}\nhand-off cost: {cost}\n\n{domains}\n\n{activities}\n{hidden}"
+        "{cpus}\n\npolicy: {policy}\nhand-off cost: {cost}\n\n{domains}\n\n{activities}\n{programs}\
+         {hidden}"
     )
 }
 
@@ -307,6 +356,41 @@ fn activities(status: &Status) -> Table {
         ]);
     }
     activities
+}
+
+fn programs(status: &Status) -> Table {
+    let header = [
+        "program",
+        "name",
+        "PID",
+        "UID",
+        "CPU",
+        "share",
+        "weight",
+        "CPU time",
+        "processes",
+        "quantum",
+    ];
+    let mut programs = show::table(&header, 2);
+    for program in &status.programs {
+        let or_dash = |number: u32, shown: String| match number {
+            0 => "-".to_owned(),
+            _ => shown,
+        };
+        programs.add_row([
+            program.id.to_string(),
+            visible(&program.name),
+            program.pid.to_string(),
+            program.uid.to_string(),
+            program.cpu.to_string(),
+            or_dash(program.share_ppm, percent(program.share_ppm.into())),
+            or_dash(program.weight, program.weight.to_string()),
+            show::span(program.used_ns),
+            program.processes.to_string(),
+            show::span(program.quantum_ns),
+        ]);
+    }
+    programs
 }
 
 /// A line about the domains that are not shown; `None` if all are shown.

@@ -57,7 +57,8 @@ pub fn slack(ns: i64) -> String {
     format!("{sign}{}", span(ns.unsigned_abs()))
 }
 
-fn or_dash<T>(value: Option<T>, show: impl Fn(T) -> String) -> String {
+/// `-` if there is no such figure.
+pub fn or_dash<T>(value: Option<T>, show: impl Fn(T) -> String) -> String {
     value.map_or_else(|| "-".to_owned(), show)
 }
 

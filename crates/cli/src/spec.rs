@@ -14,6 +14,7 @@
 //! | `source` | positions in the file, and the form of an error |
 //! | `table` | one table: types, ranges, unknown and missing keys |
 //! | `stream`, `task`, `group`, `background` | the keys of each table |
+//! | `same_cpu` | entries that name others for their CPU |
 //! | `units`, `endpoint` | numbers with a unit, addresses |
 //! | `spelling` | the key that a misspelt one stands for |
 
@@ -22,6 +23,7 @@ mod contents;
 mod document;
 mod endpoint;
 mod group;
+mod same_cpu;
 mod source;
 mod spelling;
 mod stream;

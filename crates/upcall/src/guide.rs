@@ -7,7 +7,7 @@
 //! | [`udp`] | packets: in a periodic handler, and event-driven |
 //! | [`streams`] | data for a handler from a thread, a file, or another process |
 //! | [`tasks`] | `async` code that is scheduled by deadline, such as a task on a socket |
-//! | [`channels`] | events: a service and its clients; events for a handler |
+//! | [`channels`] | events: a service and its clients; events for a handler; ready descriptors |
 //! | [`processes`] | several processes under one daemon |
 //! | [`beside_tokio`] | tokio and hyper in the same program |
 //! | [`reports`] | errors, notices, counters, statistics, the end of a program |

@@ -151,7 +151,8 @@
 //!
 //! Most programs need [`activity`] and [`time`]. [`udp`], [`stream`], [`channel`] and [`io_events`]
 //! move data and events. [`clock`], [`qos`], [`status`] and [`policy`] have the clock, the needs of
-//! streams, the state of a daemon, and the policies by name. The types of [`admission`],
+//! streams, the state of a daemon, and the policies by name. [`program`] gives shares to programs
+//! that nobody changed. The types of [`admission`],
 //! [`scheduler`], [`record`] and [`cost`] appear in errors and reports; runtime and simulator
 //! share these modules. The command `upcall run` measures with [`load`] and `work`; `work` needs
 //! the feature `codecs`.
@@ -182,13 +183,14 @@ pub mod work;
 pub use upcall_runtime::{
     ACTIVITIES_MAX, ActivityReport, Attach, AttachError, Band, Batch, BusyLimit, Checkpoint,
     Config, CreateError, DaemonFault, EVENTS_MAX, Endings, FIFO_PRIORITY, FifoRefusal, FolderError,
-    HandlerId, Interrupt, InterruptError, IoInterrupt, IoWait, Job, Latency, Machine, MaskedBatch,
-    Measure, MemoryLock, Mode, Need, Notice, NoticeKind, Offence, OsError, PostError, PostedEvent,
-    Poster, PreemptionMask, RealTime, Record, Remedy, Report, Right, Runtime, StartError,
-    Statistics, Task, ThreadError, TimeAdvance, TimedSleep, VirtualReport, VirtualStatistics,
-    activity, admission, allowed_cpus, channel, clock, cost, daemon_answers, daemon_socket,
-    default_cpus, discipline, io_events, load, own_daemon_socket, policy, private_folder, qos,
-    record, scheduler, status, stream, switch_cost, system_daemon_socket, thread_cpu_ns, time, udp,
+    HandlerId, Interrupt, InterruptError, IoInterrupt, IoWait, Job, Lag, Latency, Machine,
+    MaskedBatch, Measure, MemoryLock, Mode, Need, Notice, NoticeKind, Offence, OsError, PostError,
+    PostedEvent, Poster, PreemptionMask, RealTime, Record, Remedy, Report, Right, Runtime,
+    StartError, Statistics, Task, ThreadError, TimeAdvance, TimedSleep, VirtualReport,
+    VirtualStatistics, activity, admission, allowed_cpus, channel, clock, cost, daemon_answers,
+    daemon_socket, default_cpus, discipline, io_events, load, own_daemon_socket, policy,
+    private_folder, program, qos, record, scheduler, status, stream, switch_cost,
+    system_daemon_socket, thread_cpu_ns, time, udp,
 };
 
 /// Compiles and runs the example in the README. A reader who copies it gets no warnings.

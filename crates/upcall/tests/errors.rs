@@ -17,6 +17,7 @@ use upcall::discipline::RMDP;
 use upcall::io_events::{InterestError, PollerError};
 use upcall::load::LoadError;
 use upcall::policy::ps::GroupError;
+use upcall::program::{ProgramError, RefusalCause, RefusedProgram};
 use upcall::qos::MapError;
 use upcall::scheduler::InputError;
 use upcall::status::StatusError;
@@ -32,8 +33,16 @@ use upcall::{
 };
 
 /// Errors between the crates, which no application receives.
-const INNER: [&str; 6] =
-    ["DeadlineRefusal", "Divergence", "NoSlot", "PushError", "ReceiveError", "WireError"];
+const INNER: [&str; 8] = [
+    "CgroupError",
+    "DeadlineRefusal",
+    "Divergence",
+    "NoSlot",
+    "ProgramRefusal",
+    "PushError",
+    "ReceiveError",
+    "WireError",
+];
 
 /// Errors that an application receives inside others, and that a test cannot make alone.
 const WITHIN: [&str; 3] = ["PeerFault", "Refused", "SegmentError"];
@@ -58,6 +67,12 @@ fn no_bytes() -> StreamOpenError {
 /// The error of memory that is not a stream's, and may shrink.
 fn not_shared() -> StreamOpenError {
     Stream::from_fd(fs::File::open("/dev/null").unwrap().into()).unwrap_err()
+}
+
+/// The refusal of a program by a daemon.
+fn no_room() -> RefusedProgram {
+    let (cause, reason) = (RefusalCause::NoRoom, "30 % is free".to_owned());
+    RefusedProgram { cause, asked_ppm: 450_000, fits_ppm: 300_000, reason }
 }
 
 /// Each type of error in the facade: its name, its `Debug` and its `Display`.
@@ -98,6 +113,7 @@ fn shown() -> Vec<(&'static str, String, String)> {
         PollerError PollerError::Os(os);
         IoPumpError IoPumpError::Open(not_shared());
         PostError PostError::Full;
+        ProgramError ProgramError::Refused(no_room());
         RaiseError RaiseError::Gone(Gone::Died);
         Refusal refusal();
         Reject Reject::Empty;
@@ -163,7 +179,7 @@ fn errors_in(text: &str, path: &Path) -> Vec<String> {
 #[test]
 fn an_error_with_a_cause_prints_it_and_keeps_it() {
     let os = OsError::new("open", 13);
-    let errors: [Box<dyn Error>; 11] = [
+    let errors: [Box<dyn Error>; 12] = [
         Box::new(AttachError::Daemon(DaemonFault::PagesMissing)),
         Box::new(AttachError::Os(os)),
         Box::new(CallError::Os(os)),
@@ -172,6 +188,7 @@ fn an_error_with_a_cause_prints_it_and_keeps_it() {
         Box::new(InterruptError::Watch(os)),
         Box::new(PollerError::Os(os)),
         Box::new(IoPumpError::Open(not_shared())),
+        Box::new(ProgramError::Daemon(StatusError::Os(os))),
         Box::new(StartError::Cpus(os)),
         Box::new(StatusError::Daemon(DaemonFault::PartOfNoDomain)),
         Box::new(no_bytes()),

@@ -82,9 +82,9 @@ static void sizes(void)
     attr.size = sizeof attr;
     EXPECT(create(&attr) == -EINVAL && strstr(rts_refusal(), "workahead") != NULL);
     attr.workahead = 0;
-    attr.reserved = 1;
-    EXPECT(create(&attr) == -E2BIG);
-    attr.reserved = 0;
+    attr.same_cpu_as = 1; /* without the flag */
+    EXPECT(create(&attr) == -EINVAL && strstr(rts_refusal(), "same_cpu_as") != NULL);
+    attr.same_cpu_as = 0;
     attr.window_misses = 2;
     attr.window_periods = 2;
     EXPECT(create(&attr) == -EINVAL && strstr(rts_refusal(), "2/2") != NULL);

@@ -91,7 +91,9 @@ static void bad_arguments(void)
     int unknown[] = {-1, 0, 5, RTS_DESCRIPTORS_MAX, 0x7fffffff};
     for (size_t i = 0; i < sizeof unknown / sizeof *unknown; i++) {
         EXPECT(rts_run(unknown[i]) == -EBADF && rts_suspend(unknown[i]) == -EBADF);
-        EXPECT(rts_close(unknown[i]) == -EBADF);
+        EXPECT(rts_close(unknown[i]) == -EBADF && rts_cpu(unknown[i]) == -EBADF);
+        bad = attr, bad.flags = RTS_SAME_CPU, bad.same_cpu_as = unknown[i];
+        EXPECT(rts_create(&bad, all_of_it, NULL, NULL) == -EBADF);
         EXPECT(rts_statistics(unknown[i], &statistics) == -EBADF);
     }
     EXPECT(rts_create(NULL, all_of_it, NULL, NULL) == -EFAULT);
@@ -106,7 +108,7 @@ static void bad_arguments(void)
 
     bad = attr, bad.size = 0;
     EXPECT(rts_create(&bad, all_of_it, NULL, NULL) == -EINVAL);
-    bad = attr, bad.flags = 4;
+    bad = attr, bad.flags = 8;
     EXPECT(rts_create(&bad, all_of_it, NULL, NULL) == -EINVAL);
     bad = attr, bad.period_ns = 0;
     EXPECT(rts_create(&bad, all_of_it, NULL, NULL) == -EINVAL);

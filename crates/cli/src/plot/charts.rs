@@ -98,9 +98,10 @@ impl Lag<'_> {
     fn of<'a>(schedule: &'a Schedule, replayed: &Replayed, finest: f64) -> Vec<Lag<'a>> {
         let rows = schedule.rows.iter().enumerate();
         let lags = rows.filter_map(|(place, row)| {
-            let lags_ns = replayed.lags_ns.get(&(row.cpu, row.id.0))?;
-            let bins = Bins::of(&mut floats(lags_ns), finest)?;
-            Some(Lag { place, name: &row.name, notes: notes(&row.name, "lags", lags_ns), bins })
+            let lags = replayed.lags.get(&(row.cpu, row.id.0))?;
+            let lags_ns: Vec<i64> = lags.iter().map(|lag| lag.lag_ns).collect();
+            let bins = Bins::of(&mut floats(&lags_ns), finest)?;
+            Some(Lag { place, name: &row.name, notes: notes(&row.name, "lags", &lags_ns), bins })
         });
         lags.collect()
     }

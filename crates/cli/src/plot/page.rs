@@ -1,7 +1,7 @@
 //! The page of a picture: positions, axes and colours. It knows nothing of traces.
 
 use svg::Document;
-use svg::node::element::{Description, Group, Line, Polygon, Rectangle, Text, Title};
+use svg::node::element::{Description, Group, Line, Polygon, Polyline, Rectangle, Text, Title};
 
 pub const WIDTH: f64 = 1200.0;
 /// Width of the names at the left.
@@ -72,6 +72,16 @@ impl Page {
             .set("y1", round(from.1))
             .set("x2", round(to.0))
             .set("y2", round(to.1))
+            .set("stroke", stroke);
+        self.add(line);
+    }
+
+    /// A line through these points.
+    pub fn polyline(&mut self, points: impl Iterator<Item = (f64, f64)>, stroke: &str) {
+        let points = points.map(|(x, y)| format!("{},{}", round(x), round(y)));
+        let line = Polyline::new()
+            .set("points", points.collect::<Vec<_>>().join(" "))
+            .set("fill", "none")
             .set("stroke", stroke);
         self.add(line);
     }

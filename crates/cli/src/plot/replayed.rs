@@ -16,15 +16,22 @@ mod tests;
 /// The values of a replay.
 #[derive(Clone, Debug, Default)]
 pub struct Replayed {
-    /// The lags in nanoseconds of each activity, by CPU and by the activity's number on that CPU,
-    /// in order of time. There is a value at every upcall and at every return. Empty under a policy
-    /// without lag.
-    pub lags_ns: BTreeMap<(u32, u32), Vec<i64>>,
+    /// The lags of each activity, by CPU and by the activity's number on that CPU, in order of
+    /// time. There is a value at every upcall and at every return. Empty under a policy without
+    /// lag.
+    pub lags: BTreeMap<(u32, u32), Vec<LagAt>>,
     /// The time quantum of the policy, if it has lag.
     pub time_quantum: Option<Span>,
     /// By CPU: for each sleep that lasted until its deadline, how much later the CPU woke, in
     /// nanoseconds.
     pub wakeups_ns: BTreeMap<u32, Vec<u64>>,
+}
+
+/// A lag, and its moment on the clock of the trace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LagAt {
+    pub at_ns: u64,
+    pub lag_ns: i64,
 }
 
 impl Replayed {
@@ -44,7 +51,8 @@ impl Replayed {
             if let Some(id) = lag_subject(&mut running, cpu, record)
                 && let Some(lag_ns) = scheduler.lag_ns(id, record.now)
             {
-                replayed.lags_ns.entry((cpu, id.0)).or_default().push(lag_ns);
+                let at_ns = record.now.as_nanos();
+                replayed.lags.entry((cpu, id.0)).or_default().push(LagAt { at_ns, lag_ns });
             }
             if let Some(late) = wakeup_latency(&mut due, cpu, scheduler, record) {
                 replayed.wakeups_ns.entry(cpu).or_default().push(late.as_nanos());

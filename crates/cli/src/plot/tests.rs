@@ -2,6 +2,7 @@
 
 use super::label::LABEL_MAX;
 use super::page::Axis;
+use super::replayed::LagAt;
 use super::*;
 use upcall::activity::ActivityParams;
 use upcall::discipline::RMDP;
@@ -31,6 +32,48 @@ fn count(picture: &str, what: &str) -> usize {
     picture.matches(what).count()
 }
 
+/// Lags from the first millisecond on, one each millisecond.
+fn every_ms<const N: usize>(lags_ns: [i64; N]) -> Vec<LagAt> {
+    let moments = (1u64..).map(|ms| ms * 1_000_000);
+    moments.zip(lags_ns).map(|(at_ns, lag_ns)| LagAt { at_ns, lag_ns }).collect()
+}
+
+#[test]
+fn the_lags_of_the_window_are_a_line_of_each_activity() {
+    let quantum = Some(Span::from_millis(1));
+    let mut replayed = Replayed { time_quantum: quantum, ..Replayed::default() };
+    let schedule = schedule(1_000);
+    replayed.lags.insert((0, 0), every_ms([-250_000, 0, 500_000, 100_000]));
+    replayed.lags.insert((0, 1), every_ms([-1_900_000, 500_000]));
+    let ms = Span::from_millis;
+    let drawn = |from, to| {
+        let window = Window { from: Some(ms(from)), to: Some(ms(to)) };
+        of_trace(&schedule, Some(&replayed), window).unwrap()
+    };
+    let picture = drawn(0, 100);
+    for (what, times) in [
+        ("lag over time: fast &amp; small", 1),
+        ("lag over time: &lt;slow&gt;", 1),
+        ("<polyline", 2),
+        ("has 1.9 quanta", 1),
+    ] {
+        assert_eq!(count(&picture, what), times, "{what}: {picture}");
+    }
+    let points = |picture: &str| {
+        let (_, rest) = picture.split_once("<polyline").unwrap();
+        let (_, rest) = rest.split_once("points=\"").unwrap();
+        let points = rest.split('"').next().unwrap();
+        points.split(' ').map(|point| point.split_once(',').unwrap().1.parse().unwrap()).collect()
+    };
+    let heights: Vec<f64> = points(&picture);
+    // Behind is above: a smaller coordinate.
+    assert_eq!(heights.len(), 4);
+    assert!(heights[0] > heights[1] && heights[1] > heights[2], "{heights:?}");
+    let late = drawn(3, 100);
+    assert_eq!((count(&late, "<polyline"), points(&late).len()), (1, 2), "{late}");
+    assert_eq!(count(&drawn(50, 100), "<polyline"), 0);
+}
+
 #[test]
 fn each_activity_has_a_histogram_of_lag_with_a_mark_at_a_quantum() {
     let mut replayed = Replayed::default();
@@ -39,8 +82,8 @@ fn each_activity_has_a_histogram_of_lag_with_a_mark_at_a_quantum() {
     assert_eq!(count(&without, "quantum") + count(&without, "wake-up"), 0);
     let quantum = Span::from_millis(1);
     replayed.time_quantum = Some(quantum);
-    replayed.lags_ns.insert((0, 0), vec![-250_000, 0, 0, 100_000]);
-    replayed.lags_ns.insert((0, 1), vec![-1_900_000, 500_000]);
+    replayed.lags.insert((0, 0), every_ms([-250_000, 0, 0, 100_000]));
+    replayed.lags.insert((0, 1), every_ms([-1_900_000, 500_000]));
     replayed.wakeups_ns.insert(0, vec![0, 5_000, 6_000, 40_000]);
     let picture = of_trace(&schedule, Some(&replayed), ALL).unwrap();
     for (what, times) in [
@@ -48,8 +91,8 @@ fn each_activity_has_a_histogram_of_lag_with_a_mark_at_a_quantum() {
         ("+1 quantum", 1),
         ("lag of fast &amp; small", 1),
         ("lag of &lt;slow&gt;", 1),
-        // In a description, and beside the bars.
-        ("4 lags", 2),
+        // In two descriptions, and beside the bars.
+        ("4 lags", 3),
         ("-250 us to +100 us", 2),
         ("-1.9 ms to +500 us", 2),
         ("wake-up latency of CPU 0", 1),

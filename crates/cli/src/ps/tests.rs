@@ -18,9 +18,39 @@ fn domains_of_other_users_are_counted_below_the_tables_and_in_the_json() {
 }
 
 #[test]
+fn programs_have_a_table_if_there_are_any() {
+    let mut status = Status::default();
+    assert!(!tables(&status).contains("weight"));
+    let program = ProgramStatus {
+        id: 3,
+        pid: 4321,
+        uid: 1000,
+        cpu: 1,
+        share_ppm: 450_000,
+        weight: 0,
+        used_ns: 1_500_000,
+        processes: 2,
+        burst_ns: 0,
+        quantum_ns: 1_000_000,
+        at_ns: 9,
+        name: "ffm\x1bpeg".to_owned(),
+    };
+    let weighted = ProgramStatus { share_ppm: 0, weight: 2, ..program.clone() };
+    status.programs = vec![program, weighted];
+    let text = tables(&status);
+    let rows: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
+    let row = ["3", "ffm?peg", "4321", "1000", "1", "45.0", "%", "-", "1.5", "ms", "2", "1", "ms"];
+    assert!(rows.contains(&row.to_vec()), "{text}");
+    let json = serde_json::to_value(Output::of(&status)).unwrap();
+    let [first, second] = json["programs"].as_array().unwrap().as_slice() else { panic!() };
+    assert_eq!((&first["share"], &first["weight"]), (&0.45.into(), &serde_json::Value::Null));
+    assert_eq!((&second["share"], &second["weight"]), (&serde_json::Value::Null, &2.into()));
+}
+
+#[test]
 fn the_page_explains_every_column_of_ps() {
     let status = Status::default();
-    for table in [cpus(&status), domains(&status), activities(&status)] {
+    for table in [cpus(&status), domains(&status), activities(&status), programs(&status)] {
         assert_explained(&header(&table));
     }
     assert_explained(&["hand-off cost".to_owned()]);

@@ -1,12 +1,13 @@
 //! The activities of this process: all of a plan, or those of one domain.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use upcall::activity::Window;
 use upcall::time::{Instant, Span};
 use upcall::udp::StreamCounters;
 use upcall::work::{Work, WorkKind};
-use upcall::{CreateError, HandlerId, Job, Mode, Record, Runtime};
+use upcall::{CreateError, HandlerId, Job, Mode, Need, Record, Runtime};
 use upcall_sim::trace::{Clock, Header, Named};
 
 use crate::exit::Failure;
@@ -20,6 +21,8 @@ use crate::{outcome, output};
 /// A runtime and the activities created in it.
 pub struct Activities {
     pub runtime: Runtime,
+    /// By name, those that other processes run included.
+    known: BTreeMap<String, HandlerId>,
     /// In order of creation.
     created: Vec<Created>,
 }
@@ -94,7 +97,7 @@ pub fn shortfall(planned: &Planned<'_>, endpoint: Option<&Endpoint>) -> Option<S
 
 impl Activities {
     pub fn new(runtime: Runtime) -> Self {
-        Activities { runtime, created: Vec::new() }
+        Activities { runtime, known: BTreeMap::new(), created: Vec::new() }
     }
 
     /// Creates the activity at position `activity`, suspended.
@@ -107,7 +110,7 @@ impl Activities {
         planned: &Planned<'_>,
         endpoint: Option<Endpoint>,
     ) -> Result<(), CreateError> {
-        let need = (planned.params, planned.terms);
+        let need = self.need(planned)?;
         let stream =
             endpoint.as_ref().map(|endpoint| (endpoint.counters(), endpoint.work_counters()));
         let handler = match endpoint {
@@ -130,7 +133,27 @@ impl Activities {
         let windows = Windows::of(planned);
         let created = Created { activity, handler, stream, response_max, above_max: 0, windows };
         self.created.push(created);
+        self.known.insert(planned.name().to_owned(), handler);
         Ok(())
+    }
+
+    /// Reserves for an activity of another process.
+    ///
+    /// # Errors
+    /// See [`Runtime::reserve_remote`].
+    pub fn reserve_remote(&mut self, planned: &Planned<'_>) -> Result<(), CreateError> {
+        let need = self.need(planned)?;
+        let handler = self.runtime.reserve_remote(planned.name(), need)?;
+        self.known.insert(planned.name().to_owned(), handler);
+        Ok(())
+    }
+
+    fn need(&self, planned: &Planned<'_>) -> Result<Need, CreateError> {
+        let need = Need::from((planned.params, planned.terms));
+        let Some(other) = planned.activity.same_cpu_as() else { return Ok(need) };
+        // The one that is named comes first in a plan.
+        let other = self.known.get(other).ok_or(CreateError::NoSuchHandler)?;
+        Ok(need.same_cpu_as(*other))
     }
 
     /// The handlers, in order of creation.
@@ -188,6 +211,7 @@ impl Activities {
                 pdus: statistics.pdus,
                 misses: statistics.misses,
                 slack_ns_min: statistics.slack_ns_min,
+                lag_ns: statistics.lag.map(|lag| lag.last_ns),
                 stream: created.stream.as_ref().map(|(counters, _)| StreamCounts::of(counters)),
             })
         });
@@ -201,7 +225,7 @@ impl Activities {
         mode: Mode,
         mut on_job: impl FnMut(usize, &Job),
     ) -> (ActivityResults, Vec<(u32, Record)>) {
-        let Activities { runtime, mut created } = self;
+        let Activities { runtime, mut created, .. } = self;
         let report = runtime.stop(|id, job| record_job(&mut created, id, job, &mut on_job));
         let activities = created.iter().zip(&report.activities);
         let activities = activities

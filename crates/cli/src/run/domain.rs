@@ -168,9 +168,7 @@ fn create_all(
                 let Some(planned) = plan.get(activity) else {
                     return Err(unexpected(&ParentMessage::ReserveRemote { activity }));
                 };
-                let need = (planned.params, planned.terms);
-                let reserved = activities.runtime.reserve_remote(planned.name(), need);
-                reserved.map_err(Failure::of_error)?;
+                activities.reserve_remote(planned).map_err(Failure::of_error)?;
                 continue;
             }
             ParentMessage::Run { at_ns } => return Ok(Instant::from_nanos(at_ns)),

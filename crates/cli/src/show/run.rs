@@ -4,7 +4,7 @@ use comfy_table::Table;
 
 use super::judgement::{lacks_class, verdict};
 use super::{bits_a_second, or_dash, slack, span, table};
-use crate::output::{Activity, Machine, Offence, Platform, Run};
+use crate::output::{Activity, Machine, Offence, Platform, Range, Run};
 
 /// The whole report of a run, from its activities to its verdict.
 pub fn run(run: &Run) -> String {
@@ -35,6 +35,7 @@ pub fn run(run: &Run) -> String {
     }
     text += &overruns(run);
     text += &skipped(run);
+    text += &lag(run);
     let dearer = run.activities.iter().filter(|activity| costs_more(activity));
     // Mode upcall measures by the clock. Without the real-time class other threads run meanwhile.
     // The same holds for those of a thread that a watchdog lowered.
@@ -195,6 +196,21 @@ fn skipped(run: &Run) -> String {
         some.map(|activity| format!("{} {}", activity.name, activity.skipped)).collect();
     let by_name = by_name.join(", ");
     format!("skipped: {skipped} jobs were dropped before they began ({by_name})\n")
+}
+
+/// The furthest ahead of and behind the ideal share, of all activities and of each.
+fn lag(run: &Run) -> String {
+    let shown = |range: &Range| format!("{} to {}", slack(range.min), slack(range.max));
+    let some = || {
+        let lags = run.activities.iter().map(|activity| (&activity.name, activity.lag_ns.as_ref()));
+        lags.filter_map(|(name, lag)| Some((name, lag?)))
+    };
+    let all = some()
+        .map(|(_, lag)| lag.clone())
+        .reduce(|a, b| Range { min: a.min.min(b.min), max: a.max.max(b.max) });
+    let Some(all) = all else { return String::new() };
+    let by_name: Vec<String> = some().map(|(name, lag)| format!("{name} {}", shown(lag))).collect();
+    format!("lag: {} ({})\n", shown(&all), by_name.join(", "))
 }
 
 /// What watchdogs did to the processes of the run.

@@ -5,7 +5,7 @@ use comfy_table::Table;
 use super::{compare, comparison, plan, run};
 use crate::output::{
     Activity, Background, Cost, Cpu, Dropped, Machine, Offence, Percentiles, Plan, PlannedActivity,
-    Platform, Refusal, Run, Stream, Switches, Test,
+    Platform, Range, Refusal, Run, Stream, Switches, Test,
 };
 
 const PAGE: &str = include_str!("../../../../docs/screens.md");
@@ -307,6 +307,19 @@ fn overruns_and_skipped_jobs_are_told_by_name() {
     assert!(text.contains("were dropped before they began (video 2)\n"), "{text}");
 }
 
+#[test]
+fn the_lags_of_all_and_of_each_activity_are_told_where_there_are_any() {
+    let mut shared = outcome("upcall", [0, 0, 0], 10);
+    assert!(!run(&shared).contains("lag"), "{}", run(&shared));
+    let lagging =
+        |name, min, max| Activity { lag_ns: Some(Range { min, max }), ..activity(name, 0, 1) };
+    shared.activities =
+        vec![lagging("audio", -200_000, 500_000), lagging("video", -450_000, 100_000)];
+    let line = "lag: -450 us to +500 us (audio -200 us to +500 us, video -450 us to +100 us)\n";
+    assert!(run(&shared).contains(line), "{}", run(&shared));
+    assert_explained(&["lag".to_owned()]);
+}
+
 /// A fault has the words of the line above it, which has the sums.
 #[test]
 fn stream_faults_use_the_words_of_the_outcome() {
@@ -380,6 +393,7 @@ fn planned(tests: Vec<Test>, refusals: Vec<Refusal>) -> Plan {
         buffers: 2,
         delay_ns_max: None,
         group: None,
+        same_cpu_as: None,
     };
     Plan {
         admitted: refusals.iter().all(|refusal| refusal.optional),

@@ -17,6 +17,9 @@ pub const ACTIVITIES_MAX: usize = 1024;
 /// Largest CPU number.
 pub const CPU_MAX: u32 = 1023;
 
+/// The domain of streams and tasks without the key `domain`.
+const DOMAIN_DEFAULT: &str = "main";
+
 /// A spec file that was read and checked.
 #[derive(Clone, Debug)]
 pub struct Spec {
@@ -99,6 +102,20 @@ impl<'s> Activity<'s> {
         match self {
             Activity::Stream(stream) => stream.domain.as_deref(),
             Activity::Task(task) => task.domain.as_deref(),
+        }
+    }
+
+    /// As [`Activity::domain`], with the name of that common process.
+    pub fn domain_name(self) -> &'s str {
+        self.domain().unwrap_or(DOMAIN_DEFAULT)
+    }
+
+    /// The name of the activity whose CPU it runs on, if the file says so. That one comes before it
+    /// in [`Spec::activities`].
+    pub fn same_cpu_as(self) -> Option<&'s str> {
+        match self {
+            Activity::Stream(stream) => stream.same_cpu_as.as_deref(),
+            Activity::Task(task) => task.same_cpu_as.as_deref(),
         }
     }
 

@@ -7,6 +7,7 @@ use super::background::read_background;
 use super::contents::{ACTIVITIES_MAX, CPU_MAX, Spec, SwitchCost};
 use super::endpoint::{overlap, parse_endpoint};
 use super::group::{read_group, resolve};
+use super::same_cpu;
 use super::source::{Faults, Source};
 use super::stream::read_stream;
 use super::table::{Table, found, integer};
@@ -79,6 +80,7 @@ pub(super) fn read_document(source: &Source, document: &DeTable<'_>, faults: &mu
     spec.tasks = read_each("task", &tasks, source, faults, &mut activities, read_task);
     activities.check_names(source, faults);
     activities.check_receivers(source, faults);
+    same_cpu::check(&spec, activities.names(), faults);
     let mut named = Seen::default();
     let groups = read_each("group", &groups, source, faults, &mut named, read_group);
     named.check_names(source, faults);
@@ -237,6 +239,11 @@ impl Seen {
         {
             self.receivers.push((place.of("receive"), place.owner.clone(), address));
         }
+    }
+
+    /// Each name, with its position.
+    fn names(&self) -> impl Iterator<Item = (&Range<usize>, &str)> + Clone {
+        self.names.iter().map(|(at, _, name)| (at, name.as_str()))
     }
 
     /// Reports each name that an earlier entry has.

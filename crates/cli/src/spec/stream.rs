@@ -56,6 +56,8 @@ pub struct Stream {
     pub backlog: Option<Backlog>,
     /// The process it runs in. `None`: the process that all activities without a domain share.
     pub domain: Option<String>,
+    /// The stream or task whose CPU it runs on. `None`: the first CPU with room.
+    pub same_cpu_as: Option<String>,
     /// Whether a run continues without the stream if admission refuses it.
     pub optional: bool,
 }
@@ -122,6 +124,7 @@ const KEYS: &[&str] = &[
     "work",
     "backlog",
     "domain",
+    "same_cpu_as",
     "optional",
 ];
 
@@ -158,6 +161,7 @@ pub(super) fn read_stream(table: &mut Table<'_, '_>) -> Option<Stream> {
     let workahead = read_workahead(table, direction);
     let backlog = table.choice("backlog", BACKLOGS);
     let domain = table.name("domain");
+    let same_cpu_as = table.name("same_cpu_as");
     let optional = table.boolean("optional").unwrap_or(false);
     Some(Stream {
         place: table.place().clone(),
@@ -174,6 +178,7 @@ pub(super) fn read_stream(table: &mut Table<'_, '_>) -> Option<Stream> {
         work: work?,
         backlog,
         domain,
+        same_cpu_as,
         optional,
     })
 }

@@ -32,6 +32,8 @@ pub struct Task {
     pub group: Option<String>,
     /// The process it runs in. `None`: the process that all activities without a domain share.
     pub domain: Option<String>,
+    /// The stream or task whose CPU it runs on. `None`: the first CPU with room.
+    pub same_cpu_as: Option<String>,
     /// Whether a run continues without the task if admission refuses it.
     pub optional: bool,
 }
@@ -54,6 +56,7 @@ const KEYS: &[&str] = &[
     "workahead",
     "backlog",
     "domain",
+    "same_cpu_as",
     "optional",
 ];
 
@@ -87,6 +90,7 @@ pub(super) fn read_task(table: &mut Table<'_, '_>) -> Option<Task> {
         or_default(table, "workahead", Some(0), |t, key| t.count(key, 0..=BATCH_MAX));
     let backlog = table.choice("backlog", BACKLOGS).unwrap_or_default();
     let domain = table.name("domain");
+    let same_cpu_as = table.name("same_cpu_as");
     let optional = table.boolean("optional").unwrap_or(false);
     Some(Task {
         place: table.place().clone(),
@@ -105,6 +109,7 @@ pub(super) fn read_task(table: &mut Table<'_, '_>) -> Option<Task> {
         },
         group,
         domain,
+        same_cpu_as,
         optional,
     })
 }

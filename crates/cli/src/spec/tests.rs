@@ -4,6 +4,7 @@ use super::{Spec, SpecError};
 
 mod bad_file;
 mod bad_group;
+mod bad_same_cpu;
 mod bad_stream;
 mod bad_task;
 mod fuzz;

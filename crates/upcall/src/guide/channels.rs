@@ -106,6 +106,59 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! # Handlers whose descriptors are ready
+//!
+//! An [`IoEventService`](crate::io_events::IoEventService) sends one event when a descriptor is
+//! ready. It sends the next one after [`IoWatch::arm`](crate::io_events::IoWatch::arm). The event
+//! goes to an admitted handler, which then goes before equal ones, or on a channel with any of the
+//! notifications above ([`IoTarget`](crate::io_events::IoTarget)). A player states frame rate,
+//! counter and time of its first frame. Then the event has the display time of the next frame as
+//! its rank, and comes no earlier than one frame period before that:
+//!
+//! ```
+//! use std::io::{Read, Write};
+//! use std::os::unix::net::UnixStream;
+//! use std::sync::mpsc;
+//! use upcall::activity::{ActivityParams, Terms};
+//! use upcall::io_events::{FrameRate, Interest, IoTarget, IoWatch, NextFrame, Urgency};
+//! use upcall::time::Span;
+//! use upcall::{Config, Runtime, clock};
+//!
+//! let mut upcall = Runtime::start(Config::default())?;
+//! let io = upcall.io_event_service()?;
+//! let (mut frames, mut server) = UnixStream::pair()?;
+//! frames.set_nonblocking(true)?;
+//! let descriptor = frames.try_clone()?;
+//!
+//! let rate = FrameRate::new(30_000, 1_001).ok_or("a rate of 0")?; // 29.97 per second
+//! let mut next = NextFrame { rate, counter: 0, start: clock::after(Span::from_millis(50)) };
+//! let first = Urgency::Frame(next);
+//! let (sender, receiver) = mpsc::channel::<IoWatch>();
+//! let (mut watch, mut bytes) = (None, [0; 4]);
+//! let need = ActivityParams::new(Span::from_millis(10), Span::from_micros(200));
+//! let terms = Terms { wins_ties: true, ..Terms::default() }; // admission counts it
+//! let player = upcall.handler("player", (need, terms), move |batch| {
+//!     watch = watch.take().or_else(|| receiver.try_recv().ok());
+//!     if batch.take_event().is_some() {
+//!         if batch.proceed() && frames.read(&mut bytes).is_ok() {
+//!             next.counter += 1; // decoded; a late player may leave frames out
+//!         }
+//!         if let Some(watch) = &mut watch {
+//!             let _ = watch.arm_as(Urgency::Frame(next)); // at once if the frame is there
+//!         }
+//!     }
+//!     if next.counter == 3 {
+//!         batch.finish();
+//!     }
+//! })?;
+//! let target = IoTarget::Post(upcall.poster(player).ok_or("closed")?);
+//! sender.send(io.watch(&descriptor, Interest::Readable, 0, first, target)?)?;
+//! upcall.run(player)?;
+//! server.write_all(&[0; 12])?; // three frames at once are shown at the rate
+//! assert_eq!(upcall.wait(&[player], None), [player]);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! # Calls
 //!
 //! [`channel::call`](crate::channel::call) calls a service by name and blocks for the reply. The

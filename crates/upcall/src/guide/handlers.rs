@@ -64,6 +64,8 @@
 //! - When a more urgent handler is due, `proceed` returns `false` at the end of a quantum. The rest
 //!   of the batch comes with the next upcall. So handlers of one CPU never interrupt each other
 //!   inside a quantum, and share data without locks.
+//!   [`Need::same_cpu_as`](crate::Need::same_cpu_as) puts a handler on the CPU of another one.
+//!   [`Runtime::place`](crate::Runtime::place) tells the CPU of a handler.
 //! - [`Batch::finish`](crate::Batch::finish) ends delivery, and
 //!   [`Runtime::wait`](crate::Runtime::wait) in another thread returns.
 //!

@@ -21,7 +21,9 @@
 //! budgets of its own process leave on the CPU, and 4 %.
 //!
 //! Also promised: handlers of one CPU never interrupt each other inside a quantum. So they may
-//! share data without locks, in atomics.
+//! share data without locks, in atomics. [`Need::same_cpu_as`](crate::Need::same_cpu_as) puts a
+//! handler on the CPU of another one. Handlers of two CPUs, or of two processes, have no such
+//! promise.
 //!
 //! # Not promised
 //!
@@ -55,7 +57,7 @@
 //!
 //! | | |
 //! |---|---|
-//! | threads | one for each CPU; `upcall-watchdog`, if the process has the real-time class and no daemon; `upcall-panics`, which writes the messages of handlers that panicked; `upcall-io` with tasks; `upcall-io-pump` with an I/O pump; `upcall-virtual` with virtual-time handlers; `upcall-liveness` for streams to other processes and clients of channels |
+//! | threads | one for each CPU; `upcall-watchdog`, if the process has the real-time class and no daemon; `upcall-panics`, which writes the messages of handlers that panicked; `upcall-io` with tasks; `upcall-ready` with an I/O event service; `upcall-io-pump` with an I/O pump; `upcall-virtual` with virtual-time handlers; `upcall-liveness` for streams to other processes and clients of channels |
 //! | memory | all memory of the process is locked in RAM (`mlockall`); [`MemoryLock`](crate::MemoryLock) changes that |
 //! | signals | none; the program blocks the signals that it handles before `Runtime::start`, so that none arrives in a scheduling thread |
 //! | time | `CLOCK_MONOTONIC`, in nanoseconds: [`clock::now`](crate::clock::now) |

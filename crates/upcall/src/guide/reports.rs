@@ -69,6 +69,7 @@
 //! | context switches, how late threads woke | [`Report`](crate::Report) | yes |
 //! | jobs that were dropped before they began; they count as misses | `Counters::skipped`, [`Statistics::skipped`](crate::Statistics::skipped) | yes; as the second row |
 //! | the actions of a watchdog against the process | [`Report::offences`](crate::Report::offences) | under a daemon; without one at most 64 wait for a call of [`Runtime::offences`](crate::Runtime::offences) |
+//! | lag, under PS | [`Statistics::lag`](crate::Statistics::lag) | yes; as of the last `poll` |
 //! | quanta that took longer than declared | [`Statistics::quantum_overruns`](crate::Statistics::quantum_overruns) | as the second row |
 //!
 //! A miss is a job that ended after its deadline or was dropped. An overrun is a release that came

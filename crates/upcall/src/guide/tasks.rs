@@ -4,7 +4,9 @@
 //! in the same thread. Write a task if the code waits for several things in turn, such as a
 //! protocol on a socket. Write a handler if the code is upcalled at a steady rate.
 //!
-//! Tasks need the policy [`DWS`](crate::discipline::DWS) (deadline/workahead scheduling):
+//! Tasks have deadlines of their own under the policy [`DWS`](crate::discipline::DWS)
+//! (deadline/workahead scheduling), and also run under [`PS`](crate::discipline::PS) and
+//! [`DWCS`](crate::discipline::DWCS):
 //!
 //! ```
 //! use std::net::UdpSocket;

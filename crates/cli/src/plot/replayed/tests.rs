@@ -38,16 +38,18 @@ fn the_extremes_of_lag_match_the_simulation() {
     let (trace, outcome) = traced(&PS, false);
     let replayed = Replayed::of(&trace).unwrap();
     assert_eq!(replayed.time_quantum, PS.time_quantum);
-    assert_eq!(replayed.lags_ns.len(), 4);
+    assert_eq!(replayed.lags.len(), 4);
     for (place, key) in [(0, (0, 0)), (1, (3, 0)), (2, (0, 1)), (3, (3, 1))] {
-        let lags_ns = &replayed.lags_ns[&key];
-        let ends = (*lags_ns.iter().min().unwrap(), *lags_ns.iter().max().unwrap());
+        let lags = &replayed.lags[&key];
+        let lags_ns = || lags.iter().map(|lag| lag.lag_ns);
+        let ends = (lags_ns().min().unwrap(), lags_ns().max().unwrap());
         assert_eq!(Some(ends), outcome.activities[place].lag_ns);
         // Each job was upcalled and returned at least once.
-        assert!(lags_ns.len() as u64 >= 2 * outcome.activities[place].counters.completed);
+        assert!(lags.is_sorted_by_key(|lag| lag.at_ns));
+        assert!(lags.len() as u64 >= 2 * outcome.activities[place].counters.completed);
     }
     let (trace, _) = traced(&RMDP, false);
-    assert!(Replayed::of(&trace).unwrap().lags_ns.is_empty());
+    assert!(Replayed::of(&trace).unwrap().lags.is_empty());
 }
 
 #[test]

@@ -135,7 +135,7 @@ const MISTAKES: &[(&[&str], &[&str])] = &[
     (&[r#"perod = "40 ms""#],
      &[r#"5:1: task "t1": perod: found an unknown key, did you mean "period"?"#]),
     (&[r#"rate = "90/s""#],
-     &[r#"5:1: task "t1": rate: found an unknown key, expected one of name, period, deadline, offset, batch, quantum, cost, share, weight, group, window, work_conserving, delay_bound, class, workahead, backlog, domain, optional"#]),
+     &[r#"5:1: task "t1": rate: found an unknown key, expected one of name, period, deadline, offset, batch, quantum, cost, share, weight, group, window, work_conserving, delay_bound, class, workahead, backlog, domain, same_cpu_as, optional"#]),
     (&["wieght = 1"],
      &[r#"5:1: task "t1": wieght: found an unknown key, did you mean "weight"?"#]),
     (&[r#"period = "soon""#, "cost = 1", "batch = 0", "wieght = 1"],

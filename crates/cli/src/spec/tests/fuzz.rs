@@ -50,6 +50,7 @@ const PIECES: &[&str] = &[
     "\"udp://\"",
     "\"[::1]:1\"",
     "name = \"t1\"\n",
+    "same_cpu_as = \"t1\"\n",
     "rate = \"1/s\"\n",
     "size = \"1 B\"\n",
     "spin = 1\n",

@@ -1,0 +1,148 @@
+//! The command lines of `exec`, `share` and `adopt`: shares of programs that nobody changed.
+
+use std::ffi::OsString;
+
+use upcall::admission::Share;
+use upcall::time::Span;
+
+use super::daemon_at::DaemonAt;
+use super::values::{share, short_duration};
+
+pub const EXEC_AFTER_HELP: &str = "\
+Examples:
+  upcall exec --share 45% -- ffmpeg -i in.mkv out.mp4
+  upcall exec --cost 5ms --period 11ms -- ./player    5 ms of CPU in each 11 ms
+  upcall exec --share 20% --cpu 1 --json -- make -j4 2> log    the last line is the report
+  upcall exec --weight 2 -- ./batch    twice what all other processes get of what is left
+
+A share is kept whatever else runs on the CPU: at least f (t - B) - 2 q of any time t in
+which PROGRAM wants the CPU. f is the share, B the longest time for which real-time
+handlers keep the CPU, q the quantum. What PROGRAM starts belongs to it. Use a share
+of about a tenth more than the mean demand: a share equal to the demand has no slack.
+--cost and --period without --share take the least share that suffices.
+
+When PROGRAM ends, standard error has what was promised and what was measured. SIGTERM
+and SIGHUP go to PROGRAM. If no daemon answers, one is started, and ends with the last
+program. `upcall share` changes the share meanwhile.
+
+Exit status:
+  that of PROGRAM; 128 and the number of the signal that killed it
+  2    bad usage, no daemon, or a right is missing; nothing was run
+  3    refused, with the share that fits; nothing was run
+  126  PROGRAM cannot be executed
+  127  PROGRAM was not found";
+
+pub const SHARE_AFTER_HELP: &str = "\
+Examples:
+  upcall share 4321 20%
+  upcall share $(pgrep -o ffmpeg) 45%
+  upcall share 4321 none    its processes run on as all others
+
+Exit status:
+  0  the share is changed
+  2  bad usage, no daemon, or no program of this user has the process
+  3  refused, with the share that fits; the program keeps the share that it had";
+
+pub const ADOPT_AFTER_HELP: &str = "\
+Examples:
+  upcall adopt 4321 --share 20%
+  upcall adopt $(pidof postgres | cut -d' ' -f1) --cost 2ms --period 20ms
+
+The share lasts until the last process has ended, or until `upcall share PID none`. It
+ends with the daemon: without a daemon that stays, use `upcalld`. Processes that PID
+started earlier belong to the program, too.
+
+Exit status:
+  0  the process has the share
+  2  bad usage, no daemon, no such process of this user, or a right is missing
+  3  refused, with the share that fits";
+
+/// What a program asks for.
+#[derive(Debug, clap::Args)]
+pub struct TermsArgs {
+    /// The share of one CPU: 45%.
+    #[arg(
+        long,
+        value_name = "SHARE",
+        value_parser = share,
+        required_unless_present_any = ["weight", "cost"]
+    )]
+    pub share: Option<Share>,
+    /// In place of a share: the weight, 1 to 100, beside other programs with weights, and
+    /// beside all other processes together, which have weight 1. Promises nothing.
+    #[arg(
+        long,
+        value_name = "N",
+        value_parser = clap::value_parser!(u32).range(1..=100),
+        conflicts_with_all = ["share", "cost"]
+    )]
+    pub weight: Option<u32>,
+    /// The CPU time that the program needs in each period: 5ms. Admission checks that the
+    /// share suffices; without a share it takes the least one that does.
+    #[arg(long, value_name = "TIME", value_parser = short_duration, requires = "period")]
+    pub cost: Option<Span>,
+    /// The period: 11ms.
+    #[arg(long, value_name = "TIME", value_parser = short_duration, requires = "cost")]
+    pub period: Option<Span>,
+    /// The CPU. Default: the first of the daemon's CPUs where it fits.
+    #[arg(long, value_name = "N")]
+    pub cpu: Option<u32>,
+    /// How long another program may keep the CPU from it, 0.1 to 100 ms. The shortest quantum
+    /// of a CPU holds for all its programs. Default: 1 ms.
+    #[arg(long, value_name = "TIME", value_parser = short_duration)]
+    pub quantum: Option<Span>,
+}
+
+#[derive(Debug, clap::Args)]
+pub struct ExecArgs {
+    #[command(flatten)]
+    pub terms: TermsArgs,
+    #[command(flatten)]
+    pub daemon: DaemonAt,
+    /// Write the report as one JSON object on one line, the last of standard error. Standard
+    /// output belongs to the program.
+    #[arg(long)]
+    pub json: bool,
+    /// The program and its arguments.
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    #[arg(value_name = "PROGRAM")]
+    pub program: Vec<OsString>,
+}
+
+#[derive(Debug, clap::Args)]
+pub struct ShareArgs {
+    /// A process of the program.
+    pub pid: u32,
+    /// The share of one CPU, 20%, or none: the program gives its share back.
+    #[arg(value_parser = share_or_none)]
+    pub share: ShareArg,
+    #[command(flatten)]
+    pub daemon: DaemonAt,
+    /// Print one JSON object instead of a line.
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub struct AdoptArgs {
+    /// The process.
+    pub pid: u32,
+    #[command(flatten)]
+    pub terms: TermsArgs,
+    #[command(flatten)]
+    pub daemon: DaemonAt,
+    /// Print one JSON object instead of a line.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// A share, or none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ShareArg(pub Option<Share>);
+
+fn share_or_none(text: &str) -> Result<ShareArg, String> {
+    match text {
+        "none" => Ok(ShareArg(None)),
+        text => share(text).map(|share| ShareArg(Some(share))),
+    }
+}

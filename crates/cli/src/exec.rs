@@ -1,0 +1,230 @@
+//! `upcall exec`: runs a program that nobody changed with a share of a CPU.
+//!
+//! ```text
+//!   upcall exec                         process of the program        daemon
+//!     (1) hold     ------------------>  waits
+//!     (2) start    -------------------------------------------------> puts it into a group
+//!     (3) release  ------------------>  executes the program
+//!     (4) samples of run and wait       runs, starts others           keeps the share
+//!     (5) report   <------------------  ends
+//!         closed connection  ---------------------------------------> removes the group
+//! ```
+//!
+//! The program gets the terminal and all streams. This command writes to standard error only: what
+//! happens to the share meanwhile, and the report.
+//!
+//! | module | content |
+//! |---|---|
+//! | [`signals`] | which signals go on to the program |
+//! | [`report`] | the report, as JSON and as text |
+
+use std::ffi::OsString;
+use std::path::Path;
+
+use upcall::admission::Share;
+use upcall::clock;
+use upcall::program::{
+    AdmittedProgram, HeldProgram, ProgramConnection, ProgramLag, ProgramMeter, ProgramNews,
+    RunningProgram,
+};
+use upcall::time::{Instant, Span};
+use upcall_cli::standard_error::say;
+
+use crate::args::ExecArgs;
+use crate::exit::{Exit, Failure};
+use crate::own_daemon::{self, OwnDaemon};
+use crate::program_request::{self, Refusal};
+use crate::ps;
+use report::{Measured, Report};
+use signals::Signals;
+
+mod report;
+mod signals;
+
+/// The time between two samples.
+const SAMPLE_EVERY: Span = Span::from_millis(100);
+/// The exit status of a program that cannot be executed, as of env(1).
+const NOT_EXECUTABLE: u8 = 126;
+/// The exit status of a program that is not there, as of env(1).
+const NOT_FOUND: u8 = 127;
+
+/// Runs a program with a share, and reports.
+///
+/// # Errors
+/// The daemon does not start or does not answer, or the machine has no process left. Nothing was
+/// run.
+pub fn exec(args: &ExecArgs) -> Result<Exit, Failure> {
+    let name = name_of(&args.program);
+    let mut signals = Signals::install()?;
+    let (socket, mut own) = ensure_daemon(args)?;
+    let socket = socket.as_path();
+    let held = HeldProgram::new(&args.program).map_err(Failure::of_error)?;
+    let connection = program_request::connect(socket)?;
+    let need = program_request::need(&args.terms);
+    let admitted = match connection.start(held.pid(), &need, &name) {
+        Ok(admitted) => admitted,
+        Err(error) => {
+            let refused = program_request::refusal(socket, error)?;
+            let exit = program_request::say_refused(&name, &refused, "nothing was run");
+            if args.json {
+                say_json(&Refusal::of(&name, &refused))?;
+            }
+            return Ok(exit);
+        }
+    };
+    if let Some(own) = &mut own {
+        own.mark_attached();
+    }
+    let mut watch = Watch::begin(&name, &connection, admitted, held.pid());
+    if let Some(signal) = signals.first() {
+        // As if the program had got it before its first instruction.
+        return Ok(Exit::Program(128 + signal));
+    }
+    let program = match held.release() {
+        Ok(program) => program,
+        Err(error) => {
+            say(format_args!("upcall: {name}: {error}"));
+            let status = if error.is_not_found() { NOT_FOUND } else { NOT_EXECUTABLE };
+            return Ok(Exit::Program(status));
+        }
+    };
+    let ended = signals.pass_on(&program, || watch.until_end(&program))?;
+    let measured = watch.measured(ended);
+    let exit = program.reap().map_err(Failure::of_error)?;
+    let report = Report::new(&name, program.pid(), &need, exit, &measured);
+    match args.json {
+        true => say_json(&report)?,
+        false => say(report.text()),
+    }
+    Ok(Exit::Program(report.exit_status))
+}
+
+/// The socket of the daemon. Starts a daemon if none answers.
+fn ensure_daemon(args: &ExecArgs) -> Result<(std::path::PathBuf, Option<OwnDaemon>), Failure> {
+    let named = args.daemon.socket.as_deref();
+    let running = ps::socket(named)?;
+    if own_daemon::answers(&running)? {
+        return Ok((running, None));
+    }
+    let socket = match named {
+        Some(named) => named.to_owned(),
+        None => upcall::own_daemon_socket().map_err(Failure::of_error)?,
+    };
+    let own = own_daemon::start(&socket, &daemon_arguments(args.terms.cpu)?)?;
+    Ok((socket, own))
+}
+
+/// The options of a daemon that has the CPUs of `upcalld`, and the one of the command line.
+fn daemon_arguments(cpu: Option<u32>) -> Result<Vec<String>, Failure> {
+    let mut cpus = upcall::default_cpus().map_err(Failure::of_error)?;
+    cpus.extend(cpu.filter(|cpu| !cpus.contains(cpu)));
+    let cpus: Vec<String> = cpus.iter().map(ToString::to_string).collect();
+    Ok(vec!["--cpus".to_owned(), cpus.join(",")])
+}
+
+/// What is watched while the program runs.
+struct Watch<'w> {
+    name: &'w str,
+    connection: &'w ProgramConnection,
+    /// The present terms.
+    admitted: AdmittedProgram,
+    /// Whether the daemon keeps the terms, and has kept them from the start.
+    is_kept: bool,
+    /// Whether they were changed meanwhile.
+    was_changed: bool,
+    begun: Instant,
+    meter: ProgramMeter,
+    lag: ProgramLag,
+}
+
+impl<'w> Watch<'w> {
+    fn begin(
+        name: &'w str,
+        connection: &'w ProgramConnection,
+        admitted: AdmittedProgram,
+        pid: u32,
+    ) -> Self {
+        let mut meter = ProgramMeter::new(pid);
+        let begun = clock::now();
+        let lag = ProgramLag::new(begun, meter.read());
+        let (is_kept, was_changed) = (true, false);
+        Watch { name, connection, admitted, is_kept, was_changed, begun, meter, lag }
+    }
+
+    /// Samples until the process of the program has ended. Returns when it did.
+    fn until_end(&mut self, program: &RunningProgram) -> Result<Instant, Failure> {
+        let mut next = self.begun;
+        loop {
+            // A sample that is late moves those after it.
+            next = (next + SAMPLE_EVERY).max(clock::now());
+            let has_ended = program.wait_until(next).map_err(Failure::of_error)?;
+            let now = clock::now();
+            self.lag.add(now, self.meter.read(), self.share());
+            self.take_news(has_ended);
+            if has_ended {
+                return Ok(now);
+            }
+        }
+    }
+
+    /// The share that is kept at present.
+    fn share(&self) -> Option<Share> {
+        Share::from_ppm(self.admitted.share_ppm).filter(|_| self.is_kept)
+    }
+
+    /// Notes and says what the daemon said, or that it has gone.
+    fn take_news(&mut self, has_ended: bool) {
+        let name = self.name;
+        while self.is_kept
+            && let Some(news) = self.connection.news()
+        {
+            let lost = match news {
+                ProgramNews::Changed(admitted) => {
+                    (self.admitted, self.was_changed) = (admitted, true);
+                    continue;
+                }
+                ProgramNews::Ended => "its share was given back",
+                ProgramNews::DaemonGone => "the daemon has ended",
+            };
+            self.is_kept = false;
+            let what = if has_ended { "ran to its end" } else { "runs on" };
+            say(format_args!("upcall: {name} {what} without its share: {lost}"));
+        }
+    }
+
+    fn measured(mut self, ended: Instant) -> Measured {
+        Measured {
+            admitted: self.admitted,
+            is_kept: self.is_kept,
+            was_changed: self.was_changed,
+            duration: ended.since(self.begun),
+            usage: self.meter.read(),
+            lag: self.lag,
+        }
+    }
+}
+
+/// The name of a program, for display: the last part of its path.
+fn name_of(command: &[OsString]) -> String {
+    let program = command.first().map(Path::new).unwrap_or_else(|| Path::new(""));
+    let name = program.file_name().unwrap_or(program.as_os_str());
+    name.to_string_lossy().into_owned()
+}
+
+/// One object on one line of standard error.
+fn say_json(value: &impl serde::Serialize) -> Result<(), Failure> {
+    say(serde_json::to_string(value).map_err(Failure::of_error)?);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_name_of_a_program_is_the_last_part_of_its_path() {
+        for (command, name) in [("/usr/bin/ffmpeg", "ffmpeg"), ("ls", "ls"), ("/", "/"), ("", "")] {
+            assert_eq!(name_of(&[command.into()]), name);
+        }
+    }
+}

@@ -1,0 +1,459 @@
+//! `upcall exec`, `share` and `adopt`, as whole programs, on the control groups of this machine.
+//!
+//! A daemon must be able to make groups. Where it cannot, such as for an ordinary user without a
+//! delegated group, each test says that it was skipped, and what was missing.
+
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
+
+#[allow(dead_code, reason = "each test program uses its own part")]
+mod support;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+use support::Type::{Bool, Count, CountOrNull, Float, FloatOrNull, Object, Text};
+use support::{
+    Done, Running, UPCALL, UPCALLD, a_cpu, assert_fields, assert_kept, field, folder, list, number,
+    skipped, text, truth, upcall, wait_until,
+};
+
+/// Rounds of kills in each order; `UPCALL_KILL_ROUNDS` asks for others.
+const KILL_ROUNDS: usize = 1;
+
+/// A daemon for one test.
+struct Daemon {
+    running: Running,
+    socket: PathBuf,
+    _folder: tempfile::TempDir,
+}
+
+impl Daemon {
+    /// A daemon that can make groups. Otherwise says that the test is skipped.
+    fn start() -> Option<Daemon> {
+        let folder = folder();
+        let socket = folder.path().join("upcall.sock");
+        let running = support::daemon(&mut Command::new(UPCALLD), &socket);
+        let daemon = Daemon { running, socket, _folder: folder };
+        let done = daemon.exec("--share 1% --json -- true").finish();
+        if done.code() == 2 && text(&report(&done), "cause") == "no groups" {
+            skipped(text(&report(&done), "reason"));
+            return None;
+        }
+        done.assert_code(&[0]);
+        Some(daemon)
+    }
+
+    fn command(&self, command: &str, words: &str) -> Command {
+        let mut upcall = Command::new(UPCALL);
+        upcall.arg(command).arg("--socket").arg(&self.socket).args(words.split_whitespace());
+        upcall
+    }
+
+    fn exec(&self, words: &str) -> Running {
+        Running::start(&mut self.command("exec", words))
+    }
+
+    fn ask(&self, command: &str, words: &str) -> Done {
+        Running::start(&mut self.command(command, words)).finish()
+    }
+
+    fn programs(&self) -> Vec<Value> {
+        let status = self.ask("ps", "--json");
+        status.assert_code(&[0]);
+        list(&status.json(), "programs").to_vec()
+    }
+
+    /// The only program, once it is there.
+    fn program(&self) -> Value {
+        let mut programs = Vec::new();
+        wait_until("a program", || {
+            programs = self.programs();
+            !programs.is_empty()
+        });
+        assert_eq!(programs.len(), 1, "{programs:#?}");
+        programs.remove(0)
+    }
+
+    /// Waits until the program's process executes `name`.
+    fn program_that_runs(&self, name: &str) -> Value {
+        let program = self.program();
+        let comm = format!("/proc/{}/comm", number(&program, "pid"));
+        wait_until("the program", || {
+            fs::read_to_string(&comm).is_ok_and(|found| found.trim() == name)
+        });
+        program
+    }
+}
+
+/// The object on the last line of standard error.
+#[track_caller]
+fn report(done: &Done) -> Value {
+    let last = done.stderr.lines().last().unwrap_or_default();
+    serde_json::from_str(last).unwrap_or_else(|error| panic!("{error}: {done:#?}"))
+}
+
+/// A process that wants all of the test's CPU, outside of any program.
+fn hog() -> Running {
+    let cpu = a_cpu().to_string();
+    Running::start(Command::new("taskset").args(["-c", &cpu, UPCALL, "__spin", "1"]))
+}
+
+/// Words of a program that wants all of its CPU for some seconds.
+fn spin(seconds: &str) -> String {
+    format!("-- timeout {seconds} {UPCALL} __spin 1")
+}
+
+fn float(value: &Value, path: &str) -> f64 {
+    field(value, path).as_f64().unwrap()
+}
+
+fn near(what: &str, found: f64, expected: f64, within: f64) -> Result<(), String> {
+    match (found - expected).abs() <= within {
+        true => Ok(()),
+        false => Err(format!("{what}: found {found}, expected {expected} +- {within}")),
+    }
+}
+
+fn at_least(what: &str, found: f64, least: f64) -> Result<(), String> {
+    match found >= least {
+        true => Ok(()),
+        false => Err(format!("{what}: found {found}, expected {least} or more")),
+    }
+}
+
+/// Programs get more than their shares while other processes are busy on other CPUs: the kernel
+/// divides the weight of all others among the CPUs (decision 0020). So this test has a lower bound.
+#[test]
+fn two_programs_get_their_shares_beside_a_hog() {
+    let _machine = support::machine();
+    let Some(daemon) = Daemon::start() else { return };
+    let _hog = hog();
+    let (cpu, spin) = (a_cpu(), spin("3"));
+    assert_kept(cpu, || {
+        let options = format!("--cpu {cpu} --json");
+        let first = daemon.exec(&format!("--share 45% {options} {spin}"));
+        let second = daemon.exec(&format!("--share 20% {options} {spin}"));
+        wait_until("both programs", || daemon.programs().len() == 2);
+        for program in daemon.programs() {
+            assert_eq!((text(&program, "name"), number(&program, "cpu")), ("timeout", cpu.into()));
+        }
+        for (running, share) in [(first, 0.45), (second, 0.2)] {
+            let done = running.finish();
+            // `timeout` ends with this status.
+            done.assert_code(&[124]);
+            assert_eq!(done.stdout, "");
+            let report = report(&done);
+            assert_is_a_report(&report);
+            assert_eq!(float(&report, "share"), share);
+            at_least("share", float(&report, "share_of_wanted"), share - 0.01)?;
+            at_least("share of all time", float(&report, "share_of_time"), share - 0.01)?;
+        }
+        Ok(())
+    });
+    wait_until("the end of both programs", || daemon.programs().is_empty());
+}
+
+/// Checks the fields of a report of a program with a share (docs/contract.md).
+fn assert_is_a_report(report: &Value) {
+    assert_fields(
+        report,
+        &[
+            ("program", Text),
+            ("pid", Count),
+            ("admitted", Bool),
+            ("exit_status", Count),
+            ("signal", CountOrNull),
+            ("cpu", Count),
+            ("share", FloatOrNull),
+            ("weight", CountOrNull),
+            ("kept_to_end", Bool),
+            ("changed", Bool),
+            ("duration_ns", Count),
+            ("cpu_ns", Count),
+            ("wanted_ns", Count),
+            ("share_of_time", Float),
+            ("share_of_wanted", Float),
+            ("lag_ns", Object),
+            ("lag_ns.p99", Count),
+            ("lag_ns.max", Count),
+            ("lag_ns.samples", Count),
+            ("wait_ns_mean", Count),
+            ("slices", Count),
+            ("promise.burst_ns", Count),
+            ("promise.quantum_ns", Count),
+            ("promise.lag_ns_max", Count),
+            ("promise.completion_ns_max", CountOrNull),
+            ("promise.ticker", Bool),
+        ],
+    );
+    assert!(truth(report, "admitted") && truth(report, "kept_to_end"));
+    assert!(!truth(report, "changed"));
+}
+
+#[test]
+fn a_weight_divides_what_shares_leave() {
+    let _machine = support::machine();
+    let Some(daemon) = Daemon::start() else { return };
+    let _hog = hog();
+    let cpu = a_cpu();
+    assert_kept(cpu, || {
+        let done = daemon.exec(&format!("--weight 3 --json {}", spin("2"))).finish();
+        done.assert_code(&[124]);
+        let report = report(&done);
+        assert!(field(&report, "promise").is_null() && field(&report, "lag_ns").is_null());
+        // Three parts for the program, one for all other processes.
+        at_least("part of the CPU", float(&report, "share_of_wanted"), 0.7)
+    });
+}
+
+#[test]
+fn a_share_that_is_too_small_for_its_period_is_refused_with_one_that_fits() {
+    let _machine = support::machine();
+    let Some(daemon) = Daemon::start() else { return };
+    let folder = folder();
+    let file = folder.path().join("it-ran");
+    let touch = format!("-- touch {}", file.display());
+    let mut fits = Vec::new();
+    for quantum in ["1ms", "500us"] {
+        let terms = format!("--share 45% --cost 5ms --period 11ms --quantum {quantum}");
+        let refused = daemon.exec(&format!("{terms} --json {touch}")).finish();
+        refused.assert_code(&[3]);
+        assert_eq!(refused.stdout, "");
+        let object = report(&refused);
+        assert_eq!(text(&object, "cause"), "share too small");
+        assert!(!truth(&object, "admitted"));
+        fits.push(float(&object, "share_that_fits"));
+        let said = format!("upcall: refused touch: {}; nothing was run", text(&object, "reason"));
+        assert!(refused.stderr.lines().any(|line| line == said), "{refused:#?}");
+    }
+    // (5 ms + 2 q) / 11 ms.
+    near("1 ms", fits[0], 7.0 / 11.0, 1e-5).unwrap();
+    near("500 us", fits[1], 6.0 / 11.0, 1e-5).unwrap();
+    assert!(!file.exists());
+
+    let much = daemon.exec(&format!("--share 99% {touch}")).finish();
+    much.assert_code(&[3]);
+    assert!(much.stderr.contains("is free"), "{much:#?}");
+    let nowhere = daemon.exec(&format!("--share 5% --cpu 4000 {touch}")).finish();
+    nowhere.assert_code(&[2]);
+    assert!(!file.exists());
+
+    // Without a share it gets the one that fits.
+    let done = daemon.exec(&format!("--cost 5ms --period 11ms --json {touch}")).finish();
+    done.assert_code(&[0]);
+    near("share", float(&report(&done), "share"), fits[0], 1e-5).unwrap();
+    assert!(number(&report(&done), "promise.completion_ns_max") <= 11_000_000);
+    assert!(file.exists());
+}
+
+#[test]
+fn signals_reach_the_program_and_its_exit_status_is_passed_on() {
+    let _machine = support::machine();
+    let Some(daemon) = Daemon::start() else { return };
+    let script = |script: &str| {
+        let mut command = daemon.command("exec", "--share 5% -- sh -c");
+        Running::start(command.arg(script)).finish()
+    };
+    let ends = [("exit 0", 0), ("exit 7", 7), ("kill -9 $$", 137), ("kill -TERM $$", 143)];
+    for (text, code) in ends {
+        let done = script(text);
+        done.assert_code(&[code]);
+        // The report for people.
+        for part in ["upcall: sh ", "promised", "lag", "share"] {
+            assert!(done.stderr.contains(part), "no `{part}`: {done:#?}");
+        }
+    }
+    let done = script("echo out; echo err >&2");
+    assert_eq!(done.stdout, "out\n");
+    assert!(done.stderr.starts_with("err\n"), "{done:#?}");
+
+    for (signal, status) in [("TERM", 143), ("HUP", 129), ("INT", 130)] {
+        let running = daemon.exec("--share 5% --json -- sleep 1000");
+        daemon.program_that_runs("sleep");
+        running.signal(signal);
+        let done = running.finish();
+        done.assert_code(&[status]);
+        assert_eq!(number(&report(&done), "exit_status"), u64::try_from(status).unwrap());
+        wait_until("the end of the program", || daemon.programs().is_empty());
+    }
+
+    daemon.exec("--share 5% -- /nonexistent/program").finish().assert_code(&[127]);
+    daemon.exec("--share 5% -- /").finish().assert_code(&[126]);
+    daemon.exec("-- true").finish().assert_code(&[2]);
+}
+
+#[test]
+fn a_share_is_changed_and_given_back_while_the_program_runs() {
+    let _machine = support::machine();
+    let Some(daemon) = Daemon::start() else { return };
+    let running = daemon.exec("--share 20% --json -- sleep 1000");
+    let program = daemon.program_that_runs("sleep");
+    let pid = number(&program, "pid");
+    assert_eq!(float(&program, "share"), 0.2);
+
+    let changed = daemon.ask("share", &format!("--json {pid} 30%"));
+    changed.assert_code(&[0]);
+    assert_eq!(float(&changed.json(), "share"), 0.3);
+    assert_eq!(float(&daemon.program(), "share"), 0.3);
+    let line = daemon.ask("share", &format!("{pid} 25%"));
+    line.assert_code(&[0]);
+    assert!(line.stdout.contains("25 % of CPU"), "{line:#?}");
+
+    let refused = daemon.ask("share", &format!("{pid} 99%"));
+    refused.assert_code(&[3]);
+    assert!(refused.stderr.contains("nothing was changed"), "{refused:#?}");
+    assert_eq!(float(&daemon.program(), "share"), 0.25);
+    // This process is no program.
+    let other = daemon.ask("share", &format!("{} 10%", std::process::id()));
+    other.assert_code(&[2]);
+
+    daemon.ask("share", &format!("{pid} none")).assert_code(&[0]);
+    assert_eq!(daemon.programs(), [] as [Value; 0]);
+    running.signal("TERM");
+    let done = running.finish();
+    done.assert_code(&[143]);
+    assert!(done.stderr.contains("without its share: its share was given back"), "{done:#?}");
+    let report = report(&done);
+    assert!(truth(&report, "changed") && !truth(&report, "kept_to_end"));
+}
+
+#[test]
+fn a_running_process_is_adopted_with_what_it_started() {
+    let _machine = support::machine();
+    let Some(daemon) = Daemon::start() else { return };
+    let cpu = a_cpu();
+    let shell = Running::start(Command::new("sh").args(["-c", "sleep 1000 & wait"]));
+    let pid = shell.pid();
+    wait_until("the child of the shell", || children_of(pid) == 1);
+    let terms = [
+        (format!("--share 20% --cpu {cpu}"), "share", 0.2),
+        ("--cost 1ms --period 20ms --quantum 2ms".to_owned(), "share", 0.25),
+        ("--weight 2".to_owned(), "weight", 2.0),
+    ];
+    for (terms, key, expected) in terms {
+        let done = daemon.ask("adopt", &format!("{pid} --json {terms}"));
+        done.assert_code(&[0]);
+        let program = daemon.program();
+        near(key, float(&program, key), expected, 1e-6).unwrap();
+        assert_eq!((number(&program, "processes"), number(&program, "pid")), (2, pid.into()));
+        assert_eq!(text(&program, "name"), "sh");
+        daemon.ask("share", &format!("{pid} none")).assert_code(&[0]);
+        assert_eq!(daemon.programs(), [] as [Value; 0]);
+    }
+    let line = daemon.ask("adopt", &format!("{pid} --share 10%"));
+    line.assert_code(&[0]);
+    assert!(line.stdout.contains("10 % of CPU"), "{line:#?}");
+    // It ends with its last process.
+    let child = fs::read_to_string(children_file(pid)).unwrap();
+    support::signal(child.trim().parse().unwrap(), "KILL");
+    shell.finish();
+    wait_until("the end of the program", || daemon.programs().is_empty());
+    daemon.ask("adopt", &format!("{pid} --share 10%")).assert_code(&[2]);
+}
+
+fn children_file(pid: u32) -> String {
+    format!("/proc/{pid}/task/{pid}/children")
+}
+
+fn children_of(pid: u32) -> usize {
+    fs::read_to_string(children_file(pid)).unwrap_or_default().split_whitespace().count()
+}
+
+#[test]
+fn a_program_runs_on_when_its_daemon_is_killed() {
+    let _machine = support::machine();
+    let Some(daemon) = Daemon::start() else { return };
+    let running = daemon.exec("--share 20% --json -- sleep 1000");
+    let program = daemon.program_that_runs("sleep");
+    let (pid, of_daemon) = (number(&program, "pid"), daemon.running.pid());
+    daemon.running.signal("KILL");
+    wait_until("no group of the daemon", || groups_of(of_daemon).is_empty());
+    // The program has not ended.
+    assert!(Path::new(&format!("/proc/{pid}")).exists());
+    running.signal("TERM");
+    let done = running.finish();
+    done.assert_code(&[143]);
+    assert!(!truth(&report(&done), "kept_to_end"));
+}
+
+#[test]
+fn exec_starts_a_daemon_that_ends_with_the_program() {
+    let _machine = support::machine();
+    if Daemon::start().is_none() {
+        return;
+    }
+    let folder = folder();
+    let socket = folder.path().join("own.sock");
+    let mut command = Command::new(UPCALL);
+    command.args(["exec", "--share", "5%", "--json", "--", "true"]);
+    let done = Running::start(command.env("UPCALL_SOCKET", &socket)).finish();
+    done.assert_code(&[0]);
+    assert_eq!(text(&report(&done), "program"), "true");
+    wait_until("the end of the daemon", || upcall::daemon_answers(&socket) == Ok(false));
+    // `share` and `adopt` start none.
+    let pid = std::process::id().to_string();
+    let at = socket.to_str().unwrap();
+    for command in [["share", &pid, "20%"], ["adopt", &pid, "--share=20%"]] {
+        let done = upcall(&[&command[..], &["--socket", at]].concat());
+        done.assert_code(&[2]);
+        assert!(done.stderr.contains("no daemon"), "{done:#?}");
+    }
+}
+
+/// Who is killed first, second and third.
+const ORDERS: [[usize; 3]; 6] = [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]];
+
+/// kill -9 of command, program and daemon in every order leaves no group. Groups of a killed daemon
+/// are removed by its supervisor.
+#[test]
+fn kills_in_any_order_leave_no_group() {
+    let _machine = support::machine();
+    let asked = std::env::var("UPCALL_KILL_ROUNDS").ok();
+    let rounds = asked.and_then(|rounds| rounds.parse().ok()).unwrap_or(KILL_ROUNDS);
+    for (round, order) in (0..rounds).flat_map(|round| ORDERS.map(|order| (round, order))) {
+        let Some(daemon) = Daemon::start() else { return };
+        let exec = daemon.exec("--share 20% -- sleep 1000");
+        let program = daemon.program_that_runs("sleep");
+        let pid = u32::try_from(number(&program, "pid")).unwrap();
+        let of_daemon = daemon.running.pid();
+        assert!(!groups_of(of_daemon).is_empty());
+        let all = [exec.pid(), pid, of_daemon];
+        for who in order {
+            // The command ends by itself with the program.
+            if Path::new(&format!("/proc/{}/exe", all[who])).exists() {
+                let _ = Command::new("kill").args(["-9", &all[who].to_string()]).output().unwrap();
+            }
+            // The dead are waited for, so that they leave no zombie of this process.
+            if who == 1 {
+                let exe = format!("/proc/{pid}/exe");
+                wait_until("the program's end", || !Path::new(&exe).exists());
+            }
+        }
+        exec.finish();
+        daemon.running.finish();
+        wait_until(&format!("no group in round {round}, order {order:?}"), || {
+            groups_of(of_daemon).is_empty()
+        });
+    }
+}
+
+/// The control groups of a daemon.
+fn groups_of(daemon: u32) -> Vec<PathBuf> {
+    let (mut folders, mut found) = (vec![PathBuf::from("/sys/fs/cgroup")], Vec::new());
+    let prefix = format!("upcall-{daemon}-");
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
+            let is_folder = entry.file_type().is_ok_and(|of| of.is_dir());
+            if !is_folder {
+                continue;
+            }
+            if entry.file_name().to_string_lossy().starts_with(&prefix) {
+                found.push(entry.path());
+            }
+            folders.push(entry.path());
+        }
+    }
+    found
+}
