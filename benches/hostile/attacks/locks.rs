@@ -3,13 +3,15 @@
 
 use std::path::Path;
 use std::sync::atomic::AtomicU32;
+use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::thread::futex::{self, Flags, Timespec};
+use upcall_benches::measured_cpu;
 use upcall_shm::wake_word::ASLEEP;
 use upcall_sys::{clock, schedule};
 
-use super::{Attack, attack, attacking, claim, sleep};
+use super::{Attack, attack, attacking, claim, sleep, spin};
 use crate::raw::Raw;
 
 pub(crate) const ATTACKS: &[Attack] = &[
@@ -20,7 +22,26 @@ pub(crate) const ATTACKS: &[Attack] = &[
         "as `PI lock, other`, in its turn with the best rank",
         wait_in_turn,
     ),
+    of_other("PI lock, short", "as `PI lock, other`, for 0.09 ms again and again", wait_shortly),
+    of_other(
+        "PI lock, bursts",
+        "waits for a lock whose owner loops in bursts of 0.4 ms",
+        wait_bursts,
+    ),
+    of_other(
+        "PI lock, two",
+        "as `PI lock, short`, for two locks of two owners in turn",
+        wait_for_two,
+    ),
+    of_other(
+        "PI lock, requeued",
+        "as `PI lock, short`; an ordinary thread begins each wait",
+        wait_requeued,
+    ),
 ];
+
+/// How long a short wait lasts. The watchdog looks twice within 0.1 ms before it acts (`away`).
+const SHORT_NS: u64 = 90_000;
 
 const fn of_other(name: &'static str, what: &'static str, act: fn(&Path)) -> Attack {
     Attack { other_user: true, ends_by_look: true, ..attack(name, what, act) }
@@ -61,9 +82,98 @@ fn wait_in_turn(socket: &Path) {
     });
 }
 
-/// Calls `act` with a lock whose owner loops on that CPU. The attack begins when the owner is
-/// boosted. The watchdog may end that soon, so the owner itself looks.
+fn wait_shortly(socket: &Path) {
+    let elsewhere = other_cpu();
+    let raw = Raw::attach(socket, "attacker");
+    with_looping_owner(raw.turn.cpu(), |word| {
+        leave_for(elsewhere);
+        loop {
+            lock(word, Some(clock::realtime_ns() + SHORT_NS));
+        }
+    });
+}
+
+fn wait_bursts(socket: &Path) {
+    let elsewhere = other_cpu();
+    let raw = Raw::attach(socket, "attacker");
+    let burst = || {
+        spin(400_000);
+        std::thread::sleep(Duration::from_micros(100));
+    };
+    with_owner(raw.turn.cpu(), burst, |word| {
+        leave_for(elsewhere);
+        loop {
+            // A domain that was put away must run before it takes turns again.
+            lock(word, Some(clock::realtime_ns() + 5_000_000));
+        }
+    });
+}
+
+fn wait_for_two(socket: &Path) {
+    let elsewhere = other_cpu();
+    let raw = Raw::attach(socket, "attacker");
+    let cpu = raw.turn.cpu();
+    with_looping_owner(cpu, |one| {
+        with_looping_owner(cpu, |two| {
+            leave_for(elsewhere);
+            loop {
+                for word in [one, two] {
+                    lock(word, Some(clock::realtime_ns() + SHORT_NS));
+                }
+            }
+        });
+    });
+}
+
+/// The thread that begins the waits is no domain, so the kernel shows no domain that ran then.
+fn wait_requeued(socket: &Path) {
+    let elsewhere = other_cpu();
+    let raw = Raw::attach(socket, "attacker");
+    let condition = AtomicU32::new(0);
+    with_looping_owner(raw.turn.cpu(), |word| {
+        std::thread::scope(|scope| {
+            let condition = &condition;
+            scope.spawn(move || {
+                leave_for(elsewhere);
+                loop {
+                    // It fails while nobody waits.
+                    let _ = futex::cmp_requeue_pi(condition, Flags::PRIVATE, 1, word, 0);
+                }
+            });
+            leave_for(elsewhere);
+            loop {
+                let until = timespec(clock::monotonic_ns() + SHORT_NS);
+                match futex::wait_requeue_pi(condition, Flags::PRIVATE, 0, Some(&until), word) {
+                    Ok(()) | Err(Errno::TIMEDOUT | Errno::AGAIN) => {}
+                    Err(error) => panic!("FUTEX_WAIT_REQUEUE_PI: {error}"),
+                }
+            }
+        });
+    });
+}
+
+/// A CPU beside the one of the daemon. Called before the daemon pins the thread.
+///
+/// # Panics
+/// If there is none.
+fn other_cpu() -> u32 {
+    let allowed = schedule::allowed_cpus().expect("the CPUs of this process");
+    allowed.into_iter().find(|&cpu| cpu != measured_cpu()).expect("a second CPU")
+}
+
+/// Takes the calling thread to a CPU on which the owner of the lock does not keep it from running.
+fn leave_for(cpu: u32) {
+    schedule::pin_thread(&[cpu]).expect("the CPU is allowed");
+}
+
+/// Calls `act` with a lock whose owner loops on that CPU.
 fn with_looping_owner(cpu: u32, act: impl FnOnce(&AtomicU32)) {
+    with_owner(cpu, std::hint::spin_loop, act);
+}
+
+/// Calls `act` with a lock whose owner does `step` again and again on that CPU. The attack begins
+/// when the owner is boosted. The watchdog may end that soon, so the owner itself looks.
+fn with_owner(cpu: u32, step: impl Fn() + Send, act: impl FnOnce(&AtomicU32)) {
     let word = AtomicU32::new(0);
     std::thread::scope(|scope| {
         let (tell, told) = std::sync::mpsc::channel();
@@ -76,7 +186,7 @@ fn with_looping_owner(cpu: u32, act: impl FnOnce(&AtomicU32)) {
             while !is_boosted() {}
             attacking();
             loop {
-                std::hint::spin_loop();
+                step();
             }
         });
         let _ = told.recv();
@@ -99,13 +209,17 @@ fn is_boosted() -> bool {
 /// # Panics
 /// On an error other than the end of that time.
 fn lock(word: &AtomicU32, until_ns: Option<u64>) {
-    let until = until_ns.map(|ns| Timespec {
-        tv_sec: (ns / 1_000_000_000).cast_signed(),
-        tv_nsec: (ns % 1_000_000_000).cast_signed(),
-    });
+    let until = until_ns.map(timespec);
     match futex::lock_pi(word, Flags::PRIVATE, until.as_ref()) {
         Ok(_) => {}
         Err(Errno::TIMEDOUT) if until.is_some() => {}
         Err(error) => panic!("FUTEX_LOCK_PI: {error}"),
+    }
+}
+
+fn timespec(ns: u64) -> Timespec {
+    Timespec {
+        tv_sec: (ns / 1_000_000_000).cast_signed(),
+        tv_nsec: (ns % 1_000_000_000).cast_signed(),
     }
 }
