@@ -32,6 +32,7 @@ const RUNTIME: &[&str] = &[
     "config",
     "folder",
     "id",
+    "lag",
     "latency",
     "offence",
     "panics",
@@ -43,11 +44,11 @@ const RUNTIME: &[&str] = &[
     "events",
     "liveness",
     // Services that no executor needs to know.
-    "io_events",
     "load",
     "udp",
     "daemon_fault",
     "status",
+    "program",
     "domain",
     "thread_error",
     "reactor",
@@ -56,6 +57,9 @@ const RUNTIME: &[&str] = &[
     "stream/wait",
     "stream/watches",
     "channel",
+    // Sends on channels; no executor needs to know it.
+    "io_events",
+    // What runs at a boundary.
     "preemption",
     // What an executor runs, and the executor.
     "work",

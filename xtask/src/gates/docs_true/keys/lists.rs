@@ -3,7 +3,7 @@
 //! | names | read from |
 //! |---|---|
 //! | `[[stream]] rate` | `const KEYS` of the files in `crates/cli/src/spec` |
-//! | `upcall run --csv` | the structs of `clap` in `args.rs` and `daemon.rs` of `crates/cli/src` |
+//! | `upcall run --csv` | the structs of `clap` in `args.rs`, `args` and `daemon.rs` of `crates/cli/src` |
 //! | `rts_create`, `rts_attr.period_ns` | the header of the C API |
 //! | `Runtime::run`, `Config.trace` | public functions of the types that the facade exports, and the fields of its settings |
 //!
@@ -29,7 +29,8 @@ const C_SETTINGS: [&str; 2] = ["rts_attr", "rts_config"];
 /// The structs whose public fields a program sets.
 const SETTINGS: [&str; 5] = ["ActivityParams", "Attach", "Config", "ReceiverOptions", "Terms"];
 /// The public modules of the runtime that have functions.
-const MODULES: [&str; 7] = ["channel", "clock", "io_events", "load", "status", "stream", "udp"];
+const MODULES: [&str; 8] =
+    ["channel", "clock", "io_events", "load", "program", "status", "stream", "udp"];
 
 /// All names.
 ///
@@ -74,6 +75,9 @@ fn spec_keys(items: &[Item]) -> Vec<String> {
 /// Commands and their flags. The commands with a name of their own are hidden.
 fn flags(workspace: &Workspace) -> Result<Vec<String>, Failure> {
     let mut items = parse(workspace, "crates/cli/src/args.rs")?;
+    for file in ["args/daemon_at", "args/programs"] {
+        items.extend(parse(workspace, &format!("crates/cli/src/{file}.rs"))?);
+    }
     items.extend(parse(workspace, "crates/cli/src/daemon.rs")?);
     let structs: BTreeMap<String, &ItemStruct> = items
         .iter()
