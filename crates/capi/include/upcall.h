@@ -209,6 +209,7 @@ struct rts_offence {
 #define RTS_DISBELIEVED UINT32_C(4)     /* as 1, for a rank that was not admitted */
 #define RTS_SLOWED UINT32_C(5)          /* the daemon looks for its work each millisecond only */
 #define RTS_LOCK_WAIT UINT32_C(6)       /* it waited for priority-inheritance locks */
+#define RTS_LEFT_CPU UINT32_C(7)        /* as 1: it left its CPU, and is pinned again */
 
 /* Sets the library up; `config` NULL: with RTS_CONFIG_INIT. The call is optional: the first
  * rts_create sets the library up too. Blocks for some milliseconds. Locks the memory of the

@@ -284,13 +284,16 @@ fn a_c_program_learns_that_its_handler_kept_the_cpu() {
 /// A measure without a constant would be a number that no C program knows.
 #[test]
 fn the_constants_of_offences_are_the_numbers_of_the_measures() {
-    use upcall::Measure::{self, Demoted, Disbelieved, Killed, LockWait, OutPrioritised, Slowed};
+    use upcall::Measure::{
+        self, Demoted, Disbelieved, Killed, LeftCpu, LockWait, OutPrioritised, Slowed,
+    };
     let Some(installation) = installed("gcc") else { return };
     let flags = installation.flags(&["--cflags", "--libs"]);
     installation.build("gcc", "-std=c11", "tests/c/offence.c", &flags);
     let printed = installation.run("tests/c/offence.c", &["numbers"], |_| {});
     let measures = (1..).map_while(Measure::of_number).collect::<Vec<_>>();
-    assert_eq!(measures, [OutPrioritised, Demoted, Killed, Disbelieved, Slowed, LockWait]);
+    let expected = [OutPrioritised, Demoted, Killed, Disbelieved, Slowed, LockWait, LeftCpu];
+    assert_eq!(measures, expected);
     let numbers: Vec<_> = measures.into_iter().map(|of| (of as u32).to_string()).collect();
     assert_eq!(printed, numbers.join(" ") + "\n");
 }

@@ -300,6 +300,16 @@ impl MemberHandle<'_> {
         self.handle.wait_time()
     }
 
+    /// As [`ThreadHandle::is_pinned_to`].
+    pub(crate) fn is_pinned_to(self, cpu: u32) -> Result<bool, OsError> {
+        self.handle.is_pinned_to(cpu)
+    }
+
+    /// As [`ThreadHandle::pin`].
+    pub(crate) fn pin(self, cpu: u32) -> Result<(), OsError> {
+        self.handle.pin(&[cpu])
+    }
+
     /// As [`ThreadHandle::class`].
     pub(crate) fn class(self) -> Result<Class, OsError> {
         self.handle.class()

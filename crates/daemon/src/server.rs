@@ -130,8 +130,9 @@ impl Daemon {
         let report = offence::sender(reports, reports_lost.clone());
         let mut watchdog =
             Watchdog::new((&cpu_states, &allowed), rules, watchdog_quit.clone(), report);
-        if let Some(band) = band.filter(|_| !owns_file || config.access != Access::Owner) {
-            match Boosts::record(band.offender()) {
+        if band.is_some() && (!owns_file || config.access != Access::Owner) {
+            // A domain may lower its own priority. It must not lend any real-time one.
+            match Boosts::record(schedule::FIFO_LEAST) {
                 Ok(boosts) => watchdog.watch_lock_waits(boosts),
                 Err(error) => events.push(DaemonEvent::Trouble(Trouble::UnseenLocks(error))),
             }

@@ -61,6 +61,9 @@
 //! does not know. Such a thread loses its priority while it waits, at once (`lock_waits`), or when
 //! no domain gets the CPU (`away`).
 //!
+//! The daemon pins the thread of a domain to its CPU, and the thread can change that. A thread that
+//! left its CPU is pinned again and offends (`left_cpu`).
+//!
 //! CPU time counts from the attachment of a thread on. What it owes when it leaves delays new
 //! threads of its user (`departed.rs`).
 //!
@@ -85,6 +88,7 @@ use crate::cpu::CpuState;
 use crate::enforcement::TICK;
 use cpu_watch::CpuWatch;
 use lock_waits::LockWaits;
+use standstill::Ask;
 use steal::Steal;
 use tick::Tick;
 pub(crate) use tick::{Offence, Report, Rules};
@@ -95,6 +99,7 @@ mod away;
 mod cpu_watch;
 mod group_account;
 mod kept_turn;
+mod left_cpu;
 mod lock_waits;
 mod look;
 mod measures;
@@ -187,7 +192,6 @@ impl<R: FnMut(Report)> Watchdog<R> {
             steal.update(now);
             for watch in &mut self.cpu_states {
                 watch.taken = steal.taken(watch.cpu_state.cpu);
-                watch.raised.clear();
                 let (now, rules, report) = (now(), &self.rules, &mut self.report);
                 let mut tick = Tick { now, stalled, kernel_tick, rules, report };
                 if is_tick {
@@ -196,11 +200,16 @@ impl<R: FnMut(Report)> Watchdog<R> {
                     watch.look(&mut tick);
                 }
             }
+            if is_tick {
+                self.check_cpus(stalled, kernel_tick);
+            }
             let several_users = self.has_several_users();
             if let Some(lock_waits) = &mut self.lock_waits {
                 let (now, rules, report) = (now(), &self.rules, &mut self.report);
                 let mut tick = Tick { now, stalled, kernel_tick, rules, report };
                 lock_waits.look(&mut self.cpu_states, (is_tick, several_users), &mut tick);
+            } else {
+                self.cpu_states.iter_mut().for_each(|watch| watch.raised.clear());
             }
             self.pass_on(several_users, stalled, kernel_tick);
             if is_tick {
@@ -219,6 +228,13 @@ impl<R: FnMut(Report)> Watchdog<R> {
         least != most
     }
 
+    /// Finds the threads that left their CPUs.
+    fn check_cpus(&mut self, stalled: Span, kernel_tick: Span) {
+        let (rules, report) = (&self.rules, &mut self.report);
+        let mut tick = Tick { now: now(), stalled, kernel_tick, rules, report };
+        self.cpu_states.iter_mut().for_each(|watch| watch.end_absences(&mut tick));
+    }
+
     /// Passes what looks ask on to the checks of the other CPUs (`away`).
     fn pass_on(&mut self, several_users: bool, stalled: Span, kernel_tick: Span) {
         for at in 0..self.cpu_states.len() {
@@ -228,6 +244,10 @@ impl<R: FnMut(Report)> Watchdog<R> {
                     let (now, rules, report) = (now(), &self.rules, &mut self.report);
                     let mut tick = Tick { now, stalled, kernel_tick, rules, report };
                     self.cpu_states[other].answer(ask, &mut tick);
+                    if matches!(ask, Ask::Wake) {
+                        // A thread of that CPU may be the one that keeps this one busy.
+                        self.cpu_states[other].end_absences(&mut tick);
+                    }
                 }
             }
         }

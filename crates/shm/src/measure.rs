@@ -24,13 +24,16 @@ pub enum Measure {
     /// again, while domains of several users were attached. It is in the ordinary scheduling class
     /// for a while: the owner of such a lock runs with the priority of a thread that waits for it.
     LockWait = 6,
+    /// As [`Measure::OutPrioritised`], because its thread was allowed to run on another CPU than the
+    /// one on which the domain is admitted. The daemon pinned it again (sched_setaffinity(2)).
+    LeftCpu = 7,
 }
 
 impl Measure {
     /// The measure with `number`, as messages carry it. `None` if there is no such measure.
     pub fn of_number(number: u32) -> Option<Self> {
-        use Measure::{Demoted, Disbelieved, Killed, LockWait, OutPrioritised, Slowed};
-        [OutPrioritised, Demoted, Killed, Disbelieved, Slowed, LockWait]
+        use Measure::{Demoted, Disbelieved, Killed, LeftCpu, LockWait, OutPrioritised, Slowed};
+        [OutPrioritised, Demoted, Killed, Disbelieved, Slowed, LockWait, LeftCpu]
             .into_iter()
             .find(|&measure| measure as u32 == number)
     }
@@ -45,6 +48,7 @@ impl core::fmt::Display for Measure {
             Measure::Disbelieved => "showed a rank it was not admitted with, others go first",
             Measure::Slowed => "its user woke the daemon for nothing, which now looks each 1 ms",
             Measure::LockWait => "waited for priority-inheritance locks, in the ordinary class",
+            Measure::LeftCpu => "left its CPU, others go first",
         })
     }
 }

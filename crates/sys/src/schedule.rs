@@ -22,14 +22,15 @@ mod slice;
 pub(crate) use affinity::cpu_set;
 pub use affinity::{CPUS_MAX, allowed_cpus, current_cpu, pin_thread};
 pub use at_priority::at_priority;
-pub use band::Band;
+pub use band::{Band, FIFO_LEAST};
 pub use busy_limit::BusyLimit;
 pub(crate) use class::set_class;
 pub use class::{set_fifo, set_ordinary};
 pub use deadline::{DeadlineRefusal, set_deadline};
 pub use other_thread::{
-    Class, allowed_cpus_of, class_and_reset_of, class_of, pin_thread_of, set_fifo_not_inherited_of,
-    set_fifo_of, set_idle_of, set_ordinary_not_inherited_of, set_ordinary_of,
+    Class, allowed_cpus_of, class_and_reset_of, class_of, is_pinned_to, pin_thread_of,
+    set_fifo_not_inherited_of, set_fifo_of, set_idle_of, set_ordinary_not_inherited_of,
+    set_ordinary_of,
 };
 pub use real_time::{RealTime, Right};
 pub use refusal::{FifoRefusal, fifo_permission};

@@ -23,8 +23,8 @@ static void handler(struct rts_funargs *args)
 int main(int count, char **arguments)
 {
     if (count > 1 && strcmp(arguments[1], "numbers") == 0) {
-        printf("%u %u %u %u %u %u\n", RTS_OUT_PRIORITISED, RTS_DEMOTED, RTS_KILLED,
-               RTS_DISBELIEVED, RTS_SLOWED, RTS_LOCK_WAIT);
+        printf("%u %u %u %u %u %u %u\n", RTS_OUT_PRIORITISED, RTS_DEMOTED, RTS_KILLED,
+               RTS_DISBELIEVED, RTS_SLOWED, RTS_LOCK_WAIT, RTS_LEFT_CPU);
         return 0;
     }
     const char *notice;

@@ -429,9 +429,7 @@ impl CpuWatch {
                 continue;
             }
             if kept_ns >= KEPT_MIN.as_nanos() {
-                record.account.charge(kept_ns);
-                record.kept_ns = record.kept_ns.saturating_add(kept_ns);
-                record.awaits_group = true;
+                record.charge_kept(kept_ns);
             } else if record.away_ns.take().is_some()
                 && let Some(penalty) = &mut record.penalty
             {

@@ -531,7 +531,8 @@ impl CpuWatch {
                 self.act_against(group, member, measure, tick);
             } else if is_over && *used.end() < tick.rules.limit(member).as_nanos() {
                 record.penalty = None;
-                let_finish_quantum(group, member, tick.rules);
+                let raised = record.member.clone();
+                self.raise(&raised, |member| let_finish_quantum(group, member, tick.rules));
             }
         }
     }

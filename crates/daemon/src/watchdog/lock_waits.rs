@@ -50,7 +50,7 @@ use crate::group::{DomainGroup, Member};
 const SCANS: u32 = 3;
 /// After these scans, the least time until others begin. Other real-time programs may cause boosts,
 /// too, and would occupy the watchdog.
-const CALM: Span = Span::from_millis(2);
+const CALM: Span = Span::from_micros(500);
 /// The least pause between two scans, in durations of a scan.
 const PAUSE_SCANS: u32 = 4;
 /// Domains that a tick checks on each CPU without a boost.
@@ -69,6 +69,8 @@ pub(super) struct LockWaits {
     scans_due: u32,
     /// Whether there were boosts since the first of these scans.
     is_boosted: bool,
+    /// The first boost since the last scan that was the end of its row, or that found a domain.
+    unscanned_since: Option<Instant>,
     calm_until: Instant,
     ticks: usize,
 }
@@ -92,6 +94,7 @@ impl LockWaits {
             next_scan: None,
             scans_due: 0,
             is_boosted: false,
+            unscanned_since: None,
             calm_until: Instant::ZERO,
             ticks: 0,
         }
@@ -125,9 +128,16 @@ impl LockWaits {
         let since = tick.now.since(std::mem::replace(&mut self.looked_at, tick.now));
         let was_alone = std::mem::replace(&mut self.is_alone, !several_users);
         if self.is_alone {
-            self.next_scan = None;
+            (self.next_scan, self.unscanned_since) = (None, None);
+            watches.iter_mut().for_each(|watch| watch.raised.clear());
             return;
         }
+        if was_alone {
+            // The domains were all of one user then.
+            self.causes.clear();
+        }
+        let first_ns = self.causes.iter().map(|boost| boost.at_ns).min();
+        self.unscanned_since = self.unscanned_since.or(first_ns.map(Instant::from_nanos));
         self.ticks = self.ticks.wrapping_add(usize::from(is_tick));
         let is_boosted = was_alone || !self.causes.is_empty();
         if self.next_scan.is_some() {
@@ -136,15 +146,19 @@ impl LockWaits {
             self.begin_scans(self.calm_until.max(tick.now));
         }
         let is_scan = self.next_scan.is_some_and(|at| at <= tick.now);
+        let unscanned = self.unscanned_since.map_or(Span::ZERO, |at| tick.now.since(at));
+        let since = if is_scan { since.max(unscanned) } else { since };
         let found = self.end_lock_waits(watches, Look { is_tick, is_scan, since }, tick);
         let end = now();
         let next = end + (end.since(tick.now) * PAUSE_SCANS).max(LOOK_MIN);
         if found {
+            self.unscanned_since = None;
             self.begin_scans(next);
         } else if is_scan {
             self.scans_due -= 1;
             self.next_scan = Some(next).filter(|_| self.scans_due > 0);
             if self.scans_due == 0 {
+                self.unscanned_since = None;
                 self.calm_until = end + CALM;
                 if self.is_boosted {
                     self.begin_scans(self.calm_until);
@@ -240,7 +254,7 @@ impl CpuWatch {
     }
 
     /// Whether the thread of a domain has a real-time class.
-    fn has_priority(&mut self, member: &Member) -> bool {
+    pub(super) fn has_priority(&mut self, member: &Member) -> bool {
         let is_demoted = member.is(State::Demoted);
         let Some(record) = self.record_of(member) else { return false };
         record.penalty.map_or(!is_demoted, |penalty| !penalty.is_ordinary)
@@ -258,7 +272,7 @@ impl CpuWatch {
         self.sample(group, member, tick);
         let Some(record) = self.record_of(member) else { return };
         (record.suspicion, record.passed_over) = (None, None);
-        record.account.charge(kept.as_nanos());
+        record.charge_kept(kept.as_nanos());
         let is_offence = record.lock_waits.is_one_too_many(tick.now);
         record.offences += u64::from(is_offence);
         let is_last = is_offence && record.offences >= OFFENCES_MAX;

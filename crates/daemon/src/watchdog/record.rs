@@ -237,6 +237,17 @@ impl Record {
         !self.member.is(State::Demoted) || waits()
     }
 
+    /// Others were kept from the CPU for `kept_ns` by a wait of the domain: it pays for that time,
+    /// and its group does.
+    pub(super) fn charge_kept(&mut self, kept_ns: u64) {
+        self.account.charge(kept_ns);
+        self.kept_ns = self.kept_ns.saturating_add(kept_ns);
+        self.awaits_group = true;
+        let owed_ns = u64::try_from(self.account.owed_ns).unwrap_or_default();
+        // Relaxed: see `LastSample`. It may detach before the next sample.
+        self.member.last_sample.owed_ns.store(owed_ns, Relaxed);
+    }
+
     /// Whether it may owe more than the limit, if it has run since the last sample. The kernel's
     /// count was out of date by up to a kernel tick.
     pub(super) fn may_owe(&self, tick: &Tick<'_>) -> bool {

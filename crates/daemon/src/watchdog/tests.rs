@@ -25,6 +25,7 @@ use crate::group::{DomainGroup, Limits, Member};
 use crate::ranks::Admitted;
 
 mod away;
+mod left_cpu;
 mod lock_waits;
 
 fn cpu_states(cpus: &[u32]) -> Vec<Arc<CpuState>> {

@@ -31,8 +31,8 @@
 use super::thread::{LockWait, ThreadState, first_line, schedstat_in, state_of, waits_for_lock};
 use crate::OsError;
 use crate::schedule::{
-    Class, class_of, pin_thread_of, set_fifo_not_inherited_of, set_ordinary_not_inherited_of,
-    set_ordinary_of,
+    Class, class_of, is_pinned_to, pin_thread_of, set_fifo_not_inherited_of,
+    set_ordinary_not_inherited_of, set_ordinary_of,
 };
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -196,6 +196,16 @@ impl ThreadHandle {
     /// to another user, without `CAP_SYS_NICE`.
     pub fn set_ordinary(&self) -> Result<(), OsError> {
         self.change(set_ordinary_not_inherited_of)
+    }
+
+    /// Whether the thread may run on `cpu` alone. Two system calls. Does not block or allocate.
+    ///
+    /// # Errors
+    /// `ESRCH` if the thread has ended. As [`crate::schedule::allowed_cpus`].
+    pub fn is_pinned_to(&self, cpu: u32) -> Result<bool, OsError> {
+        let is_pinned = is_pinned_to(self.tid, cpu)?;
+        // The number was its own if it exists now.
+        if self.has_ended() { Err(ended("sched_getaffinity")) } else { Ok(is_pinned) }
     }
 
     /// Lets the thread run on these CPUs only. Two system calls.

@@ -24,6 +24,9 @@ pub struct Band {
     top: u8,
 }
 
+/// The lowest real-time priority, SCHED_FIFO (sched(7)).
+pub const FIFO_LEAST: u8 = 1;
+
 impl Band {
     /// The band of a process that may take any priority.
     pub const WHOLE: Band = Band { top: 62 };

@@ -170,6 +170,15 @@ pub fn allowed_cpus_of(tid: u32) -> Result<Vec<u32>, OsError> {
     Ok((0..CPUS_MAX).filter(|&cpu| set.is_set(cpu as usize)).collect())
 }
 
+/// Whether thread `tid` may run on `cpu` alone.
+///
+/// # Errors
+/// As [`allowed_cpus_of`].
+pub fn is_pinned_to(tid: u32, cpu: u32) -> Result<bool, OsError> {
+    let set = rustix::thread::sched_getaffinity(Some(thread(tid)?));
+    Ok(set.map_err(OsError::of("sched_getaffinity"))? == cpu_set(&[cpu])?)
+}
+
 /// Converts a thread number for the kernel. Refuses 0, which would be the calling thread.
 fn thread(tid: u32) -> Result<Pid, OsError> {
     let tid = i32::try_from(tid).ok().and_then(Pid::from_raw);

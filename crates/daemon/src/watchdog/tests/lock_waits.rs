@@ -28,9 +28,9 @@ struct Machine {
     _pinned: Pinned,
 }
 
-/// Pins the calling thread until it is dropped.
-struct Pinned {
-    allowed: Vec<u32>,
+/// The calling thread is pinned until this is dropped.
+pub(super) struct Pinned {
+    pub(super) allowed: Vec<u32>,
 }
 
 impl Drop for Pinned {
@@ -42,7 +42,7 @@ impl Drop for Pinned {
 impl Machine {
     fn of(test: &str) -> Option<Machine> {
         let allowed = schedule::allowed_cpus().unwrap();
-        let why = match (&allowed[..], Boosts::record(BAND.offender())) {
+        let why = match (&allowed[..], Boosts::record(schedule::FIFO_LEAST)) {
             (&[first, .., last], Ok(boosts)) => {
                 schedule::pin_thread(&[first]).unwrap();
                 let _pinned = Pinned { allowed };
@@ -60,6 +60,8 @@ impl Machine {
 #[derive(Default)]
 struct Locks {
     words: Arc<[AtomicU32; 2]>,
+    /// Domains begin when it is set.
+    may_begin: Arc<AtomicBool>,
     over: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
 }
@@ -93,6 +95,19 @@ impl Locks {
         };
         let end = |words: &[AtomicU32; 2]| words.iter().for_each(unlock);
         self.start(cpu, begin, move |_| step(), end)
+    }
+
+    /// As [`Locks::start_domain`], but it sleeps until [`Locks::begin`].
+    fn start_later(&mut self, cpu: u32, step: impl Fn(&[AtomicU32; 2]) + Send + 'static) -> u32 {
+        let may_begin = self.may_begin.clone();
+        self.start_domain(cpu, move |words| match may_begin.load(Relaxed) {
+            true => step(words),
+            false => sleep(Span::from_micros(200)),
+        })
+    }
+
+    fn begin(&self) {
+        self.may_begin.store(true, Relaxed);
     }
 
     /// A thread with the priority of a domain.
@@ -279,8 +294,11 @@ fn assert_put_away(
     let [cpu, own] = machine.cpus;
     let mut locks = Locks::default();
     locks.start_owner(cpu, step);
-    let tid = locks.start_domain(if is_elsewhere { own } else { cpu }, wait);
+    let tid = locks.start_later(if is_elsewhere { own } else { cpu }, wait);
     let mut lending = Lending::start(machine, &[tid]);
+    // The scans at the start would find it without a boost.
+    lending.end_scans();
+    locks.begin();
     lending.look_until_away(0);
     assert_eq!((lending.lenders[0].offences(), &lending.reports[..]), (0, &[][..]));
 }
@@ -327,7 +345,7 @@ fn a_domain_whose_wait_was_requeued_is_put_away() {
     locks.start_owner(cpu, std::hint::spin_loop);
     let condition = Arc::new(AtomicU32::new(0));
     let waited_for = condition.clone();
-    let tid = locks.start_domain(own, move |words| {
+    let tid = locks.start_later(own, move |words| {
         let until = timespec(clock::monotonic_ns() + 90_000);
         let word = &words[0];
         if futex::wait_requeue_pi(&waited_for, Flags::PRIVATE, 0, Some(&until), word).is_ok() {
@@ -339,6 +357,8 @@ fn a_domain_whose_wait_was_requeued_is_put_away() {
     };
     locks.start(own, |_| (), requeue, |_| ());
     let mut lending = Lending::start(machine, &[tid]);
+    lending.end_scans();
+    locks.begin();
     lending.look_until_away(0);
 }
 
@@ -351,16 +371,15 @@ fn a_domain_that_was_raised_while_it_waits_is_put_away() {
     let [cpu, own] = machine.cpus;
     let mut locks = Locks::default();
     locks.start_owner(cpu, std::hint::spin_loop);
-    let may_wait = Arc::new(AtomicBool::new(false));
-    let opened = may_wait.clone();
-    let wait = move |words: &[AtomicU32; 2]| match opened.load(Relaxed) {
+    let may_begin = locks.may_begin.clone();
+    let wait = move |words: &[AtomicU32; 2]| match may_begin.load(Relaxed) {
         true => wait_long(words),
         false => sleep(Span::from_micros(200)),
     };
     let tid = locks.start(own, |_| (), wait, |_| ());
     let mut lending = Lending::start(machine, &[tid]);
     lending.end_scans();
-    may_wait.store(true, Relaxed);
+    locks.begin();
     while !waits_for_lock(&lending.lenders[0]) {
         sleep(Span::from_micros(200));
     }
@@ -379,14 +398,32 @@ fn a_domain_that_was_preempted_does_not_lend_without_end() {
     let mut locks = Locks::default();
     locks.start_owner(cpu, std::hint::spin_loop);
     let begin = |_: &[AtomicU32; 2]| schedule::set_fifo(BAND.offender()).unwrap();
-    let tid = locks.start(own, begin, wait_long, |_| ());
+    let may_begin = locks.may_begin.clone();
+    let wait = move |words: &[AtomicU32; 2]| match may_begin.load(Relaxed) {
+        true => wait_long(words),
+        false => sleep(Span::from_micros(200)),
+    };
+    let tid = locks.start(own, begin, wait, |_| ());
     let mut lending = Lending::start(machine, &[tid]);
     let lender = lending.lenders[0].clone();
     let (group, _) = lending.watches[0].view.groups().next().unwrap();
     group.set_state(&lender, State::Demoted);
     let record = lending.watches[0].record_of(&lender).unwrap();
     record.penalty = Some(record.penalty_from(now(), false));
+    lending.end_scans();
+    locks.begin();
     lending.look_until_away(0);
+}
+
+/// It lowers its own priority before it waits, below those of all domains.
+#[test]
+#[ignore = "needs the rights to SCHED_FIFO and to trace: run by cargo xtask ci where they are granted"]
+fn a_domain_that_lowers_itself_and_lends_is_put_away() {
+    let test = "a_domain_that_lowers_itself_and_lends_is_put_away";
+    assert_put_away(test, true, std::hint::spin_loop, |words| {
+        schedule::set_fifo(schedule::FIFO_LEAST).unwrap();
+        wait_long(words);
+    });
 }
 
 /// The second one causes no record: the owner has the priority already.
@@ -398,8 +435,10 @@ fn two_domains_that_lend_to_one_owner_are_both_put_away() {
     let [cpu, own] = machine.cpus;
     let mut locks = Locks::default();
     locks.start_owner(cpu, std::hint::spin_loop);
-    let tids = [(); 2].map(|()| locks.start_domain(own, wait_long));
+    let tids = [(); 2].map(|()| locks.start_later(own, wait_long));
     let mut lending = Lending::start(machine, &tids);
+    lending.end_scans();
+    locks.begin();
     lending.look_until_away(0);
     lending.look_until_away(1);
 }
@@ -415,7 +454,7 @@ fn a_domain_that_lends_while_it_is_ready_is_put_away_when_it_is_raised() {
     let mut locks = Locks::default();
     locks.start_owner(cpu, std::hint::spin_loop);
     let tid = locks.start_domain(cpu, |words| {
-        lock(&words[0], Some(Span::from_millis(2)));
+        lock(&words[0], Some(Span::from_millis(20)));
         sleep(Span::from_millis(500));
     });
     let state = || thread_state(std::process::id(), tid);
@@ -438,6 +477,63 @@ fn a_domain_that_lends_while_it_is_ready_is_put_away_when_it_is_raised() {
     assert!(lending.is_away(0));
     let record = lending.watches[0].record_of(&lender).unwrap();
     assert!(record.account.owed_ns >= GRACE.as_nanos().cast_signed() / 5, "it pays");
+}
+
+/// The others trusted it then, so its record of that time says nothing.
+#[test]
+#[ignore = "needs the rights to SCHED_FIFO and to trace: run by cargo xtask ci where they are granted"]
+fn a_domain_that_lent_before_another_user_came_keeps_its_class() {
+    let test = "a_domain_that_lent_before_another_user_came_keeps_its_class";
+    let Some(machine) = Machine::of(test) else { return };
+    let [cpu, own] = machine.cpus;
+    let mut locks = Locks::default();
+    locks.start_owner(cpu, std::hint::spin_loop);
+    let may_begin = locks.may_begin.clone();
+    let (tell, told) = mpsc::channel();
+    let tid = locks.start_domain(own, move |words| {
+        if may_begin.swap(false, Relaxed) {
+            wait_shortly(&words[..1]);
+            tell.send(()).unwrap();
+        }
+        sleep(Span::from_micros(200));
+    });
+    let mut lending = Lending::start(machine, &[tid]);
+    lending.several = false;
+    lending.look();
+    for _ in 0..10 {
+        locks.begin();
+        told.recv().unwrap();
+        // Its boost is not taken before the other user comes.
+        lending.several = true;
+        lending.look();
+        lending.end_scans();
+        assert!(!lending.is_away(0));
+        lending.several = false;
+        lending.look();
+    }
+}
+
+/// A user with many domains that take turns at it pays as one: each waits until the group owes
+/// nothing.
+#[test]
+#[ignore = "needs the rights to SCHED_FIFO and to trace: run by cargo xtask ci where they are granted"]
+fn a_group_pays_for_the_waits_of_its_domains() {
+    let test = "a_group_pays_for_the_waits_of_its_domains";
+    let Some(machine) = Machine::of(test) else { return };
+    let [cpu, own] = machine.cpus;
+    let mut locks = Locks::default();
+    locks.start_owner(cpu, std::hint::spin_loop);
+    let tid = locks.start_later(own, wait_long);
+    let mut lending = Lending::start(machine, &[tid]);
+    lending.end_scans();
+    locks.begin();
+    lending.look_until_away(0);
+    let lender = lending.lenders[0].clone();
+    let record = lending.watches[0].record_of(&lender).unwrap();
+    assert!(record.kept_ns >= 100_000, "{} ns", record.kept_ns);
+    assert!(record.awaits_group);
+    let owed_ns = u64::try_from(record.account.owed_ns).unwrap_or_default();
+    assert_eq!(lender.last_sample.owed_ns.load(Relaxed), owed_ns, "it may detach now");
 }
 
 /// It lends while all domains are of one user, and another user comes.
