@@ -7,10 +7,11 @@ use std::time::Duration;
 use upcall::activity::ActivityParams;
 use upcall::time::Span;
 use upcall::{Attach, Batch, Config, Runtime};
+use upcall_benches::measured_cpu;
 use upcall_shm::user_area::Rank;
 use upcall_sys::clock;
 
-use crate::raw::Raw;
+use crate::raw::{Raw, need};
 
 /// One way to do harm.
 #[derive(Clone, Copy)]
@@ -68,12 +69,15 @@ pub(crate) struct DaemonOptions {
     pub(crate) descriptors_max: u64,
     /// How long after its start the daemon takes claims, in seconds.
     pub(crate) claims_within_s: u64,
+    /// Whether it also has the other CPUs of this process, after the measured one. The victims fit
+    /// onto that one.
+    pub(crate) all_cpus: bool,
 }
 
 impl DaemonOptions {
     /// Kills nobody, with the limits of this process. Takes claims for as long as `upcalld` does.
     pub(crate) const USUAL: DaemonOptions =
-        DaemonOptions { kill: false, descriptors_max: 0, claims_within_s: 10 };
+        DaemonOptions { kill: false, descriptors_max: 0, claims_within_s: 10, all_cpus: false };
 }
 
 /// The processes beside the attacker, on the same CPU.
@@ -162,6 +166,20 @@ pub(crate) fn run(socket: &Path, handler: impl FnMut(&mut Batch<'_>) + Send + 's
     loop {
         std::thread::sleep(Duration::from_secs(1));
     }
+}
+
+/// The CPU of the victims. Called before the daemon pins the thread.
+pub(crate) fn cpu_of_victims() -> u32 {
+    measured_cpu()
+}
+
+/// Attaches to a daemon with [`DaemonOptions::all_cpus`]. The reservation does not fit beside the
+/// victims, so it is admitted on another CPU.
+pub(crate) fn attach_elsewhere(socket: &Path) -> Raw {
+    let cpu = cpu_of_victims();
+    let raw = Raw::attach_with(socket, "attacker", need(10_000_000, 7_500_000));
+    assert_ne!(raw.turn.cpu(), cpu, "it is on the CPU of the victims");
+    raw
 }
 
 pub(crate) fn spin(span_ns: u64) {

@@ -35,8 +35,8 @@ mod wake;
 mod watchdog;
 
 pub(crate) use crate::attack::{
-    Attack, Beside, DaemonOptions, Outside, Victims, attack, attacking, be_ready, behave, breach,
-    claim, endless_asking, notify_daemon, run, sleep, spin,
+    Attack, Beside, DaemonOptions, Outside, Victims, attach_elsewhere, attack, attacking, be_ready,
+    behave, breach, claim, cpu_of_victims, endless_asking, notify_daemon, run, sleep, spin,
 };
 
 /// All attacks, in the order of the table.

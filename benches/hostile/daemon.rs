@@ -107,8 +107,8 @@ impl Server {
 
 /// Starts the process of a daemon. Blocks until it listens.
 fn launch(socket: &Path, options: DaemonOptions) -> Result<Running, String> {
-    let DaemonOptions { kill, descriptors_max, claims_within_s } = options;
-    let options = format!("{kill}|{descriptors_max}|{claims_within_s}");
+    let DaemonOptions { kill, descriptors_max, claims_within_s, all_cpus } = options;
+    let options = format!("{kill}|{descriptors_max}|{claims_within_s}|{all_cpus}");
     let process = start(&format!("daemon|{}|{options}", socket.display()));
     match process.line(Instant::now() + LIMIT).as_deref() {
         Some("ready") => Ok(process),
@@ -123,7 +123,12 @@ pub(crate) fn serve(socket: &Path, options: DaemonOptions) {
         let limit = Rlimit { current: limit, maximum: limit };
         setrlimit(Resource::Nofile, limit).expect("a process may lower its limit");
     }
-    let mut config = server::Config::new(socket.to_owned(), vec![measured_cpu()]);
+    let mut cpus = vec![measured_cpu()];
+    if options.all_cpus {
+        let allowed = upcall::allowed_cpus().expect("the CPUs of this process");
+        cpus.extend(allowed.into_iter().filter(|&cpu| cpu != measured_cpu()));
+    }
+    let mut config = server::Config::new(socket.to_owned(), cpus);
     (config.access, config.kill) = (Access::Everyone, options.kill);
     config.claims_within = Span::from_secs(options.claims_within_s);
     // Measured beside an attack, the cost could be so high that the next victim is refused.

@@ -70,8 +70,8 @@ const CALM_QUICK: Calm = Calm { timer_late_us_max: Some(500), ..CALM };
 /// The same with the timers of a CPU without domains, where the watchdog runs: for attacks that
 /// only a look of the watchdog ends. A late timer there is a late look: tries with a miss had
 /// timers that were 2.3 ms and 6.9 ms late. The start and the end of the bench's own processes
-/// delay some by up to 1.1 ms. These attackers run on the measured CPU alone, so they cannot delay
-/// that timer.
+/// delay some by up to 1.1 ms. Some of these attackers run on that CPU, too, at a lower priority
+/// than the probe, so they cannot delay that timer.
 fn calm_looks() -> Calm {
     let allowed = upcall::allowed_cpus().into_iter().flatten();
     let timer_cpu = allowed.into_iter().find(|&cpu| cpu != measured_cpu());
@@ -119,11 +119,12 @@ fn main_of_bench() -> ExitCode {
 fn act_as(role: &[&str]) {
     let number = |text: &str| text.parse().expect("a number");
     match *role {
-        ["daemon", socket, kill, descriptors_max, claims_within_s] => {
+        ["daemon", socket, kill, descriptors_max, claims_within_s, all_cpus] => {
             let options = DaemonOptions {
                 kill: kill == "true",
                 descriptors_max: number(descriptors_max),
                 claims_within_s: number(claims_within_s),
+                all_cpus: all_cpus == "true",
             };
             daemon::serve(Path::new(socket), options);
         }

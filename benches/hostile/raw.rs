@@ -79,9 +79,13 @@ impl Raw {
         let hello = ToDaemon::Hello { name: name.into(), policy: "rmdp".into() };
         connection.send(&hello.encode(), &[]).map_err(|error| error.to_string())?;
         let (welcome, _) = next(&connection)?;
-        let ToDomain::Welcome { domain, generation, .. } = welcome else {
+        let ToDomain::Welcome { domain, generation, virtual_processors, .. } = welcome else {
             return Err(format!("expected a welcome, found {welcome:?}"));
         };
+        // The last one: the victims fit onto the CPU of the first one.
+        for _ in 1..virtual_processors {
+            next(&connection)?;
+        }
         let (virtual_processor, received) = next(&connection)?;
         let ToDomain::VirtualProcessor { cpu } = virtual_processor else {
             return Err(format!("expected a virtual processor, found {virtual_processor:?}"));

@@ -4,10 +4,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use upcall_shm::user_area::Mask;
-use upcall_sys::clock;
+use upcall_sys::{clock, schedule};
 
 use super::{
-    Attack, Beside, DaemonOptions, Victims, attack, attacking, be_ready, behave, run, spin,
+    Attack, Beside, DaemonOptions, Victims, attach_elsewhere, attack, attacking, be_ready, behave,
+    cpu_of_victims, run, spin,
 };
 use crate::raw::Raw;
 
@@ -21,6 +22,11 @@ pub(crate) const ATTACKS: &[Attack] = &[
     attack("no turn", "its thread loops without ever having the turn", without_turn),
     attack("masked", "preemption masked, then an endless loop", masked),
     attack("false life", "an endless loop that reports all the time that it asks", false_life),
+    Attack {
+        other_user: true,
+        daemon: DaemonOptions { all_cpus: true, ..DaemonOptions::USUAL },
+        ..attack("leaves its CPU", "as `false life`, on the victims' CPU, not its own", leave)
+    },
     attack("blocks", "a handler sleeps in the kernel, 20 ms each time", blocks),
     Attack {
         beside: Beside::VictimsAndOrdinary,
@@ -71,6 +77,21 @@ fn false_life(socket: &Path) {
     attacking();
     loop {
         raw.owner.set_asked(clock::monotonic_ns());
+    }
+}
+
+/// It has the turn on its own CPU.
+fn leave(socket: &Path) {
+    let cpu = cpu_of_victims();
+    let mut raw = attach_elsewhere(socket);
+    be_ready(&mut raw);
+    attacking();
+    loop {
+        schedule::pin_thread(&[cpu]).expect("the CPU is allowed");
+        let until_ns = clock::monotonic_ns() + 3_000_000;
+        while clock::monotonic_ns() < until_ns {
+            raw.owner.set_asked(clock::monotonic_ns());
+        }
     }
 }
 

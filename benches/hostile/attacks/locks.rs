@@ -2,16 +2,17 @@
 //! waits for it (futex(2), `FUTEX_LOCK_PI`). The owner here is an ordinary thread that loops.
 
 use std::path::Path;
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::thread::futex::{self, Flags, Timespec};
-use upcall_benches::measured_cpu;
 use upcall_shm::wake_word::ASLEEP;
 use upcall_sys::{clock, schedule};
 
-use super::{Attack, attack, attacking, claim, sleep, spin};
+use super::{
+    Attack, DaemonOptions, attach_elsewhere, attack, attacking, claim, cpu_of_victims, sleep, spin,
+};
 use crate::raw::Raw;
 
 pub(crate) const ATTACKS: &[Attack] = &[
@@ -38,6 +39,14 @@ pub(crate) const ATTACKS: &[Attack] = &[
         "as `PI lock, short`; an ordinary thread begins each wait",
         wait_requeued,
     ),
+    Attack {
+        daemon: DaemonOptions { all_cpus: true, ..DaemonOptions::USUAL },
+        ..of_other(
+            "PI lock, elsewhere",
+            "waits behind a looping owner on the victims' CPU, not its own",
+            wait_elsewhere,
+        )
+    },
 ];
 
 /// How long a short wait lasts. The watchdog looks twice within 0.1 ms before it acts (`away`).
@@ -125,6 +134,18 @@ fn wait_for_two(socket: &Path) {
     });
 }
 
+/// A wait that has timed out goes on until the thread runs, and the owner keeps it from running.
+fn wait_elsewhere(socket: &Path) {
+    let cpu = cpu_of_victims();
+    let _raw = attach_elsewhere(socket);
+    with_looping_owner(cpu, |word| {
+        loop {
+            leave_for(cpu);
+            lock(word, Some(clock::realtime_ns() + SHORT_NS));
+        }
+    });
+}
+
 /// The thread that begins the waits is no domain, so the kernel shows no domain that ran then.
 fn wait_requeued(socket: &Path) {
     let elsewhere = other_cpu();
@@ -158,7 +179,7 @@ fn wait_requeued(socket: &Path) {
 /// If there is none.
 fn other_cpu() -> u32 {
     let allowed = schedule::allowed_cpus().expect("the CPUs of this process");
-    allowed.into_iter().find(|&cpu| cpu != measured_cpu()).expect("a second CPU")
+    allowed.into_iter().find(|&cpu| cpu != cpu_of_victims()).expect("a second CPU")
 }
 
 /// Takes the calling thread to a CPU on which the owner of the lock does not keep it from running.
@@ -172,7 +193,8 @@ fn with_looping_owner(cpu: u32, act: impl FnOnce(&AtomicU32)) {
 }
 
 /// Calls `act` with a lock whose owner does `step` again and again on that CPU. The attack begins
-/// when the owner is boosted. The watchdog may end that soon, so the owner itself looks.
+/// when the owner is boosted, or when a thread waits. The watchdog may end that so soon that the
+/// owner does not see its own priority, so the word counts, too.
 fn with_owner(cpu: u32, step: impl Fn() + Send, act: impl FnOnce(&AtomicU32)) {
     let word = AtomicU32::new(0);
     std::thread::scope(|scope| {
@@ -183,7 +205,7 @@ fn with_owner(cpu: u32, step: impl Fn() + Send, act: impl FnOnce(&AtomicU32)) {
             schedule::pin_thread(&[cpu]).expect("the CPU is allowed");
             assert!(!is_boosted(), "the owner is an ordinary thread");
             let _ = tell.send(());
-            while !is_boosted() {}
+            while !is_boosted() && !is_awaited(word) {}
             attacking();
             loop {
                 step();
@@ -192,6 +214,13 @@ fn with_owner(cpu: u32, step: impl Fn() + Send, act: impl FnOnce(&AtomicU32)) {
         let _ = told.recv();
         act(word);
     });
+}
+
+/// Whether a thread waits for the lock: the kernel sets this bit, and only the owner clears it
+/// (futex(2), `FUTEX_WAITERS`).
+fn is_awaited(word: &AtomicU32) -> bool {
+    // Relaxed: it orders no other memory.
+    word.load(Relaxed) & 0x8000_0000 != 0
 }
 
 /// Whether the calling thread has a priority of the real-time classes, its own or that of a waiter:
