@@ -28,26 +28,32 @@ fn runtime(socket: &Path, name: &str, policy: &str) -> Runtime {
     Runtime::start(config).expect("the daemon attaches it")
 }
 
-/// The worse domain: a job of many quanta. Prints when each job began and ended, in ns. Runs until
-/// it is killed.
+/// The number of quanta of a job of the worse domain.
+pub(crate) fn quanta_of(quantum_us: u64) -> u32 {
+    u32::try_from(JOB.as_nanos() / Span::from_micros(quantum_us).as_nanos()).unwrap_or(1)
+}
+
+/// The worse domain: a job of many quanta. At the end of each job it writes when each quantum began
+/// and when the job ended: `u64`, little-endian, in ns. Runs until it is killed.
 pub(crate) fn works(socket: &Path, policy: &str, quantum_us: u64) {
     let mut runtime = runtime(socket, "works", policy);
     let quantum = Span::from_micros(quantum_us);
-    let quanta = u32::try_from(JOB.as_nanos() / quantum.as_nanos()).unwrap_or(1);
+    let quanta = quanta_of(quantum_us);
     let need = ActivityParams::new(PERIOD, quantum + Span::from_micros(4)).batch(quanta);
-    let (mut begun, mut done) = (0, 0);
+    let mut times = Vec::with_capacity(8 * (quanta as usize + 1));
+    let mut done = 0;
     let id = runtime.handler("works", need, move |batch| {
         while batch.proceed() {
             let now = clock::now();
-            if done == 0 {
-                begun = now.as_nanos();
-            }
+            times.extend(now.as_nanos().to_le_bytes());
             let until = now + quantum;
             while clock::now() < until {}
             done += 1;
             if done == quanta {
-                // One short line a job. The pipe has room for more than a row.
-                println!("{begun} {}", now_ns());
+                times.extend(now_ns().to_le_bytes());
+                // The pipe has room for a job, and the bench empties it.
+                std::io::stdout().write_all(&times).expect("the bench reads");
+                times.clear();
                 done = 0;
             }
         }
@@ -99,7 +105,8 @@ pub(crate) fn pin_away_from(cpu: u32) {
     }
 }
 
-/// The better domain. Prints when it was woken and when it ran, in ns.
+/// The better domain. Prints when the wake-up began, when it had been made, and when the activity
+/// ran, in ns.
 pub(crate) fn wakes(socket: &Path, kind: &str, policy: &str, rounds: u32) {
     let mut runtime = runtime(socket, "wakes", policy);
     let ran = Ran::default();
@@ -111,7 +118,8 @@ pub(crate) fn wakes(socket: &Path, kind: &str, policy: &str, rounds: u32) {
         std::thread::sleep(pause_of(round));
         let woken_ns = now_ns();
         wake(&mut runtime);
-        println!("{woken_ns} {}", ran.after(woken_ns));
+        let made_ns = now_ns();
+        println!("{woken_ns} {made_ns} {}", ran.after(woken_ns));
     }
 }
 

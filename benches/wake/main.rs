@@ -21,6 +21,7 @@
 mod domains;
 mod kernel;
 
+use std::io::Read as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -51,6 +52,8 @@ const KINDS: [(&str, &Discipline, Way); 5] = [
 ];
 /// The user *nobody*.
 const OTHER_USER: u32 = 65_534;
+/// Quanta that are longer than each wake-up across CPUs on a calm host.
+const LONG_US: u64 = 100;
 /// 0.2 % of the measured CPU for the five seconds of a row.
 const CALM: Calm = Calm { tries_max: 5, stolen_ms_max: 10, wait_s_max: 20, ..Calm::ONCE };
 
@@ -74,6 +77,9 @@ fn main() {
 /// Samples in ns, and statistics of them.
 struct Samples {
     sorted: Vec<u64>,
+    /// How many samples had none, one, and more quanta of the worse domain that began after the
+    /// wake-up was made and before the run. All 0: there is no worse domain.
+    begun: [usize; 3],
     /// The daemon's cost of a hand-off. Zero: the kernel alone.
     hand_off: Span,
 }
@@ -81,7 +87,7 @@ struct Samples {
 impl Samples {
     fn new(mut samples: Vec<u64>, hand_off: Span) -> Self {
         samples.sort_unstable();
-        Samples { sorted: samples, hand_off }
+        Samples { sorted: samples, begun: [0; 3], hand_off }
     }
 
     fn percentile(&self, percent: f64) -> u64 {
@@ -144,7 +150,7 @@ fn measure() {
         return;
     }
     println!(
-        "{:>7} {:<10} {:>7} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>6} {:>8} {:>6}",
+        "{:>7} {:<10} {:>7} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>6} {:>8} {:>6} {:>5} {:>5}",
         "stolen",
         "us",
         "quantum",
@@ -156,7 +162,9 @@ fn measure() {
         "bound",
         "above",
         "by",
-        "second"
+        "second",
+        "one",
+        "more"
     );
     let mut total = Total::default();
     let only = std::env::args().skip(1).find(|argument| !argument.starts_with('-'));
@@ -238,10 +246,12 @@ fn print_row(kind: &str, reference: Reference<'_>, tried: &Try<Samples>) {
         let (bound, above) = (us(bound_ns), row.above(bound_ns));
         let by = us(row.worst().saturating_sub(bound_ns));
         let second = row.above(bound_ns + reference.quantum_us * 1_000);
-        format!("{bound:>8} {above:>6} {by:>8} {second:>6}  {}", Verdict::of(row, bound_ns).words())
+        let ([_, one, more], verdict) = (row.begun, Verdict::of(row, bound_ns).words());
+        format!("{bound:>8} {above:>6} {by:>8} {second:>6} {one:>5} {more:>5}  {verdict}")
     } else if let Some(added_ns) = reference.added_ns(row) {
         let added = us(added_ns);
-        format!("{:>8} {:>6} {:>8} {:>6}  {added} more than the kernel at p50", "-", "-", "-", "-")
+        let none = format!("{:>8} {:>6} {:>8} {:>6} {:>5} {:>5}", "-", "-", "-", "-", "-", "-");
+        format!("{none}  {added} more than the kernel at p50")
     } else {
         "no bound: the kernel alone was never measured on a calm host".to_owned()
     };
@@ -255,6 +265,8 @@ struct Total {
     busy: Vec<(String, Verdict)>,
     samples: usize,
     above: usize,
+    /// Their sum of [`Samples::begun`], for quanta of [`LONG_US`] and for shorter ones.
+    begun: [[usize; 3]; 2],
     /// What Upcall adds on an idle CPU, in ns, by row.
     idle_ns: Vec<u64>,
     skipped: Vec<String>,
@@ -271,6 +283,8 @@ impl Total {
         if let Some(bound_ns) = reference.bound_ns(&row) {
             self.samples += row.sorted.len();
             self.above += row.above(bound_ns);
+            let sums = &mut self.begun[usize::from(reference.quantum_us < LONG_US)];
+            sums.iter_mut().zip(row.begun).for_each(|(sum, count)| *sum += count);
             self.busy.push((name, Verdict::of(&row, bound_ns)));
         }
     }
@@ -287,6 +301,12 @@ impl Total {
             count(Verdict::AsTheKernel),
             count(Verdict::Above),
         )];
+        for ([none, one, more], which) in self.begun.iter().zip(["of 100 us and more", "shorter"]) {
+            lines.push(format!(
+                "quanta that the worse domain began after the wake-up, {which}: none in {none} \
+                 samples, one in {one}, more in {more}"
+            ));
+        }
         let above = self.busy.iter().filter(|(_, of)| *of == Verdict::Above);
         let above: Vec<&str> = above.map(|(name, _)| name.as_str()).collect();
         if !above.is_empty() {
@@ -327,7 +347,10 @@ The time begins before the write, the wake-up or the start, and ends in the hand
 quantum takes exactly its time, by the clock. The worse domain works for 40 ms of each 60 ms, and
 only wake-ups within that time are samples of its rows.
 above, by: samples above the bound, and by how much the worst one is
-second: samples above the bound and one quantum more, which waited for a second quantum";
+second: samples above the bound and one quantum more
+one, more: samples with one quantum, and with more, that the worse domain began between the return
+of the call that wakes and the run. The host stops the worse domain and its clock alike if it takes
+that CPU, so it adds no quanta, except while the wake-up is on its way from the other CPU";
 
 /// The times from the wake-up to the run, and the daemon's cost of a hand-off. A wake-up counts
 /// only if it falls into a job of the worse domain, where there is one. Otherwise the CPU was idle.
@@ -348,33 +371,89 @@ fn samples(kind: &str, of: &'static Discipline, quantum_us: u64, rounds: u32) ->
         });
     });
     let (path, policy) = (socket.display(), of.name);
-    let works = (quantum_us > 0).then(|| start(&format!("works {path} {policy} {quantum_us}")));
+    let works = (quantum_us > 0).then(|| {
+        let mut works = start(&format!("works {path} {policy} {quantum_us}"));
+        let mut output = works.stdout.take().expect("it is piped");
+        let times = std::thread::spawn(move || {
+            let mut bytes = Vec::new();
+            output.read_to_end(&mut bytes).map(|_| bytes)
+        });
+        (works, times)
+    });
     let mut wakes = command(&format!("wakes {path} {kind} {policy} {rounds}"));
     if kind == OF_OTHER {
         wakes.uid(OTHER_USER).gid(OTHER_USER).current_dir("/");
     }
     let wakes = wakes.spawn().expect("any user can start this program");
-    let woken = pairs(&wakes.wait_with_output().expect("it ends").stdout);
-    let jobs = works.map(|mut works| {
+    let woken = lines(&wakes.wait_with_output().expect("it ends").stdout);
+    let jobs = works.map(|(mut works, times)| {
         let _ = works.kill();
-        pairs(&works.wait_with_output().expect("it was killed").stdout)
+        let _ = works.wait();
+        let bytes = times.join().expect("no panic").expect("a pipe can be read");
+        Jobs::of(&bytes, domains::quanta_of(quantum_us) as usize)
     });
     stopper.stop();
     serving.join().expect("the daemon does not panic");
-    let counts =
-        |at| jobs.as_ref().is_none_or(|jobs| jobs.iter().any(|job| (job.0..job.1).contains(&at)));
-    let woken = woken.into_iter().filter(|(woken_ns, _)| counts(*woken_ns));
-    Samples::new(woken.map(|(woken_ns, ran_ns)| ran_ns - woken_ns).collect(), cost)
+    let counts = |woken: &&Woken| jobs.as_ref().is_none_or(|jobs| jobs.contain(woken.begun_ns));
+    let woken: Vec<&Woken> = woken.iter().filter(counts).collect();
+    let mut begun = [0; 3];
+    if let Some(jobs) = &jobs {
+        woken.iter().for_each(|of| begun[jobs.begun_within(of.made_ns, of.ran_ns).min(2)] += 1);
+    }
+    let samples = woken.iter().map(|of| of.ran_ns - of.begun_ns).collect();
+    Samples { begun, ..Samples::new(samples, cost) }
 }
 
-/// The lines of two numbers that a process printed.
-fn pairs(output: &[u8]) -> Vec<(u64, u64)> {
+/// One wake-up, in ns.
+struct Woken {
+    begun_ns: u64,
+    made_ns: u64,
+    ran_ns: u64,
+}
+
+/// The lines of three numbers that the better domain printed.
+fn lines(output: &[u8]) -> Vec<Woken> {
     let text = String::from_utf8_lossy(output);
-    let pair = |line: &str| {
-        let (first, second) = line.split_once(' ')?;
-        Some((first.parse().ok()?, second.parse().ok()?))
+    let woken = |line: &str| {
+        let mut numbers = line.split(' ').map(|number| number.parse().ok());
+        let (begun_ns, made_ns) = (numbers.next()??, numbers.next()??);
+        Some(Woken { begun_ns, made_ns, ran_ns: numbers.next()?? })
     };
-    text.lines().filter_map(pair).collect()
+    text.lines().filter_map(woken).collect()
+}
+
+/// The jobs of the worse domain.
+struct Jobs {
+    /// When each quantum began, in ns, ascending.
+    quanta_ns: Vec<u64>,
+    /// When each job began and ended, in ns.
+    jobs_ns: Vec<std::ops::Range<u64>>,
+}
+
+impl Jobs {
+    /// From the times that the worse domain wrote, of so many quanta a job.
+    fn of(bytes: &[u8], quanta: usize) -> Self {
+        let number = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("eight bytes"));
+        let numbers: Vec<u64> = bytes.chunks_exact(8).map(number).collect();
+        let mut jobs = Jobs { quanta_ns: Vec::new(), jobs_ns: Vec::new() };
+        // The last job may not be whole.
+        for job in numbers.chunks_exact(quanta + 1) {
+            let (quanta_ns, end_ns) = (&job[..quanta], job[quanta]);
+            jobs.quanta_ns.extend(quanta_ns);
+            jobs.jobs_ns.push(quanta_ns[0]..end_ns);
+        }
+        jobs
+    }
+
+    fn contain(&self, at_ns: u64) -> bool {
+        self.jobs_ns.iter().any(|job| job.contains(&at_ns))
+    }
+
+    /// How many quanta began after `from_ns` and before `to_ns`.
+    fn begun_within(&self, from_ns: u64, to_ns: u64) -> usize {
+        let before = |at_ns| self.quanta_ns.partition_point(|&begun_ns| begun_ns < at_ns);
+        before(to_ns).saturating_sub(before(from_ns))
+    }
 }
 
 fn start(role: &str) -> Child {
