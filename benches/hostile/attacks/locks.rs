@@ -43,7 +43,7 @@ pub(crate) const ATTACKS: &[Attack] = &[
         daemon: DaemonOptions { all_cpus: true, ..DaemonOptions::USUAL },
         ..of_other(
             "PI lock, elsewhere",
-            "waits behind a looping owner on the victims' CPU, not its own",
+            "as `PI lock, requeued`, on the victims' CPU, not its own",
             wait_elsewhere,
         )
     },
@@ -134,35 +134,36 @@ fn wait_for_two(socket: &Path) {
     });
 }
 
-/// A wait that has timed out goes on until the thread runs, and the owner keeps it from running.
-fn wait_elsewhere(socket: &Path) {
-    let cpu = cpu_of_victims();
-    let _raw = attach_elsewhere(socket);
-    with_looping_owner(cpu, |word| {
-        loop {
-            leave_for(cpu);
-            lock(word, Some(clock::realtime_ns() + SHORT_NS));
-        }
-    });
-}
-
-/// The thread that begins the waits is no domain, so the kernel shows no domain that ran then.
 fn wait_requeued(socket: &Path) {
     let elsewhere = other_cpu();
     let raw = Raw::attach(socket, "attacker");
+    requeue(raw.turn.cpu(), [elsewhere; 2]);
+}
+
+/// A wait that has timed out goes on until the thread runs, and the owner keeps it from running. No
+/// record names it, and it does not sleep.
+fn wait_elsewhere(socket: &Path) {
+    let (cpu, elsewhere) = (cpu_of_victims(), other_cpu());
+    let _raw = attach_elsewhere(socket);
+    requeue(cpu, [cpu, elsewhere]);
+}
+
+/// Waits for a lock whose owner loops on `owner_cpu`. Another thread, which is no domain, begins
+/// each wait, so the kernel shows no domain that ran then. The two run on `cpus`.
+fn requeue(owner_cpu: u32, [own, others]: [u32; 2]) {
     let condition = AtomicU32::new(0);
-    with_looping_owner(raw.turn.cpu(), |word| {
+    with_looping_owner(owner_cpu, |word| {
         std::thread::scope(|scope| {
             let condition = &condition;
             scope.spawn(move || {
-                leave_for(elsewhere);
+                leave_for(others);
                 loop {
                     // It fails while nobody waits.
                     let _ = futex::cmp_requeue_pi(condition, Flags::PRIVATE, 1, word, 0);
                 }
             });
-            leave_for(elsewhere);
             loop {
+                leave_for(own);
                 let until = timespec(clock::monotonic_ns() + SHORT_NS);
                 match futex::wait_requeue_pi(condition, Flags::PRIVATE, 0, Some(&until), word) {
                     Ok(()) | Err(Errno::TIMEDOUT | Errno::AGAIN) => {}

@@ -305,8 +305,13 @@ impl MemberHandle<'_> {
         self.handle.is_pinned_to(cpu)
     }
 
-    /// As [`ThreadHandle::pin`].
+    /// As [`ThreadHandle::pin`]. A thread whose class the server has taken back counts as ended: it
+    /// belongs to no domain.
     pub(crate) fn pin(self, cpu: u32) -> Result<(), OsError> {
+        // SeqCst pairs with the store in `release`.
+        if self.thread.is_released.load(Ordering::SeqCst) {
+            return Err(OsError::new("sched_setaffinity", 3));
+        }
         self.handle.pin(&[cpu])
     }
 

@@ -62,7 +62,8 @@
 //! no domain gets the CPU (`away`).
 //!
 //! The daemon pins the thread of a domain to its CPU, and the thread can change that. A thread that
-//! left its CPU is pinned again and offends (`left_cpu`).
+//! left its CPU is pinned again, and is ordinary for a while. The third time within a short time is
+//! an offence (`left_cpu`).
 //!
 //! CPU time counts from the attachment of a thread on. What it owes when it leaves delays new
 //! threads of its user (`departed.rs`).
@@ -171,12 +172,14 @@ impl<R: FnMut(Report)> Watchdog<R> {
         let _ = schedule::set_timer_slack_least();
         let kernel_tick = Span::from_nanos(clock::kernel_tick_ns());
         let (mut tick_at, mut waited) = (now() + TICK, own_wait_time());
+        // When the CPUs of the threads are checked within this tick.
+        let mut cpus_at = Instant::FAR;
         let mut steal = Steal::of(self.cpu_states.iter().map(|watch| watch.cpu_state.cpu));
         // Relaxed: the flag publishes no other data.
         while !self.quit.load(Relaxed) {
             let looks = self.cpu_states.iter().filter_map(CpuWatch::next_look);
             let looks = looks.chain(self.lock_waits.as_ref().and_then(LockWaits::next_scan));
-            let at = looks.fold(tick_at, Instant::min).max(now());
+            let at = looks.fold(tick_at.min(cpus_at), Instant::min).max(now());
             match &mut self.lock_waits {
                 Some(lock_waits) => lock_waits.sleep_until(at),
                 None => clock::sleep_until_ns(at.as_nanos()),
@@ -200,7 +203,8 @@ impl<R: FnMut(Report)> Watchdog<R> {
                     watch.look(&mut tick);
                 }
             }
-            if is_tick {
+            if woke >= cpus_at {
+                cpus_at = Instant::FAR;
                 self.check_cpus(stalled, kernel_tick);
             }
             let several_users = self.has_several_users();
@@ -215,6 +219,9 @@ impl<R: FnMut(Report)> Watchdog<R> {
             if is_tick {
                 // After a late tick, too, the next one comes a whole tick later.
                 tick_at = woke + TICK;
+                if self.cpu_states.iter().any(|watch| watch.uids().next().is_some()) {
+                    cpus_at = left_cpu::moment_within(woke);
+                }
             }
         }
     }
@@ -232,7 +239,7 @@ impl<R: FnMut(Report)> Watchdog<R> {
     fn check_cpus(&mut self, stalled: Span, kernel_tick: Span) {
         let (rules, report) = (&self.rules, &mut self.report);
         let mut tick = Tick { now: now(), stalled, kernel_tick, rules, report };
-        self.cpu_states.iter_mut().for_each(|watch| watch.end_absences(&mut tick));
+        self.cpu_states.iter_mut().for_each(|watch| watch.answer(Ask::CheckCpus, &mut tick));
     }
 
     /// Passes what looks ask on to the checks of the other CPUs (`away`).
@@ -244,10 +251,6 @@ impl<R: FnMut(Report)> Watchdog<R> {
                     let (now, rules, report) = (now(), &self.rules, &mut self.report);
                     let mut tick = Tick { now, stalled, kernel_tick, rules, report };
                     self.cpu_states[other].answer(ask, &mut tick);
-                    if matches!(ask, Ask::Wake) {
-                        // A thread of that CPU may be the one that keeps this one busy.
-                        self.cpu_states[other].end_absences(&mut tick);
-                    }
                 }
             }
         }

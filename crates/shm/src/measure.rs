@@ -25,7 +25,7 @@ pub enum Measure {
     /// for a while: the owner of such a lock runs with the priority of a thread that waits for it.
     LockWait = 6,
     /// As [`Measure::OutPrioritised`], because its thread was allowed to run on another CPU than the
-    /// one on which the domain is admitted. The daemon pinned it again (sched_setaffinity(2)).
+    /// one of its reservations, again and again. The daemon pinned it again (sched_setaffinity(2)).
     LeftCpu = 7,
 }
 

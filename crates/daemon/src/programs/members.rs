@@ -11,7 +11,7 @@ use upcall_sys::cgroup::{Cgroup, CgroupError};
 use upcall_sys::process::{
     PidFd, UserIdFile, cpu_time_of, descendants_of, process_facts, threads_of,
 };
-use upcall_sys::schedule::{allowed_cpus_of, pin_thread_of, set_slice_of};
+use upcall_sys::schedule::{Class, allowed_cpus_of, class_of, pin_thread_of, set_slice_of};
 
 use super::error::ProgramError;
 use super::left_over::remove_with_processes;
@@ -151,11 +151,10 @@ impl FormerCpus {
         for _ in 0..LOOKS_MAX {
             let mut is_new = false;
             for tid in threads_in(group) {
-                if self.of_threads.contains_key(&tid) {
+                if self.of_threads.contains_key(&tid) || is_real_time(tid) {
                     continue;
                 }
-                // These fail if the thread has ended, or if a user's daemon lacks a right. A thread
-                // of the real-time class has no slice.
+                // These fail if the thread has ended, or if a user's daemon lacks a right.
                 let Ok(former) = allowed_cpus_of(tid) else { continue };
                 is_new = true;
                 self.of_threads.insert(tid, former);
@@ -170,12 +169,19 @@ impl FormerCpus {
 
     /// Undoes [`FormerCpus::pin`].
     pub(super) fn restore(&self, group: &Cgroup) {
-        for tid in threads_in(group) {
+        for tid in threads_in(group).into_iter().filter(|&tid| !is_real_time(tid)) {
             let former = self.of_threads.get(&tid).unwrap_or(&self.of_first);
             let _ = pin_thread_of(tid, former);
             let _ = set_slice_of(tid, None);
         }
     }
+}
+
+/// Whether the share of a group does not bound the thread. It may also be that of a domain, which
+/// must stay on its CPU.
+fn is_real_time(tid: u32) -> bool {
+    let is_ordinary = |class| matches!(class, Class::Ordinary | Class::Batch | Class::Idle);
+    class_of(tid).is_ok_and(|class| !is_ordinary(class))
 }
 
 fn threads_in(group: &Cgroup) -> Vec<u32> {

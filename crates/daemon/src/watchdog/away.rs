@@ -166,6 +166,7 @@ impl CpuWatch {
         let kept_max = tick.now.since(since) + limit;
         let waited_ns = member.thread.by_watchdog().wait_time().unwrap_or(u64::MAX);
         self.raise(member, |member| let_run(member, tick.rules));
+        self.asks.push(Ask::CheckCpus);
         if let Some(record) = self.record_of(member) {
             record.raised_at = Some(tick.now);
         }
@@ -305,7 +306,10 @@ impl CpuWatch {
         // A KLS thread that sleeps has nothing to choose, or is slowed.
         if !view.groups().any(|(group, _)| group.kls_usage().0) {
             self.standstill = None;
-        } else if !self.let_others_run(view, None, tick) {
+            return false;
+        }
+        self.asks.push(Ask::CheckCpus);
+        if !self.let_others_run(view, None, tick) {
             self.wake_for_kls(view, tick);
         }
         false
@@ -359,6 +363,7 @@ impl CpuWatch {
     pub(super) fn answer(&mut self, ask: Ask, tick: &mut Tick<'_>) {
         let view = std::mem::take(&mut self.view);
         match ask {
+            Ask::CheckCpus => self.end_absences(&view, tick),
             Ask::Wake => self.wake_sleepers(&view, tick),
             Ask::Lower => {
                 self.lower_away(&view, tick);

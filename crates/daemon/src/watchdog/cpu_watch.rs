@@ -421,6 +421,7 @@ impl CpuWatch {
         tick: &mut Tick<'_>,
     ) {
         let Some(record) = self.record_of(member) else { return };
+        let raised = record.member.clone();
         record.offences += 1;
         record.penalty = Some(record.penalty_from(tick.now, true));
         group.count_offence(member);
@@ -429,7 +430,8 @@ impl CpuWatch {
             demote(group, member, held_ns, tick);
             return;
         }
-        put_below_others(group, member, tick.rules);
+        // This raises a thread in the ordinary class.
+        self.raise(&raised, |member| put_below_others(group, member, tick.rules));
         tick.report_offence(group, member, measure, held_ns);
         // The domain sees that it takes no turns when it wakes.
         group.notify(member.domain);

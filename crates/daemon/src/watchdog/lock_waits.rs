@@ -67,10 +67,9 @@ pub(super) struct LockWaits {
     /// The next scan, and how many without a find are due from then on.
     next_scan: Option<Instant>,
     scans_due: u32,
-    /// Whether there were boosts since the first of these scans.
-    is_boosted: bool,
-    /// The first boost since the last scan that was the end of its row, or that found a domain.
-    unscanned_since: Option<Instant>,
+    /// The boost for which these scans began, and the first one since the first of them.
+    scanned_from: Option<Instant>,
+    boosted_at: Option<Instant>,
     calm_until: Instant,
     ticks: usize,
 }
@@ -93,8 +92,8 @@ impl LockWaits {
             looked_at: Instant::ZERO,
             next_scan: None,
             scans_due: 0,
-            is_boosted: false,
-            unscanned_since: None,
+            scanned_from: None,
+            boosted_at: None,
             calm_until: Instant::ZERO,
             ticks: 0,
         }
@@ -128,7 +127,7 @@ impl LockWaits {
         let since = tick.now.since(std::mem::replace(&mut self.looked_at, tick.now));
         let was_alone = std::mem::replace(&mut self.is_alone, !several_users);
         if self.is_alone {
-            (self.next_scan, self.unscanned_since) = (None, None);
+            (self.next_scan, self.boosted_at) = (None, None);
             watches.iter_mut().for_each(|watch| watch.raised.clear());
             return;
         }
@@ -137,30 +136,27 @@ impl LockWaits {
             self.causes.clear();
         }
         let first_ns = self.causes.iter().map(|boost| boost.at_ns).min();
-        self.unscanned_since = self.unscanned_since.or(first_ns.map(Instant::from_nanos));
+        self.boosted_at = self.boosted_at.or(first_ns.map(Instant::from_nanos));
         self.ticks = self.ticks.wrapping_add(usize::from(is_tick));
-        let is_boosted = was_alone || !self.causes.is_empty();
-        if self.next_scan.is_some() {
-            self.is_boosted |= is_boosted;
-        } else if is_boosted {
+        if self.next_scan.is_none() && (was_alone || self.boosted_at.is_some()) {
             self.begin_scans(self.calm_until.max(tick.now));
         }
         let is_scan = self.next_scan.is_some_and(|at| at <= tick.now);
-        let unscanned = self.unscanned_since.map_or(Span::ZERO, |at| tick.now.since(at));
-        let since = if is_scan { since.max(unscanned) } else { since };
+        let since = match self.scanned_from.filter(|_| is_scan) {
+            Some(at) => since.max(tick.now.since(at)),
+            None => since,
+        };
         let found = self.end_lock_waits(watches, Look { is_tick, is_scan, since }, tick);
         let end = now();
         let next = end + (end.since(tick.now) * PAUSE_SCANS).max(LOOK_MIN);
         if found {
-            self.unscanned_since = None;
             self.begin_scans(next);
         } else if is_scan {
             self.scans_due -= 1;
             self.next_scan = Some(next).filter(|_| self.scans_due > 0);
             if self.scans_due == 0 {
-                self.unscanned_since = None;
                 self.calm_until = end + CALM;
-                if self.is_boosted {
+                if self.boosted_at.is_some() {
                     self.begin_scans(self.calm_until);
                 }
             }
@@ -168,7 +164,8 @@ impl LockWaits {
     }
 
     fn begin_scans(&mut self, at: Instant) {
-        (self.next_scan, self.scans_due, self.is_boosted) = (Some(at), SCANS, false);
+        (self.next_scan, self.scans_due) = (Some(at), SCANS);
+        self.scanned_from = self.boosted_at.take();
     }
 
     /// Returns whether there were any.

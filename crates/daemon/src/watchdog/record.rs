@@ -50,6 +50,8 @@ pub(super) struct Record {
     pub(super) passed_over: Option<PassedOver>,
     /// How often it ran on so lately.
     pub(super) inversions: Repeats,
+    /// How often its thread might have run on another CPU lately (`left_cpu`).
+    pub(super) absences: Repeats,
     /// How often it waited for a priority-inheritance lock lately (`lock_waits`).
     pub(super) lock_waits: Repeats,
     /// It was put away for such a wait, and had used this CPU time by then.
@@ -191,6 +193,7 @@ impl Record {
             suspicion: None,
             passed_over: None,
             inversions: Repeats::default(),
+            absences: Repeats::default(),
             lock_waits: Repeats::default(),
             lock_wait_ns: None,
             ran_before_look: false,

@@ -38,6 +38,9 @@ pub(super) struct Standstill {
 /// What a look found at one CPU, and what it asks of the checks of all others.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Ask {
+    /// A domain or a KLS thread may be kept from the CPU. A thread of another CPU may be the cause
+    /// (`left_cpu`).
+    CheckCpus,
     /// (1) of the module's head.
     Wake,
     /// (2) of the module's head.

@@ -513,12 +513,10 @@ fn a_domain_that_lent_before_another_user_came_keeps_its_class() {
     }
 }
 
-/// A user with many domains that take turns at it pays as one: each waits until the group owes
-/// nothing.
 #[test]
 #[ignore = "needs the rights to SCHED_FIFO and to trace: run by cargo xtask ci where they are granted"]
-fn a_group_pays_for_the_waits_of_its_domains() {
-    let test = "a_group_pays_for_the_waits_of_its_domains";
+fn a_domain_that_lends_is_charged_with_its_group() {
+    let test = "a_domain_that_lends_is_charged_with_its_group";
     let Some(machine) = Machine::of(test) else { return };
     let [cpu, own] = machine.cpus;
     let mut locks = Locks::default();
@@ -534,6 +532,9 @@ fn a_group_pays_for_the_waits_of_its_domains() {
     assert!(record.awaits_group);
     let owed_ns = u64::try_from(record.account.owed_ns).unwrap_or_default();
     assert_eq!(lender.last_sample.owed_ns.load(Relaxed), owed_ns, "it may detach now");
+    let _ = step(&mut lending.watches[0], now(), true);
+    let record = lending.watches[0].record_of(&lender).unwrap();
+    assert_eq!(record.kept_ns, 0, "the account of the group has it");
 }
 
 /// It lends while all domains are of one user, and another user comes.
