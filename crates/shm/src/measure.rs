@@ -24,8 +24,9 @@ pub enum Measure {
     /// again, while domains of several users were attached. It is in the ordinary scheduling class
     /// for a while: the owner of such a lock runs with the priority of a thread that waits for it.
     LockWait = 6,
-    /// As [`Measure::OutPrioritised`], because its thread was allowed to run on another CPU than the
-    /// one of its reservations, again and again. The daemon pinned it again (sched_setaffinity(2)).
+    /// As [`Measure::OutPrioritised`], because its thread was allowed to run on another CPU than
+    /// that of its reservations, again and again. The daemon pinned it again
+    /// (sched_setaffinity(2)).
     LeftCpu = 7,
 }
 

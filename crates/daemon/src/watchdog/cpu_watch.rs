@@ -492,11 +492,9 @@ impl CpuWatch {
             if record.account.cpu_ns == cpu_ns || waits_for_lock(member) {
                 return;
             }
+            // It stays ordinary for a while. Otherwise waits in turn would add up within one job of
+            // another domain.
             record.lock_wait_ns = None;
-            // As above, unless it offended.
-            if let Some(penalty) = &mut record.penalty {
-                penalty.is_ordinary = penalty.is_offence;
-            }
         }
         let Some(penalty) = record.penalty else { return };
         let ran_ns = record.account.cpu_ns.saturating_sub(penalty.cpu_ns);

@@ -3,9 +3,9 @@
 //! A thread that waits for such a lock gives its priority to the owner of that lock (futex(2),
 //! `FUTEX_LOCK_PI`). The owner is an ordinary thread that the daemon does not know, and may loop.
 //! So no domain may lend its priority while domains of several users are attached. A domain that
-//! waits for such a lock is put into the ordinary class until it has run again and waits no more.
-//! The kernel then takes the priority from the owner, too. The third time within a second is an
-//! offence.
+//! waits for such a lock is put into the ordinary class, until it has run again and waits no more,
+//! and for 50 ms at least. The kernel then takes the priority from the owner, too. The third time
+//! within a second is an offence.
 //!
 //! ```text
 //!   idle --- (1) a boost, or several users from now on ---> scanning ---+
