@@ -5,6 +5,8 @@ use super::*;
 mod connections;
 mod events;
 mod false_ranks;
+#[path = "../../tests/support/lost_time.rs"]
+mod lost_time;
 mod programs;
 mod restart;
 mod soft;
@@ -12,6 +14,7 @@ mod status;
 mod streams;
 mod trace;
 
+use std::io::Write;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -24,6 +27,8 @@ use upcall_core::admission::Share;
 use upcall_runtime::{Attach, Batch, Config as RuntimeConfig, HandlerId, Runtime};
 use upcall_shm::wire::{ToDaemon, ToDomain};
 
+use lost_time::LostTime;
+
 /// Tests run one daemon at a time: two daemons would use the same CPU unaware of each other.
 static ALONE: Mutex<()> = Mutex::new(());
 
@@ -31,6 +36,9 @@ struct Running {
     stopper: Stopper,
     thread: Option<JoinHandle<Vec<DaemonEvent>>>,
     socket: PathBuf,
+    /// The time that the CPU of the daemon loses to the host.
+    lost_time: LostTime,
+    lost_before: u64,
     _directory: tempfile::TempDir,
     _alone: MutexGuard<'static, ()>,
 }
@@ -40,8 +48,18 @@ impl Running {
         let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         let directory = tempfile::tempdir().unwrap();
         let socket = directory.path().join("upcalld");
+        let lost_time = LostTime::of(*schedule::allowed_cpus().unwrap().last().unwrap());
+        let lost_before = lost_time.count();
         let (stopper, thread) = Running::serve(&socket, change);
-        Running { stopper, thread: Some(thread), socket, _directory: directory, _alone: alone }
+        Running {
+            stopper,
+            thread: Some(thread),
+            socket,
+            lost_time,
+            lost_before,
+            _directory: directory,
+            _alone: alone,
+        }
     }
 
     fn serve(
@@ -74,6 +92,21 @@ impl Running {
 
     fn stop(mut self) -> Vec<DaemonEvent> {
         self.end()
+    }
+
+    /// Stops the daemon, which accused no domain. If the host took the CPU meanwhile, that time may
+    /// have been charged to a handler, and an offence proves nothing.
+    #[track_caller]
+    fn stop_without_offence(mut self, test: &str) -> Vec<DaemonEvent> {
+        let events = self.end();
+        let lost = self.lost_time.count() - self.lost_before;
+        match events.iter().any(is_offence) {
+            true if lost > 0 && !events.iter().any(is_false_rank) => {
+                let _ = writeln!(std::io::stderr(), "skipped: {test}: the host took the CPU");
+            }
+            is_accused => assert!(!is_accused, "{test}: {events:?}"),
+        }
+        events
     }
 }
 
@@ -140,11 +173,10 @@ fn the_handlers_of_several_domains_all_run() {
     for domain in domains {
         domain.stop(|_, _| {});
     }
-    let events = daemon.stop();
+    let events = daemon.stop_without_offence("the_handlers_of_several_domains_all_run");
     let attached =
         events.iter().filter(|event| matches!(event, DaemonEvent::Attached { .. })).count();
-    assert_eq!((attached, events.iter().any(is_offence)), (3, false), "{events:?}");
-    let _ = (AtomicU32::new(0), Share::CPU_LIMIT_DEFAULT);
+    assert_eq!(attached, 3, "{events:?}");
 }
 
 #[test]
