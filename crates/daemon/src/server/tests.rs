@@ -95,13 +95,13 @@ impl Running {
     }
 
     /// Stops the daemon, which accused no domain. If the host took the CPU meanwhile, that time may
-    /// have been charged to a handler, and an offence proves nothing.
+    /// have been charged to a handler. Then that others went first proves nothing.
     #[track_caller]
     fn stop_without_offence(mut self, test: &str) -> Vec<DaemonEvent> {
         let events = self.end();
         let lost = self.lost_time.count() - self.lost_before;
         match events.iter().any(is_offence) {
-            true if lost > 0 && !events.iter().any(is_false_rank) => {
+            true if lost > 0 && events.iter().filter(|of| is_offence(of)).all(goes_last) => {
                 let _ = writeln!(std::io::stderr(), "skipped: {test}: the host took the CPU");
             }
             is_accused => assert!(!is_accused, "{test}: {events:?}"),
@@ -130,6 +130,11 @@ fn close(domain: &mut Runtime, id: HandlerId) {
 /// Whether a domain is accused.
 fn is_offence(event: &DaemonEvent) -> bool {
     matches!(event, DaemonEvent::Offence { .. })
+}
+
+/// Whether others go first because the domain used too much CPU time.
+fn goes_last(event: &DaemonEvent) -> bool {
+    matches!(event, DaemonEvent::Offence { measure: Measure::OutPrioritised, .. })
 }
 
 /// Whether a domain showed a rank that it does not have.

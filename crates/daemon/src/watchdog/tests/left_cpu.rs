@@ -94,6 +94,46 @@ fn the_question_of_a_look_is_passed_on_to_the_threads_of_the_other_cpus() {
     assert_eq!(schedule::allowed_cpus_of(tid), Ok(vec![cpu]));
 }
 
+/// Through the loop of the thread itself.
+#[test]
+#[ignore = "needs the right to SCHED_FIFO: run by cargo xtask ci where it is granted"]
+fn the_watchdog_pins_a_thread_that_left_within_some_ticks() {
+    let test = "the_watchdog_pins_a_thread_that_left_within_some_ticks";
+    let allowed = schedule::allowed_cpus().unwrap();
+    let Some((cpu, elsewhere)) = two_cpus(test, &allowed) else { return };
+    let group = Arc::new(DomainGroup::new(cpu, 1).unwrap());
+    let sleeps = Arc::new(AtomicBool::new(true));
+    let (go_on, (tell, told)) = (sleeps.clone(), mpsc::channel());
+    let sleeper = std::thread::spawn(move || {
+        tell.send(thread_id()).unwrap();
+        while go_on.load(Relaxed) {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+    });
+    let tid = told.recv().unwrap();
+    let (domain, _area) = member(&group, 1, (std::process::id(), tid));
+    admit(&group, &domain, 0);
+    schedule::pin_thread_of(tid, &[elsewhere]).unwrap();
+    domain.thread.by_watchdog().set_fifo_not_inherited(Band::WHOLE.offender()).unwrap();
+
+    let cpu_state = Arc::new(CpuState::new(cpu));
+    cpu_state.set_groups(|groups| groups.push(group.clone()));
+    let rules = Rules { band: Some(Band::WHOLE), grace: GRACE, kill: false };
+    let quit = Arc::new(AtomicBool::new(false));
+    let watchdog = Watchdog::new((&[cpu_state], &allowed), rules, quit.clone(), |_| ());
+    let watchdog = watchdog.spawn().unwrap();
+    let is_pinned = || schedule::allowed_cpus_of(tid) == Ok(vec![cpu]);
+    let found = (0..5_000).any(|_| {
+        std::thread::sleep(std::time::Duration::from_millis(2));
+        is_pinned()
+    });
+    quit.store(true, Relaxed);
+    sleeps.store(false, Relaxed);
+    watchdog.join().unwrap();
+    sleeper.join().unwrap();
+    assert!(found, "nobody pinned it in ten seconds");
+}
+
 #[test]
 fn the_moment_of_the_check_lies_within_the_tick_and_differs() {
     let begin = Instant::from_nanos(7);
