@@ -52,7 +52,7 @@ const KINDS: [(&str, &Discipline, Way); 5] = [
 ];
 /// The user *nobody*.
 const OTHER_USER: u32 = 65_534;
-/// Quanta that are longer than each wake-up across CPUs on a calm host.
+/// Quanta that are longer than nine of ten wake-ups across CPUs.
 const LONG_US: u64 = 100;
 /// 0.2 % of the measured CPU for the five seconds of a row.
 const CALM: Calm = Calm { tries_max: 5, stolen_ms_max: 10, wait_s_max: 20, ..Calm::ONCE };
@@ -77,8 +77,8 @@ fn main() {
 /// Samples in ns, and statistics of them.
 struct Samples {
     sorted: Vec<u64>,
-    /// How many samples had none, one, and more quanta of the worse domain that began after the
-    /// wake-up was made and before the run. All 0: there is no worse domain.
+    /// How many samples had none, one, and more quanta of the worse domain that began after the call
+    /// that wakes did and before the run. All 0: there is no worse domain.
     begun: [usize; 3],
     /// The daemon's cost of a hand-off. Zero: the kernel alone.
     hand_off: Span,
@@ -303,8 +303,8 @@ impl Total {
         )];
         for ([none, one, more], which) in self.begun.iter().zip(["of 100 us and more", "shorter"]) {
             lines.push(format!(
-                "quanta that the worse domain began after the wake-up, {which}: none in {none} \
-                 samples, one in {one}, more in {more}"
+                "quanta that the worse domain began between the call that wakes and the run, {which}: \
+                 none in {none} samples, one in {one}, more in {more}"
             ));
         }
         let above = self.busy.iter().filter(|(_, of)| *of == Verdict::Above);
@@ -348,9 +348,9 @@ quantum takes exactly its time, by the clock. The worse domain works for 40 ms o
 only wake-ups within that time are samples of its rows.
 above, by: samples above the bound, and by how much the worst one is
 second: samples above the bound and one quantum more
-one, more: samples with one quantum, and with more, that the worse domain began between the return
-of the call that wakes and the run. The host stops the worse domain and its clock alike if it takes
-that CPU, so it adds no quanta, except while the wake-up is on its way from the other CPU";
+one, more: samples with one quantum, and with more, that the worse domain began between the begin of
+the call that wakes and the run. While the host takes that CPU, none begins. While it takes the CPU
+of the waking thread, or delays the interrupt, quanta begin";
 
 /// The times from the wake-up to the run, and the daemon's cost of a hand-off. A wake-up counts
 /// only if it falls into a job of the worse domain, where there is one. Otherwise the CPU was idle.
@@ -398,7 +398,7 @@ fn samples(kind: &str, of: &'static Discipline, quantum_us: u64, rounds: u32) ->
     let woken: Vec<&Woken> = woken.iter().filter(counts).collect();
     let mut begun = [0; 3];
     if let Some(jobs) = &jobs {
-        woken.iter().for_each(|of| begun[jobs.begun_within(of.made_ns, of.ran_ns).min(2)] += 1);
+        woken.iter().for_each(|of| begun[jobs.begun_within(of.begun_ns, of.ran_ns).min(2)] += 1);
     }
     let samples = woken.iter().map(|of| of.ran_ns - of.begun_ns).collect();
     Samples { begun, ..Samples::new(samples, cost) }
@@ -407,17 +407,15 @@ fn samples(kind: &str, of: &'static Discipline, quantum_us: u64, rounds: u32) ->
 /// One wake-up, in ns.
 struct Woken {
     begun_ns: u64,
-    made_ns: u64,
     ran_ns: u64,
 }
 
-/// The lines of three numbers that the better domain printed.
+/// The lines of two numbers that the better domain printed.
 fn lines(output: &[u8]) -> Vec<Woken> {
     let text = String::from_utf8_lossy(output);
     let woken = |line: &str| {
         let mut numbers = line.split(' ').map(|number| number.parse().ok());
-        let (begun_ns, made_ns) = (numbers.next()??, numbers.next()??);
-        Some(Woken { begun_ns, made_ns, ran_ns: numbers.next()?? })
+        Some(Woken { begun_ns: numbers.next()??, ran_ns: numbers.next()?? })
     };
     text.lines().filter_map(woken).collect()
 }

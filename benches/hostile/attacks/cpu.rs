@@ -27,6 +27,11 @@ pub(crate) const ATTACKS: &[Attack] = &[
         daemon: DaemonOptions { all_cpus: true, ..DaemonOptions::USUAL },
         ..attack("leaves its CPU", "as `false life`, on the victims' CPU, not its own", leave)
     },
+    Attack {
+        other_user: true,
+        daemon: DaemonOptions { all_cpus: true, ..DaemonOptions::USUAL },
+        ..attack("leaves, paced", "as `leaves its CPU`, twice each 1.3 s", leave_paced)
+    },
     attack("blocks", "a handler sleeps in the kernel, 20 ms each time", blocks),
     Attack {
         beside: Beside::VictimsAndOrdinary,
@@ -82,6 +87,21 @@ fn false_life(socket: &Path) {
 
 /// It has the turn on its own CPU.
 fn leave(socket: &Path) {
+    leave_for_victims(socket, || ());
+}
+
+/// Twice within a second, so the third time never comes.
+fn leave_paced(socket: &Path) {
+    let mut visits = 0;
+    leave_for_victims(socket, || {
+        visits += 1;
+        // The class comes back after 50 ms.
+        std::thread::sleep(Duration::from_millis(if visits % 2 == 0 { 1_200 } else { 100 }));
+    });
+}
+
+/// Visits the CPU of the victims for 3 ms, then calls `pause`, again and again.
+fn leave_for_victims(socket: &Path, mut pause: impl FnMut()) {
     let cpu = cpu_of_victims();
     let mut raw = attach_elsewhere(socket);
     be_ready(&mut raw);
@@ -92,6 +112,8 @@ fn leave(socket: &Path) {
         while clock::monotonic_ns() < until_ns {
             raw.owner.set_asked(clock::monotonic_ns());
         }
+        pause();
+        raw.owner.set_asked(clock::monotonic_ns());
     }
 }
 

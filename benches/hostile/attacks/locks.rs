@@ -39,6 +39,7 @@ pub(crate) const ATTACKS: &[Attack] = &[
         "as `PI lock, short`; an ordinary thread begins each wait",
         wait_requeued,
     ),
+    of_other("PI lock, paced", "as `PI lock, other`, twice each 1.3 s", wait_paced),
     Attack {
         daemon: DaemonOptions { all_cpus: true, ..DaemonOptions::USUAL },
         ..of_other(
@@ -93,18 +94,34 @@ fn wait_in_turn(socket: &Path) {
 
 fn wait_shortly(socket: &Path) {
     let elsewhere = other_cpu();
-    let raw = Raw::attach(socket, "attacker");
+    let mut raw = Raw::attach(socket, "attacker");
     with_looping_owner(raw.turn.cpu(), |word| {
         leave_for(elsewhere);
         loop {
             lock(word, Some(clock::realtime_ns() + SHORT_NS));
+            respond(&mut raw);
+        }
+    });
+}
+
+/// Twice within a second, so the third time never comes.
+fn wait_paced(socket: &Path) {
+    let mut raw = Raw::attach(socket, "attacker");
+    with_looping_owner(raw.turn.cpu(), |word| {
+        loop {
+            for _ in 0..2 {
+                lock(word, Some(clock::realtime_ns() + 5_000_000));
+                respond(&mut raw);
+                std::thread::sleep(Duration::from_millis(100));
+            }
+            std::thread::sleep(Duration::from_millis(1_100));
         }
     });
 }
 
 fn wait_bursts(socket: &Path) {
     let elsewhere = other_cpu();
-    let raw = Raw::attach(socket, "attacker");
+    let mut raw = Raw::attach(socket, "attacker");
     let burst = || {
         spin(400_000);
         std::thread::sleep(Duration::from_micros(100));
@@ -114,13 +131,14 @@ fn wait_bursts(socket: &Path) {
         loop {
             // A domain that was put away must run before it takes turns again.
             lock(word, Some(clock::realtime_ns() + 5_000_000));
+            respond(&mut raw);
         }
     });
 }
 
 fn wait_for_two(socket: &Path) {
     let elsewhere = other_cpu();
-    let raw = Raw::attach(socket, "attacker");
+    let mut raw = Raw::attach(socket, "attacker");
     let cpu = raw.turn.cpu();
     with_looping_owner(cpu, |one| {
         with_looping_owner(cpu, |two| {
@@ -128,6 +146,7 @@ fn wait_for_two(socket: &Path) {
             loop {
                 for word in [one, two] {
                     lock(word, Some(clock::realtime_ns() + SHORT_NS));
+                    respond(&mut raw);
                 }
             }
         });
@@ -137,22 +156,23 @@ fn wait_for_two(socket: &Path) {
 fn wait_requeued(socket: &Path) {
     let elsewhere = other_cpu();
     let raw = Raw::attach(socket, "attacker");
-    requeue(raw.turn.cpu(), [elsewhere; 2]);
+    requeue(raw, None, [elsewhere; 2]);
 }
 
 /// A wait that has timed out goes on until the thread runs, and the owner keeps it from running. No
 /// record names it, and it does not sleep.
 fn wait_elsewhere(socket: &Path) {
     let (cpu, elsewhere) = (cpu_of_victims(), other_cpu());
-    let _raw = attach_elsewhere(socket);
-    requeue(cpu, [cpu, elsewhere]);
+    let raw = attach_elsewhere(socket);
+    requeue(raw, Some(cpu), [cpu, elsewhere]);
 }
 
-/// Waits for a lock whose owner loops on `owner_cpu`. Another thread, which is no domain, begins
-/// each wait, so the kernel shows no domain that ran then. The two run on `cpus`.
-fn requeue(owner_cpu: u32, [own, others]: [u32; 2]) {
+/// Waits for a lock whose owner loops on that CPU, or on that of the domain. Another thread, which
+/// is no domain, begins each wait, so the kernel shows no domain that ran then. The two run on these
+/// CPUs.
+fn requeue(mut raw: Raw, owner_cpu: Option<u32>, [own, others]: [u32; 2]) {
     let condition = AtomicU32::new(0);
-    with_looping_owner(owner_cpu, |word| {
+    with_looping_owner(owner_cpu.unwrap_or_else(|| raw.turn.cpu()), |word| {
         std::thread::scope(|scope| {
             let condition = &condition;
             scope.spawn(move || {
@@ -169,9 +189,15 @@ fn requeue(owner_cpu: u32, [own, others]: [u32; 2]) {
                     Ok(()) | Err(Errno::TIMEDOUT | Errno::AGAIN) => {}
                     Err(error) => panic!("FUTEX_WAIT_REQUEUE_PI: {error}"),
                 }
+                respond(&mut raw);
             }
         });
     });
+}
+
+/// The domain claims to keep to the rules. Otherwise it stays ordinary after the first wait.
+fn respond(raw: &mut Raw) {
+    raw.owner.set_asked(clock::monotonic_ns());
 }
 
 /// A CPU beside the one of the daemon. Called before the daemon pins the thread.
