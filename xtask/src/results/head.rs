@@ -68,7 +68,13 @@ impl Measured {
 /// after the rest.
 pub fn without_own_head(output: &str) -> String {
     let is_own = |line: &str| OWN.iter().any(|own| line.starts_with(&format!("{own}:")));
-    let kept: Vec<&str> = output.lines().filter(|line| !is_own(line)).collect();
+    // The words may begin a line below, too.
+    let mut is_head = false;
+    let mut is_kept = |line: &&str| {
+        is_head = line.starts_with("machine:") || (is_head && is_own(line));
+        !is_head
+    };
+    let kept: Vec<&str> = output.lines().filter(&mut is_kept).collect();
     format!("{}\n", kept.join("\n").trim_matches('\n'))
 }
 
