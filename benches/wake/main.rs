@@ -77,8 +77,8 @@ fn main() {
 /// Samples in ns, and statistics of them.
 struct Samples {
     sorted: Vec<u64>,
-    /// How many samples had none, one, and more quanta of the worse domain that began after the call
-    /// that wakes did and before the run. All 0: there is no worse domain.
+    /// How many samples had none, one, and more quanta of the worse domain that began after the
+    /// call that wakes did and before the run. All 0: there is no worse domain.
     begun: [usize; 3],
     /// The daemon's cost of a hand-off. Zero: the kernel alone.
     hand_off: Span,

@@ -168,8 +168,8 @@ fn wait_elsewhere(socket: &Path) {
 }
 
 /// Waits for a lock whose owner loops on that CPU, or on that of the domain. Another thread, which
-/// is no domain, begins each wait, so the kernel shows no domain that ran then. The two run on these
-/// CPUs.
+/// is no domain, begins each wait, so the kernel shows no domain that ran then. The two run on
+/// these CPUs.
 fn requeue(mut raw: Raw, owner_cpu: Option<u32>, [own, others]: [u32; 2]) {
     let condition = AtomicU32::new(0);
     with_looping_owner(owner_cpu.unwrap_or_else(|| raw.turn.cpu()), |word| {

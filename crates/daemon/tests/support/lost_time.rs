@@ -7,8 +7,8 @@
 //! priority (sched(7)) on the CPU of the handlers, and sleeps otherwise. If one of its timers comes
 //! late, so may those of the handlers.
 //!
-//! No thread of Upcall has a priority as high as the probe's. The host delays it, and so do sections
-//! of the kernel with interrupts or preemption off. One fault of the product could excuse itself:
+//! No thread of Upcall has a priority as high as the probe's. The host delays it, and so do
+//! sections of the kernel with interrupts or preemption off. One fault of the product could excuse itself:
 //! threads that keep the CPU for most of a second. Then the kernel gives ordinary programs 50 ms
 //! before all others (sched(7), `sched_rt_runtime_us`).
 
