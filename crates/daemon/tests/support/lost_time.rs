@@ -8,9 +8,9 @@
 //! late, so may those of the handlers.
 //!
 //! No thread of Upcall has a priority as high as the probe's. The host delays it, and so do
-//! sections of the kernel with interrupts or preemption off. One fault of the product could excuse itself:
-//! threads that keep the CPU for most of a second. Then the kernel gives ordinary programs 50 ms
-//! before all others (sched(7), `sched_rt_runtime_us`).
+//! sections of the kernel with interrupts or preemption off. One fault of the product could excuse
+//! itself: threads that keep the CPU for most of a second. Then the kernel gives ordinary programs
+//! 50 ms before all others (sched(7), `sched_rt_runtime_us`).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
