@@ -9,10 +9,12 @@ use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use upcall::activity::ActivityParams;
+use upcall::scheduler::Input;
 use upcall::stream::{Stream, StreamForm};
 use upcall::time::Span;
 use upcall::{Attach, Config, Runtime, clock};
 use upcall_benches::measured_cpu;
+use upcall_core::trace::Crossing;
 use upcall_sys::schedule;
 
 /// The job of the worse domain, and its period.
@@ -21,10 +23,10 @@ pub(crate) const PERIOD: Span = Span::from_millis(60);
 /// As `stream`, with the better activity in a domain of another user.
 pub(crate) const OF_OTHER: &str = "other-user";
 
-fn runtime(socket: &Path, name: &str, policy: &str) -> Runtime {
+fn runtime(socket: &Path, name: &str, policy: &str, trace: bool) -> Runtime {
     let daemon = Some(Attach { socket: socket.into(), name: name.to_owned() });
     let discipline = upcall::discipline::by_name(policy).expect("a policy");
-    let config = Config { daemon, discipline, ..Config::default() };
+    let config = Config { daemon, discipline, trace, ..Config::default() };
     Runtime::start(config).expect("the daemon attaches it")
 }
 
@@ -36,7 +38,7 @@ pub(crate) fn quanta_of(quantum_us: u64) -> u32 {
 /// The worse domain: a job of many quanta. At the end of each job it writes when each quantum began
 /// and when the job ended: `u64`, little-endian, in ns. Runs until it is killed.
 pub(crate) fn works(socket: &Path, policy: &str, quantum_us: u64) {
-    let mut runtime = runtime(socket, "works", policy);
+    let mut runtime = runtime(socket, "works", policy, false);
     let quantum = Span::from_micros(quantum_us);
     let quanta = quanta_of(quantum_us);
     let need = ActivityParams::new(PERIOD, quantum + Span::from_micros(4)).batch(quanta);
@@ -105,9 +107,10 @@ pub(crate) fn pin_away_from(cpu: u32) {
     }
 }
 
-/// The better domain. Prints when the wake-up began and when the activity ran, in ns.
+/// The better domain. Prints when the wake-up began, when the executor had noticed it, and when
+/// the activity ran, in ns.
 pub(crate) fn wakes(socket: &Path, kind: &str, policy: &str, rounds: u32) {
-    let mut runtime = runtime(socket, "wakes", policy);
+    let mut runtime = runtime(socket, "wakes", policy, true);
     let ran = Ran::default();
     let cpu = measured_cpu();
     let mut wake = better(&mut runtime, kind, ran.clone());
@@ -117,8 +120,28 @@ pub(crate) fn wakes(socket: &Path, kind: &str, policy: &str, rounds: u32) {
         std::thread::sleep(pause_of(round));
         let woken_ns = now_ns();
         wake(&mut runtime);
-        println!("{woken_ns} {}", ran.after(woken_ns));
+        let ran_ns = ran.after(woken_ns);
+        // The executor notes the input before the run. So the record is there.
+        let noticed_ns = noticed_since(&mut runtime, woken_ns).expect("a trace without a gap");
+        println!("{woken_ns} {noticed_ns} {ran_ns}");
     }
+}
+
+/// When the executor first gave work to its scheduler after `woken_ns`: from then on the better
+/// domain seeks the CPU. The time is read before that.
+fn noticed_since(runtime: &mut Runtime, woken_ns: u64) -> Option<u64> {
+    let mut noticed_ns = None;
+    runtime.poll_trace(|_, record| {
+        let now_ns = record.now.as_nanos();
+        let is_work = matches!(
+            record.crossing,
+            Crossing::Input { input: Input::Message { .. } | Input::Run { .. }, .. }
+        );
+        if is_work && now_ns >= woken_ns {
+            noticed_ns.get_or_insert(now_ns);
+        }
+    });
+    noticed_ns
 }
 
 /// Creates the better activity. Returns what wakes it.

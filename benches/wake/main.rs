@@ -7,6 +7,10 @@
 //! that run no code of Upcall. Its 99th percentile is part of the bound. So one sample of a hundred
 //! may be above the bound because of the kernel, but no more.
 //!
+//! Quanta are counted, too, because a host may delay any wake-up by milliseconds. Admission counts
+//! the rest of one quantum. A trace of the better domain tells when its executor noticed the
+//! wake-up. From then on no quantum of the worse domain should begin before the run.
+//!
 //! The row *other user* is a stream, too, but the better activity belongs to a domain of another
 //! user. Only root can measure it.
 //!
@@ -80,6 +84,10 @@ struct Samples {
     /// How many samples had none, one, and more quanta of the worse domain that began after the
     /// call that wakes did and before the run. All 0: there is no worse domain.
     begun: [usize; 3],
+    /// From the moment at which the executor noticed the wake-up to the run.
+    rest_ns: Vec<u64>,
+    /// Samples beside which the worse domain began a quantum within that rest.
+    later: usize,
     /// The daemon's cost of a hand-off. Zero: the kernel alone.
     hand_off: Span,
 }
@@ -87,7 +95,7 @@ struct Samples {
 impl Samples {
     fn new(mut samples: Vec<u64>, hand_off: Span) -> Self {
         samples.sort_unstable();
-        Samples { sorted: samples, begun: [0; 3], hand_off }
+        Samples { sorted: samples, begun: [0; 3], rest_ns: Vec::new(), later: 0, hand_off }
     }
 
     fn percentile(&self, percent: f64) -> u64 {
@@ -150,7 +158,8 @@ fn measure() {
         return;
     }
     println!(
-        "{:>7} {:<10} {:>7} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>6} {:>8} {:>6} {:>5} {:>5}",
+        "{:>7} {:<10} {:>7} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>6} {:>8} {:>8} {:>8} {:>5} {:>5} \
+         {:>5}",
         "stolen",
         "us",
         "quantum",
@@ -162,7 +171,9 @@ fn measure() {
         "bound",
         "above",
         "by",
-        "second",
+        "rest p99",
+        "rest max",
+        "later",
         "one",
         "more"
     );
@@ -245,13 +256,13 @@ fn print_row(kind: &str, reference: Reference<'_>, tried: &Try<Samples>) {
     let judgement = if let Some(bound_ns) = reference.bound_ns(row) {
         let (bound, above) = (us(bound_ns), row.above(bound_ns));
         let by = us(row.worst().saturating_sub(bound_ns));
-        let second = row.above(bound_ns + reference.quantum_us * 1_000);
+        let [p99, worst] = [99.0, 100.0].map(|of| us(percentile(&mut row.rest_ns.clone(), of)));
         let ([_, one, more], verdict) = (row.begun, Verdict::of(row, bound_ns).words());
-        format!("{bound:>8} {above:>6} {by:>8} {second:>6} {one:>5} {more:>5}  {verdict}")
+        let rest = format!("{p99:>8} {worst:>8} {:>5} {one:>5} {more:>5}", row.later);
+        format!("{bound:>8} {above:>6} {by:>8} {rest}  {verdict}")
     } else if let Some(added_ns) = reference.added_ns(row) {
         let added = us(added_ns);
-        let none = format!("{:>8} {:>6} {:>8} {:>6} {:>5} {:>5}", "-", "-", "-", "-", "-", "-");
-        format!("{none}  {added} more than the kernel at p50")
+        format!("{:>59}  {added} more than the kernel at p50", "")
     } else {
         "no bound: the kernel alone was never measured on a calm host".to_owned()
     };
@@ -267,6 +278,7 @@ struct Total {
     above: usize,
     /// Their sum of [`Samples::begun`], for quanta of [`LONG_US`] and for shorter ones.
     begun: [[usize; 3]; 2],
+    later: usize,
     /// What Upcall adds on an idle CPU, in ns, by row.
     idle_ns: Vec<u64>,
     skipped: Vec<String>,
@@ -285,6 +297,7 @@ impl Total {
             self.above += row.above(bound_ns);
             let sums = &mut self.begun[usize::from(reference.quantum_us < LONG_US)];
             sums.iter_mut().zip(row.begun).for_each(|(sum, count)| *sum += count);
+            self.later += row.later;
             self.busy.push((name, Verdict::of(&row, bound_ns)));
         }
     }
@@ -307,6 +320,10 @@ impl Total {
                  none in {none} samples, one in {one}, more in {more}"
             ));
         }
+        lines.push(format!(
+            "it began a quantum between the executor's notice and the run in {} samples",
+            self.later
+        ));
         let above = self.busy.iter().filter(|(_, of)| *of == Verdict::Above);
         let above: Vec<&str> = above.map(|(name, _)| name.as_str()).collect();
         if !above.is_empty() {
@@ -347,7 +364,8 @@ The time begins before the write, the wake-up or the start, and ends in the hand
 quantum takes exactly its time, by the clock. The worse domain works for 40 ms of each 60 ms, and
 only wake-ups within that time are samples of its rows.
 above, by: samples above the bound, and by how much the worst one is
-second: samples above the bound and one quantum more
+rest: from the moment at which the executor of the better domain noticed the wake-up to the run
+later: samples beside which the worse domain began a quantum within that rest
 one, more: samples with one quantum, and with more, that the worse domain began between the begin of
 the call that wakes and the run. While the host takes that CPU, none begins. While it takes the CPU
 of the waking thread, or delays the interrupt, quanta begin";
@@ -400,22 +418,32 @@ fn samples(kind: &str, of: &'static Discipline, quantum_us: u64, rounds: u32) ->
     if let Some(jobs) = &jobs {
         woken.iter().for_each(|of| begun[jobs.begun_within(of.begun_ns, of.ran_ns).min(2)] += 1);
     }
+    let is_later = |of: &&&Woken| {
+        jobs.as_ref().is_some_and(|jobs| jobs.begun_within(of.noticed_ns, of.ran_ns) > 0)
+    };
     let samples = woken.iter().map(|of| of.ran_ns - of.begun_ns).collect();
-    Samples { begun, ..Samples::new(samples, cost) }
+    Samples {
+        begun,
+        rest_ns: woken.iter().map(|of| of.ran_ns - of.noticed_ns).collect(),
+        later: woken.iter().filter(is_later).count(),
+        ..Samples::new(samples, cost)
+    }
 }
 
 /// One wake-up, in ns.
 struct Woken {
     begun_ns: u64,
+    noticed_ns: u64,
     ran_ns: u64,
 }
 
-/// The lines of two numbers that the better domain printed.
+/// The lines of three numbers that the better domain printed.
 fn lines(output: &[u8]) -> Vec<Woken> {
     let text = String::from_utf8_lossy(output);
     let woken = |line: &str| {
         let mut numbers = line.split(' ').map(|number| number.parse().ok());
-        Some(Woken { begun_ns: numbers.next()??, ran_ns: numbers.next()?? })
+        let [begun_ns, noticed_ns, ran_ns] = [numbers.next()??, numbers.next()??, numbers.next()??];
+        Some(Woken { begun_ns, noticed_ns, ran_ns })
     };
     text.lines().filter_map(woken).collect()
 }
