@@ -368,6 +368,11 @@ impl DomainGroup {
         })
     }
 
+    /// The current turn, if the page is valid and the member holds the turn.
+    pub(crate) fn turn_of(&self, member: &Member) -> Option<Turn> {
+        self.turn.turn().ok().filter(|turn| turn.holder() == member.domain)
+    }
+
     /// Whether a member sleeps on its wake word. If so, it runs no handler.
     pub(crate) fn is_asleep(&self, member: &Member) -> bool {
         self.turn.wake_word(member.domain).is_asleep()

@@ -57,7 +57,7 @@ use upcall_sys::process::LockWait;
 use super::arming::LOOK_MIN;
 use super::cpu_watch::{CpuWatch, last_response};
 use super::measures::{let_run, lower_again, put_into_ordinary_class, revoke_turn};
-use super::record::{Penalty, is_awake, is_ready, sleeps};
+use super::record::{is_awake, is_ready, sleeps};
 use super::standstill::{Ask, CHOICE_MAX, Kept, Lowered, Progress, Standstill};
 use super::tick::Tick;
 use crate::cpu::CpuView;
@@ -415,12 +415,10 @@ impl CpuWatch {
                     continue;
                 }
                 any = true;
-                (record.suspicion, record.passed_over) = (None, None);
-                let penalty = record.penalty_from(tick.now, false);
-                record.penalty = Some(Penalty { is_ordinary: true, ..penalty });
+                record.put_away(tick.now, false);
                 (record.away_ns, record.is_unsettled) = (Some(woken_ns), true);
                 put_into_ordinary_class(group, member, tick.rules);
-                let turn = group.turn.turn().ok().filter(|of| of.holder() == member.domain);
+                let turn = group.turn_of(member);
                 turn.into_iter().for_each(|turn| revoke_turn(group, turn));
             }
         }

@@ -255,7 +255,7 @@ impl CpuWatch {
             let must_wait =
                 others_wait && record.account.waits_for_group() && !member.is(State::Demoted);
             let owed_ns = owed_ns.filter(|_| record.counts_for_group(tick.rules));
-            let turn = group.turn.turn().ok().filter(|turn| turn.holder() == member.domain);
+            let turn = group.turn_of(member);
             match owed_ns {
                 Some(owed_ns) => {
                     self.act_against(group, member, (Measure::OutPrioritised, owed_ns), tick);

@@ -23,12 +23,10 @@ use std::sync::Arc;
 
 use upcall_core::time::{Instant, Span};
 use upcall_shm::Measure;
-use upcall_shm::turn_page::Turn;
 use upcall_sys::schedule::Class;
 
 use super::cpu_watch::CpuWatch;
 use super::measures::{put_into_ordinary_class, revoke_turn};
-use super::record::Penalty;
 use super::tick::Tick;
 use crate::cpu::CpuView;
 use crate::enforcement::TICK;
@@ -68,16 +66,14 @@ impl CpuWatch {
     }
 
     fn note_absence(&mut self, group: &DomainGroup, member: &Member, tick: &mut Tick<'_>) {
-        let turn = group.turn.turn().ok().filter(|turn: &Turn| turn.holder() == member.domain);
+        let turn = group.turn_of(member);
         let Some(record) = self.record_of(member) else { return };
         let (is_offence, used_ns) =
             (record.absences.is_one_too_many(tick.now), record.account.used_ns);
         if is_offence {
             self.act_against(group, member, (Measure::LeftCpu, used_ns), tick);
         } else {
-            let is_offence = record.penalty.is_some_and(|of| of.is_offence);
-            let penalty = record.penalty_from(tick.now, is_offence);
-            record.penalty = Some(Penalty { is_ordinary: true, ..penalty });
+            record.put_away(tick.now, false);
             put_into_ordinary_class(group, member, tick.rules);
             group.notify(member.domain);
         }

@@ -39,7 +39,7 @@ use upcall_sys::process::{LockWait, thread_id};
 use super::arming::LOOK_MIN;
 use super::cpu_watch::CpuWatch;
 use super::measures::{demote, put_into_ordinary_class, revoke_turn};
-use super::record::{Penalty, Raised, sleeps};
+use super::record::{Raised, sleeps};
 use super::tick::Tick;
 use crate::clock::now;
 use crate::cpu::CpuView;
@@ -265,21 +265,15 @@ impl CpuWatch {
         kept: Span,
         tick: &mut Tick<'_>,
     ) {
-        let turn = group.turn.turn().ok().filter(|turn| turn.holder() == member.domain);
+        let turn = group.turn_of(member);
         self.sample(group, member, tick);
         let Some(record) = self.record_of(member) else { return };
-        (record.suspicion, record.passed_over) = (None, None);
         record.charge_kept(kept.as_nanos());
         let is_offence = record.lock_waits.is_one_too_many(tick.now);
         record.offences += u64::from(is_offence);
         let is_last = is_offence && record.offences >= OFFENCES_MAX;
-        let mut penalty =
-            Penalty { is_ordinary: true, ..record.penalty_from(tick.now, is_offence) };
-        if let Some(before) = record.penalty {
-            penalty.is_offence |= before.is_offence;
-            penalty.is_inversion |= before.is_inversion;
-        }
-        record.penalty = (!is_last).then_some(penalty);
+        record.put_away(tick.now, is_offence);
+        record.penalty = record.penalty.filter(|_| !is_last);
         record.lock_wait_ns = (!is_last).then_some(record.account.cpu_ns);
         put_into_ordinary_class(group, member, tick.rules);
         turn.into_iter().for_each(|turn| revoke_turn(group, turn));

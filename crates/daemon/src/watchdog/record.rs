@@ -229,6 +229,17 @@ impl Record {
         Penalty { cpu_ns, at: now, is_ordinary: false, is_offence, is_inversion: false }
     }
 
+    /// The domain is in the ordinary class from now on. What it is in for already stays.
+    pub(super) fn put_away(&mut self, now: Instant, is_offence: bool) {
+        (self.suspicion, self.passed_over) = (None, None);
+        let before = self.penalty;
+        self.penalty = Some(Penalty {
+            is_ordinary: true,
+            is_inversion: before.is_some_and(|of| of.is_inversion),
+            ..self.penalty_from(now, is_offence || before.is_some_and(|of| of.is_offence))
+        });
+    }
+
     /// Whether the account of its group contains its use: it takes turns, or waits for its group
     /// and keeps its own limit. Otherwise it pays for itself.
     pub(super) fn counts_for_group(&self, rules: &Rules) -> bool {
