@@ -171,7 +171,7 @@ fn suite(row: Option<&str>) -> bool {
     );
     println!("{}", calm.describe());
     println!("beside quick victims: {}", calm_quick.describe());
-    println!("rows of locks: {}", calm_looks.describe());
+    println!("rows of locks, and of domains that leave their CPU: {}", calm_looks.describe());
     println!();
     println!("{HEADING}");
     let mut verdict = Verdict::default();

@@ -146,7 +146,9 @@ fn noticed_since(runtime: &mut Runtime, woken_ns: u64) -> Option<u64> {
 
 /// Creates the better activity. Returns what wakes it.
 fn better(runtime: &mut Runtime, kind: &str, ran: Ran) -> Box<dyn FnMut(&mut Runtime)> {
-    let need = ActivityParams::new(Span::from_millis(2), Span::from_micros(20));
+    // Many times what it takes. An interrupt or the host may lengthen a run. A run beyond its cost
+    // would make the next one wait for its budget, by one period or more (decision 0016).
+    let need = ActivityParams::new(Span::from_millis(2), Span::from_micros(100));
     match kind {
         "stream" | OF_OTHER => {
             let form = StreamForm::Slots { slots: 16, slot_bytes: 8 };
