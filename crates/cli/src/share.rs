@@ -39,10 +39,10 @@ pub fn share(args: &ShareArgs) -> Result<Exit, Failure> {
         ShareArg(None) => connection.release(args.pid).map(|()| None),
     };
     match done {
-        Ok(admitted) => print_place(args.pid, admitted.as_ref(), args.json),
+        Ok(admitted) => print_place(args.pid, admitted.as_ref(), args.output.json),
         Err(error) => {
             let refused = program_request::refusal(&socket, error)?;
-            print_refusal(args.pid, &refused, "nothing was changed", args.json)
+            print_refusal(args.pid, &refused, "nothing was changed", args.output.json)
         }
     }
 }
@@ -56,10 +56,10 @@ pub fn adopt(args: &AdoptArgs) -> Result<Exit, Failure> {
     let connection = program_request::connect(&socket)?;
     let name = name_of(args.pid);
     match connection.adopt(args.pid, &program_request::need(&args.terms), &name) {
-        Ok(admitted) => print_place(args.pid, Some(&admitted), args.json),
+        Ok(admitted) => print_place(args.pid, Some(&admitted), args.output.json),
         Err(error) => {
             let refused = program_request::refusal(&socket, error)?;
-            print_refusal(args.pid, &refused, "nothing was changed", args.json)
+            print_refusal(args.pid, &refused, "nothing was changed", args.output.json)
         }
     }
 }

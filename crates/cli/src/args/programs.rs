@@ -118,9 +118,8 @@ pub struct ShareArgs {
     pub share: ShareArg,
     #[command(flatten)]
     pub daemon: DaemonAt,
-    /// Print one JSON object instead of a line.
-    #[arg(long)]
-    pub json: bool,
+    #[command(flatten)]
+    pub output: LineOrObject,
 }
 
 #[derive(Debug, clap::Args)]
@@ -131,6 +130,13 @@ pub struct AdoptArgs {
     pub terms: TermsArgs,
     #[command(flatten)]
     pub daemon: DaemonAt,
+    #[command(flatten)]
+    pub output: LineOrObject,
+}
+
+/// The form of an answer.
+#[derive(Debug, clap::Args)]
+pub struct LineOrObject {
     /// Print one JSON object instead of a line.
     #[arg(long)]
     pub json: bool,

@@ -18,6 +18,7 @@
 //! `U + U_t + sum f <= limit`. Programs do not enter the analysis of handlers: they run below the
 //! real-time class.
 
+use super::ahead::part_of;
 use super::reservations::CpuLoad;
 use crate::share::Share;
 use crate::time::Span;
@@ -64,7 +65,10 @@ impl Supply {
     /// The least CPU time that the program gets in any time of length `t` in which it is always
     /// ready: `f (t - B) - 2 q`. Rounded down.
     pub fn in_any(&self, t: Span) -> Span {
-        let served = part_of(t.saturating_sub(self.burst), self.share);
+        let t = t.saturating_sub(self.burst);
+        // Rounded up, so that the rest is rounded down.
+        let of_others = part_of(t.as_nanos(), (Share::WHOLE.ppm() - self.share.ppm()).into());
+        let served = t.saturating_sub(Span::from_nanos(of_others));
         served.saturating_sub(self.quantum.saturating_mul(2))
     }
 
@@ -193,13 +197,6 @@ impl ProgramNeed {
 }
 
 const WHOLE_PPM: f64 = 1e6;
-
-/// The part of a time, rounded down.
-fn part_of(t: Span, share: Share) -> Span {
-    let ns = u128::from(t.as_nanos()) * u128::from(share.ppm()) / u128::from(Share::WHOLE.ppm());
-    // Not above `t`, which fits.
-    Span::from_nanos(u64::try_from(ns).unwrap_or(u64::MAX))
-}
 
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates")]
 fn floor_ppm(ppm: f64) -> u32 {

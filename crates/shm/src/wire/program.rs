@@ -155,6 +155,11 @@ impl RefusalCause {
         RefusalCause::NoRight,
     ];
 
+    /// The cause with this number in a message; `None`: there is none.
+    pub fn of_number(number: u32) -> Option<Self> {
+        RefusalCause::ALL.into_iter().find(|&cause| cause as u32 == number)
+    }
+
     /// Whether admission refused: another share, period or CPU may fit. The other causes are
     /// errors of the request, or of the machine.
     pub fn is_admission(self) -> bool {
@@ -317,15 +322,12 @@ impl ProgramReply {
         let mut text = || texts.pop_front().ok_or(content);
         match (kind, words) {
             (ADMITTED, words) => AdmittedProgram::of(words, content).map(ProgramReply::Admitted),
-            (REFUSED, &[cause, asked_ppm, fits_ppm]) => {
-                let mut causes = RefusalCause::ALL.into_iter();
-                Ok(ProgramReply::Refused(RefusedProgram {
-                    cause: causes.find(|of| u64::from(*of as u32) == cause).ok_or(content)?,
-                    asked_ppm: ppm(asked_ppm, content)?,
-                    fits_ppm: ppm(fits_ppm, content)?,
-                    reason: text()?,
-                }))
-            }
+            (REFUSED, &[cause, asked_ppm, fits_ppm]) => Ok(ProgramReply::Refused(RefusedProgram {
+                cause: RefusalCause::of_number(narrow(cause, content)?).ok_or(content)?,
+                asked_ppm: ppm(asked_ppm, content)?,
+                fits_ppm: ppm(fits_ppm, content)?,
+                reason: text()?,
+            })),
             (ENDED, &[id]) => Ok(ProgramReply::Ended { id }),
             _ => Err(content),
         }

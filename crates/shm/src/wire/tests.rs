@@ -262,6 +262,8 @@ fn the_messages_of_programs_have_fixed_bytes() {
     assert_eq!(program[16..], content(&[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11], "ffmpeg"));
     let causes = RefusalCause::ALL.map(|cause| cause as u32);
     assert_eq!(causes, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]);
+    assert_eq!(causes.map(RefusalCause::of_number), RefusalCause::ALL.map(Some));
+    assert_eq!([0, 13, u32::MAX].map(RefusalCause::of_number), [None; 3]);
 }
 
 #[test]
@@ -284,7 +286,10 @@ fn a_program_message_with_a_number_out_of_range_is_refused() {
         assert_eq!(ToDaemon::decode(&bytes), Err(WireError::Content { kind }), "{word} {value}");
     }
     // A cause that does not exist, a share of more than a CPU, a flag.
-    for (reply, word, value) in [(1, 0, 0), (1, 0, 13), (1, 2, 1_000_001), (0, 6, 2)] {
+    let beyond = (1 << 32) + 1;
+    for (reply, word, value) in
+        [(1, 0, 0), (1, 0, 13), (1, 0, beyond), (1, 2, 1_000_001), (0, 6, 2)]
+    {
         let mut bytes = ToDomain::Program(replies().remove(reply)).encode();
         let at = 16 + 8 * word;
         bytes[at..at + 8].copy_from_slice(&u64::to_ne_bytes(value));
