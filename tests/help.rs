@@ -63,6 +63,19 @@ fn the_help_of_each_command_shows_an_example() {
 }
 
 #[test]
+fn the_help_of_programs_says_who_may_ask() {
+    for command in ["exec", "share", "adopt"] {
+        let help = upcall(&[command, "--help"]);
+        help.assert_code(&[0]);
+        let (before, after) = help.stdout.split_once("\n\nWho may ask:\n").expect("who may ask");
+        assert!(before.contains("Examples:") && after.contains("\n\nExit status:\n"), "{command}");
+        for who in ["Root", "user of the daemon", "--program-users", "Delegate=cpu"] {
+            assert!(after.contains(who), "no `{who}`: {after}");
+        }
+    }
+}
+
+#[test]
 fn the_version_is_printed() {
     let done = upcall(&["--version"]);
     done.assert_code(&[0]);

@@ -8,7 +8,21 @@ use upcall::time::Span;
 use super::daemon_at::DaemonAt;
 use super::values::{share, short_duration};
 
-pub const EXEC_AFTER_HELP: &str = "\
+/// Who may ask, as the three commands say it.
+macro_rules! who_may_ask {
+    () => {
+        "
+Who may ask:
+  Root, the user of the daemon, and the users of `upcalld --program-users`; root for any
+  process, the others for their own. The daemon needs the right to make control groups:
+  as root, or in a group that was delegated to its user (systemd: Delegate=cpu). If a
+  right is missing, the error names the user, or the file that the daemon cannot write.
+"
+    };
+}
+
+pub const EXEC_AFTER_HELP: &str = concat!(
+    "\
 Examples:
   upcall exec --share 45% -- ffmpeg -i in.mkv out.mp4
   upcall exec --cost 5ms --period 11ms -- ./player    5 ms of CPU in each 11 ms
@@ -24,26 +38,34 @@ of about a tenth more than the mean demand: a share equal to the demand has no s
 When PROGRAM ends, standard error has what was promised and what was measured. SIGTERM
 and SIGHUP go to PROGRAM. If no daemon answers, one is started, and ends with the last
 program. `upcall share` changes the share meanwhile.
-
+",
+    who_may_ask!(),
+    "
 Exit status:
   that of PROGRAM; 128 and the number of the signal that killed it
   2    bad usage, no daemon, or a right is missing; nothing was run
   3    refused, with the share that fits; nothing was run
   126  PROGRAM cannot be executed
-  127  PROGRAM was not found";
+  127  PROGRAM was not found"
+);
 
-pub const SHARE_AFTER_HELP: &str = "\
+pub const SHARE_AFTER_HELP: &str = concat!(
+    "\
 Examples:
   upcall share 4321 20%
   upcall share $(pgrep -o ffmpeg) 45%
   upcall share 4321 none    its processes run on as all others
-
+",
+    who_may_ask!(),
+    "
 Exit status:
   0  the share is changed
   2  bad usage, no daemon, or no program of this user has the process
-  3  refused, with the share that fits; the program keeps the share that it had";
+  3  refused, with the share that fits; the program keeps the share that it had"
+);
 
-pub const ADOPT_AFTER_HELP: &str = "\
+pub const ADOPT_AFTER_HELP: &str = concat!(
+    "\
 Examples:
   upcall adopt 4321 --share 20%
   upcall adopt $(pidof postgres | cut -d' ' -f1) --cost 2ms --period 20ms
@@ -51,11 +73,14 @@ Examples:
 The share lasts until the last process has ended, or until `upcall share PID none`. It
 ends with the daemon: without a daemon that stays, use `upcalld`. Processes that PID
 started earlier belong to the program, too.
-
+",
+    who_may_ask!(),
+    "
 Exit status:
   0  the process has the share
   2  bad usage, no daemon, no such process of this user, or a right is missing
-  3  refused, with the share that fits";
+  3  refused, with the share that fits"
+);
 
 /// What a program asks for.
 #[derive(Debug, clap::Args)]

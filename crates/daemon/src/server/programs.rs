@@ -19,6 +19,7 @@ use upcall_shm::wire::{
     AdmittedProgram, ProgramReply, ProgramRequest, ProgramTerms, RefusalCause, RefusedProgram,
     ToDomain,
 };
+use upcall_sys::process::effective_user;
 
 use super::daemon::Daemon;
 use super::event::DaemonEvent;
@@ -41,10 +42,7 @@ impl Daemon {
         }
         let (uid, has_one) = (client.credentials.uid, client.program.is_some());
         let reply = match request {
-            _ if !self.programs.may_ask(uid) => Err(refusal(
-                RefusalCause::NoRight,
-                format!("user {uid} has no right to shares of programs (upcalld --program-users)"),
-            )),
+            _ if !self.programs.may_ask(uid) => Err(no_right(uid)),
             ProgramRequest::Start { .. } if has_one => {
                 return Err(SessionEnd("it started a second program".to_owned()));
             }
@@ -207,6 +205,17 @@ impl Daemon {
         let programs = &self.programs.programs;
         self.registry.set_programs(programs.reserved_ppm(), programs.shares_of_users());
     }
+}
+
+/// The refusal of a user who may not ask, with who may, and what would help.
+fn no_right(uid: u32) -> RefusedProgram {
+    let own = effective_user();
+    let reason = format!(
+        "user {uid} has no right to shares of programs: root, the daemon's user {own}, and users \
+         of `upcalld --program-users` have it; start the daemon with `--program-users {uid}`, or \
+         ask a daemon of your own (--socket)"
+    );
+    refusal(RefusalCause::NoRight, reason)
 }
 
 fn refusal(cause: RefusalCause, reason: String) -> RefusedProgram {
