@@ -13,6 +13,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
+use upcall::activity::ActivityParams;
+use upcall::time::Span;
+use upcall::{Attach, Config, CreateError, Need, Runtime};
+
 use support::Type::{Bool, Count, CountOrNull, Float, FloatOrNull, Object, Text};
 use support::{
     Done, Running, UPCALL, UPCALLD, a_cpu, assert_fields, assert_kept, field, folder, list, number,
@@ -246,6 +250,33 @@ fn a_share_that_is_too_small_for_its_period_is_refused_with_one_that_fits() {
     near("share", float(&report(&done), "share"), fits[0], 1e-5).unwrap();
     assert!(number(&report(&done), "promise.completion_ns_max") <= 11_000_000);
     assert!(file.exists());
+}
+
+/// 30 ms in each 100 ms with 40 %: handlers of 1 ms leave that, and handlers of 20 ms do not.
+#[test]
+fn a_handler_that_would_break_the_period_of_a_program_is_refused() {
+    let _machine = support::machine();
+    let Some(daemon) = Daemon::start() else { return };
+    let attach = Attach { socket: daemon.socket.clone(), name: "domain".to_owned() };
+    let config = Config { daemon: Some(attach), ..Config::default() };
+    let mut runtime = Runtime::start(config).unwrap();
+    let handler = |runtime: &mut Runtime, cost_ms| {
+        let (period, cost) = (Span::from_millis(100), Span::from_millis(cost_ms));
+        let need = Need::from(ActivityParams::new(period, cost));
+        runtime.handler(&format!("{cost_ms} ms"), need, |_| {}).map(drop)
+    };
+    let program = daemon.exec("--share 40% --cost 30ms --period 100ms -- sleep 1000");
+    let id = number(&daemon.program_that_runs("sleep"), "id");
+    let refused = handler(&mut runtime, 20).unwrap_err();
+    let said = refused.to_string();
+    assert!(matches!(refused, CreateError::RefusedByDaemon { .. }), "{said}");
+    let expected = format!("program {id} (`sleep`) on CPU {} would get ", a_cpu());
+    assert!(said.contains(&expected) && said.contains("promised 30 ms"), "{said}");
+    handler(&mut runtime, 1).unwrap();
+    program.signal("TERM");
+    program.finish().assert_code(&[143]);
+    wait_until("the end of the program", || daemon.programs().is_empty());
+    handler(&mut runtime, 20).unwrap();
 }
 
 #[test]

@@ -24,9 +24,8 @@
 //! | when | call |
 //! |---|---|
 //! | it starts, before anything else | [`Programs::clean_up`] |
-//! | handlers are to be granted a place | [`Programs::broken_by`] |
 //! | handlers came or went | [`Programs::set_load`] for each CPU |
-//! | programs came, went or changed | `Registry::set_programs` |
+//! | programs came, went or changed | `Registry::set_programs`, with [`Programs::on_cpus`] |
 //! | before it gives a thread of a domain the real-time class | [`Programs::leave_rest`] |
 //! | each 200 ms or so while there are programs | [`Programs::reap`] |
 //!
@@ -38,7 +37,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use upcall_core::admission::program::PROGRAM_QUANTUM;
+use upcall_core::admission::program::{CpuPrograms, PROGRAM_QUANTUM};
 use upcall_core::admission::{CpuLoad, Share};
 use upcall_core::time::Span;
 use upcall_sys::cgroup::{Cgroup, CgroupError, Hierarchy};
@@ -183,6 +182,9 @@ impl Programs {
             return Err(ProgramError::TooMany { programs_max: PROGRAMS_MAX });
         }
         let supply = self.shares.cpu_with(load, need.quantum, None).admit(need)?;
+        if supply.is_some() {
+            self.check_quantum(load, need.quantum)?;
+        }
         // Admission refuses a need without a share and without a weight.
         let of_rest = Weight::OfRest(need.weight.unwrap_or(1));
         let weight = supply.map_or(of_rest, |supply| Weight::Share(supply.share));
@@ -240,6 +242,15 @@ impl Programs {
         Ok(id)
     }
 
+    /// Whether all programs of a CPU get what was promised if the ticker keeps this quantum, too.
+    fn check_quantum(&self, load: &CpuLoad, asked: Option<Span>) -> Result<(), ProgramError> {
+        let quantum = asked.unwrap_or(PROGRAM_QUANTUM);
+        match self.shares.broken_by_quantum(load, asked) {
+            None => Ok(()),
+            Some(program) => Err(ProgramError::BreaksProgram { program, quantum }),
+        }
+    }
+
     /// Gives a program another share, or a share instead of a weight. `pid` is any of its
     /// processes. The load of its CPU is the last one that was told.
     ///
@@ -252,6 +263,7 @@ impl Programs {
         let (cost, period) = part.timing.unzip();
         let need = ProgramNeed { share: Some(share), cost, period, ..ProgramNeed::default() };
         self.shares.cpu_with(load, part.quantum, Some(id)).admit(&need)?;
+        self.check_quantum(load, part.quantum)?;
         self.change_to(id, pid, Weight::Share(share))
     }
 
@@ -339,15 +351,10 @@ impl Programs {
         self.settle()
     }
 
-    /// A program whose cost is not supplied in each period any more with this load of its CPU. Ask
-    /// before handlers are granted a place.
-    pub fn broken_by(&self, load: &CpuLoad) -> Option<ProgramId> {
-        self.shares.broken_by(load)
-    }
-
-    /// What programs and ticker take of each CPU, in millionths.
-    pub fn reserved_ppm(&self) -> Vec<(u32, u32)> {
-        let of = |&cpu: &u32| (cpu, self.shares.reserved_ppm(cpu));
+    /// What programs have of each CPU, for the admission of handlers: it refuses those that would
+    /// break the promise to a program.
+    pub fn on_cpus(&self, name_of: impl Fn(ProgramId) -> String) -> Vec<(u32, CpuPrograms)> {
+        let of = |&cpu: &u32| (cpu, self.shares.on(cpu, &name_of));
         self.shares.cpus.iter().map(of).collect()
     }
 
@@ -372,7 +379,8 @@ impl Programs {
     /// All programs, in the order in which they were taken. Reads some files a program.
     pub fn status(&self) -> Vec<ProgramStatus> {
         let status_of = |(&id, members): (&ProgramId, &Members)| {
-            let Admitted { cpu, share, weight, burst, quantum, .. } = self.admitted(id)?;
+            let Admitted { cpu, share, weight, burst, .. } = self.admitted(id)?;
+            let quantum = self.shares.cpu_now(cpu)?.quantum;
             let user = self.shares.parts.get(&id)?.user;
             let cpu_time = members.earlier + cpu_time(&members.group);
             let (pid, processes) = (members.pid, members.group.processes().map_or(0, |p| p.len()));
@@ -393,9 +401,9 @@ impl Programs {
     }
 
     fn admitted(&self, id: ProgramId) -> Option<Admitted> {
-        let Part { cpu, weight, .. } = *self.shares.parts.get(&id)?;
-        let now = self.shares.cpu_now(cpu)?;
-        let (burst, quantum) = (now.burst(), now.quantum);
+        let Part { cpu, weight, quantum, .. } = *self.shares.parts.get(&id)?;
+        let burst = self.shares.cpu_now(cpu)?.burst();
+        let quantum = self.shares.promised(quantum);
         let ticker = self.tickers.iter().any(|ticker| ticker.cpu == cpu);
         let (share, weight) = (weight.share(), weight.of_rest());
         Some(Admitted { id, cpu, share, weight, burst, quantum, ticker })

@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 
 use upcall_core::activity::{ActivityParams, PERIOD_MAX, Terms, WorkClass};
+use upcall_core::admission::program::CpuPrograms;
 use upcall_core::admission::{Platform, Reason, Refusal, Reservation, ReservationId, Reservations};
 use upcall_core::admission::{Share, Spot};
 use upcall_core::discipline::Discipline;
@@ -68,14 +69,16 @@ impl Registry {
         }
     }
 
-    /// Tells what programs have now: of each CPU, with the ticker; and each user's shares. In
-    /// millionths of a CPU. Admission and quotas leave that out from now on.
+    /// Tells what programs have now: of each CPU; and each user's shares, in millionths of a CPU.
+    /// Admission and quotas leave that out from now on.
     pub fn set_programs(
         &mut self,
-        of_cpus: impl IntoIterator<Item = (u32, u32)>,
+        of_cpus: impl IntoIterator<Item = (u32, CpuPrograms)>,
         of_users: BTreeMap<u32, u64>,
     ) {
-        of_cpus.into_iter().for_each(|(cpu, ppm)| self.reservations.lower_limit(cpu, ppm));
+        for (cpu, programs) in of_cpus {
+            self.reservations.set_programs(cpu, programs);
+        }
         self.programs_ppm = of_users;
     }
 

@@ -1,10 +1,14 @@
 //! The reservations on one CPU.
 
 use super::platform::Platform;
+use super::program::CpuPrograms;
+use super::reservations::CpuLoad;
+use super::response_time;
 use super::screen::AdmissionTest;
-use super::verdict::Verdict;
+use super::verdict::{Failure, Verdict};
 use crate::activity::{ActivityParams, Terms};
 use crate::share::Share;
+use crate::time::Span;
 use std::borrow::Cow;
 
 /// Identifies one reservation of a [`Reservations`](super::Reservations); never reused.
@@ -19,8 +23,8 @@ pub(super) struct Cpu {
     pub(super) members: Vec<Member>,
     /// DWCS: the share of its event server.
     pub(super) events: Option<Share>,
-    /// What programs have of it, in millionths ([`super::program`]).
-    pub(super) programs_ppm: u32,
+    /// What programs have of it ([`super::program`]).
+    pub(super) programs: CpuPrograms,
     pub(super) verdict: Verdict,
 }
 
@@ -36,12 +40,48 @@ pub(super) struct Member {
 impl Cpu {
     /// The platform with the limit of this CPU: without what programs have.
     pub(super) fn platform<'p>(&self, platform: &'p Platform) -> Cow<'p, Platform> {
-        if self.programs_ppm == 0 {
+        if self.programs.reserved_ppm == 0 {
             return Cow::Borrowed(platform);
         }
-        let left = platform.cpu_limit.ppm().saturating_sub(self.programs_ppm).max(1);
+        let left = platform.cpu_limit.ppm().saturating_sub(self.programs.reserved_ppm).max(1);
         let cpu_limit = Share::from_ppm(left).unwrap_or(platform.cpu_limit);
         Cow::Owned(Platform { cpu_limit, ..platform.clone() })
+    }
+
+    /// The load of the CPU with these activities, of which the tests say so much.
+    pub(super) fn load_of(
+        &self,
+        ranked: &[ActivityParams],
+        utilization: f64,
+        platform: &Platform,
+    ) -> CpuLoad {
+        let costs = response_time::granted(ranked, platform);
+        let costs = costs.iter().map(|demand| Span::from_nanos(demand.cost_ns));
+        let burst = costs.fold(Span::ZERO, |sum, cost| sum + cost);
+        CpuLoad { cpu: self.number, utilization, limit: platform.cpu_limit.as_f64(), burst }
+    }
+
+    /// The verdict, which fails if the set breaks the promise to a program. A deadline that is
+    /// missed is told first: it does not depend on programs.
+    pub(super) fn with_programs(
+        &self,
+        verdict: Verdict,
+        set: &[(ActivityParams, Terms)],
+        platform: &Platform,
+    ) -> Verdict {
+        let none_missed = matches!(verdict.failure, None | Some(Failure::OverLimit));
+        if self.programs.timed.is_empty() || !none_missed {
+            return verdict;
+        }
+        let ranked: Vec<_> = set.iter().map(|(params, _)| *params).collect();
+        let load = self.load_of(&ranked, verdict.utilization, platform);
+        match self.programs.broken_by(&load) {
+            None => verdict,
+            Some((index, supplied)) => {
+                let failure = Some(Failure::BreaksProgram { index, supplied });
+                Verdict { failure, ..verdict }
+            }
+        }
     }
 
     /// The place of a new activity with these parameters among the members. It is created last, so

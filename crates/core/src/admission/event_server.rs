@@ -48,9 +48,11 @@ impl Reservations {
         let steps = &mut Steps::of_analysis();
         let platform = cpu.platform(&self.platform);
         let verdict = self.test.screen(number, (&ranked, Users::ONE), share, &platform, steps);
+        let verdict = cpu.with_programs(verdict, &ranked, &platform);
         if share.is_some() && verdict.failure.is_some() {
             let victim = |index: usize| cpu.members[index].name.clone();
-            let reason = Reason::of(number, &verdict, platform.cpu_limit, victim);
+            let at = (number, &cpu.programs.timed[..]);
+            let reason = Reason::of(at, &verdict, platform.cpu_limit, victim);
             let tests = verdict.tests;
             return Err(Refusal::without_hint(NAME.to_owned(), reason, tests));
         }

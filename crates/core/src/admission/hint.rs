@@ -167,7 +167,8 @@ impl Trials<'_> {
         let users = Users { of: &users, isolation: self.isolation };
         let Cpu { number, events, .. } = *self.cpu;
         let steps = &mut self.steps;
-        self.test.screen(number, (&set, users), events, platform, steps).failure.is_none()
+        let verdict = self.test.screen(number, (&set, users), events, platform, steps);
+        self.cpu.with_programs(verdict, &set, platform).failure.is_none()
     }
 
     /// The lowest limit, in tenths of a percent, within which the CPU fits.

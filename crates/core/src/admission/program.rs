@@ -91,8 +91,62 @@ pub struct ProgramCpu {
     pub ticker_ppm: u32,
     /// The shares of the other programs together, in millionths of the CPU.
     pub programs_ppm: u32,
-    /// `q`: the quantum of all programs of the CPU, the asking one included.
+    /// `q` of the promise: the quantum that the program asks for. That of the CPU may be shorter,
+    /// as long as another program keeps it so.
     pub quantum: Span,
+}
+
+/// What programs have of a CPU, for the admission of handlers there.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CpuPrograms {
+    /// The shares and the ticker together, in millionths of the CPU.
+    pub reserved_ppm: u32,
+    /// `U_t`: what the ticker takes, in millionths of the CPU.
+    pub ticker_ppm: u32,
+    /// The programs that were admitted with a cost in each period.
+    pub timed: Vec<TimedProgram>,
+}
+
+/// A program that was admitted with a cost in each period.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TimedProgram {
+    /// Its number.
+    pub id: u64,
+    /// Its name, for messages.
+    pub name: String,
+    /// `f`, the share.
+    pub share: Share,
+    /// `q` of its promise.
+    pub quantum: Span,
+    /// `C`, the cost.
+    pub cost: Span,
+    /// `P`, the period.
+    pub period: Span,
+}
+
+impl CpuPrograms {
+    /// The first program whose cost is not supplied in each period beside handlers with this load,
+    /// and what is supplied: `f (P - B) - 2 q < C`.
+    pub fn broken_by(&self, load: &CpuLoad) -> Option<(usize, Span)> {
+        let burst = burst_beside(load, self.ticker_ppm);
+        let supplied = self.timed.iter().map(|program| {
+            let TimedProgram { share, quantum, .. } = *program;
+            Supply { share, burst, quantum }.in_any(program.period)
+        });
+        let mut all = supplied.zip(&self.timed).enumerate();
+        let (index, (supplied, _)) = all.find(|(_, (ns, program))| *ns < program.cost)?;
+        Some((index, supplied))
+    }
+}
+
+/// `B`; [`Span::MAX`] if the handlers and the ticker need the whole CPU.
+fn burst_beside(load: &CpuLoad, ticker_ppm: u32) -> Span {
+    let left = 1.0 - load.utilization - f64::from(ticker_ppm) / WHOLE_PPM;
+    match load.burst {
+        Span::ZERO => Span::ZERO,
+        burst if left > 0.0 => ceil_ns(burst.as_nanos() as f64 / left),
+        _ => Span::MAX,
+    }
 }
 
 impl ProgramCpu {
@@ -106,12 +160,7 @@ impl ProgramCpu {
 
     /// `B`; [`Span::MAX`] if the handlers and the ticker need the whole CPU.
     pub fn burst(&self) -> Span {
-        let left = 1.0 - self.load.utilization - f64::from(self.ticker_ppm) / WHOLE_PPM;
-        match self.load.burst {
-            Span::ZERO => Span::ZERO,
-            burst if left > 0.0 => ceil_ns(burst.as_nanos() as f64 / left),
-            _ => Span::MAX,
-        }
+        burst_beside(&self.load, self.ticker_ppm)
     }
 
     /// Decides on a need. Returns what is promised; `None` for a program with a weight, which is

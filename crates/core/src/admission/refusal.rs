@@ -1,6 +1,7 @@
 //! The reason for a refusal: which activity would miss, by how much, and one change that would fit.
 
 use super::hint::Hint;
+use super::program::TimedProgram;
 use super::test_result::TestResult;
 use super::verdict::{Failure, Verdict};
 use crate::activity::{ParamError, Window};
@@ -94,6 +95,16 @@ pub enum Reason {
         /// The CPU.
         cpu: u32,
     },
+    /// A program below would get less than its cost in some period
+    /// ([`super::program::CpuPrograms`]).
+    BreaksProgram {
+        /// The CPU.
+        cpu: u32,
+        /// The program, which was admitted before.
+        program: Box<TimedProgram>,
+        /// What it would get in each period.
+        supplied: Span,
+    },
     /// The activity asked for the CPU of another one, and does not fit there.
     SameCpu {
         /// The CPU.
@@ -133,9 +144,10 @@ impl Refusal {
 }
 
 impl Reason {
-    /// `victim` names the activity at an index of the verdict.
+    /// `victim` names the activity at an index of the verdict, and `programs` are those of the CPU
+    /// that have a period.
     pub(super) fn of(
-        cpu: u32,
+        (cpu, programs): (u32, &[TimedProgram]),
         verdict: &Verdict,
         limit: Share,
         victim: impl Fn(usize) -> String,
@@ -155,6 +167,10 @@ impl Reason {
                 Reason::ViolatesWindow { cpu, victim: victim(index), window }
             }
             Some(Failure::WindowsUnproven) => Reason::WindowsUnproven { cpu },
+            Some(Failure::BreaksProgram { index, supplied }) => {
+                let program = Box::new(programs[index].clone());
+                Reason::BreaksProgram { cpu, program, supplied }
+            }
             Some(Failure::OverLimit) | None => Reason::OverLimit { cpu, utilization, limit },
         }
     }
@@ -203,6 +219,14 @@ impl fmt::Display for Reason {
                 "with it, `{victim}` would miss more than {misses} of {periods} periods on CPU \
                  {cpu}"
             ),
+            Reason::BreaksProgram { cpu, program, supplied } => {
+                let TimedProgram { id, name, cost, period, .. } = &**program;
+                write!(
+                    f,
+                    "with it, program {id} (`{name}`) on CPU {cpu} would get {supplied} in each \
+                     {period}, and was promised {cost}"
+                )
+            }
             Reason::SameCpu { cpu, other, reason } => {
                 write!(f, "it must be on CPU {cpu}, the CPU of `{other}`: {reason}")
             }

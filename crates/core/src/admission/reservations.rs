@@ -4,8 +4,9 @@ use super::cpu::{Cpu, Member, ReservationId};
 use super::hint;
 use super::isolation::{Isolation, ROOT, Users};
 use super::platform::Platform;
+use super::program::CpuPrograms;
 use super::refusal::{Reason, Refusal};
-use super::response_time::{self, Response, STEPS_MAX, Steps};
+use super::response_time::{Response, STEPS_MAX, Steps};
 use super::screen::AdmissionTest;
 use super::test_result::TestResult;
 use super::verdict::Verdict;
@@ -80,8 +81,8 @@ impl Reservations {
                     &platform,
                     &mut Steps::of_analysis(),
                 );
-                let (members, events, programs_ppm) = (Vec::new(), None, 0);
-                cpus.push(Cpu { number, members, events, programs_ppm, verdict });
+                let (members, events, programs) = (Vec::new(), None, CpuPrograms::default());
+                cpus.push(Cpu { number, members, events, programs, verdict });
             }
         }
         let (next_id, steps_max, isolation) = (0, STEPS_MAX, None);
@@ -265,15 +266,17 @@ impl Reservations {
         let cpu = &self.cpus[at];
         let users = Users { of: users, isolation: self.isolation };
         let platform = cpu.platform(&self.platform);
-        self.test.screen(cpu.number, (ranked, users), cpu.events, &platform, steps)
+        let verdict = self.test.screen(cpu.number, (ranked, users), cpu.events, &platform, steps);
+        cpu.with_programs(verdict, ranked, &platform)
     }
 
-    /// Lowers the limit of a CPU by what programs have of it, in millionths
-    /// ([`super::program`]), or sets it free again with 0. For reservations from now on. Deadlines
-    /// are not affected: programs run below all activities. No effect if there is no such CPU.
-    pub fn lower_limit(&mut self, cpu: u32, programs_ppm: u32) {
+    /// Tells what programs have of a CPU ([`super::program`]). For reservations from now on: they
+    /// have what programs leave of the limit, and break no promise to a program with a period.
+    /// Deadlines are not affected: programs run below all activities. No effect if there is no such
+    /// CPU.
+    pub fn set_programs(&mut self, cpu: u32, programs: CpuPrograms) {
         for of in self.cpus.iter_mut().filter(|of| of.number == cpu) {
-            of.programs_ppm = programs_ppm;
+            of.programs = programs.clone();
         }
     }
 
@@ -301,14 +304,9 @@ impl Reservations {
 
     /// The load of each CPU, in the platform's order.
     pub fn load(&self) -> Vec<CpuLoad> {
-        let limit = self.platform.cpu_limit.as_f64();
         let load_of = |cpu: &Cpu| {
             let ranked: Vec<_> = cpu.members.iter().map(|member| member.params).collect();
-            let costs = response_time::granted(&ranked, &self.platform);
-            let burst = costs.iter().map(|demand| Span::from_nanos(demand.cost_ns));
-            let (cpu, utilization) = (cpu.number, cpu.verdict.utilization);
-            let burst = burst.fold(Span::ZERO, |sum, cost| sum + cost);
-            CpuLoad { cpu, utilization, limit, burst }
+            cpu.load_of(&ranked, cpu.verdict.utilization, &self.platform)
         };
         self.cpus.iter().map(load_of).collect()
     }
@@ -351,9 +349,11 @@ impl Reservations {
         let platform = cpu.platform(&self.platform);
         let hint = hint::find(cpu, &self.test, &platform, (asked, self.isolation), trials);
         // The limit with programs is no key of a spec.
-        let hint = hint
-            .filter(|hint| cpu.programs_ppm == 0 || !matches!(hint, hint::Hint::CpuLimit { .. }));
-        let mut reason = Reason::of(cpu.number, &verdict, platform.cpu_limit, victim);
+        let without_programs = cpu.programs.reserved_ppm == 0;
+        let hint =
+            hint.filter(|hint| without_programs || !matches!(hint, hint::Hint::CpuLimit { .. }));
+        let at = (cpu.number, &cpu.programs.timed[..]);
+        let mut reason = Reason::of(at, &verdict, platform.cpu_limit, victim);
         if let Reason::MissesDeadline { by_users, .. } = &mut reason {
             *by_users = self.isolation.is_some() && self.fits_for_one_user((cpu, place), asked);
         }
@@ -370,6 +370,6 @@ impl Reservations {
         let (set, steps) = ((&ranked[..], Users::ONE), &mut self.steps());
         let platform = cpu.platform(&self.platform);
         let verdict = self.test.screen(cpu.number, set, cpu.events, &platform, steps);
-        verdict.failure.is_none()
+        cpu.with_programs(verdict, &ranked, &platform).failure.is_none()
     }
 }

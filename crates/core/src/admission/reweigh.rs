@@ -80,7 +80,7 @@ impl Reservations {
         let cpu = &self.cpus[at];
         let victim = |index: usize| cpu.members[index].name.clone();
         let limit = cpu.platform(&self.platform).cpu_limit;
-        let reason = Reason::of(cpu.number, &verdict, limit, victim);
+        let reason = Reason::of((cpu.number, &cpu.programs.timed), &verdict, limit, victim);
         let hint = terms.share.and_then(|asked| self.nearest_share(at, place, asked));
         Refusal { hint, ..Refusal::without_hint(victim(place), reason, verdict.tests) }
     }

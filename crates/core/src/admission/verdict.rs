@@ -41,6 +41,9 @@ pub(crate) enum Failure {
     ViolatesWindow { index: usize, window: Window },
     /// Jobs are missed, and no test shows that only permitted misses occur.
     WindowsUnproven,
+    /// A program gets so much in its period, less than its cost. `index` counts the programs of
+    /// the CPU that have a period.
+    BreaksProgram { index: usize, supplied: Span },
 }
 
 impl Verdict {

@@ -19,7 +19,7 @@ pub struct Admitted {
     pub weight: Option<u32>,
     /// `B`: handlers keep the CPU for at most so long.
     pub burst: Span,
-    /// `q`: the kernel chooses again after so long.
+    /// `q`: the kernel chooses again after so long, or sooner while another program needs it.
     pub quantum: Span,
     /// Whether a ticker keeps the quantum. Without the right to the real-time class there is none:
     /// then the quantum is at least the kernel's own tick.

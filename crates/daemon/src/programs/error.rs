@@ -7,6 +7,8 @@ use upcall_core::time::Span;
 use upcall_sys::OsError;
 use upcall_sys::cgroup::CgroupError;
 
+use super::admitted::ProgramId;
+
 /// Why a program is not taken, or not changed.
 #[derive(Debug)]
 #[non_exhaustive]
@@ -55,6 +57,14 @@ pub enum ProgramError {
         /// The quantum.
         quantum: Span,
     },
+    /// The ticker would take so much of the CPU that handlers keep it for longer than another
+    /// program was promised.
+    BreaksProgram {
+        /// The other program.
+        program: ProgramId,
+        /// The quantum.
+        quantum: Span,
+    },
     /// The CPU is not among those of the daemon.
     Cpu(u32),
     /// Another daemon divides the CPUs already.
@@ -96,6 +106,11 @@ impl fmt::Display for ProgramError {
             ProgramError::ShortQuantum { quantum } => {
                 write!(f, "a quantum of {quantum} is for root, expected {PROGRAM_QUANTUM} or more")
             }
+            ProgramError::BreaksProgram { program, quantum } => write!(
+                f,
+                "a quantum of {quantum} would break the promise to program {program}, which has a \
+                 cost in each period: the ticker would take more of the CPU"
+            ),
             ProgramError::Cpu(cpu) => write!(f, "CPU {cpu} is not among those of the daemon"),
             ProgramError::OtherDaemon { pid } => {
                 write!(f, "the daemon in process {pid} divides the CPUs already")

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use upcall_core::admission::program::{
-    PROGRAM_QUANTUM, PROGRAM_WEIGHT_MAX, ProgramCpu, ProgramNeed, Supply,
+    CpuPrograms, PROGRAM_QUANTUM, PROGRAM_WEIGHT_MAX, ProgramCpu, ProgramNeed, TimedProgram,
 };
 use upcall_core::admission::{CpuLoad, Share};
 use upcall_core::time::Span;
@@ -111,7 +111,8 @@ impl Shares {
             load: *load,
             ticker_ppm: if self.may_tick { ticker::cost_ppm(quantum) } else { 0 },
             programs_ppm: self.shares_ppm(load.cpu, again),
-            quantum: self.kept(quantum),
+            // Not the shorter one of another program, which may leave.
+            quantum: self.promised(asked),
         }
     }
 
@@ -124,6 +125,11 @@ impl Shares {
             programs_ppm: self.shares_ppm(cpu, None),
             quantum: self.kept(quantum),
         })
+    }
+
+    /// The quantum of the promise to a program that asked for this one.
+    pub(super) fn promised(&self, asked: Option<Span>) -> Span {
+        self.kept(asked.unwrap_or(PROGRAM_QUANTUM))
     }
 
     /// The quantum that the ticker or the kernel's own tick keeps.
@@ -160,17 +166,33 @@ impl Shares {
         needs_one.then(|| self.quantum(cpu, None))
     }
 
-    /// A program whose cost is not supplied in each period any more with this load of its CPU.
-    pub(super) fn broken_by(&self, load: &CpuLoad) -> Option<ProgramId> {
-        let now = ProgramCpu { load: *load, ..self.cpu_now(load.cpu)? };
-        let (burst, quantum) = (now.burst(), now.quantum);
-        let is_broken = |part: &Part| match (part.weight.share(), part.timing) {
-            (Some(share), Some((cost, period))) => {
-                Supply { share, burst, quantum }.in_any(period) < cost
-            }
-            _ => false,
-        };
-        self.sharing(load.cpu).find(|(_, part)| is_broken(part)).map(|(&id, _)| id)
+    /// What programs have of a CPU, for the admission of handlers.
+    pub(super) fn on(&self, cpu: u32, name_of: impl Fn(ProgramId) -> String) -> CpuPrograms {
+        let timed = self.sharing(cpu).filter_map(|(&id, part)| {
+            let (share, (cost, period)) = part.weight.share().zip(part.timing)?;
+            let (name, quantum) = (name_of(id), self.promised(part.quantum));
+            Some(TimedProgram { id, name, share, quantum, cost, period })
+        });
+        CpuPrograms {
+            reserved_ppm: self.reserved_ppm(cpu),
+            ticker_ppm: self.ticker_ppm(cpu),
+            timed: timed.collect(),
+        }
+    }
+
+    /// A program whose cost would not be supplied in each period any more if the ticker also kept
+    /// this quantum: a faster ticker takes more of the CPU, and so handlers keep it for longer.
+    pub(super) fn broken_by_quantum(
+        &self,
+        load: &CpuLoad,
+        asked: Option<Span>,
+    ) -> Option<ProgramId> {
+        let ticker_ppm = self.cpu_with(load, asked, None).ticker_ppm;
+        if ticker_ppm <= self.ticker_ppm(load.cpu) {
+            return None;
+        }
+        let programs = CpuPrograms { ticker_ppm, ..self.on(load.cpu, |_| String::new()) };
+        programs.broken_by(load).map(|(index, _)| programs.timed[index].id)
     }
 
     /// What programs and ticker take of a CPU, in millionths.
@@ -281,18 +303,47 @@ mod tests {
         assert_eq!(shares.cpu_with(&load(1, 0.0), None, Some(2)).programs_ppm, 100_000);
     }
 
-    #[test]
-    fn handlers_that_come_later_may_break_the_period_of_a_program() {
-        let mut shares = shares(true);
-        // 40 % of 100 ms are 40 ms: less two quanta 38 ms, and less 40 % of B.
+    /// 36 ms in each 100 ms with 40 %: 40 ms less two quanta, and less 40 % of B.
+    fn timed(quantum: Option<Span>) -> Part {
         let timing = Some((Span::from_millis(36), Span::from_millis(100)));
-        shares.parts.insert(5, Part { timing, ..part(1, 400_000, None) });
+        Part { timing, ..part(1, 400_000, quantum) }
+    }
+
+    fn with_burst(burst_ms: u64) -> CpuLoad {
+        CpuLoad { burst: Span::from_millis(burst_ms), ..load(1, 0.175) }
+    }
+
+    #[test]
+    fn admission_of_handlers_learns_which_programs_have_a_period() {
+        let mut shares = shares(true);
+        shares.parts.insert(5, timed(None));
         shares.parts.insert(6, part(1, 100_000, None));
-        let with = |burst_ms| CpuLoad { burst: Span::from_millis(burst_ms), ..load(1, 0.175) };
+        shares.parts.insert(7, Part { weight: Weight::OfRest(2), ..timed(None) });
+        let programs = shares.on(1, |id| format!("p{id}"));
+        assert_eq!((programs.reserved_ppm, programs.ticker_ppm), (525_000, 25_000));
+        let ids: Vec<_> = programs.timed.iter().map(|of| (of.id, of.name.as_str())).collect();
+        assert_eq!(ids, [(5, "p5")]);
         // B = b / (1 - 0.175 - 0.025)
-        assert_eq!(shares.broken_by(&with(4)), None);
-        assert_eq!(shares.broken_by(&with(5)), Some(5));
-        assert_eq!(shares.broken_by(&load(0, 0.9)), None);
+        assert_eq!(programs.broken_by(&with_burst(4)), None);
+        assert!(programs.broken_by(&with_burst(5)).is_some());
+        assert_eq!(shares.on(0, |_| String::new()), CpuPrograms::default());
+    }
+
+    #[test]
+    fn a_promise_does_not_count_on_the_shorter_quantum_of_another_program() {
+        let mut shares = shares(true);
+        let tenth = Some(Span::from_micros(100));
+        shares.parts.insert(1, part(1, 1_000, tenth));
+        // It keeps its own quantum when the other has left.
+        assert_eq!(shares.cpu_with(&with_burst(0), None, None).quantum, PROGRAM_QUANTUM);
+        assert_eq!(shares.cpu_with(&with_burst(0), None, None).ticker_ppm, 250_000);
+        shares.parts.insert(5, timed(None));
+        assert_eq!(shares.on(1, |_| String::new()).timed[0].quantum, PROGRAM_QUANTUM);
+        // A faster ticker makes B longer: b / (1 - 0.175 - 0.25) in place of b / 0.8.
+        shares.parts.remove(&1);
+        assert_eq!(shares.broken_by_quantum(&with_burst(3), tenth), Some(5));
+        assert_eq!(shares.broken_by_quantum(&with_burst(3), None), None);
+        assert_eq!(shares.broken_by_quantum(&with_burst(2), tenth), None);
     }
 
     #[test]

@@ -1,4 +1,5 @@
 use super::*;
+use upcall_core::admission::program::TimedProgram;
 use upcall_core::discipline::RMDP;
 
 const QUOTA: Quota = Quota { domains_max: 3, share_max_ppm: 500_000 };
@@ -426,7 +427,8 @@ fn admission_counts_jobs_ahead_of_the_domains_of_other_users() {
 fn shares_of_programs_count_in_the_quota_and_in_the_limit() {
     let mut registry = registry();
     let user = registry.attach(owner(7), "u", "rmdp").unwrap();
-    registry.set_programs([(1, 0), (2, 0)], BTreeMap::from([(7, 300_000), (8, 100_000)]));
+    let of_users = BTreeMap::from([(7, 300_000), (8, 100_000)]);
+    registry.set_programs([1, 2].map(|cpu| (cpu, CpuPrograms::default())), of_users);
     let error = registry.create(user, "x", &need(21), false).unwrap_err();
     assert_eq!(error, PlaceError::Quota { found_ppm: 510_000, share_max_ppm: 500_000 });
     registry.create(user, "x", &need(20), false).unwrap();
@@ -434,7 +436,39 @@ fn shares_of_programs_count_in_the_quota_and_in_the_limit() {
     let quota = PlaceError::Quota { found_ppm: 500_001, share_max_ppm: 500_000 };
     assert_eq!(registry.check_share(7, 1), Err(quota));
     assert_eq!(registry.check_share(0, 2_000_000), Ok(()));
-    registry.set_programs([(1, 850_000), (2, 850_000)], BTreeMap::new());
+    let most = CpuPrograms { reserved_ppm: 850_000, ..CpuPrograms::default() };
+    registry.set_programs([1, 2].map(|cpu| (cpu, most.clone())), BTreeMap::new());
     let refused = registry.create(user, "y", &need(20), false);
     assert!(matches!(refused, Err(PlaceError::Refused(_))), "{refused:?}");
+}
+
+/// A claim of a former daemon passes a limit that is lower now, but breaks no promise to a program.
+#[test]
+fn neither_a_new_handler_nor_a_claim_breaks_the_promise_to_a_program() {
+    let mut registry = registry();
+    registry.begin_orders_at(10);
+    let user = registry.attach(owner(7), "u", "rmdp").unwrap();
+    let player = TimedProgram {
+        id: 3,
+        name: "player".to_owned(),
+        share: Share::from_ppm(500_000).unwrap(),
+        quantum: Span::from_millis(1),
+        cost: Span::from_millis(47),
+        period: Span::from_millis(100),
+    };
+    let timed = vec![player];
+    let programs = CpuPrograms { reserved_ppm: 700_000, ticker_ppm: 25_000, timed };
+    registry.set_programs([1, 2].map(|cpu| (cpu, programs.clone())), BTreeMap::new());
+    let claimed = Claimed { cpu: 1, order: 4, unscreened: false, in_time: true };
+    let asked = [
+        registry.create(user, "x", &need(21), false),
+        registry.claim(user, "x", &need(21), claimed),
+    ];
+    for refused in asked {
+        let Err(PlaceError::Refused(refusal)) = refused else { panic!("{refused:?}") };
+        assert!(matches!(refusal.reason, Reason::BreaksProgram { .. }), "{refusal}");
+        assert!(refusal.to_string().contains("program 3 (`player`)"), "{refusal}");
+    }
+    registry.set_programs([1, 2].map(|cpu| (cpu, CpuPrograms::default())), BTreeMap::new());
+    registry.claim(user, "x", &need(21), claimed).unwrap();
 }

@@ -203,7 +203,9 @@ impl Daemon {
     /// Tells the admission of handlers what programs have, after that has changed.
     fn tell_registry(&mut self) {
         let programs = &self.programs.programs;
-        self.registry.set_programs(programs.reserved_ppm(), programs.shares_of_users());
+        let known = &self.programs.known;
+        let name_of = |id| known.get(&id).map(|known| known.name.clone()).unwrap_or_default();
+        self.registry.set_programs(programs.on_cpus(name_of), programs.shares_of_users());
     }
 }
 
@@ -232,6 +234,7 @@ fn refused_by(error: &ProgramError) -> RefusedProgram {
         ProgramError::ShortQuantum { .. } => RefusalCause::Terms,
         ProgramError::Unknown { .. } => RefusalCause::NoProgram,
         ProgramError::TooMany { .. } => RefusalCause::Limit,
+        ProgramError::BreaksProgram { .. } => RefusalCause::NoRoom,
         ProgramError::Cpu(_) => RefusalCause::Cpu,
         ProgramError::OtherDaemon { .. }
         | ProgramError::Cgroup(_)

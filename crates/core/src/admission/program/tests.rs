@@ -124,19 +124,93 @@ fn the_supply_holds_for_the_worst_service_of_a_fluid_server() {
     assert_eq!(supply.completion(Span::MAX), Span::MAX);
 }
 
-#[test]
-fn programs_lower_the_limit_of_their_cpu_and_no_deadline() {
-    let platform = Platform {
-        cpus: vec![0, 1],
+fn platform(cpus: &[u32]) -> Platform {
+    Platform {
+        cpus: cpus.to_vec(),
         cpu_limit: Share::CPU_LIMIT_DEFAULT,
         switch_cost: Span::ZERO,
         wakeup_latency: Span::ZERO,
         defer_preemption: Span::ZERO,
+    }
+}
+
+/// 40 % for 36 ms in each 100 ms: 40 ms less two quanta of 1 ms, and less 40 % of B.
+fn player() -> TimedProgram {
+    TimedProgram {
+        id: 5,
+        name: "player".to_owned(),
+        share: share(400_000),
+        quantum: ms(1),
+        cost: ms(36),
+        period: ms(100),
+    }
+}
+
+#[test]
+fn a_program_is_broken_by_handlers_only_if_its_cost_is_not_supplied() {
+    let batch = TimedProgram { cost: ms(1), ..player() };
+    let programs = CpuPrograms { ticker_ppm: 25_000, timed: vec![batch, player()], ..none() };
+    let with = |burst_ms| CpuLoad { burst: ms(burst_ms), ..cpu(0.175, Span::ZERO).load };
+    // B = b / (1 - 0.175 - 0.025) is 5 ms, and 40 % of it 2 ms.
+    assert_eq!(programs.broken_by(&with(4)), None);
+    let (index, supplied) = programs.broken_by(&with(5)).unwrap();
+    assert_eq!((index, supplied.as_nanos().div_ceil(1_000)), (1, 35_500));
+    assert_eq!(none().broken_by(&with(5)), None);
+}
+
+fn none() -> CpuPrograms {
+    CpuPrograms::default()
+}
+
+#[test]
+fn a_handler_that_would_break_the_promise_to_a_program_is_refused_and_told_which() {
+    let mut reservations = Reservations::new(platform(&[0]), &RMDP);
+    let programs = CpuPrograms { reserved_ppm: 425_000, ticker_ppm: 25_000, timed: vec![player()] };
+    reservations.set_programs(0, programs.clone());
+    // 5 ms of each 100 ms: B is 5 / 0.925 ms. 38 ms less 2.16 ms are not 36 ms.
+    let task = |cost| ActivityParams::new(ms(100), ms(cost));
+    let refusal = reservations.reserve("late", task(5), &Terms::default()).unwrap_err();
+    let Reason::BreaksProgram { cpu: 0, program, supplied } = &refusal.reason else {
+        panic!("{refusal}")
     };
+    assert_eq!((&**program, supplied.as_nanos() / 1_000), (&player(), 35_837));
+    let said = refusal.to_string();
+    for part in ["program 5 (`player`) on CPU 0", "get 35.838 ms in each 100 ms", "promised 36 ms"]
+    {
+        assert!(said.contains(part), "no `{part}`: {said}");
+    }
+    // A hint keeps the promise, too. A longer period alone would not: the burst counts.
+    let Some(Hint::PduCost { to, .. }) = refusal.hint else { panic!("{said}") };
+    assert!(to < ms(5) && to >= ms(4), "{said}");
+    let fits = reservations.reserve("late", task(4), &Terms::default()).unwrap();
+    // The sum counts: 4 ms and 1 ms.
+    assert!(reservations.reserve("more", task(1), &Terms::default()).is_err());
+    reservations.release(fits.id);
+    assert!(reservations.reserve("more", task(1), &Terms::default()).is_ok());
+    // Without the program it fits.
+    reservations.set_programs(0, none());
+    assert!(reservations.reserve("late", task(5), &Terms::default()).is_ok());
+}
+
+#[test]
+fn a_handler_goes_to_a_cpu_where_no_program_is_broken() {
+    let mut reservations = Reservations::new(platform(&[0, 1]), &RMDP);
+    reservations.set_programs(0, CpuPrograms { timed: vec![player()], ..none() });
+    let placed = |reservations: &mut Reservations, cost| {
+        let params = ActivityParams::new(ms(100), ms(cost));
+        reservations.reserve("handler", params, &Terms::default()).unwrap().cpu
+    };
+    assert_eq!([5, 4].map(|cost| placed(&mut reservations, cost)), [1, 0]);
+}
+
+#[test]
+fn programs_lower_the_limit_of_their_cpu_and_no_deadline() {
     let task = |cost| ActivityParams::new(ms(10), ms(cost));
+    let platform = platform(&[0, 1]);
     let mut reservations = Reservations::new(platform, &RMDP);
-    reservations.lower_limit(0, 500_000);
-    reservations.lower_limit(7, 500_000);
+    let half = CpuPrograms { reserved_ppm: 500_000, ..CpuPrograms::default() };
+    reservations.set_programs(0, half.clone());
+    reservations.set_programs(7, half);
     let refusal = reservations.reserve_at(
         Spot { cpu: 0, lower_ranked: &[], user: 0 },
         "a",
@@ -158,6 +232,6 @@ fn programs_lower_the_limit_of_their_cpu_and_no_deadline() {
     let loads = reservations.load();
     assert_eq!((loads[0].burst, loads[1].burst), (ms(4), ms(5)));
     // The limit is as before when the programs have ended.
-    reservations.lower_limit(0, 0);
+    reservations.set_programs(0, CpuPrograms::default());
     assert_eq!(reservations.reserve("c", task(4), &Terms::default()).unwrap().cpu, 0);
 }
