@@ -43,12 +43,13 @@ use upcall_core::time::Span;
 use upcall_sys::cgroup::{Cgroup, CgroupError, Hierarchy};
 use upcall_sys::clock::kernel_tick_ns;
 use upcall_sys::process::effective_user;
-use upcall_sys::schedule::{nice, pin_thread_of, set_nice};
+use upcall_sys::schedule::{nice, set_nice};
 
 pub use admitted::{Admitted, ProgramId, ProgramStatus};
+use bound::BoundProcess;
 pub use error::ProgramError;
 use groups::{BeginError, Groups};
-use members::{Bound, FormerCpus, Members, cpu_time};
+use members::{Candidate, FormerCpus, Members, cpu_time};
 use shares::{Part, Shares, Weight};
 use supervisor::Supervisor;
 pub use supervisor::{supervise, supervise_if_asked};
@@ -56,6 +57,7 @@ use ticker::Ticker;
 pub use upcall_core::admission::program::ProgramNeed;
 
 mod admitted;
+mod bound;
 mod error;
 mod groups;
 mod left_over;
@@ -86,7 +88,6 @@ pub struct Programs {
 /// What exists while there are programs.
 #[derive(Debug)]
 struct Divided {
-    hierarchy: Hierarchy,
     groups: Groups,
     /// `None`: the next start of a daemon does its work.
     supervisor: Option<Supervisor>,
@@ -188,11 +189,11 @@ impl Programs {
         // Admission refuses a need without a share and without a weight.
         let of_rest = Weight::OfRest(need.weight.unwrap_or(1));
         let weight = supply.map_or(of_rest, |supply| Weight::Share(supply.share));
-        let bound = Bound::new(pid, user)?;
+        let candidate = Candidate::new(pid, user)?;
         self.shares.loads.insert(cpu, *load);
         let timing = need.cost.zip(need.period);
         let part = Part { user, cpu, weight, quantum: need.quantum, timing };
-        let taken = self.take(&bound, part);
+        let taken = self.take(&candidate, part);
         // Also after an error: without programs there are no groups.
         let settled = self.settle();
         let id = taken?;
@@ -203,13 +204,14 @@ impl Programs {
         self.admitted(id).ok_or(ProgramError::Gone { pid })
     }
 
-    fn take(&mut self, bound: &Bound, part: Part) -> Result<ProgramId, ProgramError> {
-        let pid = bound.pid;
+    fn take(&mut self, candidate: &Candidate, part: Part) -> Result<ProgramId, ProgramError> {
+        let pid = candidate.pid();
         self.begin()?;
-        let Some(Divided { hierarchy, groups, .. }) = &self.divided else {
+        let Some(Divided { groups, .. }) = &self.divided else {
             return Err(CgroupError::NoController.into());
         };
-        let origin = hierarchy.group_of(pid).map_err(|_| ProgramError::Gone { pid })?;
+        let hierarchy = &groups.hierarchy;
+        let origin = candidate.group(hierarchy)?;
         let is_program = |group: &Cgroup| groups.has(group) && *group != groups.others;
         if is_program(&origin) {
             return Err(ProgramError::Taken { pid });
@@ -218,23 +220,19 @@ impl Programs {
         let id = self.admitted_ever + 1;
         let group = groups.add(&folder_of(id), part.weight)?;
         let is_taken = |pid| hierarchy.group_of(pid).is_ok_and(|group| is_program(&group));
-        if let Err(error) = bound.take(&group, &groups.others, is_taken) {
+        if let Err(error) = candidate.take(&group, hierarchy, is_taken) {
             warn_of(groups.remove(&group, &origin));
             return Err(error);
         }
         self.admitted_ever = id;
         let quantum = part.quantum.unwrap_or(PROGRAM_QUANTUM);
         let slice = part.timing.map_or(quantum, |(cost, _)| cost.min(quantum));
-        former_cpus.pin(&group, part.cpu, slice);
+        former_cpus.pin(&group, part.cpu, slice, hierarchy);
         // A cpuset may forbid the CPU.
-        if let Err(error) = pin_thread_of(pid, &[part.cpu]) {
-            former_cpus.restore(&group);
+        if let Err(error) = candidate.pin(part.cpu) {
+            former_cpus.restore(&group, hierarchy);
             warn_of(groups.remove(&group, &origin));
-            return Err(if error.is_not_found() {
-                ProgramError::Gone { pid }
-            } else {
-                error.into()
-            });
+            return Err(error);
         }
         self.shares.parts.insert(id, part);
         let earlier = Span::ZERO;
@@ -298,7 +296,7 @@ impl Programs {
         if part.weight.share().is_some() == weight.share().is_some() {
             members.group.set_weight(weight.ppm())?;
         } else {
-            members.move_to(groups.add(&folder_of(id), weight)?)?;
+            members.move_to(groups.add(&folder_of(id), weight)?, &groups.hierarchy)?;
         }
         part.weight = weight;
         self.settle()?;
@@ -311,8 +309,8 @@ impl Programs {
     /// [`ProgramError::Unknown`], [`ProgramError::Gone`] and [`ProgramError::Owner`].
     pub fn program_of(&self, user: u32, pid: u32) -> Result<ProgramId, ProgramError> {
         let unknown = ProgramError::Unknown { pid };
-        let Some(Divided { hierarchy, .. }) = &self.divided else { return Err(unknown) };
-        let group = hierarchy.group_of(pid).map_err(|_| ProgramError::Gone { pid })?;
+        let Some(Divided { groups, .. }) = &self.divided else { return Err(unknown) };
+        let group = groups.hierarchy.group_of(pid).map_err(|_| ProgramError::Gone { pid })?;
         let mut all = self.members.iter();
         let (&id, _) = all.find(|(_, members)| members.group == group).ok_or(unknown)?;
         let is_users = self.shares.parts.get(&id).is_some_and(|part| part.user == user);
@@ -326,7 +324,7 @@ impl Programs {
         let Some(members) = self.members.remove(&id) else { return };
         if let Some(Divided { groups, .. }) = &self.divided {
             let Members { group, origin, former_cpus, .. } = &members;
-            former_cpus.restore(group);
+            former_cpus.restore(group, &groups.hierarchy);
             warn_of(groups.remove(group, origin));
         }
         warn_of(self.settle());
@@ -370,9 +368,9 @@ impl Programs {
     /// # Errors
     /// See [`CgroupError`].
     pub fn leave_rest(&self, pid: u32) -> Result<(), CgroupError> {
-        match &self.divided {
-            None => Ok(()),
-            Some(Divided { hierarchy, groups, .. }) => groups.leave(pid, &hierarchy.group_of(pid)?),
+        match (&self.divided, BoundProcess::open(pid)) {
+            (Some(Divided { groups, .. }), Some(process)) => groups.leave(&process),
+            _ => Ok(()),
         }
     }
 
@@ -425,7 +423,7 @@ impl Programs {
         // weight than this thread, which moves the others. Fails without the right. Then the daemon
         // answers late while all CPUs are busy.
         let _ = set_nice(NICE_OF_SERVER);
-        let groups = Groups::begin(&parent).map_err(|error| {
+        let groups = Groups::begin(hierarchy, &parent).map_err(|error| {
             let _ = set_nice(former_nice);
             match error {
                 BeginError::OtherDaemon(pid) => ProgramError::OtherDaemon { pid },
@@ -441,7 +439,7 @@ impl Programs {
             }
         };
         let supervisor = self.supervisor_program.as_ref().and_then(start);
-        self.divided = Some(Divided { hierarchy, groups, supervisor, former_nice });
+        self.divided = Some(Divided { groups, supervisor, former_nice });
         Ok(())
     }
 

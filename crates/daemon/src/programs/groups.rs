@@ -17,10 +17,11 @@
 //! process there can still become real-time. In version 2 a group that divides has no processes
 //! unless it is the root: then all processes of the parent go to `others`.
 
-use upcall_sys::cgroup::{Cgroup, CgroupError, Version, WEIGHT_MAX_PPM};
+use upcall_sys::cgroup::{Cgroup, CgroupError, Hierarchy, Version, WEIGHT_MAX_PPM};
 use upcall_sys::process::{process_facts, threads_of};
 use upcall_sys::schedule::{Class, class_of};
 
+use super::bound::{BoundProcess, move_between};
 use super::left_over::{name_of_this_daemon, remove_dead, remove_with_processes};
 use super::shares::{ONE_PPM, Weight};
 
@@ -30,6 +31,7 @@ const SWEEPS_MAX: usize = 8;
 /// See the module's head.
 #[derive(Debug)]
 pub(super) struct Groups {
+    pub(super) hierarchy: Hierarchy,
     pub(super) parent: Cgroup,
     pub(super) top: Cgroup,
     pub(super) rest: Cgroup,
@@ -48,7 +50,7 @@ impl Groups {
     /// # Errors
     /// The process of a daemon that lives, if it has groups here; see [`CgroupError`]. Then nothing
     /// is left.
-    pub(super) fn begin(parent: &Cgroup) -> Result<Self, BeginError> {
+    pub(super) fn begin(hierarchy: Hierarchy, parent: &Cgroup) -> Result<Self, BeginError> {
         remove_dead(parent)?.map_or(Ok(()), |pid| Err(BeginError::OtherDaemon(pid)))?;
         let name = name_of_this_daemon();
         let top = parent.create(&name)?;
@@ -56,7 +58,8 @@ impl Groups {
         let was_divided = parent.is_divided();
         let empties_parent = parent.version() == Version::V2 && !parent.is_root();
         let (parent, rest_ppm) = (parent.clone(), WEIGHT_MAX_PPM);
-        let groups = Groups { parent, top, rest, others, was_divided, empties_parent, rest_ppm };
+        let groups =
+            Groups { hierarchy, parent, top, rest, others, was_divided, empties_parent, rest_ppm };
         match groups.fill() {
             Ok(()) => Ok(groups),
             Err(error) => {
@@ -89,7 +92,9 @@ impl Groups {
         for _ in 0..SWEEPS_MAX {
             let in_parent = self.parent.processes().unwrap_or_default();
             let movable = in_parent.into_iter().filter(|&pid| self.is_moved(pid));
-            if movable.filter(|&pid| self.others.add(pid).is_ok()).count() == 0 {
+            let between = (&self.parent, &self.others);
+            let move_one = |pid: &u32| move_between(between, *pid, &self.hierarchy) == Ok(true);
+            if movable.filter(move_one).count() == 0 {
                 return;
             }
         }
@@ -122,7 +127,7 @@ impl Groups {
     pub(super) fn remove(&self, group: &Cgroup, origin: &Cgroup) -> Result<(), CgroupError> {
         if *origin != self.parent && !self.has(origin) {
             for pid in group.processes().unwrap_or_default() {
-                let _ = origin.add(pid);
+                let _ = move_between((group, origin), pid, &self.hierarchy);
             }
         }
         remove_with_processes(group, &self.others)
@@ -154,11 +159,13 @@ impl Groups {
 
     /// Moves a process that is in any of these groups to the parent, so that it can have the
     /// real-time class.
-    pub(super) fn leave(&self, pid: u32, group: &Cgroup) -> Result<(), CgroupError> {
-        if self.empties_parent || !self.has(group) {
-            return Ok(());
+    pub(super) fn leave(&self, process: &BoundProcess) -> Result<(), CgroupError> {
+        match process.group(&self.hierarchy) {
+            Some(group) if !self.empties_parent && self.has(&group) => {
+                process.move_to(&self.parent, &self.hierarchy)
+            }
+            _ => Ok(()),
         }
-        self.parent.add(pid)
     }
 
     /// Moves all processes to the parent and removes the groups.

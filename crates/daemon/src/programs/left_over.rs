@@ -5,9 +5,11 @@
 
 use std::time::{Duration, Instant};
 
-use upcall_sys::cgroup::{Cgroup, CgroupError};
-use upcall_sys::process::{ThreadState, process_facts, thread_state, threads_of};
-use upcall_sys::schedule::{allowed_cpus, pin_thread_of, set_slice_of};
+use upcall_sys::cgroup::{Cgroup, CgroupError, Hierarchy};
+use upcall_sys::process::{ThreadState, process_facts, thread_state};
+use upcall_sys::schedule::allowed_cpus;
+
+use super::bound::{self, move_between, threads_in};
 
 /// The name of a program's group begins so, and its number follows.
 pub(super) const PROGRAM: char = 'p';
@@ -79,9 +81,12 @@ pub(super) fn remove_tree(parent: &Cgroup, name: &str) -> Result<(), CgroupError
         parent.unite();
     }
     let cpus = allowed_cpus().unwrap_or_default();
+    let hierarchy = Hierarchy::find()?;
     for group in groups.iter().rev() {
         if is_program(group) {
-            release_threads(group, &cpus);
+            for thread in threads_in(group, &hierarchy) {
+                let _ = bound::pin(&thread, &cpus, None);
+            }
         }
         remove_with_processes(group, parent)?;
     }
@@ -94,24 +99,14 @@ fn is_program(group: &Cgroup) -> bool {
     name.strip_prefix(PROGRAM).is_some_and(|number| number.parse::<u64>().is_ok())
 }
 
-fn release_threads(group: &Cgroup, cpus: &[u32]) {
-    for pid in group.processes().unwrap_or_default() {
-        for tid in threads_of(pid).unwrap_or_default() {
-            // Fails only if the thread has ended.
-            let _ = pin_thread_of(tid, cpus);
-            let _ = set_slice_of(tid, None);
-        }
-    }
-}
-
 /// Moves the processes of a group to another one and removes it. Blocks for [`EMPTY_WITHIN`] at
 /// most.
 pub(super) fn remove_with_processes(group: &Cgroup, to: &Cgroup) -> Result<(), CgroupError> {
-    let begun = Instant::now();
+    let (begun, hierarchy) = (Instant::now(), Hierarchy::find()?);
     loop {
         for pid in group.processes().unwrap_or_default() {
             // Fails if the process has ended; else the next round finds it again.
-            let _ = to.add(pid);
+            let _ = move_between((group, to), pid, &hierarchy);
         }
         match group.remove() {
             Err(CgroupError::Busy { .. }) if begun.elapsed() < EMPTY_WITHIN => {

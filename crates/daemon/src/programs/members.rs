@@ -1,18 +1,17 @@
 //! The processes of a program: who may be taken, how they come into its group, and how they go.
 //!
-//! A process is bound by a pidfd before it is moved, and is looked at again afterwards: only then
-//! it is sure that the number was its own. What it starts later is in the group by itself, with the
-//! same CPU and slice.
+//! A process is bound by a descriptor before it is moved, and is looked at again afterwards
+//! ([`super::bound`]). What it starts later is in the group by itself, with the same CPU and slice.
 
 use std::collections::BTreeMap;
 
 use upcall_core::time::Span;
-use upcall_sys::cgroup::{Cgroup, CgroupError};
+use upcall_sys::cgroup::{Cgroup, CgroupError, Hierarchy};
 use upcall_sys::process::{
-    PidFd, UserIdFile, cpu_time_of, descendants_of, process_facts, threads_of,
+    ThreadHandle, UserIdFile, cpu_time_of, descendants_of, process_facts, threads_of,
 };
-use upcall_sys::schedule::{Class, allowed_cpus_of, class_of, pin_thread_of, set_slice_of};
 
+use super::bound::{self, BoundProcess, threads_in};
 use super::error::ProgramError;
 use super::left_over::remove_with_processes;
 
@@ -21,30 +20,34 @@ const LOOKS_MAX: usize = 8;
 
 /// A process that a user may make a program of.
 #[derive(Debug)]
-pub(super) struct Bound {
-    pub(super) pid: u32,
+pub(super) struct Candidate {
+    process: BoundProcess,
     user: u32,
-    handle: PidFd,
 }
 
-impl Bound {
+impl Candidate {
     /// Binds process `pid` for a user.
     pub(super) fn new(pid: u32, user: u32) -> Result<Self, ProgramError> {
         if pid <= 1 || pid == std::process::id() {
             return Err(ProgramError::System { pid });
         }
-        let handle = PidFd::open(pid).map_err(|error| match error.is_permission() {
-            true => ProgramError::Os(error),
-            false => ProgramError::Gone { pid },
-        })?;
-        let bound = Bound { pid, user, handle };
-        bound.check()?;
-        Ok(bound)
+        let process = BoundProcess::open(pid).ok_or(ProgramError::Gone { pid })?;
+        Candidate::checked(process, user)
+    }
+
+    fn checked(process: BoundProcess, user: u32) -> Result<Self, ProgramError> {
+        let candidate = Candidate { process, user };
+        candidate.check()?;
+        Ok(candidate)
+    }
+
+    pub(super) fn pid(&self) -> u32 {
+        self.process.pid
     }
 
     /// Whether it still is the process, and the user may have it.
     fn check(&self) -> Result<(), ProgramError> {
-        let Bound { pid, user, .. } = *self;
+        let (pid, user) = (self.process.pid, self.user);
         let gone = ProgramError::Gone { pid };
         let Some(facts) = process_facts(pid) else { return Err(gone) };
         if facts.is_kernel {
@@ -61,22 +64,27 @@ impl Bound {
                 Err(_) => return Err(gone),
             }
         }
-        match self.handle.has_exited() {
-            Ok(false) => Ok(()),
-            _ => Err(gone),
-        }
+        if self.process.has_ended() { Err(gone) } else { Ok(()) }
     }
 
-    /// Moves the process into a group. If the number was not its own then, it goes `back`.
-    fn move_to(&self, group: &Cgroup, back: &Cgroup) -> Result<(), ProgramError> {
-        let pid = self.pid;
-        group.add(pid).map_err(|error| match error {
+    /// The group that it is in.
+    pub(super) fn group(&self, hierarchy: &Hierarchy) -> Result<Cgroup, ProgramError> {
+        self.process.group(hierarchy).ok_or(ProgramError::Gone { pid: self.pid() })
+    }
+
+    /// Moves the process into a group. If the user may not have it any more then, it goes back.
+    fn move_to(&self, group: &Cgroup, hierarchy: &Hierarchy) -> Result<(), ProgramError> {
+        let pid = self.pid();
+        let before = self.group(hierarchy)?;
+        self.process.move_to(group, hierarchy).map_err(|error| match error {
             error if error.is_gone() => ProgramError::Gone { pid },
             error if error.is_invalid() => ProgramError::RealTime { pid },
             error => error.into(),
         })?;
         self.check().inspect_err(|_| {
-            let _ = back.add(self.pid);
+            if !self.process.has_ended() {
+                let _ = self.process.move_to(&before, hierarchy);
+            }
         })
     }
 
@@ -85,22 +93,39 @@ impl Bound {
     pub(super) fn take(
         &self,
         group: &Cgroup,
-        back: &Cgroup,
+        hierarchy: &Hierarchy,
         is_taken: impl Fn(u32) -> bool,
     ) -> Result<(), ProgramError> {
-        self.move_to(group, back)?;
+        self.move_to(group, hierarchy)?;
         for _ in 0..LOOKS_MAX {
             let inside = group.processes()?;
-            let missing = descendants_of(self.pid)?.into_iter();
-            let missing = missing.filter(|pid| !inside.contains(pid) && !is_taken(*pid));
-            let moved = missing.filter(|&pid| {
-                Bound::new(pid, self.user).is_ok_and(|bound| bound.move_to(group, back).is_ok())
+            let missing = descendants_of(self.pid())?.into_iter();
+            let missing = missing.filter(|of| !inside.contains(&of.pid) && !is_taken(of.pid));
+            let moved = missing.filter(|listed| {
+                let process = BoundProcess::of(listed);
+                let candidate = process.and_then(|of| Candidate::checked(of, self.user).ok());
+                candidate.is_some_and(|of| of.move_to(group, hierarchy).is_ok())
             });
             if moved.count() == 0 {
                 break;
             }
         }
         Ok(())
+    }
+
+    /// Lets the first thread run on one CPU.
+    ///
+    /// # Errors
+    /// The kernel's error: a cpuset may forbid the CPU.
+    pub(super) fn pin(&self, cpu: u32) -> Result<(), ProgramError> {
+        let pid = self.pid();
+        let pinned = ThreadHandle::open(pid, pid)
+            .and_then(|thread| self.check().is_ok().then(|| thread.pin(&[cpu])).transpose());
+        match pinned {
+            Ok(Some(())) => Ok(()),
+            Err(error) if !error.is_not_found() => Err(error.into()),
+            _ => Err(ProgramError::Gone { pid }),
+        }
     }
 }
 
@@ -119,10 +144,14 @@ pub(super) struct Members {
 
 impl Members {
     /// Moves all to a new group, and removes the former one.
-    pub(super) fn move_to(&mut self, group: Cgroup) -> Result<(), CgroupError> {
+    pub(super) fn move_to(
+        &mut self,
+        group: Cgroup,
+        hierarchy: &Hierarchy,
+    ) -> Result<(), CgroupError> {
         for pid in self.group.processes()? {
             // Fails only if the process has ended.
-            let _ = group.add(pid);
+            let _ = bound::move_between((&self.group, &group), pid, hierarchy);
         }
         let earlier = cpu_time(&self.group);
         let former = core::mem::replace(&mut self.group, group);
@@ -136,30 +165,31 @@ impl Members {
 pub(super) struct FormerCpus {
     /// Of the first process; for threads that were started later.
     of_first: Vec<u32>,
-    of_threads: BTreeMap<u32, Vec<u32>>,
+    /// By number and start.
+    of_threads: BTreeMap<(u32, u64), Vec<u32>>,
 }
 
 impl FormerCpus {
     /// Nothing changed so far. `pid` is the first process.
     pub(super) fn of(pid: u32) -> Result<Self, ProgramError> {
-        let of_first = allowed_cpus_of(pid).map_err(|_| ProgramError::Gone { pid })?;
+        let first = ThreadHandle::open(pid, pid).and_then(|thread| thread.allowed_cpus());
+        let of_first = first.map_err(|_| ProgramError::Gone { pid })?;
         Ok(FormerCpus { of_first, of_threads: BTreeMap::new() })
     }
 
     /// Lets all threads of a group run on one CPU, with this slice.
-    pub(super) fn pin(&mut self, group: &Cgroup, cpu: u32, slice: Span) {
+    pub(super) fn pin(&mut self, group: &Cgroup, cpu: u32, slice: Span, hierarchy: &Hierarchy) {
         for _ in 0..LOOKS_MAX {
             let mut is_new = false;
-            for tid in threads_in(group) {
-                if self.of_threads.contains_key(&tid) || is_real_time(tid) {
+            for thread in threads_in(group, hierarchy) {
+                let Ok(started) = thread.started() else { continue };
+                let key = (thread.tid(), started);
+                if self.of_threads.contains_key(&key) {
                     continue;
                 }
-                // These fail if the thread has ended, or if a user's daemon lacks a right.
-                let Ok(former) = allowed_cpus_of(tid) else { continue };
+                let Some(former) = bound::pin(&thread, &[cpu], Some(slice)) else { continue };
                 is_new = true;
-                self.of_threads.insert(tid, former);
-                let _ = pin_thread_of(tid, &[cpu]);
-                let _ = set_slice_of(tid, Some(slice.as_nanos()));
+                self.of_threads.insert(key, former);
             }
             if !is_new {
                 return;
@@ -168,25 +198,13 @@ impl FormerCpus {
     }
 
     /// Undoes [`FormerCpus::pin`].
-    pub(super) fn restore(&self, group: &Cgroup) {
-        for tid in threads_in(group).into_iter().filter(|&tid| !is_real_time(tid)) {
-            let former = self.of_threads.get(&tid).unwrap_or(&self.of_first);
-            let _ = pin_thread_of(tid, former);
-            let _ = set_slice_of(tid, None);
+    pub(super) fn restore(&self, group: &Cgroup, hierarchy: &Hierarchy) {
+        for thread in threads_in(group, hierarchy) {
+            let Ok(started) = thread.started() else { continue };
+            let former = self.of_threads.get(&(thread.tid(), started));
+            let _ = bound::pin(&thread, former.unwrap_or(&self.of_first), None);
         }
     }
-}
-
-/// Whether the share of a group does not bound the thread. It may also be that of a domain, which
-/// must stay on its CPU.
-fn is_real_time(tid: u32) -> bool {
-    let is_ordinary = |class| matches!(class, Class::Ordinary | Class::Batch | Class::Idle);
-    class_of(tid).is_ok_and(|class| !is_ordinary(class))
-}
-
-fn threads_in(group: &Cgroup) -> Vec<u32> {
-    let processes = group.processes().unwrap_or_default();
-    processes.into_iter().flat_map(|pid| threads_of(pid).unwrap_or_default()).collect()
 }
 
 /// The CPU time of a group: of all that were ever in it, or, if the kernel does not count that, of

@@ -166,7 +166,7 @@ impl Daemon {
             );
         }
         self.domain_of(session)?;
-        self.leave_programs(pid);
+        self.leave_programs(session);
         let Attached { number, generation, process, virtual_processors } =
             self.domain_of(session)?;
         let (number, generation) = (*number, *generation);

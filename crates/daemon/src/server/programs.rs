@@ -185,9 +185,13 @@ impl Daemon {
     }
 
     /// Takes a process out of the groups before a thread of it gets the real-time class.
-    pub(super) fn leave_programs(&self, pid: u32) {
-        // If it fails, the kernel refuses the class, and that error is reported.
-        let _ = self.programs.programs.leave_rest(pid);
+    pub(super) fn leave_programs(&self, session: u64) {
+        let Some(session) = self.sessions.get(&session) else { return };
+        // The number of a process that has ended may belong to another one.
+        if session.process.has_exited() == Ok(false) {
+            // If it fails, the kernel refuses the class, and that error is reported.
+            let _ = self.programs.programs.leave_rest(session.credentials.pid);
+        }
     }
 
     /// Tells the programs what handlers have reserved, after that has changed.

@@ -42,17 +42,17 @@ pub fn all_processes() -> Result<Vec<ProcessFacts>, OsError> {
 ///
 /// # Errors
 /// As [`all_processes`].
-pub fn descendants_of(pid: u32) -> Result<Vec<u32>, OsError> {
+pub fn descendants_of(pid: u32) -> Result<Vec<ProcessFacts>, OsError> {
     Ok(descendants_in(&all_processes()?, pid))
 }
 
-fn descendants_in(all: &[ProcessFacts], pid: u32) -> Vec<u32> {
+fn descendants_in(all: &[ProcessFacts], pid: u32) -> Vec<ProcessFacts> {
     let (mut known, mut found) = (BTreeSet::from([pid]), Vec::new());
     loop {
         let before = found.len();
         for facts in all {
             if known.contains(&facts.parent) && known.insert(facts.pid) {
-                found.push(facts.pid);
+                found.push(*facts);
             }
         }
         if found.len() == before {
@@ -76,7 +76,7 @@ fn numbers_in(folder: &str, operation: &'static str) -> Result<Vec<u32>, OsError
 }
 
 /// `pid (name) S ppid pgrp session tty tpgid flags ... starttime`. A name may contain anything.
-fn facts_in(pid: u32, stat: &[u8]) -> Option<ProcessFacts> {
+pub(super) fn facts_in(pid: u32, stat: &[u8]) -> Option<ProcessFacts> {
     let after_name = stat.iter().rposition(|&byte| byte == b')')? + 1;
     let rest = core::str::from_utf8(&stat[after_name..]).ok()?;
     let mut fields = rest.split_ascii_whitespace().skip(1);
@@ -106,17 +106,21 @@ mod tests {
         let facts = process_facts(child.pid()).unwrap();
         assert_eq!((facts.pid, facts.parent, facts.is_kernel), (child.pid(), own, false));
         assert!(process_facts(own).unwrap().started <= facts.started);
-        let descendants = descendants_of(own).unwrap();
+        let descendants = pids(&descendants_of(own).unwrap());
         assert!(descendants.contains(&child.pid()) && !descendants.contains(&own));
         assert_eq!(threads_of(child.pid()), Ok(vec![child.pid()]));
+    }
+
+    fn pids(all: &[ProcessFacts]) -> Vec<u32> {
+        all.iter().map(|facts| facts.pid).collect()
     }
 
     #[test]
     fn descendants_are_found_in_any_order_of_numbers() {
         let facts = |(pid, parent)| ProcessFacts { pid, parent, is_kernel: false, started: 0 };
         let all = [(9, 30), (30, 7), (7, 1), (8, 1), (1, 0), (4, 9)].map(facts);
-        assert_eq!(descendants_in(&all, 7), [30, 9, 4]);
-        assert_eq!(descendants_in(&all, 8), [0u32; 0]);
+        assert_eq!(pids(&descendants_in(&all, 7)), [30, 9, 4]);
+        assert_eq!(descendants_in(&all, 8), []);
     }
 
     #[test]

@@ -28,11 +28,12 @@
 //!
 //! [`at_priority`]: crate::schedule::at_priority
 
+use super::family::facts_in;
 use super::thread::{LockWait, ThreadState, first_line, schedstat_in, state_of, waits_for_lock};
 use crate::OsError;
 use crate::schedule::{
-    Class, class_of, is_pinned_to, pin_thread_of, set_fifo_not_inherited_of,
-    set_ordinary_not_inherited_of, set_ordinary_of,
+    Class, allowed_cpus_of, class_of, is_pinned_to, pin_thread_of, set_fifo_not_inherited_of,
+    set_ordinary_not_inherited_of, set_ordinary_of, set_slice_of,
 };
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -78,6 +79,19 @@ impl ThreadHandle {
     pub fn has_ended(&self) -> bool {
         let file = self.schedstat.as_ref().unwrap_or(&self.stat);
         first_line(file, &mut [0; 1]) == Err(Errno::SRCH)
+    }
+
+    /// When the thread started, in ticks of the clock since the machine started. With the number it
+    /// tells the thread from later ones. One system call. Does not block or allocate.
+    ///
+    /// # Errors
+    /// `ESRCH` if the thread has ended.
+    pub fn started(&self) -> Result<u64, OsError> {
+        const OPERATION: &str = "read(/proc/pid/task/tid/stat)";
+        let mut text = [0; 1024];
+        let length = first_line(&self.stat, &mut text).map_err(OsError::of(OPERATION))?;
+        let facts = facts_in(self.tid, &text[..length]);
+        Ok(facts.ok_or_else(|| OsError::new(OPERATION, libc::EINVAL))?.started)
     }
 
     /// The present state of the thread, as [`super::thread_state`]. One system call. Does not
@@ -208,6 +222,25 @@ impl ThreadHandle {
         if self.has_ended() { Err(ended("sched_getaffinity")) } else { Ok(is_pinned) }
     }
 
+    /// The CPUs that the thread may run on, ascending. Two system calls. Allocates.
+    ///
+    /// # Errors
+    /// `ESRCH` if the thread has ended. As [`crate::schedule::allowed_cpus`].
+    pub fn allowed_cpus(&self) -> Result<Vec<u32>, OsError> {
+        let cpus = allowed_cpus_of(self.tid)?;
+        // The number was its own if it exists now.
+        if self.has_ended() { Err(ended("sched_getaffinity")) } else { Ok(cpus) }
+    }
+
+    /// Asks for the slice of the thread, as [`crate::schedule::set_slice_of`]. Four system calls.
+    ///
+    /// # Errors
+    /// `ESRCH` if the thread has ended; no other thread is changed. As
+    /// [`crate::schedule::set_slice_of`].
+    pub fn set_slice(&self, slice_ns: Option<u64>) -> Result<bool, OsError> {
+        self.change(|tid| set_slice_of(tid, slice_ns))
+    }
+
     /// Lets the thread run on these CPUs only. Two system calls.
     ///
     /// # Errors
@@ -219,7 +252,7 @@ impl ThreadHandle {
     }
 
     /// Steps 1 and 2 of the module's head.
-    fn change(&self, change: impl FnOnce(u32) -> Result<(), OsError>) -> Result<(), OsError> {
+    fn change<T>(&self, change: impl FnOnce(u32) -> Result<T, OsError>) -> Result<T, OsError> {
         if self.has_ended() { Err(ended("sched_setscheduler")) } else { change(self.tid) }
     }
 }

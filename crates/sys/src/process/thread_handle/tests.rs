@@ -46,6 +46,11 @@ fn a_living_thread_is_read_and_changed() {
     let times_ns = [cpu_time_of(pid, tid), handle.cpu_time(), cpu_time_of(pid, tid)];
     assert!(times_ns.map(Result::unwrap).is_sorted(), "{times_ns:?}");
     handle.pin(&allowed_cpus().unwrap()).unwrap();
+    assert_eq!(handle.allowed_cpus(), allowed_cpus());
+    let own = crate::process::process_facts(pid).unwrap().started;
+    assert!(handle.started().unwrap() >= own);
+    assert_eq!(ThreadHandle::open(pid, pid).unwrap().started(), Ok(own));
+    assert_eq!(handle.set_slice(None), Ok(true));
     handle.set_ordinary().unwrap();
     if fifo_permission(7).is_ok() {
         handle.set_fifo_not_inherited(7).unwrap();
@@ -123,6 +128,9 @@ fn an_ended_thread_is_known_as_such_and_not_changed() {
         handle.set_fifo_not_inherited(1),
         handle.set_ordinary(),
         handle.pin(&cpus),
+        handle.started().map(|_| ()),
+        handle.allowed_cpus().map(|_| ()),
+        handle.set_slice(None).map(|_| ()),
     ];
     for error in errors {
         assert_eq!(error.unwrap_err().raw_os_error(), libc::ESRCH);
