@@ -34,8 +34,9 @@
 //! One thread uses it, the server's. Its calls block for some milliseconds, while the kernel moves
 //! processes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use upcall_core::admission::program::{CpuPrograms, PROGRAM_QUANTUM};
 use upcall_core::admission::{CpuLoad, Share};
@@ -49,6 +50,7 @@ pub use admitted::{Admitted, ProgramId, ProgramStatus};
 use bound::BoundProcess;
 pub use error::ProgramError;
 use groups::{BeginError, Groups};
+use leaving::Leaving;
 use members::{Candidate, FormerCpus, Members, cpu_time};
 use shares::{Part, Shares, Weight};
 use supervisor::Supervisor;
@@ -60,6 +62,7 @@ mod admitted;
 mod bound;
 mod error;
 mod groups;
+mod leaving;
 mod left_over;
 mod members;
 mod shares;
@@ -70,6 +73,8 @@ mod ticker;
 pub const PROGRAMS_MAX: usize = 64;
 /// The best one.
 const NICE_OF_SERVER: i32 = -20;
+/// How long the end of the daemon waits for processes of programs that start others all the time.
+const LEAVE_WITHIN: Duration = Duration::from_secs(3);
 
 /// See the module's head. Dropping it ends the shares of all programs.
 #[derive(Debug)]
@@ -79,6 +84,8 @@ pub struct Programs {
     parent: Option<Cgroup>,
     shares: Shares,
     members: BTreeMap<ProgramId, Members>,
+    /// Groups of ended programs that have processes yet.
+    leaving: VecDeque<Leaving>,
     admitted_ever: u64,
     tickers: Vec<Ticker>,
     /// `None`: there are no programs.
@@ -109,6 +116,7 @@ impl Programs {
             parent: None,
             shares: Shares::new(cpus, ticker::is_permitted(), kernel_tick),
             members: BTreeMap::new(),
+            leaving: VecDeque::new(),
             admitted_ever: 0,
             tickers: Vec::new(),
             divided: None,
@@ -219,19 +227,21 @@ impl Programs {
         let mut former_cpus = FormerCpus::of(pid)?;
         let id = self.admitted_ever + 1;
         let group = groups.add(&folder_of(id), part.weight)?;
-        let is_taken = |pid| hierarchy.group_of(pid).is_ok_and(|group| is_program(&group));
-        if let Err(error) = candidate.take(&group, hierarchy, is_taken) {
-            warn_of(groups.remove(&group, &origin));
-            return Err(error);
-        }
+        // Also if it fails: the group may stay for a while.
         self.admitted_ever = id;
+        let is_taken = |pid| hierarchy.group_of(pid).is_ok_and(|group| is_program(&group));
         let quantum = part.quantum.unwrap_or(PROGRAM_QUANTUM);
         let slice = part.timing.map_or(quantum, |(cost, _)| cost.min(quantum));
-        former_cpus.pin(&group, part.cpu, slice, hierarchy);
-        // A cpuset may forbid the CPU.
-        if let Err(error) = candidate.pin(part.cpu) {
-            former_cpus.restore(&group, hierarchy);
-            warn_of(groups.remove(&group, &origin));
+        let taken = candidate.take(&group, hierarchy, is_taken);
+        let pinned = taken
+            .and_then(|()| former_cpus.pin((pid, &group), (part.cpu, slice), hierarchy))
+            // A cpuset may forbid the CPU.
+            .and_then(|()| candidate.pin(part.cpu));
+        if let Err(error) = pinned {
+            let leaving = Leaving::new(group, groups.way_out(origin), Some(former_cpus));
+            if !leaving.empty(groups) {
+                self.leaving.push_back(leaving);
+            }
             return Err(error);
         }
         self.shares.parts.insert(id, part);
@@ -296,7 +306,11 @@ impl Programs {
         if part.weight.share().is_some() == weight.share().is_some() {
             members.group.set_weight(weight.ppm())?;
         } else {
-            members.move_to(groups.add(&folder_of(id), weight)?, &groups.hierarchy)?;
+            let group = groups.add(&folder_of(id), weight)?;
+            let leaving = members.move_to(group, &groups.hierarchy)?;
+            if !leaving.empty(groups) {
+                self.leaving.push_back(leaving);
+            }
         }
         part.weight = weight;
         self.settle()?;
@@ -318,21 +332,41 @@ impl Programs {
     }
 
     /// Ends a program's share: its processes go where they came from, on the CPUs that they had.
-    /// No effect if it has ended.
+    /// Those that are left after a turn go in the next ones ([`Programs::reap`]). No effect if it
+    /// has ended.
     pub fn end(&mut self, id: ProgramId) {
         self.shares.parts.remove(&id);
         let Some(members) = self.members.remove(&id) else { return };
         if let Some(Divided { groups, .. }) = &self.divided {
-            let Members { group, origin, former_cpus, .. } = &members;
-            former_cpus.restore(group, &groups.hierarchy);
-            warn_of(groups.remove(group, origin));
+            let Members { group, origin, former_cpus, .. } = members;
+            let leaving = Leaving::new(group, groups.way_out(origin), Some(former_cpus));
+            if !leaving.empty(groups) {
+                self.leaving.push_back(leaving);
+            }
         }
         warn_of(self.settle());
     }
 
-    /// Ends the programs without processes, and returns them. For every now and then, and for the
-    /// end of a first process. Reads a file a program.
+    /// Whether processes of ended programs are still to be moved: [`Programs::reap`] goes on.
+    pub fn is_leaving(&self) -> bool {
+        !self.leaving.is_empty()
+    }
+
+    /// Goes on with a group of an ended program, each time with another one.
+    fn empty_one(&mut self) {
+        let Some(Divided { groups, .. }) = &self.divided else { return };
+        let Some(leaving) = self.leaving.pop_front() else { return };
+        match leaving.empty(groups) {
+            true => warn_of(self.settle()),
+            false => self.leaving.push_back(leaving),
+        }
+    }
+
+    /// Ends the programs without processes, and returns them. Goes on with the processes of a
+    /// program that ended before. For every now and then, and for the end of a first process. Reads
+    /// a file a program.
     pub fn reap(&mut self) -> Vec<ProgramId> {
+        self.empty_one();
         let is_over = |of: &Members| !of.group.processes().is_ok_and(|all| !all.is_empty());
         let over = self.members.iter().filter(|(_, members)| is_over(members));
         let over: Vec<ProgramId> = over.map(|(&id, _)| id).collect();
@@ -446,7 +480,7 @@ impl Programs {
     /// Fits the weight of `rest` and the tickers to the programs. Removes all groups after the last
     /// program.
     fn settle(&mut self) -> Result<(), ProgramError> {
-        if self.members.is_empty() {
+        if self.members.is_empty() && self.leaving.is_empty() {
             self.tickers.clear();
             if let Some(Divided { groups, supervisor, former_nice, .. }) = self.divided.take() {
                 groups.end();
@@ -479,6 +513,14 @@ impl Drop for Programs {
     fn drop(&mut self) {
         let all: Vec<ProgramId> = self.members.keys().copied().collect();
         all.into_iter().for_each(|id| self.end(id));
+        let until = Instant::now() + LEAVE_WITHIN;
+        while self.is_leaving() && Instant::now() < until {
+            self.empty_one();
+        }
+        if self.is_leaving() {
+            self.leaving.clear();
+            warn_of(self.settle());
+        }
     }
 }
 

@@ -32,6 +32,11 @@ const BUSY: &str = "while :; do :; done";
 /// It starts 32 of them.
 const FORKS: &str = "i=0; while [ $i -lt 32 ]; do (while :; do :; done) & i=$((i+1)); done; wait";
 
+/// It starts more processes than one admission moves.
+const TOO_MANY: &str = "i=0; while [ $i -lt 1200 ]; do sleep 1000 & i=$((i+1)); done; wait";
+/// Eight processes that start others all the time.
+const STARTERS: &str = "for i in 1 2 3 4 5 6 7 8; do (while :; do /bin/true; done) & done; wait";
+
 /// After that all processes of a script run.
 const WARM_UP: Duration = Duration::from_millis(600);
 
@@ -290,6 +295,62 @@ fn a_program_is_taken_with_its_descendants_and_set_free_again() {
         std::thread::sleep(Duration::from_millis(1));
     }
     assert_eq!((parent.left().len(), programs.status().len()), (0, 0));
+}
+
+/// Calls it until the processes of ended programs have left. Each call is one turn.
+fn let_all_go(programs: &mut Programs) {
+    let until = Instant::now() + Duration::from_secs(60);
+    while programs.is_leaving() {
+        assert!(Instant::now() < until, "processes are left");
+        programs.reap();
+    }
+}
+
+#[test]
+#[ignore = "needs root"]
+fn a_process_with_too_many_descendants_is_refused_and_they_are_given_back() {
+    let parent = Parent::new();
+    let mut programs = parent.programs();
+    let child = parent.starts(TOO_MANY);
+    let count = || parent.group.processes().unwrap().len();
+    let until = Instant::now() + Duration::from_secs(60);
+    while count() < 1_201 {
+        assert!(Instant::now() < until, "{} processes", count());
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let refused = programs.admit(0, child.pid(), &share(100_000), &parent.load());
+    match refused {
+        Err(ProgramError::Grows { pid, taken }) => {
+            assert!(pid == child.pid() && (1..=1_024).contains(&taken), "{taken}");
+        }
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(programs.status(), []);
+    let_all_go(&mut programs);
+    assert_eq!((parent.left(), count()), (vec![], 1_201));
+    // One of them alone is taken.
+    let first = parent.group.processes().unwrap().into_iter().max().unwrap();
+    let admitted = programs.admit(0, first, &share(100_000), &parent.load()).unwrap();
+    assert_eq!(programs.status()[0].processes, 1);
+    programs.end(admitted.id);
+    let_all_go(&mut programs);
+    assert_eq!((parent.left(), count()), (vec![], 1_201));
+}
+
+#[test]
+#[ignore = "needs root"]
+fn a_program_that_starts_processes_all_the_time_is_taken_and_leaves() {
+    let parent = Parent::new();
+    let mut programs = parent.programs();
+    let child = parent.starts(STARTERS);
+    std::thread::sleep(WARM_UP);
+    let id = parent.admit(&mut programs, &child, share(300_000));
+    std::thread::sleep(WARM_UP);
+    assert!(programs.status()[0].processes >= 9, "{:?}", programs.status());
+    programs.end(id);
+    let_all_go(&mut programs);
+    assert_eq!(parent.left(), [""; 0]);
+    assert!(parent.group.processes().unwrap().contains(&child.pid()));
 }
 
 #[test]

@@ -20,6 +20,11 @@ use upcall_sys::process::{
 };
 use upcall_sys::schedule::{Class, allowed_cpus_of, pin_thread_of, set_slice_of};
 
+/// Processes that one turn of the server's thread moves at most.
+pub(super) const MOVES_MAX: usize = 1_024;
+/// Threads of a program that are pinned at most.
+pub(super) const THREADS_MAX: usize = 4_096;
+
 /// A process that has its number as long as it has not ended.
 #[derive(Debug)]
 pub(super) struct BoundProcess {

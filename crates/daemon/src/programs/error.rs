@@ -47,6 +47,13 @@ pub enum ProgramError {
         /// The process.
         pid: u32,
     },
+    /// The process has too many descendants or threads, or they become more while they are taken.
+    Grows {
+        /// The process.
+        pid: u32,
+        /// How many descendants, or threads, were taken. They were given back.
+        taken: usize,
+    },
     /// The user has as many programs as a user may have.
     TooMany {
         /// The most programs of one user.
@@ -100,6 +107,12 @@ impl fmt::Display for ProgramError {
             ProgramError::Unknown { pid } => {
                 write!(f, "process {pid} belongs to no program of Upcall")
             }
+            ProgramError::Grows { pid, taken } => write!(
+                f,
+                "process {pid} has too many processes or threads, or starts them faster than they \
+                 are taken: {taken} were, and there are more; stop it meanwhile (SIGSTOP), or take \
+                 a process with fewer"
+            ),
             ProgramError::TooMany { programs_max } => {
                 write!(f, "the user has {programs_max} programs, the most of one user")
             }

@@ -22,7 +22,7 @@ use upcall_sys::process::{process_facts, threads_of};
 use upcall_sys::schedule::{Class, class_of};
 
 use super::bound::{BoundProcess, move_between};
-use super::left_over::{name_of_this_daemon, remove_dead, remove_with_processes};
+use super::left_over::{name_of_this_daemon, remove_dead, remove_tree, remove_with_processes};
 use super::shares::{ONE_PPM, Weight};
 
 /// Looks for processes of the parent that are to be moved: forks go on meanwhile.
@@ -122,15 +122,13 @@ impl Groups {
         Ok(group)
     }
 
-    /// Removes the group of a program. Its processes go to `origin`, or to `others` if they came
-    /// from the parent or `origin` takes none.
-    pub(super) fn remove(&self, group: &Cgroup, origin: &Cgroup) -> Result<(), CgroupError> {
-        if *origin != self.parent && !self.has(origin) {
-            for pid in group.processes().unwrap_or_default() {
-                let _ = move_between((group, origin), pid, &self.hierarchy);
-            }
+    /// Where the processes of a program go that came from `origin`: there, or to `others` if that
+    /// is the parent.
+    pub(super) fn way_out(&self, origin: Cgroup) -> Cgroup {
+        match origin == self.parent || self.has(&origin) {
+            true => self.others.clone(),
+            false => origin,
         }
-        remove_with_processes(group, &self.others)
     }
 
     /// Sets the weight of `rest`. No system call if it has it.
@@ -176,10 +174,13 @@ impl Groups {
         if !self.was_divided {
             self.parent.unite();
         }
-        for group in [&self.others, &self.rest, &self.top] {
-            if let Err(error) = remove_with_processes(group, &self.parent) {
-                tracing::warn!(event = "group not removed", %error, "a control group stays");
-            }
+        let all = [&self.others, &self.rest, &self.top];
+        let removed = all.map(|group| remove_with_processes(group, &self.parent));
+        // Groups of programs that are still left go with the rest.
+        if removed.iter().any(Result::is_err)
+            && let Err(error) = remove_tree(&self.parent, &name_of_this_daemon())
+        {
+            tracing::warn!(event = "group not removed", %error, "a control group stays");
         }
     }
 }

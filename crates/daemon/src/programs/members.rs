@@ -3,7 +3,8 @@
 //! A process is bound by a descriptor before it is moved, and is looked at again afterwards
 //! ([`super::bound`]). What it starts later is in the group by itself, with the same CPU and slice.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
 
 use upcall_core::time::Span;
 use upcall_sys::cgroup::{Cgroup, CgroupError, Hierarchy};
@@ -11,12 +12,16 @@ use upcall_sys::process::{
     ThreadHandle, UserIdFile, cpu_time_of, descendants_of, process_facts, threads_of,
 };
 
-use super::bound::{self, BoundProcess, threads_in};
+use super::bound::{
+    self, BoundProcess, MOVES_MAX, THREADS_MAX, move_between, threads_in, threads_of_process,
+};
 use super::error::ProgramError;
-use super::left_over::remove_with_processes;
+use super::leaving::Leaving;
 
 /// Looks for processes and threads that were started meanwhile.
 const LOOKS_MAX: usize = 8;
+/// How long the descendants of a process are moved at most, beside one look and one move.
+const TAKE_WITHIN: Duration = Duration::from_millis(500);
 
 /// A process that a user may make a program of.
 #[derive(Debug)]
@@ -90,27 +95,37 @@ impl Candidate {
 
     /// Moves the process and its descendants into a group. Descendants of other users, and those
     /// that `is_taken`, stay where they are.
+    ///
+    /// # Errors
+    /// [`ProgramError::Grows`]: there were more and more. Some are in the group.
     pub(super) fn take(
         &self,
         group: &Cgroup,
         hierarchy: &Hierarchy,
         is_taken: impl Fn(u32) -> bool,
     ) -> Result<(), ProgramError> {
+        let begun = Instant::now();
         self.move_to(group, hierarchy)?;
+        let (pid, mut taken) = (self.pid(), 1);
         for _ in 0..LOOKS_MAX {
-            let inside = group.processes()?;
-            let missing = descendants_of(self.pid())?.into_iter();
-            let missing = missing.filter(|of| !inside.contains(&of.pid) && !is_taken(of.pid));
-            let moved = missing.filter(|listed| {
-                let process = BoundProcess::of(listed);
+            let (inside, before) = (group.processes()?, taken);
+            let missing = descendants_of(pid)?.into_iter();
+            let missing = missing.filter(|of| inside.binary_search(&of.pid).is_err());
+            for listed in missing.filter(|of| !is_taken(of.pid)) {
+                if taken == MOVES_MAX || begun.elapsed() >= TAKE_WITHIN {
+                    return Err(ProgramError::Grows { pid, taken });
+                }
+                let process = BoundProcess::of(&listed);
                 let candidate = process.and_then(|of| Candidate::checked(of, self.user).ok());
-                candidate.is_some_and(|of| of.move_to(group, hierarchy).is_ok())
-            });
-            if moved.count() == 0 {
-                break;
+                if candidate.is_some_and(|of| of.move_to(group, hierarchy).is_ok()) {
+                    taken += 1;
+                }
+            }
+            if taken == before {
+                return Ok(());
             }
         }
-        Ok(())
+        Err(ProgramError::Grows { pid, taken })
     }
 
     /// Lets the first thread run on one CPU.
@@ -143,20 +158,20 @@ pub(super) struct Members {
 }
 
 impl Members {
-    /// Moves all to a new group, and removes the former one.
+    /// Moves all to a new group, as far as that is done in a turn. Returns the former group, for
+    /// the rest.
     pub(super) fn move_to(
         &mut self,
         group: Cgroup,
         hierarchy: &Hierarchy,
-    ) -> Result<(), CgroupError> {
-        for pid in self.group.processes()? {
+    ) -> Result<Leaving, CgroupError> {
+        for pid in self.group.processes()?.into_iter().take(MOVES_MAX) {
             // Fails only if the process has ended.
-            let _ = bound::move_between((&self.group, &group), pid, hierarchy);
+            let _ = move_between((&self.group, &group), pid, hierarchy);
         }
-        let earlier = cpu_time(&self.group);
+        self.earlier += cpu_time(&self.group);
         let former = core::mem::replace(&mut self.group, group);
-        self.earlier += earlier;
-        remove_with_processes(&former, &self.group)
+        Ok(Leaving::new(former, self.group.clone(), None))
     }
 }
 
@@ -178,7 +193,15 @@ impl FormerCpus {
     }
 
     /// Lets all threads of a group run on one CPU, with this slice.
-    pub(super) fn pin(&mut self, group: &Cgroup, cpu: u32, slice: Span, hierarchy: &Hierarchy) {
+    ///
+    /// # Errors
+    /// [`ProgramError::Grows`], with the first process `pid`: there were more and more threads.
+    pub(super) fn pin(
+        &mut self,
+        (pid, group): (u32, &Cgroup),
+        (cpu, slice): (u32, Span),
+        hierarchy: &Hierarchy,
+    ) -> Result<(), ProgramError> {
         for _ in 0..LOOKS_MAX {
             let mut is_new = false;
             for thread in threads_in(group, hierarchy) {
@@ -187,22 +210,36 @@ impl FormerCpus {
                 if self.of_threads.contains_key(&key) {
                     continue;
                 }
+                if self.of_threads.len() == THREADS_MAX {
+                    return Err(ProgramError::Grows { pid, taken: THREADS_MAX });
+                }
                 let Some(former) = bound::pin(&thread, &[cpu], Some(slice)) else { continue };
                 is_new = true;
                 self.of_threads.insert(key, former);
             }
             if !is_new {
-                return;
+                return Ok(());
             }
         }
+        Err(ProgramError::Grows { pid, taken: self.of_threads.len() })
     }
 
-    /// Undoes [`FormerCpus::pin`].
-    pub(super) fn restore(&self, group: &Cgroup, hierarchy: &Hierarchy) {
-        for thread in threads_in(group, hierarchy) {
-            let Ok(started) = thread.started() else { continue };
-            let former = self.of_threads.get(&(thread.tid(), started));
-            let _ = bound::pin(&thread, former.unwrap_or(&self.of_first), None);
+    /// Undoes [`FormerCpus::pin`] for a process of a group.
+    pub(super) fn restore(&self, pid: u32, group: &Cgroup, hierarchy: &Hierarchy) {
+        let mut seen = BTreeSet::new();
+        for _ in 0..LOOKS_MAX {
+            let before = seen.len();
+            for thread in threads_of_process(pid, group, hierarchy) {
+                let Ok(started) = thread.started() else { continue };
+                let key = (thread.tid(), started);
+                if seen.insert(key) {
+                    let former = self.of_threads.get(&key).unwrap_or(&self.of_first);
+                    let _ = bound::pin(&thread, former, None);
+                }
+            }
+            if seen.len() == before {
+                return;
+            }
         }
     }
 }

@@ -237,7 +237,7 @@ fn refused_by(error: &ProgramError) -> RefusedProgram {
         ProgramError::Taken { .. } | ProgramError::RealTime { .. } => RefusalCause::Taken,
         ProgramError::ShortQuantum { .. } => RefusalCause::Terms,
         ProgramError::Unknown { .. } => RefusalCause::NoProgram,
-        ProgramError::TooMany { .. } => RefusalCause::Limit,
+        ProgramError::TooMany { .. } | ProgramError::Grows { .. } => RefusalCause::Limit,
         ProgramError::BreaksProgram { .. } => RefusalCause::NoRoom,
         ProgramError::Cpu(_) => RefusalCause::Cpu,
         ProgramError::OtherDaemon { .. }

@@ -47,9 +47,10 @@ impl ServedPrograms {
         self.known.len()
     }
 
-    /// When to look again for programs without processes.
+    /// When to look again for programs without processes, and to go on with those that leave.
     pub(super) fn look_at(&self) -> Option<Instant> {
-        (!self.known.is_empty()).then(|| self.looked_at + LOOK_INTERVAL)
+        let has_work = !self.known.is_empty() || self.programs.is_leaving();
+        has_work.then(|| self.looked_at + LOOK_INTERVAL)
     }
 
     /// The status of all programs. Reads some files a program.

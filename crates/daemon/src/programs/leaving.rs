@@ -1,0 +1,78 @@
+//! Groups whose program has ended, or has another group, until their processes have left.
+//!
+//! A group can be removed only without processes, and these may start others meanwhile, faster than
+//! they are moved. The server's thread does not wait for that: a turn moves a bounded number of
+//! processes in a bounded time, and the next look goes on. Meanwhile the group has the least
+//! weight, so that it takes nothing from programs, and its processes hardly run.
+
+use std::time::{Duration, Instant};
+
+use upcall_sys::cgroup::{Cgroup, CgroupError, Hierarchy};
+
+use super::bound::{MOVES_MAX, move_between};
+use super::groups::Groups;
+use super::members::FormerCpus;
+
+/// How long a turn lasts at most, beside the threads of the last process and one move.
+const TURN: Duration = Duration::from_millis(50);
+const RETRY_AFTER: Duration = Duration::from_millis(1);
+/// In millionths of the greatest weight.
+const LEAST_WEIGHT_PPM: u32 = 1;
+
+/// See the module's head.
+#[derive(Debug)]
+pub(super) struct Leaving {
+    group: Cgroup,
+    /// Where its processes go. If that takes them no more, they go to `others`.
+    to: Cgroup,
+    /// `None`: they keep their CPUs.
+    former_cpus: Option<FormerCpus>,
+}
+
+impl Leaving {
+    pub(super) fn new(group: Cgroup, to: Cgroup, former_cpus: Option<FormerCpus>) -> Self {
+        // Fails only if the group is gone.
+        let _ = group.set_weight(LEAST_WEIGHT_PPM);
+        Leaving { group, to, former_cpus }
+    }
+
+    /// Moves up to [`MOVES_MAX`] processes out, each with the CPUs that it had, and removes the
+    /// group. Returns whether it is gone. Blocks for [`TURN`] at most.
+    pub(super) fn empty(&self, groups: &Groups) -> bool {
+        let (begun, hierarchy) = (Instant::now(), &groups.hierarchy);
+        let mut moves_left = MOVES_MAX;
+        loop {
+            for pid in self.group.processes().unwrap_or_default() {
+                if moves_left == 0 || begun.elapsed() >= TURN {
+                    return false;
+                }
+                moves_left -= 1;
+                self.let_go(pid, hierarchy, &groups.others);
+            }
+            match self.group.remove() {
+                Ok(()) => return true,
+                // A process that has just ended may be in it for a moment.
+                Err(CgroupError::Busy { .. }) if begun.elapsed() < TURN => {
+                    std::thread::sleep(RETRY_AFTER);
+                }
+                Err(CgroupError::Busy { .. }) => return false,
+                Err(error) => {
+                    let event = "group not removed";
+                    tracing::warn!(event, %error, "a control group of a program stays");
+                    return true;
+                }
+            }
+        }
+    }
+
+    /// Moves a process out, if it is still there.
+    fn let_go(&self, pid: u32, hierarchy: &Hierarchy, others: &Cgroup) {
+        if let Some(former_cpus) = &self.former_cpus {
+            former_cpus.restore(pid, &self.group, hierarchy);
+        }
+        if move_between((&self.group, &self.to), pid, hierarchy).is_err() {
+            // If it fails, too, the next turn finds the process again.
+            let _ = move_between((&self.group, others), pid, hierarchy);
+        }
+    }
+}
