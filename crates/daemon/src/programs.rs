@@ -226,7 +226,7 @@ impl Programs {
         }
         let mut former_cpus = FormerCpus::of(pid)?;
         let id = self.admitted_ever + 1;
-        let group = groups.add(&folder_of(id), part.weight)?;
+        let group = groups.add(&folder_of(id), part.weight, part.user)?;
         // Also if it fails: the group may stay for a while.
         self.admitted_ever = id;
         let is_taken = |pid| hierarchy.group_of(pid).is_ok_and(|group| is_program(&group));
@@ -306,7 +306,7 @@ impl Programs {
         if part.weight.share().is_some() == weight.share().is_some() {
             members.group.set_weight(weight.ppm())?;
         } else {
-            let group = groups.add(&folder_of(id), weight)?;
+            let group = groups.add(&folder_of(id), weight, part.user)?;
             let leaving = members.move_to(group, &groups.hierarchy)?;
             if !leaving.empty(groups) {
                 self.leaving.push_back(leaving);
@@ -492,6 +492,7 @@ impl Programs {
         if let Some(Divided { groups, .. }) = &mut self.divided {
             let rest_ppm = self.shares.rest_ppm(groups.outside_ppm());
             groups.set_rest(rest_ppm)?;
+            groups.set_users(&self.shares.weights_of_users())?;
         }
         let shares = &self.shares;
         self.tickers.retain(|ticker| shares.ticks(ticker.cpu).is_some());

@@ -189,6 +189,38 @@ fn weights_divide_what_shares_leave_and_four_processes_count_as_one() {
 }
 
 #[test]
+#[ignore = "needs setpriv and root"]
+fn four_programs_of_a_user_with_weights_get_no_more_than_one() {
+    const NOBODY: u32 = 65_534;
+    let parent = Parent::new();
+    let mut programs = parent.programs();
+    let child = parent.starts(BUSY);
+    let four = [(); 4].map(|()| {
+        parent.starts(
+            "exec setpriv --reuid 65534 --regid 65534 --clear-groups sh -c \
+                       'while :; do :; done'",
+        )
+    });
+    // They have become another user's by then.
+    std::thread::sleep(WARM_UP);
+    let one = parent.admit(&mut programs, &child, weight(2));
+    for child in &four {
+        programs.admit(NOBODY, child.pid(), &weight(2), &parent.load()).unwrap();
+    }
+    assert_parts(&parts(&programs), &[0.5, 0.125, 0.125, 0.125, 0.125]);
+    programs.end(one);
+    let top = parent.group.child(&parent.left()[0]);
+    let users = || -> Vec<String> {
+        let mut names = top.child("rest").children().unwrap();
+        names.sort();
+        names
+    };
+    assert_eq!(users(), ["others", "u65534"]);
+    drop(programs);
+    assert_eq!(parent.left(), [""; 0]);
+}
+
+#[test]
 #[ignore = "needs root"]
 fn a_share_holds_while_others_join_and_leave() {
     let parent = Parent::new();

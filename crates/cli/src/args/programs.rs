@@ -94,7 +94,8 @@ pub struct TermsArgs {
     )]
     pub share: Option<Share>,
     /// In place of a share: the weight, 1 to 100, beside other programs with weights, and
-    /// beside all other processes together, which have weight 1. Promises nothing.
+    /// beside all other processes together, which have weight 1. All programs of a user with
+    /// weights together weigh as the heaviest. Promises nothing.
     #[arg(
         long,
         value_name = "N",

@@ -36,7 +36,8 @@ pub struct ProgramNeed {
     /// The part of the CPU that it gets whatever else runs.
     pub share: Option<Share>,
     /// `1 ..=` [`PROGRAM_WEIGHT_MAX`]: its part of what programs with shares leave, relative to
-    /// other programs with weights, and to all other processes together, which have weight 1.
+    /// other programs with weights, and to all other processes together, which have weight 1. All
+    /// programs of a user with weights together get what the heaviest of them would.
     pub weight: Option<u32>,
     /// The CPU time that it needs in each period.
     pub cost: Option<Span>,

@@ -6,16 +6,19 @@
 //!     p1, p2 ..                   a program with a share: weight f
 //!     rest                        weight 1 - U - U_t - sum f
 //!       others                    weight 1: all other processes of the parent
-//!       p3, p4 ..                 a program with a weight
+//!       uUSER ..                  a user: the greatest weight of its programs in it
+//!         p3, p4 ..               a program with a weight
 //! ```
 //!
-//! Joins and leaves change the weight of `rest` and no other. These stay in the parent: threads of
+//! Joins and leaves of programs with shares change the weight of `rest` and no other. These stay in the parent: threads of
 //! the kernel, the first process of the machine, the daemon, and processes with real-time threads.
 //! Processes in other groups, such as the slices of systemd, are not touched.
 //!
 //! Version 1 forbids the real-time class in new groups. `others` gets the parent's permission, so a
 //! process there can still become real-time. In version 2 a group that divides has no processes
 //! unless it is the root: then all processes of the parent go to `others`.
+
+use std::collections::BTreeMap;
 
 use upcall_sys::cgroup::{Cgroup, CgroupError, Hierarchy, Version, WEIGHT_MAX_PPM};
 use upcall_sys::process::{process_facts, threads_of};
@@ -24,6 +27,11 @@ use upcall_sys::schedule::{Class, class_of};
 use super::bound::{BoundProcess, move_between};
 use super::left_over::{name_of_this_daemon, remove_dead, remove_tree, remove_with_processes};
 use super::shares::{ONE_PPM, Weight};
+
+/// The name of a user's group begins so, and its number follows.
+const USER: char = 'u';
+/// The weight of a group that is being left, in millionths of the greatest weight.
+pub(super) const LEAST_WEIGHT_PPM: u32 = 1;
 
 /// Looks for processes of the parent that are to be moved: forks go on meanwhile.
 const SWEEPS_MAX: usize = 8;
@@ -41,6 +49,8 @@ pub(super) struct Groups {
     /// Whether no process may stay in the parent.
     empties_parent: bool,
     rest_ppm: u32,
+    /// The weights that were set for users.
+    users_ppm: BTreeMap<u32, u32>,
 }
 
 impl Groups {
@@ -58,8 +68,17 @@ impl Groups {
         let was_divided = parent.is_divided();
         let empties_parent = parent.version() == Version::V2 && !parent.is_root();
         let (parent, rest_ppm) = (parent.clone(), WEIGHT_MAX_PPM);
-        let groups =
-            Groups { hierarchy, parent, top, rest, others, was_divided, empties_parent, rest_ppm };
+        let groups = Groups {
+            users_ppm: BTreeMap::new(),
+            hierarchy,
+            parent,
+            top,
+            rest,
+            others,
+            was_divided,
+            empties_parent,
+            rest_ppm,
+        };
         match groups.fill() {
             Ok(()) => Ok(groups),
             Err(error) => {
@@ -108,11 +127,11 @@ impl Groups {
         is_program && pid != 1 && pid != std::process::id() && !has_real_time_thread(pid)
     }
 
-    /// Makes the group of a program: with a share, or with a weight inside `rest`.
-    pub(super) fn add(&self, name: &str, weight: Weight) -> Result<Cgroup, CgroupError> {
+    /// Makes the group of a program of a user: with a share, or with a weight inside `rest`.
+    pub(super) fn add(&self, name: &str, weight: Weight, user: u32) -> Result<Cgroup, CgroupError> {
         let parent = match weight {
-            Weight::Share(_) => &self.top,
-            Weight::OfRest(_) => &self.rest,
+            Weight::Share(_) => self.top.clone(),
+            Weight::OfRest(_) => self.of_user(user, weight.ppm())?,
         };
         let group = parent.create(name)?;
         if let Err(error) = group.set_weight(weight.ppm()) {
@@ -120,6 +139,54 @@ impl Groups {
             return Err(error);
         }
         Ok(group)
+    }
+
+    /// The group of a user's programs with weights. Makes it if there is none, with this weight.
+    fn of_user(&self, user: u32, ppm: u32) -> Result<Cgroup, CgroupError> {
+        let name = format!("{USER}{user}");
+        let group = self.rest.child(&name);
+        if group.exists() {
+            return Ok(group);
+        }
+        let group = self.rest.create(&name)?;
+        match group.divide().and_then(|()| group.set_weight(ppm)) {
+            Ok(()) => Ok(group),
+            Err(error) => {
+                let _ = group.remove();
+                Err(error)
+            }
+        }
+    }
+
+    /// Sets the weights of users, and removes the groups of others. Writes only what is new.
+    pub(super) fn set_users(
+        &mut self,
+        weights_ppm: &BTreeMap<u32, u32>,
+    ) -> Result<(), CgroupError> {
+        let mut weights_ppm = weights_ppm.clone();
+        for (user, group) in self.users() {
+            // An ended program may still be leaving it.
+            if !weights_ppm.contains_key(&user) && group.remove().is_err() {
+                weights_ppm.insert(user, LEAST_WEIGHT_PPM);
+            }
+        }
+        for (&user, &ppm) in &weights_ppm {
+            if self.users_ppm.get(&user) != Some(&ppm) {
+                self.rest.child(&format!("{USER}{user}")).set_weight(ppm)?;
+            }
+        }
+        self.users_ppm = weights_ppm;
+        Ok(())
+    }
+
+    /// The groups of users with programs in `rest`.
+    fn users(&self) -> Vec<(u32, Cgroup)> {
+        let names = self.rest.children().unwrap_or_default().into_iter();
+        let users = names.filter_map(|name| {
+            let user = name.strip_prefix(USER)?.parse().ok()?;
+            Some((user, self.rest.child(&name)))
+        });
+        users.collect()
     }
 
     /// Where the processes of a program go that came from `origin`: there, or to `others` if that
@@ -169,6 +236,10 @@ impl Groups {
     /// Moves all processes to the parent and removes the groups.
     pub(super) fn end(self) {
         // In version 2 a group that divides takes no processes.
+        for (_, group) in self.users() {
+            // Fails only if an ended program is still leaving it.
+            let _ = group.remove();
+        }
         self.rest.unite();
         self.top.unite();
         if !self.was_divided {

@@ -10,14 +10,12 @@ use std::time::{Duration, Instant};
 use upcall_sys::cgroup::{Cgroup, CgroupError, Hierarchy};
 
 use super::bound::{MOVES_MAX, move_between};
-use super::groups::Groups;
+use super::groups::{Groups, LEAST_WEIGHT_PPM};
 use super::members::FormerCpus;
 
 /// How long a turn lasts at most, beside the threads of the last process and one move.
 const TURN: Duration = Duration::from_millis(50);
 const RETRY_AFTER: Duration = Duration::from_millis(1);
-/// In millionths of the greatest weight.
-const LEAST_WEIGHT_PPM: u32 = 1;
 
 /// See the module's head.
 #[derive(Debug)]

@@ -210,6 +210,17 @@ impl Shares {
         sums
     }
 
+    /// The weights of the users in `rest`, in millionths of the greatest weight: each has that of its
+    /// heaviest program. So many programs of a user get no more than one.
+    pub(super) fn weights_of_users(&self) -> BTreeMap<u32, u32> {
+        let mut weights = BTreeMap::new();
+        for part in self.parts.values().filter(|part| part.weight.share().is_none()) {
+            let greatest: &mut u32 = weights.entry(part.user).or_default();
+            *greatest = (*greatest).max(part.weight.ppm());
+        }
+        weights
+    }
+
     /// The weight of `rest`, in millionths: `1 - U - U_t - sum f`, the least of all CPUs with
     /// shares. `outside_ppm` is what groups of others may take of all CPUs.
     pub(super) fn rest_ppm(&self, outside_ppm: u32) -> u32 {
@@ -280,6 +291,16 @@ mod tests {
         assert_eq!((shares.rest_ppm(0), weight.ppm()), (325_000, 30_000));
         assert_eq!((shares.reserved_ppm(1), shares.reserved_ppm(0)), (675_000, 0));
         assert_eq!(shares.of_users(), BTreeMap::from([(7, 650_000)]));
+    }
+
+    #[test]
+    fn many_programs_of_a_user_weigh_as_much_as_the_heaviest() {
+        let mut shares = shares(true);
+        let of = |user, weight| Part { user, weight: Weight::OfRest(weight), ..part(1, 1, None) };
+        shares.parts.extend([(1, of(7, 2)), (2, of(8, 1)), (3, of(7, 3)), (4, of(7, 3))]);
+        shares.parts.insert(5, part(1, 500_000, None));
+        let expected = BTreeMap::from([(7, 30_000), (8, 10_000)]);
+        assert_eq!(shares.weights_of_users(), expected);
     }
 
     #[test]
