@@ -436,20 +436,32 @@ fn exec_starts_a_daemon_that_ends_with_the_program() {
 /// Who is killed first, second and third.
 const ORDERS: [[usize; 3]; 6] = [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]];
 
-/// kill -9 of command, program and daemon in every order leaves no group. Groups of a killed daemon
-/// are removed by its supervisor.
+/// kill -9 of command, program and daemon in every order leaves no group, no process of Upcall, and
+/// no thread of the program on one CPU. What a killed daemon left is removed by its supervisor.
 #[test]
-fn kills_in_any_order_leave_no_group() {
+fn kills_in_any_order_leave_nothing() {
     let _machine = support::machine();
+    let mut sorted = ORDERS;
+    sorted.sort_unstable();
+    // Six different orders of three.
+    assert!(sorted.windows(2).all(|two| two[0] < two[1]) && ORDERS.len() == 6);
     let asked = std::env::var("UPCALL_KILL_ROUNDS").ok();
     let rounds = asked.and_then(|rounds| rounds.parse().ok()).unwrap_or(KILL_ROUNDS);
+    let cpus = allowed_cpus("thread-self");
     for (round, order) in (0..rounds).flat_map(|round| ORDERS.map(|order| (round, order))) {
         let Some(daemon) = Daemon::start() else { return };
-        let exec = daemon.exec("--share 20% -- sleep 1000");
+        let mut command = daemon.command("exec", "--share 20% -- sh -c");
+        let script = "sleep 2000 < /dev/null > /dev/null 2>&1 & exec sleep 1000";
+        let exec = Running::start(command.arg(script));
         let program = daemon.program_that_runs("sleep");
         let pid = u32::try_from(number(&program, "pid")).unwrap();
+        let child = fs::read_to_string(children_file(pid)).unwrap();
+        let child: u32 = child.trim().parse().unwrap();
+        assert_eq!(allowed_cpus(&child.to_string()), a_cpu().to_string());
         let of_daemon = daemon.running.pid();
         assert!(!groups_of(of_daemon).is_empty());
+        let socket = daemon.socket.clone();
+        assert!(processes_with(socket.to_str().unwrap()).len() >= 2);
         let all = [exec.pid(), pid, of_daemon];
         for who in order {
             // The command ends by itself with the program.
@@ -464,10 +476,36 @@ fn kills_in_any_order_leave_no_group() {
         }
         exec.finish();
         daemon.running.finish();
-        wait_until(&format!("no group in round {round}, order {order:?}"), || {
-            groups_of(of_daemon).is_empty()
+        let when = format!("in round {round}, order {order:?}");
+        wait_until(&format!("no group {when}"), || groups_of(of_daemon).is_empty());
+        wait_until(&format!("no daemon, command or supervisor {when}"), || {
+            let words = [socket.to_str().unwrap(), &format!("upcall-{of_daemon}-")];
+            words.iter().all(|word| processes_with(word).is_empty())
         });
+        // What the program started has outlived it, and runs as before.
+        wait_until(&format!("the former CPUs {when}"), || allowed_cpus(&child.to_string()) == cpus);
+        support::signal(child, "KILL");
+        wait_until("the end of the child", || !Path::new(&format!("/proc/{child}/exe")).exists());
     }
+}
+
+/// The CPUs of the first thread of a process, as the kernel lists them.
+fn allowed_cpus(process: &str) -> String {
+    let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
+    let mut lines = status.lines();
+    let found = lines.find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+    found.unwrap_or_default().trim().to_owned()
+}
+
+/// The processes with this text in their command line.
+fn processes_with(text: &str) -> Vec<u32> {
+    let numbers = fs::read_dir("/proc").unwrap().flatten();
+    let numbers = numbers.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let has_text = |pid: &u32| {
+        let command = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        String::from_utf8_lossy(&command).contains(text)
+    };
+    numbers.filter(has_text).collect()
 }
 
 /// The control groups of a daemon.
