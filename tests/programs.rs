@@ -279,6 +279,78 @@ fn a_handler_that_would_break_the_period_of_a_program_is_refused() {
     handler(&mut runtime, 20).unwrap();
 }
 
+/// A file of this machine, for the fields of a process (proc_pid_stat(5)): the 41st is its class.
+fn class_in(stat: &str) -> &str {
+    let (_, fields) = stat.rsplit_once(')').unwrap();
+    fields.split_whitespace().nth(38).unwrap()
+}
+
+/// The shell has the class `SCHED_DEADLINE` (6), and what it starts is ordinary.
+#[test]
+#[ignore = "needs the right to SCHED_DEADLINE (root)"]
+fn a_program_with_a_deadline_has_the_class_alone_and_no_daemon_beside_it() {
+    let _machine = support::machine();
+    let exec = |words: &str, script: &str| {
+        let mut command = Command::new(UPCALL);
+        command.args(["exec", "--deadline", "--json"]).args(words.split_whitespace());
+        Running::start(command.args(["--", "sh", "-c", script]))
+    };
+    let script = "read line < /proc/$$/stat; echo \"$line\"; cat /proc/self/stat; exit 7";
+    let done = exec("--cost 5ms --period 20ms", script).finish();
+    if done.code() == 2 && text(&report(&done), "cause") == "no right" {
+        return skipped(text(&report(&done), "reason"));
+    }
+    done.assert_code(&[7]);
+    let classes: Vec<&str> = done.stdout.lines().map(class_in).collect();
+    assert_eq!(classes, ["6", "0"], "{done:#?}");
+    assert_fields(
+        &report(&done),
+        &[
+            ("program", Text),
+            ("pid", Count),
+            ("admitted", Bool),
+            ("exit_status", Count),
+            ("signal", CountOrNull),
+            ("cost_ns", Count),
+            ("period_ns", Count),
+            ("duration_ns", Count),
+            ("cpu_ns", Count),
+        ],
+    );
+    // More than the kernel grants to real time on all CPUs.
+    let much = exec("--cost 20ms --period 20ms", "exit 7").finish();
+    much.assert_code(&[3]);
+    assert_eq!(text(&report(&much), "cause"), "no room");
+
+    // A daemon that could have handlers has a CPU.
+    let folder = folder();
+    let socket = folder.path().join("upcall.sock");
+    let daemon = support::daemon(&mut Command::new(UPCALLD), &socket);
+    let refused = exec("--cost 5ms --period 20ms", "exit 7").finish();
+    refused.assert_code(&[3]);
+    let object = report(&refused);
+    let holder = format!("CPU {} is taken by process {} (upcalld)", a_cpu(), daemon.pid());
+    assert!(text(&object, "reason").contains(&holder), "{object:#}");
+    assert!(refused.stderr.contains("nothing was run"), "{refused:#?}");
+    drop(daemon);
+
+    // And the other way round.
+    let running = exec("--cost 5ms --period 20ms", "exec sleep 1000");
+    // The locks are taken before.
+    wait_until("the program", || !support::descendants(running.pid()).is_empty());
+    let mut second = Command::new(UPCALLD);
+    second.args(["--cpus", &a_cpu().to_string(), "--switch-cost", "20us", "--socket"]).arg(&socket);
+    wait_until("a daemon is refused", || {
+        let mut daemon = Running::start(&mut second);
+        wait_until("its end or its answer", || {
+            !daemon.runs() || upcall::daemon_answers(&socket) == Ok(true)
+        });
+        !daemon.runs() && daemon.finish().stderr.contains("upcall exec --deadline")
+    });
+    running.signal("TERM");
+    running.finish().assert_code(&[143]);
+}
+
 #[test]
 fn signals_reach_the_program_and_its_exit_status_is_passed_on() {
     let _machine = support::machine();

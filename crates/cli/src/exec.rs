@@ -15,6 +15,7 @@
 //!
 //! | module | content |
 //! |---|---|
+//! | [`deadline`] | `--deadline`: the kernel's class in place of a daemon |
 //! | [`signals`] | which signals go on to the program |
 //! | [`report`] | the report, as JSON and as text |
 
@@ -25,7 +26,7 @@ use upcall::admission::Share;
 use upcall::clock;
 use upcall::program::{
     AdmittedProgram, HeldProgram, ProgramConnection, ProgramLag, ProgramMeter, ProgramNews,
-    RunningProgram,
+    RefusedProgram, RunningProgram,
 };
 use upcall::time::{Instant, Span};
 use upcall_cli::standard_error::say;
@@ -38,6 +39,7 @@ use crate::ps;
 use report::{Measured, Report};
 use signals::Signals;
 
+mod deadline;
 mod report;
 mod signals;
 
@@ -54,6 +56,9 @@ const NOT_FOUND: u8 = 127;
 /// The daemon does not start or does not answer, or the machine has no process left. Nothing was
 /// run.
 pub fn exec(args: &ExecArgs) -> Result<Exit, Failure> {
+    if args.deadline {
+        return deadline::exec(args);
+    }
     let name = name_of(&args.program);
     let mut signals = Signals::install()?;
     let (socket, mut own) = ensure_daemon(args)?;
@@ -65,11 +70,7 @@ pub fn exec(args: &ExecArgs) -> Result<Exit, Failure> {
         Ok(admitted) => admitted,
         Err(error) => {
             let refused = program_request::refusal(socket, error)?;
-            let exit = program_request::say_refused(&name, &refused, "nothing was run");
-            if args.json {
-                say_json(&Refusal::of(&name, &refused))?;
-            }
-            return Ok(exit);
+            return say_not_run(args, &name, &refused);
         }
     };
     if let Some(own) = &mut own {
@@ -80,13 +81,9 @@ pub fn exec(args: &ExecArgs) -> Result<Exit, Failure> {
         // As if the program had got it before its first instruction.
         return Ok(Exit::Program(128 + signal));
     }
-    let program = match held.release() {
+    let program = match release(held, &name) {
         Ok(program) => program,
-        Err(error) => {
-            say(format_args!("upcall: {name}: {error}"));
-            let status = if error.is_not_found() { NOT_FOUND } else { NOT_EXECUTABLE };
-            return Ok(Exit::Program(status));
-        }
+        Err(exit) => return Ok(exit),
     };
     let ended = signals.pass_on(&program, || watch.until_end(&program))?;
     let measured = watch.measured(ended);
@@ -97,6 +94,23 @@ pub fn exec(args: &ExecArgs) -> Result<Exit, Failure> {
         false => say(report.text()),
     }
     Ok(Exit::Program(report.exit_status))
+}
+
+/// Lets the program run. If it cannot, says so, and returns how the command ends.
+fn release(held: HeldProgram, name: &str) -> Result<RunningProgram, Exit> {
+    held.release().map_err(|error| {
+        say(format_args!("upcall: {name}: {error}"));
+        Exit::Program(if error.is_not_found() { NOT_FOUND } else { NOT_EXECUTABLE })
+    })
+}
+
+/// Says that nothing was run, and returns how the command ends.
+fn say_not_run(args: &ExecArgs, name: &str, refused: &RefusedProgram) -> Result<Exit, Failure> {
+    let exit = program_request::say_refused(name, refused, "nothing was run");
+    if args.json {
+        say_json(&Refusal::of(name, refused))?;
+    }
+    Ok(exit)
 }
 
 /// The socket of the daemon. Starts a daemon if none answers.

@@ -16,6 +16,7 @@ use upcall_shm::wire::{ProgramReply, ProgramRequest, ProgramTerms, ToDaemon, ToD
 use upcall_sys::OsError;
 use upcall_sys::local::Connection;
 use upcall_sys::process::{self, HeldChild, StartedChild};
+use upcall_sys::schedule::{DeadlineRefusal, set_deadline_not_inherited_of};
 
 pub use upcall_shm::wire::{AdmittedProgram, RefusalCause, RefusedProgram};
 pub use upcall_sys::process::{Exit, Signal};
@@ -223,6 +224,29 @@ impl HeldProgram {
     /// The number of the process. The program keeps it.
     pub fn pid(&self) -> u32 {
         self.0.pid()
+    }
+
+    /// Puts the process into the kernel's class `SCHED_DEADLINE`: in each period it gets the cost,
+    /// before all other threads of the machine, handlers included. No daemon knows of it. The
+    /// program keeps the class, and what it starts is ordinary. Needs `CAP_SYS_NICE`, and a process
+    /// that may use all CPUs. One system call.
+    ///
+    /// # Errors
+    /// [`ProgramError::Refused`]: the kernel has less to give, the right is missing, or the times
+    /// are out of range.
+    pub fn set_deadline(&self, cost: Span, period: Span) -> Result<(), ProgramError> {
+        // The child is not reaped, so the number is its own.
+        let set = set_deadline_not_inherited_of(self.pid(), cost.as_nanos(), period.as_nanos());
+        set.map_err(|refusal| {
+            let cause = match refusal {
+                DeadlineRefusal::Bandwidth => RefusalCause::NoRoom,
+                DeadlineRefusal::Permission => RefusalCause::NoRight,
+                DeadlineRefusal::Times { .. } => RefusalCause::Terms,
+                _ => RefusalCause::NoProcess,
+            };
+            let reason = refusal.to_string();
+            ProgramError::Refused(RefusedProgram { cause, asked_ppm: 0, fits_ppm: 0, reason })
+        })
     }
 
     /// Lets the process execute the program. Blocks until the program is loaded.

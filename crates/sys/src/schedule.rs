@@ -26,7 +26,7 @@ pub use band::{Band, FIFO_LEAST};
 pub use busy_limit::BusyLimit;
 pub(crate) use class::set_class;
 pub use class::{set_fifo, set_ordinary};
-pub use deadline::{DeadlineRefusal, set_deadline};
+pub use deadline::{DeadlineRefusal, set_deadline, set_deadline_not_inherited_of};
 pub use other_thread::{
     Class, allowed_cpus_of, class_and_reset_of, class_of, is_pinned_to, pin_thread_of,
     set_fifo_not_inherited_of, set_fifo_of, set_idle_of, set_ordinary_not_inherited_of,

@@ -27,6 +27,7 @@ Examples:
   upcall exec --share 45% -- ffmpeg -i in.mkv out.mp4
   upcall exec --cost 5ms --period 11ms -- ./player    5 ms of CPU in each 11 ms
   upcall exec --share 20% --cpu 1 --json -- make -j4 2> log    the last line is the report
+  upcall exec --deadline --cost 5ms --period 11ms -- ./mixer    one thread, no handlers
   upcall exec --weight 2 -- ./batch    twice what all other processes get of what is left
 
 A share is kept whatever else runs on the CPU: at least f (t - B) - 2 q of any time t in
@@ -38,6 +39,13 @@ of about a tenth more than the mean demand: a share equal to the demand has no s
 When PROGRAM ends, standard error has what was promised and what was measured. SIGTERM
 and SIGHUP go to PROGRAM. If no daemon answers, one is started, and ends with the last
 program. `upcall share` changes the share meanwhile.
+
+--deadline is for a program of one thread that starts no other: what it starts is
+ordinary. It costs all handlers: each of them waits while PROGRAM uses its cost, on
+whatever CPU the kernel runs it. So the command locks all CPUs, and is refused while a
+daemon or a run of this user has one. The kernel stops PROGRAM when it has used its cost,
+until the next period, and gives no part of a CPU that is idle. Nobody sees handlers of
+other users' daemons: do not use it beside them.
 ",
     who_may_ask!(),
     "
@@ -125,6 +133,15 @@ pub struct ExecArgs {
     pub terms: TermsArgs,
     #[command(flatten)]
     pub daemon: DaemonAt,
+    /// Run the first thread of PROGRAM in the kernel's class SCHED_DEADLINE: it gets the cost in
+    /// each period, before all other threads of the machine. Without a daemon, and only while no
+    /// daemon and no run of this user has a CPU. Needs root.
+    #[arg(
+        long,
+        requires = "cost",
+        conflicts_with_all = ["share", "weight", "cpu", "quantum", "socket"]
+    )]
+    pub deadline: bool,
     /// Write the report as one JSON object on one line, the last of standard error. Standard
     /// output belongs to the program.
     #[arg(long)]

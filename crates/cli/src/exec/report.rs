@@ -221,7 +221,7 @@ impl Promise {
 }
 
 /// The exit status of a command that stands for a program, and the signal that ended it.
-fn status_of(exit: Exit) -> (u8, Option<i32>) {
+pub(super) fn status_of(exit: Exit) -> (u8, Option<i32>) {
     let byte = |number: i32| u8::try_from(number & 0xff).unwrap_or(u8::MAX);
     match exit {
         Exit::Code(code) => (byte(code), None),

@@ -9,6 +9,7 @@ use core::fmt;
 /// `libc` defines the first version of the structure, which every kernel accepts.
 const BYTES: u32 = 48;
 const _: () = assert!(size_of::<libc::sched_attr>() == BYTES as usize);
+const OPERATION: &str = "sched_setattr";
 
 /// Puts the calling thread into `SCHED_DEADLINE`. In each `period_ns` it gets `runtime_ns` of CPU
 /// within `deadline_ns` of its wake-up. Then the kernel stops it until the next period. It preempts
@@ -24,22 +25,49 @@ pub fn set_deadline(
     deadline_ns: u64,
     period_ns: u64,
 ) -> Result<(), DeadlineRefusal> {
+    set(0, 0, (runtime_ns, deadline_ns, period_ns))
+}
+
+/// Puts thread `tid` into `SCHED_DEADLINE`, with a deadline at the end of each period. As
+/// [`set_deadline`], but the thread can start others, which are ordinary
+/// (`SCHED_RESET_ON_FORK`). The caller must know that the number still belongs to the thread.
+///
+/// # Errors
+/// See [`DeadlineRefusal`]. `ESRCH` in [`DeadlineRefusal::Os`] if there is no such thread.
+pub fn set_deadline_not_inherited_of(
+    tid: u32,
+    runtime_ns: u64,
+    period_ns: u64,
+) -> Result<(), DeadlineRefusal> {
+    // 0 would be the calling thread.
+    let tid = i32::try_from(tid).ok().filter(|&tid| tid > 0);
+    let tid = tid.ok_or(DeadlineRefusal::Os(OsError::new(OPERATION, libc::ESRCH)))?;
+    let flag = u64::from(libc::SCHED_FLAG_RESET_ON_FORK.unsigned_abs());
+    set(tid, flag, (runtime_ns, period_ns, period_ns))
+}
+
+/// Thread 0 is the calling thread.
+fn set(
+    tid: i32,
+    flags: u64,
+    (runtime_ns, deadline_ns, period_ns): (u64, u64, u64),
+) -> Result<(), DeadlineRefusal> {
     let attributes = libc::sched_attr {
         size: BYTES,
         sched_policy: libc::SCHED_DEADLINE.unsigned_abs(),
-        sched_flags: 0,
+        sched_flags: flags,
         sched_nice: 0,
         sched_priority: 0,
         sched_runtime: runtime_ns,
         sched_deadline: deadline_ns,
         sched_period: period_ns,
     };
-    // SAFETY: the kernel reads `attributes.size` bytes; 0 is the calling thread.
-    let result = unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) };
+    // SAFETY: the kernel reads `attributes.size` bytes.
+    let result = unsafe { libc::syscall(libc::SYS_sched_setattr, tid, &raw const attributes, 0) };
     if result == 0 {
         return Ok(());
     }
-    let error = OsError::last("sched_setattr");
+    let error = OsError::last(OPERATION);
     Err(match error.raw_os_error() {
         libc::EBUSY => DeadlineRefusal::Bandwidth,
         libc::EPERM => DeadlineRefusal::Permission,
@@ -141,6 +169,33 @@ mod tests {
             assert_eq!(set_deadline(MS, 10 * MS, 10 * MS), Err(DeadlineRefusal::Permission));
             pin_thread(cpus).unwrap();
         }
+    }
+
+    #[test]
+    #[ignore = "needs the right to SCHED_DEADLINE (root): cargo xtask ci runs it if granted"]
+    fn what_another_thread_of_the_class_starts_is_ordinary() {
+        let (tell, told) = channel();
+        let (go, gate) = channel::<()>();
+        let thread = std::thread::spawn(move || {
+            tell.send(thread_id()).unwrap();
+            gate.recv().unwrap();
+            std::thread::spawn(|| class_of(thread_id())).join().unwrap()
+        });
+        let tid = told.recv().unwrap();
+        set_deadline_not_inherited_of(tid, 5 * MS, 10 * MS).unwrap();
+        assert_eq!(class_of(tid), Ok(Class::Deadline));
+        assert_eq!(class_of(thread_id()), Ok(Class::Ordinary));
+        go.send(()).unwrap();
+        assert_eq!(thread.join().unwrap(), Ok(Class::Ordinary));
+    }
+
+    #[test]
+    fn a_missing_thread_is_refused_and_0_is_not_the_caller() {
+        for tid in [0, 5_000_000, u32::MAX] {
+            let refusal = set_deadline_not_inherited_of(tid, MS, 10 * MS).unwrap_err();
+            assert!(matches!(refusal, DeadlineRefusal::Os(_)), "{tid}: {refusal}");
+        }
+        assert_eq!(class_of(thread_id()), Ok(Class::Ordinary));
     }
 
     #[test]
