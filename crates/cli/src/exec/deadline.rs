@@ -2,8 +2,8 @@
 //!
 //! A thread of this class goes before all others, handlers of the real-time class included, and the
 //! kernel moves it among all CPUs: it refuses the class to a thread that is pinned. So the command
-//! locks all CPUs, as a daemon and a run do. While one of them has a CPU the program is refused, and
-//! while the program runs they are. The kernel's own admission decides on cost and period.
+//! locks all CPUs, as a daemon and a run do. While one of them has a CPU, the program is refused.
+//! While the program runs, they are. The kernel's own admission decides on cost and period.
 
 use std::fs;
 use std::path::Path;

@@ -10,9 +10,10 @@
 //!         p3, p4 ..               a program with a weight
 //! ```
 //!
-//! Joins and leaves of programs with shares change the weight of `rest` and no other. These stay in the parent: threads of
-//! the kernel, the first process of the machine, the daemon, and processes with real-time threads.
-//! Processes in other groups, such as the slices of systemd, are not touched.
+//! Joins and leaves of programs with shares change the weight of `rest` and no other. These stay in
+//! the parent: threads of the kernel, the first process of the machine, the daemon, and processes
+//! with real-time threads. Processes in other groups, such as the slices of systemd, are not
+//! touched.
 //!
 //! Version 1 forbids the real-time class in new groups. `others` gets the parent's permission, so a
 //! process there can still become real-time. In version 2 a group that divides has no processes

@@ -210,8 +210,8 @@ impl Shares {
         sums
     }
 
-    /// The weights of the users in `rest`, in millionths of the greatest weight: each has that of its
-    /// heaviest program. So many programs of a user get no more than one.
+    /// The weights of the users in `rest`, in millionths of the greatest weight: each has that of
+    /// its heaviest program. So many programs of a user get no more than one.
     pub(super) fn weights_of_users(&self) -> BTreeMap<u32, u32> {
         let mut weights = BTreeMap::new();
         for part in self.parts.values().filter(|part| part.weight.share().is_none()) {
