@@ -236,20 +236,21 @@ impl Groups {
 
     /// Moves all processes to the parent and removes the groups.
     pub(super) fn end(self) {
-        // In version 2 a group that divides takes no processes.
         for (_, group) in self.users() {
             // Fails only if an ended program is still leaving it.
             let _ = group.remove();
         }
+        // In version 2 a group that divides takes no processes.
         self.rest.unite();
         self.top.unite();
         if !self.was_divided {
             self.parent.unite();
         }
         let all = [&self.others, &self.rest, &self.top];
-        let removed = all.map(|group| remove_with_processes(group, &self.parent));
-        // Groups of programs that are still left go with the rest.
-        if removed.iter().any(Result::is_err)
+        let mut all = all.into_iter();
+        let removed = all.try_for_each(|group| remove_with_processes(group, &self.parent));
+        // Groups of programs that are still being left go with the rest.
+        if removed.is_err()
             && let Err(error) = remove_tree(&self.parent, &name_of_this_daemon())
         {
             tracing::warn!(event = "group not removed", %error, "a control group stays");
