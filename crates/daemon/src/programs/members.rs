@@ -202,7 +202,7 @@ impl FormerCpus {
         (cpu, slice): (u32, Span),
         hierarchy: &Hierarchy,
     ) -> Result<(), ProgramError> {
-        for _ in 0..LOOKS_MAX {
+        for look in 0..LOOKS_MAX {
             let mut is_new = false;
             for thread in threads_in(group, hierarchy) {
                 let Ok(started) = thread.started() else { continue };
@@ -214,6 +214,10 @@ impl FormerCpus {
                     return Err(ProgramError::Grows { pid, taken: THREADS_MAX });
                 }
                 let Some(former) = bound::pin(&thread, &[cpu], Some(slice)) else { continue };
+                if look > 0 && former == [cpu] {
+                    // A pinned thread has started it meanwhile.
+                    continue;
+                }
                 is_new = true;
                 self.of_threads.insert(key, former);
             }
