@@ -84,8 +84,8 @@ pub struct Programs {
     parent: Option<Cgroup>,
     shares: Shares,
     members: BTreeMap<ProgramId, Members>,
-    /// Groups of ended programs that have processes yet.
-    leaving: VecDeque<Leaving>,
+    /// Groups of ended programs that have processes yet. Each has a part in `shares`.
+    leaving: VecDeque<(ProgramId, Leaving)>,
     admitted_ever: u64,
     tickers: Vec<Ticker>,
     /// `None`: there are no programs.
@@ -239,9 +239,8 @@ impl Programs {
             .and_then(|()| candidate.pin(part.cpu));
         if let Err(error) = pinned {
             let leaving = Leaving::new(group, groups.way_out(origin), Some(former_cpus));
-            if !leaving.empty(groups) {
-                self.leaving.push_back(leaving);
-            }
+            let account = (&mut self.shares, &mut self.leaving);
+            begin_to_leave(groups, account, (id, part), leaving);
             return Err(error);
         }
         self.shares.parts.insert(id, part);
@@ -305,14 +304,15 @@ impl Programs {
         };
         if part.weight.share().is_some() == weight.share().is_some() {
             members.group.set_weight(weight.ppm())?;
+            part.weight = weight;
         } else {
             let group = groups.add(&folder_of(id), weight, part.user)?;
             let leaving = members.move_to(group, &groups.hierarchy)?;
-            if !leaving.empty(groups) {
-                self.leaving.push_back(leaving);
-            }
+            self.admitted_ever += 1;
+            let former = (self.admitted_ever, *part);
+            part.weight = weight;
+            begin_to_leave(groups, (&mut self.shares, &mut self.leaving), former, leaving);
         }
-        part.weight = weight;
         self.settle()?;
         self.admitted(id).ok_or(unknown)
     }
@@ -335,14 +335,13 @@ impl Programs {
     /// Those that are left after a turn go in the next ones ([`Programs::reap`]). No effect if it
     /// has ended.
     pub fn end(&mut self, id: ProgramId) {
-        self.shares.parts.remove(&id);
         let Some(members) = self.members.remove(&id) else { return };
-        if let Some(Divided { groups, .. }) = &self.divided {
+        let part = self.shares.parts.remove(&id);
+        if let Some((Divided { groups, .. }, part)) = self.divided.as_ref().zip(part) {
             let Members { group, origin, former_cpus, .. } = members;
             let leaving = Leaving::new(group, groups.way_out(origin), Some(former_cpus));
-            if !leaving.empty(groups) {
-                self.leaving.push_back(leaving);
-            }
+            let account = (&mut self.shares, &mut self.leaving);
+            begin_to_leave(groups, account, (id, part), leaving);
         }
         warn_of(self.settle());
     }
@@ -355,10 +354,12 @@ impl Programs {
     /// Goes on with a group of an ended program, each time with another one.
     fn empty_one(&mut self) {
         let Some(Divided { groups, .. }) = &self.divided else { return };
-        let Some(leaving) = self.leaving.pop_front() else { return };
-        match leaving.empty(groups) {
-            true => warn_of(self.settle()),
-            false => self.leaving.push_back(leaving),
+        let Some((id, leaving)) = self.leaving.pop_front() else { return };
+        if leaving.empty(groups) {
+            self.shares.parts.remove(&id);
+            warn_of(self.settle());
+        } else {
+            self.leaving.push_back((id, leaving));
         }
     }
 
@@ -520,8 +521,22 @@ impl Drop for Programs {
         }
         if self.is_leaving() {
             self.leaving.clear();
+            self.shares.parts.clear();
             warn_of(self.settle());
         }
+    }
+}
+
+/// Lets the processes of a group go. As long as some are left, its part counts, without a promise.
+fn begin_to_leave(
+    groups: &Groups,
+    (shares, all): (&mut Shares, &mut VecDeque<(ProgramId, Leaving)>),
+    (id, part): (ProgramId, Part),
+    leaving: Leaving,
+) {
+    if !leaving.empty(groups) {
+        shares.parts.insert(id, Part { timing: None, ..part });
+        all.push_back((id, leaving));
     }
 }
 

@@ -452,7 +452,10 @@ fn a_process_with_too_many_descendants_is_refused_and_they_are_given_back() {
         other => panic!("{other:?}"),
     }
     assert!(programs.status().is_empty());
+    // Its share counts until the last process has left.
+    assert_eq!(programs.shares_of_users().is_empty(), !programs.is_leaving());
     let_all_go(&mut programs);
+    assert!(programs.shares_of_users().is_empty());
     assert_eq!((parent.left(), count()), (vec![], 1_201));
     // One of them alone is taken.
     let first = parent.group.processes().unwrap().into_iter().max().unwrap();

@@ -31,8 +31,6 @@ use super::shares::{ONE_PPM, Weight};
 
 /// The name of a user's group begins so, and its number follows.
 const USER: char = 'u';
-/// The weight of a group that is being left, in millionths of the greatest weight.
-pub(super) const LEAST_WEIGHT_PPM: u32 = 1;
 
 /// Looks for processes of the parent that are to be moved: forks go on meanwhile.
 const SWEEPS_MAX: usize = 8;
@@ -164,19 +162,18 @@ impl Groups {
         &mut self,
         weights_ppm: &BTreeMap<u32, u32>,
     ) -> Result<(), CgroupError> {
-        let mut weights_ppm = weights_ppm.clone();
         for (user, group) in self.users() {
-            // An ended program may still be leaving it.
-            if !weights_ppm.contains_key(&user) && group.remove().is_err() {
-                weights_ppm.insert(user, LEAST_WEIGHT_PPM);
+            if !weights_ppm.contains_key(&user) {
+                // Else the next call does it.
+                let _ = group.remove();
             }
         }
-        for (&user, &ppm) in &weights_ppm {
+        for (&user, &ppm) in weights_ppm {
             if self.users_ppm.get(&user) != Some(&ppm) {
                 self.rest.child(&format!("{USER}{user}")).set_weight(ppm)?;
             }
         }
-        self.users_ppm = weights_ppm;
+        self.users_ppm.clone_from(weights_ppm);
         Ok(())
     }
 

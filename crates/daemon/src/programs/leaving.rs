@@ -2,15 +2,17 @@
 //!
 //! A group can be removed only without processes, and these may start others meanwhile, faster than
 //! they are moved. The server's thread does not wait for that: a turn moves a bounded number of
-//! processes in a bounded time, and the next look goes on. Meanwhile the group has the least
-//! weight, so that it takes nothing from programs, and its processes hardly run.
+//! processes in a bounded time, and the next look goes on. Until then the group keeps its weight,
+//! and the weight counts as that of a program without a promise. With less of the CPU the group
+//! could stop the machine: the kernel moves no process while another one forks, and a fork that is
+//! preempted waits for its CPU.
 
 use std::time::{Duration, Instant};
 
 use upcall_sys::cgroup::{Cgroup, CgroupError, Hierarchy};
 
 use super::bound::{MOVES_MAX, move_between};
-use super::groups::{Groups, LEAST_WEIGHT_PPM};
+use super::groups::Groups;
 use super::members::FormerCpus;
 
 /// How long a turn lasts at most, beside the threads of the last process and one move.
@@ -29,8 +31,6 @@ pub(super) struct Leaving {
 
 impl Leaving {
     pub(super) fn new(group: Cgroup, to: Cgroup, former_cpus: Option<FormerCpus>) -> Self {
-        // Fails only if the group is gone.
-        let _ = group.set_weight(LEAST_WEIGHT_PPM);
         Leaving { group, to, former_cpus }
     }
 

@@ -177,10 +177,14 @@ impl Daemon {
             return;
         }
         self.programs.looked_at = now;
+        let was_leaving = self.programs.programs.is_leaving();
         for id in self.programs.programs.reap() {
             if let Some(known) = self.programs.known.remove(&id) {
                 self.note_end_of_program(id, known, "its last process ended");
             }
+        }
+        if was_leaving {
+            self.tell_registry();
         }
     }
 
