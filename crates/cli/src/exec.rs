@@ -17,16 +17,14 @@
 //! |---|---|
 //! | [`deadline`] | `--deadline`: the kernel's class in place of a daemon |
 //! | [`signals`] | which signals go on to the program |
+//! | [`start`] | the name and the start of a program |
 //! | [`report`] | the report, as JSON and as text |
-
-use std::ffi::OsString;
-use std::path::Path;
 
 use upcall::admission::Share;
 use upcall::clock;
 use upcall::program::{
     AdmittedProgram, HeldProgram, ProgramConnection, ProgramLag, ProgramMeter, ProgramNews,
-    RefusedProgram, RunningProgram,
+    RunningProgram,
 };
 use upcall::time::{Instant, Span};
 use upcall_cli::standard_error::say;
@@ -34,21 +32,19 @@ use upcall_cli::standard_error::say;
 use crate::args::ExecArgs;
 use crate::exit::{Exit, Failure};
 use crate::own_daemon::{self, OwnDaemon};
-use crate::program_request::{self, Refusal};
+use crate::program_request;
 use crate::ps;
 use report::{Measured, Report};
 use signals::Signals;
+use start::{name_of, release, say_json, say_not_run};
 
 mod deadline;
 mod report;
 mod signals;
+mod start;
 
 /// The time between two samples.
 const SAMPLE_EVERY: Span = Span::from_millis(100);
-/// The exit status of a program that cannot be executed, as of env(1).
-const NOT_EXECUTABLE: u8 = 126;
-/// The exit status of a program that is not there, as of env(1).
-const NOT_FOUND: u8 = 127;
 
 /// Runs a program with a share, and reports.
 ///
@@ -94,23 +90,6 @@ pub fn exec(args: &ExecArgs) -> Result<Exit, Failure> {
         false => say(report.text()),
     }
     Ok(Exit::Program(report.exit_status))
-}
-
-/// Lets the program run. If it cannot, says so, and returns how the command ends.
-fn release(held: HeldProgram, name: &str) -> Result<RunningProgram, Exit> {
-    held.release().map_err(|error| {
-        say(format_args!("upcall: {name}: {error}"));
-        Exit::Program(if error.is_not_found() { NOT_FOUND } else { NOT_EXECUTABLE })
-    })
-}
-
-/// Says that nothing was run, and returns how the command ends.
-fn say_not_run(args: &ExecArgs, name: &str, refused: &RefusedProgram) -> Result<Exit, Failure> {
-    let exit = program_request::say_refused(name, refused, "nothing was run");
-    if args.json {
-        say_json(&Refusal::of(name, refused))?;
-    }
-    Ok(exit)
 }
 
 /// The socket of the daemon. Starts a daemon if none answers.
@@ -214,31 +193,6 @@ impl<'w> Watch<'w> {
             duration: ended.since(self.begun),
             usage: self.meter.read(),
             lag: self.lag,
-        }
-    }
-}
-
-/// The name of a program, for display: the last part of its path.
-fn name_of(command: &[OsString]) -> String {
-    let program = command.first().map(Path::new).unwrap_or_else(|| Path::new(""));
-    let name = program.file_name().unwrap_or(program.as_os_str());
-    name.to_string_lossy().into_owned()
-}
-
-/// One object on one line of standard error.
-fn say_json(value: &impl serde::Serialize) -> Result<(), Failure> {
-    say(serde_json::to_string(value).map_err(Failure::of_error)?);
-    Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_name_of_a_program_is_the_last_part_of_its_path() {
-        for (command, name) in [("/usr/bin/ffmpeg", "ffmpeg"), ("ls", "ls"), ("/", "/"), ("", "")] {
-            assert_eq!(name_of(&[command.into()]), name);
         }
     }
 }

@@ -17,7 +17,7 @@ use upcall_cli::standard_error::say;
 
 use super::report::status_of;
 use super::signals::Signals;
-use super::{name_of, release, say_json, say_not_run};
+use super::start::{name_of, release, say_json, say_not_run};
 use crate::args::ExecArgs;
 use crate::exit::{Exit, Failure};
 use crate::show;

@@ -1,8 +1,8 @@
 //! The reservations on one CPU.
 
+use super::load::CpuLoad;
 use super::platform::Platform;
 use super::program::CpuPrograms;
-use super::reservations::CpuLoad;
 use super::response_time;
 use super::screen::AdmissionTest;
 use super::verdict::{Failure, Verdict};

@@ -6,7 +6,7 @@
 //!
 //! | file | content |
 //! |---|---|
-//! | `platform`, `cpu` | the machine, and the reservations on one CPU |
+//! | `platform`, `cpu`, `load` | the machine, the reservations on one CPU, and how much they are |
 //! | `reservations` | all CPUs: reserve, release, report |
 //! | `same_cpu` | places on the CPU of another activity |
 //! | `screen` | which test admits under which policy |
@@ -36,6 +36,7 @@ pub mod dws;
 mod event_server;
 mod hint;
 mod isolation;
+mod load;
 mod platform;
 pub mod program;
 mod ps;
@@ -55,9 +56,10 @@ pub use crate::share::Share;
 pub use cpu::ReservationId;
 pub use hint::Hint;
 pub use isolation::Isolation;
+pub use load::CpuLoad;
 pub use platform::Platform;
 pub use refusal::{Reason, Refusal};
-pub use reservations::{CpuLoad, Reservation, Reservations, Spot};
+pub use reservations::{Reservation, Reservations, Spot};
 pub use screen::AdmissionTest;
 pub(crate) use screen::Test;
 pub use test_result::TestResult;

@@ -19,7 +19,7 @@
 //! real-time class.
 
 use super::ahead::part_of;
-use super::reservations::CpuLoad;
+use super::load::CpuLoad;
 use crate::share::Share;
 use crate::time::Span;
 pub use limits::{PROGRAM_QUANTUM, PROGRAM_QUANTUM_MAX, PROGRAM_QUANTUM_MIN, PROGRAM_WEIGHT_MAX};

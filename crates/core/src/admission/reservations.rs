@@ -3,6 +3,7 @@
 use super::cpu::{Cpu, Member, ReservationId};
 use super::hint;
 use super::isolation::{Isolation, ROOT, Users};
+use super::load::CpuLoad;
 use super::platform::Platform;
 use super::program::CpuPrograms;
 use super::refusal::{Reason, Refusal};
@@ -31,20 +32,6 @@ pub struct Spot<'a> {
     pub lower_ranked: &'a [ReservationId],
     /// The user who asks, as for [`Reservations::reserve_for`].
     pub user: u32,
-}
-
-/// How much of one CPU is granted.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct CpuLoad {
-    /// The CPU.
-    pub cpu: u32,
-    /// The sum of `C / T`, with the hand-offs of each job included in `C`.
-    pub utilization: f64,
-    /// The upper limit of `utilization`.
-    pub limit: f64,
-    /// The sum of `C`, with the hand-offs of each job. In any time `t`, activities that keep to
-    /// their costs take at most `utilization * t` and this.
-    pub burst: Span,
 }
 
 /// The activities on the CPUs, and a test for further ones.

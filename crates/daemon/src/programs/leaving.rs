@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use upcall_sys::cgroup::{Cgroup, CgroupError, Hierarchy};
 
 use super::bound::{MOVES_MAX, move_between};
+use super::former_cpus::FormerCpus;
 use super::groups::Groups;
-use super::members::FormerCpus;
 
 /// How long a turn lasts at most, beside the threads of the last process and one move.
 const TURN: Duration = Duration::from_millis(50);
