@@ -156,6 +156,7 @@ pub(super) fn pin(thread: &ThreadHandle, cpus: &[u32], slice: Option<Span>) -> O
 mod tests {
     use super::*;
     use std::io::Write;
+    use std::sync::atomic::{AtomicU32, Ordering};
     use std::time::Duration;
     use upcall_sys::process::{Child, SpawnOptions, spawn};
     use upcall_sys::schedule::allowed_cpus;
@@ -169,10 +170,12 @@ mod tests {
 
     impl TwoGroups {
         fn new() -> Self {
+            static NUMBER: AtomicU32 = AtomicU32::new(0);
             let hierarchy = Hierarchy::find().unwrap();
             let above = hierarchy.writable().unwrap();
-            let own = std::process::id();
-            let create = |name| above.create(&format!("bound-{own}-{name}")).unwrap();
+            // Relaxed: a count.
+            let (own, number) = (std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
+            let create = |name| above.create(&format!("bound-{own}-{number}-{name}")).unwrap();
             TwoGroups { from: create("from"), to: create("to"), hierarchy }
         }
 
