@@ -150,7 +150,7 @@ mod tests {
         let report = of(End::Code(3), Some(900_000_000));
         assert_eq!(
             report.text(),
-            "upcall: player ended with 3 after 2 s: its first thread had up to 5 ms of CPU in each \
+            "upcall: player ended with 3 after 2000 ms: its first thread had up to 5 ms of CPU in each \
              11 ms (SCHED_DEADLINE), and used 900 ms"
         );
         let json = serde_json::to_value(&report).unwrap();
