@@ -110,6 +110,10 @@ pub struct Scheduler {
     switch_cost: Span,
     /// Whether [`Input::Idle`] has an effect.
     awaits_idle: bool,
+    /// Whether other domains share the CPU ([`Input::DomainShare`]).
+    has_peers: bool,
+    /// [`Scheduler::domain_request`], as of the last input.
+    domain_request: Option<Span>,
     /// [`Policy::drops_late_jobs`], which never changes.
     drops_late_jobs: bool,
 }
@@ -145,6 +149,8 @@ impl Scheduler {
             switches: 0,
             switch_cost: Span::ZERO,
             awaits_idle: false,
+            has_peers: false,
+            domain_request: None,
         }
     }
 
@@ -183,6 +189,10 @@ impl Scheduler {
                 }
             }
             Input::EventServer { share } => self.policy.set_event_share(share, now),
+            Input::DomainShare { share } => {
+                self.has_peers = share.is_some();
+                self.policy.set_domain_share(share, now);
+            }
             Input::SwitchCost { cost } => {
                 self.switch_cost = cost;
                 self.policy.set_switch_cost(cost);
@@ -201,6 +211,11 @@ impl Scheduler {
         }
         self.clock = now;
         self.release_due(now);
+        self.domain_request = None;
+        if self.has_peers && self.running.is_none() {
+            self.drop_lost(now, true);
+            self.domain_request = self.policy.next_request();
+        }
         debug_assert!(self.commands.len() <= COMMANDS_MAX);
         Ok(())
     }

@@ -250,6 +250,11 @@ impl<P: Policy + ?Sized> Policy for Checked<P> {
         self.policy.standing(id, job, at)
     }
 
+    fn running_key(&self, running: ActivityId, since: Instant, now: Instant) -> Option<u64> {
+        self.expect_picked(running);
+        self.policy.running_key(running, since, now)
+    }
+
     fn served(&self, running: ActivityId) -> Option<u64> {
         self.expect_picked(running);
         self.policy.served(running)
@@ -375,6 +380,31 @@ impl<P: Policy + ?Sized> Policy for Checked<P> {
     fn set_event_share(&mut self, share: Option<Share>, now: Instant) {
         self.begin(now);
         self.policy.set_event_share(share, now);
+    }
+
+    fn set_domain_share(&mut self, share: Option<Share>, now: Instant) {
+        self.begin(now);
+        self.policy.set_domain_share(share, now);
+    }
+
+    fn next_request(&mut self) -> Option<Span> {
+        assert!(
+            self.picked.is_none(),
+            "policy: a request is asked for while an activity is picked"
+        );
+        let request = self.policy.next_request();
+        let found = request.is_some() || self.ready == 0;
+        assert!(found || self.policy.best().is_some(), "policy: a ready activity has no request");
+        request
+    }
+
+    fn request_at_release(&self, id: ActivityId) -> Option<Span> {
+        self.expect_member(id);
+        self.policy.request_at_release(id)
+    }
+
+    fn is_within_request(&self) -> bool {
+        self.policy.is_within_request()
     }
 
     fn lag_ns(&self, id: ActivityId, now: Instant) -> Option<i64> {

@@ -69,6 +69,7 @@ pub struct Standing {
     pub key: u64,
     /// The rank of the event by which the activity goes before others with the same key. The
     /// smaller rank goes first, and activities without an event go last. `None` without an event.
+    /// Under DWCS it is the place of the activity's window.
     pub event: Option<u64>,
     /// The first ready activity of the scheduler with this key, without regard to events. Only this
     /// activity decides which activities of an equal key are preempted, because a waiting event
@@ -190,6 +191,13 @@ pub trait Policy: fmt::Debug + Send {
         None
     }
 
+    /// The key that `running`, picked at `since`, has at `now` in the order of all domains, if it is
+    /// not that of its job ([`Policy::standing`]).
+    fn running_key(&self, running: ActivityId, since: Instant, now: Instant) -> Option<u64> {
+        let _ = (running, since, now);
+        None
+    }
+
     /// The rank of the event with which the job of `running` began, if there was one. No activity
     /// of equal rank preempts such a job.
     fn served(&self, running: ActivityId) -> Option<u64> {
@@ -308,6 +316,35 @@ pub trait Policy: fmt::Debug + Send {
     /// the activities that own the events.
     fn set_event_share(&mut self, share: Option<Share>, now: Instant) {
         let _ = (share, now);
+    }
+
+    /// Other domains have schedulers of their own on the CPU. PS: `share` is the part of the CPU that
+    /// the activities of this scheduler have together; the driver compares the domains when nothing
+    /// runs ([`ps::DomainAccounts`]). DWCS: the share has no meaning. `None`, as at the start: this
+    /// scheduler has the whole CPU.
+    fn set_domain_share(&mut self, share: Option<Share>, now: Instant) {
+        let _ = (share, now);
+    }
+
+    /// PS: the length of the request with which `pick` would begin. `None` if nothing is ready, or
+    /// under other policies. Nothing is picked. The answer holds until the next change: a job that
+    /// becomes ready later makes it [`Policy::request_at_release`] of that activity at most, if
+    /// that is longer.
+    fn next_request(&mut self) -> Option<Span> {
+        None
+    }
+
+    /// PS: the length of the first request of the activity's next job. `None` under other policies.
+    /// O(1).
+    fn request_at_release(&self, id: ActivityId) -> Option<Span> {
+        let _ = id;
+        None
+    }
+
+    /// PS: whether the activity that was served last returned within its request. The request goes
+    /// on, so no other domain may be served before it has ended.
+    fn is_within_request(&self) -> bool {
+        false
     }
 
     /// PS: how far the activity's service is behind its ideal share, in nanoseconds of CPU time

@@ -89,13 +89,25 @@
 //! **Hand-offs** are charged to the activity that gets the CPU, like any time between its upcall
 //! and its return.
 //!
+//! **Several processes.** Each process of a CPU, a *domain*, has a policy of its own. Above them
+//! are the *domain accounts* ([`DomainAccounts`]): one more instance, whose clients are the domains.
+//! A domain has the shares of its activities, and by its weights a part of what all shares leave
+//! ([`DomainClaim::share`]). This policy divides that part ([`Policy::set_domain_share`]): its
+//! `top` is then the part of the domain, and not the whole CPU. So the virtual time of a domain is
+//! the service of the domain, and it needs to know nothing of the others. The domain is served in
+//! the requests of its activities ([`Policy::next_request`]): at the end of a request the domains
+//! are compared, so the running activity gives way then. Each level keeps the bound on lags. With a
+//! part `p` of what its domain gets, an activity may be `(1 + p) q` behind its part of the CPU.
+//!
 //! The order is decided at boundaries only, as under RMDP. So activities of one CPU share data
 //! without locks.
 
 use super::{Policy, Ready};
 use crate::activity::{ActivityId, ActivityParams, Claim, GroupId, Terms};
 use crate::cost::CostEstimate;
+use crate::share::Share;
 use crate::time::{Instant, Span};
+pub use domains::{DomainAccounts, DomainClaim};
 pub(crate) use group::check_groups;
 pub use group::{GROUPS_MAX, Group, GroupError};
 pub(crate) use group::{group_of, outermost};
@@ -103,6 +115,7 @@ pub use instance::{FRACTION_BITS, Instance};
 
 use tree::{REST, TOP, Tree};
 
+mod domains;
 mod group;
 mod instance;
 #[cfg(test)]
@@ -131,6 +144,8 @@ pub struct ProportionalShare {
     running: Option<Running>,
     /// The activity whose handler returned within its request, and what the request has left.
     cut: Option<(ActivityId, Span)>,
+    /// Whether other domains share the CPU, so that they are compared when a request ends.
+    has_peers: bool,
     /// The number of groups, plus how many activities ever joined, for ties. Wraps after 4 billion.
     created: u32,
 }
@@ -220,6 +235,7 @@ impl ProportionalShare {
             tree: Tree::new(capacity, quantum, groups),
             running: None,
             cut: None,
+            has_peers: false,
             // Groups come first.
             created: u32::try_from(groups.len()).unwrap_or(0),
         }
@@ -390,7 +406,7 @@ impl Policy for ProportionalShare {
         let id = running.id;
         self.stop();
         self.enqueue(id);
-        let stays = self.tree.choose() == Some(id.0);
+        let stays = !self.has_peers && self.tree.choose() == Some(id.0);
         let node = self.slot(id).node;
         let request = self.slot(id).request(self.quantum);
         self.tree.take(node, id.0);
@@ -425,6 +441,29 @@ impl Policy for ProportionalShare {
         let used = core::mem::replace(&mut slot.used, Span::ZERO);
         slot.estimate.observe(used, 1);
         self.retire(id);
+    }
+
+    fn set_domain_share(&mut self, share: Option<Share>, now: Instant) {
+        self.sync(now);
+        self.has_peers = share.is_some();
+        self.tree.set_whole(share.unwrap_or(Share::WHOLE));
+    }
+
+    fn next_request(&mut self) -> Option<Span> {
+        if let Some((_, left)) = self.cut {
+            return Some(left);
+        }
+        self.tree.settle();
+        let id = ActivityId(self.tree.choose()?);
+        Some(self.slot(id).request(self.quantum))
+    }
+
+    fn request_at_release(&self, id: ActivityId) -> Option<Span> {
+        Some(Slot { used: Span::ZERO, ..*self.slot(id) }.request(self.quantum))
+    }
+
+    fn is_within_request(&self) -> bool {
+        self.cut.is_some()
     }
 
     /// The response that admission promises to a share counts on the declared rate. Without such a

@@ -112,6 +112,15 @@ pub enum Input {
         /// `None`, as at the start: no share.
         share: Option<Share>,
     },
+    /// Other domains have schedulers of their own on the CPU. PS: the share is the part that the
+    /// activities of this scheduler have together ([`crate::policy::ps::DomainAccounts`]), and a
+    /// running handler returns at the end of each request from then on. DWCS: the share has no
+    /// meaning. Jobs that no longer fit are dropped at each input while nothing runs, so that
+    /// [`super::Scheduler::best`] shows none of them. No effect under other policies.
+    DomainShare {
+        /// `None`, as at the start: the whole CPU.
+        share: Option<Share>,
+    },
     /// A hand-off from one activity to another takes this long from now on. The driver spends it
     /// between an upcall and the handler's first instruction, and admission accounts for it
     /// ([`crate::admission::Platform::switch_cost`]). So budgets are not charged with it.

@@ -5,7 +5,7 @@ use super::budget::{Budget, BudgetState};
 use super::slot::Counters;
 use crate::activity::ActivityId;
 use crate::policy::Standing;
-use crate::time::Instant;
+use crate::time::{Instant, Span};
 
 #[cfg(doc)]
 use crate::policy::Policy;
@@ -48,6 +48,27 @@ impl Scheduler {
         Some((at, self.policy.standing(id, job, at)?))
     }
 
+    /// PS, for a scheduler with a [`super::Input::DomainShare`]: for how long its domain requests
+    /// the CPU, as of the last [`Scheduler::handle`]. `None` if nothing is ready, or while a handler
+    /// runs. A job that is released later requests [`Scheduler::request_at_release`]; the domain
+    /// then requests the longer one. O(1).
+    pub fn domain_request(&self) -> Option<Span> {
+        self.domain_request.filter(|_| self.running.is_none())
+    }
+
+    /// PS: when the next job of `id` is released, and the length of its first request. `None` as
+    /// for [`Scheduler::release_of`], and under other policies. O(1).
+    pub fn request_at_release(&self, id: ActivityId) -> Option<(Instant, Span)> {
+        let at = self.release_of(id)?;
+        Some((at, self.policy.request_at_release(id)?))
+    }
+
+    /// PS: whether the handler that ran last returned within its request, which goes on. So its
+    /// domain keeps the CPU. O(1).
+    pub fn is_within_request(&self) -> bool {
+        self.policy.is_within_request()
+    }
+
     /// When the next job of `id` is released. On demand: the logical arrival of the announced
     /// message. `None` if that is not known, or if `id` is not active. O(1).
     pub fn release_of(&self, id: ActivityId) -> Option<Instant> {
@@ -84,7 +105,9 @@ impl Scheduler {
             None => slot.oldest(),
         };
         let standing = self.policy.standing(running.id, job, now)?;
-        Some(Standing { event: self.policy.served(running.id), ..standing })
+        let of_service = self.policy.running_key(running.id, running.since, now);
+        let key = of_service.unwrap_or(standing.key);
+        Some(Standing { key, event: self.policy.served(running.id), ..standing })
     }
 
     /// The budget of `id`, as of its last charge. `None` if the policy keeps no budget for it.

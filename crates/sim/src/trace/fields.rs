@@ -74,6 +74,7 @@ numbered! {
         SwitchCost = "switch cost",
         Idle = "idle",
         Interrupted = "interrupted",
+        DomainShare = "domain share",
     }
 }
 
@@ -251,6 +252,9 @@ fn encode_input(input: Input) -> (Kind, Values) {
         Input::EventServer { share } => {
             (Kind::EventServer, Values::NONE.maybe(Field::Share, share.map(ppm)))
         }
+        Input::DomainShare { share } => {
+            (Kind::DomainShare, Values::NONE.maybe(Field::Share, share.map(ppm)))
+        }
         Input::SwitchCost { cost } => {
             (Kind::SwitchCost, Values::NONE.span(Field::SwitchCost, cost))
         }
@@ -379,6 +383,7 @@ pub(super) fn decode(kind: Kind, values: &Values) -> Result<Option<Crossing>, Ba
             input(Input::Taken { id: values.id()?, events: values.small(Field::Events)? })
         }
         Kind::EventServer => input(Input::EventServer { share: decode_share(values)? }),
+        Kind::DomainShare => input(Input::DomainShare { share: decode_share(values)? }),
         Kind::SwitchCost => input(Input::SwitchCost { cost: values.length(Field::SwitchCost)? }),
         Kind::PassedOver => input(Input::PassedOver),
         Kind::Interrupted => input(Input::Interrupted { length: values.length(Field::Length)? }),

@@ -64,6 +64,8 @@ fn inputs() -> Vec<Input> {
         Input::Taken { id: ID, events: 1016 },
         Input::EventServer { share: Share::from_ppm(1017) },
         Input::EventServer { share: None },
+        Input::DomainShare { share: Share::from_ppm(1019) },
+        Input::DomainShare { share: None },
         Input::SwitchCost { cost: Span::from_nanos(1020) },
         Input::PassedOver,
         Input::Interrupted { length: Span::from_nanos(1030) },

@@ -57,6 +57,8 @@ pub(super) struct Tree {
     nodes: Vec<Node>,
     capacity: u32,
     quantum: Span,
+    /// What all accounts together have of the CPU, in millionths.
+    whole_ppm: u32,
     /// The sum of the shares, in millionths.
     shares_ppm: u32,
     /// Whether a client retired since the last [`Tree::settle`].
@@ -93,7 +95,7 @@ impl Tree {
             }
             nodes.push(node(Instance::of_weights(clients), parent, client, weight, tie));
         }
-        Tree { nodes, capacity, quantum, shares_ppm: 0, has_retired: false }
+        Tree { nodes, capacity, quantum, whole_ppm: rest_ppm, shares_ppm: 0, has_retired: false }
     }
 
     /// The account of a group.
@@ -149,10 +151,16 @@ impl Tree {
         }
     }
 
+    /// Changes what all accounts together have of the CPU. The rest has what the shares leave.
+    pub(super) fn set_whole(&mut self, whole: Share) {
+        self.whole_ppm = whole.ppm();
+        self.weigh_rest(self.shares_ppm);
+    }
+
     /// Notes a new sum of the shares.
     fn weigh_rest(&mut self, shares_ppm: u32) {
         self.shares_ppm = shares_ppm;
-        let weight = Share::WHOLE.ppm().saturating_sub(shares_ppm).max(1);
+        let weight = self.whole_ppm.saturating_sub(shares_ppm).max(1);
         self.nodes[TOP].account.reweigh(self.capacity, weight);
     }
 

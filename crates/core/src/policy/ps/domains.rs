@@ -1,0 +1,254 @@
+//! The accounts of the domains of one CPU: PS among processes that have schedulers of their own.
+//!
+//! A domain is a client of one [`Instance`], and its scheduler divides what the domain gets
+//! ([`super`], *Several processes*). The driver keeps the accounts: the simulator for all domains of
+//! a CPU, a runtime in memory that the domains of a user share. At each choice the driver enters
+//! what every domain requests, takes the domain that is next, and charges it when it gives the CPU
+//! back.
+//!
+//! ```text
+//!   driver                          accounts            schedulers of the domains
+//!   set_request, for each domain -> ready or idle   <-- domain_request, request_at_release
+//!   next_domain                  -> domain d
+//!   take d                                          --> d: upcall ... return
+//!   charge d, the time           -> start of d moves
+//! ```
+//!
+//! A domain may have several activities ready, of which the accounts see one request. That request
+//! is never shorter than what the scheduler of the domain then serves: it is the request of the
+//! activity that goes next, or the longest of the activities that were released since, whichever is
+//! longer. So no domain is charged more than it requested, as the bound on lags needs it.
+//!
+//! Nobody tells a domain the time while another one runs. It joins the competition when the driver
+//! first finds that one of its releases has come: at the next boundary, like a release in one
+//! scheduler.
+//!
+//! Hand-offs between domains are charged to the domain that gets the CPU. Its scheduler does not
+//! count them: an activity is due a part of what is left.
+
+use super::instance::Instance;
+use crate::activity::{Claim, Terms};
+use crate::share::Share;
+use crate::time::Span;
+
+/// What the activities of a domain claim on one CPU, groups included. Sums over domains are claims
+/// too.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DomainClaim {
+    /// The sum of the shares of its own, in millionths.
+    pub shares_ppm: u64,
+    /// The sum of the weights.
+    pub weights: u64,
+}
+
+impl DomainClaim {
+    /// The claim of an activity without a group.
+    pub fn of(terms: &Terms) -> Self {
+        match terms.share {
+            Some(share) => DomainClaim::from(Claim::Share(share)),
+            None => DomainClaim::from(Claim::Weight(terms.weight.unwrap_or(1))),
+        }
+    }
+
+    /// Both claims together.
+    #[must_use]
+    pub const fn and(self, other: DomainClaim) -> Self {
+        DomainClaim {
+            shares_ppm: self.shares_ppm.saturating_add(other.shares_ppm),
+            weights: self.weights.saturating_add(other.weights),
+        }
+    }
+
+    /// The part of the CPU that this domain has, if the domains together claim `all`: its shares,
+    /// and its weights' part of what all shares leave. `None` if it claims nothing. Rounded down, so
+    /// the parts of all domains are at most the CPU.
+    pub fn share(self, all: DomainClaim) -> Option<Share> {
+        if self == DomainClaim::default() {
+            return None;
+        }
+        let whole = u64::from(Share::WHOLE.ppm());
+        let left = whole.saturating_sub(all.shares_ppm);
+        let by_weight =
+            u128::from(left) * u128::from(self.weights) / u128::from(all.weights.max(1));
+        let by_weight = u64::try_from(by_weight).unwrap_or(left);
+        let ppm = self.shares_ppm.saturating_add(by_weight).clamp(1, whole);
+        u32::try_from(ppm).ok().and_then(Share::from_ppm)
+    }
+}
+
+impl From<Claim> for DomainClaim {
+    fn from(claim: Claim) -> Self {
+        match claim {
+            Claim::Share(share) => DomainClaim { shares_ppm: u64::from(share.ppm()), weights: 0 },
+            Claim::Weight(weight) => {
+                DomainClaim { shares_ppm: 0, weights: u64::from(weight.max(1)) }
+            }
+        }
+    }
+}
+
+/// The accounts of the domains of one CPU; see [the module](self). Domains are numbered from 0 by
+/// the driver. A call with the number of a domain that has no share does nothing. Nothing allocates
+/// after creation, and each call is O(log n).
+#[derive(Debug)]
+pub struct DomainAccounts {
+    account: Instance,
+    /// By domain; `None`: no share.
+    shares: Vec<Option<Share>>,
+    /// What each domain requests now.
+    requests: Vec<Option<Span>>,
+    /// The domain that was taken and has not been given another request.
+    served: Option<u32>,
+}
+
+impl DomainAccounts {
+    /// Accounts for domains numbered `0..capacity`. Allocates.
+    pub fn new(capacity: u32) -> Self {
+        DomainAccounts {
+            account: Instance::of_shares(capacity),
+            shares: vec![None; capacity as usize],
+            requests: vec![None; capacity as usize],
+            served: None,
+        }
+    }
+
+    /// Sets the part of the CPU of a domain. A domain that has a share keeps its lag. `None`: the
+    /// domain has left, and its debt is written off.
+    pub fn set_share(&mut self, domain: u32, share: Option<Share>) {
+        let Some(place) = self.shares.get_mut(domain as usize) else { return };
+        match (core::mem::replace(place, share), share) {
+            (before, after) if before == after => {}
+            (None, Some(share)) => {
+                self.requests[domain as usize] = None;
+                self.account.join(domain, share.ppm(), domain);
+            }
+            (Some(_), Some(share)) => self.account.reweigh(domain, share.ppm()),
+            (_, None) => {
+                self.set_request(domain, None);
+                self.account.leave(domain);
+            }
+        }
+    }
+
+    /// Enters what a domain requests: the length of its next service, or `None` if it has nothing to
+    /// run or cannot run. Also ends the service of the domain, if it was taken.
+    pub fn set_request(&mut self, domain: u32, request: Option<Span>) {
+        let Some(place) = self.requests.get_mut(domain as usize) else { return };
+        let was_served = self.served.take_if(|served| *served == domain).is_some();
+        if core::mem::replace(place, request) == request && !was_served {
+            return;
+        }
+        match request {
+            Some(length) => self.account.request(domain, length),
+            None => self.account.retire(domain),
+        }
+    }
+
+    /// The domain that is served next. `None` if no domain requests anything: all debts are
+    /// forgiven then.
+    pub fn next_domain(&mut self) -> Option<u32> {
+        self.account.settle();
+        self.account.peek()
+    }
+
+    /// Gives the CPU to a domain with a request.
+    pub fn take(&mut self, domain: u32) {
+        if self.account.is_ready(domain) {
+            self.account.take(domain);
+            self.served = Some(domain);
+        }
+    }
+
+    /// Charges the domain that was taken `used`.
+    pub fn charge(&mut self, domain: u32, used: Span) {
+        if self.served == Some(domain) {
+            self.account.charge(domain, used);
+        }
+    }
+
+    /// How far the domain is behind its part of the service of all domains, in nanoseconds of CPU
+    /// time; negative if ahead. `None` without a share. O(1).
+    pub fn lag_ns(&self, domain: u32) -> Option<i64> {
+        self.account.lag_ns(domain, None, Span::ZERO)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn claim(shares_ppm: u64, weights: u64) -> DomainClaim {
+        DomainClaim { shares_ppm, weights }
+    }
+
+    #[test]
+    fn a_domain_has_its_shares_and_its_part_of_what_they_leave() {
+        let domains = [claim(450_000, 0), claim(100_000, 1), claim(0, 2), claim(0, 0)];
+        let all = domains.into_iter().fold(DomainClaim::default(), DomainClaim::and);
+        assert_eq!(all, claim(550_000, 3));
+        let ppm = domains.map(|domain| domain.share(all).map(Share::ppm));
+        assert_eq!(ppm, [Some(450_000), Some(250_000), Some(300_000), None]);
+        // Nothing is left for weights: they have the smallest share.
+        let full = claim(1_000_000, 5);
+        assert_eq!(claim(0, 5).share(full).map(Share::ppm), Some(1));
+    }
+
+    #[test]
+    fn domains_get_their_parts_in_requests_of_any_length() {
+        let us = Span::from_micros;
+        let mut accounts = DomainAccounts::new(3);
+        let shares = [500_000, 300_000, 200_000];
+        let lengths = [us(1_000), us(150), us(400)];
+        let mut got = [Span::ZERO; 3];
+        for (domain, ppm) in (0..).zip(shares) {
+            accounts.set_share(domain, Share::from_ppm(ppm));
+        }
+        for _ in 0..10_000 {
+            for (domain, length) in (0..).zip(lengths) {
+                accounts.set_request(domain, Some(length));
+            }
+            let domain = accounts.next_domain().unwrap();
+            accounts.take(domain);
+            accounts.charge(domain, lengths[domain as usize]);
+            got[domain as usize] += lengths[domain as usize];
+            for domain in 0..3 {
+                let lag_ns = accounts.lag_ns(domain).unwrap();
+                assert!(lag_ns.unsigned_abs() <= 1_000_000, "domain {domain}: {lag_ns} ns");
+            }
+        }
+        let all: Span = got.iter().copied().sum();
+        for (got, ppm) in got.into_iter().zip(shares) {
+            let due_ns = all.as_nanos() * u64::from(ppm) / 1_000_000;
+            assert!(got.as_nanos().abs_diff(due_ns) <= 1_000_000, "{got} of {due_ns} ns");
+        }
+    }
+
+    #[test]
+    fn a_domain_that_was_away_is_due_nothing_for_that_time() {
+        let ms = Span::from_millis;
+        let mut accounts = DomainAccounts::new(2);
+        accounts.set_share(0, Share::from_ppm(500_000));
+        accounts.set_share(1, Share::from_ppm(500_000));
+        let serve = |accounts: &mut DomainAccounts| {
+            let domain = accounts.next_domain().unwrap();
+            accounts.take(domain);
+            accounts.charge(domain, ms(1));
+            accounts.set_request(domain, Some(ms(1)));
+            domain
+        };
+        accounts.set_request(0, Some(ms(1)));
+        assert!((0..10).all(|_| serve(&mut accounts) == 0));
+        accounts.set_request(1, Some(ms(1)));
+        // One quantum that was served before was in advance.
+        let order: Vec<_> = (0..6).map(|_| serve(&mut accounts)).collect();
+        assert_eq!(order.iter().filter(|domain| **domain == 1).count(), 3, "{order:?}");
+        // The debt counts until no domain has anything to run.
+        (0..2).for_each(|domain| accounts.set_request(domain, None));
+        assert_eq!(accounts.next_domain(), None);
+        assert_eq!((accounts.lag_ns(0), accounts.lag_ns(1)), (Some(0), Some(0)));
+        // A domain without a share is not served.
+        accounts.set_share(1, None);
+        accounts.set_request(1, Some(ms(1)));
+        assert_eq!((accounts.next_domain(), accounts.lag_ns(1)), (None, None));
+    }
+}
