@@ -131,6 +131,15 @@ pub fn ps_with_groups(quantum: Span, groups: Vec<Group>) -> Result<Discipline, G
     Ok(Discipline { groups, ..ps_with_quantum(quantum) })
 }
 
+/// How the domains of a CPU are put in one order, if each has a scheduler of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DomainOrder {
+    /// By the ranks that their schedulers show ([`crate::policy::Standing`]).
+    Ranks,
+    /// By accounts above the schedulers ([`crate::policy::ps::DomainAccounts`]).
+    Accounts,
+}
+
 /// What admission promises to an activity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Promise {
@@ -150,8 +159,28 @@ impl Discipline {
         self.name == name
     }
 
-    /// Whether ranks compare between the schedulers of several processes
-    /// ([`Policy::standing`]), so that the domains of a CPU can be put in one order.
+    /// How the domains of a CPU are put in one order.
+    pub fn domain_order(&self) -> DomainOrder {
+        match self.kind {
+            Kind::ProportionalShare => DomainOrder::Accounts,
+            Kind::RateMonotonic | Kind::DeadlineWorkahead | Kind::WindowConstrained => {
+                DomainOrder::Ranks
+            }
+        }
+    }
+
+    /// Whether its policies drop jobs that are late ([`Policy::drops_late_jobs`]).
+    pub fn drops_late_jobs(&self) -> bool {
+        self.kind == Kind::WindowConstrained
+    }
+
+    /// Whether the core keeps a budget for its activities (docs/decisions/0016).
+    pub fn keeps_budgets(&self) -> bool {
+        matches!(self.kind, Kind::RateMonotonic | Kind::DeadlineWorkahead)
+    }
+
+    /// Whether the daemon and the runtime schedule it across processes. The simulator schedules
+    /// every discipline so ([`Discipline::domain_order`]).
     pub fn compares_across_domains(&self) -> bool {
         matches!(self.kind, Kind::RateMonotonic | Kind::DeadlineWorkahead)
     }

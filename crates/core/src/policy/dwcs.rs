@@ -71,8 +71,22 @@
 //! 3. *The same in place of best-effort work*: when nothing is ready.
 //!
 //! The event server (`server`) serves events ahead of jobs.
+//!
+//! # Several processes
+//!
+//! Each process of a CPU, a *domain*, has a policy of its own, and the domains are put in one order
+//! by what these show ([`Policy::best`]). A key is a deadline, and the window stands where other
+//! policies have the event ([`Standing::event`]), as one number (`window::Order::tightness`). Jobs
+//! beyond their run time have the highest bit of the key. So the domains together serve what one
+//! scheduler of all would serve. Two rules need to know all activities of the CPU, and no domain
+//! does: no activity with an event overtakes others of its deadline, and there are no extra
+//! services. An event waits for the job of its activity, or for the event server of its domain.
+//!
+//! A domain that does not run does not learn that a job of it is lost. It gets the turn for that
+//! job, drops it, and passes the turn on if another domain goes first now. That hand-off comes only
+//! after a miss.
 
-use super::{EventRank, ExtraEnd, Policy, Ready};
+use super::{EventRank, ExtraEnd, Policy, Ready, Standing};
 use crate::activity::{ActivityId, ActivityParams, Terms, Window};
 use crate::heap::IndexedHeap;
 use crate::share::Share;
@@ -93,6 +107,12 @@ pub(crate) fn window_of(terms: &Terms) -> Window {
     Progress::new(terms.window.unwrap_or(NO_MISSES)).window()
 }
 
+/// In the order of all domains, the key of a job beyond its run time, with its deadline in the lower
+/// bits. No instant reaches this bit.
+const SPENT: u64 = 1 << 63;
+/// In that order, the key of a running extra service.
+const EXTRA: u64 = 3 << 62;
+
 /// The most jobs that an activity with an event may overtake. Bounds the work of a pick.
 pub const OVERTAKEN_MAX: usize = 16;
 
@@ -112,6 +132,10 @@ pub struct WindowConstrained {
     idle: IndexedHeap<(Extra, Order)>,
     running: Option<(ActivityId, Service)>,
     server: Option<Server>,
+    /// Whether other domains have activities on the CPU.
+    has_peers: bool,
+    /// The latest `now` of a `tick`.
+    now: Instant,
     /// The activity that ran last, and what a hand-off to another one costs.
     last: Option<ActivityId>,
     switch_cost: Span,
@@ -215,6 +239,8 @@ impl WindowConstrained {
             idle: IndexedHeap::with_capacity(capacity),
             running: None,
             server: None,
+            has_peers: false,
+            now: Instant::ZERO,
             last: None,
             switch_cost: Span::ZERO,
             created: 0,
@@ -266,9 +292,15 @@ impl WindowConstrained {
         Some((deadline, id, event))
     }
 
-    /// The service of [`Self::server_turn`], if it goes before all ready activities. Charges the
-    /// server.
-    fn serve_event(&mut self, now: Instant) -> Option<(ActivityId, Service)> {
+    /// The service that `pick` would begin.
+    fn next_service(&self, now: Instant) -> Option<(ActivityId, Service)> {
+        let event = self.event_service(now).map(|(_, next)| next);
+        event.or_else(|| self.next_job(now))
+    }
+
+    /// The service of [`Self::server_turn`], if it goes before all ready activities, with the
+    /// deadline.
+    fn event_service(&self, now: Instant) -> Option<(Instant, (ActivityId, Service))> {
         let (deadline, id, event) = self.server_turn()?;
         let member = self.member(id)?;
         let service = match member.state {
@@ -282,8 +314,7 @@ impl WindowConstrained {
                 return None;
             }
         }
-        self.server.as_mut()?.spend(deadline);
-        Some((id, service))
+        Some((deadline, (id, service)))
     }
 
     /// The best ready activity, or one with an event that may overtake it.
@@ -294,6 +325,7 @@ impl WindowConstrained {
         };
         let service = Service::Job { urgency: best.deadline };
         if let Some(((deadline, _), with_event)) = self.eager.peek()
+            && !self.has_peers
             && with_event != number
             && deadline == best.deadline
             && self.may_overtake(with_event, now)
@@ -398,12 +430,17 @@ impl Policy for WindowConstrained {
     }
 
     fn pick(&mut self, now: Instant) -> Option<ActivityId> {
-        let next = self.serve_event(now).or_else(|| self.next_job(now))?;
+        self.now = now;
+        if let Some((deadline, next)) = self.event_service(now) {
+            self.server.as_mut()?.spend(deadline);
+            return Some(self.begin(now, next));
+        }
+        let next = self.next_job(now)?;
         Some(self.begin(now, next))
     }
 
     fn pick_extra(&mut self, now: Instant, next_release: Instant) -> Option<ActivityId> {
-        let ((kind, _), number) = self.idle.peek()?;
+        let ((kind, _), number) = self.idle.peek().filter(|_| !self.has_peers)?;
         let id = ActivityId(number);
         let fits = self.member(id)?.quantum_fits(now, next_release);
         let service = Service::Extra { kind, until: next_release };
@@ -412,6 +449,45 @@ impl Policy for WindowConstrained {
 
     fn has_ready(&self) -> bool {
         !self.ready.is_empty() || !self.spent.is_empty() || self.server_turn().is_some()
+    }
+
+    fn best(&self) -> Option<Standing> {
+        let (id, service) = self.next_service(self.now)?;
+        let member = self.member(id)?;
+        let key = match service {
+            Service::Job { urgency: Instant::FAR } => SPENT | member.deadline.as_nanos(),
+            Service::Job { urgency } | Service::Event { urgency, .. } => urgency.as_nanos(),
+            Service::Extra { .. } => return None,
+        };
+        Some(Standing { id, key, event: Some(member.order().tightness()), first: id })
+    }
+
+    /// The key of a job, with the window as it is now.
+    fn standing(&self, id: ActivityId, job: Ready, _: Instant) -> Option<Standing> {
+        let event = Some(self.member(id)?.order().tightness());
+        Some(Standing { id, key: job.deadline.as_nanos(), event, first: id })
+    }
+
+    /// The window takes the place of the event, so no activity of an equal deadline preempts.
+    fn served(&self, running: ActivityId) -> Option<u64> {
+        self.member(running).map(|member| member.order().tightness())
+    }
+
+    fn running_key(&self, running: ActivityId, since: Instant, now: Instant) -> Option<u64> {
+        let member = self.member(running)?;
+        Some(match self.running?.1 {
+            Service::Job { .. } if member.left <= now.since(since) => SPENT,
+            Service::Job { urgency } | Service::Event { urgency, .. } => urgency.as_nanos(),
+            Service::Extra { .. } => EXTRA,
+        })
+    }
+
+    fn set_domain_share(&mut self, share: Option<Share>, _: Instant) {
+        self.has_peers = share.is_some();
+    }
+
+    fn tick(&mut self, now: Instant) {
+        self.now = now;
     }
 
     fn gives_way(&mut self, running: ActivityId, since: Instant, now: Instant) -> bool {
