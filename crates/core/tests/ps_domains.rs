@@ -328,6 +328,22 @@ fn busy_activities_of_2_to_16_domains_get_their_parts() {
     assert!(hand_offs > 60_000 && ratio > 0.9);
 }
 
+/// The lags of 16 domains over a million quanta. Nothing accumulates.
+#[test]
+#[ignore = "takes a minute"]
+fn lags_stay_within_a_quantum_over_a_million_quanta() {
+    let weighted = |weight| Terms { weight: Some(weight), ..Terms::default() };
+    let members = (0..16).map(|domain| match domain {
+        0..=5 => busy(domain, 1_000, Terms { share: share(70_001), ..Terms::default() }),
+        _ => busy(domain, 1_000, weighted(domain)),
+    });
+    let mut machine = Machine::new(&members.collect::<Vec<_>>(), Span::from_micros(2), 1);
+    machine.run(Instant::ZERO + Span::from_secs(1_003), |_| {});
+    println!("{} hand-offs, lags {:?} ns", machine.hand_offs, machine.lags);
+    assert!(machine.hand_offs > 900_000);
+    assert!(machine.lags.iter().all(|&lag| lag <= machine.lag_max()), "{:?}", machine.lags);
+}
+
 /// Activities that come and go, with hand-offs that cost time.
 #[test]
 fn lags_stay_within_a_quantum_at_each_level() {

@@ -113,6 +113,14 @@ pub enum EventKind {
         /// In nanoseconds of CPU time.
         lag_ns: i64,
     },
+    /// How far the domain is behind its part of the CPU (negative: ahead). Comes with the lag of an
+    /// activity, which then is relative to what the domain gets, if domains share by accounts.
+    DomainLag {
+        /// The domain.
+        domain: u32,
+        /// In nanoseconds of CPU time.
+        lag_ns: i64,
+    },
     /// The running handler stops in the middle: it blocks, its domain is stopped, or a handler that
     /// has come back goes first.
     Pause {
@@ -191,6 +199,7 @@ impl fmt::Display for SimEvent {
                 record.completed
             ),
             EventKind::Lag { activity, lag_ns } => write!(f, "lag {activity} {lag_ns}"),
+            EventKind::DomainLag { domain, lag_ns } => write!(f, "domain lag {domain} {lag_ns}"),
             EventKind::Pause { activity } => write!(f, "pause {activity}"),
             EventKind::Continue { activity } => write!(f, "continue {activity}"),
             EventKind::DomainAway { domain } => write!(f, "away {domain}"),

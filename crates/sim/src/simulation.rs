@@ -56,7 +56,7 @@ impl Simulation {
     ) -> Outcome {
         let end = Instant::ZERO + duration;
         for cpu in &mut self.cpus {
-            cpu.start(&self.spec, observe);
+            cpu.start(&self.spec, &self.machine, observe);
             cpu.take_records(record);
         }
         loop {

@@ -84,8 +84,8 @@ impl SimSpec {
             return Err(SpecError::TooMany);
         }
         if let Some(split_level) = self.split_level {
-            if !self.discipline.compares_across_domains() {
-                return Err(SpecError::NotAcrossDomains(self.discipline.name));
+            if !self.discipline.groups.is_empty() {
+                return Err(SpecError::GroupsAcrossDomains(self.discipline.name));
             }
             if !split_level.defer_preemption.is_zero() && !self.discipline.defers_preemption() {
                 return Err(SpecError::NoDeferral(self.discipline.name));
@@ -291,8 +291,8 @@ pub enum SpecError {
     CpuTwice(u32),
     /// More activities than a `u32` counts.
     TooMany,
-    /// The ranks of this policy do not compare across domains.
-    NotAcrossDomains(&'static str),
+    /// Domains are processes, and the groups of this policy are within one process.
+    GroupsAcrossDomains(&'static str),
     /// This policy does not defer preemption.
     NoDeferral(&'static str),
     /// A parameter is outside its range.
@@ -331,8 +331,11 @@ impl fmt::Display for SpecError {
             SpecError::NoCpu => f.write_str("no CPU, expected at least one"),
             SpecError::CpuTwice(cpu) => write!(f, "CPU {cpu} is listed twice"),
             SpecError::TooMany => write!(f, "more than {} activities", u32::MAX),
-            SpecError::NotAcrossDomains(policy) => {
-                write!(f, "ranks under {policy} do not compare across domains")
+            SpecError::GroupsAcrossDomains(policy) => {
+                write!(
+                    f,
+                    "the groups of {policy} are within one process, and domains are processes"
+                )
             }
             SpecError::NoDeferral(policy) => write!(f, "{policy} does not defer preemption"),
             SpecError::Params { name, error } => write!(f, "`{name}`: {error}"),

@@ -16,11 +16,11 @@ use crate::spec::{SimActivity, SimSpec, SplitLevel};
 use core::fmt;
 use generator::{
     FAULTY, Generator, ONE_OF_TWO, PURPOSE, PURPOSE_CLOCK, PURPOSE_DOMAINS, PURPOSE_EVENTS,
-    PURPOSE_MESSAGES, PURPOSE_OVERRUNS, PURPOSE_REWEIGHS,
+    PURPOSE_MESSAGES, PURPOSE_OVERRUNS, PURPOSE_PROCESSES, PURPOSE_REWEIGHS,
 };
 use upcall_core::activity::{ActivityId, ActivityParams, Terms};
 use upcall_core::admission::{Platform, Reservations, Share};
-use upcall_core::discipline::Discipline;
+use upcall_core::discipline::{Discipline, DomainOrder};
 use upcall_core::scheduler::{Input, Scheduler};
 use upcall_core::time::{Instant, Span};
 
@@ -113,11 +113,11 @@ pub fn scenario(discipline: &'static Discipline, seed: u64) -> Scenario {
     let events = events.one_in(2).then_some(events);
     // The models and random tests of the core have messages under the other policies.
     let mut messages = Chance::new(seed, PURPOSE_MESSAGES);
-    let has_messages = !discipline.compares_across_domains() && messages.one_in(2);
+    let has_messages = !discipline.keeps_budgets() && messages.one_in(2);
     let messages = has_messages.then_some(messages);
     let mut generator = Generator { chance, deaths, groups: None, events, messages };
     let mut domains = Generator::of(seed, PURPOSE_DOMAINS, deaths);
-    let split_level = domains.split_level(discipline);
+    let mut split_level = domains.split_level(discipline);
     let cpu_count = u32::try_from(generator.chance.between(1, 3)).unwrap_or(1);
     let faulty = generator.feature();
     // A nearly full CPU takes very long to finish accumulated work.
@@ -131,8 +131,12 @@ pub fn scenario(discipline: &'static Discipline, seed: u64) -> Scenario {
         defer_preemption: split_level.map_or(Span::ZERO, |of| of.defer_preemption),
     };
     let discipline = generator.grouped(discipline, seed);
+    let mut processes = Generator::of(seed, PURPOSE_PROCESSES, deaths);
+    if !discipline.keeps_budgets() && discipline.groups.is_empty() && !faulty {
+        split_level = processes.feature().then(SplitLevel::default);
+    }
     let (mut activities, mut reservations, ids) = generator.admitted(discipline, &platform, faulty);
-    if discipline.compares_across_domains() {
+    if discipline.keeps_budgets() {
         let mut overruns = Generator::of(seed, PURPOSE_OVERRUNS, deaths);
         overruns.overrun(&mut activities, &platform, faulty);
     }
@@ -146,8 +150,9 @@ pub fn scenario(discipline: &'static Discipline, seed: u64) -> Scenario {
     let steady = activities.iter().all(|activity| activity.present == [Window::ALWAYS])
         && !faults.iter().any(|fault| matches!(fault, Fault::DomainDies { .. }));
     let event_servers = generator.event_servers(&platform, &mut reservations);
-    let holds =
-        !needs_common_start(&reservations) || (steady && faults.is_empty() && exact(&activities));
+    let is_split = split_level.is_some() && !discipline.keeps_budgets();
+    let holds = !needs_common_start(&reservations)
+        || (steady && faults.is_empty() && exact(&activities) && !is_split);
     let mut bounds: Vec<_> = ids.iter().map(|&id| reservations.response_max(id)).collect();
     let takes_away = |fault: &&Fault| split_level.is_some() && fault.is_of_one_domain();
     let absences: Vec<_> = faults.iter().filter(takes_away).copied().collect();
@@ -157,6 +162,12 @@ pub fn scenario(discipline: &'static Discipline, seed: u64) -> Scenario {
     if discipline.time_quantum.is_some() {
         let mut generator = Generator::of(seed, PURPOSE_REWEIGHS, deaths);
         generator.reweigh(&mut activities, &mut reservations, &ids, &mut bounds);
+    }
+    if is_split && discipline.domain_order() == DomainOrder::Accounts {
+        // Admission knows no accounts of domains. Its bounds hold for activities that are alone.
+        for (place, bound) in bounds.iter_mut().enumerate() {
+            *bound = bound.filter(|_| is_alone(&activities, place));
+        }
     }
     let promises = Promises {
         response_max: bounds.into_iter().map(|bound| bound.filter(|_| holds)).collect(),
@@ -243,6 +254,13 @@ fn bounds_beside(
         }
         late = more;
     }
+}
+
+/// Whether no other activity of its CPU has the same domain.
+fn is_alone(activities: &[SimActivity], place: usize) -> bool {
+    let own = &activities[place];
+    let same = |of: &&SimActivity| (of.cpu, of.domain) == (own.cpu, own.domain);
+    activities.iter().filter(same).count() == 1
 }
 
 /// Whether a CPU's set was admitted by simulation from one common start. The promises then hold

@@ -1,6 +1,5 @@
 //! An activity that takes five times its declared cost, under each policy: the others keep their
-//! declarations and miss no deadline (docs/decisions/0016). In one process, and among processes
-//! where the policy allows that.
+//! declarations and miss no deadline (docs/decisions/0016). In one process, and among processes.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -38,9 +37,6 @@ fn misses(discipline: &'static Discipline, factor: u64, is_split: bool) -> Vec<u
 fn an_activity_that_takes_five_times_its_cost_costs_the_others_nothing() {
     for discipline in [&RMDP, &RM, &DWS, &PS, &DWCS] {
         for is_split in [false, true] {
-            if is_split && !discipline.compares_across_domains() {
-                continue;
-            }
             let found = misses(discipline, 1, is_split);
             assert_eq!(found, [0, 0, 0], "{discipline:?}, as declared");
             let found = misses(discipline, 5, is_split);

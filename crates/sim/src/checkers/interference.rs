@@ -60,7 +60,7 @@ struct Known {
 impl Interference {
     /// The checker for `spec`; `None` if its policy keeps no budgets.
     pub fn new(spec: &SimSpec, promises: &Promises) -> Option<Self> {
-        if !spec.discipline.compares_across_domains() {
+        if !spec.discipline.keeps_budgets() {
             return None;
         }
         let count = spec.activities.len();

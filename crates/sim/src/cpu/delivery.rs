@@ -1,29 +1,40 @@
 //! Hands messages and events to the scheduler.
 
 use super::control::{Message, Request};
-use super::machine::count;
+use super::machine::{Machine, count};
 use super::state::Cpu;
 use crate::event::{EventKind, SimEvent};
 use crate::spec::SimSpec;
 use std::cmp::Reverse;
+use upcall_core::admission::Share;
 use upcall_core::scheduler::Input;
 use upcall_core::time::Instant;
 
 impl Cpu {
     /// Creates all activities, and starts those that are present from the beginning.
-    pub(crate) fn start(&mut self, spec: &SimSpec, observe: &mut impl FnMut(&SimEvent)) {
+    pub(crate) fn start(
+        &mut self,
+        spec: &SimSpec,
+        machine: &Machine,
+        observe: &mut impl FnMut(&SimEvent),
+    ) {
         for actor in 0..count(self.actors.len()) {
             self.create(actor, observe);
         }
-        let number = self.number;
+        self.share_out(machine, observe);
+        let (number, domains) = (self.number, count(self.domains.len()));
         for &(_, share) in spec.event_servers.iter().filter(|(cpu, _)| *cpu == number) {
-            self.inform(0, Input::EventServer { share: Some(share) }, observe);
+            // Each domain has a server of its own.
+            let share = Share::from_ppm(share.ppm() / domains);
+            for home in 0..self.domains.len() {
+                self.inform(home, Input::EventServer { share }, observe);
+            }
         }
         for actor in 0..count(self.actors.len()) {
             let place = self.actors[actor as usize].activity as usize;
             let present = &spec.activities[place].present;
             if present.iter().any(|window| window.contains(Instant::ZERO)) {
-                self.deliver(Message { actor, request: Request::Join }, observe);
+                self.deliver(Message { actor, request: Request::Join }, machine, observe);
             }
         }
     }
@@ -103,10 +114,15 @@ impl Cpu {
     }
 
     /// Executes a message.
-    pub(super) fn deliver(&mut self, message: Message, observe: &mut impl FnMut(&SimEvent)) {
+    pub(super) fn deliver(
+        &mut self,
+        message: Message,
+        machine: &Machine,
+        observe: &mut impl FnMut(&SimEvent),
+    ) {
         let (home, id) = self.home_of(message.actor);
         match message.request {
-            Request::Join | Request::Reweigh(_) => self.inform(home, Input::Tick, observe),
+            Request::Join | Request::Reweigh(_) => _ = self.inform(home, Input::Tick, observe),
             Request::Leave => self.release_all(home, observe),
             Request::Event(rank) => return self.accept_event(message.actor, rank, observe),
             Request::Arrival => return self.announce(message.actor, observe),
@@ -128,7 +144,10 @@ impl Cpu {
                 self.take_events(message.actor, u32::MAX, observe);
                 self.inform(home, Input::Suspend { id }, observe);
             }
-            Request::Reweigh(claim) => self.inform(home, Input::Reweigh { id, claim }, observe),
+            Request::Reweigh(claim) => {
+                self.inform(home, Input::Reweigh { id, claim }, observe);
+                self.share_out(machine, observe);
+            }
             Request::Event(_) | Request::Arrival => {}
         }
     }

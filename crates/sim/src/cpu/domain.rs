@@ -123,9 +123,23 @@ impl Domain {
         changes.map(|(at, standing)| (at.as_nanos(), self.rank(actors, standing)))
     }
 
+    /// Under PS: the next release of each activity, and the length of its first request.
+    fn requests(&self) -> impl Iterator<Item = (Instant, Span)> + '_ {
+        let ids = (0..count(self.members.len())).map(ActivityId);
+        ids.filter_map(|id| self.scheduler.request_at_release(id))
+    }
+
+    /// Under PS: for how long the domain requests the CPU at `now`. `None` if it has nothing to
+    /// run. O(activities of the domain).
+    pub(super) fn request(&self, now: Instant) -> Option<Span> {
+        let released = self.requests().filter(|(at, _)| *at <= now);
+        self.scheduler.domain_request().max(released.map(|(_, length)| length).max())
+    }
+
     /// The next release that the domain shows.
     pub(super) fn next(&self, actors: &[Actor]) -> Option<Instant> {
-        self.slots(actors).map(|(at_ns, _)| Instant::from_nanos(at_ns)).min()
+        let slots = self.slots(actors).map(|(at_ns, _)| Instant::from_nanos(at_ns));
+        slots.chain(self.requests().map(|(at, _)| at)).min()
     }
 
     /// The best rank that was ready or released by `by`. O(activities of the domain).

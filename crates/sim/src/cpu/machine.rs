@@ -12,6 +12,9 @@ pub(crate) struct Machine {
     pub(super) preemptive: bool,
     pub(super) switch_cost: Span,
     pub(super) split_level: Option<SplitLevel>,
+    /// Whether the policy drops jobs that are late, so that a domain may get the turn for a job
+    /// that is lost.
+    pub(super) drops_late_jobs: bool,
     pub(super) faults: Vec<Fault>,
     pub(super) stalls: Stalls,
 }
@@ -22,6 +25,7 @@ impl Machine {
             preemptive: spec.discipline.preemptive,
             switch_cost: spec.switch_cost,
             split_level: spec.split_level,
+            drops_late_jobs: spec.discipline.drops_late_jobs(),
             faults: spec.faults.clone(),
             stalls: Stalls::of(&spec.faults),
         }

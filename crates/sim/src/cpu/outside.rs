@@ -77,10 +77,10 @@ impl Cpu {
         self.emit(EventKind::Message { activity }, observe);
         match self.state {
             State::Running(running) => {
-                self.deliver(message, observe);
+                self.deliver(message, machine, observe);
                 self.ask_soon(running, machine);
             }
-            State::HandOff { .. } => self.deliver(message, observe),
+            State::HandOff { .. } => self.deliver(message, machine, observe),
             State::Asleep { .. } => {
                 self.mailbox.push(message);
                 let notified = machine.faults.iter().all(|fault| match *fault {
@@ -114,7 +114,7 @@ impl Cpu {
     ) {
         let was_asleep = matches!(self.state, State::Asleep { .. });
         if was_asleep {
-            self.become_awake(observe);
+            self.become_awake(machine, observe);
         }
         let is_there = |actor: &&Actor| actor.domain == domain;
         let Some(home) = self.actors.iter().find(is_there).map(|actor| actor.home) else { return };
@@ -134,6 +134,7 @@ impl Cpu {
                 self.kill(number, machine, observe);
             }
         }
+        self.share_out(machine, observe);
         if !alive && machine.split_level.is_some() {
             self.domains[home].blocked_until = None;
             self.returners.retain(|&other| other != home);

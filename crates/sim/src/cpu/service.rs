@@ -13,7 +13,7 @@ use upcall_shm::user_area::order::Next;
 impl Cpu {
     /// (1) Wakes the CPU: the scheduler releases all due jobs, and the next handler is chosen.
     pub(super) fn wake(&mut self, machine: &Machine, observe: &mut impl FnMut(&SimEvent)) {
-        self.become_awake(observe);
+        self.become_awake(machine, observe);
         if machine.split_level.is_none() {
             self.inform(0, Input::Tick, observe);
         }
@@ -21,12 +21,12 @@ impl Cpu {
     }
 
     /// Marks the CPU awake, and delivers the messages that did not wake it.
-    pub(super) fn become_awake(&mut self, observe: &mut impl FnMut(&SimEvent)) {
+    pub(super) fn become_awake(&mut self, machine: &Machine, observe: &mut impl FnMut(&SimEvent)) {
         self.awake_since = self.now;
         self.emit(EventKind::Wake, observe);
         if !self.mailbox.is_empty() {
             for message in core::mem::take(&mut self.mailbox) {
-                self.deliver(message, observe);
+                self.deliver(message, machine, observe);
             }
             self.drop_stale();
         }
@@ -67,8 +67,9 @@ impl Cpu {
                 return self.resume(home, machine, observe);
             }
             let Some(holder) = self.holder else { return self.sleep(machine, observe) };
-            if passes_on {
-                self.inform(holder, Input::Tick, observe);
+            if passes_on && self.inform(holder, Input::Tick, observe) && machine.drops_late_jobs {
+                // The domain got the turn for a job that is lost.
+                continue;
             }
             if self.begin_hand_off(holder, machine, observe)
                 || self.next_upcall(holder, false, machine, observe)
@@ -319,6 +320,10 @@ impl Cpu {
         scheduler.handle(reading, input).expect("the driver keeps to the protocol");
         if !self.notices(home, observe) {
             self.emit(EventKind::Yield { activity, pdus }, observe);
+        }
+        // A handler that ends while it does not run has been charged.
+        if matches!(self.state, State::Running(runs) if runs.actor == running.actor) {
+            self.charge_domain(home);
         }
         self.emit_lag(running.actor, observe);
     }

@@ -2,7 +2,7 @@
 
 use super::control::{Control, Message, controls_of, first_posts};
 use super::domain::Domain;
-use super::machine::Machine;
+use super::machine::{Machine, count};
 use super::running::{Running, State};
 use crate::actor::Actor;
 use crate::chance::Chance;
@@ -13,6 +13,8 @@ use std::cmp::Reverse;
 use std::collections::binary_heap::PeekMut;
 use std::collections::{BinaryHeap, VecDeque};
 use upcall_core::activity::ActivityId;
+use upcall_core::discipline::DomainOrder;
+use upcall_core::policy::ps::DomainAccounts;
 use upcall_core::scheduler::{Command, Input};
 use upcall_core::time::{Instant, Span};
 use upcall_core::trace::Record;
@@ -26,6 +28,10 @@ pub(crate) struct Cpu {
     pub(super) domains: Vec<Domain>,
     /// The domain that has the turn, if there are several.
     pub(super) holder: Option<usize>,
+    /// The accounts of the domains, if these are processes and share by accounts (PS).
+    pub(super) accounts: Option<DomainAccounts>,
+    /// Until when the domain that runs was charged.
+    pub(super) charged_until: Instant,
     /// The upcall of the holder while a handler that came back runs.
     pub(super) interrupted: Option<Running>,
     /// Domains whose handlers came back from the kernel and wait for another such handler.
@@ -72,10 +78,15 @@ impl Cpu {
             .filter(|(_, activity)| activity.cpu == number)
             .map(|(place, _)| Actor::new(spec, place))
             .collect();
+        let domains = Domain::all(spec, &mut actors);
+        let by_accounts = spec.discipline.domain_order() == DomainOrder::Accounts;
+        let accounts = spec.split_level.filter(|_| by_accounts);
         Cpu {
             number,
-            domains: Domain::all(spec, &mut actors),
             holder: None,
+            accounts: accounts.map(|_| DomainAccounts::new(count(domains.len()))),
+            domains,
+            charged_until: Instant::ZERO,
             interrupted: None,
             returners: VecDeque::new(),
             continued: VecDeque::new(),
@@ -169,14 +180,15 @@ impl Cpu {
         (actor.home, actor.id)
     }
 
-    /// Passes an input to the scheduler of `home`, and emits the events that follow.
+    /// Passes an input to the scheduler of `home`, and emits the events that follow. Returns
+    /// whether a job ended.
     pub(super) fn inform(
         &mut self,
         home: usize,
         input: Input,
         observe: &mut impl FnMut(&SimEvent),
-    ) {
-        self.inform_at(self.reading(), home, input, observe);
+    ) -> bool {
+        self.inform_at(self.reading(), home, input, observe)
     }
 
     /// As `inform`, at a given reading of the clock.
@@ -186,10 +198,10 @@ impl Cpu {
         home: usize,
         input: Input,
         observe: &mut impl FnMut(&SimEvent),
-    ) {
+    ) -> bool {
         let scheduler = &mut self.domains[home].scheduler;
         scheduler.handle(reading, input).expect("the driver keeps to the protocol");
-        self.notices(home, observe);
+        self.notices(home, observe)
     }
 
     /// Shows what the last input released, and passes on all notices. Returns whether a job ended.
@@ -277,6 +289,11 @@ impl Cpu {
             actor.note_lag(lag_ns);
             let activity = actor.activity;
             self.emit(EventKind::Lag { activity, lag_ns }, observe);
+        }
+        let account = self.accounts.as_ref();
+        if let Some(lag_ns) = account.and_then(|accounts| accounts.lag_ns(count(home))) {
+            let domain = self.domains[home].number;
+            self.emit(EventKind::DomainLag { domain, lag_ns }, observe);
         }
     }
 }

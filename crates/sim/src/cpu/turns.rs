@@ -18,15 +18,21 @@
 //!              (2) stopped          (4) continued: runs when the running domain sleeps
 //! ```
 //!
+//! Under PS the domains are compared by their accounts
+//! ([`upcall_core::policy::ps::DomainAccounts`]) and not by ranks. The
+//! domain that has the turn keeps it until its request ends. At a boundary before that, domains
+//! whose releases have come join the competition.
+//!
 //! In (3) the upcall of the domain that has the turn is interrupted, and continues after (5). At
 //! (5) the domain finds that it has no turn, and waits for one. Until then the CPU passes over it.
 
-use super::machine::Machine;
+use super::machine::{Machine, count};
 use super::running::{Running, State};
 use super::state::Cpu;
 use crate::event::{EventKind, SimEvent};
 use crate::spec::SplitLevel;
 use std::cmp::Reverse;
+use upcall_core::policy::ps::DomainClaim;
 use upcall_core::scheduler::Input;
 use upcall_core::time::{Instant, Span};
 use upcall_shm::user_area::NEVER;
@@ -41,6 +47,9 @@ impl Cpu {
     ) -> Next<usize> {
         let now = self.reading();
         let holder = self.holder.filter(|&holder| self.domains[holder].takes_part());
+        if self.accounts.is_some() {
+            return self.next_by_account(holder, observe);
+        }
         if let Some(holder) = holder
             && self.domains[holder].scheduler.clock() < now
         {
@@ -60,11 +69,84 @@ impl Cpu {
         next(own, other)
     }
 
+    /// The domain that is next by the accounts.
+    fn next_by_account(
+        &mut self,
+        holder: Option<usize>,
+        observe: &mut impl FnMut(&SimEvent),
+    ) -> Next<usize> {
+        if let Some(holder) = holder {
+            self.inform(holder, Input::Tick, observe);
+            if self.domains[holder].scheduler.is_within_request() {
+                return Next::Own;
+            }
+        }
+        self.enter_requests(None);
+        let Some(accounts) = &mut self.accounts else { return Next::Nothing };
+        let Some(next) = accounts.next_domain() else { return Next::Nothing };
+        accounts.take(next);
+        self.charged_until = self.now;
+        match next as usize {
+            next if Some(next) == holder => Next::Own,
+            next => Next::Other(next),
+        }
+    }
+
+    /// Enters in the accounts what all domains but one request now.
+    fn enter_requests(&mut self, but: Option<usize>) {
+        let now = self.reading();
+        let Some(accounts) = &mut self.accounts else { return };
+        let others = self.domains.iter().enumerate().filter(|(home, _)| Some(*home) != but);
+        for (home, domain) in others {
+            let request = if domain.takes_part() { domain.request(now) } else { None };
+            accounts.set_request(count(home), request);
+        }
+    }
+
+    /// Charges the domain that runs in its account.
+    pub(super) fn charge_domain(&mut self, home: usize) {
+        let used = self.now.since(self.charged_until);
+        self.charged_until = self.now;
+        if let Some(accounts) = &mut self.accounts {
+            accounts.charge(count(home), used);
+        }
+    }
+
+    /// Tells each domain which part of the CPU it has, or under DWCS that there are others.
+    pub(super) fn share_out(&mut self, machine: &Machine, observe: &mut impl FnMut(&SimEvent)) {
+        if machine.split_level.is_none() {
+            return;
+        }
+        let mut claims = vec![DomainClaim::default(); self.domains.len()];
+        for actor in self.actors.iter().filter(|actor| actor.alive) {
+            claims[actor.home] = claims[actor.home].and(DomainClaim::of(&actor.terms()));
+        }
+        let all = claims.iter().copied().fold(DomainClaim::default(), DomainClaim::and);
+        let has_peers = self.domains.len() > 1;
+        for (home, claim) in claims.into_iter().enumerate() {
+            let share = claim.share(all);
+            if let Some(accounts) = &mut self.accounts {
+                accounts.set_share(count(home), share);
+            } else if !machine.drops_late_jobs || !has_peers {
+                continue;
+            }
+            self.inform(home, Input::DomainShare { share }, observe);
+        }
+    }
+
     /// Until when no other domain preempts the handler that runs in `home`. `None` if one does now,
     /// or the domain has no turn. O(activities of the CPU).
-    pub(super) fn may_go_on(&self, home: usize, split_level: SplitLevel) -> Option<Instant> {
+    pub(super) fn may_go_on(&mut self, home: usize, split_level: SplitLevel) -> Option<Instant> {
         if self.holder != Some(home) {
             return None;
+        }
+        if self.accounts.is_some() {
+            self.charge_domain(home);
+            self.enter_requests(Some(home));
+            let now = self.reading();
+            let others = self.others(Some(home));
+            let next = others.filter_map(|other| self.domains[other].next(&self.actors));
+            return Some(next.filter(|&at| at > now).min().unwrap_or(Instant::FAR));
         }
         let (now, deferral) = (self.reading(), split_level.defer_preemption);
         let domain = &self.domains[home];
@@ -100,6 +182,7 @@ impl Cpu {
         let actor = &self.actors[running.actor as usize];
         let (home, activity) = (actor.home, actor.activity);
         let until = self.now + length;
+        self.charge_domain(home);
         self.unblocks.push(Reverse((until, home)));
         self.domains[home].blocked_until = Some(until);
         let lead = running.from.since(self.now);
@@ -123,7 +206,7 @@ impl Cpu {
             }
             State::Running(_) | State::HandOff { .. } => self.returners.push_back(home),
             State::Asleep { .. } => {
-                self.become_awake(observe);
+                self.become_awake(machine, observe);
                 self.resume(home, machine, observe);
             }
         }
@@ -181,7 +264,7 @@ impl Cpu {
         }
         match self.state {
             State::Asleep { .. } => {
-                self.become_awake(observe);
+                self.become_awake(machine, observe);
                 self.decide(machine, observe);
             }
             State::Running(running) if !has_rest => self.ask_soon(running, machine),
@@ -213,8 +296,8 @@ impl Cpu {
         let Some(holder) = holder.filter(|_| self.returners.is_empty()) else {
             return self.decide(machine, observe);
         };
-        self.inform(holder, Input::Tick, observe);
-        if !self.next_upcall(holder, true, machine, observe) {
+        let lost = self.inform(holder, Input::Tick, observe) && machine.drops_late_jobs;
+        if lost || !self.next_upcall(holder, true, machine, observe) {
             self.decide(machine, observe);
         }
     }
@@ -230,7 +313,8 @@ impl Cpu {
         let actor = &mut self.actors[running.actor as usize];
         actor.position = position;
         actor.busy += self.now.since(running.upcalled);
-        let activity = actor.activity;
+        let (activity, home) = (actor.activity, actor.home);
+        self.charge_domain(home);
         self.emit(EventKind::Pause { activity }, observe);
         Running { upcalled: self.now, lead: running.from.since(self.now), ..running }
     }
@@ -260,6 +344,7 @@ impl Cpu {
         let cost = if switches { machine.handoff_cost() } else { running.lead };
         self.switching += if switches { cost } else { Span::ZERO };
         running.upcalled = self.now;
+        self.charged_until = self.now;
         running.from = machine.stalls.end(self.now, cost);
         running.check_at = self.now;
         let mut planned = self.planned(running, machine);

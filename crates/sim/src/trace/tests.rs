@@ -316,7 +316,8 @@ fn file_of(spec: SimSpec, duration: Span) -> Vec<u8> {
 fn a_simulation_replays_the_same_under_every_policy() {
     for discipline in DISCIPLINES {
         let (mut commands, mut processes) = (0, 0);
-        for seed in 0..15 {
+        // The last two have processes under PS.
+        for seed in (0..15).chain([50, 75]) {
             let scenario = scenario(discipline, seed);
             let headers = Header::all(&scenario.spec);
             let traces = read_all(&file_of(scenario.spec, scenario.duration)).unwrap();
@@ -337,7 +338,7 @@ fn a_simulation_replays_the_same_under_every_policy() {
             }
         }
         assert!(commands > 1_000, "{}: {commands}", discipline.name);
-        assert_eq!(processes > 1, discipline.compares_across_domains(), "{}", discipline.name);
+        assert!(processes > 1, "{}", discipline.name);
     }
 }
 

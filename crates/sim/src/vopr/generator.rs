@@ -18,8 +18,9 @@ pub(super) const FAULTY: Span = Span::from_millis(400);
 
 /// The random stream of a scenario.
 pub(super) const PURPOSE: u64 = 1 << 48;
-/// Separate streams for the steps of the clock, changes of claims, groups, events, overruns and
-/// messages. Older seeds keep their other draws, because these features were added later.
+/// Separate streams for the steps of the clock, changes of claims, groups, events, overruns,
+/// messages, and processes under policies without budgets. Older seeds keep their other draws,
+/// because these features were added later.
 pub(super) const PURPOSE_CLOCK: u64 = PURPOSE + 1;
 pub(super) const PURPOSE_REWEIGHS: u64 = PURPOSE + 2;
 pub(super) const PURPOSE_GROUPS: u64 = PURPOSE + 3;
@@ -27,6 +28,7 @@ pub(super) const PURPOSE_EVENTS: u64 = PURPOSE + 4;
 pub(super) const PURPOSE_DOMAINS: u64 = PURPOSE + 5;
 pub(super) const PURPOSE_OVERRUNS: u64 = PURPOSE + 6;
 pub(super) const PURPOSE_MESSAGES: u64 = PURPOSE + 7;
+pub(super) const PURPOSE_PROCESSES: u64 = PURPOSE + 8;
 
 /// Draws a scenario part by part.
 pub(super) struct Generator {
@@ -414,7 +416,7 @@ impl Generator {
     /// Draws whether domains are processes, and how long one may go on while better activities of
     /// others wait.
     pub(super) fn split_level(&mut self, discipline: &Discipline) -> Option<SplitLevel> {
-        if !discipline.compares_across_domains() || !self.feature() {
+        if !discipline.keeps_budgets() || !self.feature() {
             return None;
         }
         let most = if discipline.defers_preemption() { Span::from_millis(4) } else { Span::ZERO };

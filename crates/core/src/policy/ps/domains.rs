@@ -159,10 +159,22 @@ impl DomainAccounts {
         }
     }
 
-    /// Charges the domain that was taken `used`.
+    /// Charges the domain `used`: in its turn, or out of turn, because a handler came back from the
+    /// kernel and finished its quantum.
     pub fn charge(&mut self, domain: u32, used: Span) {
-        if self.served == Some(domain) {
-            self.account.charge(domain, used);
+        let in_turn = self.served == Some(domain);
+        if !self.shares.get(domain as usize).is_some_and(Option::is_some) {
+            return;
+        }
+        if !in_turn {
+            self.account.request(domain, used);
+            self.account.take(domain);
+        }
+        self.account.charge(domain, used);
+        match self.requests[domain as usize] {
+            _ if in_turn => {}
+            Some(length) => self.account.request(domain, length),
+            None => self.account.retire(domain),
         }
     }
 
@@ -246,6 +258,10 @@ mod tests {
         (0..2).for_each(|domain| accounts.set_request(domain, None));
         assert_eq!(accounts.next_domain(), None);
         assert_eq!((accounts.lag_ns(0), accounts.lag_ns(1)), (Some(0), Some(0)));
+        // What a domain has out of turn counts too.
+        accounts.set_request(1, Some(ms(1)));
+        accounts.charge(0, ms(2));
+        assert_eq!((accounts.lag_ns(0), accounts.lag_ns(1)), (Some(-1_000_000), Some(1_000_000)));
         // A domain without a share is not served.
         accounts.set_share(1, None);
         accounts.set_request(1, Some(ms(1)));
