@@ -109,7 +109,7 @@ fn bash_completes_policies_modes_and_files() {
     fs::write(folder.path().join("talk.toml"), "").expect("space on the disk");
     for (words, expected) in [
         ("upcall sim --policy ''", "rmdp rm dws ps dwcs"),
-        ("upcall daemon --policy ''", "rmdp rm dws"),
+        ("upcall daemon --policy ''", "rmdp rm dws dwcs"),
         ("upcall run --mode ''", "upcall threads fifo"),
         // The script has no completion, so bash completes file names, as the script requests.
         ("upcall plan tal", ""),

@@ -319,7 +319,7 @@ fn stop_without_clients(daemon: &Daemon) {
 
 /// Parses the name of a policy that works across processes. Shells complete the names.
 fn policies() -> impl TypedValueParser<Value = &'static Discipline> {
-    let across = DISCIPLINES.iter().filter(|discipline| discipline.compares_across_domains());
+    let across = DISCIPLINES.iter().filter(|discipline| discipline.takes_daemon());
     PossibleValuesParser::new(across.map(|discipline| discipline.name)).try_map(|name| {
         upcall::discipline::by_name(&name).ok_or_else(|| format!("there is no policy {name}"))
     })

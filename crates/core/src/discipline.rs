@@ -98,8 +98,9 @@ pub static DWS: Discipline = Discipline {
 pub static PS: Discipline = ps_with_quantum(QUANTUM_DEFAULT);
 
 /// Dynamic window-constrained scheduling: of each `y` periods at most `x` may be missed. It
-/// schedules tasks and handlers, including those of streams, in one process. Beside a task or a
-/// handler of a stream admission grants only what misses no deadline ([`crate::policy::dwcs`]).
+/// schedules tasks and handlers, including those of streams, in one process or under a daemon.
+/// Beside a task or a handler of a stream, and under a daemon, admission grants only what misses no
+/// deadline ([`crate::policy::dwcs`]).
 pub static DWCS: Discipline = Discipline {
     name: "dwcs",
     preemptive: false,
@@ -179,8 +180,14 @@ impl Discipline {
         matches!(self.kind, Kind::RateMonotonic | Kind::DeadlineWorkahead)
     }
 
-    /// Whether the daemon and the runtime schedule it across processes. The simulator schedules
-    /// every discipline so ([`Discipline::domain_order`]).
+    /// Whether a daemon schedules it across processes. The simulator schedules every discipline so
+    /// ([`Discipline::domain_order`]).
+    pub fn takes_daemon(&self) -> bool {
+        self.domain_order() == DomainOrder::Ranks
+    }
+
+    /// Whether the domains of a spec are processes. Under DWCS a daemon admits less than one
+    /// process does ([`crate::policy::dwcs`]), so a spec runs in one process.
     pub fn compares_across_domains(&self) -> bool {
         matches!(self.kind, Kind::RateMonotonic | Kind::DeadlineWorkahead)
     }
@@ -241,10 +248,11 @@ impl Discipline {
         }
     }
 
-    /// Whether an activity with these terms goes before others of equal rank by its event, in the
-    /// order of all domains.
+    /// Whether an activity with these terms goes before others of equal rank by its event, or under
+    /// DWCS by its window, in the order of all domains.
     pub fn wins_ties(&self, terms: &Terms) -> bool {
-        terms.wins_ties || self.event_tie() == Some(EventTie::Urgency)
+        let by_window = self.kind == Kind::WindowConstrained;
+        terms.wins_ties || by_window || self.event_tie() == Some(EventTie::Urgency)
     }
 
     /// The smallest key ([`crate::policy::Standing::key`]) that such an activity can have in the
@@ -252,6 +260,7 @@ impl Discipline {
     pub fn key_min(&self, params: &ActivityParams, terms: &Terms) -> u64 {
         match self.kind {
             Kind::DeadlineWorkahead => dws::key_min(params, terms),
+            Kind::WindowConstrained => params.deadline.as_nanos(),
             _ => params.period.as_nanos(),
         }
     }
@@ -267,9 +276,13 @@ impl Discipline {
     /// The time from a release to the deadline, if the deadline is the key of such an activity.
     /// `None` if its key does not depend on a deadline.
     pub fn key_delay(&self, params: &ActivityParams, terms: &Terms) -> Option<Span> {
-        let is_dws = self.kind == Kind::DeadlineWorkahead;
-        let by_deadline = is_dws && terms.class == WorkClass::RealTime;
-        by_deadline.then(|| dws::delay_bound(params, terms))
+        match self.kind {
+            Kind::DeadlineWorkahead if terms.class == WorkClass::RealTime => {
+                Some(dws::delay_bound(params, terms))
+            }
+            Kind::WindowConstrained => Some(params.deadline),
+            _ => None,
+        }
     }
 
     /// The same discipline, but its policies panic when a caller breaks their call protocol.
@@ -325,7 +338,7 @@ impl From<&Discipline> for AdmissionTest {
             },
             Kind::WindowConstrained => Test::WindowConstrained,
         };
-        AdmissionTest { policy: discipline.name, test }
+        AdmissionTest { policy: discipline.name, test, starts_apart: false }
     }
 }
 

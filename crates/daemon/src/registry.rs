@@ -56,6 +56,7 @@ impl Registry {
         let mut reservations = Reservations::new(platform, discipline);
         reservations.limit_steps(ANALYSIS_STEPS_MAX);
         reservations.isolate_users(ISOLATION);
+        reservations.start_apart();
         Registry {
             discipline,
             quota,

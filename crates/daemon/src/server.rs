@@ -231,7 +231,7 @@ impl Daemon {
 
 /// Checks the policy and the CPUs. Returns the CPUs that this process may use.
 fn check(config: &Config) -> Result<Vec<u32>, StartError> {
-    if !config.discipline.compares_across_domains() {
+    if !config.discipline.takes_daemon() {
         return Err(StartError::Policy(config.discipline.name));
     }
     if !config.defer_preemption.is_zero() && !config.discipline.defers_preemption() {

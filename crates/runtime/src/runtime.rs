@@ -315,8 +315,12 @@ impl Runtime {
     /// ```
     ///
     /// # Errors
-    /// The share does not fit, or the policy has no event server. Then nothing has changed.
+    /// The share does not fit, or the policy has no event server, or a daemon admits. Then nothing
+    /// has changed.
     pub fn reserve_events(&mut self, cpu: u32, share: Option<Share>) -> Result<(), Box<Refusal>> {
+        if share.is_some() && self.domain.is_some() {
+            return Err(Box::new(self.reservations.without_event_server()));
+        }
         self.reservations.reserve_events(cpu, share)?;
         if let Some(executor) = self.executors.iter().position(|one| one.cpu == cpu) {
             self.send(executor, Control::EventServer { share });

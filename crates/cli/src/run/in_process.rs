@@ -149,10 +149,7 @@ fn one_process(plan: &Plan<'_>, mode: Mode) -> Option<String> {
     let domains = plan.domains().len();
     let policy = plan.discipline.name;
     (mode == Mode::Upcall && domains > 1 && !plan.discipline.compares_across_domains()).then(|| {
-        format!(
-            "the {domains} domains run in one process: ranks under {policy} do not compare \
-             across processes"
-        )
+        format!("the {domains} domains run in one process: a spec under {policy} has no daemon")
     })
 }
 

@@ -36,7 +36,9 @@
 //!   pending events.
 //!
 //! All tests but the first require that the activities start at the same instant. A set to which
-//! none applies is refused.
+//! none applies is refused. So under a daemon only the first one admits ([`Start::Apart`]). It does
+//! not count what other users may take beyond their reservations, so the activities of a CPU must
+//! belong to one user ([`Start::BesideUsers`]).
 //!
 //! **Activities on demand** have jobs at least a period apart, at any time. Only `edf-demand` holds
 //! then. It counts the longest quantum of all activities in every length: an extra service of any
@@ -67,6 +69,17 @@ mod simulation;
 #[cfg(test)]
 mod tests;
 
+/// When the activities of a set start, and whose they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Start {
+    /// All at the same instant, but for their offsets.
+    Together,
+    /// At any time: they belong to several processes.
+    Apart,
+    /// At any time, and they belong to several users.
+    BesideUsers,
+}
+
 /// The finding on a set. The verdict holds the tests that were made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Finding {
@@ -84,7 +97,7 @@ enum Finding {
 /// Applies the tests to the set on `cpu`, which is in order of creation.
 pub(crate) fn verdict(
     cpu: u32,
-    set: &[(ActivityParams, Terms)],
+    (set, start): (&[(ActivityParams, Terms)], Start),
     events: Option<Share>,
     platform: &Platform,
     steps: &mut Steps,
@@ -99,7 +112,7 @@ pub(crate) fn verdict(
     let mut failure = None;
     let mut finding = Finding::NoMiss;
     if !set.is_empty() {
-        let mut trial = Trial { cpu, set: &set, events, platform, steps, tests: &mut tests };
+        let mut trial = Trial { cpu, set: &set, start, events, platform, steps, tests: &mut tests };
         finding = trial.find(&demands);
         failure = match finding {
             Finding::TooMuch => Some(Failure::WindowsOverCpu),
@@ -159,6 +172,7 @@ struct Trial<'a> {
     cpu: u32,
     /// The set, which is not empty.
     set: &'a [Member],
+    start: Start,
     events: Option<Share>,
     platform: &'a Platform,
     steps: &'a mut Steps,
@@ -178,11 +192,12 @@ impl Trial<'_> {
         let on_demand = self.set.iter().any(|member| member.on_demand);
         let demand = EdfDemand::new(&params, self.platform, self.events, on_demand);
         let worst = demand.worst(self.steps).unwrap_or(f64::INFINITY);
-        self.note("edf-demand", worst, 1.0, worst <= 1.0);
-        if worst <= 1.0 {
+        let is_kept = worst <= 1.0 && self.start != Start::BesideUsers;
+        self.note("edf-demand", worst, 1.0, is_kept);
+        if is_kept {
             return Finding::NoMiss;
         }
-        if self.events.is_some() || on_demand {
+        if self.events.is_some() || on_demand || self.start != Start::Together {
             return Finding::Unproven;
         }
         let in_slots = self.in_slots();

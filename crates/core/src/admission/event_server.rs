@@ -27,6 +27,13 @@ impl Reservations {
         dwcs::event_share(&set, &cpu.platform(&self.platform))
     }
 
+    /// The refusal of an event server where there is none: under another policy than DWCS, or in a
+    /// process whose admission is a daemon's.
+    pub fn without_event_server(&self) -> Refusal {
+        let reason = Reason::NoEventServer { policy: self.test.policy };
+        Refusal::without_hint(NAME.to_owned(), reason, Vec::new())
+    }
+
     /// Gives the event server of `cpu` this share instead of its former one; `None` takes the share
     /// back. Every deadline is still kept, and activities that come later get the rest. After this
     /// call succeeds, pass the share to the scheduler with
@@ -37,8 +44,7 @@ impl Reservations {
     /// changed.
     pub fn reserve_events(&mut self, cpu: u32, share: Option<Share>) -> Result<(), Refusal> {
         if share.is_some() && !self.test.has_event_server() {
-            let reason = Reason::NoEventServer { policy: self.test.policy };
-            return Err(Refusal::without_hint(NAME.to_owned(), reason, Vec::new()));
+            return Err(self.without_event_server());
         }
         let Some(at) = self.cpus.iter().position(|candidate| candidate.number == cpu) else {
             return Ok(());

@@ -50,6 +50,11 @@ impl Users<'_> {
     /// All activities trust each other.
     pub(super) const ONE: Users<'static> = Users { of: &[], isolation: None };
 
+    /// Whether activities of several users are isolated from each other.
+    pub(super) fn are_isolated(&self) -> bool {
+        self.isolation.is_some() && self.of.windows(2).any(|pair| pair[0] != pair[1])
+    }
+
     /// `X_i` of each activity of `set`; nothing if one user has them all. `None` if the steps ran
     /// out.
     pub(super) fn ahead(
@@ -59,8 +64,7 @@ impl Users<'_> {
         platform: &Platform,
         steps: &mut Steps,
     ) -> Option<Vec<Ahead>> {
-        let has_others = self.of.windows(2).any(|pair| pair[0] != pair[1]);
-        let Some(isolation) = self.isolation.filter(|_| has_others) else {
+        let Some(isolation) = self.isolation.filter(|_| self.are_isolated()) else {
             return Some(Vec::new());
         };
         let of_each = |index| self.ahead_of(isolation, (set, wins_ties), index, (platform, steps));

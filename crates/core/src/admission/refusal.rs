@@ -114,7 +114,8 @@ pub enum Reason {
         /// Why this one does not fit beside it.
         reason: Box<Reason>,
     },
-    /// A program asked for an event server's share, but the policy has no event server.
+    /// A program asked for an event server's share, but the policy has no event server, or a daemon
+    /// admits.
     NoEventServer {
         /// The policy.
         policy: &'static str,
@@ -231,7 +232,11 @@ impl fmt::Display for Reason {
                 write!(f, "it must be on CPU {cpu}, the CPU of `{other}`: {reason}")
             }
             Reason::NoEventServer { policy } => {
-                write!(f, "the policy `{policy}` has no event server, expected `dwcs`")
+                write!(
+                    f,
+                    "the policy `{policy}` has no event server here, expected `dwcs` without a \
+                     daemon"
+                )
             }
             Reason::NotShared { policy } => {
                 write!(f, "the policy `{policy}` takes neither shares nor weights, expected `ps`")
@@ -246,7 +251,7 @@ impl fmt::Display for Reason {
                 f,
                 "with it, CPU {cpu} could not do every job, and no test shows that only permitted \
                  periods would be missed: such a test needs equal periods, deadlines and offsets, \
-                 and neither tasks nor handlers of streams"
+                 one process, and neither tasks nor handlers of streams"
             ),
         }
     }

@@ -90,6 +90,12 @@ impl Reservations {
         self.isolation = Some(isolation);
     }
 
+    /// From now on no analysis relies on a common start of all activities: they belong to several
+    /// processes. Matters under DWCS.
+    pub fn start_apart(&mut self) {
+        self.test.starts_apart = true;
+    }
+
     /// The steps of one analysis of a CPU.
     fn steps(&self) -> Steps {
         Steps::up_to(self.steps_max)

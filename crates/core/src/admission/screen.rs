@@ -17,6 +17,8 @@ pub struct AdmissionTest {
     /// The name of the policy, for messages.
     pub(crate) policy: &'static str,
     pub(crate) test: Test,
+    /// Whether the activities of a set may start at different times.
+    pub(crate) starts_apart: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -47,7 +49,7 @@ impl AdmissionTest {
     }
 
     /// The verdict on a set on `cpu`, sorted by `order`, with the user of each activity, and an
-    /// event server (DWCS) beside it. PS and DWCS know no users: no daemon runs them.
+    /// event server (DWCS) beside it. PS knows no users: no daemon runs it.
     pub(super) fn screen(
         &self,
         cpu: u32,
@@ -64,7 +66,14 @@ impl AdmissionTest {
             Test::ProportionalShare { quantum, groups } => {
                 ps::verdict(cpu, set, platform, *quantum, groups)
             }
-            Test::WindowConstrained => dwcs::verdict(cpu, set, events, platform, steps),
+            Test::WindowConstrained => {
+                let start = match (users.are_isolated(), self.starts_apart) {
+                    (true, _) => dwcs::Start::BesideUsers,
+                    (false, true) => dwcs::Start::Apart,
+                    (false, false) => dwcs::Start::Together,
+                };
+                dwcs::verdict(cpu, (set, start), events, platform, steps)
+            }
         }
     }
 

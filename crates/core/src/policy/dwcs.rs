@@ -107,8 +107,8 @@ pub(crate) fn window_of(terms: &Terms) -> Window {
     Progress::new(terms.window.unwrap_or(NO_MISSES)).window()
 }
 
-/// In the order of all domains, the key of a job beyond its run time, with its deadline in the lower
-/// bits. No instant reaches this bit.
+/// In the order of all domains, the key of a job beyond its run time, with its deadline in the
+/// lower bits. No instant reaches this bit.
 const SPENT: u64 = 1 << 63;
 /// In that order, the key of a running extra service.
 const EXTRA: u64 = 3 << 62;

@@ -191,8 +191,8 @@ pub trait Policy: fmt::Debug + Send {
         None
     }
 
-    /// The key that `running`, picked at `since`, has at `now` in the order of all domains, if it is
-    /// not that of its job ([`Policy::standing`]).
+    /// The key that `running`, picked at `since`, has at `now` in the order of all domains, if it
+    /// is not that of its job ([`Policy::standing`]).
     fn running_key(&self, running: ActivityId, since: Instant, now: Instant) -> Option<u64> {
         let _ = (running, since, now);
         None
@@ -318,10 +318,10 @@ pub trait Policy: fmt::Debug + Send {
         let _ = (share, now);
     }
 
-    /// Other domains have schedulers of their own on the CPU. PS: `share` is the part of the CPU that
-    /// the activities of this scheduler have together; the driver compares the domains when nothing
-    /// runs ([`ps::DomainAccounts`]). DWCS: the share has no meaning. `None`, as at the start: this
-    /// scheduler has the whole CPU.
+    /// Other domains have schedulers of their own on the CPU. PS: `share` is the part of the CPU
+    /// that the activities of this scheduler have together; the driver compares the domains when
+    /// nothing runs ([`ps::DomainAccounts`]). DWCS: the share has no meaning. `None`, as at the
+    /// start: this scheduler has the whole CPU.
     fn set_domain_share(&mut self, share: Option<Share>, now: Instant) {
         let _ = (share, now);
     }

@@ -90,14 +90,15 @@
 //! and its return.
 //!
 //! **Several processes.** Each process of a CPU, a *domain*, has a policy of its own. Above them
-//! are the *domain accounts* ([`DomainAccounts`]): one more instance, whose clients are the domains.
-//! A domain has the shares of its activities, and by its weights a part of what all shares leave
-//! ([`DomainClaim::share`]). This policy divides that part ([`Policy::set_domain_share`]): its
-//! `top` is then the part of the domain, and not the whole CPU. So the virtual time of a domain is
-//! the service of the domain, and it needs to know nothing of the others. The domain is served in
-//! the requests of its activities ([`Policy::next_request`]): at the end of a request the domains
-//! are compared, so the running activity gives way then. Each level keeps the bound on lags. With a
-//! part `p` of what its domain gets, an activity may be `(1 + p) q` behind its part of the CPU.
+//! are the *domain accounts* ([`DomainAccounts`]): one more instance, whose clients are the
+//! domains. A domain has the shares of its activities, and by its weights a part of what all shares
+//! leave ([`DomainClaim::share`]). This policy divides that part ([`Policy::set_domain_share`]):
+//! its `top` is then the part of the domain, and not the whole CPU. So the virtual time of a domain
+//! is the service of the domain, and it needs to know nothing of the others. The domain is served
+//! in the requests of its activities ([`Policy::next_request`]): at the end of a request the
+//! domains are compared, so the running activity gives way then. Each level keeps the bound on
+//! lags. With a part `p` of what its domain gets, an activity may be `(1 + p) q` behind its part of
+//! the CPU.
 //!
 //! The order is decided at boundaries only, as under RMDP. So activities of one CPU share data
 //! without locks.

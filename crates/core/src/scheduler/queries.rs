@@ -49,9 +49,9 @@ impl Scheduler {
     }
 
     /// PS, for a scheduler with a [`super::Input::DomainShare`]: for how long its domain requests
-    /// the CPU, as of the last [`Scheduler::handle`]. `None` if nothing is ready, or while a handler
-    /// runs. A job that is released later requests [`Scheduler::request_at_release`]; the domain
-    /// then requests the longer one. O(1).
+    /// the CPU, as of the last [`Scheduler::handle`]. `None` if nothing is ready, or while a
+    /// handler runs. A job that is released later requests [`Scheduler::request_at_release`]; the
+    /// domain then requests the longer one. O(1).
     pub fn domain_request(&self) -> Option<Span> {
         self.domain_request.filter(|_| self.running.is_none())
     }

@@ -122,7 +122,7 @@ impl fmt::Display for StartError {
         match self {
             StartError::Listen { socket, error } => write!(f, "{}: {error}", socket.display()),
             StartError::Policy(policy) => {
-                write!(f, "policy `{policy}` across processes, expected rmdp, rm or dws")
+                write!(f, "policy `{policy}` across processes, expected rmdp, rm, dws or dwcs")
             }
             StartError::DeferPreemption(policy) => {
                 write!(f, "deferred preemption under policy `{policy}`, expected 0 or policy rmdp")

@@ -24,6 +24,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use upcall_core::activity::{ActivityId, ActivityParams};
+use upcall_core::admission::Share;
 use upcall_core::discipline::Discipline;
 use upcall_core::record::JobRecord;
 use upcall_core::scheduler::{Command, Counters, Input, Outcome};
@@ -78,6 +79,8 @@ pub(crate) struct Executor {
     wakeup: Latency,
     /// `Some` under a daemon.
     pub(super) virtual_processor: Option<VirtualProcessor>,
+    /// Under a daemon: the policy drops jobs that are late, so work that was shown may be gone.
+    drops_shown_work: bool,
     pub(super) interrupts: Interrupts,
     pub(super) inboxes: Inboxes,
     /// Scratch of [`Executor::poll_streams`]: streams whose level is reached, and when their
@@ -186,6 +189,7 @@ impl Executor {
             interrupts: Interrupts::new(shared.clone(), virtual_processor.as_ref()),
             inboxes: Inboxes::new(discipline, shared),
             reached: Vec::with_capacity(WATCHES_MAX),
+            drops_shown_work: discipline.drops_late_jobs() && virtual_processor.is_some(),
             virtual_processor,
             credit: is_limited.then(|| Credit::of_time(clock::now())),
         };
@@ -202,6 +206,10 @@ impl Executor {
     pub(crate) fn run(mut self) -> Outcomes {
         let mut now = clock::now();
         self.handle_input(now, Input::SwitchCost { cost: self.switch_cost });
+        if self.drops_shown_work {
+            // The core shows no job that no longer fits, and relies on no activity of others.
+            self.handle_input(now, Input::DomainShare { share: Some(Share::WHOLE) });
+        }
         if self.virtual_processor.is_some() {
             set_among_domains();
         }
@@ -238,6 +246,9 @@ impl Executor {
             let next = if waits_until.is_some() { None } else { self.next_upcall(now) };
             match next {
                 Some((id, grant)) => now = self.upcall(id, grant),
+                // The job for which this domain has the turn was dropped: the domains are compared
+                // again, and the turn is passed on.
+                None if self.drops_shown_work && self.takes_turns() => {}
                 None => {
                     // `Instant::ZERO`: an activity is ready, so the CPU does not idle.
                     if self.scheduler.next_deadline() != Some(Instant::ZERO) {
@@ -264,6 +275,7 @@ impl Executor {
         let now = clock::now();
         let drained = if notified { self.poll_controls(now) } else { Drained::Something };
         if drained == Drained::Nothing
+            && !self.drops_shown_work
             && let Some(virtual_processor) = &mut self.virtual_processor
         {
             virtual_processor.woken_by_turn();
@@ -291,6 +303,11 @@ impl Executor {
         }
         self.handle_input(now, Input::Tick);
         (now, if notified { self.poll_controls(now) } else { Drained::Nothing })
+    }
+
+    /// Whether the domain runs in turns with others.
+    fn takes_turns(&self) -> bool {
+        self.virtual_processor.as_ref().is_some_and(|of| !of.is_alone())
     }
 
     /// Whether this domain is to run now. If a peer is to run, the executor publishes what this

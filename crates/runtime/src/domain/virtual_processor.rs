@@ -35,6 +35,11 @@ use crate::notify::{SharedNotifier, WakeHandle, notify_domain};
 #[cfg(test)]
 mod tests;
 
+/// The bit of a key by which work goes after all work within budgets, under every policy. Keys of
+/// work that the core knows to be over budget have it already. Under DWCS the executor meters what
+/// jobs use together.
+const OVER_BUDGET: u64 = 1 << 63;
+
 /// The pages of a domain on a CPU, as the daemon sent them.
 #[derive(Debug)]
 pub(crate) struct Pages {
@@ -346,7 +351,10 @@ impl VirtualProcessor {
         let may_forgive = self.forgives_debts && self.surplus_at.is_none();
         self.pages.user.set_awaits_idle(scheduler.awaits_idle() && may_forgive);
         let ready = scheduler.best().and_then(|standing| {
-            let rank = self.rank(standing)?;
+            let mut rank = self.rank(standing)?;
+            if self.surplus_at.is_some() {
+                rank.key |= OVER_BUDGET;
+            }
             let first = self.order(standing.first).unwrap_or(rank.order);
             let since_ns = match self.surplus_at {
                 Some(at) => at.as_nanos(),

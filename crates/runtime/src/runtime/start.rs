@@ -44,7 +44,7 @@ pub enum StartError {
     /// A thread of the runtime did not start.
     Thread(ThreadError),
     /// [`Config::daemon`] in a mode in which the kernel decides, or under a policy
-    /// whose ranks mean nothing to other processes (PS, DWCS).
+    /// whose ranks mean nothing to other processes (PS).
     NotAcrossDomains {
         /// The mode.
         mode: Mode,
@@ -71,7 +71,7 @@ impl std::fmt::Display for StartError {
             StartError::NotAcrossDomains { mode, policy } => write!(
                 f,
                 "a daemon cannot schedule mode {} under `{policy}`, expected mode upcall under \
-                 rmdp, rm or dws",
+                 rmdp, rm, dws or dwcs",
                 mode.name()
             ),
             StartError::Attach(error) => error.fmt(f),
@@ -292,7 +292,7 @@ fn attach(
 ) -> Result<(Option<Domain>, Vec<VirtualProcessor>), StartError> {
     let Some(daemon) = &config.daemon else { return Ok((None, Vec::new())) };
     let (mode, policy) = (config.mode, config.discipline.name);
-    if mode != Mode::Upcall || !config.discipline.compares_across_domains() {
+    if mode != Mode::Upcall || !config.discipline.takes_daemon() {
         return Err(StartError::NotAcrossDomains { mode, policy });
     }
     let attached = Domain::attach(&daemon.socket, &daemon.name, policy)

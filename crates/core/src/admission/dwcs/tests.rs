@@ -140,6 +140,29 @@ fn a_refusal_states_the_failure_and_a_change_that_fits() {
     assert!(refusal.to_string().contains("could not do every job"));
 }
 
+/// Windows need a common start, which processes do not have. Nothing is known of other users.
+#[test]
+fn activities_of_processes_are_admitted_only_if_none_misses() {
+    let isolation = super::super::isolation::Isolation {
+        grace: Span::from_nanos(1),
+        share: Share::from_ppm(50_000).unwrap(),
+    };
+    let every_other = (params(10, 10), terms(1, 2));
+    let third = (params(30, 10), terms(0, 1));
+    let among = |apart: bool, users: [u32; 2], set: (ActivityParams, Terms)| {
+        let mut all = Reservations::new(platform(1_000_000, 0, 0), &DWCS);
+        all.isolate_users(isolation);
+        if apart {
+            all.start_apart();
+        }
+        users.map(|user| all.reserve_for(user, "it", set.0, &set.1).is_ok())
+    };
+    assert_eq!(among(false, [7, 7], every_other), [true, true]);
+    assert_eq!(among(true, [7, 7], every_other), [true, false]);
+    assert_eq!(among(true, [7, 7], third), [true, true]);
+    assert_eq!(among(true, [7, 8], third), [true, false]);
+}
+
 #[test]
 fn a_window_of_billions_of_periods_is_judged_and_not_run_through() {
     let huge = (params(3_600_000_000_000, 3_600_000_000_000), terms(u32::MAX - 2, u32::MAX));
@@ -165,7 +188,7 @@ fn the_event_server_gets_the_rest_without_the_time_for_blocking() {
     other.reserve("", set[0].0, &set[0].1).unwrap();
     assert_eq!(other.event_share(0), None);
     let refused = other.reserve_events(0, Some(Share::WHOLE)).unwrap_err().to_string();
-    assert!(refused.contains("`rmdp` has no event server, expected `dwcs`"), "{refused}");
+    assert!(refused.contains("`rmdp` has no event server here, expected `dwcs`"), "{refused}");
 }
 
 #[test]

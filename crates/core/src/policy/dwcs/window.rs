@@ -141,9 +141,9 @@ pub(super) struct Order {
 }
 
 impl Order {
-    /// The place among the activities of the same deadline as one number; the smaller one goes first.
-    /// It is below `u64::MAX`. The fraction has 31 bits, so it is exact for windows of up to 46,340
-    /// periods: two different fractions of such windows differ by more than `2^-31`.
+    /// The place among the activities of the same deadline as one number; the smaller one goes
+    /// first. It is below `u64::MAX`. The fraction has 31 bits, so it is exact for windows of up to
+    /// 46,340 periods: two different fractions of such windows differ by more than `2^-31`.
     pub(super) fn tightness(&self) -> u64 {
         let Window { misses, periods } = self.current;
         if misses == 0 {

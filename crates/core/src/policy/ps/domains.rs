@@ -1,8 +1,8 @@
 //! The accounts of the domains of one CPU: PS among processes that have schedulers of their own.
 //!
 //! A domain is a client of one [`Instance`], and its scheduler divides what the domain gets
-//! ([`super`], *Several processes*). The driver keeps the accounts: the simulator for all domains of
-//! a CPU, a runtime in memory that the domains of a user share. At each choice the driver enters
+//! ([`super`], *Several processes*). The driver keeps the accounts: the simulator for all domains
+//! of a CPU, a runtime in memory that the domains of a user share. At each choice the driver enters
 //! what every domain requests, takes the domain that is next, and charges it when it gives the CPU
 //! back.
 //!
@@ -60,8 +60,8 @@ impl DomainClaim {
     }
 
     /// The part of the CPU that this domain has, if the domains together claim `all`: its shares,
-    /// and its weights' part of what all shares leave. `None` if it claims nothing. Rounded down, so
-    /// the parts of all domains are at most the CPU.
+    /// and its weights' part of what all shares leave. `None` if it claims nothing. Rounded down,
+    /// so the parts of all domains are at most the CPU.
     pub fn share(self, all: DomainClaim) -> Option<Share> {
         if self == DomainClaim::default() {
             return None;
@@ -130,8 +130,8 @@ impl DomainAccounts {
         }
     }
 
-    /// Enters what a domain requests: the length of its next service, or `None` if it has nothing to
-    /// run or cannot run. Also ends the service of the domain, if it was taken.
+    /// Enters what a domain requests: the length of its next service, or `None` if it has nothing
+    /// to run or cannot run. Also ends the service of the domain, if it was taken.
     pub fn set_request(&mut self, domain: u32, request: Option<Span>) {
         let Some(place) = self.requests.get_mut(domain as usize) else { return };
         let was_served = self.served.take_if(|served| *served == domain).is_some();
