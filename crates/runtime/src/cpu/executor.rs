@@ -81,6 +81,8 @@ pub(crate) struct Executor {
     pub(super) virtual_processor: Option<VirtualProcessor>,
     /// Under a daemon: the policy drops jobs that are late, so work that was shown may be gone.
     drops_shown_work: bool,
+    /// Otherwise the executor meters what all jobs of an activity use together (PS, DWCS).
+    pub(super) core_keeps_budgets: bool,
     pub(super) interrupts: Interrupts,
     pub(super) inboxes: Inboxes,
     /// Scratch of [`Executor::poll_streams`]: streams whose level is reached, and when their
@@ -190,6 +192,7 @@ impl Executor {
             inboxes: Inboxes::new(discipline, shared),
             reached: Vec::with_capacity(WATCHES_MAX),
             drops_shown_work: discipline.drops_late_jobs() && virtual_processor.is_some(),
+            core_keeps_budgets: discipline.keeps_budgets(),
             virtual_processor,
             credit: is_limited.then(|| Credit::of_time(clock::now())),
         };

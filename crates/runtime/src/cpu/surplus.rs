@@ -78,10 +78,13 @@ impl Executor {
     /// Whether no work within its budget is ready.
     fn is_all_surplus(&self, now: Instant) -> bool {
         let is_over = |id| self.surplus_from(id, now) <= now;
-        // All policies under a daemon have an order of all domains.
         let best = self.scheduler.best();
-        if best.is_some() || self.virtual_processor.is_some() {
-            return best.is_some_and(|best| is_over(best.id));
+        // The core puts work beyond its budget after all other work.
+        if let Some(best) = best.filter(|_| self.core_keeps_budgets) {
+            return is_over(best.id);
+        }
+        if best.is_none() && self.virtual_processor.is_some() {
+            return false;
         }
         let all = 0..u32::try_from(self.slots.len()).unwrap_or(u32::MAX);
         all.map(ActivityId).all(|id| self.scheduler.unfinished(id) == 0 || is_over(id))
