@@ -87,9 +87,9 @@ impl From<Claim> for DomainClaim {
     }
 }
 
-/// The accounts of the domains of one CPU; see [the module](self). Domains are numbered from 0 by
-/// the driver. A call with the number of a domain that has no share does nothing. Nothing allocates
-/// after creation, and each call is O(log n).
+/// The accounts of the domains of one CPU ([`super`], *Several processes*). The driver numbers the
+/// domains from 0. A call with the number of a domain that has no share does nothing. Nothing
+/// allocates after creation, and each call is O(log n).
 #[derive(Debug)]
 pub struct DomainAccounts {
     account: Instance,
