@@ -381,9 +381,17 @@ fn the_capabilities_of_the_unit_suffice_for_domains_of_other_users() {
     for part in ["real-time class", "`player`: process", "of user 65534"] {
         assert!(done.stderr.contains(part), "no `{part}`: {}", done.stderr);
     }
-    // One line of the daemon itself, and two for each of the two domains. Without tracefs the
-    // daemon does not see who lends a priority, and says so.
+    // All other lines are of domains, and a slow host adds such lines. Without tracefs the daemon
+    // does not see which domains lend a priority, and says so.
+    let is_of_unit = |line: &&str| {
+        line.starts_with("upcalld: domain ")
+            || line.contains(" on CPUs [")
+            || line.contains("CAP_PERFMON")
+    };
+    let others: Vec<&str> = done.stderr.lines().filter(|line| !is_of_unit(line)).collect();
+    assert!(others.is_empty(), "a right is missing: {others:?}");
     let folders = ["/sys/kernel/tracing/events", "/sys/kernel/debug/tracing/events"];
-    let lines = if folders.iter().any(|folder| Path::new(folder).exists()) { 5 } else { 6 };
-    assert_eq!(done.stderr.lines().count(), lines, "a right is missing: {}", done.stderr);
+    if folders.iter().any(|folder| Path::new(folder).exists()) {
+        assert!(!done.stderr.contains("CAP_PERFMON"), "a right is missing: {}", done.stderr);
+    }
 }
