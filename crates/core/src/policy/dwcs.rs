@@ -86,7 +86,7 @@
 //! job, drops it, and passes the turn on if another domain goes first now. That hand-off comes only
 //! after a miss.
 
-use super::{EventRank, ExtraEnd, Policy, Ready, Standing};
+use super::{EventRank, ExtraEnd, KEY_OVER_BUDGET, Policy, Ready, Standing};
 use crate::activity::{ActivityId, ActivityParams, Terms, Window};
 use crate::heap::IndexedHeap;
 use crate::share::Share;
@@ -107,9 +107,6 @@ pub(crate) fn window_of(terms: &Terms) -> Window {
     Progress::new(terms.window.unwrap_or(NO_MISSES)).window()
 }
 
-/// In the order of all domains, the key of a job beyond its run time, with its deadline in the
-/// lower bits. No instant reaches this bit.
-const SPENT: u64 = 1 << 63;
 /// In that order, the key of a running extra service.
 const EXTRA: u64 = 3 << 62;
 
@@ -455,7 +452,7 @@ impl Policy for WindowConstrained {
         let (id, service) = self.next_service(self.now)?;
         let member = self.member(id)?;
         let key = match service {
-            Service::Job { urgency: Instant::FAR } => SPENT | member.deadline.as_nanos(),
+            Service::Job { urgency: Instant::FAR } => KEY_OVER_BUDGET | member.deadline.as_nanos(),
             Service::Job { urgency } | Service::Event { urgency, .. } => urgency.as_nanos(),
             Service::Extra { .. } => return None,
         };
@@ -476,7 +473,7 @@ impl Policy for WindowConstrained {
     fn running_key(&self, running: ActivityId, since: Instant, now: Instant) -> Option<u64> {
         let member = self.member(running)?;
         Some(match self.running?.1 {
-            Service::Job { .. } if member.left <= now.since(since) => SPENT,
+            Service::Job { .. } if member.left <= now.since(since) => KEY_OVER_BUDGET,
             Service::Job { urgency } | Service::Event { urgency, .. } => urgency.as_nanos(),
             Service::Extra { .. } => EXTRA,
         })

@@ -47,6 +47,10 @@ pub struct Rank {
     pub tie: u32,
 }
 
+/// The bit of a key that puts work beyond its budget after all work within budgets, in the order of
+/// all domains of a CPU. No period and no instant reaches it.
+pub const KEY_OVER_BUDGET: u64 = 1 << 63;
+
 /// The place of an event among all waiting events. The smallest goes first (ecalls-2001 §2.1: the
 /// *event queue*). No two events of a scheduler have the same rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -19,7 +19,7 @@
 //!   event was taken meanwhile. An earlier activity of the same period does not preempt it.
 //! - Events do not count between different periods.
 
-use super::{EventRank, Policy, Rank, Ready, Standing};
+use super::{EventRank, KEY_OVER_BUDGET, Policy, Rank, Ready, Standing};
 use crate::activity::{ActivityId, ActivityParams, Terms};
 use crate::heap::IndexedHeap;
 use crate::time::Instant;
@@ -48,9 +48,6 @@ struct Member {
     served: Option<EventRank>,
 }
 
-/// Puts a key after those of all activities that have budget left. No period reaches it.
-const OVER_BUDGET: u64 = 1 << 63;
-
 impl Member {
     /// The place among the ready activities.
     fn rank(&self) -> Rank {
@@ -65,7 +62,7 @@ impl Member {
 }
 
 fn ranked(rank: Rank, is_over_budget: bool) -> Rank {
-    Rank { key: if is_over_budget { rank.key | OVER_BUDGET } else { rank.key }, ..rank }
+    Rank { key: if is_over_budget { rank.key | KEY_OVER_BUDGET } else { rank.key }, ..rank }
 }
 
 impl RateMonotonic {

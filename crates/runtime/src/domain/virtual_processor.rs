@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use rtrb::{Consumer, Producer};
 use upcall_core::activity::ActivityId;
-use upcall_core::policy::Standing;
+use upcall_core::policy::{KEY_OVER_BUDGET, Standing};
 use upcall_core::scheduler::Scheduler;
 use upcall_core::time::{Instant, Span};
 use upcall_shm::DomainId;
@@ -34,11 +34,6 @@ use crate::notify::{SharedNotifier, WakeHandle, notify_domain};
 
 #[cfg(test)]
 mod tests;
-
-/// The bit of a key by which work goes after all work within budgets, under every policy. Keys of
-/// work that the core knows to be over budget have it already. Under DWCS the executor meters what
-/// jobs use together.
-const OVER_BUDGET: u64 = 1 << 63;
 
 /// The pages of a domain on a CPU, as the daemon sent them.
 #[derive(Debug)]
@@ -353,7 +348,8 @@ impl VirtualProcessor {
         let ready = scheduler.best().and_then(|standing| {
             let mut rank = self.rank(standing)?;
             if self.surplus_at.is_some() {
-                rank.key |= OVER_BUDGET;
+                // The core knows this already, except under DWCS: there the executor meters jobs.
+                rank.key |= KEY_OVER_BUDGET;
             }
             let first = self.order(standing.first).unwrap_or(rank.order);
             let since_ns = match self.surplus_at {
