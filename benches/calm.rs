@@ -41,8 +41,18 @@ pub struct Calm {
     pub wait_s_max: u64,
     /// The most lateness of a timer during a calm run. `None`: no probe runs.
     pub timer_late_us_max: Option<u64>,
-    /// The CPU of that timer. `None`: the measured one.
-    pub timer_cpu: Option<u32>,
+    /// The CPUs of these timers.
+    pub timers_of: TimersOf,
+}
+
+/// CPUs whose timers a rule limits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TimersOf {
+    /// The measured CPU.
+    MeasuredCpu,
+    /// All CPUs that this process may use: the measured one, and those from which the watchdog and
+    /// the kernel act on it.
+    AllowedCpus,
 }
 
 /// One run, and what the host did meanwhile.
@@ -98,7 +108,7 @@ impl Calm {
         stolen_ms_max: u64::MAX,
         wait_s_max: 0,
         timer_late_us_max: None,
-        timer_cpu: None,
+        timers_of: TimersOf::MeasuredCpu,
     };
 
     /// The rule in words, for the head of a table.
@@ -106,8 +116,11 @@ impl Calm {
         if self.tries_max == 1 && self.stolen_ms_max == u64::MAX {
             return "one try each, judged whatever the host does".to_owned();
         }
-        let Calm { tries_max, stolen_ms_max, wait_s_max, timer_late_us_max, timer_cpu } = self;
-        let whose = timer_cpu.map_or("that CPU".to_owned(), |cpu| format!("CPU {cpu}"));
+        let Calm { tries_max, stolen_ms_max, wait_s_max, timer_late_us_max, timers_of } = self;
+        let whose = match timers_of {
+            TimersOf::MeasuredCpu => "that CPU",
+            TimersOf::AllowedCpus => "any CPU",
+        };
         let text = format!(
             "up to {tries_max} tries each, all printed; before a try the bench waits until the host took at \
              most {BEFORE_MS_MAX} ms\nof all CPUs in one second, for {wait_s_max} s at most; the first try \
@@ -132,9 +145,9 @@ impl Calm {
         for _ in 0..self.tries_max.max(1) {
             self.wait();
             let (before_ms, rivals) = (here_ms(), rivals::Rivals::now());
-            let probe = self.probe();
+            let probes = self.probes();
             let result = run();
-            let timers = probe.map(Probe::stop);
+            let timers = probes.map(Timers::of_all);
             let stolen_ms = here_ms().saturating_sub(before_ms);
             let disturbed_by = rivals.that_ran_on(measured_cpu());
             let tried = Try { result, stolen_ms, disturbed_by, timers, judged: false };
@@ -155,19 +168,24 @@ impl Calm {
         is_unlimited || (is_steady && tried.stolen_ms <= self.stolen_ms_max)
     }
 
-    /// Starts a probe of the timers, if the rule has a limit for them.
-    fn probe(self) -> Option<Probe> {
-        let late_us_max = self.timer_late_us_max?;
-        let cpu = self.timer_cpu.unwrap_or_else(measured_cpu);
-        Some(Probe::start(cpu, late_us_max.saturating_mul(1_000)))
+    /// Starts the probes of the timers, if the rule has a limit for them.
+    fn probes(self) -> Option<Vec<Probe>> {
+        let late_ns_max = self.timer_late_us_max?.saturating_mul(1_000);
+        let cpus = match self.timers_of {
+            TimersOf::MeasuredCpu => vec![measured_cpu()],
+            TimersOf::AllowedCpus => {
+                upcall::allowed_cpus().unwrap_or_else(|_| vec![measured_cpu()])
+            }
+        };
+        Some(cpus.into_iter().map(|cpu| Probe::start(cpu, late_ns_max)).collect())
     }
 
     /// Waits until the host leaves the machine alone for a second.
     fn wait(self) {
         for _ in 0..self.wait_s_max {
-            let (before_ms, probe) = (machine_steal_ms(), self.probe());
+            let (before_ms, probes) = (machine_steal_ms(), self.probes());
             std::thread::sleep(Duration::from_secs(1));
-            let timers = probe.map(Probe::stop).unwrap_or_default();
+            let timers = probes.map(Timers::of_all).unwrap_or_default();
             let stolen_ms = machine_steal_ms().saturating_sub(before_ms);
             if stolen_ms <= BEFORE_MS_MAX && timers.late == 0 {
                 return;
@@ -263,13 +281,15 @@ mod tests {
     /// The limit of 0 makes each wake of the probe late.
     #[test]
     fn a_try_with_late_timers_is_repeated_and_not_judged() {
-        let calm = Calm { tries_max: 2, timer_late_us_max: Some(0), ..Calm::ONCE };
-        let tries = calm.runs(|| std::thread::sleep(Duration::from_millis(20)));
-        let has_right = upcall_sys::schedule::fifo_permission(99).is_ok();
-        assert_eq!(tries[0].timers_came_late(), has_right);
-        if has_right {
-            assert_eq!(tries.len(), 2);
-            assert!(tries.iter().all(|tried| !tried.judged && !tried.marked().ends_with('*')));
+        for timers_of in [TimersOf::MeasuredCpu, TimersOf::AllowedCpus] {
+            let calm = Calm { tries_max: 2, timer_late_us_max: Some(0), timers_of, ..Calm::ONCE };
+            let tries = calm.runs(|| std::thread::sleep(Duration::from_millis(20)));
+            let has_right = upcall_sys::schedule::fifo_permission(99).is_ok();
+            assert_eq!(tries[0].timers_came_late(), has_right);
+            if has_right {
+                assert_eq!(tries.len(), 2);
+                assert!(tries.iter().all(|tried| !tried.judged && !tried.marked().ends_with('*')));
+            }
         }
     }
 
@@ -285,7 +305,8 @@ mod tests {
         assert!(!text.contains("probe"), "{text}");
         let text = Calm { timer_late_us_max: Some(250), ..calm }.describe();
         assert!(text.contains("a timer of that CPU came more than 250 us late (~)"), "{text}");
-        let text = Calm { timer_late_us_max: Some(250), timer_cpu: Some(7), ..calm }.describe();
-        assert!(text.contains("a timer of CPU 7 came more than 250 us late (~)"), "{text}");
+        let timers_of = TimersOf::AllowedCpus;
+        let text = Calm { timer_late_us_max: Some(250), timers_of, ..calm }.describe();
+        assert!(text.contains("a timer of any CPU came more than 250 us late (~)"), "{text}");
     }
 }

@@ -48,6 +48,19 @@ pub struct Timers {
 }
 
 impl Timers {
+    /// Ends the probes. What they found together. Blocks until the next wake of each.
+    ///
+    /// # Panics
+    /// If a probe panicked.
+    pub(super) fn of_all(probes: Vec<Probe>) -> Timers {
+        let sum = |sum: Timers, one: Timers| Timers {
+            wakes: sum.wakes + one.wakes,
+            late: sum.late + one.late,
+            worst_ns: sum.worst_ns.max(one.worst_ns),
+        };
+        probes.into_iter().map(Probe::stop).fold(Timers::default(), sum)
+    }
+
     /// Counts a wake that came so much after its moment.
     fn add(&mut self, late_ns: u64, late_ns_max: u64) {
         self.wakes += 1;
@@ -89,7 +102,7 @@ impl Probe {
     ///
     /// # Panics
     /// If the probe panicked.
-    pub(super) fn stop(self) -> Timers {
+    fn stop(self) -> Timers {
         // Relaxed: pairs with the load in `watch`, and orders no other memory.
         self.ends.store(true, Relaxed);
         self.thread.join().expect("the probe does not panic")

@@ -34,8 +34,10 @@ pub(crate) struct Attack {
     pub(crate) victims: Victims,
     /// Whether a domain of another user than the attacker attaches again and again meanwhile.
     pub(crate) arrivals: bool,
-    /// Whether only a look of the watchdog, on another CPU, ends the harm.
-    pub(crate) ends_by_look: bool,
+    /// Whether the attack may keep a CPU in the kernel for milliseconds: it starts or ends
+    /// processes or threads, is traced, or floods sockets. A late timer then proves nothing about
+    /// the host, and excuses no try.
+    pub(crate) long_calls: bool,
 }
 
 /// The work of each of the two victims: two handlers.
@@ -130,7 +132,7 @@ pub(crate) const fn attack(name: &'static str, what: &'static str, act: fn(&Path
         beside: Beside::Victims,
         victims: Victims::USUAL,
         arrivals: false,
-        ends_by_look: false,
+        long_calls: false,
     }
 }
 

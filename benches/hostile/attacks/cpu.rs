@@ -24,13 +24,11 @@ pub(crate) const ATTACKS: &[Attack] = &[
     attack("false life", "an endless loop that reports all the time that it asks", false_life),
     Attack {
         other_user: true,
-        ends_by_look: true,
         daemon: DaemonOptions { all_cpus: true, ..DaemonOptions::USUAL },
         ..attack("leaves its CPU", "as `false life`, on the victims' CPU, not its own", leave)
     },
     Attack {
         other_user: true,
-        ends_by_look: true,
         daemon: DaemonOptions { all_cpus: true, ..DaemonOptions::USUAL },
         ..attack("leaves, paced", "as `leaves its CPU`, twice each 1.3 s", leave_paced)
     },

@@ -54,7 +54,7 @@ pub(crate) const ATTACKS: &[Attack] = &[
 const SHORT_NS: u64 = 90_000;
 
 const fn of_other(name: &'static str, what: &'static str, act: fn(&Path)) -> Attack {
-    Attack { other_user: true, ends_by_look: true, ..attack(name, what, act) }
+    Attack { other_user: true, ..attack(name, what, act) }
 }
 
 fn wait(socket: &Path) {

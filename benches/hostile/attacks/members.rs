@@ -32,23 +32,29 @@ pub(crate) const ATTACKS: &[Attack] = &[
     Attack {
         other_user: true,
         beside: Beside::VictimsAndOrdinary,
+        long_calls: true,
         ..attack("swarm, other", "20 domains, each 4.9 % beyond its reservation", swarm)
     },
     Attack {
         other_user: true,
+        long_calls: true,
         ..attack(
             "swarm, better",
             "as `swarm, other`, with better ranks than all others",
             swarm_better,
         )
     },
-    attack("reused number", "a spinning process gets the number of its thread", reused_number),
+    Attack {
+        long_calls: true,
+        ..attack("reused number", "a spinning process gets the number of its thread", reused_number)
+    },
     Attack {
         other_user: true,
         ..attack("blank, other", "attaches a thread with a blank user area, then loops", blank)
     },
     Attack {
         other_user: true,
+        long_calls: true,
         ..attack("exec at 59, other", "lowers itself by one, then executes a loop", exec_below)
     },
 ];

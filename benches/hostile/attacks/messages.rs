@@ -10,6 +10,7 @@ use crate::raw::Raw;
 pub(crate) const ATTACKS: &[Attack] = &[Attack {
     other_user: true,
     arrivals: true,
+    long_calls: true,
     ..attack("flood", "invalid messages to the daemon's socket, from 4 threads", flood)
 }];
 

@@ -12,25 +12,32 @@ pub(crate) const ATTACKS: &[Attack] = &[
     },
     Attack {
         outside: Outside::Trace,
+        long_calls: true,
         ..attack("strace", "`strace -f` attached while its handlers make system calls", chatty)
     },
     Attack {
         outside: Outside::Debugger,
+        long_calls: true,
         ..attack("debugger", "stopped by gdb, continued 1 s later", behave)
     },
     Attack {
         outside: Outside::Kill,
         ends: true,
+        long_calls: true,
         ..attack("SIGKILL", "killed inside a handler", endless_asking)
     },
-    attack("fork", "a handler starts busy children", forks),
+    Attack { long_calls: true, ..attack("fork", "a handler starts busy children", forks) },
     Attack {
         other_user: true,
+        long_calls: true,
         ..attack("fork bomb, other", "children that fork and loop, all in its class", fork_bomb)
     },
-    attack("exec", "a handler becomes another program, which loops", execs),
-    Attack { ends: true, ..attack("exit", "exit() inside a handler", exits) },
-    Attack { ends: true, ..attack("abort", "abort() inside a handler", aborts) },
+    Attack {
+        long_calls: true,
+        ..attack("exec", "a handler becomes another program, which loops", execs)
+    },
+    Attack { ends: true, long_calls: true, ..attack("exit", "exit() inside a handler", exits) },
+    Attack { ends: true, long_calls: true, ..attack("abort", "abort() inside a handler", aborts) },
     Attack {
         outside: Outside::RestartDaemon,
         ..attack("restart", "the daemon is killed and started again", behave)

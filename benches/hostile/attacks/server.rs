@@ -22,16 +22,19 @@ pub(crate) const ATTACKS: &[Attack] = &[
     Attack {
         daemon: DaemonOptions { descriptors_max: 128, ..DaemonOptions::USUAL },
         arrivals: true,
+        long_calls: true,
         ..of_other("silent", "holds all connections that it gets, of 128 descriptors", silent)
     },
     Attack {
         daemon: DaemonOptions { kill: true, descriptors_max: 128, ..DaemonOptions::USUAL },
         arrivals: true,
+        long_calls: true,
         ..of_other("silent, --kill", "as `silent`, under a daemon that kills", silent)
     },
     of_other("unscreened", "works as if admission had not refused its 95 %", unscreened),
     Attack {
         arrivals: true,
+        long_calls: true,
         ..of_other("request flood", "expensive requests from 24 domains", request_flood)
     },
     Attack {
@@ -41,6 +44,7 @@ pub(crate) const ATTACKS: &[Attack] = &[
     },
     Attack {
         arrivals: true,
+        long_calls: true,
         ..of_other("lingering", "sends sockets whose closing blocks", lingering)
     },
 ];

@@ -26,7 +26,10 @@ pub(crate) const ATTACKS: &[Attack] = &[
         "works each 9 ms for the longest job that it is granted",
         big_job_honest,
     ),
-    by_other("churn, other", "threads attach, spin for 4.7 ms, leave, attach again", churn),
+    Attack {
+        long_calls: true,
+        ..by_other("churn, other", "threads attach, spin for 4.7 ms, leave, attach again", churn)
+    },
     by_other("inversion, other", "the same job, without a pass of the turn", inversion),
     by_other("no turn, alive", "worst rank; works 29 ms each 100 ms without the turn", no_turn),
     by_other("big job, other", "the domain of `big job, honest` works as long as it can", big_job),
