@@ -480,10 +480,20 @@ fn a_program_that_starts_processes_all_the_time_is_taken_and_leaves() {
     let mut programs = parent.programs();
     let child = parent.starts(STARTERS);
     std::thread::sleep(WARM_UP);
-    let id = parent.admit(&mut programs, &child, share(300_000));
+    let mut admitted = Err(ProgramError::Gone { pid: child.pid() });
+    // A slow machine may take longer for the moves than the daemon gives a program. The refusal
+    // leaves nothing behind, so the user asks again.
+    for _ in 0..3 {
+        admitted = programs.admit(0, child.pid(), &share(300_000), &parent.load());
+        match &admitted {
+            Err(ProgramError::Grows { .. }) => let_all_go(&mut programs),
+            _ => break,
+        }
+        assert!(programs.status().is_empty() && parent.left().is_empty());
+    }
     std::thread::sleep(WARM_UP);
     assert!(programs.status()[0].processes >= 9, "{:?}", programs.status());
-    programs.end(id);
+    programs.end(admitted.unwrap().id);
     let_all_go(&mut programs);
     assert_eq!(parent.left(), [""; 0]);
     assert!(parent.group.processes().unwrap().contains(&child.pid()));

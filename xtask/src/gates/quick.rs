@@ -28,8 +28,9 @@ fn run(workspace: &Workspace) -> Result<Verdict, Failure> {
     let ignored = counts.ignored.len();
     let long = LONG.join(", ");
     let left = format!("{ignored} and the programs {long} left to `test`");
+    let (kept, repeated) = (counts.kept(), test::after_repeats(counts.repeated.len()));
     let skipped = counts.skipped.len();
-    Ok(Verdict::Passed(format!("{} passed, {skipped} skipped, {left}", counts.kept())))
+    Ok(Verdict::Passed(format!("{kept} passed{repeated}, {skipped} skipped, {left}")))
 }
 
 /// Names of the test programs of the crates `packages`.
