@@ -159,7 +159,7 @@ pub fn run_tests(
     match counts.failed {
         0 if status.success() => Ok(counts),
         0 => Err(child::exited(&command, status)),
-        _ => repeat::until_clear(workspace, &text, counts),
+        _ => repeat::until_clear(&workspace.root, &text, counts),
     }
 }
 

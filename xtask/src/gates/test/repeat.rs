@@ -9,12 +9,12 @@
 use super::counts::{Counts, counts};
 use crate::child;
 use crate::gate::Failure;
-use crate::workspace::Workspace;
+use std::path::Path;
 
 /// How often a test that failed runs again. It has to pass each time.
 const REPEATS: usize = 2;
 /// The most tests of one run of all tests that may be repeated.
-const REPEATED_MAX: usize = 3;
+const REPEATED_MAX: usize = 5;
 
 /// A test program in which tests failed.
 #[derive(Debug, PartialEq, Eq)]
@@ -30,11 +30,7 @@ struct Failing {
 ///
 /// # Errors
 /// If a test failed again, or if the failures cannot be repeated: too many, or without a name.
-pub(super) fn until_clear(
-    workspace: &Workspace,
-    text: &str,
-    found: Counts,
-) -> Result<Counts, Failure> {
+pub(super) fn until_clear(root: &Path, text: &str, found: Counts) -> Result<Counts, Failure> {
     let failed = || Failure(format!("{} failed, {} passed", found.failed, found.passed));
     let failing = failing(text);
     let tests: Vec<String> = failing.iter().flat_map(|program| program.tests.clone()).collect();
@@ -43,7 +39,7 @@ pub(super) fn until_clear(
     }
     for program in &failing {
         for _ in 0..REPEATS {
-            if !passes(workspace, program)? {
+            if !passes(root, program)? {
                 return Err(failed());
             }
         }
@@ -55,8 +51,8 @@ pub(super) fn until_clear(
 }
 
 /// Runs the failed tests of a program again. Whether all of them ran and passed.
-fn passes(workspace: &Workspace, program: &Failing) -> Result<bool, Failure> {
-    let mut command = child::cargo(&workspace.root);
+fn passes(root: &Path, program: &Failing) -> Result<bool, Failure> {
+    let mut command = child::cargo(root);
     command.args(["test", "--locked"]).args(&program.target);
     command.args(["--", "--include-ignored", "--test-threads=1", "--exact"]).args(&program.tests);
     let (status, text) = child::tee(&mut command)?;
@@ -136,5 +132,47 @@ error: test failed, to rerun pass `-p upcall-runtime --test abort`
             program("-p upcall-runtime --test abort", &[]),
         ];
         assert_eq!(failing(PRINTED), expected);
+    }
+
+    /// A package of its own. The marks in the folder of its manifest decide which tests fail.
+    const FLAKY: &str = r#"
+fn has(mark: &str) -> bool {
+    std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(mark).exists()
+}
+#[test]
+fn fails_once() {
+    if !has("ran") {
+        std::fs::write(concat!(env!("CARGO_MANIFEST_DIR"), "/ran"), "").unwrap();
+        panic!("the first run");
+    }
+}
+#[test]
+#[ignore = "needs nothing"]
+fn fails_if_marked() {
+    assert!(!has("fails"));
+}
+"#;
+
+    #[test]
+    fn a_test_that_fails_once_passes_by_its_repeats_and_a_real_fault_fails_again() {
+        let root = std::env::temp_dir().join(format!("upcall-repeat-{}", std::process::id()));
+        std::fs::create_dir_all(root.join("src")).unwrap();
+        std::fs::write(root.join("src/lib.rs"), FLAKY).unwrap();
+        let manifest = "[package]\nname = \"flaky\"\nedition = \"2024\"\n[workspace]\n";
+        std::fs::write(root.join("Cargo.toml"), manifest).unwrap();
+        let run = || {
+            let mut command = child::cargo(&root);
+            command.args(["test", "--offline", "--no-fail-fast", "--", "--include-ignored"]);
+            let (status, text) = child::tee(&mut command).unwrap();
+            assert!(!status.success(), "{text}");
+            let found = counts(&text);
+            until_clear(&root, &text, found)
+        };
+        let repeated = run().unwrap();
+        assert_eq!((repeated.passed, repeated.failed), (2, 0));
+        assert_eq!(repeated.repeated, ["fails_once"]);
+        std::fs::write(root.join("fails"), "").unwrap();
+        assert_eq!(run().unwrap_err().0, "1 failed, 1 passed");
+        std::fs::remove_dir_all(&root).unwrap();
     }
 }
