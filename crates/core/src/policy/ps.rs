@@ -113,6 +113,7 @@ pub(crate) use group::check_groups;
 pub use group::{GROUPS_MAX, Group, GroupError};
 pub(crate) use group::{group_of, outermost};
 pub use instance::{FRACTION_BITS, Instance};
+pub use turns::{Choice, ORDINARY, TurnAccounts, TurnState};
 
 use tree::{REST, TOP, Tree};
 
@@ -122,6 +123,7 @@ mod instance;
 #[cfg(test)]
 mod tests;
 mod tree;
+mod turns;
 
 /// The default time quantum: 1 ms (proportional-share-1998 §4.2).
 pub const QUANTUM_DEFAULT: Span = Span::from_millis(1);

@@ -1,10 +1,10 @@
 //! The accounts of the domains of one CPU: PS among processes that have schedulers of their own.
 //!
-//! A domain is a client of one [`Instance`], and its scheduler divides what the domain gets
-//! ([`super`], *Several processes*). The driver keeps the accounts: the simulator for all domains
-//! of a CPU, a runtime in memory that the domains of a user share. At each choice the driver enters
-//! what every domain requests, takes the domain that is next, and charges it when it gives the CPU
-//! back.
+//! A domain is a client of one account, and its scheduler divides what the domain gets ([`super`],
+//! *Several processes*). The driver keeps the accounts: the simulator for all domains of a CPU, a
+//! runtime in memory that the domains of a user share ([`super::TurnAccounts`]). At each choice the
+//! driver enters what every domain requests, takes the domain that is next, and charges it when it
+//! gives the CPU back.
 //!
 //! ```text
 //!   driver                          accounts            schedulers of the domains
@@ -26,7 +26,6 @@
 //! Hand-offs between domains are charged to the domain that gets the CPU. Its scheduler does not
 //! count them: an activity is due a part of what is left.
 
-use super::instance::Instance;
 use crate::activity::{Claim, Terms};
 use crate::share::Share;
 use crate::time::Span;
@@ -89,99 +88,200 @@ impl From<Claim> for DomainClaim {
 
 /// The accounts of the domains of one CPU ([`super`], *Several processes*). The driver numbers the
 /// domains from 0. A call with the number of a domain that has no share does nothing. Nothing
-/// allocates after creation, and each call is O(log n).
-#[derive(Debug)]
+/// allocates after creation, and each call is O(domains).
+///
+/// This is EEVDF as in [`super::Instance::of_shares`], with the lag of each domain in place of the
+/// virtual time. `u` of service to domain `d` changes all lags, with `p` the part of a domain in
+/// the sum of all shares:
+///
+/// ```text
+///   lag of d += p u - u         lag of another += p u         deadline of a request r: (r - lag) / p
+/// ```
+///
+/// So the whole state of a domain between two choices is one number, which processes can share. A
+/// domain without a request gains no lag. If no domain with a request has a lag of 0 or more, all
+/// get `p j` with the smallest `j` that gives one of them a lag of 0: service is never withheld.
+#[derive(Clone, Debug)]
 pub struct DomainAccounts {
-    account: Instance,
-    /// By domain; `None`: no share.
-    shares: Vec<Option<Share>>,
-    /// What each domain requests now.
-    requests: Vec<Option<Span>>,
+    accounts: Vec<Account>,
+    /// The sum of all shares, in millionths.
+    total_ppm: u64,
     /// The domain that was taken and has not been given another request.
     served: Option<u32>,
+}
+
+/// The account of one domain.
+#[derive(Clone, Copy, Debug, Default)]
+struct Account {
+    /// 0: no share.
+    share_ppm: u32,
+    /// In [`LAG_PER_NS`]ths of a nanosecond of CPU time.
+    lag: i64,
+    /// What it requests now.
+    request: Option<Span>,
+}
+
+/// Units of an account's lag in one nanosecond. Sums of parts then round by less than 1 ns in a
+/// million charges.
+const LAG_PER_NS: i64 = 1 << 20;
+/// The longest service that is charged or requested at once, 18 minutes. It keeps lags in an `i64`.
+const SERVICE_NS_MAX: u64 = 1 << 40;
+/// The greatest lag, 73 minutes of CPU time.
+const LAG_MAX: i64 = (1 << 42) * LAG_PER_NS;
+/// Fractional bits of a domain's part of the sum of all shares.
+const PART_BITS: u32 = 32;
+
+impl Account {
+    /// Its part of `total_ppm`, with [`PART_BITS`] fractional bits, rounded down.
+    fn part(&self, total_ppm: u64) -> i128 {
+        i128::from((u64::from(self.share_ppm) << PART_BITS) / total_ppm.max(1))
+    }
+
+    fn add(&mut self, lag: i128) {
+        let sum = (i128::from(self.lag) + lag).clamp(-i128::from(LAG_MAX), i128::from(LAG_MAX));
+        self.lag = i64::try_from(sum).unwrap_or(0);
+        if self.request.is_none() {
+            // A domain that requests nothing is due nothing.
+            self.lag = self.lag.min(0);
+        }
+    }
+
+    fn is_eligible(&self) -> bool {
+        self.request.is_some() && self.lag >= 0
+    }
+
+    /// The deadline of its request times its share.
+    fn distance(&self) -> i128 {
+        let request = self.request.map_or(0, service);
+        request - i128::from(self.lag)
+    }
+}
+
+fn service(length: Span) -> i128 {
+    i128::from(length.as_nanos().min(SERVICE_NS_MAX)) * i128::from(LAG_PER_NS)
 }
 
 impl DomainAccounts {
     /// Accounts for domains numbered `0..capacity`. Allocates.
     pub fn new(capacity: u32) -> Self {
-        DomainAccounts {
-            account: Instance::of_shares(capacity),
-            shares: vec![None; capacity as usize],
-            requests: vec![None; capacity as usize],
-            served: None,
-        }
+        let accounts = vec![Account::default(); capacity as usize];
+        DomainAccounts { accounts, total_ppm: 0, served: None }
     }
 
     /// Sets the part of the CPU of a domain. A domain that has a share keeps its lag. `None`: the
     /// domain has left, and its debt is written off.
     pub fn set_share(&mut self, domain: u32, share: Option<Share>) {
-        let Some(place) = self.shares.get_mut(domain as usize) else { return };
-        match (core::mem::replace(place, share), share) {
-            (before, after) if before == after => {}
-            (None, Some(share)) => {
-                self.requests[domain as usize] = None;
-                self.account.join(domain, share.ppm(), domain);
-            }
-            (Some(_), Some(share)) => self.account.reweigh(domain, share.ppm()),
-            (_, None) => {
-                self.set_request(domain, None);
-                self.account.leave(domain);
-            }
+        let ppm = share.map_or(0, Share::ppm);
+        let Some(account) = self.accounts.get_mut(domain as usize) else { return };
+        self.total_ppm = self.total_ppm + u64::from(ppm) - u64::from(account.share_ppm);
+        if ppm == 0 || account.share_ppm == 0 {
+            *account = Account::default();
+            self.served.take_if(|served| *served == domain);
         }
+        self.accounts[domain as usize].share_ppm = ppm;
     }
 
     /// Enters what a domain requests: the length of its next service, or `None` if it has nothing
     /// to run or cannot run. Also ends the service of the domain, if it was taken.
     pub fn set_request(&mut self, domain: u32, request: Option<Span>) {
-        let Some(place) = self.requests.get_mut(domain as usize) else { return };
-        let was_served = self.served.take_if(|served| *served == domain).is_some();
-        if core::mem::replace(place, request) == request && !was_served {
-            return;
-        }
-        match request {
-            Some(length) => self.account.request(domain, length),
-            None => self.account.retire(domain),
-        }
+        let Some(account) = self.of(domain) else { return };
+        account.request = request;
+        self.served.take_if(|served| *served == domain);
     }
 
     /// The domain that is served next. `None` if no domain requests anything: all debts are
     /// forgiven then.
     pub fn next_domain(&mut self) -> Option<u32> {
-        self.account.settle();
-        self.account.peek()
+        if self.accounts.iter().all(|account| account.request.is_none()) {
+            self.accounts.iter_mut().for_each(|account| account.lag = 0);
+            return None;
+        }
+        self.jump();
+        let mut best: Option<(u32, &Account)> = None;
+        for (domain, account) in (0..).zip(&self.accounts) {
+            let is_earlier = |&(_, best): &(u32, &Account)| {
+                let (own, other) = (i128::from(account.share_ppm), i128::from(best.share_ppm));
+                account.distance() * other < best.distance() * own
+            };
+            if account.is_eligible() && best.as_ref().is_none_or(is_earlier) {
+                best = Some((domain, account));
+            }
+        }
+        best.map(|(domain, _)| domain)
     }
 
     /// Gives the CPU to a domain with a request.
     pub fn take(&mut self, domain: u32) {
-        if self.account.is_ready(domain) {
-            self.account.take(domain);
+        if self.of(domain).is_some_and(|account| account.request.is_some()) {
             self.served = Some(domain);
         }
+    }
+
+    /// The domain that was taken, and has given the CPU back neither with another request nor
+    /// without one.
+    pub fn served(&self) -> Option<u32> {
+        self.served
     }
 
     /// Charges the domain `used`: in its turn, or out of turn, because a handler came back from the
     /// kernel and finished its quantum.
     pub fn charge(&mut self, domain: u32, used: Span) {
-        let in_turn = self.served == Some(domain);
-        if !self.shares.get(domain as usize).is_some_and(Option::is_some) {
+        if self.of(domain).is_none() {
             return;
         }
-        if !in_turn {
-            self.account.request(domain, used);
-            self.account.take(domain);
-        }
-        self.account.charge(domain, used);
-        match self.requests[domain as usize] {
-            _ if in_turn => {}
-            Some(length) => self.account.request(domain, length),
-            None => self.account.retire(domain),
+        let (used, total_ppm) = (service(used), self.total_ppm);
+        for (number, account) in (0..).zip(&mut self.accounts) {
+            let due = account.part(total_ppm) * used >> PART_BITS;
+            if number == domain {
+                if account.request.is_none() {
+                    account.lag = account.lag.min(0);
+                }
+                account.add(due - used);
+            } else {
+                account.add(due);
+            }
         }
     }
 
     /// How far the domain is behind its part of the service of all domains, in nanoseconds of CPU
     /// time; negative if ahead. `None` without a share. O(1).
     pub fn lag_ns(&self, domain: u32) -> Option<i64> {
-        self.account.lag_ns(domain, None, Span::ZERO)
+        let account = self.accounts.get(domain as usize).filter(|account| account.share_ppm > 0)?;
+        let lag = if account.request.is_some() { account.lag } else { account.lag.min(0) };
+        Some(lag / LAG_PER_NS)
+    }
+
+    /// The lag of a domain as it stands in memory that processes share; 0 without a share. O(1).
+    pub fn state(&self, domain: u32) -> i64 {
+        self.accounts.get(domain as usize).map_or(0, |account| account.lag)
+    }
+
+    /// Sets the lag of a domain to what [`Self::state`] returned elsewhere. An impossible value
+    /// counts as 0. O(1).
+    pub fn set_state(&mut self, domain: u32, state: i64) {
+        if let Some(account) = self.of(domain) {
+            account.lag = if (-LAG_MAX..=LAG_MAX).contains(&state) { state } else { 0 };
+        }
+    }
+
+    /// Makes a domain with a request eligible, if there is one.
+    fn jump(&mut self) {
+        let ready = self.accounts.iter().filter(|account| account.request.is_some());
+        let steps = ready.map(|account| {
+            // In units of lag for a part of 1 in 2^PART_BITS, rounded up.
+            let part = account.part(self.total_ppm).max(1);
+            (((-i128::from(account.lag)).max(0) << PART_BITS) + part - 1) / part
+        });
+        let Some(step) = steps.min().filter(|step| *step > 0) else { return };
+        let total_ppm = self.total_ppm;
+        for account in &mut self.accounts {
+            let due = (account.part(total_ppm) * step) >> PART_BITS;
+            account.add(due);
+        }
+    }
+
+    fn of(&mut self, domain: u32) -> Option<&mut Account> {
+        self.accounts.get_mut(domain as usize).filter(|account| account.share_ppm > 0)
     }
 }
 
