@@ -94,7 +94,8 @@ pub static DWS: Discipline = Discipline {
 };
 
 /// Proportional share with [`QUANTUM_DEFAULT`]: each activity gets its share, or a part by its
-/// weight. It schedules tasks and handlers, including those of streams, in one process.
+/// weight. It schedules tasks and handlers, including those of streams, in one process or under a
+/// daemon.
 pub static PS: Discipline = ps_with_quantum(QUANTUM_DEFAULT);
 
 /// Dynamic window-constrained scheduling: of each `y` periods at most `x` may be missed. It
@@ -183,13 +184,22 @@ impl Discipline {
     /// Whether a daemon schedules it across processes. The simulator schedules every discipline so
     /// ([`Discipline::domain_order`]).
     pub fn takes_daemon(&self) -> bool {
-        self.domain_order() == DomainOrder::Ranks
+        // A group would be a client of the accounts, and its members are of several processes.
+        self.groups.is_empty()
+    }
+
+    /// The policy and what else the processes of a CPU must agree on, for people.
+    pub fn agreed(&self) -> String {
+        match self.time_quantum {
+            Some(quantum) => format!("{} with a time quantum of {quantum}", self.name),
+            None => self.name.to_owned(),
+        }
     }
 
     /// Whether the domains of a spec are processes. Under DWCS a daemon admits less than one
     /// process does ([`crate::policy::dwcs`]), so a spec runs in one process.
     pub fn compares_across_domains(&self) -> bool {
-        matches!(self.kind, Kind::RateMonotonic | Kind::DeadlineWorkahead)
+        self.takes_daemon() && self.kind != Kind::WindowConstrained
     }
 
     /// Whether the discipline schedules tasks. Under rate monotonic a rank is a period, and a task
@@ -261,7 +271,9 @@ impl Discipline {
         match self.kind {
             Kind::DeadlineWorkahead => dws::key_min(params, terms),
             Kind::WindowConstrained => params.deadline.as_nanos(),
-            _ => params.period.as_nanos(),
+            // The key is a request. A false one costs its domain more than it gains.
+            Kind::ProportionalShare => 0,
+            Kind::RateMonotonic => params.period.as_nanos(),
         }
     }
 

@@ -236,6 +236,8 @@ fn need(params: &ActivityParams, terms: &Terms, only_cpu: Option<u32>) -> Need {
         delay_bound_ns: terms.delay_bound.map_or(0, Span::as_nanos),
         on_demand: terms.on_demand,
         wins_ties: terms.wins_ties,
+        share_ppm: terms.share.map_or(0, Share::ppm),
+        weight: terms.weight.unwrap_or(0),
         only_cpu,
     }
 }

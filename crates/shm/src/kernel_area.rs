@@ -25,7 +25,7 @@
 //! | bytes | words of 8 bytes, native order | written by |
 //! |---|---|---|
 //! | 0..64 | magic, version, CPU, most domains, epoch, when the CPU last idled (ns), longest interruption of an upcall (ns), 1 reserved | daemon |
-//! | 64..2176 | a line for each of 33 domains, the daemon first: state (1 attached, 2 blocked, 3 stopped, 4 demoted), generation (0: no domain), longest quantum (ns), yield requests, interrupts (bits 0..21 timer, 21..42 I/O ready, 42..63 resume), offences, process, 1 reserved | daemon |
+//! | 64..2176 | a line for each of 33 domains, the daemon first: state (1 attached, 2 blocked, 3 stopped, 4 demoted), generation (0: no domain), longest quantum (ns), yield requests, interrupts (bits 0..21 timer, 21..42 I/O ready, 42..63 resume), offences, process, PS: part of the CPU (millionths; 0: none) | daemon |
 //! | 2176..4096 | reserved | |
 
 use crate::edge::{Edge, barrier, ordering};
@@ -162,6 +162,7 @@ impl<W: AsRef<[AtomicU64]>> Writer<W> {
         self.0.store(line + word::YIELD_REQUESTS, 0, Relaxed);
         self.0.store(line + word::OFFENCES, 0, Relaxed);
         self.0.store(line + word::PID, u64::from(pid), Relaxed);
+        self.0.store(line + word::SHARE_PPM, 0, Relaxed);
         // Release pairs with the Acquire in `Reader::entry`.
         let release = ordering(Edge::GenerationNew, Release);
         self.0.store(line + word::GENERATION, generation.get(), release);
@@ -184,6 +185,14 @@ impl<W: AsRef<[AtomicU64]>> Writer<W> {
     pub fn set_quantum(&self, domain: DomainId, quantum_ns_max: u64) {
         // Relaxed: this access hands nothing over.
         self.0.store(word::line(domain.line()) + word::QUANTUM_NS_MAX, quantum_ns_max, Relaxed);
+    }
+
+    /// PS: sets the part of the CPU that `domain` has, in millionths; 0: none. For the daemon's own
+    /// line the part of ordinary programs. Costs one store.
+    pub fn set_share(&self, domain: DomainId, share_ppm: u32) {
+        // Relaxed: this access hands nothing over.
+        let word = word::line(domain.line()) + word::SHARE_PPM;
+        self.0.store(word, u64::from(share_ppm), Relaxed);
     }
 
     /// Asks `domain` to yield at its next boundary, or when it unmasks. The caller may then look at
@@ -308,6 +317,15 @@ impl<W: AsRef<[AtomicU64]>> Reader<W> {
     pub fn state(&self, domain: DomainId) -> Result<Option<State>, PeerFault> {
         // Relaxed: this access hands nothing over.
         check_state(self.words.load(word::line(domain.line()) + word::STATE, Relaxed))
+    }
+
+    /// PS: the part of the CPU that `domain` has, in millionths; 0: none. Costs one Relaxed load.
+    #[inline]
+    pub fn share_ppm(&self, domain: DomainId) -> u32 {
+        // Relaxed: this access hands nothing over. A part above the whole counts as the whole where
+        // it is used.
+        let found = self.words.load(word::line(domain.line()) + word::SHARE_PPM, Relaxed);
+        u32::try_from(found).unwrap_or(u32::MAX)
     }
 
     /// How often `domain`, the caller's own, was asked to yield so far. If the number has changed,

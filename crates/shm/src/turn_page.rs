@@ -62,6 +62,14 @@
 //! 11. If no domain has the turn, C runs at once, and asks by itself. So W ignores the result.
 //! 12. H looks at the wake words again until C has run: the wake-up may still be on its way.
 //!
+//! # Accounts
+//!
+//! Under PS the domains have accounts (docs/decisions/0022). The holder of the turn, or the daemon
+//! while it has the turn, loads and stores them. The stores are Relaxed, and `pass` hands them over
+//! with the turn. A daemon that takes the turn from a blocked holder may find the accounts of its
+//! last boundary. An account counts for the generation of the domain that it names, so a new domain
+//! of an old number begins with an account of its own.
+//!
 //! # Trust
 //!
 //! Every domain of the user may write the whole page. Domains of one user trust each other in this.
@@ -76,9 +84,11 @@
 //! | 0..64 | magic, version, CPU, most domains, 4 reserved | daemon, before sharing |
 //! | 64..128 | turn (low half: holder; high half: how often the turn was passed or reset), 7 reserved | the holder; the daemon |
 //! | 128..192 | need_resched (0 or 1), 7 reserved | any domain; the daemon |
-//! | 192..512 | reserved | |
+//! | 192..256 | PS: until when service is charged (ns), client that is served plus 1 (0: none), allowance of ordinary programs (signed ns), 5 reserved | the holder; the daemon |
+//! | 256..512 | reserved | |
 //! | 512..2624 | a line for each of 33 domains, the daemon first: wake word (0 idle, 1 notified, 2 asleep), 7 reserved | any domain; the daemon |
-//! | 2624..4096 | reserved | |
+//! | 2624..3152 | PS: for each of 33 domains, the daemon first: generation, lag (signed) | the holder; the daemon |
+//! | 3152..4096 | reserved | |
 
 use crate::edge::{Edge, barrier, ordering};
 use crate::wake_word::WakeWord;
@@ -140,6 +150,17 @@ impl Turn {
     const fn next(self, to: DomainId) -> Self {
         Turn { holder: to, serial: self.serial.wrapping_add(1) }
     }
+}
+
+/// PS: what the accounts of all domains have in common. Plain numbers: the reader checks them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Service {
+    /// The time until which all service is charged, in ns.
+    pub charged_ns: u64,
+    /// The client that is served, plus 1; 0: none.
+    pub served: u64,
+    /// What ordinary programs are owed, in ns.
+    pub allowance_ns: i64,
 }
 
 /// One end of a turn page. All ends are alike.
@@ -272,6 +293,44 @@ impl<W: AsRef<[AtomicU64]>> TurnPage<W> {
         // was stored before it is seen after the other.
         barrier(Edge::IdleFence, SeqCst);
         self.take_need_resched()
+    }
+
+    /// PS: what the accounts have in common. For the holder and the daemon. Three loads.
+    #[inline]
+    pub fn service(&self) -> Service {
+        // Relaxed, here and below: the Acquire in `turn` has handed the words over.
+        Service {
+            charged_ns: self.words.load(word::CHARGED_NS, Relaxed),
+            served: self.words.load(word::SERVED, Relaxed),
+            allowance_ns: self.words.load(word::ALLOWANCE_NS, Relaxed).cast_signed(),
+        }
+    }
+
+    /// PS: stores what [`Self::service`] loads. Three stores.
+    #[inline]
+    pub fn set_service(&self, service: Service) {
+        // Relaxed, here and below: the Release in `pass` hands the words over.
+        self.words.store(word::CHARGED_NS, service.charged_ns, Relaxed);
+        self.words.store(word::SERVED, service.served, Relaxed);
+        self.words.store(word::ALLOWANCE_NS, service.allowance_ns.cast_unsigned(), Relaxed);
+    }
+
+    /// PS: the lag of `domain` of this generation; 0 if the account is another's. Two loads.
+    #[inline]
+    pub fn lag(&self, domain: DomainId, generation: u64) -> i64 {
+        let at = word::account(domain.line());
+        match self.words.load(at + word::GENERATION, Relaxed) == generation {
+            true => self.words.load(at + word::LAG, Relaxed).cast_signed(),
+            false => 0,
+        }
+    }
+
+    /// PS: stores the lag of `domain` of this generation. Two stores.
+    #[inline]
+    pub fn set_lag(&self, domain: DomainId, generation: u64, lag: i64) {
+        let at = word::account(domain.line());
+        self.words.store(at + word::GENERATION, generation, Relaxed);
+        self.words.store(at + word::LAG, lag.cast_unsigned(), Relaxed);
     }
 
     /// Writes the identity of the page again, and 0 to all reserved words, after [`Self::audit`]

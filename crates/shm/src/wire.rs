@@ -14,6 +14,8 @@
 //!   Thread          ------------------------->    (gives it the real-time class)
 //!   Create          ------------------------->
 //!                   <-------------------------    Granted, or Refused
+//!   Reweigh         ------------------------->
+//!                   <-------------------------    Granted, or Refused
 //!   Close           ------------------------->
 //!                   <-------------------------    Offence, when the watchdog had to act
 //! ```
@@ -78,8 +80,21 @@ pub struct Need {
     pub on_demand: bool,
     /// RMDP and RM: whether the activity goes first among equal keys while an event waits for it.
     pub wins_ties: bool,
+    /// PS: the share of a CPU, in millionths. 0: none.
+    pub share_ppm: u32,
+    /// PS: the weight. 0: none.
+    pub weight: u32,
     /// The only CPU to use. `None`: any CPU of the daemon. A claim names its CPU itself.
     pub only_cpu: Option<u32>,
+}
+
+/// PS: what an activity claims of its CPU, in numbers that the daemon checks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Portion {
+    /// A share, in millionths.
+    Share(u32),
+    /// A weight.
+    Weight(u32),
 }
 
 /// A message from a domain.
@@ -129,6 +144,17 @@ pub enum ToDaemon {
         need: Need,
         /// The name, for display.
         name: String,
+    },
+    /// PS: asks for another share or weight of an activity. The reply is as to `Create`.
+    Reweigh {
+        /// The reply carries the same number.
+        request: u64,
+        /// As granted.
+        order: u32,
+        /// Whether to change it even if the admission tests fail.
+        unscreened: bool,
+        /// The new share or weight.
+        portion: Portion,
     },
     /// The domain ends in order: the daemon detaches it and closes the connection. A connection
     /// that closes without this message belongs to a process that died or omitted it.
@@ -233,6 +259,15 @@ impl ToDaemon {
                 encode(5, &words, &[name])
             }
             ToDaemon::Detach => encode(6, &[], &[]),
+            ToDaemon::Reweigh { request, order, unscreened, portion } => {
+                let (is_share, number) = match *portion {
+                    Portion::Share(ppm) => (true, ppm),
+                    Portion::Weight(weight) => (false, weight),
+                };
+                let (order, number) = (u64::from(*order), u64::from(number));
+                let flags = [u64::from(*unscreened), u64::from(is_share)];
+                encode(7, &[*request, order, flags[0], flags[1], number], &[])
+            }
             ToDaemon::Inspect => encode(INSPECT, &[], &[]),
             ToDaemon::Program(request) => request.encode(),
         }
@@ -271,8 +306,17 @@ impl ToDaemon {
                 name: text()?,
             }),
             (6, []) => Ok(ToDaemon::Detach),
+            (7, &[request, order, unscreened, is_share, number]) => {
+                let number = narrow(number, content)?;
+                let portion = match flag(is_share, content)? {
+                    true => Portion::Share(number),
+                    false => Portion::Weight(number),
+                };
+                let (order, unscreened) = (narrow(order, content)?, flag(unscreened, content)?);
+                Ok(ToDaemon::Reweigh { request, order, unscreened, portion })
+            }
             (INSPECT, []) => Ok(ToDaemon::Inspect),
-            (1..=6 | INSPECT, _) => Err(content),
+            (1..=7 | INSPECT, _) => Err(content),
             _ => Err(WireError::Kind { found: kind }),
         }
         .and_then(|message| if texts.is_empty() { Ok(message) } else { Err(content) })
@@ -381,7 +425,7 @@ impl ToDomain {
 }
 
 impl Need {
-    const WORDS: usize = 12;
+    const WORDS: usize = 14;
 
     fn words(&self) -> [u64; Need::WORDS] {
         [
@@ -397,6 +441,8 @@ impl Need {
             u64::from(self.on_demand),
             u64::from(self.wins_ties),
             self.only_cpu.map_or(ANY_CPU, u64::from),
+            u64::from(self.share_ppm),
+            u64::from(self.weight),
         ]
     }
 
@@ -418,6 +464,8 @@ impl Need {
                 ANY_CPU => None,
                 cpu => Some(narrow(cpu, content)?),
             },
+            share_ppm: narrow(words[12], content)?,
+            weight: narrow(words[13], content)?,
         })
     }
 }

@@ -135,6 +135,21 @@ pub(crate) fn slice(stretch: Span, quantum: Span) -> Span {
     Span::from_nanos((quantum.as_nanos() / stretch_ns * stretch_ns).max(stretch_ns))
 }
 
+/// The key by which a domain shows other processes that it requests `request`: a longer request has
+/// a smaller key, so the best of several is the longest one. Below the keys of work that admission
+/// promises nothing (`1 << 61`).
+pub fn request_key(request: Span) -> u64 {
+    REQUEST_KEYS - request.as_nanos().min(REQUEST_KEYS)
+}
+
+/// The request that a domain shows by this key.
+pub fn request_of_key(key: u64) -> Span {
+    Span::from_nanos(REQUEST_KEYS.saturating_sub(key))
+}
+
+/// The key of a request of 0.
+const REQUEST_KEYS: u64 = 1 << 60;
+
 /// The policy PS of one CPU. It decides which activity is eligible and has the earliest virtual
 /// deadline; [the module](self) describes the rules. A program selects it by
 /// [`PS`](crate::discipline::PS) and does not call it.

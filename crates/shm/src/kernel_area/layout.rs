@@ -8,7 +8,7 @@ use crate::words::{CPU, DOMAINS, Kind, LINE_BYTES};
 use core::mem::{offset_of, size_of};
 
 /// Version of this layout.
-pub const LAYOUT_VERSION: u32 = 3;
+pub const LAYOUT_VERSION: u32 = 4;
 
 /// Bytes of a kernel area.
 pub const PAGE_BYTES: usize = 4096;
@@ -53,7 +53,8 @@ struct DomainLine {
     offences: u64,
     /// A `u32` in a word of its own.
     pid: u64,
-    reserved: [u64; 1],
+    /// A `u32` in a word of its own.
+    share_ppm: u64,
 }
 
 const _: () = {
@@ -67,7 +68,7 @@ const _: () = {
     // The words without a constant in `word` are reserved.
     assert!(offset_of!(Identity, magic) == 0 && offset_of!(Identity, version) == 8);
     assert!(offset_of!(Identity, reserved) == 8 * 7);
-    assert!(offset_of!(DomainLine, reserved) == 8 * 7);
+    assert!(offset_of!(DomainLine, share_ppm) == 8 * 7);
 };
 
 /// Numbers of words: offsets in bytes over 8.
@@ -89,6 +90,7 @@ pub(super) mod word {
     pub const INTERRUPTS: usize = offset_of!(DomainLine, interrupts) / 8;
     pub const OFFENCES: usize = offset_of!(DomainLine, offences) / 8;
     pub const PID: usize = offset_of!(DomainLine, pid) / 8;
+    pub const SHARE_PPM: usize = offset_of!(DomainLine, share_ppm) / 8;
 
     const LINES_AT: usize = offset_of!(KernelArea, domains) / 8;
 
@@ -101,8 +103,7 @@ pub(super) mod word {
     pub const fn is_reserved(word: usize) -> bool {
         match word / LINE_WORDS {
             0 => word >= offset_of!(Identity, reserved) / 8,
-            _ if word >= line(LINES) => true,
-            _ => word % LINE_WORDS >= offset_of!(DomainLine, reserved) / 8,
+            _ => word >= line(LINES),
         }
     }
 }

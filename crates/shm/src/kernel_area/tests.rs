@@ -22,7 +22,7 @@ fn ends(words: &[AtomicU64]) -> (Writer<&[AtomicU64]>, Reader<&[AtomicU64]>) {
 }
 
 #[test]
-fn every_byte_is_where_version_3_has_it() {
+fn every_byte_is_where_version_4_has_it() {
     let words = blank();
     let writer = Writer::create(&words, 0x0304).unwrap();
     writer.attach(DomainId::DAEMON, generation(1), 0, 0x0908);
@@ -36,12 +36,13 @@ fn every_byte_is_where_version_3_has_it() {
     assert_eq!(writer.count_offence(domain(32)), 1);
     writer.note_idle(0x0201);
     writer.set_interruption_max(0x0403);
+    writer.set_share(domain(32), 0x0f0e);
     let bytes: Vec<u8> = words.iter().flat_map(|word| word.load(Relaxed).to_le_bytes()).collect();
     let mut golden = vec![0u8; 4096];
     let last = 64 + 32 * 64;
     for (offset, expected) in [
         (0, &b"upckern\0"[..]),
-        (8, &[3]),      // version
+        (8, &[4]),      // version
         (16, &[4, 3]),  // CPU
         (24, &[32]),    // domains
         (32, &[2]),     // epoch
@@ -57,10 +58,11 @@ fn every_byte_is_where_version_3_has_it() {
         (last + 32, &[1, 0, 0x20, 0, 0, 8]), // 1 << 0, 1 << 21, 2 << 42
         (last + 40, &[1]),                   // offences
         (last + 48, &[0x22]),                // process
+        (last + 56, &[0xe, 0xf]),            // part of the CPU
     ] {
         golden[offset..offset + expected.len()].copy_from_slice(expected);
     }
-    assert_eq!((LAYOUT_VERSION, PAGE_BYTES), (3, 4096));
+    assert_eq!((LAYOUT_VERSION, PAGE_BYTES), (4, 4096));
     assert_eq!(bytes, golden);
 }
 
@@ -94,7 +96,7 @@ fn only_pages_whose_identity_and_reserved_words_hold_are_attached() {
                 LayoutError::Value { page: PAGE, name: "CPU", found, min: 0, max: 0xffff_ffff }
             }
             (3, ..) => LayoutError::Value { page: PAGE, name: "domains", found, min: 32, max: 32 },
-            (4..=6, ..) | (_, 1..34, 0..7) => continue, // in use
+            (4..=6, ..) | (_, 1..34, _) => continue, // in use
             _ => LayoutError::Used { page: PAGE, offset: word * 8 },
         };
         assert_eq!(Reader::attach(&words).unwrap_err(), expected);

@@ -10,7 +10,7 @@ fn domain(number: u32) -> DomainId {
 }
 
 #[test]
-fn every_byte_is_where_version_1_has_it() {
+fn every_byte_is_where_version_2_has_it() {
     let words = blank();
     let page = TurnPage::create(&words, 0x0304).unwrap();
     assert!(page.pass(page.turn().unwrap(), domain(32)));
@@ -18,23 +18,31 @@ fn every_byte_is_where_version_1_has_it() {
     assert!(page.wake_word(domain(1)).prepare_wait());
     assert!(!page.wake_word(domain(32)).notify());
     assert!(!page.set_need_resched());
+    page.set_service(Service { charged_ns: 0x0102, served: 3, allowance_ns: -2 });
+    page.set_lag(DomainId::DAEMON, 5, 6);
+    page.set_lag(domain(32), 0x0807, -1);
     let bytes: Vec<u8> = words.iter().flat_map(|word| word.load(Relaxed).to_le_bytes()).collect();
     let mut golden = vec![0u8; 4096];
     for (offset, expected) in [
         (0, &b"upcturn\0"[..]),
-        (8, &[1]),          // version
-        (16, &[4, 3]),      // CPU
-        (24, &[32]),        // domains
-        (64, &[32]),        // holder
-        (68, &[1]),         // times passed
-        (128, &[1]),        // need_resched
+        (8, &[2]),                                                // version
+        (16, &[4, 3]),                                            // CPU
+        (24, &[32]),                                              // domains
+        (64, &[32]),                                              // holder
+        (68, &[1]),                                               // times passed
+        (128, &[1]),                                              // need_resched
+        (192, &[2, 1]),                                           // charged until
+        (200, &[3]),                                              // served
+        (208, &[0xfe, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff]), // allowance
+        (2624, &[5, 0, 0, 0, 0, 0, 0, 0, 6]),                     // the daemon's account
+        (2624 + 32 * 16, &[7, 8, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff]),
         (512, &[1]),        // the daemon's wake word: notified
         (512 + 64, &[2]),   // of domain 1: asleep
         (512 + 2048, &[1]), // of the last domain: notified
     ] {
         golden[offset..offset + expected.len()].copy_from_slice(expected);
     }
-    assert_eq!((LAYOUT_VERSION, DOMAINS_MAX, PAGE_BYTES), (1, 32, 4096));
+    assert_eq!((LAYOUT_VERSION, DOMAINS_MAX, PAGE_BYTES), (2, 32, 4096));
     assert_eq!(bytes, golden);
 }
 
@@ -65,10 +73,11 @@ fn only_pages_whose_identity_and_reserved_words_hold_are_attached() {
         let wake = word % 8 == 0 && (64..64 + 33 * 8).contains(&word);
         let expected = match word {
             0 => LayoutError::Magic { page, found, expected: KIND.magic },
-            1 => LayoutError::Version { page, found, expected: 1 },
+            1 => LayoutError::Version { page, found, expected: 2 },
             2 => LayoutError::Value { page, name: "CPU", found, min: 0, max: 0xffff_ffff },
             3 => LayoutError::Value { page, name: "domains", found, min: 32, max: 32 },
-            word::TURN | word::NEED_RESCHED => continue, // in use
+            word::TURN | word::NEED_RESCHED | 24..27 => continue, // in use
+            328..394 => continue,                                 // accounts
             _ if wake => continue,
             _ => LayoutError::Used { page, offset: word * 8 },
         };
@@ -188,4 +197,18 @@ proptest! {
         prop_assert!(!page.need_resched());
         prop_assert!(TurnPage::attach(&words).is_err());
     }
+}
+
+#[test]
+fn an_account_counts_for_the_generation_that_it_names() {
+    let words = blank();
+    let page = TurnPage::create(&words, 0).unwrap();
+    page.set_lag(domain(3), 7, -5);
+    assert_eq!(
+        (page.lag(domain(3), 7), page.lag(domain(3), 8), page.lag(domain(4), 7)),
+        (-5, 0, 0)
+    );
+    let service = Service { charged_ns: u64::MAX, served: u64::MAX, allowance_ns: i64::MIN };
+    page.set_service(service);
+    assert_eq!((page.service(), page.audit()), (service, Ok(())));
 }

@@ -117,8 +117,10 @@ struct Account {
     share_ppm: u32,
     /// In [`LAG_PER_NS`]ths of a nanosecond of CPU time.
     lag: i64,
-    /// What it requests now.
-    request: Option<Span>,
+    /// Whether it requests anything now.
+    is_ready: bool,
+    /// What it requests.
+    request: Span,
 }
 
 /// Units of an account's lag in one nanosecond. Sums of parts then round by less than 1 ns in a
@@ -140,20 +142,19 @@ impl Account {
     fn add(&mut self, lag: i128) {
         let sum = (i128::from(self.lag) + lag).clamp(-i128::from(LAG_MAX), i128::from(LAG_MAX));
         self.lag = i64::try_from(sum).unwrap_or(0);
-        if self.request.is_none() {
+        if !self.is_ready {
             // A domain that requests nothing is due nothing.
             self.lag = self.lag.min(0);
         }
     }
 
     fn is_eligible(&self) -> bool {
-        self.request.is_some() && self.lag >= 0
+        self.is_ready && self.lag >= 0
     }
 
     /// The deadline of its request times its share.
     fn distance(&self) -> i128 {
-        let request = self.request.map_or(0, service);
-        request - i128::from(self.lag)
+        service(self.request) - i128::from(self.lag)
     }
 }
 
@@ -185,14 +186,14 @@ impl DomainAccounts {
     /// to run or cannot run. Also ends the service of the domain, if it was taken.
     pub fn set_request(&mut self, domain: u32, request: Option<Span>) {
         let Some(account) = self.of(domain) else { return };
-        account.request = request;
+        (account.is_ready, account.request) = (request.is_some(), request.unwrap_or_default());
         self.served.take_if(|served| *served == domain);
     }
 
     /// The domain that is served next. `None` if no domain requests anything: all debts are
     /// forgiven then.
     pub fn next_domain(&mut self) -> Option<u32> {
-        if self.accounts.iter().all(|account| account.request.is_none()) {
+        if !self.accounts.iter().any(|account| account.is_ready) {
             self.accounts.iter_mut().for_each(|account| account.lag = 0);
             return None;
         }
@@ -212,15 +213,15 @@ impl DomainAccounts {
 
     /// Gives the CPU to a domain with a request.
     pub fn take(&mut self, domain: u32) {
-        if self.of(domain).is_some_and(|account| account.request.is_some()) {
+        if self.of(domain).is_some_and(|account| account.is_ready) {
             self.served = Some(domain);
         }
     }
 
-    /// The domain that was taken, and has given the CPU back neither with another request nor
-    /// without one.
-    pub fn served(&self) -> Option<u32> {
-        self.served
+    /// Whether another domain than `domain` requests anything.
+    pub fn any_requests_beside(&self, domain: u32) -> bool {
+        let mut all = (0..).zip(&self.accounts);
+        all.any(|(number, account)| number != domain && account.is_ready)
     }
 
     /// Charges the domain `used`: in its turn, or out of turn, because a handler came back from the
@@ -233,7 +234,7 @@ impl DomainAccounts {
         for (number, account) in (0..).zip(&mut self.accounts) {
             let due = account.part(total_ppm) * used >> PART_BITS;
             if number == domain {
-                if account.request.is_none() {
+                if !account.is_ready {
                     account.lag = account.lag.min(0);
                 }
                 account.add(due - used);
@@ -247,26 +248,29 @@ impl DomainAccounts {
     /// time; negative if ahead. `None` without a share. O(1).
     pub fn lag_ns(&self, domain: u32) -> Option<i64> {
         let account = self.accounts.get(domain as usize).filter(|account| account.share_ppm > 0)?;
-        let lag = if account.request.is_some() { account.lag } else { account.lag.min(0) };
+        let lag = if account.is_ready { account.lag } else { account.lag.min(0) };
         Some(lag / LAG_PER_NS)
     }
 
-    /// The lag of a domain as it stands in memory that processes share; 0 without a share. O(1).
+    /// The account of a domain as it stands in memory that processes share: its lag, and in the
+    /// lowest bit whether it requests anything. 0 without a share. O(1).
     pub fn state(&self, domain: u32) -> i64 {
-        self.accounts.get(domain as usize).map_or(0, |account| account.lag)
+        let account = self.accounts.get(domain as usize).filter(|account| account.share_ppm > 0);
+        account.map_or(0, |account| (account.lag & !1) | i64::from(account.is_ready))
     }
 
-    /// Sets the lag of a domain to what [`Self::state`] returned elsewhere. An impossible value
-    /// counts as 0. O(1).
+    /// Sets the account of a domain to what [`Self::state`] returned elsewhere. An impossible value
+    /// counts as 0. The length of its request is not known until [`Self::set_request`]. O(1).
     pub fn set_state(&mut self, domain: u32, state: i64) {
         if let Some(account) = self.of(domain) {
-            account.lag = if (-LAG_MAX..=LAG_MAX).contains(&state) { state } else { 0 };
+            let state = if (-LAG_MAX..=LAG_MAX).contains(&state) { state } else { 0 };
+            (account.lag, account.is_ready) = (state & !1, state & 1 == 1);
         }
     }
 
     /// Makes a domain with a request eligible, if there is one.
     fn jump(&mut self) {
-        let ready = self.accounts.iter().filter(|account| account.request.is_some());
+        let ready = self.accounts.iter().filter(|account| account.is_ready);
         let steps = ready.map(|account| {
             // In units of lag for a part of 1 in 2^PART_BITS, rounded up.
             let part = account.part(self.total_ppm).max(1);

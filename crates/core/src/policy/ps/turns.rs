@@ -76,7 +76,7 @@ impl TurnAccounts {
     }
 
     /// Takes over the state that another chooser stored. Impossible values count as 0. The lags
-    /// follow ([`Self::set_lag_state`]).
+    /// follow ([`Self::set_account_state`]).
     pub fn load(&mut self, state: TurnState) {
         let allowance_ns = state.allowance_ns.clamp(-ALLOWANCE_NS_MAX, ALLOWANCE_NS_MAX);
         self.state = TurnState { allowance_ns, ..state };
@@ -88,12 +88,12 @@ impl TurnAccounts {
     }
 
     /// As [`DomainAccounts::state`].
-    pub fn lag_state(&self, client: u32) -> i64 {
+    pub fn account_state(&self, client: u32) -> i64 {
         self.accounts.state(client)
     }
 
     /// As [`DomainAccounts::set_state`].
-    pub fn set_lag_state(&mut self, client: u32, state: i64) {
+    pub fn set_account_state(&mut self, client: u32, state: i64) {
         self.accounts.set_state(client, state);
     }
 
@@ -143,12 +143,13 @@ impl TurnAccounts {
     pub fn choose(&mut self, now: Instant) -> Choice {
         let owed_ns = self.state.allowance_ns;
         let is_owed = owed_ns >= i64::try_from(self.quantum.as_nanos()).unwrap_or(i64::MAX);
-        self.accounts.set_request(ORDINARY, None);
-        if self.accounts.next_domain().is_none() {
+        let any = self.accounts.any_requests_beside(ORDINARY);
+        self.accounts.set_request(ORDINARY, (any && is_owed).then_some(self.quantum));
+        if !any {
+            let _ = self.accounts.next_domain();
             self.state.served = 0;
             return Choice::Nothing;
         }
-        self.accounts.set_request(ORDINARY, is_owed.then_some(self.quantum));
         let next = self.accounts.next_domain().unwrap_or(ORDINARY);
         self.accounts.take(next);
         self.state.served = u64::from(next) + 1;
@@ -195,7 +196,7 @@ mod tests {
             if hand_over {
                 let mut next = accounts(&shares);
                 next.load(of.state());
-                (0..3).for_each(|client| next.set_lag_state(client, of.lag_state(client)));
+                (0..3).for_each(|client| next.set_account_state(client, of.account_state(client)));
                 of = next;
             }
         }
@@ -249,7 +250,7 @@ mod tests {
     fn impossible_state_does_no_lasting_harm() {
         let mut of = accounts(&[100_000, 900_000]);
         of.load(TurnState { charged_ns: 5, served: u64::MAX, allowance_ns: i64::MIN });
-        of.set_lag_state(1, i64::MIN);
+        of.set_account_state(1, i64::MIN);
         of.advance(Instant::from_nanos(10));
         of.set_request(1, Some(MS));
         assert_eq!(of.choose(Instant::from_nanos(10)), Choice::Domain(1));
