@@ -10,6 +10,7 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 
+use upcall_core::admission::Share;
 use upcall_core::time::{Instant, Span};
 use upcall_shm::kernel_area::{self, Interrupt, State, Writer};
 use upcall_shm::turn_page::{self, Turn, TurnPage};
@@ -24,6 +25,7 @@ use upcall_sys::process::{
 };
 use upcall_sys::{OsError, futex};
 
+use crate::accounts::SharesOfDomains;
 use crate::area_copy::{AreaCopy, Copied};
 use crate::member_thread::MemberThread;
 use crate::pacing::Pacing;
@@ -67,6 +69,10 @@ pub(crate) struct DomainGroup {
     /// word publishes no other data.
     kls_tid: AtomicU32,
     pub(crate) pacing: Pacing,
+    /// PS: the time quantum. `None`: ranks put the domains in one order.
+    pub(crate) time_quantum: Option<Span>,
+    /// PS: the part of each domain.
+    pub(crate) shares: SharesOfDomains,
     is_over: AtomicBool,
 }
 
@@ -173,10 +179,23 @@ impl Member {
         self.copy.read(&self.area, now, since).filter(|_| !self.thread.has_ended())
     }
 
+    /// The best rank in the copy of its user area at `now`.
+    pub(crate) fn best(&self, now: Instant) -> Option<Rank> {
+        self.read(now, |copy| copy.best(now.as_nanos()))
+    }
+
     /// The earliest release in the copy of its user area, which may be past. `None`: there is none.
     pub(crate) fn next_release(&self, now: Instant) -> Option<Instant> {
         let at_ns = self.read(now, Summary::next_release_ns);
         (at_ns != NEVER).then(|| Instant::from_nanos(at_ns))
+    }
+
+    /// The earliest release after `now` in the copy of its user area.
+    pub(crate) fn next_release_after(&self, now: Instant) -> Option<Instant> {
+        self.read(now, |copy| {
+            let mut releases = copy.releases().iter().map(|release| release.0);
+            releases.find(|&at_ns| at_ns > now.as_nanos()).map(Instant::from_nanos)
+        })
     }
 
     /// The earliest release after `now` in the copy of its user area whose rank preempts `rank`.
@@ -252,8 +271,27 @@ impl DomainGroup {
             members: Mutex::default(),
             kls_tid: AtomicU32::new(0),
             pacing: Pacing::default(),
+            time_quantum: None,
+            shares: SharesOfDomains::none(),
             is_over: AtomicBool::new(false),
         })
+    }
+
+    /// The same group. `Some`: its domains have accounts, by this time quantum.
+    pub(crate) fn by_time_quantum(self, time_quantum: Option<Span>) -> Self {
+        DomainGroup { time_quantum, ..self }
+    }
+
+    /// Sets the part of the CPU of each domain that is named, and that of ordinary programs; all
+    /// others have none. For the server.
+    pub(crate) fn set_shares(&self, of_domains: &[(DomainId, Share)], ordinary: Option<Share>) {
+        for domain in (0..=upcall_shm::DOMAINS_MAX).filter_map(DomainId::new) {
+            let named = of_domains.iter().find(|(of, _)| *of == domain).map(|(_, share)| *share);
+            let share = if domain == DomainId::DAEMON { ordinary } else { named };
+            let ppm = share.map_or(0, Share::ppm);
+            self.shares.set(domain, ppm);
+            self.kernel.set_share(domain, ppm);
+        }
     }
 
     /// Changes the list of members. For the server.
@@ -452,7 +490,7 @@ impl DomainGroup {
     ) -> Option<(Rank, &'m Arc<Member>)> {
         let present = members.iter().filter(|member| self.is_present(member));
         let bests = present.filter_map(|member| {
-            let rank = member.read(now, |copy| copy.best(now.as_nanos()))?;
+            let rank = member.best(now)?;
             Some((rank, member))
         });
         bests.min_by_key(|(rank, _)| *rank)
@@ -462,6 +500,13 @@ impl DomainGroup {
     pub(crate) fn next_release(&self, members: &Members, now: Instant) -> Option<Instant> {
         let present = members.iter().filter(|member| self.is_present(member));
         present.filter_map(|member| member.next_release(now)).min()
+    }
+
+    /// The earliest release of `members` after `now`; `None` if there is none. O(members times
+    /// [`RELEASES_MAX`](user_area::RELEASES_MAX)).
+    pub(crate) fn next_release_after(&self, members: &Members, now: Instant) -> Option<Instant> {
+        let present = members.iter().filter(|member| self.is_present(member));
+        present.filter_map(|member| member.next_release_after(now)).min()
     }
 
     /// Whether the area of domain 0 shows that other users have domains on the CPU.

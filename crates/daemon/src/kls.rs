@@ -53,6 +53,7 @@ use upcall_sys::process::ThreadState;
 use upcall_sys::schedule::Band;
 use upcall_sys::{clock, futex, schedule};
 
+use crate::accounts::{Accounts, Turn as AccountTurn};
 use crate::clock::now;
 use crate::cpu::{CpuState, CpuView};
 use crate::group::{DomainGroup, Member, Members, Shown};
@@ -78,6 +79,8 @@ pub(crate) struct Kls {
     level: Level,
     view: CpuView,
     limit: PassLimit,
+    /// PS: the accounts of the domains of the group.
+    accounts: Option<Accounts>,
 }
 
 /// The result of choosing.
@@ -102,7 +105,8 @@ impl Kls {
         band: Option<Band>,
     ) -> Self {
         let (level, view, limit) = (Level::new(band), CpuView::default(), PassLimit::new());
-        Kls { cpu_state, group, band, level, view, limit }
+        let accounts = group.time_quantum.map(Accounts::new);
+        Kls { cpu_state, group, band, level, view, limit, accounts }
     }
 
     /// Runs until the group is closed. The body of the KLS thread.
@@ -194,8 +198,9 @@ impl Kls {
     /// squared.
     ///
     /// [`RELEASES_MAX`]: upcall_shm::user_area::RELEASES_MAX
-    fn choose(&self) -> Choice {
-        let _choice = self.cpu_state.lock_choice();
+    fn choose(&mut self) -> Choice {
+        let cpu_state = self.cpu_state.clone();
+        let _choice = cpu_state.lock_choice();
         if self.cpu_state.is_held(&self.group) {
             return Choice::Retry;
         }
@@ -212,6 +217,9 @@ impl Kls {
                 let _ = group.turn.set_need_resched();
             }
             return Choice::HeldElsewhere(shown != Shown::Busy);
+        }
+        if self.accounts.is_some() {
+            return self.choose_by_account(now);
         }
         if let Some(group) = self.chosen_by_other() {
             return Choice::LeftTo(group);
@@ -230,6 +238,37 @@ impl Kls {
             group.turn.reset(domain);
         }
         Choice::Passed(group.clone(), domain)
+    }
+
+    /// Chooses by the accounts of the own group. Under PS the activities of a CPU belong to one user,
+    /// so the other groups have nothing to run. The caller holds the lock of the choice.
+    fn choose_by_account(&mut self, now: Instant) -> Choice {
+        let interruption_max = self.interruption_max();
+        let Kls { group, view, accounts: Some(accounts), cpu_state, .. } = self else {
+            return Choice::Retry;
+        };
+        let Some(members) = view.members_of(group) else { return Choice::Nothing(None) };
+        let next_release = group.next_release_after(members, now);
+        match accounts.choose(group, members, now) {
+            AccountTurn::Domain(domain) => {
+                group.kernel.set_interruption_max(interruption_max.as_nanos());
+                cpu_state.grant(group);
+                if !group.turn.turn().is_ok_and(|seen| group.turn.pass(seen, domain)) {
+                    group.turn.reset(domain);
+                }
+                Choice::Passed(group.clone(), domain)
+            }
+            AccountTurn::Ordinary(until) => {
+                let wake_at = next_release.map_or(until, |release| release.min(until));
+                Choice::Nothing(Some(wake_at))
+            }
+            AccountTurn::Nothing => {
+                if cpu_state.is_granted(group) {
+                    cpu_state.grant_none();
+                }
+                Choice::Nothing(next_release)
+            }
+        }
     }
 
     /// No domain has anything to run. Wakes the domains that owe CPU time: they show their next job

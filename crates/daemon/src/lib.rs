@@ -29,6 +29,7 @@ pub mod registry;
 pub mod server;
 pub mod watchdog;
 
+mod accounts;
 mod area_copy;
 mod clock;
 mod cpu;

@@ -6,15 +6,16 @@
 
 use std::collections::BTreeMap;
 
-use upcall_core::activity::{ActivityParams, PERIOD_MAX, Terms, WorkClass};
+use upcall_core::activity::{ActivityParams, Claim, PERIOD_MAX, Terms, WorkClass};
 use upcall_core::admission::program::CpuPrograms;
 use upcall_core::admission::{Platform, Reason, Refusal, Reservation, ReservationId, Reservations};
 use upcall_core::admission::{Share, Spot};
-use upcall_core::discipline::Discipline;
+use upcall_core::discipline::{Discipline, DomainOrder};
+use upcall_core::policy::ps::DomainClaim;
 use upcall_core::time::Span;
-use upcall_shm::DOMAINS_MAX;
 use upcall_shm::user_area::UNRESERVED;
-use upcall_shm::wire::Need;
+use upcall_shm::wire::{Need, Portion};
+use upcall_shm::{DOMAINS_MAX, DomainId};
 
 use crate::enforcement::ISOLATION;
 use crate::ranks::Admitted;
@@ -93,8 +94,9 @@ impl Registry {
     /// # Errors
     /// See [`AttachError`]; nothing changed.
     pub fn attach(&mut self, owner: Owner, name: &str, policy: &str) -> Result<u32, AttachError> {
-        if !self.discipline.is_named(policy) {
-            let (found, expected) = (policy.to_owned(), self.discipline.name);
+        let expected = self.discipline.agreed();
+        if policy != expected {
+            let found = policy.to_owned();
             return Err(AttachError::Policy { found, expected });
         }
         let of_user = self.domains.values().filter(|domain| domain.owner.uid == owner.uid);
@@ -135,7 +137,7 @@ impl Registry {
     ) -> Result<Grant, PlaceError> {
         let uid = self.domains.get(&number).ok_or(PlaceError::Gone)?.owner.uid;
         let (params, terms) = parse_need(need)?;
-        self.check_quota(uid, &params)?;
+        self.check_quota(uid, &params, &terms)?;
         let order = self.fresh_order()?;
         let only_cpu = need.only_cpu;
         match self.reserve_where_it_may((number, uid), name, (params, &terms), only_cpu)? {
@@ -169,7 +171,7 @@ impl Registry {
         only_cpu: Option<u32>,
     ) -> Result<Result<Reservation, Refusal>, PlaceError> {
         let left = self.domains.get(&number).map_or(&[][..], |domain| &domain.left);
-        if left.is_empty() && only_cpu.is_none() {
+        if left.is_empty() && only_cpu.is_none() && !self.by_accounts() {
             return Ok(self.reservations.reserve_for(uid, name, params, terms));
         }
         let cpus: Vec<u32> = match only_cpu {
@@ -179,6 +181,10 @@ impl Registry {
         // A platform has a CPU.
         let mut last = PlaceError::NoThread(cpus[0]);
         for cpu in cpus.into_iter().filter(|cpu| !left.contains(cpu)) {
+            if self.is_of_other_user(cpu, uid) {
+                last = PlaceError::OtherUser(cpu);
+                continue;
+            }
             let spot = Spot { cpu, lower_ranked: &[], user: uid };
             last = match self.reservations.reserve_at(spot, name, params, terms) {
                 Ok(reservation) => return Ok(Ok(reservation)),
@@ -212,6 +218,96 @@ impl Registry {
         let name = name.to_owned();
         let activity = Activity { place, cpu, name, params, terms, unscreened: true };
         self.add_activity(number, order, activity)
+    }
+
+    /// Whether accounts put the domains in one order (PS).
+    fn by_accounts(&self) -> bool {
+        self.discipline.domain_order() == DomainOrder::Accounts
+    }
+
+    /// PS: the longest service of a domain at a time.
+    pub fn time_quantum(&self) -> Option<Span> {
+        self.discipline.time_quantum.filter(|_| self.by_accounts())
+    }
+
+    /// PS: whether another user has activities on a CPU. Accounts divide the CPU of one user.
+    fn is_of_other_user(&self, cpu: u32, uid: u32) -> bool {
+        let others = self.domains.values().filter(|domain| domain.owner.uid != uid);
+        let mut theirs = others.flat_map(|domain| domain.activities.values());
+        self.by_accounts() && theirs.any(|activity| activity.cpu == cpu)
+    }
+
+    /// PS: the part of a CPU that each domain has there, and that of ordinary programs: what is
+    /// above the limit of the CPU. `None` under another policy. O(activities).
+    pub fn shares(&self, cpu: u32) -> Option<(Vec<(DomainId, Share)>, Option<Share>)> {
+        if !self.by_accounts() {
+            return None;
+        }
+        let limit_ppm = self.reservations.limit_of(cpu).map_or(0, Share::ppm);
+        let ordinary = Share::WHOLE.ppm() - limit_ppm;
+        let claims: Vec<_> = self
+            .domains
+            .iter()
+            .map(|(&number, domain)| {
+                let here = domain.activities.values().filter(|activity| activity.cpu == cpu);
+                let claim_of = |activity: &Activity| match activity.unscreened {
+                    // It has no reservation, so its share does not count.
+                    true => DomainClaim::from(Claim::Weight(1)),
+                    false => DomainClaim::of(&activity.terms),
+                };
+                (number, here.map(claim_of).fold(DomainClaim::default(), DomainClaim::and))
+            })
+            .collect();
+        let above = DomainClaim { shares_ppm: u64::from(ordinary), weights: 0 };
+        let all = claims.iter().fold(above, |all, (_, claim)| all.and(*claim));
+        let parts = claims
+            .iter()
+            .filter_map(|&(number, claim)| Some((DomainId::new(number)?, claim.share(all)?)));
+        Some((parts.collect(), Share::from_ppm(ordinary)))
+    }
+
+    /// PS: gives an activity another share or weight, if admission grants it.
+    ///
+    /// # Errors
+    /// See [`PlaceError`]; nothing changed.
+    pub fn reweigh(
+        &mut self,
+        number: u32,
+        order: u32,
+        portion: Portion,
+        unscreened: bool,
+    ) -> Result<Grant, PlaceError> {
+        let domain = self.domains.get(&number).ok_or(PlaceError::Gone)?;
+        let activity = domain.activities.get(&order).ok_or(PlaceError::NoActivity(order))?;
+        let claim = match portion {
+            Portion::Share(ppm) => Claim::Share(Share::from_ppm(ppm).ok_or(PlaceError::Portion)?),
+            Portion::Weight(0) => return Err(PlaceError::Portion),
+            Portion::Weight(weight) => Claim::Weight(weight),
+        };
+        let (uid, cpu, terms) = (domain.owner.uid, activity.cpu, activity.terms);
+        let terms = terms.claiming(claim);
+        if let (Some(terms), Claim::Share(_)) = (terms, claim) {
+            let before_ppm = self.counted_ppm(&activity.params, &activity.terms);
+            let more_ppm = self.counted_ppm(&activity.params, &terms).saturating_sub(before_ppm);
+            self.check_share(uid, more_ppm)?;
+        }
+        let place = activity.place.filter(|_| !activity.unscreened);
+        let Some(id) = place else { return Err(PlaceError::NoActivity(order)) };
+        match unscreened && self.may_run_unscreened(uid) {
+            true => self.reservations.reweigh_unscreened(id, claim)?,
+            false => self.reservations.reweigh(id, claim)?,
+        }
+        let domain = self.domains.get_mut(&number).ok_or(PlaceError::Gone)?;
+        if let (Some(activity), Some(terms)) = (domain.activities.get_mut(&order), terms) {
+            activity.terms = terms;
+        }
+        Ok(Grant { cpu, order, response_max: self.reservations.response_max(id) })
+    }
+
+    /// The name of an activity.
+    pub fn name_of(&self, number: u32, order: u32) -> Option<&str> {
+        let activity = self.domains.get(&number)?.activities.get(&order)?;
+        Some(&activity.name)
     }
 
     /// Whether the user may run what admission refuses.
@@ -284,7 +380,7 @@ impl Registry {
         if (order >= self.first_order && !is_below_all) || self.is_taken(order) {
             return Err(PlaceError::Order(order));
         }
-        self.check_quota(uid, &params)?;
+        self.check_quota(uid, &params, &terms)?;
         if is_below_all {
             return self.place_below_all((number, uid), name, (cpu, order), (params, terms));
         }
@@ -360,6 +456,16 @@ impl Registry {
         self.reservations.release_all(&places);
     }
 
+    /// What the activities of a domain have reserved on a CPU, in millionths of it. As
+    /// [`Usage::share_ppm`], except under PS: there it is the sum of its shares.
+    pub fn reserved_ppm(&self, number: u32, cpu: u32) -> u64 {
+        if !self.by_accounts() {
+            return self.usage(number, cpu).share_ppm;
+        }
+        let here = self.listed(number).filter(|listed| listed.cpu == cpu);
+        here.map(|listed| listed.reserved_ppm).sum()
+    }
+
     /// The limits that admission sets for a domain on a CPU.
     pub fn usage(&self, number: u32, cpu: u32) -> Usage {
         let activities = self.domains.get(&number).into_iter().flat_map(|d| d.activities.values());
@@ -383,13 +489,23 @@ impl Registry {
                 usage.hand_offs += hand_offs;
             }
         }
+        if self.by_accounts() {
+            // A domain may use what others leave. The accounts limit all of them together, and
+            // leave ordinary programs the part above the limit of the CPU.
+            let limit = self.reservations.limit_of(cpu);
+            usage.share_ppm = limit.map_or(0, |share| u64::from(share.ppm()));
+            usage.hand_offs_ppm = 0;
+        }
         usage
     }
 
     /// The ranks that a domain may show on a CPU. Allocates.
     pub(crate) fn admitted(&self, number: u32, cpu: u32) -> Vec<Admitted> {
         let Some(domain) = self.domains.get(&number) else { return Vec::new() };
-        let reserved = |activity: &Activity| activity.cpu == cpu && !activity.unscreened;
+        // Requests are no ranks, so an activity without a reservation shows them too.
+        let by_accounts = self.by_accounts();
+        let reserved =
+            |activity: &Activity| activity.cpu == cpu && (by_accounts || !activity.unscreened);
         let here = domain.activities.iter().filter(|(_, activity)| reserved(activity));
         here.map(|(&order, of)| admitted(self.discipline, order, &of.params, &of.terms)).collect()
     }
@@ -417,7 +533,11 @@ impl Registry {
             cpu: activity.cpu,
             name: &activity.name,
             params: &activity.params,
-            reserved_ppm: if activity.unscreened { 0 } else { used_ppm(&activity.params) },
+            reserved_ppm: match activity.unscreened {
+                true => 0,
+                false if self.by_accounts() => activity.terms.share.map_or(0, |of| of.ppm().into()),
+                false => used_ppm(&activity.params),
+            },
             response_max: (activity.place.filter(|_| !activity.unscreened))
                 .and_then(|id| self.reservations.response_max(id)),
             unscreened: activity.unscreened,
@@ -439,8 +559,13 @@ impl Registry {
         &self.reservations
     }
 
-    fn check_quota(&self, uid: u32, params: &ActivityParams) -> Result<(), PlaceError> {
-        self.check_share(uid, self.counted_ppm(params))
+    fn check_quota(
+        &self,
+        uid: u32,
+        params: &ActivityParams,
+        terms: &Terms,
+    ) -> Result<(), PlaceError> {
+        self.check_share(uid, self.counted_ppm(params, terms))
     }
 
     /// Whether a user may have a share of a CPU, in millionths, beside what it has.
@@ -450,7 +575,7 @@ impl Registry {
     pub fn check_share(&self, uid: u32, ppm: u64) -> Result<(), PlaceError> {
         let of_user = self.domains.values().filter(|domain| domain.owner.uid == uid);
         let there = of_user.flat_map(|domain| domain.activities.values());
-        let activities_ppm: u64 = there.map(|a| self.counted_ppm(&a.params)).sum();
+        let activities_ppm: u64 = there.map(|a| self.counted_ppm(&a.params, &a.terms)).sum();
         let programs_ppm = self.programs_ppm.get(&uid).copied().unwrap_or_default();
         let found_ppm = activities_ppm.saturating_add(programs_ppm).saturating_add(ppm);
         let share_max_ppm = self.quota.share_max_ppm;
@@ -461,8 +586,10 @@ impl Registry {
     }
 
     /// What an activity counts of its user's quota. A job takes a hand-off at least.
-    fn counted_ppm(&self, params: &ActivityParams) -> u64 {
-        ppm_of(params.compute().max(self.reservations.switch_cost()), params.period)
+    fn counted_ppm(&self, params: &ActivityParams, terms: &Terms) -> u64 {
+        let used = ppm_of(params.compute().max(self.reservations.switch_cost()), params.period);
+        let share_ppm = terms.share.map_or(0, Share::ppm);
+        used.max(if self.by_accounts() { u64::from(share_ppm) } else { 0 })
     }
 }
 
@@ -509,6 +636,9 @@ fn parse_need(need: &Need) -> Result<(ActivityParams, Terms), PlaceError> {
         2 => WorkClass::Background,
         class => return Err(PlaceError::Class(class)),
     };
+    if need.share_ppm > Share::WHOLE.ppm() {
+        return Err(PlaceError::Portion);
+    }
     let delay_bound = (need.delay_bound_ns > 0).then(|| Span::from_nanos(need.delay_bound_ns));
     let terms = Terms {
         class,
@@ -516,6 +646,8 @@ fn parse_need(need: &Need) -> Result<(ActivityParams, Terms), PlaceError> {
         delay_bound,
         on_demand: need.on_demand,
         wins_ties: need.wins_ties,
+        share: Share::from_ppm(need.share_ppm),
+        weight: (need.weight > 0).then_some(need.weight),
         ..Terms::default()
     };
     Ok((params, terms))

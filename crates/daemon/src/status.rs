@@ -34,6 +34,7 @@ use upcall_sys::memfd::SharedMapping;
 use upcall_sys::readiness::Watch;
 use upcall_sys::{OsError, clock, process};
 
+use crate::accounts::lag_ns;
 use crate::cpu::CpuState;
 use crate::group::{DomainGroup, Member};
 use crate::registry::{Domain, Listed, Registry};
@@ -154,7 +155,7 @@ impl StatusSource<'_> {
         })];
         let mut shown = Vec::new();
         for (group, member) in self.virtual_processors(id, domain) {
-            let reserved_ppm = self.registry.usage(number, group.cpu).share_ppm;
+            let reserved_ppm = self.registry.reserved_ppm(number, group.cpu);
             let (virtual_processor, slots) = virtual_processor(&group, &member, reserved_ppm);
             parts.push(StatusPart::VirtualProcessor(virtual_processor));
             shown.push((group.cpu, slots));
@@ -219,6 +220,8 @@ fn virtual_processor(
         state: member.state(),
         offences: member.offences(),
         reserved_ppm,
+        part_ppm: group.time_quantum.map(|_| u64::from(group.shares.ppm(member.domain))),
+        lag_ns: lag_ns(group, member.domain, member.generation.get()),
         // Zero if its thread has just ended: the CPU time is no longer known then.
         used_ns: used_ns.and_then(Result::ok).unwrap_or_default(),
         counters: member.area.counters(),

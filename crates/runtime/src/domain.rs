@@ -31,18 +31,21 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
-use upcall_core::activity::{ActivityParams, Terms, WorkClass};
+use upcall_core::activity::{ActivityParams, Claim, Terms, WorkClass};
+use upcall_core::admission::Share;
+use upcall_core::discipline::{Discipline, DomainOrder};
 use upcall_core::time::Span;
-use upcall_shm::wire::{Need, ToDaemon, ToDomain};
+use upcall_shm::wire::{Need, Portion, ToDaemon, ToDomain};
 
 use crate::offence::Offence;
 use crate::rights::Notice;
-use attach::{ANSWER_WITHIN, Connected, connect};
+use attach::{ANSWER_WITHIN, Agreed, Connected, connect};
 use attach_state::{AdmittedActivity, AttachState, lock};
 use error::AttachError;
 use listener::Listener;
 use virtual_processor::VirtualProcessor;
 
+mod accounts;
 mod attach;
 mod attach_state;
 mod control;
@@ -93,9 +96,16 @@ pub(crate) struct Domain {
 
 impl Domain {
     /// Attaches this process under `name`. Blocks until the daemon has answered.
-    pub(crate) fn attach(path: &Path, name: &str, policy: &str) -> Result<Attached, AttachError> {
+    pub(crate) fn attach(
+        path: &Path,
+        name: &str,
+        discipline: &Discipline,
+    ) -> Result<Attached, AttachError> {
+        let by_accounts = discipline.domain_order() == DomainOrder::Accounts;
+        let time_quantum = discipline.time_quantum.filter(|_| by_accounts);
+        let agreed = Agreed { policy: discipline.agreed(), time_quantum };
         let Connected { connection, virtual_processors, orphaned, missing, switch_cost } =
-            connect(path, name, policy)?;
+            connect(path, name, &agreed)?;
         let (answers_in, answers) = mpsc::channel();
         // This queue stays short: a domain with too many offences gets no more turns.
         let (offences_in, offences) = mpsc::channel();
@@ -107,7 +117,7 @@ impl Domain {
         let mut listener = Listener {
             path: path.to_owned(),
             name: name.to_owned(),
-            policy: policy.to_owned(),
+            agreed,
             controls: Vec::new(),
             orphaned,
             state: state.clone(),
@@ -150,8 +160,59 @@ impl Domain {
         only_cpu: Option<u32>,
         unscreened: bool,
     ) -> Result<Result<Place, NoPlace>, AttachError> {
+        let need = need(params, terms, only_cpu);
+        let name = name.to_owned();
+        let asked = |request| ToDaemon::Create { request, unscreened, need, name: name.clone() };
+        let (place, attempt) = match self.ask(asked)? {
+            Ok(granted) => granted,
+            Err(refused) => return Ok(Err(refused)),
+        };
+        let mut state = lock(&self.state);
+        if state.attempts != attempt {
+            return Err(AttachError::Orphaned);
+        }
+        let activity = AdmittedActivity { cpu: place.cpu, unscreened, need, name };
+        state.admitted.insert(place.order, activity);
+        Ok(Ok(place))
+    }
+
+    /// Asks for another share or weight of an activity. Blocks until the daemon has answered.
+    pub(crate) fn reweigh(
+        &mut self,
+        order: u32,
+        claim: Claim,
+        unscreened: bool,
+    ) -> Result<Result<Place, NoPlace>, AttachError> {
+        let portion = match claim {
+            Claim::Share(share) => Portion::Share(share.ppm()),
+            Claim::Weight(weight) => Portion::Weight(weight),
+        };
+        let asked = |request| ToDaemon::Reweigh { request, order, unscreened, portion };
+        let (place, attempt) = match self.ask(asked)? {
+            Ok(granted) => granted,
+            Err(refused) => return Ok(Err(refused)),
+        };
+        let mut state = lock(&self.state);
+        if state.attempts != attempt {
+            return Err(AttachError::Orphaned);
+        }
+        if let Some(AdmittedActivity { need, .. }) = state.admitted.get_mut(&order) {
+            (need.share_ppm, need.weight) = match portion {
+                Portion::Share(ppm) => (ppm, 0),
+                Portion::Weight(weight) => (0, weight),
+            };
+        }
+        Ok(Ok(place))
+    }
+
+    /// Sends a request about a place, by its number. Blocks until the daemon has answered. Also
+    /// returns which attachment the place belongs to.
+    fn ask(
+        &mut self,
+        asked: impl FnOnce(u64) -> ToDaemon,
+    ) -> Result<Result<(Place, u64), NoPlace>, AttachError> {
         self.requests += 1;
-        let (request, need) = (self.requests, need(params, terms, only_cpu));
+        let request = self.requests;
         let (connection, attempt) = {
             let state = lock(&self.state);
             // Answers to requests that were given up, and of daemons that have gone.
@@ -159,21 +220,13 @@ impl Domain {
             let connection = state.connection.clone().ok_or(AttachError::Orphaned)?;
             (connection, state.attempts)
         };
-        let asked = ToDaemon::Create { request, unscreened, need, name: name.to_owned() };
-        connection.send(&asked.encode(), &[])?;
+        connection.send(&asked(request).encode(), &[])?;
         let within = Duration::from(ANSWER_WITHIN);
         loop {
             match self.answers.recv_timeout(within).map_err(|_| AttachError::Silent)? {
                 None => return Err(AttachError::Orphaned),
                 Some(ToDomain::Granted { request: of, cpu, order, .. }) if of == request => {
-                    let mut state = lock(&self.state);
-                    if state.attempts != attempt {
-                        return Err(AttachError::Orphaned);
-                    }
-                    let name = name.to_owned();
-                    let activity = AdmittedActivity { cpu, unscreened, need, name };
-                    state.admitted.insert(order, activity);
-                    return Ok(Ok(Place { cpu, order }));
+                    return Ok(Ok((Place { cpu, order }, attempt)));
                 }
                 Some(ToDomain::Refused { request: of, reason, hint }) if of == request => {
                     return Ok(Err(NoPlace { reason, hint }));

@@ -31,7 +31,7 @@ use crate::clock;
 use crate::config::Config;
 use crate::cpu::executor::{Executor, Outcomes};
 use crate::cpu::link::{Control, Link, Retired};
-use crate::domain::Domain;
+use crate::domain::{Domain, NoPlace};
 use crate::events::{Poster, Posts};
 use crate::id::HandlerId;
 use crate::mailbox::{Epoch, Job};
@@ -264,7 +264,8 @@ impl Runtime {
     /// once, and the handler keeps its lag. A handler that runs goes on until its present request
     /// ends. No effect on a handler that is closed. In the baseline modes the call does not change
     /// the order of execution, which the kernel decides. Does not wait for the executor. Allocates;
-    /// one analysis of the CPU, about 20 for a refusal.
+    /// one analysis of the CPU, about 20 for a refusal. Under a daemon the call blocks until the
+    /// daemon has answered.
     ///
     /// ```no_run
     /// # extern crate upcall_runtime as upcall;
@@ -282,17 +283,29 @@ impl Runtime {
     ///
     /// # Errors
     /// Admission refuses, and says why and which share would fit. It refuses every claim under a
-    /// policy without shares and weights ([`Reason::NotShared`](crate::admission::Reason)), which
-    /// includes every policy of a daemon. Then nothing has changed.
+    /// policy without shares and weights ([`Reason::NotShared`](crate::admission::Reason)). A daemon
+    /// that refuses, or does not answer, is [`Reason::ByDaemon`](crate::admission::Reason). Then
+    /// nothing has changed.
     pub fn reweigh(&mut self, id: HandlerId, claim: Claim) -> Result<(), Box<Refusal>> {
         let Some(activity) = &self.activities[id.0] else { return Ok(()) };
         let (executor, number) = (activity.executor, activity.id);
-        let Reserved::Local(reservation) = activity.reserved else {
-            return Err(Box::new(self.reservations.unshared(&activity.name)));
-        };
-        match self.config.unscreened {
-            true => self.reservations.reweigh_unscreened(reservation, claim)?,
-            false => self.reservations.reweigh(reservation, claim)?,
+        let unscreened = self.config.unscreened;
+        match (activity.reserved, &mut self.domain) {
+            (Reserved::Local(reservation), _) if unscreened => {
+                self.reservations.reweigh_unscreened(reservation, claim)?;
+            }
+            (Reserved::Local(reservation), _) => self.reservations.reweigh(reservation, claim)?,
+            (Reserved::Daemon(order), Some(domain)) => {
+                let refused =
+                    |told| Err(Box::new(self.reservations.refused_elsewhere(&activity.name, told)));
+                match domain.reweigh(order, claim, unscreened) {
+                    Ok(Ok(_)) => {}
+                    Ok(Err(NoPlace { reason, hint })) => return refused((reason, hint)),
+                    Err(error) => return refused((error.to_string(), String::new())),
+                }
+            }
+            // A domain has the places that a daemon gave.
+            (Reserved::Daemon(_), None) => return Ok(()),
         }
         self.send(executor, Control::Reweigh { id: number, claim });
         Ok(())

@@ -121,6 +121,14 @@ pub enum Reason {
         policy: &'static str,
     },
     /// A share or a weight was claimed under a policy without either.
+    /// The daemon that admits refuses.
+    ByDaemon {
+        /// Why, in one line.
+        reason: String,
+        /// What would fit, or empty.
+        hint: String,
+    },
+    /// The policy takes neither shares nor weights.
     NotShared {
         /// The policy.
         policy: &'static str,
@@ -238,6 +246,8 @@ impl fmt::Display for Reason {
                      daemon"
                 )
             }
+            Reason::ByDaemon { reason, hint } if hint.is_empty() => f.write_str(reason),
+            Reason::ByDaemon { reason, hint } => write!(f, "{reason}; {hint}"),
             Reason::NotShared { policy } => {
                 write!(f, "the policy `{policy}` takes neither shares nor weights, expected `ps`")
             }

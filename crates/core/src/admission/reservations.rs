@@ -12,6 +12,7 @@ use super::screen::AdmissionTest;
 use super::test_result::TestResult;
 use super::verdict::Verdict;
 use crate::activity::{ActivityParams, Terms};
+use crate::share::Share;
 use crate::time::Span;
 
 /// A granted place on a CPU.
@@ -293,6 +294,12 @@ impl Reservations {
     /// The cost of a hand-off that admission assumes.
     pub fn switch_cost(&self) -> Span {
         self.platform.switch_cost
+    }
+
+    /// The limit of a CPU without what programs have of it. `None`: there is no such CPU.
+    pub fn limit_of(&self, cpu: u32) -> Option<Share> {
+        let of = self.cpus.iter().find(|of| of.number == cpu)?;
+        Some(of.platform(&self.platform).cpu_limit)
     }
 
     /// The load of each CPU, in the platform's order.

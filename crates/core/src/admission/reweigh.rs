@@ -34,10 +34,14 @@ impl Reservations {
         self.claim(id, claim, false)
     }
 
-    /// The refusal of any claim by `name` under a policy without shares and weights. A runtime
-    /// uses it for an activity whose reservation another admission holds: a daemon has no PS.
-    pub fn unshared(&self, name: &str) -> Refusal {
-        let reason = Reason::NotShared { policy: self.test.policy };
+    /// The refusal of a claim by `name` whose reservation a daemon holds: it says why, and what
+    /// would fit. Under a policy without shares and weights the reason is
+    /// [`Reason::NotShared`].
+    pub fn refused_elsewhere(&self, name: &str, (reason, hint): (String, String)) -> Refusal {
+        let reason = match self.test.shares_time() {
+            true => Reason::ByDaemon { reason, hint },
+            false => Reason::NotShared { policy: self.test.policy },
+        };
         Refusal::without_hint(name.to_owned(), reason, Vec::new())
     }
 

@@ -15,7 +15,7 @@ fn the_kls_thread_of_the_group_that_had_the_cpu_chooses() {
     let cpu_state = Arc::new(CpuState::new(0));
     let groups = [1, 2].map(|uid| Arc::new(DomainGroup::new(0, uid).unwrap()));
     cpu_state.set_groups(|list| list.extend(groups.clone()));
-    let [mut here, there] = [0, 1].map(|at| {
+    let [mut here, mut there] = [0, 1].map(|at| {
         let band = Some(Band::WHOLE);
         let mut kls = Kls::new(cpu_state.clone(), groups[at].clone(), band);
         kls.view.refresh(&cpu_state);
@@ -65,7 +65,7 @@ fn a_choice_reads_the_areas_of_its_own_user_alone() {
     cpu_state.set_groups(|list| list.extend(groups.clone()));
     let ((_mine, mut work), (theirs, mut hostile)) =
         (member(&groups[0], 1, (1, 1)), member(&groups[1], 1, (1, 1)));
-    let [here, there] = [0, 1].map(|at| {
+    let [mut here, mut there] = [0, 1].map(|at| {
         let mut kls = Kls::new(cpu_state.clone(), groups[at].clone(), None);
         kls.view.refresh(&cpu_state);
         kls

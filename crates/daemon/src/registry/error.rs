@@ -17,7 +17,7 @@ pub enum AttachError {
         /// The domain's policy.
         found: String,
         /// The daemon's policy.
-        expected: &'static str,
+        expected: String,
     },
     /// All numbers of domains are in use.
     Full,
@@ -85,6 +85,12 @@ pub enum PlaceError {
     Order(u32),
     /// The claimed CPU is not among those of the daemon.
     Cpu(u32),
+    /// PS: another user has activities on the CPU.
+    OtherUser(u32),
+    /// The domain has no activity with this place.
+    NoActivity(u32),
+    /// A share or a weight is out of range, or the policy takes none.
+    Portion,
     /// The domain's thread on that CPU has ended, and the domain has none on another CPU with room.
     NoThread(u32),
     /// The claim would put more work on the CPU than the CPU can do.
@@ -130,6 +136,17 @@ impl fmt::Display for PlaceError {
             PlaceError::NoThread(cpu) => {
                 write!(f, "the domain's thread on CPU {cpu} has ended")
             }
+            PlaceError::OtherUser(cpu) => write!(
+                f,
+                "CPU {cpu} has activities of another user, and under `ps` those of a CPU belong to \
+                 one user"
+            ),
+            PlaceError::NoActivity(order) => {
+                write!(f, "the domain has no activity with place {order}")
+            }
+            PlaceError::Portion => f.write_str(
+                "a share of 1 to 1000000 millionths or a weight from 1 was expected, under `ps`",
+            ),
             PlaceError::Cpu(cpu) => write!(f, "CPU {cpu} is not among those of the daemon"),
             PlaceError::Full { cpu, utilization } => {
                 write!(f, "CPU {cpu} would be used to {:.1} %, expected 100", utilization * 100.0)

@@ -135,7 +135,9 @@ impl Daemon {
             let what = "former groups of the user are not freed yet, expected fewer than";
             return Err(SessionEnd(format!("{unreaped} {what} {UNREAPED_GROUPS_MAX}")));
         }
-        let group = Arc::new(DomainGroup::new(cpu_state.cpu, uid)?);
+        let time_quantum = self.registry.time_quantum();
+        let group = DomainGroup::new(cpu_state.cpu, uid)?.by_time_quantum(time_quantum);
+        let group = Arc::new(group);
         // The thread starts before the group is added to its CPU, so that every group there has a
         // thread.
         let thread = kls::start(Kls::new(cpu_state.clone(), group.clone(), self.band()))?;
@@ -202,6 +204,7 @@ impl Daemon {
         virtual_processor.member = Some(raised);
         let others = group.members();
         group.set_members(|members| members.push(member.clone()));
+        self.set_shares();
         self.set_limits(session);
         self.exchange_areas(session, &group, &member, &others)?;
         group.notify(DomainId::DAEMON);

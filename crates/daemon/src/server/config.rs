@@ -38,7 +38,7 @@ pub struct Config {
     ///
     /// [`Platform::defer_preemption`]: upcall_core::admission::Platform::defer_preemption
     pub defer_preemption: Span,
-    /// The policy: `rmdp`, `rm` or `dws`.
+    /// The policy. Under PS and DWCS the activities of a CPU belong to one user.
     pub discipline: &'static Discipline,
     /// The limits of one user.
     pub quota: Quota,
@@ -103,7 +103,7 @@ pub enum StartError {
         /// The kernel's error; `EADDRINUSE` means that a daemon listens there already.
         error: OsError,
     },
-    /// Ranks of the policy do not compare across processes.
+    /// The policy has groups, which no daemon schedules.
     Policy(&'static str),
     /// Deferred preemption under a policy whose test does not account for it.
     DeferPreemption(&'static str),
@@ -122,7 +122,7 @@ impl fmt::Display for StartError {
         match self {
             StartError::Listen { socket, error } => write!(f, "{}: {error}", socket.display()),
             StartError::Policy(policy) => {
-                write!(f, "policy `{policy}` across processes, expected rmdp, rm, dws or dwcs")
+                write!(f, "policy `{policy}` with groups across processes, expected one without")
             }
             StartError::DeferPreemption(policy) => {
                 write!(f, "deferred preemption under policy `{policy}`, expected 0 or policy rmdp")

@@ -48,6 +48,7 @@ impl Daemon {
             self.events.push(DaemonEvent::Detached { domain, name, reason: reason.to_owned() });
         }
         self.tell_programs();
+        self.set_shares();
         self.close_groups(credentials.uid);
         // Last: the domain learns of its end when all of it is done.
         self.closer.close(credentials.uid, connection);
@@ -69,6 +70,7 @@ impl Daemon {
         self.note_departure(&group, &departed);
         self.registry.leave(number, cpu);
         self.tell_programs();
+        self.set_shares();
         // A process that ends in order also ends its threads before it detaches.
         tracing::debug!(event = "thread ended", domain = number, cpu, "the domain left the CPU");
     }

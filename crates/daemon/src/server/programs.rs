@@ -214,6 +214,7 @@ impl Daemon {
         let known = &self.programs.known;
         let name_of = |id| known.get(&id).map(|known| known.name.clone()).unwrap_or_default();
         self.registry.set_programs(programs.on_cpus(name_of), programs.shares_of_users());
+        self.set_shares();
     }
 }
 

@@ -9,6 +9,7 @@ use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
 use upcall_core::time::Span;
+use upcall_shm::DomainId;
 use upcall_shm::wire::{ToDaemon, ToDomain};
 use upcall_sys::readiness::{Direction, Watch};
 
@@ -47,10 +48,17 @@ impl Daemon {
                 let result = self.registry.claim(number, &name, &need, claimed);
                 self.reply(session, request, &name, result)
             }
+            ToDaemon::Reweigh { request, order, unscreened, portion } => {
+                let number = self.domain_of(session)?.number.number();
+                let name = self.registry.name_of(number, order).unwrap_or_default().to_owned();
+                let result = self.registry.reweigh(number, order, portion, unscreened);
+                self.reply(session, request, &name, result)
+            }
             ToDaemon::Close { order } => {
                 let number = self.domain_of(session)?.number.number();
                 self.registry.close(number, order);
                 self.tell_programs();
+                self.set_shares();
                 self.set_limits(session);
                 Ok(())
             }
@@ -92,6 +100,7 @@ impl Daemon {
             }
         };
         self.tell_programs();
+        self.set_shares();
         self.set_limits(session);
         self.send(session, &reply, &[])
     }
@@ -119,6 +128,18 @@ impl Daemon {
         }
         session.heard_at = clock::now();
         Ok(Some(After::More))
+    }
+
+    /// PS: gives each domain its part of each CPU. Call this after places were granted, changed or
+    /// given back.
+    pub(super) fn set_shares(&self) {
+        for (group, _) in &self.groups {
+            if let Some((of_domains, ordinary)) = self.registry.shares(group.cpu) {
+                group.set_shares(&of_domains, ordinary);
+                // What a domain requests may be served only now that it has a part.
+                group.notify(DomainId::DAEMON);
+            }
+        }
     }
 
     /// Writes the limits of a domain to the kernel areas, and for the watchdog.

@@ -178,7 +178,9 @@ impl Executor {
         let mut slots = Vec::new();
         slots.resize_with(ACTIVITIES_MAX as usize, Slot::default);
         let (rings, link) = link(shared.clone(), records);
-        let is_limited = virtual_processor.as_ref().is_some_and(VirtualProcessor::is_real_time);
+        // Accounts leave ordinary programs their part by themselves.
+        let is_limited =
+            virtual_processor.as_ref().is_some_and(|of| of.is_real_time() && !of.has_accounts());
         let executor = Executor {
             scheduler,
             slots,
@@ -325,6 +327,10 @@ impl Executor {
         };
         let outside_wakes = self.interrupts.watches.any() || self.interrupts.dispatcher.is_some();
         virtual_processor.set_outside_wakes(outside_wakes);
+        if let Some(share) = virtual_processor.take_share() {
+            self.handle_input(now, Input::DomainShare { share: Some(share) });
+        }
+        let Some(virtual_processor) = &mut self.virtual_processor else { return Turn::Own };
         let has_turn = virtual_processor.has_turn();
         let was_passed_over = virtual_processor.take_passed_over();
         // The CPU idled while this domain slept. The core learns it before what was released since,

@@ -49,12 +49,21 @@ struct Welcome {
     defer_preemption: Span,
 }
 
+/// What the domain and the daemon must agree on.
+#[derive(Clone, Debug)]
+pub(super) struct Agreed {
+    /// [`Discipline::agreed`](upcall_core::discipline::Discipline::agreed).
+    pub(super) policy: String,
+    /// PS: the longest service at a time.
+    pub(super) time_quantum: Option<Span>,
+}
+
 /// Connects and says hello. Blocks until the daemon has answered.
-pub(super) fn connect(path: &Path, name: &str, policy: &str) -> Result<Connected, AttachError> {
+pub(super) fn connect(path: &Path, name: &str, agreed: &Agreed) -> Result<Connected, AttachError> {
     let until = clock::now() + ANSWER_WITHIN;
     let connection = Connection::connect_until(path, until.as_nanos())
         .map_err(|error| AttachError::Connect { path: path.to_owned(), error })?;
-    let (name, policy) = (name.to_owned(), policy.to_owned());
+    let (name, policy) = (name.to_owned(), agreed.policy.clone());
     let sent = connection.send(&ToDaemon::Hello { name, policy }.encode(), &[]);
     let answer = next_message(&connection);
     if answer.is_err() {
@@ -76,6 +85,7 @@ pub(super) fn connect(path: &Path, name: &str, policy: &str) -> Result<Connected
             welcome.real_time,
             welcome.defer_preemption,
             orphaned.clone(),
+            agreed.time_quantum,
         );
         virtual_processors.push((cpu, virtual_processor, control));
     }
@@ -141,6 +151,7 @@ fn pages(received: Received, me: DomainId, generation: u64) -> Result<Pages, Att
         turn: Arc::new(TurnPage::attach(turn)?),
         mask: Arc::new(LentMask::attach(lent)?),
         user,
+        generation,
         kernel: Reader::attach(kernel)?,
     })
 }

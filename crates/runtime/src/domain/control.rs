@@ -35,13 +35,15 @@ impl VirtualProcessorControl {
         real_time: bool,
         defer_preemption: Span,
         orphaned: Arc<AtomicBool>,
+        time_quantum: Option<Span>,
     ) -> (VirtualProcessor, Self) {
         let (arrivals_in, arrivals) = rtrb::RingBuffer::new(ARRIVALS_MAX);
         let (successors_in, successors) = rtrb::RingBuffer::new(1);
         let (predecessors, predecessors_out) = rtrb::RingBuffer::new(1);
         let mail = Mail { arrivals, successors, predecessors };
+        let defer = defer_preemption;
         let virtual_processor =
-            VirtualProcessor::new(pages, me, real_time, defer_preemption, orphaned, mail);
+            VirtualProcessor::new(pages, me, real_time, defer, orphaned, mail, time_quantum);
         let control = VirtualProcessorControl {
             handle: virtual_processor.wake_handle(),
             notifier: virtual_processor.notifier().clone(),

@@ -18,7 +18,7 @@ use upcall_sys::local::{Connection, Received};
 use upcall_sys::memfd::ReadOnlyMapping;
 use upcall_sys::readiness::{self, Direction};
 
-use super::attach::{Connected, connect, next_message, receive};
+use super::attach::{Agreed, Connected, connect, next_message, receive};
 use super::attach_state::{AdmittedActivity, AttachState, lock};
 use super::control::VirtualProcessorControl;
 use super::error::AttachError;
@@ -44,7 +44,7 @@ pub(super) struct Listener {
     pub(super) path: PathBuf,
     /// The domain's name.
     pub(super) name: String,
-    pub(super) policy: String,
+    pub(super) agreed: Agreed,
     /// The controller end of each executor's virtual processor, with its CPU.
     pub(super) controls: Vec<(u32, VirtualProcessorControl)>,
     /// The flag of the present virtual processors: the daemon is gone.
@@ -165,7 +165,7 @@ impl Listener {
     /// Says hello, claims the places of this domain's activities, and hands its threads over.
     /// Meanwhile the executors go on as orphans.
     fn attach_again(&self) -> Result<Attachment, AttachError> {
-        let connected = connect(&self.path, &self.name, &self.policy)?;
+        let connected = connect(&self.path, &self.name, &self.agreed)?;
         let Connected { connection, virtual_processors: all, orphaned, missing, .. } = connected;
         let (claimed, threads) = {
             let mut state = lock(&self.state);

@@ -50,6 +50,24 @@ impl Peers {
         1 + self.all.iter().filter(is_peer).count() as u64
     }
 
+    /// The peers that the kernel area names, with their generations.
+    pub(super) fn present(&self) -> impl Iterator<Item = (DomainId, u64)> + '_ {
+        let present = self.all.iter().filter(|peer| peer.is_present);
+        present.map(|peer| (peer.domain, peer.generation))
+    }
+
+    /// When a ready peer shows work next after `now`; `Instant::FAR`: never. O(slots in use).
+    pub(super) fn next_shown(
+        &self,
+        kernel: &Reader<ReadOnlyMapping>,
+        page: &TurnPage<SharedMapping>,
+        now: Instant,
+    ) -> Instant {
+        let ready = self.ready(kernel, page);
+        let next = ready.filter_map(|(_, area)| area.next_release_after(now.as_nanos()).ok());
+        Instant::from_nanos(next.min().unwrap_or(NEVER))
+    }
+
     /// Adds a peer in place of an earlier one with the same number.
     pub(super) fn add(&mut self, new: PeerDomain) {
         self.all.retain(|peer| peer.domain != new.domain);

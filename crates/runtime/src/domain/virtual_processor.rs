@@ -13,6 +13,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use rtrb::{Consumer, Producer};
 use upcall_core::activity::ActivityId;
+use upcall_core::admission::Share;
+use upcall_core::policy::ps::{Choice, request_key};
 use upcall_core::policy::{KEY_OVER_BUDGET, Standing};
 use upcall_core::scheduler::Scheduler;
 use upcall_core::time::{Instant, Span};
@@ -26,6 +28,7 @@ use upcall_shm::wake_word::ASLEEP;
 use upcall_sys::futex;
 use upcall_sys::memfd::{ReadOnlyMapping, SharedMapping};
 
+use super::accounts::Accounts;
 use super::interruptions::Interruptions;
 use super::peers::{PeerDomain, Peers, best_of, rivals_of};
 use super::woken_peers::WokenPeers;
@@ -40,6 +43,8 @@ mod tests;
 pub(crate) struct Pages {
     pub(crate) turn: Arc<TurnPage<SharedMapping>>,
     pub(crate) user: Owner<SharedMapping>,
+    /// The generation of the domain.
+    pub(crate) generation: u64,
     /// The masks of the own user area, for tasks.
     pub(crate) mask: Arc<LentMask<SharedMapping>>,
     pub(crate) kernel: Reader<ReadOnlyMapping>,
@@ -110,6 +115,10 @@ pub(crate) struct VirtualProcessor {
     forgives_debts: bool,
     /// How long a better domain may wait while this domain goes on (decision 0014).
     defer_preemption: Span,
+    /// PS: the domains are put in one order by accounts.
+    accounts: Option<Accounts>,
+    /// PS: the part of the CPU that the scheduler knows; 0: none.
+    share_ppm: u32,
     counters: Counters,
 }
 
@@ -122,6 +131,7 @@ impl VirtualProcessor {
         defer_preemption: Span,
         orphaned: Arc<AtomicBool>,
         mail: Mail,
+        time_quantum: Option<Span>,
     ) -> Self {
         let notifier = SharedNotifier::new(pages.turn.clone(), me);
         let handle = WakeHandle::new(notifier.clone());
@@ -149,6 +159,8 @@ impl VirtualProcessor {
             surplus_at: None,
             forgives_debts: true,
             defer_preemption,
+            accounts: time_quantum.map(Accounts::new),
+            share_ppm: 0,
             counters: Counters::default(),
         }
     }
@@ -196,6 +208,7 @@ impl VirtualProcessor {
         }
         next.orders_used = self.orders_used;
         next.counters = self.counters;
+        next.share_ppm = self.share_ppm;
         std::mem::swap(self, &mut *next);
         // There is room: this virtual processor has one predecessor.
         let pushed = self.mail.predecessors.push(next);
@@ -311,6 +324,22 @@ impl VirtualProcessor {
         self.woken_peers.is_real_time
     }
 
+    /// PS: the part of the CPU that the domain has, if that has changed since the last call. A
+    /// load.
+    #[inline]
+    pub(crate) fn take_share(&mut self) -> Option<Share> {
+        self.accounts.as_ref()?;
+        let share_ppm = self.pages.kernel.share_ppm(self.me).min(Share::WHOLE.ppm());
+        let before_ppm = std::mem::replace(&mut self.share_ppm, share_ppm);
+        // A domain without a part has no activity that counts, and is not served.
+        (share_ppm != before_ppm).then(|| Share::from_ppm(share_ppm))?
+    }
+
+    /// Whether accounts put the domains in one order.
+    pub(crate) fn has_accounts(&self) -> bool {
+        self.accounts.is_some()
+    }
+
     /// Whether the activity has a reservation.
     pub(crate) fn is_reserved(&self, id: ActivityId) -> bool {
         self.order(id).is_some_and(|order| order < UNRESERVED)
@@ -336,7 +365,11 @@ impl VirtualProcessor {
     pub(crate) fn publish(&mut self, scheduler: &Scheduler) {
         for (number, order) in self.orders[..self.orders_used].iter().enumerate() {
             let id = ActivityId(u32::try_from(number).unwrap_or(u32::MAX));
-            let slot = order.map_or(Slot::FREE, |order| slot(scheduler, id, order));
+            let slot = match *order {
+                Some(order) if self.accounts.is_some() => slot_of_request(scheduler, id, order),
+                Some(order) => slot(scheduler, id, order),
+                None => Slot::FREE,
+            };
             // The area has a slot for each order.
             let set = self.pages.user.set(number, slot);
             debug_assert!(set.is_ok());
@@ -345,7 +378,8 @@ impl VirtualProcessor {
         // job, so the daemon would wake this domain at each idle moment for nothing.
         let may_forgive = self.forgives_debts && self.surplus_at.is_none();
         self.pages.user.set_awaits_idle(scheduler.awaits_idle() && may_forgive);
-        let ready = scheduler.best().and_then(|standing| {
+        let best = if self.has_accounts() { None } else { scheduler.best() };
+        let by_rank = best.and_then(|standing| {
             let mut rank = self.rank(standing)?;
             if self.surplus_at.is_some() {
                 // The core knows this already, except under DWCS: there the executor meters jobs.
@@ -358,6 +392,7 @@ impl VirtualProcessor {
             };
             Some(Pending { rank, first, since_ns })
         });
+        let ready = by_rank.or_else(|| self.pending_request(scheduler));
         let changed = self.pages.user.publish(ready);
         // Asks even if nothing changed: the holder may have passed over this domain, which is ready
         // again.
@@ -433,6 +468,9 @@ impl VirtualProcessor {
     /// The best domain at `now`. O(slots in use of all peers).
     pub(crate) fn next(&mut self, scheduler: &Scheduler, now: Instant) -> Next {
         self.peers.update(&self.pages.kernel);
+        if self.has_accounts() {
+            return self.next_by_account(scheduler, now);
+        }
         let best = scheduler.best().filter(|_| self.surplus_at.is_none());
         let own = best.and_then(|standing| self.rank(standing));
         let found = self.found.take();
@@ -451,6 +489,48 @@ impl VirtualProcessor {
             order::Next::Other(domain) => Next::Other(domain),
             order::Next::Nothing => Next::Nobody,
         }
+    }
+
+    /// The domain that is next by the accounts. Within a request it is this one. O(slots in use of
+    /// all peers).
+    fn next_by_account(&mut self, scheduler: &Scheduler, now: Instant) -> Next {
+        self.found = None;
+        self.is_best = false;
+        let own = scheduler.domain_request();
+        let now = if own.is_some() { self.let_woken_peers_run(now).0 } else { now };
+        let _ = self.pages.turn.take_need_resched();
+        if own.is_some() && scheduler.is_within_request() {
+            return Next::Own;
+        }
+        let generation = self.pages.generation;
+        let Some(accounts) = &mut self.accounts else { return Next::Own };
+        accounts.load((self.me, generation), (&self.pages, &self.peers), now);
+        accounts.enter_peers((&self.pages, &self.peers), now);
+        accounts.enter(self.me, own);
+        let choice = accounts.choose(now);
+        accounts.store(&self.pages.turn);
+        match choice {
+            Choice::Domain(domain) if domain == self.me.number() => Next::Own,
+            Choice::Domain(domain) => DomainId::new(domain).map_or(Next::Nobody, Next::Other),
+            Choice::Ordinary(_) | Choice::Nothing => Next::Nobody,
+        }
+    }
+
+    /// At a boundary within a request: domains whose releases have come join the competition.
+    /// `None` if the turn was taken.
+    fn may_go_on_by_account(&mut self, now: Instant) -> Option<Instant> {
+        let (now, look_at) = self.let_woken_peers_run(now);
+        let _ = self.pages.turn.take_need_resched();
+        if !self.has_turn() {
+            return None;
+        }
+        let generation = self.pages.generation;
+        let accounts = self.accounts.as_mut()?;
+        accounts.load((self.me, generation), (&self.pages, &self.peers), now);
+        accounts.enter_peers((&self.pages, &self.peers), now);
+        accounts.store(&self.pages.turn);
+        let next = self.peers.next_shown(&self.pages.kernel, &self.pages.turn, now);
+        Some(look_at.min(next))
     }
 
     /// Gives the turn to another domain; does nothing if the turn was taken meanwhile.
@@ -488,7 +568,11 @@ impl VirtualProcessor {
     /// it before `Input::PassedOver`, which then settles the budget.
     #[inline]
     pub(crate) fn take_interruption(&mut self) -> Option<Span> {
-        self.interruptions.take()
+        let length = self.interruptions.take()?;
+        if let Some(accounts) = &mut self.accounts {
+            accounts.skip(length);
+        }
+        Some(length)
     }
 
     /// Notes that the upcall is over.
@@ -521,6 +605,9 @@ impl VirtualProcessor {
     /// now, or the turn was taken.
     pub(crate) fn may_go_on(&mut self, scheduler: &Scheduler, now: Instant) -> Option<Instant> {
         self.peers.update(&self.pages.kernel);
+        if self.has_accounts() {
+            return self.may_go_on_by_account(now);
+        }
         let (now, look_at) = self.let_woken_peers_run(now);
         let _ = self.pages.turn.take_need_resched();
         let own = scheduler.running_standing(now).and_then(|standing| self.rank(standing))?;
@@ -562,6 +649,15 @@ impl VirtualProcessor {
         since.map_or(0, |since| since.min(scheduler.clock()).as_nanos())
     }
 
+    /// PS: what the domain requests now.
+    fn pending_request(&self, scheduler: &Scheduler) -> Option<Pending> {
+        self.accounts.as_ref()?;
+        let request = scheduler.domain_request()?;
+        // Requests are compared, and not the places of their activities.
+        let order = self.orders[..self.orders_used].iter().flatten().min()?;
+        Some(Rank::new(request_key(request), *order).into())
+    }
+
     fn rank(&self, standing: Standing) -> Option<Rank> {
         Some(rank(standing, self.order(standing.id)?))
     }
@@ -582,6 +678,22 @@ fn slot(scheduler: &Scheduler, id: ActivityId, order: u32) -> Slot {
         Some((at, standing)) => Slot {
             next_release_ns: at.as_nanos(),
             rank: rank(standing, order),
+            state: SlotState::Waiting,
+        },
+        None => Slot {
+            next_release_ns: NEVER,
+            rank: Rank::new(NEVER, order),
+            state: SlotState::Suspended,
+        },
+    }
+}
+
+/// PS: the slot of an activity, whose key is its first request after its next release.
+fn slot_of_request(scheduler: &Scheduler, id: ActivityId, order: u32) -> Slot {
+    match scheduler.request_at_release(id) {
+        Some((at, request)) => Slot {
+            next_release_ns: at.as_nanos(),
+            rank: Rank::new(request_key(request), order),
             state: SlotState::Waiting,
         },
         None => Slot {

@@ -295,7 +295,7 @@ fn attach(
     if mode != Mode::Upcall || !config.discipline.takes_daemon() {
         return Err(StartError::NotAcrossDomains { mode, policy });
     }
-    let attached = Domain::attach(&daemon.socket, &daemon.name, policy)
+    let attached = Domain::attach(&daemon.socket, &daemon.name, config.discipline)
         .map_err(|error| StartError::Attach(Arc::new(error)))?;
     let (cpus, virtual_processors) = attached.virtual_processors.into_iter().unzip();
     config.cpus = cpus;

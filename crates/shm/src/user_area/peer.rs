@@ -116,6 +116,18 @@ impl<W: AsRef<[AtomicU64]>> Peer<W> {
         self.read(|slots| earliest(copies(slots)))
     }
 
+    /// The earliest release of a slot after `at_ns`. [`NEVER`]: there is none. O(slots used).
+    ///
+    /// # Errors
+    /// As [`Self::best`].
+    #[inline]
+    pub fn next_release_after(&self, at_ns: u64) -> Result<u64, PeerFault> {
+        self.read(|slots| {
+            let releases = shown(slots).map(|(release_ns, _)| release_ns);
+            releases.filter(|&release_ns| release_ns > at_ns).min().unwrap_or(NEVER)
+        })
+    }
+
     /// What runs. Costs three loads. Each value is valid on its own.
     ///
     /// # Errors

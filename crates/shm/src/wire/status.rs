@@ -99,6 +99,11 @@ pub struct VirtualProcessorStatus {
     pub offences: u64,
     /// Reserved for the domain, without hand-offs, in millionths of the CPU.
     pub reserved_ppm: u64,
+    /// PS: the part of the CPU that the domain has now, in millionths. `None`: the policy has none.
+    pub part_ppm: Option<u64>,
+    /// PS: how far the domain is behind its part, as its user's domains state it, in ns of CPU time;
+    /// negative if ahead. `None`: it has no part.
+    pub lag_ns: Option<i64>,
     /// CPU time of its thread so far.
     pub used_ns: u64,
     /// Its counters.
@@ -199,7 +204,7 @@ impl StatusPart {
 }
 
 impl VirtualProcessorStatus {
-    const WORDS: usize = 13;
+    const WORDS: usize = 17;
 
     fn words(&self) -> [u64; VirtualProcessorStatus::WORDS] {
         let counters = &self.counters;
@@ -217,6 +222,10 @@ impl VirtualProcessorStatus {
             counters.pdus,
             counters.handoffs,
             counters.slack_ns_min.cast_unsigned(),
+            u64::from(self.part_ppm.is_some()),
+            self.part_ppm.unwrap_or(0),
+            u64::from(self.lag_ns.is_some()),
+            self.lag_ns.unwrap_or(0).cast_unsigned(),
         ]
     }
 
@@ -229,6 +238,8 @@ impl VirtualProcessorStatus {
             state: state.ok_or(content)?,
             offences: words[3],
             reserved_ppm: words[4],
+            part_ppm: flag(words[13], content)?.then_some(words[14]),
+            lag_ns: flag(words[15], content)?.then_some(words[16].cast_signed()),
             used_ns: words[5],
             counters: Counters {
                 upcalls: words[6],

@@ -16,6 +16,8 @@ fn from_domain() -> Vec<ToDaemon> {
         delay_bound_ns: 9,
         on_demand: true,
         wins_ties: true,
+        share_ppm: 11,
+        weight: 12,
         only_cpu: Some(10),
     };
     vec![
@@ -30,6 +32,13 @@ fn from_domain() -> Vec<ToDaemon> {
             order: u32::MAX,
             need,
             name: "bild".into(),
+        },
+        ToDaemon::Reweigh { request: 2, order: 3, unscreened: true, portion: Portion::Share(4) },
+        ToDaemon::Reweigh {
+            request: 2,
+            order: 3,
+            unscreened: false,
+            portion: Portion::Weight(u32::MAX),
         },
         ToDaemon::Detach,
         ToDaemon::Inspect,

@@ -244,6 +244,18 @@ impl DomainAccounts {
         }
     }
 
+    /// Takes back a part of what [`Self::charge`] charged: the domain did not have that time.
+    pub fn refund(&mut self, domain: u32, length: Span) {
+        if self.of(domain).is_none() {
+            return;
+        }
+        let (length, total_ppm) = (service(length), self.total_ppm);
+        for (number, account) in (0..).zip(&mut self.accounts) {
+            let due = (account.part(total_ppm) * length) >> PART_BITS;
+            account.add(if number == domain { length - due } else { -due });
+        }
+    }
+
     /// How far the domain is behind its part of the service of all domains, in nanoseconds of CPU
     /// time; negative if ahead. `None` without a share. O(1).
     pub fn lag_ns(&self, domain: u32) -> Option<i64> {
@@ -365,6 +377,10 @@ mod tests {
         // What a domain has out of turn counts too.
         accounts.set_request(1, Some(ms(1)));
         accounts.charge(0, ms(2));
+        assert_eq!((accounts.lag_ns(0), accounts.lag_ns(1)), (Some(-1_000_000), Some(1_000_000)));
+        // What is taken back counts as if it had not been charged.
+        accounts.charge(0, ms(4));
+        accounts.refund(0, ms(4));
         assert_eq!((accounts.lag_ns(0), accounts.lag_ns(1)), (Some(-1_000_000), Some(1_000_000)));
         // A domain without a share is not served.
         accounts.set_share(1, None);

@@ -102,14 +102,14 @@ impl TurnAccounts {
         self.accounts.lag_ns(client)
     }
 
-    /// Charges the client that is served for the time up to `now`. Time without one was ordinary
-    /// programs'.
-    pub fn advance(&mut self, now: Instant) {
+    /// Charges the client that is served for the time up to `now`, and returns that time. Time
+    /// without one was ordinary programs'.
+    pub fn advance(&mut self, now: Instant) -> Span {
         let from = Instant::from_nanos(self.state.charged_ns);
         let is_first = self.state.charged_ns == 0;
         self.state.charged_ns = self.state.charged_ns.max(now.as_nanos());
         if is_first {
-            return;
+            return Span::ZERO;
         }
         let length = now.since(from);
         let client = self.state.served.checked_sub(1).and_then(|of| u32::try_from(of).ok());
@@ -121,6 +121,17 @@ impl TurnAccounts {
         let had_ns = if client.is_none_or(|of| of == ORDINARY) { length_ns } else { 0 };
         let allowance_ns = self.state.allowance_ns + due_ns - had_ns;
         self.state.allowance_ns = allowance_ns.clamp(-ALLOWANCE_NS_MAX, ALLOWANCE_NS_MAX);
+        length
+    }
+
+    /// Whether a client is served.
+    pub fn is_served(&self, client: u32) -> bool {
+        self.state.served == u64::from(client) + 1
+    }
+
+    /// As [`DomainAccounts::refund`]: time that the host or other threads had.
+    pub fn refund(&mut self, client: u32, length: Span) {
+        self.accounts.refund(client, length);
     }
 
     /// Leaves the time up to `now` uncharged, if nothing after that time is charged: it was no

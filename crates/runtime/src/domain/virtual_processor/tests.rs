@@ -54,6 +54,7 @@ fn virtual_processor_and_control(
     let lent = SharedMapping::from_fd(lent_fd, user_bytes).unwrap();
     let kernel = ReadOnlyMapping::from_fd(kernel_fd, kernel_area::PAGE_BYTES).unwrap();
     let pages = Pages {
+        generation: GENERATION.get(),
         turn: Arc::new(TurnPage::create(turn, 0).unwrap()),
         user: owner,
         mask: Arc::new(LentMask::attach(lent).unwrap()),
@@ -62,7 +63,7 @@ fn virtual_processor_and_control(
     // The domain has the turn, so only a request makes `must_look` true.
     assert!(pages.turn.pass(pages.turn.turn().unwrap(), me));
     let (virtual_processor, control) =
-        VirtualProcessorControl::pair(pages, me, true, defer_preemption, Arc::default());
+        VirtualProcessorControl::pair(pages, me, true, defer_preemption, Arc::default(), None);
     (virtual_processor, control, peer, writer)
 }
 

@@ -1,0 +1,149 @@
+//! The accounts of a group's domains under PS, as the daemon keeps them (docs/decisions/0022).
+//!
+//! The KLS thread uses them when it chooses. Between two choices the state stands in the turn page,
+//! which the domains of the user can write: an impossible value counts as 0. The parts are the
+//! daemon's. [`SharesOfDomains`] has them for the KLS thread, and the kernel area for the domains.
+//!
+//! ```text
+//!   choosing -- (1) a domain is next --> passes the turn
+//!      |  ^
+//!      |  +---- (3) its time is over, or a domain came or went ----+
+//!      +------- (2) ordinary programs are next --------------> ordinary turn
+//! ```
+//!
+//! 1. The domain charges itself from now on, and chooses what comes after it.
+//! 2. All domains wait, and the thread sleeps. Releases that come meanwhile join the competition.
+//! 3. Ordinary programs are charged for the time that they had.
+
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+use upcall_core::admission::Share;
+use upcall_core::policy::ps::{Choice, ORDINARY, TurnAccounts, TurnState, request_of_key};
+use upcall_core::time::{Instant, Span};
+use upcall_shm::turn_page::Service;
+use upcall_shm::{DOMAINS_MAX, DomainId};
+
+use crate::group::{DomainGroup, Members, PROXY_GENERATION};
+
+#[cfg(test)]
+mod tests;
+
+/// The daemon, which stands for ordinary programs, and the domains.
+const CLIENTS: usize = DOMAINS_MAX as usize + 1;
+
+/// The part of the CPU that each domain of a group has, in millionths; 0: none. The first is that of
+/// ordinary programs. Relaxed everywhere: each number is used on its own.
+#[derive(Debug)]
+pub(crate) struct SharesOfDomains([AtomicU32; CLIENTS]);
+
+impl SharesOfDomains {
+    /// No client has a part.
+    pub(crate) fn none() -> Self {
+        SharesOfDomains([const { AtomicU32::new(0) }; CLIENTS])
+    }
+
+    /// The part of a client.
+    pub(crate) fn ppm(&self, domain: DomainId) -> u32 {
+        self.0[domain.number() as usize].load(Relaxed)
+    }
+
+    /// Sets the part of a client. For the server.
+    pub(crate) fn set(&self, domain: DomainId, ppm: u32) {
+        self.0[domain.number() as usize].store(ppm, Relaxed);
+    }
+}
+
+/// What the KLS thread does next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// It passes the turn to this domain.
+    Domain(DomainId),
+    /// It sleeps up to this time: ordinary programs run.
+    Ordinary(Instant),
+    /// It sleeps until a domain has something to run.
+    Nothing,
+}
+
+/// See the module's head.
+#[derive(Debug)]
+pub(crate) struct Accounts {
+    of: TurnAccounts,
+    /// The end of the present turn of ordinary programs.
+    ordinary_until: Option<Instant>,
+}
+
+impl Accounts {
+    /// Accounts by this time quantum. Allocates.
+    pub(crate) fn new(quantum: Span) -> Self {
+        Accounts { of: TurnAccounts::new(DOMAINS_MAX + 1, quantum), ordinary_until: None }
+    }
+
+    /// Chooses what is served from `now` on, by the copies of the members' areas. The daemon has the
+    /// turn. O(members).
+    pub(crate) fn choose(&mut self, group: &DomainGroup, members: &Members, now: Instant) -> Turn {
+        self.load(group, members);
+        self.of.advance(now);
+        for member in members.iter() {
+            let key = group.is_present(member).then(|| member.best(now)).flatten();
+            let request = key.map(|rank| request_of_key(rank.key)).filter(|of| !of.is_zero());
+            self.of.set_request(member.domain.number(), request);
+        }
+        let turn = match self.ordinary_until.take().filter(|until| *until > now) {
+            // A thread woke this one before the end.
+            Some(until) if self.of.is_served(ORDINARY) => {
+                self.ordinary_until = Some(until);
+                Turn::Ordinary(until)
+            }
+            _ => match self.of.choose(now) {
+                Choice::Domain(domain) => DomainId::new(domain).map_or(Turn::Nothing, Turn::Domain),
+                Choice::Ordinary(until) => {
+                    self.ordinary_until = Some(until);
+                    Turn::Ordinary(until)
+                }
+                Choice::Nothing => Turn::Nothing,
+            },
+        };
+        self.store(group, members);
+        turn
+    }
+
+    fn load(&mut self, group: &DomainGroup, members: &Members) {
+        let Service { charged_ns, served, allowance_ns } = group.turn.service();
+        self.of.load(TurnState { charged_ns, served, allowance_ns });
+        for client in 0..=DOMAINS_MAX {
+            let Some(domain) = DomainId::new(client) else { continue };
+            let generation = match client {
+                ORDINARY => Some(PROXY_GENERATION),
+                _ => {
+                    let member = members.iter().find(|member| member.domain == domain);
+                    member.map(|member| member.generation)
+                }
+            };
+            let share = generation.and_then(|_| Share::from_ppm(group.shares.ppm(domain)));
+            self.of.set_share(client, share);
+            if let Some(generation) = generation.filter(|_| share.is_some()) {
+                self.of.set_account_state(client, group.turn.lag(domain, generation.get()));
+            }
+        }
+    }
+
+    fn store(&self, group: &DomainGroup, members: &Members) {
+        let TurnState { charged_ns, served, allowance_ns } = self.of.state();
+        group.turn.set_service(Service { charged_ns, served, allowance_ns });
+        let ordinary = (DomainId::DAEMON, PROXY_GENERATION);
+        let domains = members.iter().map(|member| (member.domain, member.generation));
+        for (domain, generation) in domains.chain([ordinary]) {
+            let state = self.of.account_state(domain.number());
+            group.turn.set_lag(domain, generation.get(), state);
+        }
+    }
+}
+
+/// How far a domain is behind its part, in nanoseconds of CPU time, as of the last choice; negative
+/// if ahead. `None`: it has no part. For the server: the value is what the domains of the user state.
+pub(crate) fn lag_ns(group: &DomainGroup, domain: DomainId, generation: u64) -> Option<i64> {
+    let mut of = TurnAccounts::new(DOMAINS_MAX + 1, Span::ZERO);
+    of.set_share(domain.number(), Some(Share::from_ppm(group.shares.ppm(domain))?));
+    of.set_account_state(domain.number(), group.turn.lag(domain, generation));
+    of.lag_ns(domain.number())
+}

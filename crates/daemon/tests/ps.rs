@@ -1,0 +1,264 @@
+//! PS across processes: the domains of a daemon have accounts (docs/decisions/0022).
+
+#![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+#[allow(dead_code, reason = "each test program uses its own part")]
+mod support;
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use upcall_core::activity::{ActivityParams, Claim, Terms};
+use upcall_core::admission::{Reason, Share};
+use upcall_core::discipline::{Discipline, PS, ps_with_groups, ps_with_quantum};
+use upcall_core::policy::ps::Group;
+use upcall_core::time::{Instant, Span};
+use upcall_daemon::server::{Config, Daemon, DaemonEvent, StartError};
+use upcall_runtime::{CreateError, HandlerId, Runtime, clock};
+use upcall_sys::process::effective_user;
+
+use support::{ChildProcess, ROLE, Server, attach, read_line};
+
+/// The time for which domains are counted.
+const COUNTED: Span = Span::from_millis(1_500);
+
+fn terms(claim: Claim) -> Terms {
+    match claim {
+        Claim::Share(share) => Terms { share: Some(share), ..Terms::default() },
+        Claim::Weight(weight) => Terms { weight: Some(weight), ..Terms::default() },
+    }
+}
+
+fn share(percent: u32) -> Claim {
+    Claim::Share(Share::from_ppm(percent * 10_000).unwrap())
+}
+
+fn spin(length: Span) {
+    let until = clock::now() + length;
+    while clock::now() < until {}
+}
+
+/// Starts a handler that always has work, in PDUs of 100 us.
+fn always_busy(runtime: &mut Runtime, claim: Claim) -> Result<HandlerId, CreateError> {
+    let pdu = Span::from_micros(100);
+    // A job takes all that its claim gives, or more, so the next one is there when it ends. What is
+    // declared fits.
+    let of_second = match claim {
+        Claim::Share(share) => share.ppm() / 100,
+        Claim::Weight(_) => 10_000,
+    };
+    let declared = Span::from_micros(70);
+    let need = ActivityParams::new(Span::from_millis(1_000), declared).batch(of_second).quantum(1);
+    runtime.handler("busy", (need, terms(claim)), move |batch| {
+        while batch.proceed() {
+            spin(pdu);
+        }
+    })
+}
+
+fn parse_claim(text: &str) -> Claim {
+    match text.split_once(' ').unwrap() {
+        ("share", percent) => share(percent.parse().unwrap()),
+        (_, weight) => Claim::Weight(weight.parse().unwrap()),
+    }
+}
+
+/// No test of its own: the others start it. Its role has the socket of the daemon and a claim.
+#[test]
+fn child() {
+    let Ok(role) = std::env::var(ROLE) else { return };
+    let (socket, claim) = role.split_once('|').unwrap();
+    let mut runtime = attach(Path::new(socket), "child", &PS);
+    let id = always_busy(&mut runtime, parse_claim(claim)).unwrap();
+    println!("#ready ");
+    runtime.run_at(&[id], Instant::from_nanos(read_line().parse().unwrap())).unwrap();
+    loop {
+        match read_line().as_str() {
+            "end" => break,
+            "cpu" => {
+                let cpu_ns = upcall_sys::clock::process_cpu_ns(std::process::id());
+                println!("#cpu {}", cpu_ns.unwrap());
+            }
+            claim => {
+                runtime.reweigh(id, parse_claim(claim)).unwrap();
+                println!("#changed ");
+            }
+        }
+    }
+    let report = runtime.stop(|_, _| {});
+    println!("#turns {}", report.domain_switches);
+}
+
+struct Child(ChildProcess);
+
+impl Child {
+    fn start(server: &Server, claim: &str) -> Self {
+        let program = Command::new(std::env::current_exe().unwrap());
+        let role = format!("{}|{claim}", server.socket.display());
+        let mut child = ChildProcess::start(program, effective_user(), &role);
+        child.read_word("ready");
+        Child(child)
+    }
+
+    fn cpu_ns(&mut self) -> u64 {
+        self.0.write_line("cpu");
+        self.0.numbers("cpu")[0]
+    }
+}
+
+fn start_all(children: &mut [Child]) {
+    let at = clock::now() + Span::from_millis(30);
+    for Child(child) in children.iter_mut() {
+        child.write_line(&at.as_nanos().to_string());
+    }
+    std::thread::sleep(Duration::from_millis(130));
+}
+
+/// The CPU time of each child in [`COUNTED`], as a part of all of it, in per mille.
+fn parts(children: &mut [Child]) -> Vec<u64> {
+    let before: Vec<u64> = children.iter_mut().map(Child::cpu_ns).collect();
+    std::thread::sleep(Duration::from(COUNTED));
+    let after: Vec<u64> = children.iter_mut().map(Child::cpu_ns).collect();
+    let used: Vec<u64> = before.iter().zip(&after).map(|(before, after)| after - before).collect();
+    let all: u64 = used.iter().sum();
+    used.into_iter().map(|used| used * 1_000 / all).collect()
+}
+
+fn end(children: Vec<Child>) {
+    for Child(mut child) in children {
+        child.write_line("end");
+        child.numbers("turns");
+    }
+}
+
+fn offences(events: Vec<DaemonEvent>) -> Vec<DaemonEvent> {
+    events.into_iter().filter(|event| matches!(event, DaemonEvent::Offence { .. })).collect()
+}
+
+/// Checks that each part is within 2 % of the CPU of the expected one.
+fn check_parts(found: &[u64], expected: &[u64]) -> Result<(), String> {
+    let near = found.iter().zip(expected).all(|(found, expected)| found.abs_diff(*expected) <= 20);
+    if near { Ok(()) } else { Err(format!("{found:?} per mille, expected {expected:?}")) }
+}
+
+#[test]
+#[ignore = "needs the right to SCHED_FIFO: run by cargo xtask ci where it is granted"]
+fn processes_get_the_cpu_by_shares_and_weights() {
+    let _alone = support::alone();
+    support::most_kept(None, || {
+        let server = Server::start(|config| config.discipline = &PS);
+        let claims = ["share 45", "weight 1", "weight 2"];
+        let mut children: Vec<_> = claims.map(|claim| Child::start(&server, claim)).into();
+        start_all(&mut children);
+        // Of the 90 % that domains may have together.
+        let first = parts(&mut children);
+        let changed = [(0, "share 55"), (1, "weight 2")];
+        for (at, claim) in changed {
+            children[at].0.write_line(claim);
+            children[at].0.read_word("changed");
+        }
+        let second = parts(&mut children);
+        end(children);
+        let offences = offences(server.stop());
+        println!("{first:?}, then {second:?}; {offences:?}");
+        check_parts(&first, &[500, 167, 333])?;
+        check_parts(&second, &[611, 194, 195])?;
+        if offences.is_empty() { Ok(()) } else { Err(format!("{offences:?}")) }
+    });
+}
+
+#[test]
+#[ignore = "needs the right to SCHED_FIFO: run by cargo xtask ci where it is granted"]
+fn domains_that_are_always_busy_leave_ordinary_programs_their_part() {
+    let _alone = support::alone();
+    support::most_kept(None, || {
+        let server = Server::start(|config| config.discipline = &PS);
+        let mut children =
+            vec![Child::start(&server, "weight 1"), Child::start(&server, "weight 1")];
+        let ordinary = std::thread::spawn(|| {
+            upcall_sys::schedule::pin_thread(&[support::cpu()]).unwrap();
+            let end = clock::now() + Span::from_secs(3);
+            let (mut gap_max, mut last) = (Span::ZERO, clock::now());
+            while last < end {
+                let now = clock::now();
+                gap_max = gap_max.max(now.since(last));
+                last = now;
+            }
+            (upcall_sys::clock::thread_cpu_ns(), gap_max)
+        });
+        start_all(&mut children);
+        let begin = clock::now();
+        let before: Vec<u64> = children.iter_mut().map(Child::cpu_ns).collect();
+        std::thread::sleep(Duration::from(COUNTED));
+        let used: u64 =
+            children.iter_mut().zip(before).map(|(child, before)| child.cpu_ns() - before).sum();
+        let elapsed = clock::now().since(begin);
+        let (ordinary_ns, gap_max) = ordinary.join().unwrap();
+        end(children);
+        let offences = offences(server.stop());
+        let part = used * 1_000 / elapsed.as_nanos();
+        println!(
+            "domains {part} per mille; ordinary {ordinary_ns} ns, gap {gap_max}, {offences:?}"
+        );
+        match (870..=905).contains(&part) && offences.is_empty() {
+            true => Ok(()),
+            false => Err(format!("domains have {part} per mille, expected 900; {offences:?}")),
+        }
+    });
+}
+
+#[test]
+#[ignore = "needs the right to SCHED_FIFO: run by cargo xtask ci where it is granted"]
+fn a_domain_that_dies_leaves_its_part_to_the_others() {
+    let _alone = support::alone();
+    support::most_kept(None, || {
+        let server = Server::start(|config| config.discipline = &PS);
+        let mut children =
+            vec![Child::start(&server, "weight 1"), Child::start(&server, "weight 3")];
+        children.push(Child::start(&server, "weight 4"));
+        start_all(&mut children);
+        drop(children.pop());
+        std::thread::sleep(Duration::from_millis(100));
+        let found = parts(&mut children);
+        end(children);
+        server.stop();
+        check_parts(&found, &[250, 750])
+    });
+}
+
+#[test]
+fn what_a_daemon_and_its_domains_must_agree_on() {
+    let _alone = support::alone();
+    let server = Server::start(|config| config.discipline = &PS);
+    let mut runtime = server.attach("domain");
+    // More than the limit of the CPU is refused, with a reason.
+    let refused = always_busy(&mut runtime, share(95)).unwrap_err();
+    assert!(matches!(refused, CreateError::RefusedByDaemon { .. }), "{refused}");
+    let half = always_busy(&mut runtime, share(50)).unwrap();
+    let refusal = runtime.reweigh(half, share(95)).unwrap_err();
+    assert!(matches!(refusal.reason, Reason::ByDaemon { .. }), "{refusal}");
+    let refusal = runtime.reweigh(half, Claim::Weight(2)).unwrap_err();
+    assert!(refusal.to_string().contains("share"), "{refusal}");
+    runtime.reweigh(half, share(60)).unwrap();
+    drop(runtime);
+    // Another quantum would make other requests.
+    static OTHER: Discipline = ps_with_quantum(Span::from_micros(500));
+    let name = "other".to_owned();
+    let attach = upcall_runtime::Attach { socket: server.socket.clone(), name };
+    let config = upcall_runtime::Config {
+        daemon: Some(attach),
+        discipline: &OTHER,
+        ..upcall_runtime::Config::default()
+    };
+    let error = Runtime::start(config).map(drop).unwrap_err().to_string();
+    assert!(error.contains("quantum"), "{error}");
+    server.stop();
+    // A daemon has no groups.
+    let group = Group { parent: None, claim: Claim::Weight(1) };
+    let grouped = ps_with_groups(Span::from_millis(1), vec![group]).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let config = Config::new(directory.path().join("upcalld"), vec![support::cpu()]);
+    let refused = Daemon::start(Config { discipline: Box::leak(Box::new(grouped)), ..config });
+    assert!(matches!(refused, Err(StartError::Policy("ps"))));
+}
