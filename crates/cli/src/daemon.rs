@@ -73,7 +73,11 @@ pub struct DaemonArgs {
     /// The order of handlers, in all domains.
     #[arg(long, default_value = "rmdp", value_parser = policies())]
     pub policy: &'static Discipline,
-    /// Share of a CPU that admission may reserve.
+    /// Longest service of a domain at a time, only under ps [default: 1ms]. A spec says it by
+    /// `time_quantum`: the domains and the daemon must agree.
+    #[arg(long, value_parser = duration)]
+    pub time_quantum: Option<Span>,
+    /// Share of a CPU that admission may reserve. Under ps ordinary programs have the rest.
     #[arg(long, default_value = "90%", value_parser = share)]
     pub cpu_limit: u32,
     /// Cost of a hand-off in admission: 5us, or auto to measure it.
@@ -276,7 +280,7 @@ fn config(
         switch_cost: args.switch_cost.0,
         wakeup_latency: args.wakeup_latency,
         defer_preemption: args.defer_preemption,
-        discipline: args.policy,
+        discipline: discipline(args)?,
         quota: Quota { domains_max, share_max_ppm: args.user_share },
         connections_max: args.user_connections,
         silent_max: args.silent_timeout,
@@ -315,6 +319,19 @@ fn stop_without_clients(daemon: &Daemon) {
             stop(&stopper);
         }
     });
+}
+
+/// The policy, with its time quantum.
+fn discipline(args: &DaemonArgs) -> Result<&'static Discipline, DaemonFailure> {
+    let Some(quantum) = args.time_quantum else { return Ok(args.policy) };
+    if args.policy.time_quantum.is_none() || quantum.is_zero() {
+        return Err(failed(format!(
+            "--time-quantum {quantum} with --policy {}: expected more than 0, and --policy ps",
+            args.policy.name
+        )));
+    }
+    // Once, at the start of the daemon.
+    Ok(Box::leak(Box::new(upcall::discipline::ps_with_quantum(quantum))))
 }
 
 /// Parses the name of a policy that works across processes. Shells complete the names.

@@ -77,6 +77,9 @@ struct VirtualProcessor {
     state: &'static str,
     fault: Option<String>,
     utilization: f64,
+    /// Under ps.
+    part: Option<f64>,
+    lag_ns: Option<i64>,
     used_ns: u64,
     #[serde(flatten)]
     counters: Counters,
@@ -97,6 +100,8 @@ struct Activity {
     admitted: bool,
     state: &'static str,
     next_release_ns: Option<u64>,
+    /// Under ps.
+    lag_ns: Option<i64>,
 }
 
 #[derive(Debug, Serialize)]
@@ -223,6 +228,8 @@ impl VirtualProcessor {
             state: virtual_processor_state(status.state),
             fault: Some(status.fault.clone()).filter(|fault| !fault.is_empty()),
             utilization: part(status.reserved_ppm),
+            part: status.part_ppm.map(part),
+            lag_ns: status.lag_ns,
             used_ns: status.used_ns,
             counters: Counters::of(status.counters, status.offences),
         }
@@ -246,6 +253,7 @@ impl Activity {
             admitted: !status.unscreened,
             state: activity_state(status.state),
             next_release_ns: known(status.next_release_ns),
+            lag_ns: status.lag_ns,
         }
     }
 }
@@ -311,11 +319,13 @@ fn domains(status: &Status) -> Table {
         "ended",
         "missed",
         "worst slack",
+        "lag",
     ];
-    let mut domains = show::table(&header, 3);
+    let shown = shown_columns(&header, status);
+    let mut domains = show::table(shown, 3);
     for domain in &status.domains {
         let counters = domain.counters();
-        domains.add_row([
+        let cells = [
             domain.domain.to_string(),
             visible(&domain.name),
             domain_state(domain).to_owned(),
@@ -330,7 +340,9 @@ fn domains(status: &Status) -> Table {
             counters.jobs.to_string(),
             counters.misses.to_string(),
             slack(counters.slack_ns_min),
-        ]);
+            lag(domain.lag_ns()),
+        ];
+        domains.add_row(cells.into_iter().take(shown.len()));
     }
     domains
 }
@@ -338,11 +350,12 @@ fn domains(status: &Status) -> Table {
 fn activities(status: &Status) -> Table {
     let header = [
         "activity", "domain", "state", "CPU", "period", "deadline", "batch", "cost", "reserved",
-        "next",
+        "next", "lag",
     ];
-    let mut activities = show::table(&header, 3);
+    let shown = shown_columns(&header, status);
+    let mut activities = show::table(shown, 3);
     for (domain, activity) in activities_of(status) {
-        activities.add_row([
+        let cells = [
             visible(&activity.name),
             visible(&domain.name),
             activity_state(activity.state).to_owned(),
@@ -353,9 +366,26 @@ fn activities(status: &Status) -> Table {
             show::span(activity.pdu_cost_ns),
             percent(activity.reserved_ppm),
             release_in(domain, activity),
-        ]);
+            lag(activity.lag_ns),
+        ];
+        activities.add_row(cells.into_iter().take(shown.len()));
     }
     activities
+}
+
+/// The columns without the last one, the lag, if nothing has a lag.
+fn shown_columns<'h, 'c>(header: &'h [&'c str], status: &Status) -> &'h [&'c str] {
+    if has_lags(status) { header } else { &header[..header.len() - 1] }
+}
+
+/// Whether the policy of the daemon has lags.
+pub fn has_lags(status: &Status) -> bool {
+    upcall::discipline::by_name(&status.policy).is_some_and(upcall::discipline::Discipline::has_lag)
+}
+
+/// A lag as text: the CPU time that is owed, negative if it was had in advance.
+pub fn lag(lag_ns: Option<i64>) -> String {
+    lag_ns.map_or_else(|| "-".to_owned(), slack)
 }
 
 fn programs(status: &Status) -> Table {

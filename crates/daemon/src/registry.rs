@@ -185,7 +185,7 @@ impl Registry {
                 last = PlaceError::OtherUser(cpu);
                 continue;
             }
-            let spot = Spot { cpu, lower_ranked: &[], user: uid };
+            let spot = Spot { cpu, lower_ranked: &[], user: self.party(number, uid) };
             last = match self.reservations.reserve_at(spot, name, params, terms) {
                 Ok(reservation) => return Ok(Ok(reservation)),
                 Err(Some(refusal)) => refusal.into(),
@@ -209,7 +209,7 @@ impl Registry {
     ) -> Result<Grant, PlaceError> {
         let quantum = ActivityParams::new(PERIOD_MAX, params.quantum_cost());
         let background = Terms { class: WorkClass::Background, ..Terms::default() };
-        let spot = Spot { cpu, lower_ranked: &[], user: uid };
+        let spot = Spot { cpu, lower_ranked: &[], user: self.party(number, uid) };
         let place = match self.reservations.reserve_at(spot, name, quantum, &background) {
             Ok(reservation) => Some(reservation.id),
             Err(None) => return Err(PlaceError::Cpu(cpu)),
@@ -228,6 +228,11 @@ impl Registry {
     /// PS: the longest service of a domain at a time.
     pub fn time_quantum(&self) -> Option<Span> {
         self.discipline.time_quantum.filter(|_| self.by_accounts())
+    }
+
+    /// The party of an activity in admission: its user, or its domain under PS.
+    fn party(&self, number: u32, uid: u32) -> u32 {
+        if self.by_accounts() { number } else { uid }
     }
 
     /// PS: whether another user has activities on a CPU. Accounts divide the CPU of one user.
@@ -384,7 +389,7 @@ impl Registry {
         if is_below_all {
             return self.place_below_all((number, uid), name, (cpu, order), (params, terms));
         }
-        let id = self.reserve_claimed((uid, name), (cpu, order), params, &terms)?;
+        let id = self.reserve_claimed((number, uid, name), (cpu, order), params, &terms)?;
         let (name, place) = (name.to_owned(), Some(id));
         let activity = Activity { place, cpu, name, params, terms, unscreened: false };
         self.add_activity(number, order, activity)
@@ -392,14 +397,17 @@ impl Registry {
 
     fn reserve_claimed(
         &mut self,
-        (uid, name): (u32, &str),
+        (number, uid, name): (u32, u32, &str),
         (cpu, order): (u32, u32),
         params: ActivityParams,
         terms: &Terms,
     ) -> Result<ReservationId, PlaceError> {
         let behind = self.domains.values().flat_map(|domain| domain.activities.range(order..));
         let lower_ranked: Vec<_> = behind.filter_map(|(_, activity)| activity.place).collect();
-        let spot = Spot { cpu, lower_ranked: &lower_ranked, user: uid };
+        if self.is_of_other_user(cpu, uid) {
+            return Err(PlaceError::OtherUser(cpu));
+        }
+        let spot = Spot { cpu, lower_ranked: &lower_ranked, user: self.party(number, uid) };
         match self.reservations.reserve_at(spot, name, params, terms) {
             Ok(reservation) => return Ok(reservation.id),
             Err(Some(refusal)) if !matches!(refusal.reason, Reason::OverLimit { .. }) => {

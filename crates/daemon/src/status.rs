@@ -23,7 +23,7 @@ use std::sync::Arc;
 
 use upcall_core::admission::Share;
 use upcall_core::time::Span;
-use upcall_shm::user_area::{Peer, Slot, SlotState};
+use upcall_shm::user_area::{NEVER, Peer, Slot, SlotState};
 use upcall_shm::wire::{
     ActivityStatus, CpuStatus, DomainStatus, ProgramStatus, StatusPart, ToDomain,
     VirtualProcessorStatus,
@@ -163,7 +163,8 @@ impl StatusSource<'_> {
         for listed in self.registry.listed(number) {
             let slots = shown.iter().find(|(cpu, _)| *cpu == listed.cpu);
             let slots = slots.map_or(&[][..], |(_, slots)| slots);
-            parts.push(StatusPart::Activity(activity(&listed, slots)));
+            let has_lag = self.registry.time_quantum().is_some();
+            parts.push(StatusPart::Activity(activity(&listed, slots, has_lag)));
         }
         parts.into_iter().map(message).collect()
     }
@@ -265,7 +266,7 @@ fn read_with_retries<T>(read: impl Fn() -> Result<T, PeerFault>) -> Result<T, Pe
     read()
 }
 
-fn activity(listed: &Listed<'_>, slots: &[Slot]) -> ActivityStatus {
+fn activity(listed: &Listed<'_>, slots: &[Slot], has_lag: bool) -> ActivityStatus {
     let params = listed.params;
     let slot = slots.iter().find(|slot| slot.rank.order == listed.order);
     let slot = slot.copied().unwrap_or(Slot::FREE);
@@ -282,6 +283,7 @@ fn activity(listed: &Listed<'_>, slots: &[Slot]) -> ActivityStatus {
         unscreened: listed.unscreened,
         state: slot.state,
         next_release_ns: slot.next_release_ns,
+        lag_ns: (has_lag && slot.rank.event != NEVER).then_some(slot.rank.event.cast_signed()),
         name: listed.name.to_owned(),
     }
 }

@@ -261,6 +261,15 @@ impl DomainStatus {
         self.activities.iter().map(|activity| activity.reserved_ppm).fold(0, u64::saturating_add)
     }
 
+    /// PS: the lag on the CPU where the domain is most behind its part, in ns of CPU time, as its
+    /// user's domains state it; negative if ahead. `None`: it has no part.
+    pub fn lag_ns(&self) -> Option<i64> {
+        self.virtual_processors
+            .iter()
+            .filter_map(|virtual_processor| virtual_processor.lag_ns)
+            .max()
+    }
+
     /// CPU time of its threads so far.
     pub fn used_ns(&self) -> u64 {
         self.virtual_processors

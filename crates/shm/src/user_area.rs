@@ -35,7 +35,7 @@
 //! | 128..192 | preemption mask level, interrupt mask level, asked at (ns), outside wakes (0 or 1), awaits idle (0 or 1), 3 reserved | owner |
 //! | 192..256 | upcalls, switches, jobs, misses, PDUs, hand-offs, least slack (signed ns), 1 reserved | owner |
 //! | 256..4096 | reserved | |
-//! | 4096.. | slots of 32 bytes, 128 a page: next release (ns), key, event, order (low half) and state (high half) | owner |
+//! | 4096.. | slots of 32 bytes, 128 a page: next release (ns), key, event (PS: lag, signed ns), order (low half) and state (high half) | owner |
 
 use crate::words::Words;
 use crate::{AtomicU64, LayoutError};

@@ -137,6 +137,8 @@ fn need(bytes: &mut Bytes<'_>) -> Need {
         delay_bound_ns: edge(0),
         on_demand: edge(0) == 1,
         wins_ties: edge(0) == 1,
+        share_ppm: small(edge(100_000)),
+        weight: small(edge(1)),
         only_cpu: Some(small(edge(1))).filter(|&cpu| cpu < 4),
     }
 }

@@ -225,6 +225,14 @@ impl Snapshot {
         for (labels, virtual_processor) in self.virtual_processors() {
             metric.encode_family(&labels)?.encode_gauge(&ratio(virtual_processor.reserved_ppm))?;
         }
+        let help = "CPU time that the domain is owed under ps, as its user's domains report";
+        let name = "upcall_domain_lag_seconds";
+        let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        for (labels, virtual_processor) in self.virtual_processors() {
+            if let Some(lag_ns) = virtual_processor.lag_ns {
+                metric.encode_family(&labels)?.encode_gauge(&(lag_ns as f64 / 1e9))?;
+            }
+        }
         Ok(())
     }
 

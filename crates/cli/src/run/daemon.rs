@@ -111,5 +111,8 @@ fn arguments(plan: &Plan<'_>) -> Vec<String> {
         ("--switch-cost", format!("{}ns", platform.switch_cost.as_nanos())),
         ("--wakeup-latency", format!("{}ns", platform.wakeup_latency.as_nanos())),
     ];
-    options.into_iter().flat_map(|(name, value)| [name.to_owned(), value]).collect()
+    let quantum = plan.discipline.time_quantum;
+    let quantum = quantum.map(|quantum| ("--time-quantum", format!("{}ns", quantum.as_nanos())));
+    let all = options.into_iter().chain(quantum);
+    all.flat_map(|(name, value)| [name.to_owned(), value]).collect()
 }

@@ -192,12 +192,17 @@ impl View {
         let domain_height = if left > 0 { u16::try_from(left + 2).unwrap_or(u16::MAX) } else { 0 };
         let parts = [Constraint::Length(domain_height.min(area.height)), Constraint::Min(0)];
         let [above, below] = Layout::vertical(parts).areas(area);
-        frame.render_widget(table(&DOMAIN_COLUMNS, rows), above);
+        frame.render_widget(table(self.shown_columns(&DOMAIN_COLUMNS), rows), above);
         let activities = self.activities(&domains);
         let skipped = self.skipped.saturating_sub(domains.len());
         let rows = activities.iter().skip(skipped).take(height);
         let rows = rows.map(|(domain, activity)| activity_row(domain, activity));
-        frame.render_widget(table(&ACTIVITY_COLUMNS, rows), below);
+        frame.render_widget(table(self.shown_columns(&ACTIVITY_COLUMNS), rows), below);
+    }
+
+    fn shown_columns<'c>(&self, columns: &'c [Column]) -> &'c [Column] {
+        let hidden = usize::from(!ps::has_lags(&self.now));
+        &columns[..columns.len() - hidden]
     }
 
     fn rows_in_all(&self) -> usize {
@@ -258,6 +263,7 @@ impl View {
                 counters.upcalls.to_string(),
                 counters.misses.to_string(),
                 ps::slack(counters.slack_ns_min),
+                ps::lag(domain.lag_ns()),
             ],
         )
     }
@@ -310,7 +316,8 @@ impl View {
 /// A column: its title, its width, and whether its text is left-aligned.
 type Column = (&'static str, u16, bool);
 
-const DOMAIN_COLUMNS: [Column; 12] = [
+/// The last column of these tables is shown if the policy has lags.
+const DOMAIN_COLUMNS: [Column; 13] = [
     ("DOMAIN", 6, false),
     ("NAME", 16, true),
     ("STATE", 9, true),
@@ -323,9 +330,10 @@ const DOMAIN_COLUMNS: [Column; 12] = [
     ("UPCALLS", 9, false),
     ("MISSED", 7, false),
     ("SLACK", 10, false),
+    ("LAG", 10, false),
 ];
 
-const ACTIVITY_COLUMNS: [Column; 11] = [
+const ACTIVITY_COLUMNS: [Column; 12] = [
     ("ORDER", 6, false),
     ("ACTIVITY", 16, true),
     ("STATE", 9, true),
@@ -337,6 +345,7 @@ const ACTIVITY_COLUMNS: [Column; 11] = [
     ("BATCH", 9, false),
     ("COST", 9, false),
     ("NEXT", 7, false),
+    ("LAG", 10, false),
 ];
 
 fn table<'r>(columns: &[Column], rows: impl Iterator<Item = Row<'r>>) -> Table<'r> {
@@ -367,6 +376,7 @@ fn activity_row(domain: &DomainStatus, activity: &ActivityStatus) -> Row<'static
             activity.batch.to_string(),
             show::span(activity.pdu_cost_ns),
             ps::release_in(domain, activity),
+            ps::lag(activity.lag_ns),
         ],
     )
 }

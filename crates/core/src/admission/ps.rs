@@ -44,6 +44,21 @@
 //! charged more than was declared, so its last request may be a full one. Each of `n` activities
 //! may end one request `S` late.
 //!
+//! **Several processes.** The domains of a CPU have accounts of their own, and each divides its part
+//! among its activities ([`crate::policy::ps`], *Several processes*). For an activity of domain `d`
+//! with the shares `F_d` together, the bound grows:
+//!
+//! ```text
+//! R' = R + (r_d + B_d) / F_d        if the domain has another activity
+//! B >= q, n + 1 in place of n       ordinary programs are one more client, of requests of q
+//! ```
+//!
+//! `r_d` is the longest request of the domain, and `B_d` that of another activity of it. In the
+//! service that the domain gets, the activity waits for `B_d` as for another activity of one
+//! process. The domain may have begun the request of another activity, and its own account is at
+//! most one request behind. Both are service of the domain, which takes `1 / F_d` as long. An
+//! activity that is alone in its domain has the account of the domain.
+//!
 //! The result is a bound, not the worst case: the terms need not occur together. It is stricter
 //! than the paper's own experiment (§5), which asks for a share of exactly `C / T` and accepts a
 //! deviation of one quantum. For a guaranteed deadline at the end of the period, an activity must
@@ -58,17 +73,25 @@ use crate::policy::ps::{Group, group_of, outermost, slice};
 use crate::share::Share;
 use crate::time::Span;
 
-/// The tests for the set on `cpu`, in the order given, with a time quantum of `quantum`.
+/// The tests for the set on `cpu`, in the order given, with a time quantum of `quantum`. `domains`:
+/// the domain of each activity, if domains have accounts.
 pub(crate) fn verdict(
     cpu: u32,
     set: &[(ActivityParams, Terms)],
+    domains: Option<&[u32]>,
     platform: &Platform,
     quantum: Span,
     groups: &[Group],
 ) -> Verdict {
     let shares: Vec<_> = set.iter().map(|(_, terms)| own_share(terms, groups)).collect();
     let bounds: Vec<_> = (0..set.len())
-        .map(|index| Bound::of(set, (index, shares[index]), platform, quantum))
+        .map(|index| {
+            let bound = Bound::of(set, (index, shares[index]), platform, (quantum, domains));
+            match domains {
+                Some(domains) => bound.later_by(in_domain(set, &shares, domains, index, quantum)),
+                None => bound,
+            }
+        })
         .collect();
     let responses = bounds.iter().map(Bound::response).collect();
     let of_groups: u64 = group_shares(set, groups).map(ppm).sum();
@@ -143,7 +166,7 @@ impl Bound {
         set: &[(ActivityParams, Terms)],
         (index, share): (usize, Option<Share>),
         platform: &Platform,
-        quantum: Span,
+        (quantum, domains): (Span, Option<&[u32]>),
     ) -> Self {
         let params = &set[index].0;
         let Some(share) = share else { return Bound::Unpromised(params.compute()) };
@@ -156,6 +179,10 @@ impl Bound {
                 if switch.is_zero() { slice(stretch, quantum) } else { stretch.max(quantum) };
             waited = waited.max(longest);
         }
+        if domains.is_some() {
+            // Ordinary programs are one more client.
+            waited = waited.max(quantum);
+        }
         let mut charged = params.compute();
         let mut requested = charged;
         if params.quantum < params.batch {
@@ -164,7 +191,8 @@ impl Bound {
         if !switch.is_zero() {
             charged += switch.saturating_mul(requests_max(params, switch, quantum));
             requested = charged + quantum.max(params.quantum_cost());
-            waited += switch.saturating_mul(set.len() as u64);
+            let clients = set.len() as u64 + u64::from(domains.is_some());
+            waited += switch.saturating_mul(clients);
         }
         let response = noticed + at_share(requested, share) + waited;
         if at_share(charged, share) <= params.period {
@@ -174,12 +202,45 @@ impl Bound {
         }
     }
 
+    /// The same bound, `extra` later.
+    fn later_by(self, extra: Span) -> Self {
+        match self {
+            Bound::Unpromised(compute) => Bound::Unpromised(compute),
+            Bound::Promised(response) => Bound::Promised(response + extra),
+            Bound::FallsBehind(response) => Bound::FallsBehind(response + extra),
+        }
+    }
+
     fn response(&self) -> Response {
         match *self {
             Bound::Unpromised(compute) => Response::AtLeast(compute),
             Bound::Promised(response) => Response::Bounded(response),
             Bound::FallsBehind(_) => Response::Unbounded,
         }
+    }
+}
+
+/// `(r_d + B_d) / F_d` for an activity of a domain with others; 0 for one that is alone there.
+fn in_domain(
+    set: &[(ActivityParams, Terms)],
+    shares: &[Option<Share>],
+    domains: &[u32],
+    index: usize,
+    quantum: Span,
+) -> Span {
+    let domain_of = |at: usize| domains.get(at).copied().unwrap_or_default();
+    let members = (0..set.len()).filter(|&at| domain_of(at) == domain_of(index));
+    let (mut longest, mut longest_other, mut ppm_sum) = (Span::ZERO, None, 0);
+    for at in members {
+        let request = set[at].0.quantum_cost().max(quantum);
+        longest = longest.max(request);
+        longest_other = longest_other.max((at != index).then_some(request));
+        ppm_sum += shares[at].map_or(0, ppm);
+    }
+    let share = u32::try_from(ppm_sum).ok().and_then(Share::from_ppm);
+    match (longest_other, share) {
+        (Some(other), Some(share)) => at_share(longest + other, share),
+        _ => Span::ZERO,
     }
 }
 

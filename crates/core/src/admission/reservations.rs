@@ -31,7 +31,8 @@ pub struct Spot<'a> {
     pub cpu: u32,
     /// Among equals the activity ranks before these.
     pub lower_ranked: &'a [ReservationId],
-    /// The user who asks, as for [`Reservations::reserve_for`].
+    /// The user who asks, as for [`Reservations::reserve_for`]. Under PS the domain, if processes
+    /// start apart: the activities of a domain share its part.
     pub user: u32,
 }
 
@@ -92,7 +93,7 @@ impl Reservations {
     }
 
     /// From now on no analysis relies on a common start of all activities: they belong to several
-    /// processes. Matters under DWCS.
+    /// processes. Matters under DWCS, and under PS, where the domains have accounts.
     pub fn start_apart(&mut self) {
         self.test.starts_apart = true;
     }

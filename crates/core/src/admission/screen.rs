@@ -49,7 +49,7 @@ impl AdmissionTest {
     }
 
     /// The verdict on a set on `cpu`, sorted by `order`, with the user of each activity, and an
-    /// event server (DWCS) beside it. PS knows no users: no daemon runs it.
+    /// event server (DWCS) beside it. Under PS the users are the domains.
     pub(super) fn screen(
         &self,
         cpu: u32,
@@ -64,7 +64,8 @@ impl AdmissionTest {
             }
             Test::DeadlineWorkahead => dws::verdict(cpu, (set, users), platform, steps),
             Test::ProportionalShare { quantum, groups } => {
-                ps::verdict(cpu, set, platform, *quantum, groups)
+                let domains = self.starts_apart.then_some(users.of);
+                ps::verdict(cpu, set, domains, platform, *quantum, groups)
             }
             Test::WindowConstrained => {
                 let start = match (users.are_isolated(), self.starts_apart) {

@@ -495,8 +495,12 @@ impl VirtualProcessor {
     /// all peers).
     fn next_by_account(&mut self, scheduler: &Scheduler, now: Instant) -> Next {
         self.found = None;
-        self.is_best = false;
-        let own = scheduler.domain_request();
+        let own = self.own_request(scheduler, now);
+        // Whoever passed the turn has chosen this domain.
+        let is_chosen = std::mem::take(&mut self.is_best) && !self.pages.turn.need_resched();
+        if own.is_some() && is_chosen {
+            return Next::Own;
+        }
         let now = if own.is_some() { self.let_woken_peers_run(now).0 } else { now };
         let _ = self.pages.turn.take_need_resched();
         if own.is_some() && scheduler.is_within_request() {
@@ -649,7 +653,17 @@ impl VirtualProcessor {
         since.map_or(0, |since| since.min(scheduler.clock()).as_nanos())
     }
 
-    /// PS: what the domain requests now.
+    /// PS: what the domain requests at `now`, as other domains and the daemon read it in the user
+    /// area: of all requests the longest. O(greatest number of activities that existed at once).
+    fn own_request(&self, scheduler: &Scheduler, now: Instant) -> Option<Span> {
+        let ids = (0u32..).map(ActivityId).take(self.orders_used);
+        let known = ids.filter(|&id| self.order(id).is_some());
+        let upcoming = known.filter_map(|id| scheduler.request_at_release(id));
+        let released = upcoming.filter(|&(at, _)| at <= now).map(|(_, request)| request);
+        scheduler.domain_request().max(released.max())
+    }
+
+    /// PS: what the domain requests now, without releases to come.
     fn pending_request(&self, scheduler: &Scheduler) -> Option<Pending> {
         self.accounts.as_ref()?;
         let request = scheduler.domain_request()?;
@@ -688,17 +702,20 @@ fn slot(scheduler: &Scheduler, id: ActivityId, order: u32) -> Slot {
     }
 }
 
-/// PS: the slot of an activity, whose key is its first request after its next release.
+/// PS: the slot of an activity, whose key is its first request after its next release. No event
+/// breaks ties, so that word shows the lag of the activity, in ns of CPU time of its domain.
 fn slot_of_request(scheduler: &Scheduler, id: ActivityId, order: u32) -> Slot {
+    let lag_ns = scheduler.lag_ns(id, scheduler.clock());
+    let event = lag_ns.map_or(NEVER, i64::cast_unsigned);
     match scheduler.request_at_release(id) {
         Some((at, request)) => Slot {
             next_release_ns: at.as_nanos(),
-            rank: Rank::new(request_key(request), order),
+            rank: Rank { event, ..Rank::new(request_key(request), order) },
             state: SlotState::Waiting,
         },
         None => Slot {
             next_release_ns: NEVER,
-            rank: Rank::new(NEVER, order),
+            rank: Rank { event, ..Rank::new(NEVER, order) },
             state: SlotState::Suspended,
         },
     }

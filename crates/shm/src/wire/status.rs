@@ -139,6 +139,9 @@ pub struct ActivityStatus {
     pub state: SlotState,
     /// Its next release (`CLOCK_MONOTONIC`). `u64::MAX`: unknown.
     pub next_release_ns: u64,
+    /// PS: how far it is behind its part of what its domain got, in ns of CPU time, as its domain
+    /// states it; negative if ahead.
+    pub lag_ns: Option<i64>,
     /// Its name, as its domain states it.
     pub name: String,
 }
@@ -256,7 +259,7 @@ impl VirtualProcessorStatus {
 }
 
 impl ActivityStatus {
-    const WORDS: usize = 12;
+    const WORDS: usize = 14;
 
     fn words(&self) -> [u64; ActivityStatus::WORDS] {
         [
@@ -272,6 +275,8 @@ impl ActivityStatus {
             u64::from(self.unscreened),
             self.state as u64,
             self.next_release_ns,
+            u64::from(self.lag_ns.is_some()),
+            self.lag_ns.unwrap_or(0).cast_unsigned(),
         ]
     }
 
@@ -291,6 +296,7 @@ impl ActivityStatus {
             unscreened: flag(words[9], content)?,
             state: state.ok_or(content)?,
             next_release_ns: words[11],
+            lag_ns: flag(words[12], content)?.then_some(words[13].cast_signed()),
             name,
         })
     }

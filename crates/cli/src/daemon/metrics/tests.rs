@@ -16,6 +16,8 @@ fn virtual_processor(cpu: u32) -> VirtualProcessorStatus {
         state: VirtualProcessorState::Attached,
         offences: 3,
         reserved_ppm: 250_000,
+        part_ppm: None,
+        lag_ns: Some(-1_500_000),
         used_ns: 1_500_000_000,
         counters,
         fault: String::new(),

@@ -37,7 +37,7 @@ fn piece(cost_us: u64) -> ActivityParams {
 }
 
 fn responses(set: &[(ActivityParams, Terms)], platform: &Platform) -> Vec<Response> {
-    verdict(0, set, platform, us(1_000), &[]).responses
+    verdict(0, set, None, platform, us(1_000), &[]).responses
 }
 
 #[test]
@@ -75,14 +75,14 @@ fn a_share_below_the_utilization_promises_nothing() {
     // 5 % are asked for.
     let set = |percent| [(audio(), share(percent))];
     assert_eq!(responses(&set(4), &platform(FREE, FREE)), [Response::Unbounded]);
-    let exact = verdict(0, &set(5), &platform(FREE, FREE), us(1_000), &[]);
+    let exact = verdict(0, &set(5), None, &platform(FREE, FREE), us(1_000), &[]);
     assert_eq!(exact.responses, [Response::Bounded(us(45_000))]);
     // Slightly later than the period: see the module's head.
     let late =
         Failure::Misses { index: 0, response: us(45_000), deadline: us(40_000), exact: true };
     assert_eq!(exact.failure, Some(late));
-    assert_eq!(verdict(0, &set(6), &platform(FREE, FREE), us(1_000), &[]).failure, None);
-    let short = verdict(0, &set(4), &platform(FREE, FREE), us(1_000), &[]);
+    assert_eq!(verdict(0, &set(6), None, &platform(FREE, FREE), us(1_000), &[]).failure, None);
+    let short = verdict(0, &set(4), None, &platform(FREE, FREE), us(1_000), &[]);
     assert!(matches!(short.failure, Some(Failure::Misses { exact: false, .. })));
 }
 
