@@ -6,7 +6,7 @@ use upcall::activity::{ActivityParams, GroupId, Terms};
 use upcall::admission::{
     Hint, Platform, Refusal, Reservation, ReservationId, Reservations, Share, TestResult,
 };
-use upcall::discipline::{self, Discipline};
+use upcall::discipline::{self, Discipline, DomainOrder};
 use upcall::policy::ps;
 use upcall::qos::mapping::BULK_DELAY;
 use upcall::qos::{MapError, Mapping, StreamSpec, map};
@@ -104,9 +104,13 @@ pub fn plan<'s>(spec: &'s Spec, options: PlanOptions) -> Result<Plan<'s>, Failur
         activities.push(map_activity(spec, activity, platform.switch_cost, measure)?);
     }
     set_promises(&mut activities, discipline);
-    let reservations = Reservations::new(platform.clone(), discipline);
+    let mut reservations = Reservations::new(platform.clone(), discipline);
+    let domains = domains_with_accounts(&activities, discipline);
+    if !domains.is_empty() {
+        reservations.start_apart();
+    }
     let Placed { reservations, held, refusals, refused_tests } =
-        place_all(&mut activities, reservations, options.soft);
+        place_all(&mut activities, reservations, &domains, options.soft);
     let mut tests = reservations.tests();
     for (planned, id) in activities.iter_mut().zip(&held) {
         planned.response_max = id.and_then(|id| reservations.response_max(id));
@@ -134,14 +138,31 @@ struct Placed {
 /// The CPUs that admission tries for an activity.
 #[derive(Clone, Copy)]
 enum Target {
-    /// All of them, in order.
-    FirstFit,
+    /// All of them, in order, for the domain of this number; 0: domains do not matter.
+    FirstFit(u32),
     /// That of another activity. `None`: the other one was refused.
     CpuOf(Option<ReservationId>),
 }
 
-/// Admits one activity after the other. With `soft`, refused ones are placed as well.
-fn place_all(activities: &mut [Planned<'_>], reservations: Reservations, soft: bool) -> Placed {
+/// The domains, if they will be processes with accounts, whose activities share a part of the CPU.
+fn domains_with_accounts(activities: &[Planned<'_>], discipline: &Discipline) -> Vec<String> {
+    let mut domains: Vec<_> = activities.iter().map(|each| each.domain().to_owned()).collect();
+    domains.sort_unstable();
+    domains.dedup();
+    let have_accounts = discipline.compares_across_domains()
+        && discipline.domain_order() == DomainOrder::Accounts
+        && domains.len() > 1;
+    if have_accounts { domains } else { Vec::new() }
+}
+
+/// Admits one activity after the other. With `soft`, refused ones are placed as well. `domains`: the
+/// domains that have accounts.
+fn place_all(
+    activities: &mut [Planned<'_>],
+    reservations: Reservations,
+    domains: &[String],
+    soft: bool,
+) -> Placed {
     let mut all =
         Placed { reservations, held: Vec::new(), refusals: Vec::new(), refused_tests: Vec::new() };
     for at in 0..activities.len() {
@@ -150,7 +171,11 @@ fn place_all(activities: &mut [Planned<'_>], reservations: Reservations, soft: b
         // The spec was checked: the one that is named comes before.
         let is_named = |each: &Planned<'_>| planned.activity.same_cpu_as() == Some(each.name());
         let named = before.iter().position(is_named);
-        let target = named.map_or(Target::FirstFit, |named| Target::CpuOf(all.held[named]));
+        let domain = domains.iter().position(|domain| domain == planned.domain());
+        // As the daemon numbers its domains: from 1 on.
+        let first_fit =
+            Target::FirstFit(domain.map_or(0, |at| u32::try_from(at + 1).unwrap_or(u32::MAX)));
+        let target = named.map_or(first_fit, |named| Target::CpuOf(all.held[named]));
         match reserve(&mut all.reservations, planned, planned.params, target) {
             Ok(reservation) => {
                 planned.cpu = reservation.cpu;
@@ -203,7 +228,9 @@ fn reserve(
 ) -> Result<Reservation, Option<Refusal>> {
     let (name, terms) = (planned.name(), &planned.terms);
     match target {
-        Target::FirstFit => reservations.reserve(name, params, terms).map_err(Some),
+        Target::FirstFit(domain) => {
+            reservations.reserve_for(domain, name, params, terms).map_err(Some)
+        }
         Target::CpuOf(Some(other)) => reservations.reserve_on_cpu_of(other, name, params, terms),
         Target::CpuOf(None) => Err(None),
     }
@@ -217,7 +244,7 @@ fn reserve_unscreened(
 ) -> Option<Reservation> {
     let (name, params, terms) = (planned.name(), planned.params, &planned.terms);
     match target {
-        Target::FirstFit => Some(reservations.reserve_unscreened(name, params, terms)),
+        Target::FirstFit(_) => Some(reservations.reserve_unscreened(name, params, terms)),
         Target::CpuOf(other) => {
             reservations.reserve_unscreened_on_cpu_of(other?, name, params, terms)
         }

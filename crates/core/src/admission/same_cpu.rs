@@ -5,7 +5,6 @@
 //! others go where it is, or are refused: no CPU is tried for all of them together.
 
 use super::cpu::ReservationId;
-use super::isolation::ROOT;
 use super::refusal::{Reason, Refusal};
 use super::reservations::{Reservation, Reservations, Spot};
 use crate::activity::{ActivityParams, Terms};
@@ -26,9 +25,9 @@ impl Reservations {
         params: ActivityParams,
         terms: &Terms,
     ) -> Result<Reservation, Option<Refusal>> {
-        let (cpu, other) = self.cpu_of(other).ok_or(None)?;
+        let (cpu, other, user) = self.cpu_of(other).ok_or(None)?;
         let other = other.to_owned();
-        let spot = Spot { cpu, lower_ranked: &[], user: ROOT };
+        let spot = Spot { cpu, lower_ranked: &[], user };
         let granted = self.reserve_at(spot, name, params, terms);
         granted.map_err(|refusal| Some(refusal?.on_cpu_of(cpu, other)))
     }
@@ -42,16 +41,16 @@ impl Reservations {
         params: ActivityParams,
         terms: &Terms,
     ) -> Option<Reservation> {
-        let (cpu, _) = self.cpu_of(other)?;
-        let spot = Spot { cpu, lower_ranked: &[], user: ROOT };
+        let (cpu, _, user) = self.cpu_of(other)?;
+        let spot = Spot { cpu, lower_ranked: &[], user };
         self.reserve_unscreened_at(spot, name, params, terms)
     }
 
-    /// The CPU of a reservation, and the name of its activity.
-    fn cpu_of(&self, id: ReservationId) -> Option<(u32, &str)> {
+    /// The CPU of a reservation, and the name and the user of its activity.
+    fn cpu_of(&self, id: ReservationId) -> Option<(u32, &str, u32)> {
         self.cpus.iter().find_map(|cpu| {
             let member = cpu.members.iter().find(|member| member.id == id)?;
-            Some((cpu.number, member.name.as_str()))
+            Some((cpu.number, member.name.as_str(), member.user))
         })
     }
 }
