@@ -511,6 +511,10 @@ impl CpuWatch {
         // Its user owes, not the domain itself: it may run below the others.
         let may_run = record.is_held && responded && !owes_beyond(record, tick);
         let used = record.response.used_ns_since(record.account.cpu_ns);
+        // Below domains that use the whole CPU it cannot respond, whatever it owes.
+        let got_no_time = !responded && ran_ns < tick.rules.limit(member).as_nanos();
+        let has_waited = got_no_time && is_over && tick.now.since(penalty.at) >= PENALTY_MIN;
+        let may_finish = has_waited && !penalty.is_ordinary && !penalty.is_inversion;
         if responded && is_over && !member.shows_false_rank(tick.now) {
             (record.penalty, record.is_held) = (None, false);
             let raised = record.member.clone();
@@ -525,11 +529,15 @@ impl CpuWatch {
             } else {
                 lower(group, member, ran_ns, tick);
             }
+        } else if penalty.is_offence && may_finish && !member.shows_false_rank(tick.now) {
+            record.penalty = None;
+            let raised = record.member.clone();
+            self.raise(&raised, |member| let_finish_quantum(group, member, tick.rules));
         } else if !penalty.is_offence && !responded && !record.is_held {
             if tick.rules.is_too_long(member, *used.start()) {
                 let measure = (Measure::OutPrioritised, *used.start());
                 self.act_against(group, member, measure, tick);
-            } else if is_over && *used.end() < tick.rules.limit(member).as_nanos() {
+            } else if may_finish || is_over && *used.end() < tick.rules.limit(member).as_nanos() {
                 record.penalty = None;
                 let raised = record.member.clone();
                 self.raise(&raised, |member| let_finish_quantum(group, member, tick.rules));

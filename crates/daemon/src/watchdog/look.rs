@@ -138,8 +138,11 @@ impl CpuWatch {
         // Another domain came back from the kernel and kept the holder from running. The holder has
         // the whole limit again, unless it is known to have used that much.
         let used_ns = *record.response.used_ns_since(record.account.cpu_ns).start();
+        let got_no_time = record.kept_since == Some(response);
+        let kept_until = if got_no_time { tick.now } else { kept_until };
         let is_excused = tick.now.since(kept_until) < limit && used_ns < limit.as_nanos();
         let is_silent = is_silent && !is_excused;
+        let responded_at = response;
         let response = if is_excused { response.max(kept_until) } else { response };
         let owes = record.account.overuse_ns(&member.limits, tick.rules.debt_max()).is_some();
         if !(owes || is_silent) || tick.stalled > Span::ZERO || !is_ready(member) {
@@ -151,7 +154,13 @@ impl CpuWatch {
         let is_new = group.turn.wake_word(member.domain).is_notified();
         let span = if is_new { limit } else { LOOK_MIN };
         // Another hand-off does not pay a debt.
-        if owes || record.confirms(suspicion, tick.now, span) {
+        let is_confirmed = record.confirms(suspicion, tick.now, span);
+        if is_confirmed && !owes && !record.ran_since_suspicion() {
+            // Other programs or the host have its CPU. From now on its limit is in CPU time.
+            (record.suspicion, record.kept_since) = (None, Some(responded_at));
+            return tick.now;
+        }
+        if owes || is_confirmed {
             self.preempt(group, member, Some(turn), tick);
             return tick.now;
         }
@@ -233,11 +242,17 @@ impl CpuWatch {
                 let found = Suspicion { response, turn: None, holder_response };
                 if record.confirms(found, tick.now, limit) {
                     self.sample(group, member, tick);
-                    self.preempt(group, member, None, tick);
-                } else {
-                    any = true;
-                    self.look_again_after(limit, tick);
+                    let Some(record) = self.record_of(member) else { continue };
+                    if record.ran_since_suspicion() {
+                        self.preempt(group, member, None, tick);
+                        continue;
+                    }
+                    // It waits for the CPU as the holder does, or the kernel's count is old.
+                    record.suspicion = None;
+                    record.confirms(found, tick.now, limit);
                 }
+                any = true;
+                self.look_again_after(limit, tick);
             }
         }
         any

@@ -46,6 +46,10 @@ pub(super) struct Record {
     pub(super) response: Response,
     /// `Some`, with the time: a look found that it does not yield.
     pub(super) suspicion: Option<(Suspicion, Instant)>,
+    /// CPU time of its thread at that look.
+    pub(super) suspected_ns: u64,
+    /// The response since which a look found that its thread was ready and got no CPU time.
+    pub(super) kept_since: Option<Instant>,
     /// Since when it has kept a turn, or has run beside a turn, that it should not.
     pub(super) passed_over: Option<PassedOver>,
     /// How often it ran on so lately.
@@ -191,6 +195,8 @@ impl Record {
             is_held: false,
             response: Response::default(),
             suspicion: None,
+            suspected_ns: 0,
+            kept_since: None,
             passed_over: None,
             inversions: Repeats::default(),
             absences: Repeats::default(),
@@ -285,9 +291,15 @@ impl Record {
             Some((known, since)) if known == found => now.since(since) >= span,
             _ => {
                 self.suspicion = Some((found, now));
+                self.suspected_ns = self.account.cpu_ns;
                 false
             }
         }
+    }
+
+    /// Whether its thread used CPU time between the look that suspected it and the last sample.
+    pub(super) fn ran_since_suspicion(&self) -> bool {
+        self.account.cpu_ns != self.suspected_ns
     }
 
     /// Notes that the domain should not run now. Returns what the first of the looks found.

@@ -27,6 +27,7 @@ use crate::ranks::Admitted;
 mod away;
 mod left_cpu;
 mod lock_waits;
+mod no_cpu_time;
 
 fn cpu_states(cpus: &[u32]) -> Vec<Arc<CpuState>> {
     cpus.iter().map(|&cpu| Arc::new(CpuState::new(cpu))).collect()

@@ -58,7 +58,7 @@ impl Holder {
 
 /// Says that a test is skipped. Without the right the watchdog cannot bring the kernel's count of
 /// the CPU time up to date, and lets the holder go on.
-fn lacks_right(test: &str) -> bool {
+pub(super) fn lacks_right(test: &str) -> bool {
     let lacks = schedule::RealTime::granted().is_err();
     if lacks {
         // `eprintln` would be captured.
