@@ -9,8 +9,8 @@
 //! `crates/sim/examples/video_players` with real processes, a real decoder and a real kernel.
 //!
 //! The bench repeats a step until the host is calm ([`Calm`]), prints every try, and judges the
-//! first calm one. At each number of players that admission has room for, each player must hold its
-//! rate. `-- --figures` writes the figures to `docs/results`.
+//! first calm one. Each player that is admitted must hold its rate. `-- --figures` writes the
+//! figures to `docs/results`. Numbers of players and names of variants, as arguments, choose steps.
 
 #![forbid(unsafe_code)]
 
@@ -18,7 +18,10 @@ mod clip;
 mod costs;
 mod decoder;
 mod figure;
+mod frame_events;
+mod groups;
 mod player;
+mod progress;
 mod results;
 mod screen;
 mod setup;
@@ -33,23 +36,27 @@ use std::sync::Arc;
 use clip::{Clip, SIZES};
 use costs::{Costs, DECLARED_PERCENTILE};
 use player::Role;
+use progress::Progress;
 use results::{Results, Step};
 use setup::{JITTER, PERIOD, RATE, ROLE, SHOWN_AFTER, WARM_FRAMES};
 use step::Setting;
 use upcall_benches::calm::Calm;
 use upcall_benches::{heading, smoke};
-use upcall_shm::DOMAINS_MAX;
 use upcall_sys::schedule;
 use variant::Variant;
 
 /// 1 % of the measured CPU for the 5.5 s of a step.
 const CALM: Calm = Calm { tries_max: 3, stolen_ms_max: 55, wait_s_max: 10, ..Calm::ONCE };
-/// The most repeated steps in all. After them, each step has one try. So the bench takes less than
-/// ten minutes.
-const REPEATS_MAX: usize = 12;
+/// From one player to far beyond saturation.
+const PLAYERS_MAX: usize = 25;
+/// What so many players want is this part of the CPU at least.
+const BEYOND: f64 = 1.65;
 
 fn main() {
     if let Ok(role) = std::env::var(ROLE) {
+        if groups::remove_if_asked(&role) {
+            return;
+        }
         return Role::of_line(&role).play();
     }
     println!("{}", heading("video_players"));
@@ -61,33 +68,44 @@ fn main() {
         }
     };
     let variants = variants();
-    let setting = Setting { clip, cost: costs.most, frames: if smoke() { 15 } else { 150 } };
+    let setting = Setting {
+        clip,
+        cost: costs.most,
+        admitted: costs.admitted(),
+        frames: if smoke() { 15 } else { 150 },
+    };
     print_setting(&setting, &costs);
     println!("{}", if smoke() { Calm::ONCE } else { CALM }.describe());
     let mut results = Results { costs, variants, steps: BTreeMap::new() };
-    let mut repeats_left = REPEATS_MAX;
-    for players in numbers_of_players(&costs) {
+    let numbers = numbers_of_players();
+    let mut progress = Progress::of(numbers.len() * results.variants.len());
+    println!("{}", progress.describe());
+    for players in numbers {
         for &variant in &results.variants {
-            let calm = if smoke() {
-                Calm::ONCE
-            } else {
-                Calm { tries_max: CALM.tries_max.min(1 + repeats_left), ..CALM }
+            let calm = match smoke() {
+                true => Some(Calm::ONCE),
+                false => progress.rule(CALM),
             };
+            let Some(calm) = calm else {
+                println!("SKIPPED, no time is left: {players} {}", variant.name());
+                continue;
+            };
+            progress.say(players, variant.name());
             let tries = calm.runs(|| step::run(&setting, variant, players));
-            repeats_left -= tries.len() - 1;
             results.steps.entry(players).or_default().insert(variant, Step { tries });
         }
     }
     results.print_rates();
     results.print_steps();
+    results.print_comparison();
     results.print_verdicts();
     if std::env::args().any(|argument| argument == "--figures") {
         draw(&results);
     }
 }
 
-/// The first clip of which at most [`DOMAINS_MAX`] players are far beyond saturation: each player
-/// is a domain. With [`smoke`] the first clip.
+/// The first clip of which [`PLAYERS_MAX`] players are far beyond saturation. With [`smoke`] the
+/// first clip.
 ///
 /// # Errors
 /// The reason in one line: as [`Clip::make`], or this machine is too fast for every clip.
@@ -95,17 +113,26 @@ fn clip_and_costs() -> Result<(Clip, Costs), String> {
     for size in SIZES {
         let clip = Clip::make(size)?;
         let costs = Costs::measure(&clip);
-        let most = numbers_of_players(&costs).into_iter().max().unwrap_or(1);
-        if smoke() || most <= DOMAINS_MAX as usize {
+        let players_full = PERIOD.as_nanos() as f64 / costs.usual.as_nanos().max(1) as f64;
+        if smoke() || players_full * BEYOND <= PLAYERS_MAX as f64 {
             return Ok((clip, costs));
         }
     }
-    Err(format!("more than {DOMAINS_MAX} players of the largest pictures would be measured"))
+    Err(format!("{PLAYERS_MAX} players of the largest pictures hardly fill the CPU"))
 }
 
-/// All variants. Without the right to `SCHED_RR`, all variants without it.
+/// All variants, or those that arguments name. Without the right to `SCHED_RR` or to control
+/// groups, those without them.
 fn variants() -> Vec<Variant> {
     let mut variants = Variant::ALL.to_vec();
+    let is_named = |variant: &Variant| std::env::args().any(|argument| argument == variant.name());
+    if variants.iter().any(is_named) {
+        variants.retain(is_named);
+    }
+    if let Err(refusal) = groups::permission() {
+        println!("SKIPPED: groups: {refusal}");
+        variants.retain(|variant| *variant != Variant::Groups);
+    }
     if let Err(refusal) = schedule::fifo_permission(step::PRIORITY) {
         println!("no SCHED_RR, and nothing is promised: {refusal}");
         variants.retain(|variant| !variant.is_round_robin());
@@ -129,42 +156,36 @@ fn print_setting(setting: &Setting, costs: &Costs) {
         costs.most
     );
     println!(
-        "a frame every {PERIOD}, {JITTER} late at most; shown {SHOWN_AFTER} after it came, or not at all"
+        "a frame every {PERIOD}, {JITTER} late at most; shown {SHOWN_AFTER} after it was to come, or not at all"
     );
     let slice =
         std::fs::read_to_string("/proc/sys/kernel/sched_rr_timeslice_ms").unwrap_or_default();
     println!(
-        "other: SCHED_OTHER. rr: SCHED_RR, whose slice is {} ms here and can only be set for the whole system.\n\
+        "other: SCHED_OTHER. groups: the same, each player in a control group of its own, of equal weight.\n\
+         The bench makes them: with a daemon's, all other processes would be moved, too. rr: SCHED_RR, whose slice is {} ms here and can only be set for the whole system.\n\
          No frame takes that long, so the player that has waited longest goes first. All frames are shown\n\
-         {SHOWN_AFTER} after they came, so this is the order of display times. rr-150us: players that go to\n\
+         {SHOWN_AFTER} after they were to come, so this nearly is the order of display times. rr-150us: players that go to\n\
          the end of the queue every 150 us, the paper's slice. rmdp: each player is a domain under a daemon,\n\
-         all of one rank. dwcs: players are handlers of one process (no daemon has DWCS), with windows of\n\
-         1/10, 1/2, 4/5 in turn, upcalled by the clock of one screen, without an event server. +ev: events by\n\
-         display time, raised by a service in the process that sends the frames.",
-        slice.trim()
+         all of one rank; those that it refuses play without a reservation, below all that it admitted.\n\
+         dwcs: up to {} players are domains under a daemon. It admits only what loses nothing, so more\n\
+         players are handlers of one process. They have windows of 1/10, 1/2, 4/5 in turn, and are upcalled\n\
+         by the clock of one screen, without an event server. +ev: the I/O event service in the process\n\
+         that sends the frames raises an event for the next frame, ranked by its display time, when the\n\
+         frame before it is displayed.",
+        slice.trim(),
+        setting.admitted
     );
 }
 
-/// Numbers of players, from one to far beyond saturation.
-fn numbers_of_players(costs: &Costs) -> Vec<usize> {
-    let full = PERIOD.as_nanos() as f64 / costs.usual.as_nanos().max(1) as f64;
-    if smoke() {
-        return vec![2];
-    }
+/// Numbers of players: those that arguments give, or each from one to [`PLAYERS_MAX`].
+fn numbers_of_players() -> Vec<usize> {
     let given: Vec<usize> =
         std::env::args().skip(1).filter_map(|argument| argument.parse().ok()).collect();
-    if !given.is_empty() {
-        return given;
+    match smoke() {
+        true => vec![2],
+        false if given.is_empty() => (1..=PLAYERS_MAX).collect(),
+        false => given,
     }
-    let parts = [0.33, 0.53, 0.73, 0.87, 1.0, 1.2, 1.4, 1.65];
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "some dozens")]
-    let numbers = parts.iter().map(|part| (part * full).round() as usize);
-    // The most players that are admitted: the promise is closest to its end there.
-    let admitted = costs.admitted().max(1);
-    let mut numbers: Vec<usize> = [1, admitted].into_iter().chain(numbers).collect();
-    numbers.sort_unstable();
-    numbers.dedup();
-    numbers
 }
 
 /// Draws Figures 4 and 5 into `docs/results`.

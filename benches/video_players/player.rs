@@ -1,19 +1,20 @@
 //! The processes that play.
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use upcall::activity::{ActivityParams, Terms};
-use upcall::channel::{Client, Route};
-use upcall::discipline::DWCS;
+use upcall::channel::{Client, Raiser, Route};
+use upcall::discipline::{DWCS, RMDP};
 use upcall::stream::{End, Stream, StreamConnection, StreamForm, StreamReader};
 use upcall::time::Span;
-use upcall::{Attach, Batch, Config, HandlerId, Runtime, clock};
+use upcall::{Attach, Batch, Config, HandlerId, Runtime};
 use upcall_sys::{process, schedule};
 
 use crate::decoder::Decoder;
+use crate::frame_events::Statements;
 use crate::screen::{FrameCounts, HEADER_BYTES, Screen};
-use crate::setup::{CPU_LIMIT, PERIOD, SLICE, WARM_FRAMES, number, window};
+use crate::setup::{CPU_LIMIT, PERIOD, SLICE, WARM_FRAMES, number, screen_clock, window};
 use crate::variant::Variant;
 
 /// Frames that a stream holds. At most two of the waiting frames can still be shown.
@@ -26,6 +27,8 @@ pub struct Role {
     /// The number of its first player.
     pub first: usize,
     pub players: usize,
+    /// Whether it is a domain under the daemon.
+    pub with_daemon: bool,
     pub cpu: u32,
     /// The most bytes of a frame, its pixels, and its declared cost.
     pub bytes_max: usize,
@@ -47,11 +50,11 @@ impl Role {
     pub fn to_line(&self) -> String {
         let Role { variant, first, players, cpu, bytes_max, pixels, cost, frames, parent, .. } =
             self;
-        let service = &self.service;
+        let (service, with_daemon) = (&self.service, u8::from(self.with_daemon));
         let (listener, socket) = (self.listener.display(), self.socket.display());
         let (name, cost_ns) = (variant.name(), cost.as_nanos());
         format!(
-            "{name}|{first}|{players}|{cpu}|{bytes_max}|{pixels}|{cost_ns}|{frames}|{parent}|{listener}|{socket}|{service}"
+            "{name}|{first}|{players}|{with_daemon}|{cpu}|{bytes_max}|{pixels}|{cost_ns}|{frames}|{parent}|{listener}|{socket}|{service}"
         )
     }
 
@@ -61,6 +64,7 @@ impl Role {
             name,
             first,
             players,
+            with_daemon,
             cpu,
             bytes_max,
             pixels,
@@ -78,6 +82,7 @@ impl Role {
             variant: Variant::named(name),
             first: number(first),
             players: number(players),
+            with_daemon: number::<u8>(with_daemon) == 1,
             cpu: number(cpu),
             bytes_max: number(bytes_max),
             pixels: number(pixels),
@@ -138,13 +143,17 @@ impl Role {
                 let (reader, connection) = self.stream();
                 connections.push(connection);
                 lock(&all_counts).push(FrameCounts::default());
-                let id = self.handler(&mut runtime, place, reader, all_counts.clone());
-                clients.extend(self.variant.has_events().then(|| self.client(&mut runtime, id)));
+                let (counts, raiser) = (all_counts.clone(), Arc::<OnceLock<Raiser>>::default());
+                let id = self.handler(&mut runtime, place, reader, counts, raiser.clone());
+                if self.variant.has_events() {
+                    let client = self.client(&mut runtime, id);
+                    let _ = raiser.set(client.raiser());
+                    clients.push(client);
+                }
                 id
             })
             .collect();
-        // All players share the clock of one screen.
-        runtime.run_at(&ids, clock::now()).expect("the executor runs");
+        runtime.run_at(&ids, screen_clock()).expect("the executor runs");
         // From here on this thread has no work on the measured CPU.
         let mut others = upcall::allowed_cpus().unwrap_or_default();
         others.retain(|&other| other != self.cpu);
@@ -161,13 +170,14 @@ impl Role {
 
     fn config(&self) -> Config {
         // Handlers that admission refuses play without a promise.
-        let config = Config { unscreened: true, ..Config::default() };
-        if self.variant.has_daemon() {
+        let discipline = if self.variant.has_windows() { &DWCS } else { &RMDP };
+        let config = Config { unscreened: true, discipline, ..Config::default() };
+        if self.with_daemon {
             let (socket, name) = (self.socket.clone(), format!("player{}", self.first));
             Config { daemon: Some(Attach { socket, name }), ..config }
         } else {
             let cpus = vec![self.cpu];
-            Config { discipline: &DWCS, cpus, cpu_limit: CPU_LIMIT, ..config }
+            Config { cpus, cpu_limit: CPU_LIMIT, ..config }
         }
     }
 
@@ -177,23 +187,27 @@ impl Role {
         place: usize,
         mut reader: StreamReader,
         all_counts: Arc<Mutex<Vec<FrameCounts>>>,
+        raiser: Arc<OnceLock<Raiser>>,
     ) -> HandlerId {
         let player = self.first + place;
         let need = need(player, self.cost, self.variant);
         let name = format!("player{player}");
         let mut screen = self.screen();
+        if self.variant.has_events() {
+            screen.state_by(Statements::of(player, raiser));
+        }
         let mut play = move |reader: &mut StreamReader, batch: &mut Batch<'_>| {
-            screen.take_events(batch);
-            while screen.has_frame(reader) && batch.proceed() {
+            loop {
+                let has_frame = screen.has_frame(reader);
+                screen.state_next(batch);
+                if !has_frame || !batch.proceed() {
+                    break;
+                }
                 screen.show(reader);
             }
-            screen.take_events(batch);
             lock(&all_counts)[place] = screen.counts();
         };
-        let handler = if self.variant.has_daemon() {
-            // Upcalled when a frame is there.
-            runtime.stream_reader_handler(&name, need, reader, 1, play)
-        } else {
+        let handler = if self.variant.has_windows() {
             // Upcalled by the clock of the screen, because windows count periods.
             runtime.handler(&name, need, move |batch| {
                 play(&mut reader, batch);
@@ -202,6 +216,9 @@ impl Role {
                     batch.finish();
                 }
             })
+        } else {
+            // Upcalled when a frame is there.
+            runtime.stream_reader_handler(&name, need, reader, 1, play)
         };
         handler.expect("unscreened")
     }

@@ -7,6 +7,7 @@ use upcall::time::{Instant, Span};
 use upcall::{Batch, clock};
 
 use crate::decoder::Decoder;
+use crate::frame_events::Statements;
 use crate::setup::number;
 
 /// Bytes in front of each frame in its stream: its number, and its display time.
@@ -20,8 +21,12 @@ pub struct Screen {
     /// Numbers of the frames that count.
     counted: Range<u64>,
     counts: FrameCounts,
-    /// Frames that are done and whose events are not taken yet.
-    events_due: u64,
+    /// Frames that were taken from the stream.
+    taken: u64,
+    /// The number and the display time of the last one.
+    last: (u64, Instant),
+    /// `None`: nobody asks for them.
+    statements: Option<Statements>,
 }
 
 /// Counts of the frames of a player.
@@ -56,18 +61,26 @@ impl FrameCounts {
 
 impl Screen {
     pub fn new(decoder: Decoder, cost: Span, counted: Range<u64>) -> Self {
-        Screen { decoder, cost, counted, counts: FrameCounts::default(), events_due: 0 }
+        let (counts, last) = (FrameCounts::default(), (0, Instant::ZERO));
+        Screen { decoder, cost, counted, counts, taken: 0, last, statements: None }
+    }
+
+    /// States each next frame to the service that raises its event.
+    pub fn state_by(&mut self, statements: Statements) {
+        self.statements = Some(statements);
     }
 
     pub fn counts(&self) -> FrameCounts {
         self.counts
     }
 
-    /// Takes as many events as frames, so that the remaining events belong to waiting frames. An
-    /// event may come a moment after its frame.
-    pub fn take_events(&mut self, batch: &mut Batch<'_>) {
-        while self.events_due > 0 && batch.take_event().is_some() {
-            self.events_due -= 1;
+    /// States the next frame, if frames were taken. Events that are there before belong to frames
+    /// that were taken.
+    pub fn state_next(&mut self, batch: &mut Batch<'_>) {
+        let Some(statements) = &mut self.statements else { return };
+        if statements.is_due(self.taken) {
+            while batch.take_event().is_some() {}
+            statements.state(self.last, self.taken);
         }
     }
 
@@ -79,7 +92,7 @@ impl Screen {
                 return true;
             }
             message.done();
-            self.events_due += 1;
+            (self.taken, self.last) = (self.taken + 1, (number, due));
             self.counts.skipped += u64::from(self.counted.contains(&number));
         }
         false
@@ -92,7 +105,7 @@ impl Screen {
         let len = message.len() - HEADER_BYTES;
         message.payload().copy_to(HEADER_BYTES, self.decoder.buffer(len));
         message.done();
-        self.events_due += 1;
+        (self.taken, self.last) = (self.taken + 1, (number, due));
         let before_ns = upcall::thread_cpu_ns();
         self.decoder.decode(len);
         let cpu_ns = upcall::thread_cpu_ns() - before_ns;

@@ -4,19 +4,27 @@ use std::time::Duration;
 
 use upcall::activity::Window;
 use upcall::admission::Share;
-use upcall::time::Span;
+use upcall::clock;
+use upcall::io_events::FrameRate;
+use upcall::time::{Instant, Span};
 
 /// The environment variable that gives a process started by this one its role.
 pub const ROLE: &str = "UPCALL_BENCH_ROLE";
 /// Interval between two frames: 30 per second.
 pub const PERIOD: Span = Span::from_nanos(33_333_333);
 pub const RATE: f64 = 30.0;
+pub const FRAME_RATE: FrameRate = match FrameRate::new(30, 1) {
+    Some(rate) => rate,
+    None => panic!("a number is 0"),
+};
 /// The most by which a frame is late.
 pub const JITTER: Span = Span::from_millis(5);
-/// Time from the arrival of a frame to its display.
+/// Time to the display of a frame from the moment at which it comes if it is not late.
 pub const SHOWN_AFTER: Span = Span::from_millis(50);
 /// The slice of round robin in the paper.
 pub const SLICE: Duration = Duration::from_micros(150);
+/// Priority of the threads of the source: above ordinary threads on their CPUs.
+pub const SOURCE_PRIORITY: u8 = 40;
 /// Frames of each player before those that count.
 pub const WARM_FRAMES: u64 = 15;
 /// The most that admission grants here.
@@ -32,6 +40,13 @@ pub const CLASSES: [Window; 3] = [
     Window { misses: 1, periods: 2 },
     Window { misses: 4, periods: 5 },
 ];
+
+/// The next period of the screen whose clock all players of a machine share, one period from now at
+/// the earliest.
+pub fn screen_clock() -> Instant {
+    let periods = clock::now().as_nanos() / PERIOD.as_nanos() + 2;
+    Instant::from_nanos(periods * PERIOD.as_nanos())
+}
 
 pub fn window(player: usize) -> Window {
     CLASSES[player % CLASSES.len()]

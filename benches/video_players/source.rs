@@ -1,10 +1,11 @@
 //! The source, which sends the frames from another CPU.
 
+use std::io::{PipeWriter, Write};
 use std::ops::Range;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use upcall::channel::{Raise, Raiser};
+use upcall::io_events::NextFrame;
 use upcall::stream::StreamWriter;
 use upcall::time::{Instant, Span};
 use upcall::{allowed_cpus, clock};
@@ -13,16 +14,13 @@ use upcall_sys::schedule;
 
 use crate::clip::Clip;
 use crate::screen::HEADER_BYTES;
-use crate::setup::{JITTER, PERIOD, SHOWN_AFTER};
+use crate::setup::{FRAME_RATE, JITTER, PERIOD, SHOWN_AFTER, SOURCE_PRIORITY};
 
-/// Above ordinary threads on its CPU.
-const PRIORITY: u8 = 40;
-
-/// The stream for the frames of a player, and the raiser of their events.
+/// The stream for the frames of a player, and the pipe that tells the I/O event service of them.
 pub struct Receiver {
     pub writer: StreamWriter,
     /// `None`: only the stream tells the player about frames.
-    pub raiser: Option<Raiser>,
+    pub pipe: Option<PipeWriter>,
 }
 
 /// The source's counts after it has sent all frames.
@@ -52,7 +50,7 @@ pub fn start(
         }
         // Without the right to a real-time class it sends as an ordinary thread. The bench prints
         // how late it was.
-        let _ = schedule::set_fifo(PRIORITY);
+        let _ = schedule::set_fifo(SOURCE_PRIORITY);
         let mut sent = Sent { dropped: vec![0; players.len()], late_max: Span::ZERO };
         for (at, player, number) in arrivals(players.len(), begin, counted.end) {
             upcall_sys::clock::sleep_until_ns(at.as_nanos());
@@ -60,8 +58,9 @@ pub fn start(
             sent.late_max = sent.late_max.max(now.since(at));
             // Each player starts at another place in the clip.
             let place = (usize::try_from(number).unwrap_or(0) + player * 7) % clip.frames.len();
-            let is_sent =
-                send(&mut players[player], number, now + SHOWN_AFTER, &clip.frames[place]);
+            let start = first_display(player, begin);
+            let due = NextFrame { rate: FRAME_RATE, counter: number, start }.display_time();
+            let is_sent = send(&mut players[player], number, due, &clip.frames[place]);
             sent.dropped[player] += u64::from(!is_sent && counted.contains(&number));
         }
         // Gives the players time to show the last frame.
@@ -70,15 +69,29 @@ pub fn start(
     })
 }
 
+/// When the first frame of a player comes if it is not late.
+fn phase(chance: &mut Chance) -> Span {
+    Span::from_nanos(chance.between(0, PERIOD.as_nanos() - 1))
+}
+
+fn chance_of(player: usize) -> Chance {
+    Chance::new(2001, player as u64)
+}
+
+/// When the first frame of a player is displayed.
+pub fn first_display(player: usize, begin: Instant) -> Instant {
+    begin + phase(&mut chance_of(player)) + SHOWN_AFTER
+}
+
 /// The time, the player and the number of each arrival, in order of time.
 fn arrivals(players: usize, begin: Instant, frames: u64) -> Vec<(Instant, usize, u64)> {
     let mut all = Vec::new();
     for player in 0..players {
-        let mut chance = Chance::new(2001, player as u64);
-        let phase = Span::from_nanos(chance.between(0, PERIOD.as_nanos() - 1));
+        let mut chance = chance_of(player);
+        let phase = phase(&mut chance);
         all.extend((0..frames).map(|number| {
             let late = Span::from_nanos(chance.between(0, JITTER.as_nanos()));
-            (begin + phase + PERIOD.saturating_mul(number) + late, player, number)
+            (begin + phase + FRAME_RATE.span(number) + late, player, number)
         }));
     }
     all.sort_unstable();
@@ -93,10 +106,10 @@ fn send(player: &mut Receiver, number: u64, due: Instant, frame: &[u8]) -> bool 
     room.payload().fill(0, header.as_flattened());
     room.payload().fill(HEADER_BYTES, frame);
     room.stage(len);
-    let is_sent = player.writer.commit().is_ok();
-    if let Some(raiser) = player.raiser.as_ref().filter(|_| is_sent) {
-        let raise = Raise::row(0).words([due.as_nanos(), number, 0, 0, 0]);
-        raiser.raise(&raise).expect("a ring has more room than a stream");
+    // The player may take the frame at once, and then the byte has to be there.
+    if let Some(pipe) = &mut player.pipe {
+        pipe.write_all(&[0]).expect("a pipe has more room than a stream");
     }
-    is_sent
+    player.writer.commit().expect("the player is there");
+    true
 }

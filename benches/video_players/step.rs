@@ -1,21 +1,24 @@
 //! One step: a number of players, under one variant, for some seconds.
 
 use std::io::{BufRead, BufReader};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 
-use upcall::channel::{Form, Forms, Route, Service, ServiceTerms};
 use upcall::clock;
+use upcall::discipline::{DWCS, RMDP};
+use upcall::status::status;
 use upcall::stream::{StreamListener, StreamWriter};
-use upcall::time::Span;
+use upcall::time::{Instant, Span};
 use upcall_benches::{measured_cpu, steal_ms};
 use upcall_daemon::server::{self, Daemon, DaemonEvent};
 
 use crate::clip::Clip;
+use crate::frame_events::FrameEvents;
+use crate::groups::Groups;
 use crate::player::Role;
 use crate::screen::FrameCounts;
-use crate::setup::{CLASSES, CPU_LIMIT, PERIOD, ROLE, WARM_FRAMES};
+use crate::setup::{CLASSES, CPU_LIMIT, PERIOD, ROLE, WARM_FRAMES, number};
 use crate::source::{self, Receiver, Sent};
 use crate::variant::Variant;
 
@@ -31,6 +34,8 @@ pub struct Setting {
     pub clip: Arc<Clip>,
     /// The declared cost of a frame.
     pub cost: Span,
+    /// How many players admission has room for.
+    pub admitted: usize,
     /// Frames that count, after the first [`WARM_FRAMES`].
     pub frames: u64,
 }
@@ -44,9 +49,22 @@ pub struct Outcome {
     pub stolen_ms: u64,
     /// Frames of each player that count.
     pub frames: u64,
+    /// The numbers of the players that a daemon admitted. `None`: no daemon.
+    pub admitted: Option<Vec<usize>>,
 }
 
 impl Outcome {
+    /// The mean and the worst of the players that a daemon admitted, or of those that it refused.
+    /// `None` if there are none.
+    pub fn mean_worst_of(&self, is_admitted: bool) -> Option<[f64; 2]> {
+        let admitted = self.admitted.as_ref()?;
+        let rates = self.rates();
+        let of = rates.iter().enumerate().filter(|(at, _)| admitted.contains(at) == is_admitted);
+        let rates: Vec<f64> = of.map(|(_, &rate)| rate).collect();
+        let worst = rates.iter().copied().reduce(f64::min)?;
+        Some([rates.iter().sum::<f64>() / rates.len() as f64, worst])
+    }
+
     /// Frames per second of each player.
     pub fn rates(&self) -> Vec<f64> {
         let seconds = self.frames as f64 * PERIOD.as_nanos() as f64 / 1e9;
@@ -105,15 +123,18 @@ pub fn run(setting: &Setting, variant: Variant, players: usize) -> Outcome {
     let cpu = measured_cpu();
     let place = |what| std::env::temp_dir().join(format!("upcall-{what}-{}", std::process::id()));
     let (socket, listener_path) = (place("video"), place("video-listener"));
-    let daemon = variant.has_daemon().then(|| Serving::start(socket.clone(), cpu));
+    let with_daemon = variant.has_daemon(players, setting.admitted);
+    let daemon = with_daemon.then(|| Serving::start(variant, socket.clone(), cpu));
+    let groups = (variant == Variant::Groups).then(|| Groups::make(players).expect("groups"));
     let frames_service = format!("upcall-video-{}", std::process::id());
-    let service = variant.has_events().then(|| event_service(&frames_service, players));
+    let events = variant.has_events().then(|| FrameEvents::open(&frames_service, players, cpu));
     let listener = StreamListener::bind(&listener_path).expect("a place for a listener");
     let (width, height) = setting.clip.size;
     let role = Role {
         variant,
         first: 0,
         players: 1,
+        with_daemon,
         cpu,
         bytes_max: setting.clip.bytes_max(),
         pixels: (width * height) as usize,
@@ -122,9 +143,9 @@ pub fn run(setting: &Setting, variant: Variant, players: usize) -> Outcome {
         parent: std::process::id(),
         service: frames_service,
         listener: listener_path.clone(),
-        socket,
+        socket: socket.clone(),
     };
-    let roles: Vec<Role> = if variant.has_windows() {
+    let roles: Vec<Role> = if variant.is_upcall() && !with_daemon {
         vec![Role { players, ..role }]
     } else {
         (0..players).map(|first| Role { first, ..role.clone() }).collect()
@@ -132,6 +153,9 @@ pub fn run(setting: &Setting, variant: Variant, players: usize) -> Outcome {
     let (mut processes, mut writers, mut connections) = (Vec::new(), Vec::new(), Vec::new());
     for role in roles {
         let mut process = Process::start(&role);
+        if let Some(groups) = &groups {
+            groups.add(role.first, process.child.id()).expect("the player's group takes it");
+        }
         for _ in 0..role.players {
             let received =
                 listener.accept(Some(clock::now() + CONNECT_TIMEOUT)).expect("a player's stream");
@@ -143,10 +167,11 @@ pub fn run(setting: &Setting, variant: Variant, players: usize) -> Outcome {
         processes.push((process, role.players));
     }
     let _ = std::fs::remove_file(listener_path);
-    let players = receivers(writers, service.as_ref());
+    let admitted = with_daemon.then(|| admitted_players(&socket));
     let counted = WARM_FRAMES..WARM_FRAMES + setting.frames;
     let stolen_before_ms = steal_ms(cpu).unwrap_or_default();
     let begin = clock::now() + LEAD;
+    let players = receivers(writers, events.as_ref(), begin);
     let source = source::start(setting.clip.clone(), players, begin, counted, cpu);
     let sent = source.join().expect("the source does not panic");
     let stolen_ms = steal_ms(cpu).unwrap_or_default() - stolen_before_ms;
@@ -158,34 +183,29 @@ pub fn run(setting: &Setting, variant: Variant, players: usize) -> Outcome {
     if let Some(daemon) = daemon {
         daemon.stop();
     }
-    let outcome = Outcome { all_counts, sent, stolen_ms, frames: setting.frames };
+    let outcome = Outcome { all_counts, sent, stolen_ms, frames: setting.frames, admitted };
     outcome.check();
     outcome
 }
 
-/// The service that raises an event for each frame, ranked by its display time (the paper's I/O
-/// module).
-fn event_service(name: &str, players: usize) -> Service {
-    let forms = Forms { to_service: Form::Counter, to_client: Form::Ring { slots: 64 } };
-    let terms = ServiceTerms::new(forms, Route::to(|_| {})).clients_max(players);
-    Service::in_thread(name, terms).expect("a service")
+/// The numbers of the players that the daemon admitted. The others play without a promise.
+fn admitted_players(socket: &Path) -> Vec<usize> {
+    let domains = status(socket).expect("the daemon answers").domains;
+    let activities = domains.iter().flat_map(|domain| &domain.activities);
+    let admitted = activities.filter(|activity| !activity.unscreened);
+    admitted.map(|activity| number(activity.name.trim_start_matches("player"))).collect()
 }
 
-/// Streams and events of the players, which registered in the order of their numbers.
-fn receivers(writers: Vec<StreamWriter>, service: Option<&Service>) -> Vec<Receiver> {
-    let mut clients = service.map(Service::clients).unwrap_or_default();
-    clients.sort_unstable();
-    let mut raisers = clients.into_iter().map(|client| service?.raiser(client));
-    let receivers: Vec<Receiver> = writers
-        .into_iter()
-        .map(|writer| Receiver { writer, raiser: raisers.next().flatten() })
-        .collect();
-    let with_events = receivers.iter().filter(|receiver| receiver.raiser.is_some()).count();
-    assert!(
-        service.is_none() || with_events == receivers.len(),
-        "{with_events} players receive events"
-    );
-    receivers
+/// Streams and pipes of the players.
+fn receivers(
+    writers: Vec<StreamWriter>,
+    events: Option<&FrameEvents>,
+    begin: Instant,
+) -> Vec<Receiver> {
+    let displays: Vec<Instant> =
+        (0..writers.len()).map(|player| source::first_display(player, begin)).collect();
+    let mut pipes = events.map(|events| events.watch(&displays)).unwrap_or_default().into_iter();
+    writers.into_iter().map(|writer| Receiver { writer, pipe: pipes.next() }).collect()
 }
 
 /// A daemon in this process.
@@ -195,9 +215,10 @@ struct Serving {
 }
 
 impl Serving {
-    fn start(socket: PathBuf, cpu: u32) -> Self {
-        let config =
-            server::Config { cpu_limit: CPU_LIMIT, ..server::Config::new(socket, vec![cpu]) };
+    fn start(variant: Variant, socket: PathBuf, cpu: u32) -> Self {
+        let discipline = if variant.has_windows() { &DWCS } else { &RMDP };
+        let config = server::Config::new(socket, vec![cpu]);
+        let config = server::Config { cpu_limit: CPU_LIMIT, discipline, ..config };
         let daemon = Daemon::start(config).expect("a daemon");
         let stopper = daemon.stopper();
         let thread = std::thread::spawn(move || {

@@ -1,10 +1,12 @@
 //! The variants: how players are scheduled.
 
-/// Figure 4 of the paper has the first three, Figure 5 the others.
+/// Figure 4 of the paper has the first four, Figure 5 the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Variant {
     /// Ordinary processes, `SCHED_OTHER`.
     Ordinary,
+    /// The same, each in a control group of its own ([`crate::groups`]).
+    Groups,
     /// `SCHED_RR` at one priority, with the kernel's slice.
     RoundRobin,
     /// The same, with players that move to the end of the queue every 150 us.
@@ -13,15 +15,17 @@ pub enum Variant {
     Rmdp,
     /// The same. Among equals, the domain whose frame is shown first goes first.
     RmdpEvents,
-    /// DWCS with the windows of [`crate::setup::window`].
+    /// DWCS with the windows of [`crate::setup::window`]: domains under a daemon as long as it
+    /// admits all, else handlers of one process.
     Dwcs,
     /// The same, with events by display time.
     DwcsEvents,
 }
 
 impl Variant {
-    pub const ALL: [Variant; 7] = [
+    pub const ALL: [Variant; 8] = [
         Variant::Ordinary,
+        Variant::Groups,
         Variant::RoundRobin,
         Variant::Sliced,
         Variant::Rmdp,
@@ -33,6 +37,7 @@ impl Variant {
     pub fn name(self) -> &'static str {
         match self {
             Variant::Ordinary => "other",
+            Variant::Groups => "groups",
             Variant::RoundRobin => "rr",
             Variant::Sliced => "rr-150us",
             Variant::Rmdp => "rmdp",
@@ -51,6 +56,7 @@ impl Variant {
     pub fn long_name(self) -> &'static str {
         match self {
             Variant::Ordinary => "SCHED_OTHER",
+            Variant::Groups => "SCHED_OTHER, a control group each",
             Variant::RoundRobin => "SCHED_RR, the kernel's slices",
             Variant::Sliced => "SCHED_RR, slices of 150 us",
             Variant::Rmdp => "upcalld, RMDP, no events",
@@ -61,16 +67,17 @@ impl Variant {
     }
 
     pub fn is_upcall(self) -> bool {
-        self.has_daemon() || self.has_windows()
+        matches!(self, Variant::Rmdp | Variant::RmdpEvents) || self.has_windows()
     }
 
-    /// Whether each player is a domain among others.
-    pub fn has_daemon(self) -> bool {
-        matches!(self, Variant::Rmdp | Variant::RmdpEvents)
+    /// Whether each of `players` players is a domain under a daemon that admits `admitted` of them.
+    /// A daemon admits under DWCS only what misses nothing (docs/decisions/0022). So beyond that
+    /// one process plays, whose windows allow misses.
+    pub fn has_daemon(self, players: usize, admitted: usize) -> bool {
+        self.is_upcall() && (!self.has_windows() || players <= admitted)
     }
 
-    /// Whether all players are handlers of one process. No daemon offers DWCS, because its ranks do
-    /// not compare between processes.
+    /// Whether players have windows, and the clock of one screen.
     pub fn has_windows(self) -> bool {
         matches!(self, Variant::Dwcs | Variant::DwcsEvents)
     }

@@ -79,11 +79,6 @@ const ALL: &[Stored] = &[
     stored("processes-whole", 360, &["bench -p upcall-benches --bench processes -- 16"]),
     stored("wake", 240, &["bench -p upcall-benches --bench wake"]),
     stored("hostile", 480, &["bench -p upcall-benches --bench hostile"]),
-    stored(
-        "video-players-real",
-        480,
-        &["bench -p upcall-benches --bench video_players -- --figures"],
-    ),
     stored("figure7", 540, &["bench -p upcall-benches --bench figure7"]),
     stored(
         "ps-lag",
@@ -92,6 +87,11 @@ const ALL: &[Stored] = &[
            --test-threads=1"],
     ),
     stored("soak-streams", 360, &["xtask soak streams --messages 1000000000 --kills 1000"]),
+    stored(
+        "video-players-real",
+        1_800,
+        &["bench -p upcall-benches --bench video_players -- --figures"],
+    ),
 ];
 
 /// The pictures that a result draws.
