@@ -28,8 +28,9 @@
 //!    shows when. A domain has its longest quantum and 1 ms to respond. It may owe two jobs of each
 //!    of its activities and half the grace. Beyond that its thread gets a priority below the KLS
 //!    thread, and loses the turn. This is no offence: the machine may have stood still. Two looks
-//!    must show the same silence, the thread must be ready to run, and another domain must wait. A
-//!    domain that runs without the turn is treated in the same way while the holder is silent.
+//!    must show the same silence, the thread must be ready to run and have run between them, and
+//!    another domain must wait. A domain that runs without the turn is treated in the same way while
+//!    the holder is silent.
 //! 2. The domain responds, and owes nothing above its limit (preempted), or nothing at all
 //!    (lowered). Its thread gets its priority back and takes turns again. A thread whose CPU time
 //!    shows that it did not run has lost the time to the host. It finishes its quantum at once.
@@ -37,7 +38,9 @@
 //!    processes do not count. Time that the host took without reporting it does not count either
 //!    (`meter`). Without the real-time class there is no state *preempted*. Then the watchdog
 //!    requests a yield in the kernel area, and the offence follows from the CPU time alone.
-//! 4. It responds and owes nothing. It returns, but not after too many offences.
+//! 4. It responds and owes nothing. It returns, but not after too many offences. Below domains that
+//!    use the whole CPU it cannot respond. So without CPU time for 50 ms it finishes its quantum at
+//!    once, as in (2).
 //! 5. The thread may run on in the ordinary class, without turns. So real-time threads stay below
 //!    the share of the CPU that Linux allows them (sched(7), `sched_rt_runtime_us`).
 //! 6. The server sends SIGKILL.
