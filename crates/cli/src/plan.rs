@@ -155,8 +155,8 @@ fn domains_with_accounts(activities: &[Planned<'_>], discipline: &Discipline) ->
     if have_accounts { domains } else { Vec::new() }
 }
 
-/// Admits one activity after the other. With `soft`, refused ones are placed as well. `domains`: the
-/// domains that have accounts.
+/// Admits one activity after the other. With `soft`, refused ones are placed as well. `domains`:
+/// the domains that have accounts.
 fn place_all(
     activities: &mut [Planned<'_>],
     reservations: Reservations,

@@ -2,7 +2,7 @@
 //!
 //! The KLS thread uses them when it chooses. Between two choices the state stands in the turn page,
 //! which the domains of the user can write: an impossible value counts as 0. The parts are the
-//! daemon's. [`SharesOfDomains`] has them for the KLS thread, and the kernel area for the domains.
+//! daemon's. [`shares`] has them for the KLS thread, and the kernel area for the domains.
 //!
 //! ```text
 //!   choosing -- (1) a domain is next --> passes the turn
@@ -15,8 +15,6 @@
 //! 2. All domains wait, and the thread sleeps. Releases that come meanwhile join the competition.
 //! 3. Ordinary programs are charged for the time that they had.
 
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
-
 use upcall_core::admission::Share;
 use upcall_core::policy::ps::{Choice, ORDINARY, TurnAccounts, TurnState, request_of_key};
 use upcall_core::time::{Instant, Span};
@@ -25,33 +23,9 @@ use upcall_shm::{DOMAINS_MAX, DomainId};
 
 use crate::group::{DomainGroup, Members, PROXY_GENERATION};
 
+pub(crate) mod shares;
 #[cfg(test)]
 mod tests;
-
-/// The daemon, which stands for ordinary programs, and the domains.
-const CLIENTS: usize = DOMAINS_MAX as usize + 1;
-
-/// The part of the CPU that each domain of a group has, in millionths; 0: none. The first is that of
-/// ordinary programs. Relaxed everywhere: each number is used on its own.
-#[derive(Debug)]
-pub(crate) struct SharesOfDomains([AtomicU32; CLIENTS]);
-
-impl SharesOfDomains {
-    /// No client has a part.
-    pub(crate) fn none() -> Self {
-        SharesOfDomains([const { AtomicU32::new(0) }; CLIENTS])
-    }
-
-    /// The part of a client.
-    pub(crate) fn ppm(&self, domain: DomainId) -> u32 {
-        self.0[domain.number() as usize].load(Relaxed)
-    }
-
-    /// Sets the part of a client. For the server.
-    pub(crate) fn set(&self, domain: DomainId, ppm: u32) {
-        self.0[domain.number() as usize].store(ppm, Relaxed);
-    }
-}
 
 /// What the KLS thread does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,8 +52,8 @@ impl Accounts {
         Accounts { of: TurnAccounts::new(DOMAINS_MAX + 1, quantum), ordinary_until: None }
     }
 
-    /// Chooses what is served from `now` on, by the copies of the members' areas. The daemon has the
-    /// turn. O(members).
+    /// Chooses what is served from `now` on, by the copies of the members' areas. The daemon has
+    /// the turn. O(members).
     pub(crate) fn choose(&mut self, group: &DomainGroup, members: &Members, now: Instant) -> Turn {
         self.load(group, members);
         self.of.advance(now);
@@ -140,7 +114,8 @@ impl Accounts {
 }
 
 /// How far a domain is behind its part, in nanoseconds of CPU time, as of the last choice; negative
-/// if ahead. `None`: it has no part. For the server: the value is what the domains of the user state.
+/// if ahead. `None`: it has no part. For the server: the value is what the domains of the user
+/// state.
 pub(crate) fn lag_ns(group: &DomainGroup, domain: DomainId, generation: u64) -> Option<i64> {
     let mut of = TurnAccounts::new(DOMAINS_MAX + 1, Span::ZERO);
     of.set_share(domain.number(), Some(Share::from_ppm(group.shares.ppm(domain))?));

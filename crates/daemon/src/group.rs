@@ -25,7 +25,7 @@ use upcall_sys::process::{
 };
 use upcall_sys::{OsError, futex};
 
-use crate::accounts::SharesOfDomains;
+use crate::accounts::shares::SharesOfDomains;
 use crate::area_copy::{AreaCopy, Copied};
 use crate::member_thread::MemberThread;
 use crate::pacing::Pacing;

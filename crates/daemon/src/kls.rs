@@ -240,8 +240,8 @@ impl Kls {
         Choice::Passed(group.clone(), domain)
     }
 
-    /// Chooses by the accounts of the own group. Under PS the activities of a CPU belong to one user,
-    /// so the other groups have nothing to run. The caller holds the lock of the choice.
+    /// Chooses by the accounts of the own group. Under PS the activities of a CPU belong to one
+    /// user, so the other groups have nothing to run. The caller holds the lock of the choice.
     fn choose_by_account(&mut self, now: Instant) -> Choice {
         let interruption_max = self.interruption_max();
         let Kls { group, view, accounts: Some(accounts), cpu_state, .. } = self else {

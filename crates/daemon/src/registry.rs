@@ -185,7 +185,7 @@ impl Registry {
                 last = PlaceError::OtherUser(cpu);
                 continue;
             }
-            let spot = Spot { cpu, lower_ranked: &[], user: self.party(number, uid) };
+            let spot = Spot { cpu, lower_ranked: &[], user: self.user_or_domain(number, uid) };
             last = match self.reservations.reserve_at(spot, name, params, terms) {
                 Ok(reservation) => return Ok(Ok(reservation)),
                 Err(Some(refusal)) => refusal.into(),
@@ -209,7 +209,7 @@ impl Registry {
     ) -> Result<Grant, PlaceError> {
         let quantum = ActivityParams::new(PERIOD_MAX, params.quantum_cost());
         let background = Terms { class: WorkClass::Background, ..Terms::default() };
-        let spot = Spot { cpu, lower_ranked: &[], user: self.party(number, uid) };
+        let spot = Spot { cpu, lower_ranked: &[], user: self.user_or_domain(number, uid) };
         let place = match self.reservations.reserve_at(spot, name, quantum, &background) {
             Ok(reservation) => Some(reservation.id),
             Err(None) => return Err(PlaceError::Cpu(cpu)),
@@ -230,8 +230,8 @@ impl Registry {
         self.discipline.time_quantum.filter(|_| self.by_accounts())
     }
 
-    /// The party of an activity in admission: its user, or its domain under PS.
-    fn party(&self, number: u32, uid: u32) -> u32 {
+    /// As admission tells activities apart: by their user, or by their domain under PS.
+    fn user_or_domain(&self, number: u32, uid: u32) -> u32 {
         if self.by_accounts() { number } else { uid }
     }
 
@@ -407,7 +407,8 @@ impl Registry {
         if self.is_of_other_user(cpu, uid) {
             return Err(PlaceError::OtherUser(cpu));
         }
-        let spot = Spot { cpu, lower_ranked: &lower_ranked, user: self.party(number, uid) };
+        let spot =
+            Spot { cpu, lower_ranked: &lower_ranked, user: self.user_or_domain(number, uid) };
         match self.reservations.reserve_at(spot, name, params, terms) {
             Ok(reservation) => return Ok(reservation.id),
             Err(Some(refusal)) if !matches!(refusal.reason, Reason::OverLimit { .. }) => {
@@ -612,7 +613,9 @@ fn admitted(
         order,
         key_min: discipline.key_min(params, terms),
         delay: discipline.key_delay(params, terms),
-        wins_ties: discipline.wins_ties(terms),
+        // Under PS the word of the event shows a lag.
+        wins_ties: discipline.wins_ties(terms)
+            || discipline.domain_order() == DomainOrder::Accounts,
     }
 }
 

@@ -29,8 +29,8 @@
 //!    of its activities and half the grace. Beyond that its thread gets a priority below the KLS
 //!    thread, and loses the turn. This is no offence: the machine may have stood still. Two looks
 //!    must show the same silence, the thread must be ready to run and have run between them, and
-//!    another domain must wait. A domain that runs without the turn is treated in the same way while
-//!    the holder is silent.
+//!    another domain must wait. A domain that runs without the turn is treated in the same way
+//!    while the holder is silent.
 //! 2. The domain responds, and owes nothing above its limit (preempted), or nothing at all
 //!    (lowered). Its thread gets its priority back and takes turns again. A thread whose CPU time
 //!    shows that it did not run has lost the time to the host. It finishes its quantum at once.

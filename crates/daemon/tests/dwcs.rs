@@ -12,9 +12,9 @@ use std::time::Duration;
 
 use upcall_core::activity::{ActivityParams, Terms, Window};
 use upcall_core::admission::{Reason, Share};
-use upcall_core::discipline::{DWCS, PS};
+use upcall_core::discipline::DWCS;
 use upcall_core::time::{Instant, Span};
-use upcall_daemon::server::{Config, Daemon, DaemonEvent, StartError};
+use upcall_daemon::server::DaemonEvent;
 use upcall_runtime::{CreateError, HandlerId, Runtime, clock};
 use upcall_sys::process::effective_user;
 
@@ -69,10 +69,6 @@ fn a_daemon_admits_what_misses_nothing_whenever_processes_start() {
     assert_eq!(refused.reason, Reason::NoEventServer { policy: "dwcs" });
     drop(runtime);
     server.stop();
-    let directory = tempfile::tempdir().unwrap();
-    let config = Config::new(directory.path().join("upcalld"), vec![support::cpu()]);
-    let refused = Daemon::start(Config { discipline: &PS, ..config });
-    assert!(matches!(refused, Err(StartError::Policy("ps"))));
 }
 
 /// Three domains in two processes reserve 80 % of a CPU. One takes `child_us` for each PDU, which

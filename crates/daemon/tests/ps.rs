@@ -228,6 +228,33 @@ fn a_domain_that_dies_leaves_its_part_to_the_others() {
 }
 
 #[test]
+fn the_status_shows_the_part_and_the_lag_of_a_domain() {
+    let _alone = support::alone();
+    let server = Server::start(|config| config.discipline = &PS);
+    let mut runtime = server.attach("domain");
+    let handler = always_busy(&mut runtime, Claim::Weight(1)).unwrap();
+    let mut other = server.attach("other");
+    let share_of_other = always_busy(&mut other, share(30)).unwrap();
+    runtime.run(handler).unwrap();
+    other.run(share_of_other).unwrap();
+    let (mut lags, mut of_activity) = (Vec::new(), None);
+    for _ in 0..50 {
+        std::thread::sleep(Duration::from_millis(10));
+        let status = upcall_runtime::status::status(&server.socket).unwrap();
+        let domain = &status.domains[0];
+        // Of the 90 % that admission may give, the other has 30.
+        assert_eq!(domain.virtual_processors[0].part_ppm, Some(600_000));
+        assert_eq!(status.domains[1].virtual_processors[0].part_ppm, Some(300_000));
+        lags.push(domain.lag_ns().unwrap());
+        of_activity = of_activity.or(domain.activities[0].lag_ns);
+    }
+    drop((runtime, other));
+    server.stop();
+    assert!(lags.iter().any(|lag| *lag != 0), "{lags:?}");
+    assert!(of_activity.is_some());
+}
+
+#[test]
 fn what_a_daemon_and_its_domains_must_agree_on() {
     let _alone = support::alone();
     let server = Server::start(|config| config.discipline = &PS);

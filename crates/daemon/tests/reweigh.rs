@@ -11,7 +11,8 @@ use upcall_core::time::Span;
 
 use support::Server;
 
-/// A daemon has no PS. The claim changed nothing there, and the call must not say that it did.
+/// The policy of this daemon has no shares. The claim changed nothing there, and the call must not
+/// say that it did.
 #[test]
 fn a_domain_is_told_that_its_daemon_has_no_shares() {
     let server = Server::start(|_| {});

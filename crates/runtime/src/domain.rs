@@ -52,6 +52,7 @@ mod control;
 pub(crate) mod error;
 mod interruptions;
 mod listener;
+mod pages;
 mod peers;
 pub(crate) mod socket;
 pub(crate) mod virtual_processor;

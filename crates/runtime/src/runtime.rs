@@ -55,11 +55,17 @@ const LOOK_EVERY: Span = Span::from_millis(100);
 ///
 /// | to | call |
 /// |---|---|
-/// | create | [`handler`](Runtime::handler), [`stream_reader_handler`](Runtime::stream_reader_handler), [`stream_writer_handler`](Runtime::stream_writer_handler), [`task`](Runtime::task), [`virtual_handler`](Runtime::virtual_handler) |
-/// | deliver, or stop delivery | [`run`](Runtime::run), [`run_at`](Runtime::run_at), [`suspend`](Runtime::suspend), [`close`](Runtime::close) |
+/// | create | [`handler`](Runtime::handler),
+/// [`stream_reader_handler`](Runtime::stream_reader_handler),
+/// [`stream_writer_handler`](Runtime::stream_writer_handler), [`task`](Runtime::task),
+/// [`virtual_handler`](Runtime::virtual_handler) |
+/// | deliver, or stop delivery | [`run`](Runtime::run), [`run_at`](Runtime::run_at),
+/// [`suspend`](Runtime::suspend), [`close`](Runtime::close) |
 /// | wait | [`wait`](Runtime::wait), [`endings`](Runtime::endings) |
-/// | post an event to a handler | [`poster`](Runtime::poster), [`service`](Runtime::service), [`client`](Runtime::client) |
-/// | watch | [`poll`](Runtime::poll), [`statistics`](Runtime::statistics), [`notices`](Runtime::notices), [`offences`](Runtime::offences) |
+/// | post an event to a handler | [`poster`](Runtime::poster), [`service`](Runtime::service),
+/// [`client`](Runtime::client) |
+/// | watch | [`poll`](Runtime::poll), [`statistics`](Runtime::statistics),
+/// [`notices`](Runtime::notices), [`offences`](Runtime::offences) |
 /// | end | [`stop`](Runtime::stop), [`abort`](Runtime::abort) |
 ///
 /// ```
@@ -283,9 +289,9 @@ impl Runtime {
     ///
     /// # Errors
     /// Admission refuses, and says why and which share would fit. It refuses every claim under a
-    /// policy without shares and weights ([`Reason::NotShared`](crate::admission::Reason)). A daemon
-    /// that refuses, or does not answer, is [`Reason::ByDaemon`](crate::admission::Reason). Then
-    /// nothing has changed.
+    /// policy without shares and weights ([`Reason::NotShared`](crate::admission::Reason)). A
+    /// daemon that refuses, or does not answer, is [`Reason::ByDaemon`](crate::admission::Reason).
+    /// Then nothing has changed.
     pub fn reweigh(&mut self, id: HandlerId, claim: Claim) -> Result<(), Box<Refusal>> {
         let Some(activity) = &self.activities[id.0] else { return Ok(()) };
         let (executor, number) = (activity.executor, activity.id);

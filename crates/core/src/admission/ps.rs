@@ -44,9 +44,9 @@
 //! charged more than was declared, so its last request may be a full one. Each of `n` activities
 //! may end one request `S` late.
 //!
-//! **Several processes.** The domains of a CPU have accounts of their own, and each divides its part
-//! among its activities ([`crate::policy::ps`], *Several processes*). For an activity of domain `d`
-//! with the shares `F_d` together, the bound grows:
+//! **Several processes.** The domains of a CPU have accounts of their own, and each divides its
+//! part among its activities ([`crate::policy::ps`], *Several processes*). For an activity of
+//! domain `d` with the shares `F_d` together, the bound grows:
 //!
 //! ```text
 //! R' = R + (r_d + B_d) / F_d        if the domain has another activity

@@ -1,9 +1,9 @@
 //! The accounts of the domains of a CPU under PS, as the domain that has the turn keeps them
 //! (docs/decisions/0022).
 //!
-//! [`super::virtual_processor`] uses it. The state stands in the turn page: it is loaded before each
-//! choice, and stored before the turn is passed on. The parts of the domains are the daemon's, and
-//! stand in the kernel area. No call waits, and only [`Accounts::new`] allocates.
+//! [`super::virtual_processor`] uses it. The state stands in the turn page: it is loaded before
+//! each choice, and stored before the turn is passed on. The parts of the domains are the daemon's,
+//! and stand in the kernel area. No call waits, and only [`Accounts::new`] allocates.
 
 use upcall_core::admission::Share;
 use upcall_core::policy::ps::{Choice, ORDINARY, TurnAccounts, TurnState, request_of_key};
@@ -13,8 +13,8 @@ use upcall_shm::{DOMAINS_MAX, DomainId};
 use upcall_sys::clock::thread_cpu_ns;
 use upcall_sys::memfd::SharedMapping;
 
+use super::pages::Pages;
 use super::peers::Peers;
-use super::virtual_processor::Pages;
 
 /// The daemon, which stands for ordinary programs, and the domains.
 const CLIENTS: usize = DOMAINS_MAX as usize + 1;

@@ -17,7 +17,8 @@ use upcall_sys::readiness::{self, Direction};
 
 use super::control::VirtualProcessorControl;
 use super::error::AttachError;
-use super::virtual_processor::{Pages, VirtualProcessor};
+use super::pages::Pages;
+use super::virtual_processor::VirtualProcessor;
 use crate::clock;
 use crate::daemon_fault::DaemonFault;
 use crate::mailbox::ACTIVITIES_MAX;

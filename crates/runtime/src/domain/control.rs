@@ -11,8 +11,9 @@ use rtrb::{Consumer, Producer, PushError};
 use upcall_core::time::Span;
 use upcall_shm::DomainId;
 
+use super::pages::Pages;
 use super::peers::PeerDomain;
-use super::virtual_processor::{Mail, Pages, VirtualProcessor};
+use super::virtual_processor::{Mail, VirtualProcessor};
 use crate::notify::{SharedNotifier, WakeHandle};
 
 /// How many domains may arrive before the executor takes them in.

@@ -19,10 +19,9 @@ use upcall_core::policy::{KEY_OVER_BUDGET, Standing};
 use upcall_core::scheduler::Scheduler;
 use upcall_core::time::{Instant, Span};
 use upcall_shm::DomainId;
-use upcall_shm::kernel_area::{Interrupt, Interrupts, Reader, State};
-use upcall_shm::turn_page::TurnPage;
+use upcall_shm::kernel_area::{Interrupt, Interrupts, State};
 use upcall_shm::user_area::{
-    Counters, LentMask, Mask, NEVER, Owner, Peer, Pending, Rank, Slot, SlotState, UNRESERVED, order,
+    Counters, LentMask, Mask, NEVER, Peer, Pending, Rank, Slot, SlotState, UNRESERVED, order,
 };
 use upcall_shm::wake_word::ASLEEP;
 use upcall_sys::futex;
@@ -30,6 +29,7 @@ use upcall_sys::memfd::{ReadOnlyMapping, SharedMapping};
 
 use super::accounts::Accounts;
 use super::interruptions::Interruptions;
+use super::pages::Pages;
 use super::peers::{PeerDomain, Peers, best_of, rivals_of};
 use super::woken_peers::WokenPeers;
 use crate::mailbox::{ACTIVITIES_MAX, Job};
@@ -37,18 +37,6 @@ use crate::notify::{SharedNotifier, WakeHandle, notify_domain};
 
 #[cfg(test)]
 mod tests;
-
-/// The pages of a domain on a CPU, as the daemon sent them.
-#[derive(Debug)]
-pub(crate) struct Pages {
-    pub(crate) turn: Arc<TurnPage<SharedMapping>>,
-    pub(crate) user: Owner<SharedMapping>,
-    /// The generation of the domain.
-    pub(crate) generation: u64,
-    /// The masks of the own user area, for tasks.
-    pub(crate) mask: Arc<LentMask<SharedMapping>>,
-    pub(crate) kernel: Reader<ReadOnlyMapping>,
-}
 
 /// The executor's ends of the rings that lead to and from the controller end.
 #[derive(Debug)]
@@ -496,7 +484,7 @@ impl VirtualProcessor {
     fn next_by_account(&mut self, scheduler: &Scheduler, now: Instant) -> Next {
         self.found = None;
         let own = self.own_request(scheduler, now);
-        // Whoever passed the turn has chosen this domain.
+        // The domain or thread that passed the turn has chosen this domain.
         let is_chosen = std::mem::take(&mut self.is_best) && !self.pages.turn.need_resched();
         if own.is_some() && is_chosen {
             return Next::Own;

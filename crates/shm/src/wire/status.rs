@@ -101,8 +101,8 @@ pub struct VirtualProcessorStatus {
     pub reserved_ppm: u64,
     /// PS: the part of the CPU that the domain has now, in millionths. `None`: the policy has none.
     pub part_ppm: Option<u64>,
-    /// PS: how far the domain is behind its part, as its user's domains state it, in ns of CPU time;
-    /// negative if ahead. `None`: it has no part.
+    /// PS: how far the domain is behind its part, as its user's domains state it, in ns of CPU
+    /// time; negative if ahead. `None`: it has no part.
     pub lag_ns: Option<i64>,
     /// CPU time of its thread so far.
     pub used_ns: u64,

@@ -336,13 +336,13 @@ proptest! {
     #[test]
     fn decoding_any_bytes_does_not_panic(
         bytes in proptest::collection::vec(any::<u8>(), 0..200),
-        at in 0..27usize,
+        at in 0..29usize,
     ) {
         let _ = (ToDaemon::decode(&bytes), ToDomain::decode(&bytes));
         // The bytes also follow a valid beginning.
         let all: Vec<_> = from_domain().iter().map(ToDaemon::encode)
             .chain(to_domain().iter().map(ToDomain::encode)).collect();
-        prop_assert_eq!(all.len(), 27);
+        prop_assert_eq!(all.len(), 29);
         let mixed = [&all[at][..all[at].len() / 2], &bytes].concat();
         let _ = (ToDaemon::decode(&mixed), ToDomain::decode(&mixed));
     }

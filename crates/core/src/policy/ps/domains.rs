@@ -95,7 +95,7 @@ impl From<Claim> for DomainClaim {
 /// the sum of all shares:
 ///
 /// ```text
-///   lag of d += p u - u         lag of another += p u         deadline of a request r: (r - lag) / p
+///   lag of d += p u - u      lag of another += p u      deadline of a request r: (r - lag) / p
 /// ```
 ///
 /// So the whole state of a domain between two choices is one number, which processes can share. A

@@ -1,6 +1,6 @@
 //! The accounts of a CPU whose domains pass a turn among themselves, and of ordinary programs.
 //!
-//! Whoever chooses the next domain uses them: the domain that has the turn, or the KLS thread of
+//! The domain that has the turn uses them to choose the next one, and so does the KLS thread of
 //! the daemon. The state between two choices is [`TurnState`], a few numbers that stand in a page
 //! of shared memory (docs/decisions/0022). The caller loads them, with the time as an argument, and
 //! stores them before it passes the turn on.
@@ -26,6 +26,9 @@ pub const ORDINARY: u32 = 0;
 /// The most by which ordinary programs may be ahead or behind. Linux stops the real-time class for
 /// 50 ms once it had 950 ms of a second: sched(7), `sched_rt_runtime_us`.
 const ALLOWANCE_NS_MAX: i64 = 20_000_000;
+
+/// A chooser may have read the clock so much later than the next one.
+const AHEAD_MAX: Span = Span::from_millis(100);
 
 /// What stands in shared memory between two choices, beside the lag of each domain
 /// ([`DomainAccounts::state`]).
@@ -106,8 +109,10 @@ impl TurnAccounts {
     /// without one was ordinary programs'.
     pub fn advance(&mut self, now: Instant) -> Span {
         let from = Instant::from_nanos(self.state.charged_ns);
-        let is_first = self.state.charged_ns == 0;
-        self.state.charged_ns = self.state.charged_ns.max(now.as_nanos());
+        // A time far ahead is none that a chooser stored.
+        let is_false = from > now + AHEAD_MAX;
+        let is_first = self.state.charged_ns == 0 || is_false;
+        self.state.charged_ns = now.as_nanos().max(if is_false { 0 } else { from.as_nanos() });
         if is_first {
             return Span::ZERO;
         }

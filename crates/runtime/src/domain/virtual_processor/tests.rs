@@ -4,9 +4,9 @@
 use std::num::NonZeroU64;
 use std::sync::Mutex;
 
-use upcall_shm::kernel_area::{self, Writer};
-use upcall_shm::turn_page;
-use upcall_shm::user_area;
+use upcall_shm::kernel_area::{self, Reader, Writer};
+use upcall_shm::turn_page::{self, TurnPage};
+use upcall_shm::user_area::{self, Owner};
 
 use super::*;
 use crate::domain::control::VirtualProcessorControl;
