@@ -180,11 +180,17 @@ fn assert_is_a_report(report: &Value) {
             ("share_of_time", Float),
             ("share_of_wanted", Float),
             ("lag_ns", Object),
+            ("lag_ns.now", Count),
             ("lag_ns.p99", Count),
             ("lag_ns.max", Count),
             ("lag_ns.samples", Count),
             ("wait_ns_mean", Count),
+            ("wait_ns_by_sample.p50", Count),
+            ("wait_ns_by_sample.p99", Count),
+            ("wait_ns_by_sample.max", Count),
+            ("wait_ns_by_sample.samples", Count),
             ("slices", Count),
+            ("completion_ns_by_lag", CountOrNull),
             ("promise.burst_ns", Count),
             ("promise.quantum_ns", Count),
             ("promise.lag_ns_max", Count),
@@ -249,6 +255,12 @@ fn a_share_that_is_too_small_for_its_period_is_refused_with_one_that_fits() {
     done.assert_code(&[0]);
     near("share", float(&report(&done), "share"), fits[0], 1e-5).unwrap();
     assert!(number(&report(&done), "promise.completion_ns_max") <= 11_000_000);
+    let told = daemon.exec(&format!("--cost 5ms --period 11ms {}", spin("0.3"))).finish();
+    told.assert_code(&[124]);
+    for row in ["lag", "wake-up latency", "completion"] {
+        let line = told.stderr.lines().find(|line| line.starts_with(row));
+        assert!(line.is_some_and(|line| line.contains("max ")), "no max of {row}: {told:#?}");
+    }
     assert!(file.exists());
 }
 

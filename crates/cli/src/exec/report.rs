@@ -1,6 +1,7 @@
 //! The report of `upcall exec`: what was promised beside what was measured.
 
 use serde::Serialize;
+use upcall::Latency;
 use upcall::admission::Share;
 use upcall::admission::program::{ProgramNeed, Supply};
 use upcall::program::{AdmittedProgram, Exit, ProgramLag, ProgramUsage};
@@ -52,7 +53,12 @@ pub struct Report {
     lag_ns: Option<LagNs>,
     /// The mean of the run-queue waits: waits by slices.
     wait_ns_mean: Option<u64>,
+    /// Of the means of the samples, not of single waits, which the kernel does not count.
+    wait_ns_by_sample: Option<WaitNs>,
     slices: Option<u64>,
+    /// Until when each cost was done, by the greatest lag of the samples: `(cost + lag) / f`. Null
+    /// without a cost.
+    completion_ns_by_lag: Option<u64>,
     /// Null: a weight promises nothing.
     promise: Option<Promise>,
 }
@@ -60,6 +66,17 @@ pub struct Report {
 /// The lag at the samples.
 #[derive(Clone, Copy, Debug, Serialize)]
 struct LagNs {
+    /// At the last sample.
+    now: u64,
+    p99: u64,
+    max: u64,
+    samples: u64,
+}
+
+/// The mean wait of each sample in which the program got the CPU.
+#[derive(Clone, Copy, Debug, Serialize)]
+struct WaitNs {
+    p50: u64,
     p99: u64,
     max: u64,
     samples: u64,
@@ -94,8 +111,19 @@ impl Report {
         let counted = !usage.is_partial;
         let lags = lag.lags();
         let of = |span: Span| span.as_nanos();
-        let lag_ns =
-            LagNs { p99: of(lags.percentile(99.0)), max: of(lags.max()), samples: lags.count() };
+        let lag_ns = LagNs {
+            now: of(lag.now()),
+            p99: of(lags.percentile(99.0)),
+            max: of(lags.max()),
+            samples: lags.count(),
+        };
+        let lag_ns = Some(lag_ns).filter(|lag| counted && lag.samples > 0);
+        let completion = |cost: Span| {
+            let (share, lag) = (share?, lag_ns?);
+            let (burst, quantum) = (Span::ZERO, Span::ZERO);
+            let work = cost + Span::from_nanos(lag.max);
+            Some(of(Supply { share, burst, quantum }.completion(work)))
+        };
         let (exit_status, signal) = status_of(exit);
         Report {
             program: program.to_owned(),
@@ -113,10 +141,12 @@ impl Report {
             wanted_ns: counted.then_some(wanted_ns),
             share_of_time: part(used_ns, of(*duration)),
             share_of_wanted: counted.then(|| part(used_ns, wanted_ns)),
-            lag_ns: Some(lag_ns).filter(|lag| counted && lag.samples > 0),
+            lag_ns,
             wait_ns_mean: (counted && usage.slices > 0)
                 .then(|| usage.waited.as_nanos() / usage.slices),
+            wait_ns_by_sample: WaitNs::of(lag.waits()).filter(|_| counted),
             slices: counted.then_some(usage.slices),
+            completion_ns_by_lag: need.cost.and_then(completion),
             promise: share.map(|share| Promise::of(admitted, share, need.cost)),
         }
     }
@@ -178,25 +208,46 @@ impl Report {
         let promise = self.promise?;
         let promised = format!("at most {}", show::span(promise.lag_ns_max));
         let measured = match self.lag_ns {
-            Some(LagNs { p99, max, samples }) => {
-                format!("p99 {}, max {}, at {samples} samples", show::span(p99), show::span(max))
-            }
+            Some(LagNs { now, p99, max, samples }) => format!(
+                "now {}, p99 {}, max {}, at {samples} samples",
+                show::span(now),
+                show::span(p99),
+                show::span(max)
+            ),
             None => "not measured".to_owned(),
         };
         Some(["lag".to_owned(), promised, measured])
     }
 
     fn wait_row(&self) -> Option<[String; 3]> {
-        let (mean_ns, slices) = (self.wait_ns_mean?, self.slices?);
-        let measured =
-            format!("mean {}, waits for the CPU before {slices} slices", show::span(mean_ns));
-        Some(["wake-up latency".to_owned(), "-".to_owned(), measured])
+        let row = |measured| Some(["wake-up latency".to_owned(), "-".to_owned(), measured]);
+        let (Some(mean_ns), Some(slices)) = (self.wait_ns_mean, self.slices) else {
+            return row("not measured".to_owned());
+        };
+        let mut text =
+            format!("mean {} of all waits before {slices} slices", show::span(mean_ns));
+        if let Some(WaitNs { p50, p99, max, .. }) = self.wait_ns_by_sample {
+            let [p50, p99, max] = [p50, p99, max].map(show::span);
+            text += &format!("; means of samples: p50 {p50}, p99 {p99}, max {max}");
+        }
+        row(text + "; single waits: not measured")
     }
 
     fn completion_row(&self) -> Option<[String; 3]> {
         let within = show::span(self.promise?.completion_ns_max?);
-        let measured = "not measured: jobs of a program are not visible".to_owned();
+        let measured = match self.completion_ns_by_lag {
+            Some(ns) => format!("within {} by the max lag; single jobs: not measured", show::span(ns)),
+            None => "not measured".to_owned(),
+        };
         Some(["completion".to_owned(), format!("within {within} for each cost"), measured])
+    }
+}
+
+impl WaitNs {
+    fn of(waits: &Latency) -> Option<Self> {
+        let at = |percent| waits.percentile(percent).as_nanos();
+        let (p50, p99, max) = (at(50.0), at(99.0), waits.max().as_nanos());
+        (waits.count() > 0).then(|| WaitNs { p50, p99, max, samples: waits.count() })
     }
 }
 
@@ -288,15 +339,20 @@ mod tests {
         assert_eq!(json["lag_ns"]["max"], 100 * MS);
         assert_eq!(json["share_of_time"], 0.44);
         assert_eq!(json["wait_ns_mean"], 5_600_000);
+        assert_eq!(json["wait_ns_by_sample"]["max"], 5_600_000);
+        assert_eq!(json["completion_ns_by_lag"], 233_333_334);
         let text = report.text();
         for part in [
             "upcall: player ended with 0 after 10 s on CPU 1",
             "45.0 % while it wants the CPU",
             "44.0 % of the 10 s in which it wanted the CPU, 44.0 % of all time",
             "at most 2.9 ms",
-            "max 100 ms, at 1 samples",
-            "mean 5.6 ms, waits for the CPU before 1000 slices",
+            "now 100 ms, p99 100 ms, max 100 ms, at 1 samples",
+            "mean 5.6 ms of all waits before 1000 slices",
+            "means of samples: p50 5.6 ms, p99 5.6 ms, max 5.6 ms; single waits: not measured",
             "within 17.6 ms for each cost",
+            // (5 ms + 100 ms) / 0.45.
+            "within 233 ms by the max lag; single jobs: not measured",
         ] {
             assert!(text.contains(part), "no `{part}` in:\n{text}");
         }
@@ -312,7 +368,15 @@ mod tests {
         let need = ProgramNeed { cost: None, period: None, ..need() };
         let report = Report::new("bomb", 7, &need, Exit::Code(1), &partial);
         let json = serde_json::to_value(&report).unwrap();
-        for unknown in ["wanted_ns", "share_of_wanted", "lag_ns", "wait_ns_mean", "slices"] {
+        for unknown in [
+            "wanted_ns",
+            "share_of_wanted",
+            "lag_ns",
+            "wait_ns_mean",
+            "wait_ns_by_sample",
+            "slices",
+            "completion_ns_by_lag",
+        ] {
             assert!(json[unknown].is_null(), "{unknown}");
         }
         assert!(json["promise"]["completion_ns_max"].is_null());

@@ -21,12 +21,14 @@ pub struct ProgramLag {
     owed_ns: u64,
     wanted: Span,
     lags: Latency,
+    waits: Latency,
 }
 
 impl ProgramLag {
-    /// No lag at `at`, when the program had used what `usage` says. Allocates some 50 KB.
+    /// No lag at `at`, when the program had used what `usage` says. Allocates some 100 KB.
     pub fn new(at: Instant, usage: ProgramUsage) -> Self {
-        ProgramLag { at, usage, owed_ns: 0, wanted: Span::ZERO, lags: Latency::default() }
+        let (lags, waits) = (Latency::default(), Latency::default());
+        ProgramLag { at, usage, owed_ns: 0, wanted: Span::ZERO, lags, waits }
     }
 
     /// Adds a sample: what the program had used at `at`, with `share` since the last sample.
@@ -34,6 +36,10 @@ impl ProgramLag {
     pub fn add(&mut self, at: Instant, usage: ProgramUsage, share: Option<Share>) {
         let used = usage.used.saturating_sub(self.usage.used);
         let waited = usage.waited.saturating_sub(self.usage.waited);
+        let slices = usage.slices.saturating_sub(self.usage.slices);
+        if slices > 0 && !usage.is_partial {
+            self.waits.observe(Span::from_nanos(waited.as_nanos() / slices));
+        }
         let wanted = (used + waited).min(at.since(self.at).max(used));
         (self.at, self.usage) = (at, usage);
         self.wanted += wanted;
@@ -48,6 +54,17 @@ impl ProgramLag {
     /// How long the program wanted the CPU so far.
     pub fn wanted(&self) -> Span {
         self.wanted
+    }
+
+    /// The lag at the last sample with a share.
+    pub fn now(&self) -> Span {
+        Span::from_nanos(self.owed_ns)
+    }
+
+    /// Of each sample in which threads of the program got the CPU, their mean wait before that. The
+    /// kernel counts waits in sums only, so a single wait is not known.
+    pub fn waits(&self) -> &Latency {
+        &self.waits
     }
 
     /// The lags of all samples with a share.
@@ -91,6 +108,22 @@ mod tests {
         let lag = lag_of(&[(30, 70), (65, 135), (120, 180)]);
         assert_eq!(lag.lags().max(), Span::from_millis(15));
         assert_eq!(lag.owed_ns, 0);
+    }
+
+    #[test]
+    fn the_last_lag_and_the_mean_waits_are_known() {
+        let mut lag = lag_of(&[(30, 70), (65, 135)]);
+        assert_eq!(lag.now(), Span::from_millis(15));
+        assert_eq!(lag.waits().count(), 0, "no thread got the CPU anew");
+        let mut next = |at_ms, waited_ms, slices| {
+            let usage = ProgramUsage { slices, ..usage(65, waited_ms) };
+            lag.add(Instant::from_nanos(at_ms * MS), usage, None);
+        };
+        // 40 ms before 4 slices, none, and 6 ms before 2.
+        next(300, 175, 4);
+        next(400, 175, 4);
+        next(500, 181, 6);
+        assert_eq!((lag.waits().count(), lag.waits().max()), (2, Span::from_millis(10)));
     }
 
     #[test]
