@@ -34,8 +34,11 @@ const HANDLER_COST: Span = Span::from_millis(1);
 const LIMIT: Duration = Duration::from_secs(20);
 
 /// Name, messages a second, bytes of a message, cost in us, and share in percent (§5).
-const RECEIVERS: [(&str, u64, usize, u64, u64); 3] =
-    [("audio", 50, 100, 1_000, 5), ("video", 90, 1_470, 5_000, 45), ("file", 200, 1_470, 1_000, 20)];
+const RECEIVERS: [(&str, u64, usize, u64, u64); 3] = [
+    ("audio", 50, 100, 1_000, 5),
+    ("video", 90, 1_470, 5_000, 45),
+    ("file", 200, 1_470, 1_000, 20),
+];
 /// What the file sender sends a second if it misbehaves.
 const MISBEHAVING: u64 = 1_000;
 
@@ -211,8 +214,9 @@ fn run_in(row: &Row, seconds: u64, folder: &Path) -> Result<Outcome, String> {
     let (mut jobs, mut missed) = (0, 0);
     if let Some(runtime) = runtime.take() {
         for activity in &runtime.stop(|_, _| {}).activities {
-            let counters = activity.counters.unwrap_or_default();
-            (jobs, missed) = (jobs + counters.jobs, missed + counters.misses);
+            if let Some(counters) = activity.counters {
+                (jobs, missed) = (jobs + counters.jobs, missed + counters.misses);
+            }
         }
     }
     let mut ended = Vec::new();

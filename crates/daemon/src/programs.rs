@@ -44,7 +44,7 @@ use upcall_core::time::Span;
 use upcall_sys::cgroup::{Cgroup, CgroupError, Hierarchy};
 use upcall_sys::clock::kernel_tick_ns;
 use upcall_sys::process::effective_user;
-use upcall_sys::schedule::{nice, set_nice};
+use upcall_sys::schedule::{autogroup_nice, nice, set_autogroup_nice, set_nice};
 
 pub use admitted::{Admitted, ProgramId, ProgramStatus};
 use bound::BoundProcess;
@@ -103,6 +103,8 @@ struct Divided {
     /// The nice value of the calling thread before. The thread competes with all programs together
     /// now, and one of its messages must not wait for them.
     former_nice: i32,
+    /// The same of the autogroup of this process; `None`: it was not changed.
+    former_autogroup_nice: Option<i32>,
 }
 
 impl Programs {
@@ -476,7 +478,8 @@ impl Programs {
             }
         };
         let supervisor = self.supervisor_program.as_ref().and_then(start);
-        self.divided = Some(Divided { groups, supervisor, former_nice });
+        let former_autogroup_nice = raise_autogroup(&groups);
+        self.divided = Some(Divided { groups, supervisor, former_nice, former_autogroup_nice });
         Ok(())
     }
 
@@ -485,10 +488,11 @@ impl Programs {
     fn settle(&mut self) -> Result<(), ProgramError> {
         if self.members.is_empty() && self.leaving.is_empty() {
             self.tickers.clear();
-            if let Some(Divided { groups, supervisor, former_nice, .. }) = self.divided.take() {
-                groups.end();
-                drop(supervisor);
-                let _ = set_nice(former_nice);
+            if let Some(divided) = self.divided.take() {
+                divided.groups.end();
+                drop(divided.supervisor);
+                let _ = set_nice(divided.former_nice);
+                let _ = divided.former_autogroup_nice.map(set_autogroup_nice);
             }
             return Ok(());
         }
@@ -527,6 +531,17 @@ impl Drop for Programs {
             warn_of(self.settle());
         }
     }
+}
+
+/// Gives the session of this process the best nice value, if the kernel counts it as one. Then the
+/// nice value of the thread counts inside the session only, and the session would have 0.4 % of the
+/// weight of all programs. Returns the former value if it was changed.
+fn raise_autogroup(groups: &Groups) -> Option<i32> {
+    // Elsewhere the session of this process is not counted, and others of it would gain.
+    let own = groups.hierarchy.group_of(std::process::id()).ok()?;
+    let former = autogroup_nice().filter(|_| own.is_root())?;
+    // Fails without the right. Then the daemon answers late while all CPUs are busy.
+    set_autogroup_nice(NICE_OF_SERVER).ok().map(|()| former)
 }
 
 /// Lets the processes of a group go. As long as some are left, its part counts, without a promise.

@@ -62,6 +62,33 @@ pub fn set_nice(nice: i32) -> Result<(), OsError> {
     rustix::process::setpriority_process(None, nice).map_err(OsError::of("setpriority"))
 }
 
+/// The nice value of the calling process's *autogroup* (sched(7)): with `CONFIG_SCHED_AUTOGROUP` the
+/// processes of a session that are in the root control group weigh together as one of them, with
+/// this value. Then the nice values of threads count inside the session only. `None` where the
+/// kernel has no autogroups, or has switched them off. Allocates.
+pub fn autogroup_nice() -> Option<i32> {
+    let is_on = std::fs::read_to_string("/proc/sys/kernel/sched_autogroup_enabled").ok()?;
+    let text = std::fs::read_to_string(AUTOGROUP).ok().filter(|_| is_on.trim() == "1")?;
+    autogroup_nice_in(&text)
+}
+
+/// A line such as `/autogroup-25 nice 0`.
+fn autogroup_nice_in(text: &str) -> Option<i32> {
+    text.trim().rsplit_once(" nice ")?.1.parse().ok()
+}
+
+/// Sets the nice value of the calling process's autogroup.
+///
+/// # Errors
+/// `EPERM` for a value below 0 without `CAP_SYS_NICE`; `EAGAIN` soon after another change without
+/// `CAP_SYS_ADMIN`; `ENOENT` where the kernel has no autogroups.
+pub fn set_autogroup_nice(nice: i32) -> Result<(), OsError> {
+    std::fs::write(AUTOGROUP, nice.to_string())
+        .map_err(OsError::of_io("write(/proc/self/autogroup)"))
+}
+
+const AUTOGROUP: &str = "/proc/self/autogroup";
+
 /// How often the kernel has switched away from the calling thread since it started, voluntarily or
 /// by preemption (getrusage(2), `ru_nvcsw` and `ru_nivcsw`). One system call.
 pub fn thread_switches() -> u64 {
@@ -96,6 +123,31 @@ pub fn rt_runtime() -> Option<RtRuntime> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_nice_value_of_an_autogroup_is_behind_its_name() {
+        assert_eq!(autogroup_nice_in("/autogroup-25 nice 0\n"), Some(0));
+        assert_eq!(autogroup_nice_in("/autogroup-25 nice -20\n"), Some(-20));
+        assert_eq!(autogroup_nice_in(""), None);
+    }
+
+    #[test]
+    #[ignore = "needs root, and a kernel with autogroups"]
+    fn the_nice_value_of_the_own_autogroup_is_what_was_set() {
+        let Some(before) = autogroup_nice() else {
+            let what = "the_nice_value_of_the_own_autogroup_is_what_was_set";
+            // `eprintln` would be captured.
+            let _ = std::io::Write::write_all(
+                &mut std::io::stderr(),
+                format!("skipped: {what}: no autogroups\n").as_bytes(),
+            );
+            return;
+        };
+        set_autogroup_nice(-3).unwrap();
+        assert_eq!(autogroup_nice(), Some(-3));
+        set_autogroup_nice(before).unwrap();
+        assert!(set_autogroup_nice(100).is_err());
+    }
 
     fn class() -> i32 {
         // SAFETY: the call takes no pointer. 0 is the calling thread.

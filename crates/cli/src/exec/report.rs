@@ -224,8 +224,7 @@ impl Report {
         let (Some(mean_ns), Some(slices)) = (self.wait_ns_mean, self.slices) else {
             return row("not measured".to_owned());
         };
-        let mut text =
-            format!("mean {} of all waits before {slices} slices", show::span(mean_ns));
+        let mut text = format!("mean {} of all waits before {slices} slices", show::span(mean_ns));
         if let Some(WaitNs { p50, p99, max, .. }) = self.wait_ns_by_sample {
             let [p50, p99, max] = [p50, p99, max].map(show::span);
             text += &format!("; means of samples: p50 {p50}, p99 {p99}, max {max}");
@@ -236,7 +235,9 @@ impl Report {
     fn completion_row(&self) -> Option<[String; 3]> {
         let within = show::span(self.promise?.completion_ns_max?);
         let measured = match self.completion_ns_by_lag {
-            Some(ns) => format!("within {} by the max lag; single jobs: not measured", show::span(ns)),
+            Some(ns) => {
+                format!("within {} by the max lag; single jobs: not measured", show::span(ns))
+            }
             None => "not measured".to_owned(),
         };
         Some(["completion".to_owned(), format!("within {within} for each cost"), measured])

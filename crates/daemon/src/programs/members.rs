@@ -120,6 +120,8 @@ impl Candidate {
                 }
             }
             if taken == before {
+                // Those that were started while their parent was moved.
+                group.complete_account();
                 return Ok(());
             }
         }

@@ -67,7 +67,8 @@ impl fmt::Display for CgroupError {
             CgroupError::NoRight { file } => write!(
                 f,
                 "no right to write {}: needs root, or a control group that is delegated to this \
-                 user with the controller `cpu` (systemd: Delegate=cpu)",
+                 user with the controller `cpu` (systemd: Delegate=cpu in the unit, or `systemd-run \
+                 --user --scope -p Delegate=cpu COMMAND`)",
                 file.display()
             ),
             CgroupError::Busy { file } => {

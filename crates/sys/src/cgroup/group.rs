@@ -2,6 +2,7 @@
 
 use super::error::CgroupError;
 use crate::OsError;
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -22,6 +23,8 @@ pub enum Version {
 pub const WEIGHT_MAX_PPM: u32 = 1_000_000;
 
 const PROCESSES: &str = "cgroup.procs";
+/// Looks for processes that an account lacks: those start others meanwhile.
+const COMPLETIONS_MAX: usize = 8;
 const SUBTREE_CONTROL: &str = "cgroup.subtree_control";
 
 /// A control group. The value is only its name: dropping it changes nothing. Two values are equal
@@ -199,6 +202,25 @@ impl Cgroup {
             let _ = fs::write(account.join(PROCESSES), pid.to_string());
         }
         Ok(())
+    }
+
+    /// Takes the processes of the group into its account, where that is another hierarchy. A process
+    /// that was started while [`Cgroup::add`] moved its parent may be in the group alone. Two system
+    /// calls if all are there; some more a process that is not.
+    pub fn complete_account(&self) {
+        let Some(account) = self.separate_account() else { return };
+        let file = account.join(PROCESSES);
+        for _ in 0..COMPLETIONS_MAX {
+            let counted = fs::read_to_string(&file).unwrap_or_default();
+            let counted: BTreeSet<&str> = counted.lines().collect();
+            let inside = self.processes().unwrap_or_default();
+            let missing = inside.iter().map(u32::to_string);
+            let missing = missing.filter(|pid| !counted.contains(pid.as_str()));
+            // It fails for a process that has ended.
+            if missing.filter(|pid| fs::write(&file, pid).is_ok()).count() == 0 {
+                return;
+            }
+        }
     }
 
     /// The processes of the group, without those of groups inside it. Allocates.

@@ -84,3 +84,31 @@ fn a_process_moves_through_groups_that_count_its_time() {
     assert!(!group.exists());
     assert!(above.add(5_000_000).unwrap_err().is_gone());
 }
+
+#[test]
+#[ignore = "needs root, and version 1 with an account of its own"]
+fn a_process_that_its_account_lacks_is_taken_into_it() {
+    let hierarchy = Hierarchy::find().unwrap();
+    let above = hierarchy.writable().unwrap();
+    let group = above.create(&format!("upcall-sys-account-{}", std::process::id())).unwrap();
+    let Some(account) = group.separate_account().map(Path::to_owned) else {
+        // `eprintln` would be captured.
+        let what = "a_process_that_its_account_lacks_is_taken_into_it";
+        let _ = io::Write::write_all(
+            &mut io::stderr(),
+            format!("skipped: {what}: one hierarchy has both\n").as_bytes(),
+        );
+        return group.remove().unwrap();
+    };
+    let command = ["sleep", "1000"].map(str::to_owned);
+    let child = spawn(&command, &allowed_cpus().unwrap(), SpawnOptions::default()).unwrap();
+    // As a child that was started between the two steps of `add`.
+    fs::write(group.folder().join(PROCESSES), child.pid().to_string()).unwrap();
+    let counted = || fs::read_to_string(account.join(PROCESSES)).unwrap();
+    assert_eq!((group.processes(), counted()), (Ok(vec![child.pid()]), String::new()));
+    group.complete_account();
+    assert_eq!(counted().trim(), child.pid().to_string());
+    above.add(child.pid()).unwrap();
+    group.remove().unwrap();
+    assert!(!account.exists());
+}
