@@ -41,8 +41,10 @@ impl Public {
 
     /// Runs `exec` as the user, without any right, in the group with these files of processes.
     fn exec(&self, groups: &[PathBuf], words: &str) -> Running {
-        let enter: String =
-            groups.iter().map(|of| format!("echo $$ > '{}'/cgroup.procs; ", of.display())).collect();
+        let enter: String = groups
+            .iter()
+            .map(|of| format!("echo $$ > '{}'/cgroup.procs; ", of.display()))
+            .collect();
         let script = format!(
             "{enter}exec setpriv --reuid {USER} --regid {USER} --clear-groups --bounding-set -all \
              --inh-caps -all ./upcall exec --json {words}"

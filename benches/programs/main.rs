@@ -34,7 +34,7 @@ use std::process::ExitCode;
 use upcall_benches::calm::{Calm, Try, why_none_is_judged};
 use upcall_benches::{heading, measured_cpu, percentile, smoke};
 
-use row::{Beside, Outcome, Row, Senders};
+use row::{Beside, Outcome, Row, Senders, Trouble};
 
 /// 0.5 % of the measured CPU for the 10 s of a row.
 const CALM: Calm = Calm { tries_max: 3, stolen_ms_max: 50, wait_s_max: 10, ..Calm::ONCE };
@@ -85,10 +85,15 @@ fn rows() -> Vec<Row> {
 
 const HEADING: &str = " stolen  beside    senders      handlers  audio of sent  video of sent   file of sent  lag p99 max ms  wake p99 max ms  job/bound audio video file  missed";
 
-fn print_try(row: &Row, tried: &Try<Result<Outcome, String>>) {
+fn print_try(row: &Row, tried: &Try<Result<Outcome, Trouble>>) {
     let outcome = match &tried.result {
         Ok(outcome) => outcome,
-        Err(why) => return println!("{:>7} {}  SKIPPED: {why}", tried.marked(), row.name()),
+        Err(Trouble::Missing(why)) => {
+            return println!("{:>7} {}  SKIPPED: {why}", tried.marked(), row.name());
+        }
+        Err(Trouble::Starved(why)) => {
+            return println!("{:>7} {}  STARVED: {why}", tried.marked(), row.name());
+        }
     };
     let ms = |ns: u64| ns as f64 / 1e6;
     let (mut samples, mut wakes) = outcome.samples_ns();
@@ -146,13 +151,14 @@ struct Verdict {
 }
 
 impl Verdict {
-    fn add(&mut self, row: &Row, tries: &[Try<Result<Outcome, String>>]) {
+    fn add(&mut self, row: &Row, tries: &[Try<Result<Outcome, Trouble>>]) {
         self.rows += 1;
         self.tries += tries.len();
         let name = row.name().split_whitespace().collect::<Vec<_>>().join(" ");
         match tries.iter().find(|tried| tried.judged).map(|tried| &tried.result) {
             None => self.skipped.push(format!("{name} ({})", why_none_is_judged(tries))),
-            Some(Err(why)) => self.skipped.push(format!("{name} ({why})")),
+            Some(Err(Trouble::Missing(why))) => self.skipped.push(format!("{name} ({why})")),
+            Some(Err(Trouble::Starved(why))) => self.broken.push(format!("{name} ({why})")),
             Some(Ok(outcome)) => {
                 self.seconds_ns.extend(outcome.of_seconds_ns());
                 let faults = faults(row, outcome);

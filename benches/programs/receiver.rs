@@ -7,9 +7,10 @@
 //! program-receiver spin SECONDS           computes
 //! ```
 //!
-//! It prints one line: messages, and the time of each job in microseconds, from the arrival of its
-//! message or the end of the former job to its end. The first 8 bytes of a message are the time at
-//! which it was sent (CLOCK_MONOTONIC, in ns).
+//! A message of one byte ends it, and so does the end of its SECONDS. Then it prints one line:
+//! messages, and the time of each job in microseconds, from the arrival of its message or the end of
+//! the former job to its end. The first 8 bytes of a message are the time at which it was sent
+//! (CLOCK_MONOTONIC, in ns).
 
 #![forbid(unsafe_code)]
 
@@ -56,7 +57,7 @@ fn receive(port: &str, cost_ns: u64, seconds: u64) {
     let (mut message, mut ended_ns, mut jobs_us) = ([0_u8; 2_048], 0, Vec::new());
     while now_ns(ClockId::Monotonic) < until_ns {
         let Ok(length) = socket.recv(&mut message) else { continue };
-        let Some(sent) = message[..length].first_chunk::<8>() else { continue };
+        let Some(sent) = message[..length].first_chunk::<8>() else { break };
         let begun_ns = ended_ns.max(u64::from_le_bytes(*sent));
         compute(cost_ns);
         ended_ns = now_ns(ClockId::Monotonic);

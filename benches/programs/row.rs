@@ -23,10 +23,10 @@ const CPU_LIMIT: &str = "95%";
 /// What the ticker takes at a quantum of 1 ms, by admission.
 const TICKER: f64 = 0.025;
 const QUANTUM_MS: f64 = 1.0;
-/// From the start of the programs to the first message.
-const LEAD: Duration = Duration::from_millis(700);
-/// Programs outlive the senders by this: queues drain.
-const TAIL_S: u64 = 3;
+/// From the start of all programs to the first message.
+const LEAD: Duration = Duration::from_millis(300);
+/// Programs end by themselves then, also if the bench was killed.
+const PROGRAM_S_MAX: u64 = 120;
 /// The utilization of the handlers: a cost of 1 ms in each 5 ms.
 const HANDLERS: f64 = 0.2;
 const HANDLER_PERIOD: Span = Span::from_millis(5);
@@ -87,6 +87,21 @@ pub(crate) struct Outcome {
     pub(crate) jobs: u64,
     pub(crate) missed: u64,
     names: Vec<(u32, String)>,
+}
+
+/// Why a row has no outcome.
+#[derive(Clone, Debug)]
+pub(crate) enum Trouble {
+    /// This machine cannot run it.
+    Missing(String),
+    /// The programs did not start, or did not end: they got too little of the CPU.
+    Starved(String),
+}
+
+impl From<String> for Trouble {
+    fn from(why: String) -> Self {
+        Trouble::Missing(why)
+    }
 }
 
 impl Row {
@@ -170,8 +185,8 @@ fn command_of(name: &str) -> PathBuf {
 /// Runs a row.
 ///
 /// # Errors
-/// What is missing on this machine, in one line.
-pub(crate) fn run(row: &Row, seconds: u64) -> Result<Outcome, String> {
+/// See [`Trouble`].
+pub(crate) fn run(row: &Row, seconds: u64) -> Result<Outcome, Trouble> {
     let folder = std::env::temp_dir().join(format!("upcall-programs-{}", std::process::id()));
     fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     let result = run_in(row, seconds, &folder);
@@ -179,7 +194,7 @@ pub(crate) fn run(row: &Row, seconds: u64) -> Result<Outcome, String> {
     result
 }
 
-fn run_in(row: &Row, seconds: u64, folder: &Path) -> Result<Outcome, String> {
+fn run_in(row: &Row, seconds: u64, folder: &Path) -> Result<Outcome, Trouble> {
     let cpu = measured_cpu().to_string();
     let socket = folder.join("upcall.sock");
     let log = fs::File::create(folder.join("log")).map_err(|error| error.to_string())?;
@@ -189,22 +204,22 @@ fn run_in(row: &Row, seconds: u64, folder: &Path) -> Result<Outcome, String> {
     let deadline = Instant::now() + LIMIT;
     while upcall::daemon_answers(&socket) != Ok(true) {
         if Instant::now() > deadline {
-            return Err("the daemon does not answer".to_owned());
+            return Err(Trouble::Missing("the daemon does not answer".to_owned()));
         }
         std::thread::sleep(Duration::from_millis(20));
     }
-    let alive = seconds + TAIL_S;
-    let _beside: Vec<Ended> = beside(row.beside, &cpu, alive)?;
+    let _beside: Vec<Ended> = beside(row.beside, &cpu)?;
     let ports = free_ports()?;
     let mut programs = Vec::new();
     for ((name, _, _, cost_us, share), port) in RECEIVERS.into_iter().zip(ports) {
         let mut exec = Command::new(command_of("upcall"));
         exec.args(["exec", "--json", "--cpu", &cpu, "--socket"]).arg(&socket);
         exec.args(["--share", &format!("{share}%"), "--", RECEIVER]);
-        exec.args([port.to_string(), cost_us.to_string(), alive.to_string()]);
+        exec.args([port.to_string(), cost_us.to_string(), PROGRAM_S_MAX.to_string()]);
         exec.stdout(Stdio::piped()).stderr(Stdio::piped());
         programs.push((name, exec.spawn().map_err(|error| format!("upcall: {error}"))?));
     }
+    let pids = wait_for_receivers(&socket)?;
     let mut runtime = row.handlers.then(|| handlers(&socket)).transpose()?;
     std::thread::sleep(LEAD);
     let trace = Trace::start();
@@ -219,6 +234,7 @@ fn run_in(row: &Row, seconds: u64, folder: &Path) -> Result<Outcome, String> {
             }
         }
     }
+    end_all(&mut programs, &pids, ports);
     let mut ended = Vec::new();
     for (name, program) in programs {
         ended.push(Exec::of(name, program)?);
@@ -244,14 +260,59 @@ fn run_in(row: &Row, seconds: u64, folder: &Path) -> Result<Outcome, String> {
     Ok(Outcome { receivers: receivers.collect(), jobs, missed, names })
 }
 
+/// Waits until all receivers execute. They may wait for the CPU before.
+fn wait_for_receivers(socket: &Path) -> Result<Vec<u32>, Trouble> {
+    let executes = |pid: u32| {
+        // The kernel shows 15 bytes of a name.
+        fs::read_to_string(format!("/proc/{pid}/comm"))
+            .is_ok_and(|name| RECEIVER.contains(name.trim()))
+    };
+    let deadline = Instant::now() + LIMIT;
+    loop {
+        let status = upcall::status::status(socket).map_err(|error| error.to_string())?;
+        let pids: Vec<u32> = status.programs.iter().map(|program| program.pid).collect();
+        if pids.iter().filter(|&&pid| executes(pid)).count() == RECEIVERS.len() {
+            return Ok(pids);
+        }
+        if Instant::now() > deadline {
+            pids.into_iter().for_each(kill);
+            return Err(Trouble::Starved(format!("the receivers did not start in {LIMIT:?}")));
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Asks the receivers to end once they have processed what they were sent. They are killed if they
+/// do not.
+fn end_all(programs: &mut [(&'static str, Child)], pids: &[u32], ports: [u16; 3]) {
+    let deadline = Instant::now() + LIMIT;
+    let Ok(socket) = std::net::UdpSocket::bind("127.0.0.1:0") else { return };
+    while programs.iter_mut().any(|(_, program)| matches!(program.try_wait(), Ok(None))) {
+        if Instant::now() > deadline {
+            pids.iter().copied().for_each(kill);
+        }
+        for port in ports {
+            // A receiver may have ended, or its queue may be full.
+            let _ = socket.send_to(&[0], ("127.0.0.1", port));
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+fn kill(pid: u32) {
+    if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
+        let _ = kill_process(pid, Signal::KILL);
+    }
+}
+
 /// What competes on the CPU: always the program that only computes.
-fn beside(beside: Beside, cpu: &str, seconds: u64) -> Result<Vec<Ended>, String> {
+fn beside(beside: Beside, cpu: &str) -> Result<Vec<Ended>, String> {
     let on_cpu = |words: &[&str]| {
         let mut command = Command::new("taskset");
         command.args(["-c", cpu]).args(words).stdout(Stdio::null()).stderr(Stdio::null());
         Ended::start(&mut command)
     };
-    let spin = || on_cpu(&[RECEIVER, "spin", &seconds.to_string()]);
+    let spin = || on_cpu(&[RECEIVER, "spin", &PROGRAM_S_MAX.to_string()]);
     let more = match beside {
         Beside::Nothing => None,
         Beside::Hog => Some(spin()?),
@@ -321,18 +382,22 @@ struct Exec {
 }
 
 impl Exec {
-    fn of(name: &str, program: Child) -> Result<Exec, String> {
+    fn of(name: &str, program: Child) -> Result<Exec, Trouble> {
         let output = program.wait_with_output().map_err(|error| format!("{name}: {error}"))?;
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         let last = said.lines().last().unwrap_or_default();
         let report: serde_json::Value = serde_json::from_str(last).unwrap_or_default();
         let number = |value: &serde_json::Value| value.as_u64();
         let told = (number(&report["pid"]), number(&report["promise"]["burst_ns"]));
-        let (Some(pid), Some(burst_ns)) = told else { return Err(format!("{name}: {said}")) };
+        let (Some(pid), Some(burst_ns)) = told else {
+            return Err(Trouble::Missing(format!("{name}: {said}")));
+        };
         let pid = u32::try_from(pid).map_err(|error| error.to_string())?;
         let line = String::from_utf8_lossy(&output.stdout).into_owned();
         let mut numbers = line.split_whitespace().filter_map(|word| word.parse::<u64>().ok());
-        let processed = numbers.next().ok_or_else(|| format!("{name} printed nothing: {said}"))?;
+        let processed = numbers.next().ok_or_else(|| {
+            Trouble::Starved(format!("{name} did not process what it was sent in {LIMIT:?} more"))
+        })?;
         let job_us_max = numbers.max().unwrap_or_default();
         Ok(Exec { pid, burst_us: burst_ns as f64 / 1e3, processed, job_us_max })
     }
