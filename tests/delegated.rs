@@ -2,8 +2,8 @@
 //! and elsewhere it says exactly what is missing.
 //!
 //! Root makes the delegated group, as systemd does with `Delegate=cpu`: the folder and the files
-//! that move processes and divide belong to the user, and the user's shell is in it. The machine may
-//! have version 1 or 2 of control groups. What is missing makes the tests skipped.
+//! that move processes and divide belong to the user, and the user's shell is in it. The machine
+//! may have version 1 or 2 of control groups. What is missing makes the tests skipped.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 

@@ -1,8 +1,8 @@
 //! The lag of programs against a reference, from the switches of a CPU.
 //!
 //! The reference is a fluid EEVDF: of the CPU time that the fair class gets, a program is owed its
-//! part for as long as it is ready. The lag is what it was owed less what it got. More than its part
-//! is no credit. A debt stays while the program sleeps.
+//! part for as long as it is ready. The lag is what it was owed less what it got. More than its
+//! part is no credit. A debt stays while the program sleeps.
 
 use std::collections::BTreeMap;
 

@@ -9,8 +9,8 @@
 //!
 //! The senders are threads on another CPU: constant, bursty (exponential times between messages),
 //! or with a file sender that sends 1,000/s. The rows add a hog or a fork bomb on the CPU, and
-//! handlers of 20 % of it. Each row is repeated until the host is calm ([`Calm`]), and all tries are
-//! printed. A row holds if all of this is true:
+//! handlers of 20 % of it. Each row is repeated until the host is calm ([`Calm`]), and all tries
+//! are printed. A row holds if all of this is true:
 //!
 //! - Each receiver processed what it was sent, or as much as its share computes, less 1 %.
 //! - No job of a handler missed.
@@ -40,7 +40,7 @@ use row::{Beside, Outcome, Row, Senders, Trouble};
 const CALM: Calm = Calm { tries_max: 3, stolen_ms_max: 50, wait_s_max: 10, ..Calm::ONCE };
 const LAG_P99_NS_MAX: u64 = 1_500_000;
 const QUANTUM_NS: u64 = 1_000_000;
-/// In millionths of all seconds: one of a hundred may have a greater lag than two quanta.
+/// One of so many seconds may have a greater lag than two quanta.
 const SECONDS_PER_LATE: usize = 100;
 
 fn main() -> ExitCode {

@@ -1,6 +1,6 @@
 //! A receiver of proportional-share-1998 §5, as a program that knows nothing of Upcall: it reads a
-//! message from a UDP socket, computes for a known CPU time, and goes on. Also the program that only
-//! computes, in place of Dhrystone.
+//! message from a UDP socket, computes for a known CPU time, and goes on. Also the program that
+//! only computes, in place of Dhrystone.
 //!
 //! ```text
 //! program-receiver PORT COST_US SECONDS   reads and computes
@@ -8,8 +8,8 @@
 //! ```
 //!
 //! A message of one byte ends it, and so does the end of its SECONDS. Then it prints one line:
-//! messages, and the time of each job in microseconds, from the arrival of its message or the end of
-//! the former job to its end. The first 8 bytes of a message are the time at which it was sent
+//! messages, and the time of each job in microseconds, from the arrival of its message or the end
+//! of the former job to its end. The first 8 bytes of a message are the time at which it was sent
 //! (CLOCK_MONOTONIC, in ns).
 
 #![forbid(unsafe_code)]

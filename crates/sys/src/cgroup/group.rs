@@ -204,9 +204,9 @@ impl Cgroup {
         Ok(())
     }
 
-    /// Takes the processes of the group into its account, where that is another hierarchy. A process
-    /// that was started while [`Cgroup::add`] moved its parent may be in the group alone. Two system
-    /// calls if all are there; some more a process that is not.
+    /// Takes the processes of the group into its account, where that is another hierarchy. A
+    /// process that was started while [`Cgroup::add`] moved its parent may be in the group alone.
+    /// Two system calls if all are there; some more a process that is not. Allocates.
     pub fn complete_account(&self) {
         let Some(account) = self.separate_account() else { return };
         let file = account.join(PROCESSES);
