@@ -198,7 +198,9 @@ fn run_in(row: &Row, seconds: u64, folder: &Path) -> Result<Outcome, Trouble> {
     let cpu = measured_cpu().to_string();
     let socket = folder.join("upcall.sock");
     let log = fs::File::create(folder.join("log")).map_err(|error| error.to_string())?;
-    let mut daemon = Command::new(command_of("upcalld"));
+    // Also if the bench is killed, it ends.
+    let mut daemon = Command::new("timeout");
+    daemon.arg(PROGRAM_S_MAX.to_string()).arg(command_of("upcalld"));
     daemon.args(["--cpus", &cpu, "--cpu-limit", CPU_LIMIT, "--switch-cost", "20us", "--socket"]);
     let daemon = Ended::start(daemon.arg(&socket).stdout(Stdio::null()).stderr(log))?;
     let deadline = Instant::now() + LIMIT;
@@ -308,8 +310,12 @@ fn kill(pid: u32) {
 /// What competes on the CPU: always the program that only computes.
 fn beside(beside: Beside, cpu: &str) -> Result<Vec<Ended>, String> {
     let on_cpu = |words: &[&str]| {
-        let mut command = Command::new("taskset");
-        command.args(["-c", cpu]).args(words).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut command = Command::new("timeout");
+        command
+            .args([&PROGRAM_S_MAX.to_string(), "taskset", "-c", cpu])
+            .args(words)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
         Ended::start(&mut command)
     };
     let spin = || on_cpu(&[RECEIVER, "spin", &PROGRAM_S_MAX.to_string()]);

@@ -63,8 +63,8 @@ pub fn set_nice(nice: i32) -> Result<(), OsError> {
 }
 
 /// The nice value of the calling process's *autogroup* (sched(7)): with `CONFIG_SCHED_AUTOGROUP`
-/// the processes of a session that are in the root control group weigh together as one of them, with
-/// this value. Then the nice values of threads count inside the session only. `None` where the
+/// the processes of a session that are in the root control group weigh together as one of them,
+/// with this value. Then the nice values of threads count inside the session only. `None` where the
 /// kernel has no autogroups, or has switched them off. Allocates.
 pub fn autogroup_nice() -> Option<i32> {
     let is_on = std::fs::read_to_string("/proc/sys/kernel/sched_autogroup_enabled").ok()?;
