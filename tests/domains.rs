@@ -448,3 +448,57 @@ fn policies_without_comparable_ranks_run_in_one_process_with_a_notice() {
     assert_all_ran(&done.assert_code(&[0, 4]).json(), 2);
     assert!(done.stderr.contains("the 2 domains run in one process"), "{done:#?}");
 }
+
+/// A share with a promise, and a task with a weight in the same domain, which wants more than is
+/// left.
+const PS_SET: &str = r#"
+policy = "ps"
+time_quantum = "500 us"
+switch_cost = "20 us"
+[[task]]
+name = "video"
+period = "20 ms"
+cost = "500 us"
+batch = 4
+share = "40 %"
+domain = "one"
+[[task]]
+name = "audio"
+period = "50 ms"
+cost = "250 us"
+batch = 4
+share = "20 %"
+domain = "two"
+[[task]]
+name = "index"
+period = "100 ms"
+cost = "250 us"
+batch = 400
+weight = 1
+domain = "three"
+"#;
+
+#[test]
+fn domains_under_ps_are_processes_and_keep_what_is_promised() {
+    let _machine = machine();
+    let set = Set::new(PS_SET);
+    let planned = upcall(&["plan", set.spec.path(), "--json"]);
+    let bounds = |value: &Value| -> Vec<Option<u64>> {
+        let all = list(value, "activities").iter();
+        all.map(|activity| activity["response_ns_max"].as_u64()).collect()
+    };
+    let of_plan = bounds(&planned.json());
+    assert!(of_plan[0].is_some() && of_plan[1].is_some() && of_plan[2].is_none(), "{of_plan:?}");
+    let mut running = set.start(&["--duration", "2s"]);
+    let pid = running.pid();
+    wait_until("three domains", || started_as(pid, "__domain").len() == 3 || !running.runs());
+    let all = descendants(pid);
+    let outcome = running.finish().assert_code(&[0, 4]).json();
+    set.assert_nothing_is_left(&all);
+    assert_eq!(bounds(&outcome), of_plan);
+    for activity in list(&outcome, "activities") {
+        assert!(number(activity, "completed") > 0, "{activity:#}");
+        assert!(activity["lag_ns"]["max"].is_i64(), "{activity:#}");
+    }
+    assert!(number(&outcome, "switches.domain") > 20, "{outcome:#}");
+}

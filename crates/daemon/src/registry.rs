@@ -6,16 +6,15 @@
 
 use std::collections::BTreeMap;
 
-use upcall_core::activity::{ActivityParams, Claim, PERIOD_MAX, Terms, WorkClass};
+use upcall_core::activity::{ActivityParams, PERIOD_MAX, Terms, WorkClass};
 use upcall_core::admission::program::CpuPrograms;
 use upcall_core::admission::{Platform, Reason, Refusal, Reservation, ReservationId, Reservations};
 use upcall_core::admission::{Share, Spot};
 use upcall_core::discipline::{Discipline, DomainOrder};
-use upcall_core::policy::ps::DomainClaim;
 use upcall_core::time::Span;
+use upcall_shm::DOMAINS_MAX;
 use upcall_shm::user_area::UNRESERVED;
-use upcall_shm::wire::{Need, Portion};
-use upcall_shm::{DOMAINS_MAX, DomainId};
+use upcall_shm::wire::Need;
 
 use crate::enforcement::ISOLATION;
 use crate::ranks::Admitted;
@@ -24,12 +23,13 @@ pub use domain::{Domain, Owner};
 pub use error::{AttachError, PlaceError};
 use limits::ANALYSIS_STEPS_MAX;
 pub use limits::{ACTIVITIES_MAX, Quota};
-pub use place::{Claimed, Grant, Listed, Usage};
+pub use place::{Claimed, Grant, Listed, Parts, Usage};
 
 mod domain;
 mod error;
 mod limits;
 mod place;
+mod shares;
 #[cfg(test)]
 mod tests;
 
@@ -218,101 +218,6 @@ impl Registry {
         let name = name.to_owned();
         let activity = Activity { place, cpu, name, params, terms, unscreened: true };
         self.add_activity(number, order, activity)
-    }
-
-    /// Whether accounts put the domains in one order (PS).
-    fn by_accounts(&self) -> bool {
-        self.discipline.domain_order() == DomainOrder::Accounts
-    }
-
-    /// PS: the longest service of a domain at a time.
-    pub fn time_quantum(&self) -> Option<Span> {
-        self.discipline.time_quantum.filter(|_| self.by_accounts())
-    }
-
-    /// As admission tells activities apart: by their user, or by their domain under PS.
-    fn user_or_domain(&self, number: u32, uid: u32) -> u32 {
-        if self.by_accounts() { number } else { uid }
-    }
-
-    /// PS: whether another user has activities on a CPU. Accounts divide the CPU of one user.
-    fn is_of_other_user(&self, cpu: u32, uid: u32) -> bool {
-        let others = self.domains.values().filter(|domain| domain.owner.uid != uid);
-        let mut theirs = others.flat_map(|domain| domain.activities.values());
-        self.by_accounts() && theirs.any(|activity| activity.cpu == cpu)
-    }
-
-    /// PS: the part of a CPU that each domain has there, and that of ordinary programs: what is
-    /// above the limit of the CPU. `None` under another policy. O(activities).
-    pub fn shares(&self, cpu: u32) -> Option<(Vec<(DomainId, Share)>, Option<Share>)> {
-        if !self.by_accounts() {
-            return None;
-        }
-        let limit_ppm = self.reservations.limit_of(cpu).map_or(0, Share::ppm);
-        let ordinary = Share::WHOLE.ppm() - limit_ppm;
-        let claims: Vec<_> = self
-            .domains
-            .iter()
-            .map(|(&number, domain)| {
-                let here = domain.activities.values().filter(|activity| activity.cpu == cpu);
-                let claim_of = |activity: &Activity| match activity.unscreened {
-                    // It has no reservation, so its share does not count.
-                    true => DomainClaim::from(Claim::Weight(1)),
-                    false => DomainClaim::of(&activity.terms),
-                };
-                (number, here.map(claim_of).fold(DomainClaim::default(), DomainClaim::and))
-            })
-            .collect();
-        let above = DomainClaim { shares_ppm: u64::from(ordinary), weights: 0 };
-        let all = claims.iter().fold(above, |all, (_, claim)| all.and(*claim));
-        let parts = claims
-            .iter()
-            .filter_map(|&(number, claim)| Some((DomainId::new(number)?, claim.share(all)?)));
-        Some((parts.collect(), Share::from_ppm(ordinary)))
-    }
-
-    /// PS: gives an activity another share or weight, if admission grants it.
-    ///
-    /// # Errors
-    /// See [`PlaceError`]; nothing changed.
-    pub fn reweigh(
-        &mut self,
-        number: u32,
-        order: u32,
-        portion: Portion,
-        unscreened: bool,
-    ) -> Result<Grant, PlaceError> {
-        let domain = self.domains.get(&number).ok_or(PlaceError::Gone)?;
-        let activity = domain.activities.get(&order).ok_or(PlaceError::NoActivity(order))?;
-        let claim = match portion {
-            Portion::Share(ppm) => Claim::Share(Share::from_ppm(ppm).ok_or(PlaceError::Portion)?),
-            Portion::Weight(0) => return Err(PlaceError::Portion),
-            Portion::Weight(weight) => Claim::Weight(weight),
-        };
-        let (uid, cpu, terms) = (domain.owner.uid, activity.cpu, activity.terms);
-        let terms = terms.claiming(claim);
-        if let (Some(terms), Claim::Share(_)) = (terms, claim) {
-            let before_ppm = self.counted_ppm(&activity.params, &activity.terms);
-            let more_ppm = self.counted_ppm(&activity.params, &terms).saturating_sub(before_ppm);
-            self.check_share(uid, more_ppm)?;
-        }
-        let place = activity.place.filter(|_| !activity.unscreened);
-        let Some(id) = place else { return Err(PlaceError::NoActivity(order)) };
-        match unscreened && self.may_run_unscreened(uid) {
-            true => self.reservations.reweigh_unscreened(id, claim)?,
-            false => self.reservations.reweigh(id, claim)?,
-        }
-        let domain = self.domains.get_mut(&number).ok_or(PlaceError::Gone)?;
-        if let (Some(activity), Some(terms)) = (domain.activities.get_mut(&order), terms) {
-            activity.terms = terms;
-        }
-        Ok(Grant { cpu, order, response_max: self.reservations.response_max(id) })
-    }
-
-    /// The name of an activity.
-    pub fn name_of(&self, number: u32, order: u32) -> Option<&str> {
-        let activity = self.domains.get(&number)?.activities.get(&order)?;
-        Some(&activity.name)
     }
 
     /// Whether the user may run what admission refuses.

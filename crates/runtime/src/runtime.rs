@@ -302,12 +302,16 @@ impl Runtime {
             }
             (Reserved::Local(reservation), _) => self.reservations.reweigh(reservation, claim)?,
             (Reserved::Daemon(order), Some(domain)) => {
-                let refused =
-                    |told| Err(Box::new(self.reservations.refused_elsewhere(&activity.name, told)));
+                let refused = |told: String| {
+                    Err(Box::new(self.reservations.refused_elsewhere(&activity.name, told)))
+                };
                 match domain.reweigh(order, claim, unscreened) {
                     Ok(Ok(_)) => {}
-                    Ok(Err(NoPlace { reason, hint })) => return refused((reason, hint)),
-                    Err(error) => return refused((error.to_string(), String::new())),
+                    Ok(Err(NoPlace { reason, hint })) if hint.is_empty() => return refused(reason),
+                    Ok(Err(NoPlace { reason, hint })) => {
+                        return refused(format!("{reason}; {hint}"));
+                    }
+                    Err(error) => return refused(error.to_string()),
                 }
             }
             // A domain has the places that a daemon gave.

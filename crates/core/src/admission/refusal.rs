@@ -123,10 +123,8 @@ pub enum Reason {
     /// A share or a weight was claimed under a policy without either.
     /// The daemon that admits refuses.
     ByDaemon {
-        /// Why, in one line.
-        reason: String,
-        /// What would fit, or empty.
-        hint: String,
+        /// Why, in one line, and what would fit.
+        told: Box<str>,
     },
     /// The policy takes neither shares nor weights.
     NotShared {
@@ -246,8 +244,7 @@ impl fmt::Display for Reason {
                      daemon"
                 )
             }
-            Reason::ByDaemon { reason, hint } if hint.is_empty() => f.write_str(reason),
-            Reason::ByDaemon { reason, hint } => write!(f, "{reason}; {hint}"),
+            Reason::ByDaemon { told } => f.write_str(told),
             Reason::NotShared { policy } => {
                 write!(f, "the policy `{policy}` takes neither shares nor weights, expected `ps`")
             }

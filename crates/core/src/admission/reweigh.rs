@@ -37,9 +37,9 @@ impl Reservations {
     /// The refusal of a claim by `name` whose reservation a daemon holds: it says why, and what
     /// would fit. Under a policy without shares and weights the reason is
     /// [`Reason::NotShared`].
-    pub fn refused_elsewhere(&self, name: &str, (reason, hint): (String, String)) -> Refusal {
+    pub fn refused_elsewhere(&self, name: &str, told: String) -> Refusal {
         let reason = match self.test.shares_time() {
-            true => Reason::ByDaemon { reason, hint },
+            true => Reason::ByDaemon { told: told.into() },
             false => Reason::NotShared { policy: self.test.policy },
         };
         Refusal::without_hint(name.to_owned(), reason, Vec::new())

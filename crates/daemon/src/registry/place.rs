@@ -2,7 +2,9 @@
 //! data.
 
 use upcall_core::activity::ActivityParams;
+use upcall_core::admission::Share;
 use upcall_core::time::Span;
+use upcall_shm::DomainId;
 
 /// An activity with a place, as an inspector sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,6 +40,15 @@ pub struct Usage {
     pub hand_offs: Span,
     /// The share that these hand-offs take, in millionths of the CPU.
     pub hand_offs_ppm: u64,
+}
+
+/// The parts of a CPU under PS.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Parts {
+    /// The part of each domain that has activities there.
+    pub of_domains: Vec<(DomainId, Share)>,
+    /// The part of ordinary programs: what is above the limit of the CPU. `None`: nothing is.
+    pub ordinary: Option<Share>,
 }
 
 /// A granted place.

@@ -1,6 +1,7 @@
 use super::*;
 use upcall_core::admission::program::TimedProgram;
 use upcall_core::discipline::RMDP;
+use upcall_shm::wire::Portion;
 
 const QUOTA: Quota = Quota { domains_max: 3, share_max_ppm: 500_000 };
 
@@ -471,4 +472,50 @@ fn neither_a_new_handler_nor_a_claim_breaks_the_promise_to_a_program() {
     }
     registry.set_programs([1, 2].map(|cpu| (cpu, CpuPrograms::default())), BTreeMap::new());
     registry.claim(user, "x", &need(21), claimed).unwrap();
+}
+
+#[test]
+fn under_ps_domains_have_parts_and_a_cpu_has_one_user() {
+    let platform = Platform {
+        cpus: vec![1],
+        cpu_limit: Share::from_ppm(900_000).unwrap(),
+        switch_cost: Span::ZERO,
+        wakeup_latency: Span::ZERO,
+        defer_preemption: Span::ZERO,
+    };
+    let mut registry = Registry::new(&upcall_core::discipline::PS, platform, QUOTA);
+    // Both must have the same time quantum.
+    let refused = registry.attach(owner(1), "d", "ps").unwrap_err();
+    assert!(refused.to_string().contains("time quantum of 1 ms"), "{refused}");
+    let policy = "ps with a time quantum of 1 ms";
+    let [one, two, other] = [1, 1, 2].map(|uid| registry.attach(owner(uid), "d", policy).unwrap());
+    let share = Need { share_ppm: 300_000, ..need(5) };
+    let weight = |weight| Need { weight, ..need(5) };
+    let first = registry.create(one, "a", &share, false).unwrap();
+    registry.create(one, "b", &weight(1), false).unwrap();
+    registry.create(two, "c", &weight(2), false).unwrap();
+    let parts = |registry: &Registry| {
+        let Parts { of_domains, ordinary } = registry.parts(1).unwrap();
+        assert_eq!(ordinary.map(Share::ppm), Some(100_000));
+        let all: Vec<_> = of_domains.iter().map(|(of, part)| (of.number(), part.ppm())).collect();
+        all
+    };
+    // Of the 60 % that shares and ordinary programs leave.
+    assert_eq!(parts(&registry), [(1, 500_000), (2, 400_000)]);
+    let refused = registry.create(other, "e", &weight(1), false).unwrap_err();
+    assert_eq!(refused, PlaceError::OtherUser(1));
+    // The quota counts shares.
+    let more = Portion::Share(600_000);
+    let refused = registry.reweigh(one, first.order, more, false).unwrap_err();
+    assert!(matches!(refused, PlaceError::Quota { .. }), "{refused}");
+    registry.reweigh(one, first.order, Portion::Share(390_000), false).unwrap();
+    assert_eq!(parts(&registry), [(1, 560_000), (2, 340_000)]);
+    assert_eq!(registry.reserved_ppm(one, 1), 390_000);
+    let wrong = [Portion::Share(0), Portion::Weight(0)];
+    assert!(wrong.iter().all(|of| registry.reweigh(one, first.order, *of, false).is_err()));
+    registry.detach(one);
+    registry.detach(two);
+    assert_eq!(parts(&registry), []);
+    registry.create(other, "e", &weight(1), false).unwrap();
+    assert_eq!(parts(&registry), [(3, 900_000)]);
 }

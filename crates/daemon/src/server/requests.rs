@@ -19,7 +19,7 @@ use super::event::DaemonEvent;
 use super::names::shown;
 use super::session::{Attached, Session, SessionEnd};
 use crate::clock;
-use crate::registry::{Claimed, Grant, Owner, PlaceError};
+use crate::registry::{Claimed, Grant, Owner, Parts, PlaceError};
 use crate::status::{Sent, StatusReply, StatusSource};
 
 /// Refusals of a user that are reported in [`REPORT_INTERVAL`].
@@ -134,7 +134,7 @@ impl Daemon {
     /// given back.
     pub(super) fn set_shares(&self) {
         for (group, _) in &self.groups {
-            if let Some((of_domains, ordinary)) = self.registry.shares(group.cpu) {
+            if let Some(Parts { of_domains, ordinary }) = self.registry.parts(group.cpu) {
                 group.set_shares(&of_domains, ordinary);
                 // What a domain requests may be served only now that it has a part.
                 group.notify(DomainId::DAEMON);

@@ -232,7 +232,7 @@ impl DomainAccounts {
         }
         let (used, total_ppm) = (service(used), self.total_ppm);
         for (number, account) in (0..).zip(&mut self.accounts) {
-            let due = account.part(total_ppm) * used >> PART_BITS;
+            let due = (account.part(total_ppm) * used) >> PART_BITS;
             if number == domain {
                 if !account.is_ready {
                     account.lag = account.lag.min(0);

@@ -1,0 +1,111 @@
+//! What PS needs of the registry: the parts of a CPU that its domains have, and other claims of
+//! activities (docs/decisions/0022).
+
+use upcall_core::activity::Claim;
+use upcall_core::admission::Share;
+use upcall_core::discipline::DomainOrder;
+use upcall_core::policy::ps::DomainClaim;
+use upcall_core::time::Span;
+use upcall_shm::DomainId;
+use upcall_shm::wire::Portion;
+
+use super::Registry;
+use super::domain::{Activity, Domain};
+use super::error::PlaceError;
+use super::place::{Grant, Parts};
+
+impl Registry {
+    /// Whether accounts put the domains in one order (PS).
+    pub(super) fn by_accounts(&self) -> bool {
+        self.discipline.domain_order() == DomainOrder::Accounts
+    }
+
+    /// PS: the longest service of a domain at a time.
+    pub fn time_quantum(&self) -> Option<Span> {
+        self.discipline.time_quantum.filter(|_| self.by_accounts())
+    }
+
+    /// As admission tells activities apart: by their user, or by their domain under PS.
+    pub(super) fn user_or_domain(&self, number: u32, uid: u32) -> u32 {
+        if self.by_accounts() { number } else { uid }
+    }
+
+    /// PS: whether another user has activities on a CPU. Accounts divide the CPU of one user.
+    pub(super) fn is_of_other_user(&self, cpu: u32, uid: u32) -> bool {
+        let others = self.domains.values().filter(|domain| domain.owner.uid != uid);
+        let mut theirs = others.flat_map(|domain| domain.activities.values());
+        self.by_accounts() && theirs.any(|activity| activity.cpu == cpu)
+    }
+
+    /// PS: the parts of a CPU. `None` under another policy. O(activities).
+    pub fn parts(&self, cpu: u32) -> Option<Parts> {
+        if !self.by_accounts() {
+            return None;
+        }
+        let limit_ppm = self.reservations.limit_of(cpu).map_or(0, Share::ppm);
+        let ordinary_ppm = Share::WHOLE.ppm() - limit_ppm;
+        let claim_of = |activity: &Activity| match activity.unscreened {
+            // It has no reservation, so its share does not count.
+            true => DomainClaim::from(Claim::Weight(1)),
+            false => DomainClaim::of(&activity.terms),
+        };
+        let claim_of_domain = |domain: &Domain| {
+            let here = domain.activities.values().filter(|activity| activity.cpu == cpu);
+            here.map(claim_of).fold(DomainClaim::default(), DomainClaim::and)
+        };
+        let domains = self.domains.iter();
+        let claims: Vec<_> =
+            domains.map(|(&number, domain)| (number, claim_of_domain(domain))).collect();
+        let ordinary = DomainClaim { shares_ppm: u64::from(ordinary_ppm), weights: 0 };
+        let all = claims.iter().fold(ordinary, |all, (_, claim)| all.and(*claim));
+        let part_of = |&(number, claim): &(u32, DomainClaim)| {
+            Some((DomainId::new(number)?, claim.share(all)?))
+        };
+        let of_domains = claims.iter().filter_map(part_of).collect();
+        Some(Parts { of_domains, ordinary: Share::from_ppm(ordinary_ppm) })
+    }
+
+    /// PS: gives an activity another share or weight, if admission grants it.
+    ///
+    /// # Errors
+    /// See [`PlaceError`]; nothing changed.
+    pub fn reweigh(
+        &mut self,
+        number: u32,
+        order: u32,
+        portion: Portion,
+        unscreened: bool,
+    ) -> Result<Grant, PlaceError> {
+        let domain = self.domains.get(&number).ok_or(PlaceError::Gone)?;
+        let activity = domain.activities.get(&order).ok_or(PlaceError::NoActivity(order))?;
+        let claim = match portion {
+            Portion::Share(ppm) => Claim::Share(Share::from_ppm(ppm).ok_or(PlaceError::Portion)?),
+            Portion::Weight(0) => return Err(PlaceError::Portion),
+            Portion::Weight(weight) => Claim::Weight(weight),
+        };
+        let (uid, cpu, terms) = (domain.owner.uid, activity.cpu, activity.terms);
+        let terms = terms.claiming(claim);
+        if let (Some(terms), Claim::Share(_)) = (terms, claim) {
+            let before_ppm = self.counted_ppm(&activity.params, &activity.terms);
+            let more_ppm = self.counted_ppm(&activity.params, &terms).saturating_sub(before_ppm);
+            self.check_share(uid, more_ppm)?;
+        }
+        let place = activity.place.filter(|_| !activity.unscreened);
+        let Some(id) = place else { return Err(PlaceError::NoActivity(order)) };
+        match unscreened && self.may_run_unscreened(uid) {
+            true => self.reservations.reweigh_unscreened(id, claim)?,
+            false => self.reservations.reweigh(id, claim)?,
+        }
+        let domain = self.domains.get_mut(&number).ok_or(PlaceError::Gone)?;
+        if let (Some(activity), Some(terms)) = (domain.activities.get_mut(&order), terms) {
+            activity.terms = terms;
+        }
+        Ok(Grant { cpu, order, response_max: self.reservations.response_max(id) })
+    }
+
+    /// The name of an activity.
+    pub fn name_of(&self, number: u32, order: u32) -> Option<&str> {
+        let activity = self.domains.get(&number)?.activities.get(&order)?;
+        Some(&activity.name)
+    }
+}
