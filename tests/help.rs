@@ -93,7 +93,7 @@ fn there_are_completions_for_each_shell() {
         assert!(done.stderr.is_empty(), "{done:#?}");
         // Only the command itself calls these.
         assert!(!done.stdout.contains("__send") && !done.stdout.contains("__spin"), "{shell}");
-        // The policies of `sim` and `daemon`. The others are for one process only.
+        // The policies of `sim` and `daemon`.
         assert!(done.stdout.contains("rmdp") && done.stdout.contains("dwcs"), "{shell}");
     }
 }
@@ -109,7 +109,7 @@ fn bash_completes_policies_modes_and_files() {
     fs::write(folder.path().join("talk.toml"), "").expect("space on the disk");
     for (words, expected) in [
         ("upcall sim --policy ''", "rmdp rm dws ps dwcs"),
-        ("upcall daemon --policy ''", "rmdp rm dws dwcs"),
+        ("upcall daemon --policy ''", "rmdp rm dws ps dwcs"),
         ("upcall run --mode ''", "upcall threads fifo"),
         // The script has no completion, so bash completes file names, as the script requests.
         ("upcall plan tal", ""),
