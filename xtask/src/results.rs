@@ -79,6 +79,7 @@ const ALL: &[Stored] = &[
     stored("processes-whole", 360, &["bench -p upcall-benches --bench processes -- 16"]),
     stored("wake", 240, &["bench -p upcall-benches --bench wake"]),
     stored("programs", 300, &["bench -p upcall-benches --bench programs"]),
+    stored("shares", 240, &["bench -p upcall-benches --bench shares"]),
     stored("hostile", 480, &["bench -p upcall-benches --bench hostile"]),
     stored("figure7", 540, &["bench -p upcall-benches --bench figure7"]),
     stored(
