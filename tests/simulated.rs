@@ -77,9 +77,11 @@ fn several_domains_are_simulated_as_processes() {
     assert_eq!(domains.collect::<Vec<_>>(), ["intercom", "robot", "recorder"]);
     let report = upcall(&["sim", &spec, "--duration", "1s"]).stdout;
     assert!(report.contains("\ndomains: 3 processes, each with its own scheduler\n"), "{report}");
-    // The ranks of PS do not compare across domains.
-    let together = sim(&spec, &["--policy", "ps"]).json();
-    assert_eq!(number(&together, "platform.domains"), 0);
+    // Under PS the processes have accounts. A run under DWCS is one process.
+    for (policy, domains) in [("ps", 3), ("dwcs", 0)] {
+        let simulated = sim(&spec, &["--policy", policy]).json();
+        assert_eq!(number(&simulated, "platform.domains"), domains, "{policy}");
+    }
 }
 
 #[test]

@@ -86,7 +86,7 @@ pub fn recorded(
 }
 
 /// The plan as the simulator takes it, with a number for each domain. Several domains are
-/// processes, as in a run, if their ranks compare.
+/// processes, as in a run, unless the discipline runs them in one.
 fn sim_spec(plan: &Plan<'_>, seed: u64, recorded: &Recorded) -> SimSpec {
     let mut domains: BTreeMap<&str, u32> = BTreeMap::new();
     let activities = plan.activities.iter().map(|planned| {

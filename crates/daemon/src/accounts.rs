@@ -21,11 +21,15 @@ use upcall_core::time::{Instant, Span};
 use upcall_shm::turn_page::Service;
 use upcall_shm::{DOMAINS_MAX, DomainId};
 
+use crate::enforcement::TICK;
 use crate::group::{DomainGroup, Members, PROXY_GENERATION};
 
 pub(crate) mod shares;
 #[cfg(test)]
 mod tests;
+
+/// The watchdog looks that much later at most.
+const STALL_MIN: Span = TICK;
 
 /// What the KLS thread does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +46,7 @@ pub(crate) enum Turn {
 #[derive(Debug)]
 pub(crate) struct Accounts {
     of: TurnAccounts,
+    quantum: Span,
     /// The end of the present turn of ordinary programs.
     ordinary_until: Option<Instant>,
 }
@@ -49,21 +54,28 @@ pub(crate) struct Accounts {
 impl Accounts {
     /// Accounts by this time quantum. Allocates.
     pub(crate) fn new(quantum: Span) -> Self {
-        Accounts { of: TurnAccounts::new(DOMAINS_MAX + 1, quantum), ordinary_until: None }
+        let of = TurnAccounts::new(DOMAINS_MAX + 1, quantum);
+        Accounts { of, quantum, ordinary_until: None }
     }
 
     /// Chooses what is served from `now` on, by the copies of the members' areas. The daemon has
     /// the turn. O(members).
     pub(crate) fn choose(&mut self, group: &DomainGroup, members: &Members, now: Instant) -> Turn {
         self.load(group, members);
+        self.skip_stall(members, now);
         self.of.advance(now);
         for member in members.iter() {
             let key = group.is_present(member).then(|| member.best(now)).flatten();
             let request = key.map(|rank| request_of_key(rank.key)).filter(|of| !of.is_zero());
             self.of.set_request(member.domain.number(), request);
         }
-        let turn = match self.ordinary_until.take().filter(|until| *until > now) {
-            // A thread woke this one before the end.
+        let ordinary_until = match self.ordinary_until.take() {
+            // A domain has chosen ordinary programs, and passed the turn.
+            None => Some(now + self.quantum),
+            // A thread woke this one before the end, or not.
+            Some(until) => Some(until).filter(|until| *until > now),
+        };
+        let turn = match ordinary_until {
             Some(until) if self.of.is_served(ORDINARY) => {
                 self.ordinary_until = Some(until);
                 Turn::Ordinary(until)
@@ -79,6 +91,16 @@ impl Accounts {
         };
         self.store(group, members);
         turn
+    }
+
+    /// The turn was taken from a domain. It does not pay for more than the watchdog lets it run: the
+    /// rest is time that the host or the kernel had.
+    fn skip_stall(&mut self, members: &Members, now: Instant) {
+        let holder = members.iter().find(|of| Some(of.domain.number()) == self.of.served());
+        if let Some(member) = holder {
+            let most = member.limits.response_max() + STALL_MIN;
+            self.of.skip(self.of.uncharged(now).saturating_sub(most), now);
+        }
     }
 
     fn load(&mut self, group: &DomainGroup, members: &Members) {

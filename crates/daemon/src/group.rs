@@ -284,14 +284,21 @@ impl DomainGroup {
 
     /// Sets the part of the CPU of each domain that is named, and that of ordinary programs; all
     /// others have none. For the server.
-    pub(crate) fn set_shares(&self, of_domains: &[(DomainId, Share)], ordinary: Option<Share>) {
+    pub(crate) fn set_shares(
+        &self,
+        of_domains: &[(DomainId, Share)],
+        ordinary: Option<Share>,
+    ) -> bool {
+        let mut has_changed = false;
         for domain in (0..=upcall_shm::DOMAINS_MAX).filter_map(DomainId::new) {
             let named = of_domains.iter().find(|(of, _)| *of == domain).map(|(_, share)| *share);
             let share = if domain == DomainId::DAEMON { ordinary } else { named };
             let ppm = share.map_or(0, Share::ppm);
+            has_changed |= self.shares.ppm(domain) != ppm;
             self.shares.set(domain, ppm);
             self.kernel.set_share(domain, ppm);
         }
+        has_changed
     }
 
     /// Changes the list of members. For the server.

@@ -153,7 +153,7 @@ impl Registry {
                 Err(PlaceError::NoRight { uid, refusal: Box::new(refusal) })
             }
             Err(_) => {
-                let cpu = only_cpu.unwrap_or_else(|| self.least_used_cpu(number));
+                let cpu = only_cpu.unwrap_or_else(|| self.least_used_cpu(number, uid));
                 let order = (UNRESERVED..u32::MAX).find(|&order| !self.is_taken(order));
                 let order = order.ok_or(PlaceError::OrdersUsedUp)?;
                 self.place_below_all((number, uid), name, (cpu, order), (params, terms))
@@ -207,6 +207,9 @@ impl Registry {
         (cpu, order): (u32, u32),
         (params, terms): (ActivityParams, Terms),
     ) -> Result<Grant, PlaceError> {
+        if self.is_of_other_user(cpu, uid) {
+            return Err(PlaceError::OtherUser(cpu));
+        }
         let quantum = ActivityParams::new(PERIOD_MAX, params.quantum_cost());
         let background = Terms { class: WorkClass::Background, ..Terms::default() };
         let spot = Spot { cpu, lower_ranked: &[], user: self.user_or_domain(number, uid) };
@@ -225,10 +228,10 @@ impl Registry {
         uid == 0 || self.soft_users.contains(&uid)
     }
 
-    /// The least used CPU where the domain has a thread.
-    fn least_used_cpu(&self, number: u32) -> u32 {
+    /// The least used CPU where the domain has a thread, and where its user `uid` may have activities.
+    fn least_used_cpu(&self, number: u32, uid: u32) -> u32 {
         let loads = self.reservations.load();
-        let has_thread = |cpu: u32| !self.has_left(number, cpu);
+        let has_thread = |cpu: u32| !self.has_left(number, cpu) && !self.is_of_other_user(cpu, uid);
         let here = loads.iter().filter(|load| has_thread(load.cpu));
         let least = here.min_by(|a, b| a.utilization.total_cmp(&b.utilization));
         // A platform has a CPU, and a domain without threads is refused before.

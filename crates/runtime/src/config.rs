@@ -112,7 +112,8 @@ pub struct Config {
     /// monotonic, delayed preemption; the default), [`RM`](upcall_core::discipline::RM),
     /// [`DWS`](upcall_core::discipline::DWS) (deadlines; tasks need it),
     /// [`PS`](upcall_core::discipline::PS) (shares) and [`DWCS`](upcall_core::discipline::DWCS)
-    /// (windows).
+    /// (windows). For another time quantum of PS put
+    /// [`ps_with_quantum`](upcall_core::discipline::ps_with_quantum) into a `static`.
     pub discipline: &'static Discipline,
     /// What decides which handler runs next.
     pub mode: Mode,
@@ -127,8 +128,8 @@ pub struct Config {
     /// [`Notice::NoMemoryLock`](crate::Notice::NoMemoryLock) says so.
     pub memory_lock: MemoryLock,
     /// If set, the process takes part as a domain of this daemon. The daemon then sets the CPUs and
-    /// the cost of a hand-off, and decides admission. Only in upcall mode, under `rmdp`, `rm` or
-    /// `dws`.
+    /// the cost of a hand-off, and decides admission. Only in upcall mode, and not with
+    /// groups (PS). The policy and its time quantum must be those of the daemon.
     pub daemon: Option<Attach>,
 }
 

@@ -182,13 +182,12 @@ impl Domain {
         &mut self,
         order: u32,
         claim: Claim,
-        unscreened: bool,
     ) -> Result<Result<Place, NoPlace>, AttachError> {
         let portion = match claim {
             Claim::Share(share) => Portion::Share(share.ppm()),
             Claim::Weight(weight) => Portion::Weight(weight),
         };
-        let asked = |request| ToDaemon::Reweigh { request, order, unscreened, portion };
+        let asked = |request| ToDaemon::Reweigh { request, order, portion };
         let (place, attempt) = match self.ask(asked)? {
             Ok(granted) => granted,
             Err(refused) => return Ok(Err(refused)),

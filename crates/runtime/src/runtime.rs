@@ -305,7 +305,7 @@ impl Runtime {
                 let refused = |told: String| {
                     Err(Box::new(self.reservations.refused_elsewhere(&activity.name, told)))
                 };
-                match domain.reweigh(order, claim, unscreened) {
+                match domain.reweigh(order, claim) {
                     Ok(Ok(_)) => {}
                     Ok(Err(NoPlace { reason, hint })) if hint.is_empty() => return refused(reason),
                     Ok(Err(NoPlace { reason, hint })) => {

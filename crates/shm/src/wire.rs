@@ -151,8 +151,6 @@ pub enum ToDaemon {
         request: u64,
         /// As granted.
         order: u32,
-        /// Whether to change it even if the admission tests fail.
-        unscreened: bool,
         /// The new share or weight.
         portion: Portion,
     },
@@ -259,14 +257,13 @@ impl ToDaemon {
                 encode(5, &words, &[name])
             }
             ToDaemon::Detach => encode(6, &[], &[]),
-            ToDaemon::Reweigh { request, order, unscreened, portion } => {
+            ToDaemon::Reweigh { request, order, portion } => {
                 let (is_share, number) = match *portion {
                     Portion::Share(ppm) => (true, ppm),
                     Portion::Weight(weight) => (false, weight),
                 };
                 let (order, number) = (u64::from(*order), u64::from(number));
-                let flags = [u64::from(*unscreened), u64::from(is_share)];
-                encode(7, &[*request, order, flags[0], flags[1], number], &[])
+                encode(7, &[*request, order, u64::from(is_share), number], &[])
             }
             ToDaemon::Inspect => encode(INSPECT, &[], &[]),
             ToDaemon::Program(request) => request.encode(),
@@ -306,14 +303,13 @@ impl ToDaemon {
                 name: text()?,
             }),
             (6, []) => Ok(ToDaemon::Detach),
-            (7, &[request, order, unscreened, is_share, number]) => {
+            (7, &[request, order, is_share, number]) => {
                 let number = narrow(number, content)?;
                 let portion = match flag(is_share, content)? {
                     true => Portion::Share(number),
                     false => Portion::Weight(number),
                 };
-                let (order, unscreened) = (narrow(order, content)?, flag(unscreened, content)?);
-                Ok(ToDaemon::Reweigh { request, order, unscreened, portion })
+                Ok(ToDaemon::Reweigh { request, order: narrow(order, content)?, portion })
             }
             (INSPECT, []) => Ok(ToDaemon::Inspect),
             (1..=7 | INSPECT, _) => Err(content),

@@ -50,10 +50,11 @@
 //!
 //! ```text
 //! R' = R + (r_d + B_d) / F_d        if the domain has another activity
-//! B >= q, n + 1 in place of n       ordinary programs are one more client, of requests of q
+//! B >= q + wake-up latency, n + 1    ordinary programs are one more client, of requests of q
 //! ```
 //!
-//! `r_d` is the longest request of the domain, and `B_d` that of another activity of it. In the
+//! `r_d` is the longest request of the domain, and `B_d` that of another activity of it, each with
+//! one hand-off. In the
 //! service that the domain gets, the activity waits for `B_d` as for another activity of one
 //! process. The domain may have begun the request of another activity, and its own account is at
 //! most one request behind. Both are service of the domain, which takes `1 / F_d` as long. An
@@ -88,7 +89,13 @@ pub(crate) fn verdict(
         .map(|index| {
             let bound = Bound::of(set, (index, shares[index]), platform, (quantum, domains));
             match domains {
-                Some(domains) => bound.later_by(in_domain(set, &shares, domains, index, quantum)),
+                Some(domains) => bound.later_by(in_domain(
+                    set,
+                    &shares,
+                    domains,
+                    index,
+                    (quantum, platform.switch_cost),
+                )),
                 None => bound,
             }
         })
@@ -180,8 +187,8 @@ impl Bound {
             waited = waited.max(longest);
         }
         if domains.is_some() {
-            // Ordinary programs are one more client.
-            waited = waited.max(quantum);
+            // Ordinary programs are one more client. A timer ends their turn.
+            waited = waited.max(quantum + platform.wakeup_latency);
         }
         let mut charged = params.compute();
         let mut requested = charged;
@@ -226,13 +233,13 @@ fn in_domain(
     shares: &[Option<Share>],
     domains: &[u32],
     index: usize,
-    quantum: Span,
+    (quantum, switch): (Span, Span),
 ) -> Span {
     let domain_of = |at: usize| domains.get(at).copied().unwrap_or_default();
     let members = (0..set.len()).filter(|&at| domain_of(at) == domain_of(index));
     let (mut longest, mut longest_other, mut ppm_sum) = (Span::ZERO, None, 0);
     for at in members {
-        let request = set[at].0.quantum_cost().max(quantum);
+        let request = set[at].0.quantum_cost().max(quantum) + switch;
         longest = longest.max(request);
         longest_other = longest_other.max((at != index).then_some(request));
         ppm_sum += shares[at].map_or(0, ppm);

@@ -43,7 +43,7 @@ impl Registry {
             return None;
         }
         let limit_ppm = self.reservations.limit_of(cpu).map_or(0, Share::ppm);
-        let ordinary_ppm = Share::WHOLE.ppm() - limit_ppm;
+        let above_ppm = Share::WHOLE.ppm() - limit_ppm;
         let claim_of = |activity: &Activity| match activity.unscreened {
             // It has no reservation, so its share does not count.
             true => DomainClaim::from(Claim::Weight(1)),
@@ -56,13 +56,17 @@ impl Registry {
         let domains = self.domains.iter();
         let claims: Vec<_> =
             domains.map(|(&number, domain)| (number, claim_of_domain(domain))).collect();
-        let ordinary = DomainClaim { shares_ppm: u64::from(ordinary_ppm), weights: 0 };
-        let all = claims.iter().fold(ordinary, |all, (_, claim)| all.and(*claim));
+        let of_all = claims.iter().fold(DomainClaim::default(), |all, (_, claim)| all.and(*claim));
+        // Claims of a former daemon may have more than the limit. Every share is kept.
+        let left_ppm = u64::from(Share::WHOLE.ppm()).saturating_sub(of_all.shares_ppm);
+        let ordinary_ppm = u64::from(above_ppm).min(left_ppm);
+        let all = of_all.and(DomainClaim { shares_ppm: ordinary_ppm, weights: 0 });
         let part_of = |&(number, claim): &(u32, DomainClaim)| {
             Some((DomainId::new(number)?, claim.share(all)?))
         };
         let of_domains = claims.iter().filter_map(part_of).collect();
-        Some(Parts { of_domains, ordinary: Share::from_ppm(ordinary_ppm) })
+        let ordinary = u32::try_from(ordinary_ppm).ok().and_then(Share::from_ppm);
+        Some(Parts { of_domains, ordinary })
     }
 
     /// PS: gives an activity another share or weight, if admission grants it.
@@ -74,7 +78,6 @@ impl Registry {
         number: u32,
         order: u32,
         portion: Portion,
-        unscreened: bool,
     ) -> Result<Grant, PlaceError> {
         let domain = self.domains.get(&number).ok_or(PlaceError::Gone)?;
         let activity = domain.activities.get(&order).ok_or(PlaceError::NoActivity(order))?;
@@ -92,10 +95,7 @@ impl Registry {
         }
         let place = activity.place.filter(|_| !activity.unscreened);
         let Some(id) = place else { return Err(PlaceError::NoActivity(order)) };
-        match unscreened && self.may_run_unscreened(uid) {
-            true => self.reservations.reweigh_unscreened(id, claim)?,
-            false => self.reservations.reweigh(id, claim)?,
-        }
+        self.reservations.reweigh(id, claim)?;
         let domain = self.domains.get_mut(&number).ok_or(PlaceError::Gone)?;
         if let (Some(activity), Some(terms)) = (domain.activities.get_mut(&order), terms) {
             activity.terms = terms;

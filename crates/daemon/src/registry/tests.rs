@@ -506,13 +506,13 @@ fn under_ps_domains_have_parts_and_a_cpu_has_one_user() {
     assert_eq!(refused, PlaceError::OtherUser(1));
     // The quota counts shares.
     let more = Portion::Share(600_000);
-    let refused = registry.reweigh(one, first.order, more, false).unwrap_err();
+    let refused = registry.reweigh(one, first.order, more).unwrap_err();
     assert!(matches!(refused, PlaceError::Quota { .. }), "{refused}");
-    registry.reweigh(one, first.order, Portion::Share(390_000), false).unwrap();
+    registry.reweigh(one, first.order, Portion::Share(390_000)).unwrap();
     assert_eq!(parts(&registry), [(1, 560_000), (2, 340_000)]);
     assert_eq!(registry.reserved_ppm(one, 1), 390_000);
     let wrong = [Portion::Share(0), Portion::Weight(0)];
-    assert!(wrong.iter().all(|of| registry.reweigh(one, first.order, *of, false).is_err()));
+    assert!(wrong.iter().all(|of| registry.reweigh(one, first.order, *of).is_err()));
     registry.detach(one);
     registry.detach(two);
     assert_eq!(parts(&registry), []);

@@ -72,6 +72,9 @@ impl Daemon {
         name: String,
         session: Option<u64>,
     ) -> Result<ProgramReply, RefusedProgram> {
+        if self.registry.time_quantum().is_some() {
+            return Err(refusal(RefusalCause::Limit, UNDER_SHARES.to_owned()));
+        }
         let need = need(terms);
         let loads = self.registry.reservations().load();
         let programs = &mut self.programs.programs;
@@ -232,6 +235,11 @@ fn no_right(uid: u32) -> RefusedProgram {
 fn refusal(cause: RefusalCause, reason: String) -> RefusedProgram {
     RefusedProgram { cause, asked_ppm: 0, fits_ppm: 0, reason }
 }
+
+/// Handlers with weights may always take all that the limit of the CPU leaves, so nothing could be
+/// promised to a program.
+const UNDER_SHARES: &str = "this daemon schedules by `ps`, under which handlers take what others \
+                            leave: expected a daemon of rmdp, rm, dws or dwcs";
 
 /// An error as the client gets it.
 fn refused_by(error: &ProgramError) -> RefusedProgram {

@@ -48,10 +48,10 @@ impl Daemon {
                 let result = self.registry.claim(number, &name, &need, claimed);
                 self.reply(session, request, &name, result)
             }
-            ToDaemon::Reweigh { request, order, unscreened, portion } => {
+            ToDaemon::Reweigh { request, order, portion } => {
                 let number = self.domain_of(session)?.number.number();
                 let name = self.registry.name_of(number, order).unwrap_or_default().to_owned();
-                let result = self.registry.reweigh(number, order, portion, unscreened);
+                let result = self.registry.reweigh(number, order, portion);
                 self.reply(session, request, &name, result)
             }
             ToDaemon::Close { order } => {
@@ -135,9 +135,10 @@ impl Daemon {
     pub(super) fn set_shares(&self) {
         for (group, _) in &self.groups {
             if let Some(Parts { of_domains, ordinary }) = self.registry.parts(group.cpu) {
-                group.set_shares(&of_domains, ordinary);
                 // What a domain requests may be served only now that it has a part.
-                group.notify(DomainId::DAEMON);
+                if group.set_shares(&of_domains, ordinary) {
+                    group.notify(DomainId::DAEMON);
+                }
             }
         }
     }

@@ -124,10 +124,14 @@ struct Sum {
 }
 
 impl Sum {
-    fn add(&mut self, used_ns: u64, member: &Member) {
+    /// Adds a domain of `group`. Under PS each may use all that the domains have together.
+    fn add(&mut self, used_ns: u64, member: &Member, group: &DomainGroup) {
         self.used_ns = self.used_ns.saturating_add(used_ns);
         let share_ppm = member.limits.share_ppm.load(Relaxed);
-        self.share_ppm = self.share_ppm.saturating_add(share_ppm);
+        self.share_ppm = match group.time_quantum {
+            Some(_) => self.share_ppm.max(share_ppm),
+            None => self.share_ppm.saturating_add(share_ppm),
+        };
         self.jobs_ns = self.jobs_ns.saturating_add(jobs_ns(member));
     }
 
@@ -239,7 +243,7 @@ impl GroupAccount {
             if !record.counts_for_group(rules) {
                 continue;
             }
-            all.add(used_ns, &record.member);
+            all.add(used_ns, &record.member, &self.group);
             wants_cpu |= record.wants_cpu;
             let limits = &record.member.limits;
             beyond_ns = beyond_ns.saturating_add(record.account.beyond_ns(limits));

@@ -37,6 +37,8 @@ pub(super) struct Accounts {
     generations: [u64; CLIENTS],
     /// CPU time of the turn that was no service to this domain, and is not charged.
     skipped: Span,
+    /// Whether the domain may have run out of turn since its CPU clock was read.
+    ran_out_of_turn: bool,
 }
 
 impl Accounts {
@@ -44,7 +46,14 @@ impl Accounts {
     pub(super) fn new(quantum: Span) -> Self {
         let of = TurnAccounts::new(DOMAINS_MAX + 1, quantum);
         let (generations, skipped, charged) = ([0; CLIENTS], Span::ZERO, Span::ZERO);
-        Accounts { of, quantum, charged, cpu_ns: None, generations, skipped }
+        let ran_out_of_turn = false;
+        Accounts { of, quantum, charged, cpu_ns: None, generations, skipped, ran_out_of_turn }
+    }
+
+    /// The daemon passed over this domain: it blocked in its turn, and finished its quantum out of
+    /// turn.
+    pub(super) fn note_passed_over(&mut self) {
+        self.ran_out_of_turn = true;
     }
 
     /// Others ran for `length` in the middle of an upcall of this domain.
@@ -79,21 +88,25 @@ impl Accounts {
                 self.of.set_account_state(client, pages.turn.lag(domain, generation));
             }
         }
-        self.of.skip(std::mem::take(&mut self.skipped), now);
         let is_own = self.of.is_served(me.number());
-        let length = self.of.advance(now);
+        let skipped = std::mem::take(&mut self.skipped);
         if is_own {
-            self.settle(me, length);
+            self.of.skip(skipped, now);
         }
+        let length = self.of.advance(now);
+        self.settle(me, if is_own { length } else { Span::ZERO });
     }
 
     /// The domain was charged `length` by the clock. Takes back what its thread did not have of
-    /// that: the host or another thread of the real-time class had the CPU. A system call after
-    /// each [`SETTLE_AFTER`] of service, and after a turn of several quanta.
+    /// that: the host or another thread of the real-time class had the CPU. Charges what the thread
+    /// had beyond that: it ran out of turn. A system call after each [`SETTLE_AFTER`] of service,
+    /// after a turn of several quanta, and after the domain was passed over.
     fn settle(&mut self, me: DomainId, length: Span) {
         self.charged += length;
         let is_long = length > self.quantum * 4;
-        if self.charged < SETTLE_AFTER && !is_long && self.cpu_ns.is_some() {
+        let out_of_turn = std::mem::take(&mut self.ran_out_of_turn);
+        let is_due = self.charged >= SETTLE_AFTER || is_long || out_of_turn;
+        if !is_due && self.cpu_ns.is_some() {
             return;
         }
         let cpu_ns = thread_cpu_ns();
@@ -101,6 +114,7 @@ impl Accounts {
         if let Some(before_ns) = self.cpu_ns.replace(cpu_ns) {
             let had = Span::from_nanos(cpu_ns.saturating_sub(before_ns));
             self.of.refund(me.number(), charged.saturating_sub(had));
+            self.of.charge(me.number(), had.saturating_sub(charged));
         }
     }
 
@@ -127,8 +141,12 @@ impl Accounts {
         self.of.choose(now)
     }
 
-    /// Stores all accounts. O(domains).
-    pub(super) fn store(&self, page: &TurnPage<SharedMapping>) {
+    /// Stores all accounts, if the domain `me` still has the turn. O(domains).
+    pub(super) fn store(&self, me: DomainId, page: &TurnPage<SharedMapping>) {
+        if page.holder() != Ok(me) {
+            // The daemon has taken the turn since, and others have charged what they had.
+            return;
+        }
         let TurnState { charged_ns, served, allowance_ns } = self.of.state();
         page.set_service(Service { charged_ns, served, allowance_ns });
         for (client, &generation) in (0..).zip(&self.generations) {

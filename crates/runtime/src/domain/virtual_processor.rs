@@ -298,7 +298,11 @@ impl VirtualProcessor {
             matches!(self.pages.kernel.state(self.me), Ok(Some(State::Blocked | State::Stopped)));
         // The return of a domain that was reported is no news.
         let was_reported = std::mem::replace(&mut self.is_passed_over, is_away);
-        if is_back { !was_reported || is_away } else { is_away && !was_reported }
+        let is_news = if is_back { !was_reported || is_away } else { is_away && !was_reported };
+        if let Some(accounts) = self.accounts.as_mut().filter(|_| is_news) {
+            accounts.note_passed_over();
+        }
+        is_news
     }
 
     /// When no domain had anything to run, at the last time. A load.
@@ -500,7 +504,7 @@ impl VirtualProcessor {
         accounts.enter_peers((&self.pages, &self.peers), now);
         accounts.enter(self.me, own);
         let choice = accounts.choose(now);
-        accounts.store(&self.pages.turn);
+        accounts.store(self.me, &self.pages.turn);
         match choice {
             Choice::Domain(domain) if domain == self.me.number() => Next::Own,
             Choice::Domain(domain) => DomainId::new(domain).map_or(Next::Nobody, Next::Other),
@@ -520,7 +524,7 @@ impl VirtualProcessor {
         let accounts = self.accounts.as_mut()?;
         accounts.load((self.me, generation), (&self.pages, &self.peers), now);
         accounts.enter_peers((&self.pages, &self.peers), now);
-        accounts.store(&self.pages.turn);
+        accounts.store(self.me, &self.pages.turn);
         let next = self.peers.next_shown(&self.pages.kernel, &self.pages.turn, now);
         Some(look_at.min(next))
     }

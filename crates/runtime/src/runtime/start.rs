@@ -43,8 +43,7 @@ pub enum StartError {
     NothingToTrace(Mode),
     /// A thread of the runtime did not start.
     Thread(ThreadError),
-    /// [`Config::daemon`] in a mode in which the kernel decides, or under a policy
-    /// whose ranks mean nothing to other processes (PS).
+    /// [`Config::daemon`] in a mode in which the kernel decides, or with groups (PS).
     NotAcrossDomains {
         /// The mode.
         mode: Mode,
@@ -70,8 +69,8 @@ impl std::fmt::Display for StartError {
             StartError::Thread(error) => write!(f, "a scheduling thread did not start: {error}"),
             StartError::NotAcrossDomains { mode, policy } => write!(
                 f,
-                "a daemon cannot schedule mode {} under `{policy}`, expected mode upcall under \
-                 rmdp, rm, dws or dwcs",
+                "a daemon cannot schedule mode {} under `{policy}`, expected mode upcall without \
+                 groups",
                 mode.name()
             ),
             StartError::Attach(error) => error.fmt(f),

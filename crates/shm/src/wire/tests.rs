@@ -33,13 +33,8 @@ fn from_domain() -> Vec<ToDaemon> {
             need,
             name: "bild".into(),
         },
-        ToDaemon::Reweigh { request: 2, order: 3, unscreened: true, portion: Portion::Share(4) },
-        ToDaemon::Reweigh {
-            request: 2,
-            order: 3,
-            unscreened: false,
-            portion: Portion::Weight(u32::MAX),
-        },
+        ToDaemon::Reweigh { request: 2, order: 3, portion: Portion::Share(4) },
+        ToDaemon::Reweigh { request: 2, order: 3, portion: Portion::Weight(u32::MAX) },
         ToDaemon::Detach,
         ToDaemon::Inspect,
     ]

@@ -4,8 +4,8 @@
 //! processes on one CPU know nothing of each other, and together may ask for more than the CPU has.
 //! The daemon, `upcalld`, puts their handlers into one order. It has one admission for all, and the
 //! most urgent handler runs next, in any of the processes. A process under a daemon is a *domain*.
-//! The policies `rmdp`, `rm` and `dws` work under a daemon. `upcall run` and `upcalld` lock the
-//! CPUs whose time they promise. The library locks nothing: a program that needs its promises
+//! Every policy works under a daemon, but no groups. Under `ps` both must have the same time
+//! quantum. `upcall run` and `upcalld` lock the CPUs whose time they promise. The library locks nothing: a program that needs its promises
 //! beside other programs attaches to a daemon.
 //!
 //! ```no_run
@@ -30,6 +30,30 @@
 //! UPCALL_SOCKET=/tmp/upcall.sock ./player
 //! upcall ps --socket /tmp/upcall.sock     # the domains, and their counters
 //! ```
+//!
+//! Under `upcalld --policy ps` processes have shares and weights of a CPU:
+//!
+//! ```no_run
+//! use upcall::activity::{ActivityParams, Claim, Terms};
+//! use upcall::{Attach, Config, Runtime, admission::Share, daemon_socket, discipline::PS};
+//! use upcall::time::Span;
+//!
+//! let daemon = Some(Attach { socket: daemon_socket()?, name: "video".into() });
+//! let mut upcall = Runtime::start(Config { discipline: &PS, daemon, ..Config::default() })?;
+//! // 8 ms in each 25 ms are 32 %. A share must exceed what the handler needs.
+//! let need = ActivityParams::new(Span::from_millis(25), Span::from_millis(1)).batch(8);
+//! let terms = Terms { share: Share::from_ppm(450_000), ..Terms::default() };
+//! let video = upcall.handler("video", (need, terms), |batch| while batch.proceed() {})?;
+//! upcall.run(video)?;
+//! if let Some(more) = Share::from_ppm(500_000) {
+//!     upcall.reweigh(video, Claim::Share(more))?; // while it runs
+//! }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! With `Terms { weight: Some(2), .. }` a handler gets a part of what all shares leave, and may ask
+//! for any amount. Of the 90 % that a daemon gives out, a share of 45 % and weights of 1 and 2 in two
+//! other processes give 45, 15 and 30 %. `upcall ps` shows the lag of each process.
 //!
 //! - The process runs on the CPUs of the daemon. [`Config::cpus`](crate::Config::cpus) is ignored.
 //! - The daemon refuses with `CreateError::RefusedByDaemon`, with reason and hint in words.

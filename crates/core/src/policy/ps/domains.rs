@@ -244,7 +244,8 @@ impl DomainAccounts {
         }
     }
 
-    /// Takes back a part of what [`Self::charge`] charged: the domain did not have that time.
+    /// Takes back a part of what [`Self::charge`] charged: the domain did not have that time. Others
+    /// that request nothing were due nothing, so they give nothing back.
     pub fn refund(&mut self, domain: u32, length: Span) {
         if self.of(domain).is_none() {
             return;
@@ -252,7 +253,11 @@ impl DomainAccounts {
         let (length, total_ppm) = (service(length), self.total_ppm);
         for (number, account) in (0..).zip(&mut self.accounts) {
             let due = (account.part(total_ppm) * length) >> PART_BITS;
-            account.add(if number == domain { length - due } else { -due });
+            if number == domain {
+                account.add(length - due);
+            } else if account.is_ready {
+                account.add(-due);
+            }
         }
     }
 
@@ -275,7 +280,8 @@ impl DomainAccounts {
     /// counts as 0. The length of its request is not known until [`Self::set_request`]. O(1).
     pub fn set_state(&mut self, domain: u32, state: i64) {
         if let Some(account) = self.of(domain) {
-            let state = if (-LAG_MAX..=LAG_MAX).contains(&state) { state } else { 0 };
+            let is_possible = (-LAG_MAX..=LAG_MAX).contains(&(state & !1));
+            let state = if is_possible { state } else { 0 };
             (account.lag, account.is_ready) = (state & !1, state & 1 == 1);
         }
     }
@@ -382,6 +388,11 @@ mod tests {
         accounts.charge(0, ms(4));
         accounts.refund(0, ms(4));
         assert_eq!((accounts.lag_ns(0), accounts.lag_ns(1)), (Some(-1_000_000), Some(1_000_000)));
+        // An idle domain has no debt by that.
+        accounts.set_request(1, None);
+        accounts.charge(0, ms(4));
+        accounts.refund(0, ms(4));
+        assert_eq!(accounts.lag_ns(1), Some(0));
         // A domain without a share is not served.
         accounts.set_share(1, None);
         accounts.set_request(1, Some(ms(1)));

@@ -23,10 +23,12 @@ use crate::time::{Instant, Span};
 /// The client of ordinary programs. The domains have the numbers from 1 on.
 pub const ORDINARY: u32 = 0;
 
-/// The most by which ordinary programs may be ahead or behind. Linux stops the real-time class for
+/// The most by which ordinary programs may be ahead or behind, if the quantum is not longer. Linux stops the real-time class for
 /// 50 ms once it had 950 ms of a second: sched(7), `sched_rt_runtime_us`.
 const ALLOWANCE_NS_MAX: i64 = 20_000_000;
 
+/// The longest time that is charged at once.
+const UNCHARGED_MAX: Span = Span::from_millis(100);
 /// A chooser may have read the clock so much later than the next one.
 const AHEAD_MAX: Span = Span::from_millis(100);
 
@@ -60,6 +62,7 @@ pub struct TurnAccounts {
     state: TurnState,
     quantum: Span,
     ordinary_ppm: u32,
+    allowance_ns_max: i64,
 }
 
 impl TurnAccounts {
@@ -67,7 +70,11 @@ impl TurnAccounts {
     /// Allocates.
     pub fn new(capacity: u32, quantum: Span) -> Self {
         let accounts = DomainAccounts::new(capacity.max(1));
-        TurnAccounts { accounts, state: TurnState::default(), quantum, ordinary_ppm: 0 }
+        // Ordinary programs must be able to be owed a quantum.
+        let two_quanta_ns = i64::try_from((quantum * 2).as_nanos()).unwrap_or(i64::MAX);
+        let allowance_ns_max = ALLOWANCE_NS_MAX.max(two_quanta_ns);
+        let state = TurnState::default();
+        TurnAccounts { accounts, state, quantum, ordinary_ppm: 0, allowance_ns_max }
     }
 
     /// Sets the part of a client. `None`: it has left.
@@ -81,7 +88,7 @@ impl TurnAccounts {
     /// Takes over the state that another chooser stored. Impossible values count as 0. The lags
     /// follow ([`Self::set_account_state`]).
     pub fn load(&mut self, state: TurnState) {
-        let allowance_ns = state.allowance_ns.clamp(-ALLOWANCE_NS_MAX, ALLOWANCE_NS_MAX);
+        let allowance_ns = state.allowance_ns.clamp(-self.allowance_ns_max, self.allowance_ns_max);
         self.state = TurnState { allowance_ns, ..state };
     }
 
@@ -116,7 +123,8 @@ impl TurnAccounts {
         if is_first {
             return Span::ZERO;
         }
-        let length = now.since(from);
+        // No honest turn is that long. A holder that was stopped may have stored an old time.
+        let length = now.since(from).min(UNCHARGED_MAX);
         let client = self.state.served.checked_sub(1).and_then(|of| u32::try_from(of).ok());
         if let Some(client) = client {
             self.accounts.charge(client, length);
@@ -125,13 +133,29 @@ impl TurnAccounts {
         let due_ns = length_ns * i64::from(self.ordinary_ppm) / i64::from(Share::WHOLE.ppm());
         let had_ns = if client.is_none_or(|of| of == ORDINARY) { length_ns } else { 0 };
         let allowance_ns = self.state.allowance_ns + due_ns - had_ns;
-        self.state.allowance_ns = allowance_ns.clamp(-ALLOWANCE_NS_MAX, ALLOWANCE_NS_MAX);
+        let most_ns = self.allowance_ns_max;
+        self.state.allowance_ns = allowance_ns.clamp(-most_ns, most_ns);
         length
+    }
+
+    /// The client that is served. `None`: none is, or the word has an impossible value.
+    pub fn served(&self) -> Option<u32> {
+        u32::try_from(self.state.served.checked_sub(1)?).ok()
+    }
+
+    /// The time that [`Self::advance`] would charge.
+    pub fn uncharged(&self, now: Instant) -> Span {
+        now.since(Instant::from_nanos(self.state.charged_ns))
     }
 
     /// Whether a client is served.
     pub fn is_served(&self, client: u32) -> bool {
         self.state.served == u64::from(client) + 1
+    }
+
+    /// Charges service that a client had out of turn.
+    pub fn charge(&mut self, client: u32, length: Span) {
+        self.accounts.charge(client, length);
     }
 
     /// As [`DomainAccounts::refund`]: time that the host or other threads had.
