@@ -78,10 +78,10 @@ fn several_domains_are_simulated_as_processes() {
     let report = upcall(&["sim", &spec, "--duration", "1s"]).stdout;
     assert!(report.contains("\ndomains: 3 processes, each with its own scheduler\n"), "{report}");
     // Under PS the processes have accounts. A run under DWCS is one process.
-    for (policy, domains) in [("ps", 3), ("dwcs", 0)] {
-        let simulated = sim(&spec, &["--policy", policy]).json();
-        assert_eq!(number(&simulated, "platform.domains"), domains, "{policy}");
-    }
+    let shares = sim(&example("shares.toml"), &[]).json();
+    assert_eq!(number(&shares, "platform.domains"), 3);
+    let together = sim(&spec, &["--policy", "dwcs"]).json();
+    assert_eq!(number(&together, "platform.domains"), 0);
 }
 
 #[test]

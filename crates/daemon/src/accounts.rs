@@ -93,8 +93,8 @@ impl Accounts {
         turn
     }
 
-    /// The turn was taken from a domain. It does not pay for more than the watchdog lets it run: the
-    /// rest is time that the host or the kernel had.
+    /// The turn was taken from a domain. It does not pay for more than the watchdog lets it run:
+    /// the rest is time that the host or the kernel had.
     fn skip_stall(&mut self, members: &Members, now: Instant) {
         let holder = members.iter().find(|of| Some(of.domain.number()) == self.of.served());
         if let Some(member) = holder {

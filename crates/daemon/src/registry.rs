@@ -228,7 +228,8 @@ impl Registry {
         uid == 0 || self.soft_users.contains(&uid)
     }
 
-    /// The least used CPU where the domain has a thread, and where its user `uid` may have activities.
+    /// The least used CPU where the domain has a thread, and where its user `uid` may have
+    /// activities.
     fn least_used_cpu(&self, number: u32, uid: u32) -> u32 {
         let loads = self.reservations.load();
         let has_thread = |cpu: u32| !self.has_left(number, cpu) && !self.is_of_other_user(cpu, uid);

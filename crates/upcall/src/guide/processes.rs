@@ -5,8 +5,8 @@
 //! The daemon, `upcalld`, puts their handlers into one order. It has one admission for all, and the
 //! most urgent handler runs next, in any of the processes. A process under a daemon is a *domain*.
 //! Every policy works under a daemon, but no groups. Under `ps` both must have the same time
-//! quantum. `upcall run` and `upcalld` lock the CPUs whose time they promise. The library locks nothing: a program that needs its promises
-//! beside other programs attaches to a daemon.
+//! quantum. `upcall run` and `upcalld` lock the CPUs whose time they promise. The library locks
+//! nothing: a program that needs its promises beside other programs attaches to a daemon.
 //!
 //! ```no_run
 //! use upcall::activity::ActivityParams;
@@ -52,8 +52,8 @@
 //! ```
 //!
 //! With `Terms { weight: Some(2), .. }` a handler gets a part of what all shares leave, and may ask
-//! for any amount. Of the 90 % that a daemon gives out, a share of 45 % and weights of 1 and 2 in two
-//! other processes give 45, 15 and 30 %. `upcall ps` shows the lag of each process.
+//! for any amount. Of the 90 % that a daemon gives out, a share of 45 % and weights of 1 and 2 in
+//! two other processes give 45, 15 and 30 %. `upcall ps` shows the lag of each process.
 //!
 //! - The process runs on the CPUs of the daemon. [`Config::cpus`](crate::Config::cpus) is ignored.
 //! - The daemon refuses with `CreateError::RefusedByDaemon`, with reason and hint in words.

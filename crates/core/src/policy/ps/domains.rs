@@ -244,8 +244,8 @@ impl DomainAccounts {
         }
     }
 
-    /// Takes back a part of what [`Self::charge`] charged: the domain did not have that time. Others
-    /// that request nothing were due nothing, so they give nothing back.
+    /// Takes back a part of what [`Self::charge`] charged: the domain did not have that time.
+    /// Others that request nothing were due nothing, so they give nothing back.
     pub fn refund(&mut self, domain: u32, length: Span) {
         if self.of(domain).is_none() {
             return;

@@ -23,8 +23,9 @@ use crate::time::{Instant, Span};
 /// The client of ordinary programs. The domains have the numbers from 1 on.
 pub const ORDINARY: u32 = 0;
 
-/// The most by which ordinary programs may be ahead or behind, if the quantum is not longer. Linux stops the real-time class for
-/// 50 ms once it had 950 ms of a second: sched(7), `sched_rt_runtime_us`.
+/// The most by which ordinary programs may be ahead or behind, if the quantum is not longer. Linux
+/// stops the real-time class for 50 ms once it had 950 ms of a second: sched(7),
+/// `sched_rt_runtime_us`.
 const ALLOWANCE_NS_MAX: i64 = 20_000_000;
 
 /// The longest time that is charged at once.
