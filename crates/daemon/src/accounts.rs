@@ -21,15 +21,11 @@ use upcall_core::time::{Instant, Span};
 use upcall_shm::turn_page::Service;
 use upcall_shm::{DOMAINS_MAX, DomainId};
 
-use crate::enforcement::TICK;
 use crate::group::{DomainGroup, Members, PROXY_GENERATION};
 
 pub(crate) mod shares;
 #[cfg(test)]
 mod tests;
-
-/// The watchdog looks that much later at most.
-const STALL_MIN: Span = TICK;
 
 /// What the KLS thread does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,7 +58,7 @@ impl Accounts {
     /// the turn. O(members).
     pub(crate) fn choose(&mut self, group: &DomainGroup, members: &Members, now: Instant) -> Turn {
         self.load(group, members);
-        self.skip_stall(members, now);
+        self.skip_turn_that_was_taken(now);
         self.of.advance(now);
         for member in members.iter() {
             let key = group.is_present(member).then(|| member.best(now)).flatten();
@@ -93,13 +89,12 @@ impl Accounts {
         turn
     }
 
-    /// The turn was taken from a domain. It does not pay for more than the watchdog lets it run:
-    /// the rest is time that the host or the kernel had.
-    fn skip_stall(&mut self, members: &Members, now: Instant) {
-        let holder = members.iter().find(|of| Some(of.domain.number()) == self.of.served());
-        if let Some(member) = holder {
-            let most = member.limits.response_max() + STALL_MIN;
-            self.of.skip(self.of.uncharged(now).saturating_sub(most), now);
+    /// The turn was taken from a domain that blocked, was stopped or kept silent. The time since its
+    /// last boundary is not charged here: the host may have had it. The domain charges itself by its
+    /// CPU clock when it has the turn again.
+    fn skip_turn_that_was_taken(&mut self, now: Instant) {
+        if self.of.served().is_some_and(|client| client != ORDINARY) {
+            self.of.skip(self.of.uncharged(now), now);
         }
     }
 
