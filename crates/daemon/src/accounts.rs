@@ -89,9 +89,9 @@ impl Accounts {
         turn
     }
 
-    /// The turn was taken from a domain that blocked, was stopped or kept silent. The time since its
-    /// last boundary is not charged here: the host may have had it. The domain charges itself by its
-    /// CPU clock when it has the turn again.
+    /// The turn was taken from a domain that blocked, was stopped or kept silent. The time since
+    /// its last boundary is not charged here: the host may have had it. The domain charges itself
+    /// by its CPU clock when it has the turn again.
     fn skip_turn_that_was_taken(&mut self, now: Instant) {
         if self.of.served().is_some_and(|client| client != ORDINARY) {
             self.of.skip(self.of.uncharged(now), now);
