@@ -10,6 +10,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use upcall_core::activity::{ActivityParams, Claim, Terms};
+use upcall_core::admission::program::ProgramNeed;
 use upcall_core::admission::{Reason, Share};
 use upcall_core::discipline::{Discipline, PS, ps_with_groups, ps_with_quantum};
 use upcall_core::policy::ps::Group;
@@ -271,6 +272,11 @@ fn what_a_daemon_and_its_domains_must_agree_on() {
     assert!(refusal.to_string().contains("share"), "{refusal}");
     runtime.reweigh(half, share(60)).unwrap();
     drop(runtime);
+    // Nothing could be promised to a program beside handlers that take what others leave.
+    let programs = upcall_runtime::program::ProgramConnection::open(&server.socket).unwrap();
+    let need = ProgramNeed { share: Share::from_ppm(100_000), ..ProgramNeed::default() };
+    let refused = programs.adopt(std::process::id(), &need, "it").map(drop).unwrap_err();
+    assert!(refused.to_string().contains("`ps`"), "{refused}");
     // Another quantum would make other requests.
     static OTHER: Discipline = ps_with_quantum(Span::from_micros(500));
     let name = "other".to_owned();
