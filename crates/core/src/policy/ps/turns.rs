@@ -56,7 +56,9 @@ pub enum Choice {
     Nothing,
 }
 
-/// See the module's head. No call allocates but [`TurnAccounts::new`], and each is O(domains).
+/// The accounts of the domains of one CPU and of ordinary programs, for the domain or thread that
+/// chooses what is served next. The state between two choices stands elsewhere: [`TurnState`], and
+/// a number for each domain. No call allocates but [`TurnAccounts::new`], and each is O(domains).
 #[derive(Clone, Debug)]
 pub struct TurnAccounts {
     accounts: DomainAccounts,
