@@ -182,7 +182,6 @@ impl Machine {
                     (0..last).for_each(|domain| self.handle(domain, Input::Tick));
                     continue;
                 };
-                self.accounts.take(next);
                 if self.holder.replace(next) != Some(next) {
                     self.hand_offs += 1;
                     self.now += self.hand_off;

@@ -4,8 +4,8 @@
 //! what the executor's scheduler has to run, finds the domain that comes next, and passes the turn
 //! on. It allocates nothing and takes no lock. It waits only in
 //! [`VirtualProcessor::sleep_until`] and [`VirtualProcessor::sleep_among`]. It makes a system call
-//! only there, to wake a domain that sleeps, and to let a woken domain run
-//! ([`super::woken_peers`]).
+//! only there, to wake a domain that sleeps, to let a woken domain run ([`super::woken_peers`]),
+//! and under PS to read the CPU clock of the thread now and then ([`super::accounts`]).
 
 use std::cell::Cell;
 use std::sync::Arc;

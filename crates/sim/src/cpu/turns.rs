@@ -84,7 +84,6 @@ impl Cpu {
         self.enter_requests(None);
         let Some(accounts) = &mut self.accounts else { return Next::Nothing };
         let Some(next) = accounts.next_domain() else { return Next::Nothing };
-        accounts.take(next);
         self.charged_until = self.now;
         match next as usize {
             next if Some(next) == holder => Next::Own,

@@ -3,15 +3,14 @@
 //! A domain is a client of one account, and its scheduler divides what the domain gets ([`super`],
 //! *Several processes*). The driver keeps the accounts: the simulator for all domains of a CPU, a
 //! runtime in memory that the domains of a user share ([`super::TurnAccounts`]). At each choice the
-//! driver enters what every domain requests, takes the domain that is next, and charges it when it
+//! driver enters what every domain requests, asks which domain is next, and charges it when it
 //! gives the CPU back.
 //!
 //! ```text
 //!   driver                          accounts            schedulers of the domains
 //!   set_request, for each domain -> ready or idle   <-- domain_request, request_at_release
-//!   next_domain                  -> domain d
-//!   take d                                          --> d: upcall ... return
-//!   charge d, the time           -> start of d moves
+//!   next_domain                  -> domain d        --> d: upcall ... return
+//!   charge d, the time           -> lags move
 //! ```
 //!
 //! A domain may have several activities ready, of which the accounts see one request. That request
@@ -106,8 +105,6 @@ pub struct DomainAccounts {
     accounts: Vec<Account>,
     /// The sum of all shares, in millionths.
     total_ppm: u64,
-    /// The domain that was taken and has not been given another request.
-    served: Option<u32>,
 }
 
 /// The account of one domain.
@@ -166,7 +163,7 @@ impl DomainAccounts {
     /// Accounts for domains numbered `0..capacity`. Allocates.
     pub fn new(capacity: u32) -> Self {
         let accounts = vec![Account::default(); capacity as usize];
-        DomainAccounts { accounts, total_ppm: 0, served: None }
+        DomainAccounts { accounts, total_ppm: 0 }
     }
 
     /// Sets the part of the CPU of a domain. A domain that has a share keeps its lag. `None`: the
@@ -177,17 +174,15 @@ impl DomainAccounts {
         self.total_ppm = self.total_ppm + u64::from(ppm) - u64::from(account.share_ppm);
         if ppm == 0 || account.share_ppm == 0 {
             *account = Account::default();
-            self.served.take_if(|served| *served == domain);
         }
         self.accounts[domain as usize].share_ppm = ppm;
     }
 
     /// Enters what a domain requests: the length of its next service, or `None` if it has nothing
-    /// to run or cannot run. Also ends the service of the domain, if it was taken.
+    /// to run or cannot run.
     pub fn set_request(&mut self, domain: u32, request: Option<Span>) {
         let Some(account) = self.of(domain) else { return };
         (account.is_ready, account.request) = (request.is_some(), request.unwrap_or_default());
-        self.served.take_if(|served| *served == domain);
     }
 
     /// The domain that is served next. `None` if no domain requests anything: all debts are
@@ -209,13 +204,6 @@ impl DomainAccounts {
             }
         }
         best.map(|(domain, _)| domain)
-    }
-
-    /// Gives the CPU to a domain with a request.
-    pub fn take(&mut self, domain: u32) {
-        if self.of(domain).is_some_and(|account| account.is_ready) {
-            self.served = Some(domain);
-        }
     }
 
     /// Whether another domain than `domain` requests anything.
@@ -342,7 +330,6 @@ mod tests {
                 accounts.set_request(domain, Some(length));
             }
             let domain = accounts.next_domain().unwrap();
-            accounts.take(domain);
             accounts.charge(domain, lengths[domain as usize]);
             got[domain as usize] += lengths[domain as usize];
             for domain in 0..3 {
@@ -365,7 +352,6 @@ mod tests {
         accounts.set_share(1, Share::from_ppm(500_000));
         let serve = |accounts: &mut DomainAccounts| {
             let domain = accounts.next_domain().unwrap();
-            accounts.take(domain);
             accounts.charge(domain, ms(1));
             accounts.set_request(domain, Some(ms(1)));
             domain

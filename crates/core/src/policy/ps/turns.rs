@@ -128,7 +128,7 @@ impl TurnAccounts {
         }
         // No honest turn is that long. A holder that was stopped may have stored an old time.
         let length = now.since(from).min(UNCHARGED_MAX);
-        let client = self.state.served.checked_sub(1).and_then(|of| u32::try_from(of).ok());
+        let client = self.served();
         if let Some(client) = client {
             self.accounts.charge(client, length);
         }
@@ -153,7 +153,7 @@ impl TurnAccounts {
 
     /// Whether a client is served.
     pub fn is_served(&self, client: u32) -> bool {
-        self.state.served == u64::from(client) + 1
+        self.served() == Some(client)
     }
 
     /// Charges service that a client had out of turn.
@@ -194,7 +194,6 @@ impl TurnAccounts {
             return Choice::Nothing;
         }
         let next = self.accounts.next_domain().unwrap_or(ORDINARY);
-        self.accounts.take(next);
         self.state.served = u64::from(next) + 1;
         match next {
             ORDINARY => Choice::Ordinary(now + self.quantum),
