@@ -195,10 +195,10 @@ fn runs_of_one_domain_attach_to_a_daemon_which_admits_or_refuses_them() {
     fs::write(place.0.path(), on_a_cpu(&MOST.replace("batch = 12", "batch = 4"))).unwrap();
     let run = place.run(&[]).assert_code(&[0, 4]).json();
     assert!(number(&list(&run, "activities")[0], "completed") > 2, "{run:#}");
-    // A policy that the daemon does not have: the daemon has promised the CPU.
+    // The daemon schedules by one policy. A run with another one starts no daemon beside it.
     let slow = MOST.replace("2 ms", "20 ms");
     let shares = format!("policy = \"ps\"{slow}share = \"80 %\"\n");
     fs::write(place.0.path(), on_a_cpu(&shares)).unwrap();
-    assert_refused(&place.run(&[]), &format!("is taken by process {} (upcalld)", own.pid()));
+    assert_refused(&place.run(&[]), "schedules by `rmdp`, the spec by `ps`");
     drop(first);
 }
