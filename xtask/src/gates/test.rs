@@ -11,7 +11,8 @@
 //! A role is code of a child process that a test starts. libtest calls it too, and there it returns
 //! at once. This gate leaves roles out of its counts ([`counts::is_role`]).
 //!
-//! A test that fails runs again, alone ([`repeat`]). The verdict counts tests that passed so.
+//! A test that fails runs again, alone ([`repeat`]). The verdict counts tests that passed so. The
+//! second run takes place even if a test of the first failed, so that one call shows all failures.
 //!
 //! The tests of the first run sleep most of the time, so the benches are built meanwhile. The
 //! second run begins when that build is done.
@@ -48,6 +49,7 @@ fn run(workspace: &Workspace) -> Result<Verdict, Failure> {
     let verdict = match child::realtime() {
         Ok(()) => with_rights(workspace, &open)?,
         Err(why) => {
+            open.all_passed(&Counts::default())?;
             println!("no right to SCHED_FIFO: {why}");
             let ignored: Vec<&Ignored> =
                 open.ignored.iter().filter(|test| test.is_test()).collect();
@@ -97,6 +99,7 @@ fn with_rights(workspace: &Workspace, open: &Counts) -> Result<String, Failure> 
         0 => Counts::default(),
         _ => run_tests(workspace, &["--tests"], &choice)?,
     };
+    with_rights.all_passed(open)?;
     if with_rights.passed != expected {
         let passed = with_rights.passed;
         let found = format!("{passed} tests that need rights ran, expected {expected}");
@@ -143,7 +146,7 @@ fn print_skipped(test: &Ignored, why: &str) {
 }
 
 /// Runs `cargo test` over the workspace. Later test programs run even if one fails. Tests that
-/// failed are then repeated.
+/// failed are then repeated. [`Counts::failed`] are those that failed again.
 pub fn run_tests(
     workspace: &Workspace,
     targets: &[&str],

@@ -1,6 +1,8 @@
 //! What a run of `cargo test` printed: results, tests that did not run, and those that could not
 //! check.
 
+use crate::gate::Failure;
+
 /// The results of a run of `cargo test`, summed over its test programs.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Counts {
@@ -23,6 +25,16 @@ impl Counts {
     pub fn kept(&self) -> usize {
         let whole = self.skipped.iter().filter(|line| is_whole_test(line));
         self.passed.saturating_sub(self.roles + whole.count())
+    }
+
+    /// # Errors
+    /// If a test of this run, or of a run `before`, failed.
+    pub fn all_passed(&self, before: &Counts) -> Result<(), Failure> {
+        let failed = before.failed + self.failed;
+        match failed {
+            0 => Ok(()),
+            _ => Err(Failure(format!("{failed} failed, {} passed", before.passed + self.passed))),
+        }
     }
 }
 
