@@ -23,7 +23,8 @@
 //! ```
 //!
 //! 1. `Create`: the parameters were admitted; the activity gets no upcalls yet.
-//! 2. `Run`: the first release is `at + offset`; the others follow by the period.
+//! 2. `Run`: the first release is `at + offset`; the others follow by the period. Among processes
+//!    under DWCS `at` is rounded up ([`Policy::first_release`]).
 //! 3. A release makes a job ready. If the previous job is not done, the new one waits behind it,
 //!    and the scheduler counts an *overrun*.
 //! 4. `Ready -> Running` (the unlabelled arrow, `Upcall`): when nothing runs, the scheduler upcalls
@@ -167,7 +168,7 @@ impl Scheduler {
         let now = now.max(self.clock);
         match input {
             Input::Create { id, params, terms } => self.create(id, params, &terms, now)?,
-            Input::Run { id, at } => self.run(id, at)?,
+            Input::Run { id, at } => self.run(id, at, now)?,
             Input::Suspend { id } => self.stop(id, now, Stop::Suspend)?,
             Input::Close { id } => self.stop(id, now, Stop::Close)?,
             Input::Reweigh { id, claim } => {
@@ -339,15 +340,16 @@ impl Scheduler {
         Ok(())
     }
 
-    fn run(&mut self, id: ActivityId, at: Instant) -> Result<(), InputError> {
+    fn run(&mut self, id: ActivityId, at: Instant, now: Instant) -> Result<(), InputError> {
         self.slot(id)?;
+        let first_release = self.first_release(id, at, now);
         let running = self.running.as_mut().filter(|running| running.id == id);
         let undone =
             running.and_then(|running| running.stop.take_if(|stop| *stop == Stop::Suspend));
         let slot = self.slot_mut(id)?;
         if !slot.active {
             slot.active = true;
-            slot.next_release = at + slot.params.offset;
+            slot.next_release = first_release + slot.params.offset;
         } else if undone.is_none() {
             return Ok(());
         }

@@ -36,9 +36,32 @@
 //!   pending events.
 //!
 //! All tests but the first require that the activities start at the same instant. A set to which
-//! none applies is refused. So under a daemon only the first one admits ([`Start::Apart`]). It does
-//! not count what other users may take beyond their reservations, so the activities of a CPU must
-//! belong to one user ([`Start::BesideUsers`]).
+//! none applies is refused.
+//!
+//! **Under a daemon** processes come and go, but their first releases are *aligned*
+//! ([`Start::Aligned`]): each is a multiple of the period, plus the offset
+//! ([`Policy::first_release`](crate::policy::Policy::first_release)). So activities of equal
+//! periods and offsets are released together, whenever each was started. The first test admits as
+//! ever. `window-slots` admits where each activity must be served once a window or every time, and
+//! no simulation follows. Then each window is a unit job: its release and its deadline are integral
+//! in periods, hence in slots. Earliest deadline first keeps all deadlines of unit jobs with
+//! integral releases if any schedule does. No preemption is needed, because no job is released
+//! within a slot (Simons, SIAM J. Comput. 12(2), 1983, treats the general case). Windows of an
+//! activity do not overlap, so in `L` periods at most `sum of L/y_i (y_i - x_i) <= L q` windows
+//! begin and end: the demand fits for all phases (Baruah, Mok and Rosier, RTSS 1990). Two things
+//! differ from one process:
+//!
+//! - *A domain that does not run does not learn that its job is lost.* It gets the turn for that
+//!   job, because the key of an earlier period goes first, and drops it. Only then its next job
+//!   counts, with the window as it is. Each such turn costs a hand-off, at most one for each lost
+//!   job. So `window-slots` counts a hand-off for every activity in every period, served or not.
+//! - *The limit.* Others need the part of the CPU above it, so it must hold for all that jobs may
+//!   take, permitted misses included: `sum of C'_i / T_i`, but no more than the time to the common
+//!   deadline, at which a job that is not done is dropped. A deadline before the end of the period
+//!   keeps an overloaded set within the limit.
+//!
+//! No test counts what other users may take beyond their reservations, so the activities of a CPU
+//! must belong to one user ([`Start::BesideUsers`]).
 //!
 //! **Activities on demand** have jobs at least a period apart, at any time. Only `edf-demand` holds
 //! then. It counts the longest quantum of all activities in every length: an extra service of any
@@ -48,8 +71,8 @@
 //! one more demand, for its share of every interval. Only `edf-demand` accounts for it. If windows
 //! allow misses, no test proves a set with an event server.
 //!
-//! `cpu_limit` is compared with the sum above. Jobs that may be missed still run while there is
-//! time, up to the whole CPU.
+//! In one process `cpu_limit` is compared with the sum above. Jobs that may be missed still run
+//! while there is time, up to the whole CPU.
 
 use super::platform::Platform;
 use super::response_time::{Response, Steps, blocking};
@@ -74,8 +97,8 @@ mod tests;
 pub(crate) enum Start {
     /// All at the same instant, but for their offsets.
     Together,
-    /// At any time: they belong to several processes.
-    Apart,
+    /// At any time, and they belong to several processes. Their first releases are aligned.
+    Aligned,
     /// At any time, and they belong to several users.
     BesideUsers,
 }
@@ -107,13 +130,19 @@ pub(crate) fn verdict(
     let server = EdfDemand::new(&params, platform, events, false).of_server().copied();
     let needed = set.iter().map(|member| member.needed(&set, platform));
     let demands: Vec<Demand> = needed.chain(server).collect();
-    let (utilization, within_limit) = share(&demands, platform.cpu_limit);
     let mut tests = Vec::new();
     let mut failure = None;
     let mut finding = Finding::NoMiss;
     if !set.is_empty() {
         let mut trial = Trial { cpu, set: &set, start, events, platform, steps, tests: &mut tests };
         finding = trial.find(&demands);
+    }
+    let taken = match start {
+        Start::Together => demands,
+        Start::Aligned | Start::BesideUsers => taken(&set, finding, server, platform),
+    };
+    let (utilization, within_limit) = share(&taken, platform.cpu_limit);
+    if !set.is_empty() {
         failure = match finding {
             Finding::TooMuch => Some(Failure::WindowsOverCpu),
             Finding::Violated(_, index) => {
@@ -123,8 +152,9 @@ pub(crate) fn verdict(
             _ if !within_limit => Some(Failure::OverLimit),
             _ => None,
         };
-        let limit = platform.cpu_limit.as_f64();
-        trial.note("cpu-limit", utilization, limit, within_limit);
+        let (name, bound) = ("cpu-limit", platform.cpu_limit.as_f64());
+        let (value, passed) = (utilization, within_limit);
+        tests.push(TestResult { name, cpu, passed, value, bound, deciding: false });
         let deciding = match (failure, finding) {
             (Some(Failure::OverLimit), _) => "cpu-limit",
             (_, Finding::TooMuch) => "window-utilization",
@@ -144,6 +174,25 @@ pub(crate) fn verdict(
     };
     let responses = set.iter().map(response).collect();
     Verdict { responses, utilization, tests, failure }
+}
+
+/// All that jobs and the event server may take, permitted misses included. Where every job is due
+/// at the same moment of a period, jobs take no longer than to that moment and a hand-off.
+fn taken(
+    set: &[Member],
+    finding: Finding,
+    server: Option<Demand>,
+    platform: &Platform,
+) -> Vec<Demand> {
+    let preemptible = set.iter().any(|member| member.params.quantum < member.params.batch);
+    let jobs = set.iter().map(|member| demand(&member.params, preemptible, platform));
+    let jobs: Vec<_> = jobs.chain(server).collect();
+    let (Finding::Slots, Some(first)) = (finding, set.first()) else { return jobs };
+    let ActivityParams { period, deadline, .. } = first.params;
+    let until_due = (deadline + platform.switch_cost).min(period);
+    let capped = Demand { cost_ns: until_due.as_nanos(), period_ns: period.as_nanos() };
+    let is_less = utilization::sum(&[capped]) < utilization::sum(&jobs);
+    if is_less { vec![capped] } else { jobs }
 }
 
 /// The largest share that the event server may have beside this set, so that every deadline is
@@ -197,10 +246,13 @@ impl Trial<'_> {
         if is_kept {
             return Finding::NoMiss;
         }
-        if self.events.is_some() || on_demand || self.start != Start::Together {
+        if self.events.is_some() || on_demand || self.start == Start::BesideUsers {
             return Finding::Unproven;
         }
         let in_slots = self.in_slots();
+        if self.start == Start::Aligned {
+            return in_slots;
+        }
         if let Finding::Slots | Finding::Simulated(_) = in_slots {
             return in_slots;
         }
@@ -219,7 +271,9 @@ impl Trial<'_> {
 
     /// The test for equal periods, described in the [module](self).
     fn in_slots(&mut self) -> Finding {
-        let Some(slots) = slots(self.set, self.platform) else { return Finding::Unproven };
+        let Some(slots) = slots(self.set, self.platform, self.start) else {
+            return Finding::Unproven;
+        };
         let in_slots = |member: &Member| Demand {
             cost_ns: u64::from(member.services()),
             period_ns: u64::from(member.window.periods) * slots,
@@ -230,6 +284,9 @@ impl Trial<'_> {
         }
         if self.set.iter().all(|member| member.window.misses == 0 || member.services() == 1) {
             return Finding::Slots;
+        }
+        if self.start == Start::Aligned {
+            return Finding::Unproven;
         }
         let slot = |member: &Member| Member {
             params: ActivityParams::new(Span::from_nanos(slots), Span::from_nanos(1)),
@@ -266,8 +323,9 @@ impl Trial<'_> {
 /// due together.
 ///
 /// A job that can no longer be done in time does not begin. But the hand-off to it may begin, which
-/// delays the next period. A late wake-up delays the next period, too.
-fn slots(set: &[Member], platform: &Platform) -> Option<u64> {
+/// delays the next period. A late wake-up delays the next period, too. Among processes every job
+/// takes a hand-off, also one that is lost.
+fn slots(set: &[Member], platform: &Platform, start: Start) -> Option<u64> {
     let key = |member: &Member| {
         let ActivityParams { period, deadline, offset, .. } = member.params;
         (period, deadline, offset)
@@ -279,8 +337,15 @@ fn slots(set: &[Member], platform: &Platform) -> Option<u64> {
     let (_, deadline, _) = first;
     let longest = set.iter().map(|member| member.params.compute()).max()?;
     let room = deadline.saturating_sub(platform.wakeup_latency.max(platform.switch_cost));
-    let fitting = room.as_nanos() / (longest + platform.switch_cost).as_nanos();
-    (fitting > 0).then_some(fitting.min(set.len() as u64))
+    let count = set.len() as u64;
+    let fitting = match start {
+        Start::Together => room.as_nanos() / (longest + platform.switch_cost).as_nanos(),
+        Start::Aligned | Start::BesideUsers => {
+            let hand_offs = platform.switch_cost.saturating_mul(count);
+            room.saturating_sub(hand_offs).as_nanos() / longest.as_nanos()
+        }
+    };
+    (fitting > 0).then_some(fitting.min(count))
 }
 
 /// The demand of jobs until their deadlines, for any phases.

@@ -258,7 +258,8 @@ impl fmt::Display for Reason {
                 f,
                 "with it, CPU {cpu} could not do every job, and no test shows that only permitted \
                  periods would be missed: such a test needs equal periods, deadlines and offsets, \
-                 one process, and neither tasks nor handlers of streams"
+                 and no task, handler of a stream or event server; among processes also one user, \
+                 and windows x/y with x = y - 1 or x = 0"
             ),
         }
     }

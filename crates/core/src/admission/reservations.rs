@@ -93,7 +93,8 @@ impl Reservations {
     }
 
     /// From now on no analysis relies on a common start of all activities: they belong to several
-    /// processes. Matters under DWCS, and under PS, where the domains have accounts.
+    /// processes. Matters under DWCS, where only first releases are aligned then, and under PS,
+    /// where the domains have accounts.
     pub fn start_apart(&mut self) {
         self.test.starts_apart = true;
     }

@@ -70,7 +70,7 @@ impl AdmissionTest {
             Test::WindowConstrained => {
                 let start = match (users.are_isolated(), self.starts_apart) {
                     (true, _) => dwcs::Start::BesideUsers,
-                    (false, true) => dwcs::Start::Apart,
+                    (false, true) => dwcs::Start::Aligned,
                     (false, false) => dwcs::Start::Together,
                 };
                 dwcs::verdict(cpu, (set, start), events, platform, steps)

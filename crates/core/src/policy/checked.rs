@@ -373,6 +373,13 @@ impl<P: Policy + ?Sized> Policy for Checked<P> {
         self.policy.taken(id, first, now);
     }
 
+    fn first_release(&self, id: ActivityId, at: Instant, now: Instant) -> Instant {
+        self.expect_member(id);
+        let first = self.policy.first_release(id, at, now);
+        assert!(first >= at, "policy: activity {} is released before it is run", id.0);
+        first
+    }
+
     fn set_switch_cost(&mut self, cost: Span) {
         self.policy.set_switch_cost(cost);
     }

@@ -36,7 +36,8 @@
 //!   no such job. A quantum that could only end late would take the time of the next period.
 //! - **The run time is a budget.** A job that used its run time goes after all jobs that did not,
 //!   until its deadline. So a handler that takes longer than declared costs the others nothing.
-//! - **The window of a suspended activity does not move.**
+//! - **The window of a suspended activity does not move.** Among several processes the activity
+//!   begins a new window when it is run again, after the former one would have ended.
 //! - **Equal deadlines do not preempt**: a service gives the whole run time `C` without a change to
 //!   an activity of the same deadline.
 //! - **Work-conserving** activities are served again in a period while nothing is ready, until a
@@ -81,6 +82,12 @@
 //! scheduler of all would serve. Two rules need to know all activities of the CPU, and no domain
 //! does: no activity with an event overtakes others of its deadline, and there are no extra
 //! services. An event waits for the job of its activity, or for the event server of its domain.
+//!
+//! *Aligned releases.* Where windows allow misses, activities of equal deadlines must be released
+//! together, whenever their processes start. So the first release of a periodic activity is rounded
+//! up to a multiple of its period, then its offset is added. A window that was interrupted by a
+//! suspend ends before the next one begins ([`Policy::first_release`]). Domains share no state for
+//! that, only the clock. [`crate::admission`] says which windows are kept so.
 //!
 //! A domain that does not run does not learn that a job of it is lost. It gets the turn for that
 //! job, drops it, and passes the turn on if another domain goes first now. That hand-off comes only
@@ -142,6 +149,8 @@ pub struct WindowConstrained {
 
 #[derive(Clone, Copy, Debug)]
 struct Member {
+    period: Span,
+    offset: Span,
     run_time: Span,
     quantum_cost: Span,
     work_conserving: bool,
@@ -151,6 +160,10 @@ struct Member {
     state: State,
     /// Whether it was released since it was created or suspended.
     active: bool,
+    /// The first release since then.
+    begun: Instant,
+    /// Among several processes: when the window ends during which the activity was suspended.
+    window_end: Instant,
     /// The deadline of the oldest job; of the last job while idle.
     deadline: Instant,
     /// The remaining run time of the oldest job.
@@ -215,6 +228,24 @@ impl Member {
     /// Whether the oldest job can still be done in time.
     fn fits(&self, now: Instant) -> bool {
         now + self.left <= self.deadline
+    }
+
+    /// When the window that `now` is in ends: a period, if no miss is allowed.
+    fn end_of_window(&self, now: Instant) -> Instant {
+        let periods = match self.progress.window() {
+            Window { misses: 0, .. } => 1,
+            Window { periods, .. } => periods,
+        };
+        let length = self.period.saturating_mul(periods.into());
+        let over = now.since(self.begun).whole(length);
+        self.begun + length.saturating_mul(over + 1)
+    }
+
+    /// The first multiple of the period from `at` on with which a new window may begin.
+    fn aligned(&self, at: Instant) -> Instant {
+        let from_ns = at.max(self.window_end - self.offset).as_nanos();
+        let multiple = from_ns.checked_next_multiple_of(self.period.as_nanos());
+        Instant::from_nanos(multiple.unwrap_or(from_ns))
     }
 
     /// Whether a quantum that begins at `now` ends before `until`, with a hand-off of the same
@@ -381,6 +412,8 @@ fn place<K: Ord + Copy>(queue: &mut IndexedHeap<K>, id: ActivityId, key: Option<
 impl Policy for WindowConstrained {
     fn join(&mut self, id: ActivityId, params: &ActivityParams, terms: &Terms, now: Instant) {
         self.members[id.0 as usize] = Some(Member {
+            period: params.period,
+            offset: params.offset,
             run_time: params.compute(),
             quantum_cost: params.quantum_cost(),
             work_conserving: terms.work_conserving,
@@ -388,6 +421,8 @@ impl Policy for WindowConstrained {
             tie: self.created,
             state: State::Idle,
             active: false,
+            begun: now,
+            window_end: Instant::ZERO,
             deadline: now,
             left: Span::ZERO,
             progress: Progress::new(terms.window.unwrap_or(NO_MISSES)),
@@ -407,11 +442,20 @@ impl Policy for WindowConstrained {
     fn ready(&mut self, id: ActivityId, job: Ready, now: Instant) {
         self.change(id, now, |member| {
             member.state = State::Ready;
-            member.active = true;
+            if !member.active {
+                (member.active, member.begun) = (true, job.release);
+            }
             member.deadline = job.deadline;
             member.left = member.run_time;
             member.exhausted = false;
         });
+    }
+
+    fn first_release(&self, id: ActivityId, at: Instant, now: Instant) -> Instant {
+        match self.member(id).filter(|member| self.has_peers && !member.on_demand) {
+            Some(member) => member.aligned(at.max(now)),
+            None => at,
+        }
     }
 
     fn drops_late_jobs(&self) -> bool {
@@ -423,7 +467,14 @@ impl Policy for WindowConstrained {
     }
 
     fn suspended(&mut self, id: ActivityId, now: Instant) {
-        self.change(id, now, |member| (member.active, member.again) = (false, None));
+        let ends_window = self.has_peers;
+        self.change(id, now, |member| {
+            if ends_window && member.active && !member.on_demand {
+                member.window_end = member.end_of_window(now);
+                member.progress.begin_anew();
+            }
+            (member.active, member.again) = (false, None);
+        });
     }
 
     fn pick(&mut self, now: Instant) -> Option<ActivityId> {

@@ -166,6 +166,14 @@ pub trait Policy: fmt::Debug + Send {
         false
     }
 
+    /// When an activity that is run from `at` on is released first, but for its offset. Later than
+    /// `at` where the domains of a CPU align their releases ([`Policy::set_domain_share`]), and not
+    /// before `now` there. O(1).
+    fn first_release(&self, id: ActivityId, at: Instant, now: Instant) -> Instant {
+        let _ = (id, now);
+        at
+    }
+
     /// Whether the policy itself drops jobs that are late. The scheduler asks once, and calls
     /// [`Policy::overdue`] only if so.
     fn drops_late_jobs(&self) -> bool {
@@ -324,8 +332,8 @@ pub trait Policy: fmt::Debug + Send {
 
     /// Other domains have schedulers of their own on the CPU. PS: `share` is the part of the CPU
     /// that the activities of this scheduler have together; the driver compares the domains when
-    /// nothing runs ([`ps::DomainAccounts`]). DWCS: the share has no meaning. `None`, as at the
-    /// start: this scheduler has the whole CPU.
+    /// nothing runs ([`ps::DomainAccounts`]). DWCS: the share has no meaning, and first releases
+    /// are aligned from then on. `None`, as at the start: this scheduler has the whole CPU.
     fn set_domain_share(&mut self, share: Option<Share>, now: Instant) {
         let _ = (share, now);
     }

@@ -26,7 +26,8 @@ pub enum Input {
     Run {
         /// The activity.
         id: ActivityId,
-        /// Its first release is `at + offset`.
+        /// Its first release is `at + offset`. DWCS with a [`Input::DomainShare`]: `at`, but not
+        /// before now, is rounded up to a multiple of the period ([`super::Scheduler::first_release`]).
         at: Instant,
     },
     /// Stop upcalls.
@@ -115,8 +116,9 @@ pub enum Input {
     /// Other domains have schedulers of their own on the CPU. PS: the share is the part that the
     /// activities of this scheduler have together ([`crate::policy::ps::DomainAccounts`]), and a
     /// running handler returns at the end of each request from then on. DWCS: the share has no
-    /// meaning. Jobs that no longer fit are dropped at each input while nothing runs, so that
-    /// [`super::Scheduler::best`] shows none of them. No effect under other policies.
+    /// meaning. First releases are aligned ([`Input::Run`]). Jobs that no longer fit are dropped at
+    /// each input while nothing runs, so that [`super::Scheduler::best`] shows none of them. No
+    /// effect under other policies.
     DomainShare {
         /// `None`, as at the start: the whole CPU.
         share: Option<Share>,

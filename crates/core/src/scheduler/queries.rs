@@ -63,6 +63,12 @@ impl Scheduler {
         Some((at, self.policy.request_at_release(id)?))
     }
 
+    /// When `id` would be released first, but for its offset, if it were run from `at` on, `now`.
+    /// It is `at`, unless the domains of the CPU align their releases. O(1).
+    pub fn first_release(&self, id: ActivityId, at: Instant, now: Instant) -> Instant {
+        if self.slot(id).is_ok() { self.policy.first_release(id, at, now) } else { at }
+    }
+
     /// PS: whether the handler that ran last returned within its request, which goes on. So its
     /// domain keeps the CPU. O(1).
     pub fn is_within_request(&self) -> bool {

@@ -177,11 +177,12 @@ impl Cpu {
         // late from the start.
         let scheduler = &self.domains[home].scheduler;
         let (at, is_active) = (self.reading().max(scheduler.clock()), scheduler.is_active(id));
+        let first = scheduler.first_release(id, at, at);
         let actor = &mut self.actors[number as usize];
         actor.join(self.now);
         // An activity that has not left yet continues unchanged.
         if !is_active {
-            actor.next_release = at + actor.params.offset;
+            actor.next_release = first + actor.params.offset;
         }
         self.releases.push(Reverse((actor.next_release, number)));
         let activity = actor.activity;

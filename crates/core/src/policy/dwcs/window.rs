@@ -53,6 +53,12 @@ impl Progress {
         self.violations
     }
 
+    /// Begins a new window. Violations stay counted.
+    pub(super) fn begin_anew(&mut self) {
+        self.restart();
+        (self.over, self.missed) = (0, 0);
+    }
+
     /// A period's job was done in time.
     pub(super) fn served(&mut self) {
         self.count(1, 0);
