@@ -171,6 +171,11 @@ impl Discipline {
         }
     }
 
+    /// Whether the domains of a CPU align their first releases ([`Policy::first_release`]).
+    pub fn aligns_releases(&self) -> bool {
+        self.kind == Kind::WindowConstrained
+    }
+
     /// Whether its policies drop jobs that are late ([`Policy::drops_late_jobs`]).
     pub fn drops_late_jobs(&self) -> bool {
         self.kind == Kind::WindowConstrained

@@ -6,12 +6,12 @@
 
 use std::collections::BTreeMap;
 
-use upcall_core::activity::{ActivityParams, PERIOD_MAX, Terms, WorkClass};
+use upcall_core::activity::{ActivityParams, PERIOD_MAX, Terms, Window, WorkClass};
 use upcall_core::admission::program::CpuPrograms;
 use upcall_core::admission::{Platform, Reason, Refusal, Reservation, ReservationId, Reservations};
 use upcall_core::admission::{Share, Spot};
 use upcall_core::discipline::{Discipline, DomainOrder};
-use upcall_core::time::Span;
+use upcall_core::time::{Instant, Span};
 use upcall_shm::DOMAINS_MAX;
 use upcall_shm::user_area::UNRESERVED;
 use upcall_shm::wire::Need;
@@ -27,6 +27,7 @@ pub use place::{Claimed, Grant, Listed, Parts, Usage};
 
 mod domain;
 mod error;
+mod events;
 mod limits;
 mod place;
 mod shares;
@@ -45,6 +46,8 @@ pub struct Registry {
     /// The first place that this daemon grants. Former daemons granted those below.
     first_order: u32,
     next_order: u32,
+    /// DWCS: when the windows of all activities that have left a CPU are over.
+    windows_end: BTreeMap<u32, Instant>,
     /// The users who may run activities that admission refuses. Root may, too.
     soft_users: Vec<u32>,
     /// The shares of each user's programs, in millionths of a CPU.
@@ -66,6 +69,7 @@ impl Registry {
             attached_ever: 0,
             first_order: 0,
             next_order: 0,
+            windows_end: BTreeMap::new(),
             soft_users: Vec::new(),
             programs_ppm: BTreeMap::new(),
         }
@@ -107,16 +111,19 @@ impl Registry {
         let number = free.ok_or(AttachError::Full)?;
         self.attached_ever += 1;
         let generation = self.attached_ever;
-        let (name, activities, left) = (name.to_owned(), BTreeMap::new(), Vec::new());
-        self.domains.insert(number, Domain { generation, owner, name, activities, left });
+        let (name, activities, events) = (name.to_owned(), BTreeMap::new(), BTreeMap::new());
+        let domain = Domain { generation, owner, name, activities, events, left: Vec::new() };
+        self.domains.insert(number, domain);
         Ok(number)
     }
 
-    /// Detaches a domain and releases all its reservations. At most one analysis a CPU.
-    pub fn detach(&mut self, number: u32) -> Option<Domain> {
+    /// Detaches a domain at `now` and releases all its reservations. At most two analyses a CPU.
+    pub fn detach(&mut self, number: u32, now: Instant) -> Option<Domain> {
         let domain = self.domains.remove(&number)?;
         let places = domain.activities.values().filter_map(|activity| activity.place);
         self.reservations.release_all(&places.collect::<Vec<_>>());
+        domain.activities.values().for_each(|of| self.note_window(of, now));
+        domain.events.keys().for_each(|&cpu| self.update_events(cpu));
         Some(domain)
     }
 
@@ -171,7 +178,8 @@ impl Registry {
         only_cpu: Option<u32>,
     ) -> Result<Result<Reservation, Refusal>, PlaceError> {
         let left = self.domains.get(&number).map_or(&[][..], |domain| &domain.left);
-        if left.is_empty() && only_cpu.is_none() && !self.by_accounts() {
+        let may_be_of_others = self.by_accounts() || self.discipline.aligns_releases();
+        if left.is_empty() && only_cpu.is_none() && !may_be_of_others {
             return Ok(self.reservations.reserve_for(uid, name, params, terms));
         }
         let cpus: Vec<u32> = match only_cpu {
@@ -352,26 +360,33 @@ impl Registry {
         domain.activities.insert(order, activity);
         let place = place.filter(|_| !unscreened);
         let response_max = place.and_then(|id| self.reservations.response_max(id));
-        Ok(Grant { cpu, order, response_max })
+        let not_before = self.not_before(cpu);
+        Ok(Grant { cpu, order, response_max, not_before })
     }
 
-    /// Releases an activity's place. No effect if the domain has no such activity. One analysis.
-    pub fn close(&mut self, number: u32, order: u32) {
+    /// Releases an activity's place at `now`. No effect if the domain has no such activity. One
+    /// analysis.
+    pub fn close(&mut self, number: u32, order: u32, now: Instant) {
         let domain = self.domains.get_mut(&number);
         if let Some(activity) = domain.and_then(|domain| domain.activities.remove(&order)) {
             self.reservations.release_all(activity.place.as_slice());
+            self.note_window(&activity, now);
         }
     }
 
-    /// Releases all places of a domain on a CPU where its thread has ended. From now on the domain
-    /// gets none there. At most one analysis.
-    pub fn leave(&mut self, number: u32, cpu: u32) {
+    /// Releases all places of a domain on a CPU where its thread has ended, at `now`. From now on
+    /// the domain gets none there. At most two analyses.
+    pub fn leave(&mut self, number: u32, cpu: u32, now: Instant) {
         let Some(domain) = self.domains.get_mut(&number) else { return };
-        let here = domain.activities.values().filter(|activity| activity.cpu == cpu);
-        let places: Vec<_> = here.filter_map(|activity| activity.place).collect();
-        domain.activities.retain(|_, activity| activity.cpu != cpu);
+        let here: Vec<_> = domain.activities.extract_if(.., |_, of| of.cpu == cpu).collect();
         domain.left.push(cpu);
+        let had_events = domain.events.remove(&cpu).is_some();
+        let places: Vec<_> = here.iter().filter_map(|(_, activity)| activity.place).collect();
         self.reservations.release_all(&places);
+        here.iter().for_each(|(_, activity)| self.note_window(activity, now));
+        if had_events {
+            self.update_events(cpu);
+        }
     }
 
     /// What the activities of a domain have reserved on a CPU, in millionths of it. As
@@ -407,6 +422,8 @@ impl Registry {
                 usage.hand_offs += hand_offs;
             }
         }
+        let events = self.domains.get(&number).and_then(|domain| domain.events.get(&cpu));
+        usage.share_ppm += events.map_or(0, |share| u64::from(share.ppm()));
         if self.by_accounts() {
             // A domain may use what others leave. The accounts limit all of them together, and
             // leave ordinary programs the part above the limit of the CPU.
@@ -495,7 +512,8 @@ impl Registry {
         let there = of_user.flat_map(|domain| domain.activities.values());
         let activities_ppm: u64 = there.map(|a| self.counted_ppm(&a.params, &a.terms)).sum();
         let programs_ppm = self.programs_ppm.get(&uid).copied().unwrap_or_default();
-        let found_ppm = activities_ppm.saturating_add(programs_ppm).saturating_add(ppm);
+        let others_ppm = programs_ppm.saturating_add(self.events_ppm_of(uid));
+        let found_ppm = activities_ppm.saturating_add(others_ppm).saturating_add(ppm);
         let share_max_ppm = self.quota.share_max_ppm;
         match uid == 0 || found_ppm <= share_max_ppm {
             true => Ok(()),
@@ -568,6 +586,8 @@ fn parse_need(need: &Need) -> Result<(ActivityParams, Terms), PlaceError> {
         wins_ties: need.wins_ties,
         share: Share::from_ppm(need.share_ppm),
         weight: (need.weight > 0).then_some(need.weight),
+        window: (need.window_periods > 0)
+            .then_some(Window { misses: need.window_misses, periods: need.window_periods }),
         ..Terms::default()
     };
     Ok((params, terms))

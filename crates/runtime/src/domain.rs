@@ -34,9 +34,10 @@ use std::time::Duration;
 use upcall_core::activity::{ActivityParams, Claim, Terms, WorkClass};
 use upcall_core::admission::Share;
 use upcall_core::discipline::{Discipline, DomainOrder};
-use upcall_core::time::Span;
+use upcall_core::time::{Instant, Span};
 use upcall_shm::wire::{Need, Portion, ToDaemon, ToDomain};
 
+use crate::daemon_fault::DaemonFault;
 use crate::offence::Offence;
 use crate::rights::Notice;
 use attach::{ANSWER_WITHIN, Agreed, Connected, connect};
@@ -63,6 +64,8 @@ mod woken_peers;
 pub(crate) struct Place {
     pub(crate) cpu: u32,
     pub(crate) order: u32,
+    /// The first release must not come before.
+    pub(crate) not_before: Instant,
 }
 
 /// Why the daemon's admission gave no place: the reason and a hint.
@@ -205,12 +208,52 @@ impl Domain {
         Ok(Ok(place))
     }
 
+    /// Asks for another share of the event server on a CPU; `None` gives the share back. Blocks
+    /// until the daemon has answered.
+    pub(crate) fn reserve_events(
+        &mut self,
+        cpu: u32,
+        share: Option<Share>,
+    ) -> Result<Result<(), NoPlace>, AttachError> {
+        let share_ppm = share.map_or(0, Share::ppm);
+        let asked = |request| ToDaemon::ReserveEvents { request, cpu, share_ppm };
+        let attempt = match self.request(asked)? {
+            Ok((_, attempt)) => attempt,
+            Err(refused) => return Ok(Err(refused)),
+        };
+        let mut state = lock(&self.state);
+        if state.attempts != attempt {
+            return Err(AttachError::Orphaned);
+        }
+        match share_ppm {
+            0 => state.events.remove(&cpu),
+            ppm => state.events.insert(cpu, ppm),
+        };
+        Ok(Ok(()))
+    }
+
     /// Sends a request about a place, by its number. Blocks until the daemon has answered. Also
     /// returns which attachment the place belongs to.
     fn ask(
         &mut self,
         asked: impl FnOnce(u64) -> ToDaemon,
     ) -> Result<Result<(Place, u64), NoPlace>, AttachError> {
+        match self.request(asked)? {
+            Ok((ToDomain::Granted { cpu, order, not_before_ns, .. }, attempt)) => {
+                let not_before = Instant::from_nanos(not_before_ns);
+                Ok(Ok((Place { cpu, order, not_before }, attempt)))
+            }
+            Ok((other, _)) => Err(DaemonFault::out_of_place(other).into()),
+            Err(refused) => Ok(Err(refused)),
+        }
+    }
+
+    /// Sends a request, by its number. Blocks until the daemon has answered. Returns what it
+    /// granted, and of which attachment.
+    fn request(
+        &mut self,
+        asked: impl FnOnce(u64) -> ToDaemon,
+    ) -> Result<Result<(ToDomain, u64), NoPlace>, AttachError> {
         self.requests += 1;
         let request = self.requests;
         let (connection, attempt) = {
@@ -225,9 +268,10 @@ impl Domain {
         loop {
             match self.answers.recv_timeout(within).map_err(|_| AttachError::Silent)? {
                 None => return Err(AttachError::Orphaned),
-                Some(ToDomain::Granted { request: of, cpu, order, .. }) if of == request => {
-                    return Ok(Ok((Place { cpu, order }, attempt)));
-                }
+                Some(
+                    granted @ (ToDomain::Granted { request: of, .. }
+                    | ToDomain::EventsReserved { request: of }),
+                ) if of == request => return Ok(Ok((granted, attempt))),
                 Some(ToDomain::Refused { request: of, reason, hint }) if of == request => {
                     return Ok(Err(NoPlace { reason, hint }));
                 }
@@ -291,6 +335,8 @@ fn need(params: &ActivityParams, terms: &Terms, only_cpu: Option<u32>) -> Need {
         wins_ties: terms.wins_ties,
         share_ppm: terms.share.map_or(0, Share::ppm),
         weight: terms.weight.unwrap_or(0),
+        window_misses: terms.window.map_or(0, |window| window.misses),
+        window_periods: terms.window.map_or(0, |window| window.periods),
         only_cpu,
     }
 }

@@ -42,6 +42,14 @@ pub enum Notice {
         /// What the daemon said.
         reason: String,
     },
+    /// A daemon that was started again did not take over the share of an event server. Events wait
+    /// for the jobs of their handlers from then on.
+    NoEventServer {
+        /// The CPU of the event server.
+        cpu: u32,
+        /// What the daemon said.
+        reason: String,
+    },
 }
 
 /// What a [`Notice`] says is missing.
@@ -67,7 +75,7 @@ impl Notice {
             }
             Notice::NoMemoryLock(_) => NoticeKind::MemoryLock,
             Notice::NoPinning { .. } => NoticeKind::Pinning,
-            Notice::NotTakenOver { .. } => NoticeKind::Reservation,
+            Notice::NotTakenOver { .. } | Notice::NoEventServer { .. } => NoticeKind::Reservation,
         }
     }
 
@@ -77,7 +85,9 @@ impl Notice {
         match self {
             Notice::NoRealTimeClass(_) | Notice::NoMemoryLock(_) => Some(how_to_grant()),
             Notice::NoRealTimeDaemon { program } => program.as_deref().map(how_to_grant_to),
-            Notice::NotTakenOver { .. } | Notice::NoPinning { .. } => None,
+            Notice::NotTakenOver { .. }
+            | Notice::NoEventServer { .. }
+            | Notice::NoPinning { .. } => None,
         }
     }
 
@@ -104,6 +114,10 @@ impl Notice {
             Notice::NotTakenOver { activity, reason } => format!(
                 "the daemon was started again and did not take over `{activity}` ({reason}): it \
                  goes on, and nothing is promised to it; close it and create it again"
+            ),
+            Notice::NoEventServer { cpu, reason } => format!(
+                "the daemon was started again and did not take over the event server on CPU {cpu} \
+                 ({reason}): events wait for the jobs of their handlers; reserve a share again"
             ),
             Notice::NoPinning { cpu, error } => format!(
                 "a scheduling thread is not pinned to CPU {cpu} ({error}): it may be moved, and \

@@ -166,6 +166,8 @@ struct Activity {
     name: String,
     params: ActivityParams,
     reserved: Reserved,
+    /// Its first release must not come before.
+    not_before: Instant,
     executor: usize,
     id: ActivityId,
     /// Whether the handler has an end of a stream.
@@ -229,6 +231,13 @@ impl Runtime {
     /// so that they are in phase. A virtual-time handler has no release, and is delivered from now
     /// on.
     ///
+    /// Under a daemon of `dwcs` first releases are *aligned*: `at`, or now if that is later, is
+    /// rounded up to a multiple of the period on the clock ([`clock::now`]), and the offset is
+    /// added. So handlers of equal periods and offsets are released together, whatever process they
+    /// are in and whenever it started. A handler that was suspended waits until the window in which
+    /// that was would have ended. A handler that is admitted while the window of a closed one is not
+    /// over waits for its end. Tasks and handlers of streams are not aligned.
+    ///
     /// # Errors
     /// As [`Runtime::run`].
     pub fn run_at(&mut self, ids: &[HandlerId], at: Instant) -> Result<(), CreateError> {
@@ -239,6 +248,7 @@ impl Runtime {
             }
             let Some(activity) = &self.activities[index] else { continue };
             let (executor, id) = (activity.executor, activity.id);
+            let at = at.max(activity.not_before);
             self.executors[executor].link.shared.set_active(id, true);
             self.post(executor, Control::Run { id, at });
             started.push(executor);
@@ -327,6 +337,10 @@ impl Runtime {
     /// in order of deadlines. No effect if there is no such CPU. Does not wait for the executor.
     /// Allocates; one analysis.
     ///
+    /// Under a daemon each process has event servers of its own, and asks the daemon for their
+    /// shares. The call blocks until the daemon has answered. The share goes back when the process
+    /// ends. `reservations().event_share()` knows only this process, and is `None` there.
+    ///
     /// ```no_run
     /// # extern crate upcall_runtime as upcall;
     /// use upcall::{Config, Runtime, discipline::DWCS};
@@ -338,13 +352,19 @@ impl Runtime {
     /// ```
     ///
     /// # Errors
-    /// The share does not fit, or the policy has no event server, or a daemon admits. Then nothing
-    /// has changed.
+    /// The share does not fit, or the policy has no event server. A daemon that refuses, or does not
+    /// answer, is [`Reason::ByDaemon`](crate::admission::Reason). Then nothing has changed.
     pub fn reserve_events(&mut self, cpu: u32, share: Option<Share>) -> Result<(), Box<Refusal>> {
-        if share.is_some() && self.domain.is_some() {
-            return Err(Box::new(self.reservations.without_event_server()));
+        if let Some(domain) = &mut self.domain {
+            let refused = |told| Err(Box::new(self.reservations.events_refused_elsewhere(told)));
+            match domain.reserve_events(cpu, share) {
+                Ok(Ok(())) => {}
+                Ok(Err(NoPlace { reason, .. })) => return refused(reason),
+                Err(error) => return refused(error.to_string()),
+            }
+        } else {
+            self.reservations.reserve_events(cpu, share)?;
         }
-        self.reservations.reserve_events(cpu, share)?;
         if let Some(executor) = self.executors.iter().position(|one| one.cpu == cpu) {
             self.send(executor, Control::EventServer { share });
         }

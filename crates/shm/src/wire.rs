@@ -16,6 +16,8 @@
 //!                   <-------------------------    Granted, or Refused
 //!   Reweigh         ------------------------->
 //!                   <-------------------------    Granted, or Refused
+//!   ReserveEvents   ------------------------->
+//!                   <-------------------------    EventsReserved, or Refused
 //!   Close           ------------------------->
 //!                   <-------------------------    Offence, when the watchdog had to act
 //! ```
@@ -84,6 +86,10 @@ pub struct Need {
     pub share_ppm: u32,
     /// PS: the weight. 0: none.
     pub weight: u32,
+    /// DWCS: how many periods of a window may be missed.
+    pub window_misses: u32,
+    /// DWCS: the periods of a window. 0: no window, so none may be missed.
+    pub window_periods: u32,
     /// The only CPU to use. `None`: any CPU of the daemon. A claim names its CPU itself.
     pub only_cpu: Option<u32>,
 }
@@ -154,6 +160,16 @@ pub enum ToDaemon {
         /// The new share or weight.
         portion: Portion,
     },
+    /// DWCS: asks for another share of the event server that the domain has on a CPU. Refused if it
+    /// does not fit.
+    ReserveEvents {
+        /// The reply carries the same number.
+        request: u64,
+        /// The CPU.
+        cpu: u32,
+        /// The share in millionths, in place of the former one. 0: none.
+        share_ppm: u32,
+    },
     /// The domain ends in order: the daemon detaches it and closes the connection. A connection
     /// that closes without this message belongs to a process that died or omitted it.
     Detach,
@@ -213,6 +229,14 @@ pub enum ToDomain {
         order: u32,
         /// The worst response time as admitted. `u64::MAX` if none is promised.
         response_max_ns: u64,
+        /// The first release must not come before. DWCS: the windows of activities that have left
+        /// are over then.
+        not_before_ns: u64,
+    },
+    /// The domain's event server has the share that was asked for.
+    EventsReserved {
+        /// As in the request.
+        request: u64,
     },
     /// No place for an activity.
     Refused {
@@ -265,6 +289,9 @@ impl ToDaemon {
                 let (order, number) = (u64::from(*order), u64::from(number));
                 encode(7, &[*request, order, u64::from(is_share), number], &[])
             }
+            ToDaemon::ReserveEvents { request, cpu, share_ppm } => {
+                encode(8, &[*request, u64::from(*cpu), u64::from(*share_ppm)], &[])
+            }
             ToDaemon::Inspect => encode(INSPECT, &[], &[]),
             ToDaemon::Program(request) => request.encode(),
         }
@@ -311,8 +338,13 @@ impl ToDaemon {
                 };
                 Ok(ToDaemon::Reweigh { request, order: narrow(order, content)?, portion })
             }
+            (8, &[request, cpu, share_ppm]) => Ok(ToDaemon::ReserveEvents {
+                request,
+                cpu: narrow(cpu, content)?,
+                share_ppm: narrow(share_ppm, content)?,
+            }),
             (INSPECT, []) => Ok(ToDaemon::Inspect),
-            (1..=7 | INSPECT, _) => Err(content),
+            (1..=8 | INSPECT, _) => Err(content),
             _ => Err(WireError::Kind { found: kind }),
         }
         .and_then(|message| if texts.is_empty() { Ok(message) } else { Err(content) })
@@ -349,10 +381,11 @@ impl ToDomain {
             ToDomain::Peer { cpu, domain, generation } => {
                 encode(4, &[u64::from(*cpu), u64::from(*domain), *generation], &[])
             }
-            ToDomain::Granted { request, cpu, order, response_max_ns } => {
-                let words = [*request, u64::from(*cpu), u64::from(*order), *response_max_ns];
-                encode(5, &words, &[])
+            ToDomain::Granted { request, cpu, order, response_max_ns, not_before_ns } => {
+                let (cpu, order) = (u64::from(*cpu), u64::from(*order));
+                encode(5, &[*request, cpu, order, *response_max_ns, *not_before_ns], &[])
             }
+            ToDomain::EventsReserved { request } => encode(8, &[*request], &[]),
             ToDomain::Refused { request, reason, hint } => encode(6, &[*request], &[reason, hint]),
             ToDomain::Offence { cpu, measure, held_ns } => {
                 encode(7, &[u64::from(*cpu), u64::from(*measure), *held_ns], &[])
@@ -403,17 +436,19 @@ impl ToDomain {
             (4, &[cpu, domain, generation]) => {
                 Ok(ToDomain::Peer { cpu: small(cpu)?, domain: small(domain)?, generation })
             }
-            (5, &[request, cpu, order, response_max_ns]) => Ok(ToDomain::Granted {
+            (5, &[request, cpu, order, response_max_ns, not_before_ns]) => Ok(ToDomain::Granted {
                 request,
                 cpu: small(cpu)?,
                 order: small(order)?,
                 response_max_ns,
+                not_before_ns,
             }),
             (6, &[request]) => Ok(ToDomain::Refused { request, reason: text()?, hint: text()? }),
             (7, &[cpu, measure, held_ns]) => {
                 Ok(ToDomain::Offence { cpu: small(cpu)?, measure: small(measure)?, held_ns })
             }
-            (1..=7, _) => Err(content),
+            (8, &[request]) => Ok(ToDomain::EventsReserved { request }),
+            (1..=8, _) => Err(content),
             _ => Err(WireError::Kind { found: kind }),
         }
         .and_then(|message| if texts.is_empty() { Ok(message) } else { Err(content) })
@@ -421,7 +456,7 @@ impl ToDomain {
 }
 
 impl Need {
-    const WORDS: usize = 14;
+    const WORDS: usize = 16;
 
     fn words(&self) -> [u64; Need::WORDS] {
         [
@@ -439,6 +474,8 @@ impl Need {
             self.only_cpu.map_or(ANY_CPU, u64::from),
             u64::from(self.share_ppm),
             u64::from(self.weight),
+            u64::from(self.window_misses),
+            u64::from(self.window_periods),
         ]
     }
 
@@ -462,6 +499,8 @@ impl Need {
             },
             share_ppm: narrow(words[12], content)?,
             weight: narrow(words[13], content)?,
+            window_misses: narrow(words[14], content)?,
+            window_periods: narrow(words[15], content)?,
         })
     }
 }

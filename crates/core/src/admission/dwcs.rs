@@ -131,7 +131,6 @@ pub(crate) fn verdict(
     let needed = set.iter().map(|member| member.needed(&set, platform));
     let demands: Vec<Demand> = needed.chain(server).collect();
     let mut tests = Vec::new();
-    let mut failure = None;
     let mut finding = Finding::NoMiss;
     if !set.is_empty() {
         let mut trial = Trial { cpu, set: &set, start, events, platform, steps, tests: &mut tests };
@@ -142,16 +141,16 @@ pub(crate) fn verdict(
         Start::Aligned | Start::BesideUsers => taken(&set, finding, server, platform),
     };
     let (utilization, within_limit) = share(&taken, platform.cpu_limit);
+    let failure = match finding {
+        Finding::TooMuch => Some(Failure::WindowsOverCpu),
+        Finding::Violated(_, index) => {
+            Some(Failure::ViolatesWindow { index, window: set[index].window })
+        }
+        Finding::Unproven => Some(Failure::WindowsUnproven),
+        _ if !within_limit => Some(Failure::OverLimit),
+        _ => None,
+    };
     if !set.is_empty() {
-        failure = match finding {
-            Finding::TooMuch => Some(Failure::WindowsOverCpu),
-            Finding::Violated(_, index) => {
-                Some(Failure::ViolatesWindow { index, window: set[index].window })
-            }
-            Finding::Unproven => Some(Failure::WindowsUnproven),
-            _ if !within_limit => Some(Failure::OverLimit),
-            _ => None,
-        };
         let (name, bound) = ("cpu-limit", platform.cpu_limit.as_f64());
         let (value, passed) = (utilization, within_limit);
         tests.push(TestResult { name, cpu, passed, value, bound, deciding: false });
@@ -370,7 +369,9 @@ impl<'a> EdfDemand<'a> {
         let preemptible = server.is_some() || set.iter().any(|p| p.quantum < p.batch);
         let mut demands: Vec<_> =
             set.iter().map(|params| demand(params, preemptible, platform)).collect();
-        if let (Some(share), Some(shortest)) = (server, set.iter().map(|p| p.compute()).min()) {
+        if let Some(share) = server {
+            // Without an activity there is nothing to serve, and the share counts as it is.
+            let shortest = set.iter().map(|p| p.compute()).min().unwrap_or(Span::MAX);
             let shortest = u128::from(shortest.as_nanos());
             let with_hand_offs = shortest + 2 * u128::from(platform.switch_cost.as_nanos());
             let ppm = (u128::from(share.ppm()) * with_hand_offs).div_ceil(shortest);

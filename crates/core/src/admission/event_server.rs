@@ -27,35 +27,41 @@ impl Reservations {
         dwcs::event_share(&set, &cpu.platform(&self.platform))
     }
 
-    /// The refusal of an event server where there is none: under another policy than DWCS, or in a
-    /// process whose admission is a daemon's.
-    pub fn without_event_server(&self) -> Refusal {
-        let reason = Reason::NoEventServer { policy: self.test.policy };
+    /// The refusal of an event server's share that a daemon refused, which said so much.
+    pub fn events_refused_elsewhere(&self, told: String) -> Refusal {
+        let reason = match self.test.has_event_server() {
+            true => Reason::ByDaemon { told: told.into() },
+            false => Reason::NoEventServer { policy: self.test.policy },
+        };
         Refusal::without_hint(NAME.to_owned(), reason, Vec::new())
     }
 
     /// Gives the event server of `cpu` this share instead of its former one; `None` takes the share
     /// back. Every deadline is still kept, and activities that come later get the rest. After this
     /// call succeeds, pass the share to the scheduler with
-    /// [`crate::scheduler::Input::EventServer`]. No effect if there is no such CPU. One analysis.
+    /// [`crate::scheduler::Input::EventServer`]. A smaller share always succeeds. No effect if there
+    /// is no such CPU. One analysis. Of several processes each may have an event server; this is the
+    /// sum of their shares.
     ///
     /// # Errors
     /// The share does not fit beside the reservations, or the policy has no event server. Nothing
     /// changed.
     pub fn reserve_events(&mut self, cpu: u32, share: Option<Share>) -> Result<(), Refusal> {
         if share.is_some() && !self.test.has_event_server() {
-            return Err(self.without_event_server());
+            let reason = Reason::NoEventServer { policy: self.test.policy };
+            return Err(Refusal::without_hint(NAME.to_owned(), reason, Vec::new()));
         }
         let Some(at) = self.cpus.iter().position(|candidate| candidate.number == cpu) else {
             return Ok(());
         };
         let cpu = &self.cpus[at];
+        let grows = share > cpu.events;
         let (number, ranked) = (cpu.number, cpu.ranked());
         let steps = &mut Steps::of_analysis();
         let platform = cpu.platform(&self.platform);
         let verdict = self.test.screen(number, (&ranked, Users::ONE), share, &platform, steps);
         let verdict = cpu.with_programs(verdict, &ranked, &platform);
-        if share.is_some() && verdict.failure.is_some() {
+        if grows && verdict.failure.is_some() {
             let victim = |index: usize| cpu.members[index].name.clone();
             let at = (number, &cpu.programs.timed[..]);
             let reason = Reason::of(at, &verdict, platform.cpu_limit, victim);

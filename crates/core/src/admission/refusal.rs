@@ -114,8 +114,7 @@ pub enum Reason {
         /// Why this one does not fit beside it.
         reason: Box<Reason>,
     },
-    /// A program asked for an event server's share, but the policy has no event server, or a daemon
-    /// admits.
+    /// A program asked for an event server's share, but the policy has no event server.
     NoEventServer {
         /// The policy.
         policy: &'static str,
@@ -238,11 +237,7 @@ impl fmt::Display for Reason {
                 write!(f, "it must be on CPU {cpu}, the CPU of `{other}`: {reason}")
             }
             Reason::NoEventServer { policy } => {
-                write!(
-                    f,
-                    "the policy `{policy}` has no event server here, expected `dwcs` without a \
-                     daemon"
-                )
+                write!(f, "the policy `{policy}` has no event server, expected `dwcs`")
             }
             Reason::ByDaemon { told } => f.write_str(told),
             Reason::NotShared { policy } => {

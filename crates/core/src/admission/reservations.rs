@@ -276,6 +276,14 @@ impl Reservations {
         }
     }
 
+    /// DWCS: whether the set on a CPU is admitted because its windows allow misses, and not because
+    /// every job is done in time.
+    pub fn relies_on_windows(&self, cpu: u32) -> bool {
+        let here = self.cpus.iter().filter(|of| of.number == cpu);
+        let mut deciding = here.flat_map(|of| of.verdict.tests.iter()).filter(|test| test.deciding);
+        deciding.any(|test| test.name == "window-slots")
+    }
+
     /// The worst time from release to end over all jobs, with the present reservations.
     ///
     /// `None` if there is no such reservation, or if no bound exists because the demand is more

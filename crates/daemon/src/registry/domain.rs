@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use upcall_core::activity::{ActivityParams, Terms};
-use upcall_core::admission::ReservationId;
+use upcall_core::admission::{ReservationId, Share};
+use upcall_core::time::Instant;
 
 /// The user and the process of a domain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,6 +25,8 @@ pub struct Domain {
     /// Its name, for people.
     pub name: String,
     pub(super) activities: BTreeMap<u32, Activity>,
+    /// DWCS: the shares of its event servers, by CPU.
+    pub(super) events: BTreeMap<u32, Share>,
     /// The CPUs where its thread has ended. It gets no places there.
     pub(super) left: Vec<u32>,
 }
@@ -40,6 +43,14 @@ pub(super) struct Activity {
     /// Whether the activity runs although admission refused it. It has no reservation then, and a
     /// rank below all others.
     pub(super) unscreened: bool,
+}
+
+impl Activity {
+    /// DWCS: when the window that it is in at `now` is over at the latest.
+    pub(super) fn window_end(&self, now: Instant) -> Instant {
+        let periods = self.terms.window.filter(|window| window.misses > 0).map_or(1, |w| w.periods);
+        now + self.params.period.saturating_mul(periods.into())
+    }
 }
 
 impl Domain {

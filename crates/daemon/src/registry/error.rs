@@ -85,11 +85,11 @@ pub enum PlaceError {
     Order(u32),
     /// The claimed CPU is not among those of the daemon.
     Cpu(u32),
-    /// PS: another user has activities on the CPU.
+    /// PS and DWCS: another user has activities or an event server on the CPU.
     OtherUser(u32),
     /// The domain has no activity with this place.
     NoActivity(u32),
-    /// A share or a weight is out of range, or the policy takes none.
+    /// A share or a weight is out of range.
     Portion,
     /// The domain's thread on that CPU has ended, and the domain has none on another CPU with room.
     NoThread(u32),
@@ -138,14 +138,14 @@ impl fmt::Display for PlaceError {
             }
             PlaceError::OtherUser(cpu) => write!(
                 f,
-                "CPU {cpu} has activities of another user, and under `ps` those of a CPU belong to \
-                 one user"
+                "CPU {cpu} has activities or events of another user, and under this policy those of \
+                 a CPU belong to one user"
             ),
             PlaceError::NoActivity(order) => {
                 write!(f, "the domain has no activity with place {order}")
             }
             PlaceError::Portion => f.write_str(
-                "a share of 1 to 1000000 millionths or a weight from 1 was expected, under `ps`",
+                "a share of 1 to 1000000 millionths or a weight from 1 was expected",
             ),
             PlaceError::Cpu(cpu) => write!(f, "CPU {cpu} is not among those of the daemon"),
             PlaceError::Full { cpu, utilization } => {

@@ -3,7 +3,7 @@
 
 use upcall_core::activity::ActivityParams;
 use upcall_core::admission::Share;
-use upcall_core::time::Span;
+use upcall_core::time::{Instant, Span};
 use upcall_shm::DomainId;
 
 /// An activity with a place, as an inspector sees it.
@@ -60,6 +60,9 @@ pub struct Grant {
     pub order: u32,
     /// The worst response under the present admission; `None` if nothing is promised.
     pub response_max: Option<Span>,
+    /// The first release must not come before: the windows of activities that have left the CPU are
+    /// over then (DWCS).
+    pub not_before: Instant,
 }
 
 /// A place that a domain says it got from a former daemon.

@@ -5,7 +5,7 @@ use upcall_core::activity::Claim;
 use upcall_core::admission::Share;
 use upcall_core::discipline::DomainOrder;
 use upcall_core::policy::ps::DomainClaim;
-use upcall_core::time::Span;
+use upcall_core::time::{Instant, Span};
 use upcall_shm::DomainId;
 use upcall_shm::wire::Portion;
 
@@ -30,8 +30,12 @@ impl Registry {
         if self.by_accounts() { number } else { uid }
     }
 
-    /// PS: whether another user has activities on a CPU. Accounts divide the CPU of one user.
+    /// Whether another user has activities on a CPU, under PS, whose accounts divide the CPU of one
+    /// user; or an event server, under DWCS.
     pub(super) fn is_of_other_user(&self, cpu: u32, uid: u32) -> bool {
+        if self.has_events_of_other(cpu, uid) {
+            return true;
+        }
         let others = self.domains.values().filter(|domain| domain.owner.uid != uid);
         let mut theirs = others.flat_map(|domain| domain.activities.values());
         self.by_accounts() && theirs.any(|activity| activity.cpu == cpu)
@@ -100,7 +104,8 @@ impl Registry {
         if let (Some(activity), Some(terms)) = (domain.activities.get_mut(&order), terms) {
             activity.terms = terms;
         }
-        Ok(Grant { cpu, order, response_max: self.reservations.response_max(id) })
+        let response_max = self.reservations.response_max(id);
+        Ok(Grant { cpu, order, response_max, not_before: Instant::ZERO })
     }
 
     /// The name of an activity.

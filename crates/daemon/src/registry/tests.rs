@@ -1,6 +1,6 @@
 use super::*;
 use upcall_core::admission::program::TimedProgram;
-use upcall_core::discipline::RMDP;
+use upcall_core::discipline::{DWCS, RMDP};
 use upcall_shm::wire::Portion;
 
 const QUOTA: Quota = Quota { domains_max: 3, share_max_ppm: 500_000 };
@@ -49,11 +49,11 @@ fn numbers_are_reused_and_generations_are_not() {
     let mut registry = registry();
     let numbers = [0, 1, 2].map(|uid| registry.attach(owner(uid), "d", "rmdp").unwrap());
     assert_eq!(numbers, [1, 2, 3]);
-    let first = registry.detach(2).unwrap().generation;
+    let first = registry.detach(2, Instant::ZERO).unwrap().generation;
     assert_eq!(registry.attach(owner(5), "e", "rmdp"), Ok(2));
     let again = registry.domains().find(|(number, _)| *number == 2).unwrap().1.generation;
     assert!(again > first);
-    assert!(registry.detach(9).is_none());
+    assert!(registry.detach(9, Instant::ZERO).is_none());
 }
 
 #[test]
@@ -87,9 +87,9 @@ fn admission_counts_all_domains_and_detaching_frees_capacity() {
     let (reason, hint) = (error.to_string(), error.hint());
     assert!(!reason.is_empty() && !hint.is_empty(), "{reason} {hint}");
     assert!(registry.create(b, "z", &need(80), true).is_ok());
-    registry.detach(b);
-    registry.close(a, first.order);
-    registry.close(a, first.order);
+    registry.detach(b, Instant::ZERO);
+    registry.close(a, first.order, Instant::ZERO);
+    registry.close(a, first.order, Instant::ZERO);
     assert_eq!(registry.create(a, "z", &need(80), false).unwrap().cpu, 1);
     assert_eq!(registry.create(b, "z", &need(80), false), Err(PlaceError::Gone));
 }
@@ -257,7 +257,7 @@ fn places_that_are_used_up_are_granted_again() {
     let [first, last] = [(); 2].map(|()| create().unwrap().order);
     assert_eq!((first, last), (UNRESERVED - 2, UNRESERVED - 1));
     assert_eq!(create(), Err(PlaceError::OrdersUsedUp));
-    registry.close(number, last);
+    registry.close(number, last, Instant::ZERO);
     assert_eq!(registry.create(number, "x", &need(1), false).unwrap().order, last);
 }
 
@@ -276,9 +276,9 @@ fn an_activity_that_was_refused_costs_no_other_its_admission() {
     // There are still 10 % on each CPU.
     let granted = registry.create(other, "y", &need(9), false).unwrap();
     assert!(granted.response_max.is_some());
-    registry.leave(soft, granted.cpu);
+    registry.leave(soft, granted.cpu, Instant::ZERO);
     assert_eq!(registry.listed(soft).filter(|listed| listed.cpu == granted.cpu).count(), 0);
-    registry.detach(soft);
+    registry.detach(soft, Instant::ZERO);
     assert!(registry.reservations().load()[0].utilization < 0.1);
 }
 
@@ -364,7 +364,7 @@ fn a_domain_gets_no_place_on_a_cpu_where_its_thread_has_ended() {
     let mut registry = registry();
     let number = registry.attach(owner(0), "d", "rmdp").unwrap();
     assert_eq!(registry.create(number, "x", &need(5), false).unwrap().cpu, 1);
-    registry.leave(number, 1);
+    registry.leave(number, 1, Instant::ZERO);
     let claim = registry.claim(number, "y", &need(5), claimed(1, 0));
     assert_eq!(claim, Err(PlaceError::NoThread(1)));
     for unscreened in [false, true] {
@@ -373,7 +373,7 @@ fn a_domain_gets_no_place_on_a_cpu_where_its_thread_has_ended() {
     let refused = registry.create(number, "z", &need(85), false);
     assert!(matches!(refused, Err(PlaceError::Refused(_))), "{refused:?}");
     assert_eq!(registry.create(number, "z", &need(85), true).unwrap().cpu, 2);
-    registry.leave(number, 2);
+    registry.leave(number, 2, Instant::ZERO);
     let refused = registry.create(number, "y", &need(5), true).unwrap_err();
     assert_eq!(refused, PlaceError::NoThread(1));
     assert_eq!(refused.to_string(), "the domain's thread on CPU 1 has ended");
@@ -397,7 +397,7 @@ fn a_need_for_one_cpu_gets_its_place_there_or_none() {
     assert_eq!(registry.create(number, "d", &need(20), false).unwrap().cpu, 1);
     let nowhere = registry.create(number, "e", &on(7, 1), true);
     assert_eq!(nowhere, Err(PlaceError::Cpu(7)));
-    registry.leave(number, 2);
+    registry.leave(number, 2, Instant::ZERO);
     assert_eq!(registry.create(number, "e", &on(2, 1), true), Err(PlaceError::NoThread(2)));
 }
 
@@ -408,8 +408,8 @@ fn admission_counts_jobs_ahead_of_the_domains_of_other_users() {
     let place = |uids: [u32; 2]| {
         let mut registry = registry();
         let [a, b] = uids.map(|uid| registry.attach(owner(uid), "d", "rmdp").unwrap());
-        registry.leave(a, 2);
-        registry.leave(b, 2);
+        registry.leave(a, 2, Instant::ZERO);
+        registry.leave(b, 2, Instant::ZERO);
         registry.create(a, "x", &need(25), false).unwrap();
         registry.create(b, "y", &need(25), false)
     };
@@ -513,9 +513,93 @@ fn under_ps_domains_have_parts_and_a_cpu_has_one_user() {
     assert_eq!(registry.reserved_ppm(one, 1), 390_000);
     let wrong = [Portion::Share(0), Portion::Weight(0)];
     assert!(wrong.iter().all(|of| registry.reweigh(one, first.order, *of).is_err()));
-    registry.detach(one);
-    registry.detach(two);
+    registry.detach(one, Instant::ZERO);
+    registry.detach(two, Instant::ZERO);
     assert_eq!(parts(&registry), []);
     registry.create(other, "e", &weight(1), false).unwrap();
     assert_eq!(parts(&registry), [(3, 900_000)]);
+}
+
+/// Of one CPU under DWCS, with free hand-offs.
+fn windows() -> Registry {
+    let platform = Platform {
+        cpus: vec![1],
+        cpu_limit: Share::WHOLE,
+        switch_cost: Span::ZERO,
+        wakeup_latency: Span::ZERO,
+        defer_preemption: Span::ZERO,
+    };
+    Registry::new(&DWCS, platform, QUOTA)
+}
+
+#[test]
+fn event_servers_of_domains_have_shares_until_they_leave() {
+    let mut registry = windows();
+    let [one, two] = [0, 0].map(|uid| registry.attach(owner(uid), "d", "dwcs").unwrap());
+    let fine = Need { batch: 40, pdu_cost_ns: 100_000, ..need(0) };
+    registry.create(one, "x", &fine, false).unwrap();
+    let used = |registry: &Registry| registry.reservations().load()[0].utilization;
+    registry.reserve_events(one, 1, 100_000).unwrap();
+    registry.reserve_events(two, 1, 150_000).unwrap();
+    assert!((used(&registry) - 0.65).abs() < 1e-9);
+    assert_eq!(registry.usage(one, 1).share_ppm, 500_000);
+    assert_eq!(registry.usage(two, 1).share_ppm, 150_000);
+    // 40 % and the blocking of the last quantum leave less than 60 %.
+    let refused = registry.reserve_events(two, 1, 500_000).unwrap_err();
+    assert!(matches!(refused, PlaceError::Refused(_)), "{refused}");
+    // A window that allows misses does not help beside an event server.
+    let loose = Need { window_misses: 1, window_periods: 2, ..need(60) };
+    assert!(matches!(registry.create(two, "y", &loose, false), Err(PlaceError::Refused(_))));
+    assert!((used(&registry) - 0.65).abs() < 1e-9);
+    registry.reserve_events(one, 1, 50_000).unwrap();
+    registry.detach(two, Instant::ZERO).unwrap();
+    assert!((used(&registry) - 0.45).abs() < 1e-9);
+    registry.leave(one, 1, Instant::ZERO);
+    assert_eq!(used(&registry), 0.0);
+    assert_eq!(registry.reserve_events(one, 1, 1), Err(PlaceError::NoThread(1)));
+    assert_eq!(registry.reserve_events(9, 1, 1), Err(PlaceError::Gone));
+    let three = registry.attach(owner(0), "d", "dwcs").unwrap();
+    assert_eq!(registry.reserve_events(three, 7, 1), Err(PlaceError::Cpu(7)));
+    assert_eq!(registry.reserve_events(three, 1, 1_000_001), Err(PlaceError::Portion));
+}
+
+#[test]
+fn an_event_server_counts_for_its_user_and_keeps_others_away() {
+    let mut registry = windows();
+    let [one, two] = [5, 6].map(|uid| registry.attach(owner(uid), "d", "dwcs").unwrap());
+    registry.reserve_events(one, 1, 300_000).unwrap();
+    let quota = registry.create(one, "x", &need(30), false).unwrap_err();
+    assert!(matches!(quota, PlaceError::Quota { found_ppm: 600_000, .. }), "{quota}");
+    assert_eq!(registry.create(two, "y", &need(1), false), Err(PlaceError::OtherUser(1)));
+    assert_eq!(registry.reserve_events(two, 1, 1), Err(PlaceError::OtherUser(1)));
+    registry.reserve_events(one, 1, 0).unwrap();
+    registry.create(two, "y", &need(1), false).unwrap();
+    assert_eq!(registry.reserve_events(one, 1, 1), Err(PlaceError::OtherUser(1)));
+    let mut other = self::registry();
+    let domain = other.attach(owner(0), "d", "rmdp").unwrap();
+    let refused = other.reserve_events(domain, 1, 1).unwrap_err().to_string();
+    assert!(refused.contains("`rmdp` has no event server"), "{refused}");
+}
+
+/// An activity that left may have been served in a window that is not over. Its part is free after
+/// that window only.
+#[test]
+fn who_takes_the_part_of_a_window_waits_for_its_end() {
+    let mut registry = windows();
+    let at = |ms: u64| Instant::ZERO + Span::from_millis(ms);
+    let [one, two] = [0, 0].map(|uid| registry.attach(owner(uid), "d", "dwcs").unwrap());
+    let third = Need { window_misses: 2, window_periods: 3, ..need(90) };
+    let first = registry.create(one, "x", &third, false).unwrap();
+    registry.create(one, "y", &third, false).unwrap();
+    let last = registry.create(two, "z", &third, false).unwrap();
+    assert_eq!(last.not_before, at(0));
+    assert!(registry.create(two, "w", &third, false).is_err());
+    registry.close(one, first.order, at(5));
+    let next = registry.create(two, "w", &third, false).unwrap();
+    assert_eq!(next.not_before, at(35));
+    // Where every job is done in time nobody waits.
+    registry.detach(one, at(50));
+    registry.detach(two, at(50));
+    let three = registry.attach(owner(0), "d", "dwcs").unwrap();
+    assert_eq!(registry.create(three, "v", &need(50), false).unwrap().not_before, at(0));
 }

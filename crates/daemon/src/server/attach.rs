@@ -60,7 +60,7 @@ impl Daemon {
             false => Err(SessionEnd("the daemon has too few descriptors left".to_owned())),
         };
         if let Err(SessionEnd(reason)) = placed {
-            self.registry.detach(number);
+            self.registry.detach(number, clock::now());
             self.close_groups(owner.uid);
             return Err(self.reject(session, reason));
         }

@@ -43,7 +43,7 @@ impl Daemon {
             drop(member);
             self.note_departure(&group, &departed);
         }
-        if let Some(domain) = self.registry.detach(number.number()) {
+        if let Some(domain) = self.registry.detach(number.number(), clock::now()) {
             let (domain, name) = (number.number(), domain.name);
             self.events.push(DaemonEvent::Detached { domain, name, reason: reason.to_owned() });
         }
@@ -68,7 +68,7 @@ impl Daemon {
         let departed = Arc::clone(&member);
         drop(member);
         self.note_departure(&group, &departed);
-        self.registry.leave(number, cpu);
+        self.registry.leave(number, cpu, clock::now());
         self.tell_programs();
         self.set_shares();
         // A process that ends in order also ends its threads before it detaches.

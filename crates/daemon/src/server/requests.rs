@@ -54,9 +54,15 @@ impl Daemon {
                 let result = self.registry.reweigh(number, order, portion);
                 self.reply(session, request, &name, result)
             }
+            ToDaemon::ReserveEvents { request, cpu, share_ppm } => {
+                let number = self.domain_of(session)?.number.number();
+                let result = self.registry.reserve_events(number, cpu, share_ppm);
+                let result = result.map(|()| ToDomain::EventsReserved { request });
+                self.answer(session, request, "event server", result)
+            }
             ToDaemon::Close { order } => {
                 let number = self.domain_of(session)?.number.number();
-                self.registry.close(number, order);
+                self.registry.close(number, order, clock::now());
                 self.tell_programs();
                 self.set_shares();
                 self.set_limits(session);
@@ -86,13 +92,26 @@ impl Daemon {
         name: &str,
         result: Result<Grant, PlaceError>,
     ) -> Result<(), SessionEnd> {
+        let granted = |grant: Grant| ToDomain::Granted {
+            request,
+            cpu: grant.cpu,
+            order: grant.order,
+            response_max_ns: grant.response_max.map_or(u64::MAX, Span::as_nanos),
+            not_before_ns: grant.not_before.as_nanos(),
+        };
+        self.answer(session, request, name, result.map(granted))
+    }
+
+    /// Sends the reply to a request about a place, or the refusal.
+    fn answer(
+        &mut self,
+        session: u64,
+        request: u64,
+        name: &str,
+        result: Result<ToDomain, PlaceError>,
+    ) -> Result<(), SessionEnd> {
         let reply = match result {
-            Ok(grant) => ToDomain::Granted {
-                request,
-                cpu: grant.cpu,
-                order: grant.order,
-                response_max_ns: grant.response_max.map_or(u64::MAX, Span::as_nanos),
-            },
+            Ok(reply) => reply,
             Err(error) => {
                 let reason = error.to_string();
                 self.report_refusal(session, &format!("{name}: {reason}"));

@@ -4,6 +4,7 @@ use super::*;
 use crate::registry::{Owner, Quota};
 use upcall_core::admission::Platform;
 use upcall_core::discipline::RMDP;
+use upcall_core::time::Instant;
 use upcall_shm::wire::{MESSAGE_BYTES_MAX, Need, TEXT_BYTES_MAX};
 
 /// Activities of a domain. The messages of three such domains do not fit into a socket at once.
@@ -58,8 +59,8 @@ fn a_detached_domain_is_left_out_even_if_its_number_is_reused() {
         &credentials,
         true,
     );
-    registry.detach(1);
-    registry.detach(3);
+    registry.detach(1, Instant::ZERO);
+    registry.detach(3, Instant::ZERO);
     registry.attach(Owner { uid: OTHER, pid: 2 }, "new", "rmdp").unwrap();
     let source = StatusSource { registry: &registry, cpu_states: &[] };
     while status_reply.send_more(&source, &here).unwrap() != Sent::All {}

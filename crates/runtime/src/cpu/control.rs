@@ -1,6 +1,7 @@
 //! How an executor carries out what its controllers asked.
 
 use upcall_core::activity::ActivityId;
+use upcall_core::admission::Share;
 use upcall_core::scheduler::{Command, Input};
 use upcall_core::time::{Instant, Span};
 
@@ -29,6 +30,9 @@ impl Executor {
         {
             self.interrupts.moved_to(virtual_processor);
             drained = Drained::Something;
+            if virtual_processor.takes_event_server() {
+                self.set_event_server(now, None);
+            }
         }
         if self.virtual_processor.as_mut().is_some_and(VirtualProcessor::take_in_peers) {
             drained = Drained::Something;
@@ -64,9 +68,7 @@ impl Executor {
             Control::Reweigh { id, claim } => {
                 self.handle_input(now, Input::Reweigh { id, claim });
             }
-            Control::EventServer { share } => {
-                self.handle_input(now, Input::EventServer { share });
-            }
+            Control::EventServer { share } => self.set_event_server(now, share),
             Control::Close { id } => {
                 if let Some(Work::Task(task)) = &self.slots[id.0 as usize].work {
                     task.close();
@@ -94,6 +96,12 @@ impl Executor {
             }
         }
         Drained::Something
+    }
+
+    fn set_event_server(&mut self, now: Instant, share: Option<Share>) {
+        self.event_share_ppm = share.map_or(0, Share::ppm).into();
+        self.publish_compute();
+        self.handle_input(now, Input::EventServer { share });
     }
 
     /// Handles the activities that were woken. Returns whether there were any.

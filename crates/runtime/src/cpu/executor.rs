@@ -90,6 +90,8 @@ pub(crate) struct Executor {
     pub(super) reached: Vec<(ActivityId, Instant)>,
     /// `Some` in the real-time class: how much work beyond its budget may run.
     pub(super) credit: Option<Credit>,
+    /// The share of the event server, in millionths of the CPU.
+    pub(super) event_share_ppm: u64,
 }
 
 /// What the executor knows of one activity.
@@ -197,6 +199,7 @@ impl Executor {
             core_keeps_budgets: discipline.keeps_budgets(),
             virtual_processor,
             credit: is_limited.then(|| Credit::of_time(clock::now())),
+            event_share_ppm: 0,
         };
         (executor, link)
     }

@@ -72,7 +72,8 @@ impl Executor {
         let share_ppm = |params: ActivityParams| {
             params.compute().as_nanos().saturating_mul(1_000_000) / params.period.as_nanos().max(1)
         };
-        credit.set_reservation(reserved.map(share_ppm).sum(), compute);
+        let reserved_ppm = reserved.map(share_ppm).sum::<u64>() + self.event_share_ppm;
+        credit.set_reservation(reserved_ppm, compute);
     }
 
     /// Whether no work within its budget is ready.

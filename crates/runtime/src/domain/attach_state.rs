@@ -18,6 +18,8 @@ pub(super) struct AttachState {
     pub(super) attempts: u64,
     /// The activities that the next attempt claims, by their places.
     pub(super) admitted: BTreeMap<u32, AdmittedActivity>,
+    /// The shares of the event servers that the next attempt claims, in millionths, by CPU.
+    pub(super) events: BTreeMap<u32, u32>,
     /// The thread of each CPU.
     pub(super) threads: BTreeMap<u32, u32>,
     pub(super) notices: Vec<Notice>,

@@ -66,6 +66,8 @@ struct Attachment {
     claimed: BTreeMap<u32, AdmittedActivity>,
     /// The places that were refused, and why.
     refused: Vec<(u32, String)>,
+    /// The CPUs on which the share of the event server was refused, and why.
+    events_refused: BTreeMap<u32, String>,
     missing: Option<Notice>,
 }
 
@@ -167,10 +169,10 @@ impl Listener {
     fn attach_again(&self) -> Result<Attachment, AttachError> {
         let connected = connect(&self.path, &self.name, &self.agreed)?;
         let Connected { connection, virtual_processors: all, orphaned, missing, .. } = connected;
-        let (claimed, threads) = {
+        let (claimed, events, threads) = {
             let mut state = lock(&self.state);
             state.attempts += 1;
-            (state.admitted.clone(), state.threads.clone())
+            (state.admitted.clone(), state.events.clone(), state.threads.clone())
         };
         let (mut virtual_processors, mut controls) = (Vec::new(), Vec::new());
         for (cpu, virtual_processor, control) in all {
@@ -188,6 +190,12 @@ impl Listener {
         for (&order, activity) in &claimed {
             if let Some(reason) = claim(&connection, order, activity)? {
                 refused.push((order, reason));
+            }
+        }
+        let mut events_refused = BTreeMap::new();
+        for (cpu, share_ppm) in events {
+            if let Some(reason) = claim_events(&connection, cpu, share_ppm)? {
+                events_refused.insert(cpu, reason);
             }
         }
         for (&cpu, &tid) in &threads {
@@ -209,6 +217,7 @@ impl Listener {
             orphaned,
             claimed,
             refused,
+            events_refused,
             missing,
         })
     }
@@ -222,6 +231,7 @@ impl Listener {
             orphaned,
             claimed,
             refused,
+            events_refused,
             missing,
         } = attachment;
         let mut state = lock(&self.state);
@@ -235,6 +245,11 @@ impl Listener {
                 state.notices.push(Notice::NotTakenOver { activity, reason });
             }
         }
+        for (cpu, reason) in &events_refused {
+            state.events.remove(cpu);
+            let (cpu, reason) = (*cpu, reason.clone());
+            state.notices.push(Notice::NoEventServer { cpu, reason });
+        }
         state.notices.extend(missing);
         state.connection = Some(connection.clone());
         drop(state);
@@ -242,6 +257,9 @@ impl Listener {
         let mut old = std::mem::replace(&mut self.controls, controls);
         for (cpu, mut virtual_processor) in virtual_processors {
             virtual_processor.set_unclaimed(unclaimed.clone());
+            if events_refused.contains_key(&cpu) {
+                virtual_processor.end_event_server();
+            }
             let (mut old, mut new) = (old.iter_mut(), self.controls.iter_mut());
             let of_cpu = |control: &&mut (u32, VirtualProcessorControl)| control.0 == cpu;
             if let (Some((_, old)), Some((_, new))) = (old.find(of_cpu), new.find(of_cpu)) {
@@ -264,6 +282,21 @@ fn claim(
     connection.send(&asked.encode(), &[])?;
     match next_message(connection)?.0 {
         ToDomain::Granted { cpu: at, order: of, .. } if (at, of) == (cpu, order) => Ok(None),
+        ToDomain::Refused { reason, .. } => Ok(Some(reason)),
+        other => Err(DaemonFault::out_of_place(other).into()),
+    }
+}
+
+/// Claims the share of the event server on a CPU, as [`claim`] does.
+fn claim_events(
+    connection: &Connection,
+    cpu: u32,
+    share_ppm: u32,
+) -> Result<Option<String>, AttachError> {
+    let request = u64::from(cpu);
+    connection.send(&ToDaemon::ReserveEvents { request, cpu, share_ppm }.encode(), &[])?;
+    match next_message(connection)?.0 {
+        ToDomain::EventsReserved { .. } => Ok(None),
         ToDomain::Refused { reason, .. } => Ok(Some(reason)),
         other => Err(DaemonFault::out_of_place(other).into()),
     }

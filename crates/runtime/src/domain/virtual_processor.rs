@@ -90,6 +90,8 @@ pub(crate) struct VirtualProcessor {
     orphaned: Arc<AtomicBool>,
     /// Places of activities that the daemon of this virtual processor does not know.
     unclaimed: Vec<u32>,
+    /// Whether its daemon refused the share of the event server.
+    ends_event_server: bool,
     /// The count of the daemon's requests to yield, as last seen at a boundary.
     yields_seen: u64,
     /// The interrupts that were raised, as last seen without the turn.
@@ -141,6 +143,7 @@ impl VirtualProcessor {
             is_best: false,
             orphaned,
             unclaimed: Vec::new(),
+            ends_event_server: false,
             yields_seen: 0,
             interrupts_seen,
             is_passed_over: false,
@@ -180,6 +183,16 @@ impl VirtualProcessor {
     /// The daemon of this virtual processor refused these places. Allocates.
     pub(crate) fn set_unclaimed(&mut self, orders: Vec<u32>) {
         self.unclaimed = orders;
+    }
+
+    /// The daemon of this virtual processor refused the share of the event server.
+    pub(crate) fn end_event_server(&mut self) {
+        self.ends_event_server = true;
+    }
+
+    /// Whether the event server has no share any more. `true` at most once.
+    pub(crate) fn takes_event_server(&mut self) -> bool {
+        std::mem::take(&mut self.ends_event_server)
     }
 
     /// Goes over to the next virtual processor, if the listener has sent one. Returns whether it

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use upcall_core::activity::{ActivityId, ActivityParams, BATCH_MAX, ParamError, Terms};
 use upcall_core::admission::Reservation;
-use upcall_core::time::Span;
+use upcall_core::time::{Instant, Span};
 
 use crate::config::Mode;
 use crate::cpu::link::{Control, Work};
@@ -33,6 +33,8 @@ pub(super) struct SameCpu {
 /// The place that admission gave an activity.
 struct Admitted {
     reserved: Reserved,
+    /// Its first release must not come before.
+    not_before: Instant,
     executor: usize,
     id: ActivityId,
 }
@@ -373,7 +375,7 @@ impl Runtime {
         terms: &Terms,
         same_cpu: Option<&SameCpu>,
     ) -> Result<Admitted, CreateError> {
-        let (reserved, cpu) = self.reserve(name, params, terms, same_cpu)?;
+        let (reserved, cpu, not_before) = self.reserve(name, params, terms, same_cpu)?;
         let executor = match self.config.mode {
             Mode::Upcall => self
                 .executors
@@ -389,22 +391,23 @@ impl Runtime {
         self.executors[executor].taken[number] = true;
         let id = ActivityId(u32::try_from(number).expect("below ACTIVITIES_MAX"));
         self.executors[executor].link.shared.clear(id);
-        Ok(Admitted { reserved, executor, id })
+        Ok(Admitted { reserved, not_before, executor, id })
     }
 
-    /// Asks admission, this runtime's or the daemon's, for a place: the reservation and its CPU.
+    /// Asks admission, this runtime's or the daemon's, for a place: the reservation, its CPU, and
+    /// the time before which there may be no release.
     fn reserve(
         &mut self,
         name: &str,
         params: ActivityParams,
         terms: &Terms,
         same_cpu: Option<&SameCpu>,
-    ) -> Result<(Reserved, u32), CreateError> {
+    ) -> Result<(Reserved, u32, Instant), CreateError> {
         if let Some(domain) = &mut self.domain {
             let only_cpu = same_cpu.map(|of| of.cpu);
             let asked = domain.create(name, (&params, terms), only_cpu, self.config.unscreened);
             return match asked.map_err(|error| CreateError::Daemon(Arc::new(error)))? {
-                Ok(place) => Ok((Reserved::Daemon(place.order), place.cpu)),
+                Ok(place) => Ok((Reserved::Daemon(place.order), place.cpu, place.not_before)),
                 Err(NoPlace { mut reason, hint }) => {
                     if let Some(SameCpu { cpu, name, .. }) = same_cpu {
                         // As `Reason::SameCpu` of this runtime's admission says it.
@@ -415,7 +418,7 @@ impl Runtime {
             };
         }
         let reservation = self.reserve_local(name, params, terms, same_cpu)?;
-        Ok((Reserved::Local(reservation.id), reservation.cpu))
+        Ok((Reserved::Local(reservation.id), reservation.cpu, Instant::ZERO))
     }
 
     /// Asks this runtime's admission.
@@ -462,7 +465,7 @@ impl Runtime {
         terms: Terms,
         work: Work,
     ) -> HandlerId {
-        let Admitted { reserved, executor, id } = admitted;
+        let Admitted { reserved, not_before, executor, id } = admitted;
         let has_stream = matches!(work, Work::Stream(_));
         let order = match reserved {
             Reserved::Daemon(order) => Some(order),
@@ -478,6 +481,7 @@ impl Runtime {
             name,
             params,
             reserved,
+            not_before,
             executor,
             id,
             has_stream,

@@ -18,6 +18,8 @@ fn from_domain() -> Vec<ToDaemon> {
         wins_ties: true,
         share_ppm: 11,
         weight: 12,
+        window_misses: 13,
+        window_periods: 14,
         only_cpu: Some(10),
     };
     vec![
@@ -35,6 +37,7 @@ fn from_domain() -> Vec<ToDaemon> {
         },
         ToDaemon::Reweigh { request: 2, order: 3, portion: Portion::Share(4) },
         ToDaemon::Reweigh { request: 2, order: 3, portion: Portion::Weight(u32::MAX) },
+        ToDaemon::ReserveEvents { request: 2, cpu: 3, share_ppm: 1_000_000 },
         ToDaemon::Detach,
         ToDaemon::Inspect,
     ]
@@ -101,7 +104,14 @@ fn to_domain() -> Vec<ToDomain> {
         ToDomain::Rejected { reason: "voll".into() },
         ToDomain::VirtualProcessor { cpu: 1 },
         ToDomain::Peer { cpu: 1, domain: 2, generation: 3 },
-        ToDomain::Granted { request: 1, cpu: 2, order: 3, response_max_ns: 4 },
+        ToDomain::Granted {
+            request: 1,
+            cpu: 2,
+            order: 3,
+            response_max_ns: 4,
+            not_before_ns: 5,
+        },
+        ToDomain::EventsReserved { request: 1 },
         ToDomain::Refused { request: 1, reason: "zu viel".into(), hint: String::new() },
         ToDomain::Offence { cpu: 1, measure: 2, held_ns: 3 },
     ]
@@ -331,13 +341,13 @@ proptest! {
     #[test]
     fn decoding_any_bytes_does_not_panic(
         bytes in proptest::collection::vec(any::<u8>(), 0..200),
-        at in 0..29usize,
+        at in 0..31usize,
     ) {
         let _ = (ToDaemon::decode(&bytes), ToDomain::decode(&bytes));
         // The bytes also follow a valid beginning.
         let all: Vec<_> = from_domain().iter().map(ToDaemon::encode)
             .chain(to_domain().iter().map(ToDomain::encode)).collect();
-        prop_assert_eq!(all.len(), 29);
+        prop_assert_eq!(all.len(), 31);
         let mixed = [&all[at][..all[at].len() / 2], &bytes].concat();
         let _ = (ToDaemon::decode(&mixed), ToDomain::decode(&mixed));
     }

@@ -140,9 +140,9 @@ fn a_refusal_states_the_failure_and_a_change_that_fits() {
     assert!(refusal.to_string().contains("could not do every job"));
 }
 
-/// Windows need a common start, which processes do not have. Nothing is known of other users.
+/// Processes have no common start, but aligned releases. Nothing is known of other users.
 #[test]
-fn activities_of_processes_are_admitted_only_if_none_misses() {
+fn windows_of_processes_need_equal_periods_and_one_service_a_window() {
     let isolation = super::super::isolation::Isolation {
         grace: Span::from_nanos(1),
         share: Share::from_ppm(50_000).unwrap(),
@@ -158,9 +158,56 @@ fn activities_of_processes_are_admitted_only_if_none_misses() {
         users.map(|user| all.reserve_for(user, "it", set.0, &set.1).is_ok())
     };
     assert_eq!(among(false, [7, 7], every_other), [true, true]);
-    assert_eq!(among(true, [7, 7], every_other), [true, false]);
+    assert_eq!(among(true, [7, 7], every_other), [true, true]);
     assert_eq!(among(true, [7, 7], third), [true, true]);
     assert_eq!(among(true, [7, 8], third), [true, false]);
+    assert_eq!(among(true, [7, 8], every_other), [true, false]);
+    let twice = (params(10, 10), terms(2, 4));
+    assert_eq!(among(false, [7, 7], twice), [true, true]);
+    assert_eq!(among(true, [7, 7], twice), [true, false]);
+}
+
+fn admits_apart(set: &[(ActivityParams, Terms)], (limit_ppm, switch_ns, wakeup_ns): (u32, u64, u64)) -> bool {
+    let mut all = Reservations::new(platform(limit_ppm, switch_ns, wakeup_ns), &DWCS);
+    all.start_apart();
+    set.iter().all(|(params, terms)| all.reserve("it", *params, terms).is_ok())
+}
+
+/// A domain that does not run gets the turn for a job that is lost, and drops it.
+#[test]
+fn among_processes_every_job_takes_a_hand_off() {
+    let set = |count: usize, cost| vec![(params(1_000, cost), terms(9, 10)); count];
+    // In one process 980 + 10 fit beside the last hand-off of 10.
+    assert!(judged(&set(5, 980), (1_000_000, 10, 0)).1);
+    assert!(!admits_apart(&set(5, 980), (1_000_000, 10, 0)));
+    assert!(admits_apart(&set(5, 940), (1_000_000, 10, 0)));
+    assert!(!admits_apart(&set(5, 941), (1_000_000, 10, 0)));
+    assert!(admits_apart(&set(5, 930), (1_000_000, 10, 20)));
+    assert!(!admits_apart(&set(5, 931), (1_000_000, 10, 20)));
+}
+
+/// Jobs that may be missed take time all the same, until their deadline.
+#[test]
+fn among_processes_the_limit_holds_for_all_that_jobs_may_take() {
+    let set = |deadline| {
+        let params = params(100, 40).deadline(Span::from_nanos(deadline));
+        vec![(params, terms(1, 2)); 3]
+    };
+    let limit = (900_000, 0, 0);
+    assert!(judged(&set(100), limit).1);
+    assert!(!admits_apart(&set(100), limit));
+    assert!(!admits_apart(&set(91), limit));
+    assert!(admits_apart(&set(90), limit));
+    // Less than the limit in all: the deadline does not matter.
+    let few = vec![(params(100, 45), terms(1, 2)); 2];
+    assert!(admits_apart(&few, limit));
+    let mut all = Reservations::new(platform(900_000, 0, 0), &DWCS);
+    all.start_apart();
+    for (params, terms) in set(90) {
+        all.reserve("it", params, &terms).unwrap();
+    }
+    assert!((all.load()[0].utilization - 0.9).abs() < 1e-9, "{:?}", all.load());
+    assert!(all.relies_on_windows(0) && !all.relies_on_windows(1));
 }
 
 #[test]
@@ -188,7 +235,7 @@ fn the_event_server_gets_the_rest_without_the_time_for_blocking() {
     other.reserve("", set[0].0, &set[0].1).unwrap();
     assert_eq!(other.event_share(0), None);
     let refused = other.reserve_events(0, Some(Share::WHOLE)).unwrap_err().to_string();
-    assert!(refused.contains("`rmdp` has no event server here, expected `dwcs`"), "{refused}");
+    assert!(refused.contains("`rmdp` has no event server, expected `dwcs`"), "{refused}");
 }
 
 #[test]
@@ -212,6 +259,12 @@ fn the_share_of_the_event_server_is_reserved_until_it_is_taken_back() {
     assert_eq!(all.reserve_events(0, None), Ok(()));
     all.reserve("half", half.0, &half.1).unwrap();
     assert_eq!(all.reserve_events(7, quarter), Ok(()));
+    // The limit holds also where there is no activity yet.
+    let mut all = Reservations::new(platform(900_000, 0, 0), &DWCS);
+    let refused = all.reserve_events(0, Share::from_ppm(900_001)).unwrap_err();
+    assert!(matches!(refused.reason, Reason::OverLimit { .. }), "{refused}");
+    assert_eq!(all.reserve_events(0, Share::from_ppm(900_000)), Ok(()));
+    assert!((all.load()[0].utilization - 0.9).abs() < 1e-9, "{:?}", all.load());
 }
 
 /// Messages may come at any moment, also during an extra service of any activity.
