@@ -441,12 +441,30 @@ fn a_trace_of_several_processes_gives_the_same_commands_again_domain_by_domain()
 }
 
 #[test]
-fn policies_without_comparable_ranks_run_in_one_process_with_a_notice() {
+fn windows_that_a_daemon_would_refuse_run_in_one_process_with_a_notice() {
     let _machine = machine();
-    let set = Set::new(&format!("policy = \"dwcs\"\n{HALF}"));
+    // Two jobs of 6 ms in 10 ms: the windows take turns.
+    let task = |name: &str| {
+        format!(
+            "[[task]]\nname = \"{name}\"\ndomain = \"{name}\"\nperiod = \"10 ms\"\n\
+             deadline = \"DUE\"\ncost = \"250 us\"\nbatch = 24\nwindow = \"1/2\"\n"
+        )
+    };
+    let text = format!("policy = \"dwcs\"\nswitch_cost = \"20 us\"\n{}{}", task("a"), task("b"));
+    let set = Set::new(&text.replace("DUE", "10 ms"));
     let done = set.start(&["--duration", "1s"]).finish();
     assert_all_ran(&done.assert_code(&[0, 4]).json(), 2);
-    assert!(done.stderr.contains("the 2 domains run in one process"), "{done:#?}");
+    let notice = "the 2 domains run in one process: a daemon of dwcs would refuse `b`: with it";
+    assert!(done.stderr.contains(notice), "{done:#?}");
+    // With a deadline before the end of the period they are processes.
+    let set = Set::new(&text.replace("DUE", "8 ms"));
+    let running = set.start(&["--duration", "1s"]);
+    let outcome = running.finish().assert_code(&[0, 4]).json();
+    assert_all_ran(&outcome, 2);
+    assert!(number(&outcome, "switches.domain") > 20, "{outcome:#}");
+    for activity in list(&outcome, "activities") {
+        assert!(activity["window_violations"].is_u64(), "{activity:#}");
+    }
 }
 
 /// Shares with promises, and a task with a weight in the domain of one of them, which wants more

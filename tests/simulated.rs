@@ -77,11 +77,43 @@ fn several_domains_are_simulated_as_processes() {
     assert_eq!(domains.collect::<Vec<_>>(), ["intercom", "robot", "recorder"]);
     let report = upcall(&["sim", &spec, "--duration", "1s"]).stdout;
     assert!(report.contains("\ndomains: 3 processes, each with its own scheduler\n"), "{report}");
-    // Under PS the processes have accounts. A run under DWCS is one process.
+    // Under PS the processes have accounts.
     let shares = sim(&example("shares.toml"), &[]).json();
     assert_eq!(number(&shares, "platform.domains"), 3);
-    let together = sim(&spec, &["--policy", "dwcs"]).json();
-    assert_eq!(number(&together, "platform.domains"), 0);
+    let windows = sim(&spec, &["--policy", "dwcs"]).json();
+    assert_eq!(number(&windows, "platform.domains"), 3);
+}
+
+/// A domain for each task, in which one of two periods may be missed.
+fn loose_domains(tasks: &[(&str, &str, u32)]) -> String {
+    let task = |(place, (period, deadline, batch)): (usize, &(&str, &str, u32))| {
+        format!(
+            "[[task]]\nname = \"t{place}\"\ndomain = \"d{place}\"\nperiod = \"{period}\"\n\
+             deadline = \"{deadline}\"\ncost = \"1 ms\"\nbatch = {batch}\nwindow = \"1/2\"\n"
+        )
+    };
+    let tasks: String = tasks.iter().enumerate().map(task).collect();
+    format!("policy = \"dwcs\"\n{tasks}")
+}
+
+#[test]
+fn domains_with_windows_are_processes_where_a_daemon_would_admit_them() {
+    let number_of = |tasks: &[_]| {
+        let spec = SpecFile::new(loose_domains(tasks));
+        let done = sim(spec.path(), &[]);
+        done.assert_code(&[0]);
+        let done = done.json();
+        let all = list(&done, "activities");
+        assert!(all.iter().all(|of| number(of, "window_violations") == 0), "{done:#}");
+        assert!(all.iter().map(|of| number(of, "misses")).sum::<u64>() > 50, "{done:#}");
+        number(&done, "platform.domains")
+    };
+    // Two of three jobs fit into each period.
+    assert_eq!(number_of(&[("10 ms", "9 ms", 4); 3]), 3);
+    // A deadline at the end of the period leaves nothing above the limit of 90 %.
+    assert_eq!(number_of(&[("10 ms", "10 ms", 4); 3]), 0);
+    // Different periods need a common start.
+    assert_eq!(number_of(&[("10 ms", "10 ms", 8), ("20 ms", "20 ms", 9)]), 0);
 }
 
 #[test]

@@ -24,6 +24,10 @@ pub struct Plan<'s> {
     pub platform: Platform,
     pub discipline: &'static Discipline,
     pub output: output::Plan,
+    /// Whether a daemon can schedule the plan, with each domain as a process.
+    pub takes_daemon: bool,
+    /// Why a daemon would refuse the set, where one process may admit more.
+    pub refused_by_daemon: Option<String>,
     /// Optional activities that were refused and are not among `activities`.
     pub left_out: Vec<output::Refusal>,
 }
@@ -94,9 +98,29 @@ pub struct PlanOptions {
 /// file.
 pub fn plan<'s>(spec: &'s Spec, options: PlanOptions) -> Result<Plan<'s>, Failure> {
     let discipline = discipline(spec, options.policy)?;
+    if !discipline.aligns_releases() {
+        return plan_for(spec, options, discipline, discipline.takes_daemon());
+    }
+    // A daemon refuses some sets that one process admits. Then the domains are one process.
+    let mut refused_by_daemon = None;
+    if has_domains(spec) {
+        let plan = plan_for(spec, options, discipline, true)?;
+        let Some(refusal) = plan.output.refusals.first() else { return Ok(plan) };
+        refused_by_daemon = Some(format!("`{}`: {}", refusal.name, refusal.reason));
+    }
+    Ok(Plan { refused_by_daemon, ..plan_for(spec, options, discipline, false)? })
+}
+
+/// The plan for a daemon, or for one process.
+fn plan_for<'s>(
+    spec: &'s Spec,
+    options: PlanOptions,
+    discipline: &'static Discipline,
+    takes_daemon: bool,
+) -> Result<Plan<'s>, Failure> {
     let platform = match options.virtual_time {
         true => virtual_platform(spec, deferral(spec, discipline, options.defer_preemption)?),
-        false => platform(spec, discipline)?,
+        false => platform(spec, takes_daemon)?,
     };
     let mut activities = Vec::new();
     for activity in spec.activities() {
@@ -105,8 +129,8 @@ pub fn plan<'s>(spec: &'s Spec, options: PlanOptions) -> Result<Plan<'s>, Failur
     }
     set_promises(&mut activities, discipline);
     let mut reservations = Reservations::new(platform.clone(), discipline);
-    let domains = domains_with_accounts(&activities, discipline);
-    if !domains.is_empty() {
+    let domains = domains_with_accounts(&activities, discipline, takes_daemon);
+    if !domains.is_empty() || (takes_daemon && discipline.aligns_releases()) {
         reservations.start_apart();
     }
     let Placed { reservations, held, refusals, refused_tests } =
@@ -122,7 +146,17 @@ pub fn plan<'s>(spec: &'s Spec, options: PlanOptions) -> Result<Plan<'s>, Failur
     }
     tests.extend(refused_tests);
     let output = output(discipline, &platform, &reservations, &activities, &held, tests, refusals);
-    Ok(Plan { activities, platform, discipline, output, left_out: Vec::new() })
+    let left_out = Vec::new();
+    let refused_by_daemon = None;
+    Ok(Plan {
+        activities,
+        platform,
+        discipline,
+        output,
+        takes_daemon,
+        refused_by_daemon,
+        left_out,
+    })
 }
 
 /// What admission says of all activities.
@@ -145,11 +179,15 @@ enum Target {
 }
 
 /// The domains, if they will be processes with accounts, whose activities share a part of the CPU.
-fn domains_with_accounts(activities: &[Planned<'_>], discipline: &Discipline) -> Vec<String> {
+fn domains_with_accounts(
+    activities: &[Planned<'_>],
+    discipline: &Discipline,
+    takes_daemon: bool,
+) -> Vec<String> {
     let mut domains: Vec<_> = activities.iter().map(|each| each.domain().to_owned()).collect();
     domains.sort_unstable();
     domains.dedup();
-    let have_accounts = discipline.compares_across_domains()
+    let have_accounts = takes_daemon
         && discipline.domain_order() == DomainOrder::Accounts
         && domains.len() > 1;
     if have_accounts { domains } else { Vec::new() }
@@ -265,7 +303,7 @@ impl<'s> Plan<'s> {
 
     /// Whether each domain is a process with a scheduler of its own.
     pub fn is_split(&self) -> bool {
-        self.discipline.compares_across_domains() && self.domains().len() > 1
+        self.takes_daemon && self.domains().len() > 1
     }
 
     /// Whether admission accepted every activity of this plan.
@@ -282,6 +320,8 @@ impl<'s> Plan<'s> {
             platform: self.platform.clone(),
             discipline: self.discipline,
             output: self.output.clone(),
+            takes_daemon: self.takes_daemon,
+            refused_by_daemon: self.refused_by_daemon.clone(),
             left_out: refusals.filter(|refusal| refusal.optional).cloned().collect(),
         }
     }
@@ -392,7 +432,7 @@ fn cpu_count(spec: &Spec) -> usize {
     spec.cpu_count.and_then(|count| count.try_into().ok()).unwrap_or(usize::MAX)
 }
 
-fn platform(spec: &Spec, discipline: &Discipline) -> Result<Platform, Failure> {
+fn platform(spec: &Spec, takes_daemon: bool) -> Result<Platform, Failure> {
     let allowed = upcall::allowed_cpus().map_err(Failure::of_error)?;
     let mut cpus = match &spec.cpus {
         Some(cpus) => cpus.clone(),
@@ -409,7 +449,7 @@ fn platform(spec: &Spec, discipline: &Discipline) -> Result<Platform, Failure> {
         )));
     }
     cpus.truncate(cpu_count(spec));
-    let switch_cost = switch_cost(spec, discipline, &cpus)?;
+    let switch_cost = switch_cost(spec, takes_daemon, &cpus)?;
     Ok(Platform {
         cpus,
         cpu_limit: Share::from_ppm(spec.cpu_limit_ppm).unwrap_or(Share::CPU_LIMIT_DEFAULT),
@@ -422,8 +462,8 @@ fn platform(spec: &Spec, discipline: &Discipline) -> Result<Platform, Failure> {
 /// The switch cost in mode upcall: what a running daemon charges. Without one it is the cost
 /// between processes if the spec has several domains, as the daemon that `run` starts will charge
 /// it.
-fn switch_cost(spec: &Spec, discipline: &Discipline, cpus: &[u32]) -> Result<Span, Failure> {
-    if discipline.compares_across_domains()
+fn switch_cost(spec: &Spec, takes_daemon: bool, cpus: &[u32]) -> Result<Span, Failure> {
+    if takes_daemon
         && let Ok(socket) = upcall::daemon_socket()
         && let Ok(status) = upcall::status::status(&socket)
     {
@@ -431,7 +471,7 @@ fn switch_cost(spec: &Spec, discipline: &Discipline, cpus: &[u32]) -> Result<Spa
     }
     match spec.switch_cost {
         SwitchCost::Fixed(cost) => Ok(cost),
-        SwitchCost::Auto if discipline.compares_across_domains() && has_domains(spec) => {
+        SwitchCost::Auto if takes_daemon && has_domains(spec) => {
             let cpu = cpus.first().copied().unwrap_or_default();
             let band = upcall::RealTime::granted().ok().map(|real_time| real_time.band);
             upcall_daemon::calibrate::handoff_cost(cpu, band).map_err(Failure::of_error)

@@ -46,7 +46,7 @@ mod timing;
 /// Whether each domain gets a process of its own. In the baseline modes the kernel decides, so the
 /// policy's ranks need not compare across processes.
 pub fn is_across_processes(plan: &Plan<'_>, mode: Mode) -> bool {
-    plan.domains().len() > 1 && (mode != Mode::Upcall || plan.discipline.compares_across_domains())
+    plan.domains().len() > 1 && (mode != Mode::Upcall || plan.takes_daemon)
 }
 
 /// Whether a plan of one domain attaches to a running daemon, whose reservations count too. A soft
@@ -55,7 +55,7 @@ pub fn is_across_processes(plan: &Plan<'_>, mode: Mode) -> bool {
 /// # Errors
 /// A daemon has CPUs of the plan but cannot schedule it.
 fn attaches(spec: &Spec, plan: &Plan<'_>, mode: Mode) -> Result<bool, Failure> {
-    if mode != Mode::Upcall || !plan.discipline.compares_across_domains() {
+    if mode != Mode::Upcall || !plan.takes_daemon {
         return Ok(false);
     }
     match upcall::daemon_socket() {

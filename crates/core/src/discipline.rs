@@ -100,8 +100,8 @@ pub static PS: Discipline = ps_with_quantum(QUANTUM_DEFAULT);
 
 /// Dynamic window-constrained scheduling: of each `y` periods at most `x` may be missed. It
 /// schedules tasks and handlers, including those of streams, in one process or under a daemon.
-/// Beside a task or a handler of a stream, and under a daemon, admission grants only what misses no
-/// deadline ([`crate::policy::dwcs`]).
+/// Beside a task or a handler of a stream admission grants only what misses no deadline. Under a
+/// daemon it grants fewer sets with windows than in one process ([`crate::policy::dwcs`]).
 pub static DWCS: Discipline = Discipline {
     name: "dwcs",
     preemptive: false,
@@ -171,7 +171,8 @@ impl Discipline {
         }
     }
 
-    /// Whether the domains of a CPU align their first releases ([`Policy::first_release`]).
+    /// Whether the domains of a CPU align their first releases ([`Policy::first_release`]). Then a
+    /// daemon refuses sets that one process admits: those that need a common start.
     pub fn aligns_releases(&self) -> bool {
         self.kind == Kind::WindowConstrained
     }
@@ -199,12 +200,6 @@ impl Discipline {
             Some(quantum) => format!("{} with a time quantum of {quantum}", self.name),
             None => self.name.to_owned(),
         }
-    }
-
-    /// Whether the domains of a spec are processes. Under DWCS a daemon admits less than one
-    /// process does ([`crate::policy::dwcs`]), so a spec runs in one process.
-    pub fn compares_across_domains(&self) -> bool {
-        self.takes_daemon() && self.kind != Kind::WindowConstrained
     }
 
     /// Whether the discipline schedules tasks. Under rate monotonic a rank is a period, and a task

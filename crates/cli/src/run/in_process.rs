@@ -148,9 +148,12 @@ fn start_runtime(
 fn one_process(plan: &Plan<'_>, mode: Mode) -> Option<String> {
     let domains = plan.domains().len();
     let policy = plan.discipline.name;
-    (mode == Mode::Upcall && domains > 1 && !plan.discipline.compares_across_domains()).then(|| {
-        let why = if plan.discipline.groups.is_empty() { policy } else { "a policy with groups" };
-        format!("the {domains} domains run in one process: a spec under {why} has no daemon")
+    (mode == Mode::Upcall && domains > 1 && !plan.takes_daemon).then(|| {
+        let why = match &plan.refused_by_daemon {
+            Some(refusal) => format!("a daemon of {policy} would refuse {refusal}"),
+            None => "a spec under a policy with groups has no daemon".to_owned(),
+        };
+        format!("the {domains} domains run in one process: {why}")
     })
 }
 

@@ -57,8 +57,8 @@
 //!   job. So `window-slots` counts a hand-off for every activity in every period, served or not.
 //! - *The limit.* Others need the part of the CPU above it, so it must hold for all that jobs may
 //!   take, permitted misses included: `sum of C'_i / T_i`, but no more than the time to the common
-//!   deadline, at which a job that is not done is dropped. A deadline before the end of the period
-//!   keeps an overloaded set within the limit.
+//!   deadline, at which a job that is not done is dropped, and a hand-off for each. A deadline
+//!   before the end of the period keeps an overloaded set within the limit.
 //!
 //! No test counts what other users may take beyond their reservations, so the activities of a CPU
 //! must belong to one user ([`Start::BesideUsers`]).
@@ -176,7 +176,8 @@ pub(crate) fn verdict(
 }
 
 /// All that jobs and the event server may take, permitted misses included. Where every job is due
-/// at the same moment of a period, jobs take no longer than to that moment and a hand-off.
+/// at the same moment of a period, jobs take no longer than to that moment, and turns for lost jobs
+/// a hand-off each.
 fn taken(
     set: &[Member],
     finding: Finding,
@@ -188,7 +189,8 @@ fn taken(
     let jobs: Vec<_> = jobs.chain(server).collect();
     let (Finding::Slots, Some(first)) = (finding, set.first()) else { return jobs };
     let ActivityParams { period, deadline, .. } = first.params;
-    let until_due = (deadline + platform.switch_cost).min(period);
+    let hand_offs = platform.switch_cost.saturating_mul(set.len() as u64);
+    let until_due = (deadline + hand_offs).min(period);
     let capped = Demand { cost_ns: until_due.as_nanos(), period_ns: period.as_nanos() };
     let is_less = utilization::sum(&[capped]) < utilization::sum(&jobs);
     if is_less { vec![capped] } else { jobs }
