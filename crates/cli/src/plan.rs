@@ -148,15 +148,7 @@ fn plan_for<'s>(
     let output = output(discipline, &platform, &reservations, &activities, &held, tests, refusals);
     let left_out = Vec::new();
     let refused_by_daemon = None;
-    Ok(Plan {
-        activities,
-        platform,
-        discipline,
-        output,
-        takes_daemon,
-        refused_by_daemon,
-        left_out,
-    })
+    Ok(Plan { activities, platform, discipline, output, takes_daemon, refused_by_daemon, left_out })
 }
 
 /// What admission says of all activities.
@@ -187,9 +179,8 @@ fn domains_with_accounts(
     let mut domains: Vec<_> = activities.iter().map(|each| each.domain().to_owned()).collect();
     domains.sort_unstable();
     domains.dedup();
-    let have_accounts = takes_daemon
-        && discipline.domain_order() == DomainOrder::Accounts
-        && domains.len() > 1;
+    let have_accounts =
+        takes_daemon && discipline.domain_order() == DomainOrder::Accounts && domains.len() > 1;
     if have_accounts { domains } else { Vec::new() }
 }
 

@@ -378,12 +378,15 @@ impl Registry {
     /// the domain gets none there. At most two analyses.
     pub fn leave(&mut self, number: u32, cpu: u32, now: Instant) {
         let Some(domain) = self.domains.get_mut(&number) else { return };
-        let here: Vec<_> = domain.activities.extract_if(.., |_, of| of.cpu == cpu).collect();
+        let all = std::mem::take(&mut domain.activities);
+        let (here, elsewhere): (BTreeMap<_, _>, _) =
+            all.into_iter().partition(|(_, of)| of.cpu == cpu);
+        domain.activities = elsewhere;
         domain.left.push(cpu);
         let had_events = domain.events.remove(&cpu).is_some();
-        let places: Vec<_> = here.iter().filter_map(|(_, activity)| activity.place).collect();
+        let places: Vec<_> = here.values().filter_map(|activity| activity.place).collect();
         self.reservations.release_all(&places);
-        here.iter().for_each(|(_, activity)| self.note_window(activity, now));
+        here.values().for_each(|activity| self.note_window(activity, now));
         if had_events {
             self.update_events(cpu);
         }

@@ -219,8 +219,7 @@ impl Counted {
             let first = *self.first.get_or_insert(at);
             let window = at.since(first).as_nanos() / self.period.as_nanos() / 2;
             let missed = place < job.missed;
-            self.current =
-                if self.current.0 == window { self.current } else { (window, 0) };
+            self.current = if self.current.0 == window { self.current } else { (window, 0) };
             self.current.1 += u64::from(missed);
             let window = usize::try_from(window).unwrap();
             self.windows.resize(self.windows.len().max(window + 1), false);

@@ -235,8 +235,8 @@ impl Runtime {
     /// rounded up to a multiple of the period on the clock ([`clock::now`]), and the offset is
     /// added. So handlers of equal periods and offsets are released together, whatever process they
     /// are in and whenever it started. A handler that was suspended waits until the window in which
-    /// that was would have ended. A handler that is admitted while the window of a closed one is not
-    /// over waits for its end. Tasks and handlers of streams are not aligned.
+    /// that was would have ended. A handler that is admitted while the window of a closed one is
+    /// not over waits for its end. Tasks and handlers of streams are not aligned.
     ///
     /// # Errors
     /// As [`Runtime::run`].
@@ -352,8 +352,8 @@ impl Runtime {
     /// ```
     ///
     /// # Errors
-    /// The share does not fit, or the policy has no event server. A daemon that refuses, or does not
-    /// answer, is [`Reason::ByDaemon`](crate::admission::Reason). Then nothing has changed.
+    /// The share does not fit, or the policy has no event server. A daemon that refuses, or does
+    /// not answer, is [`Reason::ByDaemon`](crate::admission::Reason). Then nothing has changed.
     pub fn reserve_events(&mut self, cpu: u32, share: Option<Share>) -> Result<(), Box<Refusal>> {
         if let Some(domain) = &mut self.domain {
             let refused = |told| Err(Box::new(self.reservations.events_refused_elsewhere(told)));

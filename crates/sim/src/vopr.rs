@@ -135,7 +135,10 @@ pub fn scenario(discipline: &'static Discipline, seed: u64) -> Scenario {
     if !discipline.keeps_budgets() && discipline.groups.is_empty() && !faulty {
         split_level = processes.feature().then(SplitLevel::default);
     }
-    let (mut activities, mut reservations, ids) = generator.admitted(discipline, &platform, faulty);
+    // Domains that are processes align their releases, so they need no common start.
+    let apart = split_level.is_some() && discipline.aligns_releases();
+    let (mut activities, mut reservations, ids) =
+        generator.admitted(discipline, &platform, (faulty, apart));
     if discipline.keeps_budgets() {
         let mut overruns = Generator::of(seed, PURPOSE_OVERRUNS, deaths);
         overruns.overrun(&mut activities, &platform, faulty);
@@ -152,7 +155,8 @@ pub fn scenario(discipline: &'static Discipline, seed: u64) -> Scenario {
     let event_servers = generator.event_servers(&platform, &mut reservations);
     let is_split = split_level.is_some() && !discipline.keeps_budgets();
     let holds = !needs_common_start(&reservations)
-        || (steady && faults.is_empty() && exact(&activities) && !is_split);
+        || (steady && faults.is_empty() && exact(&activities) && !is_split)
+        || apart;
     let mut bounds: Vec<_> = ids.iter().map(|&id| reservations.response_max(id)).collect();
     let takes_away = |fault: &&Fault| split_level.is_some() && fault.is_of_one_domain();
     let absences: Vec<_> = faults.iter().filter(takes_away).copied().collect();

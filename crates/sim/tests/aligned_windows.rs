@@ -142,7 +142,8 @@ fn a_window_that_a_pause_interrupted_ends_before_the_next_begins() {
     });
     let mut set: Vec<_> = set.collect();
     let present = [(3, 25), (38, 41), (52, 1_000)];
-    let present = present.map(|(from, until)| upcall_sim::Window { from: at(from), until: at(until) });
+    let present =
+        present.map(|(from, until)| upcall_sim::Window { from: at(from), until: at(until) });
     set.iter_mut().for_each(|of| of.present = present.to_vec());
     let split_level = Some(SplitLevel::default());
     let spec = SimSpec { checked: true, split_level, ..SimSpec::new(&DWCS, set) };

@@ -45,9 +45,9 @@
 //! ever. `window-slots` admits where each activity must be served once a window or every time, and
 //! no simulation follows. Then each window is a unit job: its release and its deadline are integral
 //! in periods, hence in slots. Earliest deadline first keeps all deadlines of unit jobs with
-//! integral releases if any schedule does. No preemption is needed, because no job is released
-//! within a slot (Simons, SIAM J. Comput. 12(2), 1983, treats the general case). Windows of an
-//! activity do not overlap, so in `L` periods at most `sum of L/y_i (y_i - x_i) <= L q` windows
+//! integral releases if any schedule does: it preempts none, because no job is released within a
+//! slot, so it is the optimal preemptive order (Liu and Layland 1973). Windows of an activity do
+//! not overlap, so in `L` periods at most `sum of L/y_i (y_i - x_i) <= L q` windows
 //! begin and end: the demand fits for all phases (Baruah, Mok and Rosier, RTSS 1990). Two things
 //! differ from one process:
 //!

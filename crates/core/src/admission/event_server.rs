@@ -39,9 +39,9 @@ impl Reservations {
     /// Gives the event server of `cpu` this share instead of its former one; `None` takes the share
     /// back. Every deadline is still kept, and activities that come later get the rest. After this
     /// call succeeds, pass the share to the scheduler with
-    /// [`crate::scheduler::Input::EventServer`]. A smaller share always succeeds. No effect if there
-    /// is no such CPU. One analysis. Of several processes each may have an event server; this is the
-    /// sum of their shares.
+    /// [`crate::scheduler::Input::EventServer`]. A smaller share always succeeds. No effect if
+    /// there is no such CPU. One analysis. Of several processes each may have an event server; this
+    /// is the sum of their shares.
     ///
     /// # Errors
     /// The share does not fit beside the reservations, or the policy has no event server. Nothing

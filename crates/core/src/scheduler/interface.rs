@@ -27,7 +27,8 @@ pub enum Input {
         /// The activity.
         id: ActivityId,
         /// Its first release is `at + offset`. DWCS with a [`Input::DomainShare`]: `at`, but not
-        /// before now, is rounded up to a multiple of the period ([`super::Scheduler::first_release`]).
+        /// before now, is rounded up to a multiple of the period
+        /// ([`super::Scheduler::first_release`]).
         at: Instant,
     },
     /// Stop upcalls.

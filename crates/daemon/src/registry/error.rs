@@ -144,9 +144,9 @@ impl fmt::Display for PlaceError {
             PlaceError::NoActivity(order) => {
                 write!(f, "the domain has no activity with place {order}")
             }
-            PlaceError::Portion => f.write_str(
-                "a share of 1 to 1000000 millionths or a weight from 1 was expected",
-            ),
+            PlaceError::Portion => {
+                f.write_str("a share of 1 to 1000000 millionths or a weight from 1 was expected")
+            }
             PlaceError::Cpu(cpu) => write!(f, "CPU {cpu} is not among those of the daemon"),
             PlaceError::Full { cpu, utilization } => {
                 write!(f, "CPU {cpu} would be used to {:.1} %, expected 100", utilization * 100.0)

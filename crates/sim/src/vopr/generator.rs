@@ -107,7 +107,7 @@ impl Generator {
         &mut self,
         discipline: &'static Discipline,
         platform: &Platform,
-        faulty: bool,
+        (faulty, apart): (bool, bool),
     ) -> (Vec<SimActivity>, Reservations, Vec<ReservationId>) {
         let features = Features {
             offsets: self.feature(),
@@ -120,6 +120,9 @@ impl Generator {
             shares: self.feature(),
         };
         let mut reservations = Reservations::new(platform.clone(), discipline);
+        if apart {
+            reservations.start_apart();
+        }
         let (mut activities, mut ids) = (Vec::new(), Vec::new());
         for number in 0..self.count(1, 12) {
             let mut activity = self.activity(number, features);
@@ -139,7 +142,8 @@ impl Generator {
                 activity.cpu = reservation.cpu;
                 // Admission accepts any activity without a promise, and gives the remaining CPU
                 // to one that may miss periods. On a full CPU, accumulated work would never finish.
-                let promised = trial.response_max(reservation.id).is_some();
+                let promised = trial.response_max(reservation.id).is_some()
+                    || (apart && trial.relies_on_windows(reservation.cpu));
                 if (faulty || !promised) && !fits(&activities, &activity, platform) {
                     continue;
                 }

@@ -41,6 +41,7 @@
 //! - Anything for ordinary threads, virtual-time handlers, and tasks that are not real-time.
 //! - Deadlines under PS for handlers without a share of their own, or in a group. Under DWCS, a
 //!   handler with a [`Window`](crate::activity::Window) `x/y` may miss x jobs in each window of y.
+//!   Under a daemon a window that a suspend interrupted does not count, and a new one begins.
 //! - Anything in the modes [`Threads` and `Fifo`](crate::Mode), which are for comparison.
 //!
 //! # What a handler must not do

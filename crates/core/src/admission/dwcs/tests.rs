@@ -167,7 +167,10 @@ fn windows_of_processes_need_equal_periods_and_one_service_a_window() {
     assert_eq!(among(true, [7, 7], twice), [true, false]);
 }
 
-fn admits_apart(set: &[(ActivityParams, Terms)], (limit_ppm, switch_ns, wakeup_ns): (u32, u64, u64)) -> bool {
+fn admits_apart(
+    set: &[(ActivityParams, Terms)],
+    (limit_ppm, switch_ns, wakeup_ns): (u32, u64, u64),
+) -> bool {
     let mut all = Reservations::new(platform(limit_ppm, switch_ns, wakeup_ns), &DWCS);
     all.start_apart();
     set.iter().all(|(params, terms)| all.reserve("it", *params, terms).is_ok())
