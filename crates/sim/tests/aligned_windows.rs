@@ -160,3 +160,41 @@ fn a_window_that_a_pause_interrupted_ends_before_the_next_begins() {
     // from 10 ms on ends at 60 ms.
     assert_eq!(first, [[10, 40, 60], [10, 0, 60]]);
 }
+
+/// A domain that does not run gets the turn for its lost job, and drops it: nine hand-offs of 50 us
+/// in each period of this set. In one process nobody pays them.
+#[test]
+fn processes_lose_windows_if_their_lost_jobs_take_more_than_the_rest_of_the_period() {
+    let handoff_cost = us(50);
+    let set = |cost_us| -> Vec<_> {
+        let params = ActivityParams::new(us(2_000), us(cost_us));
+        let window = Some(Window { misses: 9, periods: 10 });
+        let of = |domain| SimActivity {
+            domain,
+            terms: Terms { window, ..Terms::default() },
+            ..SimActivity::new("it", params)
+        };
+        (0..10).map(of).collect()
+    };
+    let admits = |set: &[SimActivity], apart: bool| {
+        let platform = Platform {
+            cpus: vec![0],
+            cpu_limit: Share::WHOLE,
+            switch_cost: handoff_cost,
+            wakeup_latency: Span::ZERO,
+            defer_preemption: Span::ZERO,
+        };
+        let mut all = Reservations::new(platform, &DWCS);
+        if apart {
+            all.start_apart();
+        }
+        set.iter().all(|of| all.reserve("it", of.params, &of.terms).is_ok())
+    };
+    // Beside the last hand-off there is time for 1,900 us and a hand-off, or for ten hand-offs.
+    let (long, short) = (set(1_900), set(1_450));
+    assert!(admits(&long, false) && !admits(&long, true) && admits(&short, true));
+    let (of_long, of_short) = (run(long, handoff_cost), run(short, handoff_cost));
+    println!("violations, misses and turns: {of_long:?}, {of_short:?}");
+    assert!(of_long.0 > 100);
+    assert_eq!(of_short.0, 0);
+}

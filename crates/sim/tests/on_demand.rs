@@ -125,7 +125,7 @@ fn only_a_set_that_misses_nothing_is_granted_beside_an_activity_on_demand_under_
     };
     assert!(granted(false).is_ok());
     let reason = granted(true).unwrap_err();
-    assert!(reason.contains("neither tasks nor handlers of streams"), "{reason}");
+    assert!(reason.contains("no task, handler of a stream or event server"), "{reason}");
 }
 
 /// A job that DWCS drops does not take its message along. The windows count jobs.

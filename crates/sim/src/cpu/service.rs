@@ -67,13 +67,14 @@ impl Cpu {
                 return self.resume(home, machine, observe);
             }
             let Some(holder) = self.holder else { return self.sleep(machine, observe) };
+            // The domain may get the turn for a job that is lost, which costs a hand-off, too.
+            if self.begin_hand_off(holder, machine, observe) {
+                return;
+            }
             if passes_on && self.inform(holder, Input::Tick, observe) && machine.drops_late_jobs {
-                // The domain got the turn for a job that is lost.
                 continue;
             }
-            if self.begin_hand_off(holder, machine, observe)
-                || self.next_upcall(holder, false, machine, observe)
-            {
+            if self.next_upcall(holder, false, machine, observe) {
                 return;
             }
         }
@@ -149,6 +150,7 @@ impl Cpu {
     #[inline]
     pub(super) fn switch_to(&mut self, actor: u32) -> bool {
         let domain = self.actors[actor as usize].domain;
+        self.handed_to = Some(domain);
         let last = self.last.replace((actor, domain));
         let to_another_domain = last.is_none_or(|(_, last)| last != domain);
         self.domain_switches += u64::from(to_another_domain);

@@ -60,6 +60,8 @@ pub(crate) struct Cpu {
     pub(super) chance: Chance,
     /// The activity of the last upcall, and its domain.
     pub(super) last: Option<(u32, u32)>,
+    /// The domain to which the CPU was handed last, even if it only dropped a job.
+    pub(super) handed_to: Option<u32>,
     /// The next place in the order of admission.
     pub(super) order: u32,
     pub(super) awake_since: Instant,
@@ -101,6 +103,7 @@ impl Cpu {
             mailbox: Vec::new(),
             chance: Chance::new(spec.seed, u64::from(number)),
             last: None,
+            handed_to: None,
             order: 0,
             awake_since: Instant::ZERO,
             switches: 0,

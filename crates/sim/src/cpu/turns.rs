@@ -279,7 +279,7 @@ impl Cpu {
         observe: &mut impl FnMut(&SimEvent),
     ) -> bool {
         let (domain, cost) = (self.domains[home].number, machine.handoff_cost());
-        if cost.is_zero() || self.last.is_some_and(|(_, last)| last == domain) {
+        if cost.is_zero() || self.handed_to.replace(domain) == Some(domain) {
             return false;
         }
         self.switching += cost;
