@@ -372,11 +372,14 @@ impl<'a> EdfDemand<'a> {
         let mut demands: Vec<_> =
             set.iter().map(|params| demand(params, preemptible, platform)).collect();
         if let Some(share) = server {
+            let part = |shortest: Span| {
+                let shortest = u128::from(shortest.as_nanos());
+                let with_hand_offs = shortest + 2 * u128::from(platform.switch_cost.as_nanos());
+                (u128::from(share.ppm()) * with_hand_offs).div_ceil(shortest)
+            };
             // Without an activity there is nothing to serve, and the share counts as it is.
-            let shortest = set.iter().map(|p| p.compute()).min().unwrap_or(Span::MAX);
-            let shortest = u128::from(shortest.as_nanos());
-            let with_hand_offs = shortest + 2 * u128::from(platform.switch_cost.as_nanos());
-            let ppm = (u128::from(share.ppm()) * with_hand_offs).div_ceil(shortest);
+            let shortest = set.iter().map(|params| params.compute()).min();
+            let ppm = shortest.map_or(share.ppm().into(), part);
             demands.push(Demand {
                 cost_ns: u64::try_from(ppm).unwrap_or(u64::MAX),
                 period_ns: u64::from(Share::WHOLE.ppm()),

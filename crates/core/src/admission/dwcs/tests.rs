@@ -262,8 +262,8 @@ fn the_share_of_the_event_server_is_reserved_until_it_is_taken_back() {
     assert_eq!(all.reserve_events(0, None), Ok(()));
     all.reserve("half", half.0, &half.1).unwrap();
     assert_eq!(all.reserve_events(7, quarter), Ok(()));
-    // The limit holds also where there is no activity yet.
-    let mut all = Reservations::new(platform(900_000, 0, 0), &DWCS);
+    // The limit holds also where there is no activity yet, which would cost hand-offs.
+    let mut all = Reservations::new(platform(900_000, 10, 0), &DWCS);
     let refused = all.reserve_events(0, Share::from_ppm(900_001)).unwrap_err();
     assert!(matches!(refused.reason, Reason::OverLimit { .. }), "{refused}");
     assert_eq!(all.reserve_events(0, Share::from_ppm(900_000)), Ok(()));

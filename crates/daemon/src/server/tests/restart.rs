@@ -2,6 +2,8 @@
 
 use super::status::ByHand;
 use super::*;
+use upcall_core::admission::Share;
+use upcall_core::discipline::DWCS;
 use upcall_runtime::status::{Status, status};
 use upcall_runtime::{CreateError, Notice};
 use upcall_shm::wire::{Need, ToDaemon, ToDomain};
@@ -270,5 +272,54 @@ fn a_false_claim_gets_no_used_place_and_no_excess_capacity() {
     assert_eq!(claim(5, cpu, 1), None);
     wait_for_jobs(&mut domains, &handlers);
     drop((domains, false_claimant));
+    daemon.stop();
+}
+
+/// A domain asks the next daemon for the share of its event server. If another one has it by then,
+/// the event server ends with a notice.
+#[test]
+fn event_servers_keep_their_shares_across_daemons_or_end_with_a_notice() {
+    let windows = |config: &mut Config| {
+        priced(config);
+        config.discipline = &DWCS;
+    };
+    let mut daemon = Running::start(windows);
+    let attach = |daemon: &Running, name: &str| {
+        let attach = Some(Attach { socket: daemon.socket.clone(), name: name.to_owned() });
+        let config = RuntimeConfig { daemon: attach, discipline: &DWCS, ..Default::default() };
+        Runtime::start(config).unwrap()
+    };
+    let cpu = *schedule::allowed_cpus().unwrap().last().unwrap();
+    let half = Share::from_ppm(500_000);
+    let mut one = attach(&daemon, "one");
+    one.reserve_events(cpu, half).unwrap();
+    let is_free = |other: &mut Runtime| {
+        let granted = other.reserve_events(cpu, half).is_ok();
+        other.reserve_events(cpu, None).unwrap();
+        granted
+    };
+    let mut other = attach(&daemon, "other");
+    assert!(!is_free(&mut other));
+    drop(other);
+    daemon.end();
+    daemon.restart(windows);
+    let mut other = attach(&daemon, "other");
+    wait_until("claim", || !is_free(&mut other));
+    let ends = |domain: &mut Runtime| {
+        domain.poll(|_, _| {});
+        domain.notices().iter().any(|notice| matches!(notice, Notice::NoEventServer { .. }))
+    };
+    assert!(!ends(&mut one));
+    // The next daemon admits no half of a CPU.
+    drop(other);
+    daemon.end();
+    daemon.restart(|config| {
+        windows(config);
+        config.cpu_limit = Share::from_ppm(400_000).unwrap();
+    });
+    wait_until("notice", || ends(&mut one));
+    let less = Share::from_ppm(400_000);
+    wait_until("attachment", || one.reserve_events(cpu, less).is_ok());
+    drop(one);
     daemon.stop();
 }
