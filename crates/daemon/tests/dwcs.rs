@@ -67,6 +67,14 @@ fn every_other() -> Terms {
     Terms { window: Some(Window { misses: 1, periods: 2 }), ..Terms::default() }
 }
 
+/// A daemon that charges a known time for a hand-off.
+fn priced() -> Server {
+    Server::start(|config| {
+        config.discipline = &DWCS;
+        config.switch_cost = Some(Span::from_micros(20));
+    })
+}
+
 /// 40 % of each 10 ms, due within the limit of the CPU.
 fn forty_percent() -> ActivityParams {
     need(10, 4).deadline(Span::from_micros(8_900))
@@ -75,7 +83,7 @@ fn forty_percent() -> ActivityParams {
 #[test]
 fn a_daemon_admits_windows_of_equal_periods_and_refuses_others() {
     let _alone = support::alone();
-    let server = Server::start(|config| config.discipline = &DWCS);
+    let server = priced();
     let mut all = ["one", "two"].map(|name| server.attach(name));
     // In each period two of four jobs are done.
     for runtime in &mut all {
@@ -100,7 +108,7 @@ fn a_daemon_admits_windows_of_equal_periods_and_refuses_others() {
 #[test]
 fn event_servers_of_domains_share_what_jobs_leave() {
     let _alone = support::alone();
-    let server = Server::start(|config| config.discipline = &DWCS);
+    let server = priced();
     let mut all = ["one", "two"].map(|name| server.attach(name));
     let cpu = support::cpu();
     all[0].handler("job", need(20, 8), |_| {}).unwrap();
@@ -132,7 +140,7 @@ fn event_servers_of_domains_share_what_jobs_leave() {
 /// declares 1 ms. Returns the jobs and misses of each, the child's last, the turns that the first
 /// domain passed on, and the offences.
 fn run(child_us: u64) -> ([(u64, u64); 3], u64, Vec<DaemonEvent>) {
-    let server = Server::start(|config| config.discipline = &DWCS);
+    let server = priced();
     let program = Command::new(std::env::current_exe().unwrap());
     let role = format!("{}|{child_us}", server.socket.display());
     let mut child = ChildProcess::start(program, effective_user(), &role);
@@ -203,7 +211,7 @@ struct Counted {
     jobs: u64,
 }
 
-/// The windows of 1/2 of one handler, counted from its first release on.
+/// The windows of one handler, which follow one another from its first release on.
 impl Counted {
     fn new(period: Span) -> Self {
         let (windows, first, current) = (Vec::new(), None, (0, 0));
@@ -217,13 +225,14 @@ impl Counted {
         for place in 0..job.ended.max(1) {
             let at = release + self.period.saturating_mul(place);
             let first = *self.first.get_or_insert(at);
-            let window = at.since(first).as_nanos() / self.period.as_nanos() / 2;
+            let period = at.since(first).as_nanos() / self.period.as_nanos();
+            let window = period / u64::from(ONE_OF_THREE.periods);
             let missed = place < job.missed;
             self.current = if self.current.0 == window { self.current } else { (window, 0) };
             self.current.1 += u64::from(missed);
             let window = usize::try_from(window).unwrap();
             self.windows.resize(self.windows.len().max(window + 1), false);
-            self.windows[window] |= self.current.1 > 1;
+            self.windows[window] |= self.current.1 > u64::from(ONE_OF_THREE.misses);
             (self.jobs, self.misses) = (self.jobs + 1, self.misses + u64::from(missed));
         }
     }
@@ -233,9 +242,13 @@ impl Counted {
     }
 }
 
+/// One of three jobs must be done.
+const ONE_OF_THREE: Window = Window { misses: 2, periods: 3 };
+
 fn windows_handler(runtime: &mut Runtime) -> HandlerId {
     let pdu = Span::from_micros(950);
-    let made = runtime.handler("spins", (forty_percent(), every_other()), move |batch| {
+    let terms = Terms { window: Some(ONE_OF_THREE), ..Terms::default() };
+    let made = runtime.handler("spins", (forty_percent(), terms), move |batch| {
         while batch.proceed() {
             let until = clock::now() + pdu;
             while clock::now() < until {}
@@ -273,14 +286,14 @@ fn keep_windows(mut runtime: Runtime) {
     read_line();
 }
 
-/// Four processes ask for 160 % of a CPU, and each may miss one of two jobs. They start and pause
-/// at different times. The windows ask for every slot: two in each period.
+/// Four processes ask for 160 % of a CPU, and each may miss two of three jobs. They start and pause
+/// at different times. The windows ask for four jobs in three periods, of six that fit.
 #[test]
 #[ignore = "needs root"]
 fn processes_that_may_miss_jobs_keep_their_windows_whenever_they_start() {
     let _alone = support::alone();
     support::most_kept(None, || {
-        let server = Server::start(|config| config.discipline = &DWCS);
+        let server = priced();
         let mut children: Vec<_> = (0..4)
             .map(|_| {
                 let program = Command::new(std::env::current_exe().unwrap());
@@ -351,7 +364,7 @@ fn take_events(mut runtime: Runtime) {
 fn event_servers_of_two_processes_serve_events_between_jobs() {
     let _alone = support::alone();
     support::most_kept(None, || {
-        let server = Server::start(|config| config.discipline = &DWCS);
+        let server = priced();
         let start = || {
             let program = Command::new(std::env::current_exe().unwrap());
             let role = format!("{}|events", server.socket.display());
@@ -377,7 +390,7 @@ fn event_servers_of_two_processes_serve_events_between_jobs() {
 #[test]
 fn a_process_that_is_killed_gives_the_share_of_its_event_server_back() {
     let _alone = support::alone();
-    let server = Server::start(|config| config.discipline = &DWCS);
+    let server = priced();
     let program = Command::new(std::env::current_exe().unwrap());
     let role = format!("{}|events", server.socket.display());
     let mut child = ChildProcess::start(program, effective_user(), &role);
