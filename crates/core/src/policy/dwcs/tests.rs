@@ -411,6 +411,50 @@ fn an_extra_service_ends_before_the_next_release() {
     assert_eq!((counters.pdus, counters.preemptions), (6, 0));
 }
 
+/// Among processes: a multiple of the period, not before now, and after the window in which the
+/// activity was suspended.
+#[test]
+fn first_releases_are_aligned_among_processes() {
+    let mut scheduler = Scheduler::new(4, &DWCS);
+    let params = ActivityParams::new(ns(10), ns(1));
+    let on_demand = Terms { on_demand: true, ..terms(2, 3) };
+    for (id, params, terms) in
+        [(A, params, terms(2, 3)), (B, params.offset(ns(4)), terms(0, 3)), (C, params, on_demand)]
+    {
+        scheduler.handle(at(0), Input::Create { id, params, terms }).unwrap();
+    }
+    let all = |scheduler: &Scheduler, from, now| {
+        [A, B, C].map(|id| scheduler.first_release(id, at(from), at(now)).as_nanos())
+    };
+    // One process alone.
+    assert_eq!(all(&scheduler, 13, 25), [13, 13, 13]);
+    scheduler.handle(at(0), Input::DomainShare { share: Some(Share::WHOLE) }).unwrap();
+    assert_eq!(all(&scheduler, 13, 5), [20, 20, 13]);
+    assert_eq!(all(&scheduler, 13, 25), [30, 30, 13]);
+    assert_eq!(all(&scheduler, 30, 0), [30, 30, 30]);
+    for id in [A, B] {
+        scheduler.handle(at(5), Input::Run { id, at: at(1) }).unwrap();
+    }
+    let releases = [A, B].map(|id| scheduler.release_of(id).unwrap().as_nanos());
+    assert_eq!(releases, [10, 14]);
+    // The first window of A is that from 10 to 40; each period of B is one.
+    scheduler.handle(at(27), Input::Tick).unwrap();
+    while scheduler.poll_notice().is_some() {}
+    for id in [A, B] {
+        scheduler.handle(at(27), Input::Suspend { id }).unwrap();
+        while scheduler.poll_notice().is_some() {}
+    }
+    assert_eq!(all(&scheduler, 27, 27), [40, 30, 27]);
+    assert_eq!(all(&scheduler, 41, 27)[..2], [50, 50]);
+    // The new window of A begins with all its misses.
+    scheduler.handle(at(28), Input::Run { id: A, at: at(28) }).unwrap();
+    assert_eq!(scheduler.release_of(A), Some(at(40)));
+    scheduler.handle(at(61), Input::Tick).unwrap();
+    assert_eq!(scheduler.window_violations(A), Some(0));
+    scheduler.handle(at(71), Input::Tick).unwrap();
+    assert_eq!(scheduler.window_violations(A), Some(1));
+}
+
 proptest! {
     #![proptest_config(Config {
         cases: 600,

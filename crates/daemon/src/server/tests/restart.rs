@@ -2,7 +2,6 @@
 
 use super::status::ByHand;
 use super::*;
-use upcall_core::admission::Share;
 use upcall_core::discipline::DWCS;
 use upcall_runtime::status::{Status, status};
 use upcall_runtime::{CreateError, Notice};
