@@ -2,8 +2,8 @@
 //! requests.
 
 use upcall_core::admission::{Platform, Share};
-use upcall_core::discipline::{DWS, RMDP};
-use upcall_core::time::Span;
+use upcall_core::discipline::{DWCS, DWS, RMDP};
+use upcall_core::time::{Instant, Span};
 use upcall_daemon::registry::{Claimed, Owner, Quota, Registry};
 use upcall_shm::wire::{Need, ToDaemon, ToDomain};
 
@@ -33,13 +33,14 @@ enum Request {
     Create { number: u32, unscreened: bool, need: Need },
     Claim { number: u32, claimed: Claimed, need: Need },
     Close { number: u32, order: u32 },
+    ReserveEvents { number: u32, cpu: u32, share_ppm: u32 },
 }
 
 /// Makes the requests that the bytes say. Panics if a reservation is left when all domains are
 /// gone, or if one order is granted twice.
 pub fn registry(data: &[u8]) {
     let mut bytes = Bytes(data);
-    let policy = if bytes.flag() { &RMDP } else { &DWS };
+    let policy = [&DWS, &RMDP, &DWCS][bytes.small(3) as usize];
     let platform = Platform {
         cpus: CPUS.to_vec(),
         cpu_limit: Share::CPU_LIMIT_DEFAULT,
@@ -57,7 +58,7 @@ pub fn registry(data: &[u8]) {
         assert!(orders.windows(2).all(|pair| pair[0] != pair[1]), "one order twice: {orders:?}");
     }
     for number in numbers(&registry) {
-        registry.detach(number);
+        registry.detach(number, Instant::ZERO);
     }
     let left = registry.reservations().load();
     assert!(left.iter().all(|load| load.utilization == 0.0), "left: {left:?}");
@@ -69,7 +70,7 @@ fn answer(registry: &mut Registry, policy: &str, request: &Request) {
             let _ = registry.attach(Owner { uid: *uid, pid: 1 }, "domain", policy);
         }
         Request::Detach { number } => {
-            registry.detach(*number);
+            registry.detach(*number, Instant::ZERO);
         }
         Request::Create { number, unscreened, need } => {
             let _ = registry.create(*number, "activity", need, *unscreened);
@@ -77,7 +78,10 @@ fn answer(registry: &mut Registry, policy: &str, request: &Request) {
         Request::Claim { number, claimed, need } => {
             let _ = registry.claim(*number, "activity", need, *claimed);
         }
-        Request::Close { number, order } => registry.close(*number, *order),
+        Request::Close { number, order } => registry.close(*number, *order, Instant::ZERO),
+        Request::ReserveEvents { number, cpu, share_ppm } => {
+            let _ = registry.reserve_events(*number, *cpu, *share_ppm);
+        }
     }
     for number in numbers(registry) {
         for cpu in CPUS {
@@ -96,7 +100,7 @@ fn orders_of(registry: &Registry, number: u32) -> Vec<u32> {
 
 fn request(bytes: &mut Bytes<'_>) -> Request {
     let number = bytes.small(6);
-    match bytes.small(6) {
+    match bytes.small(7) {
         0 | 1 => Request::Attach { uid: [0, 1000, 1001][bytes.small(3) as usize] },
         2 => Request::Detach { number },
         3 => Request::Create { number, unscreened: bytes.flag(), need: need(bytes) },
@@ -110,7 +114,12 @@ fn request(bytes: &mut Bytes<'_>) -> Request {
             },
             need: need(bytes),
         },
-        _ => Request::Close { number, order: bytes.small(8) },
+        5 => Request::Close { number, order: bytes.small(8) },
+        _ => Request::ReserveEvents {
+            number,
+            cpu: bytes.small(4),
+            share_ppm: [0, 100_000, 500_000, 900_000, 1_000_001][bytes.small(5) as usize],
+        },
     }
 }
 
@@ -139,6 +148,8 @@ fn need(bytes: &mut Bytes<'_>) -> Need {
         wins_ties: edge(0) == 1,
         share_ppm: small(edge(100_000)),
         weight: small(edge(1)),
+        window_misses: small(edge(0)),
+        window_periods: small(edge(1)),
         only_cpu: Some(small(edge(1))).filter(|&cpu| cpu < 4),
     }
 }
