@@ -178,7 +178,7 @@ impl Registry {
         only_cpu: Option<u32>,
     ) -> Result<Result<Reservation, Refusal>, PlaceError> {
         let left = self.domains.get(&number).map_or(&[][..], |domain| &domain.left);
-        let may_be_of_others = self.by_accounts() || self.discipline.aligns_releases();
+        let may_be_of_others = self.by_accounts() || self.has_events_of_others(uid);
         if left.is_empty() && only_cpu.is_none() && !may_be_of_others {
             return Ok(self.reservations.reserve_for(uid, name, params, terms));
         }

@@ -82,6 +82,11 @@ impl Registry {
         self.domains.values().any(|domain| domain.owner.uid != uid && has_events(domain))
     }
 
+    /// Whether another user has an event server on any CPU.
+    pub(super) fn has_events_of_others(&self, uid: u32) -> bool {
+        self.domains.values().any(|domain| domain.owner.uid != uid && !domain.events.is_empty())
+    }
+
     /// An activity leaves its CPU at `now`, maybe within a window.
     pub(super) fn note_window(&mut self, activity: &Activity, now: Instant) {
         if self.discipline.aligns_releases() && !activity.unscreened {
