@@ -129,6 +129,14 @@ impl Limits {
     pub(crate) fn response_max(&self) -> Span {
         Span::from_nanos(self.quantum_ns_max.load(Ordering::Relaxed)) + RESPONSE_SLACK
     }
+
+    /// Whether the domain has activities, and admission refused all of them: it has no quantum, and
+    /// its jobs are what it declared.
+    pub(crate) fn is_refused(&self) -> bool {
+        let [quantum_ns, job_ns] =
+            [&self.quantum_ns_max, &self.compute_ns].map(|limit| limit.load(Ordering::Relaxed));
+        quantum_ns == 0 && job_ns > 0
+    }
 }
 
 impl Member {
