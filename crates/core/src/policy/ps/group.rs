@@ -36,6 +36,11 @@ pub enum GroupError {
         /// The group.
         group: usize,
     },
+    /// The group has no name or the name of another group, or a name has no group.
+    Name {
+        /// The group.
+        group: usize,
+    },
 }
 
 impl fmt::Display for GroupError {
@@ -46,6 +51,12 @@ impl fmt::Display for GroupError {
             }
             GroupError::Parent { group } => {
                 write!(f, "the parent of group {group} stands behind it, expected before it")
+            }
+            GroupError::Name { group } => {
+                write!(
+                    f,
+                    "the name of group {group} is missing or taken, or there is no such group"
+                )
             }
             GroupError::ShareInside { group } => {
                 write!(f, "group {group} is inside another and claims a share, expected a weight")
@@ -58,8 +69,11 @@ crate::debug_as_display!(GroupError);
 
 impl core::error::Error for GroupError {}
 
-/// Checks the groups of a discipline.
-pub(crate) fn check_groups(groups: &[Group]) -> Result<(), GroupError> {
+/// Checks the groups of a discipline, or those that a domain declares.
+///
+/// # Errors
+/// See [`GroupError`].
+pub fn check_groups(groups: &[Group]) -> Result<(), GroupError> {
     if groups.len() > GROUPS_MAX {
         return Err(GroupError::TooMany(groups.len()));
     }
