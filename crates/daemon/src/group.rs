@@ -243,7 +243,7 @@ impl DomainGroup {
     /// There is no memory, or there are no descriptors.
     pub(crate) fn new(cpu: u32, uid: u32) -> Result<Self, DomainGroupError> {
         let turn = SharedMapping::create("upcall-turn", turn_page::PAGE_BYTES)?;
-        let kernel = SharedMapping::create_to_seal("upcall-kernel", kernel_area::PAGE_BYTES)?;
+        let kernel = SharedMapping::create_to_seal("upcall-kernel", kernel_area::AREA_BYTES)?;
         let proxy = SharedMapping::create_to_seal("upcall-others", user_area::AREA_BYTES)?;
         for pages in [&turn, &kernel, &proxy] {
             // A refused lock is ignored: the first access to such a page may then be slow.

@@ -140,7 +140,7 @@ fn pages(received: Received, me: DomainId, generation: u64) -> Result<Pages, Att
     let again = user.try_clone().map_err(AttachError::Descriptor)?;
     let user = SharedMapping::from_fd(user, user_area::AREA_BYTES)?;
     let lent = SharedMapping::from_fd(again, user_area::AREA_BYTES)?;
-    let kernel = ReadOnlyMapping::from_fd(kernel, kernel_area::PAGE_BYTES)?;
+    let kernel = ReadOnlyMapping::from_fd(kernel, kernel_area::AREA_BYTES)?;
     // Pages that cannot be locked may be paged out: a notice of the runtime says so.
     let _ = (turn.lock(), user.lock(), lent.lock(), kernel.lock());
     turn.dont_fork()?;
