@@ -193,11 +193,15 @@ impl Discipline {
     /// of one name are one group on each CPU, in all processes of a user.
     ///
     /// # Errors
-    /// [`GroupError::Name`]: a name is missing, empty, or that of another group; or there are more
-    /// names than groups.
+    /// [`GroupError::Name`]: a name is missing, empty, longer than 64 characters, or that of
+    /// another group; or there are more names than groups.
     pub fn naming_groups(self, names: Vec<String>) -> Result<Discipline, GroupError> {
         let is_wrong = |&at: &usize| match names.get(at) {
-            Some(name) => at >= self.groups.len() || name.is_empty() || names[..at].contains(name),
+            Some(name) => {
+                let length = name.chars().count();
+                let is_known = at < self.groups.len();
+                !is_known || !(1..=64).contains(&length) || names[..at].contains(name)
+            }
             None => true,
         };
         match (0..self.groups.len().max(names.len())).find(is_wrong) {

@@ -6,11 +6,12 @@
 
 use std::collections::BTreeMap;
 
-use upcall_core::activity::{ActivityParams, PERIOD_MAX, Terms, WorkClass};
+use upcall_core::activity::{ActivityParams, Claim, PERIOD_MAX, Terms, WorkClass};
 use upcall_core::admission::program::CpuPrograms;
 use upcall_core::admission::{Platform, Reason, Refusal, Reservation, ReservationId, Reservations};
 use upcall_core::admission::{Share, Spot};
 use upcall_core::discipline::{Discipline, DomainOrder};
+use upcall_core::policy::ps::outermost;
 use upcall_core::time::Span;
 use upcall_shm::DOMAINS_MAX;
 use upcall_shm::user_area::UNRESERVED;
@@ -20,13 +21,16 @@ use crate::enforcement::ISOLATION;
 use crate::ranks::Admitted;
 use domain::Activity;
 pub use domain::{Domain, Owner};
-pub use error::{AttachError, PlaceError};
+pub use error::{AttachError, GroupConflict, PlaceError};
+pub use groups::DefineError;
+use groups::KnownGroup;
 use limits::ANALYSIS_STEPS_MAX;
 pub use limits::{ACTIVITIES_MAX, Quota};
 pub use place::{Claimed, Grant, Listed, Parts, Usage};
 
 mod domain;
 mod error;
+mod groups;
 mod limits;
 mod place;
 mod shares;
@@ -49,6 +53,8 @@ pub struct Registry {
     soft_users: Vec<u32>,
     /// The shares of each user's programs, in millionths of a CPU.
     programs_ppm: BTreeMap<u32, u64>,
+    /// PS: the groups with members, by their numbers in [`Terms::group`].
+    groups: Vec<KnownGroup>,
 }
 
 impl Registry {
@@ -68,6 +74,7 @@ impl Registry {
             next_order: 0,
             soft_users: Vec::new(),
             programs_ppm: BTreeMap::new(),
+            groups: Vec::new(),
         }
     }
 
@@ -107,8 +114,9 @@ impl Registry {
         let number = free.ok_or(AttachError::Full)?;
         self.attached_ever += 1;
         let generation = self.attached_ever;
-        let (name, activities, left) = (name.to_owned(), BTreeMap::new(), Vec::new());
-        self.domains.insert(number, Domain { generation, owner, name, activities, left });
+        let (name, activities) = (name.to_owned(), BTreeMap::new());
+        let (left, groups) = (Vec::new(), Vec::new());
+        self.domains.insert(number, Domain { generation, owner, name, activities, left, groups });
         Ok(number)
     }
 
@@ -136,7 +144,8 @@ impl Registry {
         unscreened: bool,
     ) -> Result<Grant, PlaceError> {
         let uid = self.domains.get(&number).ok_or(PlaceError::Gone)?.owner.uid;
-        let (params, terms) = parse_need(need)?;
+        let (params, mut terms) = parse_need(need)?;
+        terms.group = self.known_group(number, need.group)?;
         self.check_quota(uid, &params, &terms)?;
         let order = self.fresh_order()?;
         let only_cpu = need.only_cpu;
@@ -145,6 +154,7 @@ impl Registry {
                 let (name, place) = (name.to_owned(), Some(id));
                 let activity = Activity { place, cpu, name, params, terms, unscreened: false };
                 let grant = self.add_activity(number, order, activity)?;
+                self.check_group_quota(number, order)?;
                 self.next_order = order + 1;
                 Ok(grant)
             }
@@ -289,7 +299,8 @@ impl Registry {
         if self.has_left(number, cpu) {
             return Err(PlaceError::NoThread(cpu));
         }
-        let (params, terms) = parse_need(need)?;
+        let (params, mut terms) = parse_need(need)?;
+        terms.group = self.known_group(number, need.group)?;
         let is_below_all = unscreened && order >= UNRESERVED && self.may_run_unscreened(uid);
         if (order >= self.first_order && !is_below_all) || self.is_taken(order) {
             return Err(PlaceError::Order(order));
@@ -301,7 +312,9 @@ impl Registry {
         let id = self.reserve_claimed((number, uid, name), (cpu, order), params, &terms)?;
         let (name, place) = (name.to_owned(), Some(id));
         let activity = Activity { place, cpu, name, params, terms, unscreened: false };
-        self.add_activity(number, order, activity)
+        let grant = self.add_activity(number, order, activity)?;
+        self.check_group_quota(number, order)?;
+        Ok(grant)
     }
 
     fn reserve_claimed(
@@ -453,7 +466,7 @@ impl Registry {
             params: &activity.params,
             reserved_ppm: match activity.unscreened {
                 true => 0,
-                false if self.by_accounts() => activity.terms.share.map_or(0, |of| of.ppm().into()),
+                false if self.by_accounts() => own_share_ppm(&activity.terms),
                 false => used_ppm(&activity.params),
             },
             response_max: (activity.place.filter(|_| !activity.unscreened))
@@ -491,9 +504,7 @@ impl Registry {
     /// # Errors
     /// [`PlaceError::Quota`].
     pub fn check_share(&self, uid: u32, ppm: u64) -> Result<(), PlaceError> {
-        let of_user = self.domains.values().filter(|domain| domain.owner.uid == uid);
-        let there = of_user.flat_map(|domain| domain.activities.values());
-        let activities_ppm: u64 = there.map(|a| self.counted_ppm(&a.params, &a.terms)).sum();
+        let activities_ppm = self.counted_of_user(uid);
         let programs_ppm = self.programs_ppm.get(&uid).copied().unwrap_or_default();
         let found_ppm = activities_ppm.saturating_add(programs_ppm).saturating_add(ppm);
         let share_max_ppm = self.quota.share_max_ppm;
@@ -503,12 +514,57 @@ impl Registry {
         }
     }
 
+    /// What the activities of a user count of its quota. A group with a share counts that share on
+    /// each CPU where it has a member, or what its members count if that is more.
+    fn counted_of_user(&self, uid: u32) -> u64 {
+        let groups = self.known_groups();
+        let share_of = |terms: &Terms| {
+            let group = outermost(usize::from(terms.group?.0), &groups);
+            match groups.get(group)?.claim {
+                Claim::Share(share) => Some((group, u64::from(share.ppm()))),
+                Claim::Weight(_) => None,
+            }
+        };
+        let mut counted_ppm = 0u64;
+        let mut in_groups: BTreeMap<(u32, usize), (u64, u64)> = BTreeMap::new();
+        let of_user = self.domains.values().filter(|domain| domain.owner.uid == uid);
+        for activity in of_user.flat_map(|domain| domain.activities.values()) {
+            let ppm = self.counted_ppm(&activity.params, &activity.terms);
+            match share_of(&activity.terms).filter(|_| !activity.unscreened) {
+                Some((group, share_ppm)) => {
+                    let (_, members_ppm) =
+                        in_groups.entry((activity.cpu, group)).or_insert((share_ppm, 0));
+                    *members_ppm = members_ppm.saturating_add(ppm);
+                }
+                None => counted_ppm = counted_ppm.saturating_add(ppm),
+            }
+        }
+        let of_groups = in_groups.into_values().map(|(share_ppm, ppm)| ppm.max(share_ppm));
+        of_groups.fold(counted_ppm, u64::saturating_add)
+    }
+
+    /// Takes an activity of a group back if the share of the group exceeds the user's quota. The
+    /// share counts once on each CPU, so this is known only when the activity has its place.
+    fn check_group_quota(&mut self, number: u32, order: u32) -> Result<(), PlaceError> {
+        let domain = self.domains.get(&number).ok_or(PlaceError::Gone)?;
+        let is_member = domain.activities.get(&order).is_some_and(|of| of.terms.group.is_some());
+        let checked = if is_member { self.check_share(domain.owner.uid, 0) } else { Ok(()) };
+        if checked.is_err() {
+            self.close(number, order);
+        }
+        checked
+    }
+
     /// What an activity counts of its user's quota. A job takes a hand-off at least.
     fn counted_ppm(&self, params: &ActivityParams, terms: &Terms) -> u64 {
         let used = ppm_of(params.compute().max(self.reservations.switch_cost()), params.period);
-        let share_ppm = terms.share.map_or(0, Share::ppm);
-        used.max(if self.by_accounts() { u64::from(share_ppm) } else { 0 })
+        used.max(if self.by_accounts() { own_share_ppm(terms) } else { 0 })
     }
+}
+
+/// The share of an activity itself, in millionths. A member of a group has none.
+fn own_share_ppm(terms: &Terms) -> u64 {
+    terms.share.filter(|_| terms.group.is_none()).map_or(0, |share| share.ppm().into())
 }
 
 /// The best ranks that an activity may show, by the keys of the discipline.

@@ -289,11 +289,11 @@ fn what_a_daemon_and_its_domains_must_agree_on() {
     let error = Runtime::start(config).map(drop).unwrap_err().to_string();
     assert!(error.contains("quantum"), "{error}");
     server.stop();
-    // A daemon has no groups.
+    // The domains bring the groups.
     let group = Group { parent: None, claim: Claim::Weight(1) };
     let grouped = ps_with_groups(Span::from_millis(1), vec![group]).unwrap();
     let directory = tempfile::tempdir().unwrap();
     let config = Config::new(directory.path().join("upcalld"), vec![support::cpu()]);
     let refused = Daemon::start(Config { discipline: Box::leak(Box::new(grouped)), ..config });
-    assert!(matches!(refused, Err(StartError::Policy("ps"))));
+    assert!(matches!(refused, Err(StartError::Groups("ps"))));
 }

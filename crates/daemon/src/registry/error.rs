@@ -87,6 +87,8 @@ pub enum PlaceError {
     Cpu(u32),
     /// PS: another user has activities on the CPU.
     OtherUser(u32),
+    /// PS: another domain of the user says something else of the group.
+    Group(GroupConflict),
     /// The domain has no activity with this place.
     NoActivity(u32),
     /// A share or a weight is out of range, or the policy takes none.
@@ -100,6 +102,24 @@ pub enum PlaceError {
         /// The CPU's utilization with the claimed activity; 1 is the whole CPU.
         utilization: f64,
     },
+}
+
+/// Two domains of a user say different things of one group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GroupConflict {
+    /// The name of the group.
+    pub name: String,
+    /// What the domain says, for people.
+    pub found: String,
+    /// What the group has.
+    pub expected: String,
+}
+
+impl fmt::Display for GroupConflict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let GroupConflict { name, found, expected } = self;
+        write!(f, "group `{name}` has {expected} in another process of the user, found {found}")
+    }
 }
 
 impl fmt::Display for PlaceError {
@@ -141,6 +161,7 @@ impl fmt::Display for PlaceError {
                 "CPU {cpu} has activities of another user, and under `ps` those of a CPU belong to \
                  one user"
             ),
+            PlaceError::Group(conflict) => conflict.fmt(f),
             PlaceError::NoActivity(order) => {
                 write!(f, "the domain has no activity with place {order}")
             }

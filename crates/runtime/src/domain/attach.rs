@@ -57,9 +57,11 @@ pub(super) struct Agreed {
     pub(super) policy: String,
     /// PS: the longest service at a time.
     pub(super) time_quantum: Option<Span>,
+    /// PS: the groups that the domain defines.
+    pub(super) groups: Vec<ToDaemon>,
 }
 
-/// Connects and says hello. Blocks until the daemon has answered.
+/// Connects, says hello and defines the groups. Blocks until the daemon has answered.
 pub(super) fn connect(path: &Path, name: &str, agreed: &Agreed) -> Result<Connected, AttachError> {
     let until = clock::now() + ANSWER_WITHIN;
     let connection = Connection::connect_until(path, until.as_nanos())
@@ -86,9 +88,12 @@ pub(super) fn connect(path: &Path, name: &str, agreed: &Agreed) -> Result<Connec
             welcome.real_time,
             welcome.defer_preemption,
             orphaned.clone(),
-            agreed.time_quantum,
+            (agreed.time_quantum, agreed.groups.len()),
         );
         virtual_processors.push((cpu, virtual_processor, control));
+    }
+    for group in &agreed.groups {
+        connection.send(&group.encode(), &[])?;
     }
     let missing =
         (!welcome.real_time).then(|| Notice::NoRealTimeDaemon { program: program_of(&connection) });

@@ -30,7 +30,6 @@ struct KernelArea {
 /// Millionths, a `u32` in a word of its own.
 type GroupPart = u64;
 
-
 #[repr(C, align(64))]
 struct Identity {
     magic: u64,

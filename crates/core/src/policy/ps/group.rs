@@ -36,7 +36,8 @@ pub enum GroupError {
         /// The group.
         group: usize,
     },
-    /// The group has no name or the name of another group, or a name has no group.
+    /// The group has no name, the name of another group or one that is too long, or there is no such
+    /// group.
     Name {
         /// The group.
         group: usize,
@@ -55,7 +56,7 @@ impl fmt::Display for GroupError {
             GroupError::Name { group } => {
                 write!(
                     f,
-                    "the name of group {group} is missing or taken, or there is no such group"
+                    "the name of group {group} is missing, taken or longer than 64 characters"
                 )
             }
             GroupError::ShareInside { group } => {
@@ -94,8 +95,8 @@ pub(crate) fn group_of(terms: &Terms, groups: &[Group]) -> Option<usize> {
     terms.group.map(|group| usize::from(group.0)).filter(|&group| group < groups.len())
 }
 
-/// The outermost group around a group.
-pub(crate) fn outermost(mut group: usize, groups: &[Group]) -> usize {
+/// The outermost group around a group, or the group itself. Both are indices.
+pub fn outermost(mut group: usize, groups: &[Group]) -> usize {
     while let Some(parent) = groups[group].parent {
         group = usize::from(parent.0);
     }

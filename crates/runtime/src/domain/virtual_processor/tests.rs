@@ -63,7 +63,7 @@ fn virtual_processor_and_control(
     // The domain has the turn, so only a request makes `must_look` true.
     assert!(pages.turn.pass(pages.turn.turn().unwrap(), me));
     let (virtual_processor, control) =
-        VirtualProcessorControl::pair(pages, me, true, defer_preemption, Arc::default(), None);
+        VirtualProcessorControl::pair(pages, me, true, defer_preemption, Arc::default(), (None, 0));
     (virtual_processor, control, peer, writer)
 }
 
