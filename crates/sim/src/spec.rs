@@ -83,10 +83,9 @@ impl SimSpec {
         if u32::try_from(self.activities.len()).is_err() {
             return Err(SpecError::TooMany);
         }
-        if let Some(split_level) = self.split_level {
-            if !split_level.defer_preemption.is_zero() && !self.discipline.defers_preemption() {
-                return Err(SpecError::NoDeferral(self.discipline.name));
-            }
+        let deferral = self.split_level.map_or(Span::ZERO, |of| of.defer_preemption);
+        if !deferral.is_zero() && !self.discipline.defers_preemption() {
+            return Err(SpecError::NoDeferral(self.discipline.name));
         }
         for activity in &self.activities {
             activity.check(&self.cpus).map_err(|cause| cause.of(&activity.name))?;

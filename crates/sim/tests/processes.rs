@@ -248,9 +248,9 @@ fn windows_decide_between_processes_of_equal_deadlines() {
     }
 }
 
-/// Three processes in a group of 40 %, with weights 1, 3 and 4, beside another one. The third member
-/// has work in the second second only. Before and after, all processes get what it leaves, in
-/// proportion. The parts are kept to a few quanta of each second.
+/// Three processes in a group of 40 %, with weights 1, 3 and 4, beside another one. The third
+/// member has work in the second second only. Before and after, all processes get what it leaves,
+/// in proportion. The parts are kept to a few quanta of each second.
 #[test]
 fn members_of_a_group_in_several_processes_share_its_part() {
     let film = Group { claim: Claim::Share(Share::from_ppm(400_000).unwrap()), parent: None };

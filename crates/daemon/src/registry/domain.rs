@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use upcall_core::activity::{ActivityParams, Terms};
 use upcall_core::admission::ReservationId;
 
-use super::groups::DefinedGroup;
+use super::group::DefinedGroup;
 
 /// The user and the process of a domain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,6 +4,7 @@ use core::fmt;
 
 use upcall_core::activity::ParamError;
 use upcall_core::admission::Refusal;
+use upcall_core::policy::ps::GroupError;
 use upcall_shm::DOMAINS_MAX;
 
 use super::limits::ACTIVITIES_MAX;
@@ -48,6 +49,30 @@ impl fmt::Display for AttachError {
 }
 
 impl core::error::Error for AttachError {}
+
+/// Why a domain cannot define a group: a fault of its runtime.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum DefineError {
+    /// There is no such domain.
+    Gone,
+    /// A share or a weight is out of range.
+    Portion,
+    /// The group does not fit the others of the domain.
+    Group(GroupError),
+}
+
+impl fmt::Display for DefineError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            DefineError::Gone => f.write_str("the domain is no longer attached"),
+            DefineError::Portion => f.write_str("the share or weight of a group is out of range"),
+            DefineError::Group(error) => error.fmt(f),
+        }
+    }
+}
+
+impl core::error::Error for DefineError {}
 
 /// Why an activity gets no place.
 #[derive(Clone, Debug, PartialEq)]

@@ -11,38 +11,8 @@ use upcall_core::policy::ps::{Group, GroupError, check_groups};
 use upcall_shm::wire::Portion;
 
 use super::Registry;
-use super::error::{GroupConflict, PlaceError};
-
-/// A group as a domain defined it.
-#[derive(Clone, Debug)]
-pub(super) struct DefinedGroup {
-    /// Empty: a group of this domain alone.
-    name: String,
-    /// With the parent as the domain numbers it.
-    group: Group,
-}
-
-/// A group that has members, or had some.
-#[derive(Clone, Debug)]
-pub(super) struct KnownGroup {
-    key: Key,
-    /// With the parent as the registry numbers it.
-    group: Group,
-}
-
-/// What tells groups apart.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Key {
-    Named {
-        uid: u32,
-        name: String,
-    },
-    /// The generation of its domain, and its number there.
-    Own {
-        generation: u64,
-        number: usize,
-    },
-}
+use super::error::{DefineError, GroupConflict, PlaceError};
+use super::group::{DefinedGroup, Key, KnownGroup};
 
 impl Registry {
     /// PS: defines the next group of a domain. Groups are numbered from 0.
@@ -194,30 +164,6 @@ fn inside(parent: Option<String>) -> String {
         None => "no group around it".to_owned(),
     }
 }
-
-/// Why a domain cannot define a group: a fault of its runtime.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum DefineError {
-    /// There is no such domain.
-    Gone,
-    /// A share or a weight is out of range.
-    Portion,
-    /// The group does not fit the others of the domain.
-    Group(GroupError),
-}
-
-impl core::fmt::Display for DefineError {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        match self {
-            DefineError::Gone => f.write_str("the domain is no longer attached"),
-            DefineError::Portion => f.write_str("the share or weight of a group is out of range"),
-            DefineError::Group(error) => error.fmt(f),
-        }
-    }
-}
-
-impl core::error::Error for DefineError {}
 
 #[cfg(test)]
 mod tests;

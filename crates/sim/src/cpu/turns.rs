@@ -111,7 +111,8 @@ impl Cpu {
         }
     }
 
-    /// Tells each domain which part of the CPU and of its groups it has, or under DWCS that there are others.
+    /// Tells each domain which part of the CPU and of its groups it has, or under DWCS that there
+    /// are others.
     pub(super) fn share_out(&mut self, machine: &Machine, observe: &mut impl FnMut(&SimEvent)) {
         if machine.split_level.is_none() {
             return;

@@ -36,7 +36,7 @@ pub enum GroupError {
         /// The group.
         group: usize,
     },
-    /// The group has no name, the name of another group or one that is too long, or there is no such
+    /// The group has no name, that of another group, or one that is too long; or there is no such
     /// group.
     Name {
         /// The group.

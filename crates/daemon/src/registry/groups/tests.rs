@@ -47,8 +47,11 @@ fn percent(percent: u32) -> Portion {
     Portion::Share(percent * 10_000)
 }
 
-/// The parts of CPU 1, and those of groups by their numbers in the domains.
-fn parts(registry: &Registry) -> (Vec<(u32, u32)>, Vec<(u32, usize, u32)>) {
+/// A domain, the number of its group, and the part in millionths.
+type OfGroup = (u32, usize, u32);
+
+/// The parts of CPU 1 by domains, and those of groups.
+fn parts(registry: &Registry) -> (Vec<(u32, u32)>, Vec<OfGroup>) {
     let Parts { of_domains, of_groups, .. } = registry.parts(1).unwrap();
     let of_domains = of_domains.iter().map(|(of, part)| (of.number(), part.ppm()));
     let of_groups = of_groups.iter().map(|(of, group, part)| (of.number(), *group, part.ppm()));
