@@ -54,7 +54,9 @@ impl DomainClaim {
     }
 }
 
-/// The parts of one CPU under PS. The [module](self) has the rules.
+/// The parts of one CPU under PS (docs/decisions/0022). A domain has of a group what the weights of
+/// its members are of all. It has of the CPU its shares, its parts of the shares of groups, and by
+/// its weights and its parts of those of groups what all shares leave.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Parts {
     /// The part of the CPU that each domain with a claim has, by number. Rounded down, so all
