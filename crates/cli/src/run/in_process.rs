@@ -149,8 +149,7 @@ fn one_process(plan: &Plan<'_>, mode: Mode) -> Option<String> {
     let domains = plan.domains().len();
     let policy = plan.discipline.name;
     (mode == Mode::Upcall && domains > 1 && !plan.discipline.compares_across_domains()).then(|| {
-        let why = if plan.discipline.groups.is_empty() { policy } else { "a policy with groups" };
-        format!("the {domains} domains run in one process: a spec under {why} has no daemon")
+        format!("the {domains} domains run in one process: a spec under {policy} has no daemon")
     })
 }
 

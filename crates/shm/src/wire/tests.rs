@@ -19,6 +19,7 @@ fn from_domain() -> Vec<ToDaemon> {
         share_ppm: 11,
         weight: 12,
         only_cpu: Some(10),
+        group: Some(13),
     };
     vec![
         ToDaemon::Hello { name: "player".into(), policy: "rmdp".into() },
@@ -35,6 +36,8 @@ fn from_domain() -> Vec<ToDaemon> {
         },
         ToDaemon::Reweigh { request: 2, order: 3, portion: Portion::Share(4) },
         ToDaemon::Reweigh { request: 2, order: 3, portion: Portion::Weight(u32::MAX) },
+        ToDaemon::Group { parent: None, portion: Portion::Share(1), name: "film".into() },
+        ToDaemon::Group { parent: Some(63), portion: Portion::Weight(2), name: String::new() },
         ToDaemon::Detach,
         ToDaemon::Inspect,
     ]
@@ -331,13 +334,13 @@ proptest! {
     #[test]
     fn decoding_any_bytes_does_not_panic(
         bytes in proptest::collection::vec(any::<u8>(), 0..200),
-        at in 0..29usize,
+        at in 0..31usize,
     ) {
         let _ = (ToDaemon::decode(&bytes), ToDomain::decode(&bytes));
         // The bytes also follow a valid beginning.
         let all: Vec<_> = from_domain().iter().map(ToDaemon::encode)
             .chain(to_domain().iter().map(ToDomain::encode)).collect();
-        prop_assert_eq!(all.len(), 29);
+        prop_assert_eq!(all.len(), 31);
         let mixed = [&all[at][..all[at].len() / 2], &bytes].concat();
         let _ = (ToDaemon::decode(&mixed), ToDomain::decode(&mixed));
     }
