@@ -14,7 +14,7 @@ use support::{
     Running, SpecFile, UPCALL, descendants, is_alive, list, machine, number, on_a_cpu, text, truth,
     upcall, wait_until, with_ports,
 };
-use upcall::scheduler::Command as CoreCommand;
+use upcall::scheduler::{Command as CoreCommand, Input};
 use upcall_sim::trace::{Crossing, Record, read_all};
 
 /// Three domains of two activities each. One activity is a stream. They take a third of a CPU.
@@ -519,4 +519,62 @@ fn domains_under_ps_are_processes_with_the_bounds_of_the_plan() {
         assert!(activity["lag_ns"]["max"].is_i64(), "{activity:#}");
     }
     assert!(number(&outcome, "switches.domain") > 20, "{outcome:#}");
+}
+
+/// A group with members in two domains, which always have work.
+const GROUP_SET: &str = r#"
+policy = "ps"
+switch_cost = "20 us"
+[[group]]
+name = "video"
+share = "40 %"
+[[task]]
+name = "decode"
+period = "40 ms"
+cost = "250 us"
+batch = 60
+weight = 3
+group = "video"
+domain = "player"
+[[task]]
+name = "encode"
+period = "40 ms"
+cost = "250 us"
+batch = 60
+group = "video"
+domain = "recorder"
+"#;
+
+#[test]
+fn members_of_a_group_in_several_runs_share_it_and_must_agree_on_it() {
+    let _machine = machine();
+    let set = Set::new(GROUP_SET);
+    let running = set.started();
+    let all = descendants(running.pid());
+    // Another spec says something else of the group.
+    let member = GROUP_SET.replace("decode", "filter").replace("encode", "effect");
+    let other = Set::new(&member.replace("40 %", "30 %"));
+    let refused = other.start_at(&set.socket, &["--duration", "1s"]).finish();
+    let why = "group `video` has a share of 40 % in another process of the user, found a share of \
+               30 %";
+    assert!(refused.assert_code(&[3]).stderr.contains(why), "{refused:#?}");
+    // The same again: its members join the group. The share of the group is given away once.
+    let trace = set.spec.beside("trace");
+    let joined = Set::new(&member);
+    let options = ["--duration", "1s", "--trace", &trace];
+    let run = joined.start_at(&set.socket, &options).finish().assert_code(&[0, 4]).json();
+    assert!(list(&run, "activities").iter().all(|of| number(of, "completed") > 0), "{run:#}");
+    running.signal("INT");
+    running.finish().assert_code(&[0, 4]);
+    set.assert_nothing_is_left(&all);
+    // The parts of the group are in the trace, and the schedulers decide the same again.
+    let replay = upcall(&["sim", "--json", "--replay", &trace]).assert_code(&[0]).json();
+    assert!(truth(&replay, "same"), "{replay:#}");
+    let traces = read_all(&fs::read(&trace).unwrap()).unwrap();
+    let mut records = traces.iter().flat_map(|of| of.records.iter().flatten());
+    let is_part = |record: &Record| match record.crossing {
+        Crossing::Input { input: Input::GroupPart { part, .. }, .. } => part.ppm() < 500_000,
+        _ => false,
+    };
+    assert!(records.any(is_part), "no domain was told its part of the group");
 }

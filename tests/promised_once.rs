@@ -186,7 +186,7 @@ fn runs_of_one_domain_attach_to_a_daemon_which_admits_or_refuses_them() {
     assert!(upcall::RealTime::granted().is_ok(), "{RIGHT}");
     let _machine = machine();
     let place = Place::new(MOST);
-    let own = daemon(&mut place.command(UPCALLD), Path::new(&place.socket()));
+    let _own = daemon(&mut place.command(UPCALLD), Path::new(&place.socket()));
     let first = place.running(&[]);
     let done = place.run(&[]);
     assert_refused(&done, "");

@@ -80,6 +80,9 @@ fn several_domains_are_simulated_as_processes() {
     // Under PS the processes have accounts.
     let shares = sim(&example("shares.toml"), &[]).json();
     assert_eq!(number(&shares, "platform.domains"), 3);
+    let groups = sim(&example("group-processes.toml"), &["--trace", trace]);
+    assert_eq!(number(&groups.assert_code(&[0]).json(), "platform.domains"), 4);
+    upcall(&["sim", "--replay", trace]).assert_code(&[0]);
     let windows = sim(&spec, &["--policy", "dwcs"]).json();
     assert_eq!(number(&windows, "platform.domains"), 3);
 }

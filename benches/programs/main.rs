@@ -24,6 +24,7 @@
 
 #![forbid(unsafe_code)]
 
+mod handlers;
 mod lag;
 mod row;
 mod sender;
@@ -44,6 +45,10 @@ const QUANTUM_NS: u64 = 1_000_000;
 const SECONDS_PER_LATE: usize = 100;
 
 fn main() -> ExitCode {
+    if let Ok(socket) = std::env::var(handlers::ROLE) {
+        handlers::play(&socket);
+        return ExitCode::SUCCESS;
+    }
     println!("{}", heading("programs"));
     if let Err(why) = row::build_commands() {
         println!("SKIPPED: all rows: {why}");
@@ -109,9 +114,10 @@ fn print_try(row: &Row, tried: &Try<Result<Outcome, Trouble>>) {
         ms(percentile(&mut wakes, 99.0)),
         ms(percentile(&mut wakes, 100.0)),
         jobs.collect::<String>(),
-        outcome.missed,
-        outcome.jobs,
+        outcome.handled.missed,
+        outcome.handled.jobs,
     );
+    outcome.handled.misses.iter().for_each(|miss| println!("        {miss}"));
     if percentile(&mut samples, 100.0) > 2 * QUANTUM_NS {
         println!("        ran while a program was ready: {}", outcome.beside());
     }
@@ -134,8 +140,9 @@ fn faults(row: &Row, outcome: &Outcome) -> Vec<String> {
     if percentile(&mut samples, 99.0) > LAG_P99_NS_MAX {
         faults.push("the lag".to_owned());
     }
-    if outcome.missed > 0 {
-        faults.push(format!("{} of {} jobs of handlers missed", outcome.missed, outcome.jobs));
+    let handlers::Ended { jobs, missed, .. } = outcome.handled;
+    if missed > 0 {
+        faults.push(format!("{missed} of {jobs} jobs of handlers missed"));
     }
     faults
 }

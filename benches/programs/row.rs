@@ -7,12 +7,10 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
-use upcall::activity::ActivityParams;
-use upcall::time::Span;
-use upcall::{Attach, Config, Runtime};
 use upcall_benches::measured_cpu;
 use upcall_sys::schedule;
 
+use crate::handlers::{self, Handlers};
 use crate::lag::{Lags, Owed, lags};
 use crate::sender;
 use crate::trace::Trace;
@@ -27,10 +25,6 @@ const QUANTUM_MS: f64 = 1.0;
 const LEAD: Duration = Duration::from_millis(300);
 /// Programs end by themselves then, also if the bench was killed.
 const PROGRAM_S_MAX: u64 = 120;
-/// The utilization of the handlers: a cost of 1 ms in each 5 ms.
-const HANDLERS: f64 = 0.2;
-const HANDLER_PERIOD: Span = Span::from_millis(5);
-const HANDLER_COST: Span = Span::from_millis(1);
 const LIMIT: Duration = Duration::from_secs(20);
 
 /// Name, messages a second, bytes of a message, cost in us, and share in percent (§5).
@@ -83,9 +77,8 @@ pub(crate) struct Receiver {
 #[derive(Clone, Debug)]
 pub(crate) struct Outcome {
     pub(crate) receivers: Vec<Receiver>,
-    /// Jobs of handlers, and those that missed.
-    pub(crate) jobs: u64,
-    pub(crate) missed: u64,
+    /// What the handlers did while messages were sent.
+    pub(crate) handled: handlers::Ended,
     names: Vec<(u32, String)>,
 }
 
@@ -222,27 +215,20 @@ fn run_in(row: &Row, seconds: u64, folder: &Path) -> Result<Outcome, Trouble> {
         programs.push((name, exec.spawn().map_err(|error| format!("upcall: {error}"))?));
     }
     let pids = wait_for_receivers(&socket)?;
-    let mut runtime = row.handlers.then(|| handlers(&socket)).transpose()?;
-    std::thread::sleep(LEAD);
     let trace = Trace::start();
+    let handlers = row.handlers.then(|| Handlers::start(&socket)).transpose()?;
+    std::thread::sleep(LEAD);
     let sent = send_all(row.senders, ports, Duration::from_secs(seconds));
+    let handled = handlers.map(Handlers::end).transpose()?.unwrap_or_default();
     let events = trace.and_then(Trace::stop);
     let names = names_of_threads();
-    let (mut jobs, mut missed) = (0, 0);
-    if let Some(runtime) = runtime.take() {
-        for activity in &runtime.stop(|_, _| {}).activities {
-            if let Some(counters) = activity.counters {
-                (jobs, missed) = (jobs + counters.jobs, missed + counters.misses);
-            }
-        }
-    }
     end_all(&mut programs, &pids, ports);
     let mut ended = Vec::new();
     for (name, program) in programs {
         ended.push(Exec::of(name, program)?);
     }
     drop(daemon);
-    let below = 1.0 - TICKER - if row.handlers { HANDLERS } else { 0.0 };
+    let below = 1.0 - TICKER - if row.handlers { handlers::UTILIZATION } else { 0.0 };
     let owed: Vec<Owed> = ended
         .iter()
         .zip(RECEIVERS)
@@ -259,7 +245,7 @@ fn run_in(row: &Row, seconds: u64, folder: &Path) -> Result<Outcome, Trouble> {
             Receiver { name, sent, processed, affordable, job_us_max, bound_us, lags }
         },
     );
-    Ok(Outcome { receivers: receivers.collect(), jobs, missed, names })
+    Ok(Outcome { receivers: receivers.collect(), handled, names })
 }
 
 /// Waits until all receivers execute. They may wait for the CPU before.
@@ -325,23 +311,6 @@ fn beside(beside: Beside, cpu: &str) -> Result<Vec<Ended>, String> {
         Beside::ForkBomb => Some(on_cpu(&["sh", "-c", FORK_BOMB])?),
     };
     Ok([Some(spin()?), more].into_iter().flatten().collect())
-}
-
-fn handlers(socket: &Path) -> Result<Runtime, String> {
-    let daemon = Some(Attach { socket: socket.to_owned(), name: "handlers".to_owned() });
-    let started = Runtime::start(Config { daemon, ..Config::default() });
-    let mut runtime = started.map_err(|error| format!("no runtime: {error}"))?;
-    let need = ActivityParams::new(HANDLER_PERIOD, HANDLER_COST);
-    let work = HANDLER_COST.as_nanos() * 9 / 10;
-    let handler = runtime.handler("work", need, move |batch| {
-        while batch.proceed() {
-            let until = upcall::clock::now() + Span::from_nanos(work);
-            while upcall::clock::now() < until {}
-        }
-    });
-    let id = handler.map_err(|error| format!("no handler: {error}"))?;
-    runtime.run_at(&[id], upcall::clock::now()).map_err(|error| error.to_string())?;
-    Ok(runtime)
 }
 
 fn free_ports() -> Result<[u16; 3], String> {

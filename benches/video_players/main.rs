@@ -34,7 +34,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use clip::{Clip, SIZES};
-use costs::{Costs, DECLARED_PERCENTILE};
+use costs::{Costs, DECLARED_PERCENTILE, MARGIN_PERCENT};
 use player::Role;
 use progress::Progress;
 use results::{Results, Step};
@@ -149,7 +149,7 @@ fn print_setting(setting: &Setting, costs: &Costs) {
     );
     println!(
         "{} pictures of {width} x {height} by ffmpeg, {} kB at most; with cold caches one takes {} to decode (median),\n\
-         and {} is declared: the percentile {DECLARED_PERCENTILE}",
+         and {} is declared: the percentile {DECLARED_PERCENTILE} and {MARGIN_PERCENT} % more",
         setting.clip.frames.len(),
         setting.clip.bytes_max() / 1000,
         costs.usual,

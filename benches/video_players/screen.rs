@@ -10,14 +10,18 @@ use crate::decoder::Decoder;
 use crate::frame_events::Statements;
 use crate::setup::number;
 
+/// About so many frames count for the mean of the times that frames took.
+const TOOK_OVER: u32 = 4;
 /// Bytes in front of each frame in its stream: its number, and its display time.
 pub const HEADER_BYTES: usize = 16;
 
 /// The screen of one player. Decodes frames in time, and counts.
 pub struct Screen {
     decoder: Decoder,
-    /// A frame is skipped if less than this time is left before its display.
+    /// The CPU time that a frame may take.
     cost: Span,
+    /// The mean time for which the last frames took, with what interrupted them.
+    took: Span,
     /// Numbers of the frames that count.
     counted: Range<u64>,
     counts: FrameCounts,
@@ -62,7 +66,7 @@ impl FrameCounts {
 impl Screen {
     pub fn new(decoder: Decoder, cost: Span, counted: Range<u64>) -> Self {
         let (counts, last) = (FrameCounts::default(), (0, Instant::ZERO));
-        Screen { decoder, cost, counted, counts, taken: 0, last, statements: None }
+        Screen { decoder, cost, took: cost, counted, counts, taken: 0, last, statements: None }
     }
 
     /// States each next frame to the service that raises its event.
@@ -84,15 +88,18 @@ impl Screen {
         }
     }
 
-    /// Whether a frame is there that can still be shown. Skips earlier frames that cannot.
+    /// Whether a frame is there that can still be shown. Skips earlier frames that cannot, by what
+    /// a frame may take and what the last ones took: a late frame is wasted CPU time.
     pub fn has_frame(&mut self, reader: &mut StreamReader) -> bool {
         while let Ok(Some(message)) = reader.front() {
             let (number, due) = header(&message);
-            if clock::now() + self.cost <= due {
+            if clock::now() + self.cost.max(self.took) <= due {
                 return true;
             }
             message.done();
             (self.taken, self.last) = (self.taken + 1, (number, due));
+            // The next one has a chance, also if nothing interrupts a frame any more.
+            self.took = self.took.saturating_sub(self.took / TOOK_OVER);
             self.counts.skipped += u64::from(self.counted.contains(&number));
         }
         false
@@ -106,9 +113,10 @@ impl Screen {
         message.payload().copy_to(HEADER_BYTES, self.decoder.buffer(len));
         message.done();
         (self.taken, self.last) = (self.taken + 1, (number, due));
-        let before_ns = upcall::thread_cpu_ns();
+        let (begun, before_ns) = (clock::now(), upcall::thread_cpu_ns());
         self.decoder.decode(len);
-        let cpu_ns = upcall::thread_cpu_ns() - before_ns;
+        let (took, cpu_ns) = (clock::now().since(begun), upcall::thread_cpu_ns() - before_ns);
+        self.took = self.took.saturating_sub(self.took / TOOK_OVER) + took / TOOK_OVER;
         if self.counted.contains(&number) {
             let in_time = clock::now() <= due;
             self.counts.in_time += u64::from(in_time);

@@ -334,12 +334,13 @@ fn discipline(args: &DaemonArgs) -> Result<&'static Discipline, DaemonFailure> {
     Ok(Box::leak(Box::new(upcall::discipline::ps_with_quantum(quantum))))
 }
 
-/// Parses the name of a policy that works across processes. Shells complete the names.
+/// Parses the name of a policy. Shells complete the names.
 fn policies() -> impl TypedValueParser<Value = &'static Discipline> {
-    let across = DISCIPLINES.iter().filter(|discipline| discipline.takes_daemon());
-    PossibleValuesParser::new(across.map(|discipline| discipline.name)).try_map(|name| {
-        upcall::discipline::by_name(&name).ok_or_else(|| format!("there is no policy {name}"))
-    })
+    PossibleValuesParser::new(DISCIPLINES.iter().map(|discipline| discipline.name)).try_map(
+        |name| {
+            upcall::discipline::by_name(&name).ok_or_else(|| format!("there is no policy {name}"))
+        },
+    )
 }
 
 fn share(text: &str) -> Result<u32, String> {

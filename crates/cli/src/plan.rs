@@ -99,7 +99,7 @@ pub struct PlanOptions {
 pub fn plan<'s>(spec: &'s Spec, options: PlanOptions) -> Result<Plan<'s>, Failure> {
     let discipline = discipline(spec, options.policy)?;
     if !discipline.aligns_releases() {
-        return plan_for(spec, options, discipline, discipline.takes_daemon());
+        return plan_for(spec, options, discipline, true);
     }
     // A daemon refuses some sets that one process admits. Then the domains are one process.
     let mut refused_by_daemon = None;
@@ -356,7 +356,7 @@ fn set_promises(activities: &mut [Planned<'_>], discipline: &Discipline) {
 /// The policy on the command line, or the spec's.
 ///
 /// # Errors
-/// The groups of the spec are invalid.
+/// The groups of the spec or their names are invalid.
 pub fn discipline(
     spec: &Spec,
     policy: Option<&'static Discipline>,
@@ -364,7 +364,9 @@ pub fn discipline(
     let known = policy.unwrap_or(spec.policy);
     let differs = spec.time_quantum != ps::QUANTUM_DEFAULT || !spec.groups.is_empty();
     if known.takes_groups() && differs {
+        let names = spec.groups.iter().map(|group| group.name.clone()).collect();
         let made = discipline::ps_with_groups(spec.time_quantum, groups(spec))
+            .and_then(|made| made.naming_groups(names))
             .map_err(Failure::of_error)?;
         // Leaked once in a run of the command, which needs the policy until it ends.
         return Ok(Box::leak(Box::new(made)));

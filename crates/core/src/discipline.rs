@@ -39,6 +39,8 @@ pub struct Discipline {
     pub time_quantum: Option<Span>,
     /// PS: groups of activities that share one part of the CPU.
     pub groups: Vec<Group>,
+    /// PS: the names of the groups, in their order, or none ([`Discipline::naming_groups`]).
+    pub group_names: Vec<String>,
     kind: Kind,
 }
 
@@ -69,6 +71,7 @@ pub static RMDP: Discipline = Discipline {
     preemptive: false,
     time_quantum: None,
     groups: Vec::new(),
+    group_names: Vec::new(),
     kind: Kind::RateMonotonic,
 };
 
@@ -80,6 +83,7 @@ pub static RM: Discipline = Discipline {
     preemptive: true,
     time_quantum: None,
     groups: Vec::new(),
+    group_names: Vec::new(),
     kind: Kind::RateMonotonic,
 };
 
@@ -90,6 +94,7 @@ pub static DWS: Discipline = Discipline {
     preemptive: false,
     time_quantum: None,
     groups: Vec::new(),
+    group_names: Vec::new(),
     kind: Kind::DeadlineWorkahead,
 };
 
@@ -107,6 +112,7 @@ pub static DWCS: Discipline = Discipline {
     preemptive: false,
     time_quantum: None,
     groups: Vec::new(),
+    group_names: Vec::new(),
     kind: Kind::WindowConstrained,
 };
 
@@ -119,12 +125,14 @@ pub const fn ps_with_quantum(quantum: Span) -> Discipline {
         preemptive: false,
         time_quantum: Some(quantum),
         groups: Vec::new(),
+        group_names: Vec::new(),
         kind: Kind::ProportionalShare,
     }
 }
 
 /// Like [`ps_with_quantum`], with groups. Each CPU has all groups; a group counts on a CPU
-/// while it has a member there. Allocates.
+/// while it has a member there. Under a daemon groups without names belong to this process alone
+/// ([`Discipline::naming_groups`]). Allocates.
 ///
 /// # Errors
 /// See [`GroupError`].
@@ -187,11 +195,25 @@ impl Discipline {
         matches!(self.kind, Kind::RateMonotonic | Kind::DeadlineWorkahead)
     }
 
-    /// Whether a daemon schedules it across processes. The simulator schedules every discipline so
-    /// ([`Discipline::domain_order`]).
-    pub fn takes_daemon(&self) -> bool {
-        // A group would be a client of the accounts, and its members are of several processes.
-        self.groups.is_empty()
+    /// PS: the same discipline, with a name for each group, in their order. Under a daemon, groups
+    /// of one name are one group on each CPU, in all processes of a user.
+    ///
+    /// # Errors
+    /// [`GroupError::Name`]: a name is missing, empty, longer than 64 characters, or that of
+    /// another group; or there are more names than groups.
+    pub fn naming_groups(self, names: Vec<String>) -> Result<Discipline, GroupError> {
+        let is_wrong = |&at: &usize| match names.get(at) {
+            Some(name) => {
+                let length = name.chars().count();
+                let is_known = at < self.groups.len();
+                !is_known || !(1..=64).contains(&length) || names[..at].contains(name)
+            }
+            None => true,
+        };
+        match (0..self.groups.len().max(names.len())).find(is_wrong) {
+            Some(group) => Err(GroupError::Name { group }),
+            None => Ok(Discipline { group_names: names, ..self }),
+        }
     }
 
     /// The policy and what else the processes of a CPU must agree on, for people.

@@ -194,6 +194,7 @@ impl Scheduler {
                 self.has_peers = share.is_some();
                 self.policy.set_domain_share(share, now);
             }
+            Input::GroupPart { group, part } => self.policy.set_group_part(group, part, now),
             Input::SwitchCost { cost } => {
                 self.switch_cost = cost;
                 self.policy.set_switch_cost(cost);

@@ -4,10 +4,10 @@
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 use chance::Chance;
-use upcall_core::activity::{ActivityId, ActivityParams, Claim, Terms};
+use upcall_core::activity::{ActivityId, ActivityParams, Claim, GroupId, Terms};
 use upcall_core::admission::{Platform, Reservations, Share, Spot};
-use upcall_core::discipline::PS;
-use upcall_core::policy::ps::{DomainAccounts, DomainClaim};
+use upcall_core::discipline::{PS, ps_with_groups};
+use upcall_core::policy::ps::{DomainAccounts, DomainClaim, Group, Parts};
 use upcall_core::scheduler::{Command, Input, Outcome, Scheduler};
 use upcall_core::time::{Instant, Span};
 
@@ -32,6 +32,9 @@ struct Domain {
 /// The set, with a scheduler for each domain.
 struct Machine {
     set: Vec<Member>,
+    groups: Vec<Group>,
+    /// The activities that claim nothing any more, by their place in the set.
+    closed: Vec<usize>,
     domains: Vec<Domain>,
     accounts: DomainAccounts,
     now: Instant,
@@ -54,10 +57,17 @@ struct Machine {
 
 impl Machine {
     fn new(set: &[Member], hand_off: Span, seed: u64) -> Self {
+        Machine::with_groups(set, &[], hand_off, seed)
+    }
+
+    fn with_groups(set: &[Member], groups: &[Group], hand_off: Span, seed: u64) -> Self {
+        let discipline = ps_with_groups(QUANTUM, groups.to_vec()).unwrap();
         let count = set.iter().map(|member| member.domain + 1).max().unwrap();
-        let domain = |_| Domain { scheduler: Scheduler::new(16, &PS), members: Vec::new() };
+        let domain = |_| Domain { scheduler: Scheduler::new(16, &discipline), members: Vec::new() };
         let mut machine = Machine {
             set: set.to_vec(),
+            groups: groups.to_vec(),
+            closed: Vec::new(),
             domains: (0..count).map(domain).collect(),
             accounts: DomainAccounts::new(count),
             now: Instant::ZERO,
@@ -84,24 +94,19 @@ impl Machine {
         machine
     }
 
-    fn claim_of(&self, domain: u32) -> DomainClaim {
-        let own = self.set.iter().filter(|member| member.domain == domain);
-        own.map(|member| DomainClaim::of(&member.terms))
-            .fold(DomainClaim::default(), DomainClaim::and)
-    }
-
-    fn all_claims(&self) -> DomainClaim {
-        let all = self.set.iter().map(|member| DomainClaim::of(&member.terms));
-        all.fold(DomainClaim::default(), DomainClaim::and)
-    }
-
     /// Sets the parts of all domains.
     fn share(&mut self) {
-        let all = self.all_claims();
+        let claim_of = |of: &Member| DomainClaim::of(of.domain, &of.terms, &self.groups);
+        let open = self.set.iter().enumerate().filter(|(at, _)| !self.closed.contains(at));
+        let claims: Vec<_> = open.map(|(_, of)| claim_of(of)).collect();
+        let Parts { of_domains, of_groups, .. } = Parts::new(&self.groups, &claims, 0);
         for domain in 0..u32::try_from(self.domains.len()).unwrap() {
-            let share = self.claim_of(domain).share(all);
+            let share = of_domains.iter().find(|of| of.0 == domain).map(|of| of.1);
             self.accounts.set_share(domain, share);
             self.handle(domain, Input::DomainShare { share });
+        }
+        for (domain, group, part) in of_groups {
+            self.handle(domain, Input::GroupPart { group, part });
         }
     }
 
@@ -480,4 +485,147 @@ fn parts_follow_claims_joins_and_leaves() {
     machine.handle(0, Input::Run { id, at });
     are(part(&mut machine), [400, 800, 800]);
     assert!(machine.lags.iter().all(|&lag| lag <= machine.lag_max()), "{:?}", machine.lags);
+}
+
+/// Groups of all kinds: with a share, with a weight, and one inside another.
+fn groups() -> [Group; 4] {
+    let inside =
+        |parent, weight| Group { claim: Claim::Weight(weight), parent: Some(GroupId(parent)) };
+    [
+        Group { claim: Claim::Share(share(300_000).unwrap()), parent: None },
+        Group { claim: Claim::Weight(3), parent: None },
+        inside(0, 2),
+        inside(2, 1),
+    ]
+}
+
+/// A set that always has work, with members of each group in some domains, and the part of the CPU
+/// that the tree of all groups gives to each activity.
+fn grouped_set(chance: &mut Chance, groups: &[Group]) -> (Vec<Member>, Vec<f64>) {
+    let mut set = Vec::new();
+    for domain in 0..2 + u32::try_from(chance.below(6)).unwrap() {
+        for _ in 0..1 + chance.below(3) {
+            let group = u16::try_from(chance.below(groups.len() as u64 + 2)).unwrap();
+            let group = Some(GroupId(group)).filter(|group| usize::from(group.0) < groups.len());
+            let weight = Some(u32::try_from(1 + chance.below(4)).unwrap());
+            let terms = Terms { weight, group, ..Terms::default() };
+            set.push(busy(domain, chance.one_of(&[100, 250, 500, 1_000]), terms));
+        }
+    }
+    set.push(busy(0, 250, Terms { weight: Some(1), ..Terms::default() }));
+    let is_in = |group: GroupId, mut at: Option<GroupId>| loop {
+        match at {
+            None => return false,
+            Some(of) if of == group => return true,
+            Some(of) => at = groups[usize::from(of.0)].parent,
+        }
+    };
+    let is_used = |group: GroupId| set.iter().any(|of| is_in(group, of.terms.group));
+    let weights_in = |parent: Option<GroupId>| {
+        let own = set.iter().filter(|of| of.terms.group == parent);
+        let own: u32 = own.filter_map(|of| of.terms.weight).sum();
+        let inner =
+            groups.iter().zip(0..).filter(|(of, at)| of.parent == parent && is_used(GroupId(*at)));
+        let inner: u32 = inner
+            .map(|(of, _)| match of.claim {
+                Claim::Weight(weight) => weight,
+                Claim::Share(_) => 0,
+            })
+            .sum();
+        f64::from(own + inner)
+    };
+    let left = if is_used(GroupId(0)) { 0.7 } else { 1.0 };
+    let part_of = |claim: Claim, parent: Option<GroupId>| match claim {
+        Claim::Share(share) => share.as_f64(),
+        Claim::Weight(weight) => {
+            f64::from(weight) / weights_in(parent) * if parent.is_none() { left } else { 1.0 }
+        }
+    };
+    let due = |of: &Member| {
+        let mut part = part_of(Claim::Weight(of.terms.weight.unwrap()), of.terms.group);
+        let mut at = of.terms.group;
+        while let Some(GroupId(group)) = at {
+            let Group { claim, parent } = groups[usize::from(group)];
+            part *= part_of(claim, parent);
+            at = parent;
+        }
+        part
+    };
+    let due = set.iter().map(due).collect();
+    (set, due)
+}
+
+/// Members of one group in several domains, all busy: each has what one scheduler with the tree of
+/// all groups would give it, within a quantum for each account above it.
+#[test]
+fn members_of_groups_in_several_domains_get_their_parts() {
+    let (mut worst, mut members) = (0f64, 0);
+    for seed in 0..30 {
+        let mut chance = Chance(seed);
+        let groups = groups();
+        let (set, due) = grouped_set(&mut chance, &groups);
+        let mut machine = Machine::with_groups(&set, &groups, Span::ZERO, seed);
+        machine.run(Instant::ZERO + Span::from_secs(3), |_| {});
+        for (number, due) in due.iter().enumerate() {
+            let found = machine.got[number].as_nanos() as f64 / machine.now.as_nanos() as f64;
+            let off = (found - due).abs();
+            // Domain, rest or top, and up to three groups.
+            let most = (QUANTUM * 5).as_nanos() as f64 / machine.now.as_nanos() as f64;
+            assert!(off <= most, "seed {seed}: {number} got {found} of {due}");
+            worst = worst.max(off / most);
+            members += usize::from(set[number].terms.group.is_some());
+        }
+        assert!(machine.lags[1] <= machine.lag_max(), "seed {seed}: {:?}", machine.lags);
+    }
+    println!("{members} members of groups, worst part at {worst:.3} of its bound");
+    assert!(members > 100 && worst > 0.1);
+}
+
+/// A member of a group idles: its domain gets what it leaves. A member leaves: the group keeps its
+/// part. More work in a group takes nothing from others.
+#[test]
+fn parts_of_groups_follow_their_members() {
+    let groups = [Group { claim: Claim::Share(share(400_000).unwrap()), parent: None }];
+    let member = |weight| {
+        let group = Some(GroupId(0));
+        Terms { weight: Some(weight), group, ..Terms::default() }
+    };
+    let alone = Terms { weight: Some(1), ..Terms::default() };
+    let set = [
+        busy(0, 100, member(1)),
+        busy(1, 250, member(3)),
+        busy(2, 500, alone),
+        busy(0, 250, alone),
+    ];
+    let mut machine = Machine::with_groups(&set, &groups, Span::ZERO, 1);
+    let part = |machine: &mut Machine| {
+        let before = machine.got.clone();
+        let end = machine.now + Span::from_secs(2);
+        machine.run(end, |_| {});
+        let all = machine.got.iter().zip(before);
+        all.map(|(got, before)| got.saturating_sub(before).as_nanos() / 1_000_000)
+            .collect::<Vec<_>>()
+    };
+    let are = |found: Vec<u64>, due: [u64; 4]| {
+        let near = found.iter().zip(due).all(|(found, due)| found.abs_diff(due) <= 4);
+        assert!(near, "{found:?} ms, expected {due:?}");
+    };
+    are(part(&mut machine), [200, 600, 600, 600]);
+    // Another weight inside the group.
+    let id = ActivityId(0);
+    machine.set[1].terms = member(1);
+    machine.handle(1, Input::Reweigh { id, claim: Claim::Weight(1) });
+    machine.share();
+    are(part(&mut machine), [400, 400, 600, 600]);
+    // The first member idles: the other activity of its domain has what it leaves.
+    machine.handle(0, Input::Suspend { id });
+    are(part(&mut machine), [0, 400, 600, 1_000]);
+    let at = machine.now;
+    machine.handle(0, Input::Run { id, at });
+    are(part(&mut machine), [400, 400, 600, 600]);
+    // It leaves: the group has as much as before.
+    machine.handle(0, Input::Close { id });
+    machine.closed.push(0);
+    machine.share();
+    are(part(&mut machine), [0, 800, 600, 600]);
 }

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 
 use upcall_core::admission::Share;
 use upcall_core::time::{Instant, Span};
-use upcall_shm::kernel_area::{self, Interrupt, State, Writer};
+use upcall_shm::kernel_area::{self, GROUPS_MAX, Interrupt, State, Writer};
 use upcall_shm::turn_page::{self, Turn, TurnPage};
 use upcall_shm::user_area::{
     self, NEVER, Owner, PAGE_SLOTS, Peer, Pending, Rank, Release, Slot, SlotState, Summary,
@@ -30,6 +30,7 @@ use crate::area_copy::{AreaCopy, Copied};
 use crate::member_thread::MemberThread;
 use crate::pacing::Pacing;
 use crate::ranks::Ranks;
+use crate::registry::Parts;
 
 #[cfg(test)]
 pub(crate) mod tests;
@@ -128,6 +129,14 @@ impl Limits {
     /// How long the domain may run without a response while others wait.
     pub(crate) fn response_max(&self) -> Span {
         Span::from_nanos(self.quantum_ns_max.load(Ordering::Relaxed)) + RESPONSE_SLACK
+    }
+
+    /// Whether the domain has activities, and admission refused all of them: it has no quantum, and
+    /// its jobs are what it declared.
+    pub(crate) fn is_refused(&self) -> bool {
+        let [quantum_ns, job_ns] =
+            [&self.quantum_ns_max, &self.compute_ns].map(|limit| limit.load(Ordering::Relaxed));
+        quantum_ns == 0 && job_ns > 0
     }
 }
 
@@ -243,7 +252,7 @@ impl DomainGroup {
     /// There is no memory, or there are no descriptors.
     pub(crate) fn new(cpu: u32, uid: u32) -> Result<Self, DomainGroupError> {
         let turn = SharedMapping::create("upcall-turn", turn_page::PAGE_BYTES)?;
-        let kernel = SharedMapping::create_to_seal("upcall-kernel", kernel_area::PAGE_BYTES)?;
+        let kernel = SharedMapping::create_to_seal("upcall-kernel", kernel_area::AREA_BYTES)?;
         let proxy = SharedMapping::create_to_seal("upcall-others", user_area::AREA_BYTES)?;
         for pages in [&turn, &kernel, &proxy] {
             // A refused lock is ignored: the first access to such a page may then be slow.
@@ -282,17 +291,26 @@ impl DomainGroup {
         DomainGroup { time_quantum, ..self }
     }
 
-    /// Sets the part of the CPU of each domain that is named, and that of ordinary programs; all
-    /// others have none. For the server.
-    pub(crate) fn set_shares(
-        &self,
-        of_domains: &[(DomainId, Share)],
-        ordinary: Option<Share>,
-    ) -> bool {
+    /// Sets the part of the CPU of each domain that is named, its parts of groups, and the part of
+    /// ordinary programs; all others have none. Returns whether a part of the CPU has changed. For
+    /// the server.
+    pub(crate) fn set_shares(&self, parts: &Parts) -> bool {
+        let Parts { of_domains, of_groups, ordinary } = parts;
         let mut has_changed = false;
+        // The parts of groups come first: they count from the turn in which the domain finds that
+        // its part of the CPU has changed.
+        for domain in DomainId::all() {
+            let mut ppm = [0; GROUPS_MAX];
+            for (_, group, part) in of_groups.iter().filter(|(of, ..)| *of == domain) {
+                ppm[*group] = part.ppm();
+            }
+            for (group, ppm) in ppm.into_iter().enumerate() {
+                self.kernel.set_group_part(domain, group, ppm);
+            }
+        }
         for domain in (0..=upcall_shm::DOMAINS_MAX).filter_map(DomainId::new) {
             let named = of_domains.iter().find(|(of, _)| *of == domain).map(|(_, share)| *share);
-            let share = if domain == DomainId::DAEMON { ordinary } else { named };
+            let share = if domain == DomainId::DAEMON { *ordinary } else { named };
             let ppm = share.map_or(0, Share::ppm);
             has_changed |= self.shares.ppm(domain) != ppm;
             self.shares.set(domain, ppm);

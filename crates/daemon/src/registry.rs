@@ -20,7 +20,8 @@ use crate::enforcement::ISOLATION;
 use crate::ranks::Admitted;
 use domain::Activity;
 pub use domain::{Domain, Owner};
-pub use error::{AttachError, PlaceError};
+pub use error::{AttachError, DefineError, GroupConflict, PlaceError};
+use group::KnownGroup;
 use limits::ANALYSIS_STEPS_MAX;
 pub use limits::{ACTIVITIES_MAX, Quota};
 pub use place::{Claimed, Grant, Listed, Parts, Usage};
@@ -28,8 +29,11 @@ pub use place::{Claimed, Grant, Listed, Parts, Usage};
 mod domain;
 mod error;
 mod events;
+mod group;
+mod groups;
 mod limits;
 mod place;
+mod quota;
 mod shares;
 #[cfg(test)]
 mod tests;
@@ -52,6 +56,8 @@ pub struct Registry {
     soft_users: Vec<u32>,
     /// The shares of each user's programs, in millionths of a CPU.
     programs_ppm: BTreeMap<u32, u64>,
+    /// PS: the groups with members, by their numbers in [`Terms::group`].
+    groups: Vec<KnownGroup>,
 }
 
 impl Registry {
@@ -72,6 +78,7 @@ impl Registry {
             windows_end: BTreeMap::new(),
             soft_users: Vec::new(),
             programs_ppm: BTreeMap::new(),
+            groups: Vec::new(),
         }
     }
 
@@ -112,7 +119,8 @@ impl Registry {
         self.attached_ever += 1;
         let generation = self.attached_ever;
         let (name, activities, events) = (name.to_owned(), BTreeMap::new(), BTreeMap::new());
-        let domain = Domain { generation, owner, name, activities, events, left: Vec::new() };
+        let (left, groups) = (Vec::new(), Vec::new());
+        let domain = Domain { generation, owner, name, activities, events, left, groups };
         self.domains.insert(number, domain);
         Ok(number)
     }
@@ -143,7 +151,8 @@ impl Registry {
         unscreened: bool,
     ) -> Result<Grant, PlaceError> {
         let uid = self.domains.get(&number).ok_or(PlaceError::Gone)?.owner.uid;
-        let (params, terms) = parse_need(need)?;
+        let (params, mut terms) = parse_need(need)?;
+        terms.group = self.known_group(number, need.group)?;
         self.check_quota(uid, &params, &terms)?;
         let order = self.fresh_order()?;
         let only_cpu = need.only_cpu;
@@ -152,6 +161,7 @@ impl Registry {
                 let (name, place) = (name.to_owned(), Some(id));
                 let activity = Activity { place, cpu, name, params, terms, unscreened: false };
                 let grant = self.add_activity(number, order, activity)?;
+                self.check_group_quota(number, order)?;
                 self.next_order = order + 1;
                 Ok(grant)
             }
@@ -297,7 +307,8 @@ impl Registry {
         if self.has_left(number, cpu) {
             return Err(PlaceError::NoThread(cpu));
         }
-        let (params, terms) = parse_need(need)?;
+        let (params, mut terms) = parse_need(need)?;
+        terms.group = self.known_group(number, need.group)?;
         let is_below_all = unscreened && order >= UNRESERVED && self.may_run_unscreened(uid);
         if (order >= self.first_order && !is_below_all) || self.is_taken(order) {
             return Err(PlaceError::Order(order));
@@ -309,7 +320,9 @@ impl Registry {
         let id = self.reserve_claimed((number, uid, name), (cpu, order), params, &terms)?;
         let (name, place) = (name.to_owned(), Some(id));
         let activity = Activity { place, cpu, name, params, terms, unscreened: false };
-        self.add_activity(number, order, activity)
+        let grant = self.add_activity(number, order, activity)?;
+        self.check_group_quota(number, order)?;
+        Ok(grant)
     }
 
     fn reserve_claimed(
@@ -473,7 +486,7 @@ impl Registry {
             params: &activity.params,
             reserved_ppm: match activity.unscreened {
                 true => 0,
-                false if self.by_accounts() => activity.terms.share.map_or(0, |of| of.ppm().into()),
+                false if self.by_accounts() => own_share_ppm(&activity.terms),
                 false => used_ppm(&activity.params),
             },
             response_max: (activity.place.filter(|_| !activity.unscreened))
@@ -496,40 +509,11 @@ impl Registry {
     pub fn reservations(&self) -> &Reservations {
         &self.reservations
     }
+}
 
-    fn check_quota(
-        &self,
-        uid: u32,
-        params: &ActivityParams,
-        terms: &Terms,
-    ) -> Result<(), PlaceError> {
-        self.check_share(uid, self.counted_ppm(params, terms))
-    }
-
-    /// Whether a user may have a share of a CPU, in millionths, beside what it has.
-    ///
-    /// # Errors
-    /// [`PlaceError::Quota`].
-    pub fn check_share(&self, uid: u32, ppm: u64) -> Result<(), PlaceError> {
-        let of_user = self.domains.values().filter(|domain| domain.owner.uid == uid);
-        let there = of_user.flat_map(|domain| domain.activities.values());
-        let activities_ppm: u64 = there.map(|a| self.counted_ppm(&a.params, &a.terms)).sum();
-        let programs_ppm = self.programs_ppm.get(&uid).copied().unwrap_or_default();
-        let others_ppm = programs_ppm.saturating_add(self.events_ppm_of(uid));
-        let found_ppm = activities_ppm.saturating_add(others_ppm).saturating_add(ppm);
-        let share_max_ppm = self.quota.share_max_ppm;
-        match uid == 0 || found_ppm <= share_max_ppm {
-            true => Ok(()),
-            false => Err(PlaceError::Quota { found_ppm, share_max_ppm }),
-        }
-    }
-
-    /// What an activity counts of its user's quota. A job takes a hand-off at least.
-    fn counted_ppm(&self, params: &ActivityParams, terms: &Terms) -> u64 {
-        let used = ppm_of(params.compute().max(self.reservations.switch_cost()), params.period);
-        let share_ppm = terms.share.map_or(0, Share::ppm);
-        used.max(if self.by_accounts() { u64::from(share_ppm) } else { 0 })
-    }
+/// The share of an activity itself, in millionths. A member of a group has none.
+fn own_share_ppm(terms: &Terms) -> u64 {
+    terms.share.filter(|_| terms.group.is_none()).map_or(0, |share| share.ppm().into())
 }
 
 /// The best ranks that an activity may show, by the keys of the discipline.

@@ -231,8 +231,8 @@ impl Daemon {
 
 /// Checks the policy and the CPUs. Returns the CPUs that this process may use.
 fn check(config: &Config) -> Result<Vec<u32>, StartError> {
-    if !config.discipline.takes_daemon() {
-        return Err(StartError::Policy(config.discipline.name));
+    if !config.discipline.groups.is_empty() {
+        return Err(StartError::Groups(config.discipline.name));
     }
     if !config.defer_preemption.is_zero() && !config.discipline.defers_preemption() {
         return Err(StartError::DeferPreemption(config.discipline.name));

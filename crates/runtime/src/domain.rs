@@ -34,6 +34,7 @@ use std::time::Duration;
 use upcall_core::activity::{ActivityParams, Claim, Terms, WorkClass};
 use upcall_core::admission::Share;
 use upcall_core::discipline::{Discipline, DomainOrder};
+use upcall_core::policy::ps::Group;
 use upcall_core::time::{Instant, Span};
 use upcall_shm::wire::{Need, Portion, ToDaemon, ToDomain};
 
@@ -107,7 +108,8 @@ impl Domain {
     ) -> Result<Attached, AttachError> {
         let by_accounts = discipline.domain_order() == DomainOrder::Accounts;
         let time_quantum = discipline.time_quantum.filter(|_| by_accounts);
-        let agreed = Agreed { policy: discipline.agreed(), time_quantum };
+        let (policy, groups) = (discipline.agreed(), groups_of(discipline));
+        let agreed = Agreed { policy, time_quantum, groups };
         let Connected { connection, virtual_processors, orphaned, missing, switch_cost } =
             connect(path, name, &agreed)?;
         let (answers_in, answers) = mpsc::channel();
@@ -186,10 +188,7 @@ impl Domain {
         order: u32,
         claim: Claim,
     ) -> Result<Result<Place, NoPlace>, AttachError> {
-        let portion = match claim {
-            Claim::Share(share) => Portion::Share(share.ppm()),
-            Claim::Weight(weight) => Portion::Weight(weight),
-        };
+        let portion = portion_of(claim);
         let asked = |request| ToDaemon::Reweigh { request, order, portion };
         let (place, attempt) = match self.ask(asked)? {
             Ok(granted) => granted,
@@ -316,6 +315,27 @@ impl Drop for Domain {
     }
 }
 
+fn portion_of(claim: Claim) -> Portion {
+    match claim {
+        Claim::Share(share) => Portion::Share(share.ppm()),
+        Claim::Weight(weight) => Portion::Weight(weight),
+    }
+}
+
+/// The definition of each group, in their order.
+fn groups_of(discipline: &Discipline) -> Vec<ToDaemon> {
+    let define = |(at, group): (usize, &Group)| ToDaemon::Group {
+        parent: group.parent.map(|parent| parent.0.into()),
+        // A weight of 0 counts as 1.
+        portion: match portion_of(group.claim) {
+            Portion::Weight(weight) => Portion::Weight(weight.max(1)),
+            share @ Portion::Share(_) => share,
+        },
+        name: discipline.group_names.get(at).cloned().unwrap_or_default(),
+    };
+    discipline.groups.iter().enumerate().map(define).collect()
+}
+
 fn need(params: &ActivityParams, terms: &Terms, only_cpu: Option<u32>) -> Need {
     Need {
         period_ns: params.period.as_nanos(),
@@ -337,6 +357,7 @@ fn need(params: &ActivityParams, terms: &Terms, only_cpu: Option<u32>) -> Need {
         weight: terms.weight.unwrap_or(0),
         window_misses: terms.window.map_or(0, |window| window.misses),
         window_periods: terms.window.map_or(0, |window| window.periods),
+        group: terms.group.map(|group| group.0.into()),
         only_cpu,
     }
 }

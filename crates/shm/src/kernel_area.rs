@@ -1,7 +1,7 @@
-//! The kernel area: the page in which the daemon lists the domains and puts its requests to them.
+//! The kernel area: the pages in which the daemon lists the domains and puts its requests to them.
 //!
-//! There is one page for each user and CPU. Its [`Writer`] is in the daemon. Its [`Reader`]s are in
-//! that user's domains, which should map it for reading only. This page is the *ksched* area of
+//! There is one area for each user and CPU. Its [`Writer`] is in the daemon. Its [`Reader`]s are in
+//! that user's domains, which should map it for reading only. This area is the *ksched* area of
 //! split-level scheduling (split-level-1991 §3.2.2), but without the ranks of other domains. A
 //! domain reads those from their user areas. No function here waits, allocates or makes a system
 //! call.
@@ -26,7 +26,8 @@
 //! |---|---|---|
 //! | 0..64 | magic, version, CPU, most domains, epoch, when the CPU last idled (ns), longest interruption of an upcall (ns), 1 reserved | daemon |
 //! | 64..2176 | a line for each of 33 domains, the daemon first: state (1 attached, 2 blocked, 3 stopped, 4 demoted), generation (0: no domain), longest quantum (ns), yield requests, interrupts (bits 0..21 timer, 21..42 I/O ready, 42..63 resume), offences, process, PS: part of the CPU (millionths; 0: none) | daemon |
-//! | 2176..4096 | reserved | |
+//! | 2176..19072 | for each of 33 domains 64 words, one a group: PS: the domain's part of the group (millionths; 0: none) | daemon |
+//! | 19072..20480 | reserved | |
 
 use crate::edge::{Edge, barrier, ordering};
 use crate::words::Words;
@@ -43,10 +44,10 @@ mod loom_tests;
 #[cfg(test)]
 mod tests;
 
-pub use layout::{LAYOUT_VERSION, PAGE_BYTES};
+pub use layout::{AREA_BYTES, GROUPS_MAX, LAYOUT_VERSION};
 
-/// Words of a page.
-pub const PAGE_WORDS: usize = PAGE_BYTES / 8;
+/// Words of an area.
+pub const AREA_WORDS: usize = AREA_BYTES / 8;
 
 /// How often a reader tries again while the daemon is writing. Under loom every try is like the
 /// first, and more tries take minutes.
@@ -136,12 +137,12 @@ pub struct Writer<W>(Words<W>);
 
 impl<W: AsRef<[AtomicU64]>> Writer<W> {
     /// Makes `words` the kernel area of `cpu`. The words must be 0 and not shared yet. There are no
-    /// domains. O([`PAGE_WORDS`]).
+    /// domains. O([`AREA_WORDS`]).
     ///
     /// # Errors
     /// The length is wrong, or a word is not 0.
     pub fn create(words: W, cpu: u32) -> Result<Self, LayoutError> {
-        Words::create_of_cpu(KIND, words, PAGE_WORDS, cpu).map(Writer)
+        Words::create_of_cpu(KIND, words, AREA_WORDS, cpu).map(Writer)
     }
 
     /// The memory, to be handed to domains.
@@ -163,6 +164,7 @@ impl<W: AsRef<[AtomicU64]>> Writer<W> {
         self.0.store(line + word::OFFENCES, 0, Relaxed);
         self.0.store(line + word::PID, u64::from(pid), Relaxed);
         self.0.store(line + word::SHARE_PPM, 0, Relaxed);
+        (0..GROUPS_MAX).for_each(|group| self.set_group_part(domain, group, 0));
         // Release pairs with the Acquire in `Reader::entry`.
         let release = ordering(Edge::GenerationNew, Release);
         self.0.store(line + word::GENERATION, generation.get(), release);
@@ -193,6 +195,16 @@ impl<W: AsRef<[AtomicU64]>> Writer<W> {
         // Relaxed: this access hands nothing over.
         let word = word::line(domain.line()) + word::SHARE_PPM;
         self.0.store(word, u64::from(share_ppm), Relaxed);
+    }
+
+    /// PS: sets the part that `domain` has of its group with this number, in millionths; 0: none.
+    /// No effect from [`GROUPS_MAX`] on. Costs one store.
+    pub fn set_group_part(&self, domain: DomainId, group: usize, part_ppm: u32) {
+        if group < GROUPS_MAX {
+            // Relaxed: this access hands nothing over.
+            let word = word::group_parts(domain.line()) + group;
+            self.0.store(word, u64::from(part_ppm), Relaxed);
+        }
     }
 
     /// Asks `domain` to yield at its next boundary, or when it unmasks. The caller may then look at
@@ -256,12 +268,12 @@ pub struct Reader<W> {
 
 impl<W: AsRef<[AtomicU64]>> Reader<W> {
     /// Attaches to the page that a daemon created in `words`. The page may be in use.
-    /// O([`PAGE_WORDS`]).
+    /// O([`AREA_WORDS`]).
     ///
     /// # Errors
     /// The memory is no kernel area, has another version, or its reserved words are used.
     pub fn attach(words: W) -> Result<Self, LayoutError> {
-        let (words, cpu) = Words::attach_of_cpu(KIND, words, PAGE_WORDS, word::is_reserved)?;
+        let (words, cpu) = Words::attach_of_cpu(KIND, words, AREA_WORDS, word::is_reserved)?;
         Ok(Reader { words, cpu })
     }
 
@@ -325,6 +337,18 @@ impl<W: AsRef<[AtomicU64]>> Reader<W> {
         // Relaxed: this access hands nothing over. A part above the whole counts as the whole where
         // it is used.
         let found = self.words.load(word::line(domain.line()) + word::SHARE_PPM, Relaxed);
+        u32::try_from(found).unwrap_or(u32::MAX)
+    }
+
+    /// PS: the part that `domain` has of its group with this number, in millionths; 0: none, or
+    /// there is no such group. Costs one Relaxed load.
+    #[inline]
+    pub fn group_part_ppm(&self, domain: DomainId, group: usize) -> u32 {
+        if group >= GROUPS_MAX {
+            return 0;
+        }
+        // Relaxed: as `share_ppm`.
+        let found = self.words.load(word::group_parts(domain.line()) + group, Relaxed);
         u32::try_from(found).unwrap_or(u32::MAX)
     }
 

@@ -12,6 +12,7 @@
 //!                                                 turn page, own user area, kernel area
 //!                   <-------------------------    Peer with its user area to read, now and later
 //!   Thread          ------------------------->    (gives it the real-time class)
+//!   Group           ------------------------->    for each group, before the first Create
 //!   Create          ------------------------->
 //!                   <-------------------------    Granted, or Refused
 //!   Reweigh         ------------------------->
@@ -56,6 +57,8 @@ pub use status::{ActivityStatus, CpuStatus, DomainStatus, StatusPart, VirtualPro
 const INSPECT: u32 = 32;
 /// In place of [`Need::only_cpu`], where there is none.
 const ANY_CPU: u64 = u64::MAX;
+/// In place of the number of a group, where there is none.
+const NO_GROUP: u64 = u64::MAX;
 
 /// The requirements of an activity, in numbers that the daemon checks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -90,11 +93,13 @@ pub struct Need {
     pub window_misses: u32,
     /// DWCS: the periods of a window. 0: no window, so none may be missed.
     pub window_periods: u32,
+    /// PS: the group in which it has its weight, as [`ToDaemon::Group`] numbers it.
+    pub group: Option<u32>,
     /// The only CPU to use. `None`: any CPU of the daemon. A claim names its CPU itself.
     pub only_cpu: Option<u32>,
 }
 
-/// PS: what an activity claims of its CPU, in numbers that the daemon checks.
+/// PS: what an activity or a group claims of its CPU, in numbers that the daemon checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Portion {
     /// A share, in millionths.
@@ -119,6 +124,17 @@ pub enum ToDaemon {
         cpu: u32,
         /// The thread, as its own process numbers it.
         tid: u32,
+    },
+    /// PS: defines a group. A domain numbers its groups from 0, in the order of these messages.
+    /// There is no reply. Groups without members change nothing.
+    Group {
+        /// The enclosing group.
+        parent: Option<u32>,
+        /// The share or weight of the group.
+        portion: Portion,
+        /// In the domains of a user, groups of one name are one group. Empty: a group of this
+        /// domain alone.
+        name: String,
     },
     /// Asks for a place for an activity.
     Create {
@@ -282,15 +298,15 @@ impl ToDaemon {
             }
             ToDaemon::Detach => encode(6, &[], &[]),
             ToDaemon::Reweigh { request, order, portion } => {
-                let (is_share, number) = match *portion {
-                    Portion::Share(ppm) => (true, ppm),
-                    Portion::Weight(weight) => (false, weight),
-                };
-                let (order, number) = (u64::from(*order), u64::from(number));
-                encode(7, &[*request, order, u64::from(is_share), number], &[])
+                let [is_share, number] = portion.words();
+                encode(7, &[*request, u64::from(*order), is_share, number], &[])
+            }
+            ToDaemon::Group { parent, portion, name } => {
+                let [is_share, number] = portion.words();
+                encode(8, &[parent.map_or(NO_GROUP, u64::from), is_share, number], &[name])
             }
             ToDaemon::ReserveEvents { request, cpu, share_ppm } => {
-                encode(8, &[*request, u64::from(*cpu), u64::from(*share_ppm)], &[])
+                encode(9, &[*request, u64::from(*cpu), u64::from(*share_ppm)], &[])
             }
             ToDaemon::Inspect => encode(INSPECT, &[], &[]),
             ToDaemon::Program(request) => request.encode(),
@@ -331,20 +347,21 @@ impl ToDaemon {
             }),
             (6, []) => Ok(ToDaemon::Detach),
             (7, &[request, order, is_share, number]) => {
-                let number = narrow(number, content)?;
-                let portion = match flag(is_share, content)? {
-                    true => Portion::Share(number),
-                    false => Portion::Weight(number),
-                };
+                let portion = Portion::of([is_share, number], content)?;
                 Ok(ToDaemon::Reweigh { request, order: narrow(order, content)?, portion })
             }
-            (8, &[request, cpu, share_ppm]) => Ok(ToDaemon::ReserveEvents {
+            (8, &[parent, is_share, number]) => Ok(ToDaemon::Group {
+                parent: group(parent, content)?,
+                portion: Portion::of([is_share, number], content)?,
+                name: text()?,
+            }),
+            (9, &[request, cpu, share_ppm]) => Ok(ToDaemon::ReserveEvents {
                 request,
                 cpu: narrow(cpu, content)?,
                 share_ppm: narrow(share_ppm, content)?,
             }),
             (INSPECT, []) => Ok(ToDaemon::Inspect),
-            (1..=8 | INSPECT, _) => Err(content),
+            (1..=9 | INSPECT, _) => Err(content),
             _ => Err(WireError::Kind { found: kind }),
         }
         .and_then(|message| if texts.is_empty() { Ok(message) } else { Err(content) })
@@ -455,8 +472,30 @@ impl ToDomain {
     }
 }
 
+impl Portion {
+    fn words(self) -> [u64; 2] {
+        match self {
+            Portion::Share(ppm) => [1, u64::from(ppm)],
+            Portion::Weight(weight) => [0, u64::from(weight)],
+        }
+    }
+
+    fn of([is_share, number]: [u64; 2], content: WireError) -> Result<Self, WireError> {
+        let number = narrow(number, content)?;
+        Ok(match flag(is_share, content)? {
+            true => Portion::Share(number),
+            false => Portion::Weight(number),
+        })
+    }
+}
+
+/// The number of a group, if there is one.
+fn group(word: u64, content: WireError) -> Result<Option<u32>, WireError> {
+    if word == NO_GROUP { Ok(None) } else { narrow(word, content).map(Some) }
+}
+
 impl Need {
-    const WORDS: usize = 16;
+    const WORDS: usize = 17;
 
     fn words(&self) -> [u64; Need::WORDS] {
         [
@@ -474,6 +513,7 @@ impl Need {
             self.only_cpu.map_or(ANY_CPU, u64::from),
             u64::from(self.share_ppm),
             u64::from(self.weight),
+            self.group.map_or(NO_GROUP, u64::from),
             u64::from(self.window_misses),
             u64::from(self.window_periods),
         ]
@@ -499,8 +539,9 @@ impl Need {
             },
             share_ppm: narrow(words[12], content)?,
             weight: narrow(words[13], content)?,
-            window_misses: narrow(words[14], content)?,
-            window_periods: narrow(words[15], content)?,
+            group: group(words[14], content)?,
+            window_misses: narrow(words[15], content)?,
+            window_periods: narrow(words[16], content)?,
         })
     }
 }

@@ -83,13 +83,9 @@ impl SimSpec {
         if u32::try_from(self.activities.len()).is_err() {
             return Err(SpecError::TooMany);
         }
-        if let Some(split_level) = self.split_level {
-            if !self.discipline.groups.is_empty() {
-                return Err(SpecError::GroupsAcrossDomains(self.discipline.name));
-            }
-            if !split_level.defer_preemption.is_zero() && !self.discipline.defers_preemption() {
-                return Err(SpecError::NoDeferral(self.discipline.name));
-            }
+        let deferral = self.split_level.map_or(Span::ZERO, |of| of.defer_preemption);
+        if !deferral.is_zero() && !self.discipline.defers_preemption() {
+            return Err(SpecError::NoDeferral(self.discipline.name));
         }
         for activity in &self.activities {
             activity.check(&self.cpus).map_err(|cause| cause.of(&activity.name))?;
@@ -291,8 +287,6 @@ pub enum SpecError {
     CpuTwice(u32),
     /// More activities than a `u32` counts.
     TooMany,
-    /// Domains are processes, and the groups of this policy are within one process.
-    GroupsAcrossDomains(&'static str),
     /// This policy does not defer preemption.
     NoDeferral(&'static str),
     /// A parameter is outside its range.
@@ -331,12 +325,6 @@ impl fmt::Display for SpecError {
             SpecError::NoCpu => f.write_str("no CPU, expected at least one"),
             SpecError::CpuTwice(cpu) => write!(f, "CPU {cpu} is listed twice"),
             SpecError::TooMany => write!(f, "more than {} activities", u32::MAX),
-            SpecError::GroupsAcrossDomains(policy) => {
-                write!(
-                    f,
-                    "the groups of {policy} are within one process, and domains are processes"
-                )
-            }
             SpecError::NoDeferral(policy) => write!(f, "{policy} does not defer preemption"),
             SpecError::Params { name, error } => write!(f, "`{name}`: {error}"),
             SpecError::UnknownCpu { name, cpu } => {

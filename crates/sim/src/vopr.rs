@@ -132,7 +132,7 @@ pub fn scenario(discipline: &'static Discipline, seed: u64) -> Scenario {
     };
     let discipline = generator.grouped(discipline, seed);
     let mut processes = Generator::of(seed, PURPOSE_PROCESSES, deaths);
-    if !discipline.keeps_budgets() && discipline.groups.is_empty() && !faulty {
+    if !discipline.keeps_budgets() && !faulty {
         split_level = processes.feature().then(SplitLevel::default);
     }
     // Domains that are processes align their releases, so they need no common start.

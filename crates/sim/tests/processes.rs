@@ -3,9 +3,10 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
-use upcall_core::activity::{ActivityParams, Claim, Terms, Window};
+use upcall_core::activity::{ActivityParams, Claim, GroupId, Terms, Window};
 use upcall_core::admission::{Platform, Reservations, Share};
-use upcall_core::discipline::{DWCS, Discipline, PS};
+use upcall_core::discipline::{DWCS, Discipline, PS, ps_with_groups};
+use upcall_core::policy::ps::{Group, QUANTUM_DEFAULT};
 use upcall_core::time::{Instant, Span};
 use upcall_sim::chance::Chance;
 use upcall_sim::{EventKind, Outcome, SimActivity, SimEvent, SimSpec, Simulation, SplitLevel};
@@ -244,5 +245,48 @@ fn windows_decide_between_processes_of_equal_deadlines() {
     for activity in &outcome.activities {
         assert_eq!(activity.window_violations, Some(0));
         assert!(activity.counters.misses >= 490, "{:?}", activity.counters);
+    }
+}
+
+/// Three processes in a group of 40 %, with weights 1, 3 and 4, beside another one. The third
+/// member has work in the second second only. Before and after, all processes get what it leaves,
+/// in proportion. The parts are kept to a few quanta of each second.
+#[test]
+fn members_of_a_group_in_several_processes_share_its_part() {
+    let film = Group { claim: Claim::Share(Share::from_ppm(400_000).unwrap()), parent: None };
+    let within = Group { claim: Claim::Weight(1), parent: Some(GroupId(0)) };
+    let made = ps_with_groups(QUANTUM_DEFAULT, vec![film, within]).unwrap();
+    let discipline: &'static Discipline = Box::leak(Box::new(made));
+    let member = |group, of| Terms { group: Some(GroupId(group)), ..weight(of) };
+    let at = |ms_: u64| Instant::ZERO + ms(ms_);
+    let mut guest = busy(3, us(500), member(0, 4));
+    guest.present = vec![upcall_sim::Window { from: at(1_000), until: at(2_000) }];
+    let set = vec![
+        // The only member of a group inside the group, which has weight 1 there.
+        busy(0, us(250), member(1, 7)),
+        busy(1, us(500), member(0, 3)),
+        busy(2, ms(1), weight(1)),
+        guest,
+    ];
+    let mut got = [[Span::ZERO; 4]; 3];
+    let mut since: Option<(usize, Instant)> = None;
+    run(processes(discipline, set, us(2)), Span::from_secs(3), |event| {
+        let ended = match event.kind {
+            EventKind::Upcall { activity, .. } => {
+                since = Some((activity as usize, event.at));
+                return;
+            }
+            EventKind::Yield { .. } | EventKind::JobDone(_) => since.take(),
+            _ => None,
+        };
+        if let Some((activity, since)) = ended {
+            let second = usize::try_from(since.as_nanos() / 1_000_000_000).unwrap();
+            got[second][activity] += event.at.since(since);
+        }
+    });
+    let due = [[63, 187, 750, 0], [50, 150, 600, 200], [63, 187, 750, 0]];
+    for (found, due) in got.iter().flatten().zip(due.iter().flatten()) {
+        // A quantum and a hand-off at each level at each end, and what hand-offs cost.
+        assert!(found.as_nanos().abs_diff(ms(*due).as_nanos()) <= 7_000_000, "{got:?}");
     }
 }

@@ -139,7 +139,7 @@ pub fn turn_page(data: &[u8]) {
 
 /// A domain reads the kernel area of a faulty daemon.
 pub fn kernel_area(data: &[u8]) {
-    let words = memory(kernel_area::PAGE_WORDS);
+    let words = memory(kernel_area::AREA_WORDS);
     let writer = kernel_area::Writer::create(&words[..], 1).unwrap();
     let reader = kernel_area::Reader::attach(&words[..]).unwrap();
     steps(&words, Bytes(data), |kind, bytes| {

@@ -2,10 +2,10 @@
 //! requests.
 
 use upcall_core::admission::{Platform, Share};
-use upcall_core::discipline::{DWCS, DWS, RMDP};
+use upcall_core::discipline::{DWCS, DWS, PS, RMDP};
 use upcall_core::time::{Instant, Span};
 use upcall_daemon::registry::{Claimed, Owner, Quota, Registry};
-use upcall_shm::wire::{Need, ToDaemon, ToDomain};
+use upcall_shm::wire::{Need, Portion, ToDaemon, ToDomain};
 
 use crate::bytes::Bytes;
 
@@ -32,6 +32,7 @@ enum Request {
     Detach { number: u32 },
     Create { number: u32, unscreened: bool, need: Need },
     Claim { number: u32, claimed: Claimed, need: Need },
+    Group { number: u32, parent: Option<u32>, portion: Portion, name: &'static str },
     Close { number: u32, order: u32 },
     ReserveEvents { number: u32, cpu: u32, share_ppm: u32 },
 }
@@ -40,7 +41,7 @@ enum Request {
 /// gone, or if one order is granted twice.
 pub fn registry(data: &[u8]) {
     let mut bytes = Bytes(data);
-    let policy = [&DWS, &RMDP, &DWCS][bytes.small(3) as usize];
+    let policy = [&RMDP, &DWS, &PS, &DWCS][bytes.small(4) as usize];
     let platform = Platform {
         cpus: CPUS.to_vec(),
         cpu_limit: Share::CPU_LIMIT_DEFAULT,
@@ -51,7 +52,7 @@ pub fn registry(data: &[u8]) {
     let quota = Quota { domains_max: 4, share_max_ppm: 1_500_000 };
     let mut registry = Registry::new(policy, platform, quota);
     for request in &bytes.all(REQUESTS_MAX, request).0 {
-        answer(&mut registry, policy.name, request);
+        answer(&mut registry, &policy.agreed(), request);
         let mut orders: Vec<u32> =
             numbers(&registry).iter().flat_map(|&number| orders_of(&registry, number)).collect();
         orders.sort_unstable();
@@ -78,6 +79,9 @@ fn answer(registry: &mut Registry, policy: &str, request: &Request) {
         Request::Claim { number, claimed, need } => {
             let _ = registry.claim(*number, "activity", need, *claimed);
         }
+        Request::Group { number, parent, portion, name } => {
+            let _ = registry.define_group(*number, name, (*parent, *portion));
+        }
         Request::Close { number, order } => registry.close(*number, *order, Instant::ZERO),
         Request::ReserveEvents { number, cpu, share_ppm } => {
             let _ = registry.reserve_events(*number, *cpu, *share_ppm);
@@ -85,7 +89,7 @@ fn answer(registry: &mut Registry, policy: &str, request: &Request) {
     }
     for number in numbers(registry) {
         for cpu in CPUS {
-            let _ = registry.usage(number, cpu);
+            let _ = (registry.usage(number, cpu), registry.parts(cpu));
         }
     }
 }
@@ -100,7 +104,7 @@ fn orders_of(registry: &Registry, number: u32) -> Vec<u32> {
 
 fn request(bytes: &mut Bytes<'_>) -> Request {
     let number = bytes.small(6);
-    match bytes.small(7) {
+    match bytes.small(8) {
         0 | 1 => Request::Attach { uid: [0, 1000, 1001][bytes.small(3) as usize] },
         2 => Request::Detach { number },
         3 => Request::Create { number, unscreened: bytes.flag(), need: need(bytes) },
@@ -114,7 +118,16 @@ fn request(bytes: &mut Bytes<'_>) -> Request {
             },
             need: need(bytes),
         },
-        5 => Request::Close { number, order: bytes.small(8) },
+        5 => Request::Group {
+            number,
+            parent: Some(bytes.small(4)).filter(|&parent| parent < 3),
+            portion: match bytes.flag() {
+                true => Portion::Share(bytes.small(5) * 250_000),
+                false => Portion::Weight(bytes.small(3)),
+            },
+            name: ["", "a", "b"][bytes.small(3) as usize],
+        },
+        6 => Request::Close { number, order: bytes.small(8) },
         _ => Request::ReserveEvents {
             number,
             cpu: bytes.small(4),
@@ -151,5 +164,6 @@ fn need(bytes: &mut Bytes<'_>) -> Need {
         window_misses: small(edge(0)),
         window_periods: small(edge(1)),
         only_cpu: Some(small(edge(1))).filter(|&cpu| cpu < 4),
+        group: Some(small(edge(1))).filter(|&group| group < 4),
     }
 }

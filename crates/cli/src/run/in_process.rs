@@ -148,13 +148,11 @@ fn start_runtime(
 fn one_process(plan: &Plan<'_>, mode: Mode) -> Option<String> {
     let domains = plan.domains().len();
     let policy = plan.discipline.name;
-    (mode == Mode::Upcall && domains > 1 && !plan.takes_daemon).then(|| {
-        let why = match &plan.refused_by_daemon {
-            Some(refusal) => format!("a daemon of {policy} would refuse {refusal}"),
-            None => "a spec under a policy with groups has no daemon".to_owned(),
-        };
-        format!("the {domains} domains run in one process: {why}")
-    })
+    (mode == Mode::Upcall && domains > 1).then_some(())?;
+    let refusal = plan.refused_by_daemon.as_ref()?;
+    Some(format!(
+        "the {domains} domains run in one process: a daemon of {policy} would refuse {refusal}"
+    ))
 }
 
 /// The CPUs that activities run on: there the background load must compete.

@@ -8,10 +8,11 @@ use super::platform::Platform;
 use super::program::CpuPrograms;
 use super::refusal::{Reason, Refusal};
 use super::response_time::{Response, STEPS_MAX, Steps};
-use super::screen::AdmissionTest;
+use super::screen::{AdmissionTest, Test};
 use super::test_result::TestResult;
 use super::verdict::Verdict;
 use crate::activity::{ActivityParams, Terms};
+use crate::policy::ps::Group;
 use crate::share::Share;
 use crate::time::Span;
 
@@ -97,6 +98,14 @@ impl Reservations {
     /// where the domains have accounts.
     pub fn start_apart(&mut self) {
         self.test.starts_apart = true;
+    }
+
+    /// PS: the groups are these from now on. A group of a reserved activity, and each around it,
+    /// must stay as it is. No effect under another policy.
+    pub fn set_groups(&mut self, groups: &[Group]) {
+        if let Test::ProportionalShare { groups: known, .. } = &mut self.test.test {
+            *known = groups.to_vec();
+        }
     }
 
     /// The steps of one analysis of a CPU.

@@ -30,7 +30,7 @@
 //!    this service without a job.
 
 use super::{EventRank, ExtraEnd, Policy, Ready, Standing};
-use crate::activity::{ActivityId, ActivityParams, Claim, Terms};
+use crate::activity::{ActivityId, ActivityParams, Claim, GroupId, Terms};
 use crate::share::Share;
 use crate::time::{Instant, Span};
 
@@ -392,6 +392,11 @@ impl<P: Policy + ?Sized> Policy for Checked<P> {
     fn set_domain_share(&mut self, share: Option<Share>, now: Instant) {
         self.begin(now);
         self.policy.set_domain_share(share, now);
+    }
+
+    fn set_group_part(&mut self, group: GroupId, part: Share, now: Instant) {
+        self.begin(now);
+        self.policy.set_group_part(group, part, now);
     }
 
     fn next_request(&mut self) -> Option<Span> {

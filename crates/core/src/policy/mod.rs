@@ -9,7 +9,7 @@
 
 use core::fmt;
 
-use crate::activity::{ActivityId, ActivityParams, Claim, Terms, WorkClass};
+use crate::activity::{ActivityId, ActivityParams, Claim, GroupId, Terms, WorkClass};
 use crate::share::Share;
 use crate::time::{Instant, Span};
 
@@ -336,6 +336,13 @@ pub trait Policy: fmt::Debug + Send {
     /// are aligned from then on. `None`, as at the start: this scheduler has the whole CPU.
     fn set_domain_share(&mut self, share: Option<Share>, now: Instant) {
         let _ = (share, now);
+    }
+
+    /// PS: this scheduler has `part` of the group, because other domains have members there
+    /// ([`ps::Parts`]). At the start it has the whole group. A group that does not exist has no
+    /// effect.
+    fn set_group_part(&mut self, group: GroupId, part: Share, now: Instant) {
+        let _ = (group, part, now);
     }
 
     /// PS: the length of the request with which `pick` would begin. `None` if nothing is ready, or

@@ -92,9 +92,11 @@
 //! **Several processes.** Each process of a CPU, a *domain*, has a policy of its own. Above them
 //! are the *domain accounts* ([`DomainAccounts`]): one more instance, whose clients are the
 //! domains. A domain has the shares of its activities, and by its weights a part of what all shares
-//! leave ([`DomainClaim::share`]). This policy divides that part ([`Policy::set_domain_share`]):
+//! leave ([`Parts`]). This policy divides that part ([`Policy::set_domain_share`]):
 //! its `top` is then the part of the domain, and not the whole CPU. So the virtual time of a domain
-//! is the service of the domain, and it needs to know nothing of the others. The domain is served
+//! is the service of the domain, and it needs to know nothing of the others. A group may have
+//! members in several domains: this policy then has the part of the group that the weights of its
+//! own members are of all ([`Policy::set_group_part`]). The domain is served
 //! in the requests of its activities ([`Policy::next_request`]): at the end of a request the
 //! domains are compared, so the running activity gives way then. Each level keeps the bound on
 //! lags. With a part `p` of what its domain gets, an activity may be `(1 + p) q` behind its part of
@@ -108,11 +110,11 @@ use crate::activity::{ActivityId, ActivityParams, Claim, GroupId, Terms};
 use crate::cost::CostEstimate;
 use crate::share::Share;
 use crate::time::{Instant, Span};
-pub use domains::{DomainAccounts, DomainClaim};
-pub(crate) use group::check_groups;
-pub use group::{GROUPS_MAX, Group, GroupError};
-pub(crate) use group::{group_of, outermost};
+pub use domains::DomainAccounts;
+pub(crate) use group::group_of;
+pub use group::{GROUPS_MAX, Group, GroupError, check_groups, outermost};
 pub use instance::{FRACTION_BITS, Instance};
+pub use parts::{DomainClaim, Parts};
 pub use turns::{Choice, ORDINARY, TurnAccounts, TurnState};
 
 use tree::{REST, TOP, Tree};
@@ -120,6 +122,7 @@ use tree::{REST, TOP, Tree};
 mod domains;
 mod group;
 mod instance;
+mod parts;
 #[cfg(test)]
 mod tests;
 mod tree;
@@ -465,6 +468,11 @@ impl Policy for ProportionalShare {
         self.sync(now);
         self.has_peers = share.is_some();
         self.tree.set_whole(share.unwrap_or(Share::WHOLE));
+    }
+
+    fn set_group_part(&mut self, group: GroupId, part: Share, now: Instant) {
+        self.sync(now);
+        self.tree.set_part(usize::from(group.0), part);
     }
 
     fn next_request(&mut self) -> Option<Span> {

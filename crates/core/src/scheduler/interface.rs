@@ -3,7 +3,7 @@
 //! Every driver (runtime, simulator) and the trace use these types. The types are plain values;
 //! [`super`] describes their effects.
 
-use crate::activity::{ActivityId, ActivityParams, Claim, Terms};
+use crate::activity::{ActivityId, ActivityParams, Claim, GroupId, Terms};
 use crate::record::JobRecord;
 use crate::share::Share;
 use crate::time::{Instant, Span};
@@ -123,6 +123,14 @@ pub enum Input {
     DomainShare {
         /// `None`, as at the start: the whole CPU.
         share: Option<Share>,
+    },
+    /// PS: other domains have members in the group, and this scheduler has this part of it
+    /// ([`crate::policy::ps::Parts`]). No effect if there is no such group.
+    GroupPart {
+        /// The group.
+        group: GroupId,
+        /// The whole group at the start.
+        part: Share,
     },
     /// A hand-off from one activity to another takes this long from now on. The driver spends it
     /// between an upcall and the handler's first instruction, and admission accounts for it

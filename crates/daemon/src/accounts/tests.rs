@@ -9,6 +9,7 @@ use upcall_sys::memfd::SharedMapping;
 use super::*;
 use crate::group::Member;
 use crate::group::tests::member;
+use crate::registry::Parts;
 
 const MS: Span = Span::from_millis(1);
 
@@ -28,7 +29,8 @@ fn fixture(parts: [u32; 2], ordinary: u32) -> Fixture {
         .zip(parts)
         .filter_map(|(number, ppm)| Some((DomainId::new(number)?, Share::from_ppm(ppm)?)))
         .collect();
-    group.set_shares(&shares, Share::from_ppm(ordinary));
+    let ordinary = Share::from_ppm(ordinary);
+    group.set_shares(&Parts { of_domains: shares, of_groups: Vec::new(), ordinary });
     Fixture { group, owners, members: list.into(), accounts: Accounts::new(MS) }
 }
 

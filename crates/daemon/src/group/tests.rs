@@ -42,7 +42,7 @@ fn a_member_gets_a_resume_interrupt_exactly_when_it_returns() {
     let domain = member.domain;
 
     let fd = group.kernel_fd.try_clone().unwrap();
-    let mapping = ReadOnlyMapping::from_fd(fd, kernel_area::PAGE_BYTES).unwrap();
+    let mapping = ReadOnlyMapping::from_fd(fd, kernel_area::AREA_BYTES).unwrap();
     let kernel = Reader::attach(mapping).unwrap();
     let mut seen = kernel.interrupts(domain);
     let mut interrupts_after = |state| {

@@ -6,6 +6,8 @@ use upcall_core::activity::{ActivityParams, Terms};
 use upcall_core::admission::{ReservationId, Share};
 use upcall_core::time::Instant;
 
+use super::group::DefinedGroup;
+
 /// The user and the process of a domain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Owner {
@@ -29,6 +31,8 @@ pub struct Domain {
     pub(super) events: BTreeMap<u32, Share>,
     /// The CPUs where its thread has ended. It gets no places there.
     pub(super) left: Vec<u32>,
+    /// PS: its groups, in its order.
+    pub(super) groups: Vec<DefinedGroup>,
 }
 
 #[derive(Clone, Debug)]
@@ -39,6 +43,7 @@ pub(super) struct Activity {
     pub(super) cpu: u32,
     pub(super) name: String,
     pub(super) params: ActivityParams,
+    /// With its group as the registry numbers it.
     pub(super) terms: Terms,
     /// Whether the activity runs although admission refused it. It has no reservation then, and a
     /// rank below all others.

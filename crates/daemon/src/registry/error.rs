@@ -4,6 +4,7 @@ use core::fmt;
 
 use upcall_core::activity::ParamError;
 use upcall_core::admission::Refusal;
+use upcall_core::policy::ps::GroupError;
 use upcall_shm::DOMAINS_MAX;
 
 use super::limits::ACTIVITIES_MAX;
@@ -49,6 +50,30 @@ impl fmt::Display for AttachError {
 
 impl core::error::Error for AttachError {}
 
+/// Why a domain cannot define a group: a fault of its runtime.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum DefineError {
+    /// There is no such domain.
+    Gone,
+    /// A share or a weight is out of range.
+    Portion,
+    /// The group does not fit the others of the domain.
+    Group(GroupError),
+}
+
+impl fmt::Display for DefineError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            DefineError::Gone => f.write_str("the domain is no longer attached"),
+            DefineError::Portion => f.write_str("the share or weight of a group is out of range"),
+            DefineError::Group(error) => error.fmt(f),
+        }
+    }
+}
+
+impl core::error::Error for DefineError {}
+
 /// Why an activity gets no place.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
@@ -87,6 +112,8 @@ pub enum PlaceError {
     Cpu(u32),
     /// PS and DWCS: another user has activities or an event server on the CPU.
     OtherUser(u32),
+    /// PS: another domain of the user says something else of the group.
+    Group(GroupConflict),
     /// The domain has no activity with this place.
     NoActivity(u32),
     /// A share or a weight is out of range.
@@ -100,6 +127,24 @@ pub enum PlaceError {
         /// The CPU's utilization with the claimed activity; 1 is the whole CPU.
         utilization: f64,
     },
+}
+
+/// Two domains of a user say different things of one group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GroupConflict {
+    /// The name of the group.
+    pub name: String,
+    /// What the domain says, for people.
+    pub found: String,
+    /// What the group has.
+    pub expected: String,
+}
+
+impl fmt::Display for GroupConflict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let GroupConflict { name, found, expected } = self;
+        write!(f, "group `{name}` has {expected} in another process of the user, found {found}")
+    }
 }
 
 impl fmt::Display for PlaceError {
@@ -141,6 +186,7 @@ impl fmt::Display for PlaceError {
                 "CPU {cpu} has activities or events of another user, and under this policy those of \
                  a CPU belong to one user"
             ),
+            PlaceError::Group(conflict) => conflict.fmt(f),
             PlaceError::NoActivity(order) => {
                 write!(f, "the domain has no activity with place {order}")
             }

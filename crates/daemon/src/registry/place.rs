@@ -47,6 +47,8 @@ pub struct Usage {
 pub struct Parts {
     /// The part of each domain that has activities there.
     pub of_domains: Vec<(DomainId, Share)>,
+    /// The part of a group that a domain has, by the number of the group in that domain.
+    pub of_groups: Vec<(DomainId, usize, Share)>,
     /// The part of ordinary programs: what is above the limit of the CPU. `None`: nothing is.
     pub ordinary: Option<Share>,
 }

@@ -4,13 +4,13 @@
 use upcall_core::activity::Claim;
 use upcall_core::admission::Share;
 use upcall_core::discipline::DomainOrder;
-use upcall_core::policy::ps::DomainClaim;
+use upcall_core::policy::ps::{self, DomainClaim};
 use upcall_core::time::{Instant, Span};
 use upcall_shm::DomainId;
 use upcall_shm::wire::Portion;
 
 use super::Registry;
-use super::domain::{Activity, Domain};
+use super::domain::Activity;
 use super::error::PlaceError;
 use super::place::{Grant, Parts};
 
@@ -41,36 +41,37 @@ impl Registry {
         self.by_accounts() && theirs.any(|activity| activity.cpu == cpu)
     }
 
-    /// PS: the parts of a CPU. `None` under another policy. O(activities).
+    /// PS: the parts of a CPU and of its groups. `None` under another policy. O(activities +
+    /// domains * groups).
     pub fn parts(&self, cpu: u32) -> Option<Parts> {
         if !self.by_accounts() {
             return None;
         }
         let limit_ppm = self.reservations.limit_of(cpu).map_or(0, Share::ppm);
         let above_ppm = Share::WHOLE.ppm() - limit_ppm;
-        let claim_of = |activity: &Activity| match activity.unscreened {
+        let groups = self.known_groups();
+        let claim_of = |domain: u32, activity: &Activity| match activity.unscreened {
             // It has no reservation, so its share does not count.
-            true => DomainClaim::from(Claim::Weight(1)),
-            false => DomainClaim::of(&activity.terms),
+            true => DomainClaim { domain, group: None, claim: Claim::Weight(1) },
+            false => DomainClaim::of(domain, &activity.terms, &groups),
         };
-        let claim_of_domain = |domain: &Domain| {
+        let mut claims = Vec::new();
+        for (&number, domain) in &self.domains {
             let here = domain.activities.values().filter(|activity| activity.cpu == cpu);
-            here.map(claim_of).fold(DomainClaim::default(), DomainClaim::and)
-        };
-        let domains = self.domains.iter();
-        let claims: Vec<_> =
-            domains.map(|(&number, domain)| (number, claim_of_domain(domain))).collect();
-        let of_all = claims.iter().fold(DomainClaim::default(), |all, (_, claim)| all.and(*claim));
+            claims.extend(here.map(|activity| claim_of(number, activity)));
+        }
         // Claims of a former daemon may have more than the limit. Every share is kept.
-        let left_ppm = u64::from(Share::WHOLE.ppm()).saturating_sub(of_all.shares_ppm);
-        let ordinary_ppm = u64::from(above_ppm).min(left_ppm);
-        let all = of_all.and(DomainClaim { shares_ppm: ordinary_ppm, weights: 0 });
-        let part_of = |&(number, claim): &(u32, DomainClaim)| {
-            Some((DomainId::new(number)?, claim.share(all)?))
+        let parts = ps::Parts::new(&groups, &claims, above_ppm);
+        let of_domain = |(number, share)| Some((DomainId::new(number)?, share));
+        let of_group = |(number, group, part)| {
+            let of_domain = self.number_in_domain(number, group)?;
+            Some((DomainId::new(number)?, of_domain, part))
         };
-        let of_domains = claims.iter().filter_map(part_of).collect();
-        let ordinary = u32::try_from(ordinary_ppm).ok().and_then(Share::from_ppm);
-        Some(Parts { of_domains, ordinary })
+        Some(Parts {
+            of_domains: parts.of_domains.into_iter().filter_map(of_domain).collect(),
+            of_groups: parts.of_groups.into_iter().filter_map(of_group).collect(),
+            ordinary: parts.kept,
+        })
     }
 
     /// PS: gives an activity another share or weight, if admission grants it.

@@ -495,7 +495,7 @@ fn under_ps_domains_have_parts_and_a_cpu_has_one_user() {
     registry.create(one, "b", &weight(1), false).unwrap();
     registry.create(two, "c", &weight(2), false).unwrap();
     let parts = |registry: &Registry| {
-        let Parts { of_domains, ordinary } = registry.parts(1).unwrap();
+        let Parts { of_domains, ordinary, .. } = registry.parts(1).unwrap();
         assert_eq!(ordinary.map(Share::ppm), Some(100_000));
         let all: Vec<_> = of_domains.iter().map(|(of, part)| (of.number(), part.ppm())).collect();
         all

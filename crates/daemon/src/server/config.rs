@@ -103,8 +103,8 @@ pub enum StartError {
         /// The kernel's error; `EADDRINUSE` means that a daemon listens there already.
         error: OsError,
     },
-    /// The policy has groups, which no daemon schedules.
-    Policy(&'static str),
+    /// The policy has groups. A daemon has those that its domains define.
+    Groups(&'static str),
     /// Deferred preemption under a policy whose test does not account for it.
     DeferPreemption(&'static str),
     /// There is no CPU, or this process may not use this one.
@@ -121,8 +121,11 @@ impl fmt::Display for StartError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             StartError::Listen { socket, error } => write!(f, "{}: {error}", socket.display()),
-            StartError::Policy(policy) => {
-                write!(f, "policy `{policy}` with groups across processes, expected one without")
+            StartError::Groups(policy) => {
+                write!(
+                    f,
+                    "policy `{policy}` with groups, expected one without: domains define them"
+                )
             }
             StartError::DeferPreemption(policy) => {
                 write!(f, "deferred preemption under policy `{policy}`, expected 0 or policy rmdp")
@@ -142,7 +145,7 @@ impl core::error::Error for StartError {
             StartError::Listen { error, .. } | StartError::Os(error) => Some(error),
             StartError::Pages(error) => Some(error),
             StartError::Thread(error) => Some(error),
-            StartError::Policy(_) | StartError::DeferPreemption(_) | StartError::Cpu(_) => None,
+            StartError::Groups(_) | StartError::DeferPreemption(_) | StartError::Cpu(_) => None,
         }
     }
 }

@@ -19,7 +19,7 @@ use super::event::DaemonEvent;
 use super::names::shown;
 use super::session::{Attached, Session, SessionEnd};
 use crate::clock;
-use crate::registry::{Claimed, Grant, Owner, Parts, PlaceError};
+use crate::registry::{Claimed, Grant, Owner, PlaceError};
 use crate::status::{Sent, StatusReply, StatusSource};
 
 /// Refusals of a user that are reported in [`REPORT_INTERVAL`].
@@ -36,6 +36,11 @@ impl Daemon {
                 self.attach(session, &shown(&name), &shown(&policy))
             }
             ToDaemon::Thread { cpu, tid } => self.attach_thread(session, cpu, tid),
+            ToDaemon::Group { parent, portion, name } => {
+                let number = self.domain_of(session)?.number.number();
+                let defined = self.registry.define_group(number, &shown(&name), (parent, portion));
+                defined.map_err(|error| SessionEnd(error.to_string()))
+            }
             ToDaemon::Create { request, unscreened, need, name } => {
                 let (number, name) = (self.domain_of(session)?.number.number(), shown(&name));
                 let result = self.registry.create(number, &name, &need, unscreened);
@@ -153,9 +158,9 @@ impl Daemon {
     /// given back.
     pub(super) fn set_shares(&self) {
         for (group, _) in &self.groups {
-            if let Some(Parts { of_domains, ordinary }) = self.registry.parts(group.cpu) {
+            if let Some(parts) = self.registry.parts(group.cpu) {
                 // What a domain requests may be served only now that it has a part.
-                if group.set_shares(&of_domains, ordinary) {
+                if group.set_shares(&parts) {
                     group.notify(DomainId::DAEMON);
                 }
             }

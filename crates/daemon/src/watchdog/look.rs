@@ -286,6 +286,9 @@ impl CpuWatch {
     /// Lets the others go before a domain that ran for so long though it was not its turn, or no
     /// more its turn. The third time within a short time is an offence. The first two are none: the
     /// kernel's count may be out of date, and a new domain may take its time to start.
+    ///
+    /// It is none either for a domain of which admission refused all activities. Its limit here is
+    /// 1 ms, and its PDUs may be longer: it has said so.
     pub(super) fn put_in_order(
         &mut self,
         group: &DomainGroup,
@@ -295,7 +298,7 @@ impl CpuWatch {
     ) {
         let Some(record) = self.record_of(member) else { return };
         record.passed_over = None;
-        if record.inversions.is_one_too_many(tick.now) {
+        if record.inversions.is_one_too_many(tick.now) && !member.limits.is_refused() {
             self.act_against(group, member, (Measure::OutPrioritised, used_ns), tick);
             turn.into_iter().for_each(|turn| revoke_turn(group, turn));
         } else {

@@ -318,6 +318,15 @@ impl Executor {
         self.virtual_processor.as_ref().is_some_and(|of| !of.is_alone())
     }
 
+    /// PS: tells the scheduler which parts of its groups the domain has, if that has changed.
+    fn take_group_parts(&mut self, now: Instant) {
+        while let Some((group, part)) =
+            self.virtual_processor.as_mut().and_then(VirtualProcessor::take_group_part)
+        {
+            self.handle_input(now, Input::GroupPart { group, part });
+        }
+    }
+
     /// Whether this domain is to run now. If a peer is to run, the executor publishes what this
     /// domain has to run. It passes the turn on if this domain holds it.
     fn turn(&mut self, now: Instant) -> Turn {
@@ -333,6 +342,7 @@ impl Executor {
         if let Some(share) = virtual_processor.take_share() {
             self.handle_input(now, Input::DomainShare { share: Some(share) });
         }
+        self.take_group_parts(now);
         let Some(virtual_processor) = &mut self.virtual_processor else { return Turn::Own };
         let has_turn = virtual_processor.has_turn();
         let was_passed_over = virtual_processor.take_passed_over();

@@ -57,9 +57,11 @@ pub(super) struct Agreed {
     pub(super) policy: String,
     /// PS: the longest service at a time.
     pub(super) time_quantum: Option<Span>,
+    /// PS: the groups that the domain defines.
+    pub(super) groups: Vec<ToDaemon>,
 }
 
-/// Connects and says hello. Blocks until the daemon has answered.
+/// Connects, says hello and defines the groups. Blocks until the daemon has answered.
 pub(super) fn connect(path: &Path, name: &str, agreed: &Agreed) -> Result<Connected, AttachError> {
     let until = clock::now() + ANSWER_WITHIN;
     let connection = Connection::connect_until(path, until.as_nanos())
@@ -86,9 +88,12 @@ pub(super) fn connect(path: &Path, name: &str, agreed: &Agreed) -> Result<Connec
             welcome.real_time,
             welcome.defer_preemption,
             orphaned.clone(),
-            agreed.time_quantum,
+            (agreed.time_quantum, agreed.groups.len()),
         );
         virtual_processors.push((cpu, virtual_processor, control));
+    }
+    for group in &agreed.groups {
+        connection.send(&group.encode(), &[])?;
     }
     let missing =
         (!welcome.real_time).then(|| Notice::NoRealTimeDaemon { program: program_of(&connection) });
@@ -140,7 +145,7 @@ fn pages(received: Received, me: DomainId, generation: u64) -> Result<Pages, Att
     let again = user.try_clone().map_err(AttachError::Descriptor)?;
     let user = SharedMapping::from_fd(user, user_area::AREA_BYTES)?;
     let lent = SharedMapping::from_fd(again, user_area::AREA_BYTES)?;
-    let kernel = ReadOnlyMapping::from_fd(kernel, kernel_area::PAGE_BYTES)?;
+    let kernel = ReadOnlyMapping::from_fd(kernel, kernel_area::AREA_BYTES)?;
     // Pages that cannot be locked may be paged out: a notice of the runtime says so.
     let _ = (turn.lock(), user.lock(), lent.lock(), kernel.lock());
     turn.dont_fork()?;

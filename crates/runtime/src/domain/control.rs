@@ -36,7 +36,7 @@ impl VirtualProcessorControl {
         real_time: bool,
         defer_preemption: Span,
         orphaned: Arc<AtomicBool>,
-        time_quantum: Option<Span>,
+        accounts: (Option<Span>, usize),
     ) -> (VirtualProcessor, Self) {
         let (arrivals_in, arrivals) = rtrb::RingBuffer::new(ARRIVALS_MAX);
         let (successors_in, successors) = rtrb::RingBuffer::new(1);
@@ -44,7 +44,7 @@ impl VirtualProcessorControl {
         let mail = Mail { arrivals, successors, predecessors };
         let defer = defer_preemption;
         let virtual_processor =
-            VirtualProcessor::new(pages, me, real_time, defer, orphaned, mail, time_quantum);
+            VirtualProcessor::new(pages, me, real_time, defer, orphaned, mail, accounts);
         let control = VirtualProcessorControl {
             handle: virtual_processor.wake_handle(),
             notifier: virtual_processor.notifier().clone(),

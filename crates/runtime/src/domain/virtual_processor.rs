@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use rtrb::{Consumer, Producer};
-use upcall_core::activity::ActivityId;
+use upcall_core::activity::{ActivityId, GroupId};
 use upcall_core::admission::Share;
 use upcall_core::policy::ps::{Choice, request_key};
 use upcall_core::policy::{KEY_OVER_BUDGET, Standing};
@@ -109,11 +109,14 @@ pub(crate) struct VirtualProcessor {
     accounts: Option<Accounts>,
     /// PS: the part of the CPU that the scheduler knows; 0: none.
     share_ppm: u32,
+    /// PS: the part of each group that the scheduler knows.
+    group_parts_ppm: Vec<u32>,
     counters: Counters,
 }
 
 impl VirtualProcessor {
-    /// The virtual processor of domain `me`. Allocates.
+    /// The virtual processor of domain `me`, which has this time quantum and so many groups under
+    /// PS. Allocates.
     pub(super) fn new(
         pages: Pages,
         me: DomainId,
@@ -121,7 +124,7 @@ impl VirtualProcessor {
         defer_preemption: Span,
         orphaned: Arc<AtomicBool>,
         mail: Mail,
-        time_quantum: Option<Span>,
+        (time_quantum, groups): (Option<Span>, usize),
     ) -> Self {
         let notifier = SharedNotifier::new(pages.turn.clone(), me);
         let handle = WakeHandle::new(notifier.clone());
@@ -152,6 +155,7 @@ impl VirtualProcessor {
             defer_preemption,
             accounts: time_quantum.map(Accounts::new),
             share_ppm: 0,
+            group_parts_ppm: vec![Share::WHOLE.ppm(); groups],
             counters: Counters::default(),
         }
     }
@@ -210,6 +214,7 @@ impl VirtualProcessor {
         next.orders_used = self.orders_used;
         next.counters = self.counters;
         next.share_ppm = self.share_ppm;
+        std::mem::swap(&mut next.group_parts_ppm, &mut self.group_parts_ppm);
         std::mem::swap(self, &mut *next);
         // There is room: this virtual processor has one predecessor.
         let pushed = self.mail.predecessors.push(next);
@@ -338,6 +343,22 @@ impl VirtualProcessor {
         let before_ppm = std::mem::replace(&mut self.share_ppm, share_ppm);
         // A domain without a part has no activity that counts, and is not served.
         (share_ppm != before_ppm).then(|| Share::from_ppm(share_ppm))?
+    }
+
+    /// PS: a group whose part has changed since it was taken last, and the part. A load for each
+    /// group of the discipline, so none without groups. Call it until there is none.
+    #[inline]
+    pub(crate) fn take_group_part(&mut self) -> Option<(GroupId, Share)> {
+        for (group, before_ppm) in self.group_parts_ppm.iter_mut().enumerate() {
+            let part_ppm = self.pages.kernel.group_part_ppm(self.me, group).min(Share::WHOLE.ppm());
+            // Without a part the domain has no member that counts.
+            let changed = Share::from_ppm(part_ppm).filter(|part| part.ppm() != *before_ppm);
+            if let (Some(part), Ok(group)) = (changed, u16::try_from(group)) {
+                *before_ppm = part_ppm;
+                return Some((GroupId(group), part));
+            }
+        }
+        None
     }
 
     /// Whether accounts put the domains in one order.

@@ -43,12 +43,10 @@ pub enum StartError {
     NothingToTrace(Mode),
     /// A thread of the runtime did not start.
     Thread(ThreadError),
-    /// [`Config::daemon`] in a mode in which the kernel decides, or with groups (PS).
+    /// [`Config::daemon`] in a mode in which the kernel decides.
     NotAcrossDomains {
         /// The mode.
         mode: Mode,
-        /// The policy.
-        policy: &'static str,
     },
     /// The daemon did not attach this process.
     Attach(Arc<AttachError>),
@@ -67,12 +65,9 @@ impl std::fmt::Display for StartError {
                 write!(f, "mode {} keeps no trace, expected mode upcall", mode.name())
             }
             StartError::Thread(error) => write!(f, "a scheduling thread did not start: {error}"),
-            StartError::NotAcrossDomains { mode, policy } => write!(
-                f,
-                "a daemon cannot schedule mode {} under `{policy}`, expected mode upcall without \
-                 groups",
-                mode.name()
-            ),
+            StartError::NotAcrossDomains { mode } => {
+                write!(f, "a daemon cannot schedule mode {}, expected mode upcall", mode.name())
+            }
             StartError::Attach(error) => error.fmt(f),
             StartError::Cpus(error) => {
                 write!(f, "the CPUs that this process may use are unknown: {error}")
@@ -290,9 +285,8 @@ fn attach(
     notices: &mut Vec<Notice>,
 ) -> Result<(Option<Domain>, Vec<VirtualProcessor>), StartError> {
     let Some(daemon) = &config.daemon else { return Ok((None, Vec::new())) };
-    let (mode, policy) = (config.mode, config.discipline.name);
-    if mode != Mode::Upcall || !config.discipline.takes_daemon() {
-        return Err(StartError::NotAcrossDomains { mode, policy });
+    if config.mode != Mode::Upcall {
+        return Err(StartError::NotAcrossDomains { mode: config.mode });
     }
     let attached = Domain::attach(&daemon.socket, &daemon.name, config.discipline)
         .map_err(|error| StartError::Attach(Arc::new(error)))?;

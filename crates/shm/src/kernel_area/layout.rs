@@ -8,10 +8,13 @@ use crate::words::{CPU, DOMAINS, Kind, LINE_BYTES};
 use core::mem::{offset_of, size_of};
 
 /// Version of this layout.
-pub const LAYOUT_VERSION: u32 = 4;
+pub const LAYOUT_VERSION: u32 = 5;
 
-/// Bytes of a kernel area.
-pub const PAGE_BYTES: usize = 4096;
+/// The most groups of a domain. Under loom each word costs time.
+pub const GROUPS_MAX: usize = if cfg!(loom) { 1 } else { 64 };
+
+/// Bytes of a kernel area: whole pages.
+pub const AREA_BYTES: usize = size_of::<KernelArea>();
 
 /// `upckern` and a zero, in memory on a little-endian machine.
 pub(super) const KIND: Kind =
@@ -21,8 +24,11 @@ pub(super) const KIND: Kind =
 struct KernelArea {
     identity: Identity,
     domains: [DomainLine; LINES],
-    reserved: [u64; (PAGE_BYTES / LINE_BYTES - 1 - LINES) * LINE_BYTES / 8],
+    group_parts: [[GroupPart; GROUPS_MAX]; LINES],
 }
+
+/// Millionths, a `u32` in a word of its own.
+type GroupPart = u64;
 
 #[repr(C, align(64))]
 struct Identity {
@@ -58,12 +64,12 @@ struct DomainLine {
 }
 
 const _: () = {
-    assert!(size_of::<KernelArea>() == PAGE_BYTES);
+    assert!(cfg!(loom) || size_of::<KernelArea>() == 20_480);
     assert!(size_of::<Identity>() == LINE_BYTES);
     assert!(size_of::<DomainLine>() == LINE_BYTES);
     assert!(offset_of!(KernelArea, identity) == 0);
     assert!(offset_of!(KernelArea, domains) == 64);
-    assert!(offset_of!(KernelArea, reserved) == 34 * 64);
+    assert!(offset_of!(KernelArea, group_parts) == 34 * 64);
     assert!(offset_of!(Identity, cpu) == 8 * CPU && offset_of!(Identity, domains) == 8 * DOMAINS);
     // The words without a constant in `word` are reserved.
     assert!(offset_of!(Identity, magic) == 0 && offset_of!(Identity, version) == 8);
@@ -73,7 +79,7 @@ const _: () = {
 
 /// Numbers of words: offsets in bytes over 8.
 pub(super) mod word {
-    use super::{DomainLine, Identity, KernelArea, LINES, offset_of};
+    use super::{DomainLine, GROUPS_MAX, Identity, KernelArea, LINES, offset_of};
     use crate::words::LINE_WORDS;
 
     pub const EPOCH: usize = offset_of!(KernelArea, identity.epoch) / 8;
@@ -99,11 +105,18 @@ pub(super) mod word {
         LINES_AT + line * LINE_WORDS
     }
 
+    const GROUP_PARTS_AT: usize = offset_of!(KernelArea, group_parts) / 8;
+
+    /// The first of the words of the groups of a domain's line.
+    pub const fn group_parts(line: usize) -> usize {
+        GROUP_PARTS_AT + line * GROUPS_MAX
+    }
+
     /// Whether `word` is 0 in every page.
     pub const fn is_reserved(word: usize) -> bool {
         match word / LINE_WORDS {
             0 => word >= offset_of!(Identity, reserved) / 8,
-            _ => word >= line(LINES),
+            _ => word >= group_parts(LINES),
         }
     }
 }

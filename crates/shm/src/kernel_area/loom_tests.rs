@@ -21,7 +21,7 @@ fn zeros(count: usize) -> Memory {
 
 /// Both ends of a new page, made before any thread starts: the loom tests of `load_page` say why.
 fn ends() -> (Writer<Memory>, Reader<Memory>) {
-    let words = zeros(PAGE_WORDS);
+    let words = zeros(AREA_WORDS);
     (Writer::create(words.clone(), 0).unwrap(), Reader::attach(words).unwrap())
 }
 

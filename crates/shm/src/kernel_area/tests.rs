@@ -5,7 +5,7 @@ use proptest::prelude::*;
 const PAGE: &str = "kernel area";
 
 fn blank() -> Vec<AtomicU64> {
-    (0..PAGE_WORDS).map(|_| AtomicU64::new(0)).collect()
+    (0..AREA_WORDS).map(|_| AtomicU64::new(0)).collect()
 }
 
 fn domain(number: u32) -> DomainId {
@@ -22,7 +22,7 @@ fn ends(words: &[AtomicU64]) -> (Writer<&[AtomicU64]>, Reader<&[AtomicU64]>) {
 }
 
 #[test]
-fn every_byte_is_where_version_4_has_it() {
+fn every_byte_is_where_version_5_has_it() {
     let words = blank();
     let writer = Writer::create(&words, 0x0304).unwrap();
     writer.attach(DomainId::DAEMON, generation(1), 0, 0x0908);
@@ -37,12 +37,15 @@ fn every_byte_is_where_version_4_has_it() {
     writer.note_idle(0x0201);
     writer.set_interruption_max(0x0403);
     writer.set_share(domain(32), 0x0f0e);
+    writer.set_group_part(domain(1), 0, 0x1110);
+    writer.set_group_part(domain(32), 63, 0x1312);
+    writer.set_group_part(domain(32), 64, 0x1514);
     let bytes: Vec<u8> = words.iter().flat_map(|word| word.load(Relaxed).to_le_bytes()).collect();
-    let mut golden = vec![0u8; 4096];
+    let mut golden = vec![0u8; 20_480];
     let last = 64 + 32 * 64;
     for (offset, expected) in [
         (0, &b"upckern\0"[..]),
-        (8, &[4]),      // version
+        (8, &[5]),      // version
         (16, &[4, 3]),  // CPU
         (24, &[32]),    // domains
         (32, &[2]),     // epoch
@@ -59,22 +62,24 @@ fn every_byte_is_where_version_4_has_it() {
         (last + 40, &[1]),                   // offences
         (last + 48, &[0x22]),                // process
         (last + 56, &[0xe, 0xf]),            // part of the CPU
+        (2176 + 512, &[0x10, 0x11]),         // the first group of domain 1
+        (19_072 - 8, &[0x12, 0x13]),         // the last group of the last domain
     ] {
         golden[offset..offset + expected.len()].copy_from_slice(expected);
     }
-    assert_eq!((LAYOUT_VERSION, PAGE_BYTES), (4, 4096));
+    assert_eq!((LAYOUT_VERSION, AREA_BYTES), (5, 20_480));
     assert_eq!(bytes, golden);
 }
 
 #[test]
 fn only_new_pages_are_created() {
-    for found in [0, PAGE_WORDS - 1, PAGE_WORDS + 1] {
+    for found in [0, AREA_WORDS - 1, AREA_WORDS + 1] {
         let words: Vec<_> = (0..found).map(|_| AtomicU64::new(0)).collect();
-        let error = LayoutError::Length { page: PAGE, found, expected: 512 };
+        let error = LayoutError::Length { page: PAGE, found, expected: 2_560 };
         assert_eq!(Writer::create(&words, 1).unwrap_err(), error);
         assert_eq!(Reader::attach(&words).unwrap_err(), error);
     }
-    for word in 0..PAGE_WORDS {
+    for word in 0..AREA_WORDS {
         let words = blank();
         words[word].store(1, Relaxed);
         let error = LayoutError::Used { page: PAGE, offset: word * 8 };
@@ -84,7 +89,7 @@ fn only_new_pages_are_created() {
 
 #[test]
 fn only_pages_whose_identity_and_reserved_words_hold_are_attached() {
-    for word in 0..PAGE_WORDS {
+    for word in 0..AREA_WORDS {
         let words = blank();
         ends(&words);
         let found = 1 << 40;
@@ -96,7 +101,7 @@ fn only_pages_whose_identity_and_reserved_words_hold_are_attached() {
                 LayoutError::Value { page: PAGE, name: "CPU", found, min: 0, max: 0xffff_ffff }
             }
             (3, ..) => LayoutError::Value { page: PAGE, name: "domains", found, min: 32, max: 32 },
-            (4..=6, ..) | (_, 1..34, _) => continue, // in use
+            (4..=6, ..) | (_, 1..298, _) => continue, // in use
             _ => LayoutError::Used { page: PAGE, offset: word * 8 },
         };
         assert_eq!(Reader::attach(&words).unwrap_err(), expected);
@@ -198,7 +203,7 @@ fn an_impossible_value_of_the_daemon_is_a_fault() {
 proptest! {
     #[test]
     fn any_page_gives_results_in_range(
-        random in prop::collection::vec(any::<u64>(), PAGE_WORDS),
+        random in prop::collection::vec(any::<u64>(), AREA_WORDS),
         number in 0..=DOMAINS_MAX,
         state in 0..8u64,
         pid in prop_oneof![0..1u64 << 33, any::<u64>()],
@@ -226,4 +231,20 @@ proptest! {
         prop_assert!(kinds <= 3);
         prop_assert!(Reader::attach(&words).is_err());
     }
+}
+
+#[test]
+fn a_domain_reads_its_parts_of_groups_and_a_later_domain_does_not() {
+    let words = blank();
+    let (writer, reader) = ends(&words);
+    writer.attach(domain(3), generation(5), 0, 1);
+    writer.set_group_part(domain(3), 0, 250_000);
+    writer.set_group_part(domain(3), GROUPS_MAX - 1, 1_000_000);
+    let parts = |number| {
+        [0, 1, GROUPS_MAX - 1, GROUPS_MAX].map(|group| reader.group_part_ppm(domain(number), group))
+    };
+    assert_eq!((parts(3), parts(2), parts(4)), ([250_000, 0, 1_000_000, 0], [0; 4], [0; 4]));
+    writer.detach(domain(3));
+    writer.attach(domain(3), generation(6), 0, 1);
+    assert_eq!(parts(3), [0; 4]);
 }

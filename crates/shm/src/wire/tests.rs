@@ -21,6 +21,7 @@ fn from_domain() -> Vec<ToDaemon> {
         window_misses: 13,
         window_periods: 14,
         only_cpu: Some(10),
+        group: Some(13),
     };
     vec![
         ToDaemon::Hello { name: "player".into(), policy: "rmdp".into() },
@@ -37,6 +38,8 @@ fn from_domain() -> Vec<ToDaemon> {
         },
         ToDaemon::Reweigh { request: 2, order: 3, portion: Portion::Share(4) },
         ToDaemon::Reweigh { request: 2, order: 3, portion: Portion::Weight(u32::MAX) },
+        ToDaemon::Group { parent: None, portion: Portion::Share(1), name: "film".into() },
+        ToDaemon::Group { parent: Some(63), portion: Portion::Weight(2), name: String::new() },
         ToDaemon::ReserveEvents { request: 2, cpu: 3, share_ppm: 1_000_000 },
         ToDaemon::Detach,
         ToDaemon::Inspect,
@@ -335,13 +338,13 @@ proptest! {
     #[test]
     fn decoding_any_bytes_does_not_panic(
         bytes in proptest::collection::vec(any::<u8>(), 0..200),
-        at in 0..31usize,
+        at in 0..33usize,
     ) {
         let _ = (ToDaemon::decode(&bytes), ToDomain::decode(&bytes));
         // The bytes also follow a valid beginning.
         let all: Vec<_> = from_domain().iter().map(ToDaemon::encode)
             .chain(to_domain().iter().map(ToDomain::encode)).collect();
-        prop_assert_eq!(all.len(), 31);
+        prop_assert_eq!(all.len(), 33);
         let mixed = [&all[at][..all[at].len() / 2], &bytes].concat();
         let _ = (ToDaemon::decode(&mixed), ToDomain::decode(&mixed));
     }

@@ -2,6 +2,7 @@
 
 use crate::fault::{Fault, Stalls};
 use crate::spec::{SimSpec, SplitLevel};
+use upcall_core::policy::ps::Group;
 use upcall_core::time::Span;
 
 pub(super) const NANOSECOND: Span = Span::from_nanos(1);
@@ -15,6 +16,8 @@ pub(crate) struct Machine {
     /// Whether the policy drops jobs that are late, so that a domain may get the turn for a job
     /// that is lost.
     pub(super) drops_late_jobs: bool,
+    /// PS: the groups of activities.
+    pub(super) groups: Vec<Group>,
     pub(super) faults: Vec<Fault>,
     pub(super) stalls: Stalls,
 }
@@ -26,6 +29,7 @@ impl Machine {
             switch_cost: spec.switch_cost,
             split_level: spec.split_level,
             drops_late_jobs: spec.discipline.drops_late_jobs(),
+            groups: spec.discipline.groups.clone(),
             faults: spec.faults.clone(),
             stalls: Stalls::of(&spec.faults),
         }

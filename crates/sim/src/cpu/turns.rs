@@ -32,7 +32,7 @@ use super::state::Cpu;
 use crate::event::{EventKind, SimEvent};
 use crate::spec::SplitLevel;
 use std::cmp::Reverse;
-use upcall_core::policy::ps::DomainClaim;
+use upcall_core::policy::ps::{DomainClaim, Parts};
 use upcall_core::scheduler::Input;
 use upcall_core::time::{Instant, Span};
 use upcall_shm::user_area::NEVER;
@@ -111,25 +111,30 @@ impl Cpu {
         }
     }
 
-    /// Tells each domain which part of the CPU it has, or under DWCS that there are others.
+    /// Tells each domain which part of the CPU and of its groups it has, or under DWCS that there
+    /// are others.
     pub(super) fn share_out(&mut self, machine: &Machine, observe: &mut impl FnMut(&SimEvent)) {
         if machine.split_level.is_none() {
             return;
         }
-        let mut claims = vec![DomainClaim::default(); self.domains.len()];
-        for actor in self.actors.iter().filter(|actor| actor.alive) {
-            claims[actor.home] = claims[actor.home].and(DomainClaim::of(&actor.terms()));
-        }
-        let all = claims.iter().copied().fold(DomainClaim::default(), DomainClaim::and);
+        let alive = self.actors.iter().filter(|actor| actor.alive);
+        let groups = &machine.groups;
+        let claims: Vec<_> =
+            alive.map(|actor| DomainClaim::of(count(actor.home), &actor.terms(), groups)).collect();
+        let Parts { of_domains, of_groups, .. } = Parts::new(groups, &claims, 0);
         let has_peers = self.domains.len() > 1;
-        for (home, claim) in claims.into_iter().enumerate() {
-            let share = claim.share(all);
+        for home in 0..self.domains.len() {
+            let part = of_domains.iter().find(|(domain, _)| *domain == count(home));
+            let share = part.map(|(_, share)| *share);
             if let Some(accounts) = &mut self.accounts {
                 accounts.set_share(count(home), share);
             } else if !machine.drops_late_jobs || !has_peers {
                 continue;
             }
             self.inform(home, Input::DomainShare { share }, observe);
+            for &(_, group, part) in of_groups.iter().filter(|of| of.0 == count(home)) {
+                self.inform(home, Input::GroupPart { group, part }, observe);
+            }
         }
     }
 

@@ -75,6 +75,7 @@ numbered! {
         Idle = "idle",
         Interrupted = "interrupted",
         DomainShare = "domain share",
+        GroupPart = "group part",
     }
 }
 
@@ -255,6 +256,10 @@ fn encode_input(input: Input) -> (Kind, Values) {
         Input::DomainShare { share } => {
             (Kind::DomainShare, Values::NONE.maybe(Field::Share, share.map(ppm)))
         }
+        Input::GroupPart { group, part } => {
+            let values = Values::NONE.with(Field::Group, group.0);
+            (Kind::GroupPart, values.with(Field::Share, part.ppm()))
+        }
         Input::SwitchCost { cost } => {
             (Kind::SwitchCost, Values::NONE.span(Field::SwitchCost, cost))
         }
@@ -384,6 +389,11 @@ pub(super) fn decode(kind: Kind, values: &Values) -> Result<Option<Crossing>, Ba
         }
         Kind::EventServer => input(Input::EventServer { share: decode_share(values)? }),
         Kind::DomainShare => input(Input::DomainShare { share: decode_share(values)? }),
+        Kind::GroupPart => {
+            let group = decode_group_id(values)?.ok_or(Bad::Missing(Field::Group))?;
+            let part = decode_share(values)?.ok_or(Bad::Missing(Field::Share))?;
+            input(Input::GroupPart { group, part })
+        }
         Kind::SwitchCost => input(Input::SwitchCost { cost: values.length(Field::SwitchCost)? }),
         Kind::PassedOver => input(Input::PassedOver),
         Kind::Interrupted => input(Input::Interrupted { length: values.length(Field::Length)? }),

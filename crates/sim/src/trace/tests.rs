@@ -66,6 +66,7 @@ fn inputs() -> Vec<Input> {
         Input::EventServer { share: None },
         Input::DomainShare { share: Share::from_ppm(1019) },
         Input::DomainShare { share: None },
+        Input::GroupPart { group: GroupId(1021), part: Share::WHOLE },
         Input::SwitchCost { cost: Span::from_nanos(1020) },
         Input::PassedOver,
         Input::Interrupted { length: Span::from_nanos(1030) },

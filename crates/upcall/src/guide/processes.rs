@@ -55,6 +55,12 @@
 //! for any amount. Of the 90 % that a daemon gives out, a share of 45 % and weights of 1 and 2 in
 //! two other processes give 45, 15 and 30 %. `upcall ps` shows the lag of each process.
 //!
+//! Handlers of several processes may share one part: those whose `Terms::group` has one name
+//! ([`ps_with_groups`](crate::discipline::ps_with_groups) and
+//! [`naming_groups`](crate::discipline::Discipline::naming_groups)). In a group of 40 %, weights of
+//! 1 and 3 in two processes give 10 and 30 %. A process that says another share for the group is
+//! refused.
+//!
 //! - The process runs on the CPUs of the daemon. [`Config::cpus`](crate::Config::cpus) is ignored.
 //! - The daemon refuses with `CreateError::RefusedByDaemon`, with reason and hint in words.
 //! - A process that keeps the CPU when it should yield is ranked last.

@@ -25,65 +25,8 @@
 //! Hand-offs between domains are charged to the domain that gets the CPU. Its scheduler does not
 //! count them: an activity is due a part of what is left.
 
-use crate::activity::{Claim, Terms};
 use crate::share::Share;
 use crate::time::Span;
-
-/// What the activities of a domain claim on one CPU, groups included. Sums over domains are claims
-/// too.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct DomainClaim {
-    /// The sum of the shares of its own, in millionths.
-    pub shares_ppm: u64,
-    /// The sum of the weights.
-    pub weights: u64,
-}
-
-impl DomainClaim {
-    /// The claim of an activity without a group.
-    pub fn of(terms: &Terms) -> Self {
-        match terms.share {
-            Some(share) => DomainClaim::from(Claim::Share(share)),
-            None => DomainClaim::from(Claim::Weight(terms.weight.unwrap_or(1))),
-        }
-    }
-
-    /// Both claims together.
-    #[must_use]
-    pub const fn and(self, other: DomainClaim) -> Self {
-        DomainClaim {
-            shares_ppm: self.shares_ppm.saturating_add(other.shares_ppm),
-            weights: self.weights.saturating_add(other.weights),
-        }
-    }
-
-    /// The part of the CPU that this domain has, if the domains together claim `all`: its shares,
-    /// and its weights' part of what all shares leave. `None` if it claims nothing. Rounded down,
-    /// so the parts of all domains are at most the CPU.
-    pub fn share(self, all: DomainClaim) -> Option<Share> {
-        if self == DomainClaim::default() {
-            return None;
-        }
-        let whole = u64::from(Share::WHOLE.ppm());
-        let left = whole.saturating_sub(all.shares_ppm);
-        let by_weight =
-            u128::from(left) * u128::from(self.weights) / u128::from(all.weights.max(1));
-        let by_weight = u64::try_from(by_weight).unwrap_or(left);
-        let ppm = self.shares_ppm.saturating_add(by_weight).clamp(1, whole);
-        u32::try_from(ppm).ok().and_then(Share::from_ppm)
-    }
-}
-
-impl From<Claim> for DomainClaim {
-    fn from(claim: Claim) -> Self {
-        match claim {
-            Claim::Share(share) => DomainClaim { shares_ppm: u64::from(share.ppm()), weights: 0 },
-            Claim::Weight(weight) => {
-                DomainClaim { shares_ppm: 0, weights: u64::from(weight.max(1)) }
-            }
-        }
-    }
-}
 
 /// The accounts of the domains of one CPU ([`super`], *Several processes*). The driver numbers the
 /// domains from 0. A call with the number of a domain that has no share does nothing. Nothing
@@ -298,22 +241,6 @@ impl DomainAccounts {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn claim(shares_ppm: u64, weights: u64) -> DomainClaim {
-        DomainClaim { shares_ppm, weights }
-    }
-
-    #[test]
-    fn a_domain_has_its_shares_and_its_part_of_what_they_leave() {
-        let domains = [claim(450_000, 0), claim(100_000, 1), claim(0, 2), claim(0, 0)];
-        let all = domains.into_iter().fold(DomainClaim::default(), DomainClaim::and);
-        assert_eq!(all, claim(550_000, 3));
-        let ppm = domains.map(|domain| domain.share(all).map(Share::ppm));
-        assert_eq!(ppm, [Some(450_000), Some(250_000), Some(300_000), None]);
-        // Nothing is left for weights: they have the smallest share.
-        let full = claim(1_000_000, 5);
-        assert_eq!(claim(0, 5).share(full).map(Share::ppm), Some(1));
-    }
 
     #[test]
     fn domains_get_their_parts_in_requests_of_any_length() {

@@ -36,6 +36,12 @@ pub enum GroupError {
         /// The group.
         group: usize,
     },
+    /// The group has no name, that of another group, or one that is too long; or there is no such
+    /// group.
+    Name {
+        /// The group.
+        group: usize,
+    },
 }
 
 impl fmt::Display for GroupError {
@@ -46,6 +52,12 @@ impl fmt::Display for GroupError {
             }
             GroupError::Parent { group } => {
                 write!(f, "the parent of group {group} stands behind it, expected before it")
+            }
+            GroupError::Name { group } => {
+                write!(
+                    f,
+                    "the name of group {group} is missing, taken or longer than 64 characters"
+                )
             }
             GroupError::ShareInside { group } => {
                 write!(f, "group {group} is inside another and claims a share, expected a weight")
@@ -58,8 +70,11 @@ crate::debug_as_display!(GroupError);
 
 impl core::error::Error for GroupError {}
 
-/// Checks the groups of a discipline.
-pub(crate) fn check_groups(groups: &[Group]) -> Result<(), GroupError> {
+/// Checks the groups of a discipline, or those that a domain declares.
+///
+/// # Errors
+/// See [`GroupError`].
+pub fn check_groups(groups: &[Group]) -> Result<(), GroupError> {
     if groups.len() > GROUPS_MAX {
         return Err(GroupError::TooMany(groups.len()));
     }
@@ -80,8 +95,8 @@ pub(crate) fn group_of(terms: &Terms, groups: &[Group]) -> Option<usize> {
     terms.group.map(|group| usize::from(group.0)).filter(|&group| group < groups.len())
 }
 
-/// The outermost group around a group.
-pub(crate) fn outermost(mut group: usize, groups: &[Group]) -> usize {
+/// The outermost group around a group, or the group itself. Both are indices.
+pub fn outermost(mut group: usize, groups: &[Group]) -> usize {
     while let Some(parent) = groups[group].parent {
         group = usize::from(parent.0);
     }

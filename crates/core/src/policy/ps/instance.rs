@@ -117,8 +117,8 @@ enum ClientState {
 
 #[derive(Clone, Copy, Debug)]
 struct Client {
-    /// 0 if no such client ever joined.
-    weight: u32,
+    /// 0 if no such client ever joined. Above `u32::MAX` only by [`Instance::weigh`].
+    weight: u64,
     /// Whether the client left. Its debt may still linger here.
     left: bool,
     /// Breaks ties; the smaller value goes first.
@@ -213,6 +213,11 @@ impl Instance {
     /// Adds an idle client. A `weight` of 0 counts as 1. Among equal deadlines the smallest `tie`
     /// goes first. O(log n).
     pub fn join(&mut self, client: u32, weight: u32, tie: u32) {
+        self.join_weighing(client, weight.into(), tie);
+    }
+
+    /// As [`Self::join`], for a weight below `2^48`.
+    pub(super) fn join_weighing(&mut self, client: u32, weight: u64, tie: u32) {
         self.leave(client);
         let Some(place) = self.clients.get(client as usize) else { return };
         if place.state == ClientState::Lingering {
@@ -222,7 +227,7 @@ impl Instance {
         let weight = weight.max(1);
         self.clients[client as usize] = Client { weight, tie, start: self.clock, ..Client::NONE };
         if self.shares {
-            self.total += u64::from(weight);
+            self.total += weight;
         }
     }
 
@@ -232,7 +237,7 @@ impl Instance {
         self.retire(client);
         let Some(place) = self.client_mut(client) else { return };
         place.left = true;
-        let weight = u64::from(place.weight);
+        let weight = place.weight;
         if self.shares {
             self.total -= weight;
         }
@@ -241,6 +246,11 @@ impl Instance {
     /// Changes the weight at once. The lag stays the same amount of service (EEVDF: as if the
     /// client left and joined with its lag). O(log n).
     pub fn reweigh(&mut self, client: u32, weight: u32) {
+        self.weigh(client, weight.into());
+    }
+
+    /// As [`Self::reweigh`], for a weight below `2^48`.
+    pub(super) fn weigh(&mut self, client: u32, weight: u64) {
         let clock = self.clock;
         let counts_idle = self.shares;
         let weight = weight.max(1);
@@ -254,7 +264,7 @@ impl Instance {
         let (state, start) = (place.state, place.start);
         self.start_max = self.start_max.max(start);
         if counts_idle || state != ClientState::Idle {
-            self.total = self.total - u64::from(before) + u64::from(weight);
+            self.total = self.total - before + weight;
         }
         self.replace(client, state);
     }
@@ -266,7 +276,7 @@ impl Instance {
         let Some(place) = self.client_mut(client) else { return };
         place.request_ns = clamped_ns(length);
         let state = core::mem::replace(&mut place.state, ClientState::Ready);
-        let weight = u64::from(place.weight);
+        let weight = place.weight;
         // A client that returns at the virtual time at which it retired never stopped competing.
         if state == ClientState::Idle && place.retired != Some(clock) {
             place.start = place.start.max(clock);
@@ -285,7 +295,7 @@ impl Instance {
         let (clock, shares) = (self.clock, self.shares);
         let Some(place) = self.client_mut(client) else { return };
         let ahead = place.start > clock;
-        let (state, start, weight) = (place.state, place.start, u64::from(place.weight));
+        let (state, start, weight) = (place.state, place.start, place.weight);
         if matches!(state, ClientState::Idle | ClientState::Lingering) {
             return;
         }
@@ -449,7 +459,7 @@ impl Instance {
         self.lingering.remove(client);
         let place = &mut self.clients[client as usize];
         place.state = ClientState::Idle;
-        self.total -= u64::from(place.weight);
+        self.total -= place.weight;
     }
 
     /// Moves a client whose start or weight changed.

@@ -368,3 +368,23 @@ fn invalid_groups_are_refused() {
     let many = vec![group(share_of(1)); GROUPS_MAX + 1];
     assert_eq!(made(many), Err(GroupError::TooMany(GROUPS_MAX + 1)));
 }
+
+#[test]
+fn each_group_has_a_name_of_its_own_or_none_has_one() {
+    let named = |names: &[&str]| {
+        let made = ps_with_groups(QUANTUM_DEFAULT, vec![group(share_of(1)), within(0, 1)]).unwrap();
+        let names = names.iter().map(|name| (*name).to_owned()).collect();
+        made.naming_groups(names).map(|made| made.group_names)
+    };
+    assert_eq!(named(&["a", "b"]).unwrap(), ["a", "b"]);
+    let long = "x".repeat(65);
+    for (names, group) in [
+        (&["a", "a"][..], 1),
+        (&["", "b"], 0),
+        (&["a"], 1),
+        (&["a", "b", "c"], 2),
+        (&["a", &long], 1),
+    ] {
+        assert_eq!(named(names), Err(GroupError::Name { group }));
+    }
+}

@@ -16,6 +16,11 @@
 //! ready member, and picked while a member is served. A share counts while its group has a member.
 //! A weight counts only while a member competes, so groups with a weight exist from the start, and
 //! keep their debt.
+//!
+//! A group may have members in other domains, which have schedulers of their own. Then this tree
+//! has a part of the group ([`super::Parts`]), and the group is a client with that part of its
+//! share or weight. Parts of small weights need fractions. So in a tree with groups the unit of all
+//! weights, not of shares, is [`WEIGHT_UNIT`].
 
 use super::group::Group;
 use super::instance::Instance;
@@ -30,6 +35,10 @@ pub(super) const REST: usize = 1;
 /// Real-time activities win ties: the rest comes last.
 const REST_TIE: u32 = u32::MAX;
 
+/// The weight 1, in the accounts of a tree with groups. A part of a weight is rounded to 1 in
+/// `WEIGHT_UNIT`.
+const WEIGHT_UNIT: u64 = 1 << 16;
+
 #[derive(Debug)]
 struct Node {
     account: Instance,
@@ -39,6 +48,8 @@ struct Node {
     client: u32,
     /// The account's weight in its parent; for clients of the top a share in millionths.
     weight: u32,
+    /// The part of the group that this tree has; the whole for other accounts.
+    part: Share,
     /// The account's place among equals in its parent. Groups come in their order, before all
     /// activities.
     tie: u32,
@@ -57,6 +68,8 @@ pub(super) struct Tree {
     nodes: Vec<Node>,
     capacity: u32,
     quantum: Span,
+    /// The weight 1, as the accounts count it.
+    weight_unit: u64,
     /// What all accounts together have of the CPU, in millionths.
     whole_ppm: u32,
     /// The sum of the shares, in millionths.
@@ -72,9 +85,10 @@ impl Tree {
         let accounts = u32::try_from(groups.len() + 1).unwrap_or(u32::MAX);
         let clients = capacity.saturating_add(accounts);
         let node = |account, parent, client, weight, tie| {
-            let (members, stretch_max, served) = (0, Span::ZERO, false);
-            Node { account, parent, client, weight, tie, members, stretch_max, served }
+            let (part, members, stretch_max, served) = (Share::WHOLE, 0, Span::ZERO, false);
+            Node { account, parent, client, weight, part, tie, members, stretch_max, served }
         };
+        let weight_unit = if groups.is_empty() { 1 } else { WEIGHT_UNIT };
         let rest_ppm = Share::WHOLE.ppm();
         let mut nodes = vec![
             node(Instance::of_shares(clients), TOP, u32::MAX, 0, 0),
@@ -91,11 +105,12 @@ impl Tree {
                 (Some(_), Claim::Share(_)) => (REST, 1),
             };
             if parent != TOP {
-                nodes[parent].account.join(client, weight, tie);
+                nodes[parent].account.join_weighing(client, u64::from(weight) * weight_unit, tie);
             }
             nodes.push(node(Instance::of_weights(clients), parent, client, weight, tie));
         }
-        Tree { nodes, capacity, quantum, whole_ppm: rest_ppm, shares_ppm: 0, has_retired: false }
+        let (whole_ppm, shares_ppm, has_retired) = (rest_ppm, 0, false);
+        Tree { nodes, capacity, quantum, weight_unit, whole_ppm, shares_ppm, has_retired }
     }
 
     /// The account of a group.
@@ -103,51 +118,91 @@ impl Tree {
         group + 2
     }
 
-    /// Adds an idle client to the account `node`, with its weight in that account.
+    /// Adds an idle activity to the account `node`, with its weight in that account.
     pub(super) fn join(&mut self, node: usize, client: u32, weight: u32, tie: u32) {
         let mut at = node;
         while at > REST {
-            let Node { ref mut members, parent, client, weight, tie, .. } = self.nodes[at];
+            let Node { ref mut members, parent, client, tie, .. } = self.nodes[at];
             *members += 1;
             if *members == 1 && parent == TOP {
-                self.join(TOP, client, weight, tie);
+                self.enter(TOP, client, self.weight_of_group(at), tie);
             }
             at = parent;
         }
-        if node == TOP {
-            self.weigh_rest(self.shares_ppm.saturating_add(weight));
-        }
-        self.nodes[node].account.join(client, weight, tie);
+        self.enter(node, client, self.counted(node, weight), tie);
     }
 
-    /// Removes an idle client. If it was a client of the top, the rest gets its share, and its debt
-    /// for service that it used in advance.
+    /// Removes an idle activity.
     pub(super) fn leave(&mut self, node: usize, client: u32, weight: u32) {
+        self.exit(node, client, self.counted(node, weight));
+        let mut at = node;
+        while at > REST {
+            let Node { ref mut members, parent, client, .. } = self.nodes[at];
+            *members -= 1;
+            if *members == 0 && parent == TOP {
+                self.exit(TOP, client, self.weight_of_group(at));
+            }
+            at = parent;
+        }
+    }
+
+    /// Changes the weight of an activity in its account.
+    pub(super) fn reweigh(&mut self, node: usize, client: u32, before: u32, weight: u32) {
+        self.weigh(node, client, self.counted(node, before), self.counted(node, weight));
+    }
+
+    /// Changes the part of a group that this tree has. The lags of the group and of its members
+    /// stay.
+    pub(super) fn set_part(&mut self, group: usize, part: Share) {
+        let at = Self::of_group(group);
+        let Some(&Node { parent, client, members, .. }) = self.nodes.get(at) else { return };
+        let before = self.weight_of_group(at);
+        self.nodes[at].part = part;
+        // A group with a share is a client while it has members.
+        if parent != TOP || members > 0 {
+            self.weigh(parent, client, before, self.weight_of_group(at));
+        }
+    }
+
+    /// A weight as the account `node` counts it. In the top it is a share, in millionths.
+    fn counted(&self, node: usize, weight: u32) -> u64 {
+        u64::from(weight) * if node == TOP { 1 } else { self.weight_unit }
+    }
+
+    /// The weight of a group in the account above, as that account counts it.
+    fn weight_of_group(&self, node: usize) -> u64 {
+        let Node { parent, weight, part, .. } = self.nodes[node];
+        let whole = u128::from(Share::WHOLE.ppm());
+        let weight = u128::from(self.counted(parent, weight)) * u128::from(part.ppm());
+        u64::try_from((weight + whole / 2) / whole).unwrap_or(u64::MAX).max(1)
+    }
+
+    /// Adds an idle client to an account.
+    fn enter(&mut self, node: usize, client: u32, weight: u64, tie: u32) {
+        if node == TOP {
+            self.weigh_rest(self.shares_ppm.saturating_add(in_ppm(weight)));
+        }
+        self.nodes[node].account.join_weighing(client, weight, tie);
+    }
+
+    /// Removes an idle client from an account. If it was a client of the top, the rest gets its
+    /// share, and its debt for service that it used in advance.
+    fn exit(&mut self, node: usize, client: u32, weight: u64) {
         let account = &mut self.nodes[node].account;
         let lag_ns = account.lag_ns(client, None, Span::ZERO).unwrap_or(0);
         account.leave(client);
         if node == TOP {
-            self.weigh_rest(self.shares_ppm.saturating_sub(weight));
+            self.weigh_rest(self.shares_ppm.saturating_sub(in_ppm(weight)));
             let debt = Span::from_nanos(lag_ns.min(0).unsigned_abs());
             self.nodes[TOP].account.inherit(self.capacity, debt);
         }
-        let mut at = node;
-        while at > REST {
-            let Node { ref mut members, parent, client, weight, .. } = self.nodes[at];
-            *members -= 1;
-            if *members == 0 && parent == TOP {
-                self.leave(TOP, client, weight);
-            }
-            at = parent;
-        }
     }
 
-    /// Changes the weight of a client in its account.
-    pub(super) fn reweigh(&mut self, node: usize, client: u32, before: u32, weight: u32) {
-        self.nodes[node].account.reweigh(client, weight);
+    fn weigh(&mut self, node: usize, client: u32, before: u64, weight: u64) {
+        self.nodes[node].account.weigh(client, weight);
         if node == TOP {
-            let others_ppm = self.shares_ppm.saturating_sub(before);
-            self.weigh_rest(others_ppm.saturating_add(weight));
+            let others_ppm = self.shares_ppm.saturating_sub(in_ppm(before));
+            self.weigh_rest(others_ppm.saturating_add(in_ppm(weight)));
         }
     }
 
@@ -298,4 +353,9 @@ impl Tree {
     pub(super) fn shares_ppm(&self) -> u32 {
         self.shares_ppm
     }
+}
+
+/// The weight of a client of the top.
+fn in_ppm(weight: u64) -> u32 {
+    u32::try_from(weight).unwrap_or(u32::MAX)
 }

@@ -39,7 +39,7 @@ fn virtual_processor_and_control(
 ) -> (VirtualProcessor, VirtualProcessorControl, Peer<SharedMapping>, Writer<SharedMapping>) {
     let me = DomainId::new(ME).unwrap();
     let turn = SharedMapping::create("turn", turn_page::PAGE_BYTES).unwrap();
-    let kernel = SharedMapping::create_to_seal("kernel", kernel_area::PAGE_BYTES).unwrap();
+    let kernel = SharedMapping::create_to_seal("kernel", kernel_area::AREA_BYTES).unwrap();
     let user_bytes = user_area::AREA_BYTES;
     let user = SharedMapping::create("user", user_bytes).unwrap();
     kernel.seal_future_writes().unwrap();
@@ -52,7 +52,7 @@ fn virtual_processor_and_control(
     let peer = Peer::attach(mapped, me, GENERATION.get()).unwrap();
     let lent_fd = owner.memory().fd().try_clone_to_owned().unwrap();
     let lent = SharedMapping::from_fd(lent_fd, user_bytes).unwrap();
-    let kernel = ReadOnlyMapping::from_fd(kernel_fd, kernel_area::PAGE_BYTES).unwrap();
+    let kernel = ReadOnlyMapping::from_fd(kernel_fd, kernel_area::AREA_BYTES).unwrap();
     let pages = Pages {
         generation: GENERATION.get(),
         turn: Arc::new(TurnPage::create(turn, 0).unwrap()),
@@ -63,7 +63,7 @@ fn virtual_processor_and_control(
     // The domain has the turn, so only a request makes `must_look` true.
     assert!(pages.turn.pass(pages.turn.turn().unwrap(), me));
     let (virtual_processor, control) =
-        VirtualProcessorControl::pair(pages, me, true, defer_preemption, Arc::default(), None);
+        VirtualProcessorControl::pair(pages, me, true, defer_preemption, Arc::default(), (None, 0));
     (virtual_processor, control, peer, writer)
 }
 
