@@ -36,8 +36,9 @@
 //!    shows that it did not run has lost the time to the host. It finishes its quantum at once.
 //! 3. Now it is an offence. The limit is in CPU time of the domain's thread, so waits and stopped
 //!    processes do not count. Time that the host took without reporting it does not count either
-//!    (`meter`), nor does time for which the host keeps the CPU stopped (`steal`). Without the real-time class there is no state *preempted*. Then the watchdog
-//!    requests a yield in the kernel area, and the offence follows from the CPU time alone.
+//!    (`meter`), nor does time for which the host keeps the CPU stopped (`steal`). Without the
+//!    real-time class there is no state *preempted*. Then the watchdog requests a yield in the
+//!    kernel area, and the offence follows from the CPU time alone.
 //! 4. It responds and owes nothing. It returns, but not after too many offences. Below domains that
 //!    use the whole CPU it cannot respond. So without CPU time for 50 ms it finishes its quantum at
 //!    once, as in (2).
