@@ -58,8 +58,9 @@
 //! A response can be false, and CPU time cannot. A domain that ran for its quantum and 1 ms of CPU
 //! time without the turn is preempted. So is one that kept the turn for that long while a domain of
 //! another user showed a better rank (`kept_turn`). An honest domain passes the turn at a boundary
-//! before, and sleeps without it. So the domain takes turns again only when it sleeps. The third
-//! time, each within a second of the one before, is an offence.
+//! before, and sleeps without it. So the domain takes turns again when it sleeps, or after 50 ms:
+//! work without end runs on below the others. The third time, each within a second of the one
+//! before, is an offence.
 //!
 //! A thread that waits for a lock may give its priority to the owner of that lock, which the daemon
 //! does not know. Such a thread loses its priority while it waits, at once (`lock_waits`), or when

@@ -464,8 +464,11 @@ impl CpuWatch {
     /// runs on.
     ///
     /// A domain that ran on though another one should run may claim to respond. Without the turn it
-    /// should sleep, so it takes turns again only when it does. With its priority back it would run
-    /// on beside the same job of the other domain, and would keep the KLS threads from choosing.
+    /// should sleep, so it takes turns again when it does. With its priority back it would run on
+    /// beside the same job of the other domain, and would keep the KLS threads from choosing. An
+    /// honest domain with work without end runs on below the others and never sleeps: the host had
+    /// its CPU, for example. So it takes turns again after [`PENALTY_MIN`] at the latest. One that
+    /// runs on again then offends the third time.
     pub(super) fn review_penalty(
         &mut self,
         group: &DomainGroup,
@@ -500,20 +503,21 @@ impl CpuWatch {
         let ran_ns = record.account.cpu_ns.saturating_sub(penalty.cpu_ns);
         let sleeps = is_asleep(group, member, true);
         let responded = sleeps || has_responded(member, penalty.at, tick.now);
+        let is_past = tick.now.since(penalty.at) >= PENALTY_MIN;
         let is_over = match penalty {
             Penalty { is_offence: false, is_ordinary: false, .. } => {
                 let waits = record.account.waits_for_group() || (record.is_held && is_held);
                 !owes_beyond(record, tick) && !waits && !record.awaits_group
             }
-            _ => record.account.owed_ns <= 0 && tick.now.since(penalty.at) >= PENALTY_MIN,
+            _ => record.account.owed_ns <= 0 && is_past,
         };
-        let is_over = is_over && (!penalty.is_inversion || sleeps);
+        let is_over = is_over && (!penalty.is_inversion || sleeps || is_past);
         // Its user owes, not the domain itself: it may run below the others.
         let may_run = record.is_held && responded && !owes_beyond(record, tick);
         let used = record.response.used_ns_since(record.account.cpu_ns);
         // Below domains that use the whole CPU it cannot respond, whatever it owes.
         let got_no_time = !responded && ran_ns < tick.rules.limit(member).as_nanos();
-        let has_waited = got_no_time && is_over && tick.now.since(penalty.at) >= PENALTY_MIN;
+        let has_waited = got_no_time && is_over && is_past;
         let may_finish = has_waited && !penalty.is_ordinary && !penalty.is_inversion;
         if responded && is_over && !member.shows_false_rank(tick.now) {
             (record.penalty, record.is_held) = (None, false);

@@ -608,19 +608,25 @@ fn a_domain_that_admission_refused_loses_its_turn_each_time_without_an_offence()
     assert!(measures.is_empty() && lost == LOST_MAX, "{measures:?} after {lost}");
 }
 
+/// A busy domain that ran on at [`THEN`] though another one should run.
+fn ran_on(group: &Arc<DomainGroup>) -> (Busy, CpuWatch) {
+    let busy = Busy::start(group, 1);
+    let mut watch = watch_of(group, &busy.member);
+    step(&mut watch, THEN, true);
+    let rules = Rules { band: Some(Band::WHOLE), grace: GRACE, kill: false };
+    let (stalled, kernel_tick, report) = (Span::ZERO, KERNEL_TICK, &mut |_: Report| {});
+    let mut tick = Tick { now: THEN, stalled, kernel_tick, rules: &rules, report };
+    watch.put_in_order(group, &busy.member, (group.turn.turn().ok(), 0), &mut tick);
+    (busy, watch)
+}
+
 /// Found by an attack: the domain lost its turn, claimed to respond, and had its priority back
 /// 0.5 ms later. So it ran on beside the same job of another user, and kept the KLS threads
 /// waiting.
 #[test]
 fn a_domain_that_ran_on_takes_turns_again_when_it_sleeps() {
     let group = Arc::new(DomainGroup::new(0, 1).unwrap());
-    let busy = Busy::start(&group, 1);
-    let mut watch = watch_of(&group, &busy.member);
-    step(&mut watch, THEN, true);
-    let rules = Rules { band: Some(Band::WHOLE), grace: GRACE, kill: false };
-    let (stalled, kernel_tick, report) = (Span::ZERO, KERNEL_TICK, &mut |_: Report| {});
-    let mut tick = Tick { now: THEN, stalled, kernel_tick, rules: &rules, report };
-    watch.put_in_order(&group, &busy.member, (group.turn.turn().ok(), 0), &mut tick);
+    let (busy, mut watch) = ran_on(&group);
     let mut takes_turns_after = |micros| {
         let at = THEN + Span::from_micros(micros);
         busy.owner.set_asked(at.as_nanos());
@@ -639,6 +645,22 @@ fn a_domain_that_ran_on_takes_turns_again_when_it_sleeps() {
         std::thread::yield_now();
     }
     assert!(takes_turns_after(3_000));
+}
+
+/// Found by measuring shares: a domain of PS that always has work never sleeps. After one stall of
+/// the host it ran in the ordinary class for ever.
+#[test]
+fn a_domain_that_ran_on_and_never_sleeps_takes_turns_again_after_a_while() {
+    let group = Arc::new(DomainGroup::new(0, 1).unwrap());
+    let (busy, mut watch) = ran_on(&group);
+    let takes_turns_after = |micros| {
+        let at = THEN + Span::from_micros(micros);
+        busy.owner.set_asked(at.as_nanos());
+        assert_eq!(step(&mut watch, at, true), []);
+        busy.member.is(State::Attached)
+    };
+    let ticks = [5_000, 25_000, 49_999, 50_000].map(takes_turns_after);
+    assert_eq!(ticks, [false, false, false, true]);
 }
 
 /// Found by an attack, as above: a domain ran for 29 ms without the turn.
