@@ -9,7 +9,8 @@
 //!
 //! The senders are threads on another CPU: constant, bursty (exponential times between messages),
 //! or with a file sender that sends 1,000/s. The rows add a hog or a fork bomb on the CPU, and
-//! handlers of 20 % of it. Each row is repeated until the host is calm ([`Calm`]), and all tries
+//! handlers of 20 % of it, in a process of their own. The kernel's trace begins before them and ends
+//! after them. Each row is repeated until the host is calm ([`Calm`]), and all tries
 //! are printed. A row holds if all of this is true:
 //!
 //! - Each receiver processed what it was sent, or as much as its share computes, less 1 %.
@@ -99,6 +100,9 @@ fn print_try(row: &Row, tried: &Try<Result<Outcome, Trouble>>) {
         Err(Trouble::Starved(why)) => {
             return println!("{:>7} {}  STARVED: {why}", tried.marked(), row.name());
         }
+        Err(Trouble::Handlers(why)) => {
+            return println!("{:>7} {}  NO HANDLERS: {why}", tried.marked(), row.name());
+        }
     };
     let ms = |ns: u64| ns as f64 / 1e6;
     let (mut samples, mut wakes) = outcome.samples_ns();
@@ -141,6 +145,9 @@ fn faults(row: &Row, outcome: &Outcome) -> Vec<String> {
         faults.push("the lag".to_owned());
     }
     let handlers::Ended { jobs, missed, .. } = outcome.handled;
+    if row.handlers && jobs == 0 {
+        faults.push("no job of the handlers".to_owned());
+    }
     if missed > 0 {
         faults.push(format!("{missed} of {jobs} jobs of handlers missed"));
     }
@@ -165,7 +172,9 @@ impl Verdict {
         match tries.iter().find(|tried| tried.judged).map(|tried| &tried.result) {
             None => self.skipped.push(format!("{name} ({})", why_none_is_judged(tries))),
             Some(Err(Trouble::Missing(why))) => self.skipped.push(format!("{name} ({why})")),
-            Some(Err(Trouble::Starved(why))) => self.broken.push(format!("{name} ({why})")),
+            Some(Err(Trouble::Starved(why) | Trouble::Handlers(why))) => {
+                self.broken.push(format!("{name} ({why})"))
+            }
             Some(Ok(outcome)) => {
                 self.seconds_ns.extend(outcome.of_seconds_ns());
                 let faults = faults(row, outcome);

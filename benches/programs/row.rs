@@ -89,6 +89,8 @@ pub(crate) enum Trouble {
     Missing(String),
     /// The programs did not start, or did not end: they got too little of the CPU.
     Starved(String),
+    /// The handlers were refused, or died.
+    Handlers(String),
 }
 
 impl From<String> for Trouble {
@@ -216,10 +218,12 @@ fn run_in(row: &Row, seconds: u64, folder: &Path) -> Result<Outcome, Trouble> {
     }
     let pids = wait_for_receivers(&socket)?;
     let trace = Trace::start();
-    let handlers = row.handlers.then(|| Handlers::start(&socket)).transpose()?;
+    let started = row.handlers.then(|| Handlers::start(&socket));
+    let handlers = started.transpose().map_err(Trouble::Handlers)?;
     std::thread::sleep(LEAD);
     let sent = send_all(row.senders, ports, Duration::from_secs(seconds));
-    let handled = handlers.map(Handlers::end).transpose()?.unwrap_or_default();
+    let handled = handlers.map(Handlers::end).transpose().map_err(Trouble::Handlers)?;
+    let handled = handled.unwrap_or_default();
     let events = trace.and_then(Trace::stop);
     let names = names_of_threads();
     end_all(&mut programs, &pids, ports);

@@ -29,6 +29,8 @@ use workload::QUANTUM;
 const LOAD_THREADS: u32 = 2;
 /// The most by which the part of a domain may be off, in percent of the CPU.
 const DEVIATION_MAX: f64 = 0.5;
+/// And as a fraction of that part, which counts for small ones.
+const PART_DEVIATION_MAX: f64 = 0.1;
 /// 0.2 % of the measured CPU for the 15 seconds of a row.
 const CALM: Calm = Calm { tries_max: 3, stolen_ms_max: 30, wait_s_max: 10, ..Calm::ONCE };
 
@@ -82,6 +84,7 @@ parts off: the worst |CPU time - part of what all domains got|, in percent of th
 lags, in quanta, behind or ahead: of domains, sampled by the daemon's status every few ms; of an
 activity in its domain, the largest of all upcalls and returns.
 bound of a lag at each level: a quantum, by how much the longest PDU was longer, and a hand-off.
+Rows hold if also 99 % of the samples are near the bound without longer PDUs, and no domain offended.
 above: the samples of domains above 1.5 quanta and a hand-off, in percent. A sample may be taken
 while the host has the CPU, or before the accounts follow the CPU clocks, every 10 ms. And late
 timers make the turns of ordinary programs longer, most of all on a CPU that idles meanwhile.
@@ -129,10 +132,13 @@ impl Verdict {
     fn of(row: &Row) -> Self {
         let worst_ns = row.lags_ns.last().copied().unwrap_or_default();
         let worst_ns = worst_ns.max(row.activity_lag_ns_max());
-        let has_all = !row.lags_ns.is_empty();
+        let usual_ns = percentile(&mut row.lags_ns.clone(), 99.0);
+        let is_bounded = usual_ns <= near_ns(row) && worst_ns <= row.bound_ns();
         Verdict {
-            parts: row.worst_deviation() <= DEVIATION_MAX,
-            lags: has_all && worst_ns <= row.bound_ns(),
+            parts: row.worst_deviation() <= DEVIATION_MAX
+                && row.worst_part_deviation() <= PART_DEVIATION_MAX
+                && row.offences.is_empty(),
+            lags: !row.lags_ns.is_empty() && is_bounded,
         }
     }
 
@@ -154,8 +160,7 @@ fn line(tried: &Try<Row>) -> String {
     let seconds = row.elapsed.as_nanos() as f64 / 1e9;
     let domains = row.cpu_ns() as f64 / seconds / 1e7;
     let lag = |percent| quanta(percentile(&mut row.lags_ns.clone(), percent));
-    let near_ns = (QUANTUM + QUANTUM / 2 + row.hand_off).as_nanos();
-    let above = row.lags_ns.iter().filter(|&&ns| ns > near_ns).count();
+    let above = row.lags_ns.iter().filter(|&&ns| ns > near_ns(row)).count();
     let above = above as f64 * 100.0 / row.lags_ns.len().max(1) as f64;
     format!(
         "{:>6} {:>9} {domains:>9.2} {:>9.3} {:>8.2} {:>11.0} | {:>7.3} {:>7.3} {:>7.3} {above:>6.2} \
@@ -176,6 +181,11 @@ fn line(tried: &Try<Row>) -> String {
         row.offences.len(),
         Verdict::of(row).words()
     )
+}
+
+/// 1.5 quanta and a hand-off: a PDU takes somewhat longer than a quantum.
+fn near_ns(row: &Row) -> u64 {
+    (QUANTUM + QUANTUM / 2 + row.hand_off).as_nanos()
 }
 
 /// The part of each domain, and what it got.

@@ -69,6 +69,13 @@ impl Row {
         self.domains.iter().map(|got| self.deviation(got).abs()).fold(0.0, f64::max)
     }
 
+    /// How far a domain is from its part, as a fraction of that part.
+    pub(crate) fn worst_part_deviation(&self) -> f64 {
+        let all_ns = self.cpu_ns() as f64;
+        let off = |got: &Got| (got.cpu_ns as f64 / (all_ns * got.part).max(1.0) - 1.0).abs();
+        self.domains.iter().map(off).fold(0.0, f64::max)
+    }
+
     pub(crate) fn longest_ns(&self) -> u64 {
         self.domains.iter().map(|got| got.ended.longest_ns).max().unwrap_or_default()
     }

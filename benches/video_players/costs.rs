@@ -62,6 +62,11 @@ impl Costs {
         Costs { usual: percentile_of(50.0), most: with_margin(percentile_of(DECLARED_PERCENTILE)) }
     }
 
+    /// The declared cost without its margin.
+    pub fn without_margin(&self) -> Span {
+        self.most * 100 / (100 + MARGIN_PERCENT)
+    }
+
     /// The number of players whose declared cost admission has room for.
     pub fn admitted(&self) -> usize {
         let room = PERIOD.as_nanos() * u64::from(CPU_LIMIT.ppm()) / 1_000_000;

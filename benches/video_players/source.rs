@@ -28,15 +28,15 @@ pub struct Receiver {
 pub struct Sent {
     /// Counted frames of each player that found no room in its stream.
     pub dropped: Vec<u64>,
-    /// Counted frames of each player that were sent later than planned by more than [`LATE`]: the
-    /// host or another program had the CPU of the source.
-    pub late: Vec<u64>,
+    /// Counted frames that were sent later than planned by more than [`LATE`]: the host or another
+    /// thread had the CPU of the source.
+    pub late: u64,
     /// The most by which a frame was sent later than planned.
     pub late_max: Span,
 }
 
-/// A player may not be able to show a frame that is sent so much later than planned.
-pub const LATE: Span = Span::from_millis(2);
+/// A frame that is sent so much later than planned is told.
+const LATE: Span = Span::from_millis(2);
 
 /// Sends the frames up to the end of `counted` to each player, one each period, from a phase of its
 /// own. Each is up to [`JITTER`] late, as over a network. Then ends the streams. Arrivals are the
@@ -57,14 +57,13 @@ pub fn start(
         // Without the right to a real-time class it sends as an ordinary thread. The bench prints
         // how late it was.
         let _ = schedule::set_fifo(SOURCE_PRIORITY);
-        let none = vec![0; players.len()];
-        let mut sent = Sent { dropped: none.clone(), late: none, late_max: Span::ZERO };
+        let mut sent = Sent { dropped: vec![0; players.len()], late: 0, late_max: Span::ZERO };
         for (at, player, number) in arrivals(players.len(), begin, counted.end) {
             upcall_sys::clock::sleep_until_ns(at.as_nanos());
             let now = clock::now();
             let late = now.since(at);
             sent.late_max = sent.late_max.max(late);
-            sent.late[player] += u64::from(late > LATE && counted.contains(&number));
+            sent.late += u64::from(late > LATE && counted.contains(&number));
             // Each player starts at another place in the clip.
             let place = (usize::try_from(number).unwrap_or(0) + player * 7) % clip.frames.len();
             let start = first_display(player, begin);

@@ -55,26 +55,20 @@ pub struct Outcome {
 
 impl Outcome {
     /// The mean and the worst of the players that a daemon admitted, or of those that it refused.
-    /// `None` if there are none. Frames that were sent too late count as shown, up to the whole
-    /// rate: no scheduler of the measured CPU can show them.
+    /// `None` if there are none.
     pub fn mean_worst_of(&self, is_admitted: bool) -> Option<[f64; 2]> {
         let admitted = self.admitted.as_ref()?;
-        let frames = self.all_counts.iter().zip(&self.sent.late).enumerate();
-        let of = frames.filter(|(player, _)| admitted.contains(player) == is_admitted);
-        let rates: Vec<f64> = of
-            .map(|(_, (counts, late))| self.rate((counts.in_time + late).min(self.frames)))
-            .collect();
+        let rates = self.rates();
+        let of = rates.iter().enumerate().filter(|(at, _)| admitted.contains(at) == is_admitted);
+        let rates: Vec<f64> = of.map(|(_, &rate)| rate).collect();
         let worst = rates.iter().copied().reduce(f64::min)?;
         Some([rates.iter().sum::<f64>() / rates.len() as f64, worst])
     }
 
     /// Frames per second of each player.
     pub fn rates(&self) -> Vec<f64> {
-        self.all_counts.iter().map(|counts| self.rate(counts.in_time)).collect()
-    }
-
-    fn rate(&self, frames: u64) -> f64 {
-        frames as f64 * 1e9 / (self.frames as f64 * PERIOD.as_nanos() as f64)
+        let seconds = self.frames as f64 * PERIOD.as_nanos() as f64 / 1e9;
+        self.all_counts.iter().map(|counts| counts.in_time as f64 / seconds).collect()
     }
 
     /// The mean of the players, the worst and the best.

@@ -36,9 +36,8 @@
 //!    shows that it did not run has lost the time to the host. It finishes its quantum at once.
 //! 3. Now it is an offence. The limit is in CPU time of the domain's thread, so waits and stopped
 //!    processes do not count. Time that the host took without reporting it does not count either
-//!    (`meter`), nor does time for which the host keeps the CPU stopped (`steal`). Without the
-//!    real-time class there is no state *preempted*. Then the watchdog requests a yield in the
-//!    kernel area, and the offence follows from the CPU time alone.
+//!    (`meter`). Without the real-time class there is no state *preempted*. Then the watchdog
+//!    requests a yield in the kernel area, and the offence follows from the CPU time alone.
 //! 4. It responds and owes nothing. It returns, but not after too many offences. Below domains that
 //!    use the whole CPU it cannot respond. So without CPU time for 50 ms it finishes its quantum at
 //!    once, as in (2).
@@ -199,10 +198,8 @@ impl<R: FnMut(Report)> Watchdog<R> {
             }
             steal.update(now);
             for watch in &mut self.cpu_states {
-                let cpu = watch.cpu_state.cpu;
-                watch.taken = steal.taken(cpu);
+                watch.taken = steal.taken(watch.cpu_state.cpu);
                 let (now, rules, report) = (now(), &self.rules, &mut self.report);
-                let stalled = stalled.max(steal.stopped(cpu));
                 let mut tick = Tick { now, stalled, kernel_tick, rules, report };
                 if is_tick {
                     watch.check(&mut tick);

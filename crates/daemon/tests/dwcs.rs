@@ -315,7 +315,8 @@ fn processes_that_may_miss_jobs_keep_their_windows_whenever_they_start() {
         let is_offence = |event: &DaemonEvent| matches!(event, DaemonEvent::Offence { .. });
         let offences: Vec<_> = server.stop().into_iter().filter(is_offence).collect();
         println!("jobs, misses, violated windows, releases off the grid: {found:?}, {offences:?}");
-        let is_kept = found.iter().all(|of| of[0] > 100 && of[2..] == [0, 0]);
+        // 1.4 s of periods of 10 ms, each of which has a record.
+        let is_kept = found.iter().all(|of| of[0] >= 130 && of[2..] == [0, 0]);
         let misses: u64 = found.iter().map(|of| of[1]).sum();
         let is_kept = is_kept && misses > 100 && offences.is_empty();
         if is_kept { Ok(()) } else { Err(format!("{found:?} {offences:?}")) }

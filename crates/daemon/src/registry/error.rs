@@ -114,6 +114,8 @@ pub enum PlaceError {
     OtherUser(u32),
     /// PS: another domain of the user says something else of the group.
     Group(GroupConflict),
+    /// PS: the domains of the user have 256 groups with members.
+    GroupsUsedUp,
     /// The domain has no activity with this place.
     NoActivity(u32),
     /// A share or a weight is out of range.
@@ -187,6 +189,9 @@ impl fmt::Display for PlaceError {
                  a CPU belong to one user"
             ),
             PlaceError::Group(conflict) => conflict.fmt(f),
+            PlaceError::GroupsUsedUp => {
+                f.write_str("the processes of the user have 256 groups with members, at most that")
+            }
             PlaceError::NoActivity(order) => {
                 write!(f, "the domain has no activity with place {order}")
             }

@@ -34,8 +34,10 @@ impl Registry {
             return Err(PlaceError::Cpu(cpu));
         }
         if share > before {
+            // Refused ones cost nobody else a place.
             let has_activities = self.domains.values().any(|other| {
-                other.owner.uid != uid && other.activities.values().any(|of| of.cpu == cpu)
+                let mut activities = other.activities.values();
+                other.owner.uid != uid && activities.any(|of| of.cpu == cpu && !of.unscreened)
             });
             if has_activities || self.is_of_other_user(cpu, uid) {
                 return Err(PlaceError::OtherUser(cpu));
@@ -87,9 +89,13 @@ impl Registry {
         self.domains.values().any(|domain| domain.owner.uid != uid && !domain.events.is_empty())
     }
 
-    /// An activity leaves its CPU at `now`, maybe within a window.
+    /// An activity has left its CPU at `now`, maybe within a window. The last one leaves no window
+    /// behind that matters, so no user can keep the next one waiting.
     pub(super) fn note_window(&mut self, activity: &Activity, now: Instant) {
-        if self.discipline.aligns_releases() && !activity.unscreened {
+        let all = self.domains.values().flat_map(|domain| domain.activities.values());
+        if !all.into_iter().any(|other| other.cpu == activity.cpu && !other.unscreened) {
+            self.windows_end.remove(&activity.cpu);
+        } else if self.discipline.aligns_releases() && !activity.unscreened {
             let end = self.windows_end.entry(activity.cpu).or_insert(Instant::ZERO);
             *end = activity.window_end(now).max(*end);
         }

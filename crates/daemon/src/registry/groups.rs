@@ -14,6 +14,9 @@ use super::Registry;
 use super::error::{DefineError, GroupConflict, PlaceError};
 use super::group::{DefinedGroup, Key, KnownGroup};
 
+/// Groups of a user at most. Each change of a claim computes the parts of all groups anew.
+const USER_GROUPS_MAX: usize = 256;
+
 impl Registry {
     /// PS: defines the next group of a domain. Groups are numbered from 0.
     ///
@@ -71,6 +74,7 @@ impl Registry {
         let path: Vec<_> =
             path.into_iter().rev().map(|at| (at, domain.groups[at].clone())).collect();
         let mut used = self.used_groups();
+        let mut left = USER_GROUPS_MAX.saturating_sub(self.groups_of(uid, &used));
         let mut parent = None;
         for (number, DefinedGroup { name, group }) in path {
             let key = match name.is_empty() {
@@ -82,7 +86,11 @@ impl Registry {
             let at = match same {
                 Some(at) if self.groups[at].group == asked => at,
                 Some(at) => return Err(self.conflict(key, asked, self.groups[at].group)),
-                None => self.add_group(&mut used, KnownGroup { key, group: asked }),
+                None if left == 0 => return Err(PlaceError::GroupsUsedUp),
+                None => {
+                    left -= 1;
+                    self.add_group(&mut used, KnownGroup { key, group: asked })
+                }
             };
             parent = u16::try_from(at).ok().map(GroupId);
         }
@@ -138,6 +146,18 @@ impl Registry {
     /// All known groups, as the registry numbers them.
     pub(super) fn known_groups(&self) -> Vec<Group> {
         self.groups.iter().map(|known| known.group).collect()
+    }
+
+    /// How many of the groups in use are a user's.
+    fn groups_of(&self, uid: u32, used: &[bool]) -> usize {
+        let of_user = |known: &KnownGroup| match known.key {
+            Key::Named { uid: of, .. } => of == uid,
+            Key::Own { generation, .. } => {
+                let mut domains = self.domains.values();
+                domains.any(|domain| domain.generation == generation && domain.owner.uid == uid)
+            }
+        };
+        used.iter().zip(&self.groups).filter(|&(&used, known)| used && of_user(known)).count()
     }
 
     /// The group of a domain with this number, as the registry numbers it. `None`: it has no

@@ -597,6 +597,17 @@ fn who_takes_the_part_of_a_window_waits_for_its_end() {
     registry.close(one, first.order, at(5));
     let next = registry.create(two, "w", &third, false).unwrap();
     assert_eq!(next.not_before, at(35));
+    // Where all have left nobody waits, however long a window was (found by an attack).
+    for domain in [one, two] {
+        registry.detach(domain, at(50));
+    }
+    let [one, two] = [0, 0].map(|uid| registry.attach(owner(uid), "d", "dwcs").unwrap());
+    let long = Need { window_misses: u32::MAX - 1, window_periods: u32::MAX, ..need(1) };
+    let long = registry.create(one, "x", &long, false).unwrap();
+    registry.close(one, long.order, at(51));
+    for _ in 0..3 {
+        assert_eq!(registry.create(two, "y", &third, false).unwrap().not_before, at(0));
+    }
     // Where every job is done in time nobody waits.
     registry.detach(one, at(50));
     registry.detach(two, at(50));

@@ -13,7 +13,7 @@ use upcall_shm::turn_page::Turn;
 
 use super::arming::{Contender, LOOK_MIN, next_look};
 use super::cpu_watch::{CpuWatch, last_response};
-use super::measures::{put_below_others, revoke_turn, update_cpu_count};
+use super::measures::{put_below_others, put_into_ordinary_class, revoke_turn, update_cpu_count};
 use super::record::{Beside, Suspicion, is_awake, is_ready};
 use super::standstill::CHOICE_MAX;
 use super::tick::Tick;
@@ -287,8 +287,9 @@ impl CpuWatch {
     /// more its turn. The third time within a short time is an offence. The first two are none: the
     /// kernel's count may be out of date, and a new domain may take its time to start.
     ///
-    /// It is none either for a domain of which admission refused all activities. Its limit here is
-    /// 1 ms, and its PDUs may be longer: it has said so.
+    /// A domain of which admission refused all activities has a limit of 1 ms here, and its PDUs
+    /// may be longer: it has said so. So it does not offend. From the third time on it runs in the
+    /// ordinary class for a while, so that it costs others no more than an offender does.
     pub(super) fn put_in_order(
         &mut self,
         group: &DomainGroup,
@@ -298,11 +299,17 @@ impl CpuWatch {
     ) {
         let Some(record) = self.record_of(member) else { return };
         record.passed_over = None;
-        if record.inversions.is_one_too_many(tick.now) && !member.limits.is_refused() {
-            self.act_against(group, member, (Measure::OutPrioritised, used_ns), tick);
-            turn.into_iter().for_each(|turn| revoke_turn(group, turn));
-        } else {
-            self.preempt(group, member, turn, tick);
+        match record.inversions.is_one_too_many(tick.now) {
+            true if member.limits.is_refused() => {
+                record.put_away(tick.now, false);
+                put_into_ordinary_class(group, member, tick.rules);
+                turn.into_iter().for_each(|turn| revoke_turn(group, turn));
+            }
+            true => {
+                self.act_against(group, member, (Measure::OutPrioritised, used_ns), tick);
+                turn.into_iter().for_each(|turn| revoke_turn(group, turn));
+            }
+            false => self.preempt(group, member, turn, tick),
         }
         if let Some(penalty) = self.record_of(member).and_then(|of| of.penalty.as_mut()) {
             penalty.is_inversion = true;

@@ -50,7 +50,7 @@ pub(crate) struct Rules {
 /// One tick at one CPU.
 pub(super) struct Tick<'t> {
     pub(super) now: Instant,
-    /// How long the machine or this CPU stood still before it, at least.
+    /// How long the machine stood still before it, at least.
     pub(super) stalled: Span,
     pub(super) kernel_tick: Span,
     pub(super) rules: &'t Rules,

@@ -186,3 +186,30 @@ fn under_another_policy_groups_mean_nothing() {
     registry.create(number, "a", &member(Some(0), 1), false).unwrap();
     assert_eq!(registry.parts(1), None);
 }
+
+/// Each change of a claim computes the parts of all groups, so one user may not have any number.
+#[test]
+fn a_user_has_a_limited_number_of_groups() {
+    let mut registry = registry(&PS, 1_000_000_000);
+    let mine = domains::<8>(&mut registry);
+    let define = |registry: &mut Registry, domain| {
+        registry.define_group(domain, "", (None, Portion::Weight(1))).unwrap();
+    };
+    for &domain in &mine[..7] {
+        for group in 0..40 {
+            define(&mut registry, domain);
+            let created = registry.create(domain, "x", &member(Some(group), 1), false);
+            let known = 40 * (domain - mine[0]) + group;
+            match created {
+                Ok(_) => assert!(known < 256, "{known}"),
+                Err(error) => {
+                    assert_eq!((error, known >= 256), (PlaceError::GroupsUsedUp, true), "{known}");
+                }
+            }
+        }
+    }
+    // What ends makes room.
+    registry.detach(mine[0], Instant::ZERO);
+    define(&mut registry, mine[7]);
+    registry.create(mine[7], "x", &member(Some(0), 1), false).unwrap();
+}
