@@ -2,8 +2,9 @@
 //!
 //! The kernel leaves out of its count the time that the host reports as taken (`steal`, if the
 //! guest is built with `PARAVIRT_TIME_ACCOUNTING`). The kernel charges time that the host took
-//! without a report to the thread on the CPU. Two signs reveal such time. The watchdog woke late
-//! although no other thread had its CPU, or the count grew by more than the time that passed.
+//! without a report to the thread on the CPU. Two signs here reveal such time. The watchdog woke
+//! late although no other thread had its CPU, or the count grew by more than the time that passed.
+//! The third sign, a CPU whose times stand still, is in [`super::steal`].
 //!
 //! This module computes with numbers only. [`super::account`] uses it.
 
