@@ -167,8 +167,9 @@ fn print_setting(setting: &Setting, costs: &Costs) {
          {SHOWN_AFTER} after they were to come, so this nearly is the order of display times. rr-150us: players that go to\n\
          the end of the queue every 150 us, the paper's slice. rmdp: each player is a domain under a daemon,\n\
          all of one rank; those that it refuses play without a reservation, below all that it admitted.\n\
-         dwcs: up to {} players are domains under a daemon. It admits only what loses nothing, so more\n\
-         players are handlers of one process. They have windows of 1/10, 1/2, 4/5 in turn, and are upcalled\n\
+         dwcs: up to {} players are domains under a daemon. It admits no windows of 1/10 that need their\n\
+         misses (more than one service a window), so more players are handlers of one process. They have\n\
+         windows of 1/10, 1/2, 4/5 in turn, and are upcalled\n\
          by the clock of one screen, without an event server. +ev: the I/O event service in the process\n\
          that sends the frames raises an event for the next frame, ranked by its display time, when the\n\
          frame before it is displayed.",

@@ -71,8 +71,8 @@ impl Variant {
     }
 
     /// Whether each of `players` players is a domain under a daemon that admits `admitted` of them.
-    /// A daemon admits under DWCS only what misses nothing (docs/decisions/0022). So beyond that
-    /// one process plays, whose windows allow misses.
+    /// Under DWCS a daemon admits no windows of 1/10 that need their misses: they ask for more than
+    /// one service a window (docs/decisions/0022). So beyond that one process plays.
     pub fn has_daemon(self, players: usize, admitted: usize) -> bool {
         self.is_upcall() && (!self.has_windows() || players <= admitted)
     }

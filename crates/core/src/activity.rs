@@ -116,9 +116,10 @@ pub enum WorkClass {
     Background,
 }
 
-/// `x/y`: at most `misses` of `periods` consecutive periods may be missed. The windows follow one
-/// another from the first release on (ecalls-2001 §2.4). [`crate::policy::dwcs`] explains why the
-/// constraint does not hold for *any* `y` periods in a row. `misses < periods`, `periods >= 1`.
+/// `x/y`: of each `periods` periods, counted from the first release, at most `misses` are missed
+/// (ecalls-2001 §2.4). Where two such windows meet, up to `2x` periods in a row may be missed.
+/// [`crate::policy::dwcs`] explains why the constraint does not hold for *any* `y` periods in a
+/// row. `misses < periods`, `periods >= 1`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Window {
     /// `x`.

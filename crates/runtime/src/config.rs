@@ -128,8 +128,9 @@ pub struct Config {
     /// [`Notice::NoMemoryLock`](crate::Notice::NoMemoryLock) says so.
     pub memory_lock: MemoryLock,
     /// If set, the process takes part as a domain of this daemon. The daemon then sets the CPUs and
-    /// the cost of a hand-off, and decides admission. Only in upcall mode, and not with
-    /// groups (PS). The policy and its time quantum must be those of the daemon.
+    /// the cost of a hand-off, and decides admission. Only in upcall mode. The policy and its time
+    /// quantum must be those of the daemon. Groups (PS) with names are shared with the user's other
+    /// domains ([`naming_groups`](upcall_core::discipline::Discipline::naming_groups)).
     pub daemon: Option<Attach>,
 }
 

@@ -276,12 +276,13 @@ impl Runtime {
     }
 
     /// Gives a handler another share or weight, if admission grants it (PS). The kind stays: a
-    /// share for a share, a weight for a weight. The handler may run meanwhile. The change holds at
-    /// once, and the handler keeps its lag. A handler that runs goes on until its present request
-    /// ends. No effect on a handler that is closed. In the baseline modes the call does not change
-    /// the order of execution, which the kernel decides. Does not wait for the executor. Allocates;
-    /// one analysis of the CPU, about 20 for a refusal. Under a daemon the call blocks until the
-    /// daemon has answered.
+    /// share for a share, a weight for a weight. A member of a group claims a weight in it. The
+    /// share or weight of the group itself cannot change while it has members. The handler may run
+    /// meanwhile. The change holds at once, and the handler keeps its lag. A handler that runs goes
+    /// on until its present request ends. No effect on a handler that is closed. In the baseline
+    /// modes the call does not change the order of execution, which the kernel decides. Does not
+    /// wait for the executor. Allocates; one analysis of the CPU, about 20 for a refusal. Under a
+    /// daemon the call blocks until the daemon has answered.
     ///
     /// ```no_run
     /// # extern crate upcall_runtime as upcall;
@@ -334,26 +335,40 @@ impl Runtime {
     /// Gives the event server of `cpu` this share of the CPU, if admission grants it (DWCS). The
     /// share replaces the earlier one. Events may use it ahead of jobs, and every job still meets
     /// its deadline. `None` takes the share back: then events are served where nothing is ready, or
-    /// in order of deadlines. No effect if there is no such CPU. Does not wait for the executor.
-    /// Allocates; one analysis.
+    /// in order of deadlines. No effect without a daemon if there is no such CPU. Does not wait for
+    /// the executor. Allocates; one analysis.
+    ///
+    /// A share is granted only where every job is done in time. So it is refused beside handlers
+    /// that must use the misses of their windows, and such handlers are refused beside a share.
     ///
     /// Under a daemon each process has event servers of its own, and asks the daemon for their
-    /// shares. The call blocks until the daemon has answered. The share goes back when the process
-    /// ends. `reservations().event_share()` knows only this process, and is `None` there.
+    /// shares. The shares of all domains of a CPU add up. The call blocks until the daemon has
+    /// answered. The share goes back when the process ends.
     ///
     /// ```no_run
     /// # extern crate upcall_runtime as upcall;
-    /// use upcall::{Config, Runtime, discipline::DWCS};
-    /// let config = Config { discipline: &DWCS, cpus: vec![1], ..Config::default() };
-    /// let mut runtime = Runtime::start(config)?;
-    /// // After the handlers are created: the share that they leave.
-    /// runtime.reserve_events(1, runtime.reservations().event_share(1))?;
+    /// use upcall::{Config, Runtime, activity::ActivityParams};
+    /// use upcall::{admission::Share, discipline::DWCS, time::Span};
+    /// let mut runtime = Runtime::start(Config { discipline: &DWCS, ..Config::default() })?;
+    /// let params = ActivityParams::new(Span::from_millis(10), Span::from_millis(1));
+    /// let player = runtime.handler("player", params, |batch| {
+    ///     if batch.take_event().is_some() && batch.proceed() {
+    ///         // process one event
+    ///     }
+    /// })?;
+    /// let (cpu, _) = runtime.place(player).ok_or("closed")?;
+    /// runtime.reserve_events(cpu, Share::from_ppm(50_000))?; // 5 % of the CPU of `player`
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
+    /// Without a daemon, `reservations().event_share(cpu)` is the largest share that fits. In a
+    /// domain it is `None`, which would take the share back: `reservations()` does not know what
+    /// the daemon granted.
+    ///
     /// # Errors
     /// The share does not fit, or the policy has no event server. A daemon that refuses, or does
-    /// not answer, is [`Reason::ByDaemon`](crate::admission::Reason). Then nothing has changed.
+    /// not answer, is [`Reason::ByDaemon`](crate::admission::Reason). It also refuses a CPU that is
+    /// not its own. Then nothing has changed.
     pub fn reserve_events(&mut self, cpu: u32, share: Option<Share>) -> Result<(), Box<Refusal>> {
         if let Some(domain) = &mut self.domain {
             let refused = |told| Err(Box::new(self.reservations.events_refused_elsewhere(told)));

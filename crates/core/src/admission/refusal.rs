@@ -119,7 +119,6 @@ pub enum Reason {
         /// The policy.
         policy: &'static str,
     },
-    /// A share or a weight was claimed under a policy without either.
     /// The daemon that admits refuses.
     ByDaemon {
         /// Why, in one line, and what would fit.

@@ -66,8 +66,10 @@
 //! # Events for an admitted handler
 //!
 //! An event releases nothing: the handler takes its events when its next job runs, the one of the
-//! smallest rank first. Each event counts as a PDU. A taken event cannot be put back, so the
-//! handler keeps an event that it may not process any more in this upcall:
+//! smallest rank first. Under the policy `dwcs`, an *event server* serves events before that, in a
+//! share of the CPU that [`Runtime::reserve_events`](crate::Runtime::reserve_events) reserves. Each
+//! event counts as a PDU. A taken event cannot be put back, so the handler keeps an event that it
+//! may not process any more in this upcall:
 //!
 //! ```
 //! use std::sync::Arc;

@@ -4,9 +4,9 @@
 //! processes on one CPU know nothing of each other, and together may ask for more than the CPU has.
 //! The daemon, `upcalld`, puts their handlers into one order. It has one admission for all, and the
 //! most urgent handler runs next, in any of the processes. A process under a daemon is a *domain*.
-//! Every policy works under a daemon, but no groups. Under `ps` both must have the same time
-//! quantum. `upcall run` and `upcalld` lock the CPUs whose time they promise. The library locks
-//! nothing: a program that needs its promises beside other programs attaches to a daemon.
+//! Every policy works under a daemon. Under `ps`, policy, time quantum and the definition of shared
+//! groups must agree. `upcall run` and `upcalld` lock the CPUs whose time they promise. The library
+//! locks nothing: a program that needs its promises beside other programs attaches to a daemon.
 //!
 //! ```no_run
 //! use upcall::activity::ActivityParams;
@@ -59,7 +59,34 @@
 //! ([`ps_with_groups`](crate::discipline::ps_with_groups) and
 //! [`naming_groups`](crate::discipline::Discipline::naming_groups)). In a group of 40 %, weights of
 //! 1 and 3 in two processes give 10 and 30 %. A process that says another share for the group is
-//! refused.
+//! refused:
+//!
+//! ```no_run
+//! use upcall::activity::{ActivityParams, Claim, GroupId, Terms};
+//! use upcall::discipline::ps_with_groups;
+//! use upcall::policy::ps::{Group, QUANTUM_DEFAULT};
+//! use upcall::time::Span;
+//! use upcall::{Attach, Config, Runtime, admission::Share, daemon_socket};
+//!
+//! let share = Share::from_ppm(400_000).ok_or("a share of 0")?;
+//! let video = Group { claim: Claim::Share(share), parent: None };
+//! let ps = ps_with_groups(QUANTUM_DEFAULT, vec![video])?.naming_groups(vec!["video".into()])?;
+//! let discipline = Box::leak(Box::new(ps));
+//! let daemon = Some(Attach { socket: daemon_socket()?, name: "player".into() });
+//! let mut upcall = Runtime::start(Config { discipline, daemon, ..Config::default() })?;
+//! let need = ActivityParams::new(Span::from_millis(40), Span::from_millis(1)).batch(20);
+//! let terms = Terms { group: Some(GroupId(0)), weight: Some(3), ..Terms::default() };
+//! let decode = upcall.handler("decode", (need, terms), |batch| while batch.proceed() {})?;
+//! upcall.run(decode)?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! The other process differs only in its name, its handler and the weight 1. A group has its part
+//! on each CPU where it has a member. So the numbers above are those of two processes on one CPU
+//! (`upcalld --policy ps --cpus 1`).
+//!
+//! Under `dwcs` a process may reserve a part of a CPU for the events of its handlers
+//! ([`Runtime::reserve_events`](crate::Runtime::reserve_events)).
 //!
 //! - The process runs on the CPUs of the daemon. [`Config::cpus`](crate::Config::cpus) is ignored.
 //! - The daemon refuses with `CreateError::RefusedByDaemon`, with reason and hint in words.
