@@ -9,9 +9,9 @@
 //!
 //! The senders are threads on another CPU: constant, bursty (exponential times between messages),
 //! or with a file sender that sends 1,000/s. The rows add a hog or a fork bomb on the CPU, and
-//! handlers of 20 % of it, in a process of their own. The kernel's trace begins before them and ends
-//! after them. Each row is repeated until the host is calm ([`Calm`]), and all tries
-//! are printed. A row holds if all of this is true:
+//! handlers of 20 % of it, in a process of their own. The kernel's trace begins before them and
+//! ends after them. Each row is repeated until the host is calm ([`Calm`]), and all tries are
+//! printed. A row holds if all of this is true:
 //!
 //! - Each receiver processed what it was sent, or as much as its share computes, less 1 %.
 //! - No job of a handler missed.
