@@ -21,7 +21,7 @@ use upcall_daemon::programs::{
     ProgramError, ProgramId, ProgramNeed, ProgramStatus, Programs, supervise,
 };
 use upcall_sys::cgroup::{Cgroup, Hierarchy, WEIGHT_MAX_PPM};
-use upcall_sys::clock::{monotonic_ns, sleep_until_ns, thread_cpu_ns};
+use upcall_sys::clock::{kernel_tick_ns, monotonic_ns, sleep_until_ns, thread_cpu_ns};
 use upcall_sys::process::{Child, SpawnOptions, effective_user, spawn};
 use upcall_sys::schedule::{allowed_cpus, allowed_cpus_of, pin_thread, set_fifo, set_fifo_of};
 
@@ -271,6 +271,14 @@ fn handler(cpu: u32, is_over: &AtomicBool) {
     }
 }
 
+/// Whether the kernel has the fault of docs/decisions/0020, from Linux 6.13 on. Beside a fork bomb
+/// a program may then lack a kernel tick in a window.
+fn kernel_has_fault() -> bool {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let mut numbers = release.split(['.', '-']).map_while(|word| word.trim().parse::<u32>().ok());
+    (numbers.next(), numbers.next()) >= (Some(6), Some(13))
+}
+
 #[test]
 #[ignore = "needs root"]
 fn the_supply_is_as_promised_beside_handlers_and_a_fork_bomb() {
@@ -287,6 +295,7 @@ fn the_supply_is_as_promised_beside_handlers_and_a_fork_bomb() {
     let admitted = programs.admit(0, child.pid(), &asked, &load).unwrap();
     let (share, burst, quantum) = (admitted.share.unwrap(), admitted.burst, admitted.quantum);
     let supply = Supply { share, burst, quantum };
+    let missing_ns_max = if kernel_has_fault() { kernel_tick_ns().cast_signed() } else { 0 };
     let is_over = AtomicBool::new(false);
     std::thread::scope(|threads| {
         threads.spawn(|| handler(parent.cpu, &is_over));
@@ -301,7 +310,10 @@ fn the_supply_is_as_promised_beside_handlers_and_a_fork_bomb() {
                 worst_ns = worst_ns.min(used_ns.cast_signed() - promised.as_nanos().cast_signed());
             }
             println!("{supply:?}: the worst 100 ms had {worst_ns} ns more than promised");
-            if worst_ns >= 0 { Ok(()) } else { Err(format!("{worst_ns} ns of {supply:?}")) }
+            match worst_ns >= -missing_ns_max {
+                true => Ok(()),
+                false => Err(format!("{worst_ns} ns of {supply:?}")),
+            }
         };
         // Also if the attempts panic: the scope waits for the thread.
         let _over = Over(&is_over);

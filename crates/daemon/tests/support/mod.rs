@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use upcall_core::discipline::Discipline;
 use upcall_daemon::server::{Config, Daemon, DaemonEvent, Stopper};
@@ -162,6 +163,8 @@ pub fn skipped(part: Option<&str>, why: &str) {
 /// Tries that count, and tries in all.
 const TRIES: usize = 3;
 const TRIES_MAX: usize = 12;
+/// On a host that is never calm no try beyond the first ones begins after this time.
+const TRIES_FOR: Duration = Duration::from_secs(12);
 
 /// Repeats `attempt` until the majority of the tries that count is known. On a virtual machine the
 /// host may take the CPU away for longer than any slack. A try with such time ([`LostTime`]) does
@@ -191,8 +194,12 @@ pub fn most_kept_of(
     mut lost: impl FnMut() -> u64,
     mut attempt: impl FnMut() -> Result<(), String>,
 ) -> Result<(), String> {
-    let (mut kept, mut broken, mut tries) = (0, Vec::new(), 0);
+    let (begun, mut tries) = (Instant::now(), 0);
+    let (mut kept, mut broken) = (0, Vec::new());
     while kept <= TRIES / 2 && broken.len() <= TRIES / 2 && tries < TRIES_MAX {
+        if tries >= TRIES && begun.elapsed() > TRIES_FOR {
+            break;
+        }
         tries += 1;
         let before = lost();
         match attempt() {
