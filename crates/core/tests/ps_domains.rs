@@ -446,6 +446,21 @@ fn a_share_beside_others_of_its_domain_keeps_its_promised_response() {
     check_promises(|_, chance| u32::try_from(chance.below(4)).unwrap());
 }
 
+/// The CPU time of each activity in the next two seconds, in ms.
+fn part(machine: &mut Machine) -> Vec<u64> {
+    let before = machine.got.clone();
+    let end = machine.now + Span::from_secs(2);
+    machine.run(end, |_| {});
+    let all = machine.got.iter().zip(before);
+    all.map(|(got, before)| got.saturating_sub(before).as_nanos() / 1_000_000).collect()
+}
+
+#[track_caller]
+fn assert_near<const N: usize>(found: Vec<u64>, due: [u64; N], most: u64) {
+    let near = found.iter().zip(due).all(|(found, due)| found.abs_diff(due) <= most);
+    assert!(near, "{found:?} ms, expected {due:?}");
+}
+
 /// Shares and weights change while all are busy, and a domain joins and leaves.
 #[test]
 fn parts_follow_claims_joins_and_leaves() {
@@ -453,20 +468,8 @@ fn parts_follow_claims_joins_and_leaves() {
     let fixed = |ppm| Terms { share: share(ppm), ..Terms::default() };
     let set = [busy(0, 100, fixed(450_000)), busy(1, 250, weight(1)), busy(2, 500, weight(2))];
     let mut machine = Machine::new(&set, Span::ZERO, 1);
-    // The CPU time of each activity in the next two seconds, in ms.
-    let part = |machine: &mut Machine| {
-        let before = machine.got.clone();
-        let end = machine.now + Span::from_secs(2);
-        machine.run(end, |_| {});
-        let all = machine.got.iter().zip(before);
-        all.map(|(got, before)| got.saturating_sub(before).as_nanos() / 1_000_000)
-            .collect::<Vec<_>>()
-    };
     // A request more or less, and twice that where an activity comes back.
-    let are = |found: Vec<u64>, due: [u64; 3]| {
-        let near = found.iter().zip(due).all(|(found, due)| found.abs_diff(due) <= 3);
-        assert!(near, "{found:?} ms, expected {due:?}");
-    };
+    let are = |found, due| assert_near(found, due, 3);
     are(part(&mut machine), [900, 367, 733]);
     // Another weight, then another share.
     let id = ActivityId(0);
@@ -598,18 +601,7 @@ fn parts_of_groups_follow_their_members() {
         busy(0, 250, alone),
     ];
     let mut machine = Machine::with_groups(&set, &groups, Span::ZERO, 1);
-    let part = |machine: &mut Machine| {
-        let before = machine.got.clone();
-        let end = machine.now + Span::from_secs(2);
-        machine.run(end, |_| {});
-        let all = machine.got.iter().zip(before);
-        all.map(|(got, before)| got.saturating_sub(before).as_nanos() / 1_000_000)
-            .collect::<Vec<_>>()
-    };
-    let are = |found: Vec<u64>, due: [u64; 4]| {
-        let near = found.iter().zip(due).all(|(found, due)| found.abs_diff(due) <= 4);
-        assert!(near, "{found:?} ms, expected {due:?}");
-    };
+    let are = |found, due| assert_near(found, due, 4);
     are(part(&mut machine), [200, 600, 600, 600]);
     // Another weight inside the group.
     let id = ActivityId(0);

@@ -52,7 +52,7 @@ impl Registry {
     /// the domain did not define counts as none, and so does every group under another policy.
     ///
     /// # Errors
-    /// [`PlaceError::Group`].
+    /// [`PlaceError::Group`], [`PlaceError::GroupsUsedUp`].
     pub(super) fn known_group(
         &mut self,
         number: u32,
@@ -94,7 +94,7 @@ impl Registry {
             };
             parent = u16::try_from(at).ok().map(GroupId);
         }
-        let groups: Vec<Group> = self.groups.iter().map(|known| known.group).collect();
+        let groups = self.known_groups();
         self.reservations.set_groups(&groups);
         Ok(parent)
     }

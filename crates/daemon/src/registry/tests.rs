@@ -5,26 +5,28 @@ use upcall_shm::wire::Portion;
 
 const QUOTA: Quota = Quota { domains_max: 3, share_max_ppm: 500_000 };
 
-fn registry() -> Registry {
-    let platform = Platform {
-        cpus: vec![1, 2],
-        cpu_limit: Share::from_ppm(900_000).unwrap(),
+/// With free hand-offs.
+pub(super) fn platform(cpus: Vec<u32>, cpu_limit: Share) -> Platform {
+    Platform {
+        cpus,
+        cpu_limit,
         switch_cost: Span::ZERO,
         wakeup_latency: Span::ZERO,
         defer_preemption: Span::ZERO,
-    };
-    Registry::new(&RMDP, platform, QUOTA)
+    }
+}
+
+fn limit() -> Share {
+    Share::from_ppm(900_000).unwrap()
+}
+
+fn registry() -> Registry {
+    Registry::new(&RMDP, platform(vec![1, 2], limit()), QUOTA)
 }
 
 /// With hand-offs of 100 us.
 fn with_switch_cost() -> Registry {
-    let platform = Platform {
-        cpus: vec![1],
-        cpu_limit: Share::from_ppm(900_000).unwrap(),
-        switch_cost: Span::from_micros(100),
-        wakeup_latency: Span::ZERO,
-        defer_preemption: Span::ZERO,
-    };
+    let platform = Platform { switch_cost: Span::from_micros(100), ..platform(vec![1], limit()) };
     Registry::new(&RMDP, platform, QUOTA)
 }
 
@@ -522,14 +524,7 @@ fn under_ps_domains_have_parts_and_a_cpu_has_one_user() {
 
 /// Of one CPU under DWCS, with free hand-offs.
 fn windows() -> Registry {
-    let platform = Platform {
-        cpus: vec![1],
-        cpu_limit: Share::WHOLE,
-        switch_cost: Span::ZERO,
-        wakeup_latency: Span::ZERO,
-        defer_preemption: Span::ZERO,
-    };
-    Registry::new(&DWCS, platform, QUOTA)
+    Registry::new(&DWCS, platform(vec![1], Share::WHOLE), QUOTA)
 }
 
 #[test]

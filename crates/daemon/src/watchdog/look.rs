@@ -299,17 +299,16 @@ impl CpuWatch {
     ) {
         let Some(record) = self.record_of(member) else { return };
         record.passed_over = None;
-        match record.inversions.is_one_too_many(tick.now) {
-            true if member.limits.is_refused() => {
+        if record.inversions.is_one_too_many(tick.now) {
+            if member.limits.is_refused() {
                 record.put_away(tick.now, false);
                 put_into_ordinary_class(group, member, tick.rules);
-                turn.into_iter().for_each(|turn| revoke_turn(group, turn));
-            }
-            true => {
+            } else {
                 self.act_against(group, member, (Measure::OutPrioritised, used_ns), tick);
-                turn.into_iter().for_each(|turn| revoke_turn(group, turn));
             }
-            false => self.preempt(group, member, turn, tick),
+            turn.into_iter().for_each(|turn| revoke_turn(group, turn));
+        } else {
+            self.preempt(group, member, turn, tick);
         }
         if let Some(penalty) = self.record_of(member).and_then(|of| of.penalty.as_mut()) {
             penalty.is_inversion = true;

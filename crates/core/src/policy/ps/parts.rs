@@ -165,7 +165,7 @@ fn inside_out(groups: &[Group]) -> Vec<usize> {
         core::cmp::Reverse(parents)
     };
     let mut sorted: Vec<usize> = (0..groups.len()).collect();
-    sorted.sort_by_key(depth);
+    sorted.sort_by_cached_key(depth);
     sorted
 }
 

@@ -1,25 +1,20 @@
 //! Groups of several domains: parts, conflicts, admission and quotas, without processes.
 
-use upcall_core::admission::{Platform, Reason};
+use upcall_core::admission::Reason;
 use upcall_core::discipline::{PS, RMDP};
 use upcall_core::policy::ps::GROUPS_MAX;
-use upcall_core::time::{Instant, Span};
+use upcall_core::time::Instant;
 use upcall_shm::kernel_area;
 use upcall_shm::wire::Need;
 
 use super::*;
+use crate::registry::tests::platform;
 use crate::registry::{Owner, Parts, Quota};
 
 const _: () = assert!(GROUPS_MAX == kernel_area::GROUPS_MAX);
 
 fn registry(discipline: &'static upcall_core::discipline::Discipline, ppm: u64) -> Registry {
-    let platform = Platform {
-        cpus: vec![1, 2],
-        cpu_limit: Share::from_ppm(900_000).unwrap(),
-        switch_cost: Span::ZERO,
-        wakeup_latency: Span::ZERO,
-        defer_preemption: Span::ZERO,
-    };
+    let platform = platform(vec![1, 2], Share::from_ppm(900_000).unwrap());
     Registry::new(discipline, platform, Quota { domains_max: 8, share_max_ppm: ppm })
 }
 
