@@ -8,7 +8,7 @@ use upcall_sys::memfd::SharedMapping;
 
 use super::*;
 use crate::group::Member;
-use crate::group::tests::member;
+use crate::group::tests::{member, sleeping_thread};
 use crate::registry::Parts;
 
 const MS: Span = Span::from_millis(1);
@@ -23,7 +23,8 @@ struct Fixture {
 /// A group of two domains with these parts, and that of ordinary programs.
 fn fixture(parts: [u32; 2], ordinary: u32) -> Fixture {
     let group = DomainGroup::new(0, 1).unwrap().by_time_quantum(Some(MS));
-    let all: Vec<(Arc<Member>, _)> = [1, 2].map(|number| member(&group, number, (1, 1))).into();
+    let all: Vec<(Arc<Member>, _)> =
+        [1, 2].map(|number| member(&group, number, sleeping_thread())).into();
     let (list, owners): (Vec<_>, Vec<_>) = all.into_iter().unzip();
     let shares: Vec<_> = (1..)
         .zip(parts)

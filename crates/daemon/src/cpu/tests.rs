@@ -18,7 +18,7 @@ fn cpu_state() -> (CpuState, Arc<DomainGroup>, Arc<DomainGroup>) {
 
 /// The writing end of a new member's user area.
 fn member(group: &DomainGroup, number: u32) -> Owner<SharedMapping> {
-    crate::group::tests::member(group, number, (1, 1)).1
+    crate::group::tests::member(group, number, crate::group::tests::sleeping_thread()).1
 }
 
 /// A writable mapping of the turn page, as a domain of `group` has it.

@@ -6,6 +6,8 @@ use upcall_sys::memfd::ReadOnlyMapping;
 use upcall_sys::process::{PidFd, UserIdFile};
 use upcall_sys::schedule::Band;
 
+use std::sync::OnceLock;
+
 use super::*;
 use crate::member_thread::MemberProcess;
 
@@ -14,6 +16,22 @@ pub(crate) fn member_process(pid: u32) -> Arc<MemberProcess> {
     let uid = UserIdFile::open(pid, pid).unwrap().read().unwrap().real;
     let handle = Arc::new(PidFd::open(pid).unwrap());
     Arc::new(MemberProcess::new((pid, uid), handle, Some(Band::WHOLE)))
+}
+
+/// The process and a thread of it that sleeps for ever. The tests change its class.
+pub(crate) fn sleeping_thread() -> (u32, u32) {
+    static TID: OnceLock<u32> = OnceLock::new();
+    let tid = *TID.get_or_init(|| {
+        let (tell, told) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            // Nobody writes to the pipe, or closes it.
+            let (mut reader, _writer) = std::io::pipe().unwrap();
+            tell.send(upcall_sys::process::thread_id()).unwrap();
+            let _ = std::io::Read::read(&mut reader, &mut [0]);
+        });
+        told.recv().unwrap()
+    });
+    (std::process::id(), tid)
 }
 
 /// A new member of `group` with the given process and thread, and the writing end of its area.
@@ -38,7 +56,7 @@ pub(crate) fn member(
 #[test]
 fn a_member_gets_a_resume_interrupt_exactly_when_it_returns() {
     let group = DomainGroup::new(0, 0).unwrap();
-    let (member, _owner) = member(&group, 1, (1, 1));
+    let (member, _owner) = member(&group, 1, sleeping_thread());
     let domain = member.domain;
 
     let fd = group.kernel_fd.try_clone().unwrap();

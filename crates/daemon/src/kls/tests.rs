@@ -6,7 +6,7 @@ use upcall_shm::user_area::{AREA_SLOTS, Owner, PAGE_BYTES, Rank, Slot, SlotState
 use upcall_sys::memfd::SharedMapping;
 
 use super::*;
-use crate::group::tests::member;
+use crate::group::tests::{member, sleeping_thread};
 
 /// If a KLS thread gave the CPU to its own group while the thread of another group is still below
 /// the domains, that thread could not show work of its domains before the next holder sleeps.
@@ -22,7 +22,7 @@ fn the_kls_thread_of_the_group_that_had_the_cpu_chooses() {
         kls
     });
     let ((_mine, mut work), _theirs) =
-        (member(&groups[0], 1, (1, 1)), member(&groups[1], 1, (1, 1)));
+        (member(&groups[0], 1, sleeping_thread()), member(&groups[1], 1, sleeping_thread()));
     here.view.refresh(&cpu_state);
     work.publish(Some(Rank::new(7, 1).into()));
 
@@ -64,7 +64,7 @@ fn a_choice_reads_the_areas_of_its_own_user_alone() {
     let groups = [1, 2].map(|uid| Arc::new(DomainGroup::new(0, uid).unwrap()));
     cpu_state.set_groups(|list| list.extend(groups.clone()));
     let ((_mine, mut work), (theirs, mut hostile)) =
-        (member(&groups[0], 1, (1, 1)), member(&groups[1], 1, (1, 1)));
+        (member(&groups[0], 1, sleeping_thread()), member(&groups[1], 1, sleeping_thread()));
     let [mut here, mut there] = [0, 1].map(|at| {
         let mut kls = Kls::new(cpu_state.clone(), groups[at].clone(), None);
         kls.view.refresh(&cpu_state);

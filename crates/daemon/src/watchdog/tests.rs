@@ -20,7 +20,7 @@ use super::record::{IDLE_TICKS_MAX, Record};
 use super::*;
 use crate::departed::Departure;
 use crate::enforcement::SHARE_GRACE_PPM;
-use crate::group::tests::member;
+use crate::group::tests::{member, sleeping_thread};
 use crate::group::{DomainGroup, Limits, Member};
 use crate::ranks::Admitted;
 
@@ -350,7 +350,7 @@ fn admit(group: &DomainGroup, member: &Member, order: u32) {
 fn a_silent_holder_loses_the_turn_at_its_limit_without_an_offence() {
     let group = Arc::new(DomainGroup::new(0, 1).unwrap());
     let holder = Busy::start(&group, 1);
-    let (other, mut waits) = member(&group, 2, (1, 1));
+    let (other, mut waits) = member(&group, 2, sleeping_thread());
     admit(&group, &other, 0);
     // Its own looks come later than those for the holder.
     other.limits.quantum_ns_max.store(QUANTUM.as_nanos() * 10, Relaxed);
@@ -395,7 +395,8 @@ fn a_silent_holder_loses_the_turn_at_its_limit_without_an_offence() {
 fn a_tick_shows_the_holder_that_another_user_came_and_no_look_follows() {
     let cpu_state = Arc::new(CpuState::new(0));
     let groups = [1, 2].map(|uid| Arc::new(DomainGroup::new(0, uid).unwrap()));
-    let [(holder, runs), (other, _woken)] = [0, 1].map(|at| member(&groups[at], 1, (1, 1)));
+    let [(holder, runs), (other, _woken)] =
+        [0, 1].map(|at| member(&groups[at], 1, sleeping_thread()));
     admit(&groups[1], &other, 0);
     cpu_state.set_groups(|list| list.extend(groups.clone()));
     cpu_state.grant(&groups[0]);
@@ -423,10 +424,10 @@ fn a_domain_that_runs_without_the_turn_is_preempted_only_if_the_holder_is_silent
 fn try_to_preempt_without_turn() -> bool {
     let group = Arc::new(DomainGroup::new(0, 1).unwrap());
     let rogue = Busy::start(&group, 1);
-    let (holder, mut responds) = member(&group, 2, (1, 1));
+    let (holder, mut responds) = member(&group, 2, sleeping_thread());
     admit(&group, &holder, 0);
     responds.publish(Some(Rank::new(7, 0).into()));
-    let (waiting, mut waits) = member(&group, 3, (1, 1));
+    let (waiting, mut waits) = member(&group, 3, sleeping_thread());
     admit(&group, &waiting, 1);
     waits.publish(Some(Rank::new(8, 1).into()));
     let mut watch = watch_of(&group, &holder);
@@ -491,10 +492,10 @@ fn what_a_thread_uses_between_its_attachment_and_its_departure_is_charged_to_its
     let cpu_state = Arc::new(CpuState::new(0));
     cpu_state.set_groups(|list| list.extend(groups.clone()));
     let band = Some(Band::WHOLE);
-    let (_victim, _theirs) = member(&groups[1], 1, (1, 1));
+    let (_victim, _theirs) = member(&groups[1], 1, sleeping_thread());
     let churner = Busy::start(&groups[0], 1);
     let newcomer_is_held = || {
-        let (newcomer, _owner) = member(&groups[0], 2, (1, 1));
+        let (newcomer, _owner) = member(&groups[0], 2, sleeping_thread());
         cpu_state.hold_newcomer(&groups[0], &newcomer, (band, now()));
         groups[0].set_members(|members| members.retain(|of| !Arc::ptr_eq(of, &newcomer)));
         newcomer.is(State::Demoted)
@@ -518,7 +519,7 @@ fn what_a_thread_uses_between_its_attachment_and_its_departure_is_charged_to_its
 #[test]
 fn a_newcomer_of_a_user_who_owes_gets_turns_when_it_sleeps_and_the_debt_is_paid() {
     let group = Arc::new(DomainGroup::new(0, 1).unwrap());
-    let (newcomer, _owner) = member(&group, 1, (1, 1));
+    let (newcomer, _owner) = member(&group, 1, sleeping_thread());
     group.set_state(&newcomer, State::Demoted);
     let mut watch = watch_of(&group, &newcomer);
     group.turn.reset(DomainId::DAEMON);
@@ -666,7 +667,7 @@ fn a_domain_that_ran_on_and_never_sleeps_takes_turns_again_after_a_while() {
 fn a_domain_that_responds_but_runs_beside_one_turn_offends() {
     let group = Arc::new(DomainGroup::new(0, 1).unwrap());
     let rogue = Busy::start(&group, 1);
-    let (holder, mut shows) = member(&group, 2, (1, 1));
+    let (holder, mut shows) = member(&group, 2, sleeping_thread());
     admit(&group, &holder, 0);
     shows.publish(Some(Rank::new(7, 0).into()));
     // In the second case the KLS thread cannot run, so nobody has the turn.
@@ -701,7 +702,7 @@ fn a_domain_that_runs_beside_one_of_another_user_without_any_turn_offends() {
 fn a_domain_that_is_awake_without_the_turn_is_looked_at_each_half_millisecond() {
     let group = Arc::new(DomainGroup::new(0, 1).unwrap());
     let _rogue = Busy::start(&group, 1);
-    let (holder, mut shows) = member(&group, 2, (1, 1));
+    let (holder, mut shows) = member(&group, 2, sleeping_thread());
     admit(&group, &holder, 0);
     shows.publish(Some(Rank::new(7, 0).into()));
     let mut watch = watch_of(&group, &holder);
@@ -722,7 +723,7 @@ fn a_domain_that_runs_and_claims_to_sleep_loses_its_priority() {
     let group = Arc::new(DomainGroup::new(0, 1).unwrap());
     let rogue = Busy::start(&group, 1);
     assert!(group.turn.wake_word(rogue.member.domain).prepare_wait());
-    let (holder, shows) = member(&group, 2, (1, 1));
+    let (holder, shows) = member(&group, 2, sleeping_thread());
     admit(&group, &holder, 0);
     let mut watch = watch_of(&group, &holder);
     let mut measures = Vec::new();
@@ -741,7 +742,7 @@ fn a_domain_that_runs_and_claims_to_sleep_loses_its_priority() {
 fn a_domain_that_had_the_turn_between_two_looks_is_not_accused() {
     let group = Arc::new(DomainGroup::new(0, 1).unwrap());
     let busy = Busy::start(&group, 1);
-    let (holder, mut shows) = member(&group, 2, (1, 1));
+    let (holder, mut shows) = member(&group, 2, sleeping_thread());
     admit(&group, &holder, 0);
     shows.publish(Some(Rank::new(7, 0).into()));
     let mut watch = watch_of(&group, &holder);

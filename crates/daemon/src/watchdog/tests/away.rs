@@ -373,7 +373,7 @@ impl Lone {
 
     fn of(groups: [Arc<DomainGroup>; 2]) -> Lone {
         let holder = Busy::start(&groups[0], 1);
-        let other = member(&groups[1], 1, (1, 1));
+        let other = member(&groups[1], 1, sleeping_thread());
         let mut watch = watch_of(&groups[0], &holder.member);
         watch.cpu_state.set_groups(|list| list.push(groups[1].clone()));
         assert!(groups[1].turn.wake_word(other.0.domain).prepare_wait());

@@ -34,7 +34,7 @@ impl Holder {
             1 => group.clone(),
             uid => Arc::new(DomainGroup::new(0, uid).unwrap()),
         };
-        let (other, mut shows) = super::member(&others, 2, (1, 1));
+        let (other, mut shows) = super::member(&others, 2, sleeping_thread());
         admit(&others, &other, 4);
         show(&mut shows);
         let watch = watch_of(&group, &member);

@@ -15,7 +15,7 @@ fn a_silent_holder_that_gets_no_cpu_time_keeps_its_turn() {
     schedule::pin_thread(&schedule::allowed_cpus().unwrap()[..1]).unwrap();
     let group = Arc::new(DomainGroup::new(0, 1).unwrap());
     let holder = Busy::start(&group, 1);
-    let (other, mut waits) = member(&group, 2, (1, 1));
+    let (other, mut waits) = member(&group, 2, sleeping_thread());
     admit(&group, &other, 0);
     // Its own looks come later than those for the holder.
     other.limits.quantum_ns_max.store(QUANTUM.as_nanos() * 10, Relaxed);
