@@ -121,6 +121,8 @@ pub(crate) struct Limits {
     pub(crate) hand_offs_ppm: AtomicU64,
     /// The sum over its activities of the time of one job and its hand-offs.
     pub(crate) compute_ns: AtomicU64,
+    /// Whether any of its activities has a reservation.
+    pub(crate) reserves: AtomicBool,
     /// The ranks that it may show.
     pub(crate) ranks: Mutex<Ranks>,
 }
@@ -131,8 +133,8 @@ impl Limits {
         Span::from_nanos(self.quantum_ns_max.load(Ordering::Relaxed)) + RESPONSE_SLACK
     }
 
-    /// Whether the domain has activities, and admission refused all of them: it has no quantum, and
-    /// its jobs are what it declared.
+    /// Whether the domain has activities, and admission refused all of them, so that not even one
+    /// quantum of them fits: it has no quantum, and its jobs are what it declared.
     pub(crate) fn is_refused(&self) -> bool {
         let [quantum_ns, job_ns] =
             [&self.quantum_ns_max, &self.compute_ns].map(|limit| limit.load(Ordering::Relaxed));

@@ -420,7 +420,7 @@ impl Registry {
         let activities = self.domains.get(&number).into_iter().flat_map(|d| d.activities.values());
         let here: Vec<_> = activities.filter(|activity| activity.cpu == cpu).collect();
         let reserves = here.iter().any(|activity| !activity.unscreened);
-        let mut usage = Usage::default();
+        let mut usage = Usage { reserves, ..Usage::default() };
         let switch_cost = self.reservations.switch_cost();
         for activity in here {
             if activity.place.is_some() {

@@ -103,6 +103,7 @@ mod arming;
 mod away;
 mod cpu_watch;
 mod group_account;
+mod kept_free;
 mod kept_turn;
 mod left_cpu;
 mod lock_waits;

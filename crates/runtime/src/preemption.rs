@@ -10,7 +10,7 @@
 //! 3. a release of this domain that came due (`check_at`);
 //! 4. a peer domain, if there are any;
 //! 5. ordinary programs, once the handler is beyond its budget and has used its part of the idle
-//!    time (`return_at`).
+//!    time (`return_at`), or if it has no reservation and the daemon keeps time for them.
 //!
 //! User interrupts and the handlers of event channels run here too, on top of the handler that
 //! asks.
@@ -181,6 +181,12 @@ impl PreemptionPoint<'_> {
         }
     }
 
+    /// Whether the handler has no reservation, and the daemon keeps the time for ordinary programs.
+    fn has_no_time(&self, now: Instant) -> bool {
+        let running = self.virtual_processor.as_deref().zip(self.scheduler.running());
+        running.is_some_and(|(of, id)| of.unreserved_from(id, now).is_some())
+    }
+
     /// Asks the peer domains and the core whether the handler goes on.
     fn ask(&mut self, now: Instant) -> Option<Instant> {
         self.tell_interruption(now);
@@ -196,7 +202,7 @@ impl PreemptionPoint<'_> {
             Some(virtual_processor) => virtual_processor.may_go_on(self.scheduler, now)?,
             None => Instant::FAR,
         };
-        if now >= self.return_at {
+        if now >= self.return_at || self.has_no_time(now) {
             return None;
         }
         self.scheduler.handle(now, Input::Boundary).ok()?;

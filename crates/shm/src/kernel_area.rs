@@ -24,7 +24,7 @@
 //!
 //! | bytes | words of 8 bytes, native order | written by |
 //! |---|---|---|
-//! | 0..64 | magic, version, CPU, most domains, epoch, when the CPU last idled (ns), longest interruption of an upcall (ns), 1 reserved | daemon |
+//! | 0..64 | magic, version, CPU, most domains, epoch, when the CPU last idled (ns), longest interruption of an upcall (ns), from when on work without a reservation may run (ns; 0: it may) | daemon |
 //! | 64..2176 | a line for each of 33 domains, the daemon first: state (1 attached, 2 blocked, 3 stopped, 4 demoted), generation (0: no domain), longest quantum (ns), yield requests, interrupts (bits 0..21 timer, 21..42 I/O ready, 42..63 resume), offences, process, PS: part of the CPU (millionths; 0: none) | daemon |
 //! | 2176..19072 | for each of 33 domains 64 words, one a group: PS: the domain's part of the group (millionths; 0: none) | daemon |
 //! | 19072..20480 | reserved | |
@@ -250,6 +250,13 @@ impl<W: AsRef<[AtomicU64]>> Writer<W> {
         self.0.store(word::INTERRUPTION_NS_MAX, ns_max, Relaxed);
     }
 
+    /// Work without a reservation may run from `at_ns` on; 0: it may. Costs one store.
+    pub fn set_unreserved_from(&self, at_ns: u64) {
+        // Relaxed: the time hands nothing over. A domain that reads an old time runs such work for
+        // one quantum more, or waits until then.
+        self.0.store(word::UNRESERVED_FROM_NS, at_ns, Relaxed);
+    }
+
     fn count_epoch(&self) {
         // Release pairs with the Acquire in `Reader::epoch`.
         self.0.at(word::EPOCH).fetch_add(1, ordering(Edge::EpochStore, Release));
@@ -374,6 +381,14 @@ impl<W: AsRef<[AtomicU64]>> Reader<W> {
     pub fn interruption_ns_max(&self) -> u64 {
         // Relaxed: this access hands nothing over (`Writer::set_interruption_max`).
         self.words.load(word::INTERRUPTION_NS_MAX, Relaxed)
+    }
+
+    /// From when on work without a reservation may run, in ns; 0 or the past: it may. Costs one
+    /// Relaxed load.
+    #[inline]
+    pub fn unreserved_from_ns(&self) -> u64 {
+        // Relaxed: this access hands nothing over (`Writer::set_unreserved_from`).
+        self.words.load(word::UNRESERVED_FROM_NS, Relaxed)
     }
 
     /// The interrupts raised in `domain` so far. Costs one load.

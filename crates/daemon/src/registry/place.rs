@@ -34,6 +34,8 @@ pub struct Usage {
     pub quantum_max: Span,
     /// Its reserved share, in millionths of the CPU.
     pub share_ppm: u64,
+    /// Whether any of its activities has a reservation.
+    pub reserves: bool,
     /// The sum over its activities of the time of one job.
     pub compute: Span,
     /// What admission counts beside that for hand-offs to one job of each activity and back.

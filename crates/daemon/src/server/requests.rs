@@ -184,6 +184,7 @@ impl Daemon {
             limits.hand_offs_ppm.store(usage.hand_offs_ppm, Ordering::Relaxed);
             limits.share_ppm.store(share_ppm, Ordering::Relaxed);
             limits.compute_ns.store(job.as_nanos(), Ordering::Relaxed);
+            limits.reserves.store(usage.reserves, Ordering::Relaxed);
             let admitted = self.registry.admitted(number.number(), group.cpu);
             let mut ranks = limits.ranks.lock().unwrap_or_else(PoisonError::into_inner);
             ranks.set(admitted, clock::now());

@@ -12,9 +12,10 @@ use upcall_sys::process::ThreadState;
 use super::account::{Sample, Waited};
 use super::arming::Contender;
 use super::group_account::{GroupAccount, GroupSample};
+use super::kept_free::KeptFree;
 use super::measures::{
-    demote, let_finish_quantum, lower, lower_returner, put_below_others, reinstate, revoke_turn,
-    update_cpu_count,
+    demote, let_finish_quantum, lower, lower_returner, put_below_others, put_into_ordinary_class,
+    reinstate, revoke_turn, update_cpu_count,
 };
 use super::record::{Penalty, Raised, Record, is_asleep, is_ready, waits_for_lock};
 use super::standstill::{Ask, Kept, Lowered, Standstill};
@@ -41,6 +42,9 @@ pub(super) struct CpuWatch {
     pub(super) records: Vec<Record>,
     /// CPU time that all its domains have used so far.
     used_ns: u64,
+    /// The part of it in the real-time class.
+    real_time_ns: u64,
+    kept_free: KeptFree,
     /// The time that the host has taken from the CPU so far.
     pub(super) taken: Span,
     /// Whether it was reported that a thread's CPU time cannot be read.
@@ -83,6 +87,8 @@ impl CpuWatch {
             yield_request: None,
             records: Vec::new(),
             used_ns: 0,
+            real_time_ns: 0,
+            kept_free: KeptFree::default(),
             taken: Span::ZERO,
             told_unseen: false,
             group_accounts: Vec::new(),
@@ -167,7 +173,31 @@ impl CpuWatch {
         for (group, members) in view.groups() {
             self.check_group((group, members), waits, tick);
         }
+        self.keep_free(&view, tick);
         self.view = view;
+    }
+
+    /// Lets work without a reservation wait while real-time threads leave too little of the CPU.
+    fn keep_free(&mut self, view: &CpuView, tick: &Tick<'_>) {
+        if tick.rules.band.is_none() {
+            return;
+        }
+        let was_waiting = self.kept_free.is_waiting();
+        let from = self.kept_free.update(tick.now, self.real_time_ns);
+        for (group, members) in view.groups() {
+            group.kernel.set_unreserved_from(from.map_or(0, Instant::as_nanos));
+            if from.is_some() && !was_waiting && self.cpu_state.is_held(group) {
+                // The holder looks at its next boundary.
+                let _ = group.turn.set_need_resched();
+            }
+            for member in members.iter() {
+                let Some(record) = self.record_of(member) else { continue };
+                if record.runs_on_while_waiting(from.is_some(), tick.rules) {
+                    record.put_away(tick.now, false);
+                    put_into_ordinary_class(group, member, tick.rules);
+                }
+            }
+        }
     }
 
     /// The checks of a group's members that do not depend on the holder of the turn.
@@ -366,6 +396,9 @@ impl CpuWatch {
         let before_ns = record.account.cpu_ns;
         record.account.add_sample(sample, &member.limits, tick.rules.grace);
         self.used_ns += record.account.cpu_ns - before_ns;
+        if !record.is_ordinary() {
+            self.real_time_ns += record.account.cpu_ns - before_ns;
+        }
         record.cpu_used_ns = self.used_ns;
         let owed_ns = u64::try_from(record.account.owed_ns).unwrap_or_default();
         // Relaxed: see `LastSample`.

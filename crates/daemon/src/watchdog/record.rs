@@ -74,6 +74,8 @@ pub(super) struct Record {
     pub(super) raised_at: Option<Instant>,
     /// It was woken because no domain got the CPU, and the kernel counted this CPU time then.
     pub(super) woken_ns: Option<u64>,
+    /// What it had used when work without a reservation began to wait (`kept_free`).
+    pub(super) waiting_ns: Option<u64>,
     /// It waits in the kernel, and is ordinary until the kernel counts more CPU time than this.
     pub(super) away_ns: Option<u64>,
     /// Whether it is unknown yet for how long others were kept from the CPU meanwhile.
@@ -209,6 +211,7 @@ impl Record {
             false_rank_ticks: 0,
             raised_at: None,
             woken_ns: None,
+            waiting_ns: None,
             away_ns: None,
             is_unsettled: false,
             awaits_group: false,
@@ -244,6 +247,26 @@ impl Record {
             is_inversion: before.is_some_and(|of| of.is_inversion),
             ..self.penalty_from(now, is_offence || before.is_some_and(|of| of.is_offence))
         });
+    }
+
+    /// Whether its thread is in the ordinary class by a measure.
+    pub(super) fn is_ordinary(&self) -> bool {
+        self.member.is(State::Demoted) && self.penalty.is_none_or(|of| of.is_ordinary)
+    }
+
+    /// Whether a domain with activities, none of which has a reservation, has used one job and the
+    /// grace since such work is to wait (`kept_free`).
+    pub(super) fn runs_on_while_waiting(&mut self, is_waiting: bool, rules: &Rules) -> bool {
+        // Relaxed: each limit is used on its own.
+        let limits = &self.member.limits;
+        let job_ns = limits.compute_ns.load(Relaxed);
+        let has_limit = limits.reserves.load(Relaxed) || job_ns == 0;
+        if !is_waiting || has_limit || self.is_ordinary() {
+            self.waiting_ns = None;
+            return false;
+        }
+        let since_ns = *self.waiting_ns.get_or_insert(self.account.cpu_ns);
+        self.account.cpu_ns - since_ns > job_ns.saturating_add(rules.grace.as_nanos())
     }
 
     /// Whether the account of its group contains its use: it takes turns, or waits for its group

@@ -361,7 +361,7 @@ impl Executor {
         if was_passed_over {
             self.handle_input(now, Input::PassedOver);
         }
-        let surplus_at = self.surplus_waits(now);
+        let surplus_at = self.surplus_waits(now).max(self.unreserved_waits(now));
         let forgives_debts = self.forgives_debts();
         let Some(virtual_processor) = &mut self.virtual_processor else { return Turn::Own };
         virtual_processor.set_surplus(surplus_at, forgives_debts);

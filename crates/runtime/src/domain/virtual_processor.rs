@@ -329,6 +329,14 @@ impl VirtualProcessor {
         Instant::from_nanos(self.pages.kernel.idled_ns())
     }
 
+    /// From when on an activity may run that has no reservation; `None`: at once, or it has one. A
+    /// load.
+    #[inline]
+    pub(crate) fn unreserved_from(&self, id: ActivityId, now: Instant) -> Option<Instant> {
+        let from = Instant::from_nanos(self.pages.kernel.unreserved_from_ns());
+        (from > now && !self.is_reserved(id)).then_some(from)
+    }
+
     /// Whether the daemon has put the domains into the real-time class.
     pub(crate) fn is_real_time(&self) -> bool {
         self.woken_peers.is_real_time

@@ -8,7 +8,7 @@ use crate::words::{CPU, DOMAINS, Kind, LINE_BYTES};
 use core::mem::{offset_of, size_of};
 
 /// Version of this layout.
-pub const LAYOUT_VERSION: u32 = 5;
+pub const LAYOUT_VERSION: u32 = 6;
 
 /// The most groups of a domain. Under loom each word costs time.
 pub const GROUPS_MAX: usize = if cfg!(loom) { 1 } else { 64 };
@@ -42,7 +42,7 @@ struct Identity {
     epoch: u64,
     idled_ns: u64,
     interruption_ns_max: u64,
-    reserved: [u64; 1],
+    unreserved_from_ns: u64,
 }
 
 #[repr(C, align(64))]
@@ -71,15 +71,14 @@ const _: () = {
     assert!(offset_of!(KernelArea, domains) == 64);
     assert!(offset_of!(KernelArea, group_parts) == 34 * 64);
     assert!(offset_of!(Identity, cpu) == 8 * CPU && offset_of!(Identity, domains) == 8 * DOMAINS);
-    // The words without a constant in `word` are reserved.
     assert!(offset_of!(Identity, magic) == 0 && offset_of!(Identity, version) == 8);
-    assert!(offset_of!(Identity, reserved) == 8 * 7);
+    assert!(offset_of!(Identity, unreserved_from_ns) == 8 * 7);
     assert!(offset_of!(DomainLine, share_ppm) == 8 * 7);
 };
 
 /// Numbers of words: offsets in bytes over 8.
 pub(super) mod word {
-    use super::{DomainLine, GROUPS_MAX, Identity, KernelArea, LINES, offset_of};
+    use super::{DomainLine, GROUPS_MAX, KernelArea, LINES, offset_of};
     use crate::words::LINE_WORDS;
 
     pub const EPOCH: usize = offset_of!(KernelArea, identity.epoch) / 8;
@@ -87,6 +86,8 @@ pub(super) mod word {
     pub const IDLED_NS: usize = offset_of!(KernelArea, identity.idled_ns) / 8;
 
     pub const INTERRUPTION_NS_MAX: usize = offset_of!(KernelArea, identity.interruption_ns_max) / 8;
+
+    pub const UNRESERVED_FROM_NS: usize = offset_of!(KernelArea, identity.unreserved_from_ns) / 8;
 
     /// Within a domain's line.
     pub const STATE: usize = offset_of!(DomainLine, state) / 8;
@@ -114,9 +115,6 @@ pub(super) mod word {
 
     /// Whether `word` is 0 in every page.
     pub const fn is_reserved(word: usize) -> bool {
-        match word / LINE_WORDS {
-            0 => word >= offset_of!(Identity, reserved) / 8,
-            _ => word >= group_parts(LINES),
-        }
+        word >= group_parts(LINES)
     }
 }

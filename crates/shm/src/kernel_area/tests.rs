@@ -22,7 +22,7 @@ fn ends(words: &[AtomicU64]) -> (Writer<&[AtomicU64]>, Reader<&[AtomicU64]>) {
 }
 
 #[test]
-fn every_byte_is_where_version_5_has_it() {
+fn every_byte_is_where_version_6_has_it() {
     let words = blank();
     let writer = Writer::create(&words, 0x0304).unwrap();
     writer.attach(DomainId::DAEMON, generation(1), 0, 0x0908);
@@ -36,6 +36,7 @@ fn every_byte_is_where_version_5_has_it() {
     assert_eq!(writer.count_offence(domain(32)), 1);
     writer.note_idle(0x0201);
     writer.set_interruption_max(0x0403);
+    writer.set_unreserved_from(0x0605);
     writer.set_share(domain(32), 0x0f0e);
     writer.set_group_part(domain(1), 0, 0x1110);
     writer.set_group_part(domain(32), 63, 0x1312);
@@ -45,12 +46,13 @@ fn every_byte_is_where_version_5_has_it() {
     let last = 64 + 32 * 64;
     for (offset, expected) in [
         (0, &b"upckern\0"[..]),
-        (8, &[5]),      // version
+        (8, &[6]),      // version
         (16, &[4, 3]),  // CPU
         (24, &[32]),    // domains
         (32, &[2]),     // epoch
         (40, &[1, 2]),  // when the CPU idled
         (48, &[3, 4]),  // the longest interruption
+        (56, &[5, 6]),  // when work without a reservation may run
         (64, &[1]),     // the daemon: attached
         (72, &[1]),     // its generation
         (112, &[8, 9]), // its process
@@ -67,7 +69,7 @@ fn every_byte_is_where_version_5_has_it() {
     ] {
         golden[offset..offset + expected.len()].copy_from_slice(expected);
     }
-    assert_eq!((LAYOUT_VERSION, AREA_BYTES), (5, 20_480));
+    assert_eq!((LAYOUT_VERSION, AREA_BYTES), (6, 20_480));
     assert_eq!(bytes, golden);
 }
 
@@ -101,7 +103,7 @@ fn only_pages_whose_identity_and_reserved_words_hold_are_attached() {
                 LayoutError::Value { page: PAGE, name: "CPU", found, min: 0, max: 0xffff_ffff }
             }
             (3, ..) => LayoutError::Value { page: PAGE, name: "domains", found, min: 32, max: 32 },
-            (4..=6, ..) | (_, 1..298, _) => continue, // in use
+            (4..=7, ..) | (_, 1..298, _) => continue, // in use
             _ => LayoutError::Used { page: PAGE, offset: word * 8 },
         };
         assert_eq!(Reader::attach(&words).unwrap_err(), expected);
