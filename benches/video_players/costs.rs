@@ -8,7 +8,7 @@ use upcall_sys::schedule;
 
 use crate::clip::Clip;
 use crate::decoder::Decoder;
-use crate::setup::{CPU_LIMIT, PERIOD};
+use crate::setup::{PERIOD, daemon_limit};
 
 /// CPU time to decode a frame.
 #[derive(Clone, Copy, Debug)]
@@ -69,7 +69,7 @@ impl Costs {
 
     /// The number of players whose declared cost admission has room for.
     pub fn admitted(&self) -> usize {
-        let room = PERIOD.as_nanos() * u64::from(CPU_LIMIT.ppm()) / 1_000_000;
+        let room = PERIOD.as_nanos() * u64::from(daemon_limit(self.most).ppm()) / 1_000_000;
         usize::try_from(room / self.most.as_nanos().max(1)).unwrap_or(usize::MAX)
     }
 }

@@ -33,6 +33,18 @@ pub const CPU_LIMIT: Share = match Share::from_ppm(950_000) {
     None => Share::WHOLE,
 };
 
+/// What the daemon grants: a frame of a player that it refused, and hand-offs, still fit into a
+/// period beside it. Else such a player must return within 1 ms whenever another one waits.
+pub fn daemon_limit(cost: Span) -> Share {
+    let frame_ppm = cost.as_nanos() * 1_000_000 / PERIOD.as_nanos() + HAND_OFFS_PPM;
+    let left_ppm = u64::from(Share::WHOLE.ppm()).saturating_sub(frame_ppm);
+    let left = u32::try_from(left_ppm).ok().and_then(Share::from_ppm);
+    left.map_or(CPU_LIMIT, |left| left.min(CPU_LIMIT))
+}
+
+/// Part of the CPU for all hand-offs of a period, in millionths.
+const HAND_OFFS_PPM: u64 = 20_000;
+
 /// Windows of players under DWCS. A third of the players may lose one frame in ten, a third half of
 /// the frames, and a third four of five.
 pub const CLASSES: [Window; 3] = [

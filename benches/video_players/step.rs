@@ -18,7 +18,7 @@ use crate::frame_events::FrameEvents;
 use crate::groups::Groups;
 use crate::player::Role;
 use crate::screen::FrameCounts;
-use crate::setup::{CLASSES, CPU_LIMIT, PERIOD, ROLE, WARM_FRAMES, number};
+use crate::setup::{CLASSES, PERIOD, ROLE, WARM_FRAMES, daemon_limit, number};
 use crate::source::{self, Receiver, Sent};
 use crate::variant::Variant;
 
@@ -54,15 +54,25 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// The mean and the worst of the players that a daemon admitted, or of those that it refused.
-    /// `None` if there are none.
-    pub fn mean_worst_of(&self, is_admitted: bool) -> Option<[f64; 2]> {
+    /// The mean and the worst of the players that the daemon refused. `None` if there are none.
+    pub fn mean_worst_of_refused(&self) -> Option<[f64; 2]> {
         let admitted = self.admitted.as_ref()?;
         let rates = self.rates();
-        let of = rates.iter().enumerate().filter(|(at, _)| admitted.contains(at) == is_admitted);
+        let of = rates.iter().enumerate().filter(|(at, _)| !admitted.contains(at));
         let rates: Vec<f64> = of.map(|(_, &rate)| rate).collect();
         let worst = rates.iter().copied().reduce(f64::min)?;
         Some([rates.iter().sum::<f64>() / rates.len() as f64, worst])
+    }
+
+    /// The worst of the players that the daemon admitted and of which each frame took at most
+    /// `declared`, and how many of the admitted ones took longer. `None` if all did, or if there
+    /// are none.
+    pub fn worst_of_admitted(&self, declared: Span) -> Option<(f64, usize)> {
+        let (admitted, rates) = (self.admitted.as_ref()?, self.rates());
+        let (kept, longer): (Vec<usize>, Vec<usize>) =
+            admitted.iter().partition(|&&at| self.all_counts[at].cpu_ns_max <= declared.as_nanos());
+        let worst = kept.into_iter().map(|at| rates[at]).reduce(f64::min)?;
+        Some((worst, longer.len()))
     }
 
     /// Frames per second of each player.
@@ -124,7 +134,7 @@ pub fn run(setting: &Setting, variant: Variant, players: usize) -> Outcome {
     let place = |what| std::env::temp_dir().join(format!("upcall-{what}-{}", std::process::id()));
     let (socket, listener_path) = (place("video"), place("video-listener"));
     let with_daemon = variant.has_daemon(players, setting.admitted);
-    let daemon = with_daemon.then(|| Serving::start(variant, socket.clone(), cpu));
+    let daemon = with_daemon.then(|| Serving::start(variant, setting.cost, socket.clone(), cpu));
     let groups = (variant == Variant::Groups).then(|| Groups::make(players).expect("groups"));
     let frames_service = format!("upcall-video-{}", std::process::id());
     let events = variant.has_events().then(|| FrameEvents::open(&frames_service, players, cpu));
@@ -215,10 +225,10 @@ struct Serving {
 }
 
 impl Serving {
-    fn start(variant: Variant, socket: PathBuf, cpu: u32) -> Self {
+    fn start(variant: Variant, cost: Span, socket: PathBuf, cpu: u32) -> Self {
         let discipline = if variant.has_windows() { &DWCS } else { &RMDP };
         let config = server::Config::new(socket, vec![cpu]);
-        let config = server::Config { cpu_limit: CPU_LIMIT, discipline, ..config };
+        let config = server::Config { cpu_limit: daemon_limit(cost), discipline, ..config };
         let daemon = Daemon::start(config).expect("a daemon");
         let stopper = daemon.stopper();
         let thread = std::thread::spawn(move || {
