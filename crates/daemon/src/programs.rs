@@ -13,11 +13,12 @@
 //!                                        +-- (3) killed --> left over -- (4) --> none
 //! ```
 //!
-//! 1. The groups are made, and the processes of the parent go to `rest`. The supervisor starts.
+//! 1. The groups are made, and the processes of the parent go to `rest`, some to `movable` on a
+//!    kernel with a fault (`movable`). The supervisor starts.
 //! 2. All processes go where they came from, and the groups are removed.
 //! 3. The weights stay as they are, and no ticker runs.
 //! 4. The supervisor, or the next daemon at its start, removes the groups ([`Programs::clean_up`]).
-//! 5. Only the weight of `rest` changes.
+//! 5. Only the weight of `rest` changes. With `movable`, processes are sorted again.
 //!
 //! What the server calls beside requests:
 //!
@@ -53,6 +54,7 @@ use former_cpus::FormerCpus;
 use groups::{BeginError, Groups};
 use leaving::Leaving;
 use members::{Candidate, Members, cpu_time};
+pub use movable::kernel_has_fault;
 use shares::{Part, Shares, Weight};
 use supervisor::Supervisor;
 pub use supervisor::{supervise, supervise_if_asked};
@@ -67,6 +69,7 @@ mod groups;
 mod leaving;
 mod left_over;
 mod members;
+mod movable;
 mod shares;
 mod supervisor;
 mod ticker;
@@ -128,7 +131,7 @@ impl Programs {
     }
 
     /// As [`Programs::new`], with all groups below `parent` instead of where
-    /// [`Hierarchy::writable`] says. Only processes of `parent` go to `rest`.
+    /// [`Hierarchy::writable`] says. Only processes of `parent` are moved.
     pub fn below(parent: Cgroup, cpus: Vec<u32>, supervisor: Option<PathBuf>) -> Programs {
         let mut programs = Programs::new(cpus, supervisor);
         programs.parent = Some(parent);
@@ -218,14 +221,13 @@ impl Programs {
 
     fn take(&mut self, candidate: &Candidate, part: Part) -> Result<ProgramId, ProgramError> {
         let pid = candidate.pid();
-        self.begin()?;
+        self.begin(&part)?;
         let Some(Divided { groups, .. }) = &self.divided else {
             return Err(CgroupError::NoController.into());
         };
         let hierarchy = &groups.hierarchy;
         let origin = candidate.group(hierarchy)?;
-        let is_program = |group: &Cgroup| groups.has(group) && *group != groups.others;
-        if is_program(&origin) {
+        if groups.is_program(&origin) {
             return Err(ProgramError::Taken { pid });
         }
         let mut former_cpus = FormerCpus::of(pid)?;
@@ -233,7 +235,7 @@ impl Programs {
         let group = groups.add(&folder_of(id), part.weight, part.user)?;
         // Also if it fails: the group may stay for a while.
         self.admitted_ever = id;
-        let is_taken = |pid| hierarchy.group_of(pid).is_ok_and(|group| is_program(&group));
+        let is_taken = |pid| hierarchy.group_of(pid).is_ok_and(|group| groups.is_program(&group));
         let quantum = part.quantum.unwrap_or(PROGRAM_QUANTUM);
         let slice = part.timing.map_or(quantum, |(cost, _)| cost.min(quantum));
         let taken = candidate.take(&group, hierarchy, is_taken);
@@ -368,14 +370,18 @@ impl Programs {
     }
 
     /// Ends the programs without processes, and returns them. Goes on with the processes of a
-    /// program that ended before. For every now and then, and for the end of a first process. Reads
-    /// a file a program.
+    /// program that ended before. Sorts ordinary processes on a kernel with a fault. For every now
+    /// and then, and for the end of a first process. Reads a file a program. Each of the two
+    /// blocks for some 50 ms at most, and the end of the last program until all are moved back.
     pub fn reap(&mut self) -> Vec<ProgramId> {
         self.empty_one();
         let is_over = |of: &Members| !of.group.processes().is_ok_and(|all| !all.is_empty());
         let over = self.members.iter().filter(|(_, members)| is_over(members));
         let over: Vec<ProgramId> = over.map(|(&id, _)| id).collect();
         over.iter().for_each(|&id| self.end(id));
+        if let Some(Divided { groups, .. }) = &mut self.divided {
+            groups.sort();
+        }
         over
     }
 
@@ -446,10 +452,14 @@ impl Programs {
         Some(Admitted { id, cpu, share, weight, burst, quantum, ticker })
     }
 
-    /// Makes the groups if there are none.
-    fn begin(&mut self) -> Result<(), ProgramError> {
-        if let Some(Divided { groups, .. }) = &self.divided {
+    /// Makes the groups if there are none. Moves ordinary processes as one more program needs it.
+    fn begin(&mut self, part: &Part) -> Result<(), ProgramError> {
+        let one_more = part.weight.share().map(|_| part.cpu);
+        let shared = self.shares.cpus_with_shares().chain(one_more).collect();
+        if let Some(Divided { groups, .. }) = &mut self.divided {
+            groups.set_shared(shared);
             groups.sweep();
+            groups.sort();
             return Ok(());
         }
         let hierarchy = Hierarchy::find()?;
@@ -462,7 +472,7 @@ impl Programs {
         // weight than this thread, which moves the others. Fails without the right. Then the daemon
         // answers late while all CPUs are busy.
         let _ = set_nice(NICE_OF_SERVER);
-        let groups = Groups::begin(hierarchy, &parent).map_err(|error| {
+        let groups = Groups::begin(hierarchy, &parent, shared).map_err(|error| {
             let _ = set_nice(former_nice);
             match error {
                 BeginError::OtherDaemon(pid) => ProgramError::OtherDaemon { pid },
@@ -500,6 +510,7 @@ impl Programs {
             let rest_ppm = self.shares.rest_ppm(groups.outside_ppm());
             groups.set_rest(rest_ppm)?;
             groups.set_users(&self.shares.weights_of_users())?;
+            groups.set_shared(self.shares.cpus_with_shares().collect());
         }
         let shares = &self.shares;
         self.tickers.retain(|ticker| shares.ticks(ticker.cpu).is_some());

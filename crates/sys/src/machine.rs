@@ -27,7 +27,7 @@ impl Machine {
                 .ok()
                 .and_then(|text| cpu_model(&text))
                 .unwrap_or_else(|| "unknown".into()),
-            kernel_release: rustix::system::uname().release().to_string_lossy().into_owned(),
+            kernel_release: kernel_release(),
             cpus_online: fs::read_to_string("/sys/devices/system/cpu/online")
                 .ok()
                 .and_then(|text| count_cpus(text.trim()))
@@ -35,6 +35,22 @@ impl Machine {
             tick_hz: tick_hz(),
         }
     }
+}
+
+fn kernel_release() -> String {
+    rustix::system::uname().release().to_string_lossy().into_owned()
+}
+
+/// The first two numbers of the kernel's version, such as `(6, 18)`; `None` if its release does not
+/// begin with them. One system call; allocates.
+pub fn kernel_version() -> Option<(u32, u32)> {
+    version_in(&kernel_release())
+}
+
+/// A release such as `6.18.44-generic` or `6.19-rc1`.
+fn version_in(release: &str) -> Option<(u32, u32)> {
+    let mut numbers = release.split(['.', '-', '+']).map(|number| number.parse().ok());
+    Some((numbers.next()??, numbers.next()??))
 }
 
 /// The first CPU's name: `model name` on x86, `Model` or `uarch` on other machines.
@@ -84,6 +100,22 @@ mod tests {
         assert_eq!(machine.kernel_release, release.trim());
         // Kernels offer 100, 250, 300 and 1000; some architectures others.
         assert!(machine.tick_hz.is_some_and(|hz| (24..=10_000).contains(&hz)), "{machine:?}");
+    }
+
+    #[test]
+    fn the_version_is_the_first_two_numbers_of_the_release() {
+        for (release, version) in [
+            ("6.18.44-fc-v782", Some((6, 18))),
+            ("6.1.0-13-amd64", Some((6, 1))),
+            ("6.19-rc1", Some((6, 19))),
+            ("7.0+", Some((7, 0))),
+            ("6", None),
+            ("", None),
+            ("six.one", None),
+        ] {
+            assert_eq!(version_in(release), version, "{release}");
+        }
+        assert!(kernel_version().is_some_and(|version| version >= (4, 0)));
     }
 
     #[test]

@@ -13,6 +13,8 @@
 //! A number can pass to another owner only if all numbers of the machine are given away between the
 //! end of the first owner and step 2, which follows step 1 at once.
 
+use std::time::Duration;
+
 use upcall_core::time::Span;
 use upcall_sys::cgroup::{Cgroup, CgroupError, Hierarchy};
 use upcall_sys::process::{
@@ -22,6 +24,8 @@ use upcall_sys::schedule::{Class, allowed_cpus_of, pin_thread_of, set_slice_of};
 
 /// Processes that one turn of the server's thread moves at most.
 pub(super) const MOVES_MAX: usize = 1_024;
+/// How long such a turn lasts at most, beside the threads of the last process and one move.
+pub(super) const TURN: Duration = Duration::from_millis(50);
 /// Threads of a program that are pinned at most.
 pub(super) const THREADS_MAX: usize = 4_096;
 
@@ -157,7 +161,6 @@ mod tests {
     use super::*;
     use std::io::Write;
     use std::sync::atomic::{AtomicU32, Ordering};
-    use std::time::Duration;
     use upcall_sys::process::{Child, SpawnOptions, spawn};
     use upcall_sys::schedule::allowed_cpus;
 

@@ -8,6 +8,7 @@
 //!       others                    weight 1: all other processes of the parent
 //!       uUSER ..                  a user: the greatest weight of its programs in it
 //!         p3, p4 ..               a program with a weight
+//!   upcall-PID-START-movable      the kernel's own weight; on kernels with a fault ([`Movable`])
 //! ```
 //!
 //! Joins and leaves of programs with shares change the weight of `rest` and no other. These stay in
@@ -16,8 +17,10 @@
 //! touched.
 //!
 //! Version 1 forbids the real-time class in new groups. `others` gets the parent's permission, so a
-//! process there can still become real-time. In version 2 a group that divides has no processes
-//! unless it is the root: then all processes of the parent go to `others`.
+//! process there can still become real-time. With `movable` each one gets half of it: the kernel
+//! gives groups beside each other no more than the group around them has. In version 2 a group that
+//! divides has no processes unless it is the root: then all processes of the parent go to `others`
+//! or `movable`.
 
 use std::collections::BTreeMap;
 
@@ -26,7 +29,10 @@ use upcall_sys::process::{process_facts, threads_of};
 use upcall_sys::schedule::{Class, class_of};
 
 use super::bound::{BoundProcess, move_between};
-use super::left_over::{name_of_this_daemon, remove_dead, remove_tree, remove_with_processes};
+use super::left_over::{
+    movable_name, name_of_this_daemon, remove_dead, remove_tree, remove_with_processes,
+};
+use super::movable::{Movable, kernel_has_fault};
 use super::shares::{ONE_PPM, Weight};
 
 /// The name of a user's group begins so, and its number follows.
@@ -43,6 +49,8 @@ pub(super) struct Groups {
     pub(super) top: Cgroup,
     pub(super) rest: Cgroup,
     pub(super) others: Cgroup,
+    /// `None`: the kernel has no fault, and all are in `others`.
+    movable: Option<Movable>,
     /// Whether the parent divided before.
     was_divided: bool,
     /// Whether no process may stay in the parent.
@@ -53,17 +61,24 @@ pub(super) struct Groups {
 }
 
 impl Groups {
-    /// Makes the groups, without programs, and moves the processes of the parent to `others`.
-    /// Removes what killed daemons left.
+    /// Makes the groups, without programs, and moves the processes of the parent to `others` or
+    /// `movable`. Removes what killed daemons left. `shared` are the CPUs that have programs with
+    /// shares.
     ///
     /// # Errors
     /// The process of a daemon that lives, if it has groups here; see [`CgroupError`]. Then nothing
     /// is left.
-    pub(super) fn begin(hierarchy: Hierarchy, parent: &Cgroup) -> Result<Self, BeginError> {
+    pub(super) fn begin(
+        hierarchy: Hierarchy,
+        parent: &Cgroup,
+        shared: Vec<u32>,
+    ) -> Result<Self, BeginError> {
         remove_dead(parent)?.map_or(Ok(()), |pid| Err(BeginError::OtherDaemon(pid)))?;
         let name = name_of_this_daemon();
         let top = parent.create(&name)?;
         let (rest, others) = (top.child("rest"), top.child("rest").child("others"));
+        let movable =
+            kernel_has_fault().then(|| Movable::new(parent.child(&movable_name(&name)), shared));
         let was_divided = parent.is_divided();
         let empties_parent = parent.version() == Version::V2 && !parent.is_root();
         let (parent, rest_ppm) = (parent.clone(), WEIGHT_MAX_PPM);
@@ -74,6 +89,7 @@ impl Groups {
             top,
             rest,
             others,
+            movable,
             was_divided,
             empties_parent,
             rest_ppm,
@@ -91,9 +107,17 @@ impl Groups {
         let Groups { parent, top, rest, .. } = self;
         top.create("rest")?;
         rest.create("others")?;
-        for group in [top, rest, &self.others] {
-            // Fails if other groups have the permission. Then there is none in `others`.
-            let _ = group.permit_real_time_as(parent);
+        // All these fail if other groups have the permission. Then there is none in `others`.
+        let _ = match &self.movable {
+            None => top.permit_real_time_as(parent),
+            Some(Movable { group, .. }) => {
+                parent.create(&movable_name(&name_of_this_daemon()))?;
+                let _ = group.permit_real_time_half_of(parent);
+                top.permit_real_time_half_of(parent)
+            }
+        };
+        for group in [rest, &self.others] {
+            let _ = group.permit_real_time_as(top);
         }
         self.sweep();
         for group in [parent, top, rest] {
@@ -104,26 +128,42 @@ impl Groups {
         self.others.set_weight(ONE_PPM)
     }
 
-    /// Moves the processes of the parent to `others`. Blocks for some milliseconds a process at
-    /// most.
+    /// Moves the processes of the parent to `others` or `movable`. Blocks for some milliseconds a
+    /// process at most.
     pub(super) fn sweep(&self) {
         for _ in 0..SWEEPS_MAX {
             let in_parent = self.parent.processes().unwrap_or_default();
-            let movable = in_parent.into_iter().filter(|&pid| self.is_moved(pid));
-            let between = (&self.parent, &self.others);
-            let move_one = |pid: &u32| move_between(between, *pid, &self.hierarchy) == Ok(true);
-            if movable.filter(move_one).count() == 0 {
+            let to_move = in_parent.into_iter().filter(|&pid| is_moved(pid, self.empties_parent));
+            let move_one = |&pid: &u32| {
+                let between = (&self.parent, self.place_of(pid));
+                move_between(between, pid, &self.hierarchy) == Ok(true)
+            };
+            if to_move.filter(move_one).count() == 0 {
                 return;
             }
         }
     }
 
-    fn is_moved(&self, pid: u32) -> bool {
-        if self.empties_parent {
-            return true;
+    /// Where an ordinary process belongs now. Some system calls a thread.
+    pub(super) fn place_of(&self, pid: u32) -> &Cgroup {
+        let movable = self.movable.as_ref().filter(|movable| movable.takes(pid));
+        movable.map_or(&self.others, |movable| &movable.group)
+    }
+
+    /// Tells which CPUs have programs with shares now. [`Groups::sort`] follows.
+    pub(super) fn set_shared(&mut self, shared: Vec<u32>) {
+        if let Some(movable) = &mut self.movable {
+            movable.shared = shared;
         }
-        let is_program = process_facts(pid).is_some_and(|facts| !facts.is_kernel);
-        is_program && pid != 1 && pid != std::process::id() && !has_real_time_thread(pid)
+    }
+
+    /// Moves processes that belong elsewhere now between `others` and `movable`. Each call goes on
+    /// where the last one ended. Bounded and blocks as [`Movable::sort`].
+    pub(super) fn sort(&mut self) {
+        let Groups { empties_parent, movable, others, hierarchy, .. } = self;
+        if let Some(movable) = movable {
+            movable.sort(others, hierarchy, |pid| is_moved(pid, *empties_parent));
+        }
     }
 
     /// Makes the group of a program of a user: with a share, or with a weight inside `rest`.
@@ -188,7 +228,7 @@ impl Groups {
     }
 
     /// Where the processes of a program go that came from `origin`: there, or to `others` if that
-    /// is the parent.
+    /// is the parent. [`Groups::place_of`] says which of them go to `movable` instead.
     pub(super) fn way_out(&self, origin: Cgroup) -> Cgroup {
         match origin == self.parent || self.has(&origin) {
             true => self.others.clone(),
@@ -205,7 +245,8 @@ impl Groups {
         Ok(())
     }
 
-    /// The part of a CPU that other groups beside the daemon's may take, in millionths.
+    /// The part of a CPU that other groups beside the daemon's may take, `movable` too, in
+    /// millionths.
     pub(super) fn outside_ppm(&self) -> u32 {
         let names = self.parent.children().unwrap_or_default();
         let siblings =
@@ -216,8 +257,14 @@ impl Groups {
     }
 
     /// Whether a group is one of these.
-    pub(super) fn has(&self, group: &Cgroup) -> bool {
-        group.folder().starts_with(self.top.folder())
+    fn has(&self, group: &Cgroup) -> bool {
+        let is_movable = self.movable.as_ref().is_some_and(|movable| movable.group == *group);
+        is_movable || group.folder().starts_with(self.top.folder())
+    }
+
+    /// Whether a group is that of a program.
+    pub(super) fn is_program(&self, group: &Cgroup) -> bool {
+        *group != self.others && group.folder().starts_with(self.top.folder())
     }
 
     /// Moves a process that is in any of these groups to the parent, so that it can have the
@@ -243,8 +290,8 @@ impl Groups {
         if !self.was_divided {
             self.parent.unite();
         }
-        let all = [&self.others, &self.rest, &self.top];
-        let mut all = all.into_iter();
+        let movable = self.movable.as_ref().map(|movable| &movable.group);
+        let mut all = [&self.others, &self.rest, &self.top].into_iter().chain(movable);
         let removed = all.try_for_each(|group| remove_with_processes(group, &self.parent));
         // Groups of programs that are still being left go with the rest.
         if removed.is_err()
@@ -267,6 +314,15 @@ impl From<CgroupError> for BeginError {
     fn from(error: CgroupError) -> Self {
         BeginError::Cgroup(error)
     }
+}
+
+/// Whether a process may be moved, or is: if no process may stay in the parent, each one.
+fn is_moved(pid: u32, empties_parent: bool) -> bool {
+    if empties_parent {
+        return true;
+    }
+    let is_program = process_facts(pid).is_some_and(|facts| !facts.is_kernel);
+    is_program && pid != 1 && pid != std::process::id() && !has_real_time_thread(pid)
 }
 
 fn has_real_time_thread(pid: u32) -> bool {

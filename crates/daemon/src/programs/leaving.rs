@@ -9,21 +9,20 @@
 
 use std::time::{Duration, Instant};
 
-use upcall_sys::cgroup::{Cgroup, CgroupError, Hierarchy};
+use upcall_sys::cgroup::{Cgroup, CgroupError};
 
-use super::bound::{MOVES_MAX, move_between};
+use super::bound::{MOVES_MAX, TURN, move_between};
 use super::former_cpus::FormerCpus;
 use super::groups::Groups;
 
-/// How long a turn lasts at most, beside the threads of the last process and one move.
-const TURN: Duration = Duration::from_millis(50);
 const RETRY_AFTER: Duration = Duration::from_millis(1);
 
 /// See the module's head.
 #[derive(Debug)]
 pub(super) struct Leaving {
     group: Cgroup,
-    /// Where its processes go. If that takes them no more, they go to `others`.
+    /// Where its processes go; `others` stands for `movable`, too. If that takes them no more, they
+    /// go to `others`.
     to: Cgroup,
     /// `None`: they keep their CPUs.
     former_cpus: Option<FormerCpus>,
@@ -37,7 +36,7 @@ impl Leaving {
     /// Moves up to [`MOVES_MAX`] processes out, each with the CPUs that it had, and removes the
     /// group. Returns whether it is gone. Blocks for [`TURN`] at most.
     pub(super) fn empty(&self, groups: &Groups) -> bool {
-        let (begun, hierarchy) = (Instant::now(), &groups.hierarchy);
+        let begun = Instant::now();
         let mut moves_left = MOVES_MAX;
         loop {
             for pid in self.group.processes().unwrap_or_default() {
@@ -45,7 +44,7 @@ impl Leaving {
                     return false;
                 }
                 moves_left -= 1;
-                self.let_go(pid, hierarchy, &groups.others);
+                self.let_go(pid, groups);
             }
             match self.group.remove() {
                 Ok(()) => return true,
@@ -64,13 +63,16 @@ impl Leaving {
     }
 
     /// Moves a process out, if it is still there.
-    fn let_go(&self, pid: u32, hierarchy: &Hierarchy, others: &Cgroup) {
+    fn let_go(&self, pid: u32, groups: &Groups) {
+        let hierarchy = &groups.hierarchy;
         if let Some(former_cpus) = &self.former_cpus {
             former_cpus.restore(pid, &self.group, hierarchy);
         }
-        if move_between((&self.group, &self.to), pid, hierarchy).is_err() {
+        // With the CPUs that it has now.
+        let to = if self.to == groups.others { groups.place_of(pid) } else { &self.to };
+        if move_between((&self.group, to), pid, hierarchy).is_err() {
             // If it fails, too, the next turn finds the process again.
-            let _ = move_between((&self.group, others), pid, hierarchy);
+            let _ = move_between((&self.group, &groups.others), pid, hierarchy);
         }
     }
 }

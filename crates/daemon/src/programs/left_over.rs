@@ -1,8 +1,9 @@
 //! Groups of daemons that were killed: finds and removes them.
 //!
-//! The name of a daemon's group has the number and the start of the daemon's process. So a group
+//! The name of a daemon's groups has the number and the start of the daemon's process. So a group
 //! of a daemon that lives is never touched, and several may clean up at once.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use upcall_sys::cgroup::{Cgroup, CgroupError, Hierarchy};
@@ -14,19 +15,41 @@ use super::bound::{self, move_between, threads_in};
 /// The name of a program's group begins so, and its number follows.
 pub(super) const PROGRAM: char = 'p';
 
+/// The name of a daemon's group of movable processes is that of its other group with this end.
+const MOVABLE: &str = "-movable";
+
 /// How long a group is tried to be emptied: its processes may fork meanwhile.
 const EMPTY_WITHIN: Duration = Duration::from_secs(3);
 const RETRY_AFTER: Duration = Duration::from_millis(1);
 
 /// The name of the group of the calling process.
 pub(super) fn name_of_this_daemon() -> String {
+    name_of(this_daemon())
+}
+
+/// The name of the group of movable processes beside the group `name` of a daemon.
+pub(super) fn movable_name(name: &str) -> String {
+    format!("{name}{MOVABLE}")
+}
+
+/// The calling process and its start.
+fn this_daemon() -> (u32, u64) {
     let pid = std::process::id();
-    let started = process_facts(pid).map_or(0, |facts| facts.started);
+    (pid, process_facts(pid).map_or(0, |facts| facts.started))
+}
+
+fn name_of((pid, started): (u32, u64)) -> String {
     format!("upcall-{pid}-{started}")
 }
 
-/// The process of a daemon, and its start, by the name of its group.
+/// The daemons that have groups among these, each one once.
+fn daemons_in(names: &[String]) -> BTreeSet<(u32, u64)> {
+    names.iter().filter_map(|name| daemon_in(name)).collect()
+}
+
+/// The process of a daemon, and its start, by the name of one of its groups.
 fn daemon_in(name: &str) -> Option<(u32, u64)> {
+    let name = name.strip_suffix(MOVABLE).unwrap_or(name);
     let (pid, started) = name.strip_prefix("upcall-")?.split_once('-')?;
     Some((pid.parse().ok()?, started.parse().ok()?))
 }
@@ -41,30 +64,28 @@ fn is_alive((pid, started): (u32, u64)) -> bool {
 /// lives and has groups there.
 pub(super) fn remove_dead(parent: &Cgroup) -> Result<Option<u32>, CgroupError> {
     let mut other = None;
-    for name in parent.children()? {
-        match daemon_in(&name) {
-            // One of its own is left from earlier programs: then their processes forked on.
-            Some(daemon) if !is_alive(daemon) || name == name_of_this_daemon() => {
-                remove_tree(parent, &name)?;
-            }
-            Some((pid, _)) => other = Some(pid),
-            None => {}
+    for daemon in daemons_in(&parent.children()?) {
+        // Some of its own are left from earlier programs: then their processes forked on.
+        if !is_alive(daemon) || daemon == this_daemon() {
+            remove_tree(parent, &name_of(daemon))?;
+        } else {
+            other = Some(daemon.0);
         }
     }
     Ok(other)
 }
 
-/// How many groups of dead daemons are below `parent`.
+/// How many dead daemons have groups below `parent`.
 pub(super) fn count_dead(parent: &Cgroup) -> usize {
     let names = parent.children().unwrap_or_default();
-    names.iter().filter_map(|name| daemon_in(name)).filter(|daemon| !is_alive(*daemon)).count()
+    daemons_in(&names).into_iter().filter(|daemon| !is_alive(*daemon)).count()
 }
 
-/// Removes the group `name` of a dead daemon with all groups inside it. Their processes go to
-/// `parent`. Programs get the kernel's own slice and all CPUs: nobody knows which ones they had.
+/// Removes the group `name` of a dead daemon with all groups inside it, and that of its movable
+/// processes. All processes go to `parent`. Programs get the kernel's own slice and all CPUs:
+/// nobody knows which ones they had.
 pub(super) fn remove_tree(parent: &Cgroup, name: &str) -> Result<(), CgroupError> {
-    let top = parent.child(name);
-    let mut groups = vec![top];
+    let mut groups = vec![parent.child(name), parent.child(&movable_name(name))];
     let mut at = 0;
     while let Some(group) = groups.get(at).cloned() {
         match group.children() {
@@ -131,5 +152,8 @@ mod tests {
         for other in ["upcall", "upcall-", "upcall-1", "upcall-x-1", "upcalled-1-1", "rest"] {
             assert_eq!(daemon_in(other), None, "{other}");
         }
+        let all = [&name, "upcall-7-8-movable", &format!("{name}-movable"), "upcall-7-9", "x"];
+        let daemons = daemons_in(&all.map(str::to_owned));
+        assert_eq!(daemons, BTreeSet::from([(7, 8), (7, 9), (pid, started)]));
     }
 }

@@ -137,6 +137,11 @@ impl Shares {
         if self.may_tick { quantum } else { quantum.max(self.kernel_tick) }
     }
 
+    /// The CPUs that have programs with shares.
+    pub(super) fn cpus_with_shares(&self) -> impl Iterator<Item = u32> {
+        self.cpus.iter().copied().filter(|&cpu| self.sharing(cpu).next().is_some())
+    }
+
     fn sharing(&self, cpu: u32) -> impl Iterator<Item = (&ProgramId, &Part)> {
         let shares = move |part: &Part| part.cpu == cpu && part.weight.share().is_some();
         self.parts.iter().filter(move |(_, part)| shares(part))
@@ -224,15 +229,14 @@ impl Shares {
     /// The weight of `rest`, in millionths: `1 - U - U_t - sum f`, the least of all CPUs with
     /// shares. `outside_ppm` is what groups of others may take of all CPUs.
     pub(super) fn rest_ppm(&self, outside_ppm: u32) -> u32 {
-        let left_on = |&cpu: &u32| {
+        let left_on = |cpu: u32| {
             let handlers = self.loads.get(&cpu).map_or(0.0, |load| load.utilization * WHOLE_PPM);
             let beyond = if handlers > 0.0 { BEYOND_PPM } else { 0.0 };
             let below = WHOLE_PPM - handlers - beyond - f64::from(self.ticker_ppm(cpu));
             let inside = below * (WHOLE_PPM - f64::from(outside_ppm)) / WHOLE_PPM;
             inside - f64::from(self.shares_ppm(cpu, None))
         };
-        let shared = self.cpus.iter().filter(|&&cpu| self.sharing(cpu).next().is_some());
-        let least = shared.map(left_on).fold(WHOLE_PPM, f64::min);
+        let least = self.cpus_with_shares().map(left_on).fold(WHOLE_PPM, f64::min);
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates")]
         let ppm = least.max(1.0) as u32;
         ppm
@@ -290,6 +294,7 @@ mod tests {
         shares.parts.insert(4, Part { weight, ..part(0, 1, None) });
         assert_eq!((shares.rest_ppm(0), weight.ppm()), (325_000, 30_000));
         assert_eq!((shares.reserved_ppm(1), shares.reserved_ppm(0)), (675_000, 0));
+        assert!(shares.cpus_with_shares().eq([1]));
         assert_eq!(shares.of_users(), BTreeMap::from([(7, 650_000)]));
     }
 

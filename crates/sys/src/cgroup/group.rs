@@ -188,6 +188,24 @@ impl Cgroup {
         }
     }
 
+    /// As [`Cgroup::permit_real_time_as`], with half of that: for each of two groups beside each
+    /// other. All of it for both is more than the group above has.
+    ///
+    /// # Errors
+    /// As [`Cgroup::permit_real_time_as`].
+    pub fn permit_real_time_half_of(&self, above: &Cgroup) -> Result<(), CgroupError> {
+        if !self.folder.join(RT_RUNTIME).exists() {
+            return Ok(());
+        }
+        let runtime = above.read(RT_RUNTIME)?;
+        // -1: all the time. Then half of each period.
+        let whole_us = match runtime.trim().parse::<u64>() {
+            Ok(runtime_us) => runtime_us,
+            Err(_) => self.number(RT_PERIOD)?,
+        };
+        self.write(RT_RUNTIME, &(whole_us / 2).to_string())
+    }
+
     /// Moves a process with all its threads into the group. What it starts from now on is in the
     /// group, too. Blocks for some milliseconds at most, while the kernel lets forks finish.
     ///
@@ -289,6 +307,7 @@ impl Cgroup {
 }
 
 const RT_RUNTIME: &str = "cpu.rt_runtime_us";
+const RT_PERIOD: &str = "cpu.rt_period_us";
 
 impl Version {
     /// The file of a group's weight, the least and the greatest weight.
