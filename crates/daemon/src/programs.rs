@@ -237,7 +237,9 @@ impl Programs {
         self.admitted_ever = id;
         let is_taken = |pid| hierarchy.group_of(pid).is_ok_and(|group| groups.is_program(&group));
         let quantum = part.quantum.unwrap_or(PROGRAM_QUANTUM);
-        let slice = part.timing.map_or(quantum, |(cost, _)| cost.min(quantum));
+        // Half, so that it is over whenever the ticker makes the kernel choose again: the kernel
+        // protects a thread until the end of its slice.
+        let slice = part.timing.map_or(quantum, |(cost, _)| cost.min(quantum)) / 2;
         let taken = candidate.take(&group, hierarchy, is_taken);
         let pinned = taken
             .and_then(|()| former_cpus.pin((pid, &group), (part.cpu, slice), hierarchy))
