@@ -27,7 +27,7 @@ pub const SLICE: Duration = Duration::from_micros(150);
 pub const SOURCE_PRIORITY: u8 = 40;
 /// Frames of each player before those that count.
 pub const WARM_FRAMES: u64 = 15;
-/// The most that admission grants here.
+/// The most that a process without a daemon uses, and the most of [`daemon_limit`].
 pub const CPU_LIMIT: Share = match Share::from_ppm(950_000) {
     Some(share) => share,
     None => Share::WHOLE,

@@ -64,15 +64,14 @@ impl Outcome {
         Some([rates.iter().sum::<f64>() / rates.len() as f64, worst])
     }
 
-    /// The worst of the players that the daemon admitted and of which each frame took at most
-    /// `declared`, and how many of the admitted ones took longer. `None` if all did, or if there
-    /// are none.
-    pub fn worst_of_admitted(&self, declared: Span) -> Option<(f64, usize)> {
+    /// The players that the daemon admitted: the worst rate of those of which each frame took at
+    /// most `declared`, how many these are, and how many took longer. `None` without a daemon.
+    pub fn worst_of_admitted(&self, declared: Span) -> Option<(Option<f64>, usize, usize)> {
         let (admitted, rates) = (self.admitted.as_ref()?, self.rates());
         let (kept, longer): (Vec<usize>, Vec<usize>) =
             admitted.iter().partition(|&&at| self.all_counts[at].cpu_ns_max <= declared.as_nanos());
-        let worst = kept.into_iter().map(|at| rates[at]).reduce(f64::min)?;
-        Some((worst, longer.len()))
+        let worst = kept.iter().map(|&at| rates[at]).reduce(f64::min);
+        Some((worst, kept.len(), longer.len()))
     }
 
     /// Frames per second of each player.

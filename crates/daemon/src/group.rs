@@ -121,7 +121,7 @@ pub(crate) struct Limits {
     pub(crate) hand_offs_ppm: AtomicU64,
     /// The sum over its activities of the time of one job and its hand-offs.
     pub(crate) compute_ns: AtomicU64,
-    /// Whether any of its activities has a reservation.
+    /// Whether any of its activities has a reservation, or its event server.
     pub(crate) reserves: AtomicBool,
     /// The ranks that it may show.
     pub(crate) ranks: Mutex<Ranks>,

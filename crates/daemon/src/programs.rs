@@ -92,6 +92,8 @@ pub struct Programs {
     /// Groups of ended programs that have processes yet. Each has a part in `shares`.
     leaving: VecDeque<(ProgramId, Leaving)>,
     admitted_ever: u64,
+    /// How often [`Programs::reap`] was called while there were programs.
+    turns: usize,
     tickers: Vec<Ticker>,
     /// `None`: there are no programs.
     divided: Option<Divided>,
@@ -125,6 +127,7 @@ impl Programs {
             members: BTreeMap::new(),
             leaving: VecDeque::new(),
             admitted_ever: 0,
+            turns: 0,
             tickers: Vec::new(),
             divided: None,
         }
@@ -206,6 +209,7 @@ impl Programs {
         let weight = supply.map_or(of_rest, |supply| Weight::Share(supply.share));
         let candidate = Candidate::new(pid, user)?;
         self.shares.loads.insert(cpu, *load);
+        self.check_free(&candidate)?;
         let timing = need.cost.zip(need.period);
         let part = Part { user, cpu, weight, quantum: need.quantum, timing };
         let taken = self.take(&candidate, part);
@@ -216,7 +220,19 @@ impl Programs {
             self.end(id);
             return Err(error);
         }
+        if let Some(Divided { groups, .. }) = &mut self.divided {
+            groups.sort();
+        }
         self.admitted(id).ok_or(ProgramError::Gone { pid })
+    }
+
+    /// Whether the process is in no program yet. Before a request moves any other process.
+    fn check_free(&self, candidate: &Candidate) -> Result<(), ProgramError> {
+        let Some(Divided { groups, .. }) = &self.divided else { return Ok(()) };
+        match groups.is_program(&candidate.group(&groups.hierarchy)?) {
+            true => Err(ProgramError::Taken { pid: candidate.pid() }),
+            false => Ok(()),
+        }
     }
 
     fn take(&mut self, candidate: &Candidate, part: Part) -> Result<ProgramId, ProgramError> {
@@ -371,6 +387,19 @@ impl Programs {
         }
     }
 
+    /// Pins the threads of a program that it has let run on other CPUs, each time of another
+    /// program: elsewhere its weight would count beside others.
+    fn pin_one_again(&mut self) {
+        let Some(Divided { groups, .. }) = &self.divided else { return };
+        self.turns = self.turns.wrapping_add(1);
+        let at = self.turns % self.members.len().max(1);
+        if let Some((id, members)) = self.members.iter().nth(at)
+            && let Some(part) = self.shares.parts.get(id)
+        {
+            members.pin_again(part.cpu, &groups.hierarchy, self.turns / self.members.len());
+        }
+    }
+
     /// Ends the programs without processes, and returns them. Goes on with the processes of a
     /// program that ended before. Sorts ordinary processes on a kernel with a fault. For every now
     /// and then, and for the end of a first process. Reads a file a program. Each of the two
@@ -381,6 +410,7 @@ impl Programs {
         let over = self.members.iter().filter(|(_, members)| is_over(members));
         let over: Vec<ProgramId> = over.map(|(&id, _)| id).collect();
         over.iter().for_each(|&id| self.end(id));
+        self.pin_one_again();
         if let Some(Divided { groups, .. }) = &mut self.divided {
             groups.sort();
         }
@@ -456,14 +486,13 @@ impl Programs {
 
     /// Makes the groups if there are none. Moves ordinary processes as one more program needs it.
     fn begin(&mut self, part: &Part) -> Result<(), ProgramError> {
-        let one_more = part.weight.share().map(|_| part.cpu);
-        let shared = self.shares.cpus_with_shares().chain(one_more).collect();
         if let Some(Divided { groups, .. }) = &mut self.divided {
-            groups.set_shared(shared);
+            // The CPU of the program counts from its admission on: a refused request moves nobody.
             groups.sweep();
-            groups.sort();
             return Ok(());
         }
+        let one_more = part.weight.share().map(|_| part.cpu);
+        let shared = self.shares.cpus_with_shares().chain(one_more).collect();
         let hierarchy = Hierarchy::find()?;
         let parent = match &self.parent {
             Some(parent) => parent.clone(),
@@ -509,10 +538,10 @@ impl Programs {
             return Ok(());
         }
         if let Some(Divided { groups, .. }) = &mut self.divided {
+            groups.set_shared(self.shares.cpus_with_shares().collect());
             let rest_ppm = self.shares.rest_ppm(groups.outside_ppm());
             groups.set_rest(rest_ppm)?;
             groups.set_users(&self.shares.weights_of_users())?;
-            groups.set_shared(self.shares.cpus_with_shares().collect());
         }
         let shares = &self.shares;
         self.tickers.retain(|ticker| shares.ticks(ticker.cpu).is_some());

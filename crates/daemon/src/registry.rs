@@ -440,6 +440,7 @@ impl Registry {
         }
         let events = self.domains.get(&number).and_then(|domain| domain.events.get(&cpu));
         usage.share_ppm += events.map_or(0, |share| u64::from(share.ppm()));
+        usage.reserves |= events.is_some();
         if self.by_accounts() {
             // A domain may use what others leave. The accounts limit all of them together, and
             // leave ordinary programs the part above the limit of the CPU.

@@ -182,9 +182,10 @@ impl PreemptionPoint<'_> {
     }
 
     /// Whether the handler has no reservation, and the daemon keeps the time for ordinary programs.
+    /// Without turns the domain is one of them.
     fn has_no_time(&self, now: Instant) -> bool {
         let running = self.virtual_processor.as_deref().zip(self.scheduler.running());
-        running.is_some_and(|(of, id)| of.unreserved_from(id, now).is_some())
+        running.is_some_and(|(of, id)| !of.is_alone() && of.unreserved_from(id, now).is_some())
     }
 
     /// Asks the peer domains and the core whether the handler goes on.

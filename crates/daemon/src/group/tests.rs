@@ -26,7 +26,7 @@ pub(crate) fn sleeping_thread() -> (u32, u32) {
         std::thread::spawn(move || {
             // Nobody writes to the pipe, or closes it.
             let (mut reader, _writer) = std::io::pipe().unwrap();
-            tell.send(upcall_sys::process::thread_id()).unwrap();
+            tell.send(thread_id()).unwrap();
             let _ = std::io::Read::read(&mut reader, &mut [0]);
         });
         told.recv().unwrap()

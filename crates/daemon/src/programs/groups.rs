@@ -112,8 +112,7 @@ impl Groups {
             None => top.permit_real_time_as(parent),
             Some(Movable { group, .. }) => {
                 parent.create(&movable_name(&name_of_this_daemon()))?;
-                let _ = group.permit_real_time_half_of(parent);
-                top.permit_real_time_half_of(parent)
+                permit_both(parent, [group, top])
             }
         };
         for group in [rest, &self.others] {
@@ -146,7 +145,9 @@ impl Groups {
 
     /// Where an ordinary process belongs now. Some system calls a thread.
     pub(super) fn place_of(&self, pid: u32) -> &Cgroup {
-        let movable = self.movable.as_ref().filter(|movable| movable.takes(pid));
+        // The daemon answers also while all CPUs are busy.
+        let is_own = pid == std::process::id();
+        let movable = self.movable.as_ref().filter(|movable| !is_own && movable.takes(pid));
         movable.map_or(&self.others, |movable| &movable.group)
     }
 
@@ -162,7 +163,9 @@ impl Groups {
     pub(super) fn sort(&mut self) {
         let Groups { empties_parent, movable, others, hierarchy, .. } = self;
         if let Some(movable) = movable {
-            movable.sort(others, hierarchy, |pid| is_moved(pid, *empties_parent));
+            let own = std::process::id();
+            let may_move = |pid| pid != own && is_moved(pid, *empties_parent);
+            movable.sort(others, hierarchy, may_move);
         }
     }
 
@@ -290,13 +293,16 @@ impl Groups {
         if !self.was_divided {
             self.parent.unite();
         }
+        // That of movable processes first: it is light beside the others.
         let movable = self.movable.as_ref().map(|movable| &movable.group);
-        let mut all = [&self.others, &self.rest, &self.top].into_iter().chain(movable);
-        let removed = all.try_for_each(|group| remove_with_processes(group, &self.parent));
+        let all = movable.into_iter().chain([&self.others, &self.rest, &self.top]);
+        let results: Vec<_> = all.map(|group| remove_with_processes(group, &self.parent)).collect();
         // Groups of programs that are still being left go with the rest.
-        if removed.is_err()
+        if results.iter().any(Result::is_err)
             && let Err(error) = remove_tree(&self.parent, &name_of_this_daemon())
         {
+            // What is left in it weighs about as much as other groups.
+            let _ = self.top.set_weight(ONE_PPM);
             tracing::warn!(event = "group not removed", %error, "a control group stays");
         }
     }
@@ -314,6 +320,14 @@ impl From<CgroupError> for BeginError {
     fn from(error: CgroupError) -> Self {
         BeginError::Cgroup(error)
     }
+}
+
+/// Gives two groups equal parts of the parent's permission, as large as other groups leave.
+fn permit_both(parent: &Cgroup, groups: [&Cgroup; 2]) -> Result<(), CgroupError> {
+    let permit = |part| groups.iter().try_for_each(|of| of.permit_real_time_part_of(parent, part));
+    let found = [2, 4, 8, 16].into_iter().find(|&part| permit(part).is_ok());
+    // No part at all: a process keeps no permission in one of them that it loses in the other.
+    if found.is_some() { Ok(()) } else { permit(u64::MAX) }
 }
 
 /// Whether a process may be moved, or is: if no process may stay in the parent, each one.

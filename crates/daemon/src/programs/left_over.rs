@@ -103,15 +103,17 @@ pub(super) fn remove_tree(parent: &Cgroup, name: &str) -> Result<(), CgroupError
     }
     let cpus = allowed_cpus().unwrap_or_default();
     let hierarchy = Hierarchy::find()?;
+    // A group whose processes fork on does not keep the others.
+    let mut result = Ok(());
     for group in groups.iter().rev() {
         if is_program(group) {
             for thread in threads_in(group, &hierarchy) {
                 let _ = bound::pin(&thread, &cpus, None);
             }
         }
-        remove_with_processes(group, parent)?;
+        result = result.and(remove_with_processes(group, parent));
     }
-    Ok(())
+    result
 }
 
 /// Whether it is the group of a program, by its name.

@@ -10,14 +10,17 @@ use upcall_sys::cgroup::{Cgroup, CgroupError, Hierarchy};
 use upcall_sys::process::{
     ThreadHandle, UserIdFile, cpu_time_of, descendants_of, process_facts, threads_of,
 };
+use upcall_sys::schedule::allowed_cpus_of;
 
-use super::bound::{BoundProcess, MOVES_MAX, move_between};
+use super::bound::{BoundProcess, MOVES_MAX, THREADS_MAX, move_between, threads_of_process};
 use super::error::ProgramError;
 use super::former_cpus::FormerCpus;
 use super::leaving::Leaving;
 
 /// Looks for processes and threads that were started meanwhile.
 const LOOKS_MAX: usize = 8;
+/// Processes of a program whose CPUs a turn looks at.
+const LOOKED_MAX: usize = 64;
 /// How long the descendants of a process are moved at most, beside one look and one move.
 const TAKE_WITHIN: Duration = Duration::from_millis(500);
 
@@ -158,6 +161,33 @@ pub(super) struct Members {
 }
 
 impl Members {
+    /// Pins the threads that may run elsewhere to the CPU. Looks at [`LOOKED_MAX`] processes, at
+    /// others in the next turn, and at [`THREADS_MAX`] threads at most. Real-time threads are left
+    /// out ([`threads_of_process`]).
+    pub(super) fn pin_again(&self, cpu: u32, hierarchy: &Hierarchy, turn: usize) {
+        let processes = self.group.processes().unwrap_or_default();
+        let first = turn.wrapping_mul(LOOKED_MAX) % processes.len().max(1);
+        let looked_at = processes.iter().cycle().skip(first).take(processes.len().min(LOOKED_MAX));
+        let mut threads = 0;
+        for &pid in looked_at {
+            let all = threads_of(pid).unwrap_or_default();
+            threads += all.len();
+            if threads > THREADS_MAX {
+                return;
+            }
+            let is_pinned = |tid: &u32| allowed_cpus_of(*tid).is_ok_and(|cpus| cpus == [cpu]);
+            if all.iter().all(is_pinned) {
+                continue;
+            }
+            for thread in threads_of_process(pid, &self.group, hierarchy) {
+                if thread.allowed_cpus().is_ok_and(|cpus| cpus != [cpu]) {
+                    // Fails if the thread has ended, or if a cpuset forbids the CPU by now.
+                    let _ = thread.pin(&[cpu]);
+                }
+            }
+        }
+    }
+
     /// Moves all to a new group, as far as that is done in a turn. Returns the former group, for
     /// the rest.
     pub(super) fn move_to(

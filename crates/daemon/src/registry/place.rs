@@ -34,7 +34,7 @@ pub struct Usage {
     pub quantum_max: Span,
     /// Its reserved share, in millionths of the CPU.
     pub share_ppm: u64,
-    /// Whether any of its activities has a reservation.
+    /// Whether any of its activities has a reservation, or its event server.
     pub reserves: bool,
     /// The sum over its activities of the time of one job.
     pub compute: Span,

@@ -8,6 +8,7 @@ use upcall_shm::kernel_area::State;
 use upcall_shm::turn_page::Turn;
 use upcall_shm::{DomainId, Measure};
 use upcall_sys::process::ThreadState;
+use upcall_sys::schedule;
 
 use super::account::{Sample, Waited};
 use super::arming::Contender;
@@ -88,7 +89,7 @@ impl CpuWatch {
             records: Vec::new(),
             used_ns: 0,
             real_time_ns: 0,
-            kept_free: KeptFree::default(),
+            kept_free: KeptFree::of(schedule::rt_runtime()),
             taken: Span::ZERO,
             told_unseen: false,
             group_accounts: Vec::new(),
@@ -182,19 +183,24 @@ impl CpuWatch {
         if tick.rules.band.is_none() {
             return;
         }
-        let was_waiting = self.kept_free.is_waiting();
+        // Under PS the accounts leave a part to ordinary programs, and nothing waits.
         let from = self.kept_free.update(tick.now, self.real_time_ns);
         for (group, members) in view.groups() {
             group.kernel.set_unreserved_from(from.map_or(0, Instant::as_nanos));
-            if from.is_some() && !was_waiting && self.cpu_state.is_held(group) {
-                // The holder looks at its next boundary.
+            if from.is_some() && self.cpu_state.is_held(group) {
+                // The holder looks at its next boundary. At each tick: the holder may be new.
                 let _ = group.turn.set_need_resched();
             }
             for member in members.iter() {
                 let Some(record) = self.record_of(member) else { continue };
-                if record.runs_on_while_waiting(from.is_some(), tick.rules) {
+                let is_to_wait = from.is_some() && group.time_quantum.is_none();
+                if record.runs_on_while_waiting(is_to_wait, tick.rules) {
                     record.put_away(tick.now, false);
+                    let turn = group.turn_of(member);
                     put_into_ordinary_class(group, member, tick.rules);
+                    turn.into_iter().for_each(|turn| revoke_turn(group, turn));
+                    // The domain sees that it takes no turns when it wakes.
+                    group.notify(member.domain);
                 }
             }
         }

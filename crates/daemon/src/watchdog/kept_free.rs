@@ -3,8 +3,8 @@
 //! Admission leaves a part of each CPU free, and so do the accounts of domains with reservations.
 //! Work without a reservation has no such limit: it uses all that the others leave. Then the
 //! real-time threads of a CPU run all the time, and Linux stops all of them for 50 ms of each
-//! second (sched(7), `sched_rt_runtime_us`), also those with reservations. Six players that were
-//! admitted lost a frame each second, beside nine that were refused.
+//! second (sched(7), `sched_rt_runtime_us`), also those with reservations
+//! (docs/decisions/0016-budgets.md, 12).
 //!
 //! So each tick of the watchdog compares what the domains used in the real-time class with the
 //! time. If they leave less than [`FREE_PPM`], work without a reservation waits until they have
@@ -15,11 +15,16 @@
 
 use upcall_core::time::{Instant, Span};
 
+use upcall_sys::schedule::RtRuntime;
+
 use crate::enforcement::TICK;
 
-/// The part of the CPU that is kept free, in millionths. Linux demands 50,000 of each second. The
-/// daemon's own threads, which are not counted, and the ends of a second come on top.
+/// The part of the CPU that is kept free at least, in millionths. Linux demands 50,000 of each
+/// second, unless it was told otherwise.
 const FREE_PPM: u64 = 70_000;
+/// What is kept free beyond what Linux demands: the daemon's own threads are not counted, and the
+/// ends of a second may lie within a wait.
+const BEYOND_PPM: u64 = 20_000;
 /// Work without a reservation waits from this debt on, until there is none. So a wait takes a few
 /// milliseconds, each 50 ms or so, and a hand-off is small beside it.
 const OWED_TO_WAIT: Span = Span::from_millis(3);
@@ -32,8 +37,9 @@ const SAVED_MAX: Span = Span::from_millis(9);
 const WAIT: Span = Span::from_nanos(TICK.as_nanos() + TICK.as_nanos() / 5);
 
 /// See the module's head.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct KeptFree {
+    free_ppm: u64,
     /// When it was updated last; `Instant::ZERO`: never.
     at: Instant,
     /// What the domains had used in the real-time class by then.
@@ -44,9 +50,15 @@ pub(super) struct KeptFree {
 }
 
 impl KeptFree {
-    /// Whether work without a reservation waits, as of the last update.
-    pub(super) fn is_waiting(&self) -> bool {
-        self.is_waiting
+    /// For a kernel that lets real-time threads run for so long in each period.
+    pub(super) fn of(runtime: Option<RtRuntime>) -> Self {
+        let demanded_ppm = |RtRuntime { runtime_us, period_us }: RtRuntime| {
+            let free_us = period_us.saturating_sub(runtime_us.unwrap_or(period_us));
+            free_us.saturating_mul(1_000_000) / period_us.max(1)
+        };
+        let demanded_ppm = runtime.map_or(0, demanded_ppm);
+        let free_ppm = FREE_PPM.max(demanded_ppm + BEYOND_PPM);
+        KeptFree { free_ppm, at: Instant::ZERO, used_ns: 0, owed_ns: 0, is_waiting: false }
     }
 
     /// At `now`, the domains of the CPU have used so much CPU time in the real-time class in all.
@@ -58,7 +70,7 @@ impl KeptFree {
             return None;
         }
         let elapsed = now.since(before);
-        let due_ns = elapsed.as_nanos().saturating_mul(FREE_PPM) / 1_000_000;
+        let due_ns = elapsed.as_nanos().saturating_mul(self.free_ppm) / 1_000_000;
         let taken = Span::from_nanos(due_ns.saturating_add(used_ns));
         let change_ns = signed_ns(taken).saturating_sub(signed_ns(elapsed));
         let owed_ns = self.owed_ns.saturating_add(change_ns);
@@ -79,18 +91,17 @@ fn signed_ns(span: Span) -> i64 {
 mod tests {
     use super::*;
 
-    /// What work with reservations takes of each tick, in tenths of a millisecond, and whether the
-    /// other work follows. The kernel's count is up to 4 ms behind. Returns the least free time of
+    /// What work with reservations takes of each tick, in tenths of a millisecond. The other work
+    /// takes the rest, or waits. The kernel's count is up to 4 ms behind. Returns the least free time of
     /// any second, and what the others got in all, within 10 s.
-    fn run(reserved: impl Fn(u64) -> u64, follows: bool) -> (u64, u64) {
-        let mut kept = KeptFree::default();
+    fn run(reserved: impl Fn(u64) -> u64) -> (u64, u64) {
+        let mut kept = KeptFree::of(None);
         let (mut used_ns, mut counted_ns, mut others, mut from) = (0, 0, 0, None);
         let mut free_of_ticks = Vec::new();
         for tick in 1..=2_000 {
             let now = Instant::ZERO + TICK * u32::try_from(tick).unwrap();
             let own = reserved(tick).min(50);
-            let waits = from.is_some() && follows;
-            let other = if waits { 0 } else { 50 - own };
+            let other = if from.is_some() { 0 } else { 50 - own };
             others += other;
             used_ns += (own + other) * 100_000;
             free_of_ticks.push(50 - own - other);
@@ -108,15 +119,21 @@ mod tests {
     #[test]
     fn each_second_has_more_free_time_than_linux_demands() {
         for reserved in [0, 10, 25, 40, 45] {
-            let (free, others) = run(|_| reserved, true);
+            let (free, others) = run(|_| reserved);
             assert!(free >= LINUX_DEMANDS + 10, "{reserved}: {free} ms");
             // All the rest is used.
             let left = 10_000 - reserved * 200 - 10_000 * FREE_PPM / 1_000_000;
             assert!(others + 100 >= left, "{reserved}: {others} of {left} ms");
         }
-        let (free, _) = run(|tick| if tick % 7 < 3 { 50 } else { 0 }, true);
+        let (free, _) = run(|tick| if tick % 7 < 3 { 50 } else { 0 });
         assert!(free >= LINUX_DEMANDS + 10, "{free} ms");
-        // Without it there is none.
-        assert_eq!(run(|_| 10, false).0, 0);
+    }
+
+    #[test]
+    fn more_is_kept_free_where_linux_demands_more() {
+        let free_ppm = |runtime_us| {
+            KeptFree::of(Some(RtRuntime { runtime_us, period_us: 1_000_000 })).free_ppm
+        };
+        assert_eq!([None, Some(950_000), Some(900_000)].map(free_ppm), [70_000, 70_000, 120_000]);
     }
 }

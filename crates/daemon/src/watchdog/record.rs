@@ -20,6 +20,8 @@ pub(super) const IDLE_TICKS_MAX: u32 = 3;
 /// an offence.
 const REPEATS_MAX: u32 = 3;
 const REPEATS_WITHIN: Span = Span::from_secs(1);
+/// The longest job of work without a reservation that may end while such work is to wait.
+const JOB_MAX: Span = Span::from_millis(10);
 
 /// A domain and its record.
 pub(super) struct Record {
@@ -254,8 +256,9 @@ impl Record {
         self.member.is(State::Demoted) && self.penalty.is_none_or(|of| of.is_ordinary)
     }
 
-    /// Whether a domain with activities, none of which has a reservation, has used one job and the
-    /// grace since such work is to wait (`kept_free`).
+    /// Whether a domain with activities, none of which has a reservation, has used one job, at most
+    /// [`JOB_MAX`], and the grace since such work is to wait (`kept_free`). The domain declares the
+    /// job itself.
     pub(super) fn runs_on_while_waiting(&mut self, is_waiting: bool, rules: &Rules) -> bool {
         // Relaxed: each limit is used on its own.
         let limits = &self.member.limits;
@@ -266,7 +269,7 @@ impl Record {
             return false;
         }
         let since_ns = *self.waiting_ns.get_or_insert(self.account.cpu_ns);
-        self.account.cpu_ns - since_ns > job_ns.saturating_add(rules.grace.as_nanos())
+        self.account.cpu_ns - since_ns > job_ns.min(JOB_MAX.as_nanos()) + rules.grace.as_nanos()
     }
 
     /// Whether the account of its group contains its use: it takes turns, or waits for its group

@@ -25,6 +25,7 @@ use crate::group::{DomainGroup, Limits, Member};
 use crate::ranks::Admitted;
 
 mod away;
+mod kept_free;
 mod left_cpu;
 mod lock_waits;
 mod no_cpu_time;

@@ -59,10 +59,12 @@ impl Executor {
     pub(super) fn unreserved_waits(&self, now: Instant) -> Option<Instant> {
         let (virtual_processor, best) = (self.virtual_processor.as_ref()?, self.scheduler.best()?);
         let from = virtual_processor.unreserved_from(best.id, now)?;
-        // The core does not know reservations: the best of it may hide a job that has one.
+        // The core does not know reservations: the best of it may hide a job that has one, and that
+        // is within its budget.
         let all = (0..u32::try_from(self.slots.len()).unwrap_or(u32::MAX)).map(ActivityId);
         let mut ready = all.filter(|&id| self.scheduler.unfinished(id) > 0);
-        ready.all(|id| !virtual_processor.is_reserved(id)).then_some(from)
+        let may_wait = |id| !virtual_processor.is_reserved(id) || self.surplus_from(id, now) <= now;
+        ready.all(may_wait).then_some(from)
     }
 
     /// Whether the core may learn that the CPU idles, by which it forgives debts.

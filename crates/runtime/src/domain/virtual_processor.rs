@@ -99,7 +99,8 @@ pub(crate) struct VirtualProcessor {
     /// Whether it was reported that this domain was passed over, and the daemon has not set its
     /// state back since.
     is_passed_over: bool,
-    /// `Some`: all that is ready is beyond its budget and waits until then (decision 0016).
+    /// `Some`: all that is ready is beyond its budget or has no reservation, and waits until then
+    /// (decision 0016).
     surplus_at: Option<Instant>,
     /// Whether debts are forgiven when the CPU idles.
     forgives_debts: bool,
@@ -329,12 +330,13 @@ impl VirtualProcessor {
         Instant::from_nanos(self.pages.kernel.idled_ns())
     }
 
-    /// From when on an activity may run that has no reservation; `None`: at once, or it has one. A
-    /// load.
+    /// From when on an activity may run that has no reservation; `None`: at once, or it has one.
+    /// Under PS nothing waits: the accounts leave a part to ordinary programs. A load.
     #[inline]
     pub(crate) fn unreserved_from(&self, id: ActivityId, now: Instant) -> Option<Instant> {
         let from = Instant::from_nanos(self.pages.kernel.unreserved_from_ns());
-        (from > now && !self.is_reserved(id)).then_some(from)
+        let waits = from > now && !self.has_accounts() && !self.is_reserved(id);
+        waits.then_some(from)
     }
 
     /// Whether the daemon has put the domains into the real-time class.
@@ -386,7 +388,7 @@ impl VirtualProcessor {
     }
 
     /// What [`Self::next`] and [`Self::publish`] say from now on. `at`: all that is ready is beyond
-    /// its budget and must not run before that moment. `forgives_debts`: whether debts are forgiven
+    /// its budget, or has no reservation, and must not run before that moment. `forgives_debts`: whether debts are forgiven
     /// when the CPU idles, so that the daemon must wake the domain then.
     #[inline]
     pub(crate) fn set_surplus(&mut self, at: Option<Instant>, forgives_debts: bool) {
@@ -416,7 +418,8 @@ impl VirtualProcessor {
         let by_rank = best.and_then(|standing| {
             let mut rank = self.rank(standing)?;
             if self.surplus_at.is_some() {
-                // The core knows this already, except under DWCS: there the executor meters jobs.
+                // The core knows this already, except under DWCS, where the executor meters jobs, and
+                // of work without a reservation, which ranks below all anyway.
                 rank.key |= KEY_OVER_BUDGET;
             }
             let first = self.order(standing.first).unwrap_or(rank.order);

@@ -188,22 +188,22 @@ impl Cgroup {
         }
     }
 
-    /// As [`Cgroup::permit_real_time_as`], with half of that: for each of two groups beside each
-    /// other. All of it for both is more than the group above has.
+    /// As [`Cgroup::permit_real_time_as`], with a part of that, such as a half for 2: for one of
+    /// several groups beside each other. All of it for each is more than the group above has.
     ///
     /// # Errors
     /// As [`Cgroup::permit_real_time_as`].
-    pub fn permit_real_time_half_of(&self, above: &Cgroup) -> Result<(), CgroupError> {
+    pub fn permit_real_time_part_of(&self, above: &Cgroup, part: u64) -> Result<(), CgroupError> {
         if !self.folder.join(RT_RUNTIME).exists() {
             return Ok(());
         }
         let runtime = above.read(RT_RUNTIME)?;
-        // -1: all the time. Then half of each period.
+        // -1: all the time. Then a part of each period.
         let whole_us = match runtime.trim().parse::<u64>() {
             Ok(runtime_us) => runtime_us,
             Err(_) => self.number(RT_PERIOD)?,
         };
-        self.write(RT_RUNTIME, &(whole_us / 2).to_string())
+        self.write(RT_RUNTIME, &(whole_us / part.max(1)).to_string())
     }
 
     /// Moves a process with all its threads into the group. What it starts from now on is in the

@@ -361,6 +361,22 @@ fn a_domain_whose_work_waits_for_credit_passes_the_turn_and_shows_when_it_wants_
     assert_eq!(peer.best(at(101).as_nanos()), Ok(Some(over)));
 }
 
+/// The daemon keeps a part of the CPU free of real-time threads (docs/decisions/0016).
+#[test]
+fn only_work_without_a_reservation_waits_until_the_daemon_lets_it_run() {
+    let (mut virtual_processor, _, daemon) = virtual_processor();
+    let [reserved, refused] = [0, 1].map(ActivityId);
+    virtual_processor.set_order(reserved, Some(UNRESERVED - 1));
+    virtual_processor.set_order(refused, Some(UNRESERVED));
+    let waits = |id, ms| virtual_processor.unreserved_from(id, at(ms));
+    assert_eq!(waits(refused, 100), None);
+    daemon.set_unreserved_from(at(130).as_nanos());
+    assert_eq!([reserved, refused].map(|id| waits(id, 129)), [None, Some(at(130))]);
+    assert_eq!(waits(refused, 130), None);
+    daemon.set_unreserved_from(0);
+    assert_eq!(waits(refused, 129), None);
+}
+
 /// A domain that is far beyond its reservation keeps its debts, so it need not be woken.
 #[test]
 fn a_domain_that_keeps_its_debts_does_not_await_an_idle_cpu() {
