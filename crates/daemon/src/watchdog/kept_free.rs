@@ -92,8 +92,8 @@ mod tests {
     use super::*;
 
     /// What work with reservations takes of each tick, in tenths of a millisecond. The other work
-    /// takes the rest, or waits. The kernel's count is up to 4 ms behind. Returns the least free time of
-    /// any second, and what the others got in all, within 10 s.
+    /// takes the rest, or waits. The kernel's count is up to 4 ms behind. Returns the least free
+    /// time of any second, and what the others got in all, within 10 s.
     fn run(reserved: impl Fn(u64) -> u64) -> (u64, u64) {
         let mut kept = KeptFree::of(None);
         let (mut used_ns, mut counted_ns, mut others, mut from) = (0, 0, 0, None);

@@ -388,8 +388,8 @@ impl VirtualProcessor {
     }
 
     /// What [`Self::next`] and [`Self::publish`] say from now on. `at`: all that is ready is beyond
-    /// its budget, or has no reservation, and must not run before that moment. `forgives_debts`: whether debts are forgiven
-    /// when the CPU idles, so that the daemon must wake the domain then.
+    /// its budget, or has no reservation, and must not run before that moment. `forgives_debts`:
+    /// whether debts are forgiven when the CPU idles, so that the daemon must wake the domain then.
     #[inline]
     pub(crate) fn set_surplus(&mut self, at: Option<Instant>, forgives_debts: bool) {
         (self.surplus_at, self.forgives_debts) = (at, forgives_debts);
@@ -418,8 +418,8 @@ impl VirtualProcessor {
         let by_rank = best.and_then(|standing| {
             let mut rank = self.rank(standing)?;
             if self.surplus_at.is_some() {
-                // The core knows this already, except under DWCS, where the executor meters jobs, and
-                // of work without a reservation, which ranks below all anyway.
+                // The core knows this already, except under DWCS, where the executor meters jobs,
+                // and of work without a reservation, which ranks below all anyway.
                 rank.key |= KEY_OVER_BUDGET;
             }
             let first = self.order(standing.first).unwrap_or(rank.order);
