@@ -54,7 +54,8 @@ impl Executor {
     }
 
     /// Until when the domain has nothing to run because no work with a reservation is ready, and
-    /// the daemon keeps the time for ordinary programs. O(1), and O(activities) while it keeps time.
+    /// the daemon keeps the time for ordinary programs. O(1), and O(activities) while it keeps
+    /// time.
     #[inline]
     pub(super) fn unreserved_waits(&self, now: Instant) -> Option<Instant> {
         let (virtual_processor, best) = (self.virtual_processor.as_ref()?, self.scheduler.best()?);
