@@ -243,9 +243,6 @@ impl Programs {
         };
         let hierarchy = &groups.hierarchy;
         let origin = candidate.group(hierarchy)?;
-        if groups.is_program(&origin) {
-            return Err(ProgramError::Taken { pid });
-        }
         let mut former_cpus = FormerCpus::of(pid)?;
         let id = self.admitted_ever + 1;
         let group = groups.add(&folder_of(id), part.weight, part.user)?;

@@ -17,6 +17,7 @@ use upcall_core::time::{Instant, Span};
 
 use upcall_sys::schedule::RtRuntime;
 
+use super::account::signed;
 use crate::enforcement::TICK;
 
 /// The part of the CPU that is kept free at least, in millionths. Linux demands 50,000 of each
@@ -71,20 +72,16 @@ impl KeptFree {
         }
         let elapsed = now.since(before);
         let due_ns = elapsed.as_nanos().saturating_mul(self.free_ppm) / 1_000_000;
-        let taken = Span::from_nanos(due_ns.saturating_add(used_ns));
-        let change_ns = signed_ns(taken).saturating_sub(signed_ns(elapsed));
+        let taken_ns = due_ns.saturating_add(used_ns);
+        let change_ns = signed(taken_ns).saturating_sub(signed(elapsed.as_nanos()));
         let owed_ns = self.owed_ns.saturating_add(change_ns);
-        self.owed_ns = owed_ns.clamp(-signed_ns(SAVED_MAX), signed_ns(OWED_MAX));
+        self.owed_ns = owed_ns.clamp(-signed(SAVED_MAX.as_nanos()), signed(OWED_MAX.as_nanos()));
         self.is_waiting = match self.is_waiting {
             true => self.owed_ns > 0,
-            false => self.owed_ns >= signed_ns(OWED_TO_WAIT),
+            false => self.owed_ns >= signed(OWED_TO_WAIT.as_nanos()),
         };
         self.is_waiting.then(|| now + WAIT)
     }
-}
-
-fn signed_ns(span: Span) -> i64 {
-    i64::try_from(span.as_nanos()).unwrap_or(i64::MAX)
 }
 
 #[cfg(test)]
