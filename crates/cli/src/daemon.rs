@@ -115,6 +115,10 @@ pub struct DaemonArgs {
     /// and the daemon's own user may. Such users can delay one another and ordinary programs.
     #[arg(long, value_name = "UID", value_delimiter = ',')]
     pub program_users: Vec<u32>,
+    /// Interfaces on which the daemon may drop packets beyond a quota (`upcall exec --receive`):
+    /// eth1,eth2. It attaches a program to their drivers while there are quotas.
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    pub interfaces: Vec<String>,
     /// CPU time beyond its longest quantum that a domain may take to yield.
     #[arg(long, default_value = "5ms", value_parser = duration)]
     pub grace: Span,
@@ -200,8 +204,12 @@ pub fn serve(args: &DaemonArgs) -> Result<(), DaemonFailure> {
     }
     daemon.run(|event, clients| {
         counts.count(event);
-        let is_end =
-            matches!(event, DaemonEvent::Detached { .. } | DaemonEvent::ProgramEnded { .. });
+        let is_end = matches!(
+            event,
+            DaemonEvent::Detached { .. }
+                | DaemonEvent::ProgramEnded { .. }
+                | DaemonEvent::PacketQuotasEnded { .. }
+        );
         if args.exit_when_idle && clients == 0 && is_end {
             stop(&stopper);
         }
@@ -286,6 +294,7 @@ fn config(
         silent_max: args.silent_timeout,
         soft_users: args.soft_users.clone(),
         program_users: args.program_users.clone(),
+        interfaces: args.interfaces.clone(),
         grace: args.grace,
         kill: args.kill,
         // Without it, the next daemon removes what a killed one left.

@@ -489,7 +489,7 @@ pub fn slack(ns: i64) -> String {
 }
 
 /// A name that another process chose, without control characters, which could control a terminal.
-fn visible(name: &str) -> String {
+pub fn visible(name: &str) -> String {
     name.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 

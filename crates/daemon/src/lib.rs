@@ -39,6 +39,7 @@ mod group;
 mod kls;
 mod member_thread;
 mod pacing;
+mod packet_quotas;
 mod ranks;
 mod reaper;
 mod status;

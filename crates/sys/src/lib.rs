@@ -16,6 +16,7 @@
 //! | [`inheritance`] | waits for locks that lend a real-time priority |
 //! | [`memory`] | locking memory and faulting it in |
 //! | [`memfd`] | sealed memory shared between processes |
+//! | [`interface`] | the network interfaces, and what each can do |
 //! | [`udp`] | datagrams in batches, and the kernel's count of drops |
 //! | [`local`] | messages and descriptors between processes of this machine |
 //! | [`process`] | child processes; state and signals of other processes and threads |
@@ -41,6 +42,7 @@ mod forked;
 pub mod futex;
 pub mod grant;
 pub mod inheritance;
+pub mod interface;
 pub mod io_epoll;
 pub mod io_uring;
 pub mod local;
