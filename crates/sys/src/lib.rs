@@ -18,6 +18,8 @@
 //! | [`memfd`] | sealed memory shared between processes |
 //! | [`interface`] | the network interfaces, and what each can do |
 //! | [`udp`] | datagrams in batches, and the kernel's count of drops |
+//! | [`interface`] | names and numbers of network interfaces |
+//! | [`early_drop`] | dropping packets beyond a quota before the kernel works on them (XDP) |
 //! | [`local`] | messages and descriptors between processes of this machine |
 //! | [`process`] | child processes; state and signals of other processes and threads |
 //! | [`readiness`] | waiting until descriptors are readable or writable |
@@ -36,6 +38,7 @@ compile_error!(
 pub mod cgroup;
 pub mod clock;
 pub mod descriptors;
+pub mod early_drop;
 mod error;
 #[cfg(test)]
 mod forked;
