@@ -36,12 +36,18 @@ struct Network {
 
 impl Network {
     fn start(flags: &[&str]) -> Self {
+        let mut network = Network::without_daemon();
+        network.start_daemon(flags);
+        network
+    }
+
+    fn without_daemon() -> Self {
         static STARTED: AtomicU32 = AtomicU32::new(0);
         let number = STARTED.fetch_add(1, Ordering::Relaxed);
         let name = |end| format!("upcall-test-{}-{number}-{end}", std::process::id());
         let folder = folder();
         let socket = folder.path().join("upcall.sock");
-        let mut network = Network {
+        let network = Network {
             senders: name("s"),
             receivers: name("r"),
             daemon: None,
@@ -63,7 +69,6 @@ impl Network {
         ] {
             succeed(&command);
         }
-        network.start_daemon(flags);
         network
     }
 
@@ -89,7 +94,8 @@ impl Network {
 
     /// Sends `packets` datagrams, one after the other.
     fn send(&self, port: u16, packets: u32) {
-        let script = format!("for i in $(seq {packets}); do echo > /dev/udp/{ADDRESS}/{port}; done");
+        let script =
+            format!("for i in $(seq {packets}); do echo > /dev/udp/{ADDRESS}/{port}; done");
         let ended = Command::new("ip")
             .args(["netns", "exec", &self.senders, "bash", "-c", &script])
             .status()
@@ -178,7 +184,8 @@ fn packets_beyond_a_quota_are_dropped_before_the_protocol_work() {
     network.send(5005, 50);
     let quotas = network.quotas();
     let of = |quotas: &[Value], destination: &str| {
-        let all: Vec<&Value> = quotas.iter().filter(|of| of["destination"] == destination).collect();
+        let all: Vec<&Value> =
+            quotas.iter().filter(|of| of["destination"] == destination).collect();
         assert_eq!(all.len(), 1, "{quotas:#?}");
         (number(all[0], "passed"), number(all[0], "dropped"))
     };
@@ -237,6 +244,29 @@ fn a_quota_ends_with_its_program_and_with_its_daemon_even_if_they_are_killed() {
 }
 
 #[test]
+#[ignore = "needs root and ip"]
+fn a_daemon_of_exec_has_the_interfaces_of_the_command() {
+    let _machine = machine();
+    let network = Network::without_daemon();
+    let exec = network.exec(&format!("--receive {QUOTA} --interfaces {INTERFACE}"));
+    let program = program_of(&exec);
+    network.send(5004, 30);
+    assert_eq!(network.quotas().len(), 1);
+    let options = ["exec", "--receive", "udp:5009@1/s", "--interfaces", "lo", "--", "true"];
+    let other = Running::start(network.at_receivers(UPCALL).args(options)).finish();
+    other.assert_code(&[0]);
+    assert!(other.stderr.contains("--interfaces is not used"), "{other:#?}");
+    signal(program, "TERM");
+    let done = exec.finish();
+    done.assert_code(&[143]);
+    let report = report(&done);
+    let received = &list(&report, "receive")[0];
+    assert_eq!((number(received, "passed"), number(received, "dropped")), (10, 20));
+    // The daemon ends with the last quota.
+    wait_until("the end of the daemon", || !network.is_attached() && !network.socket.exists());
+}
+
+#[test]
 #[ignore = "needs root, ip and setpriv"]
 fn a_quota_that_cannot_be_kept_is_refused_and_nothing_is_run() {
     let _machine = machine();
@@ -262,7 +292,8 @@ fn a_quota_that_cannot_be_kept_is_refused_and_nothing_is_run() {
     let copy = folder.join("upcall");
     std::fs::copy(UPCALL, &copy).unwrap();
     for path in [folder, &copy] {
-        std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o755))
+            .unwrap();
     }
     let mut user = network.at_receivers("setpriv");
     user.args(["--reuid", USER, "--regid", USER, "--clear-groups", "--bounding-set=-all"]);

@@ -128,7 +128,9 @@ impl Output {
                     "dropped",
                 ];
                 let mut table = show::table(&header, 4);
-                quotas.iter().for_each(|quota| drop(table.add_row(quota.cells())));
+                for quota in quotas {
+                    table.add_row(quota.cells());
+                }
                 text += &format!("\n{table}");
             }
         }

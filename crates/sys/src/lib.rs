@@ -16,9 +16,8 @@
 //! | [`inheritance`] | waits for locks that lend a real-time priority |
 //! | [`memory`] | locking memory and faulting it in |
 //! | [`memfd`] | sealed memory shared between processes |
-//! | [`interface`] | the network interfaces, and what each can do |
 //! | [`udp`] | datagrams in batches, and the kernel's count of drops |
-//! | [`interface`] | names and numbers of network interfaces |
+//! | [`interface`] | the network interfaces: names, numbers, and what each can do |
 //! | [`early_drop`] | dropping packets beyond a quota before the kernel works on them (XDP) |
 //! | [`local`] | messages and descriptors between processes of this machine |
 //! | [`process`] | child processes; state and signals of other processes and threads |

@@ -73,3 +73,43 @@ pub fn share(text: &str) -> Result<Share, String> {
     let ppm = spec::parse_share(text).map_err(|error| error.to_string())?;
     Share::from_ppm(ppm).ok_or_else(|| "found 0 %, expected more".to_owned())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_receive_need_has_a_port_a_rate_and_perhaps_an_address_and_a_burst() {
+        let need = receive_need("udp:5004@90/s").unwrap();
+        assert_eq!(need.destination, UdpDestination { address: None, port: 5004 });
+        assert_eq!((need.period, need.burst), (Span::from_nanos(11_111_111), None));
+        let need = receive_need("udp:10.0.0.2:5004@1/min,burst=8").unwrap();
+        assert_eq!(need.destination.address, Some("10.0.0.2".parse().unwrap()));
+        // A rate rounds up to a millionth a second.
+        assert_eq!((need.period, need.burst), (Span::from_nanos(59_998_800_023), Some(8)));
+        let need = receive_need("udp:[fe80::1]:65535@10000000/s,burst=0").unwrap();
+        assert_eq!(need.destination.address, Some("fe80::1".parse().unwrap()));
+        assert_eq!((need.period, need.burst), (RECEIVE_PERIOD_MIN, Some(0)));
+    }
+
+    #[test]
+    fn each_wrong_receive_need_names_its_fault() {
+        for (text, fault) in [
+            ("5004@90/s", "found no udp:"),
+            ("tcp:5004@90/s", "found no udp:"),
+            ("udp:5004", "found no @"),
+            ("udp:0@90/s", "a port from 1 to 65535"),
+            ("udp:65536@90/s", "a port from 1 to 65535"),
+            ("udp:host:5004@90/s", "found `host`, expected an address"),
+            ("udp:fe80::1:5004@90/s", "found `fe80::1`, expected an address"),
+            ("udp:5004@90", "90"),
+            ("udp:5004@0/s", "1 packet an hour to 10,000,000 a second"),
+            ("udp:5004@10000001/s", "1 packet an hour to 10,000,000 a second"),
+            ("udp:5004@90/s,burst=-1", "found burst=-1, expected 0 to 1000000"),
+            ("udp:5004@90/s,burst=1000001", "expected 0 to 1000000"),
+        ] {
+            let error = receive_need(text).unwrap_err();
+            assert!(error.contains(fault), "{text}: {error}");
+        }
+    }
+}

@@ -1,4 +1,4 @@
-//! The network interfaces of this network namespace, and what each can do for Upcall.
+//! The list of all interfaces, with what each can do for Upcall.
 //!
 //! `upcall net` and the choice of a device use it. The list comes from rtnetlink(7), and what the
 //! driver can do from the generic netlink family `netdev` (Linux 6.3,
@@ -7,10 +7,8 @@
 
 use core::fmt;
 
-mod netlink;
-
+use super::netlink::{self, Attributes, Socket};
 use crate::OsError;
-use netlink::{Attributes, Socket};
 
 /// A network interface.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -82,6 +82,7 @@ fn made_up() -> Status {
         real_time: true,
         cpus: vec![CpuStatus { cpu: 1, reserved_ppm: 400_000, limit_ppm: 900_000 }],
         domains: vec![player, robot],
+        packet_quotas: Vec::new(),
         programs: Vec::new(),
         hidden_domains: 0,
     }
