@@ -19,6 +19,7 @@
 //! | [`udp`] | datagrams in batches, and the kernel's count of drops |
 //! | [`interface`] | names and numbers of network interfaces |
 //! | [`early_drop`] | dropping packets beyond a quota before the kernel works on them (XDP) |
+//! | [`placement`] | the CPUs on which the kernel works on received packets |
 //! | [`local`] | messages and descriptors between processes of this machine |
 //! | [`process`] | child processes; state and signals of other processes and threads |
 //! | [`readiness`] | waiting until descriptors are readable or writable |
@@ -51,6 +52,7 @@ pub mod local;
 pub mod machine;
 pub mod memfd;
 pub mod memory;
+pub mod placement;
 pub mod process;
 pub mod readiness;
 pub mod schedule;
