@@ -18,7 +18,8 @@
 //! | [`memfd`] | sealed memory shared between processes |
 //! | [`udp`] | datagrams in batches, and the kernel's count of drops |
 //! | [`interface`] | the network interfaces: names, numbers, and what each can do |
-//! | [`early_drop`] | dropping packets beyond a quota before the kernel works on them (XDP) |
+//! | [`early_drop`] | dropping packets beyond a quota before the kernel works on them, with the feature `xdp` |
+//! | [`placement`] | the CPUs on which the kernel works on received packets |
 //! | [`local`] | messages and descriptors between processes of this machine |
 //! | [`process`] | child processes; state and signals of other processes and threads |
 //! | [`readiness`] | waiting until descriptors are readable or writable |
@@ -37,6 +38,7 @@ compile_error!(
 pub mod cgroup;
 pub mod clock;
 pub mod descriptors;
+#[cfg(feature = "xdp")]
 pub mod early_drop;
 mod error;
 #[cfg(test)]
@@ -51,6 +53,7 @@ pub mod local;
 pub mod machine;
 pub mod memfd;
 pub mod memory;
+pub mod placement;
 pub mod process;
 pub mod readiness;
 pub mod schedule;

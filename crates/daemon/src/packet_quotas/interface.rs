@@ -9,6 +9,7 @@ use upcall_shm::wire::{PacketCounts, PacketDestination, PacketQuota};
 use upcall_sys::OsError;
 use upcall_sys::early_drop::{AttachError, Destination, EarlyDrop, QuotaPages, Request};
 use upcall_sys::interface;
+use upcall_sys::placement::{Cpus, Placement};
 
 /// Slots for destinations, and slot 0 for packets without a quota.
 pub(super) const SLOTS: u32 = quota_page::SLOT_MAX + 1;
@@ -109,9 +110,31 @@ impl Interface {
         PacketCounts { passed: counters.passed, dropped }
     }
 
-    /// Where packets are dropped, in one line. `protected`: CPUs that should not do it.
-    pub(super) fn place(&self, _protected: &[u32]) -> String {
-        format!("{}: packets beyond the quota are dropped in the driver", self.name)
+    /// Where packets are dropped, in one line, with a warning if that is one of the CPUs
+    /// `protected`. Reads files of the kernel.
+    pub(super) fn place(&self, protected: &[u32]) -> String {
+        let (name, mode) = (&self.name, self.early_drop.mode());
+        let placement = match Placement::of(name) {
+            Ok(placement) => placement,
+            Err(error) => return format!("{name}: where drops run is not known: {error}"),
+        };
+        let line = placement.line(mode);
+        match taken(&placement.early_drop(mode), protected).as_slice() {
+            [] => format!("{name}: {line}"),
+            cpus => format!(
+                "{name}: {line}; WARNING: the daemon schedules {}, so a flood takes time of its \
+                 handlers and programs: let another CPU do it (interrupt affinity, `ethtool -L`)",
+                Cpus::Listed(cpus.to_vec())
+            ),
+        }
+    }
+}
+
+/// The CPUs of `protected` on which packets are dropped for sure.
+fn taken(drops: &Cpus, protected: &[u32]) -> Vec<u32> {
+    match drops {
+        Cpus::Listed(cpus) => protected.iter().copied().filter(|cpu| cpus.contains(cpu)).collect(),
+        Cpus::Senders | Cpus::Unknown => Vec::new(),
     }
 }
 
@@ -131,6 +154,14 @@ fn keys(destination: &PacketDestination) -> Vec<Destination> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_protected_cpu_on_which_drops_run_is_found() {
+        let drops = Cpus::Listed(vec![0, 2]);
+        assert_eq!(taken(&drops, &[1, 2, 3]), [2]);
+        assert!(taken(&drops, &[1, 3]).is_empty());
+        assert!(taken(&Cpus::Senders, &[0]).is_empty());
+    }
 
     #[test]
     fn any_address_is_one_of_each_family() {
