@@ -7,11 +7,13 @@ use std::path::Path;
 
 use serde::Serialize;
 use upcall::interface::{self, AttachedXdp, Interface, XdpFeatures};
+use upcall::placement::{Mode, Placement};
 use upcall::status::{PacketQuotaStatus, status};
 
 use crate::args::NetArgs;
 use crate::exit::Failure;
 use crate::ps;
+use crate::ps::packet_quotas::{self, PacketQuotaOutput};
 use crate::show;
 use crate::standard_output::{print, print_json};
 use path::PacketPath;
@@ -23,7 +25,7 @@ mod path;
 struct Output {
     interfaces: Vec<Shown>,
     /// Null: no daemon answers.
-    packet_quotas: Option<Vec<Quota>>,
+    packet_quotas: Option<Vec<PacketQuotaOutput>>,
 }
 
 #[derive(Debug, Serialize)]
@@ -43,6 +45,8 @@ struct Shown {
     attached: Option<Attached>,
     path: &'static str,
     reason: String,
+    /// In words. Null: the driver has no XDP.
+    drops_run_on: Option<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -59,18 +63,6 @@ struct Attached {
     mode: String,
 }
 
-#[derive(Debug, Serialize)]
-struct Quota {
-    interface: String,
-    destination: String,
-    interval_ns: u64,
-    depth: u32,
-    passed: u64,
-    dropped: u64,
-    name: String,
-    pid: u32,
-}
-
 /// Prints interfaces and quotas.
 ///
 /// # Errors
@@ -78,14 +70,12 @@ struct Quota {
 pub fn net(args: &NetArgs) -> Result<(), Failure> {
     let interfaces = interface::all().map_err(Failure::of_error)?;
     let quotas = quotas(args.daemon.socket.as_deref())?;
-    let output = Output {
-        interfaces: interfaces.iter().map(Shown::of).collect(),
-        packet_quotas: quotas.as_ref().map(|all| all.iter().map(Quota::of).collect()),
-    };
-    match args.json {
-        true => print_json(&output),
-        false => print(&output.text()),
+    let shown: Vec<Shown> = interfaces.iter().map(Shown::of).collect();
+    if args.json {
+        let quotas = quotas.map(|all| all.iter().map(PacketQuotaOutput::of).collect());
+        return print_json(&Output { interfaces: shown, packet_quotas: quotas });
     }
+    print(&text(&shown, quotas.as_deref()))
 }
 
 /// The quotas of the daemon. `None`: none was named, and none answers.
@@ -102,39 +92,21 @@ fn quotas(named: Option<&Path>) -> Result<Option<Vec<PacketQuotaStatus>>, Failur
     }
 }
 
-impl Output {
-    fn text(&self) -> String {
-        let header = ["interface", "kind", "state", "MTU", "queues", "XDP", "attached", "path"];
-        let mut table = show::table(&header, header.len());
-        for shown in &self.interfaces {
-            table.add_row(shown.cells());
-        }
-        let mut text = format!("{table}\n\n");
-        for Shown { name, reason, .. } in &self.interfaces {
-            text += &format!("{}: {reason}\n", ps::visible(name));
-        }
-        match &self.packet_quotas {
-            None => text += "\nNo daemon answers, so no quotas are shown.",
-            Some(quotas) if quotas.is_empty() => text += "\nThe daemon has no packet quotas.",
-            Some(quotas) => {
-                let header = [
-                    "interface",
-                    "destination",
-                    "PID",
-                    "program",
-                    "packets/s",
-                    "ahead",
-                    "passed",
-                    "dropped",
-                ];
-                let mut table = show::table(&header, 4);
-                for quota in quotas {
-                    table.add_row(quota.cells());
-                }
-                text += &format!("\n{table}");
-            }
-        }
-        text
+fn text(interfaces: &[Shown], quotas: Option<&[PacketQuotaStatus]>) -> String {
+    let header = ["interface", "kind", "state", "MTU", "queues", "XDP", "attached", "path"];
+    let mut table = show::table(&header, header.len());
+    for shown in interfaces {
+        table.add_row(shown.cells());
+    }
+    let mut text = format!("{table}\n\n");
+    for Shown { name, reason, drops_run_on, .. } in interfaces {
+        let drops = drops_run_on.as_ref().map(|drops| format!("; drops would run on {drops}"));
+        text += &format!("{}: {reason}{}\n", ps::visible(name), drops.unwrap_or_default());
+    }
+    text + &match quotas {
+        None => "\nNo daemon answers, so no quotas are shown.".to_owned(),
+        Some([]) => "\nThe daemon has no packet quotas.".to_owned(),
+        Some(quotas) => format!("\n{}", packet_quotas::table(quotas)),
     }
 }
 
@@ -154,6 +126,7 @@ impl Shown {
             attached: interface.xdp.map(Attached::of),
             path: PacketPath::name(path),
             reason,
+            drops_run_on: drops_run_on(interface),
         }
     }
 
@@ -175,6 +148,13 @@ impl Shown {
             self.path.to_owned(),
         ]
     }
+}
+
+/// Where the driver of an interface would drop packets.
+fn drops_run_on(interface: &Interface) -> Option<String> {
+    let has_native = interface.features.is_some_and(XdpFeatures::has_native);
+    let placement = has_native.then(|| Placement::of(&interface.name).ok()).flatten()?;
+    Some(placement.early_drop(Mode::Native).to_string())
 }
 
 impl Features {
@@ -206,42 +186,13 @@ impl Attached {
     }
 }
 
-impl Quota {
-    fn of(status: &PacketQuotaStatus) -> Self {
-        let PacketQuotaStatus { quota, counts, pid, interface, name } = status;
-        Quota {
-            interface: interface.clone(),
-            destination: quota.destination.to_string(),
-            interval_ns: quota.interval_ns,
-            depth: quota.depth,
-            passed: counts.passed,
-            dropped: counts.dropped,
-            name: name.clone(),
-            pid: *pid,
-        }
-    }
-
-    fn cells(&self) -> [String; 8] {
-        [
-            ps::visible(&self.interface),
-            self.destination.clone(),
-            self.pid.to_string(),
-            ps::visible(&self.name),
-            format!("{:.1}", 1e9 / self.interval_ns.max(1) as f64),
-            self.depth.to_string(),
-            self.passed.to_string(),
-            self.dropped.to_string(),
-        ]
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use upcall::status::{PacketCounts, PacketDestination, PacketQuota};
+    use crate::ps::packet_quotas::tests::quota;
 
-    fn output(packet_quotas: Option<Vec<Quota>>) -> Output {
-        let interface = Interface {
+    fn interface() -> Shown {
+        Shown::of(&Interface {
             index: 2,
             name: "eth1".to_owned(),
             mtu_bytes: 1500,
@@ -249,31 +200,23 @@ mod tests {
             receive_queues: 4,
             transmit_queues: 4,
             ..Interface::default()
-        };
-        Output { interfaces: vec![Shown::of(&interface)], packet_quotas }
+        })
     }
 
     #[test]
     fn the_tables_name_interfaces_and_quotas() {
-        let destination = PacketDestination { address: [0; 16], protocol: 17, port: 5004 };
-        let status = PacketQuotaStatus {
-            quota: PacketQuota { destination, interval_ns: 10_101_010, depth: 3 },
-            counts: PacketCounts { passed: 900, dropped: 48_000 },
-            pid: 7,
-            interface: "eth1".to_owned(),
-            name: "player".to_owned(),
-        };
-        let text = output(Some(vec![Quota::of(&status)])).text();
-        for part in ["eth1", "hardware", "4/4", "udp:5004", "99.0", "player", "900", "48000"] {
+        let text = text(&[interface()], Some(&[quota()]));
+        for part in ["eth1", "hardware", "4/4", "eth1: this kernel does not say", "udp:5004"] {
             assert!(text.contains(part), "no `{part}` in:\n{text}");
         }
     }
 
     #[test]
     fn no_daemon_is_not_the_same_as_no_quotas() {
-        assert!(output(None).text().contains("No daemon answers"));
-        assert!(output(Some(Vec::new())).text().contains("has no packet quotas"));
-        let json = serde_json::to_value(output(None)).unwrap();
+        assert!(text(&[interface()], None).contains("No daemon answers"));
+        assert!(text(&[interface()], Some(&[])).contains("has no packet quotas"));
+        let json = Output { interfaces: vec![interface()], packet_quotas: None };
+        let json = serde_json::to_value(json).unwrap();
         assert!(json["packet_quotas"].is_null() && json["interfaces"][0]["xdp"].is_null());
     }
 }

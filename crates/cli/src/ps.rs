@@ -14,8 +14,10 @@ use upcall::status::{
 
 use crate::exit::Failure;
 use crate::show;
+use packet_quotas::PacketQuotaOutput;
 use unreachable::unreachable;
 
+pub mod packet_quotas;
 #[cfg(test)]
 mod tests;
 mod unreachable;
@@ -29,6 +31,7 @@ pub struct Output {
     cpus: Vec<Cpu>,
     domains: Vec<Domain>,
     programs: Vec<Program>,
+    packet_quotas: Vec<PacketQuotaOutput>,
     hidden_domains: u32,
 }
 
@@ -176,6 +179,7 @@ impl Output {
             cpus: cpus.collect(),
             domains: status.domains.iter().map(Domain::of).collect(),
             programs: status.programs.iter().map(Program::of).collect(),
+            packet_quotas: status.packet_quotas.iter().map(PacketQuotaOutput::of).collect(),
             hidden_domains: status.hidden_domains,
         }
     }
@@ -278,19 +282,23 @@ impl Program {
     }
 }
 
-/// The status as tables: one of CPUs, one of domains, one of activities, and one of programs if
-/// there are any.
+/// The status as tables: one of CPUs, one of domains, one of activities, and one of programs and one
+/// of packet quotas if there are any.
 pub fn tables(status: &Status) -> String {
     let (cpus, domains, activities) = (cpus(status), domains(status), activities(status));
     let programs = match status.programs.is_empty() {
         true => String::new(),
         false => format!("\n{}\n", programs(status)),
     };
+    let quotas = match status.packet_quotas.as_slice() {
+        [] => String::new(),
+        quotas => format!("\n{}\n", packet_quotas::table(quotas)),
+    };
     let (policy, cost) = (visible(&status.policy), show::span(status.switch_cost_ns));
     let hidden = hidden(status).map_or_else(String::new, |line| format!("\n{line}\n"));
     format!(
         "{cpus}\n\npolicy: {policy}\nhand-off cost: {cost}\n\n{domains}\n\n{activities}\n{programs}\
-         {hidden}"
+         {quotas}{hidden}"
     )
 }
 

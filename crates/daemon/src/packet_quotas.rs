@@ -21,6 +21,7 @@ use core::fmt;
 use std::collections::BTreeMap;
 
 use upcall_shm::wire::{PacketCounts, PacketDestination, PacketQuota, PacketQuotaStatus};
+use upcall_sys::clock;
 
 use interface::{Interface, InterfaceError};
 
@@ -183,6 +184,7 @@ impl PacketQuotas {
             quota: held.quota,
             counts: interface.counts(held.slot),
             pid: held.owner.pid,
+            at_ns: clock::monotonic_ns(),
             interface: interface.name().to_owned(),
             name: held.owner.name.clone(),
         };

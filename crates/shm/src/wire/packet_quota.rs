@@ -127,6 +127,8 @@ pub struct PacketQuotaStatus {
     pub counts: PacketCounts,
     /// The process that asked for it.
     pub pid: u32,
+    /// When the daemon read the counts (`CLOCK_MONOTONIC`).
+    pub at_ns: u64,
     /// The name of the interface.
     pub interface: String,
     /// The name of the program, as its user stated.
@@ -271,7 +273,7 @@ impl PacketQuotaStatus {
     pub(super) fn words(&self) -> Vec<u64> {
         let PacketCounts { passed, dropped } = self.counts;
         let mut words = self.quota.words().to_vec();
-        words.extend([passed, dropped, u64::from(self.pid)]);
+        words.extend([passed, dropped, u64::from(self.pid), self.at_ns]);
         words
     }
 
@@ -280,11 +282,14 @@ impl PacketQuotaStatus {
         [interface, name]: [String; 2],
         content: WireError,
     ) -> Result<Self, WireError> {
-        let &[ref quota @ .., passed, dropped, pid] = words else { return Err(content) };
+        let &[ref quota @ .., passed, dropped, pid, at_ns] = words else {
+            return Err(content);
+        };
         Ok(PacketQuotaStatus {
             quota: PacketQuota::of(quota, content)?,
             counts: PacketCounts { passed, dropped },
             pid: narrow(pid, content)?,
+            at_ns,
             interface,
             name,
         })

@@ -209,6 +209,7 @@ fn status() -> Vec<StatusPart> {
             quota: packet_quota(),
             counts: PacketCounts { passed: 6, dropped: 7 },
             pid: 8,
+            at_ns: 9,
             interface: "eth1".into(),
             name: "player".into(),
         }),
@@ -336,6 +337,9 @@ fn the_messages_of_packet_quotas_have_fixed_bytes() {
         assert_eq!(bytes[..8], [PROTOCOL_VERSION, kind].map(u32::to_ne_bytes).concat());
         assert_eq!(bytes[16..], content, "{kind}");
     }
+    let quota = ToDomain::Status(status().remove(5)).encode();
+    let words = [high, low, rest, 11_111_111, 3, 6, 7, 8, 9].map(u64::to_ne_bytes).concat();
+    assert_eq!(quota[16..16 + words.len()], words);
     let causes = PacketQuotaCause::ALL.map(|cause| cause as u32);
     assert_eq!(causes, [1, 2, 3, 4, 5, 6, 7, 8]);
     assert_eq!(causes.map(PacketQuotaCause::of_number), PacketQuotaCause::ALL.map(Some));
