@@ -19,6 +19,7 @@
 //! | [`receive`] | `--receive`: packet quotas |
 //! | [`signals`] | which signals go on to the program |
 //! | [`start`] | the name and the start of a program |
+//! | [`received`] | what packet quotas did |
 //! | [`report`] | the report, as JSON and as text |
 
 use upcall::admission::Share;
@@ -42,6 +43,7 @@ use start::{name_of, release, say_json, say_not_run};
 
 mod deadline;
 mod receive;
+mod received;
 mod report;
 mod signals;
 mod start;

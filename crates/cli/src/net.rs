@@ -6,9 +6,9 @@
 use std::path::Path;
 
 use serde::Serialize;
-use upcall::interface::{self, AttachedXdp, Interface, XdpFeatures};
-use upcall::placement::{Mode, Placement};
 use upcall::status::{PacketQuotaStatus, status};
+use upcall_daemon::interface::{self, AttachedXdp, Interface, XdpFeatures};
+use upcall_daemon::placement::{Mode, Placement};
 
 use crate::args::NetArgs;
 use crate::exit::Failure;
@@ -101,7 +101,7 @@ fn text(interfaces: &[Shown], quotas: Option<&[PacketQuotaStatus]>) -> String {
     let mut text = format!("{table}\n\n");
     for Shown { name, reason, drops_run_on, .. } in interfaces {
         let drops = drops_run_on.as_ref().map(|drops| format!("; drops would run on {drops}"));
-        text += &format!("{}: {reason}{}\n", ps::visible(name), drops.unwrap_or_default());
+        text += &format!("{}: {reason}{}\n", show::visible(name), drops.unwrap_or_default());
     }
     text + &match quotas {
         None => "\nNo daemon answers, so no quotas are shown.".to_owned(),
@@ -134,11 +134,11 @@ impl Shown {
         let kind = match (self.loopback, self.kind.as_str()) {
             (true, _) => "loopback".to_owned(),
             (false, "") => "hardware".to_owned(),
-            (false, kind) => ps::visible(kind),
+            (false, kind) => show::visible(kind),
         };
         let attached = self.attached.as_ref();
         [
-            ps::visible(&self.name),
+            show::visible(&self.name),
             kind,
             if self.up { "up" } else { "down" }.to_owned(),
             self.mtu_bytes.to_string(),

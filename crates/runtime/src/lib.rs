@@ -86,9 +86,7 @@ mod work;
 
 pub use upcall_sys::clock::thread_cpu_ns;
 pub use upcall_sys::grant::Remedy;
-pub use upcall_sys::interface;
 pub use upcall_sys::machine::Machine;
-pub use upcall_sys::placement;
 pub use upcall_sys::schedule::{Band, BusyLimit, FifoRefusal, RealTime, Right, allowed_cpus};
 
 #[doc(hidden)]

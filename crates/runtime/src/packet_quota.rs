@@ -1,7 +1,7 @@
 //! Packet quotas: how many packets a destination of this machine may get.
 //!
-//! `upcall exec --receive` uses it for programs that nobody changed. A daemon drops packets beyond a
-//! quota in the driver of its interfaces, before any protocol work, so that a flood to one
+//! `upcall exec --receive` uses it for programs that nobody changed. A daemon drops packets beyond
+//! a quota in the driver of its interfaces, before any protocol work, so that a flood to one
 //! destination costs others nothing (docs/decisions/0024-network.md).
 
 use std::fmt;

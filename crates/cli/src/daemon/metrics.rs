@@ -240,7 +240,8 @@ impl Snapshot {
     fn encode_packet_quotas(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let passed = "Packets that a quota let pass";
         let dropped = "Packets beyond a quota, dropped in the driver";
-        let families: [(_, _, fn(&PacketQuotaStatus) -> u64); 2] = [
+        type Count = fn(&PacketQuotaStatus) -> u64;
+        let families: [(_, _, Count); 2] = [
             ("upcall_packets_passed", passed, |quota| quota.counts.passed),
             ("upcall_packets_dropped", dropped, |quota| quota.counts.dropped),
         ];

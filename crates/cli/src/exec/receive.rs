@@ -14,6 +14,7 @@ use upcall::program::{Exit as End, HeldProgram};
 use upcall::time::Instant;
 use upcall_cli::standard_error::say;
 
+use super::received::{Received, rate};
 use super::report::status_of;
 use super::signals::Signals;
 use super::start::{name_of, release, say_json};
@@ -27,17 +28,6 @@ pub struct Receiving {
     /// `None`: the program has no quotas.
     connection: Option<PacketQuotaConnection>,
     quotas: Vec<(ReceiveNeed, GrantedPacketQuota)>,
-}
-
-/// What a quota did, as the JSON shows it. Documented in docs/contract.md.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Received {
-    destination: String,
-    interval_ns: u64,
-    depth: u32,
-    /// Null: the daemon has ended.
-    passed: Option<u64>,
-    dropped: Option<u64>,
 }
 
 /// The object of `--json` for a program without a share.
@@ -110,22 +100,6 @@ impl Receiving {
             }
         };
         self.quotas.iter().map(of).collect()
-    }
-}
-
-impl Received {
-    /// The line for people.
-    pub fn line(&self) -> String {
-        let Received { destination, depth, .. } = self;
-        let limit = format!("{}, {depth} ahead", rate(self.interval_ns));
-        match (self.passed, self.dropped) {
-            (Some(passed), Some(dropped)) => format!(
-                "{destination}: {passed} packets passed, {dropped} were dropped (quota {limit})"
-            ),
-            _ => {
-                format!("{destination}: packets not counted, the daemon has ended (quota {limit})")
-            }
-        }
     }
 }
 
@@ -229,31 +203,9 @@ fn name_of_cause(cause: PacketQuotaCause) -> &'static str {
     }
 }
 
-/// Packets a second.
-fn rate(interval_ns: u64) -> String {
-    format!("{} packets/s", ps::packet_quotas::rate(interval_ns))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_line_says_what_passed_and_what_was_dropped() {
-        let received = Received {
-            destination: "udp:5004".to_owned(),
-            interval_ns: 10_101_010,
-            depth: 3,
-            passed: Some(900),
-            dropped: Some(48_000),
-        };
-        let line = received.line();
-        let expected = "udp:5004: 900 packets passed, 48000 were dropped \
-                        (quota 99.0 packets/s, 3 ahead)";
-        assert_eq!(line, expected);
-        let gone = Received { passed: None, dropped: None, ..received };
-        assert!(gone.line().contains("not counted"), "{}", gone.line());
-    }
 
     #[test]
     fn each_cause_has_a_name_of_its_own() {

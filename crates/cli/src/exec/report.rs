@@ -7,7 +7,7 @@ use upcall::admission::program::{ProgramNeed, Supply};
 use upcall::program::{AdmittedProgram, Exit, ProgramLag, ProgramUsage};
 use upcall::time::Span;
 
-use super::receive::Received;
+use super::received::Received;
 use crate::show;
 
 /// What was measured while the program ran.

@@ -1,6 +1,6 @@
 //! Which way the packets of an interface take best, and why.
 
-use upcall::interface::Interface;
+use upcall_daemon::interface::Interface;
 
 /// A way of packets between an interface and Upcall, best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

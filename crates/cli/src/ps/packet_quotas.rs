@@ -4,8 +4,7 @@ use comfy_table::Table;
 use serde::Serialize;
 use upcall::status::PacketQuotaStatus;
 
-use super::visible;
-use crate::show;
+use crate::show::{self, visible};
 
 /// An entry of `packet_quotas`. Documented in docs/observing.md.
 #[derive(Debug, Serialize)]

@@ -101,7 +101,8 @@ impl Daemon {
         self.registry.domains().count()
     }
 
-    /// The number of domains attached, programs admitted and packet quotas set so far, readable from other threads.
+    /// The number of domains attached, programs admitted and packet quotas set so far, readable
+    /// from other threads.
     pub fn attached_ever(&self) -> Arc<AtomicU64> {
         self.attached_ever.clone()
     }

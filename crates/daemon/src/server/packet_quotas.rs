@@ -1,8 +1,8 @@
 //! Requests for packet quotas, and the end of those of a connection.
 //!
 //! Part of the server's thread. [`PacketQuotas`](crate::packet_quotas::PacketQuotas) keeps the
-//! quotas on the interfaces. This module checks who may ask: root and the daemon's own user, since a
-//! quota limits whatever process receives at the destination.
+//! quotas on the interfaces. This module checks who may ask: root and the daemon's own user, since
+//! a quota limits whatever process receives at the destination.
 
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
