@@ -58,6 +58,9 @@ impl Network {
         for command in [
             format!("ip netns add {senders}"),
             format!("ip netns add {receivers}"),
+            // Reports of multicast groups would come at random moments.
+            format!("ip netns exec {senders} sysctl -q net.ipv6.conf.default.disable_ipv6=1"),
+            format!("ip netns exec {receivers} sysctl -q net.ipv6.conf.default.disable_ipv6=1"),
             format!(
                 "ip -n {senders} link add veth-s type veth peer name {INTERFACE} netns {receivers}"
             ),
@@ -204,6 +207,29 @@ fn packets_beyond_a_quota_are_dropped_before_the_protocol_work() {
     assert!(!network.is_attached());
     network.send(5004, 20);
     assert_eq!(network.seen() - before, 80);
+}
+
+#[test]
+#[ignore = "needs root and ip"]
+fn packets_for_other_destinations_have_a_limit_of_their_own() {
+    let _machine = machine();
+    // One packet each 54 s, and 3 ahead.
+    let network = Network::start(&["--interfaces", INTERFACE, "--other-packets", "1/min"]);
+    // Without a quota there is no limit.
+    let before = network.seen();
+    network.send(5005, 20);
+    assert_eq!(network.seen() - before, 20);
+    let exec = network.exec(&format!("--receive {QUOTA}"));
+    let program = program_of(&exec);
+    network.send(5005, 30);
+    network.send(5004, 30);
+    // An answer to ARP needs no place.
+    assert_eq!(network.seen() - before, 20 + 3 + 10);
+    let quotas = network.quotas();
+    let others = quotas.iter().find(|of| of["destination"] == "others").unwrap();
+    assert_eq!((number(others, "passed"), number(others, "dropped")), (3, 27), "{quotas:#?}");
+    signal(program, "TERM");
+    exec.finish().assert_code(&[143]);
 }
 
 #[test]

@@ -23,7 +23,9 @@ use std::collections::BTreeMap;
 use upcall_shm::wire::{PacketCounts, PacketDestination, PacketQuota, PacketQuotaStatus};
 use upcall_sys::clock;
 
-use interface::{Interface, InterfaceError};
+use upcall_core::time::Span;
+
+use interface::{Interface, InterfaceError, SLOT_OTHERS};
 
 mod interface;
 
@@ -36,6 +38,8 @@ const DEPTH_MAX: u32 = 10_000_000;
 pub(crate) struct PacketQuotas {
     /// The names that the operator gave.
     names: Vec<String>,
+    /// For all destinations without a quota. `None`: no limit.
+    others: Option<PacketQuota>,
     /// Empty without quotas.
     interfaces: Vec<Interface>,
     quotas: BTreeMap<PacketDestination, Held>,
@@ -68,6 +72,8 @@ pub(crate) enum PacketQuotaError {
     Taken { pid: u32, name: String },
     /// All slots are taken.
     TooMany { slots: u32 },
+    /// The destination stands for all others.
+    Destination,
     /// The interval is 0, or longer than an hour.
     Interval,
     /// The depth is 0, or too great.
@@ -88,6 +94,9 @@ impl fmt::Display for PacketQuotaError {
             PacketQuotaError::TooMany { slots } => {
                 write!(f, "all {slots} quotas of the daemon are taken")
             }
+            PacketQuotaError::Destination => f.write_str(
+                "a quota needs a protocol and a port; `--other-packets` limits all others",
+            ),
             PacketQuotaError::Interval => f.write_str("an interval of packets is 1 ns to 1 hour"),
             PacketQuotaError::Depth => write!(f, "a depth of packets is 1 to {DEPTH_MAX}"),
         }
@@ -105,10 +114,16 @@ impl core::error::Error for PacketQuotaError {
 
 impl PacketQuotas {
     /// No quotas, for a daemon with these interfaces. Attaches nothing before the first quota.
-    pub(crate) fn new(mut names: Vec<String>) -> Self {
+    /// `others` limits packets for destinations without a quota, while there are quotas.
+    pub(crate) fn new(mut names: Vec<String>, others: Option<(Span, u32)>) -> Self {
         names.sort();
         names.dedup();
-        PacketQuotas { names, interfaces: Vec::new(), quotas: BTreeMap::new() }
+        let others = others.map(|(interval, depth)| PacketQuota {
+            destination: PacketDestination::OTHERS,
+            interval_ns: interval.as_nanos().clamp(1, INTERVAL_NS_MAX),
+            depth: depth.clamp(1, DEPTH_MAX),
+        });
+        PacketQuotas { names, others, interfaces: Vec::new(), quotas: BTreeMap::new() }
     }
 
     /// How many quotas there are.
@@ -127,6 +142,9 @@ impl PacketQuotas {
         owner: Owner,
         protected: &[u32],
     ) -> Result<String, PacketQuotaError> {
+        if quota.destination.protocol == 0 {
+            return Err(PacketQuotaError::Destination);
+        }
         if !(1..=INTERVAL_NS_MAX).contains(&quota.interval_ns) {
             return Err(PacketQuotaError::Interval);
         }
@@ -180,23 +198,31 @@ impl PacketQuotas {
 
     /// The state of each quota on each interface.
     pub(crate) fn status(&self) -> Vec<PacketQuotaStatus> {
-        let of = |held: &Held, interface: &Interface| PacketQuotaStatus {
-            quota: held.quota,
-            counts: interface.counts(held.slot),
-            pid: held.owner.pid,
+        let of = |quota, slot, (pid, name): (u32, &str), interface: &Interface| PacketQuotaStatus {
+            quota,
+            counts: interface.counts(slot),
+            pid,
             at_ns: clock::monotonic_ns(),
             interface: interface.name().to_owned(),
-            name: held.owner.name.clone(),
+            name: name.to_owned(),
         };
-        let quotas = self.quotas.values();
-        quotas.flat_map(|held| self.interfaces.iter().map(move |at| of(held, at))).collect()
+        let held = self
+            .quotas
+            .values()
+            .map(|Held { quota, slot, owner }| (*quota, *slot, (owner.pid, owner.name.as_str())));
+        let others = self.others.map(|quota| (quota, SLOT_OTHERS, (std::process::id(), "")));
+        let all = held.chain(others);
+        all.flat_map(|(quota, slot, owner)| {
+            self.interfaces.iter().map(move |interface| of(quota, slot, owner, interface))
+        })
+        .collect()
     }
 
-    /// The least number that no quota has. Slot 0 is that of packets without a quota.
+    /// The least number that no quota has.
     fn free_slot(&self) -> Result<u32, PacketQuotaError> {
         let is_free = |slot: &u32| self.quotas.values().all(|held| held.slot != *slot);
         let slots = interface::SLOTS;
-        (1..slots).find(is_free).ok_or(PacketQuotaError::TooMany { slots: slots - 1 })
+        (SLOT_OTHERS + 1..slots).find(is_free).ok_or(PacketQuotaError::TooMany { slots: slots - 1 })
     }
 
     /// Attaches all interfaces, if none is.
@@ -207,7 +233,7 @@ impl PacketQuotas {
         if self.interfaces.is_empty() {
             let attach = |name: &String| {
                 let error = |error| PacketQuotaError::Interface { name: name.clone(), error };
-                Interface::attach(name).map_err(error)
+                Interface::attach(name, self.others.as_ref()).map_err(error)
             };
             self.interfaces = self.names.iter().map(attach).collect::<Result<_, _>>()?;
         }

@@ -156,7 +156,7 @@ impl Daemon {
                 with_own_user(&config.program_users),
                 now,
             ),
-            packet_quotas: PacketQuotas::new(config.interfaces.clone()),
+            packet_quotas: PacketQuotas::new(config.interfaces.clone(), config.other_packets),
             sessions: BTreeMap::new(),
             sessions_ever: 0,
             turns: Turns::default(),

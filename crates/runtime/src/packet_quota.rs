@@ -33,6 +33,8 @@ const TOGETHER: Span = Span::from_millis(10);
 const BURST_DEFAULT: u32 = 2;
 /// The shortest time between two packets of a receiver.
 pub const RECEIVE_PERIOD_MIN: Span = Span::from_nanos(100);
+/// The longest.
+pub const RECEIVE_PERIOD_MAX: Span = Span::from_secs(3600);
 
 /// Where UDP packets go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -48,7 +50,8 @@ pub struct UdpDestination {
 pub struct ReceiveNeed {
     /// Where its packets go.
     pub destination: UdpDestination,
-    /// The time between two packets, from [`RECEIVE_PERIOD_MIN`] to one hour.
+    /// The time between two packets, from [`RECEIVE_PERIOD_MIN`] to
+    /// [`RECEIVE_PERIOD_MAX`].
     pub period: Span,
     /// Packets that may come ahead of the rate. `None`: 2.
     pub burst: Option<u32>,
@@ -189,16 +192,21 @@ fn out_of_place(reply: PacketQuotaReply) -> PacketQuotaError {
     StatusError::from(DaemonFault::out_of_place(ToDomain::PacketQuota(reply))).into()
 }
 
-/// The quota of a receiver (proportional-share-1998 §4.4 and §4.5).
-fn quota_of(need: &ReceiveNeed) -> wire::PacketQuota {
-    let period_ns = need.period.as_nanos().max(RECEIVE_PERIOD_MIN.as_nanos());
+/// The time between the eligible times of two packets for a receiver that takes one in each
+/// `period`, and how many may be ahead of them: as many as come in 10 ms, and `burst` (`None`: 2).
+/// The rate is a tenth higher than the receiver's (proportional-share-1998 §4.4 and §4.5).
+pub fn limit_of(period: Span, burst: Option<u32>) -> (Span, u32) {
+    let period_ns =
+        period.as_nanos().clamp(RECEIVE_PERIOD_MIN.as_nanos(), RECEIVE_PERIOD_MAX.as_nanos());
     let interval_ns = (period_ns * 100 / (100 + INFLATION_PERCENT)).max(1);
     let together = u32::try_from(TOGETHER.as_nanos().div_ceil(interval_ns)).unwrap_or(u32::MAX);
-    wire::PacketQuota {
-        destination: wire_destination(need.destination),
-        interval_ns,
-        depth: together.saturating_add(need.burst.unwrap_or(BURST_DEFAULT)),
-    }
+    (Span::from_nanos(interval_ns), together.saturating_add(burst.unwrap_or(BURST_DEFAULT)))
+}
+
+fn quota_of(need: &ReceiveNeed) -> wire::PacketQuota {
+    let (interval, depth) = limit_of(need.period, need.burst);
+    let destination = wire_destination(need.destination);
+    wire::PacketQuota { destination, interval_ns: interval.as_nanos(), depth }
 }
 
 fn wire_destination(destination: UdpDestination) -> PacketDestination {

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use upcall::admission::Share;
-use upcall::packet_quota::{RECEIVE_PERIOD_MIN, ReceiveNeed, UdpDestination};
+use upcall::packet_quota::{RECEIVE_PERIOD_MAX, RECEIVE_PERIOD_MIN, ReceiveNeed, UdpDestination};
 use upcall::time::Span;
 
 use crate::spec;
@@ -48,7 +48,7 @@ pub fn receive_need(text: &str) -> Result<ReceiveNeed, String> {
     // The period rounds down: a quota is never smaller than asked for.
     let period_ns = 1_000_000_000_000_000_u64.checked_div(micro_hertz);
     let period = Span::from_nanos(period_ns.unwrap_or(u64::MAX));
-    if period < RECEIVE_PERIOD_MIN || period > Span::from_secs(3600) {
+    if period < RECEIVE_PERIOD_MIN || period > RECEIVE_PERIOD_MAX {
         return Err(format!("found {rate}, expected 1 packet an hour to 10,000,000 a second"));
     }
     let destination = UdpDestination { address, port };

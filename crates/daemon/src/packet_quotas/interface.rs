@@ -11,8 +11,10 @@ use upcall_sys::early_drop::{AttachError, Destination, EarlyDrop, QuotaPages, Re
 use upcall_sys::interface;
 use upcall_sys::placement::{Cpus, Placement};
 
-/// Slots for destinations, and slot 0 for packets without a quota.
+/// Slots for destinations, and [`SLOT_OTHERS`].
 pub(super) const SLOTS: u32 = quota_page::SLOT_MAX + 1;
+/// The slot of packets for destinations without a quota.
+pub(super) const SLOT_OTHERS: u32 = quota_page::SLOT_UNKNOWN;
 
 /// See the module's head. Dropping it ends all quotas there.
 pub(super) struct Interface {
@@ -59,14 +61,18 @@ impl core::error::Error for InterfaceError {
 }
 
 impl Interface {
-    /// Attaches the program to the driver of the interface `name`. All packets pass.
-    pub(super) fn attach(name: &str) -> Result<Self, InterfaceError> {
+    /// Attaches the program to the driver of the interface `name`. Packets pass, except those
+    /// beyond `others`.
+    pub(super) fn attach(name: &str, others: Option<&PacketQuota>) -> Result<Self, InterfaceError> {
         let index = interface::index(name).map_err(InterfaceError::Missing)?;
         // Generic XDP costs the CPU about as much as it saves.
         let early_drop =
             EarlyDrop::attach(index, Request::Native).map_err(InterfaceError::Attach)?;
         let pages = early_drop.map_quota_page().map_err(InterfaceError::Os)?;
         let page = quota_page::Owner::new(pages).map_err(InterfaceError::Page)?;
+        if let Some(others) = others {
+            page.set_quota(SLOT_OTHERS, limit(others)?);
+        }
         Ok(Interface { name: name.to_owned(), early_drop, page })
     }
 
@@ -76,14 +82,12 @@ impl Interface {
 
     /// Limits a destination by `slot`, which no destination has. If it fails, nothing has changed.
     pub(super) fn set(&mut self, slot: u32, quota: &PacketQuota) -> Result<(), InterfaceError> {
-        let PacketQuota { destination, interval_ns, depth } = quota;
-        let limit =
-            Quota::new(*interval_ns, 0, u64::from(*depth)).map_err(InterfaceError::Quota)?;
+        let limit = limit(quota)?;
         // The counts of a former destination end here. Then the quota comes first, so that the
         // first packet has it.
         self.page.clear(slot);
         self.page.set_quota(slot, limit);
-        for key in keys(destination) {
+        for key in keys(&quota.destination) {
             if let Err(error) = self.early_drop.insert(key, slot) {
                 self.remove(slot, quota);
                 return Err(InterfaceError::Os(error));
@@ -128,6 +132,12 @@ impl Interface {
             ),
         }
     }
+}
+
+/// A quota as the page has it.
+fn limit(quota: &PacketQuota) -> Result<Quota, InterfaceError> {
+    let PacketQuota { interval_ns, depth, .. } = *quota;
+    Quota::new(interval_ns, 0, u64::from(depth)).map_err(InterfaceError::Quota)
 }
 
 /// The CPUs of `protected` on which packets are dropped for sure.

@@ -122,6 +122,8 @@ fn cause_of(error: &PacketQuotaError) -> PacketQuotaCause {
         PacketQuotaError::Interface { .. } => PacketQuotaCause::Interface,
         PacketQuotaError::Taken { .. } => PacketQuotaCause::Taken,
         PacketQuotaError::TooMany { .. } => PacketQuotaCause::Limit,
-        PacketQuotaError::Interval | PacketQuotaError::Depth => PacketQuotaCause::Terms,
+        PacketQuotaError::Destination | PacketQuotaError::Interval | PacketQuotaError::Depth => {
+            PacketQuotaCause::Terms
+        }
     }
 }

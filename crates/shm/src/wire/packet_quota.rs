@@ -136,13 +136,19 @@ pub struct PacketQuotaStatus {
 }
 
 impl PacketDestination {
+    /// Stands for all destinations without a quota of their own.
+    pub const OTHERS: PacketDestination =
+        PacketDestination { address: [0; 16], protocol: 0, port: 0 };
     /// UDP in [`PacketDestination::protocol`].
     pub const UDP: u8 = 17;
 }
 
-/// For people: `udp:5004`, `udp:10.0.0.2:5004`, `udp:[::1]:5004`.
+/// For people: `udp:5004`, `udp:10.0.0.2:5004`, `udp:[::1]:5004`, `others`.
 impl fmt::Display for PacketDestination {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if *self == PacketDestination::OTHERS {
+            return f.write_str("others");
+        }
         match self.protocol {
             PacketDestination::UDP => f.write_str("udp:")?,
             protocol => write!(f, "protocol-{protocol}:")?,
