@@ -5,8 +5,9 @@ mod reference;
 
 use super::*;
 use crate::interface::index;
+use crate::placement::{self, Cpus, Placement};
 use core::sync::atomic::Ordering::Relaxed;
-use network::{Wire, has_program, in_own_network, ip};
+use network::{Wire, has_program, in_own_network, ip, show_own_network};
 use packets::{IPV4, IPV6, ethernet, fragment_header, ipv4, ipv6, transport};
 use std::io::{BufRead, BufReader};
 use std::net::{Ipv4Addr, UdpSocket};
@@ -247,6 +248,39 @@ fn a_packet_for_a_socket_never_reaches_the_kernel_instead() {
         assert_eq!(refused.raw_os_error(), libc::EOPNOTSUPP);
         std::thread::sleep(Duration::from_millis(100));
         assert_eq!(received(&kernel), 1);
+    });
+}
+
+#[test]
+#[ignore = "needs root and ip: moves receive work in its own network"]
+fn the_placement_of_a_veth_pair_follows_its_settings() {
+    in_own_network(|| {
+        show_own_network();
+        let place = || Placement::of("ours").unwrap();
+        let polled_by_nobody = placement::set_threaded("ours", true).unwrap_err();
+        assert_eq!(polled_by_nobody.raw_os_error(), libc::EOPNOTSUPP);
+        let pair = Pair::attach(Request::Native);
+        let line = "drops run on the sender's CPU (veth, native)";
+        assert_eq!(place().line(Mode::Native), line);
+        assert_eq!(place().veth_peer, Some(index("theirs").unwrap()));
+        let change = placement::set_rps_cpus("ours", &[0]).unwrap();
+        assert_eq!((place().early_drop(Mode::Native), place().rps_cpus), (Cpus::Senders, vec![0]));
+        assert_eq!(place().early_drop(Mode::Generic), Cpus::Listed(vec![0]));
+        change.restore().unwrap();
+        assert_eq!(place().line(Mode::Native), line);
+        let change = placement::set_threaded("ours", true).unwrap();
+        let threads = place().napi_threads;
+        assert!(!threads.is_empty());
+        for thread in threads {
+            crate::schedule::pin_thread_of(thread, &[0]).unwrap();
+        }
+        assert_eq!(place().early_drop(Mode::Native), Cpus::Listed(vec![0]));
+        // The thread polls: the packet is counted.
+        pair.send(0, &udp(5000));
+        change.restore().unwrap();
+        assert_eq!(place().line(Mode::Native), line);
+        let missing = placement::set_rps_cpus("ours", &[70_000]).unwrap_err();
+        assert!([libc::EINVAL, libc::EOVERFLOW].contains(&missing.raw_os_error()), "{missing}");
     });
 }
 

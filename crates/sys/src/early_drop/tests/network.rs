@@ -1,6 +1,7 @@
 //! A network namespace with a veth pair, and frames sent through it.
 
 use crate::OsError;
+use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::process::Command;
 
@@ -20,6 +21,16 @@ pub fn in_own_network(work: impl FnOnce() + Send + 'static) {
     if let Err(panic) = thread.join() {
         std::panic::resume_unwind(panic);
     }
+}
+
+/// Lets `/sys` show the network of this thread, to this thread only.
+pub fn show_own_network() {
+    // SAFETY: gives this thread mounts and a working directory of its own. Both stay the same.
+    let unshared = unsafe { libc::unshare(libc::CLONE_NEWNS) };
+    assert_eq!(unshared, 0, "{}", OsError::last("unshare"));
+    let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
+    mount_change("/", private).unwrap();
+    mount("none", "/sys", "sysfs", MountFlags::empty(), None).unwrap();
 }
 
 pub fn ip(arguments: &str) -> String {
