@@ -19,14 +19,16 @@
 //! time. So each share is larger than the program's part of the CPU, by the time that is kept for
 //! interrupts ([`Setup::interrupt_reserve_ppm`]).
 //!
-//! **What is not as in the paper.** Bursty senders have the mean rate of constant ones here. The
-//! senders of the paper were slower then, so it lost fewer packets in short queues.
+//! **What is not as in the paper.** With bursty senders, Tables 4 and 5 of the paper have almost no
+//! drops. Here as many are dropped as queues of 2 or 3 packets must drop if the mean rate of
+//! exponential arrivals is the rate of service. A greater [`Setup::burst`] makes them fewer.
 
 use crate::chance::Chance;
 use upcall_core::time::Span;
 
 mod decay;
 mod machine;
+mod plan;
 mod programs;
 mod sender;
 mod shares;
@@ -115,10 +117,10 @@ pub struct Costs {
 
 impl Costs {
     /// The costs on the machine of the paper, a Pentium Pro of 200 MHz with an adapter from which
-    /// the CPU copies. The paper states none, but its Dhrystone column allows an estimate: what
-    /// the programs and 20,400 packets left of 60 s made 4.65 million loops (Table 5), so a loop
-    /// takes 2.7 us. The 48,000 additional packets of the misbehaving sender cost 10 s in Table 2,
-    /// with protocols, and 9.1 s in Table 5, without.
+    /// the CPU copies. The paper states none, but its Dhrystone column allows an estimate. What the
+    /// programs and 20,400 packets left of 60 s made 4.65 million loops (Table 5), so a loop takes
+    /// about 2.7 us. By that measure the 48,000 additional packets of the misbehaving sender cost
+    /// 10 s in Table 2, with protocols, and 9.1 s in Table 5, without.
     pub const OF_PAPER: Costs = Costs {
         interrupt: Span::from_micros(190),
         protocol: Span::from_micros(20),
@@ -240,8 +242,7 @@ pub struct Outcome {
     pub programs: Span,
 }
 
-/// Runs one experiment. The same setup and seed give the same outcome on every machine. Takes
-/// time in proportion to the packets: about half a microsecond for each in a release build.
+/// Runs one experiment. The same setup and seed give the same outcome on every machine. O(packets).
 pub fn run(setup: &Setup, seed: u64) -> Outcome {
     let count = setup.receivers.len();
     let chances = (0..count).map(|number| Chance::new(seed, number as u64));

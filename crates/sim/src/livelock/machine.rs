@@ -11,22 +11,19 @@
 //! Work of a level that a better one interrupts goes on where it was.
 
 use super::decay::Decay;
+use super::plan::{self, Plan, slot};
 use super::programs::Programs;
 use super::sender::Sender;
-use super::shares::{Claim, Shares};
-use super::{Configuration, Drops, Limits, Outcome, Received, Setup};
+use super::shares::Shares;
+use super::{Configuration, Drops, Outcome, Received, Setup};
 use crate::chance::Chance;
 use std::collections::VecDeque;
-use upcall_core::activity::ActivityParams;
-use upcall_core::admission::Share;
 use upcall_core::time::{Instant, Span};
 use upcall_proto::queues::DropReason;
-use upcall_proto::quota::{Meter, Quota, entries};
-use upcall_proto::schedule::{PacketSchedule, Service};
-use upcall_proto::weight::{ProtocolSettings, ProtocolWeight};
+use upcall_proto::quota::Meter;
+use upcall_proto::schedule::PacketSchedule;
 
 const SECOND: Span = Span::from_secs(1);
-const PPM: u64 = 1_000_000;
 
 /// A receiver while it runs.
 #[derive(Debug)]
@@ -107,11 +104,13 @@ impl<'s> Machine<'s> {
     pub(super) fn new(setup: &'s Setup, chances: Vec<Chance>) -> Self {
         let senders = chances.into_iter().enumerate();
         let senders = senders.map(|(number, chance)| Sender::new(setup, number, chance)).collect();
-        let (input, protocols, protocol_claim) = protocols(setup);
+        let Plan { input, meters, batch, period, claim } = Plan::new(setup);
+        let tick = Instant::ZERO + period.unwrap_or(SECOND);
+        let protocols = Protocols { batch, period, tick, is_idle: true, packet: None, meters };
         let count = setup.receivers.len();
         let scheduler: Box<dyn Programs> = match setup.configuration {
             Configuration::Plain => Box::new(Decay::new(count + 1)),
-            _ => Box::new(Shares::new(&claims(setup, protocol_claim), setup.quantum)),
+            _ => Box::new(Shares::new(&plan::claims(setup, claim), setup.quantum)),
         };
         let programs = setup.receivers.iter().map(|receiver| Program {
             socket: VecDeque::new(),
@@ -222,11 +221,10 @@ impl<'s> Machine<'s> {
             }
             self.setup.costs.protocol
         } else {
-            let message = self.programs[program].message;
             let reader = &mut self.programs[program];
             if reader.left.is_none() {
                 reader.socket.pop_front();
-                reader.left = Some(message);
+                reader.left = Some(reader.message);
             }
             self.until_boundary(program)
         };
@@ -236,7 +234,7 @@ impl<'s> Machine<'s> {
     /// The service of a receiver until its next boundary, or the end of its job.
     fn until_boundary(&self, program: usize) -> Span {
         let Program { left, message, .. } = &self.programs[program];
-        left.unwrap_or(Span::ZERO).min(part(*message, self.setup.quantum))
+        left.unwrap_or(Span::ZERO).min(plan::part(*message, self.setup.quantum))
     }
 
     /// When something happens next.
@@ -444,94 +442,4 @@ impl<'s> Machine<'s> {
         });
         Outcome { receivers: receivers.collect(), ..self.outcome }
     }
-}
-
-fn slot(receiver: usize) -> u32 {
-    u32::try_from(receiver).unwrap_or(u32::MAX)
-}
-
-/// The equal parts of a job between boundaries, each at most a quantum.
-fn part(job: Span, quantum: Span) -> Span {
-    let parts = job.as_nanos().div_ceil(quantum.as_nanos().max(1)).max(1);
-    Span::from_nanos(job.as_nanos().div_ceil(parts))
-}
-
-/// The share of a CPU that is a part `ppm` of all time, when interrupts have what is kept for them.
-fn share(setup: &Setup, ppm: u64) -> Option<Share> {
-    let left_ppm = PPM.saturating_sub(setup.interrupt_reserve_ppm.into()).max(1);
-    let share_ppm = (ppm * PPM).div_ceil(left_ppm).min(PPM);
-    Share::from_ppm(u32::try_from(share_ppm).unwrap_or(u32::MAX))
-}
-
-/// The input queues and the protocols, and what the protocols claim as an activity.
-fn protocols(setup: &Setup) -> (PacketSchedule<()>, Protocols, Option<Claim>) {
-    let mut weight = ProtocolWeight::new(ProtocolSettings {
-        packet_cost: setup.costs.protocol,
-        inflation_ppm: setup.inflation_ppm,
-        quantum: setup.quantum,
-        period_max: setup.period_max,
-    });
-    for (number, receiver) in setup.receivers.iter().enumerate() {
-        weight.bind(slot(number), SECOND / receiver.rate.max(1));
-    }
-    let need = weight.need();
-    let need = need.filter(|_| setup.configuration.schedules_protocols());
-    let mut batch = need.map_or(u32::MAX, |need| need.batch);
-    let period = need.map(|need| need.period);
-    let each = period.unwrap_or(setup.period_max);
-    let places = |rate: u32| entries(SECOND / rate.max(1), setup.burst, each);
-    let one_queue = Quota::served_each(each, batch, setup.input_places);
-    let (mut service, quotas): (Service, Vec<Quota>) = match setup.configuration {
-        Configuration::DestinationQueues => {
-            // As many as fit into a quantum, so that the activity gives way at its end.
-            let fit = setup.quantum.as_nanos() / setup.costs.protocol.as_nanos().max(1);
-            batch = u32::try_from(fit).unwrap_or(u32::MAX).max(1);
-            let quota = |rate| Quota::emptied_each(each, places(rate));
-            let quotas = setup.receivers.iter().map(|receiver| quota(receiver.rate));
-            (Service::Exhaustion, quotas.collect())
-        }
-        Configuration::PacketScheduling => {
-            let quotas = (0..setup.receivers.len())
-                .filter_map(|number| weight.quota(slot(number), 0, setup.burst));
-            (Service::Eligible, quotas.collect())
-        }
-        _ => (Service::OneQueue { entries: setup.input_places }, vec![one_queue]),
-    };
-    let is_limited_by_quotas = need.is_some() && setup.limits == Limits::Quotas;
-    if is_limited_by_quotas && let Service::OneQueue { entries } = &mut service {
-        *entries = u32::MAX;
-    }
-    let mut input = PacketSchedule::new(service, slot(setup.receivers.len()));
-    let last = quotas.len().saturating_sub(1);
-    for number in 0..setup.receivers.len() {
-        let quota = quotas.get(number.min(last)).copied().unwrap_or(one_queue);
-        let depth = if is_limited_by_quotas { u32::MAX } else { quota.depth };
-        input.bind(slot(number), Quota { depth, ..quota });
-    }
-    let meters = if is_limited_by_quotas { quotas } else { Vec::new() };
-    let meters = meters.into_iter().map(Meter::new).collect();
-    let claim = need.and_then(|need| {
-        let share = share(setup, need.share_ppm);
-        Some(Claim { params: need.params(), share: Some(share?) })
-    });
-    let tick = Instant::ZERO + each;
-    let protocols = Protocols { batch, period, tick, is_idle: true, packet: None, meters };
-    (input, protocols, claim)
-}
-
-/// What the programs claim: the receivers a share each, the background what is left.
-fn claims(setup: &Setup, protocols: Option<Claim>) -> Vec<Claim> {
-    let receivers = setup.receivers.iter().map(|receiver| {
-        let message = receiver.compute + setup.costs.socket;
-        let part = part(message, setup.quantum);
-        let parts = message.as_nanos().div_ceil(part.as_nanos().max(1)).max(1);
-        let parts = u32::try_from(parts).unwrap_or(u32::MAX);
-        let period = SECOND / receiver.rate.max(1);
-        let used_ppm = message.as_nanos() * PPM / period.as_nanos().max(1);
-        let params = ActivityParams::new(period, part).batch(parts).quantum(1);
-        Claim { params, share: share(setup, used_ppm) }
-    });
-    let params = ActivityParams::new(setup.quantum, setup.quantum);
-    let background = Claim { params, share: None };
-    receivers.chain([background]).chain(protocols).collect()
 }

@@ -1,5 +1,6 @@
 //! When the packets of a receiver come.
 
+use super::plan::gap;
 use super::{Receiver, Senders, Setup};
 use crate::chance::Chance;
 use upcall_core::time::{Instant, Span};
@@ -29,7 +30,7 @@ impl Sender {
         };
         let error_ppm = u64::from(setup.clock_error_ppm).min(PPM - 1);
         let ppm = chance.between(PPM - error_ppm, PPM + error_ppm);
-        let gap_ns = (Span::from_secs(1) / rate.max(1)).as_nanos();
+        let gap_ns = gap(rate).as_nanos();
         let gap = Span::from_nanos((gap_ns * ppm / PPM).max(1));
         let due = Instant::from_nanos(chance.between(0, gap.as_nanos()));
         let is_bursty = setup.senders == Senders::Bursty;
