@@ -158,9 +158,11 @@ fn report(done: &Done) -> Value {
 }
 
 /// The process that `upcall exec` started.
-fn program_of(exec: &Running) -> u32 {
+#[track_caller]
+fn program_of(exec: &mut Running) -> u32 {
     let mut found = None;
     wait_until("the program", || {
+        assert!(exec.runs(), "upcall exec has ended: the quota was refused");
         let all = support::descendants(exec.pid());
         let is_sleep = |pid: &u32| {
             std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm == "sleep\n")
@@ -180,8 +182,8 @@ const QUOTA: &str = "udp:5004@1/min,burst=9";
 fn packets_beyond_a_quota_are_dropped_before_the_protocol_work() {
     let _machine = machine();
     let network = Network::start(&["--interfaces", INTERFACE]);
-    let exec = network.exec(&format!("--receive {QUOTA} --receive udp:{ADDRESS}:5006@1000/s"));
-    let program = program_of(&exec);
+    let mut exec = network.exec(&format!("--receive {QUOTA} --receive udp:{ADDRESS}:5006@1000/s"));
+    let program = program_of(&mut exec);
     let before = network.seen();
     network.send(5004, 200);
     network.send(5005, 50);
@@ -219,8 +221,8 @@ fn packets_for_other_destinations_have_a_limit_of_their_own() {
     let before = network.seen();
     network.send(5005, 20);
     assert_eq!(network.seen() - before, 20);
-    let exec = network.exec(&format!("--receive {QUOTA}"));
-    let program = program_of(&exec);
+    let mut exec = network.exec(&format!("--receive {QUOTA}"));
+    let program = program_of(&mut exec);
     network.send(5005, 30);
     network.send(5004, 30);
     // An answer to ARP needs no place.
@@ -238,8 +240,8 @@ fn a_quota_ends_with_its_program_and_with_its_daemon_even_if_they_are_killed() {
     let _machine = machine();
     let flags = ["--interfaces", INTERFACE];
     let mut network = Network::start(&flags);
-    let exec = network.exec(&format!("--receive {QUOTA}"));
-    let program = program_of(&exec);
+    let mut exec = network.exec(&format!("--receive {QUOTA}"));
+    let program = program_of(&mut exec);
     assert!(network.is_attached());
     signal(exec.pid(), "KILL");
     wait_until("the end of the quota", || network.quotas().is_empty());
@@ -247,8 +249,8 @@ fn a_quota_ends_with_its_program_and_with_its_daemon_even_if_they_are_killed() {
     assert!(is_alive(program), "the program runs on without its quota");
     signal(program, "KILL");
 
-    let exec = network.exec(&format!("--receive {QUOTA}"));
-    let program = program_of(&exec);
+    let mut exec = network.exec(&format!("--receive {QUOTA}"));
+    let program = program_of(&mut exec);
     assert!(network.is_attached());
     let daemon = network.daemon.take().unwrap();
     signal(daemon.pid(), "KILL");
@@ -274,8 +276,8 @@ fn a_quota_ends_with_its_program_and_with_its_daemon_even_if_they_are_killed() {
 fn a_daemon_of_exec_has_the_interfaces_of_the_command() {
     let _machine = machine();
     let network = Network::without_daemon();
-    let exec = network.exec(&format!("--receive {QUOTA} --interfaces {INTERFACE}"));
-    let program = program_of(&exec);
+    let mut exec = network.exec(&format!("--receive {QUOTA} --interfaces {INTERFACE}"));
+    let program = program_of(&mut exec);
     network.send(5004, 30);
     assert_eq!(network.quotas().len(), 1);
     let options = ["exec", "--receive", "udp:5009@1/s", "--interfaces", "lo", "--", "true"];
@@ -292,13 +294,39 @@ fn a_daemon_of_exec_has_the_interfaces_of_the_command() {
     wait_until("the end of the daemon", || !network.is_attached() && !network.socket.exists());
 }
 
+/// The capabilities that the drop-in of docs/install.md adds to the unit suffice.
+#[test]
+#[ignore = "needs root, ip and setpriv"]
+fn two_more_capabilities_suffice_for_packet_quotas() {
+    let _machine = machine();
+    let mut network = Network::without_daemon();
+    let page = std::fs::read_to_string(support::root().join("docs/install.md")).unwrap();
+    let added = page.lines().find_map(|line| line.strip_prefix("CapabilityBoundingSet="));
+    let added = added.expect("the drop-in adds capabilities");
+    assert_eq!(added, "CAP_BPF CAP_NET_ADMIN");
+    // The unit has these: for the namespace of the command, and for the kernel's verifier.
+    let all = added.split(' ').chain(["CAP_SYS_PTRACE", "CAP_PERFMON"]);
+    let only = all.map(|name| format!(",+{}", name.trim_start_matches("CAP_")));
+    let only = format!("-all{}", only.collect::<String>().to_lowercase());
+    let mut command = network.at_receivers("setpriv");
+    command.args(["--bounding-set", &only, "--inh-caps=-all", UPCALLD]);
+    command.args(["--interfaces", INTERFACE]);
+    network.daemon = Some(support::daemon(&mut command, &network.socket));
+    let mut exec = network.exec(&format!("--receive {QUOTA}"));
+    let program = program_of(&mut exec);
+    network.send(5004, 20);
+    assert_eq!(number(&network.quotas()[0], "dropped"), 10);
+    signal(program, "TERM");
+    exec.finish().assert_code(&[143]);
+}
+
 #[test]
 #[ignore = "needs root, ip and setpriv"]
 fn a_quota_that_cannot_be_kept_is_refused_and_nothing_is_run() {
     let _machine = machine();
     let network = Network::start(&["--interfaces", INTERFACE, "--access", "everyone"]);
-    let exec = network.exec(&format!("--receive {QUOTA}"));
-    let program = program_of(&exec);
+    let mut exec = network.exec(&format!("--receive {QUOTA}"));
+    let program = program_of(&mut exec);
 
     let refused = |command: &mut Command| {
         let done = Running::start(command).finish();

@@ -55,10 +55,19 @@ impl Daemon {
         if ![0, effective_user()].contains(&uid) {
             return Err((PacketQuotaCause::NoRight, no_right(uid)));
         }
+        let of_client = network_namespace(&pid.to_string());
+        let is_here = match (of_client, network_namespace("self")) {
+            (Ok(one), Ok(other)) => one == other,
+            (Err(error), _) | (_, Err(error)) => {
+                let reason = format!(
+                    "the daemon cannot read the network namespace of process {pid}, for which it \
+                     needs the same capabilities or CAP_SYS_PTRACE: {error}"
+                );
+                return Err((PacketQuotaCause::OtherNamespace, reason));
+            }
+        };
         // The number of a process that has ended may belong to another one.
-        let is_here = client.process.has_exited() == Ok(false)
-            && network_namespace(&pid.to_string()) == network_namespace("self");
-        if !is_here {
+        if !is_here || client.process.has_exited() != Ok(false) {
             return Err((PacketQuotaCause::OtherNamespace, OTHER_NAMESPACE.to_owned()));
         }
         let destination = quota.destination.to_string();
@@ -103,9 +112,9 @@ impl Daemon {
 const OTHER_NAMESPACE: &str = "the process is in another network namespace than the daemon: \
                                start a daemon in that namespace (--socket)";
 
-/// The network namespace of a process; `None`: its file cannot be read.
-fn network_namespace(process: &str) -> Option<PathBuf> {
-    std::fs::read_link(format!("/proc/{process}/ns/net")).ok()
+/// The network namespace of a process.
+fn network_namespace(process: &str) -> std::io::Result<PathBuf> {
+    std::fs::read_link(format!("/proc/{process}/ns/net"))
 }
 
 fn no_right(uid: u32) -> String {
