@@ -162,8 +162,10 @@ impl EarlyDrop {
 
     /// Makes `socket` the AF_XDP socket with this number, from 0 to 255. A slot that redirects to
     /// the socket `n` sends packets of the receive queue `q` to the socket `n + q`, because a
-    /// socket gets packets of its own queue only. So a single-queue interface needs one number. Packets for
-    /// a socket that is not bound to the interface and the queue are dropped, but counted as passed.
+    /// socket gets packets of its own queue only. So a single-queue interface needs one number.
+    ///
+    /// Packets for a socket that is not bound to the interface and the queue are dropped, but
+    /// counted as passed. So are those in several pieces, unless it is bound with `XDP_USE_SG`.
     ///
     /// # Errors
     /// `EINVAL` if the number is too great, `EOPNOTSUPP` if `socket` is no AF_XDP socket.

@@ -212,9 +212,9 @@ fn the_host_can_be_reached_whatever_is_dropped() {
             &[0, 1, 8, 0, 6, 4, 0, 1, 2, 0, 0, 0, 0, 2, 10, 0, 0, 9][..],
             &[0, 0, 0, 0, 0, 0, 10, 0, 0, 1],
         ];
-        let neighbours = || ip("neighbour show dev ours");
+        let known = || ip("neigh show dev ours");
         pair.wire.send(&ethernet(&[], 0x0806, &request.concat()));
-        assert!(soon(|| neighbours().contains("10.0.0.9")), "{}", neighbours());
+        assert!(soon(|| known().contains("10.0.0.9")), "{}", known());
         assert_eq!(pair.counts(0)[0], 0);
     });
 }
