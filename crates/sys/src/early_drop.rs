@@ -28,7 +28,7 @@ pub use quota_pages::QuotaPages;
 use crate::OsError;
 use aya::maps::{HashMap, Map, MapData, XskMap};
 use aya::programs::Xdp;
-use aya::{Ebpf, EbpfLoader};
+use aya::{Ebpf, EbpfLoader, VerifierLogLevel};
 use core::net::IpAddr;
 use error::{of_map, of_object, of_program, os_of_map};
 use std::fmt;
@@ -95,8 +95,9 @@ impl EarlyDrop {
     /// every packet passes. Takes some milliseconds. Allocates.
     ///
     /// # Errors
-    /// [`AttachError::Rights`] without `CAP_BPF` and `CAP_NET_ADMIN`. [`AttachError::Busy`] if the
-    /// interface has another XDP program. [`AttachError::Os`] with `ENODEV` without such an
+    /// [`AttachError::Rights`] without `CAP_BPF`, `CAP_NET_ADMIN` and `CAP_PERFMON`.
+    /// [`AttachError::Busy`] if the interface has another XDP program. [`AttachError::Verifier`]
+    /// before Linux 5.18. [`AttachError::Os`] with `ENODEV` without such an
     /// interface, and with the driver's errno if it refuses [`Request::Native`].
     pub fn attach(interface: u32, request: Request) -> Result<EarlyDrop, AttachError> {
         let loaded = Loaded::load()?;
@@ -203,8 +204,11 @@ impl fmt::Debug for Loaded {
 
 impl Loaded {
     fn load() -> Result<Loaded, AttachError> {
-        // The object has no types of its own, so nothing needs the kernel's.
-        let mut object = EbpfLoader::new().btf(None).load(OBJECT).map_err(of_object)?;
+        // The object has no types of its own, so nothing needs the kernel's. At this level the log
+        // of a refusal is some lines long and has the reason.
+        let mut loader = EbpfLoader::new();
+        loader.btf(None).verifier_log_level(VerifierLogLevel::STATS);
+        let mut object = loader.load(OBJECT).map_err(of_object)?;
         let mut take = |name| object.take_map(name).ok_or(AttachError::Object(name));
         let destinations = take("destinations")?.try_into().map_err(of_map)?;
         let sockets = take("sockets")?.try_into().map_err(of_map)?;

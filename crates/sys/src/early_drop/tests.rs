@@ -338,23 +338,23 @@ fn all_goes_with_an_owner_that_is_killed() {
 
 #[test]
 #[ignore = "needs root, ip and setpriv: starts an owner without rights"]
-fn the_two_rights_are_enough_and_a_missing_one_is_told() {
+fn three_rights_are_enough_and_a_missing_one_is_told() {
     in_own_network(|| {
         let owner_with = |rights: &str| {
             let mut command = Command::new("setpriv");
             command.args(["--bounding-set", rights, "--inh-caps", "-all"]);
             start_owner(command.arg(std::env::current_exe().unwrap()))
         };
-        for too_few in ["-all", "-all,+bpf", "-all,+net_admin"] {
+        for too_few in ["-all", "-all,+bpf,+perfmon", "-all,+net_admin", "-all,+bpf,+net_admin"] {
             let (mut owner, said) = owner_with(too_few);
             assert!(said.starts_with("no right: bpf("), "{too_few}: {said}");
             owner.wait().unwrap();
         }
-        let (mut owner, said) = owner_with("-all,+bpf,+net_admin");
+        let (mut owner, said) = owner_with("-all,+bpf,+net_admin,+perfmon");
         assert_eq!(said, "Native");
         owner.kill().unwrap();
         owner.wait().unwrap();
         let remedy = crate::grant::how_to_drop_early().to_string();
-        assert!(remedy.contains("CAP_BPF") && remedy.contains("CAP_NET_ADMIN"), "{remedy}");
+        assert!(remedy.contains("CAP_BPF CAP_NET_ADMIN CAP_PERFMON"), "{remedy}");
     });
 }
