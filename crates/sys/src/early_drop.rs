@@ -40,6 +40,9 @@ static OBJECT: &[u8] = aya::include_bytes_aligned!("early_drop/early_drop.bpf.o"
 /// Its name in the object.
 const PROGRAM: &str = "early_drop";
 
+/// The greatest number of a slot. The page has one more, for counts of all packets.
+pub const SLOT_MAX: u32 = quota_pages::SLOTS - 2;
+
 /// Where the kernel is to run the program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Request {
@@ -126,7 +129,7 @@ impl EarlyDrop {
         self.native_refusal
     }
 
-    /// Maps the quota page, for `upcall_shm::quota_page::Owner::create`. The mapping may outlive
+    /// Maps the quota page, for `upcall_shm::quota_page::Owner::new`. The mapping may outlive
     /// `self`, but no packet is counted then.
     ///
     /// # Errors
@@ -136,12 +139,16 @@ impl EarlyDrop {
     }
 
     /// From now on packets to `destination` belong to `slot`. It replaces an earlier slot. The
-    /// caller has set the quota of the slot. A slot that does not exist limits nothing.
+    /// caller has set the quota of the slot.
     ///
     /// # Errors
-    /// `E2BIG` if there are already 4096 destinations, `ENOMEM`.
+    /// `EINVAL` if `slot` is greater than [`SLOT_MAX`], `E2BIG` if there are already 4096
+    /// destinations, `ENOMEM`.
     pub fn insert(&mut self, destination: Destination, slot: u32) -> Result<(), OsError> {
         let operation = "bpf(BPF_MAP_UPDATE_ELEM)";
+        if slot > SLOT_MAX {
+            return Err(OsError::new(operation, libc::EINVAL));
+        }
         let inserted = self.loaded.destinations.insert(destination.key(), slot, 0);
         inserted.map_err(|error| os_of_map(operation, error))
     }

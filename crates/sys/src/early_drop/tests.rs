@@ -191,6 +191,11 @@ fn every_form_of_packet_is_counted_in_its_slot() {
         assert_eq!(pair.counts(3), [5, 0, 0]);
         pair.send(4, &ethernet(&[], 0x0800, &ipv4(IPV4[0], 1, 1, 0, &[8, 0, 0, 0])));
         assert_eq!(pair.counts(4), [1, 0, 0]);
+        // The last slot of the page is none.
+        let any = Destination { address: IPV6[1].into(), protocol: 17, port: 1 };
+        let refused = pair.early.insert(any, SLOT_MAX + 1).unwrap_err();
+        assert_eq!(refused.raw_os_error(), libc::EINVAL);
+        pair.early.insert(any, SLOT_MAX).unwrap();
         // After its removal a destination has no slot.
         let any = Destination { address: Ipv4Addr::UNSPECIFIED.into(), protocol: 17, port: 5000 };
         assert_eq!((pair.early.remove(any), pair.early.remove(any)), (Ok(true), Ok(false)));

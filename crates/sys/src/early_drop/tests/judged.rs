@@ -339,6 +339,8 @@ fn the_verifier_has_little_to_do() {
     let program: &Xdp = loaded.object.program(PROGRAM).unwrap().try_into().unwrap();
     let count = program.info().unwrap().verified_instruction_count().unwrap();
     println!("the verifier looked at {count} instructions");
+    let slots = aya::maps::MapInfo::from_id(loaded.slots.info().unwrap().id()).unwrap();
+    assert_eq!((slots.max_entries(), slots.value_size()), (quota_pages::SLOTS, 128));
     assert!(count < VERIFIED_MAX, "{count}");
 }
 
