@@ -28,7 +28,7 @@ pub use quota_pages::QuotaPages;
 use crate::OsError;
 use aya::maps::{HashMap, Map, MapData, XskMap};
 use aya::programs::Xdp;
-use aya::{Ebpf, EbpfLoader};
+use aya::{Ebpf, EbpfLoader, VerifierLogLevel};
 use core::net::IpAddr;
 use error::{of_map, of_object, of_program, os_of_map};
 use std::fmt;
@@ -39,6 +39,9 @@ static OBJECT: &[u8] = aya::include_bytes_aligned!("early_drop/early_drop.bpf.o"
 
 /// Its name in the object.
 const PROGRAM: &str = "early_drop";
+
+/// The greatest number of a slot. The page has one more, for counts of all packets.
+pub const SLOT_MAX: u32 = quota_pages::SLOTS - 2;
 
 /// Where the kernel is to run the program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -95,8 +98,9 @@ impl EarlyDrop {
     /// every packet passes. Takes some milliseconds. Allocates.
     ///
     /// # Errors
-    /// [`AttachError::Rights`] without `CAP_BPF` and `CAP_NET_ADMIN`. [`AttachError::Busy`] if the
-    /// interface has another XDP program. [`AttachError::Os`] with `ENODEV` without such an
+    /// [`AttachError::Rights`] without `CAP_BPF`, `CAP_NET_ADMIN` and `CAP_PERFMON`.
+    /// [`AttachError::Busy`] if the interface has another XDP program. [`AttachError::Verifier`]
+    /// before Linux 5.18. [`AttachError::Os`] with `ENODEV` without such an
     /// interface, and with the driver's errno if it refuses [`Request::Native`].
     pub fn attach(interface: u32, request: Request) -> Result<EarlyDrop, AttachError> {
         let loaded = Loaded::load()?;
@@ -125,7 +129,7 @@ impl EarlyDrop {
         self.native_refusal
     }
 
-    /// Maps the quota page, for `upcall_shm::quota_page::Owner::create`. The mapping may outlive
+    /// Maps the quota page, for `upcall_shm::quota_page::Owner::new`. The mapping may outlive
     /// `self`, but no packet is counted then.
     ///
     /// # Errors
@@ -135,12 +139,16 @@ impl EarlyDrop {
     }
 
     /// From now on packets to `destination` belong to `slot`. It replaces an earlier slot. The
-    /// caller has set the quota of the slot. A slot that does not exist limits nothing.
+    /// caller has set the quota of the slot.
     ///
     /// # Errors
-    /// `E2BIG` if there are already 4096 destinations, `ENOMEM`.
+    /// `EINVAL` if `slot` is greater than [`SLOT_MAX`], `E2BIG` if there are already 4096
+    /// destinations, `ENOMEM`.
     pub fn insert(&mut self, destination: Destination, slot: u32) -> Result<(), OsError> {
         let operation = "bpf(BPF_MAP_UPDATE_ELEM)";
+        if slot > SLOT_MAX {
+            return Err(OsError::new(operation, libc::EINVAL));
+        }
         let inserted = self.loaded.destinations.insert(destination.key(), slot, 0);
         inserted.map_err(|error| os_of_map(operation, error))
     }
@@ -162,8 +170,10 @@ impl EarlyDrop {
 
     /// Makes `socket` the AF_XDP socket with this number, from 0 to 255. A slot that redirects to
     /// the socket `n` sends packets of the receive queue `q` to the socket `n + q`, because a
-    /// socket gets packets of its own queue only. So a single-queue interface needs one number. Packets for
-    /// a socket that is not bound to the interface and the queue are dropped, but counted as passed.
+    /// socket gets packets of its own queue only. So a single-queue interface needs one number.
+    ///
+    /// Packets for a socket that is not bound to the interface and the queue are dropped, but
+    /// counted as passed. So are those in several pieces, unless it is bound with `XDP_USE_SG`.
     ///
     /// # Errors
     /// `EINVAL` if the number is too great, `EOPNOTSUPP` if `socket` is no AF_XDP socket.
@@ -201,8 +211,11 @@ impl fmt::Debug for Loaded {
 
 impl Loaded {
     fn load() -> Result<Loaded, AttachError> {
-        // The object has no types of its own, so nothing needs the kernel's.
-        let mut object = EbpfLoader::new().btf(None).load(OBJECT).map_err(of_object)?;
+        // The object has no types of its own, so nothing needs the kernel's. At this level the log
+        // of a refusal is some lines long and has the reason.
+        let mut loader = EbpfLoader::new();
+        loader.btf(None).verifier_log_level(VerifierLogLevel::STATS);
+        let mut object = loader.load(OBJECT).map_err(of_object)?;
         let mut take = |name| object.take_map(name).ok_or(AttachError::Object(name));
         let destinations = take("destinations")?.try_into().map_err(of_map)?;
         let sockets = take("sockets")?.try_into().map_err(of_map)?;

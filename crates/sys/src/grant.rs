@@ -52,10 +52,11 @@ pub fn how_to_grant() -> Remedy {
 /// The remedy for a program that may not drop packets early ([`crate::early_drop`]). No limit of a
 /// user gives these rights.
 pub fn how_to_drop_early() -> Remedy {
-    let in_service = "in a systemd service with `AmbientCapabilities=CAP_BPF CAP_NET_ADMIN`";
+    let in_service = "in a systemd service with `AmbientCapabilities=CAP_BPF CAP_NET_ADMIN \
+                      CAP_PERFMON`";
     let ways = |file: Option<&Path>| match file {
         Some(file) => format!(
-            "grant it with `sudo setcap cap_bpf,cap_net_admin+ep {}` or {in_service}",
+            "grant it with `sudo setcap cap_bpf,cap_net_admin,cap_perfmon+ep {}` or {in_service}",
             shell_word(file)
         ),
         None => format!("grant it {in_service}"),

@@ -56,7 +56,7 @@ fn every_count_is_read_from_its_word() {
     assert_eq!(owner.counters(4), Counters::default());
     let outcomes = Outcomes {
         not_ip: 100,
-        neighbour: 101,
+        discovery: 101,
         malformed: 102,
         unknown_fragments: 103,
         known_fragments: 104,
@@ -169,7 +169,7 @@ fn the_header_of_the_program_has_the_same_words() {
     assert_eq!(outcomes.len() * 8, SLOT_BYTES);
     for (name, word) in [
         ("not_ip", word::NOT_IP),
-        ("neighbour", word::NEIGHBOUR),
+        ("discovery", word::DISCOVERY),
         ("malformed", word::MALFORMED),
         ("unknown_fragments", word::UNKNOWN_FRAGMENTS),
         ("known_fragments", word::KNOWN_FRAGMENTS),

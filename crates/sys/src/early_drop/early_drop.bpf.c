@@ -1,10 +1,10 @@
 /* Drops packets beyond the quota of their destination, before the kernel spends work on them.
  *
  * EarlyDrop::attach (early_drop.rs) loads the object made from this file. `cargo xtask bpf`
- * compiles it again and compares. It reads packets of strangers, so every length is checked.
+ * compiles it again and compares. It reads packets of unknown senders, so every length is checked.
  * It calls no kernel function that is reserved for programs under the GPL.
  *
- *   (1) not IP: pass          (2) neighbour discovery: pass
+ *   (1) not IP: pass          (2) discovery of IPv6: pass
  *   (3) malformed: slot 0     (4) later fragment: the slot of the first one
  *   (5) else the slot of the destination, or slot 0
  *   (6) charge the slot: pass, redirect or drop
@@ -166,7 +166,7 @@ struct extension {
 enum { HOP_OPTIONS = 0, TCP = 6, UDP = 17, ROUTING = 43, FRAGMENT = 44, AUTHENTICATION = 51,
        ICMPV6 = 58, DESTINATION_OPTIONS = 60 };
 
-enum kind { NOT_IP, NEIGHBOUR, MALFORMED, WHOLE, FIRST_FRAGMENT, LATER_FRAGMENT };
+enum kind { NOT_IP, DISCOVERY, MALFORMED, WHOLE, FIRST_FRAGMENT, LATER_FRAGMENT };
 
 struct packet {
 	struct destination destination;
@@ -185,13 +185,13 @@ INLINE enum kind parse_transport(struct packet *packet, void *at, void *end, u32
 			return MALFORMED;
 		packet->destination.port = ports[1];
 	}
-	/* RFC 4861: routers, neighbours and redirects (133 to 137) with 255 hops come from this
-	 * link. RFC 6980: never in fragments.
+	/* RFC 4861: discovery messages (133 to 137) with 255 hops come from this link.
+	 * RFC 6980: never in fragments.
 	 */
 	if (protocol == ICMPV6 && hops == 255 && kind == WHOLE) {
 		u8 *type = at;
 		if (left >= 4 && (void *)(type + 4) <= end && type[0] >= 133 && type[0] <= 137)
-			return NEIGHBOUR;
+			return DISCOVERY;
 	}
 	return kind;
 }
@@ -435,8 +435,8 @@ int early_drop(struct xdp_md *ctx)
 	case NOT_IP:
 		add(&outcomes->not_ip, 1);
 		return XDP_PASS;
-	case NEIGHBOUR:
-		add(&outcomes->neighbour, 1);
+	case DISCOVERY:
+		add(&outcomes->discovery, 1);
 		return XDP_PASS;
 	case MALFORMED:
 		add(&outcomes->malformed, 1);

@@ -1,7 +1,7 @@
 //! A link between an XDP program and an interface: bpf(2), `BPF_LINK_CREATE`.
 //!
-//! aya would fall back to netlink, whose attachment stays when the process ends. So this crate makes
-//! the link itself.
+//! aya would fall back to netlink, whose attachment stays when the process ends. So this module
+//! makes the link itself.
 
 use super::{AttachError, Mode};
 use crate::OsError;

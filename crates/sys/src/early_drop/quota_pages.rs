@@ -6,8 +6,11 @@ use core::sync::atomic::AtomicU64;
 use rustix::mm::{MapFlags, ProtFlags};
 use std::os::fd::BorrowedFd;
 
-/// Bytes of the quota page: 1024 slots of 128 bytes. A test compares it with the program.
-const BYTES: usize = 1024 * 128;
+/// Slots of the quota page.
+pub(super) const SLOTS: u32 = 1024;
+
+/// Bytes of the quota page: slots of 128 bytes. A test compares it with the program.
+const BYTES: usize = SLOTS as usize * 128;
 
 /// The quota page of one early drop, readable and writable, until dropped.
 #[derive(Debug)]

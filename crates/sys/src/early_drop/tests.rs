@@ -191,6 +191,11 @@ fn every_form_of_packet_is_counted_in_its_slot() {
         assert_eq!(pair.counts(3), [5, 0, 0]);
         pair.send(4, &ethernet(&[], 0x0800, &ipv4(IPV4[0], 1, 1, 0, &[8, 0, 0, 0])));
         assert_eq!(pair.counts(4), [1, 0, 0]);
+        // The last slot of the page is none.
+        let any = Destination { address: IPV6[1].into(), protocol: 17, port: 1 };
+        let refused = pair.early.insert(any, SLOT_MAX + 1).unwrap_err();
+        assert_eq!(refused.raw_os_error(), libc::EINVAL);
+        pair.early.insert(any, SLOT_MAX).unwrap();
         // After its removal a destination has no slot.
         let any = Destination { address: Ipv4Addr::UNSPECIFIED.into(), protocol: 17, port: 5000 };
         assert_eq!((pair.early.remove(any), pair.early.remove(any)), (Ok(true), Ok(false)));
@@ -212,9 +217,9 @@ fn the_host_can_be_reached_whatever_is_dropped() {
             &[0, 1, 8, 0, 6, 4, 0, 1, 2, 0, 0, 0, 0, 2, 10, 0, 0, 9][..],
             &[0, 0, 0, 0, 0, 0, 10, 0, 0, 1],
         ];
-        let neighbours = || ip("neighbour show dev ours");
+        let known = || ip("neigh show dev ours");
         pair.wire.send(&ethernet(&[], 0x0806, &request.concat()));
-        assert!(soon(|| neighbours().contains("10.0.0.9")), "{}", neighbours());
+        assert!(soon(|| known().contains("10.0.0.9")), "{}", known());
         assert_eq!(pair.counts(0)[0], 0);
     });
 }
@@ -338,15 +343,23 @@ fn all_goes_with_an_owner_that_is_killed() {
 
 #[test]
 #[ignore = "needs root, ip and setpriv: starts an owner without rights"]
-fn a_missing_right_is_told_from_other_errors() {
+fn three_rights_are_enough_and_a_missing_one_is_told() {
     in_own_network(|| {
-        let program = std::env::current_exe().unwrap();
-        let mut without = Command::new("setpriv");
-        without.args(["--bounding-set", "-all", "--inh-caps", "-all"]).arg(program);
-        let (mut owner, said) = start_owner(&mut without);
-        assert!(said.starts_with("no right: bpf("), "{said}");
+        let owner_with = |rights: &str| {
+            let mut command = Command::new("setpriv");
+            command.args(["--bounding-set", rights, "--inh-caps", "-all"]);
+            start_owner(command.arg(std::env::current_exe().unwrap()))
+        };
+        for too_few in ["-all", "-all,+bpf,+perfmon", "-all,+net_admin", "-all,+bpf,+net_admin"] {
+            let (mut owner, said) = owner_with(too_few);
+            assert!(said.starts_with("no right: bpf("), "{too_few}: {said}");
+            owner.wait().unwrap();
+        }
+        let (mut owner, said) = owner_with("-all,+bpf,+net_admin,+perfmon");
+        assert_eq!(said, "Native");
+        owner.kill().unwrap();
         owner.wait().unwrap();
         let remedy = crate::grant::how_to_drop_early().to_string();
-        assert!(remedy.contains("CAP_BPF") && remedy.contains("CAP_NET_ADMIN"), "{remedy}");
+        assert!(remedy.contains("CAP_BPF CAP_NET_ADMIN CAP_PERFMON"), "{remedy}");
     });
 }

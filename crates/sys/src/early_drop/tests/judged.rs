@@ -28,7 +28,7 @@ const PASSED_BYTES: usize = 13;
 const DROPPED_BYTES: usize = 14;
 const OUTCOMES: u32 = 1023;
 const NOT_IP: usize = 0;
-const NEIGHBOUR: usize = 1;
+const DISCOVERY: usize = 1;
 const MALFORMED: usize = 2;
 const UNKNOWN: usize = 3;
 const KNOWN: usize = 4;
@@ -166,7 +166,7 @@ impl Judge {
         let what = kind(frame);
         let (outcome, slot, is_lost) = match what {
             Kind::NotIp => (Some(NOT_IP), None, false),
-            Kind::Neighbour => (Some(NEIGHBOUR), None, false),
+            Kind::Discovery => (Some(DISCOVERY), None, false),
             Kind::Malformed => (Some(MALFORMED), Some(0), false),
             Kind::Whole(to) | Kind::First(to, _) => {
                 (None, Some(slot_of(&self.destinations, to)), false)
@@ -339,6 +339,8 @@ fn the_verifier_has_little_to_do() {
     let program: &Xdp = loaded.object.program(PROGRAM).unwrap().try_into().unwrap();
     let count = program.info().unwrap().verified_instruction_count().unwrap();
     println!("the verifier looked at {count} instructions");
+    let slots = aya::maps::MapInfo::from_id(loaded.slots.info().unwrap().id()).unwrap();
+    assert_eq!((slots.max_entries(), slots.value_size()), (quota_pages::SLOTS, 128));
     assert!(count < VERIFIED_MAX, "{count}");
 }
 
@@ -353,16 +355,17 @@ fn the_cost_of_a_packet_is_measured() {
     judge.set_quota(1, no_wait);
     judge.set_quota(2, never);
     judge.set(7, ACTION, ACTION_DROP);
-    for (name, port, verdict) in [
-        ("a pass with a quota", PORTS[0], PASS),
-        ("a drop by the quota", PORTS[1], DROP),
-        ("a drop by the action", PORTS[3], DROP),
-        ("a pass without a slot", PORTS[4], PASS),
+    for (name, frame, verdict) in [
+        ("not IP", ethernet(&[], 0x0806, &[0; 50]), PASS),
+        ("a pass with a quota", frame(PORTS[0]), PASS),
+        ("a pass without a slot", frame(PORTS[4]), PASS),
+        ("a drop by the quota", frame(PORTS[1]), DROP),
+        ("a drop by the action", frame(PORTS[3]), DROP),
     ] {
-        judge.run(&frame(port), 1); // uses up the quota of slot 2
+        judge.run(&frame, 1); // uses up the quota of slot 2
         let mut costs: Vec<u128> = (0..9)
             .map(|_| {
-                let (found, duration) = judge.run(&frame(port), 200_000);
+                let (found, duration) = judge.run(&frame, 200_000);
                 assert_eq!(found, verdict, "{name}");
                 duration.as_nanos()
             })

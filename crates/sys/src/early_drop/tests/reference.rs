@@ -15,7 +15,7 @@ pub type FragmentKey = (Ipv6Addr, Ipv6Addr, u32, u8);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     NotIp,
-    Neighbour,
+    Discovery,
     Malformed,
     Whole(Destination),
     First(Destination, FragmentKey),
@@ -121,7 +121,7 @@ fn ipv6(mut bytes: Bytes<'_>) -> Option<Kind> {
     }
     let start = rest.0.get(..4).map(|start| start[0]);
     if next == 58 && hops == 255 && key.is_none() && matches!(start, Some(133..=137)) {
-        return Some(Kind::Neighbour);
+        return Some(Kind::Discovery);
     }
     let destination = transport(&rest, to, next)?;
     Some(match key {
