@@ -237,7 +237,7 @@ fn arp_is_answered() {
 }
 
 #[test]
-fn neighbours_are_found() {
+fn neighbors_are_found() {
     let (IpAddr::V6(asker), IpAddr::V6(own)) = (v6().source, v6().destination) else {
         unreachable!()
     };

@@ -1,7 +1,7 @@
 //! What a configuration is: the input queues, the quotas, and what each program claims.
 
+use super::setup::{Configuration, Limits, Setup};
 use super::shares::Claim;
-use super::{Configuration, Limits, Setup};
 use upcall_core::activity::ActivityParams;
 use upcall_core::admission::Share;
 use upcall_core::time::Span;
