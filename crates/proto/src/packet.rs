@@ -11,13 +11,14 @@
 //! ```
 
 use crate::flow::{Destination, ICMP, ICMPV6, TCP, UDP};
-use crate::fragments::FragmentKey;
+use crate::fragments::{FragmentKey, Fragments};
 use core::net::{Ipv4Addr, Ipv6Addr};
 use core::ops::Range;
 use smoltcp::wire::{
     ArpOperation, ArpPacket, ArpRepr, EthernetFrame, EthernetProtocol, Ipv4Packet, Ipv6ExtHeader,
     Ipv6FragmentHeader, Ipv6Packet, TcpPacket, UdpPacket,
 };
+use upcall_core::time::Instant;
 
 pub mod build;
 mod check;
@@ -127,6 +128,19 @@ impl Headers {
     /// Whether it has the header of the protocol: any packet but a later fragment.
     pub fn has_transport(&self) -> bool {
         self.fragment.is_none_or(|fragment| fragment.offset == 0)
+    }
+
+    /// Where the datagram goes. A first fragment is noted in `fragments`, and the others follow it:
+    /// `None` if it is not known. O(1) on average.
+    pub fn destination_by(&self, fragments: &mut Fragments, now: Instant) -> Option<Destination> {
+        let Some(Fragment { key, offset, .. }) = self.fragment else {
+            return Some(self.destination);
+        };
+        if offset > 0 {
+            return fragments.follow(key, now);
+        }
+        fragments.first(key, self.destination, now);
+        Some(self.destination)
     }
 }
 
@@ -259,7 +273,7 @@ fn extension_length(protocol: u8, bytes: &[u8]) -> Option<usize> {
         AUTHENTICATION => (usize::from(*bytes.get(1)?) + 2) * 4,
         _ => 8 + 8 * usize::from(Ipv6ExtHeader::new_checked(bytes).ok()?.header_len()),
     };
-    (length >= 8 && length <= bytes.len()).then_some(length)
+    (length <= bytes.len()).then_some(length)
 }
 
 /// The place that a fragment header gives, without its first two bytes. A datagram in one fragment

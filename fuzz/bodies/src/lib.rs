@@ -3,8 +3,8 @@
 //! libFuzzer calls them through `fuzz/fuzz_targets`, and `tests/smoke.rs` calls them on every
 //! build. The bytes of most become operations of a model in `crates/core/tests/models`. The model
 //! applies them to the real code as well and compares. Others are files, messages, frames, or the
-//! stores of a hostile peer into shared pages (`pages`). No body uses a clock, a file or randomness, so the
-//! same bytes always do the same.
+//! stores of a hostile peer into shared pages (`pages`). No body uses a clock, a file or
+//! randomness, so the same bytes always do the same.
 
 #![forbid(unsafe_code)]
 #![expect(clippy::unwrap_used, reason = "a model may panic")]

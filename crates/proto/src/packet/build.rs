@@ -16,7 +16,7 @@ use smoltcp::wire::{
 
 /// The hop limit of packets: the recommended default (IANA, "IP Parameters").
 const HOP_LIMIT: u8 = 64;
-/// The hop limit of neighbour discovery (RFC 4861 §4.3).
+/// The hop limit of neighbor discovery (RFC 4861 §4.3).
 const HOP_LIMIT_OF_LINK: u8 = 255;
 /// The header of Ethernet, in bytes.
 const ETHERNET: usize = 14;
@@ -147,7 +147,7 @@ fn arp(
     Ok(needed)
 }
 
-/// Writes a neighbour solicitation: who has `asked`? (RFC 4861 §4.3)
+/// Writes a neighbor solicitation: who has `asked`? (RFC 4861 §4.3)
 ///
 /// # Errors
 /// If the buffer is too short.
@@ -170,7 +170,7 @@ pub fn neighbor_solicitation(
     discovery(out, path, &NdiscRepr::NeighborSolicit { target_addr: asked, lladdr })
 }
 
-/// Writes the neighbour advertisement that answers a solicitation for `own` (RFC 4861 §4.4). `to`
+/// Writes the neighbor advertisement that answers a solicitation for `own` (RFC 4861 §4.4). `to`
 /// and `to_link` are those of the one who asked; if it had no address (`::`), the answer goes to
 /// all nodes.
 ///

@@ -55,7 +55,7 @@ pub(super) fn wire(address: IpAddr) -> smoltcp::wire::IpAddress {
     address.into()
 }
 
-/// A message of neighbour discovery (RFC 4861 §4.3 and §4.4).
+/// A message of neighbor discovery (RFC 4861 §4.3 and §4.4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Neighbor {
     /// The sender asks for the link address of `target`.
@@ -74,7 +74,7 @@ pub enum Neighbor {
     },
 }
 
-/// The message of neighbour discovery in a packet, if it is a valid one (RFC 4861 §7.1). [`check`]
+/// The message of neighbor discovery in a packet, if it is a valid one (RFC 4861 §7.1). [`check`]
 /// must have accepted the packet.
 pub fn neighbor(frame: &[u8], headers: &Headers) -> Option<Neighbor> {
     if headers.destination.protocol != ICMPV6 || headers.is_ipv4() || headers.fragment.is_some() {

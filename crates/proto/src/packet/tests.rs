@@ -2,6 +2,7 @@ use super::build::{self, BuildError, Path};
 use super::*;
 use core::net::IpAddr;
 use proptest::prelude::*;
+use upcall_core::time::Span;
 
 const A: LinkAddress = [2, 0, 0, 0, 0, 1];
 const B: LinkAddress = [2, 0, 0, 0, 0, 2];
@@ -63,6 +64,20 @@ fn extended(next_header: u8, extension: &[u8]) -> Vec<u8> {
     let frame = with(udp_frame(v6(), b"payload!"), 54, extension);
     let length = u16::try_from(frame.len() - 54).unwrap().to_be_bytes();
     patched(patched(frame, 20, &[next_header]), 18, &length)
+}
+
+/// A segment of TCP without data, of which the header says that it has so many words of 4 bytes, in
+/// the upper half of `words`.
+fn tcp(words: u8) -> Vec<u8> {
+    let frame = with(udp_frame(v4(), b"pay"), 45, &[0; 9]);
+    patched(patched(patched(frame, 16, &[0, 40]), 23, &[TCP]), 46, &[words])
+}
+
+#[test]
+fn a_segment_of_tcp_has_its_ports() {
+    let found = headers(&tcp(0x50));
+    assert_eq!((found.source_port, found.destination.port), (7, 5004));
+    assert!(found.payload.is_empty() && found.payload.start == found.transport.end);
 }
 
 #[test]
@@ -147,6 +162,20 @@ fn fragments_of_ipv4_have_a_key_and_only_the_first_has_ports() {
     assert_eq!(error(&odd), ParseError::FragmentLength);
 }
 
+#[test]
+fn all_fragments_go_where_the_first_went() {
+    let mut table = Fragments::new(4, Span::from_secs(1), 0);
+    let mut goes = |frame: &[u8]| headers(frame).destination_by(&mut table, Instant::ZERO);
+    let (whole, port) = (udp_frame(v4(), b"payload!"), Some(5004));
+    let first = patched(whole.clone(), 18, &[0, 9, 0x20, 0]);
+    let last = patched(whole.clone(), 18, &[0, 9, 0, 2]);
+    assert_eq!(goes(&last), None, "the first is not known yet");
+    assert_eq!(goes(&first).map(|to| to.port), port);
+    assert_eq!(goes(&last).map(|to| to.port), port);
+    let other = patched(last, 18, &[0, 10]);
+    assert_eq!((goes(&other), goes(&whole).map(|to| to.port)), (None, port));
+}
+
 const BEYOND_END: ParseError = ParseError::FragmentBeyondEnd;
 
 #[test]
@@ -171,7 +200,6 @@ fn fragments_of_ipv6_have_a_key_and_a_single_one_is_whole() {
 fn each_malformation_has_its_error() {
     use ParseError::*;
     let (four, six) = (udp_frame(v4(), b"pay"), udp_frame(v6(), b"pay"));
-    let tcp = |bytes: &[u8]| patched(with(four.clone(), 45, &[0; 20]), 16, bytes);
     let arp = built(|out| build::arp_request(out, A, Ipv4Addr::LOCALHOST, Ipv4Addr::LOCALHOST));
     for (frame, expected) in [
         (four[..13].to_vec(), EthernetCutOff),
@@ -184,7 +212,8 @@ fn each_malformation_has_its_error() {
         (patched(four.clone(), 38, &[0, 7]), UdpLength),
         (patched(four.clone(), 38, &[0, 12]), UdpLength),
         (patched(four.clone(), 23, &[TCP]), TcpCutOff),
-        (patched(tcp(&[0, 51]), 23, &[TCP]), TcpHeaderLength),
+        (tcp(0x4f), TcpHeaderLength),
+        (tcp(0x60), TcpHeaderLength),
         (patched(patched(four.clone(), 16, &[0, 27]), 23, &[ICMP]), IcmpCutOff),
         (six[..53].to_vec(), Ipv6CutOff),
         (patched(six.clone(), 14, &[0x45]), IpVersion),
@@ -237,7 +266,7 @@ fn arp_is_answered() {
 }
 
 #[test]
-fn neighbours_are_found() {
+fn neighbors_are_found() {
     let (IpAddr::V6(asker), IpAddr::V6(own)) = (v6().source, v6().destination) else {
         unreachable!()
     };
@@ -316,6 +345,7 @@ fn any_frame() -> impl Strategy<Value = Vec<u8>> {
         with(udp_frame(v4(), b"payload!"), ANY_TYPE, &[0x81, 0, 0, 5]),
         extended(DESTINATION_OPTIONS, &options),
         extended(FRAGMENT, &[UDP, 0, 0, 1, 0, 0, 1, 2]),
+        tcp(0x50),
         built(|out| build::echo_request(out, v4(), (1, 2), b"ping")),
         built(|out| build::neighbor_solicitation(out, A, Ipv6Addr::LOCALHOST, Ipv6Addr::LOCALHOST)),
         built(|out| build::arp_request(out, A, Ipv4Addr::LOCALHOST, Ipv4Addr::LOCALHOST)),
@@ -341,6 +371,7 @@ proptest! {
         prop_assert!(headers.packet.end <= frame.len());
         prop_assert!(headers.transport.start >= headers.packet.start);
         prop_assert!(headers.payload.start >= headers.transport.start);
+        prop_assert!(headers.payload.start <= headers.payload.end);
         prop_assert!(headers.payload.end <= headers.transport.end);
         prop_assert!(headers.transport.end == headers.packet.end);
         let _ = (check(&frame, &headers), neighbor(&frame, &headers));

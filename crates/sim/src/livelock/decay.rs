@@ -94,3 +94,48 @@ impl Programs for Decay {
         Span::ZERO
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Instant = Instant::ZERO;
+
+    /// The program runs alone for a time, and has more to do if not `is_done`.
+    fn serve(decay: &mut Decay, program: usize, ms: u64, is_done: bool) {
+        assert_eq!(decay.pick(NOW), Some(program));
+        decay.stopped(program, Span::from_millis(ms), is_done, NOW);
+    }
+
+    #[test]
+    fn programs_of_a_class_take_turns_and_a_better_one_preempts() {
+        let mut decay = Decay::new(3);
+        decay.ready(0, NOW);
+        decay.ready(1, NOW);
+        serve(&mut decay, 0, 124, false);
+        serve(&mut decay, 1, 124, false);
+        serve(&mut decay, 0, 1, false);
+        // Program 0 is in the second class now.
+        serve(&mut decay, 1, 1, true);
+        assert_eq!(decay.pick(NOW), Some(0));
+        assert!(!decay.is_preempted(0) && !decay.gives_way(0, NOW, NOW));
+        decay.ready(1, NOW);
+        assert!(!decay.is_preempted(0) && decay.gives_way(0, NOW, NOW), "of its class");
+        decay.ready(2, NOW);
+        assert!(decay.is_preempted(0), "of a better class");
+    }
+
+    #[test]
+    fn usage_decays_by_less_under_load() {
+        let mut decay = Decay::new(2);
+        decay.ready(0, NOW);
+        serve(&mut decay, 0, 900, false);
+        decay.second_passed();
+        // One program: two thirds stay.
+        assert_eq!(decay.programs[0].usage, Span::from_millis(600));
+        decay.ready(1, NOW);
+        decay.second_passed();
+        // Two: four fifths.
+        assert_eq!(decay.programs[0].usage, Span::from_millis(480));
+    }
+}

@@ -11,11 +11,12 @@
 //! Work of a level that a better one interrupts goes on where it was.
 
 use super::decay::Decay;
+use super::outcome::{Drops, Outcome, Received};
 use super::plan::{self, Plan, slot};
 use super::programs::Programs;
 use super::sender::Sender;
+use super::setup::{Configuration, Setup};
 use super::shares::Shares;
-use super::{Configuration, Drops, Outcome, Received, Setup};
 use crate::chance::Chance;
 use std::collections::VecDeque;
 use upcall_core::time::{Instant, Span};

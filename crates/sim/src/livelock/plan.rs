@@ -1,7 +1,7 @@
 //! What a configuration is: the input queues, the quotas, and what each program claims.
 
+use super::setup::{Configuration, Limits, Setup};
 use super::shares::Claim;
-use super::{Configuration, Limits, Setup};
 use upcall_core::activity::ActivityParams;
 use upcall_core::admission::Share;
 use upcall_core::time::Span;
@@ -48,6 +48,8 @@ impl Plan {
                 let quotas = of_receivers(&|number| {
                     Quota::emptied_each(period, places(setup.receivers[number].rate))
                 });
+                // All that may pass. With a share for less, packets pass faster than they are
+                // processed, and wait without end where quotas limit and no queue does.
                 let expected = quotas.iter().map(|quota| quota.depth).sum();
                 // As many as fit into a quantum, so that the activity gives way at its end.
                 let fit = setup.quantum.as_nanos() / costs.as_nanos().max(1);

@@ -1,7 +1,7 @@
 //! When the packets of a receiver come.
 
 use super::plan::gap;
-use super::{Receiver, Senders, Setup};
+use super::setup::{Receiver, Senders, Setup};
 use crate::chance::Chance;
 use upcall_core::time::{Instant, Span};
 
