@@ -13,6 +13,7 @@
 //! | [`turn_page`] | which of one user's domains has the CPU |
 //! | [`user_area`] | what a domain publishes about itself: best rank, next releases, running activity |
 //! | [`kernel_area`] | the daemon's view of each domain, and its requests to the domain |
+//! | [`quota_page`] | how many packets each destination may get, and what became of them |
 //! | [`inbox`] | events for an activity, between threads of one process |
 //! | [`channel`] | events between a client and a service, with or without payload |
 //! | [`wire`] | the messages between a domain and the daemon |
@@ -29,6 +30,7 @@ pub mod inbox;
 pub mod io_events;
 pub mod kernel_area;
 pub mod load_page;
+pub mod quota_page;
 pub mod stream;
 pub mod turn_page;
 pub mod user_area;

@@ -49,6 +49,32 @@ pub fn how_to_grant() -> Remedy {
     }
 }
 
+/// The remedy for a program that may not drop packets early ([`crate::early_drop`]). No limit of a
+/// user gives these rights.
+pub fn how_to_drop_early() -> Remedy {
+    let in_service = "in a systemd service with `AmbientCapabilities=CAP_BPF CAP_NET_ADMIN`";
+    let ways = |file: Option<&Path>| match file {
+        Some(file) => format!(
+            "grant it with `sudo setcap cap_bpf,cap_net_admin+ep {}` or {in_service}",
+            shell_word(file)
+        ),
+        None => format!("grant it {in_service}"),
+    };
+    match program() {
+        Some(file) => match obstacle(&file) {
+            Some(obstacle) => Remedy {
+                obstacle: Some(format!(
+                    "setcap on {} cannot grant it ({obstacle})",
+                    shell_word(&file)
+                )),
+                grant: ways(None),
+            },
+            None => Remedy { obstacle: None, grant: ways(Some(&file)) },
+        },
+        None => Remedy { obstacle: None, grant: ways(None) },
+    }
+}
+
 /// As [`how_to_grant`], for the file `program`, another program of this user.
 pub fn how_to_grant_to(program: &Path) -> Remedy {
     let limits = by_limits(&user_name());

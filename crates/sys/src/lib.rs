@@ -17,6 +17,9 @@
 //! | [`memory`] | locking memory and faulting it in |
 //! | [`memfd`] | sealed memory shared between processes |
 //! | [`udp`] | datagrams in batches, and the kernel's count of drops |
+//! | [`interface`] | names and numbers of network interfaces |
+//! | [`early_drop`] | dropping packets beyond a quota before the kernel works on them (XDP) |
+//! | [`placement`] | the CPUs on which the kernel works on received packets |
 //! | [`local`] | messages and descriptors between processes of this machine |
 //! | [`process`] | child processes; state and signals of other processes and threads |
 //! | [`readiness`] | waiting until descriptors are readable or writable |
@@ -35,18 +38,21 @@ compile_error!(
 pub mod cgroup;
 pub mod clock;
 pub mod descriptors;
+pub mod early_drop;
 mod error;
 #[cfg(test)]
 mod forked;
 pub mod futex;
 pub mod grant;
 pub mod inheritance;
+pub mod interface;
 pub mod io_epoll;
 pub mod io_uring;
 pub mod local;
 pub mod machine;
 pub mod memfd;
 pub mod memory;
+pub mod placement;
 pub mod process;
 pub mod readiness;
 pub mod schedule;

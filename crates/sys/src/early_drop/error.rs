@@ -1,0 +1,115 @@
+//! Why the early drop could not be attached.
+
+use crate::OsError;
+use aya::EbpfError;
+use aya::maps::MapError;
+use aya::programs::ProgramError;
+use std::fmt;
+use std::io;
+
+/// Why the early drop could not be attached. Only `Verifier` has more than a few words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AttachError {
+    /// A right was missing. [`crate::grant::how_to_drop_early`] says how to grant it.
+    Rights(OsError),
+    /// The interface, or one above it, has another XDP program. This crate replaces none.
+    Busy(OsError),
+    /// The kernel refused the program. The text is the end of the verifier's log.
+    Verifier(OsError, String),
+    /// The compiled program is not the expected one: it lacks this part. A fault of the build.
+    Object(&'static str),
+    /// Any other error of a system call.
+    Os(OsError),
+}
+
+impl fmt::Display for AttachError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            AttachError::Rights(error) => {
+                write!(f, "{error}: the early drop needs CAP_BPF and CAP_NET_ADMIN")
+            }
+            AttachError::Busy(error) => {
+                write!(f, "{error}: the interface has another XDP program")
+            }
+            AttachError::Verifier(error, log) => {
+                write!(f, "{error}: the kernel refused the program of the early drop: {log}")
+            }
+            AttachError::Object(part) => {
+                write!(f, "the compiled program of the early drop lacks `{part}`")
+            }
+            AttachError::Os(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for AttachError {}
+
+impl From<OsError> for AttachError {
+    fn from(error: OsError) -> Self {
+        match error.is_permission() {
+            true => AttachError::Rights(error),
+            false => AttachError::Os(error),
+        }
+    }
+}
+
+/// Bytes of the end of the verifier's log that an error keeps. The end has the reason.
+const LOG_BYTES_MAX: usize = 500;
+
+pub(super) fn of_object(error: EbpfError) -> AttachError {
+    match error {
+        EbpfError::MapError(error) => of_map(error),
+        EbpfError::ProgramError(error) => of_program(error),
+        EbpfError::FileError { error, .. } => OsError::of_io("open(/sys)")(error).into(),
+        _ => AttachError::Object("a form that aya reads"),
+    }
+}
+
+pub(super) fn of_map(error: MapError) -> AttachError {
+    match error {
+        MapError::CreateError { io_error, .. } => {
+            OsError::of_io("bpf(BPF_MAP_CREATE)")(io_error).into()
+        }
+        MapError::SyscallError(error) => OsError::of_io(error.call)(error.io_error).into(),
+        MapError::IoError(error) => OsError::of_io("bpf(map)")(error).into(),
+        _ => AttachError::Object("a map of this type and size"),
+    }
+}
+
+pub(super) fn of_program(error: ProgramError) -> AttachError {
+    match error {
+        ProgramError::LoadError { io_error, verifier_log } => {
+            let error = OsError::of_io("bpf(BPF_PROG_LOAD)")(io_error);
+            let log = verifier_log.to_string();
+            // Without `CAP_BPF` there is no log. The verifier itself also says EACCES.
+            match error.is_permission() && log.is_empty() {
+                true => AttachError::Rights(error),
+                false => AttachError::Verifier(error, end_of(&log)),
+            }
+        }
+        ProgramError::SyscallError(error) => OsError::of_io(error.call)(error.io_error).into(),
+        ProgramError::MapError(error) => of_map(error),
+        ProgramError::IOError(error) => OsError::of_io("bpf(program)")(error).into(),
+        _ => AttachError::Object("an XDP program"),
+    }
+}
+
+/// The error of `operation` on a map that exists.
+pub(super) fn os_of_map(operation: &'static str, error: MapError) -> OsError {
+    let error = match error {
+        MapError::SyscallError(error) => error.io_error,
+        MapError::IoError(error) => error,
+        MapError::OutOfBounds { .. } => io::Error::from_raw_os_error(libc::EINVAL),
+        MapError::KeyNotFound | MapError::ElementNotFound => {
+            io::Error::from_raw_os_error(libc::ENOENT)
+        }
+        error => io::Error::other(error),
+    };
+    OsError::of_io(operation)(error)
+}
+
+fn end_of(log: &str) -> String {
+    let from = log.len().saturating_sub(LOG_BYTES_MAX);
+    let from = (from..log.len()).find(|&at| log.is_char_boundary(at)).unwrap_or(log.len());
+    log[from..].trim().to_owned()
+}

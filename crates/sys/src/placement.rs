@@ -1,0 +1,157 @@
+//! On which CPUs the kernel works on the packets that an interface receives.
+//!
+//! The owner of an interface calls this (decision 0024, section 3). A drop on the protected CPU
+//! costs time there, so the owner says where drops run, and may move them. Reads sysfs and procfs,
+//! and allocates: for a start, not for a hot path. This module may not choose CPUs.
+//!
+//! ```text
+//!   sender's CPU (veth), or CPU of the interrupt        rps_cpus, if set
+//!   (1) NAPI poll: native XDP      -------------->  (2) generic XDP, protocols, socket
+//!       threaded: on the CPUs of its kernel threads
+//! ```
+
+mod change;
+mod driver;
+mod files;
+#[cfg(test)]
+mod tests;
+
+pub use change::Change;
+
+use crate::OsError;
+use crate::early_drop::Mode;
+use files::Files;
+use std::fmt;
+
+/// CPUs on which some work runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Cpus {
+    /// The CPU on which the sender of each packet runs: another process of this machine.
+    Senders,
+    /// These, ascending. Never empty.
+    Listed(Vec<u32>),
+    /// The kernel does not say.
+    Unknown,
+}
+
+impl Cpus {
+    /// Whether the work may run on `cpu`. If it is unknown, it may.
+    pub fn may_include(&self, cpu: u32) -> bool {
+        match self {
+            Cpus::Listed(cpus) => cpus.contains(&cpu),
+            Cpus::Senders | Cpus::Unknown => true,
+        }
+    }
+}
+
+impl fmt::Display for Cpus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Cpus::Senders => f.write_str("the sender's CPU"),
+            Cpus::Unknown => f.write_str("an unknown CPU"),
+            Cpus::Listed(cpus) => {
+                let numbers: Vec<String> = cpus.iter().map(u32::to_string).collect();
+                let s = if cpus.len() == 1 { "" } else { "s" };
+                write!(f, "CPU{s} {}", numbers.join(", "))
+            }
+        }
+    }
+}
+
+/// Where the kernel works on the packets of one interface, at the moment of [`Placement::of`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Placement {
+    /// The driver: `veth`, `virtio_net`, `tun`. `loopback` for `lo`. Empty: unknown.
+    pub driver: String,
+    /// The index of the other end of a veth pair, in its own network namespace.
+    pub veth_peer: Option<u32>,
+    /// Kernel threads that poll the interface (threaded NAPI). Empty: interrupts do.
+    /// [`crate::schedule::pin_thread_of`] moves them.
+    pub napi_threads: Vec<u32>,
+    /// Receive interrupts. Empty: the interface has none, or the kernel does not say.
+    pub interrupts: Vec<u32>,
+    /// The CPUs to which the kernel passes packets after polling (`rps_cpus`). Empty: none.
+    pub rps_cpus: Vec<u32>,
+    /// Where the interface is polled. Native XDP runs there.
+    pub poll: Cpus,
+}
+
+impl Placement {
+    /// The placement of the interface with this name in this network namespace.
+    ///
+    /// # Errors
+    /// `ENODEV` without such an interface, or if the sysfs at `/sys` belongs to another network
+    /// namespace.
+    pub fn of(interface: &str) -> Result<Placement, OsError> {
+        let index = crate::interface::index(interface)?;
+        Files::of_kernel(interface).placement(index)
+    }
+
+    /// Where an XDP program of this mode runs, and so where the early drops cost time.
+    pub fn early_drop(&self, mode: Mode) -> Cpus {
+        match mode {
+            Mode::Native => self.poll.clone(),
+            Mode::Generic => self.receive(),
+        }
+    }
+
+    /// Where the kernel's receive work runs that follows native XDP.
+    pub fn receive(&self) -> Cpus {
+        match self.rps_cpus.as_slice() {
+            [] => self.poll.clone(),
+            cpus => Cpus::Listed(cpus.to_vec()),
+        }
+    }
+
+    /// One line for users: `drops run on the sender's CPU (veth, native)`.
+    pub fn line(&self, mode: Mode) -> String {
+        let native = match mode {
+            Mode::Native => "native",
+            Mode::Generic => "generic",
+        };
+        let driver = match self.driver.as_str() {
+            "" => "unknown driver",
+            driver => driver,
+        };
+        let (drops, receive) = (self.early_drop(mode), self.receive());
+        let mut line = format!("drops run on {drops} ({driver}, {native}");
+        match (self.napi_threads.as_slice(), self.interrupts.as_slice()) {
+            ([], []) => {}
+            ([], numbers) => line += &format!(", interrupt{}", list(numbers)),
+            (numbers, _) => line += &format!(", NAPI thread{}", list(numbers)),
+        }
+        line += ")";
+        if drops != receive {
+            line += &format!(", the kernel's further receive work on {receive}");
+        }
+        line
+    }
+}
+
+/// ` 7`, or `s 7, 8`.
+fn list(numbers: &[u32]) -> String {
+    let texts: Vec<String> = numbers.iter().map(u32::to_string).collect();
+    format!("{} {}", if numbers.len() == 1 { "" } else { "s" }, texts.join(", "))
+}
+
+/// Lets the kernel pass received packets to `cpus` after polling, for every receive queue; an empty
+/// list: it goes on where it polled. The caller restores the old value with [`Change::restore`].
+///
+/// # Errors
+/// `EACCES` without root. `ENODEV`, `ENOENT` without such an interface. `EINVAL` or `EOVERFLOW` if
+/// a CPU does not exist. Queues before the one that failed have their old values again.
+pub fn set_rps_cpus(interface: &str, cpus: &[u32]) -> Result<Change, OsError> {
+    crate::interface::index(interface)?;
+    Files::of_kernel(interface).set_rps_cpus(cpus)
+}
+
+/// Lets kernel threads poll the interface (`threaded`), or interrupts again. Then the threads show
+/// in [`Placement::napi_threads`]. The caller restores the old value with [`Change::restore`].
+///
+/// # Errors
+/// `EACCES`, `EPERM` without root. `ENODEV`, `ENOENT` without such an interface. `EOPNOTSUPP` if
+/// it is not polled at all, such as a veth without native XDP.
+pub fn set_threaded(interface: &str, threaded: bool) -> Result<Change, OsError> {
+    crate::interface::index(interface)?;
+    Files::of_kernel(interface).set_threaded(threaded)
+}
