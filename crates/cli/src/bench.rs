@@ -34,7 +34,7 @@ use crate::args::LivelockArgs;
 use crate::exit::{Exit, Failure};
 use crate::plot::check_ending;
 use crate::standard_output::{print, print_json};
-use cell::{Bench, CellRun};
+use cell::Bench;
 use load::{Config, Load};
 use outcome::{Cell, Outcome};
 use place::Place;
@@ -73,10 +73,10 @@ pub fn livelock(args: &LivelockArgs, interrupted: &AtomicBool) -> Result<Exit, F
         let mut cell = Cell::new(config, load);
         for run in 1..=args.runs {
             done += 1;
-            let (config, load) = (config.number(), load.name());
-            say(format_args!("{done} of {total}: configuration {config}, {load}, run {run}"));
-            match bench.run(cell.config, cell.load, interrupted)? {
-                Some(CellRun { outcome }) => cell.runs.push(outcome),
+            let (number, name) = (config.number(), load.name());
+            say(format_args!("{done} of {total}: configuration {number}, {name}, run {run}"));
+            match bench.run(config, load, interrupted)? {
+                Some(run) => cell.runs.push(run),
                 None => outcome.interrupted = true,
             }
             if outcome.interrupted || interrupted.load(Ordering::Relaxed) {

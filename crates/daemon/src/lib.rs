@@ -44,3 +44,6 @@ mod reaper;
 mod status;
 
 pub use group::DomainGroupError;
+/// The quotas of an interface (decision 0024): the early drop, and the page with quotas and counts.
+pub use upcall_shm::quota_page;
+pub use upcall_sys::{early_drop, interface};

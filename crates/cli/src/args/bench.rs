@@ -32,8 +32,8 @@ the driver (XDP), on the CPU of the senders. Measure on a quiet machine.
 
 Exit status:
   0  measured; also if Ctrl-C ended it early, with what was measured
-  2  bad usage, no root, one CPU only, or something is missing; the reason is one line
-  3  refused: a daemon or a run of this user has the CPU";
+  2  bad usage, no root, one CPU only, a daemon or a run has the CPU, or something is
+     missing; the reason is one line, and nothing remains";
 
 /// An experiment.
 #[derive(Debug, Subcommand)]
