@@ -97,7 +97,8 @@ pub fn livelock(args: &LivelockArgs, interrupted: &AtomicBool) -> Result<Exit, F
         false => print(&table::text(&outcome))?,
     }
     if let Some(svg) = &args.svg {
-        std::fs::write(svg, picture::draw(&outcome)).map_err(|error| Failure::of_file(svg, error))?;
+        std::fs::write(svg, picture::draw(&outcome))
+            .map_err(|error| Failure::of_file(svg, error))?;
     }
     Ok(Exit::Kept)
 }

@@ -40,7 +40,9 @@ use std::sync::atomic::AtomicBool;
 use clap::{CommandFactory, Parser};
 use upcall::Mode;
 
-use args::{Args, BenchCommand, Command, PlanArgs, ProgramArg, PsArgs, RunArgs, SimArgs, SweepArgs};
+use args::{
+    Args, BenchCommand, Command, PlanArgs, ProgramArg, PsArgs, RunArgs, SimArgs, SweepArgs,
+};
 use exit::{Exit, Failure};
 use measured::RunOptions;
 use plan::PlanOptions;

@@ -162,7 +162,10 @@ impl Bench {
         self.add_role(&mut command, cpu, "receiver");
         let rounds = receiver.cost_us * self.rounds_per_ms / 1_000;
         command.args([receiver.port.to_string(), receiver.period_ns().to_string()]);
-        Process::start(receiver.name, { command.arg(rounds.to_string()); command })
+        Process::start(receiver.name, {
+            command.arg(rounds.to_string());
+            command
+        })
     }
 
     fn start_background(&self) -> Result<Process, Failure> {

@@ -156,8 +156,6 @@ impl Config {
     /// The quota of a receiver's packets (decision 0024 §1). `None`: without a limit.
     pub fn quota(self, receiver: &Receiver) -> Option<QuotaRule> {
         const STEP_NS: u64 = 10_000_000;
-        /// In tenths: the inflation of rates, so that a quota has some slack.
-        const INFLATED: u64 = 11;
         match self {
             Config::Plain | Config::Shares => None,
             Config::OneQuota => {
@@ -168,9 +166,10 @@ impl Config {
                 interval_ns: STEP_NS / receiver.entries,
                 depth: receiver.entries,
             }),
+            // Not inflated: more packets than a share computes would wait in the socket.
             Config::Scheduled => Some(QuotaRule {
                 step_ns: 0,
-                interval_ns: receiver.period_ns() * 10 / INFLATED,
+                interval_ns: receiver.period_ns(),
                 depth: receiver.entries,
             }),
         }

@@ -192,7 +192,8 @@ mod tests {
 
     #[test]
     fn what_did_not_come_to_the_socket_was_dropped_before() {
-        let received = role::Received { packets: 50, left: 7, socket_drops: 3, ..Default::default() };
+        let received =
+            role::Received { packets: 50, left: 7, socket_drops: 3, ..Default::default() };
         let of = |packets| Received::new("file", role::Sent { packets }, received).drops_at_ip;
         assert_eq!(of(100), 40);
         assert_eq!(of(0), 0, "never negative");

@@ -114,7 +114,9 @@ impl Drop for Process {
     fn drop(&mut self) {
         // A process that waits for its times ends without them.
         drop(self.input.take());
-        let Some(group) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) else { return };
+        let Some(group) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) else {
+            return;
+        };
         let has_ended = |child: &mut Child| !matches!(child.try_wait(), Ok(None));
         if has_ended(&mut self.child) {
             return;

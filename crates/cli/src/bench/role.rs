@@ -1,8 +1,8 @@
 //! What the processes of a cell do: `upcall __livelock ROLE`.
 //!
 //! Each prints `ready`, reads a line with two times (ns of `CLOCK_MONOTONIC`), works from the one to
-//! the other, and prints what it counted as one JSON object. At the end of standard input without
-//! such a line it ends: the experiment has gone.
+//! the other, and prints what it counted as one JSON object. It ends with its standard input: the
+//! experiment has gone.
 //!
 //! Receiver and background program stand for programs that nobody changed. They use the standard
 //! library, a clock, and nothing of Upcall.
@@ -60,11 +60,13 @@ fn times() -> Result<Option<Times>, Failure> {
     let mut line = String::new();
     std::io::stdin().lock().read_line(&mut line).map_err(Failure::of_error)?;
     let mut numbers = line.split_whitespace().map_while(|word| word.parse::<u64>().ok());
-    let times = (numbers.next(), numbers.next());
-    Ok(match times {
-        (Some(begin_ns), Some(end_ns)) => Some(Times { begin_ns, end_ns }),
-        _ => None,
-    })
+    let (Some(begin_ns), Some(end_ns)) = (numbers.next(), numbers.next()) else { return Ok(None) };
+    std::thread::spawn(|| {
+        // Blocks until the experiment closes the pipe, or was killed.
+        let _ = std::io::stdin().lock().read_line(&mut String::new());
+        std::process::exit(1)
+    });
+    Ok(Some(Times { begin_ns, end_ns }))
 }
 
 impl Times {

@@ -63,8 +63,17 @@ was full. quota: at the interface. background: its part of the CPU.
 /// A configuration, with a block of rows for each way of sending.
 fn of_paper(outcome: &Outcome, cells: &[&Cell]) -> String {
     let header = [
-        "senders", "receiver", "packets", "on time", "at socket", "at IP", "p50", "p99",
-        "| paper: packets", "at socket", "at IP",
+        "senders",
+        "receiver",
+        "packets",
+        "on time",
+        "at socket",
+        "at IP",
+        "p50",
+        "p99",
+        "| paper: packets",
+        "at socket",
+        "at IP",
     ];
     let mut rows = table(&header, 2);
     let scale = outcome.duration_ns as f64 / 1e9 / paper::SECONDS;
@@ -112,8 +121,19 @@ fn of_paper(outcome: &Outcome, cells: &[&Cell]) -> String {
 /// A configuration, with a row for each rate.
 fn floods(outcome: &Outcome, cells: &[&Cell]) -> String {
     let header = [
-        "file sender", "sent", "audio", "on time", "video", "on time", "file", "on time",
-        "at socket", "queue", "quota", "background", "drops ran on",
+        "file sender",
+        "sent",
+        "audio",
+        "on time",
+        "video",
+        "on time",
+        "file",
+        "on time",
+        "at socket",
+        "queue",
+        "quota",
+        "background",
+        "drops ran on",
     ];
     let mut rows = table(&header, 1);
     let seconds = outcome.duration_ns as f64 / 1e9;
@@ -136,9 +156,11 @@ fn floods(outcome: &Outcome, cells: &[&Cell]) -> String {
         row.push(a_second(&|run| drops(run).2 as f64));
         row.push(percent(cell.statistics(|run| run.background_part).mean));
         let in_driver = cell.runs.iter().any(|run| run.quotas_in_driver == Some(true));
-        let all = cell.runs.iter().map(drops).fold((0, 0, 0), |sum, drops| {
-            (sum.0 + drops.0, sum.1 + drops.1, sum.2 + drops.2)
-        });
+        let all = cell
+            .runs
+            .iter()
+            .map(drops)
+            .fold((0, 0, 0), |sum, drops| (sum.0 + drops.0, sum.1 + drops.1, sum.2 + drops.2));
         row.push(places(outcome, all, in_driver));
         rows.add_row(row);
     }

@@ -150,7 +150,10 @@ fn a_picture_has_a_chart_for_each_configuration() {
 fn the_object_has_numbers_for_configurations_and_names_for_senders() {
     let outcome = outcome(Config::Scheduled, [Load::Bursty, Load::Flood(10_000)]);
     let json = serde_json::to_value(&outcome).unwrap();
-    assert_eq!((&json["cells"][0]["config"], &json["cells"][0]["senders"]), (&5.into(), &"bursty".into()));
+    assert_eq!(
+        (&json["cells"][0]["config"], &json["cells"][0]["senders"]),
+        (&5.into(), &"bursty".into())
+    );
     assert_eq!(json["cells"][1]["senders"], "flood 10k");
     assert_eq!(json["cells"][1]["runs"][1]["receivers"][2]["packets"], 2_004);
 }

@@ -60,7 +60,9 @@ impl Wire {
              type veth peer name tx0 address 02:00:00:00:00:02 numrxqueues 1 numtxqueues 1 \
              netns {tx}"
         ))?;
-        for (namespace, interface, address) in [(rx, INTERFACE, "10.77.0.1"), (tx, "tx0", "10.77.0.2")] {
+        for (namespace, interface, address) in
+            [(rx, INTERFACE, "10.77.0.1"), (tx, "tx0", "10.77.0.2")]
+        {
             // No traffic but that of the senders.
             ip(&format!("-n {namespace} link set {interface} addrgenmode none"))?;
             ip(&format!("-n {namespace} address add {address}/24 dev {interface}"))?;
@@ -76,7 +78,10 @@ impl Wire {
         let queue = format!("/sys/class/net/{INTERFACE}/queues/rx-0/rps_cpus");
         let failed = |why: &str| Failure::new(format_args!("{queue}: {why}"));
         let mut tee = self.inside(End::Receivers);
-        tee.args(["tee", &queue]).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+        tee.args(["tee", &queue])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped());
         let mut tee = tee.spawn().map_err(Failure::of_error)?;
         if let Some(mut input) = tee.stdin.take() {
             let _ = input.write_all(mask(cpu).as_bytes());
@@ -144,7 +149,8 @@ fn mask(cpu: u32) -> String {
 /// Runs ip(8). Returns its output.
 fn ip(words: &str) -> Result<String, Failure> {
     let output = Command::new("ip").args(words.split_whitespace()).output();
-    let output = output.map_err(|error| Failure::new(format_args!("ip: {error}")).because(error))?;
+    let output =
+        output.map_err(|error| Failure::new(format_args!("ip: {error}")).because(error))?;
     match output.status.success() {
         true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
         false => {
@@ -160,7 +166,8 @@ mod tests {
 
     #[test]
     fn namespaces_of_processes_that_live_are_not_removed() {
-        let list = "upcall-livelock-12-rx (id: 1)\nupcall-livelock-7-tx\nother\nupcall-livelock-x\n";
+        let list =
+            "upcall-livelock-12-rx (id: 1)\nupcall-livelock-7-tx\nother\nupcall-livelock-x\n";
         assert_eq!(leftovers(list, |pid| pid == 7), ["upcall-livelock-12-rx"]);
         assert_eq!(leftovers(list, |_| true), [""; 0]);
     }

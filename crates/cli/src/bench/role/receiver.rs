@@ -56,7 +56,8 @@ fn percentile(sorted: &[u64], percent: usize) -> Option<u64> {
 /// What the kernel dropped because the socket at `port` was full.
 fn drops(port: u16) -> Result<u64, Failure> {
     const TABLE: &str = "/proc/self/net/udp";
-    let table = fs::read_to_string(TABLE).map_err(|error| Failure::of_file(TABLE.as_ref(), error))?;
+    let table =
+        fs::read_to_string(TABLE).map_err(|error| Failure::of_file(TABLE.as_ref(), error))?;
     drops_in(&table, port).ok_or_else(|| Failure::new(format_args!("{TABLE}: no port {port}")))
 }
 

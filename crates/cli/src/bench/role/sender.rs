@@ -83,7 +83,10 @@ struct Gaps {
 
 impl Gaps {
     fn new(seed: u64) -> Self {
-        Gaps { state: 0x9e37_79b9_7f4a_7c15 ^ seed.wrapping_mul(0x2545_f491_4f6c_dd1d), sum_ns: 0.0 }
+        Gaps {
+            state: 0x9e37_79b9_7f4a_7c15 ^ seed.wrapping_mul(0x2545_f491_4f6c_dd1d),
+            sum_ns: 0.0,
+        }
     }
 
     /// The sum of the gaps up to the next packet.
