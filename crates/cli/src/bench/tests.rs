@@ -59,7 +59,7 @@ fn outcome(config: Config, loads: [Load; 2]) -> Outcome {
         drops_at_socket,
         drops_at_ip,
     };
-    let run = |more| Run {
+    let run = |more: u64| Run {
         receivers: vec![
             received("audio", 500, 500, 500, 0, 0),
             received("video", 900, 880, 450, 20, 0),
