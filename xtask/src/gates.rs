@@ -3,6 +3,7 @@
 use crate::gate::Gate;
 
 mod benches;
+mod bpf;
 mod cargo;
 mod deb;
 mod docs_true;
@@ -23,7 +24,7 @@ pub use edges::list_circles;
 pub use files::count_findings;
 
 /// All gates.
-pub const ALL: [Gate; 16] = [
+pub const ALL: [Gate; 17] = [
     packages::GATE,
     cargo::FMT,
     cargo::CLIPPY,
@@ -31,6 +32,7 @@ pub const ALL: [Gate; 16] = [
     unsafe_code::GATE,
     files::GATE,
     licences::GATE,
+    bpf::GATE,
     test::GATE,
     loom::GATE,
     cargo::DOC,

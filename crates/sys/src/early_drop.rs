@@ -21,6 +21,7 @@ mod quota_pages;
 #[cfg(test)]
 mod tests;
 
+pub use crate::placement::Mode;
 pub use error::AttachError;
 pub use quota_pages::QuotaPages;
 
@@ -48,16 +49,6 @@ pub enum Request {
     /// In the driver, or not at all.
     Native,
     /// After the driver.
-    Generic,
-}
-
-/// Where the kernel runs the program.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
-    /// In the driver, before the kernel allocates anything for the packet.
-    Native,
-    /// After the driver. A drop costs almost as much as a delivery, so this protects no CPU. Quotas
-    /// and counters work all the same.
     Generic,
 }
 

@@ -18,7 +18,7 @@
 //! | [`memfd`] | sealed memory shared between processes |
 //! | [`udp`] | datagrams in batches, and the kernel's count of drops |
 //! | [`interface`] | names and numbers of network interfaces |
-//! | [`early_drop`] | dropping packets beyond a quota before the kernel works on them (XDP) |
+//! | [`early_drop`] | dropping packets beyond a quota before the kernel works on them, with the feature `xdp` |
 //! | [`placement`] | the CPUs on which the kernel works on received packets |
 //! | [`local`] | messages and descriptors between processes of this machine |
 //! | [`process`] | child processes; state and signals of other processes and threads |
@@ -38,6 +38,7 @@ compile_error!(
 pub mod cgroup;
 pub mod clock;
 pub mod descriptors;
+#[cfg(feature = "xdp")]
 pub mod early_drop;
 mod error;
 #[cfg(test)]

@@ -19,9 +19,18 @@ mod tests;
 pub use change::Change;
 
 use crate::OsError;
-use crate::early_drop::Mode;
 use files::Files;
 use std::fmt;
+
+/// Where the kernel runs an XDP program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// In the driver, before the kernel allocates anything for the packet.
+    Native,
+    /// After the driver. A drop costs almost as much as a delivery, so this protects no CPU. Quotas
+    /// and counters work all the same.
+    Generic,
+}
 
 /// CPUs on which some work runs.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -11,7 +11,7 @@ pub const GATE: Gate =
 
 /// Each program that a test or a gate calls, and its Debian package. A test that needs the program
 /// names it in its `#[ignore = "needs ..."]`.
-pub const PROGRAMS: [(&str, &str); 18] = [
+pub const PROGRAMS: [(&str, &str); 20] = [
     ("ffmpeg", "ffmpeg"),
     ("strace", "strace"),
     ("perf", "linux-perf"),
@@ -30,6 +30,8 @@ pub const PROGRAMS: [(&str, &str); 18] = [
     ("mmdebstrap", "mmdebstrap"),
     ("man", "man-db"),
     ("systemd-analyze", "systemd"),
+    ("clang", "clang"),
+    ("llvm-objdump", "llvm"),
 ];
 
 fn run(workspace: &Workspace) -> Result<Verdict, Failure> {

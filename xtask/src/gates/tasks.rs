@@ -4,8 +4,9 @@
 //! checks that the list is complete.
 
 /// The names of all gates, and of the other commands.
-pub const TASKS: [&str; 21] = [
+pub const TASKS: [&str; 22] = [
     "benches",
+    "bpf",
     "check",
     "ci",
     "clippy",

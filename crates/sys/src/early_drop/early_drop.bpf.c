@@ -259,6 +259,8 @@ INLINE enum kind parse_ipv6(struct packet *packet, void *at, void *end, u32 left
 			packet->destination.protocol = next;
 			return parse_transport(packet, at, end, left, header->hops, kind);
 		}
+		if (headers == HEADERS_MAX)
+			return MALFORMED;
 		if (left < sizeof(*extension) || (void *)(extension + 1) > end)
 			return MALFORMED;
 		if (next == FRAGMENT) {

@@ -1,3 +1,7 @@
+mod judged;
+mod packets;
+mod reference;
+
 use super::*;
 use std::process::Command;
 
