@@ -118,6 +118,11 @@ Exit status:
   0  printed
   2  bad usage, or no daemon";
 
+const BENCH_AFTER_HELP: &str = "\
+Examples:
+  sudo upcall bench livelock --duration 1min --runs 5
+  upcall bench livelock --help                      what it measures, and how";
+
 const COMPLETIONS_AFTER_HELP: &str = "\
 Examples:
   upcall completions bash > ~/.local/share/bash-completion/completions/upcall
@@ -210,7 +215,7 @@ pub enum Command {
     #[command(after_help = ADOPT_AFTER_HELP)]
     Adopt(AdoptArgs),
     /// Run an experiment of a paper on this machine.
-    #[command(subcommand)]
+    #[command(subcommand, after_help = BENCH_AFTER_HELP)]
     Bench(BenchCommand),
     /// Print a completion script for a shell.
     #[command(after_help = COMPLETIONS_AFTER_HELP)]

@@ -116,6 +116,7 @@ mod tests {
             "upcall run --csv",
             "upcall plot -o",
             "upcall ps --socket",
+            "upcall bench livelock --flood",
             "upcalld --kill",
             "rts_create",
             "rts_attr.period_ns",
