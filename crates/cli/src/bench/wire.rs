@@ -68,7 +68,7 @@ impl Wire {
             ip(&format!("-n {namespace} address add {address}/24 dev {interface}"))?;
             ip(&format!("-n {namespace} link set {interface} up"))?;
         }
-        ip(&format!("-n {tx} neighbour add {ADDRESS} lladdr {HARDWARE_ADDRESS} dev tx0"))?;
+        ip(&format!("-n {tx} neigh add {ADDRESS} lladdr {HARDWARE_ADDRESS} dev tx0"))?;
         wire.steer(receivers_cpu)?;
         Ok(wire)
     }

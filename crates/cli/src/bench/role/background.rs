@@ -1,7 +1,8 @@
 //! The background program: it computes whenever it has the CPU, in place of Dhrystone.
 
 use super::computing::{ROUNDS_PER_ITERATION, compute as compute_rounds};
-use super::{Computed, now_ns, print_counts, times};
+use super::counts::Computed;
+use super::dialogue::{now_ns, print_counts, times};
 use crate::exit::Failure;
 
 /// Computes and counts iterations.

@@ -7,7 +7,8 @@ use upcall_daemon::early_drop::{Destination, EarlyDrop, Mode, Request};
 use upcall_daemon::interface;
 use upcall_daemon::quota_page::{Owner, Quota};
 
-use super::{Quotas, now_ns, print_counts, times};
+use super::counts::Quotas;
+use super::dialogue::{now_ns, print_counts, times};
 use crate::bench::load::{Config, RECEIVERS};
 use crate::bench::wire::ADDRESS;
 use crate::exit::Failure;

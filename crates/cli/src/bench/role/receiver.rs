@@ -5,7 +5,8 @@ use std::net::{Ipv4Addr, UdpSocket};
 use std::time::Duration;
 
 use super::computing::compute;
-use super::{Received, now_ns, print_counts, times};
+use super::counts::Received;
+use super::dialogue::{now_ns, print_counts, times};
 use crate::exit::Failure;
 
 /// How long a receiver without packets waits, before it looks whether the time is over.

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use upcall::udp::Sender;
 
-use super::{Sent, now_ns, print_counts, times};
+use super::counts::Sent;
+use super::dialogue::{now_ns as now, print_counts, times};
 use crate::exit::Failure;
 
 /// Most packets of one system call.
@@ -32,7 +33,7 @@ pub fn send(
     let mut held = 0;
     for number in 0_u64.. {
         let due_ns = due.of(number);
-        let mut now_ns = now_ns();
+        let mut now_ns = now();
         if due_ns > now_ns || held == BATCH {
             sender.flush();
             held = 0;
@@ -42,7 +43,7 @@ pub fn send(
         }
         if due_ns > now_ns {
             std::thread::sleep(Duration::from_nanos(due_ns - now_ns));
-            now_ns = super::now_ns();
+            now_ns = now();
         }
         packet[..8].copy_from_slice(&now_ns.to_le_bytes());
         sender.send(&packet[..bytes]);
