@@ -22,6 +22,7 @@
 //! | [`role`] | what the processes do |
 //! | [`process`] | a process of a cell, from outside |
 //! | [`cell`] | one run of one cell |
+//! | [`virtual_time`] | the same by the simulator |
 //! | [`outcome`] | the JSON |
 //! | [`table`] | the tables |
 //! | [`picture`] | the picture |
@@ -52,6 +53,7 @@ mod role;
 mod table;
 #[cfg(test)]
 mod tests;
+mod virtual_time;
 mod wire;
 
 /// Measures the cells of the command line, and prints them.
@@ -62,11 +64,14 @@ pub fn livelock(args: &LivelockArgs, interrupted: &AtomicBool) -> Result<Exit, F
     if let Some(svg) = &args.svg {
         check_ending(svg)?;
     }
-    let place = Place::find()?;
-    wire::remove_leftovers();
-    let mut outcome = Outcome::begin(args, &place);
+    let place = if args.virtual_time { None } else { Some(Place::find()?) };
+    let mut outcome = Outcome::begin(args, place.as_ref());
+    let bench = place.map(|place| {
+        wire::remove_leftovers();
+        Bench::new(place, args.duration)
+    });
+    let bench = bench.transpose()?;
     let cells = cells(args);
-    let bench = Bench::new(place, args.duration)?;
     let total = cells.len() * usize::from(args.runs);
     let mut done = 0;
     'cells: for (config, load) in cells {
@@ -75,7 +80,11 @@ pub fn livelock(args: &LivelockArgs, interrupted: &AtomicBool) -> Result<Exit, F
             done += 1;
             let (number, name) = (config.number(), load.name());
             say(format_args!("{done} of {total}: configuration {number}, {name}, run {run}"));
-            match bench.run(config, load, interrupted)? {
+            let run = match &bench {
+                Some(bench) => bench.run(config, load, interrupted)?,
+                None => Some(virtual_time::run(config, load, args.duration, run.into())),
+            };
+            match run {
                 Some(run) => cell.runs.push(run),
                 None => outcome.interrupted = true,
             }

@@ -14,6 +14,7 @@ Examples:
   sudo upcall bench livelock --config 1,5 --senders misbehaving
   sudo upcall bench livelock --flood 1k,10k,100k,1M --svg flood.svg
   sudo upcall bench livelock --duration 1min --runs 5 --json > livelock.json
+  upcall bench livelock --virtual --duration 1min --runs 5
 
 The configurations, one for each table of the paper:
   1  the kernel as it is
@@ -71,6 +72,10 @@ pub struct LivelockArgs {
     #[arg(long, value_name = "RATES", value_delimiter = ',', value_parser = rate)]
     #[arg(conflicts_with = "senders")]
     pub flood: Vec<u64>,
+    /// In virtual time, on the machine of the paper, with its queues in place of quotas. Needs no
+    /// root. The same command gives the same tables.
+    #[arg(long = "virtual")]
+    pub virtual_time: bool,
     /// Print one JSON object instead of tables.
     #[arg(long)]
     pub json: bool,

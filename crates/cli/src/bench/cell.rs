@@ -125,7 +125,7 @@ impl Bench {
         let rounds = (computed.iterations * ROUNDS_PER_ITERATION) as f64;
         Ok(Some(Run {
             receivers,
-            background_iterations: computed.iterations,
+            background_iterations: Some(computed.iterations),
             background_part: rounds / (self.rounds_per_ms as f64 * duration_ms),
             quota_drops: quotas.map(|quotas| quotas.dropped),
             quotas_in_driver: quotas.map(|quotas| quotas.native),

@@ -13,18 +13,15 @@ use crate::run::steal::steal_ns;
 /// All of it.
 #[derive(Clone, Debug, Serialize)]
 pub struct Outcome {
-    pub machine: Machine,
+    /// Null in virtual time.
+    pub machine: Option<Machine>,
     pub date: String,
     pub command: String,
-    pub receivers_cpu: u32,
-    pub senders_cpu: u32,
     /// Of a run of a cell.
     pub duration_ns: u64,
     /// Of each cell, unless it was interrupted.
     pub runs: u16,
     pub interrupted: bool,
-    /// CPU time that the host took from both CPUs, from begin to end.
-    pub steal_ns: u64,
     pub cells: Vec<Cell>,
 }
 
@@ -34,6 +31,10 @@ pub struct Machine {
     pub kernel: String,
     pub cpus_online: u32,
     pub load_before: String,
+    pub receivers_cpu: u32,
+    pub senders_cpu: u32,
+    /// CPU time that the host took from both CPUs, from begin to end.
+    pub steal_ns: u64,
 }
 
 /// A configuration and a way of sending.
@@ -49,7 +50,8 @@ pub struct Cell {
 pub struct Run {
     /// Audio, video, file.
     pub receivers: Vec<Received>,
-    pub background_iterations: u64,
+    /// Null in virtual time.
+    pub background_iterations: Option<u64>,
     /// Of what the background program would compute with the CPU for itself.
     pub background_part: f64,
     /// Packets that the quotas dropped. Null without quotas.
@@ -67,8 +69,8 @@ pub struct Received {
     pub sent: u64,
     /// Processed.
     pub packets: u64,
-    /// Processed within a period of their sending.
-    pub on_time: u64,
+    /// Processed within a period of their sending. Null in virtual time, and so the next two.
+    pub on_time: Option<u64>,
     /// From sending to the end of processing.
     pub delay_ns_p50: Option<u64>,
     pub delay_ns_p99: Option<u64>,
@@ -76,8 +78,7 @@ pub struct Received {
     pub left: u64,
     /// Dropped because the socket was full.
     pub drops_at_socket: u64,
-    /// Dropped before the kernel's protocols: by a quota, or because the kernel's queue of packets
-    /// for the receivers' CPU was full.
+    /// Dropped before the kernel's protocols: by a quota, or because a queue was full.
     pub drops_at_ip: u64,
 }
 
@@ -89,7 +90,7 @@ impl Received {
             name,
             sent: sent.packets,
             packets,
-            on_time,
+            on_time: Some(on_time),
             delay_ns_p50,
             delay_ns_p99,
             left,
@@ -98,9 +99,10 @@ impl Received {
         }
     }
 
-    /// The part of all sent packets that was processed on time. 0 if none was sent.
-    pub fn on_time_part(&self) -> f64 {
-        self.on_time as f64 / (self.sent.max(1)) as f64
+    /// The part of all sent packets that was processed on time; in virtual time, that was processed.
+    /// 0 if none was sent.
+    pub fn done_part(&self) -> f64 {
+        self.on_time.unwrap_or(self.packets) as f64 / (self.sent.max(1)) as f64
     }
 }
 
@@ -140,25 +142,16 @@ impl Statistics {
 }
 
 impl Outcome {
-    /// Without cells.
-    pub fn begin(args: &LivelockArgs, place: &Place) -> Outcome {
-        let upcall::Machine { cpu_model, kernel_release, cpus_online, .. } =
-            upcall::Machine::describe();
-        let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
-        let load_before = load.split_whitespace().take(3).collect::<Vec<_>>().join(" ");
+    /// Without cells. `place` is `None` in virtual time.
+    pub fn begin(args: &LivelockArgs, place: Option<&Place>) -> Outcome {
         let command = std::env::args().skip(1).collect::<Vec<_>>().join(" ");
-        let Place { receivers_cpu, senders_cpu } = *place;
         Outcome {
-            machine: Machine { cpu_model, kernel: kernel_release, cpus_online, load_before },
+            machine: place.map(Machine::begin),
             date: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
             command: format!("upcall {command}"),
-            receivers_cpu,
-            senders_cpu,
             duration_ns: args.duration.as_nanos(),
             runs: args.runs,
             interrupted: false,
-            // The end subtracts it.
-            steal_ns: steal_ns(&[receivers_cpu, senders_cpu]),
             cells: Vec::new(),
         }
     }
@@ -172,8 +165,32 @@ impl Outcome {
 
     /// Call this once, after the last cell.
     pub fn end(&mut self) {
-        let now_ns = steal_ns(&[self.receivers_cpu, self.senders_cpu]);
-        self.steal_ns = now_ns.saturating_sub(self.steal_ns);
+        if let Some(machine) = &mut self.machine {
+            let now_ns = steal_ns(&[machine.receivers_cpu, machine.senders_cpu]);
+            machine.steal_ns = now_ns.saturating_sub(machine.steal_ns);
+        }
+    }
+}
+
+impl Machine {
+    fn begin(place: &Place) -> Machine {
+        let upcall::Machine { cpu_model, kernel_release, cpus_online, .. } =
+            upcall::Machine::describe();
+        let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+        let load_before = load.split_whitespace().take(3).collect::<Vec<_>>().join(" ");
+        let Place { receivers_cpu, senders_cpu } = *place;
+        // The end subtracts it.
+        let steal_ns = steal_ns(&[receivers_cpu, senders_cpu]);
+        let kernel = kernel_release;
+        Machine {
+            cpu_model,
+            kernel,
+            cpus_online,
+            load_before,
+            receivers_cpu,
+            senders_cpu,
+            steal_ns,
+        }
     }
 }
 

@@ -12,9 +12,13 @@ const GAP: f64 = 9.0;
 /// The picture as SVG: a chart for each configuration, with bars for each way of sending.
 pub fn draw(outcome: &Outcome) -> String {
     let mut page = Page::new();
+    let what = match outcome.machine {
+        Some(_) => "packets on time",
+        None => "in virtual time, packets processed",
+    };
     page.heading(format!(
-        "receive livelock: packets on time, of those sent, and the background program's part of the \
-         CPU; {} a cell",
+        "receive livelock: {what}, of those sent, and the background program's part of the CPU; {} \
+         a cell",
         span(outcome.duration_ns)
     ));
     let names = RECEIVERS.map(|receiver| receiver.name);
@@ -59,7 +63,7 @@ fn chart(page: &mut Page, config: Config, cells: &[&Cell]) {
 /// What the bars of a cell show, in percent.
 fn parts(cell: &Cell) -> Vec<(&'static str, f64)> {
     let receivers = RECEIVERS.iter().enumerate().map(|(index, receiver)| {
-        (receiver.name, cell.of_receiver(index, Received::on_time_part).mean * 100.0)
+        (receiver.name, cell.of_receiver(index, Received::done_part).mean * 100.0)
     });
     let background = cell.statistics(|run| run.background_part).mean * 100.0;
     receivers.chain([("background", background)]).collect()

@@ -1,7 +1,7 @@
 //! The tables of the experiment, as text: Tables 1 to 5 beside those of the paper, or floods.
 
 use super::load::{Config, Load, RECEIVERS};
-use super::outcome::{Cell, Outcome, Received, Run, Statistics};
+use super::outcome::{Cell, Machine, Outcome, Received, Run, Statistics};
 use super::paper;
 use crate::show::{span, table};
 
@@ -30,20 +30,27 @@ pub fn text(outcome: &Outcome) -> String {
 }
 
 fn head(outcome: &Outcome) -> String {
-    let Outcome { machine, date, command, receivers_cpu, senders_cpu, .. } = outcome;
+    let Outcome { date, command, .. } = outcome;
     let runs = match outcome.runs {
         1 => "once".to_owned(),
         runs => format!("{runs} times; (standard deviation)"),
     };
-    let duration = span(outcome.duration_ns);
+    let each = format!("Each cell: {}, {runs}.", span(outcome.duration_ns));
     let is_flood = outcome.cells.iter().any(|cell| matches!(cell.senders, Load::Flood(_)));
     let columns = if is_flood { FLOOD_COLUMNS } else { PAPER_COLUMNS };
+    let Some(machine) = &outcome.machine else {
+        return format!(
+            "date:    {date}\ncommand: {command}\n\nReceive livelock, proportional-share-1998 section \
+             5, in virtual time: the machine and the\nqueues of the paper. {each}\n{columns}"
+        );
+    };
+    let Machine { cpu_model, kernel, cpus_online, load_before, .. } = machine;
+    let Machine { receivers_cpu, senders_cpu, .. } = machine;
     format!(
-        "machine: {} x {}\nkernel:  {}\ndate:    {date}\ncommand: {command}\nload before: {}\n\n\
-         Receive livelock, proportional-share-1998 section 5. On CPU {receivers_cpu}: receivers, \
-         background program, and the\nkernel's work for packets (RPS). On CPU {senders_cpu}: senders. \
-         Each cell: {duration}, {runs}. Buffers and\noffloads of veth are the defaults.\n{columns}",
-        machine.cpus_online, machine.cpu_model, machine.kernel, machine.load_before,
+        "machine: {cpus_online} x {cpu_model}\nkernel:  {kernel}\ndate:    {date}\ncommand: {command}\n\
+         load before: {load_before}\n\nReceive livelock, proportional-share-1998 section 5. On CPU \
+         {receivers_cpu}: receivers, background program, and the\nkernel's work for packets (RPS). On \
+         CPU {senders_cpu}: senders. Buffers, and offloads of veth, are the defaults.\n{each}\n{columns}"
     )
 }
 
@@ -90,7 +97,7 @@ fn of_paper(outcome: &Outcome, cells: &[&Cell]) -> String {
                 if index == 0 { cell.senders.name() } else { String::new() },
                 receiver.name.to_owned(),
                 with_deviation(of(|of| of.packets as f64)),
-                percent(of(Received::on_time_part).mean),
+                on_time(cell, index),
                 with_deviation(of(|of| of.drops_at_socket as f64)),
                 with_deviation(of(|of| of.drops_at_ip as f64)),
                 delay(|of| of.delay_ns_p50),
@@ -101,10 +108,12 @@ fn of_paper(outcome: &Outcome, cells: &[&Cell]) -> String {
             ]);
         }
         let none = || "-".to_owned();
+        let counts_iterations = cell.runs.iter().all(|run| run.background_iterations.is_some());
+        let iterations = |run: &Run| run.background_iterations.unwrap_or_default() as f64;
         rows.add_row([
             String::new(),
             "background".to_owned(),
-            with_deviation(cell.statistics(|run| run.background_iterations as f64)),
+            if counts_iterations { with_deviation(cell.statistics(iterations)) } else { none() },
             percent(cell.statistics(|run| run.background_part).mean),
             none(),
             none(),
@@ -149,7 +158,11 @@ fn floods(outcome: &Outcome, cells: &[&Cell]) -> String {
         row.push(a_second(&|run| run.receivers[file].sent as f64));
         for index in 0..RECEIVERS.len() {
             row.push(a_second(&|run| run.receivers[index].packets as f64));
-            row.push(a_second(&|run| run.receivers[index].on_time as f64));
+            let on_time = |run: &Run| run.receivers[index].on_time;
+            row.push(match cell.runs.iter().all(|run| on_time(run).is_some()) {
+                true => a_second(&|run| on_time(run).unwrap_or_default() as f64),
+                false => "-".to_owned(),
+            });
         }
         row.push(a_second(&|run| drops(run).0 as f64));
         row.push(a_second(&|run| drops(run).1 as f64));
@@ -170,7 +183,9 @@ fn floods(outcome: &Outcome, cells: &[&Cell]) -> String {
 /// The CPUs on which packets were dropped: at sockets, in the queue, by quotas. veth hands packets
 /// over on the sender's CPU, and so runs the driver's part there.
 fn places(outcome: &Outcome, (socket, queue, quota): (u64, u64, u64), in_driver: bool) -> String {
-    let Outcome { receivers_cpu, senders_cpu, .. } = outcome;
+    let Some(Machine { receivers_cpu, senders_cpu, .. }) = &outcome.machine else {
+        return "-".to_owned();
+    };
     let quota_cpu = if in_driver { senders_cpu } else { receivers_cpu };
     let of = [
         (socket, format!("CPU {receivers_cpu} (socket)")),
@@ -180,6 +195,15 @@ fn places(outcome: &Outcome, (socket, queue, quota): (u64, u64, u64), in_driver:
     let names: Vec<String> =
         of.into_iter().filter(|(drops, _)| *drops > 0).map(|(_, name)| name).collect();
     if names.is_empty() { "-".to_owned() } else { names.join(", ") }
+}
+
+/// The part of all sent packets that was on time, or `-` if that is not known.
+fn on_time(cell: &Cell, index: usize) -> String {
+    let is_known = |run: &Run| run.receivers.get(index).is_some_and(|of| of.on_time.is_some());
+    match cell.runs.iter().all(is_known) {
+        true => percent(cell.of_receiver(index, Received::done_part).mean),
+        false => "-".to_owned(),
+    }
 }
 
 /// The mean over the runs, or `-` if a run has none.
@@ -207,7 +231,7 @@ fn warning(outcome: &Outcome) -> Option<String> {
         format!(
             "warning: the host took {} of CPU time meanwhile (steal), and more than 1 % of the time \
              in: {}. Measure these again.",
-            span(outcome.steal_ns),
+            span(outcome.machine.as_ref().map_or(0, |machine| machine.steal_ns)),
             disturbed.join(", ")
         )
     })

@@ -52,7 +52,7 @@ fn outcome(config: Config, loads: [Load; 2]) -> Outcome {
         name,
         sent,
         packets,
-        on_time,
+        on_time: Some(on_time),
         delay_ns_p50: Some(1_234_567),
         delay_ns_p99: (packets > 0).then_some(9_876_543),
         left: 0,
@@ -65,7 +65,7 @@ fn outcome(config: Config, loads: [Load; 2]) -> Outcome {
             received("video", 900, 880, 450, 20, 0),
             received("file", 10_000, 2_000 + more, 1_000, 10, 7_990 - more),
         ],
-        background_iterations: 1_234_567,
+        background_iterations: Some(1_234_567),
         background_part: 0.2519,
         quota_drops: config.has_quotas().then_some(7_000),
         quotas_in_driver: config.has_quotas().then_some(true),
@@ -73,20 +73,20 @@ fn outcome(config: Config, loads: [Load; 2]) -> Outcome {
     };
     let cell = |senders| Cell { config, senders, runs: vec![run(0), run(4)] };
     Outcome {
-        machine: Machine {
+        machine: Some(Machine {
             cpu_model: "A Processor".to_owned(),
             kernel: "6.18".to_owned(),
             cpus_online: 2,
             load_before: "0.10 0.20 0.30".to_owned(),
-        },
+            receivers_cpu: 1,
+            senders_cpu: 0,
+            steal_ns: 200_000_000,
+        }),
         date: "2026-01-02T03:04:05Z".to_owned(),
         command: "upcall bench livelock --runs 2".to_owned(),
-        receivers_cpu: 1,
-        senders_cpu: 0,
         duration_ns: 10_000_000_000,
         runs: 2,
         interrupted: false,
-        steal_ns: 200_000_000,
         cells: loads.map(cell).into(),
     }
 }
@@ -169,4 +169,34 @@ fn the_tables_of_the_paper_add_up() {
         }
     }
     assert_eq!(paper::figures_of(Config::Plain, Load::Flood(1)), None);
+}
+
+#[test]
+fn virtual_time_has_the_same_tables_again_and_no_machine() {
+    let args =
+        parse("--virtual --config 2,5 --senders misbehaving --duration 2s --runs 2").unwrap();
+    let tables = || {
+        let mut outcome = Outcome::begin(&args, None);
+        for (config, load) in cells(&args) {
+            let mut cell = Cell::new(config, load);
+            cell.runs
+                .extend((1..=2).map(|seed| virtual_time::run(config, load, args.duration, seed)));
+            outcome.add(cell);
+        }
+        (table::text(&outcome), outcome)
+    };
+    let (text, outcome) = tables();
+    assert!(outcome.machine.is_none() && text.contains("in virtual time"), "{text}");
+    let rows = |text: &str| text.split_once("\nTable 2").unwrap().1.to_owned();
+    assert_eq!(rows(&text), rows(&tables().0));
+    for cell in &outcome.cells {
+        for receiver in cell.runs.iter().flat_map(|run| &run.receivers) {
+            let Received { sent, packets, left, drops_at_socket, drops_at_ip, .. } = *receiver;
+            assert_eq!(packets + left + drops_at_socket + drops_at_ip, sent, "{receiver:?}");
+        }
+    }
+    // The paper's point: the same packets are dropped at the socket, or before the protocols.
+    let file = |cell: usize| &outcome.cells[cell].runs[0].receivers[2];
+    assert!(file(0).drops_at_socket > 0 && file(0).drops_at_ip == 0, "{:?}", file(0));
+    assert!(file(1).drops_at_socket == 0 && file(1).drops_at_ip > 0, "{:?}", file(1));
 }

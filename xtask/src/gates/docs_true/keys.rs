@@ -117,6 +117,7 @@ mod tests {
             "upcall plot -o",
             "upcall ps --socket",
             "upcall bench livelock --flood",
+            "upcall bench livelock --virtual",
             "upcalld --kill",
             "rts_create",
             "rts_attr.period_ns",

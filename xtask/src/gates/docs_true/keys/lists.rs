@@ -148,6 +148,11 @@ fn flag(command: &str, field: &syn::Field) -> Option<String> {
     let words = attribute(&field.attrs, "arg");
     let name = field.ident.as_ref()?.to_string();
     let is = |word: &str| words.split(',').any(|part| part.trim() == word);
+    // A keyword of Rust has its name in the attribute: `long = "virtual"`.
+    let named = words.split(',').find_map(|part| part.trim().strip_prefix("long = "));
+    if let Some(name) = named {
+        return Some(format!("{command} --{}", name.trim_matches('"')));
+    }
     match (is("short"), is("long")) {
         (true, _) => Some(format!("{command} -{}", name.chars().next()?)),
         (false, true) => Some(format!("{command} --{}", name.replace('_', "-"))),
