@@ -99,8 +99,8 @@ impl Received {
         }
     }
 
-    /// The part of all sent packets that was processed on time; in virtual time, that was processed.
-    /// 0 if none was sent.
+    /// The part of all sent packets that was processed on time; in virtual time, the part that was
+    /// processed. 0 if none was sent.
     pub fn done_part(&self) -> f64 {
         self.on_time.unwrap_or(self.packets) as f64 / (self.sent.max(1)) as f64
     }

@@ -41,7 +41,8 @@ fn head(outcome: &Outcome) -> String {
     let Some(machine) = &outcome.machine else {
         return format!(
             "date:    {date}\ncommand: {command}\n\nReceive livelock, proportional-share-1998 section \
-             5, in virtual time: the machine and the\nqueues of the paper. {each}\n{columns}"
+             5, in virtual time: the machine and the\nqueues of the paper in place of quotas. {each}\n\
+             {VIRTUAL_COLUMNS}"
         );
     };
     let Machine { cpu_model, kernel, cpus_online, load_before, .. } = machine;
@@ -59,6 +60,11 @@ packets: processed; of the background program its iterations. on time: within a 
 sending, of all sent; of the background program the part of the CPU. at IP: dropped before the
 kernel's protocols, by a quota at the interface (Tables 3 to 5), or since the queue to the
 receivers' CPU was full. paper: its figures for 60 s, scaled to the time of a cell.
+";
+
+const VIRTUAL_COLUMNS: &str = "\
+packets: processed. at IP: dropped before the protocols. background: its part of the CPU. paper: its
+figures for 60 s, scaled to the time of a cell.
 ";
 
 const FLOOD_COLUMNS: &str = "\

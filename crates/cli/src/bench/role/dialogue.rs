@@ -1,4 +1,4 @@
-//! What a process of a cell says to the experiment, and hears from it.
+//! What a process of a cell says to the experiment, and what the experiment says to it.
 
 use std::io::BufRead as _;
 use std::time::Duration;
