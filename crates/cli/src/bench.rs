@@ -74,7 +74,7 @@ pub fn livelock(args: &LivelockArgs, interrupted: &AtomicBool) -> Result<Exit, F
     let cells = cells(args);
     let total = cells.len() * usize::from(args.runs);
     let mut done = 0;
-    'cells: for (config, load) in cells {
+    for (config, load) in cells {
         let mut cell = Cell::new(config, load);
         for run in 1..=args.runs {
             done += 1;
@@ -96,7 +96,7 @@ pub fn livelock(args: &LivelockArgs, interrupted: &AtomicBool) -> Result<Exit, F
         if interrupted.load(Ordering::Relaxed) {
             outcome.interrupted = true;
             say(format_args!("upcall: interrupted in run {done} of {total}"));
-            break 'cells;
+            break;
         }
     }
     drop(bench);

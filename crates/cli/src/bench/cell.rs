@@ -151,8 +151,10 @@ impl Bench {
         let cpu = self.place.receivers_cpu;
         let inside = self.wire.inside(End::Receivers);
         let mut command = if config.has_shares() {
-            let mut exec = Command::new(&self.program);
-            exec.args(["exec", "--cpu", &cpu.to_string(), "--socket"]).arg(&self.socket);
+            // The samples of `upcall exec` run beside the senders.
+            let mut exec = Command::new("taskset");
+            exec.args(["--cpu-list", &self.place.senders_cpu.to_string(), &self.program, "exec"]);
+            exec.args(["--cpu", &cpu.to_string(), "--socket"]).arg(&self.socket);
             exec.args(["--share", &format!("{}%", receiver.share), "--"]);
             exec.arg(inside.get_program()).args(inside.get_args());
             exec
