@@ -153,16 +153,20 @@ impl EarlyDrop {
     pub fn remove(&mut self, destination: Destination) -> Result<bool, OsError> {
         let operation = "bpf(BPF_MAP_DELETE_ELEM)";
         let removed = self.loaded.destinations.remove(&destination.key());
-        found(removed.map_err(|error| os_of_map(operation, error)))
+        match removed.map_err(|error| os_of_map(operation, error)) {
+            Ok(()) => Ok(true),
+            Err(error) if error.is_not_found() => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 
     /// Makes `socket` the AF_XDP socket with this number, from 0 to 255. A slot that redirects to
     /// the socket `n` sends packets of the receive queue `q` to the socket `n + q`, because a
-    /// socket gets packets of its own queue only. So a single-queue interface needs one number.
+    /// socket gets packets of its own queue only. So a single-queue interface needs one number. Packets for
+    /// a socket that is not bound to the interface and the queue are dropped, but counted as passed.
     ///
     /// # Errors
-    /// `EINVAL` if the number is too great, `EOPNOTSUPP` if `socket` is no AF_XDP socket, `EBADF` if
-    /// it is not bound yet.
+    /// `EINVAL` if the number is too great, `EOPNOTSUPP` if `socket` is no AF_XDP socket.
     pub fn insert_socket(&mut self, number: u32, socket: BorrowedFd<'_>) -> Result<(), OsError> {
         let operation = "bpf(BPF_MAP_UPDATE_ELEM, XSKMAP)";
         let inserted = self.loaded.sockets.set(number, socket.as_raw_fd(), 0);
@@ -170,22 +174,14 @@ impl EarlyDrop {
     }
 
     /// There is no AF_XDP socket with this number any more. Packets of slots that redirect to it
-    /// are dropped and counted as undelivered. Returns whether there was one.
+    /// are dropped and counted as undelivered.
     ///
     /// # Errors
     /// `EINVAL` if the number is too great.
-    pub fn remove_socket(&mut self, number: u32) -> Result<bool, OsError> {
+    pub fn remove_socket(&mut self, number: u32) -> Result<(), OsError> {
         let operation = "bpf(BPF_MAP_DELETE_ELEM, XSKMAP)";
         let removed = self.loaded.sockets.unset(number);
-        found(removed.map_err(|error| os_of_map(operation, error)))
-    }
-}
-
-fn found(removed: Result<(), OsError>) -> Result<bool, OsError> {
-    match removed {
-        Ok(()) => Ok(true),
-        Err(error) if error.is_not_found() => Ok(false),
-        Err(error) => Err(error),
+        removed.map_err(|error| os_of_map(operation, error))
     }
 }
 

@@ -46,6 +46,10 @@ pub(super) fn create(
             match error.raw_os_error() {
                 // EEXIST: a program of the other mode, or on a device above this one.
                 libc::EBUSY | libc::EEXIST => Err(AttachError::Busy(error)),
+                // Also if there is no such interface.
+                libc::EINVAL => {
+                    Err(crate::interface::name(interface).err().unwrap_or(error).into())
+                }
                 _ => Err(error.into()),
             }
         }

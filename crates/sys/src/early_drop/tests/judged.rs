@@ -22,6 +22,7 @@ const ACTION: usize = 3;
 const NEXT_ELIGIBLE: usize = 8;
 const PASSED: usize = 9;
 const DROPPED: usize = 10;
+const CONTENDED: usize = 11;
 const UNDELIVERED: usize = 12;
 const PASSED_BYTES: usize = 13;
 const DROPPED_BYTES: usize = 14;
@@ -295,6 +296,50 @@ fn the_kernel_and_the_reference_agree_on_random_packets() {
     assert!([DROP, PASS, REDIRECT].iter().all(|&verdict| judge.verdicts[verdict as usize] > 0));
     // SAFETY: closes the descriptor made above once.
     unsafe { libc::close(socket) };
+}
+
+/// Threads that run the program at once, and packets of each.
+const THREADS: u64 = 4;
+const PACKETS: u32 = 30_000;
+
+#[test]
+#[ignore = "needs root: loads a program into the kernel"]
+fn no_packet_passes_twice_on_one_eligible_time() {
+    let mut judge = Judge::new();
+    let (depth, interval) = (50_000, 1 << 40);
+    judge.set_quota(1, Quota { interval, step: 0, depth });
+    let frame = ethernet(&[], 0x0800, &ipv4(IPV4[0], 17, 1, 0, &transport(PORTS[0], &[0; 22])));
+    let begun = monotonic_ns();
+    let judge = &judge;
+    std::thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(|| {
+                for _ in 0..PACKETS {
+                    judge.run(&frame, 1);
+                }
+            });
+        }
+    });
+    let ended = monotonic_ns();
+    let [passed, dropped, contended] = [PASSED, DROPPED, CONTENDED].map(|at| judge.load(1, at));
+    assert_eq!(passed + dropped + contended, THREADS * u64::from(PACKETS));
+    assert_eq!(passed, depth, "{dropped} dropped, {contended} contended");
+    let first = judge.load(1, NEXT_ELIGIBLE) - passed * interval;
+    assert!((begun..=ended).contains(&first), "{begun} {first} {ended}");
+}
+
+/// Paths through the program are short of the kernel's limit, a million instructions, because other
+/// kernels count differently.
+const VERIFIED_MAX: u32 = 100_000;
+
+#[test]
+#[ignore = "needs root: loads a program into the kernel"]
+fn the_verifier_has_little_to_do() {
+    let loaded = Loaded::load().unwrap();
+    let program: &Xdp = loaded.object.program(PROGRAM).unwrap().try_into().unwrap();
+    let count = program.info().unwrap().verified_instruction_count().unwrap();
+    println!("the verifier looked at {count} instructions");
+    assert!(count < VERIFIED_MAX, "{count}");
 }
 
 /// Says what a packet costs. Run it with `--nocapture`.
