@@ -53,6 +53,7 @@ fn the_help_of_each_command_shows_an_example() {
         "exec",
         "share",
         "adopt",
+        "bench",
         "completions",
         "man",
     ] {
@@ -154,7 +155,7 @@ fn there_is_a_manual_page_for_each_command() {
     let refused = upcall(&["man", under_file]);
     refused.assert_code(&[2]);
     assert!(refused.stderr.contains(&format!("{under_file}: ")), "{refused:#?}");
-    for page in ["upcall.1", "upcall-plan.1", "upcall-run.1"] {
+    for page in ["upcall.1", "upcall-plan.1", "upcall-run.1", "upcall-bench-livelock.1"] {
         let text = fs::read_to_string(folder.path().join(page)).expect(page);
         assert!(text.contains(".TH"), "{page}");
     }

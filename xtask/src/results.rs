@@ -53,6 +53,14 @@ const ALL: &[Stored] = &[
     stored("video-players", 60, &["run --release -p upcall-sim --example video_players"]),
     stored("dws-utilization", 120, &["run --release -p upcall-sim --example dws_utilization"]),
     stored("simulator", 120, &["bench -p upcall-benches --bench simulator"]),
+    stored(
+        "livelock",
+        780,
+        &[
+            "run --release -p upcall-cli --bin upcall -- bench livelock --runs 3",
+            "run --release -p upcall-cli --bin upcall -- bench livelock --flood 1k,10k,100k,1M",
+        ],
+    ),
     stored("simso", 60, &["bench -p upcall-benches --bench simso"]),
     stored(
         "conference",

@@ -9,11 +9,13 @@ use upcall::discipline::{DISCIPLINES, Discipline};
 use upcall::time::Span;
 use upcall_cli::arrivals::Recording;
 
+pub use bench::{BenchCommand, LivelockArgs, LivelockRole, SendersArg};
 pub use daemon_at::DaemonAt;
 use programs::{ADOPT_AFTER_HELP, EXEC_AFTER_HELP, SHARE_AFTER_HELP};
 pub use programs::{AdoptArgs, ExecArgs, ShareArg, ShareArgs, TermsArgs};
 use values::{duration, short_duration};
 
+mod bench;
 mod daemon_at;
 mod programs;
 #[cfg(test)]
@@ -28,6 +30,7 @@ Examples:
   upcall run my.toml --duration 1min --csv jobs.csv --json > outcome.json
   upcall sim my.toml --duration 1min                the same policy code in virtual time
   upcall exec --share 45% -- ffmpeg -i in.mkv out.mp4    a share for any program
+  sudo upcall bench livelock                        what a flood of packets does, and a quota
 
 Exit status:
   0  admitted / every promise kept
@@ -114,6 +117,11 @@ parts of one CPU. docs/observing.md has every field.
 Exit status:
   0  printed
   2  bad usage, or no daemon";
+
+const BENCH_AFTER_HELP: &str = "\
+Examples:
+  sudo upcall bench livelock --duration 1min --runs 5
+  upcall bench livelock --help                      what it measures, and how";
 
 const NET_AFTER_HELP: &str = "\
 Examples:
@@ -223,6 +231,9 @@ pub enum Command {
     /// Give a share to a process that runs already.
     #[command(after_help = ADOPT_AFTER_HELP)]
     Adopt(AdoptArgs),
+    /// Run an experiment of a paper on this machine.
+    #[command(subcommand, after_help = BENCH_AFTER_HELP)]
+    Bench(BenchCommand),
     /// Print a completion script for a shell.
     #[command(after_help = COMPLETIONS_AFTER_HELP)]
     Completions {
@@ -253,6 +264,12 @@ pub enum Command {
         /// Threads that spin.
         threads: u32,
     },
+    /// A process of `bench livelock`.
+    #[command(name = LIVELOCK_COMMAND, hide = true)]
+    Livelock {
+        #[command(subcommand)]
+        role: LivelockRole,
+    },
 }
 
 /// Name of the hidden command of the senders' process.
@@ -261,6 +278,8 @@ pub const SEND_COMMAND: &str = "__send";
 pub const DOMAIN_COMMAND: &str = "__domain";
 /// Name of the hidden command of a spinning background load.
 pub const SPIN_COMMAND: &str = "__spin";
+/// Name of the hidden command of the processes of `bench livelock`.
+pub const LIVELOCK_COMMAND: &str = "__livelock";
 
 #[derive(Debug, clap::Args)]
 pub struct PlanArgs {

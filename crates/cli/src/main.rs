@@ -8,6 +8,7 @@
 
 mod args;
 mod background;
+mod bench;
 mod csv;
 mod exec;
 mod exit;
@@ -40,7 +41,9 @@ use std::sync::atomic::AtomicBool;
 use clap::{CommandFactory, Parser};
 use upcall::Mode;
 
-use args::{Args, Command, PlanArgs, ProgramArg, PsArgs, RunArgs, SimArgs, SweepArgs};
+use args::{
+    Args, BenchCommand, Command, PlanArgs, ProgramArg, PsArgs, RunArgs, SimArgs, SweepArgs,
+};
 use exit::{Exit, Failure};
 use measured::RunOptions;
 use plan::PlanOptions;
@@ -74,6 +77,9 @@ fn main() -> ExitCode {
         Command::Exec(args) => exec::exec(&args),
         Command::Share(args) => share::share(&args),
         Command::Adopt(args) => share::adopt(&args),
+        Command::Bench(BenchCommand::Livelock(args)) => {
+            interruption().and_then(|interrupted| bench::livelock(&args, &interrupted))
+        }
         Command::Completions { shell, program } => {
             // Into memory first, because the generator panics where it cannot write.
             let mut script = Vec::new();
@@ -95,6 +101,7 @@ fn main() -> ExitCode {
             upcall::load::spin(threads);
             Ok(Exit::Kept)
         }
+        Command::Livelock { role } => bench::play(role).map(|()| Exit::Kept),
     };
     match done {
         Ok(exit) => exit.into(),

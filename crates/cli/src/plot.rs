@@ -26,7 +26,7 @@ mod histogram;
 mod label;
 mod lag_lines;
 mod outcome;
-mod page;
+pub mod page;
 mod replayed;
 mod schedule;
 #[cfg(test)]
@@ -75,14 +75,14 @@ pub fn plot(from: &Path, to: &Path, window: Window) -> Result<(), Failure> {
 
 /// Refuses a name with the ending of another format than SVG. A name without an ending, such as
 /// `/dev/stdout`, is accepted.
-fn check_ending(picture: &Path) -> Result<(), Failure> {
+pub fn check_ending(picture: &Path) -> Result<(), Failure> {
     match picture.extension() {
         Some(ending) if !ending.eq_ignore_ascii_case("svg") => {
             let svg = picture.with_extension("svg");
             Err(Failure::about_file(
                 picture,
                 format_args!(
-                    "found the ending .{}, expected .svg: `upcall plot` draws SVG, which browsers \
+                    "found the ending .{}, expected .svg: Upcall draws SVG, which browsers \
                      show (for PNG: rsvg-convert {} -o picture.png)",
                     ending.display(),
                     svg.display()

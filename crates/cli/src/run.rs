@@ -40,7 +40,7 @@ mod notices;
 mod parent;
 mod process;
 mod promises;
-mod steal;
+pub mod steal;
 mod timing;
 
 /// Whether each domain gets a process of its own. In the baseline modes the kernel decides, so the

@@ -116,6 +116,8 @@ mod tests {
             "upcall run --csv",
             "upcall plot -o",
             "upcall ps --socket",
+            "upcall bench livelock --flood",
+            "upcall bench livelock --virtual",
             "upcalld --kill",
             "rts_create",
             "rts_attr.period_ns",

@@ -13,7 +13,7 @@
 use crate::gate::Failure;
 use crate::workspace::Workspace;
 use std::collections::{BTreeMap, BTreeSet};
-use syn::{Expr, Fields, ImplItem, Item, ItemStruct, Lit, Type, UseTree, Visibility};
+use syn::{Expr, Fields, ImplItem, Item, ItemEnum, ItemStruct, Lit, Type, UseTree, Visibility};
 
 /// The files of the spec with their prefix.
 const SPEC: [(&str, &str); 6] = [
@@ -75,7 +75,7 @@ fn spec_keys(items: &[Item]) -> Vec<String> {
 /// Commands and their flags. The commands with a name of their own are hidden.
 fn flags(workspace: &Workspace) -> Result<Vec<String>, Failure> {
     let mut items = parse(workspace, "crates/cli/src/args.rs")?;
-    for file in ["args/daemon_at", "args/programs"] {
+    for file in ["args/bench", "args/daemon_at", "args/programs"] {
         items.extend(parse(workspace, &format!("crates/cli/src/{file}.rs"))?);
     }
     items.extend(parse(workspace, "crates/cli/src/daemon.rs")?);
@@ -86,27 +86,46 @@ fn flags(workspace: &Workspace) -> Result<Vec<String>, Failure> {
             _ => None,
         })
         .collect();
-    let commands = items.iter().find_map(|item| match item {
-        Item::Enum(found) if found.ident == "Command" => Some(&found.variants),
-        _ => None,
-    });
+    let enums: BTreeMap<String, &ItemEnum> = items
+        .iter()
+        .filter_map(|item| match item {
+            Item::Enum(found) => Some((found.ident.to_string(), found)),
+            _ => None,
+        })
+        .collect();
     let mut names = Vec::new();
-    for variant in commands.into_iter().flatten() {
-        if attribute(&variant.attrs, "command").contains("hide = true") {
+    commands_of("upcall", "Command", (&enums, &structs), &mut names);
+    Ok(names)
+}
+
+/// The variants of the enum `name` are commands after the words `before`. A variant with a field
+/// that is such an enum is a group of commands.
+fn commands_of(
+    before: &str,
+    name: &str,
+    (enums, structs): (&BTreeMap<String, &ItemEnum>, &BTreeMap<String, &ItemStruct>),
+    names: &mut Vec<String>,
+) {
+    for variant in enums.get(name).into_iter().flat_map(|found| &found.variants) {
+        let words = attribute(&variant.attrs, "command");
+        if words.contains("hide = true") {
             continue;
         }
         let name = variant.ident.to_string().to_lowercase();
         let command =
-            if name == "daemon" { "upcalld".to_owned() } else { format!("upcall {name}") };
+            if name == "daemon" { "upcalld".to_owned() } else { format!("{before} {name}") };
         for field in &variant.fields {
+            if words.contains("subcommand") {
+                commands_of(&command, &last_name(&field.ty), (enums, structs), names);
+                continue;
+            }
             match structs.get(&last_name(&field.ty)) {
-                Some(found) => flags_of(&command, &found.fields, &structs, &mut names),
+                Some(found) => flags_of(&command, &found.fields, structs, names),
                 None => names.extend(flag(&command, field)),
             }
         }
         names.push(command);
     }
-    Ok(names)
 }
 
 fn flags_of(
@@ -129,6 +148,11 @@ fn flag(command: &str, field: &syn::Field) -> Option<String> {
     let words = attribute(&field.attrs, "arg");
     let name = field.ident.as_ref()?.to_string();
     let is = |word: &str| words.split(',').any(|part| part.trim() == word);
+    // A keyword of Rust has its name in the attribute: `long = "virtual"`.
+    let named = words.split(',').find_map(|part| part.trim().strip_prefix("long = "));
+    if let Some(name) = named {
+        return Some(format!("{command} --{}", name.trim_matches('"')));
+    }
     match (is("short"), is("long")) {
         (true, _) => Some(format!("{command} -{}", name.chars().next()?)),
         (false, true) => Some(format!("{command} --{}", name.replace('_', "-"))),
