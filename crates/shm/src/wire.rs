@@ -25,8 +25,8 @@
 //!
 //! A process that is not a domain may send Inspect instead. The daemon replies with its state: see
 //! module `status`. Or it asks for the share of a program (module `program`) or for a packet quota
-//! (module `packet_quota`). A frame is a fixed head, then words, then texts. Each kind has a fixed number of both, which is checked before
-//! anything is used.
+//! (module `packet_quota`). A frame is a fixed head, then words, then texts. Each kind has a fixed
+//! number of both, which is checked before anything is used.
 //!
 //! | bytes | native order | |
 //! |---|---|---|

@@ -24,7 +24,7 @@ pub fn short_duration(text: &str) -> Result<Span, String> {
 }
 
 /// What a receiver takes: `udp:5004@90/s`, `udp:10.0.0.2:5004@90/s`, `udp:[::1]:5004@90/s`, each
-/// with `,burst=8` at its end or without. At most 10,000,000 packets a second, at least one an hour.
+/// with `,burst=8` at its end or without. From one packet an hour to 10,000,000 a second.
 pub fn receive_need(text: &str) -> Result<ReceiveNeed, String> {
     const FORM: &str = "expected udp:PORT@RATE such as udp:5004@90/s";
     let rest = text.strip_prefix("udp:").ok_or_else(|| format!("found no udp:, {FORM}"))?;
