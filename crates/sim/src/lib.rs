@@ -31,6 +31,7 @@
 //! | [`chance`] | random numbers, the same on every machine |
 //! | [`outcome`] | the results of a run |
 //! | [`checkers`] | checks of the promises, one file each |
+//! | [`livelock`] | the experiment of proportional-share-1998 §5: what a flood of packets does |
 //! | [`trace`] | the trace file of a live or simulated run, and its replay |
 //! | [`vopr`] | random machines, sets and faults from a seed, under all checkers |
 
@@ -45,6 +46,7 @@ mod cpu;
 pub mod event;
 pub mod execution;
 pub mod fault;
+pub mod livelock;
 pub mod outcome;
 pub mod posting;
 mod simulation;

@@ -2,8 +2,8 @@
 //!
 //! libFuzzer calls them through `fuzz/fuzz_targets`, and `tests/smoke.rs` calls them on every
 //! build. The bytes of most become operations of a model in `crates/core/tests/models`. The model
-//! applies them to the real code as well and compares. Others are files, messages, or the stores of
-//! a hostile peer into shared pages (`pages`). No body uses a clock, a file or randomness, so the
+//! applies them to the real code as well and compares. Others are files, messages, frames, or the
+//! stores of a hostile peer into shared pages (`pages`). No body uses a clock, a file or randomness, so the
 //! same bytes always do the same.
 
 #![forbid(unsafe_code)]
@@ -12,6 +12,7 @@
 mod arrivals_file;
 mod bytes;
 mod operations;
+mod packet;
 mod pages;
 mod spec_file;
 mod trace_file;
@@ -31,6 +32,7 @@ mod rate_monotonic_model;
 
 pub use arrivals_file::arrivals;
 pub use operations::{dwcs, dws, ps, ps_account, ps_groups, rm, rmdp};
+pub use packet::{packet, packet_schedule};
 pub use pages::{event_channel, kernel_area, stream, turn_page, user_area};
 pub use spec_file::spec;
 pub use trace_file::trace;
@@ -58,4 +60,6 @@ pub const TARGETS: &[Target] = &[
     ("kernel_area", kernel_area),
     ("stream", stream),
     ("event_channel", event_channel),
+    ("packet", packet),
+    ("packet_schedule", packet_schedule),
 ];

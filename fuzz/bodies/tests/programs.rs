@@ -51,4 +51,6 @@ programs! {
     kernel_area "../../fuzz_targets/kernel_area.rs",
     stream "../../fuzz_targets/stream.rs",
     event_channel "../../fuzz_targets/event_channel.rs",
+    packet "../../fuzz_targets/packet.rs",
+    packet_schedule "../../fuzz_targets/packet_schedule.rs",
 }

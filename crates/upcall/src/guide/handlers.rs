@@ -12,7 +12,7 @@
 //! debug = "line-tables-only" # backtraces name lines
 //! ```
 //!
-//! Upcall needs Linux and Rust 1.90. Streams with handlers, and event channels, need Linux 5.16.
+//! Upcall needs Linux and Rust 1.91. Streams with handlers, and event channels, need Linux 5.16.
 //! Measure release builds only: a debug build costs several times as much CPU time.
 //!
 //! # The program

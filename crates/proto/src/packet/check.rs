@@ -1,0 +1,102 @@
+//! Checks that read the whole packet, for packets that were not dropped early.
+
+use super::{ChecksumError, Headers, LinkAddress};
+use crate::flow::{ICMP, ICMPV6, UDP};
+use core::net::{IpAddr, Ipv6Addr};
+use smoltcp::wire::{
+    Icmpv4Packet, Icmpv6Packet, Ipv4Packet, Ipv6Packet, NdiscRepr, RawHardwareAddress, UdpPacket,
+};
+
+/// Verifies the checksums of a packet: that of the header of IPv4, and those of UDP and ICMP if the
+/// packet is no fragment. O(length).
+///
+/// # Errors
+/// If one of them is wrong. `headers` must be those of `frame`, as [`super::parse`] found them.
+pub fn check(frame: &[u8], headers: &Headers) -> Result<(), ChecksumError> {
+    if headers.is_ipv4() {
+        let packet = frame.get(headers.packet.clone()).map(Ipv4Packet::new_checked);
+        let is_right = packet.is_some_and(|packet| packet.is_ok_and(|it| it.verify_checksum()));
+        is_right.then_some(()).ok_or(ChecksumError::Ipv4Header)?;
+    }
+    if headers.fragment.is_some() {
+        return Ok(());
+    }
+    let transport = frame.get(headers.transport.clone()).unwrap_or(&[]);
+    match headers.destination.protocol {
+        UDP => udp(transport, headers),
+        ICMP if headers.is_ipv4() => {
+            let packet = Icmpv4Packet::new_checked(transport);
+            let is_right = packet.is_ok_and(|packet| packet.verify_checksum());
+            is_right.then_some(()).ok_or(ChecksumError::Icmp)
+        }
+        ICMPV6 if !headers.is_ipv4() => {
+            // Every type is checked, also those that smoltcp does not know.
+            let packet = Icmpv6Packet::new_unchecked(transport);
+            let is_right = packet.verify_checksum(&headers.source, &headers.destination.address);
+            is_right.then_some(()).ok_or(ChecksumError::Icmp)
+        }
+        _ => Ok(()),
+    }
+}
+
+fn udp(transport: &[u8], headers: &Headers) -> Result<(), ChecksumError> {
+    let packet = UdpPacket::new_checked(transport).map_err(|_| ChecksumError::Udp)?;
+    if packet.checksum() == 0 && !headers.is_ipv4() {
+        return Err(ChecksumError::UdpMissing);
+    }
+    let (source, destination) =
+        (headers.source.to_canonical(), headers.destination.address.to_canonical());
+    let is_right = packet.verify_checksum(&wire(source), &wire(destination));
+    is_right.then_some(()).ok_or(ChecksumError::Udp)
+}
+
+/// The address in smoltcp's form.
+pub(super) fn wire(address: IpAddr) -> smoltcp::wire::IpAddress {
+    address.into()
+}
+
+/// A message of neighbour discovery (RFC 4861 §4.3 and §4.4).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Neighbor {
+    /// The sender asks for the link address of `target`.
+    Solicitation {
+        /// The address that is asked for.
+        target: Ipv6Addr,
+        /// The link address of the sender, if it has an address yet.
+        link: Option<LinkAddress>,
+    },
+    /// `target` is at `link`.
+    Advertisement {
+        /// The address.
+        target: Ipv6Addr,
+        /// Its link address, if stated.
+        link: Option<LinkAddress>,
+    },
+}
+
+/// The message of neighbour discovery in a packet, if it is a valid one (RFC 4861 §7.1). [`check`]
+/// must have accepted the packet.
+pub fn neighbor(frame: &[u8], headers: &Headers) -> Option<Neighbor> {
+    if headers.destination.protocol != ICMPV6 || headers.is_ipv4() || headers.fragment.is_some() {
+        return None;
+    }
+    let ip = Ipv6Packet::new_checked(frame.get(headers.packet.clone())?).ok()?;
+    let packet = Icmpv6Packet::new_checked(frame.get(headers.transport.clone())?).ok()?;
+    // A packet from another link has passed a router, which lowers the limit.
+    if ip.hop_limit() != 255 || packet.msg_code() != 0 || !packet.msg_type().is_ndisc() {
+        return None;
+    }
+    match NdiscRepr::parse(&packet).ok()? {
+        NdiscRepr::NeighborSolicit { target_addr: target, lladdr } if !target.is_multicast() => {
+            Some(Neighbor::Solicitation { target, link: lladdr.and_then(ethernet) })
+        }
+        NdiscRepr::NeighborAdvert { target_addr: target, lladdr, .. } if !target.is_multicast() => {
+            Some(Neighbor::Advertisement { target, link: lladdr.and_then(ethernet) })
+        }
+        _ => None,
+    }
+}
+
+fn ethernet(address: RawHardwareAddress) -> Option<LinkAddress> {
+    address.as_bytes().get(..6)?.try_into().ok()
+}
