@@ -62,8 +62,8 @@ impl XdpSocket {
     /// full. The kernel pins the memory. Allocates.
     ///
     /// # Errors
-    /// `EPERM` without `CAP_NET_RAW` ([`crate::grant::how_to_drop_early`] says how to grant it,
-    /// with this capability in addition). `EINVAL` for other sizes. `ENOBUFS` if
+    /// `EPERM` without `CAP_NET_RAW` ([`crate::grant::how_to_use_frames`] says how to grant it).
+    /// `EINVAL` for other sizes. `ENOBUFS` if
     /// `RLIMIT_MEMLOCK` is too small.
     pub fn open(
         memory: &SharedMapping,
@@ -254,6 +254,18 @@ impl AsFd for XdpSocket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
+}
+
+/// Whether `error`, of this module or of [`crate::frame_file`], says that the interface is down or
+/// gone.
+pub fn is_down(error: OsError) -> bool {
+    let down = [libc::ENETDOWN, libc::ENXIO, libc::ENODEV, libc::EBADFD, libc::EIO];
+    down.contains(&error.raw_os_error())
+}
+
+/// Whether `error` says that the interface has no room now.
+pub fn is_busy(error: OsError) -> bool {
+    [libc::EBUSY, libc::ENOBUFS].contains(&error.raw_os_error())
 }
 
 fn socket() -> Result<OwnedFd, OsError> {

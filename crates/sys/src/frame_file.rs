@@ -28,7 +28,7 @@ impl FrameFile {
     /// until somebody sets it up. What we write arrives at it, and we read what it sends.
     ///
     /// # Errors
-    /// `EPERM` without `CAP_NET_ADMIN` ([`crate::grant::how_to_drop_early`]), `EBUSY` if there is
+    /// `EPERM` without `CAP_NET_ADMIN` ([`crate::grant::how_to_use_frames`]), `EBUSY` if there is
     /// such an interface, `EINVAL` for a name that is too long, `ENOENT` without /dev/net/tun.
     pub fn tap(name: &str) -> Result<FrameFile, OsError> {
         let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;

@@ -23,7 +23,7 @@
 //! | 128..192 | `N_read`, 7 reserved | reader |
 //! | 192.. | slots: frame (4 bytes), offset (2), length (2) | writer |
 
-use super::descriptor::{Descriptor, FrameForm, FrameSize};
+use super::descriptor::{Descriptor, FrameForm};
 use crate::edge::{Edge, ordering};
 use crate::words::{Kind, LINE_BYTES, Words};
 use crate::{AtomicU64, LayoutError, Ordering, PeerFault};

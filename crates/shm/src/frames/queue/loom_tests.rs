@@ -3,6 +3,7 @@
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p upcall-shm --release frames`
 
+use super::super::FrameSize;
 use super::*;
 use crate::edge::{check, each_breaks};
 use loom::thread;

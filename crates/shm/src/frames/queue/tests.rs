@@ -1,3 +1,4 @@
+use super::super::FrameSize;
 use super::*;
 use proptest::prelude::*;
 use std::collections::VecDeque;
