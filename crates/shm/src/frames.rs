@@ -23,6 +23,9 @@ pub mod account;
 mod area;
 mod descriptor;
 pub mod queue;
+#[cfg(not(loom))]
+#[cfg(test)]
+mod tests;
 pub mod xdp_ring;
 
 pub use account::Account;
