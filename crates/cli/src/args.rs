@@ -115,6 +115,20 @@ Exit status:
   0  printed
   2  bad usage, or no daemon";
 
+const NET_AFTER_HELP: &str = "\
+Examples:
+  upcall net
+  upcall net --json | jq '.packet_quotas[] | {destination, passed, dropped}'
+  ip netns exec lab upcall net    the interfaces of another network namespace
+
+The path is the way that packets of the interface take best. \"AF_XDP\": between the driver and
+memory of the process. \"sockets\": through the kernel's protocols. Where the driver runs XDP, a
+daemon with `--interfaces` drops packets beyond a quota there (`upcall exec --receive`).
+
+Exit status:
+  0  printed
+  2  bad usage, or the daemon at --socket does not answer";
+
 const COMPLETIONS_AFTER_HELP: &str = "\
 Examples:
   upcall completions bash > ~/.local/share/bash-completion/completions/upcall
@@ -193,6 +207,9 @@ pub enum Command {
     /// Print the state of a running daemon, once.
     #[command(after_help = PS_AFTER_HELP)]
     Ps(PsArgs),
+    /// Show the network interfaces, what each can do, and the packet quotas.
+    #[command(after_help = NET_AFTER_HELP)]
+    Net(NetArgs),
     /// Run a program that nobody changed with a share of a CPU.
     ///
     /// Admits the share beside all others, or refuses it with one that fits. Starts the
@@ -393,6 +410,15 @@ pub struct TopArgs {
 
 #[derive(Debug, clap::Args)]
 pub struct PsArgs {
+    #[command(flatten)]
+    pub daemon: DaemonAt,
+    /// Print one JSON object instead of tables.
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub struct NetArgs {
     #[command(flatten)]
     pub daemon: DaemonAt,
     /// Print one JSON object instead of tables.

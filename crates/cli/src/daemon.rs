@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use upcall::discipline::{DISCIPLINES, Discipline};
+use upcall::packet_quota::{RECEIVE_PERIOD_MAX, RECEIVE_PERIOD_MIN, limit_of};
 use upcall::time::Span;
 use upcall_daemon::registry::Quota;
 use upcall_daemon::server::{
@@ -25,7 +26,7 @@ use upcall_daemon::server::{
 };
 
 use crate::cpu_lock::{CpuLockError, CpuLocks};
-use crate::spec::{parse_duration, parse_share};
+use crate::spec::{parse_duration, parse_rate, parse_share};
 
 pub use upcall_daemon::programs::supervise_if_asked;
 
@@ -115,6 +116,14 @@ pub struct DaemonArgs {
     /// and the daemon's own user may. Such users can delay one another and ordinary programs.
     #[arg(long, value_name = "UID", value_delimiter = ',')]
     pub program_users: Vec<u32>,
+    /// Interfaces on which the daemon may drop packets beyond a quota (`upcall exec --receive`):
+    /// eth1,eth2. It attaches a program to their drivers while there are quotas.
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    pub interfaces: Vec<String>,
+    /// The most packets for all destinations without a quota, on each interface with quotas:
+    /// 20000/s. Default: no limit. Address resolution (ARP, neighbor discovery) always passes.
+    #[arg(long, value_name = "RATE", value_parser = other_packets, requires = "interfaces")]
+    pub other_packets: Option<OtherPackets>,
     /// CPU time beyond its longest quantum that a domain may take to yield.
     #[arg(long, default_value = "5ms", value_parser = duration)]
     pub grace: Span,
@@ -141,6 +150,10 @@ pub enum AccessArg {
     /// Every user.
     Everyone,
 }
+
+/// The time between two packets, and how many may be ahead of it.
+#[derive(Clone, Copy, Debug)]
+pub struct OtherPackets(Span, u32);
 
 /// The cost of a hand-off; `None` measures it.
 #[derive(Clone, Copy, Debug)]
@@ -200,8 +213,12 @@ pub fn serve(args: &DaemonArgs) -> Result<(), DaemonFailure> {
     }
     daemon.run(|event, clients| {
         counts.count(event);
-        let is_end =
-            matches!(event, DaemonEvent::Detached { .. } | DaemonEvent::ProgramEnded { .. });
+        let is_end = matches!(
+            event,
+            DaemonEvent::Detached { .. }
+                | DaemonEvent::ProgramEnded { .. }
+                | DaemonEvent::PacketQuotasEnded { .. }
+        );
         if args.exit_when_idle && clients == 0 && is_end {
             stop(&stopper);
         }
@@ -286,6 +303,8 @@ fn config(
         silent_max: args.silent_timeout,
         soft_users: args.soft_users.clone(),
         program_users: args.program_users.clone(),
+        interfaces: args.interfaces.clone(),
+        other_packets: args.other_packets.map(|OtherPackets(interval, depth)| (interval, depth)),
         grace: args.grace,
         kill: args.kill,
         // Without it, the next daemon removes what a killed one left.
@@ -349,6 +368,18 @@ fn share(text: &str) -> Result<u32, String> {
 
 fn duration(text: &str) -> Result<Span, String> {
     parse_duration(text).map_err(|error| error.to_string())
+}
+
+fn other_packets(text: &str) -> Result<OtherPackets, String> {
+    let micro_hertz = parse_rate(text).map_err(|error| error.to_string())?.as_micro_hertz();
+    // The period rounds down: the limit is never smaller than asked for.
+    let period_ns = 1_000_000_000_000_000_u64.checked_div(micro_hertz);
+    let period = Span::from_nanos(period_ns.unwrap_or(u64::MAX));
+    if period < RECEIVE_PERIOD_MIN || period > RECEIVE_PERIOD_MAX {
+        return Err(format!("found {text}, expected 1 packet an hour to 10,000,000 a second"));
+    }
+    let (interval, depth) = limit_of(period, None);
+    Ok(OtherPackets(interval, depth))
 }
 
 fn switch_cost(text: &str) -> Result<SwitchCost, String> {

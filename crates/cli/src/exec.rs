@@ -16,8 +16,10 @@
 //! | module | content |
 //! |---|---|
 //! | [`deadline`] | `--deadline`: the kernel's class in place of a daemon |
+//! | [`receive`] | `--receive`: packet quotas |
 //! | [`signals`] | which signals go on to the program |
 //! | [`start`] | the name and the start of a program |
+//! | [`received`] | what packet quotas did |
 //! | [`report`] | the report, as JSON and as text |
 
 use upcall::admission::Share;
@@ -34,11 +36,14 @@ use crate::exit::{Exit, Failure};
 use crate::own_daemon::{self, OwnDaemon};
 use crate::program_request;
 use crate::ps;
+use receive::Receiving;
 use report::{Measured, Report};
 use signals::Signals;
 use start::{name_of, release, say_json, say_not_run};
 
 mod deadline;
+mod receive;
+mod received;
 mod report;
 mod signals;
 mod start;
@@ -59,6 +64,10 @@ pub fn exec(args: &ExecArgs) -> Result<Exit, Failure> {
     let mut signals = Signals::install()?;
     let (socket, mut own) = ensure_daemon(args)?;
     let socket = socket.as_path();
+    if !args.terms.names_a_part() {
+        let mark_attached = || own.iter_mut().for_each(OwnDaemon::mark_attached);
+        return receive::exec(args, socket, signals, mark_attached);
+    }
     let held = HeldProgram::new(&args.program).map_err(Failure::of_error)?;
     let connection = program_request::connect(socket)?;
     let need = program_request::need(&args.terms);
@@ -72,6 +81,10 @@ pub fn exec(args: &ExecArgs) -> Result<Exit, Failure> {
     if let Some(own) = &mut own {
         own.mark_attached();
     }
+    let receiving = match Receiving::begin(socket, args, &name)? {
+        Ok(receiving) => receiving,
+        Err(exit) => return Ok(exit),
+    };
     let mut watch = Watch::begin(&name, &connection, admitted, held.pid());
     if let Some(signal) = signals.first() {
         // As if the program had got it before its first instruction.
@@ -82,7 +95,7 @@ pub fn exec(args: &ExecArgs) -> Result<Exit, Failure> {
         Err(exit) => return Ok(exit),
     };
     let ended = signals.pass_on(&program, || watch.until_end(&program))?;
-    let measured = watch.measured(ended);
+    let measured = Measured { receive: receiving.counts(), ..watch.measured(ended) };
     let exit = program.reap().map_err(Failure::of_error)?;
     let report = Report::new(&name, program.pid(), &need, exit, &measured);
     match args.json {
@@ -97,22 +110,35 @@ fn ensure_daemon(args: &ExecArgs) -> Result<(std::path::PathBuf, Option<OwnDaemo
     let named = args.daemon.socket.as_deref();
     let running = ps::socket(named)?;
     if own_daemon::answers(&running)? {
+        if !args.interfaces.is_empty() {
+            say(format_args!(
+                "upcall: --interfaces is not used: the daemon at {} runs already, with interfaces of \
+                 its own",
+                running.display()
+            ));
+        }
         return Ok((running, None));
     }
     let socket = match named {
         Some(named) => named.to_owned(),
         None => upcall::own_daemon_socket().map_err(Failure::of_error)?,
     };
-    let own = own_daemon::start(&socket, &daemon_arguments(args.terms.cpu)?)?;
+    let own = own_daemon::start(&socket, &daemon_arguments(args)?)?;
     Ok((socket, own))
 }
 
-/// The options of a daemon that has the CPUs of `upcalld`, and the one of the command line.
-fn daemon_arguments(cpu: Option<u32>) -> Result<Vec<String>, Failure> {
+/// The options of a daemon that has the CPUs of `upcalld`, and the CPU and the interfaces of the
+/// command line.
+fn daemon_arguments(args: &ExecArgs) -> Result<Vec<String>, Failure> {
+    let cpu = args.terms.cpu;
     let mut cpus = upcall::default_cpus().map_err(Failure::of_error)?;
     cpus.extend(cpu.filter(|cpu| !cpus.contains(cpu)));
     let cpus: Vec<String> = cpus.iter().map(ToString::to_string).collect();
-    Ok(vec!["--cpus".to_owned(), cpus.join(",")])
+    let mut arguments = vec!["--cpus".to_owned(), cpus.join(",")];
+    if !args.interfaces.is_empty() {
+        arguments.extend(["--interfaces".to_owned(), args.interfaces.join(",")]);
+    }
+    Ok(arguments)
 }
 
 /// What is watched while the program runs.
@@ -193,6 +219,7 @@ impl<'w> Watch<'w> {
             duration: ended.since(self.begun),
             usage: self.meter.read(),
             lag: self.lag,
+            receive: Vec::new(),
         }
     }
 }

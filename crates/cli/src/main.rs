@@ -14,6 +14,7 @@ mod exit;
 mod live;
 mod log_file;
 mod measured;
+mod net;
 mod outcome;
 mod output;
 mod own_daemon;
@@ -69,6 +70,7 @@ fn main() -> ExitCode {
             top::top(&socket, args.interval.into(), &interrupted).map(|()| Exit::Kept)
         }),
         Command::Ps(args) => ps_command(&args),
+        Command::Net(args) => net::net(&args).map(|()| Exit::Kept),
         Command::Exec(args) => exec::exec(&args),
         Command::Share(args) => share::share(&args),
         Command::Adopt(args) => share::adopt(&args),

@@ -14,8 +14,10 @@ use upcall::status::{
 
 use crate::exit::Failure;
 use crate::show;
+use packet_quotas::PacketQuotaOutput;
 use unreachable::unreachable;
 
+pub mod packet_quotas;
 #[cfg(test)]
 mod tests;
 mod unreachable;
@@ -29,6 +31,7 @@ pub struct Output {
     cpus: Vec<Cpu>,
     domains: Vec<Domain>,
     programs: Vec<Program>,
+    packet_quotas: Vec<PacketQuotaOutput>,
     hidden_domains: u32,
 }
 
@@ -176,6 +179,7 @@ impl Output {
             cpus: cpus.collect(),
             domains: status.domains.iter().map(Domain::of).collect(),
             programs: status.programs.iter().map(Program::of).collect(),
+            packet_quotas: status.packet_quotas.iter().map(PacketQuotaOutput::of).collect(),
             hidden_domains: status.hidden_domains,
         }
     }
@@ -278,19 +282,23 @@ impl Program {
     }
 }
 
-/// The status as tables: one of CPUs, one of domains, one of activities, and one of programs if
-/// there are any.
+/// The status as tables: one of CPUs, one of domains, one of activities, and one of programs and
+/// one of packet quotas if there are any.
 pub fn tables(status: &Status) -> String {
     let (cpus, domains, activities) = (cpus(status), domains(status), activities(status));
     let programs = match status.programs.is_empty() {
         true => String::new(),
         false => format!("\n{}\n", programs(status)),
     };
-    let (policy, cost) = (visible(&status.policy), show::span(status.switch_cost_ns));
+    let quotas = match status.packet_quotas.as_slice() {
+        [] => String::new(),
+        quotas => format!("\n{}\n", packet_quotas::table(quotas)),
+    };
+    let (policy, cost) = (show::visible(&status.policy), show::span(status.switch_cost_ns));
     let hidden = hidden(status).map_or_else(String::new, |line| format!("\n{line}\n"));
     format!(
         "{cpus}\n\npolicy: {policy}\nhand-off cost: {cost}\n\n{domains}\n\n{activities}\n{programs}\
-         {hidden}"
+         {quotas}{hidden}"
     )
 }
 
@@ -327,7 +335,7 @@ fn domains(status: &Status) -> Table {
         let counters = domain.counters();
         let cells = [
             domain.domain.to_string(),
-            visible(&domain.name),
+            show::visible(&domain.name),
             domain_state(domain).to_owned(),
             domain.pid.to_string(),
             domain.uid.to_string(),
@@ -356,8 +364,8 @@ fn activities(status: &Status) -> Table {
     let mut activities = show::table(shown, 3);
     for (domain, activity) in activities_of(status) {
         let cells = [
-            visible(&activity.name),
-            visible(&domain.name),
+            show::visible(&activity.name),
+            show::visible(&domain.name),
             activity_state(activity.state).to_owned(),
             activity.cpu.to_string(),
             show::span(activity.period_ns),
@@ -409,7 +417,7 @@ fn programs(status: &Status) -> Table {
         };
         programs.add_row([
             program.id.to_string(),
-            visible(&program.name),
+            show::visible(&program.name),
             program.pid.to_string(),
             program.uid.to_string(),
             program.cpu.to_string(),
@@ -486,11 +494,6 @@ pub fn percent(ppm: u64) -> String {
 /// The least slack, or `-` if no job has ended yet.
 pub fn slack(ns: i64) -> String {
     if ns == i64::MAX { "-".to_owned() } else { show::slack(ns) }
-}
-
-/// A name that another process chose, without control characters, which could control a terminal.
-fn visible(name: &str) -> String {
-    name.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 
 fn part(ppm: u64) -> f64 {

@@ -29,6 +29,11 @@ pub fn table(header: &[&str], left: usize) -> Table {
     table
 }
 
+/// A name that another process chose, without control characters, which could control a terminal.
+pub fn visible(name: &str) -> String {
+    name.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+}
+
 /// A length of time, to three significant digits.
 pub fn span(ns: u64) -> String {
     let (unit_ns, unit) = match ns {

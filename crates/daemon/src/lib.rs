@@ -17,6 +17,7 @@
 //! | `reaper` | the thread that frees the groups of users without domains |
 //! | `watchdog` | the thread that acts against domains that do not yield |
 //! | [`programs`] | shares of programs that nobody changed |
+//! | `packet_quotas` | how many packets destinations may get, on the interfaces of the daemon |
 //! | [`calibrate`] | the measured cost of a hand-off on this machine |
 //! | `status` | the state of the daemon, for `upcall top` and `upcall ps` |
 //! | [`server`] | the socket, and the thread that changes all of the above |
@@ -39,8 +40,12 @@ mod group;
 mod kls;
 mod member_thread;
 mod pacing;
+mod packet_quotas;
 mod ranks;
 mod reaper;
 mod status;
 
 pub use group::DomainGroupError;
+/// The quotas of an interface (decision 0024): the early drop, and the page with quotas and counts.
+pub use upcall_shm::quota_page;
+pub use upcall_sys::{early_drop, interface, placement};

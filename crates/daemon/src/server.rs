@@ -51,6 +51,7 @@ use upcall_sys::schedule::RealTime;
 use upcall_sys::{descriptors, process, schedule};
 
 use crate::cpu::CpuState;
+use crate::packet_quotas::PacketQuotas;
 use crate::programs::Programs;
 use crate::reaper::Reaper;
 use crate::registry::Registry;
@@ -73,6 +74,7 @@ mod end;
 mod event;
 mod names;
 mod offence;
+mod packet_quotas;
 mod programs;
 mod raised_member;
 mod requests;
@@ -154,6 +156,7 @@ impl Daemon {
                 with_own_user(&config.program_users),
                 now,
             ),
+            packet_quotas: PacketQuotas::new(config.interfaces.clone(), config.other_packets),
             sessions: BTreeMap::new(),
             sessions_ever: 0,
             turns: Turns::default(),
@@ -206,7 +209,7 @@ impl Daemon {
     fn emit_events(&mut self, on_event: &mut impl FnMut(&DaemonEvent, usize)) {
         for event in std::mem::take(&mut self.events) {
             event.trace();
-            on_event(&event, self.domains() + self.programs.count());
+            on_event(&event, self.domains() + self.programs.count() + self.packet_quotas.count());
         }
     }
 

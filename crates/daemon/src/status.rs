@@ -15,8 +15,8 @@
 //! 2. The server reads no messages of this inspector meanwhile. It serves other sessions.
 //! 3. The inspector may ask again.
 //!
-//! At most the messages of the CPUs and programs, or of one domain, are kept for an inspector,
-//! however slowly it reads.
+//! At most the messages of the CPUs, programs and packet quotas, or of one domain, are kept for an
+//! inspector, however slowly it reads.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -25,8 +25,8 @@ use upcall_core::admission::Share;
 use upcall_core::time::Span;
 use upcall_shm::user_area::{NEVER, Peer, Slot, SlotState};
 use upcall_shm::wire::{
-    ActivityStatus, CpuStatus, DomainStatus, ProgramStatus, StatusPart, ToDomain,
-    VirtualProcessorStatus,
+    ActivityStatus, CpuStatus, DomainStatus, PacketQuotaStatus, ProgramStatus, StatusPart,
+    ToDomain, VirtualProcessorStatus,
 };
 use upcall_shm::{DomainId, PeerFault};
 use upcall_sys::local::{Connection, Credentials};
@@ -108,6 +108,17 @@ impl StatusReply {
     pub(crate) fn add_programs(&mut self, credentials: &Credentials, programs: Vec<ProgramStatus>) {
         let seen = programs.into_iter().filter(|program| sees(credentials, program.uid));
         self.messages.extend(seen.map(|program| message(StatusPart::Program(program))));
+    }
+
+    /// Adds the packet quotas, before the domains, for root and the daemon's own user.
+    pub(crate) fn add_packet_quotas(
+        &mut self,
+        credentials: &Credentials,
+        quotas: Vec<PacketQuotaStatus>,
+    ) {
+        let own = process::effective_user();
+        let seen = quotas.into_iter().filter(|_| sees(credentials, own));
+        self.messages.extend(seen.map(|quota| message(StatusPart::PacketQuota(quota))));
     }
 
     /// Sends the messages of one domain that fit. Does not block.

@@ -15,7 +15,10 @@ use upcall_sys::readiness::{self, Direction};
 
 pub use upcall_shm::kernel_area::State as VirtualProcessorState;
 pub use upcall_shm::user_area::{Counters as DomainCounters, SlotState as ActivityState};
-pub use upcall_shm::wire::{ActivityStatus, CpuStatus, ProgramStatus, VirtualProcessorStatus};
+pub use upcall_shm::wire::{
+    ActivityStatus, CpuStatus, PacketCounts, PacketDestination, PacketQuota, PacketQuotaStatus,
+    ProgramStatus, VirtualProcessorStatus,
+};
 
 use crate::clock;
 use crate::daemon_fault::DaemonFault;
@@ -39,6 +42,8 @@ pub struct Status {
     pub domains: Vec<DomainStatus>,
     /// The programs with a share or a weight that the caller may see, as for domains.
     pub programs: Vec<ProgramStatus>,
+    /// The packet quotas on each interface, for root and the daemon's own user.
+    pub packet_quotas: Vec<PacketQuotaStatus>,
     /// How many domains are hidden from the caller: those of other users.
     pub hidden_domains: u32,
 }
@@ -201,6 +206,7 @@ impl Status {
                     .push(activity);
             }
             StatusPart::Program(program) => self.programs.push(program),
+            StatusPart::PacketQuota(quota) => self.packet_quotas.push(quota),
             StatusPart::End { policy, real_time, switch_cost_ns, hidden_domains } => {
                 (self.policy, self.real_time) = (policy, real_time);
                 self.switch_cost_ns = switch_cost_ns;

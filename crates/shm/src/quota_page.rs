@@ -144,8 +144,8 @@ pub struct Counters {
 pub struct Outcomes {
     /// Frames that are not IP, such as ARP. They pass, and are in no slot.
     pub not_ip: u64,
-    /// Neighbour discovery of IPv6. It passes, and is in no slot.
-    pub neighbour: u64,
+    /// Discovery messages of IPv6 (RFC 4861). They pass, and are in no slot.
+    pub discovery: u64,
     /// Packets whose headers are cut off or contradict themselves. They are in slot 0.
     pub malformed: u64,
     /// Later fragments whose first one is not known. They are in slot 0.
@@ -231,7 +231,7 @@ impl<W: AsRef<[AtomicU64]>> Owner<W> {
         let load = |word| self.0.load(word, Relaxed);
         Outcomes {
             not_ip: load(word::NOT_IP),
-            neighbour: load(word::NEIGHBOUR),
+            discovery: load(word::DISCOVERY),
             malformed: load(word::MALFORMED),
             unknown_fragments: load(word::UNKNOWN_FRAGMENTS),
             known_fragments: load(word::KNOWN_FRAGMENTS),

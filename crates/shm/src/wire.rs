@@ -24,8 +24,8 @@
 //! ```
 //!
 //! A process that is not a domain may send Inspect instead. The daemon replies with its state: see
-//! module `status`. Or it asks for the share of a program: see module `program`. A frame is a fixed
-//! head, then words, then texts. Each kind has a fixed number of both, which is checked before
+//! module `status`. Or it asks for the share of a program (module `program`) or for a packet quota
+//! (module `packet_quota`). A frame is a fixed head, then words, then texts. Each kind has a fixed number of both, which is checked before
 //! anything is used.
 //!
 //! | bytes | native order | |
@@ -40,6 +40,7 @@
 use frame::{Frame, encode, flag, narrow};
 
 mod frame;
+mod packet_quota;
 mod program;
 mod status;
 #[cfg(not(loom))]
@@ -47,6 +48,10 @@ mod status;
 mod tests;
 
 pub use frame::{MESSAGE_BYTES_MAX, PROTOCOL_VERSION, TEXT_BYTES_MAX, WireError};
+pub use packet_quota::{
+    PacketCounts, PacketDestination, PacketQuota, PacketQuotaCause, PacketQuotaReply,
+    PacketQuotaRequest, PacketQuotaStatus,
+};
 pub use program::{
     AdmittedProgram, ProgramReply, ProgramRequest, ProgramStatus, ProgramTerms, RefusalCause,
     RefusedProgram,
@@ -194,6 +199,8 @@ pub enum ToDaemon {
     Inspect,
     /// A request about a program. Sent by a process that is not a domain.
     Program(ProgramRequest),
+    /// A request about packet quotas. Sent by a process that is not a domain.
+    PacketQuota(PacketQuotaRequest),
 }
 
 /// A message from the daemon.
@@ -276,6 +283,8 @@ pub enum ToDomain {
     Status(StatusPart),
     /// The reply to [`ToDaemon::Program`], and news of a program of the connection.
     Program(ProgramReply),
+    /// The reply to [`ToDaemon::PacketQuota`].
+    PacketQuota(PacketQuotaReply),
 }
 
 impl ToDaemon {
@@ -310,6 +319,7 @@ impl ToDaemon {
             }
             ToDaemon::Inspect => encode(INSPECT, &[], &[]),
             ToDaemon::Program(request) => request.encode(),
+            ToDaemon::PacketQuota(request) => request.encode(),
         }
     }
 
@@ -323,6 +333,11 @@ impl ToDaemon {
         if program::REQUESTS.contains(&kind) {
             let request = ProgramRequest::decode(kind, &words, &mut texts)?;
             return if texts.is_empty() { Ok(ToDaemon::Program(request)) } else { Err(content) };
+        }
+        if packet_quota::REQUESTS.contains(&kind) {
+            let request = PacketQuotaRequest::decode(kind, &words, &mut texts)?;
+            let message = ToDaemon::PacketQuota(request);
+            return if texts.is_empty() { Ok(message) } else { Err(content) };
         }
         let mut text = || texts.pop_front().ok_or(content);
         match (kind, words.as_slice()) {
@@ -409,6 +424,7 @@ impl ToDomain {
             }
             ToDomain::Status(part) => part.encode(),
             ToDomain::Program(reply) => reply.encode(),
+            ToDomain::PacketQuota(reply) => reply.encode(),
         }
     }
 
@@ -426,6 +442,10 @@ impl ToDomain {
         if program::REPLIES.contains(&kind) {
             let reply = ProgramReply::decode(kind, &words, &mut texts)?;
             return if texts.is_empty() { Ok(ToDomain::Program(reply)) } else { Err(content) };
+        }
+        if packet_quota::REPLIES.contains(&kind) {
+            let reply = PacketQuotaReply::decode(kind, &words, &mut texts)?;
+            return if texts.is_empty() { Ok(ToDomain::PacketQuota(reply)) } else { Err(content) };
         }
         let small = |word| narrow(word, content);
         let mut text = || texts.pop_front().ok_or(content);

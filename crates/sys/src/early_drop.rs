@@ -28,7 +28,7 @@ pub use quota_pages::QuotaPages;
 use crate::OsError;
 use aya::maps::{HashMap, Map, MapData, XskMap};
 use aya::programs::Xdp;
-use aya::{Ebpf, EbpfLoader};
+use aya::{Ebpf, EbpfLoader, VerifierLogLevel};
 use core::net::IpAddr;
 use error::{of_map, of_object, of_program, os_of_map};
 use std::fmt;
@@ -95,8 +95,9 @@ impl EarlyDrop {
     /// every packet passes. Takes some milliseconds. Allocates.
     ///
     /// # Errors
-    /// [`AttachError::Rights`] without `CAP_BPF` and `CAP_NET_ADMIN`. [`AttachError::Busy`] if the
-    /// interface has another XDP program. [`AttachError::Os`] with `ENODEV` without such an
+    /// [`AttachError::Rights`] without `CAP_BPF`, `CAP_NET_ADMIN` and `CAP_PERFMON`.
+    /// [`AttachError::Busy`] if the interface has another XDP program. [`AttachError::Verifier`]
+    /// before Linux 5.18. [`AttachError::Os`] with `ENODEV` without such an
     /// interface, and with the driver's errno if it refuses [`Request::Native`].
     pub fn attach(interface: u32, request: Request) -> Result<EarlyDrop, AttachError> {
         let loaded = Loaded::load()?;
@@ -153,16 +154,22 @@ impl EarlyDrop {
     pub fn remove(&mut self, destination: Destination) -> Result<bool, OsError> {
         let operation = "bpf(BPF_MAP_DELETE_ELEM)";
         let removed = self.loaded.destinations.remove(&destination.key());
-        found(removed.map_err(|error| os_of_map(operation, error)))
+        match removed.map_err(|error| os_of_map(operation, error)) {
+            Ok(()) => Ok(true),
+            Err(error) if error.is_not_found() => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 
     /// Makes `socket` the AF_XDP socket with this number, from 0 to 255. A slot that redirects to
     /// the socket `n` sends packets of the receive queue `q` to the socket `n + q`, because a
     /// socket gets packets of its own queue only. So a single-queue interface needs one number.
     ///
+    /// Packets for a socket that is not bound to the interface and the queue are dropped, but
+    /// counted as passed. So are those in several pieces, unless it is bound with `XDP_USE_SG`.
+    ///
     /// # Errors
-    /// `EINVAL` if the number is too great, `EOPNOTSUPP` if `socket` is no AF_XDP socket, `EBADF` if
-    /// it is not bound yet.
+    /// `EINVAL` if the number is too great, `EOPNOTSUPP` if `socket` is no AF_XDP socket.
     pub fn insert_socket(&mut self, number: u32, socket: BorrowedFd<'_>) -> Result<(), OsError> {
         let operation = "bpf(BPF_MAP_UPDATE_ELEM, XSKMAP)";
         let inserted = self.loaded.sockets.set(number, socket.as_raw_fd(), 0);
@@ -170,22 +177,14 @@ impl EarlyDrop {
     }
 
     /// There is no AF_XDP socket with this number any more. Packets of slots that redirect to it
-    /// are dropped and counted as undelivered. Returns whether there was one.
+    /// are dropped and counted as undelivered.
     ///
     /// # Errors
     /// `EINVAL` if the number is too great.
-    pub fn remove_socket(&mut self, number: u32) -> Result<bool, OsError> {
+    pub fn remove_socket(&mut self, number: u32) -> Result<(), OsError> {
         let operation = "bpf(BPF_MAP_DELETE_ELEM, XSKMAP)";
         let removed = self.loaded.sockets.unset(number);
-        found(removed.map_err(|error| os_of_map(operation, error)))
-    }
-}
-
-fn found(removed: Result<(), OsError>) -> Result<bool, OsError> {
-    match removed {
-        Ok(()) => Ok(true),
-        Err(error) if error.is_not_found() => Ok(false),
-        Err(error) => Err(error),
+        removed.map_err(|error| os_of_map(operation, error))
     }
 }
 
@@ -205,8 +204,11 @@ impl fmt::Debug for Loaded {
 
 impl Loaded {
     fn load() -> Result<Loaded, AttachError> {
-        // The object has no types of its own, so nothing needs the kernel's.
-        let mut object = EbpfLoader::new().btf(None).load(OBJECT).map_err(of_object)?;
+        // The object has no types of its own, so nothing needs the kernel's. At this level the log
+        // of a refusal is some lines long and has the reason.
+        let mut loader = EbpfLoader::new();
+        loader.btf(None).verifier_log_level(VerifierLogLevel::STATS);
+        let mut object = loader.load(OBJECT).map_err(of_object)?;
         let mut take = |name| object.take_map(name).ok_or(AttachError::Object(name));
         let destinations = take("destinations")?.try_into().map_err(of_map)?;
         let sockets = take("sockets")?.try_into().map_err(of_map)?;

@@ -52,7 +52,7 @@ pub fn how_to_grant() -> Remedy {
 /// The remedy for a program that may not drop packets early ([`crate::early_drop`]). No limit of a
 /// user gives these rights.
 pub fn how_to_drop_early() -> Remedy {
-    how_to_grant_capabilities("cap_bpf,cap_net_admin")
+    how_to_grant_capabilities("cap_bpf,cap_net_admin,cap_perfmon")
 }
 
 /// The remedy for a program that may not read and write frames ([`crate::af_xdp`],

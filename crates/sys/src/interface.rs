@@ -1,4 +1,9 @@
-//! Names and numbers of the network interfaces of this network namespace.
+//! The network interfaces of this network namespace: names, numbers, and what each can do.
+
+mod list;
+mod netlink;
+
+pub use list::{AttachedXdp, Interface, XdpFeatures, XdpMode, all};
 
 use crate::OsError;
 use rustix::net::netdevice::{index_to_name, name_to_index};

@@ -17,7 +17,7 @@
 //! | [`memory`] | locking memory and faulting it in |
 //! | [`memfd`] | sealed memory shared between processes |
 //! | [`udp`] | datagrams in batches, and the kernel's count of drops |
-//! | [`interface`] | names and numbers of network interfaces |
+//! | [`interface`] | the network interfaces: names, numbers, and what each can do |
 //! | [`early_drop`] | dropping packets beyond a quota before the kernel works on them, with the feature `xdp` |
 //! | [`placement`] | the CPUs on which the kernel works on received packets |
 //! | [`local`] | messages and descriptors between processes of this machine |

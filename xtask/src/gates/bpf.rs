@@ -1,8 +1,8 @@
 //! The program of the early drop: its object is the one that its source gives.
 //!
-//! The object is in the source, so nobody needs clang to build Upcall. Whoever reads the source
-//! must be able to trust the object. So this gate compiles again and compares both the object and
-//! its listing, byte for byte. Another major version of clang makes other code.
+//! The object is in the source, so nobody needs clang to build Upcall. A reader of the source must
+//! be able to trust the object. So this gate compiles again and compares both the object and its
+//! listing, byte for byte. Another major version of clang makes other code.
 
 use crate::child;
 use crate::gate::{Failure, Gate, Verdict, judge};

@@ -2,11 +2,13 @@
 
 use std::ffi::OsString;
 
+use clap::ArgGroup;
 use upcall::admission::Share;
+use upcall::packet_quota::ReceiveNeed;
 use upcall::time::Span;
 
 use super::daemon_at::DaemonAt;
-use super::values::{share, short_duration};
+use super::values::{receive_need, share, short_duration};
 
 /// Who may ask, as the three commands say it.
 macro_rules! who_may_ask {
@@ -29,6 +31,7 @@ Examples:
   upcall exec --share 20% --cpu 1 --json -- make -j4 2> log    the last line is the report
   upcall exec --deadline --cost 5ms --period 11ms -- ./mixer    one thread, no handlers
   upcall exec --weight 2 -- ./batch    twice what all other processes get of what is left
+  upcall exec --share 48% --receive udp:5004@90/s --interfaces eth1 -- ./player
 
 A share is kept whatever else runs on the CPU: at least f (t - B) - 2 q of any time t in
 which PROGRAM wants the CPU. f is the share, B the longest time for which real-time
@@ -39,6 +42,13 @@ of about a tenth more than the mean demand: a share equal to the demand has no s
 When PROGRAM ends, standard error has what was promised and what was measured. SIGTERM
 and SIGHUP go to PROGRAM. If no daemon answers, one is started, and ends with the last
 program. `upcall share` changes the share meanwhile.
+
+--receive keeps a flood off PROGRAM and off all others: packets for the port beyond the
+rate, and beyond a burst, are dropped in the driver of the interface, before any protocol
+work. Without it, a flood takes the CPU time of the programs that it interrupts, whatever
+their shares. PROGRAM needs no change. The quota is a tenth above RATE, and as many packets
+as come in 10 ms may come at once, and 2 more (burst=N: N more). What drops must not run on
+the CPU of PROGRAM: the command says where it runs, and `upcall net` shows it.
 
 --deadline is for a program of one thread that starts no other: what it starts is
 ordinary. It costs all handlers: each of them waits while PROGRAM uses its cost, on
@@ -94,12 +104,7 @@ Exit status:
 #[derive(Debug, clap::Args)]
 pub struct TermsArgs {
     /// The share of one CPU: 45%.
-    #[arg(
-        long,
-        value_name = "SHARE",
-        value_parser = share,
-        required_unless_present_any = ["weight", "cost"]
-    )]
+    #[arg(long, value_name = "SHARE", value_parser = share)]
     pub share: Option<Share>,
     /// In place of a share: the weight, 1 to 100, beside other programs with weights, and
     /// beside all other processes together, which have weight 1. All programs of a user with
@@ -127,7 +132,15 @@ pub struct TermsArgs {
     pub quantum: Option<Span>,
 }
 
+impl TermsArgs {
+    /// Whether there is a share, or something that takes its place.
+    pub fn names_a_part(&self) -> bool {
+        self.share.is_some() || self.weight.is_some() || self.cost.is_some()
+    }
+}
+
 #[derive(Debug, clap::Args)]
+#[command(group(needs(["share", "weight", "cost", "receive"])))]
 pub struct ExecArgs {
     #[command(flatten)]
     pub terms: TermsArgs,
@@ -139,9 +152,17 @@ pub struct ExecArgs {
     #[arg(
         long,
         requires = "cost",
-        conflicts_with_all = ["share", "weight", "cpu", "quantum", "socket"]
+        conflicts_with_all = ["share", "weight", "cpu", "quantum", "socket", "receive"]
     )]
     pub deadline: bool,
+    /// Limit the packets for PROGRAM to what it can take, at the interfaces of the daemon:
+    /// udp:5004@90/s, udp:10.0.0.2:5004@90/s, udp:5004@90/s,burst=8. Repeat it for more ports. With
+    /// it alone, PROGRAM has no share. Needs root, or a daemon of your own with the rights.
+    #[arg(long, value_name = "udp:PORT@RATE", value_parser = receive_need)]
+    pub receive: Vec<ReceiveNeed>,
+    /// The interfaces of a daemon that this command starts, as `upcalld --interfaces`.
+    #[arg(long, value_name = "NAME", value_delimiter = ',', requires = "receive")]
+    pub interfaces: Vec<String>,
     /// Write the report as one JSON object on one line, the last of standard error. Standard
     /// output belongs to the program.
     #[arg(long)]
@@ -166,6 +187,7 @@ pub struct ShareArgs {
 }
 
 #[derive(Debug, clap::Args)]
+#[command(group(needs(["share", "weight", "cost"])))]
 pub struct AdoptArgs {
     /// The process.
     pub pid: u32,
@@ -175,6 +197,11 @@ pub struct AdoptArgs {
     pub daemon: DaemonAt,
     #[command(flatten)]
     pub output: LineOrObject,
+}
+
+/// The options of which at least one must be there.
+fn needs<const N: usize>(options: [&'static str; N]) -> ArgGroup {
+    ArgGroup::new("need").args(options).required(true).multiple(true)
 }
 
 /// The form of an answer.

@@ -15,7 +15,7 @@ use prometheus_client::encoding::text::encode;
 use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
-use upcall::status::{DomainStatus, Status, VirtualProcessorStatus, status};
+use upcall::status::{DomainStatus, PacketQuotaStatus, Status, VirtualProcessorStatus, status};
 use upcall_daemon::server::DaemonEvent;
 
 pub(super) mod http;
@@ -152,7 +152,8 @@ impl Collector for Snapshot {
         let encoder = &mut encoder;
         self.encode_daemon(encoder)?;
         self.encode_cpus(encoder)?;
-        self.encode_virtual_processors(encoder)
+        self.encode_virtual_processors(encoder)?;
+        self.encode_packet_quotas(encoder)
     }
 }
 
@@ -231,6 +232,30 @@ impl Snapshot {
         for (labels, virtual_processor) in self.virtual_processors() {
             if let Some(lag_ns) = virtual_processor.lag_ns {
                 metric.encode_family(&labels)?.encode_gauge(&(lag_ns as f64 / 1e9))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn encode_packet_quotas(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let passed = "Packets that a quota let pass";
+        let dropped = "Packets beyond a quota, dropped in the driver";
+        type Count = fn(&PacketQuotaStatus) -> u64;
+        let families: [(_, _, Count); 2] = [
+            ("upcall_packets_passed", passed, |quota| quota.counts.passed),
+            ("upcall_packets_dropped", dropped, |quota| quota.counts.dropped),
+        ];
+        for (name, help, value) in families {
+            let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+            for quota in &self.status.packet_quotas {
+                let labels = [
+                    ("interface", quota.interface.clone()),
+                    ("destination", quota.quota.destination.to_string()),
+                    ("program", quota.name.clone()),
+                    ("pid", quota.pid.to_string()),
+                ];
+                let mut family = metric.encode_family(&labels)?;
+                family.encode_counter::<NoLabelSet, _, u64>(&value(quota), None)?;
             }
         }
         Ok(())

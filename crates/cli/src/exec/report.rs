@@ -7,6 +7,7 @@ use upcall::admission::program::{ProgramNeed, Supply};
 use upcall::program::{AdmittedProgram, Exit, ProgramLag, ProgramUsage};
 use upcall::time::Span;
 
+use super::received::Received;
 use crate::show;
 
 /// What was measured while the program ran.
@@ -21,6 +22,8 @@ pub struct Measured {
     pub duration: Span,
     pub usage: ProgramUsage,
     pub lag: ProgramLag,
+    /// What its packet quotas did.
+    pub receive: Vec<Received>,
 }
 
 /// The object of `--json`. Documented in docs/contract.md.
@@ -61,6 +64,7 @@ pub struct Report {
     completion_ns_by_lag: Option<u64>,
     /// Null: a weight promises nothing.
     promise: Option<Promise>,
+    receive: Vec<Received>,
 }
 
 /// The lag at the samples.
@@ -105,7 +109,7 @@ impl Report {
         exit: Exit,
         measured: &Measured,
     ) -> Self {
-        let Measured { admitted, is_kept, was_changed, duration, usage, lag } = measured;
+        let Measured { admitted, is_kept, was_changed, duration, usage, lag, receive } = measured;
         let share = Share::from_ppm(admitted.share_ppm);
         let (used_ns, wanted_ns) = (usage.used.as_nanos(), lag.wanted().as_nanos());
         let counted = !usage.is_partial;
@@ -148,6 +152,7 @@ impl Report {
             slices: counted.then_some(usage.slices),
             completion_ns_by_lag: need.cost.and_then(completion),
             promise: share.map(|share| Promise::of(admitted, share, need.cost)),
+            receive: receive.clone(),
         }
     }
 
@@ -171,6 +176,7 @@ impl Report {
             text += "\n";
             text += line;
         };
+        self.receive.iter().for_each(|received| note(&received.line()));
         if !self.kept_to_end {
             note("The daemon did not keep this to the end.");
         }
@@ -316,8 +322,8 @@ mod tests {
         };
         let mut lag = ProgramLag::new(Instant::from_nanos(0), ProgramUsage::default());
         lag.add(Instant::from_nanos(10 * S), usage, Share::from_ppm(450_000));
-        let duration = Span::from_secs(10);
-        Measured { admitted, is_kept: true, was_changed: false, duration, usage, lag }
+        let (duration, receive) = (Span::from_secs(10), Vec::new());
+        Measured { admitted, is_kept: true, was_changed: false, duration, usage, lag, receive }
     }
 
     fn need() -> ProgramNeed {

@@ -48,9 +48,21 @@ fn programs_have_a_table_if_there_are_any() {
 }
 
 #[test]
+fn packet_quotas_have_a_table_if_there_are_any() {
+    let mut status = Status::default();
+    assert!(!tables(&status).contains("destination"));
+    status.packet_quotas = vec![packet_quotas::tests::quota()];
+    assert!(tables(&status).contains("udp:5004"), "{}", tables(&status));
+    let json = serde_json::to_value(Output::of(&status)).unwrap();
+    assert_eq!(json["packet_quotas"][0]["dropped"], 48_000);
+}
+
+#[test]
 fn the_page_explains_every_column_of_ps() {
     let status = Status::default();
-    for table in [cpus(&status), domains(&status), activities(&status), programs(&status)] {
+    let quotas = packet_quotas::table(&[]);
+    let (cpus, domains) = (cpus(&status), domains(&status));
+    for table in [cpus, domains, activities(&status), programs(&status), quotas] {
         assert_explained(&header(&table));
     }
     assert_explained(&["hand-off cost".to_owned()]);

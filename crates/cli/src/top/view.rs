@@ -10,7 +10,8 @@ use ratatui::style::Style;
 use ratatui::text::{Line, Text};
 use ratatui::widgets::{Block, Clear, Paragraph, Row, Table};
 use upcall::status::{
-    ActivityStatus, DomainCounters, DomainStatus, Status, VirtualProcessorStatus,
+    ActivityStatus, DomainCounters, DomainStatus, PacketCounts, PacketQuotaStatus, Status,
+    VirtualProcessorStatus,
 };
 
 use crate::exit::Failure;
@@ -19,6 +20,8 @@ use crate::{ps, show};
 #[cfg(test)]
 mod tests;
 
+/// Lines of packet quotas at the top.
+const QUOTAS_SHOWN: usize = 8;
 /// Columns of a CPU's bar.
 const BAR: usize = 20;
 
@@ -121,7 +124,9 @@ impl View {
     }
 
     pub(super) fn draw(&mut self, frame: &mut Frame<'_>) {
-        let head = u16::try_from(self.now.cpus.len() + 3).unwrap_or(u16::MAX);
+        let quotas = self.now.packet_quotas.len();
+        let quota_lines = quotas.min(QUOTAS_SHOWN) + usize::from(quotas > QUOTAS_SHOWN);
+        let head = u16::try_from(self.now.cpus.len() + quota_lines + 3).unwrap_or(u16::MAX);
         let parts = [Constraint::Length(head), Constraint::Min(0), Constraint::Length(1)];
         let [head, body, foot] = Layout::vertical(parts).areas(frame.area());
         frame.render_widget(Paragraph::new(self.head()), head);
@@ -176,8 +181,48 @@ impl View {
             self.rate(|counters| counters.switches),
             self.rate(|counters| counters.handoffs)
         )));
+        lines.extend(self.quota_lines());
         lines.push(Line::default());
         Text::from(lines)
+    }
+
+    /// A line for each of the first packet quotas, and one for the others.
+    fn quota_lines(&self) -> Vec<Line<'static>> {
+        let quotas = &self.now.packet_quotas;
+        let line = |of: &PacketQuotaStatus| {
+            let before = self.before.as_ref().and_then(|before| {
+                let is_same = |other: &&PacketQuotaStatus| {
+                    (&other.interface, other.quota.destination, other.pid)
+                        == (&of.interface, of.quota.destination, of.pid)
+                };
+                before.packet_quotas.iter().find(is_same)
+            });
+            let rate = |count: fn(&PacketCounts) -> u64| {
+                before.map_or_else(
+                    || "-".to_owned(),
+                    |before| {
+                        let more = count(&of.counts).saturating_sub(count(&before.counts));
+                        let span_ns = of.at_ns.saturating_sub(before.at_ns).max(1);
+                        format!("{:.0}/s", more as f64 * 1e9 / span_ns as f64)
+                    },
+                )
+            };
+            Line::from(format!(
+                "packets {} on {} for {}: quota {}/s  passed {}  dropped {}",
+                of.quota.destination,
+                of.interface,
+                of.name,
+                ps::packet_quotas::rate(of.quota.interval_ns),
+                rate(|counts| counts.passed),
+                rate(|counts| counts.dropped),
+            ))
+        };
+        let mut lines: Vec<_> = quotas.iter().take(QUOTAS_SHOWN).map(line).collect();
+        if quotas.len() > QUOTAS_SHOWN {
+            let others = quotas.len() - QUOTAS_SHOWN;
+            lines.push(Line::from(format!("and {others} more packet quotas (upcall net)")));
+        }
+        lines
     }
 
     /// Draws the rows from the scroll position on, domains first, as far as they fit. Each table

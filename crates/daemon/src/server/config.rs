@@ -51,6 +51,12 @@ pub struct Config {
     pub soft_users: Vec<u32>,
     /// The users who, beside root and the daemon's own, may ask for shares of their programs.
     pub program_users: Vec<u32>,
+    /// The interfaces on which the daemon drops packets beyond a quota, while there are quotas. A
+    /// name that does not exist is an error of the first quota.
+    pub interfaces: Vec<String>,
+    /// The shortest time between two packets for destinations without a quota, on each interface
+    /// with quotas, and how many may be ahead of it. `None`: no limit.
+    pub other_packets: Option<(Span, u32)>,
     /// CPU time beyond its longest quantum that a domain may take to yield.
     pub grace: Span,
     /// Whether a demoted domain is killed.
@@ -84,6 +90,8 @@ impl Config {
             silent_max: Span::from_secs(10),
             soft_users: Vec::new(),
             program_users: Vec::new(),
+            interfaces: Vec::new(),
+            other_packets: None,
             grace: Span::from_millis(5),
             kill: false,
             claims_within: Span::from_secs(10),

@@ -144,6 +144,7 @@ impl Daemon {
             connection,
             domain: None,
             program: None,
+            has_packet_quotas: false,
             status_reply: None,
             heard_at: clock::now(),
             has_exited: false,

@@ -20,6 +20,7 @@ use super::served_programs::ServedPrograms;
 use super::session::Session;
 use super::turns::Turns;
 use crate::cpu::CpuState;
+use crate::packet_quotas::PacketQuotas;
 use crate::reaper::{GroupWithThread, Reaper};
 use crate::registry::Registry;
 
@@ -54,6 +55,7 @@ pub struct Daemon {
     /// `None` once the daemon has ended.
     pub(super) reaper: Option<Reaper>,
     pub(super) programs: ServedPrograms,
+    pub(super) packet_quotas: PacketQuotas,
     pub(super) sessions: BTreeMap<u64, Session>,
     pub(super) sessions_ever: u64,
     pub(super) turns: Turns,
@@ -99,7 +101,8 @@ impl Daemon {
         self.registry.domains().count()
     }
 
-    /// The number of domains attached and programs admitted so far, readable from other threads.
+    /// The number of domains attached, programs admitted and packet quotas set so far, readable
+    /// from other threads.
     pub fn attached_ever(&self) -> Arc<AtomicU64> {
         self.attached_ever.clone()
     }

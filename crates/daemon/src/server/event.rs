@@ -67,6 +67,24 @@ pub enum DaemonEvent {
         /// The reason, in a few words.
         reason: String,
     },
+    /// A destination has a packet quota.
+    PacketQuotaSet {
+        /// The process that asked for it.
+        pid: u32,
+        /// The name of its program, as its user gave it.
+        name: String,
+        /// The destination, for people.
+        destination: String,
+        /// Where packets are dropped, a line for each interface.
+        places: String,
+    },
+    /// The packet quotas of a connection have ended.
+    PacketQuotasEnded {
+        /// How many there were.
+        quotas: usize,
+        /// The reason, in a few words.
+        reason: String,
+    },
     /// The watchdog acted against a domain.
     Offence {
         /// The domain's number.
@@ -192,6 +210,13 @@ impl fmt::Display for DaemonEvent {
             DaemonEvent::ProgramEnded { program, name, reason } => {
                 write!(f, "program {program} `{name}`: {reason}")
             }
+            DaemonEvent::PacketQuotaSet { pid, name, destination, places } => {
+                let places = places.replace('\n', "; ");
+                write!(f, "packet quota of {destination} for `{name}` (process {pid}): {places}")
+            }
+            DaemonEvent::PacketQuotasEnded { quotas, reason } => {
+                write!(f, "{quotas} packet quotas ended: {reason}")
+            }
             DaemonEvent::Offence { domain, name, cpu, measure, held } => {
                 write!(f, "domain {domain} `{name}` kept CPU {cpu} for {held}: {measure}")
             }
@@ -218,6 +243,12 @@ impl DaemonEvent {
             }
             DaemonEvent::ProgramEnded { program, name, reason } => {
                 tracing::info!(event = "program ended", program, name, reason, "{self}");
+            }
+            DaemonEvent::PacketQuotaSet { pid, name, destination, .. } => {
+                tracing::info!(event = "packet quota set", pid, name, destination, "{self}");
+            }
+            DaemonEvent::PacketQuotasEnded { quotas, reason } => {
+                tracing::info!(event = "packet quotas ended", quotas, reason, "{self}");
             }
             DaemonEvent::Refused { owner: Owner { pid, uid }, reason } => {
                 tracing::info!(event = "refused", pid, uid, reason, "{self}");

@@ -82,10 +82,12 @@ impl Daemon {
                 let inspector = inspector.ok_or("a domain asked for the status")?;
                 let mut reply = StatusReply::begin(&source, &inspector.credentials, real_time);
                 reply.add_programs(&inspector.credentials, self.programs.status());
+                reply.add_packet_quotas(&inspector.credentials, self.packet_quotas.status());
                 inspector.status_reply = Some(reply);
                 Ok(())
             }
             ToDaemon::Program(request) => self.handle_program_request(session, request),
+            ToDaemon::PacketQuota(request) => self.handle_packet_quota_request(session, request),
         }
     }
 

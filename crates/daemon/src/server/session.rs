@@ -1,4 +1,4 @@
-//! Connections and their kinds: inspectors, domains, and clients with a program.
+//! Connections and their kinds: inspectors, domains, and clients with a program or packet quotas.
 //!
 //! Plain data of the server's thread.
 
@@ -28,6 +28,8 @@ pub(super) struct Session {
     pub(super) domain: Option<Attached>,
     /// The program whose share ends with this connection.
     pub(super) program: Option<u64>,
+    /// Whether packet quotas end with this connection.
+    pub(super) has_packet_quotas: bool,
     /// The reply to an inspector that is being sent.
     pub(super) status_reply: Option<StatusReply>,
     /// When its last message came, or its connection.
@@ -65,7 +67,7 @@ impl<E: fmt::Display> From<E> for SessionEnd {
 impl Session {
     /// Whether it keeps a place as long as it lasts. Others end when they send nothing.
     pub(super) fn keeps_a_place(&self) -> bool {
-        self.domain.is_some() || self.program.is_some()
+        self.domain.is_some() || self.program.is_some() || self.has_packet_quotas
     }
 
     /// Why the session ended, after its connection closed or its process ended without

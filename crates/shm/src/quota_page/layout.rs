@@ -63,7 +63,7 @@ struct ProgramLine {
 #[repr(C, align(128))]
 struct OutcomesSlot {
     not_ip: u64,
-    neighbour: u64,
+    discovery: u64,
     malformed: u64,
     unknown_fragments: u64,
     known_fragments: u64,
@@ -114,7 +114,7 @@ pub(super) mod word {
     }
 
     pub(crate) const NOT_IP: usize = outcome(offset_of!(OutcomesSlot, not_ip));
-    pub(crate) const NEIGHBOUR: usize = outcome(offset_of!(OutcomesSlot, neighbour));
+    pub(crate) const DISCOVERY: usize = outcome(offset_of!(OutcomesSlot, discovery));
     pub(crate) const MALFORMED: usize = outcome(offset_of!(OutcomesSlot, malformed));
     pub(crate) const UNKNOWN_FRAGMENTS: usize =
         outcome(offset_of!(OutcomesSlot, unknown_fragments));

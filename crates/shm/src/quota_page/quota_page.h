@@ -35,7 +35,7 @@ struct slot {
 /* Written by the program. */
 struct outcomes {
 	u64 not_ip;
-	u64 neighbour;
+	u64 discovery;
 	u64 malformed;
 	u64 unknown_fragments;
 	u64 known_fragments;

@@ -5,6 +5,7 @@
 //!   Inspect         ------------------------->
 //!                   <-------------------------    Cpu, for each CPU
 //!                   <-------------------------    Program, for each that the inspector may see
+//!                   <-------------------------    PacketQuota, on each interface, likewise
 //!                   <-------------------------    for each domain the inspector may see:
 //!                                                 Domain, its VirtualProcessors, its Activities
 //!                   <-------------------------    End
@@ -18,6 +19,7 @@
 use std::collections::VecDeque;
 
 use super::frame::{WireError, encode, flag, narrow};
+use super::packet_quota::PacketQuotaStatus;
 use super::program::ProgramStatus;
 use crate::kernel_area::State;
 use crate::user_area::{Counters, SlotState};
@@ -29,8 +31,9 @@ const VIRTUAL_PROCESSOR: u32 = 34;
 const ACTIVITY: u32 = 35;
 const END: u32 = 36;
 const PROGRAM: u32 = 37;
+const PACKET_QUOTA: u32 = 38;
 /// The kinds of these messages.
-pub(super) const KINDS: core::ops::RangeInclusive<u32> = CPU..=PROGRAM;
+pub(super) const KINDS: core::ops::RangeInclusive<u32> = CPU..=PACKET_QUOTA;
 
 /// One part of the reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,6 +48,8 @@ pub enum StatusPart {
     Activity(ActivityStatus),
     /// A program with a share or a weight. It belongs to no domain.
     Program(ProgramStatus),
+    /// A packet quota on an interface. It belongs to no domain.
+    PacketQuota(PacketQuotaStatus),
     /// The end of the reply.
     End {
         /// The policy by which the daemon schedules.
@@ -163,6 +168,9 @@ impl StatusPart {
                 encode(ACTIVITY, &activity.words(), &[&activity.name])
             }
             StatusPart::Program(program) => encode(PROGRAM, &program.words(), &[&program.name]),
+            StatusPart::PacketQuota(quota) => {
+                encode(PACKET_QUOTA, &quota.words(), &[&quota.interface, &quota.name])
+            }
             StatusPart::End { policy, real_time, switch_cost_ns, hidden_domains } => encode(
                 END,
                 &[u64::from(*real_time), *switch_cost_ns, u64::from(*hidden_domains)],
@@ -196,6 +204,10 @@ impl StatusPart {
             }
             (PROGRAM, words) => {
                 Ok(StatusPart::Program(ProgramStatus::of(words, text()?, content)?))
+            }
+            (PACKET_QUOTA, words) => {
+                let texts = [text()?, text()?];
+                Ok(StatusPart::PacketQuota(PacketQuotaStatus::of(words, texts, content)?))
             }
             (END, &[real_time, switch_cost_ns, hidden]) => {
                 let (real_time, hidden_domains) = (flag(real_time, content)?, small(hidden)?);

@@ -46,6 +46,7 @@ fn from_domain() -> Vec<ToDaemon> {
     ]
     .into_iter()
     .chain(requests().into_iter().map(ToDaemon::Program))
+    .chain(packet_quota_requests().into_iter().map(ToDaemon::PacketQuota))
     .collect()
 }
 
@@ -94,6 +95,29 @@ fn replies() -> Vec<ProgramReply> {
     ]
 }
 
+fn packet_quota() -> PacketQuota {
+    let address = core::array::from_fn(|at| u8::try_from(at).unwrap());
+    let destination = PacketDestination { address, protocol: 17, port: 5004 };
+    PacketQuota { destination, interval_ns: 11_111_111, depth: 3 }
+}
+
+fn packet_quota_requests() -> Vec<PacketQuotaRequest> {
+    let quota = packet_quota();
+    vec![
+        PacketQuotaRequest::Set { quota, name: "player".into() },
+        PacketQuotaRequest::Count { destination: quota.destination },
+    ]
+}
+
+fn packet_quota_replies() -> Vec<PacketQuotaReply> {
+    let cause = PacketQuotaCause::Taken;
+    vec![
+        PacketQuotaReply::Granted { places: "eth1: native".into() },
+        PacketQuotaReply::Refused { cause, reason: "belegt".into() },
+        PacketQuotaReply::Counted(PacketCounts { passed: 1, dropped: u64::MAX }),
+    ]
+}
+
 fn to_domain() -> Vec<ToDomain> {
     vec![
         ToDomain::Welcome {
@@ -115,6 +139,7 @@ fn to_domain() -> Vec<ToDomain> {
     .into_iter()
     .chain(status().into_iter().map(ToDomain::Status))
     .chain(replies().into_iter().map(ToDomain::Program))
+    .chain(packet_quota_replies().into_iter().map(ToDomain::PacketQuota))
     .collect()
 }
 
@@ -180,6 +205,14 @@ fn status() -> Vec<StatusPart> {
             at_ns: 11,
             name: "ffmpeg".into(),
         }),
+        StatusPart::PacketQuota(PacketQuotaStatus {
+            quota: packet_quota(),
+            counts: PacketCounts { passed: 6, dropped: 7 },
+            pid: 8,
+            at_ns: 9,
+            interface: "eth1".into(),
+            name: "player".into(),
+        }),
         StatusPart::End {
             policy: "rmdp".into(),
             real_time: true,
@@ -218,7 +251,7 @@ fn each_error_names_the_fault() {
         bytes[at] = byte;
         ToDaemon::decode(&bytes)
     };
-    assert_eq!(with(0, 9), Err(WireError::Version { found: 9 }));
+    assert_eq!(with(0, 8), Err(WireError::Version { found: 8 }));
     assert_eq!(with(4, 99), Err(WireError::Kind { found: 99 }));
     assert_eq!(with(4, 1), Err(WireError::Content { kind: 1 }));
     // The upper half of a CPU's number.
@@ -281,6 +314,51 @@ fn the_messages_of_programs_have_fixed_bytes() {
 }
 
 #[test]
+fn the_messages_of_packet_quotas_have_fixed_bytes() {
+    // The address is in network order, in two words.
+    let (high, low) = (0x0001_0203_0405_0607, 0x0809_0a0b_0c0d_0e0f);
+    let rest = 17 << 16 | 5004;
+    let golden = [
+        (64, content(&[high, low, rest, 11_111_111, 3], "player")),
+        (65, [high, low, rest].map(u64::to_ne_bytes).concat()),
+    ];
+    for (request, (kind, content)) in packet_quota_requests().into_iter().zip(golden) {
+        let bytes = ToDaemon::PacketQuota(request).encode();
+        assert_eq!(bytes[..8], [PROTOCOL_VERSION, kind].map(u32::to_ne_bytes).concat());
+        assert_eq!(bytes[16..], content, "{kind}");
+    }
+    let golden = [
+        (64, content(&[], "eth1: native")),
+        (65, content(&[4], "belegt")),
+        (66, [1, u64::MAX].map(u64::to_ne_bytes).concat()),
+    ];
+    for (reply, (kind, content)) in packet_quota_replies().into_iter().zip(golden) {
+        let bytes = ToDomain::PacketQuota(reply).encode();
+        assert_eq!(bytes[..8], [PROTOCOL_VERSION, kind].map(u32::to_ne_bytes).concat());
+        assert_eq!(bytes[16..], content, "{kind}");
+    }
+    let quota = ToDomain::Status(status().remove(5)).encode();
+    let words = [high, low, rest, 11_111_111, 3, 6, 7, 8, 9].map(u64::to_ne_bytes).concat();
+    assert_eq!(quota[16..16 + words.len()], words);
+    let causes = PacketQuotaCause::ALL.map(|cause| cause as u32);
+    assert_eq!(causes, [1, 2, 3, 4, 5, 6, 7, 8]);
+    assert_eq!(causes.map(PacketQuotaCause::of_number), PacketQuotaCause::ALL.map(Some));
+    assert_eq!([0, 9, u32::MAX].map(PacketQuotaCause::of_number), [None; 3]);
+}
+
+#[test]
+fn a_packet_quota_message_with_a_number_out_of_range_is_refused() {
+    // (request, word, value): a protocol of more than a byte, and a depth of more than 32 bits.
+    for (request, word, value) in [(0, 2, 1 << 24), (1, 2, 1 << 24), (0, 4, 1 << 32)] {
+        let mut bytes = ToDaemon::PacketQuota(packet_quota_requests().remove(request)).encode();
+        let at = 16 + 8 * word;
+        bytes[at..at + 8].copy_from_slice(&u64::to_ne_bytes(value));
+        let kind = 64 + u32::try_from(request).unwrap();
+        assert_eq!(ToDaemon::decode(&bytes), Err(WireError::Content { kind }), "{word} {value}");
+    }
+}
+
+#[test]
 fn a_program_message_with_a_number_out_of_range_is_refused() {
     // (request, word, value): a pid, a share of more than a CPU, a weight, a CPU, no share.
     let wrong = [
@@ -338,13 +416,13 @@ proptest! {
     #[test]
     fn decoding_any_bytes_does_not_panic(
         bytes in proptest::collection::vec(any::<u8>(), 0..200),
-        at in 0..33usize,
+        at in 0..39usize,
     ) {
         let _ = (ToDaemon::decode(&bytes), ToDomain::decode(&bytes));
         // The bytes also follow a valid beginning.
         let all: Vec<_> = from_domain().iter().map(ToDaemon::encode)
             .chain(to_domain().iter().map(ToDomain::encode)).collect();
-        prop_assert_eq!(all.len(), 33);
+        prop_assert_eq!(all.len(), 39);
         let mixed = [&all[at][..all[at].len() / 2], &bytes].concat();
         let _ = (ToDaemon::decode(&mixed), ToDomain::decode(&mixed));
     }

@@ -1,10 +1,10 @@
 /* Drops packets beyond the quota of their destination, before the kernel spends work on them.
  *
  * EarlyDrop::attach (early_drop.rs) loads the object made from this file. `cargo xtask bpf`
- * compiles it again and compares. It reads packets of strangers, so every length is checked.
+ * compiles it again and compares. It reads packets of unknown senders, so every length is checked.
  * It calls no kernel function that is reserved for programs under the GPL.
  *
- *   (1) not IP: pass          (2) neighbour discovery: pass
+ *   (1) not IP: pass          (2) discovery of IPv6: pass
  *   (3) malformed: slot 0     (4) later fragment: the slot of the first one
  *   (5) else the slot of the destination, or slot 0
  *   (6) charge the slot: pass, redirect or drop
@@ -166,7 +166,7 @@ struct extension {
 enum { HOP_OPTIONS = 0, TCP = 6, UDP = 17, ROUTING = 43, FRAGMENT = 44, AUTHENTICATION = 51,
        ICMPV6 = 58, DESTINATION_OPTIONS = 60 };
 
-enum kind { NOT_IP, NEIGHBOUR, MALFORMED, WHOLE, FIRST_FRAGMENT, LATER_FRAGMENT };
+enum kind { NOT_IP, DISCOVERY, MALFORMED, WHOLE, FIRST_FRAGMENT, LATER_FRAGMENT };
 
 struct packet {
 	struct destination destination;
@@ -185,13 +185,13 @@ INLINE enum kind parse_transport(struct packet *packet, void *at, void *end, u32
 			return MALFORMED;
 		packet->destination.port = ports[1];
 	}
-	/* RFC 4861: routers, neighbours and redirects (133 to 137) with 255 hops come from this
-	 * link. RFC 6980: never in fragments.
+	/* RFC 4861: discovery messages (133 to 137) with 255 hops come from this link.
+	 * RFC 6980: never in fragments.
 	 */
 	if (protocol == ICMPV6 && hops == 255 && kind == WHOLE) {
 		u8 *type = at;
 		if (left >= 4 && (void *)(type + 4) <= end && type[0] >= 133 && type[0] <= 137)
-			return NEIGHBOUR;
+			return DISCOVERY;
 	}
 	return kind;
 }
@@ -235,6 +235,31 @@ INLINE void copy_address(u32 to[4], const u32 from[4])
 	to[3] = from[3];
 }
 
+/* All bits if `number` is 0, or else none. Without a branch: see extension_bytes. */
+INLINE u32 all_if_zero(u32 number)
+{
+	asm volatile("" : "+r"(number));
+	return 0 - ((number - 1) >> 31);
+}
+
+/* The length of an extension header. The verifier follows every path through the loop over
+ * headers, so a branch here would double its work with each header.
+ */
+INLINE u32 extension_bytes(u32 type, u32 length)
+{
+	u32 authentication = all_if_zero(type ^ AUTHENTICATION);
+
+	length &= ~all_if_zero(type ^ FRAGMENT);
+	u32 bytes = (((length + 2) * 4) & authentication) | (((length + 1) * 8) & ~authentication);
+	asm volatile("" : "+r"(bytes));
+	/* Changes nothing, but tells the verifier a limit. */
+	return bytes & 0xfff;
+}
+
+#define EXTENSIONS                                                                                 \
+	(1ULL << HOP_OPTIONS | 1ULL << ROUTING | 1ULL << FRAGMENT | 1ULL << AUTHENTICATION |       \
+	 1ULL << DESTINATION_OPTIONS)
+
 INLINE enum kind parse_ipv6(struct packet *packet, void *at, void *end, u32 left)
 {
 	struct ipv6 *header = at;
@@ -249,13 +274,13 @@ INLINE enum kind parse_ipv6(struct packet *packet, void *at, void *end, u32 left
 	enum kind kind = WHOLE;
 	u8 next = header->next;
 	copy_address(packet->destination.address, header->destination);
+	copy_address(packet->key.source, header->source);
+	copy_address(packet->key.destination, header->destination);
 	at += sizeof(*header);
 	for (int headers = 0; headers <= HEADERS_MAX; headers++) {
-		u32 bytes;
 		struct extension *extension = at;
 
-		if (next != HOP_OPTIONS && next != ROUTING && next != FRAGMENT &&
-		    next != AUTHENTICATION && next != DESTINATION_OPTIONS) {
+		if (next > 63 || !(EXTENSIONS >> next & 1)) {
 			packet->destination.protocol = next;
 			return parse_transport(packet, at, end, left, header->hops, kind);
 		}
@@ -263,26 +288,20 @@ INLINE enum kind parse_ipv6(struct packet *packet, void *at, void *end, u32 left
 			return MALFORMED;
 		if (left < sizeof(*extension) || (void *)(extension + 1) > end)
 			return MALFORMED;
+		u32 bytes = extension_bytes(next, extension->length);
+		if (left < bytes)
+			return MALFORMED;
 		if (next == FRAGMENT) {
 			u32 fragment = SWAPPED16(extension->fragment);
-			bytes = sizeof(*extension);
 			/* 1: more follow. The upper 13 bits: the offset. */
 			if (fragment & 0xfff9) {
 				kind = fragment & 0xfff8 ? LATER_FRAGMENT : FIRST_FRAGMENT;
-				copy_address(packet->key.source, header->source);
-				copy_address(packet->key.destination, header->destination);
 				packet->key.id = extension->id;
 				packet->key.protocol = extension->next;
 				if (kind == LATER_FRAGMENT)
 					return kind;
 			}
-		} else if (next == AUTHENTICATION) {
-			bytes = (extension->length + 2) * 4;
-		} else {
-			bytes = (extension->length + 1) * 8;
 		}
-		if (left < bytes)
-			return MALFORMED;
 		left -= bytes;
 		next = extension->next;
 		at += bytes;
@@ -416,8 +435,8 @@ int early_drop(struct xdp_md *ctx)
 	case NOT_IP:
 		add(&outcomes->not_ip, 1);
 		return XDP_PASS;
-	case NEIGHBOUR:
-		add(&outcomes->neighbour, 1);
+	case DISCOVERY:
+		add(&outcomes->discovery, 1);
 		return XDP_PASS;
 	case MALFORMED:
 		add(&outcomes->malformed, 1);

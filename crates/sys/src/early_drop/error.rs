@@ -4,6 +4,7 @@ use crate::OsError;
 use aya::EbpfError;
 use aya::maps::MapError;
 use aya::programs::ProgramError;
+use rustix::thread::CapabilitySet;
 use std::fmt;
 use std::io;
 
@@ -26,7 +27,7 @@ impl fmt::Display for AttachError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             AttachError::Rights(error) => {
-                write!(f, "{error}: the early drop needs CAP_BPF and CAP_NET_ADMIN")
+                write!(f, "{error}: the early drop needs CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON")
             }
             AttachError::Busy(error) => {
                 write!(f, "{error}: the interface has another XDP program")
@@ -80,11 +81,9 @@ pub(super) fn of_program(error: ProgramError) -> AttachError {
     match error {
         ProgramError::LoadError { io_error, verifier_log } => {
             let error = OsError::of_io("bpf(BPF_PROG_LOAD)")(io_error);
-            let log = verifier_log.to_string();
-            // Without `CAP_BPF` there is no log. The verifier itself also says EACCES.
-            match error.is_permission() && log.is_empty() {
+            match lacks_rights() {
                 true => AttachError::Rights(error),
-                false => AttachError::Verifier(error, end_of(&log)),
+                false => AttachError::Verifier(error, end_of(&verifier_log.to_string())),
             }
         }
         ProgramError::SyscallError(error) => OsError::of_io(error.call)(error.io_error).into(),
@@ -106,6 +105,14 @@ pub(super) fn os_of_map(operation: &'static str, error: MapError) -> OsError {
         error => io::Error::other(error),
     };
     OsError::of_io(operation)(error)
+}
+
+/// Whether the thread lacks a right that loading needs. Without `CAP_PERFMON` the verifier refuses
+/// to add numbers to pointers into a packet, also with EACCES, so the errno does not tell.
+fn lacks_rights() -> bool {
+    let needed = CapabilitySet::BPF | CapabilitySet::PERFMON | CapabilitySet::NET_ADMIN;
+    let held = rustix::thread::capabilities(None).map_or(CapabilitySet::all(), |of| of.effective);
+    !held.contains(needed) && !held.contains(CapabilitySet::SYS_ADMIN)
 }
 
 fn end_of(log: &str) -> String {

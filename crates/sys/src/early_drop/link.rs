@@ -1,7 +1,7 @@
 //! A link between an XDP program and an interface: bpf(2), `BPF_LINK_CREATE`.
 //!
-//! aya would fall back to netlink, whose attachment stays when the process ends. So this crate makes
-//! the link itself.
+//! aya would fall back to netlink, whose attachment stays when the process ends. So this module
+//! makes the link itself.
 
 use super::{AttachError, Mode};
 use crate::OsError;
@@ -46,6 +46,10 @@ pub(super) fn create(
             match error.raw_os_error() {
                 // EEXIST: a program of the other mode, or on a device above this one.
                 libc::EBUSY | libc::EEXIST => Err(AttachError::Busy(error)),
+                // Also if there is no such interface.
+                libc::EINVAL => {
+                    Err(crate::interface::name(interface).err().unwrap_or(error).into())
+                }
                 _ => Err(error.into()),
             }
         }

@@ -1,6 +1,7 @@
 //! The files of sysfs and procfs that tell the placement.
 
-use super::{Change, Cpus, Placement};
+use super::change::Change;
+use super::place::{Cpus, Placement};
 use crate::OsError;
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -50,6 +50,7 @@ const RUNTIME: &[&str] = &[
     "daemon_fault",
     "status",
     "program",
+    "packet_quota",
     "domain",
     "thread_error",
     "reactor",

@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use upcall::OsError;
-use upcall::status::{CpuStatus, DomainCounters, VirtualProcessorState};
+use upcall::status::{
+    CpuStatus, DomainCounters, PacketCounts, PacketDestination, PacketQuota, VirtualProcessorState,
+};
 use upcall_daemon::server::Trouble;
 
 use super::*;
@@ -120,6 +122,25 @@ fn the_series_of_domains_and_cpus_pass_a_strict_reader() {
     assert_eq!(value("upcall_cpu_limit_ratio", "cpu=\"1\""), 0.9);
     assert_eq!(value("upcall_daemon_domains", ""), 3.0);
     assert_eq!(value("upcall_daemon_real_time", ""), 1.0);
+}
+
+#[test]
+fn packet_quotas_have_two_series_each() {
+    let destination = PacketDestination { address: [0; 16], protocol: 17, port: 5004 };
+    let quota = |interface: &str, dropped| PacketQuotaStatus {
+        quota: PacketQuota { destination, interval_ns: 1, depth: 1 },
+        counts: PacketCounts { passed: 7, dropped },
+        pid: 3,
+        at_ns: 0,
+        interface: interface.to_owned(),
+        name: "player".to_owned(),
+    };
+    let packet_quotas = vec![quota("eth1", 5), quota("eth2", 6)];
+    let text = exposition(Status { packet_quotas, ..Status::default() }, Arc::default()).unwrap();
+    let families = families(&text).unwrap_or_else(|wrong| panic!("{wrong}\n{text}"));
+    let labels = "interface=\"eth2\",destination=\"udp:5004\",program=\"player\",pid=\"3\"";
+    assert_eq!(families["upcall_packets_dropped"].1[labels], 6.0);
+    assert_eq!(families["upcall_packets_passed"].1[labels], 7.0);
 }
 
 #[test]

@@ -82,6 +82,7 @@ fn made_up() -> Status {
         real_time: true,
         cpus: vec![CpuStatus { cpu: 1, reserved_ppm: 400_000, limit_ppm: 900_000 }],
         domains: vec![player, robot],
+        packet_quotas: Vec::new(),
         programs: Vec::new(),
         hidden_domains: 0,
     }
@@ -274,4 +275,26 @@ fn the_page_explains_every_column_and_rate_of_top() {
         .collect();
     assert_eq!(rates.len(), 4);
     show::tests::assert_explained(&rates);
+}
+
+#[test]
+fn packet_quotas_have_a_line_each_with_their_rates() {
+    let with = |passed, dropped, at_ns, quotas: usize| {
+        let mut quota = ps::packet_quotas::tests::quota();
+        (quota.counts.passed, quota.counts.dropped, quota.at_ns) = (passed, dropped, at_ns);
+        Status { packet_quotas: vec![quota; quotas], ..made_up() }
+    };
+    let mut view = View::new(Path::new("/s"), with(10, 100, 1_000_000_000, 1));
+    let line = |view: &mut View| {
+        let lines = drawn(view, 118, 20);
+        lines.iter().find(|line| line.starts_with("packets ")).cloned().unwrap_or_default()
+    };
+    assert!(line(&mut view).ends_with("quota 99.0/s  passed -  dropped -"), "{}", line(&mut view));
+    view.take(Ok(with(60, 1_100, 1_500_000_000, 1)));
+    let shown = line(&mut view);
+    assert!(shown.starts_with("packets udp:5004 on eth1 for play"), "{shown}");
+    assert!(shown.ends_with("quota 99.0/s  passed 100/s  dropped 2000/s"), "{shown}");
+    view.take(Ok(with(0, 0, 0, QUOTAS_SHOWN + 2)));
+    let lines = drawn(&mut view, 118, 20);
+    assert!(lines.iter().any(|line| line == "and 2 more packet quotas (upcall net)"), "{lines:#?}");
 }

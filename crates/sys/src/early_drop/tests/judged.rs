@@ -22,12 +22,13 @@ const ACTION: usize = 3;
 const NEXT_ELIGIBLE: usize = 8;
 const PASSED: usize = 9;
 const DROPPED: usize = 10;
+const CONTENDED: usize = 11;
 const UNDELIVERED: usize = 12;
 const PASSED_BYTES: usize = 13;
 const DROPPED_BYTES: usize = 14;
 const OUTCOMES: u32 = 1023;
 const NOT_IP: usize = 0;
-const NEIGHBOUR: usize = 1;
+const DISCOVERY: usize = 1;
 const MALFORMED: usize = 2;
 const UNKNOWN: usize = 3;
 const KNOWN: usize = 4;
@@ -165,7 +166,7 @@ impl Judge {
         let what = kind(frame);
         let (outcome, slot, is_lost) = match what {
             Kind::NotIp => (Some(NOT_IP), None, false),
-            Kind::Neighbour => (Some(NEIGHBOUR), None, false),
+            Kind::Discovery => (Some(DISCOVERY), None, false),
             Kind::Malformed => (Some(MALFORMED), Some(0), false),
             Kind::Whole(to) | Kind::First(to, _) => {
                 (None, Some(slot_of(&self.destinations, to)), false)
@@ -297,6 +298,50 @@ fn the_kernel_and_the_reference_agree_on_random_packets() {
     unsafe { libc::close(socket) };
 }
 
+/// Threads that run the program at once, and packets of each.
+const THREADS: u64 = 4;
+const PACKETS: u32 = 30_000;
+
+#[test]
+#[ignore = "needs root: loads a program into the kernel"]
+fn no_packet_passes_twice_on_one_eligible_time() {
+    let mut judge = Judge::new();
+    let (depth, interval) = (50_000, 1 << 40);
+    judge.set_quota(1, Quota { interval, step: 0, depth });
+    let frame = ethernet(&[], 0x0800, &ipv4(IPV4[0], 17, 1, 0, &transport(PORTS[0], &[0; 22])));
+    let begun = monotonic_ns();
+    let judge = &judge;
+    std::thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(|| {
+                for _ in 0..PACKETS {
+                    judge.run(&frame, 1);
+                }
+            });
+        }
+    });
+    let ended = monotonic_ns();
+    let [passed, dropped, contended] = [PASSED, DROPPED, CONTENDED].map(|at| judge.load(1, at));
+    assert_eq!(passed + dropped + contended, THREADS * u64::from(PACKETS));
+    assert_eq!(passed, depth, "{dropped} dropped, {contended} contended");
+    let first = judge.load(1, NEXT_ELIGIBLE) - passed * interval;
+    assert!((begun..=ended).contains(&first), "{begun} {first} {ended}");
+}
+
+/// Paths through the program are short of the kernel's limit, a million instructions, because other
+/// kernels count differently.
+const VERIFIED_MAX: u32 = 100_000;
+
+#[test]
+#[ignore = "needs root: loads a program into the kernel"]
+fn the_verifier_has_little_to_do() {
+    let loaded = Loaded::load().unwrap();
+    let program: &Xdp = loaded.object.program(PROGRAM).unwrap().try_into().unwrap();
+    let count = program.info().unwrap().verified_instruction_count().unwrap();
+    println!("the verifier looked at {count} instructions");
+    assert!(count < VERIFIED_MAX, "{count}");
+}
+
 /// Says what a packet costs. Run it with `--nocapture`.
 #[test]
 #[ignore = "needs root: loads a program into the kernel"]
@@ -308,16 +353,17 @@ fn the_cost_of_a_packet_is_measured() {
     judge.set_quota(1, no_wait);
     judge.set_quota(2, never);
     judge.set(7, ACTION, ACTION_DROP);
-    for (name, port, verdict) in [
-        ("a pass with a quota", PORTS[0], PASS),
-        ("a drop by the quota", PORTS[1], DROP),
-        ("a drop by the action", PORTS[3], DROP),
-        ("a pass without a slot", PORTS[4], PASS),
+    for (name, frame, verdict) in [
+        ("not IP", ethernet(&[], 0x0806, &[0; 50]), PASS),
+        ("a pass with a quota", frame(PORTS[0]), PASS),
+        ("a pass without a slot", frame(PORTS[4]), PASS),
+        ("a drop by the quota", frame(PORTS[1]), DROP),
+        ("a drop by the action", frame(PORTS[3]), DROP),
     ] {
-        judge.run(&frame(port), 1); // uses up the quota of slot 2
+        judge.run(&frame, 1); // uses up the quota of slot 2
         let mut costs: Vec<u128> = (0..9)
             .map(|_| {
-                let (found, duration) = judge.run(&frame(port), 200_000);
+                let (found, duration) = judge.run(&frame, 200_000);
                 assert_eq!(found, verdict, "{name}");
                 duration.as_nanos()
             })

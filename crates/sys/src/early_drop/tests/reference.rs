@@ -15,7 +15,7 @@ pub type FragmentKey = (Ipv6Addr, Ipv6Addr, u32, u8);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     NotIp,
-    Neighbour,
+    Discovery,
     Malformed,
     Whole(Destination),
     First(Destination, FragmentKey),
@@ -119,10 +119,9 @@ fn ipv6(mut bytes: Bytes<'_>) -> Option<Kind> {
         next = start[0];
         rest.take(bytes)?;
     }
-    if next == 58 && hops == 255 && key.is_none() {
-        if let Some(133..=137) = rest.0.get(..4).map(|start| start[0]) {
-            return Some(Kind::Neighbour);
-        }
+    let start = rest.0.get(..4).map(|start| start[0]);
+    if next == 58 && hops == 255 && key.is_none() && matches!(start, Some(133..=137)) {
+        return Some(Kind::Discovery);
     }
     let destination = transport(&rest, to, next)?;
     Some(match key {

@@ -1,0 +1,185 @@
+//! An interface with packet quotas: the program in its driver, and the page of its quotas.
+
+use core::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use upcall_shm::LayoutError;
+use upcall_shm::quota_page::{self, Quota, QuotaError};
+use upcall_shm::wire::{PacketCounts, PacketDestination, PacketQuota};
+use upcall_sys::OsError;
+use upcall_sys::early_drop::{AttachError, Destination, EarlyDrop, QuotaPages, Request};
+use upcall_sys::interface;
+use upcall_sys::placement::{Cpus, Placement};
+
+/// Slots for destinations, and [`SLOT_OTHERS`].
+pub(super) const SLOTS: u32 = quota_page::SLOT_MAX + 1;
+/// The slot of packets for destinations without a quota.
+pub(super) const SLOT_OTHERS: u32 = quota_page::SLOT_UNKNOWN;
+
+/// See the module's head. Dropping it ends all quotas there.
+pub(super) struct Interface {
+    name: String,
+    early_drop: EarlyDrop,
+    page: quota_page::Owner<QuotaPages>,
+}
+
+/// Why an interface cannot keep a quota.
+#[derive(Debug)]
+pub(crate) enum InterfaceError {
+    /// There is no such interface.
+    Missing(OsError),
+    /// The program was not attached.
+    Attach(AttachError),
+    /// The page does not have the layout of this version.
+    Page(LayoutError),
+    /// The numbers are no quota.
+    Quota(QuotaError),
+    /// The kernel refused.
+    Os(OsError),
+}
+
+impl fmt::Display for InterfaceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            InterfaceError::Missing(error) | InterfaceError::Os(error) => error.fmt(f),
+            InterfaceError::Attach(error) => error.fmt(f),
+            InterfaceError::Page(error) => error.fmt(f),
+            InterfaceError::Quota(error) => error.fmt(f),
+        }
+    }
+}
+
+impl core::error::Error for InterfaceError {
+    fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
+        Some(match self {
+            InterfaceError::Missing(error) | InterfaceError::Os(error) => error,
+            InterfaceError::Attach(error) => error,
+            InterfaceError::Page(error) => error,
+            InterfaceError::Quota(error) => error,
+        })
+    }
+}
+
+impl Interface {
+    /// Attaches the program to the driver of the interface `name`. Packets pass, except those
+    /// beyond `others`.
+    pub(super) fn attach(name: &str, others: Option<&PacketQuota>) -> Result<Self, InterfaceError> {
+        let index = interface::index(name).map_err(InterfaceError::Missing)?;
+        // Generic XDP costs the CPU about as much as it saves.
+        let early_drop =
+            EarlyDrop::attach(index, Request::Native).map_err(InterfaceError::Attach)?;
+        let pages = early_drop.map_quota_page().map_err(InterfaceError::Os)?;
+        let page = quota_page::Owner::new(pages).map_err(InterfaceError::Page)?;
+        if let Some(others) = others {
+            page.set_quota(SLOT_OTHERS, limit(others)?);
+        }
+        Ok(Interface { name: name.to_owned(), early_drop, page })
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Limits a destination by `slot`, which no destination has. If it fails, nothing has changed.
+    pub(super) fn set(&mut self, slot: u32, quota: &PacketQuota) -> Result<(), InterfaceError> {
+        let limit = limit(quota)?;
+        // The counts of a former destination end here. Then the quota comes first, so that the
+        // first packet has it.
+        self.page.clear(slot);
+        self.page.set_quota(slot, limit);
+        for key in keys(&quota.destination) {
+            if let Err(error) = self.early_drop.insert(key, slot) {
+                self.remove(slot, quota);
+                return Err(InterfaceError::Os(error));
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends the limit of a destination, and frees its slot.
+    pub(super) fn remove(&mut self, slot: u32, quota: &PacketQuota) {
+        for key in keys(&quota.destination) {
+            // No error is known; it would leave a limit until the program is detached.
+            if let Err(error) = self.early_drop.remove(key) {
+                let (event, name) = ("packet quotas", &self.name);
+                tracing::warn!(event, name, %error, "a packet quota is not removed");
+            }
+        }
+        self.page.clear(slot);
+    }
+
+    pub(super) fn counts(&self, slot: u32) -> PacketCounts {
+        let counters = self.page.counters(slot);
+        let dropped = counters.dropped + counters.contended + counters.undelivered;
+        PacketCounts { passed: counters.passed, dropped }
+    }
+
+    /// Where packets are dropped, in one line, with a warning if that is one of the CPUs
+    /// `protected`. Reads files of the kernel.
+    pub(super) fn place(&self, protected: &[u32]) -> String {
+        let (name, mode) = (&self.name, self.early_drop.mode());
+        let placement = match Placement::of(name) {
+            Ok(placement) => placement,
+            Err(error) => return format!("{name}: where drops run is not known: {error}"),
+        };
+        let line = placement.line(mode);
+        match taken(&placement.early_drop(mode), protected).as_slice() {
+            [] => format!("{name}: {line}"),
+            cpus => format!(
+                "{name}: {line}; WARNING: the daemon schedules {}, so a flood takes time of its \
+                 handlers and programs: let another CPU do it (interrupt affinity, `ethtool -L`)",
+                Cpus::Listed(cpus.to_vec())
+            ),
+        }
+    }
+}
+
+/// A quota as the page has it.
+fn limit(quota: &PacketQuota) -> Result<Quota, InterfaceError> {
+    let PacketQuota { interval_ns, depth, .. } = *quota;
+    Quota::new(interval_ns, 0, u64::from(depth)).map_err(InterfaceError::Quota)
+}
+
+/// The CPUs of `protected` on which packets are dropped for sure.
+fn taken(drops: &Cpus, protected: &[u32]) -> Vec<u32> {
+    match drops {
+        Cpus::Listed(cpus) => protected.iter().copied().filter(|cpu| cpus.contains(cpu)).collect(),
+        Cpus::Senders | Cpus::Unknown => Vec::new(),
+    }
+}
+
+/// The keys of a destination in the map of the program. Any address is one of each family.
+fn keys(destination: &PacketDestination) -> Vec<Destination> {
+    let PacketDestination { address, protocol, port } = *destination;
+    let addresses: &[IpAddr] = match Ipv6Addr::from(address) {
+        Ipv6Addr::UNSPECIFIED => {
+            &[IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V6(Ipv6Addr::UNSPECIFIED)]
+        }
+        address => &[IpAddr::V6(address)],
+    };
+    let key = |&address| Destination { address, protocol, port };
+    addresses.iter().map(key).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_protected_cpu_on_which_drops_run_is_found() {
+        let drops = Cpus::Listed(vec![0, 2]);
+        assert_eq!(taken(&drops, &[1, 2, 3]), [2]);
+        assert!(taken(&drops, &[1, 3]).is_empty());
+        assert!(taken(&Cpus::Senders, &[0]).is_empty());
+    }
+
+    #[test]
+    fn any_address_is_one_of_each_family() {
+        let any = PacketDestination { address: [0; 16], protocol: 17, port: 5004 };
+        let families: Vec<bool> = keys(&any).iter().map(|key| key.address.is_ipv4()).collect();
+        assert_eq!(families, [true, false]);
+        let mapped = Ipv4Addr::new(10, 0, 0, 2).to_ipv6_mapped();
+        let one = keys(&PacketDestination { address: mapped.octets(), ..any });
+        assert_eq!(one, [Destination { address: IpAddr::V6(mapped), protocol: 17, port: 5004 }]);
+    }
+}

@@ -1,0 +1,129 @@
+//! Requests for packet quotas, and the end of those of a connection.
+//!
+//! Part of the server's thread. [`PacketQuotas`](crate::packet_quotas::PacketQuotas) keeps the
+//! quotas on the interfaces. This module checks who may ask: root and the daemon's own user, since
+//! a quota limits whatever process receives at the destination.
+
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+
+use upcall_shm::wire::{
+    PacketDestination, PacketQuota, PacketQuotaCause, PacketQuotaReply, PacketQuotaRequest,
+    ToDomain,
+};
+use upcall_sys::process::effective_user;
+
+use super::daemon::Daemon;
+use super::event::DaemonEvent;
+use super::names::shown;
+use super::session::SessionEnd;
+use crate::packet_quotas::{Owner, PacketQuotaError};
+
+impl Daemon {
+    pub(super) fn handle_packet_quota_request(
+        &mut self,
+        session: u64,
+        request: PacketQuotaRequest,
+    ) -> Result<(), SessionEnd> {
+        let Some(client) = self.sessions.get(&session) else { return Ok(()) };
+        if client.domain.is_some() {
+            return Err(SessionEnd("a domain asked for a packet quota".to_owned()));
+        }
+        let answer = match request {
+            PacketQuotaRequest::Set { quota, name } => {
+                self.set_packet_quota(session, quota, shown(&name))
+            }
+            PacketQuotaRequest::Count { destination } => self.count_packets(session, destination),
+        };
+        let reply = answer.unwrap_or_else(|(cause, reason)| {
+            self.report_refusal(session, &reason);
+            PacketQuotaReply::Refused { cause, reason }
+        });
+        self.send(session, &ToDomain::PacketQuota(reply), &[])
+    }
+
+    fn set_packet_quota(
+        &mut self,
+        session: u64,
+        quota: PacketQuota,
+        name: String,
+    ) -> Result<PacketQuotaReply, (PacketQuotaCause, String)> {
+        let Some(client) = self.sessions.get_mut(&session) else {
+            return Err((PacketQuotaCause::NoRight, "its connection has ended".to_owned()));
+        };
+        let (uid, pid) = (client.credentials.uid, client.credentials.pid);
+        if ![0, effective_user()].contains(&uid) {
+            return Err((PacketQuotaCause::NoRight, no_right(uid)));
+        }
+        // The number of a process that has ended may belong to another one.
+        let is_here = client.process.has_exited() == Ok(false)
+            && network_namespace(&pid.to_string()) == network_namespace("self");
+        if !is_here {
+            return Err((PacketQuotaCause::OtherNamespace, OTHER_NAMESPACE.to_owned()));
+        }
+        let destination = quota.destination.to_string();
+        let owner = Owner { session, pid, name: name.clone() };
+        let set = self.packet_quotas.set(quota, owner, &self.config.cpus);
+        let places = set.map_err(|error| (cause_of(&error), error.to_string()))?;
+        client.has_packet_quotas = true;
+        // Relaxed: a count.
+        self.attached_ever.fetch_add(1, Ordering::Relaxed);
+        self.events.push(DaemonEvent::PacketQuotaSet {
+            pid,
+            name,
+            destination,
+            places: places.clone(),
+        });
+        Ok(PacketQuotaReply::Granted { places })
+    }
+
+    /// Ends the packet quotas of a session.
+    pub(super) fn end_packet_quotas(&mut self, session: u64, reason: &str) {
+        let quotas = self.packet_quotas.end(session);
+        if quotas > 0 {
+            let reason = reason.to_owned();
+            self.events.push(DaemonEvent::PacketQuotasEnded { quotas, reason });
+        }
+    }
+
+    fn count_packets(
+        &self,
+        session: u64,
+        destination: PacketDestination,
+    ) -> Result<PacketQuotaReply, (PacketQuotaCause, String)> {
+        let counts = self.packet_quotas.counts(session, destination);
+        let unknown = || {
+            let reason = "this connection has no quota for the destination".to_owned();
+            (PacketQuotaCause::Unknown, reason)
+        };
+        counts.map(PacketQuotaReply::Counted).ok_or_else(unknown)
+    }
+}
+
+const OTHER_NAMESPACE: &str = "the process is in another network namespace than the daemon: \
+                               start a daemon in that namespace (--socket)";
+
+/// The network namespace of a process; `None`: its file cannot be read.
+fn network_namespace(process: &str) -> Option<PathBuf> {
+    std::fs::read_link(format!("/proc/{process}/ns/net")).ok()
+}
+
+fn no_right(uid: u32) -> String {
+    format!(
+        "user {uid} has no right to packet quotas: root and the daemon's user {} have it, because \
+         a quota limits whatever process receives there",
+        effective_user()
+    )
+}
+
+fn cause_of(error: &PacketQuotaError) -> PacketQuotaCause {
+    match error {
+        PacketQuotaError::NoInterface => PacketQuotaCause::NoInterface,
+        PacketQuotaError::Interface { .. } => PacketQuotaCause::Interface,
+        PacketQuotaError::Taken { .. } => PacketQuotaCause::Taken,
+        PacketQuotaError::TooMany { .. } => PacketQuotaCause::Limit,
+        PacketQuotaError::Destination | PacketQuotaError::Interval | PacketQuotaError::Depth => {
+            PacketQuotaCause::Terms
+        }
+    }
+}
