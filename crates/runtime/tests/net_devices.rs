@@ -4,6 +4,8 @@
 //! A test of a real interface runs in a process with a network namespace of its own, which goes
 //! with the process.
 
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
+
 use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
@@ -250,7 +252,10 @@ fn frames_come_back_when_it_ends(mut pair: Pair, remove: impl Fn(&str)) {
                     }
                 }
                 match found {
-                    Some(DeviceError::Down(_)) => true,
+                    Some(DeviceError::Down(error)) => {
+                        println!("gone: {error}");
+                        true
+                    }
                     Some(other) => panic!("{other}"),
                     None => false,
                 }

@@ -20,7 +20,7 @@ pub enum Redirect {
 #[derive(Debug)]
 pub enum Chosen {
     /// The caller inserts [`XdpDevice::socket`] into the XDP program.
-    Xdp(XdpDevice),
+    Xdp(Box<XdpDevice>),
     /// Works without a program.
     Packet(FileDevice),
 }
@@ -29,7 +29,7 @@ impl Chosen {
     /// The device, whichever it is.
     pub fn into_device(self) -> Box<dyn Device + Send> {
         match self {
-            Chosen::Xdp(device) => Box::new(device),
+            Chosen::Xdp(device) => device,
             Chosen::Packet(device) => Box::new(device),
         }
     }
@@ -68,14 +68,14 @@ pub fn choose(
     let zero = match open(CopyMode::Zero) {
         Ok(device) => {
             let reason = "AF_XDP without a copy: the driver uses the frames itself".into();
-            return Ok(Choice { device: Chosen::Xdp(device), reason });
+            return Ok(Choice { device: Chosen::Xdp(Box::new(device)), reason });
         }
         Err(error) => error,
     };
     match open(CopyMode::Copy) {
         Ok(device) => {
             let reason = format!("AF_XDP with one copy: the driver cannot do without ({zero})");
-            Ok(Choice { device: Chosen::Xdp(device), reason })
+            Ok(Choice { device: Chosen::Xdp(Box::new(device)), reason })
         }
         Err(error) => packet(format!("packet socket: AF_XDP does not work here ({error})")),
     }
