@@ -34,6 +34,6 @@ pub use file::FileDevice;
 pub use memory::MemoryDevice;
 pub use port::{Port, Sent};
 pub use upcall_proto::link::LinkSpec;
-pub use upcall_shm::frames::account::{AccountError, Holder, Holdings};
+pub use upcall_shm::frames::account::{AccountError, Holder, HolderCounts};
 pub use upcall_shm::frames::{Account, Descriptor, FrameForm, FrameSize};
 pub use xdp::XdpDevice;

@@ -168,7 +168,7 @@ fn in_order_without_loss(mut pair: Pair) {
             wait_for(
                 || {
                     collect(port);
-                    port.account().holdings().sending == 0
+                    port.account().counts().sending == 0
                 },
                 "sent frames",
             );

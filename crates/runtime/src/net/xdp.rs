@@ -25,8 +25,11 @@ pub struct XdpDevice {
     form: FrameForm,
     /// Frames in the transmit ring or at the driver.
     sending: usize,
-    /// The error that the next call returns, because the frames of an earlier one were taken.
-    down: Option<OsError>,
+    /// The error of a wake-up that the next call returns, because the frames were taken. An
+    /// interface that is down may come up again.
+    late: Option<OsError>,
+    /// The kernel says only once that the interface is gone.
+    gone: Option<OsError>,
     _area: Arc<Area>,
 }
 
@@ -65,8 +68,19 @@ impl XdpDevice {
         let completion = consume(socket.completion(), Entries::Addresses)?;
         socket.bind(interface, queue, mode)?;
         let _area = area.clone();
-        let (sending, down) = (0, None);
-        Ok(XdpDevice { fill, received, transmit, completion, socket, form, sending, down, _area })
+        let (sending, late, gone) = (0, None, None);
+        Ok(XdpDevice {
+            fill,
+            received,
+            transmit,
+            completion,
+            socket,
+            form,
+            sending,
+            late,
+            gone,
+            _area,
+        })
     }
 
     /// The socket, for the XDP program.
@@ -87,7 +101,7 @@ impl XdpDevice {
                 // `take_sent` calls again.
                 Err(error) if upcall_sys::af_xdp::is_busy(error) => return,
                 Err(error) => {
-                    self.down = Some(error);
+                    self.late = Some(error);
                     return;
                 }
             }
@@ -118,17 +132,19 @@ impl Device for XdpDevice {
             self.received.release();
             return Ok(());
         }
-        match self.down {
-            Some(error) => return Err(error.into()),
-            None if self.fill.needs_wakeup() => self.socket.wake_receive()?,
-            // No ring tells that the interface is gone.
-            None => self.socket.check()?,
+        if let Some(error) = self.gone.or(self.late.take()) {
+            return Err(error.into());
         }
-        Ok(())
+        if self.fill.needs_wakeup() {
+            return Ok(self.socket.wake_receive()?);
+        }
+        // No ring tells that the interface is gone.
+        self.gone = self.socket.check().err();
+        self.gone.map_or(Ok(()), |error| Err(error.into()))
     }
 
     fn transmit(&mut self, _: Instant, parts: &[Descriptor]) -> Result<usize, DeviceError> {
-        if let Some(error) = self.down {
+        if let Some(error) = self.gone.or(self.late.take()) {
             return Err(error.into());
         }
         let mut taken = 0;
@@ -163,8 +179,11 @@ impl Device for XdpDevice {
         if taken == 0 && self.sending > 0 {
             self.wake_transmit();
         }
-        match self.down {
-            Some(error) if taken == 0 => Err(error.into()),
+        match self.gone.or(self.late) {
+            Some(error) if taken == 0 => {
+                self.late = None;
+                Err(error.into())
+            }
             _ => Ok(()),
         }
     }

@@ -62,7 +62,7 @@ impl core::error::Error for AccountError {}
 
 /// How many frames each kind of holder has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Holdings {
+pub struct HolderCounts {
     /// With nobody.
     pub free: u32,
     /// With the code of the owner.
@@ -158,8 +158,8 @@ impl Account {
     }
 
     /// Counts the frames of each holder. O(frames).
-    pub fn holdings(&self) -> Holdings {
-        let mut counts = Holdings::default();
+    pub fn counts(&self) -> HolderCounts {
+        let mut counts = HolderCounts::default();
         for holder in &self.holders {
             *match holder {
                 Holder::Free => &mut counts.free,
@@ -233,8 +233,8 @@ mod tests {
         account.hand_over(0, Holder::Flow(1), Holder::Sending(Some(1))).unwrap();
         assert_eq!(account.flow_is_gone(1), 3);
         assert_eq!(
-            account.holdings(),
-            Holdings { free: 2, flows: 1, sending: 1, ..Holdings::default() }
+            account.counts(),
+            HolderCounts { free: 2, flows: 1, sending: 1, ..HolderCounts::default() }
         );
         assert_eq!(account.sent(0), Ok(None));
         assert_eq!(account.flow_is_gone(2), 1);
@@ -244,22 +244,28 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_sequence_loses_a_frame(steps in prop::collection::vec((0u8..7, 0u32..8, 0u32..3), 0..200)) {
+        fn no_sequence_loses_a_frame(
+            steps in prop::collection::vec((0u8..7, 0u32..8, 0u32..3), 0..200),
+        ) {
             let mut account = Account::new(8);
             for (step, frame, flow) in steps {
                 // A refused change is part of the test: it changes nothing.
                 let _ = match step {
                     0 => account.take(Holder::Receiving).map(drop).ok_or(()),
                     1 => account.take(Holder::Flow(flow)).map(drop).ok_or(()),
-                    2 => account.hand_over(frame, Holder::Receiving, Holder::Flow(flow)).map_err(drop),
+                    2 => account
+                        .hand_over(frame, Holder::Receiving, Holder::Flow(flow))
+                        .map_err(drop),
                     3 => account
                         .hand_over(frame, Holder::Flow(flow), Holder::Sending(Some(flow)))
                         .map_err(drop),
                     4 => account.sent(frame).map(drop).map_err(drop),
                     5 => { account.flow_is_gone(flow); Ok(()) }
-                    _ => account.hand_over(frame, Holder::Flow(flow), Holder::Free).map_err(drop),
+                    _ => account
+                        .hand_over(frame, Holder::Flow(flow), Holder::Free)
+                        .map_err(drop),
                 };
-                let Holdings { free, owner, flows, receiving, sending } = account.holdings();
+                let HolderCounts { free, owner, flows, receiving, sending } = account.counts();
                 prop_assert_eq!(free + owner + flows + receiving + sending, 8);
                 prop_assert_eq!(free as usize, account.free.len());
             }

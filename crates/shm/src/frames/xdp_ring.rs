@@ -1,8 +1,8 @@
 //! The rings of an AF_XDP socket: queues between this process and the kernel.
 //!
 //! The runtime brings the memory and the places in it, which `upcall-sys` maps. The kernel is the
-//! peer. Its words are checked as those of any other: a ring of the kernel that is broken is a fault
-//! and no panic. No call makes a system call or allocates, and every call is wait-free.
+//! peer. Its words are checked as those of any other: a broken ring of the kernel is a fault and no
+//! panic. No call makes a system call or allocates, and every call is wait-free.
 //!
 //! ```text
 //!   ring         producer   consumer   an entry

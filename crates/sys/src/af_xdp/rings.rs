@@ -1,6 +1,6 @@
 //! The mappings of the four rings of a socket.
 
-use super::read;
+use super::options::read;
 use crate::OsError;
 use core::ptr::NonNull;
 use core::sync::atomic::AtomicU32;
