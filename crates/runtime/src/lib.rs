@@ -32,7 +32,7 @@
 //! | `watchdog` | the thread that lowers executors that do not yield |
 //! | `notify`, `mailbox`, `events` | what controllers and executors share |
 //! | `liveness` | the thread that notices the end of other processes |
-//! | [`load`], [`udp`], [`status`], [`program`], [`packet_quota`] | services that no executor uses |
+//! | [`load`], [`net`], [`udp`], [`status`], [`program`], [`packet_quota`] | services that no executor uses |
 //! | `domain` | a process among the domains of a daemon; its virtual processors |
 //! | `daemon_fault` | how a daemon broke the protocol |
 //! | `thread_error`, `reactor` | the thread that waits for the descriptors of tasks and user interrupts |
@@ -65,6 +65,7 @@ mod liveness;
 pub mod load;
 mod mailbox;
 mod need;
+pub mod net;
 mod notify;
 mod offence;
 pub mod packet_quota;

@@ -102,6 +102,12 @@ pub(crate) enum Edge {
     StreamGoneLoad,
     /// Stream: the fence of a source that goes to rest, before it looks at the level.
     StreamRestFence,
+    /// Frame queue: an index, as stored and as loaded.
+    FrameIndexStore,
+    FrameIndexLoad,
+    /// AF_XDP ring: an index, as stored and as loaded.
+    XdpIndexStore,
+    XdpIndexLoad,
 }
 
 /// A fence with the ordering `right`. A loom test can weaken it or leave it out.

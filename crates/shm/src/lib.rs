@@ -18,6 +18,7 @@
 //! | [`channel`] | events between a client and a service, with or without payload |
 //! | [`wire`] | the messages between a domain and the daemon |
 //! | [`stream`] | data, from one end of a FIFO to the other |
+//! | [`frames`] | frames of a network interface: area, queues, the kernel's rings, account |
 //! | [`wake_word`] | the word by which a thread notifies another one, awake or asleep |
 //!
 //! Turn page, user area and kernel area make up split-level scheduling (decision 0008). They number
@@ -26,6 +27,7 @@
 #![deny(unsafe_code)]
 
 pub mod channel;
+pub mod frames;
 pub mod inbox;
 pub mod io_events;
 pub mod kernel_area;

@@ -52,11 +52,22 @@ pub fn how_to_grant() -> Remedy {
 /// The remedy for a program that may not drop packets early ([`crate::early_drop`]). No limit of a
 /// user gives these rights.
 pub fn how_to_drop_early() -> Remedy {
-    let in_service = "in a systemd service with `AmbientCapabilities=CAP_BPF CAP_NET_ADMIN \
-                      CAP_PERFMON`";
+    how_to_grant_capabilities("cap_bpf,cap_net_admin,cap_perfmon")
+}
+
+/// The remedy for a program that may not read and write frames ([`crate::af_xdp`],
+/// [`crate::frame_file`]). No limit of a user gives these rights.
+pub fn how_to_use_frames() -> Remedy {
+    how_to_grant_capabilities("cap_net_admin,cap_net_raw")
+}
+
+/// The remedy for a program that lacks `capabilities`, which no limit gives.
+fn how_to_grant_capabilities(capabilities: &str) -> Remedy {
+    let ambient = capabilities.to_uppercase().replace(',', " ");
+    let in_service = format!("in a systemd service with `AmbientCapabilities={ambient}`");
     let ways = |file: Option<&Path>| match file {
         Some(file) => format!(
-            "grant it with `sudo setcap cap_bpf,cap_net_admin,cap_perfmon+ep {}` or {in_service}",
+            "grant it with `sudo setcap {capabilities}+ep {}` or {in_service}",
             shell_word(file)
         ),
         None => format!("grant it {in_service}"),

@@ -28,6 +28,8 @@
 //! | [`transfer`] | non-blocking reads and writes of bytes |
 //! | [`descriptors`] | the limit of open descriptors |
 //! | [`machine`] | a description of this machine |
+//! | [`af_xdp`] | frames of an interface by rings in shared memory |
+//! | [`frame_file`] | frames by one call each: TAP devices, packet sockets |
 //! | [`grant`] | one line of text on how to grant a missing right |
 
 #[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]
@@ -35,6 +37,7 @@ compile_error!(
     "upcall-sys supports 64-bit Linux only: it relies on the layout of control messages and times"
 );
 
+pub mod af_xdp;
 pub mod cgroup;
 pub mod clock;
 pub mod descriptors;
@@ -43,6 +46,7 @@ pub mod early_drop;
 mod error;
 #[cfg(test)]
 mod forked;
+pub mod frame_file;
 pub mod futex;
 pub mod grant;
 pub mod inheritance;

@@ -23,7 +23,7 @@ pub struct Payload<'a> {
 
 impl<'a> Payload<'a> {
     #[inline]
-    pub(super) fn new(words: &'a [AtomicU64], start: usize, len: usize) -> Self {
+    pub(crate) fn new(words: &'a [AtomicU64], start: usize, len: usize) -> Self {
         Payload { words, start, len }
     }
 

@@ -45,6 +45,7 @@ const RUNTIME: &[&str] = &[
     "liveness",
     // Services that no executor needs to know.
     "load",
+    "net",
     "udp",
     "daemon_fault",
     "status",

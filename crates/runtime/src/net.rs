@@ -1,0 +1,39 @@
+//! Network interfaces behind one trait, and the account of their frames
+//! (docs/decisions/0024-network.md, section 4).
+//!
+//! The owner of an interface makes a [`Device`] over an area of frames, and drives it through a
+//! [`Port`], which writes down who has each frame. Nothing here blocks, and no call of a real
+//! device allocates after it was made. It knows no protocol: a frame is bytes.
+//!
+//! ```text
+//!   Port                                    Device
+//!   (1) supply: free frames      ---->      may receive into them
+//!   (2) receive: parts           <----      frames that arrived
+//!   (3) release, or lend to a flow
+//!   (4) transmit: parts          ---->      sends them, in order
+//!   (5) collect                  <----      frames that were sent
+//!   (6) close: what the device still had is free again
+//! ```
+//!
+//! | device | where frames move | system calls |
+//! |---|---|---|
+//! | [`XdpDevice`] | the kernel writes the area; in copy mode with one copy | receive: none while frames come, 1 if there is none; transmit: 1 per 32 frames |
+//! | [`FileDevice`] (TAP, packet socket) | the kernel copies into the area | 1 per frame, and 1 that finds none |
+//! | [`MemoryDevice`] | a model of a wire, for tests | none |
+
+mod choice;
+mod device;
+mod file;
+mod memory;
+mod port;
+mod xdp;
+
+pub use choice::{Choice, Chosen, Redirect, choose};
+pub use device::{Area, Device, DeviceError, area};
+pub use file::FileDevice;
+pub use memory::MemoryDevice;
+pub use port::{Port, Sent};
+pub use upcall_proto::link::LinkSpec;
+pub use upcall_shm::frames::account::{AccountError, Holder, HolderCounts};
+pub use upcall_shm::frames::{Account, Descriptor, FrameForm, FrameSize};
+pub use xdp::XdpDevice;
