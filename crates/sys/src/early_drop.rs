@@ -95,7 +95,8 @@ pub struct EarlyDrop {
 impl EarlyDrop {
     /// Loads the program and attaches it to the interface with this index
     /// ([`crate::interface::index`]). There are no destinations yet, and no slot has a quota. So
-    /// every packet passes. Takes some milliseconds. Allocates.
+    /// every packet passes. Blocks for about 0.1 s, in which the kernel verifies the program.
+    /// Allocates.
     ///
     /// # Errors
     /// [`AttachError::Rights`] without `CAP_BPF`, `CAP_NET_ADMIN` and `CAP_PERFMON`.
