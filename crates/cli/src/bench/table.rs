@@ -68,9 +68,10 @@ figures for 60 s, scaled to the time of a cell.
 ";
 
 const FLOOD_COLUMNS: &str = "\
-A second: packets that the file sender sent; packets that each receiver processed, and those on
-time (within a period of their sending); drops of all. queue: since the queue to the receivers' CPU
-was full. quota: at the interface. background: its part of the CPU.
+A second: packets that the file sender sent (fewer than asked for, if its CPU can do no more);
+packets that each receiver processed, and those on time (within a period of their sending); drops of
+all. queue: since the queue to the receivers' CPU was full. quota: at the interface. background: its
+part of the CPU.
 ";
 
 /// A configuration, with a block of rows for each way of sending.
