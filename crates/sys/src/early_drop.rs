@@ -22,7 +22,7 @@ mod quota_pages;
 mod tests;
 
 pub use crate::placement::Mode;
-pub use error::AttachError;
+pub use error::EarlyDropError;
 pub use quota_pages::QuotaPages;
 
 use crate::OsError;
@@ -99,11 +99,11 @@ impl EarlyDrop {
     /// Allocates.
     ///
     /// # Errors
-    /// [`AttachError::Rights`] without `CAP_BPF`, `CAP_NET_ADMIN` and `CAP_PERFMON`.
-    /// [`AttachError::Busy`] if the interface has another XDP program. [`AttachError::Verifier`]
-    /// before Linux 5.18. [`AttachError::Os`] with `ENODEV` without such an
+    /// [`EarlyDropError::Rights`] without `CAP_BPF`, `CAP_NET_ADMIN` and `CAP_PERFMON`.
+    /// [`EarlyDropError::Busy`] if the interface has another XDP program. [`EarlyDropError::Verifier`]
+    /// before Linux 5.18. [`EarlyDropError::Os`] with `ENODEV` without such an
     /// interface, and with the driver's errno if it refuses [`Request::Native`].
-    pub fn attach(interface: u32, request: Request) -> Result<EarlyDrop, AttachError> {
+    pub fn attach(interface: u32, request: Request) -> Result<EarlyDrop, EarlyDropError> {
         let loaded = Loaded::load()?;
         let create = |mode| link::create(loaded.program()?, interface, mode);
         let (link, mode, native_refusal) = match request {
@@ -111,7 +111,7 @@ impl EarlyDrop {
             Request::Generic => (create(Mode::Generic)?, Mode::Generic, None),
             Request::Auto => match create(Mode::Native) {
                 Ok(link) => (link, Mode::Native, None),
-                Err(AttachError::Os(refusal)) => {
+                Err(EarlyDropError::Os(refusal)) => {
                     (create(Mode::Generic)?, Mode::Generic, Some(refusal))
                 }
                 Err(error) => return Err(error),
@@ -211,24 +211,24 @@ impl fmt::Debug for Loaded {
 }
 
 impl Loaded {
-    fn load() -> Result<Loaded, AttachError> {
+    fn load() -> Result<Loaded, EarlyDropError> {
         // The object has no types of its own, so nothing needs the kernel's. At this level the log
         // of a refusal is some lines long and has the reason.
         let mut loader = EbpfLoader::new();
         loader.btf(None).verifier_log_level(VerifierLogLevel::STATS);
         let mut object = loader.load(OBJECT).map_err(of_object)?;
-        let mut take = |name| object.take_map(name).ok_or(AttachError::Object(name));
+        let mut take = |name| object.take_map(name).ok_or(EarlyDropError::Object(name));
         let destinations = take("destinations")?.try_into().map_err(of_map)?;
         let sockets = take("sockets")?.try_into().map_err(of_map)?;
-        let Map::Array(slots) = take("slots")? else { return Err(AttachError::Object("slots")) };
-        let program = object.program_mut(PROGRAM).ok_or(AttachError::Object(PROGRAM))?;
+        let Map::Array(slots) = take("slots")? else { return Err(EarlyDropError::Object("slots")) };
+        let program = object.program_mut(PROGRAM).ok_or(EarlyDropError::Object(PROGRAM))?;
         let program: &mut Xdp = program.try_into().map_err(of_program)?;
         program.load().map_err(of_program)?;
         Ok(Loaded { object, destinations, slots, sockets })
     }
 
-    fn program(&self) -> Result<BorrowedFd<'_>, AttachError> {
-        let program = self.object.program(PROGRAM).ok_or(AttachError::Object(PROGRAM))?;
+    fn program(&self) -> Result<BorrowedFd<'_>, EarlyDropError> {
+        let program = self.object.program(PROGRAM).ok_or(EarlyDropError::Object(PROGRAM))?;
         Ok(program.fd().map_err(of_program)?.as_fd())
     }
 }

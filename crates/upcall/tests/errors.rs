@@ -16,6 +16,7 @@ use upcall::channel::{
 use upcall::discipline::RMDP;
 use upcall::io_events::{InterestError, PollerError};
 use upcall::load::LoadError;
+use upcall::packet_quota::{PacketQuotaCause, PacketQuotaError};
 use upcall::policy::ps::GroupError;
 use upcall::program::{ProgramError, RefusalCause, RefusedProgram};
 use upcall::qos::MapError;
@@ -33,13 +34,17 @@ use upcall::{
 };
 
 /// Errors between the crates, which no application receives.
-const INNER: [&str; 8] = [
+const INNER: [&str; 12] = [
+    "AccountError",
     "CgroupError",
     "DeadlineRefusal",
+    "DeviceError",
     "Divergence",
+    "EarlyDropError",
     "NoSlot",
     "ProgramRefusal",
     "PushError",
+    "QuotaError",
     "ReceiveError",
     "WireError",
 ];
@@ -109,6 +114,10 @@ fn shown() -> Vec<(&'static str, String, String)> {
         LoadError LoadError::System(os);
         MapError MapError::DelayMissing;
         OsError os;
+        PacketQuotaError PacketQuotaError::Refused {
+            cause: PacketQuotaCause::Taken,
+            reason: "the port is taken".to_owned(),
+        };
         ParamError ParamError::Period(Span::ZERO);
         PollerError PollerError::Os(os);
         IoPumpError IoPumpError::Open(not_shared());

@@ -48,6 +48,8 @@ fn run(workspace: &Workspace) -> Result<Verdict, Failure> {
         "-p",
         "upcall-core",
         "-p",
+        "upcall-proto",
+        "-p",
         "upcall-shm",
         "-p",
         "upcall-sys",

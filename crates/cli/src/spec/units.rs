@@ -108,7 +108,7 @@ pub fn parse_share(text: &str) -> Result<u32, UnitError> {
 /// Rounds up to a millionth a second, so that a reservation is never smaller than requested.
 ///
 /// # Errors
-/// The text is not 0 to [`RATE_MAX`].
+/// The text is not a rate of 0 to a billion a second.
 pub fn parse_rate(text: &str) -> Result<Rate, UnitError> {
     let error = |reason| UnitError::new(Quantity::Rate, reason, text);
     let in_number = |c: char| matches!(c, '0'..='9' | '.' | '-' | '+' | '/') || c.is_whitespace();

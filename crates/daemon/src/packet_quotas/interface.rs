@@ -7,7 +7,7 @@ use upcall_shm::LayoutError;
 use upcall_shm::quota_page::{self, Quota, QuotaError};
 use upcall_shm::wire::{PacketCounts, PacketDestination, PacketQuota};
 use upcall_sys::OsError;
-use upcall_sys::early_drop::{AttachError, Destination, EarlyDrop, QuotaPages, Request};
+use upcall_sys::early_drop::{EarlyDropError, Destination, EarlyDrop, QuotaPages, Request};
 use upcall_sys::interface;
 use upcall_sys::placement::{Cpus, Placement};
 
@@ -29,7 +29,7 @@ pub(crate) enum InterfaceError {
     /// There is no such interface.
     Missing(OsError),
     /// The program was not attached.
-    Attach(AttachError),
+    Attach(EarlyDropError),
     /// The page does not have the layout of this version.
     Page(LayoutError),
     /// The numbers are no quota.

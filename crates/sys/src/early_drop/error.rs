@@ -10,7 +10,7 @@ use std::io;
 
 /// Why the early drop could not be attached. Only `Verifier` has more than a few words.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum AttachError {
+pub enum EarlyDropError {
     /// A right was missing. [`crate::grant::how_to_drop_early`] says how to grant it.
     Rights(OsError),
     /// The interface, or one above it, has another XDP program. This crate replaces none.
@@ -23,33 +23,33 @@ pub enum AttachError {
     Os(OsError),
 }
 
-impl fmt::Display for AttachError {
+impl fmt::Display for EarlyDropError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            AttachError::Rights(error) => {
+            EarlyDropError::Rights(error) => {
                 write!(f, "{error}: the early drop needs CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON")
             }
-            AttachError::Busy(error) => {
+            EarlyDropError::Busy(error) => {
                 write!(f, "{error}: the interface has another XDP program")
             }
-            AttachError::Verifier(error, log) => {
+            EarlyDropError::Verifier(error, log) => {
                 write!(f, "{error}: the kernel refused the program of the early drop: {log}")
             }
-            AttachError::Object(part) => {
+            EarlyDropError::Object(part) => {
                 write!(f, "the compiled program of the early drop lacks `{part}`")
             }
-            AttachError::Os(error) => error.fmt(f),
+            EarlyDropError::Os(error) => error.fmt(f),
         }
     }
 }
 
-impl std::error::Error for AttachError {}
+impl std::error::Error for EarlyDropError {}
 
-impl From<OsError> for AttachError {
+impl From<OsError> for EarlyDropError {
     fn from(error: OsError) -> Self {
         match error.is_permission() {
-            true => AttachError::Rights(error),
-            false => AttachError::Os(error),
+            true => EarlyDropError::Rights(error),
+            false => EarlyDropError::Os(error),
         }
     }
 }
@@ -57,39 +57,39 @@ impl From<OsError> for AttachError {
 /// Bytes of the end of the verifier's log that an error keeps. The end has the reason.
 const LOG_BYTES_MAX: usize = 500;
 
-pub(super) fn of_object(error: EbpfError) -> AttachError {
+pub(super) fn of_object(error: EbpfError) -> EarlyDropError {
     match error {
         EbpfError::MapError(error) => of_map(error),
         EbpfError::ProgramError(error) => of_program(error),
         EbpfError::FileError { error, .. } => OsError::of_io("open(/sys)")(error).into(),
-        _ => AttachError::Object("a form that aya reads"),
+        _ => EarlyDropError::Object("a form that aya reads"),
     }
 }
 
-pub(super) fn of_map(error: MapError) -> AttachError {
+pub(super) fn of_map(error: MapError) -> EarlyDropError {
     match error {
         MapError::CreateError { io_error, .. } => {
             OsError::of_io("bpf(BPF_MAP_CREATE)")(io_error).into()
         }
         MapError::SyscallError(error) => OsError::of_io(error.call)(error.io_error).into(),
         MapError::IoError(error) => OsError::of_io("bpf(map)")(error).into(),
-        _ => AttachError::Object("a map of this type and size"),
+        _ => EarlyDropError::Object("a map of this type and size"),
     }
 }
 
-pub(super) fn of_program(error: ProgramError) -> AttachError {
+pub(super) fn of_program(error: ProgramError) -> EarlyDropError {
     match error {
         ProgramError::LoadError { io_error, verifier_log } => {
             let error = OsError::of_io("bpf(BPF_PROG_LOAD)")(io_error);
             match lacks_rights() {
-                true => AttachError::Rights(error),
-                false => AttachError::Verifier(error, end_of(&verifier_log.to_string())),
+                true => EarlyDropError::Rights(error),
+                false => EarlyDropError::Verifier(error, end_of(&verifier_log.to_string())),
             }
         }
         ProgramError::SyscallError(error) => OsError::of_io(error.call)(error.io_error).into(),
         ProgramError::MapError(error) => of_map(error),
         ProgramError::IOError(error) => OsError::of_io("bpf(program)")(error).into(),
-        _ => AttachError::Object("an XDP program"),
+        _ => EarlyDropError::Object("an XDP program"),
     }
 }
 

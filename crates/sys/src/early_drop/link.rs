@@ -3,7 +3,7 @@
 //! aya would fall back to netlink, whose attachment stays when the process ends. So this module
 //! makes the link itself.
 
-use super::{AttachError, Mode};
+use super::{EarlyDropError, Mode};
 use crate::OsError;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
@@ -27,7 +27,7 @@ pub(super) fn create(
     program: BorrowedFd<'_>,
     interface: u32,
     mode: Mode,
-) -> Result<OwnedFd, AttachError> {
+) -> Result<OwnedFd, EarlyDropError> {
     let flags = match mode {
         Mode::Native => XDP_FLAGS_DRV_MODE,
         Mode::Generic => XDP_FLAGS_SKB_MODE,
@@ -45,7 +45,7 @@ pub(super) fn create(
             let error = OsError::last("bpf(BPF_LINK_CREATE)");
             match error.raw_os_error() {
                 // EEXIST: a program of the other mode, or on a device above this one.
-                libc::EBUSY | libc::EEXIST => Err(AttachError::Busy(error)),
+                libc::EBUSY | libc::EEXIST => Err(EarlyDropError::Busy(error)),
                 // Also if there is no such interface.
                 libc::EINVAL => {
                     Err(crate::interface::name(interface).err().unwrap_or(error).into())

@@ -108,11 +108,11 @@ fn the_program_is_attached_as_long_as_its_owner() {
         assert_eq!((early.mode(), early.native_refusal()), (Mode::Native, None));
         assert!(has_program("ours"));
         let second = EarlyDrop::attach(ours, Request::Auto).unwrap_err();
-        assert!(matches!(second, AttachError::Busy(_)), "{second}");
+        assert!(matches!(second, EarlyDropError::Busy(_)), "{second}");
         drop(early);
         assert!(!has_program("ours"));
         let none = EarlyDrop::attach(1 << 30, Request::Auto).unwrap_err();
-        assert!(matches!(none, AttachError::Os(error) if error.raw_os_error() == libc::ENODEV));
+        assert!(matches!(none, EarlyDropError::Os(error) if error.raw_os_error() == libc::ENODEV));
     });
 }
 
@@ -122,13 +122,13 @@ fn a_driver_that_refuses_is_named_and_generic_mode_follows() {
     in_own_network(|| {
         let lo = index("lo").unwrap();
         let refused = EarlyDrop::attach(lo, Request::Native).unwrap_err();
-        assert!(matches!(refused, AttachError::Os(_)), "{refused}");
+        assert!(matches!(refused, EarlyDropError::Os(_)), "{refused}");
         let early = EarlyDrop::attach(lo, Request::Auto).unwrap();
         assert_eq!(early.mode(), Mode::Generic);
-        let AttachError::Os(refusal) = refused else { unreachable!("checked above") };
+        let EarlyDropError::Os(refusal) = refused else { unreachable!("checked above") };
         assert_eq!(early.native_refusal(), Some(refusal));
         let busy = EarlyDrop::attach(lo, Request::Generic).unwrap_err();
-        assert!(matches!(busy, AttachError::Busy(_)), "{busy}");
+        assert!(matches!(busy, EarlyDropError::Busy(_)), "{busy}");
     });
 }
 
@@ -300,7 +300,7 @@ fn as_owner() {
     let early = EarlyDrop::attach(index(&interface).unwrap(), Request::Auto);
     match &early {
         Ok(early) => println!("owner: {:?}", early.mode()),
-        Err(AttachError::Rights(error)) => println!("owner: no right: {error}"),
+        Err(EarlyDropError::Rights(error)) => println!("owner: no right: {error}"),
         Err(error) => println!("owner: {error}"),
     }
     if early.is_err() {
