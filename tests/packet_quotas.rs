@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use serde_json::Value;
 use support::{
-    Done, Running, UPCALL, UPCALLD, folder, is_alive, list, machine, number, signal, text,
+    Done, Running, UPCALL, UPCALLD, folder, is_alive, list, machine, number, signal, text, truth,
     wait_until,
 };
 
@@ -196,6 +196,7 @@ fn packets_beyond_a_quota_are_dropped_before_the_protocol_work() {
     };
     assert_eq!(of(&quotas, "udp:5004"), (10, 190));
     assert_eq!(of(&quotas, "udp:10.99.0.2:5006"), (0, 0));
+    assert!(quotas.iter().all(|quota| number(quota, "pid") == u64::from(program)));
     // Port 5005 has no quota, and loses nothing.
     assert_eq!(network.seen() - before, 60);
     signal(program, "TERM");
@@ -264,11 +265,16 @@ fn a_quota_ends_with_its_program_and_with_its_daemon_even_if_they_are_killed() {
     });
     network.start_daemon(&flags);
     assert!(is_alive(program));
+    // Another daemon does not restore the quota.
+    assert!(network.quotas().is_empty());
     signal(program, "TERM");
     let done = exec.finish();
     done.assert_code(&[143]);
     let report = report(&done);
-    assert!(list(&report, "receive")[0]["passed"].is_null(), "{report:#}");
+    let received = &list(&report, "receive")[0];
+    assert!(received["passed"].is_null(), "{report:#}");
+    assert!(!truth(received, "kept_to_end"));
+    assert!(done.stderr.contains("sleep runs on without its packet quota"), "{done:#?}");
 }
 
 #[test]

@@ -218,7 +218,7 @@ pub enum Command {
     /// Show the network interfaces, what each can do, and the packet quotas.
     #[command(after_help = NET_AFTER_HELP)]
     Net(NetArgs),
-    /// Run a program that nobody changed with a share of a CPU.
+    /// Run a program that nobody changed with a share of a CPU, or a limit of its packets.
     ///
     /// Admits the share beside all others, or refuses it with one that fits. Starts the
     /// program, waits for its end, and reports share, lag and waiting times beside what

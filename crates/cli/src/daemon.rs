@@ -204,7 +204,16 @@ pub fn serve(args: &DaemonArgs) -> Result<(), DaemonFailure> {
     let class = daemon.real_time();
     let class = class.map_or_else(|| "ordinary class".to_owned(), |class| class.to_string());
     let (policy, cost) = (args.policy.name, daemon.switch_cost());
-    let how = format!("on CPUs {cpus:?} by {policy}, hand-off {cost}, {class}");
+    let mut how = format!("on CPUs {cpus:?} by {policy}, hand-off {cost}, {class}");
+    if !args.interfaces.is_empty() {
+        how += &format!(", packet quotas on {}", args.interfaces.join(", "));
+    }
+    for name in &args.interfaces {
+        if let Err(error) = upcall_daemon::interface::index(name) {
+            let event = "interfaces";
+            tracing::warn!(event, name, %error, "interface {name}: {error}: packet quotas are refused");
+        }
+    }
     tracing::info!("{} {how}", socket.display());
     service::ready(&how);
     let stopper = daemon.stopper();
@@ -217,7 +226,7 @@ pub fn serve(args: &DaemonArgs) -> Result<(), DaemonFailure> {
             event,
             DaemonEvent::Detached { .. }
                 | DaemonEvent::ProgramEnded { .. }
-                | DaemonEvent::PacketQuotasEnded { .. }
+                | DaemonEvent::PacketQuotaEnded { .. }
         );
         if args.exit_when_idle && clients == 0 && is_end {
             stop(&stopper);

@@ -81,7 +81,7 @@ pub fn exec(args: &ExecArgs) -> Result<Exit, Failure> {
     if let Some(own) = &mut own {
         own.mark_attached();
     }
-    let receiving = match Receiving::begin(socket, args, &name)? {
+    let mut receiving = match Receiving::begin(socket, args, (held.pid(), &name))? {
         Ok(receiving) => receiving,
         Err(exit) => return Ok(exit),
     };
@@ -94,7 +94,7 @@ pub fn exec(args: &ExecArgs) -> Result<Exit, Failure> {
         Ok(program) => program,
         Err(exit) => return Ok(exit),
     };
-    let ended = signals.pass_on(&program, || watch.until_end(&program))?;
+    let ended = signals.pass_on(&program, || watch.until_end(&program, &mut receiving))?;
     let measured = Measured { receive: receiving.counts(), ..watch.measured(ended) };
     let exit = program.reap().map_err(Failure::of_error)?;
     let report = Report::new(&name, program.pid(), &need, exit, &measured);
@@ -171,7 +171,11 @@ impl<'w> Watch<'w> {
     }
 
     /// Samples until the process of the program has ended. Returns when it did.
-    fn until_end(&mut self, program: &RunningProgram) -> Result<Instant, Failure> {
+    fn until_end(
+        &mut self,
+        program: &RunningProgram,
+        receiving: &mut Receiving,
+    ) -> Result<Instant, Failure> {
         let mut next = self.begun;
         loop {
             // A sample that is late moves those after it.
@@ -183,6 +187,7 @@ impl<'w> Watch<'w> {
             if has_ended {
                 return Ok(now);
             }
+            receiving.take_news(self.name);
         }
     }
 

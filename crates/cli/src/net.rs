@@ -104,9 +104,9 @@ fn text(interfaces: &[Shown], quotas: Option<&[PacketQuotaStatus]>) -> String {
         text += &format!("{}: {reason}{}\n", show::visible(name), drops.unwrap_or_default());
     }
     text + &match quotas {
-        None => "\nNo daemon answers, so no quotas are shown.".to_owned(),
-        Some([]) => "\nThe daemon has no packet quotas.".to_owned(),
-        Some(quotas) => format!("\n{}", packet_quotas::table(quotas)),
+        None => "\nNo daemon answers, so no quotas are shown.\n".to_owned(),
+        Some([]) => "\nThe daemon has no packet quotas.\n".to_owned(),
+        Some(quotas) => format!("\n{}\n", packet_quotas::table(quotas)),
     }
 }
 

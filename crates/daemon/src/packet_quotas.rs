@@ -56,9 +56,17 @@ struct Held {
 #[derive(Clone, Debug)]
 pub(crate) struct Owner {
     pub(crate) session: u64,
+    /// The process of its program, for display.
     pub(crate) pid: u32,
     /// The name of its program, for display.
     pub(crate) name: String,
+}
+
+/// A quota that has ended.
+pub(crate) struct Ended {
+    pub(crate) name: String,
+    pub(crate) destination: PacketDestination,
+    pub(crate) counts: PacketCounts,
 }
 
 /// Why there is no quota.
@@ -170,15 +178,18 @@ impl PacketQuotas {
         Ok(places.collect::<Vec<_>>().join("\n"))
     }
 
-    /// Ends all quotas of a session. Returns how many there were.
-    pub(crate) fn end(&mut self, session: u64) -> usize {
+    /// Ends all quotas of a session. Returns them with their counts.
+    pub(crate) fn end(&mut self, session: u64) -> Vec<Ended> {
         let of_session = self.quotas.extract_if(.., |_, held| held.owner.session == session);
-        let ended: Vec<Held> = of_session.map(|(_, held)| held).collect();
-        for Held { quota, slot, .. } in &ended {
-            self.interfaces.iter_mut().for_each(|interface| interface.remove(*slot, quota));
+        let held: Vec<Held> = of_session.map(|(_, held)| held).collect();
+        let mut ended = Vec::new();
+        for Held { quota, slot, owner } in held {
+            let (destination, counts) = (quota.destination, self.counts_of(slot));
+            ended.push(Ended { name: owner.name, destination, counts });
+            self.interfaces.iter_mut().for_each(|interface| interface.remove(slot, &quota));
         }
         self.detach_without_quotas();
-        ended.len()
+        ended
     }
 
     /// The counts of a session's quota, on all interfaces. `None`: it has no such quota.
@@ -188,12 +199,17 @@ impl PacketQuotas {
         destination: PacketDestination,
     ) -> Option<PacketCounts> {
         let held = self.quotas.get(&destination).filter(|held| held.owner.session == session)?;
+        Some(self.counts_of(held.slot))
+    }
+
+    /// The counts of a slot, on all interfaces.
+    fn counts_of(&self, slot: u32) -> PacketCounts {
         let add = |sum: PacketCounts, of: PacketCounts| PacketCounts {
             passed: sum.passed.saturating_add(of.passed),
             dropped: sum.dropped.saturating_add(of.dropped),
         };
-        let each = self.interfaces.iter().map(|interface| interface.counts(held.slot));
-        Some(each.fold(PacketCounts::default(), add))
+        let each = self.interfaces.iter().map(|interface| interface.counts(slot));
+        each.fold(PacketCounts::default(), add)
     }
 
     /// The state of each quota on each interface.

@@ -8,7 +8,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::path::Path;
 
-use upcall_core::time::Span;
+use upcall_core::time::{Instant, Span};
 use upcall_shm::wire::{
     self, PacketDestination, PacketQuotaReply, PacketQuotaRequest, ToDaemon, ToDomain,
 };
@@ -135,8 +135,8 @@ impl PacketQuotaConnection {
     }
 
     /// Limits the packets of a destination to what its receiver can take: one packet in each period
-    /// and 10 % more, and ahead of that as many as come in 10 ms, and the burst. `name` is the
-    /// receiver's name, for display. Blocks until the daemon answers, at most 10 s; allocates. So
+    /// and 10 % more, and ahead of that as many as come in 10 ms, and the burst. `pid` and `name` are
+    /// the receiver's, for display. Blocks until the daemon answers, at most 10 s; allocates. So
     /// does the call below.
     ///
     /// # Errors
@@ -144,10 +144,11 @@ impl PacketQuotaConnection {
     pub fn limit(
         &self,
         need: &ReceiveNeed,
+        pid: u32,
         name: &str,
     ) -> Result<GrantedPacketQuota, PacketQuotaError> {
         let quota = quota_of(need);
-        let request = PacketQuotaRequest::Set { quota, name: name.to_owned() };
+        let request = PacketQuotaRequest::Set { quota, pid, name: name.to_owned() };
         match self.ask(request)? {
             PacketQuotaReply::Granted { places } => Ok(GrantedPacketQuota {
                 interval: Span::from_nanos(quota.interval_ns),
@@ -156,6 +157,12 @@ impl PacketQuotaConnection {
             }),
             other => Err(out_of_place(other)),
         }
+    }
+
+    /// Whether the daemon still keeps the quotas. Does not block; allocates.
+    pub fn is_kept(&self) -> bool {
+        // The daemon sends nothing unasked, so a message is a fault, and an end is one.
+        matches!(next_message(&self.connection, Instant::from_nanos(0)), Err(StatusError::Silent))
     }
 
     /// What the quota of a destination let pass and dropped so far.

@@ -31,6 +31,7 @@ Examples:
   upcall exec --share 20% --cpu 1 --json -- make -j4 2> log    the last line is the report
   upcall exec --deadline --cost 5ms --period 11ms -- ./mixer    one thread, no handlers
   upcall exec --weight 2 -- ./batch    twice what all other processes get of what is left
+  upcall exec --receive udp:5004@90/s --interfaces eth1 -- ./player    no share, no flood
   upcall exec --share 48% --receive udp:5004@90/s --interfaces eth1 -- ./player
 
 A share is kept whatever else runs on the CPU: at least f (t - B) - 2 q of any time t in
@@ -46,9 +47,12 @@ program. `upcall share` changes the share meanwhile.
 --receive keeps a flood off PROGRAM and off all others: packets for the port beyond the
 rate, and beyond a burst, are dropped in the driver of the interface, before any protocol
 work. Without it, a flood takes the CPU time of the programs that it interrupts, whatever
-their shares. PROGRAM needs no change. The quota is a tenth above RATE, and as many packets
-as come in 10 ms may come at once, and 2 more (burst=N: N more). What drops must not run on
-the CPU of PROGRAM: the command says where it runs, and `upcall net` shows it.
+their shares. PROGRAM needs no change. The quota is a tenth above RATE (90/s, 3/min, 50Hz).
+As many packets as come in 10 ms may come at once, and 2 more; burst=N: N in place of 2. A
+sender that sends several at once, such as a video frame, needs that. Packets that come by
+other interfaces pass. What drops must not run on the CPU of PROGRAM: the command says where
+it runs. In a network namespace start PROGRAM and its daemon by
+`nsenter --net=/run/netns/NAME`: `ip netns exec` hides the control groups.
 
 --deadline is for a program of one thread that starts no other: what it starts is
 ordinary. It costs all handlers: each of them waits while PROGRAM uses its cost, on
@@ -62,7 +66,7 @@ other users' daemons: do not use it beside them.
 Exit status:
   that of PROGRAM; 128 and the number of the signal that killed it
   2    bad usage, no daemon, or a right is missing; nothing was run
-  3    refused, with the share that fits; nothing was run
+  3    refused, with the share that fits, or the port has a quota; nothing was run
   126  PROGRAM cannot be executed
   127  PROGRAM was not found"
 );

@@ -27,7 +27,9 @@ pub fn short_duration(text: &str) -> Result<Span, String> {
 /// with `,burst=8` at its end or without. From one packet an hour to 10,000,000 a second.
 pub fn receive_need(text: &str) -> Result<ReceiveNeed, String> {
     const FORM: &str = "expected udp:PORT@RATE such as udp:5004@90/s";
-    let rest = text.strip_prefix("udp:").ok_or_else(|| format!("found no udp:, {FORM}"))?;
+    let rest = text
+        .strip_prefix("udp:")
+        .ok_or_else(|| format!("found no udp:, {FORM}; only UDP can be limited"))?;
     let (place, rest) = rest.split_once('@').ok_or_else(|| format!("found no @, {FORM}"))?;
     let (address, port) = match place.rsplit_once(':') {
         Some((address, port)) => (Some(address), port),

@@ -6,12 +6,14 @@
 use std::path::Path;
 
 use serde::Serialize;
+use upcall::OsError;
 use upcall::clock;
 use upcall::packet_quota::{
     GrantedPacketQuota, PacketQuotaCause, PacketQuotaConnection, PacketQuotaError, ReceiveNeed,
+    UdpDestination,
 };
 use upcall::program::{Exit as End, HeldProgram};
-use upcall::time::Instant;
+use upcall::time::Span;
 use upcall_cli::standard_error::say;
 
 use super::received::{Received, rate};
@@ -23,11 +25,16 @@ use crate::exit::{Exit, Failure};
 use crate::ps;
 use crate::show;
 
+/// How often the command looks whether the daemon still keeps the quotas.
+const NEWS_EVERY: Span = Span::from_millis(100);
+
 /// The quotas of a program that runs.
 pub struct Receiving {
     /// `None`: the program has no quotas.
     connection: Option<PacketQuotaConnection>,
     quotas: Vec<(ReceiveNeed, GrantedPacketQuota)>,
+    /// Whether the daemon has kept them so far.
+    is_kept: bool,
 }
 
 /// The object of `--json` for a program without a share.
@@ -59,16 +66,19 @@ impl Receiving {
     pub fn begin(
         socket: &Path,
         args: &ExecArgs,
-        name: &str,
+        (pid, name): (u32, &str),
     ) -> Result<Result<Receiving, Exit>, Failure> {
-        let mut receiving = Receiving { connection: None, quotas: Vec::new() };
+        let mut receiving = Receiving { connection: None, quotas: Vec::new(), is_kept: true };
         if args.receive.is_empty() {
             return Ok(Ok(receiving));
+        }
+        if let Some(twice) = named_twice(&args.receive) {
+            return Err(Failure::new(format_args!("upcall: --receive names {twice} twice")));
         }
         let connection = PacketQuotaConnection::open(socket);
         let connection = connection.map_err(|error| ps::failed_request(socket, error))?;
         for need in &args.receive {
-            match connection.limit(need, name) {
+            match connection.limit(need, pid, name) {
                 Ok(granted) => {
                     say_granted(need, &granted);
                     receiving.quotas.push((*need, granted));
@@ -86,6 +96,22 @@ impl Receiving {
         Ok(Ok(receiving))
     }
 
+    /// Says once if the daemon has ended, and with it the quotas of `name`, which runs on.
+    pub fn take_news(&mut self, name: &str) {
+        let Some(connection) = &self.connection else { return };
+        if !self.is_kept || connection.is_kept() {
+            return;
+        }
+        self.is_kept = false;
+        let destinations: Vec<String> =
+            self.quotas.iter().map(|(need, _)| need.destination.to_string()).collect();
+        say(format_args!(
+            "upcall: {name} runs on without its packet quota: the daemon has ended, and packets for \
+             {} are not limited any more",
+            destinations.join(", ")
+        ));
+    }
+
     /// What the quotas did so far.
     pub fn counts(&self) -> Vec<Received> {
         let of = |(need, granted): &(ReceiveNeed, GrantedPacketQuota)| {
@@ -95,6 +121,7 @@ impl Receiving {
                 destination: need.destination.to_string(),
                 interval_ns: granted.interval.as_nanos(),
                 depth: granted.depth,
+                kept_to_end: counts.is_some(),
                 passed: counts.map(|counts| counts.passed),
                 dropped: counts.map(|counts| counts.dropped),
             }
@@ -115,7 +142,7 @@ pub fn exec(
 ) -> Result<Exit, Failure> {
     let name = name_of(&args.program);
     let held = HeldProgram::new(&args.program).map_err(Failure::of_error)?;
-    let receiving = match Receiving::begin(socket, args, &name)? {
+    let mut receiving = match Receiving::begin(socket, args, (held.pid(), &name))? {
         Ok(receiving) => receiving,
         Err(exit) => return Ok(exit),
     };
@@ -129,8 +156,16 @@ pub fn exec(
         Ok(program) => program,
         Err(exit) => return Ok(exit),
     };
-    let ended = signals.pass_on(&program, || program.wait_until(Instant::FAR));
-    ended.map_err(Failure::of_error)?;
+    let ended = signals.pass_on(&program, || {
+        loop {
+            let has_ended = program.wait_until(clock::now() + NEWS_EVERY)?;
+            if has_ended {
+                return Ok(());
+            }
+            receiving.take_news(&name);
+        }
+    });
+    ended.map_err(|error: OsError| Failure::of_error(error))?;
     let duration_ns = clock::now().since(begun).as_nanos();
     let receive = receiving.counts();
     let pid = program.pid();
@@ -165,10 +200,19 @@ fn say_granted(need: &ReceiveNeed, granted: &GrantedPacketQuota) {
     let destination = need.destination;
     let limit = rate(granted.interval.as_nanos());
     let depth = granted.depth;
-    say(format_args!("upcall: {destination} gets at most {limit}, and {depth} packets ahead"));
+    say(format_args!(
+        "upcall: {destination} gets at most {limit}, and {depth} at once (burst=N changes that)"
+    ));
     for place in &granted.places {
         say(format_args!("upcall: {place}"));
     }
+}
+
+/// A destination that two needs name.
+fn named_twice(needs: &[ReceiveNeed]) -> Option<UdpDestination> {
+    let all = needs.iter().map(|need| need.destination).enumerate();
+    let mut twice = all.filter(|(at, of)| needs[..*at].iter().any(|need| need.destination == *of));
+    twice.next().map(|(_, destination)| destination)
 }
 
 fn say_refused(

@@ -39,7 +39,8 @@ next      time to the next release
 slack     least time from a job's end to its deadline; negative: a miss
 ready     the best activity of its domain, waiting for the CPU
 demoted   the watchdog put it into the ordinary class
-fault     the domain wrote an invalid value into its pages";
+fault     the domain wrote an invalid value into its pages
+packets   a packet quota: what passed and was dropped, a second";
 
 /// The order of the rows: largest values first, but smallest names and numbers first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -208,13 +209,14 @@ impl View {
                 )
             };
             Line::from(format!(
-                "packets {} on {} for {}: quota {}/s  passed {}  dropped {}",
+                "packets {} on {} for {}: quota {}/s  passed {}  dropped {}, in all {}",
                 of.quota.destination,
                 of.interface,
                 of.name,
                 ps::packet_quotas::rate(of.quota.interval_ns),
                 rate(|counts| counts.passed),
                 rate(|counts| counts.dropped),
+                of.counts.dropped,
             ))
         };
         let mut lines: Vec<_> = quotas.iter().take(QUOTAS_SHOWN).map(line).collect();

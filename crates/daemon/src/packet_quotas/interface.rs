@@ -7,7 +7,7 @@ use upcall_shm::LayoutError;
 use upcall_shm::quota_page::{self, Quota, QuotaError};
 use upcall_shm::wire::{PacketCounts, PacketDestination, PacketQuota};
 use upcall_sys::OsError;
-use upcall_sys::early_drop::{EarlyDropError, Destination, EarlyDrop, QuotaPages, Request};
+use upcall_sys::early_drop::{Destination, EarlyDrop, EarlyDropError, QuotaPages, Request};
 use upcall_sys::interface;
 use upcall_sys::placement::{Cpus, Placement};
 
@@ -41,7 +41,16 @@ pub(crate) enum InterfaceError {
 impl fmt::Display for InterfaceError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            InterfaceError::Missing(error) | InterfaceError::Os(error) => error.fmt(f),
+            InterfaceError::Missing(error) => write!(
+                f,
+                "no such interface in the daemon's network namespace (`upcall net` lists them): {error}"
+            ),
+            InterfaceError::Os(error) => error.fmt(f),
+            InterfaceError::Attach(EarlyDropError::Os(error)) => write!(
+                f,
+                "its driver does not run the program that drops packets (`upcall net` shows which \
+                 do): {error}"
+            ),
             InterfaceError::Attach(error) => error.fmt(f),
             InterfaceError::Page(error) => error.fmt(f),
             InterfaceError::Quota(error) => error.fmt(f),
@@ -120,7 +129,12 @@ impl Interface {
         let (name, mode) = (&self.name, self.early_drop.mode());
         let placement = match Placement::of(name) {
             Ok(placement) => placement,
-            Err(error) => return format!("{name}: where drops run is not known: {error}"),
+            Err(error) => {
+                return format!(
+                    "{name}: the quota holds, but where drops run is not known: {error}; /sys \
+                     shows another network namespace if it was mounted there"
+                );
+            }
         };
         let line = placement.line(mode);
         match taken(&placement.early_drop(mode), protected).as_slice() {

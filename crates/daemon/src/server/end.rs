@@ -30,7 +30,7 @@ impl Daemon {
         if let Some(program) = program {
             self.end_program(program, reason);
         }
-        self.end_packet_quotas(number, reason);
+        self.end_packet_quotas(number);
         // They have copies of the connection's descriptor. `closer` must have the last one.
         drop((connection_watch, status_reply));
         let Some(Attached { number, virtual_processors, .. }) = domain else {

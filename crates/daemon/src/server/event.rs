@@ -78,12 +78,16 @@ pub enum DaemonEvent {
         /// Where packets are dropped, a line for each interface.
         places: String,
     },
-    /// The packet quotas of a connection have ended.
-    PacketQuotasEnded {
-        /// How many there were.
-        quotas: usize,
-        /// The reason, in a few words.
-        reason: String,
+    /// A packet quota has ended with its connection.
+    PacketQuotaEnded {
+        /// The name of its program, as its user gave it.
+        name: String,
+        /// The destination, for people.
+        destination: String,
+        /// The packets that passed.
+        passed: u64,
+        /// The packets that were dropped.
+        dropped: u64,
     },
     /// The watchdog acted against a domain.
     Offence {
@@ -214,8 +218,9 @@ impl fmt::Display for DaemonEvent {
                 let places = places.replace('\n', "; ");
                 write!(f, "packet quota of {destination} for `{name}` (process {pid}): {places}")
             }
-            DaemonEvent::PacketQuotasEnded { quotas, reason } => {
-                write!(f, "{quotas} packet quotas ended: {reason}")
+            DaemonEvent::PacketQuotaEnded { name, destination, passed, dropped } => {
+                let packets = format_args!("{passed} passed, {dropped} were dropped");
+                write!(f, "packet quota of {destination} for `{name}` ended: {packets}")
             }
             DaemonEvent::Offence { domain, name, cpu, measure, held } => {
                 write!(f, "domain {domain} `{name}` kept CPU {cpu} for {held}: {measure}")
@@ -247,8 +252,9 @@ impl DaemonEvent {
             DaemonEvent::PacketQuotaSet { pid, name, destination, .. } => {
                 tracing::info!(event = "packet quota set", pid, name, destination, "{self}");
             }
-            DaemonEvent::PacketQuotasEnded { quotas, reason } => {
-                tracing::info!(event = "packet quotas ended", quotas, reason, "{self}");
+            DaemonEvent::PacketQuotaEnded { name, destination, passed, dropped } => {
+                let event = "packet quota ended";
+                tracing::info!(event, name, destination, passed, dropped, "{self}");
             }
             DaemonEvent::Refused { owner: Owner { pid, uid }, reason } => {
                 tracing::info!(event = "refused", pid, uid, reason, "{self}");

@@ -30,8 +30,8 @@ impl Daemon {
             return Err(SessionEnd("a domain asked for a packet quota".to_owned()));
         }
         let answer = match request {
-            PacketQuotaRequest::Set { quota, name } => {
-                self.set_packet_quota(session, quota, shown(&name))
+            PacketQuotaRequest::Set { quota, pid, name } => {
+                self.set_packet_quota(session, quota, (pid, shown(&name)))
             }
             PacketQuotaRequest::Count { destination } => self.count_packets(session, destination),
         };
@@ -46,7 +46,7 @@ impl Daemon {
         &mut self,
         session: u64,
         quota: PacketQuota,
-        name: String,
+        (program, name): (u32, String),
     ) -> Result<PacketQuotaReply, (PacketQuotaCause, String)> {
         let Some(client) = self.sessions.get_mut(&session) else {
             return Err((PacketQuotaCause::NoRight, "its connection has ended".to_owned()));
@@ -71,7 +71,7 @@ impl Daemon {
             return Err((PacketQuotaCause::OtherNamespace, OTHER_NAMESPACE.to_owned()));
         }
         let destination = quota.destination.to_string();
-        let owner = Owner { session, pid, name: name.clone() };
+        let owner = Owner { session, pid: program, name: name.clone() };
         let set = self.packet_quotas.set(quota, owner, &self.config.cpus);
         let places = set.map_err(|error| (cause_of(&error), error.to_string()))?;
         client.has_packet_quotas = true;
@@ -87,11 +87,14 @@ impl Daemon {
     }
 
     /// Ends the packet quotas of a session.
-    pub(super) fn end_packet_quotas(&mut self, session: u64, reason: &str) {
-        let quotas = self.packet_quotas.end(session);
-        if quotas > 0 {
-            let reason = reason.to_owned();
-            self.events.push(DaemonEvent::PacketQuotasEnded { quotas, reason });
+    pub(super) fn end_packet_quotas(&mut self, session: u64) {
+        for ended in self.packet_quotas.end(session) {
+            self.events.push(DaemonEvent::PacketQuotaEnded {
+                name: ended.name,
+                destination: ended.destination.to_string(),
+                passed: ended.counts.passed,
+                dropped: ended.counts.dropped,
+            });
         }
     }
 

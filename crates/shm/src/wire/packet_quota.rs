@@ -58,6 +58,8 @@ pub enum PacketQuotaRequest {
     Set {
         /// The quota.
         quota: PacketQuota,
+        /// The process of its program, for display.
+        pid: u32,
         /// The name of its program, for display.
         name: String,
     },
@@ -125,7 +127,7 @@ pub struct PacketQuotaStatus {
     pub quota: PacketQuota,
     /// What it let pass and dropped on this interface.
     pub counts: PacketCounts,
-    /// The process that asked for it.
+    /// The process of its program, as its user stated.
     pub pid: u32,
     /// When the daemon read the counts (`CLOCK_MONOTONIC`).
     pub at_ns: u64,
@@ -197,7 +199,11 @@ impl PacketQuota {
 impl PacketQuotaRequest {
     pub(super) fn encode(&self) -> Vec<u8> {
         match self {
-            PacketQuotaRequest::Set { quota, name } => encode(SET, &quota.words(), &[name]),
+            PacketQuotaRequest::Set { quota, pid, name } => {
+                let mut words = quota.words().to_vec();
+                words.push(u64::from(*pid));
+                encode(SET, &words, &[name])
+            }
             PacketQuotaRequest::Count { destination } => encode(COUNT, &destination.words(), &[]),
         }
     }
@@ -208,12 +214,13 @@ impl PacketQuotaRequest {
         texts: &mut VecDeque<String>,
     ) -> Result<Self, WireError> {
         let content = WireError::Content { kind };
-        match kind {
-            SET => Ok(PacketQuotaRequest::Set {
-                quota: PacketQuota::of(words, content)?,
+        match (kind, words) {
+            (SET, &[ref quota @ .., pid]) => Ok(PacketQuotaRequest::Set {
+                quota: PacketQuota::of(quota, content)?,
+                pid: narrow(pid, content)?,
                 name: texts.pop_front().ok_or(content)?,
             }),
-            COUNT => {
+            (COUNT, words) => {
                 let destination = PacketDestination::of(words, content)?;
                 Ok(PacketQuotaRequest::Count { destination })
             }

@@ -104,7 +104,7 @@ fn packet_quota() -> PacketQuota {
 fn packet_quota_requests() -> Vec<PacketQuotaRequest> {
     let quota = packet_quota();
     vec![
-        PacketQuotaRequest::Set { quota, name: "player".into() },
+        PacketQuotaRequest::Set { quota, pid: 4, name: "player".into() },
         PacketQuotaRequest::Count { destination: quota.destination },
     ]
 }
@@ -319,7 +319,7 @@ fn the_messages_of_packet_quotas_have_fixed_bytes() {
     let (high, low) = (0x0001_0203_0405_0607, 0x0809_0a0b_0c0d_0e0f);
     let rest = 17 << 16 | 5004;
     let golden = [
-        (64, content(&[high, low, rest, 11_111_111, 3], "player")),
+        (64, content(&[high, low, rest, 11_111_111, 3, 4], "player")),
         (65, [high, low, rest].map(u64::to_ne_bytes).concat()),
     ];
     for (request, (kind, content)) in packet_quota_requests().into_iter().zip(golden) {
@@ -349,7 +349,9 @@ fn the_messages_of_packet_quotas_have_fixed_bytes() {
 #[test]
 fn a_packet_quota_message_with_a_number_out_of_range_is_refused() {
     // (request, word, value): a protocol of more than a byte, and a depth of more than 32 bits.
-    for (request, word, value) in [(0, 2, 1 << 24), (1, 2, 1 << 24), (0, 4, 1 << 32)] {
+    for (request, word, value) in
+        [(0, 2, 1 << 24), (1, 2, 1 << 24), (0, 4, 1 << 32), (0, 5, 1 << 32)]
+    {
         let mut bytes = ToDaemon::PacketQuota(packet_quota_requests().remove(request)).encode();
         let at = 16 + 8 * word;
         bytes[at..at + 8].copy_from_slice(&u64::to_ne_bytes(value));

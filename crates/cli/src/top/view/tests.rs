@@ -289,11 +289,15 @@ fn packet_quotas_have_a_line_each_with_their_rates() {
         let lines = drawn(view, 118, 20);
         lines.iter().find(|line| line.starts_with("packets ")).cloned().unwrap_or_default()
     };
-    assert!(line(&mut view).ends_with("quota 99.0/s  passed -  dropped -"), "{}", line(&mut view));
+    assert!(
+        line(&mut view).ends_with("quota 99.0/s  passed -  dropped -, in all 100"),
+        "{}",
+        line(&mut view)
+    );
     view.take(Ok(with(60, 1_100, 1_500_000_000, 1)));
     let shown = line(&mut view);
     assert!(shown.starts_with("packets udp:5004 on eth1 for play"), "{shown}");
-    assert!(shown.ends_with("quota 99.0/s  passed 100/s  dropped 2000/s"), "{shown}");
+    assert!(shown.ends_with("quota 99.0/s  passed 100/s  dropped 2000/s, in all 1100"), "{shown}");
     view.take(Ok(with(0, 0, 0, QUOTAS_SHOWN + 2)));
     let lines = drawn(&mut view, 118, 20);
     assert!(lines.iter().any(|line| line == "and 2 more packet quotas (upcall net)"), "{lines:#?}");
