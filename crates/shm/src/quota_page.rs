@@ -20,7 +20,7 @@
 //!
 //! | bytes of a slot | words of 8 bytes, native order | written by |
 //! |---|---|---|
-//! | 0..64 | interval (ns; 0: no limit), step (ns), depth (ns; packets times interval), action (0 pass, 1 redirect to the socket in the upper half, 2 drop all), 4 reserved | owner |
+//! | 0..64 | interval (ns; 0: no limit), step (ns), depth (ns; packets times interval), action (0 pass, 1 redirect to the socket in the upper half, 2 drop all), generation (counts the destinations that had the slot), 3 reserved | owner |
 //! | 64..128 | next eligible time (ns), passed, dropped, contended, undelivered (packets), passed, dropped (bytes), reserved | program |
 //!
 //! Slot 0 is for packets to no known destination. Slot 1023 has the [`Outcomes`] instead.
@@ -190,13 +190,19 @@ impl<W: AsRef<[AtomicU64]>> Owner<W> {
         self.0.store(word_of(slot, word::ACTION), action.word(), Relaxed);
     }
 
-    /// Makes `slot` as it was at first: without limit, and all counts 0. No destination may have
-    /// the slot, because this also writes the program's line. Costs 16 stores.
+    /// Makes `slot` as it was at first: without limit, and all counts 0. Fragments that follow a
+    /// packet from before do not belong to it any more. No destination may have the slot, because
+    /// this also writes the program's line. Costs 16 stores and a load.
     ///
     /// # Panics
     /// If `slot` is greater than [`SLOT_MAX`].
     pub fn clear(&self, slot: u32) {
-        (0..SLOT_WORDS).for_each(|word| self.0.store(word_of(slot, word), 0, Relaxed));
+        // Relaxed: this end alone writes the word, and it hands nothing over.
+        let generation = self.0.load(word_of(slot, word::GENERATION), Relaxed).wrapping_add(1);
+        (0..SLOT_WORDS).for_each(|at| {
+            let value = if at == word::GENERATION { generation } else { 0 };
+            self.0.store(word_of(slot, at), value, Relaxed);
+        });
     }
 
     /// What became of the packets of `slot` so far. The counts need not be of the same moment.

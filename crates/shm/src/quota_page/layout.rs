@@ -45,7 +45,9 @@ struct OwnerLine {
     depth_ns: u64,
     /// Lower half: an `Action`. Upper half: the number of the socket.
     action: u64,
-    reserved: [u64; 4],
+    /// Counts the destinations that had the slot. Fragments of an earlier one do not count here.
+    generation: u64,
+    reserved: [u64; 3],
 }
 
 #[repr(C, align(64))]
@@ -100,6 +102,8 @@ pub(super) mod word {
     pub(crate) const STEP_NS: usize = owner(offset_of!(OwnerLine, step_ns));
     pub(crate) const DEPTH_NS: usize = owner(offset_of!(OwnerLine, depth_ns));
     pub(crate) const ACTION: usize = owner(offset_of!(OwnerLine, action));
+
+    pub(crate) const GENERATION: usize = owner(offset_of!(OwnerLine, generation));
 
     pub(crate) const NEXT_ELIGIBLE_NS: usize = program(offset_of!(ProgramLine, next_eligible_ns));
     pub(crate) const PASSED: usize = program(offset_of!(ProgramLine, passed));

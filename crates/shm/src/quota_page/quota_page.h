@@ -20,7 +20,8 @@ struct slot {
 	u64 step_ns;
 	u64 depth_ns;
 	u64 action;
-	u64 reserved_owner[4];
+	u64 generation;
+	u64 reserved_owner[3];
 	/* Written by the program. */
 	u64 next_eligible_ns;
 	u64 passed;

@@ -6,6 +6,7 @@
  *
  *   (1) not IP: pass          (2) discovery of IPv6: pass
  *   (3) malformed: slot 0     (4) later fragment: the slot of the first one
+ *       its destination is behind more headers than are read: drop
  *   (5) else the slot of the destination, or slot 0
  *   (6) charge the slot: pass, redirect or drop
  *
@@ -50,6 +51,7 @@ enum {
 static void *(*const bpf_map_lookup_elem)(void *map, const void *key) = (void *)1;
 static long (*const bpf_map_update_elem)(void *map, const void *key, const void *value,
 					 u64 flags) = (void *)2;
+static long (*const bpf_map_delete_elem)(void *map, const void *key) = (void *)3;
 static u64 (*const bpf_ktime_get_ns)(void) = (void *)5;
 static long (*const bpf_redirect_map)(void *map, u64 key, u64 flags) = (void *)51;
 static u64 (*const bpf_xdp_get_buff_len)(struct xdp_md *ctx) = (void *)188;
@@ -81,12 +83,17 @@ struct fragment_key {
 struct first_fragment {
 	u32 slot;
 	u32 is_lost;
+	/* Of the slot, when the fragment came. */
+	u64 generation;
+	u64 at_ns;
 };
 
 #define MAPPED SWAPPED32(0xffff)
 #define HEADERS_MAX 6
 #define VLAN_TAGS_MAX 2
 #define TRIES_MAX 16
+/* As the kernel: net.ipv4.ipfrag_time. */
+#define FRAGMENT_AGE_NS_MAX 30000000000ULL
 
 struct map SECTION("maps") destinations = {
 	.type = BPF_MAP_TYPE_HASH,
@@ -166,7 +173,7 @@ struct extension {
 enum { HOP_OPTIONS = 0, TCP = 6, UDP = 17, ROUTING = 43, FRAGMENT = 44, AUTHENTICATION = 51,
        ICMPV6 = 58, DESTINATION_OPTIONS = 60 };
 
-enum kind { NOT_IP, DISCOVERY, MALFORMED, WHOLE, FIRST_FRAGMENT, LATER_FRAGMENT };
+enum kind { NOT_IP, DISCOVERY, MALFORMED, HIDDEN, WHOLE, FIRST_FRAGMENT, LATER_FRAGMENT };
 
 struct packet {
 	struct destination destination;
@@ -273,6 +280,9 @@ INLINE enum kind parse_ipv6(struct packet *packet, void *at, void *end, u32 left
 
 	enum kind kind = WHOLE;
 	u8 next = header->next;
+	/* The kernel takes the length of the frame then, for jumbograms. */
+	if (!length && next == HOP_OPTIONS)
+		return HIDDEN;
 	copy_address(packet->destination.address, header->destination);
 	copy_address(packet->key.source, header->source);
 	copy_address(packet->key.destination, header->destination);
@@ -285,7 +295,7 @@ INLINE enum kind parse_ipv6(struct packet *packet, void *at, void *end, u32 left
 			return parse_transport(packet, at, end, left, header->hops, kind);
 		}
 		if (headers == HEADERS_MAX)
-			return MALFORMED;
+			return HIDDEN;
 		if (left < sizeof(*extension) || (void *)(extension + 1) > end)
 			return MALFORMED;
 		u32 bytes = extension_bytes(next, extension->length);
@@ -328,6 +338,9 @@ INLINE enum kind parse(struct packet *packet, void *at, void *end, u32 left)
 		at += sizeof(*tag);
 		left -= sizeof(*tag);
 	}
+	/* The kernel removes any number of tags without a number of a network. */
+	if (type == SWAPPED16(0x8100) || type == SWAPPED16(0x88a8))
+		return HIDDEN;
 	if (type == SWAPPED16(0x0800))
 		return parse_ipv4(packet, at, end, left);
 	if (type == SWAPPED16(0x86dd))
@@ -382,6 +395,16 @@ INLINE enum charge charge(struct slot *slot)
 INLINE void add(u64 *counter, u64 number)
 {
 	__sync_fetch_and_add(counter, number);
+}
+
+/* Whether fragments still follow `first`: it is not old, and its slot has the same destination. */
+INLINE int is_valid(struct first_fragment *first)
+{
+	u32 number = first->slot;
+	struct slot *slot = bpf_map_lookup_elem(&slots, &number);
+
+	return slot && READ_ONCE(slot->generation) == first->generation &&
+	       bpf_ktime_get_ns() - first->at_ns <= FRAGMENT_AGE_NS_MAX;
 }
 
 /* What happens to a packet of this slot. `is_lost`: its first fragment was dropped. */
@@ -441,9 +464,14 @@ int early_drop(struct xdp_md *ctx)
 	case MALFORMED:
 		add(&outcomes->malformed, 1);
 		break;
+	case HIDDEN:
+		/* Its destination may have a quota, so it must not get around it. */
+		add(&outcomes->malformed, 1);
+		is_lost = 1;
+		break;
 	case LATER_FRAGMENT: {
 		struct first_fragment *first = bpf_map_lookup_elem(&fragments, &packet.key);
-		if (first) {
+		if (first && is_valid(first)) {
 			number = first->slot;
 			is_lost = first->is_lost;
 			add(is_lost ? &outcomes->lost_fragments : &outcomes->known_fragments, 1);
@@ -461,8 +489,16 @@ int early_drop(struct xdp_md *ctx)
 	if (!slot)
 		return XDP_PASS;
 	int verdict = deliver(ctx, slot, is_lost, bytes);
-	if (kind == FIRST_FRAGMENT) {
-		struct first_fragment first = { .slot = number, .is_lost = verdict == XDP_DROP };
+	if (kind == FIRST_FRAGMENT && number == SLOT_UNKNOWN && verdict != XDP_DROP) {
+		/* Those that follow are of slot 0 in any case, and need no place in the map. */
+		bpf_map_delete_elem(&fragments, &packet.key);
+	} else if (kind == FIRST_FRAGMENT) {
+		struct first_fragment first = {
+			.slot = number,
+			.is_lost = verdict == XDP_DROP,
+			.generation = READ_ONCE(slot->generation),
+			.at_ns = bpf_ktime_get_ns(),
+		};
 		bpf_map_update_elem(&fragments, &packet.key, &first, 0);
 	}
 	return verdict;

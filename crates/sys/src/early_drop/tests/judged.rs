@@ -168,6 +168,7 @@ impl Judge {
             Kind::NotIp => (Some(NOT_IP), None, false),
             Kind::Discovery => (Some(DISCOVERY), None, false),
             Kind::Malformed => (Some(MALFORMED), Some(0), false),
+            Kind::Hidden => (Some(MALFORMED), Some(0), true),
             Kind::Whole(to) | Kind::First(to, _) => {
                 (None, Some(slot_of(&self.destinations, to)), false)
             }
@@ -195,7 +196,10 @@ impl Judge {
         let expected = self.expect(slot, is_lost, frame.len() as u64, (begun, ended), verdict);
         assert_eq!(verdict, expected, "slot {slot}, {what:?}: {frame:x?}");
         if let Kind::First(_, key) = what {
-            self.fragments.insert(key, (slot, verdict == DROP));
+            match (slot, verdict) {
+                (0, verdict) if verdict != DROP => drop(self.fragments.remove(&key)),
+                _ => drop(self.fragments.insert(key, (slot, verdict == DROP))),
+            }
         }
     }
 

@@ -17,6 +17,8 @@ pub enum Kind {
     NotIp,
     Discovery,
     Malformed,
+    /// The destination is behind more headers than the program reads.
+    Hidden,
     Whole(Destination),
     First(Destination, FragmentKey),
     Later(FragmentKey),
@@ -51,6 +53,7 @@ fn ethernet(frame: &[u8]) -> Option<Kind> {
         }
     }
     match ether_type {
+        0x8100 | 0x88a8 => Some(Kind::Hidden),
         0x0800 => ipv4(bytes),
         0x86dd => ipv6(bytes),
         _ => Some(Kind::NotIp),
@@ -91,12 +94,15 @@ fn ipv6(mut bytes: Bytes<'_>) -> Option<Kind> {
     let address = |at: usize| Ipv6Addr::from(<[u8; 16]>::try_from(&header[at..at + 16]).unwrap());
     let (from, to, hops) = (address(8), address(24), header[7]);
     let mut next = header[6];
+    if rest.0.is_empty() && next == 0 {
+        return Some(Kind::Hidden);
+    }
     let mut key = None;
     let mut extensions = 0;
     while [0, 43, 44, 51, 60].contains(&next) {
         extensions += 1;
         if extensions > 6 {
-            return None;
+            return Some(Kind::Hidden);
         }
         let start = rest.0.get(..8)?;
         let length = usize::from(start[1]);
