@@ -24,6 +24,7 @@ use upcall_shm::wire::{PacketCounts, PacketDestination, PacketQuota, PacketQuota
 use upcall_sys::clock;
 
 use upcall_core::time::Span;
+use upcall_shm::quota_page::{Quota, QuotaError};
 
 use interface::{Interface, InterfaceError, SLOT_OTHERS};
 
@@ -86,6 +87,8 @@ pub(crate) enum PacketQuotaError {
     Interval,
     /// The depth is 0, or too great.
     Depth,
+    /// So many packets at once, and so rarely, that their time is beyond all bounds.
+    Product(QuotaError),
 }
 
 impl fmt::Display for PacketQuotaError {
@@ -106,6 +109,7 @@ impl fmt::Display for PacketQuotaError {
                 "a quota needs a protocol and a port; `--other-packets` limits all others",
             ),
             PacketQuotaError::Interval => f.write_str("an interval of packets is 1 ns to 1 hour"),
+            PacketQuotaError::Product(error) => error.fmt(f),
             PacketQuotaError::Depth => write!(f, "a depth of packets is 1 to {DEPTH_MAX}"),
         }
     }
@@ -115,6 +119,7 @@ impl core::error::Error for PacketQuotaError {
     fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
         match self {
             PacketQuotaError::Interface { error, .. } => Some(error),
+            PacketQuotaError::Product(error) => Some(error),
             _ => None,
         }
     }
@@ -159,12 +164,16 @@ impl PacketQuotas {
         if !(1..=DEPTH_MAX).contains(&quota.depth) {
             return Err(PacketQuotaError::Depth);
         }
+        let product = Quota::new(quota.interval_ns, 0, quota.depth.into());
+        product.map_err(PacketQuotaError::Product)?;
+        let quota = PacketQuota { destination: canonical(quota.destination), ..quota };
         if let Some(Held { owner, .. }) = self.quotas.get(&quota.destination) {
             let name = owner.name.clone();
             return Err(PacketQuotaError::Taken { pid: owner.pid, name });
         }
         let slot = self.free_slot()?;
         self.attach()?;
+        self.attach_again()?;
         for at in 0..self.interfaces.len() {
             if let Err(error) = self.interfaces[at].set(slot, &quota) {
                 let name = self.interfaces[at].name().to_owned();
@@ -198,7 +207,10 @@ impl PacketQuotas {
         session: u64,
         destination: PacketDestination,
     ) -> Option<PacketCounts> {
-        let held = self.quotas.get(&destination).filter(|held| held.owner.session == session)?;
+        let held = self
+            .quotas
+            .get(&canonical(destination))
+            .filter(|held| held.owner.session == session)?;
         Some(self.counts_of(held.slot))
     }
 
@@ -256,9 +268,36 @@ impl PacketQuotas {
         Ok(())
     }
 
+    /// Attaches the program again where an interface was removed and made again under its name, with
+    /// all quotas. The counts there begin again.
+    fn attach_again(&mut self) -> Result<(), PacketQuotaError> {
+        for at in 0..self.interfaces.len() {
+            if self.interfaces[at].is_there() {
+                continue;
+            }
+            let name = self.interfaces[at].name().to_owned();
+            let error = |error| PacketQuotaError::Interface { name: name.clone(), error };
+            let mut again = Interface::attach(&name, self.others.as_ref()).map_err(error)?;
+            for Held { quota, slot, .. } in self.quotas.values() {
+                again.set(*slot, quota).map_err(error)?;
+            }
+            self.interfaces[at] = again;
+        }
+        Ok(())
+    }
+
     fn detach_without_quotas(&mut self) {
         if self.quotas.is_empty() {
             self.interfaces.clear();
         }
+    }
+}
+
+/// One form of each destination: any address is zeros, whatever its family.
+fn canonical(destination: PacketDestination) -> PacketDestination {
+    let any = std::net::Ipv4Addr::UNSPECIFIED.to_ipv6_mapped().octets();
+    match destination.address == any {
+        true => PacketDestination { address: [0; 16], ..destination },
+        false => destination,
     }
 }

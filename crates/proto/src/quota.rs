@@ -19,7 +19,8 @@ use upcall_core::time::{Instant, Span};
 /// One millionth, of which inflations are multiples.
 const PPM: u128 = 1_000_000;
 
-/// How many packets may pass. The fields are those of a slot of the quota page.
+/// How many packets may pass. The quota page has the same numbers, with the product of `depth` and
+/// `interval_ns` in place of `depth`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quota {
     /// 0, or the period in nanoseconds at whose multiples packets become eligible together.
@@ -68,6 +69,9 @@ impl Quota {
     /// must be dropped. `next_eligible_ns` is the word of state, 0 at first. Sums saturate, and
     /// nothing is dropped at the end of time. O(1).
     pub fn pass(&self, next_eligible_ns: u64, now_ns: u64) -> Option<u64> {
+        if self.interval_ns == 0 {
+            return Some(next_eligible_ns);
+        }
         let at = if self.step_ns > 0 { now_ns - now_ns % self.step_ns } else { now_ns };
         let next = next_eligible_ns.max(at).saturating_add(self.interval_ns);
         let ahead = self.interval_ns.saturating_mul(u64::from(self.depth.max(1)));
@@ -253,7 +257,8 @@ mod tests {
             if let Some(after) = quota.pass(next, now) {
                 prop_assert!(after >= next);
             }
-            prop_assert_eq!(Quota::UNLIMITED.pass(0, now), Some(now));
+            // Also after a limit that left an eligible time in the future.
+            prop_assert_eq!(Quota::UNLIMITED.pass(next, now), Some(next));
         }
     }
 }

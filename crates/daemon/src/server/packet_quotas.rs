@@ -134,8 +134,9 @@ fn cause_of(error: &PacketQuotaError) -> PacketQuotaCause {
         PacketQuotaError::Interface { .. } => PacketQuotaCause::Interface,
         PacketQuotaError::Taken { .. } => PacketQuotaCause::Taken,
         PacketQuotaError::TooMany { .. } => PacketQuotaCause::Limit,
-        PacketQuotaError::Destination | PacketQuotaError::Interval | PacketQuotaError::Depth => {
-            PacketQuotaCause::Terms
-        }
+        PacketQuotaError::Destination
+        | PacketQuotaError::Interval
+        | PacketQuotaError::Depth
+        | PacketQuotaError::Product(_) => PacketQuotaCause::Terms,
     }
 }
