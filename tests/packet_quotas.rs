@@ -183,8 +183,8 @@ fn program_of(exec: &mut Running) -> u32 {
     found.unwrap()
 }
 
-/// One packet each 50 minutes, and 10 ahead: 1 that may come within 10 ms, and the burst. So the counts
-/// do not depend on the time that the test takes.
+/// One packet each 50 minutes, and 10 ahead: 1 that may come within 10 ms, and the burst. So the
+/// counts do not depend on the time that the test takes.
 const QUOTA: &str = "udp:5004@0.0003/s,burst=9";
 
 #[test]

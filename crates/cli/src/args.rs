@@ -129,8 +129,8 @@ Examples:
   upcall net --json | jq '.packet_quotas[] | {destination, passed, dropped}'
   ip netns exec lab upcall net    the interfaces of another network namespace
 
-The path is the way that packets of the interface take best. \"AF_XDP\": between the driver and
-memory of the process. \"sockets\": through the kernel's protocols. Where the driver runs XDP, a
+The path is the best one that the driver allows. \"AF_XDP\": between the driver and memory of a
+process; no command takes it yet. \"sockets\": the kernel's protocols. Where the driver runs XDP, a
 daemon with `--interfaces` drops packets beyond a quota there (`upcall exec --receive`).
 
 Exit status:

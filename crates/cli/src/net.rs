@@ -20,7 +20,7 @@ use path::PacketPath;
 
 mod path;
 
-/// The output of `--json`. Documented in docs/observing.md.
+/// The output of `--json`. Documented in docs/contract.md.
 #[derive(Debug, Serialize)]
 struct Output {
     interfaces: Vec<Shown>,

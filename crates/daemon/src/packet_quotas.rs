@@ -268,8 +268,8 @@ impl PacketQuotas {
         Ok(())
     }
 
-    /// Attaches the program again where an interface was removed and made again under its name, with
-    /// all quotas. The counts there begin again.
+    /// Attaches the program again where an interface was removed and made again under its name,
+    /// with all quotas. The counts there begin again.
     fn attach_again(&mut self) -> Result<(), PacketQuotaError> {
         for at in 0..self.interfaces.len() {
             if self.interfaces[at].is_there() {

@@ -136,9 +136,9 @@ impl PacketQuotaConnection {
     }
 
     /// Limits the packets of a destination to what its receiver can take: one packet in each period
-    /// and 10 % more, and ahead of that as many as come in 10 ms, and the burst. `pid` and `name` are
-    /// the receiver's, for display. Blocks until the daemon answers, at most 10 s; allocates. So
-    /// does the call below.
+    /// and 10 % more, and ahead of that as many as come in 10 ms, and the burst. `pid` and `name`
+    /// are the receiver's, for display. Blocks until the daemon answers, at most 10 s; allocates.
+    /// So does the call below.
     ///
     /// # Errors
     /// See [`PacketQuotaError`].

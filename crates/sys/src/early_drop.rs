@@ -100,9 +100,9 @@ impl EarlyDrop {
     ///
     /// # Errors
     /// [`EarlyDropError::Rights`] without `CAP_BPF`, `CAP_NET_ADMIN` and `CAP_PERFMON`.
-    /// [`EarlyDropError::Busy`] if the interface has another XDP program. [`EarlyDropError::Verifier`]
-    /// before Linux 5.18. [`EarlyDropError::Os`] with `ENODEV` without such an
-    /// interface, and with the driver's errno if it refuses [`Request::Native`].
+    /// [`EarlyDropError::Busy`] if the interface has another XDP program.
+    /// [`EarlyDropError::Verifier`] before Linux 5.18. [`EarlyDropError::Os`] with `ENODEV` without
+    /// such an interface, and with the driver's errno if it refuses [`Request::Native`].
     pub fn attach(interface: u32, request: Request) -> Result<EarlyDrop, EarlyDropError> {
         let loaded = Loaded::load()?;
         let create = |mode| link::create(loaded.program()?, interface, mode);
