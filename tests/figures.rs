@@ -483,13 +483,11 @@ fn a_hand_off_between_processes_is_measured_between_processes() {
         number(&done.assert_code(&[0]).json(), "switch_cost_ns")
     };
     let in_one = DOMAINS.replace("domain = \"two\"", "domain = \"one\"");
-    // Two system calls and a switch by the kernel, compared with a return and a call. An unoptimised
-    // core decides as slowly as the kernel switches (5 to 13 us and 6 to 10 us were seen; optimised
-    // 3.1 to 7.3 us and 0.4 to 0.7 us).
+    // Two system calls and a switch by the kernel, compared with a return and a call. An
+    // unoptimised core decides as slowly as the kernel switches (5 to 13 us and 6 to 10 us were
+    // seen; optimised 3.1 to 7.3 us and 0.4 to 0.7 us).
     if cfg!(debug_assertions) {
-        return support::skipped(
-            "a debug build: its decision takes as long as the kernel's switch",
-        );
+        return support::skipped("a debug build: a decision takes as long as a switch");
     }
     // Both are measured, so other programs may disturb a try.
     support::assert_kept(a_cpu(), || {
