@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use upcall::discipline::{DISCIPLINES, Discipline};
-use upcall::packet_quota::{RECEIVE_PERIOD_MAX, RECEIVE_PERIOD_MIN, limit_of};
+use upcall::packet_quota::limit_of;
 use upcall::time::Span;
 use upcall_daemon::registry::Quota;
 use upcall_daemon::server::{
@@ -26,7 +26,7 @@ use upcall_daemon::server::{
 };
 
 use crate::cpu_lock::{CpuLockError, CpuLocks};
-use crate::spec::{parse_duration, parse_rate, parse_share};
+use crate::spec::{parse_duration, parse_packet_period, parse_share};
 
 pub use upcall_daemon::programs::supervise_if_asked;
 
@@ -380,14 +380,7 @@ fn duration(text: &str) -> Result<Span, String> {
 }
 
 fn other_packets(text: &str) -> Result<OtherPackets, String> {
-    let micro_hertz = parse_rate(text).map_err(|error| error.to_string())?.as_micro_hertz();
-    // The period rounds down: the limit is never smaller than asked for.
-    let period_ns = 1_000_000_000_000_000_u64.checked_div(micro_hertz);
-    let period = Span::from_nanos(period_ns.unwrap_or(u64::MAX));
-    if period < RECEIVE_PERIOD_MIN || period > RECEIVE_PERIOD_MAX {
-        return Err(format!("found {text}, expected 1 packet an hour to 10,000,000 a second"));
-    }
-    let (interval, depth) = limit_of(period, None);
+    let (interval, depth) = limit_of(parse_packet_period(text)?, None);
     Ok(OtherPackets(interval, depth))
 }
 

@@ -86,11 +86,7 @@ pub fn exec(args: &ExecArgs) -> Result<Exit, Failure> {
         Err(exit) => return Ok(exit),
     };
     let mut watch = Watch::begin(&name, &connection, admitted, held.pid());
-    if let Some(signal) = signals.first() {
-        // As if the program had got it before its first instruction.
-        return Ok(Exit::Program(128 + signal));
-    }
-    let program = match release(held, &name) {
+    let program = match release(held, &name, &mut signals) {
         Ok(program) => program,
         Err(exit) => return Ok(exit),
     };

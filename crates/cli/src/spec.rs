@@ -42,7 +42,7 @@ pub(crate) use source::quoted;
 pub use source::{FAULTS_MAX, Place, Source, SpecError};
 pub use stream::{Direction, Stream};
 pub use task::Task;
-pub use units::{parse_duration, parse_rate, parse_share};
+pub use units::{parse_duration, parse_packet_period, parse_share};
 
 use document::read_document;
 use source::Faults;

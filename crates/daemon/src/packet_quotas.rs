@@ -20,11 +20,10 @@
 use core::fmt;
 use std::collections::BTreeMap;
 
-use upcall_shm::wire::{PacketCounts, PacketDestination, PacketQuota, PacketQuotaStatus};
-use upcall_sys::clock;
-
 use upcall_core::time::Span;
 use upcall_shm::quota_page::{Quota, QuotaError};
+use upcall_shm::wire::{PacketCounts, PacketDestination, PacketQuota, PacketQuotaStatus};
+use upcall_sys::clock;
 
 use interface::{Interface, InterfaceError, SLOT_OTHERS};
 
@@ -41,7 +40,7 @@ pub(crate) struct PacketQuotas {
     names: Vec<String>,
     /// For all destinations without a quota. `None`: no limit.
     others: Option<PacketQuota>,
-    /// Empty without quotas.
+    /// In the order of their names. Empty without quotas.
     interfaces: Vec<Interface>,
     quotas: BTreeMap<PacketDestination, Held>,
 }
@@ -173,7 +172,6 @@ impl PacketQuotas {
         }
         let slot = self.free_slot()?;
         self.attach()?;
-        self.attach_again()?;
         for at in 0..self.interfaces.len() {
             if let Err(error) = self.interfaces[at].set(slot, &quota) {
                 let name = self.interfaces[at].name().to_owned();
@@ -253,37 +251,36 @@ impl PacketQuotas {
         (SLOT_OTHERS + 1..slots).find(is_free).ok_or(PacketQuotaError::TooMany { slots: slots - 1 })
     }
 
-    /// Attaches all interfaces, if none is.
+    /// Attaches each interface that is not attached, with all quotas. One may have been removed and
+    /// made again under its name; its counts begin again.
     fn attach(&mut self) -> Result<(), PacketQuotaError> {
         if self.names.is_empty() {
             return Err(PacketQuotaError::NoInterface);
         }
-        if self.interfaces.is_empty() {
-            let attach = |name: &String| {
-                let error = |error| PacketQuotaError::Interface { name: name.clone(), error };
-                Interface::attach(name, self.others.as_ref()).map_err(error)
-            };
-            self.interfaces = self.names.iter().map(attach).collect::<Result<_, _>>()?;
+        for at in 0..self.names.len() {
+            if self.interfaces.get(at).is_some_and(Interface::is_there) {
+                continue;
+            }
+            match self.attached(&self.names[at]) {
+                Ok(new) if at < self.interfaces.len() => self.interfaces[at] = new,
+                Ok(new) => self.interfaces.push(new),
+                Err(error) => {
+                    self.detach_without_quotas();
+                    let name = self.names[at].clone();
+                    return Err(PacketQuotaError::Interface { name, error });
+                }
+            }
         }
         Ok(())
     }
 
-    /// Attaches the program again where an interface was removed and made again under its name,
-    /// with all quotas. The counts there begin again.
-    fn attach_again(&mut self) -> Result<(), PacketQuotaError> {
-        for at in 0..self.interfaces.len() {
-            if self.interfaces[at].is_there() {
-                continue;
-            }
-            let name = self.interfaces[at].name().to_owned();
-            let error = |error| PacketQuotaError::Interface { name: name.clone(), error };
-            let mut again = Interface::attach(&name, self.others.as_ref()).map_err(error)?;
-            for Held { quota, slot, .. } in self.quotas.values() {
-                again.set(*slot, quota).map_err(error)?;
-            }
-            self.interfaces[at] = again;
+    /// An interface with all quotas.
+    fn attached(&self, name: &str) -> Result<Interface, InterfaceError> {
+        let mut interface = Interface::attach(name, self.others.as_ref())?;
+        for Held { quota, slot, .. } in self.quotas.values() {
+            interface.set(*slot, quota)?;
         }
-        Ok(())
+        Ok(interface)
     }
 
     fn detach_without_quotas(&mut self) {

@@ -19,7 +19,7 @@ pub use upcall_shm::wire::{PacketCounts, PacketQuotaCause};
 
 use crate::clock;
 use crate::daemon_fault::DaemonFault;
-use crate::status::{StatusError, connect, next_message};
+use crate::status::{StatusError, ask, connect, next_message};
 
 /// How long the daemon, an ordinary thread, may take for an answer.
 const ANSWER_WITHIN: Span = Span::from_secs(10);
@@ -180,13 +180,8 @@ impl PacketQuotaConnection {
 
     /// Sends a request, and returns the reply. A refusal is an error.
     fn ask(&self, request: PacketQuotaRequest) -> Result<PacketQuotaReply, PacketQuotaError> {
-        let sent = self.connection.send(&ToDaemon::PacketQuota(request).encode(), &[]);
-        let reply = next_message(&self.connection, clock::now() + ANSWER_WITHIN);
-        if reply.is_err() {
-            // A daemon that refuses the connection may have answered and closed it before.
-            sent.map_err(StatusError::from)?;
-        }
-        match reply? {
+        let until = clock::now() + ANSWER_WITHIN;
+        match ask(&self.connection, &ToDaemon::PacketQuota(request), until)? {
             ToDomain::PacketQuota(PacketQuotaReply::Refused { cause, reason }) => {
                 Err(PacketQuotaError::Refused { cause, reason })
             }

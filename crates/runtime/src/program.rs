@@ -23,7 +23,7 @@ pub use upcall_sys::process::{Exit, Signal};
 
 use crate::clock;
 use crate::daemon_fault::DaemonFault;
-use crate::status::{StatusError, connect, next_message};
+use crate::status::{StatusError, ask, connect, next_message};
 
 mod lag;
 mod usage;
@@ -171,13 +171,8 @@ impl ProgramConnection {
 
     /// Sends a request, and returns the reply. A refusal is an error.
     fn ask(&self, request: ProgramRequest) -> Result<ProgramReply, ProgramError> {
-        let sent = self.connection.send(&ToDaemon::Program(request).encode(), &[]);
-        let reply = next_message(&self.connection, clock::now() + ANSWER_WITHIN);
-        if reply.is_err() {
-            // A daemon that refuses the connection may have answered and closed it before.
-            sent.map_err(StatusError::from)?;
-        }
-        match reply? {
+        let until = clock::now() + ANSWER_WITHIN;
+        match ask(&self.connection, &ToDaemon::Program(request), until)? {
             ToDomain::Program(ProgramReply::Refused(refused)) => {
                 Err(ProgramError::Refused(refused))
             }

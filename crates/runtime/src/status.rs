@@ -172,15 +172,10 @@ impl From<WireError> for StatusError {
 pub fn status(socket: &Path) -> Result<Status, StatusError> {
     let until = clock::now() + ANSWER_WITHIN;
     let connection = connect(socket, until)?;
-    let sent = connection.send(&ToDaemon::Inspect.encode(), &[]);
+    let mut message = ask(&connection, &ToDaemon::Inspect, until)?;
     let mut status = Status::default();
-    let mut part = next_part(&connection, until);
-    if part.is_err() {
-        // A daemon that refuses the connection may have answered and closed it before.
-        sent?;
-    }
-    while status.take(part?)? {
-        part = next_part(&connection, until);
+    while status.take(part_of(message)?)? {
+        message = next_message(&connection, until)?;
     }
     Ok(status)
 }
@@ -297,12 +292,27 @@ pub(crate) fn connect(socket: &Path, until: Instant) -> Result<Connection, Statu
         .map_err(|error| StatusError::Connect { path: socket.to_owned(), error })
 }
 
-/// The next part of the answer. Blocks until it is there.
-fn next_part(connection: &Connection, until: Instant) -> Result<StatusPart, StatusError> {
-    match next_message(connection, until)? {
+fn part_of(message: ToDomain) -> Result<StatusPart, StatusError> {
+    match message {
         ToDomain::Status(part) => Ok(part),
         other => Err(DaemonFault::out_of_place(other).into()),
     }
+}
+
+/// Sends a request of a process that is not a domain, and returns the first message of the answer.
+/// Blocks until it is there.
+pub(crate) fn ask(
+    connection: &Connection,
+    request: &ToDaemon,
+    until: Instant,
+) -> Result<ToDomain, StatusError> {
+    let sent = connection.send(&request.encode(), &[]);
+    let reply = next_message(connection, until);
+    if reply.is_err() {
+        // A daemon that refuses the connection may have answered and closed it before.
+        sent?;
+    }
+    reply
 }
 
 /// The next message to a process that is not a domain. Blocks until it is there. A rejection is an

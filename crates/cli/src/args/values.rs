@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use upcall::admission::Share;
-use upcall::packet_quota::{RECEIVE_PERIOD_MAX, RECEIVE_PERIOD_MIN, ReceiveNeed, UdpDestination};
+use upcall::packet_quota::{ReceiveNeed, UdpDestination};
 use upcall::time::Span;
 
 use crate::spec;
@@ -46,13 +46,7 @@ pub fn receive_need(text: &str) -> Result<ReceiveNeed, String> {
         Ok(burst) if burst <= BURST_MAX => Ok(burst),
         _ => Err(format!("found burst={text}, expected 0 to {BURST_MAX}")),
     });
-    let micro_hertz = spec::parse_rate(rate).map_err(|error| error.to_string())?.as_micro_hertz();
-    // The period rounds down: a quota is never smaller than asked for.
-    let period_ns = 1_000_000_000_000_000_u64.checked_div(micro_hertz);
-    let period = Span::from_nanos(period_ns.unwrap_or(u64::MAX));
-    if period < RECEIVE_PERIOD_MIN || period > RECEIVE_PERIOD_MAX {
-        return Err(format!("found {rate}, expected 1 packet an hour to 10,000,000 a second"));
-    }
+    let period = spec::parse_packet_period(rate)?;
     let destination = UdpDestination { address, port };
     Ok(ReceiveNeed { destination, period, burst: burst.transpose()? })
 }
@@ -79,6 +73,7 @@ pub fn share(text: &str) -> Result<Share, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use upcall::packet_quota::RECEIVE_PERIOD_MIN;
 
     #[test]
     fn a_receive_need_has_a_port_a_rate_and_perhaps_an_address_and_a_burst() {

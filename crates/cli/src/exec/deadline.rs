@@ -66,12 +66,8 @@ pub fn exec(args: &ExecArgs) -> Result<Exit, Failure> {
         Err(ProgramError::Refused(refused)) => return say_not_run(args, &name, &refused),
         Err(error) => return Err(Failure::of_error(error)),
     }
-    if let Some(signal) = signals.first() {
-        // As if the program had got it before its first instruction.
-        return Ok(Exit::Program(128 + signal));
-    }
     let begun = clock::now();
-    let program = match release(held, &name) {
+    let program = match release(held, &name, &mut signals) {
         Ok(program) => program,
         Err(exit) => return Ok(exit),
     };

@@ -147,12 +147,8 @@ pub fn exec(
         Err(exit) => return Ok(exit),
     };
     mark_attached();
-    if let Some(signal) = signals.first() {
-        // As if the program had got it before its first instruction.
-        return Ok(Exit::Program(128 + signal));
-    }
     let begun = clock::now();
-    let program = match release(held, &name) {
+    let program = match release(held, &name, &mut signals) {
         Ok(program) => program,
         Err(exit) => return Ok(exit),
     };

@@ -7,6 +7,7 @@ use std::path::Path;
 use upcall::program::{HeldProgram, RefusedProgram, RunningProgram};
 use upcall_cli::standard_error::say;
 
+use super::signals::Signals;
 use crate::args::ExecArgs;
 use crate::exit::{Exit, Failure};
 use crate::program_request::{self, Refusal};
@@ -16,8 +17,16 @@ const NOT_EXECUTABLE: u8 = 126;
 /// The exit status of a program that is not there, as of env(1).
 const NOT_FOUND: u8 = 127;
 
-/// Lets the program run. If it cannot, says so, and returns how the command ends.
-pub fn release(held: HeldProgram, name: &str) -> Result<RunningProgram, Exit> {
+/// Lets the program run. If it cannot, says so, and returns how the command ends. After a signal it
+/// does not run, as if it had got the signal before its first instruction.
+pub fn release(
+    held: HeldProgram,
+    name: &str,
+    signals: &mut Signals,
+) -> Result<RunningProgram, Exit> {
+    if let Some(signal) = signals.first() {
+        return Err(Exit::Program(128 + signal));
+    }
     held.release().map_err(|error| {
         say(format_args!("upcall: {name}: {error}"));
         Exit::Program(if error.is_not_found() { NOT_FOUND } else { NOT_EXECUTABLE })

@@ -7,6 +7,7 @@
 //! Only errors allocate. The caller checks ranges that depend on the key.
 
 use core::fmt;
+use upcall::packet_quota::{RECEIVE_PERIOD_MAX, RECEIVE_PERIOD_MIN};
 use upcall::qos::Rate;
 use upcall::time::Span;
 
@@ -101,6 +102,21 @@ pub fn parse_share(text: &str) -> Result<u32, UnitError> {
     match u32::try_from(exact(Quantity::Share, text)?) {
         Ok(ppm) if ppm <= SHARE_PPM_MAX => Ok(ppm),
         _ => Err(error(Reason::TooLarge)),
+    }
+}
+
+/// The time between two packets of a rate: from one packet an hour to 10,000,000 a second. Rounds
+/// down, so that a limit is never smaller than asked for.
+///
+/// # Errors
+/// The text is no such rate: as one line.
+pub fn parse_packet_period(text: &str) -> Result<Span, String> {
+    let micro_hertz = parse_rate(text).map_err(|error| error.to_string())?.as_micro_hertz();
+    let period_ns = 1_000_000_000_000_000_u64.checked_div(micro_hertz);
+    let period = Span::from_nanos(period_ns.unwrap_or(u64::MAX));
+    match period < RECEIVE_PERIOD_MIN || period > RECEIVE_PERIOD_MAX {
+        true => Err(format!("found {text}, expected 1 packet an hour to 10,000,000 a second")),
+        false => Ok(period),
     }
 }
 
