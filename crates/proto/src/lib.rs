@@ -13,6 +13,7 @@
 //! | [`quota`] | how many packets of a destination pass |
 //! | [`queues`] | bounded queues and their counts |
 //! | [`schedule`] | which packet is processed next |
+//! | [`transmit`] | which flow sends next |
 //! | [`weight`] | what the protocol activity needs of the CPU |
 //! | [`link`] | a wire with faults |
 //!
@@ -48,4 +49,5 @@ pub mod queues;
 pub mod quota;
 pub mod schedule;
 mod seeded;
+pub mod transmit;
 pub mod weight;

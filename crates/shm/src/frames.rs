@@ -22,6 +22,7 @@
 pub mod account;
 mod area;
 mod descriptor;
+mod note;
 pub mod queue;
 #[cfg(not(loom))]
 #[cfg(test)]
@@ -31,3 +32,4 @@ pub mod xdp_ring;
 pub use account::Account;
 pub use area::FrameArea;
 pub use descriptor::{Descriptor, FrameForm, FrameSize};
+pub use note::{HEADROOM_BYTES, NOTE_BYTES, Note, NoteKind};

@@ -1,6 +1,7 @@
 //! The memory of the frames.
 
 use super::descriptor::{Descriptor, FrameForm};
+use super::note::Note;
 use crate::stream::Payload;
 use crate::words::{Kind, Words};
 use crate::{AtomicU64, LayoutError, PeerFault};
@@ -43,6 +44,31 @@ impl<W: AsRef<[AtomicU64]>> FrameArea<W> {
     pub fn part(&self, part: Descriptor) -> Result<Payload<'_>, PeerFault> {
         part.check(self.form, KIND.page)?;
         Ok(Payload::new(self.frame(part.frame), part.offset.into(), part.length.into()))
+    }
+
+    /// Writes the note of a frame. O(1).
+    ///
+    /// # Errors
+    /// There is no such frame.
+    #[inline]
+    pub fn write_note(&self, frame: u32, note: &Note) -> Result<(), PeerFault> {
+        self.check(frame)?;
+        note.store(self.frame(frame));
+        Ok(())
+    }
+
+    /// The note of a frame, copied once. O(1).
+    ///
+    /// # Errors
+    /// There is no such frame, or its note is impossible.
+    #[inline]
+    pub fn read_note(&self, frame: u32) -> Result<Note, PeerFault> {
+        self.check(frame)?;
+        Note::load(self.frame(frame))
+    }
+
+    fn check(&self, frame: u32) -> Result<(), PeerFault> {
+        Descriptor { frame, offset: 0, length: 0 }.check(self.form, KIND.page)
     }
 
     /// All words of a frame that was checked.

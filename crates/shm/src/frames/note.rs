@@ -1,0 +1,159 @@
+//! What a queue says of a frame beside its descriptor: the peer, the time, and the kind.
+//!
+//! The note stands at the start of the frame, before the data. The side that hands the frame over
+//! writes it, and the reader copies it once and checks the copy. The queue orders both: the note is
+//! written before [`super::queue::Writer::publish`], and read after [`super::queue::Reader::take`].
+//!
+//! | bytes | words of 8 bytes, native order | |
+//! |---|---|---|
+//! | 0..16 | address of the peer, in the order of the network; IPv4 is mapped | |
+//! | 16..24 | port (2 bytes), kind (2), most bytes of a packet (2), 2 reserved | |
+//! | 24..32 | nanoseconds of `CLOCK_MONOTONIC` | when the datagram arrived |
+
+use crate::Ordering::Relaxed;
+use crate::{AtomicU64, PeerFault};
+use core::net::{Ipv6Addr, SocketAddr};
+
+/// Bytes of a note. A frame has at least [`HEADROOM_BYTES`] before its data.
+pub const NOTE_BYTES: usize = 32;
+
+/// Bytes in front of the data of each frame: the note, and room for the headers of Ethernet, IPv6
+/// and UDP (62 bytes).
+pub const HEADROOM_BYTES: u16 = 128;
+
+/// Names the note in errors.
+const PAGE: &str = "note of a frame";
+
+/// What the frame holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoteKind {
+    /// A datagram from the peer, or one for it.
+    Datagram,
+    /// No datagram: the peer has no receiver at this port (ICMP port unreachable).
+    PortUnreachable,
+    /// No datagram: the peer cannot be reached.
+    HostUnreachable,
+    /// No datagram: a packet to the peer was too long.
+    TooLong {
+        /// The most bytes of a packet of IP to this peer.
+        packet_bytes_max: u16,
+    },
+}
+
+/// The note of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Note {
+    /// The peer.
+    pub peer: SocketAddr,
+    /// What the frame holds.
+    pub kind: NoteKind,
+    /// When it arrived, in nanoseconds of `CLOCK_MONOTONIC`. 0 in a datagram that is sent.
+    pub at_ns: u64,
+}
+
+impl Note {
+    /// Writes the note to the start of a frame. Four stores.
+    pub(super) fn store(&self, frame: &[AtomicU64]) {
+        let address = match self.peer {
+            SocketAddr::V4(peer) => peer.ip().to_ipv6_mapped(),
+            SocketAddr::V6(peer) => *peer.ip(),
+        };
+        let (kind, detail) = match self.kind {
+            NoteKind::Datagram => (0u16, 0u16),
+            NoteKind::PortUnreachable => (1, 0),
+            NoteKind::HostUnreachable => (2, 0),
+            NoteKind::TooLong { packet_bytes_max } => (3, packet_bytes_max),
+        };
+        let octets = address.octets();
+        let (words, _) = octets.as_chunks::<8>();
+        let [port_low, port_high] = self.peer.port().to_ne_bytes();
+        let ([kind_low, kind_high], [low, high]) = (kind.to_ne_bytes(), detail.to_ne_bytes());
+        let port = [port_low, port_high, kind_low, kind_high, low, high, 0, 0];
+        // Relaxed: `Writer::publish` hands them over with the frame.
+        for (word, bytes) in frame.iter().zip(words) {
+            word.store(u64::from_ne_bytes(*bytes), Relaxed);
+        }
+        frame[2].store(u64::from_ne_bytes(port), Relaxed);
+        frame[3].store(self.at_ns, Relaxed);
+    }
+
+    /// The note at the start of a frame. Four loads; the only copy of it.
+    ///
+    /// # Errors
+    /// It has another kind than those that there are.
+    pub(super) fn load(frame: &[AtomicU64]) -> Result<Note, PeerFault> {
+        // Relaxed: `Reader::take` acquired them.
+        let [high, low, port, at_ns] = [0, 1, 2, 3].map(|word: usize| frame[word].load(Relaxed));
+        let mut octets = [0; 16];
+        octets[..8].copy_from_slice(&high.to_ne_bytes());
+        octets[8..].copy_from_slice(&low.to_ne_bytes());
+        let address = Ipv6Addr::from_octets(octets).to_canonical();
+        let [a, b, kind, kind_high, detail, detail_high, 0, 0] = port.to_ne_bytes() else {
+            let max = u64::MAX >> 16;
+            return Err(PeerFault::Value { page: PAGE, name: "reserved", found: port, max });
+        };
+        let packet_bytes_max = u16::from_ne_bytes([detail, detail_high]);
+        let kind = match u16::from_ne_bytes([kind, kind_high]) {
+            0 => NoteKind::Datagram,
+            1 => NoteKind::PortUnreachable,
+            2 => NoteKind::HostUnreachable,
+            3 => NoteKind::TooLong { packet_bytes_max },
+            found => {
+                let found = found.into();
+                return Err(PeerFault::Value { page: PAGE, name: "kind", found, max: 3 });
+            }
+        };
+        let peer = SocketAddr::new(address, u16::from_ne_bytes([a, b]));
+        Ok(Note { peer, kind, at_ns })
+    }
+}
+
+#[cfg(not(loom))]
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_note_is_read_as_it_was_written() {
+        let frame: Vec<AtomicU64> = (0..8).map(|_| AtomicU64::new(u64::MAX)).collect();
+        let kinds = [
+            NoteKind::Datagram,
+            NoteKind::PortUnreachable,
+            NoteKind::HostUnreachable,
+            NoteKind::TooLong { packet_bytes_max: 1280 },
+        ];
+        for peer in ["10.0.0.1:5004", "[fe80::1]:65535", "0.0.0.0:0"] {
+            for kind in kinds {
+                let note = Note { peer: peer.parse().unwrap(), kind, at_ns: u64::MAX - 3 };
+                note.store(&frame);
+                assert_eq!(Note::load(&frame), Ok(note));
+            }
+        }
+        assert_eq!(frame[4].load(Relaxed), u64::MAX);
+    }
+
+    #[test]
+    fn the_bytes_of_a_note_stay() {
+        let frame: Vec<AtomicU64> = (0..4).map(|_| AtomicU64::new(0)).collect();
+        let kind = NoteKind::TooLong { packet_bytes_max: 0x0506 };
+        Note { peer: "1.2.3.4:258".parse().unwrap(), kind, at_ns: 7 }.store(&frame);
+        let bytes: Vec<u8> =
+            frame.iter().flat_map(|word| word.load(Relaxed).to_ne_bytes()).collect();
+        let golden = [
+            [0, 0, 0, 0, 0, 0, 0, 0],
+            [0, 0, 0xff, 0xff, 1, 2, 3, 4],
+            [2, 1, 3, 0, 6, 5, 0, 0],
+            [7, 0, 0, 0, 0, 0, 0, 0],
+        ];
+        assert_eq!(bytes, golden.concat());
+    }
+
+    #[test]
+    fn an_impossible_note_is_a_fault() {
+        let frame: Vec<AtomicU64> = (0..4).map(|_| AtomicU64::new(0)).collect();
+        frame[2].store(4 << 16, Relaxed);
+        assert!(matches!(Note::load(&frame), Err(PeerFault::Value { name: "kind", .. })));
+        frame[2].store(1 << 48, Relaxed);
+        assert!(matches!(Note::load(&frame), Err(PeerFault::Value { name: "reserved", .. })));
+    }
+}
