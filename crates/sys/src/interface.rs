@@ -2,8 +2,10 @@
 
 mod list;
 mod netlink;
+mod routes;
 
 pub use list::{AttachedXdp, Interface, XdpFeatures, XdpMode, all};
+pub use routes::{Route, Routes};
 
 use crate::OsError;
 use rustix::net::netdevice::{index_to_name, name_to_index};

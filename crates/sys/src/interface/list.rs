@@ -19,6 +19,8 @@ pub struct Interface {
     pub name: String,
     /// Its kind, such as `veth` or `tun`. Empty for hardware.
     pub kind: String,
+    /// Its address on the link. `None`: it has none, or is not of Ethernet.
+    pub link: Option<[u8; 6]>,
     /// The longest packet that it carries.
     pub mtu_bytes: u32,
     /// Whether it is up.
@@ -135,6 +137,7 @@ fn link((head, attributes): (&[u8], &[u8])) -> Option<Interface> {
     };
     for attribute in Attributes::of(attributes) {
         match attribute.kind {
+            1 => interface.link = attribute.content.try_into().ok(),
             3 => interface.name = attribute.text(),
             4 => interface.mtu_bytes = attribute.u32().unwrap_or(0),
             18 => {
@@ -203,6 +206,7 @@ mod tests {
         let head = [[0; 4], 7u32.to_ne_bytes(), 9u32.to_ne_bytes(), [0; 4]].concat();
         let xdp = [attribute(2, &[1]), attribute(4, &5u32.to_ne_bytes())].concat();
         let attributes = [
+            attribute(1, &[2, 0, 0, 0, 0, 9]),
             attribute(3, b"eth1\0"),
             attribute(4, &1500u32.to_ne_bytes()),
             // The flag of a nested attribute.
@@ -216,6 +220,7 @@ mod tests {
             index: 7,
             name: "eth1".to_owned(),
             kind: "veth".to_owned(),
+            link: Some([2, 0, 0, 0, 0, 9]),
             mtu_bytes: 1500,
             is_up: true,
             is_loopback: true,

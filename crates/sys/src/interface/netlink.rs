@@ -27,7 +27,9 @@ const DONE: u16 = 3;
 const CONTROL: u16 = 16;
 
 const REQUEST: u16 = 1;
+const ACKNOWLEDGE: u16 = 4;
 const DUMP: u16 = 0x300;
+const CREATE: u16 = 0x400;
 
 /// A netlink socket.
 pub(super) struct Socket {
@@ -84,6 +86,18 @@ impl Socket {
                 return Err(OsError::new("recv(AF_NETLINK)", libc::EMSGSIZE));
             }
         }
+    }
+
+    /// Sends a request for one thing, and returns the replies.
+    pub(super) fn ask(&mut self, kind: u16, content: &[u8]) -> Result<Vec<Reply>, OsError> {
+        self.send(kind, REQUEST, content)?;
+        self.receive()
+    }
+
+    /// Sends a request to make something, or to change what is there.
+    pub(super) fn create(&mut self, kind: u16, content: &[u8]) -> Result<(), OsError> {
+        self.send(kind, REQUEST | ACKNOWLEDGE | CREATE, content)?;
+        self.receive().map(drop)
     }
 
     /// The number of a generic family; `None`: this kernel has none of this name.

@@ -1,0 +1,425 @@
+//! The program's end of a UDP flow: datagrams in frames, by four queues (rtu-1996 §7.2).
+//!
+//! A handler has it and calls it at each upcall. No call blocks, allocates, or makes a system call.
+//! The owner of the interface ([`super::Owner`]) has the other end, in the same process or in the
+//! daemon. The owner checks all that comes from here, and this end all that comes from the owner.
+//!
+//! ```text
+//!   (1) take: the oldest datagram         (4) outgoing: a free frame
+//!   (2) payload: its bytes in the frame   (5) fill it
+//!   (3) release: the owner's again        (6) send: to a peer
+//!                (7) flush: shows the owner what was released and sent
+//! ```
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use upcall_core::time::Instant;
+use upcall_shm::frames::queue::{Queue, Reader, Writer};
+use upcall_shm::frames::{
+    Descriptor, FrameForm, FrameSize, HEADROOM_BYTES, Note, NoteKind, queue,
+};
+use upcall_shm::stream::Payload;
+use upcall_shm::{LayoutError, PeerFault};
+use upcall_sys::memfd::{MapError, SharedMapping};
+
+use super::device::Area;
+
+/// One queue of a flow in memory of its own.
+pub(super) type Ring = SharedMapping;
+
+/// How a flow is set up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FlowForm {
+    /// Datagrams that the flow can hold for its program, a power of two up to 65536.
+    pub receive_slots: u32,
+    /// Frames that the program has for sending, a power of two up to 65536.
+    pub transmit_slots: u32,
+}
+
+impl Default for FlowForm {
+    /// 256 to receive and 64 to send.
+    fn default() -> Self {
+        FlowForm { receive_slots: 256, transmit_slots: 64 }
+    }
+}
+
+/// The memory of the four queues.
+#[derive(Debug)]
+pub(super) struct Rings {
+    pub(super) receive: Ring,
+    pub(super) received: Ring,
+    pub(super) transmit: Ring,
+    pub(super) transmitted: Ring,
+}
+
+impl Rings {
+    /// New queues for frames of `frames`. Allocates memory.
+    pub(super) fn create(
+        form: FlowForm,
+        frames: FrameForm,
+        generation: u64,
+    ) -> Result<Rings, FlowError> {
+        let ring = |name, slots| -> Result<Ring, FlowError> {
+            let memory = SharedMapping::create(name, queue::words(slots) * 8)?;
+            Queue::create(&memory, slots, frames, generation)?;
+            Ok(memory)
+        };
+        // What goes back fits, whatever the program does: there are no more frames than slots.
+        Ok(Rings {
+            receive: ring("upcall receive", form.receive_slots)?,
+            received: ring("upcall received", form.receive_slots)?,
+            transmit: ring("upcall transmit", form.transmit_slots)?,
+            transmitted: ring("upcall transmitted", form.transmit_slots)?,
+        })
+    }
+
+    /// Other mappings of the same queues, for the other end.
+    pub(super) fn again(&self) -> Result<Rings, FlowError> {
+        let again = |ring: &Ring| -> Result<Ring, FlowError> {
+            let fd = ring.fd().try_clone_to_owned();
+            let fd = fd.map_err(|error| MapError::Os(upcall_sys::OsError::from_io("dup", &error)))?;
+            Ok(SharedMapping::from_fd(fd, ring.len())?)
+        };
+        Ok(Rings {
+            receive: again(&self.receive)?,
+            received: again(&self.received)?,
+            transmit: again(&self.transmit)?,
+            transmitted: again(&self.transmitted)?,
+        })
+    }
+}
+
+/// What arrived at a flow.
+#[derive(Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Received {
+    /// A datagram. The program gives it back with [`UdpFlow::release`].
+    Datagram(Datagram),
+    /// A datagram that was sent to this peer did not get there, by an ICMP error.
+    Error {
+        /// The peer.
+        peer: SocketAddr,
+        /// Why. Never [`NoteKind::Datagram`].
+        kind: NoteKind,
+    },
+}
+
+/// A datagram in a frame. Dropping it without [`UdpFlow::release`] costs the flow a frame until it
+/// is closed.
+#[derive(Debug, PartialEq, Eq)]
+#[must_use = "the frame goes back by `UdpFlow::release`"]
+pub struct Datagram {
+    part: Descriptor,
+    peer: SocketAddr,
+    arrival: Instant,
+}
+
+impl Datagram {
+    /// The sender.
+    pub fn peer(&self) -> SocketAddr {
+        self.peer
+    }
+
+    /// When the owner of the interface took it, or the kernel if the device tells.
+    pub fn arrival(&self) -> Instant {
+        self.arrival
+    }
+
+    /// Bytes of the payload.
+    #[expect(clippy::len_without_is_empty, reason = "a datagram may be empty")]
+    pub fn len(&self) -> usize {
+        self.part.length.into()
+    }
+}
+
+/// A frame to fill and send. As for [`Datagram`], a dropped one is lost until the flow is closed.
+#[derive(Debug)]
+#[must_use = "the frame goes to the peer by `UdpFlow::send_frame`"]
+pub struct Outgoing {
+    frame: u32,
+}
+
+/// The program's end of a flow.
+#[derive(Debug)]
+pub struct UdpFlow {
+    local: SocketAddr,
+    area: Arc<Area>,
+    receive: Reader<Ring>,
+    received: Writer<Ring>,
+    transmit: Writer<Ring>,
+    transmitted: Reader<Ring>,
+    /// Frames that the program may fill.
+    free: VecDeque<u32>,
+    payload_bytes_max: u16,
+    /// Whether the owner was not shown yet what was released or sent.
+    is_released: bool,
+    is_sent: bool,
+}
+
+impl UdpFlow {
+    /// Attaches to the queues of `rings`, with the frames `free` to fill.
+    pub(super) fn attach(
+        local: SocketAddr,
+        area: Arc<Area>,
+        rings: Rings,
+        generation: u64,
+        free: impl IntoIterator<Item = u32>,
+    ) -> Result<UdpFlow, FlowError> {
+        let form = area.form();
+        let attach = |ring| Queue::attach(ring, form, generation);
+        Ok(UdpFlow {
+            local,
+            receive: attach(rings.receive)?.reader()?,
+            received: attach(rings.received)?.writer()?,
+            transmit: attach(rings.transmit)?.writer()?,
+            transmitted: attach(rings.transmitted)?.reader()?,
+            free: free.into_iter().collect(),
+            payload_bytes_max: payload_bytes_max(form.size),
+            area,
+            is_released: false,
+            is_sent: false,
+        })
+    }
+
+    /// The address and port of the flow.
+    pub fn local(&self) -> SocketAddr {
+        self.local
+    }
+
+    /// The longest payload that fits a frame, in bytes. The path to a peer may take less.
+    pub fn payload_bytes_max(&self) -> u16 {
+        self.payload_bytes_max
+    }
+
+    /// The oldest datagram or error that arrived. `None`: there is none, and the owner was shown
+    /// all that was released. O(1).
+    ///
+    /// # Errors
+    /// [`FlowError::Fault`]: the owner wrote an impossible value. The flow cannot be used further.
+    pub fn take(&mut self) -> Result<Option<Received>, FlowError> {
+        let Some(part) = self.receive.take()? else {
+            self.show_released();
+            return Ok(None);
+        };
+        let note = self.area.read_note(part.frame)?;
+        if note.kind != NoteKind::Datagram {
+            self.give_back(part)?;
+            return Ok(Some(Received::Error { peer: note.peer, kind: note.kind }));
+        }
+        let arrival = Instant::from_nanos(note.at_ns);
+        Ok(Some(Received::Datagram(Datagram { part, peer: note.peer, arrival })))
+    }
+
+    /// The payload in its frame. Copy it once, then check the copy: where the owner is another
+    /// process, it could write there. O(1).
+    ///
+    /// # Errors
+    /// None if `datagram` is of this flow.
+    pub fn payload(&self, datagram: &Datagram) -> Result<Payload<'_>, FlowError> {
+        Ok(self.area.part(datagram.part)?)
+    }
+
+    /// Gives the frame of a datagram back. O(1).
+    ///
+    /// # Errors
+    /// As [`UdpFlow::take`].
+    pub fn release(&mut self, datagram: Datagram) -> Result<(), FlowError> {
+        self.give_back(datagram.part)
+    }
+
+    /// Copies the oldest datagram into `bytes` and gives its frame back: its length, its sender and
+    /// its arrival. What does not fit is cut off, and the length tells. Errors of peers are passed
+    /// over. `None`: nothing is there. O(bytes).
+    ///
+    /// # Errors
+    /// As [`UdpFlow::take`].
+    pub fn receive(
+        &mut self,
+        bytes: &mut [u8],
+    ) -> Result<Option<(usize, SocketAddr, Instant)>, FlowError> {
+        loop {
+            match self.take()? {
+                Some(Received::Datagram(datagram)) => {
+                    self.payload(&datagram)?.copy_to(0, bytes);
+                    let found = (datagram.len(), datagram.peer, datagram.arrival);
+                    self.release(datagram)?;
+                    return Ok(Some(found));
+                }
+                Some(Received::Error { .. }) => {}
+                None => return Ok(None),
+            }
+        }
+    }
+
+    /// A free frame to fill. `None`: all are on their way. O(1).
+    ///
+    /// # Errors
+    /// As [`UdpFlow::take`].
+    pub fn outgoing(&mut self) -> Result<Option<Outgoing>, FlowError> {
+        if self.free.is_empty() {
+            self.show_sent();
+            while let Some(part) = self.transmitted.take()? {
+                self.free.push_back(part.frame);
+            }
+            self.transmitted.release();
+        }
+        Ok(self.free.pop_front().map(|frame| Outgoing { frame }))
+    }
+
+    /// The place for the payload in a frame, [`UdpFlow::payload_bytes_max`] long. O(1).
+    ///
+    /// # Errors
+    /// None if `outgoing` is of this flow.
+    pub fn space(&self, outgoing: &Outgoing) -> Result<Payload<'_>, FlowError> {
+        Ok(self.area.part(self.part(outgoing.frame, self.payload_bytes_max))?)
+    }
+
+    /// Sends the first `length` bytes of a frame to `peer`. The owner sees it after
+    /// [`UdpFlow::flush`]. O(1).
+    ///
+    /// # Errors
+    /// [`FlowError::TooLong`]: more than a frame can hold; the frame is free again. Otherwise as
+    /// [`UdpFlow::take`].
+    pub fn send_frame(
+        &mut self,
+        outgoing: Outgoing,
+        length: usize,
+        peer: SocketAddr,
+    ) -> Result<(), FlowError> {
+        let Outgoing { frame } = outgoing;
+        let most = self.payload_bytes_max;
+        let Some(length) = u16::try_from(length).ok().filter(|length| *length <= most) else {
+            self.free.push_back(frame);
+            return Err(FlowError::TooLong { bytes: length, most });
+        };
+        self.area.write_note(frame, &Note { peer, kind: NoteKind::Datagram, at_ns: 0 })?;
+        // There are as many slots as frames.
+        let fits = self.transmit.push(self.part(frame, length))?;
+        if !fits {
+            self.free.push_back(frame);
+        }
+        self.is_sent = true;
+        Ok(())
+    }
+
+    /// Copies `bytes` into a free frame and sends it to `peer`. `false`: no frame is free, and
+    /// nothing was sent. O(bytes).
+    ///
+    /// # Errors
+    /// As [`UdpFlow::send_frame`].
+    pub fn send(&mut self, bytes: &[u8], peer: SocketAddr) -> Result<bool, FlowError> {
+        let Some(outgoing) = self.outgoing()? else { return Ok(false) };
+        self.space(&outgoing)?.fill(0, bytes);
+        self.send_frame(outgoing, bytes.len(), peer)?;
+        Ok(true)
+    }
+
+    /// Shows the owner what was released and sent since the last call. At most three stores. Call
+    /// it at the end of each upcall. [`UdpFlow::take`] calls it when it finds nothing.
+    pub fn flush(&mut self) {
+        self.show_released();
+        self.show_sent();
+    }
+
+    fn show_released(&mut self) {
+        if std::mem::take(&mut self.is_released) {
+            self.receive.release();
+            self.received.publish();
+        }
+    }
+
+    fn show_sent(&mut self) {
+        if std::mem::take(&mut self.is_sent) {
+            self.transmit.publish();
+        }
+    }
+
+    fn give_back(&mut self, part: Descriptor) -> Result<(), FlowError> {
+        self.is_released = true;
+        match self.received.push(part)? {
+            true => Ok(()),
+            // The owner lends no more frames than there are slots, if it is honest.
+            false => Err(FlowError::NoRoom),
+        }
+    }
+
+    fn part(&self, frame: u32, length: u16) -> Descriptor {
+        Descriptor { frame, offset: HEADROOM_BYTES, length }
+    }
+}
+
+impl Drop for UdpFlow {
+    fn drop(&mut self) {
+        self.flush();
+    }
+}
+
+/// The bytes of a frame behind its headroom.
+pub(super) const fn payload_bytes_max(size: FrameSize) -> u16 {
+    size as u16 - HEADROOM_BYTES
+}
+
+/// Why a call of a flow failed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum FlowError {
+    /// The payload does not fit a frame. Nothing was sent.
+    TooLong {
+        /// Its bytes.
+        bytes: usize,
+        /// The most bytes.
+        most: u16,
+    },
+    /// The owner lent more frames than its queue has slots.
+    NoRoom,
+    /// The owner wrote an impossible value.
+    Fault(PeerFault),
+    /// The queues do not fit their memory.
+    Layout(LayoutError),
+    /// There is no memory for the queues.
+    Map(MapError),
+}
+
+impl fmt::Display for FlowError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            FlowError::TooLong { bytes, most } => {
+                write!(f, "a payload of {bytes} bytes is too long: a frame holds {most}")
+            }
+            FlowError::NoRoom => f.write_str("the owner lent more frames than it may"),
+            FlowError::Fault(fault) => fault.fmt(f),
+            FlowError::Layout(error) => error.fmt(f),
+            FlowError::Map(error) => error.fmt(f),
+        }
+    }
+}
+
+impl fmt::Debug for FlowError {
+    /// As `Display`: `main` prints the `Debug` form of the error that it returns.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl std::error::Error for FlowError {}
+
+impl From<PeerFault> for FlowError {
+    fn from(fault: PeerFault) -> Self {
+        FlowError::Fault(fault)
+    }
+}
+
+impl From<LayoutError> for FlowError {
+    fn from(error: LayoutError) -> Self {
+        FlowError::Layout(error)
+    }
+}
+
+impl From<MapError> for FlowError {
+    fn from(error: MapError) -> Self {
+        FlowError::Map(error)
+    }
+}
