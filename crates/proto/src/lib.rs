@@ -43,6 +43,7 @@
 
 pub mod flow;
 pub mod fragments;
+pub mod host;
 pub mod link;
 pub mod packet;
 pub mod queues;

@@ -26,7 +26,7 @@ mod error;
 #[cfg(test)]
 mod tests;
 
-pub use check::{Neighbor, check, neighbor};
+pub use check::{Neighbor, check, is_left_to_interface, neighbor};
 pub use error::{ChecksumError, ParseError};
 
 /// The address of a device on Ethernet.

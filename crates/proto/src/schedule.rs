@@ -88,13 +88,19 @@ impl<T> PacketSchedule<T> {
         self.queues.bind(slot, quota.depth.max(1));
     }
 
-    /// Unbinds `slot`, and drops its packets. O(n).
-    pub fn unbind(&mut self, slot: u32) {
-        drop(self.queues.unbind(slot));
-        let before = self.one.len();
-        self.one.retain(|(of, _)| *of != slot);
-        for _ in self.one.len()..before {
-            self.queues.count_drop(slot, DropReason::Unbound);
+    /// Unbinds `slot`, and returns its packets, which count as dropped. O(n). Allocates.
+    #[must_use = "the packets may be frames that somebody must free"]
+    pub fn unbind(&mut self, slot: u32) -> Vec<T> {
+        let mut dropped: Vec<T> = self.queues.unbind(slot).map(|(_, item)| item).collect();
+        for _ in 0..self.one.len() {
+            match self.one.pop_front() {
+                Some((of, item)) if of == slot => {
+                    self.queues.count_drop(slot, DropReason::Unbound);
+                    dropped.push(item);
+                }
+                Some(other) => self.one.push_back(other),
+                None => break,
+            }
         }
         self.filled.retain(|of| *of != slot);
         self.waiting.retain(|Reverse((_, of))| *of != slot);
@@ -102,6 +108,7 @@ impl<T> PacketSchedule<T> {
         if let Some(next) = self.next_eligible.get_mut(slot as usize) {
             *next = Instant::ZERO;
         }
+        dropped
     }
 
     /// A packet for `slot` came at `now`. O(log n).

@@ -24,16 +24,30 @@
 mod choice;
 mod device;
 mod file;
+mod flow;
+#[cfg(feature = "xdp")]
+mod interface;
 mod memory;
+mod owner;
 mod port;
 mod xdp;
 
 pub use choice::{Choice, Chosen, Redirect, choose};
 pub use device::{Area, Device, DeviceError, area};
 pub use file::FileDevice;
+pub use flow::{Datagram, FlowError, FlowForm, Outgoing, Received, UdpFlow};
+#[cfg(feature = "xdp")]
+pub use interface::{InterfaceError, InterfaceSettings, UdpInterface};
 pub use memory::MemoryDevice;
+pub use owner::{
+    BATCH_FRAMES, Checksums, FlowCounts, FlowMemory, FlowTerms, KernelPaths, Owner, OwnerCounts,
+    OwnerError, OwnerSettings, Paths,
+};
 pub use port::{Port, Sent};
+pub use upcall_proto::host;
 pub use upcall_proto::link::LinkSpec;
+pub use upcall_proto::quota::Quota;
+pub use upcall_proto::transmit::{LinkRate, Share};
 pub use upcall_shm::frames::account::{AccountError, Holder, HolderCounts};
-pub use upcall_shm::frames::{Account, Descriptor, FrameForm, FrameSize};
+pub use upcall_shm::frames::{Account, Descriptor, FrameForm, FrameSize, NoteKind};
 pub use xdp::XdpDevice;

@@ -53,7 +53,7 @@ pub fn packet_schedule(data: &[u8]) {
             Step::Bind { slot, interval_ns, depth } => {
                 schedule.bind(slot, Quota { step_ns: 0, interval_ns, depth });
             }
-            Step::Unbind { slot } => schedule.unbind(slot),
+            Step::Unbind { slot } => drop(schedule.unbind(slot)),
             Step::Push { slot } => {
                 offered += 1;
                 let _ = schedule.push(slot, (), now);
@@ -71,7 +71,7 @@ pub fn packet_schedule(data: &[u8]) {
             Step::Wait { ns } => now += Span::from_nanos(ns),
         }
     }
-    (0..SLOTS).for_each(|slot| schedule.unbind(slot));
+    (0..SLOTS).for_each(|slot| drop(schedule.unbind(slot)));
     let counts = (0..=SLOTS).map(|slot| schedule.counts(slot));
     let (passed, dropped) =
         counts.fold((0, 0), |sums, it| (sums.0 + it.passed, sums.1 + it.dropped_in_all()));

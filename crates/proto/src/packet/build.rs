@@ -311,16 +311,38 @@ fn icmp(
 pub fn udp(
     out: &mut [u8],
     path: Path,
-    (source_port, port): (u16, u16),
+    ports: (u16, u16),
     payload: &[u8],
 ) -> Result<usize, BuildError> {
-    let bytes = HEADER + payload.len();
+    let start = udp_headers_bytes(path);
+    let needed = start + payload.len();
+    let place = out.get_mut(start..needed).ok_or(BuildError::NoSpace { needed })?;
+    place.copy_from_slice(payload);
+    udp_headers(out, path, ports, payload.len())
+}
+
+/// Bytes of the headers that [`udp_headers`] writes.
+pub fn udp_headers_bytes(path: Path) -> usize {
+    ETHERNET + if path.source.is_ipv4() { 20 } else { 40 } + HEADER
+}
+
+/// Writes the headers of a datagram whose payload is in its place already: `payload_bytes` behind
+/// the [`udp_headers_bytes`]. Returns the length of the frame. O(payload), for the checksum.
+///
+/// # Errors
+/// As [`udp`].
+pub fn udp_headers(
+    out: &mut [u8],
+    path: Path,
+    (source_port, port): (u16, u16),
+    payload_bytes: usize,
+) -> Result<usize, BuildError> {
+    let bytes = HEADER + payload_bytes;
     let (body, length) = ip(out, path, UDP, HOP_LIMIT, bytes)?;
     let mut packet = UdpPacket::new_unchecked(body);
     packet.set_src_port(source_port);
     packet.set_dst_port(port);
     packet.set_len(u16::try_from(bytes).map_err(|_| BuildError::TooLong)?);
-    packet.payload_mut().copy_from_slice(payload);
     packet.fill_checksum(&wire(path.source), &wire(path.destination));
     Ok(length)
 }

@@ -73,7 +73,7 @@ fn an_unbound_slot_loses_its_packets_and_begins_anew() {
         for (slot, item) in [(0, 0), (1, 1), (0, 2)] {
             schedule.push(slot, item, at(0)).unwrap();
         }
-        schedule.unbind(0);
+        drop(schedule.unbind(0));
         assert_eq!(schedule.counts(0).dropped(DropReason::Unbound), 2, "{service:?}");
         assert_eq!(schedule.push(0, 3, at(0)).unwrap_err().reason, DropReason::NoDestination);
         assert_eq!(activation(&mut schedule, 9, at(0)), [(1, 1)], "{service:?}");
@@ -171,7 +171,7 @@ proptest! {
             for (later, slot, batch, act) in &steps {
                 now += later;
                 match act {
-                    0 => schedule.unbind(*slot),
+                    0 => drop(schedule.unbind(*slot)),
                     1..3 => schedule.bind(*slot, quota(3, 2)),
                     _ => {
                         offered += 1;
@@ -181,7 +181,7 @@ proptest! {
                 taken += activation(&mut schedule, *batch, at(now)).len() as u64;
             }
             for slot in 0..3 {
-                schedule.unbind(slot);
+                drop(schedule.unbind(slot));
             }
             let counts = (0..4).map(|slot| schedule.counts(slot));
             let (passed, dropped) = counts.fold((0, 0), |(passed, dropped), counts| {

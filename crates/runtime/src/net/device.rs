@@ -24,7 +24,7 @@ pub fn area(form: FrameForm) -> Result<Arc<Area>, DeviceError> {
 
 /// One interface, or one queue of it. A call handles a batch, and never blocks. `now` is the time
 /// of the call. Only the model of a wire uses it.
-pub trait Device {
+pub trait Device: fmt::Debug {
     /// Takes frames to receive into, from the end of `free`, as many as it can hold. No system
     /// call.
     ///

@@ -18,14 +18,13 @@ use std::sync::Arc;
 
 use upcall_core::time::Instant;
 use upcall_shm::frames::queue::{Queue, Reader, Writer};
-use upcall_shm::frames::{
-    Descriptor, FrameForm, FrameSize, HEADROOM_BYTES, Note, NoteKind, queue,
-};
+use upcall_shm::frames::{Descriptor, FrameForm, FrameSize, HEADROOM_BYTES, Note, NoteKind, queue};
 use upcall_shm::stream::Payload;
 use upcall_shm::{LayoutError, PeerFault};
+use upcall_sys::OsError;
 use upcall_sys::memfd::{MapError, SharedMapping};
 
-use super::device::Area;
+use super::device::{Area, DeviceError};
 
 /// One queue of a flow in memory of its own.
 pub(super) type Ring = SharedMapping;
@@ -80,7 +79,8 @@ impl Rings {
     pub(super) fn again(&self) -> Result<Rings, FlowError> {
         let again = |ring: &Ring| -> Result<Ring, FlowError> {
             let fd = ring.fd().try_clone_to_owned();
-            let fd = fd.map_err(|error| MapError::Os(upcall_sys::OsError::from_io("dup", &error)))?;
+            let errno = |error: std::io::Error| error.raw_os_error().unwrap_or(0);
+            let fd = fd.map_err(|error| MapError::Os(OsError::new("dup", errno(error))))?;
             Ok(SharedMapping::from_fd(fd, ring.len())?)
         };
         Ok(Rings {
@@ -154,6 +154,8 @@ pub struct UdpFlow {
     /// Frames that the program may fill.
     free: VecDeque<u32>,
     payload_bytes_max: u16,
+    /// Tells an owner in this process that the flow is still used.
+    _alive: Option<Arc<()>>,
     /// Whether the owner was not shown yet what was released or sent.
     is_released: bool,
     is_sent: bool,
@@ -163,7 +165,7 @@ impl UdpFlow {
     /// Attaches to the queues of `rings`, with the frames `free` to fill.
     pub(super) fn attach(
         local: SocketAddr,
-        area: Arc<Area>,
+        (area, alive): (Arc<Area>, Option<Arc<()>>),
         rings: Rings,
         generation: u64,
         free: impl IntoIterator<Item = u32>,
@@ -179,6 +181,7 @@ impl UdpFlow {
             free: free.into_iter().collect(),
             payload_bytes_max: payload_bytes_max(form.size),
             area,
+            _alive: alive,
             is_released: false,
             is_sent: false,
         })
@@ -405,6 +408,19 @@ impl fmt::Debug for FlowError {
 }
 
 impl std::error::Error for FlowError {}
+
+impl FlowError {
+    /// Why there is no area.
+    pub(super) fn of_area(error: DeviceError) -> FlowError {
+        match error {
+            DeviceError::Map(error) => FlowError::Map(error),
+            DeviceError::Layout(error) => FlowError::Layout(error),
+            DeviceError::Fault(fault) => FlowError::Fault(fault),
+            DeviceError::Os(error) | DeviceError::Down(error) => FlowError::Map(error.into()),
+            DeviceError::Account(_) => FlowError::NoRoom,
+        }
+    }
+}
 
 impl From<PeerFault> for FlowError {
     fn from(fault: PeerFault) -> Self {

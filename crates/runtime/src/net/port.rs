@@ -45,6 +45,16 @@ impl<D: Device> Port<D> {
         &self.area
     }
 
+    /// Another reference to the frames.
+    pub(super) fn shared_area(&self) -> Arc<Area> {
+        self.area.clone()
+    }
+
+    /// The frames, and who has each of them.
+    pub(super) fn area_and_account(&mut self) -> (&Area, &mut Account) {
+        (&self.area, &mut self.account)
+    }
+
     /// Who has each frame. The owner lends frames to flows here.
     pub fn account(&mut self) -> &mut Account {
         &mut self.account
@@ -118,22 +128,37 @@ impl<D: Device> Port<D> {
         flow: Option<u32>,
         parts: &[Descriptor],
     ) -> Result<usize, DeviceError> {
-        let holder = flow.map_or(Holder::Owner, Holder::Flow);
-        let moved = |part: &&Descriptor| {
-            self.account.hand_over(part.frame, holder, Holder::Sending(flow)).is_ok()
+        self.transmit_each(now, parts, |_| flow)
+    }
+
+    /// As [`Port::transmit`], with a flow of its own for each part. `flow_of` has its index in
+    /// `parts`.
+    ///
+    /// # Errors
+    /// As [`Port::transmit`].
+    pub fn transmit_each(
+        &mut self,
+        now: Instant,
+        parts: &[Descriptor],
+        flow_of: impl Fn(usize) -> Option<u32>,
+    ) -> Result<usize, DeviceError> {
+        let holder = |at| flow_of(at).map_or(Holder::Owner, Holder::Flow);
+        let moved = |&at: &usize| {
+            let sending = Holder::Sending(flow_of(at));
+            self.account.hand_over(parts[at].frame, holder(at), sending).is_ok()
         };
-        let counted = parts.iter().take_while(moved).count();
+        let counted = (0..parts.len()).take_while(moved).count();
         let taken = match counted {
             0 => Ok(0),
             _ => self.device.transmit(now, &parts[..counted]),
         };
-        for part in &parts[*taken.as_ref().unwrap_or(&0)..counted] {
-            self.account.hand_over(part.frame, Holder::Sending(flow), holder)?;
+        for at in *taken.as_ref().unwrap_or(&0)..counted {
+            self.account.hand_over(parts[at].frame, Holder::Sending(flow_of(at)), holder(at))?;
         }
         match (taken, parts.get(counted)) {
             (Ok(0), Some(&Descriptor { frame, .. })) if counted == 0 => {
                 let found = self.account.holder(frame);
-                Err(AccountError { frame, found, expected: holder }.into())
+                Err(AccountError { frame, found, expected: holder(0) }.into())
             }
             (taken, _) => taken,
         }

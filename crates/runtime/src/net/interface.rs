@@ -1,0 +1,325 @@
+//! Flows on an interface of the kernel, with its address: an XDP program sends their packets to an
+//! AF_XDP socket (docs/decisions/0024-network.md, section 5).
+//!
+//! A program with the rights for that opens it, or the daemon for programs without. Everything that
+//! is not for a flow goes to the kernel, as before.
+//!
+//! ```text
+//!   (1) open: program attached, AF_XDP socket, its fill ring filled
+//!   (2) bind: kernel socket on the port, quota and action of the slot, then the destination
+//!   (3) the owner's input and output
+//!   (4) unbind: the destination first, then the slot, then the kernel socket
+//!   (5) drop: program and sockets go with their descriptors, also if the process is killed
+//! ```
+//!
+//! The kernel socket of a flow keeps the port from other programs, joins a group where the address
+//! is one, and makes the kernel take note of ICMP errors and path MTUs. It is never read.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use upcall_core::time::Instant;
+use upcall_proto::flow::UDP;
+use upcall_shm::LayoutError;
+use upcall_shm::frames::{FrameForm, FrameSize};
+use upcall_shm::quota_page::{self, Action, QuotaError};
+use upcall_sys::OsError;
+use upcall_sys::early_drop::{Destination, EarlyDrop, EarlyDropError, Mode, QuotaPages, Request};
+use upcall_sys::interface;
+use upcall_sys::udp::UdpSocket;
+
+use super::choice::{Choice, Chosen, Redirect, choose};
+use super::device::{Device, DeviceError, area};
+use super::flow::UdpFlow;
+use super::owner::{
+    Checksums, FlowMemory, FlowTerms, KernelPaths, Owner, OwnerError, OwnerSettings, Paths,
+};
+use super::port::Port;
+use super::{LinkRate, Quota};
+
+/// The number of the AF_XDP socket in the program.
+const SOCKET: u32 = 0;
+
+/// How an interface is opened. The default suits most.
+#[derive(Clone, Copy, Debug)]
+pub struct InterfaceSettings {
+    /// Frames of the area, for receiving, sending and in flows. Their memory is pinned.
+    pub frames: u32,
+    /// The most flows, up to 1000.
+    pub flows_max: u32,
+    /// The rate of the link, if flows without pace are to share it by weight.
+    pub link: Option<LinkRate>,
+}
+
+impl Default for InterfaceSettings {
+    /// 4096 frames of 2 KiB, 64 flows, no rate.
+    fn default() -> Self {
+        InterfaceSettings { frames: 4096, flows_max: 64, link: None }
+    }
+}
+
+/// An owner of an interface whose address is the kernel's.
+#[derive(Debug)]
+pub struct UdpInterface {
+    /// First, so that no packet comes for a socket that is closed.
+    program: EarlyDrop,
+    page: quota_page::Owner<QuotaPages>,
+    owner: Owner<Box<dyn Device + Send>>,
+    /// The kernel socket of each flow.
+    sockets: Vec<Option<(UdpSocket, SocketAddr)>>,
+    name: String,
+    reason: String,
+}
+
+impl UdpInterface {
+    /// Opens the interface `name`, whose packets come in one receive queue. Blocks for about 0.1 s,
+    /// in which the kernel verifies the program. Allocates.
+    ///
+    /// # Errors
+    /// See [`InterfaceError`].
+    pub fn open(name: &str, settings: InterfaceSettings) -> Result<UdpInterface, InterfaceError> {
+        let InterfaceSettings { frames, flows_max, link } = settings;
+        let all = interface::all().map_err(InterfaceError::Os)?;
+        let found = all.into_iter().find(|found| found.name == name);
+        let found = found.ok_or_else(|| InterfaceError::Missing(name.to_owned()))?;
+        let Some(address) = found.link else {
+            return Err(InterfaceError::NoEthernet(name.to_owned()));
+        };
+        let mut program =
+            EarlyDrop::attach(found.index, Request::Auto).map_err(InterfaceError::Attach)?;
+        let pages = program.map_quota_page().map_err(InterfaceError::Os)?;
+        let page = quota_page::Owner::new(pages).map_err(InterfaceError::Page)?;
+        let area = area(FrameForm { frames, size: FrameSize::Half })?;
+        let Choice { device, reason } = choose(&area, found.index, 0, Redirect::Attached)?;
+        if let Chosen::Xdp(device) = &device {
+            program.insert_socket(SOCKET, device.socket()).map_err(InterfaceError::Os)?;
+        }
+        let mut port = Port::new(area, device.into_device(), frames / 2);
+        // Without frames in its fill ring the first packets would be lost.
+        port.receive(Instant::ZERO, &mut Vec::new())?;
+        let most = u16::try_from(found.mtu_bytes).unwrap_or(u16::MAX);
+        let paths = KernelPaths::new(found.index, address, most).map_err(InterfaceError::Os)?;
+        let checksums = match found.kind.is_empty() {
+            true => Checksums::Right,
+            false => Checksums::RightOrLeftToInterface,
+        };
+        let settings = OwnerSettings { flows_max, link, checksums };
+        let owner = Owner::new(port, Paths::Kernel(paths), settings);
+        let sockets = (0..flows_max).map(|_| None).collect();
+        let mode = match (program.mode(), program.native_refusal()) {
+            (Mode::Native, _) => "the program runs in the driver".to_owned(),
+            (_, Some(refusal)) => format!("the program runs after the driver ({refusal})"),
+            (_, None) => "the program runs after the driver".to_owned(),
+        };
+        let reason = format!("{reason}; {mode}");
+        Ok(UdpInterface { program, page, owner, sockets, name: name.to_owned(), reason })
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Which device it has and why, in one sentence.
+    pub fn reason(&self) -> &str {
+        &self.reason
+    }
+
+    /// Binds a flow of this process ([`Owner::bind`]). Some system calls. Allocates.
+    ///
+    /// # Errors
+    /// As [`UdpInterface::bind_apart`].
+    pub fn bind(&mut self, terms: FlowTerms) -> Result<(u32, UdpFlow), InterfaceError> {
+        let (terms, socket) = reserve(terms)?;
+        let (slot, flow) = self.owner.bind(terms)?;
+        self.steer(slot, terms, socket)?;
+        Ok((slot, flow))
+    }
+
+    /// Binds a flow of another process ([`Owner::bind_apart`]). Some system calls. Allocates.
+    ///
+    /// # Errors
+    /// [`InterfaceError::Bind`]: another program has the port, or the address is not local.
+    /// Otherwise as [`Owner::bind`], or the kernel's error.
+    pub fn bind_apart(&mut self, terms: FlowTerms) -> Result<(u32, FlowMemory), InterfaceError> {
+        let (terms, socket) = reserve(terms)?;
+        let (slot, memory) = self.owner.bind_apart(terms)?;
+        self.steer(slot, terms, socket)?;
+        Ok((slot, memory))
+    }
+
+    /// Closes a flow. Its packets go to the kernel again.
+    pub fn unbind(&mut self, slot: u32) {
+        if let Some((_, local)) = self.sockets.get_mut(slot as usize).and_then(Option::take) {
+            for key in keys(local) {
+                // No error is known. The packets would be dropped, as those of no flow.
+                let _ = self.program.remove(key);
+            }
+            self.page.clear(xdp_slot(slot));
+        }
+        self.owner.unbind(slot);
+    }
+
+    /// What the program counted for a flow: packets that were passed to the owner, and dropped
+    /// beyond the flow's quota or for want of a socket. No system call.
+    pub fn program_counts(&self, slot: u32) -> quota_page::Counters {
+        self.page.counters(xdp_slot(slot))
+    }
+
+    /// The owner, for its input and output.
+    pub fn owner(&mut self) -> &mut Owner<Box<dyn Device + Send>> {
+        &mut self.owner
+    }
+
+    /// [`Owner::input`] and then [`Owner::output`]. Steering ends for flows that the owner closed.
+    /// Returns how many packets came and left.
+    ///
+    /// # Errors
+    /// That of the device.
+    pub fn process(&mut self, now: Instant, most: u32) -> Result<(u32, u32), DeviceError> {
+        let received = self.owner.input(now, most);
+        let sent = self.owner.output(now, most);
+        if self.owner.take_closed() {
+            for slot in (0..).take(self.sockets.len()) {
+                if self.sockets[slot as usize].is_some() && self.owner.flow_counts(slot).is_none() {
+                    self.unbind(slot);
+                }
+            }
+        }
+        Ok((received?, sent?))
+    }
+
+    /// Makes the program send the packets of a flow here.
+    fn steer(
+        &mut self,
+        slot: u32,
+        terms: FlowTerms,
+        socket: UdpSocket,
+    ) -> Result<(), InterfaceError> {
+        let local = terms.local;
+        self.sockets[slot as usize] = Some((socket, local));
+        let of = xdp_slot(slot);
+        self.page.clear(of);
+        let quota = terms.receive.map(|Quota { interval_ns, step_ns, depth }| {
+            quota_page::Quota::new(interval_ns, step_ns, depth.max(1).into())
+        });
+        let steered = quota.transpose().map_err(InterfaceError::Quota).and_then(|quota| {
+            // Quota and action first, so that the first packet has them. A cleared slot has no
+            // limit.
+            if let Some(quota) = quota {
+                self.page.set_quota(of, quota);
+            }
+            self.page.set_action(of, Action::Redirect { socket: SOCKET });
+            keys(local)
+                .into_iter()
+                .try_for_each(|key| self.program.insert(key, of))
+                .map_err(InterfaceError::Os)
+        });
+        if steered.is_err() {
+            self.unbind(slot);
+        }
+        steered
+    }
+}
+
+/// The kernel socket of a flow, and the terms with the port that the kernel chose.
+fn reserve(mut terms: FlowTerms) -> Result<(FlowTerms, UdpSocket), InterfaceError> {
+    let bind_error = |error| InterfaceError::Bind(terms.local, error);
+    let socket = UdpSocket::bind(terms.local).map_err(bind_error)?;
+    // It is never read: the least that the kernel allows.
+    socket.set_receive_buffer(0).map_err(bind_error)?;
+    terms.local.set_port(socket.local_addr().map_err(bind_error)?.port());
+    Ok((terms, socket))
+}
+
+/// Slot 0 of the program is for all other packets.
+fn xdp_slot(slot: u32) -> u32 {
+    slot + 1
+}
+
+/// The keys of an address in the map of the program.
+fn keys(local: SocketAddr) -> Vec<Destination> {
+    let addresses: &[IpAddr] = match local.ip() {
+        // A socket of IPv6 on any address gets IPv4 too.
+        IpAddr::V6(Ipv6Addr::UNSPECIFIED) => {
+            &[IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V6(Ipv6Addr::UNSPECIFIED)]
+        }
+        address => &[address],
+    };
+    let key = |&address| Destination { address, protocol: UDP, port: local.port() };
+    addresses.iter().map(key).collect()
+}
+
+/// Why an interface was not opened, or a flow not bound.
+#[non_exhaustive]
+pub enum InterfaceError {
+    /// There is no interface with this name in this network namespace.
+    Missing(String),
+    /// The interface has no address of Ethernet.
+    NoEthernet(String),
+    /// The XDP program was refused, such as for want of rights.
+    Attach(EarlyDropError),
+    /// The device was refused.
+    Device(DeviceError),
+    /// The port is taken, or the address is not local.
+    Bind(SocketAddr, OsError),
+    /// The owner refused the flow.
+    Owner(OwnerError),
+    /// The quota is beyond all bounds.
+    Quota(QuotaError),
+    /// The quota page is not one.
+    Page(LayoutError),
+    /// Another error of the kernel.
+    Os(OsError),
+}
+
+impl fmt::Display for InterfaceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            InterfaceError::Missing(name) => {
+                write!(f, "there is no interface `{name}` (`upcall net` lists them)")
+            }
+            InterfaceError::NoEthernet(name) => write!(f, "`{name}` has no address of Ethernet"),
+            InterfaceError::Attach(error) => error.fmt(f),
+            InterfaceError::Device(error) => error.fmt(f),
+            InterfaceError::Bind(address, error) => write!(f, "{address}: {error}"),
+            InterfaceError::Owner(error) => error.fmt(f),
+            InterfaceError::Quota(error) => error.fmt(f),
+            InterfaceError::Page(error) => error.fmt(f),
+            InterfaceError::Os(error) => error.fmt(f),
+        }
+    }
+}
+
+impl fmt::Debug for InterfaceError {
+    /// As `Display`: `main` prints the `Debug` form of the error that it returns.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl std::error::Error for InterfaceError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(match self {
+            InterfaceError::Missing(_) | InterfaceError::NoEthernet(_) => return None,
+            InterfaceError::Attach(error) => error,
+            InterfaceError::Device(error) => error,
+            InterfaceError::Bind(_, error) | InterfaceError::Os(error) => error,
+            InterfaceError::Owner(error) => error,
+            InterfaceError::Quota(error) => error,
+            InterfaceError::Page(error) => error,
+        })
+    }
+}
+
+impl From<DeviceError> for InterfaceError {
+    fn from(error: DeviceError) -> Self {
+        InterfaceError::Device(error)
+    }
+}
+
+impl From<OwnerError> for InterfaceError {
+    fn from(error: OwnerError) -> Self {
+        InterfaceError::Owner(error)
+    }
+}

@@ -1,0 +1,369 @@
+//! The owner of an interface: UDP in user space for many flows (docs/decisions/0024-network.md).
+//!
+//! A handler of the same process upcalls it, or a thread of the daemon. It has one [`Port`], finds
+//! the flow of each packet, checks it, and hands it over. What flows send gets its headers here, so
+//! no program can send as another one. A call handles a bounded batch, never blocks, and allocates
+//! nothing after a flow was bound. It knows neither the scheduler nor programs.
+//!
+//! ```text
+//!             input                                             output
+//!   (1) parts from the port, 32 at a time             (6) the first packet of each flow
+//!   (2) headers -> flow, or the host itself           (7) the order: by pace, then by weight
+//!   (3) flows with a quota: a queue of bounded        (8) the path: link addresses, longest
+//!       depth, then by eligible time and deadline         packet; it waits, or is dropped
+//!   (4) checksums; note; receive queue                (9) headers; batch to the device
+//!   (5) frames that the program released             (10) frames that were sent
+//! ```
+//!
+//! A flow is *shared* if its program is in this process: frames go to it as they are. A flow is
+//! *apart* if its program is another process: it has an area of its own, and the owner copies
+//! payloads, so it sees no frame of others. Each program can fault its own flow only: the owner
+//! closes that flow, and takes back all that it lent.
+
+mod counts;
+mod input;
+mod lent;
+mod output;
+mod paths;
+
+pub use counts::{FlowCounts, OwnerCounts};
+pub use lent::FlowMemory;
+pub use paths::{KernelPaths, Paths};
+
+use std::fmt;
+use std::net::SocketAddr;
+
+use upcall_core::time::{Instant, Span};
+use upcall_proto::flow::{BindError, Destination, FlowTable, UDP};
+use upcall_proto::packet::{Headers, TAGS_MAX};
+use upcall_proto::quota::{Meter, Quota};
+use upcall_proto::schedule::{PacketSchedule, Service};
+use upcall_proto::transmit::{LinkRate, Share, TransmitOrder};
+use upcall_shm::frames::Descriptor;
+
+use super::device::{Device, DeviceError};
+use super::flow::{FlowError, FlowForm, UdpFlow};
+use super::port::{Port, Sent};
+use lent::Flow;
+
+/// Frames that the owner takes from the device, or gives to it, at once.
+pub const BATCH_FRAMES: usize = 32;
+
+/// The longest frame in bytes: the greatest frame of an area, with all tags.
+const FRAME_BYTES_MAX: usize = 4096 + 4 * TAGS_MAX;
+
+/// How long a packet waits for the link address of its receiver before the owner looks again.
+const RESOLVING: Span = Span::from_millis(5);
+
+/// Packets that are for no flow, which the host of the interface answers: at most so many at once,
+/// and one each millisecond. The rest is dropped, so that a flood of them costs a bounded part.
+const CONTROL: Quota = Quota { step_ns: 0, interval_ns: 1_000_000, depth: 64 };
+
+/// Whose checksums a received packet must have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Checksums {
+    /// The right one.
+    Right,
+    /// The right one, or the one that a sender on this machine leaves to its interface. For virtual
+    /// interfaces: veth, TAP, loopback.
+    RightOrLeftToInterface,
+}
+
+/// How an owner works.
+#[derive(Clone, Copy, Debug)]
+pub struct OwnerSettings {
+    /// The most flows.
+    pub flows_max: u32,
+    /// The rate of the link, if the owner is to decide who sends next and not the device.
+    pub link: Option<LinkRate>,
+    /// Which checksums it accepts.
+    pub checksums: Checksums,
+}
+
+/// What a flow gets.
+#[derive(Clone, Copy, Debug)]
+pub struct FlowTerms {
+    /// Where its datagrams go, and where those that it sends come from. An unspecified address
+    /// stands for every address of the interface; then the owner chooses that of the sent ones.
+    pub local: SocketAddr,
+    /// How many datagrams it receives, and how many may wait. `None`: all that fit its queue.
+    pub receive: Option<Quota>,
+    /// When it may send.
+    pub send: Share,
+    /// The slots of its queues.
+    pub form: FlowForm,
+}
+
+/// A packet that waits for its eligible time.
+#[derive(Clone, Debug)]
+struct Arrived {
+    part: Descriptor,
+    headers: Headers,
+    at: Instant,
+}
+
+/// The owner of an interface.
+#[derive(Debug)]
+pub struct Owner<D> {
+    port: Port<D>,
+    paths: Paths,
+    checksums: Checksums,
+    table: FlowTable,
+    flows: Vec<Option<Flow>>,
+    /// The destination of the packet before, which is that of the next one in most streams.
+    last: Option<(Destination, u32)>,
+    arrivals: PacketSchedule<Arrived>,
+    order: TransmitOrder,
+    control: Meter,
+    /// Arrived, and from `next_part` on without a flow yet.
+    parts: Vec<Descriptor>,
+    next_part: usize,
+    /// With headers, and not taken by the device yet.
+    outgoing: Vec<Descriptor>,
+    /// For whom each of `outgoing` is sent, if its frame goes back to a flow.
+    senders: Vec<Option<u32>>,
+    sent: Vec<Sent>,
+    /// The one copy of the frame that is looked at.
+    packet: Box<[u8]>,
+    counts: OwnerCounts,
+    generation: u64,
+    /// Whether it closed a flow by itself since [`Owner::take_closed`].
+    has_closed: bool,
+}
+
+impl<D: Device> Owner<D> {
+    /// An owner of `port` without flows. Allocates all that it needs.
+    pub fn new(port: Port<D>, paths: Paths, settings: OwnerSettings) -> Owner<D> {
+        let OwnerSettings { flows_max, link, checksums } = settings;
+        let sent_max = port.area().form().frames as usize;
+        Owner {
+            port,
+            paths,
+            checksums,
+            table: FlowTable::new(flows_max as usize),
+            flows: (0..flows_max).map(|_| None).collect(),
+            last: None,
+            arrivals: PacketSchedule::new(Service::Eligible, flows_max),
+            order: TransmitOrder::new(flows_max, link),
+            control: Meter::new(CONTROL),
+            parts: Vec::with_capacity(BATCH_FRAMES),
+            next_part: 0,
+            outgoing: Vec::with_capacity(BATCH_FRAMES),
+            senders: Vec::with_capacity(BATCH_FRAMES),
+            sent: Vec::with_capacity(sent_max),
+            packet: vec![0; FRAME_BYTES_MAX].into(),
+            counts: OwnerCounts::default(),
+            generation: 0,
+            has_closed: false,
+        }
+    }
+
+    /// Binds a flow of this process. It is closed when the [`UdpFlow`] is dropped. Returns its
+    /// number too. Allocates.
+    ///
+    /// # Errors
+    /// The address is taken, there are as many flows as there may be, or there are too few frames
+    /// for it to send.
+    pub fn bind(&mut self, terms: FlowTerms) -> Result<(u32, UdpFlow), OwnerError> {
+        let slot = self.reserve(terms)?;
+        let FlowTerms { local, form, .. } = terms;
+        let generation = self.next_generation();
+        let made = Flow::shared(local, form, generation, &mut self.port, slot);
+        match made {
+            Ok((flow, end)) => {
+                self.begin(slot, terms, flow);
+                Ok((slot, end))
+            }
+            Err(error) => {
+                self.table.unbind(destination(local));
+                self.port.account().flow_is_gone(slot);
+                Err(error)
+            }
+        }
+    }
+
+    /// Binds a flow of another process, which gets an area of its own. Returns its number, and the
+    /// memory to pass to that process. Allocates.
+    ///
+    /// # Errors
+    /// As [`Owner::bind`].
+    pub fn bind_apart(&mut self, terms: FlowTerms) -> Result<(u32, FlowMemory), OwnerError> {
+        let slot = self.reserve(terms)?;
+        let generation = self.next_generation();
+        let size = self.port.area().form().size;
+        match Flow::apart(terms.local, terms.form, generation, size, slot) {
+            Ok((flow, memory)) => {
+                self.begin(slot, terms, flow);
+                Ok((slot, memory))
+            }
+            Err(error) => {
+                self.table.unbind(destination(terms.local));
+                Err(error.into())
+            }
+        }
+    }
+
+    /// Closes a flow: its frames are free again. Reads nothing that its program wrote. Does nothing
+    /// if there is no such flow. O(frames).
+    pub fn unbind(&mut self, slot: u32) {
+        let Some(flow) = self.flows.get_mut(slot as usize).and_then(Option::take) else { return };
+        self.has_closed = true;
+        self.table.unbind(destination(flow.local));
+        self.last = None;
+        self.order.unbind(slot);
+        for arrived in self.arrivals.unbind(slot) {
+            self.release(arrived.part.frame);
+        }
+        self.port.account().flow_is_gone(slot);
+        // Packets with headers that the device has not taken: those of the flow were just freed.
+        let mut at = 0;
+        self.outgoing.retain(|_| {
+            at += 1;
+            self.senders[at - 1] != Some(slot)
+        });
+        self.senders.retain(|of| *of != Some(slot));
+    }
+
+    /// Whether a flow was closed since the last call: its program dropped its end, or broke a queue.
+    pub fn take_closed(&mut self) -> bool {
+        std::mem::take(&mut self.has_closed)
+    }
+
+    /// What happened to the packets of a flow. `None`: there is none in this slot.
+    pub fn flow_counts(&self, slot: u32) -> Option<FlowCounts> {
+        let flow = self.flows.get(slot as usize)?.as_ref()?;
+        Some(FlowCounts { queue: self.arrivals.counts(slot), ..flow.counts })
+    }
+
+    /// What happened to packets without a flow, and to flows.
+    pub fn counts(&self) -> OwnerCounts {
+        self.counts
+    }
+
+    /// The host of the interface, or the kernel's paths.
+    pub fn paths(&mut self) -> &mut Paths {
+        &mut self.paths
+    }
+
+    /// The port, for its account and its drops.
+    pub fn port(&mut self) -> &mut Port<D> {
+        &mut self.port
+    }
+
+    /// When there is something to do next, apart from what arrives and what programs send. Not
+    /// after now: at once. `None`: nothing. O(1).
+    pub fn next_at(&self) -> Option<Instant> {
+        let at_once = !self.outgoing.is_empty() || self.next_part < self.parts.len();
+        let times = [
+            at_once.then_some(Instant::ZERO),
+            self.arrivals.next_at(),
+            self.order.next_at(),
+            self.paths.next_at(),
+        ];
+        times.into_iter().flatten().min()
+    }
+
+    /// Closes all flows and the device. The account has all frames.
+    pub fn close(mut self) -> upcall_shm::frames::Account {
+        (0..).take(self.flows.len()).for_each(|slot| self.unbind(slot));
+        for part in self.parts.split_off(self.next_part.min(self.parts.len())) {
+            self.release(part.frame);
+        }
+        for part in std::mem::take(&mut self.outgoing) {
+            self.release(part.frame);
+        }
+        self.port.close()
+    }
+
+    /// Finds a free slot and binds the address to it.
+    fn reserve(&mut self, terms: FlowTerms) -> Result<u32, OwnerError> {
+        let at = self.flows.iter().position(Option::is_none).ok_or(BindError::Full)?;
+        let slot = u32::try_from(at).map_err(|_| BindError::Full)?;
+        self.table.bind(destination(terms.local), slot)?;
+        Ok(slot)
+    }
+
+    fn begin(&mut self, slot: u32, terms: FlowTerms, mut flow: Flow) {
+        if let Some(quota) = terms.receive {
+            self.arrivals.bind(slot, quota);
+            flow.has_quota = true;
+        }
+        self.order.bind(slot, terms.send);
+        self.flows[slot as usize] = Some(flow);
+        self.last = None;
+    }
+
+    fn next_generation(&mut self) -> u64 {
+        self.generation += 1;
+        self.generation
+    }
+
+    /// Frees a frame that the owner has.
+    fn release(&mut self, frame: u32) {
+        if let Err(error) = self.port.release(frame) {
+            // It would be a fault of this file. The frame is with another holder then, and not
+            // lost.
+            debug_assert!(false, "{error}");
+            self.counts.account_errors += 1;
+        }
+    }
+
+    /// Closes a flow whose program broke a queue.
+    fn fault(&mut self, slot: u32) {
+        self.counts.faults += 1;
+        self.unbind(slot);
+    }
+}
+
+/// Where the packets of a flow go.
+fn destination(local: SocketAddr) -> Destination {
+    Destination::new(local.ip(), UDP, local.port())
+}
+
+/// Why a flow was not bound.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum OwnerError {
+    /// The address is taken, or there are as many flows as there may be.
+    Bind(BindError),
+    /// The area has too few free frames for the flow to send.
+    Frames {
+        /// Those that it needs.
+        needed: u32,
+    },
+    /// There is no memory for its queues, or a number of slots is no power of two.
+    Flow(FlowError),
+}
+
+impl fmt::Display for OwnerError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            OwnerError::Bind(error) => error.fmt(f),
+            OwnerError::Frames { needed } => {
+                write!(f, "the area has fewer than {needed} free frames for the flow to send")
+            }
+            OwnerError::Flow(error) => error.fmt(f),
+        }
+    }
+}
+
+impl fmt::Debug for OwnerError {
+    /// As `Display`: `main` prints the `Debug` form of the error that it returns.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl std::error::Error for OwnerError {}
+
+impl From<BindError> for OwnerError {
+    fn from(error: BindError) -> Self {
+        OwnerError::Bind(error)
+    }
+}
+
+impl From<FlowError> for OwnerError {
+    fn from(error: FlowError) -> Self {
+        OwnerError::Flow(error)
+    }
+}

@@ -1,0 +1,247 @@
+//! What arrives: from the port to the flows.
+
+use std::net::SocketAddr;
+use upcall_core::time::Instant;
+use upcall_proto::flow::UDP;
+use upcall_proto::host::{Input, PathErrorKind};
+use upcall_proto::packet::{self, Frame, Headers};
+use upcall_shm::frames::account::Holder;
+use upcall_shm::frames::{Descriptor, HEADROOM_BYTES, Note, NoteKind};
+
+use super::lent::{Fault, Memory, arrival};
+use super::{Arrived, Checksums, Device, DeviceError, Owner, Paths};
+
+impl<D: Device> Owner<D> {
+    /// Processes at most `most` packets that arrived, and takes back what programs released.
+    /// Returns how many packets that were. No system call while packets keep coming, if the device
+    /// needs none. O(most * log flows + flows).
+    ///
+    /// # Errors
+    /// That of the device. The flows stay.
+    pub fn input(&mut self, now: Instant, most: u32) -> Result<u32, DeviceError> {
+        self.reclaim();
+        self.arrivals.begin(most);
+        let mut processed = 0;
+        let mut failed = Ok(());
+        while processed < most {
+            if let Some((slot, arrived)) = self.arrivals.next(now) {
+                self.process(slot, arrived);
+            } else if self.next_part < self.parts.len() {
+                let part = self.parts[self.next_part];
+                self.next_part += 1;
+                self.demultiplex(part, now);
+            } else {
+                self.parts.clear();
+                self.next_part = 0;
+                failed = self.port.receive(now, &mut self.parts);
+                if self.parts.is_empty() {
+                    break;
+                }
+                // Each new packet may be more urgent than those that wait.
+                self.arrivals.begin(most - processed);
+                continue;
+            }
+            processed += 1;
+        }
+        self.flows.iter_mut().flatten().for_each(super::Flow::show);
+        failed.map(|()| processed)
+    }
+
+    /// Takes the frames back that programs released, and closes flows whose programs are gone.
+    fn reclaim(&mut self) {
+        for slot in (0..).take(self.flows.len()) {
+            let Some(flow) = &mut self.flows[slot as usize] else { continue };
+            if flow.is_gone() {
+                self.unbind(slot);
+                continue;
+            }
+            if self.take_released(slot).is_err() {
+                self.fault(slot);
+            }
+        }
+    }
+
+    fn take_released(&mut self, slot: u32) -> Result<(), Fault> {
+        let Some(flow) = &mut self.flows[slot as usize] else { return Ok(()) };
+        if flow.lent == 0 {
+            return Ok(());
+        }
+        // What a program can return at once is bounded by what it has.
+        for _ in 0..flow.lent {
+            let Some(part) = flow.received.take()? else { break };
+            let account = match &mut flow.memory {
+                Memory::Shared(_) => self.port.account(),
+                Memory::Apart { account, .. } => account,
+            };
+            account.hand_over(part.frame, Holder::Flow(slot), Holder::Free)?;
+            flow.lent -= 1;
+        }
+        flow.received.release();
+        Ok(())
+    }
+
+    /// Finds the flow of a part that the owner has.
+    fn demultiplex(&mut self, part: Descriptor, now: Instant) {
+        let parsed = self.copy(part).map(|length| packet::parse(&self.packet[..length]));
+        match parsed {
+            Some(Ok(Frame::Ip(headers))) if headers.destination.protocol == UDP => {
+                self.datagram(part, headers, now);
+            }
+            Some(Ok(frame)) => self.control(part, &frame, now),
+            Some(Err(_)) | None => {
+                self.counts.malformed += 1;
+                self.release(part.frame);
+            }
+        }
+    }
+
+    fn datagram(&mut self, part: Descriptor, headers: Headers, now: Instant) {
+        if headers.fragment.is_some() {
+            self.counts.fragments += 1;
+            return self.release(part.frame);
+        }
+        let slot = match self.last {
+            Some((destination, slot)) if destination == headers.destination => Some(slot),
+            _ => self.table.slot(headers.destination),
+        };
+        let Some(slot) = slot else { return self.without_flow(part, &headers, now) };
+        self.last = Some((headers.destination, slot));
+        let arrived = Arrived { part, headers, at: now };
+        let has_quota = self.flows[slot as usize].as_ref().is_some_and(|flow| flow.has_quota);
+        if has_quota {
+            if let Err(dropped) = self.arrivals.push(slot, arrived, now) {
+                self.release(dropped.item.part.frame);
+            }
+            return;
+        }
+        self.deliver(slot, arrived);
+    }
+
+    /// Processes a packet that has waited.
+    fn process(&mut self, slot: u32, arrived: Arrived) {
+        match self.copy(arrived.part) {
+            Some(_) => self.deliver(slot, arrived),
+            None => self.release(arrived.part.frame),
+        }
+    }
+
+    /// Checks a packet, whose copy is in `packet`, and hands it to its flow.
+    fn deliver(&mut self, slot: u32, Arrived { part, headers, at }: Arrived) {
+        let length = usize::from(part.length);
+        let is_right = self.is_right(length, &headers);
+        let Some(flow) = &mut self.flows[slot as usize] else { return self.release(part.frame) };
+        if !is_right {
+            flow.counts.checksum += 1;
+            return self.release(part.frame);
+        }
+        let note = arrival(SocketAddr::new(headers.source.to_canonical(), headers.source_port), at);
+        let handed = match flow.memory {
+            Memory::Shared(_) => {
+                let start = u16::try_from(headers.payload.start).unwrap_or(u16::MAX);
+                let bytes = u16::try_from(headers.payload.len()).unwrap_or(0);
+                let offset = part.offset.saturating_add(start);
+                let payload = Descriptor { frame: part.frame, offset, length: bytes };
+                self.lend(slot, payload, &note)
+            }
+            Memory::Apart { .. } => {
+                let copied = flow.copy(slot, &self.packet[headers.payload], &note);
+                self.release(part.frame);
+                copied
+            }
+        };
+        let Some(flow) = &mut self.flows[slot as usize] else { return };
+        match handed {
+            Ok(true) => flow.counts.received += 1,
+            Ok(false) => flow.counts.receive_full += 1,
+            Err(_) => self.fault(slot),
+        }
+    }
+
+    /// Hands a frame of the port to a shared flow, or frees it.
+    fn lend(&mut self, slot: u32, payload: Descriptor, note: &Note) -> Result<bool, Fault> {
+        let Some(flow) = &mut self.flows[slot as usize] else { return Ok(false) };
+        let frame = payload.frame;
+        if !flow.has_room() {
+            self.release(frame);
+            return Ok(false);
+        }
+        self.port.area().write_note(frame, note)?;
+        self.port.account().hand_over(frame, Holder::Owner, Holder::Flow(slot))?;
+        let pushed = flow.push(payload);
+        if !matches!(pushed, Ok(true)) {
+            self.port.account().hand_over(frame, Holder::Flow(slot), Holder::Free)?;
+        }
+        pushed
+    }
+
+    fn is_right(&self, length: usize, headers: &Headers) -> bool {
+        let frame = &self.packet[..length];
+        let is_accepted = self.checksums == Checksums::RightOrLeftToInterface
+            && packet::is_left_to_interface(frame, headers);
+        is_accepted || packet::check(frame, headers).is_ok()
+    }
+
+    /// A datagram to a port that no flow has.
+    fn without_flow(&mut self, part: Descriptor, headers: &Headers, now: Instant) {
+        self.counts.not_for_us += 1;
+        let length = usize::from(part.length);
+        if let Paths::Own(host) = &mut self.paths
+            && self.control.pass(now)
+            && packet::check(&self.packet[..length], headers).is_ok()
+        {
+            host.unreachable(&self.packet[..length], headers, now);
+        }
+        self.release(part.frame);
+    }
+
+    /// A frame for the host of the interface. The kernel is the host if the address is its own, and
+    /// gets its frames itself.
+    fn control(&mut self, part: Descriptor, frame: &Frame, now: Instant) {
+        let length = usize::from(part.length);
+        let Paths::Own(host) = &mut self.paths else {
+            self.counts.not_for_us += 1;
+            return self.release(part.frame);
+        };
+        if !self.control.pass(now) {
+            self.counts.control_dropped += 1;
+            return self.release(part.frame);
+        }
+        self.counts.control += 1;
+        let input = host.input(&self.packet[..length], frame, now);
+        self.release(part.frame);
+        if let Input::Error(error) = input
+            && let Some(slot) = self.table.slot(error.local)
+        {
+            let kind = match error.kind {
+                PathErrorKind::TooBig { mtu } => NoteKind::TooLong { packet_bytes_max: mtu },
+                PathErrorKind::PortUnreachable => NoteKind::PortUnreachable,
+                _ => NoteKind::HostUnreachable,
+            };
+            self.tell(slot, SocketAddr::new(error.peer.0, error.peer.1), kind, now);
+        }
+    }
+
+    /// Tells a flow of an error, if a frame is free for that.
+    pub(super) fn tell(&mut self, slot: u32, peer: SocketAddr, kind: NoteKind, now: Instant) {
+        let note = Note { peer, kind, at_ns: now.as_nanos() };
+        let Some(flow) = &mut self.flows[slot as usize] else { return };
+        let told = match flow.memory {
+            Memory::Apart { .. } => flow.copy(slot, &[], &note),
+            Memory::Shared(_) => match self.port.take() {
+                Some(frame) => {
+                    self.lend(slot, Descriptor { frame, offset: HEADROOM_BYTES, length: 0 }, &note)
+                }
+                None => Ok(false),
+            },
+        };
+        if told.is_err() {
+            self.fault(slot);
+        }
+    }
+
+    /// Copies a part that the owner has into `packet`: the only copy that is looked at. Its length.
+    fn copy(&mut self, part: Descriptor) -> Option<usize> {
+        let bytes = self.port.area().part(part).ok()?;
+        Some(bytes.copy_to(0, self.packet.get_mut(..part.length.into())?))
+    }
+}

@@ -1,0 +1,232 @@
+//! The owner's end of a flow: its queues, and the frames that it lent.
+
+use std::net::SocketAddr;
+use std::os::fd::BorrowedFd;
+use std::sync::{Arc, Weak};
+
+use upcall_core::time::Instant;
+use upcall_shm::PeerFault;
+use upcall_shm::frames::account::{AccountError, Holder};
+use upcall_shm::frames::queue::{Queue, Reader, Writer};
+use upcall_shm::frames::{
+    Account, Descriptor, FrameForm, FrameSize, HEADROOM_BYTES, Note, NoteKind,
+};
+
+use super::counts::FlowCounts;
+use super::{Device, OwnerError, Port};
+use crate::net::device::{Area, area};
+use crate::net::flow::{FlowError, FlowForm, Ring, Rings, UdpFlow};
+
+/// Where the frames of a flow are.
+#[derive(Debug)]
+pub(super) enum Memory {
+    /// In the area of the port. Gone when the program has dropped its end.
+    Shared(Weak<()>),
+    /// In an area of its own.
+    Apart { area: Arc<Area>, account: Account },
+}
+
+/// The owner's end of a flow.
+#[derive(Debug)]
+pub(super) struct Flow {
+    pub(super) local: SocketAddr,
+    pub(super) memory: Memory,
+    pub(super) receive: Writer<Ring>,
+    pub(super) received: Reader<Ring>,
+    pub(super) transmit: Reader<Ring>,
+    pub(super) transmitted: Writer<Ring>,
+    /// Frames with datagrams that the program has. At most `receive_slots`.
+    pub(super) lent: u32,
+    pub(super) receive_slots: u32,
+    /// The first packet to send.
+    pub(super) head: Option<Descriptor>,
+    /// Whether its packets wait for their eligible times.
+    pub(super) has_quota: bool,
+    /// Whether the program was not shown yet what was handed over.
+    pub(super) is_dirty: bool,
+    pub(super) counts: FlowCounts,
+}
+
+/// A program broke a queue of its flow.
+#[derive(Debug)]
+pub(super) enum Fault {
+    Queue(#[expect(dead_code, reason = "for the debugger")] PeerFault),
+    Account(#[expect(dead_code, reason = "for the debugger")] AccountError),
+}
+
+impl From<PeerFault> for Fault {
+    fn from(fault: PeerFault) -> Self {
+        Fault::Queue(fault)
+    }
+}
+
+impl From<AccountError> for Fault {
+    fn from(error: AccountError) -> Self {
+        Fault::Account(error)
+    }
+}
+
+impl Flow {
+    /// A flow in the area of the port, and the program's end of it.
+    pub(super) fn shared<D: Device>(
+        local: SocketAddr,
+        form: FlowForm,
+        generation: u64,
+        port: &mut Port<D>,
+        slot: u32,
+    ) -> Result<(Flow, UdpFlow), OwnerError> {
+        let frames = port.area().form();
+        let rings = Rings::create(form, frames, generation)?;
+        let again = rings.again()?;
+        let needed = form.transmit_slots;
+        let free: Vec<u32> =
+            (0..needed).map_while(|_| port.account().take(Holder::Flow(slot))).collect();
+        if free.len() < needed as usize {
+            return Err(OwnerError::Frames { needed });
+        }
+        let (alive, area) = (Arc::new(()), port.shared_area());
+        let memory = Memory::Shared(Arc::downgrade(&alive));
+        let end = UdpFlow::attach(local, (area, Some(alive)), again, generation, free)?;
+        Ok((Flow::new(local, form, (rings, frames, generation), memory)?, end))
+    }
+
+    /// A flow in an area of its own, and the memory for its program.
+    pub(super) fn apart(
+        local: SocketAddr,
+        form: FlowForm,
+        generation: u64,
+        size: FrameSize,
+        slot: u32,
+    ) -> Result<(Flow, FlowMemory), FlowError> {
+        let frames = FrameForm { frames: form.receive_slots + form.transmit_slots, size };
+        let rings = Rings::create(form, frames, generation)?;
+        let again = rings.again()?;
+        let area = area(frames).map_err(FlowError::of_area)?;
+        let mut account = Account::new(frames.frames);
+        // The lowest frames, as `FlowMemory::attach` expects.
+        for _ in 0..form.transmit_slots {
+            account.take(Holder::Flow(slot));
+        }
+        let memory = FlowMemory { local, form, frames, generation, area: area.clone(), rings };
+        let (rings, own) = (again, Memory::Apart { area, account });
+        Ok((Flow::new(local, form, (rings, frames, generation), own)?, memory))
+    }
+
+    fn new(
+        local: SocketAddr,
+        form: FlowForm,
+        (rings, frames, generation): (Rings, FrameForm, u64),
+        memory: Memory,
+    ) -> Result<Flow, FlowError> {
+        let attach = |ring| Queue::attach(ring, frames, generation);
+        Ok(Flow {
+            local,
+            memory,
+            receive: attach(rings.receive)?.writer()?,
+            received: attach(rings.received)?.reader()?,
+            transmit: attach(rings.transmit)?.reader()?,
+            transmitted: attach(rings.transmitted)?.writer()?,
+            lent: 0,
+            receive_slots: form.receive_slots,
+            head: None,
+            has_quota: false,
+            is_dirty: false,
+            counts: FlowCounts::default(),
+        })
+    }
+
+    /// Whether the program of this process has dropped its end.
+    pub(super) fn is_gone(&self) -> bool {
+        matches!(&self.memory, Memory::Shared(alive) if alive.strong_count() == 0)
+    }
+
+    /// Whether the program has room for one more frame.
+    pub(super) fn has_room(&self) -> bool {
+        self.lent < self.receive_slots
+    }
+
+    /// Hands a frame over that the account has with the flow.
+    pub(super) fn push(&mut self, part: Descriptor) -> Result<bool, Fault> {
+        let pushed = self.receive.push(part)?;
+        self.lent += u32::from(pushed);
+        self.is_dirty |= pushed;
+        Ok(pushed)
+    }
+
+    /// Writes `bytes` into a frame of the flow's own area and hands it over. `false`: there is no
+    /// room.
+    pub(super) fn copy(&mut self, slot: u32, bytes: &[u8], note: &Note) -> Result<bool, Fault> {
+        let has_room = self.has_room();
+        let Memory::Apart { area, account } = &mut self.memory else { return Ok(false) };
+        let Some(length) = u16::try_from(bytes.len()).ok().filter(|_| has_room) else {
+            return Ok(false);
+        };
+        let Some(frame) = account.take(Holder::Flow(slot)) else { return Ok(false) };
+        let part = Descriptor { frame, offset: HEADROOM_BYTES, length };
+        let place = area.part(part);
+        let Ok(place) = place else {
+            // Too long for a frame of this area.
+            account.hand_over(frame, Holder::Flow(slot), Holder::Free)?;
+            return Ok(false);
+        };
+        place.fill(0, bytes);
+        area.write_note(frame, note)?;
+        if !self.push(part)? {
+            let Memory::Apart { account, .. } = &mut self.memory else { return Ok(false) };
+            account.hand_over(frame, Holder::Flow(slot), Holder::Free)?;
+            return Ok(false);
+        }
+        Ok(true)
+    }
+
+    /// Shows the program what was handed over. One store for each queue.
+    pub(super) fn show(&mut self) {
+        if std::mem::take(&mut self.is_dirty) {
+            self.receive.publish();
+            self.transmitted.publish();
+        }
+    }
+}
+
+/// A note on a datagram that arrived.
+pub(super) fn arrival(peer: SocketAddr, at: Instant) -> Note {
+    Note { peer, kind: NoteKind::Datagram, at_ns: at.as_nanos() }
+}
+
+/// The memory of a flow for the program of another process: an area and four queues.
+#[derive(Debug)]
+pub struct FlowMemory {
+    local: SocketAddr,
+    form: FlowForm,
+    frames: FrameForm,
+    generation: u64,
+    area: Arc<Area>,
+    rings: Rings,
+}
+
+impl FlowMemory {
+    /// The descriptors to pass on, in the order that [`FlowMemory::from_fds`] takes.
+    pub fn fds(&self) -> [BorrowedFd<'_>; 5] {
+        let Rings { receive, received, transmit, transmitted } = &self.rings;
+        [self.area.memory().fd(), receive.fd(), received.fd(), transmit.fd(), transmitted.fd()]
+    }
+
+    /// The number that tells the queues from others.
+    pub fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// Number and size of the frames.
+    pub fn frames(&self) -> FrameForm {
+        self.frames
+    }
+
+    /// The program's end. Allocates.
+    ///
+    /// # Errors
+    /// The memory is not that of a flow.
+    pub fn attach(self) -> Result<UdpFlow, FlowError> {
+        let FlowMemory { local, form, generation, area, rings, .. } = self;
+        UdpFlow::attach(local, (area, None), rings, generation, 0..form.transmit_slots)
+    }
+}

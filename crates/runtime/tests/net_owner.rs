@@ -1,0 +1,256 @@
+//! UDP in user space on a real interface, against the kernel's UDP in another network namespace.
+
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use upcall_core::time::{Instant, Span};
+use upcall_runtime::net::{
+    FlowForm, FlowTerms, InterfaceSettings, NoteKind, Quota, Received, Share, UdpFlow,
+    UdpInterface,
+};
+use upcall_runtime::clock::now;
+
+const PORT: u16 = 5004;
+const ECHO: u16 = 7007;
+const OURS: [&str; 2] = ["10.77.0.1", "fd77::1"];
+const THEIRS: [&str; 2] = ["10.77.0.2", "fd77::2"];
+
+/// Runs `work` in a process with a network namespace of its own, by the `test` of this file that
+/// calls it.
+fn in_own_network(test: &str, work: fn()) {
+    if std::env::var_os("UPCALL_OWN_NETWORK").is_some() {
+        return work();
+    }
+    let mut command = Command::new("unshare");
+    command.args(["--net", "--kill-child", "--fork"]).arg(std::env::current_exe().unwrap());
+    command.args(["--exact", test, "--include-ignored", "--nocapture"]);
+    let output = command.env("UPCALL_OWN_NETWORK", "1").output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    println!("{text}");
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && text.contains("1 passed"), "{text}{error}");
+}
+
+/// A child that ends with the test.
+struct Peer(Child);
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn run(arguments: &str) {
+    let mut words = arguments.split(' ');
+    let output = Command::new(words.next().unwrap()).args(words).output().unwrap();
+    assert!(output.status.success(), "{arguments}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// The veth pair `ours` and `theirs`. The kernel of another network namespace has `theirs`, and
+/// echoes datagrams.
+fn network() -> [Peer; 2] {
+    let sleeper = Command::new("unshare").args(["--net", "sleep", "1000"]).spawn().unwrap();
+    let namespace = Peer(sleeper);
+    let pid = namespace.0.id();
+    // The namespace is there once it differs from ours.
+    let of = |pid: &str| std::fs::read_link(format!("/proc/{pid}/ns/net"));
+    wait_for(|| of(&pid.to_string()).ok() != of("self").ok(), "the namespace");
+    run("ip link add ours type veth peer name theirs");
+    run(&format!("ip link set theirs netns {pid}"));
+    let there = format!("nsenter --net=/proc/{pid}/ns/net");
+    for (prefix, interface, addresses) in
+        [(String::new(), "ours", OURS), (there.clone() + " ", "theirs", THEIRS)]
+    {
+        run(&format!("{prefix}ip address add {}/24 dev {interface}", addresses[0]));
+        run(&format!("{prefix}ip address add {}/64 dev {interface} nodad", addresses[1]));
+        run(&format!("{prefix}ip link set {interface} up"));
+    }
+    let mut command = Command::new("nsenter");
+    command.arg(format!("--net=/proc/{pid}/ns/net")).arg(std::env::current_exe().unwrap());
+    command.args(["--exact", "echo", "--include-ignored", "--nocapture"]);
+    command.env("UPCALL_ECHO", "1").stdout(Stdio::null()).stderr(Stdio::null());
+    let echo = Peer(command.spawn().unwrap());
+    [echo, namespace]
+}
+
+/// The echo server of [`network`], in a process of its own.
+#[test]
+#[ignore = "a part of other tests"]
+fn echo() {
+    if std::env::var_os("UPCALL_ECHO").is_none() {
+        return println!("skipped: it is a part of other tests");
+    }
+    let socket = UdpSocket::bind(("::", ECHO)).unwrap();
+    let mut bytes = [0; 65_536];
+    while let Ok((length, peer)) = socket.recv_from(&mut bytes) {
+        socket.send_to(&bytes[..length], peer).unwrap();
+    }
+}
+
+/// Calls `look` until it is true, for a minute at most.
+fn wait_for(mut look: impl FnMut() -> bool, what: &str) {
+    for _ in 0..60_000 {
+        if look() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    panic!("waited a minute for {what}");
+}
+
+fn terms(local: SocketAddr) -> FlowTerms {
+    FlowTerms { local, receive: None, send: Share::Weight(1), form: FlowForm::default() }
+}
+
+fn interface() -> UdpInterface {
+    let interface = UdpInterface::open("ours", InterfaceSettings::default()).unwrap();
+    println!("{}", interface.reason());
+    interface
+}
+
+/// Sends `bytes` to `peer` until it comes back.
+fn exchange(interface: &mut UdpInterface, flow: &mut UdpFlow, bytes: &[u8], peer: SocketAddr) {
+    let mut back = vec![0; 2048];
+    let mut looks = 0;
+    let found = |interface: &mut UdpInterface, flow: &mut UdpFlow| {
+        if looks % 500 == 0 {
+            // Again, should the server not be there yet.
+            assert!(flow.send(bytes, peer).unwrap());
+        }
+        looks += 1;
+        flow.flush();
+        interface.process(now(), 64).unwrap();
+        let received = flow.receive(&mut back).unwrap();
+        received.is_some_and(|(length, from, arrival)| {
+            assert!(from == peer && arrival <= now());
+            // An echo of a datagram that was sent again may be late.
+            &back[..length] == bytes
+        })
+    };
+    let mut found = found;
+    wait_for(|| found(interface, flow), "the echo");
+}
+
+#[test]
+#[ignore = "needs root, ip and unshare: an interface in its own network"]
+fn a_flow_and_the_kernel_exchange_datagrams() {
+    in_own_network("a_flow_and_the_kernel_exchange_datagrams", || {
+        let _peers = network();
+        let mut interface = interface();
+        for (ours, theirs) in OURS.into_iter().zip(THEIRS) {
+            let [ours, theirs]: [IpAddr; 2] = [ours, theirs].map(|it| it.parse().unwrap());
+            let peer = SocketAddr::new(theirs, ECHO);
+            let (slot, mut flow) = interface.bind(terms(SocketAddr::new(ours, PORT))).unwrap();
+            let (_, memory) = interface.bind_apart(terms(SocketAddr::new(ours, 0))).unwrap();
+            let mut apart = memory.attach().unwrap();
+            let most = 1500 - 8 - if ours.is_ipv4() { 20 } else { 40 };
+            for length in [0, 1, 17, 64, 500, most] {
+                let bytes: Vec<u8> = (0..length).map(|at| (at * 7 + length) as u8).collect();
+                exchange(&mut interface, &mut flow, &bytes, peer);
+                exchange(&mut interface, &mut apart, &bytes, peer);
+            }
+            // One byte more is not sent, and the program learns it.
+            assert!(flow.send(&vec![0; most + 1], peer).unwrap());
+            flow.flush();
+            interface.process(now(), 64).unwrap();
+            let told = std::iter::from_fn(|| flow.take().unwrap()).find_map(|it| match it {
+                Received::Error { kind, .. } => Some(kind),
+                _ => None,
+            });
+            assert_eq!(told, Some(NoteKind::TooLong { packet_bytes_max: 1500 }));
+            let counts = interface.owner().flow_counts(slot).unwrap();
+            assert_eq!((counts.too_long, counts.checksum, counts.receive_full), (1, 0, 0));
+            assert!(counts.received >= 6 && counts.sent >= 6, "{counts:?}");
+            // A port of nobody is the kernel's, as before.
+            let kernel = UdpSocket::bind((ours, 0)).unwrap();
+            kernel.send_to(b"kernel", peer).unwrap();
+            kernel.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+            let mut back = [0; 16];
+            assert_eq!(kernel.recv_from(&mut back).unwrap(), (6, peer));
+        }
+        // The programs of two flows are gone: their ports are free again.
+        interface.process(now(), 64).unwrap();
+        let port_is_free = UdpSocket::bind((OURS[0].parse::<IpAddr>().unwrap(), PORT)).is_ok();
+        assert!(port_is_free);
+        let counts = interface.owner().counts();
+        assert_eq!((counts.faults, counts.account_errors, counts.malformed), (0, 0, 0));
+    });
+}
+
+#[test]
+#[ignore = "needs root, ip and unshare: an interface in its own network"]
+fn a_flow_gets_no_more_than_its_quota() {
+    in_own_network("a_flow_gets_no_more_than_its_quota", || {
+        let _peers = network();
+        let mut interface = interface();
+        let [ours, theirs]: [IpAddr; 2] = [OURS[0], THEIRS[0]].map(|it| it.parse().unwrap());
+        let peer = SocketAddr::new(theirs, ECHO);
+        let quota = Quota { step_ns: 0, interval_ns: 20_000_000, depth: 3 };
+        let limited = FlowTerms { receive: Some(quota), ..terms(SocketAddr::new(ours, PORT)) };
+        let (slot, mut flow) = interface.bind(limited).unwrap();
+        let (_, mut other) = interface.bind(terms(SocketAddr::new(ours, 0))).unwrap();
+        exchange(&mut interface, &mut flow, b"first", peer);
+        let begin = now();
+        let (mut sent, mut received, mut others) = (0, 0, 0);
+        let mut bytes = [0; 64];
+        while now() < begin + Span::from_millis(500) {
+            sent += u64::from(flow.send(b"flood", peer).unwrap());
+            let _ = other.send(b"other", peer).unwrap();
+            (flow.flush(), other.flush());
+            interface.process(now(), 64).unwrap();
+            received += std::iter::from_fn(|| flow.receive(&mut bytes).unwrap()).count();
+            others += std::iter::from_fn(|| other.receive(&mut bytes).unwrap()).count();
+        }
+        let elapsed = now().since(begin).as_nanos();
+        let most = elapsed / quota.interval_ns + u64::from(quota.depth) + 1;
+        assert!(sent > 4 * most, "the flow sent only {sent}");
+        assert!((1..=most).contains(&(received as u64)), "{received} of at most {most}");
+        let counters = interface.program_counts(slot);
+        assert!(counters.dropped > 0, "{counters:?}");
+        assert!(others > received, "the other flow got {others}");
+    });
+}
+
+#[test]
+#[ignore = "needs root, ip and unshare: an interface in its own network"]
+fn paced_flows_leave_one_by_one() {
+    in_own_network("paced_flows_leave_one_by_one", || {
+        let _peers = network();
+        let mut interface = interface();
+        let [ours, theirs]: [IpAddr; 2] = [OURS[0], THEIRS[0]].map(|it| it.parse().unwrap());
+        let peer = SocketAddr::new(theirs, ECHO);
+        let interval = Span::from_millis(2);
+        let paced = FlowTerms {
+            send: Share::Paced { interval },
+            ..terms(SocketAddr::new(ours, PORT))
+        };
+        let (slot, mut flow) = interface.bind(paced).unwrap();
+        exchange(&mut interface, &mut flow, b"first", peer);
+        let before = interface.owner().flow_counts(slot).unwrap().sent;
+        for _ in 0..32 {
+            assert!(flow.send(b"paced", peer).unwrap());
+        }
+        let begin = now();
+        flow.flush();
+        let mut times: Vec<Instant> = Vec::new();
+        let done = |times: &mut Vec<Instant>| {
+            let at = now();
+            let (_, sent) = interface.process(at, 64).unwrap();
+            // One after a stop of this test, which is late, and the next one.
+            assert!(sent <= 2, "{sent} packets of a paced flow at once");
+            times.extend((0..sent).map(|_| at));
+            times.len() == 32
+        };
+        let mut done = done;
+        wait_for(|| done(&mut times), "32 packets");
+        assert_eq!(interface.owner().flow_counts(slot).unwrap().sent - before, 32);
+        // None is before its eligible time, whenever this test ran.
+        for (time, number) in times.iter().zip(0..) {
+            assert!(*time >= begin + interval.saturating_mul(number), "packet {number}");
+        }
+    });
+}
