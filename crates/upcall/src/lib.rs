@@ -188,7 +188,7 @@ pub use upcall_runtime::{
     PostedEvent, Poster, PreemptionMask, RealTime, Record, Remedy, Report, Right, Runtime,
     StartError, Statistics, Task, ThreadError, TimeAdvance, TimedSleep, VirtualReport,
     VirtualStatistics, activity, admission, allowed_cpus, channel, clock, cost, daemon_answers,
-    daemon_socket, default_cpus, discipline, io_events, load, own_daemon_socket, packet_quota,
+    daemon_socket, default_cpus, discipline, io_events, load, net, own_daemon_socket, packet_quota,
     policy, private_folder, program, qos, record, scheduler, status, stream, switch_cost,
     system_daemon_socket, thread_cpu_ns, time, udp,
 };

@@ -401,3 +401,75 @@ proptest! {
         prop_assert_eq!(check(&frame, &headers), Ok(()));
     }
 }
+
+/// The datagram by its first bytes alone.
+fn plain(frame: &[u8]) -> Option<Datagram> {
+    let mut head = [0; PLAIN_BYTES];
+    let bytes = frame.len().min(PLAIN_BYTES);
+    head[..bytes].copy_from_slice(&frame[..bytes]);
+    Datagram::plain(&head, frame.len())
+}
+
+/// The datagram by all headers.
+fn by_headers(frame: &[u8]) -> Option<Datagram> {
+    match parse(frame) {
+        Ok(Frame::Ip(headers)) => Datagram::of(frame, &headers),
+        _ => None,
+    }
+}
+
+#[test]
+fn a_checksum_left_to_the_interface_is_known() {
+    use smoltcp::wire::{IpAddress, IpProtocol};
+    for (path, udp) in [(v4(), 34), (v6(), 54)] {
+        let frame = udp_frame(path, &[1, 2, 3, 4, 5]);
+        let datagram = plain(&frame).unwrap();
+        assert!(datagram.is_right(&frame) && !datagram.is_left_to_interface());
+        // As Linux leaves it (`CHECKSUM_PARTIAL`): the sum of the pseudo header, by smoltcp.
+        let mut pseudo = Vec::new();
+        for address in [path.source, path.destination] {
+            match IpAddress::from(address) {
+                IpAddress::Ipv4(it) => pseudo.extend(it.octets()),
+                IpAddress::Ipv6(it) => pseudo.extend(it.octets()),
+            }
+        }
+        pseudo.extend([0, u8::from(IpProtocol::Udp), 0, 13]);
+        let words = pseudo.chunks(2).map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]])));
+        let sum: u32 = words.sum();
+        let sum = u16::try_from((sum & 0xffff) + (sum >> 16)).unwrap();
+        let left = patched(frame, udp + 6, &sum.to_be_bytes());
+        let datagram = plain(&left).unwrap();
+        assert!(datagram.is_left_to_interface() && !datagram.is_right(&left));
+        let other = patched(left, udp + 6, &(sum ^ 1).to_be_bytes());
+        assert!(!plain(&other).unwrap().is_left_to_interface());
+    }
+}
+
+proptest! {
+    /// The short way finds what the long way finds, or leaves it to the long way.
+    #[test]
+    fn the_short_way_agrees_with_the_long_way(
+        is_v4: bool,
+        payload in prop::collection::vec(any::<u8>(), 0..80),
+        damage in prop::collection::vec((0usize..140, any::<u8>()), 0..4),
+        cut in 0usize..200,
+    ) {
+        let mut frame = udp_frame(if is_v4 { v4() } else { v6() }, &payload);
+        if damage.is_empty() {
+            prop_assert_eq!(plain(&frame), by_headers(&frame));
+            prop_assert!(plain(&frame).unwrap().is_right(&frame));
+        }
+        for (at, value) in damage {
+            if let Some(byte) = frame.get_mut(at) {
+                *byte = value;
+            }
+        }
+        frame.truncate(cut.max(14));
+        if let Some(found) = plain(&frame) {
+            prop_assert_eq!(Some(found.clone()), by_headers(&frame));
+            // It is right by one way if it is by the other.
+            let headers = headers(&frame);
+            prop_assert_eq!(found.is_right(&frame), check(&frame, &headers).is_ok());
+        }
+    }
+}

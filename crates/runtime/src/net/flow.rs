@@ -207,7 +207,7 @@ impl UdpFlow {
             self.show_released();
             return Ok(None);
         };
-        let note = self.area.read_note(part.frame)?;
+        let note = self.area.read_note(part)?;
         if note.kind != NoteKind::Datagram {
             self.give_back(part)?;
             return Ok(Some(Received::Error { peer: note.peer, kind: note.kind }));
@@ -298,9 +298,10 @@ impl UdpFlow {
             self.free.push_back(frame);
             return Err(FlowError::TooLong { bytes: length, most });
         };
-        self.area.write_note(frame, &Note { peer, kind: NoteKind::Datagram, at_ns: 0 })?;
+        let part = self.part(frame, length);
+        self.area.write_note(part, &Note { peer, kind: NoteKind::Datagram, at_ns: 0 })?;
         // There are as many slots as frames.
-        let fits = self.transmit.push(self.part(frame, length))?;
+        let fits = self.transmit.push(part)?;
         if !fits {
             self.free.push_back(frame);
         }

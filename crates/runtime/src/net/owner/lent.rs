@@ -6,6 +6,7 @@ use std::sync::{Arc, Weak};
 
 use upcall_core::time::Instant;
 use upcall_shm::PeerFault;
+use upcall_shm::stream::Payload;
 use upcall_shm::frames::account::{AccountError, Holder};
 use upcall_shm::frames::queue::{Queue, Reader, Writer};
 use upcall_shm::frames::{
@@ -153,24 +154,43 @@ impl Flow {
         Ok(pushed)
     }
 
-    /// Writes `bytes` into a frame of the flow's own area and hands it over. `false`: there is no
+    /// Copies `payload` into a frame of the flow's own area and hands it over. `false`: there is no
     /// room.
-    pub(super) fn copy(&mut self, slot: u32, bytes: &[u8], note: &Note) -> Result<bool, Fault> {
+    pub(super) fn copy(
+        &mut self,
+        slot: u32,
+        payload: Payload<'_>,
+        note: &Note,
+    ) -> Result<bool, Fault> {
+        self.hand_own(slot, payload.len(), note, |place| payload.copy_into(place))
+    }
+
+    /// Hands over a frame of the flow's own area with a note alone. `false`: there is no room.
+    pub(super) fn note_alone(&mut self, slot: u32, note: &Note) -> Result<bool, Fault> {
+        self.hand_own(slot, 0, note, |_| 0)
+    }
+
+    fn hand_own(
+        &mut self,
+        slot: u32,
+        bytes: usize,
+        note: &Note,
+        fill: impl FnOnce(Payload<'_>) -> usize,
+    ) -> Result<bool, Fault> {
         let has_room = self.has_room();
         let Memory::Apart { area, account } = &mut self.memory else { return Ok(false) };
-        let Some(length) = u16::try_from(bytes.len()).ok().filter(|_| has_room) else {
+        let Some(length) = u16::try_from(bytes).ok().filter(|_| has_room) else {
             return Ok(false);
         };
         let Some(frame) = account.take(Holder::Flow(slot)) else { return Ok(false) };
         let part = Descriptor { frame, offset: HEADROOM_BYTES, length };
-        let place = area.part(part);
-        let Ok(place) = place else {
+        let Ok(place) = area.part(part) else {
             // Too long for a frame of this area.
             account.hand_over(frame, Holder::Flow(slot), Holder::Free)?;
             return Ok(false);
         };
-        place.fill(0, bytes);
-        area.write_note(frame, note)?;
+        fill(place);
+        area.write_note(part, note)?;
         if !self.push(part)? {
             let Memory::Apart { account, .. } = &mut self.memory else { return Ok(false) };
             account.hand_over(frame, Holder::Flow(slot), Holder::Free)?;

@@ -112,7 +112,7 @@ impl<D: Device> Owner<D> {
             let (frame, expected) = (part.frame, Holder::Flow(slot));
             return Err(upcall_shm::frames::account::AccountError { frame, found, expected }.into());
         }
-        let note = area.read_note(part.frame)?;
+        let note = area.read_note(part)?;
         let peer = note.peer;
         let (path, most) = match self.paths.path(flow.local.ip(), peer.ip(), now) {
             Ok(found) => found,
