@@ -42,6 +42,7 @@
 
 pub mod flow;
 pub mod fragments;
+pub mod host;
 pub mod link;
 pub mod packet;
 pub mod queues;
