@@ -28,7 +28,7 @@
 
 use crate::flow::{ICMP, ICMPV6, UDP};
 use crate::packet::build::{self, BuildError, Path};
-use crate::packet::{Arp, ChecksumError, Frame, Headers, LinkAddress, Neighbor, check, neighbor};
+use crate::packet::{Arp, Frame, Headers, LinkAddress, Neighbor, check, neighbor};
 use crate::quota::{Meter, Quota};
 use addresses::{Addresses, is_link_local};
 use answers::{Answers, Discovery};
@@ -45,6 +45,7 @@ mod chance;
 mod error;
 mod multicast;
 mod neighbors;
+mod outcome;
 mod path_error;
 mod path_mtu;
 #[cfg(test)]
@@ -55,69 +56,13 @@ pub use answers::{ANSWERS_MAX, DISCOVERY_ANSWERS_MAX};
 pub use error::{HostError, MembershipError, NeighborError, RouteError};
 pub use multicast::GROUPS_MAX;
 pub use neighbors::NEIGHBORS_MAX;
+pub use outcome::{HostCounts, IgnoreReason, Input};
 pub use path_error::{PathError, PathErrorKind};
 pub use path_mtu::PATHS_MAX;
 
 /// Errors that the host sends: the token bucket that RFC 4443 §2.4 (f) gives as an example, one
 /// each 100 ms and 10 at once.
 const ERRORS: Quota = Quota { step_ns: 0, interval_ns: 100_000_000, depth: 10 };
-
-/// What a frame was.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Input {
-    /// The host did what it asks for. [`Host::output`] may have something to send.
-    Handled,
-    /// It is about a packet that the host may have sent.
-    Error(PathError),
-    /// Nothing came of it.
-    Ignored(IgnoreReason),
-}
-
-/// Why nothing came of a frame.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum IgnoreReason {
-    /// It has a VLAN tag.
-    Tagged,
-    /// It goes to another device, or asks for one.
-    OtherReceiver,
-    /// The sender cannot be one other device.
-    BadSource,
-    /// Another device has an address of the host.
-    Conflict,
-    /// It is a fragment.
-    Fragment,
-    /// A checksum is wrong.
-    Damaged(ChecksumError),
-    /// The message is not a valid one, or quotes a packet that the host did not send.
-    Invalid,
-    /// The host does not answer to such messages or protocols.
-    Unsupported,
-}
-
-/// What a host did so far.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct HostCounts {
-    /// Frames with [`Input::Handled`] or [`Input::Error`].
-    pub handled: u64,
-    /// Frames with [`Input::Ignored`], and datagrams that got no error for such a reason.
-    pub ignored: u64,
-    /// Frames by which another device claimed an address of the host.
-    pub conflicts: u64,
-    /// Frames that [`Host::output`] wrote.
-    pub sent: u64,
-    /// Frames that did not fit into the buffer of [`Host::output`].
-    pub too_long: u64,
-    /// Answers for which there was no room.
-    pub answers_dropped: u64,
-    /// Errors that were not sent because of their limit.
-    pub errors_limited: u64,
-    /// Neighbors for which there was no room.
-    pub neighbors_refused: u64,
-    /// Neighbors that did not answer to three requests.
-    pub neighbors_failed: u64,
-    /// How often an error lowered the path MTU of a destination.
-    pub paths_lowered: u64,
-}
 
 /// The host of one interface.
 #[derive(Debug)]
