@@ -4,7 +4,8 @@ use super::{ChecksumError, Headers, LinkAddress};
 use crate::flow::{ICMP, ICMPV6, UDP};
 use core::net::{IpAddr, Ipv6Addr};
 use smoltcp::wire::{
-    Icmpv4Packet, Icmpv6Packet, Ipv4Packet, Ipv6Packet, NdiscRepr, RawHardwareAddress, UdpPacket,
+    Icmpv4Packet, Icmpv6Packet, Ipv4Packet, Ipv6Packet, NdiscNeighborFlags, NdiscRepr,
+    RawHardwareAddress, UdpPacket,
 };
 
 /// Verifies the checksums of a packet: that of the header of IPv4, and those of UDP and ICMP if the
@@ -75,6 +76,10 @@ pub enum Neighbor {
         target: Ipv6Addr,
         /// Its link address, if stated.
         link: Option<LinkAddress>,
+        /// Whether it answers to a solicitation of the receiver.
+        is_solicited: bool,
+        /// Whether a link address that is known already gives way.
+        is_override: bool,
     },
 }
 
@@ -94,8 +99,13 @@ pub fn neighbor(frame: &[u8], headers: &Headers) -> Option<Neighbor> {
         NdiscRepr::NeighborSolicit { target_addr: target, lladdr } if !target.is_multicast() => {
             Some(Neighbor::Solicitation { target, link: lladdr.and_then(ethernet) })
         }
-        NdiscRepr::NeighborAdvert { target_addr: target, lladdr, .. } if !target.is_multicast() => {
-            Some(Neighbor::Advertisement { target, link: lladdr.and_then(ethernet) })
+        NdiscRepr::NeighborAdvert { target_addr: target, lladdr, flags }
+            if !target.is_multicast() =>
+        {
+            let is_solicited = flags.contains(NdiscNeighborFlags::SOLICITED);
+            let is_override = flags.contains(NdiscNeighborFlags::OVERRIDE);
+            let link = lladdr.and_then(ethernet);
+            Some(Neighbor::Advertisement { target, link, is_solicited, is_override })
         }
         _ => None,
     }

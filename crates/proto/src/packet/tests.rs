@@ -279,12 +279,44 @@ fn neighbors_are_found() {
     for (to, link) in [((A, asker), A), ((A, Ipv6Addr::UNSPECIFIED), [0x33, 0x33, 0, 0, 0, 1])] {
         let frame = built(|out| build::neighbor_advertisement(out, (B, own), to));
         assert_eq!((check(&frame, &headers(&frame)), &frame[..6]), (Ok(()), &link[..]));
-        let answer = Neighbor::Advertisement { target: own, link: Some(B) };
+        let (target, link, is_override) = (own, Some(B), true);
+        let is_solicited = !to.1.is_unspecified();
+        let answer = Neighbor::Advertisement { target, link, is_solicited, is_override };
         assert_eq!(neighbor(&frame, &headers(&frame)), Some(answer));
     }
     // A message that passed a router is from elsewhere.
     let routed = patched(frame, 21, &[254]);
     assert_eq!(neighbor(&routed, &headers(&routed)), None);
+}
+
+#[test]
+fn a_neighbor_is_asked_alone_at_its_known_link_address() {
+    let (IpAddr::V4(own), IpAddr::V4(asked)) = (v4().source, v4().destination) else {
+        unreachable!()
+    };
+    let poll = built(|out| build::arp_poll(out, A, own, (B, asked)));
+    let expected = Arp { is_request: true, source_link: A, source: own, target: asked };
+    assert_eq!((&poll[..6], parse(&poll)), (&B[..], Ok(Frame::Arp(expected))));
+    let (IpAddr::V6(own), IpAddr::V6(asked)) = (v6().source, v6().destination) else {
+        unreachable!()
+    };
+    let poll = built(|out| build::neighbor_poll(out, A, own, (B, asked)));
+    let found = headers(&poll);
+    assert_eq!((&poll[..6], found.destination.address), (&B[..], asked));
+    assert_eq!(check(&poll, &found), Ok(()));
+    let solicitation = Neighbor::Solicitation { target: asked, link: Some(A) };
+    assert_eq!(neighbor(&poll, &found), Some(solicitation));
+}
+
+#[test]
+fn groups_have_link_addresses() {
+    for (group, link) in [
+        ("239.129.2.3", [1, 0, 0x5e, 1, 2, 3]),
+        ("ff02::1:ff00:2", [0x33, 0x33, 0xff, 0, 0, 2]),
+        ("10.0.0.255", [0xff; 6]),
+    ] {
+        assert_eq!(build::group_link(group.parse().unwrap()), link);
+    }
 }
 
 #[test]
