@@ -300,10 +300,10 @@ impl UdpFlow {
         };
         let part = self.part(frame, length);
         self.area.write_note(part, &Note { peer, kind: NoteKind::Datagram, at_ns: 0 })?;
-        // There are as many slots as frames.
-        let fits = self.transmit.push(part)?;
-        if !fits {
+        // There are as many slots as frames, and the owner frees the slot first.
+        if !self.transmit.push(part)? {
             self.free.push_back(frame);
+            return Err(FlowError::NoRoom);
         }
         self.is_sent = true;
         Ok(())
@@ -377,7 +377,7 @@ pub enum FlowError {
         /// The most bytes.
         most: u16,
     },
-    /// The owner lent more frames than its queue has slots.
+    /// The owner lent more frames than its queue has slots. Nothing was sent or given back.
     NoRoom,
     /// The owner wrote an impossible value.
     Fault(PeerFault),

@@ -6,12 +6,12 @@ use std::sync::{Arc, Weak};
 
 use upcall_core::time::Instant;
 use upcall_shm::PeerFault;
-use upcall_shm::stream::Payload;
 use upcall_shm::frames::account::{AccountError, Holder};
 use upcall_shm::frames::queue::{Queue, Reader, Writer};
 use upcall_shm::frames::{
     Account, Descriptor, FrameForm, FrameSize, HEADROOM_BYTES, Note, NoteKind,
 };
+use upcall_shm::stream::Payload;
 
 use super::counts::FlowCounts;
 use super::{Device, OwnerError, Port};
@@ -41,6 +41,8 @@ pub(super) struct Flow {
     pub(super) receive_slots: u32,
     /// The first packet to send.
     pub(super) head: Option<Descriptor>,
+    /// Whether the program was not shown yet that packets were taken.
+    pub(super) has_taken: bool,
     /// Whether its packets wait for their eligible times.
     pub(super) has_quota: bool,
     /// Whether the program was not shown yet what was handed over.
@@ -130,6 +132,7 @@ impl Flow {
             lent: 0,
             receive_slots: form.receive_slots,
             head: None,
+            has_taken: false,
             has_quota: false,
             is_dirty: false,
             counts: FlowCounts::default(),
@@ -199,8 +202,12 @@ impl Flow {
         Ok(true)
     }
 
-    /// Shows the program what was handed over. One store for each queue.
+    /// Shows the program what was taken and handed over. One store for each queue. Slots first: so
+    /// whenever a frame is back, there is a slot for it.
     pub(super) fn show(&mut self) {
+        if std::mem::take(&mut self.has_taken) {
+            self.transmit.release();
+        }
         if std::mem::take(&mut self.is_dirty) {
             self.receive.publish();
             self.transmitted.publish();

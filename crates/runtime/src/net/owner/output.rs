@@ -89,9 +89,10 @@ impl<D: Device> Owner<D> {
             return;
         }
         match flow.transmit.take() {
-            Ok(None) => flow.transmit.release(),
+            Ok(None) => {}
             Ok(Some(part)) => {
                 flow.head = Some(part);
+                flow.has_taken = true;
                 self.order.ready(slot, now);
             }
             Err(_) => self.fault(slot),
