@@ -6,7 +6,9 @@
 
 #![forbid(unsafe_code)]
 
+mod pacing;
 mod packets;
+mod streams;
 mod wire;
 
 use upcall_benches::{heading, measured_cpu, smoke};
@@ -36,6 +38,12 @@ fn main() {
     if asked("packets") {
         packets::measure(seconds, runs, &sizes);
     }
+    if asked("streams") {
+        streams::measure(if smoke() { 1 } else { 5 });
+    }
+    if asked("pacing") {
+        pacing::measure(if smoke() { 1 } else { 10 });
+    }
 }
 
 /// What a child does.
@@ -49,6 +57,9 @@ fn play(role: &[&str]) {
     }
     let number = |at: usize| role[at].parse().expect("a number");
     match role[0] {
+        "count" => streams::count(number(1)),
+        "steady" => streams::send_steadily(number(1) as usize, number(2)),
+        "stamps" => pacing::stamps(number(1)),
         "flood" => packets::flood(number(1) as usize, number(2)),
         other => panic!("unknown role {other}"),
     }

@@ -20,11 +20,17 @@ const THEIRS: [&str; 2] = ["10.77.0.2", "fd77::2"];
 /// Runs `work` in a process with a network namespace of its own, by the `test` of this file that
 /// calls it.
 fn in_own_network(test: &str, work: fn()) {
+    watched(test, &[], work);
+}
+
+/// The same with a program before the command, which watches it.
+fn watched(test: &str, with: &[&str], work: fn()) {
     if std::env::var_os("UPCALL_OWN_NETWORK").is_some() {
         return work();
     }
     let mut command = Command::new("unshare");
-    command.args(["--net", "--kill-child", "--fork"]).arg(std::env::current_exe().unwrap());
+    command.args(["--net", "--kill-child", "--fork"]).args(with);
+    command.arg(std::env::current_exe().unwrap());
     command.args(["--exact", test, "--include-ignored", "--nocapture"]);
     let output = command.env("UPCALL_OWN_NETWORK", "1").output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
@@ -250,4 +256,68 @@ fn paced_flows_leave_one_by_one() {
             assert!(*time >= begin + interval.saturating_mul(number), "packet {number}");
         }
     });
+}
+
+/// rtu-1996 §5.2: no system call for a packet.
+#[test]
+#[ignore = "needs root, ip, unshare and strace: an interface in its own network"]
+fn packets_that_keep_coming_cost_no_system_call_and_a_sent_batch_one() {
+    const PACKETS: u64 = 32;
+    let folder = tempfile::tempdir().unwrap();
+    let calls = folder.path().join("calls.txt");
+    let strace = ["strace", "-f", "-o", calls.to_str().unwrap()];
+    let test = "packets_that_keep_coming_cost_no_system_call_and_a_sent_batch_one";
+    let work = || {
+        let _peers = network();
+        let mut interface = interface();
+        let [ours, theirs]: [IpAddr; 2] = [OURS[0], THEIRS[0]].map(|it| it.parse().unwrap());
+        let peer = SocketAddr::new(theirs, ECHO);
+        let (slot, mut flow) = interface.bind(terms(SocketAddr::new(ours, PORT))).unwrap();
+        exchange(&mut interface, &mut flow, b"first", peer);
+        // These calls show up among the others.
+        let mark = |name: &str| assert!(!std::path::Path::new(name).exists());
+        for _ in 0..PACKETS {
+            assert!(flow.send(b"count", peer).unwrap());
+        }
+        flow.flush();
+        let before = interface.program_counts(slot).passed;
+        // The path is looked up again each second: not within the marks.
+        interface.owner().output(now(), 0).unwrap();
+        mark("/upcall-send");
+        let sent = interface.owner().output(now(), 64).unwrap();
+        mark("/upcall-sent");
+        assert_eq!(u64::from(sent), PACKETS);
+        wait_for(|| interface.program_counts(slot).passed >= before + PACKETS, "the echoes");
+        std::thread::sleep(Duration::from_millis(50));
+        let mut bytes = [0; 64];
+        let mut received = 0;
+        mark("/upcall-receive");
+        for _ in 0..PACKETS / 4 {
+            interface.owner().input(now(), 4).unwrap();
+            for _ in 0..4 {
+                received += u64::from(flow.receive(&mut bytes).unwrap().is_some());
+            }
+            flow.flush();
+        }
+        mark("/upcall-received");
+        assert_eq!(received, PACKETS);
+    };
+    watched(test, &strace, work);
+    // The inner process ends here too.
+    if std::env::var_os("UPCALL_OWN_NETWORK").is_none() {
+        let calls = std::fs::read_to_string(calls).unwrap();
+        let line_of = |name: &str| calls.lines().position(|line| line.contains(name)).unwrap();
+        let between = |first: &str, last: &str| -> Vec<&str> {
+            let (first, last) = (line_of(first), line_of(last));
+            let thread = calls.lines().nth(first).unwrap().split(' ').next().unwrap();
+            let lines = calls.lines().skip(first + 1).take(last - first - 1);
+            lines.filter(|line| line.starts_with(thread)).collect()
+        };
+        assert_eq!(between("/upcall-receive\"", "/upcall-received"), Vec::<&str>::new());
+        // Requests for the path aside, which come once a second, and second halves of lines.
+        let sent = between("/upcall-send\"", "/upcall-sent");
+        let is_call = |line: &&&str| !line.contains("nlmsg") && !line.contains(" resumed>");
+        let sent: Vec<&&str> = sent.iter().filter(is_call).collect();
+        assert!(sent.len() <= 1, "{sent:?}");
+    }
 }
