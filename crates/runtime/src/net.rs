@@ -18,20 +18,24 @@
 //! | device | where frames move | system calls |
 //! |---|---|---|
 //! | [`XdpDevice`] | the kernel writes the area; in copy mode with one copy | receive: none while frames come, 1 if there is none; transmit: 1 per 32 frames |
+//! | [`PacketRingDevice`] | the kernel copies into its rings, the device into the area | receive: none while frames come, 1 if there is none; transmit: 1 per batch |
 //! | [`FileDevice`] (TAP, packet socket) | the kernel copies into the area | 1 per frame, and 1 that finds none |
 //! | [`MemoryDevice`] | a model of a wire, for tests | none |
 
 mod choice;
 mod device;
 mod file;
+mod frame_lists;
 mod memory;
+mod packet_ring;
 mod port;
 mod xdp;
 
 pub use choice::{Choice, Chosen, Redirect, choose};
-pub use device::{Area, Device, DeviceError, area};
+pub use device::{Area, Device, DeviceError, HEADROOM_BYTES, area};
 pub use file::FileDevice;
 pub use memory::MemoryDevice;
+pub use packet_ring::PacketRingDevice;
 pub use port::{Port, Sent};
 pub use upcall_proto::link::LinkSpec;
 pub use upcall_shm::frames::account::{AccountError, Holder, HolderCounts};
