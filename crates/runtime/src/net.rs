@@ -3,7 +3,8 @@
 //!
 //! The owner of an interface makes a [`Device`] over an area of frames, and drives it through a
 //! [`Port`], which writes down who has each frame. Nothing here blocks, and no call of a real
-//! device allocates after it was made. It knows no protocol: a frame is bytes.
+//! device allocates after it was made. It knows no protocol: a frame is
+//! bytes. Only UDP sockets, which keep the headers, need them written and read here.
 //!
 //! ```text
 //!   Port                                    Device
@@ -20,6 +21,7 @@
 //! | [`XdpDevice`] | the kernel writes the area; in copy mode with one copy | receive: none while frames come, 1 if there is none; transmit: 1 per 32 frames |
 //! | [`PacketRingDevice`] | the kernel copies into its rings, the device into the area | receive: none while frames come, 1 if there is none; transmit: 1 per batch |
 //! | [`FileDevice`] (TAP, packet socket) | the kernel copies into the area | 1 per frame, and 1 that finds none |
+//! | [`UdpDevice`] | the kernel copies payloads, the device writes and reads headers | receive: 1 per socket, for up to 512 datagrams; transmit: 1 per 64 frames of a socket |
 //! | [`MemoryDevice`] | a model of a wire, for tests | none |
 
 mod choice;
@@ -29,6 +31,7 @@ mod frame_lists;
 mod memory;
 mod packet_ring;
 mod port;
+mod udp_device;
 mod xdp;
 
 pub use choice::{Choice, Chosen, Redirect, choose};
@@ -37,6 +40,7 @@ pub use file::FileDevice;
 pub use memory::MemoryDevice;
 pub use packet_ring::PacketRingDevice;
 pub use port::{Port, Sent};
+pub use udp_device::{UDP_SOCKETS_MAX, UdpDevice};
 pub use upcall_proto::link::LinkSpec;
 pub use upcall_shm::frames::account::{AccountError, Holder, HolderCounts};
 pub use upcall_shm::frames::{Account, Descriptor, FrameForm, FrameSize};
