@@ -3,8 +3,8 @@
 //!
 //! The owner of an interface makes a [`Device`] over an area of frames, and drives it through a
 //! [`Port`], which writes down who has each frame. Nothing here blocks, and no call of a real
-//! device allocates after it was made. It knows no protocol: a frame is
-//! bytes. Only UDP sockets, which keep the headers, need them written and read here.
+//! device allocates after it was made. A frame is bytes, and no protocol is known here. Only the
+//! device over UDP sockets writes and reads headers, because its kernel keeps them.
 //!
 //! ```text
 //!   Port                                    Device

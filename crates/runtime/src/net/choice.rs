@@ -50,8 +50,8 @@ pub struct Choice {
 }
 
 /// Opens `queue` of the interface in the best way that works: AF_XDP without a copy, AF_XDP with
-/// one (native or generic, as the program is), the rings of a packet socket, UDP sockets. Allocates,
-/// and asks the kernel about the interface.
+/// one (native or generic, as the program is), the rings of a packet socket, UDP sockets.
+/// Allocates, and asks the kernel about the interface.
 ///
 /// # Errors
 /// That of the packet socket, unless only the right for it is missing.

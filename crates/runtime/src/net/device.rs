@@ -36,9 +36,9 @@ pub trait Device {
     /// [`DeviceError::Fault`].
     fn supply(&mut self, free: &mut Vec<u32>) -> Result<(), DeviceError>;
 
-    /// Appends the frames that arrived, in their order, until `parts` has reached its capacity. Each
-    /// has [`HEADROOM_BYTES`] before it, and its VLAN tags. One that is too long for the rest of a
-    /// frame is dropped.
+    /// Appends the frames that arrived, in their order, until `parts` has reached its capacity.
+    /// Each has [`HEADROOM_BYTES`] before it, and its VLAN tags. One that is too long for the rest
+    /// of a frame is dropped.
     ///
     /// # Errors
     /// The interface is down or gone, or the kernel broke a ring. What was appended is valid.

@@ -17,13 +17,15 @@ const COPY_AT: u16 = HEADROOM_BYTES + TAG_BYTES.next_multiple_of(8) + 2;
 /// Bytes of a receive block. Greater blocks come back later, and smaller ones hold fewer frames of
 /// 1514 bytes in the same memory.
 const BLOCK_BYTES: u32 = 16 << 10;
+/// Blocks of a ring: 64 KiB to 4 MiB, which the kernel keeps in memory.
+const BLOCKS: std::ops::RangeInclusive<u32> = 4..=256;
 
 /// The least that the interface takes: a header of Ethernet.
 const FRAME_BYTES_MIN: u16 = 14;
 
 /// A device over a packet socket with rings. The kernel copies frames into the receive ring, and
-/// this device copies them into the area; the same for sending. A lone frame arrives after 1 to 2
-/// ms, because the kernel hands over blocks and not frames.
+/// this device copies them into the area; the same for sending. The kernel hands over blocks of
+/// frames: a lone frame arrives up to 1 ms later than by a socket without rings.
 #[derive(Debug)]
 pub struct PacketRingDevice {
     socket: PacketRing,
@@ -39,14 +41,16 @@ pub struct PacketRingDevice {
 }
 
 impl PacketRingDevice {
-    /// Opens the interface with this index. Each ring has the memory of the area, and at least 64
-    /// KiB. Allocates.
+    /// Opens the interface with this index. Each ring has as much memory as the area, from 64 KiB
+    /// to 4 MiB. Allocates.
     ///
     /// # Errors
     /// As [`PacketRing::open`].
     pub fn open(area: &Arc<Area>, interface: u32) -> Result<PacketRingDevice, DeviceError> {
         let slot_bytes = area.form().size as u32;
-        let blocks = (area.form().frames * slot_bytes).div_ceil(BLOCK_BYTES).max(4);
+        let blocks = area.form().bytes().div_ceil(BLOCK_BYTES as usize);
+        let blocks = u32::try_from(blocks).unwrap_or(u32::MAX);
+        let blocks = blocks.clamp(*BLOCKS.start(), *BLOCKS.end());
         let slots = blocks * (BLOCK_BYTES / slot_bytes);
         let form = PacketRingForm { block_bytes: BLOCK_BYTES, blocks, slot_bytes, slots };
         let socket = PacketRing::open(interface, form)?;

@@ -1,8 +1,8 @@
 //! UDP sockets of the kernel as a device, for programs without any right.
 //!
-//! The kernel keeps the headers, so this device writes them anew: each datagram that arrives becomes
-//! a frame, and of each frame that is sent the payload goes to its destination. Whoever knows UDP
-//! over Ethernet can so use it like any other device.
+//! The kernel keeps the headers, so this device writes them anew: each datagram that arrives
+//! becomes a frame, and of each frame that is sent the payload goes to its destination. So code
+//! that knows UDP over Ethernet uses it like any other device.
 //!
 //! ```text
 //!   received datagram ---> Ethernet, IP, UDP, payload ---> frame
@@ -42,8 +42,8 @@ const PEER_LINK: LinkAddress = [2, 0, 0, 0, 0, 2];
 const NO_SUCH_ADDRESS: i32 = 99;
 const NO_ROOM: i32 = 105;
 
-/// A device over UDP sockets. It makes calls for batches of datagrams, and the kernel joins those of
-/// one peer where it can.
+/// A device over UDP sockets. It makes calls for batches of datagrams, and the kernel joins those
+/// of one peer where it can.
 #[derive(Debug)]
 pub struct UdpDevice {
     sockets: Vec<(SocketAddr, UdpSocket)>,
@@ -93,8 +93,8 @@ impl UdpDevice {
         }
     }
 
-    /// Adds a socket on `address`, and returns its address: with port 0 the kernel chooses the port.
-    /// From now on datagrams to it arrive, and frames from it can be sent. Allocates.
+    /// Adds a socket on `address`, and returns its address: with port 0 the kernel chooses the
+    /// port. From now on datagrams to it arrive, and frames from it can be sent. Allocates.
     ///
     /// # Errors
     /// As [`UdpSocket::bind`]. `EADDRNOTAVAIL` for an address that is not of one host, because a

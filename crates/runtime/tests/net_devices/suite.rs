@@ -31,7 +31,7 @@ pub enum End {
     /// With the interface of this name.
     Interface(&'static str),
     /// With its other end.
-    OtherEnd,
+    Other,
     /// Never.
     Never,
 }
@@ -132,7 +132,7 @@ fn a_full_receiver_drops_and_counts(mut pair: Pair) {
             sent += now;
             collect(&mut pair.ports[0]);
             // The wire drops when it is read, and holds so many frames till then.
-            let is_full = matches!(pair.end, End::OtherEnd) && now == 0;
+            let is_full = matches!(pair.end, End::Other) && now == 0;
             let drops = pair.ports[1].drops().unwrap();
             is_full || drops.map_or(sent >= 192, |drops| drops > 0)
         },
@@ -215,7 +215,7 @@ fn frames_come_back_when_it_ends(mut pair: Pair, remove: impl Fn(&str)) {
     let mut ports = Vec::from([second]);
     match pair.end {
         End::Never => ports.clear(),
-        End::OtherEnd => assert!(first.close().all_free()),
+        End::Other => assert!(first.close().all_free()),
         End::Interface(name) => {
             ports.push(first);
             remove(name);

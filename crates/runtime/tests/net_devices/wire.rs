@@ -10,7 +10,7 @@ pub fn pair() -> Pair {
     let spec = LinkSpec::new(0, Span::ZERO);
     let [a, b] = MemoryDevice::pair([&areas[0], &areas[1]], spec, 1, 256);
     let [one, two] = areas;
-    Pair::new([port(one, a), port(two, b)], End::OtherEnd)
+    Pair::new([port(one, a), port(two, b)], End::Other)
 }
 
 #[test]

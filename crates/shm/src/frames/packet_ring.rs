@@ -13,8 +13,8 @@
 //!   (4) we: status KERNEL                     (4) kernel: status AVAILABLE
 //! ```
 //!
-//! The kernel orders its side so (Linux 6.18, net/packet/af_packet.c): it stores a status after
-//! `smp_wmb` (`prb_close_block`, `__packet_set_status`), and issues `smp_rmb` beside the load of one
+//! The kernel orders its side so (net/packet/af_packet.c): it stores a status beside `smp_wmb`
+//! (`prb_close_block`, `__packet_set_status`), and issues `smp_rmb` beside the load of one
 //! (`prb_dispatch_next_block`, `__packet_get_status`). A status shares a word of 64 bits with a
 //! number that the kernel does not use while the block or slot is ours.
 

@@ -1,7 +1,7 @@
 //! The address of a peer, as the kernel writes and reads it: `sockaddr_in`, `sockaddr_in6`.
 //!
-//! The module reads and writes bytes, without pointers, because a buffer holds either of the two. See ip(7),
-//! ipv6(7).
+//! The module reads and writes bytes, without pointers, because a buffer holds either of the two.
+//! See ip(7), ipv6(7).
 
 use core::mem::size_of;
 use core::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};

@@ -65,14 +65,15 @@ impl SendBatch {
         }
     }
 
-    /// From now on the kernel gets neighbouring datagrams of one length and peer as one payload, and
-    /// takes it apart (`UDP_SEGMENT`, Linux 4.18). That saves most of its work for each. Where the
-    /// interface or the peer's MTU does not allow it, they go one by one.
+    /// From now on the kernel gets neighbouring datagrams of one length and peer as one payload,
+    /// and takes it apart (`UDP_SEGMENT`, Linux 4.18). That saves most of its work for each. Where
+    /// the interface or the MTU of the path does not allow it, they go one by one.
     pub fn join_runs(&mut self) {
         self.joins = true;
     }
 
-    /// Queues a copy of `payload` for the peer of the connected socket. O(bytes). Does not allocate.
+    /// Queues a copy of `payload` for the peer of the connected socket. O(bytes). Does not
+    /// allocate.
     ///
     /// # Errors
     /// The queue is full, or the payload is longer than a slot. Nothing changes then.
