@@ -160,10 +160,11 @@ fn packet_rings_survive_damaged_frames() {
 #[test]
 #[ignore = "needs root, ip and unshare: an interface in its own network"]
 fn a_tap_device_survives_damaged_frames() {
-    in_own_network("faults::a_tap_device_survives_damaged_frames", &[], || {
-        if !files::has_tap() {
-            return;
-        }
+    let test = "faults::a_tap_device_survives_damaged_frames";
+    if !files::has_tap(test) {
+        return;
+    }
+    in_own_network(test, &[], || {
         let mut pair = files::tap();
         ip("link set tap mtu 9000");
         let tap = index("tap").unwrap();

@@ -1,7 +1,7 @@
 //! TAP devices and packet sockets without rings.
 
 use super::frames::{AnyPort, FORM, port};
-use super::interfaces::{delete, in_own_network, quiet, veth, wait_until_up};
+use super::interfaces::{delete, in_own_network, quiet, skip, veth, wait_until_up};
 use super::suite::{End, Pair, conform};
 use upcall_runtime::net::{FileDevice, area};
 use upcall_sys::interface::index;
@@ -22,10 +22,11 @@ pub fn tap() -> Pair {
     Pair { counts_drops: false, ..Pair::new(ports, End::Interface("tap")) }
 }
 
-pub fn has_tap() -> bool {
+/// Whether `test` can have a TAP device.
+pub fn has_tap(test: &str) -> bool {
     let has = std::path::Path::new("/dev/net/tun").exists();
     if !has {
-        println!("skipped: no /dev/net/tun");
+        skip(test, "no /dev/net/tun");
     }
     has
 }
@@ -45,9 +46,8 @@ fn packet_sockets_conform() {
 #[test]
 #[ignore = "needs root, ip and unshare: an interface in its own network"]
 fn a_tap_device_conforms() {
-    in_own_network("files::a_tap_device_conforms", &[], || {
-        if has_tap() {
-            conform(tap, delete);
-        }
-    });
+    let test = "files::a_tap_device_conforms";
+    if has_tap(test) {
+        in_own_network(test, &[], || conform(tap, delete));
+    }
 }
