@@ -3,7 +3,8 @@
 //!
 //! The owner of an interface makes a [`Device`] over an area of frames, and drives it through a
 //! [`Port`], which writes down who has each frame. Nothing here blocks, and no call of a real
-//! device allocates after it was made. It knows no protocol: a frame is bytes.
+//! device allocates after it was made. A frame is bytes, and no protocol is known here. Only the
+//! device over UDP sockets writes and reads headers, because its kernel keeps them.
 //!
 //! ```text
 //!   Port                                    Device
@@ -18,22 +19,27 @@
 //! | device | where frames move | system calls |
 //! |---|---|---|
 //! | [`XdpDevice`] | the kernel writes the area; in copy mode with one copy | receive: none while frames come, 1 if there is none; transmit: 1 per 32 frames |
+//! | [`PacketRingDevice`] | the kernel copies into its rings, the device into the area | receive: none while frames come, 1 if there is none; transmit: 1 per batch |
 //! | [`FileDevice`] (TAP, packet socket) | the kernel copies into the area | 1 per frame, and 1 that finds none |
+//! | [`UdpDevice`] | the kernel copies payloads, the device writes and reads headers | receive: 1 per socket, for up to 512 datagrams; transmit: 1 per 64 frames of a socket |
 //! | [`MemoryDevice`] | a model of a wire, for tests | none |
 
 mod choice;
 mod device;
 mod file;
 mod flow;
+mod frame_lists;
 #[cfg(feature = "xdp")]
 mod interface;
 mod memory;
 mod owner;
+mod packet_ring;
 mod port;
+mod udp_device;
 mod xdp;
 
 pub use choice::{Choice, Chosen, Redirect, choose};
-pub use device::{Area, Device, DeviceError, area};
+pub use device::{Area, Device, DeviceError, HEADROOM_BYTES, area};
 pub use file::FileDevice;
 pub use flow::{Datagram, FlowError, FlowForm, Outgoing, Received, UdpFlow};
 #[cfg(feature = "xdp")]
@@ -43,7 +49,9 @@ pub use owner::{
     BATCH_FRAMES, Checksums, FlowCounts, FlowMemory, FlowTerms, KernelPaths, Owner, OwnerCounts,
     OwnerError, OwnerSettings, Paths,
 };
+pub use packet_ring::PacketRingDevice;
 pub use port::{Port, Sent};
+pub use udp_device::{UDP_SOCKETS_MAX, UdpDevice};
 pub use upcall_proto::host;
 pub use upcall_proto::link::LinkSpec;
 pub use upcall_proto::quota::Quota;

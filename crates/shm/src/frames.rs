@@ -15,7 +15,8 @@
 //!
 //! The owner manages the free frames for receiving, the domain those for transmitting. So no list
 //! of free frames has two users, and there is no lock. Each arrow is a queue with one writer and
-//! one reader: towards a domain a [`queue`], towards the kernel an [`xdp_ring`]. The owner writes
+//! one reader: towards a domain a [`queue`], towards the kernel an [`xdp_ring`]. The rings of a
+//! packet socket ([`packet_ring`]) hold the frames themselves, which are copied. The owner writes
 //! each hand-over into its own [`Account`]. A domain may die at any instruction: the owner then
 //! takes back what its account says it lent.
 
@@ -23,6 +24,7 @@ pub mod account;
 mod area;
 mod descriptor;
 mod note;
+pub mod packet_ring;
 pub mod queue;
 #[cfg(not(loom))]
 #[cfg(test)]

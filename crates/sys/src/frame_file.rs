@@ -4,24 +4,35 @@
 //! shared words and out of them, without another copy in this process. Nothing blocks. See
 //! Linux, Documentation/networking/tuntap.rst, and packet(7).
 
-use crate::OsError;
+use crate::{OsError, packet_socket};
 use core::sync::atomic::AtomicU64;
 use rustix::fs::{Mode, OFlags};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 #[cfg(test)]
 mod tests;
 
-/// `ETH_P_ALL` of linux/if_ether.h.
-const EVERY_PROTOCOL: u16 = 3;
-/// `PACKET_IGNORE_OUTGOING` of linux/if_packet.h.
-const IGNORE_OUTGOING: libc::c_int = 23;
-/// `PACKET_STATISTICS` of linux/if_packet.h.
-const STATISTICS: libc::c_int = 6;
+/// Room for a `struct cmsghdr` and a `struct tpacket_auxdata`.
+const CONTROL_BYTES: usize = 40;
 
 /// A descriptor that reads and writes whole frames.
 #[derive(Debug)]
-pub struct FrameFile(OwnedFd);
+pub struct FrameFile {
+    fd: OwnedFd,
+    is_socket: bool,
+}
+
+/// A frame that was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReadFrame {
+    /// Its bytes, as far as they fit.
+    pub bytes: usize,
+    /// Whether its end is missing, because it was longer than the room. A TAP device does not tell:
+    /// a frame that fills all the room counts as cut off.
+    pub is_cut_off: bool,
+    /// The VLAN tag that the kernel took out: it was in front of the EtherType, after 12 bytes.
+    pub tag: Option<[u8; 4]>,
+}
 
 impl FrameFile {
     /// The new TAP interface `name`, of at most 15 bytes. It is deleted with this value. It is down
@@ -47,7 +58,10 @@ impl FrameFile {
         request.ifr_ifru.ifru_flags = flags;
         // SAFETY: the kernel reads and writes one `ifreq`.
         let made = unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETIFF, &raw mut request) };
-        if made < 0 { Err(OsError::last("ioctl(TUNSETIFF)")) } else { Ok(FrameFile(fd)) }
+        if made < 0 {
+            return Err(OsError::last("ioctl(TUNSETIFF)"));
+        }
+        Ok(FrameFile { fd, is_socket: false })
     }
 
     /// A packet socket on the interface with this index. It gets a copy of every frame that
@@ -56,51 +70,52 @@ impl FrameFile {
     /// # Errors
     /// `EPERM` without `CAP_NET_RAW`, `ENODEV` without such an interface, `ENETDOWN`.
     pub fn packet(interface: u32) -> Result<FrameFile, OsError> {
-        let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
-        // SAFETY: takes only numbers. Protocol 0: nothing arrives before the bind.
-        let fd = unsafe { libc::socket(libc::AF_PACKET, kind, 0) };
-        if fd < 0 {
-            return Err(OsError::last("socket(AF_PACKET)"));
-        }
-        // SAFETY: the call has just made this descriptor, and nothing else knows it.
-        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
-        let (one, length): (libc::c_int, _) = (1, length_of::<libc::c_int>());
-        // SAFETY: the kernel reads one number.
-        let set = unsafe {
-            let one = (&raw const one).cast();
-            libc::setsockopt(fd.as_raw_fd(), libc::SOL_PACKET, IGNORE_OUTGOING, one, length)
-        };
-        if set < 0 {
-            return Err(OsError::last("setsockopt(PACKET_IGNORE_OUTGOING)"));
-        }
-        // SAFETY: the struct has only integers and arrays of integers, for which zero is valid.
-        let mut address: libc::sockaddr_ll = unsafe { core::mem::zeroed() };
-        address.sll_family = u16::try_from(libc::AF_PACKET).unwrap_or(0);
-        address.sll_protocol = EVERY_PROTOCOL.to_be();
-        address.sll_ifindex = interface.cast_signed();
-        let (place, length) = ((&raw const address).cast(), length_of::<libc::sockaddr_ll>());
-        // SAFETY: the kernel reads `address`, whose length it gets.
-        let bound = unsafe { libc::bind(fd.as_raw_fd(), place, length) };
-        if bound < 0 { Err(OsError::last("bind(AF_PACKET)")) } else { Ok(FrameFile(fd)) }
+        let fd = packet_socket::open()?;
+        packet_socket::turn_on(&fd, libc::PACKET_AUXDATA, "setsockopt(PACKET_AUXDATA)")?;
+        packet_socket::bind(&fd, interface)?;
+        Ok(FrameFile { fd, is_socket: true })
     }
 
-    /// Takes the next frame into `words`, and returns its bytes, as far as they fit. `None`: no
-    /// frame waits. One system call. Does not block.
+    /// Takes the next frame into `words`. `None`: no frame waits. One system call. Does not block.
     ///
     /// # Errors
     /// `ENETDOWN`, `EBADFD`, `EIO`: the interface is down or gone.
-    pub fn read(&self, words: &[AtomicU64]) -> Result<Option<usize>, OsError> {
-        let place = words.as_ptr().cast_mut().cast();
+    pub fn read(&self, words: &[AtomicU64]) -> Result<Option<ReadFrame>, OsError> {
+        let read = if self.is_socket { self.receive(words) } else { self.read_file(words) };
+        match read {
+            Ok(frame) => Ok(Some(frame)),
+            Err(error) if error.is_would_block() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn read_file(&self, words: &[AtomicU64]) -> Result<ReadFrame, OsError> {
+        let (place, room) = (words.as_ptr().cast_mut().cast(), words.len() * 8);
         // SAFETY: the words are so many bytes, and may be written through a shared reference. The
         // kernel acts like one more thread.
-        let read = unsafe { libc::read(self.0.as_raw_fd(), place, words.len() * 8) };
-        match usize::try_from(read) {
-            Ok(bytes) => Ok(Some(bytes)),
-            Err(_) => match OsError::last("read(frame)") {
-                error if error.is_would_block() => Ok(None),
-                error => Err(error),
-            },
-        }
+        let read = unsafe { libc::read(self.fd.as_raw_fd(), place, room) };
+        let bytes = usize::try_from(read).map_err(|_| OsError::last("read(frame)"))?;
+        // The kernel does not say that it cut a frame off.
+        Ok(ReadFrame { bytes, is_cut_off: bytes == room, tag: None })
+    }
+
+    fn receive(&self, words: &[AtomicU64]) -> Result<ReadFrame, OsError> {
+        let (place, room) = (words.as_ptr().cast_mut().cast(), words.len() * 8);
+        let mut vector = libc::iovec { iov_base: place, iov_len: room };
+        // Words, so that the messages are aligned.
+        let mut control = [0u64; CONTROL_BYTES / 8];
+        // SAFETY: the struct has only integers and pointers, for which zero is valid.
+        let mut header: libc::msghdr = unsafe { core::mem::zeroed() };
+        (header.msg_iov, header.msg_iovlen) = (&raw mut vector, 1);
+        (header.msg_control, header.msg_controllen) = (control.as_mut_ptr().cast(), CONTROL_BYTES);
+        // SAFETY: the header names `words` and `control`, with their lengths, and both outlive the
+        // call. The words may be written through a shared reference, and the kernel acts like one
+        // more thread.
+        let received =
+            unsafe { libc::recvmsg(self.fd.as_raw_fd(), &raw mut header, libc::MSG_DONTWAIT) };
+        let bytes = usize::try_from(received).map_err(|_| OsError::last("recvmsg(AF_PACKET)"))?;
+        let is_cut_off = header.msg_flags & libc::MSG_TRUNC != 0;
+        Ok(ReadFrame { bytes, is_cut_off, tag: tag_in(&control) })
     }
 
     /// Sends `bytes` of `words` from the byte `start` on. `false`: the interface takes no frame
@@ -116,7 +131,7 @@ impl FrameFile {
         // SAFETY: the kernel reads bytes of `words`, as checked, and acts like one more thread.
         let written = unsafe {
             let place = words.as_ptr().cast::<u8>().add(start);
-            libc::write(self.0.as_raw_fd(), place.cast(), bytes)
+            libc::write(self.fd.as_raw_fd(), place.cast(), bytes)
         };
         match written {
             0.. => Ok(true),
@@ -135,33 +150,30 @@ impl FrameFile {
     /// # Errors
     /// `ENOTSOCK` for a TAP interface, which does not tell.
     pub fn take_drops(&self) -> Result<u64, OsError> {
-        let (mut found, mut length) = ([0u32; 2], length_of::<[u32; 2]>());
-        // SAFETY: the kernel writes at most two numbers (`struct tpacket_stats`).
-        let read = unsafe {
-            let place = (&raw mut found).cast();
-            libc::getsockopt(
-                self.0.as_raw_fd(),
-                libc::SOL_PACKET,
-                STATISTICS,
-                place,
-                &raw mut length,
-            )
-        };
-        let [_, drops] = found;
-        if read < 0 {
-            Err(OsError::last("getsockopt(PACKET_STATISTICS)"))
-        } else {
-            Ok(drops.into())
-        }
+        packet_socket::take_drops(self.as_fd())
     }
 }
 
 impl AsFd for FrameFile {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.fd.as_fd()
     }
 }
 
-fn length_of<T>() -> libc::socklen_t {
-    libc::socklen_t::try_from(size_of::<T>()).unwrap_or(0)
+/// The VLAN tag in the control messages of a frame: a `struct cmsghdr`, and a `struct
+/// tpacket_auxdata`. The socket asked for no others. Zeroes are no message.
+fn tag_in(control: &[u64; CONTROL_BYTES / 8]) -> Option<[u8; 4]> {
+    let halves = |at: usize| {
+        let [a, b, c, d, e, f, g, h] = control[at].to_ne_bytes();
+        (u32::from_ne_bytes([a, b, c, d]), u32::from_ne_bytes([e, f, g, h]))
+    };
+    let (level, kind) = halves(1);
+    if (level.cast_signed(), kind.cast_signed()) != (libc::SOL_PACKET, libc::PACKET_AUXDATA) {
+        return None;
+    }
+    let (status, _) = halves(2);
+    // After the status: two lengths of 4 bytes, two offsets of 2, and the tag.
+    let [a, b, c, d, ..] = control[4].to_ne_bytes();
+    let (tag, protocol) = (u16::from_ne_bytes([a, b]), u16::from_ne_bytes([c, d]));
+    packet_socket::vlan_tag(status, tag, protocol)
 }

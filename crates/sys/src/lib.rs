@@ -29,6 +29,7 @@
 //! | [`descriptors`] | the limit of open descriptors |
 //! | [`machine`] | a description of this machine |
 //! | [`af_xdp`] | frames of an interface by rings in shared memory |
+//! | [`packet_ring`] | frames of an interface by the rings of a packet socket |
 //! | [`frame_file`] | frames by one call each: TAP devices, packet sockets |
 //! | [`grant`] | one line of text on how to grant a missing right |
 
@@ -57,9 +58,12 @@ pub mod local;
 pub mod machine;
 pub mod memfd;
 pub mod memory;
+pub mod packet_ring;
+mod packet_socket;
 pub mod placement;
 pub mod process;
 pub mod readiness;
+mod ring_mapping;
 pub mod schedule;
 pub mod select;
 pub mod transfer;

@@ -1,11 +1,13 @@
 //! Which device an interface gets, and why.
 
 use super::device::{Area, Device, DeviceError};
-use super::file::FileDevice;
+use super::packet_ring::PacketRingDevice;
+use super::udp_device::UdpDevice;
 use super::xdp::XdpDevice;
 use std::sync::Arc;
 
 use upcall_sys::af_xdp::CopyMode;
+use upcall_sys::interface::{self, XdpMode};
 
 /// Whether an XDP program can redirect frames of the interface to a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,7 +24,9 @@ pub enum Chosen {
     /// The caller inserts [`XdpDevice::socket`] into the XDP program.
     Xdp(Box<XdpDevice>),
     /// Works without a program.
-    Packet(FileDevice),
+    PacketRing(Box<PacketRingDevice>),
+    /// Works without any right, for all interfaces. The caller binds its addresses.
+    Udp(Box<UdpDevice>),
 }
 
 impl Chosen {
@@ -30,7 +34,8 @@ impl Chosen {
     pub fn into_device(self) -> Box<dyn Device + Send> {
         match self {
             Chosen::Xdp(device) => device,
-            Chosen::Packet(device) => Box::new(device),
+            Chosen::PacketRing(device) => device,
+            Chosen::Udp(device) => device,
         }
     }
 }
@@ -40,43 +45,63 @@ impl Chosen {
 pub struct Choice {
     /// The device.
     pub device: Chosen,
-    /// One sentence for the user.
+    /// One sentence for the user: what it is, and why not a better one.
     pub reason: String,
 }
 
 /// Opens `queue` of the interface in the best way that works: AF_XDP without a copy, AF_XDP with
-/// one, a packet socket. Allocates.
+/// one (native or generic, as the program is), the rings of a packet socket, UDP sockets.
+/// Allocates, and asks the kernel about the interface.
 ///
 /// # Errors
-/// That of the packet socket, which works everywhere with the right `CAP_NET_RAW`.
+/// That of the packet socket, unless only the right for it is missing.
 pub fn choose(
     area: &Arc<Area>,
     interface: u32,
     queue: u32,
     redirect: Redirect,
 ) -> Result<Choice, DeviceError> {
-    let packet = |reason| {
-        let device = Chosen::Packet(FileDevice::packet(area, interface)?);
-        Ok(Choice { device, reason })
+    let why = match redirect {
+        Redirect::Missing => "no XDP program of the interface redirects frames to a socket".into(),
+        Redirect::Attached => match xdp(area, interface, queue) {
+            Ok(choice) => return Ok(choice),
+            Err(why) => why,
+        },
     };
-    if redirect == Redirect::Missing {
-        return packet(
-            "packet socket: no XDP program of the interface redirects frames to a socket".into(),
-        );
-    }
-    let open = |mode| XdpDevice::open(area, interface, queue, mode);
-    let zero = match open(CopyMode::Zero) {
+    match PacketRingDevice::open(area, interface) {
         Ok(device) => {
-            let reason = "AF_XDP without a copy: the driver uses the frames itself".into();
-            return Ok(Choice { device: Chosen::Xdp(Box::new(device)), reason });
+            let reason = format!("packet socket with rings: {why}");
+            Ok(Choice { device: Chosen::PacketRing(Box::new(device)), reason })
         }
-        Err(error) => error,
+        Err(DeviceError::Os(error)) if error.is_permission() => {
+            let reason = format!("UDP sockets: {why}; packet sockets do not work here ({error})");
+            Ok(Choice { device: Chosen::Udp(Box::new(UdpDevice::new(area))), reason })
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// AF_XDP, without a copy if that works; or why it does not work.
+fn xdp(area: &Arc<Area>, interface: u32, queue: u32) -> Result<Choice, String> {
+    let open = |mode| XdpDevice::open(area, interface, queue, mode);
+    let chosen = |device, reason| Choice { device: Chosen::Xdp(Box::new(device)), reason };
+    let all = interface::all().unwrap_or_default();
+    let attached = all.into_iter().find(|of| of.index == interface).and_then(|of| of.xdp);
+    let is_generic = attached.is_some_and(|program| program.mode == XdpMode::Generic);
+    let (kind, why_copy) = if is_generic {
+        // A socket without a copy would bind, and get nothing from such a program.
+        ("generic", "its XDP program runs after the driver".into())
+    } else {
+        match open(CopyMode::Zero) {
+            Ok(device) => {
+                let reason = "AF_XDP without a copy: the driver uses the frames itself";
+                return Ok(chosen(device, reason.into()));
+            }
+            Err(error) => ("native", format!("the driver cannot do without ({error})")),
+        }
     };
     match open(CopyMode::Copy) {
-        Ok(device) => {
-            let reason = format!("AF_XDP with one copy: the driver cannot do without ({zero})");
-            Ok(Choice { device: Chosen::Xdp(Box::new(device)), reason })
-        }
-        Err(error) => packet(format!("packet socket: AF_XDP does not work here ({error})")),
+        Ok(device) => Ok(chosen(device, format!("AF_XDP with one copy, {kind}: {why_copy}"))),
+        Err(error) => Err(format!("AF_XDP does not work here ({error})")),
     }
 }

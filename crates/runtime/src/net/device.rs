@@ -22,6 +22,9 @@ pub fn area(form: FrameForm) -> Result<Arc<Area>, DeviceError> {
     Ok(Arc::new(FrameArea::new(memory, form)?))
 }
 
+/// Bytes at the start of a frame that no device receives into.
+pub use upcall_shm::frames::HEADROOM_BYTES;
+
 /// One interface, or one queue of it. A call handles a batch, and never blocks. `now` is the time
 /// of the call. Only the model of a wire uses it.
 pub trait Device: fmt::Debug {
@@ -33,6 +36,8 @@ pub trait Device: fmt::Debug {
     fn supply(&mut self, free: &mut Vec<u32>) -> Result<(), DeviceError>;
 
     /// Appends the frames that arrived, in their order, until `parts` has reached its capacity.
+    /// Each has [`HEADROOM_BYTES`] before it, and its VLAN tags. One that is too long for the rest
+    /// of a frame is dropped.
     ///
     /// # Errors
     /// The interface is down or gone, or the kernel broke a ring. What was appended is valid.
@@ -51,7 +56,8 @@ pub trait Device: fmt::Debug {
     /// As [`Device::receive`].
     fn take_sent(&mut self, frames: &mut Vec<u32>, most: usize) -> Result<(), DeviceError>;
 
-    /// Frames that arrived and were dropped because there was no room, since the device was made.
+    /// Frames that arrived and were dropped because there was no room, or because they were too
+    /// long, since the device was made.
     /// `None`: the device does not tell. At most one system call.
     ///
     /// # Errors

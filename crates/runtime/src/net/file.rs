@@ -1,6 +1,7 @@
 //! An interface by a TAP device or a packet socket: one system call for each frame.
 
-use super::device::{Area, Device, DeviceError};
+use super::device::{Area, Device, DeviceError, HEADROOM_BYTES};
+use super::frame_lists::{FrameLists, TAG_BYTES, with_tag};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
@@ -8,15 +9,15 @@ use upcall_core::time::Instant;
 use upcall_shm::frames::Descriptor;
 use upcall_sys::frame_file::FrameFile;
 
+/// Where a frame is read to: a whole word after the headroom, with room for a VLAN tag before it.
+const READ_AT: u16 = HEADROOM_BYTES + TAG_BYTES.next_multiple_of(8);
+
 /// A device over a descriptor that reads and writes frames.
 #[derive(Debug)]
 pub struct FileDevice {
     file: FrameFile,
     area: Arc<Area>,
-    /// Frames to receive into.
-    free: Vec<u32>,
-    /// Frames that were sent. They are unused at once, because the kernel copied them.
-    sent: Vec<u32>,
+    frames: FrameLists,
     /// Drops so far. `None` for a TAP device, which does not tell.
     drops: Option<u64>,
 }
@@ -39,36 +40,37 @@ impl FileDevice {
     }
 
     fn new(area: &Arc<Area>, file: FrameFile, drops: Option<u64>) -> FileDevice {
-        let frames = area.form().frames as usize;
-        let list = || Vec::with_capacity(frames);
-        FileDevice { file, area: area.clone(), free: list(), sent: list(), drops }
+        FileDevice { file, area: area.clone(), frames: FrameLists::new(area), drops }
     }
 
-    /// All words of a frame.
-    fn words(&self, frame: u32) -> Result<&[AtomicU64], DeviceError> {
-        let length = self.area.form().size as u16;
-        let whole = self.area.part(Descriptor { frame, offset: 0, length })?;
-        Ok(whole.words().unwrap_or_default())
+    /// The words of a frame from the byte `offset` on, which begins a word.
+    fn words(&self, frame: u32, offset: u16) -> Result<&[AtomicU64], DeviceError> {
+        let length = self.area.form().size as u16 - offset;
+        let rest = self.area.part(Descriptor { frame, offset, length })?;
+        Ok(rest.words().unwrap_or_default())
     }
 }
 
 impl Device for FileDevice {
     fn supply(&mut self, free: &mut Vec<u32>) -> Result<(), DeviceError> {
-        let room = self.free.capacity() - self.free.len();
-        let from = free.len().saturating_sub(room);
-        self.free.extend(free.drain(from..));
+        self.frames.supply(free);
         Ok(())
     }
 
     fn receive(&mut self, _: Instant, parts: &mut Vec<Descriptor>) -> Result<(), DeviceError> {
         while parts.len() < parts.capacity()
-            && let Some(&frame) = self.free.last()
-            && let Some(bytes) = self.file.read(self.words(frame)?)?
+            && let Some(&frame) = self.frames.free.last()
+            && let Some(read) = self.file.read(self.words(frame, READ_AT)?)?
         {
-            self.free.pop();
+            if read.is_cut_off {
+                self.drops = self.drops.map(|drops| drops + 1);
+                continue;
+            }
             // At most the bytes of a frame.
-            let length = u16::try_from(bytes).unwrap_or(u16::MAX);
-            parts.push(Descriptor { frame, offset: 0, length });
+            let length = u16::try_from(read.bytes).unwrap_or(u16::MAX);
+            let part = Descriptor { frame, offset: READ_AT, length };
+            parts.push(with_tag(&self.area, part, read.tag)?);
+            self.frames.free.pop();
         }
         Ok(())
     }
@@ -78,12 +80,12 @@ impl Device for FileDevice {
             let written = part
                 .check(self.area.form(), "transmit batch")
                 .map_err(DeviceError::from)
-                .and_then(|()| self.words(part.frame))
+                .and_then(|()| self.words(part.frame, 0))
                 .and_then(|words| {
                     Ok(self.file.write(words, part.offset.into(), part.length.into())?)
                 });
             match written {
-                Ok(true) => self.sent.push(part.frame),
+                Ok(true) => self.frames.sent.push(part.frame),
                 Ok(false) => return Ok(taken),
                 // The next call finds the same error for its first frame.
                 Err(_) if taken > 0 => return Ok(taken),
@@ -94,8 +96,7 @@ impl Device for FileDevice {
     }
 
     fn take_sent(&mut self, frames: &mut Vec<u32>, most: usize) -> Result<(), DeviceError> {
-        let taken = most.min(self.sent.len());
-        frames.extend(self.sent.drain(..taken));
+        self.frames.take_sent(frames, most);
         Ok(())
     }
 

@@ -1,7 +1,8 @@
 //! Two devices at the ends of a modelled wire, for tests: loss, delay, duplication and reordering
 //! come from a seed, and the time is an argument.
 
-use super::device::{Area, Device, DeviceError};
+use super::device::{Area, Device, DeviceError, HEADROOM_BYTES};
+use super::frame_lists::FrameLists;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use upcall_core::time::Instant;
@@ -22,8 +23,7 @@ pub struct MemoryDevice {
     /// The direction in which this end sends.
     outward: usize,
     area: Arc<Area>,
-    free: Vec<u32>,
-    sent: Vec<u32>,
+    frames: FrameLists,
     /// The most frames on the way in one direction.
     on_the_way_max: usize,
     drops: u64,
@@ -39,17 +39,13 @@ impl MemoryDevice {
         on_the_way_max: usize,
     ) -> [MemoryDevice; 2] {
         let wires = Arc::new(Mutex::new([seed, !seed].map(|state| (Link::new(spec), state))));
-        let end = |outward: usize| {
-            let list = || Vec::with_capacity(areas[outward].form().frames as usize);
-            MemoryDevice {
-                wires: wires.clone(),
-                outward,
-                area: areas[outward].clone(),
-                free: list(),
-                sent: list(),
-                on_the_way_max,
-                drops: 0,
-            }
+        let end = |outward: usize| MemoryDevice {
+            wires: wires.clone(),
+            outward,
+            area: areas[outward].clone(),
+            frames: FrameLists::new(areas[outward]),
+            on_the_way_max,
+            drops: 0,
         };
         [end(0), end(1)]
     }
@@ -69,9 +65,7 @@ impl MemoryDevice {
 
 impl Device for MemoryDevice {
     fn supply(&mut self, free: &mut Vec<u32>) -> Result<(), DeviceError> {
-        let room = self.free.capacity() - self.free.len();
-        let from = free.len().saturating_sub(room);
-        self.free.extend(free.drain(from..));
+        self.frames.supply(free);
         Ok(())
     }
 
@@ -80,15 +74,16 @@ impl Device for MemoryDevice {
         while parts.len() < parts.capacity() {
             let inward = 1 - self.outward;
             let Some((_, bytes)) = self.wires()[inward].0.receive(now) else { break };
-            let Some(frame) = self.free.pop() else {
+            let most = self.area.form().size as u16 - HEADROOM_BYTES;
+            let length = u16::try_from(bytes.len()).ok().filter(|&length| length <= most);
+            let (Some(length), Some(&frame)) = (length, self.frames.free.last()) else {
                 self.drops += 1;
                 continue;
             };
-            let most = self.area.form().size as u16;
-            let length = u16::try_from(bytes.len()).map_or(most, |length| length.min(most));
-            let part = Descriptor { frame, offset: 0, length };
+            let part = Descriptor { frame, offset: HEADROOM_BYTES, length };
             self.area.part(part)?.fill(0, &bytes);
             parts.push(part);
+            self.frames.free.pop();
         }
         if parts.len() == before { self.check() } else { Ok(()) }
     }
@@ -109,14 +104,13 @@ impl Device for MemoryDevice {
             }
             link.send(bytes, now, &mut || next_word(state));
             drop(wires);
-            self.sent.push(part.frame);
+            self.frames.sent.push(part.frame);
         }
         Ok(parts.len())
     }
 
     fn take_sent(&mut self, frames: &mut Vec<u32>, most: usize) -> Result<(), DeviceError> {
-        let taken = most.min(self.sent.len());
-        frames.extend(self.sent.drain(..taken));
+        self.frames.take_sent(frames, most);
         Ok(())
     }
 

@@ -69,17 +69,17 @@ impl<'a> Payload<'a> {
         len
     }
 
-    /// Copies all of it that fits to the start of `to`, and returns how many bytes. O(bytes).
-    pub fn copy_into(&self, to: Payload<'_>) -> usize {
-        let mut block = [0; 512];
-        let (mut at, bytes) = (0, self.len.min(to.len));
-        while at < bytes {
-            let length = block.len().min(bytes - at);
-            self.copy_to(at, &mut block[..length]);
-            to.fill(at, &block[..length]);
-            at += length;
+    /// Copies `from` to its start, and returns how many bytes fit. O(bytes). The bytes go through
+    /// the first cache in pieces, because either side may begin anywhere in a word.
+    pub fn copy_from(&self, from: &Payload<'_>) -> usize {
+        let mut piece = [0; 512];
+        let len = self.len.min(from.len);
+        for at in (0..len).step_by(piece.len()) {
+            let bytes = (len - at).min(piece.len());
+            from.copy_to(at, &mut piece[..bytes]);
+            self.fill(at, &piece[..bytes]);
         }
-        bytes
+        len
     }
 
     /// The place of byte `at` of the message in the words. Any place if there is no such byte.

@@ -2,9 +2,8 @@
 
 use super::options::read;
 use crate::OsError;
-use core::ptr::NonNull;
+use crate::ring_mapping::RingMapping;
 use core::sync::atomic::AtomicU32;
-use rustix::mm::{MapFlags, ProtFlags};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
@@ -24,7 +23,7 @@ pub struct RingOffsets {
 /// The memory of one ring. Copies refer to the same mapping, which lives as long as one of them.
 #[derive(Clone, Debug)]
 pub struct RingMemory {
-    mapping: Arc<Mapping>,
+    mapping: Arc<RingMapping>,
     offsets: RingOffsets,
     entries: u32,
 }
@@ -43,12 +42,7 @@ impl RingMemory {
 
 impl AsRef<[AtomicU32]> for RingMemory {
     fn as_ref(&self) -> &[AtomicU32] {
-        let Mapping { start, bytes } = *self.mapping;
-        // SAFETY: `Mapping::of` made `start` the start of `bytes` readable and writable bytes, page
-        // aligned. They stay mapped until the last `RingMemory` is dropped. The kernel never
-        // shortens a ring. Every bit pattern is a valid AtomicU32. The kernel acts like one more
-        // thread.
-        unsafe { core::slice::from_raw_parts(start.as_ptr(), bytes / 4) }
+        self.mapping.words_of_32_bits()
     }
 }
 
@@ -85,7 +79,7 @@ impl Rings {
                 entries: at(place.desc),
             };
             let bytes = offsets.entries + entries as usize * entry_bytes;
-            let mapping = Arc::new(Mapping::of(socket, bytes, page_offset)?);
+            let mapping = Arc::new(RingMapping::of(socket, bytes, page_offset)?);
             Ok(RingMemory { mapping, offsets, entries })
         };
         Ok(Rings([
@@ -98,39 +92,5 @@ impl Rings {
 
     pub(super) fn ring(&self, which: Which) -> &RingMemory {
         &self.0[which as usize]
-    }
-}
-
-/// Pages of a ring, until dropped.
-#[derive(Debug)]
-struct Mapping {
-    start: NonNull<AtomicU32>,
-    bytes: usize,
-}
-
-// SAFETY: the pages belong to the mapping and not to a thread. All access is atomic.
-unsafe impl Send for Mapping {}
-// SAFETY: as above.
-unsafe impl Sync for Mapping {}
-
-impl Mapping {
-    fn of(socket: BorrowedFd<'_>, bytes: usize, page_offset: u64) -> Result<Mapping, OsError> {
-        let protection = ProtFlags::READ | ProtFlags::WRITE;
-        let flags = MapFlags::SHARED | MapFlags::POPULATE;
-        let place = core::ptr::null_mut();
-        // SAFETY: a new mapping at an address that the kernel chooses changes no existing memory.
-        let start =
-            unsafe { rustix::mm::mmap(place, bytes, protection, flags, socket, page_offset) };
-        let start = start.map_err(OsError::of("mmap(AF_XDP ring)"))?;
-        let start = NonNull::new(start.cast());
-        Ok(Mapping { start: start.ok_or(OsError::new("mmap(AF_XDP ring)", libc::ENOMEM))?, bytes })
-    }
-}
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        // SAFETY: exactly the range that `of` mapped. References to it borrow a `RingMemory`, and
-        // the last of them is gone. The call cannot fail for an existing mapping.
-        let _ = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.bytes) };
     }
 }

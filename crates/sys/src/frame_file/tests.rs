@@ -2,7 +2,8 @@ use super::*;
 
 #[test]
 fn a_frame_outside_of_its_words_is_refused() {
-    let file = FrameFile(rustix::fs::open("/dev/null", OFlags::RDWR, Mode::empty()).unwrap());
+    let fd = rustix::fs::open("/dev/null", OFlags::RDWR, Mode::empty()).unwrap();
+    let file = FrameFile { fd, is_socket: false };
     let words = [const { AtomicU64::new(0) }; 8];
     for (start, bytes) in [(0, 65), (64, 1), (usize::MAX, 2)] {
         assert_eq!(file.write(&words, start, bytes).unwrap_err().raw_os_error(), libc::EINVAL);

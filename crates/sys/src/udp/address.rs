@@ -1,7 +1,7 @@
-//! The sender of a datagram, as the kernel writes it: `sockaddr_in`, `sockaddr_in6`.
+//! The address of a peer, as the kernel writes and reads it: `sockaddr_in`, `sockaddr_in6`.
 //!
-//! The module reads bytes, without pointers, because a buffer holds either of the two. See ip(7),
-//! ipv6(7).
+//! The module reads and writes bytes, without pointers, because a buffer holds either of the two.
+//! See ip(7), ipv6(7).
 
 use core::mem::size_of;
 use core::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
@@ -35,6 +35,27 @@ pub(super) fn parse(bytes: &[u8]) -> Option<SocketAddr> {
     }
 }
 
+/// Writes `address` in the kernel's form, and returns how many bytes it has.
+pub(super) fn write(address: SocketAddr, bytes: &mut [u8; ADDRESS_BYTES]) -> libc::socklen_t {
+    #[expect(clippy::cast_possible_truncation, reason = "small constants")]
+    let family = if address.is_ipv4() { libc::AF_INET as u16 } else { libc::AF_INET6 as u16 };
+    bytes.fill(0);
+    bytes[..2].copy_from_slice(&family.to_ne_bytes());
+    bytes[2..4].copy_from_slice(&address.port().to_be_bytes());
+    match address {
+        SocketAddr::V4(address) => {
+            bytes[4..8].copy_from_slice(&address.ip().octets());
+            16
+        }
+        SocketAddr::V6(address) => {
+            bytes[4..8].copy_from_slice(&address.flowinfo().to_ne_bytes());
+            bytes[8..24].copy_from_slice(&address.ip().octets());
+            bytes[24..].copy_from_slice(&address.scope_id().to_ne_bytes());
+            ADDRESS_LENGTH
+        }
+    }
+}
+
 fn field<const BYTES: usize>(bytes: &[u8], at: usize) -> Option<[u8; BYTES]> {
     bytes.get(at..at + BYTES)?.try_into().ok()
 }
@@ -59,6 +80,16 @@ mod tests {
         assert_eq!(parse(&v6), Some("[fe80::7%3]:5004".parse().unwrap()));
         assert_eq!(v6.len(), ADDRESS_BYTES);
         assert_eq!(parse(&bytes_of(libc::AF_UNIX, &[0; 26])), None);
+    }
+
+    #[test]
+    fn what_is_written_is_read_again() {
+        for text in ["192.0.2.7:5004", "[fe80::7%3]:5004", "[2001:db8::1]:1"] {
+            let address: SocketAddr = text.parse().unwrap();
+            let mut bytes = [0xEE; ADDRESS_BYTES];
+            let length = write(address, &mut bytes) as usize;
+            assert_eq!(parse(&bytes[..length]), Some(address));
+        }
     }
 
     #[test]

@@ -10,8 +10,9 @@ const HEADER_BYTES: usize = size_of::<libc::cmsghdr>();
 
 /// Size of the two messages that a socket requests, drops (`u32`) and arrival (`timespec`), and of
 /// the longest message that can precede them. That is `SCM_TIMESTAMPING` (three `timespec`), if the
-/// owner of an adopted socket asked for it. The kernel puts the messages of IP after them.
-pub(super) const CONTROL_BYTES: usize = 128;
+/// owner of an adopted socket asked for it. Then the message of `UDP_GRO` (`int`). The kernel puts
+/// the messages of IP after them.
+pub(super) const CONTROL_BYTES: usize = 160;
 
 /// The content of the messages that came with one datagram.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -21,6 +22,8 @@ pub(super) struct Control {
     pub drops: Option<u32>,
     /// Arrival time of the datagram.
     pub arrival_realtime_ns: Option<u64>,
+    /// Bytes of each datagram but the last, if the kernel joined several.
+    pub joined_bytes: Option<usize>,
 }
 
 impl Control {
@@ -36,6 +39,10 @@ impl Control {
                 }
                 (libc::SOL_SOCKET, libc::SCM_TIMESTAMPNS) => {
                     control.arrival_realtime_ns = arrival_ns(data);
+                }
+                (libc::SOL_UDP, libc::UDP_GRO) => {
+                    let bytes = word(data, 0).map(i32::from_ne_bytes);
+                    control.joined_bytes = bytes.and_then(|bytes| usize::try_from(bytes).ok());
                 }
                 _ => {}
             }
@@ -89,16 +96,29 @@ mod tests {
     fn both_messages_are_found_beside_others() {
         let mut bytes = message(libc::SOL_IP, libc::IP_TTL, &1u32.to_ne_bytes());
         bytes.extend(both());
-        let expected = Control { drops: Some(7), arrival_realtime_ns: Some(3_000_000_005) };
+        let expected = Control {
+            drops: Some(7),
+            arrival_realtime_ns: Some(3_000_000_005),
+            ..Control::default()
+        };
         assert_eq!(Control::parse(&bytes), expected);
         assert_eq!(Control::parse(&both()), expected);
         assert_eq!(Control::parse(&[]), Control::default());
     }
 
     #[test]
+    fn the_size_of_joined_datagrams_is_found_and_a_negative_one_is_not() {
+        for (found, expected) in [(1000i32, Some(1000)), (-1, None)] {
+            let bytes = message(libc::SOL_UDP, libc::UDP_GRO, &found.to_ne_bytes());
+            assert_eq!(Control::parse(&bytes).joined_bytes, expected);
+        }
+    }
+
+    #[test]
     fn both_messages_and_hardware_times_fit_into_the_buffer() {
         let times = message(libc::SOL_SOCKET, libc::SCM_TIMESTAMPING, &[0; 48]);
-        assert!(both().len() + times.len() <= CONTROL_BYTES);
+        let joined = message(libc::SOL_UDP, libc::UDP_GRO, &[0; 4]);
+        assert!(both().len() + times.len() + joined.len() <= CONTROL_BYTES);
     }
 
     #[test]

@@ -9,3 +9,7 @@ pub const PAYLOAD_BYTES_MAX: usize = 65_507;
 /// How often a call is retried after a signal or an ICMP error. The limit keeps them from holding a
 /// thread in a loop.
 pub(super) const TRIES_MAX: u32 = 8;
+
+/// The most datagrams that the kernel makes of one payload: `UDP_MAX_SEGMENTS` of Linux 4.18. Later
+/// kernels make more.
+pub(super) const SEGMENTS_MAX: usize = 64;

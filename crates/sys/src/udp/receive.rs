@@ -44,6 +44,9 @@ pub struct Datagram<'batch> {
     pub arrival_realtime_ns: Option<u64>,
     /// Whether the end is missing because the datagram was longer than a buffer.
     pub truncated: bool,
+    /// Bytes of each datagram in the payload, of which the last may be shorter, if the kernel
+    /// joined several ([`UdpSocket::join_datagrams`]). More than 0.
+    pub joined_bytes: Option<usize>,
 }
 
 impl ReceiveBatch {
@@ -108,11 +111,13 @@ impl ReceiveBatch {
         let header = &self.headers[..self.received][index];
         let start = index * self.bytes_each;
         let bytes = (header.msg_len as usize).min(self.bytes_each);
+        let control = self.control(index);
         Datagram {
             payload: &self.payloads[start..start + bytes],
             sender: self.sender(index),
-            arrival_realtime_ns: self.control(index).arrival_realtime_ns,
+            arrival_realtime_ns: control.arrival_realtime_ns,
             truncated: header.msg_hdr.msg_flags & libc::MSG_TRUNC != 0,
+            joined_bytes: control.joined_bytes.filter(|&bytes| bytes > 0),
         }
     }
 

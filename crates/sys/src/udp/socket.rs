@@ -1,6 +1,7 @@
 //! A UDP socket: its peer, its buffers, and the drops that the kernel counts.
 
 use super::counter::count_on;
+use super::gro::set_joining;
 use crate::OsError;
 use crate::clock::timespec;
 use core::net::SocketAddr;
@@ -39,6 +40,16 @@ impl UdpSocket {
         let failed = OsError::of("getsockname");
         let address = rustix::net::getsockname(&self.fd).map_err(&failed)?;
         SocketAddr::try_from(address).map_err(failed)
+    }
+
+    /// Lets the kernel join datagrams of one peer that come one after the other (`UDP_GRO`). A
+    /// [`super::ReceiveBatch`] for it has slots of [`super::PAYLOAD_BYTES_MAX`], and each
+    /// [`super::Datagram`] tells how to take them apart.
+    ///
+    /// # Errors
+    /// `ENOPROTOOPT` before Linux 5.0.
+    pub fn join_datagrams(&self) -> Result<(), OsError> {
+        set_joining(&self.fd, 1)
     }
 
     /// Requests `bytes` of receive buffer and returns how many were granted.

@@ -6,6 +6,8 @@ use crate::schedule::{current_cpu, pin_thread};
 use std::io::Write;
 use std::os::fd::{AsRawFd, OwnedFd};
 
+mod joining;
+
 const LOOPBACK: &str = "127.0.0.1:0";
 const LOOPBACK_6: &str = "[::1]:0";
 

@@ -165,7 +165,7 @@ impl Flow {
         payload: Payload<'_>,
         note: &Note,
     ) -> Result<bool, Fault> {
-        self.hand_own(slot, payload.len(), note, |place| payload.copy_into(place))
+        self.hand_own(slot, payload.len(), note, |place| place.copy_from(&payload))
     }
 
     /// Hands over a frame of the flow's own area with a note alone. `false`: there is no room.
