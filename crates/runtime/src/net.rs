@@ -30,6 +30,8 @@ mod interface;
 mod memory;
 mod owner;
 mod port;
+#[cfg(feature = "xdp")]
+mod program;
 mod xdp;
 
 pub use choice::{Choice, Chosen, Redirect, choose};
@@ -44,6 +46,8 @@ pub use owner::{
     OwnerError, OwnerSettings, Paths,
 };
 pub use port::{Port, Sent};
+#[cfg(feature = "xdp")]
+pub use program::{Program, ProgramError, WeakProgram, flow_slot};
 pub use upcall_proto::host;
 pub use upcall_proto::link::LinkSpec;
 pub use upcall_proto::quota::Quota;
