@@ -10,13 +10,9 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use upcall_daemon::server::{Config, Daemon, DaemonEvent, Stopper};
-use upcall_runtime::net::{
-    FlowCause, FlowForm, FlowRequest, OpenFlowError, Quota, Share, UdpFlow,
-};
+use upcall_runtime::net::{FlowCause, FlowForm, FlowRequest, OpenFlowError, Quota, Share, UdpFlow};
 use upcall_runtime::status::status;
-use upcall_shm::wire::{
-    FlowReply, FlowShare, MESSAGE_BYTES_MAX, OpenFlow, ToDaemon, ToDomain,
-};
+use upcall_shm::wire::{FlowReply, FlowShare, MESSAGE_BYTES_MAX, OpenFlow, ToDaemon, ToDomain};
 use upcall_sys::local::{Connection, Received};
 use upcall_sys::memfd::SharedMapping;
 use upcall_sys::readiness::{Direction, wait_until};

@@ -226,7 +226,7 @@ impl UdpFlow {
             self.show_released();
             return Ok(None);
         };
-        let note = self.area.read_note(part.frame)?;
+        let note = self.area.read_note(part)?;
         if note.kind != NoteKind::Datagram {
             self.give_back(part)?;
             return Ok(Some(Received::Error { peer: note.peer, kind: note.kind }));
@@ -317,11 +317,12 @@ impl UdpFlow {
             self.free.push_back(frame);
             return Err(FlowError::TooLong { bytes: length, most });
         };
-        self.area.write_note(frame, &Note { peer, kind: NoteKind::Datagram, at_ns: 0 })?;
-        // There are as many slots as frames.
-        let fits = self.transmit.push(self.part(frame, length))?;
-        if !fits {
+        let part = self.part(frame, length);
+        self.area.write_note(part, &Note { peer, kind: NoteKind::Datagram, at_ns: 0 })?;
+        // There are as many slots as frames, and the owner frees the slot first.
+        if !self.transmit.push(part)? {
             self.free.push_back(frame);
+            return Err(FlowError::NoRoom);
         }
         self.is_sent = true;
         Ok(())
@@ -395,7 +396,7 @@ pub enum FlowError {
         /// The most bytes.
         most: u16,
     },
-    /// The owner lent more frames than its queue has slots.
+    /// The owner lent more frames than its queue has slots. Nothing was sent or given back.
     NoRoom,
     /// The owner wrote an impossible value.
     Fault(PeerFault),

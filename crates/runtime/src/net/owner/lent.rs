@@ -12,6 +12,7 @@ use upcall_shm::frames::{
     Account, Descriptor, FrameArea, FrameForm, FrameSize, HEADROOM_BYTES, Note, NoteKind,
     queue as frame_queue,
 };
+use upcall_shm::stream::Payload;
 use upcall_sys::memfd::SharedMapping;
 
 use super::counts::FlowCounts;
@@ -42,6 +43,12 @@ pub(super) struct Flow {
     pub(super) receive_slots: u32,
     /// The first packet to send.
     pub(super) head: Option<Descriptor>,
+    /// Whether the program was not shown yet that packets were taken.
+    pub(super) has_taken: bool,
+    /// Packets that were dropped since one was sent.
+    pub(super) drops: u32,
+    /// Nothing of it is looked at before.
+    pub(super) paused_until: Instant,
     /// Whether its packets wait for their eligible times.
     pub(super) has_quota: bool,
     /// Whether the program was not shown yet what was handed over.
@@ -131,6 +138,9 @@ impl Flow {
             lent: 0,
             receive_slots: form.receive_slots,
             head: None,
+            drops: 0,
+            paused_until: Instant::ZERO,
+            has_taken: false,
             has_quota: false,
             is_dirty: false,
             counts: FlowCounts::default(),
@@ -155,24 +165,43 @@ impl Flow {
         Ok(pushed)
     }
 
-    /// Writes `bytes` into a frame of the flow's own area and hands it over. `false`: there is no
+    /// Copies `payload` into a frame of the flow's own area and hands it over. `false`: there is no
     /// room.
-    pub(super) fn copy(&mut self, slot: u32, bytes: &[u8], note: &Note) -> Result<bool, Fault> {
+    pub(super) fn copy(
+        &mut self,
+        slot: u32,
+        payload: Payload<'_>,
+        note: &Note,
+    ) -> Result<bool, Fault> {
+        self.hand_own(slot, payload.len(), note, |place| payload.copy_into(place))
+    }
+
+    /// Hands over a frame of the flow's own area with a note alone. `false`: there is no room.
+    pub(super) fn note_alone(&mut self, slot: u32, note: &Note) -> Result<bool, Fault> {
+        self.hand_own(slot, 0, note, |_| 0)
+    }
+
+    fn hand_own(
+        &mut self,
+        slot: u32,
+        bytes: usize,
+        note: &Note,
+        fill: impl FnOnce(Payload<'_>) -> usize,
+    ) -> Result<bool, Fault> {
         let has_room = self.has_room();
         let Memory::Apart { area, account } = &mut self.memory else { return Ok(false) };
-        let Some(length) = u16::try_from(bytes.len()).ok().filter(|_| has_room) else {
+        let Some(length) = u16::try_from(bytes).ok().filter(|_| has_room) else {
             return Ok(false);
         };
         let Some(frame) = account.take(Holder::Flow(slot)) else { return Ok(false) };
         let part = Descriptor { frame, offset: HEADROOM_BYTES, length };
-        let place = area.part(part);
-        let Ok(place) = place else {
+        let Ok(place) = area.part(part) else {
             // Too long for a frame of this area.
             account.hand_over(frame, Holder::Flow(slot), Holder::Free)?;
             return Ok(false);
         };
-        place.fill(0, bytes);
-        area.write_note(frame, note)?;
+        fill(place);
+        area.write_note(part, note)?;
         if !self.push(part)? {
             let Memory::Apart { account, .. } = &mut self.memory else { return Ok(false) };
             account.hand_over(frame, Holder::Flow(slot), Holder::Free)?;
@@ -181,8 +210,12 @@ impl Flow {
         Ok(true)
     }
 
-    /// Shows the program what was handed over. One store for each queue.
+    /// Shows the program what was taken and handed over. One store for each queue. Slots first: so
+    /// whenever a frame is back, there is a slot for it.
     pub(super) fn show(&mut self) {
+        if std::mem::take(&mut self.has_taken) {
+            self.transmit.release();
+        }
         if std::mem::take(&mut self.is_dirty) {
             self.receive.publish();
             self.transmitted.publish();
