@@ -32,9 +32,12 @@ mod frame_lists;
 #[cfg(feature = "xdp")]
 mod interface;
 mod memory;
+mod open;
 mod owner;
 mod packet_ring;
 mod port;
+#[cfg(feature = "xdp")]
+mod program;
 mod udp_device;
 mod xdp;
 
@@ -45,13 +48,17 @@ pub use flow::{Datagram, FlowError, FlowForm, Outgoing, Received, UdpFlow};
 #[cfg(feature = "xdp")]
 pub use interface::{InterfaceError, InterfaceSettings, UdpInterface};
 pub use memory::MemoryDevice;
+pub use open::{FlowCause, FlowRequest, OpenFlowError};
 pub use owner::{
     BATCH_FRAMES, Checksums, FlowCounts, FlowMemory, FlowTerms, KernelPaths, Owner, OwnerCounts,
     OwnerError, OwnerSettings, Paths,
 };
 pub use packet_ring::PacketRingDevice;
 pub use port::{Port, Sent};
+#[cfg(feature = "xdp")]
+pub use program::{Program, ProgramError, WeakProgram, flow_slot};
 pub use udp_device::{UDP_SOCKETS_MAX, UdpDevice};
+pub use upcall_proto::flow::BindError;
 pub use upcall_proto::host;
 pub use upcall_proto::link::LinkSpec;
 pub use upcall_proto::quota::Quota;

@@ -22,6 +22,7 @@ use upcall_shm::frames::{Descriptor, FrameForm, FrameSize, HEADROOM_BYTES, Note,
 use upcall_shm::stream::Payload;
 use upcall_shm::{LayoutError, PeerFault};
 use upcall_sys::OsError;
+use upcall_sys::local::Connection;
 use upcall_sys::memfd::{MapError, SharedMapping};
 
 use super::device::{Area, DeviceError};
@@ -156,6 +157,8 @@ pub struct UdpFlow {
     payload_bytes_max: u16,
     /// Tells an owner in this process that the flow is still used.
     _alive: Option<Arc<()>>,
+    /// With the daemon, if that has the interface. It closes the flow when this ends.
+    connection: Option<Connection>,
     /// Whether the owner was not shown yet what was released or sent.
     is_released: bool,
     is_sent: bool,
@@ -182,9 +185,25 @@ impl UdpFlow {
             payload_bytes_max: payload_bytes_max(form.size),
             area,
             _alive: alive,
+            connection: None,
             is_released: false,
             is_sent: false,
         })
+    }
+
+    /// The same flow, with the connection that keeps it open at the daemon.
+    pub(super) fn kept_by(mut self, connection: Connection) -> UdpFlow {
+        self.connection = Some(connection);
+        self
+    }
+
+    /// Whether the daemon still keeps the flow: it closes a flow that breaks its queues, and those
+    /// of an interface that is gone. A flow of this process is open. One system call; none for a
+    /// flow of this process.
+    pub fn is_open(&self) -> bool {
+        // The daemon sends nothing more, so a message is a fault, and an end is one.
+        let is_quiet = |connection: &Connection| matches!(connection.peek(&mut [0]), Err(error) if error.is_would_block());
+        self.connection.as_ref().is_none_or(is_quiet)
     }
 
     /// The address and port of the flow.

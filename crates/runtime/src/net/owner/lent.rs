@@ -1,7 +1,7 @@
 //! The owner's end of a flow: its queues, and the frames that it lent.
 
 use std::net::SocketAddr;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::{Arc, Weak};
 
 use upcall_core::time::Instant;
@@ -9,9 +9,11 @@ use upcall_shm::PeerFault;
 use upcall_shm::frames::account::{AccountError, Holder};
 use upcall_shm::frames::queue::{Queue, Reader, Writer};
 use upcall_shm::frames::{
-    Account, Descriptor, FrameForm, FrameSize, HEADROOM_BYTES, Note, NoteKind,
+    Account, Descriptor, FrameArea, FrameForm, FrameSize, HEADROOM_BYTES, Note, NoteKind,
+    queue as frame_queue,
 };
 use upcall_shm::stream::Payload;
+use upcall_sys::memfd::SharedMapping;
 
 use super::counts::FlowCounts;
 use super::{Device, OwnerError, Port};
@@ -43,6 +45,10 @@ pub(super) struct Flow {
     pub(super) head: Option<Descriptor>,
     /// Whether the program was not shown yet that packets were taken.
     pub(super) has_taken: bool,
+    /// Packets that were dropped since one was sent.
+    pub(super) drops: u32,
+    /// Nothing of it is looked at before.
+    pub(super) paused_until: Instant,
     /// Whether its packets wait for their eligible times.
     pub(super) has_quota: bool,
     /// Whether the program was not shown yet what was handed over.
@@ -132,6 +138,8 @@ impl Flow {
             lent: 0,
             receive_slots: form.receive_slots,
             head: None,
+            drops: 0,
+            paused_until: Instant::ZERO,
             has_taken: false,
             has_quota: false,
             is_dirty: false,
@@ -236,6 +244,44 @@ impl FlowMemory {
     pub fn fds(&self) -> [BorrowedFd<'_>; 5] {
         let Rings { receive, received, transmit, transmitted } = &self.rings;
         [self.area.memory().fd(), receive.fd(), received.fd(), transmit.fd(), transmitted.fd()]
+    }
+
+    /// The memory behind descriptors of another process. Maps it. Allocates.
+    ///
+    /// # Errors
+    /// A descriptor is not one of sealed memory of the right size, or the numbers of slots and
+    /// frames do not fit each other.
+    pub fn from_fds(
+        fds: [OwnedFd; 5],
+        local: SocketAddr,
+        form: FlowForm,
+        frames: FrameForm,
+        generation: u64,
+    ) -> Result<FlowMemory, FlowError> {
+        if form.receive_slots.checked_add(form.transmit_slots) != Some(frames.frames) {
+            return Err(FlowError::NoRoom);
+        }
+        let [area, receive, received, transmit, transmitted] = fds;
+        let area = SharedMapping::from_fd(area, frames.bytes())?;
+        let area = Arc::new(FrameArea::new(area, frames)?);
+        let ring = |fd, slots| SharedMapping::from_fd(fd, frame_queue::words(slots) * 8);
+        let rings = Rings {
+            receive: ring(receive, form.receive_slots)?,
+            received: ring(received, form.receive_slots)?,
+            transmit: ring(transmit, form.transmit_slots)?,
+            transmitted: ring(transmitted, form.transmit_slots)?,
+        };
+        Ok(FlowMemory { local, form, frames, generation, area, rings })
+    }
+
+    /// Its address and port.
+    pub fn local(&self) -> SocketAddr {
+        self.local
+    }
+
+    /// The slots of its queues.
+    pub fn form(&self) -> FlowForm {
+        self.form
     }
 
     /// The number that tells the queues from others.
