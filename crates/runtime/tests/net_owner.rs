@@ -7,11 +7,10 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use upcall_core::time::{Instant, Span};
-use upcall_runtime::net::{
-    FlowForm, FlowTerms, InterfaceSettings, NoteKind, Quota, Received, Share, UdpFlow,
-    UdpInterface,
-};
 use upcall_runtime::clock::now;
+use upcall_runtime::net::{
+    FlowForm, FlowTerms, InterfaceSettings, NoteKind, Quota, Received, Share, UdpFlow, UdpInterface,
+};
 
 const PORT: u16 = 5004;
 const ECHO: u16 = 7007;
@@ -224,10 +223,8 @@ fn paced_flows_leave_one_by_one() {
         let [ours, theirs]: [IpAddr; 2] = [OURS[0], THEIRS[0]].map(|it| it.parse().unwrap());
         let peer = SocketAddr::new(theirs, ECHO);
         let interval = Span::from_millis(2);
-        let paced = FlowTerms {
-            send: Share::Paced { interval },
-            ..terms(SocketAddr::new(ours, PORT))
-        };
+        let paced =
+            FlowTerms { send: Share::Paced { interval }, ..terms(SocketAddr::new(ours, PORT)) };
         let (slot, mut flow) = interface.bind(paced).unwrap();
         exchange(&mut interface, &mut flow, b"first", peer);
         let before = interface.owner().flow_counts(slot).unwrap().sent;
