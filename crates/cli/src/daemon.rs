@@ -206,12 +206,12 @@ pub fn serve(args: &DaemonArgs) -> Result<(), DaemonFailure> {
     let (policy, cost) = (args.policy.name, daemon.switch_cost());
     let mut how = format!("on CPUs {cpus:?} by {policy}, hand-off {cost}, {class}");
     if !args.interfaces.is_empty() {
-        how += &format!(", packet quotas on {}", args.interfaces.join(", "));
+        how += &format!(", packet quotas and flows on {}", args.interfaces.join(", "));
     }
     for name in &args.interfaces {
         if let Err(error) = upcall_daemon::interface::index(name) {
             let event = "interfaces";
-            tracing::warn!(event, name, %error, "interface {name}: {error}: packet quotas are refused");
+            tracing::warn!(event, name, %error, "interface {name}: {error}: packet quotas and flows are refused");
         }
     }
     tracing::info!("{} {how}", socket.display());
@@ -227,6 +227,7 @@ pub fn serve(args: &DaemonArgs) -> Result<(), DaemonFailure> {
             DaemonEvent::Detached { .. }
                 | DaemonEvent::ProgramEnded { .. }
                 | DaemonEvent::PacketQuotaEnded { .. }
+                | DaemonEvent::FlowEnded { .. }
         );
         if args.exit_when_idle && clients == 0 && is_end {
             stop(&stopper);

@@ -1,18 +1,20 @@
-//! `upcall net`: the network interfaces, what each can do for Upcall, and the packet quotas.
+//! `upcall net`: the network interfaces, what each can do for Upcall, the packet quotas and the
+//! flows.
 //!
-//! Called by `main`. The interfaces are those of this command's network namespace. The quotas come
-//! from the daemon, if one answers.
+//! Called by `main`. The interfaces are those of this command's network namespace. Quotas and flows
+//! come from the daemon, if one answers.
 
 use std::path::Path;
 
 use serde::Serialize;
-use upcall::status::{PacketQuotaStatus, status};
+use upcall::status::{Status, status};
 use upcall_daemon::interface::{self, AttachedXdp, Interface, XdpFeatures};
 use upcall_daemon::placement::{Mode, Placement};
 
 use crate::args::NetArgs;
 use crate::exit::Failure;
 use crate::ps;
+use crate::ps::flows::{self, FlowOutput, OwnedInterfaceOutput};
 use crate::ps::packet_quotas::{self, PacketQuotaOutput};
 use crate::show;
 use crate::standard_output::{print, print_json};
@@ -26,6 +28,23 @@ struct Output {
     interfaces: Vec<Shown>,
     /// Null: no daemon answers.
     packet_quotas: Option<Vec<PacketQuotaOutput>>,
+    /// The same.
+    owned_interfaces: Option<Vec<OwnedInterfaceOutput>>,
+    /// The same.
+    flows: Option<Vec<FlowOutput>>,
+}
+
+impl Output {
+    fn of(interfaces: Vec<Shown>, status: Option<&Status>) -> Self {
+        Output {
+            interfaces,
+            packet_quotas: status
+                .map(|of| of.packet_quotas.iter().map(PacketQuotaOutput::of).collect()),
+            owned_interfaces: status
+                .map(|of| of.owned_interfaces.iter().map(OwnedInterfaceOutput::of).collect()),
+            flows: status.map(|of| of.flows.iter().map(FlowOutput::of).collect()),
+        }
+    }
 }
 
 #[derive(Debug, Serialize)]
@@ -63,36 +82,35 @@ struct Attached {
     mode: String,
 }
 
-/// Prints interfaces and quotas.
+/// Prints interfaces, quotas and flows.
 ///
 /// # Errors
 /// The kernel does not list the interfaces, or the named daemon does not answer.
 pub fn net(args: &NetArgs) -> Result<(), Failure> {
     let interfaces = interface::all().map_err(Failure::of_error)?;
-    let quotas = quotas(args.daemon.socket.as_deref())?;
+    let status = of_daemon(args.daemon.socket.as_deref())?;
     let shown: Vec<Shown> = interfaces.iter().map(Shown::of).collect();
     if args.json {
-        let quotas = quotas.map(|all| all.iter().map(PacketQuotaOutput::of).collect());
-        return print_json(&Output { interfaces: shown, packet_quotas: quotas });
+        return print_json(&Output::of(shown, status.as_ref()));
     }
-    print(&text(&shown, quotas.as_deref()))
+    print(&text(&shown, status.as_ref()))
 }
 
-/// The quotas of the daemon. `None`: none was named, and none answers.
-fn quotas(named: Option<&Path>) -> Result<Option<Vec<PacketQuotaStatus>>, Failure> {
+/// The state of the daemon. `None`: none was named, and none answers.
+fn of_daemon(named: Option<&Path>) -> Result<Option<Status>, Failure> {
     let socket = match ps::socket(named) {
         Ok(socket) => socket,
         Err(_) if named.is_none() => return Ok(None),
         Err(failure) => return Err(failure),
     };
     match status(&socket) {
-        Ok(status) => Ok(Some(status.packet_quotas)),
+        Ok(status) => Ok(Some(status)),
         Err(_) if named.is_none() => Ok(None),
         Err(error) => Err(ps::failed_request(&socket, error)),
     }
 }
 
-fn text(interfaces: &[Shown], quotas: Option<&[PacketQuotaStatus]>) -> String {
+fn text(interfaces: &[Shown], status: Option<&Status>) -> String {
     let header = ["interface", "kind", "state", "MTU", "queues", "XDP", "attached", "path"];
     let mut table = show::table(&header, header.len());
     for shown in interfaces {
@@ -103,11 +121,14 @@ fn text(interfaces: &[Shown], quotas: Option<&[PacketQuotaStatus]>) -> String {
         let drops = drops_run_on.as_ref().map(|drops| format!("; drops would run on {drops}"));
         text += &format!("{}: {reason}{}\n", show::visible(name), drops.unwrap_or_default());
     }
-    text + &match quotas {
-        None => "\nNo daemon answers, so no quotas are shown.\n".to_owned(),
-        Some([]) => "\nThe daemon has no packet quotas.\n".to_owned(),
-        Some(quotas) => format!("\n{}\n", packet_quotas::table(quotas)),
-    }
+    let Some(status) = status else {
+        return text + "\nNo daemon answers, so no quotas and flows are shown.\n";
+    };
+    text += &match status.packet_quotas.as_slice() {
+        [] => "\nThe daemon has no packet quotas.\n".to_owned(),
+        quotas => format!("\n{}\n", packet_quotas::table(quotas)),
+    };
+    text + &flows::text(&status.owned_interfaces, &status.flows)
 }
 
 impl Shown {
@@ -189,6 +210,7 @@ impl Attached {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ps::flows::tests::flow;
     use crate::ps::packet_quotas::tests::quota;
 
     fn interface() -> Shown {
@@ -205,8 +227,22 @@ mod tests {
 
     #[test]
     fn the_tables_name_interfaces_and_quotas() {
-        let text = text(&[interface()], Some(&[quota()]));
-        for part in ["eth1", "hardware", "4/4", "eth1: this kernel does not say", "udp:5004"] {
+        let (owned, flow) = flow();
+        let status = Status {
+            packet_quotas: vec![quota()],
+            owned_interfaces: vec![owned],
+            flows: vec![flow],
+            ..Status::default()
+        };
+        let text = text(&[interface()], Some(&status));
+        for part in [
+            "eth1",
+            "hardware",
+            "4/4",
+            "eth1: this kernel does not say",
+            "udp:5004",
+            "10.0.0.2:5004",
+        ] {
             assert!(text.contains(part), "no `{part}` in:\n{text}");
         }
     }
@@ -214,9 +250,9 @@ mod tests {
     #[test]
     fn no_daemon_is_not_the_same_as_no_quotas() {
         assert!(text(&[interface()], None).contains("No daemon answers"));
-        assert!(text(&[interface()], Some(&[])).contains("has no packet quotas"));
-        let json = Output { interfaces: vec![interface()], packet_quotas: None };
-        let json = serde_json::to_value(json).unwrap();
-        assert!(json["packet_quotas"].is_null() && json["interfaces"][0]["xdp"].is_null());
+        assert!(text(&[interface()], Some(&Status::default())).contains("has no packet quotas"));
+        let json = serde_json::to_value(Output::of(vec![interface()], None)).unwrap();
+        assert!(json["packet_quotas"].is_null() && json["flows"].is_null());
+        assert!(json["owned_interfaces"].is_null() && json["interfaces"][0]["xdp"].is_null());
     }
 }

@@ -14,9 +14,11 @@ use upcall::status::{
 
 use crate::exit::Failure;
 use crate::show;
+use flows::{FlowOutput, OwnedInterfaceOutput};
 use packet_quotas::PacketQuotaOutput;
 use unreachable::unreachable;
 
+pub mod flows;
 pub mod packet_quotas;
 #[cfg(test)]
 mod tests;
@@ -32,6 +34,8 @@ pub struct Output {
     domains: Vec<Domain>,
     programs: Vec<Program>,
     packet_quotas: Vec<PacketQuotaOutput>,
+    owned_interfaces: Vec<OwnedInterfaceOutput>,
+    flows: Vec<FlowOutput>,
     hidden_domains: u32,
 }
 
@@ -180,6 +184,12 @@ impl Output {
             domains: status.domains.iter().map(Domain::of).collect(),
             programs: status.programs.iter().map(Program::of).collect(),
             packet_quotas: status.packet_quotas.iter().map(PacketQuotaOutput::of).collect(),
+            owned_interfaces: status
+                .owned_interfaces
+                .iter()
+                .map(OwnedInterfaceOutput::of)
+                .collect(),
+            flows: status.flows.iter().map(FlowOutput::of).collect(),
             hidden_domains: status.hidden_domains,
         }
     }
@@ -282,8 +292,8 @@ impl Program {
     }
 }
 
-/// The status as tables: one of CPUs, one of domains, one of activities, and one of programs and
-/// one of packet quotas if there are any.
+/// The status as tables: one of CPUs, one of domains, one of activities, and one of programs, one of
+/// packet quotas and one of flows if there are any.
 pub fn tables(status: &Status) -> String {
     let (cpus, domains, activities) = (cpus(status), domains(status), activities(status));
     let programs = match status.programs.is_empty() {
@@ -294,11 +304,12 @@ pub fn tables(status: &Status) -> String {
         [] => String::new(),
         quotas => format!("\n{}\n", packet_quotas::table(quotas)),
     };
+    let flows = flows::text(&status.owned_interfaces, &status.flows);
     let (policy, cost) = (show::visible(&status.policy), show::span(status.switch_cost_ns));
     let hidden = hidden(status).map_or_else(String::new, |line| format!("\n{line}\n"));
     format!(
         "{cpus}\n\npolicy: {policy}\nhand-off cost: {cost}\n\n{domains}\n\n{activities}\n{programs}\
-         {quotas}{hidden}"
+         {quotas}{flows}{hidden}"
     )
 }
 

@@ -18,6 +18,8 @@
 //! | `watchdog` | the thread that acts against domains that do not yield |
 //! | [`programs`] | shares of programs that nobody changed |
 //! | `packet_quotas` | how many packets destinations may get, on the interfaces of the daemon |
+//! | `network` | flows of UDP on those interfaces, and the threads that own them |
+//! | `xdp_programs` | the XDP programs of those interfaces |
 //! | [`calibrate`] | the measured cost of a hand-off on this machine |
 //! | `status` | the state of the daemon, for `upcall top` and `upcall ps` |
 //! | [`server`] | the socket, and the thread that changes all of the above |
@@ -39,11 +41,13 @@ mod enforcement;
 mod group;
 mod kls;
 mod member_thread;
+mod network;
 mod pacing;
 mod packet_quotas;
 mod ranks;
 mod reaper;
 mod status;
+mod xdp_programs;
 
 pub use group::DomainGroupError;
 /// The quotas of an interface (decision 0024): the early drop, and the page with quotas and counts.

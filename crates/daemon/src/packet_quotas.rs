@@ -8,7 +8,7 @@
 //! ```
 //!
 //! 1. Each interface gets the program that drops packets. If one refuses, none keeps it.
-//! 2. The programs go with their descriptors.
+//! 2. The programs go with their descriptors, unless flows use them (`xdp_programs`).
 //! 3. The kernel closes the descriptors of a process that ends, so nothing is left.
 //!
 //! A quota has the same slot on each interface, so it holds on each by itself: a receiver that gets
@@ -25,7 +25,9 @@ use upcall_shm::quota_page::{Quota, QuotaError};
 use upcall_shm::wire::{PacketCounts, PacketDestination, PacketQuota, PacketQuotaStatus};
 use upcall_sys::clock;
 
-use interface::{Interface, InterfaceError, SLOT_OTHERS};
+use crate::xdp_programs::XdpPrograms;
+pub(crate) use interface::InterfaceError;
+use interface::{Interface, SLOT_OTHERS};
 
 mod interface;
 
@@ -153,6 +155,7 @@ impl PacketQuotas {
         quota: PacketQuota,
         owner: Owner,
         protected: &[u32],
+        programs: &mut XdpPrograms,
     ) -> Result<String, PacketQuotaError> {
         if quota.destination.protocol == 0 {
             return Err(PacketQuotaError::Destination);
@@ -171,7 +174,7 @@ impl PacketQuotas {
             return Err(PacketQuotaError::Taken { pid: owner.pid, name });
         }
         let slot = self.free_slot()?;
-        self.attach()?;
+        self.attach(programs)?;
         for at in 0..self.interfaces.len() {
             if let Err(error) = self.interfaces[at].set(slot, &quota) {
                 let name = self.interfaces[at].name().to_owned();
@@ -253,7 +256,7 @@ impl PacketQuotas {
 
     /// Attaches each interface that is not attached, with all quotas. One may have been removed and
     /// made again under its name; its counts begin again.
-    fn attach(&mut self) -> Result<(), PacketQuotaError> {
+    fn attach(&mut self, programs: &mut XdpPrograms) -> Result<(), PacketQuotaError> {
         if self.names.is_empty() {
             return Err(PacketQuotaError::NoInterface);
         }
@@ -261,7 +264,7 @@ impl PacketQuotas {
             if self.interfaces.get(at).is_some_and(Interface::is_there) {
                 continue;
             }
-            match self.attached(&self.names[at]) {
+            match self.attached(&self.names[at], programs) {
                 Ok(new) if at < self.interfaces.len() => self.interfaces[at] = new,
                 Ok(new) => self.interfaces.push(new),
                 Err(error) => {
@@ -275,8 +278,12 @@ impl PacketQuotas {
     }
 
     /// An interface with all quotas.
-    fn attached(&self, name: &str) -> Result<Interface, InterfaceError> {
-        let mut interface = Interface::attach(name, self.others.as_ref())?;
+    fn attached(
+        &self,
+        name: &str,
+        programs: &mut XdpPrograms,
+    ) -> Result<Interface, InterfaceError> {
+        let mut interface = Interface::attach(name, self.others.as_ref(), programs)?;
         for Held { quota, slot, .. } in self.quotas.values() {
             interface.set(*slot, quota)?;
         }

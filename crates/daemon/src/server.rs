@@ -31,6 +31,7 @@
 //! | `attach` | numbers, pages, virtual processors (1, 2) |
 //! | `requests` | requests for places and for the status |
 //! | `programs`, `served_programs` | requests of programs, and the ends of their shares |
+//! | `packet_quotas`, `flows` | requests for packet quotas and for flows |
 //! | `raised_member` | a member as long as its thread is raised |
 //! | `offence` | the measures of the watchdog |
 //! | `end` | the end of sessions, of groups and of the daemon (3) |
@@ -51,16 +52,18 @@ use upcall_sys::schedule::RealTime;
 use upcall_sys::{descriptors, process, schedule};
 
 use crate::cpu::CpuState;
+use crate::network::Networks;
 use crate::packet_quotas::PacketQuotas;
 use crate::programs::Programs;
 use crate::reaper::Reaper;
 use crate::registry::Registry;
-use crate::watchdog::{Rules, Watchdog};
+use crate::watchdog::{Rules, Watchdog, cpus_without_domains};
+use crate::xdp_programs::XdpPrograms;
 use crate::{calibrate, clock};
 use closer::Closer;
 pub use config::{CONNECTIONS_MAX_DEFAULT, Config, StartError};
 pub use daemon::{Daemon, Stopper};
-use daemon::{LISTENER, OFFENCES, SESSIONS};
+use daemon::{LISTENER, NETWORK, OFFENCES, SESSIONS};
 pub use event::{DaemonEvent, Trouble};
 use served_programs::ServedPrograms;
 use turns::Turns;
@@ -72,6 +75,7 @@ mod connections;
 mod daemon;
 mod end;
 mod event;
+mod flows;
 mod names;
 mod offence;
 mod packet_quotas;
@@ -140,6 +144,9 @@ impl Daemon {
             }
         }
         let watchdog = watchdog.spawn().map_err(StartError::Thread)?;
+        let (network_reports, reports) = Connection::pair()?;
+        let cpus = cpus_without_domains(&cpu_states, &allowed);
+        let networks = Networks::new(config.interfaces.clone(), cpus, band, reports);
         let readiness = Arc::new(Readiness::new()?);
         let watch = |fd, number| Watch::new(&readiness, fd, Direction::Readable, number);
         let now = clock::now();
@@ -156,7 +163,10 @@ impl Daemon {
                 with_own_user(&config.program_users),
                 now,
             ),
+            xdp_programs: XdpPrograms::default(),
             packet_quotas: PacketQuotas::new(config.interfaces.clone(), config.other_packets),
+            networks,
+            network_watch: watch(network_reports.as_fd(), NETWORK)?,
             sessions: BTreeMap::new(),
             sessions_ever: 0,
             turns: Turns::default(),
@@ -168,6 +178,7 @@ impl Daemon {
             few_descriptors_at: None,
             listener_watch: watch(listener.as_fd(), LISTENER)?,
             offences_watch: watch(offences.as_fd(), OFFENCES)?,
+            network_reports,
             readiness,
             listener,
             refuses_descriptors,
@@ -209,7 +220,8 @@ impl Daemon {
     fn emit_events(&mut self, on_event: &mut impl FnMut(&DaemonEvent, usize)) {
         for event in std::mem::take(&mut self.events) {
             event.trace();
-            on_event(&event, self.domains() + self.programs.count() + self.packet_quotas.count());
+            let quotas_and_flows = self.packet_quotas.count() + self.networks.count();
+            on_event(&event, self.domains() + self.programs.count() + quotas_and_flows);
         }
     }
 
@@ -222,6 +234,11 @@ impl Daemon {
             OFFENCES => {
                 self.take_offences();
                 let armed = self.offences_watch.arm();
+                self.report_error(armed);
+            }
+            NETWORK => {
+                self.take_network_reports();
+                let armed = self.network_watch.arm();
                 self.report_error(armed);
             }
             _ => {

@@ -15,8 +15,8 @@
 //! 2. The server reads no messages of this inspector meanwhile. It serves other sessions.
 //! 3. The inspector may ask again.
 //!
-//! At most the messages of the CPUs, programs and packet quotas, or of one domain, are kept for an
-//! inspector, however slowly it reads.
+//! At most the messages of the CPUs, programs, packet quotas and flows, or of one domain, are kept
+//! for an inspector, however slowly it reads.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -25,8 +25,8 @@ use upcall_core::admission::Share;
 use upcall_core::time::Span;
 use upcall_shm::user_area::{NEVER, Peer, Slot, SlotState};
 use upcall_shm::wire::{
-    ActivityStatus, CpuStatus, DomainStatus, PacketQuotaStatus, ProgramStatus, StatusPart,
-    ToDomain, VirtualProcessorStatus,
+    ActivityStatus, CpuStatus, DomainStatus, FlowStatus, OwnedInterfaceStatus, PacketQuotaStatus,
+    ProgramStatus, StatusPart, ToDomain, VirtualProcessorStatus,
 };
 use upcall_shm::{DomainId, PeerFault};
 use upcall_sys::local::{Connection, Credentials};
@@ -119,6 +119,17 @@ impl StatusReply {
         let own = process::effective_user();
         let seen = quotas.into_iter().filter(|_| sees(credentials, own));
         self.messages.extend(seen.map(|quota| message(StatusPart::PacketQuota(quota))));
+    }
+
+    /// Adds the interfaces with flows, and the flows that the inspector may see, before the domains.
+    pub(crate) fn add_flows(
+        &mut self,
+        credentials: &Credentials,
+        (interfaces, flows): (Vec<OwnedInterfaceStatus>, Vec<FlowStatus>),
+    ) {
+        let interfaces = interfaces.into_iter().map(StatusPart::OwnedInterface);
+        let seen = flows.into_iter().filter(|flow| sees(credentials, flow.uid));
+        self.messages.extend(interfaces.chain(seen.map(StatusPart::Flow)).map(message));
     }
 
     /// Sends the messages of one domain that fit. Does not block.

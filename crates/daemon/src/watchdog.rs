@@ -270,7 +270,7 @@ fn own_wait_time() -> Option<Span> {
 
 /// The CPUs of `allowed` without domains. There the watchdog preempts no domain, and no domain with
 /// a stolen priority can delay it. Empty if there is no such CPU.
-fn cpus_without_domains(cpu_states: &[Arc<CpuState>], allowed: &[u32]) -> Vec<u32> {
+pub(crate) fn cpus_without_domains(cpu_states: &[Arc<CpuState>], allowed: &[u32]) -> Vec<u32> {
     let is_free = |cpu: &u32| cpu_states.iter().all(|cpu_state| cpu_state.cpu != *cpu);
     allowed.iter().copied().filter(is_free).collect()
 }

@@ -22,11 +22,13 @@ use upcall_core::time::Instant;
 
 pub mod build;
 mod check;
+mod datagram;
 mod error;
 #[cfg(test)]
 mod tests;
 
-pub use check::{Neighbor, check, is_left_to_interface, neighbor};
+pub use check::{Neighbor, check, neighbor};
+pub use datagram::{Datagram, PLAIN_BYTES};
 pub use error::{ChecksumError, ParseError};
 
 /// The address of a device on Ethernet.

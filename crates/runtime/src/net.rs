@@ -28,8 +28,11 @@ mod flow;
 #[cfg(feature = "xdp")]
 mod interface;
 mod memory;
+mod open;
 mod owner;
 mod port;
+#[cfg(feature = "xdp")]
+mod program;
 mod xdp;
 
 pub use choice::{Choice, Chosen, Redirect, choose};
@@ -39,11 +42,15 @@ pub use flow::{Datagram, FlowError, FlowForm, Outgoing, Received, UdpFlow};
 #[cfg(feature = "xdp")]
 pub use interface::{InterfaceError, InterfaceSettings, UdpInterface};
 pub use memory::MemoryDevice;
+pub use open::{FlowCause, FlowRequest, OpenFlowError};
 pub use owner::{
     BATCH_FRAMES, Checksums, FlowCounts, FlowMemory, FlowTerms, KernelPaths, Owner, OwnerCounts,
     OwnerError, OwnerSettings, Paths,
 };
 pub use port::{Port, Sent};
+#[cfg(feature = "xdp")]
+pub use program::{Program, ProgramError, WeakProgram, flow_slot};
+pub use upcall_proto::flow::BindError;
 pub use upcall_proto::host;
 pub use upcall_proto::link::LinkSpec;
 pub use upcall_proto::quota::Quota;

@@ -4,7 +4,7 @@
 //! a domain, and costs the domains nothing.
 
 use std::fmt;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use upcall_core::time::{Instant, Span};
@@ -16,8 +16,8 @@ use upcall_sys::readiness::{self, Direction};
 pub use upcall_shm::kernel_area::State as VirtualProcessorState;
 pub use upcall_shm::user_area::{Counters as DomainCounters, SlotState as ActivityState};
 pub use upcall_shm::wire::{
-    ActivityStatus, CpuStatus, PacketCounts, PacketDestination, PacketQuota, PacketQuotaStatus,
-    ProgramStatus, VirtualProcessorStatus,
+    ActivityStatus, CpuStatus, FlowCounts, FlowStatus, OwnedInterfaceStatus, PacketCounts,
+    PacketDestination, PacketQuota, PacketQuotaStatus, ProgramStatus, VirtualProcessorStatus,
 };
 
 use crate::clock;
@@ -44,6 +44,10 @@ pub struct Status {
     pub programs: Vec<ProgramStatus>,
     /// The packet quotas on each interface, for root and the daemon's own user.
     pub packet_quotas: Vec<PacketQuotaStatus>,
+    /// The interfaces with flows.
+    pub owned_interfaces: Vec<OwnedInterfaceStatus>,
+    /// The flows that the caller may see, as for domains.
+    pub flows: Vec<FlowStatus>,
     /// How many domains are hidden from the caller: those of other users.
     pub hidden_domains: u32,
 }
@@ -202,6 +206,8 @@ impl Status {
             }
             StatusPart::Program(program) => self.programs.push(program),
             StatusPart::PacketQuota(quota) => self.packet_quotas.push(quota),
+            StatusPart::OwnedInterface(owned) => self.owned_interfaces.push(owned),
+            StatusPart::Flow(flow) => self.flows.push(flow),
             StatusPart::End { policy, real_time, switch_cost_ns, hidden_domains } => {
                 (self.policy, self.real_time) = (policy, real_time);
                 self.switch_cost_ns = switch_cost_ns;
@@ -306,8 +312,17 @@ pub(crate) fn ask(
     request: &ToDaemon,
     until: Instant,
 ) -> Result<ToDomain, StatusError> {
+    ask_for_fds(connection, request, until).map(|(message, _)| message)
+}
+
+/// As [`ask`], with the descriptors of the answer.
+pub(crate) fn ask_for_fds(
+    connection: &Connection,
+    request: &ToDaemon,
+    until: Instant,
+) -> Result<(ToDomain, Vec<OwnedFd>), StatusError> {
     let sent = connection.send(&request.encode(), &[]);
-    let reply = next_message(connection, until);
+    let reply = next_message_with_fds(connection, until);
     if reply.is_err() {
         // A daemon that refuses the connection may have answered and closed it before.
         sent?;
@@ -321,15 +336,22 @@ pub(crate) fn next_message(
     connection: &Connection,
     until: Instant,
 ) -> Result<ToDomain, StatusError> {
+    next_message_with_fds(connection, until).map(|(message, _)| message)
+}
+
+fn next_message_with_fds(
+    connection: &Connection,
+    until: Instant,
+) -> Result<(ToDomain, Vec<OwnedFd>), StatusError> {
     let mut buffer = [0; MESSAGE_BYTES_MAX];
     if !readiness::wait_until(connection.as_fd(), Direction::Readable, Some(until.as_nanos()))? {
         return Err(StatusError::Silent);
     }
     match connection.receive(&mut buffer) {
         Ok(Received { len: 0, .. }) => Err(StatusError::Closed),
-        Ok(Received { len, .. }) => match ToDomain::decode(&buffer[..len])? {
+        Ok(Received { len, fds }) => match ToDomain::decode(&buffer[..len])? {
             ToDomain::Rejected { reason } => Err(StatusError::Rejected(reason)),
-            message => Ok(message),
+            message => Ok((message, fds)),
         },
         Err(ReceiveError::Os(error)) => Err(error.into()),
         Err(error) => Err(StatusError::Receive(error)),

@@ -24,8 +24,8 @@
 //! ```
 //!
 //! A process that is not a domain may send Inspect instead. The daemon replies with its state: see
-//! module `status`. Or it asks for the share of a program (module `program`) or for a packet quota
-//! (module `packet_quota`). A frame is a fixed head, then words, then texts. Each kind has a fixed
+//! module `status`. Or it asks for the share of a program (module `program`), for a packet quota (module
+//! `packet_quota`) or for a flow (module `flow`). A frame is a fixed head, then words, then texts. Each kind has a fixed
 //! number of both, which is checked before anything is used.
 //!
 //! | bytes | native order | |
@@ -39,6 +39,7 @@
 
 use frame::{Frame, encode, flag, narrow};
 
+mod flow;
 mod frame;
 mod packet_quota;
 mod program;
@@ -47,6 +48,10 @@ mod status;
 #[cfg(test)]
 mod tests;
 
+pub use flow::{
+    FLOW_DESCRIPTORS, FlowCause, FlowCounts, FlowQuota, FlowReply, FlowShare, FlowStatus, OpenFlow,
+    OpenedFlow, OwnedInterfaceStatus,
+};
 pub use frame::{MESSAGE_BYTES_MAX, PROTOCOL_VERSION, TEXT_BYTES_MAX, WireError};
 pub use packet_quota::{
     PacketCounts, PacketDestination, PacketQuota, PacketQuotaCause, PacketQuotaReply,
@@ -201,6 +206,8 @@ pub enum ToDaemon {
     Program(ProgramRequest),
     /// A request about packet quotas. Sent by a process that is not a domain.
     PacketQuota(PacketQuotaRequest),
+    /// A request for a flow. Sent by a process that is not a domain.
+    OpenFlow(OpenFlow),
 }
 
 /// A message from the daemon.
@@ -285,6 +292,8 @@ pub enum ToDomain {
     Program(ProgramReply),
     /// The reply to [`ToDaemon::PacketQuota`].
     PacketQuota(PacketQuotaReply),
+    /// The reply to [`ToDaemon::OpenFlow`].
+    Flow(FlowReply),
 }
 
 impl ToDaemon {
@@ -320,6 +329,7 @@ impl ToDaemon {
             ToDaemon::Inspect => encode(INSPECT, &[], &[]),
             ToDaemon::Program(request) => request.encode(),
             ToDaemon::PacketQuota(request) => request.encode(),
+            ToDaemon::OpenFlow(request) => request.encode(),
         }
     }
 
@@ -338,6 +348,10 @@ impl ToDaemon {
             let request = PacketQuotaRequest::decode(kind, &words, &mut texts)?;
             let message = ToDaemon::PacketQuota(request);
             return if texts.is_empty() { Ok(message) } else { Err(content) };
+        }
+        if kind == flow::OPEN {
+            let request = OpenFlow::decode(&words, &mut texts)?;
+            return if texts.is_empty() { Ok(ToDaemon::OpenFlow(request)) } else { Err(content) };
         }
         let mut text = || texts.pop_front().ok_or(content);
         match (kind, words.as_slice()) {
@@ -425,6 +439,7 @@ impl ToDomain {
             ToDomain::Status(part) => part.encode(),
             ToDomain::Program(reply) => reply.encode(),
             ToDomain::PacketQuota(reply) => reply.encode(),
+            ToDomain::Flow(reply) => reply.encode(),
         }
     }
 
@@ -446,6 +461,10 @@ impl ToDomain {
         if packet_quota::REPLIES.contains(&kind) {
             let reply = PacketQuotaReply::decode(kind, &words, &mut texts)?;
             return if texts.is_empty() { Ok(ToDomain::PacketQuota(reply)) } else { Err(content) };
+        }
+        if flow::REPLIES.contains(&kind) {
+            let reply = FlowReply::decode(kind, &words, &mut texts)?;
+            return if texts.is_empty() { Ok(ToDomain::Flow(reply)) } else { Err(content) };
         }
         let small = |word| narrow(word, content);
         let mut text = || texts.pop_front().ok_or(content);

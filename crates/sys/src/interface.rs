@@ -4,7 +4,7 @@ mod list;
 mod netlink;
 mod routes;
 
-pub use list::{AttachedXdp, Interface, XdpFeatures, XdpMode, all};
+pub use list::{AttachedXdp, Interface, XdpFeatures, XdpMode, addresses, all};
 pub use routes::{Route, Routes};
 
 use crate::OsError;

@@ -152,8 +152,8 @@
 //! Most programs need [`activity`] and [`time`]. [`udp`], [`stream`], [`channel`] and [`io_events`]
 //! move data and events. [`clock`], [`qos`], [`status`] and [`policy`] have the clock, the needs of
 //! streams, the state of a daemon, and the policies by name. [`program`] gives shares to programs
-//! that nobody changed, and [`packet_quota`] limits the packets that come for them. The types of
-//! [`admission`], [`scheduler`], [`record`] and [`cost`] appear in errors and reports; runtime and
+//! that nobody changed, and [`packet_quota`] limits the packets that come for them. [`net`] has UDP
+//! in user space. The types of [`admission`], [`scheduler`], [`record`] and [`cost`] appear in errors and reports; runtime and
 //! simulator share these modules. The command `upcall run` measures with [`load`] and `work`;
 //! `work` needs the feature `codecs`.
 //!
@@ -188,7 +188,7 @@ pub use upcall_runtime::{
     PostedEvent, Poster, PreemptionMask, RealTime, Record, Remedy, Report, Right, Runtime,
     StartError, Statistics, Task, ThreadError, TimeAdvance, TimedSleep, VirtualReport,
     VirtualStatistics, activity, admission, allowed_cpus, channel, clock, cost, daemon_answers,
-    daemon_socket, default_cpus, discipline, io_events, load, own_daemon_socket, packet_quota,
+    daemon_socket, default_cpus, discipline, io_events, load, net, own_daemon_socket, packet_quota,
     policy, private_folder, program, qos, record, scheduler, status, stream, switch_cost,
     system_daemon_socket, thread_cpu_ns, time, udp,
 };

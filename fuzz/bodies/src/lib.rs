@@ -11,6 +11,7 @@
 
 mod arrivals_file;
 mod bytes;
+mod host;
 mod operations;
 mod packet;
 mod pages;
@@ -31,6 +32,7 @@ mod ps_instance;
 mod rate_monotonic_model;
 
 pub use arrivals_file::arrivals;
+pub use host::host;
 pub use operations::{dwcs, dws, ps, ps_account, ps_groups, rm, rmdp};
 pub use packet::{packet, packet_schedule};
 pub use pages::{event_channel, kernel_area, stream, turn_page, user_area};
@@ -62,4 +64,5 @@ pub const TARGETS: &[Target] = &[
     ("event_channel", event_channel),
     ("packet", packet),
     ("packet_schedule", packet_schedule),
+    ("host", host),
 ];

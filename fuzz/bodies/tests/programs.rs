@@ -53,4 +53,5 @@ programs! {
     event_channel "../../fuzz_targets/event_channel.rs",
     packet "../../fuzz_targets/packet.rs",
     packet_schedule "../../fuzz_targets/packet_schedule.rs",
+    host "../../fuzz_targets/host.rs",
 }

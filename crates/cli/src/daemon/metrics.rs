@@ -15,7 +15,9 @@ use prometheus_client::encoding::text::encode;
 use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
-use upcall::status::{DomainStatus, PacketQuotaStatus, Status, VirtualProcessorStatus, status};
+use upcall::status::{
+    DomainStatus, FlowCounts, PacketQuotaStatus, Status, VirtualProcessorStatus, status,
+};
 use upcall_daemon::server::DaemonEvent;
 
 pub(super) mod http;
@@ -153,7 +155,8 @@ impl Collector for Snapshot {
         self.encode_daemon(encoder)?;
         self.encode_cpus(encoder)?;
         self.encode_virtual_processors(encoder)?;
-        self.encode_packet_quotas(encoder)
+        self.encode_packet_quotas(encoder)?;
+        self.encode_flows(encoder)
     }
 }
 
@@ -256,6 +259,46 @@ impl Snapshot {
                 ];
                 let mut family = metric.encode_family(&labels)?;
                 family.encode_counter::<NoLabelSet, _, u64>(&value(quota), None)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn encode_flows(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        type Count = fn(&FlowCounts) -> u64;
+        let dropped: [(_, Count); 4] = [
+            ("over_quota", |of| of.over_quota),
+            ("receive_full", |of| of.receive_full),
+            ("checksum", |of| of.checksum),
+            ("undelivered", |of| of.undelivered),
+        ];
+        let unsent: [(_, Count); 3] = [
+            ("too_long", |of| of.too_long),
+            ("unreachable", |of| of.unreachable),
+            ("refused", |of| of.refused),
+        ];
+        let families: [(_, _, &[(&str, Count)]); 4] = [
+            ("received", "Datagrams handed to the program of a flow", &[("", |of| of.received)]),
+            ("dropped", "Datagrams for a flow that its program did not get", &dropped),
+            ("sent", "Datagrams of a flow given to the interface", &[("", |of| of.sent)]),
+            ("unsent", "Datagrams of a flow that were not sent", &unsent),
+        ];
+        for (name, help, reasons) in families {
+            let name = format!("upcall_flow_{name}");
+            let mut metric = encoder.encode_descriptor(&name, help, None, MetricType::Counter)?;
+            for flow in &self.status.flows {
+                for (reason, value) in reasons {
+                    let mut labels = vec![
+                        ("interface", flow.interface.clone()),
+                        ("local", flow.local.to_string()),
+                        ("pid", flow.pid.to_string()),
+                    ];
+                    if !reason.is_empty() {
+                        labels.push(("reason", (*reason).to_owned()));
+                    }
+                    let mut family = metric.encode_family(&labels)?;
+                    family.encode_counter::<NoLabelSet, _, u64>(&value(&flow.counts), None)?;
+                }
             }
         }
         Ok(())

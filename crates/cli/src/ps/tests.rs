@@ -58,11 +58,23 @@ fn packet_quotas_have_a_table_if_there_are_any() {
 }
 
 #[test]
+fn flows_have_a_table_if_there_are_any() {
+    let mut status = Status::default();
+    assert!(!tables(&status).contains("local"));
+    let (owned, flow) = flows::tests::flow();
+    (status.owned_interfaces, status.flows) = (vec![owned], vec![flow]);
+    assert!(tables(&status).contains("10.0.0.2:5004"), "{}", tables(&status));
+    let json = serde_json::to_value(Output::of(&status)).unwrap();
+    assert_eq!(json["flows"][0]["received"], 900);
+    assert_eq!(json["owned_interfaces"][0]["sending"], 1);
+}
+
+#[test]
 fn the_page_explains_every_column_of_ps() {
     let status = Status::default();
-    let quotas = packet_quotas::table(&[]);
+    let (quotas, flows) = (packet_quotas::table(&[]), flows::table(&[]));
     let (cpus, domains) = (cpus(&status), domains(&status));
-    for table in [cpus, domains, activities(&status), programs(&status), quotas] {
+    for table in [cpus, domains, activities(&status), programs(&status), quotas, flows] {
         assert_explained(&header(&table));
     }
     assert_explained(&["hand-off cost".to_owned()]);

@@ -3,26 +3,27 @@
 use core::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use upcall_shm::LayoutError;
+use upcall_runtime::net::{Program, ProgramError};
 use upcall_shm::quota_page::{self, Quota, QuotaError};
 use upcall_shm::wire::{PacketCounts, PacketDestination, PacketQuota};
 use upcall_sys::OsError;
-use upcall_sys::early_drop::{Destination, EarlyDrop, EarlyDropError, QuotaPages, Request};
+use upcall_sys::early_drop::{Destination, EarlyDropError, Request};
 use upcall_sys::interface;
-use upcall_sys::placement::{Cpus, Placement};
+use upcall_sys::placement::{Cpus, Mode, Placement};
 
-/// Slots for destinations, and [`SLOT_OTHERS`].
-pub(super) const SLOTS: u32 = quota_page::SLOT_MAX + 1;
+use crate::network::FLOWS_MAX;
+use crate::xdp_programs::XdpPrograms;
+
+/// Slots for destinations, and [`SLOT_OTHERS`]. Those above are of flows.
+pub(super) const SLOTS: u32 = quota_page::SLOT_MAX + 1 - FLOWS_MAX;
 /// The slot of packets for destinations without a quota.
 pub(super) const SLOT_OTHERS: u32 = quota_page::SLOT_UNKNOWN;
 
-/// See the module's head. Dropping it ends all quotas there.
+/// See the module's head. Its quotas must be removed before it is dropped: the program may stay for
+/// flows.
 pub(super) struct Interface {
     name: String,
-    /// As the program was attached.
-    index: u32,
-    early_drop: EarlyDrop,
-    page: quota_page::Owner<QuotaPages>,
+    program: Program,
 }
 
 /// Why an interface cannot keep a quota.
@@ -30,14 +31,13 @@ pub(super) struct Interface {
 pub(crate) enum InterfaceError {
     /// There is no such interface.
     Missing(OsError),
-    /// The program was not attached.
-    Attach(EarlyDropError),
-    /// The page does not have the layout of this version.
-    Page(LayoutError),
+    /// The program was not attached, or has the destination for a flow.
+    Program(ProgramError),
+    /// The program is attached for flows, and not in the driver. The driver's refusal, if it gave
+    /// one.
+    NotNative(Option<OsError>),
     /// The numbers are no quota.
     Quota(QuotaError),
-    /// The kernel refused.
-    Os(OsError),
 }
 
 impl fmt::Display for InterfaceError {
@@ -47,14 +47,16 @@ impl fmt::Display for InterfaceError {
                 f,
                 "no such interface in the daemon's network namespace (`upcall net` lists them): {error}"
             ),
-            InterfaceError::Os(error) => error.fmt(f),
-            InterfaceError::Attach(EarlyDropError::Os(error)) => write!(
+            InterfaceError::Program(ProgramError::Attach(EarlyDropError::Os(error)))
+            | InterfaceError::NotNative(Some(error)) => write!(
                 f,
                 "its driver does not run the program that drops packets (`upcall net` shows which \
                  do): {error}"
             ),
-            InterfaceError::Attach(error) => error.fmt(f),
-            InterfaceError::Page(error) => error.fmt(f),
+            InterfaceError::NotNative(None) => {
+                f.write_str("its driver does not run the program that drops packets")
+            }
+            InterfaceError::Program(error) => error.fmt(f),
             InterfaceError::Quota(error) => error.fmt(f),
         }
     }
@@ -63,28 +65,32 @@ impl fmt::Display for InterfaceError {
 impl core::error::Error for InterfaceError {
     fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
         Some(match self {
-            InterfaceError::Missing(error) | InterfaceError::Os(error) => error,
-            InterfaceError::Attach(error) => error,
-            InterfaceError::Page(error) => error,
+            InterfaceError::Missing(error) => error,
+            InterfaceError::Program(error) => error,
+            InterfaceError::NotNative(error) => error.as_ref()?,
             InterfaceError::Quota(error) => error,
         })
     }
 }
 
 impl Interface {
-    /// Attaches the program to the driver of the interface `name`. Packets pass, except those
-    /// beyond `others`.
-    pub(super) fn attach(name: &str, others: Option<&PacketQuota>) -> Result<Self, InterfaceError> {
+    /// Attaches the program to the driver of the interface `name`, if it is not there yet. Packets
+    /// pass, except those beyond `others`.
+    pub(super) fn attach(
+        name: &str,
+        others: Option<&PacketQuota>,
+        programs: &mut XdpPrograms,
+    ) -> Result<Self, InterfaceError> {
         let index = interface::index(name).map_err(InterfaceError::Missing)?;
         // Generic XDP costs the CPU about as much as it saves.
-        let early_drop =
-            EarlyDrop::attach(index, Request::Native).map_err(InterfaceError::Attach)?;
-        let pages = early_drop.map_quota_page().map_err(InterfaceError::Os)?;
-        let page = quota_page::Owner::new(pages).map_err(InterfaceError::Page)?;
-        if let Some(others) = others {
-            page.set_quota(SLOT_OTHERS, limit(others)?);
+        let program = programs.of(index, Request::Native).map_err(InterfaceError::Program)?;
+        if program.mode() != Mode::Native {
+            return Err(InterfaceError::NotNative(program.native_refusal()));
         }
-        Ok(Interface { name: name.to_owned(), index, early_drop, page })
+        if let Some(others) = others {
+            program.page().set_quota(SLOT_OTHERS, limit(others)?);
+        }
+        Ok(Interface { name: name.to_owned(), program })
     }
 
     pub(super) fn name(&self) -> &str {
@@ -93,7 +99,7 @@ impl Interface {
 
     /// Whether the interface with this name is the one to which the program was attached.
     pub(super) fn is_there(&self) -> bool {
-        interface::index(&self.name) == Ok(self.index)
+        interface::index(&self.name) == Ok(self.program.interface())
     }
 
     /// Limits a destination by `slot`, which no destination has. If it fails, nothing has changed.
@@ -101,12 +107,12 @@ impl Interface {
         let limit = limit(quota)?;
         // The counts of a former destination end here. Then the quota comes first, so that the
         // first packet has it.
-        self.page.clear(slot);
-        self.page.set_quota(slot, limit);
+        self.program.page().clear(slot);
+        self.program.page().set_quota(slot, limit);
         for key in keys(&quota.destination) {
-            if let Err(error) = self.early_drop.insert(key, slot) {
+            if let Err(error) = self.program.insert(key, slot) {
                 self.remove(slot, quota);
-                return Err(InterfaceError::Os(error));
+                return Err(InterfaceError::Program(error));
             }
         }
         Ok(())
@@ -116,16 +122,16 @@ impl Interface {
     pub(super) fn remove(&mut self, slot: u32, quota: &PacketQuota) {
         for key in keys(&quota.destination) {
             // No error is known; it would leave a limit until the program is detached.
-            if let Err(error) = self.early_drop.remove(key) {
+            if let Err(error) = self.program.remove(key, slot) {
                 let (event, name) = ("packet quotas", &self.name);
                 tracing::warn!(event, name, %error, "a packet quota is not removed");
             }
         }
-        self.page.clear(slot);
+        self.program.page().clear(slot);
     }
 
     pub(super) fn counts(&self, slot: u32) -> PacketCounts {
-        let counters = self.page.counters(slot);
+        let counters = self.program.page().counters(slot);
         let dropped = counters.dropped + counters.contended + counters.undelivered;
         PacketCounts { passed: counters.passed, dropped }
     }
@@ -133,7 +139,7 @@ impl Interface {
     /// Where packets are dropped, in one line, with a warning if that is one of the CPUs
     /// `protected`. Reads files of the kernel.
     pub(super) fn place(&self, protected: &[u32]) -> String {
-        let (name, mode) = (&self.name, self.early_drop.mode());
+        let (name, mode) = (&self.name, self.program.mode());
         let placement = match Placement::of(name) {
             Ok(placement) => placement,
             Err(error) => {
@@ -152,6 +158,13 @@ impl Interface {
                 Cpus::Listed(cpus.to_vec())
             ),
         }
+    }
+}
+
+impl Drop for Interface {
+    fn drop(&mut self) {
+        // The limit of other packets is there while there are quotas.
+        self.program.page().clear(SLOT_OTHERS);
     }
 }
 

@@ -145,6 +145,7 @@ impl Daemon {
             domain: None,
             program: None,
             has_packet_quotas: false,
+            has_flow: false,
             status_reply: None,
             heard_at: clock::now(),
             has_exited: false,

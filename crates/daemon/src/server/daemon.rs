@@ -20,14 +20,17 @@ use super::served_programs::ServedPrograms;
 use super::session::Session;
 use super::turns::Turns;
 use crate::cpu::CpuState;
+use crate::network::Networks;
 use crate::packet_quotas::PacketQuotas;
 use crate::reaper::{GroupWithThread, Reaper};
 use crate::registry::Registry;
+use crate::xdp_programs::XdpPrograms;
 
 /// Numbers of readiness watches. Each session has two, from [`SESSIONS`] on.
 pub(super) const LISTENER: u64 = 0;
 pub(super) const OFFENCES: u64 = 1;
-pub(super) const SESSIONS: u64 = 2;
+pub(super) const NETWORK: u64 = 2;
+pub(super) const SESSIONS: u64 = 3;
 
 /// Stops a daemon from another thread.
 #[derive(Clone, Debug)]
@@ -55,7 +58,11 @@ pub struct Daemon {
     /// `None` once the daemon has ended.
     pub(super) reaper: Option<Reaper>,
     pub(super) programs: ServedPrograms,
+    pub(super) xdp_programs: XdpPrograms,
     pub(super) packet_quotas: PacketQuotas,
+    pub(super) networks: Networks,
+    pub(super) network_reports: Connection,
+    pub(super) network_watch: Watch,
     pub(super) sessions: BTreeMap<u64, Session>,
     pub(super) sessions_ever: u64,
     pub(super) turns: Turns,
@@ -101,8 +108,8 @@ impl Daemon {
         self.registry.domains().count()
     }
 
-    /// The number of domains attached, programs admitted and packet quotas set so far, readable
-    /// from other threads.
+    /// The number of domains attached, programs admitted, packet quotas set and flows opened so
+    /// far, readable from other threads.
     pub fn attached_ever(&self) -> Arc<AtomicU64> {
         self.attached_ever.clone()
     }

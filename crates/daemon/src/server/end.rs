@@ -20,6 +20,7 @@ impl Daemon {
         let sessions: Vec<u64> = self.sessions.keys().copied().collect();
         sessions.into_iter().for_each(|session| self.end(session, "the daemon ends"));
         self.end_all_programs();
+        self.finish_networks();
     }
 
     /// Ends a session and releases everything that it has.
@@ -31,6 +32,7 @@ impl Daemon {
             self.end_program(program, reason);
         }
         self.end_packet_quotas(number);
+        self.end_flow(number, reason);
         // They have copies of the connection's descriptor. `closer` must have the last one.
         drop((connection_watch, status_reply));
         let Some(Attached { number, virtual_processors, .. }) = domain else {

@@ -4,6 +4,7 @@
 //! watchdog report none: an offence reaches the server as a message first.
 
 use core::fmt;
+use std::net::SocketAddr;
 
 use upcall_core::admission::Share;
 use upcall_core::time::Span;
@@ -88,6 +89,41 @@ pub enum DaemonEvent {
         passed: u64,
         /// The packets that were dropped.
         dropped: u64,
+    },
+    /// A process has a flow.
+    FlowOpened {
+        /// Its user.
+        uid: u32,
+        /// The process.
+        pid: u32,
+        /// The address of the flow.
+        local: SocketAddr,
+        /// The path of its packets, in one sentence.
+        path: String,
+    },
+    /// A flow has ended with its connection.
+    FlowEnded {
+        /// The process.
+        pid: u32,
+        /// The interface.
+        interface: String,
+        /// The address of the flow.
+        local: SocketAddr,
+        /// The datagrams that it got.
+        received: u64,
+        /// The datagrams that it sent.
+        sent: u64,
+        /// The reason, in a few words.
+        reason: String,
+    },
+    /// An interface has no flows any more, and is the kernel's again.
+    InterfaceClosed {
+        /// The interface.
+        interface: String,
+        /// The frames of its area.
+        frames: u32,
+        /// How many of them were accounted for. A smaller number is a fault of the daemon.
+        free: u32,
     },
     /// The watchdog acted against a domain.
     Offence {
@@ -222,6 +258,19 @@ impl fmt::Display for DaemonEvent {
                 let packets = format_args!("{passed} passed, {dropped} were dropped");
                 write!(f, "packet quota of {destination} for `{name}` ended: {packets}")
             }
+            DaemonEvent::FlowOpened { uid, pid, local, path } => {
+                write!(f, "flow at {local} for process {pid} of user {uid}: {path}")
+            }
+            DaemonEvent::FlowEnded { pid, interface, local, received, sent, reason } => {
+                let datagrams = format_args!("{received} received, {sent} sent");
+                write!(
+                    f,
+                    "flow at {local} on {interface} of process {pid} ended: {reason}; {datagrams}"
+                )
+            }
+            DaemonEvent::InterfaceClosed { interface, frames, free } => {
+                write!(f, "{interface} has no flows any more: {free} of {frames} frames are free")
+            }
             DaemonEvent::Offence { domain, name, cpu, measure, held } => {
                 write!(f, "domain {domain} `{name}` kept CPU {cpu} for {held}: {measure}")
             }
@@ -255,6 +304,18 @@ impl DaemonEvent {
             DaemonEvent::PacketQuotaEnded { name, destination, passed, dropped } => {
                 let event = "packet quota ended";
                 tracing::info!(event, name, destination, passed, dropped, "{self}");
+            }
+            DaemonEvent::FlowOpened { uid, pid, local, .. } => {
+                tracing::info!(event = "flow opened", uid, pid, %local, "{self}");
+            }
+            DaemonEvent::FlowEnded { pid, local, received, sent, .. } => {
+                tracing::info!(event = "flow ended", pid, %local, received, sent, "{self}");
+            }
+            DaemonEvent::InterfaceClosed { interface, frames, free } if free == frames => {
+                tracing::info!(event = "interface closed", interface, frames, free, "{self}");
+            }
+            DaemonEvent::InterfaceClosed { interface, frames, free } => {
+                tracing::warn!(event = "interface closed", interface, frames, free, "{self}");
             }
             DaemonEvent::Refused { owner: Owner { pid, uid }, reason } => {
                 tracing::info!(event = "refused", pid, uid, reason, "{self}");

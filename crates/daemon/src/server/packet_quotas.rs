@@ -7,17 +7,18 @@
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 
+use upcall_runtime::net::ProgramError;
 use upcall_shm::wire::{
     PacketDestination, PacketQuota, PacketQuotaCause, PacketQuotaReply, PacketQuotaRequest,
     ToDomain,
 };
-use upcall_sys::process::effective_user;
+use upcall_sys::process::{PidFd, effective_user};
 
 use super::daemon::Daemon;
 use super::event::DaemonEvent;
 use super::names::shown;
 use super::session::SessionEnd;
-use crate::packet_quotas::{Owner, PacketQuotaError};
+use crate::packet_quotas::{InterfaceError, Owner, PacketQuotaError};
 
 impl Daemon {
     pub(super) fn handle_packet_quota_request(
@@ -55,24 +56,11 @@ impl Daemon {
         if ![0, effective_user()].contains(&uid) {
             return Err((PacketQuotaCause::NoRight, no_right(uid)));
         }
-        let of_client = network_namespace(&pid.to_string());
-        let is_here = match (of_client, network_namespace("self")) {
-            (Ok(one), Ok(other)) => one == other,
-            (Err(error), _) | (_, Err(error)) => {
-                let reason = format!(
-                    "the daemon cannot read the network namespace of process {pid}, for which it \
-                     needs the same capabilities or CAP_SYS_PTRACE: {error}"
-                );
-                return Err((PacketQuotaCause::OtherNamespace, reason));
-            }
-        };
-        // The number of a process that has ended may belong to another one.
-        if !is_here || client.process.has_exited() != Ok(false) {
-            return Err((PacketQuotaCause::OtherNamespace, OTHER_NAMESPACE.to_owned()));
-        }
+        is_in_own_network(pid, &client.process)
+            .map_err(|reason| (PacketQuotaCause::OtherNamespace, reason))?;
         let destination = quota.destination.to_string();
         let owner = Owner { session, pid: program, name: name.clone() };
-        let set = self.packet_quotas.set(quota, owner, &self.config.cpus);
+        let set = self.packet_quotas.set(quota, owner, &self.config.cpus, &mut self.xdp_programs);
         let places = set.map_err(|error| (cause_of(&error), error.to_string()))?;
         client.has_packet_quotas = true;
         // Relaxed: a count.
@@ -115,6 +103,27 @@ impl Daemon {
 const OTHER_NAMESPACE: &str = "the process is in another network namespace than the daemon: \
                                start a daemon in that namespace (--socket)";
 
+/// Checks that a client is in the network namespace of the daemon.
+///
+/// # Errors
+/// It is in another one, or that cannot be found out: why, in one line.
+pub(super) fn is_in_own_network(pid: u32, process: &PidFd) -> Result<(), String> {
+    let is_here = match (network_namespace(&pid.to_string()), network_namespace("self")) {
+        (Ok(one), Ok(other)) => one == other,
+        (Err(error), _) | (_, Err(error)) => {
+            return Err(format!(
+                "the daemon cannot read the network namespace of process {pid}, for which it needs \
+                 the same capabilities or CAP_SYS_PTRACE: {error}"
+            ));
+        }
+    };
+    // The number of a process that has ended may belong to another one.
+    match is_here && process.has_exited() == Ok(false) {
+        true => Ok(()),
+        false => Err(OTHER_NAMESPACE.to_owned()),
+    }
+}
+
 /// The network namespace of a process.
 fn network_namespace(process: &str) -> std::io::Result<PathBuf> {
     std::fs::read_link(format!("/proc/{process}/ns/net"))
@@ -131,8 +140,12 @@ fn no_right(uid: u32) -> String {
 fn cause_of(error: &PacketQuotaError) -> PacketQuotaCause {
     match error {
         PacketQuotaError::NoInterface => PacketQuotaCause::NoInterface,
+        PacketQuotaError::Interface {
+            error: InterfaceError::Program(ProgramError::Taken(_)),
+            ..
+        }
+        | PacketQuotaError::Taken { .. } => PacketQuotaCause::Taken,
         PacketQuotaError::Interface { .. } => PacketQuotaCause::Interface,
-        PacketQuotaError::Taken { .. } => PacketQuotaCause::Taken,
         PacketQuotaError::TooMany { .. } => PacketQuotaCause::Limit,
         PacketQuotaError::Destination
         | PacketQuotaError::Interval

@@ -83,11 +83,13 @@ impl Daemon {
                 let mut reply = StatusReply::begin(&source, &inspector.credentials, real_time);
                 reply.add_programs(&inspector.credentials, self.programs.status());
                 reply.add_packet_quotas(&inspector.credentials, self.packet_quotas.status());
+                reply.add_flows(&inspector.credentials, self.networks.status());
                 inspector.status_reply = Some(reply);
                 Ok(())
             }
             ToDaemon::Program(request) => self.handle_program_request(session, request),
             ToDaemon::PacketQuota(request) => self.handle_packet_quota_request(session, request),
+            ToDaemon::OpenFlow(request) => self.open_flow(session, &request),
         }
     }
 

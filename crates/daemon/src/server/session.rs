@@ -1,4 +1,4 @@
-//! Connections and their kinds: inspectors, domains, and clients with a program or packet quotas.
+//! Connections and their kinds: inspectors, domains, and clients with a program, packet quotas or a flow.
 //!
 //! Plain data of the server's thread.
 
@@ -30,6 +30,8 @@ pub(super) struct Session {
     pub(super) program: Option<u64>,
     /// Whether packet quotas end with this connection.
     pub(super) has_packet_quotas: bool,
+    /// Whether a flow ends with this connection.
+    pub(super) has_flow: bool,
     /// The reply to an inspector that is being sent.
     pub(super) status_reply: Option<StatusReply>,
     /// When its last message came, or its connection.
@@ -67,7 +69,7 @@ impl<E: fmt::Display> From<E> for SessionEnd {
 impl Session {
     /// Whether it keeps a place as long as it lasts. Others end when they send nothing.
     pub(super) fn keeps_a_place(&self) -> bool {
-        self.domain.is_some() || self.program.is_some() || self.has_packet_quotas
+        self.domain.is_some() || self.program.is_some() || self.has_packet_quotas || self.has_flow
     }
 
     /// Why the session ended, after its connection closed or its process ended without

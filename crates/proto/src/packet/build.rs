@@ -19,7 +19,7 @@ const HOP_LIMIT: u8 = 64;
 /// The hop limit of neighbor discovery (RFC 4861 §4.3).
 const HOP_LIMIT_OF_LINK: u8 = 255;
 /// The header of Ethernet, in bytes.
-const ETHERNET: usize = 14;
+pub(crate) const ETHERNET: usize = 14;
 /// The header of ICMP and of UDP, in bytes.
 const HEADER: usize = 8;
 /// The most bytes of an error over IPv4 (RFC 1812 §4.3.2.3) and IPv6 (RFC 4443 §2.4): packets of
@@ -100,6 +100,29 @@ impl Path {
     }
 }
 
+/// The link address of a group (RFC 1112 §6.4, RFC 2464 §7). For any other address that of all
+/// devices.
+pub fn group_link(group: IpAddr) -> LinkAddress {
+    match group {
+        IpAddr::V4(group) if group.is_multicast() => {
+            let [_, a, b, c] = group.octets();
+            [0x01, 0x00, 0x5e, a & 0x7f, b, c]
+        }
+        IpAddr::V6(group) if group.is_multicast() => {
+            let [.., a, b, c, d] = group.octets();
+            [0x33, 0x33, a, b, c, d]
+        }
+        _ => BROADCAST,
+    }
+}
+
+/// The group of those who may have `address` (RFC 4291 §2.7.1).
+pub fn solicited_node(address: Ipv6Addr) -> Ipv6Addr {
+    let [.., a, b, c] = address.octets();
+    let low = (u16::from(a) | 0xff00, u16::from_be_bytes([b, c]));
+    Ipv6Addr::new(0xff02, 0, 0, 0, 0, 1, low.0, low.1)
+}
+
 /// Writes a request of ARP: who has `asked`?
 ///
 /// # Errors
@@ -111,6 +134,19 @@ pub fn arp_request(
     asked: Ipv4Addr,
 ) -> Result<usize, BuildError> {
     arp(out, ArpOperation::Request, (own_link, own), (NO_LINK, asked), BROADCAST)
+}
+
+/// Writes a request of ARP to one device: are you still `asked`? (RFC 1122 §2.3.2.1)
+///
+/// # Errors
+/// If the buffer is too short.
+pub fn arp_poll(
+    out: &mut [u8],
+    own_link: LinkAddress,
+    own: Ipv4Addr,
+    (asked_link, asked): (LinkAddress, Ipv4Addr),
+) -> Result<usize, BuildError> {
+    arp(out, ArpOperation::Request, (own_link, own), (asked_link, asked), asked_link)
 }
 
 /// Writes the reply to a request of ARP for the address `request.target`, which is that of
@@ -157,17 +193,31 @@ pub fn neighbor_solicitation(
     own: Ipv6Addr,
     asked: Ipv6Addr,
 ) -> Result<usize, BuildError> {
-    // The solicited-node group and its link address (RFC 4291 §2.7.1, RFC 2464 §7).
-    let [.., a, b, c] = asked.octets();
-    let low = (u16::from(a) | 0xff00, u16::from_be_bytes([b, c]));
-    let path = Path {
-        link_source: own_link,
-        link_destination: [0x33, 0x33, 0xff, a, b, c],
-        source: own.into(),
-        destination: Ipv6Addr::new(0xff02, 0, 0, 0, 0, 1, low.0, low.1).into(),
-    };
-    let lladdr = Some(EthernetAddress(own_link).into());
-    discovery(out, path, &NdiscRepr::NeighborSolicit { target_addr: asked, lladdr })
+    let group = solicited_node(asked).into();
+    let link_destination = group_link(group);
+    let (source, destination) = (own.into(), group);
+    let path = Path { link_source: own_link, link_destination, source, destination };
+    solicit(out, path, asked)
+}
+
+/// Writes a neighbor solicitation to one device: are you still `asked`? (RFC 4861 §7.3.3)
+///
+/// # Errors
+/// If the buffer is too short.
+pub fn neighbor_poll(
+    out: &mut [u8],
+    own_link: LinkAddress,
+    own: Ipv6Addr,
+    (asked_link, asked): (LinkAddress, Ipv6Addr),
+) -> Result<usize, BuildError> {
+    let (source, destination) = (own.into(), asked.into());
+    let path = Path { link_source: own_link, link_destination: asked_link, source, destination };
+    solicit(out, path, asked)
+}
+
+fn solicit(out: &mut [u8], path: Path, target_addr: Ipv6Addr) -> Result<usize, BuildError> {
+    let lladdr = Some(EthernetAddress(path.link_source).into());
+    discovery(out, path, &NdiscRepr::NeighborSolicit { target_addr, lladdr })
 }
 
 /// Writes the neighbor advertisement that answers a solicitation for `own` (RFC 4861 §4.4). `to`
@@ -385,7 +435,7 @@ fn ip(
 }
 
 /// Writes the header of Ethernet. Returns the place for the rest of a frame of `needed` bytes.
-fn ethernet(
+pub(crate) fn ethernet(
     out: &mut [u8],
     source: LinkAddress,
     destination: LinkAddress,

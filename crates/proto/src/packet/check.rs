@@ -4,7 +4,8 @@ use super::{ChecksumError, Headers, LinkAddress};
 use crate::flow::{ICMP, ICMPV6, UDP};
 use core::net::{IpAddr, Ipv6Addr};
 use smoltcp::wire::{
-    Icmpv4Packet, Icmpv6Packet, Ipv4Packet, Ipv6Packet, NdiscRepr, RawHardwareAddress, UdpPacket,
+    Icmpv4Packet, Icmpv6Packet, Ipv4Packet, Ipv6Packet, NdiscNeighborFlags, NdiscRepr,
+    RawHardwareAddress, UdpPacket,
 };
 
 /// Verifies the checksums of a packet: that of the header of IPv4, and those of UDP and ICMP if the
@@ -23,7 +24,7 @@ pub fn check(frame: &[u8], headers: &Headers) -> Result<(), ChecksumError> {
     }
     let transport = frame.get(headers.transport.clone()).unwrap_or(&[]);
     match headers.destination.protocol {
-        UDP => udp(transport, headers),
+        UDP => udp_is_right(transport, headers.source, headers.destination.address),
         ICMP if headers.is_ipv4() => {
             let packet = Icmpv4Packet::new_checked(transport);
             let is_right = packet.is_ok_and(|packet| packet.verify_checksum());
@@ -39,43 +40,19 @@ pub fn check(frame: &[u8], headers: &Headers) -> Result<(), ChecksumError> {
     }
 }
 
-fn udp(transport: &[u8], headers: &Headers) -> Result<(), ChecksumError> {
+/// Verifies the checksum of a datagram with its header, between two addresses.
+pub(super) fn udp_is_right(
+    transport: &[u8],
+    source: Ipv6Addr,
+    destination: Ipv6Addr,
+) -> Result<(), ChecksumError> {
     let packet = UdpPacket::new_checked(transport).map_err(|_| ChecksumError::Udp)?;
-    if packet.checksum() == 0 && !headers.is_ipv4() {
+    if packet.checksum() == 0 && source.to_ipv4_mapped().is_none() {
         return Err(ChecksumError::UdpMissing);
     }
-    let (source, destination) =
-        (headers.source.to_canonical(), headers.destination.address.to_canonical());
+    let (source, destination) = (source.to_canonical(), destination.to_canonical());
     let is_right = packet.verify_checksum(&wire(source), &wire(destination));
     is_right.then_some(()).ok_or(ChecksumError::Udp)
-}
-
-/// Whether the checksum of a UDP datagram is the one that a sender leaves to its interface: that of
-/// the addresses, the protocol and the length alone. A packet from this machine has it on a virtual
-/// interface (veth, TAP) with checksum offload, and was not damaged on a wire. O(1).
-///
-/// `headers` must be those of `frame`.
-pub fn is_left_to_interface(frame: &[u8], headers: &Headers) -> bool {
-    let transport = frame.get(headers.transport.clone()).unwrap_or(&[]);
-    let Some((header, _)) = transport.split_first_chunk::<8>() else { return false };
-    if headers.destination.protocol != UDP || headers.fragment.is_some() {
-        return false;
-    }
-    let [.., length_high, length_low, high, low] = *header;
-    let octets = |address: Ipv6Addr| match address.to_ipv4_mapped() {
-        // Zeros add nothing.
-        Some(address) => u128::from(u32::from(address)),
-        None => u128::from(address),
-    };
-    let mut sum = u64::from(u16::from_be_bytes([length_high, length_low])) + u64::from(UDP);
-    for address in [headers.source, headers.destination.address] {
-        let address = octets(address);
-        sum += (0..8).map(|word| (address >> (16 * word)) as u64 & 0xffff).sum::<u64>();
-    }
-    while sum > 0xffff {
-        sum = (sum & 0xffff) + (sum >> 16);
-    }
-    sum == u64::from(u16::from_be_bytes([high, low]))
 }
 
 /// The address in smoltcp's form.
@@ -99,6 +76,10 @@ pub enum Neighbor {
         target: Ipv6Addr,
         /// Its link address, if stated.
         link: Option<LinkAddress>,
+        /// Whether it answers to a solicitation of the receiver.
+        is_solicited: bool,
+        /// Whether a link address that is known already gives way.
+        is_override: bool,
     },
 }
 
@@ -118,8 +99,13 @@ pub fn neighbor(frame: &[u8], headers: &Headers) -> Option<Neighbor> {
         NdiscRepr::NeighborSolicit { target_addr: target, lladdr } if !target.is_multicast() => {
             Some(Neighbor::Solicitation { target, link: lladdr.and_then(ethernet) })
         }
-        NdiscRepr::NeighborAdvert { target_addr: target, lladdr, .. } if !target.is_multicast() => {
-            Some(Neighbor::Advertisement { target, link: lladdr.and_then(ethernet) })
+        NdiscRepr::NeighborAdvert { target_addr: target, lladdr, flags }
+            if !target.is_multicast() =>
+        {
+            let is_solicited = flags.contains(NdiscNeighborFlags::SOLICITED);
+            let is_override = flags.contains(NdiscNeighborFlags::OVERRIDE);
+            let link = lladdr.and_then(ethernet);
+            Some(Neighbor::Advertisement { target, link, is_solicited, is_override })
         }
         _ => None,
     }

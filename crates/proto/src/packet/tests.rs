@@ -279,12 +279,44 @@ fn neighbors_are_found() {
     for (to, link) in [((A, asker), A), ((A, Ipv6Addr::UNSPECIFIED), [0x33, 0x33, 0, 0, 0, 1])] {
         let frame = built(|out| build::neighbor_advertisement(out, (B, own), to));
         assert_eq!((check(&frame, &headers(&frame)), &frame[..6]), (Ok(()), &link[..]));
-        let answer = Neighbor::Advertisement { target: own, link: Some(B) };
+        let (target, link, is_override) = (own, Some(B), true);
+        let is_solicited = !to.1.is_unspecified();
+        let answer = Neighbor::Advertisement { target, link, is_solicited, is_override };
         assert_eq!(neighbor(&frame, &headers(&frame)), Some(answer));
     }
     // A message that passed a router is from elsewhere.
     let routed = patched(frame, 21, &[254]);
     assert_eq!(neighbor(&routed, &headers(&routed)), None);
+}
+
+#[test]
+fn a_neighbor_is_asked_alone_at_its_known_link_address() {
+    let (IpAddr::V4(own), IpAddr::V4(asked)) = (v4().source, v4().destination) else {
+        unreachable!()
+    };
+    let poll = built(|out| build::arp_poll(out, A, own, (B, asked)));
+    let expected = Arp { is_request: true, source_link: A, source: own, target: asked };
+    assert_eq!((&poll[..6], parse(&poll)), (&B[..], Ok(Frame::Arp(expected))));
+    let (IpAddr::V6(own), IpAddr::V6(asked)) = (v6().source, v6().destination) else {
+        unreachable!()
+    };
+    let poll = built(|out| build::neighbor_poll(out, A, own, (B, asked)));
+    let found = headers(&poll);
+    assert_eq!((&poll[..6], found.destination.address), (&B[..], asked));
+    assert_eq!(check(&poll, &found), Ok(()));
+    let solicitation = Neighbor::Solicitation { target: asked, link: Some(A) };
+    assert_eq!(neighbor(&poll, &found), Some(solicitation));
+}
+
+#[test]
+fn groups_have_link_addresses() {
+    for (group, link) in [
+        ("239.129.2.3", [1, 0, 0x5e, 1, 2, 3]),
+        ("ff02::1:ff00:2", [0x33, 0x33, 0xff, 0, 0, 2]),
+        ("10.0.0.255", [0xff; 6]),
+    ] {
+        assert_eq!(build::group_link(group.parse().unwrap()), link);
+    }
 }
 
 #[test]
@@ -399,5 +431,77 @@ proptest! {
         prop_assert_eq!((headers.source_port, headers.destination.port), ports);
         prop_assert_eq!(&frame[headers.payload.clone()], &payload[..]);
         prop_assert_eq!(check(&frame, &headers), Ok(()));
+    }
+}
+
+/// The datagram by its first bytes alone.
+fn plain(frame: &[u8]) -> Option<Datagram> {
+    let mut head = [0; PLAIN_BYTES];
+    let bytes = frame.len().min(PLAIN_BYTES);
+    head[..bytes].copy_from_slice(&frame[..bytes]);
+    Datagram::plain(&head, frame.len())
+}
+
+/// The datagram by all headers.
+fn by_headers(frame: &[u8]) -> Option<Datagram> {
+    match parse(frame) {
+        Ok(Frame::Ip(headers)) => Datagram::of(frame, &headers),
+        _ => None,
+    }
+}
+
+#[test]
+fn a_checksum_left_to_the_interface_is_known() {
+    use smoltcp::wire::{IpAddress, IpProtocol};
+    for (path, udp) in [(v4(), 34), (v6(), 54)] {
+        let frame = udp_frame(path, &[1, 2, 3, 4, 5]);
+        let datagram = plain(&frame).unwrap();
+        assert!(datagram.is_right(&frame) && !datagram.is_left_to_interface());
+        // As Linux leaves it (`CHECKSUM_PARTIAL`): the sum of the pseudo header, by smoltcp.
+        let mut pseudo = Vec::new();
+        for address in [path.source, path.destination] {
+            match IpAddress::from(address) {
+                IpAddress::Ipv4(it) => pseudo.extend(it.octets()),
+                IpAddress::Ipv6(it) => pseudo.extend(it.octets()),
+            }
+        }
+        pseudo.extend([0, u8::from(IpProtocol::Udp), 0, 13]);
+        let words = pseudo.chunks(2).map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]])));
+        let sum: u32 = words.sum();
+        let sum = u16::try_from((sum & 0xffff) + (sum >> 16)).unwrap();
+        let left = patched(frame, udp + 6, &sum.to_be_bytes());
+        let datagram = plain(&left).unwrap();
+        assert!(datagram.is_left_to_interface() && !datagram.is_right(&left));
+        let other = patched(left, udp + 6, &(sum ^ 1).to_be_bytes());
+        assert!(!plain(&other).unwrap().is_left_to_interface());
+    }
+}
+
+proptest! {
+    /// The short way finds what the long way finds, or leaves it to the long way.
+    #[test]
+    fn the_short_way_agrees_with_the_long_way(
+        is_v4: bool,
+        payload in prop::collection::vec(any::<u8>(), 0..80),
+        damage in prop::collection::vec((0usize..140, any::<u8>()), 0..4),
+        cut in 0usize..200,
+    ) {
+        let mut frame = udp_frame(if is_v4 { v4() } else { v6() }, &payload);
+        if damage.is_empty() {
+            prop_assert_eq!(plain(&frame), by_headers(&frame));
+            prop_assert!(plain(&frame).unwrap().is_right(&frame));
+        }
+        for (at, value) in damage {
+            if let Some(byte) = frame.get_mut(at) {
+                *byte = value;
+            }
+        }
+        frame.truncate(cut.max(14));
+        if let Some(found) = plain(&frame) {
+            prop_assert_eq!(Some(found.clone()), by_headers(&frame));
+            // It is right by one way if it is by the other.
+            let headers = headers(&frame);
+            prop_assert_eq!(found.is_right(&frame), check(&frame, &headers).is_ok());
+        }
     }
 }

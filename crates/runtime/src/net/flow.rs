@@ -22,6 +22,7 @@ use upcall_shm::frames::{Descriptor, FrameForm, FrameSize, HEADROOM_BYTES, Note,
 use upcall_shm::stream::Payload;
 use upcall_shm::{LayoutError, PeerFault};
 use upcall_sys::OsError;
+use upcall_sys::local::Connection;
 use upcall_sys::memfd::{MapError, SharedMapping};
 
 use super::device::{Area, DeviceError};
@@ -156,6 +157,8 @@ pub struct UdpFlow {
     payload_bytes_max: u16,
     /// Tells an owner in this process that the flow is still used.
     _alive: Option<Arc<()>>,
+    /// With the daemon, if that has the interface. It closes the flow when this ends.
+    connection: Option<Connection>,
     /// Whether the owner was not shown yet what was released or sent.
     is_released: bool,
     is_sent: bool,
@@ -182,9 +185,25 @@ impl UdpFlow {
             payload_bytes_max: payload_bytes_max(form.size),
             area,
             _alive: alive,
+            connection: None,
             is_released: false,
             is_sent: false,
         })
+    }
+
+    /// The same flow, with the connection that keeps it open at the daemon.
+    pub(super) fn kept_by(mut self, connection: Connection) -> UdpFlow {
+        self.connection = Some(connection);
+        self
+    }
+
+    /// Whether the daemon still keeps the flow: it closes a flow that breaks its queues, and those
+    /// of an interface that is gone. A flow of this process is open. One system call; none for a
+    /// flow of this process.
+    pub fn is_open(&self) -> bool {
+        // The daemon sends nothing more, so a message is a fault, and an end is one.
+        let is_quiet = |connection: &Connection| matches!(connection.peek(&mut [0]), Err(error) if error.is_would_block());
+        self.connection.as_ref().is_none_or(is_quiet)
     }
 
     /// The address and port of the flow.
@@ -207,7 +226,7 @@ impl UdpFlow {
             self.show_released();
             return Ok(None);
         };
-        let note = self.area.read_note(part.frame)?;
+        let note = self.area.read_note(part)?;
         if note.kind != NoteKind::Datagram {
             self.give_back(part)?;
             return Ok(Some(Received::Error { peer: note.peer, kind: note.kind }));
@@ -298,11 +317,12 @@ impl UdpFlow {
             self.free.push_back(frame);
             return Err(FlowError::TooLong { bytes: length, most });
         };
-        self.area.write_note(frame, &Note { peer, kind: NoteKind::Datagram, at_ns: 0 })?;
-        // There are as many slots as frames.
-        let fits = self.transmit.push(self.part(frame, length))?;
-        if !fits {
+        let part = self.part(frame, length);
+        self.area.write_note(part, &Note { peer, kind: NoteKind::Datagram, at_ns: 0 })?;
+        // There are as many slots as frames, and the owner frees the slot first.
+        if !self.transmit.push(part)? {
             self.free.push_back(frame);
+            return Err(FlowError::NoRoom);
         }
         self.is_sent = true;
         Ok(())
@@ -376,7 +396,7 @@ pub enum FlowError {
         /// The most bytes.
         most: u16,
     },
-    /// The owner lent more frames than its queue has slots.
+    /// The owner lent more frames than its queue has slots. Nothing was sent or given back.
     NoRoom,
     /// The owner wrote an impossible value.
     Fault(PeerFault),

@@ -9,7 +9,8 @@
 //!   (2) bind: kernel socket on the port, quota and action of the slot, then the destination
 //!   (3) the owner's input and output
 //!   (4) unbind: the destination first, then the slot, then the kernel socket
-//!   (5) drop: program and sockets go with their descriptors, also if the process is killed
+//!   (5) drop: steering ends first; the program goes with its last user, and all of it also if the
+//!       process is killed
 //! ```
 //!
 //! The kernel socket of a flow keeps the port from other programs, joins a group where the address
@@ -20,11 +21,10 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use upcall_core::time::Instant;
 use upcall_proto::flow::UDP;
-use upcall_shm::LayoutError;
-use upcall_shm::frames::{FrameForm, FrameSize};
+use upcall_shm::frames::{Account, FrameForm, FrameSize};
 use upcall_shm::quota_page::{self, Action, QuotaError};
 use upcall_sys::OsError;
-use upcall_sys::early_drop::{Destination, EarlyDrop, EarlyDropError, Mode, QuotaPages, Request};
+use upcall_sys::early_drop::{Destination, Mode, Request};
 use upcall_sys::interface;
 use upcall_sys::udp::UdpSocket;
 
@@ -35,6 +35,7 @@ use super::owner::{
     Checksums, FlowMemory, FlowTerms, KernelPaths, Owner, OwnerError, OwnerSettings, Paths,
 };
 use super::port::Port;
+use super::program::{Program, ProgramError, flow_slot};
 use super::{LinkRate, Quota};
 
 /// The number of the AF_XDP socket in the program.
@@ -62,38 +63,59 @@ impl Default for InterfaceSettings {
 #[derive(Debug)]
 pub struct UdpInterface {
     /// First, so that no packet comes for a socket that is closed.
-    program: EarlyDrop,
-    page: quota_page::Owner<QuotaPages>,
+    steering: Steering,
     owner: Owner<Box<dyn Device + Send>>,
-    /// The kernel socket of each flow.
-    sockets: Vec<Option<(UdpSocket, SocketAddr)>>,
     name: String,
     reason: String,
 }
 
+/// What the program and the kernel know of the flows. Dropping it makes the program forget them.
+#[derive(Debug)]
+struct Steering {
+    program: Program,
+    /// The kernel socket of each flow.
+    sockets: Vec<Option<(UdpSocket, SocketAddr)>>,
+}
+
 impl UdpInterface {
-    /// Opens the interface `name`, whose packets come in one receive queue. Blocks for about 0.1 s,
-    /// in which the kernel verifies the program. Allocates.
+    /// Opens the interface `name`, whose packets come in one receive queue, with an XDP program of
+    /// its own. Blocks for about 0.1 s, in which the kernel verifies the program. Allocates.
     ///
     /// # Errors
     /// See [`InterfaceError`].
     pub fn open(name: &str, settings: InterfaceSettings) -> Result<UdpInterface, InterfaceError> {
+        let index = find(name)?.index;
+        let program = Program::attach(index, Request::Auto).map_err(InterfaceError::Program)?;
+        UdpInterface::open_with(program, name, settings)
+    }
+
+    /// As [`UdpInterface::open`], with the program that the interface `name` has. Blocks for some
+    /// system calls.
+    ///
+    /// # Errors
+    /// See [`InterfaceError`].
+    pub fn open_with(
+        program: Program,
+        name: &str,
+        settings: InterfaceSettings,
+    ) -> Result<UdpInterface, InterfaceError> {
         let InterfaceSettings { frames, flows_max, link } = settings;
-        let all = interface::all().map_err(InterfaceError::Os)?;
-        let found = all.into_iter().find(|found| found.name == name);
-        let found = found.ok_or_else(|| InterfaceError::Missing(name.to_owned()))?;
+        let found = find(name)?;
         let Some(address) = found.link else {
             return Err(InterfaceError::NoEthernet(name.to_owned()));
         };
-        let mut program =
-            EarlyDrop::attach(found.index, Request::Auto).map_err(InterfaceError::Attach)?;
-        let pages = program.map_quota_page().map_err(InterfaceError::Os)?;
-        let page = quota_page::Owner::new(pages).map_err(InterfaceError::Page)?;
         let area = area(FrameForm { frames, size: FrameSize::Half })?;
         let Choice { device, reason } = choose(&area, found.index, 0, Redirect::Attached)?;
         if let Chosen::Xdp(device) = &device {
             program.insert_socket(SOCKET, device.socket()).map_err(InterfaceError::Os)?;
         }
+        let mode = match (program.mode(), program.native_refusal()) {
+            (Mode::Native, _) => "the program runs in the driver".to_owned(),
+            (_, Some(refusal)) => format!("the program runs after the driver ({refusal})"),
+            (_, None) => "the program runs after the driver".to_owned(),
+        };
+        let sockets = (0..flows_max).map(|_| None).collect();
+        let steering = Steering { program, sockets };
         let mut port = Port::new(area, device.into_device(), frames / 2);
         // Without frames in its fill ring the first packets would be lost.
         port.receive(Instant::ZERO, &mut Vec::new())?;
@@ -105,14 +127,8 @@ impl UdpInterface {
         };
         let settings = OwnerSettings { flows_max, link, checksums };
         let owner = Owner::new(port, Paths::Kernel(paths), settings);
-        let sockets = (0..flows_max).map(|_| None).collect();
-        let mode = match (program.mode(), program.native_refusal()) {
-            (Mode::Native, _) => "the program runs in the driver".to_owned(),
-            (_, Some(refusal)) => format!("the program runs after the driver ({refusal})"),
-            (_, None) => "the program runs after the driver".to_owned(),
-        };
         let reason = format!("{reason}; {mode}");
-        Ok(UdpInterface { program, page, owner, sockets, name: name.to_owned(), reason })
+        Ok(UdpInterface { steering, owner, name: name.to_owned(), reason })
     }
 
     /// Its name.
@@ -150,20 +166,21 @@ impl UdpInterface {
 
     /// Closes a flow. Its packets go to the kernel again.
     pub fn unbind(&mut self, slot: u32) {
-        if let Some((_, local)) = self.sockets.get_mut(slot as usize).and_then(Option::take) {
-            for key in keys(local) {
-                // No error is known. The packets would be dropped, as those of no flow.
-                let _ = self.program.remove(key);
-            }
-            self.page.clear(xdp_slot(slot));
-        }
+        self.steering.end(slot);
         self.owner.unbind(slot);
     }
 
     /// What the program counted for a flow: packets that were passed to the owner, and dropped
     /// beyond the flow's quota or for want of a socket. No system call.
     pub fn program_counts(&self, slot: u32) -> quota_page::Counters {
-        self.page.counters(xdp_slot(slot))
+        self.steering.program.page().counters(flow_slot(slot))
+    }
+
+    /// Closes all flows and the device. The account has all frames of the area then.
+    pub fn close(self) -> Account {
+        let UdpInterface { steering, owner, .. } = self;
+        drop(steering);
+        owner.close()
     }
 
     /// The owner, for its input and output.
@@ -180,9 +197,9 @@ impl UdpInterface {
         let received = self.owner.input(now, most);
         let sent = self.owner.output(now, most);
         if self.owner.take_closed() {
-            for slot in (0..).take(self.sockets.len()) {
-                if self.sockets[slot as usize].is_some() && self.owner.flow_counts(slot).is_none() {
-                    self.unbind(slot);
+            for slot in (0..).take(self.steering.sockets.len()) {
+                if self.owner.flow_counts(slot).is_none() {
+                    self.steering.end(slot);
                 }
             }
         }
@@ -197,9 +214,10 @@ impl UdpInterface {
         socket: UdpSocket,
     ) -> Result<(), InterfaceError> {
         let local = terms.local;
-        self.sockets[slot as usize] = Some((socket, local));
-        let of = xdp_slot(slot);
-        self.page.clear(of);
+        self.steering.sockets[slot as usize] = Some((socket, local));
+        let of = flow_slot(slot);
+        let program = &self.steering.program;
+        program.page().clear(of);
         let quota = terms.receive.map(|Quota { interval_ns, step_ns, depth }| {
             quota_page::Quota::new(interval_ns, step_ns, depth.max(1).into())
         });
@@ -207,19 +225,48 @@ impl UdpInterface {
             // Quota and action first, so that the first packet has them. A cleared slot has no
             // limit.
             if let Some(quota) = quota {
-                self.page.set_quota(of, quota);
+                program.page().set_quota(of, quota);
             }
-            self.page.set_action(of, Action::Redirect { socket: SOCKET });
+            program.page().set_action(of, Action::Redirect { socket: SOCKET });
             keys(local)
                 .into_iter()
-                .try_for_each(|key| self.program.insert(key, of))
-                .map_err(InterfaceError::Os)
+                .try_for_each(|key| program.insert(key, of))
+                .map_err(InterfaceError::Program)
         });
         if steered.is_err() {
             self.unbind(slot);
         }
         steered
     }
+}
+
+impl Steering {
+    /// The packets of a flow go to the kernel again. Nothing happens if there is no such flow.
+    fn end(&mut self, slot: u32) {
+        let Some((_, local)) = self.sockets.get_mut(slot as usize).and_then(Option::take) else {
+            return;
+        };
+        for key in keys(local) {
+            // No error is known. The packets would be dropped, as those of no flow.
+            let _ = self.program.remove(key, flow_slot(slot));
+        }
+        self.program.page().clear(flow_slot(slot));
+    }
+}
+
+impl Drop for Steering {
+    fn drop(&mut self) {
+        (0..).take(self.sockets.len()).for_each(|slot| self.end(slot));
+        // No error is known. The socket is closed next.
+        let _ = self.program.remove_socket(SOCKET);
+    }
+}
+
+/// The interface `name` of this network namespace.
+fn find(name: &str) -> Result<interface::Interface, InterfaceError> {
+    let all = interface::all().map_err(InterfaceError::Os)?;
+    let found = all.into_iter().find(|found| found.name == name);
+    found.ok_or_else(|| InterfaceError::Missing(name.to_owned()))
 }
 
 /// The kernel socket of a flow, and the terms with the port that the kernel chose.
@@ -230,11 +277,6 @@ fn reserve(mut terms: FlowTerms) -> Result<(FlowTerms, UdpSocket), InterfaceErro
     socket.set_receive_buffer(0).map_err(bind_error)?;
     terms.local.set_port(socket.local_addr().map_err(bind_error)?.port());
     Ok((terms, socket))
-}
-
-/// Slot 0 of the program is for all other packets.
-fn xdp_slot(slot: u32) -> u32 {
-    slot + 1
 }
 
 /// The keys of an address in the map of the program.
@@ -257,8 +299,8 @@ pub enum InterfaceError {
     Missing(String),
     /// The interface has no address of Ethernet.
     NoEthernet(String),
-    /// The XDP program was refused, such as for want of rights.
-    Attach(EarlyDropError),
+    /// The XDP program was refused, or has the destination for another.
+    Program(ProgramError),
     /// The device was refused.
     Device(DeviceError),
     /// The port is taken, or the address is not local.
@@ -267,8 +309,6 @@ pub enum InterfaceError {
     Owner(OwnerError),
     /// The quota is beyond all bounds.
     Quota(QuotaError),
-    /// The quota page is not one.
-    Page(LayoutError),
     /// Another error of the kernel.
     Os(OsError),
 }
@@ -280,12 +320,11 @@ impl fmt::Display for InterfaceError {
                 write!(f, "there is no interface `{name}` (`upcall net` lists them)")
             }
             InterfaceError::NoEthernet(name) => write!(f, "`{name}` has no address of Ethernet"),
-            InterfaceError::Attach(error) => error.fmt(f),
+            InterfaceError::Program(error) => error.fmt(f),
             InterfaceError::Device(error) => error.fmt(f),
             InterfaceError::Bind(address, error) => write!(f, "{address}: {error}"),
             InterfaceError::Owner(error) => error.fmt(f),
             InterfaceError::Quota(error) => error.fmt(f),
-            InterfaceError::Page(error) => error.fmt(f),
             InterfaceError::Os(error) => error.fmt(f),
         }
     }
@@ -302,12 +341,11 @@ impl std::error::Error for InterfaceError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         Some(match self {
             InterfaceError::Missing(_) | InterfaceError::NoEthernet(_) => return None,
-            InterfaceError::Attach(error) => error,
+            InterfaceError::Program(error) => error,
             InterfaceError::Device(error) => error,
             InterfaceError::Bind(_, error) | InterfaceError::Os(error) => error,
             InterfaceError::Owner(error) => error,
             InterfaceError::Quota(error) => error,
-            InterfaceError::Page(error) => error,
         })
     }
 }

@@ -35,7 +35,7 @@ use std::net::SocketAddr;
 
 use upcall_core::time::{Instant, Span};
 use upcall_proto::flow::{BindError, Destination, FlowTable, UDP};
-use upcall_proto::packet::{Headers, TAGS_MAX};
+use upcall_proto::packet::{Datagram, TAGS_MAX};
 use upcall_proto::quota::{Meter, Quota};
 use upcall_proto::schedule::{PacketSchedule, Service};
 use upcall_proto::transmit::{LinkRate, Share, TransmitOrder};
@@ -98,7 +98,7 @@ pub struct FlowTerms {
 #[derive(Clone, Debug)]
 struct Arrived {
     part: Descriptor,
-    headers: Headers,
+    datagram: Datagram,
     at: Instant,
 }
 

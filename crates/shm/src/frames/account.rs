@@ -35,6 +35,36 @@ pub enum Holder {
     Sending(Option<u32>),
 }
 
+impl Holder {
+    /// In one word, so that the holders of many frames fit a cache.
+    #[inline]
+    const fn word(self) -> u32 {
+        match self {
+            Holder::Free => 0,
+            Holder::Owner => 1,
+            Holder::Receiving => 2,
+            Holder::Sending(None) => 3,
+            Holder::Flow(flow) => 4 + 2 * flow,
+            Holder::Sending(Some(flow)) => 5 + 2 * flow,
+        }
+    }
+
+    #[inline]
+    const fn of_word(word: u32) -> Holder {
+        match word {
+            0 => Holder::Free,
+            1 => Holder::Owner,
+            2 => Holder::Receiving,
+            3 => Holder::Sending(None),
+            word if word.is_multiple_of(2) => Holder::Flow((word - 4) / 2),
+            word => Holder::Sending(Some((word - 5) / 2)),
+        }
+    }
+}
+
+/// The numbers of flows are below this.
+pub const FLOWS_MAX: u32 = 1 << 30;
+
 /// A frame does not have the holder that the change names.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct AccountError {
@@ -78,7 +108,8 @@ pub struct HolderCounts {
 /// The owner's record of all frames of an area.
 #[derive(Debug)]
 pub struct Account {
-    holders: Box<[Holder]>,
+    /// [`Holder::word`] of each frame.
+    holders: Box<[u32]>,
     /// Indexes of the free frames; as many places as there are frames.
     free: Vec<u32>,
 }
@@ -86,11 +117,12 @@ pub struct Account {
 impl Account {
     /// All `frames` are free. Allocates all that it will need.
     pub fn new(frames: u32) -> Account {
-        let holders = vec![Holder::Free; frames as usize].into();
+        let holders = vec![Holder::Free.word(); frames as usize].into();
         Account { holders, free: (0..frames).rev().collect() }
     }
 
     /// Takes a free frame for `to`. `None` if there is none. O(1).
+    #[inline]
     pub fn take(&mut self, to: Holder) -> Option<u32> {
         let frame = self.free.pop()?;
         self.give(frame, to);
@@ -102,6 +134,7 @@ impl Account {
     /// # Errors
     /// `from` does not have it, or `from` is [`Holder::Free`] ([`Account::take`] is for that).
     /// Nothing changes then.
+    #[inline]
     pub fn hand_over(&mut self, frame: u32, from: Holder, to: Holder) -> Result<(), AccountError> {
         let found = self.holder(frame);
         if found != Some(from) || from == Holder::Free {
@@ -116,6 +149,7 @@ impl Account {
     ///
     /// # Errors
     /// The device was not sending it.
+    #[inline]
     pub fn sent(&mut self, frame: u32) -> Result<Option<u32>, AccountError> {
         match self.holder(frame) {
             Some(Holder::Sending(flow)) => {
@@ -148,8 +182,9 @@ impl Account {
     }
 
     /// Who has `frame`. `None` if there is no such frame.
+    #[inline]
     pub fn holder(&self, frame: u32) -> Option<Holder> {
-        self.holders.get(frame as usize).copied()
+        self.holders.get(frame as usize).map(|&word| Holder::of_word(word))
     }
 
     /// Frames of the area.
@@ -160,8 +195,8 @@ impl Account {
     /// Counts the frames of each holder. O(frames).
     pub fn counts(&self) -> HolderCounts {
         let mut counts = HolderCounts::default();
-        for holder in &self.holders {
-            *match holder {
+        for &word in &self.holders {
+            *match Holder::of_word(word) {
                 Holder::Free => &mut counts.free,
                 Holder::Owner => &mut counts.owner,
                 Holder::Flow(_) => &mut counts.flows,
@@ -180,8 +215,10 @@ impl Account {
         whole && listed.len() == self.frames()
     }
 
+    #[inline]
     fn give(&mut self, frame: u32, to: Holder) {
-        self.holders[frame as usize] = to;
+        debug_assert!(!matches!(to, Holder::Flow(f) | Holder::Sending(Some(f)) if f >= FLOWS_MAX));
+        self.holders[frame as usize] = to.word();
         if to == Holder::Free {
             self.free.push(frame);
         }
@@ -191,7 +228,7 @@ impl Account {
     fn each(&mut self, next: impl Fn(Holder) -> Option<Holder>) -> u32 {
         let mut changed = 0;
         for frame in (0..).take(self.frames()) {
-            if let Some(to) = next(self.holders[frame as usize]) {
+            if let Some(to) = next(Holder::of_word(self.holders[frame as usize])) {
                 self.give(frame, to);
                 changed += 1;
             }

@@ -1,10 +1,10 @@
 //! The memory of the frames.
 
 use super::descriptor::{Descriptor, FrameForm};
-use super::note::Note;
+use super::note::{NOTE_WORDS, Note};
 use crate::stream::Payload;
 use crate::words::{Kind, Words};
-use crate::{AtomicU64, LayoutError, PeerFault};
+use crate::{AtomicU64, LayoutError, Ordering, PeerFault};
 
 /// Names the area in errors. It has no words of its own: the kernel takes whole pages of frames.
 const KIND: Kind = Kind { page: "frame area", magic: 0, version: 0 };
@@ -46,32 +46,47 @@ impl<W: AsRef<[AtomicU64]>> FrameArea<W> {
         Ok(Payload::new(self.frame(part.frame), part.offset.into(), part.length.into()))
     }
 
-    /// Writes the note of a frame. O(1).
+    /// Writes the note in front of a part. O(1).
     ///
     /// # Errors
-    /// There is no such frame.
+    /// The part is not inside of a frame, or has no space in front of it.
     #[inline]
-    pub fn write_note(&self, frame: u32, note: &Note) -> Result<(), PeerFault> {
-        self.check(frame)?;
-        note.store(self.frame(frame));
+    pub fn write_note(&self, part: Descriptor, note: &Note) -> Result<(), PeerFault> {
+        note.store(self.place_of_note(part)?);
         Ok(())
     }
 
-    /// The note of a frame, copied once. O(1).
+    /// The note in front of a part, copied once. O(1).
     ///
     /// # Errors
-    /// There is no such frame, or its note is impossible.
+    /// As [`FrameArea::write_note`], or the note is impossible.
     #[inline]
-    pub fn read_note(&self, frame: u32) -> Result<Note, PeerFault> {
-        self.check(frame)?;
-        Note::load(self.frame(frame))
+    pub fn read_note(&self, part: Descriptor) -> Result<Note, PeerFault> {
+        Note::load(self.place_of_note(part)?)
     }
 
-    fn check(&self, frame: u32) -> Result<(), PeerFault> {
-        Descriptor { frame, offset: 0, length: 0 }.check(self.form, KIND.page)
+    /// Loads the first word of a part, so that its cache line is on the way when it is looked at.
+    #[inline]
+    pub fn touch(&self, part: Descriptor) {
+        if part.check(self.form, KIND.page).is_ok()
+            && let Some(word) = self.frame(part.frame).get(usize::from(part.offset) / 8)
+        {
+            core::hint::black_box(word.load(Ordering::Relaxed));
+        }
+    }
+
+    #[inline]
+    fn place_of_note(&self, part: Descriptor) -> Result<&[AtomicU64; NOTE_WORDS], PeerFault> {
+        part.check(self.form, KIND.page)?;
+        let word = usize::from(part.offset) / 8;
+        let before = word.checked_sub(NOTE_WORDS);
+        let place = before.and_then(|at| self.frame(part.frame)[at..].first_chunk());
+        let (name, found, max) = ("offset", u64::from(part.offset), self.form.size.bytes() as u64);
+        place.ok_or(PeerFault::Value { page: KIND.page, name, found, max })
     }
 
     /// All words of a frame that was checked.
+    #[inline]
     fn frame(&self, frame: u32) -> &[AtomicU64] {
         let words = self.form.size.bytes() / 8;
         let start = frame as usize * words;

@@ -82,6 +82,7 @@ impl Descriptor {
     ///
     /// # Errors
     /// [`PeerFault::Value`] with the first part that is not.
+    #[inline]
     pub fn check(self, form: FrameForm, page: &'static str) -> Result<(), PeerFault> {
         let check = |name, found: u64, max: u64| match found {
             found if found <= max => Ok(()),

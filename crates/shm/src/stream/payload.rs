@@ -69,6 +69,19 @@ impl<'a> Payload<'a> {
         len
     }
 
+    /// Copies all of it that fits to the start of `to`, and returns how many bytes. O(bytes).
+    pub fn copy_into(&self, to: Payload<'_>) -> usize {
+        let mut block = [0; 512];
+        let (mut at, bytes) = (0, self.len.min(to.len));
+        while at < bytes {
+            let length = block.len().min(bytes - at);
+            self.copy_to(at, &mut block[..length]);
+            to.fill(at, &block[..length]);
+            at += length;
+        }
+        bytes
+    }
+
     /// The place of byte `at` of the message in the words. Any place if there is no such byte.
     #[inline]
     fn place(&self, at: usize) -> usize {

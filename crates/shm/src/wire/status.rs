@@ -6,6 +6,8 @@
 //!                   <-------------------------    Cpu, for each CPU
 //!                   <-------------------------    Program, for each that the inspector may see
 //!                   <-------------------------    PacketQuota, on each interface, likewise
+//!                   <-------------------------    OwnedInterface, for each with flows
+//!                   <-------------------------    Flow, for each that the inspector may see
 //!                   <-------------------------    for each domain the inspector may see:
 //!                                                 Domain, its VirtualProcessors, its Activities
 //!                   <-------------------------    End
@@ -18,6 +20,7 @@
 
 use std::collections::VecDeque;
 
+use super::flow::{FlowStatus, OwnedInterfaceStatus};
 use super::frame::{WireError, encode, flag, narrow};
 use super::packet_quota::PacketQuotaStatus;
 use super::program::ProgramStatus;
@@ -32,8 +35,10 @@ const ACTIVITY: u32 = 35;
 const END: u32 = 36;
 const PROGRAM: u32 = 37;
 const PACKET_QUOTA: u32 = 38;
+const OWNED_INTERFACE: u32 = 39;
+const FLOW: u32 = 40;
 /// The kinds of these messages.
-pub(super) const KINDS: core::ops::RangeInclusive<u32> = CPU..=PACKET_QUOTA;
+pub(super) const KINDS: core::ops::RangeInclusive<u32> = CPU..=FLOW;
 
 /// One part of the reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,6 +55,10 @@ pub enum StatusPart {
     Program(ProgramStatus),
     /// A packet quota on an interface. It belongs to no domain.
     PacketQuota(PacketQuotaStatus),
+    /// An interface with flows.
+    OwnedInterface(OwnedInterfaceStatus),
+    /// A flow. It belongs to no domain.
+    Flow(FlowStatus),
     /// The end of the reply.
     End {
         /// The policy by which the daemon schedules.
@@ -171,6 +180,10 @@ impl StatusPart {
             StatusPart::PacketQuota(quota) => {
                 encode(PACKET_QUOTA, &quota.words(), &[&quota.interface, &quota.name])
             }
+            StatusPart::OwnedInterface(owned) => {
+                encode(OWNED_INTERFACE, &owned.words(), &[&owned.interface, &owned.path])
+            }
+            StatusPart::Flow(flow) => encode(FLOW, &flow.words(), &[&flow.interface]),
             StatusPart::End { policy, real_time, switch_cost_ns, hidden_domains } => encode(
                 END,
                 &[u64::from(*real_time), *switch_cost_ns, u64::from(*hidden_domains)],
@@ -209,6 +222,11 @@ impl StatusPart {
                 let texts = [text()?, text()?];
                 Ok(StatusPart::PacketQuota(PacketQuotaStatus::of(words, texts, content)?))
             }
+            (OWNED_INTERFACE, words) => {
+                let texts = [text()?, text()?];
+                Ok(StatusPart::OwnedInterface(OwnedInterfaceStatus::of(words, texts, content)?))
+            }
+            (FLOW, words) => Ok(StatusPart::Flow(FlowStatus::of(words, text()?, content)?)),
             (END, &[real_time, switch_cost_ns, hidden]) => {
                 let (real_time, hidden_domains) = (flag(real_time, content)?, small(hidden)?);
                 Ok(StatusPart::End { policy: text()?, real_time, switch_cost_ns, hidden_domains })

@@ -47,6 +47,7 @@ fn from_domain() -> Vec<ToDaemon> {
     .into_iter()
     .chain(requests().into_iter().map(ToDaemon::Program))
     .chain(packet_quota_requests().into_iter().map(ToDaemon::PacketQuota))
+    .chain(open_flows().into_iter().map(ToDaemon::OpenFlow))
     .collect()
 }
 
@@ -118,6 +119,34 @@ fn packet_quota_replies() -> Vec<PacketQuotaReply> {
     ]
 }
 
+fn open_flows() -> [OpenFlow; 2] {
+    let paced = OpenFlow {
+        interface: "eth1".into(),
+        local: "10.0.0.2:5004".parse().unwrap(),
+        receive: Some(FlowQuota { interval_ns: 3, step_ns: 4, depth: 5 }),
+        send: FlowShare::Paced(6),
+        receive_slots: 256,
+        transmit_slots: 64,
+    };
+    let local = "[2:3:4:5:6:7:8:9]:0".parse().unwrap();
+    let weighted = OpenFlow { local, receive: None, send: FlowShare::Weight(7), ..paced.clone() };
+    [paced, weighted]
+}
+
+fn flow_replies() -> [FlowReply; 2] {
+    let opened = OpenedFlow {
+        flow: 1,
+        local: "10.0.0.2:5004".parse().unwrap(),
+        generation: 2,
+        frames: 320,
+        frame_bytes: 2048,
+        receive_slots: 256,
+        transmit_slots: 64,
+    };
+    let cause = FlowCause::Taken;
+    [FlowReply::Opened(opened), FlowReply::Refused { cause, reason: "belegt".into() }]
+}
+
 fn to_domain() -> Vec<ToDomain> {
     vec![
         ToDomain::Welcome {
@@ -140,6 +169,7 @@ fn to_domain() -> Vec<ToDomain> {
     .chain(status().into_iter().map(ToDomain::Status))
     .chain(replies().into_iter().map(ToDomain::Program))
     .chain(packet_quota_replies().into_iter().map(ToDomain::PacketQuota))
+    .chain(flow_replies().into_iter().map(ToDomain::Flow))
     .collect()
 }
 
@@ -212,6 +242,35 @@ fn status() -> Vec<StatusPart> {
             at_ns: 9,
             interface: "eth1".into(),
             name: "player".into(),
+        }),
+        StatusPart::OwnedInterface(OwnedInterfaceStatus {
+            frames: 1,
+            free: 2,
+            receiving: 3,
+            sending: 4,
+            waiting: 5,
+            faults: 6,
+            at_ns: 7,
+            interface: "eth1".into(),
+            path: "AF_XDP".into(),
+        }),
+        StatusPart::Flow(FlowStatus {
+            pid: 1,
+            uid: 2,
+            local: "10.0.0.2:5004".parse().unwrap(),
+            counts: FlowCounts {
+                received: 4,
+                over_quota: 5,
+                receive_full: 6,
+                checksum: 7,
+                undelivered: 8,
+                sent: 9,
+                too_long: 10,
+                unreachable: 11,
+                refused: 12,
+            },
+            at_ns: 3,
+            interface: "eth1".into(),
         }),
         StatusPart::End {
             policy: "rmdp".into(),
@@ -347,6 +406,61 @@ fn the_messages_of_packet_quotas_have_fixed_bytes() {
 }
 
 #[test]
+fn the_messages_of_flows_have_fixed_bytes() {
+    // The address is in network order, IPv4 mapped, in two words.
+    let (high, low) = (0, 0xffff_0a00_0002);
+    let golden = [
+        content(&[high, low, 5004, 1, 3, 4, 5, 1, 6, 256, 64], "eth1"),
+        content(
+            &[0x0002_0003_0004_0005, 0x0006_0007_0008_0009, 0, 0, 0, 0, 0, 0, 7, 256, 64],
+            "eth1",
+        ),
+    ];
+    for (request, content) in open_flows().into_iter().zip(golden) {
+        let bytes = ToDaemon::OpenFlow(request).encode();
+        assert_eq!(bytes[..8], [10u32, 80].map(u32::to_ne_bytes).concat());
+        assert_eq!(bytes[16..], content);
+    }
+    let opened = [1, high, low, 5004, 2, 320, 2048, 256, 64].map(u64::to_ne_bytes).concat();
+    for (reply, (kind, content)) in
+        flow_replies().into_iter().zip([(80, opened), (81, content(&[4], "belegt"))])
+    {
+        let bytes = ToDomain::Flow(reply).encode();
+        assert_eq!(bytes[..8], [10u32, kind].map(u32::to_ne_bytes).concat());
+        assert_eq!(bytes[16..], content, "{kind}");
+    }
+    let owned = ToDomain::Status(status().remove(6)).encode();
+    assert_eq!(owned[16..72], [1u64, 2, 3, 4, 5, 6, 7].map(u64::to_ne_bytes).concat());
+    let flow = ToDomain::Status(status().remove(7)).encode();
+    let words = [1, 2, 3, high, low, 5004, 4, 5, 6, 7, 8, 9, 10, 11, 12];
+    assert_eq!(flow[16..], content(&words, "eth1"));
+    let causes = FlowCause::ALL.map(|cause| cause as u32);
+    assert_eq!(causes, [1, 2, 3, 4, 5, 6, 7, 8, 9]);
+    assert_eq!(causes.map(FlowCause::of_number), FlowCause::ALL.map(Some));
+    assert_eq!([0, 10, u32::MAX].map(FlowCause::of_number), [None; 3]);
+}
+
+#[test]
+fn a_flow_message_with_a_number_out_of_range_is_refused() {
+    // Port, flag, depth, flag, slots. In the second one: a weight.
+    for (request, word, value) in [
+        (0, 2, 1 << 16),
+        (0, 3, 2),
+        (0, 6, 1 << 32),
+        (0, 7, 2),
+        (0, 9, 1 << 32),
+        (0, 10, 1 << 32),
+        (1, 8, 1 << 32),
+    ] {
+        let mut bytes = ToDaemon::OpenFlow(open_flows()[request].clone()).encode();
+        let at = 16 + 8 * word;
+        bytes[at..at + 8].copy_from_slice(&u64::to_ne_bytes(value));
+        let refused = Err(WireError::Content { kind: 80 });
+        assert_eq!(ToDaemon::decode(&bytes), refused, "{word} {value}");
+    }
+}
+
+#[test]
 fn a_packet_quota_message_with_a_number_out_of_range_is_refused() {
     // (request, word, value): a protocol of more than a byte, and a depth of more than 32 bits.
     for (request, word, value) in
@@ -418,13 +532,13 @@ proptest! {
     #[test]
     fn decoding_any_bytes_does_not_panic(
         bytes in proptest::collection::vec(any::<u8>(), 0..200),
-        at in 0..39usize,
+        at in 0..45usize,
     ) {
         let _ = (ToDaemon::decode(&bytes), ToDomain::decode(&bytes));
         // The bytes also follow a valid beginning.
         let all: Vec<_> = from_domain().iter().map(ToDaemon::encode)
             .chain(to_domain().iter().map(ToDomain::encode)).collect();
-        prop_assert_eq!(all.len(), 39);
+        prop_assert_eq!(all.len(), 45);
         let mixed = [&all[at][..all[at].len() / 2], &bytes].concat();
         let _ = (ToDaemon::decode(&mixed), ToDomain::decode(&mixed));
     }

@@ -6,6 +6,7 @@
 //! whatever `/sys` is mounted. Each call allocates, and blocks until the kernel has answered.
 
 use core::fmt;
+use core::net::IpAddr;
 
 use super::netlink::{self, Attributes, Socket};
 use crate::OsError;
@@ -123,6 +124,37 @@ fn links() -> Result<Vec<Interface>, OsError> {
     Ok(links.filter_map(|reply| link(reply.content.split_at_checked(HEAD_BYTES)?)).collect())
 }
 
+/// The addresses of the interface with this index.
+///
+/// # Errors
+/// The kernel's error. No right is needed.
+pub fn addresses(interface: u32) -> Result<Vec<IpAddr>, OsError> {
+    const NEWADDR: u16 = 20;
+    const GETADDR: u16 = 22;
+    let mut socket = Socket::route()?;
+    let replies = socket.dump(GETADDR, &[0; ADDRESS_HEAD_BYTES])?;
+    let found = replies.iter().filter(|reply| reply.kind == NEWADDR);
+    Ok(found.filter_map(|reply| address(&reply.content, interface)).collect())
+}
+
+/// Bytes of `struct ifaddrmsg`.
+const ADDRESS_HEAD_BYTES: usize = 8;
+
+/// The address of `struct ifaddrmsg` and its attributes. `None`: it is of another interface.
+fn address(content: &[u8], interface: u32) -> Option<IpAddr> {
+    const PEER_OR_OWN: u16 = 1;
+    const OWN: u16 = 2;
+    let (head, attributes) = content.split_at_checked(ADDRESS_HEAD_BYTES)?;
+    if u32::from_ne_bytes(head.get(4..8)?.try_into().ok()?) != interface {
+        return None;
+    }
+    let of = |kind| Attributes::of(attributes).find(|attribute| attribute.kind == kind);
+    // On a link between two hosts the first one is the peer's.
+    let own = of(OWN).or(of(PEER_OR_OWN))?.content;
+    let ipv4 = <[u8; 4]>::try_from(own).map(IpAddr::from);
+    ipv4.or(<[u8; 16]>::try_from(own).map(IpAddr::from)).ok()
+}
+
 /// A link of `struct ifinfomsg` and its attributes; `None`: the head is not one.
 fn link((head, attributes): (&[u8], &[u8])) -> Option<Interface> {
     const UP: u32 = 1;
@@ -194,15 +226,30 @@ mod tests {
         assert!(all.iter().is_sorted_by_key(|of| of.index));
     }
 
+    fn attribute(kind: u16, content: &[u8]) -> Vec<u8> {
+        let bytes = u16::try_from(4 + content.len()).unwrap();
+        let mut whole = [bytes.to_ne_bytes(), kind.to_ne_bytes()].concat();
+        whole.extend(content);
+        whole.resize(whole.len().next_multiple_of(4), 0);
+        whole
+    }
+
+    #[test]
+    fn the_address_of_an_interface_is_its_own_and_not_that_of_its_peer() {
+        let of_third = [[0; 4], 3u32.to_ne_bytes()].concat();
+        let peer_and_own = [attribute(1, &[10, 0, 0, 2]), attribute(2, &[10, 0, 0, 1])].concat();
+        let content = [of_third.clone(), peer_and_own].concat();
+        assert_eq!(address(&content, 3), Some(IpAddr::from([10, 0, 0, 1])));
+        assert_eq!(address(&content, 4), None);
+        let mut ipv6 = [0; 16];
+        ipv6[15] = 1;
+        let content = [of_third, attribute(1, &ipv6)].concat();
+        assert_eq!(address(&content, 3), Some(IpAddr::from(ipv6)));
+        assert_eq!(address(&content[..7], 3), None);
+    }
+
     #[test]
     fn a_link_is_read_from_its_attributes() {
-        let attribute = |kind: u16, content: &[u8]| {
-            let bytes = u16::try_from(4 + content.len()).unwrap();
-            let mut whole = [bytes.to_ne_bytes(), kind.to_ne_bytes()].concat();
-            whole.extend(content);
-            whole.resize(whole.len().next_multiple_of(4), 0);
-            whole
-        };
         let head = [[0; 4], 7u32.to_ne_bytes(), 9u32.to_ne_bytes(), [0; 4]].concat();
         let xdp = [attribute(2, &[1]), attribute(4, &5u32.to_ne_bytes())].concat();
         let attributes = [

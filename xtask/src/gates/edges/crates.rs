@@ -12,7 +12,7 @@ const ALLOWED: [(&str, &[&str]); 10] = [
     ("sys", &[]),
     ("proto", &["core"]),
     ("runtime", &["core", "proto", "shm", "sys"]),
-    ("daemon", &["core", "proto", "shm", "sys"]),
+    ("daemon", &["core", "proto", "runtime", "shm", "sys"]),
     ("sim", &["core", "proto", "shm"]),
     ("upcall", &["runtime"]),
     ("cli", &["daemon", "sim", "upcall"]),

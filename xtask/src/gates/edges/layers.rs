@@ -45,10 +45,10 @@ const RUNTIME: &[&str] = &[
     "liveness",
     // Services that no executor needs to know.
     "load",
-    "net",
-    "udp",
     "daemon_fault",
     "status",
+    "net",
+    "udp",
     "program",
     "packet_quota",
     "domain",

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use upcall::OsError;
 use upcall::status::{
-    CpuStatus, DomainCounters, PacketCounts, PacketDestination, PacketQuota, VirtualProcessorState,
+    CpuStatus, DomainCounters, FlowCounts, FlowStatus, PacketCounts, PacketDestination,
+    PacketQuota, VirtualProcessorState,
 };
 use upcall_daemon::server::Trouble;
 
@@ -141,6 +142,33 @@ fn packet_quotas_have_two_series_each() {
     let labels = "interface=\"eth2\",destination=\"udp:5004\",program=\"player\",pid=\"3\"";
     assert_eq!(families["upcall_packets_dropped"].1[labels], 6.0);
     assert_eq!(families["upcall_packets_passed"].1[labels], 7.0);
+}
+
+#[test]
+fn flows_have_series_for_each_reason() {
+    let flow = FlowStatus {
+        pid: 7,
+        uid: 1000,
+        local: "10.0.0.2:5004".parse().unwrap(),
+        counts: FlowCounts {
+            received: 900,
+            over_quota: 48,
+            sent: 7,
+            unreachable: 3,
+            ..FlowCounts::default()
+        },
+        at_ns: 0,
+        interface: "eth1".to_owned(),
+    };
+    let text =
+        exposition(Status { flows: vec![flow], ..Status::default() }, Arc::default()).unwrap();
+    let families = families(&text).unwrap_or_else(|wrong| panic!("{wrong}\n{text}"));
+    let labels = "interface=\"eth1\",local=\"10.0.0.2:5004\",pid=\"7\"";
+    assert_eq!(families["upcall_flow_received"].1[labels], 900.0);
+    assert_eq!(families["upcall_flow_sent"].1[labels], 7.0);
+    let of = |reason: &str| format!("{labels},reason=\"{reason}\"");
+    assert_eq!(families["upcall_flow_dropped"].1[&of("over_quota")], 48.0);
+    assert_eq!(families["upcall_flow_unsent"].1[&of("unreachable")], 3.0);
 }
 
 #[test]

@@ -1,10 +1,11 @@
 //! What arrives: from the port to the flows.
 
 use std::net::SocketAddr;
+use std::ops::Range;
 use upcall_core::time::Instant;
 use upcall_proto::flow::UDP;
 use upcall_proto::host::{Input, PathErrorKind};
-use upcall_proto::packet::{self, Frame, Headers};
+use upcall_proto::packet::{self, Datagram, Frame, Headers, PLAIN_BYTES};
 use upcall_shm::frames::account::Holder;
 use upcall_shm::frames::{Descriptor, HEADROOM_BYTES, Note, NoteKind};
 
@@ -25,7 +26,7 @@ impl<D: Device> Owner<D> {
         let mut failed = Ok(());
         while processed < most {
             if let Some((slot, arrived)) = self.arrivals.next(now) {
-                self.process(slot, arrived);
+                self.deliver(slot, arrived);
             } else if self.next_part < self.parts.len() {
                 let part = self.parts[self.next_part];
                 self.next_part += 1;
@@ -37,6 +38,9 @@ impl<D: Device> Owner<D> {
                 if self.parts.is_empty() {
                     break;
                 }
+                // The loads of all frames overlap: another CPU wrote them.
+                let area = self.port.area();
+                self.parts.iter().for_each(|&part| area.touch(part));
                 // Each new packet may be more urgent than those that wait.
                 self.arrivals.begin(most - processed);
                 continue;
@@ -82,10 +86,32 @@ impl<D: Device> Owner<D> {
 
     /// Finds the flow of a part that the owner has.
     fn demultiplex(&mut self, part: Descriptor, now: Instant) {
+        let mut head = [0; PLAIN_BYTES];
+        let length = usize::from(part.length);
+        let plain = self.port.area().part(part).ok().and_then(|bytes| {
+            bytes.copy_to(0, &mut head);
+            Datagram::plain(&head, length)
+        });
+        match plain {
+            Some(datagram) => self.datagram(part, datagram, now),
+            None => self.demultiplex_any(part, now),
+        }
+    }
+
+    /// The same for a part with other headers, or with wrong ones.
+    fn demultiplex_any(&mut self, part: Descriptor, now: Instant) {
         let parsed = self.copy(part).map(|length| packet::parse(&self.packet[..length]));
         match parsed {
             Some(Ok(Frame::Ip(headers))) if headers.destination.protocol == UDP => {
-                self.datagram(part, headers, now);
+                let is_right = self.header_is_right(&headers);
+                match Datagram::of(&self.packet, &headers) {
+                    Some(datagram) if is_right => self.datagram(part, datagram, now),
+                    found => {
+                        self.counts.fragments += u64::from(found.is_none());
+                        self.counts.malformed += u64::from(found.is_some());
+                        self.release(part.frame);
+                    }
+                }
             }
             Some(Ok(frame)) => self.control(part, &frame, now),
             Some(Err(_)) | None => {
@@ -95,56 +121,44 @@ impl<D: Device> Owner<D> {
         }
     }
 
-    fn datagram(&mut self, part: Descriptor, headers: Headers, now: Instant) {
-        if headers.fragment.is_some() {
-            self.counts.fragments += 1;
-            return self.release(part.frame);
-        }
+    #[inline]
+    fn datagram(&mut self, part: Descriptor, datagram: Datagram, now: Instant) {
         let slot = match self.last {
-            Some((destination, slot)) if destination == headers.destination => Some(slot),
-            _ => self.table.slot(headers.destination),
+            Some((destination, slot)) if destination == datagram.destination => Some(slot),
+            _ => self.table.slot(datagram.destination),
         };
-        let Some(slot) = slot else { return self.without_flow(part, &headers, now) };
-        self.last = Some((headers.destination, slot));
-        let arrived = Arrived { part, headers, at: now };
+        let Some(slot) = slot else { return self.without_flow(part, now) };
+        self.last = Some((datagram.destination, slot));
+        let arrived = Arrived { part, datagram, at: now };
         let has_quota = self.flows[slot as usize].as_ref().is_some_and(|flow| flow.has_quota);
-        if has_quota {
-            if let Err(dropped) = self.arrivals.push(slot, arrived, now) {
-                self.release(dropped.item.part.frame);
-            }
-            return;
+        if !has_quota {
+            return self.deliver(slot, arrived);
         }
-        self.deliver(slot, arrived);
-    }
-
-    /// Processes a packet that has waited.
-    fn process(&mut self, slot: u32, arrived: Arrived) {
-        match self.copy(arrived.part) {
-            Some(_) => self.deliver(slot, arrived),
-            None => self.release(arrived.part.frame),
+        if let Err(dropped) = self.arrivals.push(slot, arrived, now) {
+            self.release(dropped.item.part.frame);
         }
     }
 
-    /// Checks a packet, whose copy is in `packet`, and hands it to its flow.
-    fn deliver(&mut self, slot: u32, Arrived { part, headers, at }: Arrived) {
-        let length = usize::from(part.length);
-        let is_right = self.is_right(length, &headers);
+    /// Checks a packet and hands it to its flow.
+    fn deliver(&mut self, slot: u32, Arrived { part, datagram, at }: Arrived) {
+        let may_be_left = self.checksums == Checksums::RightOrLeftToInterface;
+        let is_right = (may_be_left && datagram.is_left_to_interface())
+            || self.copy(part).is_some_and(|length| datagram.is_right(&self.packet[..length]));
         let Some(flow) = &mut self.flows[slot as usize] else { return self.release(part.frame) };
         if !is_right {
             flow.counts.checksum += 1;
             return self.release(part.frame);
         }
-        let note = arrival(SocketAddr::new(headers.source.to_canonical(), headers.source_port), at);
+        let peer = SocketAddr::new(datagram.source.to_canonical(), datagram.source_port);
+        let note = arrival(peer, at);
+        let Range { start, end } = datagram.payload;
+        let offset = part.offset.saturating_add(start);
+        let payload = Descriptor { frame: part.frame, offset, length: end - start };
         let handed = match flow.memory {
-            Memory::Shared(_) => {
-                let start = u16::try_from(headers.payload.start).unwrap_or(u16::MAX);
-                let bytes = u16::try_from(headers.payload.len()).unwrap_or(0);
-                let offset = part.offset.saturating_add(start);
-                let payload = Descriptor { frame: part.frame, offset, length: bytes };
-                self.lend(slot, payload, &note)
-            }
+            Memory::Shared(_) => self.lend(slot, payload, &note),
             Memory::Apart { .. } => {
-                let copied = flow.copy(slot, &self.packet[headers.payload], &note);
+                let copied = self.port.area().part(payload).map_err(Fault::from);
+                let copied = copied.and_then(|bytes| flow.copy(slot, bytes, &note));
                 self.release(part.frame);
                 copied
             }
@@ -165,7 +179,7 @@ impl<D: Device> Owner<D> {
             self.release(frame);
             return Ok(false);
         }
-        self.port.area().write_note(frame, note)?;
+        self.port.area().write_note(payload, note)?;
         self.port.account().hand_over(frame, Holder::Owner, Holder::Flow(slot))?;
         let pushed = flow.push(payload);
         if !matches!(pushed, Ok(true)) {
@@ -174,22 +188,29 @@ impl<D: Device> Owner<D> {
         pushed
     }
 
-    fn is_right(&self, length: usize, headers: &Headers) -> bool {
-        let frame = &self.packet[..length];
-        let is_accepted = self.checksums == Checksums::RightOrLeftToInterface
-            && packet::is_left_to_interface(frame, headers);
-        is_accepted || packet::check(frame, headers).is_ok()
+    /// Whether the checksum of the header of IPv4 is right, in the frame in `packet`.
+    fn header_is_right(&self, headers: &Headers) -> bool {
+        let header = headers.packet.start..headers.transport.start;
+        let Some(bytes) = self.packet.get(header) else { return false };
+        if !headers.is_ipv4() {
+            return true;
+        }
+        let words = bytes.chunks_exact(2).map(|it| u32::from(u16::from_be_bytes([it[0], it[1]])));
+        let sum: u32 = words.sum();
+        (sum & 0xffff) + (sum >> 16) == 0xffff
     }
 
     /// A datagram to a port that no flow has.
-    fn without_flow(&mut self, part: Descriptor, headers: &Headers, now: Instant) {
+    fn without_flow(&mut self, part: Descriptor, now: Instant) {
         self.counts.not_for_us += 1;
-        let length = usize::from(part.length);
-        if let Paths::Own(host) = &mut self.paths
+        if matches!(self.paths, Paths::Own(_))
             && self.control.pass(now)
-            && packet::check(&self.packet[..length], headers).is_ok()
+            && let Some(length) = self.copy(part)
+            && let Ok(Frame::Ip(headers)) = packet::parse(&self.packet[..length])
+            && packet::check(&self.packet[..length], &headers).is_ok()
+            && let Paths::Own(host) = &mut self.paths
         {
-            host.unreachable(&self.packet[..length], headers, now);
+            host.unreachable(&self.packet[..length], &headers, now);
         }
         self.release(part.frame);
     }
@@ -226,7 +247,7 @@ impl<D: Device> Owner<D> {
         let note = Note { peer, kind, at_ns: now.as_nanos() };
         let Some(flow) = &mut self.flows[slot as usize] else { return };
         let told = match flow.memory {
-            Memory::Apart { .. } => flow.copy(slot, &[], &note),
+            Memory::Apart { .. } => flow.note_alone(slot, &note),
             Memory::Shared(_) => match self.port.take() {
                 Some(frame) => {
                     self.lend(slot, Descriptor { frame, offset: HEADROOM_BYTES, length: 0 }, &note)

@@ -1,7 +1,7 @@
 //! The owner's end of a flow: its queues, and the frames that it lent.
 
 use std::net::SocketAddr;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::{Arc, Weak};
 
 use upcall_core::time::Instant;
@@ -9,8 +9,11 @@ use upcall_shm::PeerFault;
 use upcall_shm::frames::account::{AccountError, Holder};
 use upcall_shm::frames::queue::{Queue, Reader, Writer};
 use upcall_shm::frames::{
-    Account, Descriptor, FrameForm, FrameSize, HEADROOM_BYTES, Note, NoteKind,
+    Account, Descriptor, FrameArea, FrameForm, FrameSize, HEADROOM_BYTES, Note, NoteKind,
+    queue as frame_queue,
 };
+use upcall_shm::stream::Payload;
+use upcall_sys::memfd::SharedMapping;
 
 use super::counts::FlowCounts;
 use super::{Device, OwnerError, Port};
@@ -40,6 +43,12 @@ pub(super) struct Flow {
     pub(super) receive_slots: u32,
     /// The first packet to send.
     pub(super) head: Option<Descriptor>,
+    /// Whether the program was not shown yet that packets were taken.
+    pub(super) has_taken: bool,
+    /// Packets that were dropped since one was sent.
+    pub(super) drops: u32,
+    /// Nothing of it is looked at before.
+    pub(super) paused_until: Instant,
     /// Whether its packets wait for their eligible times.
     pub(super) has_quota: bool,
     /// Whether the program was not shown yet what was handed over.
@@ -129,6 +138,9 @@ impl Flow {
             lent: 0,
             receive_slots: form.receive_slots,
             head: None,
+            drops: 0,
+            paused_until: Instant::ZERO,
+            has_taken: false,
             has_quota: false,
             is_dirty: false,
             counts: FlowCounts::default(),
@@ -153,24 +165,43 @@ impl Flow {
         Ok(pushed)
     }
 
-    /// Writes `bytes` into a frame of the flow's own area and hands it over. `false`: there is no
+    /// Copies `payload` into a frame of the flow's own area and hands it over. `false`: there is no
     /// room.
-    pub(super) fn copy(&mut self, slot: u32, bytes: &[u8], note: &Note) -> Result<bool, Fault> {
+    pub(super) fn copy(
+        &mut self,
+        slot: u32,
+        payload: Payload<'_>,
+        note: &Note,
+    ) -> Result<bool, Fault> {
+        self.hand_own(slot, payload.len(), note, |place| payload.copy_into(place))
+    }
+
+    /// Hands over a frame of the flow's own area with a note alone. `false`: there is no room.
+    pub(super) fn note_alone(&mut self, slot: u32, note: &Note) -> Result<bool, Fault> {
+        self.hand_own(slot, 0, note, |_| 0)
+    }
+
+    fn hand_own(
+        &mut self,
+        slot: u32,
+        bytes: usize,
+        note: &Note,
+        fill: impl FnOnce(Payload<'_>) -> usize,
+    ) -> Result<bool, Fault> {
         let has_room = self.has_room();
         let Memory::Apart { area, account } = &mut self.memory else { return Ok(false) };
-        let Some(length) = u16::try_from(bytes.len()).ok().filter(|_| has_room) else {
+        let Some(length) = u16::try_from(bytes).ok().filter(|_| has_room) else {
             return Ok(false);
         };
         let Some(frame) = account.take(Holder::Flow(slot)) else { return Ok(false) };
         let part = Descriptor { frame, offset: HEADROOM_BYTES, length };
-        let place = area.part(part);
-        let Ok(place) = place else {
+        let Ok(place) = area.part(part) else {
             // Too long for a frame of this area.
             account.hand_over(frame, Holder::Flow(slot), Holder::Free)?;
             return Ok(false);
         };
-        place.fill(0, bytes);
-        area.write_note(frame, note)?;
+        fill(place);
+        area.write_note(part, note)?;
         if !self.push(part)? {
             let Memory::Apart { account, .. } = &mut self.memory else { return Ok(false) };
             account.hand_over(frame, Holder::Flow(slot), Holder::Free)?;
@@ -179,8 +210,12 @@ impl Flow {
         Ok(true)
     }
 
-    /// Shows the program what was handed over. One store for each queue.
+    /// Shows the program what was taken and handed over. One store for each queue. Slots first: so
+    /// whenever a frame is back, there is a slot for it.
     pub(super) fn show(&mut self) {
+        if std::mem::take(&mut self.has_taken) {
+            self.transmit.release();
+        }
         if std::mem::take(&mut self.is_dirty) {
             self.receive.publish();
             self.transmitted.publish();
@@ -209,6 +244,44 @@ impl FlowMemory {
     pub fn fds(&self) -> [BorrowedFd<'_>; 5] {
         let Rings { receive, received, transmit, transmitted } = &self.rings;
         [self.area.memory().fd(), receive.fd(), received.fd(), transmit.fd(), transmitted.fd()]
+    }
+
+    /// The memory behind descriptors of another process. Maps it. Allocates.
+    ///
+    /// # Errors
+    /// A descriptor is not one of sealed memory of the right size, or the numbers of slots and
+    /// frames do not fit each other.
+    pub fn from_fds(
+        fds: [OwnedFd; 5],
+        local: SocketAddr,
+        form: FlowForm,
+        frames: FrameForm,
+        generation: u64,
+    ) -> Result<FlowMemory, FlowError> {
+        if form.receive_slots.checked_add(form.transmit_slots) != Some(frames.frames) {
+            return Err(FlowError::NoRoom);
+        }
+        let [area, receive, received, transmit, transmitted] = fds;
+        let area = SharedMapping::from_fd(area, frames.bytes())?;
+        let area = Arc::new(FrameArea::new(area, frames)?);
+        let ring = |fd, slots| SharedMapping::from_fd(fd, frame_queue::words(slots) * 8);
+        let rings = Rings {
+            receive: ring(receive, form.receive_slots)?,
+            received: ring(received, form.receive_slots)?,
+            transmit: ring(transmit, form.transmit_slots)?,
+            transmitted: ring(transmitted, form.transmit_slots)?,
+        };
+        Ok(FlowMemory { local, form, frames, generation, area, rings })
+    }
+
+    /// Its address and port.
+    pub fn local(&self) -> SocketAddr {
+        self.local
+    }
+
+    /// The slots of its queues.
+    pub fn form(&self) -> FlowForm {
+        self.form
     }
 
     /// The number that tells the queues from others.

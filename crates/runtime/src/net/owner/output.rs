@@ -11,6 +11,9 @@ use super::lent::{Fault, Memory};
 use super::paths::PathFailure;
 use super::{BATCH_FRAMES, Device, DeviceError, Owner, RESOLVING, Sent};
 
+/// Packets of a flow that are dropped one after the other before the flow pauses.
+const DROPS_MAX: u32 = 2;
+
 /// What became of the first packet of a flow.
 enum Built {
     /// It has headers: the part, its length in bytes, and whose frame it is.
@@ -24,8 +27,8 @@ enum Built {
 }
 
 impl<D: Device> Owner<D> {
-    /// Sends at most `most` packets of flows, by pace and weight, and those of the host. Returns
-    /// how many packets of flows the device took. At most one system call for each 32 packets, if
+    /// Looks at no more than `most` packets of flows, by pace and weight, and sends those that have
+    /// a path, and packets of the host. Returns how many packets of flows the device took. At most one system call for each 32 packets, if
     /// the device needs no more. O(most * log flows + flows).
     ///
     /// # Errors
@@ -37,9 +40,9 @@ impl<D: Device> Owner<D> {
             self.look(slot, now);
         }
         let mut taken = self.transmit(now)?;
-        while taken < most && self.outgoing.is_empty() {
-            let room = BATCH_FRAMES.min((most - taken) as usize);
-            if self.fill(now, room) == 0 {
+        let mut left = most.saturating_sub(taken);
+        while left > 0 && self.outgoing.is_empty() {
+            if self.fill(now, &mut left) == 0 {
                 break;
             }
             taken += self.transmit(now)?;
@@ -48,16 +51,22 @@ impl<D: Device> Owner<D> {
         Ok(taken)
     }
 
-    /// Puts headers on at most `room` packets. Returns how many.
-    fn fill(&mut self, now: Instant, room: usize) -> usize {
-        while self.outgoing.len() < room
+    /// Puts headers on a batch of packets, and looks at no more than `left`. Returns how many have
+    /// headers.
+    fn fill(&mut self, now: Instant, left: &mut u32) -> usize {
+        while self.outgoing.len() < BATCH_FRAMES
+            && *left > 0
             && let Some(slot) = self.order.next(now)
         {
+            *left -= 1;
             match self.build(slot, now) {
                 Ok(Built::Ready(part, sender)) => {
                     self.order.sent(slot, part.length.into(), now);
                     self.outgoing.push(part);
                     self.senders.push(sender);
+                    if let Some(flow) = &mut self.flows[slot as usize] {
+                        flow.drops = 0;
+                    }
                 }
                 Ok(Built::Later(at)) => {
                     self.order.defer(slot, at);
@@ -68,7 +77,10 @@ impl<D: Device> Owner<D> {
                     self.order.defer(slot, now);
                     break;
                 }
-                Ok(Built::Dropped) => self.order.dropped(slot),
+                Ok(Built::Dropped) => {
+                    self.order.dropped(slot);
+                    self.note_drop(slot, now);
+                }
                 Err(_) => {
                     self.fault(slot);
                     continue;
@@ -82,16 +94,28 @@ impl<D: Device> Owner<D> {
         self.outgoing.len()
     }
 
+    /// Pauses a flow whose packets are dropped again and again. A dropped packet costs work and
+    /// does not count for the share of its flow, so others would wait.
+    fn note_drop(&mut self, slot: u32, now: Instant) {
+        if let Some(flow) = &mut self.flows[slot as usize] {
+            flow.drops += 1;
+            if flow.drops >= DROPS_MAX {
+                (flow.drops, flow.paused_until) = (0, now + RESOLVING);
+            }
+        }
+    }
+
     /// Takes the next packet of a flow if it has no first one.
     fn look(&mut self, slot: u32, now: Instant) {
         let Some(flow) = &mut self.flows[slot as usize] else { return };
-        if flow.head.is_some() {
+        if flow.head.is_some() || now < flow.paused_until {
             return;
         }
         match flow.transmit.take() {
-            Ok(None) => flow.transmit.release(),
+            Ok(None) => {}
             Ok(Some(part)) => {
                 flow.head = Some(part);
+                flow.has_taken = true;
                 self.order.ready(slot, now);
             }
             Err(_) => self.fault(slot),
@@ -112,7 +136,7 @@ impl<D: Device> Owner<D> {
             let (frame, expected) = (part.frame, Holder::Flow(slot));
             return Err(upcall_shm::frames::account::AccountError { frame, found, expected }.into());
         }
-        let note = area.read_note(part.frame)?;
+        let note = area.read_note(part)?;
         let peer = note.peer;
         let (path, most) = match self.paths.path(flow.local.ip(), peer.ip(), now) {
             Ok(found) => found,

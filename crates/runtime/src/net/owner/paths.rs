@@ -1,12 +1,12 @@
 //! Where packets go: the paths of a host of our own, or those of the kernel.
 
 use std::collections::HashMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use upcall_core::time::{Instant, Span};
 use upcall_proto::host::{Host, RouteError};
 use upcall_proto::packet::LinkAddress;
-use upcall_proto::packet::build::Path;
+use upcall_proto::packet::build::{self, Path};
 use upcall_sys::OsError;
 use upcall_sys::interface::Routes;
 
@@ -41,7 +41,7 @@ impl Paths {
                 let source = (!local.is_unspecified()).then_some(local);
                 match host.path(source, peer, now) {
                     Ok(path) => Ok((path, host.packet_bytes_max(peer, now))),
-                    Err(RouteError::Resolving) => Err(PathFailure::Resolving),
+                    Err(RouteError::Resolving | RouteError::Full) => Err(PathFailure::Resolving),
                     Err(_) => Err(PathFailure::Unreachable),
                 }
             }
@@ -153,9 +153,10 @@ impl KernelPaths {
         let next = route.gateway.unwrap_or(peer);
         let most = route.packet_bytes_max.and_then(|most| u16::try_from(most).ok());
         let most = most.unwrap_or(u16::MAX).min(self.packet_bytes_max);
-        let link = match upcall_proto::host::group_link(next) {
-            Some(link) => Some(link),
-            None => {
+        let link = match next {
+            IpAddr::V4(Ipv4Addr::BROADCAST) => Some([0xff; 6]),
+            next if next.is_multicast() => Some(build::group_link(next)),
+            next => {
                 let link = self.routes.neighbor(next, self.interface)?;
                 // As if the kernel had sent: it finds the address, or checks an old one.
                 self.routes.resolve(next, self.interface)?;

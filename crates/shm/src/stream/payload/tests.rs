@@ -53,3 +53,19 @@ fn a_part_is_filled_and_copied_from_any_byte_on() {
         assert!(copy == bytes, "cut at {cut}");
     }
 }
+
+#[test]
+fn one_payload_is_copied_into_another_of_any_alignment() {
+    for (from_start, to_start, len) in [(0, 0, 0), (298, 128, 1472), (3, 5, 511), (8, 2, 513)] {
+        let (from, to) = (blank(512), blank(512));
+        let (source, target) =
+            (Payload::new(&from, from_start, len), Payload::new(&to, to_start, len + 1));
+        source.fill(0, &pattern(len));
+        assert_eq!(source.copy_into(target), len);
+        let mut copy = vec![0; len + 1];
+        target.copy_to(0, &mut copy);
+        assert!(copy[..len] == pattern(len)[..] && copy[len] == u8::MAX);
+        // A shorter place takes less.
+        assert_eq!(source.copy_into(Payload::new(&to, 0, len / 2)), len / 2);
+    }
+}

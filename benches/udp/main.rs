@@ -1,0 +1,55 @@
+//! UDP in user space beside the kernel's: what a packet costs, how even paced packets leave, and
+//! how streams share a link (docs/decisions/0024-network.md).
+//!
+//! `-- PART` measures one part: `packets`, `pacing` or `streams`. The bench needs root: it makes
+//! network namespaces and attaches XDP programs. It asserts nothing about time.
+
+#![forbid(unsafe_code)]
+
+mod packets;
+mod wire;
+
+use upcall_benches::{heading, measured_cpu, smoke};
+use upcall_sys::schedule;
+
+use wire::ROLE;
+
+fn main() {
+    if let Ok(role) = std::env::var(ROLE) {
+        return play(&role.split(' ').collect::<Vec<_>>());
+    }
+    if upcall_sys::process::effective_user() != 0 {
+        return println!("skipped: udp: it needs root for network namespaces and XDP");
+    }
+    wire::go_inside();
+    println!("{}", heading("udp"));
+    let cpu = measured_cpu();
+    schedule::pin_thread(&[cpu]).expect("a CPU");
+    if let Err(refusal) = schedule::set_fifo(50) {
+        println!("without SCHED_FIFO ({refusal})");
+    }
+    let parts: Vec<String> = std::env::args().skip(1).filter(|it| !it.starts_with("--")).collect();
+    let sizes: Vec<u32> = parts.iter().filter_map(|it| it.parse().ok()).collect();
+    let sizes = if sizes.is_empty() { packets::SIZES.to_vec() } else { sizes };
+    let asked = |part: &str| parts.is_empty() || parts.iter().any(|it| it == part);
+    let (seconds, runs) = if smoke() { (1, 1) } else { (3, 5) };
+    if asked("packets") {
+        packets::measure(seconds, runs, &sizes);
+    }
+}
+
+/// What a child does.
+fn play(role: &[&str]) {
+    // The children leave the measured CPU to the receiver.
+    let cpus = schedule::allowed_cpus().unwrap_or_default();
+    let others: Vec<u32> = cpus.into_iter().filter(|cpu| *cpu != measured_cpu()).collect();
+    schedule::set_ordinary().expect("the ordinary class");
+    if !others.is_empty() {
+        schedule::pin_thread(&others).expect("a CPU");
+    }
+    let number = |at: usize| role[at].parse().expect("a number");
+    match role[0] {
+        "flood" => packets::flood(number(1) as usize, number(2)),
+        other => panic!("unknown role {other}"),
+    }
+}

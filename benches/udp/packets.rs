@@ -1,0 +1,257 @@
+//! Part `packets`: what a packet costs its receiver, by four paths.
+//!
+//! A sender on another CPU floods one port. The receiver wakes each millisecond, takes all that has
+//! come, and sleeps again, so that its CPU time is that of packets and not of waiting. The kernel's
+//! own work for a packet is done on the sender's CPU, by all paths, and is not counted.
+//!
+//! | path | what the receiver does |
+//! |---|---|
+//! | recvmmsg | up to 64 datagrams a system call |
+//! | ring | takes frames from the AF_XDP ring and gives them back; looks at no byte |
+//! | flow | the owner of the interface and a flow: headers, checksum, queue, copy of the payload |
+//! | apart | the same with the flow of another process: one more copy |
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::process::Child;
+
+use upcall::clock::now;
+use upcall::net::{
+    Descriptor, Device as _, FlowForm, FlowTerms, FrameForm, FrameSize, InterfaceSettings, Share,
+    UdpInterface, XdpDevice, area,
+};
+use upcall::time::{Instant, Span};
+use upcall_benches::calm::{Calm, Try};
+use upcall_sys::af_xdp::CopyMode;
+use upcall_sys::clock::{monotonic_ns, sleep_until_ns, thread_cpu_ns};
+use upcall_sys::early_drop::{Destination, EarlyDrop, Request};
+use upcall_sys::interface::index;
+use upcall_sys::udp::{ReceiveBatch, SendBatch, UdpSocket};
+
+use crate::wire::{INTERFACE, OURS, THEIRS, Wire};
+
+/// The port of the receiver.
+const PORT: u16 = 5004;
+/// How often the receiver looks.
+const PERIOD_NS: u64 = 1_000_000;
+/// 0.5 % of the CPU for the seconds of a row.
+const CALM: Calm = Calm { tries_max: 4, stolen_ms_max: 10, wait_s_max: 10, ..Calm::ONCE };
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    Recvmmsg,
+    Ring,
+    Flow,
+    Apart,
+}
+
+impl fmt::Display for Way {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Way::Recvmmsg => "recvmmsg",
+            Way::Ring => "ring",
+            Way::Flow => "flow",
+            Way::Apart => "apart",
+        })
+    }
+}
+
+/// One run.
+#[derive(Clone, Copy, Debug)]
+struct Row {
+    received: u64,
+    bytes: u64,
+    ns: u64,
+    cpu_ns: u64,
+    sent: u64,
+}
+
+impl Row {
+    fn cpu_ns_a_packet(&self) -> f64 {
+        self.cpu_ns as f64 / self.received.max(1) as f64
+    }
+}
+
+/// Payloads of frames of 64, 106, 554 and 1514 bytes.
+pub const SIZES: [u32; 4] = [22, 64, 512, 1472];
+
+/// Measures and prints all rows. `seconds` a run.
+pub fn measure(seconds: u64, runs: u32, sizes: &[u32]) {
+    println!("\nCPU of the receiver a packet, {seconds} s a run, {runs} runs of all paths in turn");
+    println!(
+        "{:>6} {:<9} {:>10} {:>8} {:>8} {:>9} {:>7}  tries",
+        "bytes", "path", "packets/s", "lost %", "CPU %", "ns/packet", "ratio"
+    );
+    for &payload_bytes in sizes {
+        let mut costs = [const { Vec::new() }; 4];
+        for _ in 0..runs {
+            let mut ring = f64::NAN;
+            for (way, costs) in
+                [Way::Ring, Way::Recvmmsg, Way::Flow, Way::Apart].into_iter().zip(&mut costs)
+            {
+                let tries = CALM.runs(|| run(way, payload_bytes, seconds));
+                let (row, marks) = judged(&tries);
+                let cost = row.cpu_ns_a_packet();
+                if way == Way::Ring {
+                    ring = cost;
+                }
+                costs.push((cost, cost / ring));
+                println!(
+                    "{payload_bytes:>6} {way:<9} {:>10.0} {:>8.2} {:>8.1} {cost:>9.1} {:>7.2}  {marks}",
+                    row.received as f64 * 1e9 / row.ns as f64,
+                    100.0 * row.sent.saturating_sub(row.received) as f64 / row.sent.max(1) as f64,
+                    100.0 * row.cpu_ns as f64 / row.ns as f64,
+                    cost / ring,
+                );
+                assert_eq!(row.bytes, row.received * u64::from(payload_bytes), "wrong payloads");
+            }
+        }
+        for (way, costs) in ["ring", "recvmmsg", "flow", "apart"].into_iter().zip(&mut costs) {
+            costs.sort_by(|a, b| a.1.total_cmp(&b.1));
+            let (cost, ratio) = costs[costs.len() / 2];
+            println!("{payload_bytes:>6} {way:<9} median of runs: {cost:.1} ns, ratio {ratio:.2}");
+        }
+    }
+}
+
+/// The try that counts, and the marks of all.
+fn judged(tries: &[Try<Row>]) -> (Row, String) {
+    let marks: Vec<String> = tries.iter().map(Try::marked).collect();
+    let row = tries.iter().find(|it| it.judged).or(tries.last()).expect("a run");
+    (row.result, marks.join(" "))
+}
+
+fn run(way: Way, payload_bytes: u32, seconds: u64) -> Row {
+    let wire = Wire::lay(1500);
+    let sender = || wire.start(&format!("flood {payload_bytes} {seconds}"));
+    match way {
+        Way::Recvmmsg => by_socket(sender),
+        Way::Ring => by_ring(sender),
+        Way::Flow => by_flow(sender, false),
+        Way::Apart => by_flow(sender, true),
+    }
+}
+
+/// Calls `take` each millisecond while the sender runs, and a little longer. `take` returns packets
+/// and payload bytes.
+fn drive(mut sender: Child, mut take: impl FnMut() -> (u64, u64)) -> Row {
+    let (begin, cpu) = (monotonic_ns(), thread_cpu_ns());
+    let (mut received, mut bytes) = (0, 0);
+    let mut last = begin;
+    let mut wake = begin;
+    loop {
+        wake += PERIOD_NS;
+        sleep_until_ns(wake);
+        let (packets, more) = take();
+        received += packets;
+        bytes += more;
+        if packets > 0 {
+            last = monotonic_ns();
+        } else if monotonic_ns() > last + 300_000_000 && matches!(sender.try_wait(), Ok(Some(_))) {
+            break;
+        }
+    }
+    let (ns, cpu_ns) = (last - begin, thread_cpu_ns() - cpu);
+    let output = sender.wait_with_output().expect("the sender ends");
+    let sent = String::from_utf8_lossy(&output.stdout).trim().parse().expect("a number");
+    Row { received, bytes, ns, cpu_ns, sent }
+}
+
+fn by_socket(sender: impl Fn() -> Child) -> Row {
+    let socket = UdpSocket::bind((OURS, PORT).into()).expect("a socket");
+    socket.set_receive_buffer(64 << 20).expect("a buffer");
+    let mut batch = ReceiveBatch::new(64, 2048);
+    let mut copy = [0; 2048];
+    drive(sender(), || {
+        let (mut packets, mut bytes) = (0, 0);
+        loop {
+            let found = batch.receive(&socket).expect("recvmmsg");
+            for datagram in batch.datagrams() {
+                // As a program that looks at it.
+                copy[..datagram.payload.len()].copy_from_slice(datagram.payload);
+                bytes += datagram.payload.len() as u64;
+            }
+            std::hint::black_box(&copy);
+            packets += found as u64;
+            if found < 64 {
+                return (packets, bytes);
+            }
+        }
+    })
+}
+
+fn by_ring(sender: impl Fn() -> Child) -> Row {
+    let area = area(FrameForm { frames: 4096, size: FrameSize::Half }).expect("an area");
+    let interface = index(INTERFACE).expect("the interface");
+    let mut device = XdpDevice::open(&area, interface, 0, CopyMode::Copy).expect("AF_XDP");
+    let mut program = EarlyDrop::attach(interface, Request::Auto).expect("a program");
+    let page = upcall_shm::quota_page::Owner::new(program.map_quota_page().expect("a page"));
+    let page = page.expect("a page");
+    page.set_action(1, upcall_shm::quota_page::Action::Redirect { socket: 0 });
+    program.insert_socket(0, device.socket()).expect("a socket");
+    let mut free: Vec<u32> = (0..4096).collect();
+    device.supply(&mut free).expect("frames");
+    program
+        .insert(Destination { address: OURS.into(), protocol: 17, port: PORT }, 1)
+        .expect("a destination");
+    let mut parts: Vec<Descriptor> = Vec::with_capacity(32);
+    drive(sender(), || {
+        let (mut packets, mut bytes) = (0, 0);
+        loop {
+            parts.clear();
+            device.receive(Instant::ZERO, &mut parts).expect("frames");
+            if parts.is_empty() {
+                return (packets, bytes);
+            }
+            for part in &parts {
+                // Ethernet, IPv4 and UDP.
+                bytes += u64::from(part.length) - 42;
+                free.push(part.frame);
+            }
+            packets += parts.len() as u64;
+            device.supply(&mut free).expect("frames");
+        }
+    })
+}
+
+fn by_flow(sender: impl Fn() -> Child, apart: bool) -> Row {
+    let settings = InterfaceSettings { frames: 8192, ..InterfaceSettings::default() };
+    let mut interface = UdpInterface::open(INTERFACE, settings).expect("the interface");
+    let form = FlowForm { receive_slots: 4096, transmit_slots: 64 };
+    let local = SocketAddr::from((OURS, PORT));
+    let terms = FlowTerms { local, receive: None, send: Share::Weight(1), form };
+    let mut flow = match apart {
+        false => interface.bind(terms).expect("a flow").1,
+        true => interface.bind_apart(terms).expect("a flow").1.attach().expect("a flow"),
+    };
+    let mut copy = [0; 2048];
+    drive(sender(), || {
+        let (mut packets, mut bytes) = (0, 0);
+        loop {
+            let received = interface.owner().input(now(), 64).expect("packets");
+            while let Some((length, ..)) = flow.receive(&mut copy).expect("a datagram") {
+                bytes += length as u64;
+                packets += 1;
+            }
+            std::hint::black_box(&copy);
+            if received == 0 {
+                return (packets, bytes);
+            }
+        }
+    })
+}
+
+/// The role of the sender: floods for `seconds`, and prints how many datagrams it sent.
+pub fn flood(payload_bytes: usize, seconds: u64) {
+    let socket = UdpSocket::bind((THEIRS, 0).into()).expect("a socket");
+    socket.connect((OURS, PORT).into()).expect("a peer");
+    let mut batch = SendBatch::new(64, payload_bytes);
+    let payload = vec![7; payload_bytes];
+    let end = now() + Span::from_secs(seconds);
+    let mut sent = 0;
+    while now() < end {
+        while batch.len() < 64 && batch.push(&payload).is_ok() {}
+        sent += batch.flush(&socket).unwrap_or(0) as u64;
+    }
+    println!("{sent}");
+}

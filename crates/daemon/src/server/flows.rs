@@ -1,0 +1,162 @@
+//! Requests for flows, and their ends.
+//!
+//! Part of the server's thread. [`Networks`](crate::network::Networks) has the interfaces. Any user
+//! who may connect may ask: a flow gets what comes for an address and port of its own, as a socket
+//! of that user would.
+
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::Ordering;
+
+use upcall_core::time::Span;
+use upcall_runtime::net::{FlowForm, FlowMemory, FlowTerms, Quota, Share};
+use upcall_shm::wire::{
+    FlowCause, FlowQuota, FlowReply, FlowShare, OpenFlow, OpenedFlow, ToDomain,
+};
+
+use super::daemon::Daemon;
+use super::event::DaemonEvent;
+use super::names::shown;
+use super::packet_quotas::is_in_own_network;
+use super::session::SessionEnd;
+use crate::network::report::NetworkReport;
+use crate::network::{Asker, Closed, FlowRefusal};
+
+impl Daemon {
+    pub(super) fn open_flow(&mut self, session: u64, request: &OpenFlow) -> Result<(), SessionEnd> {
+        let Some(client) = self.sessions.get(&session) else { return Ok(()) };
+        if client.domain.is_some() {
+            return Err(SessionEnd("a domain asked for a flow".to_owned()));
+        }
+        if client.has_flow {
+            return Err(SessionEnd("it asked for a second flow".to_owned()));
+        }
+        let (uid, pid) = (client.credentials.uid, client.credentials.pid);
+        if let Err(reason) = is_in_own_network(pid, &client.process) {
+            let cause = FlowCause::OtherNamespace;
+            return self.refuse_flow(session, cause, reason);
+        }
+        let asker = Asker { session, uid, pid };
+        let terms = terms_of(request);
+        let opened = self.networks.open(&request.interface, terms, asker, &mut self.xdp_programs);
+        self.take_closed_interfaces();
+        match opened {
+            Ok((flow, memory, path)) => self.pass_on(asker, flow, &memory, path),
+            Err(refusal) => {
+                let interface = shown(&request.interface);
+                let reason = format!("interface {interface}: {refusal}");
+                self.refuse_flow(session, refusal.cause(), reason)?;
+                match refusal {
+                    // A late reply belongs to this session.
+                    FlowRefusal::Silent => Err(SessionEnd("its interface has failed".to_owned())),
+                    _ => Ok(()),
+                }
+            }
+        }
+    }
+
+    fn refuse_flow(
+        &mut self,
+        session: u64,
+        cause: FlowCause,
+        reason: String,
+    ) -> Result<(), SessionEnd> {
+        self.report_refusal(session, &reason);
+        self.send(session, &ToDomain::Flow(FlowReply::Refused { cause, reason }), &[])
+    }
+
+    /// Passes the memory of a flow to its program.
+    fn pass_on(
+        &mut self,
+        asker: Asker,
+        flow: u32,
+        memory: &FlowMemory,
+        path: String,
+    ) -> Result<(), SessionEnd> {
+        let Asker { session, uid, pid } = asker;
+        if let Some(client) = self.sessions.get_mut(&session) {
+            client.has_flow = true;
+        }
+        let (local, form, frames) = (memory.local(), memory.form(), memory.frames());
+        // Relaxed: a count.
+        self.attached_ever.fetch_add(1, Ordering::Relaxed);
+        self.events.push(DaemonEvent::FlowOpened { uid, pid, local, path });
+        let opened = OpenedFlow {
+            flow,
+            local,
+            generation: memory.generation(),
+            frames: frames.frames,
+            frame_bytes: frames.size as u32,
+            receive_slots: form.receive_slots,
+            transmit_slots: form.transmit_slots,
+        };
+        let fds: [BorrowedFd<'_>; 5] = memory.fds();
+        self.send(session, &ToDomain::Flow(FlowReply::Opened(opened)), &fds)
+    }
+
+    /// Ends the flow of a session.
+    pub(super) fn end_flow(&mut self, session: u64, reason: &str) {
+        if let Some(ended) = self.networks.end(session) {
+            self.events.push(DaemonEvent::FlowEnded {
+                pid: ended.asker.pid,
+                interface: ended.interface,
+                local: ended.local,
+                received: ended.counts.received,
+                sent: ended.counts.sent,
+                reason: reason.to_owned(),
+            });
+        }
+    }
+
+    /// Takes what the network threads have to say.
+    pub(super) fn take_network_reports(&mut self) {
+        while let Some(report) = NetworkReport::receive(&self.network_reports) {
+            match report {
+                NetworkReport::Broken { session } => {
+                    self.end(session, "it broke a queue of its flow");
+                }
+                NetworkReport::Gone { session } => {
+                    self.end(session, "the interface of its flow is down or gone");
+                }
+                NetworkReport::Ended { number } => {
+                    let closed = self.networks.take_ended(number);
+                    closed.into_iter().for_each(|closed| self.note_closed(closed));
+                }
+            }
+        }
+    }
+
+    /// Waits for the network threads of interfaces without flows.
+    pub(super) fn finish_networks(&mut self) {
+        self.networks.finish();
+        self.take_closed_interfaces();
+    }
+
+    /// Reports the interfaces whose threads have ended.
+    fn take_closed_interfaces(&mut self) {
+        for closed in self.networks.take_closed() {
+            self.note_closed(closed);
+        }
+    }
+
+    fn note_closed(&mut self, (interface, Closed { frames, free }): (String, Closed)) {
+        self.events.push(DaemonEvent::InterfaceClosed { interface, frames, free });
+    }
+}
+
+fn terms_of(request: &OpenFlow) -> FlowTerms {
+    let quota = |FlowQuota { interval_ns, step_ns, depth }| Quota { step_ns, interval_ns, depth };
+    FlowTerms {
+        local: request.local,
+        receive: request.receive.map(quota),
+        send: match request.send {
+            FlowShare::Paced(interval_ns) => {
+                Share::Paced { interval: Span::from_nanos(interval_ns) }
+            }
+            FlowShare::Weight(weight) => Share::Weight(weight),
+        },
+        form: FlowForm {
+            receive_slots: request.receive_slots,
+            transmit_slots: request.transmit_slots,
+        },
+    }
+}

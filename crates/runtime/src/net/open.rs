@@ -1,0 +1,196 @@
+//! Opens a flow at the daemon, for programs without the rights for an interface of their own.
+//!
+//! The program opens it once and blocks meanwhile. All later calls are those of [`UdpFlow`], which
+//! ask nobody. The daemon closes the flow when its connection ends: when the program drops the
+//! flow, or dies at any instruction.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::Path;
+
+use upcall_core::time::Span;
+use upcall_proto::quota::Quota;
+use upcall_proto::transmit::Share;
+use upcall_shm::frames::{FrameForm, FrameSize};
+use upcall_shm::wire::{
+    FLOW_DESCRIPTORS, FlowQuota, FlowReply, FlowShare, OpenFlow, OpenedFlow, ToDaemon, ToDomain,
+};
+
+pub use upcall_shm::wire::FlowCause;
+
+use super::flow::{FlowError, FlowForm, UdpFlow};
+use super::owner::FlowMemory;
+use crate::clock;
+use crate::daemon_fault::DaemonFault;
+use crate::status::{StatusError, ask_for_fds, connect};
+
+/// How long the daemon, an ordinary thread, may take for an answer.
+const ANSWER_WITHIN: Span = Span::from_secs(10);
+
+/// A flow that a program wants of the daemon.
+#[derive(Clone, Debug)]
+pub struct FlowRequest {
+    /// The name of the interface, one of `upcalld --interfaces`.
+    pub interface: String,
+    /// Where its datagrams go, and where those that it sends come from: an address of the
+    /// interface, or an unspecified one for all of them. Port 0: the daemon chooses a port. Below
+    /// 1024 the program needs to be root's.
+    pub local: SocketAddr,
+    /// How many datagrams it receives, and how many may wait. `None`: all that fit its queue. Then
+    /// a flood to its port takes time of all flows of the interface.
+    pub receive: Option<Quota>,
+    /// When it may send.
+    pub send: Share,
+    /// The slots of its queues.
+    pub form: FlowForm,
+}
+
+impl UdpFlow {
+    /// Asks the daemon with the socket `daemon` for a flow. Blocks until the daemon answers, at
+    /// most 10 s: about 0.1 s for the first flow of an interface, some milliseconds for another.
+    /// Allocates.
+    ///
+    /// # Errors
+    /// See [`OpenFlowError`]. Then there is no flow.
+    pub fn open(daemon: &Path, request: &FlowRequest) -> Result<UdpFlow, OpenFlowError> {
+        let until = clock::now() + ANSWER_WITHIN;
+        let connection = connect(daemon, until)?;
+        let message = ToDaemon::OpenFlow(on_the_wire(request));
+        let (reply, fds) = ask_for_fds(&connection, &message, until)?;
+        let opened = match reply {
+            ToDomain::Flow(FlowReply::Opened(opened)) => opened,
+            ToDomain::Flow(FlowReply::Refused { cause, reason }) => {
+                return Err(OpenFlowError::Refused { cause, reason });
+            }
+            other => return Err(StatusError::from(DaemonFault::out_of_place(other)).into()),
+        };
+        let frames = checked(request, &opened);
+        let (Some(frames), Ok(fds)) = (frames, <[_; FLOW_DESCRIPTORS]>::try_from(fds)) else {
+            let other = ToDomain::Flow(FlowReply::Opened(opened));
+            return Err(StatusError::from(DaemonFault::out_of_place(other)).into());
+        };
+        let generation = opened.generation;
+        let memory = FlowMemory::from_fds(fds, opened.local, request.form, frames, generation)?;
+        Ok(memory.attach()?.kept_by(connection))
+    }
+}
+
+fn on_the_wire(request: &FlowRequest) -> OpenFlow {
+    let quota = |Quota { step_ns, interval_ns, depth }| FlowQuota { interval_ns, step_ns, depth };
+    OpenFlow {
+        interface: request.interface.clone(),
+        local: request.local,
+        receive: request.receive.map(quota),
+        send: match request.send {
+            Share::Paced { interval } => FlowShare::Paced(interval.as_nanos()),
+            Share::Weight(weight) => FlowShare::Weight(weight),
+        },
+        receive_slots: request.form.receive_slots,
+        transmit_slots: request.form.transmit_slots,
+    }
+}
+
+/// The frames of a flow that is as it was asked for. `None`: it is another.
+fn checked(request: &FlowRequest, opened: &OpenedFlow) -> Option<FrameForm> {
+    let FlowForm { receive_slots, transmit_slots } = request.form;
+    let local = request.local;
+    let is_asked = (opened.receive_slots, opened.transmit_slots) == (receive_slots, transmit_slots)
+        && opened.local.ip() == local.ip().to_canonical()
+        && [0, opened.local.port()].contains(&local.port())
+        && Some(opened.frames) == receive_slots.checked_add(transmit_slots);
+    let size = match opened.frame_bytes {
+        2048 => FrameSize::Half,
+        4096 => FrameSize::Page,
+        _ => return None,
+    };
+    is_asked.then_some(FrameForm { frames: opened.frames, size })
+}
+
+/// Why a flow was not opened.
+#[derive(Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum OpenFlowError {
+    /// The daemon refused.
+    Refused {
+        /// The cause.
+        cause: FlowCause,
+        /// The cause, and what would help, in one line.
+        reason: String,
+    },
+    /// The daemon did not answer as it must.
+    Daemon(StatusError),
+    /// The memory that it sent is not that of the flow, or cannot be mapped.
+    Memory(FlowError),
+}
+
+impl fmt::Display for OpenFlowError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            OpenFlowError::Refused { reason, .. } => f.write_str(reason),
+            OpenFlowError::Daemon(error) => error.fmt(f),
+            OpenFlowError::Memory(error) => write!(f, "the memory of the flow: {error}"),
+        }
+    }
+}
+
+upcall_core::debug_as_display!(OpenFlowError);
+
+impl std::error::Error for OpenFlowError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            OpenFlowError::Refused { .. } => None,
+            OpenFlowError::Daemon(error) => Some(error),
+            OpenFlowError::Memory(error) => Some(error),
+        }
+    }
+}
+
+impl From<StatusError> for OpenFlowError {
+    fn from(error: StatusError) -> Self {
+        OpenFlowError::Daemon(error)
+    }
+}
+
+impl From<FlowError> for OpenFlowError {
+    fn from(error: FlowError) -> Self {
+        OpenFlowError::Memory(error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flow_that_is_not_as_asked_is_refused() {
+        let request = FlowRequest {
+            interface: "eth1".into(),
+            local: "10.0.0.2:0".parse().unwrap(),
+            receive: None,
+            send: Share::Weight(1),
+            form: FlowForm { receive_slots: 256, transmit_slots: 64 },
+        };
+        let good = OpenedFlow {
+            flow: 0,
+            local: "10.0.0.2:40000".parse().unwrap(),
+            generation: 1,
+            frames: 320,
+            frame_bytes: 2048,
+            receive_slots: 256,
+            transmit_slots: 64,
+        };
+        let form = FrameForm { frames: 320, size: FrameSize::Half };
+        assert_eq!(checked(&request, &good), Some(form));
+        for wrong in [
+            OpenedFlow { local: "10.0.0.3:40000".parse().unwrap(), ..good },
+            OpenedFlow { frames: 319, ..good },
+            OpenedFlow { frame_bytes: 8192, ..good },
+            OpenedFlow { receive_slots: 512, ..good },
+            OpenedFlow { transmit_slots: 0, ..good },
+        ] {
+            assert_eq!(checked(&request, &wrong), None, "{wrong:?}");
+        }
+        let other_port = FlowRequest { local: "10.0.0.2:5004".parse().unwrap(), ..request };
+        assert_eq!(checked(&other_port, &good), None);
+    }
+}
