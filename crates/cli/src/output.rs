@@ -65,6 +65,21 @@ pub struct PlannedActivity {
     pub group: Option<String>,
     /// The activity whose CPU the spec asks for; null if it asks for none.
     pub same_cpu_as: Option<String>,
+    /// The address at which a stream receives, as in the spec; else null.
+    pub receive: Option<String>,
+    /// The address to which a stream sends, as in the spec; else null.
+    pub send: Option<String>,
+    /// What may arrive by `xdp://`; null if there is no limit.
+    pub packet_quota: Option<PacketQuota>,
+}
+
+/// The limit of the packets of a stream.
+#[derive(Clone, Debug, Serialize)]
+pub struct PacketQuota {
+    /// Time between the eligible times of two packets.
+    pub interval_ns: u64,
+    /// Packets that may be ahead of their eligible times.
+    pub depth: u32,
 }
 
 #[derive(Clone, Debug, Serialize)]

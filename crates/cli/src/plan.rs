@@ -7,6 +7,7 @@ use upcall::admission::{
     Hint, Platform, Refusal, Reservation, ReservationId, Reservations, Share, TestResult,
 };
 use upcall::discipline::{self, Discipline, DomainOrder};
+use upcall::net::Quota;
 use upcall::policy::ps;
 use upcall::qos::mapping::BULK_DELAY;
 use upcall::qos::{MapError, Mapping, StreamSpec, map};
@@ -16,6 +17,7 @@ use upcall::work::Work;
 use crate::exit::Failure;
 use crate::output::{self, Promise};
 use crate::spec::{Activity, Direction, Spec, Stream, SwitchCost};
+use crate::stream::flow::receive_quota;
 
 /// A spec with every number filled in, and the result of admission.
 #[derive(Debug)]
@@ -103,7 +105,7 @@ pub fn plan<'s>(spec: &'s Spec, options: PlanOptions) -> Result<Plan<'s>, Failur
     }
     // A daemon refuses some sets that one process admits. Then the domains are one process.
     let mut refused_by_daemon = None;
-    if has_domains(spec) {
+    if has_domains(spec) || !spec.interfaces().is_empty() {
         let plan = plan_for(spec, options, discipline, true)?;
         let Some(refusal) = plan.output.refusals.first() else { return Ok(plan) };
         refused_by_daemon = Some(format!("`{}`: {}", refusal.name, refusal.reason));
@@ -567,7 +569,7 @@ fn map_stream<'s>(
 /// The mapping of a stream; one that sends is paced.
 fn mapping(stream: &Stream, spec: &StreamSpec, switch_cost: Span) -> Result<Mapping, MapError> {
     let mapping = map(spec, switch_cost)?;
-    Ok(match stream.direction {
+    Ok(match &stream.direction {
         Direction::Receive(_) => mapping,
         Direction::Send(_) => mapping.paced(),
     })
@@ -658,6 +660,12 @@ fn hint(
 fn planned_output(planned: &Planned<'_>, placed: bool) -> output::PlannedActivity {
     let params = &planned.params;
     let mapping = planned.mapping.as_ref();
+    let direction = planned.stream().map(|(stream, _)| stream.direction.parts());
+    let address = |of: &str| {
+        let (_, address) = direction.filter(|(key, _)| *key == of)?;
+        Some(address.to_string())
+    };
+    let quota = planned.stream().and_then(|(stream, mapping)| receive_quota(stream, mapping));
     output::PlannedActivity {
         name: planned.name().to_owned(),
         domain: planned.domain().to_owned(),
@@ -679,5 +687,9 @@ fn planned_output(planned: &Planned<'_>, placed: bool) -> output::PlannedActivit
             Activity::Stream(_) => None,
         },
         same_cpu_as: planned.activity.same_cpu_as().map(str::to_owned),
+        receive: address("receive"),
+        send: address("send"),
+        packet_quota: quota
+            .map(|Quota { interval_ns, depth, .. }| output::PacketQuota { interval_ns, depth }),
     }
 }

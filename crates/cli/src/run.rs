@@ -65,6 +65,25 @@ fn attaches(spec: &Spec, plan: &Plan<'_>, mode: Mode) -> Result<bool, Failure> {
     }
 }
 
+/// Whether streams of the plan have flows, which a daemon keeps.
+///
+/// # Errors
+/// No daemon would take the plan.
+fn has_flows(spec: &Spec, plan: &Plan<'_>) -> Result<bool, Failure> {
+    let streams = plan.activities.iter().filter_map(|planned| planned.stream());
+    let mut flows = streams.filter(|(stream, _)| stream.direction.parts().1.interface.is_some());
+    let Some((stream, _)) = flows.next() else { return Ok(false) };
+    if plan.takes_daemon {
+        return Ok(true);
+    }
+    let (key, address) = stream.direction.parts();
+    let policy = plan.discipline.name;
+    let refusal = plan.refused_by_daemon.as_deref().unwrap_or("the set");
+    let found = format!("{address}, whose daemon of {policy} would refuse {refusal}");
+    let expected = "udp://, or a set that a daemon takes";
+    Err(Failure::new(spec.source.error_in(&stream.place, key, &found, expected)))
+}
+
 /// Runs `plan` and returns its outcome. Calls `started` when everything is set up and nothing is
 /// released yet.
 ///
@@ -78,7 +97,9 @@ pub fn run(
     interrupted: &AtomicBool,
     started: impl FnOnce() -> Result<(), Failure>,
 ) -> Result<output::Run, Failure> {
-    if is_across_processes(plan, options.mode) || attaches(spec, plan, options.mode)? {
+    // The daemon has the interfaces, and the CPUs too.
+    let has_flows = options.mode == Mode::Upcall && has_flows(spec, plan)?;
+    if has_flows || is_across_processes(plan, options.mode) || attaches(spec, plan, options.mode)? {
         parent::run(spec, plan, options, (log, trace), interrupted, started)
     } else {
         in_process::run(spec, plan, options, (log, trace), interrupted, started)

@@ -232,10 +232,7 @@ fn stream(planned: &Planned<'_>, done: &ActivityOutcome, duration: Span) -> Opti
         processed,
         dropped: Dropped { interface: 0, queue: 0, socket: 0 },
         throughput_bps: u64::try_from(throughput).unwrap_or(u64::MAX),
-        direction: match stream.direction {
-            crate::spec::Direction::Receive(_) => "receive",
-            crate::spec::Direction::Send(_) => "send",
-        },
+        direction: stream.direction.parts().0,
         unread: done.arrived.saturating_sub(processed),
         late: None,
         delay_ns_max: None,

@@ -1,7 +1,10 @@
-//! The end of a stream inside its handler: socket, named processor and loop.
+//! The end of a stream inside its handler: socket or flow, named processor and loop.
+
+pub mod flow;
 
 use std::io;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::Mutex;
 
@@ -19,7 +22,7 @@ use crate::spec::{Direction, Stream};
 /// What the processor of a stream counted; complete when its handler is gone.
 pub type SharedWorkCounters = Mutex<WorkCounters>;
 
-/// A stream with its open socket.
+/// A stream with its open socket or flow.
 #[derive(Debug)]
 pub enum Endpoint {
     Receive(Box<ReceiveEnd>),
@@ -67,11 +70,13 @@ pub struct SendEnd {
 }
 
 impl Endpoint {
-    /// Opens the stream's socket and allocates all memory that its handler will use.
+    /// Opens the stream's socket, or its flow at the daemon with the socket `daemon`. Allocates all
+    /// memory that its handler will use.
     ///
     /// # Errors
-    /// The system's error: a port in use, or an address that does not belong to this machine.
-    pub fn open(stream: &Stream, mapping: &Mapping) -> io::Result<Self> {
+    /// The system's error: a port in use, or an address that does not belong to this machine. Or
+    /// that of the daemon.
+    pub fn open(stream: &Stream, mapping: &Mapping, daemon: Option<&Path>) -> io::Result<Self> {
         let work = Work::new(
             stream.work,
             stream.pdu_bytes,
@@ -82,21 +87,28 @@ impl Endpoint {
         let datagram_bytes = stream.packet_bytes;
         let datagrams_a_pdu = stream.pdu_bytes.div_ceil(datagram_bytes);
         let batch = mapping.params.batch.saturating_mul(datagrams_a_pdu);
-        match stream.direction {
+        let (_, address) = stream.direction.parts();
+        let flow = match &address.interface {
+            None => None,
+            Some(interface) => {
+                let daemon = daemon.ok_or_else(|| io::Error::other("there is no daemon"))?;
+                Some(flow::open(stream, mapping, interface, daemon)?)
+            }
+        };
+        match &stream.direction {
             Direction::Receive(address) => {
                 // What came early waits too, and one fetch shows it.
                 let ahead = batch.saturating_mul(stream.workahead);
                 let options = ReceiverOptions {
-                    buffered: mapping
-                        .buffers
-                        .saturating_add(pdus_of_unit(stream) - 1)
-                        .saturating_mul(datagrams_a_pdu)
-                        .saturating_add(ahead),
+                    buffered: buffered(stream, mapping),
                     batch_max: batch.saturating_add(ahead).min(FETCH_MAX.max(batch)),
                     datagram_bytes_max: datagram_bytes,
                     delay_max: stream.delay.unwrap_or(mapping.delay_max),
                 };
-                let receiver = Receiver::bind(address, &options).map_err(io::Error::other)?;
+                let receiver = match flow {
+                    Some(flow) => Receiver::from_flow(flow, &options),
+                    None => Receiver::bind(address.socket, &options).map_err(io::Error::other)?,
+                };
                 let end = ReceiveEnd {
                     receiver,
                     work,
@@ -107,11 +119,14 @@ impl Endpoint {
                 };
                 Ok(Endpoint::Receive(Box::new(end)))
             }
-            Direction::Send(address) => {
+            Direction::Send(peer) => {
                 let datagrams_a_pdu = made_datagrams(stream).map_err(io::Error::other)?;
                 let batch = mapping.params.batch.saturating_mul(datagrams_a_pdu);
-                let sender =
-                    Sender::connect(address, batch, datagram_bytes).map_err(io::Error::other)?;
+                let sender = match flow {
+                    Some(flow) => Sender::from_flow(flow, peer.socket),
+                    None => Sender::connect(peer.socket, batch, datagram_bytes)
+                        .map_err(io::Error::other)?,
+                };
                 Ok(Endpoint::Send(Box::new(SendEnd {
                     sender,
                     work,
@@ -285,6 +300,17 @@ fn keep(shared: &SharedWorkCounters, counters: WorkCounters) {
     }
 }
 
+/// The most datagrams of a stream that receives that wait at once.
+fn buffered(stream: &Stream, mapping: &Mapping) -> u32 {
+    let datagrams_a_pdu = stream.pdu_bytes.div_ceil(stream.packet_bytes);
+    let batch = mapping.params.batch.saturating_mul(datagrams_a_pdu);
+    mapping
+        .buffers
+        .saturating_add(pdus_of_unit(stream) - 1)
+        .saturating_mul(datagrams_a_pdu)
+        .saturating_add(batch.saturating_mul(stream.workahead))
+}
+
 /// How many datagrams a PDU has that Upcall itself makes.
 ///
 /// # Errors
@@ -307,12 +333,10 @@ fn made_datagrams(stream: &Stream) -> Result<u32, String> {
 /// # Errors
 /// The stream's PDU or packet is too small for the sample.
 pub fn sender_plan(stream: &Stream, mapping: &Mapping) -> Result<SenderPlan, String> {
-    let target = match stream.direction {
-        Direction::Receive(address) | Direction::Send(address) => reachable(address),
-    };
+    let (_, address) = stream.direction.parts();
     let pdus_a_unit = pdus_of_unit(stream);
     Ok(SenderPlan {
-        target,
+        target: reachable(address.socket),
         interval: mapping.pdu_interval.saturating_mul(u64::from(pdus_a_unit)),
         burst: pdus_a_unit.saturating_mul(made_datagrams(stream)?),
         pdu_bytes: stream.pdu_bytes,

@@ -1,8 +1,13 @@
-//! UDP streams on kernel sockets, in batches, for use inside handlers.
+//! UDP streams in batches, for use inside handlers: on kernel sockets, or on flows in user space
+//! ([`crate::net::UdpFlow`]).
 //!
 //! A receiver or sender belongs to one handler and moves into its closure. Other threads may read
 //! its counters. Neither ever blocks: a datagram that has not arrived yet comes with the next
-//! period. Both allocate all their memory when they are created.
+//! period. Both allocate all their memory when they are created. On a flow neither makes a system
+//! call.
+
+mod sender;
+mod source;
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::OwnedFd;
@@ -11,18 +16,22 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use upcall_core::time::{Instant, Span};
 use upcall_sys::OsError;
-use upcall_sys::clock::realtime_ahead_ns;
-use upcall_sys::udp::{ReceiveBatch, SendBatch, UdpSocket, receive_buffer_bytes};
+use upcall_sys::udp::{UdpSocket, receive_buffer_bytes};
 
 use crate::clock;
+use crate::net::UdpFlow;
+use source::{Fetched, FlowSource, Held, SocketSource, Source};
 
+pub use sender::Sender;
+pub use source::Datagram;
 pub use upcall_sys::udp::Interface;
 
 /// The counters of one stream. Only its handler writes them, so plain loads and stores suffice. Any
 /// thread may read them. Each value is exact, but the values are not of one moment.
 #[derive(Debug, Default)]
 pub struct StreamCounters {
-    /// Datagrams that a receiver took from the socket, or a sender gave to the kernel.
+    /// Datagrams that a receiver took from the socket or flow, or a sender gave to the kernel or to
+    /// the owner of its flow.
     pub received: Count,
     /// Their payload bytes.
     pub received_bytes: Count,
@@ -33,7 +42,9 @@ pub struct StreamCounters {
     /// Received datagrams that were thrown away: malformed, too long, or part of a frame with a
     /// gap. For a sender, datagrams that the kernel did not take.
     pub dropped_queue: Count,
-    /// Datagrams that the kernel dropped because the socket buffer was full, by its own counter.
+    /// Datagrams that the kernel dropped because the socket buffer was full, by its own counter. 0
+    /// for a flow: the owner of the interface counts what it drops
+    /// ([`FlowCounts`](crate::net::FlowCounts)).
     pub dropped_socket: Count,
     /// Datagrams that had arrived but were not processed when the stream ended.
     pub unread: Count,
@@ -41,7 +52,7 @@ pub struct StreamCounters {
     pub late: Count,
     /// The longest time from arrival to the end of processing, in nanoseconds.
     pub delay_ns_max: Count,
-    /// Errors that the socket reported.
+    /// Errors that the socket reported, or the owner of the flow.
     pub errors: Count,
 }
 
@@ -106,24 +117,6 @@ impl Default for ReceiverOptions {
     }
 }
 
-/// A datagram that was taken from a [`Receiver`]. It lies where the kernel put it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Datagram<'a> {
-    /// The whole payload.
-    pub payload: &'a [u8],
-    /// The sender's address. An IPv6 socket that also receives IPv4 has `::ffff:a.b.c.d` here.
-    pub sender: SocketAddr,
-    /// When the kernel received it (`SO_TIMESTAMPNS`), as a moment of `CLOCK_MONOTONIC`. `None` if
-    /// the kernel gave no time.
-    ///
-    /// The kernel uses the realtime clock. The receiver compares the two clocks once per batch,
-    /// which adds an error below 1 us. If the realtime clock is set between arrival and
-    /// [`Receiver::ready`], the moment is wrong by as much. It is never later than the fetch of the
-    /// batch. A datagram that arrived before any socket of the machine asked for arrival times has
-    /// the time of the fetch.
-    pub arrival: Option<Instant>,
-}
-
 /// The receiving end of a stream.
 ///
 /// ```no_run
@@ -141,15 +134,10 @@ pub struct Datagram<'a> {
 /// ```
 #[derive(Debug)]
 pub struct Receiver {
-    socket: UdpSocket,
-    batch: ReceiveBatch,
-    /// How many datagrams are in `batch`, and how many of them were taken.
+    source: Source,
+    /// How many datagrams the last fetch found, and how many of them were taken.
     held: usize,
     taken: usize,
-    /// How far the realtime clock was ahead of the monotonic one at the last fetch, and the time of
-    /// that fetch.
-    realtime_ahead_ns: u64,
-    fetched_at: Instant,
     /// Datagrams that were taken, and neither processed nor discarded yet.
     pending: u64,
     pending_bytes: u64,
@@ -157,8 +145,6 @@ pub struct Receiver {
     arrival: Option<Instant>,
     delay_max: Span,
     buffer_shortfall: Option<(usize, usize)>,
-    /// The kernel's drop counter when the socket was adopted.
-    dropped_before: u64,
     counters: Arc<StreamCounters>,
 }
 
@@ -175,7 +161,8 @@ impl Receiver {
         let socket = UdpSocket::bind(address)?;
         let asked = options.buffer_bytes();
         let granted = socket.set_receive_buffer(asked)?;
-        Ok(Receiver::new(socket, (asked, granted), options))
+        let source = Source::Socket(SocketSource::new(socket, 0, options.sizes()));
+        Ok(Receiver::new(source, (asked, granted), options))
     }
 
     /// Receives from a socket that the program created, such as a `std::net::UdpSocket`. It may
@@ -208,26 +195,38 @@ impl Receiver {
             granted = socket.set_receive_buffer(asked)?;
         }
         let dropped_before = socket.drops()?;
-        let mut receiver = Receiver::new(socket, (asked, granted), options);
-        receiver.dropped_before = dropped_before;
-        Ok(receiver)
+        let source = Source::Socket(SocketSource::new(socket, dropped_before, options.sizes()));
+        Ok(Receiver::new(source, (asked, granted), options))
     }
 
-    fn new(socket: UdpSocket, buffer: (usize, usize), options: &ReceiverOptions) -> Self {
-        let batch_max = options.batch_max as usize;
+    /// Receives from a flow. Each datagram is copied once, out of the frame that the owner of the
+    /// interface can write. [`ReceiverOptions::buffered`] does not count: the flow has as many
+    /// datagrams as its slots ([`FlowForm`](crate::net::FlowForm)). Nothing that the receiver does
+    /// afterwards makes a system call, but for [`Receiver::join_v4`] and its like, which a flow
+    /// refuses. Allocates all memory for receiving.
+    ///
+    /// ```no_run
+    /// # extern crate upcall_runtime as upcall;
+    /// # use upcall::udp::{Receiver, ReceiverOptions};
+    /// # fn bind() -> upcall::net::UdpFlow { unimplemented!() }
+    /// let mut receiver = Receiver::from_flow(bind(), &ReceiverOptions::default());
+    /// let is_there = receiver.ready();
+    /// ```
+    pub fn from_flow(flow: UdpFlow, options: &ReceiverOptions) -> Self {
+        let source = Source::Flow(Box::new(FlowSource::new(flow, options.sizes())));
+        Receiver::new(source, (0, 0), options)
+    }
+
+    fn new(source: Source, buffer: (usize, usize), options: &ReceiverOptions) -> Self {
         Receiver {
-            socket,
-            batch: ReceiveBatch::new(batch_max, options.datagram_bytes_max as usize),
+            source,
             held: 0,
             taken: 0,
-            realtime_ahead_ns: 0,
-            fetched_at: clock::now(),
             pending: 0,
             pending_bytes: 0,
             arrival: None,
             delay_max: options.delay_max,
             buffer_shortfall: (buffer.1 < buffer.0).then_some(buffer),
-            dropped_before: 0,
             counters: Arc::default(),
         }
     }
@@ -245,18 +244,19 @@ impl Receiver {
     /// # Errors
     /// `ENODEV`: there is no such interface, or no route to the group. `EINVAL`: `group` is not a
     /// multicast address. `EADDRINUSE`: already joined. `ENOBUFS`: too many groups. `ENOPROTOOPT`:
-    /// an IPv6 socket.
+    /// an IPv6 socket. `EOPNOTSUPP`: a flow, which is in the group of its address from the start.
     pub fn join_v4(&self, group: Ipv4Addr, interface: Interface) -> Result<(), OsError> {
-        self.socket.join_v4(group, interface)
+        self.source.socket("join")?.join_v4(group, interface)
     }
 
     /// Leaves an IPv4 multicast group. Datagrams that have arrived by then are still received. One
     /// system call.
     ///
     /// # Errors
-    /// `EADDRNOTAVAIL`: not joined there. `ENODEV`: there is no such interface.
+    /// `EADDRNOTAVAIL`: not joined there. `ENODEV`: there is no such interface. `EOPNOTSUPP`: a
+    /// flow.
     pub fn leave_v4(&self, group: Ipv4Addr, interface: Interface) -> Result<(), OsError> {
-        self.socket.leave_v4(group, interface)
+        self.source.socket("leave")?.leave_v4(group, interface)
     }
 
     /// Joins an IPv6 multicast group on the interface with this index, until it is left or the
@@ -266,16 +266,16 @@ impl Receiver {
     /// # Errors
     /// As [`Receiver::join_v4`]; `ENOPROTOOPT`: an IPv4 socket.
     pub fn join_v6(&self, group: Ipv6Addr, interface: u32) -> Result<(), OsError> {
-        self.socket.join_v6(group, interface)
+        self.source.socket("join")?.join_v6(group, interface)
     }
 
     /// Leaves an IPv6 multicast group. Datagrams that have arrived by then are still received. One
     /// system call.
     ///
     /// # Errors
-    /// `EADDRNOTAVAIL`: not joined there.
+    /// `EADDRNOTAVAIL`: not joined there. `EOPNOTSUPP`: a flow.
     pub fn leave_v6(&self, group: Ipv6Addr, interface: u32) -> Result<(), OsError> {
-        self.socket.leave_v6(group, interface)
+        self.source.socket("leave")?.leave_v6(group, interface)
     }
 
     /// The local address, with the port that the system chose if none was named.
@@ -283,7 +283,7 @@ impl Receiver {
     /// # Errors
     /// The error of the system.
     pub fn local_address(&self) -> Result<SocketAddr, OsError> {
-        self.socket.local_addr()
+        self.source.local_address()
     }
 
     /// The counters, for other threads to read.
@@ -292,13 +292,13 @@ impl Receiver {
     }
 
     /// The kernel memory that was asked for and granted, in bytes, if less was granted. The kernel
-    /// may then drop part of a burst that was planned for.
+    /// may then drop part of a burst that was planned for. `None` for a flow.
     pub fn buffer_shortfall(&self) -> Option<(usize, usize)> {
         self.buffer_shortfall
     }
 
-    /// Whether there is a datagram to take. If the receiver holds none, it fetches a batch from the
-    /// kernel with one system call that does not block.
+    /// Whether there is a datagram to take. If the receiver holds none, it fetches a batch: from
+    /// the kernel with one system call that does not block, from a flow without one.
     pub fn ready(&mut self) -> bool {
         self.taken < self.held || self.fetch()
     }
@@ -313,11 +313,7 @@ impl Receiver {
         if self.taken == self.held {
             return None;
         }
-        let datagram = self.batch.datagram(self.taken);
-        let arrival = datagram
-            .arrival_realtime_ns
-            .map(|at_ns| monotonic(at_ns, self.realtime_ahead_ns, self.fetched_at));
-        Some(Datagram { payload: datagram.payload, sender: datagram.sender, arrival })
+        Some(self.source.held(self.taken).datagram)
     }
 
     /// The datagram that was taken last logically arrived at `at`, if that is later than its
@@ -334,19 +330,16 @@ impl Receiver {
         if self.taken == self.held {
             return None;
         }
-        let datagram = self.batch.datagram(self.taken);
+        let Held { datagram, truncated } = self.source.held(self.taken);
         self.taken += 1;
-        if datagram.truncated {
+        if truncated {
             self.counters.dropped_queue.add(1);
             return None;
         }
         self.pending += 1;
         self.pending_bytes += datagram.payload.len() as u64;
-        let (ahead_ns, fetched_at) = (self.realtime_ahead_ns, self.fetched_at);
-        let arrival =
-            datagram.arrival_realtime_ns.map(|at_ns| monotonic(at_ns, ahead_ns, fetched_at));
-        self.arrival = arrival.or(self.arrival);
-        Some(Datagram { payload: datagram.payload, sender: datagram.sender, arrival })
+        self.arrival = datagram.arrival.or(self.arrival);
+        Some(datagram)
     }
 
     /// Counts the datagrams that were taken since the last call as one processed PDU. Its delay
@@ -372,38 +365,27 @@ impl Receiver {
 
     fn fetch(&mut self) -> bool {
         self.taken = 0;
-        self.held = match self.batch.receive(&self.socket) {
-            Ok(held) => held,
-            Err(_) => {
-                self.counters.errors.add(1);
-                0
-            }
-        };
-        if self.held > 0 {
-            self.realtime_ahead_ns = realtime_ahead_ns();
-            self.fetched_at = clock::now();
-        }
-        let bytes: usize = (0..self.held).map(|at| self.batch.datagram(at).payload.len()).sum();
-        self.counters.received.add(self.held as u64);
+        let Fetched { held, errors } = self.source.fetch();
+        self.held = held;
+        let payload_bytes = |at| self.source.held(at).datagram.payload.len();
+        let bytes: usize = (0..held).map(payload_bytes).sum();
+        self.counters.errors.add(errors);
+        self.counters.received.add(held as u64);
         self.counters.received_bytes.add(bytes as u64);
-        self.note_drops(self.batch.socket_drops());
-        self.held > 0
+        self.counters.dropped_socket.raise_to(self.source.drops());
+        held > 0
     }
-
-    fn note_drops(&self, drops: u64) {
-        self.counters.dropped_socket.raise_to(drops.saturating_sub(self.dropped_before));
-    }
-}
-
-/// A moment of the realtime clock, not after the fetch.
-fn monotonic(at_ns: u64, realtime_ahead_ns: u64, fetched_at: Instant) -> Instant {
-    Instant::from_nanos(at_ns.wrapping_sub(realtime_ahead_ns)).min(fetched_at)
 }
 
 impl ReceiverOptions {
     /// The size of a receive buffer for `buffered` datagrams, as the kernel counts it.
     fn buffer_bytes(&self) -> usize {
         receive_buffer_bytes(self.buffered as usize, self.datagram_bytes_max as usize)
+    }
+
+    /// The most datagrams of a fetch, and the most bytes of each.
+    fn sizes(&self) -> (usize, usize) {
+        (self.batch_max as usize, self.datagram_bytes_max as usize)
     }
 }
 
@@ -421,68 +403,6 @@ impl Drop for Receiver {
             unread += self.held as u64;
         }
         self.counters.unread.add(unread);
-        if let Ok(drops) = self.socket.drops() {
-            self.note_drops(drops);
-        }
-    }
-}
-
-/// Sends UDP datagrams from a handler, in batches. [`Sender::send`] adds one to the batch, and
-/// [`Sender::flush`] gives the batch to the kernel.
-#[derive(Debug)]
-pub struct Sender {
-    socket: UdpSocket,
-    batch: SendBatch,
-    counters: Arc<StreamCounters>,
-}
-
-impl Sender {
-    /// Sends to `address` from a port that the system chooses. Up to `batch_max` datagrams of up to
-    /// `datagram_bytes` wait for one system call.
-    ///
-    /// # Errors
-    /// The error of the system, with the operation.
-    pub fn connect(
-        address: SocketAddr,
-        batch_max: u32,
-        datagram_bytes: u32,
-    ) -> Result<Self, OsError> {
-        let any: SocketAddr = if address.is_ipv4() {
-            (Ipv4Addr::UNSPECIFIED, 0).into()
-        } else {
-            (Ipv6Addr::UNSPECIFIED, 0).into()
-        };
-        let socket = UdpSocket::bind(any)?;
-        socket.connect(address)?;
-        let batch = SendBatch::new(batch_max.max(1) as usize, datagram_bytes as usize);
-        Ok(Sender { socket, batch, counters: Arc::default() })
-    }
-
-    /// The counters, for other threads to read.
-    pub fn counters(&self) -> Arc<StreamCounters> {
-        self.counters.clone()
-    }
-
-    /// Adds a datagram to the batch. Flushes first if the batch is full. A datagram that does not
-    /// fit even then is dropped and counted.
-    pub fn send(&mut self, payload: &[u8]) {
-        if self.batch.push(payload).is_err() {
-            self.flush();
-            if self.batch.push(payload).is_err() {
-                self.counters.dropped_queue.add(1);
-                return;
-            }
-        }
-        self.counters.processed.add(1);
-        self.counters.processed_bytes.add(payload.len() as u64);
-    }
-
-    /// Gives the batch to the kernel, with one system call that does not block. Datagrams that the
-    /// kernel does not take stay for the next time.
-    pub fn flush(&mut self) {
-        match self.batch.flush(&self.socket) {
-            Ok(sent) => self.counters.received.add(sent as u64),
-            Err(_) => self.counters.errors.add(1),
-        }
+        self.counters.dropped_socket.raise_to(self.source.drops_now());
     }
 }

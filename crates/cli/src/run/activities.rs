@@ -1,6 +1,7 @@
 //! The activities of this process: all of a plan, or those of one domain.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 
 use upcall::activity::Window;
@@ -14,7 +15,7 @@ use crate::exit::Failure;
 use crate::measured::{ActivityResults, Progress, StreamCounts};
 use crate::output::{Offence, Promise};
 use crate::plan::Planned;
-use crate::spec::{Direction, Spec};
+use crate::spec::Spec;
 use crate::stream::{Endpoint, SharedWorkCounters};
 use crate::{outcome, output};
 
@@ -74,18 +75,25 @@ impl Windows {
     }
 }
 
-/// Binds the socket of a stream; returns `None` for a task.
+/// Binds the socket of a stream, or opens its flow at the daemon with the socket `daemon`; returns
+/// `None` for a task.
 ///
 /// # Errors
-/// The address is taken or does not belong to this machine. The error names its place in the spec.
-pub fn bind(spec: &Spec, planned: &Planned<'_>) -> Result<Option<Endpoint>, Failure> {
+/// The address is taken or does not belong to this machine, or the daemon refused the flow. The
+/// error names its place in the spec.
+pub fn bind(
+    spec: &Spec,
+    planned: &Planned<'_>,
+    daemon: Option<&Path>,
+) -> Result<Option<Endpoint>, Failure> {
     let Some((stream, mapping)) = planned.stream() else { return Ok(None) };
-    Endpoint::open(stream, mapping).map(Some).map_err(|error| {
-        let key = match stream.direction {
-            Direction::Receive(_) => "receive",
-            Direction::Send(_) => "send",
+    Endpoint::open(stream, mapping, daemon).map(Some).map_err(|error| {
+        let (key, address) = stream.direction.parts();
+        let expected = match address.interface {
+            None => "a free address of this machine",
+            Some(_) => "a free address of an interface of the daemon",
         };
-        let (found, expected) = (error.to_string(), "a free address of this machine");
+        let found = error.to_string();
         Failure::new(spec.source.error_in(&stream.place, key, &found, expected)).because(error)
     })
 }

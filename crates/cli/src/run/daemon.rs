@@ -5,6 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
+use upcall::Mode;
 use upcall::status::StatusError;
 
 use super::promises;
@@ -92,15 +93,43 @@ pub fn ensure(spec: &Spec, plan: &Plan<'_>) -> Result<(PathBuf, Option<OwnDaemon
         Found::Apart(failure) => return Err(failure),
         Found::Nothing => {}
     }
+    start(spec, plan)
+}
+
+/// The socket of the daemon that has the interfaces of a run, and the daemon if the run started it.
+/// `None`: no stream needs one. In the baseline modes it schedules nothing, so any daemon will do.
+///
+/// # Errors
+/// As [`ensure`].
+pub fn for_flows(
+    spec: &Spec,
+    plan: &Plan<'_>,
+    mode: Mode,
+) -> Result<Option<(PathBuf, Option<OwnDaemon>)>, Failure> {
+    if spec.interfaces().is_empty() {
+        return Ok(None);
+    }
+    if mode == Mode::Upcall {
+        return ensure(spec, plan).map(Some);
+    }
+    let running = upcall::daemon_socket().map_err(Failure::of_error)?;
+    match answers(&running)? {
+        true => Ok(Some((running, None))),
+        false => start(spec, plan).map(Some),
+    }
+}
+
+/// Starts a daemon for the plan. The second part is `None` if another program started one first.
+fn start(spec: &Spec, plan: &Plan<'_>) -> Result<(PathBuf, Option<OwnDaemon>), Failure> {
     // The daemon takes the lock. A process that holds it already is named here.
     drop(promises::lock(plan, &plan.platform.cpus, false)?);
     let socket = upcall::own_daemon_socket().map_err(Failure::of_error)?;
-    let own = own_daemon::start(&socket, &arguments(plan))?;
+    let own = own_daemon::start(&socket, &arguments(spec, plan))?;
     Ok((socket, own))
 }
 
-/// The options of a daemon with the platform of `plan`.
-fn arguments(plan: &Plan<'_>) -> Vec<String> {
+/// The options of a daemon with the platform of `plan`, and the interfaces of `spec`.
+fn arguments(spec: &Spec, plan: &Plan<'_>) -> Vec<String> {
     let platform = &plan.platform;
     let cpus: Vec<String> = platform.cpus.iter().map(ToString::to_string).collect();
     let limit_ppm = platform.cpu_limit.ppm();
@@ -113,6 +142,8 @@ fn arguments(plan: &Plan<'_>) -> Vec<String> {
     ];
     let quantum = plan.discipline.time_quantum;
     let quantum = quantum.map(|quantum| ("--time-quantum", format!("{}ns", quantum.as_nanos())));
-    let all = options.into_iter().chain(quantum);
+    let interfaces = Some(spec.interfaces().join(",")).filter(|names| !names.is_empty());
+    let interfaces = interfaces.map(|names| ("--interfaces", names));
+    let all = options.into_iter().chain(quantum).chain(interfaces);
     all.flat_map(|(name, value)| [name.to_owned(), value]).collect()
 }

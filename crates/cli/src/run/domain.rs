@@ -104,7 +104,7 @@ fn run(messages: &Receiver<ParentMessage>) -> Result<(), End> {
     send(&ChildMessage::Done(Box::new(part)))
 }
 
-/// Binds the sockets of the domain's streams, and reports that the process is ready. Returns the
+/// Binds the sockets of the domain's streams, opens their flows, and reports that the process is ready. Returns the
 /// endpoint of each activity of the domain; a task has none.
 fn bind_all(
     setup: &Setup,
@@ -115,7 +115,7 @@ fn bind_all(
     let mut notices = Vec::new();
     for (activity, planned) in plan.iter().enumerate() {
         if planned.domain() == setup.domain {
-            let endpoint = bind(spec, planned)?;
+            let endpoint = bind(spec, planned, setup.flows.as_deref())?;
             notices.extend(shortfall(planned, endpoint.as_ref()));
             endpoints.insert(activity, endpoint);
         }

@@ -1,5 +1,6 @@
 //! Runs a whole plan in this process.
 
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -8,6 +9,7 @@ use upcall::{BusyLimit, Config, MemoryLock, Mode, Runtime, clock};
 use upcall_cli::standard_error::say;
 
 use super::activities::{Activities, bind, shortfall};
+use super::daemon;
 use super::load::Load;
 use super::notices::{RunNotice, say_class};
 use super::promises;
@@ -37,7 +39,14 @@ pub fn run(
     let has_lock = options.mode == Mode::Upcall;
     let lock = || promises::lock(plan, &used_cpus(plan), options.soft);
     let _locks = has_lock.then(lock).transpose()?;
-    let (mut activities, mut notices, opened) = set_up(spec, plan, options, trace.is_some())?;
+    // Dropped after the activities, whose flows the daemon has.
+    let mut daemon = daemon::for_flows(spec, plan, options.mode)?;
+    let socket = daemon.as_ref().map(|(socket, _)| socket.as_path());
+    let (mut activities, mut notices, opened) =
+        set_up(spec, plan, options, trace.is_some(), socket)?;
+    if let Some((_, Some(own))) = &mut daemon {
+        own.mark_attached();
+    }
     let mut load = Load::start(spec, plan, &used_cpus(plan))?;
 
     let _limit = busy_limit(plan, options.mode);
@@ -102,16 +111,17 @@ fn busy_limit(plan: &Plan<'_>, mode: Mode) -> Option<BusyLimit> {
     limit.and_then(Result::ok)
 }
 
-/// Binds the sockets, starts the runtime and creates the activities, suspended. Returns also the
+/// Binds the sockets, opens flows at the daemon with the socket `flows`, starts the runtime and creates the activities, suspended. Returns also the
 /// notices about the plan, and the time just before the runtime started.
 fn set_up(
     spec: &Spec,
     plan: &Plan<'_>,
     options: RunOptions,
     is_traced: bool,
+    flows: Option<&Path>,
 ) -> Result<(Activities, Vec<RunNotice>, Instant), Failure> {
-    let endpoints =
-        plan.activities.iter().map(|each| bind(spec, each)).collect::<Result<Vec<_>, _>>()?;
+    let endpoints = plan.activities.iter().map(|each| bind(spec, each, flows));
+    let endpoints = endpoints.collect::<Result<Vec<_>, _>>()?;
     let opened = clock::now();
     let runtime = start_runtime(plan, options, is_traced)?;
     let mut notices: Vec<RunNotice> =

@@ -4,7 +4,7 @@
 //! ```text
 //!   parent                                child
 //!   Setup        ------------------->
-//!                <-------------------     Ready: its sockets are bound
+//!                <-------------------     Ready: its sockets are bound, its flows open
 //!   Start        ------------------->
 //!                <-------------------     Started: attached to the daemon, if there is one
 //!   Create       ------------------->     for each of its activities, in the plan's order
@@ -66,6 +66,8 @@ pub struct Setup {
     pub domain: String,
     /// The name of the process at the daemon.
     pub daemon_name: String,
+    /// The socket of the daemon of the flows, if streams have some.
+    pub flows: Option<PathBuf>,
     pub mode: String,
     pub soft: bool,
     /// Activities of the spec that do not run.

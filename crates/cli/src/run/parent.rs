@@ -6,6 +6,8 @@
 //!   one by one in the order of the file --> (5) run --> (6) senders stopped, drained, merged
 //! ```
 //!
+//! With flows, step (2) is the first one, in the baseline modes too: the daemon has the interfaces.
+//!
 //! Until step (5) a process that fails ends the whole run. From then on a failure costs only that
 //! process's results, and the run is reported as broken. The daemon ranks equal activities in the
 //! order of admission. Step (4) therefore lets the activity that comes first in the file win a tie.
@@ -74,13 +76,18 @@ pub fn run(
 ) -> Result<output::Run, Failure> {
     // Dropped after the processes: the daemon ends when the last of them has gone.
     let (mut socket, mut own) = (None, None);
-    let mut parent = Parent::start(spec, plan, options, files)?;
-    if options.mode == Mode::Upcall {
+    // Flows are opened with the sockets, so their daemon is there before.
+    if let Some((found, started)) = daemon::for_flows(spec, plan, options.mode)? {
+        (socket, own) = (Some(found), started);
+    }
+    let mut parent = Parent::start(spec, plan, options, files, socket.as_deref())?;
+    if options.mode == Mode::Upcall && socket.is_none() {
         let (found, started) = daemon::ensure(spec, plan)?;
         (socket, own) = (Some(found), started);
     }
     parent.own_daemon = own.is_some();
-    let cpus = parent.start_runtimes(socket.as_deref(), spec, || {
+    let attach = socket.as_deref().filter(|_| options.mode == Mode::Upcall);
+    let cpus = parent.start_runtimes(attach, spec, || {
         if let Some(own) = &mut own {
             own.mark_attached();
         }
@@ -124,12 +131,14 @@ pub fn run(
 }
 
 impl<'p, 's> Parent<'p, 's> {
-    /// Starts a process for each domain. Each process binds its sockets.
+    /// Starts a process for each domain. Each process binds its sockets, and opens its flows at the
+    /// daemon with the socket `flows`.
     fn start(
         spec: &Spec,
         plan: &'p Plan<'s>,
         options: RunOptions,
         (log, trace): (&'p mut Option<JobLog>, &'p mut Option<TraceFile>),
+        flows: Option<&Path>,
     ) -> Result<Self, Failure> {
         let domains = plan.domains();
         let owner = |planned: &Planned<'_>| {
@@ -142,6 +151,7 @@ impl<'p, 's> Parent<'p, 's> {
             process.send(&ParentMessage::Setup(Box::new(Setup {
                 log: log.is_some(),
                 traced: trace.is_some().then_some(number),
+                flows: flows.map(Path::to_owned),
                 ..setup(spec, plan, domain, options)
             })));
             processes.push(process);
@@ -411,7 +421,7 @@ fn real_time(mode: Mode, own_daemon: bool) -> Option<upcall::RealTime> {
     }
 }
 
-/// The setup of a child that writes no log and no trace.
+/// The setup of a child that writes no log and no trace, and has no flows.
 fn setup(spec: &Spec, plan: &Plan<'_>, domain: &str, options: RunOptions) -> Setup {
     let costs = plan.activities.iter().map(|planned| planned.params.pdu_cost.as_nanos());
     let responses = plan.activities.iter().map(|planned| planned.response_max);
@@ -421,6 +431,7 @@ fn setup(spec: &Spec, plan: &Plan<'_>, domain: &str, options: RunOptions) -> Set
         text: spec.source.text().to_owned(),
         domain: domain.to_owned(),
         daemon_name: daemon_name(spec, domain),
+        flows: None,
         mode: options.mode.name().to_owned(),
         soft: options.soft,
         left_out: plan.left_out.iter().map(|refusal| refusal.name.clone()).collect(),

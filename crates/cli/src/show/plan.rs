@@ -3,7 +3,7 @@
 use comfy_table::{CellAlignment, Table};
 
 use super::{bits_a_second, or_dash, span, table};
-use crate::output::{Plan, Test};
+use crate::output::{PacketQuota, Plan, PlannedActivity, Test};
 
 /// The plan: activities, tests and refusals.
 pub fn plan(plan: &Plan) -> String {
@@ -12,6 +12,7 @@ pub fn plan(plan: &Plan) -> String {
     if plan.activities.iter().any(|activity| activity.cost_measured) {
         text += "* measured on a built-in sample, since the spec declares none\n";
     }
+    text += &ends(plan);
     text += &format!("\n{tests}\n\n");
     for cpu in &plan.cpus {
         text += &format!(
@@ -33,6 +34,22 @@ pub fn plan(plan: &Plan) -> String {
         }
     }
     text
+}
+
+/// A line for each stream whose packets are processed in user space.
+fn ends(plan: &Plan) -> String {
+    let line = |activity: &PlannedActivity| {
+        let (verb, address) = match (&activity.receive, &activity.send) {
+            (Some(address), _) => ("receives at", address),
+            (None, address) => ("sends to", address.as_ref()?),
+        };
+        let limit = activity.packet_quota.as_ref().map(|PacketQuota { interval_ns, depth }| {
+            format!(", at most a packet each {} and {depth} ahead", span(*interval_ns))
+        });
+        let limit = limit.unwrap_or_default();
+        address.starts_with("xdp:").then(|| format!("{} {verb} {address}{limit}\n", activity.name))
+    };
+    plan.activities.iter().filter_map(line).collect()
 }
 
 /// Names of the admitted activities.

@@ -4,8 +4,8 @@ use comfy_table::Table;
 
 use super::{compare, comparison, plan, run};
 use crate::output::{
-    Activity, Background, Cost, Cpu, Dropped, Machine, Offence, Percentiles, Plan, PlannedActivity,
-    Platform, Range, Refusal, Run, Stream, Switches, Test,
+    Activity, Background, Cost, Cpu, Dropped, Machine, Offence, PacketQuota, Percentiles, Plan,
+    PlannedActivity, Platform, Range, Refusal, Run, Stream, Switches, Test,
 };
 
 const PAGE: &str = include_str!("../../../../docs/screens.md");
@@ -394,6 +394,9 @@ fn planned(tests: Vec<Test>, refusals: Vec<Refusal>) -> Plan {
         delay_ns_max: None,
         group: None,
         same_cpu_as: None,
+        receive: Some("udp://127.0.0.1:5004".into()),
+        send: None,
+        packet_quota: None,
     };
     Plan {
         admitted: refusals.iter().all(|refusal| refusal.optional),
@@ -421,6 +424,29 @@ fn only_a_deciding_test_is_shown_as_failed() {
     assert_eq!(text.matches("FAILS, decides").count(), 1, "{text}");
     assert!(!text.contains("no answer") && !text.contains("\nadmitted"), "{text}");
     assert!(text.contains("REFUSED guest: no room\n"), "{text}");
+}
+
+/// The kernel's UDP needs no line.
+#[test]
+fn an_address_on_an_interface_is_shown_with_its_limit() {
+    let mut ends = planned(Vec::new(), Vec::new());
+    assert!(!plan(&ends).contains("://"));
+    let video = ends.activities[0].clone();
+    ends.activities.extend([
+        PlannedActivity {
+            receive: Some("xdp://eth1/10.0.0.2:5004".into()),
+            packet_quota: Some(PacketQuota { interval_ns: 10_000_000, depth: 3 }),
+            ..video.clone()
+        },
+        PlannedActivity { receive: None, send: Some("xdp://eth1/10.0.0.1:5006".into()), ..video },
+    ]);
+    let text = plan(&ends);
+    let limit = "at most a packet each 10.00 ms and 3 ahead";
+    assert!(
+        text.contains(&format!("video receives at xdp://eth1/10.0.0.2:5004, {limit}\n")),
+        "{text}"
+    );
+    assert!(text.contains("\nvideo sends to xdp://eth1/10.0.0.1:5006\n"), "{text}");
 }
 
 /// The word `admitted` alone, above REFUSED, would read as a contradiction.

@@ -7,6 +7,7 @@ use super::group::Group;
 use super::source::{Place, Source};
 use super::stream::Stream;
 use super::task::Task;
+use std::collections::BTreeSet;
 use std::ops::Range;
 use upcall::discipline::Discipline;
 use upcall::time::Span;
@@ -75,6 +76,14 @@ impl Spec {
     pub fn leave_out(&mut self, names: &[String]) {
         self.streams.retain(|stream| !names.contains(&stream.name));
         self.tasks.retain(|task| !names.contains(&task.name));
+    }
+
+    /// The interfaces whose packets are processed in user space, each once. O(n log n), allocates.
+    pub fn interfaces(&self) -> Vec<&str> {
+        let addresses = self.streams.iter().map(|stream| stream.direction.parts().1);
+        let all: BTreeSet<&str> =
+            addresses.filter_map(|address| address.interface.as_deref()).collect();
+        all.into_iter().collect()
     }
 
     /// Streams and tasks in the order of admission. Required ones come first, so that an optional

@@ -237,7 +237,7 @@ impl Seen {
             && let Some(DeValue::String(text)) = table.value("receive").map(|value| value.get_ref())
             && let Ok(address) = parse_endpoint(text)
         {
-            self.receivers.push((place.of("receive"), place.owner.clone(), address));
+            self.receivers.push((place.of("receive"), place.owner.clone(), address.socket));
         }
     }
 

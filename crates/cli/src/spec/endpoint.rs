@@ -1,4 +1,4 @@
-//! The address of a stream's packets: `udp://127.0.0.1:5004`.
+//! The address of a stream's packets: `udp://127.0.0.1:5004`, or `xdp://eth1/10.0.0.2:5004`.
 //!
 //! The host is an IP literal or `localhost`. No name server is asked: its answer could change
 //! between admission and the next run.
@@ -6,12 +6,36 @@
 use core::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
+/// Longest name of an interface in bytes: `IFNAMSIZ` of linux/if.h without the end.
+const INTERFACE_BYTES_MAX: usize = 15;
+
+/// Where the packets of a stream go, and what processes them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Address {
+    /// The address and port.
+    pub socket: SocketAddr,
+    /// `xdp://`: the interface whose packets are processed in user space. `None`: the kernel's UDP.
+    pub interface: Option<String>,
+}
+
+impl fmt::Display for Address {
+    /// As in the file.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.interface {
+            None => write!(f, "udp://{}", self.socket),
+            Some(interface) => write!(f, "xdp://{interface}/{}", self.socket),
+        }
+    }
+}
+
 /// Why a text is not the address of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum EndpointError {
-    /// It does not start with `udp://`.
+    /// It starts neither with `udp://` nor with `xdp://`.
     Scheme,
+    /// After `xdp://` there is no name of an interface and a slash.
+    Interface,
     /// The host is neither an IP address nor `localhost`.
     Host,
     /// An IPv6 address has no brackets.
@@ -20,12 +44,32 @@ pub enum EndpointError {
     Port,
 }
 
-/// Parses `udp://host:port`. `localhost` is 127.0.0.1.
+/// Parses `udp://host:port` or `xdp://interface/host:port`. `localhost` is 127.0.0.1.
 ///
 /// # Errors
 /// See [`EndpointError`].
-pub fn parse_endpoint(text: &str) -> Result<SocketAddr, EndpointError> {
-    let rest = text.strip_prefix("udp://").ok_or(EndpointError::Scheme)?;
+pub fn parse_endpoint(text: &str) -> Result<Address, EndpointError> {
+    if let Some(rest) = text.strip_prefix("udp://") {
+        return Ok(Address { socket: parse_socket(rest)?, interface: None });
+    }
+    let rest = text.strip_prefix("xdp://").ok_or(EndpointError::Scheme)?;
+    let (name, rest) = rest.split_once('/').ok_or(EndpointError::Interface)?;
+    if !is_interface_name(name) {
+        return Err(EndpointError::Interface);
+    }
+    Ok(Address { socket: parse_socket(rest)?, interface: Some(name.to_owned()) })
+}
+
+/// Whether the kernel takes such a name.
+fn is_interface_name(name: &str) -> bool {
+    let is_valid = |byte: u8| byte.is_ascii_graphic() && byte != b':' && byte != b'/';
+    !matches!(name, "" | "." | "..")
+        && name.len() <= INTERFACE_BYTES_MAX
+        && name.bytes().all(is_valid)
+}
+
+/// Parses `host:port`.
+fn parse_socket(rest: &str) -> Result<SocketAddr, EndpointError> {
     if let Some(rest) = rest.strip_prefix('[') {
         let (host, rest) = rest.split_once(']').ok_or(EndpointError::Brackets)?;
         let host = host.parse().map(IpAddr::V6).map_err(|_| EndpointError::Host)?;
@@ -68,6 +112,9 @@ impl EndpointError {
     pub const fn expected(self) -> &'static str {
         match self {
             EndpointError::Scheme => "an address such as \"udp://127.0.0.1:5004\"",
+            EndpointError::Interface => {
+                "an interface and an address such as \"xdp://eth1/10.0.0.2:5004\""
+            }
             EndpointError::Host => "an IP address or localhost (no other names are looked up)",
             EndpointError::Brackets => "an IPv6 address in brackets such as \"udp://[::1]:5004\"",
             EndpointError::Port => "a port from 1 to 65535 such as \"udp://127.0.0.1:5004\"",
@@ -96,18 +143,48 @@ mod tests {
             ("udp://239.1.2.3:5004", "239.1.2.3:5004"),
             ("udp://[::1]:5004", "[::1]:5004"),
         ] {
-            assert_eq!(parse_endpoint(text), Ok(address.parse().unwrap()), "{text}");
+            let socket = address.parse().unwrap();
+            assert_eq!(parse_endpoint(text), Ok(Address { socket, interface: None }), "{text}");
+        }
+    }
+
+    #[test]
+    fn an_interface_stands_before_its_address() {
+        for (text, interface, address) in [
+            ("xdp://eth1/10.0.0.2:5004", "eth1", "10.0.0.2:5004"),
+            ("xdp://veth-r/0.0.0.0:1", "veth-r", "0.0.0.0:1"),
+            ("xdp://enp3s0.100@if7/[fe80::1]:5004", "enp3s0.100@if7", "[fe80::1]:5004"),
+            ("xdp://lo/localhost:5004", "lo", "127.0.0.1:5004"),
+        ] {
+            let interface = Some(interface.to_owned());
+            let address = Address { socket: address.parse().unwrap(), interface };
+            assert_eq!(parse_endpoint(text).as_ref(), Ok(&address), "{text}");
+            assert_eq!(parse_endpoint(&address.to_string()), Ok(address));
         }
     }
 
     #[test]
     fn each_invalid_part_is_named() {
-        use EndpointError::{Brackets, Host, Port, Scheme};
+        use EndpointError::{Brackets, Host, Interface, Port, Scheme};
         for (text, error) in [
             ("", Scheme),
             ("127.0.0.1:5004", Scheme),
             ("tcp://127.0.0.1:5004", Scheme),
             ("UDP://127.0.0.1:5004", Scheme),
+            ("xdp:/eth1/10.0.0.2:5004", Scheme),
+            ("xdp://", Interface),
+            ("xdp://10.0.0.2:5004", Interface),
+            ("xdp:///10.0.0.2:5004", Interface),
+            ("xdp://../10.0.0.2:5004", Interface),
+            ("xdp://eth 1/10.0.0.2:5004", Interface),
+            ("xdp://eth:1/10.0.0.2:5004", Interface),
+            ("xdp://a-name-with-16-b/10.0.0.2:5004", Interface),
+            ("xdp://eth1/", Host),
+            ("xdp://eth1/10.0.0.2", Port),
+            ("xdp://eth1/10.0.0.2:5004/", Port),
+            ("xdp://eth1/fe80::1:5004", Brackets),
+            ("xdp://eth1/eth2/10.0.0.2:5004", Host),
+            ("udp://eth1/10.0.0.2:5004", Host),
             ("udp://", Host),
             ("udp://:5004", Host),
             ("udp://example.org:5004", Host),

@@ -4,12 +4,11 @@
 //! ([`upcall::qos::map`]) checks its numbers against each other, and `document` checks streams
 //! against each other.
 
-use super::endpoint::parse_endpoint;
+use super::endpoint::{Address, parse_endpoint};
 use super::source::Place;
 use super::table::{Alternatives, Table};
 use super::task::BACKLOGS;
 use super::units::Quantity;
-use std::net::SocketAddr;
 use upcall::activity::{BATCH_MAX, Backlog};
 use upcall::qos::{Class, Flow, Rate, StreamSpec};
 use upcall::time::Span;
@@ -63,12 +62,22 @@ pub struct Stream {
 }
 
 /// The direction of packets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// They arrive at this local address.
-    Receive(SocketAddr),
+    Receive(Address),
     /// They leave for this address.
-    Send(SocketAddr),
+    Send(Address),
+}
+
+impl Direction {
+    /// The key of the file, and the address.
+    pub fn parts(&self) -> (&'static str, &Address) {
+        match self {
+            Direction::Receive(address) => ("receive", address),
+            Direction::Send(address) => ("send", address),
+        }
+    }
 }
 
 impl Stream {
@@ -157,8 +166,8 @@ pub(super) fn read_stream(table: &mut Table<'_, '_>) -> Option<Stream> {
     let packet = read_packet(table, pdu, work);
     let cost = table.duration("cost", Span::from_nanos(1));
     let direction = read_direction(table);
-    let embedded_source = read_source(table, direction);
-    let workahead = read_workahead(table, direction);
+    let embedded_source = read_source(table, direction.as_ref());
+    let workahead = read_workahead(table, direction.as_ref());
     let backlog = table.choice("backlog", BACKLOGS);
     let domain = table.name("domain");
     let same_cpu_as = table.name("same_cpu_as");
@@ -304,7 +313,7 @@ fn read_direction(table: &mut Table<'_, '_>) -> Option<Direction> {
     let key = *DIRECTIONS.get(table.one_of(DIRECTIONS)?)?.first()?;
     match parse_endpoint(table.string(key, "an address such as \"udp://127.0.0.1:5004\"")?) {
         Ok(address) if key == "receive" => Some(Direction::Receive(address)),
-        Ok(address) if address.ip().is_unspecified() => {
+        Ok(address) if address.socket.ip().is_unspecified() => {
             table.refuse_value(key, "the address of a receiver");
             None
         }
@@ -317,14 +326,19 @@ fn read_direction(table: &mut Table<'_, '_>) -> Option<Direction> {
 }
 
 /// `source`: whether Upcall itself sends, which it does on loopback only.
-fn read_source(table: &mut Table<'_, '_>, direction: Option<Direction>) -> bool {
+fn read_source(table: &mut Table<'_, '_>, direction: Option<&Direction>) -> bool {
     let embedded = table.choice("source", &[("embedded", ())]).is_some();
     match direction {
         Some(Direction::Send(_)) if embedded => {
             table.refuse("source", "beside send", "only beside receive");
         }
-        Some(Direction::Receive(address)) if embedded && !address.ip().is_loopback() => {
-            let found = format!("\"embedded\" with receive at {}", address.ip());
+        Some(Direction::Receive(Address { interface: Some(_), .. })) if embedded => {
+            table.refuse("source", "beside receive at xdp://", "only beside receive at udp://");
+        }
+        Some(Direction::Receive(Address { socket, .. }))
+            if embedded && !socket.ip().is_loopback() =>
+        {
+            let found = format!("\"embedded\" with receive at {}", socket.ip());
             table.refuse("source", &found, "a loopback address such as 127.0.0.1");
         }
         _ => {}
@@ -333,7 +347,7 @@ fn read_source(table: &mut Table<'_, '_>, direction: Option<Direction>) -> bool 
 }
 
 /// `workahead`: only what arrives can come early.
-fn read_workahead(table: &mut Table<'_, '_>, direction: Option<Direction>) -> Option<u32> {
+fn read_workahead(table: &mut Table<'_, '_>, direction: Option<&Direction>) -> Option<u32> {
     if !table.has("workahead") {
         return Some(0);
     }

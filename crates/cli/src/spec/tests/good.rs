@@ -1,6 +1,7 @@
 //! Valid files, and the values read from them.
 
 use super::{STREAM, TASK, edited, parse};
+use crate::spec::endpoint::Address;
 use crate::spec::{Activity, Direction, Load, Spec, Stream, SwitchCost};
 use upcall::activity::{ActivityParams, Terms, Window};
 use upcall::admission::Share;
@@ -39,7 +40,8 @@ fn assert_contract(spec: &Spec, policy: &str) {
     assert_eq!((camera.pdu_bytes, camera.packet_bytes), (1470, 1470));
     assert_eq!(camera.delay, Some(Span::from_millis(50)));
     assert_eq!(camera.cost, Some(Span::from_millis(5)));
-    assert_eq!(camera.direction, Direction::Receive("127.0.0.1:5004".parse().unwrap()));
+    let address = Address { socket: "127.0.0.1:5004".parse().unwrap(), interface: None };
+    assert_eq!(camera.direction, Direction::Receive(address));
     assert_eq!((camera.work, camera.embedded_source), (WorkKind::Spin, false));
     assert_eq!(camera.domain.as_deref(), Some("player"));
     let [t1] = spec.tasks.as_slice() else { panic!("one task") };
@@ -167,7 +169,7 @@ fn a_stream_reaches_the_mapping_unchanged() {
 #[test]
 fn streams_receive_at_or_send_to_an_address() {
     let receive = |edits: &[&str]| stream(edits).direction;
-    let at = |address: &str| address.parse().unwrap();
+    let at = |address: &str| Address { socket: address.parse().unwrap(), interface: None };
     assert_eq!(
         receive(&["receive = \"udp://localhost:1\""]),
         Direction::Receive(at("127.0.0.1:1"))
@@ -177,6 +179,11 @@ fn streams_receive_at_or_send_to_an_address() {
         receive(&["-receive", "send = \"udp://10.0.0.1:65535\""]),
         Direction::Send(at("10.0.0.1:65535"))
     );
+    let by_interface = Address { interface: Some("eth1".to_owned()), ..at("10.0.0.1:5004") };
+    let edits = ["receive = \"xdp://eth1/10.0.0.1:5004\""];
+    assert_eq!(receive(&edits), Direction::Receive(by_interface.clone()));
+    let edits = ["-receive", "send = \"xdp://eth1/10.0.0.1:5004\""];
+    assert_eq!(receive(&edits), Direction::Send(by_interface));
     assert!(stream(&["source = \"embedded\""]).embedded_source);
     let v6 = stream(&["receive = \"udp://[::1]:5004\"", "source = \"embedded\""]);
     assert!(v6.embedded_source);

@@ -1,0 +1,184 @@
+//! The flow of a stream whose packets are processed in user space: what it asks of the daemon.
+//!
+//! `plan` shows the quota, and [`super::Endpoint`] opens the flow. The numbers come from the
+//! mapping, so the flow lets through what the spec declares.
+
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::Path;
+
+use upcall::net::{FlowForm, FlowRequest, Quota, Share, UdpFlow};
+use upcall::packet_quota::{RECEIVE_PERIOD_MAX, limit_of};
+use upcall::qos::{Class, Mapping};
+use upcall::time::Span;
+
+use super::{buffered, made_datagrams, pdus_of_unit};
+use crate::spec::{Direction, Stream};
+
+/// Slots to receive for a stream that sends: for ICMP errors, and what comes unasked.
+const SENDER_RECEIVE_SLOTS: u32 = 16;
+
+/// What may arrive at a stream that receives by `xdp://`. `None`: by the kernel's UDP, or there is
+/// no limit of its rate.
+///
+/// The limit is that of a receiver of one packet in each packet interval, and the other packets of
+/// a unit may come with its first one. The owner of an interface hands over no packet before its
+/// eligible time. So a stream whose packets may come long before their time has no limit: one that
+/// works ahead, or a transaction with bursts.
+pub fn receive_quota(stream: &Stream, mapping: &Mapping) -> Option<Quota> {
+    let Direction::Receive(address) = &stream.direction else { return None };
+    address.interface.as_ref()?;
+    let bursts = matches!(stream.class, Class::Transaction { burst, .. } if burst > 1);
+    if bursts || stream.workahead > 0 {
+        return None;
+    }
+    let datagrams_a_pdu = stream.pdu_bytes.div_ceil(stream.packet_bytes);
+    let (interval, depth) = limit_of(packet_interval(mapping, datagrams_a_pdu), None);
+    let others_of_unit = pdus_of_unit(stream).saturating_mul(datagrams_a_pdu) - 1;
+    Some(quota(interval, depth.saturating_add(others_of_unit)))
+}
+
+/// Opens the flow of `stream` at the daemon with this socket. Blocks until it answers.
+///
+/// # Errors
+/// The daemon refused, or packets of the stream do not fit a frame.
+pub fn open(
+    stream: &Stream,
+    mapping: &Mapping,
+    interface: &str,
+    daemon: &Path,
+) -> io::Result<UdpFlow> {
+    let request = request(stream, mapping, interface)?;
+    let flow = UdpFlow::open(daemon, &request).map_err(io::Error::other)?;
+    let most = flow.payload_bytes_max();
+    match stream.packet_bytes > most.into() {
+        false => Ok(flow),
+        true => Err(io::Error::other(format!(
+            "a packet of {} B does not fit a frame, which has room for {most} B",
+            stream.packet_bytes
+        ))),
+    }
+}
+
+fn request(stream: &Stream, mapping: &Mapping, interface: &str) -> io::Result<FlowRequest> {
+    let interface = interface.to_owned();
+    Ok(match &stream.direction {
+        Direction::Receive(address) => FlowRequest {
+            interface,
+            local: address.socket,
+            receive: receive_quota(stream, mapping),
+            send: Share::Weight(1),
+            form: FlowForm { receive_slots: slots(buffered(stream, mapping))?, transmit_slots: 1 },
+        },
+        Direction::Send(peer) => {
+            let datagrams_a_pdu = made_datagrams(stream).map_err(io::Error::other)?;
+            let batch = mapping.params.batch.saturating_mul(datagrams_a_pdu);
+            let (interval, _) = limit_of(packet_interval(mapping, datagrams_a_pdu), None);
+            // Nothing is to arrive.
+            let (never, depth) = limit_of(RECEIVE_PERIOD_MAX, None);
+            FlowRequest {
+                interface,
+                local: any_of_family(peer.socket),
+                receive: Some(quota(never, depth)),
+                // As for a receiver, a little faster than the stream: what was late catches up.
+                send: Share::Paced { interval },
+                form: FlowForm {
+                    receive_slots: SENDER_RECEIVE_SLOTS,
+                    // A batch is on its way while the next one is made.
+                    transmit_slots: slots(batch.saturating_mul(2))?,
+                },
+            }
+        }
+    })
+}
+
+fn quota(interval: Span, depth: u32) -> Quota {
+    Quota { step_ns: 0, interval_ns: interval.as_nanos(), depth }
+}
+
+/// The time between two datagrams of a stream.
+fn packet_interval(mapping: &Mapping, datagrams_a_pdu: u32) -> Span {
+    mapping.pdu_interval / datagrams_a_pdu.max(1)
+}
+
+/// As many slots as a queue may have, for `datagrams` at least.
+fn slots(datagrams: u32) -> io::Result<u32> {
+    let slots = datagrams.checked_next_power_of_two().filter(|slots| *slots <= SLOTS_MAX);
+    slots.ok_or_else(|| {
+        io::Error::other(format!("{datagrams} datagrams wait at once, a flow has {SLOTS_MAX}"))
+    })
+}
+
+/// The most slots of a queue ([`FlowForm`]).
+const SLOTS_MAX: u32 = 65_536;
+
+/// Any port and address, with which one reaches `peer`.
+fn any_of_family(peer: SocketAddr) -> SocketAddr {
+    match peer {
+        SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
+        SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::spec::Spec;
+    use upcall::qos::map;
+
+    fn request_of(keys: &str) -> (io::Result<FlowRequest>, Mapping) {
+        let text = format!("[[stream]]\nname = \"s\"\ncost = \"1 us\"\n{keys}");
+        let spec = Spec::parse("test.toml", text.as_bytes()).unwrap();
+        let stream = &spec.streams[0];
+        let mapping = map(&stream.stream_spec(Span::from_micros(1)), Span::ZERO).unwrap();
+        let mapping = match stream.direction {
+            Direction::Receive(_) => mapping,
+            Direction::Send(_) => mapping.paced(),
+        };
+        (request(stream, &mapping, "eth1"), mapping)
+    }
+
+    const MEDIA: &str = "class = \"continuous-media\"\npdu = \"1000 B\"\ndelay = \"50 ms\"\n";
+    const AT: &str = "receive = \"xdp://eth1/10.0.0.2:5004\"\n";
+
+    #[test]
+    fn a_receiver_may_get_a_tenth_more_than_its_rate_and_what_comes_together() {
+        let (request, mapping) = request_of(&format!("{MEDIA}{AT}rate = \"90/s\""));
+        let FlowRequest { interface, local, receive, form, .. } = request.unwrap();
+        assert_eq!((interface.as_str(), local), ("eth1", "10.0.0.2:5004".parse().unwrap()));
+        // As `upcall exec --receive udp:5004@90/s`.
+        let (interval, depth) = limit_of(Span::from_nanos(1_000_000_000 / 90), None);
+        assert_eq!(receive, Some(quota(interval, depth)));
+        assert_eq!(form.receive_slots, mapping.buffers.next_power_of_two());
+
+        // 5 packets of 1000 B in each frame, and 20 frames a second: 100 packets a second.
+        let frames = "frame = \"4500 B\"\nframe_rate = \"20/s\"";
+        let (request, _) = request_of(&format!("{MEDIA}{AT}{frames}"));
+        let (interval, depth) = limit_of(Span::from_millis(10), None);
+        assert_eq!(request.unwrap().receive, Some(quota(interval, depth + 4)));
+    }
+
+    #[test]
+    fn packets_that_may_come_before_their_time_are_not_held_back() {
+        let transaction = |burst| {
+            let class = "class = \"transaction\"\npdu = \"100 B\"\ndelay = \"50 ms\"\n";
+            request_of(&format!("{class}{AT}rate = \"10/s\"\nburst = {burst}")).0.unwrap()
+        };
+        assert!(transaction(1).receive.is_some());
+        assert_eq!(transaction(2).receive, None);
+        let ahead = format!("{MEDIA}{AT}rate = \"90/s\"\nworkahead = 4");
+        assert_eq!(request_of(&ahead).0.unwrap().receive, None);
+    }
+
+    #[test]
+    fn a_sender_is_paced_and_receives_nothing_to_speak_of() {
+        let to = "send = \"xdp://eth1/[fe80::1]:5006\"\nrate = \"100/s\"";
+        let (request, mapping) = request_of(&format!("{MEDIA}{to}"));
+        let FlowRequest { local, receive, send, form, .. } = request.unwrap();
+        assert_eq!(local, "[::]:0".parse().unwrap());
+        assert!(receive.unwrap().interval_ns > 3_000_000_000_000);
+        let Share::Paced { interval } = send else { panic!("{send:?}") };
+        assert_eq!(interval, limit_of(Span::from_millis(10), None).0);
+        assert_eq!(form.transmit_slots, (2 * mapping.params.batch).next_power_of_two());
+    }
+}
