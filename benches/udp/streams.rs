@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use upcall::activity::ActivityParams;
 use upcall::clock::now;
-use upcall::net::{FlowForm, FlowTerms, InterfaceSettings, LinkRate, Share, UdpInterface};
+use upcall::net::{FlowForm, FlowTerms, InterfaceSettings, Share, Spread, UdpInterface};
 use upcall::time::Span;
 use upcall::{Config, Runtime};
 use upcall_benches::measured_cpu;
@@ -92,9 +92,8 @@ fn runtime() -> Runtime {
 /// Bytes that each receiver got in the time.
 fn share(weights: [u32; 6], seconds: u64) -> Vec<u64> {
     let wire = Wire::lay(1500);
-    let link = LinkRate { bits_per_second: LINK, ahead: PERIOD };
-    let settings =
-        InterfaceSettings { frames: 2048, link: Some(link), ..InterfaceSettings::default() };
+    let spread = Spread { period: PERIOD, link_bits_per_second: Some(LINK) };
+    let settings = InterfaceSettings { frames: 2048, spread, ..InterfaceSettings::default() };
     let mut interface = UdpInterface::open(INTERFACE, settings).expect("the interface");
     let mut flows = Vec::new();
     for (weight, port) in weights.into_iter().zip(PORTS) {

@@ -18,8 +18,8 @@
 //! 4. The packet is sent, and [`TransmitOrder::sent`] charges its bytes.
 //! 5. The packet cannot be sent yet, such as for want of a link address. It waits until then.
 //!
-//! With a rate of the link, no packet is sent before the ones before it have left, so that the
-//! order is decided here and not in a queue of the interface.
+//! With a rate of the link, packets wait here and not in a queue of the interface, so that the
+//! order is decided here.
 
 use core::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -40,21 +40,22 @@ pub enum Share {
     Weight(u32),
 }
 
-/// The rate of a link, and how far packets may be ahead of it.
+/// How the packets of an interface are spread over time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LinkRate {
-    /// Bits a second, at least 1.
-    pub bits_per_second: u64,
-    /// How long the packets that were sent may take beyond now: the time until the owner sends
-    /// again.
-    pub ahead: Span,
+pub struct Spread {
+    /// The time between two calls of the owner. Packets may be ahead of the link by so much. A
+    /// paced packet may leave half of it before its eligible time, but at most half its interval:
+    /// otherwise a call that is early by an instant would delay it by a whole period.
+    pub period: Span,
+    /// The rate of the link in bits a second, if flows without pace are to share it by weight.
+    pub link_bits_per_second: Option<u64>,
 }
 
-impl LinkRate {
-    /// How long a packet takes.
+impl Spread {
+    /// How long a packet takes on the link.
     fn span(&self, bytes: u32) -> Span {
-        let bits = u128::from(bytes) * 8 * 1_000_000_000;
-        let ns = bits.div_ceil(u128::from(self.bits_per_second.max(1)));
+        let Some(rate) = self.link_bits_per_second else { return Span::ZERO };
+        let ns = (u128::from(bytes) * 8 * 1_000_000_000).div_ceil(u128::from(rate.max(1)));
         Span::from_nanos(u64::try_from(ns).unwrap_or(u64::MAX))
     }
 }
@@ -78,7 +79,7 @@ type Earliest<T> = BinaryHeap<Reverse<(T, u32)>>;
 #[derive(Clone, Debug)]
 pub struct TransmitOrder {
     flows: Vec<Option<Flow>>,
-    link: Option<LinkRate>,
+    spread: Spread,
     /// When the link has sent all that it was given.
     link_free: Instant,
     /// The start tag of the packet that was served last.
@@ -89,12 +90,12 @@ pub struct TransmitOrder {
 }
 
 impl TransmitOrder {
-    /// An order for slots numbered `0..slots`, none bound. Without `link` there is no limit.
-    pub fn new(slots: u32, link: Option<LinkRate>) -> Self {
+    /// An order for slots numbered `0..slots`, none bound.
+    pub fn new(slots: u32, spread: Spread) -> Self {
         let capacity = slots as usize;
         TransmitOrder {
             flows: vec![None; capacity],
-            link,
+            spread,
             link_free: Instant::ZERO,
             virtual_now: 0,
             waiting: BinaryHeap::with_capacity(capacity),
@@ -134,7 +135,8 @@ impl TransmitOrder {
                 self.change(slot, |flow| {
                     flow.next_eligible = at + interval.max(Span::from_nanos(1));
                 });
-                self.waiting.push(Reverse((at, slot)));
+                let early = (interval / 2).min(self.spread.period / 2);
+                self.waiting.push(Reverse((at - early, slot)));
             }
             Share::Weight(_) => {
                 let start = flow.virtual_end.max(self.virtual_now);
@@ -148,7 +150,7 @@ impl TransmitOrder {
     /// The caller says then what it did: [`TransmitOrder::sent`], [`TransmitOrder::dropped`] or
     /// [`TransmitOrder::defer`].
     pub fn next(&mut self, now: Instant) -> Option<u32> {
-        if self.link.is_some_and(|link| self.link_free > now + link.ahead) {
+        if self.link_free > now + self.spread.period {
             return None;
         }
         while let Some(&Reverse((at, slot))) = self.waiting.peek()
@@ -173,9 +175,7 @@ impl TransmitOrder {
 
     /// The packet of the flow was sent, with `bytes`.
     pub fn sent(&mut self, slot: u32, bytes: u32, now: Instant) {
-        if let Some(link) = self.link {
-            self.link_free = self.link_free.max(now) + link.span(bytes);
-        }
+        self.link_free = self.link_free.max(now) + self.spread.span(bytes);
         self.change(slot, |flow| {
             flow.is_ready = false;
             if let Share::Weight(weight) = flow.share {
@@ -204,10 +204,8 @@ impl TransmitOrder {
             () if !self.urgent.is_empty() || !self.sharing.is_empty() => Instant::ZERO,
             () => self.waiting.peek().map(|Reverse((at, _))| *at)?,
         };
-        let ahead = self.link.map_or(Span::ZERO, |link| link.ahead);
-        // The link is free enough at `link_free - ahead`.
-        let link = Instant::from_nanos(self.link_free.as_nanos().saturating_sub(ahead.as_nanos()));
-        Some(first.max(link))
+        // The link is free enough a period before it is free.
+        Some(first.max(self.link_free - self.spread.period))
     }
 
     fn flow(&self, slot: u32) -> Option<&Flow> {
@@ -245,8 +243,8 @@ mod tests {
     }
 
     /// 100 Mbit/s, 12.5 bytes a microsecond.
-    fn link() -> Option<LinkRate> {
-        Some(LinkRate { bits_per_second: 100_000_000, ahead: Span::from_micros(200) })
+    fn link() -> Spread {
+        Spread { period: Span::from_micros(200), link_bits_per_second: Some(100_000_000) }
     }
 
     #[test]
@@ -280,8 +278,9 @@ mod tests {
             }
         }
         assert_eq!(times.len(), 50);
-        // A packet of the flood takes 80 us.
-        assert!(times.iter().zip(0u64..).all(|(time, n)| (0..=81).contains(&(time - n * 1_000))));
+        // At most half a period early. A packet of the flood takes 80 us.
+        let late = |(time, n): (&u64, u64)| (time + 100).wrapping_sub(n * 1_000);
+        assert!(times.iter().zip(0u64..).map(late).all(|late| late <= 181), "{times:?}");
     }
 
     #[test]
@@ -309,7 +308,8 @@ mod tests {
 
     #[test]
     fn a_deferred_packet_comes_back_at_its_time() {
-        let mut order = TransmitOrder::new(1, None);
+        let spread = Spread { period: Span::from_micros(200), link_bits_per_second: None };
+        let mut order = TransmitOrder::new(1, spread);
         order.bind(0, Share::Weight(1));
         assert_eq!(order.next_at(), None);
         order.ready(0, at(0));

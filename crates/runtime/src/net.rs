@@ -62,7 +62,7 @@ pub use upcall_proto::flow::BindError;
 pub use upcall_proto::host;
 pub use upcall_proto::link::LinkSpec;
 pub use upcall_proto::quota::Quota;
-pub use upcall_proto::transmit::{LinkRate, Share};
+pub use upcall_proto::transmit::{Share, Spread};
 pub use upcall_shm::frames::account::{AccountError, Holder, HolderCounts};
 pub use upcall_shm::frames::{Account, Descriptor, FrameForm, FrameSize, NoteKind};
 pub use xdp::XdpDevice;

@@ -8,8 +8,8 @@ use std::net::{IpAddr, SocketAddr};
 use upcall_core::time::{Instant, Span};
 use upcall_runtime::net::host::{AddressPrefix, Host, HostSettings};
 use upcall_runtime::net::{
-    Checksums, FlowForm, FlowTerms, FrameForm, FrameSize, LinkRate, LinkSpec, MemoryDevice,
-    NoteKind, Owner, OwnerSettings, Paths, Port, Quota, Received, Share, UdpFlow, area,
+    Checksums, FlowForm, FlowTerms, FrameForm, FrameSize, LinkSpec, MemoryDevice, NoteKind, Owner,
+    OwnerSettings, Paths, Port, Quota, Received, Share, Spread, UdpFlow, area,
 };
 
 const FORM: FrameForm = FrameForm { frames: 1024, size: FrameSize::Half };
@@ -25,7 +25,7 @@ fn address(host: u8, is_v4: bool) -> IpAddr {
     }
 }
 
-fn owners(spec: LinkSpec, seed: u64, link: Option<LinkRate>) -> [TestOwner; 2] {
+fn owners(spec: LinkSpec, seed: u64, link_bits_per_second: Option<u64>) -> [TestOwner; 2] {
     let areas = [area(FORM).unwrap(), area(FORM).unwrap()];
     let devices = MemoryDevice::pair([&areas[0], &areas[1]], spec, seed, 512);
     let mut host = 0;
@@ -45,7 +45,8 @@ fn owners(spec: LinkSpec, seed: u64, link: Option<LinkRate>) -> [TestOwner; 2] {
                 seed: seed + u64::from(host),
             };
             let paths = Paths::Own(Box::new(Host::new(settings).unwrap()));
-            let settings = OwnerSettings { flows_max: 16, link, checksums: Checksums::Right };
+            let spread = Spread { period: Span::from_millis(1), link_bits_per_second };
+            let settings = OwnerSettings { flows_max: 16, spread, checksums: Checksums::Right };
             Owner::new(Port::new(area, device, FORM.frames / 2), paths, settings)
         })
         .collect::<Vec<_>>()
@@ -154,8 +155,7 @@ fn datagrams_are_echoed_unchanged_over_a_faulty_wire() {
 fn flows_share_the_link_by_weight_whatever_their_sizes() {
     // rtu-1996 §8, Figure 7: six streams. Here also with ratios.
     for weights in [[1; 6], [1, 2, 3, 4, 5, 6]] {
-        let link = LinkRate { bits_per_second: 100_000_000, ahead: Span::from_micros(1_000) };
-        let [mut one, mut two] = owners(LinkSpec::new(0, Span::ZERO), 1, Some(link));
+        let [mut one, mut two] = owners(LinkSpec::new(0, Span::ZERO), 1, Some(100_000_000));
         let mut flows = Vec::new();
         for (weight, port) in weights.into_iter().zip(5000..) {
             let terms = FlowTerms { send: Share::Weight(weight), ..terms(1, true, port) };

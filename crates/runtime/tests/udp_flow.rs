@@ -10,7 +10,7 @@ use upcall_proto::packet::build::{self, Path};
 use upcall_runtime::clock;
 use upcall_runtime::net::{
     Checksums, Descriptor, FlowForm, FlowTerms, FrameForm, FrameSize, KernelPaths, LinkSpec,
-    MemoryDevice, Owner, OwnerSettings, Paths, Port, Share, UdpFlow, area,
+    MemoryDevice, Owner, OwnerSettings, Paths, Port, Share, Spread, UdpFlow, area,
 };
 use upcall_runtime::udp::{Interface, Receiver, ReceiverOptions, Sender};
 
@@ -41,7 +41,8 @@ impl Wire {
         let [our_area, their_area] = areas;
         // Nothing leaves in these tests, so no path of the kernel is asked for.
         let paths = Paths::Kernel(KernelPaths::new(1, [2; 6], 1500).unwrap());
-        let settings = OwnerSettings { flows_max: 4, link: None, checksums: Checksums::Right };
+        let spread = Spread { period: Span::from_millis(1), link_bits_per_second: None };
+        let settings = OwnerSettings { flows_max: 4, spread, checksums: Checksums::Right };
         let mut owner = Owner::new(Port::new(our_area, ours, 128), paths, settings);
         let terms =
             FlowTerms { local: address(LOCAL), receive: None, send: Share::Weight(1), form };

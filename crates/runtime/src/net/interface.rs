@@ -19,7 +19,7 @@
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use upcall_core::time::Instant;
+use upcall_core::time::{Instant, Span};
 use upcall_proto::flow::UDP;
 use upcall_shm::frames::{Account, FrameForm, FrameSize};
 use upcall_shm::quota_page::{self, Action, QuotaError};
@@ -36,7 +36,7 @@ use super::owner::{
 };
 use super::port::Port;
 use super::program::{Program, ProgramError, flow_slot};
-use super::{LinkRate, Quota};
+use super::{Quota, Spread};
 
 /// The number of the AF_XDP socket in the program.
 const SOCKET: u32 = 0;
@@ -48,14 +48,15 @@ pub struct InterfaceSettings {
     pub frames: u32,
     /// The most flows, up to 1000.
     pub flows_max: u32,
-    /// The rate of the link, if flows without pace are to share it by weight.
-    pub link: Option<LinkRate>,
+    /// How often the owner is called, and the rate of the link.
+    pub spread: Spread,
 }
 
 impl Default for InterfaceSettings {
-    /// 4096 frames of 2 KiB, 64 flows, no rate.
+    /// 4096 frames of 2 KiB, 64 flows, a period of 1 ms, no rate.
     fn default() -> Self {
-        InterfaceSettings { frames: 4096, flows_max: 64, link: None }
+        let spread = Spread { period: Span::from_millis(1), link_bits_per_second: None };
+        InterfaceSettings { frames: 4096, flows_max: 64, spread }
     }
 }
 
@@ -99,7 +100,7 @@ impl UdpInterface {
         name: &str,
         settings: InterfaceSettings,
     ) -> Result<UdpInterface, InterfaceError> {
-        let InterfaceSettings { frames, flows_max, link } = settings;
+        let InterfaceSettings { frames, flows_max, spread } = settings;
         let found = find(name)?;
         let Some(address) = found.link else {
             return Err(InterfaceError::NoEthernet(name.to_owned()));
@@ -125,7 +126,7 @@ impl UdpInterface {
             true => Checksums::Right,
             false => Checksums::RightOrLeftToInterface,
         };
-        let settings = OwnerSettings { flows_max, link, checksums };
+        let settings = OwnerSettings { flows_max, spread, checksums };
         let owner = Owner::new(port, Paths::Kernel(paths), settings);
         let reason = format!("{reason}; {mode}");
         Ok(UdpInterface { steering, owner, name: name.to_owned(), reason })

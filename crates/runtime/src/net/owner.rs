@@ -38,7 +38,7 @@ use upcall_proto::flow::{BindError, Destination, FlowTable, UDP};
 use upcall_proto::packet::{Datagram, TAGS_MAX};
 use upcall_proto::quota::{Meter, Quota};
 use upcall_proto::schedule::{PacketSchedule, Service};
-use upcall_proto::transmit::{LinkRate, Share, TransmitOrder};
+use upcall_proto::transmit::{Share, Spread, TransmitOrder};
 use upcall_shm::frames::Descriptor;
 
 use super::device::{Device, DeviceError};
@@ -74,8 +74,8 @@ pub enum Checksums {
 pub struct OwnerSettings {
     /// The most flows.
     pub flows_max: u32,
-    /// The rate of the link, if the owner is to decide who sends next and not the device.
-    pub link: Option<LinkRate>,
+    /// The time between two calls of [`Owner::output`], and the rate of the link.
+    pub spread: Spread,
     /// Which checksums it accepts.
     pub checksums: Checksums,
 }
@@ -134,7 +134,7 @@ pub struct Owner<D> {
 impl<D: Device> Owner<D> {
     /// An owner of `port` without flows. Allocates all that it needs.
     pub fn new(port: Port<D>, paths: Paths, settings: OwnerSettings) -> Owner<D> {
-        let OwnerSettings { flows_max, link, checksums } = settings;
+        let OwnerSettings { flows_max, spread, checksums } = settings;
         let sent_max = port.area().form().frames as usize;
         Owner {
             port,
@@ -144,7 +144,7 @@ impl<D: Device> Owner<D> {
             flows: (0..flows_max).map(|_| None).collect(),
             last: None,
             arrivals: PacketSchedule::new(Service::Eligible, flows_max),
-            order: TransmitOrder::new(flows_max, link),
+            order: TransmitOrder::new(flows_max, spread),
             control: Meter::new(CONTROL),
             parts: Vec::with_capacity(BATCH_FRAMES),
             next_part: 0,
