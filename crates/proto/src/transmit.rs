@@ -265,7 +265,7 @@ mod tests {
         order.bind(0, Share::Paced { interval: Span::from_micros(1_000) });
         order.bind(1, Share::Weight(1));
         let mut times = Vec::new();
-        for us in 0..50_000 {
+        for us in 0..49_800 {
             let now = at(us);
             order.ready(0, now);
             order.ready(1, now);
