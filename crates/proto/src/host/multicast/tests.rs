@@ -158,7 +158,7 @@ fn the_report_of_another_host_takes_the_place_of_ours_under_the_older_protocols(
 fn the_table_is_bounded_and_leaving_groups_give_way() {
     let mut all = Memberships::new(7);
     let group = |number: u16| IpAddr::V6(Ipv6Addr::new(0xff0e, 0, 0, 0, 0, 0, 0, number));
-    let max = GROUPS_MAX as u16;
+    let max = u16::try_from(GROUPS_MAX).unwrap();
     for number in 0..max {
         all.join(group(number), ms(0)).unwrap();
     }
@@ -227,7 +227,7 @@ fn igmp_heard(message: &[u8], hop_limit: u8) -> Option<Heard> {
     out.truncate(38);
     out.extend_from_slice(message);
     let mut packet = Ipv4Packet::new_unchecked(&mut out[14..]);
-    packet.set_total_len(24 + message.len() as u16);
+    packet.set_total_len(24 + u16::try_from(message.len()).unwrap());
     packet.set_hop_limit(hop_limit);
     packet.fill_checksum();
     let Ok(Frame::Ip(headers)) = parse(&out) else { panic!("{out:?}") };
@@ -280,7 +280,7 @@ fn mld_heard(message: &[u8], change: impl Fn(&mut [u8])) -> Option<Heard> {
     write(&mut out, report, LINK, ip("fe80::9")).unwrap();
     out.truncate(62);
     out.extend_from_slice(message);
-    out[18..20].copy_from_slice(&(8 + message.len() as u16).to_be_bytes());
+    out[18..20].copy_from_slice(&(8 + u16::try_from(message.len()).unwrap()).to_be_bytes());
     change(&mut out);
     let Ok(Frame::Ip(headers)) = parse(&out) else { panic!("{out:?}") };
     assert_eq!(headers.destination.protocol, ICMPV6);
