@@ -1,4 +1,4 @@
-//! The messages of IGMP and MLD: those that are heard, and those that are sent.
+//! The messages of IGMP and MLD: those that arrive, and those that are sent.
 
 use crate::flow::ICMPV6;
 use crate::packet::build::{BuildError, ETHERNET, ethernet, group_link};
@@ -52,7 +52,7 @@ pub(in crate::host) struct Report {
 
 /// What a router or another host says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::host) enum Heard {
+pub(in crate::host) enum GroupMessage {
     Query {
         /// An address of the family that is meant.
         family_of: IpAddr,
@@ -69,13 +69,13 @@ pub(in crate::host) enum Heard {
 
 /// The message of IGMP or MLD in a packet that is no fragment, if it is a valid one.
 /// [`crate::packet::check`] must have accepted the packet.
-pub(in crate::host) fn heard(frame: &[u8], headers: &Headers) -> Option<Heard> {
+pub(in crate::host) fn read(frame: &[u8], headers: &Headers) -> Option<GroupMessage> {
     let (packet, message) =
         (frame.get(headers.packet.clone())?, frame.get(headers.transport.clone())?);
     if headers.is_ipv4() { igmp(packet, message) } else { mld(packet, message, headers) }
 }
 
-fn igmp(packet: &[u8], message: &[u8]) -> Option<Heard> {
+fn igmp(packet: &[u8], message: &[u8]) -> Option<GroupMessage> {
     let ip = Ipv4Packet::new_checked(packet).ok()?;
     let message = IgmpPacket::new_checked(message).ok()?;
     // RFC 2236 §2: none comes from another link.
@@ -89,17 +89,17 @@ fn igmp(packet: &[u8], message: &[u8]) -> Option<Heard> {
             let answer_max = Span::from_millis(max_resp_time.total_millis());
             let answer_max = if is_v1 { IGMP_V1_ANSWER } else { answer_max };
             let group = (!group_addr.is_unspecified()).then_some(group_addr.into());
-            Some(Heard::Query { family_of: group_addr.into(), group, answer_max, is_v1 })
+            Some(GroupMessage::Query { family_of: group_addr.into(), group, answer_max, is_v1 })
         }
         IgmpRepr::MembershipReport { group_addr, .. } => {
-            Some(Heard::Report { group: group_addr.into() })
+            Some(GroupMessage::Report { group: group_addr.into() })
         }
         IgmpRepr::LeaveGroup { .. } => None,
     }
 }
 
 /// RFC 3810 §5.1 and §6.2, RFC 2710 §3.
-fn mld(packet: &[u8], message: &[u8], headers: &Headers) -> Option<Heard> {
+fn mld(packet: &[u8], message: &[u8], headers: &Headers) -> Option<GroupMessage> {
     let ip = Ipv6Packet::new_checked(packet).ok()?;
     let is_alert = |option| {
         let alert = Ipv6OptionRouterAlert::MulticastListenerDiscovery;
@@ -118,7 +118,7 @@ fn mld(packet: &[u8], message: &[u8], headers: &Headers) -> Option<Heard> {
     let (address, code) = (message.mcast_addr(), message.max_resp_code());
     let group = address.is_multicast().then_some(IpAddr::from(address));
     match u8::from(message.msg_type()) {
-        MLD_V1_REPORT => Some(Heard::Report { group: group? }),
+        MLD_V1_REPORT => Some(GroupMessage::Report { group: group? }),
         kind if kind == u8::from(Icmpv6Message::MldQuery) => {
             // RFC 3810 §8.1.
             let is_v1 = match message.into_inner().len() {
@@ -131,7 +131,7 @@ fn mld(packet: &[u8], message: &[u8], headers: &Headers) -> Option<Heard> {
             }
             let answer_max =
                 Span::from_millis(if is_v1 { code.into() } else { milliseconds(code) });
-            Some(Heard::Query { family_of: address.into(), group, answer_max, is_v1 })
+            Some(GroupMessage::Query { family_of: address.into(), group, answer_max, is_v1 })
         }
         _ => None,
     }
