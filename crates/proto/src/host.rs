@@ -192,8 +192,8 @@ impl Host {
         Ok(Path { link_source: self.link, link_destination, source, destination })
     }
 
-    /// The greatest packet to `destination` in bytes, with its header of IP. From 552 (IPv4) or 1280
-    /// (IPv6) to that of the interface. O(log paths).
+    /// The greatest packet to `destination` in bytes, with its header of IP. From 552 (IPv4) or
+    /// 1280 (IPv6) to that of the interface. O(log paths).
     pub fn packet_bytes_max(&self, destination: IpAddr, now: Instant) -> u16 {
         self.paths.bytes_max(destination.to_canonical(), now)
     }
@@ -244,7 +244,8 @@ impl Host {
         (first < Instant::FAR).then_some(first)
     }
 
-    /// Notes the link address of a neighbor for good, such as one of the kernel's table. O(entries).
+    /// Notes the link address of a neighbor for good, such as one of the kernel's table.
+    /// O(entries).
     ///
     /// # Errors
     /// If it is no other device on the link, or the table is full.
@@ -344,8 +345,8 @@ impl Host {
         let kind = frame.get(headers.transport.start).copied();
         match (protocol, kind) {
             (IGMP, _) | (ICMPV6, Some(130..=132)) => {
-                let message = multicast::heard(frame, headers).ok_or(IgnoreReason::Invalid)?;
-                self.groups.hear(message, now);
+                let message = multicast::read(frame, headers).ok_or(IgnoreReason::Invalid)?;
+                self.groups.learn(message, now);
                 Ok(Input::Handled)
             }
             (ICMPV6, Some(135 | 136)) => self.discovery(frame, headers, now),

@@ -10,6 +10,7 @@
 //! | [`flow`] | destinations, and the slot of each |
 //! | [`packet`] | headers of a frame, their checks, and frames that answer |
 //! | [`fragments`] | where fragments go that have no port |
+//! | [`host`] | the IP host of an interface: ARP, neighbor discovery, echo, errors, path MTU, groups |
 //! | [`quota`] | how many packets of a destination pass |
 //! | [`queues`] | bounded queues and their counts |
 //! | [`schedule`] | which packet is processed next |

@@ -8,7 +8,7 @@ use upcall_proto::packet::{Frame, LinkAddress, check, parse};
 use crate::bytes::Bytes;
 
 /// Most steps of an input.
-const STEPS_MAX: usize = 400;
+const STEPS_MAX: usize = 64;
 /// Longer than a frame of the host: 1500 bytes and the header of Ethernet.
 const FRAME_BYTES_MAX: usize = 1_600;
 const LINK: LinkAddress = [2, 0, 0, 0, 0, 1];
@@ -25,8 +25,8 @@ enum Step {
     Path(usize),
     /// Packets to many neighbors, so that their table fills up.
     Neighbors {
-        from: u16,
-        how_many: u16,
+        from: u32,
+        how_many: u32,
     },
     Wait {
         us: u64,
@@ -69,7 +69,7 @@ pub fn host(data: &[u8]) {
             }
             Step::Neighbors { from, how_many } => {
                 for number in *from..from + how_many {
-                    let address = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 1, number);
+                    let address = Ipv6Addr::from((0xfe80 << 112) + 0x1_0000 + u128::from(number));
                     let _unknown = host.path(None, address.into(), now);
                 }
             }
@@ -105,7 +105,7 @@ fn step(bytes: &mut Bytes<'_>) -> Step {
         1 => Step::Leave(bytes.small(4) as usize),
         2 => Step::Path(bytes.small(6) as usize),
         3 => {
-            let (from, how_many) = (100 * bytes.small(4) as u16, bytes.small(150) as u16);
+            let (from, how_many) = (100 * bytes.small(4), bytes.small(64));
             Step::Neighbors { from, how_many }
         }
         4 | 5 => Step::Wait { us: bytes.below(20_000_000) },

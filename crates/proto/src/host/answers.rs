@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 
 /// The most frames that wait: two batches of a protocol activity that processes four packets.
 pub const ANSWERS_MAX: usize = 8;
-/// The most answers of discovery that wait. Whoever gets none asks again after a second.
+/// The most answers of discovery that wait. A neighbor that gets none asks again a second later.
 pub const DISCOVERY_ANSWERS_MAX: usize = 64;
 
 /// An answer of discovery.

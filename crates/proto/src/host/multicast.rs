@@ -31,7 +31,7 @@ mod message;
 #[cfg(test)]
 mod tests;
 
-pub(super) use message::{Heard, IGMP, Kind, Report, heard, write};
+pub(super) use message::{GroupMessage, IGMP, Kind, Report, read, write};
 
 /// The most groups of a host, with those that it is leaving and its solicited-node groups.
 pub const GROUPS_MAX: usize = 64;
@@ -142,9 +142,9 @@ impl Memberships {
     }
 
     /// A router or another host said something. O(groups).
-    pub(super) fn hear(&mut self, message: Heard, now: Instant) {
+    pub(super) fn learn(&mut self, message: GroupMessage, now: Instant) {
         match message {
-            Heard::Query { family_of, group, answer_max, is_v1 } => {
+            GroupMessage::Query { family_of, group, answer_max, is_v1 } => {
                 match family_of {
                     IpAddr::V4(_) if is_v1 => self.igmp_v1_until = now + IGMP_V1_FOR,
                     IpAddr::V6(_) if is_v1 => self.mld_v1_until = now + MLD_V1_FOR,
@@ -160,7 +160,7 @@ impl Memberships {
                     }
                 }
             }
-            Heard::Report { group } => {
+            GroupMessage::Report { group } => {
                 let is_older = group.is_ipv4() || now < self.mld_v1_until;
                 if let (true, Ok(place)) = (is_older, self.place(group)) {
                     self.groups[place].answer_at = Instant::FAR;

@@ -49,8 +49,8 @@ impl Paths {
         path.filter(|path| now < path.since + LOWERED_FOR).map_or(self.mtu, |path| path.bytes_max)
     }
 
-    /// A router says that a packet of `packet_bytes` did not fit, and names the limit, or 0. Returns
-    /// the limit that holds now; `None`: the host sent no such packet. O(paths).
+    /// A router says that a packet of `packet_bytes` did not fit, and names the limit, or 0.
+    /// Returns the limit that holds now; `None`: the host sent no such packet. O(paths).
     pub(super) fn too_big(
         &mut self,
         destination: IpAddr,

@@ -1,4 +1,4 @@
-//! The messages of IGMP and MLD: those that are heard, and those that are sent.
+//! The messages of IGMP and MLD: those that arrive, and those that are sent.
 
 use crate::flow::ICMPV6;
 use crate::packet::build::{BuildError, ETHERNET, ethernet, group_link};
@@ -19,6 +19,9 @@ const ROUTERS_V4: Ipv4Addr = Ipv4Addr::new(224, 0, 0, 2);
 const ROUTERS_V6: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 2);
 /// All routers of MLDv2: they get the reports (RFC 3810 §5.2.14).
 const MLD_V2_ROUTERS: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 0x16);
+/// Where the message is in a packet of IGMP, after the router alert, and the bytes of the packet.
+const IGMP_AT: u8 = 24;
+const IGMP_BYTES: u16 = 32;
 /// The router alert of IPv4 (RFC 2113 §2.1).
 const ALERT_V4: [u8; 4] = [0x94, 4, 0, 0];
 /// The options with the router alert of MLD (RFC 2711 §2.1) before ICMPv6, and two bytes that fill
@@ -49,7 +52,7 @@ pub(in crate::host) struct Report {
 
 /// What a router or another host says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::host) enum Heard {
+pub(in crate::host) enum GroupMessage {
     Query {
         /// An address of the family that is meant.
         family_of: IpAddr,
@@ -66,13 +69,13 @@ pub(in crate::host) enum Heard {
 
 /// The message of IGMP or MLD in a packet that is no fragment, if it is a valid one.
 /// [`crate::packet::check`] must have accepted the packet.
-pub(in crate::host) fn heard(frame: &[u8], headers: &Headers) -> Option<Heard> {
+pub(in crate::host) fn read(frame: &[u8], headers: &Headers) -> Option<GroupMessage> {
     let (packet, message) =
         (frame.get(headers.packet.clone())?, frame.get(headers.transport.clone())?);
     if headers.is_ipv4() { igmp(packet, message) } else { mld(packet, message, headers) }
 }
 
-fn igmp(packet: &[u8], message: &[u8]) -> Option<Heard> {
+fn igmp(packet: &[u8], message: &[u8]) -> Option<GroupMessage> {
     let ip = Ipv4Packet::new_checked(packet).ok()?;
     let message = IgmpPacket::new_checked(message).ok()?;
     // RFC 2236 §2: none comes from another link.
@@ -86,17 +89,17 @@ fn igmp(packet: &[u8], message: &[u8]) -> Option<Heard> {
             let answer_max = Span::from_millis(max_resp_time.total_millis());
             let answer_max = if is_v1 { IGMP_V1_ANSWER } else { answer_max };
             let group = (!group_addr.is_unspecified()).then_some(group_addr.into());
-            Some(Heard::Query { family_of: group_addr.into(), group, answer_max, is_v1 })
+            Some(GroupMessage::Query { family_of: group_addr.into(), group, answer_max, is_v1 })
         }
         IgmpRepr::MembershipReport { group_addr, .. } => {
-            Some(Heard::Report { group: group_addr.into() })
+            Some(GroupMessage::Report { group: group_addr.into() })
         }
         IgmpRepr::LeaveGroup { .. } => None,
     }
 }
 
 /// RFC 3810 §5.1 and §6.2, RFC 2710 §3.
-fn mld(packet: &[u8], message: &[u8], headers: &Headers) -> Option<Heard> {
+fn mld(packet: &[u8], message: &[u8], headers: &Headers) -> Option<GroupMessage> {
     let ip = Ipv6Packet::new_checked(packet).ok()?;
     let is_alert = |option| {
         let alert = Ipv6OptionRouterAlert::MulticastListenerDiscovery;
@@ -115,7 +118,7 @@ fn mld(packet: &[u8], message: &[u8], headers: &Headers) -> Option<Heard> {
     let (address, code) = (message.mcast_addr(), message.max_resp_code());
     let group = address.is_multicast().then_some(IpAddr::from(address));
     match u8::from(message.msg_type()) {
-        MLD_V1_REPORT => Some(Heard::Report { group: group? }),
+        MLD_V1_REPORT => Some(GroupMessage::Report { group: group? }),
         kind if kind == u8::from(Icmpv6Message::MldQuery) => {
             // RFC 3810 §8.1.
             let is_v1 = match message.into_inner().len() {
@@ -128,7 +131,7 @@ fn mld(packet: &[u8], message: &[u8], headers: &Headers) -> Option<Heard> {
             }
             let answer_max =
                 Span::from_millis(if is_v1 { code.into() } else { milliseconds(code) });
-            Some(Heard::Query { family_of: address.into(), group, answer_max, is_v1 })
+            Some(GroupMessage::Query { family_of: address.into(), group, answer_max, is_v1 })
         }
         _ => None,
     }
@@ -169,21 +172,19 @@ fn write_igmp(
         Kind::Left => (IgmpRepr::LeaveGroup { group_addr }, ROUTERS_V4),
         _ => (IgmpRepr::MembershipReport { group_addr, version }, group_addr),
     };
-    let header = 20 + ALERT_V4.len();
-    let bytes = header + message.buffer_len();
-    let needed = ETHERNET + bytes;
+    let needed = ETHERNET + usize::from(IGMP_BYTES);
     let to_link = group_link(to.into());
     let body = ethernet(out, link, to_link, EthernetProtocol::Ipv4, needed)?;
     body.fill(0);
     let mut packet = Ipv4Packet::new_unchecked(&mut *body);
     packet.set_version(4);
-    packet.set_header_len(header as u8);
-    packet.set_total_len(bytes as u16);
+    packet.set_header_len(IGMP_AT);
+    packet.set_total_len(IGMP_BYTES);
     packet.set_hop_limit(1);
     packet.set_next_header(IGMP.into());
     packet.set_src_addr(source);
     packet.set_dst_addr(to);
-    let (head, rest) = body.split_at_mut(header);
+    let (head, rest) = body.split_at_mut(IGMP_AT.into());
     head[20..].copy_from_slice(&ALERT_V4);
     Ipv4Packet::new_unchecked(head).fill_checksum();
     message.emit(&mut IgmpPacket::new_unchecked(rest));
@@ -197,19 +198,19 @@ fn write_mld(
     group: Ipv6Addr,
     source: Ipv6Addr,
 ) -> Result<usize, BuildError> {
-    let (to, bytes) = match kind {
-        _ if !is_v1 => (MLD_V2_ROUTERS, 28),
-        Kind::Left => (ROUTERS_V6, 24),
-        _ => (group, 24),
+    // With 8 bytes of options.
+    let (to, payload) = match kind {
+        _ if !is_v1 => (MLD_V2_ROUTERS, 36),
+        Kind::Left => (ROUTERS_V6, 32),
+        _ => (group, 32),
     };
-    let payload = ALERT_V6.len() + bytes;
-    let needed = ETHERNET + 40 + payload;
+    let needed = ETHERNET + 40 + usize::from(payload);
     let to_link = group_link(to.into());
     let body = ethernet(out, link, to_link, EthernetProtocol::Ipv6, needed)?;
     body.fill(0);
     let mut packet = Ipv6Packet::new_unchecked(&mut *body);
     packet.set_version(6);
-    packet.set_payload_len(payload as u16);
+    packet.set_payload_len(payload);
     packet.set_next_header(0.into());
     packet.set_hop_limit(1);
     packet.set_src_addr(source);

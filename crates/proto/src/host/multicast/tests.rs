@@ -1,4 +1,4 @@
-use super::message::Heard::{Query, Report as Reported};
+use super::message::GroupMessage::{Query, Report as Reported};
 use super::*;
 use crate::flow::ICMPV6;
 use crate::packet::{Frame, LinkAddress, check, parse};
@@ -31,7 +31,7 @@ fn kinds(reports: &[(u64, Kind, bool)]) -> Vec<Kind> {
     reports.iter().map(|(_, kind, _)| *kind).collect()
 }
 
-fn query(text: &str, group: Option<&str>, answer_ms: u64, is_v1: bool) -> Heard {
+fn query(text: &str, group: Option<&str>, answer_ms: u64, is_v1: bool) -> GroupMessage {
     let answer_max = Span::from_millis(answer_ms);
     Query { family_of: ip(text), group: group.map(ip), answer_max, is_v1 }
 }
@@ -79,7 +79,7 @@ fn the_groups_of_all_hosts_are_never_reported() {
         assert!(all.is_member(ip(text)));
     }
     for text in ["0.0.0.0", "::"] {
-        all.hear(query(text, None, 10, false), ms(0));
+        all.learn(query(text, None, 10, false), ms(0));
     }
     assert_eq!(reports(&mut all, 0, 1_000), []);
     for text in ["224.0.0.1", "ff02::1", "ff01::5", "ff00::5"] {
@@ -104,17 +104,17 @@ fn settled() -> Memberships {
 fn queries_are_answered_within_their_time() {
     for (any, one) in [("0.0.0.0", "239.1.2.3"), ("::", "ff0e::5")] {
         let mut all = settled();
-        all.hear(query(any, None, 5_000, false), ms(60_000));
+        all.learn(query(any, None, 5_000, false), ms(60_000));
         let found = reports(&mut all, 60_000, 80_000);
         assert_eq!(kinds(&found), [Kind::Present; 2]);
         assert!(found.iter().all(|(at, ..)| (60_001..=65_000).contains(at)), "{found:?}");
         assert_ne!(found[0].0, found[1].0);
         // A second query does not make the answer later.
-        all.hear(query(any, Some(one), 100, false), ms(80_000));
-        all.hear(query(any, None, 100_000, false), ms(80_001));
+        all.learn(query(any, Some(one), 100, false), ms(80_000));
+        all.learn(query(any, None, 100_000, false), ms(80_001));
         let found = reports(&mut all, 80_000, 200_000);
         assert!(found.len() == 2 && found[0].0 <= 80_100, "{found:?}");
-        all.hear(query(any, Some("239.9.9.9"), 100, false), ms(200_000));
+        all.learn(query(any, Some("239.9.9.9"), 100, false), ms(200_000));
         assert_eq!(reports(&mut all, 200_000, 210_000), []);
     }
 }
@@ -123,18 +123,18 @@ fn queries_are_answered_within_their_time() {
 fn an_older_router_gets_older_reports_for_a_time() {
     for (any, one, seconds) in [("0.0.0.0", "239.1.2.3", 400), ("::", "ff0e::5", 260)] {
         let mut all = settled();
-        all.hear(query(any, Some(one), 1_000, true), ms(60_000));
+        all.learn(query(any, Some(one), 1_000, true), ms(60_000));
         assert_eq!(kinds(&reports(&mut all, 60_000, 62_000)), [Kind::Present]);
         let last = 60_000 + seconds * 1_000;
         for (now, is_v1) in [(last - 2_000, true), (last, false)] {
-            all.hear(query(any, Some(one), 1_000, false), ms(now));
+            all.learn(query(any, Some(one), 1_000, false), ms(now));
             let found = reports(&mut all, now, now + 1_001);
             assert!(found.len() == 1 && found[0].2 == is_v1, "{found:?}");
         }
     }
     // IGMPv1 has no leave.
     let mut all = settled();
-    all.hear(query("0.0.0.0", None, 1, true), ms(60_000));
+    all.learn(query("0.0.0.0", None, 1, true), ms(60_000));
     reports(&mut all, 60_000, 61_000);
     all.leave(ip("239.1.2.3"), ms(61_000)).unwrap();
     assert_eq!((reports(&mut all, 61_000, 99_000), all.groups.len()), (vec![], 3));
@@ -143,13 +143,13 @@ fn an_older_router_gets_older_reports_for_a_time() {
 #[test]
 fn the_report_of_another_host_takes_the_place_of_ours_under_the_older_protocols() {
     let mut all = settled();
-    all.hear(query("0.0.0.0", None, 1_000, false), ms(60_000));
-    all.hear(Reported { group: ip("239.1.2.3") }, ms(60_000));
+    all.learn(query("0.0.0.0", None, 1_000, false), ms(60_000));
+    all.learn(Reported { group: ip("239.1.2.3") }, ms(60_000));
     assert_eq!(reports(&mut all, 60_000, 62_000).len(), 1);
     // Not under MLDv2.
     for (is_v1, expected) in [(false, 2), (true, 1)] {
-        all.hear(query("::", None, 1_000, is_v1), ms(62_000));
-        all.hear(Reported { group: ip("ff0e::5") }, ms(62_000));
+        all.learn(query("::", None, 1_000, is_v1), ms(62_000));
+        all.learn(Reported { group: ip("ff0e::5") }, ms(62_000));
         assert_eq!(reports(&mut all, 62_000, 64_000).len(), expected);
     }
 }
@@ -158,7 +158,7 @@ fn the_report_of_another_host_takes_the_place_of_ours_under_the_older_protocols(
 fn the_table_is_bounded_and_leaving_groups_give_way() {
     let mut all = Memberships::new(7);
     let group = |number: u16| IpAddr::V6(Ipv6Addr::new(0xff0e, 0, 0, 0, 0, 0, 0, number));
-    let max = GROUPS_MAX as u16;
+    let max = u16::try_from(GROUPS_MAX).unwrap();
     for number in 0..max {
         all.join(group(number), ms(0)).unwrap();
     }
@@ -219,19 +219,19 @@ fn reports_have_their_form() {
     }
 }
 
-/// What is heard of an IGMP message with this hop limit.
-fn igmp_heard(message: &[u8], hop_limit: u8) -> Option<Heard> {
+/// What is read of an IGMP message with this hop limit.
+fn igmp_read(message: &[u8], hop_limit: u8) -> Option<GroupMessage> {
     let report = Report { group: ip("239.1.2.3"), kind: Kind::Joined, is_v1: false };
     let mut out = vec![0; 46];
     write(&mut out, report, LINK, ip("10.0.0.9")).unwrap();
     out.truncate(38);
     out.extend_from_slice(message);
     let mut packet = Ipv4Packet::new_unchecked(&mut out[14..]);
-    packet.set_total_len(24 + message.len() as u16);
+    packet.set_total_len(24 + u16::try_from(message.len()).unwrap());
     packet.set_hop_limit(hop_limit);
     packet.fill_checksum();
     let Ok(Frame::Ip(headers)) = parse(&out) else { panic!("{out:?}") };
-    heard(&out, &headers)
+    read(&out, &headers)
 }
 
 fn igmp_message(message: &IgmpRepr) -> [u8; 8] {
@@ -249,45 +249,45 @@ fn messages_of_igmp_are_read() {
         igmp_message(&IgmpRepr::MembershipQuery { max_resp_time, group_addr, version })
     };
     let any = asks(Ipv4Addr::UNSPECIFIED);
-    assert_eq!(igmp_heard(&any, 1), Some(query("0.0.0.0", None, 2_500, false)));
+    assert_eq!(igmp_read(&any, 1), Some(query("0.0.0.0", None, 2_500, false)));
     let one = asks(group_addr);
     let expected = query("239.1.2.3", Some("239.1.2.3"), 2_500, false);
-    assert_eq!(igmp_heard(&one, 1), Some(expected));
+    assert_eq!(igmp_read(&one, 1), Some(expected));
     let report = igmp_message(&IgmpRepr::MembershipReport { group_addr, version });
-    assert_eq!(igmp_heard(&report, 1), Some(Reported { group: group_addr.into() }));
+    assert_eq!(igmp_read(&report, 1), Some(Reported { group: group_addr.into() }));
     let leave = igmp_message(&IgmpRepr::LeaveGroup { group_addr });
-    assert_eq!(igmp_heard(&leave, 1), None);
+    assert_eq!(igmp_read(&leave, 1), None);
     // From another link, damaged, cut off.
-    assert_eq!(igmp_heard(&any, 2), None);
-    assert_eq!(igmp_heard(&[any[0], any[1], any[2], any[3] ^ 1, 0, 0, 0, 0], 1), None);
-    assert_eq!(igmp_heard(&any[..7], 1), None);
+    assert_eq!(igmp_read(&any, 2), None);
+    assert_eq!(igmp_read(&[any[0], any[1], any[2], any[3] ^ 1, 0, 0, 0, 0], 1), None);
+    assert_eq!(igmp_read(&any[..7], 1), None);
     // Version 1 names no time. A query of version 3 is longer.
     let mut old = any;
     old[1] = 0;
     IgmpPacket::new_unchecked(&mut old[..]).fill_checksum();
-    assert_eq!(igmp_heard(&old, 1), Some(query("0.0.0.0", None, 10_000, true)));
+    assert_eq!(igmp_read(&old, 1), Some(query("0.0.0.0", None, 10_000, true)));
     let mut new = [0; 12];
     (new[0], new[1], new[8]) = (0x11, 0x8a, 2);
     IgmpPacket::new_unchecked(&mut new[..]).fill_checksum();
     // 10 | 16, shifted by 3: 208 tenths of a second.
-    assert_eq!(igmp_heard(&new, 1), Some(query("0.0.0.0", None, 20_800, false)));
+    assert_eq!(igmp_read(&new, 1), Some(query("0.0.0.0", None, 20_800, false)));
 }
 
-/// What is heard of an MLD message. `change` sees the frame before its checksum is made.
-fn mld_heard(message: &[u8], change: impl Fn(&mut [u8])) -> Option<Heard> {
+/// What is read of an MLD message. `change` sees the frame before its checksum is made.
+fn mld_read(message: &[u8], change: impl Fn(&mut [u8])) -> Option<GroupMessage> {
     let report = Report { group: ip("ff0e::5"), kind: Kind::Joined, is_v1: true };
     let mut out = vec![0; 86];
     write(&mut out, report, LINK, ip("fe80::9")).unwrap();
     out.truncate(62);
     out.extend_from_slice(message);
-    out[18..20].copy_from_slice(&(8 + message.len() as u16).to_be_bytes());
+    out[18..20].copy_from_slice(&(8 + u16::try_from(message.len()).unwrap()).to_be_bytes());
     change(&mut out);
     let Ok(Frame::Ip(headers)) = parse(&out) else { panic!("{out:?}") };
     assert_eq!(headers.destination.protocol, ICMPV6);
     let (source, to) = (headers.source, headers.destination.address);
     Icmpv6Packet::new_unchecked(&mut out[62..]).fill_checksum(&source, &to);
     assert_eq!(check(&out, &headers), Ok(()));
-    heard(&out, &headers)
+    read(&out, &headers)
 }
 
 #[test]
@@ -300,30 +300,30 @@ fn messages_of_mld_are_read() {
         message
     };
     let any = |bytes| message(130, 2_500, "::", bytes);
-    let heard = |message: &[u8]| mld_heard(message, |_| {});
+    let read = |message: &[u8]| mld_read(message, |_| {});
     for bytes in [24, 28, 60] {
-        assert_eq!(heard(&any(bytes)), Some(query("::", None, 2_500, bytes == 24)));
+        assert_eq!(read(&any(bytes)), Some(query("::", None, 2_500, bytes == 24)));
     }
     for bytes in [23, 25, 27] {
         let mut short = any(28);
         short.truncate(bytes);
-        assert_eq!(heard(&short), None);
+        assert_eq!(read(&short), None);
     }
     let one = query("ff0e::5", Some("ff0e::5"), 2_500, false);
-    assert_eq!(heard(&message(130, 2_500, "ff0e::5", 28)), Some(one));
-    assert_eq!(heard(&message(130, 2_500, "fe80::5", 28)), None);
+    assert_eq!(read(&message(130, 2_500, "ff0e::5", 28)), Some(one));
+    assert_eq!(read(&message(130, 2_500, "fe80::5", 28)), None);
     // (0x123 | 0x1000) << (2 + 3)
     let long = query("::", None, 0x1123 << 5, false);
-    assert_eq!(heard(&message(130, 0xa123, "::", 28)), Some(long));
+    assert_eq!(read(&message(130, 0xa123, "::", 28)), Some(long));
     let report = Some(Reported { group: ip("ff0e::5") });
-    assert_eq!(heard(&message(131, 0, "ff0e::5", 24)), report);
-    assert_eq!(heard(&message(131, 0, "fe80::5", 24)), None);
-    assert_eq!(heard(&message(132, 0, "ff0e::5", 24)), None);
+    assert_eq!(read(&message(131, 0, "ff0e::5", 24)), report);
+    assert_eq!(read(&message(131, 0, "fe80::5", 24)), None);
+    assert_eq!(read(&message(132, 0, "ff0e::5", 24)), None);
     // From another link: hop limit, source, no router alert, no options.
-    assert_eq!(mld_heard(&any(28), |frame| frame[21] = 2), None);
-    assert_eq!(mld_heard(&any(28), |frame| frame[22] = 0x20), None);
-    assert_eq!(mld_heard(&any(28), |frame| frame[56] = 1), None);
-    assert_eq!(mld_heard(&any(28), |frame| frame[20] = 60), None);
+    assert_eq!(mld_read(&any(28), |frame| frame[21] = 2), None);
+    assert_eq!(mld_read(&any(28), |frame| frame[22] = 0x20), None);
+    assert_eq!(mld_read(&any(28), |frame| frame[56] = 1), None);
+    assert_eq!(mld_read(&any(28), |frame| frame[20] = 60), None);
 }
 
 proptest! {
@@ -344,11 +344,11 @@ proptest! {
             match step {
                 0..=2 => { let _full = all.join(group, now); }
                 3 => { let _not_joined = all.leave(group, now); }
-                4 => all.hear(Reported { group }, now),
+                4 => all.learn(Reported { group }, now),
                 5 => {
                     let (group, is_v1) = ((number > 50).then_some(group), number % 9 == 0);
                     let answer_max = Span::from_millis(delay);
-                    all.hear(Query { family_of: group_of(is_v4), group, answer_max, is_v1 }, now);
+                    all.learn(Query { family_of: group_of(is_v4), group, answer_max, is_v1 }, now);
                 }
                 _ => now += Span::from_millis(delay),
             }

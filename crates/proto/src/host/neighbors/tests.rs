@@ -5,6 +5,9 @@ use proptest::prelude::*;
 const A: LinkAddress = [2, 0, 0, 0, 0, 1];
 const B: LinkAddress = [2, 0, 0, 0, 0, 2];
 
+#[expect(clippy::cast_possible_truncation, reason = "a small number")]
+const MAX: u32 = NEIGHBORS_MAX as u32;
+
 fn ip(number: u32) -> IpAddr {
     Ipv4Addr::from(0x0a00_0000 + number).into()
 }
@@ -161,7 +164,7 @@ fn a_static_entry_stays() {
         assert_eq!(all.resolve(address, ms(1_000_000)), Ok(B));
     }
     assert_eq!(asked(&mut all, ms(2_000_000)), []);
-    for number in 3..=NEIGHBORS_MAX as u32 {
+    for number in 3..=MAX {
         all.set_static(ip(number), B).unwrap();
     }
     assert_eq!(all.set_static(ip(9_999), B), Err(NeighborError::Full));
@@ -171,18 +174,17 @@ fn a_static_entry_stays() {
 #[test]
 fn peers_do_not_evict_what_is_in_use() {
     let mut all = reachable();
-    let max = NEIGHBORS_MAX as u32;
-    for number in 2..10 * max {
+    for number in 2..10 * MAX {
         all.stated(ip(number), B, true, ms(1_000 + u64::from(number)));
     }
     // Ten minutes later as well: peers never evict what a packet used.
-    for number in 2..10 * max {
+    for number in 2..10 * MAX {
         all.stated(ip(20_000 + number), B, true, ms(600_000));
     }
     assert_eq!(all.entries.len(), NEIGHBORS_MAX);
     assert_eq!((all.resolve(ip(1), ms(600_000)), all.refused), (Ok(A), 0));
     // Those that a packet uses stay, and the others give way to them.
-    for number in 1..max {
+    for number in 1..MAX {
         let (address, now) = (ip(50_000 + number), ms(601_000 + 10 * u64::from(number)));
         assert_eq!(all.resolve(address, now), Err(RouteError::Resolving));
         all.stated(address, B, false, now);
@@ -200,9 +202,8 @@ fn peers_do_not_evict_what_is_in_use() {
 #[test]
 fn addresses_that_nobody_has_take_half_of_the_table() {
     let mut all = Neighbors::new(7);
-    let max = NEIGHBORS_MAX as u32;
     let mut requests = 0;
-    let found: Vec<_> = (0..max).map(|number| all.resolve(ip(number), ms(0))).collect();
+    let found: Vec<_> = (0..MAX).map(|number| all.resolve(ip(number), ms(0))).collect();
     assert_eq!(found.iter().filter(|it| **it == Err(RouteError::Full)).count(), 128);
     all.stated(ip(5_000), A, true, ms(1));
     assert_eq!(all.resolve(ip(5_000), ms(1)), Ok(A));

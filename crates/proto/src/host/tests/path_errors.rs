@@ -87,7 +87,7 @@ fn a_packet_that_is_too_big_lowers_the_limit_of_its_destination() {
         assert_eq!(host.packet_bytes_max(ip(peer), T0), 1300);
         assert_eq!(host.packet_bytes_max(ip("192.0.2.99"), T0), 1500);
         assert_eq!(host.packet_bytes_max(ip(peer), later), 1500);
-        // Another flow hears of its packet too, and nothing gets bigger.
+        // Another flow gets the error of its packet too, and nothing gets bigger.
         let again = input(&mut host, &error_about(&packet, kind, 1400));
         assert_eq!(again, Input::Error(error));
         // The packet was not too big.
