@@ -262,6 +262,49 @@ fn a_program_that_writes_garbage_loses_its_own_flow_only() {
 
 #[test]
 #[ignore = "needs root, ip and unshare: an interface in its own network"]
+fn packets_without_a_way_do_not_hold_up_other_flows() {
+    in_own_network("packets_without_a_way_do_not_hold_up_other_flows", || {
+        const DATAGRAMS: u64 = 100;
+        let _peers = network();
+        let served = Served::start();
+        let mut honest = UdpFlow::open(&served.socket, &request(5004)).unwrap();
+        // All flows that a user may have. Their datagrams are too long for the interface.
+        let mut hostile: Vec<UdpFlow> =
+            (0..15).map(|_| UdpFlow::open(&served.socket, &request(0)).unwrap()).collect();
+        let peer = SocketAddr::new(THEIRS.parse().unwrap(), ECHO);
+        let mut flood = || {
+            for flow in &mut hostile {
+                // What it is told of them takes no place from more.
+                while flow.take().unwrap().is_some() {}
+                while flow.send(&[0; 1900], peer).unwrap() {}
+                flow.flush();
+            }
+        };
+        let mut bytes = [0; 64];
+        for number in 0..DATAGRAMS {
+            flood();
+            assert!(honest.send(&number.to_ne_bytes(), peer).unwrap());
+            honest.flush();
+            wait_for("the echo", || {
+                flood();
+                honest.receive(&mut bytes).unwrap().is_some()
+            });
+        }
+        let mut too_long = 0;
+        wait_for("the counts", || {
+            flood();
+            let flows = status(&served.socket).unwrap().flows;
+            too_long = flows.iter().map(|flow| flow.counts.too_long).sum();
+            too_long > DATAGRAMS
+        });
+        println!("{too_long} packets without a way beside {DATAGRAMS} exchanges");
+        drop(hostile);
+        served.end();
+    });
+}
+
+#[test]
+#[ignore = "needs root, ip and unshare: an interface in its own network"]
 fn a_request_beyond_the_bounds_is_refused_with_its_cause() {
     in_own_network("a_request_beyond_the_bounds_is_refused_with_its_cause", || {
         let _peers = network();

@@ -24,9 +24,9 @@
 //! ```
 //!
 //! A process that is not a domain may send Inspect instead. The daemon replies with its state: see
-//! module `status`. Or it asks for the share of a program (module `program`), for a packet quota (module
-//! `packet_quota`) or for a flow (module `flow`). A frame is a fixed head, then words, then texts. Each kind has a fixed
-//! number of both, which is checked before anything is used.
+//! module `status`. Or it asks for the share of a program (module `program`), for a packet quota
+//! (module `packet_quota`) or for a flow (module `flow`). A frame is a fixed head, then words, then
+//! texts. Each kind has a fixed number of both, which is checked before anything is used.
 //!
 //! | bytes | native order | |
 //! |---|---|---|

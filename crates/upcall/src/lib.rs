@@ -153,9 +153,9 @@
 //! move data and events. [`clock`], [`qos`], [`status`] and [`policy`] have the clock, the needs of
 //! streams, the state of a daemon, and the policies by name. [`program`] gives shares to programs
 //! that nobody changed, and [`packet_quota`] limits the packets that come for them. [`net`] has UDP
-//! in user space. The types of [`admission`], [`scheduler`], [`record`] and [`cost`] appear in errors and reports; runtime and
-//! simulator share these modules. The command `upcall run` measures with [`load`] and `work`;
-//! `work` needs the feature `codecs`.
+//! in user space. The types of [`admission`], [`scheduler`], [`record`] and [`cost`] appear in
+//! errors and reports; runtime and simulator share these modules. The command `upcall run` measures
+//! with [`load`] and `work`; `work` needs the feature `codecs`.
 //!
 //! # Papers
 //!

@@ -13,7 +13,8 @@ use upcall_core::time::Span;
 use upcall_runtime::net::{FlowMemory, FlowTerms, InterfaceError};
 use upcall_shm::wire::{FlowCounts, OwnedInterfaceStatus};
 
-use super::{FLOWS_MAX, FlowRefusal};
+use super::bounds::FLOWS_MAX;
+use super::refusal::FlowRefusal;
 use crate::clock;
 
 /// How long the server waits for a reply. A network thread that gets no CPU for so long is no use.

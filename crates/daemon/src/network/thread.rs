@@ -30,6 +30,7 @@ use upcall_sys::local::Connection;
 use upcall_sys::schedule::Band;
 use upcall_sys::{clock as sys_clock, schedule};
 
+use super::bounds::FLOWS_MAX;
 use super::exchange::{Bound, Command, Exchange};
 use super::report::NetworkReport;
 use crate::clock::now;
@@ -85,7 +86,7 @@ pub(super) fn spawn(
         exchange,
         reports,
         number,
-        flows: Vec::with_capacity(super::FLOWS_MAX as usize),
+        flows: Vec::with_capacity(FLOWS_MAX as usize),
         replies: Vec::new(),
         unsent: Vec::new(),
         has_failed: false,

@@ -202,7 +202,10 @@ impl UdpFlow {
     /// flow of this process.
     pub fn is_open(&self) -> bool {
         // The daemon sends nothing more, so a message is a fault, and an end is one.
-        let is_quiet = |connection: &Connection| matches!(connection.peek(&mut [0]), Err(error) if error.is_would_block());
+        let is_quiet = |connection: &Connection| {
+            let peeked = connection.peek(&mut [0]);
+            peeked.is_err_and(|error| error.is_would_block())
+        };
         self.connection.as_ref().is_none_or(is_quiet)
     }
 

@@ -21,19 +21,20 @@
 //! closes that flow, and takes back all that it lent.
 
 mod counts;
+mod error;
 mod input;
 mod lent;
 mod output;
 mod paths;
 
 pub use counts::{FlowCounts, OwnerCounts};
+pub use error::OwnerError;
 pub use lent::FlowMemory;
 pub use paths::{KernelPaths, Paths};
 
-use std::fmt;
 use std::net::SocketAddr;
 
-use upcall_core::time::{Instant, Span};
+use upcall_core::time::Instant;
 use upcall_proto::flow::{BindError, Destination, FlowTable, UDP};
 use upcall_proto::packet::{Datagram, TAGS_MAX};
 use upcall_proto::quota::{Meter, Quota};
@@ -42,7 +43,7 @@ use upcall_proto::transmit::{LinkRate, Share, TransmitOrder};
 use upcall_shm::frames::Descriptor;
 
 use super::device::{Device, DeviceError};
-use super::flow::{FlowError, FlowForm, UdpFlow};
+use super::flow::{FlowForm, UdpFlow};
 use super::port::{Port, Sent};
 use lent::Flow;
 
@@ -51,9 +52,6 @@ pub const BATCH_FRAMES: usize = 32;
 
 /// The longest frame in bytes: the greatest frame of an area, with all tags.
 const FRAME_BYTES_MAX: usize = 4096 + 4 * TAGS_MAX;
-
-/// How long a packet waits for the link address of its receiver before the owner looks again.
-const RESOLVING: Span = Span::from_millis(5);
 
 /// Packets that are for no flow, which the host of the interface answers: at most so many at once,
 /// and one each millisecond. The rest is dropped, so that a flood of them costs a bounded part.
@@ -224,7 +222,8 @@ impl<D: Device> Owner<D> {
         self.senders.retain(|of| *of != Some(slot));
     }
 
-    /// Whether a flow was closed since the last call: its program dropped its end, or broke a queue.
+    /// Whether a flow was closed since the last call: its program dropped its end, or broke a
+    /// queue.
     pub fn take_closed(&mut self) -> bool {
         std::mem::take(&mut self.has_closed)
     }
@@ -318,52 +317,4 @@ impl<D: Device> Owner<D> {
 /// Where the packets of a flow go.
 fn destination(local: SocketAddr) -> Destination {
     Destination::new(local.ip(), UDP, local.port())
-}
-
-/// Why a flow was not bound.
-#[derive(Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum OwnerError {
-    /// The address is taken, or there are as many flows as there may be.
-    Bind(BindError),
-    /// The area has too few free frames for the flow to send.
-    Frames {
-        /// Those that it needs.
-        needed: u32,
-    },
-    /// There is no memory for its queues, or a number of slots is no power of two.
-    Flow(FlowError),
-}
-
-impl fmt::Display for OwnerError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            OwnerError::Bind(error) => error.fmt(f),
-            OwnerError::Frames { needed } => {
-                write!(f, "the area has fewer than {needed} free frames for the flow to send")
-            }
-            OwnerError::Flow(error) => error.fmt(f),
-        }
-    }
-}
-
-impl fmt::Debug for OwnerError {
-    /// As `Display`: `main` prints the `Debug` form of the error that it returns.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
-
-impl std::error::Error for OwnerError {}
-
-impl From<BindError> for OwnerError {
-    fn from(error: BindError) -> Self {
-        OwnerError::Bind(error)
-    }
-}
-
-impl From<FlowError> for OwnerError {
-    fn from(error: FlowError) -> Self {
-        OwnerError::Flow(error)
-    }
 }

@@ -16,9 +16,11 @@ use upcall_shm::stream::Payload;
 use upcall_sys::memfd::SharedMapping;
 
 use super::counts::FlowCounts;
-use super::{Device, OwnerError, Port};
+use super::error::OwnerError;
+use crate::net::device::Device;
 use crate::net::device::{Area, area};
 use crate::net::flow::{FlowError, FlowForm, Ring, Rings, UdpFlow};
+use crate::net::port::Port;
 
 /// Where the frames of a flow are.
 #[derive(Debug)]

@@ -8,8 +8,8 @@ use upcall_shm::frames::account::Holder;
 use upcall_shm::frames::{Descriptor, HEADROOM_BYTES, NoteKind};
 
 use super::lent::{Fault, Memory};
-use super::paths::PathFailure;
-use super::{BATCH_FRAMES, Device, DeviceError, Owner, RESOLVING, Sent};
+use super::paths::{PathFailure, RESOLVING};
+use super::{BATCH_FRAMES, Device, DeviceError, Owner, Sent};
 
 /// Packets of a flow that are dropped one after the other before the flow pauses.
 const DROPS_MAX: u32 = 2;
@@ -28,8 +28,9 @@ enum Built {
 
 impl<D: Device> Owner<D> {
     /// Looks at no more than `most` packets of flows, by pace and weight, and sends those that have
-    /// a path, and packets of the host. Returns how many packets of flows the device took. At most one system call for each 32 packets, if
-    /// the device needs no more. O(most * log flows + flows).
+    /// a path, and packets of the host. Returns how many packets of flows the device took. At most
+    /// one system call for each 32 packets, if the device needs no more. O(most * log flows +
+    /// flows).
     ///
     /// # Errors
     /// That of the device. The packets that it did not take stay.

@@ -57,6 +57,8 @@ impl Paths {
     }
 }
 
+/// How long a packet waits for the link address of its receiver before the owner looks again.
+pub(super) const RESOLVING: Span = Span::from_millis(5);
 /// How long an answer of the kernel is used.
 const VALID: Span = Span::from_secs(1);
 /// How long an answer that there is no way is used.
@@ -125,7 +127,7 @@ impl KernelPaths {
         };
         let valid = match (found, resolving_since) {
             (Some(_), _) => VALID,
-            (None, Some(_)) => super::RESOLVING,
+            (None, Some(_)) => RESOLVING,
             (None, None) => VALID_FAILURE,
         };
         if self.peers.len() >= PEERS_MAX && known.is_none() {
