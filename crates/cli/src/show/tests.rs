@@ -441,7 +441,7 @@ fn an_address_on_an_interface_is_shown_with_its_limit() {
         PlannedActivity { receive: None, send: Some("xdp://eth1/10.0.0.1:5006".into()), ..video },
     ]);
     let text = plan(&ends);
-    let limit = "at most a packet each 10.00 ms and 3 ahead";
+    let limit = "at most a packet each 10 ms and 3 ahead";
     assert!(
         text.contains(&format!("video receives at xdp://eth1/10.0.0.2:5004, {limit}\n")),
         "{text}"
