@@ -1,5 +1,5 @@
 //! Flows on the interfaces of a daemon: UDP in user space for programs without rights
-//! (docs/decisions/0024-network.md, section 6).
+//! (docs/decisions/0024-network.md, section 7).
 //!
 //! The server's thread uses [`Networks`]. Each interface with flows has a network thread
 //! ([`thread`]), which owns it. Each flow belongs to a session and ends with it.

@@ -1,5 +1,5 @@
 //! Flows on an interface of the kernel, with its address: an XDP program sends their packets to an
-//! AF_XDP socket (docs/decisions/0024-network.md, section 5).
+//! AF_XDP socket (docs/decisions/0024-network.md, section 6).
 //!
 //! A program with the rights for that opens it, or the daemon for programs without. Everything that
 //! is not for a flow goes to the kernel, as before.
