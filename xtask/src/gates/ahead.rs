@@ -9,6 +9,9 @@ use crate::workspace::Workspace;
 use std::process::{Command, Stdio};
 use std::thread::JoinHandle;
 
+/// The commands that compile what a gate needs.
+type Builds = fn(&Workspace) -> Vec<Command>;
+
 /// Builds that run.
 pub struct Ahead(JoinHandle<()>);
 
@@ -33,7 +36,7 @@ pub fn begin(workspace: &Workspace) -> Ahead {
 
 /// What the chosen gates compile. The libraries of the benches come first: `deb` uses most of them.
 fn builds(workspace: &Workspace) -> Vec<Command> {
-    let of_gates: [(&str, fn(&Workspace) -> Vec<Command>); 4] = [
+    let of_gates: [(&str, Builds); 4] = [
         (benches::GATE.name, benches::builds),
         (deb::GATE.name, deb::builds),
         (newcomer::GATE.name, newcomer::builds),

@@ -14,8 +14,8 @@
 //! A test that fails runs again, alone ([`repeat`]). The verdict counts tests that passed so. The
 //! second run takes place even if a test of the first failed, so that one call shows all failures.
 //!
-//! The tests of the first run sleep most of the time, so what later gates need is compiled meanwhile
-//! ([`ahead`]). The second run begins when that is done.
+//! The tests of the first run sleep most of the time, so what later gates need is compiled
+//! meanwhile ([`ahead`]). The second run begins when that is done.
 
 use super::{ahead, packages};
 use crate::child;

@@ -231,7 +231,8 @@ impl Reader {
     }
 }
 
-/// The accounts that can run commands here, in the order of their rights, and why the others cannot.
+/// The accounts that can run commands here, that with the fewest rights first, and why the others
+/// cannot.
 pub fn accounts() -> (Vec<Account>, Option<String>) {
     if !child::is_root() {
         let why = "root and a new user: only root can run commands in these accounts";
