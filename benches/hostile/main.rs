@@ -159,7 +159,7 @@ const PANIC: &str = "panic ";
 
 /// Runs all rows, or those whose names contain `row`. Returns whether everything held.
 fn suite(row: Option<&str>) -> bool {
-    let (millis, rounds) = if smoke() { (900, 50) } else { (4_000, 10_000) };
+    let (millis, rounds) = if smoke() { (700, 50) } else { (4_000, 10_000) };
     println!("{}", heading("hostile"));
     println!(
         "victims: 2 processes of 2 handlers with periods of 10 ms and 20 ms, 1 ms of work each, {millis} ms an attack;\n\

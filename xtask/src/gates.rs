@@ -2,6 +2,7 @@
 
 use crate::gate::Gate;
 
+mod ahead;
 mod benches;
 mod bpf;
 mod cargo;

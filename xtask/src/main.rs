@@ -52,7 +52,13 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    match Workspace::load().and_then(|workspace| run(&request, &workspace)) {
+    let ran = Workspace::load().and_then(|mut workspace| {
+        if let Request::Run { gates, .. } = &request {
+            workspace.chosen = gates.iter().map(|gate| gate.name).collect();
+        }
+        run(&request, &workspace)
+    });
+    match ran {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(failure) => {

@@ -17,6 +17,8 @@ pub struct Workspace {
     pub root: PathBuf,
     /// Its crates, and the folder in which cargo builds.
     pub metadata: Metadata,
+    /// The names of the gates that this program was asked to run.
+    pub chosen: Vec<&'static str>,
 }
 
 /// A text file of the repository.
@@ -41,7 +43,7 @@ impl Workspace {
             .canonicalize()
             .map_err(|error| Failure(format!("{} cannot be found: {error}", root.display())))?;
         let metadata = ask_cargo(&root, &["--no-deps"])?;
-        Ok(Workspace { root, metadata })
+        Ok(Workspace { root, metadata, chosen: Vec::new() })
     }
 
     /// Metadata of the crates and of all their dependencies on every platform. May download.

@@ -22,7 +22,7 @@ const RUN: Duration = Duration::from_millis(1_800);
 const TRIES: usize = 3;
 const TRIES_MAX: usize = 12;
 /// On a host that is never calm no try beyond the first ones begins after this time.
-const TRIES_FOR: Duration = Duration::from_secs(12);
+const TRIES_FOR: Duration = Duration::from_secs(6);
 
 /// How the activity that takes five times its cost gets the CPU.
 #[derive(Clone, Copy, Debug)]

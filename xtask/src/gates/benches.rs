@@ -1,9 +1,10 @@
 //! Every bench still runs. Its figures are not judged: a shared machine proves nothing.
 
+use super::deb;
 use crate::child;
 use crate::gate::{Failure, Gate, Verdict};
 use crate::workspace::Workspace;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 
 /// Every bench runs to its end in its short form, `--smoke`.
 pub const GATE: Gate =
@@ -36,14 +37,11 @@ fn skipped(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Begins to build all benches, silently, in the scheduling class for idle CPUs. The gate `benches`
-/// builds the rest and reports failures. Returns nothing if `chrt` cannot be started.
-pub fn build_when_idle(workspace: &Workspace) -> Option<Child> {
-    let cargo = child::cargo(&workspace.root);
-    let mut command = Command::new("chrt");
-    command.current_dir(&workspace.root).args(["--idle", "0"]).arg(cargo.get_program());
+/// What this gate compiles.
+pub fn builds(workspace: &Workspace) -> Vec<Command> {
+    let mut command = child::cargo(&workspace.root);
     command.args(arguments(&names(workspace))).arg("--no-run");
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().ok()
+    vec![command]
 }
 
 /// The names of the benches.
@@ -61,7 +59,11 @@ fn names(workspace: &Workspace) -> Vec<&str> {
 fn arguments<'a>(benches: &[&'a str]) -> Vec<&'a str> {
     // By name: the library beside them has tests, which do not know `--smoke`.
     let named = benches.iter().flat_map(|bench| ["--bench", bench]);
-    ["bench", "-p", "upcall-benches", "--locked"].into_iter().chain(named).collect()
+    // With the packages of the gate `deb`, which have no benches: cargo then enables the features
+    // of both, and compiles each library once.
+    let packages = std::iter::once("upcall-benches").chain(deb::PACKAGES);
+    let packages = packages.flat_map(|package| ["-p", package]);
+    ["bench", "--locked"].into_iter().chain(packages).chain(named).collect()
 }
 
 #[cfg(test)]

@@ -19,8 +19,12 @@ pub const GATE: Gate = Gate {
     run,
 };
 
+/// The crates in the Debian packages.
+pub const PACKAGES: [&str; 2] = ["upcall-cli", "upcall-capi"];
 /// The release of cargo-deb. Debian has no package of it, so it is built once into `target/tools`.
 const CARGO_DEB: &str = "3.8.0";
+/// The folder in which it is installed.
+const TOOLS: &str = "target/tools";
 /// Shells, with the prefix and the suffix that each expects around a program's name.
 const SHELLS: [(&str, &str, &str); 3] = [("bash", "", ""), ("zsh", "_", ""), ("fish", "", ".fish")];
 /// Files that the package of the command must hold, beside its programs.
@@ -61,8 +65,7 @@ struct Packages {
 
 fn build(workspace: &Workspace) -> Result<Packages, Failure> {
     let root = &workspace.root;
-    let choice = ["build", "--release", "--locked", "-p", "upcall-cli", "-p", "upcall-capi"];
-    child::succeed(child::cargo(root).args(choice))?;
+    child::succeed(&mut programs(root))?;
     let release = workspace.metadata.target_directory.join("release");
     let assets = root.join("target/package-assets");
     remove(&assets)?;
@@ -118,15 +121,37 @@ fn cargo_deb(root: &Path) -> Result<PathBuf, Failure> {
     if child::is_installed("cargo-deb") {
         return Ok("cargo-deb".into());
     }
-    let tools = root.join("target/tools");
-    let own = tools.join("bin/cargo-deb");
+    let own = root.join(TOOLS).join("bin/cargo-deb");
     if !own.is_file() {
-        let mut command = child::cargo(root);
-        // It runs only twice, and a build without optimisation takes a quarter of the time.
-        command.args(["install", "cargo-deb", "--version", CARGO_DEB, "--locked", "--debug"]);
-        child::succeed(command.args(["--no-default-features", "--root"]).arg(&tools))?;
+        child::succeed(&mut install_cargo_deb(root))?;
     }
     Ok(own)
+}
+
+/// Compiles the programs and the C library.
+fn programs(root: &Path) -> Command {
+    let mut command = child::cargo(root);
+    command.args(["build", "--release", "--locked"]);
+    command.args(PACKAGES.iter().flat_map(|package| ["-p", package]));
+    command
+}
+
+/// Compiles cargo-deb into `target/tools`.
+fn install_cargo_deb(root: &Path) -> Command {
+    let mut command = child::cargo(root);
+    // It runs only twice, and a build without optimisation takes a quarter of the time.
+    command.args(["install", "cargo-deb", "--version", CARGO_DEB, "--locked", "--debug"]);
+    command.args(["--no-default-features", "--root"]).arg(root.join(TOOLS));
+    command
+}
+
+/// What this gate compiles.
+pub fn builds(workspace: &Workspace) -> Vec<Command> {
+    let root = &workspace.root;
+    let has_tool =
+        child::is_installed("cargo-deb") || root.join(TOOLS).join("bin/cargo-deb").is_file();
+    let tool = (!has_tool).then(|| install_cargo_deb(root));
+    std::iter::once(programs(root)).chain(tool).collect()
 }
 
 /// Builds and runs a C program with the files of the package alone.

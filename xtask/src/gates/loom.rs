@@ -8,6 +8,7 @@ use crate::child;
 use crate::gate::{Failure, Gate, Verdict};
 use crate::tokens::tokens;
 use crate::workspace::Workspace;
+use std::process::Command;
 
 /// The loom tests of `shm` pass.
 pub const GATE: Gate =
@@ -21,12 +22,8 @@ fn run(workspace: &Workspace) -> Result<Verdict, Failure> {
     let ours = sources.iter().filter(|source| source.path.starts_with("crates/shm/"));
     let models = ours.filter(|source| source.path.ends_with("/loom_tests.rs"));
     let expected = models.map(|source| tests_in(&source.text)).sum::<usize>().max(TESTS_MIN);
-    // In a folder of its own: with other flags cargo would rebuild everything in `target`.
-    let target = workspace.metadata.target_directory.join("loom");
-    let mut command = child::cargo(&workspace.root);
-    command.env("RUSTFLAGS", "--cfg loom");
-    command.args(["test", "-p", "upcall-shm", "--release", "--locked", "--tests", "--target-dir"]);
-    let (status, text) = child::tee(command.arg(target))?;
+    let mut command = cargo_test(workspace);
+    let (status, text) = child::tee(&mut command)?;
     match counts(&text) {
         _ if !status.success() => Err(child::exited(&command, status)),
         counts if counts.passed < expected => {
@@ -34,6 +31,24 @@ fn run(workspace: &Workspace) -> Result<Verdict, Failure> {
         }
         counts => Ok(Verdict::Passed(format!("{} tests", counts.passed))),
     }
+}
+
+/// Compiles and runs the tests.
+fn cargo_test(workspace: &Workspace) -> Command {
+    // In a folder of its own: with other flags cargo would rebuild everything in `target`.
+    let target = workspace.metadata.target_directory.join("loom");
+    let mut command = child::cargo(&workspace.root);
+    command.env("RUSTFLAGS", "--cfg loom");
+    command.args(["test", "-p", "upcall-shm", "--release", "--locked", "--tests", "--target-dir"]);
+    command.arg(target);
+    command
+}
+
+/// What this gate compiles.
+pub fn builds(workspace: &Workspace) -> Vec<Command> {
+    let mut command = cargo_test(workspace);
+    command.arg("--no-run");
+    vec![command]
 }
 
 /// The number of `#[test]` in the code of `text`.

@@ -8,7 +8,7 @@ use crate::child;
 use crate::gate::{Failure, Gate, Verdict, judge};
 use crate::workspace::Workspace;
 use std::ffi::OsStr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ const PROGRAMS: [&str; 6] =
 const RUN_TIME_MAX: Duration = Duration::from_secs(60);
 
 fn run(workspace: &Workspace) -> Result<Verdict, Failure> {
-    let target = workspace.metadata.target_directory.join(CRATE_TARGET).into_std_path_buf();
+    let target = own_target(workspace);
     build(&workspace.root.join(CRATE), &target)?;
     let folder = target.join("debug");
     let mut findings = run_each(&folder, &PROGRAMS, as_it_is, RUN_TIME_MAX);
@@ -47,9 +47,26 @@ fn run(workspace: &Workspace) -> Result<Verdict, Failure> {
 /// workspace. With one folder, each build would compile the libraries of the other one again.
 const CRATE_TARGET: &str = "newcomer";
 
+fn own_target(workspace: &Workspace) -> PathBuf {
+    workspace.metadata.target_directory.join(CRATE_TARGET).into_std_path_buf()
+}
+
+/// What this gate compiles, except pages.
+pub fn builds(workspace: &Workspace) -> Vec<Command> {
+    let (folder, target) = (workspace.root.join(CRATE), own_target(workspace));
+    let tools = [CLIPPY, &["build", "--locked"]];
+    let commands = tools.map(|arguments| {
+        let mut command = cargo(&folder, &target);
+        command.args(arguments);
+        command
+    });
+    commands.into()
+}
+
+const CLIPPY: &[&str] = &["clippy", "--locked", "--", "-D", "warnings"];
+
 fn build(folder: &Path, target: &Path) -> Result<(), Failure> {
-    let tools: [(&str, &[&str]); 2] =
-        [("fmt", &["fmt", "--check"]), ("clippy", &["clippy", "--locked", "--", "-D", "warnings"])];
+    let tools: [(&str, &[&str]); 2] = [("fmt", &["fmt", "--check"]), ("clippy", CLIPPY)];
     for (tool, arguments) in tools {
         // The gates `fmt` and `clippy` report a component that is missing.
         if child::cargo_has(folder, tool) {

@@ -1,10 +1,12 @@
 //! Runs every command of the guides and examples, word for word, in a fresh clone.
 //!
 //! The commands come from the guides (every README.md and `docs/*.md`) and from the heads of the
-//! examples. `readme/commands.rs` finds them. Root runs them in one clone, then a new user without
-//! any right runs them in another clone (`readme/reader.rs`). `readme/attempt.rs` decides which
-//! commands cannot run here and whether a command ended as the document says. The report at the
-//! end names every command with its result for each account.
+//! examples. `readme/commands.rs` finds them. A new user without any right runs them in one clone,
+//! then root runs them in another clone (`readme/reader.rs`). The user compiles every crate of this
+//! project, and root goes on with what the user compiled: root can build what the user can. What
+//! runs in virtual time alone needs no right, so root does not repeat it. `readme/attempt.rs`
+//! decides which commands cannot run here and whether a command ended as the document says. The
+//! report at the end names every command with its result for each account.
 
 mod attempt;
 mod commands;
@@ -45,22 +47,22 @@ fn run(workspace: &Workspace) -> Result<Verdict, Failure> {
         println!("note: changes that are not committed are not checked");
     }
     let (accounts, skipped) = reader::accounts();
-    let mut seed = workspace.metadata.target_directory.clone().into_std_path_buf();
     let (mut findings, mut report) = (Vec::new(), Vec::new());
-    for account in &accounts {
-        let reader = fresh::reader(workspace, *account, &seed)?;
-        seed = reader.clone_folder().join("target");
-        all_of(workspace, &reader, &mut findings, &mut report)?;
+    // All clones first: cargo compiles again what is older than the files of a clone.
+    let readers = accounts.iter().map(|account| fresh::reader(workspace, *account));
+    let readers = readers.collect::<Result<Vec<Reader>, Failure>>()?;
+    let mut before: Option<&Reader> = None;
+    let mut simulated = BTreeSet::new();
+    for reader in &readers {
+        match before {
+            None => fresh::libraries(workspace, reader)?,
+            Some(before) => fresh::take_build(before, reader)?,
+        }
+        all_of(workspace, reader, &mut simulated, (&mut findings, &mut report))?;
+        before = Some(reader);
     }
-    for account in accounts {
-        fresh::remove(
-            &workspace
-                .metadata
-                .target_directory
-                .join("readme")
-                .join(account.name())
-                .into_std_path_buf(),
-        )?;
+    for reader in &readers {
+        fresh::remove(&reader.home)?;
     }
     println!();
     report.extend(skipped.iter().map(|why| format!("skipped: {why}")));
@@ -72,15 +74,20 @@ fn run(workspace: &Workspace) -> Result<Verdict, Failure> {
     judge(&findings, format!("{ran} runs of commands{others}"))
 }
 
-/// Runs every block of the reader's clone. Adds the failures to `findings`, and a line for each
-/// block to `report`.
+/// Runs every block of the reader's clone, except lines of `simulated`, which ran before in another
+/// account. Adds the lines that ran in virtual time alone to it, the failures to `findings`, and a
+/// line for each block to `report`.
 fn all_of(
     workspace: &Workspace,
     reader: &Reader,
-    findings: &mut Vec<String>,
-    report: &mut Vec<String>,
+    simulated: &mut BTreeSet<String>,
+    (findings, report): (&mut Vec<String>, &mut Vec<String>),
 ) -> Result<(), Failure> {
-    let clone = Workspace { root: reader.clone_folder(), metadata: workspace.metadata.clone() };
+    let clone = Workspace {
+        root: reader.clone_folder(),
+        metadata: workspace.metadata.clone(),
+        chosen: Vec::new(),
+    };
     let blocks = match blocks_of(&clone)? {
         Ok(blocks) => blocks,
         Err(refused) => {
@@ -89,16 +96,19 @@ fn all_of(
         }
     };
     findings.extend(not_ci(&clone, &blocks)?);
-    let mut done = BTreeSet::new();
+    let mut done: BTreeSet<&str> = BTreeSet::new();
     let mut in_turn: Vec<&[Block]> = groups(&blocks).collect();
     // Last, because the program keeps the rights that `sudo setcap` gives it.
     in_turn.sort_by_key(|group| group.iter().any(attempt::names_sudo));
     for group in in_turn {
         let Some((block, beside)) = group.split_first() else { continue };
         let begun = Instant::now();
-        let ran = beside.is_empty() && block.script.lines().all(|line| done.contains(line));
-        let outcome = if ran {
+        let all_in =
+            |lines: &dyn Fn(&str) -> bool| beside.is_empty() && block.script.lines().all(lines);
+        let outcome = if all_in(&|line| done.contains(line)) {
             Ok(Outcome::Skipped("the same lines ran before".to_owned()))
+        } else if all_in(&|line| simulated.contains(line)) {
+            Ok(Outcome::Skipped("it ran in another account, and needs no right".to_owned()))
         } else {
             attempt::run(reader, block, beside)
         };
@@ -118,6 +128,7 @@ fn all_of(
         findings.extend(outcome.err().map(|failure| format!("{account}: {failure}")));
     }
     findings.extend(plan::is_admitted(reader).err().map(|failure| failure.0));
+    simulated.extend(done.into_iter().filter(|line| is_simulated(line)).map(str::to_owned));
     Ok(())
 }
 
@@ -168,6 +179,17 @@ fn is_example(path: &str) -> bool {
     }
 }
 
+/// Whether the command of `line` runs in virtual time alone: an example of the simulator, or a
+/// command of `upcall` that simulates. What it may do and how long it takes depends on no right.
+fn is_simulated(line: &str) -> bool {
+    let line = line.split_once(" # ").map_or(line, |(command, _)| command);
+    let Some(arguments) = line.strip_prefix("cargo run --release ") else { return false };
+    let commands = ["-- sim ", "-- sweep ", "-- bench livelock --virtual "];
+    let named = ["-p upcall-sim --example "].iter().chain(&commands);
+    let simulates = named.into_iter().any(|begin| arguments.starts_with(begin));
+    simulates && !arguments.contains(['|', ';', '&'])
+}
+
 /// Each block with the blocks that run beside it.
 fn groups(blocks: &[Block]) -> impl Iterator<Item = &[Block]> {
     blocks.chunk_by(|_, next| next.beside)
@@ -213,6 +235,25 @@ mod tests {
         }
         for path in ["crates/x/examples/a/set.rs", "examples/a.jsonl", "crates/x/src/a.rs"] {
             assert!(!is_example(path), "{path}");
+        }
+    }
+
+    #[test]
+    fn what_runs_in_virtual_time_is_found_by_its_words() {
+        for line in [
+            "cargo run --release -p upcall-sim --example dws_utilization   # 2 min",
+            "cargo run --release -- sim examples/groups.toml --duration 10s",
+            "cargo run --release -- sweep examples/sweep.toml -o results.csv",
+        ] {
+            assert!(is_simulated(line), "{line}");
+        }
+        for line in [
+            "cargo run --release -- run examples/conference.toml --compare",
+            "cargo run --release -- sim examples/groups.toml && target/release/upcall run a.toml",
+            "cargo run --release -p upcall --example tasks",
+            "cargo build --release -p upcall-capi   # for -p upcall-sim --example a",
+        ] {
+            assert!(!is_simulated(line), "{line}");
         }
     }
 

@@ -14,10 +14,10 @@
 //! A test that fails runs again, alone ([`repeat`]). The verdict counts tests that passed so. The
 //! second run takes place even if a test of the first failed, so that one call shows all failures.
 //!
-//! The tests of the first run sleep most of the time, so the benches are built meanwhile. The
-//! second run begins when that build is done.
+//! The tests of the first run sleep most of the time, so what later gates need is compiled
+//! meanwhile ([`ahead`]). The second run begins when that is done.
 
-use super::{benches, packages};
+use super::{ahead, packages};
 use crate::child;
 use crate::gate::{Failure, Gate, Verdict};
 use crate::workspace::Workspace;
@@ -39,12 +39,9 @@ pub const GATE: Gate = Gate {
 fn run(workspace: &Workspace) -> Result<Verdict, Failure> {
     let mut build = child::cargo(&workspace.root);
     child::succeed(build.args(["test", "--workspace", "--locked", "--no-run", "--quiet"]))?;
-    let benches = benches::build_when_idle(workspace);
+    let ahead = ahead::begin(workspace);
     let open = run_tests(workspace, &[], &[]);
-    if let Some(mut benches) = benches {
-        // The gate `benches` builds again and reports failures.
-        let _ = benches.wait();
-    }
+    ahead.wait();
     let open = open?;
     let verdict = match child::realtime() {
         Ok(()) => with_rights(workspace, &open)?,

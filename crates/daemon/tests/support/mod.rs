@@ -164,7 +164,7 @@ pub fn skipped(part: Option<&str>, why: &str) {
 const TRIES: usize = 3;
 const TRIES_MAX: usize = 12;
 /// On a host that is never calm no try beyond the first ones begins after this time.
-const TRIES_FOR: Duration = Duration::from_secs(12);
+const TRIES_FOR: Duration = Duration::from_secs(6);
 
 /// Repeats `attempt` until the majority of the tries that count is known. On a virtual machine the
 /// host may take the CPU away for longer than any slack. A try with such time ([`LostTime`]) does

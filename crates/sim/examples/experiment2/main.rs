@@ -1,7 +1,9 @@
 //! Repeats the measurement of rtu-1995 §7.2 in virtual time. Prints switches and worst slack with
 //! immediate and with delayed preemption, and the largest load of each.
 //!
-//! `cargo run --release -p upcall-sim --example experiment2`
+//! ```sh
+//! cargo run --release -p upcall-sim --example experiment2   # 1 min
+//! ```
 
 use set::{BATCH, PERIODS_MS, Trial, all_misses, late_handlers, run, slack_ns_min};
 use upcall_core::discipline::RM;

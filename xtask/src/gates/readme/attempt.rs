@@ -17,7 +17,9 @@ mod tests;
 /// A command ends within this time, building included, unless the document says that it lasts.
 const LIMIT: Duration = Duration::from_secs(900);
 /// A command that lasts until an interrupt, or for minutes, is interrupted after this time.
-const INTERRUPT_AFTER: Duration = Duration::from_secs(10);
+const INTERRUPT_AFTER: Duration = Duration::from_secs(5);
+/// The same for a command in another shell.
+const INTERRUPT_BESIDE_AFTER: Duration = Duration::from_secs(10);
 /// Commands in another shell begin this long after the first one.
 const BESIDE_AFTER: Duration = Duration::from_secs(5);
 /// The block fails after this many runs with a broken promise, and runs this often at most.
@@ -79,7 +81,7 @@ fn once(reader: &Reader, block: &Block, beside: &[Block]) -> Result<ExitStatus, 
     let mut others = Vec::new();
     for other in beside {
         println!("{} beside it:\n{}", other.place, other.script);
-        others.push((other, start(reader.shell(&other.script, INTERRUPT_AFTER))?));
+        others.push((other, start(reader.shell(&other.script, INTERRUPT_BESIDE_AFTER))?));
     }
     let wait = |child: &mut std::process::Child| {
         child.wait().map_err(|error| Failure(format!("{}: {error}", block.place)))
@@ -157,7 +159,7 @@ fn judge(
         }
         Ending::Itself(code) => format!("{status}, expected {code}"),
         Ending::Interrupted if was_interrupted(status) => {
-            return Ok(Outcome::Ran("interrupted after 10 s"));
+            return Ok(Outcome::Ran("interrupted after 5 s"));
         }
         Ending::Interrupted if status.success() => {
             return Ok(Outcome::Ran(note.unwrap_or_default()));

@@ -1,9 +1,10 @@
 //! Makes a fresh clone in an empty home, with the libraries that are compiled already.
 //!
 //! The clone holds what is committed, and nothing is built in it. The home gets a copy of cargo's
-//! registry, and the clone gets the compiled libraries of another target directory. This saves the
+//! registry, and the first clone gets the compiled libraries of the workspace. This saves the
 //! time to download and compile them. Cargo decides by itself whether they fit. Every crate of this
-//! project is compiled in the clone.
+//! project is compiled in the first clone. The next clone takes over what the first one compiled.
+//! Both are at the same path for their readers, so cargo finds it fresh.
 
 use super::reader::{Account, ORDINARY_ID, Reader};
 use crate::child;
@@ -19,11 +20,11 @@ mod tests;
 /// The folders below `target/release` in which cargo keeps a compiled crate.
 const ARTIFACTS: [&str; 3] = [".fingerprint", "build", "deps"];
 
-/// A reader of `account`. Its clone gets the compiled libraries of the target directory `seed`.
+/// A reader of `account` with a clone in which nothing is compiled.
 ///
 /// # Errors
 /// If a command fails: `git clone`, `cp`, `chown`.
-pub fn reader(workspace: &Workspace, account: Account, seed: &Path) -> Result<Reader, Failure> {
+pub fn reader(workspace: &Workspace, account: Account) -> Result<Reader, Failure> {
     let folder = workspace.metadata.target_directory.join("readme");
     let reader = Reader {
         account,
@@ -41,16 +42,42 @@ pub fn reader(workspace: &Workspace, account: Account, seed: &Path) -> Result<Re
     if account != Account::Present && registry.is_dir() {
         copy(&[registry], &reader.home.join(".cargo"))?;
     }
-    let ours = names(workspace);
-    for kind in ARTIFACTS {
-        let compiled = compiled_libraries(&seed.join("release").join(kind), &ours);
-        copy(&compiled, &reader.clone_folder().join("target/release").join(kind))?;
-    }
-    if account == Account::Ordinary {
-        let owner = format!("{ORDINARY_ID}:{ORDINARY_ID}");
-        child::succeed(Command::new("chown").args(["-R", &owner]).arg(&reader.home))?;
-    }
+    give(account, &reader.home)?;
     Ok(reader)
+}
+
+/// Copies the compiled libraries of the workspace, but none of its own crates, into the clone.
+///
+/// # Errors
+/// If a command fails: `cp`, `chown`.
+pub fn libraries(workspace: &Workspace, reader: &Reader) -> Result<(), Failure> {
+    let ours = names(workspace);
+    let (from, into) = (&workspace.metadata.target_directory, reader.clone_folder().join("target"));
+    for kind in ARTIFACTS {
+        let compiled = compiled_libraries(from.join("release").join(kind).as_std_path(), &ours);
+        copy(&compiled, &into.join("release").join(kind))?;
+    }
+    if into.exists() { give(reader.account, &into) } else { Ok(()) }
+}
+
+/// Moves all that was compiled in the clone of `before` into the clone of `next`, which is root.
+/// The clone of `before` cannot be used any more.
+///
+/// # Errors
+/// If it cannot be moved.
+pub fn take_build(before: &Reader, next: &Reader) -> Result<(), Failure> {
+    let [from, into] = [before, next].map(|reader| reader.clone_folder().join("target"));
+    std::fs::rename(&from, &into)
+        .map_err(|error| Failure(format!("{} cannot be moved: {error}", from.display())))
+}
+
+/// Makes `account` the owner of `folder`, which belongs to the user who runs this program.
+fn give(account: Account, folder: &Path) -> Result<(), Failure> {
+    if account != Account::Ordinary {
+        return Ok(());
+    }
+    let owner = format!("{ORDINARY_ID}:{ORDINARY_ID}");
+    child::succeed(Command::new("chown").args(["-R", &owner]).arg(folder))
 }
 
 /// Clones the repository at `from` into `into`. The clone shares no file with the repository. By

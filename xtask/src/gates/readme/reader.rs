@@ -231,7 +231,8 @@ impl Reader {
     }
 }
 
-/// The accounts that can run commands here, and why the others cannot.
+/// The accounts that can run commands here, that with the fewest rights first, and why the others
+/// cannot.
 pub fn accounts() -> (Vec<Account>, Option<String>) {
     if !child::is_root() {
         let why = "root and a new user: only root can run commands in these accounts";
@@ -241,7 +242,7 @@ pub fn accounts() -> (Vec<Account>, Option<String>) {
     attempt.args(["--mount", "--pid", "--fork", "--mount-proc", "sh", "-e", "-c"]);
     attempt.arg("mount -t tmpfs reader /media");
     match attempt.stdout(Stdio::null()).output() {
-        Ok(output) if output.status.success() => (vec![Account::Root, Account::Ordinary], None),
+        Ok(output) if output.status.success() => (vec![Account::Ordinary, Account::Root], None),
         Ok(output) => {
             let message = String::from_utf8_lossy(&output.stderr);
             let why = format!("a new user: no namespaces: {} ({})", message.trim(), output.status);

@@ -58,3 +58,22 @@ fn a_clone_shares_no_file_with_the_repository() {
     assert!(objects.iter().all(|object| object.nlink() == 1), "{objects:?}");
     std::fs::remove_dir_all(&folder).unwrap();
 }
+
+#[test]
+fn the_next_clone_has_what_the_one_before_compiled() {
+    let folder = std::env::temp_dir().join(format!("upcall-build-{}", std::process::id()));
+    let [before, next] = ["before", "next"].map(|name| Reader {
+        account: Account::Present,
+        home: folder.join(name),
+        seen_home: child::own_home(),
+        toolchain: "/usr".into(),
+    });
+    let compiled = |reader: &Reader| reader.clone_folder().join("target/release/upcall");
+    assert!(take_build(&before, &next).is_err(), "there is no build");
+    std::fs::create_dir_all(compiled(&before).parent().unwrap()).unwrap();
+    std::fs::create_dir_all(next.clone_folder()).unwrap();
+    std::fs::write(compiled(&before), "").unwrap();
+    take_build(&before, &next).unwrap();
+    assert!(!compiled(&before).exists() && compiled(&next).exists());
+    std::fs::remove_dir_all(&folder).unwrap();
+}
