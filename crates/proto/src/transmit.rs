@@ -13,8 +13,8 @@
 //! 1. A paced flow: its packet is eligible an interval after the one before it.
 //! 2. The time has come. Urgent flows are served first, by deadline: eligible time + interval.
 //! 3. A flow without pace: it shares what paced flows leave, by weight. Its start tag is the
-//!    virtual time, or the end of its last packet if that is later (start-time fair queueing, Goyal,
-//!    Vin and Cheng 1996).
+//!    virtual time, or the end of its last packet if that is later (start-time fair queueing,
+//!    Goyal, Vin and Cheng 1996).
 //! 4. The packet is sent, and [`TransmitOrder::sent`] charges its bytes.
 //! 5. The packet cannot be sent yet, such as for want of a link address. It waits until then.
 //!

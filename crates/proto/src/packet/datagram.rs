@@ -29,8 +29,8 @@ pub struct Datagram {
 impl Datagram {
     /// The datagram of a frame of `frame_bytes` without VLAN tags, options and extension headers,
     /// by its first bytes. `None`: it is something else, or wrong, and [`super::parse`] says what.
-    /// The checksum of the header of IPv4 is verified. A few instructions: this is the way of almost
-    /// every packet.
+    /// The checksum of the header of IPv4 is verified. A few instructions: this is the way of
+    /// almost every packet.
     #[inline]
     pub fn plain(head: &[u8; PLAIN_BYTES], frame_bytes: usize) -> Option<Datagram> {
         let word = |at: usize| u16::from_be_bytes([head[at], head[at + 1]]);
@@ -65,7 +65,8 @@ impl Datagram {
         Some(Datagram { link, source, source_port, destination, payload: start..end, checksum })
     }
 
-    /// The datagram that [`super::parse`] found in `frame`. `None`: it is a fragment, or not of UDP.
+    /// The datagram that [`super::parse`] found in `frame`. `None`: it is a fragment, or not of
+    /// UDP.
     pub fn of(frame: &[u8], headers: &Headers) -> Option<Datagram> {
         if headers.destination.protocol != UDP || headers.fragment.is_some() {
             return None;
@@ -89,9 +90,9 @@ impl Datagram {
         udp_is_right(transport, self.source, self.destination.address).is_ok()
     }
 
-    /// Whether the checksum is the one that a sender leaves to its interface: that of the addresses,
-    /// the protocol and the length alone. A packet from this machine has it on a virtual interface
-    /// (veth, TAP) with checksum offload, and was not damaged on a wire. O(1).
+    /// Whether the checksum is the one that a sender leaves to its interface: that of the
+    /// addresses, the protocol and the length alone. A packet from this machine has it on a virtual
+    /// interface (veth, TAP) with checksum offload, and was not damaged on a wire. O(1).
     #[inline]
     pub fn is_left_to_interface(&self) -> bool {
         let length = self.payload.end - self.payload.start + 8;

@@ -1,9 +1,9 @@
 //! What a queue says of a frame beside its descriptor: the peer, the time, and the kind.
 //!
-//! The note stands in front of the data, in the last 32 bytes that are aligned to 8: in the cache line
-//! of the headers, which are no longer needed. The side that hands the frame over
-//! writes it, and the reader copies it once and checks the copy. The queue orders both: the note is
-//! written before [`super::queue::Writer::publish`], and read after [`super::queue::Reader::take`].
+//! The note stands in front of the data, in the last 32 bytes that are aligned to 8: in the cache
+//! line of the headers, which are no longer needed. The side that hands the frame over writes it,
+//! and the reader copies it once and checks the copy. The queue orders both: the note is written
+//! before [`super::queue::Writer::publish`], and read after [`super::queue::Reader::take`].
 //!
 //! | bytes | words of 8 bytes, native order | |
 //! |---|---|---|
