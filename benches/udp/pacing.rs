@@ -1,8 +1,8 @@
 //! Part `pacing`: how even the packets of a reserved stream leave, 1000 a second.
 //!
 //! The receiver in the other namespace reads the kernel's arrival times. The packet crosses the
-//! virtual wire on the sender's CPU, so they are departure times and some microseconds. The error is
-//! the distance of two arrivals from a millisecond.
+//! virtual wire on the sender's CPU, so they are departure times and some microseconds. The error
+//! is the distance of two arrivals from a millisecond.
 //!
 //! | way | who sends |
 //! |---|---|

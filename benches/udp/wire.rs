@@ -5,8 +5,8 @@
 //!     ours, 10.77.0.1  <--------------->     theirs, 10.77.0.2
 //! ```
 //!
-//! The bench itself runs in a namespace of its own (`unshare --net`), so nothing leaves the machine,
-//! and everything goes with the processes. One queue an end. Offloads are those of veth: no
+//! The bench itself runs in a namespace of its own (`unshare --net`), so nothing leaves the
+//! machine, and everything goes with the processes. One queue an end. Offloads are those of veth: no
 //! checksum is computed for a packet that stays on the machine.
 
 use std::net::Ipv4Addr;
