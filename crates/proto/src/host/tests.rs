@@ -178,6 +178,11 @@ fn arp_is_answered_and_learned_from() {
     // Who looks for duplicates has no address.
     let looks = built(|out| build::arp_request(out, PEER, v4("0.0.0.0"), v4("10.0.0.1")));
     assert_eq!((input(&mut host, &looks), sent(&mut host, T0).len()), (Input::Handled, 1));
+    // A device that is on no link of the host gets an answer, and no entry.
+    let far = built(|out| build::arp_request(out, PEER, v4("192.0.2.5"), v4("10.0.0.1")));
+    assert_eq!((input(&mut host, &far), sent(&mut host, T0).len()), (Input::Handled, 1));
+    assert_eq!(host.neighbors.resolve(ip("192.0.2.5"), T0), Err(RouteError::Resolving));
+    sent(&mut host, T0);
     let claim = built(|out| build::arp_request(out, PEER, v4("10.0.0.1"), v4("10.0.0.1")));
     assert_eq!(input(&mut host, &claim), Input::Ignored(IgnoreReason::Conflict));
     let loops = built(|out| build::arp_request(out, OWN, v4("10.0.0.1"), v4("10.0.0.2")));
@@ -218,6 +223,31 @@ fn a_request_is_sent_and_its_answer_gives_the_way() {
         let path = host.path(None, ip(asked), T0).unwrap();
         assert_eq!((path.link_destination, path.source), (PEER, ip(source)));
     }
+}
+
+#[test]
+fn an_answer_to_all_is_not_evidence() {
+    let mut host = host();
+    let later = T0 + Span::from_secs(5);
+    assert_eq!(host.path(None, ip("10.0.0.2"), T0), Err(RouteError::Resolving));
+    sent(&mut host, T0);
+    let (source, target) = (v4("10.0.0.1"), v4("10.0.0.2"));
+    let request = Arp { is_request: true, source_link: OWN, source, target };
+    let mut reply = built(|out| build::arp_reply(out, PEER, &request));
+    reply[..6].fill(0xff);
+    assert_eq!(input(&mut host, &reply), Input::Handled);
+    assert_eq!(host.path(None, ip("10.0.0.2"), T0).unwrap().link_destination, PEER);
+    // It is asked again, alone.
+    let polls = sent(&mut host, later);
+    assert_eq!((polls.len(), &polls[0][..6]), (1, &PEER[..]));
+    // RFC 4861 §7.1.2: an advertisement to all answers nobody.
+    let to_all = ([0; 6], Ipv6Addr::UNSPECIFIED);
+    let mut answer = built(|out| build::neighbor_advertisement(out, (PEER, v6("fe80::2")), to_all));
+    assert_eq!(input(&mut host, &answer), Input::Handled);
+    answer[58] |= 0x40;
+    let (from, to) = (v6("fe80::2"), v6("ff02::1"));
+    Icmpv6Packet::new_unchecked(&mut answer[54..]).fill_checksum(&from, &to);
+    assert_eq!(input(&mut host, &answer), Input::Ignored(IgnoreReason::Invalid));
 }
 
 #[test]

@@ -192,6 +192,8 @@ fn peers_do_not_evict_what_is_in_use() {
     let used = |all: &Neighbors| all.entries.iter().filter(|entry| entry.is_used).count();
     assert_eq!((all.entries.len(), used(&all)), (NEIGHBORS_MAX, NEIGHBORS_MAX));
     assert_eq!(all.resolve(ip(7), ms(604_000)), Err(RouteError::Full));
+    all.stated(ip(9_999), B, true, ms(2_000_000));
+    assert!(all.place(ip(9_999)).is_err() && all.refused == 2);
     // 30 s after its last packet one of them does.
     assert_eq!(all.resolve(ip(7), ms(631_009)), Err(RouteError::Full));
     assert_eq!(all.resolve(ip(7), ms(631_010)), Err(RouteError::Resolving));

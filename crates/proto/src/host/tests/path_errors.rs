@@ -60,7 +60,10 @@ fn errors_about_packets_of_others_are_ignored() {
         refused(&with(source, &[192]));
         refused(&with(destination, &packet[source..destination]));
         refused(&with(14, &[0x75]));
-        if !own.contains(':') {
+        if own.contains(':') {
+            // The error goes to another address of the host.
+            refused(&own_datagram("fe80::1", peer, 1000));
+        } else {
             // Options, and a later fragment.
             refused(&with(14, &[0x46]));
             refused(&with(21, &[1]));
