@@ -120,3 +120,12 @@ fn a_program_is_built_before_the_run_that_is_interrupted() {
     assert_eq!(build("cargo run --example a   # 2 min"), "cargo build --example a");
     assert_eq!(build_of("upcalld   # until Ctrl-C"), None);
 }
+
+/// Else a daemon would end at the moment at which the command in another shell asks it.
+#[test]
+fn a_command_that_lasts_runs_on_beside_those_of_other_shells() {
+    let lasts = block("upcalld   # until Ctrl-C");
+    assert_eq!(limit(&lasts, &[]), INTERRUPT_AFTER);
+    assert_eq!(limit(&lasts, &[block("upcall ps")]), BESIDE_AFTER + INTERRUPT_AFTER);
+    assert_eq!(limit(&block("upcall ps"), &[block("upcall ps")]), LIMIT);
+}
