@@ -15,8 +15,8 @@
 //!    whatever a packet costs. What is left waits for the next period, or is dropped by the device.
 //! 3. Some commands of the server, and the counts for it, if the server does not have the lock.
 //!
-//! It never waits for the server or for a program. System calls of the device do not block. Those of
-//! a bind take some 0.1 ms. Those for a path wait while the kernel changes its interfaces.
+//! It never waits for the server or for a program. System calls of the device do not block. Those
+//! of a bind take some 0.1 ms. Those for a path wait while the kernel changes its interfaces.
 
 use std::io;
 use std::sync::Arc;

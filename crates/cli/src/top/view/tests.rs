@@ -83,6 +83,8 @@ fn made_up() -> Status {
         cpus: vec![CpuStatus { cpu: 1, reserved_ppm: 400_000, limit_ppm: 900_000 }],
         domains: vec![player, robot],
         packet_quotas: Vec::new(),
+        owned_interfaces: Vec::new(),
+        flows: Vec::new(),
         programs: Vec::new(),
         hidden_domains: 0,
     }
