@@ -292,8 +292,8 @@ impl Program {
     }
 }
 
-/// The status as tables: one of CPUs, one of domains, one of activities, and one of programs, one of
-/// packet quotas and one of flows if there are any.
+/// The status as tables: one of CPUs, one of domains, one of activities, and one of programs, one
+/// of packet quotas and one of flows if there are any.
 pub fn tables(status: &Status) -> String {
     let (cpus, domains, activities) = (cpus(status), domains(status), activities(status));
     let programs = match status.programs.is_empty() {

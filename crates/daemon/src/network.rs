@@ -10,12 +10,12 @@
 //!                 (4) killed <--+  +-- (5) the interface is gone: its sessions end --> (2)
 //! ```
 //!
-//! 1. The server attaches the XDP program, unless packet quotas have it there, and opens the device.
-//!    Both take about 0.1 s. Then the network thread has the interface.
+//! 1. The server attaches the XDP program, unless packet quotas have it there, and opens the
+//!    device. Both take about 0.1 s. Then the network thread has the interface.
 //! 2. The thread closes flows and device, counts the frames, and ends. The server does not wait.
 //! 3. The server takes note of the frames. The next flow waits for the thread that ends.
-//! 4. The kernel closes the descriptors of a process that ends: program, device and sockets are gone,
-//!    and it gets all packets again.
+//! 4. The kernel closes the descriptors of a process that ends: program, device and sockets are
+//!    gone, and it gets all packets again.
 //! 5. So they do if a program breaks the queues of its flow; then its session alone.
 //!
 //! The server and a network thread exchange commands and counts in memory behind a lock

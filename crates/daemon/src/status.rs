@@ -121,7 +121,8 @@ impl StatusReply {
         self.messages.extend(seen.map(|quota| message(StatusPart::PacketQuota(quota))));
     }
 
-    /// Adds the interfaces with flows, and the flows that the inspector may see, before the domains.
+    /// Adds the interfaces with flows, and the flows that the inspector may see, before the
+    /// domains.
     pub(crate) fn add_flows(
         &mut self,
         credentials: &Credentials,

@@ -15,8 +15,8 @@
 //!    whatever a packet costs. What is left waits for the next period, or is dropped by the device.
 //! 3. Some commands of the server, and the counts for it, if the server does not have the lock.
 //!
-//! It never waits for the server or for a program. System calls of the device do not block; those of
-//! a bind take some 0.1 ms.
+//! It never waits for the server or for a program. System calls of the device do not block. Those of
+//! a bind take some 0.1 ms. Those for a path wait while the kernel changes its interfaces.
 
 use std::io;
 use std::sync::Arc;
@@ -46,8 +46,8 @@ const BUDGET: Span = Span::from_micros(250);
 const BATCH: u32 = 16;
 /// Commands of a period. A bind costs some 0.1 ms, which is not in the budget.
 const COMMANDS: usize = 2;
-/// Periods between two copies of the counts.
-const COUNTS_EACH: u32 = 8;
+/// Periods between two copies of the counts, for which it looks at each frame of the account.
+const COUNTS_EACH: u32 = 32;
 
 /// What the thread leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -156,7 +156,8 @@ impl NetworkThread {
         }
     }
 
-    /// Follows commands, and shows the counts if they are due. Returns whether the thread is to end.
+    /// Follows commands, and shows the counts if they are due. Returns whether the thread is to
+    /// end.
     fn exchange(&mut self, counts_are_due: bool) -> bool {
         self.unsent.retain(|report| !report.send(&self.reports));
         let mut commands = [const { None }; COMMANDS];

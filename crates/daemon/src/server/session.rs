@@ -1,4 +1,5 @@
-//! Connections and their kinds: inspectors, domains, and clients with a program, packet quotas or a flow.
+//! Connections and their kinds: inspectors, domains, and clients with a program, packet quotas or a
+//! flow.
 //!
 //! Plain data of the server's thread.
 
