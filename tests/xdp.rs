@@ -150,6 +150,28 @@ fn a_run_receives_and_sends_on_an_interface_of_its_daemon() {
     wait_until("the end of the daemon", || !network.socket.exists() && !network.is_attached());
 }
 
+/// The stream is declared to get one packet each 10 s, so the counts do not depend on the time that
+/// the test takes.
+#[test]
+#[ignore = "needs root and ip"]
+fn packets_beyond_the_declared_rate_are_dropped_and_counted() {
+    let _machine = machine();
+    let network = Network::new();
+    let text = std::fs::read_to_string(root().join("examples/xdp.toml")).unwrap();
+    let spec = network.socket.with_file_name("slow.toml");
+    std::fs::write(&spec, text.replace("\"200/s\"", "\"0.1/s\"")).unwrap();
+    let mut command = network.upcall("run --duration 5s --json");
+    let mut run = Running::start(command.arg(&spec));
+    network.wait_for_jobs(&mut run);
+    network.send();
+    let outcome = run.finish().assert_code(&[0, 4]).json();
+    let voice = stream(&outcome, "voice");
+    // 1 that may come within 10 ms, and 2 that come early, each at its eligible time.
+    let (received, dropped) = (number(voice, "received"), number(&voice["dropped"], "socket"));
+    assert!((1..=3).contains(&received) && dropped >= PACKETS - 3, "{outcome:#}");
+    assert_eq!(number(voice, "offered"), received + dropped);
+}
+
 #[test]
 #[ignore = "needs root and ip"]
 fn each_mode_has_the_same_flow() {

@@ -37,6 +37,7 @@ mod tests;
 
 pub use background::{Background, Load};
 pub use contents::{ACTIVITIES_MAX, Activity, CPU_MAX, Spec, SwitchCost};
+pub use endpoint::Address;
 pub use group::Group;
 pub(crate) use source::quoted;
 pub use source::{FAULTS_MAX, Place, Source, SpecError};

@@ -1,6 +1,7 @@
 //! The end of a stream inside its handler: socket or flow, named processor and loop.
 
 pub mod flow;
+mod sizes;
 
 use std::io;
 use std::net::SocketAddr;
@@ -10,14 +11,13 @@ use std::sync::Mutex;
 
 use upcall::Batch;
 use upcall::load::SenderPlan;
-use upcall::qos::{Class, Flow, Mapping};
+use upcall::qos::Mapping;
 use upcall::time::{Instant, Span};
 use upcall::udp::{Receiver, ReceiverOptions, Sender, StreamCounters};
-use upcall::work::{
-    MediaClock, Taken, Work, WorkCounters, WorkKind, sample_datagrams, sample_payload,
-};
+use upcall::work::{MediaClock, Taken, Work, WorkCounters, WorkKind, sample_payload};
 
 use crate::spec::{Direction, Stream};
+use sizes::{buffered, made_datagrams, pdus_of_unit};
 
 /// What the processor of a stream counted; complete when its handler is gone.
 pub type SharedWorkCounters = Mutex<WorkCounters>;
@@ -300,34 +300,6 @@ fn keep(shared: &SharedWorkCounters, counters: WorkCounters) {
     }
 }
 
-/// The most datagrams of a stream that receives that wait at once.
-fn buffered(stream: &Stream, mapping: &Mapping) -> u32 {
-    let datagrams_a_pdu = stream.pdu_bytes.div_ceil(stream.packet_bytes);
-    let batch = mapping.params.batch.saturating_mul(datagrams_a_pdu);
-    mapping
-        .buffers
-        .saturating_add(pdus_of_unit(stream) - 1)
-        .saturating_mul(datagrams_a_pdu)
-        .saturating_add(batch.saturating_mul(stream.workahead))
-}
-
-/// How many datagrams a PDU has that Upcall itself makes.
-///
-/// # Errors
-/// The stream's PDU or packet is too small for the sample.
-fn made_datagrams(stream: &Stream) -> Result<u32, String> {
-    let datagrams = sample_datagrams(stream.work, stream.pdu_bytes);
-    let mut payload = vec![0; stream.packet_bytes as usize];
-    let bytes = sample_payload(stream.work, stream.pdu_bytes, 0, &mut payload);
-    if datagrams == 0 || bytes == 0 {
-        return Err(format!(
-            "a sample of {} does not fit a pdu of {} B in packets of {} B",
-            stream.work, stream.pdu_bytes, stream.packet_bytes
-        ));
-    }
-    Ok(datagrams)
-}
-
 /// The plan of an embedded sender that feeds this stream as the spec describes.
 ///
 /// # Errors
@@ -343,20 +315,6 @@ pub fn sender_plan(stream: &Stream, mapping: &Mapping) -> Result<SenderPlan, Str
         datagram_bytes: stream.packet_bytes,
         work: stream.work.to_string(),
     })
-}
-
-/// The PDUs of a frame or message, which come one by one within its interval and are processed when
-/// the last one has come. 1 for other flows.
-fn pdus_of_unit(stream: &Stream) -> u32 {
-    match stream.class {
-        Class::ContinuousMedia(Flow::Frames { frame_bytes, .. }) => pdus_of(frame_bytes, stream),
-        Class::MessageStream { message_bytes, .. } => pdus_of(message_bytes, stream),
-        _ => 1,
-    }
-}
-
-fn pdus_of(bytes: u64, stream: &Stream) -> u32 {
-    u32::try_from(bytes.div_ceil(u64::from(stream.pdu_bytes))).unwrap_or(u32::MAX).max(1)
 }
 
 /// The address to send to for a socket bound to `address`.

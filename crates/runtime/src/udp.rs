@@ -44,7 +44,7 @@ pub struct StreamCounters {
     pub dropped_queue: Count,
     /// Datagrams that the kernel dropped because the socket buffer was full, by its own counter. 0
     /// for a flow: the owner of the interface counts what it drops
-    /// ([`FlowCounts`](crate::net::FlowCounts)).
+    /// ([`FlowCounts`](crate::net::FlowCounts), and `flows` of [`status`](crate::status)).
     pub dropped_socket: Count,
     /// Datagrams that had arrived but were not processed when the stream ended.
     pub unread: Count,

@@ -1,10 +1,11 @@
 //! The activities of this process: all of a plan, or those of one domain.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use upcall::activity::Window;
+use upcall::status::status;
 use upcall::time::{Instant, Span};
 use upcall::udp::StreamCounters;
 use upcall::work::{Work, WorkKind};
@@ -16,7 +17,7 @@ use crate::measured::{ActivityResults, Progress, StreamCounts};
 use crate::output::{Offence, Promise};
 use crate::plan::Planned;
 use crate::spec::Spec;
-use crate::stream::{Endpoint, SharedWorkCounters};
+use crate::stream::{Endpoint, SharedWorkCounters, flow};
 use crate::{outcome, output};
 
 /// A runtime and the activities created in it.
@@ -26,6 +27,8 @@ pub struct Activities {
     known: BTreeMap<String, HandlerId>,
     /// In order of creation.
     created: Vec<Created>,
+    /// The socket of the daemon of the flows, if streams have some.
+    flows: Option<PathBuf>,
 }
 
 struct Created {
@@ -104,8 +107,10 @@ pub fn shortfall(planned: &Planned<'_>, endpoint: Option<&Endpoint>) -> Option<S
 }
 
 impl Activities {
-    pub fn new(runtime: Runtime) -> Self {
-        Activities { runtime, known: BTreeMap::new(), created: Vec::new() }
+    /// `flows`: the socket of the daemon of the flows, if streams have some.
+    pub fn new(runtime: Runtime, flows: Option<&Path>) -> Self {
+        let flows = flows.map(Path::to_owned);
+        Activities { runtime, known: BTreeMap::new(), created: Vec::new(), flows }
     }
 
     /// Creates the activity at position `activity`, suspended.
@@ -233,7 +238,9 @@ impl Activities {
         mode: Mode,
         mut on_job: impl FnMut(usize, &Job),
     ) -> (ActivityResults, Vec<(u32, Record)>) {
-        let Activities { runtime, mut created, .. } = self;
+        let Activities { runtime, mut created, flows, .. } = self;
+        // Now, because flows and their counts go with the handlers.
+        let status = flows.and_then(|daemon| status(&daemon).ok());
         let report = runtime.stop(|id, job| record_job(&mut created, id, job, &mut on_job));
         let activities = created.iter().zip(&report.activities);
         let activities = activities
@@ -251,7 +258,10 @@ impl Activities {
             let (counters, work_counters) = created.stream.as_ref()?;
             let (stream, _) = plan[created.activity].stream()?;
             let work = outcome::work_counts(stream.work, work_counters);
-            Some((created.activity, StreamCounts { work, ..StreamCounts::of(counters) }))
+            let counts = StreamCounts::of(counters);
+            let drops = status.as_ref().map_or(0, |status| flow::drops(stream, &status.flows));
+            let dropped_socket = counts.dropped_socket + drops;
+            Some((created.activity, StreamCounts { work, dropped_socket, ..counts }))
         });
         let part = ActivityResults {
             activities,

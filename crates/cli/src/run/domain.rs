@@ -79,7 +79,8 @@ fn run(messages: &Receiver<ParentMessage>) -> Result<(), End> {
     let mode = Mode::ALL.into_iter().find(|mode| mode.name() == setup.mode);
     let mode = mode.ok_or_else(|| Failure::new(format_args!("found mode {}", setup.mode)))?;
     let opened = clock::now();
-    let mut activities = Activities::new(start(messages, &setup, &spec, mode)?);
+    let mut activities =
+        Activities::new(start(messages, &setup, &spec, mode)?, setup.flows.as_deref());
     let at = create_all(messages, &mut activities, &plan, endpoints)?;
     let header = setup.traced.map(|process| activities.trace_header(&plan, process, opened));
     let writer = header.map(|header| Writer::new(Vec::new(), &header));
@@ -104,8 +105,8 @@ fn run(messages: &Receiver<ParentMessage>) -> Result<(), End> {
     send(&ChildMessage::Done(Box::new(part)))
 }
 
-/// Binds the sockets of the domain's streams, opens their flows, and reports that the process is ready. Returns the
-/// endpoint of each activity of the domain; a task has none.
+/// Binds the sockets of the domain's streams, opens their flows, and reports that the process is
+/// ready. Returns the endpoint of each activity of the domain; a task has none.
 fn bind_all(
     setup: &Setup,
     spec: &Spec,

@@ -111,8 +111,9 @@ fn busy_limit(plan: &Plan<'_>, mode: Mode) -> Option<BusyLimit> {
     limit.and_then(Result::ok)
 }
 
-/// Binds the sockets, opens flows at the daemon with the socket `flows`, starts the runtime and creates the activities, suspended. Returns also the
-/// notices about the plan, and the time just before the runtime started.
+/// Binds the sockets, opens flows at the daemon with the socket `flows`, starts the runtime and
+/// creates the activities, suspended. Returns also the notices about the plan, and the time just
+/// before the runtime started.
 fn set_up(
     spec: &Spec,
     plan: &Plan<'_>,
@@ -126,7 +127,7 @@ fn set_up(
     let runtime = start_runtime(plan, options, is_traced)?;
     let mut notices: Vec<RunNotice> =
         one_process(plan, options.mode).map(RunNotice::new).into_iter().collect();
-    let mut activities = Activities::new(runtime);
+    let mut activities = Activities::new(runtime, flows);
     for (index, (planned, endpoint)) in plan.activities.iter().zip(endpoints).enumerate() {
         notices.extend(shortfall(planned, endpoint.as_ref()).map(RunNotice::new));
         activities.create(index, planned, endpoint).map_err(Failure::of_error)?;

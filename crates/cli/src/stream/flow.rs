@@ -10,10 +10,11 @@ use std::path::Path;
 use upcall::net::{FlowForm, FlowRequest, Quota, Share, UdpFlow};
 use upcall::packet_quota::{RECEIVE_PERIOD_MAX, limit_of};
 use upcall::qos::{Class, Mapping};
+use upcall::status::FlowStatus;
 use upcall::time::Span;
 
-use super::{buffered, made_datagrams, pdus_of_unit};
-use crate::spec::{Direction, Stream};
+use super::sizes::{buffered, made_datagrams, pdus_of_unit};
+use crate::spec::{Address, Direction, Stream};
 
 /// Slots to receive for a stream that sends: for ICMP errors, and what comes unasked.
 const SENDER_RECEIVE_SLOTS: u32 = 16;
@@ -36,6 +37,23 @@ pub fn receive_quota(stream: &Stream, mapping: &Mapping) -> Option<Quota> {
     let (interval, depth) = limit_of(packet_interval(mapping, datagrams_a_pdu), None);
     let others_of_unit = pdus_of_unit(stream).saturating_mul(datagrams_a_pdu) - 1;
     Some(quota(interval, depth.saturating_add(others_of_unit)))
+}
+
+/// Datagrams that came for the flow of a stream and that it did not get, by the daemon's counts.
+pub fn drops(stream: &Stream, flows: &[FlowStatus]) -> u64 {
+    let Direction::Receive(Address { socket, interface: Some(interface) }) = &stream.direction
+    else {
+        return 0;
+    };
+    // No other flow of the interface has the address.
+    let is_its = |flow: &&FlowStatus| {
+        flow.interface == *interface
+            && flow.local.port() == socket.port()
+            && flow.local.ip() == socket.ip().to_canonical()
+    };
+    flows.iter().find(is_its).map_or(0, |FlowStatus { counts, .. }| {
+        counts.over_quota + counts.receive_full + counts.checksum + counts.undelivered
+    })
 }
 
 /// Opens the flow of `stream` at the daemon with this socket. Blocks until it answers.

@@ -16,8 +16,8 @@ use crate::net::{FlowError, Received, UdpFlow};
 /// `EOPNOTSUPP` of errno.h.
 const NOT_SUPPORTED: i32 = 95;
 
-/// A datagram that was taken from a [`Receiver`](super::Receiver). It lies where the kernel put it, or is a copy of
-/// the frame of a flow.
+/// A datagram that was taken from a [`Receiver`](super::Receiver). It lies where the kernel put it,
+/// or is a copy of the frame of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Datagram<'a> {
     /// The whole payload.
@@ -29,10 +29,10 @@ pub struct Datagram<'a> {
     ///
     /// The kernel uses the realtime clock. The receiver compares the two clocks once per batch,
     /// which adds an error below 1 us. If the realtime clock is set between arrival and
-    /// [`Receiver::ready`](super::Receiver::ready), the moment is wrong by as much. It is never later than the fetch of the
-    /// batch. A datagram that arrived before any socket of the machine asked for arrival times has
-    /// the time of the fetch. For a flow it is the time at which the owner took the datagram from
-    /// the interface, and not later than the fetch.
+    /// [`Receiver::ready`](super::Receiver::ready), the moment is wrong by as much. It is never
+    /// later than the fetch of the batch. A datagram that arrived before any socket of the machine
+    /// asked for arrival times has the time of the fetch. For a flow it is the time at which the
+    /// owner took the datagram from the interface, and not later than the fetch.
     pub arrival: Option<Instant>,
 }
 

@@ -62,6 +62,8 @@
 //!
 //! - [`Receiver::from_socket`](crate::udp::Receiver::from_socket) receives from an existing socket,
 //!   such as a `std::net::UdpSocket`.
+//! - [`Receiver::from_flow`](crate::udp::Receiver::from_flow) receives from a
+//!   [flow](crate::net::UdpFlow) in user space, without a system call.
 //! - [`Receiver::join_v4`](crate::udp::Receiver::join_v4) and
 //!   [`join_v6`](crate::udp::Receiver::join_v6) join a multicast group.
 //! - [`ReceiverOptions`](crate::udp::ReceiverOptions) say how many datagrams the kernel holds, how

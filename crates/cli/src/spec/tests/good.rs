@@ -1,8 +1,7 @@
 //! Valid files, and the values read from them.
 
 use super::{STREAM, TASK, edited, parse};
-use crate::spec::endpoint::Address;
-use crate::spec::{Activity, Direction, Load, Spec, Stream, SwitchCost};
+use crate::spec::{Activity, Address, Direction, Load, Spec, Stream, SwitchCost};
 use upcall::activity::{ActivityParams, Terms, Window};
 use upcall::admission::Share;
 use upcall::qos::{Class, Flow, Rate, StreamSpec};
