@@ -6,8 +6,8 @@
 //! ```
 //!
 //! The bench itself runs in a namespace of its own (`unshare --net`), so nothing leaves the
-//! machine, and everything goes with the processes. One queue an end. Offloads are those of veth: no
-//! checksum is computed for a packet that stays on the machine.
+//! machine, and everything goes with the processes. One queue an end. Offloads are those of veth:
+//! no checksum is computed for a packet that stays on the machine.
 
 use std::net::Ipv4Addr;
 use std::process::{Child, Command, Stdio};

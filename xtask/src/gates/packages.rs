@@ -21,6 +21,7 @@ pub const PROGRAMS: [(&str, &str); 20] = [
     ("setcap", "libcap2-bin"),
     ("chrt", "util-linux"),
     ("ip", "iproute2"),
+    ("ping", "iputils-ping"),
     ("tmux", "tmux"),
     ("gcc", "gcc"),
     ("g++", "g++"),
