@@ -11,7 +11,7 @@ pub const GATE: Gate =
 
 /// Each program that a test or a gate calls, and its Debian package. A test that needs the program
 /// names it in its `#[ignore = "needs ..."]`.
-pub const PROGRAMS: [(&str, &str); 20] = [
+pub const PROGRAMS: [(&str, &str); 21] = [
     ("ffmpeg", "ffmpeg"),
     ("strace", "strace"),
     ("perf", "linux-perf"),
