@@ -328,7 +328,7 @@ mod tests {
         /// Each packet comes out once, and none of a flow that is gone.
         #[test]
         fn no_sequence_loses_or_repeats_a_packet(
-            steps in prop::collection::vec((0u8..6, 0u32..4, 0u64..3_000), 0..300),
+            steps in prop::collection::vec((0u8..6, 0u32..4, 0u32..3_000), 0..300),
         ) {
             let mut order = TransmitOrder::new(4, link());
             let (mut here, mut time) = ([false; 4], 0);
@@ -337,23 +337,23 @@ mod tests {
                 match step {
                     0 => {
                         let share = match value % 2 {
-                            0 => Share::Paced { interval: Span::from_micros(value) },
-                            _ => Share::Weight(value as u32),
+                            0 => Share::Paced { interval: Span::from_micros(value.into()) },
+                            _ => Share::Weight(value),
                         };
                         order.bind(slot, share);
                         here[slot as usize] = false;
                     }
                     1 => { order.unbind(slot); here[slot as usize] = false; }
                     2 => { order.ready(slot, at(time)); here[slot as usize] |= bound; }
-                    3 => time += value,
+                    3 => time += u64::from(value),
                     _ => {
                         if let Some(slot) = order.next(at(time)) {
                             prop_assert!(here[slot as usize]);
                             match value % 3 {
-                                0 => order.defer(slot, at(time + value)),
+                                0 => order.defer(slot, at(time + u64::from(value))),
                                 1 => { order.dropped(slot); here[slot as usize] = false; }
                                 _ => {
-                                    order.sent(slot, value as u32, at(time));
+                                    order.sent(slot, value, at(time));
                                     here[slot as usize] = false;
                                 }
                             }

@@ -32,8 +32,12 @@ impl Random {
         word ^ (word >> 31)
     }
 
-    fn below(&mut self, end: u64) -> u64 {
-        self.word() % end
+    fn below(&mut self, end: usize) -> usize {
+        usize::try_from(self.word() % end as u64).unwrap()
+    }
+
+    fn byte(&mut self) -> u8 {
+        self.word().to_le_bytes()[0]
     }
 }
 
@@ -48,10 +52,10 @@ fn path(is_v4: bool) -> Path {
 /// A frame of one of the kinds that arrive, half of them damaged.
 fn frame(random: &mut Random, out: &mut [u8; 2048]) -> usize {
     let way = path(random.below(2) == 0);
-    let payload: Vec<u8> = (0..random.below(64)).map(|_| random.word() as u8).collect();
-    let port = 5000 + random.below(u64::from(FLOWS) + 2) as u16;
+    let payload: Vec<u8> = (0..random.below(64)).map(|_| random.byte()).collect();
+    let port = 5000 + u16::try_from(random.below(usize::from(FLOWS) + 2)).unwrap();
     let mut length = match random.below(8) {
-        0 => (0..random.below(200) as usize).map(|at| out[at] = random.word() as u8).count(),
+        0 => (0..random.below(200)).map(|at| out[at] = random.byte()).count(),
         1 => build::arp_request(out, PEER, Ipv4Addr::new(10, 0, 0, 2), Ipv4Addr::new(10, 0, 0, 1))
             .unwrap(),
         2 => build::echo_request(out, way, (1, 2), &payload).unwrap(),
@@ -60,11 +64,11 @@ fn frame(random: &mut Random, out: &mut [u8; 2048]) -> usize {
     if random.below(2) == 0 && length > 0 {
         for _ in 0..=random.below(4) {
             // Most of what matters is in the headers.
-            let at = random.below(length.min(80) as u64) as usize;
-            out[at] = random.word() as u8;
+            let at = random.below(length.min(80));
+            out[at] = random.byte();
         }
         if random.below(4) == 0 {
-            length = random.below(length as u64 + 1) as usize;
+            length = random.below(length + 1);
         }
     }
     length

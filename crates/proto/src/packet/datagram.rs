@@ -108,10 +108,10 @@ impl Datagram {
 /// The sum of an address in words of 32 bits. One of IPv4 counts without the prefix of its mapping.
 #[inline]
 fn sum_of(address: Ipv6Addr) -> u64 {
-    let word = |at: u32| (u128::from(address) >> (32 * at)) as u64 & 0xffff_ffff;
+    let word = |bytes: [u8; 4]| u64::from(u32::from_be_bytes(bytes));
     match address.to_ipv4_mapped() {
-        Some(_) => word(0),
-        None => (0..4).map(word).sum(),
+        Some(address) => word(address.octets()),
+        None => address.octets().as_chunks::<4>().0.iter().map(|&bytes| word(bytes)).sum(),
     }
 }
 

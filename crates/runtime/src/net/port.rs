@@ -152,8 +152,9 @@ impl<D: Device> Port<D> {
             0 => Ok(0),
             _ => self.device.transmit(now, &parts[..counted]),
         };
-        for at in *taken.as_ref().unwrap_or(&0)..counted {
-            self.account.hand_over(parts[at].frame, Holder::Sending(flow_of(at)), holder(at))?;
+        let first = *taken.as_ref().unwrap_or(&0);
+        for (at, part) in parts.iter().enumerate().take(counted).skip(first) {
+            self.account.hand_over(part.frame, Holder::Sending(flow_of(at)), holder(at))?;
         }
         match (taken, parts.get(counted)) {
             (Ok(0), Some(&Descriptor { frame, .. })) if counted == 0 => {
