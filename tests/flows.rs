@@ -77,7 +77,7 @@ impl Network {
             assert!(succeeds(&command), "{command}");
         }
         let mut echo = network.at(&network.theirs, &network.program);
-        network.echo = Some(part(&mut echo, "echo", "").spawn().unwrap());
+        network.echo = Some(part(&mut echo, "as_echo_server", "").spawn().unwrap());
         network.start_daemon(flags);
         Some(network)
     }
@@ -104,7 +104,7 @@ impl Network {
         command.args(["netns", "exec", &self.ours, "setpriv", "--reuid", USER, "--regid", USER]);
         command.args(["--clear-groups", "--bounding-set=-all", "--inh-caps=-all"]);
         command.arg(&self.program).env("UPCALL_SOCKET", &self.socket);
-        part(&mut command, "program", words);
+        part(&mut command, "as_program_with_flow", words);
         command
     }
 
@@ -207,7 +207,7 @@ impl Program {
 /// The echo server, in a process of its own.
 #[test]
 #[ignore = "a part of other tests"]
-fn echo() {
+fn as_echo_server() {
     if std::env::var_os("UPCALL_PART").is_none() {
         return println!("skipped: it is a part of other tests");
     }
@@ -225,7 +225,7 @@ fn echo() {
 /// way, and sends each one once.
 #[test]
 #[ignore = "a part of other tests"]
-fn program() {
+fn as_program_with_flow() {
     let Some(words) = std::env::var("UPCALL_PART").ok() else {
         return println!("skipped: it is a part of other tests");
     };
@@ -285,7 +285,7 @@ fn program() {
 /// A program with a socket of the kernel, in a process of its own.
 #[test]
 #[ignore = "a part of other tests"]
-fn kernel() {
+fn as_program_with_socket() {
     if std::env::var_os("UPCALL_PART").is_none() {
         return println!("skipped: it is a part of other tests");
     }
@@ -316,7 +316,7 @@ fn message(number: u64) -> Vec<u8> {
 const FLAGS: [&str; 4] = ["--interfaces", INTERFACE, "--access", "everyone"];
 
 #[test]
-#[ignore = "needs root, ip and setpriv"]
+#[ignore = "needs root, ip, sysctl and setpriv"]
 fn an_ordinary_user_exchanges_datagrams_with_the_kernel_by_the_daemon() {
     let _machine = machine();
     let Some(mut network) = Network::start(&FLAGS) else { return };
@@ -348,7 +348,7 @@ fn an_ordinary_user_exchanges_datagrams_with_the_kernel_by_the_daemon() {
 }
 
 #[test]
-#[ignore = "needs root, ip and setpriv"]
+#[ignore = "needs root, ip, sysctl and setpriv"]
 fn a_program_that_is_killed_at_any_moment_costs_others_nothing_and_loses_no_frame() {
     const ROUNDS: u32 = 40;
     let _machine = machine();
@@ -384,7 +384,7 @@ fn a_program_that_is_killed_at_any_moment_costs_others_nothing_and_loses_no_fram
 }
 
 #[test]
-#[ignore = "needs root, ip and setpriv"]
+#[ignore = "needs root, ip, sysctl and setpriv"]
 fn a_killed_daemon_leaves_the_interface_to_the_kernel() {
     let _machine = machine();
     let Some(mut network) = Network::start(&FLAGS) else { return };
@@ -405,12 +405,12 @@ fn a_killed_daemon_leaves_the_interface_to_the_kernel() {
     // And the kernel gets what comes for the port.
     wait_until("the end of the XDP program", || !network.is_attached());
     let mut kernel = network.at(&network.ours, &network.program);
-    let done = part(&mut kernel, "kernel", "").output().unwrap();
+    let done = part(&mut kernel, "as_program_with_socket", "").output().unwrap();
     assert!(String::from_utf8_lossy(&done.stdout).contains("kernel answers"), "{done:?}");
 }
 
 #[test]
-#[ignore = "needs root, ip and setpriv"]
+#[ignore = "needs root, ip, sysctl and setpriv"]
 fn packet_quotas_and_flows_share_an_interface() {
     let _machine = machine();
     let Some(mut network) = Network::start(&FLAGS) else { return };

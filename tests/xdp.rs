@@ -124,7 +124,7 @@ fn stream<'v>(run: &'v Value, name: &str) -> &'v Value {
 }
 
 #[test]
-#[ignore = "needs root and ip"]
+#[ignore = "needs root, ip and sysctl"]
 fn a_run_receives_and_sends_on_an_interface_of_its_daemon() {
     let _machine = machine();
     let network = Network::new();
@@ -153,7 +153,7 @@ fn a_run_receives_and_sends_on_an_interface_of_its_daemon() {
 /// The stream is declared to get one packet each 10 s, so the counts do not depend on the time that
 /// the test takes.
 #[test]
-#[ignore = "needs root and ip"]
+#[ignore = "needs root, ip and sysctl"]
 fn packets_beyond_the_declared_rate_are_dropped_and_counted() {
     let _machine = machine();
     let network = Network::new();
@@ -173,7 +173,7 @@ fn packets_beyond_the_declared_rate_are_dropped_and_counted() {
 }
 
 #[test]
-#[ignore = "needs root and ip"]
+#[ignore = "needs root, ip and sysctl"]
 fn each_mode_has_the_same_flow() {
     let _machine = machine();
     let network = Network::new();
@@ -189,7 +189,7 @@ fn each_mode_has_the_same_flow() {
 }
 
 #[test]
-#[ignore = "needs root and ip"]
+#[ignore = "needs root, ip and sysctl"]
 fn a_flow_that_is_not_to_be_had_is_named_with_its_place_in_the_file() {
     let _machine = machine();
     let network = Network::new();

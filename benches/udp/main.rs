@@ -55,12 +55,12 @@ fn play(role: &[&str]) {
     if !others.is_empty() {
         schedule::pin_thread(&others).expect("a CPU");
     }
-    let number = |at: usize| role[at].parse().expect("a number");
+    let number = |at: usize| role[at].parse::<u32>().expect("a number");
     match role[0] {
-        "count" => streams::count(number(1)),
-        "steady" => streams::send_steadily(number(1) as usize, number(2)),
-        "stamps" => pacing::stamps(number(1)),
-        "flood" => packets::flood(number(1) as usize, number(2)),
+        "count" => streams::count(number(1).into()),
+        "steady" => streams::send_steadily(number(1) as usize, number(2).into()),
+        "stamps" => pacing::stamps(number(1).into()),
+        "flood" => packets::flood(number(1) as usize, number(2).into()),
         other => panic!("unknown role {other}"),
     }
 }

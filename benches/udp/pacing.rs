@@ -1,4 +1,4 @@
-//! Part `pacing`: how even the packets of a reserved stream leave, 1000 a second.
+//! Part `pacing`: how even the packets of a stream leave, 1000 a second, each sent in its period.
 //!
 //! The receiver in the other namespace reads the kernel's arrival times. The packet crosses the
 //! virtual wire on the sender's CPU, so they are departure times and some microseconds. The error
@@ -6,7 +6,7 @@
 //!
 //! | way | who sends |
 //! |---|---|
-//! | flow | a handler of Upcall that sends by a flow, and the owner's output |
+//! | flow | a handler of Upcall that sends by a flow, and calls the owner of the interface |
 //! | socket | a handler of Upcall with a kernel socket |
 //! | fifo | a thread of SCHED_FIFO that sleeps until each millisecond |
 //! | thread | an ordinary thread that does the same |
@@ -21,7 +21,7 @@ use upcall::clock::now;
 use upcall::net::{FlowForm, FlowTerms, InterfaceSettings, Share, UdpInterface};
 use upcall::time::Span;
 use upcall::{Config, Runtime};
-use upcall_benches::calm::{Calm, Try};
+use upcall_benches::calm::{Calm, Try, why_none_is_judged};
 use upcall_benches::{measured_cpu, percentile};
 use upcall_sys::clock::{monotonic_ns, sleep_until_ns};
 use upcall_sys::schedule;
@@ -55,11 +55,16 @@ pub fn measure(seconds: u64) {
         for way in ["flow", "socket", "fifo", "thread"] {
             let tries = CALM.runs(|| run(way, seconds));
             let marks: Vec<String> = tries.iter().map(Try::marked).collect();
-            let row = tries.iter().find(|it| it.judged).or(tries.last()).expect("a run").result;
+            let load = if is_loaded { "loaded" } else { "idle" };
+            let Some(row) = tries.iter().find(|it| it.judged).map(|it| it.result) else {
+                let (why, marks) = (why_none_is_judged(&tries), marks.join(" "));
+                println!("{load:<8} {way:<7} {why}: {marks}");
+                continue;
+            };
             let us = |ns: u64| ns as f64 / 1e3;
             println!(
                 "{:<8} {way:<7} {:>8} {:>9.1} {:>9.1} {:>9.1}  {}",
-                if is_loaded { "loaded" } else { "idle" },
+                load,
                 row.packets,
                 us(row.p50),
                 us(row.p99),

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
+use std::io::Write as _;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -38,7 +39,9 @@ fn in_own_network(test: &str, work: fn()) {
     }
     let can = Command::new("unshare").args(["--net", "true"]).status();
     if !can.is_ok_and(|status| status.success()) {
-        return println!("skipped: no right to make a network namespace");
+        let why = "no right to make a network namespace";
+        let _ = writeln!(std::io::stderr(), "skipped: {test}: {why}");
+        return;
     }
     let mut command = Command::new("unshare");
     command.args(["--net", "--kill-child", "--fork"]).arg(std::env::current_exe().unwrap());
@@ -72,7 +75,7 @@ fn network() -> [Peer; 2] {
     }
     let mut command = Command::new("nsenter");
     command.arg(format!("--net=/proc/{pid}/ns/net")).arg(std::env::current_exe().unwrap());
-    command.args(["--exact", "echo", "--include-ignored", "--nocapture"]);
+    command.args(["--exact", "as_echo_server", "--include-ignored", "--nocapture"]);
     command.env("UPCALL_ECHO", "1").stdout(Stdio::null()).stderr(Stdio::null());
     let echo = Peer(command.spawn().unwrap());
     [echo, namespace]
@@ -81,7 +84,7 @@ fn network() -> [Peer; 2] {
 /// The echo server of [`network`], in a process of its own.
 #[test]
 #[ignore = "a part of other tests"]
-fn echo() {
+fn as_echo_server() {
     if std::env::var_os("UPCALL_ECHO").is_none() {
         return println!("skipped: it is a part of other tests");
     }
@@ -194,7 +197,7 @@ fn next_word(state: &mut u64) -> u64 {
 }
 
 #[test]
-#[ignore = "needs root, ip and unshare: an interface in its own network"]
+#[ignore = "needs root, ip, unshare and nsenter: an interface in its own network"]
 fn a_program_that_writes_garbage_loses_its_own_flow_only() {
     in_own_network("a_program_that_writes_garbage_loses_its_own_flow_only", || {
         const ROUNDS: u64 = 200;
@@ -261,7 +264,7 @@ fn a_program_that_writes_garbage_loses_its_own_flow_only() {
 }
 
 #[test]
-#[ignore = "needs root, ip and unshare: an interface in its own network"]
+#[ignore = "needs root, ip, unshare and nsenter: an interface in its own network"]
 fn packets_without_a_way_do_not_hold_up_other_flows() {
     in_own_network("packets_without_a_way_do_not_hold_up_other_flows", || {
         const DATAGRAMS: u64 = 100;
@@ -304,7 +307,7 @@ fn packets_without_a_way_do_not_hold_up_other_flows() {
 }
 
 #[test]
-#[ignore = "needs root, ip and unshare: an interface in its own network"]
+#[ignore = "needs root, ip, unshare and nsenter: an interface in its own network"]
 fn a_request_beyond_the_bounds_is_refused_with_its_cause() {
     in_own_network("a_request_beyond_the_bounds_is_refused_with_its_cause", || {
         let _peers = network();

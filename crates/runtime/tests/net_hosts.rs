@@ -211,7 +211,8 @@ fn a_flow_with_a_quota_gets_its_packets_in_a_flood() {
         for _ in 0..20 {
             let _ = flood.send(b"flood", target(5004)).unwrap();
         }
-        (flood.flush(), honest.flush());
+        flood.flush();
+        honest.flush();
         for owner in [&mut one, &mut two] {
             owner.input(at(us), 64).unwrap();
             owner.output(at(us), 64).unwrap();
@@ -290,4 +291,41 @@ fn an_address_has_one_flow_and_a_closed_flow_leaves_nothing() {
         drop(flow);
     }
     assert!(is_whole(one));
+}
+
+#[test]
+fn flows_whose_packets_have_no_way_keep_no_other_from_sending() {
+    let [mut one, mut two] = owners(LinkSpec::new(0, Span::ZERO), 3, None);
+    let (_, mut honest) = one.bind(terms(1, true, 5000)).unwrap();
+    let mut hostile: Vec<UdpFlow> =
+        (5001..5010).map(|port| one.bind(terms(1, true, port)).unwrap().1).collect();
+    let (_, mut sink) = two.bind(terms(2, true, 7)).unwrap();
+    let peer = SocketAddr::new(address(2, true), 7);
+    let far: SocketAddr = "192.0.2.1:9".parse().unwrap();
+    let (mut sent, mut received, mut worst, mut waits) = (0u32, 0u32, 0u32, 0u32);
+    // Calls of the owner with a small batch, as those of the daemon.
+    for us in (0..200_000).step_by(100) {
+        for flow in &mut hostile {
+            while flow.send(b"nowhere", far).unwrap() {}
+            while flow.take().unwrap().is_some() {}
+            flow.flush();
+        }
+        if sent == received && us >= 10_000 {
+            assert!(honest.send(b"honest", peer).unwrap());
+            honest.flush();
+            (sent, waits) = (sent + 1, 0);
+        }
+        one.input(at(us), 16).unwrap();
+        one.output(at(us), 16).unwrap();
+        two.input(at(us), 16).unwrap();
+        two.output(at(us), 16).unwrap();
+        take_all(&mut sink, |_, _| received += 1);
+        waits += u32::from(received < sent);
+        // The first one finds out the link address.
+        if sent > 1 {
+            worst = worst.max(waits);
+        }
+    }
+    assert!(received > 100, "{received}");
+    assert!(worst <= 20, "an honest packet waited for {worst} calls");
 }

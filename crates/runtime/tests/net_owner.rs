@@ -76,7 +76,7 @@ fn network() -> [Peer; 2] {
     }
     let mut command = Command::new("nsenter");
     command.arg(format!("--net=/proc/{pid}/ns/net")).arg(std::env::current_exe().unwrap());
-    command.args(["--exact", "echo", "--include-ignored", "--nocapture"]);
+    command.args(["--exact", "as_echo_server", "--include-ignored", "--nocapture"]);
     command.env("UPCALL_ECHO", "1").stdout(Stdio::null()).stderr(Stdio::null());
     let echo = Peer(command.spawn().unwrap());
     [echo, namespace]
@@ -85,7 +85,7 @@ fn network() -> [Peer; 2] {
 /// The echo server of [`network`], in a process of its own.
 #[test]
 #[ignore = "a part of other tests"]
-fn echo() {
+fn as_echo_server() {
     if std::env::var_os("UPCALL_ECHO").is_none() {
         return println!("skipped: it is a part of other tests");
     }
@@ -141,7 +141,7 @@ fn exchange(interface: &mut UdpInterface, flow: &mut UdpFlow, bytes: &[u8], peer
 }
 
 #[test]
-#[ignore = "needs root, ip and unshare: an interface in its own network"]
+#[ignore = "needs root, ip, unshare and nsenter: an interface in its own network"]
 fn a_flow_and_the_kernel_exchange_datagrams() {
     in_own_network("a_flow_and_the_kernel_exchange_datagrams", || {
         let _peers = network();
@@ -154,7 +154,8 @@ fn a_flow_and_the_kernel_exchange_datagrams() {
             let mut apart = memory.attach().unwrap();
             let most = 1500 - 8 - if ours.is_ipv4() { 20 } else { 40 };
             for length in [0, 1, 17, 64, 500, most] {
-                let bytes: Vec<u8> = (0..length).map(|at| (at * 7 + length) as u8).collect();
+                let bytes: Vec<u8> =
+                    (0..length).map(|at: usize| (at * 7 + length).to_le_bytes()[0]).collect();
                 exchange(&mut interface, &mut flow, &bytes, peer);
                 exchange(&mut interface, &mut apart, &bytes, peer);
             }
@@ -187,7 +188,7 @@ fn a_flow_and_the_kernel_exchange_datagrams() {
 }
 
 #[test]
-#[ignore = "needs root, ip and unshare: an interface in its own network"]
+#[ignore = "needs root, ip, unshare and nsenter: an interface in its own network"]
 fn a_flow_gets_no_more_than_its_quota() {
     in_own_network("a_flow_gets_no_more_than_its_quota", || {
         let _peers = network();
@@ -205,7 +206,8 @@ fn a_flow_gets_no_more_than_its_quota() {
         while now() < begin + Span::from_millis(500) {
             sent += u64::from(flow.send(b"flood", peer).unwrap());
             let _ = other.send(b"other", peer).unwrap();
-            (flow.flush(), other.flush());
+            flow.flush();
+            other.flush();
             interface.process(now(), 64).unwrap();
             received += std::iter::from_fn(|| flow.receive(&mut bytes).unwrap()).count();
             others += std::iter::from_fn(|| other.receive(&mut bytes).unwrap()).count();
@@ -213,7 +215,8 @@ fn a_flow_gets_no_more_than_its_quota() {
         let elapsed = now().since(begin).as_nanos();
         let most = elapsed / quota.interval_ns + u64::from(quota.depth) + 1;
         assert!(sent > 4 * most, "the flow sent only {sent}");
-        assert!((1..=most).contains(&(received as u64)), "{received} of at most {most}");
+        // The program stops for as long as the host does, so there is no lower bound near the rate.
+        assert!((most / 4..=most).contains(&(received as u64)), "{received} of at most {most}");
         let counters = interface.program_counts(slot);
         assert!(counters.dropped > 0, "{counters:?}");
         assert!(others > received, "the other flow got {others}");
@@ -221,7 +224,7 @@ fn a_flow_gets_no_more_than_its_quota() {
 }
 
 #[test]
-#[ignore = "needs root, ip and unshare: an interface in its own network"]
+#[ignore = "needs root, ip, unshare and nsenter: an interface in its own network"]
 fn paced_flows_leave_one_by_one() {
     in_own_network("paced_flows_leave_one_by_one", || {
         let _peers = network();
@@ -262,7 +265,7 @@ fn paced_flows_leave_one_by_one() {
 
 /// rtu-1996 §5.2: no system call for a packet.
 #[test]
-#[ignore = "needs root, ip, unshare and strace: an interface in its own network"]
+#[ignore = "needs root, ip, unshare, nsenter and strace: an interface in its own network"]
 fn packets_that_keep_coming_cost_no_system_call_and_a_sent_batch_one() {
     const PACKETS: u64 = 32;
     let folder = tempfile::tempdir().unwrap();

@@ -11,17 +11,19 @@ pub const GATE: Gate =
 
 /// Each program that a test or a gate calls, and its Debian package. A test that needs the program
 /// names it in its `#[ignore = "needs ..."]`.
-pub const PROGRAMS: [(&str, &str); 21] = [
+pub const PROGRAMS: [(&str, &str); 23] = [
     ("ffmpeg", "ffmpeg"),
     ("strace", "strace"),
     ("perf", "linux-perf"),
     ("gdb", "gdb"),
     ("setpriv", "util-linux"),
     ("unshare", "util-linux"),
+    ("nsenter", "util-linux"),
     ("setcap", "libcap2-bin"),
     ("chrt", "util-linux"),
     ("ip", "iproute2"),
     ("ping", "iputils-ping"),
+    ("sysctl", "procps"),
     ("tmux", "tmux"),
     ("gcc", "gcc"),
     ("g++", "g++"),

@@ -186,7 +186,7 @@ pub mod tests {
     #[test]
     fn a_row_has_the_counts_with_their_reasons() {
         let (owned, flow) = flow();
-        let shown = text(&[owned.clone()], &[flow.clone()]);
+        let shown = text(std::slice::from_ref(&owned), std::slice::from_ref(&flow));
         for part in ["10.0.0.2:5004", "48 quota, 1 checksum", "3 unreachable", "with one copy"] {
             assert!(shown.contains(part), "no `{part}` in:\n{shown}");
         }

@@ -29,24 +29,28 @@ use upcall_sys::interface;
 use upcall_sys::udp::UdpSocket;
 
 use super::choice::{Choice, Chosen, Redirect, choose};
-use super::device::{Device, DeviceError, area};
+use super::device::{DeviceError, area};
 use super::flow::UdpFlow;
 use super::owner::{
     Checksums, FlowMemory, FlowTerms, KernelPaths, Owner, OwnerError, OwnerSettings, Paths,
 };
 use super::port::Port;
 use super::program::{Program, ProgramError, flow_slot};
+use super::xdp::XdpDevice;
 use super::{Quota, Spread};
 
 /// The number of the AF_XDP socket in the program.
 const SOCKET: u32 = 0;
+
+/// The most flows of an interface: the slots of the program, less some for quotas.
+const FLOWS_MAX: u32 = 1000;
 
 /// How an interface is opened. The default suits most.
 #[derive(Clone, Copy, Debug)]
 pub struct InterfaceSettings {
     /// Frames of the area, for receiving, sending and in flows. Their memory is pinned.
     pub frames: u32,
-    /// The most flows, up to 1000.
+    /// The most flows. A number above 1000 counts as 1000: the others are for quotas.
     pub flows_max: u32,
     /// How often the owner is called, and the rate of the link.
     pub spread: Spread,
@@ -65,7 +69,7 @@ impl Default for InterfaceSettings {
 pub struct UdpInterface {
     /// First, so that no packet comes for a socket that is closed.
     steering: Steering,
-    owner: Owner<Box<dyn Device + Send>>,
+    owner: Owner<Box<XdpDevice>>,
     name: String,
     reason: String,
 }
@@ -101,15 +105,18 @@ impl UdpInterface {
         settings: InterfaceSettings,
     ) -> Result<UdpInterface, InterfaceError> {
         let InterfaceSettings { frames, flows_max, spread } = settings;
+        let flows_max = flows_max.min(FLOWS_MAX);
         let found = find(name)?;
         let Some(address) = found.link else {
             return Err(InterfaceError::NoEthernet(name.to_owned()));
         };
         let area = area(FrameForm { frames, size: FrameSize::Half })?;
+        // The program sends packets of flows to an AF_XDP socket. No other device would get them.
         let Choice { device, reason } = choose(&area, found.index, 0, Redirect::Attached)?;
-        if let Chosen::Xdp(device) = &device {
-            program.insert_socket(SOCKET, device.socket()).map_err(InterfaceError::Os)?;
-        }
+        let Chosen::Xdp(device) = device else {
+            return Err(InterfaceError::NoAfXdp { name: name.to_owned(), reason });
+        };
+        program.insert_socket(SOCKET, device.socket()).map_err(InterfaceError::Os)?;
         let mode = match (program.mode(), program.native_refusal()) {
             (Mode::Native, _) => "the program runs in the driver".to_owned(),
             (_, Some(refusal)) => format!("the program runs after the driver ({refusal})"),
@@ -117,7 +124,7 @@ impl UdpInterface {
         };
         let sockets = (0..flows_max).map(|_| None).collect();
         let steering = Steering { program, sockets };
-        let mut port = Port::new(area, device.into_device(), frames / 2);
+        let mut port = Port::new(area, device, frames / 2);
         // Without frames in its fill ring the first packets would be lost.
         port.receive(Instant::ZERO, &mut Vec::new())?;
         let most = u16::try_from(found.mtu_bytes).unwrap_or(u16::MAX);
@@ -185,7 +192,7 @@ impl UdpInterface {
     }
 
     /// The owner, for its input and output.
-    pub fn owner(&mut self) -> &mut Owner<Box<dyn Device + Send>> {
+    pub fn owner(&mut self) -> &mut Owner<Box<XdpDevice>> {
         &mut self.owner
     }
 
@@ -302,6 +309,14 @@ pub enum InterfaceError {
     NoEthernet(String),
     /// The XDP program was refused, or has the destination for another.
     Program(ProgramError),
+    /// AF_XDP is refused, so the packets of flows would reach nobody. Another program has the queue,
+    /// or a right is missing.
+    NoAfXdp {
+        /// The interface.
+        name: String,
+        /// Which device it could have, and why not a better one.
+        reason: String,
+    },
     /// The device was refused.
     Device(DeviceError),
     /// The port is taken, or the address is not local.
@@ -321,6 +336,9 @@ impl fmt::Display for InterfaceError {
                 write!(f, "there is no interface `{name}` (`upcall net` lists them)")
             }
             InterfaceError::NoEthernet(name) => write!(f, "`{name}` has no address of Ethernet"),
+            InterfaceError::NoAfXdp { name, reason } => {
+                write!(f, "`{name}` has no AF_XDP socket for flows: {reason}")
+            }
             InterfaceError::Program(error) => error.fmt(f),
             InterfaceError::Device(error) => error.fmt(f),
             InterfaceError::Bind(address, error) => write!(f, "{address}: {error}"),
@@ -341,7 +359,9 @@ impl fmt::Debug for InterfaceError {
 impl std::error::Error for InterfaceError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         Some(match self {
-            InterfaceError::Missing(_) | InterfaceError::NoEthernet(_) => return None,
+            InterfaceError::Missing(_)
+            | InterfaceError::NoEthernet(_)
+            | InterfaceError::NoAfXdp { .. } => return None,
             InterfaceError::Program(error) => error,
             InterfaceError::Device(error) => error,
             InterfaceError::Bind(_, error) | InterfaceError::Os(error) => error,
