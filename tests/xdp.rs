@@ -177,14 +177,16 @@ fn packets_beyond_the_declared_rate_are_dropped_and_counted() {
 fn each_mode_has_the_same_flow() {
     let _machine = machine();
     let network = Network::new();
-    let command = "run examples/xdp.toml --duration 1s --compare --json";
+    let command = "run examples/xdp.toml --duration 2s --compare --json";
     let done = Running::start(&mut network.upcall(command)).finish();
     let outcome = done.assert_code(&[0, 4]).json();
     let runs = list(&outcome, "runs");
     assert_eq!(runs.len(), 3, "{outcome:#}");
-    for run in runs {
-        assert!(number(stream(run, "answer"), "received") > 20, "{outcome:#}");
-    }
+    let sent = runs.iter().map(|run| number(stream(run, "answer"), "received"));
+    assert!(sent.clone().all(|sent| sent > 0), "{outcome:#}");
+    // A new cable drops packets for up to a second, and those of the end may be on their way.
+    let (sent, seen) = (sent.sum::<u64>(), network.seen());
+    assert!(seen > 100 && seen <= sent, "{seen} of {sent}: {outcome:#}");
     wait_until("the end of the daemon", || !network.socket.exists() && !network.is_attached());
 }
 
