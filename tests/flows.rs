@@ -309,7 +309,7 @@ fn request(port: u16) -> FlowRequest {
 
 /// A datagram of 1472 bytes that differs from all others.
 fn message(number: u64) -> Vec<u8> {
-    let rest = (8..1472u64).map(|at| (number.wrapping_mul(31) + at * 7) as u8);
+    let rest = (8..1472u64).map(|at| (number.wrapping_mul(31) + at * 7).to_le_bytes()[0]);
     number.to_ne_bytes().into_iter().chain(rest).collect()
 }
 
