@@ -203,7 +203,7 @@ pub enum Command {
     /// Schedule the handlers of several processes in one order.
     ///
     /// The same as the program `upcalld`. `upcall run` starts one by itself for a spec
-    /// with several domains, if none is running.
+    /// with several domains, or with streams at `xdp://`, if none is running.
     Daemon(upcall_cli::daemon::DaemonArgs),
     /// Watch a running daemon: CPUs, domains and their activities, live.
     ///

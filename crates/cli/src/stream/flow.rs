@@ -19,6 +19,9 @@ use crate::spec::{Address, Direction, Stream};
 /// Slots to receive for a stream that sends: for ICMP errors, and what comes unasked.
 const SENDER_RECEIVE_SLOTS: u32 = 16;
 
+/// Fewest slots to send: packets wait until the link address of the peer is found.
+const TRANSMIT_SLOTS_MIN: u32 = 16;
+
 /// What may arrive at a stream that receives by `xdp://`. `None`: by the kernel's UDP, or there is
 /// no limit of its rate.
 ///
@@ -103,7 +106,7 @@ fn request(stream: &Stream, mapping: &Mapping, interface: &str) -> io::Result<Fl
                 form: FlowForm {
                     receive_slots: SENDER_RECEIVE_SLOTS,
                     // A batch is on its way while the next one is made.
-                    transmit_slots: slots(batch.saturating_mul(2))?,
+                    transmit_slots: slots(batch.saturating_mul(2).max(TRANSMIT_SLOTS_MIN))?,
                 },
             }
         }
@@ -197,6 +200,10 @@ mod tests {
         assert!(receive.unwrap().interval_ns > 3_000_000_000_000);
         let Share::Paced { interval } = send else { panic!("{send:?}") };
         assert_eq!(interval, limit_of(Span::from_millis(10), None).0);
-        assert_eq!(form.transmit_slots, (2 * mapping.params.batch).next_power_of_two());
+        assert_eq!((mapping.params.batch, form.transmit_slots), (1, 16));
+        let fast = to.replace("100/s", "100000/s");
+        let (request, mapping) = request_of(&format!("{MEDIA}{fast}"));
+        let slots = request.unwrap().form.transmit_slots;
+        assert!(slots > 16 && slots >= 2 * mapping.params.batch, "{slots}");
     }
 }
