@@ -176,7 +176,7 @@ fn silent(socket: &Path) {
 #[test]
 fn silent_connections_cost_others_neither_turns_nor_attachments_nor_accusations() {
     let name = "silent_connections_cost_others_neither_turns_nor_attachments_nor_accusations";
-    let Some(host) = Host::start(name, 64) else { return };
+    let Some(host) = Host::start(name, 72) else { return };
     let mut honest = host.child(HONEST, "honest");
     assert_eq!(honest.read_word("ready"), "attached");
     // Before the first report: the reports are 10 s apart from then on.

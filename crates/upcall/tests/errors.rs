@@ -16,6 +16,7 @@ use upcall::channel::{
 use upcall::discipline::RMDP;
 use upcall::io_events::{InterestError, PollerError};
 use upcall::load::LoadError;
+use upcall::net::{BindError, FlowCause, FlowError, OpenFlowError, OwnerError};
 use upcall::packet_quota::{PacketQuotaCause, PacketQuotaError};
 use upcall::policy::ps::GroupError;
 use upcall::program::{ProgramError, RefusalCause, RefusedProgram};
@@ -34,11 +35,10 @@ use upcall::{
 };
 
 /// Errors between the crates, which no application receives.
-const INNER: [&str; 12] = [
+const INNER: [&str; 11] = [
     "AccountError",
     "CgroupError",
     "DeadlineRefusal",
-    "DeviceError",
     "Divergence",
     "EarlyDropError",
     "NoSlot",
@@ -49,8 +49,9 @@ const INNER: [&str; 12] = [
     "WireError",
 ];
 
-/// Errors that an application receives inside others, and that a test cannot make alone.
-const WITHIN: [&str; 3] = ["PeerFault", "Refused", "SegmentError"];
+/// Errors that an application receives inside others or by a feature, and that this test cannot make
+/// alone.
+const WITHIN: [&str; 5] = ["DeviceError", "InterfaceError", "PeerFault", "Refused", "SegmentError"];
 
 fn refusal() -> Refusal {
     let platform = Platform {
@@ -103,6 +104,7 @@ fn shown() -> Vec<(&'static str, String, String)> {
         StreamListenerError StreamListenerError::Late;
         FastError FastError::Panicked;
         FifoRefusal FifoRefusal::new(62, OsError::new("sched_setscheduler", 1));
+        FlowError FlowError::TooLong { bytes: 2000, most: 1920 };
         FolderError FolderError::Os {
             folder: "/run".into(),
             error: std::io::ErrorKind::PermissionDenied.into(),
@@ -113,7 +115,12 @@ fn shown() -> Vec<(&'static str, String, String)> {
         InterruptError InterruptError::NotInMode(Mode::Threads);
         LoadError LoadError::System(os);
         MapError MapError::DelayMissing;
+        OpenFlowError OpenFlowError::Refused {
+            cause: FlowCause::Taken,
+            reason: "the port is taken".to_owned(),
+        };
         OsError os;
+        OwnerError OwnerError::Bind(BindError::Full);
         PacketQuotaError PacketQuotaError::Refused {
             cause: PacketQuotaCause::Taken,
             reason: "the port is taken".to_owned(),
