@@ -34,12 +34,12 @@ fn main() {
     let sizes: Vec<u32> = parts.iter().filter_map(|it| it.parse().ok()).collect();
     let sizes = if sizes.is_empty() { packets::SIZES.to_vec() } else { sizes };
     let asked = |part: &str| parts.is_empty() || parts.iter().any(|it| it == part);
-    let (seconds, runs) = if smoke() { (1, 1) } else { (3, 5) };
+    let (seconds, runs) = if smoke() { (1, 1) } else { (2, 3) };
     if asked("packets") {
         packets::measure(seconds, runs, &sizes);
     }
     if asked("streams") {
-        streams::measure(if smoke() { 1 } else { 5 });
+        streams::measure(if smoke() { 1 } else { 3 });
     }
     if asked("pacing") {
         pacing::measure(if smoke() { 1 } else { 10 });

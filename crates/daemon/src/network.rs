@@ -36,7 +36,8 @@ use upcall_sys::{OsError, clock, interface};
 use crate::xdp_programs::XdpPrograms;
 pub(crate) use bounds::FLOWS_MAX;
 use bounds::{
-    DEPTHS_MAX, DEPTHS_OF_USER_MAX, FLOWS_OF_USER_MAX, FRAMES, FRAMES_OF_USER_MAX, PORT_LEAST,
+    DEPTHS_MAX, DEPTHS_OF_USER_MAX, FLOWS_OF_USER_MAX, FRAMES, FRAMES_OF_ALL_MAX,
+    FRAMES_OF_USER_MAX, PORT_LEAST,
 };
 use exchange::{Command, Exchange};
 pub(crate) use refusal::FlowRefusal;
@@ -46,8 +47,6 @@ mod bounds;
 mod exchange;
 mod refusal;
 pub(crate) mod report;
-#[cfg(test)]
-mod tests;
 mod thread;
 
 /// The interfaces of a daemon, and the flows on them.
@@ -255,7 +254,9 @@ impl Networks {
         }
         let here = || self.flows.values().filter(|held| held.interface == name);
         let is_full = here().count() >= FLOWS_MAX as usize
-            || here().map(|held| held.depth).sum::<u32>() + depth > DEPTHS_MAX;
+            || here().map(|held| held.depth).sum::<u32>() + depth > DEPTHS_MAX
+            || self.flows.values().map(|held| held.frames).sum::<u32>() + frames
+                > FRAMES_OF_ALL_MAX;
         if is_full { Err(FlowRefusal::Full) } else { Ok(terms) }
     }
 

@@ -50,11 +50,11 @@ pub use interface::{InterfaceError, InterfaceSettings, UdpInterface};
 pub use memory::MemoryDevice;
 pub use open::{FlowCause, FlowRequest, OpenFlowError};
 pub use owner::{
-    BATCH_FRAMES, Checksums, FlowCounts, FlowMemory, FlowTerms, KernelPaths, Owner, OwnerCounts,
-    OwnerError, OwnerSettings, Paths,
+    Checksums, FlowCounts, FlowMemory, FlowTerms, KernelPaths, Owner, OwnerCounts, OwnerError,
+    OwnerSettings, Paths,
 };
 pub use packet_ring::PacketRingDevice;
-pub use port::{Port, Sent};
+pub use port::{BATCH_FRAMES, Port, Sent};
 #[cfg(feature = "xdp")]
 pub use program::{Program, ProgramError, WeakProgram, flow_slot};
 pub use udp_device::{UDP_SOCKETS_MAX, UdpDevice};

@@ -5,7 +5,7 @@ mod netlink;
 mod routes;
 
 pub use list::{AttachedXdp, Interface, XdpFeatures, XdpMode, addresses, all};
-pub use routes::{Route, Routes};
+pub use routes::{KernelNeighbor, Route, Routes};
 
 use crate::OsError;
 use rustix::net::netdevice::{index_to_name, name_to_index};

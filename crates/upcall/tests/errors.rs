@@ -49,8 +49,8 @@ const INNER: [&str; 11] = [
     "WireError",
 ];
 
-/// Errors that an application receives inside others or by a feature, and that this test cannot make
-/// alone.
+/// Errors that an application receives inside others or by a feature, and that this test cannot
+/// make alone.
 const WITHIN: [&str; 5] = ["DeviceError", "InterfaceError", "PeerFault", "Refused", "SegmentError"];
 
 fn refusal() -> Refusal {

@@ -7,9 +7,11 @@ pub(crate) const FLOWS_MAX: u32 = 128;
 pub(super) const FLOWS_OF_USER_MAX: usize = 16;
 /// The most frames of a user's flows: 16 MiB, which the daemon's memory group is charged for.
 pub(super) const FRAMES_OF_USER_MAX: u32 = 8192;
+/// The most frames of the flows of all users, 128 MiB: what 8 users may have.
+pub(super) const FRAMES_OF_ALL_MAX: u32 = 65_536;
 /// Frames of the area of an interface, of 2 KiB: 16 MiB. Half is for the device to receive into, a
 /// quarter for packets that wait for their eligible times, and a quarter for those that the device
-/// sends: its ring has 2048 entries.
+/// sends.
 pub(super) const FRAMES: u32 = 8192;
 /// The most packets of all flows of an interface that may wait for their eligible times.
 pub(super) const DEPTHS_MAX: u32 = FRAMES / 4;

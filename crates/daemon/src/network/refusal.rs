@@ -10,6 +10,11 @@ use upcall_shm::quota_page::{Quota, QuotaError};
 use upcall_shm::wire::FlowCause;
 use upcall_sys::OsError;
 
+/// The greatest weight of a flow. With weights of any size one user could leave others nothing.
+const WEIGHT_MAX: u32 = 100;
+/// The shortest interval between two packets that are sent: the period of the network thread.
+/// Shorter ones would be before all flows by weight in each period.
+const PACE_NS_MIN: u64 = 1_000_000;
 /// The longest interval between two packets: one hour.
 const INTERVAL_NS_MAX: u64 = 3_600_000_000_000;
 /// `EADDRINUSE` of errno.h.
@@ -48,11 +53,11 @@ pub(crate) enum FlowRefusal {
     NotLocal(IpAddr),
     /// A number of slots is no power of two, or too great.
     Slots,
-    /// The interval is 0, or longer than an hour.
+    /// The interval is 0, or longer than an hour, or below a millisecond for sending.
     Interval,
     /// The depth is 0.
     Depth,
-    /// The weight is 0.
+    /// The weight is 0 or too great.
     Weight,
     /// The quota is beyond all bounds.
     Quota(QuotaError),
@@ -75,10 +80,12 @@ pub(super) fn check(terms: &FlowTerms) -> Result<(), FlowRefusal> {
         Quota::new(interval_ns, step_ns, depth.into()).map_err(FlowRefusal::Quota)?;
     }
     match terms.send {
-        Share::Paced { interval } if !is_interval(interval.as_nanos()) => {
+        Share::Paced { interval }
+            if !(PACE_NS_MIN..=INTERVAL_NS_MAX).contains(&interval.as_nanos()) =>
+        {
             Err(FlowRefusal::Interval)
         }
-        Share::Weight(0) => Err(FlowRefusal::Weight),
+        Share::Weight(weight) if !(1..=WEIGHT_MAX).contains(&weight) => Err(FlowRefusal::Weight),
         _ => Ok(()),
     }
 }

@@ -21,6 +21,9 @@ use super::session::SessionEnd;
 use crate::network::report::NetworkReport;
 use crate::network::{Asker, Closed, FlowRefusal};
 
+/// Descriptors of a flow, twice five for a moment and the kernel socket, and of a new interface.
+const DESCRIPTORS: u64 = 24;
+
 impl Daemon {
     pub(super) fn open_flow(&mut self, session: u64, request: &OpenFlow) -> Result<(), SessionEnd> {
         let Some(client) = self.sessions.get(&session) else { return Ok(()) };
@@ -34,6 +37,10 @@ impl Daemon {
         if let Err(reason) = is_in_own_network(pid, &client.process) {
             let cause = FlowCause::OtherNamespace;
             return self.refuse_flow(session, cause, reason);
+        }
+        if !self.make_room(DESCRIPTORS, Some(session)) {
+            let reason = "the daemon has too few descriptors left".to_owned();
+            return self.refuse_flow(session, FlowCause::Full, reason);
         }
         let asker = Asker { session, uid, pid };
         let terms = terms_of(request);

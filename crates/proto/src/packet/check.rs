@@ -60,6 +60,14 @@ pub(super) fn wire(address: IpAddr) -> smoltcp::wire::IpAddress {
     address.into()
 }
 
+/// Whether the packet is a message of discovery of IPv6: types 133 to 137 (RFC 4861 §4). O(1).
+pub fn is_discovery(frame: &[u8], headers: &Headers) -> bool {
+    let first = frame.get(headers.transport.clone()).and_then(|bytes| bytes.first());
+    headers.destination.protocol == ICMPV6
+        && headers.fragment.is_none()
+        && first.is_some_and(|kind| (133..=137).contains(kind))
+}
+
 /// A message of neighbor discovery (RFC 4861 §4.3 and §4.4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Neighbor {

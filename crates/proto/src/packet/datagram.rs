@@ -3,7 +3,7 @@
 use super::check::udp_is_right;
 use super::{Headers, LinkAddress};
 use crate::flow::{Destination, UDP};
-use core::net::Ipv6Addr;
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use core::ops::Range;
 
 /// The bytes of a frame that [`Datagram::plain`] looks at: the headers of Ethernet, IPv6 and UDP.
@@ -81,6 +81,18 @@ impl Datagram {
             payload: narrow(headers.payload.start)?..narrow(headers.payload.end)?,
             checksum: u16::from_be_bytes([header[6], header[7]]),
         })
+    }
+
+    /// Whether its source can be one on a wire: no loopback, unspecified, group or broadcast
+    /// address, and not its own destination (RFC 1122 §3.2.1.3, RFC 4291 §2.5). O(1).
+    #[inline]
+    pub fn has_possible_source(&self) -> bool {
+        let source = self.source.to_canonical();
+        !source.is_loopback()
+            && !source.is_unspecified()
+            && !source.is_multicast()
+            && source != IpAddr::V4(Ipv4Addr::BROADCAST)
+            && self.source != self.destination.address
     }
 
     /// Whether the checksum is right for the bytes of `frame`. IPv4 may have none. O(length).

@@ -17,7 +17,7 @@
 //! is one, and makes the kernel take note of ICMP errors and path MTUs. It is never read.
 
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 
 use upcall_core::time::{Instant, Span};
 use upcall_proto::flow::UDP;
@@ -71,6 +71,7 @@ pub struct UdpInterface {
     steering: Steering,
     owner: Owner<Box<XdpDevice>>,
     name: String,
+    index: u32,
     reason: String,
 }
 
@@ -78,8 +79,8 @@ pub struct UdpInterface {
 #[derive(Debug)]
 struct Steering {
     program: Program,
-    /// The kernel socket of each flow.
-    sockets: Vec<Option<(UdpSocket, SocketAddr)>>,
+    /// The kernel socket of each flow, and its keys in the program.
+    sockets: Vec<Option<(UdpSocket, Vec<Destination>)>>,
 }
 
 impl UdpInterface {
@@ -129,14 +130,17 @@ impl UdpInterface {
         port.receive(Instant::ZERO, &mut Vec::new())?;
         let most = u16::try_from(found.mtu_bytes).unwrap_or(u16::MAX);
         let paths = KernelPaths::new(found.index, address, most).map_err(InterfaceError::Os)?;
-        let checksums = match found.kind.is_empty() {
-            true => Checksums::Right,
-            false => Checksums::RightOrLeftToInterface,
+        // Their packets come from this machine. A VLAN has a wire, too.
+        let is_virtual = found.is_loopback || matches!(&*found.kind, "veth" | "tun" | "dummy");
+        let checksums = match is_virtual {
+            true => Checksums::RightOrLeftToInterface,
+            false => Checksums::Right,
         };
         let settings = OwnerSettings { flows_max, spread, checksums };
         let owner = Owner::new(port, Paths::Kernel(paths), settings);
         let reason = format!("{reason}; {mode}");
-        Ok(UdpInterface { steering, owner, name: name.to_owned(), reason })
+        let (name, index) = (name.to_owned(), found.index);
+        Ok(UdpInterface { steering, owner, name, index, reason })
     }
 
     /// Its name.
@@ -222,7 +226,7 @@ impl UdpInterface {
         socket: UdpSocket,
     ) -> Result<(), InterfaceError> {
         let local = terms.local;
-        self.steering.sockets[slot as usize] = Some((socket, local));
+        let mut inserted = Vec::new();
         let of = flow_slot(slot);
         let program = &self.steering.program;
         program.page().clear(of);
@@ -236,11 +240,13 @@ impl UdpInterface {
                 program.page().set_quota(of, quota);
             }
             program.page().set_action(of, Action::Redirect { socket: SOCKET });
-            keys(local)
-                .into_iter()
-                .try_for_each(|key| program.insert(key, of))
-                .map_err(InterfaceError::Program)
+            keys(local, self.index)?.into_iter().try_for_each(|key| {
+                program.insert(key, of).map_err(InterfaceError::Program)?;
+                inserted.push(key);
+                Ok(())
+            })
         });
+        self.steering.sockets[slot as usize] = Some((socket, inserted));
         if steered.is_err() {
             self.unbind(slot);
         }
@@ -251,10 +257,12 @@ impl UdpInterface {
 impl Steering {
     /// The packets of a flow go to the kernel again. Nothing happens if there is no such flow.
     fn end(&mut self, slot: u32) {
-        let Some((_, local)) = self.sockets.get_mut(slot as usize).and_then(Option::take) else {
+        // The socket is closed last: until then nobody else can have the port.
+        let Some((_socket, keys)) = self.sockets.get_mut(slot as usize).and_then(Option::take)
+        else {
             return;
         };
-        for key in keys(local) {
+        for key in keys {
             // No error is known. The packets would be dropped, as those of no flow.
             let _ = self.program.remove(key, flow_slot(slot));
         }
@@ -287,17 +295,19 @@ fn reserve(mut terms: FlowTerms) -> Result<(FlowTerms, UdpSocket), InterfaceErro
     Ok((terms, socket))
 }
 
-/// The keys of an address in the map of the program.
-fn keys(local: SocketAddr) -> Vec<Destination> {
-    let addresses: &[IpAddr] = match local.ip() {
-        // A socket of IPv6 on any address gets IPv4 too.
-        IpAddr::V6(Ipv6Addr::UNSPECIFIED) => {
-            &[IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V6(Ipv6Addr::UNSPECIFIED)]
-        }
-        address => &[address],
-    };
-    let key = |&address| Destination { address, protocol: UDP, port: local.port() };
-    addresses.iter().map(key).collect()
+/// The keys of an address in the map of the program. An unspecified one has a key for each address
+/// that the interface has now. The program runs before the kernel forwards, so a key for any
+/// address would take packets of others.
+fn keys(local: SocketAddr, interface: u32) -> Result<Vec<Destination>, InterfaceError> {
+    let key = |address| Destination { address, protocol: UDP, port: local.port() };
+    if !local.ip().is_unspecified() {
+        return Ok(vec![key(local.ip())]);
+    }
+    let own = interface::addresses(interface).map_err(InterfaceError::Os)?;
+    // A socket of IPv6 on any address gets IPv4 too.
+    let fits = |address: &IpAddr| local.is_ipv6() || address.is_ipv4();
+    let keys: Vec<Destination> = own.into_iter().filter(fits).map(key).collect();
+    if keys.is_empty() { Err(InterfaceError::NoAddress(local)) } else { Ok(keys) }
 }
 
 /// Why an interface was not opened, or a flow not bound.
@@ -309,8 +319,10 @@ pub enum InterfaceError {
     NoEthernet(String),
     /// The XDP program was refused, or has the destination for another.
     Program(ProgramError),
-    /// AF_XDP is refused, so the packets of flows would reach nobody. Another program has the queue,
-    /// or a right is missing.
+    /// The flow is for every address of the interface, which has none of this family.
+    NoAddress(SocketAddr),
+    /// AF_XDP is refused, so the packets of flows would reach nobody. Another program has the
+    /// queue, or a right is missing.
     NoAfXdp {
         /// The interface.
         name: String,
@@ -336,6 +348,9 @@ impl fmt::Display for InterfaceError {
                 write!(f, "there is no interface `{name}` (`upcall net` lists them)")
             }
             InterfaceError::NoEthernet(name) => write!(f, "`{name}` has no address of Ethernet"),
+            InterfaceError::NoAddress(local) => {
+                write!(f, "{local}: the interface has no address of this family")
+            }
             InterfaceError::NoAfXdp { name, reason } => {
                 write!(f, "`{name}` has no AF_XDP socket for flows: {reason}")
             }
@@ -361,6 +376,7 @@ impl std::error::Error for InterfaceError {
         Some(match self {
             InterfaceError::Missing(_)
             | InterfaceError::NoEthernet(_)
+            | InterfaceError::NoAddress(_)
             | InterfaceError::NoAfXdp { .. } => return None,
             InterfaceError::Program(error) => error,
             InterfaceError::Device(error) => error,

@@ -44,11 +44,8 @@ use upcall_shm::frames::Descriptor;
 
 use super::device::{Device, DeviceError};
 use super::flow::{FlowForm, UdpFlow};
-use super::port::{Port, Sent};
-use lent::Flow;
-
-/// Frames that the owner takes from the device, or gives to it, at once.
-pub const BATCH_FRAMES: usize = 32;
+use super::port::{BATCH_FRAMES, Port, Sent};
+use lent::{Flow, Memory};
 
 /// The longest frame in bytes: the greatest frame of an area, with all tags.
 const FRAME_BYTES_MAX: usize = 4096 + 4 * TAGS_MAX;
@@ -113,6 +110,8 @@ pub struct Owner<D> {
     arrivals: PacketSchedule<Arrived>,
     order: TransmitOrder,
     control: Meter,
+    /// The same for ARP and discovery of IPv6.
+    discovery: Meter,
     /// Arrived, and from `next_part` on without a flow yet.
     parts: Vec<Descriptor>,
     next_part: usize,
@@ -144,6 +143,7 @@ impl<D: Device> Owner<D> {
             arrivals: PacketSchedule::new(Service::Eligible, flows_max),
             order: TransmitOrder::new(flows_max, spread),
             control: Meter::new(CONTROL),
+            discovery: Meter::new(CONTROL),
             parts: Vec::with_capacity(BATCH_FRAMES),
             next_part: 0,
             outgoing: Vec::with_capacity(BATCH_FRAMES),
@@ -213,6 +213,10 @@ impl<D: Device> Owner<D> {
             self.release(arrived.part.frame);
         }
         self.port.account().flow_is_gone(slot);
+        if let Memory::Apart { area, .. } = &flow.memory {
+            // The program may keep the area, but not the owner's memory. No error is known.
+            let _ = area.memory().discard();
+        }
         // Packets with headers that the device has not taken: those of the flow were just freed.
         let mut at = 0;
         self.outgoing.retain(|_| {

@@ -7,6 +7,9 @@ use upcall_core::time::Instant;
 use upcall_shm::frames::account::{AccountError, Holder};
 use upcall_shm::frames::{Account, Descriptor};
 
+/// Frames that an owner takes from its device, or gives to it, at once.
+pub const BATCH_FRAMES: usize = 32;
+
 /// A frame that was sent, and the flow that has it again. With `None` it is free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sent {
@@ -43,6 +46,12 @@ impl<D: Device> Port<D> {
     /// The frames.
     pub fn area(&self) -> &Area {
         &self.area
+    }
+
+    /// Free frames beside those that the device should have to receive into.
+    pub(super) fn spare(&self) -> usize {
+        let missing = self.receiving_max.saturating_sub(self.receiving);
+        self.account.free().saturating_sub(missing)
     }
 
     /// Another reference to the frames.

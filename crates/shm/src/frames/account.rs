@@ -187,6 +187,11 @@ impl Account {
         self.holders.get(frame as usize).map(|&word| Holder::of_word(word))
     }
 
+    /// Frames that are with nobody. O(1).
+    pub fn free(&self) -> usize {
+        self.free.len()
+    }
+
     /// Frames of the area.
     pub fn frames(&self) -> usize {
         self.holders.len()

@@ -21,6 +21,15 @@ pub struct Route {
     pub packet_bytes_max: Option<u32>,
 }
 
+/// What the kernel knows of a neighbor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KernelNeighbor {
+    /// Its link address.
+    pub link: [u8; 6],
+    /// Whether the kernel has heard from it a short while ago, or was told the address.
+    pub is_fresh: bool,
+}
+
 /// A socket for requests.
 pub struct Routes {
     socket: Socket,
@@ -68,7 +77,7 @@ impl Routes {
         &mut self,
         address: IpAddr,
         interface: u32,
-    ) -> Result<Option<[u8; 6]>, OsError> {
+    ) -> Result<Option<KernelNeighbor>, OsError> {
         let content = neighbor_message(address, interface, 0);
         match self.socket.ask(GET_NEIGHBOR, &content) {
             Ok(replies) => Ok(replies.iter().find_map(neighbor_of)),
@@ -117,17 +126,20 @@ fn route_of(reply: &Reply) -> Option<Route> {
     })
 }
 
-fn neighbor_of(reply: &Reply) -> Option<[u8; 6]> {
+fn neighbor_of(reply: &Reply) -> Option<KernelNeighbor> {
     const HEAD_BYTES: usize = 12;
     /// `NUD_REACHABLE`, `STALE`, `DELAY`, `PROBE`, `NOARP`, `PERMANENT`: the address is usable.
     const USABLE: u16 = 0x02 | 0x04 | 0x08 | 0x10 | 0x40 | 0x80;
+    /// `NUD_REACHABLE`, `NOARP`, `PERMANENT`.
+    const FRESH: u16 = 0x02 | 0x40 | 0x80;
     if reply.kind != NEW_NEIGHBOR {
         return None;
     }
     let state = u16::from_ne_bytes(reply.content.get(8..10)?.try_into().ok()?);
     let mut attributes = Attributes::of(reply.content.get(HEAD_BYTES..)?);
     let link = attributes.find(|attribute| attribute.kind == 2)?;
-    (state & USABLE != 0).then(|| link.content.try_into().ok()).flatten()
+    let link = (state & USABLE != 0).then(|| link.content.try_into().ok()).flatten()?;
+    Some(KernelNeighbor { link, is_fresh: state & FRESH != 0 })
 }
 
 fn address_of(attribute: &Attribute<'_>) -> Option<IpAddr> {

@@ -117,6 +117,19 @@ impl SharedMapping {
         self.pages.dont_fork()
     }
 
+    /// Gives the pages back to the system: all bytes are 0 then, for every holder. A page that is
+    /// touched later is charged to who touches it. So a peer that keeps the memory after its use
+    /// keeps none of this process's.
+    ///
+    /// # Errors
+    /// `EPERM` if the memory is sealed against writing.
+    pub fn discard(&self) -> Result<(), OsError> {
+        use rustix::fs::FallocateFlags;
+        let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        rustix::fs::fallocate(&self.fd, hole, 0, self.len() as u64)
+            .map_err(OsError::of("fallocate(PUNCH_HOLE)"))
+    }
+
     /// Start of the memory, page aligned, valid while `self` lives.
     pub fn as_ptr(&self) -> *const AtomicU64 {
         self.pages.as_ptr()

@@ -291,3 +291,16 @@ fn locked_kib(start: usize) -> Option<u64> {
     let locked = lines.find(|line| line.starts_with("Locked:"))?;
     locked.split_whitespace().nth(1)?.parse().ok()
 }
+
+#[test]
+fn discarded_memory_is_zero_for_every_holder() {
+    let memory = SharedMapping::create("upcall test", 1 << 16).unwrap();
+    let fd = memory.fd().try_clone_to_owned().unwrap();
+    let other = SharedMapping::from_fd(fd, memory.len()).unwrap();
+    memory.words().iter().for_each(|word| word.store(7, Relaxed));
+    memory.discard().unwrap();
+    assert!(other.words().iter().all(|word| word.load(Relaxed) == 0));
+    // It can be used again.
+    other.words()[9].store(5, Relaxed);
+    assert_eq!(memory.words()[9].load(Relaxed), 5);
+}

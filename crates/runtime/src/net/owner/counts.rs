@@ -1,4 +1,5 @@
-//! What an owner counts. Every packet that is dropped is in one of these.
+//! What an owner counts. A packet that is dropped is in one of these, but for one case: the
+//! interface refuses a packet of a flow apart, whose frame went back already. It stays in `sent`.
 
 use upcall_proto::queues::Counts;
 

@@ -26,7 +26,10 @@ impl fmt::Display for OwnerError {
         match self {
             OwnerError::Bind(error) => error.fmt(f),
             OwnerError::Frames { needed } => {
-                write!(f, "the area has fewer than {needed} free frames for the flow to send")
+                write!(
+                    f,
+                    "the area has fewer than {needed} free frames for the flow to send, beside those to receive into"
+                )
             }
             OwnerError::Flow(error) => error.fmt(f),
         }

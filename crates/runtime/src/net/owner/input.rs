@@ -127,7 +127,11 @@ impl<D: Device> Owner<D> {
             Some((destination, slot)) if destination == datagram.destination => Some(slot),
             _ => self.table.slot(datagram.destination),
         };
-        let Some(slot) = slot else { return self.without_flow(part, now) };
+        let Some(slot) = slot else { return self.without_flow(part, &datagram, now) };
+        if !datagram.has_possible_source() {
+            self.counts.malformed += 1;
+            return self.release(part.frame);
+        }
         self.last = Some((datagram.destination, slot));
         let arrived = Arrived { part, datagram, at: now };
         let has_quota = self.flows[slot as usize].as_ref().is_some_and(|flow| flow.has_quota);
@@ -201,9 +205,10 @@ impl<D: Device> Owner<D> {
     }
 
     /// A datagram to a port that no flow has.
-    fn without_flow(&mut self, part: Descriptor, now: Instant) {
+    fn without_flow(&mut self, part: Descriptor, datagram: &Datagram, now: Instant) {
         self.counts.not_for_us += 1;
-        if matches!(self.paths, Paths::Own(_))
+        let address = datagram.destination.address.to_canonical();
+        if matches!(&self.paths, Paths::Own(host) if host.is_own(address))
             && self.control.pass(now)
             && let Some(length) = self.copy(part)
             && let Ok(Frame::Ip(headers)) = packet::parse(&self.packet[..length])
@@ -223,7 +228,14 @@ impl<D: Device> Owner<D> {
             self.counts.not_for_us += 1;
             return self.release(part.frame);
         };
-        if !self.control.pass(now) {
+        // A flood of other packets must not cut the host off (decision 0024, section 2).
+        let is_discovery = match frame {
+            Frame::Arp(_) => true,
+            Frame::Ip(headers) => packet::is_discovery(&self.packet[..length], headers),
+            Frame::Other { .. } => false,
+        };
+        let meter = if is_discovery { &mut self.discovery } else { &mut self.control };
+        if !meter.pass(now) {
             self.counts.control_dropped += 1;
             return self.release(part.frame);
         }

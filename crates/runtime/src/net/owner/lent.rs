@@ -20,6 +20,7 @@ use super::error::OwnerError;
 use crate::net::device::Device;
 use crate::net::device::{Area, area};
 use crate::net::flow::{FlowError, FlowForm, Ring, Rings, UdpFlow};
+use crate::net::port::BATCH_FRAMES;
 use crate::net::port::Port;
 
 /// Where the frames of a flow are.
@@ -90,6 +91,10 @@ impl Flow {
         let rings = Rings::create(form, frames, generation)?;
         let again = rings.again()?;
         let needed = form.transmit_slots;
+        // Some stay for the packets of the host, and for what flows are told.
+        if port.spare() < needed as usize + BATCH_FRAMES {
+            return Err(OwnerError::Frames { needed });
+        }
         let free: Vec<u32> =
             (0..needed).map_while(|_| port.account().take(Holder::Flow(slot))).collect();
         if free.len() < needed as usize {

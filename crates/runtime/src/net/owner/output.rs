@@ -35,6 +35,7 @@ impl<D: Device> Owner<D> {
     /// # Errors
     /// That of the device. The packets that it did not take stay.
     pub fn output(&mut self, now: Instant, most: u32) -> Result<u32, DeviceError> {
+        self.paths.begin();
         self.collect()?;
         self.send_of_host(now)?;
         for slot in (0..).take(self.flows.len()) {
@@ -172,7 +173,9 @@ impl<D: Device> Owner<D> {
             return Ok(Built::Ready(whole, Some(slot)));
         }
         let Some(frame) = self.port.take() else { return Ok(Built::NoFrame) };
-        let whole = Descriptor { frame, offset: HEADROOM_BYTES, length };
+        // The longest payload of a flow fits behind the headroom, with its headers in it.
+        let offset = HEADROOM_BYTES - u16::try_from(headers).unwrap_or(HEADROOM_BYTES);
+        let whole = Descriptor { frame, offset, length };
         match self.port.area().part(whole) {
             Ok(place) => drop(place.fill(0, &self.packet[..needed])),
             Err(fault) => {

@@ -1,7 +1,7 @@
 //! Where packets go: the paths of a host of our own, or those of the kernel.
 
 use std::collections::HashMap;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use upcall_core::time::{Instant, Span};
 use upcall_proto::host::{Host, RouteError};
@@ -35,6 +35,10 @@ impl Paths {
         peer: IpAddr,
         now: Instant,
     ) -> Result<(Path, u16), PathFailure> {
+        // Only a flow on every address of IPv6 has addresses of both families.
+        if local.is_ipv4() != peer.is_ipv4() && local != IpAddr::V6(Ipv6Addr::UNSPECIFIED) {
+            return Err(PathFailure::Unreachable);
+        }
         match self {
             Paths::Kernel(paths) => paths.path(local, peer, now),
             Paths::Own(host) => {
@@ -45,6 +49,13 @@ impl Paths {
                     Err(_) => Err(PathFailure::Unreachable),
                 }
             }
+        }
+    }
+
+    /// A call of the owner begins.
+    pub(super) fn begin(&mut self) {
+        if let Paths::Kernel(paths) = self {
+            paths.has_asked = false;
         }
     }
 
@@ -77,6 +88,8 @@ pub struct KernelPaths {
     link: LinkAddress,
     packet_bytes_max: u16,
     peers: HashMap<(IpAddr, IpAddr), Peer>,
+    /// Whether the kernel was asked since [`KernelPaths::begin`].
+    has_asked: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -98,7 +111,9 @@ impl KernelPaths {
         packet_bytes_max: u16,
     ) -> Result<KernelPaths, OsError> {
         let peers = HashMap::with_capacity(PEERS_MAX);
-        Ok(KernelPaths { routes: Routes::open()?, interface, link, packet_bytes_max, peers })
+        let routes = Routes::open()?;
+        let has_asked = false;
+        Ok(KernelPaths { routes, interface, link, packet_bytes_max, peers, has_asked })
     }
 
     fn path(
@@ -116,6 +131,10 @@ impl KernelPaths {
                 (None, Some(_)) => Err(PathFailure::Resolving),
                 (None, None) => Err(PathFailure::Unreachable),
             };
+        }
+        // One question a call of the owner: a flow with many peers must not keep the others.
+        if std::mem::replace(&mut self.has_asked, true) {
+            return known.and_then(|known| known.found).ok_or(PathFailure::Resolving);
         }
         let since = known.and_then(|known| known.resolving_since);
         let asked = self.ask(local, peer);
@@ -159,10 +178,12 @@ impl KernelPaths {
             IpAddr::V4(Ipv4Addr::BROADCAST) => Some([0xff; 6]),
             next if next.is_multicast() => Some(build::group_link(next)),
             next => {
-                let link = self.routes.neighbor(next, self.interface)?;
-                // As if the kernel had sent: it finds the address, or checks an old one.
-                self.routes.resolve(next, self.interface)?;
-                link
+                let neighbor = self.routes.neighbor(next, self.interface)?;
+                if neighbor.is_none_or(|neighbor| !neighbor.is_fresh) {
+                    // As if the kernel had sent: it finds the address, or checks an old one.
+                    self.routes.resolve(next, self.interface)?;
+                }
+                neighbor.map(|neighbor| neighbor.link)
             }
         };
         let path = link.map(|link_destination| Path {
