@@ -75,18 +75,19 @@ impl Network {
     }
 
     /// Waits until `more` jobs have ended since this call.
-    fn wait_for_jobs(&self, run: &mut Running, more: u64) {
+    fn wait_for_jobs(&self, mut run: Running, more: u64) -> Running {
         let before = self.jobs();
-        wait_until("jobs", || {
-            assert!(run.runs(), "upcall run has ended");
-            self.jobs() >= before + more
-        });
+        wait_until("jobs", || !run.runs() || self.jobs() >= before + more);
+        match run.runs() {
+            true => run,
+            false => panic!("upcall run has ended: {:#?}", run.finish()),
+        }
     }
 
     /// Sends all packets while `run` receives, and ends it when all but `waiting` were processed or
     /// dropped.
-    fn send_and_end(&self, mut run: Running, waiting: u64) -> Value {
-        self.wait_for_jobs(&mut run, 1);
+    fn send_and_end(&self, run: Running, waiting: u64) -> Value {
+        let run = self.wait_for_jobs(run, 1);
         assert!(self.is_attached());
         self.send();
         wait_until("the last packet", || {
@@ -96,7 +97,7 @@ impl Network {
             number(voice, "received") + number(&voice["dropped"], "over_quota") >= PACKETS - waiting
         });
         // More than those that were under way.
-        self.wait_for_jobs(&mut run, 100);
+        let run = self.wait_for_jobs(run, 100);
         run.signal("INT");
         let done = run.finish();
         // A machine without time for the handlers breaks a promise.
