@@ -98,7 +98,7 @@ pub(crate) struct EndedFlow {
     pub(crate) asker: Asker,
     pub(crate) interface: String,
     pub(crate) local: SocketAddr,
-    /// Up to some milliseconds old.
+    /// Up to 32 periods of the network thread old.
     pub(crate) counts: FlowCounts,
 }
 

@@ -130,8 +130,8 @@ fn slots(datagrams: u32) -> io::Result<u32> {
     })
 }
 
-/// The most slots of a queue ([`FlowForm`]).
-const SLOTS_MAX: u32 = 65_536;
+/// The most slots of a queue that a daemon gives a flow.
+const SLOTS_MAX: u32 = 4096;
 
 /// Any port and address, with which one reaches `peer`.
 fn any_of_family(peer: SocketAddr) -> SocketAddr {
