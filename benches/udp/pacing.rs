@@ -32,7 +32,7 @@ use crate::wire::{INTERFACE, OURS, THEIRS, Wire};
 const PORT: u16 = 5006;
 const PERIOD: Span = Span::from_millis(1);
 const PAYLOAD: [u8; 160] = [7; 160];
-const CALM: Calm = Calm { tries_max: 4, stolen_ms_max: 10, wait_s_max: 10, ..Calm::ONCE };
+const CALM: Calm = Calm { tries_max: 2, stolen_ms_max: 20, wait_s_max: 10, ..Calm::ONCE };
 
 /// What the receiver printed: errors in nanoseconds.
 #[derive(Clone, Copy, Debug)]
