@@ -179,8 +179,8 @@ fn a_run_receives_and_sends_on_an_interface_of_its_daemon() {
     wait_until("the end of the daemon", || !network.socket.exists() && !network.is_attached());
 }
 
-/// The stream is declared to get one packet each 1000 s, so the counts do not depend on the time that
-/// the test takes.
+/// The stream is declared to get one packet each 1000 s, so the counts do not depend on the time
+/// that the test takes.
 #[test]
 #[ignore = "needs root, ip and sysctl"]
 fn packets_beyond_the_declared_rate_are_dropped_and_counted() {
