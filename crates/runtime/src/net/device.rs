@@ -101,8 +101,8 @@ pub enum DeviceError {
     Layout(LayoutError),
     /// There is no memory for the area.
     Map(MapError),
-    /// Another error of a system call. If a right is missing,
-    /// `upcall_sys::grant::how_to_use_frames` says how to grant it.
+    /// Another error of a system call. A packet socket and AF_XDP need `CAP_NET_RAW`, a TAP device
+    /// `CAP_NET_ADMIN`.
     Os(OsError),
 }
 
