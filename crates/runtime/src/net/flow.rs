@@ -143,7 +143,11 @@ pub struct Outgoing {
     frame: u32,
 }
 
-/// The program's end of a flow.
+/// The program's end of a flow, for receiving and sending.
+///
+/// Nothing wakes the program: a handler calls [`UdpFlow::take`] in each period, and there is no
+/// descriptor to wait on. Event-driven code takes a kernel socket instead. A payload may be longer
+/// than a packet to its peer may be: then [`UdpFlow::take`] returns [`NoteKind::TooLong`].
 #[derive(Debug)]
 pub struct UdpFlow {
     local: SocketAddr,

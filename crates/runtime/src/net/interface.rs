@@ -65,6 +65,37 @@ impl Default for InterfaceSettings {
 }
 
 /// An owner of an interface whose address is the kernel's.
+///
+/// ```no_run
+/// # extern crate upcall_runtime as upcall;
+/// use upcall::activity::ActivityParams;
+/// use upcall::net::{FlowForm, FlowTerms, InterfaceSettings, Share, UdpInterface};
+/// use upcall::time::Span;
+/// use upcall::{Config, Runtime, clock};
+///
+/// let mut interface = UdpInterface::open("eth1", InterfaceSettings::default())?;
+/// let local = "10.0.0.2:5004".parse()?;
+/// let (send, form) = (Share::Weight(1), FlowForm::default());
+/// let (_, mut flow) = interface.bind(FlowTerms { local, receive: None, send, form })?;
+///
+/// let mut runtime = Runtime::start(Config::default())?;
+/// // The cost counts the packets of a period: here up to 64 and their processing.
+/// let need = ActivityParams::new(Span::from_millis(1), Span::from_micros(100));
+/// let id = runtime.handler("receiver", need, move |batch| {
+///     let mut payload = [0; 2048];
+///     while batch.proceed() {
+///         // An interface that is down may come up again.
+///         let _ = interface.process(clock::now(), 64);
+///         while let Ok(Some((length, peer, _))) = flow.receive(&mut payload) {
+///             // Back to its sender.
+///             let _ = flow.send(&payload[..length.min(1472)], peer);
+///         }
+///         flow.flush();
+///     }
+/// })?;
+/// runtime.run(id)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct UdpInterface {
     /// First, so that no packet comes for a socket that is closed.
@@ -200,8 +231,11 @@ impl UdpInterface {
         &mut self.owner
     }
 
-    /// [`Owner::input`] and then [`Owner::output`]. Steering ends for flows that the owner closed.
-    /// Returns how many packets came and left.
+    /// [`Owner::input`] and then [`Owner::output`], of at most `most` packets each: 64 is a good
+    /// number. Steering ends for flows that the owner closed. Returns how many packets came and
+    /// left. Call it once in each period of [`Spread`], with the time of
+    /// [`clock::now`](crate::clock::now), before the handler takes datagrams. What flows send goes
+    /// out with the next call after [`UdpFlow::flush`].
     ///
     /// # Errors
     /// That of the device.

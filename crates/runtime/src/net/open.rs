@@ -50,6 +50,30 @@ impl UdpFlow {
     /// most 10 s: about 0.1 s for the first flow of an interface, some milliseconds for another.
     /// Allocates.
     ///
+    /// ```no_run
+    /// # extern crate upcall_runtime as upcall;
+    /// use upcall::net::{FlowForm, FlowRequest, Quota, Share, UdpFlow};
+    /// use upcall::time::Span;
+    ///
+    /// // 200 packets a second; a tenth more, two at once and those of 10 ms may come.
+    /// let (period, together) = (Span::from_millis(5), Span::from_millis(10));
+    /// let request = FlowRequest {
+    ///     interface: "eth1".to_owned(),
+    ///     local: "10.0.0.2:5004".parse()?,
+    ///     receive: Some(Quota::of_receiver(period, 100_000, 2, together)),
+    ///     send: Share::Weight(1),
+    ///     form: FlowForm::default(),
+    /// };
+    /// let mut flow = UdpFlow::open(&upcall::system_daemon_socket(), &request)?;
+    /// // In a handler, in each period:
+    /// let mut payload = [0; 2048];
+    /// while let Some((length, peer, arrival)) = flow.receive(&mut payload)? {
+    ///     println!("{length} bytes from {peer} at {arrival:?}");
+    /// }
+    /// flow.flush();
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     /// See [`OpenFlowError`]. Then there is no flow.
     pub fn open(daemon: &Path, request: &FlowRequest) -> Result<UdpFlow, OpenFlowError> {

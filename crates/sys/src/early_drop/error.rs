@@ -27,7 +27,7 @@ impl fmt::Display for EarlyDropError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             EarlyDropError::Rights(error) => {
-                write!(f, "{error}: the early drop needs CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON")
+                write!(f, "{error}: an XDP program needs CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON")
             }
             EarlyDropError::Busy(error) => {
                 write!(f, "{error}: the interface has another XDP program")
