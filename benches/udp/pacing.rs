@@ -80,13 +80,14 @@ pub struct Hogs(Vec<Child>);
 
 impl Hogs {
     pub fn start() -> Hogs {
-        let cpus = schedule::allowed_cpus().unwrap_or_default().len().max(1);
-        let hog = |_| {
-            let mut command = Command::new("sh");
-            command.args(["-c", "while :; do :; done"]).spawn().expect("sh(1) starts")
+        let cpus = upcall::default_cpus().map_or(2, |cpus| cpus.len().max(2));
+        let hog = |at: usize| {
+            // The bench has a real-time class and one CPU, which its children would inherit.
+            let mut command = Command::new("chrt");
+            command.args(["--other", "0", "taskset", "--cpu-list", &(at % cpus).to_string()]);
+            command.args(["sh", "-c", "while :; do :; done"]).spawn().expect("chrt(1) starts")
         };
-        // The bench is pinned, and so would be its children.
-        Hogs((0..2 * cpus.max(2)).map(hog).collect())
+        Hogs((0..2 * cpus).map(hog).collect())
     }
 }
 
