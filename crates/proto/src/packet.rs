@@ -27,7 +27,7 @@ mod error;
 #[cfg(test)]
 mod tests;
 
-pub use check::{Neighbor, check, is_discovery, neighbor};
+pub use check::{Neighbor, check, header_is_right, is_discovery, neighbor};
 pub use datagram::{Datagram, PLAIN_BYTES};
 pub use error::{ChecksumError, ParseError};
 

@@ -14,11 +14,7 @@ use smoltcp::wire::{
 /// # Errors
 /// If one of them is wrong. `headers` must be those of `frame`, as [`super::parse`] found them.
 pub fn check(frame: &[u8], headers: &Headers) -> Result<(), ChecksumError> {
-    if headers.is_ipv4() {
-        let packet = frame.get(headers.packet.clone()).map(Ipv4Packet::new_checked);
-        let is_right = packet.is_some_and(|packet| packet.is_ok_and(|it| it.verify_checksum()));
-        is_right.then_some(()).ok_or(ChecksumError::Ipv4Header)?;
-    }
+    header_is_right(frame, headers).then_some(()).ok_or(ChecksumError::Ipv4Header)?;
     if headers.fragment.is_some() {
         return Ok(());
     }
@@ -38,6 +34,12 @@ pub fn check(frame: &[u8], headers: &Headers) -> Result<(), ChecksumError> {
         }
         _ => Ok(()),
     }
+}
+
+/// Whether the checksum of the header of IPv4 is right. IPv6 has none. O(header).
+pub fn header_is_right(frame: &[u8], headers: &Headers) -> bool {
+    let packet = frame.get(headers.packet.clone()).map(Ipv4Packet::new_checked);
+    !headers.is_ipv4() || packet.is_some_and(|packet| packet.is_ok_and(|it| it.verify_checksum()))
 }
 
 /// Verifies the checksum of a datagram with its header, between two addresses.

@@ -253,19 +253,6 @@ impl<D: Device> Owner<D> {
         &mut self.port
     }
 
-    /// When there is something to do next, apart from what arrives and what programs send. Not
-    /// after now: at once. `None`: nothing. O(1).
-    pub fn next_at(&self) -> Option<Instant> {
-        let at_once = !self.outgoing.is_empty() || self.next_part < self.parts.len();
-        let times = [
-            at_once.then_some(Instant::ZERO),
-            self.arrivals.next_at(),
-            self.order.next_at(),
-            self.paths.next_at(),
-        ];
-        times.into_iter().flatten().min()
-    }
-
     /// Closes all flows and the device. The account has all frames.
     pub fn close(mut self) -> upcall_shm::frames::Account {
         (0..).take(self.flows.len()).for_each(|slot| self.unbind(slot));

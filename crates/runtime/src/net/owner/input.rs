@@ -5,7 +5,7 @@ use std::ops::Range;
 use upcall_core::time::Instant;
 use upcall_proto::flow::UDP;
 use upcall_proto::host::{Input, PathErrorKind};
-use upcall_proto::packet::{self, Datagram, Frame, Headers, PLAIN_BYTES};
+use upcall_proto::packet::{self, Datagram, Frame, PLAIN_BYTES};
 use upcall_shm::frames::account::Holder;
 use upcall_shm::frames::{Descriptor, HEADROOM_BYTES, Note, NoteKind};
 
@@ -103,7 +103,7 @@ impl<D: Device> Owner<D> {
         let parsed = self.copy(part).map(|length| packet::parse(&self.packet[..length]));
         match parsed {
             Some(Ok(Frame::Ip(headers))) if headers.destination.protocol == UDP => {
-                let is_right = self.header_is_right(&headers);
+                let is_right = packet::header_is_right(&self.packet, &headers);
                 match Datagram::of(&self.packet, &headers) {
                     Some(datagram) if is_right => self.datagram(part, datagram, now),
                     found => {
@@ -190,18 +190,6 @@ impl<D: Device> Owner<D> {
             self.port.account().hand_over(frame, Holder::Flow(slot), Holder::Free)?;
         }
         pushed
-    }
-
-    /// Whether the checksum of the header of IPv4 is right, in the frame in `packet`.
-    fn header_is_right(&self, headers: &Headers) -> bool {
-        let header = headers.packet.start..headers.transport.start;
-        let Some(bytes) = self.packet.get(header) else { return false };
-        if !headers.is_ipv4() {
-            return true;
-        }
-        let words = bytes.chunks_exact(2).map(|it| u32::from(u16::from_be_bytes([it[0], it[1]])));
-        let sum: u32 = words.sum();
-        (sum & 0xffff) + (sum >> 16) == 0xffff
     }
 
     /// A datagram to a port that no flow has.

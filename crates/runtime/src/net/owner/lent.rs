@@ -17,8 +17,7 @@ use upcall_sys::memfd::SharedMapping;
 
 use super::counts::FlowCounts;
 use super::error::OwnerError;
-use crate::net::device::Device;
-use crate::net::device::{Area, area};
+use crate::net::device::{Area, Device, area};
 use crate::net::flow::{FlowError, FlowForm, Ring, Rings, UdpFlow};
 use crate::net::port::BATCH_FRAMES;
 use crate::net::port::Port;

@@ -58,14 +58,6 @@ impl Paths {
             paths.has_asked = false;
         }
     }
-
-    /// When the host has something to send. O(1).
-    pub(super) fn next_at(&self) -> Option<Instant> {
-        match self {
-            Paths::Own(host) => host.next_deadline(),
-            Paths::Kernel(_) => None,
-        }
-    }
 }
 
 /// How long a packet waits for the link address of its receiver before the owner looks again.
