@@ -260,6 +260,8 @@ fn assert_sent_within_upcalls(
         rank += 1;
         io.watch(&reader, Interest::Readable, KEY, Urgency::Rank(rank), target).unwrap()
     });
+    // Both threads have run once, so the first upcall finds no page that is still to be read.
+    until("the first events are sent", || both.iter().all(|watch| watch.sent() == 1));
     watches.set(both).unwrap();
     let quit = AtomicBool::new(false);
     std::thread::scope(|threads| {
