@@ -1,11 +1,12 @@
 //! UDP in user space beside the kernel's: what a packet costs, how even paced packets leave, and
 //! how streams share a link (docs/decisions/0024-network.md).
 //!
-//! `-- PART` measures one part: `packets`, `pacing` or `streams`. The bench needs root: it makes
+//! `-- PART` measures one part: `packets`, `pacing`, `streams` or `loopback`. The bench needs root: it makes
 //! network namespaces and attaches XDP programs. It asserts nothing about time.
 
 #![forbid(unsafe_code)]
 
+mod loopback;
 mod pacing;
 mod packets;
 mod streams;
@@ -41,6 +42,9 @@ fn main() {
     if asked("streams") {
         streams::measure(if smoke() { 1 } else { 3 });
     }
+    if asked("loopback") {
+        loopback::measure(if smoke() { 1 } else { 3 });
+    }
     if asked("pacing") {
         pacing::measure(if smoke() { 1 } else { 10 });
     }
@@ -60,7 +64,8 @@ fn play(role: &[&str]) {
         "count" => streams::count(number(1).into()),
         "steady" => streams::send_steadily(number(1) as usize, number(2).into()),
         "stamps" => pacing::stamps(number(1).into()),
-        "flood" => packets::flood(number(1) as usize, number(2).into()),
+        "flood" => packets::flood(number(1) as usize, number(2).into(), false),
+        "flood-joined" => packets::flood(number(1) as usize, number(2).into(), true),
         other => panic!("unknown role {other}"),
     }
 }

@@ -1,25 +1,29 @@
 //! Part `packets`: what a packet costs its receiver, by five paths.
 //!
 //! A sender on another CPU floods one port. The receiver wakes each millisecond, takes all that has
-//! come, and sleeps again, so that its CPU time is that of packets and not of waiting. The kernel's
-//! own work for a packet is done on the sender's CPU, by all paths, and is not counted.
+//! come, and sleeps again, so that its CPU time is that of packets and not of waiting. Two tables:
+//!
+//! - Kernel's work on the receiver's CPU: a thread of the kernel (threaded NAPI) takes the packets
+//!   there, and its CPU time counts. This is what a packet costs the CPU of the receiver.
+//! - Kernel's work on the sender's CPU, as a veth pair does it by itself. It is not counted, so
+//!   this is what a packet costs the receiving thread.
 //!
 //! | path | what the receiver does |
 //! |---|---|
 //! | ring | takes frames from the AF_XDP ring and gives them back; looks at no byte |
 //! | ring+read | the same, and copies each payload, as any program that uses it must read it |
 //! | recvmmsg | up to 64 datagrams a system call, with arrival times and the count of drops |
+//! | joined | the same; the kernel joins datagrams at both ends (`UDP_SEGMENT`, `UDP_GRO`) |
 //! | flow | the owner of the interface and a flow: headers, queue, copy of the payload |
 //! | apart | the flow of another process, in one thread here: one more copy, and no switch |
 //!
 //! Senders on this machine leave the checksum to the interface, and the wire is virtual. So no path
 //! sums a payload: the kernel trusts the mark of the packet, and a flow the sum of its addresses.
-//! The kernel joins no datagrams here (`UDP_GRO`). The ratio to `ring` shows how far a path is from
-//! a floor that no receiver can reach.
+//! In `joined` up to 64 datagrams cross the wire as one packet, which no wire of copper does. The
+//! ratio to `ring` shows how far a path is from a floor that no receiver can reach.
 
 use std::fmt;
 use std::net::SocketAddr;
-use std::process::Child;
 
 use upcall::clock::now;
 use upcall::net::{
@@ -28,13 +32,14 @@ use upcall::net::{
 };
 use upcall::time::{Instant, Span};
 use upcall_benches::calm::{Calm, Try, why_none_is_judged};
+use upcall_benches::measured_cpu;
 use upcall_sys::af_xdp::CopyMode;
 use upcall_sys::clock::{monotonic_ns, sleep_until_ns, thread_cpu_ns};
 use upcall_sys::early_drop::{Destination, EarlyDrop, Request};
 use upcall_sys::interface::index;
 use upcall_sys::udp::{ReceiveBatch, SendBatch, UdpSocket};
 
-use crate::wire::{INTERFACE, OURS, THEIRS, Wire};
+use crate::wire::{INTERFACE, NapiThread, OURS, THEIRS, Wire};
 
 /// The port of the receiver.
 const PORT: u16 = 5004;
@@ -46,6 +51,7 @@ const CALM: Calm = Calm { tries_max: 3, stolen_ms_max: 10, wait_s_max: 10, ..Cal
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     Recvmmsg,
+    Joined,
     Ring,
     RingAndRead,
     Flow,
@@ -56,6 +62,7 @@ impl fmt::Display for Way {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Way::Recvmmsg => "recvmmsg",
+            Way::Joined => "joined",
             Way::Ring => "ring",
             Way::RingAndRead => "ring+read",
             Way::Flow => "flow",
@@ -65,7 +72,17 @@ impl fmt::Display for Way {
 }
 
 /// The order in which they are measured: the ring first, for the ratios.
-const WAYS: [Way; 5] = [Way::Ring, Way::RingAndRead, Way::Recvmmsg, Way::Flow, Way::Apart];
+const WAYS: [Way; 6] =
+    [Way::Ring, Way::RingAndRead, Way::Recvmmsg, Way::Joined, Way::Flow, Way::Apart];
+
+/// Where the kernel works on received packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kernel {
+    /// In a thread on the receiver's CPU. Its time counts.
+    Counted,
+    /// On the CPU of the sender.
+    Apart,
+}
 
 /// One run.
 #[derive(Clone, Copy, Debug)]
@@ -73,13 +90,16 @@ struct Row {
     received: u64,
     bytes: u64,
     ns: u64,
+    /// Of the receiving thread.
     cpu_ns: u64,
+    /// Of the kernel's thread.
+    kernel_ns: u64,
     sent: u64,
 }
 
 impl Row {
     fn cpu_ns_a_packet(&self) -> f64 {
-        self.cpu_ns as f64 / self.received.max(1) as f64
+        (self.cpu_ns + self.kernel_ns) as f64 / self.received.max(1) as f64
     }
 }
 
@@ -88,106 +108,140 @@ pub const SIZES: [u32; 2] = [64, 1472];
 
 /// Measures and prints all rows. `seconds` a run.
 pub fn measure(seconds: u64, runs: u32, sizes: &[u32]) {
-    println!("\nCPU of the receiver a packet, {seconds} s a run, {runs} runs of all paths in turn");
-    println!(
-        "{:>6} {:<9} {:>10} {:>8} {:>8} {:>9} {:>7}  tries",
-        "bytes", "path", "packets/s", "lost %", "CPU %", "ns/packet", "ratio"
-    );
-    for &payload_bytes in sizes {
-        let mut costs = WAYS.map(|_| Vec::new());
-        for _ in 0..runs {
-            let mut ring = f64::NAN;
-            for (way, costs) in WAYS.into_iter().zip(&mut costs) {
-                let tries = CALM.runs(|| run(way, payload_bytes, seconds));
-                let marks: Vec<String> = tries.iter().map(Try::marked).collect();
-                let marks = marks.join(" ");
-                let Some(row) = tries.iter().find(|it| it.judged).map(|it| it.result) else {
-                    println!("{payload_bytes:>6} {way:<9} {}: {marks}", why_none_is_judged(&tries));
-                    continue;
-                };
-                assert_eq!(row.bytes, row.received * u64::from(payload_bytes), "wrong payloads");
-                let cost = row.cpu_ns_a_packet();
-                if way == Way::Ring {
-                    ring = cost;
-                }
-                costs.push((cost, cost / ring));
-                println!(
-                    "{payload_bytes:>6} {way:<9} {:>10.0} {:>8.2} {:>8.1} {cost:>9.1} {:>7.2}  {marks}",
-                    row.received as f64 * 1e9 / row.ns as f64,
-                    100.0 * row.sent.saturating_sub(row.received) as f64 / row.sent.max(1) as f64,
-                    100.0 * row.cpu_ns as f64 / row.ns as f64,
-                    cost / ring,
-                );
-            }
-        }
+    for (kernel, title) in [
+        (Kernel::Counted, "CPU of the receiver a packet, with the kernel's work for it"),
+        (Kernel::Apart, "CPU of the receiving thread a packet; the kernel works on the other CPU"),
+    ] {
+        println!("\n{title}; {seconds} s a run, {runs} runs of all paths in turn");
+        println!(
+            "{:>6} {:<9} {:>10} {:>8} {:>8} {:>9} {:>9} {:>7}  tries",
+            "bytes", "path", "packets/s", "lost %", "CPU %", "kernel ns", "ns/packet", "ratio"
+        );
+        sizes.iter().for_each(|&bytes| measure_size(kernel, bytes, seconds, runs));
+    }
+}
+
+fn measure_size(kernel: Kernel, payload_bytes: u32, seconds: u64, runs: u32) {
+    let mut costs = WAYS.map(|_| Vec::new());
+    for _ in 0..runs {
+        let mut ring = f64::NAN;
         for (way, costs) in WAYS.into_iter().zip(&mut costs) {
-            costs.sort_by(|a, b| a.0.total_cmp(&b.0));
-            let Some((cost, _)) = costs.get(costs.len() / 2) else { continue };
-            let mut ratios: Vec<f64> =
-                costs.iter().map(|it| it.1).filter(|it| it.is_finite()).collect();
-            ratios.sort_by(f64::total_cmp);
-            let ratio = ratios.get(ratios.len() / 2).copied().unwrap_or(f64::NAN);
+            let tries = CALM.runs(|| run(way, kernel, payload_bytes, seconds));
+            let marks: Vec<String> = tries.iter().map(Try::marked).collect();
+            let marks = marks.join(" ");
+            let Some(row) = tries.iter().find(|it| it.judged).map(|it| it.result) else {
+                println!("{payload_bytes:>6} {way:<9} {}: {marks}", why_none_is_judged(&tries));
+                continue;
+            };
+            assert_eq!(row.bytes, row.received * u64::from(payload_bytes), "wrong payloads");
+            let cost = row.cpu_ns_a_packet();
+            if way == Way::Ring {
+                ring = cost;
+            }
+            costs.push((cost, cost / ring));
             println!(
-                "{payload_bytes:>6} {way:<9} median of {} runs: {cost:.1} ns, ratio {ratio:.2}",
-                costs.len()
+                "{payload_bytes:>6} {way:<9} {:>10.0} {:>8.2} {:>8.1} {:>9.1} {cost:>9.1} {:>7.2}  \
+                 {marks}",
+                row.received as f64 * 1e9 / row.ns as f64,
+                100.0 * row.sent.saturating_sub(row.received) as f64 / row.sent.max(1) as f64,
+                100.0 * (row.cpu_ns + row.kernel_ns) as f64 / row.ns as f64,
+                row.kernel_ns as f64 / row.received.max(1) as f64,
+                cost / ring,
             );
         }
     }
+    for (way, costs) in WAYS.into_iter().zip(&mut costs) {
+        costs.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let Some((cost, _)) = costs.get(costs.len() / 2) else { continue };
+        let mut ratios: Vec<f64> =
+            costs.iter().map(|it| it.1).filter(|it| it.is_finite()).collect();
+        ratios.sort_by(f64::total_cmp);
+        let ratio = ratios.get(ratios.len() / 2).copied().unwrap_or(f64::NAN);
+        println!(
+            "{payload_bytes:>6} {way:<9} median of {} runs: {cost:.1} ns, ratio {ratio:.2}",
+            costs.len()
+        );
+    }
 }
 
-fn run(way: Way, payload_bytes: u32, seconds: u64) -> Row {
-    let wire = Wire::lay(1500);
-    let sender = || wire.start(&format!("flood {payload_bytes} {seconds}"));
+/// What the receiver of a run needs.
+struct Run {
+    wire: Wire,
+    kernel: Kernel,
+    /// The role of the sender.
+    sender: String,
+}
+
+fn run(way: Way, kernel: Kernel, payload_bytes: u32, seconds: u64) -> Row {
+    let role = if way == Way::Joined { "flood-joined" } else { "flood" };
+    let sender = format!("{role} {payload_bytes} {seconds}");
+    let run = Run { wire: Wire::lay(1500), kernel, sender };
     match way {
-        Way::Recvmmsg => by_socket(sender),
-        Way::Ring => by_ring(sender, false),
-        Way::RingAndRead => by_ring(sender, true),
-        Way::Flow => by_flow(sender, false),
-        Way::Apart => by_flow(sender, true),
+        Way::Recvmmsg => by_socket(&run, false),
+        Way::Joined => by_socket(&run, true),
+        Way::Ring => by_ring(&run, false),
+        Way::RingAndRead => by_ring(&run, true),
+        Way::Flow => by_flow(&run, false),
+        Way::Apart => by_flow(&run, true),
     }
 }
 
-/// Calls `take` each millisecond while the sender runs, and a little longer. `take` returns packets
-/// and payload bytes.
-fn drive(mut sender: Child, mut take: impl FnMut() -> (u64, u64)) -> Row {
-    let (begin, cpu) = (monotonic_ns(), thread_cpu_ns());
-    let (mut received, mut bytes) = (0, 0);
-    let mut last = begin;
-    let mut wake = begin;
-    loop {
-        wake += PERIOD_NS;
-        sleep_until_ns(wake);
-        let (packets, more) = take();
-        received += packets;
-        bytes += more;
-        if packets > 0 {
-            last = monotonic_ns();
-        } else if monotonic_ns() > last + 300_000_000 && matches!(sender.try_wait(), Ok(Some(_))) {
-            break;
+impl Run {
+    /// Calls `take` each millisecond while the sender runs, and a little longer. `take` returns
+    /// packets and payload bytes. `has_program`: an XDP program is attached.
+    fn drive(&self, has_program: bool, mut take: impl FnMut() -> (u64, u64)) -> Row {
+        let thread = (self.kernel == Kernel::Counted)
+            .then(|| self.wire.process_in_thread(measured_cpu(), !has_program));
+        let kernel_ns = || thread.map_or(0, NapiThread::cpu_ns);
+        let mut sender = self.wire.start(&self.sender);
+        let (begin, cpu, kernel) = (monotonic_ns(), thread_cpu_ns(), kernel_ns());
+        let (mut received, mut bytes) = (0, 0);
+        let mut last = begin;
+        let mut wake = begin;
+        loop {
+            wake += PERIOD_NS;
+            sleep_until_ns(wake);
+            let (packets, more) = take();
+            received += packets;
+            bytes += more;
+            if packets > 0 {
+                last = monotonic_ns();
+            } else if monotonic_ns() > last + 300_000_000
+                && matches!(sender.try_wait(), Ok(Some(_)))
+            {
+                break;
+            }
         }
+        let (ns, cpu_ns) = (last - begin, thread_cpu_ns() - cpu);
+        let kernel_ns = kernel_ns() - kernel;
+        let output = sender.wait_with_output().expect("the sender ends");
+        let sent = String::from_utf8_lossy(&output.stdout).trim().parse().expect("a number");
+        Row { received, bytes, ns, cpu_ns, kernel_ns, sent }
     }
-    let (ns, cpu_ns) = (last - begin, thread_cpu_ns() - cpu);
-    let output = sender.wait_with_output().expect("the sender ends");
-    let sent = String::from_utf8_lossy(&output.stdout).trim().parse().expect("a number");
-    Row { received, bytes, ns, cpu_ns, sent }
 }
 
-fn by_socket(sender: impl Fn() -> Child) -> Row {
+fn by_socket(run: &Run, joins: bool) -> Row {
     let socket = UdpSocket::bind((OURS, PORT).into()).expect("a socket");
     socket.set_receive_buffer(64 << 20).expect("a buffer");
-    let mut batch = ReceiveBatch::new(64, 2048);
+    if joins {
+        socket.join_datagrams().expect("UDP_GRO");
+    }
+    let mut batch = ReceiveBatch::new(64, if joins { 65536 } else { 2048 });
     let mut copy = [0; 2048];
-    drive(sender(), || {
+    run.drive(false, || {
         let (mut packets, mut bytes) = (0, 0);
         loop {
             let found = batch.receive(&socket).expect("recvmmsg");
             for datagram in batch.datagrams() {
-                // As a program that looks at it.
-                copy[..datagram.payload.len()].copy_from_slice(datagram.payload);
-                bytes += datagram.payload.len() as u64;
+                let each = datagram.joined_bytes.unwrap_or(datagram.payload.len()).max(1);
+                for payload in datagram.payload.chunks(each) {
+                    // As a program that looks at it.
+                    copy[..payload.len()].copy_from_slice(payload);
+                    std::hint::black_box(&copy);
+                    bytes += payload.len() as u64;
+                    packets += 1;
+                }
             }
-            std::hint::black_box(&copy);
-            packets += found as u64;
             if found < 64 {
                 return (packets, bytes);
             }
@@ -195,7 +249,7 @@ fn by_socket(sender: impl Fn() -> Child) -> Row {
     })
 }
 
-fn by_ring(sender: impl Fn() -> Child, reads: bool) -> Row {
+fn by_ring(run: &Run, reads: bool) -> Row {
     let area = area(FrameForm { frames: 4096, size: FrameSize::Half }).expect("an area");
     let interface = index(INTERFACE).expect("the interface");
     let mut device = XdpDevice::open(&area, interface, 0, CopyMode::Copy).expect("AF_XDP");
@@ -211,7 +265,7 @@ fn by_ring(sender: impl Fn() -> Child, reads: bool) -> Row {
         .expect("a destination");
     let mut parts: Vec<Descriptor> = Vec::with_capacity(32);
     let mut copy = [0; 2048];
-    drive(sender(), || {
+    run.drive(true, || {
         let (mut packets, mut bytes) = (0, 0);
         loop {
             parts.clear();
@@ -235,7 +289,7 @@ fn by_ring(sender: impl Fn() -> Child, reads: bool) -> Row {
     })
 }
 
-fn by_flow(sender: impl Fn() -> Child, apart: bool) -> Row {
+fn by_flow(run: &Run, apart: bool) -> Row {
     let settings = InterfaceSettings { frames: 8192, ..InterfaceSettings::default() };
     let mut interface = UdpInterface::open(INTERFACE, settings).expect("the interface");
     let form = FlowForm { receive_slots: 4096, transmit_slots: 64 };
@@ -246,7 +300,7 @@ fn by_flow(sender: impl Fn() -> Child, apart: bool) -> Row {
         true => interface.bind_apart(terms).expect("a flow").1.attach().expect("a flow"),
     };
     let mut copy = [0; 2048];
-    drive(sender(), || {
+    run.drive(true, || {
         let (mut packets, mut bytes) = (0, 0);
         loop {
             let received = interface.owner().input(now(), 64).expect("packets");
@@ -263,10 +317,13 @@ fn by_flow(sender: impl Fn() -> Child, apart: bool) -> Row {
 }
 
 /// The role of the sender: floods for `seconds`, and prints how many datagrams it sent.
-pub fn flood(payload_bytes: usize, seconds: u64) {
+pub fn flood(payload_bytes: usize, seconds: u64, joins: bool) {
     let socket = UdpSocket::bind((THEIRS, 0).into()).expect("a socket");
     socket.connect((OURS, PORT).into()).expect("a peer");
     let mut batch = SendBatch::new(64, payload_bytes);
+    if joins {
+        batch.join_runs();
+    }
     let payload = vec![7; payload_bytes];
     let end = now() + Span::from_secs(seconds);
     let mut sent = 0;

@@ -4,7 +4,8 @@
 //! In Figure 7 one handler fills six flows, which always have packets, and the owner sends at the
 //! rate of the link. The receivers are sockets of one ordinary process in the other namespace, with
 //! large buffers. In Figure 6 the sender is steady, and the receiver has the buffer that the kernel
-//! gives by default.
+//! gives by default. It is a loop of an ordinary thread, as in the paper, or of a `SCHED_FIFO` one;
+//! a handler with a kernel socket; or a handler with a flow.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -64,11 +65,14 @@ pub fn measure(seconds: u64) {
         }
     }
     println!("\nReceived of {RATE} packets/s by size (rtu-1996, Figure 6), {seconds} s a run");
-    println!("{:<8} {:>6} {:>14} {:>14} {:>14}", "load", "bytes", "recv loop", "handler", "flow");
+    println!(
+        "{:<8} {:>6} {:>14} {:>14} {:>14} {:>14}",
+        "load", "bytes", "recv loop", "FIFO loop", "handler", "flow"
+    );
     for is_loaded in [false, true] {
         let _hogs = is_loaded.then(Hogs::start);
         for bytes in [512, 1024, 1472, 4096, 8192] {
-            let cells = ["loop", "handler", "flow"].map(|way| {
+            let cells = ["loop", "fifo", "handler", "flow"].map(|way| {
                 // A flow takes no fragments.
                 let fits = way != "flow" || bytes <= 1472;
                 fits.then(|| steady(way, bytes, seconds)).map_or("-".to_owned(), |(got, sent)| {
@@ -76,9 +80,9 @@ pub fn measure(seconds: u64) {
                     format!("{rate:.1} ({:.1} %)", 100.0 * got as f64 / sent.max(1) as f64)
                 })
             });
-            let [by_loop, handler, flow] = cells;
+            let [by_loop, by_fifo, handler, flow] = cells;
             let load = if is_loaded { "loaded" } else { "idle" };
-            println!("{load:<8} {bytes:>6} {by_loop:>14} {handler:>14} {flow:>14}");
+            println!("{load:<8} {bytes:>6} {by_loop:>14} {by_fifo:>14} {handler:>14} {flow:>14}");
         }
     }
     println!("Mbit/s of payload, and the part of the packets that were sent");
@@ -170,12 +174,14 @@ fn steady(way: &str, bytes: usize, seconds: u64) -> (u64, u64) {
         String::from_utf8_lossy(&output.stdout).trim().parse().expect("a number")
     };
     let sent = match way {
-        "loop" => std::thread::scope(|scope| {
+        "loop" | "fifo" => std::thread::scope(|scope| {
             let socket = UdpSocket::bind(local).expect("a socket");
             let mut batch = ReceiveBatch::new(1, 16 << 10);
             let (got, is_over) = (&got, &is_over);
             scope.spawn(move || {
-                schedule::set_ordinary().expect("the ordinary class");
+                if way == "loop" {
+                    schedule::set_ordinary().expect("the ordinary class");
+                }
                 while !is_over.load(Ordering::Relaxed) {
                     socket.wait_readable(50_000_000);
                     let found = batch.receive(&socket).expect("recv") as u64;

@@ -13,6 +13,8 @@ use std::net::Ipv4Addr;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use upcall_sys::placement::{self, Placement};
+
 /// Our interface and address.
 pub const INTERFACE: &str = "ours";
 pub const OURS: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
@@ -71,6 +73,25 @@ impl Wire {
         wire
     }
 
+    /// Has the kernel process the packets that come to us in a thread of its own on `cpu`, and
+    /// returns that thread. The kernel has such threads only for an interface with an XDP program,
+    /// or with generic receive offload, which this turns on if `with_offload`.
+    pub fn process_in_thread(&self, cpu: u32, with_offload: bool) -> NapiThread {
+        if with_offload {
+            let mut ethtool = Command::new("ethtool");
+            let status = ethtool.args(["-K", INTERFACE, "gro", "on"]).status();
+            assert!(status.is_ok_and(|status| status.success()), "ethtool(8) fails");
+        }
+        // Nobody restores the old value: the interface goes with the bench.
+        let _ = placement::set_threaded(INTERFACE, true).expect("threaded NAPI");
+        let threads = Placement::of(INTERFACE).expect("the interface").napi_threads;
+        let [thread] = threads[..] else { panic!("threads of the interface: {threads:?}") };
+        let mut taskset = Command::new("taskset");
+        taskset.args(["-pc", &cpu.to_string(), &thread.to_string()]).stdout(Stdio::null());
+        assert!(taskset.status().is_ok_and(|status| status.success()), "taskset(1) fails");
+        NapiThread(thread)
+    }
+
     /// The begin of a command line in the child namespace.
     pub fn inside(&self, program: &str) -> Command {
         let mut command = Command::new("nsenter");
@@ -94,7 +115,20 @@ impl Drop for Wire {
     }
 }
 
-/// Goes on in a network namespace of its own. Returns in that one, and ends the process otherwise.
+/// A thread of the kernel that processes packets.
+#[derive(Clone, Copy, Debug)]
+pub struct NapiThread(u32);
+
+impl NapiThread {
+    /// Its CPU time in nanoseconds: the first number of proc(5), `schedstat`.
+    pub fn cpu_ns(self) -> u64 {
+        let path = format!("/proc/{}/schedstat", self.0);
+        let text = std::fs::read_to_string(path).expect("schedstat");
+        text.split(' ').next().and_then(|word| word.parse().ok()).expect("a number")
+    }
+}
+
+/// Goes on in a network namespace of its own, with a `/sys` that shows it. Returns in that one, and ends the process otherwise.
 pub fn go_inside() {
     const INSIDE: &str = "UPCALL_BENCH_INSIDE";
     if std::env::var_os(INSIDE).is_some() {
@@ -102,7 +136,9 @@ pub fn go_inside() {
     }
     let own = std::env::current_exe().expect("this program has a path");
     let mut command = Command::new("unshare");
-    command.arg("--net").arg(own).args(std::env::args_os().skip(1)).env(INSIDE, "1");
+    let mount_and_run = r#"mount -t sysfs none /sys && exec "$0" "$@""#;
+    command.args(["--net", "--mount", "sh", "-c", mount_and_run]).arg(own);
+    command.args(std::env::args_os().skip(1)).env(INSIDE, "1");
     match command.status() {
         Ok(status) => std::process::exit(status.code().unwrap_or(1)),
         Err(error) => {
